@@ -1,0 +1,39 @@
+/* cmd.h: what a command is. To add one: a cmd_NAME.c with its function, a row in the table of main.c, a manual page
+ * fsdpck-NAME.1 (a test compares it with --help), golden cases under tests/cli/cases.
+ *
+ * A command parses its words into a request, makes one library call, and reports. It returns the exit code.
+ */
+#ifndef FSDPCK_CLI_CMD_H
+#define FSDPCK_CLI_CMD_H
+
+#include <stdbool.h>
+
+#include "fsdpck.h"
+
+typedef struct cli {
+    fsdpck_context *ctx;
+    const char *command; /* as it is called, for messages */
+    bool json;
+    bool quiet;
+    int verbose;
+    double started_seconds;
+    void *popt; /* parsed words, see opt.h */
+} cli;
+
+typedef struct command {
+    const char *name;
+    int (*run)(cli *c, int argc, const char **argv); /* argv[0] is the command's name */
+    const char *summary;                              /* one line */
+    const char *alias_of; /* other words that people try: `merge` leads to consolidate */
+} command;
+
+extern const command commands[]; /* ends with a NULL name */
+
+const command *command_find(const char *name);
+
+int cmd_consolidate(cli *c, int argc, const char **argv);
+int cmd_inspect(cli *c, int argc, const char **argv);
+int cmd_help(cli *c, int argc, const char **argv);
+int cmd_version(cli *c, int argc, const char **argv);
+
+#endif

@@ -1,0 +1,61 @@
+#include <stdio.h>
+
+#include "opt.h"
+#include "report.h"
+
+static void print_kind(const char *kind)
+{
+    const char *name, *description;
+    for (size_t i = 0; (name = fsdpck_builtin(kind, i, &description)) != NULL; i++)
+        printf("  %-8s %-16s %s\n", i == 0 ? kind : "", name, description);
+}
+
+static void add_kind(cJSON *e, const char *kind)
+{
+    const char *name;
+    cJSON *list = cJSON_AddArrayToObject(e, kind);
+    for (size_t i = 0; (name = fsdpck_builtin(kind, i, NULL)) != NULL; i++)
+        cJSON_AddItemToArray(list, cJSON_CreateString(name));
+}
+
+static int print_json(const cli *c)
+{
+    static const char *const kinds[] = {"reader", "writer", "engine", "group"};
+    cJSON *e = report_json_begin(c, 0, "none", NULL);
+    if (e == NULL)
+        return FSDPCK_LIMIT;
+    cJSON_AddStringToObject(e, "version", fsdpck_version());
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        add_kind(e, kinds[i]);
+    return report_json_print(e, 0);
+}
+
+int cmd_version(cli *c, int argc, const char **argv)
+{
+    int json = 0;
+    const struct poptOption rows[] = {
+        {"json", '\0', POPT_ARG_NONE, &json, 0, "machine-readable", NULL},
+        POPT_TABLEEND,
+    };
+    const opt_group groups[] = {{"Options:", rows}, {NULL, NULL}};
+    const opt_spec spec = {
+        .usage = "version [OPTION]...",
+        .about = "Shows the version and the formats and engines that are built in.",
+        .groups = groups,
+    };
+    unsigned count;
+    const char *operands[1];
+    int code = opt_parse(c, &spec, argc, argv, operands, 0, 0, &count);
+    if (code < 0 && json) {
+        code = print_json(c);
+    } else if (code < 0) {
+        printf("fsdpck %s\n", fsdpck_version());
+        print_kind("reader");
+        print_kind("writer");
+        print_kind("engine");
+        print_kind("group");
+        code = 0;
+    }
+    opt_release(c, &spec);
+    return code;
+}

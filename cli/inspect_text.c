@@ -1,0 +1,251 @@
+#include <inttypes.h>
+#include <libsmartcols/libsmartcols.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect_view.h"
+#include "report.h"
+
+#define NAME_CAPACITY 1024u
+
+static const char *escaped_name(char *out, const char *name, size_t nbytes)
+{
+    return fsdpck_escape(out, NAME_CAPACITY, name, nbytes);
+}
+
+/* ---- summary ---- */
+
+static void print_origin(const fsdpck_info *info)
+{
+    char path[4200];
+    printf("%s\n", fsdpck_escape(path, sizeof path, info->path, strlen(info->path)));
+    printf("  format      %s", info->format);
+    if (info->torch_version[0] != '\0')
+        printf(", torch %s", info->torch_version);
+    if (info->trainer[0] != '\0')
+        printf(", %s", info->trainer);
+    if (info->step >= 0)
+        printf(", step %" PRId64, info->step);
+    putchar('\n');
+    if (info->note[0] != '\0')
+        printf("  note        %s\n", info->note);
+    if (info->world_size > 0)
+        printf("  ranks       %" PRId64 "\n", info->world_size);
+}
+
+static void print_parts(const fsdpck_info *info)
+{
+    char a[32], b[32], n[32], k[32];
+    printf("  tensors     %s, %s elements, %s in %s chunks\n", report_number(a, sizeof a, info->tensors),
+           report_number(b, sizeof b, info->nelems), report_bytes(n, sizeof n, info->nbytes),
+           report_number(k, sizeof k, info->chunks));
+    for (int part = 0; part < 3; part++) {
+        if (info->part_tensors[part] == 0 && info->part_objects[part] == 0)
+            continue;
+        printf("  %-11s %s tensors, %s", fsdpck_part_name((fsdpck_part)part),
+               report_number(a, sizeof a, info->part_tensors[part]),
+               report_bytes(b, sizeof b, info->part_nbytes[part]));
+        if (info->part_objects[part] > 0)
+            printf(", %s objects", report_number(n, sizeof n, info->part_objects[part]));
+        if (part == FSDPCK_PART_MODEL && info->model_key[0] != '\0')
+            printf(" (under '%s')", info->model_key);
+        putchar('\n');
+    }
+}
+
+static void print_balance(const inspect_sums *s)
+{
+    if (s->rank_count < 2)
+        return;
+    size_t least = 0, most = 0;
+    uint64_t all = 0;
+    for (size_t i = 0; i < s->rank_count; i++) {
+        all += s->rank_nbytes[i];
+        if (s->rank_nbytes[i] < s->rank_nbytes[least])
+            least = i;
+        if (s->rank_nbytes[i] > s->rank_nbytes[most])
+            most = i;
+    }
+    if (all == 0)
+        return;
+    char a[32], b[32];
+    printf("  per rank    %s (rank %zu) to %s (rank %zu)\n",
+           report_bytes(a, sizeof a, s->rank_nbytes[least]), least,
+           report_bytes(b, sizeof b, s->rank_nbytes[most]), most);
+}
+
+int inspect_print_summary(const cli *c, const fsdpck_checkpoint *ckpt)
+{
+    inspect_sums s;
+    if (!inspect_sum(ckpt, &s)) {
+        fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+        return FSDPCK_LIMIT;
+    }
+    char a[32], b[32], name[NAME_CAPACITY], shape[512];
+    print_origin(&s.info);
+    print_parts(&s.info);
+    for (size_t i = 0; i < s.dtype_count; i++)
+        printf("  %-11s %s %s tensors, %s\n", i == 0 ? "dtypes" : "", s.dtypes[i].dtype,
+               report_number(a, sizeof a, s.dtypes[i].tensors), report_bytes(b, sizeof b, s.dtypes[i].nbytes));
+    for (size_t i = 0; i < s.largest_count; i++) {
+        fsdpck_tensor t;
+        fsdpck_get_tensor(ckpt, s.largest[i], &t);
+        printf("  %-11s %s %s %s, %s\n", i == 0 ? "largest" : "", escaped_name(name, t.name, t.name_nbytes),
+               t.dtype, inspect_shape(shape, sizeof shape, &t), report_bytes(a, sizeof a, t.nbytes));
+    }
+    print_balance(&s);
+    for (size_t i = 0; i < 2 && s.next[i][0] != '\0'; i++)
+        printf("  %-11s %s\n", i == 0 ? "next" : "", s.next[i]);
+    inspect_sums_release(&s);
+    return 0;
+}
+
+/* ---- table ---- */
+
+static int no_memory(const cli *c)
+{
+    fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+    return FSDPCK_LIMIT;
+}
+
+static bool fill_line(struct libscols_line *line, const fsdpck_checkpoint *ckpt, uint64_t index)
+{
+    char name[NAME_CAPACITY], shape[512], nbytes[32], layout[128];
+    fsdpck_tensor t;
+    fsdpck_get_tensor(ckpt, index, &t);
+    fsdpck_describe_chunks(ckpt, index, layout, sizeof layout);
+    return scols_line_set_data(line, 0, escaped_name(name, t.name, t.name_nbytes)) == 0 &&
+           scols_line_set_data(line, 1, t.dtype) == 0 &&
+           scols_line_set_data(line, 2, inspect_shape(shape, sizeof shape, &t)) == 0 &&
+           scols_line_set_data(line, 3, report_bytes(nbytes, sizeof nbytes, t.nbytes)) == 0 &&
+           scols_line_set_data(line, 4, layout) == 0 &&
+           scols_line_set_data(line, 5, fsdpck_part_name(t.part)) == 0;
+}
+
+int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt)
+{
+    static const char *const heads[] = {"NAME", "DTYPE", "SHAPE", "BYTES", "LAYOUT", "PART"};
+    struct libscols_table *table = scols_new_table();
+    bool ok = table != NULL;
+    for (size_t i = 0; ok && i < sizeof heads / sizeof heads[0]; i++)
+        ok = scols_table_new_column(table, heads[i], 0, i == 3 ? SCOLS_FL_RIGHT : 0) != NULL;
+    fsdpck_info info;
+    fsdpck_get_info(ckpt, &info);
+    for (uint64_t i = 0; ok && i < info.tensors; i++) {
+        struct libscols_line *line = scols_table_new_line(table, NULL);
+        ok = line != NULL && fill_line(line, ckpt, i);
+    }
+    /* Nothing is cut to the width of the terminal: names are what people look for. */
+    ok = ok && scols_table_enable_nowrap(table, 1) == 0 && scols_table_set_termforce(table, SCOLS_TERMFORCE_NEVER) == 0;
+    ok = ok && scols_print_table(table) == 0;
+    scols_unref_table(table);
+    return ok ? 0 : no_memory(c);
+}
+
+/* ---- tree ---- */
+
+typedef struct tree_name {
+    const char *name;
+    size_t nbytes;
+    uint64_t index;
+    bool is_object;
+} tree_name;
+
+static int compare_names(const void *left, const void *right)
+{
+    const tree_name *a = left, *b = right;
+    const size_t n = a->nbytes < b->nbytes ? a->nbytes : b->nbytes;
+    const int order = memcmp(a->name, b->name, n);
+    if (order != 0)
+        return order;
+    return a->nbytes < b->nbytes ? -1 : a->nbytes > b->nbytes;
+}
+
+/* Bytes that a and b share up to and including a dot. */
+static size_t shared_dotted(const tree_name *a, const tree_name *b)
+{
+    size_t shared = 0;
+    for (size_t i = 0; i < a->nbytes && i < b->nbytes && a->name[i] == b->name[i]; i++) {
+        if (a->name[i] == '.')
+            shared = i + 1;
+    }
+    return shared;
+}
+
+static void print_indented(size_t depth, const char *text, size_t nbytes, const char *tail)
+{
+    char part[NAME_CAPACITY];
+    printf("%*s%s%s\n", (int)(2 * (depth < 40 ? depth : 40)), "", fsdpck_escape(part, sizeof part, text, nbytes),
+           tail);
+}
+
+/* Opens the dotted parts of `n` behind byte `at`, then prints its leaf. */
+static void print_branch(const fsdpck_checkpoint *ckpt, const tree_name *n, size_t at)
+{
+    size_t depth = 0;
+    for (size_t i = 0; i < at; i++)
+        depth += n->name[i] == '.';
+    const char *dot;
+    while ((dot = memchr(n->name + at, '.', n->nbytes - at)) != NULL) {
+        const size_t end = (size_t)(dot - n->name);
+        print_indented(depth++, n->name + at, end - at, "");
+        at = end + 1;
+    }
+    char tail[640] = "  (object)";
+    if (!n->is_object) {
+        fsdpck_tensor t;
+        char shape[512];
+        fsdpck_get_tensor(ckpt, n->index, &t);
+        snprintf(tail, sizeof tail, "  %s %s", t.dtype, inspect_shape(shape, sizeof shape, &t));
+    }
+    print_indented(depth, n->name + at, n->nbytes - at, tail);
+}
+
+int inspect_print_tree(const cli *c, const fsdpck_checkpoint *ckpt)
+{
+    fsdpck_info info;
+    fsdpck_get_info(ckpt, &info);
+    const size_t count = info.tensors + info.objects;
+    tree_name *names = calloc(count + 1, sizeof *names);
+    if (names == NULL)
+        return no_memory(c);
+    for (uint64_t i = 0; i < info.tensors; i++) {
+        fsdpck_tensor t;
+        fsdpck_get_tensor(ckpt, i, &t);
+        names[i] = (tree_name){t.name, t.name_nbytes, i, false};
+    }
+    for (uint64_t i = 0; i < info.objects; i++) {
+        fsdpck_object o;
+        fsdpck_get_object(ckpt, i, &o);
+        names[info.tensors + i] = (tree_name){o.name, o.name_nbytes, i, true};
+    }
+    qsort(names, count, sizeof *names, compare_names);
+    for (size_t i = 0; i < count; i++)
+        print_branch(ckpt, &names[i], i == 0 ? 0 : shared_dotted(&names[i - 1], &names[i]));
+    free(names);
+    return 0;
+}
+
+/* ---- objects ---- */
+
+int inspect_print_objects(const cli *c, fsdpck_checkpoint *ckpt)
+{
+    fsdpck_info info;
+    fsdpck_get_info(ckpt, &info);
+    (void)c;
+    for (uint64_t i = 0; i < info.objects; i++) {
+        fsdpck_object o;
+        fsdpck_error err;
+        char name[NAME_CAPACITY], *text = NULL;
+        fsdpck_error_init(&err);
+        fsdpck_get_object(ckpt, i, &o);
+        escaped_name(name, o.name, o.name_nbytes);
+        if (fsdpck_print_object(ckpt, i, 400, &text, &err) == FSDPCK_OK)
+            printf("%s = %s\n", name, text == NULL ? "" : text);
+        else
+            printf("%s: %s [%s]\n", name, err.message, err.finding);
+        free(text);
+    }
+    return 0;
+}

@@ -1,0 +1,114 @@
+/* main.c: picks the command, opens and closes the context, turns signals into a cancel, maps status to exit. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd.h"
+#include "report.h"
+
+const command commands[] = {
+    {"inspect", cmd_inspect, "what is in it: tensors, shards, layout, optimizer, other objects", NULL},
+    {"consolidate", cmd_consolidate, "shards -> full tensors (HF folder, safetensors, .pt)",
+     " merge convert export "},
+    {"help", cmd_help, "this text, or the help of a command", NULL},
+    {"version", cmd_version, "version, and what is built in", NULL},
+    {NULL, NULL, NULL, NULL},
+};
+
+/* The one thing that a signal handler can reach. */
+static fsdpck_context *volatile signal_context;
+static volatile sig_atomic_t signal_seen;
+
+static void on_signal(int number)
+{
+    signal_seen = number;
+    fsdpck_context_cancel(signal_context);
+    /* The second time the user means it. */
+    signal(number, SIG_DFL);
+}
+
+static void on_log(void *arg, fsdpck_log_level level, const char *text)
+{
+    const cli *c = arg;
+    if (c->quiet || (level == FSDPCK_LOG_DETAIL && c->verbose == 0))
+        return;
+    fprintf(stderr, "fsdpck %s: %s%s\n", c->command, level == FSDPCK_LOG_WARNING ? "warning: " : "", text);
+}
+
+const command *command_find(const char *name)
+{
+    char word[40];
+    for (const command *k = commands; k->name != NULL; k++) {
+        if (strcmp(k->name, name) == 0)
+            return k;
+        if (k->alias_of != NULL && snprintf(word, sizeof word, " %s ", name) < (int)sizeof word &&
+            strstr(k->alias_of, word) != NULL)
+            return k;
+    }
+    return NULL;
+}
+
+static void install_handlers(fsdpck_context *ctx)
+{
+    signal_context = ctx;
+    struct sigaction action = {.sa_handler = on_signal};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    /* A file size limit shall be an error of write(), not a death. */
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+/* A report that did not reach its reader is a failure too. */
+static int finish(int code)
+{
+    if (signal_seen != 0) {
+        signal(signal_seen, SIG_DFL);
+        raise(signal_seen);
+    }
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0) {
+        fputs("fsdpck: writing the report to standard output failed\n", stderr);
+        return FSDPCK_IO;
+    }
+    return code;
+}
+
+static const char *word_or_help(int argc, char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : "help";
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        return "help";
+    if (strcmp(word, "--version") == 0)
+        return "version";
+    return word;
+}
+
+int main(int argc, char **argv)
+{
+    cli c = {.ctx = fsdpck_context_new(), .started_seconds = report_now()};
+    if (c.ctx == NULL) {
+        fputs("fsdpck: no memory\n", stderr);
+        return FSDPCK_LIMIT;
+    }
+    const char *word = word_or_help(argc, argv);
+    const command *k = command_find(word);
+    c.command = k == NULL ? "help" : k->name;
+    fsdpck_context_set_log(c.ctx, on_log, &c);
+    int code;
+    if (k == NULL) {
+        fprintf(stderr, "fsdpck: there is no command '%s'\n  next:     fsdpck help lists the commands\n", word);
+        code = FSDPCK_USAGE;
+    } else {
+        install_handlers(c.ctx);
+        static const char *no_words[] = {"help", NULL};
+        code = argc > 1 ? k->run(&c, argc - 1, (const char **)argv + 1) : k->run(&c, 1, no_words);
+        if (argc <= 1)
+            code = FSDPCK_USAGE;
+    }
+    fsdpck_context_set_log(c.ctx, NULL, NULL);
+    code = finish(code);
+    fsdpck_context_free(c.ctx);
+    return code;
+}

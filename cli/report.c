@@ -1,0 +1,180 @@
+#include "report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+double report_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+double report_seconds_since(double started)
+{
+    return report_now() - started;
+}
+
+char *report_bytes(char *text, size_t capacity, uint64_t nbytes)
+{
+    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB", "PB", "EB"};
+    double n = (double)nbytes;
+    size_t i = 0;
+    while (n >= 999.5 && i < 6) {
+        n /= 1000;
+        i++;
+    }
+    if (i == 0)
+        snprintf(text, capacity, "%" PRIu64 " bytes", nbytes);
+    else
+        snprintf(text, capacity, "%.*f %s", n < 9.995 ? 2 : n < 99.95 ? 1 : 0, n, units[i]);
+    return text;
+}
+
+char *report_number(char *text, size_t capacity, uint64_t n)
+{
+    char digits[32];
+    const int count = snprintf(digits, sizeof digits, "%" PRIu64, n);
+    size_t at = 0;
+    for (int i = 0; i < count && at + 2 < capacity; i++) {
+        if (i > 0 && (count - i) % 3 == 0)
+            text[at++] = ',';
+        text[at++] = digits[i];
+    }
+    text[at] = '\0';
+    return text;
+}
+
+static long peak_rss_bytes(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss * 1024;
+}
+
+static void add_text(cJSON *object, const char *key, const char *text)
+{
+    if (text != NULL && text[0] != '\0')
+        cJSON_AddStringToObject(object, key, text);
+}
+
+static void add_source(cJSON *envelope, const fsdpck_info *source)
+{
+    cJSON *s = cJSON_AddObjectToObject(envelope, "source");
+    if (source == NULL || s == NULL)
+        return;
+    char path[4200];
+    add_text(s, "path", fsdpck_escape(path, sizeof path, source->path, strlen(source->path)));
+    add_text(s, "format", source->format);
+    add_text(s, "trainer", source->trainer);
+    add_text(s, "torch_version", source->torch_version);
+    if (source->step >= 0)
+        cJSON_AddNumberToObject(s, "step", (double)source->step);
+    if (source->world_size >= 0)
+        cJSON_AddNumberToObject(s, "world_size", (double)source->world_size);
+}
+
+cJSON *report_json_begin(const cli *c, int exit_code, const char *verdict, const fsdpck_info *source)
+{
+    cJSON *e = cJSON_CreateObject();
+    if (e == NULL)
+        return NULL;
+    cJSON_AddStringToObject(e, "schema", "fsdpck-1");
+    cJSON_AddStringToObject(e, "command", c->command);
+    cJSON_AddNumberToObject(e, "exit_code", exit_code);
+    cJSON_AddStringToObject(e, "verdict", verdict);
+    add_source(e, source);
+    cJSON_AddNumberToObject(e, "seconds", report_seconds_since(c->started_seconds));
+    cJSON_AddNumberToObject(e, "peak_rss", (double)peak_rss_bytes());
+    return e;
+}
+
+/* Members that every envelope has, even where the command had nothing to put there. */
+static void fill_missing(cJSON *e)
+{
+    static const char *const lists[] = {"outputs", "findings", "next"};
+    static const char *const objects[] = {"counts", "unchecked", "error"};
+    for (size_t i = 0; i < 3; i++) {
+        if (!cJSON_HasObjectItem(e, lists[i]))
+            cJSON_AddArrayToObject(e, lists[i]);
+        if (!cJSON_HasObjectItem(e, objects[i]))
+            cJSON_AddObjectToObject(e, objects[i]);
+    }
+}
+
+int report_json_print(cJSON *envelope, int exit_code)
+{
+    fill_missing(envelope);
+    char *text = cJSON_Print(envelope);
+    cJSON_Delete(envelope);
+    if (text == NULL) {
+        fprintf(stderr, "fsdpck: no memory for the report\n");
+        return FSDPCK_LIMIT;
+    }
+    puts(text);
+    free(text);
+    return exit_code;
+}
+
+void report_json_names(cJSON *object, const char *key, char *const *names, size_t count)
+{
+    cJSON *list = cJSON_AddArrayToObject(object, key);
+    for (size_t i = 0; i < count && list != NULL; i++)
+        cJSON_AddItemToArray(list, cJSON_CreateString(names[i]));
+}
+
+static void failure_text(const cli *c, const fsdpck_error *err)
+{
+    fprintf(stderr, "fsdpck %s: ", c->command);
+    if (err->path[0] != '\0')
+        fprintf(stderr, "'%s': ", err->path);
+    fprintf(stderr, "%s", err->message);
+    if (err->finding[0] != '\0')
+        fprintf(stderr, " [%s]", err->finding);
+    fputc('\n', stderr);
+    if (err->tensor[0] != '\0')
+        fprintf(stderr, "  tensor:   %s\n", err->tensor);
+    if (err->has_offset)
+        fprintf(stderr, "  offset:   byte %" PRIu64 "\n", err->offset_bytes);
+    if (err->expected[0] != '\0')
+        fprintf(stderr, "  expected: %s\n", err->expected);
+    if (err->found[0] != '\0')
+        fprintf(stderr, "  found:    %s\n", err->found);
+    if (err->next[0] != '\0')
+        fprintf(stderr, "  next:     %s\n", err->next);
+}
+
+static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
+{
+    cJSON *e = report_json_begin(c, (int)err->status, "none", source);
+    if (e == NULL)
+        return (int)err->status;
+    cJSON *o = cJSON_AddObjectToObject(e, "error");
+    cJSON_AddStringToObject(o, "status", fsdpck_status_name(err->status));
+    add_text(o, "finding", err->finding);
+    add_text(o, "message", err->message);
+    add_text(o, "path", err->path);
+    add_text(o, "tensor", err->tensor);
+    if (err->has_offset)
+        cJSON_AddNumberToObject(o, "offset", (double)err->offset_bytes);
+    add_text(o, "expected", err->expected);
+    add_text(o, "found", err->found);
+    if (err->sys_errno != 0)
+        cJSON_AddNumberToObject(o, "errno", err->sys_errno);
+    cJSON *next = cJSON_AddArrayToObject(e, "next");
+    if (err->next[0] != '\0')
+        cJSON_AddItemToArray(next, cJSON_CreateString(err->next));
+    return report_json_print(e, (int)err->status);
+}
+
+int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
+{
+    if (c->json)
+        return failure_json(c, source, err);
+    failure_text(c, err);
+    return (int)err->status;
+}

@@ -1,0 +1,32 @@
+/* report.h: results on stdout, failures on stderr, and the one JSON envelope that both share with --json.
+ *
+ * Envelope (schema "fsdpck-1"): schema, command, exit_code, verdict, source, outputs, counts, unchecked,
+ * findings, error, next, seconds, peak_rss; a command may add members of its own between them.
+ */
+#ifndef FSDPCK_CLI_REPORT_H
+#define FSDPCK_CLI_REPORT_H
+
+#include <cjson/cJSON.h>
+
+#include "cmd.h"
+
+/* The envelope of a success: the caller adds, then calls report_json_print. NULL where memory ran out. */
+cJSON *report_json_begin(const cli *c, int exit_code, const char *verdict, const fsdpck_info *source);
+/* Prints and frees. Returns the exit code. */
+int report_json_print(cJSON *envelope, int exit_code);
+
+/* A failure, as text on stderr or as the envelope on stdout; source may be NULL. Returns the exit code. */
+int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err);
+
+/* Adds a list of texts. */
+void report_json_names(cJSON *object, const char *key, char *const *names, size_t count);
+
+/* "1.25 GB", "813 bytes"; decimal units, as disks and Hugging Face count. Returns text. */
+char *report_bytes(char *text, size_t capacity, uint64_t nbytes);
+/* "1,234,567". */
+char *report_number(char *text, size_t capacity, uint64_t n);
+
+double report_seconds_since(double started);
+double report_now(void);
+
+#endif

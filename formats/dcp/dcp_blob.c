@@ -1,0 +1,414 @@
+/* dcp_blob.c: where the elements of a chunk lie in its blob, and compressed blobs front to back. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/crc.h"
+#include "formats/dcp/dcp_folder.h"
+#include "formats/dcp/dcp_inside.h"
+#include "formats/shared/torch_archive.h"
+#include "formats/shared/zstd_stream.h"
+
+#define HEAD_LIMIT (16u << 20)
+#define TAIL_LIMIT (1u << 20)
+
+fsdpck_status dcp_blob_read(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
+                            fsdpck_error *err)
+{
+    const dcp_blob_reader *r = ctx;
+    return file_set_read_at(&r->d->blobs, r->file, offset_bytes, dst, nbytes, err);
+}
+
+fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool *zstd, fsdpck_error *err)
+{
+    *zstd = false;
+    if (transform == 0)
+        return FSDPCK_OK;
+    const char *name = strtab_text(&d->names.transforms, transform);
+    if (strcmp(name, "stream.zstd/1") == 0) {
+        *zstd = true;
+        return FSDPCK_OK;
+    }
+    error_set(err, FSDPCK_UNSUPPORTED, "DCP-TRANSFORM", "blob is stored behind '%s', which is not known",
+              name);
+    error_expected(err, "stream.zstd/1, or nothing");
+    error_next(err, "save the checkpoint again without this extension");
+    return FSDPCK_UNSUPPORTED;
+}
+
+static zip_input blob_input(dcp_blob_reader *r, const cat_chunk *c)
+{
+    return (zip_input){
+        .read = dcp_blob_read, .ctx = r, .base_offset_bytes = c->offset_bytes, .nbytes = c->nbytes};
+}
+
+static void add_context(const dcp_folder *d, const cat_chunk *c, fsdpck_error *err)
+{
+    text_buf path = {.limit_bytes = 8192};
+    text_printf(&path, "%s/%s", d->dir.path, catalogue_name(d->cat, catalogue_file(d->cat, c->file)->path));
+    if (path.text != NULL)
+        error_path(err, path.text);
+    text_release(&path);
+    error_tensor(err, catalogue_name(d->cat, catalogue_tensor(d->cat, c->tensor)->name));
+    error_offset(err, c->offset_bytes);
+}
+
+static const char *print_sizes(text_buf *text, const uint64_t *sizes, unsigned ndim)
+{
+    text_puts(text, "[");
+    for (unsigned i = 0; i < ndim; i++)
+        text_printf(text, "%s%" PRIu64, i > 0 ? ", " : "", sizes[i]);
+    text_puts(text, "]");
+    return text->text != NULL ? text->text : "";
+}
+
+/* Blob against catalogue. */
+static fsdpck_status check_payload(const dcp_folder *d, uint64_t chunk, dtype found, unsigned ndim,
+                                   const uint64_t *sizes, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(d->cat, catalogue_chunk(d->cat, chunk)->tensor);
+    uint64_t want[NDIM_MAX];
+
+    if (found != t->dtype) {
+        error_set(err, FSDPCK_BADINPUT, "DCP-PAYLOAD-DTYPE",
+                  "blob holds another dtype than the metadata states");
+        error_expected(err, "%s", dtype_get((dtype)t->dtype)->name);
+        error_found(err, "%s", dtype_get(found)->name);
+        error_next(err, "metadata and files are not of one save: copy both again");
+        return FSDPCK_BADINPUT;
+    }
+    catalogue_chunk_box(d->cat, chunk, NULL, want);
+    if (ndim == t->ndim && memcmp(sizes, want, ndim * sizeof *want) == 0)
+        return FSDPCK_OK;
+    text_buf expected = {.limit_bytes = 4096}, got = {.limit_bytes = 4096};
+    error_set(err, FSDPCK_BADINPUT, "DCP-PAYLOAD-SHAPE",
+              "blob holds another shape than the metadata states");
+    error_expected(err, "%s", print_sizes(&expected, want, t->ndim));
+    error_found(err, "%s", print_sizes(&got, sizes, ndim));
+    error_next(err, "torch 2.10 to 2.15 record wrong boxes for FSDP2 with tensor parallelism where a dim "
+                    "is not divisible; else metadata and files are not of one save");
+    text_release(&expected);
+    text_release(&got);
+    return FSDPCK_BADINPUT;
+}
+
+/* Decodes until the head tells all. */
+static fsdpck_status locate_zstd(dcp_folder *d, const cat_chunk *c, dtype *found, unsigned *ndim,
+                                 uint64_t *sizes, place *where, fsdpck_error *err)
+{
+    dcp_blob_reader reader = {.d = d, .file = c->file};
+    const zip_input in = blob_input(&reader, c);
+    vec head = VEC_OF(uint8_t, d->owner);
+    size_t want_nbytes = 4096;
+    zstd_stream *z;
+    fsdpck_status st;
+
+    RETURN_IF(zstd_stream_open(&in, d->owner, &z, err));
+    for (;;) {
+        const size_t had = head.count;
+        uint64_t got;
+        size_t need = 0;
+        st = FSDPCK_LIMIT;
+        uint8_t *more = vec_push_n(&head, want_nbytes - had, err);
+        if (more == NULL)
+            break;
+        st = zstd_stream_read_some(z, more, want_nbytes - had, &got, err);
+        if (st != FSDPCK_OK)
+            break;
+        const bool ended = got < want_nbytes - had;
+        head.count = had + (size_t)got;
+        st = torch_blob_locate_head(head.items, head.count, found, ndim, sizes, where, &need, err);
+        if (st != FSDPCK_LIMIT || need <= head.count)
+            break;
+        if (ended || need > HEAD_LIMIT) {
+            st = error_set(err, FSDPCK_BADINPUT, "Z-TRUNCATED",
+                           "compressed blob ends before its tensor is described");
+            break;
+        }
+        want_nbytes = need;
+    }
+    where->stream = true;
+    vec_release(&head);
+    zstd_stream_close(z);
+    return st;
+}
+
+static fsdpck_status locate_blob(dcp_folder *d, uint64_t chunk, place *where, fsdpck_error *err)
+{
+    const cat_chunk *c = catalogue_chunk(d->cat, chunk);
+    const cat_tensor *t = catalogue_tensor(d->cat, c->tensor);
+    dcp_blob_reader reader = {.d = d, .file = c->file};
+    uint64_t sizes[NDIM_MAX];
+    unsigned ndim = 0;
+    dtype found = DTYPE_NONE;
+    bool zstd;
+
+    RETURN_IF(dcp_transform_check(d, c->aux, &zstd, err));
+    if (zstd) {
+        RETURN_IF(locate_zstd(d, c, &found, &ndim, sizes, where, err));
+    } else {
+        catalogue_chunk_box(d->cat, chunk, NULL, sizes);
+        /* No zip is as short as its tensor's elements. */
+        if (c->nbytes <= box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes) {
+            bool is_stream;
+            RETURN_IF(dcp_inner_probe(d, c->file, c->offset_bytes, &is_stream, err));
+            if (is_stream)
+                return dcp_inner_locate(d, chunk, where, err);
+        }
+        const zip_input in = blob_input(&reader, c);
+        RETURN_IF(torch_blob_locate(&in, &found, &ndim, sizes, where, err));
+    }
+    where->file = c->file;
+    return check_payload(d, chunk, found, ndim, sizes, err);
+}
+
+fsdpck_status dcp_locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
+{
+    dcp_folder *d = ctx;
+    const cat_chunk *c = catalogue_chunk(d->cat, chunk);
+
+    if (c->aux & DCP_AUX_INSIDE) {
+        *where = dcp_inside_at(d, c->aux)->where;
+        return FSDPCK_OK;
+    }
+    const fsdpck_status st = locate_blob(d, chunk, where, err);
+    if (st != FSDPCK_OK)
+        add_context(d, c, err);
+    return st;
+}
+
+/* --- streams --- */
+
+struct source_stream {
+    dcp_folder *d;
+    uint64_t chunk;
+    place where;
+    dcp_blob_reader reader;
+    zstd_stream *zstd;
+    zip_archive zip; /* of a deflated record */
+    zip_inflater *inflater;
+    bool inside;   /* of a byte item, whose zip was checked when it was loaded */
+    uint64_t position;
+    uint32_t crc;  /* of the record so far */
+    vec head, tail; /* uint8_t: all but the record */
+};
+
+/* Sums the record and keeps what lies around it, so that the zip can be checked at the end. */
+static fsdpck_status observe(source_stream *s, const uint8_t *bytes, uint64_t nbytes, fsdpck_error *err)
+{
+    const uint64_t begin = s->where.record_offset_bytes, end = begin + s->where.record_nbytes;
+
+    while (nbytes > 0) {
+        const uint64_t at = s->position;
+        const uint64_t limit = at < begin ? begin : at < end ? end : UINT64_MAX;
+        const uint64_t n = nbytes < limit - at ? nbytes : limit - at;
+        if (at >= begin && at < end) {
+            s->crc = crc32_update(s->crc, bytes, n);
+        } else if (!s->inside) {
+            vec *part = at < begin ? &s->head : &s->tail;
+            if (part->count + n > (at < begin ? HEAD_LIMIT : TAIL_LIMIT))
+                return error_set(err, FSDPCK_UNSUPPORTED, "DCP-TRANSFORM",
+                                 "compressed blob holds more than one tensor");
+            uint8_t *copy = vec_push_n(part, (size_t)n, err);
+            if (copy == NULL)
+                return FSDPCK_LIMIT;
+            memcpy(copy, bytes, (size_t)n);
+        }
+        bytes += n;
+        nbytes -= n;
+        s->position += n;
+    }
+    return FSDPCK_OK;
+}
+
+/* The decoded zip without its record. */
+static fsdpck_status read_around(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
+                                 fsdpck_error *err)
+{
+    const source_stream *s = ctx;
+    const uint64_t end = s->where.record_offset_bytes + s->where.record_nbytes;
+
+    if (checked_range(offset_bytes, nbytes, s->head.count)) {
+        memcpy(dst, VEC_AT(&s->head, const uint8_t, offset_bytes), (size_t)nbytes);
+        return FSDPCK_OK;
+    }
+    if (offset_bytes >= end && checked_range(offset_bytes - end, nbytes, s->tail.count)) {
+        memcpy(dst, VEC_AT(&s->tail, const uint8_t, offset_bytes - end), (size_t)nbytes);
+        return FSDPCK_OK;
+    }
+    if (offset_bytes < end && offset_bytes + nbytes > s->head.count) {
+        /* A search for the end may begin inside the record: its bytes are taken for zeros. */
+        uint8_t *out = dst;
+        for (uint64_t i = 0; i < nbytes; i++) {
+            const uint64_t at = offset_bytes + i;
+            const bool in_head = at < s->head.count;
+            const bool in_tail = at >= end && at - end < s->tail.count;
+            out[i] = in_head ? *VEC_AT(&s->head, const uint8_t, at)
+                             : in_tail ? *VEC_AT(&s->tail, const uint8_t, at - end) : 0;
+        }
+        return FSDPCK_OK;
+    }
+    return error_set(err, FSDPCK_BADINPUT, "ZIP-TRUNCATED", "compressed zip names bytes past its end");
+}
+
+static fsdpck_status bad_crc(uint32_t expected, uint32_t found, fsdpck_error *err)
+{
+    error_set(err, FSDPCK_BADINPUT, "ZIP-CRC", "checksum of the tensor's bytes is wrong");
+    error_expected(err, "%08" PRIx32, expected);
+    error_found(err, "%08" PRIx32, found);
+    error_next(err, "the blob is damaged: copy the file again");
+    return FSDPCK_BADINPUT;
+}
+
+static fsdpck_status check_zip(source_stream *s, fsdpck_error *err)
+{
+    const zip_input in = {.read = read_around, .ctx = s, .nbytes = s->position};
+    zip_archive zip;
+    fsdpck_status st;
+
+    if (s->inside)
+        return s->where.has_crc && s->crc != s->where.crc32 ? bad_crc(s->where.crc32, s->crc, err)
+                                                            : FSDPCK_OK;
+    RETURN_IF(zip_open(&in, s->d->owner, &zip, err));
+    const zip_entry *record = NULL;
+    for (size_t i = 0; i < zip.entries.count; i++) {
+        const zip_entry *e = VEC_AT(&zip.entries, zip_entry, i);
+        if (e->data_offset_bytes == s->where.record_offset_bytes && e->nbytes > 0)
+            record = e;
+    }
+    if (record == NULL || record->nbytes != s->where.record_nbytes || record->method != 0)
+        st = error_set(err, FSDPCK_BADINPUT, "ZIP-LOCAL",
+                       "directory of the compressed zip does not name the tensor's bytes");
+    else if (!zip.no_crc && record->crc32 != s->crc)
+        st = bad_crc(record->crc32, s->crc, err);
+    else
+        st = FSDPCK_OK;
+    zip_release(&zip);
+    return st;
+}
+
+/* A deflated record of a zip that is itself stored: the entry that holds the blob's only tensor. */
+static fsdpck_status deflated_entry(source_stream *s, const zip_input *in, uint32_t *entry,
+                                    fsdpck_error *err)
+{
+    value_pool pool;
+    torch_archive archive;
+
+    value_pool_init(&pool, s->d->owner);
+    fsdpck_status st = torch_archive_open(in, s->d->owner, &pool, true, &archive, err);
+    if (st == FSDPCK_OK) {
+        if (value_kind_of(archive.root) == VALUE_TENSOR) {
+            const torch_tensor *t =
+                VEC_AT(&archive.tensors, torch_tensor, value_tensor_index(archive.root));
+            *entry = VEC_AT(&archive.storages, torch_storage, t->storage)->entry;
+        } else {
+            st = error_set(err, FSDPCK_UNSUPPORTED, "DCP-TRANSFORM",
+                           "deflated blob holds something else than one tensor");
+        }
+        torch_archive_release(&archive);
+    }
+    value_pool_release(&pool);
+    return st;
+}
+
+static fsdpck_status open_decoder(source_stream *s, fsdpck_error *err)
+{
+    const cat_chunk *c = catalogue_chunk(s->d->cat, s->chunk);
+    const zip_input in = blob_input(&s->reader, c);
+    const dcp_inside *inside = s->inside ? dcp_inside_at(s->d, c->aux) : NULL;
+    bool zstd;
+    uint32_t entry;
+
+    RETURN_IF(dcp_transform_check(s->d, s->inside ? inside->transform : c->aux, &zstd, err));
+    if (zstd)
+        return zstd_stream_open(&in, s->d->owner, &s->zstd, err);
+    if (s->inside)
+        entry = inside->entry;
+    else
+        RETURN_IF(deflated_entry(s, &in, &entry, err));
+    RETURN_IF(zip_open(&in, s->d->owner, &s->zip, err));
+    if (entry >= s->zip.entries.count)
+        return error_set(err, FSDPCK_CHANGED, "", "blob is not what it was when it was opened");
+    return zip_inflater_open(&s->zip.in, VEC_AT(&s->zip.entries, zip_entry, entry), &s->inflater, err);
+}
+
+fsdpck_status dcp_stream_open(void *ctx, uint64_t chunk, source_stream **s, fsdpck_error *err)
+{
+    dcp_folder *d = ctx;
+    const cat_chunk *c = catalogue_chunk(d->cat, chunk);
+    source_stream *made = budget_alloc(d->owner, sizeof *made, err);
+
+    if (made == NULL)
+        return FSDPCK_LIMIT;
+    made->d = d;
+    made->chunk = chunk;
+    made->reader = (dcp_blob_reader){.d = d, .file = c->file};
+    made->inside = (c->aux & DCP_AUX_INSIDE) != 0;
+    made->head = VEC_OF(uint8_t, d->owner);
+    made->tail = VEC_OF(uint8_t, d->owner);
+    fsdpck_status st = dcp_locate(d, chunk, &made->where, err);
+    if (st == FSDPCK_OK)
+        st = open_decoder(made, err);
+    if (st != FSDPCK_OK) {
+        add_context(d, c, err);
+        dcp_stream_close(made);
+        return st;
+    }
+    *s = made;
+    return FSDPCK_OK;
+}
+
+fsdpck_status dcp_stream_read(source_stream *s, void *dst, uint64_t nbytes, fsdpck_error *err)
+{
+    fsdpck_status st = s->inflater != NULL ? zip_inflater_read(s->inflater, dst, nbytes, err)
+                                           : zstd_stream_read(s->zstd, dst, nbytes, err);
+    if (st == FSDPCK_OK && s->inflater == NULL)
+        st = observe(s, dst, nbytes, err);
+    if (st != FSDPCK_OK)
+        add_context(s->d, catalogue_chunk(s->d->cat, s->chunk), err);
+    return st;
+}
+
+typedef struct rest_taker {
+    source_stream *s;
+    fsdpck_status st;
+    fsdpck_error *err;
+} rest_taker;
+
+static void take_rest(void *ctx, const uint8_t *bytes, size_t nbytes)
+{
+    rest_taker *r = ctx;
+    if (r->st == FSDPCK_OK)
+        r->st = observe(r->s, bytes, nbytes, r->err);
+}
+
+fsdpck_status dcp_stream_finish(source_stream *s, fsdpck_error *err)
+{
+    rest_taker rest = {.s = s, .err = err};
+    fsdpck_status st;
+
+    if (s->inflater != NULL) {
+        st = zip_inflater_finish(s->inflater, err);
+    } else {
+        st = zstd_stream_finish(s->zstd, take_rest, &rest, err);
+        if (st == FSDPCK_OK)
+            st = rest.st;
+        if (st == FSDPCK_OK)
+            st = check_zip(s, err);
+    }
+    if (st != FSDPCK_OK)
+        add_context(s->d, catalogue_chunk(s->d->cat, s->chunk), err);
+    return st;
+}
+
+void dcp_stream_close(source_stream *s)
+{
+    if (s == NULL)
+        return;
+    zstd_stream_close(s->zstd);
+    zip_inflater_close(s->inflater);
+    if (s->zip.in.read != NULL)
+        zip_release(&s->zip);
+    vec_release(&s->head);
+    vec_release(&s->tail);
+    budget_free(s->d->owner, s, sizeof *s);
+}

@@ -1,0 +1,378 @@
+/* dcp_build.c: states that BUILD brings, into records. */
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/file.h"
+#include "formats/dcp/dcp_hooks.h"
+#include "state/box.h"
+
+#define WIDE_MARK (UINT32_C(1) << 31)
+
+static fsdpck_status malformed(fsdpck_error *err, const char *record, const char *what)
+{
+    return error_set(err, FSDPCK_BADINPUT, "DCP-METADATA", "%s in metadata: %s", record, what);
+}
+
+/* --- torch.Size --- */
+
+fsdpck_status dcp_size_from(dcp_parser *parser, const value_pool *pool, value items, uint32_t *at,
+                            fsdpck_error *err)
+{
+    vec *dims = &parser->m->dims;
+    const value_kind kind = value_kind_of(items);
+    uint64_t sizes[NDIM_MAX];
+    uint64_t all = 0;
+
+    if (dcp_note_what(items) == DCP_NOTE_SIZE) {
+        *at = dcp_note_index(items);
+        return FSDPCK_OK;
+    }
+    if (kind != VALUE_TUPLE && kind != VALUE_LIST)
+        return malformed(err, "torch.Size", "expected a tuple of ints");
+    const size_t ndim = value_count(pool, items);
+    if (ndim > NDIM_MAX)
+        return error_set(err, FSDPCK_BADINPUT, "DCP-BOUNDS",
+                         "torch.Size in metadata has %zu dims, torch allows %u", ndim, NDIM_MAX);
+    for (size_t i = 0; i < ndim; i++) {
+        const value item = value_item(pool, items, i);
+        const value_kind item_kind = value_kind_of(item);
+        if (item_kind != VALUE_INT && item_kind != VALUE_BIGINT)
+            return malformed(err, "torch.Size", "an item is not an int");
+        if (!value_as_u64(pool, item, &sizes[i]))
+            return error_set(err, FSDPCK_BADINPUT, "DCP-BOUNDS",
+                             "torch.Size in metadata holds a negative or overlong number");
+        all |= sizes[i];
+    }
+    const bool wide = all > UINT32_MAX;
+    if (dims->count > UINT32_MAX - 1 - 2 * NDIM_MAX)
+        return error_set(err, FSDPCK_LIMIT, "PKL-LIMIT", "metadata holds too many sizes");
+    uint32_t *words = vec_push_n(dims, 1 + (wide ? 2 * ndim : ndim), err);
+    if (words == NULL)
+        return FSDPCK_LIMIT;
+    *at = (uint32_t)(words - (uint32_t *)dims->items);
+    *words++ = (uint32_t)ndim | (wide ? WIDE_MARK : 0);
+    for (size_t i = 0; i < ndim; i++) {
+        *words++ = (uint32_t)sizes[i];
+        if (wide)
+            *words++ = (uint32_t)(sizes[i] >> 32);
+    }
+    return FSDPCK_OK;
+}
+
+unsigned dcp_size_get(const dcp_metadata *m, uint32_t at, uint64_t *sizes)
+{
+    const uint32_t *words = VEC_AT(&m->dims, uint32_t, at);
+    const unsigned ndim = *words & ~WIDE_MARK;
+    const bool wide = (*words & WIDE_MARK) != 0;
+    words++;
+    for (unsigned i = 0; sizes != NULL && i < ndim; i++)
+        sizes[i] = wide ? words[2 * i] | ((uint64_t)words[2 * i + 1] << 32) : words[i];
+    return ndim;
+}
+
+/* Words of a record, its head included: equal sizes have equal words, since width follows from them. */
+static size_t size_words(const dcp_metadata *m, uint32_t at)
+{
+    const uint32_t head = *VEC_AT(&m->dims, uint32_t, at);
+    const size_t ndim = head & ~WIDE_MARK;
+    return 1 + (head & WIDE_MARK ? 2 * ndim : ndim);
+}
+
+bool dcp_size_equal(const dcp_metadata *m, uint32_t a, uint32_t b)
+{
+    const uint32_t *wa = VEC_AT(&m->dims, uint32_t, a), *wb = VEC_AT(&m->dims, uint32_t, b);
+    return a == b || (*wa == *wb && memcmp(wa, wb, size_words(m, a) * sizeof *wa) == 0);
+}
+
+uint64_t dcp_size_hash(const dcp_metadata *m, uint32_t at, uint64_t seed)
+{
+    const uint32_t *words = VEC_AT(&m->dims, uint32_t, at);
+    uint64_t h = seed;
+    for (size_t i = 0, n = size_words(m, at); i < n; i++) {
+        h = (h ^ words[i]) * UINT64_C(0x9E3779B97F4A7C15);
+        h ^= h >> 32;
+    }
+    return h * (seed | 1);
+}
+
+/* --- states --- */
+
+/* The dict of attributes: the state itself, or the slots of a (dict or None, slots) pair. */
+static bool state_dict(const value_pool *pool, value state, value *dict)
+{
+    if (value_kind_of(state) == VALUE_TUPLE && value_count(pool, state) == 2) {
+        const value slots = value_item(pool, state, 1);
+        state = value_kind_of(slots) == VALUE_DICT ? slots : value_item(pool, state, 0);
+    }
+    *dict = state;
+    return value_kind_of(state) == VALUE_DICT;
+}
+
+#define FIELDS_MAX 4
+
+typedef struct field {
+    const char *name;
+    size_t nbytes;
+    bool has;
+    value v;
+} field;
+
+#define FIELD(text) {.name = (text), .nbytes = sizeof(text) - 1}
+
+/* Attributes by name. Writers keep one order, so the i-th is tried first for the i-th pair. */
+static bool fields_get(const value_pool *pool, value state, field *fields, unsigned nfields)
+{
+    value dict;
+    if (!state_dict(pool, state, &dict))
+        return false;
+    const size_t count = value_count(pool, dict);
+    for (size_t i = 0; i < count; i++) {
+        const value key = value_key(pool, dict, i);
+        if (value_kind_of(key) != VALUE_STR)
+            continue;
+        size_t nbytes;
+        const char *text = value_text(pool, key, &nbytes);
+        for (unsigned k = 0; k < nfields; k++) {
+            field *f = &fields[(i + k) % nfields];
+            if (f->nbytes == nbytes && memcmp(f->name, text, nbytes) == 0) {
+                f->has = true;
+                f->v = value_item(pool, dict, i);
+                break;
+            }
+        }
+    }
+    return true;
+}
+
+static fsdpck_status build_chunk(dcp_parser *parser, const value_pool *pool, uint32_t index,
+                                 value state, fsdpck_error *err)
+{
+    field f[] = {FIELD("offsets"), FIELD("sizes")};
+    dcp_chunk made;
+
+    if (!fields_get(pool, state, f, 2) || !f[0].has || !f[1].has)
+        return malformed(err, "ChunkStorageMetadata", "expected offsets and sizes");
+    RETURN_IF(dcp_size_from(parser, pool, f[0].v, &made.offsets_at, err));
+    RETURN_IF(dcp_size_from(parser, pool, f[1].v, &made.sizes_at, err));
+    *VEC_AT(&parser->m->chunks, dcp_chunk, index) = made;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status build_properties(dcp_parser *parser, const value_pool *pool, uint32_t index,
+                                      value state, fsdpck_error *err)
+{
+    dcp_properties *p = VEC_AT(&parser->m->properties, dcp_properties, index);
+    field f[] = {FIELD("dtype")};
+    value symbol = VALUE_OF_NONE;
+
+    if (value_kind_of(state) == VALUE_TUPLE && value_count(pool, state) >= 5) {
+        symbol = value_item(pool, state, 0);
+        if (value_count(pool, state) >= 6)
+            parser->m->has_six_properties = true;
+    } else if (fields_get(pool, state, f, 1) && f[0].has) {
+        symbol = f[0].v;
+    }
+    if (value_kind_of(symbol) != VALUE_SYMBOL)
+        return malformed(err, "TensorProperties", "expected a tuple of 5 or more that begins with a dtype");
+    const char *name = value_symbol_name(pool, symbol);
+    p->dtype_symbol = symbol;
+    p->dtype = (uint8_t)dtype_from_name(name, strlen(name));
+    return FSDPCK_OK;
+}
+
+fsdpck_status dcp_list_add(dcp_parser *parser, const value *chunks, size_t count, uint64_t *list_note,
+                           fsdpck_error *err)
+{
+    dcp_metadata *m = parser->m;
+    if (count == 0)
+        return FSDPCK_OK;
+    if (*list_note == 0) {
+        dcp_chunk_list *made = vec_push(&m->lists, err);
+        if (made == NULL)
+            return FSDPCK_LIMIT;
+        *made = (dcp_chunk_list){.first_run = DCP_NONE, .last_run = DCP_NONE};
+        *list_note = m->lists.count;
+    }
+    dcp_chunk_list *list = VEC_AT(&m->lists, dcp_chunk_list, *list_note - 1);
+    if (count > DCP_NONE - 1 - list->count || m->runs.count >= DCP_NONE - 1)
+        return error_set(err, FSDPCK_LIMIT, "PKL-LIMIT", "a tensor has more than 2^32 chunks");
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t index = dcp_note_index(chunks[i]);
+        dcp_run *run = list->last_run == DCP_NONE ? NULL : VEC_AT(&m->runs, dcp_run, list->last_run);
+        if (run != NULL && run->first + run->count == index) {
+            run->count++;
+            continue;
+        }
+        dcp_run *made = vec_push(&m->runs, err);
+        if (made == NULL)
+            return FSDPCK_LIMIT;
+        *made = (dcp_run){.first = index, .count = 1, .next = DCP_NONE};
+        const uint32_t at = (uint32_t)(m->runs.count - 1);
+        if (list->last_run == DCP_NONE)
+            list->first_run = at;
+        else
+            VEC_AT(&m->runs, dcp_run, list->last_run)->next = at;
+        list->last_run = at;
+    }
+    list->count += (uint32_t)count;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status tensor_chunks(dcp_parser *parser, const value_pool *pool, value list,
+                                   uint32_t *made, fsdpck_error *err)
+{
+    const value_kind kind = value_kind_of(list);
+    uint64_t note = 0;
+
+    if (kind != VALUE_LIST && kind != VALUE_TUPLE)
+        return malformed(err, "TensorStorageMetadata", "chunks is not a list");
+    if (kind == VALUE_LIST)
+        note = value_list_note(pool, list);
+    const size_t count = value_count(pool, list);
+    for (size_t i = 0; i < count; i++) {
+        const value item = value_item(pool, list, i);
+        if (dcp_note_what(item) != DCP_NOTE_CHUNK || (i == 0 && note != 0))
+            return malformed(err, "TensorStorageMetadata", "chunks holds something else than chunks");
+        RETURN_IF(dcp_list_add(parser, &item, 1, &note, err));
+    }
+    *made = note == 0 ? DCP_NONE : (uint32_t)(note - 1);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status build_tensor(dcp_parser *parser, const value_pool *pool, uint32_t index,
+                                  value state, fsdpck_error *err)
+{
+    field f[] = {FIELD("properties"), FIELD("size"), FIELD("chunks")};
+    dcp_tensor made;
+
+    if (!fields_get(pool, state, f, 3) || !f[0].has || !f[1].has || !f[2].has ||
+        dcp_note_what(f[0].v) != DCP_NOTE_PROPERTIES)
+        return malformed(err, "TensorStorageMetadata", "expected properties, size and chunks");
+    made.properties = dcp_note_index(f[0].v);
+    RETURN_IF(dcp_size_from(parser, pool, f[1].v, &made.size_at, err));
+    RETURN_IF(tensor_chunks(parser, pool, f[2].v, &made.list, err));
+    *VEC_AT(&parser->m->tensors, dcp_tensor, index) = made;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status build_index(dcp_parser *parser, const value_pool *pool, uint32_t index,
+                                 value state, fsdpck_error *err)
+{
+    field f[] = {FIELD("fqn"), FIELD("index"), FIELD("offset")};
+    uint32_t fqn, offsets_at = 0;
+    uint64_t hint;
+    size_t nbytes;
+
+    if (!fields_get(pool, state, f, 3) || !f[0].has || value_kind_of(f[0].v) != VALUE_STR)
+        return malformed(err, "MetadataIndex", "expected a str fqn");
+    const char *text = value_text(pool, f[0].v, &nbytes);
+    RETURN_IF(strtab_intern(&parser->names->fqns, text, nbytes, &fqn, err));
+    if (f[2].has && !value_is_none(f[2].v))
+        RETURN_IF(dcp_size_from(parser, pool, f[2].v, &offsets_at, err));
+    dcp_entry *entry = VEC_AT(&parser->m->entries, dcp_entry, index);
+    entry->fqn = fqn;
+    entry->offsets_at = offsets_at;
+    entry->hint = f[1].has && value_as_u64(pool, f[1].v, &hint) && hint < DCP_NONE ? (uint32_t)hint
+                                                                                   : DCP_NONE;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status path_id(dcp_parser *parser, const value_pool *pool, value path, uint32_t *id,
+                             fsdpck_error *err)
+{
+    strtab *paths = &parser->names->paths;
+    const size_t before = strtab_count(paths);
+    size_t nbytes;
+
+    if (value_kind_of(path) != VALUE_STR)
+        return malformed(err, "_StorageInfo", "relative_path is not a str");
+    const char *text = value_text(pool, path, &nbytes);
+    RETURN_IF(strtab_intern(paths, text, nbytes, id, err));
+    if (strtab_count(paths) == before)
+        return FSDPCK_OK;
+    if (before >= DCP_FILE_LIMIT - 1)
+        return error_set(err, FSDPCK_LIMIT, "PKL-LIMIT", "metadata names more than %u files",
+                         DCP_FILE_LIMIT - 1);
+    return path_check_inside(strtab_text(paths, *id), nbytes, "DCP-PATH", err);
+}
+
+static fsdpck_status transform_id(dcp_parser *parser, const value_pool *pool, value list, uint32_t *id,
+                                  fsdpck_error *err)
+{
+    const value_kind kind = value_kind_of(list);
+    text_buf joined = {.limit_bytes = 4096};
+
+    *id = 0;
+    if (value_is_none(list))
+        return FSDPCK_OK;
+    if (kind != VALUE_LIST && kind != VALUE_TUPLE)
+        return malformed(err, "_StorageInfo", "transform_descriptors is not a list");
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0, n = value_count(pool, list); i < n && st == FSDPCK_OK; i++) {
+        const value item = value_item(pool, list, i);
+        size_t nbytes;
+        if (value_kind_of(item) != VALUE_STR) {
+            st = malformed(err, "_StorageInfo", "a transform descriptor is not a str");
+            break;
+        }
+        const char *text = value_text(pool, item, &nbytes);
+        if (i > 0)
+            text_puts(&joined, "\n");
+        text_append(&joined, text, nbytes);
+    }
+    if (st == FSDPCK_OK)
+        st = text_check(&joined, err);
+    if (st == FSDPCK_OK && joined.nbytes > 0)
+        st = strtab_intern(&parser->names->transforms, joined.text, joined.nbytes, id, err);
+    text_release(&joined);
+    if (st == FSDPCK_OK && *id > DCP_TRANSFORM_LIMIT)
+        st = error_set(err, FSDPCK_LIMIT, "PKL-LIMIT", "metadata names more than %u kinds of transforms",
+                       DCP_TRANSFORM_LIMIT);
+    return st;
+}
+
+static fsdpck_status build_info(dcp_parser *parser, const value_pool *pool, uint32_t index,
+                                value state, fsdpck_error *err)
+{
+    field f[] = {FIELD("relative_path"), FIELD("offset"), FIELD("length"),
+                 FIELD("transform_descriptors")};
+    uint32_t file_id, transform;
+    uint64_t offset_bytes, nbytes;
+
+    if (!fields_get(pool, state, f, FIELDS_MAX) || !f[0].has || !f[1].has || !f[2].has)
+        return malformed(err, "_StorageInfo", "expected relative_path, offset and length");
+    RETURN_IF(path_id(parser, pool, f[0].v, &file_id, err));
+    if (!value_as_u64(pool, f[1].v, &offset_bytes) || !value_as_u64(pool, f[2].v, &nbytes))
+        return error_set(err, FSDPCK_BADINPUT, "DCP-RANGE",
+                         "offset or length of a blob in '%s' is no number of bytes",
+                         strtab_text(&parser->names->paths, file_id));
+    RETURN_IF(transform_id(parser, pool, f[3].has ? f[3].v : VALUE_OF_NONE, &transform, err));
+    dcp_entry *entry = VEC_AT(&parser->m->entries, dcp_entry, index);
+    entry->file = file_id & (DCP_FILE_LIMIT - 1);
+    entry->transform = transform & DCP_TRANSFORM_LIMIT;
+    entry->offset_bytes = offset_bytes;
+    entry->nbytes = nbytes;
+    return FSDPCK_OK;
+}
+
+fsdpck_status dcp_build(dcp_parser *parser, value_pool *pool, value note, value state,
+                        fsdpck_error *err)
+{
+    const uint32_t index = dcp_note_index(note);
+    switch (dcp_note_what(note)) {
+    case DCP_NOTE_CHUNK:
+        return build_chunk(parser, pool, index, state, err);
+    case DCP_NOTE_TENSOR:
+        return build_tensor(parser, pool, index, state, err);
+    case DCP_NOTE_PROPERTIES:
+        return build_properties(parser, pool, index, state, err);
+    case DCP_NOTE_INDEX:
+        return build_index(parser, pool, index, state, err);
+    case DCP_NOTE_INFO:
+        return build_info(parser, pool, index, state, err);
+    case DCP_NOTE_BYTES:
+        return FSDPCK_OK;
+    default:
+        return malformed(err, "torch.Size", "it is given a state, which torch never does");
+    }
+}

@@ -1,0 +1,491 @@
+#include "formats/dcp/dcp_catalogue.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef enum kept_kind { KEPT_NOTHING, KEPT_TENSOR, KEPT_OBJECT } kept_kind;
+
+/* What the catalogue has under an FQN. */
+typedef struct dcp_kept {
+    uint32_t index;
+    uint32_t kind;
+} dcp_kept;
+
+/* One `.metadata` while it is joined. */
+typedef struct join {
+    dcp_builder *b;
+    const dcp_metadata *m;
+    size_t nfqns;
+    uint32_t *starts; /* nfqns + 1: entries of FQN f are order[starts[f]..starts[f + 1]) */
+    uint32_t *order;
+    uint8_t *seen; /* FQNs that were items */
+    value *paths;  /* of each FQN, None where planner_data has none */
+} join;
+
+void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names)
+{
+    *b = (dcp_builder){
+        .cat = cat,
+        .names = names,
+        .kept = VEC_OF(dcp_kept, cat->owner),
+        .matched = VEC_OF(uint32_t, cat->owner),
+        .slots = VEC_OF(uint32_t, cat->owner),
+    };
+}
+
+void dcp_builder_release(dcp_builder *b)
+{
+    vec_release(&b->kept);
+    vec_release(&b->matched);
+    vec_release(&b->slots);
+}
+
+/* "__" digits, then `*end`; CAT_NONE where it is something else. */
+static uint32_t leading_rank(const char *name, const char **end)
+{
+    const char *slash = strrchr(name, '/');
+    const char *p = slash != NULL ? slash + 1 : name;
+    uint64_t rank = 0;
+
+    if (p[0] != '_' || p[1] != '_' || p[2] < '0' || p[2] > '9')
+        return CAT_NONE;
+    for (p += 2; *p >= '0' && *p <= '9'; p++) {
+        rank = rank * 10 + (uint64_t)(*p - '0');
+        if (rank > (1u << 24))
+            return CAT_NONE;
+    }
+    *end = p;
+    return (uint32_t)rank;
+}
+
+uint32_t dcp_rank_of_blobs(const char *name)
+{
+    const char *p;
+    const uint32_t rank = leading_rank(name, &p);
+    if (rank == CAT_NONE || *p++ != '_' || *p < '0' || *p > '9')
+        return CAT_NONE;
+    while (*p >= '0' && *p <= '9')
+        p++;
+    return strcmp(p, ".distcp") == 0 ? rank : CAT_NONE;
+}
+
+uint32_t dcp_rank_of_metadata(const char *name)
+{
+    const char *p;
+    const uint32_t rank = leading_rank(name, &p);
+    return rank != CAT_NONE && strcmp(p, ".metadata") == 0 ? rank : CAT_NONE;
+}
+
+static const char *fqn_text(const join *j, uint32_t fqn)
+{
+    return strtab_text(&j->b->names->fqns, fqn);
+}
+
+static fsdpck_status fail(const join *j, uint32_t fqn, const char *finding, const char *message,
+                          fsdpck_error *err)
+{
+    error_set(err, FSDPCK_BADINPUT, finding, "%s", message);
+    error_tensor(err, fqn_text(j, fqn));
+    return FSDPCK_BADINPUT;
+}
+
+static fsdpck_status add_files(const join *j, fsdpck_error *err)
+{
+    const strtab *paths = &j->b->names->paths;
+    for (size_t i = catalogue_file_count(j->b->cat); i < strtab_count(paths); i++) {
+        const char *path = strtab_text(paths, (uint32_t)i);
+        uint32_t index;
+        RETURN_IF(catalogue_add_file(j->b->cat, path, strtab_nbytes(paths, (uint32_t)i), 0,
+                                     dcp_rank_of_blobs(path), &index, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* Entries of storage_data grouped by FQN, each group in the order of the file. */
+static fsdpck_status group_entries(join *j, fsdpck_error *err)
+{
+    const dcp_entry *entries = j->m->entries.items;
+    const size_t count = j->m->entries.count;
+
+    j->starts = budget_alloc(j->m->owner, (j->nfqns + 1) * sizeof *j->starts, err);
+    j->order = budget_alloc(j->m->owner, count * sizeof *j->order, err);
+    if (j->starts == NULL || j->order == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < count; i++)
+        if (entries[i].paired)
+            j->starts[entries[i].fqn]++;
+    uint32_t end = 0;
+    for (size_t f = 0; f <= j->nfqns; f++) {
+        end += f < j->nfqns ? j->starts[f] : 0;
+        j->starts[f] = end;
+    }
+    for (size_t i = count; i-- > 0;)
+        if (entries[i].paired)
+            j->order[--j->starts[entries[i].fqn]] = (uint32_t)i;
+    return FSDPCK_OK;
+}
+
+/* Nested keys, as a tuple of str and int; None for whatever else a planner left. */
+static fsdpck_status path_of(value_pool *pool, value given, value *path, fsdpck_error *err)
+{
+    const value_kind kind = value_kind_of(given);
+    const size_t count = value_count(pool, given);
+
+    *path = VALUE_OF_NONE;
+    if ((kind != VALUE_TUPLE && kind != VALUE_LIST) || count == 0)
+        return FSDPCK_OK;
+    for (size_t i = 0; i < count; i++) {
+        const value_kind key = value_kind_of(value_item(pool, given, i));
+        if (key != VALUE_STR && key != VALUE_INT)
+            return FSDPCK_OK;
+    }
+    *path = given;
+    if (kind == VALUE_TUPLE)
+        return FSDPCK_OK;
+    vec items = VEC_OF(value, pool->owner);
+    value *copy = vec_push_n(&items, count, err);
+    fsdpck_status st = copy != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
+    if (copy != NULL) {
+        for (size_t i = 0; i < count; i++)
+            copy[i] = value_item(pool, given, i);
+        st = value_new_from(pool, VALUE_TUPLE, copy, count, path, err);
+    }
+    vec_release(&items);
+    return st;
+}
+
+static fsdpck_status collect_paths(join *j, fsdpck_error *err)
+{
+    value_pool *pool = &j->b->cat->pool;
+    const value planner = j->m->planner;
+
+    j->paths = budget_alloc(j->m->owner, j->nfqns * sizeof *j->paths, err);
+    if (j->paths == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0, n = value_count(pool, planner); i < n; i++) {
+        const value key = value_key(pool, planner, i);
+        size_t nbytes;
+        if (value_kind_of(key) != VALUE_STR)
+            continue;
+        const char *text = value_text(pool, key, &nbytes);
+        const uint32_t fqn = strtab_find(&j->b->names->fqns, text, nbytes);
+        if (fqn != STRTAB_NONE)
+            RETURN_IF(path_of(pool, value_item(pool, planner, i), &j->paths[fqn], err));
+    }
+    return FSDPCK_OK;
+}
+
+/* The tensor of this name, new or merged with what another rank's metadata said. */
+static fsdpck_status keep_tensor(join *j, uint32_t fqn, const dcp_tensor *t, uint32_t *tensor,
+                                 fsdpck_error *err)
+{
+    catalogue *cat = j->b->cat;
+    dcp_kept *kept = VEC_AT(&j->b->kept, dcp_kept, fqn);
+    const dcp_properties *p = VEC_AT(&j->m->properties, dcp_properties, t->properties);
+    uint64_t shape[NDIM_MAX];
+    const unsigned ndim = dcp_size_get(j->m, t->size_at, shape);
+
+    if (p->dtype == DTYPE_NONE) {
+        error_set(err, FSDPCK_UNSUPPORTED, "DCP-DTYPE", "element type '%s' is not known",
+                  value_kind_of(p->dtype_symbol) == VALUE_SYMBOL
+                      ? value_symbol_name(&cat->pool, p->dtype_symbol)
+                      : "none");
+        error_tensor(err, fqn_text(j, fqn));
+        return FSDPCK_UNSUPPORTED;
+    }
+    if (kept->kind == KEPT_NOTHING) {
+        RETURN_IF(catalogue_add_tensor(cat, fqn_text(j, fqn),
+                                       strtab_nbytes(&j->b->names->fqns, fqn), (dtype)p->dtype, ndim,
+                                       shape, tensor, err));
+        catalogue_tensor(cat, *tensor)->path = j->paths[fqn];
+        *kept = (dcp_kept){.index = *tensor, .kind = KEPT_TENSOR};
+        return FSDPCK_OK;
+    }
+    *tensor = kept->index;
+    const cat_tensor *known = kept->kind == KEPT_TENSOR ? catalogue_tensor(cat, *tensor) : NULL;
+    if (known == NULL || known->dtype != p->dtype || known->ndim != ndim ||
+        memcmp(catalogue_shape(cat, *tensor), shape, ndim * sizeof *shape) != 0)
+        return fail(j, fqn, "DCP-MIXED", "ranks disagree about the dtype or shape of a tensor", err);
+    return FSDPCK_OK;
+}
+
+/* Index of the tensor's chunk number i in m->chunks, walking its runs. */
+typedef struct run_walk {
+    const dcp_metadata *m;
+    uint32_t run;
+    uint32_t at;
+} run_walk;
+
+static run_walk run_walk_begin(const dcp_metadata *m, uint32_t list)
+{
+    return (run_walk){
+        .m = m,
+        .run = list == DCP_NONE ? DCP_NONE : VEC_AT(&m->lists, dcp_chunk_list, list)->first_run,
+    };
+}
+
+static const dcp_chunk *run_walk_next(run_walk *w)
+{
+    const dcp_run *run = VEC_AT(&w->m->runs, dcp_run, w->run);
+    const dcp_chunk *chunk = VEC_AT(&w->m->chunks, dcp_chunk, run->first + w->at);
+    if (++w->at == run->count) {
+        w->run = run->next;
+        w->at = 0;
+    }
+    return chunk;
+}
+
+static bool has_elements(const dcp_metadata *m, const dcp_chunk *chunk)
+{
+    uint64_t sizes[NDIM_MAX];
+    const unsigned ndim = dcp_size_get(m, chunk->sizes_at, sizes);
+    for (unsigned d = 0; d < ndim; d++)
+        if (sizes[d] == 0)
+            return false;
+    return true;
+}
+
+/* By hint where the tensor's chunks are one run, as they are in every file that torch wrote. Counts the
+ * entries that are left, and moves them to the front of the group. */
+static uint32_t match_hints(const join *j, const dcp_chunk_list *list, uint32_t *group, uint32_t count,
+                            uint32_t *matched)
+{
+    const dcp_entry *entries = j->m->entries.items;
+    if (list->first_run != list->last_run)
+        return count;
+    const dcp_chunk *chunks =
+        VEC_AT(&j->m->chunks, dcp_chunk, VEC_AT(&j->m->runs, dcp_run, list->first_run)->first);
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const dcp_entry *e = &entries[group[i]];
+        if (e->hint < list->count && matched[e->hint] == DCP_NONE && e->offsets_at != 0 &&
+            dcp_size_equal(j->m, e->offsets_at, chunks[e->hint].offsets_at))
+            matched[e->hint] = group[i];
+        else
+            group[left++] = group[i];
+    }
+    return left;
+}
+
+/* Hash over the chunks by offsets. Of two at one offset at most one may have elements. */
+static fsdpck_status hash_chunks(const join *j, uint32_t fqn, const dcp_chunk *const *chunks,
+                                 uint32_t count, fsdpck_error *err)
+{
+    uint32_t *slots = j->b->slots.items;
+    const size_t mask = j->b->slots.count - 1;
+    const uint64_t seed = j->b->names->fqns.seed;
+
+    memset(slots, 0xFF, j->b->slots.count * sizeof *slots);
+    for (uint32_t i = 0; i < count; i++) {
+        size_t at = (size_t)dcp_size_hash(j->m, chunks[i]->offsets_at, seed) & mask;
+        while (slots[at] != DCP_NONE &&
+               !dcp_size_equal(j->m, chunks[slots[at]]->offsets_at, chunks[i]->offsets_at))
+            at = (at + 1) & mask;
+        if (slots[at] == DCP_NONE || !has_elements(j->m, chunks[slots[at]]))
+            slots[at] = i;
+        else if (has_elements(j->m, chunks[i]))
+            return fail(j, fqn, "DCP-OVERLAP", "two chunks of a tensor begin at the same offset", err);
+    }
+    return FSDPCK_OK;
+}
+
+/* The rest by offset. */
+static fsdpck_status match_offsets(join *j, uint32_t fqn, const dcp_chunk_list *list, uint32_t list_id,
+                                   const uint32_t *group, uint32_t left, uint32_t *matched,
+                                   fsdpck_error *err)
+{
+    const dcp_entry *entries = j->m->entries.items;
+    const uint64_t seed = j->b->names->fqns.seed;
+    const dcp_chunk **chunks = budget_alloc(j->m->owner, list->count * sizeof *chunks, err);
+    size_t nslots = 8;
+
+    if (chunks == NULL)
+        return FSDPCK_LIMIT;
+    run_walk walk = run_walk_begin(j->m, list_id);
+    for (uint32_t i = 0; i < list->count; i++)
+        chunks[i] = run_walk_next(&walk);
+    while (nslots < 2 * (size_t)list->count)
+        nslots *= 2;
+    j->b->slots.count = 0;
+    fsdpck_status st = vec_push_n(&j->b->slots, nslots, err) != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
+    if (st == FSDPCK_OK)
+        st = hash_chunks(j, fqn, chunks, list->count, err);
+    const uint32_t *slots = j->b->slots.items;
+    for (uint32_t i = 0; i < left && st == FSDPCK_OK; i++) {
+        const dcp_entry *e = &entries[group[i]];
+        if (e->offsets_at == 0) {
+            /* An index without offsets can only be told by its hint. */
+            if (e->hint < list->count && matched[e->hint] == DCP_NONE)
+                matched[e->hint] = group[i];
+            else
+                j->b->stray_blobs++;
+            continue;
+        }
+        size_t at = (size_t)dcp_size_hash(j->m, e->offsets_at, seed) & (nslots - 1);
+        while (slots[at] != DCP_NONE &&
+               !dcp_size_equal(j->m, chunks[slots[at]]->offsets_at, e->offsets_at))
+            at = (at + 1) & (nslots - 1);
+        if (slots[at] == DCP_NONE)
+            j->b->stray_blobs++;
+        else if (matched[slots[at]] == DCP_NONE)
+            matched[slots[at]] = group[i];
+        else if (has_elements(j->m, chunks[slots[at]]))
+            st = fail(j, fqn, "KEY-DUP", "storage_data names one chunk twice", err);
+    }
+    budget_free(j->m->owner, chunks, list->count * sizeof *chunks);
+    return st;
+}
+
+static fsdpck_status orphan(const join *j, uint32_t fqn, const dcp_chunk *chunk, fsdpck_error *err)
+{
+    fail(j, fqn, "DCP-ORPHAN", "metadata names a chunk, but not where its bytes are", err);
+    if (chunk != NULL) {
+        uint64_t offsets[NDIM_MAX];
+        const unsigned ndim = dcp_size_get(j->m, chunk->offsets_at, offsets);
+        text_buf text = {.limit_bytes = 4096};
+        for (unsigned d = 0; d < ndim; d++)
+            text_printf(&text, "%s%" PRIu64, d > 0 ? ", " : "", offsets[d]);
+        error_expected(err, "an entry of storage_data with offset (%s)",
+                       text.text != NULL ? text.text : "");
+        text_release(&text);
+    }
+    error_next(err, "the save did not complete or the file was altered: use another checkpoint");
+    return FSDPCK_BADINPUT;
+}
+
+static fsdpck_status add_chunk(join *j, uint32_t fqn, uint32_t tensor, unsigned ndim,
+                               const dcp_chunk *chunk, uint32_t entry, fsdpck_error *err)
+{
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
+    const unsigned ndim_offsets = dcp_size_get(j->m, chunk->offsets_at, offsets);
+    const unsigned ndim_sizes = dcp_size_get(j->m, chunk->sizes_at, sizes);
+    cat_chunk proto = {.file = CAT_NONE, .rank = UINT16_MAX, .place = PLACE_BLOB};
+
+    if (chunk->sizes_at == 0)
+        return fail(j, fqn, "DCP-METADATA", "metadata holds a chunk without sizes", err);
+    if (ndim_offsets != ndim || ndim_sizes != ndim) {
+        fail(j, fqn, "DCP-RANK", "a chunk has another number of dims than its tensor", err);
+        error_expected(err, "%u dims", ndim);
+        error_found(err, "%u offsets, %u sizes", ndim_offsets, ndim_sizes);
+        return FSDPCK_BADINPUT;
+    }
+    if (entry == DCP_NONE && has_elements(j->m, chunk))
+        return orphan(j, fqn, chunk, err);
+    if (entry != DCP_NONE) {
+        const dcp_entry *e = VEC_AT(&j->m->entries, dcp_entry, entry);
+        const uint32_t rank = catalogue_file(j->b->cat, e->file)->rank;
+        proto.file = e->file;
+        proto.aux = e->transform;
+        proto.rank = rank < UINT16_MAX ? (uint16_t)rank : UINT16_MAX;
+        proto.offset_bytes = e->offset_bytes;
+        proto.nbytes = e->nbytes;
+    }
+    fsdpck_status st = catalogue_add_chunk(j->b->cat, tensor, offsets, sizes, &proto, err);
+    if (st != FSDPCK_OK)
+        error_tensor(err, fqn_text(j, fqn));
+    return st;
+}
+
+static fsdpck_status add_tensor(join *j, const dcp_item *item, fsdpck_error *err)
+{
+    const dcp_metadata *m = j->m;
+    const dcp_tensor *t = VEC_AT(&m->tensors, dcp_tensor, item->tensor);
+    uint32_t *group = &j->order[j->starts[item->fqn]];
+    uint32_t left = j->starts[item->fqn + 1] - j->starts[item->fqn];
+    const dcp_chunk_list none = {.first_run = DCP_NONE, .last_run = DCP_NONE};
+    const dcp_chunk_list *list =
+        t->list == DCP_NONE ? &none : VEC_AT(&m->lists, dcp_chunk_list, t->list);
+    uint32_t tensor;
+
+    if (t->properties == DCP_NONE)
+        return fail(j, item->fqn, "DCP-METADATA", "metadata holds a tensor without properties", err);
+    RETURN_IF(keep_tensor(j, item->fqn, t, &tensor, err));
+    if (list->count == 0) {
+        j->b->stray_blobs += left;
+        return catalogue_tensor_nelems(j->b->cat, tensor) == 0 ? FSDPCK_OK
+                                                               : orphan(j, item->fqn, NULL, err);
+    }
+    j->b->matched.count = 0;
+    uint32_t *matched = vec_push_n(&j->b->matched, list->count, err);
+    if (matched == NULL)
+        return FSDPCK_LIMIT;
+    memset(matched, 0xFF, list->count * sizeof *matched);
+    left = match_hints(j, list, group, left, matched);
+    if (left > 0)
+        RETURN_IF(match_offsets(j, item->fqn, list, t->list, group, left, matched, err));
+    const unsigned ndim = catalogue_tensor(j->b->cat, tensor)->ndim;
+    run_walk walk = run_walk_begin(m, t->list);
+    for (uint32_t i = 0; i < list->count; i++)
+        RETURN_IF(add_chunk(j, item->fqn, tensor, ndim, run_walk_next(&walk), matched[i], err));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_object(join *j, const dcp_item *item, fsdpck_error *err)
+{
+    dcp_kept *kept = VEC_AT(&j->b->kept, dcp_kept, item->fqn);
+    const uint32_t first = j->starts[item->fqn];
+    const uint32_t count = j->starts[item->fqn + 1] - first;
+    uint32_t object;
+
+    if (count == 0)
+        return orphan(j, item->fqn, NULL, err);
+    if (count > 1)
+        return fail(j, item->fqn, "KEY-DUP", "storage_data names one byte item twice", err);
+    if (kept->kind == KEPT_TENSOR)
+        return fail(j, item->fqn, "DCP-MIXED", "a name is a tensor on one rank, an object on another", err);
+    if (kept->kind == KEPT_OBJECT) {
+        j->b->repeated_objects++;
+        return FSDPCK_OK;
+    }
+    const dcp_entry *e = VEC_AT(&j->m->entries, dcp_entry, j->order[first]);
+    RETURN_IF(catalogue_add_object(j->b->cat, fqn_text(j, item->fqn),
+                                   strtab_nbytes(&j->b->names->fqns, item->fqn), &object, err));
+    cat_object *o = catalogue_object(j->b->cat, object);
+    o->file = e->file;
+    o->offset_bytes = e->offset_bytes;
+    o->nbytes = e->nbytes;
+    o->aux = e->transform;
+    o->path = j->paths[item->fqn];
+    *kept = (dcp_kept){.index = object, .kind = KEPT_OBJECT};
+    return FSDPCK_OK;
+}
+
+static fsdpck_status join_items(join *j, fsdpck_error *err)
+{
+    const dcp_item *items = j->m->items.items;
+
+    for (size_t i = 0; i < j->m->items.count; i++) {
+        if (j->seen[items[i].fqn])
+            return fail(j, items[i].fqn, "KEY-DUP", "metadata names one key twice", err);
+        j->seen[items[i].fqn] = 1;
+        RETURN_IF(items[i].tensor == DCP_NONE ? add_object(j, &items[i], err)
+                                              : add_tensor(j, &items[i], err));
+    }
+    for (size_t f = 0; f < j->nfqns; f++)
+        if (!j->seen[f])
+            j->b->stray_blobs += j->starts[f + 1] - j->starts[f];
+    return FSDPCK_OK;
+}
+
+fsdpck_status dcp_builder_add(dcp_builder *b, const dcp_metadata *m, fsdpck_error *err)
+{
+    join j = {.b = b, .m = m, .nfqns = strtab_count(&b->names->fqns)};
+    fsdpck_status st = FSDPCK_LIMIT;
+
+    if (vec_push_n(&b->kept, j.nfqns - b->kept.count, err) == NULL)
+        return FSDPCK_LIMIT;
+    RETURN_IF(vec_reserve(&b->cat->chunks, m->chunks.count, err));
+    j.seen = budget_alloc(m->owner, j.nfqns, err);
+    if (j.seen == NULL)
+        return FSDPCK_LIMIT;
+    GOTO_IF(add_files(&j, err), out);
+    GOTO_IF(group_entries(&j, err), out);
+    GOTO_IF(collect_paths(&j, err), out);
+    st = join_items(&j, err);
+out:
+    budget_free(m->owner, j.seen, j.nfqns);
+    budget_free(m->owner, j.starts, (j.nfqns + 1) * sizeof *j.starts);
+    budget_free(m->owner, j.order, m->entries.count * sizeof *j.order);
+    budget_free(m->owner, j.paths, j.nfqns * sizeof *j.paths);
+    return st;
+}

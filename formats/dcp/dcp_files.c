@@ -1,0 +1,304 @@
+/* dcp_files.c: are the blobs' files there, and long enough. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "formats/dcp/dcp_catalogue.h"
+#include "formats/dcp/dcp_folder.h"
+
+/* --- sizes --- */
+
+typedef struct file_state {
+    uint64_t nbytes;
+    uint8_t needed;
+    uint8_t kind; /* path_kind */
+} file_state;
+
+typedef struct size_job {
+    dcp_folder *d;
+    const catalogue *cat;
+    file_state *states;
+    bool no_follow;
+} size_job;
+
+static fsdpck_status probe_file(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
+{
+    const size_job *s = ctx;
+    file_state *state = &s->states[job];
+    path_kind kind;
+    (void)worker;
+
+    RETURN_IF(path_probe(&s->d->dir, catalogue_name(s->cat, catalogue_file(s->cat, job)->path), &kind,
+                         &state->nbytes, err));
+    state->kind = (uint8_t)kind;
+    /* Opening is what refuses links, and folders and devices by their right name. */
+    if ((s->no_follow && kind == PATH_FILE) || kind == PATH_FOLDER || kind == PATH_OTHER)
+        return file_set_nbytes(&s->d->blobs, (uint32_t)job, &state->nbytes, err);
+    return FSDPCK_OK;
+}
+
+static void mark_needed(const catalogue *cat, file_state *states)
+{
+    for (uint64_t i = 0; i < catalogue_chunk_count(cat); i++) {
+        const cat_chunk *c = catalogue_chunk(cat, i);
+        if (c->place != PLACE_EMPTY)
+            states[c->file].needed = 1;
+    }
+    for (size_t i = 0; i < catalogue_object_count(cat); i++)
+        states[catalogue_object(cat, i)->file].needed = 1;
+}
+
+static bool is_missing(const file_state *states, uint32_t file_id)
+{
+    return states[file_id].needed && states[file_id].kind == PATH_ABSENT;
+}
+
+/* Names of what lay in missing files, ten at most, into `text`; returns how many there are in all. */
+static uint64_t list_lost(const catalogue *cat, const file_state *states, text_buf *text)
+{
+    uint64_t lost = 0;
+    uint32_t last = CAT_NONE;
+
+    for (uint64_t i = 0; i < catalogue_chunk_count(cat); i++) {
+        const cat_chunk *c = catalogue_chunk(cat, i);
+        if (c->place == PLACE_EMPTY || c->tensor == last || !is_missing(states, c->file))
+            continue;
+        last = c->tensor;
+        if (lost++ < 10)
+            text_printf(text, "%s'%s'", lost > 1 ? ", " : "",
+                        catalogue_name(cat, catalogue_tensor(cat, c->tensor)->name));
+    }
+    for (size_t i = 0; i < catalogue_object_count(cat); i++) {
+        const cat_object *o = catalogue_object(cat, i);
+        if (is_missing(states, o->file) && lost++ < 10)
+            text_printf(text, "%s'%s'", lost > 1 ? ", " : "", catalogue_name(cat, o->name));
+    }
+    return lost;
+}
+
+static fsdpck_status report_missing(dcp_folder *d, const catalogue *cat, const file_state *states,
+                                    fsdpck_error *err)
+{
+    const size_t nfiles = catalogue_file_count(cat);
+    text_buf files = {.limit_bytes = 16384}, lost = {.limit_bytes = 65536};
+    uint64_t missing = 0;
+    const char *first = "";
+
+    for (uint32_t i = 0; i < nfiles; i++) {
+        const char *name = catalogue_name(cat, catalogue_file(cat, i)->path);
+        if (!is_missing(states, i)) {
+            if (states[i].kind == PATH_ABSENT)
+                log_write(&d->log, LOG_NOTE, "file '%s' is not there; it held only empty chunks", name);
+            continue;
+        }
+        if (missing++ == 0)
+            first = name;
+        else
+            text_printf(&files, "%s'%s'", missing > 2 ? ", " : "", name);
+        log_write(&d->log, LOG_WARNING, "missing file '%s'", name);
+    }
+    if (missing == 0)
+        return FSDPCK_OK;
+    const uint64_t nlost = list_lost(cat, states, &lost);
+    if (missing == 1)
+        error_set(err, FSDPCK_BADINPUT, "DCP-MISSING", "file '%s' is missing", first);
+    else
+        error_set(err, FSDPCK_BADINPUT, "DCP-MISSING", "%" PRIu64 " files are missing: '%s', %s", missing,
+                  first, files.text != NULL ? files.text : "");
+    error_path(err, d->dir.path);
+    error_expected(err, "%zu files that the metadata names", nfiles);
+    error_found(err, "%" PRIu64 " missing", missing);
+    error_next(err, "copy the missing files from where the checkpoint was written (all of one node's, often); they "
+               "hold parts of %" PRIu64 " tensors and objects: %s%s",
+               nlost, lost.text != NULL ? lost.text : "", nlost > 10 ? ", ..." : "");
+    text_release(&files);
+    text_release(&lost);
+    return FSDPCK_BADINPUT;
+}
+
+fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_error *err)
+{
+    catalogue *cat = d->cat;
+    const size_t nfiles = catalogue_file_count(cat);
+    fsdpck_status st = FSDPCK_OK;
+    file_state *states = budget_alloc(d->owner, nfiles * sizeof *states, err);
+
+    if (states == NULL)
+        return FSDPCK_LIMIT;
+    mark_needed(cat, states);
+    for (size_t i = 0; i < nfiles; i++) {
+        uint32_t index;
+        GOTO_IF(file_set_add(&d->blobs, catalogue_name(cat, catalogue_file(cat, i)->path), &index, err),
+                out);
+    }
+    size_job job = {.d = d, .cat = cat, .states = states, .no_follow = req->no_follow};
+    GOTO_IF(pool_run(req->nthreads, nfiles, probe_file, &job, req->cancel, err), out);
+    for (size_t i = 0; i < nfiles; i++)
+        catalogue_file(cat, i)->nbytes = states[i].nbytes;
+    GOTO_IF(report_missing(d, cat, states, err), out);
+    st = dcp_ranges_check(d, cat, err);
+out:
+    budget_free(d->owner, states, nfiles * sizeof *states);
+    return st;
+}
+
+/* --- ranges --- */
+
+#define WHO_OBJECT (UINT64_C(1) << 63)
+
+typedef struct blob {
+    uint64_t offset_bytes;
+    uint64_t nbytes;
+    uint64_t who; /* chunk, or WHO_OBJECT and object */
+} blob;
+
+static int compare_blobs(const void *a, const void *b)
+{
+    const blob *x = a, *y = b;
+    if (x->offset_bytes != y->offset_bytes)
+        return x->offset_bytes < y->offset_bytes ? -1 : 1;
+    return x->who < y->who ? -1 : x->who > y->who;
+}
+
+static void name_blob(const catalogue *cat, const blob *b, uint32_t file_id, dcp_folder *d,
+                      fsdpck_error *err)
+{
+    const uint32_t name = b->who & WHO_OBJECT
+                              ? catalogue_object(cat, b->who & ~WHO_OBJECT)->name
+                              : catalogue_tensor(cat, catalogue_chunk(cat, b->who)->tensor)->name;
+    text_buf path = {.limit_bytes = 8192};
+    if (d != NULL)
+        text_printf(&path, "%s/", d->dir.path);
+    text_puts(&path, catalogue_name(cat, catalogue_file(cat, file_id)->path));
+    error_tensor(err, catalogue_name(cat, name));
+    if (path.text != NULL)
+        error_path(err, path.text);
+    error_offset(err, b->offset_bytes);
+    text_release(&path);
+}
+
+static fsdpck_status report_range(const catalogue *cat, const blob *b, uint32_t file_id, bool tiled,
+                                  uint64_t file_nbytes, dcp_folder *d, fsdpck_error *err)
+{
+    if (tiled) {
+        error_set(err, FSDPCK_BADINPUT, "DCP-SHORT", "file ends before the blobs that it holds");
+        error_expected(err, "at least %" PRIu64 " bytes", b->offset_bytes + b->nbytes);
+        error_next(err, "copy the file again from where it was written; the copy or the save was cut short");
+    } else {
+        error_set(err, FSDPCK_BADINPUT, "DCP-RANGE", "metadata puts a blob outside of its file");
+        error_expected(err, "%" PRIu64 " bytes at offset %" PRIu64, b->nbytes, b->offset_bytes);
+        error_next(err, "metadata and files do not belong together, or one of them was altered");
+    }
+    error_found(err, "a file of %" PRIu64 " bytes", file_nbytes);
+    name_blob(cat, b, file_id, d, err);
+    return FSDPCK_BADINPUT;
+}
+
+/* The recorded length of a tensor in a safetensors stream is that of its elements alone, for which
+ * no zip is short enough. */
+static bool may_be_inner(const catalogue *cat, const blob *b)
+{
+    if (b->who & WHO_OBJECT)
+        return false;
+    const cat_chunk *c = catalogue_chunk(cat, b->who);
+    const cat_tensor *t = catalogue_tensor(cat, c->tensor);
+    uint64_t sizes[NDIM_MAX];
+    catalogue_chunk_box(cat, b->who, NULL, sizes);
+    return c->aux == 0 &&
+           b->nbytes == box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
+}
+
+static fsdpck_status check_overlap(const catalogue *cat, const blob *a, const blob *b, uint32_t file_id,
+                                   uint64_t *inner_at, dcp_folder *d, fsdpck_error *err)
+{
+    if (a->offset_bytes == b->offset_bytes && may_be_inner(cat, a) && may_be_inner(cat, b)) {
+        bool is_stream = *inner_at == a->offset_bytes;
+        if (!is_stream && d != NULL)
+            RETURN_IF(dcp_inner_probe(d, file_id, a->offset_bytes, &is_stream, err));
+        if (is_stream) {
+            *inner_at = a->offset_bytes;
+            return FSDPCK_OK;
+        }
+    }
+    error_set(err, FSDPCK_BADINPUT, "DCP-RANGE-OVERLAP", "metadata puts two blobs into the same bytes of a file");
+    error_expected(err, "offset %" PRIu64 " or later", a->offset_bytes + a->nbytes);
+    error_found(err, "offset %" PRIu64, b->offset_bytes);
+    error_next(err, "the metadata was altered or is of another save");
+    name_blob(cat, b, file_id, d, err);
+    return FSDPCK_BADINPUT;
+}
+
+/* Blobs of one file, sorted here where they are not. */
+static fsdpck_status check_file(const catalogue *cat, blob *blobs, size_t count, uint32_t file_id,
+                                dcp_folder *d, fsdpck_error *err)
+{
+    const uint64_t file_nbytes = catalogue_file(cat, file_id)->nbytes;
+    uint64_t end = 0, inner_at = UINT64_MAX;
+    size_t reaches_furthest = 0;
+    bool tiled = true;
+
+    for (size_t i = 1; i < count; i++) {
+        if (blobs[i - 1].offset_bytes > blobs[i].offset_bytes) {
+            qsort(blobs, count, sizeof *blobs, compare_blobs);
+            break;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        const blob *b = &blobs[i];
+        if (b->offset_bytes < end && b->nbytes > 0)
+            RETURN_IF(check_overlap(cat, &blobs[reaches_furthest], b, file_id, &inner_at, d, err));
+        tiled = tiled && b->offset_bytes == end && b->nbytes <= UINT64_MAX - end;
+        if (!checked_range(b->offset_bytes, b->nbytes, file_nbytes))
+            return report_range(cat, b, file_id, tiled, file_nbytes, d, err);
+        if (b->offset_bytes + b->nbytes >= end) {
+            end = b->offset_bytes + b->nbytes;
+            reaches_furthest = i;
+        }
+    }
+    return FSDPCK_OK;
+}
+
+/* Blobs grouped by file: starts[f]..starts[f + 1]. */
+static void group_blobs(const catalogue *cat, uint64_t *starts, size_t nfiles, blob *blobs)
+{
+    const uint64_t nchunks = catalogue_chunk_count(cat);
+    const size_t nobjects = catalogue_object_count(cat);
+
+    for (uint64_t i = 0; i < nchunks; i++)
+        if (catalogue_chunk(cat, i)->place != PLACE_EMPTY)
+            starts[catalogue_chunk(cat, i)->file]++;
+    for (size_t i = 0; i < nobjects; i++)
+        starts[catalogue_object(cat, i)->file]++;
+    uint64_t end = 0;
+    for (size_t f = 0; f <= nfiles; f++) {
+        end += f < nfiles ? starts[f] : 0;
+        starts[f] = end;
+    }
+    for (size_t i = nobjects; i-- > 0;) {
+        const cat_object *o = catalogue_object(cat, i);
+        blobs[--starts[o->file]] = (blob){o->offset_bytes, o->nbytes, WHO_OBJECT | i};
+    }
+    for (uint64_t i = nchunks; i-- > 0;) {
+        const cat_chunk *c = catalogue_chunk(cat, i);
+        if (c->place != PLACE_EMPTY)
+            blobs[--starts[c->file]] = (blob){c->offset_bytes, c->nbytes, i};
+    }
+}
+
+fsdpck_status dcp_ranges_check(dcp_folder *d, const catalogue *cat, fsdpck_error *err)
+{
+    const size_t nfiles = catalogue_file_count(cat);
+    const uint64_t nblobs = catalogue_chunk_count(cat) + catalogue_object_count(cat);
+    uint64_t *starts = budget_alloc(cat->owner, (nfiles + 1) * sizeof *starts, err);
+    blob *blobs = starts == NULL ? NULL : budget_alloc(cat->owner, nblobs * sizeof *blobs, err);
+    fsdpck_status st = blobs != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
+
+    if (st == FSDPCK_OK)
+        group_blobs(cat, starts, nfiles, blobs);
+    for (size_t f = 0; f < nfiles && st == FSDPCK_OK; f++)
+        st = check_file(cat, &blobs[starts[f]], (size_t)(starts[f + 1] - starts[f]), (uint32_t)f, d, err);
+    budget_free(cat->owner, starts, (nfiles + 1) * sizeof *starts);
+    budget_free(cat->owner, blobs, nblobs * sizeof *blobs);
+    return st;
+}

@@ -1,0 +1,78 @@
+/* dcp_folder.h: an open DCP folder, as the files of this folder share it. */
+#ifndef FSDPCK_DCP_FOLDER_H
+#define FSDPCK_DCP_FOLDER_H
+
+#include <pthread.h>
+
+#include "base/file_set.h"
+#include "formats/dcp/dcp_metadata.h"
+#include "formats/format.h"
+
+/* cat_chunk.aux and cat_object.aux are an id in names.transforms; with this mark, an index in inside. */
+#define DCP_AUX_INSIDE (UINT32_C(1) << 31)
+
+typedef struct dcp_folder {
+    folder dir;
+    file_set blobs;     /* indices are the catalogue's */
+    file_set metadatas; /* `.metadata`, or one a rank */
+    dcp_names names;
+    budget *owner;
+    logger log;
+    catalogue *cat;     /* borrowed */
+    vec inside;         /* dcp_inside: tensors inside byte items */
+    pthread_mutex_t lock; /* streams */
+    vec streams;        /* dcp_inner *, sorted by nothing: there is one a file */
+    bool has_names, has_lock, has_blobs, has_metadatas;
+} dcp_folder;
+
+/* Sizes of all files that the catalogue needs, into the catalogue (not yet sealed) and the file set; then
+ * all blobs against them. DCP-MISSING, DCP-FILETYPE, DCP-SHORT, DCP-RANGE, DCP-RANGE-OVERLAP. */
+fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* The ranges alone, against the sizes that the catalogue has. `d` may be NULL (no folder to look into). */
+fsdpck_status dcp_ranges_check(dcp_folder *d, const catalogue *cat, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* cat->origin, from the marks in the metadata and the names around it. */
+typedef struct dcp_marks {
+    bool has_storage_meta, has_modules, has_version, has_mcore_data, has_six_properties;
+    bool old_package, old_properties, has_planner, has_transforms, has_tensors, no_collectives;
+    int64_t world_size; /* -1: unknown */
+} dcp_marks;
+
+void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *marks);
+
+/* source and load_object (dcp_blob.c, dcp_object.c). */
+fsdpck_status dcp_locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err);
+fsdpck_status dcp_stream_open(void *ctx, uint64_t chunk, source_stream **s, fsdpck_error *err);
+fsdpck_status dcp_stream_read(source_stream *s, void *dst, uint64_t nbytes, fsdpck_error *err);
+fsdpck_status dcp_stream_finish(source_stream *s, fsdpck_error *err);
+void dcp_stream_close(source_stream *s);
+fsdpck_status dcp_object_load(void *self, catalogue *cat, uint32_t object, fsdpck_error *err);
+
+/* UNSUPPORTED, DCP-TRANSFORM, unless `transform` is 0 or stream.zstd/1 alone (*zstd). */
+fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool *zstd,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Reads for zip and zstd, which know offsets alone. */
+typedef struct dcp_blob_reader {
+    dcp_folder *d;
+    uint32_t file;
+} dcp_blob_reader;
+
+fsdpck_status dcp_blob_read(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
+                            fsdpck_error *err);
+
+/* Safetensors streams inside of `.distcp` files (SerializationFormat.SAFETENSORS, torch 2.8 and later): the
+ * blobs' offsets all name the begin of the stream and their lengths are made up, so that the
+ * tensor is found by its FQN in the stream's header. */
+typedef struct dcp_inner dcp_inner;
+
+/* Whether bytes at offset_bytes can begin such a stream. */
+fsdpck_status dcp_inner_probe(dcp_folder *d, uint32_t file_id, uint64_t offset_bytes, bool *is_stream,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status dcp_inner_locate(dcp_folder *d, uint64_t chunk, place *where,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+void dcp_inner_free(dcp_inner *inner);
+
+#endif

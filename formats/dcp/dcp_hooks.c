@@ -1,0 +1,227 @@
+#include "formats/dcp/dcp_hooks.h"
+
+#include <string.h>
+
+static fsdpck_status record_new(vec *records, dcp_note what, value *note, fsdpck_error *err)
+{
+    if (records->count >= DCP_NONE)
+        return error_set(err, FSDPCK_LIMIT, "PKL-LIMIT", "metadata holds more than 2^32 records");
+    if (vec_push(records, err) == NULL)
+        return FSDPCK_LIMIT;
+    *note = dcp_note_make(what, records->count - 1);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status entry_push(dcp_metadata *m, dcp_entry **entry, fsdpck_error *err)
+{
+    if (m->entries.count >= DCP_NONE)
+        return error_set(err, FSDPCK_LIMIT, "PKL-LIMIT", "metadata holds more than 2^32 entries");
+    *entry = vec_push(&m->entries, err);
+    if (*entry == NULL)
+        return FSDPCK_LIMIT;
+    (*entry)->fqn = DCP_NONE;
+    (*entry)->hint = DCP_NONE;
+    (*entry)->file = DCP_FILE_LIMIT - 1;
+    return FSDPCK_OK;
+}
+
+/* A _StorageInfo nearly always follows the MetadataIndex that it belongs to: both share one entry. */
+static fsdpck_status info_new(dcp_metadata *m, value *note, fsdpck_error *err)
+{
+    dcp_entry *entry = m->entries.count > 0
+                           ? VEC_AT(&m->entries, dcp_entry, m->entries.count - 1)
+                           : NULL;
+    if (entry == NULL || entry->has_info)
+        RETURN_IF(entry_push(m, &entry, err));
+    entry->has_info = 1;
+    *note = dcp_note_make(DCP_NOTE_INFO, m->entries.count - 1);
+    return FSDPCK_OK;
+}
+
+static void note_properties_module(dcp_metadata *m, const value_pool *pool, value callee)
+{
+    if (m->properties.count != 1)
+        return;
+    const char *module = value_symbol_module(pool, callee);
+    m->old_properties = strcmp(module, "torch.distributed._shard.sharded_tensor.metadata") == 0;
+}
+
+static fsdpck_status class_new(dcp_parser *parser, const value_pool *pool, dcp_symbol symbol,
+                               value callee, value *note, bool *replaced, fsdpck_error *err)
+{
+    dcp_metadata *m = parser->m;
+    dcp_entry *entry = NULL;
+
+    *replaced = true;
+    switch (symbol) {
+    case DCP_SYMBOL_CHUNK:
+        return record_new(&m->chunks, DCP_NOTE_CHUNK, note, err);
+    case DCP_SYMBOL_TENSOR:
+        RETURN_IF(record_new(&m->tensors, DCP_NOTE_TENSOR, note, err));
+        *VEC_AT(&m->tensors, dcp_tensor, m->tensors.count - 1) =
+            (dcp_tensor){.properties = DCP_NONE, .list = DCP_NONE};
+        return FSDPCK_OK;
+    case DCP_SYMBOL_PROPERTIES:
+        RETURN_IF(record_new(&m->properties, DCP_NOTE_PROPERTIES, note, err));
+        note_properties_module(m, pool, callee);
+        return FSDPCK_OK;
+    case DCP_SYMBOL_BYTES:
+        *note = dcp_note_make(DCP_NOTE_BYTES, 0);
+        return FSDPCK_OK;
+    case DCP_SYMBOL_INDEX:
+        RETURN_IF(entry_push(m, &entry, err));
+        *note = dcp_note_make(DCP_NOTE_INDEX, m->entries.count - 1);
+        return FSDPCK_OK;
+    case DCP_SYMBOL_INFO:
+        return info_new(m, note, err);
+    default:
+        *replaced = false;
+        return FSDPCK_OK;
+    }
+}
+
+static fsdpck_status on_newobj(dcp_parser *parser, value_pool *pool, const value_call *call,
+                               value *replacement, bool *replaced, fsdpck_error *err)
+{
+    const dcp_symbol symbol = dcp_symbol_of(pool, call->callee);
+    if (symbol == DCP_SYMBOL_OTHER)
+        parser->m->opaque_classes = true;
+    RETURN_IF(class_new(parser, pool, symbol, call->callee, replacement, replaced, err));
+    if (*replaced && (value_count(pool, call->args) != 0 || !value_is_none(call->kwargs)))
+        return error_set(err, FSDPCK_BADINPUT, "DCP-METADATA",
+                         "metadata makes a record '%s' with arguments, which torch never does",
+                         value_symbol_name(pool, call->callee));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status on_reduce(dcp_parser *parser, value_pool *pool, const value_call *call,
+                               value *replacement, bool *replaced, fsdpck_error *err)
+{
+    const dcp_symbol symbol = dcp_symbol_of(pool, call->callee);
+    uint32_t at;
+
+    switch (symbol) {
+    case DCP_SYMBOL_SIZE: {
+        const size_t count = value_count(pool, call->args);
+        if (count > 1)
+            return error_set(err, FSDPCK_BADINPUT, "DCP-METADATA",
+                             "torch.Size is made from %zu arguments, expected 1", count);
+        RETURN_IF(dcp_size_from(parser, pool, count == 1 ? value_item(pool, call->args, 0) : call->args,
+                                &at, err));
+        *replacement = dcp_note_make(DCP_NOTE_SIZE, at);
+        *replaced = true;
+        return FSDPCK_OK;
+    }
+    case DCP_SYMBOL_GETATTR:
+        *replaced = true;
+        return dcp_getattr(pool, call, replacement, err);
+    case DCP_SYMBOL_HARMLESS:
+        return FSDPCK_OK;
+    case DCP_SYMBOL_OTHER:
+    case DCP_SYMBOL_METADATA:
+    case DCP_SYMBOL_STORAGE_META:
+        return parser->opaque_calls ? FSDPCK_OK : dcp_call_judge(pool, call, err);
+    default:
+        return on_newobj(parser, pool, call, replacement, replaced, err);
+    }
+}
+
+static fsdpck_status on_call(void *ctx, value_pool *pool, const value_call *call, bool built,
+                             value *replacement, bool *replaced, fsdpck_error *err)
+{
+    dcp_parser *parser = ctx;
+
+    *replaced = false;
+    if (built)
+        return FSDPCK_OK;
+    if (call->how == CALL_PERSID)
+        return error_set(err, FSDPCK_BADINPUT, "DCP-METADATA",
+                         "metadata holds a persistent id, which only torch.save files do");
+    if (call->how == CALL_REDUCE)
+        return on_reduce(parser, pool, call, replacement, replaced, err);
+    return on_newobj(parser, pool, call, replacement, replaced, err);
+}
+
+static fsdpck_status on_build_host(void *ctx, value_pool *pool, value host, value state,
+                                   fsdpck_error *err)
+{
+    return dcp_build(ctx, pool, host, state, err);
+}
+
+/* A pair of storage_data. Where index and info do not share an entry, the pair gets one of its own, so that
+ * neither is overwritten while the other may still be looked at. */
+static fsdpck_status pair_entry(dcp_metadata *m, value key, value item, fsdpck_error *err)
+{
+    if (dcp_note_what(item) != DCP_NOTE_INFO)
+        return error_set(err, FSDPCK_BADINPUT, "DCP-METADATA",
+                         "storage_data holds something that is no _StorageInfo");
+    const uint32_t k = dcp_note_index(key), i = dcp_note_index(item);
+    dcp_entry *entry = NULL;
+    if (VEC_AT(&m->entries, dcp_entry, k)->fqn == DCP_NONE ||
+        VEC_AT(&m->entries, dcp_entry, i)->file == DCP_FILE_LIMIT - 1)
+        return error_set(err, FSDPCK_BADINPUT, "DCP-METADATA",
+                         "storage_data holds a record before its state is set");
+    if (k == i) {
+        VEC_AT(&m->entries, dcp_entry, k)->paired = 1;
+        return FSDPCK_OK;
+    }
+    RETURN_IF(entry_push(m, &entry, err));
+    const dcp_entry *index = VEC_AT(&m->entries, dcp_entry, k);
+    *entry = *VEC_AT(&m->entries, dcp_entry, i);
+    entry->fqn = index->fqn;
+    entry->offsets_at = index->offsets_at;
+    entry->hint = index->hint;
+    entry->has_info = 1;
+    entry->paired = 1;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status on_pair(void *ctx, value_pool *pool, value key, value item, bool *taken,
+                             fsdpck_error *err)
+{
+    dcp_parser *parser = ctx;
+    dcp_metadata *m = parser->m;
+    const unsigned key_what = dcp_note_what(key);
+    const unsigned item_what = dcp_note_what(item);
+    size_t nbytes;
+
+    *taken = false;
+    if (key_what == DCP_NOTE_INDEX) {
+        *taken = true;
+        return pair_entry(m, key, item, err);
+    }
+    if ((item_what != DCP_NOTE_TENSOR && item_what != DCP_NOTE_BYTES) ||
+        value_kind_of(key) != VALUE_STR)
+        return FSDPCK_OK;
+    dcp_item *made = vec_push(&m->items, err);
+    if (made == NULL)
+        return FSDPCK_LIMIT;
+    const char *text = value_text(pool, key, &nbytes);
+    RETURN_IF(strtab_intern(&parser->names->fqns, text, nbytes, &made->fqn, err));
+    made->tensor = item_what == DCP_NOTE_TENSOR ? dcp_note_index(item) : DCP_NONE;
+    *taken = true;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status on_items(void *ctx, value_pool *pool, const value *items, size_t count,
+                              uint64_t *list_note, bool *taken, fsdpck_error *err)
+{
+    (void)pool;
+    *taken = false;
+    for (size_t i = 0; i < count; i++)
+        if (dcp_note_what(items[i]) != DCP_NOTE_CHUNK)
+            return FSDPCK_OK;
+    *taken = true;
+    return dcp_list_add(ctx, items, count, list_note, err);
+}
+
+pickle_hooks dcp_hooks_make(dcp_parser *parser)
+{
+    return (pickle_hooks){
+        .ctx = parser,
+        .on_call = on_call,
+        .on_build_host = on_build_host,
+        .on_pair = on_pair,
+        .on_items = on_items,
+    };
+}

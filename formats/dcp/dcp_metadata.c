@@ -1,0 +1,145 @@
+#include "formats/dcp/dcp_metadata.h"
+
+#include <string.h>
+
+#include "formats/dcp/dcp_hooks.h"
+
+fsdpck_status dcp_names_init(dcp_names *n, budget *owner, fsdpck_error *err)
+{
+    uint32_t none;
+    strtab_init(&n->fqns, owner);
+    strtab_init(&n->paths, owner);
+    strtab_init(&n->transforms, owner);
+    return strtab_intern(&n->transforms, "", 0, &none, err);
+}
+
+void dcp_names_release(dcp_names *n)
+{
+    strtab_release(&n->fqns);
+    strtab_release(&n->paths);
+    strtab_release(&n->transforms);
+}
+
+static void metadata_init(dcp_metadata *m, budget *owner)
+{
+    *m = (dcp_metadata){
+        .owner = owner,
+        .dims = VEC_OF(uint32_t, owner),
+        .chunks = VEC_OF(dcp_chunk, owner),
+        .runs = VEC_OF(dcp_run, owner),
+        .lists = VEC_OF(dcp_chunk_list, owner),
+        .properties = VEC_OF(dcp_properties, owner),
+        .tensors = VEC_OF(dcp_tensor, owner),
+        .items = VEC_OF(dcp_item, owner),
+        .entries = VEC_OF(dcp_entry, owner),
+    };
+}
+
+void dcp_metadata_release(dcp_metadata *m)
+{
+    vec_release(&m->dims);
+    vec_release(&m->chunks);
+    vec_release(&m->runs);
+    vec_release(&m->lists);
+    vec_release(&m->properties);
+    vec_release(&m->tensors);
+    vec_release(&m->items);
+    vec_release(&m->entries);
+}
+
+/* state_dict_metadata and storage_data: their pairs were all swallowed, or they are not what they should be. */
+static fsdpck_status check_swallowed(value_pool *pool, value state, const char *name, fsdpck_error *err)
+{
+    value found, dict;
+    if (!value_dict_find(pool, state, name, &found))
+        return error_set(err, FSDPCK_BADINPUT, "DCP-METADATA", "metadata has no '%s'", name);
+    if (!value_as_dict(pool, found, &dict))
+        return error_set(err, FSDPCK_BADINPUT, "DCP-METADATA", "'%s' in metadata is not a dict", name);
+    if (value_count(pool, dict) == 0)
+        return FSDPCK_OK;
+    text_buf key = {.limit_bytes = 512};
+    value_print(pool, value_key(pool, dict, 0), 200, &key);
+    error_set(err, FSDPCK_BADINPUT, "DCP-METADATA", "'%s' in metadata holds something unknown under %s",
+              name, key.text != NULL ? key.text : "a key");
+    text_release(&key);
+    return FSDPCK_BADINPUT;
+}
+
+static fsdpck_status read_planner(value_pool *pool, value state, dcp_metadata *m, fsdpck_error *err)
+{
+    value found;
+    if (!value_dict_find(pool, state, "planner_data", &found) || value_is_none(found))
+        return FSDPCK_OK;
+    /* Planners may leave what they like there: only a dict is DCP's own. */
+    if (!value_as_dict(pool, found, &m->planner))
+        m->planner = VALUE_OF_NONE;
+    (void)err;
+    return FSDPCK_OK;
+}
+
+static void read_marks(value_pool *pool, const value_call *root, dcp_metadata *m)
+{
+    value v;
+    const char *module = value_symbol_module(pool, root->callee);
+
+    m->old_package = strstr(module, "_shard.checkpoint") != NULL;
+    m->has_version = value_dict_find(pool, root->state, "version", &v) && !value_is_none(v);
+    m->has_mcore_data = value_dict_find(pool, root->state, "mcore_data", &v) && !value_is_none(v);
+    m->has_storage_meta = value_dict_find(pool, root->state, "storage_meta", &v) &&
+                          value_kind_of(v) == VALUE_CALL;
+    if (m->has_storage_meta) {
+        const value_call *meta = value_call_of(pool, v);
+        m->has_modules = meta->has_state && value_dict_find(pool, meta->state, "modules", &v);
+    }
+}
+
+static fsdpck_status read_root(value_pool *pool, value root, dcp_metadata *m, fsdpck_error *err)
+{
+    const value_call *call = value_kind_of(root) == VALUE_CALL ? value_call_of(pool, root) : NULL;
+
+    if (call == NULL || dcp_symbol_of(pool, call->callee) != DCP_SYMBOL_METADATA || !call->has_state ||
+        value_kind_of(call->state) != VALUE_DICT) {
+        text_buf shown = {.limit_bytes = 512};
+        value_print(pool, root, 120, &shown);
+        error_set(err, FSDPCK_BADINPUT, "DCP-METADATA", "pickle is not the metadata of a checkpoint");
+        error_expected(err, "an object of class Metadata");
+        error_found(err, "%s", shown.text != NULL ? shown.text : "something else");
+        text_release(&shown);
+        return FSDPCK_BADINPUT;
+    }
+    const value state = call->state;
+    RETURN_IF(check_swallowed(pool, state, "state_dict_metadata", err));
+    RETURN_IF(check_swallowed(pool, state, "storage_data", err));
+    RETURN_IF(read_planner(pool, state, m, err));
+    read_marks(pool, value_call_of(pool, root), m);
+    return FSDPCK_OK;
+}
+
+fsdpck_status dcp_metadata_read(const pickle_input *in, dcp_names *names, value_pool *pool,
+                                bool opaque_calls, dcp_metadata *m, fsdpck_error *err)
+{
+    dcp_parser parser = {.m = m, .names = names, .opaque_calls = opaque_calls};
+    const pickle_limits limits = PICKLE_LIMITS_DEFAULT;
+    const pickle_hooks hooks = dcp_hooks_make(&parser);
+    fsdpck_status st = FSDPCK_LIMIT;
+    size_t consumed_nbytes;
+    value root;
+
+    metadata_init(m, pool->owner);
+    /* Position 0 of dims means "none". */
+    if (vec_push(&m->dims, err) == NULL)
+        goto out;
+    GOTO_IF(pickle_read(in, &limits, pool, &hooks, &root, &consumed_nbytes, err), out);
+    if (consumed_nbytes != in->nbytes) {
+        st = error_set(err, FSDPCK_BADINPUT, "PKL-TRAILING", "bytes follow the end of the pickle");
+        error_offset(err, in->file_offset_bytes + consumed_nbytes);
+        error_expected(err, "%zu bytes", consumed_nbytes);
+        error_found(err, "%zu bytes", in->nbytes);
+        goto out;
+    }
+    st = read_root(pool, root, m, err);
+out:
+    if (st != FSDPCK_OK)
+        dcp_metadata_release(m);
+    return st;
+}

@@ -1,0 +1,98 @@
+/* format.h: what a checkpoint format must be able to do; one table for reading, one for writing.
+ *
+ * Reading splits metadata from bytes: `open` parses a small untrusted description once, carefully, on one
+ * thread, into a catalogue; afterwards the `source` table serves large positional reads to any number of threads.
+ *
+ *     const format_reader *fmt;  probe the folder or file with each row of the table, in order
+ *     void *self;
+ *     fmt->open(&request, &catalogue, &self, err);        // catalogue comes back sealed
+ *     fmt->source(self, &catalogue, &src);
+ *     fmt->load_object(self, &catalogue, i, err);          // only where objects are wanted
+ *     ...
+ *     fmt->close(self);                                    // before the catalogue is released
+ *
+ * Writing: layout() decides where every byte goes before any is moved; seal() brings late bytes.
+ * A format sees neither plan, engine nor group. It does not know how many threads or ranks use it.
+ */
+#ifndef FSDPCK_FORMAT_H
+#define FSDPCK_FORMAT_H
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "state/catalogue.h"
+#include "state/source.h"
+#include "state/target.h"
+
+/* What a probe may look at, gathered once for all formats. */
+typedef struct probe_input {
+    const char *path;
+    bool is_folder;
+    folder dir;          /* the folder itself, or the folder that holds the file */
+    const char *name;    /* file: last component of path */
+    uint64_t nbytes;     /* file */
+    uint8_t head[512];   /* file: first bytes */
+    size_t head_nbytes;
+    char **entries;      /* folder: names, sorted bytewise */
+    size_t entry_count;
+} probe_input;
+
+typedef struct open_request {
+    const char *path;
+    const probe_input *probe;
+    budget *metadata;     /* everything that grows with the input draws from it */
+    logger log;
+    const cancel_token *cancel;
+    unsigned nthreads;
+    uint64_t expect_ranks; /* --source-ranks; 0: not stated */
+    bool no_follow;        /* --no-follow */
+    bool opaque_calls;     /* --objects opaque: unknown calls in metadata are kept, not refused */
+} open_request;
+
+typedef struct format_reader {
+    const char *name;        /* "dcp" */
+    const char *description; /* one line for `fsdpck version` and the manual */
+    /* Whether this is one, by content and not by name. May say why it nearly is: *near_miss is a
+     * constant text such as "safetensors folder without an index", or NULL. Never fails. */
+    bool (*probe)(const probe_input *in, const char **near_miss);
+    fsdpck_status (*open)(const open_request *req, catalogue *cat, void **self, fsdpck_error *err);
+    void (*source)(void *self, catalogue *cat, source *src);
+    /* Fills cat_object.content (and may add tensors with catalogue_add_object_tensor). Single thread. May be
+     * NULL where objects are always loaded. */
+    fsdpck_status (*load_object)(void *self, catalogue *cat, uint32_t object, fsdpck_error *err);
+    void (*close)(void *self);
+} format_reader;
+
+typedef struct writer_options {
+    uint64_t max_shard_nbytes; /* hf; 0: no limit */
+    const char *archive_name;  /* unused by most; zip prefix is always "archive" */
+} writer_options;
+
+typedef struct late_bytes {
+    uint32_t file;
+    uint64_t offset_bytes;
+    uint64_t nbytes;
+    const uint8_t *bytes; /* borrowed for the call */
+} late_bytes;
+
+typedef fsdpck_status (*late_fn)(void *ctx, const late_bytes *late, fsdpck_error *err);
+
+typedef struct format_writer {
+    const char *name;
+    const char *description;
+    const char *suffixes; /* " .safetensors " or " .pt .pth .bin "; NULL for folders */
+    bool is_folder;
+    bool keeps_nesting; /* wants target.root; else flat names and no objects */
+    /* Whether it can hold this dtype. */
+    bool (*holds)(dtype d);
+    /* Sets places of all chunks of target->cat, its files with exact sizes, literals, want_crc. */
+    fsdpck_status (*layout)(target *t, const writer_options *opt, fsdpck_error *err);
+    /* Late bytes, once all chunk CRCs are known; NULL where there are none. */
+    fsdpck_status (*seal)(const target *t, late_fn put, void *ctx, fsdpck_error *err);
+} format_writer;
+
+/* format_table.c: the only lists of formats; readers in order of detection, NULL at the end. */
+extern const format_reader *const format_readers[];
+extern const format_writer *const format_writers[];
+
+#endif

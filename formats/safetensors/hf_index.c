@@ -1,0 +1,157 @@
+#include "formats/safetensors/hf_index.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+
+#define INDEX_NBYTES_MAX ((uint64_t)256 << 20)
+
+static fsdpck_status fail(fsdpck_error *err, size_t offset_bytes, const char *what)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "IDX-JSON", "%s", what);
+    error_offset(err, offset_bytes);
+    return st;
+}
+
+static bool token_is(const json_token *t, const char *text)
+{
+    return strlen(text) == t->nbytes && memcmp(text, t->text, t->nbytes) == 0;
+}
+
+/* "total_size" alone matters; old conversions wrote it as a float, which is then not compared. */
+static fsdpck_status read_metadata(json_reader *r, hf_index *ix, fsdpck_error *err)
+{
+    json_token t;
+    RETURN_IF(json_next(r, &t, err));
+    if (t.kind != JSON_OBJECT)
+        return json_skip(r, &t, err);
+    for (;;) {
+        RETURN_IF(json_next(r, &t, err));
+        if (t.kind == JSON_OBJECT_END)
+            return FSDPCK_OK;
+        const bool total = token_is(&t, "total_size");
+        RETURN_IF(json_next(r, &t, err));
+        if (total && t.kind == JSON_NUMBER && t.is_u64) {
+            ix->has_total = true;
+            ix->total_nbytes = t.u64;
+        }
+        RETURN_IF(json_skip(r, &t, err));
+    }
+}
+
+static fsdpck_status read_map(json_reader *r, hf_index *ix, fsdpck_error *err)
+{
+    json_token t;
+    RETURN_IF(json_next(r, &t, err));
+    if (t.kind != JSON_OBJECT)
+        return fail(err, t.offset_bytes, "'weight_map' is not an object");
+    for (;;) {
+        RETURN_IF(json_next(r, &t, err));
+        if (t.kind == JSON_OBJECT_END)
+            return FSDPCK_OK;
+        const size_t known = strtab_count(&ix->tensors);
+        uint32_t tensor;
+        uint32_t path;
+        RETURN_IF(strtab_intern(&ix->tensors, t.text, t.nbytes, &tensor, err));
+        if (tensor < known) {
+            const fsdpck_status st =
+                error_set(err, FSDPCK_BADINPUT, "IDX-DUP", "'weight_map' names a tensor twice");
+            error_offset(err, t.offset_bytes);
+            error_tensor(err, strtab_text(&ix->tensors, tensor));
+            return st;
+        }
+        RETURN_IF(json_next(r, &t, err));
+        if (t.kind != JSON_STRING)
+            return fail(err, t.offset_bytes, "'weight_map' has a value that is not a string");
+        const fsdpck_status st = path_check_inside(t.text, t.nbytes, "IDX-PATH", err);
+        if (st != FSDPCK_OK) {
+            error_offset(err, t.offset_bytes);
+            error_tensor(err, strtab_text(&ix->tensors, tensor));
+            return st;
+        }
+        RETURN_IF(strtab_intern(&ix->files, t.text, t.nbytes, &path, err));
+        uint32_t *slot = vec_push(&ix->file_of, err);
+        if (slot == NULL)
+            return FSDPCK_LIMIT;
+        *slot = path;
+    }
+}
+
+static fsdpck_status read_root(json_reader *r, hf_index *ix, fsdpck_error *err)
+{
+    bool has_map = false;
+    json_token t;
+    RETURN_IF(json_next(r, &t, err));
+    if (t.kind != JSON_OBJECT)
+        return fail(err, 0, "index is not an object");
+    for (;;) {
+        RETURN_IF(json_next(r, &t, err));
+        if (t.kind == JSON_OBJECT_END)
+            break;
+        if (token_is(&t, "weight_map")) {
+            if (has_map)
+                return fail(err, t.offset_bytes, "index has 'weight_map' twice");
+            has_map = true;
+            RETURN_IF(read_map(r, ix, err));
+        } else if (token_is(&t, "metadata")) {
+            RETURN_IF(read_metadata(r, ix, err));
+        } else {
+            RETURN_IF(json_next(r, &t, err));
+            RETURN_IF(json_skip(r, &t, err));
+        }
+    }
+    RETURN_IF(json_next(r, &t, err)); /* nothing may follow */
+    if (ix->file_of.count == 0)
+        return fail(err, 0, has_map ? "'weight_map' is empty" : "index has no 'weight_map'");
+    return FSDPCK_OK;
+}
+
+fsdpck_status hf_index_parse(const char *text, size_t nbytes, budget *owner, hf_index *ix,
+                             fsdpck_error *err)
+{
+    *ix = (hf_index){.file_of = VEC_OF(uint32_t, owner)};
+    strtab_init(&ix->tensors, owner);
+    strtab_init(&ix->files, owner);
+    json_reader r;
+    json_reader_init(&r, text, nbytes, "IDX-JSON");
+    const fsdpck_status st = read_root(&r, ix, err);
+    json_reader_release(&r);
+    if (st != FSDPCK_OK)
+        hf_index_release(ix);
+    return st;
+}
+
+fsdpck_status hf_index_read(const folder *dir, const char *name, budget *owner, hf_index *ix,
+                            fsdpck_error *err)
+{
+    char *text = NULL;
+    size_t nbytes = 0;
+    *ix = (hf_index){0};
+    fsdpck_status st = file_read_whole(dir, name, INDEX_NBYTES_MAX, &text, &nbytes, err);
+    if (st == FSDPCK_LIMIT && err != NULL && err->finding[0] == '\0')
+        snprintf(err->finding, sizeof err->finding, "IDX-JSON");
+    RETURN_IF(st);
+    st = hf_index_parse(text, nbytes, owner, ix, err);
+    free(text);
+    if (st != FSDPCK_OK) {
+        char path[1024];
+        snprintf(path, sizeof path, "%s/%s", dir->path, name);
+        error_path(err, path);
+    }
+    return st;
+}
+
+uint32_t hf_index_file(const hf_index *ix, const char *tensor, size_t nbytes)
+{
+    const uint32_t id = strtab_find(&ix->tensors, tensor, nbytes);
+    return id != STRTAB_NONE ? *VEC_AT(&ix->file_of, const uint32_t, id) : STRTAB_NONE;
+}
+
+void hf_index_release(hf_index *ix)
+{
+    strtab_release(&ix->tensors);
+    strtab_release(&ix->files);
+    vec_release(&ix->file_of);
+}

@@ -1,0 +1,36 @@
+/* hf_index.h: `model.safetensors.index.json`: which file holds which tensor.
+ *
+ *     hf_index ix;
+ *     RETURN_IF(hf_index_read(&dir, "model.safetensors.index.json", budget, &ix, err));
+ *     strtab_count(&ix.files), strtab_text(&ix.files, f)       // in order of appearance
+ *     hf_index_file(&ix, name, nbytes)                         // a file's id, or STRTAB_NONE
+ *     hf_index_release(&ix);
+ *
+ * Errors: IDX-JSON (not the JSON that it should be, or empty), IDX-DUP (a tensor twice), IDX-PATH (a file that is not
+ * inside of the folder), LIMIT over 256 MiB.
+ */
+#ifndef FSDPCK_HF_INDEX_H
+#define FSDPCK_HF_INDEX_H
+
+#include <stdbool.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+
+typedef struct hf_index {
+    strtab tensors;
+    strtab files;
+    vec file_of; /* uint32_t: file of each tensor, by the tensor's id */
+    bool has_total;
+    uint64_t total_nbytes;
+} hf_index;
+
+fsdpck_status hf_index_read(const folder *dir, const char *name, budget *owner, hf_index *ix,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The same from memory. On failure *ix is released. */
+fsdpck_status hf_index_parse(const char *text, size_t nbytes, budget *owner, hf_index *ix,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+uint32_t hf_index_file(const hf_index *ix, const char *tensor, size_t nbytes);
+void hf_index_release(hf_index *ix);
+
+#endif

@@ -1,0 +1,432 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/safetensors/hf_index.h"
+#include "formats/safetensors/shard_name.h"
+#include "formats/safetensors/st.h"
+#include "formats/safetensors/st_files.h"
+
+#define INDEX_SUFFIX ".safetensors.index.json"
+
+static bool is_index(const char *name)
+{
+    const size_t n = strlen(name);
+    const size_t m = strlen(INDEX_SUFFIX);
+    return n > m && strcmp(name + n - m, INDEX_SUFFIX) == 0;
+}
+
+static bool has_entry(const probe_input *in, const char *name)
+{
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (strcmp(in->entries[i], name) == 0)
+            return true;
+    return false;
+}
+
+static bool probe(const probe_input *in, const char **near_miss)
+{
+    (void)near_miss;
+    if (!in->is_folder)
+        return false;
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (is_index(in->entries[i]) || shard_name_is_safetensors(in->entries[i]))
+            return true;
+    return false;
+}
+
+/* --- which files --- */
+
+/* The index of the folder, or NULL. */
+static fsdpck_status choose_index(const probe_input *in, const char **name, fsdpck_error *err)
+{
+    static const char usual[] = "model" INDEX_SUFFIX;
+    size_t count = 0;
+    *name = NULL;
+    for (size_t i = 0; i < in->entry_count; i++) {
+        if (!is_index(in->entries[i]))
+            continue;
+        count++;
+        *name = in->entries[i];
+        if (strcmp(*name, usual) == 0)
+            return FSDPCK_OK;
+    }
+    if (count <= 1)
+        return FSDPCK_OK;
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "IDX-JSON", "folder has several indexes");
+    error_path(err, in->path);
+    error_expected(err, "one index, or one named '%s'", usual);
+    return st;
+}
+
+/* Whether entry i is chosen where there is no index: `model.safetensors` alone, as transformers loads it;
+ * else the numbered files, if they are of one model; else all. */
+typedef struct choice {
+    bool model_alone;
+    const char *family; /* one file of the numbered ones */
+    shard_name family_parts;
+    size_t family_count;
+    size_t families;
+} choice;
+
+static bool same_family(const choice *c, const char *name, const shard_name *parts)
+{
+    return parts->file_count == c->family_parts.file_count &&
+           parts->prefix_nbytes == c->family_parts.prefix_nbytes &&
+           memcmp(name, c->family, parts->prefix_nbytes) == 0;
+}
+
+static void survey(const probe_input *in, choice *c)
+{
+    *c = (choice){.model_alone = has_entry(in, "model.safetensors")};
+    for (size_t i = 0; i < in->entry_count; i++) {
+        shard_name parts;
+        if (!shard_name_parse(in->entries[i], &parts))
+            continue;
+        if (c->families > 0 && same_family(c, in->entries[i], &parts)) {
+            c->family_count++;
+            continue;
+        }
+        c->families++;
+        c->family = in->entries[i];
+        c->family_parts = parts;
+        c->family_count = 1;
+    }
+}
+
+static bool chosen(const choice *c, const char *name)
+{
+    shard_name parts;
+    if (!shard_name_is_safetensors(name))
+        return false;
+    if (c->model_alone)
+        return strcmp(name, "model.safetensors") == 0;
+    if (c->families == 1)
+        return shard_name_parse(name, &parts) && same_family(c, name, &parts);
+    return true;
+}
+
+static fsdpck_status error_family_incomplete(const probe_input *in, const choice *c, fsdpck_error *err)
+{
+    const uint32_t count = c->family_parts.file_count;
+    text_buf list = {.limit_bytes = 200};
+    for (uint32_t n = 1; n <= count && !list.failed; n++) {
+        char name[512];
+        snprintf(name, sizeof name, "%.*s-%05" PRIu32 "-of-%05" PRIu32 ".safetensors",
+                 (int)(c->family_parts.prefix_nbytes < 400 ? c->family_parts.prefix_nbytes : 400),
+                 c->family, n, count);
+        if (!has_entry(in, name))
+            text_printf(&list, "%s%s", list.nbytes > 0 ? ", " : "", name);
+    }
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING",
+                                       "files of the model are missing: %s%s",
+                                       list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
+    text_release(&list);
+    error_path(err, in->path);
+    error_expected(err, "%" PRIu32 " files", count);
+    error_found(err, "%zu", c->family_count);
+    return st;
+}
+
+static fsdpck_status add_without_index(const open_request *req, st_files *s, fsdpck_error *err)
+{
+    const probe_input *in = req->probe;
+    choice c;
+    survey(in, &c);
+    if (!c.model_alone && c.families == 1 && c.family_count < c.family_parts.file_count)
+        return error_family_incomplete(in, &c, err);
+    for (size_t i = 0; i < in->entry_count; i++) {
+        if (chosen(&c, in->entries[i]))
+            RETURN_IF(st_files_add(s, in->entries[i], err));
+        else if (shard_name_is_safetensors(in->entries[i]))
+            log_write(&req->log, LOG_WARNING, "IDX-EXTRA: '%s' is no part of the model beside it",
+                      in->entries[i]);
+    }
+    return FSDPCK_OK;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static fsdpck_status check_present(const open_request *req, const char *const *names, size_t count,
+                                   fsdpck_error *err)
+{
+    text_buf list = {.limit_bytes = 300};
+    size_t missing = 0;
+    for (size_t i = 0; i < count; i++) {
+        path_kind kind;
+        const fsdpck_status st = path_probe(&req->probe->dir, names[i], &kind, NULL, err);
+        if (st != FSDPCK_OK) {
+            text_release(&list);
+            return st;
+        }
+        if (kind != PATH_ABSENT)
+            continue;
+        missing++;
+        text_printf(&list, "%s%s", missing > 1 ? ", " : "", names[i]);
+    }
+    fsdpck_status st = FSDPCK_OK;
+    if (missing > 0) {
+        st = error_set(err, FSDPCK_BADINPUT, "IDX-MISSING", "files that the index names are missing: %s%s",
+                       list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
+        error_path(err, req->path);
+        error_expected(err, "%zu files", count);
+        error_found(err, "%zu", count - missing);
+        error_next(err, "copy or download the missing files");
+    }
+    text_release(&list);
+    return st;
+}
+
+static bool is_among(const char *const *names, size_t count, const char *name)
+{
+    return bsearch(&name, names, count, sizeof *names, by_text) != NULL;
+}
+
+static fsdpck_status add_indexed(const open_request *req, const hf_index *ix, st_files *s,
+                                 fsdpck_error *err)
+{
+    const size_t count = strtab_count(&ix->files);
+    const char **names = budget_alloc(req->metadata, count * sizeof *names, err);
+    if (names == NULL)
+        return FSDPCK_LIMIT;
+    for (uint32_t i = 0; i < count; i++)
+        names[i] = strtab_text(&ix->files, i);
+    qsort(names, count, sizeof *names, by_text);
+    fsdpck_status st = check_present(req, names, count, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
+        st = st_files_add(s, names[i], err);
+    for (size_t i = 0; st == FSDPCK_OK && i < req->probe->entry_count; i++) {
+        const char *entry = req->probe->entries[i];
+        if (shard_name_is_safetensors(entry) && !is_among(names, count, entry))
+            log_write(&req->log, LOG_WARNING, "IDX-EXTRA: '%s' is not named by the index", entry);
+    }
+    budget_free(req->metadata, names, count * sizeof *names);
+    return st;
+}
+
+/* --- what is in them --- */
+
+typedef struct misplaced {
+    const char *tensor;
+    const char *where;
+} misplaced;
+
+static fsdpck_status error_missing(const open_request *req, const hf_index *ix, uint32_t tensor,
+                                   const misplaced *m, fsdpck_error *err)
+{
+    const char *name = strtab_text(&ix->tensors, tensor);
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "IDX-MISSING",
+                                       "file does not hold a tensor that the index places there");
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", req->path,
+             strtab_text(&ix->files, *VEC_AT(&ix->file_of, const uint32_t, tensor)));
+    error_path(err, path);
+    error_tensor(err, name);
+    if (m->tensor != NULL && strcmp(m->tensor, name) == 0)
+        error_found(err, "it lies in '%s'", m->where);
+    error_next(err, "was it saved by several ranks without save_distributed=True? then tensors are lost");
+    return st;
+}
+
+/* Each tensor of the map lies in its file and in no other. */
+static fsdpck_status compare_index(const open_request *req, const hf_index *ix, const st_files *s,
+                                   uint8_t *seen, fsdpck_error *err)
+{
+    misplaced m = {0};
+    uint64_t total = 0;
+    for (size_t i = 0; i < st_files_count(s); i++) {
+        const st_header *h = st_files_header(s, i);
+        const uint32_t self = strtab_find(&ix->files, st_files_name(s, i), strlen(st_files_name(s, i)));
+        size_t extra = 0;
+        for (size_t k = 0; k < h->entries.count; k++) {
+            const st_entry *e = VEC_AT(&h->entries, const st_entry, k);
+            size_t nbytes;
+            const char *name = st_header_name(h, e, &nbytes);
+            const uint32_t tensor = strtab_find(&ix->tensors, name, nbytes);
+            total += e->end_bytes - e->begin_bytes;
+            if (tensor == STRTAB_NONE)
+                extra++;
+            else if (*VEC_AT(&ix->file_of, const uint32_t, tensor) == self)
+                seen[tensor] = 1;
+            else if (m.tensor == NULL)
+                m = (misplaced){name, st_files_name(s, i)};
+        }
+        if (extra > 0)
+            log_write(&req->log, LOG_WARNING,
+                      "IDX-EXTRA: '%s' holds %zu tensors that are not in the index; they are read too",
+                      st_files_name(s, i), extra);
+    }
+    for (uint32_t t = 0; t < ix->file_of.count; t++)
+        if (!seen[t])
+            return error_missing(req, ix, t, &m, err);
+    if (m.tensor != NULL) {
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "IDX-DUP", "tensor lies in two files");
+        error_tensor(err, m.tensor);
+        error_path(err, req->path);
+        error_found(err, "also in '%s'", m.where);
+        return st;
+    }
+    if (!ix->has_total)
+        log_write(&req->log, LOG_NOTE, "IDX-TOTAL: the index states no total_size");
+    else if (ix->total_nbytes != total)
+        log_write(&req->log, LOG_WARNING,
+                  "IDX-TOTAL: the index states %" PRIu64 " bytes, its files hold %" PRIu64,
+                  ix->total_nbytes, total);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_index(const open_request *req, const hf_index *ix, const st_files *s,
+                                 fsdpck_error *err)
+{
+    const size_t count = ix->file_of.count;
+    uint8_t *seen = budget_alloc(req->metadata, count, err);
+    if (seen == NULL)
+        return FSDPCK_LIMIT;
+    const fsdpck_status st = compare_index(req, ix, s, seen, err);
+    budget_free(req->metadata, seen, count);
+    return st;
+}
+
+/* Two files with one tensor: said here, where both files are known. */
+static fsdpck_status add_file_tensors(const st_files *s, size_t index, strtab *names, vec *owners,
+                                      catalogue *cat, fsdpck_error *err)
+{
+    const st_header *h = st_files_header(s, index);
+    for (size_t k = 0; k < h->entries.count; k++) {
+        const st_entry *e = VEC_AT(&h->entries, const st_entry, k);
+        size_t nbytes;
+        const char *name = st_header_name(h, e, &nbytes);
+        const size_t known = strtab_count(names);
+        uint32_t id;
+        RETURN_IF(strtab_intern(names, name, nbytes, &id, err));
+        if (id < known) {
+            const fsdpck_status st =
+                error_set(err, FSDPCK_BADINPUT, "IDX-DUP", "tensor lies in two files");
+            error_tensor(err, name);
+            st_files_blame(s, index, err);
+            error_found(err, "also in '%s'", st_files_name(s, *VEC_AT(owners, const uint32_t, id)));
+            error_next(err, "name one file instead of the folder");
+            return st;
+        }
+        uint32_t *owner = vec_push(owners, err);
+        if (owner == NULL)
+            return FSDPCK_LIMIT;
+        *owner = (uint32_t)index;
+        RETURN_IF(st_files_add_tensor(s, index, e, cat, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status fill(const st_files *s, budget *owner, catalogue *cat, fsdpck_error *err)
+{
+    strtab names;
+    vec owners = VEC_OF(uint32_t, owner);
+    strtab_init(&names, owner);
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; st == FSDPCK_OK && i < st_files_count(s); i++) {
+        uint32_t index;
+        const char *name = st_files_name(s, i);
+        st = catalogue_add_file(cat, name, strlen(name), st_files_nbytes(s, i), CAT_NONE, &index, err);
+        if (st == FSDPCK_OK)
+            st = add_file_tensors(s, i, &names, &owners, cat, err);
+    }
+    strtab_release(&names);
+    vec_release(&owners);
+    return st == FSDPCK_OK ? catalogue_seal(cat, err) : st;
+}
+
+/* --- what inspect tells --- */
+
+static bool is_sidecar(const char *name)
+{
+    static const char *const starts[] = {
+        "config.json", "generation_config.json", "tokenizer", "special_tokens_map.json", "vocab",
+        "merges.txt", "chat_template", "preprocessor_config.json", "processor_config.json",
+        "adapter_config.json",
+    };
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++)
+        if (strncmp(name, starts[i], strlen(starts[i])) == 0)
+            return true;
+    return false;
+}
+
+/* torch 2.9 to 2.15 writes 0-dim tensors as zeros when it consolidates; its files have no metadata. */
+static bool has_doubtful_scalars(const probe_input *in, const st_files *s)
+{
+    if (!has_entry(in, "sharded"))
+        return false;
+    for (size_t i = 0; i < st_files_count(s); i++) {
+        const st_header *h = st_files_header(s, i);
+        if (strtab_count(&h->metadata_keys) > 0)
+            continue;
+        for (size_t k = 0; k < h->entries.count; k++)
+            if (VEC_AT(&h->entries, const st_entry, k)->ndim == 0)
+                return true;
+    }
+    return false;
+}
+
+static void describe(const open_request *req, const st_files *s, cat_origin *origin)
+{
+    text_buf note = {.limit_bytes = sizeof origin->note - 1};
+    snprintf(origin->format, sizeof origin->format, "hf");
+    if (has_doubtful_scalars(req->probe, s)) {
+        text_puts(&note, "0-dim tensors may be zeros that torch wrote by mistake: 'sharded/' has the right ones; ");
+        log_write(&req->log, LOG_WARNING,
+                  "'%s' holds 0-dim tensors consolidated by torch, which writes them as zeros; "
+                  "read '%s/sharded' instead", req->path, req->path);
+    }
+    bool any = false;
+    for (size_t i = 0; i < req->probe->entry_count; i++) {
+        if (!is_sidecar(req->probe->entries[i]))
+            continue;
+        text_printf(&note, "%s%s", any ? ", " : "beside the weights: ", req->probe->entries[i]);
+        any = true;
+    }
+    if (note.text != NULL)
+        snprintf(origin->note, sizeof origin->note, "%s%s", note.text, note.failed ? "..." : "");
+    text_release(&note);
+}
+
+static fsdpck_status open_folder(const open_request *req, catalogue *cat, void **self,
+                                 fsdpck_error *err)
+{
+    st_files *s = NULL;
+    hf_index ix = {0};
+    const char *index_name;
+    RETURN_IF(choose_index(req->probe, &index_name, err));
+    fsdpck_status st;
+    GOTO_IF(st_files_open(req, &s, err), out);
+    if (index_name != NULL) {
+        GOTO_IF(hf_index_read(&req->probe->dir, index_name, req->metadata, &ix, err), out);
+        GOTO_IF(add_indexed(req, &ix, s, err), out);
+    } else {
+        GOTO_IF(add_without_index(req, s, err), out);
+    }
+    GOTO_IF(st_files_read_headers(s, err), out);
+    st_files_warn_extra_fields(s, &req->log);
+    if (index_name != NULL)
+        GOTO_IF(check_index(req, &ix, s, err), out);
+    GOTO_IF(fill(s, req->metadata, cat, err), out);
+    describe(req, s, &cat->origin);
+    st_files_drop_headers(s);
+    *self = s;
+out:
+    hf_index_release(&ix);
+    if (st != FSDPCK_OK)
+        st_files_close(s);
+    return st;
+}
+
+const format_reader hf_reader = {
+    .name = "hf",
+    .description = "a folder of safetensors files with an index, as transformers reads it",
+    .probe = probe,
+    .open = open_folder,
+    .source = st_files_source,
+    .close = st_files_close,
+};

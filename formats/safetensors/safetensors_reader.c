@@ -1,0 +1,75 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "formats/safetensors/st.h"
+#include "formats/safetensors/st_files.h"
+
+static bool ends_with(const char *name, const char *suffix)
+{
+    const size_t n = strlen(name);
+    const size_t m = strlen(suffix);
+    return n >= m && memcmp(name + n - m, suffix, m) == 0;
+}
+
+/* A file of this name that is nothing else either is taken, so that its owner hears what is wrong with it. */
+static bool probe(const probe_input *in, const char **near_miss)
+{
+    if (in->is_folder)
+        return false;
+    const uint8_t *head = in->head;
+    if (in->head_nbytes > 8) {
+        const uint64_t n = load_le64(head);
+        if (n >= 2 && n <= ST_HEADER_NBYTES_MAX && n <= in->nbytes - 8 && head[8] == '{')
+            return true;
+    }
+    if (in->name == NULL || !ends_with(in->name, ".safetensors"))
+        return false;
+    if (in->head_nbytes >= 4 && memcmp(head, "PK\3\4", 4) == 0) {
+        *near_miss = "named .safetensors, but a zip archive";
+        return false;
+    }
+    if (in->head_nbytes >= 2 && head[0] == 0x80 && head[1] <= 5) {
+        *near_miss = "named .safetensors, but a pickle";
+        return false;
+    }
+    return true;
+}
+
+static fsdpck_status fill(st_files *s, const char *name, catalogue *cat, fsdpck_error *err)
+{
+    const st_header *h = st_files_header(s, 0);
+    uint32_t index;
+    RETURN_IF(catalogue_add_file(cat, name, strlen(name), st_files_nbytes(s, 0), CAT_NONE, &index, err));
+    for (size_t i = 0; i < h->entries.count; i++)
+        RETURN_IF(st_files_add_tensor(s, 0, VEC_AT(&h->entries, const st_entry, i), cat, err));
+    return catalogue_seal(cat, err);
+}
+
+static fsdpck_status open_one(const open_request *req, catalogue *cat, void **self, fsdpck_error *err)
+{
+    st_files *s = NULL;
+    const char *slash = strrchr(req->path, '/');
+    RETURN_IF(st_files_open(req, &s, err));
+    fsdpck_status st;
+    GOTO_IF(st_files_add(s, req->path, err), out);
+    GOTO_IF(st_files_read_headers(s, err), out);
+    st_files_warn_extra_fields(s, &req->log);
+    GOTO_IF(fill(s, slash != NULL ? slash + 1 : req->path, cat, err), out);
+    snprintf(cat->origin.format, sizeof cat->origin.format, "safetensors");
+    st_files_drop_headers(s);
+    *self = s;
+out:
+    if (st != FSDPCK_OK)
+        st_files_close(s);
+    return st;
+}
+
+const format_reader safetensors_reader = {
+    .name = "safetensors",
+    .description = "one safetensors file",
+    .probe = probe,
+    .open = open_one,
+    .source = st_files_source,
+    .close = st_files_close,
+};

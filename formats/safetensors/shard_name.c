@@ -1,0 +1,55 @@
+#include "formats/safetensors/shard_name.h"
+
+#include <string.h>
+
+enum { DIGITS_LEAST = 5, DIGITS_MOST = 9 };
+
+/* Takes `suffix` from the end of name[0..*nbytes). */
+static bool take_suffix(const char *name, size_t *nbytes, const char *suffix)
+{
+    const size_t n = strlen(suffix);
+    if (*nbytes < n || memcmp(name + *nbytes - n, suffix, n) != 0)
+        return false;
+    *nbytes -= n;
+    return true;
+}
+
+static bool take_number(const char *name, size_t *nbytes, uint32_t *number)
+{
+    size_t at = *nbytes;
+    uint32_t n = 0;
+    uint32_t ten = 1;
+    while (at > 0 && name[at - 1] >= '0' && name[at - 1] <= '9' && *nbytes - at < DIGITS_MOST) {
+        n += ten * (uint32_t)(name[at - 1] - '0');
+        ten *= 10;
+        at--;
+    }
+    if (*nbytes - at < DIGITS_LEAST)
+        return false;
+    *nbytes = at;
+    *number = n;
+    return true;
+}
+
+bool shard_name_is_safetensors(const char *name)
+{
+    size_t n = strlen(name);
+    return take_suffix(name, &n, ".safetensors");
+}
+
+bool shard_name_parse(const char *name, shard_name *parts)
+{
+    size_t n = strlen(name);
+    *parts = (shard_name){0};
+    if (!take_suffix(name, &n, ".safetensors") || !take_number(name, &n, &parts->file_count) ||
+        !take_suffix(name, &n, "-of-") || !take_number(name, &n, &parts->file_number) ||
+        !take_suffix(name, &n, "-") || parts->file_number == 0 ||
+        parts->file_number > parts->file_count)
+        return false;
+    parts->prefix_nbytes = n;
+    uint32_t rank;
+    if (take_suffix(name, &n, "-model") && take_number(name, &n, &rank) &&
+        take_suffix(name, &n, "shard-") && n == 0)
+        parts->rank_number = rank;
+    return true;
+}

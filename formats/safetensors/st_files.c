@@ -1,0 +1,222 @@
+#include "formats/safetensors/st_files.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+
+typedef struct opened {
+    uint64_t nbytes;
+    st_header header;
+} opened;
+
+struct st_files {
+    folder dir; /* closed for a single file */
+    file_set files;
+    vec opened; /* opened */
+    budget *owner;
+    const cancel_token *cancel;
+    unsigned nthreads;
+    catalogue *cat;
+};
+
+static const folder *dir_of(const st_files *s)
+{
+    return s->dir.path != NULL ? &s->dir : NULL;
+}
+
+fsdpck_status st_files_open(const open_request *req, st_files **out, fsdpck_error *err)
+{
+    st_files *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return error_set_nomem(err, sizeof *s);
+    s->dir = FOLDER_CLOSED;
+    s->opened = VEC_OF(opened, req->metadata);
+    s->owner = req->metadata;
+    s->cancel = req->cancel;
+    s->nthreads = req->nthreads;
+    fsdpck_status st = FSDPCK_OK;
+    if (req->probe->is_folder)
+        st = folder_open(&s->dir, req->path, err);
+    if (st == FSDPCK_OK)
+        st = file_set_init(&s->files, dir_of(s), 0, req->no_follow ? FILE_NO_FOLLOW : 0, err);
+    if (st != FSDPCK_OK)
+        st_files_close(s);
+    else
+        *out = s;
+    return st;
+}
+
+void st_files_close(void *self)
+{
+    st_files *s = self;
+    if (s == NULL)
+        return;
+    st_files_drop_headers(s);
+    vec_release(&s->opened);
+    file_set_release(&s->files);
+    folder_close(&s->dir);
+    free(s);
+}
+
+fsdpck_status st_files_add(st_files *s, const char *name, fsdpck_error *err)
+{
+    uint32_t index;
+    RETURN_IF(file_set_add(&s->files, name, &index, err));
+    return vec_push(&s->opened, err) != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
+}
+
+size_t st_files_count(const st_files *s)
+{
+    return s->opened.count;
+}
+
+const st_header *st_files_header(const st_files *s, size_t i)
+{
+    return &VEC_AT(&s->opened, opened, i)->header;
+}
+
+uint64_t st_files_nbytes(const st_files *s, size_t i)
+{
+    return VEC_AT(&s->opened, opened, i)->nbytes;
+}
+
+const char *st_files_name(const st_files *s, size_t i)
+{
+    /* The set locks itself to look, which is no change that a caller can see. */
+    return file_set_path((file_set *)&s->files, (uint32_t)i);
+}
+
+void st_files_blame(const st_files *s, size_t i, fsdpck_error *err)
+{
+    char path[1024];
+    const folder *dir = dir_of(s);
+    snprintf(path, sizeof path, "%s%s%s", dir != NULL ? dir->path : "", dir != NULL ? "/" : "",
+             st_files_name(s, i));
+    error_path(err, path);
+}
+
+typedef struct reading {
+    st_files *s;
+    uint32_t file;
+} reading;
+
+static fsdpck_status read_file(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
+                               fsdpck_error *err)
+{
+    const reading *r = ctx;
+    return file_set_read_at(&r->s->files, r->file, offset_bytes, dst, nbytes, err);
+}
+
+static fsdpck_status read_header(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
+{
+    (void)worker;
+    st_files *s = ctx;
+    opened *o = VEC_AT(&s->opened, opened, job);
+    reading r = {.s = s, .file = (uint32_t)job};
+    fsdpck_status st = file_set_nbytes(&s->files, r.file, &o->nbytes, err);
+    if (st == FSDPCK_OK) {
+        const st_input in = {.read = read_file, .ctx = &r, .nbytes = o->nbytes};
+        st = st_header_read(&in, s->owner, &o->header, err);
+    }
+    if (st != FSDPCK_OK)
+        st_files_blame(s, (size_t)job, err);
+    return st;
+}
+
+fsdpck_status st_files_read_headers(st_files *s, fsdpck_error *err)
+{
+    return pool_run(s->nthreads, s->opened.count, read_header, s, s->cancel, err);
+}
+
+void st_files_warn_extra_fields(const st_files *s, const logger *log)
+{
+    for (size_t i = 0; i < s->opened.count; i++) {
+        const uint64_t n = st_files_header(s, i)->extra_fields;
+        if (n > 0)
+            log_write(log, LOG_WARNING, "ST-ENTRY: %" PRIu64 " unknown fields in the header of '%s'",
+                      n, st_files_name(s, i));
+    }
+}
+
+void st_files_drop_headers(st_files *s)
+{
+    for (size_t i = 0; i < s->opened.count; i++) {
+        opened *o = VEC_AT(&s->opened, opened, i);
+        st_header_release(&o->header);
+        o->header = (st_header){0};
+    }
+}
+
+static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
+{
+    const st_files *s = ctx;
+    const cat_chunk *k = catalogue_chunk(s->cat, chunk);
+    if (k->place != PLACE_ROWS)
+        return error_set(err, FSDPCK_INTERNAL, "", "chunk has no bytes to be located");
+    uint64_t sizes[NDIM_MAX];
+    *where = (place){
+        .file = k->file,
+        .rows = true,
+        .offset_bytes = k->offset_bytes,
+        .record_offset_bytes = k->offset_bytes,
+        .record_nbytes = k->nbytes,
+    };
+    catalogue_chunk_box(s->cat, chunk, NULL, sizes);
+    box_row_major_strides(sizes, catalogue_tensor(s->cat, k->tensor)->ndim, where->strides);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status read_at(void *ctx, uint32_t index, uint64_t offset_bytes, void *dst,
+                             uint64_t nbytes, fsdpck_error *err)
+{
+    st_files *s = ctx;
+    return file_set_read_at(&s->files, index, offset_bytes, dst, nbytes, err);
+}
+
+static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
+{
+    st_files *s = ctx;
+    return file_set_check_unchanged(&s->files, err);
+}
+
+void st_files_source(void *self, catalogue *cat, source *src)
+{
+    st_files *s = self;
+    s->cat = cat;
+    *src = (source){
+        .ctx = s,
+        .cat = cat,
+        .locate = locate,
+        .read_at = read_at,
+        .check_unchanged = check_unchanged,
+    };
+}
+
+fsdpck_status st_files_add_tensor(const st_files *s, size_t index, const st_entry *e, catalogue *cat,
+                                  fsdpck_error *err)
+{
+    static const uint64_t zeros[NDIM_MAX];
+    const st_header *h = st_files_header(s, index);
+    size_t name_nbytes;
+    const char *name = st_header_name(h, e, &name_nbytes);
+    const uint64_t *shape = st_header_shape(h, e);
+    const cat_chunk proto = {
+        .file = (uint32_t)index,
+        .aux = CAT_NONE,
+        .rank = UINT16_MAX,
+        .place = PLACE_ROWS,
+        .offset_bytes = h->data_offset_bytes + e->begin_bytes,
+        .nbytes = e->end_bytes - e->begin_bytes,
+    };
+    uint32_t tensor;
+    fsdpck_status st = catalogue_add_tensor(cat, name, name_nbytes, (dtype)e->dtype, e->ndim, shape,
+                                            &tensor, err);
+    if (st == FSDPCK_OK)
+        st = catalogue_add_chunk(cat, tensor, zeros, shape, &proto, err);
+    if (st != FSDPCK_OK)
+        st_files_blame(s, index, err);
+    return st;
+}

@@ -1,0 +1,47 @@
+/* st_files.h: the open files behind the three safetensors readers, and their `source`.
+ *
+ *     st_files *s;
+ *     RETURN_IF(st_files_open(req, &s, err));
+ *     RETURN_IF(st_files_add(s, "model.safetensors", err));       // any number, no I/O
+ *     RETURN_IF(st_files_read_headers(s, err));                   // in parallel
+ *     st_files_header(s, i), st_files_nbytes(s, i)
+ *     st_files_drop_headers(s);                                   // once the catalogue has them
+ *     st_files_source(s, cat, src);
+ *     st_files_close(s);
+ *
+ * Files are numbered as they are added, and must get the same numbers in the catalogue.
+ */
+#ifndef FSDPCK_ST_FILES_H
+#define FSDPCK_ST_FILES_H
+
+#include "base/file_set.h"
+#include "formats/format.h"
+#include "formats/shared/st_header.h"
+
+typedef struct st_files st_files;
+
+/* For a folder: names are relative to it. For a file: the names given must be paths. */
+fsdpck_status st_files_open(const open_request *req, st_files **s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status st_files_add(st_files *s, const char *name, fsdpck_error *err) FSDPCK_MUST_CHECK;
+size_t st_files_count(const st_files *s);
+/* Headers of all files added; errors name file and offset. */
+fsdpck_status st_files_read_headers(st_files *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+const st_header *st_files_header(const st_files *s, size_t i);
+/* Size of a file whose header was read. */
+uint64_t st_files_nbytes(const st_files *s, size_t i);
+const char *st_files_name(const st_files *s, size_t i);
+/* Adds folder and name to an error about file i. */
+void st_files_blame(const st_files *s, size_t i, fsdpck_error *err);
+/* Warns of fields that entries should not have. */
+void st_files_warn_extra_fields(const st_files *s, const logger *log);
+void st_files_drop_headers(st_files *s);
+/* Serves rows: format_reader.source. `self` is an st_files. */
+void st_files_source(void *self, catalogue *cat, source *src);
+/* format_reader.close; NULL is fine. */
+void st_files_close(void *self);
+
+/* One whole tensor of file `index` as a tensor of the catalogue with one chunk. */
+fsdpck_status st_files_add_tensor(const st_files *s, size_t index, const st_entry *e, catalogue *cat,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

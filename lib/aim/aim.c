@@ -1,0 +1,310 @@
+#include "aim/aim.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aim/aim_internal.h"
+#include "model/fqn.h"
+
+static fsdpck_status note_name(char **list, size_t *count, const char *text, size_t nbytes,
+                               fsdpck_error *err)
+{
+    if (*count >= AIM_NAMES_MAX)
+        return FSDPCK_OK;
+    const size_t capacity = 4 * nbytes + 8 < 512 ? 4 * nbytes + 8 : 512;
+    char *escaped = malloc(capacity);
+    if (escaped == NULL)
+        return error_set_nomem(err, capacity);
+    list[(*count)++] = escape_text(escaped, capacity, text, nbytes);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status leave_out_tensor(aim_state *a, size_t i, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(a->from, i);
+    a->result->left_out_tensors++;
+    a->result->left_out_nbytes += catalogue_tensor_nbytes(a->from, i);
+    return note_name(a->result->left_out_names, &a->result->left_out_names_count,
+                     catalogue_name(a->from, t->name), catalogue_name_nbytes(a->from, t->name), err);
+}
+
+static fsdpck_status leave_out_object(aim_state *a, size_t i, fsdpck_error *err)
+{
+    const cat_object *o = catalogue_object(a->from, i);
+    const char *name = catalogue_name(a->from, o->name);
+    a->result->left_out_objects++;
+    if (a->request->objects == AIM_OBJECTS_ERROR) {
+        const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "KEY-TYPE",
+                                           "object '%s' has no place in the output", name);
+        error_next(err, "write a .pt file, or allow it to be left out with --objects keep");
+        return st;
+    }
+    return note_name(a->result->left_out_names, &a->result->left_out_names_count, name,
+                     catalogue_name_nbytes(a->from, o->name), err);
+}
+
+static bool part_wanted(const aim_state *a, uint8_t part)
+{
+    return a->request->part == PART_ALL || (aim_part)part == a->request->part;
+}
+
+/* The name before the rules: outer key dropped where the model part stands alone in a flat file,
+ * wrapper parts dropped where they are to be. */
+static void first_name(const aim_state *a, const char *name, size_t nbytes, bool is_model,
+                       bool has_outer, text_buf *out)
+{
+    size_t skip = 0;
+    if (is_model && has_outer)
+        skip = strlen(a->parts->model_key) + 1;
+    const bool drop_outer = !a->request->keeps_nesting && a->request->part == PART_MODEL;
+    if (!drop_outer)
+        text_append(out, name, skip);
+    if (a->request->clean)
+        fqn_clean(name + skip, nbytes - skip, is_model && a->parts->model_has_ddp, out);
+    else
+        text_append(out, name + skip, nbytes - skip);
+}
+
+static fsdpck_status name_tensor(aim_state *a, size_t i, text_buf *name, bool *wanted,
+                                 fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(a->from, i);
+    const bool is_model = a->parts->tensor_part[i] == PART_MODEL;
+    name->nbytes = 0;
+    first_name(a, catalogue_name(a->from, t->name), catalogue_name_nbytes(a->from, t->name),
+               is_model, a->parts->model_depth > 0, name);
+    text_append(name, "", 0);
+    RETURN_IF(text_check(name, err));
+    *wanted = aim_rules_select(&a->rules, name->text);
+    bool changed = false;
+    if (*wanted)
+        RETURN_IF(aim_rules_rename(&a->rules, name, &changed, err));
+    a->result->renamed += changed;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status pick_tensor(aim_state *a, size_t i, const text_buf *name, fsdpck_error *err)
+{
+    uint32_t id;
+    const size_t before = strtab_count(&a->names);
+    RETURN_IF(strtab_intern(&a->names, name->text, name->nbytes, &id, err));
+    if (id < before) {
+        const aim_pick *other = NULL;
+        for (size_t k = 0; k < a->picks.count; k++) {
+            if (VEC_AT(&a->picks, aim_pick, k)->name == id)
+                other = VEC_AT(&a->picks, aim_pick, k);
+        }
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, "KEY-DUP", "two tensors would get the name '%s'", name->text);
+        error_expected(err, "one name for each tensor");
+        error_found(err, "'%s' and '%s'",
+                    catalogue_name(a->from, catalogue_tensor(a->from, other->source)->name),
+                    catalogue_name(a->from, catalogue_tensor(a->from, i)->name));
+        error_next(err, "use --keep-names, another --rename, or --exclude one of them");
+        return st;
+    }
+    aim_pick *pick = vec_push(&a->picks, err);
+    if (pick == NULL)
+        return FSDPCK_LIMIT;
+    *pick = (aim_pick){.source = (uint32_t)i, .name = id, .tied_to = CAT_NONE};
+    return FSDPCK_OK;
+}
+
+static fsdpck_status pick_tensors(aim_state *a, fsdpck_error *err)
+{
+    text_buf name = {0};
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; i < a->parts->tensor_count; i++) {
+        if (catalogue_tensor(a->from, i)->flags & CAT_TENSOR_IN_OBJECT)
+            continue;
+        a->result->tensors_in++;
+        bool wanted = part_wanted(a, a->parts->tensor_part[i]);
+        if (wanted)
+            GOTO_IF(name_tensor(a, i, &name, &wanted, err), out);
+        if (wanted)
+            GOTO_IF(pick_tensor(a, i, &name, err), out);
+        else
+            GOTO_IF(leave_out_tensor(a, i, err), out);
+    }
+out:
+    text_release(&name);
+    return st;
+}
+
+/* Objects go by their flat key, as tensors do; only a nested target has a place for them. */
+static fsdpck_status pick_objects(aim_state *a, fsdpck_error *err)
+{
+    for (size_t i = 0; i < a->parts->object_count; i++) {
+        const cat_object *o = catalogue_object(a->from, i);
+        const bool carried = a->request->keeps_nesting && a->request->objects != AIM_OBJECTS_DROP;
+        const bool wanted = carried && part_wanted(a, a->parts->object_part[i]) &&
+                            aim_rules_select(&a->rules, catalogue_name(a->from, o->name));
+        if (!wanted) {
+            RETURN_IF(leave_out_object(a, i, err));
+            continue;
+        }
+        uint32_t *pick = vec_push(&a->objects, err);
+        if (pick == NULL)
+            return FSDPCK_LIMIT;
+        *pick = (uint32_t)i;
+        a->result->objects_out++;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_dtype(const aim_state *a, const char *name, dtype d, fsdpck_error *err)
+{
+    if (a->request->holds(d))
+        return FSDPCK_OK;
+    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "KEY-DTYPE", "%s cannot hold %s tensors",
+                                       a->request->format, dtype_get(d)->name);
+    error_tensor(err, name);
+    error_next(err, "write a .pt file, or leave it out with --exclude '%s'", name);
+    return st;
+}
+
+static fsdpck_status add_target_tensor(aim_state *a, uint32_t source, const char *name,
+                                       size_t nbytes, dtype d, uint32_t *index, fsdpck_error *err)
+{
+    static const uint64_t origin[NDIM_MAX] = {0};
+    const cat_tensor *t = catalogue_tensor(a->from, source);
+    const uint64_t *shape = catalogue_shape(a->from, source);
+    RETURN_IF(check_dtype(a, name, d, err));
+    catalogue *cat = &a->to->cat;
+    RETURN_IF(catalogue_add_tensor(cat, name, nbytes, d, t->ndim, shape, index, err));
+    const cat_chunk whole = {.file = CAT_NONE, .rank = UINT16_MAX, .place = PLACE_ROWS};
+    RETURN_IF(catalogue_add_chunk(cat, *index, origin, shape, &whole, err));
+    uint32_t *from = vec_push(&a->to->from, err);
+    if (from == NULL)
+        return FSDPCK_LIMIT;
+    *from = source;
+    a->result->tensors_out++;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_picked(aim_state *a, fsdpck_error *err)
+{
+    for (size_t k = 0; k < a->picks.count; k++) {
+        aim_pick *pick = VEC_AT(&a->picks, aim_pick, k);
+        pick->target = CAT_NONE;
+        if (pick->tied_to != CAT_NONE && a->request->tied_first) {
+            a->result->tied_dropped++;
+            continue;
+        }
+        const char *name = strtab_text(&a->names, pick->name);
+        const cat_tensor *t = catalogue_tensor(a->from, pick->source);
+        const dtype d = aim_rules_cast(&a->rules, name, (dtype)t->dtype,
+                                       a->parts->tensor_part[pick->source] == PART_MODEL);
+        a->result->cast += d != (dtype)t->dtype;
+        RETURN_IF(add_target_tensor(a, pick->source, name, strtab_nbytes(&a->names, pick->name), d,
+                                    &pick->target, err));
+        a->tensor_map[pick->source] = pick->target;
+        cat_tensor *made = catalogue_tensor(&a->to->cat, pick->target);
+        if (pick->tied_to == CAT_NONE) {
+            made->alias = pick->has_ties ? pick->target : CAT_NONE;
+            continue;
+        }
+        /* The first of the tie was added before: ties point back. */
+        const aim_pick *first = VEC_AT(&a->picks, aim_pick, pick->tied_to);
+        if (catalogue_tensor(&a->to->cat, first->target)->dtype == made->dtype)
+            made->alias = first->target;
+    }
+    return FSDPCK_OK;
+}
+
+/* Tensors that lie inside picked objects follow them, under the name that the reader made up. */
+static fsdpck_status add_inner(aim_state *a, uint64_t source, fsdpck_error *err)
+{
+    if (a->tensor_map[source] != UINT64_MAX)
+        return FSDPCK_OK;
+    const cat_tensor *t = catalogue_tensor(a->from, source);
+    if (!(t->flags & CAT_TENSOR_IN_OBJECT))
+        return FSDPCK_OK;
+    uint32_t index;
+    RETURN_IF(add_target_tensor(a, (uint32_t)source, catalogue_name(a->from, t->name),
+                                catalogue_name_nbytes(a->from, t->name), (dtype)t->dtype, &index, err));
+    a->tensor_map[source] = index;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status visit_inner(void *ctx, value v, fsdpck_error *err)
+{
+    if (value_kind_of(v) != VALUE_TENSOR)
+        return FSDPCK_OK;
+    return add_inner(ctx, value_tensor_index(v), err);
+}
+
+static fsdpck_status load_objects(aim_state *a, fsdpck_error *err)
+{
+    for (size_t k = 0; k < a->objects.count; k++) {
+        const uint32_t i = *VEC_AT(&a->objects, uint32_t, k);
+        if (!catalogue_object(a->from, i)->loaded)
+            RETURN_IF(a->request->load_object(a->request->load_ctx, i, err));
+    }
+    const size_t count = catalogue_tensor_count(a->from);
+    a->tensor_map = malloc((count + 1) * sizeof *a->tensor_map);
+    if (a->tensor_map == NULL)
+        return error_set_nomem(err, count * sizeof *a->tensor_map);
+    memset(a->tensor_map, 0xff, (count + 1) * sizeof *a->tensor_map);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_inner_all(aim_state *a, fsdpck_error *err)
+{
+    for (size_t k = 0; k < a->objects.count; k++) {
+        const cat_object *o = catalogue_object(a->from, *VEC_AT(&a->objects, uint32_t, k));
+        RETURN_IF(value_walk(&a->from->pool, o->content, visit_inner, a, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_something_picked(const aim_state *a, fsdpck_error *err)
+{
+    if (a->result->tensors_out > 0 || a->result->objects_out > 0)
+        return FSDPCK_OK;
+    static const char *const names[] = {"model", "optimizer", "other", "whole"};
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "nothing is left to write: the %s part has no tensors",
+                                       names[a->request->part]);
+    error_next(err, "see what is there with: fsdpck inspect SRC; or take it all with --part all");
+    return st;
+}
+
+fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_request *request,
+                        target *to, aim_result *result, fsdpck_error *err)
+{
+    memset(result, 0, sizeof *result);
+    aim_state a = {.from = from, .parts = parts, .request = request, .to = to, .result = result};
+    a.picks = VEC_OF(aim_pick, from->owner);
+    a.objects = VEC_OF(uint32_t, from->owner);
+    strtab_init(&a.names, from->owner);
+    fsdpck_status st;
+    GOTO_IF(aim_rules_compile(&request->words, &a.rules, err), out);
+    GOTO_IF(pick_tensors(&a, err), out);
+    GOTO_IF(pick_objects(&a, err), out);
+    GOTO_IF(aim_find_ties(&a, err), out);
+    GOTO_IF(load_objects(&a, err), out);
+    GOTO_IF(add_picked(&a, err), out);
+    GOTO_IF(add_inner_all(&a, err), out);
+    GOTO_IF(aim_rules_check_used(&a.rules, err), out);
+    GOTO_IF(check_something_picked(&a, err), out);
+    GOTO_IF(catalogue_seal(&to->cat, err), out);
+    if (request->keeps_nesting)
+        GOTO_IF(aim_build_root(&a, err), out);
+out:
+    aim_rules_release(&a.rules);
+    strtab_release(&a.names);
+    vec_release(&a.picks);
+    vec_release(&a.objects);
+    free(a.tensor_map);
+    return st;
+}
+
+void aim_result_release(aim_result *result)
+{
+    for (size_t i = 0; i < result->left_out_names_count; i++)
+        free(result->left_out_names[i]);
+    for (size_t i = 0; i < result->tied_names_count; i++)
+        free(result->tied_names[i]);
+    memset(result, 0, sizeof *result);
+}

@@ -1,0 +1,57 @@
+/* aim.h: what the user asked for, applied to what there is: source catalogue -> target catalogue.
+ *
+ *     aim_parts parts;     aim_parts_find(&cat, &parts, err);
+ *     target to;           target_init(&to, &budget);
+ *     aim_result result;
+ *     RETURN_IF(aim_build(&cat, &parts, &request, &to, &result, err));
+ *
+ * Applied in this order: part, clean, keys and exclude (on cleaned names), strip-prefix, renames in order, collision
+ * check, ties, dtype (on final names). The target's tensors keep the order of the source, each with one chunk that is
+ * the whole tensor; places are the writer's to give.
+ *
+ * Where the writer keeps nesting, to->root becomes the nested state: the source's own (its dict types, its
+ * order, its _metadata) where everything is taken under its own name, else plain dicts and lists
+ * rebuilt from the paths. A renamed tensor keeps the outer keys that its new name still begins with.
+ */
+#ifndef FSDPCK_AIM_AIM_H
+#define FSDPCK_AIM_AIM_H
+
+#include "aim/parts.h"
+#include "aim/rules.h"
+#include "state/target.h"
+
+typedef enum aim_objects { AIM_OBJECTS_KEEP, AIM_OBJECTS_DROP, AIM_OBJECTS_OPAQUE, AIM_OBJECTS_ERROR } aim_objects;
+
+/* Brings an object's content into the catalogue; may add tensors that lie inside it. */
+typedef fsdpck_status (*aim_load_fn)(void *ctx, uint32_t object, fsdpck_error *err);
+
+typedef struct aim_request {
+    aim_words words;
+    aim_part part;
+    bool clean;
+    bool tied_first;
+    bool keeps_nesting;       /* of the writer */
+    bool (*holds)(dtype d);   /* of the writer */
+    const char *format;       /* of the writer, for messages */
+    aim_objects objects;
+    aim_load_fn load_object;
+    void *load_ctx;
+} aim_request;
+
+#define AIM_NAMES_MAX 20u
+
+typedef struct aim_result {
+    uint64_t tensors_in, tensors_out, objects_out;
+    uint64_t cast, renamed, tied, tied_dropped;
+    uint64_t left_out_tensors, left_out_objects, left_out_nbytes;
+    char *left_out_names[AIM_NAMES_MAX]; /* escaped; free()d by aim_result_release */
+    size_t left_out_names_count;
+    char *tied_names[AIM_NAMES_MAX]; /* "b = a" */
+    size_t tied_names_count;
+} aim_result;
+
+fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_request *request,
+                        target *to, aim_result *result, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void aim_result_release(aim_result *result);
+
+#endif

@@ -1,0 +1,104 @@
+/* alloc.h: bounded allocation.
+ *
+ * A `budget` is a ceiling in bytes that several owners share (the metadata of one open checkpoint,
+ * say). Every growing thing names the budget that it draws from, so that no input can make the
+ * program take more than the ceiling, and malloc failure is an ordinary status (LIMIT).
+ *
+ *     budget b;
+ *     budget_init(&b, 4u << 30, "metadata");
+ *     vec items = VEC_OF(struct item, &b);
+ *     struct item *it = vec_push(&items, &err);      // NULL and err on failure
+ *     vec_release(&items);
+ *
+ * Thread safety: a budget may be drawn from by many threads; a vec or an arena belongs to one.
+ */
+#ifndef FSDPCK_BASE_ALLOC_H
+#define FSDPCK_BASE_ALLOC_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct budget {
+    uint64_t limit_bytes;
+    _Atomic uint64_t used_bytes;
+    const char *what;   /* for messages: "metadata" */
+    const char *option; /* option that raises it, or NULL */
+} budget;
+
+void budget_init(budget *b, uint64_t limit_bytes, const char *what, const char *option);
+fsdpck_status budget_take(budget *b, uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void budget_give(budget *b, uint64_t nbytes);
+
+/* Zeroed memory against a budget (NULL: only malloc limits it). The size must be given back as it
+ * was taken. NULL and *err on failure. nbytes 0 gives a pointer that may be freed. */
+void *budget_alloc(budget *b, uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void budget_free(budget *b, void *p, uint64_t nbytes);
+
+/* Growing array of items of one size; grows by half; indices stay, pointers move. */
+typedef struct vec {
+    void *items;
+    size_t count;
+    size_t capacity;
+    size_t item_nbytes;
+    budget *owner; /* may be NULL */
+} vec;
+
+#define VEC_OF(type, budget_ptr) ((vec){.item_nbytes = sizeof(type), .owner = (budget_ptr)})
+#define VEC_AT(v, type, index) (&((type *)(v)->items)[index])
+
+/* Room for `extra` more items; the new ones are not yet counted. */
+fsdpck_status vec_reserve(vec *v, size_t extra, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Appends one zeroed item and returns it, or NULL. */
+void *vec_push(vec *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Appends n zeroed items and returns the first, or NULL. */
+void *vec_push_n(vec *v, size_t n, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Gives unused capacity back. */
+void vec_trim(vec *v);
+void vec_release(vec *v);
+
+/* Interned byte strings: equal bytes get equal ids. Ids are dense from 0. Strings may hold any
+ * byte, NUL included, and are NUL-terminated besides. Hashing is seeded per table (collisions
+ * cannot be chosen from outside). Limits: 2^32-2 strings, 4 GiB of text in all. */
+typedef struct strtab {
+    vec text;    /* char */
+    vec entries; /* struct strtab_entry */
+    uint32_t *buckets;
+    size_t bucket_count; /* power of two, or 0 */
+    uint64_t seed;
+    budget *owner;
+} strtab;
+
+#define STRTAB_NONE UINT32_MAX
+
+void strtab_init(strtab *t, budget *owner);
+/* Finds or adds. */
+fsdpck_status strtab_intern(strtab *t, const char *text, size_t nbytes, uint32_t *id,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* STRTAB_NONE where it is not there. */
+uint32_t strtab_find(const strtab *t, const char *text, size_t nbytes);
+/* Borrowed until the next intern or release. */
+const char *strtab_text(const strtab *t, uint32_t id);
+size_t strtab_nbytes(const strtab *t, uint32_t id);
+size_t strtab_count(const strtab *t);
+void strtab_release(strtab *t);
+
+/* Text being built, with a ceiling. Zeroed `text_buf` with a limit is ready. Once an append fails
+ * (limit, malloc) `failed` stays set and further appends do nothing: check once at the end. */
+typedef struct text_buf {
+    char *text; /* NUL-terminated once something was appended */
+    size_t nbytes;
+    size_t capacity;
+    size_t limit_bytes; /* 0: 1 GiB */
+    int failed;
+} text_buf;
+
+void text_append(text_buf *b, const void *bytes, size_t nbytes);
+void text_puts(text_buf *b, const char *s);
+void text_printf(text_buf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
+fsdpck_status text_check(const text_buf *b, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void text_release(text_buf *b);
+
+#endif

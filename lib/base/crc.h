@@ -1,0 +1,21 @@
+/* crc.h: CRC-32 (zip) and CRC-64/XZ (tensor digests), with combination.
+ *
+ * Both run through ISA-L at memory speed. A CRC of a whole is made from the CRCs of its parts in
+ * order, so that parts may be summed by any worker at any time:
+ *
+ *     crc32_join(crc_a, crc_b, nbytes_b)  ==  crc32_update(crc_a, b, nbytes_b)
+ */
+#ifndef FSDPCK_BASE_CRC_H
+#define FSDPCK_BASE_CRC_H
+
+#include <stdint.h>
+
+/* Start with 0. */
+uint32_t crc32_update(uint32_t crc, const void *bytes, uint64_t nbytes);
+uint64_t crc64_update(uint64_t crc, const void *bytes, uint64_t nbytes);
+
+/* CRC of a followed by b, from crc(a), crc(b) and the length of b; O(log nbytes_b). */
+uint32_t crc32_join(uint32_t crc_a, uint32_t crc_b, uint64_t nbytes_b);
+uint64_t crc64_join(uint64_t crc_a, uint64_t crc_b, uint64_t nbytes_b);
+
+#endif

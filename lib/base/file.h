@@ -1,0 +1,94 @@
+/* file.h: positional I/O on files and folders; the only code that knows short reads, EINTR, large
+ * offsets and O_DIRECT.
+ *
+ * Reading:
+ *     folder dir;  folder_open(&dir, "ckpt", &err);
+ *     file f;      file_open_read(&f, &dir, "__0_0.distcp", 0, &err);
+ *     file_read_at(&f, offset, buf, nbytes, &err);            // all of it, or an error
+ *     file_close(&f, &err);
+ *
+ * All functions are safe to call from many threads on one open file; open and close are not.
+ * A file never blocks on open (FIFOs and devices are refused: status BADINPUT, DCP-FILETYPE).
+ * Sources are never mapped into memory: a file cut short under us must be an error, not SIGBUS.
+ */
+#ifndef FSDPCK_BASE_FILE_H
+#define FSDPCK_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct folder {
+    int fd;     /* -1 when closed */
+    char *path; /* as given, for messages */
+} folder;
+
+typedef struct file {
+    int fd;        /* -1 when closed; a zeroed `file` with fd 0 is not valid: use FILE_CLOSED */
+    int direct_fd; /* second descriptor opened O_DIRECT, or -1 */
+    char *path;
+    uint64_t nbytes; /* at open */
+    uint64_t dev, ino;
+    int64_t mtime_ns;
+} file;
+
+#define FILE_CLOSED ((file){.fd = -1, .direct_fd = -1})
+#define FOLDER_CLOSED ((folder){.fd = -1})
+
+typedef enum path_kind { PATH_ABSENT, PATH_FILE, PATH_FOLDER, PATH_OTHER } path_kind;
+
+/* What is at `path` relative to `dir` (NULL: the working folder), links followed. `nbytes` may be
+ * NULL. An error other than absence is an error. */
+fsdpck_status path_probe(const folder *dir, const char *path, path_kind *kind, uint64_t *nbytes,
+                         fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+fsdpck_status folder_open(folder *d, const char *path, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void folder_close(folder *d);
+
+/* Names in a folder without "." and "..", bytewise sorted. *names is one allocation: free(). At
+ * most 2^20 entries (LIMIT). */
+fsdpck_status folder_list(const folder *d, const char *sub, char ***names, size_t *count,
+                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+enum { FILE_NO_FOLLOW = 1 }; /* a link as last component is an error: for names found in files */
+
+/* `dir` may be NULL. Regular files only. */
+fsdpck_status file_open_read(file *f, const folder *dir, const char *path, unsigned flags,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Whether `path`, found inside an input, stays below its folder: relative, no "..", no empty or
+ * NUL part, at most 4,096 bytes. Status BADINPUT with `finding` where it does not. */
+fsdpck_status path_check_inside(const char *path, size_t nbytes, const char *finding,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Exactly nbytes, or an error: reaching the end of the file is CHANGED ("file became shorter")
+ * where offset+nbytes was inside at open, BADINPUT else. */
+fsdpck_status file_read_at(const file *f, uint64_t offset, void *dst, uint64_t nbytes,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Size, mtime, device and inode are still what they were at open; else CHANGED. */
+fsdpck_status file_check_unchanged(const file *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Whole small file into malloc'd memory, NUL-terminated besides. LIMIT over limit_bytes. */
+fsdpck_status file_read_whole(const folder *dir, const char *path, uint64_t limit_bytes,
+                              char **text, size_t *nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Buffered positional write of all bytes. */
+fsdpck_status file_write_at(const file *f, uint64_t offset, const void *src, uint64_t nbytes,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* O_DIRECT write where the file has it: offset, nbytes and src must be multiples of
+ * FILE_DIRECT_ALIGN. A refused direct write (EINVAL) is done buffered. */
+#define FILE_DIRECT_ALIGN 4096u
+fsdpck_status file_write_direct(file *f, uint64_t offset, const void *src, uint64_t nbytes,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+fsdpck_status file_truncate(const file *f, uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status file_sync(const file *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Errors of close are errors of the data (NFS): never retried, always looked at after writing. */
+fsdpck_status file_close(file *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void file_abandon(file *f); /* close, errors ignored: for files that were only read */
+
+#endif

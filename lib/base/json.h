@@ -1,0 +1,100 @@
+/* json.h: strict JSON (RFC 8259) in one pass without a tree, and a writer.
+ *
+ * Reading: a pull parser over bytes in memory; no recursion, depth at most 64, no NaN, no comments, no
+ * trailing commas, UTF-8 checked (no surrogates, no overlong forms), duplicate keys left to the caller,
+ * who knows which objects may be large.
+ *
+ *     json_reader r;
+ *     json_reader_init(&r, text, nbytes, "ST-JSON");
+ *     json_token t;
+ *     do { RETURN_IF(json_next(&r, &t, err)); ... } while (t.kind != JSON_END);
+ *
+ * Objects give JSON_OBJECT, then for each member JSON_KEY and the value's tokens, then
+ * JSON_OBJECT_END. After the root value only white space may follow; JSON_END comes then, for ever.
+ * Errors: BADINPUT, the finding given, with the byte offset in `text`.
+ */
+#ifndef FSDPCK_BASE_JSON_H
+#define FSDPCK_BASE_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/alloc.h"
+#include "base/status.h"
+
+typedef enum json_kind {
+    JSON_END,
+    JSON_OBJECT,
+    JSON_OBJECT_END,
+    JSON_ARRAY,
+    JSON_ARRAY_END,
+    JSON_KEY,
+    JSON_STRING,
+    JSON_NUMBER,
+    JSON_TRUE,
+    JSON_FALSE,
+    JSON_NULL
+} json_kind;
+
+typedef struct json_token {
+    json_kind kind;
+    const char *text; /* KEY, STRING: unescaped (may hold NUL); NUMBER: as written. Borrowed until
+                         the next json_next */
+    size_t nbytes;
+    bool is_u64;  /* NUMBER without sign, fraction and exponent that fits */
+    uint64_t u64; /* its value */
+    size_t offset_bytes;
+} json_token;
+
+#define JSON_DEPTH_LIMIT 64u
+
+typedef struct json_reader {
+    const char *text;
+    size_t nbytes;
+    size_t at;
+    const char *finding;
+    uint8_t stack[JSON_DEPTH_LIMIT]; /* 'o' or 'a' */
+    unsigned depth;
+    int state;
+    text_buf unescaped;
+} json_reader;
+
+void json_reader_init(json_reader *r, const char *text, size_t nbytes, const char *finding);
+fsdpck_status json_next(json_reader *r, json_token *token, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Skips the rest of the value whose first token was just read. */
+fsdpck_status json_skip(json_reader *r, const json_token *first, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Next token, which must be of `kind`. */
+fsdpck_status json_expect(json_reader *r, json_kind kind, json_token *token,
+                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+void json_reader_release(json_reader *r);
+
+/* Writing into a text_buf; commas and indentation are the writer's job. indent 0: compact.
+ * Strings are bytes: what is not UTF-8 is written as U+FFFD; controls and invisible characters are
+ * written as \u escapes, so that printed JSON cannot steer a terminal. Whether all was kept is seen
+ * at the end by text_check(out). */
+typedef struct json_writer {
+    text_buf *out;
+    unsigned indent;
+    unsigned depth;
+    bool need_comma;
+    bool after_key;
+} json_writer;
+
+void json_writer_init(json_writer *w, text_buf *out, unsigned indent);
+void json_begin_object(json_writer *w);
+void json_end_object(json_writer *w);
+void json_begin_array(json_writer *w);
+void json_end_array(json_writer *w);
+void json_put_key(json_writer *w, const char *key, size_t nbytes);
+void json_put_string(json_writer *w, const char *text, size_t nbytes);
+void json_put_cstr(json_writer *w, const char *text); /* NULL writes null */
+void json_put_u64(json_writer *w, uint64_t v);
+void json_put_i64(json_writer *w, int64_t v);
+void json_put_double(json_writer *w, double v); /* shortest that reads back; not finite: null */
+/* As written, such as a number token of the reader; the caller knows that it is one. */
+void json_put_number(json_writer *w, const char *text, size_t nbytes);
+void json_put_bool(json_writer *w, bool v);
+void json_put_null(json_writer *w);
+
+#endif

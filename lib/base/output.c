@@ -1,0 +1,498 @@
+#include "base/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/descriptor.h"
+#include "base/output_remove.h"
+#include "base/platform.h"
+
+/* ".NAME.fsdpck-XXXXXXXX.partial" must fit a name of 255 bytes. */
+enum { NAME_BYTES_MOST = 255, DECORATION_BYTES = 25, CREATE_TRIES = 100 };
+
+struct output_entry {
+    file f;
+    uint64_t nbytes; /* exact, at commit */
+    bool added;
+};
+
+static struct output_entry *entry_at(const output *o, size_t index)
+{
+    return *VEC_AT(&o->files, struct output_entry *, index);
+}
+
+static const char *path_of(const output *o)
+{
+    return o->path != NULL ? o->path : "";
+}
+
+/* Splits "a/b/c" into parent "a/b" and name "c". */
+static fsdpck_status split_path(output *o, const char *path, char **parent, fsdpck_error *err)
+{
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    const size_t n = end - begin;
+    if (n == 0 || path[end - 1] == '/' || (n == 1 && path[begin] == '.') ||
+        (n == 2 && memcmp(path + begin, "..", 2) == 0)) {
+        error_set(err, FSDPCK_USAGE, "", "'%s' cannot be the name of an output", path);
+        return FSDPCK_USAGE;
+    }
+    o->path = strndup(path, end);
+    o->final_name = strndup(path + begin, n);
+    *parent = begin > 0 ? strndup(path, begin > 1 ? begin - 1 : 1) : strdup(".");
+    if (o->path == NULL || o->final_name == NULL || *parent == NULL)
+        return error_set_nomem(err, end);
+    if (n > NAME_BYTES_MOST)
+        return error_set_errno(err, ENAMETOOLONG, "creating the output", path);
+    return FSDPCK_OK;
+}
+
+/* ".NAME.fsdpck-XXXXXXXX<suffix>"; a name too long for that is cut. */
+static char *decorate(const output *o, const char *suffix)
+{
+    uint32_t id;
+    platform_random(&id, sizeof(id));
+    size_t n = strlen(o->final_name);
+    if (n > NAME_BYTES_MOST - DECORATION_BYTES)
+        n = NAME_BYTES_MOST - DECORATION_BYTES;
+    char *name = malloc(n + DECORATION_BYTES + 1);
+    if (name != NULL)
+        snprintf(name, n + DECORATION_BYTES + 1, ".%.*s.fsdpck-%08" PRIx32 "%s", (int)n,
+                 o->final_name, id, suffix);
+    return name;
+}
+
+static fsdpck_status refuse_existing(const output *o, const char *what, fsdpck_error *err)
+{
+    const bool replaceable = (o->flags & OUTPUT_REPLACE) == 0;
+    error_set(err, FSDPCK_EXISTS, "", "output exists: %s", what);
+    error_path(err, path_of(o));
+    error_next(err, replaceable ? "choose another name, or replace it with --force"
+                                : "remove it or choose another name");
+    return FSDPCK_EXISTS;
+}
+
+/* Judges what bears the final name now. Remembers it where it may be replaced. */
+static fsdpck_status check_final_name(output *o, fsdpck_error *err)
+{
+    struct stat st;
+    if (fstatat(o->parent.fd, o->final_name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+        if (errno == ENOENT)
+            return FSDPCK_OK;
+        return error_set_errno(err, errno, "stat", o->path);
+    }
+    if (S_ISLNK(st.st_mode))
+        return refuse_existing(o, "a symbolic link, which is never followed", err);
+    if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return refuse_existing(o, "neither a file nor a folder", err);
+    if ((o->flags & OUTPUT_REPLACE) == 0)
+        return refuse_existing(o, S_ISDIR(st.st_mode) ? "a folder" : "a file", err);
+    if (S_ISDIR(st.st_mode) != (o->kind == OUTPUT_FOLDER))
+        return refuse_existing(
+            o, S_ISDIR(st.st_mode) ? "a folder, not a file" : "a file, not a folder", err);
+    o->old_dev = (uint64_t)st.st_dev;
+    o->old_ino = (uint64_t)st.st_ino;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status remember_partial(output *o, int fd, fsdpck_error *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return error_set_errno(err, errno, "fstat", o->path);
+    o->new_dev = (uint64_t)st.st_dev;
+    o->new_ino = (uint64_t)st.st_ino;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status entry_push(output *o, struct output_entry **entry, fsdpck_error *err)
+{
+    struct output_entry **slot = vec_push(&o->files, err);
+    if (slot == NULL)
+        return FSDPCK_LIMIT;
+    *slot = calloc(1, sizeof(**slot));
+    if (*slot == NULL) {
+        o->files.count--;
+        return error_set_nomem(err, sizeof(**slot));
+    }
+    (*slot)->f = FILE_CLOSED;
+    *entry = *slot;
+    return FSDPCK_OK;
+}
+
+/* Creates `name` exclusively and opens it into the entry. */
+static int create_file(struct output_entry *entry, int dirfd, const char *name)
+{
+    return descriptor_open(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600, &entry->f.fd);
+}
+
+static int create_partial(output *o, struct output_entry *entry)
+{
+    if (o->kind == OUTPUT_FILE)
+        return create_file(entry, o->parent.fd, o->partial_name);
+    return mkdirat(o->parent.fd, o->partial_name, 0700) == 0 ? 0 : errno;
+}
+
+static fsdpck_status begin_partial(output *o, fsdpck_error *err)
+{
+    struct output_entry *entry = NULL;
+    if (o->kind == OUTPUT_FILE)
+        RETURN_IF(entry_push(o, &entry, err));
+    int rc = EEXIST;
+    for (int i = 0; i < CREATE_TRIES && rc == EEXIST; i++) {
+        free(o->partial_name);
+        o->partial_name = decorate(o, ".partial");
+        if (o->partial_name == NULL)
+            return error_set_nomem(err, NAME_BYTES_MOST);
+        rc = create_partial(o, entry);
+    }
+    if (rc != 0) {
+        const fsdpck_status st = error_set_errno(err, rc, "creating the output", o->path);
+        error_next(err, "check that its folder may be written");
+        return st;
+    }
+    o->created = 1;
+    if (o->kind == OUTPUT_FILE) {
+        entry->f.path = strdup(o->path);
+        if (entry->f.path == NULL)
+            return error_set_nomem(err, strlen(o->path) + 1);
+        return remember_partial(o, entry->f.fd, err);
+    }
+    rc = descriptor_open(o->parent.fd, o->partial_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0,
+                         &o->self.fd);
+    if (rc != 0)
+        return error_set_errno(err, rc, "opening the output", o->path);
+    o->self.path = strdup(o->path);
+    if (o->self.path == NULL) {
+        close(o->self.fd);
+        o->self.fd = -1;
+        return error_set_nomem(err, strlen(o->path) + 1);
+    }
+    return remember_partial(o, o->self.fd, err);
+}
+
+fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsigned flags,
+                           fsdpck_error *err)
+{
+    memset(o, 0, sizeof(*o));
+    o->parent = FOLDER_CLOSED;
+    o->self = FOLDER_CLOSED;
+    o->kind = kind;
+    o->flags = flags;
+    o->files = VEC_OF(struct output_entry *, NULL);
+    char *parent = NULL;
+    fsdpck_status st = split_path(o, path, &parent, err);
+    if (st == FSDPCK_OK)
+        st = folder_open(&o->parent, parent, err);
+    if (st == FSDPCK_OK)
+        st = check_final_name(o, err);
+    if (st == FSDPCK_OK)
+        st = begin_partial(o, err);
+    free(parent);
+    if (st != FSDPCK_OK)
+        output_release(o);
+    return st;
+}
+
+static fsdpck_status set_nospace(const char *path, uint64_t nbytes, uint64_t have, int sys_errno,
+                                 fsdpck_error *err)
+{
+    const fsdpck_status st = error_set_errno(err, sys_errno, "reserving space", path);
+    error_expected(err, "room for %" PRIu64 " bytes", nbytes);
+    if (have != UINT64_MAX)
+        error_found(err, "%" PRIu64 " bytes free", have);
+    return st;
+}
+
+/* Gives the file its size and, as far as the file system lets us, its space. */
+static fsdpck_status reserve(const struct output_entry *entry, uint64_t nbytes, fsdpck_error *err)
+{
+    /* Looked at first: crossing this limit is answered with SIGXFSZ, which kills by default. */
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        nbytes > limit.rlim_cur)
+        return set_nospace(entry->f.path, nbytes, limit.rlim_cur, EFBIG, err);
+    const int rc = nbytes <= INT64_MAX ? platform_reserve(entry->f.fd, nbytes) : EFBIG;
+    if (rc == 0)
+        return FSDPCK_OK;
+    struct statvfs fs;
+    uint64_t have = UINT64_MAX;
+    if (fstatvfs(entry->f.fd, &fs) == 0 && fs.f_blocks > 0 &&
+        !checked_mul(fs.f_bavail, fs.f_frsize, &have))
+        have = UINT64_MAX;
+    if (rc != ENOTSUP)
+        return set_nospace(entry->f.path, nbytes, have, rc, err);
+    if (have < nbytes)
+        return set_nospace(entry->f.path, nbytes, have, ENOSPC, err);
+    return file_truncate(&entry->f, nbytes, err);
+}
+
+/* A second descriptor of the very file just created, or none. */
+static int open_direct(int dirfd, const char *name, struct output_entry *entry)
+{
+    int fd = -1;
+    if (platform_open_direct(dirfd, name, &fd) != 0 || descriptor_lift(&fd) != 0)
+        return -1;
+    struct stat a;
+    struct stat b;
+    if (fstat(fd, &a) == 0 && fstat(entry->f.fd, &b) == 0 && a.st_dev == b.st_dev &&
+        a.st_ino == b.st_ino)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static bool is_plain_name(const char *name)
+{
+    return name[0] != '\0' && strchr(name, '/') == NULL && strcmp(name, ".") != 0 &&
+           strcmp(name, "..") != 0;
+}
+
+static fsdpck_status add_in_folder(output *o, const char *name, struct output_entry **entry,
+                                   fsdpck_error *err)
+{
+    if (!is_plain_name(name))
+        return error_set(err, FSDPCK_INTERNAL, "", "'%s' is no name for a file of an output", name);
+    RETURN_IF(entry_push(o, entry, err));
+    const size_t nbytes = strlen(o->path) + strlen(name) + 2;
+    (*entry)->f.path = malloc(nbytes);
+    if ((*entry)->f.path == NULL)
+        return error_set_nomem(err, nbytes);
+    snprintf((*entry)->f.path, nbytes, "%s/%s", o->path, name);
+    const int rc = create_file(*entry, o->self.fd, name);
+    if (rc == EEXIST)
+        return error_set(err, FSDPCK_INTERNAL, "", "output has two files named '%s'", name);
+    return rc == 0 ? FSDPCK_OK : error_set_errno(err, rc, "create", (*entry)->f.path);
+}
+
+fsdpck_status output_add(output *o, const char *name, uint64_t nbytes, bool want_direct,
+                         size_t *index, fsdpck_error *err)
+{
+    struct output_entry *entry = NULL;
+    const bool in_folder = o->kind == OUTPUT_FOLDER;
+    if (!o->created || (!in_folder && (name[0] != '\0' || entry_at(o, 0)->added)))
+        return error_set(err, FSDPCK_INTERNAL, "",
+                         "a file was added to an output that has its own");
+    if (in_folder)
+        RETURN_IF(add_in_folder(o, name, &entry, err));
+    else
+        entry = entry_at(o, 0);
+    entry->nbytes = nbytes;
+    entry->added = true;
+    uint64_t rounded = nbytes;
+    if (want_direct) {
+        entry->f.direct_fd = in_folder ? open_direct(o->self.fd, name, entry)
+                                       : open_direct(o->parent.fd, o->partial_name, entry);
+        /* The last block is written whole and cut at commit. */
+        if (entry->f.direct_fd >= 0 && !checked_align_up(nbytes, FILE_DIRECT_ALIGN, &rounded))
+            rounded = nbytes;
+    }
+    RETURN_IF(reserve(entry, rounded, err));
+    *index = in_folder ? o->files.count - 1 : 0;
+    return FSDPCK_OK;
+}
+
+file *output_file(output *o, size_t index)
+{
+    return &entry_at(o, index)->f;
+}
+
+/* By umask, keeping what the parent handed down (setgid). */
+static fsdpck_status set_mode(int fd, mode_t full, const char *path, fsdpck_error *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return error_set_errno(err, errno, "fstat", path);
+    const mode_t mode = (st.st_mode & S_ISGID) | (full & ~(mode_t)platform_file_mask());
+    /* Some file systems have no modes to set. */
+    if (fchmod(fd, mode) != 0 && errno != EPERM && errno != ENOTSUP && errno != ENOSYS)
+        return error_set_errno(err, errno, "fchmod", path);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status finish_files(output *o, fsdpck_error *err)
+{
+    const bool sync = (o->flags & OUTPUT_NO_SYNC) == 0;
+    for (size_t i = 0; i < o->files.count; i++) {
+        struct output_entry *entry = entry_at(o, i);
+        if (!entry->added)
+            return error_set(err, FSDPCK_INTERNAL, "", "an output was committed without its file");
+        RETURN_IF(file_truncate(&entry->f, entry->nbytes, err));
+        RETURN_IF(set_mode(entry->f.fd, 0666, entry->f.path, err));
+        if (sync)
+            RETURN_IF(file_sync(&entry->f, err));
+    }
+    for (size_t i = 0; i < o->files.count; i++)
+        RETURN_IF(file_close(&entry_at(o, i)->f, err));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status sync_folder(const output *o, const folder *d, fsdpck_error *err)
+{
+    if ((o->flags & OUTPUT_NO_SYNC) != 0)
+        return FSDPCK_OK;
+    while (fsync(d->fd) != 0) {
+        /* Some file systems have nothing to sync for a folder and say so. */
+        if (errno == EINVAL || errno == ENOTSUP || errno == ENOSYS)
+            return FSDPCK_OK;
+        if (errno != EINTR)
+            return error_set_errno(err, errno, "fsync of the folder", d->path);
+    }
+    return FSDPCK_OK;
+}
+
+/* Whether `name` in the parent is the thing with this identity. */
+static bool is_same(const output *o, const char *name, uint64_t dev, uint64_t ino)
+{
+    struct stat st;
+    return fstatat(o->parent.fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           (uint64_t)st.st_dev == dev && (uint64_t)st.st_ino == ino;
+}
+
+static fsdpck_status set_rename_errno(const output *o, int rc, fsdpck_error *err)
+{
+    if (rc == EEXIST)
+        return refuse_existing(o, "it appeared while this one was written", err);
+    return error_set_errno(err, rc, "rename", o->path);
+}
+
+static fsdpck_status publish_new(output *o, fsdpck_error *err)
+{
+    const int rc = platform_rename_noreplace(o->parent.fd, o->partial_name, o->final_name);
+    if (rc != 0)
+        return set_rename_errno(o, rc, err);
+    const fsdpck_status st = sync_folder(o, &o->parent, err);
+    /* Not known to be durable, so not there at all. */
+    if (st != FSDPCK_OK && is_same(o, o->final_name, o->new_dev, o->new_ino))
+        (void)remove_tree(o->parent.fd, o->final_name);
+    return st;
+}
+
+/* Names cannot be exchanged here: step the old one aside, or, for a file, rename over it. */
+static fsdpck_status publish_over(output *o, char **old_name, fsdpck_error *err)
+{
+    const int dirfd = o->parent.fd;
+    if (!is_same(o, o->final_name, o->old_dev, o->old_ino))
+        return refuse_existing(o, "it was replaced while this one was written", err);
+    if (o->kind == OUTPUT_FILE) {
+        if (renameat(dirfd, o->partial_name, dirfd, o->final_name) != 0)
+            return error_set_errno(err, errno, "rename", o->path);
+        return sync_folder(o, &o->parent, err);
+    }
+    *old_name = decorate(o, ".old");
+    if (*old_name == NULL)
+        return error_set_nomem(err, NAME_BYTES_MOST);
+    if (renameat(dirfd, o->final_name, dirfd, *old_name) != 0)
+        return error_set_errno(err, errno, "rename", o->path);
+    const int rc = platform_rename_noreplace(dirfd, o->partial_name, o->final_name);
+    fsdpck_status st = rc == 0 ? FSDPCK_OK : set_rename_errno(o, rc, err);
+    if (st == FSDPCK_OK)
+        st = sync_folder(o, &o->parent, err);
+    if (st != FSDPCK_OK) {
+        if (rc == 0)
+            (void)remove_tree(dirfd, o->final_name);
+        (void)platform_rename_noreplace(dirfd, *old_name, o->final_name);
+    }
+    return st;
+}
+
+/* On success *old_name (malloc'd, may be NULL) is what is left to remove. */
+static fsdpck_status publish_replacing(output *o, char **old_name, fsdpck_error *err)
+{
+    const int dirfd = o->parent.fd;
+    const int rc = platform_rename_exchange(dirfd, o->partial_name, o->final_name);
+    if (rc == ENOENT)
+        return publish_new(o, err); /* the old one went away by itself */
+    if (rc == ENOTSUP)
+        return publish_over(o, old_name, err);
+    if (rc != 0)
+        return error_set_errno(err, rc, "exchanging names", o->path);
+    fsdpck_status st = FSDPCK_OK;
+    if (!is_same(o, o->partial_name, o->old_dev, o->old_ino))
+        st = refuse_existing(o, "it was replaced while this one was written", err);
+    if (st == FSDPCK_OK)
+        st = sync_folder(o, &o->parent, err);
+    if (st != FSDPCK_OK) {
+        const int back = platform_rename_exchange(dirfd, o->partial_name, o->final_name);
+        if (back != 0)
+            o->created = 0; /* the old one bears the partial name: better left than removed */
+        return st;
+    }
+    *old_name = strdup(o->partial_name);
+    return *old_name != NULL ? FSDPCK_OK : error_set_nomem(err, NAME_BYTES_MOST);
+}
+
+static fsdpck_status publish(output *o, fsdpck_error *err)
+{
+    if (o->old_ino == 0 && o->old_dev == 0) {
+        RETURN_IF(publish_new(o, err));
+        o->committed = 1;
+        return FSDPCK_OK;
+    }
+    char *old_name = NULL;
+    const fsdpck_status st = publish_replacing(o, &old_name, err);
+    if (st != FSDPCK_OK) {
+        free(old_name);
+        return st;
+    }
+    o->committed = 1;
+    const int rc = old_name != NULL ? remove_tree(o->parent.fd, old_name) : 0;
+    if (rc != 0) {
+        error_set(err, FSDPCK_IO, "",
+                  "the new output is in place, but the old one could not be removed: %s",
+                  strerror(rc));
+        error_path(err, path_of(o));
+        error_next(err, "remove '%s' beside it", old_name);
+    }
+    free(old_name);
+    return rc == 0 ? FSDPCK_OK : FSDPCK_IO;
+}
+
+fsdpck_status output_commit(output *o, fsdpck_error *err)
+{
+    if (!o->created || o->committed)
+        return error_set(err, FSDPCK_INTERNAL, "", "an output was committed twice or never begun");
+    fsdpck_status st = finish_files(o, err);
+    if (st == FSDPCK_OK && o->kind == OUTPUT_FOLDER)
+        st = set_mode(o->self.fd, 0777, o->path, err);
+    if (st == FSDPCK_OK && o->kind == OUTPUT_FOLDER)
+        st = sync_folder(o, &o->self, err);
+    if (st == FSDPCK_OK)
+        st = publish(o, err);
+    if (st != FSDPCK_OK)
+        output_release(o);
+    return st;
+}
+
+void output_release(output *o)
+{
+    for (size_t i = 0; i < o->files.count; i++) {
+        file_abandon(&entry_at(o, i)->f);
+        free(entry_at(o, i));
+    }
+    vec_release(&o->files);
+    folder_close(&o->self);
+    if (o->created && !o->committed)
+        (void)remove_tree(o->parent.fd, o->partial_name);
+    folder_close(&o->parent);
+    free(o->path);
+    free(o->final_name);
+    free(o->partial_name);
+    o->path = NULL;
+    o->final_name = NULL;
+    o->partial_name = NULL;
+    o->created = 0;
+}

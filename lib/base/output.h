@@ -1,0 +1,77 @@
+/* output.h: output that is absent or complete under its final name, whatever kills the process.
+ *
+ *     output out;
+ *     output_begin(&out, "dir/model.safetensors", OUTPUT_FILE, flags, &err);     // refuses an existing name: EXISTS
+ *     output_add(&out, "", nbytes, want_direct, &index, &err);          // reserves the space: NOSPACE now, not later
+ *     file *f = output_file(&out, index);
+ *     ... file_write_direct / file_write_at from any thread ...
+ *     output_commit(&out, &err);      // truncate, fsync, close, fsync folder, rename, fsync parent
+ *     output_release(&out);           // before commit: removes every trace; after: only frees
+ *
+ * A file is written as `.NAME.fsdpck-XXXXXXXX.partial` beside its final name (exclusive create,
+ * mode 0600 until commit, then by umask); a folder as such a folder with plain names inside, renamed
+ * whole at the end. X is random and in no output byte. With OUTPUT_REPLACE the old thing stays until
+ * the new one is durable, then they are exchanged and the old one is removed; a folder is only
+ * replaced after the caller has made sure that it is a checkpoint. Final names are never followed
+ * as links. Calls are relative to the parent folder's descriptor, opened once.
+ *
+ * What is to be replaced is looked at when the output begins and must still be the same thing at
+ * commit (EXISTS otherwise): it is a plain file or folder of the same kind, never a link. Where the
+ * file system cannot exchange names, a file is renamed over the old one, and an old folder is first
+ * renamed to `.NAME.fsdpck-XXXXXXXX.old`; a kill between those two renames leaves the old folder
+ * under that name and nothing under the final one.
+ */
+#ifndef FSDPCK_BASE_OUTPUT_H
+#define FSDPCK_BASE_OUTPUT_H
+
+#include <stddef.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+
+typedef enum output_kind { OUTPUT_FILE, OUTPUT_FOLDER } output_kind;
+
+enum {
+    OUTPUT_REPLACE = 1, /* --force */
+    OUTPUT_NO_SYNC = 2, /* --no-sync: no fsync at all */
+};
+
+typedef struct output {
+    char *path;         /* final, as given */
+    char *final_name;   /* last component */
+    char *partial_name; /* in the parent folder */
+    folder parent;
+    folder self; /* the partial folder itself, for OUTPUT_FOLDER */
+    output_kind kind;
+    unsigned flags;
+    vec files; /* struct output_entry * */
+    int created;
+    int committed;
+    uint64_t old_dev, old_ino; /* what OUTPUT_REPLACE found at the beginning; 0, 0: nothing */
+    uint64_t new_dev, new_ino; /* the partial */
+} output;
+
+/* Opens the parent (IO where it is missing) and creates the partial. */
+fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsigned flags,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Adds a file of exactly nbytes: `name` inside the folder, "" for OUTPUT_FILE. Space is reserved
+ * (fallocate where the file system has it; never by writing zeros). Direct writing is tried where
+ * want_direct and the file system allow. *index counts from 0. Files may be added at any time before
+ * commit, from one thread. */
+fsdpck_status output_add(output *o, const char *name, uint64_t nbytes, bool want_direct,
+                         size_t *index, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Borrowed until commit or release; does not move when files are added. */
+file *output_file(output *o, size_t index);
+
+/* Closes all but the bookkeeping and gives the final name. On failure nothing is left, and an old
+ * output that was to be replaced is there as before. One exception: where the new one is in place
+ * and durable and only the old one cannot be removed, the status is IO, `committed` is set and the
+ * message names the rest. */
+fsdpck_status output_commit(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Always safe, also on a zeroed struct, also twice. */
+void output_release(output *o);
+
+#endif

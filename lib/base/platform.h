@@ -1,0 +1,32 @@
+/* platform.h: the calls that Linux does better than POSIX, each with its portable twin.
+ *
+ * platform_linux.c and platform_posix.c define the same names; CMake picks one. All return 0 or an
+ * errno value. Nobody outside this folder calls them, but for the two questions about the machine
+ * (processors and memory).
+ */
+#ifndef FSDPCK_BASE_PLATFORM_H
+#define FSDPCK_BASE_PLATFORM_H
+
+#include <stdint.h>
+
+/* Rename that fails with EEXIST where `to` exists. POSIX twin: link + unlink for files; for folders
+ * a rename that refuses non-empty targets. */
+int platform_rename_noreplace(int dirfd, const char *from, const char *to);
+/* Swap two names. POSIX twin: ENOTSUP (caller renames the old one aside first). */
+int platform_rename_exchange(int dirfd, const char *a, const char *b);
+/* Reserve space without writing. ENOTSUP where the file system cannot. */
+int platform_reserve(int fd, uint64_t nbytes);
+/* Open for direct writing; *fd or an errno (EINVAL, ENOTSUP: not here). */
+int platform_open_direct(int dirfd, const char *name, int *fd);
+/* Tell the kernel that the file will be read front to back. Advice only. */
+void platform_advise_sequential(int fd);
+/* Processors this process may use: affinity and cgroup quota, at least 1. */
+unsigned platform_cpu_count(void);
+/* Least of RAM, cgroup limit and address-space limit, in bytes. */
+uint64_t platform_memory_bytes(void);
+/* The process's file mode creation mask. POSIX twin: by setting and resetting it. */
+unsigned platform_file_mask(void);
+/* Random bytes (names of temporaries, hash seeds). Never fails. */
+void platform_random(void *dst, uint64_t nbytes);
+
+#endif

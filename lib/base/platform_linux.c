@@ -1,0 +1,174 @@
+#define _GNU_SOURCE 1
+
+#include "base/platform.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cgroup.h"
+
+/* Not in every libc that runs on Linux. */
+enum { NOREPLACE_FLAG = 1, EXCHANGE_FLAG = 2 };
+
+/* Without renameat2 (old kernels, some network and FUSE file systems): a hard link is the call
+ * that never replaces. */
+static int rename_by_link(int dirfd, const char *from, const char *to)
+{
+    struct stat st;
+    if (fstatat(dirfd, to, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return EEXIST;
+    if (errno != ENOENT)
+        return errno;
+    if (linkat(dirfd, from, dirfd, to, 0) == 0) {
+        /* The data has its name; a second name left behind is only untidy. */
+        (void)unlinkat(dirfd, from, 0);
+        return 0;
+    }
+    if (errno == EEXIST)
+        return EEXIST;
+    /* A folder, or a file system without links. A folder never replaces one with something in it.
+     */
+    if (renameat(dirfd, from, dirfd, to) == 0)
+        return 0;
+    return errno == ENOTEMPTY || errno == ENOTDIR || errno == EISDIR ? EEXIST : errno;
+}
+
+int platform_rename_noreplace(int dirfd, const char *from, const char *to)
+{
+    if (renameat2(dirfd, from, dirfd, to, NOREPLACE_FLAG) == 0)
+        return 0;
+    if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP)
+        return rename_by_link(dirfd, from, to);
+    return errno;
+}
+
+int platform_rename_exchange(int dirfd, const char *a, const char *b)
+{
+    if (renameat2(dirfd, a, dirfd, b, EXCHANGE_FLAG) == 0)
+        return 0;
+    return errno == EINVAL || errno == ENOSYS ? ENOTSUP : errno;
+}
+
+int platform_reserve(int fd, uint64_t nbytes)
+{
+    if (nbytes == 0)
+        return 0;
+    /* The full size at once, not KEEP_SIZE: direct writes inside the file's size need no exclusive
+     * lock, those that extend it do. */
+    while (fallocate(fd, 0, 0, (off_t)nbytes) != 0) {
+        if (errno == EINTR)
+            continue;
+        return errno == EOPNOTSUPP || errno == ENOSYS ? ENOTSUP : errno;
+    }
+    return 0;
+}
+
+int platform_open_direct(int dirfd, const char *name, int *fd)
+{
+    *fd = openat(dirfd, name, O_WRONLY | O_DIRECT | O_NOFOLLOW | O_CLOEXEC);
+    return *fd >= 0 ? 0 : errno;
+}
+
+void platform_advise_sequential(int fd)
+{
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+}
+
+static unsigned affinity_count(void)
+{
+    /* The kernel refuses a mask smaller than its own: grow until it fits. */
+    for (int bits = 1024; bits <= 1 << 20; bits *= 2) {
+        cpu_set_t *mask = CPU_ALLOC(bits);
+        if (mask == NULL)
+            return 1;
+        const size_t nbytes = CPU_ALLOC_SIZE(bits);
+        const int rc = sched_getaffinity(0, nbytes, mask);
+        const int count = rc == 0 ? CPU_COUNT_S(nbytes, mask) : 0;
+        CPU_FREE(mask);
+        if (rc == 0)
+            return count > 0 ? (unsigned)count : 1;
+        if (errno != EINVAL)
+            break;
+    }
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (unsigned)online : 1;
+}
+
+unsigned platform_cpu_count(void)
+{
+    const unsigned cpus = affinity_count();
+    const cgroup_limits limits = cgroup_limits_read("/proc/self/cgroup", "/sys/fs/cgroup");
+    return limits.cpus > 0 && limits.cpus < cpus ? limits.cpus : cpus;
+}
+
+uint64_t platform_memory_bytes(void)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES);
+    const long page_nbytes = sysconf(_SC_PAGESIZE);
+    uint64_t nbytes = UINT64_MAX;
+    if (pages > 0 && page_nbytes > 0)
+        nbytes = (uint64_t)pages * (uint64_t)page_nbytes;
+    const cgroup_limits limits = cgroup_limits_read("/proc/self/cgroup", "/sys/fs/cgroup");
+    if (limits.memory_bytes > 0 && limits.memory_bytes < nbytes)
+        nbytes = limits.memory_bytes;
+    struct rlimit space;
+    if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY &&
+        space.rlim_cur < nbytes)
+        nbytes = space.rlim_cur;
+    return nbytes;
+}
+
+unsigned platform_file_mask(void)
+{
+    /* Read where it can be read: setting it, even for a moment, is seen by other threads. */
+    FILE *f = fopen("/proc/self/status", "re");
+    char line[256];
+    unsigned mask = 0;
+    int known = 0;
+    while (f != NULL && !known && fgets(line, sizeof(line), f) != NULL) {
+        if (strncmp(line, "Umask:", 6) == 0) {
+            mask = (unsigned)strtoul(line + 6, NULL, 8) & 0777;
+            known = 1;
+        }
+    }
+    if (f != NULL)
+        fclose(f);
+    if (known)
+        return mask;
+    const mode_t old = umask(077);
+    (void)umask(old);
+    return old;
+}
+
+void platform_random(void *dst, uint64_t nbytes)
+{
+    uint8_t *p = dst;
+    while (nbytes > 0) {
+        const ssize_t n = getrandom(p, nbytes < 256 ? (size_t)nbytes : 256, GRND_NONBLOCK);
+        if (n > 0) {
+            p += n;
+            nbytes -= (uint64_t)n;
+        } else if (errno != EINTR) {
+            break;
+        }
+    }
+    /* Refused (a sandbox) or too early after boot: names are created exclusively and tables stay
+     * right with any seed, so that the clock will do. */
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    uint64_t x = (uint64_t)now.tv_nsec * 0x9E3779B97F4A7C15u ^ (uint64_t)now.tv_sec ^
+                 ((uint64_t)getpid() << 32) ^ (uintptr_t)&now;
+    for (; nbytes > 0; nbytes--) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        *p++ = (uint8_t)(x >> 56);
+    }
+}

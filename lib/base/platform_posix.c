@@ -1,0 +1,111 @@
+#include "base/platform.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+int platform_rename_noreplace(int dirfd, const char *from, const char *to)
+{
+    struct stat st;
+    if (fstatat(dirfd, to, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return EEXIST;
+    if (errno != ENOENT)
+        return errno;
+    if (linkat(dirfd, from, dirfd, to, 0) == 0) {
+        /* The data has its name; a second name left behind is only untidy. */
+        (void)unlinkat(dirfd, from, 0);
+        return 0;
+    }
+    if (errno == EEXIST)
+        return EEXIST;
+    /* A folder, or a file system without links. A folder never replaces one with something in it.
+     */
+    if (renameat(dirfd, from, dirfd, to) == 0)
+        return 0;
+    return errno == ENOTEMPTY || errno == ENOTDIR || errno == EISDIR ? EEXIST : errno;
+}
+
+int platform_rename_exchange(int dirfd, const char *a, const char *b)
+{
+    (void)dirfd;
+    (void)a;
+    (void)b;
+    return ENOTSUP;
+}
+
+int platform_reserve(int fd, uint64_t nbytes)
+{
+    /* posix_fallocate may write zeros, which costs as much as the output itself. */
+    (void)fd;
+    return nbytes == 0 ? 0 : ENOTSUP;
+}
+
+int platform_open_direct(int dirfd, const char *name, int *fd)
+{
+    (void)dirfd;
+    (void)name;
+    *fd = -1;
+    return ENOTSUP;
+}
+
+void platform_advise_sequential(int fd)
+{
+    (void)fd;
+}
+
+unsigned platform_cpu_count(void)
+{
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (unsigned)online : 1;
+}
+
+uint64_t platform_memory_bytes(void)
+{
+    uint64_t nbytes = UINT64_C(4) << 30;
+    const long pages = sysconf(_SC_PHYS_PAGES);
+    const long page_nbytes = sysconf(_SC_PAGESIZE);
+    if (pages > 0 && page_nbytes > 0)
+        nbytes = (uint64_t)pages * (uint64_t)page_nbytes;
+    struct rlimit space;
+    if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY &&
+        space.rlim_cur < nbytes)
+        nbytes = space.rlim_cur;
+    return nbytes;
+}
+
+unsigned platform_file_mask(void)
+{
+    const mode_t old = umask(077);
+    (void)umask(old);
+    return (unsigned)old;
+}
+
+void platform_random(void *dst, uint64_t nbytes)
+{
+    uint8_t *p = dst;
+    const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && nbytes > 0) {
+        const ssize_t n = read(fd, p, nbytes < 256 ? (size_t)nbytes : 256);
+        if (n > 0) {
+            p += n;
+            nbytes -= (uint64_t)n;
+        } else if (n == 0 || errno != EINTR) {
+            break;
+        }
+    }
+    if (fd >= 0)
+        close(fd);
+    /* Names are created exclusively and tables stay right with any seed: the clock will do. */
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t x = (uint64_t)now.tv_nsec * 0x9E3779B97F4A7C15u ^ (uint64_t)now.tv_sec ^
+                 ((uint64_t)getpid() << 32) ^ (uintptr_t)&now;
+    for (; nbytes > 0; nbytes--) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        *p++ = (uint8_t)(x >> 56);
+    }
+}

@@ -1,0 +1,30 @@
+/* progress.h: counters that workers add to and a watcher reads; no lock, no output. */
+#ifndef FSDPCK_BASE_PROGRESS_H
+#define FSDPCK_BASE_PROGRESS_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct progress {
+    _Atomic uint64_t done_bytes;
+    _Atomic uint64_t total_bytes;
+    _Atomic(const char *) phase; /* constant text: "reading metadata", "writing" */
+} progress;
+
+static inline void progress_phase(progress *p, const char *phase, uint64_t total_bytes)
+{
+    if (p == NULL)
+        return;
+    atomic_store(&p->done_bytes, 0);
+    atomic_store(&p->total_bytes, total_bytes);
+    atomic_store(&p->phase, phase);
+}
+
+static inline void progress_add(progress *p, uint64_t nbytes)
+{
+    if (p != NULL)
+        atomic_fetch_add_explicit(&p->done_bytes, nbytes, memory_order_relaxed);
+}
+
+#endif

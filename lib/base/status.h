@@ -1,0 +1,73 @@
+/* status.h: filling and passing on errors inside the library (public half: fsdpck_status.h).
+ *
+ * The place that knows the cause:
+ *
+ *     return error_set(err, FSDPCK_BADINPUT, "ZIP-NOEND", "zip has no end record");
+ *
+ * with more of it known:
+ *
+ *     st = error_set(err, FSDPCK_BADINPUT, "DCP-RANGE", "blob reaches past the end of its file");
+ *     error_offset(err, info->offset_bytes);
+ *     error_expected(err, "at least %" PRIu64 " bytes", want);
+ *     error_found(err, "%" PRIu64 " bytes", have);
+ *     error_next(err, "copy the file again; its writer may have been interrupted");
+ *     return st;
+ *
+ * A caller on the way up calls error_path(err, path) or error_tensor(err, fqn) and returns st.
+ * error_set returns the status that it was given; the rest return nothing.
+ *
+ * Every text that comes from a file goes in through %s and is escaped by these functions: control
+ * characters, newlines and bytes that are not UTF-8 become \xNN, so that no name can steer a
+ * terminal. Texts are cut to the field, at a character boundary, with "..." at the cut.
+ */
+#ifndef FSDPCK_BASE_STATUS_H
+#define FSDPCK_BASE_STATUS_H
+
+#include <stdarg.h>
+#include <stddef.h>
+
+#include "base/fsdpck_status.h"
+
+#define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
+
+/* Pass a failure on. */
+#define RETURN_IF(expr)                        \
+    do {                                       \
+        const fsdpck_status status_ = (expr);  \
+        if (status_ != FSDPCK_OK)              \
+            return status_;                    \
+    } while (0)
+
+/* The same where there is something to release: the function has `fsdpck_status st` and `out:`. */
+#define GOTO_IF(expr, label)      \
+    do {                          \
+        st = (expr);              \
+        if (st != FSDPCK_OK)      \
+            goto label;           \
+    } while (0)
+
+/* Resets *err and sets status, finding id ("" for none) and message. Returns `status`. */
+fsdpck_status error_set(fsdpck_error *err, fsdpck_status status, const char *finding,
+                        const char *fmt, ...) PRINTF_LIKE(4, 5);
+
+/* A failed system call: status from errno (NOSPACE for ENOSPC, EDQUOT, EFBIG; LIMIT for ENOMEM and
+ * EMFILE; EXISTS for EEXIST; else IO), message "<call> failed: <strerror>". `path` may be NULL. */
+fsdpck_status error_set_errno(fsdpck_error *err, int sys_errno, const char *call, const char *path);
+
+/* malloc, or a budget: status LIMIT. */
+fsdpck_status error_set_nomem(fsdpck_error *err, uint64_t nbytes);
+
+/* Add to what is there. Each is a no-op on NULL and on a field that is already filled, so that
+ * the innermost caller, who knows best, wins. */
+void error_path(fsdpck_error *err, const char *path);
+void error_tensor(fsdpck_error *err, const char *fqn);
+void error_offset(fsdpck_error *err, uint64_t offset_bytes);
+void error_expected(fsdpck_error *err, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void error_found(fsdpck_error *err, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void error_next(fsdpck_error *err, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* Escape `nbytes` of `text` into dst (capacity_bytes, always terminated); returns dst. Printable
+ * UTF-8 passes, except bidirectional controls; all else becomes \xNN. */
+char *escape_text(char *dst, size_t capacity_bytes, const char *text, size_t nbytes);
+
+#endif

@@ -1,0 +1,169 @@
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/bytes.h"
+#include "base/checked.h"
+#include "base/platform.h"
+
+/* The length is the distance to the next entry's text, less the NUL. */
+struct strtab_entry {
+    uint32_t text_at;
+    uint32_t hash;
+};
+
+enum { FIRST_BUCKETS = 64 };
+
+static uint64_t fold_product(uint64_t a, uint64_t b)
+{
+    __extension__ typedef unsigned __int128 u128;
+    const u128 p = (u128)a * b;
+    return (uint64_t)p ^ (uint64_t)(p >> 64);
+}
+
+/* Multiply-and-fold over 16 bytes at a time. Both factors are masked with secrets made from the
+ * seed: with published constants a chosen block could make a factor zero and wipe out the seed. */
+static uint32_t hash_bytes(const uint8_t *p, size_t nbytes, uint64_t seed)
+{
+    const uint64_t secret = fold_product(seed ^ 0x9E3779B97F4A7C15u, 0xD6E8FEB86659FD93u);
+    const uint64_t secret2 = secret * 0xBF58476D1CE4E5B9u + 0x94D049BB133111EBu;
+    uint64_t h = seed;
+    size_t left = nbytes;
+    for (; left > 16; left -= 16, p += 16)
+        h = fold_product(load_le64(p) ^ secret, load_le64(p + 8) ^ secret2 ^ h) + (h >> 32);
+    uint64_t a = 0;
+    uint64_t b = 0;
+    if (left >= 8) {
+        a = load_le64(p);
+        b = load_le64(p + left - 8);
+    } else if (left >= 4) {
+        a = load_le32(p);
+        b = load_le32(p + left - 4);
+    } else if (left > 0) {
+        a = (uint64_t)p[0] | ((uint64_t)p[left / 2] << 8) | ((uint64_t)p[left - 1] << 16);
+    }
+    h = fold_product(a ^ secret, b ^ secret2 ^ h);
+    h = fold_product(h ^ secret2, (uint64_t)nbytes ^ secret);
+    return (uint32_t)(h ^ (h >> 32));
+}
+
+void strtab_init(strtab *t, budget *owner)
+{
+    memset(t, 0, sizeof(*t));
+    t->text = VEC_OF(char, owner);
+    t->entries = VEC_OF(struct strtab_entry, owner);
+    t->owner = owner;
+    platform_random(&t->seed, sizeof(t->seed));
+}
+
+static const struct strtab_entry *entry_at(const strtab *t, uint32_t id)
+{
+    return VEC_AT(&t->entries, const struct strtab_entry, id);
+}
+
+size_t strtab_count(const strtab *t)
+{
+    return t->entries.count;
+}
+
+const char *strtab_text(const strtab *t, uint32_t id)
+{
+    return (const char *)t->text.items + entry_at(t, id)->text_at;
+}
+
+size_t strtab_nbytes(const strtab *t, uint32_t id)
+{
+    const size_t end =
+        (size_t)id + 1 < t->entries.count ? entry_at(t, id + 1)->text_at : t->text.count;
+    return end - entry_at(t, id)->text_at - 1;
+}
+
+/* The bucket that holds the string, or the empty one where it belongs. */
+static size_t bucket_of(const strtab *t, const char *text, size_t nbytes, uint32_t hash)
+{
+    const size_t mask = t->bucket_count - 1;
+    for (size_t i = hash & mask;; i = (i + 1) & mask) {
+        const uint32_t id = t->buckets[i];
+        if (id == STRTAB_NONE)
+            return i;
+        if (entry_at(t, id)->hash == hash && strtab_nbytes(t, id) == nbytes &&
+            memcmp(strtab_text(t, id), text, nbytes) == 0)
+            return i;
+    }
+}
+
+static fsdpck_status grow_buckets(strtab *t, fsdpck_error *err)
+{
+    const size_t count = t->bucket_count > 0 ? t->bucket_count * 2 : FIRST_BUCKETS;
+    uint64_t nbytes;
+    if (count < t->bucket_count || !checked_mul(count, sizeof(uint32_t), &nbytes))
+        return error_set_nomem(err, UINT64_MAX);
+    uint32_t *buckets = budget_alloc(t->owner, nbytes, err);
+    if (buckets == NULL)
+        return FSDPCK_LIMIT;
+    memset(buckets, 0xFF, (size_t)nbytes); /* STRTAB_NONE everywhere */
+    const size_t mask = count - 1;
+    for (uint32_t id = 0; id < t->entries.count; id++) {
+        size_t i = entry_at(t, id)->hash & mask;
+        while (buckets[i] != STRTAB_NONE)
+            i = (i + 1) & mask;
+        buckets[i] = id;
+    }
+    budget_free(t->owner, t->buckets, t->bucket_count * sizeof(uint32_t));
+    t->buckets = buckets;
+    t->bucket_count = count;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_entry(strtab *t, const char *text, size_t nbytes, uint32_t hash,
+                               fsdpck_error *err)
+{
+    const size_t text_at = t->text.count;
+    if (t->entries.count >= STRTAB_NONE - 1 || !checked_range(text_at, nbytes, UINT32_MAX))
+        return error_set(err, FSDPCK_LIMIT, "", "too many names, or more than 4 GiB of them");
+    RETURN_IF(vec_reserve(&t->entries, 1, err));
+    char *copy = vec_push_n(&t->text, nbytes + 1, err);
+    if (copy == NULL)
+        return FSDPCK_LIMIT;
+    memcpy(copy, text, nbytes);
+    struct strtab_entry *entry = vec_push(&t->entries, err);
+    if (entry == NULL)
+        return FSDPCK_LIMIT;
+    entry->text_at = (uint32_t)text_at;
+    entry->hash = hash;
+    return FSDPCK_OK;
+}
+
+fsdpck_status strtab_intern(strtab *t, const char *text, size_t nbytes, uint32_t *id,
+                            fsdpck_error *err)
+{
+    text = nbytes > 0 ? text : "";
+    /* At most half full: linear probing then needs one or two looks. */
+    if (t->entries.count >= t->bucket_count / 2)
+        RETURN_IF(grow_buckets(t, err));
+    const uint32_t hash = hash_bytes((const uint8_t *)text, nbytes, t->seed);
+    const size_t bucket = bucket_of(t, text, nbytes, hash);
+    if (t->buckets[bucket] == STRTAB_NONE) {
+        RETURN_IF(add_entry(t, text, nbytes, hash, err));
+        t->buckets[bucket] = (uint32_t)(t->entries.count - 1);
+    }
+    *id = t->buckets[bucket];
+    return FSDPCK_OK;
+}
+
+uint32_t strtab_find(const strtab *t, const char *text, size_t nbytes)
+{
+    if (t->bucket_count == 0)
+        return STRTAB_NONE;
+    text = nbytes > 0 ? text : "";
+    const uint32_t hash = hash_bytes((const uint8_t *)text, nbytes, t->seed);
+    return t->buckets[bucket_of(t, text, nbytes, hash)];
+}
+
+void strtab_release(strtab *t)
+{
+    budget_free(t->owner, t->buckets, t->bucket_count * sizeof(uint32_t));
+    t->buckets = NULL;
+    t->bucket_count = 0;
+    vec_release(&t->text);
+    vec_release(&t->entries);
+}

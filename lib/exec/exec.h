@@ -1,0 +1,78 @@
+/* exec.h: moving the bytes of a plan.
+ *
+ *     exec_request r = {.plan = p, .source = &src, .target = &to, .nthreads = n, .memory_nbytes = m, ...};
+ *     struct exec *x = NULL;
+ *     exec_locate(&r, &x, err);        // heads of all blobs that are needed; nothing is written yet
+ *     output_begin(...); for each file of to->cat: output_add(...);     // same order, same sizes
+ *     exec_run(x, &out, err);          // all bytes of chunks and literals
+ *     writer->seal(...);               // late bytes: file_write_at by the caller
+ *     output_commit(...);
+ *     exec_free(x);
+ *
+ * Work is a list of items, each an output range of the plan, taken by workers in turn; what cannot be
+ * read in output order (compressed blobs) follows as source-driven items. Output bytes depend on
+ * the plan alone: not on threads, memory or timing. Memory for data is workers x buffers within
+ * memory_nbytes; what grows with the number of chunks (24 bytes each) is drawn from `metadata`.
+ *
+ * Large files are written with O_DIRECT where the output was opened for it; their last block
+ * is padded with zeros up to 4,096 bytes, which output_commit cuts off.
+ */
+#ifndef FSDPCK_EXEC_EXEC_H
+#define FSDPCK_EXEC_EXEC_H
+
+#include "base/log.h"
+#include "base/output.h"
+#include "base/pool.h"
+#include "base/progress.h"
+#include "plan/plan.h"
+#include "state/source.h"
+
+enum { EXEC_DIRECT_AUTO = 0, EXEC_DIRECT_ON = 1, EXEC_DIRECT_OFF = 2 };
+
+/* Under this size a file is written through the page cache (EXEC_DIRECT_AUTO). */
+#define EXEC_DIRECT_NBYTES ((uint64_t)4 << 20)
+/* Less memory than this is refused (USAGE). */
+#define EXEC_MEMORY_NBYTES_MIN ((uint64_t)16 << 20)
+
+/* All pointers are borrowed until exec_free; cancel, progress, log and metadata may be NULL. */
+typedef struct exec_request {
+    const plan *plan;
+    const source *source;
+    target *target; /* the plan's; chunk_crc is filled where want_crc */
+    unsigned nthreads; /* 0 counts as 1 */
+    uint64_t memory_nbytes;
+    int direct; /* EXEC_DIRECT_... */
+    const cancel_token *cancel;
+    progress *progress;
+    const logger *log;
+    budget *metadata;
+} exec_request;
+
+struct exec_sums {
+    uint64_t bytes_read; /* by read_at and decoded from streams; heads excluded */
+    uint64_t reads;      /* calls of read_at */
+    uint64_t bytes_written;
+    uint64_t direct_bytes;      /* of bytes_written */
+    uint64_t cast_overflows;    /* finite elements that did not stay finite */
+    uint64_t replicas_trusted;  /* not looked at: REPLICAS_FIRST */
+    uint64_t replicas_by_crc;   /* found equal by their stored checksums */
+    uint64_t replicas_compared; /* found equal byte by byte */
+    uint64_t streams;           /* compressed chunks that were decoded */
+    uint64_t buffer_nbytes;     /* memory taken for data, all workers */
+    unsigned workers;
+};
+
+/* Locates every chunk that the plan reads, in parallel, and compares the checksums of replicas
+ * (REPLICA-DIFFER: BADINPUT). On failure *x is NULL. */
+fsdpck_status exec_locate(const exec_request *r, struct exec **x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Compares the other replicas, writes all files of `out` (index equal to the target's), then makes sure
+ * that the source did not change meanwhile. Once per exec. */
+fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* At any time; complete after exec_run. */
+void exec_get_sums(const struct exec *x, struct exec_sums *sums);
+
+void exec_free(struct exec *x);
+
+#endif

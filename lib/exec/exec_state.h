@@ -1,0 +1,152 @@
+/* exec_state.h: what the files of lib/exec share. */
+#ifndef FSDPCK_EXEC_EXEC_STATE_H
+#define FSDPCK_EXEC_EXEC_STATE_H
+
+#include <pthread.h>
+
+#include "exec/convert.h"
+#include "exec/exec.h"
+#include "plan/segment.h"
+
+/* A located chunk, kept small: there may be millions. */
+enum {
+    SPOT_LOCATED = 1,
+    SPOT_STREAM = 2,
+    SPOT_SWAP = 4,
+    SPOT_CONJ = 8,
+    SPOT_NEG = 16,
+    SPOT_ROWS = 32,
+    SPOT_CRC = 64 /* crc32 covers exactly the chunk's elements, in rows */
+};
+
+typedef struct spot {
+    uint64_t offset_bytes;
+    uint32_t file;
+    uint32_t crc32;
+    uint32_t strides_at; /* in exec.strides, unless SPOT_ROWS */
+    uint16_t flags;
+} spot;
+
+_Static_assert(sizeof(spot) == 24, "a spot is 24 bytes");
+
+/* Of a source tensor. */
+enum {
+    TENSOR_STREAMED = 1 /* at least one of its chunks is a stream: its targets are filled in the second phase */
+};
+
+typedef struct replica_pair {
+    uint64_t first;
+    uint64_t again;
+} replica_pair;
+
+typedef struct worker worker;
+
+struct exec {
+    exec_request r;
+    spot *spots; /* by source chunk */
+    uint64_t spot_count;
+    vec strides; /* uint64_t, elements; ndim for each spot without SPOT_ROWS */
+    pthread_mutex_t lock; /* guards strides while locating */
+    uint8_t *tensor_flags; /* by source tensor */
+    uint64_t tensor_count;
+    vec compare; /* replica_pair */
+    vec streams; /* uint64_t: source chunks to be decoded */
+    output *out;
+    uint32_t *crc_parts; /* see crc_parts.h */
+    uint64_t crc_part_count;
+    uint64_t tile_nbytes; /* of a worker's buffer: divides the plan's tile */
+    uint64_t staging_nbytes;
+    unsigned nworkers;
+    worker **workers;
+    struct exec_sums sums; /* of the workers that are gone, and of locate */
+};
+
+/* Bytes in front of and behind the tile, for an element that the tile's edge cuts. */
+#define TILE_MARGIN FILE_DIRECT_ALIGN
+
+/* Reads of one file that lie no further apart are one read: about what a system call costs in bytes. */
+#define GATHER_GAP_NBYTES ((uint64_t)16 << 10)
+/* A run of at least this length is read straight to its place. */
+#define GATHER_RUN_NBYTES ((uint64_t)32 << 10)
+#define GATHER_PIECES     2048u
+#define GATHER_DIMS       8192u
+
+/* One read to be done: span_bytes from a file, of which a box goes to the tile. */
+typedef struct piece {
+    uint64_t src_offset_bytes;
+    uint64_t span_bytes;
+    int64_t dst_at;      /* from the start of the tile */
+    uint32_t file;
+    uint32_t src_chunk;
+    uint32_t dims_at; /* in gather.dims: sizes, source strides, destination strides */
+    uint8_t ndim;     /* 0: span_bytes in a row */
+    uint8_t from, to; /* dtype */
+    uint8_t ops;      /* SPOT_SWAP, SPOT_CONJ, SPOT_NEG */
+} piece;
+
+typedef struct gather {
+    piece pieces[GATHER_PIECES];
+    uint64_t dims[GATHER_DIMS];
+    struct sort_pair *sorted; /* 2 * GATHER_PIECES */
+    unsigned count;
+    unsigned dims_count;
+} gather;
+
+struct worker {
+    struct exec *x;
+    uint8_t *memory; /* one mapping: margin, tile, margin, staging */
+    uint64_t memory_nbytes;
+    uint8_t *tile;
+    uint8_t *staging;
+    uint8_t *scratch; /* CONVERT_SCRATCH_NBYTES */
+    uint64_t src_strides[NDIM_MAX];
+    strided shape;
+    box_split split;
+    segment_walk walk;
+    gather gather;
+    struct exec_sums sums;
+};
+
+/* --- locate.c --- */
+fsdpck_status exec_locate_all(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Strides of a located chunk, in elements, ndim of them. */
+void exec_chunk_strides(const struct exec *x, uint64_t chunk, uint64_t *strides);
+convert exec_chunk_convert(const struct exec *x, uint64_t chunk, dtype to);
+/* Adds the tensor and the file of a source chunk to an error. */
+void exec_chunk_context(const struct exec *x, uint64_t chunk, fsdpck_error *err);
+dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk);
+
+/* --- worker.c --- */
+fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void exec_stop_workers(struct exec *x);
+/* source.read_at with its count. */
+fsdpck_status worker_read(worker *w, uint32_t file, uint64_t offset_bytes, void *dst, uint64_t nbytes,
+                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- gather.c: filling the tile --- */
+/* All segments of part of a target chunk; tile byte 0 is byte range_begin of the file. What streams
+ * bring is left out. Pieces may wait until gather_flush. */
+fsdpck_status gather_part(worker *w, const range_part *part, uint64_t range_begin,
+                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status gather_flush(worker *w, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- engine_threads.c --- */
+fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- scatter.c: source-driven items --- */
+fsdpck_status scatter_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- replica.c --- */
+fsdpck_status replica_check_crcs(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status replica_compare_rest(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- crc_parts.c --- */
+fsdpck_status crc_parts_begin(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void crc_parts_put(struct exec *x, const range_part *part, uint64_t tile, const uint8_t *bytes);
+/* Joins the parts into target.chunk_crc, after all are put. */
+fsdpck_status crc_parts_join(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Number of the tile (exec.tile_nbytes) that holds a byte of a file, over all files. */
+uint64_t exec_tile_number(const struct exec *x, uint32_t file, uint64_t offset_bytes);
+uint64_t exec_tiles_an_item(const struct exec *x);
+
+#endif

@@ -1,0 +1,265 @@
+/* Finding where the elements of every needed chunk lie, before anything is written. */
+#include <inttypes.h>
+
+#include "base/checked.h"
+#include "exec/exec_state.h"
+#include "plan/sort.h"
+
+/* Heads read by one job: enough to make taking a job cheap. */
+#define LOCATE_BATCH 64u
+
+typedef struct locate_work {
+    struct exec *x;
+    const sort_pair *chunks; /* in the order of the files */
+    uint64_t count;
+} locate_work;
+
+void exec_chunk_context(const struct exec *x, uint64_t chunk, fsdpck_error *err)
+{
+    const catalogue *from = plan_from(x->r.plan);
+    const cat_chunk *k = catalogue_chunk(from, chunk);
+    error_tensor(err, catalogue_name(from, catalogue_tensor(from, k->tensor)->name));
+    if (k->file < catalogue_file_count(from))
+        error_path(err, catalogue_name(from, catalogue_file(from, k->file)->path));
+}
+
+dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk)
+{
+    const catalogue *from = plan_from(x->r.plan);
+    return (dtype)catalogue_tensor(from, catalogue_chunk(from, chunk)->tensor)->dtype;
+}
+
+void exec_chunk_strides(const struct exec *x, uint64_t chunk, uint64_t *strides)
+{
+    const catalogue *from = plan_from(x->r.plan);
+    const spot *s = &x->spots[chunk];
+    const unsigned ndim = catalogue_tensor(from, catalogue_chunk(from, chunk)->tensor)->ndim;
+    if (s->flags & SPOT_ROWS) {
+        uint64_t sizes[NDIM_MAX];
+        catalogue_chunk_box(from, chunk, NULL, sizes);
+        box_row_major_strides(sizes, ndim, strides);
+        return;
+    }
+    for (unsigned d = 0; d < ndim; d++)
+        strides[d] = *VEC_AT(&x->strides, const uint64_t, s->strides_at + d);
+}
+
+convert exec_chunk_convert(const struct exec *x, uint64_t chunk, dtype to)
+{
+    const unsigned flags = x->spots[chunk].flags;
+    return (convert){.from = exec_chunk_dtype(x, chunk),
+                     .to = to,
+                     .swap = (flags & SPOT_SWAP) != 0,
+                     .conj = (flags & SPOT_CONJ) != 0,
+                     .neg = (flags & SPOT_NEG) != 0};
+}
+
+static bool strides_are_rows(const uint64_t *strides, const uint64_t *sizes, unsigned ndim)
+{
+    uint64_t rows[NDIM_MAX];
+    box_row_major_strides(sizes, ndim, rows);
+    for (unsigned d = 0; d < ndim; d++)
+        if (sizes[d] != 1 && strides[d] != rows[d])
+            return false;
+    return true;
+}
+
+/* A reader's place is checked once more before any address is made of it. */
+static bool place_fits(const catalogue *from, const place *where, const uint64_t *strides,
+                       const uint64_t *sizes, unsigned ndim, uint64_t itemsize)
+{
+    uint64_t span = itemsize;
+    for (unsigned d = 0; d < ndim; d++) {
+        uint64_t step;
+        if (!checked_mul(strides[d], itemsize, &step) ||
+            !checked_mul_add(sizes[d] - 1, step, span, &span))
+            return false;
+    }
+    if (where->file >= catalogue_file_count(from))
+        return false;
+    const uint64_t limit = where->stream ? INT64_MAX : catalogue_file(from, where->file)->nbytes;
+    return checked_range(where->offset_bytes, span, limit);
+}
+
+static fsdpck_status keep_strides(struct exec *x, const uint64_t *strides, unsigned ndim,
+                                  uint32_t *at, fsdpck_error *err)
+{
+    pthread_mutex_lock(&x->lock);
+    fsdpck_status st = FSDPCK_OK;
+    if (x->strides.count > UINT32_MAX - NDIM_MAX)
+        st = error_set(err, FSDPCK_LIMIT, "", "too many chunks that are not in rows");
+    uint64_t *kept = st == FSDPCK_OK ? vec_push_n(&x->strides, ndim, err) : NULL;
+    if (kept == NULL) {
+        st = FSDPCK_LIMIT;
+    } else {
+        *at = (uint32_t)(x->strides.count - ndim);
+        for (unsigned d = 0; d < ndim; d++)
+            kept[d] = strides[d];
+    }
+    pthread_mutex_unlock(&x->lock);
+    return st;
+}
+
+static fsdpck_status keep_place(struct exec *x, uint64_t chunk, const place *where,
+                                fsdpck_error *err)
+{
+    const catalogue *from = plan_from(x->r.plan);
+    const cat_tensor *t = catalogue_tensor(from, catalogue_chunk(from, chunk)->tensor);
+    const uint64_t itemsize = dtype_get((dtype)t->dtype)->itemsize_bytes;
+    uint64_t sizes[NDIM_MAX];
+    uint64_t strides[NDIM_MAX];
+    spot *s = &x->spots[chunk];
+
+    catalogue_chunk_box(from, chunk, NULL, sizes);
+    const bool rows = where->rows || strides_are_rows(where->strides, sizes, t->ndim);
+    if (rows)
+        box_row_major_strides(sizes, t->ndim, strides);
+    else
+        for (unsigned d = 0; d < t->ndim; d++)
+            strides[d] = where->strides[d];
+    if (!place_fits(from, where, strides, sizes, t->ndim, itemsize))
+        return error_set(err, FSDPCK_INTERNAL, "", "reader placed a chunk outside of its file");
+    *s = (spot){.offset_bytes = where->offset_bytes, .file = where->file};
+    if (!rows)
+        RETURN_IF(keep_strides(x, strides, t->ndim, &s->strides_at, err));
+    unsigned flags = SPOT_LOCATED;
+    flags |= where->stream ? SPOT_STREAM : 0;
+    flags |= where->swap ? SPOT_SWAP : 0;
+    flags |= where->conj ? SPOT_CONJ : 0;
+    flags |= where->neg ? SPOT_NEG : 0;
+    flags |= rows ? SPOT_ROWS : 0;
+    if (where->has_crc && rows && where->record_offset_bytes == where->offset_bytes &&
+        where->record_nbytes == box_nelems(sizes, t->ndim) * itemsize) {
+        flags |= SPOT_CRC;
+        s->crc32 = where->crc32;
+    }
+    s->flags = (uint16_t)flags;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status locate_batch(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
+{
+    const locate_work *work = ctx;
+    const source *src = work->x->r.source;
+    const uint64_t end = (job + 1) * LOCATE_BATCH;
+    (void)worker_index;
+    for (uint64_t i = job * LOCATE_BATCH; i < end && i < work->count; i++) {
+        const uint64_t chunk = work->chunks[i].item;
+        place where = {0};
+        fsdpck_status st = src->locate(src->ctx, chunk, &where, err);
+        if (st == FSDPCK_OK)
+            st = keep_place(work->x, chunk, &where, err);
+        if (st != FSDPCK_OK) {
+            exec_chunk_context(work->x, chunk, err);
+            return st;
+        }
+    }
+    progress_add(work->x->r.progress, LOCATE_BATCH);
+    return FSDPCK_OK;
+}
+
+/* Chunks of the tensors that are read, with elements; without replicas that nobody will look at. */
+static uint64_t list_chunks(const struct exec *x, sort_pair *list)
+{
+    const plan *p = x->r.plan;
+    const catalogue *from = plan_from(p);
+    uint64_t n = 0;
+    for (uint64_t t = 0; t < x->tensor_count; t++) {
+        if (!plan_uses_tensor(p, (uint32_t)t))
+            continue;
+        const cat_tensor *tensor = catalogue_tensor(from, t);
+        for (uint64_t k = tensor->first_chunk; k < tensor->first_chunk + tensor->nchunks; k++)
+            if (catalogue_chunk(from, k)->place != PLACE_EMPTY)
+                list[n++] = (sort_pair){catalogue_chunk(from, k)->offset_bytes, (uint32_t)k};
+    }
+    return n;
+}
+
+static uint64_t drop_replicas(const struct exec *x, sort_pair *list, uint64_t n)
+{
+    const plan *p = x->r.plan;
+    const catalogue *from = plan_from(p);
+    uint64_t kept = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        const uint64_t chunk = list[i].item;
+        if (!(x->spots[chunk].flags & SPOT_LOCATED))
+            list[kept++] = list[i];
+    }
+    for (uint64_t i = 0; i < kept; i++)
+        x->spots[list[i].item].flags = 0;
+    (void)from;
+    return kept;
+}
+
+/* Marks replicas as if they were located, which drop_replicas reads. */
+static void mark_replicas(struct exec *x)
+{
+    const catalogue *from = plan_from(x->r.plan);
+    for (uint64_t t = 0; t < x->tensor_count; t++) {
+        uint32_t count;
+        const box_replica *pairs = plan_replicas_of(x->r.plan, (uint32_t)t, &count);
+        for (uint32_t i = 0; i < count; i++)
+            x->spots[catalogue_tensor(from, t)->first_chunk + pairs[i].again].flags = SPOT_LOCATED;
+        x->sums.replicas_trusted += count;
+    }
+}
+
+static fsdpck_status locate_listed(struct exec *x, sort_pair *list, sort_pair *scratch,
+                                   fsdpck_error *err)
+{
+    const plan *p = x->r.plan;
+    uint64_t n = list_chunks(x, list);
+    if (plan_replica_policy(p) == REPLICAS_FIRST) {
+        mark_replicas(x);
+        n = drop_replicas(x, list, n);
+    }
+    /* By file, then offset, so that heads are read in the order in which they lie. */
+    sort_pairs(list, scratch, n, NULL, NULL);
+    for (uint64_t i = 0; i < n; i++)
+        list[i].key = catalogue_chunk(plan_from(p), list[i].item)->file;
+    sort_pairs(list, scratch, n, NULL, NULL);
+    locate_work work = {.x = x, .chunks = list, .count = n};
+    progress_phase(x->r.progress, "locating chunks", n);
+    return pool_run(x->r.nthreads, (n + LOCATE_BATCH - 1) / LOCATE_BATCH, locate_batch, &work,
+                    x->r.cancel, err);
+}
+
+/* Distinct chunks that are streams, and the tensors that they make source-driven. */
+static fsdpck_status note_streams(struct exec *x, fsdpck_error *err)
+{
+    const catalogue *from = plan_from(x->r.plan);
+    for (uint64_t t = 0; t < x->tensor_count; t++) {
+        if (!plan_uses_tensor(x->r.plan, (uint32_t)t))
+            continue;
+        const cat_tensor *tensor = catalogue_tensor(from, t);
+        uint32_t count;
+        const box_replica *pairs = plan_replicas_of(x->r.plan, (uint32_t)t, &count);
+        for (uint64_t k = tensor->first_chunk; k < tensor->first_chunk + tensor->nchunks; k++) {
+            bool again = false;
+            for (uint32_t i = 0; i < count && (x->spots[k].flags & SPOT_STREAM) && !again; i++)
+                again = tensor->first_chunk + pairs[i].again == k;
+            if (!(x->spots[k].flags & SPOT_STREAM) || again)
+                continue;
+            uint64_t *entry = vec_push(&x->streams, err);
+            if (entry == NULL)
+                return FSDPCK_LIMIT;
+            *entry = k;
+            x->tensor_flags[t] |= TENSOR_STREAMED;
+        }
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status exec_locate_all(struct exec *x, fsdpck_error *err)
+{
+    const uint64_t nbytes = 2 * x->spot_count * sizeof(sort_pair);
+    sort_pair *list = budget_alloc(x->r.metadata, nbytes, err);
+    if (list == NULL)
+        return FSDPCK_LIMIT;
+    fsdpck_status st = locate_listed(x, list, list + x->spot_count, err);
+    budget_free(x->r.metadata, list, nbytes);
+    RETURN_IF(st);
+    vec_trim(&x->strides);
+    RETURN_IF(note_streams(x, err));
+    return replica_check_crcs(x, err);
+}

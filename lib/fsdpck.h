@@ -1,0 +1,257 @@
+/* fsdpck.h: sharded checkpoints without Python: the library behind the program of the same name.
+ *
+ * Calling sequence, here for merging a DCP folder into one safetensors file:
+ *
+ *     fsdpck_error err;
+ *     fsdpck_error_init(&err);
+ *     fsdpck_context *ctx = fsdpck_context_new();
+ *     fsdpck_checkpoint *src = NULL;
+ *     fsdpck_report *report = NULL;
+ *     fsdpck_status st = fsdpck_open(ctx, "step-1000", NULL, &src, &err);     // metadata only
+ *     if (st == FSDPCK_OK)
+ *         st = fsdpck_consolidate(ctx, src, "model.safetensors", NULL, &report, &err);
+ *     if (st != FSDPCK_OK)
+ *         fprintf(stderr, "%s: %s\n", err.path, err.message);
+ *     fsdpck_report_free(report);
+ *     fsdpck_close(src);
+ *     fsdpck_context_free(ctx);
+ *
+ * What is guaranteed: nothing in an input is executed; an output is absent or complete under its final
+ * name; every element of an output comes from exactly one element of the input, or the call fails.
+ *
+ * Words: a `tensor` has an FQN, a dtype and a global shape; a `chunk` is a box of it that lies in one
+ * file; an `object` is anything in a checkpoint that is not a tensor. Shapes, offsets and sizes are in elements;
+ * everything called nbytes is in bytes.
+ *
+ * Structs that may grow begin with struct_nbytes: set it to sizeof(the struct) (or use the *_INIT macros).
+ * NULL for an options pointer means the defaults. Texts returned are borrowed from the handle that they were
+ * asked of. One handle belongs to one thread at a time; the library makes its own threads inside a call.
+ * fsdpck_context_cancel and fsdpck_context_progress may be called from anywhere at any time.
+ */
+#ifndef FSDPCK_H
+#define FSDPCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fsdpck_status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* "0.1.0" of the library that is running. */
+FSDPCK_API const char *fsdpck_version(void);
+
+/* Names of what is built in: kind "reader", "writer", "engine" or "group"; index from 0; NULL at the end.
+ * *description (may be NULL) is one line. */
+FSDPCK_API const char *fsdpck_builtin(const char *kind, size_t index, const char **description);
+
+/* ---- context: how a caller watches and stops long work ---- */
+
+typedef struct fsdpck_context fsdpck_context;
+
+typedef enum fsdpck_log_level {
+    FSDPCK_LOG_WARNING = 1,
+    FSDPCK_LOG_NOTE = 2,
+    FSDPCK_LOG_DETAIL = 3
+} fsdpck_log_level;
+
+/* One line without a newline, safe for a terminal; borrowed for the call. From any thread. */
+typedef void (*fsdpck_log_fn)(void *arg, fsdpck_log_level level, const char *text);
+
+/* NULL where memory ran out. */
+FSDPCK_API fsdpck_context *fsdpck_context_new(void);
+FSDPCK_API void fsdpck_context_free(fsdpck_context *ctx);
+FSDPCK_API void fsdpck_context_set_log(fsdpck_context *ctx, fsdpck_log_fn fn, void *arg);
+
+/* Makes the running call stop soon with FSDPCK_CANCELLED and remove what it wrote. Async-signal-safe. */
+FSDPCK_API void fsdpck_context_cancel(fsdpck_context *ctx);
+
+/* What the running call is at: *phase is a constant text ("" when idle). Each pointer may be NULL. */
+FSDPCK_API void fsdpck_context_progress(const fsdpck_context *ctx, const char **phase,
+                                        uint64_t *done_nbytes, uint64_t *total_nbytes);
+
+/* ---- opening and walking a checkpoint ---- */
+
+typedef struct fsdpck_checkpoint fsdpck_checkpoint;
+
+typedef struct fsdpck_open_options {
+    size_t struct_nbytes;
+    const char *format;       /* a reader's name, NULL: found by content */
+    uint64_t source_ranks;    /* ranks that must be there, 0: not stated */
+    int no_follow;            /* links inside a folder are errors */
+    int opaque_calls;         /* unknown calls in the metadata are kept as records, never run */
+    unsigned threads;         /* 0: what affinity and cgroup allow */
+    uint64_t metadata_nbytes; /* ceiling for all that grows with the metadata; 0: half of the memory */
+} fsdpck_open_options;
+
+#define FSDPCK_OPEN_OPTIONS_INIT {sizeof(fsdpck_open_options), 0, 0, 0, 0, 0, 0}
+
+/* Reads the metadata of the checkpoint at `path`: a folder or a file. A folder that holds exactly one
+ * checkpoint further down is entered. Errors: BADINPUT (malformed, incomplete, hostile), UNSUPPORTED,
+ * IO, LIMIT, USAGE (several checkpoints below `path`: err.next lists them). */
+FSDPCK_API fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path,
+                                     const fsdpck_open_options *options, fsdpck_checkpoint **out,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+FSDPCK_API void fsdpck_close(fsdpck_checkpoint *ckpt);
+
+typedef enum fsdpck_part {
+    FSDPCK_PART_MODEL,
+    FSDPCK_PART_OPTIMIZER,
+    FSDPCK_PART_OTHER,
+    FSDPCK_PART_ALL /* in requests only */
+} fsdpck_part;
+
+FSDPCK_API const char *fsdpck_part_name(fsdpck_part part);
+
+typedef struct fsdpck_info {
+    const char *path;          /* the folder or file that was really opened */
+    int entered;               /* it lies below the path that was given */
+    const char *format;        /* "dcp" */
+    const char *trainer;       /* "" where it cannot be told; so for the next two */
+    const char *torch_version; /* a guess from the bytes, such as "2.9 or newer" */
+    const char *note;          /* something a user should know, such as an unfinished save */
+    const char *model_key;     /* outer key that holds the model, "" where names are at the top */
+    int64_t step;              /* -1: cannot be told */
+    int64_t world_size;        /* ranks that wrote it; -1: cannot be told */
+    uint64_t tensors, objects, files, chunks;
+    uint64_t nelems, nbytes;   /* of all tensors, consolidated */
+    uint64_t part_tensors[3], part_nbytes[3], part_objects[3]; /* by fsdpck_part */
+} fsdpck_info;
+
+FSDPCK_API void fsdpck_get_info(const fsdpck_checkpoint *ckpt, fsdpck_info *info);
+
+typedef struct fsdpck_tensor {
+    const char *name; /* flat key; may hold any byte */
+    size_t name_nbytes;
+    const char *dtype; /* torch's name: "float32" */
+    unsigned itemsize_nbytes;
+    unsigned ndim;
+    const uint64_t *shape;
+    uint64_t nelems, nbytes;
+    uint64_t first_chunk, nchunks;
+    fsdpck_part part;
+    int64_t alias; /* tensors with the same number >= 0 view one storage */
+} fsdpck_tensor;
+
+/* index below info.tensors. */
+FSDPCK_API void fsdpck_get_tensor(const fsdpck_checkpoint *ckpt, uint64_t index, fsdpck_tensor *t);
+
+typedef struct fsdpck_chunk {
+    const char *file; /* relative to info.path; "" where info.path is the file; NULL for an empty chunk */
+    int64_t rank;     /* -1 where it cannot be told */
+    uint64_t offset_nbytes, nbytes; /* of its bytes, or of the blob that holds them */
+    uint64_t offsets[64], sizes[64]; /* ndim of each */
+} fsdpck_chunk;
+
+FSDPCK_API void fsdpck_get_chunk(const fsdpck_checkpoint *ckpt, uint64_t index, fsdpck_chunk *c);
+
+/* The simplest placement that explains a tensor's chunks: "Shard(0) on 4", "whole", "2-d grid 2x4",
+ * "with holes"... Writes at most capacity bytes, always terminated. */
+FSDPCK_API void fsdpck_describe_chunks(const fsdpck_checkpoint *ckpt, uint64_t tensor, char *text,
+                                       size_t capacity_nbytes);
+
+typedef struct fsdpck_object {
+    const char *name;
+    size_t name_nbytes;
+    fsdpck_part part;
+    uint64_t nbytes; /* stored; 0 where it lies inside the metadata */
+} fsdpck_object;
+
+FSDPCK_API void fsdpck_get_object(const fsdpck_checkpoint *ckpt, uint64_t index, fsdpck_object *o);
+
+/* The object as one line of text for people, at most limit_nbytes; the caller frees *text with free().
+ * Reads it where that has not been done yet. */
+FSDPCK_API fsdpck_status fsdpck_print_object(fsdpck_checkpoint *ckpt, uint64_t index,
+                                             size_t limit_nbytes, char **text,
+                                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Escapes control characters, bidirectional marks and invalid UTF-8 as \xNN. Returns dst. */
+FSDPCK_API char *fsdpck_escape(char *dst, size_t capacity_nbytes, const char *text, size_t nbytes);
+
+/* ---- consolidating ---- */
+
+typedef enum fsdpck_objects {
+    FSDPCK_OBJECTS_KEEP,   /* written where the target carries objects, else left out and counted */
+    FSDPCK_OBJECTS_DROP,
+    FSDPCK_OBJECTS_OPAQUE, /* as keep, and unknown calls are kept as records */
+    FSDPCK_OBJECTS_ERROR   /* any object that the target cannot carry is an error */
+} fsdpck_objects;
+
+typedef enum fsdpck_replicas {
+    FSDPCK_REPLICAS_CRC,     /* by recorded CRCs, else by comparing */
+    FSDPCK_REPLICAS_COMPARE, /* every byte */
+    FSDPCK_REPLICAS_FIRST    /* trust the first */
+} fsdpck_replicas;
+
+typedef enum fsdpck_switch { FSDPCK_AUTO, FSDPCK_ON, FSDPCK_OFF } fsdpck_switch;
+
+typedef struct fsdpck_transform_options {
+    size_t struct_nbytes;
+    const char *format;   /* a writer's name; NULL: from the output's name */
+    int part;             /* fsdpck_part; -1: model for safetensors and hf, all for the rest */
+    fsdpck_switch clean_names; /* wrapper prefixes; AUTO: cleaned for safetensors and hf */
+    const char *const *keys;   /* globs on cleaned names; nothing given: all */
+    size_t keys_count;
+    const char *const *exclude;
+    size_t exclude_count;
+    const char *const *strip_prefix;
+    size_t strip_prefix_count;
+    const char *const *rename; /* "s/RE/TEXT/", in order */
+    size_t rename_count;
+    const char *const *dtype; /* "bf16", or "GLOB=fp32" */
+    size_t dtype_count;
+    int tied_first;            /* of tensors that view the same bytes only the first name is written */
+    uint64_t max_shard_nbytes; /* hf; 0: 50 GB */
+    fsdpck_objects objects;
+    fsdpck_replicas replicas;
+    fsdpck_switch direct; /* O_DIRECT writing */
+    unsigned threads;
+    uint64_t memory_nbytes; /* besides metadata; 0: 256 MiB, less on small machines */
+    int force;              /* replace what is there; a folder only where it is a checkpoint */
+    int no_sync;
+    int read_back; /* read the output again and compare it with what was written */
+    int dry_run;   /* plan, check, and write nothing */
+} fsdpck_transform_options;
+
+/* All defaults, in a variable of yours. */
+FSDPCK_API void fsdpck_transform_options_init(fsdpck_transform_options *options);
+
+typedef struct fsdpck_report {
+    size_t struct_nbytes;
+    const char *format;     /* writer used */
+    const char *part;       /* "model", ... and why in model_key */
+    const char *model_key;  /* outer key that was dropped from the names, "" where none */
+    char *const *outputs;   /* paths written (or that would be) */
+    size_t outputs_count;
+    uint64_t tensors_in, tensors_out;
+    uint64_t bytes_read, bytes_written;
+    uint64_t direct_nbytes; /* of bytes_written, by O_DIRECT */
+    uint64_t cast, cast_overflows, renamed, tied, tied_dropped;
+    uint64_t left_out_tensors, left_out_objects, objects_out, replicas_compared;
+    uint64_t left_out_nbytes;
+    char *const *left_out_names; /* the first 20 */
+    size_t left_out_names_count;
+    char *const *tied_names; /* "b = a", the first 20 */
+    size_t tied_names_count;
+    char *const *sidecars; /* files beside the weights that were not copied */
+    size_t sidecars_count;
+    const char *plan_text; /* dry_run: the plan's sums */
+    uint64_t items, segments;
+    double read_amplification;
+} fsdpck_report;
+
+/* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless options->force.
+ * *report (may be NULL) is freed with fsdpck_report_free; it is NULL on failure. */
+FSDPCK_API fsdpck_status fsdpck_consolidate(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                                            const char *dst,
+                                            const fsdpck_transform_options *options,
+                                            fsdpck_report **report,
+                                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+FSDPCK_API void fsdpck_report_free(fsdpck_report *report);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,27 @@
+#include "layout/chunk.h"
+
+uint64_t chunk_full_size(uint64_t n, uint64_t nparts)
+{
+    if (nparts <= 1)
+        return n;
+    return n / nparts + (n % nparts != 0);
+}
+
+uint64_t chunk_nonempty_count(uint64_t n, uint64_t nparts)
+{
+    const uint64_t c = chunk_full_size(n, nparts);
+    return c == 0 ? 0 : n / c + (n % c != 0);
+}
+
+void chunk_piece(uint64_t n, uint64_t nparts, uint64_t part, uint64_t *offset, uint64_t *size)
+{
+    const uint64_t c = chunk_full_size(n, nparts);
+    if (part >= chunk_nonempty_count(n, nparts)) {
+        *offset = n;
+        *size = 0;
+        return;
+    }
+    /* part * c < n here, so neither product nor sum can wrap. */
+    *offset = part * c;
+    *size = n - *offset < c ? n - *offset : c;
+}

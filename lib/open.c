@@ -1,0 +1,331 @@
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/platform.h"
+#include "transform.h"
+
+/* How far down a folder is searched for a checkpoint, and how many folders are looked into. */
+#define SEARCH_DEPTH 4u
+#define SEARCH_FOLDERS 4096u
+#define SEARCH_SHOWN 10u
+
+char *transform_copy(const char *text)
+{
+    const size_t nbytes = strlen(text);
+    const size_t capacity = 4 * nbytes + 1;
+    char *copy = malloc(capacity);
+    return copy == NULL ? NULL : escape_text(copy, capacity, text, nbytes);
+}
+
+void probe_release(probe_input *in)
+{
+    folder_close(&in->dir);
+    free((void *)in->path);
+    free(in->entries);
+    memset(in, 0, sizeof *in);
+    in->dir = FOLDER_CLOSED;
+}
+
+static fsdpck_status gather_file(probe_input *in, fsdpck_error *err)
+{
+    const char *slash = strrchr(in->path, '/');
+    in->name = slash == NULL ? in->path : slash + 1;
+    char *parent = slash == NULL ? strdup(".") : strndup(in->path, (size_t)(slash - in->path) + 1);
+    if (parent == NULL)
+        return error_set_nomem(err, strlen(in->path));
+    fsdpck_status st = folder_open(&in->dir, parent, err);
+    free(parent);
+    RETURN_IF(st);
+    file f = FILE_CLOSED;
+    RETURN_IF(file_open_read(&f, &in->dir, in->name, 0, err));
+    in->nbytes = f.nbytes;
+    in->head_nbytes = f.nbytes < sizeof in->head ? (size_t)f.nbytes : sizeof in->head;
+    st = file_read_at(&f, 0, in->head, in->head_nbytes, err);
+    file_abandon(&f);
+    return st;
+}
+
+fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err)
+{
+    memset(in, 0, sizeof *in);
+    in->dir = FOLDER_CLOSED;
+    path_kind kind;
+    RETURN_IF(path_probe(NULL, path, &kind, NULL, err));
+    if (kind == PATH_ABSENT) {
+        const fsdpck_status st = error_set(err, FSDPCK_IO, "", "no such file or folder");
+        error_path(err, path);
+        return st;
+    }
+    if (kind == PATH_OTHER) {
+        const fsdpck_status st =
+            error_set(err, FSDPCK_BADINPUT, "DCP-FILETYPE", "neither a regular file nor a folder");
+        error_path(err, path);
+        return st;
+    }
+    char *copy = strdup(path);
+    if (copy == NULL)
+        return error_set_nomem(err, strlen(path));
+    size_t n = strlen(copy);
+    while (n > 1 && copy[n - 1] == '/')
+        copy[--n] = '\0';
+    in->path = copy;
+    in->is_folder = kind == PATH_FOLDER;
+    fsdpck_status st;
+    if (in->is_folder) {
+        st = folder_open(&in->dir, copy, err);
+        if (st == FSDPCK_OK)
+            st = folder_list(&in->dir, ".", &in->entries, &in->entry_count, err);
+    } else {
+        st = gather_file(in, err);
+    }
+    if (st != FSDPCK_OK) {
+        error_path(err, path);
+        probe_release(in);
+    }
+    return st;
+}
+
+const format_reader *probe_readers(const probe_input *in, const char **near_miss)
+{
+    for (size_t i = 0; format_readers[i] != NULL; i++) {
+        const char *miss = NULL;
+        if (format_readers[i]->probe(in, &miss))
+            return format_readers[i];
+        if (miss != NULL && near_miss != NULL && *near_miss == NULL)
+            *near_miss = miss;
+    }
+    return NULL;
+}
+
+/* ---- looking for a checkpoint below a folder ---- */
+
+typedef struct search {
+    char *paths[SEARCH_FOLDERS]; /* queue of folders still to look into */
+    unsigned depths[SEARCH_FOLDERS];
+    size_t head, tail;
+    char *found[SEARCH_SHOWN];
+    size_t found_count;
+} search;
+
+static char *join_path(const char *folder_path, const char *name)
+{
+    const size_t n = strlen(folder_path) + strlen(name) + 2;
+    char *joined = malloc(n);
+    if (joined == NULL)
+        return NULL;
+    memcpy(joined, folder_path, strlen(folder_path));
+    joined[strlen(folder_path)] = '/';
+    memcpy(joined + strlen(folder_path) + 1, name, strlen(name) + 1);
+    return joined;
+}
+
+static bool looks_like_weights(const char *name)
+{
+    static const char *const suffixes[] = {".safetensors", ".pt", ".pth", ".bin", ".ckpt"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        const size_t k = strlen(suffixes[i]);
+        if (n > k && strcmp(name + n - k, suffixes[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void search_visit(search *s, char *path, unsigned depth)
+{
+    probe_input in;
+    if (probe_gather(path, &in, NULL) != FSDPCK_OK) {
+        free(path);
+        return;
+    }
+    if (probe_readers(&in, NULL) != NULL && depth > 0) {
+        if (s->found_count < SEARCH_SHOWN)
+            s->found[s->found_count++] = path;
+        else
+            free(path);
+        probe_release(&in);
+        return;
+    }
+    for (size_t i = 0; in.is_folder && depth < SEARCH_DEPTH && i < in.entry_count; i++) {
+        path_kind kind;
+        if (in.entries[i][0] == '.' || s->tail == SEARCH_FOLDERS ||
+            path_probe(&in.dir, in.entries[i], &kind, NULL, NULL) != FSDPCK_OK)
+            continue;
+        if (kind != PATH_FOLDER && !(kind == PATH_FILE && looks_like_weights(in.entries[i])))
+            continue;
+        char *below = join_path(in.path, in.entries[i]);
+        if (below == NULL)
+            continue;
+        s->depths[s->tail] = depth + 1;
+        s->paths[s->tail++] = below;
+    }
+    probe_release(&in);
+    free(path);
+}
+
+static fsdpck_status no_checkpoint(const char *path, const char *near_miss, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "NO-CHECKPOINT", "no checkpoint that fsdpck knows%s%s",
+                  near_miss == NULL ? "" : ": ", near_miss == NULL ? "" : near_miss);
+    error_path(err, path);
+    error_next(err, "fsdpck-formats(5) lists what is read; a DCP folder holds '.metadata'");
+    return st;
+}
+
+static fsdpck_status several_checkpoints(const search *s, const char *path, fsdpck_error *err)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "folder holds several checkpoints");
+    error_path(err, path);
+    text_buf list = {0};
+    text_puts(&list, "name one of them:");
+    for (size_t i = 0; i < s->found_count; i++)
+        text_printf(&list, "%s %s", i == 0 ? "" : ",", s->found[i]);
+    if (text_check(&list, NULL) == FSDPCK_OK)
+        error_next(err, "%s", list.text);
+    text_release(&list);
+    return st;
+}
+
+/* *below is the one checkpoint under `path`, to be free()d. */
+static fsdpck_status find_below(const char *path, const char *near_miss, char **below, fsdpck_error *err)
+{
+    search *s = calloc(1, sizeof *s);
+    char *first = strdup(path);
+    if (s == NULL || first == NULL) {
+        free(s);
+        free(first);
+        return error_set_nomem(err, sizeof *s);
+    }
+    search_visit(s, first, 0);
+    while (s->head < s->tail) {
+        const size_t i = s->head++;
+        search_visit(s, s->paths[i], s->depths[i]);
+    }
+    fsdpck_status st = FSDPCK_OK;
+    if (s->found_count == 1) {
+        *below = s->found[0];
+        s->found_count = 0;
+    } else {
+        st = s->found_count == 0 ? no_checkpoint(path, near_miss, err)
+                                 : several_checkpoints(s, path, err);
+    }
+    for (size_t i = 0; i < s->found_count; i++)
+        free(s->found[i]);
+    free(s);
+    return st;
+}
+
+/* ---- opening ---- */
+
+static const format_reader *reader_named(const char *name)
+{
+    for (size_t i = 0; format_readers[i] != NULL; i++) {
+        if (strcmp(format_readers[i]->name, name) == 0)
+            return format_readers[i];
+    }
+    return NULL;
+}
+
+static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path, const char *format,
+                                   fsdpck_error *err)
+{
+    RETURN_IF(probe_gather(path, &c->probe, err));
+    if (format != NULL) {
+        c->format = reader_named(format);
+        if (c->format != NULL)
+            return FSDPCK_OK;
+        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "no reader is called '%s'", format);
+        error_next(err, "fsdpck version lists the formats");
+        return st;
+    }
+    const char *near_miss = NULL;
+    c->format = probe_readers(&c->probe, &near_miss);
+    if (c->format != NULL)
+        return FSDPCK_OK;
+    if (!c->probe.is_folder)
+        return no_checkpoint(path, near_miss, err);
+    char *below = NULL;
+    RETURN_IF(find_below(c->probe.path, near_miss, &below, err));
+    probe_release(&c->probe);
+    const fsdpck_status st = probe_gather(below, &c->probe, err);
+    free(below);
+    RETURN_IF(st);
+    c->entered = true;
+    c->format = probe_readers(&c->probe, &near_miss);
+    log_write(&c->ctx->log, LOG_NOTE, "reading the one checkpoint below: '%s'", c->probe.path);
+    if (c->format == NULL)
+        return error_set(err, FSDPCK_CHANGED, "", "folder changed while it was looked into");
+    return FSDPCK_OK;
+}
+
+static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
+                                const fsdpck_open_options *o, fsdpck_error *err)
+{
+    progress_phase(&c->ctx->progress, "reading metadata", 0);
+    RETURN_IF(choose_reader(c, path, o->format, err));
+    c->path = strdup(c->probe.path);
+    if (c->path == NULL)
+        return error_set_nomem(err, strlen(c->probe.path));
+    const open_request request = {
+        .path = c->path,
+        .probe = &c->probe,
+        .metadata = &c->metadata,
+        .log = c->ctx->log,
+        .cancel = &c->ctx->cancel,
+        .nthreads = transform_threads(o->threads),
+        .expect_ranks = o->source_ranks,
+        .no_follow = o->no_follow,
+        .opaque_calls = o->opaque_calls,
+    };
+    fsdpck_status st = c->format->open(&request, &c->cat, &c->self, err);
+    if (st == FSDPCK_OK) {
+        c->format->source(c->self, &c->cat, &c->src);
+        st = aim_parts_find(&c->cat, &c->parts, err);
+    } else {
+        error_path(err, c->path);
+    }
+    return st;
+}
+
+fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_open_options *options,
+                          fsdpck_checkpoint **out, fsdpck_error *err)
+{
+    fsdpck_open_options o = FSDPCK_OPEN_OPTIONS_INIT;
+    if (options != NULL) {
+        const size_t n = options->struct_nbytes < sizeof o ? options->struct_nbytes : sizeof o;
+        memcpy(&o, options, n);
+    }
+    *out = NULL;
+    fsdpck_checkpoint *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return error_set_nomem(err, sizeof *c);
+    c->ctx = ctx;
+    c->probe.dir = FOLDER_CLOSED;
+    c->opaque_calls = o.opaque_calls != 0;
+    const uint64_t limit = o.metadata_nbytes > 0 ? o.metadata_nbytes : platform_memory_bytes() / 2;
+    budget_init(&c->metadata, limit, "metadata", NULL);
+    catalogue_init(&c->cat, &c->metadata);
+    const fsdpck_status st = open_inner(c, path, &o, err);
+    progress_phase(&ctx->progress, NULL, 0);
+    if (st != FSDPCK_OK) {
+        fsdpck_close(c);
+        return st;
+    }
+    *out = c;
+    return FSDPCK_OK;
+}
+
+void fsdpck_close(fsdpck_checkpoint *c)
+{
+    if (c == NULL)
+        return;
+    if (c->self != NULL)
+        c->format->close(c->self);
+    aim_parts_release(&c->parts);
+    catalogue_release(&c->cat);
+    probe_release(&c->probe);
+    free(c->path);
+    free(c);
+}

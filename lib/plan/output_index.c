@@ -1,0 +1,139 @@
+/* The output side of a plan: chunks and literals in the order of the files, cut into items. */
+#include "base/checked.h"
+#include "plan/plan_state.h"
+#include "plan/sort.h"
+
+static fsdpck_status error_places(const plan *p, uint64_t chunk, const char *what, fsdpck_error *err)
+{
+    const catalogue *to = &p->to->cat;
+    const fsdpck_status st = error_set(err, FSDPCK_INTERNAL, "", "%s", what);
+    error_tensor(err, catalogue_name(to, catalogue_tensor(to, catalogue_chunk(to, chunk)->tensor)->name));
+    return st;
+}
+
+static fsdpck_status check_place(const plan *p, uint64_t chunk, fsdpck_error *err)
+{
+    const catalogue *to = &p->to->cat;
+    const cat_chunk *k = catalogue_chunk(to, chunk);
+    const cat_tensor *t = catalogue_tensor(to, k->tensor);
+    uint64_t sizes[NDIM_MAX];
+    catalogue_chunk_box(to, chunk, NULL, sizes);
+    const uint64_t nbytes =
+        box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
+    if (k->place != PLACE_ROWS || k->file >= p->file_count || k->nbytes != nbytes ||
+        !checked_range(k->offset_bytes, nbytes, catalogue_file(to, k->file)->nbytes))
+        return error_places(p, chunk, "target chunk has no place in its file", err);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status sort_chunks(plan *p, fsdpck_error *err)
+{
+    const catalogue *to = &p->to->cat;
+    const uint64_t nbytes = 2 * p->order_capacity * sizeof(sort_pair);
+    sort_pair *pairs = budget_alloc(p->owner, nbytes, err);
+    if (pairs == NULL)
+        return FSDPCK_LIMIT;
+    size_t n = 0;
+    fsdpck_status st = FSDPCK_OK;
+    for (uint64_t k = 0; st == FSDPCK_OK && k < catalogue_chunk_count(to); k++) {
+        const cat_chunk *chunk = catalogue_chunk(to, k);
+        if (chunk->place == PLACE_EMPTY)
+            continue;
+        st = check_place(p, k, err);
+        pairs[n++] = (sort_pair){chunk->offset_bytes, (uint32_t)k};
+    }
+    if (st == FSDPCK_OK) {
+        sort_pair *scratch = pairs + p->order_capacity;
+        sort_pairs(pairs, scratch, n, NULL, NULL);
+        for (size_t i = 0; i < n; i++)
+            pairs[i].key = catalogue_chunk(to, pairs[i].item)->file;
+        sort_pairs(pairs, scratch, n, NULL, NULL);
+        for (size_t i = 0; i < n; i++)
+            p->order[i] = pairs[i].item;
+        p->order_count = n;
+    }
+    budget_free(p->owner, pairs, nbytes);
+    return st;
+}
+
+static uint64_t *new_table(plan *p, fsdpck_error *err)
+{
+    return budget_alloc(p->owner, (p->file_count + 1) * sizeof(uint64_t), err);
+}
+
+static const target_literal *literal_at(const plan *p, uint64_t i)
+{
+    return VEC_AT(&p->to->literals, target_literal, i);
+}
+
+/* Chunks and literals of one file, merged: none may begin before the last one's end, except a chunk
+ * that has the very place of the one before it (an alias). */
+static fsdpck_status check_file(const plan *p, uint64_t file, fsdpck_error *err)
+{
+    const catalogue *to = &p->to->cat;
+    uint64_t c = p->file_order[file];
+    uint64_t l = p->file_literal[file];
+    uint64_t end = 0;
+    const cat_chunk *last = NULL;
+    while (c < p->file_order[file + 1] || l < p->file_literal[file + 1]) {
+        const cat_chunk *chunk =
+            c < p->file_order[file + 1] ? catalogue_chunk(to, p->order[c]) : NULL;
+        const target_literal *lit = l < p->file_literal[file + 1] ? literal_at(p, l) : NULL;
+        if (chunk != NULL && last != NULL && chunk->offset_bytes == last->offset_bytes &&
+            chunk->nbytes == last->nbytes) {
+            c++;
+            continue;
+        }
+        const bool take_chunk =
+            lit == NULL || (chunk != NULL && chunk->offset_bytes < lit->offset_bytes);
+        const uint64_t begin = take_chunk ? chunk->offset_bytes : lit->offset_bytes;
+        const uint64_t nbytes = take_chunk ? chunk->nbytes : lit->nbytes;
+        if (begin < end || !checked_range(begin, nbytes, catalogue_file(to, file)->nbytes)) {
+            const char *what = "target chunks or literals share bytes of a file";
+            return chunk != NULL ? error_places(p, p->order[c], what, err)
+                                 : error_set(err, FSDPCK_INTERNAL, "", "%s", what);
+        }
+        end = begin + nbytes;
+        if (take_chunk) {
+            last = chunk;
+            c++;
+        } else {
+            l++;
+        }
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status plan_index_output(plan *p, fsdpck_error *err)
+{
+    const catalogue *to = &p->to->cat;
+    p->file_count = catalogue_file_count(to);
+    p->order_capacity = catalogue_chunk_count(to);
+    if ((p->order = budget_alloc(p->owner, p->order_capacity * sizeof *p->order, err)) == NULL ||
+        (p->file_order = new_table(p, err)) == NULL ||
+        (p->file_literal = new_table(p, err)) == NULL || (p->file_item = new_table(p, err)) == NULL)
+        return FSDPCK_LIMIT;
+    RETURN_IF(sort_chunks(p, err));
+
+    uint64_t c = 0;
+    uint64_t l = 0;
+    for (uint64_t file = 0; file < p->file_count; file++) {
+        const uint64_t nbytes = catalogue_file(to, file)->nbytes;
+        p->file_order[file] = c;
+        p->file_literal[file] = l;
+        while (c < p->order_count && catalogue_chunk(to, p->order[c])->file == file)
+            c++;
+        while (l < p->to->literals.count && literal_at(p, l)->file == file)
+            p->sums.literal_bytes += literal_at(p, l++)->nbytes;
+        const uint64_t tile = p->opt.tile_nbytes;
+        p->file_item[file + 1] = p->file_item[file] + nbytes / tile + (nbytes % tile != 0);
+        p->file_order[file + 1] = c;
+        p->file_literal[file + 1] = l;
+        RETURN_IF(check_file(p, file, err));
+    }
+    if (l != p->to->literals.count)
+        return error_set(err, FSDPCK_INTERNAL, "", "literals of the target are not in order");
+    p->sums.files = p->file_count;
+    p->sums.items = p->file_item[p->file_count];
+    return FSDPCK_OK;
+}

@@ -1,0 +1,265 @@
+#include "plan/plan.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "plan/cover.h"
+#include "plan/plan_state.h"
+#include "plan/segment.h"
+
+/* Tensors of so few chunks are scanned: an index would cost more than it saves. */
+#define SCAN_CHUNKS BOX_INDEX_LEAF
+
+bool plan_can_cast(dtype from, dtype to)
+{
+    const dtype both[2] = {from, to};
+    if (from == to)
+        return true;
+    for (int i = 0; i < 2; i++) {
+        switch (both[i]) {
+        case DTYPE_FLOAT16:
+        case DTYPE_BFLOAT16:
+        case DTYPE_FLOAT32:
+        case DTYPE_FLOAT64:
+        case DTYPE_FLOAT8_E4M3FN:
+        case DTYPE_FLOAT8_E5M2:
+        case DTYPE_FLOAT8_E4M3FNUZ:
+        case DTYPE_FLOAT8_E5M2FNUZ:
+            break;
+        default:
+            return false;
+        }
+    }
+    return true;
+}
+
+const box_index *plan_index_of(const plan *p, uint32_t source_tensor)
+{
+    const uint32_t at = p->index_of[source_tensor];
+    return at >= INDEX_SCAN ? NULL : VEC_AT(&p->indexes, box_index, at);
+}
+
+void plan_query_begin(const plan *p, uint32_t source_tensor, box_query *q, const uint64_t *offsets,
+                      const uint64_t *sizes)
+{
+    const box_index *x = plan_index_of(p, source_tensor);
+    if (x != NULL)
+        box_query_begin(q, x, offsets, sizes);
+    else
+        box_query_begin_scan(q, p->from, source_tensor, offsets, sizes);
+}
+
+static fsdpck_status keep_index(plan *p, uint32_t tensor, const box_index *x, bool partial,
+                                fsdpck_error *err)
+{
+    RETURN_IF(vec_reserve(&p->partial, 1, err));
+    box_index *kept = vec_push(&p->indexes, err);
+    if (kept == NULL)
+        return FSDPCK_LIMIT;
+    uint8_t *flag = vec_push(&p->partial, err);
+    *kept = *x;
+    *flag = partial;
+    p->index_of[tensor] = (uint32_t)(p->indexes.count - 1);
+    return FSDPCK_OK;
+}
+
+/* First use of a source tensor: checks its chunks against each other, keeps an index where it
+ * pays. Holes are no error yet: the target may not want what is missing. */
+static fsdpck_status see_source(plan *p, uint32_t tensor, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(p->from, tensor);
+    const uint64_t nelems = catalogue_tensor_nelems(p->from, tensor);
+    if (p->index_of[tensor] != INDEX_UNSEEN)
+        return FSDPCK_OK;
+    p->index_of[tensor] = INDEX_SCAN;
+    if (nelems == 0)
+        return FSDPCK_OK;
+    if (t->nchunks == 1) {
+        uint64_t sizes[NDIM_MAX];
+        catalogue_chunk_box(p->from, t->first_chunk, NULL, sizes);
+        if (box_nelems(sizes, t->ndim) == nelems) {
+            p->sums.chunks_in++;
+            return FSDPCK_OK;
+        }
+    }
+    box_index x;
+    struct cover_report report;
+    RETURN_IF(box_index_build(&x, p->from, tensor, p->owner, err));
+    fsdpck_status st = cover_check_index(&x, &report, err);
+    if (st == FSDPCK_OK && report.overlap)
+        st = cover_error(p->from, tensor, &report, err);
+    p->sums.chunks_in += (uint64_t)x.count + x.replica_count;
+    p->sums.replicas += x.replica_count;
+    if (st == FSDPCK_OK && (report.hole || x.replica_count > 0 || x.count > SCAN_CHUNKS)) {
+        st = keep_index(p, tensor, &x, report.hole, err);
+        if (st == FSDPCK_OK)
+            return st;
+    }
+    box_index_release(&x, p->owner);
+    return st;
+}
+
+static fsdpck_status error_hole(const plan *p, uint32_t tensor, const uint64_t *offsets,
+                                const uint64_t *sizes, uint64_t covered, fsdpck_error *err)
+{
+    const box_index *x = plan_index_of(p, tensor);
+    struct cover_report r = {.nelems = box_nelems(sizes, x->ndim), .covered = covered, .hole = true};
+    r.missing = r.nelems - covered;
+    r.hole_located = cover_find_hole(x, offsets, sizes, r.hole_offsets, r.hole_sizes);
+    return cover_error(p->from, tensor, &r, err);
+}
+
+/* Counts the source chunks that feed a box of the target and makes sure that they fill it. */
+static fsdpck_status see_target_box(plan *p, uint32_t tensor, const uint64_t *offsets,
+                                    const uint64_t *sizes, fsdpck_error *err)
+{
+    const box_index *x = plan_index_of(p, tensor);
+    const unsigned ndim = catalogue_tensor(p->from, tensor)->ndim;
+    const uint64_t nelems = box_nelems(sizes, ndim);
+    const bool partial = x != NULL && *VEC_AT(&p->partial, uint8_t, p->index_of[tensor]);
+    if (x != NULL && !partial && nelems == catalogue_tensor_nelems(p->from, tensor)) {
+        p->sums.segments_at_least += x->count;
+        return FSDPCK_OK;
+    }
+    box_query q;
+    uint64_t covered = 0;
+    plan_query_begin(p, tensor, &q, offsets, sizes);
+    while (box_query_next(&q)) {
+        p->sums.segments_at_least++;
+        covered += box_nelems(q.sizes, ndim);
+    }
+    if (covered == nelems)
+        return FSDPCK_OK;
+    if (x == NULL)
+        return error_set(err, FSDPCK_INTERNAL, "", "plan has lost chunks of a tensor");
+    return error_hole(p, tensor, offsets, sizes, covered, err);
+}
+
+static fsdpck_status see_target_tensor(plan *p, uint32_t tensor, fsdpck_error *err)
+{
+    const catalogue *to = &p->to->cat;
+    const cat_tensor *t = catalogue_tensor(to, tensor);
+    const uint32_t source = plan_source_tensor(p, tensor);
+    if (source >= catalogue_tensor_count(p->from))
+        return error_set(err, FSDPCK_INTERNAL, "", "target names a source tensor that is not there");
+    const cat_tensor *s = catalogue_tensor(p->from, source);
+    if (s->ndim != t->ndim || memcmp(catalogue_shape(p->from, source), catalogue_shape(to, tensor),
+                                     t->ndim * sizeof(uint64_t)) != 0)
+        return error_set(err, FSDPCK_INTERNAL, "", "target tensor has another shape than its source");
+    if (!plan_can_cast((dtype)s->dtype, (dtype)t->dtype)) {
+        error_set(err, FSDPCK_UNSUPPORTED, "", "elements of %s cannot be cast to %s",
+                  dtype_get((dtype)s->dtype)->name, dtype_get((dtype)t->dtype)->name);
+        error_next(err, "only floating types are cast: leave the tensor out of --dtype");
+        return FSDPCK_UNSUPPORTED;
+    }
+    p->sums.cast_tensors += s->dtype != t->dtype;
+    RETURN_IF(see_source(p, source, err));
+    const uint64_t itemsize = dtype_get((dtype)s->dtype)->itemsize_bytes;
+    for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
+        uint64_t offsets[NDIM_MAX];
+        uint64_t sizes[NDIM_MAX];
+        const cat_chunk *chunk = catalogue_chunk(to, k);
+        if (chunk->place == PLACE_EMPTY)
+            continue;
+        catalogue_chunk_box(to, k, offsets, sizes);
+        RETURN_IF(see_target_box(p, source, offsets, sizes, err));
+        p->sums.chunks_out++;
+        p->sums.target_bytes += chunk->nbytes;
+        p->sums.source_bytes += box_nelems(sizes, t->ndim) * itemsize;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status fill(plan *p, fsdpck_error *err)
+{
+    const uint64_t ntensors = catalogue_tensor_count(&p->to->cat);
+    p->indexes = VEC_OF(box_index, p->owner);
+    p->partial = VEC_OF(uint8_t, p->owner);
+    p->index_of_count = catalogue_tensor_count(p->from);
+    p->index_of = budget_alloc(p->owner, p->index_of_count * sizeof *p->index_of, err);
+    if (p->index_of == NULL)
+        return FSDPCK_LIMIT;
+    memset(p->index_of, 0xFF, p->index_of_count * sizeof *p->index_of);
+    if (p->to->from.count != ntensors)
+        return error_set(err, FSDPCK_INTERNAL, "", "target does not name the source of each tensor");
+    for (uint64_t i = 0; i < ntensors; i++) {
+        const fsdpck_status st = see_target_tensor(p, (uint32_t)i, err);
+        if (st != FSDPCK_OK) {
+            error_tensor(err, catalogue_name(&p->to->cat, catalogue_tensor(&p->to->cat, i)->name));
+            return st;
+        }
+    }
+    RETURN_IF(plan_index_output(p, err));
+    vec_trim(&p->indexes);
+    p->sums.read_amplification = 1;
+    return FSDPCK_OK;
+}
+
+/* Bytes that are read only to be compared. */
+static void count_replica_bytes(plan *p)
+{
+    uint64_t extra = 0;
+    if (p->opt.replicas != REPLICAS_COMPARE || p->sums.source_bytes == 0)
+        return;
+    for (size_t i = 0; i < p->indexes.count; i++) {
+        const box_index *x = VEC_AT(&p->indexes, box_index, i);
+        const dtype d = (dtype)catalogue_tensor(p->from, x->tensor)->dtype;
+        for (uint32_t k = 0; k < x->replica_count; k++) {
+            uint64_t sizes[NDIM_MAX];
+            catalogue_chunk_box(p->from, x->first_chunk + x->replicas[k].again, NULL, sizes);
+            extra += box_nelems(sizes, x->ndim) * dtype_get(d)->itemsize_bytes;
+        }
+    }
+    p->sums.read_amplification += (double)extra / (double)p->sums.source_bytes;
+}
+
+fsdpck_status plan_new(const catalogue *from, const target *to, const plan_options *opt,
+                       budget *owner, plan **out, fsdpck_error *err)
+{
+    plan *p = budget_alloc(owner, sizeof *p, err);
+    if (p == NULL)
+        return FSDPCK_LIMIT;
+    p->from = from;
+    p->to = to;
+    p->opt = *opt;
+    p->owner = owner;
+    if (p->opt.tile_nbytes == 0)
+        p->opt.tile_nbytes = PLAN_TILE_NBYTES;
+    fsdpck_status st = FSDPCK_OK;
+    if (p->opt.tile_nbytes % 4096 != 0)
+        st = error_set(err, FSDPCK_USAGE, "", "tile is no multiple of 4096 bytes");
+    if (st == FSDPCK_OK)
+        st = fill(p, err);
+    if (st != FSDPCK_OK) {
+        plan_free(p);
+        return st;
+    }
+    count_replica_bytes(p);
+    *out = p;
+    return FSDPCK_OK;
+}
+
+void plan_free(plan *p)
+{
+    if (p == NULL)
+        return;
+    budget *owner = p->owner;
+    const uint64_t table_nbytes = (p->file_count + 1) * sizeof(uint64_t);
+    for (size_t i = 0; i < p->indexes.count; i++)
+        box_index_release(VEC_AT(&p->indexes, box_index, i), owner);
+    vec_release(&p->indexes);
+    vec_release(&p->partial);
+    budget_free(owner, p->index_of, p->index_of_count * sizeof *p->index_of);
+    budget_free(owner, p->order, p->order_capacity * sizeof *p->order);
+    budget_free(owner, p->file_order, table_nbytes);
+    budget_free(owner, p->file_literal, table_nbytes);
+    budget_free(owner, p->file_item, table_nbytes);
+    budget_free(owner, p, sizeof *p);
+}
+
+void plan_get_sums(const plan *p, plan_sums *sums)
+{
+    *sums = p->sums;
+}

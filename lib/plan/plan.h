@@ -1,0 +1,73 @@
+/* plan.h: what feeds what: made from a source and a target catalogue before anything is written.
+ *
+ *     plan_options opt = {0};
+ *     plan *p;
+ *     RETURN_IF(plan_new(from, &to, &opt, &budget, &p, err));     // after the writer's layout()
+ *     plan_get_sums(p, &sums);  plan_print(p, &text, err);        // --dry-run
+ *     ... lib/exec runs it ...
+ *     plan_free(p);
+ *
+ * A plan is an index, not a list: segments (segment.h) are generated for whatever output range is worked
+ * on. It does no I/O, knows no threads and is the same for every engine, number of workers and
+ * amount of memory. It borrows both catalogues, which must outlive it unchanged, and is read-only
+ * after plan_new: any number of threads may use it.
+ */
+#ifndef FSDPCK_PLAN_PLAN_H
+#define FSDPCK_PLAN_PLAN_H
+
+#include "state/catalogue.h"
+#include "state/target.h"
+
+/* What is done with a chunk whose box another chunk of its tensor has too (HSDP, per-rank files). */
+typedef enum plan_replicas {
+    REPLICAS_CRC,     /* compare the checksums that their zips hold; their bytes where there is none */
+    REPLICAS_COMPARE, /* compare their bytes */
+    REPLICAS_FIRST    /* take the first, do not look at the others */
+} plan_replicas;
+
+#define PLAN_TILE_NBYTES ((uint64_t)8 << 20)
+
+typedef struct plan_options {
+    uint64_t tile_nbytes; /* of an item's output range, multiple of 4096; 0: PLAN_TILE_NBYTES */
+    plan_replicas replicas;
+} plan_options;
+
+typedef struct plan_sums {
+    uint64_t target_bytes;      /* of tensors, as written */
+    uint64_t literal_bytes;     /* headers, directories */
+    uint64_t source_bytes;      /* of elements to be read, each once */
+    uint64_t segments_at_least; /* pairs of target and source chunk that share elements */
+    uint64_t items;
+    uint64_t files;
+    uint64_t chunks_in;  /* of the tensors that are read: those with elements, replicas included */
+    uint64_t chunks_out; /* with elements */
+    uint64_t replicas;   /* chunks_in that repeat another one's box */
+    uint64_t cast_tensors;
+    /* Bytes read for each byte of source_bytes as far as it can be told before any head is read:
+     * replicas that must be compared (REPLICAS_COMPARE) add to 1. */
+    double read_amplification;
+} plan_sums;
+
+typedef struct plan plan;
+
+/* Checks that the source covers every chunk of the target exactly once: DCP-GAP, DCP-OVERLAP (see
+ * cover.h), BADINPUT; that dtypes are equal or of floating point (else UNSUPPORTED); and that
+ * the writer's places are in order (else INTERNAL). Memory is drawn from `owner` and given back by
+ * plan_free. */
+fsdpck_status plan_new(const catalogue *from, const target *to, const plan_options *opt,
+                       budget *owner, plan **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void plan_free(plan *p);
+
+void plan_get_sums(const plan *p, plan_sums *sums);
+
+/* Files, literals, chunks and the chunks that feed them, in the order of the output; a stable text. */
+fsdpck_status plan_print(const plan *p, text_buf *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Of both catalogues (names, shapes, boxes, places, sizes), literals and options. */
+uint64_t plan_hash(const plan *p);
+
+/* Whether elements of `from` can be turned into `to` (equal, or both of the floating kinds that
+ * lib/exec/cast.h converts). */
+bool plan_can_cast(dtype from, dtype to);
+
+#endif

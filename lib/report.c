@@ -1,0 +1,170 @@
+#include "report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Most files beside the weights that a report names. */
+#define SIDECARS_MAX 20u
+
+static fsdpck_status copy_names(char *const *names, size_t count, char *const **out, size_t *out_count,
+                                fsdpck_error *err)
+{
+    char **list = calloc(count + 1, sizeof *list);
+    if (list == NULL)
+        return error_set_nomem(err, count * sizeof *list);
+    *out = list;
+    for (size_t i = 0; i < count; i++) {
+        list[i] = strdup(names[i]);
+        if (list[i] == NULL)
+            return error_set_nomem(err, strlen(names[i]));
+        (*out_count)++;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status list_outputs(const report_input *in, fsdpck_report *r, fsdpck_error *err)
+{
+    const size_t count = catalogue_file_count(&in->to->cat);
+    char **list = calloc(count + 1, sizeof *list);
+    if (list == NULL)
+        return error_set_nomem(err, count * sizeof *list);
+    r->outputs = list;
+    for (size_t i = 0; i < count; i++) {
+        const cat_file *f = catalogue_file(&in->to->cat, i);
+        text_buf path = {0};
+        text_puts(&path, in->dst);
+        if (in->to->is_folder) {
+            while (path.nbytes > 1 && path.text[path.nbytes - 1] == '/')
+                path.text[--path.nbytes] = '\0';
+            text_puts(&path, "/");
+            text_puts(&path, catalogue_name(&in->to->cat, f->path));
+        }
+        const fsdpck_status st = text_check(&path, err);
+        if (st != FSDPCK_OK) {
+            text_release(&path);
+            return st;
+        }
+        list[r->outputs_count++] = path.text;
+    }
+    return FSDPCK_OK;
+}
+
+static bool is_checkpoint_file(const fsdpck_checkpoint *c, const char *name)
+{
+    const uint32_t id = strtab_find(&c->cat.names, name, strlen(name));
+    for (size_t i = 0; id != STRTAB_NONE && i < catalogue_file_count(&c->cat); i++) {
+        if (catalogue_file(&c->cat, i)->path == id)
+            return true;
+    }
+    const size_t n = strlen(name);
+    return n > 11 && strcmp(name + n - 11, ".index.json") == 0;
+}
+
+/* Files that lie beside the weights and belong to a published model: tokenizer, config, code. */
+static fsdpck_status list_sidecars(const report_input *in, fsdpck_report *r, fsdpck_error *err)
+{
+    const probe_input *p = &in->src->probe;
+    char **list = calloc(SIDECARS_MAX + 1, sizeof *list);
+    if (list == NULL)
+        return error_set_nomem(err, SIDECARS_MAX * sizeof *list);
+    r->sidecars = list;
+    for (size_t i = 0; p->is_folder && i < p->entry_count && r->sidecars_count < SIDECARS_MAX; i++) {
+        path_kind kind;
+        if (p->entries[i][0] == '.' || is_checkpoint_file(in->src, p->entries[i]) ||
+            path_probe(&p->dir, p->entries[i], &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE)
+            continue;
+        list[r->sidecars_count] = transform_copy(p->entries[i]);
+        if (list[r->sidecars_count] == NULL)
+            return error_set_nomem(err, strlen(p->entries[i]));
+        r->sidecars_count++;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status fill_plan(const report_input *in, fsdpck_report *r, fsdpck_error *err)
+{
+    plan_sums sums;
+    plan_get_sums(in->plan, &sums);
+    r->items = sums.items;
+    r->segments = sums.segments_at_least;
+    r->read_amplification = sums.read_amplification;
+    if (!in->opt->dry_run)
+        return FSDPCK_OK;
+    text_buf text = {0};
+    RETURN_IF(plan_print(in->plan, &text, err));
+    r->plan_text = text.text;
+    return FSDPCK_OK;
+}
+
+static void fill_counts(const report_input *in, fsdpck_report *r)
+{
+    const aim_result *a = in->aimed;
+    exec_sums done;
+    exec_get_sums(in->exec, &done);
+    r->tensors_in = a->tensors_in;
+    r->tensors_out = a->tensors_out;
+    r->objects_out = a->objects_out;
+    r->cast = a->cast;
+    r->renamed = a->renamed;
+    r->tied = a->tied;
+    r->tied_dropped = a->tied_dropped;
+    r->left_out_tensors = a->left_out_tensors;
+    r->left_out_objects = a->left_out_objects;
+    r->left_out_nbytes = a->left_out_nbytes;
+    r->bytes_read = done.bytes_read;
+    r->bytes_written = done.bytes_written;
+    r->direct_nbytes = done.direct_bytes;
+    r->cast_overflows = done.cast_overflows;
+    r->replicas_compared = done.replicas_compared;
+}
+
+fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck_error *err)
+{
+    fsdpck_report *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return error_set_nomem(err, sizeof *r);
+    r->struct_nbytes = sizeof *r;
+    r->format = in->writer->name;
+    r->part = fsdpck_part_name((fsdpck_part)in->opt->part);
+    const bool dropped = !in->writer->keeps_nesting && in->opt->part == FSDPCK_PART_MODEL;
+    fsdpck_status st = FSDPCK_OK;
+    char *key = strdup(dropped ? in->src->parts.model_key : "");
+    r->model_key = key;
+    if (key == NULL)
+        GOTO_IF(error_set_nomem(err, 32), out);
+    fill_counts(in, r);
+    GOTO_IF(fill_plan(in, r, err), out);
+    GOTO_IF(list_outputs(in, r, err), out);
+    GOTO_IF(list_sidecars(in, r, err), out);
+    GOTO_IF(copy_names(in->aimed->left_out_names, in->aimed->left_out_names_count, &r->left_out_names,
+                       &r->left_out_names_count, err), out);
+    GOTO_IF(copy_names(in->aimed->tied_names, in->aimed->tied_names_count, &r->tied_names,
+                       &r->tied_names_count, err), out);
+out:
+    if (st != FSDPCK_OK) {
+        fsdpck_report_free(r);
+        return st;
+    }
+    *report = r;
+    return FSDPCK_OK;
+}
+
+static void free_names(char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(names[i]);
+    free((void *)names);
+}
+
+void fsdpck_report_free(fsdpck_report *r)
+{
+    if (r == NULL)
+        return;
+    free_names(r->outputs, r->outputs_count);
+    free_names(r->sidecars, r->sidecars_count);
+    free_names(r->left_out_names, r->left_out_names_count);
+    free_names(r->tied_names, r->tied_names_count);
+    free((void *)r->plan_text);
+    free((void *)r->model_key);
+    free(r);
+}

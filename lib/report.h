@@ -1,0 +1,23 @@
+/* report.h: what a run did, as the values that the text and the JSON of a command are made from. */
+#ifndef FSDPCK_REPORT_H
+#define FSDPCK_REPORT_H
+
+#include "exec/exec.h"
+#include "plan/plan.h"
+#include "transform.h"
+
+typedef struct report_input {
+    const fsdpck_checkpoint *src;
+    const char *dst;
+    const fsdpck_transform_options *opt; /* with the part that was chosen */
+    const format_writer *writer;
+    const aim_result *aimed;
+    const target *to;
+    const plan *plan;
+    const struct exec *exec;
+} report_input;
+
+fsdpck_status report_make(const report_input *in, fsdpck_report **report,
+                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

@@ -1,0 +1,395 @@
+#include "state/catalogue.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/checked.h"
+
+#define TENSOR_LIMIT ((size_t)1 << 22)
+#define CHUNK_LIMIT ((size_t)UINT32_MAX)
+
+void catalogue_init(catalogue *c, budget *owner)
+{
+    *c = (catalogue){.owner = owner};
+    strtab_init(&c->names, owner);
+    c->files = VEC_OF(cat_file, owner);
+    c->tensors = VEC_OF(cat_tensor, owner);
+    c->chunks = VEC_OF(cat_chunk, owner);
+    c->objects = VEC_OF(cat_object, owner);
+    c->shapes = VEC_OF(uint64_t, owner);
+    c->dims32 = VEC_OF(uint32_t, owner);
+    c->dims64 = VEC_OF(uint64_t, owner);
+    value_pool_init(&c->pool, owner);
+    c->origin.step = -1;
+    c->origin.world_size = -1;
+}
+
+void catalogue_release(catalogue *c)
+{
+    budget_free(c->owner, c->by_name, c->by_name_count * sizeof(uint32_t));
+    vec_release(&c->files);
+    vec_release(&c->tensors);
+    vec_release(&c->chunks);
+    vec_release(&c->objects);
+    vec_release(&c->shapes);
+    vec_release(&c->dims32);
+    vec_release(&c->dims64);
+    value_pool_release(&c->pool);
+    strtab_release(&c->names);
+    *c = (catalogue){0};
+}
+
+fsdpck_status catalogue_add_file(catalogue *c, const char *path, size_t path_nbytes, uint64_t nbytes,
+                                 uint32_t rank, uint32_t *file, fsdpck_error *err)
+{
+    uint32_t name;
+    RETURN_IF(strtab_intern(&c->names, path, path_nbytes, &name, err));
+    if (c->files.count >= CAT_NONE)
+        return error_set(err, FSDPCK_LIMIT, "", "too many files");
+    cat_file *f = vec_push(&c->files, err);
+    if (f == NULL)
+        return FSDPCK_LIMIT;
+    *f = (cat_file){.path = name, .rank = rank, .nbytes = nbytes};
+    *file = (uint32_t)(c->files.count - 1);
+    return FSDPCK_OK;
+}
+
+/* Elements and bytes must fit int64_t, which is what torch counts them in. */
+static fsdpck_status check_shape(const char *name, dtype d, unsigned ndim, const uint64_t *shape,
+                                 fsdpck_error *err)
+{
+    if (ndim > NDIM_MAX) {
+        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, "", "tensor has %u dims", ndim);
+        error_expected(err, "at most %u", NDIM_MAX);
+        error_tensor(err, name);
+        return st;
+    }
+    uint64_t nelems = 0;
+    uint64_t nbytes = 0;
+    bool fits = checked_product(shape, ndim, &nelems) &&
+                checked_mul(nelems, dtype_get(d)->itemsize_bytes, &nbytes) &&
+                nelems <= INT64_MAX && nbytes <= INT64_MAX;
+    for (unsigned i = 0; fits && i < ndim; i++)
+        fits = shape[i] <= INT64_MAX;
+    if (fits)
+        return FSDPCK_OK;
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "DCP-BOUNDS", "tensor's shape is too large to exist");
+    error_tensor(err, name);
+    return st;
+}
+
+static fsdpck_status add_tensor(catalogue *c, const char *name, size_t name_nbytes, dtype d,
+                                unsigned ndim, const uint64_t *shape, uint32_t *tensor,
+                                fsdpck_error *err)
+{
+    RETURN_IF(check_shape(name, d, ndim, shape, err));
+    if (c->tensors.count >= TENSOR_LIMIT) {
+        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, "", "too many tensors");
+        error_expected(err, "at most %zu", TENSOR_LIMIT);
+        return st;
+    }
+    uint32_t id;
+    RETURN_IF(strtab_intern(&c->names, name, name_nbytes, &id, err));
+    const size_t shape_at = c->shapes.count;
+    uint64_t *copy = vec_push_n(&c->shapes, ndim, err);
+    if (copy == NULL)
+        return FSDPCK_LIMIT;
+    bool wide = false;
+    for (unsigned i = 0; i < ndim; i++) {
+        copy[i] = shape[i];
+        wide = wide || shape[i] > UINT32_MAX;
+    }
+    cat_tensor *t = vec_push(&c->tensors, err);
+    if (t == NULL)
+        return FSDPCK_LIMIT;
+    *t = (cat_tensor){
+        .name = id,
+        .dtype = (uint8_t)d,
+        .ndim = (uint8_t)ndim,
+        .wide_dims = wide,
+        .shape_at = shape_at,
+        .alias = CAT_NONE,
+    };
+    *tensor = (uint32_t)(c->tensors.count - 1);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status error_sealed(fsdpck_error *err)
+{
+    return error_set(err, FSDPCK_INTERNAL, "", "catalogue is sealed already");
+}
+
+fsdpck_status catalogue_add_tensor(catalogue *c, const char *name, size_t name_nbytes, dtype d,
+                                   unsigned ndim, const uint64_t *shape, uint32_t *tensor,
+                                   fsdpck_error *err)
+{
+    if (c->sealed)
+        return error_sealed(err);
+    return add_tensor(c, name, name_nbytes, d, ndim, shape, tensor, err);
+}
+
+static fsdpck_status error_bounds(const catalogue *c, uint32_t tensor, unsigned dim, uint64_t offset,
+                                  uint64_t size, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "DCP-BOUNDS", "chunk reaches outside of its tensor");
+    error_tensor(err, catalogue_name(c, catalogue_tensor(c, tensor)->name));
+    error_expected(err, "dim %u within 0..%" PRIu64, dim, catalogue_shape(c, tensor)[dim]);
+    error_found(err, "offset %" PRIu64 ", size %" PRIu64, offset, size);
+    return st;
+}
+
+/* Room for offsets and sizes of a chunk; both are checked to be inside of the shape already. */
+static fsdpck_status add_dims(catalogue *c, const cat_tensor *t, const uint64_t *offsets,
+                              const uint64_t *sizes, uint64_t *dims_at, fsdpck_error *err)
+{
+    const unsigned ndim = t->ndim;
+    if (t->wide_dims) {
+        *dims_at = c->dims64.count;
+        uint64_t *wide = vec_push_n(&c->dims64, 2 * (size_t)ndim, err);
+        if (wide == NULL)
+            return FSDPCK_LIMIT;
+        for (unsigned i = 0; i < ndim; i++) {
+            wide[i] = offsets[i];
+            wide[ndim + i] = sizes[i];
+        }
+        return FSDPCK_OK;
+    }
+    *dims_at = c->dims32.count;
+    uint32_t *narrow = vec_push_n(&c->dims32, 2 * (size_t)ndim, err);
+    if (narrow == NULL)
+        return FSDPCK_LIMIT;
+    for (unsigned i = 0; i < ndim; i++) {
+        narrow[i] = (uint32_t)offsets[i];
+        narrow[ndim + i] = (uint32_t)sizes[i];
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_chunk(catalogue *c, uint32_t tensor, const uint64_t *offsets,
+                               const uint64_t *sizes, const cat_chunk *proto, fsdpck_error *err)
+{
+    if (c->chunks.count >= CHUNK_LIMIT)
+        return error_set(err, FSDPCK_LIMIT, "", "too many chunks");
+    cat_tensor *t = catalogue_tensor(c, tensor);
+    const uint64_t *shape = catalogue_shape(c, tensor);
+    bool empty = false;
+    for (unsigned d = 0; d < t->ndim; d++) {
+        if (!checked_range(offsets[d], sizes[d], shape[d]))
+            return error_bounds(c, tensor, d, offsets[d], sizes[d], err);
+        empty = empty || sizes[d] == 0;
+    }
+    uint64_t dims_at;
+    RETURN_IF(add_dims(c, t, offsets, sizes, &dims_at, err));
+    cat_chunk *chunk = vec_push(&c->chunks, err);
+    if (chunk == NULL)
+        return FSDPCK_LIMIT;
+    *chunk = *proto;
+    chunk->tensor = tensor;
+    chunk->dims_at = dims_at;
+    if (empty)
+        chunk->place = PLACE_EMPTY;
+    t->nchunks++;
+    return FSDPCK_OK;
+}
+
+fsdpck_status catalogue_add_chunk(catalogue *c, uint32_t tensor, const uint64_t *offsets,
+                                  const uint64_t *sizes, const cat_chunk *proto, fsdpck_error *err)
+{
+    if (c->sealed)
+        return error_sealed(err);
+    return add_chunk(c, tensor, offsets, sizes, proto, err);
+}
+
+fsdpck_status catalogue_add_object(catalogue *c, const char *name, size_t name_nbytes,
+                                   uint32_t *object, fsdpck_error *err)
+{
+    if (c->objects.count >= CAT_NONE)
+        return error_set(err, FSDPCK_LIMIT, "", "too many objects");
+    uint32_t id;
+    RETURN_IF(strtab_intern(&c->names, name, name_nbytes, &id, err));
+    cat_object *o = vec_push(&c->objects, err);
+    if (o == NULL)
+        return FSDPCK_LIMIT;
+    *o = (cat_object){.name = id, .file = CAT_NONE};
+    *object = (uint32_t)(c->objects.count - 1);
+    return FSDPCK_OK;
+}
+
+/* Names are interned, so the hash over tensors is an array over name ids. */
+static fsdpck_status index_names(catalogue *c, fsdpck_error *err)
+{
+    const size_t count = strtab_count(&c->names);
+    c->by_name = budget_alloc(c->owner, count * sizeof(uint32_t), err);
+    if (c->by_name == NULL)
+        return FSDPCK_LIMIT;
+    c->by_name_count = count;
+    memset(c->by_name, 0xFF, count * sizeof(uint32_t)); /* CAT_NONE everywhere */
+    for (size_t i = 0; i < c->tensors.count; i++) {
+        const uint32_t name = catalogue_tensor(c, i)->name;
+        if (c->by_name[name] != CAT_NONE) {
+            const fsdpck_status st =
+                error_set(err, FSDPCK_BADINPUT, "KEY-DUP", "two tensors have the same name");
+            error_tensor(err, catalogue_name(c, name));
+            return st;
+        }
+        c->by_name[name] = (uint32_t)i;
+    }
+    return FSDPCK_OK;
+}
+
+/* Counting sort: stable, so that a tensor's chunks keep the order in which they were added. */
+static fsdpck_status sort_chunks(catalogue *c, fsdpck_error *err)
+{
+    vec sorted = VEC_OF(cat_chunk, c->owner);
+    RETURN_IF(vec_reserve(&sorted, c->chunks.count, err));
+    cat_chunk *to = sorted.items;
+    const cat_chunk *from = c->chunks.items;
+    for (size_t i = 0; i < c->chunks.count; i++)
+        to[catalogue_tensor(c, from[i].tensor)->first_chunk++] = from[i];
+    for (size_t i = 0; i < c->tensors.count; i++) {
+        cat_tensor *t = catalogue_tensor(c, i);
+        t->first_chunk -= t->nchunks;
+    }
+    sorted.count = c->chunks.count;
+    vec_release(&c->chunks);
+    c->chunks = sorted;
+    return FSDPCK_OK;
+}
+
+fsdpck_status catalogue_seal(catalogue *c, fsdpck_error *err)
+{
+    if (c->sealed)
+        return error_sealed(err);
+    RETURN_IF(index_names(c, err));
+    uint64_t first = 0;
+    for (size_t i = 0; i < c->tensors.count; i++) {
+        cat_tensor *t = catalogue_tensor(c, i);
+        t->first_chunk = first;
+        first += t->nchunks;
+    }
+    bool grouped = true;
+    for (size_t i = 1; grouped && i < c->chunks.count; i++)
+        grouped = catalogue_chunk(c, i - 1)->tensor <= catalogue_chunk(c, i)->tensor;
+    if (!grouped)
+        RETURN_IF(sort_chunks(c, err));
+    vec_trim(&c->files);
+    vec_trim(&c->tensors);
+    vec_trim(&c->chunks);
+    vec_trim(&c->objects);
+    vec_trim(&c->shapes);
+    vec_trim(&c->dims32);
+    vec_trim(&c->dims64);
+    c->sealed = 1;
+    return FSDPCK_OK;
+}
+
+fsdpck_status catalogue_add_object_tensor(catalogue *c, const char *name, size_t name_nbytes, dtype d,
+                                          unsigned ndim, const uint64_t *shape,
+                                          const cat_chunk *proto, uint32_t *tensor,
+                                          fsdpck_error *err)
+{
+    static const uint64_t zeros[NDIM_MAX];
+    const uint64_t first = c->chunks.count;
+    RETURN_IF(add_tensor(c, name, name_nbytes, d, ndim, shape, tensor, err));
+    cat_tensor *t = catalogue_tensor(c, *tensor);
+    t->flags |= CAT_TENSOR_IN_OBJECT;
+    t->first_chunk = first;
+    const fsdpck_status st =
+        add_chunk(c, *tensor, zeros, catalogue_shape(c, *tensor), proto, err);
+    if (st != FSDPCK_OK)
+        c->tensors.count--; /* a sealed catalogue has no tensor without its chunk */
+    return st;
+}
+
+size_t catalogue_tensor_count(const catalogue *c)
+{
+    return c->tensors.count;
+}
+
+size_t catalogue_object_count(const catalogue *c)
+{
+    return c->objects.count;
+}
+
+size_t catalogue_file_count(const catalogue *c)
+{
+    return c->files.count;
+}
+
+uint64_t catalogue_chunk_count(const catalogue *c)
+{
+    return c->chunks.count;
+}
+
+cat_tensor *catalogue_tensor(const catalogue *c, size_t i)
+{
+    return VEC_AT(&c->tensors, cat_tensor, i);
+}
+
+cat_object *catalogue_object(const catalogue *c, size_t i)
+{
+    return VEC_AT(&c->objects, cat_object, i);
+}
+
+cat_file *catalogue_file(const catalogue *c, size_t i)
+{
+    return VEC_AT(&c->files, cat_file, i);
+}
+
+cat_chunk *catalogue_chunk(const catalogue *c, uint64_t i)
+{
+    return VEC_AT(&c->chunks, cat_chunk, i);
+}
+
+const char *catalogue_name(const catalogue *c, uint32_t name_id)
+{
+    return strtab_text(&c->names, name_id);
+}
+
+size_t catalogue_name_nbytes(const catalogue *c, uint32_t name_id)
+{
+    return strtab_nbytes(&c->names, name_id);
+}
+
+const uint64_t *catalogue_shape(const catalogue *c, size_t tensor)
+{
+    static const uint64_t none[1];
+    if (c->shapes.items == NULL)
+        return none; /* 0-dim tensors alone */
+    return VEC_AT(&c->shapes, const uint64_t, catalogue_tensor(c, tensor)->shape_at);
+}
+
+uint64_t catalogue_tensor_nelems(const catalogue *c, size_t tensor)
+{
+    return box_nelems(catalogue_shape(c, tensor), catalogue_tensor(c, tensor)->ndim);
+}
+
+uint64_t catalogue_tensor_nbytes(const catalogue *c, size_t tensor)
+{
+    const dtype d = (dtype)catalogue_tensor(c, tensor)->dtype;
+    return catalogue_tensor_nelems(c, tensor) * dtype_get(d)->itemsize_bytes;
+}
+
+void catalogue_chunk_box(const catalogue *c, uint64_t chunk, uint64_t *offsets, uint64_t *sizes)
+{
+    const cat_chunk *k = catalogue_chunk(c, chunk);
+    const cat_tensor *t = catalogue_tensor(c, k->tensor);
+    const unsigned ndim = t->ndim;
+    for (unsigned d = 0; d < ndim; d++) {
+        const uint64_t at = k->dims_at + d;
+        if (offsets != NULL)
+            offsets[d] = t->wide_dims ? *VEC_AT(&c->dims64, const uint64_t, at)
+                                      : *VEC_AT(&c->dims32, const uint32_t, at);
+        if (sizes != NULL)
+            sizes[d] = t->wide_dims ? *VEC_AT(&c->dims64, const uint64_t, at + ndim)
+                                    : *VEC_AT(&c->dims32, const uint32_t, at + ndim);
+    }
+}
+
+uint32_t catalogue_find(const catalogue *c, const char *name, size_t nbytes)
+{
+    const uint32_t id = strtab_find(&c->names, name, nbytes);
+    return id < c->by_name_count ? c->by_name[id] : CAT_NONE;
+}

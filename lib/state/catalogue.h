@@ -1,0 +1,161 @@
+/* catalogue.h: all tensors of a checkpoint with their chunks, and the objects that are not tensors.
+ *
+ * The same type describes what there is (a source catalogue, filled by a format reader) and what
+ * there shall be (a target catalogue, filled by aim, its places given by a format writer).
+ *
+ * Filling (one thread):
+ *     catalogue_init(&c, &budget);
+ *     catalogue_add_file(&c, "__0_0.distcp", n, nbytes, &file, err);
+ *     catalogue_add_tensor(&c, name, n, DTYPE_FLOAT32, ndim, shape, &tensor, err);
+ *     catalogue_add_chunk(&c, tensor, offsets, sizes, &place_fields, &chunk, err);  // any order of tensors
+ *     catalogue_seal(&c, err);      // groups chunks by tensor, finds duplicate names, trims
+ * Reading (any number of threads after seal):
+ *     for (i = 0; i < catalogue_tensor_count(&c); i++) { const cat_tensor *t = catalogue_tensor(&c, i); ...
+ *         for (k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) catalogue_chunk_box(&c, i, k, offsets, sizes);
+ *
+ * Flat arrays, indices not pointers, names interned: at most 64 bytes a 2-dim chunk. Index types: file and
+ * tensor uint32_t, chunk uint64_t. Limits: 2^22 tensors, 2^32 chunks.
+ */
+#ifndef FSDPCK_STATE_CATALOGUE_H
+#define FSDPCK_STATE_CATALOGUE_H
+
+#include "base/alloc.h"
+#include "state/box.h"
+#include "state/dtype.h"
+#include "state/value.h"
+
+#define CAT_NONE UINT32_MAX
+
+/* What the offset of a chunk means before its blob's head has been read. */
+typedef enum place_kind {
+    PLACE_EMPTY,   /* no elements, so no bytes */
+    PLACE_ROWS,    /* contiguous, row-major, little-endian, of the tensor's dtype, at offset_bytes */
+    PLACE_STRIDED, /* known to the reader without I/O, but not plain rows: ask locate() */
+    PLACE_BLOB     /* offset_bytes and nbytes frame a container whose head must be read: locate() */
+} place_kind;
+
+typedef struct cat_file {
+    uint32_t path; /* name id; relative to the checkpoint's folder */
+    uint32_t rank; /* rank that wrote it, CAT_NONE where it cannot be told */
+    uint64_t nbytes;
+} cat_file;
+
+enum {
+    CAT_TENSOR_IN_OBJECT = 1, /* lies inside a byte item; only reachable through that object */
+    CAT_TENSOR_REQUIRES_GRAD = 2,
+};
+
+typedef struct cat_tensor {
+    uint32_t name; /* flat key, name id */
+    uint8_t dtype;
+    uint8_t ndim;
+    uint8_t flags;
+    uint8_t wide_dims;    /* chunk dims need 64 bits each */
+    uint64_t shape_at;    /* see catalogue_shape */
+    uint64_t first_chunk; /* chunks of a tensor are consecutive after seal */
+    uint32_t nchunks;
+    uint32_t alias; /* storage id shared by tensors that view one storage; CAT_NONE where alone */
+    value path;     /* tuple of str and int keys, or None: the name is the only key */
+} cat_tensor;
+
+typedef struct cat_chunk {
+    uint32_t file;
+    uint32_t tensor;
+    uint32_t aux; /* the reader's own note (zip record, transform, ...) */
+    uint16_t rank; /* writer rank, UINT16_MAX unknown */
+    uint16_t place; /* place_kind */
+    uint64_t offset_bytes;
+    uint64_t nbytes;
+    uint64_t dims_at;
+} cat_chunk;
+
+typedef struct cat_object {
+    uint32_t name; /* flat key */
+    uint32_t file; /* CAT_NONE: the value is here already */
+    uint64_t offset_bytes;
+    uint64_t nbytes;
+    uint32_t aux;
+    uint8_t loaded;
+    uint8_t opaque; /* its bytes could not be read as a value: kept as they are (a BYTES value) */
+    value path;     /* as in cat_tensor */
+    value content;  /* once loaded */
+} cat_object;
+
+/* What can be told about the origin; empty strings and -1 where it cannot. */
+typedef struct cat_origin {
+    char format[32];        /* "dcp" */
+    char trainer[32];       /* "torchtitan", "verl", ... */
+    char torch_version[48]; /* "2.9 or newer", a guess from the bytes */
+    int64_t step;
+    int64_t world_size; /* ranks that wrote it */
+    char note[256];     /* what a reader wants inspect to say, such as "save looks unfinished" */
+} cat_origin;
+
+typedef struct catalogue {
+    budget *owner;
+    strtab names;
+    vec files;   /* cat_file */
+    vec tensors; /* cat_tensor */
+    vec chunks;  /* cat_chunk */
+    vec objects; /* cat_object */
+    vec shapes;  /* uint64_t */
+    vec dims32;  /* chunk dims: offsets then sizes, uint32_t */
+    vec dims64;
+    value_pool pool; /* paths, object contents, root */
+    value root;      /* the nested state with TENSOR leaves where the file had one (.pt), else None */
+    uint32_t *by_name; /* hash over tensors, after seal */
+    size_t by_name_count;
+    cat_origin origin;
+    int sealed;
+} catalogue;
+
+void catalogue_init(catalogue *c, budget *owner);
+void catalogue_release(catalogue *c);
+
+fsdpck_status catalogue_add_file(catalogue *c, const char *path, size_t path_nbytes, uint64_t nbytes,
+                                 uint32_t rank, uint32_t *file, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Checks ndim <= NDIM_MAX and that elements and bytes of the shape fit 63 bits. */
+fsdpck_status catalogue_add_tensor(catalogue *c, const char *name, size_t name_nbytes, dtype d,
+                                   unsigned ndim, const uint64_t *shape, uint32_t *tensor,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* `proto` gives file, aux, rank, place, offset_bytes, nbytes; tensor and dims are filled here.
+ * Checks the box against the shape: DCP-BOUNDS. A box without elements becomes PLACE_EMPTY. */
+fsdpck_status catalogue_add_chunk(catalogue *c, uint32_t tensor, const uint64_t *offsets,
+                                  const uint64_t *sizes, const cat_chunk *proto,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+fsdpck_status catalogue_add_object(catalogue *c, const char *name, size_t name_nbytes,
+                                   uint32_t *object, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Two tensors of one name: KEY-DUP. */
+fsdpck_status catalogue_seal(catalogue *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* After catalogue_seal tensors may still be added for objects that are loaded late (their tensors
+ * are CAT_TENSOR_IN_OBJECT, with exactly one chunk each); single-threaded phase only. */
+fsdpck_status catalogue_add_object_tensor(catalogue *c, const char *name, size_t name_nbytes, dtype d,
+                                          unsigned ndim, const uint64_t *shape,
+                                          const cat_chunk *proto, uint32_t *tensor,
+                                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+size_t catalogue_tensor_count(const catalogue *c);
+size_t catalogue_object_count(const catalogue *c);
+size_t catalogue_file_count(const catalogue *c);
+uint64_t catalogue_chunk_count(const catalogue *c);
+cat_tensor *catalogue_tensor(const catalogue *c, size_t i);
+cat_object *catalogue_object(const catalogue *c, size_t i);
+cat_file *catalogue_file(const catalogue *c, size_t i);
+cat_chunk *catalogue_chunk(const catalogue *c, uint64_t i);
+/* Borrowed; NUL-terminated, but may hold NUL: use the length where names are compared. */
+const char *catalogue_name(const catalogue *c, uint32_t name_id);
+size_t catalogue_name_nbytes(const catalogue *c, uint32_t name_id);
+const uint64_t *catalogue_shape(const catalogue *c, size_t tensor);
+uint64_t catalogue_tensor_nelems(const catalogue *c, size_t tensor);
+uint64_t catalogue_tensor_nbytes(const catalogue *c, size_t tensor);
+/* Box of a chunk, ndim entries each; either may be NULL. */
+void catalogue_chunk_box(const catalogue *c, uint64_t chunk, uint64_t *offsets, uint64_t *sizes);
+/* CAT_NONE where there is no such tensor. After seal. */
+uint32_t catalogue_find(const catalogue *c, const char *name, size_t nbytes);
+
+#endif

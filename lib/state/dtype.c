@@ -1,0 +1,83 @@
+#include "state/dtype.h"
+
+#include <string.h>
+
+#define ROW(name, size, swap, kind, storage, code, rank) {name, size, swap, kind, storage, code, rank}
+
+static const dtype_info table[DTYPE_COUNT] = {
+    [DTYPE_NONE] = ROW("none", 0, 1, DTYPE_IS_BITS, NULL, NULL, 0),
+    [DTYPE_BOOL] = ROW("bool", 1, 1, DTYPE_IS_BOOL, "BoolStorage", "BOOL", 0),
+    [DTYPE_UINT8] = ROW("uint8", 1, 1, DTYPE_IS_INT, "ByteStorage", "U8", 4),
+    [DTYPE_INT8] = ROW("int8", 1, 1, DTYPE_IS_INT, "CharStorage", "I8", 5),
+    [DTYPE_UINT16] = ROW("uint16", 2, 2, DTYPE_IS_INT, NULL, "U16", 12),
+    [DTYPE_INT16] = ROW("int16", 2, 2, DTYPE_IS_INT, "ShortStorage", "I16", 11),
+    [DTYPE_UINT32] = ROW("uint32", 4, 4, DTYPE_IS_INT, NULL, "U32", 16),
+    [DTYPE_INT32] = ROW("int32", 4, 4, DTYPE_IS_INT, "IntStorage", "I32", 15),
+    [DTYPE_UINT64] = ROW("uint64", 8, 8, DTYPE_IS_INT, NULL, "U64", 21),
+    [DTYPE_INT64] = ROW("int64", 8, 8, DTYPE_IS_INT, "LongStorage", "I64", 20),
+    [DTYPE_FLOAT16] = ROW("float16", 2, 2, DTYPE_IS_FLOAT, "HalfStorage", "F16", 13),
+    [DTYPE_BFLOAT16] = ROW("bfloat16", 2, 2, DTYPE_IS_FLOAT, "BFloat16Storage", "BF16", 14),
+    [DTYPE_FLOAT32] = ROW("float32", 4, 4, DTYPE_IS_FLOAT, "FloatStorage", "F32", 17),
+    [DTYPE_FLOAT64] = ROW("float64", 8, 8, DTYPE_IS_FLOAT, "DoubleStorage", "F64", 19),
+    [DTYPE_COMPLEX32] = ROW("complex32", 4, 2, DTYPE_IS_COMPLEX, NULL, NULL, 0),
+    [DTYPE_COMPLEX64] = ROW("complex64", 8, 4, DTYPE_IS_COMPLEX, "ComplexFloatStorage", "C64", 18),
+    [DTYPE_COMPLEX128] =
+        ROW("complex128", 16, 8, DTYPE_IS_COMPLEX, "ComplexDoubleStorage", NULL, 0),
+    [DTYPE_BCOMPLEX32] = ROW("bcomplex32", 4, 2, DTYPE_IS_COMPLEX, NULL, NULL, 0),
+    [DTYPE_FLOAT8_E4M3FN] = ROW("float8_e4m3fn", 1, 1, DTYPE_IS_FLOAT, NULL, "F8_E4M3", 7),
+    [DTYPE_FLOAT8_E5M2] = ROW("float8_e5m2", 1, 1, DTYPE_IS_FLOAT, NULL, "F8_E5M2", 6),
+    [DTYPE_FLOAT8_E4M3FNUZ] = ROW("float8_e4m3fnuz", 1, 1, DTYPE_IS_FLOAT, NULL, "F8_E4M3FNUZ", 9),
+    [DTYPE_FLOAT8_E5M2FNUZ] = ROW("float8_e5m2fnuz", 1, 1, DTYPE_IS_FLOAT, NULL, "F8_E5M2FNUZ", 10),
+    [DTYPE_FLOAT8_E8M0FNU] = ROW("float8_e8m0fnu", 1, 1, DTYPE_IS_FLOAT, NULL, "F8_E8M0", 8),
+    [DTYPE_FLOAT4_E2M1FN_X2] = ROW("float4_e2m1fn_x2", 1, 1, DTYPE_IS_FLOAT, NULL, "F4", 1),
+    [DTYPE_BITS8] = ROW("bits8", 1, 1, DTYPE_IS_BITS, NULL, NULL, 0),
+    [DTYPE_BITS16] = ROW("bits16", 2, 2, DTYPE_IS_BITS, NULL, NULL, 0),
+    [DTYPE_BITS1X8] = ROW("bits1x8", 1, 1, DTYPE_IS_BITS, NULL, NULL, 0),
+    [DTYPE_BITS2X4] = ROW("bits2x4", 1, 1, DTYPE_IS_BITS, NULL, NULL, 0),
+    [DTYPE_BITS4X2] = ROW("bits4x2", 1, 1, DTYPE_IS_BITS, NULL, NULL, 0),
+};
+
+static const struct {
+    const char *name;
+    uint8_t dtype;
+} aliases[] = {
+    {"float", DTYPE_FLOAT32}, {"double", DTYPE_FLOAT64}, {"half", DTYPE_FLOAT16},
+    {"long", DTYPE_INT64},    {"int", DTYPE_INT32},      {"short", DTYPE_INT16},
+};
+
+static bool equals(const char *name, const char *text, size_t nbytes)
+{
+    return name != NULL && strlen(name) == nbytes && memcmp(name, text, nbytes) == 0;
+}
+
+const dtype_info *dtype_get(dtype d)
+{
+    return &table[(unsigned)d < DTYPE_COUNT ? d : DTYPE_NONE];
+}
+
+dtype dtype_from_name(const char *name, size_t nbytes)
+{
+    for (unsigned d = DTYPE_NONE + 1; d < DTYPE_COUNT; d++)
+        if (equals(table[d].name, name, nbytes))
+            return (dtype)d;
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+        if (equals(aliases[i].name, name, nbytes))
+            return (dtype)aliases[i].dtype;
+    return DTYPE_NONE;
+}
+
+dtype dtype_from_storage_class(const char *name, size_t nbytes)
+{
+    for (unsigned d = DTYPE_NONE + 1; d < DTYPE_COUNT; d++)
+        if (equals(table[d].storage_class, name, nbytes))
+            return (dtype)d;
+    return DTYPE_NONE;
+}
+
+dtype dtype_from_safetensors(const char *code, size_t nbytes)
+{
+    for (unsigned d = DTYPE_NONE + 1; d < DTYPE_COUNT; d++)
+        if (equals(table[d].safetensors, code, nbytes))
+            return (dtype)d;
+    return DTYPE_NONE;
+}

@@ -1,0 +1,38 @@
+#include "state/target.h"
+
+#include <stdlib.h>
+
+void target_init(target *t, budget *owner)
+{
+    *t = (target){0};
+    catalogue_init(&t->cat, owner);
+    t->from = VEC_OF(uint32_t, owner);
+    t->literals = VEC_OF(target_literal, owner);
+    t->text.limit_bytes = SIZE_MAX / 2; /* headers and directories grow with the catalogue alone */
+}
+
+fsdpck_status target_add_literal(target *t, uint32_t file, uint64_t offset_bytes, const void *bytes,
+                                 uint64_t nbytes, fsdpck_error *err)
+{
+    target_literal *lit = vec_push(&t->literals, err);
+    if (lit == NULL)
+        return FSDPCK_LIMIT;
+    *lit = (target_literal){
+        .file = file,
+        .offset_bytes = offset_bytes,
+        .nbytes = nbytes,
+        .text_at = t->text.nbytes,
+    };
+    text_append(&t->text, bytes, (size_t)nbytes);
+    return text_check(&t->text, err);
+}
+
+void target_release(target *t)
+{
+    catalogue_release(&t->cat);
+    vec_release(&t->from);
+    vec_release(&t->literals);
+    text_release(&t->text);
+    free(t->chunk_crc);
+    *t = (target){0};
+}

@@ -1,0 +1,180 @@
+/* value.h: objects that are not tensors, as a neutral tree; nothing here is ever executed.
+ *
+ * A `value` is a 64-bit handle into one value_pool (small ones carry their content in the handle).
+ * Kinds: none, bool, int (any size), float, str, bytes, list, tuple, dict, set, symbol (module and
+ * name of something that a pickle named), call (a symbol or value applied to arguments, perhaps with
+ * state set afterwards and items added), tensor (an index into the catalogue), host (a note of the
+ * reader that is parsing; never left in a catalogue).
+ *
+ * Order is kept everywhere. Values may be shared and may form cycles (a pickle's memo can do both):
+ * a walker must not recurse and must bound its steps, see value_walk.
+ *
+ *     value_pool pool;  value_pool_init(&pool, &budget);
+ *     value d;
+ *     RETURN_IF(value_new_dict(&pool, &d, err));
+ *     RETURN_IF(value_dict_put(&pool, d, key, item, err));
+ *     for (size_t i = 0; i < value_count(&pool, d); i++)
+ *         use(value_key(&pool, d, i), value_item(&pool, d, i));
+ */
+#ifndef FSDPCK_STATE_VALUE_H
+#define FSDPCK_STATE_VALUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/alloc.h"
+
+typedef uint64_t value;
+
+typedef enum value_kind {
+    VALUE_NONE = 0,
+    VALUE_BOOL,
+    VALUE_INT,    /* fits int64 */
+    VALUE_BIGINT, /* little-endian two's complement bytes */
+    VALUE_FLOAT,
+    VALUE_STR,   /* bytes as the pickle had them: UTF-8, perhaps with lone surrogates */
+    VALUE_BYTES,
+    VALUE_LIST,
+    VALUE_TUPLE,
+    VALUE_DICT, /* pairs in order; a key set twice keeps its first place and its last item */
+    VALUE_SET,
+    VALUE_FROZENSET,
+    VALUE_SYMBOL,
+    VALUE_CALL,
+    VALUE_TENSOR,
+    VALUE_HOST
+} value_kind;
+
+/* The None value is 0, so zeroed memory is None. */
+#define VALUE_OF_NONE ((value)0)
+
+/* How a call came about, so that it can be written back as it was. */
+typedef enum value_call_how {
+    CALL_REDUCE,    /* callee(*args) */
+    CALL_NEWOBJ,    /* callee.__new__(callee, *args) */
+    CALL_NEWOBJ_EX, /* the same with kwargs */
+    CALL_PERSID     /* persistent id `args`; callee None */
+} value_call_how;
+
+typedef struct value_call {
+    value callee; /* None for CALL_PERSID */
+    value args;   /* tuple, mostly */
+    value kwargs; /* dict or None */
+    value state;  /* of BUILD; only meaningful with has_state */
+    value list_items; /* list of what APPEND added to the call, or None */
+    value dict_items; /* dict of what SETITEM added, or None */
+    value set_items;  /* set of what ADDITEMS added, or None */
+    uint8_t how;      /* value_call_how */
+    uint8_t has_state;
+    uint8_t forwarded; /* the pickle machine's own: the memo must use `state` in its place */
+} value_call;
+
+/* Everything that does not fit a handle lies in `cells`, 8 bytes each (value_cells.h). Texts are
+ * interned: equal texts, bytes, symbols and big ints of one pool have equal handles. */
+typedef struct value_pool {
+    strtab strings; /* str, bytes, big ints, symbols */
+    vec cells;
+    budget *owner;
+} value_pool;
+
+void value_pool_init(value_pool *p, budget *owner);
+void value_pool_release(value_pool *p);
+
+/* --- making --- */
+value value_of_bool(bool b);
+value value_of_tensor(uint64_t tensor_index);
+value value_of_host(uint64_t note); /* note < 2^56 */
+fsdpck_status value_new_int(value_pool *p, int64_t i, value *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status value_new_bigint(value_pool *p, const uint8_t *le, size_t nbytes, value *v,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status value_new_float(value_pool *p, double d, value *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status value_new_str(value_pool *p, const char *text, size_t nbytes, value *v,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status value_new_bytes(value_pool *p, const void *bytes, size_t nbytes, value *v,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status value_new_symbol(value_pool *p, value module_str, value name_str, value *v,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status value_new_list(value_pool *p, value *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status value_new_set(value_pool *p, value *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status value_new_dict(value_pool *p, value *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* kind TUPLE or FROZENSET (or LIST, SET) from items, which must not lie in the pool itself. */
+fsdpck_status value_new_from(value_pool *p, value_kind kind, const value *items, size_t count,
+                             value *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status value_new_call(value_pool *p, const value_call *call, value *v,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* LIST or SET. */
+fsdpck_status value_append(value_pool *p, value v, value item, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Appends a pair without looking for an equal key: see value_dict_set for that. */
+fsdpck_status value_dict_put(value_pool *p, value dict, value key, value item,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* As Python does it: an equal key keeps its place and gets the new item. Linear. */
+fsdpck_status value_dict_set(value_pool *p, value dict, value key, value item,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- looking --- */
+value_kind value_kind_of(value v);
+bool value_is_none(value v);
+bool value_as_bool(value v);
+/* False where it is no INT (a BOOL counts, as in Python). */
+bool value_as_i64(const value_pool *p, value v, int64_t *i);
+/* INT that is >= 0. */
+bool value_as_u64(const value_pool *p, value v, uint64_t *u);
+/* FLOAT, or INT converted. */
+bool value_as_double(const value_pool *p, value v, double *d);
+uint64_t value_tensor_index(value v); /* TENSOR */
+uint64_t value_host_note(value v);    /* HOST */
+/* STR, BYTES, BIGINT: borrowed until the pool grows; NULL for all else. */
+const char *value_text(const value_pool *p, value v, size_t *nbytes);
+bool value_is_str(const value_pool *p, value v, const char *text);
+/* SYMBOL: borrowed NUL-terminated texts ("" for all else). They hold no NUL when a pickle gave them. */
+const char *value_symbol_module(const value_pool *p, value v);
+const char *value_symbol_name(const value_pool *p, value v);
+/* Whether v is a SYMBOL with this name, whatever its module (torch moves classes about). */
+bool value_is_symbol_named(const value_pool *p, value v, const char *name);
+/* Both, exactly. */
+bool value_is_symbol(const value_pool *p, value v, const char *module, const char *name);
+/* Items of LIST, TUPLE, SET, FROZENSET; pairs of DICT; 0 for all else. */
+size_t value_count(const value_pool *p, value v);
+value value_item(const value_pool *p, value v, size_t i); /* item, or the pair's item */
+value value_key(const value_pool *p, value v, size_t i);  /* None where i is out of range */
+/* Equal as dict keys are in Python: texts, numbers of any kind (1 == True == 1.0), None; containers
+ * and calls only where they are the same value. */
+bool value_keys_equal(const value_pool *p, value a, value b);
+/* Looks a str key up (linear; the last equal key wins); false where it is not there. */
+bool value_dict_find(const value_pool *p, value dict, const char *key, value *item);
+/* Replaces item i (LIST, DICT). */
+void value_set_item(value_pool *p, value v, size_t i, value item);
+/* CALL: borrowed until the pool grows, writable in place; NULL for all else. */
+value_call *value_call_of(const value_pool *p, value v);
+
+/* Sees through the containers that Python code treats as a dict: DICT itself, or a CALL of
+ * OrderedDict, defaultdict, Counter, dict (its dict_items; else the dict or the list of pairs among
+ * its arguments, as Python 2 and Counter have it; else an empty dict, made here and kept with the
+ * call). *dict is a DICT. False where v is nothing of the kind, or memory for it is short. */
+bool value_as_dict(value_pool *p, value v, value *dict);
+
+/* Visits v and all below it, parents before children, in order, without recursion: containers and
+ * calls once each (shared parts once, cycles safe), all else as often as it is met. Of a call the
+ * callee, args, kwargs, list_items, dict_items, set_items and state. The callback may stop the walk
+ * by a status other than OK, and must not grow the pool. */
+typedef fsdpck_status (*value_visit_fn)(void *ctx, value v, fsdpck_error *err);
+fsdpck_status value_walk(const value_pool *p, value root, value_visit_fn fn, void *ctx,
+                         fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Deep copy into another pool, sharing and cycles kept. Tensor indices go through tensor_map
+ * (NULL: kept); one that maps to UINT64_MAX becomes None. */
+fsdpck_status value_copy(const value_pool *from, value v, value_pool *to, const uint64_t *tensor_map,
+                         value *copy, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Whether two values are the same in structure: kinds, contents, order, and how calls came about;
+ * whether parts are shared is not compared. An INT and a BIGINT, 1 and 1.0, 0.0 and -0.0 differ; a NaN
+ * equals itself. *equal is only set where OK is returned (LIMIT: memory). */
+fsdpck_status value_equal(const value_pool *p, value a, const value_pool *q, value b, bool *equal,
+                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* One line for people ("{'lr': 0.001, ...}"), escaped, cut to limit_bytes (at most 3 more) with "...";
+ * nesting deeper than 100 and whatever contains itself print as "...". Check out->failed. */
+void value_print(const value_pool *p, value v, size_t limit_bytes, text_buf *out);
+
+#endif

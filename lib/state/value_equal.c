@@ -1,0 +1,152 @@
+#include <string.h>
+
+#include "state/value.h"
+#include "state/value_cells.h"
+#include "state/value_map.h"
+
+/* Bisimulation: two values are taken to be equal until a difference is found. Which values stand for the
+ * same thing is kept as a forest (union-find over the handles of both sides), so that a pair needs no second
+ * look and the number of looks is at most the number of containers, however they are shared. */
+struct pair {
+    value a;
+    value b;
+};
+
+/* Kinds take few of the 8 bits. */
+#define SIDE_B (UINT64_C(1) << 63)
+
+struct equal_job {
+    const value_pool *p;
+    const value_pool *q;
+    value_map parents; /* handle, with its side in SIDE_B -> the same of its parent */
+    vec todo;          /* struct pair */
+};
+
+static bool texts_equal(const strtab *s, uint32_t a, const strtab *t, uint32_t b)
+{
+    const size_t nbytes = strtab_nbytes(s, a);
+    return nbytes == strtab_nbytes(t, b) &&
+           memcmp(strtab_text(s, a), strtab_text(t, b), nbytes) == 0;
+}
+
+/* Values of one kind without parts. */
+static bool leaves_equal(const struct equal_job *job, value a, value b)
+{
+    int64_t i = 0;
+    int64_t k = 0;
+    double x = 0;
+    double y = 0;
+    switch (value_kind_inline(a)) {
+    case VALUE_INT:
+        return value_as_i64(job->p, a, &i) && value_as_i64(job->q, b, &k) && i == k;
+    case VALUE_FLOAT:
+        return value_as_double(job->p, a, &x) && value_as_double(job->q, b, &y) &&
+               memcmp(&x, &y, sizeof(x)) == 0;
+    case VALUE_STR:
+    case VALUE_BYTES:
+    case VALUE_BIGINT:
+    case VALUE_SYMBOL:
+        return texts_equal(&job->p->strings, (uint32_t)value_payload(a), &job->q->strings,
+                           (uint32_t)value_payload(b));
+    default:
+        return a == b;
+    }
+}
+
+static bool is_container(value v)
+{
+    switch (value_kind_inline(v)) {
+    case VALUE_LIST:
+    case VALUE_TUPLE:
+    case VALUE_DICT:
+    case VALUE_SET:
+    case VALUE_FROZENSET:
+    case VALUE_CALL:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The root of a handle's tree, halving the path on the way. */
+static fsdpck_status find_root(struct equal_job *job, uint64_t v, uint64_t *root, fsdpck_error *err)
+{
+    bool fresh = false;
+    uint64_t *parent = value_map_put(&job->parents, v, &fresh, err);
+    if (parent == NULL)
+        return FSDPCK_LIMIT;
+    if (fresh)
+        *parent = v;
+    while (*parent != v) {
+        uint64_t *above = value_map_find(&job->parents, *parent);
+        v = *parent;
+        *parent = *above;
+        parent = above;
+    }
+    *root = v;
+    return FSDPCK_OK;
+}
+
+/* Joins the trees of a pair; *known where they were one already. */
+static fsdpck_status join(struct equal_job *job, value a, value b, bool *known, fsdpck_error *err)
+{
+    uint64_t x;
+    uint64_t y;
+    RETURN_IF(find_root(job, a, &x, err));
+    RETURN_IF(find_root(job, b | SIDE_B, &y, err));
+    *known = x == y;
+    if (!*known)
+        *value_map_find(&job->parents, y) = x;
+    return FSDPCK_OK;
+}
+
+/* Whether the shells agree; what is inside them is added to the list of what to compare. */
+static fsdpck_status compare(struct equal_job *job, struct pair pair, bool *equal, fsdpck_error *err)
+{
+    *equal = false;
+    if (value_kind_inline(pair.a) != value_kind_inline(pair.b))
+        return FSDPCK_OK;
+    if (!is_container(pair.a)) {
+        *equal = leaves_equal(job, pair.a, pair.b);
+        return FSDPCK_OK;
+    }
+    const size_t count = value_part_count(job->p, pair.a);
+    if (count != value_part_count(job->q, pair.b))
+        return FSDPCK_OK;
+    const value_call *call = value_call_of(job->p, pair.a);
+    const value_call *other = value_call_of(job->q, pair.b);
+    if (call != NULL && (call->how != other->how || call->has_state != other->has_state))
+        return FSDPCK_OK;
+    *equal = true;
+    bool known = false;
+    RETURN_IF(join(job, pair.a, pair.b, &known, err));
+    if (known)
+        return FSDPCK_OK;
+    for (size_t i = count; i > 0; i--) {
+        struct pair *inner = vec_push(&job->todo, err);
+        if (inner == NULL)
+            return FSDPCK_LIMIT;
+        *inner = (struct pair){value_part(job->p, pair.a, i - 1), value_part(job->q, pair.b, i - 1)};
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status value_equal(const value_pool *p, value a, const value_pool *q, value b, bool *equal,
+                          fsdpck_error *err)
+{
+    struct equal_job job = {.p = p,
+                            .q = q,
+                            .parents = VALUE_MAP(p->owner),
+                            .todo = VEC_OF(struct pair, p->owner)};
+    bool same = true;
+    fsdpck_status st = compare(&job, (struct pair){a, b}, &same, err);
+    while (st == FSDPCK_OK && same && job.todo.count > 0) {
+        job.todo.count--;
+        st = compare(&job, *VEC_AT(&job.todo, struct pair, job.todo.count), &same, err);
+    }
+    vec_release(&job.todo);
+    value_map_release(&job.parents);
+    if (st == FSDPCK_OK)
+        *equal = same;
+    return st;
+}

@@ -1,0 +1,34 @@
+/* value_map.h: a hash table from 64-bit keys (not 0) to 64-bit numbers, against a budget.
+ *
+ *     value_map map = VALUE_MAP(pool->owner);
+ *     uint64_t *slot = value_map_put(&map, v, &fresh, err);    // NULL: LIMIT; valid until the next put
+ *     value_map_release(&map);
+ */
+#ifndef FSDPCK_STATE_VALUE_MAP_H
+#define FSDPCK_STATE_VALUE_MAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/alloc.h"
+
+struct value_map_entry;
+
+typedef struct value_map {
+    struct value_map_entry *entries;
+    size_t capacity; /* power of two, or 0 */
+    size_t count;
+    uint64_t seed;
+    budget *owner;
+} value_map;
+
+#define VALUE_MAP(budget_ptr) ((value_map){.owner = (budget_ptr)})
+
+/* The number kept for a key, 0 at first; *fresh (may be NULL) tells whether the key is new. */
+uint64_t *value_map_put(value_map *m, uint64_t key, bool *fresh, fsdpck_error *err);
+/* NULL where the key is not there. */
+uint64_t *value_map_find(const value_map *m, uint64_t key);
+void value_map_release(value_map *m);
+
+#endif

@@ -1,0 +1,235 @@
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/utf8.h"
+#include "state/value.h"
+#include "state/value_cells.h"
+
+enum { DEPTH_MOST = 100 };
+
+struct frame {
+    value v;
+    size_t next;
+};
+
+struct printer {
+    const value_pool *p;
+    text_buf *out;
+    size_t end; /* out->nbytes beyond which the text is cut */
+    struct frame path[DEPTH_MOST];
+    unsigned depth;
+};
+
+static void put_escaped(struct printer *pr, const char *text, size_t nbytes, bool utf8)
+{
+    const uint8_t *s = (const uint8_t *)text;
+    for (size_t i = 0; i < nbytes && pr->out->nbytes <= pr->end && !pr->out->failed;) {
+        uint32_t c = 0;
+        unsigned n = utf8 || s[i] < 0x80 ? utf8_decode(s + i, nbytes - i, &c) : 0;
+        if (n == 0 || utf8_hidden(c)) {
+            text_printf(pr->out, "\\x%02X", s[i]);
+            n = 1;
+        } else {
+            if (c == '\'' || c == '\\')
+                text_puts(pr->out, "\\");
+            text_append(pr->out, s + i, n);
+        }
+        i += n;
+    }
+}
+
+static void put_float(struct printer *pr, double d)
+{
+    if (isnan(d) || isinf(d)) {
+        text_puts(pr->out, isnan(d) ? "nan" : d < 0 ? "-inf" : "inf");
+        return;
+    }
+    const size_t at = pr->out->nbytes;
+    json_writer w;
+    json_writer_init(&w, pr->out, 0);
+    json_put_double(&w, d);
+    if (!pr->out->failed && strpbrk(pr->out->text + at, ".eE") == NULL)
+        text_puts(pr->out, ".0");
+}
+
+/* In hexadecimal, which takes time in proportion to the length. */
+static void put_bigint(struct printer *pr, value v)
+{
+    size_t n = 0;
+    const uint8_t *le = (const uint8_t *)value_text(pr->p, v, &n);
+    const bool negative = n > 0 && (le[n - 1] & 0x80);
+    size_t lowest = 0; /* byte that is not zero: below it a negation changes nothing */
+    while (lowest < n && le[lowest] == 0)
+        lowest++;
+    text_puts(pr->out, negative ? "-0x" : "0x");
+    for (size_t i = n; i > 0 && pr->out->nbytes <= pr->end && !pr->out->failed; i--) {
+        unsigned byte = le[i - 1];
+        if (negative && i - 1 >= lowest)
+            byte = (i - 1 == lowest ? 0x100u - byte : ~byte) & 0xFF;
+        text_printf(pr->out, "%02x", byte);
+    }
+}
+
+static void put_leaf(struct printer *pr, value v)
+{
+    size_t nbytes = 0;
+    const char *text = value_text(pr->p, v, &nbytes);
+    int64_t i = 0;
+    double d = 0;
+    switch (value_kind_inline(v)) {
+    case VALUE_NONE:
+        text_puts(pr->out, "None");
+        break;
+    case VALUE_BOOL:
+        text_puts(pr->out, value_as_bool(v) ? "True" : "False");
+        break;
+    case VALUE_INT:
+        (void)value_as_i64(pr->p, v, &i);
+        text_printf(pr->out, "%" PRId64, i);
+        break;
+    case VALUE_BIGINT:
+        put_bigint(pr, v);
+        break;
+    case VALUE_FLOAT:
+        (void)value_as_double(pr->p, v, &d);
+        put_float(pr, d);
+        break;
+    case VALUE_STR:
+    case VALUE_BYTES:
+        text_puts(pr->out, value_kind_inline(v) == VALUE_STR ? "'" : "b'");
+        put_escaped(pr, text, nbytes, value_kind_inline(v) == VALUE_STR);
+        text_puts(pr->out, "'");
+        break;
+    case VALUE_SYMBOL:
+        text = value_symbol_module(pr->p, v);
+        put_escaped(pr, text, strlen(text), true);
+        text_puts(pr->out, ".");
+        text = value_symbol_name(pr->p, v);
+        put_escaped(pr, text, strlen(text), true);
+        break;
+    case VALUE_TENSOR:
+        text_printf(pr->out, "<tensor %" PRIu64 ">", value_tensor_index(v));
+        break;
+    default:
+        text_printf(pr->out, "<note %" PRIu64 ">", value_host_note(v));
+        break;
+    }
+}
+
+/* What stands before the first part and after the last; NULL for what has no parts. */
+static const char *opening(const value_pool *p, value v)
+{
+    switch (value_kind_inline(v)) {
+    case VALUE_LIST:
+        return "[";
+    case VALUE_TUPLE:
+        return "(";
+    case VALUE_DICT:
+        return "{";
+    case VALUE_SET:
+        return value_count(p, v) > 0 ? "{" : "set(";
+    case VALUE_FROZENSET:
+        return "frozenset(";
+    case VALUE_CALL:
+        return value_call_of(p, v)->how == CALL_PERSID ? "persistent_id" : "";
+    default:
+        return NULL;
+    }
+}
+
+static const char *closing(const value_pool *p, value v)
+{
+    switch (value_kind_inline(v)) {
+    case VALUE_LIST:
+        return "]";
+    case VALUE_TUPLE:
+        return value_count(p, v) == 1 ? ",)" : ")";
+    case VALUE_DICT:
+        return "}";
+    case VALUE_SET:
+        return value_count(p, v) > 0 ? "}" : ")";
+    case VALUE_FROZENSET:
+        return ")";
+    default:
+        return "";
+    }
+}
+
+/* What stands before part i; *present is false for parts of a call that are not there. */
+static const char *separator(const value_pool *p, value v, size_t i, bool *present)
+{
+    static const char *const before[VALUE_CALL_PARTS] = {"",      "",      " **",  " += ",
+                                                         " += ", " |= ", " <- "};
+    *present = true;
+    const value_call *call = value_call_of(p, v);
+    if (call != NULL) {
+        const bool is_state = i == VALUE_CALL_PARTS - 1;
+        *present = i == 1 || (is_state ? call->has_state : value_part(p, v, i) != VALUE_OF_NONE);
+        return before[i];
+    }
+    if (i == 0)
+        return "";
+    return value_kind_inline(v) == VALUE_DICT && i % 2 == 1 ? ": " : ", ";
+}
+
+static void put_value(struct printer *pr, value v)
+{
+    const char *open = opening(pr->p, v);
+    if (open == NULL) {
+        put_leaf(pr, v);
+        return;
+    }
+    bool again = pr->depth == DEPTH_MOST;
+    for (unsigned i = 0; i < pr->depth; i++)
+        again = again || pr->path[i].v == v;
+    if (again && value_part_count(pr->p, v) > 0) {
+        text_puts(pr->out, "...");
+        return;
+    }
+    text_puts(pr->out, open);
+    if (again) {
+        text_puts(pr->out, closing(pr->p, v));
+        return;
+    }
+    pr->path[pr->depth++] = (struct frame){v, 0};
+}
+
+/* Cuts at a character. */
+static void cut(struct printer *pr)
+{
+    text_buf *out = pr->out;
+    if (out->failed || out->nbytes <= pr->end)
+        return;
+    size_t at = pr->end;
+    while (at > 0 && ((uint8_t)out->text[at] & 0xC0) == 0x80)
+        at--;
+    out->nbytes = at;
+    out->text[at] = '\0';
+    text_puts(out, "...");
+}
+
+void value_print(const value_pool *p, value v, size_t limit_bytes, text_buf *out)
+{
+    struct printer pr = {.p = p, .out = out};
+    if (__builtin_add_overflow(out->nbytes, limit_bytes, &pr.end))
+        pr.end = SIZE_MAX;
+    put_value(&pr, v);
+    while (pr.depth > 0 && out->nbytes <= pr.end && !out->failed) {
+        struct frame *top = &pr.path[pr.depth - 1];
+        if (top->next == value_part_count(p, top->v)) {
+            text_puts(out, closing(p, top->v));
+            pr.depth--;
+            continue;
+        }
+        const size_t i = top->next++;
+        bool present = false;
+        const char *before = separator(p, top->v, i, &present);
+        if (!present)
+            continue;
+        text_puts(out, before);
+        put_value(&pr, value_part(p, top->v, i));
+    }
+    cut(&pr);
+}

@@ -1,0 +1,52 @@
+/* transform.h: what the files that make up the public interface share. The way of one run:
+ *
+ *     open.c         path -> format reader -> sealed catalogue, parts
+ *     consolidate.c  aim -> layout -> plan -> locate -> run -> seal -> commit
+ *     walk.c         borrowed views of the catalogue
+ *     report.c       what a run did
+ */
+#ifndef FSDPCK_TRANSFORM_H
+#define FSDPCK_TRANSFORM_H
+
+#include "aim/aim.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "base/progress.h"
+#include "formats/format.h"
+#include "fsdpck.h"
+
+struct fsdpck_context {
+    logger log;
+    fsdpck_log_fn user_fn;
+    void *user_arg;
+    cancel_token cancel;
+    progress progress;
+};
+
+struct fsdpck_checkpoint {
+    fsdpck_context *ctx;
+    char *path; /* what was really opened */
+    bool entered;
+    probe_input probe;
+    const format_reader *format;
+    void *self; /* the reader's */
+    budget metadata;
+    catalogue cat;
+    source src;
+    aim_parts parts;
+    bool opaque_calls;
+};
+
+/* Gathers what probes look at. Released with probe_release. */
+fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void probe_release(probe_input *in);
+/* The first reader that knows it, or NULL; *near_miss may be set then. */
+const format_reader *probe_readers(const probe_input *in, const char **near_miss);
+
+/* Threads to use: `asked`, or what affinity and cgroup allow. */
+unsigned transform_threads(unsigned asked);
+
+/* Escaped copy for a report; NULL where memory ran out. */
+char *transform_copy(const char *text);
+
+#endif

@@ -1,0 +1,132 @@
+/* fuzz_json: strict JSON.
+ *
+ * What is accepted is written again from its tokens, compact and indented; both texts must be
+ * accepted and give the same tokens. Skipping a value must accept exactly what walking accepts. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
+
+static void check(bool holds, const char *what)
+{
+    if (holds)
+        return;
+    fprintf(stderr, "fuzz_json: %s\n", what);
+    abort();
+}
+
+static void write_token(json_writer *w, const json_token *t)
+{
+    switch (t->kind) {
+    case JSON_OBJECT:
+        json_begin_object(w);
+        break;
+    case JSON_OBJECT_END:
+        json_end_object(w);
+        break;
+    case JSON_ARRAY:
+        json_begin_array(w);
+        break;
+    case JSON_ARRAY_END:
+        json_end_array(w);
+        break;
+    case JSON_KEY:
+        json_put_key(w, t->text, t->nbytes);
+        break;
+    case JSON_STRING:
+        json_put_string(w, t->text, t->nbytes);
+        break;
+    case JSON_NUMBER:
+        if (t->is_u64)
+            json_put_u64(w, t->u64);
+        else
+            json_put_number(w, t->text, t->nbytes);
+        break;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        json_put_bool(w, t->kind == JSON_TRUE);
+        break;
+    case JSON_NULL:
+        json_put_null(w);
+        break;
+    case JSON_END:
+        break;
+    }
+}
+
+/* Walks; writes what it sees where `out` is given. */
+static bool rewrite(const char *text, size_t nbytes, text_buf *out, unsigned indent)
+{
+    json_reader r;
+    json_writer w;
+    json_token t = {.kind = JSON_NULL};
+    fsdpck_error err;
+    json_reader_init(&r, text, nbytes, "ST-JSON");
+    json_writer_init(&w, out, indent);
+    fsdpck_status st = FSDPCK_OK;
+    while (st == FSDPCK_OK) {
+        st = json_next(&r, &t, &err);
+        if (st != FSDPCK_OK || t.kind == JSON_END)
+            break;
+        check(t.offset_bytes < nbytes, "token begins behind the text");
+        write_token(&w, &t);
+    }
+    if (st != FSDPCK_OK) {
+        check(st == FSDPCK_BADINPUT, "refused with another status");
+        check(err.has_offset && err.offset_bytes <= nbytes, "refused at no place");
+        check(json_next(&r, &t, NULL) != FSDPCK_OK, "accepted after a refusal");
+    }
+    json_reader_release(&r);
+    return st == FSDPCK_OK;
+}
+
+static void compare_tokens(const char *a, size_t a_nbytes, const text_buf *b)
+{
+    json_reader ra;
+    json_reader rb;
+    json_token ta = {.kind = JSON_NULL};
+    json_token tb;
+    json_reader_init(&ra, a, a_nbytes, "");
+    json_reader_init(&rb, b->text, b->nbytes, "");
+    while (ta.kind != JSON_END) {
+        check(json_next(&ra, &ta, NULL) == FSDPCK_OK, "accepted once, refused the second time");
+        check(json_next(&rb, &tb, NULL) == FSDPCK_OK, "what was written is refused");
+        check(ta.kind == tb.kind, "another kind of token");
+        check(ta.nbytes == tb.nbytes &&
+                  (ta.nbytes == 0 || memcmp(ta.text, tb.text, ta.nbytes) == 0),
+              "another text of a token");
+        check(ta.is_u64 == tb.is_u64 && ta.u64 == tb.u64, "another number");
+    }
+    json_reader_release(&ra);
+    json_reader_release(&rb);
+}
+
+static bool skips(const char *text, size_t nbytes)
+{
+    json_reader r;
+    json_token t;
+    json_reader_init(&r, text, nbytes, "ST-JSON");
+    const bool ok = json_next(&r, &t, NULL) == FSDPCK_OK && json_skip(&r, &t, NULL) == FSDPCK_OK &&
+                    json_expect(&r, JSON_END, &t, NULL) == FSDPCK_OK;
+    json_reader_release(&r);
+    return ok;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
+{
+    const char *text = (const char *)data;
+    for (unsigned indent = 0; indent <= 2; indent += 2) {
+        text_buf out = {0};
+        const bool accepted = rewrite(text, nbytes, &out, indent);
+        check(skips(text, nbytes) == accepted, "skipping and walking disagree");
+        if (accepted) {
+            check(text_check(&out, NULL) == FSDPCK_OK, "the writer failed");
+            compare_tokens(text, nbytes, &out);
+        }
+        text_release(&out);
+    }
+    return 0;
+}

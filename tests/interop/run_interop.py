@@ -1,0 +1,79 @@
+"""Runs the program against real torch and safetensors, both ways.
+
+    python run_interop.py --program PATH [--model FILE] [CASE...]
+
+CASE is a glob over case names. The last line is 'N passed, N failed'; status 1 if a case failed.
+"""
+
+import argparse
+import fnmatch
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+import warnings
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+FIXTURES = os.path.join(os.path.dirname(HERE), "fixtures")
+sys.path[:0] = [HERE, FIXTURES]
+os.environ.update(USE_LIBUV="0", OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", TORCH_CPP_LOG_LEVEL="ERROR")
+warnings.filterwarnings("ignore")
+
+import torch  # noqa: E402
+
+import cases_conversion  # noqa: E402, F401
+import cases_fixtures  # noqa: E402
+import cases_hostile  # noqa: E402, F401
+import cases_model  # noqa: E402, F401
+import cases_selection  # noqa: E402, F401
+from support import CASES, Failure, Setting  # noqa: E402
+
+
+def run_case(function, options):
+    """None, or why the case failed."""
+    folder = tempfile.mkdtemp(prefix="interop-")
+    here = os.getcwd()
+    try:
+        function(Setting(folder, options.program, FIXTURES, options.model))
+    except Failure as failure:
+        return str(failure)
+    except Exception:
+        return traceback.format_exc(limit=-3).strip()
+    finally:
+        os.chdir(here)
+        if options.keep:
+            print("kept " + folder)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--model", help="safetensors file of a real model; its case is left out without")
+    parser.add_argument("--keep", action="store_true", help="keep the folders of the cases")
+    parser.add_argument("cases", nargs="*", default=["*"])
+    options = parser.parse_args()
+    options.program = os.path.abspath(options.program)
+    if not os.access(options.program, os.X_OK):
+        parser.error("no program at " + options.program)
+    torch.set_num_threads(1)
+    cases_fixtures.register(FIXTURES)
+    passed, failed = 0, 0
+    for name, function in CASES:
+        if not any(fnmatch.fnmatch(name, pattern) for pattern in options.cases or ["*"]):
+            continue
+        reason = run_case(function, options)
+        if reason is None:
+            passed += 1
+        else:
+            failed += 1
+            print("FAILED %s: %s" % (name, reason), flush=True)
+    print("%d passed, %d failed" % (passed, failed))
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

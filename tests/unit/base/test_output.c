@@ -1,0 +1,381 @@
+#define _GNU_SOURCE 1
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/output.h"
+#include "base/output_remove.h"
+#include "tests/support/scratch.h"
+
+static char dir[SCRATCH_BYTES];
+static char path[SCRATCH_BYTES];  /* dir/out */
+static char other[SCRATCH_BYTES]; /* for anything else */
+static output out;
+static fsdpck_error err;
+
+static void begin(void)
+{
+    scratch_make(dir);
+    scratch_path(path, dir, "out");
+}
+
+static void end(void)
+{
+    output_release(&out);
+    scratch_remove(dir);
+}
+
+TestSuite(output, .init = begin, .fini = end);
+
+static file *add(const char *name, uint64_t nbytes, bool direct)
+{
+    size_t index = 99;
+    cr_assert_eq(output_add(&out, name, nbytes, direct, &index, &err), FSDPCK_OK, "%s",
+                 err.message);
+    return output_file(&out, index);
+}
+
+static void write_text(file *f, const char *text)
+{
+    cr_assert_eq(file_write_at(f, 0, text, strlen(text), &err), FSDPCK_OK);
+}
+
+static void begin_kind(output_kind kind, unsigned flags)
+{
+    cr_assert_eq(output_begin(&out, path, kind, flags, &err), FSDPCK_OK, "%s", err.message);
+}
+
+static void expect_content(const char *name, const char *text)
+{
+    char *have;
+    size_t nbytes;
+    cr_assert_eq(file_read_whole(NULL, scratch_path(other, dir, name), 1000, &have, &nbytes, &err),
+                 FSDPCK_OK, "%s", err.message);
+    cr_assert_str_eq(have, text);
+    cr_assert_eq(nbytes, strlen(text));
+    free(have);
+}
+
+static mode_t mode_of(const char *name)
+{
+    struct stat st;
+    cr_assert_eq(lstat(scratch_path(other, dir, name), &st), 0);
+    return st.st_mode & 07777;
+}
+
+Test(output, file)
+{
+    const mode_t old = umask(027);
+    begin_kind(OUTPUT_FILE, 0);
+    cr_assert_eq(scratch_count_ending(dir, ".partial"), 1);
+    cr_assert_eq(mode_of(out.partial_name), 0600, "nobody reads it before it is whole");
+    cr_assert_eq(strncmp(out.partial_name, ".out.fsdpck-", 12), 0);
+    write_text(add("", 5, false), "hello");
+    cr_assert_eq(access(path, F_OK), -1);
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_OK, "%s", err.message);
+    umask(old);
+    output_release(&out);
+    cr_assert_eq(scratch_count(dir), 1);
+    expect_content("out", "hello");
+    cr_assert_eq(mode_of("out"), 0640);
+}
+
+Test(output, folder)
+{
+    begin_kind(OUTPUT_FOLDER, 0);
+    file *files[40];
+    char name[16];
+    for (int i = 0; i < 40; i++) {
+        snprintf(name, sizeof(name), "f%d", i);
+        files[i] = add(name, strlen(name), i % 2 == 0);
+    }
+    for (int i = 0; i < 40; i++) {
+        snprintf(name, sizeof(name), "f%d", i);
+        write_text(files[i], name);
+    }
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_INTERNAL, "not twice");
+    cr_assert_eq(scratch_count(dir), 1);
+    cr_assert_eq(scratch_count(path), 40);
+    expect_content("out/f0", "f0");
+    expect_content("out/f39", "f39");
+}
+
+Test(output, direct_blocks_are_cut_to_the_exact_size)
+{
+    begin_kind(OUTPUT_FILE, 0);
+    file *f = add("", 5000, true);
+    char *block = aligned_alloc(4096, 8192);
+    memset(block, 'x', 8192);
+    cr_assert_eq(file_write_direct(f, 0, block, 8192, &err), FSDPCK_OK);
+    cr_assert_eq(file_write_at(f, 4990, "0123456789", 10, &err), FSDPCK_OK, "late bytes");
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_OK, "%s", err.message);
+    struct stat st;
+    cr_assert_eq(stat(path, &st), 0);
+    cr_assert_eq(st.st_size, 5000);
+    char back[5001] = {0};
+    file r;
+    cr_assert_eq(file_open_read(&r, NULL, path, 0, &err), FSDPCK_OK);
+    cr_assert_eq(file_read_at(&r, 0, back, 5000, &err), FSDPCK_OK);
+    file_abandon(&r);
+    memset(block + 4990, 0, 11);
+    memcpy(block + 4990, "0123456789", 10);
+    cr_assert_str_eq(back, block);
+    free(block);
+}
+
+Test(output, without_commit_nothing_is_left)
+{
+    begin_kind(OUTPUT_FILE, 0);
+    write_text(add("", 5, false), "hello");
+    output_release(&out);
+    output_release(&out);
+    cr_assert_eq(scratch_count(dir), 0);
+    begin_kind(OUTPUT_FOLDER, 0);
+    write_text(add("a", 5, false), "hello");
+    output_release(&out);
+    cr_assert_eq(scratch_count(dir), 0);
+    output zeroed = {0};
+    output_release(&zeroed);
+}
+
+Test(output, what_exists_is_refused_and_untouched)
+{
+    scratch_write(dir, "file", "old", 3);
+    cr_assert_eq(mkdir(scratch_path(other, dir, "folder"), 0700), 0);
+    cr_assert_eq(symlink("file", scratch_path(other, dir, "link")), 0);
+    cr_assert_eq(symlink("nowhere", scratch_path(other, dir, "dangling")), 0);
+    cr_assert_eq(mkfifo(scratch_path(other, dir, "fifo"), 0600), 0);
+    static const char *const names[] = {"file", "folder", "link", "dangling", "fifo"};
+    for (size_t i = 0; i < 5; i++) {
+        for (int kind = OUTPUT_FILE; kind <= OUTPUT_FOLDER; kind++) {
+            scratch_path(path, dir, names[i]);
+            cr_assert_eq(output_begin(&out, path, (output_kind)kind, 0, &err), FSDPCK_EXISTS);
+            cr_assert(strstr(err.path, names[i]) != NULL);
+            cr_assert_neq(err.next[0], '\0');
+        }
+    }
+    cr_assert_eq(scratch_count(dir), 5);
+    expect_content("file", "old");
+}
+
+Test(output, force_never_replaces_another_kind_of_thing)
+{
+    scratch_write(dir, "file", "old", 3);
+    cr_assert_eq(mkdir(scratch_path(other, dir, "folder"), 0700), 0);
+    cr_assert_eq(symlink("file", scratch_path(other, dir, "link")), 0);
+    static const struct {
+        const char *name;
+        output_kind kind;
+    } rows[] = {{"file", OUTPUT_FOLDER},
+                {"folder", OUTPUT_FILE},
+                {"link", OUTPUT_FILE},
+                {"link", OUTPUT_FOLDER}};
+    for (size_t i = 0; i < 4; i++) {
+        scratch_path(path, dir, rows[i].name);
+        cr_assert_eq(output_begin(&out, path, rows[i].kind, OUTPUT_REPLACE, &err), FSDPCK_EXISTS);
+    }
+    cr_assert_eq(scratch_count(dir), 3);
+}
+
+Test(output, force_replaces_a_file)
+{
+    scratch_write(dir, "out", "old", 3);
+    begin_kind(OUTPUT_FILE, OUTPUT_REPLACE);
+    write_text(add("", 3, false), "new");
+    expect_content("out", "old");
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_OK, "%s", err.message);
+    expect_content("out", "new");
+    cr_assert_eq(scratch_count(dir), 1);
+}
+
+Test(output, force_exchanges_a_folder_whole)
+{
+    scratch_write(dir, "outside", "keep", 4);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    scratch_write(path, "stale", "old", 3);
+    cr_assert_eq(symlink("../outside", scratch_path(other, path, "link")), 0);
+    cr_assert_eq(symlink("..", scratch_path(other, path, "folder_link")), 0);
+    cr_assert_eq(mkdir(scratch_path(other, path, "sub"), 0700), 0);
+    scratch_write(other, "inner", "old", 3);
+    begin_kind(OUTPUT_FOLDER, OUTPUT_REPLACE);
+    write_text(add("fresh", 3, false), "new");
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(scratch_count(path), 1, "never merged");
+    expect_content("out/fresh", "new");
+    expect_content("outside", "keep");
+    cr_assert_eq(scratch_count(dir), 2);
+}
+
+Test(output, force_where_nothing_is)
+{
+    begin_kind(OUTPUT_FILE, OUTPUT_REPLACE);
+    write_text(add("", 3, false), "new");
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_OK);
+    expect_content("out", "new");
+}
+
+Test(output, force_after_the_old_one_went_away)
+{
+    scratch_write(dir, "out", "old", 3);
+    begin_kind(OUTPUT_FILE, OUTPUT_REPLACE);
+    write_text(add("", 3, false), "new");
+    cr_assert_eq(unlink(path), 0);
+    const fsdpck_status st = output_commit(&out, &err);
+    if (st == FSDPCK_OK)
+        expect_content("out", "new");
+    else
+        cr_assert_eq(st, FSDPCK_EXISTS);
+    cr_assert_eq(scratch_count(dir), st == FSDPCK_OK);
+}
+
+Test(output, a_name_taken_meanwhile_is_not_overwritten)
+{
+    for (unsigned flags = 0; flags <= OUTPUT_REPLACE; flags++) {
+        begin_kind(OUTPUT_FILE, flags);
+        write_text(add("", 3, false), "new");
+        scratch_write(dir, "out", "theirs", 6);
+        cr_assert_eq(output_commit(&out, &err), FSDPCK_EXISTS);
+        expect_content("out", "theirs");
+        cr_assert_eq(scratch_count(dir), 1);
+        cr_assert_eq(unlink(path), 0);
+    }
+    begin_kind(OUTPUT_FOLDER, 0);
+    write_text(add("a", 3, false), "new");
+    cr_assert_eq(mkdir(path, 0700), 0);
+    scratch_write(path, "theirs", "x", 1);
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_EXISTS);
+    expect_content("out/theirs", "x");
+    cr_assert_eq(scratch_count(dir), 1);
+}
+
+Test(output, force_replaces_only_what_it_saw)
+{
+    scratch_write(dir, "out", "old", 3);
+    begin_kind(OUTPUT_FILE, OUTPUT_REPLACE);
+    write_text(add("", 3, false), "new");
+    scratch_write(dir, "theirs", "theirs", 6);
+    cr_assert_eq(rename(scratch_path(other, dir, "theirs"), path), 0);
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_EXISTS);
+    expect_content("out", "theirs");
+    cr_assert_eq(scratch_count(dir), 1);
+}
+
+Test(output, bad_names)
+{
+    static const char *const rows[] = {"", "/", ".", "..", "a/..", "//", "a/."};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        cr_assert_eq(output_begin(&out, rows[i], OUTPUT_FILE, 0, &err), FSDPCK_USAGE, "'%s'",
+                     rows[i]);
+    cr_assert_eq(output_begin(&out, scratch_path(other, dir, "none/out"), OUTPUT_FILE, 0, &err),
+                 FSDPCK_IO);
+    cr_assert_eq(scratch_count(dir), 0);
+}
+
+Test(output, names_with_slashes_behind_and_names_of_full_length)
+{
+    strcat(path, "//");
+    begin_kind(OUTPUT_FOLDER, 0);
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(mode_of("out"), 0777 & ~0022);
+    char name[300];
+    memset(name, 'n', sizeof(name));
+    name[255] = '\0';
+    cr_assert_eq(output_begin(&out, scratch_path(path, dir, name), OUTPUT_FILE, 0, &err),
+                 FSDPCK_OK);
+    add("", 0, false);
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(access(path, F_OK), 0);
+    name[255] = 'n';
+    name[256] = '\0';
+    cr_assert_eq(output_begin(&out, scratch_path(path, dir, name), OUTPUT_FILE, 0, &err),
+                 FSDPCK_IO);
+}
+
+Test(output, misuse_is_an_internal_error)
+{
+    size_t index;
+    begin_kind(OUTPUT_FILE, 0);
+    cr_assert_eq(output_add(&out, "name", 1, false, &index, &err), FSDPCK_INTERNAL);
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_INTERNAL, "without its file");
+    cr_assert_eq(scratch_count(dir), 0);
+    begin_kind(OUTPUT_FOLDER, 0);
+    static const char *const rows[] = {"", ".", "..", "a/b", "/a"};
+    for (size_t i = 0; i < 5; i++)
+        cr_assert_eq(output_add(&out, rows[i], 1, false, &index, &err), FSDPCK_INTERNAL);
+    add("a", 0, false);
+    cr_assert_eq(output_add(&out, "a", 1, false, &index, &err), FSDPCK_INTERNAL);
+    output_release(&out);
+    cr_assert_eq(scratch_count(dir), 0);
+}
+
+Test(output, space_that_is_not_there_is_told_at_once)
+{
+    size_t index;
+    begin_kind(OUTPUT_FILE, 0);
+    cr_assert_eq(output_add(&out, "", UINT64_C(1) << 52, true, &index, &err), FSDPCK_NOSPACE,
+                 "%s", err.message);
+    cr_assert(strstr(err.expected, "4503599627370496") != NULL);
+    output_release(&out);
+    begin_kind(OUTPUT_FILE, 0);
+    cr_assert_eq(output_add(&out, "", UINT64_MAX, true, &index, &err), FSDPCK_NOSPACE);
+    output_release(&out);
+    cr_assert_eq(scratch_count(dir), 0);
+}
+
+Test(output, the_limit_on_file_sizes_is_no_space_and_no_signal)
+{
+    struct rlimit limit;
+    cr_assert_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = 100000;
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    size_t index;
+    begin_kind(OUTPUT_FILE, 0);
+    cr_assert_eq(output_add(&out, "", 100001, false, &index, &err), FSDPCK_NOSPACE);
+    cr_assert(strstr(err.found, "100000") != NULL);
+}
+
+Test(output, a_setgid_parent_is_heard)
+{
+    cr_assert_eq(chmod(dir, 02770), 0);
+    begin_kind(OUTPUT_FOLDER, 0);
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_OK);
+    struct stat st;
+    cr_assert_eq(stat(path, &st), 0);
+    cr_assert_eq(st.st_mode & S_ISGID, S_ISGID);
+}
+
+Test(output, no_sync_gives_the_same_output)
+{
+    begin_kind(OUTPUT_FOLDER, OUTPUT_NO_SYNC);
+    write_text(add("a", 5, false), "hello");
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_OK);
+    expect_content("out/a", "hello");
+}
+
+Test(output, remove_tree_of_any_depth, .timeout = 60)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY);
+    const int top = fd;
+    for (int i = 0; i < 2000; i++) {
+        cr_assert_eq(mkdirat(fd, "a-name-of-some-length", 0700), 0);
+        const int inner = openat(fd, "a-name-of-some-length", O_RDONLY | O_DIRECTORY);
+        cr_assert_eq(mkdirat(inner, "side", 0700), 0);
+        close(openat(inner, "file", O_CREAT | O_WRONLY, 0600));
+        if (fd != top)
+            close(fd);
+        fd = inner;
+    }
+    close(fd);
+    cr_assert_eq(remove_tree(top, "a-name-of-some-length"), 0);
+    cr_assert_eq(remove_tree(top, "a-name-of-some-length"), 0, "absence is fine");
+    cr_assert_eq(scratch_count(dir), 0);
+    close(top);
+}
