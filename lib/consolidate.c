@@ -10,7 +10,6 @@
 #include "transform.h"
 
 #define MEMORY_DEFAULT ((uint64_t)256 << 20)
-#define MEMORY_LEAST ((uint64_t)16 << 20)
 #define MAX_SHARD_DEFAULT UINT64_C(50000000000)
 /* Reading back goes in pieces of this size. */
 #define READ_BACK_BYTES ((size_t)4 << 20)
@@ -91,10 +90,10 @@ static fsdpck_status check_apart(const run *r, fsdpck_error *err)
 {
     if (!r->src->probe.is_folder)
         return FSDPCK_OK;
-    char *source = realpath(r->src->path, NULL);
+    char *inside = realpath(r->src->path, NULL);
     char *parent = strdup(r->dst);
     fsdpck_status st = FSDPCK_OK;
-    if (source != NULL && parent != NULL) {
+    if (inside != NULL && parent != NULL) {
         size_t n = strlen(parent);
         while (n > 1 && parent[n - 1] == '/')
             parent[--n] = '\0';
@@ -102,15 +101,15 @@ static fsdpck_status check_apart(const run *r, fsdpck_error *err)
         if (slash != NULL)
             slash[slash == parent] = '\0';
         char *real = realpath(slash == NULL ? "." : parent, NULL);
-        const size_t k = strlen(source);
-        if (real != NULL && strncmp(real, source, k) == 0 && (real[k] == '/' || real[k] == '\0')) {
+        const size_t k = strlen(inside);
+        if (real != NULL && strncmp(real, inside, k) == 0 && (real[k] == '/' || real[k] == '\0')) {
             st = error_set(err, FSDPCK_USAGE, "", "output lies inside the input");
             error_path(err, r->dst);
             error_next(err, "write it beside '%s'", r->src->path);
         }
         free(real);
     }
-    free(source);
+    free(inside);
     free(parent);
     return st;
 }
@@ -181,10 +180,10 @@ static fsdpck_status aim_target(run *r, fsdpck_error *err)
 static uint64_t memory_to_use(const run *r)
 {
     if (r->opt.memory_nbytes > 0)
-        return r->opt.memory_nbytes < MEMORY_LEAST ? MEMORY_LEAST : r->opt.memory_nbytes;
+        return r->opt.memory_nbytes;
     const uint64_t quarter = platform_memory_bytes() / 4;
     const uint64_t memory = quarter < MEMORY_DEFAULT ? quarter : MEMORY_DEFAULT;
-    return memory < MEMORY_LEAST ? MEMORY_LEAST : memory;
+    return memory < EXEC_MEMORY_NBYTES_MIN ? EXEC_MEMORY_NBYTES_MIN : memory;
 }
 
 static fsdpck_status make_plan(run *r, fsdpck_error *err)
@@ -201,8 +200,8 @@ static fsdpck_status make_plan(run *r, fsdpck_error *err)
     progress_phase(&r->ctx->progress, "locating", 0);
     const exec_request er = {
         .plan = r->plan,
-        .src = &r->src->src,
-        .to = &r->to,
+        .source = &r->src->src,
+        .target = &r->to,
         .nthreads = transform_threads(r->opt.threads),
         .memory_nbytes = memory_to_use(r),
         .direct = (int)r->opt.direct,
@@ -223,7 +222,7 @@ static fsdpck_status begin_output(run *r, fsdpck_error *err)
     for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++) {
         const cat_file *f = catalogue_file(&r->to.cat, i);
         const bool direct = r->opt.direct == FSDPCK_ON ||
-                            (r->opt.direct == FSDPCK_AUTO && f->nbytes >= EXEC_DIRECT_LEAST);
+                            (r->opt.direct == FSDPCK_AUTO && f->nbytes >= EXEC_DIRECT_NBYTES);
         size_t index;
         RETURN_IF(output_add(&r->out, catalogue_name(&r->to.cat, f->path), f->nbytes, direct, &index, err));
     }
@@ -290,7 +289,6 @@ static fsdpck_status write_output(run *r, fsdpck_error *err)
     RETURN_IF(exec_run(r->exec, &r->out, err));
     if (r->writer->seal != NULL)
         RETURN_IF(r->writer->seal(&r->to, put_late, r, err));
-    RETURN_IF(r->src->src.check_unchanged(r->src->src.ctx, err));
     if (r->opt.read_back)
         RETURN_IF(read_back(r, err));
     RETURN_IF(cancel_check(&r->ctx->cancel, err));

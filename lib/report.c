@@ -99,7 +99,7 @@ static fsdpck_status fill_plan(const report_input *in, fsdpck_report *r, fsdpck_
 static void fill_counts(const report_input *in, fsdpck_report *r)
 {
     const aim_result *a = in->aimed;
-    exec_sums done;
+    struct exec_sums done;
     exec_get_sums(in->exec, &done);
     r->tensors_in = a->tensors_in;
     r->tensors_out = a->tensors_out;

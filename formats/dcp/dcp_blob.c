@@ -62,7 +62,7 @@ static const char *print_sizes(text_buf *text, const uint64_t *sizes, unsigned n
 }
 
 /* Blob against catalogue. */
-static fsdpck_status check_payload(const dcp_folder *d, uint64_t chunk, dtype found, unsigned ndim,
+fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found, unsigned ndim,
                                    const uint64_t *sizes, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(d->cat, catalogue_chunk(d->cat, chunk)->tensor);
@@ -158,7 +158,7 @@ static fsdpck_status locate_blob(dcp_folder *d, uint64_t chunk, place *where, fs
         RETURN_IF(torch_blob_locate(&in, &found, &ndim, sizes, where, err));
     }
     where->file = c->file;
-    return check_payload(d, chunk, found, ndim, sizes, err);
+    return dcp_payload_check(d, chunk, found, ndim, sizes, err);
 }
 
 fsdpck_status dcp_locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
@@ -184,8 +184,6 @@ struct source_stream {
     place where;
     dcp_blob_reader reader;
     zstd_stream *zstd;
-    zip_archive zip; /* of a deflated record */
-    zip_inflater *inflater;
     bool inside;   /* of a byte item, whose zip was checked when it was loaded */
     uint64_t position;
     uint32_t crc;  /* of the record so far */
@@ -286,49 +284,14 @@ static fsdpck_status check_zip(source_stream *s, fsdpck_error *err)
     return st;
 }
 
-/* A deflated record of a zip that is itself stored: the entry that holds the blob's only tensor. */
-static fsdpck_status deflated_entry(source_stream *s, const zip_input *in, uint32_t *entry,
-                                    fsdpck_error *err)
-{
-    value_pool pool;
-    torch_archive archive;
-
-    value_pool_init(&pool, s->d->owner);
-    fsdpck_status st = torch_archive_open(in, s->d->owner, &pool, true, &archive, err);
-    if (st == FSDPCK_OK) {
-        if (value_kind_of(archive.root) == VALUE_TENSOR) {
-            const torch_tensor *t =
-                VEC_AT(&archive.tensors, torch_tensor, value_tensor_index(archive.root));
-            *entry = VEC_AT(&archive.storages, torch_storage, t->storage)->entry;
-        } else {
-            st = error_set(err, FSDPCK_UNSUPPORTED, "DCP-TRANSFORM",
-                           "deflated blob holds something else than one tensor");
-        }
-        torch_archive_release(&archive);
-    }
-    value_pool_release(&pool);
-    return st;
-}
-
 static fsdpck_status open_decoder(source_stream *s, fsdpck_error *err)
 {
     const cat_chunk *c = catalogue_chunk(s->d->cat, s->chunk);
     const zip_input in = blob_input(&s->reader, c);
-    const dcp_inside *inside = s->inside ? dcp_inside_at(s->d, c->aux) : NULL;
-    bool zstd;
-    uint32_t entry;
 
-    RETURN_IF(dcp_transform_check(s->d, s->inside ? inside->transform : c->aux, &zstd, err));
-    if (zstd)
-        return zstd_stream_open(&in, s->d->owner, &s->zstd, err);
-    if (s->inside)
-        entry = inside->entry;
-    else
-        RETURN_IF(deflated_entry(s, &in, &entry, err));
-    RETURN_IF(zip_open(&in, s->d->owner, &s->zip, err));
-    if (entry >= s->zip.entries.count)
-        return error_set(err, FSDPCK_CHANGED, "", "blob is not what it was when it was opened");
-    return zip_inflater_open(&s->zip.in, VEC_AT(&s->zip.entries, zip_entry, entry), &s->inflater, err);
+    if (!s->where.stream)
+        return error_set(err, FSDPCK_INTERNAL, "", "a stream was opened on a blob that is not compressed");
+    return zstd_stream_open(&in, s->d->owner, &s->zstd, err);
 }
 
 fsdpck_status dcp_stream_open(void *ctx, uint64_t chunk, source_stream **s, fsdpck_error *err)
@@ -359,9 +322,8 @@ fsdpck_status dcp_stream_open(void *ctx, uint64_t chunk, source_stream **s, fsdp
 
 fsdpck_status dcp_stream_read(source_stream *s, void *dst, uint64_t nbytes, fsdpck_error *err)
 {
-    fsdpck_status st = s->inflater != NULL ? zip_inflater_read(s->inflater, dst, nbytes, err)
-                                           : zstd_stream_read(s->zstd, dst, nbytes, err);
-    if (st == FSDPCK_OK && s->inflater == NULL)
+    fsdpck_status st = zstd_stream_read(s->zstd, dst, nbytes, err);
+    if (st == FSDPCK_OK)
         st = observe(s, dst, nbytes, err);
     if (st != FSDPCK_OK)
         add_context(s->d, catalogue_chunk(s->d->cat, s->chunk), err);
@@ -384,17 +346,12 @@ static void take_rest(void *ctx, const uint8_t *bytes, size_t nbytes)
 fsdpck_status dcp_stream_finish(source_stream *s, fsdpck_error *err)
 {
     rest_taker rest = {.s = s, .err = err};
-    fsdpck_status st;
+    fsdpck_status st = zstd_stream_finish(s->zstd, take_rest, &rest, err);
 
-    if (s->inflater != NULL) {
-        st = zip_inflater_finish(s->inflater, err);
-    } else {
-        st = zstd_stream_finish(s->zstd, take_rest, &rest, err);
-        if (st == FSDPCK_OK)
-            st = rest.st;
-        if (st == FSDPCK_OK)
-            st = check_zip(s, err);
-    }
+    if (st == FSDPCK_OK)
+        st = rest.st;
+    if (st == FSDPCK_OK)
+        st = check_zip(s, err);
     if (st != FSDPCK_OK)
         add_context(s->d, catalogue_chunk(s->d->cat, s->chunk), err);
     return st;
@@ -405,9 +362,6 @@ void dcp_stream_close(source_stream *s)
     if (s == NULL)
         return;
     zstd_stream_close(s->zstd);
-    zip_inflater_close(s->inflater);
-    if (s->zip.in.read != NULL)
-        zip_release(&s->zip);
     vec_release(&s->head);
     vec_release(&s->tail);
     budget_free(s->d->owner, s, sizeof *s);

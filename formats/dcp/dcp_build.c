@@ -108,19 +108,16 @@ static bool state_dict(const value_pool *pool, value state, value *dict)
     return value_kind_of(state) == VALUE_DICT;
 }
 
-#define FIELDS_MAX 4
-
 typedef struct field {
-    const char *name;
-    size_t nbytes;
+    dcp_key key;
     bool has;
     value v;
 } field;
 
-#define FIELD(text) {.name = (text), .nbytes = sizeof(text) - 1}
-
-/* Attributes by name. Writers keep one order, so the i-th is tried first for the i-th pair. */
-static bool fields_get(const value_pool *pool, value state, field *fields, unsigned nfields)
+/* Attributes by name; a later one of two equal names wins, as in Python. Writers keep one order, so the i-th
+ * is tried first for the i-th pair. */
+static bool fields_get(const dcp_parser *parser, const value_pool *pool, value state, field *fields,
+                       unsigned nfields)
 {
     value dict;
     if (!state_dict(pool, state, &dict))
@@ -128,17 +125,14 @@ static bool fields_get(const value_pool *pool, value state, field *fields, unsig
     const size_t count = value_count(pool, dict);
     for (size_t i = 0; i < count; i++) {
         const value key = value_key(pool, dict, i);
-        if (value_kind_of(key) != VALUE_STR)
-            continue;
-        size_t nbytes;
-        const char *text = value_text(pool, key, &nbytes);
-        for (unsigned k = 0; k < nfields; k++) {
-            field *f = &fields[(i + k) % nfields];
-            if (f->nbytes == nbytes && memcmp(f->name, text, nbytes) == 0) {
-                f->has = true;
-                f->v = value_item(pool, dict, i);
+        unsigned k = (unsigned)(i % nfields);
+        for (unsigned tried = 0; tried < nfields; tried++) {
+            if (parser->keys[fields[k].key] == key) {
+                fields[k].has = true;
+                fields[k].v = value_item(pool, dict, i);
                 break;
             }
+            k = k + 1 < nfields ? k + 1 : 0;
         }
     }
     return true;
@@ -147,10 +141,10 @@ static bool fields_get(const value_pool *pool, value state, field *fields, unsig
 static fsdpck_status build_chunk(dcp_parser *parser, const value_pool *pool, uint32_t index,
                                  value state, fsdpck_error *err)
 {
-    field f[] = {FIELD("offsets"), FIELD("sizes")};
+    field f[] = {{.key = DCP_KEY_OFFSETS}, {.key = DCP_KEY_SIZES}};
     dcp_chunk made;
 
-    if (!fields_get(pool, state, f, 2) || !f[0].has || !f[1].has)
+    if (!fields_get(parser, pool, state, f, 2) || !f[0].has || !f[1].has)
         return malformed(err, "ChunkStorageMetadata", "expected offsets and sizes");
     RETURN_IF(dcp_size_from(parser, pool, f[0].v, &made.offsets_at, err));
     RETURN_IF(dcp_size_from(parser, pool, f[1].v, &made.sizes_at, err));
@@ -162,14 +156,14 @@ static fsdpck_status build_properties(dcp_parser *parser, const value_pool *pool
                                       value state, fsdpck_error *err)
 {
     dcp_properties *p = VEC_AT(&parser->m->properties, dcp_properties, index);
-    field f[] = {FIELD("dtype")};
+    field f[] = {{.key = DCP_KEY_DTYPE}};
     value symbol = VALUE_OF_NONE;
 
     if (value_kind_of(state) == VALUE_TUPLE && value_count(pool, state) >= 5) {
         symbol = value_item(pool, state, 0);
         if (value_count(pool, state) >= 6)
             parser->m->has_six_properties = true;
-    } else if (fields_get(pool, state, f, 1) && f[0].has) {
+    } else if (fields_get(parser, pool, state, f, 1) && f[0].has) {
         symbol = f[0].v;
     }
     if (value_kind_of(symbol) != VALUE_SYMBOL)
@@ -242,10 +236,10 @@ static fsdpck_status tensor_chunks(dcp_parser *parser, const value_pool *pool, v
 static fsdpck_status build_tensor(dcp_parser *parser, const value_pool *pool, uint32_t index,
                                   value state, fsdpck_error *err)
 {
-    field f[] = {FIELD("properties"), FIELD("size"), FIELD("chunks")};
+    field f[] = {{.key = DCP_KEY_PROPERTIES}, {.key = DCP_KEY_SIZE}, {.key = DCP_KEY_CHUNKS}};
     dcp_tensor made;
 
-    if (!fields_get(pool, state, f, 3) || !f[0].has || !f[1].has || !f[2].has ||
+    if (!fields_get(parser, pool, state, f, 3) || !f[0].has || !f[1].has || !f[2].has ||
         dcp_note_what(f[0].v) != DCP_NOTE_PROPERTIES)
         return malformed(err, "TensorStorageMetadata", "expected properties, size and chunks");
     made.properties = dcp_note_index(f[0].v);
@@ -258,15 +252,13 @@ static fsdpck_status build_tensor(dcp_parser *parser, const value_pool *pool, ui
 static fsdpck_status build_index(dcp_parser *parser, const value_pool *pool, uint32_t index,
                                  value state, fsdpck_error *err)
 {
-    field f[] = {FIELD("fqn"), FIELD("index"), FIELD("offset")};
+    field f[] = {{.key = DCP_KEY_FQN}, {.key = DCP_KEY_INDEX}, {.key = DCP_KEY_OFFSET}};
     uint32_t fqn, offsets_at = 0;
     uint64_t hint;
-    size_t nbytes;
 
-    if (!fields_get(pool, state, f, 3) || !f[0].has || value_kind_of(f[0].v) != VALUE_STR)
+    if (!fields_get(parser, pool, state, f, 3) || !f[0].has || value_kind_of(f[0].v) != VALUE_STR)
         return malformed(err, "MetadataIndex", "expected a str fqn");
-    const char *text = value_text(pool, f[0].v, &nbytes);
-    RETURN_IF(strtab_intern(&parser->names->fqns, text, nbytes, &fqn, err));
+    RETURN_IF(dcp_parser_fqn(parser, pool, f[0].v, &fqn, err));
     if (f[2].has && !value_is_none(f[2].v))
         RETURN_IF(dcp_size_from(parser, pool, f[2].v, &offsets_at, err));
     dcp_entry *entry = VEC_AT(&parser->m->entries, dcp_entry, index);
@@ -334,12 +326,12 @@ static fsdpck_status transform_id(dcp_parser *parser, const value_pool *pool, va
 static fsdpck_status build_info(dcp_parser *parser, const value_pool *pool, uint32_t index,
                                 value state, fsdpck_error *err)
 {
-    field f[] = {FIELD("relative_path"), FIELD("offset"), FIELD("length"),
-                 FIELD("transform_descriptors")};
+    field f[] = {{.key = DCP_KEY_RELATIVE_PATH}, {.key = DCP_KEY_OFFSET}, {.key = DCP_KEY_LENGTH},
+                 {.key = DCP_KEY_TRANSFORMS}};
     uint32_t file_id, transform;
     uint64_t offset_bytes, nbytes;
 
-    if (!fields_get(pool, state, f, FIELDS_MAX) || !f[0].has || !f[1].has || !f[2].has)
+    if (!fields_get(parser, pool, state, f, 4) || !f[0].has || !f[1].has || !f[2].has)
         return malformed(err, "_StorageInfo", "expected relative_path, offset and length");
     RETURN_IF(path_id(parser, pool, f[0].v, &file_id, err));
     if (!value_as_u64(pool, f[1].v, &offset_bytes) || !value_as_u64(pool, f[2].v, &nbytes))

@@ -21,7 +21,7 @@ typedef struct dcp_folder {
     catalogue *cat;     /* borrowed */
     vec inside;         /* dcp_inside: tensors inside byte items */
     pthread_mutex_t lock; /* streams */
-    vec streams;        /* dcp_inner *, sorted by nothing: there is one a file */
+    vec streams;        /* dcp_inner *: first of each file */
     bool has_names, has_lock, has_blobs, has_metadatas;
 } dcp_folder;
 
@@ -53,6 +53,10 @@ fsdpck_status dcp_object_load(void *self, catalogue *cat, uint32_t object, fsdpc
 /* UNSUPPORTED, DCP-TRANSFORM, unless `transform` is 0 or stream.zstd/1 alone (*zstd). */
 fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool *zstd,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* What a blob holds against what the catalogue says: DCP-PAYLOAD-DTYPE, DCP-PAYLOAD-SHAPE. */
+fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found, unsigned ndim,
+                                const uint64_t *sizes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Reads for zip and zstd, which know offsets alone. */
 typedef struct dcp_blob_reader {

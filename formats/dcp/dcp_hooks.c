@@ -2,6 +2,56 @@
 
 #include <string.h>
 
+fsdpck_status dcp_parser_init(dcp_parser *parser, value_pool *pool, fsdpck_error *err)
+{
+    static const char *const names[DCP_KEY_COUNT] = {
+        [DCP_KEY_OFFSETS] = "offsets",
+        [DCP_KEY_SIZES] = "sizes",
+        [DCP_KEY_FQN] = "fqn",
+        [DCP_KEY_INDEX] = "index",
+        [DCP_KEY_OFFSET] = "offset",
+        [DCP_KEY_RELATIVE_PATH] = "relative_path",
+        [DCP_KEY_LENGTH] = "length",
+        [DCP_KEY_TRANSFORMS] = "transform_descriptors",
+        [DCP_KEY_PROPERTIES] = "properties",
+        [DCP_KEY_SIZE] = "size",
+        [DCP_KEY_CHUNKS] = "chunks",
+        [DCP_KEY_DTYPE] = "dtype",
+    };
+    for (size_t i = 0; i < DCP_KEY_COUNT; i++)
+        RETURN_IF(value_new_str(pool, names[i], strlen(names[i]), &parser->keys[i], err));
+    return FSDPCK_OK;
+}
+
+dcp_symbol dcp_parser_symbol(dcp_parser *parser, const value_pool *pool, value callee)
+{
+    if (value_kind_of(callee) != VALUE_SYMBOL)
+        return DCP_SYMBOL_OTHER;
+    const size_t slot = dcp_cache_slot(callee, DCP_CACHE_SYMBOLS);
+    if (parser->symbols[slot].handle != callee) {
+        parser->symbols[slot].handle = callee;
+        parser->symbols[slot].symbol = dcp_symbol_of(pool, callee);
+    }
+    return parser->symbols[slot].symbol;
+}
+
+fsdpck_status dcp_parser_fqn(dcp_parser *parser, const value_pool *pool, value text, uint32_t *id,
+                             fsdpck_error *err)
+{
+    const size_t slot = dcp_cache_slot(text, DCP_CACHE_TEXTS);
+    size_t nbytes;
+
+    if (parser->fqns[slot].handle == text) {
+        *id = parser->fqns[slot].id;
+        return FSDPCK_OK;
+    }
+    const char *bytes = value_text(pool, text, &nbytes);
+    RETURN_IF(strtab_intern(&parser->names->fqns, bytes, nbytes, id, err));
+    parser->fqns[slot].handle = text;
+    parser->fqns[slot].id = *id;
+    return FSDPCK_OK;
+}
+
 static fsdpck_status record_new(vec *records, dcp_note what, value *note, fsdpck_error *err)
 {
     if (records->count >= DCP_NONE)
@@ -83,7 +133,7 @@ static fsdpck_status class_new(dcp_parser *parser, const value_pool *pool, dcp_s
 static fsdpck_status on_newobj(dcp_parser *parser, value_pool *pool, const value_call *call,
                                value *replacement, bool *replaced, fsdpck_error *err)
 {
-    const dcp_symbol symbol = dcp_symbol_of(pool, call->callee);
+    const dcp_symbol symbol = dcp_parser_symbol(parser, pool, call->callee);
     if (symbol == DCP_SYMBOL_OTHER)
         parser->m->opaque_classes = true;
     RETURN_IF(class_new(parser, pool, symbol, call->callee, replacement, replaced, err));
@@ -97,7 +147,7 @@ static fsdpck_status on_newobj(dcp_parser *parser, value_pool *pool, const value
 static fsdpck_status on_reduce(dcp_parser *parser, value_pool *pool, const value_call *call,
                                value *replacement, bool *replaced, fsdpck_error *err)
 {
-    const dcp_symbol symbol = dcp_symbol_of(pool, call->callee);
+    const dcp_symbol symbol = dcp_parser_symbol(parser, pool, call->callee);
     uint32_t at;
 
     switch (symbol) {
@@ -183,7 +233,6 @@ static fsdpck_status on_pair(void *ctx, value_pool *pool, value key, value item,
     dcp_metadata *m = parser->m;
     const unsigned key_what = dcp_note_what(key);
     const unsigned item_what = dcp_note_what(item);
-    size_t nbytes;
 
     *taken = false;
     if (key_what == DCP_NOTE_INDEX) {
@@ -196,8 +245,7 @@ static fsdpck_status on_pair(void *ctx, value_pool *pool, value key, value item,
     dcp_item *made = vec_push(&m->items, err);
     if (made == NULL)
         return FSDPCK_LIMIT;
-    const char *text = value_text(pool, key, &nbytes);
-    RETURN_IF(strtab_intern(&parser->names->fqns, text, nbytes, &made->fqn, err));
+    RETURN_IF(dcp_parser_fqn(parser, pool, key, &made->fqn, err));
     made->tensor = item_what == DCP_NOTE_TENSOR ? dcp_note_index(item) : DCP_NONE;
     *taken = true;
     return FSDPCK_OK;

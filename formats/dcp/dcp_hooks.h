@@ -18,11 +18,56 @@ typedef enum dcp_note {
     DCP_NOTE_INFO   /* an entry, by its item */
 } dcp_note;
 
+/* Attributes of DCP's classes, as handles of the pool: equal texts have equal handles there. */
+typedef enum dcp_key {
+    DCP_KEY_OFFSETS,
+    DCP_KEY_SIZES,
+    DCP_KEY_FQN,
+    DCP_KEY_INDEX,
+    DCP_KEY_OFFSET,
+    DCP_KEY_RELATIVE_PATH,
+    DCP_KEY_LENGTH,
+    DCP_KEY_TRANSFORMS,
+    DCP_KEY_PROPERTIES,
+    DCP_KEY_SIZE,
+    DCP_KEY_CHUNKS,
+    DCP_KEY_DTYPE,
+    DCP_KEY_COUNT
+} dcp_key;
+
+#define DCP_CACHE_SYMBOLS 64u
+#define DCP_CACHE_TEXTS   4096u
+
 typedef struct dcp_parser {
     dcp_metadata *m;
     dcp_names *names;
     bool opaque_calls;
+    value keys[DCP_KEY_COUNT];
+    /* By a hash of the handle: what was found last time. */
+    struct {
+        value handle;
+        dcp_symbol symbol;
+    } symbols[DCP_CACHE_SYMBOLS];
+    struct {
+        value handle;
+        uint32_t id;
+    } fqns[DCP_CACHE_TEXTS];
 } dcp_parser;
+
+static inline size_t dcp_cache_slot(value handle, size_t nslots)
+{
+    return (size_t)((handle * UINT64_C(0x9E3779B97F4A7C15)) >> 32) & (nslots - 1);
+}
+
+/* Class of a callee, through the cache. */
+dcp_symbol dcp_parser_symbol(dcp_parser *parser, const value_pool *pool, value callee);
+
+/* Id of a STR in names.fqns, through the cache. */
+fsdpck_status dcp_parser_fqn(dcp_parser *parser, const value_pool *pool, value text, uint32_t *id,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* `parser` is zeroed but for m, names, opaque_calls. */
+fsdpck_status dcp_parser_init(dcp_parser *parser, value_pool *pool, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 static inline value dcp_note_make(dcp_note what, uint64_t index)
 {

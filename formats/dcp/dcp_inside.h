@@ -6,8 +6,6 @@
 
 typedef struct dcp_inside {
     place where;
-    uint32_t transform; /* of the byte item */
-    uint32_t entry;     /* of the record in the item's zip */
 } dcp_inside;
 
 /* By the aux note of its chunk. */

@@ -118,14 +118,21 @@ static fsdpck_status read_root(value_pool *pool, value root, dcp_metadata *m, fs
 fsdpck_status dcp_metadata_read(const pickle_input *in, dcp_names *names, value_pool *pool,
                                 bool opaque_calls, dcp_metadata *m, fsdpck_error *err)
 {
-    dcp_parser parser = {.m = m, .names = names, .opaque_calls = opaque_calls};
     const pickle_limits limits = PICKLE_LIMITS_DEFAULT;
-    const pickle_hooks hooks = dcp_hooks_make(&parser);
     fsdpck_status st = FSDPCK_LIMIT;
     size_t consumed_nbytes;
     value root;
 
     metadata_init(m, pool->owner);
+    dcp_parser *parser = budget_alloc(pool->owner, sizeof *parser, err);
+    if (parser == NULL)
+        return FSDPCK_LIMIT;
+    parser->m = m;
+    parser->names = names;
+    parser->opaque_calls = opaque_calls;
+    const pickle_hooks hooks = dcp_hooks_make(parser);
+    GOTO_IF(dcp_parser_init(parser, pool, err), out);
+    st = FSDPCK_LIMIT;
     /* Position 0 of dims means "none". */
     if (vec_push(&m->dims, err) == NULL)
         goto out;
@@ -139,6 +146,7 @@ fsdpck_status dcp_metadata_read(const pickle_input *in, dcp_names *names, value_
     }
     st = read_root(pool, root, m, err);
 out:
+    budget_free(pool->owner, parser, sizeof *parser);
     if (st != FSDPCK_OK)
         dcp_metadata_release(m);
     return st;

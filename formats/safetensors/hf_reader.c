@@ -17,12 +17,15 @@ static bool is_index(const char *name)
     return n > m && strcmp(name + n - m, INDEX_SUFFIX) == 0;
 }
 
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 static bool has_entry(const probe_input *in, const char *name)
 {
-    for (size_t i = 0; i < in->entry_count; i++)
-        if (strcmp(in->entries[i], name) == 0)
-            return true;
-    return false;
+    return in->entry_count > 0 &&
+           bsearch(&name, in->entries, in->entry_count, sizeof *in->entries, by_text) != NULL;
 }
 
 static bool probe(const probe_input *in, const char **near_miss)
@@ -144,11 +147,6 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, fsd
                       in->entries[i]);
     }
     return FSDPCK_OK;
-}
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 static fsdpck_status check_present(const open_request *req, const char *const *names, size_t count,

@@ -3,22 +3,6 @@
 #include "formats/shared/pickle_machine.h"
 #include "state/value_map.h"
 
-/* Where the parts of what is made from the values at `first` and above begin. */
-static uint64_t mark_of(const pickle_machine *m, size_t first)
-{
-    return first < m->stack.count ? pickle_slot_at(m, first)->mark : m->pool->cells.count;
-}
-
-/* Puts a container in the place of the values that it was made from. */
-static fsdpck_status replace_from(pickle_machine *m, size_t first, value made, fsdpck_error *err)
-{
-    pickle_slot slot = {.v = made, .mark = mark_of(m, first)};
-    for (size_t i = first; i < m->stack.count; i++)
-        RETURN_IF(pickle_deepen(m, &slot, pickle_slot_at(m, i)->depth, err));
-    m->stack.count = first;
-    return pickle_push(m, slot.v, slot.mark, slot.depth, err);
-}
-
 fsdpck_status pickle_do_tuple(pickle_machine *m, value_kind kind, size_t first, fsdpck_error *err)
 {
     const size_t count = m->stack.count - first;
@@ -58,4 +42,245 @@ fsdpck_status pickle_do_empty(pickle_machine *m, value_kind kind, fsdpck_error *
     value v;
     RETURN_IF(new_node(m, kind, &v, err));
     return pickle_push(m, v, mark, 1, err);
+}
+
+/* Puts a new, empty container below the values that are about to enter it. */
+static fsdpck_status insert_node(pickle_machine *m, value_kind kind, size_t first,
+                                 fsdpck_error *err)
+{
+    const size_t count = m->stack.count - first;
+    const uint64_t mark = count > 0 ? pickle_slot_at(m, first)->mark : m->pool->cells.count;
+    value v;
+    RETURN_IF(new_node(m, kind, &v, err));
+    RETURN_IF(pickle_push(m, v, mark, 1, err));
+    pickle_slot *slots = pickle_slot_at(m, first);
+    const pickle_slot made = slots[count];
+    memmove(slots + 1, slots, count * sizeof(*slots));
+    slots[0] = made;
+    return FSDPCK_OK;
+}
+
+fsdpck_status pickle_do_list(pickle_machine *m, size_t first, fsdpck_error *err)
+{
+    RETURN_IF(insert_node(m, VALUE_LIST, first, err));
+    return pickle_do_items(m, first + 1, err);
+}
+
+fsdpck_status pickle_do_dict(pickle_machine *m, size_t first, fsdpck_error *err)
+{
+    RETURN_IF(insert_node(m, VALUE_DICT, first, err));
+    return pickle_do_pairs(m, first + 1, err);
+}
+
+/* The LIST, DICT or SET (kind) that the value at stack index i takes items into: itself, or what a
+ * call keeps for them, made at need. */
+static fsdpck_status target_of(pickle_machine *m, size_t i, value_kind kind, value *target,
+                               fsdpck_error *err)
+{
+    const value v = pickle_slot_at(m, i)->v;
+    if (value_kind_inline(v) == kind) {
+        *target = v;
+        return FSDPCK_OK;
+    }
+    if (value_kind_inline(v) != VALUE_CALL)
+        return pickle_bad(m, "PKL-CALL", "items are added to a value that takes none", err);
+    const value_call *call = value_call_of(m->pool, v);
+    *target = kind == VALUE_LIST   ? call->list_items
+              : kind == VALUE_DICT ? call->dict_items
+                                   : call->set_items;
+    if (*target != VALUE_OF_NONE)
+        return FSDPCK_OK;
+    RETURN_IF(new_node(m, kind, target, err));
+    value_call *changed = value_call_of(m->pool, v);
+    if (kind == VALUE_LIST)
+        changed->list_items = *target;
+    else if (kind == VALUE_DICT)
+        changed->dict_items = *target;
+    else
+        changed->set_items = *target;
+    return FSDPCK_OK;
+}
+
+/* Moves the values from stack index `first` on into the container that the slot below keeps for
+ * them. */
+static fsdpck_status take_items(pickle_machine *m, size_t first, value_kind kind, fsdpck_error *err)
+{
+    const size_t count = m->stack.count - first;
+    const size_t nitems = kind == VALUE_DICT ? count / 2 : count;
+    if (count == 0)
+        return FSDPCK_OK;
+    value target;
+    RETURN_IF(target_of(m, first - 1, kind, &target, err));
+    RETURN_IF(value_node_reserve(m->pool, target, nitems, err));
+    value_node *node = value_node_of(m->pool, target);
+    uint64_t *cells = value_cell(m->pool, node->items_at) +
+                      (kind == VALUE_DICT ? 2 * (size_t)node->count : node->count);
+    pickle_slot *slot = pickle_slot_at(m, first - 1);
+    for (size_t i = 0; i < count; i++) {
+        cells[i] = pickle_slot_at(m, first + i)->v;
+        RETURN_IF(pickle_deepen(m, slot, pickle_slot_at(m, first + i)->depth, err));
+    }
+    node->count += (uint32_t)nitems;
+    m->stack.count = first;
+    pickle_changed(m, slot);
+    return FSDPCK_OK;
+}
+
+/* Offers a batch of notes to the hook. */
+static fsdpck_status offer_items(pickle_machine *m, size_t first, bool *taken, fsdpck_error *err)
+{
+    const size_t count = m->stack.count - first;
+    const value list = pickle_slot_at(m, first - 1)->v;
+    if (m->hooks->on_items == NULL || count == 0 || value_kind_inline(list) != VALUE_LIST)
+        return FSDPCK_OK;
+    for (size_t i = first; i < m->stack.count; i++) {
+        if (value_kind_inline(pickle_slot_at(m, i)->v) != VALUE_HOST)
+            return FSDPCK_OK;
+    }
+    m->scratch.count = 0;
+    value *items = vec_push_n(&m->scratch, count, err);
+    if (items == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < count; i++)
+        items[i] = pickle_slot_at(m, first + i)->v;
+    uint64_t note = value_node_of(m->pool, list)->note;
+    RETURN_IF(m->hooks->on_items(m->hooks->ctx, m->pool, items, count, &note, taken, err));
+    value_node_of(m->pool, list)->note = note;
+    return FSDPCK_OK;
+}
+
+fsdpck_status pickle_do_items(pickle_machine *m, size_t first, fsdpck_error *err)
+{
+    if (first <= m->fence)
+        return pickle_too_few(m, err);
+    bool taken = false;
+    RETURN_IF(offer_items(m, first, &taken, err));
+    if (taken)
+        m->stack.count = first;
+    return take_items(m, first, VALUE_LIST, err);
+}
+
+fsdpck_status pickle_do_members(pickle_machine *m, size_t first, fsdpck_error *err)
+{
+    return first <= m->fence ? pickle_too_few(m, err) : take_items(m, first, VALUE_SET, err);
+}
+
+/* Drops the pairs that the hook takes. */
+static fsdpck_status offer_pairs(pickle_machine *m, size_t first, fsdpck_error *err)
+{
+    size_t kept = first;
+    for (size_t i = first; i < m->stack.count; i += 2) {
+        const pickle_slot key = *pickle_slot_at(m, i);
+        const pickle_slot item = *pickle_slot_at(m, i + 1);
+        bool taken = false;
+        if (value_kind_inline(key.v) == VALUE_HOST || value_kind_inline(item.v) == VALUE_HOST)
+            RETURN_IF(m->hooks->on_pair(m->hooks->ctx, m->pool, key.v, item.v, &taken, err));
+        if (taken)
+            continue;
+        *pickle_slot_at(m, kept) = key;
+        *pickle_slot_at(m, kept + 1) = item;
+        kept += 2;
+    }
+    m->stack.count = kept;
+    return FSDPCK_OK;
+}
+
+fsdpck_status pickle_do_pairs(pickle_machine *m, size_t first, fsdpck_error *err)
+{
+    if (first <= m->fence)
+        return pickle_too_few(m, err);
+    if ((m->stack.count - first) % 2 != 0)
+        return pickle_bad(m, "PKL-ODD", "a dict gets a key without an item", err);
+    if (m->hooks->on_pair != NULL)
+        RETURN_IF(offer_pairs(m, first, err));
+    return take_items(m, first, VALUE_DICT, err);
+}
+
+uint64_t value_list_note(const value_pool *p, value list)
+{
+    return value_kind_inline(list) == VALUE_LIST ? value_node_of(p, list)->note : 0;
+}
+
+/* A number under which equal keys are found; keys with equal numbers may yet differ. Never 0. */
+static uint64_t key_number(const value_pool *p, value key)
+{
+    const int64_t narrow = INT64_C(1) << 53; /* doubles hold all such integers */
+    int64_t i;
+    double d = 0;
+    if (key == VALUE_OF_NONE)
+        return UINT64_MAX;
+    if (!value_as_i64(p, key, &i)) {
+        if (!value_as_double(p, key, &d))
+            return key;
+        i = d > -(double)narrow && d < (double)narrow ? (int64_t)d : narrow;
+        if ((double)i != d)
+            memcpy(&i, &d, sizeof(i));
+    }
+    if (i > -narrow && i < narrow)
+        return value_make(VALUE_INT, (uint64_t)i & (VALUE_PAYLOAD_MASK >> 1));
+    return (uint64_t)i;
+}
+
+/* Finds the pair among items[0..2 * count) whose key equals that of `pair`; `count` where there is
+ * none. */
+static fsdpck_status find_key(const value_pool *p, const value *items, size_t count, value key,
+                              value_map *places, size_t *found, fsdpck_error *err)
+{
+    *found = count;
+    if (places == NULL) {
+        for (size_t i = 0; i < count && *found == count; i++) {
+            if (value_keys_equal(p, items[2 * i], key))
+                *found = i;
+        }
+        return FSDPCK_OK;
+    }
+    bool fresh = false;
+    uint64_t *place = value_map_put(places, key_number(p, key), &fresh, err);
+    if (place == NULL)
+        return FSDPCK_LIMIT;
+    if (fresh)
+        *place = count;
+    else if (value_keys_equal(p, items[2 * *place], key))
+        *found = (size_t)*place;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status settle_dict(pickle_machine *m, value dict, fsdpck_error *err)
+{
+    enum { LINEAR_MOST = 8 };
+    const size_t count = value_node_of(m->pool, dict)->count;
+    value_map places = VALUE_MAP(m->pool->owner);
+    fsdpck_status st = FSDPCK_OK;
+    size_t kept = 0;
+    for (size_t i = 0; i < count && st == FSDPCK_OK; i++) {
+        /* Anew each time, because the hook may grow the pool. */
+        value *items = value_cell(m->pool, value_node_of(m->pool, dict)->items_at);
+        const value key = items[2 * i];
+        size_t found = 0;
+        st = find_key(m->pool, items, kept, key, count > LINEAR_MOST ? &places : NULL, &found, err);
+        if (st != FSDPCK_OK)
+            break;
+        items[2 * found] = found < kept ? items[2 * found] : key;
+        items[2 * found + 1] = items[2 * i + 1];
+        if (found == kept)
+            kept++;
+        else if (m->hooks->on_duplicate_key != NULL)
+            st = m->hooks->on_duplicate_key(m->hooks->ctx, m->pool, dict, key, err);
+    }
+    value_map_release(&places);
+    value_node_of(m->pool, dict)->count = (uint32_t)kept;
+    return st;
+}
+
+fsdpck_status pickle_settle_dicts(pickle_machine *m, fsdpck_error *err)
+{
+    while (m->last_dict > 0) {
+        const value dict = value_make(VALUE_DICT, m->last_dict - 1);
+        value_node *node = value_node_of(m->pool, dict);
+        m->last_dict = node->note;
+        node->note = 0;
+        if (node->count > 1)
+            RETURN_IF(settle_dict(m, dict, err));
+    }
+    return FSDPCK_OK;
 }

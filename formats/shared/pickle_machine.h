@@ -1,13 +1,14 @@
 /* pickle_machine.h: the state that the pickle machine's files share.
  *
- * Memory of values that a hook has replaced is taken back by rewinding the pool. That is safe because
+ * Memory of values that a hook has replaced is taken back by rewinding the pool. That is safe
+ * because
  *
- * - a slot's `mark` says how many cells there were before the first part of its value was made, and what
- *   lies below in the stack was complete by then, so it has no cells above the mark;
+ * - a slot's `mark` says how many cells there were before the first part of its value was made, and
+ * what lies below in the stack was complete by then, so it has no cells above the mark;
  * - `pinned` is a number of cells that must stay whatever happens. A value that enters a memo entry
- *   which is fetched later pins all cells of that moment. So does a change of a container or call that was
- *   made before its slot's mark (it came from the memo or DUP), or that is itself pinned: its new
- *   cells lie higher than its place in the stack tells.
+ *   which is fetched later pins all cells of that moment. So does a change of a container or call
+ * that was made before its slot's mark (it came from the memo or DUP), or that is itself pinned:
+ * its new cells lie higher than its place in the stack tells.
  */
 #ifndef FSDPCK_PICKLE_MACHINE_H
 #define FSDPCK_PICKLE_MACHINE_H
@@ -28,12 +29,12 @@ typedef struct pickle_machine {
     const pickle_hooks *hooks; /* never NULL */
     value_pool *pool;
     pickle_memo memo;
-    vec stack;      /* pickle_slot */
-    vec marks;      /* size_t: stack height at each open mark */
-    vec scratch;    /* value: items handed to on_items */
-    size_t fence;   /* height at the last open mark: nothing below may be taken */
-    size_t at;      /* next byte */
-    size_t op_at;   /* opcode being run */
+    vec stack;          /* pickle_slot */
+    vec marks;          /* size_t: stack height at each open mark */
+    vec scratch;        /* value: items handed to on_items */
+    size_t fence;       /* height at the last open mark: nothing below may be taken */
+    size_t at;          /* next byte */
+    size_t op_at;       /* opcode being run */
     uint64_t memoized;  /* entries that MEMOIZE has made */
     uint64_t pinned;    /* cells that must stay */
     uint64_t last_dict; /* first cell + 1 of the dict made last; its note leads to the one before */
@@ -99,14 +100,14 @@ fsdpck_status pickle_deepen(const pickle_machine *m, pickle_slot *slot, uint64_t
 /* Closes the last mark: *first is the stack index of the first value above it. */
 fsdpck_status pickle_close_mark(pickle_machine *m, size_t *first, fsdpck_error *err);
 
-/* pickle_build.c: containers. `first` is the stack index of the first value taken; the result, or what
- * was changed, is the slot at or below it. */
+/* pickle_build.c: containers. `first` is the stack index of the first value taken; the result, or
+ * what was changed, is the slot at or below it. */
 fsdpck_status pickle_do_tuple(pickle_machine *m, value_kind kind, size_t first, fsdpck_error *err);
 fsdpck_status pickle_do_empty(pickle_machine *m, value_kind kind, fsdpck_error *err);
 fsdpck_status pickle_do_list(pickle_machine *m, size_t first, fsdpck_error *err);
 fsdpck_status pickle_do_dict(pickle_machine *m, size_t first, fsdpck_error *err);
-fsdpck_status pickle_do_items(pickle_machine *m, size_t first, fsdpck_error *err);   /* APPEND(S) */
-fsdpck_status pickle_do_pairs(pickle_machine *m, size_t first, fsdpck_error *err);   /* SETITEM(S) */
+fsdpck_status pickle_do_items(pickle_machine *m, size_t first, fsdpck_error *err); /* APPEND(S) */
+fsdpck_status pickle_do_pairs(pickle_machine *m, size_t first, fsdpck_error *err); /* SETITEM(S) */
 fsdpck_status pickle_do_members(pickle_machine *m, size_t first, fsdpck_error *err); /* ADDITEMS */
 /* After STOP: keys that were set twice. */
 fsdpck_status pickle_settle_dicts(pickle_machine *m, fsdpck_error *err);

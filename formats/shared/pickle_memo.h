@@ -1,10 +1,11 @@
 /* pickle_memo.h: the memo of a pickle, with room only for the entries that are ever fetched.
  *
- *     the skim: pickle_memo_want(&memo, index, err) for each fetch; then pickle_memo_prepare(&memo, err)
- *     the machine: pickle_memo_put(&memo, index) and pickle_memo_get(&memo, index) give the entry or NULL
+ *     the skim: pickle_memo_want(&memo, index, err) for each fetch; then pickle_memo_prepare(&memo,
+ * err) the machine: pickle_memo_put(&memo, index) and pickle_memo_get(&memo, index) give the entry
+ * or NULL
  *
- * A bit for every index up to the largest fetched one, and for each 64 of them how many entries come
- * before: finding an entry is two loads and a population count.
+ * A bit for every index up to the largest fetched one, and for each 64 of them how many entries
+ * come before: finding an entry is two loads and a population count.
  */
 #ifndef FSDPCK_PICKLE_MEMO_H
 #define FSDPCK_PICKLE_MEMO_H

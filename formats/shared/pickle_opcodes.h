@@ -1,4 +1,5 @@
-/* pickle_opcodes.h: the opcodes of pickle protocols 0 to 5, by the names of Python's pickletools. */
+/* pickle_opcodes.h: the opcodes of pickle protocols 0 to 5, by the names of Python's pickletools.
+ */
 #ifndef FSDPCK_PICKLE_OPCODES_H
 #define FSDPCK_PICKLE_OPCODES_H
 

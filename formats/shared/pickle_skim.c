@@ -11,10 +11,10 @@
 struct skim {
     const pickle_input *in;
     pickle_memo *memo;
-    size_t at;        /* next byte */
-    size_t op_at;     /* opcode being read */
-    size_t limit;     /* end of the frame, or of the bytes */
-    size_t long_frame_at;      /* FRAME opcode that claims more than there is */
+    size_t at;                  /* next byte */
+    size_t op_at;               /* opcode being read */
+    size_t limit;               /* end of the frame, or of the bytes */
+    size_t long_frame_at;       /* FRAME opcode that claims more than there is */
     uint64_t long_frame_nbytes; /* what it claims; 0 where there is none */
     bool in_frame;
     bool memoizes; /* MEMOIZE was seen */
@@ -35,7 +35,8 @@ fsdpck_status pickle_error(const pickle_input *in, size_t at, fsdpck_status st, 
     return st;
 }
 
-static fsdpck_status bad(const struct skim *s, const char *finding, const char *text, fsdpck_error *err)
+static fsdpck_status bad(const struct skim *s, const char *finding, const char *text,
+                         fsdpck_error *err)
 {
     return pickle_error(s->in, s->op_at, FSDPCK_BADINPUT, finding, err, "%s", text);
 }
@@ -43,7 +44,8 @@ static fsdpck_status bad(const struct skim *s, const char *finding, const char *
 static fsdpck_status truncated(const struct skim *s, fsdpck_error *err)
 {
     const fsdpck_status st = bad(s, "PKL-TRUNCATED", "the pickle ends before its STOP", err);
-    error_next(err, "the file was cut short, or its writer was interrupted: copy or write it again");
+    error_next(err,
+               "the file was cut short, or its writer was interrupted: copy or write it again");
     return st;
 }
 
@@ -61,7 +63,8 @@ bool pickle_decimal(const uint8_t *text, size_t nbytes, uint64_t *number)
 {
     uint64_t n = 0;
     for (size_t i = 0; i < nbytes; i++) {
-        if (text[i] < '0' || text[i] > '9' || !checked_mul_add(n, 10, (uint64_t)(text[i] - '0'), &n))
+        if (text[i] < '0' || text[i] > '9' ||
+            !checked_mul_add(n, 10, (uint64_t)(text[i] - '0'), &n))
             return false;
     }
     *number = n;
@@ -103,7 +106,8 @@ static fsdpck_status skim_counted(struct skim *s, unsigned width, fsdpck_error *
     return FSDPCK_OK;
 }
 
-/* A frame that is too long is only an error of its own where STOP follows: otherwise the pickle was cut. */
+/* A frame that is too long is only an error of its own where STOP follows: otherwise the pickle was
+ * cut. */
 static fsdpck_status skim_frame(struct skim *s, fsdpck_error *err)
 {
     if (s->in_frame)
@@ -286,9 +290,9 @@ static const bool one_byte[256] = {
     [OP_EMPTY_SET] = true,   [OP_ADDITEMS] = true,   [OP_FROZENSET] = true,  [OP_NEWOBJ_EX] = true,
     [OP_STACK_GLOBAL] = true};
 
-/* Opcodes up to the end of the frame (or of the bytes). Where the next opcode lies follows from branches,
- * not from a table of lengths: a processor that predicts them need not wait for one opcode to find the
- * next. */
+/* Opcodes up to the end of the frame (or of the bytes). Where the next opcode lies follows from
+ * branches, not from a table of lengths: a processor that predicts them need not wait for one
+ * opcode to find the next. */
 static fsdpck_status skim_run(struct skim *s, fsdpck_error *err)
 {
     const uint8_t *const bytes = s->in->bytes;

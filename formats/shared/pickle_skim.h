@@ -7,8 +7,9 @@
 #include "formats/shared/pickle_memo.h"
 
 /* After it returned OK, every opcode up to STOP is an allowed one and its argument lies within
- * bytes[0..*nbytes), as decoded by the functions below; frames are in order; a pickle either numbers its
- * memo entries itself or leaves it to MEMOIZE. `memo` (may be NULL) knows the entries that are fetched. */
+ * bytes[0..*nbytes), as decoded by the functions below; frames are in order; a pickle either
+ * numbers its memo entries itself or leaves it to MEMOIZE. `memo` (may be NULL) knows the entries
+ * that are fetched. */
 fsdpck_status pickle_skim_all(const pickle_input *in, pickle_memo *memo, size_t *nbytes,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -35,23 +35,28 @@ static const struct {
     {"version https://git-lfs", 23, 0, "a git-lfs pointer, not the file itself"},
 };
 
-static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64_t offset, fsdpck_error *err)
+const char *torch_other_container(const uint8_t *head, size_t nbytes)
 {
-    const char *what = "no file of torch.save";
-
-    if (nbytes >= 262 && memcmp(head + 257, "ustar", 5) == 0) {
-        fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "PT-TAR", "tar form of torch before 0.1.10 is not supported");
-        error_next(err, "load it and save it again with a newer torch");
-        return st;
-    }
-    if (nbytes >= 2 && head[0] == 0x80 && head[1] <= 5)
-        what = "a bare pickle, not written by torch.save";
     for (size_t i = 0; i < sizeof(containers) / sizeof(containers[0]); i++)
         if (containers[i].offset + containers[i].nbytes <= nbytes &&
             memcmp(head + containers[i].offset, containers[i].bytes, containers[i].nbytes) == 0)
-            what = containers[i].what;
-    fsdpck_status st = nbytes == 0 ? error_set(err, FSDPCK_BADINPUT, "ZIP-EMPTY", "file is empty")
-                                   : error_set(err, FSDPCK_BADINPUT, "PT-CONTAINER", "this is %s", what);
+            return containers[i].what;
+    return nbytes >= 2 && head[0] == 0x80 && head[1] <= 5 ? "a bare pickle, not written by torch.save" : NULL;
+}
+
+static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64_t offset, fsdpck_error *err)
+{
+    const char *what = torch_other_container(head, nbytes);
+    fsdpck_status st;
+
+    if (nbytes >= 262 && memcmp(head + 257, "ustar", 5) == 0) {
+        st = error_set(err, FSDPCK_UNSUPPORTED, "PT-TAR", "tar form of torch before 0.1.10 is not supported");
+        error_next(err, "load it and save it again with a newer torch");
+        return st;
+    }
+    if (nbytes == 0)
+        return error_set(err, FSDPCK_BADINPUT, "ZIP-EMPTY", "file is empty");
+    st = error_set(err, FSDPCK_BADINPUT, "PT-CONTAINER", "this is %s", what != NULL ? what : "no file of torch.save");
     error_offset(err, offset);
     error_expected(err, "a zip of torch.save, or its older stream form");
     return st;

@@ -58,8 +58,12 @@ typedef struct torch_archive {
     vec tensors;  /* torch_tensor */
     vec storages; /* torch_storage */
     vec dims;     /* uint64_t */
+    uint64_t duplicate_keys; /* dict keys that were set twice: PKL-DUPKEY, a warning */
     budget *owner;
 } torch_archive;
+
+/* What a file that begins with these bytes is, where it is some other known container ("an HDF5 file"); else NULL. */
+const char *torch_other_container(const uint8_t *head, size_t nbytes);
 
 /* Also recognises what is not one, by name: PT-CONTAINER, PT-TAR, "save was interrupted" (no data.pkl),
  * TorchScript. `opaque_calls` keeps unknown calls as records; else PKL-CALL. Legacy streams go through

@@ -51,7 +51,8 @@ static fsdpck_status find_pickles(head *h, uint64_t ends[5], fsdpck_error *err)
         if (st == FSDPCK_OK) {
             at += n;
             ends[i++] = at;
-        } else if (h->nbytes < h->in->nbytes) {
+        } else if (h->nbytes < h->in->nbytes &&
+                   (strcmp(own.finding, "PKL-TRUNCATED") == 0 || strcmp(own.finding, "PKL-LENGTH") == 0)) {
             RETURN_IF(head_grow(h, err));
         } else {
             if (err != NULL)
@@ -149,7 +150,7 @@ static fsdpck_status read_object(torch_builder *b, const head *h, const uint64_t
 
 fsdpck_status torch_legacy_open(const zip_input *in, torch_archive *a, bool opaque_calls, fsdpck_error *err)
 {
-    torch_builder b = {.archive = a, .opaque_calls = opaque_calls};
+    torch_builder b = {.archive = a, .opaque_calls = opaque_calls, .no_records = true};
     head h = {.in = in, .owner = a->owner};
     uint64_t ends[5];
 

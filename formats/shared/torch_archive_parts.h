@@ -27,6 +27,7 @@ typedef struct storage_ref {
 typedef struct torch_builder {
     torch_archive *archive;
     bool opaque_calls;
+    bool no_records; /* storages are placed later: there is no zip to look them up in */
     strtab keys; /* id: index in archive->storages */
     vec refs;    /* storage_ref */
 } torch_builder;
@@ -59,6 +60,16 @@ fsdpck_status tensor_claim_check(const tensor_claim *c, fsdpck_error *err) FSDPC
 
 /* offset, strides, rows, swap of a place whose record_* are set. */
 void tensor_claim_place(const tensor_claim *c, bool big_endian, place *where);
+
+/* The pickle of one plain tensor as torch.save writes it (protocol 2), recognised opcode by opcode. */
+typedef struct plain_pickle {
+    tensor_claim claim;  /* checked */
+    char key[32];        /* NUL-terminated */
+    size_t nbytes;       /* of the pickle */
+} plain_pickle;
+
+/* False where it is anything else, also where it is wrong: the pickle machine then says what. */
+bool torch_plain_pickle_match(const uint8_t *bytes, size_t nbytes, plain_pickle *p);
 
 /* Item size of what a storage of this dtype and count takes; PT-STORAGE-SIZE where that overflows. */
 fsdpck_status torch_storage_nbytes(dtype d, uint64_t nelems, uint64_t *nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;

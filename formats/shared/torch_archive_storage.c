@@ -76,7 +76,7 @@ static fsdpck_status storage_find_or_add(torch_builder *b, const torch_storage *
     }
     torch_storage s = *claim;
     s.entry = UINT32_MAX;
-    if (!a->is_legacy && !s.meta)
+    if (!b->no_records && !s.meta)
         RETURN_IF(storage_record(&a->zip, key, key_nbytes, &s, err));
     torch_storage *slot = vec_push(&a->storages, err);
     if (slot == NULL)

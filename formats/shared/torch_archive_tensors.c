@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "formats/shared/torch_archive_parts.h"
@@ -269,34 +268,20 @@ static fsdpck_status rebuild_device(const rebuild *r, value args)
     return set_to(r, data);
 }
 
-/* getattr(symbol, 'Name') is how Python 3.11 writes enum members and nested classes: the symbol Class.Name. */
+/* How Python 3.11 writes enum members and nested classes: the symbol Class.Name, unless it could be a function
+ * of something that runs code. */
 static fsdpck_status resolve_getattr(const rebuild *r)
 {
-    const value symbol = arg(r, r->call->args, 0), name = arg(r, r->call->args, 1);
-    char joined[1024];
-    value module, whole, result;
-    size_t nbytes = 0;
+    const value class = arg(r, r->call->args, 0);
+    bool is_one = false;
+    value symbol;
 
-    const char *text = value_kind_of(name) == VALUE_STR ? value_text(r->pool, name, &nbytes) : "";
-    bool ok = value_kind_of(symbol) == VALUE_SYMBOL && value_count(r->pool, r->call->args) == 2 && nbytes > 0 &&
-              text[0] != '_' && memchr(text, '\0', nbytes) == NULL && memchr(text, '.', nbytes) == NULL &&
-              !torch_symbol_runs_code(value_symbol_module(r->pool, symbol), value_symbol_name(r->pool, symbol));
-    int n = 0;
-    if (ok)
-        n = snprintf(joined, sizeof(joined), "%s.%.*s", value_symbol_name(r->pool, symbol), (int)nbytes, text);
-    if (!ok || n < 0 || (size_t)n >= sizeof(joined))
-        return r->b->opaque_calls ? FSDPCK_OK
-                                  : error_set(r->err, FSDPCK_BADINPUT, "PKL-GETATTR",
-                                              "pickle takes an attribute of something other than a class of data");
-    char module_text[1024];
-    const char *m = value_symbol_module(r->pool, symbol);
-    if (strlen(m) >= sizeof(module_text))
-        return error_set(r->err, FSDPCK_BADINPUT, "PKL-GETATTR", "module name in a pickle is too long");
-    memcpy(module_text, m, strlen(m) + 1);
-    RETURN_IF(value_new_str(r->pool, module_text, strlen(module_text), &module, r->err));
-    RETURN_IF(value_new_str(r->pool, joined, (size_t)n, &whole, r->err));
-    RETURN_IF(value_new_symbol(r->pool, module, whole, &result, r->err));
-    return set_to(r, result);
+    RETURN_IF(pickle_getattr_symbol(r->pool, r->call, &symbol, &is_one, r->err));
+    if (is_one && !torch_symbol_runs_code(value_symbol_module(r->pool, class), value_symbol_name(r->pool, class)))
+        return set_to(r, symbol);
+    return r->b->opaque_calls ? FSDPCK_OK
+                              : error_set(r->err, FSDPCK_BADINPUT, "PKL-GETATTR",
+                                          "pickle takes an attribute of something other than a class of data");
 }
 
 static fsdpck_status unknown_call(const rebuild *r)
@@ -369,17 +354,28 @@ static fsdpck_status on_call(void *ctx, value_pool *pool, const value_call *call
         RETURN_IF(torch_persid_resolve(b, pool, copy.args, &v, err));
         return set_to(&r, v);
     }
-    if (copy.how == CALL_REDUCE)
-        return rebuild_call(&r);
+    if (copy.how == CALL_REDUCE) {
+        RETURN_IF(pickle_plain_call(pool, &copy, replacement, replaced, err));
+        return *replaced ? FSDPCK_OK : rebuild_call(&r);
+    }
     if (value_kind_of(copy.callee) == VALUE_SYMBOL &&
         torch_symbol_runs_code(value_symbol_module(pool, copy.callee), value_symbol_name(pool, copy.callee)))
         return unknown_call(&r);
     return FSDPCK_OK;
 }
 
+static fsdpck_status on_duplicate_key(void *ctx, value_pool *pool, value dict, value key, fsdpck_error *err)
+{
+    torch_builder *b = ctx;
+
+    (void)pool, (void)dict, (void)key, (void)err;
+    b->archive->duplicate_keys++;
+    return FSDPCK_OK;
+}
+
 pickle_hooks torch_builder_hooks(torch_builder *b)
 {
-    return (pickle_hooks){.ctx = b, .on_call = on_call};
+    return (pickle_hooks){.ctx = b, .on_call = on_call, .on_duplicate_key = on_duplicate_key};
 }
 
 void torch_builder_init(torch_builder *b)

@@ -347,3 +347,14 @@ void file_abandon(file *f)
 {
     (void)!file_close(f, NULL);
 }
+
+fsdpck_status file_drop_cache(const file *f, fsdpck_error *err)
+{
+    int rc = fdatasync(f->fd);
+    if (rc != 0)
+        return error_set_errno(err, errno, "fdatasync", f->path);
+    /* Advice: a file system that ignores it answers from its cache, which is still a check of the write. */
+    rc = posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
+    (void)rc;
+    return FSDPCK_OK;
+}

@@ -86,6 +86,9 @@ fsdpck_status file_write_direct(file *f, uint64_t offset, const void *src, uint6
 
 fsdpck_status file_truncate(const file *f, uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status file_sync(const file *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Writes back what is dirty and drops the file from the page cache, so that the next read comes from
+ * the storage. */
+fsdpck_status file_drop_cache(const file *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Errors of close are errors of the data (NFS): never retried, always looked at after writing. */
 fsdpck_status file_close(file *f, fsdpck_error *err) FSDPCK_MUST_CHECK;

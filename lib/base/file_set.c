@@ -133,6 +133,24 @@ static fsdpck_status check_identity(const file *before, const file *now, fsdpck_
     return FSDPCK_CHANGED;
 }
 
+/* After EMFILE: others in this process have the descriptors, so make do with fewer. Whether it is
+ * worth trying again; waits where only another thread's file can be closed. The last one that is
+ * not waiting never waits, so that somebody always goes on. */
+static bool make_room(file_set *s)
+{
+    if (s->open_count > 1 && s->open_count - 1 < s->max_open)
+        s->max_open = s->open_count - 1;
+    if (close_oldest(s))
+        return true;
+    if (s->open_count - s->waiting_count <= 1)
+        return false;
+    s->waiting_count++;
+    pthread_cond_wait(&s->freed, &s->lock);
+    s->waiting_count--;
+    (void)close_oldest(s);
+    return true;
+}
+
 /* Opens an entry that is marked as opening. Called with the lock held, which is given up for the
  * call that may be slow. */
 static fsdpck_status open_entry(file_set *s, struct file_set_entry *e, fsdpck_error *err)
@@ -141,16 +159,11 @@ static fsdpck_status open_entry(file_set *s, struct file_set_entry *e, fsdpck_er
     fsdpck_error_init(&local);
     file f = FILE_CLOSED;
     fsdpck_status st;
-    bool again;
     do {
         pthread_mutex_unlock(&s->lock);
         st = file_open_read(&f, s->dir, e->path, s->flags, &local);
         pthread_mutex_lock(&s->lock);
-        /* Others in this process have the descriptors: make do with fewer. */
-        again = st == FSDPCK_LIMIT && local.sys_errno == EMFILE && close_oldest(s);
-        if (again && s->max_open > 1)
-            s->max_open--;
-    } while (again);
+    } while (st == FSDPCK_LIMIT && local.sys_errno == EMFILE && make_room(s));
     if (st == FSDPCK_OK && e->seen) {
         st = check_identity(&e->f, &f, &local);
         if (st != FSDPCK_OK)

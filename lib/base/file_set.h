@@ -24,7 +24,8 @@ typedef struct file_set {
     pthread_cond_t freed;
     vec files; /* struct file_set_entry */
     unsigned max_open;
-    unsigned open_count;
+    unsigned open_count;    /* files open or being opened */
+    unsigned waiting_count; /* of those being opened: found no descriptor, wait for one */
     unsigned flags;
     uint32_t idle_first; /* open files that nobody reads, longest unused first */
     uint32_t idle_last;

@@ -381,21 +381,33 @@ static fsdpck_status publish_new(output *o, fsdpck_error *err)
     return st;
 }
 
-/* Names cannot be exchanged here: step the old one aside, or, for a file, rename over it. */
-static fsdpck_status publish_over(output *o, char **old_name, fsdpck_error *err)
+/* Names cannot be exchanged here. The old file keeps a second name until the new one is durable;
+ * where there are no hard links it does without. */
+static fsdpck_status publish_over_file(output *o, char **old_name, fsdpck_error *err)
 {
     const int dirfd = o->parent.fd;
-    if (!is_same(o, o->final_name, o->old_dev, o->old_ino))
-        return refuse_existing(o, "it was replaced while this one was written", err);
-    if (o->kind == OUTPUT_FILE) {
-        if (renameat(dirfd, o->partial_name, dirfd, o->final_name) != 0)
-            return error_set_errno(err, errno, "rename", o->path);
-        return sync_folder(o, &o->parent, err);
+    if (linkat(dirfd, o->final_name, dirfd, *old_name, 0) != 0) {
+        free(*old_name);
+        *old_name = NULL;
     }
-    *old_name = decorate(o, ".old");
-    if (*old_name == NULL)
-        return error_set_nomem(err, NAME_BYTES_MOST);
-    if (renameat(dirfd, o->final_name, dirfd, *old_name) != 0)
+    fsdpck_status st = FSDPCK_OK;
+    if (renameat(dirfd, o->partial_name, dirfd, o->final_name) != 0)
+        st = error_set_errno(err, errno, "rename", o->path);
+    else
+        st = sync_folder(o, &o->parent, err);
+    /* A rename between two names of one file does nothing, so the second name goes in any case. */
+    if (st != FSDPCK_OK && *old_name != NULL) {
+        (void)!renameat(dirfd, *old_name, dirfd, o->final_name);
+        (void)unlinkat(dirfd, *old_name, 0);
+    }
+    return st;
+}
+
+/* The same for a folder: the old one steps aside. */
+static fsdpck_status publish_over_folder(output *o, const char *old_name, fsdpck_error *err)
+{
+    const int dirfd = o->parent.fd;
+    if (renameat(dirfd, o->final_name, dirfd, old_name) != 0)
         return error_set_errno(err, errno, "rename", o->path);
     const int rc = platform_rename_noreplace(dirfd, o->partial_name, o->final_name);
     fsdpck_status st = rc == 0 ? FSDPCK_OK : set_rename_errno(o, rc, err);
@@ -404,9 +416,20 @@ static fsdpck_status publish_over(output *o, char **old_name, fsdpck_error *err)
     if (st != FSDPCK_OK) {
         if (rc == 0)
             (void)remove_tree(dirfd, o->final_name);
-        (void)platform_rename_noreplace(dirfd, *old_name, o->final_name);
+        (void)platform_rename_noreplace(dirfd, old_name, o->final_name);
     }
     return st;
+}
+
+static fsdpck_status publish_over(output *o, char **old_name, fsdpck_error *err)
+{
+    if (!is_same(o, o->final_name, o->old_dev, o->old_ino))
+        return refuse_existing(o, "it was replaced while this one was written", err);
+    *old_name = decorate(o, ".old");
+    if (*old_name == NULL)
+        return error_set_nomem(err, NAME_BYTES_MOST);
+    return o->kind == OUTPUT_FILE ? publish_over_file(o, old_name, err)
+                                  : publish_over_folder(o, *old_name, err);
 }
 
 /* On success *old_name (malloc'd, may be NULL) is what is left to remove. */

@@ -17,9 +17,9 @@
  *
  * What is to be replaced is looked at when the output begins and must still be the same thing at
  * commit (EXISTS otherwise): it is a plain file or folder of the same kind, never a link. Where the
- * file system cannot exchange names, a file is renamed over the old one, and an old folder is first
- * renamed to `.NAME.fsdpck-XXXXXXXX.old`; a kill between those two renames leaves the old folder
- * under that name and nothing under the final one.
+ * file system cannot exchange names, the old thing gets the name `.NAME.fsdpck-XXXXXXXX.old` until
+ * the new one is durable: a file as a second name, a folder by a rename. A kill between the two
+ * renames of a folder leaves the old one there and nothing under the final name.
  */
 #ifndef FSDPCK_BASE_OUTPUT_H
 #define FSDPCK_BASE_OUTPUT_H

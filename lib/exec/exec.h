@@ -48,6 +48,8 @@ typedef struct exec_request {
     budget *metadata;
 } exec_request;
 
+struct exec;
+
 struct exec_sums {
     uint64_t bytes_read; /* by read_at and decoded from streams; heads excluded */
     uint64_t reads;      /* calls of read_at */

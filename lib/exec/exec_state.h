@@ -7,6 +7,7 @@
 #include "exec/convert.h"
 #include "exec/exec.h"
 #include "plan/segment.h"
+#include "plan/sort.h"
 
 /* A located chunk, kept small: there may be millions. */
 enum {
@@ -16,7 +17,8 @@ enum {
     SPOT_CONJ = 8,
     SPOT_NEG = 16,
     SPOT_ROWS = 32,
-    SPOT_CRC = 64 /* crc32 covers exactly the chunk's elements, in rows */
+    SPOT_CRC = 64,    /* crc32 covers exactly the chunk's elements, in rows */
+    SPOT_REPLICA = 128 /* an earlier chunk has the same box: never read for the output */
 };
 
 typedef struct spot {
@@ -87,9 +89,10 @@ typedef struct piece {
 typedef struct gather {
     piece pieces[GATHER_PIECES];
     uint64_t dims[GATHER_DIMS];
-    struct sort_pair *sorted; /* 2 * GATHER_PIECES */
+    sort_pair *sorted; /* 2 * GATHER_PIECES */
     unsigned count;
     unsigned dims_count;
+    bool touched; /* the tile has got pieces */
 } gather;
 
 struct worker {
@@ -120,7 +123,7 @@ dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk);
 fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void exec_stop_workers(struct exec *x);
 /* source.read_at with its count. */
-fsdpck_status worker_read(worker *w, uint32_t file, uint64_t offset_bytes, void *dst, uint64_t nbytes,
+fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes, void *dst, uint64_t nbytes,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- gather.c: filling the tile --- */
@@ -131,6 +134,8 @@ fsdpck_status gather_part(worker *w, const range_part *part, uint64_t range_begi
 fsdpck_status gather_flush(worker *w, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- engine_threads.c --- */
+/* Whether streams bring some of a target chunk's bytes, after the tiles. */
+bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk);
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- scatter.c: source-driven items --- */
@@ -146,7 +151,7 @@ void crc_parts_put(struct exec *x, const range_part *part, uint64_t tile, const 
 /* Joins the parts into target.chunk_crc, after all are put. */
 fsdpck_status crc_parts_join(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Number of the tile (exec.tile_nbytes) that holds a byte of a file, over all files. */
-uint64_t exec_tile_number(const struct exec *x, uint32_t file, uint64_t offset_bytes);
+uint64_t exec_tile_number(const struct exec *x, uint32_t file_index, uint64_t offset_bytes);
 uint64_t exec_tiles_an_item(const struct exec *x);
 
 #endif

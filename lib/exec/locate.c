@@ -119,10 +119,11 @@ static fsdpck_status keep_place(struct exec *x, uint64_t chunk, const place *whe
             strides[d] = where->strides[d];
     if (!place_fits(from, where, strides, sizes, t->ndim, itemsize))
         return error_set(err, FSDPCK_INTERNAL, "", "reader placed a chunk outside of its file");
-    *s = (spot){.offset_bytes = where->offset_bytes, .file = where->file};
+    s->offset_bytes = where->offset_bytes;
+    s->file = where->file;
     if (!rows)
         RETURN_IF(keep_strides(x, strides, t->ndim, &s->strides_at, err));
-    unsigned flags = SPOT_LOCATED;
+    unsigned flags = SPOT_LOCATED | s->flags;
     flags |= where->stream ? SPOT_STREAM : 0;
     flags |= where->swap ? SPOT_SWAP : 0;
     flags |= where->conj ? SPOT_CONJ : 0;
@@ -163,35 +164,19 @@ static uint64_t list_chunks(const struct exec *x, sort_pair *list)
 {
     const plan *p = x->r.plan;
     const catalogue *from = plan_from(p);
+    const unsigned skip = plan_replica_policy(p) == REPLICAS_FIRST ? SPOT_REPLICA : 0;
     uint64_t n = 0;
     for (uint64_t t = 0; t < x->tensor_count; t++) {
         if (!plan_uses_tensor(p, (uint32_t)t))
             continue;
         const cat_tensor *tensor = catalogue_tensor(from, t);
         for (uint64_t k = tensor->first_chunk; k < tensor->first_chunk + tensor->nchunks; k++)
-            if (catalogue_chunk(from, k)->place != PLACE_EMPTY)
+            if (catalogue_chunk(from, k)->place != PLACE_EMPTY && !(x->spots[k].flags & skip))
                 list[n++] = (sort_pair){catalogue_chunk(from, k)->offset_bytes, (uint32_t)k};
     }
     return n;
 }
 
-static uint64_t drop_replicas(const struct exec *x, sort_pair *list, uint64_t n)
-{
-    const plan *p = x->r.plan;
-    const catalogue *from = plan_from(p);
-    uint64_t kept = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        const uint64_t chunk = list[i].item;
-        if (!(x->spots[chunk].flags & SPOT_LOCATED))
-            list[kept++] = list[i];
-    }
-    for (uint64_t i = 0; i < kept; i++)
-        x->spots[list[i].item].flags = 0;
-    (void)from;
-    return kept;
-}
-
-/* Marks replicas as if they were located, which drop_replicas reads. */
 static void mark_replicas(struct exec *x)
 {
     const catalogue *from = plan_from(x->r.plan);
@@ -199,8 +184,9 @@ static void mark_replicas(struct exec *x)
         uint32_t count;
         const box_replica *pairs = plan_replicas_of(x->r.plan, (uint32_t)t, &count);
         for (uint32_t i = 0; i < count; i++)
-            x->spots[catalogue_tensor(from, t)->first_chunk + pairs[i].again].flags = SPOT_LOCATED;
-        x->sums.replicas_trusted += count;
+            x->spots[catalogue_tensor(from, t)->first_chunk + pairs[i].again].flags = SPOT_REPLICA;
+        if (plan_replica_policy(x->r.plan) == REPLICAS_FIRST)
+            x->sums.replicas_trusted += count;
     }
 }
 
@@ -208,11 +194,8 @@ static fsdpck_status locate_listed(struct exec *x, sort_pair *list, sort_pair *s
                                    fsdpck_error *err)
 {
     const plan *p = x->r.plan;
-    uint64_t n = list_chunks(x, list);
-    if (plan_replica_policy(p) == REPLICAS_FIRST) {
-        mark_replicas(x);
-        n = drop_replicas(x, list, n);
-    }
+    mark_replicas(x);
+    const uint64_t n = list_chunks(x, list);
     /* By file, then offset, so that heads are read in the order in which they lie. */
     sort_pairs(list, scratch, n, NULL, NULL);
     for (uint64_t i = 0; i < n; i++)
@@ -224,28 +207,18 @@ static fsdpck_status locate_listed(struct exec *x, sort_pair *list, sort_pair *s
                     x->r.cancel, err);
 }
 
-/* Distinct chunks that are streams, and the tensors that they make source-driven. */
+/* Chunks that are streams, and the tensors that they make source-driven. */
 static fsdpck_status note_streams(struct exec *x, fsdpck_error *err)
 {
     const catalogue *from = plan_from(x->r.plan);
-    for (uint64_t t = 0; t < x->tensor_count; t++) {
-        if (!plan_uses_tensor(x->r.plan, (uint32_t)t))
+    for (uint64_t k = 0; k < x->spot_count; k++) {
+        if ((x->spots[k].flags & (SPOT_STREAM | SPOT_REPLICA)) != SPOT_STREAM)
             continue;
-        const cat_tensor *tensor = catalogue_tensor(from, t);
-        uint32_t count;
-        const box_replica *pairs = plan_replicas_of(x->r.plan, (uint32_t)t, &count);
-        for (uint64_t k = tensor->first_chunk; k < tensor->first_chunk + tensor->nchunks; k++) {
-            bool again = false;
-            for (uint32_t i = 0; i < count && (x->spots[k].flags & SPOT_STREAM) && !again; i++)
-                again = tensor->first_chunk + pairs[i].again == k;
-            if (!(x->spots[k].flags & SPOT_STREAM) || again)
-                continue;
-            uint64_t *entry = vec_push(&x->streams, err);
-            if (entry == NULL)
-                return FSDPCK_LIMIT;
-            *entry = k;
-            x->tensor_flags[t] |= TENSOR_STREAMED;
-        }
+        uint64_t *entry = vec_push(&x->streams, err);
+        if (entry == NULL)
+            return FSDPCK_LIMIT;
+        *entry = k;
+        x->tensor_flags[catalogue_chunk(from, k)->tensor] |= TENSOR_STREAMED;
     }
     return FSDPCK_OK;
 }

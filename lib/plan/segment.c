@@ -9,6 +9,11 @@ uint64_t plan_item_count(const plan *p)
     return p->file_item[p->file_count];
 }
 
+uint64_t plan_item_of(const plan *p, uint32_t file, uint64_t offset_bytes)
+{
+    return p->file_item[file] + offset_bytes / p->opt.tile_nbytes;
+}
+
 uint64_t plan_tile_nbytes(const plan *p)
 {
     return p->opt.tile_nbytes;

@@ -28,6 +28,8 @@ typedef struct output_range {
 
 uint64_t plan_item_count(const plan *p);
 void plan_get_item(const plan *p, uint64_t item, output_range *range);
+/* The item that holds a byte of a file. */
+uint64_t plan_item_of(const plan *p, uint32_t file, uint64_t offset_bytes);
 /* The largest range of any item. */
 uint64_t plan_tile_nbytes(const plan *p);
 

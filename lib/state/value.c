@@ -116,20 +116,15 @@ fsdpck_status value_new_bytes(value_pool *p, const void *bytes, size_t nbytes, v
     return new_text(p, VALUE_BYTES, bytes, nbytes, v, err);
 }
 
-fsdpck_status value_new_symbol(value_pool *p, value module_str, value name_str, value *v,
-                               fsdpck_error *err)
+fsdpck_status value_new_symbol_of(value_pool *p, const char *module, size_t module_nbytes,
+                                  const char *name, size_t name_nbytes, value *v, fsdpck_error *err)
 {
-    size_t module_nbytes = 0;
-    size_t name_nbytes = 0;
-    const char *module = value_text(p, module_str, &module_nbytes);
-    const char *name = value_text(p, name_str, &name_nbytes);
     char joined[512];
-    if (module == NULL || name == NULL)
-        return error_set(err, FSDPCK_INTERNAL, "", "a symbol was made of what is no text");
-    if (module_nbytes > sizeof(joined) || name_nbytes > sizeof(joined) - 5 ||
-        module_nbytes > sizeof(joined) - 5 - name_nbytes) {
-        fsdpck_status st = error_set(err, FSDPCK_LIMIT, "PKL-LIMIT", "the name of a symbol is too long");
-        error_expected(err, "module and name of at most %zu bytes together", sizeof(joined) - 5);
+    const size_t room = sizeof(joined) - 5;
+    if (module_nbytes > room || name_nbytes > room - module_nbytes) {
+        const fsdpck_status st =
+            error_set(err, FSDPCK_LIMIT, "PKL-LIMIT", "the name of a symbol is too long");
+        error_expected(err, "module and name of at most %zu bytes together", room);
         error_found(err, "%zu and %zu bytes", module_nbytes, name_nbytes);
         return st;
     }
@@ -138,6 +133,18 @@ fsdpck_status value_new_symbol(value_pool *p, value module_str, value name_str, 
     joined[4 + module_nbytes] = '\0';
     memcpy(joined + 5 + module_nbytes, name, name_nbytes);
     return new_text(p, VALUE_SYMBOL, joined, 5 + module_nbytes + name_nbytes, v, err);
+}
+
+fsdpck_status value_new_symbol(value_pool *p, value module_str, value name_str, value *v,
+                               fsdpck_error *err)
+{
+    size_t module_nbytes = 0;
+    size_t name_nbytes = 0;
+    const char *module = value_text(p, module_str, &module_nbytes);
+    const char *name = value_text(p, name_str, &name_nbytes);
+    if (module == NULL || name == NULL)
+        return error_set(err, FSDPCK_INTERNAL, "", "a symbol was made of what is no text");
+    return value_new_symbol_of(p, module, module_nbytes, name, name_nbytes, v, err);
 }
 
 static fsdpck_status new_node(value_pool *p, value_kind kind, value *v, fsdpck_error *err)
@@ -226,9 +233,10 @@ fsdpck_status value_new_from(value_pool *p, value_kind kind, const value *items,
 fsdpck_status value_new_call(value_pool *p, const value_call *call, value *v, fsdpck_error *err)
 {
     uint64_t at;
+    const value_call copy = *call; /* it may lie in the pool that now moves */
     RETURN_IF(value_cells_take(p, VALUE_CALL_CELLS, &at, err));
     *v = value_make(VALUE_CALL, at);
-    *(value_call *)(void *)value_cell(p, at) = *call;
+    *(value_call *)(void *)value_cell(p, at) = copy;
     return FSDPCK_OK;
 }
 
@@ -236,7 +244,8 @@ fsdpck_status value_append(value_pool *p, value v, value item, fsdpck_error *err
 {
     const value_kind kind = value_kind_inline(v);
     if (kind != VALUE_LIST && kind != VALUE_SET)
-        return error_set(err, FSDPCK_INTERNAL, "", "an item was appended to a value of kind %d", kind);
+        return error_set(err, FSDPCK_INTERNAL, "", "an item was appended to a value of kind %d",
+                         kind);
     RETURN_IF(value_node_reserve(p, v, 1, err));
     value_node *node = value_node_of(p, v);
     *value_cell(p, node->items_at + node->count) = item;

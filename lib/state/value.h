@@ -2,9 +2,9 @@
  *
  * A `value` is a 64-bit handle into one value_pool (small ones carry their content in the handle).
  * Kinds: none, bool, int (any size), float, str, bytes, list, tuple, dict, set, symbol (module and
- * name of something that a pickle named), call (a symbol or value applied to arguments, perhaps with
- * state set afterwards and items added), tensor (an index into the catalogue), host (a note of the
- * reader that is parsing; never left in a catalogue).
+ * name of something that a pickle named), call (a symbol or value applied to arguments, perhaps
+ * with state set afterwards and items added), tensor (an index into the catalogue), host (a note of
+ * the reader that is parsing; never left in a catalogue).
  *
  * Order is kept everywhere. Values may be shared and may form cycles (a pickle's memo can do both):
  * a walker must not recurse and must bound its steps, see value_walk.
@@ -33,7 +33,7 @@ typedef enum value_kind {
     VALUE_INT,    /* fits int64 */
     VALUE_BIGINT, /* little-endian two's complement bytes */
     VALUE_FLOAT,
-    VALUE_STR,   /* bytes as the pickle had them: UTF-8, perhaps with lone surrogates */
+    VALUE_STR, /* bytes as the pickle had them: UTF-8, perhaps with lone surrogates */
     VALUE_BYTES,
     VALUE_LIST,
     VALUE_TUPLE,
@@ -58,10 +58,10 @@ typedef enum value_call_how {
 } value_call_how;
 
 typedef struct value_call {
-    value callee; /* None for CALL_PERSID */
-    value args;   /* tuple, mostly */
-    value kwargs; /* dict or None */
-    value state;  /* of BUILD; only meaningful with has_state */
+    value callee;     /* None for CALL_PERSID */
+    value args;       /* tuple, mostly */
+    value kwargs;     /* dict or None */
+    value state;      /* of BUILD; only meaningful with has_state */
     value list_items; /* list of what APPEND added to the call, or None */
     value dict_items; /* dict of what SETITEM added, or None */
     value set_items;  /* set of what ADDITEMS added, or None */
@@ -85,16 +85,21 @@ void value_pool_release(value_pool *p);
 value value_of_bool(bool b);
 value value_of_tensor(uint64_t tensor_index);
 value value_of_host(uint64_t note); /* note < 2^56 */
-fsdpck_status value_new_int(value_pool *p, int64_t i, value *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status value_new_int(value_pool *p, int64_t i, value *v,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status value_new_bigint(value_pool *p, const uint8_t *le, size_t nbytes, value *v,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
-fsdpck_status value_new_float(value_pool *p, double d, value *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status value_new_float(value_pool *p, double d, value *v,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status value_new_str(value_pool *p, const char *text, size_t nbytes, value *v,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status value_new_bytes(value_pool *p, const void *bytes, size_t nbytes, value *v,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status value_new_symbol(value_pool *p, value module_str, value name_str, value *v,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status value_new_symbol_of(value_pool *p, const char *module, size_t module_nbytes,
+                                  const char *name, size_t name_nbytes, value *v,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status value_new_list(value_pool *p, value *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status value_new_set(value_pool *p, value *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status value_new_dict(value_pool *p, value *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -127,7 +132,8 @@ uint64_t value_host_note(value v);    /* HOST */
 /* STR, BYTES, BIGINT: borrowed until the pool grows; NULL for all else. */
 const char *value_text(const value_pool *p, value v, size_t *nbytes);
 bool value_is_str(const value_pool *p, value v, const char *text);
-/* SYMBOL: borrowed NUL-terminated texts ("" for all else). They hold no NUL when a pickle gave them. */
+/* SYMBOL: borrowed NUL-terminated texts ("" for all else). They hold no NUL when a pickle gave
+ * them. */
 const char *value_symbol_module(const value_pool *p, value v);
 const char *value_symbol_name(const value_pool *p, value v);
 /* Whether v is a SYMBOL with this name, whatever its module (torch moves classes about). */
@@ -150,8 +156,8 @@ value_call *value_call_of(const value_pool *p, value v);
 
 /* Sees through the containers that Python code treats as a dict: DICT itself, or a CALL of
  * OrderedDict, defaultdict, Counter, dict (its dict_items; else the dict or the list of pairs among
- * its arguments, as Python 2 and Counter have it; else an empty dict, made here and kept with the
- * call). *dict is a DICT. False where v is nothing of the kind, or memory for it is short. */
+ * its arguments, as Python 2 and Counter have it; else an empty dict, made for the occasion). *dict
+ * is a DICT. False where v is nothing of the kind, or memory for it is short. */
 bool value_as_dict(value_pool *p, value v, value *dict);
 
 /* Visits v and all below it, parents before children, in order, without recursion: containers and
@@ -164,17 +170,18 @@ fsdpck_status value_walk(const value_pool *p, value root, value_visit_fn fn, voi
 
 /* Deep copy into another pool, sharing and cycles kept. Tensor indices go through tensor_map
  * (NULL: kept); one that maps to UINT64_MAX becomes None. */
-fsdpck_status value_copy(const value_pool *from, value v, value_pool *to, const uint64_t *tensor_map,
-                         value *copy, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status value_copy(const value_pool *from, value v, value_pool *to,
+                         const uint64_t *tensor_map, value *copy,
+                         fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Whether two values are the same in structure: kinds, contents, order, and how calls came about;
- * whether parts are shared is not compared. An INT and a BIGINT, 1 and 1.0, 0.0 and -0.0 differ; a NaN
- * equals itself. *equal is only set where OK is returned (LIMIT: memory). */
+ * whether parts are shared is not compared. An INT and a BIGINT, 1 and 1.0, 0.0 and -0.0 differ; a
+ * NaN equals itself. *equal is only set where OK is returned (LIMIT: memory). */
 fsdpck_status value_equal(const value_pool *p, value a, const value_pool *q, value b, bool *equal,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* One line for people ("{'lr': 0.001, ...}"), escaped, cut to limit_bytes (at most 3 more) with "...";
- * nesting deeper than 100 and whatever contains itself print as "...". Check out->failed. */
+/* One line for people ("{'lr': 0.001, ...}"), escaped, cut to limit_bytes (at most 3 more) with
+ * "..."; nesting deeper than 100 and whatever contains itself print as "...". Check out->failed. */
 void value_print(const value_pool *p, value v, size_t limit_bytes, text_buf *out);
 
 #endif

@@ -3,12 +3,12 @@
  * A handle is a kind (8 bits) over a payload (56 bits):
  *
  *     BOOL, TENSOR, HOST              the payload itself
- *     INT, FLOAT                      55 bits where they suffice, else VALUE_WIDE and a cell with all 64
- *     STR, BYTES, BIGINT              string id
- *     SYMBOL                          string id of: module length (4 bytes, little-endian), module, NUL, name
- *     TUPLE, FROZENSET                first cell: count, then the items; VALUE_NO_CELLS where empty
- *     LIST, SET, DICT                 first cell of a value_node, which names the cells of its items
- *     CALL                            first cell of a value_call
+ *     INT, FLOAT                      55 bits where they suffice, else VALUE_WIDE and a cell with
+ * all 64 STR, BYTES, BIGINT              string id SYMBOL                          string id of:
+ * module length (4 bytes, little-endian), module, NUL, name TUPLE, FROZENSET                first
+ * cell: count, then the items; VALUE_NO_CELLS where empty LIST, SET, DICT                 first
+ * cell of a value_node, which names the cells of its items CALL                            first
+ * cell of a value_call
  *
  * Cells only grow at their end, and nothing but the pickle machine ever shortens them
  * (value_cells_rewind): everything made after a mark is then gone.
@@ -110,8 +110,8 @@ static inline void value_cells_rewind(value_pool *p, uint64_t mark)
 fsdpck_status value_node_reserve(value_pool *p, value v, size_t extra,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Where the items of LIST, SET, TUPLE, FROZENSET, DICT (key, item, key, ...) lie; borrowed until the
- * pool grows. *count in cells. */
+/* Where the items of LIST, SET, TUPLE, FROZENSET, DICT (key, item, key, ...) lie; borrowed until
+ * the pool grows. *count in cells. */
 const value *value_cells_of(const value_pool *p, value v, size_t *count);
 
 /* Parts of a value in order: items; keys and items in turn; or what a call consists of (7, see

@@ -144,8 +144,8 @@ static fsdpck_status copy_parts(struct copy_job *job, struct copy_pair pair, fsd
     return FSDPCK_OK;
 }
 
-fsdpck_status value_copy(const value_pool *from, value v, value_pool *to, const uint64_t *tensor_map,
-                         value *copy, fsdpck_error *err)
+fsdpck_status value_copy(const value_pool *from, value v, value_pool *to,
+                         const uint64_t *tensor_map, value *copy, fsdpck_error *err)
 {
     struct copy_job job = {.from = from,
                            .to = to,

@@ -4,9 +4,10 @@
 #include "state/value_cells.h"
 #include "state/value_map.h"
 
-/* Bisimulation: two values are taken to be equal until a difference is found. Which values stand for the
- * same thing is kept as a forest (union-find over the handles of both sides), so that a pair needs no second
- * look and the number of looks is at most the number of containers, however they are shared. */
+/* Bisimulation: two values are taken to be equal until a difference is found. Which values stand
+ * for the same thing is kept as a forest (union-find over the handles of both sides), so that a
+ * pair needs no second look and the number of looks is at most the number of containers, however
+ * they are shared. */
 struct pair {
     value a;
     value b;
@@ -101,7 +102,8 @@ static fsdpck_status join(struct equal_job *job, value a, value b, bool *known, 
 }
 
 /* Whether the shells agree; what is inside them is added to the list of what to compare. */
-static fsdpck_status compare(struct equal_job *job, struct pair pair, bool *equal, fsdpck_error *err)
+static fsdpck_status compare(struct equal_job *job, struct pair pair, bool *equal,
+                             fsdpck_error *err)
 {
     *equal = false;
     if (value_kind_inline(pair.a) != value_kind_inline(pair.b))
@@ -126,7 +128,8 @@ static fsdpck_status compare(struct equal_job *job, struct pair pair, bool *equa
         struct pair *inner = vec_push(&job->todo, err);
         if (inner == NULL)
             return FSDPCK_LIMIT;
-        *inner = (struct pair){value_part(job->p, pair.a, i - 1), value_part(job->q, pair.b, i - 1)};
+        *inner =
+            (struct pair){value_part(job->p, pair.a, i - 1), value_part(job->q, pair.b, i - 1)};
     }
     return FSDPCK_OK;
 }
@@ -134,10 +137,8 @@ static fsdpck_status compare(struct equal_job *job, struct pair pair, bool *equa
 fsdpck_status value_equal(const value_pool *p, value a, const value_pool *q, value b, bool *equal,
                           fsdpck_error *err)
 {
-    struct equal_job job = {.p = p,
-                            .q = q,
-                            .parents = VALUE_MAP(p->owner),
-                            .todo = VEC_OF(struct pair, p->owner)};
+    struct equal_job job = {
+        .p = p, .q = q, .parents = VALUE_MAP(p->owner), .todo = VEC_OF(struct pair, p->owner)};
     bool same = true;
     fsdpck_status st = compare(&job, (struct pair){a, b}, &same, err);
     while (st == FSDPCK_OK && same && job.todo.count > 0) {

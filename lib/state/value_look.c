@@ -276,8 +276,5 @@ bool value_as_dict(value_pool *p, value v, value *dict)
     }
     if (value_kind_inline(first) == VALUE_LIST)
         return dict_of_pairs(p, first, dict);
-    if (value_new_dict(p, dict, NULL) != FSDPCK_OK)
-        return false;
-    value_call_of(p, v)->dict_items = *dict;
-    return true;
+    return value_new_dict(p, dict, NULL) == FSDPCK_OK;
 }

@@ -160,8 +160,8 @@ static const char *closing(const value_pool *p, value v)
 /* What stands before part i; *present is false for parts of a call that are not there. */
 static const char *separator(const value_pool *p, value v, size_t i, bool *present)
 {
-    static const char *const before[VALUE_CALL_PARTS] = {"",      "",      " **",  " += ",
-                                                         " += ", " |= ", " <- "};
+    static const char *const before[VALUE_CALL_PARTS] = {
+        "", "", " **", " += ", " += ", " |= ", " <- "};
     *present = true;
     const value_call *call = value_call_of(p, v);
     if (call != NULL) {

@@ -82,10 +82,8 @@ static bool part_is_absent(const value_pool *p, value v, size_t i, value part)
 fsdpck_status value_walk(const value_pool *p, value root, value_visit_fn fn, void *ctx,
                          fsdpck_error *err)
 {
-    struct walk w = {.path = VEC_OF(struct step, p->owner),
-                     .seen = VALUE_MAP(p->owner),
-                     .fn = fn,
-                     .ctx = ctx};
+    struct walk w = {
+        .path = VEC_OF(struct step, p->owner), .seen = VALUE_MAP(p->owner), .fn = fn, .ctx = ctx};
     fsdpck_status st = visit(&w, p, root, err);
     while (st == FSDPCK_OK && w.path.count > 0) {
         struct step *top = VEC_AT(&w.path, struct step, w.path.count - 1);

@@ -90,7 +90,8 @@ def bit_patterns(dtype, count):
 def check_cast(found, source, dtype, what):
     """As torch's .to(), bit for bit; which NaN comes out is torch's own accident, that it is one is not."""
     expected = source.to(dtype)
-    check(found.dtype == dtype and found.shape == expected.shape, "%s is %s%s" % (what, found.dtype, tuple(found.shape)))
+    check(found.dtype == dtype and found.shape == expected.shape,
+          "%s is %s%s" % (what, found.dtype, tuple(found.shape)))
     nans = expected.isnan()
     check(bool((found.isnan() == nans).all()), what + ": NaNs at other places")
     plain = torch.zeros((), dtype=dtype)
@@ -159,7 +160,7 @@ def case_keys_and_exclude(setting):
 def case_rename(setting):
     tensors = model()
     source = save_pt(setting, tensors)
-    _, path = setting.consolidate(source, "a.safetensors", "--rename", r"s/^layers\.(\d+)\./model.h.$1./",
+    _, path = setting.consolidate(source, "a.safetensors", "--rename", r"s/^layers\.(\d+)\./model.h.\1./",
                                   "--rename", "s/weight$/w/")
     wanted = {n.replace("layers.", "model.h.").replace("weight", "w"): t for n, t in tensors.items()}
     check_same_tensors(load_file(path), wanted, "a.safetensors")

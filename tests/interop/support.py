@@ -92,8 +92,9 @@ def check_folder_holds(folder, names):
 
 
 def load_pt(path, weights_only=True):
-    options = {"mmap": True} if RELEASE >= (2, 1) else {}
-    return torch.load(path, map_location="cpu", weights_only=weights_only, **options)
+    if RELEASE < (2, 1):  # its restricted unpickler knows no floats, and it has no mmap
+        return torch.load(path, map_location="cpu")
+    return torch.load(path, map_location="cpu", weights_only=weights_only, mmap=True)
 
 
 def tensors_of_state(state):

@@ -41,9 +41,8 @@ Test(crc, agree_with_the_definition_at_any_length_and_alignment)
         for (size_t n = 0; n < 600; n += 1 + n / 7) {
             cr_assert_eq(crc32_update(5, b + begin, n),
                          bitwise(5, b + begin, n, 0xEDB88320, UINT32_MAX));
-            cr_assert_eq(
-                crc64_update(5, b + begin, n),
-                bitwise(5, b + begin, n, UINT64_C(0xC96C5795D7870F42), UINT64_MAX));
+            cr_assert_eq(crc64_update(5, b + begin, n),
+                         bitwise(5, b + begin, n, UINT64_C(0xC96C5795D7870F42), UINT64_MAX));
         }
     }
 }

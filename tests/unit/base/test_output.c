@@ -320,8 +320,8 @@ Test(output, space_that_is_not_there_is_told_at_once)
 {
     size_t index;
     begin_kind(OUTPUT_FILE, 0);
-    cr_assert_eq(output_add(&out, "", UINT64_C(1) << 52, true, &index, &err), FSDPCK_NOSPACE,
-                 "%s", err.message);
+    cr_assert_eq(output_add(&out, "", UINT64_C(1) << 52, true, &index, &err), FSDPCK_NOSPACE, "%s",
+                 err.message);
     cr_assert(strstr(err.expected, "4503599627370496") != NULL);
     output_release(&out);
     begin_kind(OUTPUT_FILE, 0);

@@ -110,12 +110,12 @@ static cgroup_limits limits_of(const char *membership, const char *const rows[][
 
 Test(cgroup, version_2_least_of_all_above)
 {
-    const cgroup_limits l = limits_of("0::/job/step\n", (const char *const[][3]){
-                                                            {"job", "cpu.max", "150000 100000\n"},
-                                                            {"job", "memory.max", "1073741824\n"},
-                                                            {"job/step", "cpu.max", "max 100000\n"},
-                                                            {"job/step", "memory.max", "max\n"},
-                                                            {NULL, NULL, NULL}});
+    const cgroup_limits l = limits_of(
+        "0::/job/step\n", (const char *const[][3]){{"job", "cpu.max", "150000 100000\n"},
+                                                   {"job", "memory.max", "1073741824\n"},
+                                                   {"job/step", "cpu.max", "max 100000\n"},
+                                                   {"job/step", "memory.max", "max\n"},
+                                                   {NULL, NULL, NULL}});
     cr_assert_eq(l.cpus, 2, "rounded up");
     cr_assert_eq(l.memory_bytes, 1073741824);
 }
@@ -132,15 +132,15 @@ Test(cgroup, version_2_mount_root_in_a_container)
 
 Test(cgroup, version_1)
 {
-    const cgroup_limits l = limits_of("5:memory:/a\n4:cpu,cpuacct:/a/b\n1:name=systemd:/x\n",
-                                      (const char *const[][3]){
-                                          {"memory/a", "memory.limit_in_bytes", "2097152\n"},
-                                          {"memory", "memory.limit_in_bytes", "9223372036854771712\n"},
-                                          {"cpu,cpuacct/a", "cpu.cfs_quota_us", "400000\n"},
-                                          {"cpu,cpuacct/a", "cpu.cfs_period_us", "100000\n"},
-                                          {"cpu,cpuacct/a/b", "cpu.cfs_quota_us", "-1\n"},
-                                          {"cpu,cpuacct/a/b", "cpu.cfs_period_us", "100000\n"},
-                                          {NULL, NULL, NULL}});
+    const cgroup_limits l = limits_of(
+        "5:memory:/a\n4:cpu,cpuacct:/a/b\n1:name=systemd:/x\n",
+        (const char *const[][3]){{"memory/a", "memory.limit_in_bytes", "2097152\n"},
+                                 {"memory", "memory.limit_in_bytes", "9223372036854771712\n"},
+                                 {"cpu,cpuacct/a", "cpu.cfs_quota_us", "400000\n"},
+                                 {"cpu,cpuacct/a", "cpu.cfs_period_us", "100000\n"},
+                                 {"cpu,cpuacct/a/b", "cpu.cfs_quota_us", "-1\n"},
+                                 {"cpu,cpuacct/a/b", "cpu.cfs_period_us", "100000\n"},
+                                 {NULL, NULL, NULL}});
     cr_assert_eq(l.cpus, 4);
     cr_assert_eq(l.memory_bytes, 2097152);
 }

@@ -112,9 +112,9 @@ Test(escape, what_does_not)
 Test(escape, bidirectional_controls)
 {
     static const char *const rows[] = {
-        "\xE2\x80\xAA", "\xE2\x80\xAB", "\xE2\x80\xAC", "\xE2\x80\xAD", "\xE2\x80\xAE",
-        "\xE2\x81\xA6", "\xE2\x81\xA7", "\xE2\x81\xA8", "\xE2\x81\xA9", "\xE2\x80\x8E",
-        "\xE2\x80\x8F", "\xD8\x9C",
+        "\xE2\x80\xAA", "\xE2\x80\xAB", "\xE2\x80\xAC", "\xE2\x80\xAD",
+        "\xE2\x80\xAE", "\xE2\x81\xA6", "\xE2\x81\xA7", "\xE2\x81\xA8",
+        "\xE2\x81\xA9", "\xE2\x80\x8E", "\xE2\x80\x8F", "\xD8\x9C",
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         cr_assert_eq(escaped(rows[i], strlen(rows[i]))[0], '\\', "row %zu", i);

@@ -1,0 +1,225 @@
+/* dcp_object.c: byte items, which for torch's own planner are torch.save zips of a Python object. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/dcp/dcp_folder.h"
+#include "formats/dcp/dcp_inside.h"
+#include "formats/shared/pickle.h"
+#include "formats/shared/torch_archive.h"
+#include "formats/shared/zstd_stream.h"
+
+#define OBJECT_LIMIT (UINT64_C(1) << 30)
+
+/* A byte item in memory, and where its bytes are in the file. */
+typedef struct item_bytes {
+    vec bytes;           /* uint8_t */
+    uint64_t base_bytes; /* offset in the file; 0 where it was decoded */
+    bool zstd;
+} item_bytes;
+
+static fsdpck_status too_large(fsdpck_error *err)
+{
+    error_set(err, FSDPCK_LIMIT, "DCP-OBJECT", "byte item is too large to be read as an object");
+    error_expected(err, "at most %" PRIu64 " bytes", OBJECT_LIMIT);
+    error_next(err, "leave the objects out with --objects drop");
+    return FSDPCK_LIMIT;
+}
+
+static fsdpck_status read_item(dcp_folder *d, const cat_object *o, item_bytes *item, fsdpck_error *err)
+{
+    dcp_blob_reader reader = {.d = d, .file = o->file};
+    const zip_input in = {.read = dcp_blob_read,
+                          .ctx = &reader,
+                          .base_offset_bytes = o->offset_bytes,
+                          .nbytes = o->nbytes};
+    RETURN_IF(dcp_transform_check(d, o->aux, &item->zstd, err));
+    if (o->nbytes > OBJECT_LIMIT)
+        return too_large(err);
+    if (!item->zstd) {
+        uint8_t *to = vec_push_n(&item->bytes, (size_t)o->nbytes, err);
+        item->base_bytes = o->offset_bytes;
+        return to == NULL ? FSDPCK_LIMIT : dcp_blob_read(&reader, o->offset_bytes, to, o->nbytes, err);
+    }
+    zstd_stream *z;
+    RETURN_IF(zstd_stream_open(&in, d->owner, &z, err));
+    fsdpck_status st;
+    uint64_t got, step = 65536;
+    do {
+        const size_t had = item->bytes.count;
+        uint8_t *to = vec_push_n(&item->bytes, (size_t)step, err);
+        st = to == NULL ? FSDPCK_LIMIT : zstd_stream_read_some(z, to, step, &got, err);
+        if (st != FSDPCK_OK)
+            break;
+        item->bytes.count = had + (size_t)got;
+        if (item->bytes.count > OBJECT_LIMIT)
+            st = too_large(err);
+        else if (got < step)
+            st = zstd_stream_finish(z, NULL, NULL, err);
+    } while (st == FSDPCK_OK && got == step);
+    zstd_stream_close(z);
+    return st;
+}
+
+static fsdpck_status read_memory(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
+                                 fsdpck_error *err)
+{
+    const item_bytes *item = ctx;
+    if (offset_bytes < item->base_bytes ||
+        !checked_range(offset_bytes - item->base_bytes, nbytes, item->bytes.count))
+        return error_set(err, FSDPCK_BADINPUT, "DCP-RANGE", "byte item refers to bytes past its end");
+    if (nbytes > 0)
+        memcpy(dst, VEC_AT(&item->bytes, uint8_t, offset_bytes - item->base_bytes), (size_t)nbytes);
+    return FSDPCK_OK;
+}
+
+static bool is_torch_save(const item_bytes *item)
+{
+    static const uint8_t legacy[] = {0x80, 2, 0x8A, 10, 0x6C, 0xFC, 0x9C, 0x46,
+                                     0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19, 0x2E};
+    const uint8_t *b = item->bytes.items;
+    return (item->bytes.count >= 4 && memcmp(b, "PK\3\4", 4) == 0) ||
+           (item->bytes.count >= sizeof legacy && memcmp(b, legacy, sizeof legacy) == 0);
+}
+
+static bool is_pickle(const item_bytes *item)
+{
+    const uint8_t *b = item->bytes.items;
+    return item->bytes.count >= 3 && b[0] == 0x80 && b[1] >= 2 && b[1] <= 5 &&
+           b[item->bytes.count - 1] == '.';
+}
+
+/* Tensor i of the archive as a tensor of the catalogue, named after the object. */
+static fsdpck_status add_inside(dcp_folder *d, catalogue *cat, uint32_t object, const torch_archive *a,
+                                size_t i, const item_bytes *item, uint64_t *mapped, fsdpck_error *err)
+{
+    const torch_tensor *t = VEC_AT(&a->tensors, torch_tensor, i);
+    const cat_object *o = catalogue_object(cat, object);
+    text_buf name = {0};
+
+    *mapped = UINT64_MAX;
+    if (t->meta)
+        return FSDPCK_OK;
+    if (VEC_AT(&a->storages, torch_storage, t->storage)->deflated)
+        return error_set(err, FSDPCK_UNSUPPORTED, "ZIP-DEFLATE",
+                         "byte item holds a tensor in a deflated record");
+    if (d->inside.count >= DCP_AUX_INSIDE - 1)
+        return error_set(err, FSDPCK_LIMIT, "DCP-OBJECT", "byte items hold too many tensors");
+    dcp_inside *inside = vec_push(&d->inside, err);
+    if (inside == NULL)
+        return FSDPCK_LIMIT;
+    RETURN_IF(torch_tensor_place(a, t, &inside->where, err));
+    inside->where.file = o->file;
+    inside->where.stream = item->zstd;
+    const cat_chunk proto = {
+        .file = o->file,
+        .aux = DCP_AUX_INSIDE | (uint32_t)(d->inside.count - 1),
+        .rank = UINT16_MAX,
+        .place = PLACE_BLOB,
+        .offset_bytes = o->offset_bytes,
+        .nbytes = o->nbytes,
+    };
+    text_append(&name, catalogue_name(cat, o->name), catalogue_name_nbytes(cat, o->name));
+    text_printf(&name, "#%zu", i);
+    uint32_t tensor;
+    fsdpck_status st = text_check(&name, err);
+    if (st == FSDPCK_OK)
+        st = catalogue_add_object_tensor(cat, name.text, name.nbytes, (dtype)t->dtype, t->ndim,
+                                         torch_tensor_sizes(a, t), &proto, &tensor, err);
+    text_release(&name);
+    if (st == FSDPCK_OK)
+        *mapped = tensor;
+    return st;
+}
+
+static fsdpck_status load_archive(dcp_folder *d, catalogue *cat, uint32_t object, item_bytes *item,
+                                  fsdpck_error *err)
+{
+    const zip_input in = {.read = read_memory,
+                          .ctx = item,
+                          .base_offset_bytes = item->base_bytes,
+                          .nbytes = item->bytes.count};
+    value_pool pool;
+    torch_archive a;
+
+    value_pool_init(&pool, d->owner);
+    /* Calls stay records here: whether they matter is judged by who carries the object on. */
+    fsdpck_status st = torch_archive_open(&in, d->owner, &pool, true, &a, err);
+    if (st != FSDPCK_OK) {
+        value_pool_release(&pool);
+        return st;
+    }
+    const size_t count = a.tensors.count;
+    uint64_t *map = budget_alloc(d->owner, count * sizeof *map, err);
+    if (map == NULL)
+        st = FSDPCK_LIMIT;
+    for (size_t i = 0; i < count && st == FSDPCK_OK; i++)
+        st = add_inside(d, cat, object, &a, i, item, &map[i], err);
+    if (st == FSDPCK_OK)
+        st = value_copy(&pool, a.root, &cat->pool, map, &catalogue_object(cat, object)->content, err);
+    budget_free(d->owner, map, count * sizeof *map);
+    torch_archive_release(&a);
+    value_pool_release(&pool);
+    return st;
+}
+
+/* Megatron writes its objects as bare pickles. *is_value false: it is none that reads. */
+static fsdpck_status load_pickle(dcp_folder *d, catalogue *cat, uint32_t object, const item_bytes *item,
+                                 bool *is_value, fsdpck_error *err)
+{
+    const pickle_input in = {.bytes = item->bytes.items,
+                             .nbytes = item->bytes.count,
+                             .file_offset_bytes = item->base_bytes};
+    const pickle_limits limits = PICKLE_LIMITS_DEFAULT;
+    value_pool pool;
+    size_t consumed_nbytes = 0;
+    value root;
+
+    value_pool_init(&pool, d->owner);
+    fsdpck_status st = pickle_read(&in, &limits, &pool, NULL, &root, &consumed_nbytes, err);
+    *is_value = st == FSDPCK_OK && consumed_nbytes == in.nbytes;
+    if (*is_value)
+        st = value_copy(&pool, root, &cat->pool, NULL, &catalogue_object(cat, object)->content, err);
+    else if (st == FSDPCK_BADINPUT)
+        st = FSDPCK_OK;
+    value_pool_release(&pool);
+    return st;
+}
+
+fsdpck_status dcp_object_load(void *self, catalogue *cat, uint32_t object, fsdpck_error *err)
+{
+    dcp_folder *d = self;
+    item_bytes item = {.bytes = VEC_OF(uint8_t, d->owner)};
+    bool is_value = false;
+    fsdpck_status st;
+
+    if (catalogue_object(cat, object)->loaded)
+        return FSDPCK_OK;
+    GOTO_IF(read_item(d, catalogue_object(cat, object), &item, err), out);
+    if (is_torch_save(&item)) {
+        is_value = true;
+        st = load_archive(d, cat, object, &item, err);
+    } else if (is_pickle(&item)) {
+        st = load_pickle(d, cat, object, &item, &is_value, err);
+    }
+    if (st == FSDPCK_OK && !is_value) {
+        value raw;
+        GOTO_IF(value_new_bytes(&cat->pool, item.bytes.items, item.bytes.count, &raw, err), out);
+        catalogue_object(cat, object)->content = raw;
+        catalogue_object(cat, object)->opaque = 1;
+    }
+    if (st == FSDPCK_OK)
+        catalogue_object(cat, object)->loaded = 1;
+out:
+    if (st != FSDPCK_OK) {
+        const cat_object *o = catalogue_object(cat, object);
+        text_buf path = {.limit_bytes = 8192};
+        text_printf(&path, "%s/%s", d->dir.path, catalogue_name(cat, catalogue_file(cat, o->file)->path));
+        if (path.text != NULL)
+            error_path(err, path.text);
+        text_release(&path);
+        error_tensor(err, catalogue_name(cat, o->name));
+        error_offset(err, o->offset_bytes);
+    }
+    vec_release(&item.bytes);
+    return st;
+}

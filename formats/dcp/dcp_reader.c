@@ -1,0 +1,362 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/dcp/dcp.h"
+#include "formats/dcp/dcp_catalogue.h"
+#include "formats/dcp/dcp_folder.h"
+#include "formats/dcp/dcp_inside.h"
+
+#define METADATA_LIMIT (UINT64_C(8) << 30)
+
+static bool ends_with(const char *name, const char *suffix)
+{
+    const size_t n = strlen(name), s = strlen(suffix);
+    return n >= s && strcmp(name + n - s, suffix) == 0;
+}
+
+static bool probe(const probe_input *in, const char **near_miss)
+{
+    bool any_distcp = false;
+
+    *near_miss = NULL;
+    if (!in->is_folder) {
+        if (ends_with(in->name, ".distcp") || ends_with(in->name, ".metadata"))
+            *near_miss = "a file of a DCP checkpoint: give the folder that holds it";
+        return false;
+    }
+    for (size_t i = 0; i < in->entry_count; i++) {
+        const char *name = in->entries[i];
+        if (strcmp(name, ".metadata") == 0 || strcmp(name, ".metadata.tmp") == 0 ||
+            dcp_rank_of_metadata(name) != CAT_NONE || dcp_rank_of_blobs(name) != CAT_NONE)
+            return true;
+        any_distcp = any_distcp || ends_with(name, ".distcp");
+    }
+    if (any_distcp)
+        *near_miss = "folder with .distcp files, but without .metadata";
+    return false;
+}
+
+static bool has_entry(const probe_input *in, const char *name)
+{
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (strcmp(in->entries[i], name) == 0)
+            return true;
+    return false;
+}
+
+static void dcp_close(void *self)
+{
+    dcp_folder *d = self;
+    if (d == NULL)
+        return;
+    if (d->has_blobs)
+        file_set_release(&d->blobs);
+    if (d->has_metadatas)
+        file_set_release(&d->metadatas);
+    for (size_t i = 0; i < d->streams.count; i++)
+        dcp_inner_free(*VEC_AT(&d->streams, dcp_inner *, i));
+    vec_release(&d->streams);
+    vec_release(&d->inside);
+    if (d->has_names)
+        dcp_names_release(&d->names);
+    if (d->has_lock)
+        pthread_mutex_destroy(&d->lock);
+    folder_close(&d->dir);
+    budget_free(d->owner, d, sizeof *d);
+}
+
+static fsdpck_status folder_new(const open_request *req, catalogue *cat, dcp_folder **made,
+                                fsdpck_error *err)
+{
+    const unsigned flags = req->no_follow ? FILE_NO_FOLLOW : 0;
+    dcp_folder *d = budget_alloc(req->metadata, sizeof *d, err);
+    fsdpck_status st;
+
+    if (d == NULL)
+        return FSDPCK_LIMIT;
+    d->dir = FOLDER_CLOSED;
+    d->owner = req->metadata;
+    d->log = req->log;
+    d->cat = cat;
+    d->inside = VEC_OF(dcp_inside, req->metadata);
+    d->streams = VEC_OF(dcp_inner *, req->metadata);
+    d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0;
+    d->has_names = true;
+    GOTO_IF(dcp_names_init(&d->names, req->metadata, err), out);
+    GOTO_IF(folder_open(&d->dir, req->path, err), out);
+    GOTO_IF(file_set_init(&d->blobs, &d->dir, 0, flags, err), out);
+    d->has_blobs = true;
+    GOTO_IF(file_set_init(&d->metadatas, &d->dir, 4, flags, err), out);
+    d->has_metadatas = true;
+    *made = d;
+    return FSDPCK_OK;
+out:
+    dcp_close(d);
+    return st;
+}
+
+static void note_marks(dcp_marks *marks, const dcp_metadata *m)
+{
+    marks->has_storage_meta = marks->has_storage_meta || m->has_storage_meta;
+    marks->has_modules = marks->has_modules || m->has_modules;
+    marks->has_version = marks->has_version || m->has_version;
+    marks->has_mcore_data = marks->has_mcore_data || m->has_mcore_data;
+    marks->has_six_properties = marks->has_six_properties || m->has_six_properties;
+    marks->old_package = marks->old_package || m->old_package;
+    marks->old_properties = marks->old_properties || m->old_properties;
+    marks->has_planner = marks->has_planner || !value_is_none(m->planner);
+    marks->has_tensors = marks->has_tensors || m->tensors.count > 0;
+}
+
+/* One `.metadata` into the builder. */
+static fsdpck_status read_metadata(dcp_folder *d, const open_request *req, const char *name,
+                                   dcp_builder *b, dcp_marks *marks, fsdpck_error *err)
+{
+    uint32_t index;
+    uint64_t nbytes;
+    dcp_metadata m;
+
+    RETURN_IF(file_set_add(&d->metadatas, name, &index, err));
+    RETURN_IF(file_set_nbytes(&d->metadatas, index, &nbytes, err));
+    if (nbytes > METADATA_LIMIT) {
+        error_set(err, FSDPCK_LIMIT, "PKL-LIMIT", "metadata file is too large");
+        error_expected(err, "at most %" PRIu64 " bytes", METADATA_LIMIT);
+        error_found(err, "%" PRIu64 " bytes", nbytes);
+        return FSDPCK_LIMIT;
+    }
+    uint8_t *bytes = budget_alloc(d->owner, nbytes, err);
+    if (bytes == NULL)
+        return FSDPCK_LIMIT;
+    fsdpck_status st = file_set_read_at(&d->metadatas, index, 0, bytes, nbytes, err);
+    if (st == FSDPCK_OK) {
+        const pickle_input in = {.bytes = bytes, .nbytes = (size_t)nbytes};
+        st = dcp_metadata_read(&in, &d->names, &d->cat->pool, req->opaque_calls, &m, err);
+    }
+    budget_free(d->owner, bytes, nbytes);
+    if (st != FSDPCK_OK)
+        return st;
+    note_marks(marks, &m);
+    st = dcp_builder_add(b, &m, err);
+    dcp_metadata_release(&m);
+    return st;
+}
+
+static fsdpck_status read_named(dcp_folder *d, const open_request *req, const char *name,
+                                dcp_builder *b, dcp_marks *marks, fsdpck_error *err)
+{
+    const fsdpck_status st = read_metadata(d, req, name, b, marks, err);
+    if (st != FSDPCK_OK) {
+        text_buf path = {.limit_bytes = 8192};
+        text_printf(&path, "%s/%s", d->dir.path, name);
+        if (path.text != NULL)
+            error_path(err, path.text);
+        text_release(&path);
+    }
+    return st;
+}
+
+static fsdpck_status report_unfinished(const open_request *req, fsdpck_error *err)
+{
+    const bool tmp = has_entry(req->probe, ".metadata.tmp");
+    error_set(err, FSDPCK_BADINPUT, "DCP-NO-META", "save did not complete: the folder has no '.metadata'");
+    error_path(err, req->path);
+    error_expected(err, "'.metadata', or '__{rank}.metadata' of every rank");
+    error_found(err, "%s", tmp ? "'.metadata.tmp', which was never renamed" : "data files alone");
+    error_next(err, "use an older checkpoint (fsdpck latest finds it); the data files alone do not tell what they hold");
+    return FSDPCK_BADINPUT;
+}
+
+/* Ranks that left files, by their names: highest + 1, and which of them have a metadata of their own. */
+static uint64_t rank_count(const probe_input *in)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < in->entry_count; i++) {
+        const uint32_t a = dcp_rank_of_metadata(in->entries[i]), b = dcp_rank_of_blobs(in->entries[i]);
+        if (a != CAT_NONE && a + UINT64_C(1) > count)
+            count = a + UINT64_C(1);
+        if (b != CAT_NONE && b + UINT64_C(1) > count)
+            count = b + UINT64_C(1);
+    }
+    return count;
+}
+
+static fsdpck_status report_ranks(const open_request *req, const uint8_t *seen, uint64_t nranks,
+                                  uint64_t nmissing, fsdpck_error *err)
+{
+    text_buf list = {.limit_bytes = 2048};
+    uint64_t listed = 0;
+
+    for (uint64_t r = 0; r < nranks && listed < 32; r++)
+        if (!seen[r])
+            text_printf(&list, "%s%" PRIu64, listed++ > 0 ? ", " : "", r);
+    error_set(err, FSDPCK_BADINPUT, "DCP-MISSING", "metadata of %" PRIu64 " of %" PRIu64
+              " ranks is missing: rank %s%s", nmissing, nranks, list.text != NULL ? list.text : "",
+              listed < nmissing ? ", ..." : "");
+    text_release(&list);
+    error_path(err, req->path);
+    error_expected(err, "'__{rank}.metadata' of ranks 0 to %" PRIu64, nranks - 1);
+    error_found(err, "%" PRIu64 " of them", nranks - nmissing);
+    error_next(err, "copy the missing files from where the checkpoint was written");
+    return FSDPCK_BADINPUT;
+}
+
+/* use_collectives=False: every rank wrote what it held itself. */
+static fsdpck_status read_ranks(dcp_folder *d, const open_request *req, dcp_builder *b, dcp_marks *marks,
+                                fsdpck_error *err)
+{
+    const probe_input *in = req->probe;
+    uint64_t nranks = rank_count(in), found = 0;
+    fsdpck_status st = FSDPCK_OK;
+
+    if (req->expect_ranks > nranks)
+        nranks = req->expect_ranks;
+    uint8_t *seen = budget_alloc(d->owner, nranks, err);
+    if (seen == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < in->entry_count; i++) {
+        const uint32_t rank = dcp_rank_of_metadata(in->entries[i]);
+        if (rank != CAT_NONE && !seen[rank]) {
+            seen[rank] = 1;
+            found++;
+        }
+    }
+    if (found < nranks)
+        st = report_ranks(req, seen, nranks, nranks - found, err);
+    marks->no_collectives = true;
+    marks->world_size = (int64_t)nranks;
+    for (uint64_t r = 0; r < nranks && st == FSDPCK_OK; r++) {
+        char name[64];
+        snprintf(name, sizeof name, "__%" PRIu64 ".metadata", r);
+        st = cancel_check(req->cancel, err);
+        if (st == FSDPCK_OK)
+            st = read_named(d, req, name, b, marks, err);
+    }
+    budget_free(d->owner, seen, nranks);
+    return st;
+}
+
+/* Ranks of a save with one `.metadata`: by the files that it names and the empty ones beside them, which
+ * ranks without anything to write leave. Other files are of an older save. */
+static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_marks *marks,
+                                 fsdpck_error *err)
+{
+    const catalogue *cat = d->cat;
+    int64_t highest = -1;
+    uint64_t stale = 0;
+
+    for (size_t i = 0; i < catalogue_file_count(cat); i++) {
+        const uint32_t rank = catalogue_file(cat, i)->rank;
+        if (rank != CAT_NONE && (int64_t)rank > highest)
+            highest = rank;
+    }
+    for (size_t i = 0; i < req->probe->entry_count; i++) {
+        const char *name = req->probe->entries[i];
+        const uint32_t rank = dcp_rank_of_blobs(name);
+        path_kind kind;
+        uint64_t nbytes;
+        if (rank == CAT_NONE || strtab_find(&d->names.paths, name, strlen(name)) != STRTAB_NONE)
+            continue;
+        RETURN_IF(path_probe(&d->dir, name, &kind, &nbytes, err));
+        if (kind == PATH_FILE && nbytes > 0)
+            stale++;
+        else if ((int64_t)rank > highest)
+            highest = rank;
+    }
+    if (stale > 0)
+        log_write(&d->log, LOG_WARNING, "%" PRIu64 " .distcp files are not named by the metadata: "
+                  "left from another save", stale);
+    marks->world_size = highest < 0 ? -1 : highest + 1;
+    if (req->expect_ranks == 0 || highest < 0 || (uint64_t)highest + 1 == req->expect_ranks)
+        return FSDPCK_OK;
+    error_set(err, FSDPCK_BADINPUT, "DCP-MISSING", "checkpoint is of another number of ranks than stated");
+    error_path(err, req->path);
+    error_expected(err, "%" PRIu64 " ranks", req->expect_ranks);
+    error_found(err, "%" PRId64 " ranks", highest + 1);
+    return FSDPCK_BADINPUT;
+}
+
+static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b, fsdpck_error *err)
+{
+    dcp_marks marks = {.world_size = -1};
+
+    if (has_entry(req->probe, ".metadata")) {
+        RETURN_IF(read_named(d, req, ".metadata", b, &marks, err));
+    } else {
+        bool any = false;
+        for (size_t i = 0; i < req->probe->entry_count && !any; i++)
+            any = dcp_rank_of_metadata(req->probe->entries[i]) != CAT_NONE;
+        if (!any)
+            return report_unfinished(req, err);
+        RETURN_IF(read_ranks(d, req, b, &marks, err));
+    }
+    RETURN_IF(dcp_files_check(d, req, err));
+    if (!marks.no_collectives)
+        RETURN_IF(count_ranks(d, req, &marks, err));
+    if (b->stray_blobs > 0)
+        log_write(&d->log, LOG_NOTE, "%" PRIu64 " blobs belong to no tensor and no object", b->stray_blobs);
+    if (b->repeated_objects > 0)
+        log_write(&d->log, LOG_NOTE, "%" PRIu64 " objects are on several ranks: those of the lowest rank are used",
+                  b->repeated_objects);
+    marks.has_transforms = strtab_count(&d->names.transforms) > 1;
+    dcp_origin_fill(d->cat, req, &marks);
+    return catalogue_seal(d->cat, err);
+}
+
+static fsdpck_status dcp_open(const open_request *req, catalogue *cat, void **self, fsdpck_error *err)
+{
+    dcp_folder *d;
+    dcp_builder b;
+
+    RETURN_IF(folder_new(req, cat, &d, err));
+    dcp_builder_init(&b, cat, &d->names);
+    const fsdpck_status st = fill(d, req, &b, err);
+    dcp_builder_release(&b);
+    if (st != FSDPCK_OK) {
+        dcp_close(d);
+        return st;
+    }
+    *self = d;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status read_at(void *ctx, uint32_t file_id, uint64_t offset_bytes, void *dst,
+                             uint64_t nbytes, fsdpck_error *err)
+{
+    dcp_folder *d = ctx;
+    return file_set_read_at(&d->blobs, file_id, offset_bytes, dst, nbytes, err);
+}
+
+static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
+{
+    dcp_folder *d = ctx;
+    RETURN_IF(file_set_check_unchanged(&d->metadatas, err));
+    return file_set_check_unchanged(&d->blobs, err);
+}
+
+static void dcp_source(void *self, catalogue *cat, source *src)
+{
+    dcp_folder *d = self;
+    d->cat = cat;
+    *src = (source){
+        .ctx = d,
+        .cat = cat,
+        .locate = dcp_locate,
+        .read_at = read_at,
+        .stream_open = dcp_stream_open,
+        .stream_read = dcp_stream_read,
+        .stream_finish = dcp_stream_finish,
+        .stream_close = dcp_stream_close,
+        .check_unchanged = check_unchanged,
+    };
+}
+
+const format_reader dcp_reader = {
+    .name = "dcp",
+    .description = "folder of torch.distributed.checkpoint (.metadata and .distcp files)",
+    .probe = probe,
+    .open = dcp_open,
+    .source = dcp_source,
+    .load_object = dcp_object_load,
+    .close = dcp_close,
+};

@@ -1,0 +1,13 @@
+#include "formats/dcp/dcp.h"
+#include "formats/format.h"
+#include "formats/pt/pt.h"
+#include "formats/safetensors/st.h"
+
+/* The order of detection: what is told by a name that nothing else has comes first. */
+const format_reader *const format_readers[] = {
+    &dcp_reader, &dcp_safetensors_reader, &hf_reader, &safetensors_reader, &pt_reader, NULL,
+};
+
+const format_writer *const format_writers[] = {
+    &safetensors_writer, &hf_writer, &pt_writer, NULL,
+};

@@ -1,0 +1,363 @@
+#include "formats/pt/pt_flatten.h"
+
+#include <string.h>
+
+enum { DEPTH_LIMIT = 1000, KEY_NBYTES_LIMIT = 4096 };
+static const uint64_t STEPS_LIMIT = (uint64_t)1 << 26;
+
+typedef struct frame {
+    value items; /* DICT or LIST */
+    value owner; /* the same, or the call that it belongs to */
+    size_t at;
+    size_t name_nbytes; /* of the name before this container's keys */
+} frame;
+
+typedef struct list_frame {
+    value list;
+    size_t at;
+} list_frame;
+
+enum { LIST_UNKNOWN, LIST_IN_PROGRESS, LIST_CLOSED, LIST_OPENED };
+enum { SEEN_NO, SEEN_OPEN, SEEN_DONE };
+
+void pt_flat_init(pt_flat *f, catalogue *cat, torch_archive *archive)
+{
+    *f = (pt_flat){.cat = cat, .archive = archive};
+    strtab_init(&f->flat, cat->owner);
+    f->paths = VEC_OF(value, cat->owner);
+    f->names = VEC_OF(pt_name, cat->owner);
+    f->frames = VEC_OF(frame, cat->owner);
+    f->path = VEC_OF(value, cat->owner);
+    f->list_frames = VEC_OF(list_frame, cat->owner);
+    f->seen = VALUE_MAP(cat->owner);
+    f->lists = VALUE_MAP(cat->owner);
+}
+
+void pt_flat_release(pt_flat *f)
+{
+    strtab_release(&f->flat);
+    vec_release(&f->paths);
+    vec_release(&f->names);
+    vec_release(&f->frames);
+    vec_release(&f->path);
+    vec_release(&f->list_frames);
+    value_map_release(&f->seen);
+    value_map_release(&f->lists);
+    text_release(&f->name);
+}
+
+/* --- which lists are opened --- */
+
+static bool is_dict(const value_pool *pool, value v)
+{
+    if (value_kind_of(v) == VALUE_DICT)
+        return true;
+    const value_call *call = value_call_of(pool, v);
+    if (call == NULL)
+        return false;
+    return value_is_symbol_named(pool, call->callee, "OrderedDict") ||
+           value_is_symbol_named(pool, call->callee, "defaultdict") ||
+           value_is_symbol_named(pool, call->callee, "Counter") || value_is_symbol_named(pool, call->callee, "dict");
+}
+
+static fsdpck_status list_push(pt_flat *f, value list, fsdpck_error *err)
+{
+    uint64_t *state = value_map_put(&f->lists, list, NULL, err);
+    list_frame *top = state == NULL ? NULL : vec_push(&f->list_frames, err);
+    if (top == NULL)
+        return FSDPCK_LIMIT;
+    *state = LIST_IN_PROGRESS;
+    *top = (list_frame){.list = list};
+    return FSDPCK_OK;
+}
+
+/* Whether a list holds a tensor or a dict, itself or in lists inside of it; each list is judged once. */
+static fsdpck_status list_judge(pt_flat *f, value list, bool *opened, fsdpck_error *err)
+{
+    const value_pool *pool = &f->cat->pool;
+    const uint64_t *known = value_map_find(&f->lists, list);
+
+    if (known == NULL)
+        RETURN_IF(list_push(f, list, err));
+    while (f->list_frames.count > 0) {
+        list_frame *top = VEC_AT(&f->list_frames, list_frame, f->list_frames.count - 1);
+        const bool at_end = top->at == value_count(pool, top->list);
+        const value item = at_end ? VALUE_OF_NONE : value_item(pool, top->list, top->at);
+        bool yes = value_kind_of(item) == VALUE_TENSOR || is_dict(pool, item);
+        if (value_kind_of(item) == VALUE_LIST) {
+            const uint64_t *inner = value_map_find(&f->lists, item);
+            if (inner == NULL) {
+                RETURN_IF(list_push(f, item, err));
+                continue;
+            }
+            yes = *inner == LIST_OPENED;
+        }
+        top->at++;
+        if (yes || at_end) {
+            *value_map_find(&f->lists, top->list) = yes ? LIST_OPENED : LIST_CLOSED;
+            f->list_frames.count--;
+        }
+    }
+    *opened = *value_map_find(&f->lists, list) == LIST_OPENED;
+    return FSDPCK_OK;
+}
+
+/* --- names --- */
+
+/* The name is cut back by its length alone; terminated here. */
+static const char *name_text(const pt_flat *f)
+{
+    if (f->name.text == NULL)
+        return "";
+    f->name.text[f->name.nbytes] = '\0';
+    return f->name.text;
+}
+
+static fsdpck_status name_append_key(pt_flat *f, value key, value *path_key, fsdpck_error *err)
+{
+    value_pool *pool = &f->cat->pool;
+    size_t nbytes;
+
+    if (f->frames.count > 1 || f->name.nbytes > 0)
+        text_append(&f->name, ".", 1);
+    const size_t begin = f->name.nbytes;
+    if (value_kind_of(key) == VALUE_STR) {
+        const char *text = value_text(pool, key, &nbytes);
+        text_append(&f->name, text, nbytes);
+    } else {
+        value_print(pool, key, KEY_NBYTES_LIMIT, &f->name);
+    }
+    RETURN_IF(text_check(&f->name, err));
+    *path_key = key;
+    if (value_kind_of(key) == VALUE_STR)
+        return FSDPCK_OK;
+    return value_new_str(pool, name_text(f) + begin, f->name.nbytes - begin, path_key, err);
+}
+
+static void print_path(const pt_flat *f, value path, char *dst, size_t capacity)
+{
+    text_buf b = {.limit_bytes = 4096};
+
+    value_print(&f->cat->pool, path, capacity - 8, &b);
+    const size_t n = b.nbytes < capacity - 1 ? b.nbytes : capacity - 1;
+    if (n > 0)
+        memcpy(dst, b.text, n);
+    dst[n] = '\0';
+    text_release(&b);
+}
+
+/* The flat key of the place that is looked at; KEY-DUP where another place has it. */
+static fsdpck_status name_claim(pt_flat *f, uint32_t *flat, value *path, fsdpck_error *err)
+{
+    RETURN_IF(value_new_from(&f->cat->pool, VALUE_TUPLE, f->path.items, f->path.count, path, err));
+    const size_t before = strtab_count(&f->flat);
+    RETURN_IF(strtab_intern(&f->flat, name_text(f), f->name.nbytes, flat, err));
+    if (*flat == before) {
+        value *slot = vec_push(&f->paths, err);
+        if (slot == NULL)
+            return FSDPCK_LIMIT;
+        *slot = *path;
+        return FSDPCK_OK;
+    }
+    char first[256], second[256];
+    print_path(f, *VEC_AT(&f->paths, value, *flat), first, sizeof(first));
+    print_path(f, *path, second, sizeof(second));
+    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "KEY-DUP", "two places of the state have one flat key");
+    error_tensor(err, name_text(f));
+    error_expected(err, "one of them: %s", first);
+    error_found(err, "also %s", second);
+    return st;
+}
+
+/* --- leaves --- */
+
+static void container_set(const value_pool *pool, const frame *top, value item)
+{
+    value_set_item((value_pool *)pool, top->items, top->at, item);
+}
+
+/* The tensor of this place; one that has a place already is entered once more. */
+static fsdpck_status tensor_leaf(pt_flat *f, const frame *top, value item, fsdpck_error *err)
+{
+    torch_archive *a = f->archive;
+    uint64_t index = value_tensor_index(item);
+    pt_name claimed;
+
+    RETURN_IF(name_claim(f, &claimed.flat, &claimed.path, err));
+    if (VEC_AT(&f->names, pt_name, index)->flat != STRTAB_NONE) {
+        torch_tensor *t = vec_push(&a->tensors, err);
+        if (t == NULL || vec_push(&f->names, err) == NULL)
+            return FSDPCK_LIMIT;
+        *t = *VEC_AT(&a->tensors, torch_tensor, index);
+        index = a->tensors.count - 1;
+        if (top != NULL)
+            container_set(&f->cat->pool, top, value_of_tensor(index));
+    }
+    *VEC_AT(&f->names, pt_name, index) = claimed;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status object_leaf(pt_flat *f, value item, fsdpck_error *err)
+{
+    const value_call *call = value_call_of(&f->cat->pool, item);
+    uint32_t flat, object;
+    value path;
+
+    RETURN_IF(name_claim(f, &flat, &path, err));
+    if (call != NULL && value_is_symbol_named(&f->cat->pool, call->callee, "_rebuild_from_type_v2")) {
+        fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+                                     "a DTensor or ShardedTensor holds only one rank's part of a tensor");
+        error_tensor(err, name_text(f));
+        error_next(err, "give the folder with the files of all ranks, as --format pt-ranks");
+        return st;
+    }
+    RETURN_IF(catalogue_add_object(f->cat, name_text(f), f->name.nbytes, &object, err));
+    cat_object *o = catalogue_object(f->cat, object);
+    o->path = path;
+    o->content = item;
+    o->loaded = 1;
+    return FSDPCK_OK;
+}
+
+/* --- containers --- */
+
+/* A dict-like call keeps its pairs in dict_items from here on, wherever the pickle had them. */
+static fsdpck_status dict_of(pt_flat *f, value v, value *dict, fsdpck_error *err)
+{
+    value_pool *pool = &f->cat->pool;
+
+    if (value_kind_of(v) == VALUE_DICT) {
+        *dict = v;
+        return FSDPCK_OK;
+    }
+    if (!value_as_dict(pool, v, dict))
+        return error_set_nomem(err, 0);
+    if (value_call_of(pool, v)->dict_items == *dict)
+        return FSDPCK_OK;
+    const value first = value_item(pool, value_call_of(pool, v)->args, 0);
+    if (value_kind_of(first) == VALUE_LIST || value_kind_of(first) == VALUE_DICT) {
+        value none;
+        RETURN_IF(value_new_from(pool, VALUE_TUPLE, NULL, 0, &none, err));
+        value_call_of(pool, v)->args = none;
+    }
+    value_call_of(pool, v)->dict_items = *dict;
+    return FSDPCK_OK;
+}
+
+/* A container's copy for its second place: same keys and items. */
+static fsdpck_status unshare(pt_flat *f, const frame *top, value *owner, value *items, fsdpck_error *err)
+{
+    value_pool *pool = &f->cat->pool;
+    const bool dict = value_kind_of(*items) == VALUE_DICT;
+    value copy;
+
+    RETURN_IF(dict ? value_new_dict(pool, &copy, err) : value_new_list(pool, &copy, err));
+    for (size_t i = 0; i < value_count(pool, *items); i++) {
+        const value item = value_item(pool, *items, i);
+        RETURN_IF(dict ? value_dict_put(pool, copy, value_key(pool, *items, i), item, err)
+                       : value_append(pool, copy, item, err));
+    }
+    if (*owner == *items) {
+        *owner = copy;
+    } else {
+        value_call call = *value_call_of(pool, *owner);
+        call.dict_items = copy;
+        RETURN_IF(value_new_call(pool, &call, owner, err));
+    }
+    *items = copy;
+    if (top != NULL)
+        container_set(pool, top, *owner);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status enter(pt_flat *f, const frame *top, value v, fsdpck_error *err)
+{
+    value items = v;
+
+    if (f->frames.count >= DEPTH_LIMIT)
+        return error_set(err, FSDPCK_LIMIT, "PKL-DEPTH", "state is nested more than %d deep", DEPTH_LIMIT);
+    if (value_kind_of(v) != VALUE_LIST)
+        RETURN_IF(dict_of(f, v, &items, err));
+    uint64_t *seen = value_map_put(&f->seen, v, NULL, err);
+    if (seen == NULL)
+        return FSDPCK_LIMIT;
+    if (*seen == SEEN_OPEN) {
+        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "PKL-CYCLE", "state contains itself");
+        error_tensor(err, name_text(f));
+        return st;
+    }
+    if (*seen == SEEN_DONE) {
+        RETURN_IF(unshare(f, top, &v, &items, err));
+        seen = value_map_put(&f->seen, v, NULL, err);
+        if (seen == NULL)
+            return FSDPCK_LIMIT;
+    }
+    *seen = SEEN_OPEN;
+    frame *next = vec_push(&f->frames, err);
+    if (next == NULL)
+        return FSDPCK_LIMIT;
+    *next = (frame){.items = items, .owner = v, .name_nbytes = f->name.nbytes};
+    return FSDPCK_OK;
+}
+
+/* `top` is a copy of the frame that holds v, or NULL for the root. */
+static fsdpck_status place_visit(pt_flat *f, const frame *top, value v, fsdpck_error *err)
+{
+    bool opened = is_dict(&f->cat->pool, v);
+
+    if (++f->steps > STEPS_LIMIT)
+        return error_set(err, FSDPCK_LIMIT, "PKL-EXPAND", "state has too many places: its parts share each other");
+    if (value_kind_of(v) == VALUE_LIST)
+        RETURN_IF(list_judge(f, v, &opened, err));
+    if (opened)
+        return enter(f, top, v, err);
+    /* A root without keys has no name of its own. */
+    if (top == NULL)
+        text_puts(&f->name, value_kind_of(v) == VALUE_TENSOR ? "tensor" : "object");
+    RETURN_IF(text_check(&f->name, err));
+    return value_kind_of(v) == VALUE_TENSOR ? tensor_leaf(f, top, v, err) : object_leaf(f, v, err);
+}
+
+static fsdpck_status walk(pt_flat *f, fsdpck_error *err)
+{
+    value_pool *pool = &f->cat->pool;
+
+    while (f->frames.count > 0) {
+        frame *in_place = VEC_AT(&f->frames, frame, f->frames.count - 1);
+        const frame top = *in_place;
+        f->name.nbytes = top.name_nbytes;
+        f->path.count = f->frames.count - 1;
+        if (top.at == value_count(pool, top.items)) {
+            uint64_t *seen = value_map_find(&f->seen, top.owner);
+            *seen = SEEN_DONE;
+            f->frames.count--;
+            continue;
+        }
+        in_place->at++;
+        const bool dict = value_kind_of(top.items) == VALUE_DICT;
+        value key, path_key;
+        if (dict)
+            key = value_key(pool, top.items, top.at);
+        else
+            RETURN_IF(value_new_int(pool, (int64_t)top.at, &key, err));
+        RETURN_IF(name_append_key(f, key, &path_key, err));
+        value *slot = vec_push(&f->path, err);
+        if (slot == NULL)
+            return FSDPCK_LIMIT;
+        *slot = dict ? path_key : key;
+        RETURN_IF(place_visit(f, &top, value_item(pool, top.items, top.at), err));
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status pt_flatten(pt_flat *f, fsdpck_error *err)
+{
+    const size_t count = f->archive->tensors.count;
+
+    if (count > 0 && vec_push_n(&f->names, count, err) == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < count; i++)
+        VEC_AT(&f->names, pt_name, i)->flat = STRTAB_NONE;
+    RETURN_IF(place_visit(f, NULL, f->archive->root, err));
+    return walk(f, err);
+}

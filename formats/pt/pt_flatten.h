@@ -1,0 +1,45 @@
+/* pt_flatten.h: names for the tensors and objects of a nested state.
+ *
+ *     pt_flat f;
+ *     pt_flat_init(&f, cat, archive);
+ *     st = pt_flatten(&f, err);         // objects are added to the catalogue; tensors are only named
+ *     for (i = 0; i < archive->tensors.count; i++)
+ *         VEC_AT(&f.names, pt_name, i)
+ *     pt_flat_release(&f);
+ *
+ * A tensor or container that is met at a second place gets a copy of its own there (new index in archive->tensors, same
+ * storage), so that each place of catalogue.root has one name and one index.
+ */
+#ifndef FSDPCK_FORMATS_PT_FLATTEN_H
+#define FSDPCK_FORMATS_PT_FLATTEN_H
+
+#include "formats/shared/torch_archive.h"
+#include "state/catalogue.h"
+#include "state/value_map.h"
+
+typedef struct pt_name {
+    uint32_t flat; /* in pt_flat.flat; STRTAB_NONE: not reached by opening dicts and lists */
+    value path;
+} pt_name;
+
+typedef struct pt_flat {
+    catalogue *cat;
+    torch_archive *archive;
+    strtab flat;      /* flat keys, tensors' and objects' */
+    vec paths;        /* value, of each flat key */
+    vec names;        /* pt_name of each archive tensor */
+    vec frames;       /* containers that are open */
+    vec path;         /* value: keys of the place that is looked at */
+    value_map seen;   /* containers that have a place already */
+    value_map lists;  /* whether a list is opened */
+    vec list_frames;
+    text_buf name;
+    uint64_t steps;
+} pt_flat;
+
+void pt_flat_init(pt_flat *f, catalogue *cat, torch_archive *archive);
+void pt_flat_release(pt_flat *f);
+/* Errors: KEY-DUP, PKL-CYCLE, PKL-DEPTH, PKL-EXPAND, PT-TENSOR-KIND (DTensor, ShardedTensor). */
+fsdpck_status pt_flatten(pt_flat *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

@@ -1,0 +1,315 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "formats/pt/pt.h"
+#include "formats/pt/pt_flatten.h"
+
+typedef struct pt_file {
+    file f;
+    torch_archive archive;
+    bool opened;
+} pt_file;
+
+static bool named_so(const char *name)
+{
+    static const char *const suffixes[] = {".pt", ".pth", ".ckpt"};
+    const size_t n = name == NULL ? 0 : strlen(name);
+
+    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+        const size_t m = strlen(suffixes[i]);
+        if (n > m && strcmp(name + n - m, suffixes[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A file of this name that no format knows is taken too, so that its owner hears what it is. */
+static bool probe(const probe_input *in, const char **near_miss)
+{
+    static const uint8_t legacy[] = {0x80, 2, 0x8A, 0x0A, 0x6C, 0xFC, 0x9C, 0x46, 0xF9, 0x20};
+
+    if (in->is_folder)
+        return false;
+    if (in->head_nbytes >= 4 && load_le32(in->head) == 0x04034b50u)
+        return true;
+    if (in->head_nbytes >= sizeof(legacy) && memcmp(in->head, legacy, sizeof(legacy)) == 0)
+        return true;
+    if (in->head_nbytes >= 262 && memcmp(in->head + 257, "ustar", 5) == 0)
+        return true;
+    const char *other = torch_other_container(in->head, in->head_nbytes);
+    if (other != NULL && near_miss != NULL)
+        *near_miss = other;
+    return named_so(in->name);
+}
+
+static fsdpck_status read_file(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes, fsdpck_error *err)
+{
+    return file_read_at(ctx, offset_bytes, dst, nbytes, err);
+}
+
+/* --- the catalogue --- */
+
+static void describe_origin(const torch_archive *a, catalogue *cat)
+{
+    static const char *const step_keys[] = {"global_step", "step", "iteration"};
+    cat_origin *o = &cat->origin;
+    value dict, v;
+
+    snprintf(o->format, sizeof(o->format), "pt");
+    snprintf(o->torch_version, sizeof(o->torch_version), "%s",
+             a->is_legacy ? "before 1.6, or its option"
+             : a->has_format_version ? "2.7 or newer"
+             : a->has_serialization_id ? "2.1 to 2.6" : "1.6 to 2.0");
+    if (!value_as_dict(&cat->pool, cat->root, &dict))
+        return;
+    if (value_dict_find(&cat->pool, dict, "pytorch-lightning_version", &v))
+        snprintf(o->trainer, sizeof(o->trainer), "lightning");
+    for (size_t i = 0; i < sizeof(step_keys) / sizeof(step_keys[0]) && o->step < 0; i++)
+        if (value_dict_find(&cat->pool, dict, step_keys[i], &v) && value_kind_of(v) == VALUE_INT)
+            (void)value_as_i64(&cat->pool, v, &o->step);
+}
+
+static void made_up_name(const strtab *flat, uint64_t *number, char *name, size_t capacity)
+{
+    do
+        snprintf(name, capacity, "(tensor %" PRIu64 " in an object)", (*number)++);
+    while (strtab_find(flat, name, strlen(name)) != STRTAB_NONE);
+}
+
+static fsdpck_status add_tensor(const torch_archive *a, catalogue *cat, uint32_t index, const char *name, size_t name_nbytes,
+                                value path, fsdpck_error *err)
+{
+    static const uint64_t zeros[NDIM_MAX];
+    const torch_tensor *t = VEC_AT(&a->tensors, const torch_tensor, index);
+    cat_chunk chunk = {.rank = UINT16_MAX, .place = PLACE_STRIDED, .aux = index};
+    static const uint64_t none[1];
+    const uint64_t *sizes = t->ndim > 0 ? torch_tensor_sizes(a, t) : none;
+    uint32_t tensor;
+
+    if (t->meta) {
+        fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "tensor on the meta device has no data");
+        error_tensor(err, name);
+        return st;
+    }
+    RETURN_IF(catalogue_add_tensor(cat, name, name_nbytes, t->dtype, t->ndim, sizes, &tensor, err));
+    cat_tensor *ct = catalogue_tensor(cat, tensor);
+    ct->path = path;
+    if (t->requires_grad)
+        ct->flags |= CAT_TENSOR_REQUIRES_GRAD;
+    if (value_is_none(path))
+        ct->flags |= CAT_TENSOR_IN_OBJECT;
+    chunk.nbytes = catalogue_tensor_nbytes(cat, tensor);
+    const torch_storage *s = VEC_AT(&a->storages, const torch_storage, t->storage);
+    const bool known = s->entry == UINT32_MAX || VEC_AT(&a->zip.entries, const zip_entry, s->entry)->checked;
+    if (known && !s->deflated) {
+        place where;
+        RETURN_IF(torch_tensor_place(a, t, &where, err));
+        chunk.offset_bytes = where.offset_bytes;
+        if (where.rows && !where.swap && !where.conj && !where.neg)
+            chunk.place = PLACE_ROWS;
+    }
+    return catalogue_add_chunk(cat, tensor, zeros, sizes, &chunk, err);
+}
+
+static fsdpck_status add_tensors(const torch_archive *a, const pt_flat *f, catalogue *cat, fsdpck_error *err)
+{
+    uint64_t made_up = 0;
+    char name[64];
+
+    for (size_t i = 0; i < a->tensors.count; i++) {
+        const pt_name *n = VEC_AT(&f->names, const pt_name, i);
+        if (n->flat != STRTAB_NONE) {
+            RETURN_IF(add_tensor(a, cat, (uint32_t)i, strtab_text(&f->flat, n->flat), strtab_nbytes(&f->flat, n->flat),
+                                 n->path, err));
+            continue;
+        }
+        made_up_name(&f->flat, &made_up, name, sizeof(name));
+        RETURN_IF(add_tensor(a, cat, (uint32_t)i, name, strlen(name), VALUE_OF_NONE, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* Tensors that view one storage share its index as alias; a tensor alone on its storage has none. */
+static fsdpck_status set_aliases(const torch_archive *a, catalogue *cat, fsdpck_error *err)
+{
+    const size_t count = a->storages.count;
+    uint32_t *users = budget_alloc(cat->owner, count * sizeof(uint32_t), err);
+
+    if (users == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < a->tensors.count; i++)
+        users[VEC_AT(&a->tensors, const torch_tensor, i)->storage]++;
+    for (size_t i = 0; i < a->tensors.count; i++) {
+        const uint32_t storage = VEC_AT(&a->tensors, const torch_tensor, i)->storage;
+        if (users[storage] > 1 && VEC_AT(&a->storages, const torch_storage, storage)->nbytes > 0)
+            catalogue_tensor(cat, i)->alias = storage;
+    }
+    budget_free(cat->owner, users, count * sizeof(uint32_t));
+    return FSDPCK_OK;
+}
+
+static void report(const torch_archive *a, const logger *log)
+{
+    if (a->zip.any_deflated)
+        log_write(log, LOG_NOTE, "zip has deflated records, which torch.load(mmap=True) cannot read");
+    if (!a->is_legacy && a->zip.no_crc)
+        log_write(log, LOG_NOTE, "zip records no checksums");
+    if (a->duplicate_keys > 0)
+        log_write(log, LOG_WARNING, "PKL-DUPKEY: %" PRIu64 " keys of dicts are set twice; the last value counts",
+                  a->duplicate_keys);
+}
+
+static fsdpck_status fill(pt_file *p, catalogue *cat, fsdpck_error *err)
+{
+    pt_flat f;
+
+    cat->root = p->archive.root;
+    pt_flat_init(&f, cat, &p->archive);
+    fsdpck_status st = pt_flatten(&f, err);
+    if (st == FSDPCK_OK)
+        st = add_tensors(&p->archive, &f, cat, err);
+    pt_flat_release(&f);
+    if (st == FSDPCK_OK)
+        st = set_aliases(&p->archive, cat, err);
+    if (st == FSDPCK_OK)
+        st = catalogue_seal(cat, err);
+    return st;
+}
+
+static void close_file(void *self)
+{
+    pt_file *p = self;
+
+    if (p == NULL)
+        return;
+    torch_archive_release(&p->archive);
+    file_abandon(&p->f);
+    free(p);
+}
+
+static fsdpck_status open_file(const open_request *req, catalogue *cat, void **self, fsdpck_error *err)
+{
+    const char *slash = strrchr(req->path, '/');
+    const char *name = slash == NULL ? req->path : slash + 1;
+    pt_file *p = calloc(1, sizeof(*p));
+    uint32_t file_index;
+
+    if (p == NULL)
+        return error_set_nomem(err, sizeof(*p));
+    p->f = FILE_CLOSED;
+    fsdpck_status st = file_open_read(&p->f, NULL, req->path, req->no_follow ? FILE_NO_FOLLOW : 0, err);
+    const zip_input in = {.read = read_file, .ctx = &p->f, .nbytes = st == FSDPCK_OK ? p->f.nbytes : 0};
+    if (st == FSDPCK_OK)
+        st = catalogue_add_file(cat, name, strlen(name), p->f.nbytes, CAT_NONE, &file_index, err);
+    if (st == FSDPCK_OK)
+        st = torch_archive_open(&in, req->metadata, &cat->pool, req->opaque_calls, &p->archive, err);
+    if (st == FSDPCK_OK)
+        st = fill(p, cat, err);
+    if (st != FSDPCK_OK) {
+        error_path(err, req->path);
+        close_file(p);
+        return st;
+    }
+    describe_origin(&p->archive, cat);
+    report(&p->archive, &req->log);
+    *self = p;
+    return FSDPCK_OK;
+}
+
+/* --- the source --- */
+
+/* Tensors have one chunk each, in the archive's order. */
+static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
+{
+    const pt_file *p = ctx;
+
+    if (chunk >= p->archive.tensors.count)
+        return error_set(err, FSDPCK_INTERNAL, "", "no such chunk");
+    return torch_tensor_place(&p->archive, VEC_AT(&p->archive.tensors, const torch_tensor, chunk), where, err);
+}
+
+static fsdpck_status read_at(void *ctx, uint32_t index, uint64_t offset_bytes, void *dst, uint64_t nbytes,
+                             fsdpck_error *err)
+{
+    const pt_file *p = ctx;
+
+    (void)index;
+    return file_read_at(&p->f, offset_bytes, dst, nbytes, err);
+}
+
+struct source_stream {
+    zip_inflater *inflater;
+};
+
+static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, fsdpck_error *err)
+{
+    pt_file *p = ctx;
+    const torch_archive *a = &p->archive;
+
+    *s = NULL;
+    if (chunk >= a->tensors.count)
+        return error_set(err, FSDPCK_INTERNAL, "", "no such chunk");
+    const torch_storage *storage = VEC_AT(&a->storages, const torch_storage, VEC_AT(&a->tensors, const torch_tensor, chunk)->storage);
+    if (!storage->deflated)
+        return error_set(err, FSDPCK_INTERNAL, "", "record is not compressed");
+    source_stream *stream = calloc(1, sizeof(*stream));
+    if (stream == NULL)
+        return error_set_nomem(err, sizeof(*stream));
+    fsdpck_status st = zip_inflater_open(&a->zip.in, VEC_AT(&a->zip.entries, const zip_entry, storage->entry),
+                                         storage->has_crc, &stream->inflater, err);
+    if (st != FSDPCK_OK) {
+        free(stream);
+        return st;
+    }
+    *s = stream;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status stream_read(source_stream *s, void *dst, uint64_t nbytes, fsdpck_error *err)
+{
+    return zip_inflater_read(s->inflater, dst, nbytes, err);
+}
+
+static fsdpck_status stream_finish(source_stream *s, fsdpck_error *err)
+{
+    return zip_inflater_finish(s->inflater, err);
+}
+
+static void stream_close(source_stream *s)
+{
+    if (s == NULL)
+        return;
+    zip_inflater_close(s->inflater);
+    free(s);
+}
+
+static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
+{
+    const pt_file *p = ctx;
+    return file_check_unchanged(&p->f, err);
+}
+
+static void fill_source(void *self, catalogue *cat, source *src)
+{
+    *src = (source){.ctx = self,
+                    .cat = cat,
+                    .locate = locate,
+                    .read_at = read_at,
+                    .stream_open = stream_open,
+                    .stream_read = stream_read,
+                    .stream_finish = stream_finish,
+                    .stream_close = stream_close,
+                    .check_unchanged = check_unchanged};
+}
+
+const format_reader pt_reader = {
+    .name = "pt",
+    .description = "one file of torch.save (.pt, .pth, .bin, .ckpt)",
+    .probe = probe,
+    .open = open_file,
+    .source = fill_source,
+    .close = close_file,
+};

@@ -1,0 +1,187 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "formats/safetensors/st.h"
+#include "formats/safetensors/st_layout.h"
+
+/* How tensors are dealt to files. The rule of huggingface_hub 0.30 (split_state_dict_into_shards_factory): in
+ * order of the state dict, a tensor larger than the limit is a file of its own; any other one
+ * closes the open file where it would make it too large. Files are numbered as they are closed. */
+typedef struct split {
+    uint32_t *file_of; /* of each tensor; first an id by opening, at the end the number less one */
+    uint32_t *number;  /* of each id */
+    uint32_t opened;
+    uint32_t closed;
+    uint64_t total_nbytes;
+} split;
+
+static void close_file(split *s, uint32_t id)
+{
+    s->number[id] = s->closed++;
+}
+
+static void deal(const target *t, uint64_t limit_nbytes, split *s)
+{
+    const size_t count = catalogue_tensor_count(&t->cat);
+    uint32_t current = 0;
+    bool is_open = false;
+    uint64_t held = 0;
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t nbytes = catalogue_tensor_nbytes(&t->cat, i);
+        s->total_nbytes += nbytes;
+        if (nbytes > limit_nbytes) {
+            s->file_of[i] = s->opened++;
+            close_file(s, s->file_of[i]);
+            continue;
+        }
+        if (is_open && nbytes > limit_nbytes - held) {
+            close_file(s, current);
+            is_open = false;
+        }
+        if (!is_open) {
+            current = s->opened++;
+            is_open = true;
+            held = 0;
+        }
+        s->file_of[i] = current;
+        held += nbytes;
+    }
+    if (is_open)
+        close_file(s, current);
+    for (size_t i = 0; i < count; i++)
+        s->file_of[i] = s->number[s->file_of[i]];
+}
+
+static void file_name(uint32_t index, uint32_t count, char *name, size_t capacity)
+{
+    if (count <= 1)
+        snprintf(name, capacity, "model.safetensors");
+    else
+        snprintf(name, capacity, "model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors", index + 1, count);
+}
+
+/* Tensors grouped by file, then each file laid out. */
+static fsdpck_status place_files(target *t, const split *s, uint32_t *grouped, uint64_t *first,
+                                 fsdpck_error *err)
+{
+    const size_t count = catalogue_tensor_count(&t->cat);
+    for (size_t i = 0; i < count; i++)
+        first[s->file_of[i] + 1]++;
+    for (uint32_t f = 0; f < s->closed; f++)
+        first[f + 1] += first[f];
+    for (size_t i = count; i-- > 0;)
+        grouped[--first[s->file_of[i] + 1]] = (uint32_t)i;
+    /* first[f + 1] is now the beginning of file f. */
+    for (uint32_t f = 0; f < s->closed; f++) {
+        const uint64_t begin = first[f + 1];
+        const uint64_t end = f + 1 < s->closed ? first[f + 2] : count;
+        char name[64];
+        file_name(f, s->closed, name, sizeof name);
+        RETURN_IF(st_layout_file(t, name, grouped + begin, (size_t)(end - begin), err));
+    }
+    return FSDPCK_OK;
+}
+
+/* --- the index --- */
+
+typedef struct named {
+    const char *name;
+    size_t nbytes;
+    uint32_t index;
+} named;
+
+static int by_name(const void *a, const void *b)
+{
+    const named *x = a;
+    const named *y = b;
+    const size_t shorter = x->nbytes < y->nbytes ? x->nbytes : y->nbytes;
+    const int diff = memcmp(x->name, y->name, shorter);
+    if (diff != 0)
+        return diff;
+    return x->nbytes < y->nbytes ? -1 : x->nbytes > y->nbytes;
+}
+
+static void put_index(const split *s, const named *list, size_t count, text_buf *text)
+{
+    json_writer w;
+    json_writer_init(&w, text, 2);
+    json_begin_object(&w);
+    json_put_key(&w, "metadata", strlen("metadata"));
+    json_begin_object(&w);
+    json_put_key(&w, "total_size", strlen("total_size"));
+    json_put_u64(&w, s->total_nbytes);
+    json_end_object(&w);
+    json_put_key(&w, "weight_map", strlen("weight_map"));
+    json_begin_object(&w);
+    for (size_t i = 0; i < count; i++) {
+        char file_text[64];
+        file_name(list[i].index, s->closed, file_text, sizeof file_text);
+        json_put_key(&w, list[i].name, list[i].nbytes);
+        json_put_cstr(&w, file_text);
+    }
+    json_end_object(&w);
+    json_end_object(&w);
+    text_puts(text, "\n");
+}
+
+static fsdpck_status place_index(target *t, const split *s, fsdpck_error *err)
+{
+    static const char name[] = "model.safetensors.index.json";
+    catalogue *cat = &t->cat;
+    const size_t count = catalogue_tensor_count(cat);
+    named *list = budget_alloc(cat->owner, count * sizeof *list, err);
+    if (list == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t id = catalogue_tensor(cat, i)->name;
+        list[i] = (named){catalogue_name(cat, id), catalogue_name_nbytes(cat, id), s->file_of[i]};
+    }
+    qsort(list, count, sizeof *list, by_name);
+    text_buf text = {.limit_bytes = SIZE_MAX / 2};
+    put_index(s, list, count, &text);
+    budget_free(cat->owner, list, count * sizeof *list);
+    uint32_t index;
+    fsdpck_status st = text_check(&text, err);
+    if (st == FSDPCK_OK)
+        st = catalogue_add_file(cat, name, strlen(name), text.nbytes, CAT_NONE, &index, err);
+    if (st == FSDPCK_OK)
+        st = target_add_literal(t, index, 0, text.text, text.nbytes, err);
+    text_release(&text);
+    return st;
+}
+
+static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *err)
+{
+    budget *owner = t->cat.owner;
+    const size_t count = catalogue_tensor_count(&t->cat);
+    const uint64_t limit = opt != NULL && opt->max_shard_nbytes > 0 ? opt->max_shard_nbytes : UINT64_MAX;
+    for (uint32_t i = 0; i < count; i++)
+        RETURN_IF(st_layout_check(t, i, err));
+    /* Four arrays in one block; `first` leads, for its alignment. */
+    const uint64_t nbytes = (count + 2) * sizeof(uint64_t) + 3 * count * sizeof(uint32_t);
+    uint64_t *first = budget_alloc(owner, nbytes, err);
+    if (first == NULL)
+        return FSDPCK_LIMIT;
+    uint32_t *grouped = (uint32_t *)(first + count + 2);
+    split s = {.file_of = grouped + count, .number = grouped + 2 * count};
+    deal(t, limit, &s);
+    if (s.closed == 0)
+        s.closed = 1; /* without tensors: one file with an empty header */
+    fsdpck_status st = place_files(t, &s, grouped, first, err);
+    if (st == FSDPCK_OK && s.closed > 1)
+        st = place_index(t, &s, err);
+    budget_free(owner, first, nbytes);
+    t->is_folder = true;
+    return st;
+}
+
+const format_writer hf_writer = {
+    .name = "hf",
+    .description = "a folder of safetensors files with an index, as transformers reads it",
+    .is_folder = true,
+    .holds = st_layout_holds,
+    .layout = layout,
+};

@@ -1,0 +1,29 @@
+#include "formats/safetensors/st.h"
+#include "formats/safetensors/st_layout.h"
+
+static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *err)
+{
+    (void)opt;
+    const size_t count = catalogue_tensor_count(&t->cat);
+    uint32_t *tensors = budget_alloc(t->cat.owner, count * sizeof *tensors, err);
+    if (tensors == NULL)
+        return FSDPCK_LIMIT;
+    fsdpck_status st = FSDPCK_OK;
+    for (uint32_t i = 0; st == FSDPCK_OK && i < count; i++) {
+        tensors[i] = i;
+        st = st_layout_check(t, i, err);
+    }
+    if (st == FSDPCK_OK)
+        st = st_layout_file(t, "", tensors, count, err);
+    budget_free(t->cat.owner, tensors, count * sizeof *tensors);
+    t->is_folder = false;
+    return st;
+}
+
+const format_writer safetensors_writer = {
+    .name = "safetensors",
+    .description = "one safetensors file",
+    .suffixes = " .safetensors ",
+    .holds = st_layout_holds,
+    .layout = layout,
+};

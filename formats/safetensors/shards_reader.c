@@ -1,0 +1,225 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/safetensors/shard_name.h"
+#include "formats/safetensors/shards_global.h"
+#include "formats/safetensors/st.h"
+#include "formats/safetensors/st_files.h"
+
+#define RANKS_MAX 1000000u
+
+static bool is_shard(const char *name, shard_name *parts)
+{
+    return shard_name_parse(name, parts) && parts->rank_number > 0;
+}
+
+static bool probe(const probe_input *in, const char **near_miss)
+{
+    bool any = false;
+    bool inner = false;
+    if (!in->is_folder)
+        return false;
+    for (size_t i = 0; i < in->entry_count; i++) {
+        const char *name = in->entries[i];
+        shard_name parts;
+        if (strstr(name, ".safetensors.index.json") != NULL)
+            return false; /* consolidated: the index tells more */
+        any = any || is_shard(name, &parts);
+        inner = inner || strcmp(name, "sharded") == 0;
+    }
+    if (!any && inner)
+        *near_miss = "a folder whose consolidation did not finish: its shards are in 'sharded'";
+    return any;
+}
+
+/* What the names of the files say. */
+typedef struct census {
+    uint32_t ranks;      /* highest rank number */
+    uint32_t file_count; /* N of -of-N */
+    size_t rank_kinds;   /* how many rank numbers are there */
+    size_t file_kinds;
+    uint8_t *rank_seen;  /* by rank number */
+    uint8_t *file_seen;  /* by file number */
+    budget *owner;
+} census;
+
+static void census_release(census *c)
+{
+    budget_free(c->owner, c->rank_seen, (uint64_t)c->ranks + 1);
+    budget_free(c->owner, c->file_seen, (uint64_t)c->file_count + 1);
+}
+
+static fsdpck_status census_take(const open_request *req, census *c, fsdpck_error *err)
+{
+    const probe_input *in = req->probe;
+    shard_name parts;
+    for (size_t i = 0; i < in->entry_count; i++) {
+        if (!is_shard(in->entries[i], &parts))
+            continue;
+        if (c->file_count != 0 && c->file_count != parts.file_count) {
+            const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING",
+                                               "folder holds the shards of two saves");
+            error_path(err, req->path);
+            error_expected(err, "'-of-%05" PRIu32 "' in all names", c->file_count);
+            error_found(err, "'%s'", in->entries[i]);
+            return st;
+        }
+        c->file_count = parts.file_count;
+        if (parts.rank_number > c->ranks)
+            c->ranks = parts.rank_number;
+    }
+    if (c->ranks > RANKS_MAX || c->file_count > RANKS_MAX)
+        return error_set(err, FSDPCK_LIMIT, "", "names of the shards count over %u", RANKS_MAX);
+    c->rank_seen = budget_alloc(c->owner, (uint64_t)c->ranks + 1, err);
+    c->file_seen = budget_alloc(c->owner, (uint64_t)c->file_count + 1, err);
+    if (c->rank_seen == NULL || c->file_seen == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < in->entry_count; i++) {
+        if (!is_shard(in->entries[i], &parts))
+            continue;
+        c->rank_kinds += !c->rank_seen[parts.rank_number];
+        c->file_kinds += !c->file_seen[parts.file_number];
+        c->rank_seen[parts.rank_number] = 1;
+        c->file_seen[parts.file_number] = 1;
+    }
+    return FSDPCK_OK;
+}
+
+/* Names of the files that must have been there; `*` where the name cannot be told. */
+static void list_missing(const census *c, uint64_t ranks, text_buf *list)
+{
+    for (uint64_t r = 1; r <= ranks && !list->failed; r++) {
+        if (r <= c->ranks && c->rank_seen[r])
+            continue;
+        text_printf(list, "%sshard-%05" PRIu64 "-model-", list->nbytes > 0 ? ", " : "", r);
+        text_printf(list, c->file_count == 1 ? "00001-of-%05" PRIu32 : "*-of-%05" PRIu32, c->file_count);
+        text_puts(list, ".safetensors");
+    }
+    for (uint32_t n = 1; n <= c->file_count && !list->failed; n++)
+        if (!c->file_seen[n])
+            text_printf(list, "%sshard-*-model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors",
+                        list->nbytes > 0 ? ", " : "", n, c->file_count);
+}
+
+/* With the names of the tensors that have holes, as far as the files that are there can tell. */
+static fsdpck_status error_missing(const open_request *req, const census *c, uint64_t ranks,
+                                   st_files *s, fsdpck_error *err)
+{
+    text_buf files = {.limit_bytes = 300};
+    text_buf tensors = {.limit_bytes = 180};
+    shards_global g;
+    list_missing(c, ranks, &files);
+    shards_global_init(&g, req->metadata);
+    if (st_files_read_headers(s, NULL) == FSDPCK_OK && shards_global_gather(&g, s, NULL) == FSDPCK_OK)
+        shards_global_list_holes(&g, &tensors);
+    shards_global_release(&g);
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING",
+                                       "files of ranks are missing: %s%s",
+                                       files.text != NULL ? files.text : "", files.failed ? ", ..." : "");
+    error_path(err, req->path);
+    error_expected(err, "files of %" PRIu64 " ranks, %" PRIu32 " kinds of file", ranks, c->file_count);
+    if (tensors.nbytes > 0)
+        error_found(err, "%zu ranks, %zu kinds; incomplete: %s%s", c->rank_kinds, c->file_kinds,
+                    tensors.text, tensors.failed ? ", ..." : "");
+    else
+        error_found(err, "%zu ranks, %zu kinds", c->rank_kinds, c->file_kinds);
+    error_next(err, "copy the missing files from the machines that wrote them");
+    text_release(&files);
+    text_release(&tensors);
+    return st;
+}
+
+static fsdpck_status check_complete(const open_request *req, const census *c, st_files *s,
+                                    fsdpck_error *err)
+{
+    const uint64_t expected = req->expect_ranks > 0 ? req->expect_ranks : c->ranks;
+    if (c->rank_kinds < expected && c->ranks <= expected)
+        return error_missing(req, c, expected, s, err);
+    if (c->ranks > expected) {
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING",
+                                           "folder holds shards of more ranks than stated");
+        error_path(err, req->path);
+        error_expected(err, "%" PRIu64 " ranks (--source-ranks)", expected);
+        error_found(err, "%" PRIu32 " ranks", c->ranks);
+        return st;
+    }
+    if (c->file_kinds < c->file_count)
+        return error_missing(req, c, expected, s, err);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_files(const open_request *req, st_files *s, fsdpck_error *err)
+{
+    shard_name parts;
+    for (size_t i = 0; i < req->probe->entry_count; i++) {
+        const char *name = req->probe->entries[i];
+        if (is_shard(name, &parts))
+            RETURN_IF(st_files_add(s, name, err));
+        else if (shard_name_is_safetensors(name))
+            log_write(&req->log, LOG_WARNING, "IDX-EXTRA: '%s' is no shard of this save", name);
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status fill_catalogue(st_files *s, budget *owner, catalogue *cat, fsdpck_error *err)
+{
+    for (size_t i = 0; i < st_files_count(s); i++) {
+        const char *name = st_files_name(s, i);
+        shard_name parts;
+        uint32_t index;
+        (void)is_shard(name, &parts);
+        RETURN_IF(catalogue_add_file(cat, name, strlen(name), st_files_nbytes(s, i),
+                                     parts.rank_number - 1, &index, err));
+    }
+    shards_global g;
+    shards_global_init(&g, owner);
+    fsdpck_status st = shards_global_gather(&g, s, err);
+    if (st == FSDPCK_OK)
+        st = shards_global_fill(&g, s, cat, err);
+    shards_global_release(&g);
+    return st == FSDPCK_OK ? catalogue_seal(cat, err) : st;
+}
+
+static void describe(const open_request *req, const census *c, cat_origin *origin)
+{
+    snprintf(origin->format, sizeof origin->format, "dcp-safetensors");
+    snprintf(origin->torch_version, sizeof origin->torch_version, "2.8 or newer");
+    origin->world_size = c->ranks;
+    if (req->expect_ranks == 0)
+        snprintf(origin->note, sizeof origin->note,
+                 "%" PRIu32 " ranks seen; a lost last rank cannot be told from these files "
+                 "(--source-ranks checks it)", c->ranks);
+}
+
+static fsdpck_status open_folder(const open_request *req, catalogue *cat, void **self,
+                                 fsdpck_error *err)
+{
+    st_files *s = NULL;
+    census c = {.owner = req->metadata};
+    fsdpck_status st;
+    GOTO_IF(census_take(req, &c, err), out);
+    GOTO_IF(st_files_open(req, &s, err), out);
+    GOTO_IF(add_files(req, s, err), out);
+    GOTO_IF(check_complete(req, &c, s, err), out);
+    GOTO_IF(st_files_read_headers(s, err), out);
+    st_files_warn_extra_fields(s, &req->log);
+    GOTO_IF(fill_catalogue(s, req->metadata, cat, err), out);
+    describe(req, &c, &cat->origin);
+    st_files_drop_headers(s);
+    *self = s;
+out:
+    census_release(&c);
+    if (st != FSDPCK_OK)
+        st_files_close(s);
+    return st;
+}
+
+const format_reader dcp_safetensors_reader = {
+    .name = "dcp-safetensors",
+    .description = "a folder of safetensors shards, one or more a rank, as torch's HuggingFaceStorageWriter saves",
+    .probe = probe,
+    .open = open_folder,
+    .source = st_files_source,
+    .close = st_files_close,
+};

@@ -1,0 +1,29 @@
+/* st_text.h: the header of a safetensors file as bytes, as the safetensors library 0.8 writes it: compact JSON,
+ * `__metadata__` {"format":"pt"} first, padded with spaces to a multiple of 8.
+ *
+ *     st_text w;
+ *     st_text_begin(&w, &out);                                        // out: an empty text_buf
+ *     st_text_put(&w, name, nbytes, DTYPE_FLOAT32, ndim, shape, begin_bytes, end_bytes);   // in order of the data
+ *     RETURN_IF(st_text_end(&w, err));                                // out: u64 N and N bytes
+ *
+ * The caller has checked that names are UTF-8 and unique, and that dtypes have a code.
+ */
+#ifndef FSDPCK_ST_TEXT_H
+#define FSDPCK_ST_TEXT_H
+
+#include "base/json.h"
+#include "state/dtype.h"
+
+typedef struct st_text {
+    text_buf *out;
+    json_writer json;
+} st_text;
+
+void st_text_begin(st_text *w, text_buf *out);
+/* shape is torch's; the last dim of F4 is doubled here. */
+void st_text_put(st_text *w, const char *name, size_t nbytes, dtype d, unsigned ndim,
+                 const uint64_t *shape, uint64_t begin_bytes, uint64_t end_bytes);
+/* LIMIT, ST-HEADER-SIZE, where no reader would accept a header of this size. */
+fsdpck_status st_text_end(st_text *w, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

@@ -1,0 +1,108 @@
+/* The engine that runs items on the threads of one process: one item is one output range, done tile by tile. */
+#include <string.h>
+
+#include "exec/exec_state.h"
+
+
+bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk)
+{
+    const uint32_t tensor = catalogue_chunk(&x->r.target->cat, target_chunk)->tensor;
+    return (x->tensor_flags[plan_source_tensor(x->r.plan, tensor)] & TENSOR_STREAMED) != 0;
+}
+
+/* Literals at once, chunks through gather; what nobody fills is zeros. */
+static fsdpck_status fill_tile(worker *w, const output_range *range, bool *wanted, fsdpck_error *err)
+{
+    struct exec *x = w->x;
+    range_walk walk;
+    range_part part;
+    uint64_t filled = range->begin;
+    bool streamed = false;
+    bool other = false;
+    w->gather.touched = false;
+    range_walk_begin(&walk, x->r.plan, range);
+    while (range_walk_next(&walk, &part)) {
+        uint8_t *at = w->tile + (part.begin - range->begin);
+        memset(w->tile + (filled - range->begin), 0, part.begin - filled);
+        filled = part.end;
+        if (part.literal != NULL) {
+            other = true;
+            memcpy(at, part.literal, part.end - part.begin);
+            continue;
+        }
+        if (exec_chunk_is_streamed(x, part.chunk)) {
+            streamed = true;
+            memset(at, 0, part.end - part.begin);
+        } else {
+            other = true;
+        }
+        RETURN_IF(gather_part(w, &part, range->begin, err));
+    }
+    memset(w->tile + (filled - range->begin), 0, range->end - filled);
+    RETURN_IF(gather_flush(w, err));
+    /* Where streams alone bring bytes, they write them themselves later. */
+    *wanted = other || w->gather.touched || !streamed;
+    return FSDPCK_OK;
+}
+
+static void sum_tile(worker *w, const output_range *range)
+{
+    struct exec *x = w->x;
+    range_walk walk;
+    range_part part;
+    const uint64_t tile = exec_tile_number(x, range->file, range->begin);
+    if (x->crc_parts == NULL)
+        return;
+    range_walk_begin(&walk, x->r.plan, range);
+    while (range_walk_next(&walk, &part))
+        if (part.literal == NULL && !exec_chunk_is_streamed(x, part.chunk))
+            crc_parts_put(x, &part, tile, w->tile + (part.begin - range->begin));
+}
+
+static bool write_is_direct(const struct exec *x, const file *f, uint32_t index)
+{
+    const uint64_t nbytes = catalogue_file(&x->r.target->cat, index)->nbytes;
+    if (x->r.direct == EXEC_DIRECT_OFF || f->direct_fd < 0)
+        return false;
+    return x->r.direct == EXEC_DIRECT_ON || nbytes >= EXEC_DIRECT_NBYTES;
+}
+
+static fsdpck_status write_tile(worker *w, const output_range *range, fsdpck_error *err)
+{
+    struct exec *x = w->x;
+    file *f = output_file(x->out, range->file);
+    const uint64_t nbytes = range->end - range->begin;
+    w->sums.bytes_written += nbytes;
+    if (!write_is_direct(x, f, range->file))
+        return file_write_at(f, range->begin, w->tile, nbytes, err);
+    const uint64_t padding = (FILE_DIRECT_ALIGN - nbytes % FILE_DIRECT_ALIGN) % FILE_DIRECT_ALIGN;
+    memset(w->tile + nbytes, 0, padding);
+    w->sums.direct_bytes += nbytes;
+    return file_write_direct(f, range->begin, w->tile, nbytes + padding, err);
+}
+
+static fsdpck_status run_item(void *ctx, unsigned worker_index, uint64_t item, fsdpck_error *err)
+{
+    struct exec *x = ctx;
+    worker *w = x->workers[worker_index];
+    output_range whole;
+    plan_get_item(x->r.plan, item, &whole);
+    output_range range = whole;
+    for (; range.begin < whole.end; range.begin = range.end) {
+        bool wanted;
+        range.end = whole.end - range.begin < x->tile_nbytes ? whole.end
+                                                             : range.begin + x->tile_nbytes;
+        RETURN_IF(cancel_check(x->r.cancel, err));
+        RETURN_IF(fill_tile(w, &range, &wanted, err));
+        sum_tile(w, &range);
+        if (wanted)
+            RETURN_IF(write_tile(w, &range, err));
+        progress_add(x->r.progress, range.end - range.begin);
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)
+{
+    return pool_run(x->nworkers, plan_item_count(x->r.plan), run_item, x, x->r.cancel, err);
+}

@@ -1,0 +1,92 @@
+#include "exec/exec.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "exec/exec_state.h"
+
+static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
+{
+    if (r->memory_nbytes < EXEC_MEMORY_NBYTES_MIN) {
+        error_set(err, FSDPCK_USAGE, "", "too little memory to work with");
+        error_expected(err, "at least %" PRIu64 " bytes", EXEC_MEMORY_NBYTES_MIN);
+        error_found(err, "%" PRIu64 " bytes", r->memory_nbytes);
+        error_next(err, "raise --memory");
+        return FSDPCK_USAGE;
+    }
+    if (r->target != plan_to(r->plan) || r->source->cat != plan_from(r->plan))
+        return error_set(err, FSDPCK_INTERNAL, "", "plan was made for other catalogues");
+    return FSDPCK_OK;
+}
+
+static fsdpck_status begin(struct exec *x, fsdpck_error *err)
+{
+    const catalogue *from = plan_from(x->r.plan);
+    x->spot_count = catalogue_chunk_count(from);
+    x->tensor_count = catalogue_tensor_count(from);
+    x->spots = budget_alloc(x->r.metadata, x->spot_count * sizeof *x->spots, err);
+    if (x->spots == NULL)
+        return FSDPCK_LIMIT;
+    x->tensor_flags = budget_alloc(x->r.metadata, x->tensor_count, err);
+    if (x->tensor_flags == NULL)
+        return FSDPCK_LIMIT;
+    RETURN_IF(exec_start_workers(x, err));
+    return exec_locate_all(x, err);
+}
+
+fsdpck_status exec_locate(const exec_request *r, struct exec **out, fsdpck_error *err)
+{
+    *out = NULL;
+    RETURN_IF(check_request(r, err));
+    struct exec *x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return error_set_nomem(err, sizeof *x);
+    x->r = *r;
+    x->strides = VEC_OF(uint64_t, r->metadata);
+    x->compare = VEC_OF(replica_pair, r->metadata);
+    x->streams = VEC_OF(uint64_t, r->metadata);
+    pthread_mutex_init(&x->lock, NULL);
+    const fsdpck_status st = begin(x, err);
+    if (st != FSDPCK_OK) {
+        exec_free(x);
+        return st;
+    }
+    *out = x;
+    return FSDPCK_OK;
+}
+
+static uint64_t output_nbytes(const catalogue *to)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < catalogue_file_count(to); i++)
+        n += catalogue_file(to, i)->nbytes;
+    return n;
+}
+
+fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err)
+{
+    const source *src = x->r.source;
+    x->out = out;
+    RETURN_IF(crc_parts_begin(x, err));
+    RETURN_IF(replica_compare_rest(x, err));
+    progress_phase(x->r.progress, "writing", output_nbytes(&x->r.target->cat));
+    RETURN_IF(engine_threads_run(x, err));
+    RETURN_IF(scatter_run(x, err));
+    RETURN_IF(crc_parts_join(x, err));
+    return src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
+}
+
+void exec_free(struct exec *x)
+{
+    if (x == NULL)
+        return;
+    exec_stop_workers(x);
+    budget_free(x->r.metadata, x->spots, x->spot_count * sizeof *x->spots);
+    budget_free(x->r.metadata, x->tensor_flags, x->tensor_count);
+    budget_free(x->r.metadata, x->crc_parts, x->crc_part_count * sizeof *x->crc_parts);
+    vec_release(&x->strides);
+    vec_release(&x->compare);
+    vec_release(&x->streams);
+    pthread_mutex_destroy(&x->lock);
+    free(x);
+}

@@ -1,0 +1,264 @@
+/* Filling a tile: segments become reads; near reads become one; boxes are copied to their places. */
+#include <string.h>
+
+#include "exec/exec_state.h"
+#include "plan/sort.h"
+
+static dtype piece_from(const piece *q)
+{
+    return (dtype)q->from;
+}
+
+static convert piece_convert(const piece *q)
+{
+    return (convert){.from = piece_from(q),
+                     .to = (dtype)q->to,
+                     .swap = (q->ops & SPOT_SWAP) != 0,
+                     .conj = (q->ops & SPOT_CONJ) != 0,
+                     .neg = (q->ops & SPOT_NEG) != 0};
+}
+
+static bool piece_is_run(const piece *q)
+{
+    return q->ndim == 0 && q->from == q->to && q->ops == 0;
+}
+
+/* To be read straight to its place. */
+static bool piece_is_long_run(const piece *q)
+{
+    return piece_is_run(q) && q->span_bytes >= GATHER_RUN_NBYTES;
+}
+
+static fsdpck_status read_piece(worker *w, const piece *q, uint64_t begin, uint8_t *dst,
+                                uint64_t nbytes, fsdpck_error *err)
+{
+    const fsdpck_status st = worker_read(w, q->file, begin, dst, nbytes, err);
+    if (st != FSDPCK_OK)
+        exec_chunk_context(w->x, q->src_chunk, err);
+    return st;
+}
+
+/* From staging to the tile. */
+static void place_piece(worker *w, const piece *q, const uint8_t *src)
+{
+    uint8_t *dst = w->tile + q->dst_at;
+    if (piece_is_run(q)) {
+        memcpy(dst, src, q->span_bytes);
+        return;
+    }
+    const uint64_t *dims = w->gather.dims + q->dims_at;
+    const convert c = piece_convert(q);
+    strided s;
+    s.ndim = q->ndim;
+    for (unsigned d = 0; d < q->ndim; d++) {
+        s.sizes[d] = dims[d];
+        s.src_strides[d] = dims[q->ndim + d];
+        s.dst_strides[d] = dims[2 * q->ndim + d];
+    }
+    if (convert_is_copy(&c))
+        strided_copy(&s, dtype_get(c.from)->itemsize_bytes, dst, src);
+    else
+        w->sums.cast_overflows += convert_box(&c, &s, dst, src, w->scratch);
+}
+
+/* Reads pieces [i, j) of the sorted list in one go. */
+static fsdpck_status read_group(worker *w, const sort_pair *sorted, unsigned i, unsigned j,
+                                uint64_t begin, uint64_t end, fsdpck_error *err)
+{
+    gather *g = &w->gather;
+    const piece *first = &g->pieces[sorted[i].item];
+    if (j - i == 1 && piece_is_run(first))
+        return read_piece(w, first, begin, w->tile + first->dst_at, end - begin, err);
+    RETURN_IF(read_piece(w, first, begin, w->staging, end - begin, err));
+    for (; i < j; i++) {
+        const piece *q = &g->pieces[sorted[i].item];
+        place_piece(w, q, w->staging + (q->src_offset_bytes - begin));
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status gather_flush(worker *w, fsdpck_error *err)
+{
+    gather *g = &w->gather;
+    sort_pair *sorted = g->sorted;
+    const unsigned count = g->count;
+    for (unsigned i = 0; i < count; i++)
+        sorted[i] = (sort_pair){g->pieces[i].src_offset_bytes, i};
+    sort_pairs(sorted, sorted + GATHER_PIECES, count, NULL, NULL);
+    for (unsigned i = 0; i < count; i++)
+        sorted[i].key = g->pieces[sorted[i].item].file;
+    sort_pairs(sorted, sorted + GATHER_PIECES, count, NULL, NULL);
+
+    unsigned i = 0;
+    while (i < count) {
+        const piece *first = &g->pieces[sorted[i].item];
+        const uint64_t begin = first->src_offset_bytes;
+        uint64_t end = begin + first->span_bytes;
+        unsigned j = i + 1;
+        for (; j < count && !piece_is_long_run(first); j++) {
+            const piece *q = &g->pieces[sorted[j].item];
+            const uint64_t q_end = q->src_offset_bytes + q->span_bytes;
+            if (piece_is_long_run(q) || q->file != first->file || q->src_offset_bytes > end + GATHER_GAP_NBYTES ||
+                (q_end > end ? q_end : end) - begin > w->x->staging_nbytes)
+                break;
+            end = q_end > end ? q_end : end;
+        }
+        RETURN_IF(read_group(w, sorted, i, j, begin, end, err));
+        i = j;
+    }
+    g->count = 0;
+    g->dims_count = 0;
+    return FSDPCK_OK;
+}
+
+/* A new piece with room for its dims. */
+static fsdpck_status new_piece(worker *w, unsigned ndim, piece **q, fsdpck_error *err)
+{
+    gather *g = &w->gather;
+    if (g->count == GATHER_PIECES || g->dims_count + 3 * ndim > GATHER_DIMS)
+        RETURN_IF(gather_flush(w, err));
+    g->touched = true;
+    *q = &g->pieces[g->count++];
+    (*q)->ndim = (uint8_t)ndim;
+    (*q)->dims_at = g->dims_count;
+    g->dims_count += 3 * ndim;
+    return FSDPCK_OK;
+}
+
+/* One run on both sides: long ones are read at once, short ones wait for neighbours; a run that goes on where
+ * the last one ended, on both sides, becomes part of it. */
+static fsdpck_status add_run(worker *w, const piece *run, fsdpck_error *err)
+{
+    gather *g = &w->gather;
+    if (g->count > 0) {
+        piece *last = &g->pieces[g->count - 1];
+        if (piece_is_run(last) && last->file == run->file &&
+            last->src_offset_bytes + last->span_bytes == run->src_offset_bytes &&
+            last->dst_at + (int64_t)last->span_bytes == run->dst_at) {
+            last->span_bytes += run->span_bytes;
+            return FSDPCK_OK;
+        }
+        if (piece_is_long_run(last)) {
+            const piece whole = *last;
+            g->count--;
+            RETURN_IF(read_piece(w, &whole, whole.src_offset_bytes, w->tile + whole.dst_at,
+                                 whole.span_bytes, err));
+        }
+    }
+    piece *q;
+    RETURN_IF(new_piece(w, 0, &q, err));
+    const uint32_t dims_at = q->dims_at;
+    *q = *run;
+    q->dims_at = dims_at;
+    return FSDPCK_OK;
+}
+
+/* Length of what is contiguous in the source. */
+static uint64_t source_run_nbytes(const strided *s, uint64_t itemsize)
+{
+    uint64_t run = itemsize;
+    bool grown = true;
+    while (grown) {
+        grown = false;
+        for (unsigned d = 0; d < s->ndim; d++) {
+            if (s->src_strides[d] == run && s->sizes[d] > 1) {
+                run *= s->sizes[d];
+                grown = true;
+                break;
+            }
+        }
+    }
+    return run;
+}
+
+/* How much is read at a time: all that lies between the first and last element where that costs
+ * less than a system call for each run, else run by run. */
+static uint64_t read_limit(const worker *w, const strided *s, uint64_t itemsize)
+{
+    const uint64_t span = strided_span(s->ndim, s->sizes, s->src_strides, itemsize);
+    const uint64_t need = strided_nelems(s) * itemsize;
+    const uint64_t run = source_run_nbytes(s, itemsize);
+    if (span / 4 <= need || span / GATHER_GAP_NBYTES <= need / run)
+        return w->x->staging_nbytes;
+    return run < w->x->staging_nbytes ? run : w->x->staging_nbytes;
+}
+
+/* A box that is no run, or whose elements change: cut to what staging holds. */
+static fsdpck_status add_box(worker *w, const piece *box, strided *s, fsdpck_error *err)
+{
+    gather *g = &w->gather;
+    const uint64_t itemsize = dtype_get(piece_from(box))->itemsize_bytes;
+    box_split *b = &w->split;
+    box_split_begin(b, s->ndim, s->sizes, s->src_strides, itemsize, read_limit(w, s, itemsize));
+    while (box_split_next(b)) {
+        piece *q;
+        RETURN_IF(new_piece(w, s->ndim, &q, err));
+        const uint32_t dims_at = q->dims_at;
+        uint64_t *dims = g->dims + dims_at;
+        *q = *box;
+        q->ndim = (uint8_t)s->ndim;
+        q->dims_at = dims_at;
+        q->src_offset_bytes += b->offset_bytes;
+        q->span_bytes = b->span_bytes;
+        for (unsigned d = 0; d < s->ndim; d++) {
+            q->dst_at += (int64_t)(b->at[d] * s->dst_strides[d]);
+            dims[d] = b->part[d];
+            dims[s->ndim + d] = s->src_strides[d];
+            dims[2 * s->ndim + d] = s->dst_strides[d];
+        }
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_segment(worker *w, const segment_walk *seg, dtype to, int64_t chunk_at,
+                                 fsdpck_error *err)
+{
+    struct exec *x = w->x;
+    const spot *where = &x->spots[seg->src_chunk];
+    const dtype from = exec_chunk_dtype(x, seg->src_chunk);
+    const uint64_t from_size = dtype_get(from)->itemsize_bytes;
+    const uint64_t to_size = dtype_get(to)->itemsize_bytes;
+    strided *s = &w->shape;
+    piece q = {.src_offset_bytes = where->offset_bytes,
+               .dst_at = chunk_at + (int64_t)(seg->dst_first * to_size),
+               .file = where->file,
+               .src_chunk = (uint32_t)seg->src_chunk,
+               .from = (uint8_t)from,
+               .to = (uint8_t)to,
+               .ops = (uint8_t)(where->flags & (SPOT_SWAP | SPOT_CONJ | SPOT_NEG))};
+    if (where->flags & SPOT_STREAM)
+        return FSDPCK_OK;
+    exec_chunk_strides(x, seg->src_chunk, w->src_strides);
+    s->ndim = seg->ndim;
+    for (unsigned d = 0; d < seg->ndim; d++) {
+        s->sizes[d] = seg->sizes[d];
+        s->src_strides[d] = w->src_strides[d] * from_size;
+        s->dst_strides[d] = seg->dst_strides[d] * to_size;
+        q.src_offset_bytes += seg->src_offsets[d] * s->src_strides[d];
+    }
+    strided_collapse(s);
+    q.span_bytes = seg->nelems * from_size;
+    if (strided_is_run(s, from_size, to_size) && from == to && q.ops == 0)
+        return add_run(w, &q, err);
+    if (s->ndim == 0) { /* one element that changes */
+        s->ndim = 1;
+        s->sizes[0] = 1;
+        s->src_strides[0] = from_size;
+        s->dst_strides[0] = to_size;
+    }
+    return add_box(w, &q, s, err);
+}
+
+fsdpck_status gather_part(worker *w, const range_part *part, uint64_t range_begin,
+                          fsdpck_error *err)
+{
+    struct exec *x = w->x;
+    const catalogue *to = &x->r.target->cat;
+    const dtype d = (dtype)catalogue_tensor(to, catalogue_chunk(to, part->chunk)->tensor)->dtype;
+    const int64_t chunk_at = (int64_t)part->chunk_begin - (int64_t)range_begin;
+    segment_walk *seg = &w->walk;
+    segment_walk_begin(seg, x->r.plan, part->chunk, part->first_elem, part->end_elem);
+    while (segment_walk_next(seg))
+        RETURN_IF(add_segment(w, seg, d, chunk_at, err));
+    return FSDPCK_OK;
+}

@@ -1,0 +1,210 @@
+/* Chunks that hold the same box: they must hold the same elements too. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/band.h"
+#include "exec/exec_state.h"
+
+static const char *chunk_path(const struct exec *x, uint64_t chunk)
+{
+    const catalogue *from = plan_from(x->r.plan);
+    return catalogue_name(from, catalogue_file(from, catalogue_chunk(from, chunk)->file)->path);
+}
+
+static fsdpck_status error_differ(const struct exec *x, const replica_pair *pair, const char *what,
+                                  fsdpck_error *err)
+{
+    char text[200];
+    uint64_t offsets[NDIM_MAX];
+    uint64_t sizes[NDIM_MAX];
+    const catalogue *from = plan_from(x->r.plan);
+    const uint32_t tensor = catalogue_chunk(from, pair->first)->tensor;
+    catalogue_chunk_box(from, pair->first, offsets, sizes);
+    error_set(err, FSDPCK_BADINPUT, "REPLICA-DIFFER", "two copies of a chunk differ");
+    error_expected(err, "equal %s of %s", what,
+                   box_text(text, sizeof text, offsets, sizes,
+                            catalogue_tensor(from, tensor)->ndim));
+    error_found(err, "'%s' and '%s' differ", chunk_path(x, pair->first),
+                chunk_path(x, pair->again));
+    error_next(err, "find out which rank is right; --replicas first takes the first copy");
+    exec_chunk_context(x, pair->again, err);
+    return FSDPCK_BADINPUT;
+}
+
+static fsdpck_status check_pair(struct exec *x, const replica_pair *pair, fsdpck_error *err)
+{
+    const unsigned same = SPOT_SWAP | SPOT_CONJ | SPOT_NEG;
+    const spot *a = &x->spots[pair->first];
+    const spot *b = &x->spots[pair->again];
+    const bool sums = plan_replica_policy(x->r.plan) == REPLICAS_CRC && (a->flags & SPOT_CRC) &&
+                      (b->flags & SPOT_CRC) && (a->flags & same) == (b->flags & same);
+    if (sums && a->crc32 != b->crc32)
+        return error_differ(x, pair, "checksums", err);
+    if (sums) {
+        x->sums.replicas_by_crc++;
+        return FSDPCK_OK;
+    }
+    replica_pair *rest = vec_push(&x->compare, err);
+    if (rest == NULL)
+        return FSDPCK_LIMIT;
+    *rest = *pair;
+    return FSDPCK_OK;
+}
+
+fsdpck_status replica_check_crcs(struct exec *x, fsdpck_error *err)
+{
+    const catalogue *from = plan_from(x->r.plan);
+    if (plan_replica_policy(x->r.plan) == REPLICAS_FIRST)
+        return FSDPCK_OK;
+    for (uint64_t t = 0; t < x->tensor_count; t++) {
+        uint32_t count;
+        const box_replica *pairs = plan_replicas_of(x->r.plan, (uint32_t)t, &count);
+        const uint64_t first = catalogue_tensor(from, t)->first_chunk;
+        for (uint32_t i = 0; i < count; i++) {
+            const replica_pair pair = {first + pairs[i].first, first + pairs[i].again};
+            RETURN_IF(check_pair(x, &pair, err));
+        }
+    }
+    return FSDPCK_OK;
+}
+
+/* One side of a comparison: a box in memory. */
+typedef struct side {
+    const uint8_t *bytes;
+    const uint64_t *strides; /* bytes */
+    convert convert;
+} side;
+
+/* Gathers a block into dense elements of plain meaning. */
+static void resolve_block(const side *s, const box_split *block, unsigned ndim, uint8_t *dense)
+{
+    const uint64_t itemsize = dtype_get(s->convert.from)->itemsize_bytes;
+    strided shape;
+    uint64_t at = 0;
+    uint64_t stride = itemsize;
+    shape.ndim = ndim;
+    for (unsigned d = ndim; d-- > 0;) {
+        at += block->at[d] * s->strides[d];
+        shape.sizes[d] = block->part[d];
+        shape.src_strides[d] = s->strides[d];
+        shape.dst_strides[d] = stride;
+        stride *= block->part[d];
+    }
+    strided_collapse(&shape);
+    strided_copy(&shape, itemsize, dense, s->bytes + at);
+    convert_resolve(&s->convert, dense, block->span_bytes);
+}
+
+static bool boxes_equal(const side *a, const side *b, unsigned ndim, const uint64_t *sizes,
+                        uint8_t *scratch)
+{
+    const uint64_t itemsize = dtype_get(a->convert.from)->itemsize_bytes;
+    uint64_t dense[NDIM_MAX];
+    box_split block;
+    box_row_major_strides(sizes, ndim, dense);
+    box_split_begin(&block, ndim, sizes, dense, 1, CONVERT_BLOCK);
+    while (box_split_next(&block)) {
+        uint8_t *other = scratch + CONVERT_SCRATCH_NBYTES / 2;
+        resolve_block(a, &block, ndim, scratch);
+        resolve_block(b, &block, ndim, other);
+        if (memcmp(scratch, other, block.span_bytes * itemsize) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* The same box of the other copy, in as many reads as its own strides need. */
+static fsdpck_status compare_band(worker *w, const band_reader *band, const replica_pair *pair,
+                                  fsdpck_error *err)
+{
+    struct exec *x = w->x;
+    const spot *s = &x->spots[pair->again];
+    const dtype type = exec_chunk_dtype(x, pair->again);
+    const uint64_t itemsize = dtype_get(type)->itemsize_bytes;
+    uint64_t strides[NDIM_MAX];
+    box_split part;
+    exec_chunk_strides(x, pair->again, strides);
+    uint64_t base = s->offset_bytes;
+    for (unsigned d = 0; d < band->ndim; d++) {
+        strides[d] *= itemsize;
+        base += band->split.at[d] * strides[d];
+    }
+    box_split_begin(&part, band->ndim, band->split.part, strides, itemsize, x->staging_nbytes);
+    while (box_split_next(&part)) {
+        side a = {w->tile, band->strides, exec_chunk_convert(x, pair->first, type)};
+        const side b = {w->staging, strides, exec_chunk_convert(x, pair->again, type)};
+        for (unsigned d = 0; d < band->ndim; d++)
+            a.bytes += part.at[d] * band->strides[d];
+        RETURN_IF(worker_read(w, s->file, base + part.offset_bytes, w->staging, part.span_bytes, err));
+        if (!boxes_equal(&a, &b, band->ndim, part.part, w->scratch))
+            return error_differ(x, pair, "elements", err);
+    }
+    return FSDPCK_OK;
+}
+
+/* Two streams, decoded side by side. */
+static fsdpck_status compare_streams(worker *w, band_reader *a, const replica_pair *pair,
+                                     fsdpck_error *err)
+{
+    struct exec *x = w->x;
+    const dtype type = exec_chunk_dtype(x, pair->again);
+    band_reader b;
+    bool more = true;
+    RETURN_IF(band_open(&b, w, pair->again, x->staging_nbytes, err));
+    fsdpck_status st = FSDPCK_OK;
+    if (memcmp(a->strides, b.strides, a->ndim * sizeof *a->strides) != 0)
+        st = error_set(err, FSDPCK_UNSUPPORTED, "",
+                       "compressed copies of a chunk have different strides: they cannot be compared");
+    while (st == FSDPCK_OK && more) {
+        bool more_too;
+        GOTO_IF(band_next(a, w->tile, &more, err), out);
+        GOTO_IF(band_next(&b, w->staging, &more_too, err), out);
+        const side one = {w->tile, a->strides, exec_chunk_convert(x, pair->first, type)};
+        const side two = {w->staging, b.strides, exec_chunk_convert(x, pair->again, type)};
+        if (more && !boxes_equal(&one, &two, a->ndim, a->split.part, w->scratch))
+            st = error_differ(x, pair, "elements", err);
+    }
+out:
+    return band_close(&b, st, err);
+}
+
+static fsdpck_status compare_job(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
+{
+    struct exec *x = ctx;
+    worker *w = x->workers[worker_index];
+    replica_pair pair = *VEC_AT(&x->compare, replica_pair, job);
+    const bool both = (x->spots[pair.first].flags & x->spots[pair.again].flags & SPOT_STREAM) != 0;
+    if (x->spots[pair.again].flags & SPOT_STREAM) /* the stream leads */
+        pair = (replica_pair){pair.again, pair.first};
+    band_reader a;
+    bool more = true;
+    RETURN_IF(band_open(&a, w, pair.first, x->staging_nbytes, err));
+    fsdpck_status st = FSDPCK_OK;
+    if (both)
+        st = compare_streams(w, &a, &pair, err);
+    while (!both && st == FSDPCK_OK && more) {
+        st = cancel_check(x->r.cancel, err);
+        if (st == FSDPCK_OK)
+            st = band_next(&a, w->tile, &more, err);
+        if (st == FSDPCK_OK && more)
+            st = compare_band(w, &a, &pair, err);
+    }
+    st = band_close(&a, st, err);
+    if (st == FSDPCK_OK)
+        w->sums.replicas_compared++;
+    progress_add(x->r.progress, catalogue_chunk(plan_from(x->r.plan), pair.first)->nbytes);
+    return st;
+}
+
+fsdpck_status replica_compare_rest(struct exec *x, fsdpck_error *err)
+{
+    uint64_t nbytes = 0;
+    if (x->compare.count == 0)
+        return FSDPCK_OK;
+    for (size_t i = 0; i < x->compare.count; i++) {
+        const replica_pair *pair = VEC_AT(&x->compare, replica_pair, i);
+        nbytes += catalogue_chunk(plan_from(x->r.plan), pair->first)->nbytes;
+    }
+    progress_phase(x->r.progress, "comparing replicas", nbytes);
+    return pool_run(x->nworkers, x->compare.count, compare_job, x, x->r.cancel, err);
+}

@@ -1,0 +1,273 @@
+/* Source-driven items: chunks that can only be decoded front to back are written band by band to wherever
+ * their elements go, after all tiles are written. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "exec/band.h"
+#include "exec/exec_state.h"
+#include "plan/sort.h"
+
+/* Shorter runs of the output are merged into it by reading, changing and writing a whole stretch. */
+#define SCATTER_RUN_NBYTES ((uint64_t)4 << 10)
+#define SCATTER_LOCKS      64u
+
+/* Target tensors fed by streams. */
+typedef struct scatter_target {
+    uint32_t source_tensor;
+    uint32_t target_tensor;
+    bool indexed;
+    box_index index;
+} scatter_target;
+
+typedef struct scatter {
+    struct exec *x;
+    vec targets; /* scatter_target, by source tensor */
+    /* By target chunk: writers of whole runs share it, who merges a stretch has it alone. */
+    pthread_rwlock_t locks[SCATTER_LOCKS];
+} scatter;
+
+static fsdpck_status add_target(scatter *sc, uint32_t tensor, fsdpck_error *err)
+{
+    struct exec *x = sc->x;
+    const catalogue *to = &x->r.target->cat;
+    scatter_target *t = vec_push(&sc->targets, err);
+    if (t == NULL)
+        return FSDPCK_LIMIT;
+    t->source_tensor = plan_source_tensor(x->r.plan, tensor);
+    t->target_tensor = tensor;
+    if (catalogue_tensor(to, tensor)->nchunks <= BOX_INDEX_LEAF)
+        return FSDPCK_OK;
+    RETURN_IF(box_index_build(&t->index, to, tensor, x->r.metadata, err));
+    /* An index gives one of several equal boxes, and here each must be written. */
+    if (t->index.replica_count > 0)
+        box_index_release(&t->index, x->r.metadata);
+    else
+        t->indexed = true;
+    return FSDPCK_OK;
+}
+
+static int compare_targets(const void *a, const void *b)
+{
+    const scatter_target *one = a;
+    const scatter_target *two = b;
+    if (one->source_tensor != two->source_tensor)
+        return one->source_tensor < two->source_tensor ? -1 : 1;
+    return (one->target_tensor > two->target_tensor) - (one->target_tensor < two->target_tensor);
+}
+
+static fsdpck_status list_targets(scatter *sc, fsdpck_error *err)
+{
+    struct exec *x = sc->x;
+    for (uint64_t t = 0; t < catalogue_tensor_count(&x->r.target->cat); t++)
+        if (x->tensor_flags[plan_source_tensor(x->r.plan, (uint32_t)t)] & TENSOR_STREAMED)
+            RETURN_IF(add_target(sc, (uint32_t)t, err));
+    qsort(sc->targets.items, sc->targets.count, sizeof(scatter_target), compare_targets);
+    return FSDPCK_OK;
+}
+
+static size_t first_target(const scatter *sc, uint32_t source_tensor)
+{
+    size_t low = 0;
+    size_t high = sc->targets.count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (VEC_AT(&sc->targets, scatter_target, middle)->source_tensor < source_tensor)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Bytes that lie in a row in the destination. */
+static uint64_t target_run_nbytes(const strided *s, uint64_t itemsize)
+{
+    uint64_t run = itemsize;
+    for (unsigned d = s->ndim; d-- > 0 && s->dst_strides[d] == run;)
+        run *= s->sizes[d];
+    return run;
+}
+
+/* One part of the box, dense or with what lies between read first, through the worker's tile. */
+static fsdpck_status write_part(worker *w, const convert *c, const strided *s, const box_split *part,
+                                const uint8_t *src, const cat_chunk *k, uint64_t at, bool merge,
+                                fsdpck_error *err)
+{
+    const file *f = output_file(w->x->out, k->file);
+    strided shape;
+    shape.ndim = s->ndim;
+    for (unsigned d = 0; d < s->ndim; d++) {
+        src += part->at[d] * s->src_strides[d];
+        shape.sizes[d] = part->part[d];
+        shape.src_strides[d] = s->src_strides[d];
+        shape.dst_strides[d] = s->dst_strides[d];
+    }
+    strided_collapse(&shape);
+    if (merge)
+        RETURN_IF(file_read_at(f, at, w->tile, part->span_bytes, err));
+    if (convert_is_copy(c))
+        strided_copy(&shape, dtype_get(c->to)->itemsize_bytes, w->tile, src);
+    else
+        w->sums.cast_overflows += convert_box(c, &shape, w->tile, src, w->scratch);
+    w->sums.bytes_written += part->span_bytes;
+    return file_write_at(f, at, w->tile, part->span_bytes, err);
+}
+
+static fsdpck_status write_box(scatter *sc, worker *w, const convert *c, const strided *s,
+                               const uint8_t *src, uint64_t target_chunk, uint64_t dst_at,
+                               fsdpck_error *err)
+{
+    const cat_chunk *k = catalogue_chunk(&sc->x->r.target->cat, target_chunk);
+    const uint64_t itemsize = dtype_get(c->to)->itemsize_bytes;
+    const uint64_t tile = sc->x->tile_nbytes;
+    const uint64_t run = target_run_nbytes(s, itemsize);
+    const bool merge = run < SCATTER_RUN_NBYTES && run < strided_nelems(s) * itemsize;
+    pthread_rwlock_t *lock = &sc->locks[target_chunk % SCATTER_LOCKS];
+    box_split part;
+    fsdpck_status st = FSDPCK_OK;
+    box_split_begin(&part, s->ndim, s->sizes, s->dst_strides, itemsize,
+                    merge || run > tile ? tile : run);
+    if (merge)
+        pthread_rwlock_wrlock(lock);
+    else
+        pthread_rwlock_rdlock(lock);
+    while (st == FSDPCK_OK && box_split_next(&part))
+        st = write_part(w, c, s, &part, src, k, k->offset_bytes + dst_at + part.offset_bytes, merge,
+                        err);
+    pthread_rwlock_unlock(lock);
+    return st;
+}
+
+/* Where the band and a target chunk meet. `offsets`: of the band's first element, in the tensor. */
+static fsdpck_status write_meeting(scatter *sc, worker *w, const band_reader *band,
+                                   const uint64_t *offsets, const box_query *q, fsdpck_error *err)
+{
+    struct exec *x = sc->x;
+    const catalogue *to = &x->r.target->cat;
+    const dtype type = (dtype)catalogue_tensor(to, catalogue_chunk(to, q->chunk)->tensor)->dtype;
+    const convert c = exec_chunk_convert(x, band->chunk, type);
+    uint64_t chunk_offsets[NDIM_MAX];
+    uint64_t chunk_sizes[NDIM_MAX];
+    uint64_t dst_strides[NDIM_MAX];
+    strided s;
+    const uint8_t *src = w->staging;
+    uint64_t dst_at = 0;
+    catalogue_chunk_box(to, q->chunk, chunk_offsets, chunk_sizes);
+    box_row_major_strides(chunk_sizes, band->ndim, dst_strides);
+    s.ndim = band->ndim;
+    for (unsigned d = 0; d < band->ndim; d++) {
+        s.sizes[d] = q->sizes[d];
+        s.src_strides[d] = band->strides[d];
+        s.dst_strides[d] = dst_strides[d] * dtype_get(type)->itemsize_bytes;
+        src += (q->offsets[d] - offsets[d]) * s.src_strides[d];
+        dst_at += (q->offsets[d] - chunk_offsets[d]) * s.dst_strides[d];
+    }
+    strided_collapse(&s);
+    return write_box(sc, w, &c, &s, src, q->chunk, dst_at, err);
+}
+
+static fsdpck_status write_band(scatter *sc, worker *w, const band_reader *band, uint32_t tensor,
+                                const uint64_t *chunk_offsets, fsdpck_error *err)
+{
+    uint64_t offsets[NDIM_MAX];
+    box_query q;
+    for (unsigned d = 0; d < band->ndim; d++)
+        offsets[d] = chunk_offsets[d] + band->split.at[d];
+    for (size_t i = first_target(sc, tensor); i < sc->targets.count; i++) {
+        const scatter_target *t = VEC_AT(&sc->targets, scatter_target, i);
+        if (t->source_tensor != tensor)
+            break;
+        if (t->indexed)
+            box_query_begin(&q, &t->index, offsets, band->split.part);
+        else
+            box_query_begin_scan(&q, &sc->x->r.target->cat, t->target_tensor, offsets,
+                                 band->split.part);
+        while (box_query_next(&q))
+            RETURN_IF(write_meeting(sc, w, band, offsets, &q, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status scatter_job(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
+{
+    scatter *sc = ctx;
+    struct exec *x = sc->x;
+    worker *w = x->workers[worker_index];
+    const catalogue *from = plan_from(x->r.plan);
+    const uint64_t chunk = *VEC_AT(&x->streams, uint64_t, job);
+    const uint32_t tensor = catalogue_chunk(from, chunk)->tensor;
+    uint64_t chunk_offsets[NDIM_MAX];
+    band_reader band;
+    bool more = true;
+    catalogue_chunk_box(from, chunk, chunk_offsets, NULL);
+    RETURN_IF(band_open(&band, w, chunk, x->staging_nbytes, err));
+    fsdpck_status st = FSDPCK_OK;
+    while (st == FSDPCK_OK && more) {
+        st = cancel_check(x->r.cancel, err);
+        if (st == FSDPCK_OK)
+            st = band_next(&band, w->staging, &more, err);
+        if (st == FSDPCK_OK && more)
+            st = write_band(sc, w, &band, tensor, chunk_offsets, err);
+        progress_add(x->r.progress, more ? band.split.span_bytes : 0);
+    }
+    return band_close(&band, st, err);
+}
+
+/* Sums of what streams wrote, read back. */
+static fsdpck_status sum_item(void *ctx, unsigned worker_index, uint64_t item, fsdpck_error *err)
+{
+    struct exec *x = ctx;
+    worker *w = x->workers[worker_index];
+    output_range whole;
+    plan_get_item(x->r.plan, item, &whole);
+    output_range range = whole;
+    for (; range.begin < whole.end; range.begin = range.end) {
+        range_walk walk;
+        range_part part;
+        const uint64_t tile = exec_tile_number(x, range.file, range.begin);
+        range.end = whole.end - range.begin < x->tile_nbytes ? whole.end
+                                                             : range.begin + x->tile_nbytes;
+        range_walk_begin(&walk, x->r.plan, &range);
+        while (range_walk_next(&walk, &part)) {
+            if (part.literal != NULL || !exec_chunk_is_streamed(x, part.chunk))
+                continue;
+            RETURN_IF(file_read_at(output_file(x->out, range.file), part.begin, w->tile,
+                                   part.end - part.begin, err));
+            crc_parts_put(x, &part, tile, w->tile);
+        }
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status run_jobs(scatter *sc, fsdpck_error *err)
+{
+    struct exec *x = sc->x;
+    uint64_t nbytes = 0;
+    for (size_t i = 0; i < x->streams.count; i++)
+        nbytes += catalogue_chunk(plan_from(x->r.plan), *VEC_AT(&x->streams, uint64_t, i))->nbytes;
+    progress_phase(x->r.progress, "decoding", nbytes);
+    RETURN_IF(list_targets(sc, err));
+    RETURN_IF(pool_run(x->nworkers, x->streams.count, scatter_job, sc, x->r.cancel, err));
+    if (x->crc_parts == NULL)
+        return FSDPCK_OK;
+    return pool_run(x->nworkers, plan_item_count(x->r.plan), sum_item, x, x->r.cancel, err);
+}
+
+fsdpck_status scatter_run(struct exec *x, fsdpck_error *err)
+{
+    if (x->streams.count == 0)
+        return FSDPCK_OK;
+    scatter sc = {.x = x, .targets = VEC_OF(scatter_target, x->r.metadata)};
+    for (unsigned i = 0; i < SCATTER_LOCKS; i++)
+        pthread_rwlock_init(&sc.locks[i], NULL);
+    const fsdpck_status st = run_jobs(&sc, err);
+    for (unsigned i = 0; i < SCATTER_LOCKS; i++)
+        pthread_rwlock_destroy(&sc.locks[i]);
+    for (size_t i = 0; i < sc.targets.count; i++) {
+        scatter_target *t = VEC_AT(&sc.targets, scatter_target, i);
+        if (t->indexed)
+            box_index_release(&t->index, x->r.metadata);
+    }
+    vec_release(&sc.targets);
+    return st;
+}

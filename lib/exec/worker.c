@@ -1,0 +1,135 @@
+/* Workers' buffers: taken once, as large as the memory allows, before anything is written. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/checked.h"
+#include "exec/exec_state.h"
+#include "plan/sort.h"
+
+/* Smaller tiles than this are not worth a system call. */
+#define TILE_NBYTES_MIN ((uint64_t)256 << 10)
+/* Staging that stays in the caches near the core is faster to copy out of than more of it. */
+#define STAGING_NBYTES_MAX ((uint64_t)2 << 20)
+
+static uint64_t worker_nbytes(uint64_t tile, uint64_t staging)
+{
+    return tile + staging + 2 * TILE_MARGIN + CONVERT_SCRATCH_NBYTES;
+}
+
+/* Tiles are halved, then workers are let go, until all fits. */
+static void choose_sizes(struct exec *x, bool direct)
+{
+    const uint64_t memory = x->r.memory_nbytes;
+    const uint64_t items = plan_item_count(x->r.plan);
+    unsigned workers = x->r.nthreads > 0 ? x->r.nthreads : 1;
+    uint64_t tile = plan_tile_nbytes(x->r.plan);
+    /* With direct writes a worker waits for the device: a second one for each thread reads
+     * meanwhile. */
+    if (direct && workers < 256)
+        workers *= 2;
+    if (workers > items + 1)
+        workers = (unsigned)items + 1;
+    for (;;) {
+        const uint64_t staging = tile < STAGING_NBYTES_MAX ? tile : STAGING_NBYTES_MAX;
+        const uint64_t need = worker_nbytes(tile, staging);
+        const uint64_t fit = memory / need;
+        x->tile_nbytes = tile;
+        x->staging_nbytes = staging;
+        x->nworkers = fit < workers ? (unsigned)fit : workers;
+        if (fit >= workers)
+            return;
+        const bool halve = tile % (2 * FILE_DIRECT_ALIGN) == 0 && tile / 2 >= TILE_NBYTES_MIN;
+        if (!halve)
+            break;
+        tile /= 2;
+    }
+    if (x->nworkers == 0)
+        x->nworkers = 1;
+}
+
+static fsdpck_status new_worker(struct exec *x, worker **out, fsdpck_error *err)
+{
+    worker *w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return error_set_nomem(err, sizeof *w);
+    *out = w;
+    w->x = x;
+    const uint64_t nbytes = worker_nbytes(x->tile_nbytes, x->staging_nbytes);
+    w->memory_nbytes = nbytes + (FILE_DIRECT_ALIGN - nbytes % FILE_DIRECT_ALIGN) % FILE_DIRECT_ALIGN;
+    w->gather.sorted = calloc(2 * GATHER_PIECES, sizeof(sort_pair));
+    w->memory = aligned_alloc(FILE_DIRECT_ALIGN, w->memory_nbytes);
+    if (w->memory == NULL || w->gather.sorted == NULL)
+        return error_set_nomem(err, w->memory_nbytes);
+    w->tile = w->memory + TILE_MARGIN;
+    w->staging = w->tile + x->tile_nbytes + TILE_MARGIN;
+    w->scratch = w->staging + x->staging_nbytes;
+    return FSDPCK_OK;
+}
+
+static bool any_direct(const struct exec *x)
+{
+    const catalogue *to = &x->r.target->cat;
+    if (x->r.direct == EXEC_DIRECT_OFF)
+        return false;
+    for (size_t i = 0; i < catalogue_file_count(to); i++)
+        if (catalogue_file(to, i)->nbytes >= EXEC_DIRECT_NBYTES)
+            return true;
+    return false;
+}
+
+fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err)
+{
+    choose_sizes(x, any_direct(x));
+    x->workers = calloc(x->nworkers, sizeof *x->workers);
+    if (x->workers == NULL)
+        return error_set_nomem(err, x->nworkers * sizeof *x->workers);
+    for (unsigned i = 0; i < x->nworkers; i++) {
+        RETURN_IF(new_worker(x, &x->workers[i], err));
+        x->sums.buffer_nbytes += x->workers[i]->memory_nbytes;
+    }
+    x->sums.workers = x->nworkers;
+    return FSDPCK_OK;
+}
+
+static void add_sums(struct exec_sums *to, const struct exec_sums *from)
+{
+    to->bytes_read += from->bytes_read;
+    to->reads += from->reads;
+    to->bytes_written += from->bytes_written;
+    to->direct_bytes += from->direct_bytes;
+    to->cast_overflows += from->cast_overflows;
+    to->replicas_compared += from->replicas_compared;
+    to->streams += from->streams;
+}
+
+void exec_get_sums(const struct exec *x, struct exec_sums *sums)
+{
+    *sums = x->sums;
+    for (unsigned i = 0; x->workers != NULL && i < x->nworkers; i++)
+        if (x->workers[i] != NULL)
+            add_sums(sums, &x->workers[i]->sums);
+}
+
+void exec_stop_workers(struct exec *x)
+{
+    for (unsigned i = 0; x->workers != NULL && i < x->nworkers; i++) {
+        worker *w = x->workers[i];
+        if (w == NULL)
+            continue;
+        add_sums(&x->sums, &w->sums);
+        free(w->memory);
+        free(w->gather.sorted);
+        free(w);
+    }
+    free(x->workers);
+    x->workers = NULL;
+}
+
+fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes, void *dst,
+                          uint64_t nbytes, fsdpck_error *err)
+{
+    const source *src = w->x->r.source;
+    w->sums.reads++;
+    w->sums.bytes_read += nbytes;
+    return src->read_at(src->ctx, file_index, offset_bytes, dst, nbytes, err);
+}

@@ -1,0 +1,60 @@
+/* memory_source.h: a checkpoint made up in memory, for tests of what reads one.
+ *
+ * Elements verify themselves: the bytes of an element are a hash of its tensor's name and its flat
+ * index in the tensor (memory_element), whatever chunk, file, order or encoding it is stored in.
+ *
+ *     memory_source m;
+ *     memory_source_init(&m, nfiles, &budget);
+ *     tensor = memory_source_add_tensor(&m, "a", DTYPE_FLOAT32, 2, shape);
+ *     memory_source_add_chunk(&m, tensor, offsets, sizes, &(memory_layout){.file = 1, .order = {1, 0}, .swap = true});
+ *     memory_source_seal(&m);
+ *     ... m.src ...
+ *     memory_source_release(&m);
+ *
+ * Aborts on failure: it is for tests.
+ */
+#ifndef FSDPCK_TESTS_MEMORY_SOURCE_H
+#define FSDPCK_TESTS_MEMORY_SOURCE_H
+
+#include <stdatomic.h>
+
+#include "state/source.h"
+
+typedef struct memory_layout {
+    uint32_t file;
+    uint32_t gap_nbytes;    /* bytes before the chunk's record */
+    bool permuted;          /* dims are stored in `order`, outermost first; else row-major */
+    unsigned char order[NDIM_MAX];
+    uint32_t pad_elems;     /* unused elements behind each innermost row */
+    bool stream;            /* reached by decoding only; before the chunk lie gap_nbytes decoded bytes */
+    bool swap, conj, neg;
+    bool crc;               /* the record has a checksum */
+    bool wrong;             /* one element differs from what it should be */
+} memory_layout;
+
+typedef struct memory_source {
+    catalogue cat;
+    source src;
+    vec *files;  /* uint8_t each */
+    uint32_t file_count;
+    vec places;  /* place, by cat_chunk.aux */
+    vec records; /* vec of uint8_t, by cat_chunk.aux: decoded bytes of streams */
+    _Atomic uint64_t reads;
+    _Atomic uint64_t bytes_read;
+    uint64_t fail_read; /* the so-manieth read fails; 0: none */
+    bool changed;       /* what check_unchanged is to say */
+    _Atomic int open_streams;
+} memory_source;
+
+/* Logical little-endian bytes of an element. bfloat16, float16 and float32 are always finite. */
+void memory_element(const char *tensor, dtype type, uint64_t flat_index, uint8_t *bytes);
+
+void memory_source_init(memory_source *m, uint32_t nfiles, budget *owner);
+uint32_t memory_source_add_tensor(memory_source *m, const char *name, dtype type, unsigned ndim,
+                                  const uint64_t *shape);
+void memory_source_add_chunk(memory_source *m, uint32_t tensor, const uint64_t *offsets,
+                             const uint64_t *sizes, const memory_layout *layout);
+void memory_source_seal(memory_source *m);
+void memory_source_release(memory_source *m);
+
+#endif
