@@ -6,8 +6,8 @@
  *     hf_index_file(&ix, name, nbytes)                         // a file's id, or STRTAB_NONE
  *     hf_index_release(&ix);
  *
- * Errors: IDX-JSON (not the JSON that it should be, or empty), IDX-DUP (a tensor twice), IDX-PATH (a file that is not
- * inside of the folder), LIMIT over 256 MiB.
+ * Errors: IDX-JSON (not the JSON that it should be, or empty), IDX-DUP (a tensor twice), IDX-PATH
+ * (a file that is not inside of the folder), LIMIT over 256 MiB.
  */
 #ifndef FSDPCK_HF_INDEX_H
 #define FSDPCK_HF_INDEX_H

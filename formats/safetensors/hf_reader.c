@@ -57,14 +57,15 @@ static fsdpck_status choose_index(const probe_input *in, const char **name, fsdp
     }
     if (count <= 1)
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "IDX-JSON", "folder has several indexes");
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "IDX-JSON", "folder has several indexes");
     error_path(err, in->path);
     error_expected(err, "one index, or one named '%s'", usual);
     return st;
 }
 
-/* Whether entry i is chosen where there is no index: `model.safetensors` alone, as transformers loads it;
- * else the numbered files, if they are of one model; else all. */
+/* Whether entry i is chosen where there is no index: `model.safetensors` alone, as transformers
+ * loads it; else the numbered files, if they are of one model; else all. */
 typedef struct choice {
     bool model_alone;
     const char *family; /* one file of the numbered ones */
@@ -110,7 +111,8 @@ static bool chosen(const choice *c, const char *name)
     return true;
 }
 
-static fsdpck_status error_family_incomplete(const probe_input *in, const choice *c, fsdpck_error *err)
+static fsdpck_status error_family_incomplete(const probe_input *in, const choice *c,
+                                             fsdpck_error *err)
 {
     const uint32_t count = c->family_parts.file_count;
     text_buf list = {.limit_bytes = 200};
@@ -122,9 +124,9 @@ static fsdpck_status error_family_incomplete(const probe_input *in, const choice
         if (!has_entry(in, name))
             text_printf(&list, "%s%s", list.nbytes > 0 ? ", " : "", name);
     }
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING",
-                                       "files of the model are missing: %s%s",
-                                       list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING", "files of the model are missing: %s%s",
+                  list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
     text_release(&list);
     error_path(err, in->path);
     error_expected(err, "%" PRIu32 " files", count);
@@ -168,7 +170,8 @@ static fsdpck_status check_present(const open_request *req, const char *const *n
     }
     fsdpck_status st = FSDPCK_OK;
     if (missing > 0) {
-        st = error_set(err, FSDPCK_BADINPUT, "IDX-MISSING", "files that the index names are missing: %s%s",
+        st = error_set(err, FSDPCK_BADINPUT, "IDX-MISSING",
+                       "files that the index names are missing: %s%s",
                        list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
         error_path(err, req->path);
         error_expected(err, "%zu files", count);
@@ -226,7 +229,8 @@ static fsdpck_status error_missing(const open_request *req, const hf_index *ix, 
     error_tensor(err, name);
     if (m->tensor != NULL && strcmp(m->tensor, name) == 0)
         error_found(err, "it lies in '%s'", m->where);
-    error_next(err, "was it saved by several ranks without save_distributed=True? then tensors are lost");
+    error_next(
+        err, "was it saved by several ranks without save_distributed=True? then tensors are lost");
     return st;
 }
 
@@ -238,7 +242,8 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
     uint64_t total = 0;
     for (size_t i = 0; i < st_files_count(s); i++) {
         const st_header *h = st_files_header(s, i);
-        const uint32_t self = strtab_find(&ix->files, st_files_name(s, i), strlen(st_files_name(s, i)));
+        const uint32_t self =
+            strtab_find(&ix->files, st_files_name(s, i), strlen(st_files_name(s, i)));
         size_t extra = 0;
         for (size_t k = 0; k < h->entries.count; k++) {
             const st_entry *e = VEC_AT(&h->entries, const st_entry, k);
@@ -254,15 +259,17 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
                 m = (misplaced){name, st_files_name(s, i)};
         }
         if (extra > 0)
-            log_write(&req->log, LOG_WARNING,
-                      "IDX-EXTRA: '%s' holds %zu tensors that are not in the index; they are read too",
-                      st_files_name(s, i), extra);
+            log_write(
+                &req->log, LOG_WARNING,
+                "IDX-EXTRA: '%s' holds %zu tensors that are not in the index; they are read too",
+                st_files_name(s, i), extra);
     }
     for (uint32_t t = 0; t < ix->file_of.count; t++)
         if (!seen[t])
             return error_missing(req, ix, t, &m, err);
     if (m.tensor != NULL) {
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "IDX-DUP", "tensor lies in two files");
+        const fsdpck_status st =
+            error_set(err, FSDPCK_BADINPUT, "IDX-DUP", "tensor lies in two files");
         error_tensor(err, m.tensor);
         error_path(err, req->path);
         error_found(err, "also in '%s'", m.where);
@@ -328,7 +335,8 @@ static fsdpck_status fill(const st_files *s, budget *owner, catalogue *cat, fsdp
     for (size_t i = 0; st == FSDPCK_OK && i < st_files_count(s); i++) {
         uint32_t index;
         const char *name = st_files_name(s, i);
-        st = catalogue_add_file(cat, name, strlen(name), st_files_nbytes(s, i), CAT_NONE, &index, err);
+        st = catalogue_add_file(cat, name, strlen(name), st_files_nbytes(s, i), CAT_NONE, &index,
+                                err);
         if (st == FSDPCK_OK)
             st = add_file_tensors(s, i, &names, &owners, cat, err);
     }
@@ -342,8 +350,15 @@ static fsdpck_status fill(const st_files *s, budget *owner, catalogue *cat, fsdp
 static bool is_sidecar(const char *name)
 {
     static const char *const starts[] = {
-        "config.json", "generation_config.json", "tokenizer", "special_tokens_map.json", "vocab",
-        "merges.txt", "chat_template", "preprocessor_config.json", "processor_config.json",
+        "config.json",
+        "generation_config.json",
+        "tokenizer",
+        "special_tokens_map.json",
+        "vocab",
+        "merges.txt",
+        "chat_template",
+        "preprocessor_config.json",
+        "processor_config.json",
         "adapter_config.json",
     };
     for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++)
@@ -352,7 +367,8 @@ static bool is_sidecar(const char *name)
     return false;
 }
 
-/* torch 2.9 to 2.15 writes 0-dim tensors as zeros when it consolidates; its files have no metadata. */
+/* torch 2.9 to 2.15 writes 0-dim tensors as zeros when it consolidates; its files have no metadata.
+ */
 static bool has_doubtful_scalars(const probe_input *in, const st_files *s)
 {
     if (!has_entry(in, "sharded"))
@@ -373,10 +389,12 @@ static void describe(const open_request *req, const st_files *s, cat_origin *ori
     text_buf note = {.limit_bytes = sizeof origin->note - 1};
     snprintf(origin->format, sizeof origin->format, "hf");
     if (has_doubtful_scalars(req->probe, s)) {
-        text_puts(&note, "0-dim tensors may be zeros that torch wrote by mistake: 'sharded/' has the right ones; ");
+        text_puts(&note, "0-dim tensors may be zeros that torch wrote by mistake: 'sharded/' has "
+                         "the right ones; ");
         log_write(&req->log, LOG_WARNING,
                   "'%s' holds 0-dim tensors consolidated by torch, which writes them as zeros; "
-                  "read '%s/sharded' instead", req->path, req->path);
+                  "read '%s/sharded' instead",
+                  req->path, req->path);
     }
     bool any = false;
     for (size_t i = 0; i < req->probe->entry_count; i++) {

@@ -7,9 +7,10 @@
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_layout.h"
 
-/* How tensors are dealt to files. The rule of huggingface_hub 0.30 (split_state_dict_into_shards_factory): in
- * order of the state dict, a tensor larger than the limit is a file of its own; any other one
- * closes the open file where it would make it too large. Files are numbered as they are closed. */
+/* How tensors are dealt to files. The rule of huggingface_hub 0.30
+ * (split_state_dict_into_shards_factory): in order of the state dict, a tensor larger than the
+ * limit is a file of its own; any other one closes the open file where it would make it too large.
+ * Files are numbered as they are closed. */
 typedef struct split {
     uint32_t *file_of; /* of each tensor; first an id by opening, at the end the number less one */
     uint32_t *number;  /* of each id */
@@ -60,7 +61,8 @@ static void file_name(uint32_t index, uint32_t count, char *name, size_t capacit
     if (count <= 1)
         snprintf(name, capacity, "model.safetensors");
     else
-        snprintf(name, capacity, "model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors", index + 1, count);
+        snprintf(name, capacity, "model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors", index + 1,
+                 count);
 }
 
 /* Tensors grouped by file, then each file laid out. */
@@ -157,7 +159,8 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
 {
     budget *owner = t->cat.owner;
     const size_t count = catalogue_tensor_count(&t->cat);
-    const uint64_t limit = opt != NULL && opt->max_shard_nbytes > 0 ? opt->max_shard_nbytes : UINT64_MAX;
+    const uint64_t limit =
+        opt != NULL && opt->max_shard_nbytes > 0 ? opt->max_shard_nbytes : UINT64_MAX;
     for (uint32_t i = 0; i < count; i++)
         RETURN_IF(st_layout_check(t, i, err));
     /* Four arrays in one block; `first` leads, for its alignment. */

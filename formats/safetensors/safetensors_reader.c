@@ -12,7 +12,8 @@ static bool ends_with(const char *name, const char *suffix)
     return n >= m && memcmp(name + n - m, suffix, m) == 0;
 }
 
-/* A file of this name that is nothing else either is taken, so that its owner hears what is wrong with it. */
+/* A file of this name that is nothing else either is taken, so that its owner hears what is wrong
+ * with it. */
 static bool probe(const probe_input *in, const char **near_miss)
 {
     if (in->is_folder)
@@ -40,13 +41,15 @@ static fsdpck_status fill(st_files *s, const char *name, catalogue *cat, fsdpck_
 {
     const st_header *h = st_files_header(s, 0);
     uint32_t index;
-    RETURN_IF(catalogue_add_file(cat, name, strlen(name), st_files_nbytes(s, 0), CAT_NONE, &index, err));
+    RETURN_IF(
+        catalogue_add_file(cat, name, strlen(name), st_files_nbytes(s, 0), CAT_NONE, &index, err));
     for (size_t i = 0; i < h->entries.count; i++)
         RETURN_IF(st_files_add_tensor(s, 0, VEC_AT(&h->entries, const st_entry, i), cat, err));
     return catalogue_seal(cat, err);
 }
 
-static fsdpck_status open_one(const open_request *req, catalogue *cat, void **self, fsdpck_error *err)
+static fsdpck_status open_one(const open_request *req, catalogue *cat, void **self,
+                              fsdpck_error *err)
 {
     st_files *s = NULL;
     const char *slash = strrchr(req->path, '/');

@@ -44,7 +44,8 @@ void shards_global_release(shards_global *g)
     vec_release(&g->offsets);
 }
 
-static fsdpck_status fail(fsdpck_error *err, const char *finding, const char *what, const char *tensor)
+static fsdpck_status fail(fsdpck_error *err, const char *finding, const char *what,
+                          const char *tensor)
 {
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, finding, "%s", what);
     if (tensor != NULL)
@@ -103,7 +104,8 @@ static fsdpck_status read_tensor_info(json_reader *r, vec *offsets, placement *p
     return has ? FSDPCK_OK : fail(err, "ST-META", "DCP_SHARDING_INFO lacks saved_offsets", NULL);
 }
 
-static fsdpck_status read_info(const st_header *h, vec *offsets, placement *places, fsdpck_error *err)
+static fsdpck_status read_info(const st_header *h, vec *offsets, placement *places,
+                               fsdpck_error *err)
 {
     size_t nbytes;
     const char *text = st_header_metadata(h, "DCP_SHARDING_INFO", &nbytes);
@@ -181,8 +183,9 @@ static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_en
     global_tensor *t = VEC_AT(&g->tensors, global_tensor, shard.tensor);
     const uint64_t nelems = box_nelems(shape, e->ndim);
     if (t->dtype != e->dtype)
-        return error_set(err, FSDPCK_BADINPUT, "ST-SHARD-DTYPE", "shards of one tensor are %s and %s",
-                         dtype_get((dtype)t->dtype)->name, dtype_get((dtype)e->dtype)->name);
+        return error_set(err, FSDPCK_BADINPUT, "ST-SHARD-DTYPE",
+                         "shards of one tensor are %s and %s", dtype_get((dtype)t->dtype)->name,
+                         dtype_get((dtype)e->dtype)->name);
     if (nelems > 0) {
         RETURN_IF(settle_ndim(g, t, e, err));
         t->solid = 1;
@@ -193,7 +196,8 @@ static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_en
         return fail(err, "ST-META", "DCP_SHARDING_INFO does not name a tensor of its file", NULL);
     if (p.count != e->ndim)
         return error_set(err, FSDPCK_BADINPUT, "ST-META",
-                         "DCP_SHARDING_INFO has %u offsets for a shard of %u dims", p.count, e->ndim);
+                         "DCP_SHARDING_INFO has %u offsets for a shard of %u dims", p.count,
+                         e->ndim);
     t->nelems_held += nelems;
     shard.offsets_at = p.offsets_at;
     for (unsigned d = 0; d < e->ndim; d++) {
@@ -211,8 +215,8 @@ static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_en
     return FSDPCK_OK;
 }
 
-static fsdpck_status gather_file(shards_global *g, const st_files *s, size_t index, placement *places,
-                                 fsdpck_error *err)
+static fsdpck_status gather_file(shards_global *g, const st_files *s, size_t index,
+                                 placement *places, fsdpck_error *err)
 {
     const st_header *h = st_files_header(s, index);
     for (size_t i = 0; i < strtab_count(&h->names); i++)
@@ -281,7 +285,8 @@ fsdpck_status shards_global_fill(const shards_global *g, const st_files *s, cata
             .offset_bytes = h->data_offset_bytes + e->begin_bytes,
             .nbytes = e->end_bytes - e->begin_bytes,
         };
-        RETURN_IF(catalogue_add_chunk(cat, shard->tensor, offsets, st_header_shape(h, e), &proto, err));
+        RETURN_IF(
+            catalogue_add_chunk(cat, shard->tensor, offsets, st_header_shape(h, e), &proto, err));
     }
     return FSDPCK_OK;
 }
@@ -291,7 +296,8 @@ void shards_global_list_holes(const shards_global *g, text_buf *list)
     for (uint32_t i = 0; i < g->tensors.count && !list->failed; i++) {
         const global_tensor *t = VEC_AT(&g->tensors, const global_tensor, i);
         uint64_t nelems;
-        if (t->ndim == 0 || !checked_product(VEC_AT(&g->dims, const uint64_t, t->dims_at), t->ndim, &nelems))
+        if (t->ndim == 0 ||
+            !checked_product(VEC_AT(&g->dims, const uint64_t, t->dims_at), t->ndim, &nelems))
             continue;
         if (nelems > t->nelems_held)
             text_printf(list, "%s'%s'", list->nbytes > 0 ? ", " : "", strtab_text(&g->names, i));

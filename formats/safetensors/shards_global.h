@@ -1,17 +1,18 @@
 /* shards_global.h: tensors put together from the shards that each rank's safetensors files hold.
  *
  * A shard's place comes from `__metadata__`: DCP_SHARDING_INFO, a JSON text
- * `{"w": {"saved_offsets": [3, 0]}, ...}`. The global shape is stored nowhere: it is, in each dim, the largest
- * offset + size over all shards. A tensor with no shard that has elements has the shape of its first shard.
+ * `{"w": {"saved_offsets": [3, 0]}, ...}`. The global shape is stored nowhere: it is, in each dim,
+ * the largest offset + size over all shards. A tensor with no shard that has elements has the shape
+ * of its first shard.
  *
  *     shards_global g;
  *     shards_global_init(&g, budget);
  *     RETURN_IF(shards_global_gather(&g, files, err));       // headers must have been read
- *     RETURN_IF(shards_global_fill(&g, files, cat, err));    // tensors in order of first appearance
- *     shards_global_release(&g);
+ *     RETURN_IF(shards_global_fill(&g, files, cat, err));    // tensors in order of first
+ * appearance shards_global_release(&g);
  *
- * Errors: ST-META (no or bad sharding info), ST-SHARD-DTYPE, ST-SHARD-RANK (shards of one tensor differ in dtype or number
- * of dims), ST-SHAPE (offset + size overflows).
+ * Errors: ST-META (no or bad sharding info), ST-SHARD-DTYPE, ST-SHARD-RANK (shards of one tensor
+ * differ in dtype or number of dims), ST-SHAPE (offset + size overflows).
  */
 #ifndef FSDPCK_SHARDS_GLOBAL_H
 #define FSDPCK_SHARDS_GLOBAL_H
@@ -29,7 +30,8 @@ typedef struct shards_global {
 
 void shards_global_init(shards_global *g, budget *owner);
 void shards_global_release(shards_global *g);
-fsdpck_status shards_global_gather(shards_global *g, const st_files *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status shards_global_gather(shards_global *g, const st_files *s,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status shards_global_fill(const shards_global *g, const st_files *s, catalogue *cat,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Appends the names of tensors whose shards hold fewer elements than their shape: "a, b". */

@@ -39,8 +39,8 @@ typedef struct census {
     uint32_t file_count; /* N of -of-N */
     size_t rank_kinds;   /* how many rank numbers are there */
     size_t file_kinds;
-    uint8_t *rank_seen;  /* by rank number */
-    uint8_t *file_seen;  /* by file number */
+    uint8_t *rank_seen; /* by rank number */
+    uint8_t *file_seen; /* by file number */
     budget *owner;
 } census;
 
@@ -93,7 +93,8 @@ static void list_missing(const census *c, uint64_t ranks, text_buf *list)
         if (r <= c->ranks && c->rank_seen[r])
             continue;
         text_printf(list, "%sshard-%05" PRIu64 "-model-", list->nbytes > 0 ? ", " : "", r);
-        text_printf(list, c->file_count == 1 ? "00001-of-%05" PRIu32 : "*-of-%05" PRIu32, c->file_count);
+        text_printf(list, c->file_count == 1 ? "00001-of-%05" PRIu32 : "*-of-%05" PRIu32,
+                    c->file_count);
         text_puts(list, ".safetensors");
     }
     for (uint32_t n = 1; n <= c->file_count && !list->failed; n++)
@@ -111,14 +112,16 @@ static fsdpck_status error_missing(const open_request *req, const census *c, uin
     shards_global g;
     list_missing(c, ranks, &files);
     shards_global_init(&g, req->metadata);
-    if (st_files_read_headers(s, NULL) == FSDPCK_OK && shards_global_gather(&g, s, NULL) == FSDPCK_OK)
+    if (st_files_read_headers(s, NULL) == FSDPCK_OK &&
+        shards_global_gather(&g, s, NULL) == FSDPCK_OK)
         shards_global_list_holes(&g, &tensors);
     shards_global_release(&g);
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING",
-                                       "files of ranks are missing: %s%s",
-                                       files.text != NULL ? files.text : "", files.failed ? ", ..." : "");
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING", "files of ranks are missing: %s%s",
+                  files.text != NULL ? files.text : "", files.failed ? ", ..." : "");
     error_path(err, req->path);
-    error_expected(err, "files of %" PRIu64 " ranks, %" PRIu32 " kinds of file", ranks, c->file_count);
+    error_expected(err, "files of %" PRIu64 " ranks, %" PRIu32 " kinds of file", ranks,
+                   c->file_count);
     if (tensors.nbytes > 0)
         error_found(err, "%zu ranks, %zu kinds; incomplete: %s%s", c->rank_kinds, c->file_kinds,
                     tensors.text, tensors.failed ? ", ..." : "");
@@ -189,7 +192,8 @@ static void describe(const open_request *req, const census *c, cat_origin *origi
     if (req->expect_ranks == 0)
         snprintf(origin->note, sizeof origin->note,
                  "%" PRIu32 " ranks seen; a lost last rank cannot be told from these files "
-                 "(--source-ranks checks it)", c->ranks);
+                 "(--source-ranks checks it)",
+                 c->ranks);
 }
 
 static fsdpck_status open_folder(const open_request *req, catalogue *cat, void **self,
@@ -217,7 +221,8 @@ out:
 
 const format_reader dcp_safetensors_reader = {
     .name = "dcp-safetensors",
-    .description = "a folder of safetensors shards, one or more a rank, as torch's HuggingFaceStorageWriter saves",
+    .description = "a folder of safetensors shards, one or more a rank, as torch's "
+                   "HuggingFaceStorageWriter saves",
     .probe = probe,
     .open = open_folder,
     .source = st_files_source,

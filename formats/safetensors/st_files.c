@@ -136,8 +136,9 @@ void st_files_warn_extra_fields(const st_files *s, const logger *log)
     for (size_t i = 0; i < s->opened.count; i++) {
         const uint64_t n = st_files_header(s, i)->extra_fields;
         if (n > 0)
-            log_write(log, LOG_WARNING, "ST-ENTRY: %" PRIu64 " unknown fields in the header of '%s'",
-                      n, st_files_name(s, i));
+            log_write(log, LOG_WARNING,
+                      "ST-ENTRY: %" PRIu64 " unknown fields in the header of '%s'", n,
+                      st_files_name(s, i));
     }
 }
 
@@ -195,8 +196,8 @@ void st_files_source(void *self, catalogue *cat, source *src)
     };
 }
 
-fsdpck_status st_files_add_tensor(const st_files *s, size_t index, const st_entry *e, catalogue *cat,
-                                  fsdpck_error *err)
+fsdpck_status st_files_add_tensor(const st_files *s, size_t index, const st_entry *e,
+                                  catalogue *cat, fsdpck_error *err)
 {
     static const uint64_t zeros[NDIM_MAX];
     const st_header *h = st_files_header(s, index);
@@ -212,8 +213,8 @@ fsdpck_status st_files_add_tensor(const st_files *s, size_t index, const st_entr
         .nbytes = e->end_bytes - e->begin_bytes,
     };
     uint32_t tensor;
-    fsdpck_status st = catalogue_add_tensor(cat, name, name_nbytes, (dtype)e->dtype, e->ndim, shape,
-                                            &tensor, err);
+    fsdpck_status st =
+        catalogue_add_tensor(cat, name, name_nbytes, (dtype)e->dtype, e->ndim, shape, &tensor, err);
     if (st == FSDPCK_OK)
         st = catalogue_add_chunk(cat, tensor, zeros, shape, &proto, err);
     if (st != FSDPCK_OK)

@@ -21,7 +21,8 @@
 typedef struct st_files st_files;
 
 /* For a folder: names are relative to it. For a file: the names given must be paths. */
-fsdpck_status st_files_open(const open_request *req, st_files **s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status st_files_open(const open_request *req, st_files **s,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status st_files_add(st_files *s, const char *name, fsdpck_error *err) FSDPCK_MUST_CHECK;
 size_t st_files_count(const st_files *s);
 /* Headers of all files added; errors name file and offset. */
@@ -41,7 +42,7 @@ void st_files_source(void *self, catalogue *cat, source *src);
 void st_files_close(void *self);
 
 /* One whole tensor of file `index` as a tensor of the catalogue with one chunk. */
-fsdpck_status st_files_add_tensor(const st_files *s, size_t index, const st_entry *e, catalogue *cat,
-                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status st_files_add_tensor(const st_files *s, size_t index, const st_entry *e,
+                                  catalogue *cat, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

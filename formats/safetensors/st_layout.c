@@ -119,7 +119,8 @@ static fsdpck_status place_file(target *t, const char *name, const ordered *list
     GOTO_IF(lay_out(t, list, count, &header, &data_nbytes, err), out);
     /* From here on the names in the list may have moved. */
     GOTO_IF(catalogue_add_file(&t->cat, name, strlen(name), header.nbytes + data_nbytes, CAT_NONE,
-                               &index, err), out);
+                               &index, err),
+            out);
     GOTO_IF(target_add_literal(t, index, 0, header.text, header.nbytes, err), out);
     for (size_t i = 0; i < count; i++) {
         const cat_tensor *ct = catalogue_tensor(&t->cat, list[i].tensor);

@@ -1,7 +1,7 @@
 /* st_layout.h: the place of every byte of one safetensors file that is to be written.
  *
- * Order of the data, as the safetensors library has it: by dtype (dtype_info.safetensors_rank, descending), then by name
- * (bytewise).
+ * Order of the data, as the safetensors library has it: by dtype (dtype_info.safetensors_rank,
+ * descending), then by name (bytewise).
  */
 #ifndef FSDPCK_ST_LAYOUT_H
 #define FSDPCK_ST_LAYOUT_H
@@ -11,11 +11,13 @@
 /* format_writer.holds */
 bool st_layout_holds(dtype d);
 
-/* Checks that a tensor of the target can be held: dtype, name, and one chunk that is the whole tensor (none, or an
- * empty one, where it has no elements). Else UNSUPPORTED. */
-fsdpck_status st_layout_check(const target *t, uint32_t tensor, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Checks that a tensor of the target can be held: dtype, name, and one chunk that is the whole
+ * tensor (none, or an empty one, where it has no elements). Else UNSUPPORTED. */
+fsdpck_status st_layout_check(const target *t, uint32_t tensor,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Adds one file with these tensors (checked before): its size, its header as a literal, and the chunks' places. */
+/* Adds one file with these tensors (checked before): its size, its header as a literal, and the
+ * chunks' places. */
 fsdpck_status st_layout_file(target *t, const char *name, const uint32_t *tensors, size_t count,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -6,21 +6,23 @@
 fsdpck_status pickle_do_tuple(pickle_machine *m, value_kind kind, size_t first, fsdpck_error *err)
 {
     const size_t count = m->stack.count - first;
-    uint64_t at = VALUE_NO_CELLS;
-    if (count > 0) {
-        RETURN_IF(value_cells_take(m->pool, count + 1, &at, err));
-        uint64_t *cells = value_cell(m->pool, at);
-        cells[0] = count;
-        for (size_t i = 0; i < count; i++)
-            cells[1 + i] = pickle_slot_at(m, first + i)->v;
+    if (count == 0)
+        return pickle_push_plain(m, value_make(kind, VALUE_NO_CELLS), err);
+    uint64_t at;
+    RETURN_IF(value_cells_take(m->pool, count + 1, &at, err));
+    uint64_t *cells = value_cell(m->pool, at);
+    pickle_slot *slots = pickle_slot_at(m, first);
+    uint64_t depth = 0;
+    cells[0] = count;
+    for (size_t i = 0; i < count; i++) {
+        cells[1 + i] = slots[i].v;
+        depth = slots[i].depth > depth ? slots[i].depth : depth;
     }
-    /* The tuple's own cells came after its parts', so the mark is that of the first part. */
-    pickle_slot slot = {.v = value_make(kind, at),
-                        .mark = count > 0 ? pickle_slot_at(m, first)->mark : m->pool->cells.count};
-    for (size_t i = 0; i < count; i++)
-        RETURN_IF(pickle_deepen(m, &slot, pickle_slot_at(m, first + i)->depth, err));
-    m->stack.count = first;
-    return pickle_push(m, slot.v, slot.mark, slot.depth, err);
+    /* The mark stays that of the first part. */
+    slots[0].v = value_make(kind, at);
+    slots[0].depth = depth + 1;
+    m->stack.count = first + 1;
+    return depth < PICKLE_NESTING_MOST ? FSDPCK_OK : pickle_too_deep(m, err);
 }
 
 /* A new node; dicts are chained for pickle_settle_dicts. */
@@ -116,14 +118,15 @@ static fsdpck_status take_items(pickle_machine *m, size_t first, value_kind kind
     uint64_t *cells = value_cell(m->pool, node->items_at) +
                       (kind == VALUE_DICT ? 2 * (size_t)node->count : node->count);
     pickle_slot *slot = pickle_slot_at(m, first - 1);
+    uint64_t depth = 0;
     for (size_t i = 0; i < count; i++) {
-        cells[i] = pickle_slot_at(m, first + i)->v;
-        RETURN_IF(pickle_deepen(m, slot, pickle_slot_at(m, first + i)->depth, err));
+        cells[i] = slot[1 + i].v;
+        depth = slot[1 + i].depth > depth ? slot[1 + i].depth : depth;
     }
     node->count += (uint32_t)nitems;
     m->stack.count = first;
     pickle_changed(m, slot);
-    return FSDPCK_OK;
+    return pickle_deepen(m, slot, depth, err);
 }
 
 /* Offers a batch of notes to the hook. */
@@ -170,15 +173,17 @@ static fsdpck_status offer_pairs(pickle_machine *m, size_t first, fsdpck_error *
 {
     size_t kept = first;
     for (size_t i = first; i < m->stack.count; i += 2) {
-        const pickle_slot key = *pickle_slot_at(m, i);
-        const pickle_slot item = *pickle_slot_at(m, i + 1);
+        const value key = pickle_slot_at(m, i)->v;
+        const value item = pickle_slot_at(m, i + 1)->v;
         bool taken = false;
-        if (value_kind_inline(key.v) == VALUE_HOST || value_kind_inline(item.v) == VALUE_HOST)
-            RETURN_IF(m->hooks->on_pair(m->hooks->ctx, m->pool, key.v, item.v, &taken, err));
+        if (value_kind_inline(key) == VALUE_HOST || value_kind_inline(item) == VALUE_HOST)
+            RETURN_IF(m->hooks->on_pair(m->hooks->ctx, m->pool, key, item, &taken, err));
         if (taken)
             continue;
-        *pickle_slot_at(m, kept) = key;
-        *pickle_slot_at(m, kept + 1) = item;
+        if (kept < i) {
+            *pickle_slot_at(m, kept) = *pickle_slot_at(m, i);
+            *pickle_slot_at(m, kept + 1) = *pickle_slot_at(m, i + 1);
+        }
         kept += 2;
     }
     m->stack.count = kept;

@@ -7,15 +7,15 @@ static bool is_callable(value v)
     return kind == VALUE_SYMBOL || kind == VALUE_CALL || kind == VALUE_HOST;
 }
 
-/* Asks the hook; where it has a replacement, the call's parts (cells above the mark) are let go. */
+/* Asks the hook about a call that lies outside the pool; where it has a replacement, the call's
+ * parts (cells above the mark) are let go. */
 static fsdpck_status ask(pickle_machine *m, const value_call *call, bool built, uint64_t mark,
                          value *replacement, bool *replaced, fsdpck_error *err)
 {
     *replaced = false;
     if (m->hooks->on_call == NULL)
         return FSDPCK_OK;
-    const value_call copy = *call;
-    RETURN_IF(m->hooks->on_call(m->hooks->ctx, m->pool, &copy, built, replacement, replaced, err));
+    RETURN_IF(m->hooks->on_call(m->hooks->ctx, m->pool, call, built, replacement, replaced, err));
     if (*replaced && !value_has_cells(*replacement))
         pickle_rewind(m, mark);
     return FSDPCK_OK;

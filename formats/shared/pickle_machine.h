@@ -23,6 +23,14 @@ typedef struct pickle_slot {
     uint64_t depth; /* nesting of containers, as far as it was not fetched from the memo */
 } pickle_slot;
 
+/* Entries fetched lately, by the low bits of their index: the same few are fetched for each chunk. */
+enum { PICKLE_RECENT = 256 };
+
+typedef struct pickle_recent {
+    uint64_t index1; /* index + 1; 0 where there is none */
+    value v;
+} pickle_recent;
+
 typedef struct pickle_machine {
     const pickle_input *in;
     const pickle_limits *limits;
@@ -36,7 +44,10 @@ typedef struct pickle_machine {
     size_t at;          /* next byte */
     size_t op_at;       /* opcode being run */
     uint64_t memoized;  /* entries that MEMOIZE has made */
+    uint64_t wanted;    /* whether the next of them are fetched, a bit each, up to the end of the
+                           memo's block */
     uint64_t pinned;    /* cells that must stay */
+    pickle_recent recent[PICKLE_RECENT];
     uint64_t last_dict; /* first cell + 1 of the dict made last; its note leads to the one before */
 } pickle_machine;
 
@@ -93,9 +104,16 @@ static inline void pickle_changed(pickle_machine *m, const pickle_slot *slot)
         m->pinned = m->pool->cells.count;
 }
 
+fsdpck_status pickle_too_deep(const pickle_machine *m, fsdpck_error *err);
+
 /* Deepens a slot by what is put into it. */
-fsdpck_status pickle_deepen(const pickle_machine *m, pickle_slot *slot, uint64_t inner_depth,
-                            fsdpck_error *err);
+static inline fsdpck_status pickle_deepen(const pickle_machine *m, pickle_slot *slot,
+                                          uint64_t inner_depth, fsdpck_error *err)
+{
+    if (slot->depth <= inner_depth)
+        slot->depth = inner_depth + 1;
+    return slot->depth <= PICKLE_NESTING_MOST ? FSDPCK_OK : pickle_too_deep(m, err);
+}
 
 /* Closes the last mark: *first is the stack index of the first value above it. */
 fsdpck_status pickle_close_mark(pickle_machine *m, size_t *first, fsdpck_error *err);
@@ -130,9 +148,5 @@ fsdpck_status pickle_push_str(pickle_machine *m, const uint8_t *text, size_t nby
 /* A str of Python 2: a str where it is UTF-8, else bytes. */
 fsdpck_status pickle_push_old_str(pickle_machine *m, const uint8_t *text, size_t nbytes,
                                   fsdpck_error *err);
-
-/* pickle_read.c: the memo */
-fsdpck_status pickle_memo_store(pickle_machine *m, uint64_t index, fsdpck_error *err);
-fsdpck_status pickle_memo_fetch(pickle_machine *m, uint64_t index, fsdpck_error *err);
 
 #endif

@@ -15,7 +15,7 @@ fsdpck_status pickle_memo_prepare(pickle_memo *m, uint64_t max_entries, fsdpck_e
     for (size_t i = 0; i < m->blocks.count; i++) {
         pickle_memo_block *block = VEC_AT(&m->blocks, pickle_memo_block, i);
         block->before = total;
-        total += (uint64_t)__builtin_popcountll(block->wanted);
+        total += pickle_memo_ones(block->wanted);
     }
     if (total > max_entries) {
         fsdpck_status st =

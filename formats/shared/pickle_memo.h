@@ -40,6 +40,23 @@ static inline fsdpck_status pickle_memo_want(pickle_memo *m, uint64_t index, fsd
 fsdpck_status pickle_memo_prepare(pickle_memo *m, uint64_t max_entries,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* The bits of an index and those after it, up to the end of the block. */
+static inline uint64_t pickle_memo_wanted_from(const pickle_memo *m, uint64_t index)
+{
+    if (index / 64 >= m->blocks.count)
+        return 0;
+    return VEC_AT(&m->blocks, const pickle_memo_block, index / 64)->wanted >> index % 64;
+}
+
+/* __builtin_popcountll is a slow call where the processor is not known to have an instruction. */
+static inline uint64_t pickle_memo_ones(uint64_t bits)
+{
+    bits -= bits >> 1 & UINT64_C(0x5555555555555555);
+    bits = (bits & UINT64_C(0x3333333333333333)) + (bits >> 2 & UINT64_C(0x3333333333333333));
+    bits = (bits + (bits >> 4)) & UINT64_C(0x0F0F0F0F0F0F0F0F);
+    return bits * UINT64_C(0x0101010101010101) >> 56;
+}
+
 /* NULL where the index is never fetched. */
 static inline value *pickle_memo_at(const pickle_memo *m, uint64_t index)
 {
@@ -49,7 +66,7 @@ static inline value *pickle_memo_at(const pickle_memo *m, uint64_t index)
     const uint64_t bit = UINT64_C(1) << index % 64;
     if ((block->wanted & bit) == 0)
         return NULL;
-    const uint64_t at = block->before + (uint64_t)__builtin_popcountll(block->wanted & (bit - 1));
+    const uint64_t at = block->before + pickle_memo_ones(block->wanted & (bit - 1));
     return VEC_AT(&m->entries, value, at);
 }
 

@@ -38,14 +38,8 @@ void pickle_rewind(pickle_machine *m, uint64_t mark)
     value_cells_rewind(m->pool, mark);
 }
 
-fsdpck_status pickle_deepen(const pickle_machine *m, pickle_slot *slot, uint64_t inner_depth,
-                            fsdpck_error *err)
+fsdpck_status pickle_too_deep(const pickle_machine *m, fsdpck_error *err)
 {
-    if (slot->depth > inner_depth)
-        return FSDPCK_OK;
-    slot->depth = inner_depth + 1;
-    if (slot->depth <= PICKLE_NESTING_MOST)
-        return FSDPCK_OK;
     return pickle_over(m, "PKL-DEPTH", "containers are nested too deeply", err);
 }
 
@@ -59,25 +53,49 @@ fsdpck_status pickle_close_mark(pickle_machine *m, size_t *first, fsdpck_error *
     return FSDPCK_OK;
 }
 
-fsdpck_status pickle_memo_store(pickle_machine *m, uint64_t index, fsdpck_error *err)
+static fsdpck_status memo_store(pickle_machine *m, uint64_t index, fsdpck_error *err)
 {
     RETURN_IF(pickle_need(m, 1, err));
     value *entry = pickle_memo_at(&m->memo, index);
     if (entry == NULL)
         return FSDPCK_OK;
     *entry = pickle_top(m, 0)->v;
+    if (m->recent[index % PICKLE_RECENT].index1 == index + 1)
+        m->recent[index % PICKLE_RECENT].index1 = 0;
     if (value_has_cells(*entry))
         m->pinned = m->pool->cells.count;
     return FSDPCK_OK;
 }
 
-fsdpck_status pickle_memo_fetch(pickle_machine *m, uint64_t index, fsdpck_error *err)
+static inline fsdpck_status memoize(pickle_machine *m, fsdpck_error *err)
+{
+    const uint64_t index = m->memoized++;
+    const bool wanted = (m->wanted & 1) != 0;
+    m->wanted >>= 1;
+    if (m->memoized % 64 == 0)
+        m->wanted = pickle_memo_wanted_from(&m->memo, m->memoized);
+    return wanted ? memo_store(m, index, err) : pickle_need(m, 1, err);
+}
+
+static fsdpck_status memo_fetch_slowly(pickle_machine *m, uint64_t index, fsdpck_error *err)
 {
     const value *entry = pickle_memo_at(&m->memo, index);
     if (entry == NULL || *entry == PICKLE_MEMO_UNSET)
         return pickle_bad(m, "PKL-MEMO", "a memo entry is fetched before it was stored", err);
-    const value_call *call = value_call_of(m->pool, *entry);
-    return pickle_push_plain(m, call != NULL && call->forwarded ? call->state : *entry, err);
+    if (value_kind_inline(*entry) == VALUE_CALL) { /* may yet be replaced: not kept as recent */
+        const value_call *call = value_call_of(m->pool, *entry);
+        return pickle_push_plain(m, call->forwarded ? call->state : *entry, err);
+    }
+    m->recent[index % PICKLE_RECENT] = (pickle_recent){index + 1, *entry};
+    return pickle_push_plain(m, *entry, err);
+}
+
+static inline fsdpck_status memo_fetch(pickle_machine *m, uint64_t index, fsdpck_error *err)
+{
+    const pickle_recent *recent = &m->recent[index % PICKLE_RECENT];
+    if (recent->index1 == index + 1)
+        return pickle_push_plain(m, recent->v, err);
+    return memo_fetch_slowly(m, index, err);
 }
 
 static fsdpck_status do_mark(pickle_machine *m, fsdpck_error *err)
@@ -185,28 +203,22 @@ static fsdpck_status do_fetch_or_store(pickle_machine *m, uint8_t op, fsdpck_err
     }
     m->at += nbytes;
     if (op == OP_PUT || op == OP_BINPUT || op == OP_LONG_BINPUT)
-        return pickle_memo_store(m, index, err);
-    return pickle_memo_fetch(m, index, err);
+        return memo_store(m, index, err);
+    return memo_fetch(m, index, err);
 }
 
-/* Opcodes that take all values above the last mark. */
+/* Rare opcodes that take all values above the last mark. */
 static fsdpck_status do_marked(pickle_machine *m, uint8_t op, fsdpck_error *err)
 {
     size_t first = 0;
     RETURN_IF(pickle_close_mark(m, &first, err));
     switch (op) {
-    case OP_TUPLE:
-        return pickle_do_tuple(m, VALUE_TUPLE, first, err);
     case OP_FROZENSET:
         return pickle_do_tuple(m, VALUE_FROZENSET, first, err);
     case OP_LIST:
         return pickle_do_list(m, first, err);
     case OP_DICT:
         return pickle_do_dict(m, first, err);
-    case OP_APPENDS:
-        return pickle_do_items(m, first, err);
-    case OP_SETITEMS:
-        return pickle_do_pairs(m, first, err);
     case OP_ADDITEMS:
         return pickle_do_members(m, first, err);
     default: /* OP_POP_MARK */
@@ -295,15 +307,16 @@ static fsdpck_status do_last(pickle_machine *m, size_t count,
 static inline fsdpck_status run_one(pickle_machine *m, uint8_t op, fsdpck_error *err)
 {
     const uint8_t *const p = m->in->bytes + m->at;
+    size_t first = 0;
     switch (op) {
     case OP_MEMOIZE:
-        return pickle_memo_store(m, m->memoized++, err);
+        return memoize(m, err);
     case OP_BINGET:
         m->at += 1;
-        return pickle_memo_fetch(m, p[0], err);
+        return memo_fetch(m, p[0], err);
     case OP_LONG_BINGET:
         m->at += 4;
-        return pickle_memo_fetch(m, load_le32(p), err);
+        return memo_fetch(m, load_le32(p), err);
     case OP_MARK:
         return do_mark(m, err);
     case OP_TUPLE1:
@@ -347,9 +360,14 @@ static inline fsdpck_status run_one(pickle_machine *m, uint8_t op, fsdpck_error 
     case OP_SETITEM:
         return do_last(m, 2, pickle_do_pairs, err);
     case OP_TUPLE:
+        RETURN_IF(pickle_close_mark(m, &first, err));
+        return pickle_do_tuple(m, VALUE_TUPLE, first, err);
     case OP_APPENDS:
+        RETURN_IF(pickle_close_mark(m, &first, err));
+        return pickle_do_items(m, first, err);
     case OP_SETITEMS:
-        return do_marked(m, op, err);
+        RETURN_IF(pickle_close_mark(m, &first, err));
+        return pickle_do_pairs(m, first, err);
     default:
         return run_rare(m, op, err);
     }
@@ -357,12 +375,19 @@ static inline fsdpck_status run_one(pickle_machine *m, uint8_t op, fsdpck_error 
 
 static fsdpck_status run(pickle_machine *m, size_t nbytes, value *root, fsdpck_error *err)
 {
-    while (m->at < nbytes) {
+    const uint8_t *const bytes = m->in->bytes;
+    m->wanted = pickle_memo_wanted_from(&m->memo, 0);
+    while (bytes[m->at] != OP_STOP) {
         m->op_at = m->at++;
-        const uint8_t op = m->in->bytes[m->op_at];
-        if (op != OP_STOP)
-            RETURN_IF(run_one(m, op, err));
+        RETURN_IF(run_one(m, bytes[m->op_at], err));
+        /* Most opcodes that make something are followed by this one: told apart here, it costs no
+         * jump that the processor must guess. */
+        while (bytes[m->at] == OP_MEMOIZE) {
+            m->op_at = m->at++;
+            RETURN_IF(memoize(m, err));
+        }
     }
+    m->op_at = nbytes - 1;
     if (m->marks.count > 0)
         return pickle_bad(m, "PKL-MARK", "a mark is still open at STOP", err);
     RETURN_IF(pickle_need(m, 1, err));

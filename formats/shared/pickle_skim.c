@@ -297,21 +297,23 @@ static fsdpck_status skim_run(struct skim *s, fsdpck_error *err)
 {
     const uint8_t *const bytes = s->in->bytes;
     const size_t nbytes = s->in->nbytes;
+    size_t limit = s->limit;
     size_t at = s->at;
-    while (at < s->limit && !s->stopped) {
+    size_t op_at = at;
+    while (at < limit && !s->stopped) {
         const uint8_t op = bytes[at];
-        s->op_at = at;
+        op_at = at;
         if (one_byte[op]) {
             at += 1;
         } else if (op == OP_MEMOIZE) {
             s->memoizes = true;
             at += 1;
-        } else if (op == OP_BINGET && nbytes - at >= 2) {
-            RETURN_IF(skim_fetch(s, bytes[at + 1], err));
-            at += 2;
-        } else if (op == OP_LONG_BINGET && nbytes - at >= 5) {
-            RETURN_IF(skim_fetch(s, load_le32(bytes + at + 1), err));
-            at += 5;
+        } else if ((op == OP_BINGET && nbytes - at >= 2) ||
+                   (op == OP_LONG_BINGET && nbytes - at >= 5)) {
+            const uint32_t index = op == OP_BINGET ? bytes[at + 1] : load_le32(bytes + at + 1);
+            s->op_at = at;
+            RETURN_IF(skim_fetch(s, index, err));
+            at += op == OP_BINGET ? 2 : 5;
         } else if (op == OP_BININT1) {
             at += 2;
         } else if (op == OP_BININT2) {
@@ -323,11 +325,14 @@ static fsdpck_status skim_run(struct skim *s, fsdpck_error *err)
         } else if (op == OP_SHORT_BINUNICODE && nbytes - at >= 2) {
             at += 2u + bytes[at + 1];
         } else {
+            s->op_at = at;
             s->at = at + 1;
             RETURN_IF(skim_other(s, op, err));
             at = s->at;
+            limit = s->limit;
         }
     }
+    s->op_at = op_at;
     s->at = at;
     return FSDPCK_OK;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/utf8.h"
 #include "formats/shared/pickle_machine.h"
 #include "formats/shared/pickle_opcodes.h"
@@ -18,6 +19,10 @@ static bool is_text(const uint8_t *s, size_t nbytes)
     size_t i = 0;
     while (i < nbytes) {
         uint32_t c;
+        if (nbytes - i >= 8 && (load_le64(s + i) & UINT64_C(0x8080808080808080)) == 0) {
+            i += 8;
+            continue;
+        }
         if (s[i] < 0x80) {
             i++;
             continue;

@@ -1,7 +1,8 @@
 /* st_header.h: strict reading of the header of a safetensors stream.
  *
- * A stream is u64 N, N bytes of JSON, then the tensors' bytes; it may be a file or the tail of one (torch
- * can put one into a .distcp file). Everything that two readers could read differently is an error.
+ * A stream is u64 N, N bytes of JSON, then the tensors' bytes; it may be a file or the tail of one
+ * (torch can put one into a .distcp file). Everything that two readers could read differently is an
+ * error.
  *
  *     st_input in = {.read = fn, .ctx = c, .base_offset_bytes = 0, .nbytes = file_nbytes};
  *     st_header h;
@@ -13,13 +14,15 @@
  *     }
  *     st_header_release(&h);
  *
- * Rules (safetensors 0.8): N at most 100,000,000; UTF-8 without NUL or byte order mark; one JSON object that begins
- * at once and is followed by spaces only; names unique after unescaping; `__metadata__` maps strings to strings;
- * the entries' bytes follow their dtype and shape and tile the data: no gap, no overlap, no rest.
+ * Rules (safetensors 0.8): N at most 100,000,000; UTF-8 without NUL or byte order mark; one JSON
+ * object that begins at once and is followed by spaces only; names unique after unescaping;
+ * `__metadata__` maps strings to strings; the entries' bytes follow their dtype and shape and tile
+ * the data: no gap, no overlap, no rest.
  *
- * Errors: BADINPUT with ST-SHORT, ST-HEADER-SIZE, ST-UTF8, ST-JSON, ST-DUPKEY, ST-META, ST-NUMBER, ST-SHAPE, ST-OFFSET,
- * ST-EOF, ST-LENGTH, ST-DTYPE, ST-ENTRY; UNSUPPORTED with ST-DTYPE for a dtype that torch does not have; LIMIT with ST-SHAPE
- * for more dims than torch has. Offsets are the file's.
+ * Errors: BADINPUT with ST-SHORT, ST-HEADER-SIZE, ST-UTF8, ST-JSON, ST-DUPKEY, ST-META, ST-NUMBER,
+ * ST-SHAPE, ST-OFFSET, ST-EOF, ST-LENGTH, ST-DTYPE, ST-ENTRY; UNSUPPORTED with ST-DTYPE for a dtype
+ * that torch does not have; LIMIT with ST-SHAPE for more dims than torch has. Offsets are the
+ * file's.
  */
 #ifndef FSDPCK_ST_HEADER_H
 #define FSDPCK_ST_HEADER_H
@@ -65,8 +68,8 @@ typedef struct st_header {
 fsdpck_status st_header_read(const st_input *in, budget *owner, st_header *h,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The same for the JSON text in memory, which lies at text_offset_bytes of its file and is followed by data_nbytes
- * of data. */
+/* The same for the JSON text in memory, which lies at text_offset_bytes of its file and is followed
+ * by data_nbytes of data. */
 fsdpck_status st_header_parse(const char *text, size_t nbytes, uint64_t text_offset_bytes,
                               uint64_t data_nbytes, budget *owner, st_header *h,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;

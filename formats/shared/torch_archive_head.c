@@ -45,11 +45,11 @@ static fsdpck_status walk_failed(const walk *w, const char *finding, const char 
 
 static fsdpck_status header_read(walk *w, record *r, fsdpck_error *err)
 {
-    const uint8_t *p = w->head + w->at;
     const size_t left = w->nbytes - w->at;
 
     if (left < ZIP_LOCAL_NBYTES)
         return need_more(w, w->at + ZIP_LOCAL_NBYTES, err);
+    const uint8_t *p = w->head + w->at;
     const uint32_t header_nbytes = zip_local_nbytes(p);
     if (header_nbytes == 0)
         return walk_failed(w, "ZIP-LOCAL", "no local header where the next record is due", err);

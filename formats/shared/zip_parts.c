@@ -84,10 +84,20 @@ static fsdpck_status end64_parse(const uint8_t *tail, size_t end_at, uint64_t ar
     const uint8_t *plain = tail + end_at;
     const uint8_t *locator = plain - ZIP_LOCATOR_NBYTES;
     const uint8_t *end64 = locator - ZIP_END64_NBYTES;
-    if (load_le64(locator + 8) != end_offset - ZIP_LOCATOR_NBYTES - ZIP_END64_NBYTES)
-        return bad_zip64(err, "the locator points elsewhere than right before itself");
+    const uint64_t end64_offset = end_offset - ZIP_LOCATOR_NBYTES - ZIP_END64_NBYTES;
     if (load_le32(end64) != ZIP_END64_MAGIC || load_le64(end64 + 4) != ZIP_END64_NBYTES - 12)
         return bad_zip64(err, "no zip64 end record before its locator");
+    if (load_le64(locator + 8) != end64_offset) {
+        /* Where all offsets are too small by the same amount, something was put before the zip. */
+        uint64_t directory_end;
+        if (checked_add(load_le64(end64 + 48), load_le64(end64 + 40), &directory_end) &&
+            directory_end == load_le64(locator + 8) && directory_end < end64_offset) {
+            fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ZIP-PREFIX", "bytes before the zip");
+            error_found(err, "%llu bytes", (unsigned long long)(end64_offset - directory_end));
+            return st;
+        }
+        return bad_zip64(err, "the locator points elsewhere than right before itself");
+    }
     if (load_le32(locator + 4) != 0 || load_le32(locator + 16) > 1 || load_le32(end64 + 16) != 0 ||
         load_le32(end64 + 20) != 0)
         return error_set(err, FSDPCK_BADINPUT, "ZIP-DISK", "zip spans several disks");

@@ -24,8 +24,9 @@ fsdpck_status band_open(band_reader *b, worker *w, uint64_t chunk, uint64_t limi
     if (strides_nest(b->ndim, b->sizes, b->strides, itemsize))
         st = src->stream_open(src->ctx, chunk, &b->stream, err);
     else
-        st = error_set(err, FSDPCK_UNSUPPORTED, "",
-                       "compressed chunk has strides that overlap: it cannot be read front to back");
+        st =
+            error_set(err, FSDPCK_UNSUPPORTED, "",
+                      "compressed chunk has strides that overlap: it cannot be read front to back");
     if (st != FSDPCK_OK)
         exec_chunk_context(x, chunk, err);
     else

@@ -1,8 +1,8 @@
 /* CRC-32 of target chunks, summed tile by tile by whoever has the tile.
  *
- * A chunk and a tile share at most one part. Along the output, going from one part to the next steps to the
- * next chunk, to the next tile, or both, so chunk number + tile number names a part: one flat
- * array without a map.
+ * A chunk and a tile share at most one part. Along the output, going from one part to the next
+ * steps to the next chunk, to the next tile, or both, so chunk number + tile number names a part:
+ * one flat array without a map.
  */
 #include <stdlib.h>
 

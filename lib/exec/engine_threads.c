@@ -1,8 +1,8 @@
-/* The engine that runs items on the threads of one process: one item is one output range, done tile by tile. */
+/* The engine that runs items on the threads of one process: one item is one output range, done tile
+ * by tile. */
 #include <string.h>
 
 #include "exec/exec_state.h"
-
 
 bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk)
 {
@@ -11,7 +11,8 @@ bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk)
 }
 
 /* Literals at once, chunks through gather; what nobody fills is zeros. */
-static fsdpck_status fill_tile(worker *w, const output_range *range, bool *wanted, fsdpck_error *err)
+static fsdpck_status fill_tile(worker *w, const output_range *range, bool *wanted,
+                               fsdpck_error *err)
 {
     struct exec *x = w->x;
     range_walk walk;
@@ -90,8 +91,8 @@ static fsdpck_status run_item(void *ctx, unsigned worker_index, uint64_t item, f
     output_range range = whole;
     for (; range.begin < whole.end; range.begin = range.end) {
         bool wanted;
-        range.end = whole.end - range.begin < x->tile_nbytes ? whole.end
-                                                             : range.begin + x->tile_nbytes;
+        range.end =
+            whole.end - range.begin < x->tile_nbytes ? whole.end : range.begin + x->tile_nbytes;
         RETURN_IF(cancel_check(x->r.cancel, err));
         RETURN_IF(fill_tile(w, &range, &wanted, err));
         sum_tile(w, &range);

@@ -1,16 +1,15 @@
 /* exec.h: moving the bytes of a plan.
  *
- *     exec_request r = {.plan = p, .source = &src, .target = &to, .nthreads = n, .memory_nbytes = m, ...};
- *     struct exec *x = NULL;
- *     exec_locate(&r, &x, err);        // heads of all blobs that are needed; nothing is written yet
- *     output_begin(...); for each file of to->cat: output_add(...);     // same order, same sizes
- *     exec_run(x, &out, err);          // all bytes of chunks and literals
+ *     exec_request r = {.plan = p, .source = &src, .target = &to, .nthreads = n, .memory_nbytes =
+ * m, ...}; struct exec *x = NULL; exec_locate(&r, &x, err);        // heads of all blobs that are
+ * needed; nothing is written yet output_begin(...); for each file of to->cat: output_add(...); //
+ * same order, same sizes exec_run(x, &out, err);          // all bytes of chunks and literals
  *     writer->seal(...);               // late bytes: file_write_at by the caller
  *     output_commit(...);
  *     exec_free(x);
  *
- * Work is a list of items, each an output range of the plan, taken by workers in turn; what cannot be
- * read in output order (compressed blobs) follows as source-driven items. Output bytes depend on
+ * Work is a list of items, each an output range of the plan, taken by workers in turn; what cannot
+ * be read in output order (compressed blobs) follows as source-driven items. Output bytes depend on
  * the plan alone: not on threads, memory or timing. Memory for data is workers x buffers within
  * memory_nbytes; what grows with the number of chunks (24 bytes each) is drawn from `metadata`.
  *
@@ -38,7 +37,7 @@ enum { EXEC_DIRECT_AUTO = 0, EXEC_DIRECT_ON = 1, EXEC_DIRECT_OFF = 2 };
 typedef struct exec_request {
     const plan *plan;
     const source *source;
-    target *target; /* the plan's; chunk_crc is filled where want_crc */
+    target *target;    /* the plan's; chunk_crc is filled where want_crc */
     unsigned nthreads; /* 0 counts as 1 */
     uint64_t memory_nbytes;
     int direct; /* EXEC_DIRECT_... */
@@ -55,7 +54,7 @@ struct exec_sums {
     uint64_t reads;      /* calls of read_at */
     uint64_t bytes_written;
     uint64_t direct_bytes;      /* of bytes_written */
-    uint64_t cast_overflows;    /* finite elements that did not stay finite */
+    uint64_t cast_overflows;    /* finite elements out of range of their new dtype */
     uint64_t replicas_trusted;  /* not looked at: REPLICAS_FIRST */
     uint64_t replicas_by_crc;   /* found equal by their stored checksums */
     uint64_t replicas_compared; /* found equal byte by byte */
@@ -66,10 +65,11 @@ struct exec_sums {
 
 /* Locates every chunk that the plan reads, in parallel, and compares the checksums of replicas
  * (REPLICA-DIFFER: BADINPUT). On failure *x is NULL. */
-fsdpck_status exec_locate(const exec_request *r, struct exec **x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status exec_locate(const exec_request *r, struct exec **x,
+                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Compares the other replicas, writes all files of `out` (index equal to the target's), then makes sure
- * that the source did not change meanwhile. Once per exec. */
+/* Compares the other replicas, writes all files of `out` (index equal to the target's), then makes
+ * sure that the source did not change meanwhile. Once per exec. */
 fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* At any time; complete after exec_run. */

@@ -17,7 +17,7 @@ enum {
     SPOT_CONJ = 8,
     SPOT_NEG = 16,
     SPOT_ROWS = 32,
-    SPOT_CRC = 64,    /* crc32 covers exactly the chunk's elements, in rows */
+    SPOT_CRC = 64,     /* crc32 covers exactly the chunk's elements, in rows */
     SPOT_REPLICA = 128 /* an earlier chunk has the same box: never read for the output */
 };
 
@@ -33,7 +33,8 @@ _Static_assert(sizeof(spot) == 24, "a spot is 24 bytes");
 
 /* Of a source tensor. */
 enum {
-    TENSOR_STREAMED = 1 /* at least one of its chunks is a stream: its targets are filled in the second phase */
+    TENSOR_STREAMED =
+        1 /* at least one of its chunks is a stream: its targets are filled in the second phase */
 };
 
 typedef struct replica_pair {
@@ -47,8 +48,8 @@ struct exec {
     exec_request r;
     spot *spots; /* by source chunk */
     uint64_t spot_count;
-    vec strides; /* uint64_t, elements; ndim for each spot without SPOT_ROWS */
-    pthread_mutex_t lock; /* guards strides while locating */
+    vec strides;           /* uint64_t, elements; ndim for each spot without SPOT_ROWS */
+    pthread_mutex_t lock;  /* guards strides while locating */
     uint8_t *tensor_flags; /* by source tensor */
     uint64_t tensor_count;
     vec compare; /* replica_pair */
@@ -66,7 +67,8 @@ struct exec {
 /* Bytes in front of and behind the tile, for an element that the tile's edge cuts. */
 #define TILE_MARGIN FILE_DIRECT_ALIGN
 
-/* Reads of one file that lie no further apart are one read: about what a system call costs in bytes. */
+/* Reads of one file that lie no further apart are one read: about what a system call costs in
+ * bytes. */
 #define GATHER_GAP_NBYTES ((uint64_t)16 << 10)
 /* A run of at least this length is read straight to its place. */
 #define GATHER_RUN_NBYTES ((uint64_t)32 << 10)
@@ -77,7 +79,7 @@ struct exec {
 typedef struct piece {
     uint64_t src_offset_bytes;
     uint64_t span_bytes;
-    int64_t dst_at;      /* from the start of the tile */
+    int64_t dst_at; /* from the start of the tile */
     uint32_t file;
     uint32_t src_chunk;
     uint32_t dims_at; /* in gather.dims: sizes, source strides, destination strides */
@@ -123,8 +125,8 @@ dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk);
 fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void exec_stop_workers(struct exec *x);
 /* source.read_at with its count. */
-fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes, void *dst, uint64_t nbytes,
-                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes, void *dst,
+                          uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- gather.c: filling the tile --- */
 /* All segments of part of a target chunk; tile byte 0 is byte range_begin of the file. What streams

@@ -1,4 +1,5 @@
-/* Filling a tile: segments become reads; near reads become one; boxes are copied to their places. */
+/* Filling a tile: segments become reads; near reads become one; boxes are copied to their places.
+ */
 #include <string.h>
 
 #include "exec/exec_state.h"
@@ -98,7 +99,8 @@ fsdpck_status gather_flush(worker *w, fsdpck_error *err)
         for (; j < count && !piece_is_long_run(first); j++) {
             const piece *q = &g->pieces[sorted[j].item];
             const uint64_t q_end = q->src_offset_bytes + q->span_bytes;
-            if (piece_is_long_run(q) || q->file != first->file || q->src_offset_bytes > end + GATHER_GAP_NBYTES ||
+            if (piece_is_long_run(q) || q->file != first->file ||
+                q->src_offset_bytes > end + GATHER_GAP_NBYTES ||
                 (q_end > end ? q_end : end) - begin > w->x->staging_nbytes)
                 break;
             end = q_end > end ? q_end : end;
@@ -125,8 +127,8 @@ static fsdpck_status new_piece(worker *w, unsigned ndim, piece **q, fsdpck_error
     return FSDPCK_OK;
 }
 
-/* One run on both sides: long ones are read at once, short ones wait for neighbours; a run that goes on where
- * the last one ended, on both sides, becomes part of it. */
+/* One run on both sides: long ones are read at once, short ones wait for neighbours; a run that
+ * goes on where the last one ended, on both sides, becomes part of it. */
 static fsdpck_status add_run(worker *w, const piece *run, fsdpck_error *err)
 {
     gather *g = &w->gather;

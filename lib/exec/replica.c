@@ -21,9 +21,9 @@ static fsdpck_status error_differ(const struct exec *x, const replica_pair *pair
     const uint32_t tensor = catalogue_chunk(from, pair->first)->tensor;
     catalogue_chunk_box(from, pair->first, offsets, sizes);
     error_set(err, FSDPCK_BADINPUT, "REPLICA-DIFFER", "two copies of a chunk differ");
-    error_expected(err, "equal %s of %s", what,
-                   box_text(text, sizeof text, offsets, sizes,
-                            catalogue_tensor(from, tensor)->ndim));
+    error_expected(
+        err, "equal %s of %s", what,
+        box_text(text, sizeof text, offsets, sizes, catalogue_tensor(from, tensor)->ndim));
     error_found(err, "'%s' and '%s' differ", chunk_path(x, pair->first),
                 chunk_path(x, pair->again));
     error_next(err, "find out which rank is right; --replicas first takes the first copy");
@@ -135,7 +135,8 @@ static fsdpck_status compare_band(worker *w, const band_reader *band, const repl
         const side b = {w->staging, strides, exec_chunk_convert(x, pair->again, type)};
         for (unsigned d = 0; d < band->ndim; d++)
             a.bytes += part.at[d] * band->strides[d];
-        RETURN_IF(worker_read(w, s->file, base + part.offset_bytes, w->staging, part.span_bytes, err));
+        RETURN_IF(
+            worker_read(w, s->file, base + part.offset_bytes, w->staging, part.span_bytes, err));
         if (!boxes_equal(&a, &b, band->ndim, part.part, w->scratch))
             return error_differ(x, pair, "elements", err);
     }
@@ -153,8 +154,9 @@ static fsdpck_status compare_streams(worker *w, band_reader *a, const replica_pa
     RETURN_IF(band_open(&b, w, pair->again, x->staging_nbytes, err));
     fsdpck_status st = FSDPCK_OK;
     if (memcmp(a->strides, b.strides, a->ndim * sizeof *a->strides) != 0)
-        st = error_set(err, FSDPCK_UNSUPPORTED, "",
-                       "compressed copies of a chunk have different strides: they cannot be compared");
+        st = error_set(
+            err, FSDPCK_UNSUPPORTED, "",
+            "compressed copies of a chunk have different strides: they cannot be compared");
     while (st == FSDPCK_OK && more) {
         bool more_too;
         GOTO_IF(band_next(a, w->tile, &more, err), out);

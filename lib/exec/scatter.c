@@ -1,5 +1,5 @@
-/* Source-driven items: chunks that can only be decoded front to back are written band by band to wherever
- * their elements go, after all tiles are written. */
+/* Source-driven items: chunks that can only be decoded front to back are written band by band to
+ * wherever their elements go, after all tiles are written. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -7,7 +7,8 @@
 #include "exec/exec_state.h"
 #include "plan/sort.h"
 
-/* Shorter runs of the output are merged into it by reading, changing and writing a whole stretch. */
+/* Shorter runs of the output are merged into it by reading, changing and writing a whole stretch.
+ */
 #define SCATTER_RUN_NBYTES ((uint64_t)4 << 10)
 #define SCATTER_LOCKS      64u
 
@@ -89,9 +90,9 @@ static uint64_t target_run_nbytes(const strided *s, uint64_t itemsize)
 }
 
 /* One part of the box, dense or with what lies between read first, through the worker's tile. */
-static fsdpck_status write_part(worker *w, const convert *c, const strided *s, const box_split *part,
-                                const uint8_t *src, const cat_chunk *k, uint64_t at, bool merge,
-                                fsdpck_error *err)
+static fsdpck_status write_part(worker *w, const convert *c, const strided *s,
+                                const box_split *part, const uint8_t *src, const cat_chunk *k,
+                                uint64_t at, bool merge, fsdpck_error *err)
 {
     const file *f = output_file(w->x->out, k->file);
     strided shape;
@@ -225,8 +226,8 @@ static fsdpck_status sum_item(void *ctx, unsigned worker_index, uint64_t item, f
         range_walk walk;
         range_part part;
         const uint64_t tile = exec_tile_number(x, range.file, range.begin);
-        range.end = whole.end - range.begin < x->tile_nbytes ? whole.end
-                                                             : range.begin + x->tile_nbytes;
+        range.end =
+            whole.end - range.begin < x->tile_nbytes ? whole.end : range.begin + x->tile_nbytes;
         range_walk_begin(&walk, x->r.plan, &range);
         while (range_walk_next(&walk, &part)) {
             if (part.literal != NULL || !exec_chunk_is_streamed(x, part.chunk))

@@ -24,8 +24,8 @@ void strided_collapse(strided *s)
 
 bool strided_is_run(const strided *s, uint64_t src_itemsize, uint64_t dst_itemsize)
 {
-    return s->ndim == 0 || (s->ndim == 1 && s->src_strides[0] == src_itemsize &&
-                            s->dst_strides[0] == dst_itemsize);
+    return s->ndim == 0 ||
+           (s->ndim == 1 && s->src_strides[0] == src_itemsize && s->dst_strides[0] == dst_itemsize);
 }
 
 uint64_t strided_nelems(const strided *s)
@@ -50,8 +50,8 @@ typedef struct plane {
 } plane;
 
 /* Rows whose items are adjacent on both sides: runs of constant width compile to single moves. */
-#define COPY_RUNS(WIDTH)                                                \
-    for (uint64_t i = 0; i < p->rows; i++)                              \
+#define COPY_RUNS(WIDTH)                   \
+    for (uint64_t i = 0; i < p->rows; i++) \
     memcpy(dst + i * p->dst_row, src + i * p->src_row, (WIDTH))
 
 /* 17 to 32 bytes by two moves of 16 that overlap. */
@@ -98,9 +98,9 @@ static void copy_runs(const plane *p, size_t itemsize, uint8_t *dst, const uint8
 /* Items one by one. Where one side walks its memory down the columns, square blocks keep the
  * cache lines of both sides in reach. */
 #define BLOCK 32u
-#define COPY_BLOCK(WIDTH)                                                                        \
-    for (uint64_t i = i0; i < i1; i++)                                                           \
-        for (uint64_t j = j0; j < j1; j++)                                                       \
+#define COPY_BLOCK(WIDTH)                  \
+    for (uint64_t i = i0; i < i1; i++)     \
+        for (uint64_t j = j0; j < j1; j++) \
     memcpy(dst + i * p->dst_row + j * p->dst_col, src + i * p->src_row + j * p->src_col, (WIDTH))
 
 static void copy_items(const plane *p, size_t itemsize, uint8_t *dst, const uint8_t *src)
@@ -132,8 +132,8 @@ static void copy_items(const plane *p, size_t itemsize, uint8_t *dst, const uint
     }
 }
 
-/* The two dims that the loops run over: the last one, and of the others the one with the smallest source
- * stride (in a transposed box that is where the source is contiguous). */
+/* The two dims that the loops run over: the last one, and of the others the one with the smallest
+ * source stride (in a transposed box that is where the source is contiguous). */
 static plane choose_plane(const strided *s, unsigned *row_dim)
 {
     plane p = {.rows = 1, .cols = 1};

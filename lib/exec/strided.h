@@ -1,8 +1,8 @@
-/* strided.h: copying a box between two memories whose strides differ, and cutting it to fit a buffer.
+/* strided.h: copying a box between two memories whose strides differ, and cutting it to fit a
+ * buffer.
  *
- *     strided s = {.ndim = 2, .sizes = {rows, cols}, .src_strides = {...}, .dst_strides = {...}};   // bytes
- *     strided_collapse(&s);
- *     strided_copy(&s, itemsize, dst, src);
+ *     strided s = {.ndim = 2, .sizes = {rows, cols}, .src_strides = {...}, .dst_strides = {...}};
+ * // bytes strided_collapse(&s); strided_copy(&s, itemsize, dst, src);
  *
  * Strides are bytes and never negative. Dims are in the destination's order (row-major), so that
  * destination strides descend.
@@ -34,8 +34,9 @@ uint64_t strided_nelems(const strided *s);
 uint64_t strided_span(unsigned ndim, const uint64_t *sizes, const uint64_t *strides,
                       uint64_t itemsize);
 
-/* Cuts a box into boxes whose spans are at most limit_bytes each, in the order of growing offsets where strides
- * nest (each at least the span of the smaller ones), so that a stream can be read front to back.
+/* Cuts a box into boxes whose spans are at most limit_bytes each, in the order of growing offsets
+ * where strides nest (each at least the span of the smaller ones), so that a stream can be read
+ * front to back.
  *
  *     box_split_begin(&b, ndim, sizes, strides, itemsize, limit);
  *     while (box_split_next(&b)) use(b.at, b.part, b.offset_bytes, b.span_bytes);
@@ -61,8 +62,8 @@ void box_split_begin(box_split *b, unsigned ndim, const uint64_t *sizes, const u
                      uint64_t itemsize, uint64_t limit_bytes);
 bool box_split_next(box_split *b);
 
-/* Whether growing offsets are what box_split_next gives: no two items share a byte and strides nest (but
- * stride 0 is fine). */
+/* Whether growing offsets are what box_split_next gives: no two items share a byte and strides nest
+ * (but stride 0 is fine). */
 bool strides_nest(unsigned ndim, const uint64_t *sizes, const uint64_t *strides, uint64_t itemsize);
 
 #endif

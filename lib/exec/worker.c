@@ -55,7 +55,8 @@ static fsdpck_status new_worker(struct exec *x, worker **out, fsdpck_error *err)
     *out = w;
     w->x = x;
     const uint64_t nbytes = worker_nbytes(x->tile_nbytes, x->staging_nbytes);
-    w->memory_nbytes = nbytes + (FILE_DIRECT_ALIGN - nbytes % FILE_DIRECT_ALIGN) % FILE_DIRECT_ALIGN;
+    w->memory_nbytes =
+        nbytes + (FILE_DIRECT_ALIGN - nbytes % FILE_DIRECT_ALIGN) % FILE_DIRECT_ALIGN;
     w->gather.sorted = calloc(2 * GATHER_PIECES, sizeof(sort_pair));
     w->memory = aligned_alloc(FILE_DIRECT_ALIGN, w->memory_nbytes);
     if (w->memory == NULL || w->gather.sorted == NULL)

@@ -16,7 +16,8 @@
  * nparts 0 counts as 1. */
 uint64_t chunk_full_size(uint64_t n, uint64_t nparts);
 
-/* Offset and size of piece `part` of nparts, for any values (part >= nparts gives an empty piece at n). */
+/* Offset and size of piece `part` of nparts, for any values (part >= nparts gives an empty piece at
+ * n). */
 void chunk_piece(uint64_t n, uint64_t nparts, uint64_t part, uint64_t *offset, uint64_t *size);
 
 /* Number of pieces that hold elements. */

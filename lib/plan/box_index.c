@@ -92,8 +92,7 @@ static void sort_replicas(box_index *x, sort_pair *pairs, sort_pair *scratch)
         pairs[i] = (sort_pair){(uint64_t)x->replicas[i].first << 32 | x->replicas[i].again, 0};
     sort_pairs(pairs, scratch, x->replica_count, NULL, NULL);
     for (uint32_t i = 0; i < x->replica_count; i++)
-        x->replicas[i] =
-            (box_replica){(uint32_t)(pairs[i].key >> 32), (uint32_t)pairs[i].key};
+        x->replicas[i] = (box_replica){(uint32_t)(pairs[i].key >> 32), (uint32_t)pairs[i].key};
 }
 
 /* Leaves the distinct boxes in pairs[0..x->count), ascending by chunk. */
@@ -156,7 +155,8 @@ static uint32_t widest_dim(const box_index *x, const sort_pair *pairs, size_t n)
 }
 
 /* Splits [begin, end) of pairs at `middle` along the best dim. */
-static void split_node(const box_index *x, sort_pair *pairs, size_t begin, size_t middle, size_t end)
+static void split_node(const box_index *x, sort_pair *pairs, size_t begin, size_t middle,
+                       size_t end)
 {
     uint64_t box[2 * NDIM_MAX];
     const uint32_t dim = widest_dim(x, pairs + begin, end - begin);
@@ -343,7 +343,8 @@ bool box_query_next(box_query *q)
     for (;;) {
         while (q->next < q->end) {
             const uint64_t at = q->next++;
-            const uint64_t chunk = q->index == NULL ? at : q->index->first_chunk + q->index->order[at];
+            const uint64_t chunk =
+                q->index == NULL ? at : q->index->first_chunk + q->index->order[at];
             if (q->index == NULL && !has_elements(q->cat, chunk))
                 continue;
             catalogue_chunk_box(q->cat, chunk, offsets, sizes);

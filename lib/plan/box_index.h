@@ -31,11 +31,11 @@ typedef struct box_index {
     uint64_t first_chunk;
     uint32_t tensor;
     uint32_t ndim;
-    uint32_t total;   /* chunks of the tensor */
-    uint32_t count;   /* distinct boxes with elements */
-    uint32_t *order;  /* count of them, relative to first_chunk */
-    uint32_t leaves;  /* power of two; 0: no tree, scan */
-    uint64_t *bounds; /* of node i (root 1): ndim low ends, then ndim high ends, at i*2*ndim */
+    uint32_t total;        /* chunks of the tensor */
+    uint32_t count;        /* distinct boxes with elements */
+    uint32_t *order;       /* count of them, relative to first_chunk */
+    uint32_t leaves;       /* power of two; 0: no tree, scan */
+    uint64_t *bounds;      /* of node i (root 1): ndim low ends, then ndim high ends, at i*2*ndim */
     box_replica *replicas; /* sorted by first, then again */
     uint32_t replica_count;
     uint32_t empty_count;

@@ -5,7 +5,8 @@
 
 #include "base/checked.h"
 
-/* Steps allowed for each chunk before the answer is "too entangled". A grid needs fewer than 100. */
+/* Steps allowed for each chunk before the answer is "too entangled". A grid needs fewer than 100.
+ */
 #define STEPS_A_CHUNK 1000u
 
 typedef struct node_pair {
@@ -62,8 +63,9 @@ static bool leaves_overlap(const box_index *x, const leaf_boxes *a, const leaf_b
     return false;
 }
 
-/* Joins the tree with itself: pairs of nodes whose bounds meet are opened, the rest falls away. In a
- * clean partition next to nothing but the pairs (node, node) is left. False where it took too long. */
+/* Joins the tree with itself: pairs of nodes whose bounds meet are opened, the rest falls away. In
+ * a clean partition next to nothing but the pairs (node, node) is left. False where it took too
+ * long. */
 static bool find_overlap(const box_index *x, struct cover_report *r)
 {
     /* A pair is replaced by at most 4 of the next level, and a tree has at most 31 levels. */
@@ -84,8 +86,7 @@ static bool find_overlap(const box_index *x, struct cover_report *r)
         const node_pair p = stack[--depth];
         if (steps-- == 0)
             return false;
-        if (p.a != p.b &&
-            !bounds_meet(x->bounds + p.a * stride, x->bounds + p.b * stride, x->ndim))
+        if (p.a != p.b && !bounds_meet(x->bounds + p.a * stride, x->bounds + p.b * stride, x->ndim))
             continue;
         if (p.a < x->leaves) {
             stack[depth++] = (node_pair){2 * p.a + 1, 2 * p.b + 1};
@@ -270,7 +271,8 @@ fsdpck_status cover_error(const catalogue *c, uint32_t tensor, const struct cove
         error_found(err, "%s in '%s' and %s in '%s'", chunk_text(c, r->overlap_a, a, sizeof a),
                     chunk_path(c, r->overlap_a), chunk_text(c, r->overlap_b, b, sizeof b),
                     chunk_path(c, r->overlap_b));
-        error_next(err, "files of two saves may be mixed: look for the files of each in its folder");
+        error_next(err,
+                   "files of two saves may be mixed: look for the files of each in its folder");
     } else {
         error_set(err, FSDPCK_BADINPUT, "DCP-GAP", "chunks of a tensor do not cover it");
         error_expected(err, "%" PRIu64 " elements", r->nelems);

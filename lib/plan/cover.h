@@ -1,13 +1,13 @@
 /* cover.h: do the chunks of a tensor cover it exactly once?
  *
  *     struct cover_report r;
- *     RETURN_IF(cover_check(cat, tensor, &budget, &r, err));     // fails only for want of memory or time
- *     if (!cover_is_whole(&r)) RETURN_IF(cover_error(cat, tensor, &r, err));
+ *     RETURN_IF(cover_check(cat, tensor, &budget, &r, err));     // fails only for want of memory
+ * or time if (!cover_is_whole(&r)) RETURN_IF(cover_error(cat, tensor, &r, err));
  *
  * Chunks without elements do not count; chunks of the same box are replicas and count once. Whole
- * means: no two distinct boxes share an element, and their volumes add up to the tensor's (all boxes
- * lie inside, the catalogue has seen to that). 0-dim tensors follow the same rule, which torch's
- * own check skips: two chunks of one are replicas, none is a hole.
+ * means: no two distinct boxes share an element, and their volumes add up to the tensor's (all
+ * boxes lie inside, the catalogue has seen to that). 0-dim tensors follow the same rule, which
+ * torch's own check skips: two chunks of one are replicas, none is a hole.
  */
 #ifndef FSDPCK_PLAN_COVER_H
 #define FSDPCK_PLAN_COVER_H
@@ -15,8 +15,9 @@
 #include "plan/box_index.h"
 
 struct cover_report {
-    uint64_t nelems;   /* of the tensor */
-    uint64_t covered;  /* sum of the volumes of the distinct boxes (UINT64_MAX where it does not fit) */
+    uint64_t nelems; /* of the tensor */
+    uint64_t
+        covered; /* sum of the volumes of the distinct boxes (UINT64_MAX where it does not fit) */
     uint64_t distinct; /* boxes that hold elements */
     uint64_t replicas; /* chunks that repeat one of them */
     uint64_t empty;    /* chunks without elements */
@@ -47,13 +48,13 @@ static inline bool cover_is_whole(const struct cover_report *r)
 /* Elements of a box that the chunks hold. Only where there is no overlap. */
 uint64_t cover_count(const box_index *x, const uint64_t *offsets, const uint64_t *sizes);
 
-/* Finds a box inside the given one that no chunk meets, as large as it can be. False where the given box is covered,
- * or where finding it takes too long. Only where there is no overlap. */
+/* Finds a box inside the given one that no chunk meets, as large as it can be. False where the
+ * given box is covered, or where finding it takes too long. Only where there is no overlap. */
 bool cover_find_hole(const box_index *x, const uint64_t *offsets, const uint64_t *sizes,
                      uint64_t *hole_offsets, uint64_t *hole_sizes);
 
-/* The report as an error: DCP-OVERLAP with both boxes and files, else DCP-GAP with the hole's box and
- * the number of missing elements. BADINPUT. */
+/* The report as an error: DCP-OVERLAP with both boxes and files, else DCP-GAP with the hole's box
+ * and the number of missing elements. BADINPUT. */
 fsdpck_status cover_error(const catalogue *c, uint32_t tensor, const struct cover_report *report,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -3,11 +3,13 @@
 #include "plan/plan_state.h"
 #include "plan/sort.h"
 
-static fsdpck_status error_places(const plan *p, uint64_t chunk, const char *what, fsdpck_error *err)
+static fsdpck_status error_places(const plan *p, uint64_t chunk, const char *what,
+                                  fsdpck_error *err)
 {
     const catalogue *to = &p->to->cat;
     const fsdpck_status st = error_set(err, FSDPCK_INTERNAL, "", "%s", what);
-    error_tensor(err, catalogue_name(to, catalogue_tensor(to, catalogue_chunk(to, chunk)->tensor)->name));
+    error_tensor(
+        err, catalogue_name(to, catalogue_tensor(to, catalogue_chunk(to, chunk)->tensor)->name));
     return st;
 }
 
@@ -18,8 +20,7 @@ static fsdpck_status check_place(const plan *p, uint64_t chunk, fsdpck_error *er
     const cat_tensor *t = catalogue_tensor(to, k->tensor);
     uint64_t sizes[NDIM_MAX];
     catalogue_chunk_box(to, chunk, NULL, sizes);
-    const uint64_t nbytes =
-        box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
+    const uint64_t nbytes = box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
     if (k->place != PLACE_ROWS || k->file >= p->file_count || k->nbytes != nbytes ||
         !checked_range(k->offset_bytes, nbytes, catalogue_file(to, k->file)->nbytes))
         return error_places(p, chunk, "target chunk has no place in its file", err);

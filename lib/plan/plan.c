@@ -27,6 +27,7 @@ bool plan_can_cast(dtype from, dtype to)
         case DTYPE_FLOAT8_E5M2:
         case DTYPE_FLOAT8_E4M3FNUZ:
         case DTYPE_FLOAT8_E5M2FNUZ:
+        case DTYPE_FLOAT8_E8M0FNU:
             break;
         default:
             return false;
@@ -105,7 +106,8 @@ static fsdpck_status error_hole(const plan *p, uint32_t tensor, const uint64_t *
                                 const uint64_t *sizes, uint64_t covered, fsdpck_error *err)
 {
     const box_index *x = plan_index_of(p, tensor);
-    struct cover_report r = {.nelems = box_nelems(sizes, x->ndim), .covered = covered, .hole = true};
+    struct cover_report r = {
+        .nelems = box_nelems(sizes, x->ndim), .covered = covered, .hole = true};
     r.missing = r.nelems - covered;
     r.hole_located = cover_find_hole(x, offsets, sizes, r.hole_offsets, r.hole_sizes);
     return cover_error(p->from, tensor, &r, err);
@@ -143,11 +145,13 @@ static fsdpck_status see_target_tensor(plan *p, uint32_t tensor, fsdpck_error *e
     const cat_tensor *t = catalogue_tensor(to, tensor);
     const uint32_t source = plan_source_tensor(p, tensor);
     if (source >= catalogue_tensor_count(p->from))
-        return error_set(err, FSDPCK_INTERNAL, "", "target names a source tensor that is not there");
+        return error_set(err, FSDPCK_INTERNAL, "",
+                         "target names a source tensor that is not there");
     const cat_tensor *s = catalogue_tensor(p->from, source);
     if (s->ndim != t->ndim || memcmp(catalogue_shape(p->from, source), catalogue_shape(to, tensor),
                                      t->ndim * sizeof(uint64_t)) != 0)
-        return error_set(err, FSDPCK_INTERNAL, "", "target tensor has another shape than its source");
+        return error_set(err, FSDPCK_INTERNAL, "",
+                         "target tensor has another shape than its source");
     if (!plan_can_cast((dtype)s->dtype, (dtype)t->dtype)) {
         error_set(err, FSDPCK_UNSUPPORTED, "", "elements of %s cannot be cast to %s",
                   dtype_get((dtype)s->dtype)->name, dtype_get((dtype)t->dtype)->name);
@@ -183,7 +187,8 @@ static fsdpck_status fill(plan *p, fsdpck_error *err)
         return FSDPCK_LIMIT;
     memset(p->index_of, 0xFF, p->index_of_count * sizeof *p->index_of);
     if (p->to->from.count != ntensors)
-        return error_set(err, FSDPCK_INTERNAL, "", "target does not name the source of each tensor");
+        return error_set(err, FSDPCK_INTERNAL, "",
+                         "target does not name the source of each tensor");
     for (uint64_t i = 0; i < ntensors; i++) {
         const fsdpck_status st = see_target_tensor(p, (uint32_t)i, err);
         if (st != FSDPCK_OK) {

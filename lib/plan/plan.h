@@ -7,10 +7,10 @@
  *     ... lib/exec runs it ...
  *     plan_free(p);
  *
- * A plan is an index, not a list: segments (segment.h) are generated for whatever output range is worked
- * on. It does no I/O, knows no threads and is the same for every engine, number of workers and
- * amount of memory. It borrows both catalogues, which must outlive it unchanged, and is read-only
- * after plan_new: any number of threads may use it.
+ * A plan is an index, not a list: segments (segment.h) are generated for whatever output range is
+ * worked on. It does no I/O, knows no threads and is the same for every engine, number of workers
+ * and amount of memory. It borrows both catalogues, which must outlive it unchanged, and is
+ * read-only after plan_new: any number of threads may use it.
  */
 #ifndef FSDPCK_PLAN_PLAN_H
 #define FSDPCK_PLAN_PLAN_H
@@ -18,9 +18,10 @@
 #include "state/catalogue.h"
 #include "state/target.h"
 
-/* What is done with a chunk whose box another chunk of its tensor has too (HSDP, per-rank files). */
+/* What is done with a chunk whose box another chunk of its tensor has too (HSDP, per-rank files).
+ */
 typedef enum plan_replicas {
-    REPLICAS_CRC,     /* compare the checksums that their zips hold; their bytes where there is none */
+    REPLICAS_CRC, /* compare the checksums that their zips hold; their bytes where there is none */
     REPLICAS_COMPARE, /* compare their bytes */
     REPLICAS_FIRST    /* take the first, do not look at the others */
 } plan_replicas;
@@ -60,7 +61,8 @@ void plan_free(plan *p);
 
 void plan_get_sums(const plan *p, plan_sums *sums);
 
-/* Files, literals, chunks and the chunks that feed them, in the order of the output; a stable text. */
+/* Files, literals, chunks and the chunks that feed them, in the order of the output; a stable text.
+ */
 fsdpck_status plan_print(const plan *p, text_buf *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Of both catalogues (names, shapes, boxes, places, sizes), literals and options. */

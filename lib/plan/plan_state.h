@@ -6,8 +6,8 @@
 #include "plan/plan.h"
 
 /* Values of plan.index_of. */
-#define INDEX_UNSEEN UINT32_MAX    /* no target tensor asked for this source tensor yet */
-#define INDEX_SCAN (UINT32_MAX - 1) /* few chunks, no replicas: no index is kept */
+#define INDEX_UNSEEN UINT32_MAX       /* no target tensor asked for this source tensor yet */
+#define INDEX_SCAN   (UINT32_MAX - 1) /* few chunks, no replicas: no index is kept */
 
 struct plan {
     const catalogue *from;
@@ -16,9 +16,9 @@ struct plan {
     budget *owner;
     uint32_t *index_of; /* source tensor -> place in indexes */
     uint64_t index_of_count;
-    vec indexes;      /* box_index */
-    vec partial;      /* uint8_t for each of indexes: whether the tensor has holes */
-    uint32_t *order;  /* target chunks with bytes, by file, offset, chunk */
+    vec indexes;     /* box_index */
+    vec partial;     /* uint8_t for each of indexes: whether the tensor has holes */
+    uint32_t *order; /* target chunks with bytes, by file, offset, chunk */
     uint64_t order_count;
     uint64_t order_capacity;
     uint64_t *file_order;   /* nfiles + 1: first of each file in order */

@@ -33,8 +33,8 @@ void plan_get_item(const plan *p, uint64_t item, output_range *range)
     const uint64_t nbytes = catalogue_file(&p->to->cat, low)->nbytes;
     range->file = (uint32_t)low;
     range->begin = (item - p->file_item[low]) * p->opt.tile_nbytes;
-    range->end = nbytes - range->begin < p->opt.tile_nbytes ? nbytes
-                                                            : range->begin + p->opt.tile_nbytes;
+    range->end =
+        nbytes - range->begin < p->opt.tile_nbytes ? nbytes : range->begin + p->opt.tile_nbytes;
 }
 
 static const cat_chunk *ordered_chunk(const plan *p, uint64_t order)
@@ -212,7 +212,8 @@ bool plan_uses_tensor(const plan *p, uint32_t source_tensor)
 
 const box_replica *plan_replicas_of(const plan *p, uint32_t source_tensor, uint32_t *count)
 {
-    const box_index *x = plan_uses_tensor(p, source_tensor) ? plan_index_of(p, source_tensor) : NULL;
+    const box_index *x =
+        plan_uses_tensor(p, source_tensor) ? plan_index_of(p, source_tensor) : NULL;
     *count = x == NULL ? 0 : x->replica_count;
     return x == NULL ? NULL : x->replicas;
 }

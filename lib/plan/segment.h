@@ -1,4 +1,5 @@
-/* segment.h: walking a plan: its items, what lies in an output range, and the segments that fill it.
+/* segment.h: walking a plan: its items, what lies in an output range, and the segments that fill
+ * it.
  *
  *     for (item = 0; item < plan_item_count(p); item++) {
  *         plan_get_item(p, item, &range);
@@ -11,8 +12,8 @@
  *             }
  *     }
  *
- * Output ranges cut files at multiples of the tile from the file's start, and may cut an element in two:
- * first_elem and end_elem then name the whole element.
+ * Output ranges cut files at multiples of the tile from the file's start, and may cut an element in
+ * two: first_elem and end_elem then name the whole element.
  */
 #ifndef FSDPCK_PLAN_SEGMENT_H
 #define FSDPCK_PLAN_SEGMENT_H
@@ -58,9 +59,9 @@ typedef struct range_walk {
 void range_walk_begin(range_walk *w, const plan *p, const output_range *range);
 bool range_walk_next(range_walk *w, range_part *part);
 
-/* One strided copy: the box of `sizes` from src_chunk, beginning at src_offsets inside its box, to the
- * target chunk, beginning at element dst_first; strides of the destination are dst_strides (elements,
- * row-major of the target chunk), those of the source are known once it is located. */
+/* One strided copy: the box of `sizes` from src_chunk, beginning at src_offsets inside its box, to
+ * the target chunk, beginning at element dst_first; strides of the destination are dst_strides
+ * (elements, row-major of the target chunk), those of the source are known once it is located. */
 typedef struct segment_walk {
     uint64_t src_chunk;
     unsigned ndim;
@@ -92,7 +93,8 @@ const target *plan_to(const plan *p);
 plan_replicas plan_replica_policy(const plan *p);
 /* Whether a source tensor is read at all. */
 bool plan_uses_tensor(const plan *p, uint32_t source_tensor);
-/* Replicas of the tensor, pairs relative to its first chunk, sorted; NULL and 0 where there are none. */
+/* Replicas of the tensor, pairs relative to its first chunk, sorted; NULL and 0 where there are
+ * none. */
 const box_replica *plan_replicas_of(const plan *p, uint32_t source_tensor, uint32_t *count);
 /* Target chunks with bytes, in the order of range_part.order. */
 uint64_t plan_order_count(const plan *p);

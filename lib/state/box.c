@@ -45,9 +45,9 @@ void box_row_major_strides(const uint64_t *sizes, unsigned ndim, uint64_t *strid
     }
 }
 
-/* Greedy: from the position reached, the largest slab of whole inner dims that begins there and ends
- * by `end`. Slabs first grow outwards (each fills up one dim), then shrink inwards (each takes what is left
- * of one dim), and meet in one dim: hence 2*ndim-1. */
+/* Greedy: from the position reached, the largest slab of whole inner dims that begins there and
+ * ends by `end`. Slabs first grow outwards (each fills up one dim), then shrink inwards (each takes
+ * what is left of one dim), and meet in one dim: hence 2*ndim-1. */
 bool box_cut_next(box_cut *cut)
 {
     if (cut->begin >= cut->end)

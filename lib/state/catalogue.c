@@ -6,7 +6,7 @@
 #include "base/checked.h"
 
 #define TENSOR_LIMIT ((size_t)1 << 22)
-#define CHUNK_LIMIT ((size_t)UINT32_MAX)
+#define CHUNK_LIMIT  ((size_t)UINT32_MAX)
 
 void catalogue_init(catalogue *c, budget *owner)
 {
@@ -39,8 +39,8 @@ void catalogue_release(catalogue *c)
     *c = (catalogue){0};
 }
 
-fsdpck_status catalogue_add_file(catalogue *c, const char *path, size_t path_nbytes, uint64_t nbytes,
-                                 uint32_t rank, uint32_t *file, fsdpck_error *err)
+fsdpck_status catalogue_add_file(catalogue *c, const char *path, size_t path_nbytes,
+                                 uint64_t nbytes, uint32_t rank, uint32_t *file, fsdpck_error *err)
 {
     uint32_t name;
     RETURN_IF(strtab_intern(&c->names, path, path_nbytes, &name, err));
@@ -67,8 +67,8 @@ static fsdpck_status check_shape(const char *name, dtype d, unsigned ndim, const
     uint64_t nelems = 0;
     uint64_t nbytes = 0;
     bool fits = checked_product(shape, ndim, &nelems) &&
-                checked_mul(nelems, dtype_get(d)->itemsize_bytes, &nbytes) &&
-                nelems <= INT64_MAX && nbytes <= INT64_MAX;
+                checked_mul(nelems, dtype_get(d)->itemsize_bytes, &nbytes) && nelems <= INT64_MAX &&
+                nbytes <= INT64_MAX;
     for (unsigned i = 0; fits && i < ndim; i++)
         fits = shape[i] <= INT64_MAX;
     if (fits)
@@ -129,8 +129,8 @@ fsdpck_status catalogue_add_tensor(catalogue *c, const char *name, size_t name_n
     return add_tensor(c, name, name_nbytes, d, ndim, shape, tensor, err);
 }
 
-static fsdpck_status error_bounds(const catalogue *c, uint32_t tensor, unsigned dim, uint64_t offset,
-                                  uint64_t size, fsdpck_error *err)
+static fsdpck_status error_bounds(const catalogue *c, uint32_t tensor, unsigned dim,
+                                  uint64_t offset, uint64_t size, fsdpck_error *err)
 {
     const fsdpck_status st =
         error_set(err, FSDPCK_BADINPUT, "DCP-BOUNDS", "chunk reaches outside of its tensor");
@@ -285,8 +285,8 @@ fsdpck_status catalogue_seal(catalogue *c, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-fsdpck_status catalogue_add_object_tensor(catalogue *c, const char *name, size_t name_nbytes, dtype d,
-                                          unsigned ndim, const uint64_t *shape,
+fsdpck_status catalogue_add_object_tensor(catalogue *c, const char *name, size_t name_nbytes,
+                                          dtype d, unsigned ndim, const uint64_t *shape,
                                           const cat_chunk *proto, uint32_t *tensor,
                                           fsdpck_error *err)
 {
@@ -296,8 +296,7 @@ fsdpck_status catalogue_add_object_tensor(catalogue *c, const char *name, size_t
     cat_tensor *t = catalogue_tensor(c, *tensor);
     t->flags |= CAT_TENSOR_IN_OBJECT;
     t->first_chunk = first;
-    const fsdpck_status st =
-        add_chunk(c, *tensor, zeros, catalogue_shape(c, *tensor), proto, err);
+    const fsdpck_status st = add_chunk(c, *tensor, zeros, catalogue_shape(c, *tensor), proto, err);
     if (st != FSDPCK_OK)
         c->tensors.count--; /* a sealed catalogue has no tensor without its chunk */
     return st;

@@ -131,7 +131,7 @@ static const char *opening(const value_pool *p, value v)
     case VALUE_SET:
         return value_count(p, v) > 0 ? "{" : "set(";
     case VALUE_FROZENSET:
-        return "frozenset(";
+        return value_count(p, v) > 0 ? "frozenset({" : "frozenset(";
     case VALUE_CALL:
         return value_call_of(p, v)->how == CALL_PERSID ? "persistent_id" : "";
     default:
@@ -139,19 +139,20 @@ static const char *opening(const value_pool *p, value v)
     }
 }
 
-static const char *closing(const value_pool *p, value v)
+/* `of_call`: v is the arguments of a call. */
+static const char *closing(const value_pool *p, value v, bool of_call)
 {
     switch (value_kind_inline(v)) {
     case VALUE_LIST:
         return "]";
     case VALUE_TUPLE:
-        return value_count(p, v) == 1 ? ",)" : ")";
+        return value_count(p, v) == 1 && !of_call ? ",)" : ")";
     case VALUE_DICT:
         return "}";
     case VALUE_SET:
         return value_count(p, v) > 0 ? "}" : ")";
     case VALUE_FROZENSET:
-        return ")";
+        return value_count(p, v) > 0 ? "})" : ")";
     default:
         return "";
     }
@@ -174,6 +175,16 @@ static const char *separator(const value_pool *p, value v, size_t i, bool *prese
     return value_kind_inline(v) == VALUE_DICT && i % 2 == 1 ? ": " : ", ";
 }
 
+/* Whether the innermost value is what a call is applied to. */
+static bool is_call_args(const struct printer *pr)
+{
+    if (pr->depth < 2)
+        return false;
+    const struct frame *outer = &pr->path[pr->depth - 2];
+    return outer->next == 2 && value_kind_inline(outer->v) == VALUE_CALL &&
+           value_call_of(pr->p, outer->v)->how != CALL_PERSID;
+}
+
 static void put_value(struct printer *pr, value v)
 {
     const char *open = opening(pr->p, v);
@@ -190,7 +201,7 @@ static void put_value(struct printer *pr, value v)
     }
     text_puts(pr->out, open);
     if (again) {
-        text_puts(pr->out, closing(pr->p, v));
+        text_puts(pr->out, closing(pr->p, v, false));
         return;
     }
     pr->path[pr->depth++] = (struct frame){v, 0};
@@ -219,7 +230,7 @@ void value_print(const value_pool *p, value v, size_t limit_bytes, text_buf *out
     while (pr.depth > 0 && out->nbytes <= pr.end && !out->failed) {
         struct frame *top = &pr.path[pr.depth - 1];
         if (top->next == value_part_count(p, top->v)) {
-            text_puts(out, closing(p, top->v));
+            text_puts(out, closing(p, top->v, is_call_args(&pr)));
             pr.depth--;
             continue;
         }

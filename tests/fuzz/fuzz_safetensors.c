@@ -1,8 +1,8 @@
 /* The header of a safetensors stream, and the two JSON texts that come with such files.
  *
- * First byte: 0 the stream, 1 the index of a Hugging Face folder. A stream that is accepted must be what was
- * promised: its entries tile the data, shape and dtype give the bytes, and the header that the writer would write
- * for it reads back as the same. */
+ * First byte: 0 the stream, 1 the index of a Hugging Face folder. A stream that is accepted must be
+ * what was promised: its entries tile the data, shape and dtype give the bytes, and the header that
+ * the writer would write for it reads back as the same. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -59,11 +59,13 @@ static void check_written(const st_header *h, budget *owner)
         const st_entry *e = VEC_AT(&h->entries, const st_entry, i);
         size_t n;
         const char *name = st_header_name(h, e, &n);
-        st_text_put(&w, name, n, (dtype)e->dtype, e->ndim, st_header_shape(h, e), e->begin_bytes, e->end_bytes);
+        st_text_put(&w, name, n, (dtype)e->dtype, e->ndim, st_header_shape(h, e), e->begin_bytes,
+                    e->end_bytes);
     }
     require(st_text_end(&w, NULL) == FSDPCK_OK);
     st_header again;
-    require(st_header_parse(text.text + 8, text.nbytes - 8, 8, h->data_nbytes, owner, &again, NULL) == FSDPCK_OK);
+    require(st_header_parse(text.text + 8, text.nbytes - 8, 8, h->data_nbytes, owner, &again,
+                            NULL) == FSDPCK_OK);
     require(again.entries.count == h->entries.count);
     for (size_t i = 0; i < h->entries.count; i++) {
         const st_entry *a = VEC_AT(&h->entries, const st_entry, i);
@@ -118,8 +120,10 @@ static void fuzz_index(const uint8_t *bytes, size_t nbytes, budget *owner)
         const uint32_t name = *VEC_AT(&ix.file_of, const uint32_t, i);
         require(name < strtab_count(&ix.files));
         const char *path = strtab_text(&ix.files, name);
-        require(path[0] != '/' && path[0] != '\0' && strlen(path) == strtab_nbytes(&ix.files, name));
-        require(strcmp(path, "..") != 0 && strncmp(path, "../", 3) != 0 && strstr(path, "/../") == NULL);
+        require(path[0] != '/' && path[0] != '\0' &&
+                strlen(path) == strtab_nbytes(&ix.files, name));
+        require(strcmp(path, "..") != 0 && strncmp(path, "../", 3) != 0 &&
+                strstr(path, "/../") == NULL);
     }
     hf_index_release(&ix);
 }

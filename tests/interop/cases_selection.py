@@ -7,7 +7,7 @@ import torch
 
 from checkpoint_truth import read_digests, seeded, tensor_bytes, tensor_from_bytes
 from support import (BAD_INPUT, USAGE, Failure, case, check, check_digests, check_nothing_at, check_same_names,
-                     check_same_tensors, load_file, load_hf, load_pt)
+                     check_same_tensors, load_file, load_hf, load_pt, tensors_of_state)
 
 
 def save_pt(setting, tensors, name="in.pt"):
@@ -134,11 +134,11 @@ def case_cast_by_glob(setting):
 @case()
 def case_cast_leaves_optimizer(setting):
     source = setting.fixtures + "/quickstart"
-    _, path = setting.consolidate(source, "out.pt", "--dtype", "bf16")
-    state = load_pt(path)
-    check(all(t.dtype == torch.bfloat16 for t in state["model"].values()), "the model was not cast")
-    moments = [t for entry in state["optim"]["state"].values() for t in entry.values()]
-    check(moments and all(t.dtype == torch.float32 for t in moments), "the optimizer was cast")
+    full = load_pt(setting.consolidate(source, "full.pt")[1])
+    cast = load_pt(setting.consolidate(source, "cast.pt", "--dtype", "bf16")[1])
+    check_same_tensors(cast["model"], {n: t.to(torch.bfloat16) for n, t in full["model"].items()}, "model")
+    check(len(full["optim"]["state"]) > 0, "no optimizer state")
+    check_same_tensors(tensors_of_state(cast["optim"]), tensors_of_state(full["optim"]), "optimizer")
 
 
 @case()

@@ -41,10 +41,11 @@ static struct {
     int at;    /* act on this one; 0: on every call */
     enum act act;
     int sys_errno;
+    bool must_tell; /* a call was struck whose failure may not be passed over */
 } plan;
 
 /* What a call may be made to fail with. */
-enum { CLEANS = 0, FAILS = 1, RESTARTS = 2 };
+enum { CLEANS = 0, FAILS = 1, RESTARTS = 2, TELLS = 4 };
 
 /* Whether the call is to fail; plan.sys_errno says how. */
 static bool strike(unsigned can)
@@ -58,6 +59,7 @@ static bool strike(unsigned can)
         kill(getpid(), SIGKILL);
     if (plan.act != ACT_FAIL || (can & (plan.sys_errno == EINTR ? RESTARTS : FAILS)) == 0)
         return false;
+    plan.must_tell = plan.must_tell || ((can & TELLS) != 0 && plan.sys_errno != EINTR);
     errno = plan.sys_errno;
     return true;
 }
@@ -77,7 +79,8 @@ int openat(int dirfd, const char *path, int flags, ...)
     va_end(args);
     /* Reading is not what is tested; folders opened to be emptied must open. */
     const bool writes = (flags & (O_CREAT | O_WRONLY | O_RDWR)) != 0;
-    if (writes && strike(FAILS | RESTARTS))
+    /* Without direct writing it goes on. */
+    if (writes && strike(FAILS | RESTARTS | ((flags & O_DIRECT) != 0 ? 0 : TELLS)))
         return -1;
     if ((flags & O_DIRECT) != 0 && lacks(EINVAL))
         return -1;
@@ -86,35 +89,36 @@ int openat(int dirfd, const char *path, int flags, ...)
 
 int mkdirat(int dirfd, const char *path, mode_t mode)
 {
-    return strike(FAILS) ? -1 : (int)syscall(SYS_mkdirat, dirfd, path, mode);
+    return strike(TELLS | FAILS) ? -1 : (int)syscall(SYS_mkdirat, dirfd, path, mode);
 }
 
 int fallocate(int fd, int mode, off_t offset, off_t nbytes)
 {
-    return strike(FAILS | RESTARTS) || lacks(EOPNOTSUPP)
+    return strike(TELLS | FAILS | RESTARTS) || lacks(EOPNOTSUPP)
                ? -1
                : (int)syscall(SYS_fallocate, fd, mode, offset, nbytes);
 }
 
 int ftruncate(int fd, off_t nbytes)
 {
-    return strike(FAILS | RESTARTS) ? -1 : (int)syscall(SYS_ftruncate, fd, nbytes);
+    return strike(TELLS | FAILS | RESTARTS) ? -1 : (int)syscall(SYS_ftruncate, fd, nbytes);
 }
 
 int fchmod(int fd, mode_t mode)
 {
-    return strike(FAILS) ? -1 : (int)syscall(SYS_fchmod, fd, mode);
+    return strike(TELLS | FAILS) ? -1 : (int)syscall(SYS_fchmod, fd, mode);
 }
 
 int fsync(int fd)
 {
-    return strike(FAILS | RESTARTS) ? -1 : (int)syscall(SYS_fsync, fd);
+    return strike(TELLS | FAILS | RESTARTS) ? -1 : (int)syscall(SYS_fsync, fd);
 }
 
 int close(int fd)
 {
     /* As the kernel does it: the descriptor is gone, whatever is returned. */
-    const bool fails = strike(FAILS | RESTARTS);
+    const bool written = (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
+    const bool fails = strike(FAILS | RESTARTS | (written ? TELLS : 0));
     const int sys_errno = errno;
     const int rc = (int)syscall(SYS_close, fd);
     errno = fails ? sys_errno : errno;
@@ -123,7 +127,7 @@ int close(int fd)
 
 ssize_t pwrite(int fd, const void *src, size_t nbytes, off_t offset)
 {
-    if (strike(FAILS | RESTARTS))
+    if (strike(TELLS | FAILS | RESTARTS))
         return -1;
     if (plan.armed && plan.act == ACT_SHORT && nbytes > 1)
         nbytes = nbytes / 2;
@@ -132,14 +136,14 @@ ssize_t pwrite(int fd, const void *src, size_t nbytes, off_t offset)
 
 int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
-    return strike(FAILS) || lacks(EINVAL)
+    return strike(TELLS | FAILS) || lacks(EINVAL)
                ? -1
                : (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
 }
 
 int renameat(int from_dir, const char *from, int to_dir, const char *to)
 {
-    return strike(FAILS) ? -1 : (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, 0);
+    return strike(TELLS | FAILS) ? -1 : (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, 0);
 }
 
 int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
@@ -368,6 +372,9 @@ static void fail_everywhere(const struct shape *s, int sys_errno, fsdpck_status 
         const fsdpck_status st = write_output(s, 2, &err);
         plan.armed = 0;
         const bool struck = plan.calls >= k;
+        if (st == FSDPCK_OK && plan.must_tell)
+            fail(s, "a failure was passed over", strerror(sys_errno), k);
+        plan.must_tell = false;
         if (st == FSDPCK_OK && !is_complete(s, 2))
             fail(s, "called done, but it is not", strerror(sys_errno), k);
         if (st == FSDPCK_OK && scratch_count(dir) != 1)

@@ -1,4 +1,5 @@
-/* A .metadata of many chunks is read in linear time and in little memory where hooks swallow its records.
+/* A .metadata of many chunks is read in linear time and in little memory where hooks swallow its
+ * records.
  *
  *     prop_pickle_scale [CHUNKS]      default 200000; compares with a quarter of them
  *
@@ -213,10 +214,29 @@ typedef struct tally {
     uint64_t infos;
     uint64_t lists;
     uint64_t pairs;
-    uint64_t sum; /* of all numbers, so that nothing can get lost unseen */
+    uint64_t sum;     /* of all numbers, so that nothing can get lost unseen */
+    value classes[5]; /* by note, once seen */
 } tally;
 
 enum { NOTE_SIZE = 1, NOTE_CHUNK, NOTE_INDEX, NOTE_INFO };
+
+/* Equal symbols have equal handles, so each class is looked at once. */
+static uint64_t note_of(tally *t, const value_pool *pool, value callee)
+{
+    static const char *const classes[5] = {"", "Size", "ChunkStorageMetadata", "MetadataIndex",
+                                         "_StorageInfo"};
+    for (uint64_t note = NOTE_SIZE; note <= NOTE_INFO; note++) {
+        if (t->classes[note] == callee)
+            return note;
+    }
+    for (uint64_t note = NOTE_SIZE; note <= NOTE_INFO; note++) {
+        if (value_is_symbol_named(pool, callee, classes[note])) {
+            t->classes[note] = callee;
+            return note;
+        }
+    }
+    return 0;
+}
 
 static fsdpck_status on_call(void *ctx, value_pool *pool, const value_call *call, bool built,
                              value *replacement, bool *replaced, fsdpck_error *err)
@@ -227,24 +247,17 @@ static fsdpck_status on_call(void *ctx, value_pool *pool, const value_call *call
         return FSDPCK_OK;
     const uint64_t used = t->memory->used_bytes;
     t->most_bytes = used > t->most_bytes ? used : t->most_bytes;
-    uint64_t note = 0;
-    if (value_is_symbol_named(pool, call->callee, "Size")) {
-        const value dims = value_item(pool, call->args, 0);
+    const uint64_t note = note_of(t, pool, call->callee);
+    const value dims = value_item(pool, call->args, 0);
+    const size_t ndims = note == NOTE_SIZE ? value_count(pool, dims) : 0;
+    for (size_t i = 0; i < ndims; i++) {
         uint64_t dim = 0;
-        for (size_t i = 0; i < value_count(pool, dims); i++)
-            t->sum += value_as_u64(pool, value_item(pool, dims, i), &dim) ? dim : 0;
-        note = NOTE_SIZE;
-        t->sizes++;
-    } else if (value_is_symbol_named(pool, call->callee, "ChunkStorageMetadata")) {
-        note = NOTE_CHUNK;
-        t->chunks++;
-    } else if (value_is_symbol_named(pool, call->callee, "MetadataIndex")) {
-        note = NOTE_INDEX;
-        t->indices++;
-    } else if (value_is_symbol_named(pool, call->callee, "_StorageInfo")) {
-        note = NOTE_INFO;
-        t->infos++;
+        t->sum += value_as_u64(pool, value_item(pool, dims, i), &dim) ? dim : 0;
     }
+    t->sizes += note == NOTE_SIZE;
+    t->chunks += note == NOTE_CHUNK;
+    t->indices += note == NOTE_INDEX;
+    t->infos += note == NOTE_INFO;
     *replacement = value_of_host(note);
     *replaced = note != 0;
     return FSDPCK_OK;
@@ -309,7 +322,8 @@ static bool check(const tally *t, const value_pool *pool, value root, uint64_t n
     const value dict = value_item(pool, root, 0);
     bool good = t->sizes == 3 * n && t->chunks == n && t->indices == n && t->infos == n &&
                 t->pairs == n && t->lists == ntensors && t->sum == expected_sum(ntensors) &&
-                value_count(pool, dict) == ntensors && value_count(pool, value_item(pool, root, 1)) == 0;
+                value_count(pool, dict) == ntensors &&
+                value_count(pool, value_item(pool, root, 1)) == 0;
     for (size_t i = 0; good && i < ntensors; i++) {
         char text[64];
         fqn_of(text, (uint32_t)i);
@@ -354,8 +368,8 @@ static bool measure(uint32_t nchunks, double *best_seconds, double *bytes_per_ch
         value_pool_release(&pool);
         good = good && memory.used_bytes == 0;
     }
-    printf("%u chunks: %zu bytes, %.0f ns and %.1f bytes of memory a chunk\n", ntensors * RANKS, in.nbytes,
-           *best_seconds * 1e9 / (double)ntensors / RANKS, *bytes_per_chunk);
+    printf("%u chunks: %zu bytes, %.0f ns and %.1f bytes of memory a chunk\n", ntensors * RANKS,
+           in.nbytes, *best_seconds * 1e9 / (double)ntensors / RANKS, *bytes_per_chunk);
     text_release(&m.out);
     return good;
 }

@@ -1,5 +1,6 @@
-/* Random checkpoints through plan and exec, whatever the chunks, strides, encodings, tiles and threads: every
- * byte of the output is what the element's tensor and index say, and the same for all runs. */
+/* Random checkpoints through plan and exec, whatever the chunks, strides, encodings, tiles and
+ * threads: every byte of the output is what the element's tensor and index say, and the same for
+ * all runs. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,13 +13,13 @@
 #include "state/target.h"
 #include "tests/support/memory_source.h"
 
-#define MUST(condition)                                                                  \
-    do {                                                                                 \
-        if (!(condition)) {                                                              \
+#define MUST(condition)                                                                   \
+    do {                                                                                  \
+        if (!(condition)) {                                                               \
             fprintf(stderr, "%s:%d: seed %" PRIu64 ": %s\n", __FILE__, __LINE__, g->seed, \
-                    #condition);                                                         \
-            exit(1);                                                                     \
-        }                                                                                \
+                    #condition);                                                          \
+            exit(1);                                                                      \
+        }                                                                                 \
     } while (0)
 
 #define TENSORS_MAX 6
@@ -50,7 +51,8 @@ static bool chance(generator *g, unsigned percent)
     return draw(g, 100) < percent;
 }
 
-typedef void (*box_fn)(generator *g, uint32_t tensor, const uint64_t *offsets, const uint64_t *sizes);
+typedef void (*box_fn)(generator *g, uint32_t tensor, const uint64_t *offsets,
+                       const uint64_t *sizes);
 
 /* Cuts a box at random places until it is in about `pieces`. */
 static void cut_box(generator *g, uint32_t tensor, unsigned ndim, const uint64_t *offsets,
@@ -138,9 +140,9 @@ static void add_source_chunk(generator *g, uint32_t tensor, const uint64_t *offs
 
 static void make_source(generator *g, budget *b)
 {
-    static const dtype types[] = {DTYPE_UINT8,     DTYPE_INT16,     DTYPE_BFLOAT16, DTYPE_FLOAT32,
-                                  DTYPE_INT64,     DTYPE_COMPLEX64, DTYPE_COMPLEX128,
-                                  DTYPE_BOOL,      DTYPE_FLOAT64};
+    static const dtype types[] = {DTYPE_UINT8,      DTYPE_INT16, DTYPE_BFLOAT16,
+                                  DTYPE_FLOAT32,    DTYPE_INT64, DTYPE_COMPLEX64,
+                                  DTYPE_COMPLEX128, DTYPE_BOOL,  DTYPE_FLOAT64};
     const uint64_t zeros[8] = {0};
     const unsigned ntensors = 1 + (unsigned)draw(g, TENSORS_MAX);
     memory_source_init(&g->source, 1 + (uint32_t)draw(g, 4), b);
@@ -151,7 +153,8 @@ static void make_source(generator *g, budget *b)
         const unsigned ndim = (unsigned)draw(g, 5);
         const dtype type = types[draw(g, sizeof types / sizeof *types)];
         for (unsigned d = 0; d < ndim; d++)
-            shape[d] = chance(g, 5) ? draw(g, 2) : 1 + draw(g, ndim <= 2 && chance(g, 30) ? 200 : 9);
+            shape[d] =
+                chance(g, 5) ? draw(g, 2) : 1 + draw(g, ndim <= 2 && chance(g, 30) ? 200 : 9);
         (void)snprintf(name, sizeof name, "t%u", i);
         const uint32_t tensor = memory_source_add_tensor(&g->source, name, type, ndim, shape);
         const unsigned pieces = 1 + (unsigned)draw(g, chance(g, 30) ? 40 : 6);
@@ -207,7 +210,7 @@ static void place_file(generator *g, uint32_t index)
 
 static dtype draw_target_type(generator *g, dtype from)
 {
-    return from == DTYPE_BFLOAT16 && false && chance(g, 50) ? DTYPE_FLOAT32 : from;
+    return from == DTYPE_BFLOAT16 && chance(g, 50) ? DTYPE_FLOAT32 : from;
 }
 
 static void make_target(generator *g, budget *b)
@@ -223,7 +226,8 @@ static void make_target(generator *g, budget *b)
         char name[16];
         uint32_t index;
         const int n = snprintf(name, sizeof name, "out%u", i);
-        MUST(catalogue_add_file(&g->to.cat, name, (size_t)n, 0, CAT_NONE, &index, NULL) == FSDPCK_OK);
+        MUST(catalogue_add_file(&g->to.cat, name, (size_t)n, 0, CAT_NONE, &index, NULL) ==
+             FSDPCK_OK);
     }
     for (unsigned i = 0; i < ntensors; i++) {
         char name[16];
@@ -302,8 +306,8 @@ static void check_output(generator *g, const char *path)
         for (size_t at = 0; at < nbytes; at++) {
             if ((uint8_t)text[at] == g->image[i][at])
                 continue;
-            fprintf(stderr, "seed %" PRIu64 ": file %u differs at byte %zu of %zu\n", g->seed, i, at,
-                    nbytes);
+            fprintf(stderr, "seed %" PRIu64 ": file %u differs at byte %zu of %zu\n", g->seed, i,
+                    at, nbytes);
             exit(1);
         }
         free(text);
@@ -322,8 +326,8 @@ static void must_ok(generator *g, fsdpck_status st, const fsdpck_error *err)
 {
     if (st == FSDPCK_OK)
         return;
-    fprintf(stderr, "seed %" PRIu64 ": status %d: %s; expected %s, found %s; tensor %s\n", g->seed, st,
-            err->message, err->expected, err->found, err->tensor);
+    fprintf(stderr, "seed %" PRIu64 ": status %d: %s; expected %s, found %s; tensor %s\n", g->seed,
+            st, err->message, err->expected, err->found, err->tensor);
     exit(1);
 }
 
@@ -352,7 +356,8 @@ static void run_once(generator *g, budget *b, uint64_t tile, unsigned nthreads, 
         char name[16];
         size_t index;
         (void)snprintf(name, sizeof name, "out%u", i);
-        must_ok(g, output_add(&out, name, g->image_nbytes[i], direct != EXEC_DIRECT_OFF, &index, &err),
+        must_ok(g,
+                output_add(&out, name, g->image_nbytes[i], direct != EXEC_DIRECT_OFF, &index, &err),
                 &err);
         MUST(index == i);
     }

@@ -6,8 +6,8 @@
  *     memory_source m;
  *     memory_source_init(&m, nfiles, &budget);
  *     tensor = memory_source_add_tensor(&m, "a", DTYPE_FLOAT32, 2, shape);
- *     memory_source_add_chunk(&m, tensor, offsets, sizes, &(memory_layout){.file = 1, .order = {1, 0}, .swap = true});
- *     memory_source_seal(&m);
+ *     memory_source_add_chunk(&m, tensor, offsets, sizes, &(memory_layout){.file = 1, .order = {1,
+ * 0}, .swap = true}); memory_source_seal(&m);
  *     ... m.src ...
  *     memory_source_release(&m);
  *
@@ -22,20 +22,20 @@
 
 typedef struct memory_layout {
     uint32_t file;
-    uint32_t gap_nbytes;    /* bytes before the chunk's record */
-    bool permuted;          /* dims are stored in `order`, outermost first; else row-major */
+    uint32_t gap_nbytes; /* bytes before the chunk's record */
+    bool permuted;       /* dims are stored in `order`, outermost first; else row-major */
     unsigned char order[NDIM_MAX];
-    uint32_t pad_elems;     /* unused elements behind each innermost row */
-    bool stream;            /* reached by decoding only; before the chunk lie gap_nbytes decoded bytes */
+    uint32_t pad_elems; /* unused elements behind each innermost row */
+    bool stream; /* reached by decoding only; before the chunk lie gap_nbytes decoded bytes */
     bool swap, conj, neg;
-    bool crc;               /* the record has a checksum */
-    bool wrong;             /* one element differs from what it should be */
+    bool crc;   /* the record has a checksum */
+    bool wrong; /* one element differs from what it should be */
 } memory_layout;
 
 typedef struct memory_source {
     catalogue cat;
     source src;
-    vec *files;  /* uint8_t each */
+    vec *files; /* uint8_t each */
     uint32_t file_count;
     vec places;  /* place, by cat_chunk.aux */
     vec records; /* vec of uint8_t, by cat_chunk.aux: decoded bytes of streams */

@@ -242,6 +242,21 @@ Test(json, tokens)
     json_reader_release(&r);
 }
 
+Test(json, only_plain_numbers_are_u64)
+{
+    static const char *const rows[] = {
+        "-1", "-0", "1.0", "1e5", "1E5", "0e0", "18446744073709551616"};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        json_reader r;
+        json_reader_init(&r, rows[i], strlen(rows[i]), "J");
+        const json_token t = next(&r);
+        cr_assert_eq(t.kind, JSON_NUMBER);
+        cr_assert_not(t.is_u64, "%s", rows[i]);
+        cr_assert_eq(t.u64, 0);
+        json_reader_release(&r);
+    }
+}
+
 Test(json, skip_and_expect)
 {
     static const char text[] = "{\"a\": [1, {\"b\": []}, \"]\"], \"c\": 5}";

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/log.h"
 #include "base/pool.h"
@@ -62,6 +63,25 @@ Test(pool, the_lowest_failure_is_told)
             begun += s.times[i];
         cr_assert_leq(begun, 304, "no new job after a failure");
     }
+}
+
+static fsdpck_status slow_but_the_first(void *ctx, unsigned worker, uint64_t number,
+                                        fsdpck_error *e)
+{
+    struct state *s = ctx;
+    (void)worker;
+    atomic_fetch_add(&s->times[number], 1);
+    if (number == 0)
+        return error_set(e, FSDPCK_IO, "", "first");
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    return FSDPCK_OK;
+}
+
+Test(pool, others_stop_after_a_failure)
+{
+    struct state s = {0};
+    cr_assert_eq(pool_run(2, JOBS, slow_but_the_first, &s, NULL, &err), FSDPCK_IO);
+    cr_assert_eq(s.times[JOBS - 1], 0, "the rest would take two seconds");
 }
 
 Test(pool, cancel_stops)

@@ -108,8 +108,9 @@ static uint8_t *assemble(opening *o, uint32_t tensor)
                 to += (offsets[d] + rest % sizes[d]) * strides[d];
                 rest /= sizes[d];
             }
-            cr_assert_eq(o->src.read_at(o->src.ctx, where.file, where.offset_bytes + from * itemsize,
-                                        whole + to * itemsize, itemsize, &o->err),
+            cr_assert_eq(o->src.read_at(o->src.ctx, where.file,
+                                        where.offset_bytes + from * itemsize, whole + to * itemsize,
+                                        itemsize, &o->err),
                          FSDPCK_OK, "%s", o->err.message);
         }
     }

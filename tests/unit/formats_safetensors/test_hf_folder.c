@@ -111,7 +111,8 @@ Test(hf_folder, bad_indexes)
 Test(hf_folder, old_indexes_state_the_size_as_a_float)
 {
     put("1.safetensors", "a");
-    put_index("{\"metadata\":{\"total_size\":1.0,\"x\":[1]},\"more\":{},\"weight_map\":{\"a\":\"1.safetensors\"}}");
+    put_index("{\"metadata\":{\"total_size\":1.0,\"x\":[1]},\"more\":{},\"weight_map\":{\"a\":\"1."
+              "safetensors\"}}");
     expect_open(FSDPCK_OK, "");
 }
 
@@ -155,14 +156,17 @@ Test(hf_folder, a_bad_header_names_its_file)
 
 Test(hf_folder, scalars_that_torch_consolidated_are_doubted)
 {
-    write_safetensors(dir, "model.safetensors", "{\"s\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}", 1);
+    write_safetensors(dir, "model.safetensors",
+                      "{\"s\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}", 1);
     expect_open(FSDPCK_OK, "");
     cr_expect_str_empty(o.log);
     scratch_write(dir, "sharded", "", 0);
     expect_open(FSDPCK_OK, "");
     cr_expect_not_null(strstr(o.log, "zeros"));
     write_safetensors(dir, "model.safetensors",
-                      "{\"__metadata__\":{\"format\":\"pt\"},\"s\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}", 1);
+                      "{\"__metadata__\":{\"format\":\"pt\"},\"s\":{\"dtype\":\"U8\",\"shape\":[],"
+                      "\"data_offsets\":[0,1]}}",
+                      1);
     expect_open(FSDPCK_OK, "");
     cr_expect_str_empty(o.log, "not written by torch's consolidation");
 }

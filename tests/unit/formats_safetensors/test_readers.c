@@ -47,7 +47,8 @@ Test(readers, links_of_a_hub_snapshot_are_followed_unless_told_otherwise)
     check(&hf_reader, "hf-snapshot/snapshots/abc", "hf-snapshot");
     opening_end(&o);
     o = (opening){.req = {.no_follow = true}};
-    cr_expect_eq(opening_begin(&o, &hf_reader, fixture("hf-snapshot/snapshots/abc")), FSDPCK_BADINPUT);
+    cr_expect_eq(opening_begin(&o, &hf_reader, fixture("hf-snapshot/snapshots/abc")),
+                 FSDPCK_BADINPUT);
     opening_end(&o);
 }
 

@@ -24,8 +24,8 @@ static void teardown(void)
 TestSuite(shards, .init = setup, .fini = teardown);
 
 /* One shard "w" of uint8 with this shape and these offsets (JSON texts). */
-static void put(const char *file_name, const char *dtype_code, const char *shape, const char *offsets,
-                unsigned nbytes)
+static void put(const char *file_name, const char *dtype_code, const char *shape,
+                const char *offsets, unsigned nbytes)
 {
     char header[1024];
     snprintf(header, sizeof header,
@@ -38,7 +38,8 @@ static void put(const char *file_name, const char *dtype_code, const char *shape
 
 static void expect_open(fsdpck_status status, const char *finding)
 {
-    cr_expect_eq(opening_begin(&o, &dcp_safetensors_reader, dir), status, "%s: %s", o.err.finding, o.err.message);
+    cr_expect_eq(opening_begin(&o, &dcp_safetensors_reader, dir), status, "%s: %s", o.err.finding,
+                 o.err.message);
     cr_expect_str_eq(o.err.finding, finding, "%s", o.err.message);
 }
 
@@ -144,12 +145,14 @@ Test(shards, shards_that_do_not_fit_together)
     put(SHARD(2), "U8", "[2,3]", "[9223372036854775807, 0]", 6);
     expect_open(FSDPCK_BADINPUT, "DCP-BOUNDS");
     next();
-    write_safetensors(dir, SHARD(2), "{\"w\":{\"dtype\":\"U8\",\"shape\":[2,3],\"data_offsets\":[0,6]}}", 6);
+    write_safetensors(dir, SHARD(2),
+                      "{\"w\":{\"dtype\":\"U8\",\"shape\":[2,3],\"data_offsets\":[0,6]}}", 6);
     expect_open(FSDPCK_BADINPUT, "ST-META");
     next();
     write_safetensors(dir, SHARD(2),
                       "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{}\"},"
-                      "\"w\":{\"dtype\":\"U8\",\"shape\":[2,3],\"data_offsets\":[0,6]}}", 6);
+                      "\"w\":{\"dtype\":\"U8\",\"shape\":[2,3],\"data_offsets\":[0,6]}}",
+                      6);
     expect_open(FSDPCK_BADINPUT, "ST-META");
     cr_expect_str_eq(o.err.tensor, "w");
     next();
@@ -165,9 +168,15 @@ Test(shards, names)
     cr_assert(shard_name_parse("a-b-00002-of-00005.safetensors", &n));
     cr_expect_eq(n.prefix_nbytes, 3);
     static const char *const others[] = {
-        "model.safetensors", "model-00003-of-00002.safetensors", "model-00000-of-00002.safetensors",
-        "model-1-of-2.safetensors", "model-00001-of-00002.bin", "model-0000000001-of-00002.safetensors",
-        "-of-.safetensors", ".safetensors", "",
+        "model.safetensors",
+        "model-00003-of-00002.safetensors",
+        "model-00000-of-00002.safetensors",
+        "model-1-of-2.safetensors",
+        "model-00001-of-00002.bin",
+        "model-0000000001-of-00002.safetensors",
+        "-of-.safetensors",
+        ".safetensors",
+        "",
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         cr_expect_not(shard_name_parse(others[i], &n), "%s", others[i]);

@@ -33,14 +33,15 @@ typedef struct row {
 static void check_rows(const row *rows, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const fsdpck_status st = parse_text(rows[i].text, strlen(rows[i].text), rows[i].data_nbytes);
+        const fsdpck_status st =
+            parse_text(rows[i].text, strlen(rows[i].text), rows[i].data_nbytes);
         cr_expect_eq(st, rows[i].status, "%s: %s", rows[i].text, err.message);
         cr_expect_str_eq(err.finding, rows[i].finding, "%s: %s", rows[i].text, err.message);
     }
 }
 
-#define CHECK(rows)  check_rows(rows, sizeof rows / sizeof rows[0])
-#define BAD          FSDPCK_BADINPUT
+#define CHECK(rows)   check_rows(rows, sizeof rows / sizeof rows[0])
+#define BAD           FSDPCK_BADINPUT
 #define ENTRY(fields) "{\"w\":{" fields "}}"
 #define SHAPED(dtype, shape, offsets) \
     ENTRY("\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets)
@@ -80,7 +81,8 @@ Test(st_header, duplicates_and_metadata)
 {
     static const row rows[] = {
         {"{" W "," W "}", 8, BAD, "ST-DUPKEY"},
-        {"{" W ",\"\\u0077\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[8,8]}}", 8, BAD, "ST-DUPKEY"},
+        {"{" W ",\"\\u0077\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[8,8]}}", 8, BAD,
+         "ST-DUPKEY"},
         {ENTRY("\"dtype\":\"U8\",\"dtype\":\"U8\""), 0, BAD, "ST-DUPKEY"},
         {"{\"__metadata__\":{\"a\":\"b\"}," W "}", 8, FSDPCK_OK, ""},
         {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, BAD, "ST-META"},
@@ -138,7 +140,7 @@ Test(st_header, shapes)
     cr_expect_str_eq(err.finding, "ST-SHAPE");
 }
 
-#define TWO(a, b) \
+#define TWO(a, b)                                                     \
     "{\"v\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" a "}," \
     "\"w\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" b "}}"
 
@@ -158,7 +160,8 @@ Test(st_header, offsets)
         {"{}", 1, BAD, "ST-EOF"},
         {SHAPED("U8", "[0]", "[5,5]"), 0, BAD, "ST-OFFSET"},
         {"{\"e\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
-         "\"f\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[0,0]}," W "}", 8, FSDPCK_OK, ""},
+         "\"f\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[0,0]}," W "}",
+         8, FSDPCK_OK, ""},
     };
     CHECK(rows);
 }
@@ -318,7 +321,9 @@ Test(st_header, many_tensors, .timeout = 20)
     text_buf text = {0};
     text_puts(&text, "{");
     for (unsigned i = 0; i < count; i++) /* in reverse, so that the entries must be sorted */
-        text_printf(&text, "%s\"model.layers.%u.weight\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%u,%u]}",
+        text_printf(&text,
+                    "%s\"model.layers.%u.weight\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":"
+                    "[%u,%u]}",
                     i > 0 ? "," : "", i, count - 1 - i, count - i);
     text_puts(&text, "}");
     cr_expect_eq(parse_text(text.text, text.nbytes, count), FSDPCK_OK, "%s", err.message);

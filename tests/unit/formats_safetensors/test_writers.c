@@ -34,7 +34,8 @@ static uint32_t add(const char *name, dtype d, unsigned ndim, const uint64_t *sh
     static const uint64_t zeros[NDIM_MAX];
     const cat_chunk proto = {.file = CAT_NONE, .place = PLACE_ROWS};
     uint32_t tensor;
-    cr_assert_eq(catalogue_add_tensor(&t.cat, name, strlen(name), d, ndim, shape, &tensor, &err), FSDPCK_OK);
+    cr_assert_eq(catalogue_add_tensor(&t.cat, name, strlen(name), d, ndim, shape, &tensor, &err),
+                 FSDPCK_OK);
     cr_assert_eq(catalogue_add_chunk(&t.cat, tensor, zeros, shape, &proto, &err), FSDPCK_OK);
     return tensor;
 }
@@ -71,10 +72,12 @@ static const char *literal(size_t i, uint64_t *nbytes)
 Test(writers, bytes_of_the_official_library)
 {
     opening o = {0};
-    cr_assert_eq(opening_begin(&o, &safetensors_reader, fixture("st-official/model.safetensors")), FSDPCK_OK);
+    cr_assert_eq(opening_begin(&o, &safetensors_reader, fixture("st-official/model.safetensors")),
+                 FSDPCK_OK);
     for (size_t i = catalogue_tensor_count(&o.cat); i-- > 0;) {
         const cat_tensor *ct = catalogue_tensor(&o.cat, i);
-        add(catalogue_name(&o.cat, ct->name), (dtype)ct->dtype, ct->ndim, catalogue_shape(&o.cat, i));
+        add(catalogue_name(&o.cat, ct->name), (dtype)ct->dtype, ct->ndim,
+            catalogue_shape(&o.cat, i));
     }
     cr_assert_eq(lay_out(&safetensors_writer, 0), FSDPCK_OK, "%s", err.message);
     cr_assert_eq(catalogue_file_count(&t.cat), 1);
@@ -84,15 +87,18 @@ Test(writers, bytes_of_the_official_library)
     const char *head = literal(0, &n);
     char *official = calloc(1, n + 1);
     cr_assert_eq(o.src.read_at(o.src.ctx, 0, 0, official, n, &o.err), FSDPCK_OK);
-    cr_expect_arr_eq(head, official, n, "\n%.*s\n%.*s", (int)n - 8, head + 8, (int)n - 8, official + 8);
+    cr_expect_arr_eq(head, official, n, "\n%.*s\n%.*s", (int)n - 8, head + 8, (int)n - 8,
+                     official + 8);
     free(official);
     for (size_t i = 0; i < catalogue_tensor_count(&o.cat); i++) {
         const cat_tensor *ct = catalogue_tensor(&o.cat, i);
         const char *name = catalogue_name(&o.cat, ct->name);
-        const cat_tensor *mine = catalogue_tensor(&t.cat, catalogue_find(&t.cat, name, strlen(name)));
+        const cat_tensor *mine =
+            catalogue_tensor(&t.cat, catalogue_find(&t.cat, name, strlen(name)));
         const cat_chunk *a = catalogue_chunk(&o.cat, ct->first_chunk);
         const cat_chunk *b = catalogue_chunk(&t.cat, mine->first_chunk);
-        cr_expect(a->offset_bytes == b->offset_bytes && a->nbytes == b->nbytes && a->place == b->place,
+        cr_expect(a->offset_bytes == b->offset_bytes && a->nbytes == b->nbytes &&
+                      a->place == b->place,
                   "%s", name);
     }
     opening_end(&o);
@@ -104,7 +110,8 @@ static void expect_file_of(const char *name, const char *path)
     cr_expect_str_eq(file_path(catalogue_chunk(&t.cat, ct->first_chunk)->file), path, "%s", name);
 }
 
-/* huggingface_hub's rule: what is too large is numbered when it is met, the open file when it closes. */
+/* huggingface_hub's rule: what is too large is numbered when it is met, the open file when it
+ * closes. */
 Test(writers, hf_splits_as_the_hub_does)
 {
     add_bytes("a", 40);
@@ -176,7 +183,8 @@ Test(writers, headers_read_back)
     st_header h;
     cr_expect_eq(load_le64((const uint8_t *)head), n - 8);
     cr_expect_eq(n % 8, 0);
-    cr_assert_eq(st_header_parse(head + 8, n - 8, 8, 15 + 8, &owner, &h, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(st_header_parse(head + 8, n - 8, 8, 15 + 8, &owner, &h, &err), FSDPCK_OK, "%s",
+                 err.message);
     cr_assert_eq(h.entries.count, 3);
     for (size_t i = 0; i < 3; i++) {
         const st_entry *e = VEC_AT(&h.entries, const st_entry, i);
@@ -218,7 +226,8 @@ Test(writers, what_safetensors_cannot_hold)
     uint32_t tensor;
     const uint64_t half[] = {1};
     const cat_chunk proto = {.place = PLACE_ROWS};
-    cr_assert_eq(catalogue_add_tensor(&t.cat, "p", 1, DTYPE_INT8, 1, shape, &tensor, &err), FSDPCK_OK);
+    cr_assert_eq(catalogue_add_tensor(&t.cat, "p", 1, DTYPE_INT8, 1, shape, &tensor, &err),
+                 FSDPCK_OK);
     cr_assert_eq(catalogue_add_chunk(&t.cat, tensor, half, half, &proto, &err), FSDPCK_OK);
     expect_refused("a part of a tensor");
 }

@@ -61,7 +61,8 @@ static void check_cut(const uint64_t *sizes, unsigned ndim, uint64_t begin, uint
 Test(box, cut_against_brute_force)
 {
     static const uint64_t shapes[][4] = {
-        {7}, {1}, {3, 4}, {4, 1}, {1, 5}, {2, 3, 4}, {3, 1, 2}, {1, 1, 1}, {2, 3, 2, 3}, {2, 1, 4, 2},
+        {7},       {1},       {3, 4},    {4, 1},       {1, 5},
+        {2, 3, 4}, {3, 1, 2}, {1, 1, 1}, {2, 3, 2, 3}, {2, 1, 4, 2},
     };
     static const unsigned ndims[] = {1, 1, 2, 2, 2, 3, 3, 3, 4, 4};
     for (size_t i = 0; i < sizeof ndims / sizeof ndims[0]; i++) {

@@ -121,11 +121,14 @@ Test(catalogue, shapes_that_cannot_exist_are_refused)
     const uint64_t much[] = {(uint64_t)1 << 61, 4};
     cr_expect_eq(catalogue_add_tensor(&c, "w", 1, DTYPE_INT8, 2, much, &t, &err), FSDPCK_BADINPUT);
     const uint64_t bytes[] = {(uint64_t)1 << 61};
-    cr_expect_eq(catalogue_add_tensor(&c, "w", 1, DTYPE_INT32, 1, bytes, &t, &err), FSDPCK_BADINPUT);
+    cr_expect_eq(catalogue_add_tensor(&c, "w", 1, DTYPE_INT32, 1, bytes, &t, &err),
+                 FSDPCK_BADINPUT);
     const uint64_t negative[] = {UINT64_MAX, 0};
-    cr_expect_eq(catalogue_add_tensor(&c, "w", 1, DTYPE_INT8, 2, negative, &t, &err), FSDPCK_BADINPUT);
+    cr_expect_eq(catalogue_add_tensor(&c, "w", 1, DTYPE_INT8, 2, negative, &t, &err),
+                 FSDPCK_BADINPUT);
     uint64_t dims[NDIM_MAX + 1] = {0};
-    cr_expect_eq(catalogue_add_tensor(&c, "w", 1, DTYPE_INT8, NDIM_MAX + 1, dims, &t, &err), FSDPCK_LIMIT);
+    cr_expect_eq(catalogue_add_tensor(&c, "w", 1, DTYPE_INT8, NDIM_MAX + 1, dims, &t, &err),
+                 FSDPCK_LIMIT);
     cr_expect_eq(catalogue_add_tensor(&c, "w", 1, DTYPE_INT8, NDIM_MAX, dims, &t, &err), FSDPCK_OK);
     cr_expect_eq(catalogue_tensor_count(&c), 1);
 }

@@ -38,11 +38,16 @@ Test(dtype, sizes_codes_and_swap_units)
         const char *name, *code;
         unsigned itemsize, swap;
     } rows[] = {
-        {"float32", "F32", 4, 4},          {"bfloat16", "BF16", 2, 2},
-        {"complex64", "C64", 8, 4},        {"complex128", NULL, 16, 8},
-        {"complex32", NULL, 4, 2},         {"bool", "BOOL", 1, 1},
-        {"float8_e8m0fnu", "F8_E8M0", 1, 1}, {"float4_e2m1fn_x2", "F4", 1, 1},
-        {"uint64", "U64", 8, 8},           {"bits16", NULL, 2, 2},
+        {"float32", "F32", 4, 4},
+        {"bfloat16", "BF16", 2, 2},
+        {"complex64", "C64", 8, 4},
+        {"complex128", NULL, 16, 8},
+        {"complex32", NULL, 4, 2},
+        {"bool", "BOOL", 1, 1},
+        {"float8_e8m0fnu", "F8_E8M0", 1, 1},
+        {"float4_e2m1fn_x2", "F4", 1, 1},
+        {"uint64", "U64", 8, 8},
+        {"bits16", NULL, 2, 2},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const dtype_info *info = dtype_get(from_name(rows[i].name));
@@ -59,9 +64,9 @@ Test(dtype, sizes_codes_and_swap_units)
 Test(dtype, safetensors_ranks_follow_the_official_order)
 {
     static const char *const order[] = {
-        "BOOL", "F4",  "U8",  "I8",  "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
-        "I16",  "U16", "F16", "BF16", "I32",    "U32",     "F32",     "C64",         "F64",
-        "I64",  "U64",
+        "BOOL",        "F4",          "U8",  "I8",  "F8_E5M2", "F8_E4M3", "F8_E8M0",
+        "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I16", "U16", "F16",     "BF16",    "I32",
+        "U32",         "F32",         "C64", "F64", "I64",     "U64",
     };
     for (size_t i = 1; i < sizeof order / sizeof order[0]; i++)
         cr_expect_lt(dtype_get(from_code(order[i - 1]))->safetensors_rank,

@@ -1,0 +1,219 @@
+"""Races of `fsdpck consolidate` against plain copiers and torch's own tools; see scripts/bench.
+
+Every round runs every runner once, in alternating order, on an input that is in the page cache, into a new file. A time
+counts only when the output was found right: the first output of each runner is compared tensor by tensor with the other
+tool's, later ones byte by byte with the first. What is reported is the median of paired ratios (same round) and their spread.
+"""
+import argparse
+import filecmp
+import os
+import pathlib
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class Runner:
+    def __init__(self, name, command, output, compare=True):
+        self.name, self.command, self.output, self.compare = name, command, pathlib.Path(output), compare
+        self.seconds, self.rss = [], 0
+
+
+def remove(path):
+    if path.is_dir():
+        shutil.rmtree(path)
+    elif path.exists():
+        path.unlink()
+
+
+def timed(runner):
+    remove(runner.output)
+    begin = time.monotonic()
+    child = subprocess.Popen(runner.command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    errors = child.stderr.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.monotonic() - begin
+    if child.returncode != 0:
+        sys.exit(f"{runner.name}: exit {child.returncode}: {errors.decode()[-800:]}")
+    runner.rss = max(runner.rss, usage.ru_maxrss * 1024)
+    return seconds
+
+
+def warm(folder):
+    for path in sorted(pathlib.Path(folder).iterdir()):
+        with open(path, "rb", buffering=0) as f:
+            while f.read(1 << 24):
+                pass
+
+
+def spread(values):
+    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+
+
+def race(title, source, runners, rounds, check):
+    kept = {}
+    for number in range(rounds):
+        order = runners if number % 2 == 0 else runners[::-1]
+        for runner in order:
+            warm(source)
+            runner.seconds.append(timed(runner))
+            if runner.compare and runner.name not in kept:
+                kept[runner.name] = pathlib.Path(str(runner.output) + f".kept-{len(kept)}")
+                remove(kept[runner.name])
+                runner.output.rename(kept[runner.name])
+            elif runner.compare and kept[runner.name].is_file() and not filecmp.cmp(
+                    runner.output, kept[runner.name], shallow=False):
+                sys.exit(f"{runner.name}: round {number + 1} wrote other bytes than round 1")
+            remove(runner.output)
+        if number == 0:
+            check({name: path for name, path in kept.items()})
+    first = runners[0]
+    print(f"\n{title}")
+    for r in runners:
+        line = f"  {r.name:34s} {statistics.median(r.seconds):8.2f} s   {r.rss / 1e6:8.0f} MB"
+        if r is not first:
+            ratios = [b / a for a, b in zip(first.seconds, r.seconds)]
+            line += f"   / fsdpck = {spread(ratios)}"
+        print(line, flush=True)
+    for path in kept.values():
+        remove(path)
+
+
+def same_tensors(load_a, load_b, a, b):
+    import torch
+
+    x, y = load_a(a), load_b(b)
+    if x.keys() != y.keys():
+        sys.exit(f"{a} and {b} hold other tensors")
+    for name in x:
+        left, right = x[name], y[name]
+        if torch.is_tensor(left) and not (left.dtype == right.dtype and torch.equal(left, right)):
+            sys.exit(f"{name} differs between {a} and {b}")
+
+
+def flatten(value, prefix=""):
+    if isinstance(value, dict):
+        return {k: v for key, item in value.items() for k, v in flatten(item, f"{prefix}{key}.").items()}
+    return {prefix: value}
+
+
+def load_pt(path):
+    import torch
+
+    return flatten(torch.load(path, mmap=True, weights_only=True))
+
+
+def load_st(path):
+    from safetensors.torch import load_file
+
+    if path.is_dir():
+        return {k: v for part in sorted(path.glob("*.safetensors")) for k, v in load_file(part).items()}
+    return load_file(path)
+
+
+def floors(floor, work, source, pattern):
+    files = sorted(str(p) for p in pathlib.Path(source).glob(pattern))
+    out = f"{work}/floor.out"
+    return [Runner("floor O_DIRECT, fsync", [floor, "--direct", out, *files], out, compare=False),
+            Runner("floor buffered, fsync", [floor, "--buffered", out, *files], out, compare=False),
+            Runner("floor buffered, no fsync", [floor, "--buffered", "--no-sync", out, *files], out, compare=False)]
+
+
+def make(kind, path, *more):
+    if not path.exists():
+        subprocess.run([sys.executable, HERE / "make_input.py", kind, path, *map(str, more)], check=True)
+    return path
+
+
+def race_dcp(a, nbytes):
+    source = make("dcp", a.work / f"dcp-{nbytes:.0f}", "--bytes", nbytes)
+    out = f"{a.work}/fsdpck.pt"
+    runners = [Runner("fsdpck", [a.program, "consolidate", source, out], out),
+               Runner("fsdpck --no-sync", [a.program, "consolidate", source, out, "--no-sync"], out),
+               *floors(a.floor, a.work, source, "*.distcp"),
+               Runner("torch dcp_to_torch", [sys.executable, "-m", "torch.distributed.checkpoint.format_utils",
+                                             "dcp_to_torch", source, f"{a.work}/torch.pt"], f"{a.work}/torch.pt")]
+    race(f"DCP -> .pt, {nbytes / 1e9:.1f} GB, 8 ranks", source, runners, a.rounds,
+         lambda kept: same_tensors(load_pt, load_pt, kept["fsdpck"], kept["torch dcp_to_torch"]))
+
+
+CONSOLIDATOR = ("import sys; from torch.distributed.checkpoint._consolidate_hf_safetensors import "
+                "consolidate_safetensors_files as c; import os; os.makedirs(sys.argv[2], exist_ok=True); "
+                "c(sys.argv[1], sys.argv[2], fqn_to_index_mapping=None, num_threads=1)")
+
+
+def race_shards(a, title, kind, *more):
+    source = make(kind, a.work / "-".join([kind, *[str(m).strip("-") for m in more]]), *more)
+    out, peer = f"{a.work}/fsdpck.safetensors", f"{a.work}/torch-out"
+    runners = [Runner("fsdpck", [a.program, "consolidate", source, out], out),
+               *floors(a.floor, a.work, source, "*.safetensors"),
+               Runner("torch consolidator", [sys.executable, "-c", CONSOLIDATOR, source, peer], peer)]
+    race(title, source, runners, a.rounds,
+         lambda kept: same_tensors(load_st, load_st, kept["fsdpck"], kept["torch consolidator"]))
+
+
+def race_growth(a):
+    print("\ngrowth in the number of tensors (8 shards)")
+    seconds = {}
+    for count in (32000, 64000):
+        source = make("many", a.work / f"many-{count}", "--tensors", count)
+        out = f"{a.work}/many.safetensors"
+        runner = Runner(str(count), [a.program, "consolidate", source, out], out, compare=False)
+        warm(source)
+        seconds[count] = [timed(runner) for _ in range(a.rounds)]
+        remove(runner.output)
+        print(f"  {count} tensors: {spread(seconds[count])} s, {runner.rss / 1e6:.0f} MB", flush=True)
+    print(f"  64000 / 32000 = {spread([b / x for x, b in zip(seconds[32000], seconds[64000])])}")
+
+
+def race_memory(a):
+    print("\npeak memory (RSS) under an address-space limit of 512 MiB, 256 KiB stacks, one malloc arena")
+    for nbytes in (1e9, 4e9):
+        source = make("dcp", a.work / f"dcp-{nbytes:.0f}", "--bytes", nbytes)
+        out = pathlib.Path(f"{a.work}/memory.pt")
+        remove(out)
+
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (512 << 20, 512 << 20))
+            resource.setrlimit(resource.RLIMIT_STACK, (256 << 10, 256 << 10))
+
+        child = subprocess.Popen([a.program, "consolidate", "-q", source, out], preexec_fn=limit,
+                                 env={**os.environ, "MALLOC_ARENA_MAX": "1"})
+        _, status, usage = os.wait4(child.pid, 0)
+        if status != 0:
+            sys.exit(f"fsdpck failed under the limit: {os.waitstatus_to_exitcode(status)}")
+        print(f"  {nbytes / 1e9:.0f} GB: {usage.ru_maxrss / 1e3:.1f} MB", flush=True)
+        remove(out)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--program", required=True)
+    p.add_argument("--floor", required=True)
+    p.add_argument("--work", required=True, type=pathlib.Path)
+    p.add_argument("--bytes", type=float, default=3e9)
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("races", nargs="*", default=["dcp", "rows", "columns", "many", "growth", "memory"])
+    a = p.parse_args()
+    a.work.mkdir(parents=True, exist_ok=True)
+    gb = f"{a.bytes / 1e9:.1f} GB"
+    races = {
+        "dcp": lambda: race_dcp(a, a.bytes),
+        "rows": lambda: race_shards(a, f"8 row shards -> 1 safetensors, {gb}", "rows", "--bytes", a.bytes),
+        "columns": lambda: race_shards(a, f"8 column shards -> 1 safetensors, {gb}", "columns", "--bytes", a.bytes),
+        "many": lambda: race_shards(a, "4,000 small tensors in 8 shards -> 1 safetensors", "many", "--tensors", 4000),
+        "growth": lambda: race_growth(a),
+        "memory": lambda: race_memory(a),
+    }
+    for name in a.races:
+        races[name]()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Makes the inputs of scripts/bench with real torch: deterministic, any size.
+
+    make_input.py dcp   DST --bytes N --ranks R     fp32 model and two Adam moments, cut by rows (DCP folder)
+    make_input.py rows  DST --bytes N --ranks R     bf16 row shards of the HuggingFace writer's form
+    make_input.py many  DST --tensors T --ranks R   T small tensors, cut by rows, the same form
+    make_input.py columns DST --bytes N --ranks R   bf16 column shards, the same form
+
+DCP folders are written by R processes over gloo, as training writes them. The safetensors shards are written with
+the safetensors library and DCP_SHARDING_INFO, which is what torch's HuggingFaceStorageWriter leaves.
+"""
+import argparse
+import json
+import os
+import pathlib
+
+os.environ.setdefault("USE_LIBUV", "0")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch  # noqa: E402
+
+WIDTH = 2048
+
+
+def values(name, rows, width, first_row, dtype):
+    """The rows [first_row, first_row + rows) of a tensor: a ramp that differs by name and row."""
+    seed = sum(ord(c) * (i + 1) for i, c in enumerate(name)) % 1000003
+    line = torch.arange(width, dtype=torch.float32) * 0.37 + seed
+    column = (torch.arange(rows, dtype=torch.float32) + first_row).unsqueeze(1)
+    return torch.sin(line + column * 1.618).to(dtype)
+
+
+def layer_names(nbytes, itemsize, rows_each):
+    count = max(1, round(nbytes / (rows_each * WIDTH * itemsize)))
+    return [f"layers.{i}.weight" for i in range(count)]
+
+
+def chunk(n, world, rank):
+    size = -(-n // world)
+    begin = min(n, rank * size)
+    return begin, min(n, begin + size)
+
+
+def dcp_rank(rank, world, dst, nbytes):
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29531", RANK=str(rank), WORLD_SIZE=str(world))
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    mesh = init_device_mesh("cpu", (world,))
+    rows = 5001  # not divisible by 8: the last rank holds fewer
+    begin, end = chunk(rows, world, rank)
+
+    def shard(name):
+        local = values(name, end - begin, WIDTH, begin, torch.float32)
+        return DTensor.from_local(local, mesh, [Shard(0)], run_check=False, shape=(rows, WIDTH), stride=(WIDTH, 1))
+
+    names = layer_names(nbytes / 3, 4, rows)
+    state = {"model": {n: shard(n) for n in names},
+             "optim": {"state": {n: {"step": torch.tensor(7.0), "exp_avg": shard(n + ".m"),
+                                     "exp_avg_sq": shard(n + ".v")} for n in names},
+                       "param_groups": [{"lr": 1e-3, "params": names}]}}
+    dcp.save(state, checkpoint_id=dst)
+    dist.destroy_process_group()
+
+
+def save_shard(dst, rank, tensors, offsets):
+    from safetensors.torch import save_file
+
+    info = {name: {"saved_offsets": offsets[name]} for name in tensors}
+    meta = {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(info)}
+    save_file(tensors, f"{dst}/shard-{rank + 1:05d}-model-00001-of-00001.safetensors", metadata=meta)
+
+
+def shards_rank(rank, world, dst, kind, nbytes, tensors):
+    pathlib.Path(dst).mkdir(parents=True, exist_ok=True)
+    out, offsets = {}, {}
+    if kind == "many":
+        names, rows, width, dtype = [f"blocks.{i}.w" for i in range(tensors)], 64, 256, torch.bfloat16
+    else:
+        rows, width, dtype = 4096, WIDTH, torch.bfloat16
+        names = layer_names(nbytes, 2, rows)
+    for name in names:
+        if kind == "columns":
+            begin, end = chunk(width, world, rank)
+            out[name] = values(name, rows, width, 0, dtype)[:, begin:end].contiguous()
+            offsets[name] = [0, begin]
+        else:
+            begin, end = chunk(rows, world, rank)
+            out[name] = values(name, end - begin, width, begin, dtype)
+            offsets[name] = [begin, 0]
+    save_shard(dst, rank, out, offsets)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("kind", choices=["dcp", "rows", "many", "columns"])
+    p.add_argument("dst")
+    p.add_argument("--bytes", type=float, default=3e9)
+    p.add_argument("--ranks", type=int, default=8)
+    p.add_argument("--tensors", type=int, default=4000)
+    a = p.parse_args()
+    torch.set_num_threads(1)
+    if a.kind == "dcp":
+        torch.multiprocessing.spawn(dcp_rank, (a.ranks, a.dst, a.bytes), a.ranks)
+    else:
+        for rank in range(a.ranks):
+            shards_rank(rank, a.ranks, a.dst, a.kind, a.bytes, a.tensors)
+
+
+if __name__ == "__main__":
+    main()
