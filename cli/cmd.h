@@ -1,7 +1,9 @@
-/* cmd.h: what a command is. To add one: a cmd_NAME.c with its function, a row in the table of main.c, a manual page
- * fsdpck-NAME.1 (a test compares it with --help), golden cases under tests/cli/cases.
+/* cmd.h: what a command is. To add one: a cmd_NAME.c with its function, a row in the table of
+ * main.c, a manual page fsdpck-NAME.1 (a test compares it with --help), golden cases under
+ * tests/cli/cases.
  *
- * A command parses its words into a request, makes one library call, and reports. It returns the exit code.
+ * A command parses its words into a request, makes one library call, and reports. It returns the
+ * exit code.
  */
 #ifndef FSDPCK_CLI_CMD_H
 #define FSDPCK_CLI_CMD_H
@@ -23,7 +25,7 @@ typedef struct cli {
 typedef struct command {
     const char *name;
     int (*run)(cli *c, int argc, const char **argv); /* argv[0] is the command's name */
-    const char *summary;                              /* one line */
+    const char *summary;                             /* one line */
     const char *alias_of; /* other words that people try: `merge` leads to consolidate */
 } command;
 

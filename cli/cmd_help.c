@@ -6,7 +6,8 @@
 static void print_overview(void)
 {
     puts("Usage: fsdpck COMMAND [OPTION]... SRC [DST]\n\n"
-         "Reads sharded PyTorch checkpoints (FSDP, DCP, .pt, safetensors) without Python, torch or a\n"
+         "Reads sharded PyTorch checkpoints (FSDP, DCP, .pt, safetensors) without Python, torch or "
+         "a\n"
          "GPU, and never executes what is in them. Merges their shards into whole tensors, in\n"
          "bounded memory, and refuses rather than invents data.\n\nCommands:");
     for (const command *k = commands; k->name != NULL; k++)
@@ -23,8 +24,10 @@ int cmd_help(cli *c, int argc, const char **argv)
     }
     const command *k = command_find(argv[1]);
     if (k == NULL) {
-        fprintf(stderr, "fsdpck help: there is no command '%s'\n  next:     fsdpck help lists the commands\n",
-                argv[1]);
+        fprintf(
+            stderr,
+            "fsdpck help: there is no command '%s'\n  next:     fsdpck help lists the commands\n",
+            argv[1]);
         return FSDPCK_USAGE;
     }
     if (k->run == cmd_help) {

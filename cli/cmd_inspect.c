@@ -50,14 +50,19 @@ int cmd_inspect(cli *c, int argc, const char **argv)
     words w = {0};
     const struct poptOption showing[] = {
         {"tree", '\0', POPT_ARG_NONE, &w.tree, 0, "names as a tree", NULL},
-        {"table", '\0', POPT_ARG_NONE, &w.table, 0, "every tensor with dtype, shape, size and the layout that its chunks imply", NULL},
-        {"objects", '\0', POPT_ARG_NONE, &w.objects, 0, "everything that is not a tensor, one a line; shown, never run", NULL},
-        {"json", '\0', POPT_ARG_NONE, &w.json, 0, "machine-readable; with --table all tensors, with --objects all objects", NULL},
+        {"table", '\0', POPT_ARG_NONE, &w.table, 0,
+         "every tensor with dtype, shape, size and the layout that its chunks imply", NULL},
+        {"objects", '\0', POPT_ARG_NONE, &w.objects, 0,
+         "everything that is not a tensor, one a line; shown, never run", NULL},
+        {"json", '\0', POPT_ARG_NONE, &w.json, 0,
+         "machine-readable; with --table all tensors, with --objects all objects", NULL},
         POPT_TABLEEND,
     };
     const struct poptOption reading[] = {
-        {"source-format", '\0', POPT_ARG_STRING, &w.source_format, 0, "read SRC as this; default: found by content", "F"},
-        {"source-ranks", '\0', POPT_ARG_STRING, &w.source_ranks, 0, "ranks that must have written SRC", "N"},
+        {"source-format", '\0', POPT_ARG_STRING, &w.source_format, 0,
+         "read SRC as this; default: found by content", "F"},
+        {"source-ranks", '\0', POPT_ARG_STRING, &w.source_ranks, 0,
+         "ranks that must have written SRC", "N"},
         {"no-follow", '\0', POPT_ARG_NONE, &w.no_follow, 0, "links inside SRC are errors", NULL},
         {"verbose", 'v', POPT_ARG_NONE, &w.verbose, 0, "say more", NULL},
         {"quiet", 'q', POPT_ARG_NONE, &w.quiet, 0, "no notes and no progress", NULL},
@@ -66,7 +71,8 @@ int cmd_inspect(cli *c, int argc, const char **argv)
     const opt_group groups[] = {{"What is shown:", showing}, {"Reading:", reading}, {NULL, NULL}};
     const opt_spec spec = {
         .usage = "inspect [OPTION]... SRC",
-        .about = "Shows what checkpoint SRC holds, from its metadata alone: format, ranks, tensors, dtypes,\n"
+        .about = "Shows what checkpoint SRC holds, from its metadata alone: format, ranks, "
+                 "tensors, dtypes,\n"
                  "parts, balance, and a likely next command. SRC is a folder or a file.",
         .groups = groups,
         .examples = "  fsdpck inspect step-1000\n"

@@ -53,9 +53,9 @@ static void add_ranks(const fsdpck_checkpoint *ckpt, inspect_sums *s, const fsdp
 /* Single quotes, so that the line can be pasted into a shell. */
 static void quote(char *out, size_t capacity, const char *path)
 {
-    const bool plain = path[0] != '\0' &&
-                       path[strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                         "0123456789_./=+,@%:-")] == '\0';
+    const bool plain =
+        path[0] != '\0' && path[strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                             "0123456789_./=+,@%:-")] == '\0';
     size_t n = 0;
     if (!plain && n < capacity - 1)
         out[n++] = '\'';
@@ -114,7 +114,8 @@ char *inspect_shape(char *text, size_t capacity, const fsdpck_tensor *t)
 {
     size_t n = (size_t)snprintf(text, capacity, "[");
     for (unsigned d = 0; d < t->ndim && n + 24 < capacity; d++)
-        n += (size_t)snprintf(text + n, capacity - n, "%s%" PRIu64, d == 0 ? "" : ", ", t->shape[d]);
+        n +=
+            (size_t)snprintf(text + n, capacity - n, "%s%" PRIu64, d == 0 ? "" : ", ", t->shape[d]);
     snprintf(text + n, capacity - n, "]");
     return text;
 }

@@ -37,9 +37,9 @@ static void print_origin(const fsdpck_info *info)
 static void print_parts(const fsdpck_info *info)
 {
     char a[32], b[32], n[32], k[32];
-    printf("  tensors     %s, %s elements, %s in %s chunks\n", report_number(a, sizeof a, info->tensors),
-           report_number(b, sizeof b, info->nelems), report_bytes(n, sizeof n, info->nbytes),
-           report_number(k, sizeof k, info->chunks));
+    printf("  tensors     %s, %s elements, %s in %s chunks\n",
+           report_number(a, sizeof a, info->tensors), report_number(b, sizeof b, info->nelems),
+           report_bytes(n, sizeof n, info->nbytes), report_number(k, sizeof k, info->chunks));
     for (int part = 0; part < 3; part++) {
         if (info->part_tensors[part] == 0 && info->part_objects[part] == 0)
             continue;
@@ -87,12 +87,14 @@ int inspect_print_summary(const cli *c, const fsdpck_checkpoint *ckpt)
     print_parts(&s.info);
     for (size_t i = 0; i < s.dtype_count; i++)
         printf("  %-11s %s %s tensors, %s\n", i == 0 ? "dtypes" : "", s.dtypes[i].dtype,
-               report_number(a, sizeof a, s.dtypes[i].tensors), report_bytes(b, sizeof b, s.dtypes[i].nbytes));
+               report_number(a, sizeof a, s.dtypes[i].tensors),
+               report_bytes(b, sizeof b, s.dtypes[i].nbytes));
     for (size_t i = 0; i < s.largest_count; i++) {
         fsdpck_tensor t;
         fsdpck_get_tensor(ckpt, s.largest[i], &t);
-        printf("  %-11s %s %s %s, %s\n", i == 0 ? "largest" : "", escaped_name(name, t.name, t.name_nbytes),
-               t.dtype, inspect_shape(shape, sizeof shape, &t), report_bytes(a, sizeof a, t.nbytes));
+        printf("  %-11s %s %s %s, %s\n", i == 0 ? "largest" : "",
+               escaped_name(name, t.name, t.name_nbytes), t.dtype,
+               inspect_shape(shape, sizeof shape, &t), report_bytes(a, sizeof a, t.nbytes));
     }
     print_balance(&s);
     for (size_t i = 0; i < 2 && s.next[i][0] != '\0'; i++)
@@ -137,7 +139,8 @@ int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt)
         ok = line != NULL && fill_line(line, ckpt, i);
     }
     /* Nothing is cut to the width of the terminal: names are what people look for. */
-    ok = ok && scols_table_enable_nowrap(table, 1) == 0 && scols_table_set_termforce(table, SCOLS_TERMFORCE_NEVER) == 0;
+    ok = ok && scols_table_enable_nowrap(table, 1) == 0 &&
+         scols_table_set_termforce(table, SCOLS_TERMFORCE_NEVER) == 0;
     ok = ok && scols_print_table(table) == 0;
     scols_unref_table(table);
     return ok ? 0 : no_memory(c);
@@ -176,8 +179,8 @@ static size_t shared_dotted(const tree_name *a, const tree_name *b)
 static void print_indented(size_t depth, const char *text, size_t nbytes, const char *tail)
 {
     char part[NAME_CAPACITY];
-    printf("%*s%s%s\n", (int)(2 * (depth < 40 ? depth : 40)), "", fsdpck_escape(part, sizeof part, text, nbytes),
-           tail);
+    printf("%*s%s%s\n", (int)(2 * (depth < 40 ? depth : 40)), "",
+           fsdpck_escape(part, sizeof part, text, nbytes), tail);
 }
 
 /* Opens the dotted parts of `n` behind byte `at`, then prints its leaf. */

@@ -1,11 +1,11 @@
-/* inspect_view.h: the views of `fsdpck inspect`. Each walks the checkpoint and prints on stdout; names that come
- * from files are escaped. Each returns the exit code. */
+/* inspect_view.h: the views of `fsdpck inspect`. Each walks the checkpoint and prints on stdout;
+ * names that come from files are escaped. Each returns the exit code. */
 #ifndef FSDPCK_CLI_INSPECT_VIEW_H
 #define FSDPCK_CLI_INSPECT_VIEW_H
 
 #include "cmd.h"
 
-#define INSPECT_TOP 5u
+#define INSPECT_TOP    5u
 #define INSPECT_DTYPES 32u
 
 /* What the summary and the JSON both tell. */

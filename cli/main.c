@@ -1,4 +1,5 @@
-/* main.c: picks the command, opens and closes the context, turns signals into a cancel, maps status to exit. */
+/* main.c: picks the command, opens and closes the context, turns signals into a cancel, maps status
+ * to exit. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,8 @@
 #include "report.h"
 
 const command commands[] = {
-    {"inspect", cmd_inspect, "what is in it: tensors, shards, layout, optimizer, other objects", NULL},
+    {"inspect", cmd_inspect, "what is in it: tensors, shards, layout, optimizer, other objects",
+     NULL},
     {"consolidate", cmd_consolidate, "shards -> full tensors (HF folder, safetensors, .pt)",
      " merge convert export "},
     {"help", cmd_help, "this text, or the help of a command", NULL},
@@ -33,7 +35,8 @@ static void on_log(void *arg, fsdpck_log_level level, const char *text)
     const cli *c = arg;
     if (c->quiet || (level == FSDPCK_LOG_DETAIL && c->verbose == 0))
         return;
-    fprintf(stderr, "fsdpck %s: %s%s\n", c->command, level == FSDPCK_LOG_WARNING ? "warning: " : "", text);
+    fprintf(stderr, "fsdpck %s: %s%s\n", c->command, level == FSDPCK_LOG_WARNING ? "warning: " : "",
+            text);
 }
 
 const command *command_find(const char *name)
@@ -98,7 +101,9 @@ int main(int argc, char **argv)
     fsdpck_context_set_log(c.ctx, on_log, &c);
     int code;
     if (k == NULL) {
-        fprintf(stderr, "fsdpck: there is no command '%s'\n  next:     fsdpck help lists the commands\n", word);
+        fprintf(stderr,
+                "fsdpck: there is no command '%s'\n  next:     fsdpck help lists the commands\n",
+                word);
         code = FSDPCK_USAGE;
     } else {
         install_handlers(c.ctx);

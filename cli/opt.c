@@ -10,8 +10,8 @@
 
 /* Widest line of help. */
 #define HELP_COLUMNS 79
-#define HELP_INDENT 28
-#define ROWS_MAX 64
+#define HELP_INDENT  28
+#define ROWS_MAX     64
 
 int opt_usage_error(const cli *c, const char *fmt, ...)
 {
@@ -90,7 +90,8 @@ static size_t gather_rows(const opt_spec *spec, int *help, struct poptOption *ro
 {
     size_t n = 0;
     for (const opt_group *g = spec->groups; g->title != NULL; g++) {
-        for (const struct poptOption *row = g->rows; row->longName != NULL && n < ROWS_MAX - 2; row++)
+        for (const struct poptOption *row = g->rows; row->longName != NULL && n < ROWS_MAX - 2;
+             row++)
             rows[n++] = *row;
     }
     rows[n++] = (struct poptOption){"help", 'h', POPT_ARG_NONE, help, 0, NULL, NULL};
@@ -178,15 +179,26 @@ bool opt_size(const cli *c, const char *option, const char *text, uint64_t *nbyt
         uint64_t factor;
     } units[] = {
         {"", 1},
-        {"k", UINT64_C(1) << 10}, {"K", UINT64_C(1) << 10}, {"KiB", UINT64_C(1) << 10}, {"kB", 1000}, {"KB", 1000},
-        {"M", UINT64_C(1) << 20}, {"MiB", UINT64_C(1) << 20}, {"MB", 1000000},
-        {"G", UINT64_C(1) << 30}, {"GiB", UINT64_C(1) << 30}, {"GB", 1000000000},
-        {"T", UINT64_C(1) << 40}, {"TiB", UINT64_C(1) << 40}, {"TB", UINT64_C(1000000000000)},
+        {"k", UINT64_C(1) << 10},
+        {"K", UINT64_C(1) << 10},
+        {"KiB", UINT64_C(1) << 10},
+        {"kB", 1000},
+        {"KB", 1000},
+        {"M", UINT64_C(1) << 20},
+        {"MiB", UINT64_C(1) << 20},
+        {"MB", 1000000},
+        {"G", UINT64_C(1) << 30},
+        {"GiB", UINT64_C(1) << 30},
+        {"GB", 1000000000},
+        {"T", UINT64_C(1) << 40},
+        {"TiB", UINT64_C(1) << 40},
+        {"TB", UINT64_C(1000000000000)},
     };
     char *end = NULL;
     errno = 0;
     const unsigned long long n = text[0] >= '0' && text[0] <= '9' ? strtoull(text, &end, 10) : 0;
-    for (size_t i = 0; end != NULL && errno == 0 && n > 0 && i < sizeof units / sizeof units[0]; i++) {
+    for (size_t i = 0; end != NULL && errno == 0 && n > 0 && i < sizeof units / sizeof units[0];
+         i++) {
         if (strcmp(units[i].suffix, end) == 0 && n <= UINT64_MAX / units[i].factor) {
             *nbytes = n * units[i].factor;
             return true;

@@ -11,7 +11,7 @@
 
 /* Between two looks; a terminal is redrawn each time. */
 #define LOOK_NANOSECONDS 200000000L
-#define PLAIN_SECONDS 30.0
+#define PLAIN_SECONDS    30.0
 
 struct progress_view {
     const cli *c;

@@ -1,5 +1,5 @@
-/* progress.h: draws what the library is at, on stderr: on a terminal a line that is redrawn, elsewhere a line
- * every 30 seconds. The only file that asks whether stderr is a terminal.
+/* progress.h: draws what the library is at, on stderr: on a terminal a line that is redrawn,
+ * elsewhere a line every 30 seconds. The only file that asks whether stderr is a terminal.
  *
  *     progress_view *v = progress_start(c, mode);   // NULL is fine: nothing is drawn
  *     ... library call ...

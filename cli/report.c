@@ -78,7 +78,8 @@ static void add_source(cJSON *envelope, const fsdpck_info *source)
         cJSON_AddNumberToObject(s, "world_size", (double)source->world_size);
 }
 
-cJSON *report_json_begin(const cli *c, int exit_code, const char *verdict, const fsdpck_info *source)
+cJSON *report_json_begin(const cli *c, int exit_code, const char *verdict,
+                         const fsdpck_info *source)
 {
     cJSON *e = cJSON_CreateObject();
     if (e == NULL)

@@ -1,7 +1,9 @@
-/* report.h: results on stdout, failures on stderr, and the one JSON envelope that both share with --json.
+/* report.h: results on stdout, failures on stderr, and the one JSON envelope that both share with
+ * --json.
  *
- * Envelope (schema "fsdpck-1"): schema, command, exit_code, verdict, source, outputs, counts, unchecked,
- * findings, error, next, seconds, peak_rss; a command may add members of its own between them.
+ * Envelope (schema "fsdpck-1"): schema, command, exit_code, verdict, source, outputs, counts,
+ * unchecked, findings, error, next, seconds, peak_rss; a command may add members of its own between
+ * them.
  */
 #ifndef FSDPCK_CLI_REPORT_H
 #define FSDPCK_CLI_REPORT_H
@@ -10,12 +12,15 @@
 
 #include "cmd.h"
 
-/* The envelope of a success: the caller adds, then calls report_json_print. NULL where memory ran out. */
-cJSON *report_json_begin(const cli *c, int exit_code, const char *verdict, const fsdpck_info *source);
+/* The envelope of a success: the caller adds, then calls report_json_print. NULL where memory ran
+ * out. */
+cJSON *report_json_begin(const cli *c, int exit_code, const char *verdict,
+                         const fsdpck_info *source);
 /* Prints and frees. Returns the exit code. */
 int report_json_print(cJSON *envelope, int exit_code);
 
-/* A failure, as text on stderr or as the envelope on stdout; source may be NULL. Returns the exit code. */
+/* A failure, as text on stderr or as the envelope on stdout; source may be NULL. Returns the exit
+ * code. */
 int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err);
 
 /* Adds a list of texts. */

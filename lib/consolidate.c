@@ -157,6 +157,7 @@ static fsdpck_status aim_target(run *r, fsdpck_error *err)
     const fsdpck_transform_options *o = &r->opt;
     const bool flat = !r->writer->keeps_nesting;
     const aim_request request = {
+        .src = &r->src->src,
         .words = {o->keys, o->keys_count, o->exclude, o->exclude_count, o->strip_prefix,
                   o->strip_prefix_count, o->rename, o->rename_count, o->dtype, o->dtype_count},
         .part = o->part < 0 ? (flat ? PART_MODEL : PART_ALL) : (aim_part)o->part,

@@ -18,7 +18,8 @@ fsdpck_status dcp_blob_read(void *ctx, uint64_t offset_bytes, void *dst, uint64_
     return file_set_read_at(&r->d->blobs, r->file, offset_bytes, dst, nbytes, err);
 }
 
-fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool *zstd, fsdpck_error *err)
+fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool *zstd,
+                                  fsdpck_error *err)
 {
     *zstd = false;
     if (transform == 0)
@@ -28,8 +29,8 @@ fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool 
         *zstd = true;
         return FSDPCK_OK;
     }
-    error_set(err, FSDPCK_UNSUPPORTED, "DCP-TRANSFORM", "blob is stored behind '%s', which is not known",
-              name);
+    error_set(err, FSDPCK_UNSUPPORTED, "DCP-TRANSFORM",
+              "blob is stored behind '%s', which is not known", name);
     error_expected(err, "stream.zstd/1, or nothing");
     error_next(err, "save the checkpoint again without this extension");
     return FSDPCK_UNSUPPORTED;
@@ -44,7 +45,8 @@ static zip_input blob_input(dcp_blob_reader *r, const cat_chunk *c)
 static void add_context(const dcp_folder *d, const cat_chunk *c, fsdpck_error *err)
 {
     text_buf path = {.limit_bytes = 8192};
-    text_printf(&path, "%s/%s", d->dir.path, catalogue_name(d->cat, catalogue_file(d->cat, c->file)->path));
+    text_printf(&path, "%s/%s", d->dir.path,
+                catalogue_name(d->cat, catalogue_file(d->cat, c->file)->path));
     if (path.text != NULL)
         error_path(err, path.text);
     text_release(&path);
@@ -63,7 +65,7 @@ static const char *print_sizes(text_buf *text, const uint64_t *sizes, unsigned n
 
 /* Blob against catalogue. */
 fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found, unsigned ndim,
-                                   const uint64_t *sizes, fsdpck_error *err)
+                                const uint64_t *sizes, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(d->cat, catalogue_chunk(d->cat, chunk)->tensor);
     uint64_t want[NDIM_MAX];
@@ -84,8 +86,9 @@ fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found
               "blob holds another shape than the metadata states");
     error_expected(err, "%s", print_sizes(&expected, want, t->ndim));
     error_found(err, "%s", print_sizes(&got, sizes, ndim));
-    error_next(err, "torch 2.10 to 2.15 record wrong boxes for FSDP2 with tensor parallelism where a dim "
-                    "is not divisible; else metadata and files are not of one save");
+    error_next(
+        err, "torch 2.10 to 2.15 record wrong boxes for FSDP2 with tensor parallelism where a dim "
+             "is not divisible; else metadata and files are not of one save");
     text_release(&expected);
     text_release(&got);
     return FSDPCK_BADINPUT;
@@ -184,14 +187,15 @@ struct source_stream {
     place where;
     dcp_blob_reader reader;
     zstd_stream *zstd;
-    bool inside;   /* of a byte item, whose zip was checked when it was loaded */
+    bool inside; /* of a byte item, whose zip was checked when it was loaded */
     uint64_t position;
-    uint32_t crc;  /* of the record so far */
+    uint32_t crc;   /* of the record so far */
     vec head, tail; /* uint8_t: all but the record */
 };
 
 /* Sums the record and keeps what lies around it, so that the zip can be checked at the end. */
-static fsdpck_status observe(source_stream *s, const uint8_t *bytes, uint64_t nbytes, fsdpck_error *err)
+static fsdpck_status observe(source_stream *s, const uint8_t *bytes, uint64_t nbytes,
+                             fsdpck_error *err)
 {
     const uint64_t begin = s->where.record_offset_bytes, end = begin + s->where.record_nbytes;
 
@@ -240,12 +244,14 @@ static fsdpck_status read_around(void *ctx, uint64_t offset_bytes, void *dst, ui
             const uint64_t at = offset_bytes + i;
             const bool in_head = at < s->head.count;
             const bool in_tail = at >= end && at - end < s->tail.count;
-            out[i] = in_head ? *VEC_AT(&s->head, const uint8_t, at)
-                             : in_tail ? *VEC_AT(&s->tail, const uint8_t, at - end) : 0;
+            out[i] = in_head   ? *VEC_AT(&s->head, const uint8_t, at)
+                     : in_tail ? *VEC_AT(&s->tail, const uint8_t, at - end)
+                               : 0;
         }
         return FSDPCK_OK;
     }
-    return error_set(err, FSDPCK_BADINPUT, "ZIP-TRUNCATED", "compressed zip names bytes past its end");
+    return error_set(err, FSDPCK_BADINPUT, "ZIP-TRUNCATED",
+                     "compressed zip names bytes past its end");
 }
 
 static fsdpck_status bad_crc(uint32_t expected, uint32_t found, fsdpck_error *err)
@@ -258,7 +264,8 @@ static fsdpck_status bad_crc(uint32_t expected, uint32_t found, fsdpck_error *er
 }
 
 /* The pickle above all: it was believed before its checksum was known. */
-static fsdpck_status check_small_records(const zip_archive *zip, const zip_entry *tensor, fsdpck_error *err)
+static fsdpck_status check_small_records(const zip_archive *zip, const zip_entry *tensor,
+                                         fsdpck_error *err)
 {
     for (size_t i = 0; i < zip->entries.count; i++) {
         const zip_entry *e = VEC_AT(&zip->entries, zip_entry, i);
@@ -305,7 +312,8 @@ static fsdpck_status open_decoder(source_stream *s, fsdpck_error *err)
     const zip_input in = blob_input(&s->reader, c);
 
     if (!s->where.stream)
-        return error_set(err, FSDPCK_INTERNAL, "", "a stream was opened on a blob that is not compressed");
+        return error_set(err, FSDPCK_INTERNAL, "",
+                         "a stream was opened on a blob that is not compressed");
     return zstd_stream_open(&in, s->d->owner, &s->zstd, err);
 }
 

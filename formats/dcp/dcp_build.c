@@ -19,7 +19,7 @@ fsdpck_status dcp_size_from(dcp_parser *parser, const value_pool *pool, value it
                             fsdpck_error *err)
 {
     vec *dims = &parser->m->dims;
-    const value_kind kind = value_kind_of(items);
+    const value_kind kind = value_kind_inline(items);
     uint64_t sizes[NDIM_MAX];
     uint64_t all = 0;
 
@@ -29,13 +29,14 @@ fsdpck_status dcp_size_from(dcp_parser *parser, const value_pool *pool, value it
     }
     if (kind != VALUE_TUPLE && kind != VALUE_LIST)
         return malformed(err, "torch.Size", "expected a tuple of ints");
-    const size_t ndim = value_count(pool, items);
+    size_t ndim;
+    const value *cells = value_cells_of(pool, items, &ndim);
     if (ndim > NDIM_MAX)
         return error_set(err, FSDPCK_BADINPUT, "DCP-BOUNDS",
                          "torch.Size in metadata has %zu dims, torch allows %u", ndim, NDIM_MAX);
     for (size_t i = 0; i < ndim; i++) {
-        const value item = value_item(pool, items, i);
-        const value_kind item_kind = value_kind_of(item);
+        const value item = cells[i];
+        const value_kind item_kind = value_kind_inline(item);
         if (item_kind != VALUE_INT && item_kind != VALUE_BIGINT)
             return malformed(err, "torch.Size", "an item is not an int");
         if (!value_as_u64(pool, item, &sizes[i]))
@@ -70,7 +71,8 @@ unsigned dcp_size_get(const dcp_metadata *m, uint32_t at, uint64_t *sizes)
     return ndim;
 }
 
-/* Words of a record, its head included: equal sizes have equal words, since width follows from them. */
+/* Words of a record, its head included: equal sizes have equal words, since width follows from
+ * them. */
 static size_t size_words(const dcp_metadata *m, uint32_t at)
 {
     const uint32_t head = *VEC_AT(&m->dims, uint32_t, at);
@@ -100,12 +102,12 @@ uint64_t dcp_size_hash(const dcp_metadata *m, uint32_t at, uint64_t seed)
 /* The dict of attributes: the state itself, or the slots of a (dict or None, slots) pair. */
 static bool state_dict(const value_pool *pool, value state, value *dict)
 {
-    if (value_kind_of(state) == VALUE_TUPLE && value_count(pool, state) == 2) {
+    if (value_kind_inline(state) == VALUE_TUPLE && value_count(pool, state) == 2) {
         const value slots = value_item(pool, state, 1);
         state = value_kind_of(slots) == VALUE_DICT ? slots : value_item(pool, state, 0);
     }
     *dict = state;
-    return value_kind_of(state) == VALUE_DICT;
+    return value_kind_inline(state) == VALUE_DICT;
 }
 
 typedef struct field {
@@ -114,22 +116,24 @@ typedef struct field {
     value v;
 } field;
 
-/* Attributes by name; a later one of two equal names wins, as in Python. Writers keep one order, so the i-th
- * is tried first for the i-th pair. */
+/* Attributes by name; a later one of two equal names wins, as in Python. Writers keep one order, so
+ * the i-th is tried first for the i-th pair. */
 static bool fields_get(const dcp_parser *parser, const value_pool *pool, value state, field *fields,
                        unsigned nfields)
 {
     value dict;
     if (!state_dict(pool, state, &dict))
         return false;
-    const size_t count = value_count(pool, dict);
-    for (size_t i = 0; i < count; i++) {
-        const value key = value_key(pool, dict, i);
-        unsigned k = (unsigned)(i % nfields);
+    size_t count;
+    const value *cells = value_cells_of(pool, dict, &count);
+    unsigned next = 0;
+    for (size_t i = 0; i < count; i += 2) {
+        unsigned k = next;
+        next = next + 1 < nfields ? next + 1 : 0;
         for (unsigned tried = 0; tried < nfields; tried++) {
-            if (parser->keys[fields[k].key] == key) {
+            if (parser->keys[fields[k].key] == cells[i]) {
                 fields[k].has = true;
-                fields[k].v = value_item(pool, dict, i);
+                fields[k].v = cells[i + 1];
                 break;
             }
             k = k + 1 < nfields ? k + 1 : 0;
@@ -167,15 +171,16 @@ static fsdpck_status build_properties(dcp_parser *parser, const value_pool *pool
         symbol = f[0].v;
     }
     if (value_kind_of(symbol) != VALUE_SYMBOL)
-        return malformed(err, "TensorProperties", "expected a tuple of 5 or more that begins with a dtype");
+        return malformed(err, "TensorProperties",
+                         "expected a tuple of 5 or more that begins with a dtype");
     const char *name = value_symbol_name(pool, symbol);
     p->dtype_symbol = symbol;
     p->dtype = (uint8_t)dtype_from_name(name, strlen(name));
     return FSDPCK_OK;
 }
 
-fsdpck_status dcp_list_add(dcp_parser *parser, const value *chunks, size_t count, uint64_t *list_note,
-                           fsdpck_error *err)
+fsdpck_status dcp_list_add(dcp_parser *parser, const value *chunks, size_t count,
+                           uint64_t *list_note, fsdpck_error *err)
 {
     dcp_metadata *m = parser->m;
     if (count == 0)
@@ -192,7 +197,8 @@ fsdpck_status dcp_list_add(dcp_parser *parser, const value *chunks, size_t count
         return error_set(err, FSDPCK_LIMIT, "PKL-LIMIT", "a tensor has more than 2^32 chunks");
     for (size_t i = 0; i < count; i++) {
         const uint32_t index = dcp_note_index(chunks[i]);
-        dcp_run *run = list->last_run == DCP_NONE ? NULL : VEC_AT(&m->runs, dcp_run, list->last_run);
+        dcp_run *run =
+            list->last_run == DCP_NONE ? NULL : VEC_AT(&m->runs, dcp_run, list->last_run);
         if (run != NULL && run->first + run->count == index) {
             run->count++;
             continue;
@@ -226,7 +232,8 @@ static fsdpck_status tensor_chunks(dcp_parser *parser, const value_pool *pool, v
     for (size_t i = 0; i < count; i++) {
         const value item = value_item(pool, list, i);
         if (dcp_note_what(item) != DCP_NOTE_CHUNK || (i == 0 && note != 0))
-            return malformed(err, "TensorStorageMetadata", "chunks holds something else than chunks");
+            return malformed(err, "TensorStorageMetadata",
+                             "chunks holds something else than chunks");
         RETURN_IF(dcp_list_add(parser, &item, 1, &note, err));
     }
     *made = note == 0 ? DCP_NONE : (uint32_t)(note - 1);
@@ -288,8 +295,8 @@ static fsdpck_status path_id(dcp_parser *parser, const value_pool *pool, value p
     return path_check_inside(strtab_text(paths, *id), nbytes, "DCP-PATH", err);
 }
 
-static fsdpck_status transform_id(dcp_parser *parser, const value_pool *pool, value list, uint32_t *id,
-                                  fsdpck_error *err)
+static fsdpck_status transform_id(dcp_parser *parser, const value_pool *pool, value list,
+                                  uint32_t *id, fsdpck_error *err)
 {
     const value_kind kind = value_kind_of(list);
     text_buf joined = {.limit_bytes = 4096};
@@ -318,15 +325,17 @@ static fsdpck_status transform_id(dcp_parser *parser, const value_pool *pool, va
         st = strtab_intern(&parser->names->transforms, joined.text, joined.nbytes, id, err);
     text_release(&joined);
     if (st == FSDPCK_OK && *id > DCP_TRANSFORM_LIMIT)
-        st = error_set(err, FSDPCK_LIMIT, "PKL-LIMIT", "metadata names more than %u kinds of transforms",
-                       DCP_TRANSFORM_LIMIT);
+        st = error_set(err, FSDPCK_LIMIT, "PKL-LIMIT",
+                       "metadata names more than %u kinds of transforms", DCP_TRANSFORM_LIMIT);
     return st;
 }
 
 static fsdpck_status build_info(dcp_parser *parser, const value_pool *pool, uint32_t index,
                                 value state, fsdpck_error *err)
 {
-    field f[] = {{.key = DCP_KEY_RELATIVE_PATH}, {.key = DCP_KEY_OFFSET}, {.key = DCP_KEY_LENGTH},
+    field f[] = {{.key = DCP_KEY_RELATIVE_PATH},
+                 {.key = DCP_KEY_OFFSET},
+                 {.key = DCP_KEY_LENGTH},
                  {.key = DCP_KEY_TRANSFORMS}};
     uint32_t file_id, transform;
     uint64_t offset_bytes, nbytes;

@@ -1,4 +1,5 @@
-/* dcp_calls.c: which callables a `.metadata` may name, and what is made of them. Nothing is called. */
+/* dcp_calls.c: which callables a `.metadata` may name, and what is made of them. Nothing is called.
+ */
 #include <string.h>
 
 #include "formats/dcp/dcp_metadata.h"
@@ -27,7 +28,8 @@ typedef struct known_call {
     const char *name;
 } known_call;
 
-/* What torch and Python write in a `.metadata` besides DCP's own classes; an early-3.11 getattr is apart. */
+/* What torch and Python write in a `.metadata` besides DCP's own classes; an early-3.11 getattr is
+ * apart. */
 static const known_call harmless_calls[] = {
     {"torch.serialization", "_get_layout"},
     {"torch", "device"},
@@ -73,14 +75,17 @@ dcp_symbol dcp_symbol_of(const value_pool *pool, value callee)
         (strcmp(module, "builtins") == 0 || strcmp(module, "__builtin__") == 0))
         return DCP_SYMBOL_GETATTR;
     for (size_t i = 0; i < sizeof harmless_calls / sizeof *harmless_calls; i++)
-        if (strcmp(harmless_calls[i].name, name) == 0 && strcmp(harmless_calls[i].module, module) == 0)
+        if (strcmp(harmless_calls[i].name, name) == 0 &&
+            strcmp(harmless_calls[i].module, module) == 0)
             return DCP_SYMBOL_HARMLESS;
     return DCP_SYMBOL_OTHER;
 }
 
-fsdpck_status dcp_getattr(value_pool *pool, const value_call *call, value *symbol, fsdpck_error *err)
+fsdpck_status dcp_getattr(value_pool *pool, const value_call *call, value *symbol,
+                          fsdpck_error *err)
 {
-    static const char *const enums[] = {"_MEM_FORMAT_ENCODING", "MEM_FORMAT_ENCODING", "TensorProperties"};
+    static const char *const enums[] = {"_MEM_FORMAT_ENCODING", "MEM_FORMAT_ENCODING",
+                                        "TensorProperties"};
     const bool two = value_count(pool, call->args) == 2;
     const value class = two ? value_item(pool, call->args, 0) : VALUE_OF_NONE;
     bool known = false;
@@ -130,7 +135,8 @@ fsdpck_status dcp_call_judge(const value_pool *pool, const value_call *call, fsd
     const char *shown = args.text != NULL ? args.text : "";
     if (value_kind_of(call->callee) == VALUE_SYMBOL)
         error_set(err, FSDPCK_BADINPUT, "PKL-CALL", "pickle asks to call '%s.%s' with %s",
-                  value_symbol_module(pool, call->callee), value_symbol_name(pool, call->callee), shown);
+                  value_symbol_module(pool, call->callee), value_symbol_name(pool, call->callee),
+                  shown);
     else
         error_set(err, FSDPCK_BADINPUT, "PKL-CALL", "pickle asks to call a computed object with %s",
                   shown);

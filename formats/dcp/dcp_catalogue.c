@@ -30,6 +30,7 @@ void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names)
         .kept = VEC_OF(dcp_kept, cat->owner),
         .matched = VEC_OF(uint32_t, cat->owner),
         .slots = VEC_OF(uint32_t, cat->owner),
+        .repeats = VEC_OF(dcp_repeat, cat->owner),
     };
 }
 
@@ -38,6 +39,7 @@ void dcp_builder_release(dcp_builder *b)
     vec_release(&b->kept);
     vec_release(&b->matched);
     vec_release(&b->slots);
+    vec_release(&b->repeats);
 }
 
 /* "__" digits, then `*end`; CAT_NONE where it is something else. */
@@ -195,8 +197,8 @@ static fsdpck_status keep_tensor(join *j, uint32_t fqn, const dcp_tensor *t, uin
     }
     if (kept->kind == KEPT_NOTHING) {
         RETURN_IF(catalogue_add_tensor(cat, fqn_text(j, fqn),
-                                       strtab_nbytes(&j->b->names->fqns, fqn), (dtype)p->dtype, ndim,
-                                       shape, tensor, err));
+                                       strtab_nbytes(&j->b->names->fqns, fqn), (dtype)p->dtype,
+                                       ndim, shape, tensor, err));
         catalogue_tensor(cat, *tensor)->path = j->paths[fqn];
         *kept = (dcp_kept){.index = *tensor, .kind = KEPT_TENSOR};
         return FSDPCK_OK;
@@ -205,7 +207,8 @@ static fsdpck_status keep_tensor(join *j, uint32_t fqn, const dcp_tensor *t, uin
     const cat_tensor *known = kept->kind == KEPT_TENSOR ? catalogue_tensor(cat, *tensor) : NULL;
     if (known == NULL || known->dtype != p->dtype || known->ndim != ndim ||
         memcmp(catalogue_shape(cat, *tensor), shape, ndim * sizeof *shape) != 0)
-        return fail(j, fqn, "DCP-MIXED", "ranks disagree about the dtype or shape of a tensor", err);
+        return fail(j, fqn, "DCP-MIXED", "ranks disagree about the dtype or shape of a tensor",
+                    err);
     return FSDPCK_OK;
 }
 
@@ -245,10 +248,10 @@ static bool has_elements(const dcp_metadata *m, const dcp_chunk *chunk)
     return true;
 }
 
-/* By hint where the tensor's chunks are one run, as they are in every file that torch wrote. Counts the
- * entries that are left, and moves them to the front of the group. */
-static uint32_t match_hints(const join *j, const dcp_chunk_list *list, uint32_t *group, uint32_t count,
-                            uint32_t *matched)
+/* By hint where the tensor's chunks are one run, as they are in every file that torch wrote. Counts
+ * the entries that are left, and moves them to the front of the group. */
+static uint32_t match_hints(const join *j, const dcp_chunk_list *list, uint32_t *group,
+                            uint32_t count, uint32_t *matched)
 {
     const dcp_entry *entries = j->m->entries.items;
     if (list->first_run != list->last_run)
@@ -284,15 +287,16 @@ static fsdpck_status hash_chunks(const join *j, uint32_t fqn, const dcp_chunk *c
         if (slots[at] == DCP_NONE || !has_elements(j->m, chunks[slots[at]]))
             slots[at] = i;
         else if (has_elements(j->m, chunks[i]))
-            return fail(j, fqn, "DCP-OVERLAP", "two chunks of a tensor begin at the same offset", err);
+            return fail(j, fqn, "DCP-OVERLAP", "two chunks of a tensor begin at the same offset",
+                        err);
     }
     return FSDPCK_OK;
 }
 
 /* The rest by offset. */
-static fsdpck_status match_offsets(join *j, uint32_t fqn, const dcp_chunk_list *list, uint32_t list_id,
-                                   const uint32_t *group, uint32_t left, uint32_t *matched,
-                                   fsdpck_error *err)
+static fsdpck_status match_offsets(join *j, uint32_t fqn, const dcp_chunk_list *list,
+                                   uint32_t list_id, const uint32_t *group, uint32_t left,
+                                   uint32_t *matched, fsdpck_error *err)
 {
     const dcp_entry *entries = j->m->entries.items;
     const uint64_t seed = j->b->names->fqns.seed;
@@ -398,7 +402,8 @@ static fsdpck_status add_tensor(join *j, const dcp_item *item, fsdpck_error *err
     uint32_t tensor;
 
     if (t->properties == DCP_NONE)
-        return fail(j, item->fqn, "DCP-METADATA", "metadata holds a tensor without properties", err);
+        return fail(j, item->fqn, "DCP-METADATA", "metadata holds a tensor without properties",
+                    err);
     RETURN_IF(keep_tensor(j, item->fqn, t, &tensor, err));
     if (list->count == 0) {
         j->b->stray_blobs += left;
@@ -432,12 +437,16 @@ static fsdpck_status add_object(join *j, const dcp_item *item, fsdpck_error *err
     if (count > 1)
         return fail(j, item->fqn, "KEY-DUP", "storage_data names one byte item twice", err);
     if (kept->kind == KEPT_TENSOR)
-        return fail(j, item->fqn, "DCP-MIXED", "a name is a tensor on one rank, an object on another", err);
+        return fail(j, item->fqn, "DCP-MIXED",
+                    "a name is a tensor on one rank, an object on another", err);
+    const dcp_entry *e = VEC_AT(&j->m->entries, dcp_entry, j->order[first]);
     if (kept->kind == KEPT_OBJECT) {
-        j->b->repeated_objects++;
+        dcp_repeat *repeat = vec_push(&j->b->repeats, err);
+        if (repeat == NULL)
+            return FSDPCK_LIMIT;
+        *repeat = (dcp_repeat){kept->index, e->file, e->transform, e->offset_bytes, e->nbytes};
         return FSDPCK_OK;
     }
-    const dcp_entry *e = VEC_AT(&j->m->entries, dcp_entry, j->order[first]);
     RETURN_IF(catalogue_add_object(j->b->cat, fqn_text(j, item->fqn),
                                    strtab_nbytes(&j->b->names->fqns, item->fqn), &object, err));
     cat_object *o = catalogue_object(j->b->cat, object);

@@ -5,10 +5,11 @@
  *     RETURN_IF(dcp_builder_add(&b, &metadata, err));      // once for each `.metadata`
  *     dcp_builder_release(&b);
  *
- * Chunks and their blobs are joined by (FQN, offsets), as torch does; the index of MetadataIndex is tried first, but
- * only a hint. With several `.metadata` (one a rank) the tensors of one name are merged; equal boxes of
- * several ranks stay several chunks, and the byte items of the lowest rank are kept.
- * Files get the index of their path in names.paths; their sizes are left 0.
+ * Chunks and their blobs are joined by (FQN, offsets), as torch does; the index of MetadataIndex is
+ * tried first, but only a hint. With several `.metadata` (one a rank) the tensors of one name are
+ * merged; equal boxes of several ranks stay several chunks; of byte items the lowest rank's is
+ * kept, and the others are noted in `repeats`, so that a difference can be told. Files get the
+ * index of their path in names.paths; their sizes are left 0.
  */
 #ifndef FSDPCK_DCP_CATALOGUE_H
 #define FSDPCK_DCP_CATALOGUE_H
@@ -16,25 +17,35 @@
 #include "formats/dcp/dcp_metadata.h"
 #include "state/catalogue.h"
 
+/* A byte item that a lower rank has too, under the same name. */
+typedef struct dcp_repeat {
+    uint32_t object;
+    uint32_t file;
+    uint32_t transform;
+    uint64_t offset_bytes;
+    uint64_t nbytes;
+} dcp_repeat;
+
 typedef struct dcp_builder {
     catalogue *cat;
     const dcp_names *names;
-    vec kept;                 /* dcp_kept, one for each FQN */
-    vec matched;              /* scratch: uint32_t, entry of each chunk of a tensor */
-    vec slots;                /* scratch: uint32_t, hash over chunks */
-    uint64_t stray_blobs;     /* blobs that belong to no chunk */
-    uint64_t repeated_objects; /* byte items that another rank had already */
+    vec kept;             /* dcp_kept, one for each FQN */
+    vec matched;          /* scratch: uint32_t, entry of each chunk of a tensor */
+    vec slots;            /* scratch: uint32_t, hash over chunks */
+    vec repeats;          /* dcp_repeat, ascending by rank within an object */
+    uint64_t stray_blobs; /* blobs that belong to no chunk */
 } dcp_builder;
 
 void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names);
 void dcp_builder_release(dcp_builder *b);
 
-/* Errors: DCP-ORPHAN (a chunk or byte item without a blob), DCP-RANK, DCP-BOUNDS, DCP-OVERLAP, KEY-DUP,
- * DCP-DTYPE (UNSUPPORTED), DCP-MIXED (ranks disagree about a tensor). */
+/* Errors: DCP-ORPHAN (a chunk or byte item without a blob), DCP-RANK, DCP-BOUNDS, DCP-OVERLAP,
+ * KEY-DUP, DCP-DTYPE (UNSUPPORTED), DCP-MIXED (ranks disagree about a tensor). */
 fsdpck_status dcp_builder_add(dcp_builder *b, const dcp_metadata *m,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Rank in a file name "__{rank}_{n}.distcp" or "__{rank}.metadata", CAT_NONE where it has no such form. */
+/* Rank in a file name "__{rank}_{n}.distcp" or "__{rank}.metadata", CAT_NONE where it has no such
+ * form. */
 uint32_t dcp_rank_of_blobs(const char *name);
 uint32_t dcp_rank_of_metadata(const char *name);
 

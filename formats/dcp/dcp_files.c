@@ -29,8 +29,8 @@ static fsdpck_status probe_file(void *ctx, unsigned worker, uint64_t job, fsdpck
     path_kind kind;
     (void)worker;
 
-    RETURN_IF(path_probe(&s->d->dir, catalogue_name(s->cat, catalogue_file(s->cat, job)->path), &kind,
-                         &state->nbytes, err));
+    RETURN_IF(path_probe(&s->d->dir, catalogue_name(s->cat, catalogue_file(s->cat, job)->path),
+                         &kind, &state->nbytes, err));
     state->kind = (uint8_t)kind;
     /* Opening is what refuses links, and folders and devices by their right name. */
     if ((s->no_follow && kind == PATH_FILE) || kind == PATH_FOLDER || kind == PATH_OTHER)
@@ -54,7 +54,8 @@ static bool is_missing(const file_state *states, uint32_t file_id)
     return states[file_id].needed && states[file_id].kind == PATH_ABSENT;
 }
 
-/* Names of what lay in missing files, ten at most, into `text`; returns how many there are in all. */
+/* Names of what lay in missing files, ten at most, into `text`; returns how many there are in all.
+ */
 static uint64_t list_lost(const catalogue *cat, const file_state *states, text_buf *text)
 {
     uint64_t lost = 0;
@@ -89,7 +90,8 @@ static fsdpck_status report_missing(dcp_folder *d, const catalogue *cat, const f
         const char *name = catalogue_name(cat, catalogue_file(cat, i)->path);
         if (!is_missing(states, i)) {
             if (states[i].kind == PATH_ABSENT)
-                log_write(&d->log, LOG_NOTE, "file '%s' is not there; it held only empty chunks", name);
+                log_write(&d->log, LOG_NOTE, "file '%s' is not there; it held only empty chunks",
+                          name);
             continue;
         }
         if (missing++ == 0)
@@ -104,12 +106,14 @@ static fsdpck_status report_missing(dcp_folder *d, const catalogue *cat, const f
     if (missing == 1)
         error_set(err, FSDPCK_BADINPUT, "DCP-MISSING", "file '%s' is missing", first);
     else
-        error_set(err, FSDPCK_BADINPUT, "DCP-MISSING", "%" PRIu64 " files are missing: '%s', %s", missing,
-                  first, files.text != NULL ? files.text : "");
+        error_set(err, FSDPCK_BADINPUT, "DCP-MISSING", "%" PRIu64 " files are missing: '%s', %s",
+                  missing, first, files.text != NULL ? files.text : "");
     error_path(err, d->dir.path);
     error_expected(err, "%zu files that the metadata names", nfiles);
     error_found(err, "%" PRIu64 " missing", missing);
-    error_next(err, "copy the missing files from where the checkpoint was written (all of one node's, often); they "
+    error_next(err,
+               "copy the missing files from where the checkpoint was written (all of one node's, "
+               "often); they "
                "hold parts of %" PRIu64 " tensors and objects: %s%s",
                nlost, lost.text != NULL ? lost.text : "", nlost > 10 ? ", ..." : "");
     text_release(&files);
@@ -129,8 +133,9 @@ fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_err
     mark_needed(cat, states);
     for (size_t i = 0; i < nfiles; i++) {
         uint32_t index;
-        GOTO_IF(file_set_add(&d->blobs, catalogue_name(cat, catalogue_file(cat, i)->path), &index, err),
-                out);
+        GOTO_IF(
+            file_set_add(&d->blobs, catalogue_name(cat, catalogue_file(cat, i)->path), &index, err),
+            out);
     }
     size_job job = {.d = d, .cat = cat, .states = states, .no_follow = req->no_follow};
     GOTO_IF(pool_run(req->nthreads, nfiles, probe_file, &job, req->cancel, err), out);
@@ -184,7 +189,9 @@ static fsdpck_status report_range(const catalogue *cat, const blob *b, uint32_t 
     if (tiled) {
         error_set(err, FSDPCK_BADINPUT, "DCP-SHORT", "file ends before the blobs that it holds");
         error_expected(err, "at least %" PRIu64 " bytes", b->offset_bytes + b->nbytes);
-        error_next(err, "copy the file again from where it was written; the copy or the save was cut short");
+        error_next(
+            err,
+            "copy the file again from where it was written; the copy or the save was cut short");
     } else {
         error_set(err, FSDPCK_BADINPUT, "DCP-RANGE", "metadata puts a blob outside of its file");
         error_expected(err, "%" PRIu64 " bytes at offset %" PRIu64, b->nbytes, b->offset_bytes);
@@ -209,8 +216,9 @@ static bool may_be_inner(const catalogue *cat, const blob *b)
            b->nbytes == box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
 }
 
-static fsdpck_status check_overlap(const catalogue *cat, const blob *a, const blob *b, uint32_t file_id,
-                                   uint64_t *inner_at, dcp_folder *d, fsdpck_error *err)
+static fsdpck_status check_overlap(const catalogue *cat, const blob *a, const blob *b,
+                                   uint32_t file_id, uint64_t *inner_at, dcp_folder *d,
+                                   fsdpck_error *err)
 {
     if (a->offset_bytes == b->offset_bytes && may_be_inner(cat, a) && may_be_inner(cat, b)) {
         bool is_stream = *inner_at == a->offset_bytes;
@@ -221,7 +229,8 @@ static fsdpck_status check_overlap(const catalogue *cat, const blob *a, const bl
             return FSDPCK_OK;
         }
     }
-    error_set(err, FSDPCK_BADINPUT, "DCP-RANGE-OVERLAP", "metadata puts two blobs into the same bytes of a file");
+    error_set(err, FSDPCK_BADINPUT, "DCP-RANGE-OVERLAP",
+              "metadata puts two blobs into the same bytes of a file");
     error_expected(err, "offset %" PRIu64 " or later", a->offset_bytes + a->nbytes);
     error_found(err, "offset %" PRIu64, b->offset_bytes);
     error_next(err, "the metadata was altered or is of another save");
@@ -297,7 +306,8 @@ fsdpck_status dcp_ranges_check(dcp_folder *d, const catalogue *cat, fsdpck_error
     if (st == FSDPCK_OK)
         group_blobs(cat, starts, nfiles, blobs);
     for (size_t f = 0; f < nfiles && st == FSDPCK_OK; f++)
-        st = check_file(cat, &blobs[starts[f]], (size_t)(starts[f + 1] - starts[f]), (uint32_t)f, d, err);
+        st = check_file(cat, &blobs[starts[f]], (size_t)(starts[f + 1] - starts[f]), (uint32_t)f, d,
+                        err);
     budget_free(cat->owner, starts, (nfiles + 1) * sizeof *starts);
     budget_free(cat->owner, blobs, nblobs * sizeof *blobs);
     return st;

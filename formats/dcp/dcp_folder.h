@@ -8,7 +8,8 @@
 #include "formats/dcp/dcp_metadata.h"
 #include "formats/format.h"
 
-/* cat_chunk.aux and cat_object.aux are an id in names.transforms; with this mark, an index in inside. */
+/* cat_chunk.aux and cat_object.aux are an id in names.transforms; with this mark, an index in
+ * inside. */
 #define DCP_AUX_INSIDE (UINT32_C(1) << 31)
 
 typedef struct dcp_folder {
@@ -18,20 +19,24 @@ typedef struct dcp_folder {
     dcp_names names;
     budget *owner;
     logger log;
-    catalogue *cat;     /* borrowed */
-    vec inside;         /* dcp_inside: tensors inside byte items */
+    catalogue *cat;       /* borrowed */
+    vec repeats;          /* dcp_repeat, sorted by object */
+    vec inside;           /* dcp_inside: tensors inside byte items */
     pthread_mutex_t lock; /* streams */
-    vec streams;        /* dcp_inner *: first of each file */
+    vec streams;          /* dcp_inner *: first of each file */
     bool has_names, has_lock, has_blobs, has_metadatas;
 } dcp_folder;
 
-/* Sizes of all files that the catalogue needs, into the catalogue (not yet sealed) and the file set; then
- * all blobs against them. DCP-MISSING, DCP-FILETYPE, DCP-SHORT, DCP-RANGE, DCP-RANGE-OVERLAP. */
+/* Sizes of all files that the catalogue needs, into the catalogue (not yet sealed) and the file
+ * set; then all blobs against them. DCP-MISSING, DCP-FILETYPE, DCP-SHORT, DCP-RANGE,
+ * DCP-RANGE-OVERLAP. */
 fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The ranges alone, against the sizes that the catalogue has. `d` may be NULL (no folder to look into). */
-fsdpck_status dcp_ranges_check(dcp_folder *d, const catalogue *cat, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The ranges alone, against the sizes that the catalogue has. `d` may be NULL (no folder to look
+ * into). */
+fsdpck_status dcp_ranges_check(dcp_folder *d, const catalogue *cat,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* cat->origin, from the marks in the metadata and the names around it. */
 typedef struct dcp_marks {
@@ -67,14 +72,14 @@ typedef struct dcp_blob_reader {
 fsdpck_status dcp_blob_read(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
                             fsdpck_error *err);
 
-/* Safetensors streams inside of `.distcp` files (SerializationFormat.SAFETENSORS, torch 2.8 and later): the
- * blobs' offsets all name the begin of the stream and their lengths are made up, so that the
- * tensor is found by its FQN in the stream's header. */
+/* Safetensors streams inside of `.distcp` files (SerializationFormat.SAFETENSORS, torch 2.8 and
+ * later): the blobs' offsets all name the begin of the stream and their lengths are made up, so
+ * that the tensor is found by its FQN in the stream's header. */
 typedef struct dcp_inner dcp_inner;
 
 /* Whether bytes at offset_bytes can begin such a stream. */
-fsdpck_status dcp_inner_probe(dcp_folder *d, uint32_t file_id, uint64_t offset_bytes, bool *is_stream,
-                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status dcp_inner_probe(dcp_folder *d, uint32_t file_id, uint64_t offset_bytes,
+                              bool *is_stream, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status dcp_inner_locate(dcp_folder *d, uint64_t chunk, place *where,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 void dcp_inner_free(dcp_inner *inner);

@@ -75,12 +75,12 @@ static fsdpck_status entry_push(dcp_metadata *m, dcp_entry **entry, fsdpck_error
     return FSDPCK_OK;
 }
 
-/* A _StorageInfo nearly always follows the MetadataIndex that it belongs to: both share one entry. */
+/* A _StorageInfo nearly always follows the MetadataIndex that it belongs to: both share one entry.
+ */
 static fsdpck_status info_new(dcp_metadata *m, value *note, fsdpck_error *err)
 {
-    dcp_entry *entry = m->entries.count > 0
-                           ? VEC_AT(&m->entries, dcp_entry, m->entries.count - 1)
-                           : NULL;
+    dcp_entry *entry =
+        m->entries.count > 0 ? VEC_AT(&m->entries, dcp_entry, m->entries.count - 1) : NULL;
     if (entry == NULL || entry->has_info)
         RETURN_IF(entry_push(m, &entry, err));
     entry->has_info = 1;
@@ -156,8 +156,8 @@ static fsdpck_status on_reduce(dcp_parser *parser, value_pool *pool, const value
         if (count > 1)
             return error_set(err, FSDPCK_BADINPUT, "DCP-METADATA",
                              "torch.Size is made from %zu arguments, expected 1", count);
-        RETURN_IF(dcp_size_from(parser, pool, count == 1 ? value_item(pool, call->args, 0) : call->args,
-                                &at, err));
+        RETURN_IF(dcp_size_from(
+            parser, pool, count == 1 ? value_item(pool, call->args, 0) : call->args, &at, err));
         *replacement = dcp_note_make(DCP_NOTE_SIZE, at);
         *replaced = true;
         return FSDPCK_OK;
@@ -198,8 +198,8 @@ static fsdpck_status on_build_host(void *ctx, value_pool *pool, value host, valu
     return dcp_build(ctx, pool, host, state, err);
 }
 
-/* A pair of storage_data. Where index and info do not share an entry, the pair gets one of its own, so that
- * neither is overwritten while the other may still be looked at. */
+/* A pair of storage_data. Where index and info do not share an entry, the pair gets one of its own,
+ * so that neither is overwritten while the other may still be looked at. */
 static fsdpck_status pair_entry(dcp_metadata *m, value key, value item, fsdpck_error *err)
 {
     if (dcp_note_what(item) != DCP_NOTE_INFO)

@@ -1,12 +1,14 @@
 /* dcp_hooks.h: the hooks that turn DCP's classes into records while a `.metadata` is read.
  *
- * Each record is made at NEWOBJ (so that the memo holds its note) and filled at BUILD. A note is a HOST value:
- * what it is in the upper bits, the record's index in the lower 32.
+ * Values are looked at through value_cells.h, since this happens some twenty times a chunk. Each
+ * record is made at NEWOBJ (so that the memo holds its note) and filled at BUILD. A note is a HOST
+ * value: what it is in the upper bits, the record's index in the lower 32.
  */
 #ifndef FSDPCK_DCP_HOOKS_H
 #define FSDPCK_DCP_HOOKS_H
 
 #include "formats/dcp/dcp_metadata.h"
+#include "state/value_cells.h"
 
 typedef enum dcp_note {
     DCP_NOTE_SIZE = 1, /* index in dims */
@@ -67,7 +69,8 @@ fsdpck_status dcp_parser_fqn(dcp_parser *parser, const value_pool *pool, value t
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* `parser` is zeroed but for m, names, opaque_calls. */
-fsdpck_status dcp_parser_init(dcp_parser *parser, value_pool *pool, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status dcp_parser_init(dcp_parser *parser, value_pool *pool,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 static inline value dcp_note_make(dcp_note what, uint64_t index)
 {
@@ -77,12 +80,12 @@ static inline value dcp_note_make(dcp_note what, uint64_t index)
 /* 0 where v is no note. */
 static inline unsigned dcp_note_what(value v)
 {
-    return value_kind_of(v) == VALUE_HOST ? (unsigned)(value_host_note(v) >> 48) : 0;
+    return value_kind_inline(v) == VALUE_HOST ? (unsigned)(value_payload(v) >> 48) : 0;
 }
 
 static inline uint32_t dcp_note_index(value v)
 {
-    return (uint32_t)value_host_note(v);
+    return (uint32_t)value_payload(v);
 }
 
 /* Hooks over `parser`. */
@@ -97,7 +100,7 @@ fsdpck_status dcp_size_from(dcp_parser *parser, const value_pool *pool, value it
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Adds chunk notes to the list whose note (index + 1, 0: none yet) is *list_note. */
-fsdpck_status dcp_list_add(dcp_parser *parser, const value *chunks, size_t count, uint64_t *list_note,
-                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status dcp_list_add(dcp_parser *parser, const value *chunks, size_t count,
+                           uint64_t *list_note, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -26,8 +26,8 @@ typedef struct inner_box {
     uint32_t known;
 } inner_box;
 
-fsdpck_status dcp_inner_probe(dcp_folder *d, uint32_t file_id, uint64_t offset_bytes, bool *is_stream,
-                              fsdpck_error *err)
+fsdpck_status dcp_inner_probe(dcp_folder *d, uint32_t file_id, uint64_t offset_bytes,
+                              bool *is_stream, fsdpck_error *err)
 {
     const uint64_t file_nbytes = catalogue_file(d->cat, file_id)->nbytes;
     uint8_t head[9];
@@ -36,7 +36,8 @@ fsdpck_status dcp_inner_probe(dcp_folder *d, uint32_t file_id, uint64_t offset_b
     if (!checked_range(offset_bytes, sizeof head, file_nbytes))
         return FSDPCK_OK;
     RETURN_IF(file_set_read_at(&d->blobs, file_id, offset_bytes, head, sizeof head, err));
-    *is_stream = load_le64(head) <= file_nbytes - offset_bytes - 8 && load_le64(head) > 1 && head[8] == '{';
+    *is_stream =
+        load_le64(head) <= file_nbytes - offset_bytes - 8 && load_le64(head) > 1 && head[8] == '{';
     return FSDPCK_OK;
 }
 
@@ -54,7 +55,8 @@ void dcp_inner_free(dcp_inner *inner)
 }
 
 /* {"saved_offsets": [3, 0]}, whose first token was read. */
-static fsdpck_status read_box(json_reader *json, dcp_inner *inner, inner_box *box, fsdpck_error *err)
+static fsdpck_status read_box(json_reader *json, dcp_inner *inner, inner_box *box,
+                              fsdpck_error *err)
 {
     json_token t;
     RETURN_IF(json_expect(json, JSON_OBJECT, &t, err));
@@ -77,7 +79,8 @@ static fsdpck_status read_box(json_reader *json, dcp_inner *inner, inner_box *bo
             if (offset == NULL)
                 return FSDPCK_LIMIT;
             if (t.kind != JSON_NUMBER || !t.is_u64 || ++box->ndim > NDIM_MAX)
-                return error_set(err, FSDPCK_BADINPUT, "ST-META", "DCP_SHARDING_INFO holds no list of offsets");
+                return error_set(err, FSDPCK_BADINPUT, "ST-META",
+                                 "DCP_SHARDING_INFO holds no list of offsets");
             *offset = t.u64;
         }
     }
@@ -170,7 +173,8 @@ static fsdpck_status inner_get(dcp_folder *d, uint32_t file_id, uint64_t offset_
         inner = *first;
         while (inner != NULL && inner->offset_bytes != offset_bytes)
             inner = inner->next;
-        if (inner == NULL && (st = inner_open(d, file_id, offset_bytes, &inner, err)) == FSDPCK_OK) {
+        if (inner == NULL &&
+            (st = inner_open(d, file_id, offset_bytes, &inner, err)) == FSDPCK_OK) {
             inner->next = *first;
             *first = inner;
         }
@@ -181,8 +185,8 @@ static fsdpck_status inner_get(dcp_folder *d, uint32_t file_id, uint64_t offset_
 }
 
 /* Two chunks of one FQN in one file share a name: only the last one written is there. */
-static fsdpck_status check_box(const dcp_folder *d, const dcp_inner *inner, uint32_t name, uint64_t chunk,
-                               fsdpck_error *err)
+static fsdpck_status check_box(const dcp_folder *d, const dcp_inner *inner, uint32_t name,
+                               uint64_t chunk, fsdpck_error *err)
 {
     const inner_box *box = VEC_AT(&inner->boxes, inner_box, name);
     const unsigned ndim = catalogue_tensor(d->cat, catalogue_chunk(d->cat, chunk)->tensor)->ndim;
@@ -191,13 +195,15 @@ static fsdpck_status check_box(const dcp_folder *d, const dcp_inner *inner, uint
     if (!box->known)
         return FSDPCK_OK;
     catalogue_chunk_box(d->cat, chunk, offsets, NULL);
-    if (box->ndim == ndim &&
-        (ndim == 0 || memcmp(VEC_AT(&inner->offsets, uint64_t, box->at), offsets, ndim * sizeof *offsets) == 0))
+    if (box->ndim == ndim && (ndim == 0 || memcmp(VEC_AT(&inner->offsets, uint64_t, box->at),
+                                                  offsets, ndim * sizeof *offsets) == 0))
         return FSDPCK_OK;
     error_set(err, FSDPCK_BADINPUT, "DCP-ST-BOX",
               "safetensors stream holds another part of the tensor than the metadata states");
-    error_next(err, "its writer keeps one part of a tensor in a file and loses the others: use a checkpoint "
-                    "saved without SerializationFormat.SAFETENSORS");
+    error_next(
+        err,
+        "its writer keeps one part of a tensor in a file and loses the others: use a checkpoint "
+        "saved without SerializationFormat.SAFETENSORS");
     return FSDPCK_BADINPUT;
 }
 
@@ -209,11 +215,13 @@ fsdpck_status dcp_inner_locate(dcp_folder *d, uint64_t chunk, place *where, fsdp
 
     RETURN_IF(inner_get(d, c->file, c->offset_bytes, &inner, err));
     const st_header *h = &inner->header;
-    const uint32_t id =
-        strtab_find(&h->names, catalogue_name(d->cat, t->name), catalogue_name_nbytes(d->cat, t->name));
-    const uint32_t number = id == STRTAB_NONE ? UINT32_MAX : *VEC_AT(&inner->by_name, const uint32_t, id);
+    const uint32_t id = strtab_find(&h->names, catalogue_name(d->cat, t->name),
+                                    catalogue_name_nbytes(d->cat, t->name));
+    const uint32_t number =
+        id == STRTAB_NONE ? UINT32_MAX : *VEC_AT(&inner->by_name, const uint32_t, id);
     if (number == UINT32_MAX) {
-        error_set(err, FSDPCK_BADINPUT, "DCP-ORPHAN", "safetensors stream does not hold the tensor");
+        error_set(err, FSDPCK_BADINPUT, "DCP-ORPHAN",
+                  "safetensors stream does not hold the tensor");
         error_next(err, "metadata and files are not of one save: copy both again");
         return FSDPCK_BADINPUT;
     }

@@ -1,4 +1,5 @@
-/* dcp_inside.h: tensors that lie inside byte items (a tuple that holds tensors is one byte item). */
+/* dcp_inside.h: tensors that lie inside byte items (a tuple that holds tensors is one byte item).
+ */
 #ifndef FSDPCK_DCP_INSIDE_H
 #define FSDPCK_DCP_INSIDE_H
 

@@ -47,20 +47,24 @@ void dcp_metadata_release(dcp_metadata *m)
     vec_release(&m->entries);
 }
 
-/* state_dict_metadata and storage_data: their pairs were all swallowed, or they are not what they should be. */
-static fsdpck_status check_swallowed(value_pool *pool, value state, const char *name, fsdpck_error *err)
+/* state_dict_metadata and storage_data: their pairs were all swallowed, or they are not what they
+ * should be. */
+static fsdpck_status check_swallowed(value_pool *pool, value state, const char *name,
+                                     fsdpck_error *err)
 {
     value found, dict;
     if (!value_dict_find(pool, state, name, &found))
         return error_set(err, FSDPCK_BADINPUT, "DCP-METADATA", "metadata has no '%s'", name);
     if (!value_as_dict(pool, found, &dict))
-        return error_set(err, FSDPCK_BADINPUT, "DCP-METADATA", "'%s' in metadata is not a dict", name);
+        return error_set(err, FSDPCK_BADINPUT, "DCP-METADATA", "'%s' in metadata is not a dict",
+                         name);
     if (value_count(pool, dict) == 0)
         return FSDPCK_OK;
     text_buf key = {.limit_bytes = 512};
     value_print(pool, value_key(pool, dict, 0), 200, &key);
-    error_set(err, FSDPCK_BADINPUT, "DCP-METADATA", "'%s' in metadata holds something unknown under %s",
-              name, key.text != NULL ? key.text : "a key");
+    error_set(err, FSDPCK_BADINPUT, "DCP-METADATA",
+              "'%s' in metadata holds something unknown under %s", name,
+              key.text != NULL ? key.text : "a key");
     text_release(&key);
     return FSDPCK_BADINPUT;
 }
@@ -85,8 +89,8 @@ static void read_marks(value_pool *pool, const value_call *root, dcp_metadata *m
     m->old_package = strstr(module, "_shard.checkpoint") != NULL;
     m->has_version = value_dict_find(pool, root->state, "version", &v) && !value_is_none(v);
     m->has_mcore_data = value_dict_find(pool, root->state, "mcore_data", &v) && !value_is_none(v);
-    m->has_storage_meta = value_dict_find(pool, root->state, "storage_meta", &v) &&
-                          value_kind_of(v) == VALUE_CALL;
+    m->has_storage_meta =
+        value_dict_find(pool, root->state, "storage_meta", &v) && value_kind_of(v) == VALUE_CALL;
     if (m->has_storage_meta) {
         const value_call *meta = value_call_of(pool, v);
         m->has_modules = meta->has_state && value_dict_find(pool, meta->state, "modules", &v);
@@ -97,11 +101,12 @@ static fsdpck_status read_root(value_pool *pool, value root, dcp_metadata *m, fs
 {
     const value_call *call = value_kind_of(root) == VALUE_CALL ? value_call_of(pool, root) : NULL;
 
-    if (call == NULL || dcp_symbol_of(pool, call->callee) != DCP_SYMBOL_METADATA || !call->has_state ||
-        value_kind_of(call->state) != VALUE_DICT) {
+    if (call == NULL || dcp_symbol_of(pool, call->callee) != DCP_SYMBOL_METADATA ||
+        !call->has_state || value_kind_of(call->state) != VALUE_DICT) {
         text_buf shown = {.limit_bytes = 512};
         value_print(pool, root, 120, &shown);
-        error_set(err, FSDPCK_BADINPUT, "DCP-METADATA", "pickle is not the metadata of a checkpoint");
+        error_set(err, FSDPCK_BADINPUT, "DCP-METADATA",
+                  "pickle is not the metadata of a checkpoint");
         error_expected(err, "an object of class Metadata");
         error_found(err, "%s", shown.text != NULL ? shown.text : "something else");
         text_release(&shown);

@@ -8,10 +8,10 @@
  *     dcp_metadata_release(&m);
  *
  * A million chunks never become a tree: hooks of the pickle machine swallow torch.Size,
- * ChunkStorageMetadata, TensorStorageMetadata, TensorProperties, BytesStorageMetadata, MetadataIndex
- * and _StorageInfo as soon as they are complete. Classes are known by name alone, since releases moved
- * them (torch.distributed._shard.checkpoint in 1.13, sharded_tensor.metadata up to 2.2).
- * What remains in the pool is small: planner_data, storage_meta, mcore_data.
+ * ChunkStorageMetadata, TensorStorageMetadata, TensorProperties, BytesStorageMetadata,
+ * MetadataIndex and _StorageInfo as soon as they are complete. Classes are known by name alone,
+ * since releases moved them (torch.distributed._shard.checkpoint in 1.13, sharded_tensor.metadata
+ * up to 2.2). What remains in the pool is small: planner_data, storage_meta, mcore_data.
  */
 #ifndef FSDPCK_DCP_METADATA_H
 #define FSDPCK_DCP_METADATA_H
@@ -20,8 +20,8 @@
 #include "state/dtype.h"
 #include "state/value.h"
 
-#define DCP_NONE UINT32_MAX
-#define DCP_FILE_LIMIT (1u << 24)
+#define DCP_NONE            UINT32_MAX
+#define DCP_FILE_LIMIT      (1u << 24)
 #define DCP_TRANSFORM_LIMIT 63u
 
 /* Texts that outlive one `.metadata`; ids are dense. */
@@ -34,7 +34,8 @@ typedef struct dcp_names {
 fsdpck_status dcp_names_init(dcp_names *n, budget *owner, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void dcp_names_release(dcp_names *n);
 
-/* One chunk of a tensor; positions of a torch.Size in dcp_metadata.dims, 0 where it is not there. */
+/* One chunk of a tensor; positions of a torch.Size in dcp_metadata.dims, 0 where it is not there.
+ */
 typedef struct dcp_chunk {
     uint32_t offsets_at;
     uint32_t sizes_at;
@@ -103,9 +104,9 @@ typedef struct dcp_metadata {
     bool opaque_classes;     /* something that is no class of DCP was kept as a record */
 } dcp_metadata;
 
-/* Parses one whole `.metadata`. Errors: all of pickle.h; PKL-CALL (a call that no torch writes, unless
- * opaque_calls), PKL-GETATTR, PKL-TRAILING, DCP-METADATA (records of the wrong form), DCP-PATH, DCP-BOUNDS.
- * On failure *m is released. */
+/* Parses one whole `.metadata`. Errors: all of pickle.h; PKL-CALL (a call that no torch writes,
+ * unless opaque_calls), PKL-GETATTR, PKL-TRAILING, DCP-METADATA (records of the wrong form),
+ * DCP-PATH, DCP-BOUNDS. On failure *m is released. */
 fsdpck_status dcp_metadata_read(const pickle_input *in, dcp_names *names, value_pool *pool,
                                 bool opaque_calls, dcp_metadata *m,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -135,7 +136,8 @@ typedef enum dcp_symbol {
 
 dcp_symbol dcp_symbol_of(const value_pool *pool, value callee);
 
-/* getattr(class, 'Name') as the symbol Class.Name, for the classes that torch writes so; else PKL-GETATTR. */
+/* getattr(class, 'Name') as the symbol Class.Name, for the classes that torch writes so; else
+ * PKL-GETATTR. */
 fsdpck_status dcp_getattr(value_pool *pool, const value_call *call, value *symbol,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 

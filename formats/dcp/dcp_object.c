@@ -1,7 +1,9 @@
-/* dcp_object.c: byte items, which for torch's own planner are torch.save zips of a Python object. */
+/* dcp_object.c: byte items, which for torch's own planner are torch.save zips of a Python object.
+ */
 #include <inttypes.h>
 #include <string.h>
 
+#include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_folder.h"
 #include "formats/dcp/dcp_inside.h"
 #include "formats/shared/pickle.h"
@@ -25,20 +27,22 @@ static fsdpck_status too_large(fsdpck_error *err)
     return FSDPCK_LIMIT;
 }
 
-static fsdpck_status read_item(dcp_folder *d, const cat_object *o, item_bytes *item, fsdpck_error *err)
+static fsdpck_status read_item(dcp_folder *d, const dcp_repeat *o, item_bytes *item,
+                               fsdpck_error *err)
 {
     dcp_blob_reader reader = {.d = d, .file = o->file};
     const zip_input in = {.read = dcp_blob_read,
                           .ctx = &reader,
                           .base_offset_bytes = o->offset_bytes,
                           .nbytes = o->nbytes};
-    RETURN_IF(dcp_transform_check(d, o->aux, &item->zstd, err));
+    RETURN_IF(dcp_transform_check(d, o->transform, &item->zstd, err));
     if (o->nbytes > OBJECT_LIMIT)
         return too_large(err);
     if (!item->zstd) {
         uint8_t *to = vec_push_n(&item->bytes, (size_t)o->nbytes, err);
         item->base_bytes = o->offset_bytes;
-        return to == NULL ? FSDPCK_LIMIT : dcp_blob_read(&reader, o->offset_bytes, to, o->nbytes, err);
+        return to == NULL ? FSDPCK_LIMIT
+                          : dcp_blob_read(&reader, o->offset_bytes, to, o->nbytes, err);
     }
     zstd_stream *z;
     RETURN_IF(zstd_stream_open(&in, d->owner, &z, err));
@@ -66,7 +70,8 @@ static fsdpck_status read_memory(void *ctx, uint64_t offset_bytes, void *dst, ui
     const item_bytes *item = ctx;
     if (offset_bytes < item->base_bytes ||
         !checked_range(offset_bytes - item->base_bytes, nbytes, item->bytes.count))
-        return error_set(err, FSDPCK_BADINPUT, "DCP-RANGE", "byte item refers to bytes past its end");
+        return error_set(err, FSDPCK_BADINPUT, "DCP-RANGE",
+                         "byte item refers to bytes past its end");
     if (nbytes > 0)
         memcpy(dst, VEC_AT(&item->bytes, uint8_t, offset_bytes - item->base_bytes), (size_t)nbytes);
     return FSDPCK_OK;
@@ -74,7 +79,7 @@ static fsdpck_status read_memory(void *ctx, uint64_t offset_bytes, void *dst, ui
 
 static bool is_torch_save(const item_bytes *item)
 {
-    static const uint8_t legacy[] = {0x80, 2, 0x8A, 10, 0x6C, 0xFC, 0x9C, 0x46,
+    static const uint8_t legacy[] = {0x80, 2,    0x8A, 10,   0x6C, 0xFC, 0x9C, 0x46,
                                      0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19, 0x2E};
     const uint8_t *b = item->bytes.items;
     return (item->bytes.count >= 4 && memcmp(b, "PK\3\4", 4) == 0) ||
@@ -89,8 +94,9 @@ static bool is_pickle(const item_bytes *item)
 }
 
 /* Tensor i of the archive as a tensor of the catalogue, named after the object. */
-static fsdpck_status add_inside(dcp_folder *d, catalogue *cat, uint32_t object, const torch_archive *a,
-                                size_t i, const item_bytes *item, uint64_t *mapped, fsdpck_error *err)
+static fsdpck_status add_inside(dcp_folder *d, catalogue *cat, uint32_t object,
+                                const torch_archive *a, size_t i, const item_bytes *item,
+                                uint64_t *mapped, fsdpck_error *err)
 {
     const torch_tensor *t = VEC_AT(&a->tensors, torch_tensor, i);
     const cat_object *o = catalogue_object(cat, object);
@@ -155,7 +161,8 @@ static fsdpck_status load_archive(dcp_folder *d, catalogue *cat, uint32_t object
     for (size_t i = 0; i < count && st == FSDPCK_OK; i++)
         st = add_inside(d, cat, object, &a, i, item, &map[i], err);
     if (st == FSDPCK_OK)
-        st = value_copy(&pool, a.root, &cat->pool, map, &catalogue_object(cat, object)->content, err);
+        st = value_copy(&pool, a.root, &cat->pool, map, &catalogue_object(cat, object)->content,
+                        err);
     budget_free(d->owner, map, count * sizeof *map);
     torch_archive_release(&a);
     value_pool_release(&pool);
@@ -163,8 +170,8 @@ static fsdpck_status load_archive(dcp_folder *d, catalogue *cat, uint32_t object
 }
 
 /* Megatron writes its objects as bare pickles. *is_value false: it is none that reads. */
-static fsdpck_status load_pickle(dcp_folder *d, catalogue *cat, uint32_t object, const item_bytes *item,
-                                 bool *is_value, fsdpck_error *err)
+static fsdpck_status load_pickle(dcp_folder *d, catalogue *cat, uint32_t object,
+                                 const item_bytes *item, bool *is_value, fsdpck_error *err)
 {
     const pickle_input in = {.bytes = item->bytes.items,
                              .nbytes = item->bytes.count,
@@ -178,11 +185,47 @@ static fsdpck_status load_pickle(dcp_folder *d, catalogue *cat, uint32_t object,
     fsdpck_status st = pickle_read(&in, &limits, &pool, NULL, &root, &consumed_nbytes, err);
     *is_value = st == FSDPCK_OK && consumed_nbytes == in.nbytes;
     if (*is_value)
-        st = value_copy(&pool, root, &cat->pool, NULL, &catalogue_object(cat, object)->content, err);
+        st =
+            value_copy(&pool, root, &cat->pool, NULL, &catalogue_object(cat, object)->content, err);
     else if (st == FSDPCK_BADINPUT)
         st = FSDPCK_OK;
     value_pool_release(&pool);
     return st;
+}
+
+/* Byte items of the other ranks, where each rank wrote its own: RNG states differ, most do not. */
+static fsdpck_status compare_repeats(dcp_folder *d, catalogue *cat, uint32_t object,
+                                     const item_bytes *item, fsdpck_error *err)
+{
+    const dcp_repeat *repeats = d->repeats.items;
+    size_t low = 0, high = d->repeats.count;
+    uint64_t differing = 0;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (repeats[middle].object < object)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < d->repeats.count && repeats[low].object == object; low++) {
+        item_bytes other = {.bytes = VEC_OF(uint8_t, d->owner)};
+        const fsdpck_status st = read_item(d, &repeats[low], &other, err);
+        if (st == FSDPCK_OK &&
+            (other.bytes.count != item->bytes.count ||
+             (other.bytes.count > 0 &&
+              memcmp(other.bytes.items, item->bytes.items, other.bytes.count) != 0)))
+            differing++;
+        vec_release(&other.bytes);
+        RETURN_IF(st);
+    }
+    if (differing > 0)
+        log_write(&d->log, LOG_WARNING,
+                  "object '%s' differs on %" PRIu64 " other ranks: that of rank %" PRIu32
+                  " is used",
+                  catalogue_name(cat, catalogue_object(cat, object)->name), differing,
+                  catalogue_file(cat, catalogue_object(cat, object)->file)->rank);
+    return FSDPCK_OK;
 }
 
 fsdpck_status dcp_object_load(void *self, catalogue *cat, uint32_t object, fsdpck_error *err)
@@ -194,7 +237,10 @@ fsdpck_status dcp_object_load(void *self, catalogue *cat, uint32_t object, fsdpc
 
     if (catalogue_object(cat, object)->loaded)
         return FSDPCK_OK;
-    GOTO_IF(read_item(d, catalogue_object(cat, object), &item, err), out);
+    const cat_object *given = catalogue_object(cat, object);
+    const dcp_repeat own = {object, given->file, given->aux, given->offset_bytes, given->nbytes};
+    GOTO_IF(read_item(d, &own, &item, err), out);
+    GOTO_IF(compare_repeats(d, cat, object, &item, err), out);
     if (is_torch_save(&item)) {
         is_value = true;
         st = load_archive(d, cat, object, &item, err);
@@ -213,7 +259,8 @@ out:
     if (st != FSDPCK_OK) {
         const cat_object *o = catalogue_object(cat, object);
         text_buf path = {.limit_bytes = 8192};
-        text_printf(&path, "%s/%s", d->dir.path, catalogue_name(cat, catalogue_file(cat, o->file)->path));
+        text_printf(&path, "%s/%s", d->dir.path,
+                    catalogue_name(cat, catalogue_file(cat, o->file)->path));
         if (path.text != NULL)
             error_path(err, path.text);
         text_release(&path);

@@ -26,17 +26,20 @@ static void component(const char *path, unsigned skip, char *name, size_t capaci
             break;
         end = begin;
     }
-    snprintf(name, capacity_bytes, "%.*s", (int)(end - begin < 255 ? end - begin : 255), path + begin);
+    snprintf(name, capacity_bytes, "%.*s", (int)(end - begin < 255 ? end - begin : 255),
+             path + begin);
 }
 
-/* "step-100", "global_step_100", "iter_0000100", "checkpoint-100" and the like; -1 where it is none. */
+/* "step-100", "global_step_100", "iter_0000100", "checkpoint-100" and the like; -1 where it is
+ * none. */
 static int64_t step_of(const char *name)
 {
-    static const char *const prefixes[] = {"step-",      "step_",       "global_step_", "global_step",
-                                           "iter_",      "checkpoint-", "checkpoint_"};
+    static const char *const prefixes[] = {"step-", "step_",       "global_step_", "global_step",
+                                           "iter_", "checkpoint-", "checkpoint_"};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         const size_t n = strlen(prefixes[i]);
-        if (strncmp(name, prefixes[i], n) != 0 || name[n] < '0' || name[n] > '9' || strlen(name) > n + 18)
+        if (strncmp(name, prefixes[i], n) != 0 || name[n] < '0' || name[n] > '9' ||
+            strlen(name) > n + 18)
             continue;
         char *end;
         const long long step = strtoll(name + n, &end, 10);

@@ -1,5 +1,6 @@
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "formats/dcp/dcp.h"
@@ -58,6 +59,7 @@ static void dcp_close(void *self)
         dcp_inner_free(*VEC_AT(&d->streams, dcp_inner *, i));
     vec_release(&d->streams);
     vec_release(&d->inside);
+    vec_release(&d->repeats);
     if (d->has_names)
         dcp_names_release(&d->names);
     if (d->has_lock)
@@ -159,20 +161,24 @@ static fsdpck_status read_named(dcp_folder *d, const open_request *req, const ch
 static fsdpck_status report_unfinished(const open_request *req, fsdpck_error *err)
 {
     const bool tmp = has_entry(req->probe, ".metadata.tmp");
-    error_set(err, FSDPCK_BADINPUT, "DCP-NO-META", "save did not complete: the folder has no '.metadata'");
+    error_set(err, FSDPCK_BADINPUT, "DCP-NO-META",
+              "save did not complete: the folder has no '.metadata'");
     error_path(err, req->path);
     error_expected(err, "'.metadata', or '__{rank}.metadata' of every rank");
     error_found(err, "%s", tmp ? "'.metadata.tmp', which was never renamed" : "data files alone");
-    error_next(err, "use an older checkpoint (fsdpck latest finds it); the data files alone do not tell what they hold");
+    error_next(err, "use an older checkpoint (fsdpck latest finds it); the data files alone do not "
+                    "tell what they hold");
     return FSDPCK_BADINPUT;
 }
 
-/* Ranks that left files, by their names: highest + 1, and which of them have a metadata of their own. */
+/* Ranks that left files, by their names: highest + 1, and which of them have a metadata of their
+ * own. */
 static uint64_t rank_count(const probe_input *in)
 {
     uint64_t count = 0;
     for (size_t i = 0; i < in->entry_count; i++) {
-        const uint32_t a = dcp_rank_of_metadata(in->entries[i]), b = dcp_rank_of_blobs(in->entries[i]);
+        const uint32_t a = dcp_rank_of_metadata(in->entries[i]),
+                       b = dcp_rank_of_blobs(in->entries[i]);
         if (a != CAT_NONE && a + UINT64_C(1) > count)
             count = a + UINT64_C(1);
         if (b != CAT_NONE && b + UINT64_C(1) > count)
@@ -190,9 +196,9 @@ static fsdpck_status report_ranks(const open_request *req, const uint8_t *seen, 
     for (uint64_t r = 0; r < nranks && listed < 32; r++)
         if (!seen[r])
             text_printf(&list, "%s%" PRIu64, listed++ > 0 ? ", " : "", r);
-    error_set(err, FSDPCK_BADINPUT, "DCP-MISSING", "metadata of %" PRIu64 " of %" PRIu64
-              " ranks is missing: rank %s%s", nmissing, nranks, list.text != NULL ? list.text : "",
-              listed < nmissing ? ", ..." : "");
+    error_set(err, FSDPCK_BADINPUT, "DCP-MISSING",
+              "metadata of %" PRIu64 " of %" PRIu64 " ranks is missing: rank %s%s", nmissing,
+              nranks, list.text != NULL ? list.text : "", listed < nmissing ? ", ..." : "");
     text_release(&list);
     error_path(err, req->path);
     error_expected(err, "'__{rank}.metadata' of ranks 0 to %" PRIu64, nranks - 1);
@@ -202,8 +208,8 @@ static fsdpck_status report_ranks(const open_request *req, const uint8_t *seen, 
 }
 
 /* use_collectives=False: every rank wrote what it held itself. */
-static fsdpck_status read_ranks(dcp_folder *d, const open_request *req, dcp_builder *b, dcp_marks *marks,
-                                fsdpck_error *err)
+static fsdpck_status read_ranks(dcp_folder *d, const open_request *req, dcp_builder *b,
+                                dcp_marks *marks, fsdpck_error *err)
 {
     const probe_input *in = req->probe;
     uint64_t nranks = rank_count(in), found = 0;
@@ -236,8 +242,8 @@ static fsdpck_status read_ranks(dcp_folder *d, const open_request *req, dcp_buil
     return st;
 }
 
-/* Ranks of a save with one `.metadata`: by the files that it names and the empty ones beside them, which
- * ranks without anything to write leave. Other files are of an older save. */
+/* Ranks of a save with one `.metadata`: by the files that it names and the empty ones beside them,
+ * which ranks without anything to write leave. Other files are of an older save. */
 static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_marks *marks,
                                  fsdpck_error *err)
 {
@@ -264,16 +270,35 @@ static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_mar
             highest = rank;
     }
     if (stale > 0)
-        log_write(&d->log, LOG_WARNING, "%" PRIu64 " .distcp files are not named by the metadata: "
-                  "left from another save", stale);
+        log_write(&d->log, LOG_WARNING,
+                  "%" PRIu64 " .distcp files are not named by the metadata: "
+                  "left from another save",
+                  stale);
     marks->world_size = highest < 0 ? -1 : highest + 1;
     if (req->expect_ranks == 0 || highest < 0 || (uint64_t)highest + 1 == req->expect_ranks)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, "DCP-MISSING", "checkpoint is of another number of ranks than stated");
+    error_set(err, FSDPCK_BADINPUT, "DCP-MISSING",
+              "checkpoint is of another number of ranks than stated");
     error_path(err, req->path);
     error_expected(err, "%" PRIu64 " ranks", req->expect_ranks);
     error_found(err, "%" PRId64 " ranks", highest + 1);
     return FSDPCK_BADINPUT;
+}
+
+static int compare_repeats(const void *a, const void *b)
+{
+    const dcp_repeat *x = a, *y = b;
+    if (x->object != y->object)
+        return x->object < y->object ? -1 : 1;
+    return x->file < y->file ? -1 : x->file > y->file;
+}
+
+static void keep_repeats(dcp_folder *d, dcp_builder *b)
+{
+    if (b->repeats.count > 1)
+        qsort(b->repeats.items, b->repeats.count, sizeof(dcp_repeat), compare_repeats);
+    d->repeats = b->repeats;
+    b->repeats = VEC_OF(dcp_repeat, d->owner);
 }
 
 static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b, fsdpck_error *err)
@@ -294,16 +319,16 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
     if (!marks.no_collectives)
         RETURN_IF(count_ranks(d, req, &marks, err));
     if (b->stray_blobs > 0)
-        log_write(&d->log, LOG_NOTE, "%" PRIu64 " blobs belong to no tensor and no object", b->stray_blobs);
-    if (b->repeated_objects > 0)
-        log_write(&d->log, LOG_NOTE, "%" PRIu64 " objects are on several ranks: those of the lowest rank are used",
-                  b->repeated_objects);
+        log_write(&d->log, LOG_NOTE, "%" PRIu64 " blobs belong to no tensor and no object",
+                  b->stray_blobs);
+    keep_repeats(d, b);
     marks.has_transforms = strtab_count(&d->names.transforms) > 1;
     dcp_origin_fill(d->cat, req, &marks);
     return catalogue_seal(d->cat, err);
 }
 
-static fsdpck_status dcp_open(const open_request *req, catalogue *cat, void **self, fsdpck_error *err)
+static fsdpck_status dcp_open(const open_request *req, catalogue *cat, void **self,
+                              fsdpck_error *err)
 {
     dcp_folder *d;
     dcp_builder b;

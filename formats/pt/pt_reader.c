@@ -10,7 +10,7 @@
 typedef struct pt_file {
     file f;
     torch_archive archive;
-    bool opened;
+    vec shared; /* uint32_t: a view of each CAT_TENSOR_STORAGE tensor; those follow the archive's tensors */
 } pt_file;
 
 static bool named_so(const char *name)
@@ -132,23 +132,79 @@ static fsdpck_status add_tensors(const torch_archive *a, const pt_flat *f, catal
     return FSDPCK_OK;
 }
 
-/* Tensors that view one storage share its index as alias; a tensor alone on its storage has none. */
-static fsdpck_status set_aliases(const torch_archive *a, catalogue *cat, fsdpck_error *err)
-{
-    const size_t count = a->storages.count;
-    uint32_t *users = budget_alloc(cat->owner, count * sizeof(uint32_t), err);
+/* --- storages that several tensors view --- */
 
-    if (users == NULL)
-        return FSDPCK_LIMIT;
-    for (size_t i = 0; i < a->tensors.count; i++)
-        users[VEC_AT(&a->tensors, const torch_tensor, i)->storage]++;
+typedef struct viewed {
+    uint32_t users;
+    uint32_t first; /* of its views */
+    uint8_t dtype;  /* of all its views, DTYPE_NONE where they differ */
+} viewed;
+
+static void count_views(const torch_archive *a, viewed *storages)
+{
     for (size_t i = 0; i < a->tensors.count; i++) {
-        const uint32_t storage = VEC_AT(&a->tensors, const torch_tensor, i)->storage;
-        if (users[storage] > 1 && VEC_AT(&a->storages, const torch_storage, storage)->nbytes > 0)
-            catalogue_tensor(cat, i)->alias = storage;
+        const torch_tensor *t = VEC_AT(&a->tensors, const torch_tensor, i);
+        viewed *v = &storages[t->storage];
+        if (v->users++ == 0) {
+            v->first = (uint32_t)i;
+            v->dtype = t->dtype;
+        } else if (v->dtype != t->dtype) {
+            v->dtype = DTYPE_NONE;
+        }
     }
-    budget_free(cat->owner, users, count * sizeof(uint32_t));
-    return FSDPCK_OK;
+}
+
+static bool is_shared(const viewed *v, const torch_storage *s)
+{
+    const unsigned itemsize = dtype_get((dtype)v->dtype)->itemsize_bytes;
+    return v->users > 1 && v->dtype != DTYPE_NONE && s->nbytes > 0 && s->nbytes % itemsize == 0;
+}
+
+static fsdpck_status add_storage(pt_file *p, catalogue *cat, uint32_t storage, const viewed *v,
+                                 uint32_t *tensor, fsdpck_error *err)
+{
+    static const uint64_t origin[1];
+    const torch_storage *s = VEC_AT(&p->archive.storages, const torch_storage, storage);
+    const dtype d = (dtype)v->dtype;
+    const uint64_t nelems = s->nbytes / dtype_get(d)->itemsize_bytes;
+    const cat_chunk chunk = {
+        .rank = UINT16_MAX, .place = PLACE_STRIDED, .aux = storage, .nbytes = s->nbytes};
+    char name[64];
+
+    snprintf(name, sizeof(name), "(storage %" PRIu32 ")", storage);
+    RETURN_IF(catalogue_add_tensor(cat, name, strlen(name), d, 1, &nelems, tensor, err));
+    catalogue_tensor(cat, *tensor)->flags |= CAT_TENSOR_STORAGE;
+    uint32_t *kept = vec_push(&p->shared, err);
+    if (kept == NULL)
+        return FSDPCK_LIMIT;
+    *kept = v->first;
+    return catalogue_add_chunk(cat, *tensor, origin, &nelems, &chunk, err);
+}
+
+/* A storage that several tensors view becomes a tensor of its own, behind all others, which they name as
+ * their alias: so a writer can keep what they share. */
+static fsdpck_status add_storages(pt_file *p, catalogue *cat, fsdpck_error *err)
+{
+    const torch_archive *a = &p->archive;
+    const size_t count = a->storages.count;
+    viewed *storages = budget_alloc(cat->owner, count * sizeof(*storages), err);
+    uint32_t *made = budget_alloc(cat->owner, count * sizeof(*made), err);
+    fsdpck_status st = storages == NULL || made == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
+
+    if (st == FSDPCK_OK)
+        count_views(a, storages);
+    for (uint32_t i = 0; st == FSDPCK_OK && i < count; i++) {
+        made[i] = CAT_NONE;
+        if (is_shared(&storages[i], VEC_AT(&a->storages, const torch_storage, i)))
+            st = add_storage(p, cat, i, &storages[i], &made[i], err);
+    }
+    for (size_t i = 0; st == FSDPCK_OK && i < a->tensors.count; i++)
+        catalogue_tensor(cat, i)->alias = made[VEC_AT(&a->tensors, const torch_tensor, i)->storage];
+    if (storages != NULL)
+        budget_free(cat->owner, storages, count * sizeof(*storages));
+    if (made != NULL)
+        budget_free(cat->owner, made, count * sizeof(*made));
+    return st;
 }
 
 static void report(const torch_archive *a, const logger *log)
@@ -173,7 +229,7 @@ static fsdpck_status fill(pt_file *p, catalogue *cat, fsdpck_error *err)
         st = add_tensors(&p->archive, &f, cat, err);
     pt_flat_release(&f);
     if (st == FSDPCK_OK)
-        st = set_aliases(&p->archive, cat, err);
+        st = add_storages(p, cat, err);
     if (st == FSDPCK_OK)
         st = catalogue_seal(cat, err);
     return st;
@@ -185,6 +241,7 @@ static void close_file(void *self)
 
     if (p == NULL)
         return;
+    vec_release(&p->shared);
     torch_archive_release(&p->archive);
     file_abandon(&p->f);
     free(p);
@@ -200,6 +257,7 @@ static fsdpck_status open_file(const open_request *req, catalogue *cat, void **s
     if (p == NULL)
         return error_set_nomem(err, sizeof(*p));
     p->f = FILE_CLOSED;
+    p->shared = VEC_OF(uint32_t, req->metadata);
     fsdpck_status st = file_open_read(&p->f, NULL, req->path, req->no_follow ? FILE_NO_FOLLOW : 0, err);
     const zip_input in = {.read = read_file, .ctx = &p->f, .nbytes = st == FSDPCK_OK ? p->f.nbytes : 0};
     if (st == FSDPCK_OK)
@@ -221,14 +279,35 @@ static fsdpck_status open_file(const open_request *req, catalogue *cat, void **s
 
 /* --- the source --- */
 
-/* Tensors have one chunk each, in the archive's order. */
+/* Tensors have one chunk each, in the archive's order; the shared storages follow, each known by one of
+ * its views. NULL where there is no such chunk. */
+static const torch_tensor *chunk_tensor(const pt_file *p, uint64_t chunk)
+{
+    const size_t count = p->archive.tensors.count;
+
+    if (chunk >= count) {
+        if (chunk - count >= p->shared.count)
+            return NULL;
+        chunk = *VEC_AT(&p->shared, const uint32_t, chunk - count);
+    }
+    return VEC_AT(&p->archive.tensors, const torch_tensor, chunk);
+}
+
 static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
 {
     const pt_file *p = ctx;
+    const torch_tensor *t = chunk_tensor(p, chunk);
 
-    if (chunk >= p->archive.tensors.count)
+    if (t == NULL)
         return error_set(err, FSDPCK_INTERNAL, "", "no such chunk");
-    return torch_tensor_place(&p->archive, VEC_AT(&p->archive.tensors, const torch_tensor, chunk), where, err);
+    RETURN_IF(torch_tensor_place(&p->archive, t, where, err));
+    if (chunk >= p->archive.tensors.count) {
+        where->offset_bytes = where->record_offset_bytes;
+        where->rows = true;
+        where->conj = false;
+        where->neg = false;
+    }
+    return FSDPCK_OK;
 }
 
 static fsdpck_status read_at(void *ctx, uint32_t index, uint64_t offset_bytes, void *dst, uint64_t nbytes,
@@ -250,9 +329,10 @@ static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, f
     const torch_archive *a = &p->archive;
 
     *s = NULL;
-    if (chunk >= a->tensors.count)
+    const torch_tensor *t = chunk_tensor(p, chunk);
+    if (t == NULL)
         return error_set(err, FSDPCK_INTERNAL, "", "no such chunk");
-    const torch_storage *storage = VEC_AT(&a->storages, const torch_storage, VEC_AT(&a->tensors, const torch_tensor, chunk)->storage);
+    const torch_storage *storage = VEC_AT(&a->storages, const torch_storage, t->storage);
     if (!storage->deflated)
         return error_set(err, FSDPCK_INTERNAL, "", "record is not compressed");
     source_stream *stream = calloc(1, sizeof(*stream));

@@ -14,9 +14,8 @@
  * left out: no reader needs it. The same target gives the same bytes.
  *
  * Chunks: cat_chunk.aux is the number of the storage. Storages are numbered as the pickle first names them, which
- * torch's computed offsets demand. Tensors of one alias, dtype and shape that are fed by one source tensor share
- * a storage: the first gets the bytes (PLACE_ROWS), the others the same aux and offset but PLACE_EMPTY, so that nothing is
- * written twice. Literals are all but the data, their descriptors and the directory, which seal() brings. */
+ * torch's computed offsets demand. A tensor that views a storage (target.views) is PLACE_EMPTY and has no bytes of its own: the
+ * CAT_TENSOR_STORAGE tensor that it views has them. Literals are all but the data, their descriptors and the directory, which seal() brings. */
 
 typedef struct small_record {
     const char *name;
@@ -47,23 +46,14 @@ typedef struct layout_state {
     target *t;
     vec storages;        /* uint32_t: the chunk whose bytes each storage holds */
     uint32_t *of_tensor; /* storage of each tensor, or CAT_NONE while it has none */
-    uint32_t *of_alias;  /* first tensor of each alias, CAT_NONE; aliases are below alias_count */
-    size_t alias_count;
     size_t count; /* of tensors */
 } layout_state;
 
-static uint32_t source_of(const target *t, size_t tensor)
+/* NULL where the tensor has bytes of its own. */
+static const target_view *view_of(const target *t, uint64_t tensor)
 {
-    return tensor < t->from.count ? *VEC_AT(&t->from, const uint32_t, tensor) : CAT_NONE;
-}
-
-static bool same_tensor(const target *t, uint32_t a, uint32_t b)
-{
-    const cat_tensor *x = catalogue_tensor(&t->cat, a), *y = catalogue_tensor(&t->cat, b);
-
-    return source_of(t, a) != CAT_NONE && source_of(t, a) == source_of(t, b) && x->dtype == y->dtype &&
-           x->ndim == y->ndim &&
-           (x->ndim == 0 || memcmp(catalogue_shape(&t->cat, a), catalogue_shape(&t->cat, b), x->ndim * sizeof(uint64_t)) == 0);
+    const uint32_t view = catalogue_tensor(&t->cat, tensor)->alias;
+    return view == CAT_NONE ? NULL : VEC_AT(&t->views, const target_view, view);
 }
 
 static fsdpck_status whole_chunk(const catalogue *cat, uint32_t tensor, fsdpck_error *err)
@@ -81,34 +71,30 @@ static fsdpck_status whole_chunk(const catalogue *cat, uint32_t tensor, fsdpck_e
     return st;
 }
 
-/* Gives a tensor its storage, new or that of an earlier alias. */
+/* Gives a tensor its storage: that of what it views, or its own; new where there is none yet. */
 static fsdpck_status storage_of(layout_state *s, uint32_t tensor, fsdpck_error *err)
 {
-    const cat_tensor *t = catalogue_tensor(&s->t->cat, tensor);
+    const target_view *view = view_of(s->t, tensor);
+    const uint32_t owner = view == NULL ? tensor : view->storage;
 
-    RETURN_IF(whole_chunk(&s->t->cat, tensor, err));
-    if (t->alias != CAT_NONE) {
-        uint32_t *first = &s->of_alias[t->alias];
-        if (*first != CAT_NONE && same_tensor(s->t, *first, tensor)) {
-            s->of_tensor[tensor] = s->of_tensor[*first];
-            return FSDPCK_OK;
-        }
-        if (*first == CAT_NONE)
-            *first = tensor;
+    if (s->of_tensor[owner] == CAT_NONE) {
+        RETURN_IF(whole_chunk(&s->t->cat, owner, err));
+        uint32_t *chunk = vec_push(&s->storages, err);
+        if (chunk == NULL)
+            return FSDPCK_LIMIT;
+        *chunk = (uint32_t)catalogue_tensor(&s->t->cat, owner)->first_chunk;
+        s->of_tensor[owner] = (uint32_t)(s->storages.count - 1);
     }
-    uint32_t *chunk = vec_push(&s->storages, err);
-    if (chunk == NULL)
-        return FSDPCK_LIMIT;
-    *chunk = (uint32_t)t->first_chunk;
-    s->of_tensor[tensor] = (uint32_t)(s->storages.count - 1);
+    s->of_tensor[tensor] = s->of_tensor[owner];
     return FSDPCK_OK;
 }
 
 static fsdpck_status put_tensor(void *ctx, pickle_writer *w, uint64_t index, fsdpck_error *err)
 {
     layout_state *s = ctx;
-    const catalogue *cat = &s->t->cat;
-    uint64_t strides[NDIM_MAX];
+    const target *to = s->t;
+    const catalogue *cat = &to->cat;
+    uint64_t rows[NDIM_MAX];
     char key[16];
 
     if (index >= s->count)
@@ -116,10 +102,17 @@ static fsdpck_status put_tensor(void *ctx, pickle_writer *w, uint64_t index, fsd
     if (s->of_tensor[index] == CAT_NONE)
         RETURN_IF(storage_of(s, (uint32_t)index, err));
     const cat_tensor *t = catalogue_tensor(cat, index);
+    const target_view *view = view_of(to, index);
     const uint64_t *shape = catalogue_shape(cat, index);
-    box_row_major_strides(shape, t->ndim, strides);
     snprintf(key, sizeof(key), "%" PRIu32, s->of_tensor[index]);
-    torch_put_tensor(w, key, t->dtype, t->ndim, shape, strides, 0, box_nelems(shape, t->ndim));
+    if (view != NULL) {
+        const uint64_t *strides = VEC_AT(&to->strides, const uint64_t, view->strides_at);
+        torch_put_tensor(w, key, t->dtype, t->ndim, shape, strides, view->offset_nelems,
+                         catalogue_tensor_nelems(cat, view->storage));
+        return FSDPCK_OK;
+    }
+    box_row_major_strides(shape, t->ndim, rows);
+    torch_put_tensor(w, key, t->dtype, t->ndim, shape, rows, 0, box_nelems(shape, t->ndim));
     return FSDPCK_OK;
 }
 
@@ -148,19 +141,10 @@ static fsdpck_status state_init(layout_state *s, target *t, fsdpck_error *err)
 {
     *s = (layout_state){.t = t, .count = catalogue_tensor_count(&t->cat)};
     s->storages = VEC_OF(uint32_t, t->cat.owner);
-    for (size_t i = 0; i < s->count; i++) {
-        const uint32_t alias = catalogue_tensor(&t->cat, i)->alias;
-        if (alias != CAT_NONE && alias >= s->alias_count)
-            s->alias_count = (size_t)alias + 1;
-    }
     s->of_tensor = budget_alloc(t->cat.owner, s->count * sizeof(uint32_t), err);
     if (s->of_tensor == NULL)
         return FSDPCK_LIMIT;
-    s->of_alias = budget_alloc(t->cat.owner, s->alias_count * sizeof(uint32_t), err);
-    if (s->of_alias == NULL)
-        return FSDPCK_LIMIT;
     memset(s->of_tensor, 0xFF, s->count * sizeof(uint32_t));
-    memset(s->of_alias, 0xFF, s->alias_count * sizeof(uint32_t));
     return FSDPCK_OK;
 }
 
@@ -168,8 +152,6 @@ static void state_release(layout_state *s)
 {
     if (s->of_tensor != NULL)
         budget_free(s->t->cat.owner, s->of_tensor, s->count * sizeof(uint32_t));
-    if (s->of_alias != NULL)
-        budget_free(s->t->cat.owner, s->of_alias, s->alias_count * sizeof(uint32_t));
     vec_release(&s->storages);
 }
 

@@ -103,19 +103,34 @@ static void list_missing(const census *c, uint64_t ranks, text_buf *list)
                         list->nbytes > 0 ? ", " : "", n, c->file_count);
 }
 
-/* With the names of the tensors that have holes, as far as the files that are there can tell. */
+/* Names of the tensors that have holes, as far as the files that are there can tell. */
+static void list_holes(const open_request *req, st_files *s, text_buf *tensors)
+{
+    shards_global g;
+    shards_global_init(&g, req->metadata);
+    if (shards_global_gather(&g, s, NULL) == FSDPCK_OK)
+        shards_global_list_holes(&g, tensors);
+    shards_global_release(&g);
+}
+
+/* A rank without items writes no file, so a rank number that is not there is only a loss where the
+ * others' tensors have holes. */
+static bool has_holes(const open_request *req, st_files *s)
+{
+    text_buf tensors = {.limit_bytes = 180};
+    list_holes(req, s, &tensors);
+    const bool any = tensors.nbytes > 0 || tensors.failed;
+    text_release(&tensors);
+    return any;
+}
+
 static fsdpck_status error_missing(const open_request *req, const census *c, uint64_t ranks,
                                    st_files *s, fsdpck_error *err)
 {
     text_buf files = {.limit_bytes = 300};
     text_buf tensors = {.limit_bytes = 180};
-    shards_global g;
     list_missing(c, ranks, &files);
-    shards_global_init(&g, req->metadata);
-    if (st_files_read_headers(s, NULL) == FSDPCK_OK &&
-        shards_global_gather(&g, s, NULL) == FSDPCK_OK)
-        shards_global_list_holes(&g, &tensors);
-    shards_global_release(&g);
+    list_holes(req, s, &tensors);
     const fsdpck_status st =
         error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING", "files of ranks are missing: %s%s",
                   files.text != NULL ? files.text : "", files.failed ? ", ..." : "");
@@ -137,7 +152,8 @@ static fsdpck_status check_complete(const open_request *req, const census *c, st
                                     fsdpck_error *err)
 {
     const uint64_t expected = req->expect_ranks > 0 ? req->expect_ranks : c->ranks;
-    if (c->rank_kinds < expected && c->ranks <= expected)
+    const bool gap = c->rank_kinds < expected && c->ranks <= expected;
+    if (gap && (req->expect_ranks > 0 || has_holes(req, s)))
         return error_missing(req, c, expected, s, err);
     if (c->ranks > expected) {
         const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING",
@@ -205,8 +221,8 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     GOTO_IF(census_take(req, &c, err), out);
     GOTO_IF(st_files_open(req, &s, err), out);
     GOTO_IF(add_files(req, s, err), out);
-    GOTO_IF(check_complete(req, &c, s, err), out);
     GOTO_IF(st_files_read_headers(s, err), out);
+    GOTO_IF(check_complete(req, &c, s, err), out);
     st_files_warn_extra_fields(s, &req->log);
     GOTO_IF(fill_catalogue(s, req->metadata, cat, err), out);
     describe(req, &c, &cat->origin);

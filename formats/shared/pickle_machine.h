@@ -23,7 +23,8 @@ typedef struct pickle_slot {
     uint64_t depth; /* nesting of containers, as far as it was not fetched from the memo */
 } pickle_slot;
 
-/* Entries fetched lately, by the low bits of their index: the same few are fetched for each chunk. */
+/* Entries fetched lately, by the low bits of their index: the same few are fetched for each chunk.
+ */
 enum { PICKLE_RECENT = 256 };
 
 typedef struct pickle_recent {
@@ -37,16 +38,17 @@ typedef struct pickle_machine {
     const pickle_hooks *hooks; /* never NULL */
     value_pool *pool;
     pickle_memo memo;
-    vec stack;          /* pickle_slot */
-    vec marks;          /* size_t: stack height at each open mark */
-    vec scratch;        /* value: items handed to on_items */
-    size_t fence;       /* height at the last open mark: nothing below may be taken */
-    size_t at;          /* next byte */
-    size_t op_at;       /* opcode being run */
-    uint64_t memoized;  /* entries that MEMOIZE has made */
-    uint64_t wanted;    /* whether the next of them are fetched, a bit each, up to the end of the
-                           memo's block */
-    uint64_t pinned;    /* cells that must stay */
+    vec stack;         /* pickle_slot */
+    size_t stack_room; /* slots that may be used */
+    vec marks;         /* size_t: stack height at each open mark */
+    vec scratch;       /* value: items handed to on_items */
+    size_t fence;      /* height at the last open mark: nothing below may be taken */
+    size_t at;         /* next byte */
+    size_t op_at;      /* opcode being run */
+    uint64_t memoized; /* entries that MEMOIZE has made */
+    uint64_t wanted;   /* whether the next of them are fetched, a bit each, up to the end of the
+                          memo's block */
+    uint64_t pinned;   /* cells that must stay */
     pickle_recent recent[PICKLE_RECENT];
     uint64_t last_dict; /* first cell + 1 of the dict made last; its note leads to the one before */
 } pickle_machine;
@@ -80,7 +82,7 @@ static inline fsdpck_status pickle_need(const pickle_machine *m, size_t n, fsdpc
 static inline fsdpck_status pickle_push(pickle_machine *m, value v, uint64_t mark, uint64_t depth,
                                         fsdpck_error *err)
 {
-    if (m->stack.count == m->stack.capacity)
+    if (m->stack.count == m->stack_room)
         RETURN_IF(pickle_stack_grow(m, err));
     *VEC_AT(&m->stack, pickle_slot, m->stack.count) = (pickle_slot){v, mark, depth};
     m->stack.count++;

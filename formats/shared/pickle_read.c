@@ -26,7 +26,10 @@ fsdpck_status pickle_stack_grow(pickle_machine *m, fsdpck_error *err)
 {
     if (m->stack.count >= m->limits->max_stack)
         return pickle_over(m, "PKL-LIMIT", "the pickle keeps too many values on its stack", err);
-    return vec_reserve(&m->stack, 1, err);
+    RETURN_IF(vec_reserve(&m->stack, 1, err));
+    m->stack_room =
+        m->stack.capacity < m->limits->max_stack ? m->stack.capacity : (size_t)m->limits->max_stack;
+    return FSDPCK_OK;
 }
 
 void pickle_rewind(pickle_machine *m, uint64_t mark)

@@ -241,6 +241,7 @@ static fsdpck_status skim_other(struct skim *s, uint8_t op, fsdpck_error *err)
     case OP_FRAME:
         return skim_frame(s, err);
     case OP_LONG1:
+    case OP_SHORT_BINUNICODE:
     case OP_SHORT_BINSTRING:
     case OP_SHORT_BINBYTES:
         return skim_counted(s, 1, err);
@@ -314,7 +315,7 @@ static fsdpck_status skim_run(struct skim *s, fsdpck_error *err)
             s->op_at = at;
             RETURN_IF(skim_fetch(s, index, err));
             at += op == OP_BINGET ? 2 : 5;
-        } else if (op == OP_BININT1) {
+        } else if (op == OP_BININT1) { /* past the end is seen by the caller */
             at += 2;
         } else if (op == OP_BININT2) {
             at += 3;

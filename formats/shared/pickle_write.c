@@ -20,7 +20,7 @@ struct frame {
 
 enum {
     BATCH_MOST = 1000, /* as Python's pickler */
-    BEGUN_MOST = 100   /* how often an immutable value may be begun before it is finished */
+    BEGUN_MOST = 100   /* how often an immutable value may be begun inside itself */
 };
 
 static void push_frame(pickle_writer *w, enum frame_kind kind, value v)
@@ -133,6 +133,13 @@ static bool begin_again(pickle_writer *w, value v)
     return false;
 }
 
+static void end(pickle_writer *w, const struct frame *f)
+{
+    uint64_t *note = value_map_find(&w->memo, f->v);
+    if (f->kind != FRAME_ITEMS && f->kind != FRAME_PAIRS && note != NULL)
+        *note -= PICKLE_BEGUN_ONCE;
+}
+
 /* Writes a value, or begins it. */
 static void put_value(pickle_writer *w, value v)
 {
@@ -198,8 +205,8 @@ static bool step_batch(pickle_writer *w, struct frame *f)
     return true;
 }
 
-/* Ends what was begun: `npops` values lie on the stack (0: all above a mark, or one where `op` made
- * it). */
+/* Where the tuple was finished inside itself, what lies on the stack goes and that one is fetched.
+ */
 static bool step_tuple(pickle_writer *w, struct frame *f)
 {
     size_t count = 0;
@@ -349,6 +356,7 @@ fsdpck_status pickle_write(const value_pool *pool, value root, pickle_tensor_fn 
         const size_t top = w.frames.count - 1;
         if (step(&w, VEC_AT(&w.frames, struct frame, top)))
             continue;
+        end(&w, VEC_AT(&w.frames, struct frame, top));
         w.frames.count = top;
     }
     pickle_put_op(&w, OP_STOP);

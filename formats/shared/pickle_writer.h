@@ -19,7 +19,7 @@ struct pickle_writer {
 };
 
 /* What the memo holds for a value: the entry's number + 1 in the lower half, 0 while it has none;
- * in the upper half how often the value has been begun. */
+ * in the upper half how often the value has been begun and not ended. */
 #define PICKLE_BEGUN_ONCE (UINT64_C(1) << 32)
 
 void pickle_put_op(pickle_writer *w, int op);

@@ -114,7 +114,12 @@ fsdpck_status torch_persid_resolve(torch_builder *b, value_pool *pool, value arg
     }
     if (count != (b->archive->is_legacy ? 6 : 5) || !value_is_str(pool, value_item(pool, args, 0), "storage"))
         return persid_bad(err, "another form than ('storage', class, key, location, count)");
-    RETURN_IF(class_dtype(pool, value_item(pool, args, 1), &d, err));
+    fsdpck_status st = class_dtype(pool, value_item(pool, args, 1), &d, err);
+    if (st == FSDPCK_UNSUPPORTED && b->opaque_calls) {
+        *resolved = VALUE_OF_NONE; /* of a quantised tensor, whose call is kept without it */
+        return FSDPCK_OK;
+    }
+    RETURN_IF(st);
     if (value_kind_of(value_item(pool, args, 2)) != VALUE_STR || value_kind_of(value_item(pool, args, 3)) != VALUE_STR)
         return persid_bad(err, "a key or location that is no text");
     if (!value_as_u64(pool, value_item(pool, args, 4), &nelems))

@@ -311,6 +311,17 @@ static fsdpck_status unknown_call(const rebuild *r)
     return st;
 }
 
+static const char *kind_of(const char *function)
+{
+    if (strncmp(function, "_rebuild_sparse", 15) == 0)
+        return "sparse tensor";
+    if (strcmp(function, "_rebuild_qtensor") == 0)
+        return "quantised tensor";
+    if (strcmp(function, "_rebuild_nested_tensor") == 0)
+        return "nested tensor";
+    return "kind of tensor";
+}
+
 static fsdpck_status rebuild_call(const rebuild *r)
 {
     const value args = r->call->args;
@@ -337,7 +348,7 @@ static fsdpck_status rebuild_call(const rebuild *r)
         return rebuild_meta(r, args);
     if (strcmp(name, "_rebuild_device_tensor_from_cpu_tensor") == 0)
         return rebuild_device(r, args);
-    return kind_unsupported(r, "kind of tensor", name);
+    return kind_unsupported(r, kind_of(name), name);
 }
 
 static fsdpck_status on_call(void *ctx, value_pool *pool, const value_call *call, bool built, value *replacement,

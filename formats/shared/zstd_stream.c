@@ -18,7 +18,8 @@ struct zstd_stream {
     uint8_t input[INPUT_NBYTES];
 };
 
-fsdpck_status zstd_stream_open(const zip_input *in, budget *owner, zstd_stream **z, fsdpck_error *err)
+fsdpck_status zstd_stream_open(const zip_input *in, budget *owner, zstd_stream **z,
+                               fsdpck_error *err)
 {
     zstd_stream *made = budget_alloc(owner, sizeof *made, err);
     if (made == NULL)
@@ -94,7 +95,8 @@ static fsdpck_status refill(zstd_stream *z, fsdpck_error *err)
         return truncated(z, "zstd frame does not end where its blob does", err);
     if (nbytes > INPUT_NBYTES)
         nbytes = INPUT_NBYTES;
-    RETURN_IF(z->in.read(z->in.ctx, z->in.base_offset_bytes + z->read_nbytes, z->input, nbytes, err));
+    RETURN_IF(
+        z->in.read(z->in.ctx, z->in.base_offset_bytes + z->read_nbytes, z->input, nbytes, err));
     z->read_nbytes += nbytes;
     z->pending.size = (size_t)nbytes;
     z->pending.pos = 0;

@@ -1,17 +1,18 @@
 /* zstd_stream.h: one zstd frame that fills a range of a file, decoded front to back.
  *
  *     zstd_stream *z;
- *     zip_input in = {.read = fn, .ctx = c, .base_offset_bytes = blob_offset, .nbytes = blob_nbytes};
- *     RETURN_IF(zstd_stream_open(&in, owner, &z, err));
- *     zstd_stream_read(z, dst, nbytes, err);            // exactly nbytes, or an error
- *     zstd_stream_finish(z, take_rest, ctx, err);       // decodes the rest, checks the end
- *     zstd_stream_close(z);                             // at any time; NULL is fine
+ *     zip_input in = {.read = fn, .ctx = c, .base_offset_bytes = blob_offset, .nbytes =
+ * blob_nbytes}; RETURN_IF(zstd_stream_open(&in, owner, &z, err)); zstd_stream_read(z, dst, nbytes,
+ * err);            // exactly nbytes, or an error zstd_stream_finish(z, take_rest, ctx, err); //
+ * decodes the rest, checks the end zstd_stream_close(z);                             // at any
+ * time; NULL is fine
  *
- * Memory is bounded by the window that a frame may ask for (2^27 bytes, as `zstd -d` allows by default),
- * taken by zstd as the frame needs it: 2 MiB for what torch's ZStandard extension writes. One thread a stream.
+ * Memory is bounded by the window that a frame may ask for (2^27 bytes, as `zstd -d` allows by
+ * default), taken by zstd as the frame needs it: 2 MiB for what torch's ZStandard extension writes.
+ * One thread a stream.
  *
- * Errors: BADINPUT with Z-TRUNCATED (the range ends inside the frame), Z-TRAILING (the frame ends before the
- * range does), Z-CHECKSUM, Z-DATA; LIMIT with Z-WINDOW.
+ * Errors: BADINPUT with Z-TRUNCATED (the range ends inside the frame), Z-TRAILING (the frame ends
+ * before the range does), Z-CHECKSUM, Z-DATA; LIMIT with Z-WINDOW.
  */
 #ifndef FSDPCK_ZSTD_STREAM_H
 #define FSDPCK_ZSTD_STREAM_H

@@ -164,12 +164,12 @@ static fsdpck_status check_dtype(const aim_state *a, const char *name, dtype d, 
     return st;
 }
 
-static fsdpck_status add_target_tensor(aim_state *a, uint32_t source, const char *name,
+static fsdpck_status add_target_tensor(aim_state *a, uint32_t from_index, const char *name,
                                        size_t nbytes, dtype d, uint32_t *index, fsdpck_error *err)
 {
     static const uint64_t origin[NDIM_MAX] = {0};
-    const cat_tensor *t = catalogue_tensor(a->from, source);
-    const uint64_t *shape = catalogue_shape(a->from, source);
+    const cat_tensor *t = catalogue_tensor(a->from, from_index);
+    const uint64_t *shape = catalogue_shape(a->from, from_index);
     RETURN_IF(check_dtype(a, name, d, err));
     catalogue *cat = &a->to->cat;
     RETURN_IF(catalogue_add_tensor(cat, name, nbytes, d, t->ndim, shape, index, err));
@@ -178,7 +178,7 @@ static fsdpck_status add_target_tensor(aim_state *a, uint32_t source, const char
     uint32_t *from = vec_push(&a->to->from, err);
     if (from == NULL)
         return FSDPCK_LIMIT;
-    *from = source;
+    *from = from_index;
     a->result->tensors_out++;
     return FSDPCK_OK;
 }
@@ -200,31 +200,22 @@ static fsdpck_status add_picked(aim_state *a, fsdpck_error *err)
         RETURN_IF(add_target_tensor(a, pick->source, name, strtab_nbytes(&a->names, pick->name), d,
                                     &pick->target, err));
         a->tensor_map[pick->source] = pick->target;
-        cat_tensor *made = catalogue_tensor(&a->to->cat, pick->target);
-        if (pick->tied_to == CAT_NONE) {
-            made->alias = pick->has_ties ? pick->target : CAT_NONE;
-            continue;
-        }
-        /* The first of the tie was added before: ties point back. */
-        const aim_pick *first = VEC_AT(&a->picks, aim_pick, pick->tied_to);
-        if (catalogue_tensor(&a->to->cat, first->target)->dtype == made->dtype)
-            made->alias = first->target;
     }
     return FSDPCK_OK;
 }
 
 /* Tensors that lie inside picked objects follow them, under the name that the reader made up. */
-static fsdpck_status add_inner(aim_state *a, uint64_t source, fsdpck_error *err)
+static fsdpck_status add_inner(aim_state *a, uint64_t from_index, fsdpck_error *err)
 {
-    if (a->tensor_map[source] != UINT64_MAX)
+    if (a->tensor_map[from_index] != UINT64_MAX)
         return FSDPCK_OK;
-    const cat_tensor *t = catalogue_tensor(a->from, source);
+    const cat_tensor *t = catalogue_tensor(a->from, from_index);
     if (!(t->flags & CAT_TENSOR_IN_OBJECT))
         return FSDPCK_OK;
     uint32_t index;
-    RETURN_IF(add_target_tensor(a, (uint32_t)source, catalogue_name(a->from, t->name),
+    RETURN_IF(add_target_tensor(a, (uint32_t)from_index, catalogue_name(a->from, t->name),
                                 catalogue_name_nbytes(a->from, t->name), (dtype)t->dtype, &index, err));
-    a->tensor_map[source] = index;
+    a->tensor_map[from_index] = index;
     return FSDPCK_OK;
 }
 
@@ -286,6 +277,7 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     GOTO_IF(load_objects(&a, err), out);
     GOTO_IF(add_picked(&a, err), out);
     GOTO_IF(add_inner_all(&a, err), out);
+    GOTO_IF(aim_keep_views(&a, err), out);
     GOTO_IF(aim_rules_check_used(&a.rules, err), out);
     GOTO_IF(check_something_picked(&a, err), out);
     GOTO_IF(catalogue_seal(&to->cat, err), out);

@@ -9,6 +9,9 @@
  * check, ties, dtype (on final names). The target's tensors keep the order of the source, each with one chunk that is
  * the whole tensor; places are the writer's to give.
  *
+ * Tensors that view one storage keep doing so where the writer keeps nesting and every view of it is taken,
+ * uncast; else each becomes compact.
+ *
  * Where the writer keeps nesting, to->root becomes the nested state: the source's own (its dict types, its
  * order, its _metadata) where everything is taken under its own name, else plain dicts and lists
  * rebuilt from the paths. A renamed tensor keeps the outer keys that its new name still begins with.
@@ -18,6 +21,7 @@
 
 #include "aim/parts.h"
 #include "aim/rules.h"
+#include "state/source.h"
 #include "state/target.h"
 
 typedef enum aim_objects { AIM_OBJECTS_KEEP, AIM_OBJECTS_DROP, AIM_OBJECTS_OPAQUE, AIM_OBJECTS_ERROR } aim_objects;
@@ -26,6 +30,7 @@ typedef enum aim_objects { AIM_OBJECTS_KEEP, AIM_OBJECTS_DROP, AIM_OBJECTS_OPAQU
 typedef fsdpck_status (*aim_load_fn)(void *ctx, uint32_t object, fsdpck_error *err);
 
 typedef struct aim_request {
+    const source *src; /* of the source catalogue: tells which tensors view the same bytes */
     aim_words words;
     aim_part part;
     bool clean;

@@ -10,7 +10,6 @@ typedef struct aim_pick {
     uint32_t name;    /* in aim_state.names: its final name */
     uint32_t target;  /* CAT_NONE: dropped as a tie */
     uint32_t tied_to; /* index of the earlier pick that views the same bytes, or CAT_NONE */
-    bool has_ties;    /* a later pick is tied to this one */
 } aim_pick;
 
 typedef struct aim_state {
@@ -26,8 +25,15 @@ typedef struct aim_state {
     uint64_t *tensor_map; /* source tensor -> target tensor, UINT64_MAX where it is not taken */
 } aim_state;
 
-/* Fills tied_to and has_ties of the picks, and the result's ties. */
+/* Where a source tensor that views a shared storage lies; its one chunk is located. */
+fsdpck_status aim_locate(const aim_state *a, uint32_t source, place *where,
+                         fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Fills tied_to of the picks, and the result's ties. */
 fsdpck_status aim_find_ties(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Fills to->views: storages whose every view is taken, uncast, stay shared. */
+fsdpck_status aim_keep_views(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Makes to->root. */
 fsdpck_status aim_build_root(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;

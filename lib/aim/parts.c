@@ -73,7 +73,7 @@ static const char *without_app(const outer_key *key)
 static void find_model_key(const catalogue *c, aim_parts *parts)
 {
     size_t best = sizeof model_keys / sizeof model_keys[0];
-    for (size_t i = 0; i < catalogue_tensor_count(c) && best > 0; i++) {
+    for (size_t i = 0; i < parts->tensor_count && best > 0; i++) {
         const cat_tensor *t = catalogue_tensor(c, i);
         outer_key key;
         outer_key_of(c, t->path, t->name, &key);
@@ -117,7 +117,7 @@ static aim_part part_of(const aim_parts *parts, const outer_key *key, bool count
 static void find_ddp(const catalogue *c, aim_parts *parts)
 {
     size_t with = 0, all = 0;
-    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+    for (size_t i = 0; i < parts->tensor_count; i++) {
         const cat_tensor *t = catalogue_tensor(c, i);
         if (parts->tensor_part[i] != PART_MODEL || (t->flags & CAT_TENSOR_IN_OBJECT))
             continue;
@@ -133,6 +133,9 @@ fsdpck_status aim_parts_find(const catalogue *c, aim_parts *parts, fsdpck_error 
 {
     memset(parts, 0, sizeof *parts);
     parts->tensor_count = catalogue_tensor_count(c);
+    while (parts->tensor_count > 0 &&
+           (catalogue_tensor(c, parts->tensor_count - 1)->flags & CAT_TENSOR_STORAGE))
+        parts->tensor_count--;
     parts->object_count = catalogue_object_count(c);
     parts->tensor_part = calloc(parts->tensor_count + 1, 1);
     parts->object_part = calloc(parts->object_count + 1, 1);

@@ -1,3 +1,4 @@
+#include "base/platform.h"
 #include "base/file.h"
 
 #include <assert.h>
@@ -350,11 +351,8 @@ void file_abandon(file *f)
 
 fsdpck_status file_drop_cache(const file *f, fsdpck_error *err)
 {
-    int rc = fdatasync(f->fd);
-    if (rc != 0)
+    if (fdatasync(f->fd) != 0)
         return error_set_errno(err, errno, "fdatasync", f->path);
-    /* Advice: a file system that ignores it answers from its cache, which is still a check of the write. */
-    rc = posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
-    (void)rc;
+    platform_drop_cache(f->fd);
     return FSDPCK_OK;
 }

@@ -20,6 +20,9 @@ int platform_reserve(int fd, uint64_t nbytes);
 int platform_open_direct(int dirfd, const char *name, int *fd);
 /* Tell the kernel that the file will be read front to back. Advice only. */
 void platform_advise_sequential(int fd);
+/* Forget what the page cache holds of a file that was written back. Advice only: where it is not
+ * taken, the next read is answered from the cache. */
+void platform_drop_cache(int fd);
 /* Processors this process may use: affinity and cgroup quota, at least 1. */
 unsigned platform_cpu_count(void);
 /* Least of RAM, cgroup limit and address-space limit, in bytes. */

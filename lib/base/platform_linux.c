@@ -83,6 +83,11 @@ void platform_advise_sequential(int fd)
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 }
 
+void platform_drop_cache(int fd)
+{
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 static unsigned affinity_count(void)
 {
     /* The kernel refuses a mask smaller than its own: grow until it fits. */

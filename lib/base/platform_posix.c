@@ -57,6 +57,11 @@ void platform_advise_sequential(int fd)
     (void)fd;
 }
 
+void platform_drop_cache(int fd)
+{
+    (void)fd;
+}
+
 unsigned platform_cpu_count(void)
 {
     const long online = sysconf(_SC_NPROCESSORS_ONLN);

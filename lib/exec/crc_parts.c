@@ -1,7 +1,7 @@
-/* CRC-32 of target chunks, summed tile by tile by whoever has the tile.
+/* CRC-32 of target chunks, summed step by step by whoever has the tile.
  *
- * A chunk and a tile share at most one part. Along the output, going from one part to the next
- * steps to the next chunk, to the next tile, or both, so chunk number + tile number names a part:
+ * A chunk and a step share at most one part. Along the output, going from one part to the next
+ * steps to the next chunk, to the next step, or both, so chunk number + step number names a part:
  * one flat array without a map.
  */
 #include <stdlib.h>
@@ -9,15 +9,15 @@
 #include "base/crc.h"
 #include "exec/exec_state.h"
 
-uint64_t exec_tiles_an_item(const struct exec *x)
+static uint64_t steps_an_item(const struct exec *x)
 {
-    return plan_tile_nbytes(x->r.plan) / x->tile_nbytes;
+    return plan_tile_nbytes(x->r.plan) / x->step_nbytes;
 }
 
-uint64_t exec_tile_number(const struct exec *x, uint32_t file_index, uint64_t offset_bytes)
+uint64_t exec_step_number(const struct exec *x, uint32_t file_index, uint64_t offset_bytes)
 {
-    return plan_item_of(x->r.plan, file_index, offset_bytes) * exec_tiles_an_item(x) +
-           offset_bytes % plan_tile_nbytes(x->r.plan) / x->tile_nbytes;
+    return plan_item_of(x->r.plan, file_index, offset_bytes) * steps_an_item(x) +
+           offset_bytes % plan_tile_nbytes(x->r.plan) / x->step_nbytes;
 }
 
 fsdpck_status crc_parts_begin(struct exec *x, fsdpck_error *err)
@@ -30,27 +30,26 @@ fsdpck_status crc_parts_begin(struct exec *x, fsdpck_error *err)
         t->chunk_crc = calloc(nchunks > 0 ? nchunks : 1, sizeof *t->chunk_crc);
     if (t->chunk_crc == NULL)
         return error_set_nomem(err, nchunks * sizeof *t->chunk_crc);
-    x->crc_part_count =
-        plan_order_count(x->r.plan) + plan_item_count(x->r.plan) * exec_tiles_an_item(x);
+    x->crc_part_count = plan_order_count(x->r.plan) + plan_item_count(x->r.plan) * steps_an_item(x);
     x->crc_parts = budget_alloc(x->r.metadata, x->crc_part_count * sizeof *x->crc_parts, err);
     return x->crc_parts == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
 }
 
-void crc_parts_put(struct exec *x, const range_part *part, uint64_t tile, const uint8_t *bytes)
+void crc_parts_put(struct exec *x, const range_part *part, uint64_t step, const uint8_t *bytes)
 {
-    x->crc_parts[part->order + tile] = crc32_update(0, bytes, part->end - part->begin);
+    x->crc_parts[part->order + step] = crc32_update(0, bytes, part->end - part->begin);
 }
 
 static uint32_t join_chunk(const struct exec *x, const cat_chunk *k, uint64_t order)
 {
     const uint64_t end = k->offset_bytes + k->nbytes;
     uint32_t crc = 0;
-    uint64_t tile = exec_tile_number(x, k->file, k->offset_bytes);
-    for (uint64_t at = k->offset_bytes; at < end; tile++) {
+    uint64_t step = exec_step_number(x, k->file, k->offset_bytes);
+    for (uint64_t at = k->offset_bytes; at < end; step++) {
         uint64_t next = at - at % plan_tile_nbytes(x->r.plan);
-        next += (at - next) / x->tile_nbytes * x->tile_nbytes + x->tile_nbytes;
+        next += (at - next) / x->step_nbytes * x->step_nbytes + x->step_nbytes;
         const uint64_t part_end = next < end ? next : end;
-        const uint32_t part = x->crc_parts[order + tile];
+        const uint32_t part = x->crc_parts[order + step];
         crc = at == k->offset_bytes ? part : crc32_join(crc, part, part_end - at);
         at = part_end;
     }

@@ -46,18 +46,24 @@ static fsdpck_status fill_tile(worker *w, const output_range *range, bool *wante
     return FSDPCK_OK;
 }
 
-static void sum_tile(worker *w, const output_range *range)
+/* The range step by step, so that a part is the same whatever was filled at a time. */
+static void sum_range(worker *w, const output_range *range)
 {
     struct exec *x = w->x;
-    range_walk walk;
-    range_part part;
-    const uint64_t tile = exec_tile_number(x, range->file, range->begin);
+    output_range step = *range;
     if (x->crc_parts == NULL)
         return;
-    range_walk_begin(&walk, x->r.plan, range);
-    while (range_walk_next(&walk, &part))
-        if (part.literal == NULL && !exec_chunk_is_streamed(x, part.chunk))
-            crc_parts_put(x, &part, tile, w->tile + (part.begin - range->begin));
+    for (; step.begin < range->end; step.begin = step.end) {
+        range_walk walk;
+        range_part part;
+        const uint64_t number = exec_step_number(x, step.file, step.begin);
+        step.end =
+            range->end - step.begin < x->step_nbytes ? range->end : step.begin + x->step_nbytes;
+        range_walk_begin(&walk, x->r.plan, &step);
+        while (range_walk_next(&walk, &part))
+            if (part.literal == NULL && !exec_chunk_is_streamed(x, part.chunk))
+                crc_parts_put(x, &part, number, w->tile + (part.begin - range->begin));
+    }
 }
 
 static bool write_is_direct(const struct exec *x, const file *f, uint32_t index)
@@ -82,20 +88,38 @@ static fsdpck_status write_tile(worker *w, const output_range *range, fsdpck_err
     return file_write_direct(f, range->begin, w->tile, nbytes + padding, err);
 }
 
+/* How much of an item is filled at a time: small steps stay in the caches, but where sources are
+ * strided a larger tile makes longer reads. */
+static uint64_t fill_nbytes(const struct exec *x, const output_range *item)
+{
+    const catalogue *to = &x->r.target->cat;
+    range_walk walk;
+    range_part part;
+    range_walk_begin(&walk, x->r.plan, item);
+    while (range_walk_next(&walk, &part)) {
+        if (part.literal != NULL)
+            continue;
+        const uint32_t tensor = catalogue_chunk(to, part.chunk)->tensor;
+        if (x->tensor_flags[plan_source_tensor(x->r.plan, tensor)] & TENSOR_WIDE)
+            return x->tile_nbytes;
+    }
+    return x->step_nbytes;
+}
+
 static fsdpck_status run_item(void *ctx, unsigned worker_index, uint64_t item, fsdpck_error *err)
 {
     struct exec *x = ctx;
     worker *w = x->workers[worker_index];
     output_range whole;
     plan_get_item(x->r.plan, item, &whole);
+    const uint64_t nbytes = fill_nbytes(x, &whole);
     output_range range = whole;
     for (; range.begin < whole.end; range.begin = range.end) {
         bool wanted;
-        range.end =
-            whole.end - range.begin < x->tile_nbytes ? whole.end : range.begin + x->tile_nbytes;
+        range.end = whole.end - range.begin < nbytes ? whole.end : range.begin + nbytes;
         RETURN_IF(cancel_check(x->r.cancel, err));
         RETURN_IF(fill_tile(w, &range, &wanted, err));
-        sum_tile(w, &range);
+        sum_range(w, &range);
         if (wanted)
             RETURN_IF(write_tile(w, &range, err));
         progress_add(x->r.progress, range.end - range.begin);

@@ -31,11 +31,9 @@ typedef struct spot {
 
 _Static_assert(sizeof(spot) == 24, "a spot is 24 bytes");
 
-/* Of a source tensor. */
-enum {
-    TENSOR_STREAMED =
-        1 /* at least one of its chunks is a stream: its targets are filled in the second phase */
-};
+/* Of a source tensor. STREAMED: some of its chunks are streams, its targets are filled in the
+ * second phase. WIDE: reads of its chunks get longer with the tile, so large ones are filled. */
+enum { TENSOR_STREAMED = 1, TENSOR_WIDE = 2 };
 
 typedef struct replica_pair {
     uint64_t first;
@@ -58,14 +56,16 @@ struct exec {
     uint32_t *crc_parts; /* see crc_parts.h */
     uint64_t crc_part_count;
     uint64_t tile_nbytes; /* of a worker's buffer: divides the plan's tile */
+    uint64_t step_nbytes; /* divides tile_nbytes: what is summed, and mostly filled and written, at
+                             a time */
     uint64_t staging_nbytes;
     unsigned nworkers;
     worker **workers;
     struct exec_sums sums; /* of the workers that are gone, and of locate */
 };
 
-/* Bytes in front of and behind the tile, for an element that the tile's edge cuts. */
-#define TILE_MARGIN FILE_DIRECT_ALIGN
+/* Bytes in front of and behind the tile, for an element or a row that the tile's edge cuts. */
+#define TILE_MARGIN ((uint64_t)256 << 10)
 
 /* Reads of one file that lie no further apart are one read: about what a system call costs in
  * bytes. */
@@ -149,11 +149,10 @@ fsdpck_status replica_compare_rest(struct exec *x, fsdpck_error *err) FSDPCK_MUS
 
 /* --- crc_parts.c --- */
 fsdpck_status crc_parts_begin(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
-void crc_parts_put(struct exec *x, const range_part *part, uint64_t tile, const uint8_t *bytes);
+void crc_parts_put(struct exec *x, const range_part *part, uint64_t step, const uint8_t *bytes);
 /* Joins the parts into target.chunk_crc, after all are put. */
 fsdpck_status crc_parts_join(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Number of the tile (exec.tile_nbytes) that holds a byte of a file, over all files. */
-uint64_t exec_tile_number(const struct exec *x, uint32_t file_index, uint64_t offset_bytes);
-uint64_t exec_tiles_an_item(const struct exec *x);
+/* Number of the step (exec.step_nbytes) that holds a byte of a file, over all files. */
+uint64_t exec_step_number(const struct exec *x, uint32_t file_index, uint64_t offset_bytes);
 
 #endif

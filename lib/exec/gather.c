@@ -251,6 +251,18 @@ static fsdpck_status add_segment(worker *w, const segment_walk *seg, dtype to, i
     return add_box(w, &q, s, err);
 }
 
+/* Rows that the tile's edges cut are read whole where the source is stored across them: their
+ * elements then lie in the same runs as those of their neighbours, else each would be a read of its
+ * own. Not where elements are cast, whose overflows are counted once. */
+static uint64_t row_to_complete(const struct exec *x, const segment_walk *seg, uint64_t itemsize)
+{
+    const unsigned flags = x->tensor_flags[seg->src_tensor];
+    for (unsigned d = 0; (flags & TENSOR_WIDE) && d < seg->ndim; d++)
+        if (seg->dst_strides[d] <= TILE_MARGIN / itemsize)
+            return seg->dst_strides[d];
+    return 1;
+}
+
 fsdpck_status gather_part(worker *w, const range_part *part, uint64_t range_begin,
                           fsdpck_error *err)
 {
@@ -260,6 +272,11 @@ fsdpck_status gather_part(worker *w, const range_part *part, uint64_t range_begi
     const int64_t chunk_at = (int64_t)part->chunk_begin - (int64_t)range_begin;
     segment_walk *seg = &w->walk;
     segment_walk_begin(seg, x->r.plan, part->chunk, part->first_elem, part->end_elem);
+    const dtype from = (dtype)catalogue_tensor(plan_from(x->r.plan), seg->src_tensor)->dtype;
+    const uint64_t row = from != d ? 1 : row_to_complete(x, seg, dtype_get(d)->itemsize_bytes);
+    if (row > 1)
+        segment_walk_begin(seg, x->r.plan, part->chunk, part->first_elem / row * row,
+                           (part->end_elem + row - 1) / row * row);
     while (segment_walk_next(seg))
         RETURN_IF(add_segment(w, seg, d, chunk_at, err));
     return FSDPCK_OK;

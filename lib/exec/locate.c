@@ -7,6 +7,8 @@
 
 /* Heads read by one job: enough to make taking a job cheap. */
 #define LOCATE_BATCH 64u
+/* So many column shards still give reads that are long enough within a step. */
+#define WIDE_CHUNKS 16u
 
 typedef struct locate_work {
     struct exec *x;
@@ -223,6 +225,37 @@ static fsdpck_status note_streams(struct exec *x, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* Whether the box holds whole rows of the tensor: then its elements are a run there. */
+static bool box_is_run(const catalogue *from, uint64_t chunk)
+{
+    const cat_tensor *t = catalogue_tensor(from, catalogue_chunk(from, chunk)->tensor);
+    const uint64_t *shape = catalogue_shape(from, catalogue_chunk(from, chunk)->tensor);
+    uint64_t sizes[NDIM_MAX];
+    catalogue_chunk_box(from, chunk, NULL, sizes);
+    unsigned d = 0;
+    while (d < t->ndim && sizes[d] == 1)
+        d++;
+    for (d++; d < t->ndim; d++)
+        if (sizes[d] != shape[d])
+            return false;
+    return true;
+}
+
+/* Tensors whose reads get longer with the tile: stored across, or cut into many column shards. */
+static void note_wide(struct exec *x)
+{
+    const catalogue *from = plan_from(x->r.plan);
+    for (uint64_t k = 0; k < x->spot_count; k++) {
+        const unsigned flags = x->spots[k].flags;
+        const uint32_t tensor = catalogue_chunk(from, k)->tensor;
+        if (!(flags & SPOT_LOCATED) || (x->tensor_flags[tensor] & TENSOR_WIDE))
+            continue;
+        if (!(flags & SPOT_ROWS) ||
+            (catalogue_tensor(from, tensor)->nchunks > WIDE_CHUNKS && !box_is_run(from, k)))
+            x->tensor_flags[tensor] |= TENSOR_WIDE;
+    }
+}
+
 fsdpck_status exec_locate_all(struct exec *x, fsdpck_error *err)
 {
     const uint64_t nbytes = 2 * x->spot_count * sizeof(sort_pair);
@@ -234,5 +267,6 @@ fsdpck_status exec_locate_all(struct exec *x, fsdpck_error *err)
     RETURN_IF(st);
     vec_trim(&x->strides);
     RETURN_IF(note_streams(x, err));
+    note_wide(x);
     return replica_check_crcs(x, err);
 }

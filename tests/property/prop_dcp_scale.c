@@ -60,7 +60,8 @@ static double run(const dcp_pickle *spec)
     fsdpck_error_init(&err);
     dcp_pickle_make(spec, &text);
     assert(!text.failed);
-    budget_init(&b, nchunks * 250 + (spec->ntensors + spec->nranks) * TENSOR_NBYTES + FIXED_NBYTES, "metadata", NULL);
+    budget_init(&b, nchunks * 250 + (spec->ntensors + spec->nranks) * TENSOR_NBYTES + FIXED_NBYTES,
+                "metadata", NULL);
     const double begin = seconds();
     catalogue_init(&cat, &b);
     if (dcp_names_init(&names, &b, &err) != FSDPCK_OK)
@@ -82,7 +83,8 @@ static double run(const dcp_pickle *spec)
         fail(&err);
     const double end = seconds();
     check_chunks(&cat, spec);
-    printf("%9llu chunks  %6.1f MB pickle  parse %6.3f s  join, check, seal %6.3f s  records %5.1f, sealed %5.1f "
+    printf("%9llu chunks  %6.1f MB pickle  parse %6.3f s  join, check, seal %6.3f s  records "
+           "%5.1f, sealed %5.1f "
            "bytes a chunk\n",
            (unsigned long long)nchunks, (double)text.nbytes / 1e6, parsed - begin, end - parsed,
            (double)records_nbytes / (double)nchunks, (double)b.used_bytes / (double)nchunks);
@@ -107,12 +109,17 @@ static double best(const dcp_pickle *spec)
 int main(int argc, char **argv)
 {
     if (argc == 3) { /* for measuring: tensors and ranks */
-        const dcp_pickle asked = {.ntensors = (unsigned)atoi(argv[1]), .nranks = (unsigned)atoi(argv[2]),
-                                  .rows = 4, .cols = 8, .blob_nbytes = 1577, .hints = 1};
+        const dcp_pickle asked = {.ntensors = (unsigned)atoi(argv[1]),
+                                  .nranks = (unsigned)atoi(argv[2]),
+                                  .rows = 4,
+                                  .cols = 8,
+                                  .blob_nbytes = 1577,
+                                  .hints = 1};
         best(&asked);
         return 0;
     }
-    dcp_pickle small = {.ntensors = 200, .nranks = 250, .rows = 4, .cols = 8, .blob_nbytes = 1577, .hints = 1};
+    dcp_pickle small = {
+        .ntensors = 200, .nranks = 250, .rows = 4, .cols = 8, .blob_nbytes = 1577, .hints = 1};
     dcp_pickle large = small;
     large.ntensors = 400;
     for (int hints = 0; hints < 3; hints++) {
@@ -125,8 +132,10 @@ int main(int argc, char **argv)
         }
     }
     /* One tensor with all chunks, and a chunk a tensor: neither may be quadratic. */
-    const dcp_pickle wide = {.ntensors = 1, .nranks = 50000, .rows = 1, .cols = 8, .blob_nbytes = 100, .hints = 0};
-    const dcp_pickle many = {.ntensors = 50000, .nranks = 1, .rows = 1, .cols = 8, .blob_nbytes = 100, .hints = 1};
+    const dcp_pickle wide = {
+        .ntensors = 1, .nranks = 50000, .rows = 1, .cols = 8, .blob_nbytes = 100, .hints = 0};
+    const dcp_pickle many = {
+        .ntensors = 50000, .nranks = 1, .rows = 1, .cols = 8, .blob_nbytes = 100, .hints = 1};
     const double a = best(&wide), b = best(&many);
     if (a > 2 || b > 2) {
         fprintf(stderr, "50,000 chunks took %.3f s in one tensor, %.3f s in as many\n", a, b);

@@ -9,9 +9,27 @@
 
 /* Symbols and texts that recur; each is written once, then fetched from the memo. */
 enum {
-    MODULE_METADATA, CLASS_TENSOR, CLASS_PROPERTIES, CLASS_SIZE, CLASS_CHUNK, CLASS_INDEX, CLASS_INFO,
-    DTYPE, LAYOUT, ENCODING, KEY_PROPERTIES, KEY_SIZE, KEY_CHUNKS, KEY_OFFSETS, KEY_SIZES, KEY_FQN, KEY_INDEX,
-    KEY_OFFSET, KEY_PATH, KEY_LENGTH, SHARED_COUNT
+    MODULE_METADATA,
+    CLASS_TENSOR,
+    CLASS_PROPERTIES,
+    CLASS_SIZE,
+    CLASS_CHUNK,
+    CLASS_INDEX,
+    CLASS_INFO,
+    DTYPE,
+    LAYOUT,
+    ENCODING,
+    KEY_PROPERTIES,
+    KEY_SIZE,
+    KEY_CHUNKS,
+    KEY_OFFSETS,
+    KEY_SIZES,
+    KEY_FQN,
+    KEY_INDEX,
+    KEY_OFFSET,
+    KEY_PATH,
+    KEY_LENGTH,
+    SHARED_COUNT
 };
 
 typedef struct pen {
@@ -135,7 +153,8 @@ static void put_size(pen *p, uint64_t a, uint64_t b)
     memoize(p);
 }
 
-static void put_enum_call(pen *p, int shared, const char *module, const char *name, const char *text)
+static void put_enum_call(pen *p, int shared, const char *module, const char *name,
+                          const char *text)
 {
     if (fetched(p, shared))
         return;

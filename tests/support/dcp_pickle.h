@@ -4,7 +4,8 @@
  *     text_buf out = {.limit_bytes = 1u << 30};
  *     dcp_pickle_make(&spec, &out);
  *
- * Tensor t has shape [nranks * rows, cols] and one chunk a rank; blobs follow each other in `__{rank}_0.distcp`.
+ * Tensor t has shape [nranks * rows, cols] and one chunk a rank; blobs follow each other in
+ * `__{rank}_0.distcp`.
  */
 #ifndef FSDPCK_TEST_DCP_PICKLE_H
 #define FSDPCK_TEST_DCP_PICKLE_H

@@ -114,7 +114,7 @@ Test(cgroup, version_2_least_of_all_above)
         "0::/job/step\n", (const char *const[][3]){{"job", "cpu.max", "150000 100000\n"},
                                                    {"job", "memory.max", "1073741824\n"},
                                                    {"job/step", "cpu.max", "max 100000\n"},
-                                                   {"job/step", "memory.max", "max\n"},
+                                                   {"job/step", "memory.max", "2147483648\n"},
                                                    {NULL, NULL, NULL}});
     cr_assert_eq(l.cpus, 2, "rounded up");
     cr_assert_eq(l.memory_bytes, 1073741824);

@@ -22,8 +22,8 @@ void opening_prepare(opening *o, const char *path)
     *o = (opening){0};
     fsdpck_error_init(&o->err);
     cr_assert_eq(folder_open(&o->dir, path, &o->err), FSDPCK_OK, "%s: %s", path, o->err.message);
-    cr_assert_eq(folder_list(&o->dir, NULL, &o->names, &o->probe.entry_count, &o->err), FSDPCK_OK, "%s",
-                 o->err.message);
+    cr_assert_eq(folder_list(&o->dir, NULL, &o->names, &o->probe.entry_count, &o->err), FSDPCK_OK,
+                 "%s", o->err.message);
     o->probe.path = path;
     o->probe.is_folder = true;
     o->probe.dir = o->dir;
@@ -117,7 +117,8 @@ static fsdpck_status place_chunk(opening *o, uint64_t chunk, uint8_t *full)
             to += (offsets[d] + rest % sizes[d]) * strides[d];
             rest /= sizes[d];
         }
-        memcpy(full + to * item, record + (where.offset_bytes - where.record_offset_bytes) + from * item, item);
+        memcpy(full + to * item,
+               record + (where.offset_bytes - where.record_offset_bytes) + from * item, item);
     }
     free(record);
     return st;

@@ -1,4 +1,5 @@
-/* Every DCP fixture of every torch release, tensor by tensor against the digests that torch made. */
+/* Every DCP fixture of every torch release, tensor by tensor against the digests that torch made.
+ */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,8 +29,8 @@ static void check_digests(opening *o, const char *fixture)
         name += 2;
         const uint32_t tensor = catalogue_find(&o->cat, name, strlen(name));
         cr_assert_neq(tensor, CAT_NONE, "%s: no tensor '%s'", fixture, name);
-        cr_assert_eq(opening_digest(o, tensor, digest, label), FSDPCK_OK, "%s: %s: %s %s (%s, %s)", fixture, name,
-                     o->err.finding, o->err.message, o->err.expected, o->err.found);
+        cr_assert_eq(opening_digest(o, tensor, digest, label), FSDPCK_OK, "%s: %s: %s %s (%s, %s)",
+                     fixture, name, o->err.finding, o->err.message, o->err.expected, o->err.found);
         cr_assert_str_eq(label, want_label, "%s: %s", fixture, name);
         cr_assert_str_eq(digest, line, "%s: %s", fixture, name);
         count++;
@@ -44,8 +45,8 @@ static void check_digests(opening *o, const char *fixture)
 static void load_objects(opening *o, const char *fixture)
 {
     for (uint32_t i = 0; i < catalogue_object_count(&o->cat); i++) {
-        cr_assert_eq(dcp_reader.load_object(o->self, &o->cat, i, &o->err), FSDPCK_OK, "%s: %s: %s %s", fixture,
-                     o->err.tensor, o->err.finding, o->err.message);
+        cr_assert_eq(dcp_reader.load_object(o->self, &o->cat, i, &o->err), FSDPCK_OK,
+                     "%s: %s: %s %s", fixture, o->err.tensor, o->err.finding, o->err.message);
         cr_assert(catalogue_object(&o->cat, i)->loaded);
         cr_assert(!catalogue_object(&o->cat, i)->opaque, "%s: object %u is opaque", fixture, i);
     }
@@ -66,8 +67,9 @@ static size_t check_release(const char *release)
         if (strncmp(names[i], "dcp-", 4) != 0 || strchr(names[i], '.') != NULL)
             continue;
         snprintf(fixture, sizeof fixture, "%s/%s", release, names[i]);
-        cr_assert_eq(opening_of(&o, fixture_path(path, sizeof path, fixture)), FSDPCK_OK, "%s: %s %s (%s, %s)", fixture,
-                     o.err.finding, o.err.message, o.err.expected, o.err.found);
+        cr_assert_eq(opening_of(&o, fixture_path(path, sizeof path, fixture)), FSDPCK_OK,
+                     "%s: %s %s (%s, %s)", fixture, o.err.finding, o.err.message, o.err.expected,
+                     o.err.found);
         load_objects(&o, fixture);
         check_digests(&o, fixture);
         cr_assert_eq(o.src.check_unchanged(o.src.ctx, &o.err), FSDPCK_OK);
@@ -99,7 +101,8 @@ Test(fixtures, quickstart)
 {
     char path[4096];
     opening o;
-    cr_assert_eq(opening_of(&o, fixture_path(path, sizeof path, "quickstart")), FSDPCK_OK, "%s", o.err.message);
+    cr_assert_eq(opening_of(&o, fixture_path(path, sizeof path, "quickstart")), FSDPCK_OK, "%s",
+                 o.err.message);
     check_digests(&o, "quickstart");
     load_objects(&o, "quickstart");
     opening_close(&o);

@@ -33,7 +33,8 @@ static long size_of(const char *name)
     return (long)st.st_size;
 }
 
-/* Replaces every occurrence of a text by another of the same length; ends the test where there is none. */
+/* Replaces every occurrence of a text by another of the same length; ends the test where there is
+ * none. */
 static void patch(const char *name, const char *from, const char *to, size_t nbytes)
 {
     folder d;
@@ -57,7 +58,8 @@ static void expect(fsdpck_status status, const char *finding)
 {
     opening o;
     const fsdpck_status st = opening_of(&o, dir);
-    cr_assert_eq(st, status, "%s %s (%s, %s)", o.err.finding, o.err.message, o.err.expected, o.err.found);
+    cr_assert_eq(st, status, "%s %s (%s, %s)", o.err.finding, o.err.message, o.err.expected,
+                 o.err.found);
     cr_assert_str_eq(o.err.finding, finding, "%s", o.err.message);
     cr_assert_eq(o.err.status, status);
     opening_close(&o);
@@ -70,7 +72,8 @@ static void end(void)
 
 Test(folder, probe_knows_each_form)
 {
-    static const char *const fixtures[] = {"torch-2.15.0/dcp-fsdp2", "torch-2.15.0/dcp-nocollective",
+    static const char *const fixtures[] = {"torch-2.15.0/dcp-fsdp2",
+                                           "torch-2.15.0/dcp-nocollective",
                                            "torch-1.13.1/dcp-sharded-tensor"};
     const char *near_miss;
     opening o;
@@ -133,7 +136,8 @@ Test(folder, truncated_file_is_short)
 
 Test(folder, paths_stay_inside)
 {
-    static const char *const bad[] = {"../_0.distcp", "/__0_.distcp", "a/../.distcp", "__0\0_.distcp", "a//b0.distcp"};
+    static const char *const bad[] = {"../_0.distcp", "/__0_.distcp", "a/../.distcp",
+                                      "__0\0_.distcp", "a//b0.distcp"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         begin("torch-2.15.0/dcp-multifile");
         patch(".metadata", "__0_0.distcp", bad[i], 12);
@@ -144,7 +148,8 @@ Test(folder, paths_stay_inside)
     patch(".metadata", "__0_0.distcp", "sub/a.distcp", 12);
     cr_assert_eq(mkdir(in_dir("sub"), 0777), 0);
     char from[SCRATCH_BYTES], to[SCRATCH_BYTES];
-    cr_assert_eq(rename(scratch_path(from, dir, "__0_0.distcp"), scratch_path(to, dir, "sub/a.distcp")), 0);
+    cr_assert_eq(
+        rename(scratch_path(from, dir, "__0_0.distcp"), scratch_path(to, dir, "sub/a.distcp")), 0);
     opening o;
     cr_assert_eq(opening_of(&o, dir), FSDPCK_OK, "a folder below is fine: %s", o.err.message);
     opening_close(&o);
@@ -168,7 +173,8 @@ Test(folder, links_are_followed_unless_refused)
     opening o;
     char from[SCRATCH_BYTES], to[SCRATCH_BYTES];
     begin("torch-2.15.0/dcp-multifile");
-    cr_assert_eq(rename(scratch_path(from, dir, "__0_0.distcp"), scratch_path(to, dir, "elsewhere")), 0);
+    cr_assert_eq(
+        rename(scratch_path(from, dir, "__0_0.distcp"), scratch_path(to, dir, "elsewhere")), 0);
     cr_assert_eq(symlink("elsewhere", in_dir("__0_0.distcp")), 0);
     cr_assert_eq(opening_of(&o, dir), FSDPCK_OK);
     opening_close(&o);
@@ -219,8 +225,9 @@ Test(folder, payload_is_compared_with_the_metadata)
     patch(".metadata", "K\3K\4\x86", "K\2K\6\x86", 5); /* "scale", its size and its only chunk */
     cr_assert_eq(opening_of(&o, dir), FSDPCK_OK);
     const uint32_t scale = catalogue_find(&o.cat, "scale", 5);
-    cr_assert_eq(o.src.locate(o.src.ctx, catalogue_tensor(&o.cat, scale)->first_chunk, &where, &o.err),
-                 FSDPCK_BADINPUT);
+    cr_assert_eq(
+        o.src.locate(o.src.ctx, catalogue_tensor(&o.cat, scale)->first_chunk, &where, &o.err),
+        FSDPCK_BADINPUT);
     cr_assert_str_eq(o.err.finding, "DCP-PAYLOAD-SHAPE");
     cr_assert_str_eq(o.err.expected, "[2, 6]");
     cr_assert_str_eq(o.err.found, "[3, 4]");
@@ -276,7 +283,8 @@ static bool damage_is_found(const char *fixture, uint64_t at, bool *had_more)
     const fsdpck_status st = opening_digest(&o, 0, digest, label);
     const bool found = st != FSDPCK_OK;
     if (!found)
-        cr_assert_str_eq(digest, before, "%s: byte %llu changed the tensor unseen", fixture, (unsigned long long)at);
+        cr_assert_str_eq(digest, before, "%s: byte %llu changed the tensor unseen", fixture,
+                         (unsigned long long)at);
     opening_close(&o);
     end();
     return found;
@@ -310,7 +318,8 @@ Test(ranks, each_rank_needs_its_metadata)
     expect(FSDPCK_OK, "");
     opening_prepare(&o, dir);
     o.request.expect_ranks = 4;
-    cr_assert_eq(opening_open(&o), FSDPCK_BADINPUT, "a stated number of ranks sees what names cannot");
+    cr_assert_eq(opening_open(&o), FSDPCK_BADINPUT,
+                 "a stated number of ranks sees what names cannot");
     cr_assert_str_eq(o.err.finding, "DCP-MISSING");
     opening_close(&o);
     end();
@@ -319,7 +328,8 @@ Test(ranks, each_rank_needs_its_metadata)
 Test(ranks, equal_boxes_stay_several_chunks)
 {
     opening o;
-    cr_assert_eq(opening_of(&o, fixture_path(path, sizeof path, "torch-2.15.0/dcp-nocollective")), FSDPCK_OK);
+    cr_assert_eq(opening_of(&o, fixture_path(path, sizeof path, "torch-2.15.0/dcp-nocollective")),
+                 FSDPCK_OK);
     const uint32_t scale = catalogue_find(&o.cat, "scale", 5);
     const cat_tensor *t = catalogue_tensor(&o.cat, scale);
     cr_assert_eq(t->nchunks, 4);
@@ -327,6 +337,30 @@ Test(ranks, equal_boxes_stay_several_chunks)
         cr_assert_eq(catalogue_chunk(&o.cat, t->first_chunk + k)->rank, k);
     cr_assert_eq(o.cat.origin.world_size, 4);
     opening_close(&o);
+}
+
+Test(ranks, objects_that_differ_are_told)
+{
+    opening o;
+    begin("torch-2.15.0/dcp-nocollective");
+    for (int spoilt = 0; spoilt < 2; spoilt++) {
+        uint32_t i = 0;
+        cr_assert_eq(opening_of(&o, dir), FSDPCK_OK, "%s", o.err.message);
+        while (strcmp(catalogue_name(&o.cat, catalogue_object(&o.cat, i)->name), "epoch") != 0)
+            i++;
+        cr_assert_eq(catalogue_file(&o.cat, catalogue_object(&o.cat, i)->file)->rank, 0);
+        cr_assert_eq(dcp_reader.load_object(o.self, &o.cat, i, &o.err), FSDPCK_OK, "%s",
+                     o.err.message);
+        const char *said = o.log.text != NULL ? o.log.text : "";
+        if (spoilt)
+            cr_assert_not_null(strstr(said, "object 'epoch' differs on 1 other ranks"), "%s", said);
+        else
+            cr_assert_null(strstr(said, "differs"), "%s", said);
+        opening_close(&o);
+        if (!spoilt)
+            patch("__3_0.distcp", "K\3.", "K\4.", 3); /* epoch 3 becomes 4 */
+    }
+    end();
 }
 
 Test(origin, torch_and_ranks)
@@ -355,7 +389,8 @@ Test(origin, torch_and_ranks)
     }
 }
 
-static void check_origin(const char *folder_name, const char *extra, const char *trainer, int64_t step)
+static void check_origin(const char *folder_name, const char *extra, const char *trainer,
+                         int64_t step)
 {
     opening o;
     char whole[SCRATCH_BYTES * 2];
@@ -388,10 +423,12 @@ Test(origin, trainers_and_steps)
 Test(objects, hold_what_was_saved)
 {
     opening o;
-    cr_assert_eq(opening_of(&o, fixture_path(path, sizeof path, "torch-2.15.0/dcp-zstd")), FSDPCK_OK);
+    cr_assert_eq(opening_of(&o, fixture_path(path, sizeof path, "torch-2.15.0/dcp-zstd")),
+                 FSDPCK_OK);
     bool seen = false;
     for (uint32_t i = 0; i < catalogue_object_count(&o.cat); i++) {
-        cr_assert_eq(dcp_reader.load_object(o.self, &o.cat, i, &o.err), FSDPCK_OK, "%s", o.err.message);
+        cr_assert_eq(dcp_reader.load_object(o.self, &o.cat, i, &o.err), FSDPCK_OK, "%s",
+                     o.err.message);
         const cat_object *object = catalogue_object(&o.cat, i);
         int64_t epoch;
         if (strcmp(catalogue_name(&o.cat, object->name), "epoch") != 0)
@@ -407,7 +444,8 @@ Test(objects, tensors_inside_can_be_read)
 {
     opening o;
     char digest[17], label[256];
-    cr_assert_eq(opening_of(&o, fixture_path(path, sizeof path, "torch-2.15.0/dcp-transposed")), FSDPCK_OK);
+    cr_assert_eq(opening_of(&o, fixture_path(path, sizeof path, "torch-2.15.0/dcp-transposed")),
+                 FSDPCK_OK);
     const size_t before = catalogue_tensor_count(&o.cat);
     cr_assert_eq(catalogue_object_count(&o.cat), 1);
     cr_assert_eq(dcp_reader.load_object(o.self, &o.cat, 0, &o.err), FSDPCK_OK, "%s", o.err.message);
@@ -418,13 +456,15 @@ Test(objects, tensors_inside_can_be_read)
     cr_assert_eq(value_tensor_index(value_item(&o.cat.pool, pair, 0)), before);
     const cat_tensor *t = catalogue_tensor(&o.cat, before);
     cr_assert(t->flags & CAT_TENSOR_IN_OBJECT);
-    cr_assert_eq(opening_digest(&o, (uint32_t)before, digest, label), FSDPCK_OK, "%s", o.err.message);
+    cr_assert_eq(opening_digest(&o, (uint32_t)before, digest, label), FSDPCK_OK, "%s",
+                 o.err.message);
     cr_assert_str_eq(label, "float32[2,2]");
     cr_assert_str_eq(digest, "b56c1a15f1cb2cc7");
     opening_close(&o);
 }
 
-/* Whatever the budget, opening succeeds or says LIMIT, and gives all back (opening_close checks that). */
+/* Whatever the budget, opening succeeds or says LIMIT, and gives all back (opening_close checks
+ * that). */
 Test(memory, any_budget_fails_cleanly)
 {
     static const char *const fixtures[] = {"torch-2.15.0/dcp-zstd", "torch-2.15.0/dcp-nocollective",
@@ -442,6 +482,7 @@ Test(memory, any_budget_fails_cleanly)
             failed += st == FSDPCK_LIMIT;
             opening_close(&o);
         }
-        cr_assert(failed > 10 && opened == 3, "%s: %u failed, %u opened", fixtures[i], failed, opened);
+        cr_assert(failed > 10 && opened == 3, "%s: %u failed, %u opened", fixtures[i], failed,
+                  opened);
     }
 }

@@ -28,7 +28,8 @@ static fsdpck_status parse(records *r, const void *bytes, size_t nbytes, bool op
     cr_assert_eq(dcp_names_init(&r->names, &r->b, &r->err), FSDPCK_OK);
     dcp_builder_init(&r->builder, &r->cat, &r->names);
     const pickle_input in = {.bytes = bytes, .nbytes = nbytes};
-    const fsdpck_status st = dcp_metadata_read(&in, &r->names, &r->cat.pool, opaque, &r->m, &r->err);
+    const fsdpck_status st =
+        dcp_metadata_read(&in, &r->names, &r->cat.pool, opaque, &r->m, &r->err);
     r->has_metadata = st == FSDPCK_OK;
     return st;
 }
@@ -43,13 +44,15 @@ static void release(records *r)
     cr_assert_eq(r->b.used_bytes, 0);
 }
 
-static const dcp_pickle small = {.ntensors = 3, .nranks = 4, .rows = 2, .cols = 5, .blob_nbytes = 100, .hints = 1};
+static const dcp_pickle small = {
+    .ntensors = 3, .nranks = 4, .rows = 2, .cols = 5, .blob_nbytes = 100, .hints = 1};
 
 static void generate(records *r, const dcp_pickle *spec)
 {
     text_buf text = {0};
     dcp_pickle_make(spec, &text);
-    cr_assert_eq(parse(r, text.text, text.nbytes, false), FSDPCK_OK, "%s %s", r->err.finding, r->err.message);
+    cr_assert_eq(parse(r, text.text, text.nbytes, false), FSDPCK_OK, "%s %s", r->err.finding,
+                 r->err.message);
     text_release(&text);
 }
 
@@ -224,7 +227,8 @@ Test(ranks, must_agree_about_a_tensor)
     dcp_pickle spec = small;
     generate(&r, &small);
     cr_assert_eq(dcp_builder_add(&r.builder, &r.m, &r.err), FSDPCK_OK);
-    cr_assert_eq(dcp_builder_add(&r.builder, &r.m, &r.err), FSDPCK_OK, "equal boxes of another rank");
+    cr_assert_eq(dcp_builder_add(&r.builder, &r.m, &r.err), FSDPCK_OK,
+                 "equal boxes of another rank");
     cr_assert_eq(catalogue_tensor_count(&r.cat), 3);
     cr_assert_eq(catalogue_chunk_count(&r.cat), 24);
     spec.cols = 6;
@@ -238,7 +242,8 @@ Test(ranks, must_agree_about_a_tensor)
     release(&r);
 }
 
-static void expect_bytes(const char *bytes, size_t nbytes, bool opaque, const char *finding, const char *word)
+static void expect_bytes(const char *bytes, size_t nbytes, bool opaque, const char *finding,
+                         const char *word)
 {
     records r;
     cr_assert_eq(parse(&r, bytes, nbytes, opaque), FSDPCK_BADINPUT);
@@ -247,7 +252,8 @@ static void expect_bytes(const char *bytes, size_t nbytes, bool opaque, const ch
     release(&r);
 }
 
-#define EXPECT(text, opaque, finding, word) expect_bytes(text, sizeof(text) - 1, opaque, finding, word)
+#define EXPECT(text, opaque, finding, word) \
+    expect_bytes(text, sizeof(text) - 1, opaque, finding, word)
 
 Test(calls, are_named_and_not_made)
 {
@@ -264,13 +270,17 @@ Test(calls, are_named_and_not_made)
 
 Test(calls, getattr_is_for_one_enum)
 {
-    EXPECT("\x80\4cbuiltins\ngetattr\ncos\nenviron\n\x8c\3get\x86R.", false, "PKL-GETATTR", "os.environ");
-    EXPECT("\x80\4cbuiltins\ngetattr\ncm\nMEM_FORMAT_ENCODING\nK\1\x86R.", false, "PKL-GETATTR", "getattr");
+    EXPECT("\x80\4cbuiltins\ngetattr\ncos\nenviron\n\x8c\3get\x86R.", false, "PKL-GETATTR",
+           "os.environ");
+    EXPECT("\x80\4cbuiltins\ngetattr\ncm\nMEM_FORMAT_ENCODING\nK\1\x86R.", false, "PKL-GETATTR",
+           "getattr");
     EXPECT("\x80\4cbuiltins\ngetattr\n)R.", false, "PKL-GETATTR", "getattr");
-    EXPECT("\x80\4cbuiltins\ngetattr\ncm\n_MEM_FORMAT_ENCODING\n\x8c\1X\x86R.", false, "DCP-METADATA", "not the metadata");
-    EXPECT("\x80\2c__builtin__\ngetattr\ncm\nShardedTensor\nX\x11\0\0\0ProcessGroupState\x86R.", false, "DCP-METADATA",
-           "not the metadata");
-    EXPECT("\x80\2c__builtin__\ngetattr\ncm\nShardedTensor\nX\x03\0\0\0foo\x86R.", false, "PKL-GETATTR", "foo");
+    EXPECT("\x80\4cbuiltins\ngetattr\ncm\n_MEM_FORMAT_ENCODING\n\x8c\1X\x86R.", false,
+           "DCP-METADATA", "not the metadata");
+    EXPECT("\x80\2c__builtin__\ngetattr\ncm\nShardedTensor\nX\x11\0\0\0ProcessGroupState\x86R.",
+           false, "DCP-METADATA", "not the metadata");
+    EXPECT("\x80\2c__builtin__\ngetattr\ncm\nShardedTensor\nX\x03\0\0\0foo\x86R.", false,
+           "PKL-GETATTR", "foo");
 }
 
 Test(shape, odd_records_are_refused)
@@ -279,17 +289,22 @@ Test(shape, odd_records_are_refused)
     EXPECT("N.", false, "DCP-METADATA", "not the metadata");
     EXPECT("\x80\4" CLASS "Metadata\n)\x81}b.", false, "DCP-METADATA", "state_dict_metadata");
     EXPECT("\x80\4" CLASS "Metadata\n)\x81.", false, "DCP-METADATA", "not the metadata");
-    EXPECT("\x80\4" CLASS "Metadata\n)\x81}\x8c\x13state_dict_metadataK\1sb.", false, "DCP-METADATA", "not a dict");
-    EXPECT("\x80\4" CLASS "Metadata\n)\x81}\x8c\x13state_dict_metadata}\x8c\1aK\1ssb.", false, "DCP-METADATA", "unknown");
+    EXPECT("\x80\4" CLASS "Metadata\n)\x81}\x8c\x13state_dict_metadataK\1sb.", false,
+           "DCP-METADATA", "not a dict");
+    EXPECT("\x80\4" CLASS "Metadata\n)\x81}\x8c\x13state_dict_metadata}\x8c\1aK\1ssb.", false,
+           "DCP-METADATA", "unknown");
     EXPECT("\x80\4" CLASS "ChunkStorageMetadata\nK\1\x85\x81.", false, "DCP-METADATA", "arguments");
     EXPECT("\x80\4" CLASS "ChunkStorageMetadata\n)\x81}b.", false, "DCP-METADATA", "offsets");
     EXPECT("\x80\4" CLASS "MetadataIndex\n)\x81}\x8c\3fqnK\1sb.", false, "DCP-METADATA", "fqn");
-    EXPECT("\x80\4" CLASS "_StorageInfo\n)\x81}\x8c\3fqnK\1sb.", false, "DCP-METADATA", "relative_path");
+    EXPECT("\x80\4" CLASS "_StorageInfo\n)\x81}\x8c\3fqnK\1sb.", false, "DCP-METADATA",
+           "relative_path");
     EXPECT("\x80\4" CLASS "TensorProperties\n)\x81K\1b.", false, "DCP-METADATA", "dtype");
     EXPECT("\x80\4ctorch\nSize\nJ\xff\xff\xff\xff\x85\x85R.", false, "DCP-BOUNDS", "negative");
     EXPECT("\x80\4ctorch\nSize\nN\x85\x85R.", false, "DCP-METADATA", "int");
-    EXPECT("\x80\4ctorch\nSize\n\x8a\x09\0\0\0\0\0\0\0\0\1\x85\x85R.", false, "DCP-BOUNDS", "overlong");
-    EXPECT("\x80\4}" CLASS "MetadataIndex\n)\x81" CLASS "_StorageInfo\n)\x81s.", false, "DCP-METADATA", "before its state");
+    EXPECT("\x80\4ctorch\nSize\n\x8a\x09\0\0\0\0\0\0\0\0\1\x85\x85R.", false, "DCP-BOUNDS",
+           "overlong");
+    EXPECT("\x80\4}" CLASS "MetadataIndex\n)\x81" CLASS "_StorageInfo\n)\x81s.", false,
+           "DCP-METADATA", "before its state");
     EXPECT("\x80\4}" CLASS "MetadataIndex\n)\x81K\1s.", false, "DCP-METADATA", "_StorageInfo");
 }
 
@@ -298,7 +313,8 @@ Test(shape, wide_sizes)
 {
     records r;
     text_buf text = {0};
-    const dcp_pickle spec = {.ntensors = 1, .nranks = 3, .rows = 2000000000, .cols = 3, .blob_nbytes = 10, .hints = 0};
+    const dcp_pickle spec = {
+        .ntensors = 1, .nranks = 3, .rows = 2000000000, .cols = 3, .blob_nbytes = 10, .hints = 0};
     dcp_pickle_make(&spec, &text);
     cr_assert_eq(parse(&r, text.text, text.nbytes, false), FSDPCK_OK, "%s", r.err.message);
     cr_assert_str_eq(built(&r, 10), "", "%s", r.err.message);
@@ -325,7 +341,8 @@ Test(names, ranks_in_file_names)
     cr_assert_eq(dcp_rank_of_metadata(".metadata"), CAT_NONE);
 }
 
-/* Forms of releases that are not among the fixtures, written by Python from classes of the same names. */
+/* Forms of releases that are not among the fixtures, written by Python from classes of the same
+ * names. */
 Test(releases, emulated_forms_are_read)
 {
     static const struct {
@@ -343,9 +360,12 @@ Test(releases, emulated_forms_are_read)
         char path[4096], *bytes;
         size_t nbytes;
         records r;
-        snprintf(path, sizeof path, "%s/../corpus/dcp_metadata/%s", getenv("FIXTURES"), rows[i].name);
-        cr_assert_eq(file_read_whole(NULL, path, 1u << 20, &bytes, &nbytes, NULL), FSDPCK_OK, "%s", path);
-        cr_assert_eq(parse(&r, bytes, nbytes, false), FSDPCK_OK, "%s: %s %s", rows[i].name, r.err.finding, r.err.message);
+        snprintf(path, sizeof path, "%s/../corpus/dcp_metadata/%s", getenv("FIXTURES"),
+                 rows[i].name);
+        cr_assert_eq(file_read_whole(NULL, path, 1u << 20, &bytes, &nbytes, NULL), FSDPCK_OK, "%s",
+                     path);
+        cr_assert_eq(parse(&r, bytes, nbytes, false), FSDPCK_OK, "%s: %s %s", rows[i].name,
+                     r.err.finding, r.err.message);
         cr_assert_eq(r.m.old_package, rows[i].old_package, "%s", rows[i].name);
         cr_assert_eq(r.m.old_properties, rows[i].old_properties, "%s", rows[i].name);
         cr_assert_eq(r.m.has_six_properties, rows[i].has_six, "%s", rows[i].name);

@@ -13,10 +13,12 @@ typedef struct frame {
     size_t nbytes;
 } frame;
 
-static fsdpck_status read_frame(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes, fsdpck_error *err)
+static fsdpck_status read_frame(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
+                                fsdpck_error *err)
 {
     const frame *f = ctx;
-    cr_assert(offset_bytes >= 7 && offset_bytes - 7 + nbytes <= f->nbytes, "a read outside of the range");
+    cr_assert(offset_bytes >= 7 && offset_bytes - 7 + nbytes <= f->nbytes,
+              "a read outside of the range");
     (void)err;
     memcpy(dst, f->bytes + (offset_bytes - 7), (size_t)nbytes);
     return FSDPCK_OK;
@@ -37,7 +39,9 @@ static frame *make_frame(int window_log, int checksum)
     ZSTD_inBuffer in = {f->plain, PLAIN_NBYTES, 0};
     ZSTD_outBuffer out = {f->bytes, sizeof f->bytes, 0};
     /* As a stream, so that the size of the content is not recorded and the window is as asked. */
-    while (ZSTD_compressStream2(c, &out, &in, in.pos < in.size ? ZSTD_e_continue : ZSTD_e_end) != 0 || in.pos < in.size)
+    while (ZSTD_compressStream2(c, &out, &in, in.pos < in.size ? ZSTD_e_continue : ZSTD_e_end) !=
+               0 ||
+           in.pos < in.size)
         continue;
     ZSTD_compressStream2(c, &out, &in, ZSTD_e_end);
     f->nbytes = out.pos;
@@ -47,7 +51,8 @@ static frame *make_frame(int window_log, int checksum)
 
 static fsdpck_status decode(frame *f, size_t step, uint8_t *to, fsdpck_error *err)
 {
-    const zip_input in = {.read = read_frame, .ctx = f, .base_offset_bytes = 7, .nbytes = f->nbytes};
+    const zip_input in = {
+        .read = read_frame, .ctx = f, .base_offset_bytes = 7, .nbytes = f->nbytes};
     budget b;
     zstd_stream *z;
     budget_init(&b, 1u << 20, "buffers", NULL);

@@ -97,6 +97,14 @@ Test(shards, a_missing_rank_is_named_with_what_it_held)
     next();
 }
 
+Test(shards, a_rank_that_held_nothing_wrote_no_file)
+{
+    put(SHARD(1), "U8", "[2]", "[0]", 2);
+    put(SHARD(3), "U8", "[2]", "[2]", 2);
+    expect_open(FSDPCK_OK, "");
+    next();
+}
+
 Test(shards, a_missing_file_of_all_ranks_is_named)
 {
     put("shard-00001-model-00001-of-00003.safetensors", "U8", "[2]", "[0]", 2);

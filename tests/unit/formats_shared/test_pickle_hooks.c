@@ -7,10 +7,10 @@
 /* A reader that replaces calls of classes whose name begins with H by notes 1, 2, ... */
 typedef struct reader {
     uint64_t notes;
-    bool at_build;         /* replace at BUILD, not before */
+    bool at_build; /* replace at BUILD, not before */
     bool take_items;
-    uint64_t built;        /* notes that got state */
-    uint64_t state_sum;    /* of the numbers in all states */
+    uint64_t built;     /* notes that got state */
+    uint64_t state_sum; /* of the numbers in all states */
     uint64_t pairs;
     uint64_t items;
     uint64_t most_cells;
@@ -99,11 +99,11 @@ static pickle_hooks hooks_of(reader *r)
                           .on_duplicate_key = on_duplicate_key};
 }
 
-#define READ(c, r, literal)                                       \
-    do {                                                          \
-        const pickle_hooks hooks = hooks_of(r);                   \
+#define READ(c, r, literal)                                        \
+    do {                                                           \
+        const pickle_hooks hooks = hooks_of(r);                    \
         pickle_case_read(c, literal, sizeof(literal) - 1, &hooks); \
-        cr_assert_eq((c)->st, FSDPCK_OK, "%s", (c)->err.message); \
+        cr_assert_eq((c)->st, FSDPCK_OK, "%s", (c)->err.message);  \
     } while (0)
 
 /* A class H, and an object of it with the state {'n': 5}. */
@@ -143,8 +143,10 @@ Test(pickle_hooks, the_memo_has_the_note_too)
     cr_assert_str_eq(c.text.text, "(<note 1>, <note 1>)");
     pickle_case_release(&c);
     reader twice = {.at_build = true};
-    READ(&c, &twice, "(" H ")\x81" "2}b}U\x01nK\x05sbt.");
-    cr_assert_eq(twice.built, 0);
+    READ(&c, &twice,
+         "(" H ")\x81"
+         "2}b}U\x01nK\x05sbt.");
+    cr_assert_eq(twice.built, 1, "the second state goes to the note");
     pickle_case_release(&c);
 }
 
@@ -166,9 +168,9 @@ Test(pickle_hooks, memory_of_replaced_calls_is_reused)
     text_release(&b);
 }
 
-/* Parts of replaced calls that the memo needs, or that were changed through it, must stay whole although
- * the pool is rewound around them. Each line keeps something through a replaced call and uses it later,
- * after other values have been made. */
+/* Parts of replaced calls that the memo needs, or that were changed through it, must stay whole
+ * although the pool is rewound around them. Each line keeps something through a replaced call and
+ * uses it later, after other values have been made. */
 Test(pickle_hooks, what_the_memo_needs_stays)
 {
     static const struct {
@@ -183,7 +185,10 @@ Test(pickle_hooks, what_the_memo_needs_stays)
         {"(]q\1" H "(h\1(K\1K\2K\3etR(K\7K\10K\11tt.", "([1, 2, 3], <note 1>, (7, 8, 9))"},
         {"(]q\1" H "(h\1(K\1K\2K\3e0NtR(K\7K\10K\11tt.", "([1, 2, 3], <note 1>, (7, 8, 9))"},
         /* the same through DUP: the copy lies under the arguments */
-        {"(]" "2" "(K\1K\2K\3e(K\7K\10tt.", "([1, 2, 3], [1, 2, 3], (7, 8))"},
+        {"(]"
+         "2"
+         "(K\1K\2K\3e(K\7K\10tt.",
+         "([1, 2, 3], [1, 2, 3], (7, 8))"},
         /* a call that gets its state inside the arguments of another */
         {"(ca\nB\n)\x81q\1" H "(h\1}U\1kK\5sbtR(K\7K\10K\11tt.",
          "(a.B() <- {'k': 5}, <note 1>, (7, 8, 9))"},
@@ -217,7 +222,11 @@ Test(pickle_hooks, pairs_need_not_be_stored)
 {
     pickle_case c;
     reader r = {0};
-    READ(&c, &r, "}(" H ")RK\x01U\x01" "aK\x02" H ")R" H ")RU\x01" "b" H ")RuU\x01" "cK\x03s.");
+    READ(&c, &r,
+         "}(" H ")RK\x01U\x01"
+         "aK\x02" H ")R" H ")RU\x01"
+         "b" H ")RuU\x01"
+         "cK\x03s.");
     cr_assert_str_eq(c.text.text, "{'a': 2, 'b': <note 4>, 'c': 3}");
     cr_assert_eq(r.pairs, 2);
     pickle_case_release(&c);
@@ -265,26 +274,40 @@ static fsdpck_status refuse(void *ctx, value_pool *pool, const value_call *call,
 Test(pickle_hooks, a_refusal_carries_the_offset)
 {
     const pickle_hooks hooks = {.on_call = refuse};
-    cr_assert_str_eq(pickle_case_outcome("NN\x86" "0ca\nB\n)R.", 12, &hooks), "PKL-CALL @10");
+    cr_assert_str_eq(pickle_case_outcome("NN\x86"
+                                         "0ca\nB\n)R.",
+                                         12, &hooks),
+                     "PKL-CALL @10");
     const pickle_hooks none = {0};
     cr_assert_str_eq(pickle_case_outcome("ca\nB\n)R}b.", 10, &none), "a.B() <- {}");
 }
 
 Test(pickle_hooks, plain_calls)
 {
-    cr_assert_str_eq(PLAIN_OUTCOME("c_codecs\nencode\nX\x03\x00\x00\x00" "a\xc3\xbfU\x06latin1\x86R."),
+    cr_assert_str_eq(PLAIN_OUTCOME("c_codecs\nencode\nX\x03\x00\x00\x00"
+                                   "a\xc3\xbfU\x06latin1\x86R."),
                      "b'a\\xFF'");
-    cr_assert_str_eq(PLAIN_OUTCOME("c_codecs\nencode\nX\x03\x00\x00\x00\xe2\x82\xacU\x06latin1\x86R."),
-                     "_codecs.encode('\xe2\x82\xac', 'latin1')");
-    cr_assert_str_eq(PLAIN_OUTCOME("c_codecs\nencode\nU\x01xU\x04utf8\x86R."), "_codecs.encode('x', 'utf8')");
-    cr_assert_str_eq(PLAIN_OUTCOME("c__builtin__\nset\n](K\x02K\x01" "e\x85R."), "{2, 1}");
-    cr_assert_str_eq(PLAIN_OUTCOME("cbuiltins\nfrozenset\n](K\x02K\x01" "e\x85R."), "frozenset({2, 1})");
+    cr_assert_str_eq(
+        PLAIN_OUTCOME("c_codecs\nencode\nX\x03\x00\x00\x00\xe2\x82\xacU\x06latin1\x86R."),
+        "_codecs.encode('\xe2\x82\xac', 'latin1')");
+    cr_assert_str_eq(PLAIN_OUTCOME("c_codecs\nencode\nU\x01xU\x04utf8\x86R."),
+                     "_codecs.encode('x', 'utf8')");
+    cr_assert_str_eq(PLAIN_OUTCOME("c__builtin__\nset\n](K\x02K\x01"
+                                   "e\x85R."),
+                     "{2, 1}");
+    cr_assert_str_eq(PLAIN_OUTCOME("cbuiltins\nfrozenset\n](K\x02K\x01"
+                                   "e\x85R."),
+                     "frozenset({2, 1})");
     cr_assert_str_eq(PLAIN_OUTCOME("cbuiltins\nset\nK\x01\x85R."), "builtins.set(1)");
     cr_assert_str_eq(PLAIN_OUTCOME("c__builtin__\nbytes\n)R."), "b''");
     cr_assert_str_eq(PLAIN_OUTCOME("cother\nset\n]\x85R."), "other.set([])");
-    cr_assert_str_eq(PLAIN_OUTCOME("c__builtin__\ngetattr\nca\nB\nU\x01" "C\x86R."), "a.B.C");
-    cr_assert_str_eq(PLAIN_OUTCOME("c__builtin__\ngetattr\nK\x01U\x01" "C\x86R."),
+    cr_assert_str_eq(PLAIN_OUTCOME("c__builtin__\ngetattr\nca\nB\nU\x01"
+                                   "C\x86R."),
+                     "a.B.C");
+    cr_assert_str_eq(PLAIN_OUTCOME("c__builtin__\ngetattr\nK\x01U\x01"
+                                   "C\x86R."),
                      "__builtin__.getattr(1, 'C')");
-    cr_assert_str_eq(PLAIN_OUTCOME("c__builtin__\ngetattr\nca\nB\nU\x02" "C\0\x86R."),
+    cr_assert_str_eq(PLAIN_OUTCOME("c__builtin__\ngetattr\nca\nB\nU\x02"
+                                   "C\0\x86R."),
                      "__builtin__.getattr(a.B, 'C\\x00')");
 }

@@ -53,10 +53,14 @@ Test(pickle_read, integers_of_many_digits)
 
 Test(pickle_read, strings)
 {
-    reads_as("\x8c\x03" "abc.", "'abc'");
+    reads_as("\x8c\x03"
+             "abc.",
+             "'abc'");
     reads_as("X\x02\x00\x00\x00\xc3\xa9.", "'\xc3\xa9'");
     reads_as("\x8d\x01\x00\x00\x00\x00\x00\x00\x00'.", "'\\''");
-    reads_as("C\x03\x00\xff" "a.", "b'\\x00\\xFFa'");
+    reads_as("C\x03\x00\xff"
+             "a.",
+             "b'\\x00\\xFFa'");
     reads_as("B\x01\x00\x00\x00z.", "b'z'");
     reads_as("\x8e\x01\x00\x00\x00\x00\x00\x00\x00z.", "b'z'");
     reads_as("\x96\x01\x00\x00\x00\x00\x00\x00\x00z.", "builtins.bytearray(b'z')");
@@ -85,7 +89,10 @@ Test(pickle_read, containers_keep_their_order)
     reads_as("K\x01\x85.", "(1,)");
     reads_as("K\x01K\x02K\x03\x87.", "(1, 2, 3)");
     reads_as("(K\x02K\x01l.", "[2, 1]");
-    reads_as("](K\x02K\x01" "eK\x03" "a.", "[2, 1, 3]");
+    reads_as("](K\x02K\x01"
+             "eK\x03"
+             "a.",
+             "[2, 1, 3]");
     reads_as("(K\x02K\x01K\x01Nd.", "{2: 1, 1: None}");
     reads_as("}(U\x01zK\x01U\x01yK\x02uU\x01xNs.", "{'z': 1, 'y': 2, 'x': None}");
     reads_as("\x8f(K\x02K\x01\x90.", "{2, 1}");
@@ -95,7 +102,11 @@ Test(pickle_read, containers_keep_their_order)
 
 Test(pickle_read, a_key_set_twice_keeps_its_place_and_its_last_item)
 {
-    reads_as("}(K\x01U\x01" "aK\x02U\x01" "bK\x01U\x01" "cu.", "{1: 'c', 2: 'b'}");
+    reads_as("}(K\x01U\x01"
+             "aK\x02U\x01"
+             "bK\x01U\x01"
+             "cu.",
+             "{1: 'c', 2: 'b'}");
     reads_as("}(K\x01N\x88K\x02G\x3f\xf0\x00\x00\x00\x00\x00\x00K\x03u.", "{1: 3}");
     reads_as("}(NK\x01NK\x02u.", "{None: 2}");
 }
@@ -127,11 +138,19 @@ Test(pickle_read, keys_set_twice_in_large_dicts)
 
 Test(pickle_read, the_stack)
 {
-    reads_as("K\x01" "2\x86.", "(1, 1)");
-    reads_as("K\x01K\x02" "0.", "1");
-    reads_as("K\x01(K\x02K\x03" "1.", "1");
+    reads_as("K\x01"
+             "2\x86.",
+             "(1, 1)");
+    reads_as("K\x01K\x02"
+             "0.",
+             "1");
+    reads_as("K\x01(K\x02K\x03"
+             "1.",
+             "1");
     reads_as("K\x01(0.", "1");
-    reads_as("]2K\x01" "a.", "PKL-MARK @4");
+    reads_as("]2K\x01"
+             "a.",
+             "PKL-MARK @5");
 }
 
 Test(pickle_read, the_memo)
@@ -140,8 +159,13 @@ Test(pickle_read, the_memo)
     reads_as("]r\x05\x00\x00\x00j\x05\x00\x00\x00\x86.", "([], [])");
     reads_as("]p5\ng5\n\x86.", "([], [])");
     reads_as("(]\x94K\x01\x85\x94h\x01h\x00t.", "([], (1,), (1,), [])");
-    reads_as("]q\x00h\x00" "a.", "[...]");
-    reads_as("](K\x01K\x02" "eq\x00K\x03" "a0h\x00.", "[1, 2, 3]");
+    reads_as("]q\x00h\x00"
+             "a.",
+             "[...]");
+    reads_as("](K\x01K\x02"
+             "eq\x00K\x03"
+             "a0h\x00.",
+             "[1, 2, 3]");
 }
 
 Test(pickle_read, the_memo_refuses)
@@ -164,11 +188,17 @@ Test(pickle_read, symbols_and_calls)
     reads_as("\x8c\x05torch\x8c\x04Size\x93.", "torch.Size");
     reads_as("ctorch\nSize\n(K\x01K\x02t\x85R.", "torch.Size((1, 2))");
     reads_as("ca\nB\n)\x81}U\x01xK\x01sb.", "a.B() <- {'x': 1}");
-    reads_as("ca\nB\n)\x81K\x07" "b.", "a.B() <- 7");
+    reads_as("ca\nB\n)\x81K\x07"
+             "b.",
+             "a.B() <- 7");
     reads_as("ca\nB\n)}U\x01xK\x01s\x92.", "a.B() **{'x': 1}");
-    reads_as("ca\nB\n)RK\x01" "aU\x01kK\x02s.", "a.B() += [1] += {'k': 2}");
+    reads_as("ca\nB\n)RK\x01"
+             "aU\x01kK\x02s.",
+             "a.B() += [1] += {'k': 2}");
     reads_as("ca\nB\n)R(K\x01\x90.", "a.B() |= {1}");
-    reads_as("U\x03" "abcQ.", "persistent_id('abc')");
+    reads_as("U\x03"
+             "abcQ.",
+             "persistent_id('abc')");
     reads_as("Pabc\n.", "persistent_id('abc')");
     reads_as("c__builtin__\ngetattr\nca\nB\nU\x01x\x86R)R.", "__builtin__.getattr(a.B, 'x')()");
 }
@@ -182,7 +212,9 @@ Test(pickle_read, calls_that_cannot_be)
     reads_as("ca\nB\n}b.", "PKL-CALL @6");
     reads_as("]}b.", "PKL-CALL @2");
     reads_as("ca\nB\n)R}b}b.", "PKL-CALL @10");
-    reads_as(")K\x01" "a.", "PKL-CALL @3");
+    reads_as(")K\x01"
+             "a.",
+             "PKL-CALL @3");
     reads_as("]K\x01K\x01s.", "PKL-CALL @5");
     reads_as("](K\x01\x90.", "PKL-CALL @4");
 }
@@ -193,16 +225,22 @@ Test(pickle_read, symbols_that_are_no_names)
     reads_as("c\nb\n.", "PKL-GLOBAL @0");
     reads_as("ca\n\n.", "PKL-GLOBAL @0");
     reads_as("ca\nb\xff\n.", "PKL-GLOBAL @0");
-    reads_as("\x8c\x01" "aK\x01\x93.", "PKL-GLOBAL @5");
+    reads_as("\x8c\x01"
+             "aK\x01\x93.",
+             "PKL-GLOBAL @5");
     reads_as("NN\x93.", "PKL-GLOBAL @2");
-    reads_as("\x8c\x02" "a\0\x8c\x01" "b\x93.", "PKL-GLOBAL @7");
+    reads_as("\x8c\x02"
+             "a\0\x8c\x01"
+             "b\x93.",
+             "PKL-GLOBAL @7");
 }
 
 /* Names that look alike stay different. */
 Test(pickle_read, names_are_compared_exactly)
 {
     pickle_case c;
-    const char pickle[] = "(ctorch\nSize \nctorch\nsize\nctorch\nSi\xd1\x95" "e\nctorch\nSize\nt.";
+    const char pickle[] = "(ctorch\nSize \nctorch\nsize\nctorch\nSi\xd1\x95"
+                          "e\nctorch\nSize\nt.";
     pickle_case_read(&c, pickle, sizeof(pickle) - 1, NULL);
     cr_assert_eq(c.st, FSDPCK_OK);
     for (size_t i = 0; i < 3; i++) {
