@@ -24,6 +24,7 @@ typedef struct dcp_folder {
     vec inside;           /* dcp_inside: tensors inside byte items */
     pthread_mutex_t lock; /* streams */
     vec streams;          /* dcp_inner *: first of each file */
+    bool opaque_calls;    /* unknown calls in byte items are kept as records */
     bool has_names, has_lock, has_blobs, has_metadatas;
 } dcp_folder;
 

@@ -148,8 +148,7 @@ static fsdpck_status load_archive(dcp_folder *d, catalogue *cat, uint32_t object
     torch_archive a;
 
     value_pool_init(&pool, d->owner);
-    /* Calls stay records here: whether they matter is judged by who carries the object on. */
-    fsdpck_status st = torch_archive_open(&in, d->owner, &pool, true, &a, err);
+    fsdpck_status st = torch_archive_open(&in, d->owner, &pool, d->opaque_calls, &a, err);
     if (st != FSDPCK_OK) {
         value_pool_release(&pool);
         return st;
@@ -169,6 +168,17 @@ static fsdpck_status load_archive(dcp_folder *d, catalogue *cat, uint32_t object
     return st;
 }
 
+static fsdpck_status judge_call(void *ctx, value v, fsdpck_error *err)
+{
+    const value_pool *pool = ctx;
+    if (value_kind_of(v) != VALUE_CALL)
+        return FSDPCK_OK;
+    const value_call *call = value_call_of(pool, v);
+    if (call->how != CALL_REDUCE || torch_call_is_known(pool, call))
+        return FSDPCK_OK;
+    return dcp_call_judge(pool, call, err);
+}
+
 /* Megatron writes its objects as bare pickles. *is_value false: it is none that reads. */
 static fsdpck_status load_pickle(dcp_folder *d, catalogue *cat, uint32_t object,
                                  const item_bytes *item, bool *is_value, fsdpck_error *err)
@@ -184,10 +194,12 @@ static fsdpck_status load_pickle(dcp_folder *d, catalogue *cat, uint32_t object,
     value_pool_init(&pool, d->owner);
     fsdpck_status st = pickle_read(&in, &limits, &pool, NULL, &root, &consumed_nbytes, err);
     *is_value = st == FSDPCK_OK && consumed_nbytes == in.nbytes;
-    if (*is_value)
+    if (*is_value && !d->opaque_calls)
+        st = value_walk(&pool, root, judge_call, &pool, err);
+    if (*is_value && st == FSDPCK_OK)
         st =
             value_copy(&pool, root, &cat->pool, NULL, &catalogue_object(cat, object)->content, err);
-    else if (st == FSDPCK_BADINPUT)
+    else if (!*is_value && st == FSDPCK_BADINPUT)
         st = FSDPCK_OK;
     value_pool_release(&pool);
     return st;

@@ -80,6 +80,7 @@ static fsdpck_status folder_new(const open_request *req, catalogue *cat, dcp_fol
     d->dir = FOLDER_CLOSED;
     d->owner = req->metadata;
     d->log = req->log;
+    d->opaque_calls = req->opaque_calls;
     d->cat = cat;
     d->inside = VEC_OF(dcp_inside, req->metadata);
     d->streams = VEC_OF(dcp_inner *, req->metadata);

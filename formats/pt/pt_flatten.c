@@ -3,7 +3,7 @@
 #include <string.h>
 
 enum { DEPTH_LIMIT = 1000, KEY_NBYTES_LIMIT = 4096 };
-static const uint64_t STEPS_LIMIT = (uint64_t)1 << 26;
+static const uint64_t STEPS_LIMIT = (uint64_t)1 << 24;
 
 typedef struct frame {
     value items; /* DICT or LIST */

@@ -42,9 +42,6 @@ fsdpck_status torch_builder_finish(torch_builder *b, fsdpck_error *err) FSDPCK_M
 fsdpck_status torch_persid_resolve(torch_builder *b, value_pool *pool, value args, value *resolved,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Whether a REDUCE of this symbol is known to be a constructor of data. */
-bool torch_call_is_known(const value_pool *pool, const value_call *call);
-
 /* A tensor as a pickle states it, before it is believed. */
 typedef struct tensor_claim {
     dtype dtype;

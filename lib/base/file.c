@@ -1,4 +1,3 @@
-#include "base/platform.h"
 #include "base/file.h"
 
 #include <assert.h>
@@ -12,6 +11,7 @@
 
 #include "base/checked.h"
 #include "base/descriptor.h"
+#include "base/platform.h"
 
 static_assert(sizeof(off_t) == 8, "large files need a 64-bit off_t");
 

@@ -183,20 +183,22 @@ static fsdpck_status on_replaced_build(void *ctx, value_pool *pool, value host, 
     return FSDPCK_OK;
 }
 
-/* Prints without what keep_memory adds. */
+/* Prints without what keep_memory adds: frozenset({<note 1>}) becomes <note 1>. */
 static void print_notes(const reading *r, text_buf *out)
 {
     static const char around[] = "frozenset({<note ";
     text_buf text = {0};
+    bool open = false;
     value_print(&r->pool, r->root, PRINT_BYTES, &text);
     for (size_t i = 0; i < text.nbytes; i++) {
-        if (strncmp(text.text + i, around, sizeof(around) - 1) == 0)
+        if (strncmp(text.text + i, around, sizeof(around) - 1) == 0) {
             i += sizeof("frozenset({") - 1;
-        if (text.text[i] == '>' && strncmp(text.text + i, ">})", 3) == 0) {
-            text_puts(out, ">");
+            open = true;
+        }
+        text_append(out, text.text + i, 1);
+        if (open && strncmp(text.text + i, ">})", 3) == 0) {
             i += 2;
-        } else {
-            text_append(out, text.text + i, 1);
+            open = false;
         }
     }
     text_release(&text);
@@ -223,7 +225,7 @@ static void check_replacing(const uint8_t *data, size_t size)
         print_notes(&a, &text_a);
         print_notes(&b, &text_b);
         REQUIRE(reuses.notes == keeps.notes);
-        if (text_a.nbytes < PRINT_BYTES / 2 && text_b.nbytes < PRINT_BYTES / 2)
+        if (strstr(text_a.text, "...") == NULL && strstr(text_b.text, "...") == NULL)
             REQUIRE(text_a.nbytes == text_b.nbytes &&
                     memcmp(text_a.text, text_b.text, text_a.nbytes) == 0);
         text_release(&text_a);

@@ -1,0 +1,150 @@
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pt_copy.h"
+#include "pt_state.h"
+#include "tests/support/scratch.h"
+
+static char scratch[SCRATCH_BYTES], path[SCRATCH_BYTES];
+
+static void begin(void)
+{
+    scratch_make(scratch);
+    scratch_path(path, scratch, "state.pt");
+}
+
+static void end(void)
+{
+    scratch_remove(scratch);
+}
+
+TestSuite(pt_writer, .init = begin, .fini = end);
+
+static bool holds_text(const char *bytes, size_t nbytes, const char *text)
+{
+    const size_t n = strlen(text);
+
+    for (size_t i = 0; i + n <= nbytes; i++)
+        if (memcmp(bytes + i, text, n) == 0)
+            return true;
+    return false;
+}
+
+Test(pt_writer, records_are_those_of_torch_and_aligned)
+{
+    static const char *const names[] = {"archive/data.pkl", "archive/.format_version", "archive/.storage_alignment",
+                                        "archive/byteorder", "archive/data/0", "archive/data/10", "archive/version"};
+    pt_state s;
+    fsdpck_error err;
+    char *bytes;
+    size_t nbytes;
+    char name[16];
+
+    pt_state_begin(&s);
+    const value root = pt_state_dict(&s);
+    for (int i = 0; i < 11; i++) {
+        snprintf(name, sizeof(name), "t%d", i);
+        pt_state_put(&s, root, name, pt_state_tensor(&s, name, (uint64_t)i));
+    }
+    cr_assert_eq(pt_state_write(&s, root, path, &err), FSDPCK_OK, "%s", err.message);
+    for (uint64_t i = 0; i < 11; i++) {
+        const cat_chunk *c = catalogue_chunk(&s.t.cat, i);
+        cr_expect_eq(c->aux, i);
+        cr_expect_eq(c->offset_bytes % 64, 0);
+        cr_expect_eq(c->place, i == 0 ? PLACE_EMPTY : PLACE_ROWS);
+        cr_expect(i == 0 || c->offset_bytes > catalogue_chunk(&s.t.cat, i - 1)->offset_bytes);
+    }
+    cr_expect(s.t.want_crc);
+    pt_state_end(&s);
+    cr_assert_eq(file_read_whole(NULL, path, 1 << 20, &bytes, &nbytes, &err), FSDPCK_OK);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        cr_expect(holds_text(bytes, nbytes, names[i]), "no record '%s'", names[i]);
+    free(bytes);
+}
+
+/* Literals, chunks and late bytes tile the file. */
+typedef struct coverage {
+    uint8_t *seen;
+    uint64_t nbytes;
+} coverage;
+
+static void cover(coverage *c, uint64_t offset, uint64_t nbytes)
+{
+    cr_assert(offset + nbytes <= c->nbytes);
+    for (uint64_t i = offset; i < offset + nbytes; i++)
+        c->seen[i]++;
+}
+
+static fsdpck_status cover_late(void *ctx, const late_bytes *late, fsdpck_error *err)
+{
+    (void)err;
+    cover(ctx, late->offset_bytes, late->nbytes);
+    return FSDPCK_OK;
+}
+
+Test(pt_writer, every_byte_is_given_once)
+{
+    pt_state s;
+    fsdpck_error err;
+
+    pt_state_begin(&s);
+    const value root = pt_state_dict(&s);
+    pt_state_put(&s, root, "a", pt_state_tensor(&s, "a", 100));
+    pt_state_put(&s, root, "b", pt_state_tensor(&s, "b", 0));
+    pt_state_put(&s, root, "c", pt_state_tensor(&s, "c", 3));
+    cr_assert_eq(pt_state_write(&s, root, path, &err), FSDPCK_OK);
+    coverage c = {.nbytes = catalogue_file(&s.t.cat, 0)->nbytes};
+    c.seen = calloc(c.nbytes, 1);
+    for (size_t i = 0; i < s.t.literals.count; i++) {
+        const target_literal *l = VEC_AT(&s.t.literals, const target_literal, i);
+        cover(&c, l->offset_bytes, l->nbytes);
+        cr_expect(i == 0 || l->offset_bytes > VEC_AT(&s.t.literals, const target_literal, i - 1)->offset_bytes);
+    }
+    for (uint64_t i = 0; i < catalogue_chunk_count(&s.t.cat); i++)
+        if (catalogue_chunk(&s.t.cat, i)->place == PLACE_ROWS)
+            cover(&c, catalogue_chunk(&s.t.cat, i)->offset_bytes, catalogue_chunk(&s.t.cat, i)->nbytes);
+    cr_assert_eq(pt_writer.seal(&s.t, cover_late, &c, &err), FSDPCK_OK);
+    for (uint64_t i = 0; i < c.nbytes; i++)
+        cr_assert_eq(c.seen[i], 1, "byte %zu: %d times", (size_t)i, c.seen[i]);
+    free(c.seen);
+    pt_state_end(&s);
+}
+
+Test(pt_writer, aliases_share_a_storage_only_where_one_tensor_feeds_them)
+{
+    for (int same = 0; same < 2; same++) {
+        pt_state s;
+        pt_opening o;
+        fsdpck_error err;
+
+        pt_state_begin(&s);
+        const value root = pt_state_dict(&s);
+        pt_state_put(&s, root, "first", pt_state_tensor(&s, "first", 5));
+        pt_state_put(&s, root, "second", pt_state_tensor(&s, "second", 5));
+        catalogue_tensor(&s.t.cat, 0)->alias = 7;
+        catalogue_tensor(&s.t.cat, 1)->alias = 7;
+        *VEC_AT(&s.t.from, uint32_t, 1) = same ? 0 : 1;
+        cr_assert_eq(pt_state_write(&s, root, path, &err), FSDPCK_OK, "%s", err.message);
+        const cat_chunk *second = catalogue_chunk(&s.t.cat, 1);
+        cr_expect_eq(second->place, same ? PLACE_EMPTY : PLACE_ROWS);
+        cr_expect_eq(second->offset_bytes == catalogue_chunk(&s.t.cat, 0)->offset_bytes, same);
+        pt_state_end(&s);
+        cr_assert_eq(pt_opening_begin(&o, path, false, &err), FSDPCK_OK, "%s", err.message);
+        cr_expect_eq(catalogue_tensor(&o.cat, 0)->alias != CAT_NONE, same);
+        pt_opening_end(&o);
+    }
+}
+
+Test(pt_writer, a_tensor_without_a_place_in_the_state_is_an_error)
+{
+    pt_state s;
+    fsdpck_error err;
+
+    pt_state_begin(&s);
+    (void)pt_state_tensor(&s, "lost", 5);
+    cr_expect_eq(pt_state_write(&s, pt_state_dict(&s), path, &err), FSDPCK_INTERNAL);
+    cr_expect_str_eq(err.tensor, "lost");
+    pt_state_end(&s);
+}
