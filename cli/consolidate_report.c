@@ -32,13 +32,24 @@ static void print_left_out(const fsdpck_report *p)
     }
 }
 
+/* The sums alone, or with every tensor and where it comes from: the indented lines. */
+static void print_plan(const char *text, bool whole)
+{
+    while (*text != '\0') {
+        const size_t n = strcspn(text, "\n") + 1;
+        if (whole || *text != ' ')
+            printf("%.*s", (int)n, text);
+        text += n;
+    }
+}
+
 void consolidate_print_text(const cli *c, const fsdpck_info *info, const fsdpck_report *p,
                             bool dry_run)
 {
     char a[32], b[32];
     const double seconds = report_seconds_since(c->started_seconds);
     if (dry_run && p->plan_text != NULL)
-        fputs(p->plan_text, stdout);
+        print_plan(p->plan_text, c->verbose > 0);
     printf("%s%s -> %s: %s tensors", dry_run ? "would write " : "", info->format, p->format,
            report_number(a, sizeof a, p->tensors_out));
     if (p->objects_out > 0)
@@ -104,7 +115,7 @@ int consolidate_print_json(const cli *c, const fsdpck_info *info, const fsdpck_r
     report_json_names(e, "left_out", p->left_out_names, p->left_out_names_count);
     report_json_names(e, "tied", p->tied_names, p->tied_names_count);
     report_json_names(e, "sidecars", p->sidecars, p->sidecars_count);
-    if (p->plan_text != NULL)
+    if (p->plan_text != NULL && c->verbose > 0)
         cJSON_AddStringToObject(e, "plan", p->plan_text);
     return report_json_print(e, 0);
 }

@@ -187,7 +187,8 @@ int consolidate_with_words(cli *c, int argc, const char **argv, consolidate_fn r
         {"engine", '\0', POPT_ARG_STRING, &w.engine, 0, "auto or threads", "E"},
         {"progress", '\0', POPT_ARG_STRING, &w.progress, 0, "auto, always or never", "WHEN"},
         {"json", '\0', POPT_ARG_NONE, &w.json, 0, "report as JSON, on failure too", NULL},
-        {"verbose", 'v', POPT_ARG_NONE, &w.verbose, 0, "say more", NULL},
+        {"verbose", 'v', POPT_ARG_NONE, &w.verbose, 0, "say more; with --dry-run the whole plan",
+         NULL},
         {"quiet", 'q', POPT_ARG_NONE, &w.quiet, 0, "say nothing but errors", NULL},
         POPT_TABLEEND,
     };
@@ -197,11 +198,13 @@ int consolidate_with_words(cli *c, int argc, const char **argv, consolidate_fn r
     };
     const opt_spec spec = {
         .usage = "consolidate [OPTION]... SRC DST",
-        .about = "Merges the shards of checkpoint SRC into full tensors at DST. DST appears only "
-                 "when it is\n"
-                 "complete and safe on the storage. Into safetensors and hf goes the model part "
-                 "under the\n"
-                 "model's own names; into .pt goes everything, nested as it was.",
+        .about = "Merges the shards of checkpoint SRC into full tensors at DST. DST appears only
+                 "
+                 "when it is complete and safe on the storage. Into safetensors and hf goes the
+                 "
+                 "model part under the model's own names; into .pt goes everything, nested as
+                 "
+                 "it was.",
         .groups = groups,
         .examples = "  fsdpck consolidate step-1000 model.safetensors\n"
                     "  fsdpck consolidate step-1000 out/ --dtype bf16 --max-shard-size 5GB\n"

@@ -57,7 +57,8 @@ static bool is_dict(const value_pool *pool, value v)
         return false;
     return value_is_symbol_named(pool, call->callee, "OrderedDict") ||
            value_is_symbol_named(pool, call->callee, "defaultdict") ||
-           value_is_symbol_named(pool, call->callee, "Counter") || value_is_symbol_named(pool, call->callee, "dict");
+           value_is_symbol_named(pool, call->callee, "Counter") ||
+           value_is_symbol_named(pool, call->callee, "dict");
 }
 
 static fsdpck_status list_push(pt_flat *f, value list, fsdpck_error *err)
@@ -162,7 +163,8 @@ static fsdpck_status name_claim(pt_flat *f, uint32_t *flat, value *path, fsdpck_
     char first[256], second[256];
     print_path(f, *VEC_AT(&f->paths, value, *flat), first, sizeof(first));
     print_path(f, *path, second, sizeof(second));
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "KEY-DUP", "two places of the state have one flat key");
+    fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "KEY-DUP", "two places of the state have one flat key");
     error_tensor(err, name_text(f));
     error_expected(err, "one of them: %s", first);
     error_found(err, "also %s", second);
@@ -204,9 +206,11 @@ static fsdpck_status object_leaf(pt_flat *f, value item, fsdpck_error *err)
     value path;
 
     RETURN_IF(name_claim(f, &flat, &path, err));
-    if (call != NULL && value_is_symbol_named(&f->cat->pool, call->callee, "_rebuild_from_type_v2")) {
-        fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
-                                     "a DTensor or ShardedTensor holds only one rank's part of a tensor");
+    if (call != NULL &&
+        value_is_symbol_named(&f->cat->pool, call->callee, "_rebuild_from_type_v2")) {
+        fsdpck_status st =
+            error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+                      "a DTensor or ShardedTensor holds only one rank's part of a tensor");
         error_tensor(err, name_text(f));
         error_next(err, "give the folder with the files of all ranks, as --format pt-ranks");
         return st;
@@ -245,7 +249,8 @@ static fsdpck_status dict_of(pt_flat *f, value v, value *dict, fsdpck_error *err
 }
 
 /* A container's copy for its second place: same keys and items. */
-static fsdpck_status unshare(pt_flat *f, const frame *top, value *owner, value *items, fsdpck_error *err)
+static fsdpck_status unshare(pt_flat *f, const frame *top, value *owner, value *items,
+                             fsdpck_error *err)
 {
     value_pool *pool = &f->cat->pool;
     const bool dict = value_kind_of(*items) == VALUE_DICT;
@@ -275,7 +280,8 @@ static fsdpck_status enter(pt_flat *f, const frame *top, value v, fsdpck_error *
     value items = v;
 
     if (f->frames.count >= DEPTH_LIMIT)
-        return error_set(err, FSDPCK_LIMIT, "PKL-DEPTH", "state is nested more than %d deep", DEPTH_LIMIT);
+        return error_set(err, FSDPCK_LIMIT, "PKL-DEPTH", "state is nested more than %d deep",
+                         DEPTH_LIMIT);
     if (value_kind_of(v) != VALUE_LIST)
         RETURN_IF(dict_of(f, v, &items, err));
     uint64_t *seen = value_map_put(&f->seen, v, NULL, err);
@@ -306,7 +312,8 @@ static fsdpck_status place_visit(pt_flat *f, const frame *top, value v, fsdpck_e
     bool opened = is_dict(&f->cat->pool, v);
 
     if (++f->steps > STEPS_LIMIT)
-        return error_set(err, FSDPCK_LIMIT, "PKL-EXPAND", "state has too many places: its parts share each other");
+        return error_set(err, FSDPCK_LIMIT, "PKL-EXPAND",
+                         "state has too many places: its parts share each other");
     if (value_kind_of(v) == VALUE_LIST)
         RETURN_IF(list_judge(f, v, &opened, err));
     if (opened)

@@ -25,13 +25,13 @@ typedef struct pt_name {
 typedef struct pt_flat {
     catalogue *cat;
     torch_archive *archive;
-    strtab flat;      /* flat keys, tensors' and objects' */
-    vec paths;        /* value, of each flat key */
-    vec names;        /* pt_name of each archive tensor */
-    vec frames;       /* containers that are open */
-    vec path;         /* value: keys of the place that is looked at */
-    value_map seen;   /* containers that have a place already */
-    value_map lists;  /* whether a list is opened */
+    strtab flat;     /* flat keys, tensors' and objects' */
+    vec paths;       /* value, of each flat key */
+    vec names;       /* pt_name of each archive tensor */
+    vec frames;      /* containers that are open */
+    vec path;        /* value: keys of the place that is looked at */
+    value_map seen;  /* containers that have a place already */
+    value_map lists; /* whether a list is opened */
     vec list_frames;
     text_buf name;
     uint64_t steps;

@@ -45,7 +45,8 @@ static bool probe(const probe_input *in, const char **near_miss)
     return named_so(in->name);
 }
 
-static fsdpck_status read_file(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes, fsdpck_error *err)
+static fsdpck_status read_file(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
+                               fsdpck_error *err)
 {
     return file_read_at(ctx, offset_bytes, dst, nbytes, err);
 }
@@ -60,9 +61,10 @@ static void describe_origin(const torch_archive *a, catalogue *cat)
 
     snprintf(o->format, sizeof(o->format), "pt");
     snprintf(o->torch_version, sizeof(o->torch_version), "%s",
-             a->is_legacy ? "before 1.6, or its option"
-             : a->has_format_version ? "2.7 or newer"
-             : a->has_serialization_id ? "2.1 to 2.6" : "1.6 to 2.0");
+             a->is_legacy              ? "before 1.6, or its option"
+             : a->has_format_version   ? "2.7 or newer"
+             : a->has_serialization_id ? "2.1 to 2.6"
+                                       : "1.6 to 2.0");
     if (!value_as_dict(&cat->pool, cat->root, &dict))
         return;
     if (value_dict_find(&cat->pool, dict, "pytorch-lightning_version", &v))
@@ -72,15 +74,17 @@ static void describe_origin(const torch_archive *a, catalogue *cat)
             (void)value_as_i64(&cat->pool, v, &o->step);
 }
 
-static void made_up_name(const strtab *flat, uint64_t *number, char *name, size_t capacity)
+/* A name that no flat key has. */
+static void made_up_name(const strtab *taken, const char *kind, uint64_t *number, char *name,
+                         size_t capacity)
 {
     do
-        snprintf(name, capacity, "(tensor %" PRIu64 " in an object)", (*number)++);
-    while (strtab_find(flat, name, strlen(name)) != STRTAB_NONE);
+        snprintf(name, capacity, "(%s %" PRIu64 ")", kind, (*number)++);
+    while (strtab_find(taken, name, strlen(name)) != STRTAB_NONE);
 }
 
-static fsdpck_status add_tensor(const torch_archive *a, catalogue *cat, uint32_t index, const char *name, size_t name_nbytes,
-                                value path, fsdpck_error *err)
+static fsdpck_status add_tensor(const torch_archive *a, catalogue *cat, uint32_t index,
+                                const char *name, size_t name_nbytes, value path, fsdpck_error *err)
 {
     static const uint64_t zeros[NDIM_MAX];
     const torch_tensor *t = VEC_AT(&a->tensors, const torch_tensor, index);
@@ -90,7 +94,8 @@ static fsdpck_status add_tensor(const torch_archive *a, catalogue *cat, uint32_t
     uint32_t tensor;
 
     if (t->meta) {
-        fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "tensor on the meta device has no data");
+        fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+                                     "tensor on the meta device has no data");
         error_tensor(err, name);
         return st;
     }
@@ -103,7 +108,8 @@ static fsdpck_status add_tensor(const torch_archive *a, catalogue *cat, uint32_t
         ct->flags |= CAT_TENSOR_IN_OBJECT;
     chunk.nbytes = catalogue_tensor_nbytes(cat, tensor);
     const torch_storage *s = VEC_AT(&a->storages, const torch_storage, t->storage);
-    const bool known = s->entry == UINT32_MAX || VEC_AT(&a->zip.entries, const zip_entry, s->entry)->checked;
+    const bool known =
+        s->entry == UINT32_MAX || VEC_AT(&a->zip.entries, const zip_entry, s->entry)->checked;
     if (known && !s->deflated) {
         place where;
         RETURN_IF(torch_tensor_place(a, t, &where, err));
@@ -114,7 +120,8 @@ static fsdpck_status add_tensor(const torch_archive *a, catalogue *cat, uint32_t
     return catalogue_add_chunk(cat, tensor, zeros, sizes, &chunk, err);
 }
 
-static fsdpck_status add_tensors(const torch_archive *a, const pt_flat *f, catalogue *cat, fsdpck_error *err)
+static fsdpck_status add_tensors(const torch_archive *a, const pt_flat *f, catalogue *cat,
+                                 fsdpck_error *err)
 {
     uint64_t made_up = 0;
     char name[64];
@@ -122,11 +129,11 @@ static fsdpck_status add_tensors(const torch_archive *a, const pt_flat *f, catal
     for (size_t i = 0; i < a->tensors.count; i++) {
         const pt_name *n = VEC_AT(&f->names, const pt_name, i);
         if (n->flat != STRTAB_NONE) {
-            RETURN_IF(add_tensor(a, cat, (uint32_t)i, strtab_text(&f->flat, n->flat), strtab_nbytes(&f->flat, n->flat),
-                                 n->path, err));
+            RETURN_IF(add_tensor(a, cat, (uint32_t)i, strtab_text(&f->flat, n->flat),
+                                 strtab_nbytes(&f->flat, n->flat), n->path, err));
             continue;
         }
-        made_up_name(&f->flat, &made_up, name, sizeof(name));
+        made_up_name(&f->flat, "tensor of an object", &made_up, name, sizeof(name));
         RETURN_IF(add_tensor(a, cat, (uint32_t)i, name, strlen(name), VALUE_OF_NONE, err));
     }
     return FSDPCK_OK;
@@ -171,7 +178,8 @@ static fsdpck_status add_storage(pt_file *p, catalogue *cat, uint32_t storage, c
         .rank = UINT16_MAX, .place = PLACE_STRIDED, .aux = storage, .nbytes = s->nbytes};
     char name[64];
 
-    snprintf(name, sizeof(name), "(storage %" PRIu32 ")", storage);
+    uint64_t number = storage;
+    made_up_name(&cat->names, "storage", &number, name, sizeof(name));
     RETURN_IF(catalogue_add_tensor(cat, name, strlen(name), d, 1, &nelems, tensor, err));
     catalogue_tensor(cat, *tensor)->flags |= CAT_TENSOR_STORAGE;
     uint32_t *kept = vec_push(&p->shared, err);
@@ -210,11 +218,13 @@ static fsdpck_status add_storages(pt_file *p, catalogue *cat, fsdpck_error *err)
 static void report(const torch_archive *a, const logger *log)
 {
     if (a->zip.any_deflated)
-        log_write(log, LOG_NOTE, "zip has deflated records, which torch.load(mmap=True) cannot read");
+        log_write(log, LOG_NOTE,
+                  "zip has deflated records, which torch.load(mmap=True) cannot read");
     if (!a->is_legacy && a->zip.no_crc)
         log_write(log, LOG_NOTE, "zip records no checksums");
     if (a->duplicate_keys > 0)
-        log_write(log, LOG_WARNING, "PKL-DUPKEY: %" PRIu64 " keys of dicts are set twice; the last value counts",
+        log_write(log, LOG_WARNING,
+                  "PKL-DUPKEY: %" PRIu64 " keys of dicts are set twice; the last value counts",
                   a->duplicate_keys);
 }
 
@@ -247,7 +257,8 @@ static void close_file(void *self)
     free(p);
 }
 
-static fsdpck_status open_file(const open_request *req, catalogue *cat, void **self, fsdpck_error *err)
+static fsdpck_status open_file(const open_request *req, catalogue *cat, void **self,
+                               fsdpck_error *err)
 {
     const char *slash = strrchr(req->path, '/');
     const char *name = slash == NULL ? req->path : slash + 1;
@@ -258,12 +269,15 @@ static fsdpck_status open_file(const open_request *req, catalogue *cat, void **s
         return error_set_nomem(err, sizeof(*p));
     p->f = FILE_CLOSED;
     p->shared = VEC_OF(uint32_t, req->metadata);
-    fsdpck_status st = file_open_read(&p->f, NULL, req->path, req->no_follow ? FILE_NO_FOLLOW : 0, err);
-    const zip_input in = {.read = read_file, .ctx = &p->f, .nbytes = st == FSDPCK_OK ? p->f.nbytes : 0};
+    fsdpck_status st =
+        file_open_read(&p->f, NULL, req->path, req->no_follow ? FILE_NO_FOLLOW : 0, err);
+    const zip_input in = {
+        .read = read_file, .ctx = &p->f, .nbytes = st == FSDPCK_OK ? p->f.nbytes : 0};
     if (st == FSDPCK_OK)
         st = catalogue_add_file(cat, name, strlen(name), p->f.nbytes, CAT_NONE, &file_index, err);
     if (st == FSDPCK_OK)
-        st = torch_archive_open(&in, req->metadata, &cat->pool, req->opaque_calls, &p->archive, err);
+        st =
+            torch_archive_open(&in, req->metadata, &cat->pool, req->opaque_calls, &p->archive, err);
     if (st == FSDPCK_OK)
         st = fill(p, cat, err);
     if (st != FSDPCK_OK) {
@@ -310,8 +324,8 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     return FSDPCK_OK;
 }
 
-static fsdpck_status read_at(void *ctx, uint32_t index, uint64_t offset_bytes, void *dst, uint64_t nbytes,
-                             fsdpck_error *err)
+static fsdpck_status read_at(void *ctx, uint32_t index, uint64_t offset_bytes, void *dst,
+                             uint64_t nbytes, fsdpck_error *err)
 {
     const pt_file *p = ctx;
 
@@ -338,8 +352,9 @@ static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, f
     source_stream *stream = calloc(1, sizeof(*stream));
     if (stream == NULL)
         return error_set_nomem(err, sizeof(*stream));
-    fsdpck_status st = zip_inflater_open(&a->zip.in, VEC_AT(&a->zip.entries, const zip_entry, storage->entry),
-                                         storage->has_crc, &stream->inflater, err);
+    fsdpck_status st =
+        zip_inflater_open(&a->zip.in, VEC_AT(&a->zip.entries, const zip_entry, storage->entry),
+                          storage->has_crc, &stream->inflater, err);
     if (st != FSDPCK_OK) {
         free(stream);
         return st;

@@ -14,8 +14,9 @@
  * left out: no reader needs it. The same target gives the same bytes.
  *
  * Chunks: cat_chunk.aux is the number of the storage. Storages are numbered as the pickle first names them, which
- * torch's computed offsets demand. A tensor that views a storage (target.views) is PLACE_EMPTY and has no bytes of its own: the
- * CAT_TENSOR_STORAGE tensor that it views has them. Literals are all but the data, their descriptors and the directory, which seal() brings. */
+ * torch's computed offsets demand. A tensor that views a storage (target.views) is PLACE_EMPTY and has no bytes of its
+ * own: the CAT_TENSOR_STORAGE tensor that it views has them. Literals are all but the data, their descriptors and the
+ * directory, which seal() brings. */
 
 typedef struct small_record {
     const char *name;
@@ -46,7 +47,7 @@ typedef struct layout_state {
     target *t;
     vec storages;        /* uint32_t: the chunk whose bytes each storage holds */
     uint32_t *of_tensor; /* storage of each tensor, or CAT_NONE while it has none */
-    size_t count; /* of tensors */
+    size_t count;        /* of tensors */
 } layout_state;
 
 /* NULL where the tensor has bytes of its own. */
@@ -63,7 +64,8 @@ static fsdpck_status whole_chunk(const catalogue *cat, uint32_t tensor, fsdpck_e
 
     if (t->nchunks == 1) {
         catalogue_chunk_box(cat, t->first_chunk, NULL, sizes);
-        if (t->ndim == 0 || memcmp(sizes, catalogue_shape(cat, tensor), t->ndim * sizeof(uint64_t)) == 0)
+        if (t->ndim == 0 ||
+            memcmp(sizes, catalogue_shape(cat, tensor), t->ndim * sizeof(uint64_t)) == 0)
             return FSDPCK_OK;
     }
     fsdpck_status st = error_set(err, FSDPCK_INTERNAL, "", "a .pt file holds whole tensors only");
@@ -124,14 +126,18 @@ static fsdpck_status flat_root(catalogue *cat, value *root, fsdpck_error *err)
     RETURN_IF(value_new_dict(&cat->pool, root, err));
     for (size_t i = 0; i < catalogue_tensor_count(cat); i++) {
         const uint32_t name = catalogue_tensor(cat, i)->name;
-        RETURN_IF(value_new_str(&cat->pool, catalogue_name(cat, name), catalogue_name_nbytes(cat, name), &key, err));
+        if (catalogue_tensor(cat, i)->flags & CAT_TENSOR_STORAGE)
+            continue;
+        RETURN_IF(value_new_str(&cat->pool, catalogue_name(cat, name),
+                                catalogue_name_nbytes(cat, name), &key, err));
         RETURN_IF(value_dict_put(&cat->pool, *root, key, value_of_tensor(i), err));
     }
     for (size_t i = 0; i < catalogue_object_count(cat); i++) {
         const cat_object *o = catalogue_object(cat, i);
         if (!o->loaded)
             continue;
-        RETURN_IF(value_new_str(&cat->pool, catalogue_name(cat, o->name), catalogue_name_nbytes(cat, o->name), &key, err));
+        RETURN_IF(value_new_str(&cat->pool, catalogue_name(cat, o->name),
+                                catalogue_name_nbytes(cat, o->name), &key, err));
         RETURN_IF(value_dict_put(&cat->pool, *root, key, o->content, err));
     }
     return FSDPCK_OK;
@@ -166,7 +172,8 @@ static fsdpck_status write_pickle(layout_state *s, text_buf *pickle, fsdpck_erro
     for (size_t i = 0; i < s->count; i++) {
         if (s->of_tensor[i] != CAT_NONE)
             continue;
-        fsdpck_status st = error_set(err, FSDPCK_INTERNAL, "", "nested state has no place for a tensor");
+        fsdpck_status st =
+            error_set(err, FSDPCK_INTERNAL, "", "nested state has no place for a tensor");
         error_tensor(err, catalogue_name(&t->cat, catalogue_tensor(&t->cat, i)->name));
         return st;
     }
@@ -176,7 +183,8 @@ static fsdpck_status write_pickle(layout_state *s, text_buf *pickle, fsdpck_erro
 /* --- the layout --- */
 
 /* A record whose bytes are known: header, bytes and descriptor are appended to `out`, which begins at `base`. */
-static void put_small(text_buf *out, uint64_t base, const char *name, const void *bytes, size_t nbytes)
+static void put_small(text_buf *out, uint64_t base, const char *name, const void *bytes,
+                      size_t nbytes)
 {
     const uint64_t header_at = base + out->nbytes;
 
@@ -196,7 +204,8 @@ static fsdpck_status flush(target *t, text_buf *out, uint64_t *at, fsdpck_error 
 }
 
 /* Literal 0 is the header of data.pkl and literal 1 its pickle: seal() finds it there. */
-static fsdpck_status put_head(target *t, const text_buf *pickle, text_buf *out, uint64_t *at, fsdpck_error *err)
+static fsdpck_status put_head(target *t, const text_buf *pickle, text_buf *out, uint64_t *at,
+                              fsdpck_error *err)
 {
     zip_put_local(out, 0, pickle_name, strlen(pickle_name), pickle->nbytes);
     RETURN_IF(flush(t, out, at, err));
@@ -247,27 +256,33 @@ static void place_chunks(const layout_state *s)
 /* --- the directory --- */
 
 /* Walks all records in the order of the file; gives each its header offset. */
-static uint64_t put_directory_entry(text_buf *out, uint64_t header_at, const char *name, uint64_t nbytes, uint32_t crc)
+static uint64_t put_directory_entry(text_buf *out, uint64_t header_at, const char *name,
+                                    uint64_t nbytes, uint32_t crc)
 {
     zip_put_central(out, header_at, name, strlen(name), crc, nbytes);
-    return zip_data_offset(header_at, strlen(name), nbytes) + nbytes + zip_descriptor_nbytes(header_at, nbytes);
+    return zip_data_offset(header_at, strlen(name), nbytes) + nbytes +
+           zip_descriptor_nbytes(header_at, nbytes);
 }
 
 /* chunk_of: the chunk of each storage; crc: CRCs of the chunks, NULL while they are unknown. */
-static fsdpck_status make_directory(const target *t, const uint32_t *chunk_of, size_t storage_count, const uint32_t *crc,
-                                    text_buf *out, uint64_t *directory_at, fsdpck_error *err)
+static fsdpck_status make_directory(const target *t, const uint32_t *chunk_of, size_t storage_count,
+                                    const uint32_t *crc, text_buf *out, uint64_t *directory_at,
+                                    fsdpck_error *err)
 {
     const target_literal *pickle = VEC_AT(&t->literals, const target_literal, 1);
     char name[STORAGE_NAME_NBYTES];
-    uint64_t at = put_directory_entry(out, 0, pickle_name, pickle->nbytes,
-                                      crc32_update(0, t->text.text + pickle->text_at, pickle->nbytes));
+    uint64_t at =
+        put_directory_entry(out, 0, pickle_name, pickle->nbytes,
+                            crc32_update(0, t->text.text + pickle->text_at, pickle->nbytes));
 
     for (size_t i = 0; i < MARK_COUNT; i++)
-        at = put_directory_entry(out, at, marks[i].name, marks[i].nbytes, crc32_update(0, marks[i].bytes, marks[i].nbytes));
+        at = put_directory_entry(out, at, marks[i].name, marks[i].nbytes,
+                                 crc32_update(0, marks[i].bytes, marks[i].nbytes));
     for (uint32_t i = 0; i < storage_count; i++) {
         const uint64_t nbytes = catalogue_chunk(&t->cat, chunk_of[i])->nbytes;
         storage_name(i, name);
-        at = put_directory_entry(out, at, name, nbytes, crc == NULL || nbytes == 0 ? 0 : crc[chunk_of[i]]);
+        at = put_directory_entry(out, at, name, nbytes,
+                                 crc == NULL || nbytes == 0 ? 0 : crc[chunk_of[i]]);
     }
     at = put_directory_entry(out, at, version_mark.name, version_mark.nbytes,
                              crc32_update(0, version_mark.bytes, version_mark.nbytes));
@@ -290,9 +305,11 @@ static fsdpck_status lay_out(layout_state *s, text_buf *pickle, text_buf *out, f
     put_small(out, at, version_mark.name, version_mark.bytes, version_mark.nbytes);
     RETURN_IF(flush(t, out, &at, err));
     place_chunks(s);
-    RETURN_IF(make_directory(t, s->storages.items, s->storages.count, NULL, out, &directory_at, err));
+    RETURN_IF(
+        make_directory(t, s->storages.items, s->storages.count, NULL, out, &directory_at, err));
     if (directory_at != at)
-        return error_set(err, FSDPCK_INTERNAL, "", "directory and records disagree on their offsets");
+        return error_set(err, FSDPCK_INTERNAL, "",
+                         "directory and records disagree on their offsets");
     t->want_crc = true;
     t->is_folder = false;
     return catalogue_add_file(&t->cat, "", 0, at + out->nbytes, CAT_NONE, &file_index, err);
@@ -314,17 +331,19 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
     return st;
 }
 
-static fsdpck_status put_late(const target *t, const uint32_t *chunk_of, size_t count, text_buf *out, late_fn put, void *ctx,
-                              fsdpck_error *err)
+static fsdpck_status put_late(const target *t, const uint32_t *chunk_of, size_t count,
+                              text_buf *out, late_fn put, void *ctx, fsdpck_error *err)
 {
     uint64_t at = 0;
     char name[STORAGE_NAME_NBYTES];
 
     for (uint32_t i = 0; i < count; i++) {
         const cat_chunk *chunk = catalogue_chunk(&t->cat, chunk_of[i]);
-        if (i == 0) { /* headers are only told from the data behind them: the first follows the marks */
+        if (i ==
+            0) { /* headers are only told from the data behind them: the first follows the marks */
             const target_literal *pickle = VEC_AT(&t->literals, const target_literal, 1);
-            at = zip_data_offset(0, strlen(pickle_name), pickle->nbytes) + pickle->nbytes + zip_descriptor_nbytes(0, pickle->nbytes);
+            at = zip_data_offset(0, strlen(pickle_name), pickle->nbytes) + pickle->nbytes +
+                 zip_descriptor_nbytes(0, pickle->nbytes);
             for (size_t k = 0; k < MARK_COUNT; k++)
                 at = zip_data_offset(at, strlen(marks[k].name), marks[k].nbytes) + marks[k].nbytes +
                      zip_descriptor_nbytes(at, marks[k].nbytes);
@@ -334,14 +353,20 @@ static fsdpck_status put_late(const target *t, const uint32_t *chunk_of, size_t 
         if (n > 0) {
             zip_put_descriptor(out, at, t->chunk_crc[chunk_of[i]], chunk->nbytes);
             RETURN_IF(text_check(out, err));
-            RETURN_IF(put(ctx, &(late_bytes){.offset_bytes = chunk->offset_bytes + chunk->nbytes, .nbytes = out->nbytes,
-                                             .bytes = (const uint8_t *)out->text}, err));
+            RETURN_IF(put(ctx,
+                          &(late_bytes){.offset_bytes = chunk->offset_bytes + chunk->nbytes,
+                                        .nbytes = out->nbytes,
+                                        .bytes = (const uint8_t *)out->text},
+                          err));
         }
         at = zip_data_offset(at, storage_name(i, name), chunk->nbytes) + chunk->nbytes + n;
     }
     out->nbytes = 0;
     RETURN_IF(make_directory(t, chunk_of, count, t->chunk_crc, out, &at, err));
-    return put(ctx, &(late_bytes){.offset_bytes = at, .nbytes = out->nbytes, .bytes = (const uint8_t *)out->text}, err);
+    return put(ctx,
+               &(late_bytes){
+                   .offset_bytes = at, .nbytes = out->nbytes, .bytes = (const uint8_t *)out->text},
+               err);
 }
 
 static fsdpck_status seal(const target *t, late_fn put, void *ctx, fsdpck_error *err)

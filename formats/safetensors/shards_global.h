@@ -8,8 +8,8 @@
  *     shards_global g;
  *     shards_global_init(&g, budget);
  *     RETURN_IF(shards_global_gather(&g, files, err));       // headers must have been read
- *     RETURN_IF(shards_global_fill(&g, files, cat, err));    // tensors in order of first
- * appearance shards_global_release(&g);
+ *     RETURN_IF(shards_global_fill(&g, files, cat, err));    // tensors in order of first appearance
+ *     shards_global_release(&g);
  *
  * Errors: ST-META (no or bad sharding info), ST-SHARD-DTYPE, ST-SHARD-RANK (shards of one tensor
  * differ in dtype or number of dims), ST-SHAPE (offset + size overflows).

@@ -22,7 +22,9 @@ static const struct {
     {"7z\xBC\xAF\x27\x1C", 6, 0, "a 7z archive"},
     {"\x1F\x8B", 2, 0, "a gzip file"},
     {"\x28\xB5\x2F\xFD", 4, 0, "a zstd file"},
-    {"\xFD" "7zXZ", 5, 0, "an xz file"},
+    {"\xFD"
+     "7zXZ",
+     5, 0, "an xz file"},
     {"BZh", 3, 0, "a bzip2 file"},
     {"Rar!", 4, 0, "a RAR archive"},
     {"\x89HDF\r\n", 6, 0, "an HDF5 file"},
@@ -30,7 +32,9 @@ static const struct {
     {"{\"", 2, 8, "a safetensors file"},
     {"GGUF", 4, 0, "a GGUF file"},
     {"\x93NUMPY", 6, 0, "a numpy file"},
-    {"\x7F" "ELF", 4, 0, "an ELF program"},
+    {"\x7F"
+     "ELF",
+     4, 0, "an ELF program"},
     {"%PDF", 4, 0, "a PDF file"},
     {"version https://git-lfs", 23, 0, "a git-lfs pointer, not the file itself"},
 };
@@ -41,22 +45,27 @@ const char *torch_other_container(const uint8_t *head, size_t nbytes)
         if (containers[i].offset + containers[i].nbytes <= nbytes &&
             memcmp(head + containers[i].offset, containers[i].bytes, containers[i].nbytes) == 0)
             return containers[i].what;
-    return nbytes >= 2 && head[0] == 0x80 && head[1] <= 5 ? "a bare pickle, not written by torch.save" : NULL;
+    return nbytes >= 2 && head[0] == 0x80 && head[1] <= 5
+               ? "a bare pickle, not written by torch.save"
+               : NULL;
 }
 
-static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64_t offset, fsdpck_error *err)
+static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64_t offset,
+                                      fsdpck_error *err)
 {
     const char *what = torch_other_container(head, nbytes);
     fsdpck_status st;
 
     if (nbytes >= 262 && memcmp(head + 257, "ustar", 5) == 0) {
-        st = error_set(err, FSDPCK_UNSUPPORTED, "PT-TAR", "tar form of torch before 0.1.10 is not supported");
+        st = error_set(err, FSDPCK_UNSUPPORTED, "PT-TAR",
+                       "tar form of torch before 0.1.10 is not supported");
         error_next(err, "load it and save it again with a newer torch");
         return st;
     }
     if (nbytes == 0)
         return error_set(err, FSDPCK_BADINPUT, "ZIP-EMPTY", "file is empty");
-    st = error_set(err, FSDPCK_BADINPUT, "PT-CONTAINER", "this is %s", what != NULL ? what : "no file of torch.save");
+    st = error_set(err, FSDPCK_BADINPUT, "PT-CONTAINER", "this is %s",
+                   what != NULL ? what : "no file of torch.save");
     error_offset(err, offset);
     error_expected(err, "a zip of torch.save, or its older stream form");
     return st;
@@ -64,13 +73,15 @@ static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64
 
 /* --- small records --- */
 
-static fsdpck_status small_record(const zip_archive *z, const zip_entry *e, uint64_t limit, const char *finding,
-                                  uint8_t *bytes, uint64_t *nbytes, fsdpck_error *err)
+static fsdpck_status small_record(const zip_archive *z, const zip_entry *e, uint64_t limit,
+                                  const char *finding, uint8_t *bytes, uint64_t *nbytes,
+                                  fsdpck_error *err)
 {
     uint8_t *p;
 
     if (e->nbytes > limit) {
-        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, finding, "record '%s' is too long", zip_name(z, e));
+        fsdpck_status st =
+            error_set(err, FSDPCK_BADINPUT, finding, "record '%s' is too long", zip_name(z, e));
         error_offset(err, e->data_offset_bytes);
         return st;
     }
@@ -116,23 +127,29 @@ static fsdpck_status pickle_missing(const zip_archive *z, fsdpck_error *err)
     bool only_marks = true;
 
     if (zip_find(z, "constants.pkl") != NULL) {
-        fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "PT-CONTAINER", "this is a TorchScript archive");
+        fsdpck_status st =
+            error_set(err, FSDPCK_UNSUPPORTED, "PT-CONTAINER", "this is a TorchScript archive");
         error_next(err, "save the state dict of the module instead");
         return st;
     }
     for (size_t i = 0; i < z->entries.count; i++) {
         const char *name = zip_name(z, VEC_AT(&z->entries, const zip_entry, i));
         if (equal_but_for_case(name, "data.pkl"))
-            return error_set(err, FSDPCK_BADINPUT, "ZIP-CASE", "record data.pkl is named '%s'", name);
-        only_marks = only_marks && (strcmp(name, "version") == 0 || strcmp(name, "byteorder") == 0 ||
-                                    strncmp(name, ".data/", 6) == 0 || strcmp(name, ".format_version") == 0 ||
-                                    strcmp(name, ".storage_alignment") == 0);
+            return error_set(err, FSDPCK_BADINPUT, "ZIP-CASE", "record data.pkl is named '%s'",
+                             name);
+        only_marks = only_marks &&
+                     (strcmp(name, "version") == 0 || strcmp(name, "byteorder") == 0 ||
+                      strncmp(name, ".data/", 6) == 0 || strcmp(name, ".format_version") == 0 ||
+                      strcmp(name, ".storage_alignment") == 0);
     }
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "PT-CONTAINER",
-                                 only_marks ? "save was interrupted: the zip holds no data.pkl"
-                                            : "this is a zip, but not of torch.save: it holds no data.pkl");
-    error_next(err, only_marks ? "use another checkpoint; torch.save raised an error while it wrote this one"
-                               : "name the checkpoint file itself");
+    fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "PT-CONTAINER",
+                  only_marks ? "save was interrupted: the zip holds no data.pkl"
+                             : "this is a zip, but not of torch.save: it holds no data.pkl");
+    error_next(err,
+               only_marks
+                   ? "use another checkpoint; torch.save raised an error while it wrote this one"
+                   : "name the checkpoint file itself");
     return st;
 }
 
@@ -153,10 +170,12 @@ static fsdpck_status read_pickle(torch_archive *a, bool opaque_calls, fsdpck_err
     RETURN_IF(zip_read_entry(&a->zip, e, limit, &bytes, &nbytes, err));
     torch_builder_init(&b);
     const pickle_hooks hooks = torch_builder_hooks(&b);
-    const pickle_input in = {.bytes = bytes, .nbytes = nbytes, .file_offset_bytes = e->data_offset_bytes};
+    const pickle_input in = {
+        .bytes = bytes, .nbytes = nbytes, .file_offset_bytes = e->data_offset_bytes};
     fsdpck_status st = pickle_read(&in, &limits, a->pool, &hooks, &a->root, &consumed, err);
     if (st == FSDPCK_OK && consumed != nbytes) {
-        st = error_set(err, FSDPCK_BADINPUT, "PKL-TRAILING", "bytes behind the end of data.pkl's pickle");
+        st = error_set(err, FSDPCK_BADINPUT, "PKL-TRAILING",
+                       "bytes behind the end of data.pkl's pickle");
         error_offset(err, e->data_offset_bytes + consumed);
     }
     if (st == FSDPCK_OK)
@@ -169,33 +188,39 @@ static fsdpck_status read_pickle(torch_archive *a, bool opaque_calls, fsdpck_err
 
 /* --- public --- */
 
-static fsdpck_status open_parts(const zip_input *in, torch_archive *a, bool opaque_calls, fsdpck_error *err)
+static fsdpck_status open_parts(const zip_input *in, torch_archive *a, bool opaque_calls,
+                                fsdpck_error *err)
 {
     uint8_t head[HEAD_NBYTES];
     const size_t n = in->nbytes < HEAD_NBYTES ? (size_t)in->nbytes : HEAD_NBYTES;
 
     RETURN_IF(in->read(in->ctx, in->base_offset_bytes, head, n, err));
-    if (n >= sizeof(TORCH_LEGACY_MAGIC) && memcmp(head, TORCH_LEGACY_MAGIC, sizeof(TORCH_LEGACY_MAGIC)) == 0) {
+    if (n >= sizeof(TORCH_LEGACY_MAGIC) &&
+        memcmp(head, TORCH_LEGACY_MAGIC, sizeof(TORCH_LEGACY_MAGIC)) == 0) {
         a->is_legacy = true;
         return torch_legacy_open(in, a, opaque_calls, err);
     }
     if (n < 4 || load_le16(head) != 0x4b50) {
         /* A real zip behind something else is named as such. */
         fsdpck_status st = zip_open(in, a->owner, &a->zip, err);
-        if (st == FSDPCK_BADINPUT && err != NULL && (strcmp(err->finding, "ZIP-NOEND") == 0 || strcmp(err->finding, "ZIP-EMPTY") == 0))
+        if (st == FSDPCK_BADINPUT && err != NULL &&
+            (strcmp(err->finding, "ZIP-NOEND") == 0 || strcmp(err->finding, "ZIP-EMPTY") == 0))
             st = container_failed(head, n, in->base_offset_bytes, err);
-        return st == FSDPCK_OK || err == NULL ? container_failed(head, n, in->base_offset_bytes, err) : st;
+        return st == FSDPCK_OK || err == NULL
+                   ? container_failed(head, n, in->base_offset_bytes, err)
+                   : st;
     }
     RETURN_IF(zip_open(in, a->owner, &a->zip, err));
-    fsdpck_status st = zip_find(&a->zip, "data.pkl") == NULL ? pickle_missing(&a->zip, err) : read_marks(a, err);
+    fsdpck_status st =
+        zip_find(&a->zip, "data.pkl") == NULL ? pickle_missing(&a->zip, err) : read_marks(a, err);
     if (st == FSDPCK_OK)
         st = read_pickle(a, opaque_calls, err);
     zip_drop_tail(&a->zip);
     return st;
 }
 
-fsdpck_status torch_archive_open(const zip_input *in, budget *owner, value_pool *pool, bool opaque_calls,
-                                 torch_archive *a, fsdpck_error *err)
+fsdpck_status torch_archive_open(const zip_input *in, budget *owner, value_pool *pool,
+                                 bool opaque_calls, torch_archive *a, fsdpck_error *err)
 {
     memset(a, 0, sizeof(*a));
     a->owner = owner;
@@ -227,16 +252,19 @@ const uint64_t *torch_tensor_strides(const torch_archive *a, const torch_tensor 
     return VEC_AT(&a->dims, const uint64_t, t->dims_at + t->ndim);
 }
 
-fsdpck_status torch_tensor_place(const torch_archive *a, const torch_tensor *t, place *where, fsdpck_error *err)
+fsdpck_status torch_tensor_place(const torch_archive *a, const torch_tensor *t, place *where,
+                                 fsdpck_error *err)
 {
     tensor_claim c = {.dtype = t->dtype, .ndim = t->ndim, .offset_nelems = t->offset_nelems};
 
     memset(where, 0, sizeof(*where));
     if (t->meta)
-        return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "tensor on the meta device has no data");
+        return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+                         "tensor on the meta device has no data");
     const torch_storage *s = VEC_AT(&a->storages, torch_storage, t->storage);
     if (s->entry != UINT32_MAX)
-        RETURN_IF(zip_entry_check(&a->zip, VEC_AT(&a->zip.entries, const zip_entry, s->entry), err));
+        RETURN_IF(
+            zip_entry_check(&a->zip, VEC_AT(&a->zip.entries, const zip_entry, s->entry), err));
     if (t->ndim > 0) {
         memcpy(c.sizes, torch_tensor_sizes(a, t), t->ndim * sizeof(uint64_t));
         memcpy(c.strides, torch_tensor_strides(a, t), t->ndim * sizeof(uint64_t));

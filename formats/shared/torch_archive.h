@@ -28,19 +28,19 @@ typedef struct torch_tensor {
     uint8_t dtype;
     uint8_t ndim;
     bool conj, neg, requires_grad, is_parameter, is_buffer;
-    bool meta; /* no data at all */
-    uint32_t storage;         /* index in torch_archive.storages */
-    uint64_t offset_nelems;   /* storage offset, elements */
-    uint64_t dims_at;         /* in torch_archive.dims: ndim sizes, then ndim strides */
+    bool meta;              /* no data at all */
+    uint32_t storage;       /* index in torch_archive.storages */
+    uint64_t offset_nelems; /* storage offset, elements */
+    uint64_t dims_at;       /* in torch_archive.dims: ndim sizes, then ndim strides */
 } torch_tensor;
 
 typedef struct torch_storage {
-    uint32_t key;      /* string id in the pool's strings */
-    uint8_t dtype;     /* of its class; DTYPE_UINT8 for UntypedStorage */
-    uint64_t nbytes;   /* as the pickle states */
+    uint32_t key;               /* string id in the pool's strings */
+    uint8_t dtype;              /* of its class; DTYPE_UINT8 for UntypedStorage */
+    uint64_t nbytes;            /* as the pickle states */
     uint64_t data_offset_bytes; /* in the file (stored records) */
     uint64_t header_offset_bytes;
-    uint32_t entry;    /* in the zip; UINT32_MAX for legacy streams */
+    uint32_t entry; /* in the zip; UINT32_MAX for legacy streams */
     uint32_t crc32;
     bool has_crc;
     bool deflated;
@@ -48,16 +48,16 @@ typedef struct torch_storage {
 } torch_storage;
 
 typedef struct torch_archive {
-    zip_archive zip;     /* unused (zeroed) for legacy streams */
+    zip_archive zip; /* unused (zeroed) for legacy streams */
     bool is_legacy;
     bool big_endian;
-    bool has_format_version;     /* `.format_version` is there: 2.7 or newer */
-    bool has_serialization_id;   /* 2.1 or newer */
+    bool has_format_version;   /* `.format_version` is there: 2.7 or newer */
+    bool has_serialization_id; /* 2.1 or newer */
     value_pool *pool;
     value root;
-    vec tensors;  /* torch_tensor */
-    vec storages; /* torch_storage */
-    vec dims;     /* uint64_t */
+    vec tensors;             /* torch_tensor */
+    vec storages;            /* torch_storage */
+    vec dims;                /* uint64_t */
     uint64_t duplicate_keys; /* dict keys that were set twice: PKL-DUPKEY, a warning */
     budget *owner;
 } torch_archive;
@@ -68,8 +68,9 @@ const char *torch_other_container(const uint8_t *head, size_t nbytes);
 /* Also recognises what is not one, by name: PT-CONTAINER, PT-TAR, "save was interrupted" (no data.pkl),
  * TorchScript. `opaque_calls` keeps unknown calls as records; else PKL-CALL. Legacy streams go through
  * torch_legacy_open, which this calls where the first bytes say so. The pool is the caller's and stays his. */
-fsdpck_status torch_archive_open(const zip_input *in, budget *owner, value_pool *pool, bool opaque_calls,
-                                 torch_archive *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status torch_archive_open(const zip_input *in, budget *owner, value_pool *pool,
+                                 bool opaque_calls, torch_archive *a,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 void torch_archive_release(torch_archive *a);
 
 const uint64_t *torch_tensor_sizes(const torch_archive *a, const torch_tensor *t);
@@ -83,15 +84,15 @@ fsdpck_status torch_tensor_place(const torch_archive *a, const torch_tensor *t, 
 /* The fast way for a blob that holds exactly one tensor: reads all of a small blob, head and tail of a larger
  * one, fills dtype, sizes (room for NDIM_MAX; ndim in *ndim) and place. Same checks as torch_archive_open +
  * place, which it falls back to where the pickle is not the plain one of one tensor. Deflated records: UNSUPPORTED. Any thread. */
-fsdpck_status torch_blob_locate(const zip_input *in, dtype *d, unsigned *ndim, uint64_t *sizes, place *where,
-                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status torch_blob_locate(const zip_input *in, dtype *d, unsigned *ndim, uint64_t *sizes,
+                                place *where, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* The same from the first bytes of a blob that is decompressed front to back: head holds the decoded beginning.
  * Where more of it is needed, *need_nbytes is set (else 0) and the status is LIMIT. place offsets count decoded bytes, place.stream
  * is set. What comes behind the record (directory, CRCs) is not looked at. */
-fsdpck_status torch_blob_locate_head(const uint8_t *head, size_t head_nbytes, dtype *d, unsigned *ndim,
-                                     uint64_t *sizes, place *where, size_t *need_nbytes,
-                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status torch_blob_locate_head(const uint8_t *head, size_t head_nbytes, dtype *d,
+                                     unsigned *ndim, uint64_t *sizes, place *where,
+                                     size_t *need_nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Whether a call of this symbol could run code that is not a constructor of data (os.system, eval, torch.load):
  * PKL-GLOBAL. Nothing here ever calls anything; this is for what is said to the user. */

@@ -8,7 +8,12 @@
 
 /* A tensor's blob of a DCP folder is a whole zip of a few records, most of it smaller than SMALL_NBYTES. What is
  * here accepts the usual ones without allocating; all else, right or wrong, goes the long way round. */
-enum { SMALL_NBYTES = 8192, HEAD_NBYTES = 4096, TAIL_NBYTES = SMALL_NBYTES - HEAD_NBYTES, ENTRIES_LIMIT = 12 };
+enum {
+    SMALL_NBYTES = 8192,
+    HEAD_NBYTES = 4096,
+    TAIL_NBYTES = SMALL_NBYTES - HEAD_NBYTES,
+    ENTRIES_LIMIT = 12
+};
 
 static const uint64_t SLOW_BUDGET_BYTES = (uint64_t)1 << 30;
 
@@ -53,8 +58,8 @@ static bool blob_read(blob *b, const zip_input *in)
     if (in->nbytes <= SMALL_NBYTES)
         return true;
     b->tail_offset_bytes = in->nbytes - TAIL_NBYTES;
-    return in->read(in->ctx, in->base_offset_bytes + b->tail_offset_bytes, b->bytes + b->head_nbytes, TAIL_NBYTES,
-                    NULL) == FSDPCK_OK;
+    return in->read(in->ctx, in->base_offset_bytes + b->tail_offset_bytes,
+                    b->bytes + b->head_nbytes, TAIL_NBYTES, NULL) == FSDPCK_OK;
 }
 
 typedef struct blob_entries {
@@ -87,16 +92,18 @@ static bool entries_read(const blob *b, blob_entries *e)
     zip_end end;
     size_t at = 0;
 
-    if (zip_end_parse(whole ? b->bytes : b->bytes + b->head_nbytes, whole ? b->head_nbytes : tail_nbytes,
-                      b->in->nbytes, &end, NULL) != FSDPCK_OK)
+    if (zip_end_parse(whole ? b->bytes : b->bytes + b->head_nbytes,
+                      whole ? b->head_nbytes : tail_nbytes, b->in->nbytes, &end, NULL) != FSDPCK_OK)
         return false;
-    if (end.count > ENTRIES_LIMIT || !blob_has(b, end.directory_offset_bytes, end.directory_nbytes, &bytes))
+    if (end.count > ENTRIES_LIMIT ||
+        !blob_has(b, end.directory_offset_bytes, end.directory_nbytes, &bytes))
         return false;
     e->no_crc = true;
     for (e->count = 0; e->count < end.count; e->count++) {
         zip_central *c = &e->items[e->count];
-        if (zip_central_parse(bytes, end.directory_nbytes, &at, c, NULL) != FSDPCK_OK || c->method != 0 ||
-            c->prefix_nbytes != e->items[0].prefix_nbytes || memcmp(c->name, e->items[0].name, c->prefix_nbytes) != 0)
+        if (zip_central_parse(bytes, end.directory_nbytes, &at, c, NULL) != FSDPCK_OK ||
+            c->method != 0 || c->prefix_nbytes != e->items[0].prefix_nbytes ||
+            memcmp(c->name, e->items[0].name, c->prefix_nbytes) != 0)
             return false;
         for (size_t i = 0; i < e->count; i++)
             if (same_but_for_case(&e->items[i], c))
@@ -109,18 +116,23 @@ static bool entries_read(const blob *b, blob_entries *e)
     uint64_t next = 0;
     for (size_t i = 0; i < e->count; i++) {
         const zip_central *c = &e->items[i];
-        size_t n = (size_t)(end.directory_offset_bytes - next < SMALL_NBYTES ? end.directory_offset_bytes - next : SMALL_NBYTES);
+        size_t n = (size_t)(end.directory_offset_bytes - next < SMALL_NBYTES
+                                ? end.directory_offset_bytes - next
+                                : SMALL_NBYTES);
         zip_local local;
         bytes = blob_bytes(b, next, &n);
-        if (c->header_offset_bytes != next || bytes == NULL || zip_local_parse(bytes, n, c, &local, NULL) != FSDPCK_OK)
+        if (c->header_offset_bytes != next || bytes == NULL ||
+            zip_local_parse(bytes, n, c, &local, NULL) != FSDPCK_OK)
             return false;
         e->data_at[i] = next + local.header_nbytes;
         if (!checked_range(e->data_at[i], c->nbytes, end.directory_offset_bytes) ||
-            !checked_range(e->data_at[i] + c->nbytes, local.descriptor_nbytes, end.directory_offset_bytes))
+            !checked_range(e->data_at[i] + c->nbytes, local.descriptor_nbytes,
+                           end.directory_offset_bytes))
             return false;
         next = e->data_at[i] + c->nbytes;
-        if (local.descriptor_nbytes > 0 && (!blob_has(b, next, local.descriptor_nbytes, &bytes) ||
-                                            zip_descriptor_check(bytes, local.descriptor_nbytes, c, NULL) != FSDPCK_OK))
+        if (local.descriptor_nbytes > 0 &&
+            (!blob_has(b, next, local.descriptor_nbytes, &bytes) ||
+             zip_descriptor_check(bytes, local.descriptor_nbytes, c, NULL) != FSDPCK_OK))
             return false;
         next += local.descriptor_nbytes;
     }
@@ -134,14 +146,16 @@ static size_t entry_find(const blob_entries *e, const char *name)
 
     for (size_t i = 0; i < e->count; i++) {
         const zip_central *c = &e->items[i];
-        if (c->name_nbytes == c->prefix_nbytes + 1u + n && memcmp(c->name + c->prefix_nbytes + 1, name, n) == 0)
+        if (c->name_nbytes == c->prefix_nbytes + 1u + n &&
+            memcmp(c->name + c->prefix_nbytes + 1, name, n) == 0)
             return i;
     }
     return ENTRIES_LIMIT;
 }
 
 /* A record whose bytes are here, with a right CRC. */
-static bool entry_bytes(const blob *b, const blob_entries *e, const char *name, const uint8_t **bytes, uint64_t *nbytes)
+static bool entry_bytes(const blob *b, const blob_entries *e, const char *name,
+                        const uint8_t **bytes, uint64_t *nbytes)
 {
     const size_t i = entry_find(e, name);
 
@@ -163,14 +177,15 @@ static bool blob_fast(const zip_input *in, plain_pickle *p, place *where)
 
     if (in->nbytes < ZIP_END_NBYTES || !blob_read(&b, in) || !entries_read(&b, &e))
         return false;
-    if (!entry_bytes(&b, &e, "version", &bytes, &nbytes) || torch_version_check(bytes, nbytes, NULL) != FSDPCK_OK)
+    if (!entry_bytes(&b, &e, "version", &bytes, &nbytes) ||
+        torch_version_check(bytes, nbytes, NULL) != FSDPCK_OK)
         return false;
     if (entry_find(&e, "byteorder") != ENTRIES_LIMIT &&
         (!entry_bytes(&b, &e, "byteorder", &bytes, &nbytes) ||
          torch_byteorder_parse(bytes, nbytes, &big_endian, NULL) != FSDPCK_OK))
         return false;
-    if (!entry_bytes(&b, &e, "data.pkl", &bytes, &nbytes) || !torch_plain_pickle_match(bytes, nbytes, p) ||
-        p->nbytes != nbytes)
+    if (!entry_bytes(&b, &e, "data.pkl", &bytes, &nbytes) ||
+        !torch_plain_pickle_match(bytes, nbytes, p) || p->nbytes != nbytes)
         return false;
     memcpy(record + 5, p->key, strlen(p->key) + 1);
     const size_t i = entry_find(&e, record);
@@ -186,11 +201,12 @@ static bool blob_fast(const zip_input *in, plain_pickle *p, place *where)
 
 static fsdpck_status not_a_tensor(fsdpck_error *err)
 {
-    return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "blob holds something else than one plain tensor");
+    return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+                     "blob holds something else than one plain tensor");
 }
 
-static fsdpck_status blob_slow(const zip_input *in, dtype *d, unsigned *ndim, uint64_t *sizes, place *where,
-                               fsdpck_error *err)
+static fsdpck_status blob_slow(const zip_input *in, dtype *d, unsigned *ndim, uint64_t *sizes,
+                               place *where, fsdpck_error *err)
 {
     budget owner;
     value_pool pool;
@@ -209,7 +225,8 @@ static fsdpck_status blob_slow(const zip_input *in, dtype *d, unsigned *ndim, ui
             memcpy(sizes, torch_tensor_sizes(&a, t), t->ndim * sizeof(uint64_t));
         st = torch_tensor_place(&a, t, where, err);
         if (st == FSDPCK_OK && where->stream)
-            st = error_set(err, FSDPCK_UNSUPPORTED, "ZIP-METHOD", "deflated record inside of a blob");
+            st = error_set(err, FSDPCK_UNSUPPORTED, "ZIP-METHOD",
+                           "deflated record inside of a blob");
     }
     torch_archive_release(&a);
     value_pool_release(&pool);
@@ -218,8 +235,8 @@ static fsdpck_status blob_slow(const zip_input *in, dtype *d, unsigned *ndim, ui
     return st;
 }
 
-fsdpck_status torch_blob_locate(const zip_input *in, dtype *d, unsigned *ndim, uint64_t *sizes, place *where,
-                                fsdpck_error *err)
+fsdpck_status torch_blob_locate(const zip_input *in, dtype *d, unsigned *ndim, uint64_t *sizes,
+                                place *where, fsdpck_error *err)
 {
     plain_pickle p;
 

@@ -9,18 +9,21 @@ static const struct {
     const char *names; /* separated and enclosed by spaces */
 } known_calls[] = {
     {"collections", " OrderedDict defaultdict Counter deque "},
-    {"__builtin__", " set frozenset list dict tuple complex bytearray int long float str unicode bytes bool slice "
-                    "range xrange object "},
-    {"builtins", " set frozenset list dict tuple complex bytearray int float str bytes bool slice range object "},
+    {"__builtin__",
+     " set frozenset list dict tuple complex bytearray int long float str unicode bytes bool slice "
+     "range xrange object "},
+    {"builtins", " set frozenset list dict tuple complex bytearray int float str bytes bool slice "
+                 "range object "},
     {"_codecs", " encode "},
     {"torch", " Size device Generator "},
     {"torch._C", " Generator "},
     {"torch.serialization", " _get_layout "},
-    {"torch._utils", " _rebuild_tensor _rebuild_tensor_v2 _rebuild_tensor_v3 _rebuild_parameter "
-                     "_rebuild_parameter_with_state _rebuild_sparse_tensor _rebuild_sparse_csr_tensor "
-                     "_rebuild_qtensor _rebuild_nested_tensor _rebuild_meta_tensor_no_storage "
-                     "_rebuild_device_tensor_from_numpy _rebuild_device_tensor_from_cpu_tensor "
-                     "_rebuild_xla_tensor _rebuild_wrapper_subclass "},
+    {"torch._utils",
+     " _rebuild_tensor _rebuild_tensor_v2 _rebuild_tensor_v3 _rebuild_parameter "
+     "_rebuild_parameter_with_state _rebuild_sparse_tensor _rebuild_sparse_csr_tensor "
+     "_rebuild_qtensor _rebuild_nested_tensor _rebuild_meta_tensor_no_storage "
+     "_rebuild_device_tensor_from_numpy _rebuild_device_tensor_from_cpu_tensor "
+     "_rebuild_xla_tensor _rebuild_wrapper_subclass "},
     {"torch._tensor", " _rebuild_from_type _rebuild_from_type_v2 "},
     {"torch.tensor", " _rebuild_from_type _rebuild_from_type_v2 "},
     {"numpy", " dtype ndarray "},
@@ -46,27 +49,87 @@ static const struct {
     const char *module;
     const char *names; /* NULL: all that is not among known_calls */
 } code_runs[] = {
-    {"os", NULL},         {"posix", NULL},         {"nt", NULL},           {"subprocess", NULL},
-    {"__builtin__", NULL}, {"builtins", NULL},     {"sys", NULL},          {"runpy", NULL},
-    {"pip*", NULL},       {"timeit", NULL},        {"asyncio*", NULL},     {"pkgutil", NULL},
-    {"importlib*", NULL}, {"shutil", NULL},        {"socket", NULL},       {"pickle", NULL},
-    {"cPickle", NULL},    {"_pickle", NULL},       {"marshal", NULL},      {"ctypes*", NULL},
-    {"code", NULL},       {"codeop", NULL},        {"pty", NULL},          {"webbrowser", NULL},
-    {"commands", NULL},   {"popen2", NULL},        {"platform", NULL},     {"operator", NULL},
-    {"_operator", NULL},  {"functools", NULL},     {"types", NULL},        {"inspect", NULL},
-    {"pydoc*", NULL},     {"cProfile", NULL},      {"profile", NULL},      {"pdb", NULL},
-    {"bdb", NULL},        {"trace", NULL},         {"idlelib*", NULL},     {"lib2to3*", NULL},
-    {"doctest", NULL},    {"multiprocessing*", NULL}, {"threading", NULL}, {"_thread", NULL},
-    {"thread", NULL},     {"signal", NULL},        {"http*", NULL},        {"urllib*", NULL},
-    {"requests*", NULL},  {"httplib*", NULL},      {"smtplib", NULL},      {"ftplib", NULL},
-    {"ssl", NULL},        {"tempfile", NULL},      {"venv*", NULL},        {"ensurepip*", NULL},
-    {"distutils*", NULL}, {"setuptools*", NULL},   {"zipimport", NULL},    {"numpy.testing*", NULL},
-    {"numpy.f2py*", NULL}, {"torch.hub", NULL},    {"torch.package*", NULL}, {"torch.jit*", NULL},
-    {"torch.utils.cpp_extension", NULL}, {"torch._inductor*", NULL},       {"torch._dynamo*", NULL},
-    {"torch", " load save compile hub jit "},      {"torch.serialization", " load save "},
-    {"dill*", NULL},      {"cloudpickle*", NULL},  {"joblib*", NULL},      {"getpass", NULL},
-    {"concurrent*", NULL}, {"site", NULL},         {"linecache", NULL},    {"io", " open "},
-    {"_io", " open FileIO "}, {"fileinput", NULL}, {"glob", NULL},         {"imp", NULL},
+    {"os", NULL},
+    {"posix", NULL},
+    {"nt", NULL},
+    {"subprocess", NULL},
+    {"__builtin__", NULL},
+    {"builtins", NULL},
+    {"sys", NULL},
+    {"runpy", NULL},
+    {"pip*", NULL},
+    {"timeit", NULL},
+    {"asyncio*", NULL},
+    {"pkgutil", NULL},
+    {"importlib*", NULL},
+    {"shutil", NULL},
+    {"socket", NULL},
+    {"pickle", NULL},
+    {"cPickle", NULL},
+    {"_pickle", NULL},
+    {"marshal", NULL},
+    {"ctypes*", NULL},
+    {"code", NULL},
+    {"codeop", NULL},
+    {"pty", NULL},
+    {"webbrowser", NULL},
+    {"commands", NULL},
+    {"popen2", NULL},
+    {"platform", NULL},
+    {"operator", NULL},
+    {"_operator", NULL},
+    {"functools", NULL},
+    {"types", NULL},
+    {"inspect", NULL},
+    {"pydoc*", NULL},
+    {"cProfile", NULL},
+    {"profile", NULL},
+    {"pdb", NULL},
+    {"bdb", NULL},
+    {"trace", NULL},
+    {"idlelib*", NULL},
+    {"lib2to3*", NULL},
+    {"doctest", NULL},
+    {"multiprocessing*", NULL},
+    {"threading", NULL},
+    {"_thread", NULL},
+    {"thread", NULL},
+    {"signal", NULL},
+    {"http*", NULL},
+    {"urllib*", NULL},
+    {"requests*", NULL},
+    {"httplib*", NULL},
+    {"smtplib", NULL},
+    {"ftplib", NULL},
+    {"ssl", NULL},
+    {"tempfile", NULL},
+    {"venv*", NULL},
+    {"ensurepip*", NULL},
+    {"distutils*", NULL},
+    {"setuptools*", NULL},
+    {"zipimport", NULL},
+    {"numpy.testing*", NULL},
+    {"numpy.f2py*", NULL},
+    {"torch.hub", NULL},
+    {"torch.package*", NULL},
+    {"torch.jit*", NULL},
+    {"torch.utils.cpp_extension", NULL},
+    {"torch._inductor*", NULL},
+    {"torch._dynamo*", NULL},
+    {"torch", " load save compile hub jit "},
+    {"torch.serialization", " load save "},
+    {"dill*", NULL},
+    {"cloudpickle*", NULL},
+    {"joblib*", NULL},
+    {"getpass", NULL},
+    {"concurrent*", NULL},
+    {"site", NULL},
+    {"linecache", NULL},
+    {"io", " open "},
+    {"_io", " open FileIO "},
+    {"fileinput", NULL},
+    {"glob", NULL},
+    {"imp", NULL},
 };
 
 static bool module_matches(const char *pattern, const char *module)
@@ -96,7 +159,8 @@ static bool name_listed(const char *names, const char *name)
 static bool symbol_known(const char *module, const char *name)
 {
     for (size_t i = 0; i < sizeof(known_calls) / sizeof(known_calls[0]); i++)
-        if (module_matches(known_calls[i].module, module) && name_listed(known_calls[i].names, name))
+        if (module_matches(known_calls[i].module, module) &&
+            name_listed(known_calls[i].names, name))
             return true;
     return false;
 }

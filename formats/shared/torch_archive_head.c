@@ -26,7 +26,7 @@ typedef struct record {
     size_t name_nbytes;
     size_t data_at;
     bool has_descriptor;
-    bool wide; /* descriptor of 24 bytes */
+    bool wide;       /* descriptor of 24 bytes */
     uint64_t nbytes; /* where has_descriptor is false */
 } record;
 
@@ -36,7 +36,8 @@ static fsdpck_status need_more(walk *w, uint64_t end, fsdpck_error *err)
     return error_set(err, FSDPCK_LIMIT, "", "more of the blob's head is needed");
 }
 
-static fsdpck_status walk_failed(const walk *w, const char *finding, const char *what, fsdpck_error *err)
+static fsdpck_status walk_failed(const walk *w, const char *finding, const char *what,
+                                 fsdpck_error *err)
 {
     fsdpck_status st = error_set(err, FSDPCK_BADINPUT, finding, "%s", what);
     error_offset(err, w->at);
@@ -61,7 +62,8 @@ static fsdpck_status header_read(walk *w, record *r, fsdpck_error *err)
     if ((flags & ~(unsigned)(ZIP_FLAG_DESCRIPTOR | ZIP_FLAG_UTF8)) != 0)
         return walk_failed(w, "ZIP-FLAGS", "zip entry has encryption or reserved flags", err);
     if (load_le16(p + 8) != 0)
-        return error_set(err, FSDPCK_UNSUPPORTED, "ZIP-METHOD", "compressed record inside of a compressed blob");
+        return error_set(err, FSDPCK_UNSUPPORTED, "ZIP-METHOD",
+                         "compressed record inside of a compressed blob");
     RETURN_IF(zip_name_check(name, name_nbytes, (flags & ZIP_FLAG_UTF8) != 0, err));
     const char *slash = memchr(name, '/', name_nbytes);
     if (slash == NULL)
@@ -96,7 +98,10 @@ static bool descriptor_fits(const walk *w, const record *r, size_t nbytes)
     if (w->nbytes - at < descriptor_nbytes)
         return false;
     const uint32_t crc = load_le32(w->head + at + 4);
-    const zip_central c = {.crc32 = crc, .nbytes = nbytes, .stored_nbytes = nbytes, .name = r->name,
+    const zip_central c = {.crc32 = crc,
+                           .nbytes = nbytes,
+                           .stored_nbytes = nbytes,
+                           .name = r->name,
                            .name_nbytes = (uint16_t)r->name_nbytes};
     return zip_descriptor_check(w->head + at, (unsigned)descriptor_nbytes, &c, NULL) == FSDPCK_OK &&
            (crc == 0 || crc == crc32_update(0, w->head + r->data_at, nbytes));
@@ -113,7 +118,8 @@ static fsdpck_status record_pass(walk *w, const record *r, uint64_t nbytes, fsdp
     if (end > w->nbytes)
         return need_more(w, end, err);
     if (r->has_descriptor ? !descriptor_fits(w, r, nbytes) : r->nbytes != nbytes)
-        return walk_failed(w, "ZIP-DESCRIPTOR", "record has another size or CRC than its pickle tells", err);
+        return walk_failed(w, "ZIP-DESCRIPTOR",
+                           "record has another size or CRC than its pickle tells", err);
     w->at = end;
     return FSDPCK_OK;
 }
@@ -142,7 +148,8 @@ typedef struct head_pickle {
     torch_tensor tensor;
 } head_pickle;
 
-static fsdpck_status machine_read(head_pickle *p, const uint8_t *bytes, size_t nbytes, fsdpck_error *err)
+static fsdpck_status machine_read(head_pickle *p, const uint8_t *bytes, size_t nbytes,
+                                  fsdpck_error *err)
 {
     torch_archive *a = &p->archive;
     torch_builder b = {.archive = a, .no_records = true};
@@ -161,10 +168,12 @@ static fsdpck_status machine_read(head_pickle *p, const uint8_t *bytes, size_t n
     torch_builder_release(&b);
     RETURN_IF(st);
     if (value_kind_of(a->root) != VALUE_TENSOR)
-        return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "blob holds something else than one plain tensor");
+        return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+                         "blob holds something else than one plain tensor");
     p->tensor = *VEC_AT(&a->tensors, torch_tensor, value_tensor_index(a->root));
     if (p->tensor.meta)
-        return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "tensor on the meta device has no data");
+        return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+                         "tensor on the meta device has no data");
     tensor_claim *c = &p->plain.claim;
     c->dtype = p->tensor.dtype;
     c->ndim = p->tensor.ndim;
@@ -187,7 +196,8 @@ static fsdpck_status pickle_pass(walk *w, head_pickle *p, const record *r, fsdpc
         return record_pass(w, r, p->plain.nbytes, err);
     const pickle_input in = {.bytes = bytes, .nbytes = left, .file_offset_bytes = r->data_at};
     fsdpck_status st = pickle_skim(&in, &n, &own);
-    if (st != FSDPCK_OK && (strcmp(own.finding, "PKL-TRUNCATED") == 0 || strcmp(own.finding, "PKL-LENGTH") == 0))
+    if (st != FSDPCK_OK &&
+        (strcmp(own.finding, "PKL-TRUNCATED") == 0 || strcmp(own.finding, "PKL-LENGTH") == 0))
         return need_more(w, (uint64_t)w->nbytes * 2, err);
     if (st != FSDPCK_OK && err != NULL)
         *err = own;
@@ -198,7 +208,8 @@ static fsdpck_status pickle_pass(walk *w, head_pickle *p, const record *r, fsdpc
 }
 
 /* Size of storage `key`; false where the pickle names no such one. *wanted: it is the tensor's own. */
-static bool storage_known(const head_pickle *p, const char *key, size_t key_nbytes, uint64_t *nbytes, bool *wanted)
+static bool storage_known(const head_pickle *p, const char *key, size_t key_nbytes,
+                          uint64_t *nbytes, bool *wanted)
 {
     if (p->is_plain) {
         *nbytes = p->plain.claim.storage_nbytes;
@@ -231,7 +242,8 @@ static fsdpck_status walk_records(walk *w, head_pickle *p, place *where, fsdpck_
         RETURN_IF(header_read(w, &r, err));
         if (r.name_nbytes > 5 && memcmp(r.name, "data/", 5) == 0) {
             if (!storage_known(p, r.name + 5, r.name_nbytes - 5, &nbytes, &wanted))
-                return walk_failed(w, "PT-PERSID", "blob holds a storage that its pickle does not name", err);
+                return walk_failed(w, "PT-PERSID",
+                                   "blob holds a storage that its pickle does not name", err);
             if (wanted)
                 break;
             RETURN_IF(record_pass(w, &r, nbytes, err));
@@ -253,8 +265,9 @@ static fsdpck_status walk_records(walk *w, head_pickle *p, place *where, fsdpck_
     return FSDPCK_OK;
 }
 
-fsdpck_status torch_blob_locate_head(const uint8_t *head, size_t head_nbytes, dtype *d, unsigned *ndim, uint64_t *sizes,
-                                     place *where, size_t *need_nbytes, fsdpck_error *err)
+fsdpck_status torch_blob_locate_head(const uint8_t *head, size_t head_nbytes, dtype *d,
+                                     unsigned *ndim, uint64_t *sizes, place *where,
+                                     size_t *need_nbytes, fsdpck_error *err)
 {
     walk w = {.head = head, .nbytes = head_nbytes};
     head_pickle p;

@@ -6,7 +6,8 @@
 
 /* The stream form: five pickles (magic, 1001, system, object, storage keys), then for each key in that order
  * an element count of 8 bytes and the elements. torch writes both little-endian on every machine (torch/csrc/generic/serialization.cpp). */
-const uint8_t TORCH_LEGACY_MAGIC[15] = {0x80, 2, 0x8A, 0x0A, 0x6C, 0xFC, 0x9C, 0x46, 0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19, '.'};
+const uint8_t TORCH_LEGACY_MAGIC[15] = {0x80, 2,    0x8A, 0x0A, 0x6C, 0xFC, 0x9C, 0x46,
+                                        0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19, '.'};
 
 enum { PROTOCOL = 1001, FIRST_WINDOW_NBYTES = 1 << 20 };
 static const uint64_t HEAD_NBYTES_LIMIT = (uint64_t)8 << 30;
@@ -46,13 +47,15 @@ static fsdpck_status find_pickles(head *h, uint64_t ends[5], fsdpck_error *err)
     for (unsigned i = 0; i < 5;) {
         fsdpck_error own = {0};
         size_t n = 0;
-        pickle_input in = {.bytes = h->bytes + at, .nbytes = h->nbytes - at, .file_offset_bytes = h->in->base_offset_bytes + at};
+        pickle_input in = {.bytes = h->bytes + at,
+                           .nbytes = h->nbytes - at,
+                           .file_offset_bytes = h->in->base_offset_bytes + at};
         fsdpck_status st = pickle_skim(&in, &n, &own);
         if (st == FSDPCK_OK) {
             at += n;
             ends[i++] = at;
-        } else if (h->nbytes < h->in->nbytes &&
-                   (strcmp(own.finding, "PKL-TRUNCATED") == 0 || strcmp(own.finding, "PKL-LENGTH") == 0)) {
+        } else if (h->nbytes < h->in->nbytes && (strcmp(own.finding, "PKL-TRUNCATED") == 0 ||
+                                                 strcmp(own.finding, "PKL-LENGTH") == 0)) {
             RETURN_IF(head_grow(h, err));
         } else {
             if (err != NULL)
@@ -63,12 +66,14 @@ static fsdpck_status find_pickles(head *h, uint64_t ends[5], fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status read_at(const head *h, const uint64_t ends[5], unsigned i, value_pool *pool, const pickle_hooks *hooks,
-                             value *root, fsdpck_error *err)
+static fsdpck_status read_at(const head *h, const uint64_t ends[5], unsigned i, value_pool *pool,
+                             const pickle_hooks *hooks, value *root, fsdpck_error *err)
 {
     const uint64_t begin = i == 0 ? 0 : ends[i - 1];
     const pickle_limits limits = PICKLE_LIMITS_DEFAULT;
-    const pickle_input in = {.bytes = h->bytes + begin, .nbytes = ends[i] - begin, .file_offset_bytes = h->in->base_offset_bytes + begin};
+    const pickle_input in = {.bytes = h->bytes + begin,
+                             .nbytes = ends[i] - begin,
+                             .file_offset_bytes = h->in->base_offset_bytes + begin};
     size_t consumed;
 
     return pickle_read(&in, &limits, pool, hooks, root, &consumed, err);
@@ -79,22 +84,26 @@ static fsdpck_status legacy_bad(fsdpck_error *err, const char *what)
     return error_set(err, FSDPCK_BADINPUT, "PT-LEGACY", "legacy file of torch.save has %s", what);
 }
 
-static fsdpck_status system_check(const value_pool *pool, value protocol, value system, fsdpck_error *err)
+static fsdpck_status system_check(const value_pool *pool, value protocol, value system,
+                                  fsdpck_error *err)
 {
     uint64_t number;
     value little;
 
     if (!value_as_u64(pool, protocol, &number) || number != PROTOCOL)
         return legacy_bad(err, "an unknown protocol");
-    if (value_kind_of(system) != VALUE_DICT || !value_dict_find(pool, system, "little_endian", &little))
+    if (value_kind_of(system) != VALUE_DICT ||
+        !value_dict_find(pool, system, "little_endian", &little))
         return legacy_bad(err, "no record of its system");
     if (!value_as_bool(little))
-        return error_set(err, FSDPCK_UNSUPPORTED, "PT-BYTEORDER", "legacy file of a big-endian machine is not supported");
+        return error_set(err, FSDPCK_UNSUPPORTED, "PT-BYTEORDER",
+                         "legacy file of a big-endian machine is not supported");
     return FSDPCK_OK;
 }
 
 /* Walks the storages behind the pickles: no index says where they are. */
-static fsdpck_status place_storages(torch_builder *b, const zip_input *in, value keys, uint64_t at, fsdpck_error *err)
+static fsdpck_status place_storages(torch_builder *b, const zip_input *in, value keys, uint64_t at,
+                                    fsdpck_error *err)
 {
     torch_archive *a = b->archive;
     uint64_t end;
@@ -114,8 +123,10 @@ static fsdpck_status place_storages(torch_builder *b, const zip_input *in, value
             return legacy_bad(err, "fewer storages than it lists: it was cut short");
         RETURN_IF(in->read(in->ctx, in->base_offset_bytes + at, count, sizeof(count), err));
         s->data_offset_bytes = in->base_offset_bytes + at + 8;
-        if (!checked_mul(load_le64(count), dtype_get(s->dtype)->itemsize_bytes, &end) || end != s->nbytes) {
-            fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "PT-STORAGE-SIZE", "storage has another size than its tensors state");
+        if (!checked_mul(load_le64(count), dtype_get(s->dtype)->itemsize_bytes, &end) ||
+            end != s->nbytes) {
+            fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "PT-STORAGE-SIZE",
+                                         "storage has another size than its tensors state");
             error_offset(err, in->base_offset_bytes + at);
             error_expected(err, "%" PRIu64 " bytes", s->nbytes);
             error_found(err, "%" PRIu64 " elements", load_le64(count));
@@ -133,7 +144,8 @@ static fsdpck_status place_storages(torch_builder *b, const zip_input *in, value
     return FSDPCK_OK;
 }
 
-static fsdpck_status read_object(torch_builder *b, const head *h, const uint64_t ends[5], fsdpck_error *err)
+static fsdpck_status read_object(torch_builder *b, const head *h, const uint64_t ends[5],
+                                 fsdpck_error *err)
 {
     torch_archive *a = b->archive;
     const pickle_hooks hooks = torch_builder_hooks(b);
@@ -148,7 +160,8 @@ static fsdpck_status read_object(torch_builder *b, const head *h, const uint64_t
     return place_storages(b, h->in, keys, ends[4], err);
 }
 
-fsdpck_status torch_legacy_open(const zip_input *in, torch_archive *a, bool opaque_calls, fsdpck_error *err)
+fsdpck_status torch_legacy_open(const zip_input *in, torch_archive *a, bool opaque_calls,
+                                fsdpck_error *err)
 {
     torch_builder b = {.archive = a, .opaque_calls = opaque_calls, .no_records = true};
     head h = {.in = in, .owner = a->owner};

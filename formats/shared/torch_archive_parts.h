@@ -28,8 +28,8 @@ typedef struct torch_builder {
     torch_archive *archive;
     bool opaque_calls;
     bool no_records; /* storages are placed later: there is no zip to look them up in */
-    strtab keys; /* id: index in archive->storages */
-    vec refs;    /* storage_ref */
+    strtab keys;     /* id: index in archive->storages */
+    vec refs;        /* storage_ref */
 } torch_builder;
 
 void torch_builder_init(torch_builder *b);
@@ -60,20 +60,22 @@ void tensor_claim_place(const tensor_claim *c, bool big_endian, place *where);
 
 /* The pickle of one plain tensor as torch.save writes it (protocol 2), recognised opcode by opcode. */
 typedef struct plain_pickle {
-    tensor_claim claim;  /* checked */
-    char key[32];        /* NUL-terminated */
-    size_t nbytes;       /* of the pickle */
+    tensor_claim claim; /* checked */
+    char key[32];       /* NUL-terminated */
+    size_t nbytes;      /* of the pickle */
 } plain_pickle;
 
 /* False where it is anything else, also where it is wrong: the pickle machine then says what. */
 bool torch_plain_pickle_match(const uint8_t *bytes, size_t nbytes, plain_pickle *p);
 
 /* Item size of what a storage of this dtype and count takes; PT-STORAGE-SIZE where that overflows. */
-fsdpck_status torch_storage_nbytes(dtype d, uint64_t nelems, uint64_t *nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status torch_storage_nbytes(dtype d, uint64_t nelems, uint64_t *nbytes,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 fsdpck_status torch_byteorder_parse(const uint8_t *bytes, uint64_t nbytes, bool *big_endian,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
-fsdpck_status torch_version_check(const uint8_t *bytes, uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status torch_version_check(const uint8_t *bytes, uint64_t nbytes,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Legacy stream from its first byte (1.13's default until 1.6, later an option). */
 fsdpck_status torch_legacy_open(const zip_input *in, torch_archive *a, bool opaque_calls,

@@ -178,8 +178,9 @@ static void storage(cursor *c, plain_pickle *p, dtype *d)
     integer(c, &nelems);
     expect(c, 't');
     expect(c, 'Q');
-    if (c->failed || *d == DTYPE_NONE || n == 0 || n >= sizeof(p->key) || memchr(key, '/', n) != NULL ||
-        memchr(key, 0, n) != NULL || key[0] == '.' || (location_nbytes == 4 && memcmp(location, "meta", 4) == 0) ||
+    if (c->failed || *d == DTYPE_NONE || n == 0 || n >= sizeof(p->key) ||
+        memchr(key, '/', n) != NULL || memchr(key, 0, n) != NULL || key[0] == '.' ||
+        (location_nbytes == 4 && memcmp(location, "meta", 4) == 0) ||
         torch_storage_nbytes(*d, nelems, &p->claim.storage_nbytes, NULL) != FSDPCK_OK) {
         c->failed = true;
         return;

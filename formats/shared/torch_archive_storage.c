@@ -10,10 +10,12 @@ static fsdpck_status persid_bad(fsdpck_error *err, const char *what)
 
 static fsdpck_status key_check(const char *key, size_t nbytes, fsdpck_error *err)
 {
-    const bool dots = (nbytes == 1 && key[0] == '.') || (nbytes == 2 && key[0] == '.' && key[1] == '.');
+    const bool dots =
+        (nbytes == 1 && key[0] == '.') || (nbytes == 2 && key[0] == '.' && key[1] == '.');
     char shown[160];
 
-    if (nbytes > 0 && nbytes < 256 && !dots && memchr(key, '/', nbytes) == NULL && memchr(key, '\0', nbytes) == NULL)
+    if (nbytes > 0 && nbytes < 256 && !dots && memchr(key, '/', nbytes) == NULL &&
+        memchr(key, '\0', nbytes) == NULL)
         return FSDPCK_OK;
     return error_set(err, FSDPCK_BADINPUT, "PT-PERSID", "storage key is no name of a record: '%s'",
                      escape_text(shown, sizeof(shown), key, nbytes));
@@ -24,19 +26,21 @@ static fsdpck_status class_dtype(const value_pool *pool, value class, dtype *d, 
     if (value_kind_of(class) != VALUE_SYMBOL)
         return persid_bad(err, "no storage class");
     const char *name = value_symbol_name(pool, class);
-    *d = strcmp(name, "UntypedStorage") == 0 ? DTYPE_UINT8 : dtype_from_storage_class(name, strlen(name));
+    *d = strcmp(name, "UntypedStorage") == 0 ? DTYPE_UINT8
+                                             : dtype_from_storage_class(name, strlen(name));
     if (*d != DTYPE_NONE)
         return FSDPCK_OK;
     char shown[160];
-    fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "storage class is not supported: '%s'",
-                                 escape_text(shown, sizeof(shown), name, strlen(name)));
+    fsdpck_status st =
+        error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "storage class is not supported: '%s'",
+                  escape_text(shown, sizeof(shown), name, strlen(name)));
     error_next(err, "quantised tensors must be dequantised in the program that saves them");
     return st;
 }
 
 /* Finds the record data/KEY and compares its size. */
-static fsdpck_status storage_record(const zip_archive *zip, const char *key, size_t key_nbytes, torch_storage *s,
-                                    fsdpck_error *err)
+static fsdpck_status storage_record(const zip_archive *zip, const char *key, size_t key_nbytes,
+                                    torch_storage *s, fsdpck_error *err)
 {
     char name[5 + 256] = "data/";
     char shown[160];
@@ -55,15 +59,17 @@ static fsdpck_status storage_record(const zip_archive *zip, const char *key, siz
     s->deflated = e->method != 0;
     if (e->nbytes == s->nbytes)
         return FSDPCK_OK;
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "PT-STORAGE-SIZE", "record '%s' has another size than its storage", shown);
+    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "PT-STORAGE-SIZE",
+                                 "record '%s' has another size than its storage", shown);
     error_expected(err, "%" PRIu64 " bytes", s->nbytes);
     error_found(err, "%" PRIu64 " bytes", e->nbytes);
     error_offset(err, e->data_offset_bytes);
     return st;
 }
 
-static fsdpck_status storage_find_or_add(torch_builder *b, const torch_storage *claim, const char *key, size_t key_nbytes,
-                                         uint32_t *index, fsdpck_error *err)
+static fsdpck_status storage_find_or_add(torch_builder *b, const torch_storage *claim,
+                                         const char *key, size_t key_nbytes, uint32_t *index,
+                                         fsdpck_error *err)
 {
     torch_archive *a = b->archive;
 
@@ -86,7 +92,8 @@ static fsdpck_status storage_find_or_add(torch_builder *b, const torch_storage *
 }
 
 /* Legacy (view_key, offset, size): a part of the storage; None else. */
-static fsdpck_status view_parse(const value_pool *pool, value view, uint64_t nelems, storage_ref *ref, fsdpck_error *err)
+static fsdpck_status view_parse(const value_pool *pool, value view, uint64_t nelems,
+                                storage_ref *ref, fsdpck_error *err)
 {
     uint64_t size;
 
@@ -94,12 +101,14 @@ static fsdpck_status view_parse(const value_pool *pool, value view, uint64_t nel
         return FSDPCK_OK;
     if (value_kind_of(view) != VALUE_TUPLE || value_count(pool, view) != 3 ||
         !value_as_u64(pool, value_item(pool, view, 1), &ref->offset_nelems) ||
-        !value_as_u64(pool, value_item(pool, view, 2), &size) || !checked_range(ref->offset_nelems, size, nelems))
+        !value_as_u64(pool, value_item(pool, view, 2), &size) ||
+        !checked_range(ref->offset_nelems, size, nelems))
         return persid_bad(err, "a view that is not inside its storage");
     return FSDPCK_OK;
 }
 
-fsdpck_status torch_persid_resolve(torch_builder *b, value_pool *pool, value args, value *resolved, fsdpck_error *err)
+fsdpck_status torch_persid_resolve(torch_builder *b, value_pool *pool, value args, value *resolved,
+                                   fsdpck_error *err)
 {
     const size_t count = value_kind_of(args) == VALUE_TUPLE ? value_count(pool, args) : 0;
     torch_storage claim = {0};
@@ -108,11 +117,13 @@ fsdpck_status torch_persid_resolve(torch_builder *b, value_pool *pool, value arg
     size_t key_nbytes, location_nbytes;
     dtype d;
 
-    if (b->archive->is_legacy && count >= 2 && value_is_str(pool, value_item(pool, args, 0), "module")) {
+    if (b->archive->is_legacy && count >= 2 &&
+        value_is_str(pool, value_item(pool, args, 0), "module")) {
         *resolved = value_item(pool, args, 1);
         return FSDPCK_OK;
     }
-    if (count != (b->archive->is_legacy ? 6 : 5) || !value_is_str(pool, value_item(pool, args, 0), "storage"))
+    if (count != (b->archive->is_legacy ? 6 : 5) ||
+        !value_is_str(pool, value_item(pool, args, 0), "storage"))
         return persid_bad(err, "another form than ('storage', class, key, location, count)");
     fsdpck_status st = class_dtype(pool, value_item(pool, args, 1), &d, err);
     if (st == FSDPCK_UNSUPPORTED && b->opaque_calls) {
@@ -120,7 +131,8 @@ fsdpck_status torch_persid_resolve(torch_builder *b, value_pool *pool, value arg
         return FSDPCK_OK;
     }
     RETURN_IF(st);
-    if (value_kind_of(value_item(pool, args, 2)) != VALUE_STR || value_kind_of(value_item(pool, args, 3)) != VALUE_STR)
+    if (value_kind_of(value_item(pool, args, 2)) != VALUE_STR ||
+        value_kind_of(value_item(pool, args, 3)) != VALUE_STR)
         return persid_bad(err, "a key or location that is no text");
     if (!value_as_u64(pool, value_item(pool, args, 4), &nelems))
         return persid_bad(err, "an element count that is no count");

@@ -33,15 +33,17 @@ static fsdpck_status kind_unsupported(const rebuild *r, const char *what, const 
         RETURN_IF(value_new_call(r->pool, &bare, &v, r->err));
         return set_to(r, v);
     }
-    fsdpck_status st = error_set(r->err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "%s is not supported: '%s'", what,
-                                 escape_text(shown, sizeof(shown), class_name, strlen(class_name)));
+    fsdpck_status st =
+        error_set(r->err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "%s is not supported: '%s'", what,
+                  escape_text(shown, sizeof(shown), class_name, strlen(class_name)));
     error_next(r->err, "convert it to plain tensors in the program that saves it");
     return st;
 }
 
 static fsdpck_status args_bad(const rebuild *r, const char *what)
 {
-    return error_set(r->err, FSDPCK_BADINPUT, "PT-BOUNDS", "call that rebuilds a tensor has %s", what);
+    return error_set(r->err, FSDPCK_BADINPUT, "PT-BOUNDS", "call that rebuilds a tensor has %s",
+                     what);
 }
 
 static value arg(const rebuild *r, value args, size_t i)
@@ -52,7 +54,8 @@ static value arg(const rebuild *r, value args, size_t i)
 /* A tuple or list of sizes, or torch.Size of one. */
 static fsdpck_status dims_from(const rebuild *r, value v, uint64_t *dims, unsigned *ndim)
 {
-    if (value_kind_of(v) == VALUE_CALL && value_is_symbol_named(r->pool, value_call_of(r->pool, v)->callee, "Size"))
+    if (value_kind_of(v) == VALUE_CALL &&
+        value_is_symbol_named(r->pool, value_call_of(r->pool, v)->callee, "Size"))
         v = arg(r, value_call_of(r->pool, v)->args, 0);
     if (value_kind_of(v) != VALUE_TUPLE && value_kind_of(v) != VALUE_LIST)
         return args_bad(r, "a shape or strides that are no tuple");
@@ -72,12 +75,14 @@ static fsdpck_status dtype_from(const rebuild *r, value v, dtype *d)
     const char *name = value_symbol_name(r->pool, v);
     *d = dtype_from_name(name, strlen(name));
     char shown[160];
-    return *d != DTYPE_NONE ? FSDPCK_OK
-                            : error_set(r->err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "unknown dtype '%s'",
-                                        escape_text(shown, sizeof(shown), name, strlen(name)));
+    return *d != DTYPE_NONE
+               ? FSDPCK_OK
+               : error_set(r->err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "unknown dtype '%s'",
+                           escape_text(shown, sizeof(shown), name, strlen(name)));
 }
 
-static fsdpck_status tensor_push(const rebuild *r, const tensor_claim *c, torch_tensor t, value *tensor)
+static fsdpck_status tensor_push(const rebuild *r, const tensor_claim *c, torch_tensor t,
+                                 value *tensor)
 {
     torch_archive *a = r->b->archive;
 
@@ -140,7 +145,8 @@ static fsdpck_status plain_tensor(const rebuild *r, value args, unsigned version
     RETURN_IF(tensor_claim_check(&c, r->err));
     t.storage = ref.storage;
     t.meta = s->meta;
-    t.requires_grad = version > 1 && value_kind_of(arg(r, args, 4)) == VALUE_BOOL && value_as_bool(arg(r, args, 4));
+    t.requires_grad = version > 1 && value_kind_of(arg(r, args, 4)) == VALUE_BOOL &&
+                      value_as_bool(arg(r, args, 4));
     lazy_bits(r, arg(r, args, version == 3 ? 7 : 6), &t);
     return tensor_push(r, &c, t, tensor);
 }
@@ -200,7 +206,8 @@ static bool attribute(const rebuild *r, value state, const char *name, value *v)
 }
 
 /* A wrapper whose `_tensor` is a plain tensor of the wrapper's own shape and dtype. */
-static fsdpck_status rebuild_wrapper(const rebuild *r, const char *class_name, value args, value state)
+static fsdpck_status rebuild_wrapper(const rebuild *r, const char *class_name, value args,
+                                     value state)
 {
     torch_archive *a = r->b->archive;
     uint64_t sizes[NDIM_MAX];
@@ -230,11 +237,13 @@ static bool ends_with(const char *text, const char *end)
 /* (func, type, args, state): a tensor with Python attributes, a Buffer, or a subclass. */
 static fsdpck_status rebuild_from_type(const rebuild *r, value args)
 {
-    const value func = arg(r, args, 0), type = arg(r, args, 1), inner = arg(r, args, 2), state = arg(r, args, 3);
+    const value func = arg(r, args, 0), type = arg(r, args, 1), inner = arg(r, args, 2),
+                state = arg(r, args, 3);
     unsigned version = 0;
     value bit;
 
-    if (value_kind_of(func) != VALUE_SYMBOL || value_kind_of(type) != VALUE_SYMBOL || value_kind_of(inner) != VALUE_TUPLE)
+    if (value_kind_of(func) != VALUE_SYMBOL || value_kind_of(type) != VALUE_SYMBOL ||
+        value_kind_of(inner) != VALUE_TUPLE)
         return args_bad(r, "arguments of the wrong kinds");
     const char *class_name = value_symbol_name(r->pool, type);
     if (value_is_symbol_named(r->pool, func, "_rebuild_wrapper_subclass"))
@@ -248,9 +257,11 @@ static fsdpck_status rebuild_from_type(const rebuild *r, value args)
         return kind_unsupported(r, "tensor subclass", class_name);
     RETURN_IF(rebuild_plain(r, inner, version));
     class_name = value_symbol_name(r->pool, type);
-    torch_tensor *t = VEC_AT(&r->b->archive->tensors, torch_tensor, r->b->archive->tensors.count - 1);
+    torch_tensor *t =
+        VEC_AT(&r->b->archive->tensors, torch_tensor, r->b->archive->tensors.count - 1);
     t->is_parameter = ends_with(class_name, "Parameter");
-    t->is_buffer = ends_with(class_name, "Buffer") || (attribute(r, state, "_is_buffer", &bit) && value_as_bool(bit));
+    t->is_buffer = ends_with(class_name, "Buffer") ||
+                   (attribute(r, state, "_is_buffer", &bit) && value_as_bool(bit));
     return FSDPCK_OK;
 }
 
@@ -261,10 +272,12 @@ static fsdpck_status rebuild_device(const rebuild *r, value args)
     dtype d;
 
     if (value_kind_of(data) != VALUE_TENSOR)
-        return kind_unsupported(r, "tensor of a device's own format", value_symbol_name(r->pool, r->call->callee));
+        return kind_unsupported(r, "tensor of a device's own format",
+                                value_symbol_name(r->pool, r->call->callee));
     RETURN_IF(dtype_from(r, arg(r, args, 1), &d));
     if (VEC_AT(&r->b->archive->tensors, torch_tensor, value_tensor_index(data))->dtype != d)
-        return kind_unsupported(r, "tensor of a device's own dtype", value_symbol_name(r->pool, r->call->callee));
+        return kind_unsupported(r, "tensor of a device's own dtype",
+                                value_symbol_name(r->pool, r->call->callee));
     return set_to(r, data);
 }
 
@@ -277,11 +290,13 @@ static fsdpck_status resolve_getattr(const rebuild *r)
     value symbol;
 
     RETURN_IF(pickle_getattr_symbol(r->pool, r->call, &symbol, &is_one, r->err));
-    if (is_one && !torch_symbol_runs_code(value_symbol_module(r->pool, class), value_symbol_name(r->pool, class)))
+    if (is_one && !torch_symbol_runs_code(value_symbol_module(r->pool, class),
+                                          value_symbol_name(r->pool, class)))
         return set_to(r, symbol);
-    return r->b->opaque_calls ? FSDPCK_OK
-                              : error_set(r->err, FSDPCK_BADINPUT, "PKL-GETATTR",
-                                          "pickle takes an attribute of something other than a class of data");
+    return r->b->opaque_calls
+               ? FSDPCK_OK
+               : error_set(r->err, FSDPCK_BADINPUT, "PKL-GETATTR",
+                           "pickle takes an attribute of something other than a class of data");
 }
 
 static fsdpck_status unknown_call(const rebuild *r)
@@ -293,7 +308,8 @@ static fsdpck_status unknown_call(const rebuild *r)
     if (r->b->opaque_calls)
         return FSDPCK_OK;
     if (value_kind_of(callee) == VALUE_SYMBOL) {
-        const char *m = value_symbol_module(r->pool, callee), *n = value_symbol_name(r->pool, callee);
+        const char *m = value_symbol_module(r->pool, callee),
+                   *n = value_symbol_name(r->pool, callee);
         runs_code = torch_symbol_runs_code(m, n);
         escape_text(module, sizeof(module), m, strlen(m));
         escape_text(name, sizeof(name), n, strlen(n));
@@ -305,8 +321,11 @@ static fsdpck_status unknown_call(const rebuild *r)
                                            : "pickle calls something unknown: '%s.%s'",
                                  module, name);
     error_found(r->err, "arguments %s", shown.text == NULL ? "()" : shown.text);
-    error_next(r->err, runs_code ? "do not load this file in Python; it was not called here"
-                                 : "if you trust it, keep it as a record with --objects opaque; it was not called here");
+    error_next(
+        r->err,
+        runs_code
+            ? "do not load this file in Python; it was not called here"
+            : "if you trust it, keep it as a record with --objects opaque; it was not called here");
     text_release(&shown);
     return st;
 }
@@ -325,10 +344,13 @@ static const char *kind_of(const char *function)
 static fsdpck_status rebuild_call(const rebuild *r)
 {
     const value args = r->call->args;
-    const char *name = value_kind_of(r->call->callee) == VALUE_SYMBOL ? value_symbol_name(r->pool, r->call->callee) : "";
+    const char *name = value_kind_of(r->call->callee) == VALUE_SYMBOL
+                           ? value_symbol_name(r->pool, r->call->callee)
+                           : "";
     const char *module = name[0] != '\0' ? value_symbol_module(r->pool, r->call->callee) : "";
 
-    if (strcmp(name, "getattr") == 0 && (strcmp(module, "__builtin__") == 0 || strcmp(module, "builtins") == 0))
+    if (strcmp(name, "getattr") == 0 &&
+        (strcmp(module, "__builtin__") == 0 || strcmp(module, "builtins") == 0))
         return resolve_getattr(r);
     if (!torch_call_is_known(r->pool, r->call))
         return unknown_call(r);
@@ -340,7 +362,8 @@ static fsdpck_status rebuild_call(const rebuild *r)
         return rebuild_plain(r, args, 2);
     if (strcmp(name, "_rebuild_tensor_v3") == 0)
         return rebuild_plain(r, args, 3);
-    if (strcmp(name, "_rebuild_parameter") == 0 || strcmp(name, "_rebuild_parameter_with_state") == 0)
+    if (strcmp(name, "_rebuild_parameter") == 0 ||
+        strcmp(name, "_rebuild_parameter_with_state") == 0)
         return rebuild_parameter(r, args);
     if (strcmp(name, "_rebuild_from_type_v2") == 0)
         return rebuild_from_type(r, args);
@@ -351,12 +374,17 @@ static fsdpck_status rebuild_call(const rebuild *r)
     return kind_unsupported(r, kind_of(name), name);
 }
 
-static fsdpck_status on_call(void *ctx, value_pool *pool, const value_call *call, bool built, value *replacement,
-                             bool *replaced, fsdpck_error *err)
+static fsdpck_status on_call(void *ctx, value_pool *pool, const value_call *call, bool built,
+                             value *replacement, bool *replaced, fsdpck_error *err)
 {
     torch_builder *b = ctx;
     const value_call copy = *call; /* new values may move the pool */
-    const rebuild r = {.b = b, .pool = pool, .call = &copy, .replacement = replacement, .replaced = replaced, .err = err};
+    const rebuild r = {.b = b,
+                       .pool = pool,
+                       .call = &copy,
+                       .replacement = replacement,
+                       .replaced = replaced,
+                       .err = err};
 
     if (built)
         return FSDPCK_OK;
@@ -370,12 +398,14 @@ static fsdpck_status on_call(void *ctx, value_pool *pool, const value_call *call
         return *replaced ? FSDPCK_OK : rebuild_call(&r);
     }
     if (value_kind_of(copy.callee) == VALUE_SYMBOL &&
-        torch_symbol_runs_code(value_symbol_module(pool, copy.callee), value_symbol_name(pool, copy.callee)))
+        torch_symbol_runs_code(value_symbol_module(pool, copy.callee),
+                               value_symbol_name(pool, copy.callee)))
         return unknown_call(&r);
     return FSDPCK_OK;
 }
 
-static fsdpck_status on_duplicate_key(void *ctx, value_pool *pool, value dict, value key, fsdpck_error *err)
+static fsdpck_status on_duplicate_key(void *ctx, value_pool *pool, value dict, value key,
+                                      fsdpck_error *err)
 {
     torch_builder *b = ctx;
 
@@ -406,7 +436,8 @@ static fsdpck_status visit(void *ctx, value v, fsdpck_error *err)
     (void)ctx;
     if (value_kind_of(v) != VALUE_HOST)
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "file holds a bare storage outside of any tensor");
+    return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+                     "file holds a bare storage outside of any tensor");
 }
 
 fsdpck_status torch_builder_finish(torch_builder *b, fsdpck_error *err)

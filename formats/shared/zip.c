@@ -32,8 +32,8 @@ typedef struct window {
 } window;
 
 /* *bytes: `nbytes` from `offset` on; fewer (*found) only before `limit`. */
-static fsdpck_status window_get(window *w, uint64_t offset, size_t nbytes, const uint8_t **bytes, size_t *found,
-                                fsdpck_error *err)
+static fsdpck_status window_get(window *w, uint64_t offset, size_t nbytes, const uint8_t **bytes,
+                                size_t *found, fsdpck_error *err)
 {
     const uint64_t left = offset < w->limit ? w->limit - offset : 0;
     *found = nbytes < left ? nbytes : (size_t)left;
@@ -61,7 +61,8 @@ static fsdpck_status window_get(window *w, uint64_t offset, size_t nbytes, const
     return FSDPCK_OK;
 }
 
-static fsdpck_status entry_failed(const zip_archive *z, uint64_t offset, fsdpck_status st, fsdpck_error *err)
+static fsdpck_status entry_failed(const zip_archive *z, uint64_t offset, fsdpck_status st,
+                                  fsdpck_error *err)
 {
     error_offset(err, z->in.base_offset_bytes + offset);
     return st;
@@ -122,7 +123,8 @@ static fsdpck_status entry_check_at(window *w, const zip_entry *e, uint64_t *dat
 
 /* --- the directory --- */
 
-static fsdpck_status name_failed(const zip_central *c, const char *finding, const char *what, fsdpck_error *err)
+static fsdpck_status name_failed(const zip_central *c, const char *finding, const char *what,
+                                 fsdpck_error *err)
 {
     char shown[160];
     return error_set(err, FSDPCK_BADINPUT, finding, "%s: '%s'", what,
@@ -131,7 +133,8 @@ static fsdpck_status name_failed(const zip_central *c, const char *finding, cons
 
 /* Two names that differ in case alone would be one file to some readers. `folded` holds the folded forms of
  * names with capitals; names without are their own. */
-static fsdpck_status case_check(const zip_central *c, const strtab *names, strtab *folded, fsdpck_error *err)
+static fsdpck_status case_check(const zip_central *c, const strtab *names, strtab *folded,
+                                fsdpck_error *err)
 {
     const char *name = c->name + c->prefix_nbytes + 1;
     const size_t nbytes = (size_t)(c->name_nbytes - c->prefix_nbytes - 1);
@@ -149,16 +152,20 @@ static fsdpck_status case_check(const zip_central *c, const strtab *names, strta
         clash = strtab_find(names, lower, nbytes) != STRTAB_NONE;
         RETURN_IF(strtab_intern(folded, lower, nbytes, &id, err));
     }
-    return clash ? name_failed(c, "ZIP-CASE", "two zip entries have names that differ in case alone", err) : FSDPCK_OK;
+    return clash ? name_failed(c, "ZIP-CASE",
+                               "two zip entries have names that differ in case alone", err)
+                 : FSDPCK_OK;
 }
 
-static fsdpck_status entry_add(zip_archive *z, const zip_central *c, strtab *folded, fsdpck_error *err)
+static fsdpck_status entry_add(zip_archive *z, const zip_central *c, strtab *folded,
+                               fsdpck_error *err)
 {
     const size_t before = strtab_count(&z->names);
 
     if (z->entries.count == 0)
         memcpy(z->prefix, c->name, c->prefix_nbytes);
-    else if (strlen(z->prefix) != c->prefix_nbytes || memcmp(z->prefix, c->name, c->prefix_nbytes) != 0)
+    else if (strlen(z->prefix) != c->prefix_nbytes ||
+             memcmp(z->prefix, c->name, c->prefix_nbytes) != 0)
         return name_failed(c, "ZIP-ROOT", "zip entries lie under two different folders", err);
     zip_entry *e = vec_push(&z->entries, err);
     if (e == NULL)
@@ -180,7 +187,8 @@ static fsdpck_status entry_add(zip_archive *z, const zip_central *c, strtab *fol
     return case_check(c, &z->names, folded, err);
 }
 
-static fsdpck_status directory_parse(zip_archive *z, const zip_end *end, const uint8_t *directory, fsdpck_error *err)
+static fsdpck_status directory_parse(zip_archive *z, const zip_end *end, const uint8_t *directory,
+                                     fsdpck_error *err)
 {
     fsdpck_status st = FSDPCK_OK;
     strtab folded;
@@ -199,7 +207,9 @@ static fsdpck_status directory_parse(zip_archive *z, const zip_end *end, const u
     }
     if (st == FSDPCK_OK && at != end->directory_nbytes)
         st = entry_failed(z, end->directory_offset_bytes + at,
-                          error_set(err, FSDPCK_BADINPUT, "ZIP-COUNT", "zip directory holds more than its entries"), err);
+                          error_set(err, FSDPCK_BADINPUT, "ZIP-COUNT",
+                                    "zip directory holds more than its entries"),
+                          err);
     strtab_release(&folded);
     return st;
 }
@@ -207,15 +217,17 @@ static fsdpck_status directory_parse(zip_archive *z, const zip_end *end, const u
 static fsdpck_status directory_read(zip_archive *z, const zip_end *end, fsdpck_error *err)
 {
     if (end->count > ENTRIES_LIMIT)
-        return error_set(err, FSDPCK_LIMIT, "ZIP-ENTRIES", "zip has more than %d entries", ENTRIES_LIMIT);
+        return error_set(err, FSDPCK_LIMIT, "ZIP-ENTRIES", "zip has more than %d entries",
+                         ENTRIES_LIMIT);
     RETURN_IF(vec_reserve(&z->entries, end->count, err));
     if (end->directory_offset_bytes >= z->tail_offset_bytes)
-        return directory_parse(z, end, z->tail + (end->directory_offset_bytes - z->tail_offset_bytes), err);
+        return directory_parse(z, end,
+                               z->tail + (end->directory_offset_bytes - z->tail_offset_bytes), err);
     uint8_t *directory = budget_alloc(z->owner, end->directory_nbytes, err);
     if (directory == NULL)
         return FSDPCK_LIMIT;
-    fsdpck_status st = z->in.read(z->in.ctx, z->in.base_offset_bytes + end->directory_offset_bytes, directory,
-                                  end->directory_nbytes, err);
+    fsdpck_status st = z->in.read(z->in.ctx, z->in.base_offset_bytes + end->directory_offset_bytes,
+                                  directory, end->directory_nbytes, err);
     if (st == FSDPCK_OK)
         st = directory_parse(z, end, directory, err);
     budget_free(z->owner, directory, end->directory_nbytes);
@@ -234,7 +246,8 @@ static fsdpck_status entries_index(zip_archive *z, fsdpck_error *err)
     bool sorted = true;
 
     for (size_t i = 1; i < z->entries.count && sorted; i++)
-        sorted = by_header(VEC_AT(&z->entries, zip_entry, i - 1), VEC_AT(&z->entries, zip_entry, i)) <= 0;
+        sorted = by_header(VEC_AT(&z->entries, zip_entry, i - 1),
+                           VEC_AT(&z->entries, zip_entry, i)) <= 0;
     if (!sorted)
         qsort(z->entries.items, z->entries.count, sizeof(zip_entry), by_header);
     z->by_name = budget_alloc(z->owner, z->entries.count * sizeof(uint32_t), err);
@@ -247,15 +260,20 @@ static fsdpck_status entries_index(zip_archive *z, fsdpck_error *err)
 
 /* --- every byte belongs to exactly one entry --- */
 
-static fsdpck_status tile_failed(const zip_archive *z, uint64_t expected, uint64_t found, fsdpck_error *err)
+static fsdpck_status tile_failed(const zip_archive *z, uint64_t expected, uint64_t found,
+                                 fsdpck_error *err)
 {
     const bool gap = found > expected;
     const bool first = expected == 0;
-    fsdpck_status st = error_set(
-        err, FSDPCK_BADINPUT, !gap ? "ZIP-OVERLAP" : first ? "ZIP-PREFIX" : "ZIP-GAP",
-        !gap ? "zip entries overlap"
-             : first ? "bytes before the first zip entry" : "bytes between zip entries that belong to none");
-    error_expected(err, "the next entry or the directory at byte %llu", (unsigned long long)expected);
+    fsdpck_status st = error_set(err, FSDPCK_BADINPUT,
+                                 !gap    ? "ZIP-OVERLAP"
+                                 : first ? "ZIP-PREFIX"
+                                         : "ZIP-GAP",
+                                 !gap    ? "zip entries overlap"
+                                 : first ? "bytes before the first zip entry"
+                                         : "bytes between zip entries that belong to none");
+    error_expected(err, "the next entry or the directory at byte %llu",
+                   (unsigned long long)expected);
     error_found(err, "byte %llu", (unsigned long long)found);
     return entry_failed(z, gap ? expected : found, st, err);
 }
@@ -269,9 +287,11 @@ static bool layout_is_torchs(zip_archive *z, uint64_t directory_offset)
     for (size_t i = 0; i < z->entries.count; i++) {
         zip_entry *e = VEC_AT(&z->entries, zip_entry, i);
         const uint16_t flags = ZIP_FLAG_UTF8 | (e->nbytes > 0 ? ZIP_FLAG_DESCRIPTOR : 0);
-        if (e->header_offset_bytes != at || e->method != 0 || e->flags != flags || e->nbytes > directory_offset)
+        if (e->header_offset_bytes != at || e->method != 0 || e->flags != flags ||
+            e->nbytes > directory_offset)
             return false;
-        const uint64_t data = zip_data_offset(at, prefix_nbytes + strtab_nbytes(&z->names, e->name), e->nbytes);
+        const uint64_t data =
+            zip_data_offset(at, prefix_nbytes + strtab_nbytes(&z->names, e->name), e->nbytes);
         e->data_offset_bytes = z->in.base_offset_bytes + data;
         at = data + e->nbytes + zip_descriptor_nbytes(at, e->nbytes);
         if (at > directory_offset)
@@ -314,10 +334,12 @@ static fsdpck_status open_parts(zip_archive *z, fsdpck_error *err)
     z->tail = budget_alloc(z->owner, z->tail_nbytes, err);
     if (z->tail == NULL)
         return FSDPCK_LIMIT;
-    RETURN_IF(z->in.read(z->in.ctx, z->in.base_offset_bytes + z->tail_offset_bytes, z->tail, z->tail_nbytes, err));
+    RETURN_IF(z->in.read(z->in.ctx, z->in.base_offset_bytes + z->tail_offset_bytes, z->tail,
+                         z->tail_nbytes, err));
     fsdpck_status st = zip_end_parse(z->tail, z->tail_nbytes, z->in.nbytes, &end, err);
     if (st != FSDPCK_OK)
-        return entry_failed(z, z->in.nbytes < ZIP_END_NBYTES ? 0 : z->in.nbytes - ZIP_END_NBYTES, st, err);
+        return entry_failed(z, z->in.nbytes < ZIP_END_NBYTES ? 0 : z->in.nbytes - ZIP_END_NBYTES,
+                            st, err);
     RETURN_IF(directory_read(z, &end, err));
     RETURN_IF(entries_index(z, err));
     if (z->entries.count > ZIP_EAGER_ENTRIES && layout_is_torchs(z, end.directory_offset_bytes))
@@ -336,10 +358,10 @@ fsdpck_status zip_open(const zip_input *in, budget *owner, zip_archive *z, fsdpc
     strtab_init(&z->names, owner);
     if (!checked_add(in->base_offset_bytes, in->nbytes, &end) || end > INT64_MAX)
         return error_set(err, FSDPCK_BADINPUT, "ZIP-DIR", "zip reaches past the largest file");
-    fsdpck_status st = in->nbytes < ZIP_END_NBYTES
-                           ? error_set(err, FSDPCK_BADINPUT, "ZIP-EMPTY", "too short for a zip: %llu bytes",
-                                       (unsigned long long)in->nbytes)
-                           : open_parts(z, err);
+    fsdpck_status st = in->nbytes < ZIP_END_NBYTES ? error_set(err, FSDPCK_BADINPUT, "ZIP-EMPTY",
+                                                               "too short for a zip: %llu bytes",
+                                                               (unsigned long long)in->nbytes)
+                                                   : open_parts(z, err);
     if (st != FSDPCK_OK)
         zip_release(z);
     return st;
@@ -371,7 +393,8 @@ fsdpck_status zip_entry_check(const zip_archive *z, const zip_entry *e, fsdpck_e
     return st;
 }
 
-static fsdpck_status entry_bytes(const zip_archive *z, const zip_entry *e, uint8_t *bytes, fsdpck_error *err)
+static fsdpck_status entry_bytes(const zip_archive *z, const zip_entry *e, uint8_t *bytes,
+                                 fsdpck_error *err)
 {
     if (e->method != 0) {
         zip_inflater *inf;
@@ -382,13 +405,15 @@ static fsdpck_status entry_bytes(const zip_archive *z, const zip_entry *e, uint8
         zip_inflater_close(inf);
         return st;
     }
-    RETURN_IF(read_archive(z, e->data_offset_bytes - z->in.base_offset_bytes, bytes, e->nbytes, err));
+    RETURN_IF(
+        read_archive(z, e->data_offset_bytes - z->in.base_offset_bytes, bytes, e->nbytes, err));
     const uint32_t crc = crc32_update(0, bytes, e->nbytes);
     if (z->no_crc || crc == e->crc32)
         return FSDPCK_OK;
     char shown[160];
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ZIP-CRC", "CRC of a zip entry does not match: '%s'",
-                                 escape_text(shown, sizeof(shown), zip_name(z, e), strtab_nbytes(&z->names, e->name)));
+    fsdpck_status st = error_set(
+        err, FSDPCK_BADINPUT, "ZIP-CRC", "CRC of a zip entry does not match: '%s'",
+        escape_text(shown, sizeof(shown), zip_name(z, e), strtab_nbytes(&z->names, e->name)));
     error_offset(err, e->data_offset_bytes);
     error_expected(err, "%08x", e->crc32);
     error_found(err, "%08x", crc);
@@ -396,16 +421,18 @@ static fsdpck_status entry_bytes(const zip_archive *z, const zip_entry *e, uint8
     return st;
 }
 
-fsdpck_status zip_read_entry(const zip_archive *z, const zip_entry *e, uint64_t limit_bytes, uint8_t **bytes,
-                             uint64_t *nbytes, fsdpck_error *err)
+fsdpck_status zip_read_entry(const zip_archive *z, const zip_entry *e, uint64_t limit_bytes,
+                             uint8_t **bytes, uint64_t *nbytes, fsdpck_error *err)
 {
     *bytes = NULL;
     *nbytes = 0;
     RETURN_IF(zip_entry_check(z, e, err));
     if (e->nbytes > limit_bytes) {
         char shown[160];
-        fsdpck_status st = error_set(err, FSDPCK_LIMIT, e->method != 0 ? "ZIP-BOMB" : "ZIP-SIZE", "zip entry is too large: '%s'",
-                                     escape_text(shown, sizeof(shown), zip_name(z, e), strtab_nbytes(&z->names, e->name)));
+        fsdpck_status st = error_set(
+            err, FSDPCK_LIMIT, e->method != 0 ? "ZIP-BOMB" : "ZIP-SIZE",
+            "zip entry is too large: '%s'",
+            escape_text(shown, sizeof(shown), zip_name(z, e), strtab_nbytes(&z->names, e->name)));
         error_expected(err, "at most %llu bytes", (unsigned long long)limit_bytes);
         error_found(err, "%llu bytes", (unsigned long long)e->nbytes);
         error_offset(err, z->in.base_offset_bytes + e->header_offset_bytes);

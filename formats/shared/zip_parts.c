@@ -92,7 +92,8 @@ static fsdpck_status end64_parse(const uint8_t *tail, size_t end_at, uint64_t ar
         uint64_t directory_end;
         if (checked_add(load_le64(end64 + 48), load_le64(end64 + 40), &directory_end) &&
             directory_end == load_le64(locator + 8) && directory_end < end64_offset) {
-            fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ZIP-PREFIX", "bytes before the zip");
+            fsdpck_status st =
+                error_set(err, FSDPCK_BADINPUT, "ZIP-PREFIX", "bytes before the zip");
             error_found(err, "%llu bytes", (unsigned long long)(end64_offset - directory_end));
             return st;
         }
@@ -117,8 +118,9 @@ static fsdpck_status end64_parse(const uint8_t *tail, size_t end_at, uint64_t ar
     return FSDPCK_OK;
 }
 
-static fsdpck_status directory_place_check(const zip_end *end, uint64_t directory_end, const uint8_t *tail,
-                                           size_t tail_nbytes, uint64_t archive_nbytes, fsdpck_error *err)
+static fsdpck_status directory_place_check(const zip_end *end, uint64_t directory_end,
+                                           const uint8_t *tail, size_t tail_nbytes,
+                                           uint64_t archive_nbytes, fsdpck_error *err)
 {
     uint64_t stated_end;
 
@@ -126,7 +128,8 @@ static fsdpck_status directory_place_check(const zip_end *end, uint64_t director
         return error_set(err, FSDPCK_BADINPUT, "ZIP-EMPTY", "zip holds no entries");
     if (!checked_add(end->directory_offset_bytes, end->directory_nbytes, &stated_end) ||
         stated_end > directory_end) {
-        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ZIP-DIR", "zip directory does not fit the archive");
+        fsdpck_status st =
+            error_set(err, FSDPCK_BADINPUT, "ZIP-DIR", "zip directory does not fit the archive");
         error_expected(err, "an end at byte %llu", (unsigned long long)directory_end);
         error_found(err, "offset %llu, %llu bytes", (unsigned long long)end->directory_offset_bytes,
                     (unsigned long long)end->directory_nbytes);
@@ -145,8 +148,9 @@ static fsdpck_status directory_place_check(const zip_end *end, uint64_t director
         return st;
     }
     if (end->count == 0 || end->count > end->directory_nbytes / ZIP_CENTRAL_NBYTES) {
-        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ZIP-COUNT",
-                                     "zip states another count of entries than its directory holds");
+        fsdpck_status st =
+            error_set(err, FSDPCK_BADINPUT, "ZIP-COUNT",
+                      "zip states another count of entries than its directory holds");
         error_found(err, "%llu entries in %llu bytes", (unsigned long long)end->count,
                     (unsigned long long)end->directory_nbytes);
         return st;
@@ -154,11 +158,12 @@ static fsdpck_status directory_place_check(const zip_end *end, uint64_t director
     return FSDPCK_OK;
 }
 
-fsdpck_status zip_end_parse(const uint8_t *tail, size_t tail_nbytes, uint64_t archive_nbytes, zip_end *end,
-                            fsdpck_error *err)
+fsdpck_status zip_end_parse(const uint8_t *tail, size_t tail_nbytes, uint64_t archive_nbytes,
+                            zip_end *end, fsdpck_error *err)
 {
     if (tail_nbytes < ZIP_END_NBYTES)
-        return error_set(err, FSDPCK_BADINPUT, "ZIP-EMPTY", "too short for a zip: %zu bytes", tail_nbytes);
+        return error_set(err, FSDPCK_BADINPUT, "ZIP-EMPTY", "too short for a zip: %zu bytes",
+                         tail_nbytes);
     const size_t at = tail_nbytes - ZIP_END_NBYTES;
     const uint8_t *plain = tail + at;
     if (load_le32(plain) != ZIP_END_MAGIC || load_le16(plain + 20) != 0)
@@ -230,9 +235,10 @@ static fsdpck_status central_flags_check(const zip_central *c, fsdpck_error *err
         return st;
     }
     if (c->method != METHOD_STORED && c->method != METHOD_DEFLATED) {
-        fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "ZIP-METHOD",
-                                     "zip entry is compressed by a method that torch does not use: '%s'",
-                                     escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
+        fsdpck_status st =
+            error_set(err, FSDPCK_UNSUPPORTED, "ZIP-METHOD",
+                      "zip entry is compressed by a method that torch does not use: '%s'",
+                      escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
         error_expected(err, "0 (stored) or 8 (deflate)");
         error_found(err, "method %u", c->method);
         return st;
@@ -244,11 +250,13 @@ static fsdpck_status central_sizes_check(const zip_central *c, fsdpck_error *err
 {
     char shown[160];
     const bool stored_differs = c->method == METHOD_STORED && c->nbytes != c->stored_nbytes;
-    const bool impossible = c->method == METHOD_DEFLATED && c->nbytes / DEFLATE_RATIO > c->stored_nbytes;
+    const bool impossible =
+        c->method == METHOD_DEFLATED && c->nbytes / DEFLATE_RATIO > c->stored_nbytes;
 
     if (!stored_differs && !impossible)
         return FSDPCK_OK;
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ZIP-SIZE", "sizes of a zip entry contradict each other: '%s'",
+    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ZIP-SIZE",
+                                 "sizes of a zip entry contradict each other: '%s'",
                                  escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
     error_found(err, "%llu bytes stored as %llu", (unsigned long long)c->nbytes,
                 (unsigned long long)c->stored_nbytes);
@@ -264,14 +272,16 @@ fsdpck_status zip_central_parse(const uint8_t *directory, size_t nbytes, size_t 
     size_t field_nbytes;
 
     if (left < ZIP_CENTRAL_NBYTES)
-        return error_set(err, FSDPCK_BADINPUT, "ZIP-COUNT", "zip directory holds fewer entries than stated");
+        return error_set(err, FSDPCK_BADINPUT, "ZIP-COUNT",
+                         "zip directory holds fewer entries than stated");
     if (load_le32(p) != ZIP_CENTRAL_MAGIC)
         return error_set(err, FSDPCK_BADINPUT, "ZIP-DIR", "no directory entry where one is due");
     const size_t extra_nbytes = load_le16(p + 30);
     const size_t comment_nbytes = load_le16(p + 32);
     c->name_nbytes = load_le16(p + 28);
     if (left - ZIP_CENTRAL_NBYTES < c->name_nbytes + extra_nbytes + comment_nbytes)
-        return error_set(err, FSDPCK_BADINPUT, "ZIP-DIR", "directory entry reaches past the directory");
+        return error_set(err, FSDPCK_BADINPUT, "ZIP-DIR",
+                         "directory entry reaches past the directory");
     c->name = (const char *)p + ZIP_CENTRAL_NBYTES;
     c->flags = load_le16(p + 8);
     c->method = load_le16(p + 10);
@@ -284,15 +294,18 @@ fsdpck_status zip_central_parse(const uint8_t *directory, size_t nbytes, size_t 
     const char *slash = memchr(c->name, '/', c->name_nbytes);
     if (slash == NULL || slash - c->name > ZIP_PREFIX_LIMIT) {
         char shown[160];
-        return error_set(err, FSDPCK_BADINPUT, "ZIP-ROOT", "zip entry is not in a folder of at most %d bytes: '%s'",
-                         ZIP_PREFIX_LIMIT, escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
+        return error_set(err, FSDPCK_BADINPUT, "ZIP-ROOT",
+                         "zip entry is not in a folder of at most %d bytes: '%s'", ZIP_PREFIX_LIMIT,
+                         escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
     }
     c->prefix_nbytes = (uint16_t)(slash - c->name);
     RETURN_IF(central_flags_check(c, err));
     if (load_le16(p + 34) != 0)
         return error_set(err, FSDPCK_BADINPUT, "ZIP-DISK", "zip entry lies on another disk");
-    RETURN_IF(extra_find_zip64(p + ZIP_CENTRAL_NBYTES + c->name_nbytes, extra_nbytes, &field, &field_nbytes, err));
-    if (!take64(&field, &field_nbytes, &c->nbytes) || !take64(&field, &field_nbytes, &c->stored_nbytes) ||
+    RETURN_IF(extra_find_zip64(p + ZIP_CENTRAL_NBYTES + c->name_nbytes, extra_nbytes, &field,
+                               &field_nbytes, err));
+    if (!take64(&field, &field_nbytes, &c->nbytes) ||
+        !take64(&field, &field_nbytes, &c->stored_nbytes) ||
         !take64(&field, &field_nbytes, &c->header_offset_bytes))
         return bad_zip64(err, "a directory entry needs a zip64 field that it lacks");
     RETURN_IF(central_sizes_check(c, err));
@@ -307,7 +320,8 @@ uint32_t zip_local_nbytes(const uint8_t *bytes)
     return ZIP_LOCAL_NBYTES + (uint32_t)load_le16(bytes + 26) + load_le16(bytes + 28);
 }
 
-static fsdpck_status local_bad(const zip_central *c, const char *finding, const char *what, fsdpck_error *err)
+static fsdpck_status local_bad(const zip_central *c, const char *finding, const char *what,
+                               fsdpck_error *err)
 {
     char shown[160];
     return error_set(err, FSDPCK_BADINPUT, finding, "%s: '%s'", what,
@@ -328,19 +342,22 @@ static fsdpck_status local_sizes_check(const uint8_t *p, const zip_central *c, c
         for (size_t at = 0; at + 8 <= field_nbytes; at += 8) {
             const uint64_t v = load_le64(field + at);
             if (v != 0 && v != c->nbytes && v != c->stored_nbytes && v != c->header_offset_bytes)
-                return local_bad(c, "ZIP64", "zip64 field of a local header contradicts the directory", err);
+                return local_bad(c, "ZIP64",
+                                 "zip64 field of a local header contradicts the directory", err);
         }
         return FSDPCK_OK;
     }
     if (!take64(&field, &field_nbytes, &nbytes) || !take64(&field, &field_nbytes, &stored))
         return local_bad(c, "ZIP64", "local header needs a zip64 field that it lacks", err);
-    if ((crc != c->crc32 && !(descriptor && crc == 0)) || stored != c->stored_nbytes || nbytes != c->nbytes)
-        return local_bad(c, "ZIP-LOCAL", "sizes or CRC of a local header are not the directory's", err);
+    if ((crc != c->crc32 && !(descriptor && crc == 0)) || stored != c->stored_nbytes ||
+        nbytes != c->nbytes)
+        return local_bad(c, "ZIP-LOCAL", "sizes or CRC of a local header are not the directory's",
+                         err);
     return FSDPCK_OK;
 }
 
-fsdpck_status zip_local_parse(const uint8_t *bytes, size_t nbytes, const zip_central *c, zip_local *local,
-                              fsdpck_error *err)
+fsdpck_status zip_local_parse(const uint8_t *bytes, size_t nbytes, const zip_central *c,
+                              zip_local *local, fsdpck_error *err)
 {
     const uint8_t *field;
     size_t field_nbytes;
@@ -351,21 +368,26 @@ fsdpck_status zip_local_parse(const uint8_t *bytes, size_t nbytes, const zip_cen
     if (header_nbytes > nbytes)
         return local_bad(c, "ZIP-OVERLAP", "local header reaches past its space", err);
     const size_t name_nbytes = load_le16(bytes + 26);
-    if (name_nbytes != c->name_nbytes || memcmp(bytes + ZIP_LOCAL_NBYTES, c->name, name_nbytes) != 0)
-        return local_bad(c, "ZIP-LOCAL-NAME", "local header has another name than its directory entry", err);
+    if (name_nbytes != c->name_nbytes ||
+        memcmp(bytes + ZIP_LOCAL_NBYTES, c->name, name_nbytes) != 0)
+        return local_bad(c, "ZIP-LOCAL-NAME",
+                         "local header has another name than its directory entry", err);
     if (load_le16(bytes + 6) != c->flags)
-        return local_bad(c, "ZIP-FLAGS", "local header has other flags than its directory entry", err);
+        return local_bad(c, "ZIP-FLAGS", "local header has other flags than its directory entry",
+                         err);
     if (load_le16(bytes + 8) != c->method)
-        return local_bad(c, "ZIP-LOCAL", "local header has another method than its directory entry", err);
-    RETURN_IF(extra_find_zip64(bytes + ZIP_LOCAL_NBYTES + name_nbytes, load_le16(bytes + 28), &field,
-                               &field_nbytes, err));
+        return local_bad(c, "ZIP-LOCAL", "local header has another method than its directory entry",
+                         err);
+    RETURN_IF(extra_find_zip64(bytes + ZIP_LOCAL_NBYTES + name_nbytes, load_le16(bytes + 28),
+                               &field, &field_nbytes, err));
     RETURN_IF(local_sizes_check(bytes, c, field, field_nbytes, err));
     local->header_nbytes = header_nbytes;
     local->descriptor_nbytes = (c->flags & ZIP_FLAG_DESCRIPTOR) == 0 ? 0 : field != NULL ? 24 : 16;
     return FSDPCK_OK;
 }
 
-fsdpck_status zip_descriptor_check(const uint8_t *bytes, unsigned nbytes, const zip_central *c, fsdpck_error *err)
+fsdpck_status zip_descriptor_check(const uint8_t *bytes, unsigned nbytes, const zip_central *c,
+                                   fsdpck_error *err)
 {
     const bool wide = nbytes == 24;
     const uint64_t stored = wide ? load_le64(bytes + 8) : load_le32(bytes + 8);
@@ -373,6 +395,7 @@ fsdpck_status zip_descriptor_check(const uint8_t *bytes, unsigned nbytes, const 
 
     if (load_le32(bytes) != ZIP_DESCRIPTOR_MAGIC || load_le32(bytes + 4) != c->crc32 ||
         stored != c->stored_nbytes || whole != c->nbytes)
-        return local_bad(c, "ZIP-DESCRIPTOR", "descriptor behind a record is missing or not the directory's", err);
+        return local_bad(c, "ZIP-DESCRIPTOR",
+                         "descriptor behind a record is missing or not the directory's", err);
     return FSDPCK_OK;
 }

@@ -30,12 +30,12 @@ enum {
     ZIP_NAME_LIMIT = 4096, /* with its prefix */
 };
 
-#define ZIP_LOCAL_MAGIC 0x04034b50u
-#define ZIP_CENTRAL_MAGIC 0x02014b50u
+#define ZIP_LOCAL_MAGIC      0x04034b50u
+#define ZIP_CENTRAL_MAGIC    0x02014b50u
 #define ZIP_DESCRIPTOR_MAGIC 0x08074b50u
-#define ZIP_END_MAGIC 0x06054b50u
-#define ZIP_END64_MAGIC 0x06064b50u
-#define ZIP_LOCATOR_MAGIC 0x07064b50u
+#define ZIP_END_MAGIC        0x06054b50u
+#define ZIP_END64_MAGIC      0x06064b50u
+#define ZIP_LOCATOR_MAGIC    0x07064b50u
 
 typedef struct zip_end {
     uint64_t directory_offset_bytes; /* in the archive */
@@ -44,8 +44,8 @@ typedef struct zip_end {
 } zip_end;
 
 /* `tail` is the last tail_nbytes of an archive of archive_nbytes: 98 or all of it are enough. */
-fsdpck_status zip_end_parse(const uint8_t *tail, size_t tail_nbytes, uint64_t archive_nbytes, zip_end *end,
-                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status zip_end_parse(const uint8_t *tail, size_t tail_nbytes, uint64_t archive_nbytes,
+                            zip_end *end, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* One entry of the directory; name is borrowed, with its prefix. */
 typedef struct zip_central {
@@ -73,14 +73,15 @@ typedef struct zip_local {
 uint32_t zip_local_nbytes(const uint8_t *bytes);
 
 /* Compares the local header in bytes[0..nbytes) with its directory entry. */
-fsdpck_status zip_local_parse(const uint8_t *bytes, size_t nbytes, const zip_central *c, zip_local *local,
-                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status zip_local_parse(const uint8_t *bytes, size_t nbytes, const zip_central *c,
+                              zip_local *local, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Compares a descriptor of 16 or 24 bytes with the directory entry. */
 fsdpck_status zip_descriptor_check(const uint8_t *bytes, unsigned nbytes, const zip_central *c,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Empty, over ZIP_NAME_LIMIT, absolute, drive, backslash, NUL, "." or ".." or empty parts, bad UTF-8: ZIP-NAME; no folder: ZIP-ROOT. */
-fsdpck_status zip_name_check(const char *name, size_t nbytes, bool utf8, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status zip_name_check(const char *name, size_t nbytes, bool utf8,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -16,7 +16,8 @@ static bool is_large(uint64_t v)
 
 static unsigned zip64_nbytes(uint64_t header_offset_bytes, uint64_t record_nbytes)
 {
-    const unsigned n = (is_large(record_nbytes) ? 16u : 0u) + (is_large(header_offset_bytes) ? 8u : 0u);
+    const unsigned n =
+        (is_large(record_nbytes) ? 16u : 0u) + (is_large(header_offset_bytes) ? 8u : 0u);
     return n == 0 ? 0 : FIELD_NBYTES + n;
 }
 
@@ -45,7 +46,8 @@ static uint32_t clip32(uint64_t v)
 }
 
 /* stored_nbytes: what torch puts for the stored size; 0 in local headers. */
-static void put_zip64(text_buf *out, uint64_t header_offset_bytes, uint64_t record_nbytes, uint64_t stored_nbytes)
+static void put_zip64(text_buf *out, uint64_t header_offset_bytes, uint64_t record_nbytes,
+                      uint64_t stored_nbytes)
 {
     uint8_t b[FIELD_NBYTES + 24];
     size_t n = FIELD_NBYTES;
@@ -66,8 +68,8 @@ static void put_zip64(text_buf *out, uint64_t header_offset_bytes, uint64_t reco
     text_append(out, b, n);
 }
 
-void zip_put_local(text_buf *out, uint64_t header_offset_bytes, const char *name, size_t name_nbytes,
-                   uint64_t record_nbytes)
+void zip_put_local(text_buf *out, uint64_t header_offset_bytes, const char *name,
+                   size_t name_nbytes, uint64_t record_nbytes)
 {
     uint8_t b[ZIP_LOCAL_NBYTES] = {0};
     uint8_t padding[FIELD_NBYTES + ALIGNMENT];
@@ -89,7 +91,8 @@ void zip_put_local(text_buf *out, uint64_t header_offset_bytes, const char *name
     text_append(out, padding, FIELD_NBYTES + fill);
 }
 
-void zip_put_descriptor(text_buf *out, uint64_t header_offset_bytes, uint32_t crc, uint64_t record_nbytes)
+void zip_put_descriptor(text_buf *out, uint64_t header_offset_bytes, uint32_t crc,
+                        uint64_t record_nbytes)
 {
     uint8_t b[24];
     const unsigned n = zip_descriptor_nbytes(header_offset_bytes, record_nbytes);
@@ -106,8 +109,8 @@ void zip_put_descriptor(text_buf *out, uint64_t header_offset_bytes, uint32_t cr
     text_append(out, b, n);
 }
 
-void zip_put_central(text_buf *out, uint64_t header_offset_bytes, const char *name, size_t name_nbytes, uint32_t crc,
-                     uint64_t record_nbytes)
+void zip_put_central(text_buf *out, uint64_t header_offset_bytes, const char *name,
+                     size_t name_nbytes, uint32_t crc, uint64_t record_nbytes)
 {
     uint8_t b[ZIP_CENTRAL_NBYTES] = {0};
 
@@ -124,7 +127,8 @@ void zip_put_central(text_buf *out, uint64_t header_offset_bytes, const char *na
     put_zip64(out, header_offset_bytes, record_nbytes, record_nbytes);
 }
 
-void zip_put_end(text_buf *out, uint64_t directory_offset_bytes, uint64_t directory_nbytes, uint64_t count)
+void zip_put_end(text_buf *out, uint64_t directory_offset_bytes, uint64_t directory_nbytes,
+                 uint64_t count)
 {
     uint8_t b[ZIP_END64_NBYTES + ZIP_LOCATOR_NBYTES + ZIP_END_NBYTES] = {0};
     uint8_t *locator = b + ZIP_END64_NBYTES;

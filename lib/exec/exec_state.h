@@ -134,6 +134,15 @@ fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes,
 fsdpck_status gather_part(worker *w, const range_part *part, uint64_t range_begin,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status gather_flush(worker *w, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* One box, copied or converted. */
+void gather_place(worker *w, const convert *c, const strided *s, uint8_t *dst, const uint8_t *src);
+
+/* --- gather_runs.c: boxes that lie so thinly in their file that each run is a read of its own ---
+ */
+bool gather_wants_runs(const worker *w, const strided *s, uint64_t itemsize);
+/* At once; `box` gives file, source offset and place in the tile. */
+fsdpck_status gather_runs(worker *w, const piece *box, const convert *c, const strided *s,
+                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- engine_threads.c --- */
 /* Whether streams bring some of a target chunk's bytes, after the tiles. */

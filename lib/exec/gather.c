@@ -39,6 +39,14 @@ static fsdpck_status read_piece(worker *w, const piece *q, uint64_t begin, uint8
     return st;
 }
 
+void gather_place(worker *w, const convert *c, const strided *s, uint8_t *dst, const uint8_t *src)
+{
+    if (convert_is_copy(c))
+        strided_copy(s, dtype_get(c->from)->itemsize_bytes, dst, src);
+    else
+        w->sums.cast_overflows += convert_box(c, s, dst, src, w->scratch);
+}
+
 /* From staging to the tile. */
 static void place_piece(worker *w, const piece *q, const uint8_t *src)
 {
@@ -56,10 +64,7 @@ static void place_piece(worker *w, const piece *q, const uint8_t *src)
         s.src_strides[d] = dims[q->ndim + d];
         s.dst_strides[d] = dims[2 * q->ndim + d];
     }
-    if (convert_is_copy(&c))
-        strided_copy(&s, dtype_get(c.from)->itemsize_bytes, dst, src);
-    else
-        w->sums.cast_overflows += convert_box(&c, &s, dst, src, w->scratch);
+    gather_place(w, &c, &s, dst, src);
 }
 
 /* Reads pieces [i, j) of the sorted list in one go. */
@@ -155,43 +160,17 @@ static fsdpck_status add_run(worker *w, const piece *run, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Length of what is contiguous in the source. */
-static uint64_t source_run_nbytes(const strided *s, uint64_t itemsize)
-{
-    uint64_t run = itemsize;
-    bool grown = true;
-    while (grown) {
-        grown = false;
-        for (unsigned d = 0; d < s->ndim; d++) {
-            if (s->src_strides[d] == run && s->sizes[d] > 1) {
-                run *= s->sizes[d];
-                grown = true;
-                break;
-            }
-        }
-    }
-    return run;
-}
-
-/* How much is read at a time: all that lies between the first and last element where that costs
- * less than a system call for each run, else run by run. */
-static uint64_t read_limit(const worker *w, const strided *s, uint64_t itemsize)
-{
-    const uint64_t span = strided_span(s->ndim, s->sizes, s->src_strides, itemsize);
-    const uint64_t need = strided_nelems(s) * itemsize;
-    const uint64_t run = source_run_nbytes(s, itemsize);
-    if (span / 4 <= need || span / GATHER_GAP_NBYTES <= need / run)
-        return w->x->staging_nbytes;
-    return run < w->x->staging_nbytes ? run : w->x->staging_nbytes;
-}
-
 /* A box that is no run, or whose elements change: cut to what staging holds. */
 static fsdpck_status add_box(worker *w, const piece *box, strided *s, fsdpck_error *err)
 {
     gather *g = &w->gather;
     const uint64_t itemsize = dtype_get(piece_from(box))->itemsize_bytes;
     box_split *b = &w->split;
-    box_split_begin(b, s->ndim, s->sizes, s->src_strides, itemsize, read_limit(w, s, itemsize));
+    if (gather_wants_runs(w, s, itemsize)) {
+        const convert c = piece_convert(box);
+        return gather_runs(w, box, &c, s, err);
+    }
+    box_split_begin(b, s->ndim, s->sizes, s->src_strides, itemsize, w->x->staging_nbytes);
     while (box_split_next(b)) {
         piece *q;
         RETURN_IF(new_piece(w, s->ndim, &q, err));

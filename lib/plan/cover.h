@@ -1,8 +1,9 @@
 /* cover.h: do the chunks of a tensor cover it exactly once?
  *
  *     struct cover_report r;
- *     RETURN_IF(cover_check(cat, tensor, &budget, &r, err));     // fails only for want of memory
- * or time if (!cover_is_whole(&r)) RETURN_IF(cover_error(cat, tensor, &r, err));
+ *     RETURN_IF(cover_check(cat, tensor, &budget, &r, err));    // fails only for want of memory or time
+ *     if (!cover_is_whole(&r))
+ *         RETURN_IF(cover_error(cat, tensor, &r, err));
  *
  * Chunks without elements do not count; chunks of the same box are replicas and count once. Whole
  * means: no two distinct boxes share an element, and their volumes add up to the tensor's (all

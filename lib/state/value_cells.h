@@ -1,14 +1,15 @@
-/* value_cells.h: how values lie in their pool; for value*.c and the pickle machine alone.
+/* value_cells.h: how values lie in their pool; for value*.c, the pickle machine and the hooks
+ * of readers whose pickles are huge.
  *
  * A handle is a kind (8 bits) over a payload (56 bits):
  *
- *     BOOL, TENSOR, HOST              the payload itself
- *     INT, FLOAT                      55 bits where they suffice, else VALUE_WIDE and a cell with
- * all 64 STR, BYTES, BIGINT              string id SYMBOL                          string id of:
- * module length (4 bytes, little-endian), module, NUL, name TUPLE, FROZENSET                first
- * cell: count, then the items; VALUE_NO_CELLS where empty LIST, SET, DICT                 first
- * cell of a value_node, which names the cells of its items CALL                            first
- * cell of a value_call
+ *     BOOL, TENSOR, HOST       the payload itself
+ *     INT, FLOAT               55 bits where they suffice, else VALUE_WIDE and a cell with all 64
+ *     STR, BYTES, BIGINT       string id
+ *     SYMBOL                   string id of: module length (4 bytes, little-endian), module, NUL, name
+ *     TUPLE, FROZENSET         first cell: count, then the items; VALUE_NO_CELLS where empty
+ *     LIST, SET, DICT          first cell of a value_node, which names the cells of its items
+ *     CALL                     first cell of a value_call
  *
  * Cells only grow at their end, and nothing but the pickle machine ever shortens them
  * (value_cells_rewind): everything made after a mark is then gone.

@@ -12,7 +12,8 @@ typedef struct memory {
     size_t nbytes;
 } memory;
 
-static fsdpck_status read_memory(void *ctx, uint64_t offset, void *dst, uint64_t nbytes, fsdpck_error *err)
+static fsdpck_status read_memory(void *ctx, uint64_t offset, void *dst, uint64_t nbytes,
+                                 fsdpck_error *err)
 {
     const memory *m = ctx;
 
@@ -44,7 +45,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
         uint64_t n;
         if (zip_entry_check(&z, e, NULL) != FSDPCK_OK)
             continue;
-        if (e->data_offset_bytes < end || !checked_range(e->data_offset_bytes, e->stored_nbytes, nbytes))
+        if (e->data_offset_bytes < end ||
+            !checked_range(e->data_offset_bytes, e->stored_nbytes, nbytes))
             abort();
         end = e->data_offset_bytes + e->stored_nbytes;
         if (zip_find(&z, zip_name(&z, e)) != e)

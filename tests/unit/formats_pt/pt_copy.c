@@ -7,12 +7,14 @@
 
 #include "base/crc.h"
 
-fsdpck_status pt_opening_begin(pt_opening *o, const char *path, bool opaque_calls, fsdpck_error *err)
+fsdpck_status pt_opening_begin(pt_opening *o, const char *path, bool opaque_calls,
+                               fsdpck_error *err)
 {
     memset(o, 0, sizeof(*o));
-    budget_init(&o->owner, (uint64_t)1 << 30, "metadata", NULL);
+    budget_init(&o->owner, (uint64_t)128 << 20, "metadata", NULL);
     catalogue_init(&o->cat, &o->owner);
-    const open_request req = {.path = path, .metadata = &o->owner, .nthreads = 1, .opaque_calls = opaque_calls};
+    const open_request req = {
+        .path = path, .metadata = &o->owner, .nthreads = 1, .opaque_calls = opaque_calls};
     const fsdpck_status st = pt_reader.open(&req, &o->cat, &o->self, err);
     if (st == FSDPCK_OK)
         pt_reader.source(o->self, &o->cat, &o->src);
@@ -32,7 +34,8 @@ static uint8_t *read_record(pt_opening *o, uint64_t chunk, const place *where, f
     fsdpck_status st;
 
     if (!where->stream) {
-        st = o->src.read_at(o->src.ctx, where->file, where->record_offset_bytes, record, where->record_nbytes, err);
+        st = o->src.read_at(o->src.ctx, where->file, where->record_offset_bytes, record,
+                            where->record_nbytes, err);
     } else {
         source_stream *s;
         st = o->src.stream_open(o->src.ctx, chunk, &s, err);
@@ -54,7 +57,8 @@ static void flip_sign(uint8_t *part, size_t nbytes)
     part[nbytes - 1] ^= 0x80;
 }
 
-static void take_element(const place *where, const dtype_info *info, const uint8_t *from, uint8_t *to)
+static void take_element(const place *where, const dtype_info *info, const uint8_t *from,
+                         uint8_t *to)
 {
     const size_t n = info->itemsize_bytes;
     const size_t part = info->kind == DTYPE_IS_COMPLEX ? n / 2 : n;
@@ -107,7 +111,8 @@ uint8_t *pt_tensor_bytes(pt_opening *o, uint32_t tensor, uint64_t *nbytes, fsdpc
     return bytes;
 }
 
-fsdpck_status pt_digest(pt_opening *o, uint32_t tensor, char text[PT_DIGEST_BYTES], fsdpck_error *err)
+fsdpck_status pt_digest(pt_opening *o, uint32_t tensor, char text[PT_DIGEST_BYTES],
+                        fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(&o->cat, tensor);
     char label[256];
@@ -115,7 +120,8 @@ fsdpck_status pt_digest(pt_opening *o, uint32_t tensor, char text[PT_DIGEST_BYTE
     int n = snprintf(label, sizeof(label), "%s[", dtype_get(t->dtype)->name);
 
     for (unsigned d = 0; d < t->ndim; d++)
-        n += snprintf(label + n, sizeof(label) - (size_t)n, "%s%" PRIu64, d > 0 ? "," : "", catalogue_shape(&o->cat, tensor)[d]);
+        n += snprintf(label + n, sizeof(label) - (size_t)n, "%s%" PRIu64, d > 0 ? "," : "",
+                      catalogue_shape(&o->cat, tensor)[d]);
     n += snprintf(label + n, sizeof(label) - (size_t)n, "]\n");
     uint8_t *bytes = pt_tensor_bytes(o, tensor, &nbytes, err);
     if (bytes == NULL)
@@ -123,7 +129,8 @@ fsdpck_status pt_digest(pt_opening *o, uint32_t tensor, char text[PT_DIGEST_BYTE
     const uint64_t crc = crc64_update(crc64_update(0, label, (uint64_t)n), bytes, nbytes);
     free(bytes);
     label[n - 1] = '\0';
-    snprintf(text, PT_DIGEST_BYTES, "%016" PRIx64 "  %s  %s", crc, label, catalogue_name(&o->cat, t->name));
+    snprintf(text, PT_DIGEST_BYTES, "%016" PRIx64 "  %s  %s", crc, label,
+             catalogue_name(&o->cat, t->name));
     return FSDPCK_OK;
 }
 
@@ -136,17 +143,21 @@ static fsdpck_status fill_target(pt_opening *o, target *t, bool flat, fsdpck_err
         const cat_chunk proto = {.rank = UINT16_MAX};
         const char *name = catalogue_name(&o->cat, from->name);
         uint32_t index;
-        RETURN_IF(catalogue_add_tensor(&t->cat, name, catalogue_name_nbytes(&o->cat, from->name), from->dtype, from->ndim,
-                                       catalogue_shape(&o->cat, i), &index, err));
-        catalogue_tensor(&t->cat, index)->alias = from->alias;
-        RETURN_IF(catalogue_add_chunk(&t->cat, index, zeros, catalogue_shape(&o->cat, i), &proto, err));
+        if (from->flags & CAT_TENSOR_STORAGE)
+            continue; /* copies are compact */
+        RETURN_IF(catalogue_add_tensor(&t->cat, name, catalogue_name_nbytes(&o->cat, from->name),
+                                       from->dtype, from->ndim, catalogue_shape(&o->cat, i), &index,
+                                       err));
+        RETURN_IF(
+            catalogue_add_chunk(&t->cat, index, zeros, catalogue_shape(&o->cat, i), &proto, err));
         uint32_t *source_tensor = vec_push(&t->from, err);
         if (source_tensor == NULL)
             return FSDPCK_LIMIT;
         *source_tensor = i;
     }
     RETURN_IF(catalogue_seal(&t->cat, err));
-    return flat ? FSDPCK_OK : value_copy(&o->cat.pool, o->cat.root, &t->cat.pool, NULL, &t->root, err);
+    return flat ? FSDPCK_OK
+                : value_copy(&o->cat.pool, o->cat.root, &t->cat.pool, NULL, &t->root, err);
 }
 
 typedef struct sealing {
@@ -156,7 +167,8 @@ typedef struct sealing {
 static fsdpck_status put_late(void *ctx, const late_bytes *late, fsdpck_error *err)
 {
     const sealing *s = ctx;
-    if (fseek(s->out, (long)late->offset_bytes, SEEK_SET) != 0 || fwrite(late->bytes, 1, late->nbytes, s->out) != late->nbytes)
+    if (fseek(s->out, (long)late->offset_bytes, SEEK_SET) != 0 ||
+        fwrite(late->bytes, 1, late->nbytes, s->out) != late->nbytes)
         return error_set(err, FSDPCK_IO, "", "cannot write late bytes");
     return FSDPCK_OK;
 }

@@ -21,12 +21,14 @@ typedef struct pt_opening {
 
 enum { PT_DIGEST_BYTES = 1024 };
 
-fsdpck_status pt_opening_begin(pt_opening *o, const char *path, bool opaque_calls, fsdpck_error *err);
+fsdpck_status pt_opening_begin(pt_opening *o, const char *path, bool opaque_calls,
+                               fsdpck_error *err);
 void pt_opening_end(pt_opening *o);
 /* NULL and err on failure. */
 uint8_t *pt_tensor_bytes(pt_opening *o, uint32_t tensor, uint64_t *nbytes, fsdpck_error *err);
 /* "<digest>  <dtype>[<dims>]  <name>", as the fixtures' .digests files have it. */
-fsdpck_status pt_digest(pt_opening *o, uint32_t tensor, char text[PT_DIGEST_BYTES], fsdpck_error *err);
+fsdpck_status pt_digest(pt_opening *o, uint32_t tensor, char text[PT_DIGEST_BYTES],
+                        fsdpck_error *err);
 /* All tensors and the nested state. flat: without the nesting. */
 fsdpck_status pt_copy(pt_opening *o, const char *path, bool flat, fsdpck_error *err);
 

@@ -19,7 +19,9 @@ value pt_state_tensor(pt_state *s, const char *name, uint64_t nelems)
     const cat_chunk proto = {.rank = UINT16_MAX};
     uint32_t index;
 
-    cr_assert_eq(catalogue_add_tensor(&s->t.cat, name, strlen(name), DTYPE_FLOAT32, 1, &nelems, &index, NULL), FSDPCK_OK);
+    cr_assert_eq(catalogue_add_tensor(&s->t.cat, name, strlen(name), DTYPE_FLOAT32, 1, &nelems,
+                                      &index, NULL),
+                 FSDPCK_OK);
     cr_assert_eq(catalogue_add_chunk(&s->t.cat, index, zero, &nelems, &proto, NULL), FSDPCK_OK);
     uint32_t *from = vec_push(&s->t.from, NULL);
     *from = index;
@@ -55,13 +57,18 @@ value pt_state_tuple(pt_state *s, const value *items, size_t count)
 value pt_state_symbol(pt_state *s, const char *module, const char *name)
 {
     value v;
-    cr_assert_eq(value_new_symbol(&s->t.cat.pool, pt_state_str(s, module), pt_state_str(s, name), &v, NULL), FSDPCK_OK);
+    cr_assert_eq(
+        value_new_symbol(&s->t.cat.pool, pt_state_str(s, module), pt_state_str(s, name), &v, NULL),
+        FSDPCK_OK);
     return v;
 }
 
-value pt_state_call(pt_state *s, const char *module, const char *name, const value *args, size_t count)
+value pt_state_call(pt_state *s, const char *module, const char *name, const value *args,
+                    size_t count)
 {
-    const value_call call = {.callee = pt_state_symbol(s, module, name), .args = pt_state_tuple(s, args, count), .how = CALL_REDUCE};
+    const value_call call = {.callee = pt_state_symbol(s, module, name),
+                             .args = pt_state_tuple(s, args, count),
+                             .how = CALL_REDUCE};
     value v;
     cr_assert_eq(value_new_call(&s->t.cat.pool, &call, &v, NULL), FSDPCK_OK);
     return v;

@@ -23,7 +23,8 @@ value pt_state_str(pt_state *s, const char *text);
 value pt_state_dict(pt_state *s);
 void pt_state_put(pt_state *s, value dict, const char *key, value item);
 value pt_state_tuple(pt_state *s, const value *items, size_t count);
-value pt_state_call(pt_state *s, const char *module, const char *name, const value *args, size_t count);
+value pt_state_call(pt_state *s, const char *module, const char *name, const value *args,
+                    size_t count);
 value pt_state_symbol(pt_state *s, const char *module, const char *name);
 fsdpck_status pt_state_write(pt_state *s, value root, const char *path, fsdpck_error *err);
 void pt_state_end(pt_state *s);

@@ -106,14 +106,19 @@ Test(pt_reader, a_container_at_two_places_gives_two_names_to_each_tensor)
     pt_state_put(&s, root, "left", shared);
     pt_state_put(&s, root, "right", shared);
     cr_assert_eq(reopen(&s, root, &o, &err), FSDPCK_OK, "%s", err.message);
-    cr_assert_eq(catalogue_tensor_count(&o.cat), 2);
+    cr_assert_eq(catalogue_tensor_count(&o.cat), 3);
+    const cat_tensor *storage = catalogue_tensor(&o.cat, 2);
+    cr_expect(storage->flags & CAT_TENSOR_STORAGE);
+    cr_expect_eq(catalogue_shape(&o.cat, 2)[0], 4);
+    cr_expect_eq(catalogue_tensor(&o.cat, 0)->alias, 2);
     expect_tensor(&o, "left.w");
     expect_tensor(&o, "right.w");
-    cr_expect_neq(catalogue_tensor(&o.cat, 0)->alias, CAT_NONE);
     cr_expect_eq(catalogue_tensor(&o.cat, 0)->alias, catalogue_tensor(&o.cat, 1)->alias);
     /* Each place of the tree has the index of its own tensor. */
-    cr_assert(value_dict_find(&o.cat.pool, o.cat.root, "left", &left) && value_dict_find(&o.cat.pool, left, "w", &a));
-    cr_assert(value_dict_find(&o.cat.pool, o.cat.root, "right", &right) && value_dict_find(&o.cat.pool, right, "w", &b));
+    cr_assert(value_dict_find(&o.cat.pool, o.cat.root, "left", &left) &&
+              value_dict_find(&o.cat.pool, left, "w", &a));
+    cr_assert(value_dict_find(&o.cat.pool, o.cat.root, "right", &right) &&
+              value_dict_find(&o.cat.pool, right, "w", &b));
     cr_expect_eq(value_tensor_index(a), catalogue_find(&o.cat, "left.w", 6));
     cr_expect_eq(value_tensor_index(b), catalogue_find(&o.cat, "right.w", 7));
     pt_opening_end(&o);
@@ -184,8 +189,10 @@ Test(pt_reader, distributed_tensors_are_refused_by_name)
     pt_state_put(&s, state, "_local_tensor", pt_state_tensor(&s, "x", 1));
     pt_state_put(&s, state, "_spec", spec);
     const value args[] = {pt_state_symbol(&s, "torch._utils", "_rebuild_wrapper_subclass"),
-                          pt_state_symbol(&s, "torch.distributed.tensor", "DTensor"), pt_state_tuple(&s, NULL, 0), state};
-    pt_state_put(&s, root, "weight", pt_state_call(&s, "torch._tensor", "_rebuild_from_type_v2", args, 4));
+                          pt_state_symbol(&s, "torch.distributed.tensor", "DTensor"),
+                          pt_state_tuple(&s, NULL, 0), state};
+    pt_state_put(&s, root, "weight",
+                 pt_state_call(&s, "torch._tensor", "_rebuild_from_type_v2", args, 4));
     cr_assert_eq(reopen(&s, root, &o, &err), FSDPCK_UNSUPPORTED, "%s", err.message);
     cr_expect_str_eq(err.finding, "PT-TENSOR-KIND");
     cr_expect_str_eq(err.tensor, "weight");
@@ -212,7 +219,8 @@ Test(pt_reader, a_root_that_is_no_dict)
 Test(pt_reader, probe_goes_by_content)
 {
     const char *near_miss = NULL;
-    probe_input in = {.path = "x", .name = "x", .nbytes = 100, .head = "PK\3\4", .head_nbytes = 100};
+    probe_input in = {
+        .path = "x", .name = "x", .nbytes = 100, .head = "PK\3\4", .head_nbytes = 100};
 
     cr_expect(pt_reader.probe(&in, &near_miss));
     in.is_folder = true;

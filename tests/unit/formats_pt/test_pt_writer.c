@@ -34,8 +34,10 @@ static bool holds_text(const char *bytes, size_t nbytes, const char *text)
 
 Test(pt_writer, records_are_those_of_torch_and_aligned)
 {
-    static const char *const names[] = {"archive/data.pkl", "archive/.format_version", "archive/.storage_alignment",
-                                        "archive/byteorder", "archive/data/0", "archive/data/10", "archive/version"};
+    static const char *const names[] = {
+        "archive/data.pkl",  "archive/.format_version", "archive/.storage_alignment",
+        "archive/byteorder", "archive/data/0",          "archive/data/10",
+        "archive/version"};
     pt_state s;
     fsdpck_error err;
     char *bytes;
@@ -100,11 +102,13 @@ Test(pt_writer, every_byte_is_given_once)
     for (size_t i = 0; i < s.t.literals.count; i++) {
         const target_literal *l = VEC_AT(&s.t.literals, const target_literal, i);
         cover(&c, l->offset_bytes, l->nbytes);
-        cr_expect(i == 0 || l->offset_bytes > VEC_AT(&s.t.literals, const target_literal, i - 1)->offset_bytes);
+        cr_expect(i == 0 || l->offset_bytes >
+                                VEC_AT(&s.t.literals, const target_literal, i - 1)->offset_bytes);
     }
     for (uint64_t i = 0; i < catalogue_chunk_count(&s.t.cat); i++)
         if (catalogue_chunk(&s.t.cat, i)->place == PLACE_ROWS)
-            cover(&c, catalogue_chunk(&s.t.cat, i)->offset_bytes, catalogue_chunk(&s.t.cat, i)->nbytes);
+            cover(&c, catalogue_chunk(&s.t.cat, i)->offset_bytes,
+                  catalogue_chunk(&s.t.cat, i)->nbytes);
     cr_assert_eq(pt_writer.seal(&s.t, cover_late, &c, &err), FSDPCK_OK);
     for (uint64_t i = 0; i < c.nbytes; i++)
         cr_assert_eq(c.seen[i], 1, "byte %zu: %d times", (size_t)i, c.seen[i]);
@@ -112,29 +116,42 @@ Test(pt_writer, every_byte_is_given_once)
     pt_state_end(&s);
 }
 
-Test(pt_writer, aliases_share_a_storage_only_where_one_tensor_feeds_them)
+Test(pt_writer, views_share_the_storage_that_carries_them)
 {
-    for (int same = 0; same < 2; same++) {
-        pt_state s;
-        pt_opening o;
-        fsdpck_error err;
+    pt_state s;
+    pt_opening o;
+    fsdpck_error err;
+    uint64_t nbytes;
 
-        pt_state_begin(&s);
-        const value root = pt_state_dict(&s);
-        pt_state_put(&s, root, "first", pt_state_tensor(&s, "first", 5));
-        pt_state_put(&s, root, "second", pt_state_tensor(&s, "second", 5));
-        catalogue_tensor(&s.t.cat, 0)->alias = 7;
-        catalogue_tensor(&s.t.cat, 1)->alias = 7;
-        *VEC_AT(&s.t.from, uint32_t, 1) = same ? 0 : 1;
-        cr_assert_eq(pt_state_write(&s, root, path, &err), FSDPCK_OK, "%s", err.message);
-        const cat_chunk *second = catalogue_chunk(&s.t.cat, 1);
-        cr_expect_eq(second->place, same ? PLACE_EMPTY : PLACE_ROWS);
-        cr_expect_eq(second->offset_bytes == catalogue_chunk(&s.t.cat, 0)->offset_bytes, same);
-        pt_state_end(&s);
-        cr_assert_eq(pt_opening_begin(&o, path, false, &err), FSDPCK_OK, "%s", err.message);
-        cr_expect_eq(catalogue_tensor(&o.cat, 0)->alias != CAT_NONE, same);
-        pt_opening_end(&o);
+    pt_state_begin(&s);
+    const value root = pt_state_dict(&s);
+    pt_state_put(&s, root, "every_second", pt_state_tensor(&s, "every_second", 3));
+    pt_state_put(&s, root, "tail", pt_state_tensor(&s, "tail", 2));
+    (void)pt_state_tensor(&s, "carrier", 6);
+    catalogue_tensor(&s.t.cat, 2)->flags |= CAT_TENSOR_STORAGE;
+    for (uint32_t i = 0; i < 2; i++) {
+        catalogue_tensor(&s.t.cat, i)->alias = i;
+        target_view *view = vec_push(&s.t.views, NULL);
+        uint64_t *stride = vec_push(&s.t.strides, NULL);
+        *view = (target_view){.storage = 2, .offset_nelems = i == 0 ? 1 : 4, .strides_at = i};
+        *stride = i == 0 ? 2 : 1;
     }
+    cr_assert_eq(pt_state_write(&s, root, path, &err), FSDPCK_OK, "%s", err.message);
+    cr_expect_eq(catalogue_chunk(&s.t.cat, 0)->place, PLACE_EMPTY);
+    cr_expect_eq(catalogue_chunk(&s.t.cat, 1)->place, PLACE_EMPTY);
+    cr_expect_eq(catalogue_chunk(&s.t.cat, 2)->place, PLACE_ROWS);
+    pt_state_end(&s);
+
+    static const float expected[2][3] = {{1, 3, 5}, {4, 5}};
+    cr_assert_eq(pt_opening_begin(&o, path, false, &err), FSDPCK_OK, "%s", err.message);
+    for (uint32_t i = 0; i < 2; i++) {
+        uint8_t *bytes = pt_tensor_bytes(&o, i, &nbytes, &err);
+        cr_assert_not_null(bytes);
+        cr_expect_eq(memcmp(bytes, expected[i], nbytes), 0);
+        cr_expect_neq(catalogue_tensor(&o.cat, i)->alias, CAT_NONE);
+        free(bytes);
+    }
+    pt_opening_end(&o);
 }
 
 Test(pt_writer, a_tensor_without_a_place_in_the_state_is_an_error)

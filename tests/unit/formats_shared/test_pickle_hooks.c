@@ -218,6 +218,18 @@ Test(pickle_hooks, what_the_memo_needs_stays)
     }
 }
 
+/* A copy by DUP gets an item, then is replaced; what it was a copy of still has the item. */
+Test(pickle_hooks, what_a_copy_was_given_stays)
+{
+    pickle_case c;
+    reader r = {.at_build = true};
+    READ(&c, &r,
+         "(" H ")R2K\x01"
+         "a}b(K\x07K\x08K\x09K\x0aK\x0btt.");
+    cr_assert_str_eq(c.text.text, "(m.H() += [1], <note 1>, (7, 8, 9, 10, 11))");
+    pickle_case_release(&c);
+}
+
 Test(pickle_hooks, pairs_need_not_be_stored)
 {
     pickle_case c;

@@ -21,8 +21,14 @@ typedef struct claim {
     const char *tail; /* opcodes behind the hooks, such as a dtype */
 } claim;
 
-static const claim usual = {.function = "_rebuild_tensor_v2", .class = "torch\nFloatStorage", .key = "0", .location = "cpu",
-                            .nelems = 6, .sizes = {2, 3}, .strides = {3, 1}, .tail = ""};
+static const claim usual = {.function = "_rebuild_tensor_v2",
+                            .class = "torch\nFloatStorage",
+                            .key = "0",
+                            .location = "cpu",
+                            .nelems = 6,
+                            .sizes = {2, 3},
+                            .strides = {3, 1},
+                            .tail = ""};
 
 static void put_text(text_buf *b, const char *text)
 {
@@ -56,7 +62,8 @@ static void put_tensor(text_buf *b, const claim *c)
     text_puts(b, "\x86");
     put_int(b, c->strides[0]);
     put_int(b, c->strides[1]);
-    text_puts(b, "\x86\x89" "ccollections\nOrderedDict\n)R");
+    text_puts(b, "\x86\x89"
+                 "ccollections\nOrderedDict\n)R");
     text_puts(b, c->tail);
     text_puts(b, "tR");
 }
@@ -135,8 +142,8 @@ static located locate_head(zip_made *z)
     size_t need;
 
     fsdpck_error_init(&l.err);
-    l.st = torch_blob_locate_head((const uint8_t *)z->bytes.text, z->bytes.nbytes, &l.d, &l.ndim, l.sizes, &l.where, &need,
-                                  &l.err);
+    l.st = torch_blob_locate_head((const uint8_t *)z->bytes.text, z->bytes.nbytes, &l.d, &l.ndim,
+                                  l.sizes, &l.where, &need, &l.err);
     return l;
 }
 
@@ -299,7 +306,8 @@ Test(torch_archive, meta_tensors_have_no_place)
     zip_made_release(&z);
 }
 
-static void expect_pickle(const char *opcodes, size_t nbytes, fsdpck_status status, const char *finding)
+static void expect_pickle(const char *opcodes, size_t nbytes, fsdpck_status status,
+                          const char *finding)
 {
     text_buf pickle = {0};
     zip_made z;
@@ -331,16 +339,23 @@ Test(torch_archive, calls)
     expect_pickle(PICKLE("cmine\nmake\n)R"), FSDPCK_BADINPUT, "PKL-CALL");
     expect_pickle(PICKLE("ccollections\nOrderedDict \n)R"), FSDPCK_BADINPUT, "PKL-CALL");
     expect_pickle(PICKLE("ccollections\nordereddict\n)R"), FSDPCK_BADINPUT, "PKL-CALL");
-    expect_pickle(PICKLE("c__builtin__\ngetattr\ncos\npath\nX\6\0\0\0system\x86R"), FSDPCK_BADINPUT, "PKL-GETATTR");
-    expect_pickle(PICKLE("c__builtin__\ngetattr\nK\1X\6\0\0\0system\x86R"), FSDPCK_BADINPUT, "PKL-GETATTR");
+    expect_pickle(PICKLE("c__builtin__\ngetattr\ncos\npath\nX\6\0\0\0system\x86R"), FSDPCK_BADINPUT,
+                  "PKL-GETATTR");
+    expect_pickle(PICKLE("c__builtin__\ngetattr\nK\1X\6\0\0\0system\x86R"), FSDPCK_BADINPUT,
+                  "PKL-GETATTR");
     /* An enum member, as Python 3.11 and as others write it; an object of any class. */
     expect_pickle(PICKLE("c__builtin__\ngetattr\ncmine\nColor\nX\3\0\0\0RED\x86R"), FSDPCK_OK, "");
     expect_pickle(PICKLE("cmine\nColor\nX\3\0\0\0red\x85R"), FSDPCK_OK, "");
     expect_pickle(PICKLE("cmine\nThing\n)\x81}X\1\0\0\0aK\1sb"), FSDPCK_OK, "");
-    expect_pickle(PICKLE("(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0" "0X\3\0\0\0cpuK\6tQ"), FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND");
+    expect_pickle(PICKLE("(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0"
+                         "0X\3\0\0\0cpuK\6tQ"),
+                  FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND");
     expect_pickle(PICKLE("X\7\0\0\0storageQ"), FSDPCK_BADINPUT, "PT-PERSID");
-    expect_pickle(PICKLE("(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0" "0X\3\0\0\0cpuK\6tQ0"
-                         "(X\7\0\0\0storagectorch\nHalfStorage\nX\1\0\0\0" "0X\3\0\0\0cpuK\6tQ"), FSDPCK_BADINPUT, "PT-PERSID");
+    expect_pickle(PICKLE("(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0"
+                         "0X\3\0\0\0cpuK\6tQ0"
+                         "(X\7\0\0\0storagectorch\nHalfStorage\nX\1\0\0\0"
+                         "0X\3\0\0\0cpuK\6tQ"),
+                  FSDPCK_BADINPUT, "PT-PERSID");
     expect_pickle("\x80\2N.N.", 6, FSDPCK_BADINPUT, "PKL-TRAILING");
     expect_pickle("\x80\2N", 3, FSDPCK_BADINPUT, "PKL-TRUNCATED");
 }
@@ -367,7 +382,8 @@ Test(torch_archive, opaque_calls_are_kept)
     text_release(&pickle);
 }
 
-static void expect_records(const char *byteorder, const char *version, fsdpck_status status, const char *finding)
+static void expect_records(const char *byteorder, const char *version, fsdpck_status status,
+                           const char *finding)
 {
     text_buf pickle = {0};
     zip_made z;
@@ -431,11 +447,15 @@ Test(torch_archive, other_containers)
         const char *finding, *words;
     } rows[] = {
         {"", 0, FSDPCK_BADINPUT, "ZIP-EMPTY", "empty"},
-        {"7z\xBC\xAF\x27\x1C------------------------------", 36, FSDPCK_BADINPUT, "PT-CONTAINER", "7z"},
+        {"7z\xBC\xAF\x27\x1C------------------------------", 36, FSDPCK_BADINPUT, "PT-CONTAINER",
+         "7z"},
         {"\x1F\x8B----------------------------------", 36, FSDPCK_BADINPUT, "PT-CONTAINER", "gzip"},
-        {"\x89HDF\r\n\x1A\n----------------------------", 36, FSDPCK_BADINPUT, "PT-CONTAINER", "HDF5"},
-        {"\20\0\0\0\0\0\0\0{\"a\":{}}---------------------", 36, FSDPCK_BADINPUT, "PT-CONTAINER", "safetensors"},
-        {"\x80\4}.--------------------------------", 36, FSDPCK_BADINPUT, "PT-CONTAINER", "bare pickle"},
+        {"\x89HDF\r\n\x1A\n----------------------------", 36, FSDPCK_BADINPUT, "PT-CONTAINER",
+         "HDF5"},
+        {"\20\0\0\0\0\0\0\0{\"a\":{}}---------------------", 36, FSDPCK_BADINPUT, "PT-CONTAINER",
+         "safetensors"},
+        {"\x80\4}.--------------------------------", 36, FSDPCK_BADINPUT, "PT-CONTAINER",
+         "bare pickle"},
         {"x", 1, FSDPCK_BADINPUT, "PT-CONTAINER", "no file of torch.save"},
     };
     zip_made z;

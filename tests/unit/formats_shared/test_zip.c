@@ -100,7 +100,8 @@ typedef struct sparse {
     uint64_t at[4];
 } sparse;
 
-static fsdpck_status read_sparse(void *ctx, uint64_t offset, void *dst, uint64_t nbytes, fsdpck_error *err)
+static fsdpck_status read_sparse(void *ctx, uint64_t offset, void *dst, uint64_t nbytes,
+                                 fsdpck_error *err)
 {
     const sparse *s = ctx;
     (void)err;
@@ -352,13 +353,20 @@ Test(zip, names)
     static const struct {
         const char *first, *second, *finding;
     } rows[] = {
-        {"archive/data.pkl", "archive/data.pkl", "ZIP-DUPNAME"}, {"archive/data.pkl", "archive/DATA.pkl", "ZIP-CASE"},
-        {"archive/Data.pkl", "archive/data.pkl", "ZIP-CASE"},    {"archive/Data.pkl", "archive/dATA.pkl", "ZIP-CASE"},
-        {"archive/data.pkl", "other/version", "ZIP-ROOT"},       {"archive/data.pkl", "version", "ZIP-ROOT"},
-        {"archive/data.pkl", "archive/../x", "ZIP-NAME"},        {"archive/data.pkl", "/archive/x", "ZIP-NAME"},
-        {"archive/data.pkl", "C:/archive/x", "ZIP-NAME"},        {"archive/data.pkl", "archive\\x", "ZIP-NAME"},
-        {"archive/data.pkl", "archive//x", "ZIP-NAME"},          {"archive/data.pkl", "", "ZIP-NAME"},
-        {"archive/data.pkl", "archive/\xC3(", "ZIP-NAME"},       {"archive/data.pkl", "archive/folder/", "ZIP-NAME"},
+        {"archive/data.pkl", "archive/data.pkl", "ZIP-DUPNAME"},
+        {"archive/data.pkl", "archive/DATA.pkl", "ZIP-CASE"},
+        {"archive/Data.pkl", "archive/data.pkl", "ZIP-CASE"},
+        {"archive/Data.pkl", "archive/dATA.pkl", "ZIP-CASE"},
+        {"archive/data.pkl", "other/version", "ZIP-ROOT"},
+        {"archive/data.pkl", "version", "ZIP-ROOT"},
+        {"archive/data.pkl", "archive/../x", "ZIP-NAME"},
+        {"archive/data.pkl", "/archive/x", "ZIP-NAME"},
+        {"archive/data.pkl", "C:/archive/x", "ZIP-NAME"},
+        {"archive/data.pkl", "archive\\x", "ZIP-NAME"},
+        {"archive/data.pkl", "archive//x", "ZIP-NAME"},
+        {"archive/data.pkl", "", "ZIP-NAME"},
+        {"archive/data.pkl", "archive/\xC3(", "ZIP-NAME"},
+        {"archive/data.pkl", "archive/folder/", "ZIP-NAME"},
     };
     zip_made z;
 
@@ -416,7 +424,8 @@ Test(zip, crc)
     *zip_made_at(&z, z.data_at[1]) ^= 1;
     cr_assert_eq(open_made(&z, &a, &b, &err), FSDPCK_OK);
     cr_assert_not(a.no_crc);
-    cr_assert_eq(zip_read_entry(&a, zip_find(&a, "data/0"), 100, &bytes, &nbytes, &err), FSDPCK_BADINPUT);
+    cr_assert_eq(zip_read_entry(&a, zip_find(&a, "data/0"), 100, &bytes, &nbytes, &err),
+                 FSDPCK_BADINPUT);
     cr_assert_str_eq(err.finding, "ZIP-CRC");
     cr_assert_eq(err.offset_bytes, z.data_at[1]);
     zip_release(&a);
@@ -437,7 +446,8 @@ Test(zip, crc)
 }
 
 /* Deflated record of 100,000 bytes whose headers claim another size, or whose bytes are damaged. */
-static fsdpck_status read_deflated(size_t claimed, bool damage, uint64_t limit, fsdpck_error *err, bool *right)
+static fsdpck_status read_deflated(size_t claimed, bool damage, uint64_t limit, fsdpck_error *err,
+                                   bool *right)
 {
     enum { N = 100000 };
     char *text = malloc(N);

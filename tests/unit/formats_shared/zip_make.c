@@ -49,7 +49,8 @@ static size_t deflate_raw(const void *bytes, size_t nbytes, uint8_t *out, size_t
     return n;
 }
 
-void zip_made_add_deflated(zip_made *z, const char *name, const void *bytes, size_t nbytes, size_t claimed_nbytes)
+void zip_made_add_deflated(zip_made *z, const char *name, const void *bytes, size_t nbytes,
+                           size_t claimed_nbytes)
 {
     const size_t capacity = nbytes + 1024;
     uint8_t *packed = malloc(capacity);
@@ -80,7 +81,8 @@ void zip_made_end(zip_made *z)
     zip_put_end(&z->bytes, z->directory_at, z->directory.nbytes, z->count);
 }
 
-static fsdpck_status read_made(void *ctx, uint64_t offset, void *dst, uint64_t nbytes, fsdpck_error *err)
+static fsdpck_status read_made(void *ctx, uint64_t offset, void *dst, uint64_t nbytes,
+                               fsdpck_error *err)
 {
     zip_made *z = ctx;
 

@@ -29,7 +29,8 @@ void zip_made_begin(zip_made *z);
 /* A stored record, as torch writes it. */
 void zip_made_add(zip_made *z, const char *name, const void *bytes, size_t nbytes);
 /* A deflated one; claimed_nbytes is what headers say of its size. */
-void zip_made_add_deflated(zip_made *z, const char *name, const void *bytes, size_t nbytes, size_t claimed_nbytes);
+void zip_made_add_deflated(zip_made *z, const char *name, const void *bytes, size_t nbytes,
+                           size_t claimed_nbytes);
 void zip_made_end(zip_made *z);
 zip_input zip_made_input(zip_made *z);
 uint8_t *zip_made_at(zip_made *z, size_t offset);

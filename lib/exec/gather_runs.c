@@ -1,0 +1,85 @@
+/* Boxes that are read run by run: runs are packed in staging, so that many are copied at a time and
+ * the lines of the tile are written whole, not element by element. */
+#include "exec/exec_state.h"
+
+/* Fewer runs than this may as well wait for neighbours, see gather_flush. */
+#define RUNS_MIN 8u
+
+/* Length of what is contiguous in the source; marks the dims that it takes in. */
+static uint64_t source_run(const strided *s, uint64_t itemsize, bool *inside)
+{
+    uint64_t run = itemsize;
+    for (unsigned d = 0; d < s->ndim; d++)
+        inside[d] = false;
+    for (unsigned d = 0; d < s->ndim;) {
+        if (!inside[d] && s->src_strides[d] == run) {
+            inside[d] = true;
+            run *= s->sizes[d];
+            d = 0;
+        } else {
+            d++;
+        }
+    }
+    return run;
+}
+
+/* Where all between the first and the last element costs more to read than a system call for each
+ * run. */
+bool gather_wants_runs(const worker *w, const strided *s, uint64_t itemsize)
+{
+    bool inside[NDIM_MAX];
+    const uint64_t span = strided_span(s->ndim, s->sizes, s->src_strides, itemsize);
+    const uint64_t need = strided_nelems(s) * itemsize;
+    const uint64_t run = source_run(s, itemsize, inside);
+    return span / 4 > need && span / GATHER_GAP_NBYTES > need / run && need / run >= RUNS_MIN &&
+           run <= w->x->staging_nbytes;
+}
+
+/* The dim along which runs are packed: the nearest ones in the file. */
+static unsigned packed_dim(const strided *s, const bool *inside)
+{
+    unsigned best = s->ndim;
+    for (unsigned d = 0; d < s->ndim; d++)
+        if (!inside[d] && (best == s->ndim || s->src_strides[d] < s->src_strides[best]))
+            best = d;
+    return best;
+}
+
+fsdpck_status gather_runs(worker *w, const piece *box, const convert *c, const strided *s,
+                          fsdpck_error *err)
+{
+    const uint64_t itemsize = dtype_get(c->from)->itemsize_bytes;
+    bool inside[NDIM_MAX];
+    uint64_t packed[NDIM_MAX];
+    strided shape;
+    box_split *b = &w->split;
+    const uint64_t run = source_run(s, itemsize, inside);
+    const unsigned along = packed_dim(s, inside);
+    /* A stride beyond all limits makes box_split take single indices of the other dims. */
+    for (unsigned d = 0; d < s->ndim; d++)
+        packed[d] = inside[d] ? s->src_strides[d] : d == along ? run : INT64_MAX;
+    box_split_begin(b, s->ndim, s->sizes, packed, itemsize, w->x->staging_nbytes);
+    while (box_split_next(b)) {
+        uint64_t src_at = box->src_offset_bytes;
+        int64_t dst_at = box->dst_at;
+        shape.ndim = s->ndim;
+        for (unsigned d = 0; d < s->ndim; d++) {
+            src_at += b->at[d] * s->src_strides[d];
+            dst_at += (int64_t)(b->at[d] * s->dst_strides[d]);
+            shape.sizes[d] = b->part[d];
+            shape.src_strides[d] = packed[d];
+            shape.dst_strides[d] = s->dst_strides[d];
+        }
+        for (uint64_t i = 0; i < b->part[along]; i++) {
+            const uint64_t at = src_at + i * s->src_strides[along];
+            const fsdpck_status st = worker_read(w, box->file, at, w->staging + i * run, run, err);
+            if (st != FSDPCK_OK) {
+                exec_chunk_context(w->x, box->src_chunk, err);
+                return st;
+            }
+        }
+        strided_collapse(&shape);
+        gather_place(w, c, &shape, w->tile + dst_at, w->staging);
+    }
+    return FSDPCK_OK;
+}

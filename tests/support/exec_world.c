@@ -1,0 +1,224 @@
+#include "tests/support/exec_world.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/crc.h"
+#include "plan/plan.h"
+
+#define MUST(condition)                                                                   \
+    do {                                                                                  \
+        if (!(condition)) {                                                               \
+            fprintf(stderr, "%s:%d: seed %" PRIu64 ": %s\n", __FILE__, __LINE__, w->seed, \
+                    #condition);                                                          \
+            abort();                                                                      \
+        }                                                                                 \
+    } while (0)
+
+exec_world *exec_world_new(uint32_t nfiles_in, uint32_t nfiles_out)
+{
+    exec_world *w = calloc(1, sizeof *w);
+    if (w == NULL)
+        abort();
+    budget_init(&w->metadata, 1u << 30, "metadata", NULL);
+    memory_source_init(&w->source, nfiles_in, &w->metadata);
+    target_init(&w->to, &w->metadata);
+    w->nfiles = nfiles_out;
+    for (uint32_t i = 0; i < nfiles_out; i++) {
+        char name[16];
+        uint32_t index;
+        const int n = snprintf(name, sizeof name, "out%u", i);
+        MUST(catalogue_add_file(&w->to.cat, name, (size_t)n, 0, CAT_NONE, &index, NULL) ==
+             FSDPCK_OK);
+    }
+    return w;
+}
+
+uint32_t exec_world_add_target(exec_world *w, uint32_t source_tensor, const char *name, dtype type)
+{
+    uint32_t tensor;
+    const cat_tensor *s = catalogue_tensor(&w->source.cat, source_tensor);
+    MUST(catalogue_add_tensor(&w->to.cat, name, strlen(name), type, s->ndim,
+                              catalogue_shape(&w->source.cat, source_tensor), &tensor,
+                              NULL) == FSDPCK_OK);
+    uint32_t *entry = vec_push(&w->to.from, NULL);
+    MUST(entry != NULL);
+    *entry = source_tensor;
+    return tensor;
+}
+
+void exec_world_add_chunk(exec_world *w, uint32_t tensor, uint32_t file_index,
+                          const uint64_t *offsets, const uint64_t *sizes)
+{
+    const cat_chunk proto = {.file = file_index, .place = PLACE_ROWS};
+    MUST(catalogue_add_chunk(&w->to.cat, tensor, offsets, sizes, &proto, NULL) == FSDPCK_OK);
+}
+
+void exec_world_add_whole(exec_world *w, uint32_t source_tensor, uint32_t file_index, dtype type)
+{
+    static const uint64_t zeros[NDIM_MAX];
+    const cat_tensor *s = catalogue_tensor(&w->source.cat, source_tensor);
+    const uint32_t tensor =
+        exec_world_add_target(w, source_tensor, catalogue_name(&w->source.cat, s->name), type);
+    exec_world_add_chunk(w, tensor, file_index, zeros,
+                         catalogue_shape(&w->source.cat, source_tensor));
+}
+
+static uint64_t chunk_nbytes(const catalogue *c, uint64_t chunk)
+{
+    uint64_t sizes[NDIM_MAX];
+    const cat_tensor *t = catalogue_tensor(c, catalogue_chunk(c, chunk)->tensor);
+    catalogue_chunk_box(c, chunk, NULL, sizes);
+    return box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
+}
+
+void exec_world_place(exec_world *w, uint64_t gap_nbytes)
+{
+    catalogue *c = &w->to.cat;
+    for (uint64_t k = 0; k < catalogue_chunk_count(c); k++) {
+        cat_chunk *chunk = catalogue_chunk(c, k);
+        if (chunk->place == PLACE_EMPTY)
+            continue;
+        cat_file *f = catalogue_file(c, chunk->file);
+        chunk->offset_bytes = f->nbytes + gap_nbytes;
+        chunk->nbytes = chunk_nbytes(c, k);
+        f->nbytes = chunk->offset_bytes + chunk->nbytes;
+    }
+}
+
+static void expect_chunk(exec_world *w, uint64_t chunk)
+{
+    const catalogue *c = &w->to.cat;
+    const cat_chunk *k = catalogue_chunk(c, chunk);
+    const cat_tensor *t = catalogue_tensor(c, k->tensor);
+    const uint32_t from = *VEC_AT(&w->to.from, uint32_t, k->tensor);
+    const cat_tensor *s = catalogue_tensor(&w->source.cat, from);
+    const char *name = catalogue_name(&w->source.cat, s->name);
+    const unsigned itemsize = dtype_get((dtype)t->dtype)->itemsize_bytes;
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX], strides[NDIM_MAX];
+    catalogue_chunk_box(c, chunk, offsets, sizes);
+    box_row_major_strides(catalogue_shape(c, k->tensor), t->ndim, strides);
+    for (uint64_t flat = 0; flat < box_nelems(sizes, t->ndim); flat++) {
+        uint64_t rest = flat;
+        uint64_t global = 0;
+        uint8_t bytes[18] = {0};
+        for (unsigned d = t->ndim; d-- > 0;) {
+            global += (offsets[d] + rest % sizes[d]) * strides[d];
+            rest /= sizes[d];
+        }
+        memory_element(name, (dtype)s->dtype, global, bytes + 2);
+        /* bfloat16 is the upper half of a float32. */
+        memcpy(w->image[k->file] + k->offset_bytes + flat * itemsize,
+               s->dtype != t->dtype ? bytes : bytes + 2, itemsize);
+    }
+}
+
+void exec_world_expect(exec_world *w)
+{
+    for (uint32_t i = 0; i < w->nfiles; i++) {
+        w->image[i] = calloc(1, catalogue_file(&w->to.cat, i)->nbytes + 1);
+        MUST(w->image[i] != NULL);
+    }
+    for (size_t i = 0; i < w->to.literals.count; i++) {
+        const target_literal *l = VEC_AT(&w->to.literals, target_literal, i);
+        memcpy(w->image[l->file] + l->offset_bytes, w->to.text.text + l->text_at, l->nbytes);
+    }
+    for (uint64_t k = 0; k < catalogue_chunk_count(&w->to.cat); k++)
+        if (catalogue_chunk(&w->to.cat, k)->place != PLACE_EMPTY)
+            expect_chunk(w, k);
+}
+
+static void check_output(const exec_world *w, const char *path)
+{
+    for (uint32_t i = 0; i < w->nfiles; i++) {
+        char name[128];
+        char *text;
+        size_t nbytes;
+        (void)snprintf(name, sizeof name, "%s/out%u", path, i);
+        MUST(file_read_whole(NULL, name, 1u << 30, &text, &nbytes, NULL) == FSDPCK_OK);
+        MUST(nbytes == catalogue_file(&w->to.cat, i)->nbytes);
+        for (size_t at = 0; at < nbytes; at++) {
+            if ((uint8_t)text[at] == w->image[i][at])
+                continue;
+            fprintf(stderr, "seed %" PRIu64 ": file %u differs at byte %zu of %zu\n", w->seed, i,
+                    at, nbytes);
+            abort();
+        }
+        free(text);
+        MUST(unlink(name) == 0);
+    }
+    MUST(rmdir(path) == 0);
+    for (uint64_t k = 0; w->to.want_crc && k < catalogue_chunk_count(&w->to.cat); k++) {
+        const cat_chunk *c = catalogue_chunk(&w->to.cat, k);
+        if (c->place != PLACE_EMPTY)
+            MUST(w->to.chunk_crc[k] ==
+                 crc32_update(0, w->image[c->file] + c->offset_bytes, c->nbytes));
+    }
+}
+
+static fsdpck_status write_output(exec_world *w, const exec_request *r, const char *path,
+                                  fsdpck_error *err)
+{
+    struct exec *x;
+    output out;
+    RETURN_IF(exec_locate(r, &x, err));
+    fsdpck_status st = output_begin(&out, path, OUTPUT_FOLDER, OUTPUT_NO_SYNC, err);
+    for (uint32_t i = 0; st == FSDPCK_OK && i < w->nfiles; i++) {
+        char name[16];
+        size_t index;
+        (void)snprintf(name, sizeof name, "out%u", i);
+        st = output_add(&out, name, catalogue_file(&w->to.cat, i)->nbytes,
+                        r->direct != EXEC_DIRECT_OFF, &index, err);
+    }
+    if (st == FSDPCK_OK)
+        st = exec_run(x, &out, err);
+    if (st == FSDPCK_OK)
+        st = output_commit(&out, err);
+    output_release(&out);
+    exec_get_sums(x, &w->sums);
+    exec_free(x);
+    return st;
+}
+
+fsdpck_status exec_world_run(exec_world *w, const exec_world_options *o, fsdpck_error *err)
+{
+    char scratch[] = "/tmp/exec_world.XXXXXX";
+    char path[64];
+    plan *p;
+    const uint64_t used = w->metadata.used_bytes;
+    const plan_options opt = {.tile_nbytes = o->tile_nbytes, .replicas = o->replicas};
+    RETURN_IF(plan_new(&w->source.cat, &w->to, &opt, &w->metadata, &p, err));
+    const exec_request r = {.plan = p,
+                            .source = &w->source.src,
+                            .target = &w->to,
+                            .nthreads = o->nthreads,
+                            .memory_nbytes =
+                                o->memory_nbytes > 0 ? o->memory_nbytes : EXEC_MEMORY_NBYTES_MIN,
+                            .direct = o->direct,
+                            .cancel = o->cancel,
+                            .metadata = &w->metadata};
+    MUST(mkdtemp(scratch) != NULL);
+    (void)snprintf(path, sizeof path, "%s/out", scratch);
+    const fsdpck_status st = write_output(w, &r, path, err);
+    plan_free(p);
+    MUST(w->metadata.used_bytes == used);
+    if (st == FSDPCK_OK) {
+        check_output(w, path);
+        MUST(w->sums.workers > 0 && w->sums.buffer_nbytes <= r.memory_nbytes);
+    }
+    MUST(rmdir(scratch) == 0);
+    return st;
+}
+
+void exec_world_free(exec_world *w)
+{
+    for (uint32_t i = 0; i < w->nfiles; i++)
+        free(w->image[i]);
+    target_release(&w->to);
+    memory_source_release(&w->source);
+    MUST(w->metadata.used_bytes == 0);
+    free(w);
+}
