@@ -71,9 +71,9 @@ int cmd_inspect(cli *c, int argc, const char **argv)
     const opt_group groups[] = {{"What is shown:", showing}, {"Reading:", reading}, {NULL, NULL}};
     const opt_spec spec = {
         .usage = "inspect [OPTION]... SRC",
-        .about = "Shows what checkpoint SRC holds, from its metadata alone: format, ranks, tensors,
-                 "
-                 "dtypes, parts, balance, and a likely next command. SRC is a folder or a file.",
+        .about = "Shows what checkpoint SRC holds, from its metadata alone: format, ranks,\n"
+                 "tensors, dtypes, parts, balance, and a likely next command. SRC is a\n"
+                 "folder or a file.",
         .groups = groups,
         .examples = "  fsdpck inspect step-1000\n"
                     "  fsdpck inspect --table step-1000 | grep norm\n"

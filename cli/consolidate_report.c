@@ -5,30 +5,34 @@
 
 #include "report.h"
 
-static void print_names(const char *lead, char *const *names, size_t count, uint64_t all)
+#define NAMES_SHOWN 5u
+
+static void print_names(char *const *names, size_t count, uint64_t all)
 {
-    const size_t shown = count < 5 ? count : 5;
-    printf("  %s", lead);
-    for (size_t i = 0; i < shown; i++)
+    printf("  ");
+    for (size_t i = 0; i < count && i < NAMES_SHOWN; i++)
         printf("%s%s", i == 0 ? "" : ", ", names[i]);
-    printf("%s\n", all > shown ? ", ..." : "");
+    printf("%s\n", all > NAMES_SHOWN ? ", ..." : "");
 }
 
 static void print_left_out(const fsdpck_report *p)
 {
-    char a[32], n[32];
+    char a[32], b[32], n[32];
     if (p->left_out_tensors > 0 || p->left_out_objects > 0) {
-        printf("left out: %s tensors (%s)", report_number(n, sizeof n, p->left_out_tensors),
-               report_bytes(a, sizeof a, p->left_out_nbytes));
-        printf(" and %s objects of other parts; --part all takes every tensor, a .pt takes "
-               "everything\n",
-               report_number(n, sizeof n, p->left_out_objects));
-        print_names("", p->left_out_names, p->left_out_names_count,
+        printf("left out: %s (%s) and %s%s\n",
+               report_count(n, sizeof n, p->left_out_tensors, "tensor"),
+               report_bytes(a, sizeof a, p->left_out_nbytes),
+               report_count(b, sizeof b, p->left_out_objects, "object"),
+               strcmp(p->part, "all") == 0
+                   ? ""
+                   : "; --part all takes every tensor, a .pt takes everything");
+        print_names(p->left_out_names, p->left_out_names_count,
                     p->left_out_tensors + p->left_out_objects);
     }
     if (p->sidecars_count > 0) {
-        printf("not copied: %zu files beside the weights\n", p->sidecars_count);
-        print_names("", p->sidecars, p->sidecars_count, p->sidecars_count);
+        printf("not copied: %s beside the weights\n",
+               report_count(n, sizeof n, p->sidecars_count, "file"));
+        print_names(p->sidecars, p->sidecars_count, p->sidecars_count);
     }
 }
 
@@ -36,41 +40,51 @@ static void print_left_out(const fsdpck_report *p)
 static void print_plan(const char *text, bool whole)
 {
     while (*text != '\0') {
-        const size_t n = strcspn(text, "\n") + 1;
+        const size_t n = strcspn(text, "\n");
         if (whole || *text != ' ')
-            printf("%.*s", (int)n, text);
-        text += n;
+            printf("%.*s\n", (int)n, text);
+        text += n + (text[n] == '\n');
     }
+}
+
+static void print_changes(const fsdpck_report *p)
+{
+    char a[32], b[32];
+    if (p->cast > 0)
+        printf("cast: %s, %s overflowed to infinity\n",
+               report_count(a, sizeof a, p->cast, "tensor"),
+               report_count(b, sizeof b, p->cast_overflows, "value"));
+    if (p->renamed > 0)
+        printf("renamed: %s\n", report_count(a, sizeof a, p->renamed, "tensor"));
+    if (p->tied == 0)
+        return;
+    printf("tied: %s with the bytes of another; %s was written\n",
+           report_count(a, sizeof a, p->tied, "tensor"),
+           p->tied_dropped > 0 ? "only the first name" : "every name");
+    print_names(p->tied_names, p->tied_names_count, p->tied);
 }
 
 void consolidate_print_text(const cli *c, const fsdpck_info *info, const fsdpck_report *p,
                             bool dry_run)
 {
     char a[32], b[32];
-    const double seconds = report_seconds_since(c->started_seconds);
     if (dry_run && p->plan_text != NULL)
         print_plan(p->plan_text, c->verbose > 0);
-    printf("%s%s -> %s: %s tensors", dry_run ? "would write " : "", info->format, p->format,
-           report_number(a, sizeof a, p->tensors_out));
+    printf("%s%s -> %s: %s", dry_run ? "would write " : "", info->format, p->format,
+           report_count(a, sizeof a, p->tensors_out, "tensor"));
     if (p->objects_out > 0)
-        printf(" and %s objects", report_number(a, sizeof a, p->objects_out));
-    if (!dry_run)
+        printf(" and %s", report_count(a, sizeof a, p->objects_out, "object"));
+    if (!dry_run) {
+        const double seconds = report_seconds_since(c->started_seconds);
+        const double rate = (double)p->bytes_written / (seconds > 0 ? seconds : 1);
         printf(", %s in %.2f s (%s/s)", report_bytes(a, sizeof a, p->bytes_written), seconds,
-               report_bytes(b, sizeof b,
-                            (uint64_t)((double)p->bytes_written / (seconds > 0 ? seconds : 1))));
-    printf("\npart: %s%s%s%s\n", p->part, p->model_key[0] == '\0' ? "" : " (outer key '",
-           p->model_key, p->model_key[0] == '\0' ? "" : "' dropped from the names)");
-    if (p->cast > 0)
-        printf("cast: %s tensors, %s values overflowed to infinity\n",
-               report_number(a, sizeof a, p->cast), report_number(b, sizeof b, p->cast_overflows));
-    if (p->renamed > 0)
-        printf("renamed: %s tensors\n", report_number(a, sizeof a, p->renamed));
-    if (p->tied > 0) {
-        printf(
-            "tied: %s tensors share the bytes of another%s\n", report_number(a, sizeof a, p->tied),
-            p->tied_dropped > 0 ? "; only the first name was written" : "; every name was written");
-        print_names("", p->tied_names, p->tied_names_count, p->tied);
+               report_bytes(b, sizeof b, (uint64_t)rate));
     }
+    printf("\npart: %s", p->part);
+    if (p->model_key[0] != '\0')
+        printf(" (outer key '%s' dropped from the names)", p->model_key);
+    putchar('\n');
+    print_changes(p);
     print_left_out(p);
     for (size_t i = 0; i < p->outputs_count; i++) {
         char path[4200];

@@ -198,13 +198,10 @@ int consolidate_with_words(cli *c, int argc, const char **argv, consolidate_fn r
     };
     const opt_spec spec = {
         .usage = "consolidate [OPTION]... SRC DST",
-        .about = "Merges the shards of checkpoint SRC into full tensors at DST. DST appears only
-                 "
-                 "when it is complete and safe on the storage. Into safetensors and hf goes the
-                 "
-                 "model part under the model's own names; into .pt goes everything, nested as
-                 "
-                 "it was.",
+        .about = "Merges the shards of checkpoint SRC into full tensors at DST. DST\n"
+                 "appears only when it is complete and safe on the storage. Into\n"
+                 "safetensors and hf goes the model part under the model's own names; into\n"
+                 ".pt goes everything, nested as it was.",
         .groups = groups,
         .examples = "  fsdpck consolidate step-1000 model.safetensors\n"
                     "  fsdpck consolidate step-1000 out/ --dtype bf16 --max-shard-size 5GB\n"

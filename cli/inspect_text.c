@@ -36,18 +36,19 @@ static void print_origin(const fsdpck_info *info)
 
 static void print_parts(const fsdpck_info *info)
 {
-    char a[32], b[32], n[32], k[32];
-    printf("  tensors     %s, %s elements, %s in %s chunks\n",
-           report_number(a, sizeof a, info->tensors), report_number(b, sizeof b, info->nelems),
-           report_bytes(n, sizeof n, info->nbytes), report_number(k, sizeof k, info->chunks));
+    char a[40], b[40], n[40], k[40];
+    printf("  tensors     %s, %s, %s in %s\n", report_number(a, sizeof a, info->tensors),
+           report_count(b, sizeof b, info->nelems, "element"),
+           report_bytes(n, sizeof n, info->nbytes),
+           report_count(k, sizeof k, info->chunks, "chunk"));
     for (int part = 0; part < 3; part++) {
         if (info->part_tensors[part] == 0 && info->part_objects[part] == 0)
             continue;
-        printf("  %-11s %s tensors, %s", fsdpck_part_name((fsdpck_part)part),
-               report_number(a, sizeof a, info->part_tensors[part]),
+        printf("  %-11s %s, %s", fsdpck_part_name((fsdpck_part)part),
+               report_count(a, sizeof a, info->part_tensors[part], "tensor"),
                report_bytes(b, sizeof b, info->part_nbytes[part]));
         if (info->part_objects[part] > 0)
-            printf(", %s objects", report_number(n, sizeof n, info->part_objects[part]));
+            printf(", %s", report_count(n, sizeof n, info->part_objects[part], "object"));
         if (part == FSDPCK_PART_MODEL && info->model_key[0] != '\0')
             printf(" (under '%s')", info->model_key);
         putchar('\n');
@@ -86,8 +87,8 @@ int inspect_print_summary(const cli *c, const fsdpck_checkpoint *ckpt)
     print_origin(&s.info);
     print_parts(&s.info);
     for (size_t i = 0; i < s.dtype_count; i++)
-        printf("  %-11s %s %s tensors, %s\n", i == 0 ? "dtypes" : "", s.dtypes[i].dtype,
-               report_number(a, sizeof a, s.dtypes[i].tensors),
+        printf("  %-11s %s %s, %s\n", i == 0 ? "dtypes" : "", s.dtypes[i].dtype,
+               report_count(a, sizeof a, s.dtypes[i].tensors, "tensor"),
                report_bytes(b, sizeof b, s.dtypes[i].nbytes));
     for (size_t i = 0; i < s.largest_count; i++) {
         fsdpck_tensor t;

@@ -26,14 +26,14 @@ int opt_usage_error(const cli *c, const char *fmt, ...)
     return report_failure(c, NULL, &err);
 }
 
-/* Prints text from column `column` on, wrapped, further lines indented to `indent`. */
-static void print_wrapped(const char *text, int column, int indent)
+/* Prints text from column `column` on, wrapped, further lines indented to HELP_INDENT. */
+static void print_wrapped(const char *text, int column)
 {
     while (*text != '\0') {
         size_t n = strcspn(text, " ");
         if (column + (int)n > HELP_COLUMNS) {
-            printf("\n%*s", indent, "");
-            column = indent;
+            printf("\n%*s", HELP_INDENT, "");
+            column = HELP_INDENT;
         }
         printf("%.*s", (int)n, text);
         column += (int)n;
@@ -44,8 +44,8 @@ static void print_wrapped(const char *text, int column, int indent)
                 putchar(' ');
                 column++;
             } else if (*text != '\0') {
-                printf("\n%*s", indent, "");
-                column = indent;
+                printf("\n%*s", HELP_INDENT, "");
+                column = HELP_INDENT;
             }
         }
     }
@@ -70,13 +70,12 @@ static void print_row(const struct poptOption *row)
         printf("%*s", HELP_INDENT - n, "");
         n = HELP_INDENT;
     }
-    print_wrapped(row->descrip, n, HELP_INDENT);
+    print_wrapped(row->descrip, n);
 }
 
 static void print_help(const opt_spec *spec)
 {
-    printf("Usage: fsdpck %s\n\n", spec->usage);
-    print_wrapped(spec->about, 0, 0);
+    printf("Usage: fsdpck %s\n\n%s\n", spec->usage, spec->about);
     for (const opt_group *g = spec->groups; g->title != NULL; g++) {
         printf("\n%s\n", g->title);
         for (const struct poptOption *row = g->rows; row->longName != NULL; row++)

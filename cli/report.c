@@ -49,6 +49,14 @@ char *report_number(char *text, size_t capacity, uint64_t n)
     return text;
 }
 
+char *report_count(char *text, size_t capacity, uint64_t n, const char *noun)
+{
+    char number[32];
+    snprintf(text, capacity, "%s %s%s", report_number(number, sizeof number, n), noun,
+             n == 1 ? "" : "s");
+    return text;
+}
+
 static long peak_rss_bytes(void)
 {
     struct rusage usage;

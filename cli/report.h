@@ -30,6 +30,8 @@ void report_json_names(cJSON *object, const char *key, char *const *names, size_
 char *report_bytes(char *text, size_t capacity, uint64_t nbytes);
 /* "1,234,567". */
 char *report_number(char *text, size_t capacity, uint64_t n);
+/* "1 tensor", "1,234 tensors". */
+char *report_count(char *text, size_t capacity, uint64_t n, const char *noun);
 
 double report_seconds_since(double started);
 double report_now(void);

@@ -1,9 +1,11 @@
-/* pt.h: one file of torch.save (.pt, .pth, .bin, .ckpt): the zip of 1.6 and later, or the stream form before it.
+/* pt.h: one file of torch.save (.pt, .pth, .bin, .ckpt): the zip of 1.6 and later, or the stream
+ * form before it.
  *
- * Reading: every tensor of the nested state becomes a tensor under its flat key, as DCP flattens since
- * torch 2.4: the path joined with '.', dicts always opened, lists opened where they hold a tensor or a dict at
- * some depth of lists, everything else a leaf. Leaves that are no tensors become objects, loaded at once. The index of a
- * tensor in the catalogue, its TENSOR leaf in catalogue.root and cat_chunk.aux are one number.
+ * Reading: every tensor of the nested state becomes a tensor under its flat key, as DCP flattens
+ * since torch 2.4: the path joined with '.', dicts always opened, lists opened where they hold a
+ * tensor or a dict at some depth of lists, everything else a leaf. Leaves that are no tensors
+ * become objects, loaded at once. The index of a tensor in the catalogue, its TENSOR leaf in
+ * catalogue.root and cat_chunk.aux are one number.
  *
  * Writing: see pt_writer.c.
  */

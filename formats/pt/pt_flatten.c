@@ -72,7 +72,8 @@ static fsdpck_status list_push(pt_flat *f, value list, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Whether a list holds a tensor or a dict, itself or in lists inside of it; each list is judged once. */
+/* Whether a list holds a tensor or a dict, itself or in lists inside of it; each list is judged
+ * once. */
 static fsdpck_status list_judge(pt_flat *f, value list, bool *opened, fsdpck_error *err)
 {
     const value_pool *pool = &f->cat->pool;

@@ -2,13 +2,13 @@
  *
  *     pt_flat f;
  *     pt_flat_init(&f, cat, archive);
- *     st = pt_flatten(&f, err);         // objects are added to the catalogue; tensors are only named
+ *     st = pt_flatten(&f, err);   // adds objects to the catalogue; tensors are only named
  *     for (i = 0; i < archive->tensors.count; i++)
  *         VEC_AT(&f.names, pt_name, i)
  *     pt_flat_release(&f);
  *
- * A tensor or container that is met at a second place gets a copy of its own there (new index in archive->tensors, same
- * storage), so that each place of catalogue.root has one name and one index.
+ * A tensor or container that is met at a second place gets a copy of its own there (new index in
+ * archive->tensors, same storage), so that each place of catalogue.root has one name and one index.
  */
 #ifndef FSDPCK_FORMATS_PT_FLATTEN_H
 #define FSDPCK_FORMATS_PT_FLATTEN_H

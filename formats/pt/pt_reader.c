@@ -10,7 +10,7 @@
 typedef struct pt_file {
     file f;
     torch_archive archive;
-    vec shared; /* uint32_t: a view of each CAT_TENSOR_STORAGE tensor; those follow the archive's tensors */
+    vec shared; /* uint32_t: a view of each CAT_TENSOR_STORAGE tensor; those come last */
 } pt_file;
 
 static bool named_so(const char *name)
@@ -189,8 +189,8 @@ static fsdpck_status add_storage(pt_file *p, catalogue *cat, uint32_t storage, c
     return catalogue_add_chunk(cat, *tensor, origin, &nelems, &chunk, err);
 }
 
-/* A storage that several tensors view becomes a tensor of its own, behind all others, which they name as
- * their alias: so a writer can keep what they share. */
+/* A storage that several tensors view becomes a tensor of its own, behind all others, which they
+ * name as their alias: so a writer can keep what they share. */
 static fsdpck_status add_storages(pt_file *p, catalogue *cat, fsdpck_error *err)
 {
     const torch_archive *a = &p->archive;
@@ -293,8 +293,8 @@ static fsdpck_status open_file(const open_request *req, catalogue *cat, void **s
 
 /* --- the source --- */
 
-/* Tensors have one chunk each, in the archive's order; the shared storages follow, each known by one of
- * its views. NULL where there is no such chunk. */
+/* Tensors have one chunk each, in the archive's order; the shared storages follow, each known by
+ * one of its views. NULL where there is no such chunk. */
 static const torch_tensor *chunk_tensor(const pt_file *p, uint64_t chunk)
 {
     const size_t count = p->archive.tensors.count;

@@ -8,15 +8,17 @@
 #include "formats/shared/torch_archive.h"
 #include "formats/shared/zip.h"
 
-/* The file is, byte for byte, laid out as torch 2.7 and newer lay theirs: records data.pkl, .format_version,
- * .storage_alignment, byteorder, data/0.. in numeric order, version; 64-byte alignment; descriptors. So torch may compute
- * storage offsets instead of reading headers (.format_version allows that), and mmap=True works. .data/serialization_id is
- * left out: no reader needs it. The same target gives the same bytes.
+/* The file is, byte for byte, laid out as torch 2.7 and newer lay theirs: records data.pkl,
+ * .format_version, .storage_alignment, byteorder, data/0.. in numeric order, version; 64-byte
+ * alignment; descriptors. So torch may compute storage offsets instead of reading headers
+ * (.format_version allows that), and mmap=True works. .data/serialization_id is left out: no
+ * reader needs it. The same target gives the same bytes.
  *
- * Chunks: cat_chunk.aux is the number of the storage. Storages are numbered as the pickle first names them, which
- * torch's computed offsets demand. A tensor that views a storage (target.views) is PLACE_EMPTY and has no bytes of its
- * own: the CAT_TENSOR_STORAGE tensor that it views has them. Literals are all but the data, their descriptors and the
- * directory, which seal() brings. */
+ * Chunks: cat_chunk.aux is the number of the storage. Storages are numbered as the pickle first
+ * names them, which torch's computed offsets demand. A tensor that views a storage
+ * (target.views) is PLACE_EMPTY and has no bytes of its own: the CAT_TENSOR_STORAGE tensor that
+ * it views has them. Literals are all but the data, their descriptors and the directory, which
+ * seal() brings. */
 
 typedef struct small_record {
     const char *name;
@@ -182,7 +184,8 @@ static fsdpck_status write_pickle(layout_state *s, text_buf *pickle, fsdpck_erro
 
 /* --- the layout --- */
 
-/* A record whose bytes are known: header, bytes and descriptor are appended to `out`, which begins at `base`. */
+/* A record whose bytes are known: header, bytes and descriptor are appended to `out`, which
+ * begins at `base`. */
 static void put_small(text_buf *out, uint64_t base, const char *name, const void *bytes,
                       size_t nbytes)
 {
@@ -331,42 +334,47 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
     return st;
 }
 
+/* Where the header of data/0 begins. */
+static uint64_t storages_begin(const target *t)
+{
+    const uint64_t pickle_nbytes = VEC_AT(&t->literals, const target_literal, 1)->nbytes;
+    uint64_t at = zip_data_offset(0, strlen(pickle_name), pickle_nbytes) + pickle_nbytes +
+                  zip_descriptor_nbytes(0, pickle_nbytes);
+
+    for (size_t i = 0; i < MARK_COUNT; i++)
+        at = zip_data_offset(at, strlen(marks[i].name), marks[i].nbytes) + marks[i].nbytes +
+             zip_descriptor_nbytes(at, marks[i].nbytes);
+    return at;
+}
+
+static fsdpck_status put_text(const text_buf *out, uint64_t offset_bytes, late_fn put, void *ctx,
+                              fsdpck_error *err)
+{
+    RETURN_IF(text_check(out, err));
+    const late_bytes late = {
+        .offset_bytes = offset_bytes, .nbytes = out->nbytes, .bytes = (const uint8_t *)out->text};
+    return put(ctx, &late, err);
+}
+
 static fsdpck_status put_late(const target *t, const uint32_t *chunk_of, size_t count,
                               text_buf *out, late_fn put, void *ctx, fsdpck_error *err)
 {
-    uint64_t at = 0;
     char name[STORAGE_NAME_NBYTES];
+    uint64_t at = storages_begin(t);
 
     for (uint32_t i = 0; i < count; i++) {
         const cat_chunk *chunk = catalogue_chunk(&t->cat, chunk_of[i]);
-        if (i ==
-            0) { /* headers are only told from the data behind them: the first follows the marks */
-            const target_literal *pickle = VEC_AT(&t->literals, const target_literal, 1);
-            at = zip_data_offset(0, strlen(pickle_name), pickle->nbytes) + pickle->nbytes +
-                 zip_descriptor_nbytes(0, pickle->nbytes);
-            for (size_t k = 0; k < MARK_COUNT; k++)
-                at = zip_data_offset(at, strlen(marks[k].name), marks[k].nbytes) + marks[k].nbytes +
-                     zip_descriptor_nbytes(at, marks[k].nbytes);
-        }
         const unsigned n = zip_descriptor_nbytes(at, chunk->nbytes);
-        out->nbytes = 0;
         if (n > 0) {
+            out->nbytes = 0;
             zip_put_descriptor(out, at, t->chunk_crc[chunk_of[i]], chunk->nbytes);
-            RETURN_IF(text_check(out, err));
-            RETURN_IF(put(ctx,
-                          &(late_bytes){.offset_bytes = chunk->offset_bytes + chunk->nbytes,
-                                        .nbytes = out->nbytes,
-                                        .bytes = (const uint8_t *)out->text},
-                          err));
+            RETURN_IF(put_text(out, chunk->offset_bytes + chunk->nbytes, put, ctx, err));
         }
         at = zip_data_offset(at, storage_name(i, name), chunk->nbytes) + chunk->nbytes + n;
     }
     out->nbytes = 0;
     RETURN_IF(make_directory(t, chunk_of, count, t->chunk_crc, out, &at, err));
-    return put(ctx,
-               &(late_bytes){
-                   .offset_bytes = at, .nbytes = out->nbytes, .bytes = (const uint8_t *)out->text},
-               err);
+    return put_text(out, at, put, ctx, err);
 }
 
 static fsdpck_status seal(const target *t, late_fn put, void *ctx, fsdpck_error *err)

@@ -9,8 +9,9 @@ static bool is_callable(value v)
 
 /* Asks the hook about a call that lies outside the pool; where it has a replacement, the call's
  * parts (cells above the mark) are let go. */
-static fsdpck_status ask(pickle_machine *m, const value_call *call, bool built, uint64_t mark,
-                         value *replacement, bool *replaced, fsdpck_error *err)
+static inline fsdpck_status ask(pickle_machine *m, const value_call *call, bool built,
+                                uint64_t mark, value *replacement, bool *replaced,
+                                fsdpck_error *err)
 {
     *replaced = false;
     if (m->hooks->on_call == NULL)
@@ -21,22 +22,28 @@ static fsdpck_status ask(pickle_machine *m, const value_call *call, bool built, 
     return FSDPCK_OK;
 }
 
-/* Takes the `taken` topmost values, which are the parts of `call`, and pushes the call or what a
- * hook put in its place. */
+/* Takes the `taken` topmost values, which are the parts of `call`, and leaves the call or what a hook put
+ * in its place. */
 static fsdpck_status push_call(pickle_machine *m, size_t taken, const value_call *call,
                                fsdpck_error *err)
 {
-    pickle_slot slot = {.v = VALUE_OF_NONE, .mark = pickle_top(m, taken - 1)->mark};
-    for (size_t i = 0; i < taken; i++)
-        RETURN_IF(pickle_deepen(m, &slot, pickle_top(m, i)->depth, err));
+    const size_t first = m->stack.count - taken;
+    const uint64_t mark = pickle_slot_at(m, first)->mark;
+    value v = VALUE_OF_NONE;
     bool replaced;
-    RETURN_IF(ask(m, call, false, slot.mark, &slot.v, &replaced, err));
+    RETURN_IF(ask(m, call, false, mark, &v, &replaced, err));
+    uint64_t depth = 0;
+    if (!replaced || value_has_cells(v)) {
+        for (size_t i = first; i < m->stack.count; i++)
+            depth = pickle_slot_at(m, i)->depth > depth ? pickle_slot_at(m, i)->depth : depth;
+        if (++depth > PICKLE_NESTING_MOST)
+            return pickle_too_deep(m, err);
+    }
     if (!replaced)
-        RETURN_IF(value_new_call(m->pool, call, &slot.v, err));
-    else if (!value_has_cells(slot.v))
-        slot.depth = 0;
-    m->stack.count -= taken;
-    return pickle_push(m, slot.v, slot.mark, slot.depth, err);
+        RETURN_IF(value_new_call(m->pool, call, &v, err));
+    *pickle_slot_at(m, first) = (pickle_slot){v, mark, depth};
+    m->stack.count = first + 1;
+    return FSDPCK_OK;
 }
 
 static fsdpck_status check_call(const pickle_machine *m, value callee, value args,

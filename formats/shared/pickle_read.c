@@ -292,42 +292,35 @@ static fsdpck_status run_rare(pickle_machine *m, uint8_t op, fsdpck_error *err)
     }
 }
 
-static fsdpck_status do_tuple_of(pickle_machine *m, size_t count, fsdpck_error *err)
+static fsdpck_status do_tuple(pickle_machine *m, size_t first, fsdpck_error *err)
 {
-    RETURN_IF(pickle_need(m, count, err));
-    return pickle_do_tuple(m, VALUE_TUPLE, m->stack.count - count, err);
+    return pickle_do_tuple(m, VALUE_TUPLE, first, err);
 }
 
-static fsdpck_status do_last(pickle_machine *m, size_t count,
-                             fsdpck_status (*fn)(pickle_machine *, size_t, fsdpck_error *),
-                             fsdpck_error *err)
+static inline fsdpck_status do_last(pickle_machine *m, size_t count,
+                                    fsdpck_status (*fn)(pickle_machine *, size_t, fsdpck_error *),
+                                    fsdpck_error *err)
 {
     RETURN_IF(pickle_need(m, count, err));
     return fn(m, m->stack.count - count, err);
 }
 
-/* One opcode, STOP aside. The cases are those that a large .metadata has for each chunk. */
+/* One opcode, STOP and MEMOIZE aside. The cases are those that a large .metadata has for each chunk. */
 static inline fsdpck_status run_one(pickle_machine *m, uint8_t op, fsdpck_error *err)
 {
     const uint8_t *const p = m->in->bytes + m->at;
     size_t first = 0;
     switch (op) {
-    case OP_MEMOIZE:
-        return memoize(m, err);
     case OP_BINGET:
-        m->at += 1;
-        return memo_fetch(m, p[0], err);
     case OP_LONG_BINGET:
-        m->at += 4;
-        return memo_fetch(m, load_le32(p), err);
+        m->at += op == OP_BINGET ? 1 : 4;
+        return memo_fetch(m, op == OP_BINGET ? p[0] : load_le32(p), err);
     case OP_MARK:
         return do_mark(m, err);
     case OP_TUPLE1:
-        return do_tuple_of(m, 1, err);
     case OP_TUPLE2:
-        return do_tuple_of(m, 2, err);
     case OP_TUPLE3:
-        return do_tuple_of(m, 3, err);
+        return do_last(m, (size_t)op - OP_TUPLE1 + 1, do_tuple, err);
     case OP_EMPTY_TUPLE:
         return pickle_push_plain(m, value_make(VALUE_TUPLE, VALUE_NO_CELLS), err);
     case OP_BININT1:
@@ -382,13 +375,11 @@ static fsdpck_status run(pickle_machine *m, size_t nbytes, value *root, fsdpck_e
     m->wanted = pickle_memo_wanted_from(&m->memo, 0);
     while (bytes[m->at] != OP_STOP) {
         m->op_at = m->at++;
-        RETURN_IF(run_one(m, bytes[m->op_at], err));
-        /* Most opcodes that make something are followed by this one: told apart here, it costs no
-         * jump that the processor must guess. */
-        while (bytes[m->at] == OP_MEMOIZE) {
-            m->op_at = m->at++;
+        /* Every fourth opcode is this one: told apart here, it costs no jump that the processor must guess. */
+        if (bytes[m->op_at] == OP_MEMOIZE)
             RETURN_IF(memoize(m, err));
-        }
+        else
+            RETURN_IF(run_one(m, bytes[m->op_at], err));
     }
     m->op_at = nbytes - 1;
     if (m->marks.count > 0)

@@ -184,7 +184,7 @@ static bool step_batch(pickle_writer *w, struct frame *f)
 {
     const size_t width = f->kind == FRAME_PAIRS ? 2 : 1;
     size_t ncells = 0;
-    const value *cells = value_cells_of(w->pool, f->v, &ncells);
+    const value *cells = value_items(w->pool, f->v, &ncells);
     const size_t count = ncells / width;
     const size_t done = f->next / width;
     if (f->next % width == 0 && f->batch > 0 && (done == count || done % BATCH_MOST == 0)) {
@@ -210,7 +210,7 @@ static bool step_batch(pickle_writer *w, struct frame *f)
 static bool step_tuple(pickle_writer *w, struct frame *f)
 {
     size_t count = 0;
-    const value *cells = value_cells_of(w->pool, f->v, &count);
+    const value *cells = value_items(w->pool, f->v, &count);
     if (f->next < count) {
         put_value(w, cells[f->next++]);
         return true;

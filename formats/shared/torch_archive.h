@@ -1,4 +1,5 @@
-/* torch_archive.h: one torch.save zip (a .pt file, or a blob of a DCP folder): its pickle and its storages.
+/* torch_archive.h: one torch.save zip (a .pt file, or a blob of a DCP folder): its pickle and its
+ * storages.
  *
  *     torch_archive a;
  *     RETURN_IF(torch_archive_open(&in, budget, &pool, opaque_calls, &a, err));
@@ -6,15 +7,16 @@
  *     const torch_tensor *t = VEC_AT(&a.tensors, torch_tensor, i);
  *     torch_archive_release(&a);
  *
- * Tensors are recognised by shape of the call (torch._utils._rebuild_tensor, _v2, _v3, _rebuild_parameter*,
- * torch._tensor._rebuild_from_type_v2, storages by persistent id), checked against their storage's
- * record, and never "called". Subclasses that wrap one plain tensor of the same shape and dtype class
- * (float8 training's WeightWithDynamicFloat8CastTensor: `_tensor`) are read through to it. DTensor and ShardedTensor
- * become the call they are (their parts' tensors are in the list). Sparse, quantised and nested tensors and other
- * subclasses: UNSUPPORTED, PT-TENSOR-KIND, unless opaque_calls keeps them.
+ * Tensors are recognised by shape of the call (torch._utils._rebuild_tensor, _v2, _v3,
+ * _rebuild_parameter*, torch._tensor._rebuild_from_type_v2, storages by persistent id), checked
+ * against their storage's record, and never "called". Subclasses that wrap one plain tensor of the
+ * same shape and dtype class (float8 training's WeightWithDynamicFloat8CastTensor: `_tensor`) are
+ * read through to it. DTensor and ShardedTensor become the call they are (their parts' tensors are
+ * in the list). Sparse, quantised and nested tensors and other subclasses: UNSUPPORTED,
+ * PT-TENSOR-KIND, unless opaque_calls keeps them.
  *
- * Errors besides those of zip.h and pickle.h: PT-CONTAINER, PT-TAR, PT-VERSION, PT-BYTEORDER, PT-PERSID,
- * PT-STORAGE-SIZE, PT-BOUNDS, PT-EXPAND, PKL-CALL, PKL-GLOBAL, PKL-GETATTR.
+ * Errors besides those of zip.h and pickle.h: PT-CONTAINER, PT-TAR, PT-VERSION, PT-BYTEORDER,
+ * PT-PERSID, PT-STORAGE-SIZE, PT-BOUNDS, PT-EXPAND, PKL-CALL, PKL-GLOBAL, PKL-GETATTR.
  */
 #ifndef FSDPCK_TORCH_ARCHIVE_H
 #define FSDPCK_TORCH_ARCHIVE_H
@@ -62,12 +64,14 @@ typedef struct torch_archive {
     budget *owner;
 } torch_archive;
 
-/* What a file that begins with these bytes is, where it is some other known container ("an HDF5 file"); else NULL. */
+/* What a file that begins with these bytes is, where it is some other known container ("an HDF5
+ * file"); else NULL. */
 const char *torch_other_container(const uint8_t *head, size_t nbytes);
 
-/* Also recognises what is not one, by name: PT-CONTAINER, PT-TAR, "save was interrupted" (no data.pkl),
- * TorchScript. `opaque_calls` keeps unknown calls as records; else PKL-CALL. Legacy streams go through
- * torch_legacy_open, which this calls where the first bytes say so. The pool is the caller's and stays his. */
+/* Also recognises what is not one, by name: PT-CONTAINER, PT-TAR, "save was interrupted" (no
+ * data.pkl), TorchScript. `opaque_calls` keeps unknown calls as records; else PKL-CALL. Legacy
+ * streams go through torch_legacy_open, which this calls where the first bytes say so. The pool
+ * is the caller's and stays his. */
 fsdpck_status torch_archive_open(const zip_input *in, budget *owner, value_pool *pool,
                                  bool opaque_calls, torch_archive *a,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -76,31 +80,36 @@ void torch_archive_release(torch_archive *a);
 const uint64_t *torch_tensor_sizes(const torch_archive *a, const torch_tensor *t);
 const uint64_t *torch_tensor_strides(const torch_archive *a, const torch_tensor *t);
 
-/* Where tensor t's elements lie in the file. place.file is left 0. Bounds against the storage were checked by
- * torch_archive_open; in large archives this reads the record's local header (see ZIP_EAGER_ENTRIES). Any thread. */
+/* Where tensor t's elements lie in the file. place.file is left 0. Bounds against the storage
+ * were checked by torch_archive_open; in large archives this reads the record's local header
+ * (see ZIP_EAGER_ENTRIES). Any thread. */
 fsdpck_status torch_tensor_place(const torch_archive *a, const torch_tensor *t, place *where,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The fast way for a blob that holds exactly one tensor: reads all of a small blob, head and tail of a larger
- * one, fills dtype, sizes (room for NDIM_MAX; ndim in *ndim) and place. Same checks as torch_archive_open +
- * place, which it falls back to where the pickle is not the plain one of one tensor. Deflated records: UNSUPPORTED. Any thread. */
+/* The fast way for a blob that holds exactly one tensor: reads all of a small blob, head and
+ * tail of a larger one, fills dtype, sizes (room for NDIM_MAX; ndim in *ndim) and place. Same
+ * checks as torch_archive_open + place, which it falls back to where the pickle is not the plain
+ * one of one tensor. Deflated records: UNSUPPORTED. Any thread. */
 fsdpck_status torch_blob_locate(const zip_input *in, dtype *d, unsigned *ndim, uint64_t *sizes,
                                 place *where, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The same from the first bytes of a blob that is decompressed front to back: head holds the decoded beginning.
- * Where more of it is needed, *need_nbytes is set (else 0) and the status is LIMIT. place offsets count decoded bytes, place.stream
- * is set. What comes behind the record (directory, CRCs) is not looked at. */
+/* The same from the first bytes of a blob that is decompressed front to back: head holds the
+ * decoded beginning. Where more of it is needed, *need_nbytes is set (else 0) and the status is
+ * LIMIT. place offsets count decoded bytes, place.stream is set. What comes behind the record
+ * (directory, CRCs) is not looked at. */
 fsdpck_status torch_blob_locate_head(const uint8_t *head, size_t head_nbytes, dtype *d,
                                      unsigned *ndim, uint64_t *sizes, place *where,
                                      size_t *need_nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Whether a call of this symbol could run code that is not a constructor of data (os.system, eval, torch.load):
- * PKL-GLOBAL. Nothing here ever calls anything; this is for what is said to the user. */
+/* Whether a call of this symbol could run code that is not a constructor of data (os.system,
+ * eval, torch.load): PKL-GLOBAL. Nothing here ever calls anything; this is for what is said to
+ * the user. */
 bool torch_symbol_runs_code(const char *module, const char *name);
 /* Whether a REDUCE is known to be a constructor of data, or shaped like an enum member. */
 bool torch_call_is_known(const value_pool *pool, const value_call *call);
 
-/* Opcodes of a full contiguous CPU tensor with its own storage `key`, for pickle_write's callback. */
+/* Opcodes of a full contiguous CPU tensor with its own storage `key`, for pickle_write's
+ * callback. */
 struct pickle_writer;
 void torch_put_tensor(struct pickle_writer *w, const char *key, dtype d, unsigned ndim,
                       const uint64_t *sizes, const uint64_t *strides, uint64_t offset_nelems,

@@ -6,8 +6,9 @@
 #include "formats/shared/torch_archive_parts.h"
 #include "formats/shared/zip_parts.h"
 
-/* A tensor's blob of a DCP folder is a whole zip of a few records, most of it smaller than SMALL_NBYTES. What is
- * here accepts the usual ones without allocating; all else, right or wrong, goes the long way round. */
+/* A tensor's blob of a DCP folder is a whole zip of a few records, most of it smaller than
+ * SMALL_NBYTES. What is here accepts the usual ones without allocating; all else, right or
+ * wrong, goes the long way round. */
 enum {
     SMALL_NBYTES = 8192,
     HEAD_NBYTES = 4096,

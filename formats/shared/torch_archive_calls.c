@@ -2,8 +2,9 @@
 
 #include "formats/shared/torch_archive_parts.h"
 
-/* Constructors of plain data that state dicts are known to hold; "*" at the end of a module covers what lies below it. Names are
- * listed one by one: a dotted name ("os.system" of pathlib) reaches through a module. */
+/* Constructors of plain data that state dicts are known to hold; "*" at the end of a module
+ * covers what lies below it. Names are listed one by one: a dotted name ("os.system" of pathlib)
+ * reaches through a module. */
 static const struct {
     const char *module;
     const char *names; /* separated and enclosed by spaces */

@@ -6,9 +6,10 @@
 #include "formats/shared/torch_archive_parts.h"
 #include "formats/shared/zip_parts.h"
 
-/* A blob that is compressed as a whole is read from its beginning, where no directory tells sizes: the records
- * are walked by what is known of them. data.pkl ends with its pickle's STOP, a storage has the size that the
- * pickle states, and all that lies between is small and followed by a descriptor that gives it away. */
+/* A blob that is compressed as a whole is read from its beginning, where no directory tells
+ * sizes: the records are walked by what is known of them. data.pkl ends with its pickle's STOP,
+ * a storage has the size that the pickle states, and all that lies between is small and followed
+ * by a descriptor that gives it away. */
 enum { SMALL_RECORD_NBYTES = 64, MORE_NBYTES = 4096 };
 
 static const uint64_t MACHINE_BUDGET_BYTES = (uint64_t)1 << 30;
@@ -207,7 +208,8 @@ static fsdpck_status pickle_pass(walk *w, head_pickle *p, const record *r, fsdpc
     return machine_read(p, w->head + begin, n, err);
 }
 
-/* Size of storage `key`; false where the pickle names no such one. *wanted: it is the tensor's own. */
+/* Size of storage `key`; false where the pickle names no such one. *wanted: it is the tensor's
+ * own. */
 static bool storage_known(const head_pickle *p, const char *key, size_t key_nbytes,
                           uint64_t *nbytes, bool *wanted)
 {

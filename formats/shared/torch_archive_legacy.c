@@ -4,8 +4,9 @@
 #include "base/bytes.h"
 #include "formats/shared/torch_archive_parts.h"
 
-/* The stream form: five pickles (magic, 1001, system, object, storage keys), then for each key in that order
- * an element count of 8 bytes and the elements. torch writes both little-endian on every machine (torch/csrc/generic/serialization.cpp). */
+/* The stream form: five pickles (magic, 1001, system, object, storage keys), then for each key
+ * in that order an element count of 8 bytes and the elements. torch writes both little-endian on
+ * every machine (torch/csrc/generic/serialization.cpp). */
 const uint8_t TORCH_LEGACY_MAGIC[15] = {0x80, 2,    0x8A, 0x0A, 0x6C, 0xFC, 0x9C, 0x46,
                                         0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19, '.'};
 

@@ -38,7 +38,8 @@ pickle_hooks torch_builder_hooks(torch_builder *b);
 /* No storage may be left in the tree outside of a tensor. */
 fsdpck_status torch_builder_finish(torch_builder *b, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* ('storage', class, key, location, numel[, view]) -> HOST; legacy ('module', class, ...) -> the class. */
+/* ('storage', class, key, location, numel[, view]) -> HOST; legacy ('module', class, ...) -> the
+ * class. */
 fsdpck_status torch_persid_resolve(torch_builder *b, value_pool *pool, value args, value *resolved,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -58,7 +59,8 @@ fsdpck_status tensor_claim_check(const tensor_claim *c, fsdpck_error *err) FSDPC
 /* offset, strides, rows, swap of a place whose record_* are set. */
 void tensor_claim_place(const tensor_claim *c, bool big_endian, place *where);
 
-/* The pickle of one plain tensor as torch.save writes it (protocol 2), recognised opcode by opcode. */
+/* The pickle of one plain tensor as torch.save writes it (protocol 2), recognised opcode by
+ * opcode. */
 typedef struct plain_pickle {
     tensor_claim claim; /* checked */
     char key[32];       /* NUL-terminated */
@@ -68,7 +70,8 @@ typedef struct plain_pickle {
 /* False where it is anything else, also where it is wrong: the pickle machine then says what. */
 bool torch_plain_pickle_match(const uint8_t *bytes, size_t nbytes, plain_pickle *p);
 
-/* Item size of what a storage of this dtype and count takes; PT-STORAGE-SIZE where that overflows. */
+/* Item size of what a storage of this dtype and count takes; PT-STORAGE-SIZE where that
+ * overflows. */
 fsdpck_status torch_storage_nbytes(dtype d, uint64_t nelems, uint64_t *nbytes,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -3,8 +3,8 @@
 #include "base/bytes.h"
 #include "formats/shared/torch_archive_parts.h"
 
-/* A DCP folder holds tens of thousands of pickles of this one shape. All that differs is read here without a
- * pool or a memo; whoever gets false uses the pickle machine. */
+/* A DCP folder holds tens of thousands of pickles of this one shape. All that differs is read
+ * here without a pool or a memo; whoever gets false uses the pickle machine. */
 typedef struct cursor {
     const uint8_t *at;
     const uint8_t *end;

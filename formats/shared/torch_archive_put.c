@@ -15,7 +15,8 @@ static void put_dims(pickle_writer *w, unsigned ndim, const uint64_t *dims)
         pickle_put_tuple(w, ndim);
 }
 
-/* The opcodes of torch.save for a CPU tensor: _rebuild_tensor_v2, or _v3 over bytes for a dtype that has no storage class. */
+/* The opcodes of torch.save for a CPU tensor: _rebuild_tensor_v2, or _v3 over bytes for a dtype
+ * that has no storage class. */
 void torch_put_tensor(pickle_writer *w, const char *key, dtype d, unsigned ndim,
                       const uint64_t *sizes, const uint64_t *strides, uint64_t offset_nelems,
                       uint64_t storage_nelems)

@@ -20,8 +20,8 @@ static fsdpck_status set_to(const rebuild *r, value v)
     return FSDPCK_OK;
 }
 
-/* Kinds that fsdpck knows and does not read. Where the caller wants calls kept, what stays is the call without
- * its arguments, among which are storages. */
+/* Kinds that fsdpck knows and does not read. Where the caller wants calls kept, what stays is
+ * the call without its arguments, among which are storages. */
 static fsdpck_status kind_unsupported(const rebuild *r, const char *what, const char *class_name)
 {
     char shown[160];
@@ -281,8 +281,8 @@ static fsdpck_status rebuild_device(const rebuild *r, value args)
     return set_to(r, data);
 }
 
-/* How Python 3.11 writes enum members and nested classes: the symbol Class.Name, unless it could be a function
- * of something that runs code. */
+/* How Python 3.11 writes enum members and nested classes: the symbol Class.Name, unless it could
+ * be a function of something that runs code. */
 static fsdpck_status resolve_getattr(const rebuild *r)
 {
     const value class = arg(r, r->call->args, 0);

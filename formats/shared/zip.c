@@ -21,7 +21,8 @@ static fsdpck_status read_archive(const zip_archive *z, uint64_t offset, void *d
     return z->in.read(z->in.ctx, z->in.base_offset_bytes + offset, dst, nbytes, err);
 }
 
-/* A few KiB around the place that is looked at, so that a descriptor and the header behind it are one read. */
+/* A few KiB around the place that is looked at, so that a descriptor and the header behind it
+ * are one read. */
 typedef struct window {
     const zip_archive *zip;
     uint64_t limit; /* archive offset that is never read past */
@@ -131,8 +132,8 @@ static fsdpck_status name_failed(const zip_central *c, const char *finding, cons
                      escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
 }
 
-/* Two names that differ in case alone would be one file to some readers. `folded` holds the folded forms of
- * names with capitals; names without are their own. */
+/* Two names that differ in case alone would be one file to some readers. `folded` holds the
+ * folded forms of names with capitals; names without are their own. */
 static fsdpck_status case_check(const zip_central *c, const strtab *names, strtab *folded,
                                 fsdpck_error *err)
 {

@@ -188,7 +188,8 @@ fsdpck_status zip_end_parse(const uint8_t *tail, size_t tail_nbytes, uint64_t ar
     return directory_place_check(end, directory_end, tail, tail_nbytes, archive_nbytes, err);
 }
 
-/* Finds the zip64 field among extra fields; *field NULL where there is none. Fields must fill the space. */
+/* Finds the zip64 field among extra fields; *field NULL where there is none. Fields must fill
+ * the space. */
 static fsdpck_status extra_find_zip64(const uint8_t *extra, size_t nbytes, const uint8_t **field,
                                       size_t *field_nbytes, fsdpck_error *err)
 {
@@ -328,8 +329,9 @@ static fsdpck_status local_bad(const zip_central *c, const char *finding, const 
                      escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
 }
 
-/* Sizes and CRC of a local header: the directory's, or zeros where a descriptor follows. torch's zip64 field
- * holds a zero for the stored size, and the header's own offset where only that is large. */
+/* Sizes and CRC of a local header: the directory's, or zeros where a descriptor follows. torch's
+ * zip64 field holds a zero for the stored size, and the header's own offset where only that is
+ * large. */
 static fsdpck_status local_sizes_check(const uint8_t *p, const zip_central *c, const uint8_t *field,
                                        size_t field_nbytes, fsdpck_error *err)
 {

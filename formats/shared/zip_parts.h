@@ -1,5 +1,5 @@
-/* zip_parts.h: the pieces of a zip, parsed from bytes in memory; shared by zip.c, which reads whole archives,
- * and torch_blob.c, which looks at tens of thousands of tiny ones without allocating.
+/* zip_parts.h: the pieces of a zip, parsed from bytes in memory; shared by zip.c, which reads whole
+ * archives, and torch_blob.c, which looks at tens of thousands of tiny ones without allocating.
  *
  *     zip_end end;
  *     RETURN_IF(zip_end_parse(tail, tail_nbytes, archive_nbytes, &end, err));
@@ -60,7 +60,8 @@ typedef struct zip_central {
     uint64_t header_offset_bytes;
 } zip_central;
 
-/* Parses the entry at directory[*at], checks it alone (name, flags, method, sizes) and moves *at behind it. */
+/* Parses the entry at directory[*at], checks it alone (name, flags, method, sizes) and moves *at
+ * behind it. */
 fsdpck_status zip_central_parse(const uint8_t *directory, size_t nbytes, size_t *at, zip_central *c,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -69,7 +70,8 @@ typedef struct zip_local {
     unsigned descriptor_nbytes; /* 0, 16 or 24 */
 } zip_local;
 
-/* How many bytes the local header has in all, from its first ZIP_LOCAL_NBYTES; 0 where it is none. */
+/* How many bytes the local header has in all, from its first ZIP_LOCAL_NBYTES; 0 where it is
+ * none. */
 uint32_t zip_local_nbytes(const uint8_t *bytes);
 
 /* Compares the local header in bytes[0..nbytes) with its directory entry. */
@@ -80,7 +82,8 @@ fsdpck_status zip_local_parse(const uint8_t *bytes, size_t nbytes, const zip_cen
 fsdpck_status zip_descriptor_check(const uint8_t *bytes, unsigned nbytes, const zip_central *c,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Empty, over ZIP_NAME_LIMIT, absolute, drive, backslash, NUL, "." or ".." or empty parts, bad UTF-8: ZIP-NAME; no folder: ZIP-ROOT. */
+/* Empty, over ZIP_NAME_LIMIT, absolute, drive, backslash, NUL, "." or ".." or empty parts, bad
+ * UTF-8: ZIP-NAME; no folder: ZIP-ROOT. */
 fsdpck_status zip_name_check(const char *name, size_t nbytes, bool utf8,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -4,9 +4,9 @@
 #include "formats/shared/zip.h"
 #include "formats/shared/zip_parts.h"
 
-/* The bytes of torch's miniz (caffe2/serialize/inline_container.cc, the same from 1.13 to 2.15): sizes and CRC
- * only in the descriptor and the directory, data aligned by a padding field "FB", zip64 fields only where
- * due, zip64 end record always. */
+/* The bytes of torch's miniz (caffe2/serialize/inline_container.cc, the same from 1.13 to 2.15):
+ * sizes and CRC only in the descriptor and the directory, data aligned by a padding field "FB",
+ * zip64 fields only where due, zip64 end record always. */
 enum { ALIGNMENT = 64, EXTRA_ZIP64 = 0x0001, EXTRA_PADDING = 0x4246, FIELD_NBYTES = 4 };
 
 static bool is_large(uint64_t v)

@@ -53,10 +53,11 @@ struct exec_sums {
     uint64_t bytes_read; /* by read_at and decoded from streams; heads excluded */
     uint64_t reads;      /* calls of read_at */
     uint64_t bytes_written;
-    uint64_t direct_bytes;      /* of bytes_written */
-    uint64_t cast_overflows;    /* finite elements out of range of their new dtype */
-    uint64_t replicas_trusted;  /* not looked at: REPLICAS_FIRST */
-    uint64_t replicas_by_crc;   /* found equal by their stored checksums */
+    uint64_t direct_bytes;     /* of bytes_written */
+    uint64_t cast_overflows;   /* finite elements out of range of their new dtype (one that a step's
+                                edge cuts in two may count twice) */
+    uint64_t replicas_trusted; /* not looked at: REPLICAS_FIRST */
+    uint64_t replicas_by_crc;  /* found equal by their stored checksums */
     uint64_t replicas_compared; /* found equal byte by byte */
     uint64_t streams;           /* compressed chunks that were decoded */
     uint64_t buffer_nbytes;     /* memory taken for data, all workers */

@@ -157,7 +157,6 @@ static fsdpck_status locate_batch(void *ctx, unsigned worker_index, uint64_t job
             return st;
         }
     }
-    progress_add(work->x->r.progress, LOCATE_BATCH);
     return FSDPCK_OK;
 }
 
@@ -204,7 +203,7 @@ static fsdpck_status locate_listed(struct exec *x, sort_pair *list, sort_pair *s
         list[i].key = catalogue_chunk(plan_from(p), list[i].item)->file;
     sort_pairs(list, scratch, n, NULL, NULL);
     locate_work work = {.x = x, .chunks = list, .count = n};
-    progress_phase(x->r.progress, "locating chunks", n);
+    progress_phase(x->r.progress, "locating", 0);
     return pool_run(x->r.nthreads, (n + LOCATE_BATCH - 1) / LOCATE_BATCH, locate_batch, &work,
                     x->r.cancel, err);
 }

@@ -19,15 +19,16 @@ static fsdpck_status error_differ(const struct exec *x, const replica_pair *pair
     uint64_t sizes[NDIM_MAX];
     const catalogue *from = plan_from(x->r.plan);
     const uint32_t tensor = catalogue_chunk(from, pair->first)->tensor;
+    const uint64_t low = pair->first < pair->again ? pair->first : pair->again;
+    const uint64_t high = pair->first < pair->again ? pair->again : pair->first;
     catalogue_chunk_box(from, pair->first, offsets, sizes);
     error_set(err, FSDPCK_BADINPUT, "REPLICA-DIFFER", "two copies of a chunk differ");
     error_expected(
         err, "equal %s of %s", what,
         box_text(text, sizeof text, offsets, sizes, catalogue_tensor(from, tensor)->ndim));
-    error_found(err, "'%s' and '%s' differ", chunk_path(x, pair->first),
-                chunk_path(x, pair->again));
+    error_found(err, "'%s' and '%s' differ", chunk_path(x, low), chunk_path(x, high));
     error_next(err, "find out which rank is right; --replicas first takes the first copy");
-    exec_chunk_context(x, pair->again, err);
+    exec_chunk_context(x, high, err);
     return FSDPCK_BADINPUT;
 }
 

@@ -52,7 +52,6 @@ static inline uint32_t box_index_leaf_begin(const box_index *x, uint32_t leaf)
     return (uint32_t)((uint64_t)x->count * leaf / x->leaves);
 }
 
-/* A query without an index: the few chunks of a tensor, scanned. Replicas are all found. */
 typedef struct box_query {
     /* found */
     uint64_t chunk;
@@ -69,7 +68,8 @@ typedef struct box_query {
     uint32_t stack[40]; /* nodes to visit; a tree has at most 31 levels */
 } box_query;
 
-/* The box is borrowed until the query ends. It must have elements. */
+/* The box is borrowed until the query ends. It must have elements. The second form needs no index:
+ * it scans the chunks of a tensor that has few, replicas included. */
 void box_query_begin(box_query *q, const box_index *x, const uint64_t *offsets,
                      const uint64_t *sizes);
 void box_query_begin_scan(box_query *q, const catalogue *cat, uint32_t tensor,

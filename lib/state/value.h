@@ -144,6 +144,9 @@ bool value_is_symbol(const value_pool *p, value v, const char *module, const cha
 size_t value_count(const value_pool *p, value v);
 value value_item(const value_pool *p, value v, size_t i); /* item, or the pair's item */
 value value_key(const value_pool *p, value v, size_t i);  /* None where i is out of range */
+/* All items at once, those of a DICT as key, item, key, item ...: borrowed until the pool grows or the value
+ * changes. *count in handles, so twice the pairs; NULL and 0 where there are none. For tight loops. */
+const value *value_items(const value_pool *p, value v, size_t *count);
 /* Equal as dict keys are in Python: texts, numbers of any kind (1 == True == 1.0), None; containers
  * and calls only where they are the same value. */
 bool value_keys_equal(const value_pool *p, value a, value b);

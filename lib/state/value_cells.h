@@ -111,10 +111,6 @@ static inline void value_cells_rewind(value_pool *p, uint64_t mark)
 fsdpck_status value_node_reserve(value_pool *p, value v, size_t extra,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Where the items of LIST, SET, TUPLE, FROZENSET, DICT (key, item, key, ...) lie; borrowed until
- * the pool grows. *count in cells. */
-const value *value_cells_of(const value_pool *p, value v, size_t *count);
-
 /* Parts of a value in order: items; keys and items in turn; or what a call consists of (7, see
  * value_walk). */
 size_t value_part_count(const value_pool *p, value v);

@@ -69,7 +69,7 @@ static fsdpck_status new_like(struct copy_job *job, value v, value *copy, fsdpck
 {
     const value_kind kind = value_kind_inline(v);
     size_t count;
-    (void)value_cells_of(job->from, v, &count);
+    (void)value_items(job->from, v, &count);
     if (kind == VALUE_CALL)
         return value_new_call(job->to, value_call_of(job->from, v), copy, err);
     uint64_t at;
@@ -131,7 +131,7 @@ static fsdpck_status copy_parts(struct copy_job *job, struct copy_pair pair, fsd
     if (value_kind_inline(pair.old) == VALUE_CALL)
         return copy_call_parts(job, pair, err);
     size_t count;
-    const value *items = value_cells_of(job->to, pair.fresh, &count);
+    const value *items = value_items(job->to, pair.fresh, &count);
     if (count == 0)
         return FSDPCK_OK;
     /* By number, because the cells move while the parts are copied. */

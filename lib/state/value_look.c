@@ -135,7 +135,7 @@ bool value_is_symbol(const value_pool *p, value v, const char *module, const cha
            memcmp(value_symbol_module(p, v), module, module_nbytes) == 0;
 }
 
-const value *value_cells_of(const value_pool *p, value v, size_t *count)
+const value *value_items(const value_pool *p, value v, size_t *count)
 {
     *count = 0;
     switch (value_kind_inline(v)) {
@@ -162,14 +162,14 @@ const value *value_cells_of(const value_pool *p, value v, size_t *count)
 size_t value_count(const value_pool *p, value v)
 {
     size_t count;
-    (void)value_cells_of(p, v, &count);
+    (void)value_items(p, v, &count);
     return value_kind_inline(v) == VALUE_DICT ? count / 2 : count;
 }
 
 value value_item(const value_pool *p, value v, size_t i)
 {
     size_t count;
-    const value *cells = value_cells_of(p, v, &count);
+    const value *cells = value_items(p, v, &count);
     const size_t at = value_kind_inline(v) == VALUE_DICT ? 2 * i + 1 : i;
     return at < count ? cells[at] : VALUE_OF_NONE;
 }
@@ -177,7 +177,7 @@ value value_item(const value_pool *p, value v, size_t i)
 value value_key(const value_pool *p, value v, size_t i)
 {
     size_t count;
-    const value *cells = value_cells_of(p, v, &count);
+    const value *cells = value_items(p, v, &count);
     return value_kind_inline(v) == VALUE_DICT && 2 * i < count ? cells[2 * i] : VALUE_OF_NONE;
 }
 
@@ -219,7 +219,7 @@ bool value_dict_find(const value_pool *p, value dict, const char *key, value *it
         return false;
     const value wanted = value_make(VALUE_STR, id);
     size_t count;
-    const value *cells = value_cells_of(p, dict, &count);
+    const value *cells = value_items(p, dict, &count);
     for (; count > 0; count -= 2) {
         if (cells[count - 2] == wanted) {
             *item = cells[count - 1];

@@ -7,7 +7,7 @@ size_t value_part_count(const value_pool *p, value v)
     size_t count;
     if (value_kind_inline(v) == VALUE_CALL)
         return VALUE_CALL_PARTS;
-    (void)value_cells_of(p, v, &count);
+    (void)value_items(p, v, &count);
     return count;
 }
 
@@ -16,7 +16,7 @@ value value_part(const value_pool *p, value v, size_t i)
     const value_call *call = value_call_of(p, v);
     if (call == NULL) {
         size_t count;
-        const value *cells = value_cells_of(p, v, &count);
+        const value *cells = value_items(p, v, &count);
         return i < count ? cells[i] : VALUE_OF_NONE;
     }
     switch (i) {

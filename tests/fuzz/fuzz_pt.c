@@ -1,5 +1,6 @@
-/* Any bytes as a file of torch.save, and as a blob of one tensor: what is accepted has every element inside of
- * its record, a flat key for every tensor, and the fast ways say what the long way says. */
+/* Any bytes as a file of torch.save, and as a blob of one tensor: what is accepted has every
+ * element inside of its record, a flat key for every tensor, and the fast ways say what the long
+ * way says. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,8 +75,8 @@ static void remove_scratch(void)
 static void write_scratch(const uint8_t *data, size_t nbytes)
 {
     if (scratch[0] == '\0') {
-        const char *folder = getenv("TMPDIR");
-        snprintf(scratch, sizeof(scratch), "%s/fuzz_pt.%ld", folder != NULL ? folder : "/tmp",
+        const char *tmp = getenv("TMPDIR");
+        snprintf(scratch, sizeof(scratch), "%s/fuzz_pt.%ld", tmp != NULL ? tmp : "/tmp",
                  (long)getpid());
         atexit(remove_scratch);
     }

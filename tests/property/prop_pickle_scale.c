@@ -224,7 +224,7 @@ enum { NOTE_SIZE = 1, NOTE_CHUNK, NOTE_INDEX, NOTE_INFO };
 static uint64_t note_of(tally *t, const value_pool *pool, value callee)
 {
     static const char *const classes[5] = {"", "Size", "ChunkStorageMetadata", "MetadataIndex",
-                                         "_StorageInfo"};
+                                           "_StorageInfo"};
     for (uint64_t note = NOTE_SIZE; note <= NOTE_INFO; note++) {
         if (t->classes[note] == callee)
             return note;
@@ -238,6 +238,16 @@ static uint64_t note_of(tally *t, const value_pool *pool, value callee)
     return 0;
 }
 
+static void add_numbers(tally *t, const value_pool *pool, value container)
+{
+    size_t count;
+    const value *items = value_items(pool, container, &count);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t n = 0;
+        t->sum += value_as_u64(pool, items[i], &n) ? n : 0;
+    }
+}
+
 static fsdpck_status on_call(void *ctx, value_pool *pool, const value_call *call, bool built,
                              value *replacement, bool *replaced, fsdpck_error *err)
 {
@@ -248,12 +258,8 @@ static fsdpck_status on_call(void *ctx, value_pool *pool, const value_call *call
     const uint64_t used = t->memory->used_bytes;
     t->most_bytes = used > t->most_bytes ? used : t->most_bytes;
     const uint64_t note = note_of(t, pool, call->callee);
-    const value dims = value_item(pool, call->args, 0);
-    const size_t ndims = note == NOTE_SIZE ? value_count(pool, dims) : 0;
-    for (size_t i = 0; i < ndims; i++) {
-        uint64_t dim = 0;
-        t->sum += value_as_u64(pool, value_item(pool, dims, i), &dim) ? dim : 0;
-    }
+    if (note == NOTE_SIZE)
+        add_numbers(t, pool, value_item(pool, call->args, 0));
     t->sizes += note == NOTE_SIZE;
     t->chunks += note == NOTE_CHUNK;
     t->indices += note == NOTE_INDEX;
@@ -266,12 +272,9 @@ static fsdpck_status on_call(void *ctx, value_pool *pool, const value_call *call
 static fsdpck_status on_build_host(void *ctx, value_pool *pool, value host, value state,
                                    fsdpck_error *err)
 {
-    tally *t = ctx;
-    uint64_t n = 0;
     (void)host;
     (void)err;
-    for (size_t i = 0; i < value_count(pool, state); i++)
-        t->sum += value_as_u64(pool, value_item(pool, state, i), &n) ? n : 0;
+    add_numbers(ctx, pool, state);
     return FSDPCK_OK;
 }
 

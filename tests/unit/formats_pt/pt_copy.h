@@ -1,8 +1,9 @@
-/* pt_copy.h: a .pt file read through pt_reader and written through pt_writer, without planner or engine.
+/* pt_copy.h: a .pt file read through pt_reader and written through pt_writer, without planner or
+ * engine.
  *
  *     pt_opening o;
  *     st = pt_opening_begin(&o, path, opaque_calls, &err);
- *     uint8_t *bytes = pt_tensor_bytes(&o, tensor, &nbytes);      // row-major, little-endian; free()
+ *     uint8_t *bytes = pt_tensor_bytes(&o, tensor, &nbytes);   // row-major; free()
  *     pt_digest(&o, tensor, text);
  *     pt_copy(&o, "copy.pt");
  *     pt_opening_end(&o);

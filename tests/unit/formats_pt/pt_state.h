@@ -2,7 +2,7 @@
  *
  *     pt_state s;
  *     pt_state_begin(&s);
- *     const value t = pt_state_tensor(&s, "weight", 2);      // float32, the values 0, 1, ...; name is the target's own
+ *     const value t = pt_state_tensor(&s, "weight", 2);   // float32: 0, 1, ...
  *     value d; value_new_dict(&s.t.cat.pool, &d, NULL) ...
  *     pt_state_write(&s, root, path);
  *     pt_state_end(&s);

@@ -91,7 +91,8 @@ static void copy_and_expect(const char *path, const char *digests, const char *s
     pt_opening_end(&o);
 }
 
-/* Every file of torch.save in the fixtures: read, copied with and without its nesting, and read again. */
+/* Every file of torch.save in the fixtures: read, copied with and without its nesting, and read
+ * again. */
 Test(pt, fixtures_of_all_releases)
 {
     static char releases[32][256], cases[64][256];

@@ -510,7 +510,8 @@ Test(torch_archive, heads_of_every_length)
     zip_made_release(&z);
 }
 
-/* Whatever byte is changed: what the fast way accepts, the long way accepts with the same result. */
+/* Whatever byte is changed: what the fast way accepts, the long way accepts with the same
+ * result. */
 Test(torch_archive, fast_and_long_way_agree_on_every_changed_byte)
 {
     zip_made z;

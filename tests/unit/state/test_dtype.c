@@ -24,11 +24,11 @@ Test(dtype, every_name_of_the_table_leads_back_to_its_row)
         const dtype_info *info = dtype_get((dtype)d);
         cr_assert_neq(info->itemsize_bytes, 0, "row %d is missing", d);
         cr_assert_eq(info->itemsize_bytes % info->swap_nbytes, 0, "%s", info->name);
-        cr_expect_eq(from_name(info->name), d, "%s", info->name);
+        cr_expect_eq((int)from_name(info->name), d, "%s", info->name);
         if (info->storage_class != NULL)
-            cr_expect_eq(from_storage(info->storage_class), d, "%s", info->name);
+            cr_expect_eq((int)from_storage(info->storage_class), d, "%s", info->name);
         if (info->safetensors != NULL)
-            cr_expect_eq(from_code(info->safetensors), d, "%s", info->name);
+            cr_expect_eq((int)from_code(info->safetensors), d, "%s", info->name);
     }
 }
 

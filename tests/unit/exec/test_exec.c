@@ -1,0 +1,216 @@
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "tests/support/exec_world.h"
+
+#define BOX(...) ((const uint64_t[]){__VA_ARGS__})
+
+/* One float32 tensor [rows, cols] in `nshards` shards, cut along `dim`, each laid out alike. */
+static exec_world *sharded(uint64_t rows, uint64_t cols, unsigned dim, uint64_t nshards,
+                           memory_layout layout)
+{
+    exec_world *w = exec_world_new(2, 1);
+    const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_FLOAT32, 2, BOX(rows, cols));
+    for (uint64_t s = 0; s < nshards; s++) {
+        uint64_t offsets[2] = {0, 0};
+        uint64_t sizes[2] = {rows, cols};
+        sizes[dim] /= nshards;
+        offsets[dim] = s * sizes[dim];
+        layout.file = (uint32_t)(s % 2);
+        memory_source_add_chunk(&w->source, t, offsets, sizes, &layout);
+    }
+    memory_source_seal(&w->source);
+    exec_world_add_whole(w, t, 0, DTYPE_FLOAT32);
+    cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+    exec_world_place(w, 1001);
+    w->to.want_crc = true;
+    exec_world_expect(w);
+    return w;
+}
+
+static void run(exec_world *w, exec_world_options o)
+{
+    fsdpck_error err = {0};
+    cr_assert_eq(exec_world_run(w, &o, &err), FSDPCK_OK, "%s", err.message);
+}
+
+Test(exec, rows_of_many_steps)
+{
+    exec_world *w = sharded(1024, 1000, 0, 4, (memory_layout){.gap_nbytes = 99});
+    run(w, (exec_world_options){.nthreads = 2});
+    /* Each once, but for elements that a step's edge cuts. */
+    cr_assert(w->sums.bytes_read >= 4096000 && w->sums.bytes_read < 4096000 + 100);
+    cr_assert_geq(w->sums.bytes_written, 4096000);
+    run(w, (exec_world_options){.nthreads = 1, .direct = EXEC_DIRECT_OFF, .tile_nbytes = 12288});
+    cr_assert_eq(w->sums.direct_bytes, 0);
+    exec_world_free(w);
+}
+
+Test(exec, tiles_and_workers_are_fitted_to_the_memory)
+{
+    exec_world *w = sharded(512, 1000, 0, 4, (memory_layout){.gap_nbytes = 99});
+    run(w, (exec_world_options){.nthreads = 64, .tile_nbytes = (uint64_t)64 << 20});
+    cr_assert_leq(w->sums.buffer_nbytes, EXEC_MEMORY_NBYTES_MIN);
+    run(w, (exec_world_options){.nthreads = 64, .tile_nbytes = 4096 * 3});
+    exec_world_free(w);
+}
+
+Test(exec, stored_across_with_long_strides)
+{
+    exec_world *w = sharded(6000, 40, 1, 1, (memory_layout){.permuted = true, .order = {1, 0}});
+    run(w, (exec_world_options){.nthreads = 2, .tile_nbytes = 4096});
+    /* Run by run, and not the 1 MB between the first and the last one for each tile. */
+    cr_assert_lt(w->sums.bytes_read, 4 * 960000);
+    run(w, (exec_world_options){.nthreads = 2});
+    exec_world_free(w);
+}
+
+Test(exec, columns_out_of_rows)
+{
+    exec_world *w = exec_world_new(1, 4);
+    const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_INT16, 2, BOX(100, 20000));
+    memory_source_add_chunk(&w->source, t, BOX(0, 0), BOX(100, 20000), &(memory_layout){0});
+    memory_source_seal(&w->source);
+    const uint32_t x = exec_world_add_target(w, t, "w", DTYPE_INT16);
+    for (uint32_t i = 0; i < 4; i++)
+        exec_world_add_chunk(w, x, i, BOX(0, 5000 * i), BOX(100, 5000));
+    cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+    exec_world_place(w, 3);
+    exec_world_expect(w);
+    run(w, (exec_world_options){.nthreads = 2, .tile_nbytes = 65536});
+    run(w, (exec_world_options){.nthreads = 1});
+    exec_world_free(w);
+}
+
+Test(exec, many_tiny_tensors_take_few_reads)
+{
+    exec_world *w = exec_world_new(2, 1);
+    for (unsigned i = 0; i < 3000; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "t%u", i);
+        const uint32_t t = memory_source_add_tensor(&w->source, name, DTYPE_FLOAT32, 1, BOX(6));
+        for (uint32_t f = 0; f < 2; f++)
+            memory_source_add_chunk(&w->source, t, BOX(3 * f), BOX(3),
+                                    &(memory_layout){.file = f, .gap_nbytes = 500});
+        exec_world_add_whole(w, t, 0, DTYPE_FLOAT32);
+    }
+    memory_source_seal(&w->source);
+    cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+    exec_world_place(w, 0);
+    exec_world_expect(w);
+    run(w, (exec_world_options){.nthreads = 2});
+    cr_assert_lt(w->sums.reads, 20);
+    exec_world_free(w);
+}
+
+Test(exec, streams_of_column_shards_share_their_lines)
+{
+    exec_world *w = sharded(500, 64, 1, 16, (memory_layout){.gap_nbytes = 10, .stream = true});
+    run(w, (exec_world_options){.nthreads = 4, .tile_nbytes = 4096});
+    cr_assert_eq(w->sums.streams, 16);
+    run(w, (exec_world_options){.nthreads = 1});
+    exec_world_free(w);
+}
+
+Test(exec, streams_with_elements_that_change)
+{
+    exec_world *w =
+        sharded(300, 70, 0, 3,
+                (memory_layout){
+                    .stream = true, .swap = true, .neg = true, .permuted = true, .order = {1, 0}});
+    run(w, (exec_world_options){.nthreads = 2, .tile_nbytes = 8192});
+    exec_world_free(w);
+}
+
+Test(exec, two_names_for_one_place)
+{
+    exec_world *w = exec_world_new(1, 1);
+    const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_INT64, 1, BOX(2000));
+    memory_source_add_chunk(&w->source, t, BOX(0), BOX(2000), &(memory_layout){0});
+    memory_source_seal(&w->source);
+    const uint32_t a = exec_world_add_target(w, t, "a", DTYPE_INT64);
+    const uint32_t b = exec_world_add_target(w, t, "b", DTYPE_INT64);
+    exec_world_add_chunk(w, a, 0, BOX(0), BOX(2000));
+    exec_world_add_chunk(w, b, 0, BOX(0), BOX(2000));
+    cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+    exec_world_place(w, 8);
+    catalogue_chunk(&w->to.cat, 1)->offset_bytes = 8;
+    catalogue_file(&w->to.cat, 0)->nbytes = 16008;
+    w->to.want_crc = true;
+    exec_world_expect(w);
+    run(w, (exec_world_options){.nthreads = 2, .tile_nbytes = 4096});
+    exec_world_free(w);
+}
+
+/* w in one chunk that three ranks hold; the last may be wrong. */
+static exec_world *replicated(bool crc, bool wrong, bool stream)
+{
+    exec_world *w = exec_world_new(3, 1);
+    const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_BFLOAT16, 1, BOX(5000));
+    for (uint32_t f = 0; f < 3; f++)
+        memory_source_add_chunk(
+            &w->source, t, BOX(0), BOX(5000),
+            &(memory_layout){.file = f, .crc = crc, .stream = stream, .wrong = wrong && f == 2});
+    memory_source_seal(&w->source);
+    exec_world_add_whole(w, t, 0, DTYPE_BFLOAT16);
+    cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+    exec_world_place(w, 0);
+    exec_world_expect(w);
+    return w;
+}
+
+Test(exec, equal_replicas_by_checksum_by_bytes_or_on_trust)
+{
+    exec_world *w = replicated(true, false, false);
+    run(w, (exec_world_options){.replicas = REPLICAS_CRC});
+    cr_assert_eq(w->sums.replicas_by_crc, 2);
+    cr_assert_eq(w->sums.bytes_read, 10000);
+    run(w, (exec_world_options){.replicas = REPLICAS_COMPARE});
+    cr_assert_eq(w->sums.replicas_compared, 2);
+    run(w, (exec_world_options){.replicas = REPLICAS_FIRST});
+    cr_assert_eq(w->sums.replicas_trusted, 2);
+    exec_world_free(w);
+    w = replicated(false, false, false);
+    run(w, (exec_world_options){.replicas = REPLICAS_CRC});
+    cr_assert_eq(w->sums.replicas_compared, 2);
+    exec_world_free(w);
+}
+
+Test(exec, replicas_that_differ_are_refused)
+{
+    for (unsigned i = 0; i < 8; i++) {
+        fsdpck_error err = {0};
+        exec_world *w = replicated(i & 1, true, i & 2);
+        const exec_world_options o = {.replicas = i & 4 ? REPLICAS_COMPARE : REPLICAS_CRC};
+        cr_assert_eq(exec_world_run(w, &o, &err), FSDPCK_BADINPUT);
+        cr_assert_str_eq(err.finding, "REPLICA-DIFFER");
+        cr_assert_str_eq(err.tensor, "w");
+        cr_assert_str_eq(err.found, "'rank_0.bin' and 'rank_2.bin' differ");
+        run(w, (exec_world_options){.replicas = REPLICAS_FIRST});
+        exec_world_free(w);
+    }
+}
+
+Test(exec, failures_leave_nothing_and_name_the_tensor)
+{
+    exec_world *w = sharded(1024, 100, 0, 8, (memory_layout){.gap_nbytes = 99});
+    for (uint64_t n = 1; n <= 8; n++) {
+        fsdpck_error err = {0};
+        w->source.fail_read = n;
+        atomic_store(&w->source.reads, 0);
+        cr_assert_eq(exec_world_run(w, &(exec_world_options){.nthreads = 2}, &err), FSDPCK_IO);
+        cr_assert_str_eq(err.tensor, "w");
+        cr_assert_neq(err.path[0], '\0');
+    }
+    w->source.fail_read = 0;
+    w->source.changed = true;
+    cr_assert_eq(exec_world_run(w, &(exec_world_options){.nthreads = 2}, NULL), FSDPCK_CHANGED);
+    w->source.changed = false;
+    cancel_token cancel = {.set = 1};
+    cr_assert_eq(exec_world_run(w, &(exec_world_options){.nthreads = 2, .cancel = &cancel}, NULL),
+                 FSDPCK_CANCELLED);
+    cr_assert_eq(exec_world_run(w, &(exec_world_options){.memory_nbytes = 1 << 20}, NULL),
+                 FSDPCK_USAGE);
+    run(w, (exec_world_options){.nthreads = 2});
+    exec_world_free(w);
+}
