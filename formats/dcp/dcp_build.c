@@ -30,7 +30,7 @@ fsdpck_status dcp_size_from(dcp_parser *parser, const value_pool *pool, value it
     if (kind != VALUE_TUPLE && kind != VALUE_LIST)
         return malformed(err, "torch.Size", "expected a tuple of ints");
     size_t ndim;
-    const value *cells = value_cells_of(pool, items, &ndim);
+    const value *cells = value_items(pool, items, &ndim);
     if (ndim > NDIM_MAX)
         return error_set(err, FSDPCK_BADINPUT, "DCP-BOUNDS",
                          "torch.Size in metadata has %zu dims, torch allows %u", ndim, NDIM_MAX);
@@ -125,7 +125,7 @@ static bool fields_get(const dcp_parser *parser, const value_pool *pool, value s
     if (!state_dict(pool, state, &dict))
         return false;
     size_t count;
-    const value *cells = value_cells_of(pool, dict, &count);
+    const value *cells = value_items(pool, dict, &count);
     unsigned next = 0;
     for (size_t i = 0; i < count; i += 2) {
         unsigned k = next;
