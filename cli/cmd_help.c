@@ -3,23 +3,31 @@
 
 #include "cmd.h"
 
-static void print_overview(void)
+static void print_overview(FILE *to)
 {
-    puts("Usage: fsdpck COMMAND [OPTION]... SRC [DST]\n\n"
-         "Reads sharded PyTorch checkpoints (FSDP, DCP, .pt, safetensors) without Python, torch or "
-         "a\n"
-         "GPU, and never executes what is in them. Merges their shards into whole tensors, in\n"
-         "bounded memory, and refuses rather than invents data.\n\nCommands:");
+    fputs("Usage: fsdpck COMMAND [OPTION]... SRC [DST]\n\n"
+          "Reads sharded PyTorch checkpoints (FSDP, DCP, .pt, safetensors) without Python,\n"
+          "torch or a GPU, and never executes what is in them. Merges their shards into\n"
+          "whole tensors, in bounded memory, and refuses rather than invents data.\n\n"
+          "Commands:\n",
+          to);
     for (const command *k = commands; k->name != NULL; k++)
-        printf("  %-12s %s\n", k->name, k->summary);
-    puts("\nfsdpck COMMAND --help shows the options of one; fsdpck(1) is the manual.\n"
-         "Start with: fsdpck inspect SRC");
+        fprintf(to, "  %-12s %s\n", k->name, k->summary);
+    fputs("\nfsdpck COMMAND --help shows the options of one; fsdpck(1) is the manual.\n"
+          "Start with: fsdpck inspect SRC\n",
+          to);
+}
+
+int cmd_help_missing(void)
+{
+    print_overview(stderr);
+    return FSDPCK_USAGE;
 }
 
 int cmd_help(cli *c, int argc, const char **argv)
 {
     if (argc < 2 || argv[1][0] == '-') {
-        print_overview();
+        print_overview(stdout);
         return 0;
     }
     const command *k = command_find(argv[1]);
@@ -31,7 +39,7 @@ int cmd_help(cli *c, int argc, const char **argv)
         return FSDPCK_USAGE;
     }
     if (k->run == cmd_help) {
-        print_overview();
+        print_overview(stdout);
         return 0;
     }
     c->command = k->name;

@@ -19,13 +19,16 @@ static void print_left_out(const fsdpck_report *p)
 {
     char a[32], b[32], n[32];
     if (p->left_out_tensors > 0 || p->left_out_objects > 0) {
-        printf("left out: %s (%s) and %s%s\n",
-               report_count(n, sizeof n, p->left_out_tensors, "tensor"),
-               report_bytes(a, sizeof a, p->left_out_nbytes),
-               report_count(b, sizeof b, p->left_out_objects, "object"),
-               strcmp(p->part, "all") == 0
-                   ? ""
-                   : "; --part all takes every tensor, a .pt takes everything");
+        printf("left out: ");
+        if (p->left_out_tensors > 0)
+            printf("%s (%s)%s", report_count(n, sizeof n, p->left_out_tensors, "tensor"),
+                   report_bytes(a, sizeof a, p->left_out_nbytes),
+                   p->left_out_objects > 0 ? " and " : "");
+        if (p->left_out_objects > 0)
+            printf("%s", report_count(b, sizeof b, p->left_out_objects, "object"));
+        if (strcmp(p->part, "all") != 0)
+            printf("; --part all takes every tensor, a .pt takes everything");
+        putchar('\n');
         print_names(p->left_out_names, p->left_out_names_count,
                     p->left_out_tensors + p->left_out_objects);
     }

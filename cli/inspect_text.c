@@ -139,8 +139,9 @@ int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt)
         struct libscols_line *line = scols_table_new_line(table, NULL);
         ok = line != NULL && fill_line(line, ckpt, i);
     }
-    /* Nothing is cut to the width of the terminal: names are what people look for. */
+    /* Names are escaped already, once. Nothing is cut to the width of the terminal: names are what people look for. */
     ok = ok && scols_table_enable_nowrap(table, 1) == 0 &&
+         scols_table_enable_noencoding(table, 1) == 0 &&
          scols_table_set_termforce(table, SCOLS_TERMFORCE_NEVER) == 0;
     ok = ok && scols_print_table(table) == 0;
     scols_unref_table(table);

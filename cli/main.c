@@ -107,10 +107,7 @@ int main(int argc, char **argv)
         code = FSDPCK_USAGE;
     } else {
         install_handlers(c.ctx);
-        static const char *no_words[] = {"help", NULL};
-        code = argc > 1 ? k->run(&c, argc - 1, (const char **)argv + 1) : k->run(&c, 1, no_words);
-        if (argc <= 1)
-            code = FSDPCK_USAGE;
+        code = argc > 1 ? k->run(&c, argc - 1, (const char **)argv + 1) : cmd_help_missing();
     }
     fsdpck_context_set_log(c.ctx, NULL, NULL);
     code = finish(code);

@@ -19,22 +19,6 @@ double report_seconds_since(double started)
     return report_now() - started;
 }
 
-char *report_bytes(char *text, size_t capacity, uint64_t nbytes)
-{
-    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB", "PB", "EB"};
-    double n = (double)nbytes;
-    size_t i = 0;
-    while (n >= 999.5 && i < 6) {
-        n /= 1000;
-        i++;
-    }
-    if (i == 0)
-        snprintf(text, capacity, "%" PRIu64 " bytes", nbytes);
-    else
-        snprintf(text, capacity, "%.*f %s", n < 9.995 ? 2 : n < 99.95 ? 1 : 0, n, units[i]);
-    return text;
-}
-
 char *report_number(char *text, size_t capacity, uint64_t n)
 {
     char digits[32];
@@ -57,6 +41,22 @@ char *report_count(char *text, size_t capacity, uint64_t n, const char *noun)
     return text;
 }
 
+char *report_bytes(char *text, size_t capacity, uint64_t nbytes)
+{
+    static const char *const units[] = {"", "kB", "MB", "GB", "TB", "PB", "EB"};
+    double n = (double)nbytes;
+    size_t i = 0;
+    while (n >= 999.5 && i < 6) {
+        n /= 1000;
+        i++;
+    }
+    if (i == 0)
+        report_count(text, capacity, nbytes, "byte");
+    else
+        snprintf(text, capacity, "%.*f %s", n < 9.995 ? 2 : n < 99.95 ? 1 : 0, n, units[i]);
+    return text;
+}
+
 static long peak_rss_bytes(void)
 {
     struct rusage usage;
@@ -64,10 +64,22 @@ static long peak_rss_bytes(void)
     return usage.ru_maxrss * 1024;
 }
 
+/* JSON is UTF-8, and words of the command line may be anything. What is escaped already stays as it is. */
+static cJSON *new_text(const char *text)
+{
+    const size_t nbytes = strlen(text);
+    char *escaped = malloc(4 * nbytes + 1);
+    if (escaped == NULL)
+        return NULL;
+    cJSON *string = cJSON_CreateString(fsdpck_escape(escaped, 4 * nbytes + 1, text, nbytes));
+    free(escaped);
+    return string;
+}
+
 static void add_text(cJSON *object, const char *key, const char *text)
 {
     if (text != NULL && text[0] != '\0')
-        cJSON_AddStringToObject(object, key, text);
+        cJSON_AddItemToObject(object, key, new_text(text));
 }
 
 static void add_source(cJSON *envelope, const fsdpck_info *source)
@@ -75,8 +87,7 @@ static void add_source(cJSON *envelope, const fsdpck_info *source)
     cJSON *s = cJSON_AddObjectToObject(envelope, "source");
     if (source == NULL || s == NULL)
         return;
-    char path[4200];
-    add_text(s, "path", fsdpck_escape(path, sizeof path, source->path, strlen(source->path)));
+    add_text(s, "path", source->path);
     add_text(s, "format", source->format);
     add_text(s, "trainer", source->trainer);
     add_text(s, "torch_version", source->torch_version);
@@ -133,28 +144,30 @@ void report_json_names(cJSON *object, const char *key, char *const *names, size_
 {
     cJSON *list = cJSON_AddArrayToObject(object, key);
     for (size_t i = 0; i < count && list != NULL; i++)
-        cJSON_AddItemToArray(list, cJSON_CreateString(names[i]));
+        cJSON_AddItemToArray(list, new_text(names[i]));
+}
+
+static void print_text(const char *lead, const char *text, const char *tail)
+{
+    char escaped[4200];
+    if (text[0] != '\0')
+        fprintf(stderr, "%s%s%s", lead, fsdpck_escape(escaped, sizeof escaped, text, strlen(text)),
+                tail);
 }
 
 static void failure_text(const cli *c, const fsdpck_error *err)
 {
     fprintf(stderr, "fsdpck %s: ", c->command);
-    if (err->path[0] != '\0')
-        fprintf(stderr, "'%s': ", err->path);
-    fprintf(stderr, "%s", err->message);
-    if (err->finding[0] != '\0')
-        fprintf(stderr, " [%s]", err->finding);
+    print_text("'", err->path, "': ");
+    print_text("", err->message, "");
+    print_text(" [", err->finding, "]");
     fputc('\n', stderr);
-    if (err->tensor[0] != '\0')
-        fprintf(stderr, "  tensor:   %s\n", err->tensor);
+    print_text("  tensor:   ", err->tensor, "\n");
     if (err->has_offset)
         fprintf(stderr, "  offset:   byte %" PRIu64 "\n", err->offset_bytes);
-    if (err->expected[0] != '\0')
-        fprintf(stderr, "  expected: %s\n", err->expected);
-    if (err->found[0] != '\0')
-        fprintf(stderr, "  found:    %s\n", err->found);
-    if (err->next[0] != '\0')
-        fprintf(stderr, "  next:     %s\n", err->next);
+    print_text("  expected: ", err->expected, "\n");
+    print_text("  found:    ", err->found, "\n");
+    print_text("  next:     ", err->next, "\n");
 }
 
 static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
@@ -176,7 +189,7 @@ static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_er
         cJSON_AddNumberToObject(o, "errno", err->sys_errno);
     cJSON *next = cJSON_AddArrayToObject(e, "next");
     if (err->next[0] != '\0')
-        cJSON_AddItemToArray(next, cJSON_CreateString(err->next));
+        cJSON_AddItemToArray(next, new_text(err->next));
     return report_json_print(e, (int)err->status);
 }
 

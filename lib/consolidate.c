@@ -9,7 +9,7 @@
 #include "report.h"
 #include "transform.h"
 
-#define MEMORY_DEFAULT ((uint64_t)256 << 20)
+#define MEMORY_DEFAULT    ((uint64_t)256 << 20)
 #define MAX_SHARD_DEFAULT UINT64_C(50000000000)
 /* Reading back goes in pieces of this size. */
 #define READ_BACK_BYTES ((size_t)4 << 20)
@@ -57,60 +57,89 @@ static bool has_suffix_in(const char *path, const char *suffixes)
     return strstr(suffixes, word) != NULL;
 }
 
+static bool wants_hdf5(const char *format, const char *dst)
+{
+    return format != NULL ? strcmp(format, "hdf5") == 0 : has_suffix_in(dst, " .h5 .hdf5 ");
+}
+
+/* By name, by what DST ends in, or the folder of a bare name. */
 static fsdpck_status choose_writer(run *r, fsdpck_error *err)
 {
     const char *want = r->opt.format;
+    const format_writer *folder_writer = NULL;
     for (size_t i = 0; format_writers[i] != NULL; i++) {
         const format_writer *w = format_writers[i];
         if (want != NULL ? strcmp(w->name, want) == 0 : has_suffix_in(r->dst, w->suffixes)) {
             r->writer = w;
             return FSDPCK_OK;
         }
+        if (strcmp(w->name, "hf") == 0)
+            folder_writer = w;
     }
-    for (size_t i = 0; want == NULL && format_writers[i] != NULL; i++) {
-        const char *dot = strrchr(r->dst, '.');
-        if (strcmp(format_writers[i]->name, "hf") == 0 && dot != NULL &&
-            (strcmp(dot, ".h5") == 0 || strcmp(dot, ".hdf5") == 0)) {
-            const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "", "writing HDF5 is not built in");
-            error_next(err, "write a .safetensors or .pt file; fsdpck version lists the writers");
-            return st;
-        }
-        if (strcmp(format_writers[i]->name, "hf") == 0) {
-            r->writer = format_writers[i];
-            return FSDPCK_OK;
-        }
+    fsdpck_status st;
+    if (wants_hdf5(want, r->dst)) {
+        st = error_set(err, FSDPCK_UNSUPPORTED, "", "writing HDF5 is not built in");
+        error_next(err, "write a .safetensors or .pt file; fsdpck version lists the writers");
+        return st;
     }
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "no writer is called '%s'", want);
+    if (want == NULL) {
+        r->writer = folder_writer;
+        return FSDPCK_OK;
+    }
+    st = error_set(err, FSDPCK_USAGE, "", "no writer is called '%s'", want);
     error_next(err, "fsdpck version lists the formats that can be written");
     return st;
 }
 
-/* An output inside its input would be read back by the next run as a part of it. */
+/* The folder that `path` lies in, as realpath gives it; NULL where there is none. */
+static char *real_parent(const char *path)
+{
+    char *parent = strdup(path);
+    if (parent == NULL)
+        return NULL;
+    size_t n = strlen(parent);
+    while (n > 1 && parent[n - 1] == '/')
+        parent[--n] = '\0';
+    char *slash = strrchr(parent, '/');
+    if (slash != NULL)
+        slash[slash == parent] = '\0';
+    char *real = realpath(slash == NULL ? "." : parent, NULL);
+    free(parent);
+    return real;
+}
+
+/* Both as realpath gives them; false where either is NULL. */
+static bool path_within(const char *path, const char *folder_path)
+{
+    if (path == NULL || folder_path == NULL)
+        return false;
+    const size_t n = strcmp(folder_path, "/") == 0 ? 0 : strlen(folder_path);
+    return strncmp(path, folder_path, n) == 0 && (path[n] == '/' || path[n] == '\0');
+}
+
+/* An output inside its input would be read back by the next run as a part of it; an output around its
+ * input would, with --force, take the input away. */
 static fsdpck_status check_apart(const run *r, fsdpck_error *err)
 {
-    if (!r->src->probe.is_folder)
-        return FSDPCK_OK;
-    char *inside = realpath(r->src->path, NULL);
-    char *parent = strdup(r->dst);
+    char *input = realpath(r->src->path, NULL);
+    char *parent = real_parent(r->dst);
+    char *existing = realpath(r->dst, NULL);
+    const char *why = NULL;
+    if (r->src->probe.is_folder && path_within(parent, input))
+        why = "output lies inside the input";
+    else if (input != NULL && existing != NULL && strcmp(input, existing) == 0)
+        why = "output is the input";
+    else if (path_within(input, existing))
+        why = "input lies inside the output";
     fsdpck_status st = FSDPCK_OK;
-    if (inside != NULL && parent != NULL) {
-        size_t n = strlen(parent);
-        while (n > 1 && parent[n - 1] == '/')
-            parent[--n] = '\0';
-        char *slash = strrchr(parent, '/');
-        if (slash != NULL)
-            slash[slash == parent] = '\0';
-        char *real = realpath(slash == NULL ? "." : parent, NULL);
-        const size_t k = strlen(inside);
-        if (real != NULL && strncmp(real, inside, k) == 0 && (real[k] == '/' || real[k] == '\0')) {
-            st = error_set(err, FSDPCK_USAGE, "", "output lies inside the input");
-            error_path(err, r->dst);
-            error_next(err, "write it beside '%s'", r->src->path);
-        }
-        free(real);
+    if (why != NULL) {
+        st = error_set(err, FSDPCK_USAGE, "", "%s", why);
+        error_path(err, r->dst);
+        error_next(err, "write it beside '%s'", r->src->path);
     }
-    free(inside);
+    free(input);
     free(parent);
+    free(existing);
     return st;
 }
 
@@ -133,7 +162,8 @@ static fsdpck_status check_existing(const run *r, fsdpck_error *err)
     probe_input in;
     RETURN_IF(probe_gather(r->dst, &in, err));
     if (probe_readers(&in, NULL) == NULL) {
-        st = error_set(err, FSDPCK_EXISTS, "", "output is a folder that holds no checkpoint: not replaced");
+        st = error_set(err, FSDPCK_EXISTS, "",
+                       "output is a folder that holds no checkpoint: not replaced");
         error_path(err, r->dst);
         error_next(err, "remove it yourself, or choose another name");
     }
@@ -218,14 +248,17 @@ static fsdpck_status make_plan(run *r, fsdpck_error *err)
 
 static fsdpck_status begin_output(run *r, fsdpck_error *err)
 {
-    const unsigned flags = (r->opt.force ? OUTPUT_REPLACE : 0u) | (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u);
-    RETURN_IF(output_begin(&r->out, r->dst, r->to.is_folder ? OUTPUT_FOLDER : OUTPUT_FILE, flags, err));
+    const unsigned flags =
+        (r->opt.force ? OUTPUT_REPLACE : 0u) | (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u);
+    RETURN_IF(
+        output_begin(&r->out, r->dst, r->to.is_folder ? OUTPUT_FOLDER : OUTPUT_FILE, flags, err));
     for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++) {
         const cat_file *f = catalogue_file(&r->to.cat, i);
         const bool direct = r->opt.direct == FSDPCK_ON ||
                             (r->opt.direct == FSDPCK_AUTO && f->nbytes >= EXEC_DIRECT_NBYTES);
         size_t index;
-        RETURN_IF(output_add(&r->out, catalogue_name(&r->to.cat, f->path), f->nbytes, direct, &index, err));
+        RETURN_IF(output_add(&r->out, catalogue_name(&r->to.cat, f->path), f->nbytes, direct,
+                             &index, err));
     }
     return FSDPCK_OK;
 }
@@ -245,14 +278,16 @@ static fsdpck_status read_back_chunk(run *r, const cat_chunk *k, uint32_t want, 
         RETURN_IF(cancel_check(&r->ctx->cancel, err));
         const uint64_t left = k->nbytes - at;
         const uint64_t n = left < READ_BACK_BYTES ? left : READ_BACK_BYTES;
-        RETURN_IF(file_read_at(output_file(&r->out, k->file), k->offset_bytes + at, buffer, n, err));
+        RETURN_IF(
+            file_read_at(output_file(&r->out, k->file), k->offset_bytes + at, buffer, n, err));
         crc = crc32_update(crc, buffer, n);
         progress_add(&r->ctx->progress, n);
         at += n;
     }
     if (crc == want)
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_IO, "READ-BACK", "output reads back differently");
+    const fsdpck_status st =
+        error_set(err, FSDPCK_IO, "READ-BACK", "output reads back differently");
     error_path(err, r->dst);
     error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, k->tensor)->name));
     error_expected(err, "CRC-32 %08x", want);
@@ -300,10 +335,8 @@ static fsdpck_status write_output(run *r, fsdpck_error *err)
 static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
 {
     RETURN_IF(choose_writer(r, err));
-    if (!r->opt.dry_run) {
-        RETURN_IF(check_apart(r, err));
-        RETURN_IF(check_existing(r, err));
-    }
+    RETURN_IF(check_apart(r, err));
+    RETURN_IF(check_existing(r, err));
     RETURN_IF(aim_target(r, err));
     RETURN_IF(make_plan(r, err));
     if (!r->opt.dry_run)
@@ -311,8 +344,14 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
     if (report == NULL)
         return FSDPCK_OK;
     const report_input in = {
-        .src = r->src, .dst = r->dst, .opt = &r->opt, .writer = r->writer,
-        .aimed = &r->aimed, .to = &r->to, .plan = r->plan, .exec = r->exec,
+        .src = r->src,
+        .dst = r->dst,
+        .opt = &r->opt,
+        .writer = r->writer,
+        .aimed = &r->aimed,
+        .to = &r->to,
+        .plan = r->plan,
+        .exec = r->exec,
     };
     return report_make(&in, report, err);
 }
@@ -326,7 +365,8 @@ fsdpck_status fsdpck_consolidate(fsdpck_context *ctx, fsdpck_checkpoint *src, co
         *report = NULL;
     fsdpck_transform_options_init(&r.opt);
     if (options != NULL) {
-        const size_t n = options->struct_nbytes < sizeof r.opt ? options->struct_nbytes : sizeof r.opt;
+        const size_t n =
+            options->struct_nbytes < sizeof r.opt ? options->struct_nbytes : sizeof r.opt;
         memcpy(&r.opt, options, n);
     }
     target_init(&r.to, &src->metadata);

@@ -27,11 +27,18 @@ static bool named_so(const char *name)
 }
 
 /* A file of this name that no format knows is taken too, so that its owner hears what it is. */
+static bool belongs_to_dcp(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot != NULL && strcmp(dot, ".distcp") == 0;
+}
+
 static bool probe(const probe_input *in, const char **near_miss)
 {
     static const uint8_t legacy[] = {0x80, 2, 0x8A, 0x0A, 0x6C, 0xFC, 0x9C, 0x46, 0xF9, 0x20};
 
-    if (in->is_folder)
+    /* Blobs of a DCP folder are such zips, but not one whole: that reader says where to look. */
+    if (in->is_folder || belongs_to_dcp(in->name))
         return false;
     if (in->head_nbytes >= 4 && load_le32(in->head) == 0x04034b50u)
         return true;

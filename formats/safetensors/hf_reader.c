@@ -30,9 +30,11 @@ static bool has_entry(const probe_input *in, const char *name)
 
 static bool probe(const probe_input *in, const char **near_miss)
 {
-    (void)near_miss;
-    if (!in->is_folder)
+    if (!in->is_folder) {
+        if (is_index(in->name))
+            *near_miss = "an index of safetensors files: give the folder that holds it";
         return false;
+    }
     for (size_t i = 0; i < in->entry_count; i++)
         if (is_index(in->entries[i]) || shard_name_is_safetensors(in->entries[i]))
             return true;

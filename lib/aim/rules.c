@@ -281,7 +281,8 @@ static fsdpck_status check_list(const aim_rules *r, const char *option, const ch
         if (r->used[at + i])
             continue;
         const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, "", "%s '%s' matches nothing", option, list[i]);
+            error_set(err, FSDPCK_USAGE, "", "%s '%s' matches no%s", option, list[i],
+                      strcmp(option, "--dtype") == 0 ? " floating tensor" : "thing");
         error_next(err, "see the names with: fsdpck inspect --tree SRC");
         return st;
     }

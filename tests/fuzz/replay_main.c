@@ -69,9 +69,11 @@ static int replay(const char *path)
 
 int main(int argc, char **argv)
 {
+    uint8_t *empty = calloc(0, 1); /* a pointer, as libFuzzer hands over, and no byte behind it */
     int nreplayed = 0;
 
-    LLVMFuzzerTestOneInput(NULL, 0);
+    LLVMFuzzerTestOneInput(empty, 0);
+    free(empty);
     for (int i = 1; i < argc; i++) {
         const int n = replay(argv[i]);
         if (n < 0)
