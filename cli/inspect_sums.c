@@ -78,7 +78,9 @@ static void suggest(inspect_sums *s)
     quote(path, sizeof path, s->info.path);
     fsdpck_escape(escaped, sizeof escaped, path, strlen(path));
     const bool has_more = s->info.part_tensors[FSDPCK_PART_OPTIMIZER] > 0 || s->info.objects > 0;
-    snprintf(s->next[0], sizeof s->next[0], "fsdpck consolidate %s model.safetensors", escaped);
+    const bool is_target = strcmp(s->info.format, "safetensors") == 0;
+    snprintf(s->next[0], sizeof s->next[0], "fsdpck consolidate %s %s", escaped,
+             is_target ? "model.pt" : "model.safetensors");
     if (has_more)
         snprintf(s->next[1], sizeof s->next[1], "fsdpck consolidate %s everything.pt", escaped);
 }

@@ -62,8 +62,12 @@ fsdpck_status plan_print(const plan *p, text_buf *out, fsdpck_error *err)
     for (uint64_t file = 0; file < p->file_count && !out->failed; file++) {
         const uint64_t nbytes = catalogue_file(to, file)->nbytes;
         text_puts(out, "file ");
-        print_name(out, to, catalogue_file(to, file)->path);
-        text_printf(out, " %" PRIu64 " bytes\n", nbytes);
+        /* A single file is named by the output itself. */
+        if (catalogue_name_nbytes(to, catalogue_file(to, file)->path) > 0) {
+            print_name(out, to, catalogue_file(to, file)->path);
+            text_puts(out, " ");
+        }
+        text_printf(out, "%" PRIu64 " bytes\n", nbytes);
         range_walk w;
         range_part part;
         range_walk_begin(&w, p, &(output_range){(uint32_t)file, 0, nbytes});

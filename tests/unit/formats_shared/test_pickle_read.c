@@ -159,6 +159,7 @@ Test(pickle_read, the_memo)
     reads_as("]r\x05\x00\x00\x00j\x05\x00\x00\x00\x86.", "([], [])");
     reads_as("]p5\ng5\n\x86.", "([], [])");
     reads_as("(]\x94K\x01\x85\x94h\x01h\x00t.", "([], (1,), (1,), [])");
+    reads_as("(Nq\x01h\x01K\x05q\x01h\x01t.", "(None, None, 5, 5)");
     reads_as("]q\x00h\x00"
              "a.",
              "[...]");
