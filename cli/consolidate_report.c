@@ -39,15 +39,16 @@ static void print_left_out(const fsdpck_report *p)
     }
 }
 
-/* The sums alone, or with every tensor and where it comes from: the indented lines. */
-static void print_plan(const char *text, bool whole)
+static void print_plan(const fsdpck_report *p)
 {
-    while (*text != '\0') {
-        const size_t n = strcspn(text, "\n");
-        if (whole || *text != ' ')
-            printf("%.*s\n", (int)n, text);
-        text += n + (text[n] == '\n');
-    }
+    char a[32], b[32], n[32], k[32];
+    if (p->plan_text != NULL)
+        fputs(p->plan_text, stdout);
+    printf("plan: read %s in %s, write %s in %s, read amplification %.2f\n",
+           report_bytes(a, sizeof a, p->bytes_read),
+           report_count(n, sizeof n, p->segments, "segment"),
+           report_bytes(b, sizeof b, p->bytes_written), report_count(k, sizeof k, p->items, "item"),
+           p->read_amplification);
 }
 
 static void print_changes(const fsdpck_report *p)
@@ -71,8 +72,8 @@ void consolidate_print_text(const cli *c, const fsdpck_info *info, const fsdpck_
                             bool dry_run)
 {
     char a[32], b[32];
-    if (dry_run && p->plan_text != NULL)
-        print_plan(p->plan_text, c->verbose > 0);
+    if (dry_run)
+        print_plan(p);
     printf("%s%s -> %s: %s", dry_run ? "would write " : "", info->format, p->format,
            report_count(a, sizeof a, p->tensors_out, "tensor"));
     if (p->objects_out > 0)
@@ -132,7 +133,7 @@ int consolidate_print_json(const cli *c, const fsdpck_info *info, const fsdpck_r
     report_json_names(e, "left_out", p->left_out_names, p->left_out_names_count);
     report_json_names(e, "tied", p->tied_names, p->tied_names_count);
     report_json_names(e, "sidecars", p->sidecars, p->sidecars_count);
-    if (p->plan_text != NULL && c->verbose > 0)
+    if (p->plan_text != NULL)
         cJSON_AddStringToObject(e, "plan", p->plan_text);
     return report_json_print(e, 0);
 }

@@ -96,7 +96,7 @@ static bool request_from_words(cli *c, const words *w, consolidate_request *r)
     t->force = w->force;
     t->no_sync = w->no_sync;
     t->read_back = w->read_back;
-    t->dry_run = w->dry_run;
+    t->dry_run = w->dry_run == 0 ? 0 : w->verbose > 0 ? 2 : 1;
     r->open.format = w->source_format;
     r->open.no_follow = w->no_follow;
     request_lists(w, t);

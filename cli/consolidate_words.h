@@ -1,7 +1,6 @@
 /* consolidate_words.h: the options of `fsdpck consolidate`: the only file that knows their names.
  *
- *     return consolidate_with_words(c, argc, argv, run);   // run gets the request; its exit code
- * is returned
+ *     return consolidate_with_words(c, argc, argv, run);   // run(c, &request) gives the exit code
  */
 #ifndef FSDPCK_CLI_CONSOLIDATE_WORDS_H
 #define FSDPCK_CLI_CONSOLIDATE_WORDS_H

@@ -71,6 +71,10 @@ static void print_balance(const inspect_sums *s)
     if (all == 0)
         return;
     char a[32], b[32];
+    if (s->rank_nbytes[least] == s->rank_nbytes[most]) {
+        printf("  per rank    %s\n", report_bytes(a, sizeof a, s->rank_nbytes[least]));
+        return;
+    }
     printf("  per rank    %s (rank %zu) to %s (rank %zu)\n",
            report_bytes(a, sizeof a, s->rank_nbytes[least]), least,
            report_bytes(b, sizeof b, s->rank_nbytes[most]), most);
@@ -139,7 +143,8 @@ int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt)
         struct libscols_line *line = scols_table_new_line(table, NULL);
         ok = line != NULL && fill_line(line, ckpt, i);
     }
-    /* Names are escaped already, once. Nothing is cut to the width of the terminal: names are what people look for. */
+    /* Names are escaped already, once. Nothing is cut to the width of the terminal: names are what
+     * people look for. */
     ok = ok && scols_table_enable_nowrap(table, 1) == 0 &&
          scols_table_enable_noencoding(table, 1) == 0 &&
          scols_table_set_termforce(table, SCOLS_TERMFORCE_NEVER) == 0;

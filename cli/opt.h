@@ -1,14 +1,14 @@
 /* opt.h: typed option rows over popt; usage and help come from the same rows.
  *
- *     opt_common common; ...
  *     const struct poptOption rows[] = {
  *         {"tree", 0, POPT_ARG_NONE, &tree, 0, "names as a tree", NULL},
  *         POPT_TABLEEND};
  *     const opt_group groups[] = {{"What is shown:", rows}, {NULL, NULL}};
  *     const opt_spec spec = {.usage = "inspect [OPTION]... SRC", .about = "...", .groups = groups};
  *     int code = opt_parse(c, &spec, argc, argv, operands, 1, 1, &count);
- *     if (code < 0) code = do_it();                    // else help was shown (0), or a usage error
- * (2) opt_release(c, &spec);
+ *     if (code < 0)              // else help was shown (0), or a usage error (2)
+ *         code = do_it();
+ *     opt_release(c, &spec);
  */
 #ifndef FSDPCK_CLI_OPT_H
 #define FSDPCK_CLI_OPT_H

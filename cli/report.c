@@ -64,7 +64,8 @@ static long peak_rss_bytes(void)
     return usage.ru_maxrss * 1024;
 }
 
-/* JSON is UTF-8, and words of the command line may be anything. What is escaped already stays as it is. */
+/* JSON is UTF-8, and words of the command line may be anything. What is escaped already stays as it
+ * is. */
 static cJSON *new_text(const char *text)
 {
     const size_t nbytes = strlen(text);

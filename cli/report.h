@@ -1,5 +1,4 @@
-/* report.h: results on stdout, failures on stderr, and the one JSON envelope that both share with
- * --json.
+/* report.h: results on stdout, failures on stderr, and the JSON envelope that both use with --json.
  *
  * Envelope (schema "fsdpck-1"): schema, command, exit_code, verdict, source, outputs, counts,
  * unchecked, findings, error, next, seconds, peak_rss; a command may add members of its own between

@@ -1,18 +1,19 @@
 /* format.h: what a checkpoint format must be able to do; one table for reading, one for writing.
  *
- * Reading splits metadata from bytes: `open` parses a small untrusted description once, carefully, on one
- * thread, into a catalogue; afterwards the `source` table serves large positional reads to any number of threads.
+ * Reading splits metadata from bytes: `open` parses a small untrusted description once, carefully,
+ * on one thread, into a catalogue; afterwards the `source` table serves large positional reads to
+ * any number of threads.
  *
- *     const format_reader *fmt;  probe the folder or file with each row of the table, in order
+ *     const format_reader *fmt = ...;                     // first whose probe() says yes
  *     void *self;
  *     fmt->open(&request, &catalogue, &self, err);        // catalogue comes back sealed
  *     fmt->source(self, &catalogue, &src);
- *     fmt->load_object(self, &catalogue, i, err);          // only where objects are wanted
+ *     fmt->load_object(self, &catalogue, i, err);         // only where objects are wanted
  *     ...
- *     fmt->close(self);                                    // before the catalogue is released
+ *     fmt->close(self);                                   // before the catalogue is released
  *
- * Writing: layout() decides where every byte goes before any is moved; seal() brings late bytes.
- * A format sees neither plan, engine nor group. It does not know how many threads or ranks use it.
+ * Writing: layout() decides where every byte goes before any is moved; seal() brings late bytes. A
+ * format sees neither plan, engine nor group. It does not know how many threads or ranks use it.
  */
 #ifndef FSDPCK_FORMAT_H
 #define FSDPCK_FORMAT_H
@@ -57,8 +58,8 @@ typedef struct format_reader {
     bool (*probe)(const probe_input *in, const char **near_miss);
     fsdpck_status (*open)(const open_request *req, catalogue *cat, void **self, fsdpck_error *err);
     void (*source)(void *self, catalogue *cat, source *src);
-    /* Fills cat_object.content (and may add tensors with catalogue_add_object_tensor). Single thread. May be
-     * NULL where objects are always loaded. */
+    /* Fills cat_object.content (and may add tensors with catalogue_add_object_tensor). Single
+     * thread. May be NULL where objects are always loaded. */
     fsdpck_status (*load_object)(void *self, catalogue *cat, uint32_t object, fsdpck_error *err);
     void (*close)(void *self);
 } format_reader;

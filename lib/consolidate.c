@@ -117,8 +117,8 @@ static bool path_within(const char *path, const char *folder_path)
     return strncmp(path, folder_path, n) == 0 && (path[n] == '/' || path[n] == '\0');
 }
 
-/* An output inside its input would be read back by the next run as a part of it; an output around its
- * input would, with --force, take the input away. */
+/* An output inside its input would be read back by the next run as a part of it; an output around
+ * its input would, with --force, take the input away. */
 static fsdpck_status check_apart(const run *r, fsdpck_error *err)
 {
     char *input = realpath(r->src->path, NULL);
@@ -143,7 +143,8 @@ static fsdpck_status check_apart(const run *r, fsdpck_error *err)
     return st;
 }
 
-/* What is there already, before any work is done. A folder is only replaced where it is a checkpoint. */
+/* What is there already, before any work is done. A folder is only replaced where it is a
+ * checkpoint. */
 static fsdpck_status check_existing(const run *r, fsdpck_error *err)
 {
     path_kind kind;

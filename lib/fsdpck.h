@@ -16,17 +16,19 @@
  *     fsdpck_close(src);
  *     fsdpck_context_free(ctx);
  *
- * What is guaranteed: nothing in an input is executed; an output is absent or complete under its final
- * name; every element of an output comes from exactly one element of the input, or the call fails.
+ * What is guaranteed: nothing in an input is executed; an output is absent or complete under its
+ * final name; every element of an output comes from exactly one element of the input, or the call
+ * fails.
  *
- * Words: a `tensor` has an FQN, a dtype and a global shape; a `chunk` is a box of it that lies in one
- * file; an `object` is anything in a checkpoint that is not a tensor. Shapes, offsets and sizes are in elements;
- * everything called nbytes is in bytes.
+ * Words: a `tensor` has an FQN, a dtype and a global shape; a `chunk` is a box of it that lies in
+ * one file; an `object` is anything in a checkpoint that is not a tensor. Shapes, offsets and sizes
+ * are in elements; everything called nbytes is in bytes.
  *
- * Structs that may grow begin with struct_nbytes: set it to sizeof(the struct) (or use the *_INIT macros).
- * NULL for an options pointer means the defaults. Texts returned are borrowed from the handle that they were
- * asked of. One handle belongs to one thread at a time; the library makes its own threads inside a call.
- * fsdpck_context_cancel and fsdpck_context_progress may be called from anywhere at any time.
+ * Structs that may grow begin with struct_nbytes: set it to sizeof(the struct) (or use the *_INIT
+ * macros). NULL for an options pointer means the defaults. Texts returned are borrowed from the
+ * handle that they were asked of. One handle belongs to one thread at a time; the library makes its
+ * own threads inside a call. fsdpck_context_cancel and fsdpck_context_progress may be called from
+ * anywhere at any time.
  */
 #ifndef FSDPCK_H
 #define FSDPCK_H
@@ -43,8 +45,8 @@ extern "C" {
 /* "0.1.0" of the library that is running. */
 FSDPCK_API const char *fsdpck_version(void);
 
-/* Names of what is built in: kind "reader", "writer", "engine" or "group"; index from 0; NULL at the end.
- * *description (may be NULL) is one line. */
+/* Names of what is built in: kind "reader", "writer", "engine" or "group"; index from 0; NULL at
+ * the end. *description (may be NULL) is one line. */
 FSDPCK_API const char *fsdpck_builtin(const char *kind, size_t index, const char **description);
 
 /* ---- context: how a caller watches and stops long work ---- */
@@ -65,10 +67,12 @@ FSDPCK_API fsdpck_context *fsdpck_context_new(void);
 FSDPCK_API void fsdpck_context_free(fsdpck_context *ctx);
 FSDPCK_API void fsdpck_context_set_log(fsdpck_context *ctx, fsdpck_log_fn fn, void *arg);
 
-/* Makes the running call stop soon with FSDPCK_CANCELLED and remove what it wrote. Async-signal-safe. */
+/* Makes the running call stop soon with FSDPCK_CANCELLED and remove what it wrote.
+ * Async-signal-safe. */
 FSDPCK_API void fsdpck_context_cancel(fsdpck_context *ctx);
 
-/* What the running call is at: *phase is a constant text ("" when idle). Each pointer may be NULL. */
+/* What the running call is at: *phase is a constant text ("" when idle). Each pointer may be
+ * NULL. */
 FSDPCK_API void fsdpck_context_progress(const fsdpck_context *ctx, const char **phase,
                                         uint64_t *done_nbytes, uint64_t *total_nbytes);
 
@@ -83,14 +87,14 @@ typedef struct fsdpck_open_options {
     int no_follow;            /* links inside a folder are errors */
     int opaque_calls;         /* unknown calls in the metadata are kept as records, never run */
     unsigned threads;         /* 0: what affinity and cgroup allow */
-    uint64_t metadata_nbytes; /* ceiling for all that grows with the metadata; 0: half of the memory */
+    uint64_t metadata_nbytes; /* for all that grows with the metadata; 0: half the memory */
 } fsdpck_open_options;
 
 #define FSDPCK_OPEN_OPTIONS_INIT {sizeof(fsdpck_open_options), 0, 0, 0, 0, 0, 0}
 
-/* Reads the metadata of the checkpoint at `path`: a folder or a file. A folder that holds exactly one
- * checkpoint further down is entered. Errors: BADINPUT (malformed, incomplete, hostile), UNSUPPORTED,
- * IO, LIMIT, USAGE (several checkpoints below `path`: err.next lists them). */
+/* Reads the metadata of the checkpoint at `path`: a folder or a file. A folder that holds exactly
+ * one checkpoint further down is entered. Errors: BADINPUT (malformed, incomplete, hostile),
+ * UNSUPPORTED, IO, LIMIT, USAGE (several checkpoints below `path`: err.next lists them). */
 FSDPCK_API fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path,
                                      const fsdpck_open_options *options, fsdpck_checkpoint **out,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -139,7 +143,7 @@ typedef struct fsdpck_tensor {
 FSDPCK_API void fsdpck_get_tensor(const fsdpck_checkpoint *ckpt, uint64_t index, fsdpck_tensor *t);
 
 typedef struct fsdpck_chunk {
-    const char *file; /* relative to info.path; "" where info.path is the file; NULL for an empty chunk */
+    const char *file; /* below info.path, "" where that is the file; NULL for an empty chunk */
     int64_t rank;     /* -1 where it cannot be told */
     uint64_t offset_nbytes, nbytes; /* of its bytes, or of the blob that holds them */
     uint64_t offsets[64], sizes[64]; /* ndim of each */
@@ -161,8 +165,8 @@ typedef struct fsdpck_object {
 
 FSDPCK_API void fsdpck_get_object(const fsdpck_checkpoint *ckpt, uint64_t index, fsdpck_object *o);
 
-/* The object as one line of text for people, at most limit_nbytes; the caller frees *text with free().
- * Reads it where that has not been done yet. */
+/* The object as one line of text for people, at most limit_nbytes; the caller frees *text with
+ * free(). Reads it where that has not been done yet. */
 FSDPCK_API fsdpck_status fsdpck_print_object(fsdpck_checkpoint *ckpt, uint64_t index,
                                              size_t limit_nbytes, char **text,
                                              fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -202,7 +206,7 @@ typedef struct fsdpck_transform_options {
     size_t rename_count;
     const char *const *dtype; /* "bf16", or "GLOB=fp32" */
     size_t dtype_count;
-    int tied_first;            /* of tensors that view the same bytes only the first name is written */
+    int tied_first;            /* of tensors that view the same bytes only the first is written */
     uint64_t max_shard_nbytes; /* hf; 0: 50 GB */
     fsdpck_objects objects;
     fsdpck_replicas replicas;
@@ -212,7 +216,7 @@ typedef struct fsdpck_transform_options {
     int force;              /* replace what is there; a folder only where it is a checkpoint */
     int no_sync;
     int read_back; /* read the output again and compare it with what was written */
-    int dry_run;   /* plan, check, and write nothing */
+    int dry_run;   /* 1: plan, check, write nothing; 2: also tell the plan in plan_text */
 } fsdpck_transform_options;
 
 /* All defaults, in a variable of yours. */
@@ -226,7 +230,7 @@ typedef struct fsdpck_report {
     char *const *outputs;   /* paths written (or that would be) */
     size_t outputs_count;
     uint64_t tensors_in, tensors_out;
-    uint64_t bytes_read, bytes_written;
+    uint64_t bytes_read, bytes_written; /* dry_run: what would be */
     uint64_t direct_nbytes; /* of bytes_written, by O_DIRECT */
     uint64_t cast, cast_overflows, renamed, tied, tied_dropped;
     uint64_t left_out_tensors, left_out_objects, objects_out, replicas_compared;
@@ -237,13 +241,13 @@ typedef struct fsdpck_report {
     size_t tied_names_count;
     char *const *sidecars; /* files beside the weights that were not copied */
     size_t sidecars_count;
-    const char *plan_text; /* dry_run: the plan's sums */
+    const char *plan_text; /* dry_run 2: every file, chunk and what feeds it; else NULL */
     uint64_t items, segments;
     double read_amplification;
 } fsdpck_report;
 
-/* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless options->force.
- * *report (may be NULL) is freed with fsdpck_report_free; it is NULL on failure. */
+/* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless
+ * options->force. *report (may be NULL) is freed with fsdpck_report_free; it is NULL on failure. */
 FSDPCK_API fsdpck_status fsdpck_consolidate(fsdpck_context *ctx, fsdpck_checkpoint *src,
                                             const char *dst,
                                             const fsdpck_transform_options *options,

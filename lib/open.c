@@ -189,7 +189,8 @@ static fsdpck_status several_checkpoints(const search *s, const char *path, fsdp
 }
 
 /* *below is the one checkpoint under `path`, to be free()d. */
-static fsdpck_status find_below(const char *path, const char *near_miss, char **below, fsdpck_error *err)
+static fsdpck_status find_below(const char *path, const char *near_miss, char **below,
+                                fsdpck_error *err)
 {
     search *s = calloc(1, sizeof *s);
     char *first = strdup(path);
@@ -236,7 +237,8 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path, const
         c->format = reader_named(format);
         if (c->format != NULL)
             return FSDPCK_OK;
-        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "no reader is called '%s'", format);
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, "", "no reader is called '%s'", format);
         error_next(err, "fsdpck version lists the formats");
         return st;
     }

@@ -6,8 +6,8 @@
 /* Most files beside the weights that a report names. */
 #define SIDECARS_MAX 20u
 
-static fsdpck_status copy_names(char *const *names, size_t count, char *const **out, size_t *out_count,
-                                fsdpck_error *err)
+static fsdpck_status copy_names(char *const *names, size_t count, char *const **out,
+                                size_t *out_count, fsdpck_error *err)
 {
     char **list = calloc(count + 1, sizeof *list);
     if (list == NULL)
@@ -68,7 +68,8 @@ static fsdpck_status list_sidecars(const report_input *in, fsdpck_report *r, fsd
     if (list == NULL)
         return error_set_nomem(err, SIDECARS_MAX * sizeof *list);
     r->sidecars = list;
-    for (size_t i = 0; p->is_folder && i < p->entry_count && r->sidecars_count < SIDECARS_MAX; i++) {
+    for (size_t i = 0; p->is_folder && i < p->entry_count && r->sidecars_count < SIDECARS_MAX;
+         i++) {
         path_kind kind;
         if (p->entries[i][0] == '.' || is_checkpoint_file(in->src, p->entries[i]) ||
             path_probe(&p->dir, p->entries[i], &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE)
@@ -88,7 +89,11 @@ static fsdpck_status fill_plan(const report_input *in, fsdpck_report *r, fsdpck_
     r->items = sums.items;
     r->segments = sums.segments_at_least;
     r->read_amplification = sums.read_amplification;
-    if (!in->opt->dry_run)
+    if (in->opt->dry_run) {
+        r->bytes_read = sums.source_bytes;
+        r->bytes_written = sums.target_bytes + sums.literal_bytes;
+    }
+    if (in->opt->dry_run < 2)
         return FSDPCK_OK;
     text_buf text = {0};
     RETURN_IF(plan_print(in->plan, &text, err));
@@ -136,10 +141,12 @@ fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck
     GOTO_IF(fill_plan(in, r, err), out);
     GOTO_IF(list_outputs(in, r, err), out);
     GOTO_IF(list_sidecars(in, r, err), out);
-    GOTO_IF(copy_names(in->aimed->left_out_names, in->aimed->left_out_names_count, &r->left_out_names,
-                       &r->left_out_names_count, err), out);
+    GOTO_IF(copy_names(in->aimed->left_out_names, in->aimed->left_out_names_count,
+                       &r->left_out_names, &r->left_out_names_count, err),
+            out);
     GOTO_IF(copy_names(in->aimed->tied_names, in->aimed->tied_names_count, &r->tied_names,
-                       &r->tied_names_count, err), out);
+                       &r->tied_names_count, err),
+            out);
 out:
     if (st != FSDPCK_OK) {
         fsdpck_report_free(r);

@@ -1,5 +1,6 @@
 /* transform.h: what the files that make up the public interface share. The way of one run:
  *
+ *     context.c      what the caller watches and stops a run with
  *     open.c         path -> format reader -> sealed catalogue, parts
  *     consolidate.c  aim -> layout -> plan -> locate -> run -> seal -> commit
  *     walk.c         borrowed views of the catalogue

@@ -1,5 +1,5 @@
-/* dcp_calls.c: which callables a `.metadata` may name, and what is made of them. Nothing is called.
- */
+/* dcp_calls.c: which callables a `.metadata` may name, and what is made of them. Nothing is
+ * called. */
 #include <string.h>
 
 #include "formats/dcp/dcp_metadata.h"

@@ -54,8 +54,8 @@ static bool is_missing(const file_state *states, uint32_t file_id)
     return states[file_id].needed && states[file_id].kind == PATH_ABSENT;
 }
 
-/* Names of what lay in missing files, ten at most, into `text`; returns how many there are in all.
- */
+/* Names of what lay in missing files, ten at most, into `text`; returns how many there are in
+ * all. */
 static uint64_t list_lost(const catalogue *cat, const file_state *states, text_buf *text)
 {
     uint64_t lost = 0;

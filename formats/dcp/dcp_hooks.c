@@ -75,8 +75,8 @@ static fsdpck_status entry_push(dcp_metadata *m, dcp_entry **entry, fsdpck_error
     return FSDPCK_OK;
 }
 
-/* A _StorageInfo nearly always follows the MetadataIndex that it belongs to: both share one entry.
- */
+/* A _StorageInfo nearly always follows the MetadataIndex that it belongs to: both share one
+ * entry. */
 static fsdpck_status info_new(dcp_metadata *m, value *note, fsdpck_error *err)
 {
     dcp_entry *entry =

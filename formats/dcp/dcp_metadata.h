@@ -34,8 +34,8 @@ typedef struct dcp_names {
 fsdpck_status dcp_names_init(dcp_names *n, budget *owner, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void dcp_names_release(dcp_names *n);
 
-/* One chunk of a tensor; positions of a torch.Size in dcp_metadata.dims, 0 where it is not there.
- */
+/* One chunk of a tensor; positions of a torch.Size in dcp_metadata.dims, 0 where it is not
+ * there. */
 typedef struct dcp_chunk {
     uint32_t offsets_at;
     uint32_t sizes_at;

@@ -1,5 +1,5 @@
-/* dcp_object.c: byte items, which for torch's own planner are torch.save zips of a Python object.
- */
+/* dcp_object.c: byte items, which for torch's own planner are torch.save zips of a Python
+ * object. */
 #include <inttypes.h>
 #include <string.h>
 

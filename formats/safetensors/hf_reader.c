@@ -369,8 +369,8 @@ static bool is_sidecar(const char *name)
     return false;
 }
 
-/* torch 2.9 to 2.15 writes 0-dim tensors as zeros when it consolidates; its files have no metadata.
- */
+/* torch 2.9 to 2.15 writes 0-dim tensors as zeros when it consolidates; its files have no
+ * metadata. */
 static bool has_doubtful_scalars(const probe_input *in, const st_files *s)
 {
     if (!has_entry(in, "sharded"))

@@ -1,14 +1,14 @@
 /* shards_global.h: tensors put together from the shards that each rank's safetensors files hold.
  *
- * A shard's place comes from `__metadata__`: DCP_SHARDING_INFO, a JSON text
- * `{"w": {"saved_offsets": [3, 0]}, ...}`. The global shape is stored nowhere: it is, in each dim,
- * the largest offset + size over all shards. A tensor with no shard that has elements has the shape
- * of its first shard.
+ * A shard's place comes from `__metadata__`: DCP_SHARDING_INFO, a JSON text `{"w":
+ * {"saved_offsets": [3, 0]}, ...}`. The global shape is stored nowhere: it is, in each dim, the
+ * largest offset + size over all shards. A tensor with no shard that has elements has the shape of
+ * its first shard.
  *
  *     shards_global g;
  *     shards_global_init(&g, budget);
- *     RETURN_IF(shards_global_gather(&g, files, err));       // headers must have been read
- *     RETURN_IF(shards_global_fill(&g, files, cat, err));    // tensors in order of first appearance
+ *     RETURN_IF(shards_global_gather(&g, files, err));      // headers have been read
+ *     RETURN_IF(shards_global_fill(&g, files, cat, err));   // tensors in order of appearance
  *     shards_global_release(&g);
  *
  * Errors: ST-META (no or bad sharding info), ST-SHARD-DTYPE, ST-SHARD-RANK (shards of one tensor

@@ -3,10 +3,11 @@
  *
  * Readers:
  *   safetensors      one file: safetensors_reader.c
- *   hf               a folder: `*.safetensors.index.json` with its files, or files without an
- * index: hf_reader.c. A consolidated folder with its shards in `sharded/` is this, too.
+ *   hf               a folder: `*.safetensors.index.json` with its files, or files without index:
+ *                    hf_reader.c. A consolidated folder with its shards in `sharded/` is this, too.
  *   dcp-safetensors  `shard-R-model-I-of-N.safetensors`, written by HuggingFaceStorageWriter
  *                    (torch 2.8 to 2.15): shards_reader.c
+ *
  * Writers: safetensors (one file), hf (`model.safetensors`, or numbered files with an index). Their
  * bytes are those of the safetensors library, 0.8: tensors by dtype, then name; see st_layout.h.
  *

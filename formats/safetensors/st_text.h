@@ -1,12 +1,11 @@
 /* st_text.h: the header of a safetensors file as bytes, as the safetensors library 0.8 writes it:
- * compact JSON,
- * `__metadata__` {"format":"pt"} first, padded with spaces to a multiple of 8.
+ * compact JSON, `__metadata__` {"format":"pt"} first, padded with spaces to a multiple of 8.
  *
  *     st_text w;
- *     st_text_begin(&w, &out);                                        // out: an empty text_buf
- *     st_text_put(&w, name, nbytes, DTYPE_FLOAT32, ndim, shape, begin_bytes, end_bytes);   // in
- * order of the data RETURN_IF(st_text_end(&w, err));                                // out: u64 N
- * and N bytes
+ *     st_text_begin(&w, &out);              // out: an empty text_buf
+ *     for each tensor, in order of the data:
+ *         st_text_put(&w, name, nbytes, DTYPE_FLOAT32, ndim, shape, begin_bytes, end_bytes);
+ *     RETURN_IF(st_text_end(&w, err));      // out: u64 N and N bytes
  *
  * The caller has checked that names are UTF-8 and unique, and that dtypes have a code.
  */

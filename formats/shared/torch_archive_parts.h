@@ -80,7 +80,7 @@ fsdpck_status torch_byteorder_parse(const uint8_t *bytes, uint64_t nbytes, bool 
 fsdpck_status torch_version_check(const uint8_t *bytes, uint64_t nbytes,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Legacy stream from its first byte (1.13's default until 1.6, later an option). */
+/* Legacy stream from its first byte (what torch.save wrote before 1.6; later an option). */
 fsdpck_status torch_legacy_open(const zip_input *in, torch_archive *a, bool opaque_calls,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 extern const uint8_t TORCH_LEGACY_MAGIC[15];

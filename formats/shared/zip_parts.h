@@ -1,5 +1,6 @@
 /* zip_parts.h: the pieces of a zip, parsed from bytes in memory; shared by zip.c, which reads whole
- * archives, and torch_blob.c, which looks at tens of thousands of tiny ones without allocating.
+ * archives, and torch_archive_blob.c, which looks at tens of thousands of tiny ones without
+ * allocating.
  *
  *     zip_end end;
  *     RETURN_IF(zip_end_parse(tail, tail_nbytes, archive_nbytes, &end, err));

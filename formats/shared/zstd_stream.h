@@ -1,11 +1,12 @@
 /* zstd_stream.h: one zstd frame that fills a range of a file, decoded front to back.
  *
  *     zstd_stream *z;
- *     zip_input in = {.read = fn, .ctx = c, .base_offset_bytes = blob_offset, .nbytes =
- * blob_nbytes}; RETURN_IF(zstd_stream_open(&in, owner, &z, err)); zstd_stream_read(z, dst, nbytes,
- * err);            // exactly nbytes, or an error zstd_stream_finish(z, take_rest, ctx, err); //
- * decodes the rest, checks the end zstd_stream_close(z);                             // at any
- * time; NULL is fine
+ *     zip_input in = {.read = fn, .ctx = c, .base_offset_bytes = blob_at, .nbytes = blob_nbytes};
+ *     RETURN_IF(zstd_stream_open(&in, budget, &z, err));
+ *     st = zstd_stream_read(z, dst, nbytes, err);               // exactly nbytes, or an error
+ *     if (st == FSDPCK_OK)
+ *         st = zstd_stream_finish(z, take_rest, ctx, err);      // decodes the rest, checks the end
+ *     zstd_stream_close(z);                                     // at any time; NULL is fine
  *
  * Memory is bounded by the window that a frame may ask for (2^27 bytes, as `zstd -d` allows by
  * default), taken by zstd as the frame needs it: 2 MiB for what torch's ZStandard extension writes.

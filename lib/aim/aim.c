@@ -26,7 +26,8 @@ static fsdpck_status leave_out_tensor(aim_state *a, size_t i, fsdpck_error *err)
     a->result->left_out_tensors++;
     a->result->left_out_nbytes += catalogue_tensor_nbytes(a->from, i);
     return note_name(a->result->left_out_names, &a->result->left_out_names_count,
-                     catalogue_name(a->from, t->name), catalogue_name_nbytes(a->from, t->name), err);
+                     catalogue_name(a->from, t->name), catalogue_name_nbytes(a->from, t->name),
+                     err);
 }
 
 static fsdpck_status leave_out_object(aim_state *a, size_t i, fsdpck_error *err)
@@ -95,8 +96,8 @@ static fsdpck_status pick_tensor(aim_state *a, size_t i, const text_buf *name, f
             if (VEC_AT(&a->picks, aim_pick, k)->name == id)
                 other = VEC_AT(&a->picks, aim_pick, k);
         }
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, "KEY-DUP", "two tensors would get the name '%s'", name->text);
+        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "KEY-DUP",
+                                           "two tensors would get the name '%s'", name->text);
         error_expected(err, "one name for each tensor");
         error_found(err, "'%s' and '%s'",
                     catalogue_name(a->from, catalogue_tensor(a->from, other->source)->name),
@@ -157,8 +158,9 @@ static fsdpck_status check_dtype(const aim_state *a, const char *name, dtype d, 
 {
     if (a->request->holds(d))
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "KEY-DTYPE", "%s cannot hold %s tensors",
-                                       a->request->format, dtype_get(d)->name);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_UNSUPPORTED, "KEY-DTYPE", "%s cannot hold %s tensors",
+                  a->request->format, dtype_get(d)->name);
     error_tensor(err, name);
     error_next(err, "write a .pt file, or leave it out with --exclude '%s'", name);
     return st;
@@ -214,7 +216,8 @@ static fsdpck_status add_inner(aim_state *a, uint64_t from_index, fsdpck_error *
         return FSDPCK_OK;
     uint32_t index;
     RETURN_IF(add_target_tensor(a, (uint32_t)from_index, catalogue_name(a->from, t->name),
-                                catalogue_name_nbytes(a->from, t->name), (dtype)t->dtype, &index, err));
+                                catalogue_name_nbytes(a->from, t->name), (dtype)t->dtype, &index,
+                                err));
     a->tensor_map[from_index] = index;
     return FSDPCK_OK;
 }
@@ -255,8 +258,9 @@ static fsdpck_status check_something_picked(const aim_state *a, fsdpck_error *er
     if (a->result->tensors_out > 0 || a->result->objects_out > 0)
         return FSDPCK_OK;
     static const char *const names[] = {"model", "optimizer", "other", "whole"};
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "nothing is left to write: the %s part has no tensors",
-                                       names[a->request->part]);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, "", "nothing is left to write: the %s part has no tensors",
+                  names[a->request->part]);
     error_next(err, "see what is there with: fsdpck inspect SRC; or take it all with --part all");
     return st;
 }

@@ -1,20 +1,26 @@
 /* aim.h: what the user asked for, applied to what there is: source catalogue -> target catalogue.
  *
- *     aim_parts parts;     aim_parts_find(&cat, &parts, err);
- *     target to;           target_init(&to, &budget);
+ *     aim_parts parts;
+ *     RETURN_IF(aim_parts_find(&cat, &parts, err));
+ *     target to;
+ *     target_init(&to, &budget);
  *     aim_result result;
  *     RETURN_IF(aim_build(&cat, &parts, &request, &to, &result, err));
+ *     aim_result_release(&result);
+ *     target_release(&to);
+ *     aim_parts_release(&parts);
  *
- * Applied in this order: part, clean, keys and exclude (on cleaned names), strip-prefix, renames in order, collision
- * check, ties, dtype (on final names). The target's tensors keep the order of the source, each with one chunk that is
- * the whole tensor; places are the writer's to give.
+ * Applied in this order: part, clean, keys and exclude (on cleaned names), strip-prefix, renames in
+ * order, collision check, ties, dtype (on final names). The target's tensors keep the order of the
+ * source, each with one chunk that is the whole tensor; places are the writer's to give.
  *
- * Tensors that view one storage keep doing so where the writer keeps nesting and every view of it is taken,
- * uncast; else each becomes compact.
+ * Tensors that view one storage keep doing so where the writer keeps nesting and every view of it
+ * is taken, uncast; else each becomes compact.
  *
- * Where the writer keeps nesting, to->root becomes the nested state: the source's own (its dict types, its
- * order, its _metadata) where everything is taken under its own name, else plain dicts and lists
- * rebuilt from the paths. A renamed tensor keeps the outer keys that its new name still begins with.
+ * Where the writer keeps nesting, to->root becomes the nested state: the source's own (its dict
+ * types, its order, its _metadata) where everything is taken under its own name, else plain dicts
+ * and lists rebuilt from the paths. A renamed tensor keeps the outer keys that its new name still
+ * begins with.
  */
 #ifndef FSDPCK_AIM_AIM_H
 #define FSDPCK_AIM_AIM_H
@@ -24,7 +30,12 @@
 #include "state/source.h"
 #include "state/target.h"
 
-typedef enum aim_objects { AIM_OBJECTS_KEEP, AIM_OBJECTS_DROP, AIM_OBJECTS_OPAQUE, AIM_OBJECTS_ERROR } aim_objects;
+typedef enum aim_objects {
+    AIM_OBJECTS_KEEP,
+    AIM_OBJECTS_DROP,
+    AIM_OBJECTS_OPAQUE,
+    AIM_OBJECTS_ERROR
+} aim_objects;
 
 /* Brings an object's content into the catalogue; may add tensors that lie inside it. */
 typedef fsdpck_status (*aim_load_fn)(void *ctx, uint32_t object, fsdpck_error *err);

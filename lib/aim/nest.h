@@ -2,13 +2,13 @@
  *
  *     nest n;
  *     RETURN_IF(nest_init(&n, &pool, err));
- *     RETURN_IF(nest_put(&n, path_elements, count, leaf, err));     // in the order that shall be kept
+ *     RETURN_IF(nest_put(&n, elements, count, leaf, err));     // in the order that shall be kept
  *     root = n.root;
  *     nest_release(&n);
  *
- * A str element opens a dict, an int element a list that is padded with None up to it. Lookups are hashed, so
- * building is linear in the number of leaves. Where two paths disagree (a leaf where another has a
- * container): BADINPUT, KEY-NEST.
+ * A str element opens a dict, an int element a list that is padded with None up to it. Lookups are
+ * hashed, so building is linear in the number of leaves. Where two paths disagree (a leaf where
+ * another has a container): BADINPUT, KEY-NEST.
  */
 #ifndef FSDPCK_AIM_NEST_H
 #define FSDPCK_AIM_NEST_H

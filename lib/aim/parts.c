@@ -6,7 +6,8 @@
 
 #include "model/fqn.h"
 
-static const char *const model_keys[] = {"model", "module", "state_dict", "model_state_dict", "app.model"};
+static const char *const model_keys[] = {"model", "module", "state_dict", "model_state_dict",
+                                         "app.model"};
 static const char *const other_globs[] = {"lr_scheduler*", "dataloader*", "train_state*", "rng*",
                                           "extra_state*"};
 static const char *const counter_globs[] = {"*step*", "*epoch*", "*iter*", "*tokens_seen*",

@@ -46,8 +46,8 @@ static fsdpck_status copy_path(aim_state *a, value path, uint32_t name, bool is_
         const char *text = value_text(&c->pool, v, &nbytes);
         if (a->request->clean) {
             cleaned.nbytes = 0;
-            fqn_clean(text, nbytes, is_model && i == a->parts->model_depth && a->parts->model_has_ddp,
-                      &cleaned);
+            fqn_clean(text, nbytes,
+                      is_model && i == a->parts->model_depth && a->parts->model_has_ddp, &cleaned);
             GOTO_IF(text_check(&cleaned, err), out);
             text = cleaned.text;
             nbytes = cleaned.nbytes;
@@ -111,7 +111,8 @@ static fsdpck_status put_tensor(aim_state *a, nest *n, const aim_pick *pick, fsd
         return FSDPCK_OK;
     const cat_tensor *t = catalogue_tensor(a->from, pick->source);
     new_path p;
-    RETURN_IF(copy_path(a, t->path, t->name, a->parts->tensor_part[pick->source] == PART_MODEL, &p, err));
+    RETURN_IF(
+        copy_path(a, t->path, t->name, a->parts->tensor_part[pick->source] == PART_MODEL, &p, err));
     RETURN_IF(fit_path(a, strtab_text(&a->names, pick->name), strtab_nbytes(&a->names, pick->name),
                        &p, err));
     const fsdpck_status st = nest_put(n, p.elements, p.count, value_of_tensor(pick->target), err);
@@ -126,7 +127,8 @@ static fsdpck_status put_object(aim_state *a, nest *n, uint32_t object, fsdpck_e
     new_path p;
     RETURN_IF(copy_path(a, o->path, o->name, a->parts->object_part[object] == PART_MODEL, &p, err));
     value content;
-    RETURN_IF(value_copy(&a->from->pool, o->content, &a->to->cat.pool, a->tensor_map, &content, err));
+    RETURN_IF(
+        value_copy(&a->from->pool, o->content, &a->to->cat.pool, a->tensor_map, &content, err));
     const fsdpck_status st = nest_put(n, p.elements, p.count, content, err);
     if (st != FSDPCK_OK)
         error_tensor(err, catalogue_name(a->from, o->name));
@@ -144,14 +146,16 @@ static bool takes_everything(const aim_state *a)
         const cat_tensor *t = catalogue_tensor(a->from, pick->source);
         const size_t nbytes = strtab_nbytes(&a->names, pick->name);
         if (nbytes != catalogue_name_nbytes(a->from, t->name) ||
-            memcmp(strtab_text(&a->names, pick->name), catalogue_name(a->from, t->name), nbytes) != 0)
+            memcmp(strtab_text(&a->names, pick->name), catalogue_name(a->from, t->name), nbytes) !=
+                0)
             return false;
     }
     return true;
 }
 
-/* Tensors and objects as they follow each other in the source: torch builds its dicts from planner_data in that
- * order, but readers keep tensors and objects apart, so tensors come first within one container. */
+/* Tensors and objects as they follow each other in the source: torch builds its dicts from
+ * planner_data in that order, but readers keep tensors and objects apart, so tensors come first
+ * within one container. */
 static fsdpck_status build_from_paths(aim_state *a, fsdpck_error *err)
 {
     nest n;
@@ -170,6 +174,7 @@ out:
 fsdpck_status aim_build_root(aim_state *a, fsdpck_error *err)
 {
     if (!value_is_none(a->from->root) && takes_everything(a))
-        return value_copy(&a->from->pool, a->from->root, &a->to->cat.pool, a->tensor_map, &a->to->root, err);
+        return value_copy(&a->from->pool, a->from->root, &a->to->cat.pool, a->tensor_map,
+                          &a->to->root, err);
     return build_from_paths(a, err);
 }

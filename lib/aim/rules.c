@@ -41,8 +41,8 @@ static const char *part_end(const char *at, char delimiter)
 
 static fsdpck_status bad_rename(const char *word, const char *why, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "", "--rename '%s' is not of the form s/RE/TEXT/: %s", word, why);
+    const fsdpck_status st = error_set(
+        err, FSDPCK_USAGE, "", "--rename '%s' is not of the form s/RE/TEXT/: %s", word, why);
     error_next(err, "write it as sed does, for example --rename 's/^layers\\./model.layers./'");
     return st;
 }
@@ -104,8 +104,8 @@ static fsdpck_status compile_rename(const char *word, aim_rename *rename, fsdpck
     RETURN_IF(rename_flags(word, text_end + 1, rename, &options, err));
     int number;
     PCRE2_SIZE where;
-    rename->code = pcre2_compile((PCRE2_SPTR)re, (PCRE2_SIZE)(re_end - re), options, &number, &where,
-                                 NULL);
+    rename->code =
+        pcre2_compile((PCRE2_SPTR)re, (PCRE2_SIZE)(re_end - re), options, &number, &where, NULL);
     if (rename->code == NULL) {
         PCRE2_UCHAR why[128] = "";
         pcre2_get_error_message(number, why, sizeof why);
@@ -137,7 +137,9 @@ static fsdpck_status compile_cast(const char *word, aim_cast *cast, fsdpck_error
     if (dtype_get(cast->to)->kind != DTYPE_IS_FLOAT || cast->to == DTYPE_FLOAT4_E2M1FN_X2) {
         const fsdpck_status st = error_set(err, FSDPCK_USAGE, "",
                                            "--dtype '%s' does not name a floating dtype", word);
-        error_next(err, "use bf16, fp16, fp32, fp64 or a torch name, perhaps with a glob: '*.norm.*=fp32'");
+        error_next(
+            err,
+            "use bf16, fp16, fp32, fp64 or a torch name, perhaps with a glob: '*.norm.*=fp32'");
         return st;
     }
     if (equals != NULL) {
@@ -242,7 +244,8 @@ fsdpck_status aim_rules_rename(aim_rules *rules, text_buf *name, bool *changed, 
     }
     for (size_t i = 0; i < w->rename_count; i++) {
         bool hit = false;
-        RETURN_IF(apply_rename(VEC_AT(&rules->renames, aim_rename, i), w->rename[i], name, &hit, err));
+        RETURN_IF(
+            apply_rename(VEC_AT(&rules->renames, aim_rename, i), w->rename[i], name, &hit, err));
         if (hit) {
             rules->used[w->keys_count + w->exclude_count + w->strip_prefix_count + i] = 1;
             *changed = true;

@@ -6,8 +6,8 @@
  *     RETURN_IF(aim_rules_check_used(&rules, err));           // USAGE: a rule that matched nothing
  *     aim_rules_release(&rules);
  *
- * Globs are fnmatch's: `*` crosses dots. Renames are sed's s/RE/TEXT/ with PCRE2 expressions, any delimiter,
- * flags g and i, \1 to \9 and & in TEXT.
+ * Globs are fnmatch's: `*` crosses dots. Renames are sed's s/RE/TEXT/ with PCRE2 expressions, any
+ * delimiter, flags g and i, \1 to \9 and & in TEXT.
  */
 #ifndef FSDPCK_AIM_RULES_H
 #define FSDPCK_AIM_RULES_H

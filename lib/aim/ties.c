@@ -75,7 +75,8 @@ static fsdpck_status list_views(const aim_state *a, vec *keys, fsdpck_error *err
     for (size_t k = 0; k < a->picks.count; k++) {
         const uint32_t from_index = VEC_AT(&a->picks, aim_pick, k)->source;
         const cat_tensor *t = catalogue_tensor(a->from, from_index);
-        if (t->alias == CAT_NONE || t->nchunks != 1 || catalogue_tensor_nelems(a->from, from_index) == 0)
+        if (t->alias == CAT_NONE || t->nchunks != 1 ||
+            catalogue_tensor_nelems(a->from, from_index) == 0)
             continue;
         place where;
         RETURN_IF(aim_locate(a, from_index, &where, err));

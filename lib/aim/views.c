@@ -2,8 +2,8 @@
 
 #include "aim/aim_internal.h"
 
-/* Sharing is kept storage by storage: all of its views, or none. A view that was left out, cast, or that is
- * conjugated or negated on the way makes the bytes of the storage wrong for the others. */
+/* Sharing is kept storage by storage: all of its views, or none. A view that was left out, cast, or
+ * that is conjugated or negated on the way makes the bytes of the storage wrong for the others. */
 
 typedef struct shared_storage {
     bool lost;        /* some view cannot stay one */
@@ -22,7 +22,8 @@ static shared_storage *storage_of(const view_state *v, uint32_t from_index)
     return alias == CAT_NONE ? NULL : &v->storages[alias - v->a->parts->tensor_count];
 }
 
-static fsdpck_status view_can_stay(const view_state *v, uint32_t from_index, bool *can, fsdpck_error *err)
+static fsdpck_status view_can_stay(const view_state *v, uint32_t from_index, bool *can,
+                                   fsdpck_error *err)
 {
     const aim_state *a = v->a;
     const cat_tensor *t = catalogue_tensor(a->from, from_index);
@@ -49,8 +50,8 @@ static fsdpck_status add_carrier(const view_state *v, uint32_t storage, uint32_t
     const cat_tensor *t = catalogue_tensor(a->from, storage);
     const uint64_t *shape = catalogue_shape(a->from, storage);
     RETURN_IF(catalogue_add_tensor(cat, catalogue_name(a->from, t->name),
-                                   catalogue_name_nbytes(a->from, t->name), (dtype)t->dtype, 1, shape,
-                                   carrier, err));
+                                   catalogue_name_nbytes(a->from, t->name), (dtype)t->dtype, 1,
+                                   shape, carrier, err));
     const cat_chunk whole = {.file = CAT_NONE, .rank = UINT16_MAX, .place = PLACE_ROWS};
     RETURN_IF(catalogue_add_chunk(cat, *carrier, origin, shape, &whole, err));
     catalogue_tensor(cat, *carrier)->flags |= CAT_TENSOR_STORAGE;
@@ -61,7 +62,8 @@ static fsdpck_status add_carrier(const view_state *v, uint32_t storage, uint32_t
     return FSDPCK_OK;
 }
 
-static fsdpck_status add_view(const view_state *v, uint32_t from_index, shared_storage *s, fsdpck_error *err)
+static fsdpck_status add_view(const view_state *v, uint32_t from_index, shared_storage *s,
+                              fsdpck_error *err)
 {
     aim_state *a = v->a;
     const cat_tensor *t = catalogue_tensor(a->from, from_index);
@@ -84,7 +86,8 @@ static fsdpck_status add_view(const view_state *v, uint32_t from_index, shared_s
                          dtype_get((dtype)t->dtype)->itemsize_bytes,
         .strides_at = a->to->strides.count - t->ndim,
     };
-    catalogue_tensor(&a->to->cat, a->tensor_map[from_index])->alias = (uint32_t)(a->to->views.count - 1);
+    catalogue_tensor(&a->to->cat, a->tensor_map[from_index])->alias =
+        (uint32_t)(a->to->views.count - 1);
     return FSDPCK_OK;
 }
 

@@ -5,12 +5,12 @@
  * program take more than the ceiling, and malloc failure is an ordinary status (LIMIT).
  *
  *     budget b;
- *     budget_init(&b, 4u << 30, "metadata");
+ *     budget_init(&b, (uint64_t)4 << 30, "metadata", NULL);
  *     vec items = VEC_OF(struct item, &b);
- *     struct item *it = vec_push(&items, &err);      // NULL and err on failure
+ *     struct item *it = vec_push(&items, err);       // NULL and *err on failure
  *     vec_release(&items);
  *
- * Thread safety: a budget may be drawn from by many threads; a vec or an arena belongs to one.
+ * Thread safety: a budget may be drawn from by many threads; all else here is one thread's.
  */
 #ifndef FSDPCK_BASE_ALLOC_H
 #define FSDPCK_BASE_ALLOC_H

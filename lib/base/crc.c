@@ -23,8 +23,8 @@ static uint64_t multiply(struct crc_field field, uint64_t a, uint64_t b)
     return product;
 }
 
-/* crc_a * x^(8 * nbytes_b) + crc_b. The inversions before and after cancel: both CRCs carry them.
- */
+/* crc_a * x^(8 * nbytes_b) + crc_b. The inversions before and after cancel: both CRCs carry
+ * them. */
 static uint64_t join(struct crc_field field, uint64_t crc_a, uint64_t crc_b, uint64_t nbytes_b)
 {
     uint64_t power = field.top >> 8; /* x^8, then its squares */

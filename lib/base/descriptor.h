@@ -1,4 +1,4 @@
-/* descriptor.h: small helpers over descriptors, shared by file.c and output.c. */
+/* descriptor.h: small helpers over descriptors, for the files of this folder. */
 #ifndef FSDPCK_BASE_DESCRIPTOR_H
 #define FSDPCK_BASE_DESCRIPTOR_H
 

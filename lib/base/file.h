@@ -2,10 +2,14 @@
  * offsets and O_DIRECT.
  *
  * Reading:
- *     folder dir;  folder_open(&dir, "ckpt", &err);
- *     file f;      file_open_read(&f, &dir, "__0_0.distcp", 0, &err);
- *     file_read_at(&f, offset, buf, nbytes, &err);            // all of it, or an error
- *     file_close(&f, &err);
+ *
+ *     folder dir;
+ *     RETURN_IF(folder_open(&dir, "ckpt", err));
+ *     file f;
+ *     RETURN_IF(file_open_read(&f, &dir, "__0_0.distcp", 0, err));
+ *     st = file_read_at(&f, offset, dst, nbytes, err);        // all of it, or an error
+ *     file_abandon(&f);                                       // file_close after writing
+ *     folder_close(&dir);
  *
  * All functions are safe to call from many threads on one open file; open and close are not.
  * A file never blocks on open (FIFOs and devices are refused: status BADINPUT, DCP-FILETYPE).
@@ -86,8 +90,8 @@ fsdpck_status file_write_direct(file *f, uint64_t offset, const void *src, uint6
 
 fsdpck_status file_truncate(const file *f, uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status file_sync(const file *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Writes back what is dirty and drops the file from the page cache, so that the next read comes from
- * the storage. */
+/* Writes back what is dirty and drops the file from the page cache, so that the next read comes
+ * from the storage. */
 fsdpck_status file_drop_cache(const file *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Errors of close are errors of the data (NFS): never retried, always looked at after writing. */

@@ -42,7 +42,7 @@ typedef enum fsdpck_status {
     FSDPCK_UNSUPPORTED = 4, /* legal, but fsdpck does not read or the target cannot hold it */
     FSDPCK_IO = 5,          /* a read or a write failed; sys_errno tells */
     FSDPCK_NOSPACE = 6,     /* ENOSPC, EDQUOT, EFBIG */
-    FSDPCK_LIMIT = 7,       /* a safety limit, the memory budget, or malloc; `next` names the option */
+    FSDPCK_LIMIT = 7,       /* a safety limit, a memory budget or malloc; `next` names an option */
     FSDPCK_CHANGED = 8,     /* the input changed while it was read */
     FSDPCK_EXISTS = 10,     /* the output exists */
     FSDPCK_PEER = 12,       /* another rank failed and its own cause is unknown */

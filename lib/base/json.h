@@ -1,17 +1,23 @@
 /* json.h: strict JSON (RFC 8259) in one pass without a tree, and a writer.
  *
- * Reading: a pull parser over bytes in memory; no recursion, depth at most 64, no NaN, no comments, no
- * trailing commas, UTF-8 checked (no surrogates, no overlong forms), duplicate keys left to the caller,
- * who knows which objects may be large.
+ * Reading: a pull parser over bytes in memory; no recursion, depth at most 64, no NaN, no comments,
+ * no trailing commas, UTF-8 checked (no surrogates, no overlong forms), duplicate keys left to the
+ * caller, who knows which objects may be large.
  *
  *     json_reader r;
  *     json_reader_init(&r, text, nbytes, "ST-JSON");
  *     json_token t;
- *     do { RETURN_IF(json_next(&r, &t, err)); ... } while (t.kind != JSON_END);
+ *     do {
+ *         RETURN_IF(json_next(&r, &t, err));
+ *         ...
+ *     } while (t.kind != JSON_END);
+ *     json_reader_release(&r);      // also before an early return
  *
  * Objects give JSON_OBJECT, then for each member JSON_KEY and the value's tokens, then
  * JSON_OBJECT_END. After the root value only white space may follow; JSON_END comes then, for ever.
  * Errors: BADINPUT, the finding given, with the byte offset in `text`.
+ *
+ * Writing: see json_writer below.
  */
 #ifndef FSDPCK_BASE_JSON_H
 #define FSDPCK_BASE_JSON_H
@@ -63,7 +69,8 @@ typedef struct json_reader {
 void json_reader_init(json_reader *r, const char *text, size_t nbytes, const char *finding);
 fsdpck_status json_next(json_reader *r, json_token *token, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Skips the rest of the value whose first token was just read. */
-fsdpck_status json_skip(json_reader *r, const json_token *first, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status json_skip(json_reader *r, const json_token *first,
+                        fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Next token, which must be of `kind`. */
 fsdpck_status json_expect(json_reader *r, json_kind kind, json_token *token,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;

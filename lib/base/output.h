@@ -1,19 +1,19 @@
 /* output.h: output that is absent or complete under its final name, whatever kills the process.
  *
  *     output out;
- *     output_begin(&out, "dir/model.safetensors", OUTPUT_FILE, flags, &err);     // refuses an existing name: EXISTS
- *     output_add(&out, "", nbytes, want_direct, &index, &err);          // reserves the space: NOSPACE now, not later
+ *     output_begin(&out, "dir/model.safetensors", OUTPUT_FILE, flags, &err);   // EXISTS if there
+ *     output_add(&out, "", nbytes, want_direct, &index, &err);   // NOSPACE now, not later
  *     file *f = output_file(&out, index);
  *     ... file_write_direct / file_write_at from any thread ...
  *     output_commit(&out, &err);      // truncate, fsync, close, fsync folder, rename, fsync parent
  *     output_release(&out);           // before commit: removes every trace; after: only frees
  *
  * A file is written as `.NAME.fsdpck-XXXXXXXX.partial` beside its final name (exclusive create,
- * mode 0600 until commit, then by umask); a folder as such a folder with plain names inside, renamed
- * whole at the end. X is random and in no output byte. With OUTPUT_REPLACE the old thing stays until
- * the new one is durable, then they are exchanged and the old one is removed; a folder is only
- * replaced after the caller has made sure that it is a checkpoint. Final names are never followed
- * as links. Calls are relative to the parent folder's descriptor, opened once.
+ * mode 0600 until commit, then by umask); a folder as a folder of such a name, plain names inside,
+ * renamed whole at the end. X is random and in no output byte. With OUTPUT_REPLACE the old thing
+ * stays until the new one is durable, then they are exchanged and the old one is removed; a folder
+ * is only replaced after the caller has made sure that it is a checkpoint. Final names are never
+ * followed as links. Calls are relative to the parent folder's descriptor, opened once.
  *
  * What is to be replaced is looked at when the output begins and must still be the same thing at
  * commit (EXISTS otherwise): it is a plain file or folder of the same kind, never a link. Where the
@@ -57,8 +57,8 @@ fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsign
 
 /* Adds a file of exactly nbytes: `name` inside the folder, "" for OUTPUT_FILE. Space is reserved
  * (fallocate where the file system has it; never by writing zeros). Direct writing is tried where
- * want_direct and the file system allow. *index counts from 0. Files may be added at any time before
- * commit, from one thread. */
+ * want_direct and the file system allow. *index counts from 0. Files may be added at any time
+ * before commit, from one thread. */
 fsdpck_status output_add(output *o, const char *name, uint64_t nbytes, bool want_direct,
                          size_t *index, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -1,8 +1,8 @@
 /* platform.h: the calls that Linux does better than POSIX, each with its portable twin.
  *
- * platform_linux.c and platform_posix.c define the same names; CMake picks one. All return 0 or an
- * errno value. Nobody outside this folder calls them, but for the two questions about the machine
- * (processors and memory).
+ * platform_linux.c and platform_posix.c define the same names; CMake picks one. What returns int
+ * returns 0 or an errno value. Outside this folder only the questions about the machine
+ * (processors, memory) and platform_random are used.
  */
 #ifndef FSDPCK_BASE_PLATFORM_H
 #define FSDPCK_BASE_PLATFORM_H

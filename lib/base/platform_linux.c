@@ -35,8 +35,8 @@ static int rename_by_link(int dirfd, const char *from, const char *to)
     }
     if (errno == EEXIST)
         return EEXIST;
-    /* A folder, or a file system without links. A folder never replaces one with something in it.
-     */
+    /* A folder, or a file system without links. A folder never replaces one with something in
+     * it. */
     if (renameat(dirfd, from, dirfd, to) == 0)
         return 0;
     return errno == ENOTEMPTY || errno == ENOTDIR || errno == EISDIR ? EEXIST : errno;

@@ -3,10 +3,10 @@
  *     st = pool_run(nthreads, njobs, do_job, ctx, cancel, &err);
  *
  * do_job(ctx, worker, job, err) is called once for each job in 0..njobs-1, each worker taking the
- * next number; `worker` is below nthreads and lets the callee keep buffers for each worker. The first
- * failure (lowest job number among those that failed) is returned; after a failure or a cancel no
- * further job is begun. With one thread, or where none can be made, jobs run on the caller.
- * Small stacks (256 KiB) keep the address space small.
+ * next number; `worker` is below nthreads and lets the callee keep buffers for each worker. The
+ * first failure (lowest job number among those that failed) is returned; after a failure or a
+ * cancel no further job is begun. With one thread, or where none can be made, jobs run on the
+ * caller. Small stacks (256 KiB) keep the address space small.
  */
 #ifndef FSDPCK_BASE_POOL_H
 #define FSDPCK_BASE_POOL_H

@@ -34,8 +34,8 @@ static inline unsigned utf8_decode(const uint8_t *s, size_t nbytes, uint32_t *co
 }
 
 /* Whether a code point could steer a terminal or hide in a line: C0 and C1 controls, line and
- * paragraph separators, bidirectional controls, zero-width and other invisible format characters.
- */
+ * paragraph separators, bidirectional controls, zero-width and other invisible format
+ * characters. */
 static inline bool utf8_hidden(uint32_t c)
 {
     return c < 0x20 || (c >= 0x7F && c <= 0x9F) || c == 0x061C || (c >= 0x200B && c <= 0x200F) ||

@@ -1,11 +1,10 @@
-/* band.h: reading one chunk front to back in bands that fit a buffer, from a file or from a
- * decoder.
+/* band.h: reading one chunk front to back in bands that fit a buffer, from a file or a decoder.
  *
  *     band_reader b;
  *     RETURN_IF(band_open(&b, w, chunk, limit_bytes, err));
  *     while ((st = band_next(&b, buffer, &more, err)) == FSDPCK_OK && more)
- *         use(buffer, b.split.at, b.split.part, b.strides);      // a box of the chunk, strides in
- * bytes st = band_close(&b, st, err);
+ *         use(buffer, b.split.at, b.split.part, b.strides);   // a box of the chunk; byte strides
+ *     st = band_close(&b, st, err);
  */
 #ifndef FSDPCK_EXEC_BAND_H
 #define FSDPCK_EXEC_BAND_H

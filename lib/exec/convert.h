@@ -1,8 +1,10 @@
 /* convert.h: copying a box while its elements are changed: byte order, conj and neg bits, dtype.
  *
  *     convert c = {.from = DTYPE_FLOAT32, .to = DTYPE_BFLOAT16};
- *     if (convert_is_copy(&c)) strided_copy(...);
- *     else overflows += convert_box(&c, &s, dst, src, scratch);
+ *     if (convert_is_copy(&c))
+ *         strided_copy(&s, itemsize, dst, src);
+ *     else
+ *         overflows += convert_box(&c, &s, dst, src, scratch);
  */
 #ifndef FSDPCK_EXEC_CONVERT_H
 #define FSDPCK_EXEC_CONVERT_H

@@ -1,11 +1,14 @@
 /* exec.h: moving the bytes of a plan.
  *
- *     exec_request r = {.plan = p, .source = &src, .target = &to, .nthreads = n, .memory_nbytes =
- * m, ...}; struct exec *x = NULL; exec_locate(&r, &x, err);        // heads of all blobs that are
- * needed; nothing is written yet output_begin(...); for each file of to->cat: output_add(...); //
- * same order, same sizes exec_run(x, &out, err);          // all bytes of chunks and literals
- *     writer->seal(...);               // late bytes: file_write_at by the caller
- *     output_commit(...);
+ *     exec_request r = {.plan = p, .source = &src, .target = &to, .nthreads = n, ...};
+ *     struct exec *x;
+ *     RETURN_IF(exec_locate(&r, &x, err));   // heads of all blobs needed; nothing is written yet
+ *     output_begin(&out, ...);
+ *     for each file of to.cat:
+ *         output_add(&out, ...);             // same order, same sizes
+ *     exec_run(x, &out, err);                // all bytes of chunks and literals
+ *     writer->seal(...);                     // late bytes: file_write_at by the caller
+ *     output_commit(&out, err);
  *     exec_free(x);
  *
  * Work is a list of items, each an output range of the plan, taken by workers in turn; what cannot

@@ -53,7 +53,7 @@ struct exec {
     vec compare; /* replica_pair */
     vec streams; /* uint64_t: source chunks to be decoded */
     output *out;
-    uint32_t *crc_parts; /* see crc_parts.h */
+    uint32_t *crc_parts; /* see crc_parts.c */
     uint64_t crc_part_count;
     uint64_t tile_nbytes; /* of a worker's buffer: divides the plan's tile */
     uint64_t step_nbytes; /* divides tile_nbytes: what is summed, and mostly filled and written, at
@@ -137,8 +137,7 @@ fsdpck_status gather_flush(worker *w, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* One box, copied or converted. */
 void gather_place(worker *w, const convert *c, const strided *s, uint8_t *dst, const uint8_t *src);
 
-/* --- gather_runs.c: boxes that lie so thinly in their file that each run is a read of its own ---
- */
+/* --- gather_runs.c: boxes so thin in their file that each run is a read of its own --- */
 bool gather_wants_runs(const worker *w, const strided *s, uint64_t itemsize);
 /* At once; `box` gives file, source offset and place in the tile. */
 fsdpck_status gather_runs(worker *w, const piece *box, const convert *c, const strided *s,

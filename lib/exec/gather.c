@@ -1,5 +1,5 @@
-/* Filling a tile: segments become reads; near reads become one; boxes are copied to their places.
- */
+/* Filling a tile: segments become reads; near reads become one; boxes are copied to their
+ * places. */
 #include <string.h>
 
 #include "exec/exec_state.h"

@@ -7,8 +7,8 @@
 #include "exec/exec_state.h"
 #include "plan/sort.h"
 
-/* Shorter runs of the output are merged into it by reading, changing and writing a whole stretch.
- */
+/* Shorter runs of the output are merged into it by reading, changing and writing a whole
+ * stretch. */
 #define SCATTER_RUN_NBYTES ((uint64_t)4 << 10)
 #define SCATTER_LOCKS      64u
 

@@ -1,8 +1,8 @@
-/* strided.h: copying a box between two memories whose strides differ, and cutting it to fit a
- * buffer.
+/* strided.h: copying a box between two memories whose strides differ, cutting it to fit a buffer.
  *
  *     strided s = {.ndim = 2, .sizes = {rows, cols}, .src_strides = {...}, .dst_strides = {...}};
- * // bytes strided_collapse(&s); strided_copy(&s, itemsize, dst, src);
+ *     strided_collapse(&s);
+ *     strided_copy(&s, itemsize, dst, src);
  *
  * Strides are bytes and never negative. Dims are in the destination's order (row-major), so that
  * destination strides descend.
@@ -39,7 +39,8 @@ uint64_t strided_span(unsigned ndim, const uint64_t *sizes, const uint64_t *stri
  * front to back.
  *
  *     box_split_begin(&b, ndim, sizes, strides, itemsize, limit);
- *     while (box_split_next(&b)) use(b.at, b.part, b.offset_bytes, b.span_bytes);
+ *     while (box_split_next(&b))
+ *         use(b.at, b.part, b.offset_bytes, b.span_bytes);
  *
  * A single item is never cut: limit_bytes below itemsize counts as itemsize. */
 typedef struct box_split {

@@ -1,10 +1,12 @@
 /* fqn.h: fully qualified names and the prefixes that wrappers put into them.
  *
- * Wrappers rename what they wrap: FSDP1 (`_fsdp_wrapped_module.`, up to 1.13 also `_fpw_module.`), activation
- * checkpointing (`_checkpoint_wrapped_module.`), torch.compile (`_orig_mod.`); DDP and DataParallel put one
- * `module.` in front. The first four are names that no model gives its own modules, so they go wherever they
- * stand, as whole dotted parts; `module` is an ordinary word, so it only goes from the front, and the caller
- * says whether it may (when every tensor of the model has it).
+ * Wrappers rename what they wrap: FSDP1 (`_fsdp_wrapped_module.`, up to 1.13 also `_fpw_module.`),
+ * activation checkpointing (`_checkpoint_wrapped_module.`), torch.compile (`_orig_mod.`); DDP and
+ * DataParallel put one `module.` in front. The first four are names that no model gives its own
+ * modules, so they go wherever they stand, as whole dotted parts; `module` is an ordinary word, so
+ * it only goes from the front, and the caller says whether it may (when every tensor of the model
+ * has it).
+ *
  * Source: torch 2.15 (fsdp/_common_utils.py, checkpoint/state_dict.py).
  */
 #ifndef FSDPCK_MODEL_FQN_H
@@ -15,7 +17,8 @@
 
 #include "base/alloc.h"
 
-/* Appends the name without wrapper parts to `out`. strip_ddp: one leading `module.` goes as well. */
+/* Appends the name without wrapper parts to `out`. strip_ddp: one leading `module.` goes as
+ * well. */
 void fqn_clean(const char *name, size_t nbytes, bool strip_ddp, text_buf *out);
 
 /* Whether the name, other wrapper parts set aside, begins with `module.`. */

@@ -4,7 +4,8 @@
  *     RETURN_IF(box_index_build(&x, cat, tensor, &budget, err));
  *     box_query q;
  *     box_query_begin(&q, &x, offsets, sizes);
- *     while (box_query_next(&q)) use(q.chunk, q.offsets, q.sizes);     // the part that is shared
+ *     while (box_query_next(&q))
+ *         use(q.chunk, q.offsets, q.sizes);     // the part that is shared
  *     box_index_release(&x, &budget);
  *
  * Chunks without elements are left out. Chunks with the same box are replicas: the first (lowest

@@ -5,8 +5,8 @@
 
 #include "base/checked.h"
 
-/* Steps allowed for each chunk before the answer is "too entangled". A grid needs fewer than 100.
- */
+/* Steps allowed for each chunk before the answer is "too entangled". A grid needs fewer than
+ * 100. */
 #define STEPS_A_CHUNK 1000u
 
 typedef struct node_pair {

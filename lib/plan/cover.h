@@ -1,7 +1,7 @@
 /* cover.h: do the chunks of a tensor cover it exactly once?
  *
  *     struct cover_report r;
- *     RETURN_IF(cover_check(cat, tensor, &budget, &r, err));    // fails only for want of memory or time
+ *     RETURN_IF(cover_check(cat, tensor, &budget, &r, err));    // fails only with LIMIT
  *     if (!cover_is_whole(&r))
  *         RETURN_IF(cover_error(cat, tensor, &r, err));
  *
@@ -16,9 +16,8 @@
 #include "plan/box_index.h"
 
 struct cover_report {
-    uint64_t nelems; /* of the tensor */
-    uint64_t
-        covered; /* sum of the volumes of the distinct boxes (UINT64_MAX where it does not fit) */
+    uint64_t nelems;   /* of the tensor */
+    uint64_t covered;  /* volumes of the distinct boxes, added; UINT64_MAX where they do not fit */
     uint64_t distinct; /* boxes that hold elements */
     uint64_t replicas; /* chunks that repeat one of them */
     uint64_t empty;    /* chunks without elements */

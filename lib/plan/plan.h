@@ -3,7 +3,8 @@
  *     plan_options opt = {0};
  *     plan *p;
  *     RETURN_IF(plan_new(from, &to, &opt, &budget, &p, err));     // after the writer's layout()
- *     plan_get_sums(p, &sums);  plan_print(p, &text, err);        // --dry-run
+ *     plan_get_sums(p, &sums);
+ *     RETURN_IF(plan_print(p, &text, err));                       // --dry-run
  *     ... lib/exec runs it ...
  *     plan_free(p);
  *
@@ -18,8 +19,8 @@
 #include "state/catalogue.h"
 #include "state/target.h"
 
-/* What is done with a chunk whose box another chunk of its tensor has too (HSDP, per-rank files).
- */
+/* What is done with a chunk whose box another chunk of its tensor has too (HSDP, per-rank
+ * files). */
 typedef enum plan_replicas {
     REPLICAS_CRC, /* compare the checksums that their zips hold; their bytes where there is none */
     REPLICAS_COMPARE, /* compare their bytes */
@@ -61,8 +62,8 @@ void plan_free(plan *p);
 
 void plan_get_sums(const plan *p, plan_sums *sums);
 
-/* Files, literals, chunks and the chunks that feed them, in the order of the output; a stable text.
- */
+/* Files, literals, chunks and the chunks that feed them, in the order of the output; a stable
+ * text. */
 fsdpck_status plan_print(const plan *p, text_buf *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Of both catalogues (names, shapes, boxes, places, sizes), literals and options. */

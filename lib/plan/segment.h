@@ -1,15 +1,17 @@
-/* segment.h: walking a plan: its items, what lies in an output range, and the segments that fill
- * it.
+/* segment.h: walking a plan: its items, what is in an output range, the segments that fill it.
  *
  *     for (item = 0; item < plan_item_count(p); item++) {
  *         plan_get_item(p, item, &range);
  *         range_walk_begin(&w, p, &range);          // or any part of it
- *         while (range_walk_next(&w, &part))
- *             if (part.literal != NULL) ...bytes...
- *             else {
- *                 segment_walk_begin(&s, p, part.chunk, part.first_elem, part.end_elem);
- *                 while (segment_walk_next(&s)) ...one strided copy from s.src_chunk...
+ *         while (range_walk_next(&w, &part)) {
+ *             if (part.literal != NULL) {
+ *                 ... bytes [part.begin, part.end) of the file ...
+ *                 continue;
  *             }
+ *             segment_walk_begin(&s, p, part.chunk, part.first_elem, part.end_elem);
+ *             while (segment_walk_next(&s))
+ *                 ... one strided copy from s.src_chunk ...
+ *         }
  *     }
  *
  * Output ranges cut files at multiples of the tile from the file's start, and may cut an element in

@@ -1,7 +1,8 @@
 /* box.h: boxes inside tensors, in elements.
  *
- * A box is [offset, offset + size) in each of ndim dims; ndim 0 is the one element of a 0-dim tensor.
- * Arrays are borrowed. Callers guarantee (from the readers' checks) that offset + size fits.
+ * A box is [offset, offset + size) in each of ndim dims; ndim 0 is the one element of a 0-dim
+ * tensor. Arrays are borrowed. Callers guarantee (from the readers' checks) that offset + size
+ * fits.
  */
 #ifndef FSDPCK_STATE_BOX_H
 #define FSDPCK_STATE_BOX_H

@@ -4,17 +4,24 @@
  * there shall be (a target catalogue, filled by aim, its places given by a format writer).
  *
  * Filling (one thread):
- *     catalogue_init(&c, &budget);
- *     catalogue_add_file(&c, "__0_0.distcp", n, nbytes, &file, err);
- *     catalogue_add_tensor(&c, name, n, DTYPE_FLOAT32, ndim, shape, &tensor, err);
- *     catalogue_add_chunk(&c, tensor, offsets, sizes, &place_fields, &chunk, err);  // any order of tensors
- *     catalogue_seal(&c, err);      // groups chunks by tensor, finds duplicate names, trims
- * Reading (any number of threads after seal):
- *     for (i = 0; i < catalogue_tensor_count(&c); i++) { const cat_tensor *t = catalogue_tensor(&c, i); ...
- *         for (k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) catalogue_chunk_box(&c, i, k, offsets, sizes);
  *
- * Flat arrays, indices not pointers, names interned: at most 64 bytes a 2-dim chunk. Index types: file and
- * tensor uint32_t, chunk uint64_t. Limits: 2^22 tensors, 2^32 chunks.
+ *     catalogue c;
+ *     catalogue_init(&c, &budget);
+ *     RETURN_IF(catalogue_add_file(&c, path, path_nbytes, nbytes, rank, &file, err));
+ *     RETURN_IF(catalogue_add_tensor(&c, name, n, DTYPE_FLOAT32, ndim, shape, &tensor, err));
+ *     RETURN_IF(catalogue_add_chunk(&c, tensor, offsets, sizes, &proto, err));   // any order
+ *     RETURN_IF(catalogue_seal(&c, err));   // groups chunks by tensor, finds double names, trims
+ *
+ * Reading (any number of threads after seal):
+ *
+ *     for (size_t i = 0; i < catalogue_tensor_count(&c); i++) {
+ *         const cat_tensor *t = catalogue_tensor(&c, i);
+ *         for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++)
+ *             catalogue_chunk_box(&c, k, offsets, sizes);
+ *     }
+ *
+ * Flat arrays, indices not pointers, names interned: at most 64 bytes a 2-dim chunk. Index types:
+ * file and tensor uint32_t, chunk uint64_t. Limits: 2^22 tensors, 2^32 chunks.
  */
 #ifndef FSDPCK_STATE_CATALOGUE_H
 #define FSDPCK_STATE_CATALOGUE_H
@@ -29,7 +36,7 @@
 /* What the offset of a chunk means before its blob's head has been read. */
 typedef enum place_kind {
     PLACE_EMPTY,   /* no elements, so no bytes */
-    PLACE_ROWS,    /* contiguous, row-major, little-endian, of the tensor's dtype, at offset_bytes */
+    PLACE_ROWS,    /* at offset_bytes: contiguous, row-major, little-endian, the tensor's dtype */
     PLACE_STRIDED, /* known to the reader without I/O, but not plain rows: ask locate() */
     PLACE_BLOB     /* offset_bytes and nbytes frame a container whose head must be read: locate() */
 } place_kind;
@@ -43,8 +50,9 @@ typedef struct cat_file {
 enum {
     CAT_TENSOR_IN_OBJECT = 1, /* lies inside a byte item; only reachable through that object */
     CAT_TENSOR_REQUIRES_GRAD = 2,
-    CAT_TENSOR_STORAGE = 4, /* a whole storage that several tensors view, 1-dim; no tensor of the
-                               checkpoint itself. Such ones come last */
+    /* A whole storage that several tensors view, 1-dim; no tensor of the checkpoint itself. Such
+     * ones come last. */
+    CAT_TENSOR_STORAGE = 4,
 };
 
 typedef struct cat_tensor {
@@ -104,7 +112,7 @@ typedef struct catalogue {
     vec dims32;  /* chunk dims: offsets then sizes, uint32_t */
     vec dims64;
     value_pool pool; /* paths, object contents, root */
-    value root;      /* the nested state with TENSOR leaves where the file had one (.pt), else None */
+    value root;      /* nested state with TENSOR leaves where the file has one (.pt), else None */
     uint32_t *by_name; /* hash over tensors, after seal */
     size_t by_name_count;
     cat_origin origin;
@@ -114,8 +122,9 @@ typedef struct catalogue {
 void catalogue_init(catalogue *c, budget *owner);
 void catalogue_release(catalogue *c);
 
-fsdpck_status catalogue_add_file(catalogue *c, const char *path, size_t path_nbytes, uint64_t nbytes,
-                                 uint32_t rank, uint32_t *file, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status catalogue_add_file(catalogue *c, const char *path, size_t path_nbytes,
+                                 uint64_t nbytes, uint32_t rank, uint32_t *file,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Checks ndim <= NDIM_MAX and that elements and bytes of the shape fit 63 bits. */
 fsdpck_status catalogue_add_tensor(catalogue *c, const char *name, size_t name_nbytes, dtype d,
@@ -136,8 +145,8 @@ fsdpck_status catalogue_seal(catalogue *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* After catalogue_seal tensors may still be added for objects that are loaded late (their tensors
  * are CAT_TENSOR_IN_OBJECT, with exactly one chunk each); single-threaded phase only. */
-fsdpck_status catalogue_add_object_tensor(catalogue *c, const char *name, size_t name_nbytes, dtype d,
-                                          unsigned ndim, const uint64_t *shape,
+fsdpck_status catalogue_add_object_tensor(catalogue *c, const char *name, size_t name_nbytes,
+                                          dtype d, unsigned ndim, const uint64_t *shape,
                                           const cat_chunk *proto, uint32_t *tensor,
                                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 

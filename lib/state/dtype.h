@@ -1,4 +1,4 @@
-/* dtype.h: torch's element types: one table for names, sizes, storage classes and safetensors codes.
+/* dtype.h: torch's element types in one table: names, sizes, storage classes, safetensors codes.
  *
  * Source: torch 2.15 (c10/core/ScalarType.h, torch/storage.py) and safetensors 0.8 (Dtype).
  */
@@ -42,7 +42,13 @@ typedef enum dtype {
     DTYPE_COUNT
 } dtype;
 
-typedef enum dtype_class { DTYPE_IS_BOOL, DTYPE_IS_INT, DTYPE_IS_FLOAT, DTYPE_IS_COMPLEX, DTYPE_IS_BITS } dtype_class;
+typedef enum dtype_class {
+    DTYPE_IS_BOOL,
+    DTYPE_IS_INT,
+    DTYPE_IS_FLOAT,
+    DTYPE_IS_COMPLEX,
+    DTYPE_IS_BITS
+} dtype_class;
 
 typedef struct dtype_info {
     const char *name;          /* torch's canonical name without "torch.": "float32" */
@@ -56,8 +62,8 @@ typedef struct dtype_info {
 
 /* Never NULL; DTYPE_NONE has the name "none" and size 0. */
 const dtype_info *dtype_get(dtype d);
-/* By torch name (also the aliases float, double, half, long, int, short), storage class or safetensors
- * code; DTYPE_NONE where unknown. */
+/* By torch name (also the aliases float, double, half, long, int, short), storage class or
+ * safetensors code; DTYPE_NONE where unknown. */
 dtype dtype_from_name(const char *name, size_t nbytes);
 dtype dtype_from_storage_class(const char *name, size_t nbytes);
 dtype dtype_from_safetensors(const char *code, size_t nbytes);

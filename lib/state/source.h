@@ -2,8 +2,8 @@
  *
  * A reader fills this table; every function may be called from many threads at once.
  *
- * For each chunk that a plan needs, `locate` is called once before anything is written; then
- * its elements are read with read_at by whoever works on them, or, where the place says `stream`, by
+ * For each chunk that a plan needs, `locate` is called once before anything is written; then its
+ * elements are read with read_at by whoever works on them, or, where the place says `stream`, by
  * opening the stream and reading it front to back.
  */
 #ifndef FSDPCK_STATE_SOURCE_H
@@ -34,7 +34,8 @@ typedef struct source {
     const catalogue *cat;
 
     /* Reads what is needed to know where chunk's elements lie, and checks dtype, shape and bounds
-     * against the catalogue (DCP-PAYLOAD-DTYPE, DCP-PAYLOAD-SHAPE, PT-BOUNDS, DCP-RANGE). Not for PLACE_EMPTY. */
+     * against the catalogue (DCP-PAYLOAD-DTYPE, DCP-PAYLOAD-SHAPE, PT-BOUNDS, DCP-RANGE). Not for
+     * PLACE_EMPTY. */
     fsdpck_status (*locate)(void *ctx, uint64_t chunk, place *where, fsdpck_error *err);
 
     /* Exactly nbytes of a file of the catalogue. */

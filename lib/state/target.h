@@ -1,7 +1,7 @@
 /* target.h: what there shall be: the target catalogue, and what a format writer adds to it.
  *
  * Life of a target:
- *   1. aim fills `cat` (tensors under their new names, one chunk a tensor when consolidating), `from`
+ *   1. aim fills `cat` (tensors under their new names, one chunk each when consolidating), `from`
  *      (which source tensor feeds each), `root` (nested values with TENSOR leaves that index `cat`)
  *      and counts what is left out.
  *   2. the writer's layout() gives every chunk its file and offset (place PLACE_ROWS), declares
@@ -29,7 +29,7 @@ typedef struct target_view {
 } target_view;
 
 typedef struct target {
-    catalogue cat; /* its files are the output's, names relative to the output ("" for a single file) */
+    catalogue cat; /* its files are the output's, named relative to it ("" for a single file) */
     vec from;      /* uint32_t: source tensor of each target tensor */
     value root;    /* in cat.pool; None where the format is flat */
     vec views;     /* target_view; cat_tensor.alias of a viewing tensor is its index here */

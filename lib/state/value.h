@@ -9,12 +9,14 @@
  * Order is kept everywhere. Values may be shared and may form cycles (a pickle's memo can do both):
  * a walker must not recurse and must bound its steps, see value_walk.
  *
- *     value_pool pool;  value_pool_init(&pool, &budget);
+ *     value_pool pool;
+ *     value_pool_init(&pool, &budget);
  *     value d;
  *     RETURN_IF(value_new_dict(&pool, &d, err));
  *     RETURN_IF(value_dict_put(&pool, d, key, item, err));
  *     for (size_t i = 0; i < value_count(&pool, d); i++)
  *         use(value_key(&pool, d, i), value_item(&pool, d, i));
+ *     value_pool_release(&pool);
  */
 #ifndef FSDPCK_STATE_VALUE_H
 #define FSDPCK_STATE_VALUE_H
@@ -132,8 +134,7 @@ uint64_t value_host_note(value v);    /* HOST */
 /* STR, BYTES, BIGINT: borrowed until the pool grows; NULL for all else. */
 const char *value_text(const value_pool *p, value v, size_t *nbytes);
 bool value_is_str(const value_pool *p, value v, const char *text);
-/* SYMBOL: borrowed NUL-terminated texts ("" for all else). They hold no NUL when a pickle gave
- * them. */
+/* SYMBOL: borrowed NUL-terminated texts ("" for all else); from a pickle they hold no NUL. */
 const char *value_symbol_module(const value_pool *p, value v);
 const char *value_symbol_name(const value_pool *p, value v);
 /* Whether v is a SYMBOL with this name, whatever its module (torch moves classes about). */
@@ -144,8 +145,9 @@ bool value_is_symbol(const value_pool *p, value v, const char *module, const cha
 size_t value_count(const value_pool *p, value v);
 value value_item(const value_pool *p, value v, size_t i); /* item, or the pair's item */
 value value_key(const value_pool *p, value v, size_t i);  /* None where i is out of range */
-/* All items at once, those of a DICT as key, item, key, item ...: borrowed until the pool grows or the value
- * changes. *count in handles, so twice the pairs; NULL and 0 where there are none. For tight loops. */
+/* All items at once, those of a DICT as key, item, key, item ...: borrowed until the pool grows or
+ * the value changes. *count in handles, so twice the pairs; NULL and 0 where there are none. For
+ * tight loops. */
 const value *value_items(const value_pool *p, value v, size_t *count);
 /* Equal as dict keys are in Python: texts, numbers of any kind (1 == True == 1.0), None; containers
  * and calls only where they are the same value. */

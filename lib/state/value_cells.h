@@ -6,7 +6,7 @@
  *     BOOL, TENSOR, HOST       the payload itself
  *     INT, FLOAT               55 bits where they suffice, else VALUE_WIDE and a cell with all 64
  *     STR, BYTES, BIGINT       string id
- *     SYMBOL                   string id of: module length (4 bytes, little-endian), module, NUL, name
+ *     SYMBOL                   string id of: length of module (u32 le), module, NUL, name
  *     TUPLE, FROZENSET         first cell: count, then the items; VALUE_NO_CELLS where empty
  *     LIST, SET, DICT          first cell of a value_node, which names the cells of its items
  *     CALL                     first cell of a value_call

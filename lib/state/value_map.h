@@ -1,8 +1,8 @@
 /* value_map.h: a hash table from 64-bit keys (not 0) to 64-bit numbers, against a budget.
  *
  *     value_map map = VALUE_MAP(pool->owner);
- *     uint64_t *slot = value_map_put(&map, v, &fresh, err);    // NULL: LIMIT; valid until the next
- * put value_map_release(&map);
+ *     uint64_t *slot = value_map_put(&map, v, &fresh, err);   // until the next put; NULL: LIMIT
+ *     value_map_release(&map);
  */
 #ifndef FSDPCK_STATE_VALUE_MAP_H
 #define FSDPCK_STATE_VALUE_MAP_H

@@ -1,9 +1,13 @@
-/* exec_world.h: a source in memory, a target, and what its files must hold, for tests of plan and exec.
+/* exec_world.h: a source in memory, a target, and what its files must hold: to test plan and exec.
  *
  *     exec_world *w = exec_world_new(nfiles_in, nfiles_out);
- *     ... memory_source_add_...(&w->source); memory_source_seal; exec_world_add_target...; places ...
- *     exec_world_seal(w);                                       // computes every byte that is expected
- *     st = exec_world_run(w, &(exec_world_options){.tile_nbytes = 4096}, &err);   // compares all files
+ *     memory_source_add_tensor(&w->source, ...);  memory_source_add_chunk(&w->source, ...);
+ *     memory_source_seal(&w->source);
+ *     exec_world_add_target(w, ...);  exec_world_add_chunk(w, ...);
+ *     catalogue_seal(&w->to.cat, &err);
+ *     exec_world_place(w, gap_nbytes);
+ *     exec_world_expect(w);                                     // every byte that must come out
+ *     st = exec_world_run(w, &(exec_world_options){.tile_nbytes = 4096}, &err);   // compares it
  *     exec_world_free(w);
  *
  * Casts are expected only from bfloat16 to float32. Aborts where an output is wrong.
@@ -46,8 +50,8 @@ void exec_world_add_whole(exec_world *w, uint32_t source_tensor, uint32_t file_i
 void exec_world_place(exec_world *w, uint64_t gap_nbytes);
 void exec_world_expect(exec_world *w);
 
-/* Plans, writes to a temporary folder, compares with what is expected, removes it. Failures of plan and exec
- * are returned; then nothing may be left of the output. */
+/* Plans, writes to a temporary folder, compares with what is expected, removes it. Failures of plan
+ * and exec are returned; then nothing may be left of the output. */
 fsdpck_status exec_world_run(exec_world *w, const exec_world_options *options, fsdpck_error *err);
 
 void exec_world_free(exec_world *w);

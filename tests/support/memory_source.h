@@ -6,8 +6,9 @@
  *     memory_source m;
  *     memory_source_init(&m, nfiles, &budget);
  *     tensor = memory_source_add_tensor(&m, "a", DTYPE_FLOAT32, 2, shape);
- *     memory_source_add_chunk(&m, tensor, offsets, sizes, &(memory_layout){.file = 1, .order = {1,
- * 0}, .swap = true}); memory_source_seal(&m);
+ *     memory_source_add_chunk(&m, tensor, offsets, sizes,
+ *                             &(memory_layout){.file = 1, .permuted = true, .order = {1, 0}});
+ *     memory_source_seal(&m);
  *     ... m.src ...
  *     memory_source_release(&m);
  *
@@ -41,7 +42,7 @@ typedef struct memory_source {
     vec records; /* vec of uint8_t, by cat_chunk.aux: decoded bytes of streams */
     _Atomic uint64_t reads;
     _Atomic uint64_t bytes_read;
-    uint64_t fail_read; /* the so-manieth read fails; 0: none */
+    uint64_t fail_read; /* number of the read that fails, from 1; 0: none */
     bool changed;       /* what check_unchanged is to say */
     _Atomic int open_streams;
 } memory_source;
