@@ -52,14 +52,22 @@ const command *command_find(const char *name)
     return NULL;
 }
 
+/* What was ignored when the program began stays so: nohup, and jobs in the background. */
+static void handle(int number, const struct sigaction *action)
+{
+    struct sigaction before;
+    if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        sigaction(number, action, NULL);
+}
+
 static void install_handlers(fsdpck_context *ctx)
 {
     signal_context = ctx;
     struct sigaction action = {.sa_handler = on_signal};
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
+    handle(SIGINT, &action);
+    handle(SIGTERM, &action);
+    handle(SIGHUP, &action);
     /* A file size limit shall be an error of write(), not a death. */
     signal(SIGXFSZ, SIG_IGN);
 }

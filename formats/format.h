@@ -66,7 +66,6 @@ typedef struct format_reader {
 
 typedef struct writer_options {
     uint64_t max_shard_nbytes; /* hf; 0: no limit */
-    const char *archive_name;  /* unused by most; zip prefix is always "archive" */
 } writer_options;
 
 typedef struct late_bytes {

@@ -108,27 +108,9 @@ fsdpck_status dcp_getattr(value_pool *pool, const value_call *call, value *symbo
     return FSDPCK_BADINPUT;
 }
 
-/* An enum member as Python 3.8 to 3.14 write it: the class called with one scalar. */
-static bool is_enum_shaped(const value_pool *pool, const value_call *call)
-{
-    if (value_kind_of(call->callee) != VALUE_SYMBOL || value_count(pool, call->args) != 1 ||
-        torch_symbol_runs_code(value_symbol_module(pool, call->callee),
-                               value_symbol_name(pool, call->callee)))
-        return false;
-    switch (value_kind_of(value_item(pool, call->args, 0))) {
-    case VALUE_BOOL:
-    case VALUE_INT:
-    case VALUE_FLOAT:
-    case VALUE_STR:
-        return true;
-    default:
-        return false;
-    }
-}
-
 fsdpck_status dcp_call_judge(const value_pool *pool, const value_call *call, fsdpck_error *err)
 {
-    if (is_enum_shaped(pool, call))
+    if (torch_call_is_enum(pool, call))
         return FSDPCK_OK;
     text_buf args = {.limit_bytes = 1024};
     value_print(pool, call->args, 160, &args);

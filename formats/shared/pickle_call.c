@@ -22,7 +22,7 @@ static inline fsdpck_status ask(pickle_machine *m, const value_call *call, bool 
     return FSDPCK_OK;
 }
 
-/* Takes the `taken` topmost values, which are the parts of `call`, and leaves the call or what a hook put
+/* Takes the `taken` topmost values, the parts of `call`, and leaves the call or what a hook put
  * in its place. */
 static fsdpck_status push_call(pickle_machine *m, size_t taken, const value_call *call,
                                fsdpck_error *err)

@@ -3,12 +3,12 @@
  * Memory of values that a hook has replaced is taken back by rewinding the pool. That is safe
  * because
  *
- * - a slot's `mark` says how many cells there were before the first part of its value was made, and
- * what lies below in the stack was complete by then, so it has no cells above the mark;
+ * - a slot's `mark` says how many cells there were before the first part of its value was made,
+ *   and what lies below in the stack was complete by then, so it has no cells above the mark;
  * - `pinned` is a number of cells that must stay whatever happens. A value that enters a memo entry
  *   which is fetched later pins all cells of that moment. So does a change of a container or call
- * that was made before its slot's mark (it came from the memo or DUP), or that is itself pinned:
- * its new cells lie higher than its place in the stack tells.
+ *   that was made before its slot's mark (it came from the memo or DUP), or that is itself pinned:
+ *   its new cells lie higher than its place in the stack tells.
  */
 #ifndef FSDPCK_PICKLE_MACHINE_H
 #define FSDPCK_PICKLE_MACHINE_H

@@ -1,8 +1,6 @@
 /* pickle_memo.h: the memo of a pickle, with room only for the entries that are ever fetched.
  *
- *     the skim: pickle_memo_want(&memo, index, err) for each fetch; then pickle_memo_prepare(&memo,
- * err) the machine: pickle_memo_put(&memo, index) and pickle_memo_get(&memo, index) give the entry
- * or NULL
+ * The skim says which indices are fetched, then the room is made; the machine puts and fetches.
  *
  * A bit for every index up to the largest fetched one, and for each 64 of them how many entries
  * come before: finding an entry is two loads and a population count.

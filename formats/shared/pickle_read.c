@@ -305,7 +305,8 @@ static inline fsdpck_status do_last(pickle_machine *m, size_t count,
     return fn(m, m->stack.count - count, err);
 }
 
-/* One opcode, STOP and MEMOIZE aside. The cases are those that a large .metadata has for each chunk. */
+/* One opcode, STOP and MEMOIZE aside. The cases are those that a large .metadata has for each
+ * chunk. */
 static inline fsdpck_status run_one(pickle_machine *m, uint8_t op, fsdpck_error *err)
 {
     const uint8_t *const p = m->in->bytes + m->at;
@@ -375,7 +376,7 @@ static fsdpck_status run(pickle_machine *m, size_t nbytes, value *root, fsdpck_e
     m->wanted = pickle_memo_wanted_from(&m->memo, 0);
     while (bytes[m->at] != OP_STOP) {
         m->op_at = m->at++;
-        /* Every fourth opcode is this one: told apart here, it costs no jump that the processor must guess. */
+        /* Every fourth opcode is this one: told apart here, it costs no jump to guess. */
         if (bytes[m->op_at] == OP_MEMOIZE)
             RETURN_IF(memoize(m, err));
         else

@@ -8,7 +8,7 @@
 struct pickle_writer {
     const value_pool *pool;
     text_buf *out;
-    value_map memo; /* value -> pickle_memo_note */
+    value_map memo; /* value -> its memo number */
     strtab extra;   /* texts of pickle_put_str and pickle_put_global that the pool does not have */
     uint32_t nmemo; /* entries so far */
     fsdpck_status st; /* first failure; nothing is written after it */

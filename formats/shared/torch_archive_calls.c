@@ -176,10 +176,12 @@ bool torch_symbol_runs_code(const char *module, const char *name)
     return false;
 }
 
-/* Enum members are written as the class applied to one scalar. */
-static bool enum_shaped(const value_pool *pool, const value_call *call)
+bool torch_call_is_enum(const value_pool *pool, const value_call *call)
 {
-    if (value_kind_of(call->args) != VALUE_TUPLE || value_count(pool, call->args) != 1)
+    if (value_kind_of(call->callee) != VALUE_SYMBOL || value_kind_of(call->args) != VALUE_TUPLE ||
+        value_count(pool, call->args) != 1 ||
+        torch_symbol_runs_code(value_symbol_module(pool, call->callee),
+                               value_symbol_name(pool, call->callee)))
         return false;
     switch (value_kind_of(value_item(pool, call->args, 0))) {
     case VALUE_BOOL:
@@ -198,9 +200,7 @@ bool torch_call_is_known(const value_pool *pool, const value_call *call)
 {
     if (value_kind_of(call->callee) != VALUE_SYMBOL)
         return false;
-    const char *module = value_symbol_module(pool, call->callee);
-    const char *name = value_symbol_name(pool, call->callee);
-    if (symbol_known(module, name))
-        return true;
-    return !torch_symbol_runs_code(module, name) && enum_shaped(pool, call);
+    return symbol_known(value_symbol_module(pool, call->callee),
+                        value_symbol_name(pool, call->callee)) ||
+           torch_call_is_enum(pool, call);
 }

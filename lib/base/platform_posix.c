@@ -8,25 +8,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/rename_link.h"
+
 int platform_rename_noreplace(int dirfd, const char *from, const char *to)
 {
-    struct stat st;
-    if (fstatat(dirfd, to, &st, AT_SYMLINK_NOFOLLOW) == 0)
-        return EEXIST;
-    if (errno != ENOENT)
-        return errno;
-    if (linkat(dirfd, from, dirfd, to, 0) == 0) {
-        /* The data has its name; a second name left behind is only untidy. */
-        (void)unlinkat(dirfd, from, 0);
-        return 0;
-    }
-    if (errno == EEXIST)
-        return EEXIST;
-    /* A folder, or a file system without links. A folder never replaces one with something in
-     * it. */
-    if (renameat(dirfd, from, dirfd, to) == 0)
-        return 0;
-    return errno == ENOTEMPTY || errno == ENOTDIR || errno == EISDIR ? EEXIST : errno;
+    return rename_by_link(dirfd, from, to);
 }
 
 int platform_rename_exchange(int dirfd, const char *a, const char *b)
