@@ -88,6 +88,9 @@ void consolidate_print_text(const cli *c, const fsdpck_info *info, const fsdpck_
     if (p->model_key[0] != '\0')
         printf(" (outer key '%s' dropped from the names)", p->model_key);
     putchar('\n');
+    /* What an hf folder notes are the sidecars, which follow. */
+    if (info->note[0] != '\0' && p->sidecars_count == 0)
+        printf("note: %s\n", info->note);
     print_changes(p);
     print_left_out(p);
     for (size_t i = 0; i < p->outputs_count; i++) {
@@ -129,7 +132,12 @@ int consolidate_print_json(const cli *c, const fsdpck_info *info, const fsdpck_r
     cJSON_AddStringToObject(e, "model_key", p->model_key);
     cJSON_AddBoolToObject(e, "dry_run", dry_run);
     report_json_names(e, "outputs", p->outputs, p->outputs_count);
+    cJSON_AddStringToObject(e, "note", info->note);
     json_counts(e, p);
+    /* Checksums that the source holds are not looked at here. */
+    cJSON *unchecked = cJSON_AddObjectToObject(e, "unchecked");
+    cJSON_AddNumberToObject(unchecked, "tensors", (double)p->tensors_out);
+    cJSON_AddNumberToObject(unchecked, "bytes", (double)p->bytes_written);
     report_json_names(e, "left_out", p->left_out_names, p->left_out_names_count);
     report_json_names(e, "tied", p->tied_names, p->tied_names_count);
     report_json_names(e, "sidecars", p->sidecars, p->sidecars_count);

@@ -65,9 +65,10 @@ static void install_handlers(fsdpck_context *ctx)
     signal_context = ctx;
     struct sigaction action = {.sa_handler = on_signal};
     sigemptyset(&action.sa_mask);
-    handle(SIGINT, &action);
-    handle(SIGTERM, &action);
-    handle(SIGHUP, &action);
+    /* All that ask a program to end; batch systems send USR1 and XCPU before they kill. */
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU, SIGALRM};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        handle(numbers[i], &action);
     /* A file size limit shall be an error of write(), not a death. */
     signal(SIGXFSZ, SIG_IGN);
 }

@@ -1,3 +1,4 @@
+#include <fnmatch.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,12 @@ static bool wants_hdf5(const char *format, const char *dst)
 static fsdpck_status choose_writer(run *r, fsdpck_error *err)
 {
     const char *want = r->opt.format;
+    if (strcmp(r->dst, "-") == 0) {
+        const fsdpck_status bad =
+            error_set(err, FSDPCK_USAGE, "", "output cannot be a stream: it is written in parallel");
+        error_next(err, "name a file; './-' is a file called '-'");
+        return bad;
+    }
     const format_writer *folder_writer = NULL;
     for (size_t i = 0; format_writers[i] != NULL; i++) {
         const format_writer *w = format_writers[i];
@@ -143,6 +150,22 @@ static fsdpck_status check_apart(const run *r, fsdpck_error *err)
     return st;
 }
 
+/* A replaced folder goes as a whole, so it may hold nothing but the files of a checkpoint: not a
+ * tokenizer, a log or a script that somebody put beside the weights. NULL where that is so. */
+static const char *first_foreign(const probe_input *in)
+{
+    static const char *const own[] = {"*.safetensors", "*.safetensors.index.json", ".metadata",
+                                      "__*.metadata",  "__*.distcp",               "sharded"};
+    for (size_t i = 0; i < in->entry_count; i++) {
+        bool known = false;
+        for (size_t k = 0; !known && k < sizeof own / sizeof own[0]; k++)
+            known = fnmatch(own[k], in->entries[i], 0) == 0;
+        if (!known)
+            return in->entries[i];
+    }
+    return NULL;
+}
+
 /* What is there already, before any work is done. A folder is only replaced where it is a
  * checkpoint. */
 static fsdpck_status check_existing(const run *r, fsdpck_error *err)
@@ -162,11 +185,17 @@ static fsdpck_status check_existing(const run *r, fsdpck_error *err)
         return FSDPCK_OK;
     probe_input in;
     RETURN_IF(probe_gather(r->dst, &in, err));
-    if (probe_readers(&in, NULL) == NULL) {
+    const char *other = first_foreign(&in);
+    if (probe_readers(&in, NULL) == NULL)
         st = error_set(err, FSDPCK_EXISTS, "",
                        "output is a folder that holds no checkpoint: not replaced");
+    else if (other != NULL)
+        st = error_set(err, FSDPCK_EXISTS, "",
+                       "output is a folder that holds more than a checkpoint: '%s' would be lost",
+                       other);
+    if (st != FSDPCK_OK) {
         error_path(err, r->dst);
-        error_next(err, "remove it yourself, or choose another name");
+        error_next(err, "choose another name, and move or remove what is there yourself");
     }
     probe_release(&in);
     return st;
@@ -202,6 +231,10 @@ static fsdpck_status aim_target(run *r, fsdpck_error *err)
         .load_ctx = r->src,
     };
     r->opt.part = (int)request.part;
+    if (o->objects == FSDPCK_OBJECTS_OPAQUE && r->writer->keeps_nesting)
+        log_write(&r->ctx->log, LOG_WARNING,
+                  "unknown calls are written as they were: torch.load(weights_only=False) of the "
+                  "output may run them");
     RETURN_IF(aim_build(&r->src->cat, &r->src->parts, &request, &r->to, &r->aimed, err));
     const writer_options wo = {
         .max_shard_nbytes = o->max_shard_nbytes > 0 ? o->max_shard_nbytes : MAX_SHARD_DEFAULT,

@@ -90,7 +90,10 @@ typedef struct fsdpck_open_options {
     uint64_t metadata_nbytes; /* for all that grows with the metadata; 0: half the memory */
 } fsdpck_open_options;
 
-#define FSDPCK_OPEN_OPTIONS_INIT {sizeof(fsdpck_open_options), 0, 0, 0, 0, 0, 0}
+#define FSDPCK_OPEN_OPTIONS_INIT                      \
+    {                                                 \
+        sizeof(fsdpck_open_options), 0, 0, 0, 0, 0, 0 \
+    }
 
 /* Reads the metadata of the checkpoint at `path`: a folder or a file. A folder that holds exactly
  * one checkpoint further down is entered. Errors: BADINPUT (malformed, incomplete, hostile),
@@ -120,7 +123,7 @@ typedef struct fsdpck_info {
     int64_t step;              /* -1: cannot be told */
     int64_t world_size;        /* ranks that wrote it; -1: cannot be told */
     uint64_t tensors, objects, files, chunks;
-    uint64_t nelems, nbytes;   /* of all tensors, consolidated */
+    uint64_t nelems, nbytes;                                   /* of all tensors, consolidated */
     uint64_t part_tensors[3], part_nbytes[3], part_objects[3]; /* by fsdpck_part */
 } fsdpck_info;
 
@@ -145,7 +148,7 @@ FSDPCK_API void fsdpck_get_tensor(const fsdpck_checkpoint *ckpt, uint64_t index,
 typedef struct fsdpck_chunk {
     const char *file; /* below info.path, "" where that is the file; NULL for an empty chunk */
     int64_t rank;     /* -1 where it cannot be told */
-    uint64_t offset_nbytes, nbytes; /* of its bytes, or of the blob that holds them */
+    uint64_t offset_nbytes, nbytes;  /* of its bytes, or of the blob that holds them */
     uint64_t offsets[64], sizes[64]; /* ndim of each */
 } fsdpck_chunk;
 
@@ -177,7 +180,7 @@ FSDPCK_API char *fsdpck_escape(char *dst, size_t capacity_nbytes, const char *te
 /* ---- consolidating ---- */
 
 typedef enum fsdpck_objects {
-    FSDPCK_OBJECTS_KEEP,   /* written where the target carries objects, else left out and counted */
+    FSDPCK_OBJECTS_KEEP, /* written where the target carries objects, else left out and counted */
     FSDPCK_OBJECTS_DROP,
     FSDPCK_OBJECTS_OPAQUE, /* as keep, and unknown calls are kept as records */
     FSDPCK_OBJECTS_ERROR   /* any object that the target cannot carry is an error */
@@ -193,8 +196,8 @@ typedef enum fsdpck_switch { FSDPCK_AUTO, FSDPCK_ON, FSDPCK_OFF } fsdpck_switch;
 
 typedef struct fsdpck_transform_options {
     size_t struct_nbytes;
-    const char *format;   /* a writer's name; NULL: from the output's name */
-    int part;             /* fsdpck_part; -1: model for safetensors and hf, all for the rest */
+    const char *format;        /* a writer's name; NULL: from the output's name */
+    int part;                  /* fsdpck_part; -1: model for safetensors and hf, all for the rest */
     fsdpck_switch clean_names; /* wrapper prefixes; AUTO: cleaned for safetensors and hf */
     const char *const *keys;   /* globs on cleaned names; nothing given: all */
     size_t keys_count;
@@ -224,14 +227,14 @@ FSDPCK_API void fsdpck_transform_options_init(fsdpck_transform_options *options)
 
 typedef struct fsdpck_report {
     size_t struct_nbytes;
-    const char *format;     /* writer used */
-    const char *part;       /* "model", ... and why in model_key */
-    const char *model_key;  /* outer key that was dropped from the names, "" where none */
-    char *const *outputs;   /* paths written (or that would be) */
+    const char *format;    /* writer used */
+    const char *part;      /* "model", ... and why in model_key */
+    const char *model_key; /* outer key that was dropped from the names, "" where none */
+    char *const *outputs;  /* paths written (or that would be) */
     size_t outputs_count;
     uint64_t tensors_in, tensors_out;
     uint64_t bytes_read, bytes_written; /* dry_run: what would be */
-    uint64_t direct_nbytes; /* of bytes_written, by O_DIRECT */
+    uint64_t direct_nbytes;             /* of bytes_written, by O_DIRECT */
     uint64_t cast, cast_overflows, renamed, tied, tied_dropped;
     uint64_t left_out_tensors, left_out_objects, objects_out, replicas_compared;
     uint64_t left_out_nbytes;

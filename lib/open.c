@@ -6,9 +6,9 @@
 #include "transform.h"
 
 /* How far down a folder is searched for a checkpoint, and how many folders are looked into. */
-#define SEARCH_DEPTH 4u
+#define SEARCH_DEPTH   4u
 #define SEARCH_FOLDERS 4096u
-#define SEARCH_SHOWN 10u
+#define SEARCH_SHOWN   10u
 
 char *transform_copy(const char *text)
 {

@@ -125,6 +125,6 @@ fsdpck_status dcp_call_judge(const value_pool *pool, const value_call *call, fsd
     text_release(&args);
     error_expected(err, "calls that torch's metadata is made of, such as torch.Size");
     error_next(err, "nothing was run; find out who wrote this file before loading it elsewhere, or "
-                    "keep the call as a record with --objects opaque");
+                    "keep the call as a record: fsdpck consolidate --objects opaque");
     return FSDPCK_BADINPUT;
 }

@@ -167,8 +167,8 @@ static fsdpck_status report_unfinished(const open_request *req, fsdpck_error *er
     error_path(err, req->path);
     error_expected(err, "'.metadata', or '__{rank}.metadata' of every rank");
     error_found(err, "%s", tmp ? "'.metadata.tmp', which was never renamed" : "data files alone");
-    error_next(err, "use an older checkpoint (fsdpck latest finds it); the data files alone do not "
-                    "tell what they hold");
+    error_next(err, "use an older checkpoint: the data files alone do not tell what they "
+                    "hold");
     return FSDPCK_BADINPUT;
 }
 

@@ -407,7 +407,7 @@ static bool holds(dtype d)
 const format_writer pt_writer = {
     .name = "pt",
     .description = "one file of torch.save",
-    .suffixes = " .pt .pth .bin ",
+    .suffixes = " .pt .pth .bin .ckpt ",
     .keeps_nesting = true,
     .holds = holds,
     .layout = layout,

@@ -122,16 +122,19 @@ static bool equal_but_for_case(const char *a, const char *lower)
     return *a == *lower;
 }
 
+/* Such an archive has a data.pkl too, but its classes live in the archive's own code. */
+static fsdpck_status is_torchscript(fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_UNSUPPORTED, "PT-CONTAINER", "this is a TorchScript archive");
+    error_next(err, "save the module's state_dict() with torch.save instead");
+    return st;
+}
+
 static fsdpck_status pickle_missing(const zip_archive *z, fsdpck_error *err)
 {
     bool only_marks = true;
 
-    if (zip_find(z, "constants.pkl") != NULL) {
-        fsdpck_status st =
-            error_set(err, FSDPCK_UNSUPPORTED, "PT-CONTAINER", "this is a TorchScript archive");
-        error_next(err, "save the state dict of the module instead");
-        return st;
-    }
     for (size_t i = 0; i < z->entries.count; i++) {
         const char *name = zip_name(z, VEC_AT(&z->entries, const zip_entry, i));
         if (equal_but_for_case(name, "data.pkl"))
@@ -211,8 +214,13 @@ static fsdpck_status open_parts(const zip_input *in, torch_archive *a, bool opaq
                    : st;
     }
     RETURN_IF(zip_open(in, a->owner, &a->zip, err));
-    fsdpck_status st =
-        zip_find(&a->zip, "data.pkl") == NULL ? pickle_missing(&a->zip, err) : read_marks(a, err);
+    fsdpck_status st;
+    if (zip_find(&a->zip, "constants.pkl") != NULL)
+        st = is_torchscript(err);
+    else if (zip_find(&a->zip, "data.pkl") == NULL)
+        st = pickle_missing(&a->zip, err);
+    else
+        st = read_marks(a, err);
     if (st == FSDPCK_OK)
         st = read_pickle(a, opaque_calls, err);
     zip_drop_tail(&a->zip);

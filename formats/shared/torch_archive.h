@@ -105,8 +105,8 @@ fsdpck_status torch_blob_locate_head(const uint8_t *head, size_t head_nbytes, dt
  * eval, torch.load): PKL-GLOBAL. Nothing here ever calls anything; this is for what is said to
  * the user. */
 bool torch_symbol_runs_code(const char *module, const char *name);
-/* Whether a call is shaped as Python 3.8 to 3.14 write an enum member: a class that runs no code,
- * called with one scalar. */
+/* Whether a call is shaped as Python 3.8 to 3.14 write an enum member: a class (by its capital)
+ * of a module that runs no code, called with one scalar. */
 bool torch_call_is_enum(const value_pool *pool, const value_call *call);
 /* Whether a REDUCE is known to be a constructor of data, or an enum member. */
 bool torch_call_is_known(const value_pool *pool, const value_call *call);

@@ -325,7 +325,7 @@ static fsdpck_status unknown_call(const rebuild *r)
         r->err,
         runs_code
             ? "do not load this file in Python; it was not called here"
-            : "if you trust it, keep it as a record with --objects opaque; it was not called here");
+            : "it was not called here; fsdpck consolidate --objects opaque keeps it as a record");
     text_release(&shown);
     return st;
 }

@@ -261,7 +261,11 @@ static fsdpck_status check_something_picked(const aim_state *a, fsdpck_error *er
     const fsdpck_status st =
         error_set(err, FSDPCK_USAGE, "", "nothing is left to write: the %s part has no tensors",
                   names[a->request->part]);
-    error_next(err, "see what is there with: fsdpck inspect SRC; or take it all with --part all");
+    if (a->request->part == PART_ALL)
+        error_next(err, "tensors inside other objects cannot be taken alone: write a .pt, or save "
+                        "the module's state_dict()");
+    else
+        error_next(err, "see what is there: fsdpck inspect SRC; or take it all with --part all");
     return st;
 }
 

@@ -46,9 +46,9 @@ typedef struct aim_request {
     aim_part part;
     bool clean;
     bool tied_first;
-    bool keeps_nesting;       /* of the writer */
-    bool (*holds)(dtype d);   /* of the writer */
-    const char *format;       /* of the writer, for messages */
+    bool keeps_nesting;     /* of the writer */
+    bool (*holds)(dtype d); /* of the writer */
+    const char *format;     /* of the writer, for messages */
     aim_objects objects;
     aim_load_fn load_object;
     void *load_ctx;

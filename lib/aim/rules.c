@@ -123,9 +123,11 @@ static fsdpck_status compile_rename(const char *word, aim_rename *rename, fsdpck
 static fsdpck_status compile_cast(const char *word, aim_cast *cast, fsdpck_error *err)
 {
     static const char *const short_names[][2] = {
-        {"bf16", "bfloat16"}, {"fp16", "float16"},  {"f16", "float16"},
-        {"fp32", "float32"},  {"f32", "float32"},   {"fp64", "float64"},
-        {"f64", "float64"},   {"fp8_e4m3", "float8_e4m3fn"}, {"fp8_e5m2", "float8_e5m2"},
+        {"bf16", "bfloat16"},        {"fp16", "float16"},
+        {"f16", "float16"},          {"fp32", "float32"},
+        {"f32", "float32"},          {"fp64", "float64"},
+        {"f64", "float64"},          {"fp8_e4m3", "float8_e4m3fn"},
+        {"fp8_e5m2", "float8_e5m2"},
     };
     const char *equals = strrchr(word, '=');
     const char *name = equals == NULL ? word : equals + 1;
@@ -135,8 +137,8 @@ static fsdpck_status compile_cast(const char *word, aim_cast *cast, fsdpck_error
     }
     cast->to = dtype_from_name(name, strlen(name));
     if (dtype_get(cast->to)->kind != DTYPE_IS_FLOAT || cast->to == DTYPE_FLOAT4_E2M1FN_X2) {
-        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "",
-                                           "--dtype '%s' does not name a floating dtype", word);
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, "", "--dtype '%s' does not name a floating dtype", word);
         error_next(
             err,
             "use bf16, fp16, fp32, fp64 or a torch name, perhaps with a glob: '*.norm.*=fp32'");
@@ -267,8 +269,8 @@ dtype aim_rules_cast(aim_rules *rules, const char *name, dtype d, bool is_model)
     dtype to = d;
     for (size_t i = 0; floating && i < w->dtype_count; i++) {
         const aim_cast *cast = VEC_AT(&rules->casts, aim_cast, i);
-        const bool hit = cast->glob == NULL ? is_model && is_usual_float(d)
-                                            : fnmatch(cast->glob, name, 0) == 0;
+        const bool hit =
+            cast->glob == NULL ? is_model && is_usual_float(d) : fnmatch(cast->glob, name, 0) == 0;
         if (hit) {
             to = cast->to;
             rules->used[at + i] = 1;

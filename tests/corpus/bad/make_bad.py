@@ -202,11 +202,8 @@ def place(path, offset, length):
     return Build(cls, {"relative_path": path, "offset": offset, "length": length})
 
 
-class Pairs(list):
-    """A dict whose keys Python could not hash."""
-
-
 def dump_pairs(pairs):
+    """A dict, of keys that Python could not hash."""
     return Raw(b"}(" + b"".join(dump(k) + dump(v) for k, v in pairs) + b"u")
 
 

@@ -1,0 +1,146 @@
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "aim/parts.h"
+
+static budget owner;
+static catalogue c;
+static aim_parts parts;
+static fsdpck_error err;
+
+static void setup(void)
+{
+    budget_init(&owner, (uint64_t)1 << 30, "metadata", NULL);
+    catalogue_init(&c, &owner);
+    memset(&parts, 0, sizeof parts);
+    fsdpck_error_init(&err);
+}
+
+static void teardown(void)
+{
+    aim_parts_release(&parts);
+    catalogue_release(&c);
+}
+
+TestSuite(parts, .init = setup, .fini = teardown);
+
+/* "model/a.b": path elements between slashes; without a slash the name alone, as flat formats have it. */
+static uint32_t add(const char *path, dtype d, unsigned ndim)
+{
+    static const uint64_t shape[] = {2, 2};
+    char name[128];
+    value elements[8];
+    size_t count = 0, n = 0;
+    for (const char *at = path;; at++) {
+        const size_t k = strcspn(at, "/");
+        cr_assert_eq(value_new_str(&c.pool, at, k, &elements[count++], &err), FSDPCK_OK);
+        memcpy(name + n, at, k);
+        n += k;
+        at += k;
+        if (*at == '\0')
+            break;
+        name[n++] = '.';
+    }
+    uint32_t t;
+    cr_assert_eq(catalogue_add_tensor(&c, name, n, d, ndim, shape, &t, &err), FSDPCK_OK);
+    value tuple = VALUE_OF_NONE;
+    if (count > 1)
+        cr_assert_eq(value_new_from(&c.pool, VALUE_TUPLE, elements, count, &tuple, &err),
+                     FSDPCK_OK);
+    catalogue_tensor(&c, t)->path = tuple;
+    return t;
+}
+
+static void find(void)
+{
+    cr_assert_eq(catalogue_seal(&c, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(aim_parts_find(&c, &parts, &err), FSDPCK_OK);
+}
+
+Test(parts, the_model_is_what_lies_under_the_first_known_key)
+{
+    add("state_dict/w", DTYPE_FLOAT32, 2);
+    add("model/w", DTYPE_FLOAT32, 2);
+    add("optim/state.w.exp_avg", DTYPE_FLOAT32, 2);
+    add("other/w", DTYPE_FLOAT32, 2);
+    find();
+    cr_expect_str_eq(parts.model_key, "model");
+    cr_expect_eq(parts.model_depth, 1);
+    cr_expect_eq(parts.tensor_part[0], PART_OTHER);
+    cr_expect_eq(parts.tensor_part[1], PART_MODEL);
+    cr_expect_eq(parts.tensor_part[2], PART_OPTIMIZER);
+    cr_expect_eq(parts.tensor_part[3], PART_OTHER);
+}
+
+Test(parts, app_model_is_two_keys)
+{
+    add("app/model/w", DTYPE_FLOAT32, 2);
+    add("app/optim/w", DTYPE_FLOAT32, 2);
+    find();
+    cr_expect_str_eq(parts.model_key, "app.model");
+    cr_expect_eq(parts.model_depth, 2);
+    cr_expect_eq(parts.tensor_part[0], PART_MODEL);
+    cr_expect_eq(parts.tensor_part[1], PART_OPTIMIZER);
+}
+
+Test(parts, flat_names_have_no_outer_key)
+{
+    add("model.embed.weight", DTYPE_FLOAT32, 2);
+    add("lm_head.weight", DTYPE_FLOAT32, 2);
+    find();
+    cr_expect_str_eq(parts.model_key, "");
+    cr_expect_eq(parts.model_depth, 0);
+    cr_expect_eq(parts.tensor_part[0], PART_MODEL);
+    cr_expect_eq(parts.tensor_part[1], PART_MODEL);
+}
+
+Test(parts, without_a_key_all_is_model_but_what_trainers_keep_beside_it)
+{
+    static const char *const others[] = {"lr_scheduler/last_lr", "dataloader/rng",
+                                         "train_state/loss", "rng_state", "extra_state.x"};
+    add("net/w", DTYPE_FLOAT32, 2);
+    add("optimizer/w", DTYPE_FLOAT32, 2);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        add(others[i], DTYPE_UINT8, 1);
+    add("global_step", DTYPE_INT64, 0);
+    add("running_steps", DTYPE_INT64, 1);
+    find();
+    cr_expect_eq(parts.tensor_part[0], PART_MODEL);
+    cr_expect_eq(parts.tensor_part[1], PART_OPTIMIZER);
+    for (size_t i = 2; i < 7; i++)
+        cr_expect_eq(parts.tensor_part[i], PART_OTHER, "%s", others[i - 2]);
+    cr_expect_eq(parts.tensor_part[7], PART_OTHER, "a counter");
+    cr_expect_eq(parts.tensor_part[8], PART_MODEL, "a counter has no dims");
+}
+
+Test(parts, a_key_that_is_itself_a_tensor_is_no_outer_key)
+{
+    add("model", DTYPE_FLOAT32, 2);
+    find();
+    cr_expect_eq(parts.model_depth, 0);
+    cr_expect_eq(parts.tensor_part[0], PART_MODEL);
+}
+
+Test(parts, module_in_front_of_every_model_tensor_is_ddp)
+{
+    add("model/module.a", DTYPE_FLOAT32, 2);
+    add("model/_orig_mod.module.b", DTYPE_FLOAT32, 2);
+    add("optim/x", DTYPE_FLOAT32, 2);
+    find();
+    cr_expect(parts.model_has_ddp);
+}
+
+Test(parts, module_in_front_of_some_is_an_ordinary_name)
+{
+    add("model/module.a", DTYPE_FLOAT32, 2);
+    add("model/b", DTYPE_FLOAT32, 2);
+    find();
+    cr_expect_not(parts.model_has_ddp);
+}
+
+Test(parts, an_empty_catalogue_has_no_model)
+{
+    find();
+    cr_expect_eq(parts.tensor_count, 0);
+    cr_expect_not(parts.model_has_ddp);
+}
