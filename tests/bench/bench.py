@@ -118,6 +118,12 @@ def load_st(path):
     return load_file(path)
 
 
+def durable(name, command, output):
+    """A peer that does not sync, made as durable as fsdpck is."""
+    script = 'out=$1; shift; "$@" && find "$out" -type f -exec sync -d {} +'
+    return Runner(f"{name}, sync -d", ["bash", "-c", script, "bash", output, *command], output, compare=False)
+
+
 def floors(floor, work, source, pattern):
     files = sorted(str(p) for p in pathlib.Path(source).glob(pattern))
     out = f"{work}/floor.out"
@@ -135,11 +141,13 @@ def make(kind, path, *more):
 def race_dcp(a, nbytes):
     source = make("dcp", a.work / f"dcp-{nbytes:.0f}", "--bytes", nbytes)
     out = f"{a.work}/fsdpck.pt"
+    peer = [sys.executable, "-m", "torch.distributed.checkpoint.format_utils", "dcp_to_torch", source,
+            f"{a.work}/torch.pt"]
     runners = [Runner("fsdpck", [a.program, "consolidate", source, out], out),
                Runner("fsdpck --no-sync", [a.program, "consolidate", source, out, "--no-sync"], out),
                *floors(a.floor, a.work, source, "*.distcp"),
-               Runner("torch dcp_to_torch", [sys.executable, "-m", "torch.distributed.checkpoint.format_utils",
-                                             "dcp_to_torch", source, f"{a.work}/torch.pt"], f"{a.work}/torch.pt")]
+               Runner("torch dcp_to_torch", peer, f"{a.work}/torch.pt"),
+               durable("torch dcp_to_torch", peer, f"{a.work}/torch.pt")]
     race(f"DCP -> .pt, {nbytes / 1e9:.1f} GB, 8 ranks", source, runners, a.rounds,
          lambda kept: same_tensors(load_pt, load_pt, kept["fsdpck"], kept["torch dcp_to_torch"]))
 
@@ -159,25 +167,33 @@ consolidate_safetensors_files(sys.argv[1], sys.argv[2], fqn_to_index_mapping={n:
 def race_shards(a, title, kind, *more):
     source = make(kind, a.work / "-".join([kind, *[str(m).strip("-") for m in more]]), *more)
     out, peer = f"{a.work}/fsdpck.safetensors", f"{a.work}/torch-out"
+    command = [sys.executable, "-c", CONSOLIDATOR, source, peer]
     runners = [Runner("fsdpck", [a.program, "consolidate", source, out], out),
+               Runner("fsdpck --no-sync --direct off",
+                      [a.program, "consolidate", source, out, "--no-sync", "--direct", "off"], out),
                *floors(a.floor, a.work, source, "*.safetensors"),
-               Runner("torch consolidator", [sys.executable, "-c", CONSOLIDATOR, source, peer], peer)]
+               Runner("torch consolidator", command, peer),
+               durable("torch consolidator", command, peer)]
     race(title, source, runners, a.rounds,
          lambda kept: same_tensors(load_st, load_st, kept["fsdpck"], kept["torch consolidator"]))
 
 
 def race_growth(a):
     print("\ngrowth in the number of tensors (8 shards)")
-    seconds = {}
+    runners = {}
     for count in (32000, 64000):
         source = make("many", a.work / f"many-{count}", "--tensors", count)
         out = f"{a.work}/many.safetensors"
-        runner = Runner(str(count), [a.program, "consolidate", source, out], out, compare=False)
-        warm(source)
-        seconds[count] = [timed(runner) for _ in range(a.rounds)]
-        remove(runner.output)
-        print(f"  {count} tensors: {spread(seconds[count])} s, {runner.rss / 1e6:.0f} MB", flush=True)
-    print(f"  64000 / 32000 = {spread([b / x for x, b in zip(seconds[32000], seconds[64000])])}")
+        runners[count] = Runner(source, [a.program, "consolidate", source, out], out, compare=False)
+    for _ in range(a.rounds):
+        for runner in runners.values():
+            warm(runner.name)
+            runner.seconds.append(timed(runner))
+            remove(runner.output)
+    for count, runner in runners.items():
+        print(f"  {count} tensors: {spread(runner.seconds)} s, {runner.rss / 1e6:.0f} MB", flush=True)
+    pairs = zip(runners[32000].seconds, runners[64000].seconds)
+    print(f"  64000 / 32000 = {spread([b / x for x, b in pairs])}")
 
 
 def race_memory(a):
