@@ -72,8 +72,11 @@ static bool request_choices(const cli *c, const words *w, consolidate_request *r
             return false;
         t->tied_first = i;
     }
-    if (w->engine != NULL && !opt_choice(c, "--engine", w->engine, "auto|threads", &i))
-        return false;
+    if (w->engine != NULL) {
+        if (!opt_choice(c, "--engine", w->engine, "auto|threads|cuda", &i))
+            return false;
+        t->use_cuda = i == 2;
+    }
     return w->progress == NULL ||
            opt_choice(c, "--progress", w->progress, "auto|always|never", &r->progress);
 }
@@ -184,7 +187,7 @@ int consolidate_with_words(cli *c, int argc, const char **argv, consolidate_fn r
          "N"},
         {"memory", '\0', POPT_ARG_STRING, &w.memory, 0,
          "buffers, besides metadata; default 256M, less on small machines; at least 16M", "SIZE"},
-        {"engine", '\0', POPT_ARG_STRING, &w.engine, 0, "auto or threads", "E"},
+        {"engine", '\0', POPT_ARG_STRING, &w.engine, 0, "auto, threads or cuda", "E"},
         {"progress", '\0', POPT_ARG_STRING, &w.progress, 0, "auto, always or never", "WHEN"},
         {"json", '\0', POPT_ARG_NONE, &w.json, 0, "report as JSON, on failure too", NULL},
         {"verbose", 'v', POPT_ARG_NONE, &w.verbose, 0, "say more; with --dry-run the whole plan",

@@ -366,8 +366,18 @@ static fsdpck_status write_output(run *r, fsdpck_error *err)
     return output_commit(&r->out, err);
 }
 
+static fsdpck_status check_engine(const run *r, fsdpck_error *err)
+{
+    if (!r->opt.use_cuda)
+        return FSDPCK_OK;
+    const fsdpck_status st = error_set(err, FSDPCK_DEVICE, "", "built without CUDA");
+    error_next(err, "leave --engine away: threads are as fast as the storage");
+    return st;
+}
+
 static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
 {
+    RETURN_IF(check_engine(r, err));
     RETURN_IF(choose_writer(r, err));
     RETURN_IF(check_apart(r, err));
     RETURN_IF(check_existing(r, err));

@@ -219,6 +219,7 @@ typedef struct fsdpck_transform_options {
     int force;              /* replace what is there; a folder only where it is a checkpoint */
     int no_sync;
     int read_back; /* read the output again and compare it with what was written */
+    int use_cuda;  /* the GPU engine or DEVICE, no fallback; else threads do the work */
     int dry_run;   /* 1: plan, check, write nothing; 2: also tell the plan in plan_text */
 } fsdpck_transform_options;
 

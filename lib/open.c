@@ -105,7 +105,8 @@ typedef struct search {
     unsigned depths[SEARCH_FOLDERS];
     size_t head, tail;
     char *found[SEARCH_SHOWN];
-    size_t found_count;
+    size_t found_count; /* in found */
+    size_t more_count;  /* found besides */
 } search;
 
 static char *join_path(const char *folder_path, const char *name)
@@ -140,10 +141,12 @@ static void search_visit(search *s, char *path, unsigned depth)
         return;
     }
     if (probe_readers(&in, NULL) != NULL && depth > 0) {
-        if (s->found_count < SEARCH_SHOWN)
+        if (s->found_count < SEARCH_SHOWN) {
             s->found[s->found_count++] = path;
-        else
+        } else {
+            s->more_count++;
             free(path);
+        }
         probe_release(&in);
         return;
     }
@@ -182,6 +185,8 @@ static fsdpck_status several_checkpoints(const search *s, const char *path, fsdp
     text_puts(&list, "name one of them:");
     for (size_t i = 0; i < s->found_count; i++)
         text_printf(&list, "%s %s", i == 0 ? "" : ",", s->found[i]);
+    if (s->more_count > 0)
+        text_printf(&list, ", and %zu more", s->more_count);
     if (text_check(&list, NULL) == FSDPCK_OK)
         error_next(err, "%s", list.text);
     text_release(&list);

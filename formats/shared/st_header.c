@@ -123,6 +123,19 @@ fsdpck_status st_header_parse(const char *text, size_t nbytes, uint64_t text_off
 
 /* --- from a file --- */
 
+/* The length's eight bytes are letters where the file is a text: a git-lfs pointer ("version "), a web
+ * page ("<!DOCTYP"). */
+static bool is_text(uint64_t n)
+{
+    for (; n != 0; n >>= 8) {
+        if ((n & 0xff) < ' ' || (n & 0xff) > '~')
+            return false;
+        if (n >> 8 == 0)
+            return true;
+    }
+    return false;
+}
+
 static fsdpck_status check_header_nbytes(const st_input *in, uint64_t n, fsdpck_error *err)
 {
     if (n >= 2 && n <= ST_HEADER_NBYTES_MAX && n <= in->nbytes - 8)
@@ -136,7 +149,10 @@ static fsdpck_status check_header_nbytes(const st_input *in, uint64_t n, fsdpck_
     error_offset(err, in->base_offset_bytes);
     error_expected(err, "2 to %" PRIu64 " bytes", most);
     error_found(err, "%" PRIu64 " bytes", n);
-    if (n > in->nbytes - 8 && n <= ST_HEADER_NBYTES_MAX)
+    if (n > UINT32_MAX && is_text(n))
+        error_next(err, "the file is a text, perhaps a git-lfs pointer or a web page: fetch the "
+                        "real one (git lfs pull)");
+    else if (n > in->nbytes - 8 && n <= ST_HEADER_NBYTES_MAX)
         error_next(err, "copy the file again; its writer or a copy may have been interrupted");
     return st;
 }
