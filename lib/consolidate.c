@@ -337,7 +337,9 @@ static fsdpck_status read_back(run *r, fsdpck_error *err)
     if (buffer == NULL)
         return error_set_nomem(err, READ_BACK_BYTES);
     fsdpck_status st = FSDPCK_OK;
-    progress_phase(&r->ctx->progress, "reading back", r->out.files.count);
+    plan_sums sums;
+    plan_get_sums(r->plan, &sums);
+    progress_phase(&r->ctx->progress, "reading back", sums.target_bytes);
     for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
         GOTO_IF(file_drop_cache(output_file(&r->out, i), err), out);
     for (uint64_t i = 0; i < catalogue_chunk_count(&r->to.cat); i++) {

@@ -12,7 +12,7 @@ typedef struct shared_storage {
 
 typedef struct view_state {
     aim_state *a;
-    shared_storage *storages; /* of from_index tensors parts->tensor_count + i */
+    shared_storage *storages; /* of source tensors parts->tensor_count + i */
     size_t count;
 } view_state;
 
