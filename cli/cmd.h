@@ -35,6 +35,8 @@ const command *command_find(const char *name);
 
 int cmd_consolidate(cli *c, int argc, const char **argv);
 int cmd_inspect(cli *c, int argc, const char **argv);
+int cmd_layout(cli *c, int argc, const char **argv);
+int cmd_reshard(cli *c, int argc, const char **argv);
 int cmd_help(cli *c, int argc, const char **argv);
 /* No command was named: the overview on stderr, a usage error. */
 int cmd_help_missing(void);

@@ -1,35 +1,43 @@
-#include "consolidate_report.h"
-#include "consolidate_words.h"
-#include "progress.h"
-#include "report.h"
+#include "transform_run.h"
 
-static int run(cli *c, const consolidate_request *r)
+static const opt_row format_rows[] = {
+    {"format", .kind = OPT_TEXT, .at = offsetof(transform_words, format), .value = "F",
+     .help = "safetensors, hf or pt; default: from DST's name, a bare name is an hf folder"},
+    {"max-shard-size", .kind = OPT_SIZE, .at = offsetof(transform_words, max_shard_nbytes),
+     .value = "SIZE", .help = "largest file of an hf folder; default 50GB"},
+    {0},
+};
+
+static int run(cli *c, const transform_request *r)
 {
-    fsdpck_error err;
-    fsdpck_error_init(&err);
-    fsdpck_checkpoint *src = NULL;
-    fsdpck_report *report = NULL;
-    progress_view *view = progress_start(c, (progress_mode)r->progress);
-    fsdpck_status st = fsdpck_open(c->ctx, r->src, &r->open, &src, &err);
-    fsdpck_info info = {0};
-    if (st == FSDPCK_OK) {
-        fsdpck_get_info(src, &info);
-        st = fsdpck_consolidate(c->ctx, src, r->dst, &r->transform, &report, &err);
-    }
-    progress_stop(view);
-    int code = 0;
-    if (st != FSDPCK_OK)
-        code = report_failure(c, src == NULL ? NULL : &info, &err);
-    else if (c->json)
-        code = consolidate_print_json(c, &info, report, r->transform.dry_run != 0);
-    else if (!c->quiet)
-        consolidate_print_text(c, &info, report, r->transform.dry_run != 0);
-    fsdpck_report_free(report);
-    fsdpck_close(src);
-    return code;
+    return transform_run(c, r, fsdpck_consolidate);
 }
 
 int cmd_consolidate(cli *c, int argc, const char **argv)
 {
-    return consolidate_with_words(c, argc, argv, run);
+    transform_words w;
+    transform_words_init(&w);
+    const opt_group groups[] = {
+        {"What is written:", words_selecting, &w},
+        {"", words_objects, &w},
+        {"Names and dtypes:", words_naming, &w},
+        {"Reading:", words_reading, &w},
+        {"", words_replicas, &w},
+        {"Writing:", format_rows, &w},
+        {"", words_writing, &w},
+        {"Running:", words_running, &w},
+        {0},
+    };
+    const opt_spec spec = {
+        .usage = "consolidate [OPTION]... SRC DST",
+        .about = "Merges the shards of checkpoint SRC into full tensors at DST. DST\n"
+                 "appears only when it is complete and safe on the storage. Into\n"
+                 "safetensors and hf goes the model part under the model's own names; into\n"
+                 ".pt goes everything, nested as it was.",
+        .groups = groups,
+        .examples = "  fsdpck consolidate step-1000 model.safetensors\n"
+                    "  fsdpck consolidate step-1000 out/ --dtype bf16 --max-shard-size 5GB\n"
+                    "  fsdpck consolidate step-1000 everything.pt\n",
+    };
+    return transform_with_words(c, &spec, &w, 2, argc, argv, run);
 }

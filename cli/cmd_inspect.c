@@ -1,14 +1,29 @@
-#include <stdlib.h>
-
 #include "inspect_view.h"
-#include "opt.h"
 #include "progress.h"
 #include "report.h"
+#include "transform_words.h"
 
 typedef struct words {
-    char *source_format, *source_ranks;
-    int tree, table, objects, json, no_follow, quiet, verbose;
+    transform_words reading;
+    int tree, table, objects, json, quiet, verbose;
 } words;
+
+static const opt_row showing_rows[] = {
+    {"tree", .kind = OPT_FLAG, .at = offsetof(words, tree), .help = "names as a tree"},
+    {"table", .kind = OPT_FLAG, .at = offsetof(words, table),
+     .help = "every tensor with dtype, shape, size and the layout that its chunks imply"},
+    {"objects", .kind = OPT_FLAG, .at = offsetof(words, objects),
+     .help = "everything that is not a tensor, one a line; shown, never run"},
+    {"json", .kind = OPT_FLAG, .at = offsetof(words, json),
+     .help = "machine-readable; with --table all tensors, with --objects all objects"},
+    {0},
+};
+
+static const opt_row saying_rows[] = {
+    {"verbose", 'v', OPT_FLAG, .at = offsetof(words, verbose), .help = "say more"},
+    {"quiet", 'q', OPT_FLAG, .at = offsetof(words, quiet), .help = "no notes and no progress"},
+    {0},
+};
 
 static int show(cli *c, const words *w, fsdpck_checkpoint *ckpt)
 {
@@ -25,15 +40,11 @@ static int show(cli *c, const words *w, fsdpck_checkpoint *ckpt)
 
 static int run(cli *c, const words *w, const char *path)
 {
-    fsdpck_open_options o = FSDPCK_OPEN_OPTIONS_INIT;
+    fsdpck_open_options o;
     c->json = w->json != 0;
     c->quiet = w->quiet != 0;
     c->verbose = w->verbose;
-    o.format = w->source_format;
-    o.no_follow = w->no_follow;
-    if (w->source_ranks != NULL &&
-        !opt_count(c, "--source-ranks", w->source_ranks, 1, 1u << 20, &o.source_ranks))
-        return FSDPCK_USAGE;
+    transform_words_reading(&w->reading, &o);
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_checkpoint *ckpt = NULL;
@@ -48,32 +59,18 @@ static int run(cli *c, const words *w, const char *path)
 int cmd_inspect(cli *c, int argc, const char **argv)
 {
     words w = {0};
-    const struct poptOption showing[] = {
-        {"tree", '\0', POPT_ARG_NONE, &w.tree, 0, "names as a tree", NULL},
-        {"table", '\0', POPT_ARG_NONE, &w.table, 0,
-         "every tensor with dtype, shape, size and the layout that its chunks imply", NULL},
-        {"objects", '\0', POPT_ARG_NONE, &w.objects, 0,
-         "everything that is not a tensor, one a line; shown, never run", NULL},
-        {"json", '\0', POPT_ARG_NONE, &w.json, 0,
-         "machine-readable; with --table all tensors, with --objects all objects", NULL},
-        POPT_TABLEEND,
+    transform_words_init(&w.reading);
+    const opt_group groups[] = {
+        {"What is shown:", showing_rows, &w},
+        {"Reading:", words_reading, &w.reading},
+        {"", saying_rows, &w},
+        {0},
     };
-    const struct poptOption reading[] = {
-        {"source-format", '\0', POPT_ARG_STRING, &w.source_format, 0,
-         "read SRC as this; default: found by content", "F"},
-        {"source-ranks", '\0', POPT_ARG_STRING, &w.source_ranks, 0,
-         "ranks that must have written SRC", "N"},
-        {"no-follow", '\0', POPT_ARG_NONE, &w.no_follow, 0, "links inside SRC are errors", NULL},
-        {"verbose", 'v', POPT_ARG_NONE, &w.verbose, 0, "say more", NULL},
-        {"quiet", 'q', POPT_ARG_NONE, &w.quiet, 0, "no notes and no progress", NULL},
-        POPT_TABLEEND,
-    };
-    const opt_group groups[] = {{"What is shown:", showing}, {"Reading:", reading}, {NULL, NULL}};
     const opt_spec spec = {
         .usage = "inspect [OPTION]... SRC",
         .about = "Shows what checkpoint SRC holds, from its metadata alone: format, ranks,\n"
-                 "tensors, dtypes, parts, balance, and a likely next command. SRC is a\n"
-                 "folder or a file.",
+                 "mesh, tensors, dtypes, parts, balance, and a likely next command. SRC is\n"
+                 "a folder or a file.",
         .groups = groups,
         .examples = "  fsdpck inspect step-1000\n"
                     "  fsdpck inspect --table step-1000 | grep norm\n"

@@ -30,14 +30,15 @@ static int print_json(const cli *c)
     return report_json_print(e, 0);
 }
 
+static const opt_row rows[] = {
+    {"json", .kind = OPT_FLAG, .help = "machine-readable"},
+    {0},
+};
+
 int cmd_version(cli *c, int argc, const char **argv)
 {
     int json = 0;
-    const struct poptOption rows[] = {
-        {"json", '\0', POPT_ARG_NONE, &json, 0, "machine-readable", NULL},
-        POPT_TABLEEND,
-    };
-    const opt_group groups[] = {{"Options:", rows}, {NULL, NULL}};
+    const opt_group groups[] = {{"Options:", rows, &json}, {0}};
     const opt_spec spec = {
         .usage = "version [OPTION]...",
         .about = "Shows the version and the formats and engines that are built in.",

@@ -4,12 +4,6 @@
 #include "inspect_view.h"
 #include "report.h"
 
-static void add_name(cJSON *object, const char *key, const char *name, size_t nbytes)
-{
-    char escaped[1024];
-    cJSON_AddStringToObject(object, key, fsdpck_escape(escaped, sizeof escaped, name, nbytes));
-}
-
 static cJSON *tensor_json(const fsdpck_checkpoint *ckpt, uint64_t index)
 {
     char layout[128];
@@ -19,11 +13,9 @@ static cJSON *tensor_json(const fsdpck_checkpoint *ckpt, uint64_t index)
     cJSON *o = cJSON_CreateObject();
     if (o == NULL)
         return NULL;
-    add_name(o, "name", t.name, t.name_nbytes);
+    report_json_name(o, "name", t.name, t.name_nbytes);
     cJSON_AddStringToObject(o, "dtype", t.dtype);
-    cJSON *shape = cJSON_AddArrayToObject(o, "shape");
-    for (unsigned d = 0; d < t.ndim; d++)
-        cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)t.shape[d]));
+    report_json_sizes(o, "shape", t.shape, t.ndim);
     cJSON_AddNumberToObject(o, "bytes", (double)t.nbytes);
     cJSON_AddNumberToObject(o, "chunks", (double)t.nchunks);
     cJSON_AddStringToObject(o, "layout", layout);
@@ -80,7 +72,7 @@ static void add_objects(cJSON *e, fsdpck_checkpoint *ckpt, uint64_t count)
         fsdpck_error_init(&err);
         fsdpck_get_object(ckpt, i, &o);
         cJSON *item = cJSON_CreateObject();
-        add_name(item, "name", o.name, o.name_nbytes);
+        report_json_name(item, "name", o.name, o.name_nbytes);
         cJSON_AddStringToObject(item, "part", fsdpck_part_name(o.part));
         if (fsdpck_print_object(ckpt, i, 4000, &text, &err) == FSDPCK_OK)
             cJSON_AddStringToObject(item, "value", text == NULL ? "" : text);

@@ -111,13 +111,3 @@ void inspect_sums_release(inspect_sums *s)
     free(s->rank_nbytes);
     s->rank_nbytes = NULL;
 }
-
-char *inspect_shape(char *text, size_t capacity, const fsdpck_tensor *t)
-{
-    size_t n = (size_t)snprintf(text, capacity, "[");
-    for (unsigned d = 0; d < t->ndim && n + 24 < capacity; d++)
-        n +=
-            (size_t)snprintf(text + n, capacity - n, "%s%" PRIu64, d == 0 ? "" : ", ", t->shape[d]);
-    snprintf(text + n, capacity - n, "]");
-    return text;
-}

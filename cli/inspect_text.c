@@ -1,11 +1,11 @@
 #include <inttypes.h>
-#include <libsmartcols/libsmartcols.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "inspect_view.h"
 #include "report.h"
+#include "table.h"
 
 #define NAME_CAPACITY 1024u
 
@@ -32,6 +32,8 @@ static void print_origin(const fsdpck_info *info)
         printf("  note        %s\n", info->note);
     if (info->world_size > 0)
         printf("  ranks       %" PRId64 "\n", info->world_size);
+    if (info->mesh != NULL && info->mesh[0] != '\0')
+        printf("  mesh        %s\n", info->mesh);
 }
 
 static void print_parts(const fsdpck_info *info)
@@ -99,7 +101,8 @@ int inspect_print_summary(const cli *c, const fsdpck_checkpoint *ckpt)
         fsdpck_get_tensor(ckpt, s.largest[i], &t);
         printf("  %-11s %s %s %s, %s\n", i == 0 ? "largest" : "",
                escaped_name(name, t.name, t.name_nbytes), t.dtype,
-               inspect_shape(shape, sizeof shape, &t), report_bytes(a, sizeof a, t.nbytes));
+               report_shape(shape, sizeof shape, t.shape, t.ndim),
+               report_bytes(a, sizeof a, t.nbytes));
     }
     print_balance(&s);
     for (size_t i = 0; i < 2 && s.next[i][0] != '\0'; i++)
@@ -116,41 +119,27 @@ static int no_memory(const cli *c)
     return FSDPCK_LIMIT;
 }
 
-static bool fill_line(struct libscols_line *line, const fsdpck_checkpoint *ckpt, uint64_t index)
-{
-    char name[NAME_CAPACITY], shape[512], nbytes[32], layout[128];
-    fsdpck_tensor t;
-    fsdpck_get_tensor(ckpt, index, &t);
-    fsdpck_describe_chunks(ckpt, index, layout, sizeof layout);
-    return scols_line_set_data(line, 0, escaped_name(name, t.name, t.name_nbytes)) == 0 &&
-           scols_line_set_data(line, 1, t.dtype) == 0 &&
-           scols_line_set_data(line, 2, inspect_shape(shape, sizeof shape, &t)) == 0 &&
-           scols_line_set_data(line, 3, report_bytes(nbytes, sizeof nbytes, t.nbytes)) == 0 &&
-           scols_line_set_data(line, 4, layout) == 0 &&
-           scols_line_set_data(line, 5, fsdpck_part_name(t.part)) == 0;
-}
-
 int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt)
 {
-    static const char *const heads[] = {"NAME", "DTYPE", "SHAPE", "BYTES", "LAYOUT", "PART"};
-    struct libscols_table *table = scols_new_table();
-    bool ok = table != NULL;
-    for (size_t i = 0; ok && i < sizeof heads / sizeof heads[0]; i++)
-        ok = scols_table_new_column(table, heads[i], 0, i == 3 ? SCOLS_FL_RIGHT : 0) != NULL;
+    static const table_column columns[] = {{"NAME", false}, {"DTYPE", false},  {"SHAPE", false},
+                                           {"BYTES", true}, {"LAYOUT", false}, {"PART", false}};
+    table *rows = table_new(columns, 6);
     fsdpck_info info;
     fsdpck_get_info(ckpt, &info);
-    for (uint64_t i = 0; ok && i < info.tensors; i++) {
-        struct libscols_line *line = scols_table_new_line(table, NULL);
-        ok = line != NULL && fill_line(line, ckpt, i);
+    for (uint64_t i = 0; i < info.tensors; i++) {
+        char name[NAME_CAPACITY], shape[512], nbytes[32], layout[128];
+        fsdpck_tensor t;
+        fsdpck_get_tensor(ckpt, i, &t);
+        fsdpck_describe_chunks(ckpt, i, layout, sizeof layout);
+        const char *const cells[] = {escaped_name(name, t.name, t.name_nbytes),
+                                     t.dtype,
+                                     report_shape(shape, sizeof shape, t.shape, t.ndim),
+                                     report_bytes(nbytes, sizeof nbytes, t.nbytes),
+                                     layout,
+                                     fsdpck_part_name(t.part)};
+        table_add(rows, cells);
     }
-    /* Names are escaped already, once. Nothing is cut to the width of the terminal: names are what
-     * people look for. */
-    ok = ok && scols_table_enable_nowrap(table, 1) == 0 &&
-         scols_table_enable_noencoding(table, 1) == 0 &&
-         scols_table_set_termforce(table, SCOLS_TERMFORCE_NEVER) == 0;
-    ok = ok && scols_print_table(table) == 0;
-    scols_unref_table(table);
-    return ok ? 0 : no_memory(c);
+    return table_print(rows) ? 0 : no_memory(c);
 }
 
 /* ---- tree ---- */
@@ -207,7 +196,8 @@ static void print_branch(const fsdpck_checkpoint *ckpt, const tree_name *n, size
         fsdpck_tensor t;
         char shape[512];
         fsdpck_get_tensor(ckpt, n->index, &t);
-        snprintf(tail, sizeof tail, "  %s %s", t.dtype, inspect_shape(shape, sizeof shape, &t));
+        snprintf(tail, sizeof tail, "  %s %s", t.dtype,
+                 report_shape(shape, sizeof shape, t.shape, t.ndim));
     }
     print_indented(depth, n->name + at, n->nbytes - at, tail);
 }

@@ -33,7 +33,4 @@ int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt);
 int inspect_print_tree(const cli *c, const fsdpck_checkpoint *ckpt);
 int inspect_print_objects(const cli *c, fsdpck_checkpoint *ckpt);
 
-/* "[4, 3]" */
-char *inspect_shape(char *text, size_t capacity, const fsdpck_tensor *t);
-
 #endif

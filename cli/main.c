@@ -13,6 +13,10 @@ const command commands[] = {
      NULL},
     {"consolidate", cmd_consolidate, "shards -> full tensors (HF folder, safetensors, .pt)",
      " merge convert export "},
+    {"reshard", cmd_reshard, "shards -> other shards (DCP, rank files, DCP safetensors)",
+     " split shard cut "},
+    {"layout", cmd_layout, "who would hold what: placements, sizes, padding, balance per rank",
+     NULL},
     {"help", cmd_help, "this text, or the help of a command", NULL},
     {"version", cmd_version, "version, and what is built in", NULL},
     {NULL, NULL, NULL, NULL},
@@ -66,7 +70,8 @@ static void install_handlers(fsdpck_context *ctx)
     struct sigaction action = {.sa_handler = on_signal};
     sigemptyset(&action.sa_mask);
     /* All that ask a program to end; batch systems send USR1 and XCPU before they kill. */
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU, SIGALRM};
+    static const int numbers[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
+                                  SIGUSR1, SIGUSR2, SIGXCPU, SIGALRM};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         handle(numbers[i], &action);
     /* A file size limit shall be an error of write(), not a death. */

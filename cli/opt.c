@@ -1,6 +1,7 @@
 #include "opt.h"
 
 #include <errno.h>
+#include <popt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,17 +14,35 @@
 #define HELP_INDENT  28
 #define ROWS_MAX     64
 
-int opt_usage_error(const cli *c, const char *fmt, ...)
+static int usage_error(const cli *c, const char *next, const char *fmt, va_list args)
 {
     fsdpck_error err;
     fsdpck_error_init(&err);
     err.status = FSDPCK_USAGE;
+    vsnprintf(err.message, sizeof err.message, fmt, args);
+    if (next != NULL)
+        snprintf(err.next, sizeof err.next, "%s", next);
+    else
+        snprintf(err.next, sizeof err.next, "fsdpck %s --help shows the options", c->command);
+    return report_failure(c, NULL, &err);
+}
+
+int opt_usage_error(const cli *c, const char *fmt, ...)
+{
     va_list args;
     va_start(args, fmt);
-    vsnprintf(err.message, sizeof err.message, fmt, args);
+    const int code = usage_error(c, NULL, fmt, args);
     va_end(args);
-    snprintf(err.next, sizeof err.next, "fsdpck %s --help shows the options", c->command);
-    return report_failure(c, NULL, &err);
+    return code;
+}
+
+int opt_usage_error_next(const cli *c, const char *next, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    const int code = usage_error(c, next, fmt, args);
+    va_end(args);
+    return code;
 }
 
 /* Prints text from column `column` on, wrapped, further lines indented to HELP_INDENT. */
@@ -52,33 +71,31 @@ static void print_wrapped(const char *text, int column)
     putchar('\n');
 }
 
-static void print_row(const struct poptOption *row)
+static void print_row(const opt_row *row)
 {
     char left[96];
     int n = 0;
-    if (row->shortName != '\0')
-        n = snprintf(left, sizeof left, "  -%c, --%s", row->shortName, row->longName);
+    if (row->letter != '\0')
+        n = snprintf(left, sizeof left, "  -%c, --%s", row->letter, row->name);
     else
-        n = snprintf(left, sizeof left, "      --%s", row->longName);
-    if (row->argDescrip != NULL)
-        n += snprintf(left + n, sizeof left - (size_t)n, "=%s", row->argDescrip);
+        n = snprintf(left, sizeof left, "      --%s", row->name);
+    if (row->value != NULL)
+        n += snprintf(left + n, sizeof left - (size_t)n, "=%s", row->value);
     printf("%s", left);
-    if (n + 2 > HELP_INDENT) {
+    if (n + 2 > HELP_INDENT)
         printf("\n%*s", HELP_INDENT, "");
-        n = HELP_INDENT;
-    } else {
+    else
         printf("%*s", HELP_INDENT - n, "");
-        n = HELP_INDENT;
-    }
-    print_wrapped(row->descrip, n);
+    print_wrapped(row->help, HELP_INDENT);
 }
 
 static void print_help(const opt_spec *spec)
 {
     printf("Usage: fsdpck %s\n\n%s\n", spec->usage, spec->about);
     for (const opt_group *g = spec->groups; g->title != NULL; g++) {
-        printf("\n%s\n", g->title);
-        for (const struct poptOption *row = g->rows; row->longName != NULL; row++)
+        if (g->title[0] != '\0')
+            printf("\n%s\n", g->title);
+        for (const opt_row *row = g->rows; row->name != NULL; row++)
             print_row(row);
     }
     printf("  -h, --help                show this help\n");
@@ -86,17 +103,42 @@ static void print_help(const opt_spec *spec)
         printf("\nExamples:\n%s", spec->examples);
 }
 
-static size_t gather_rows(const opt_spec *spec, int *help, struct poptOption *rows)
+/* What popt fills, and what is still text and waits to be read as a value. */
+typedef struct parse {
+    struct poptOption popt[ROWS_MAX + 2];
+    const opt_row *rows[ROWS_MAX];
+    void *members[ROWS_MAX];
+    char *texts[ROWS_MAX];
+    size_t count;
+    int help;
+} parse;
+
+static void add_row(parse *p, const opt_row *row, void *words)
 {
-    size_t n = 0;
+    static const int popt_kinds[] = {
+        [OPT_FLAG] = POPT_ARG_NONE,     [OPT_TEXT] = POPT_ARG_STRING,  [OPT_LIST] = POPT_ARG_ARGV,
+        [OPT_CHOICE] = POPT_ARG_STRING, [OPT_COUNT] = POPT_ARG_STRING, [OPT_SIZE] = POPT_ARG_STRING,
+    };
+    const bool typed = row->kind == OPT_CHOICE || row->kind == OPT_COUNT || row->kind == OPT_SIZE;
+    p->rows[p->count] = row;
+    p->members[p->count] = (char *)words + row->at;
+    p->popt[p->count] = (struct poptOption){
+        .longName = row->name,
+        .shortName = row->letter,
+        .argInfo = (unsigned)popt_kinds[row->kind],
+        .arg = typed ? (void *)&p->texts[p->count] : p->members[p->count],
+    };
+    p->count++;
+}
+
+static void gather_rows(parse *p, const opt_spec *spec)
+{
     for (const opt_group *g = spec->groups; g->title != NULL; g++) {
-        for (const struct poptOption *row = g->rows; row->longName != NULL && n < ROWS_MAX - 2;
-             row++)
-            rows[n++] = *row;
+        for (const opt_row *row = g->rows; row->name != NULL && p->count < ROWS_MAX; row++)
+            add_row(p, row, g->words);
     }
-    rows[n++] = (struct poptOption){"help", 'h', POPT_ARG_NONE, help, 0, NULL, NULL};
-    rows[n] = (struct poptOption)POPT_TABLEEND;
-    return n;
+    p->popt[p->count] = (struct poptOption){"help", 'h', POPT_ARG_NONE, &p->help, 0, NULL, NULL};
+    p->popt[p->count + 1] = (struct poptOption)POPT_TABLEEND;
 }
 
 static int bad_option(cli *c, poptContext pc, int rc)
@@ -116,63 +158,7 @@ static void find_json(cli *c, int argc, const char **argv)
         c->json = c->json || strcmp(argv[i], "--json") == 0;
 }
 
-int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const char **operands,
-              unsigned least, unsigned most, unsigned *count)
-{
-    int help = 0;
-    struct poptOption rows[ROWS_MAX];
-    gather_rows(spec, &help, rows);
-    find_json(c, argc, argv);
-    poptContext pc = poptGetContext(NULL, argc, argv, rows, 0);
-    if (pc == NULL)
-        return opt_usage_error(c, "no memory for the options");
-    const int rc = poptGetNextOpt(pc);
-    int code = -1;
-    *count = 0;
-    if (rc < -1) {
-        code = bad_option(c, pc, rc);
-    } else if (help) {
-        print_help(spec);
-        code = 0;
-    } else {
-        const char *operand;
-        while (code < 0 && (operand = poptGetArg(pc)) != NULL) {
-            if (*count == most)
-                code = opt_usage_error(c, "unexpected operand '%s'", operand);
-            else
-                operands[(*count)++] = operand;
-        }
-        if (code < 0 && *count < least)
-            code = opt_usage_error(c, "missing operand: fsdpck %s", spec->usage);
-    }
-    c->popt = pc;
-    return code;
-}
-
-void opt_release(cli *c, const opt_spec *spec)
-{
-    for (const opt_group *g = spec->groups; g->title != NULL; g++) {
-        for (const struct poptOption *row = g->rows; row->longName != NULL; row++) {
-            char ***list = row->arg;
-            char **text = row->arg;
-            const unsigned kind = row->argInfo & POPT_ARG_MASK;
-            if (kind == POPT_ARG_STRING) {
-                free(*text);
-                *text = NULL;
-            } else if (kind == POPT_ARG_ARGV && *list != NULL) {
-                for (size_t i = 0; (*list)[i] != NULL; i++)
-                    free((*list)[i]);
-                free(*list);
-                *list = NULL;
-            }
-        }
-    }
-    if (c->popt != NULL)
-        poptFreeContext(c->popt);
-    c->popt = NULL;
-}
-
-bool opt_size(const cli *c, const char *option, const char *text, uint64_t *nbytes)
+static bool opt_size(const cli *c, const char *option, const char *text, uint64_t *nbytes)
 {
     static const struct {
         const char *suffix;
@@ -223,7 +209,8 @@ bool opt_count(const cli *c, const char *option, const char *text, uint64_t leas
     return true;
 }
 
-bool opt_choice(const cli *c, const char *option, const char *text, const char *choices, int *index)
+static bool opt_choice(const cli *c, const char *option, const char *text, const char *choices,
+                       int *index)
 {
     const size_t n = strlen(text);
     int i = 0;
@@ -239,6 +226,94 @@ bool opt_choice(const cli *c, const char *option, const char *text, const char *
     }
     opt_usage_error(c, "%s: '%s' is none of %s", option, text, choices);
     return false;
+}
+
+static int take_operands(const cli *c, const opt_spec *spec, poptContext pc, const char **operands,
+                         unsigned least, unsigned most, unsigned *count)
+{
+    const char *operand;
+    while ((operand = poptGetArg(pc)) != NULL) {
+        if (*count == most)
+            return opt_usage_error(c, "unexpected operand '%s'", operand);
+        operands[(*count)++] = operand;
+    }
+    if (*count < least)
+        return opt_usage_error(c, "missing operand: fsdpck %s", spec->usage);
+    return -1;
+}
+
+static bool take_value(const cli *c, const opt_row *row, const char *text, void *member)
+{
+    char option[64];
+    snprintf(option, sizeof option, "--%s", row->name);
+    if (row->kind == OPT_CHOICE)
+        return opt_choice(c, option, text, row->choices, member);
+    if (row->kind == OPT_COUNT)
+        return opt_count(c, option, text, row->least, row->most, member);
+    return opt_size(c, option, text, member);
+}
+
+static int take_values(const cli *c, const parse *p)
+{
+    for (size_t i = 0; i < p->count; i++) {
+        if (p->texts[i] != NULL && !take_value(c, p->rows[i], p->texts[i], p->members[i]))
+            return FSDPCK_USAGE;
+    }
+    return -1;
+}
+
+int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const char **operands,
+              unsigned least, unsigned most, unsigned *count)
+{
+    parse p = {0};
+    gather_rows(&p, spec);
+    find_json(c, argc, argv);
+    *count = 0;
+    poptContext pc = poptGetContext(NULL, argc, argv, p.popt, 0);
+    if (pc == NULL)
+        return opt_usage_error(c, "no memory for the options");
+    const int rc = poptGetNextOpt(pc);
+    int code = -1;
+    if (rc < -1) {
+        code = bad_option(c, pc, rc);
+    } else if (p.help) {
+        print_help(spec);
+        code = 0;
+    }
+    if (code < 0)
+        code = take_operands(c, spec, pc, operands, least, most, count);
+    if (code < 0)
+        code = take_values(c, &p);
+    for (size_t i = 0; i < p.count; i++)
+        free(p.texts[i]);
+    c->popt = pc;
+    return code;
+}
+
+static void release_row(const opt_row *row, void *member)
+{
+    char **text = member;
+    char ***list = member;
+    if (row->kind == OPT_TEXT) {
+        free(*text);
+        *text = NULL;
+    } else if (row->kind == OPT_LIST && *list != NULL) {
+        for (size_t i = 0; (*list)[i] != NULL; i++)
+            free((*list)[i]);
+        free(*list);
+        *list = NULL;
+    }
+}
+
+void opt_release(cli *c, const opt_spec *spec)
+{
+    for (const opt_group *g = spec->groups; g->title != NULL; g++) {
+        for (const opt_row *row = g->rows; row->name != NULL; row++)
+            release_row(row, (char *)g->words + row->at);
+    }
+    if (c->popt != NULL)
+        poptFreeContext(c->popt);
+    c->popt = NULL;
 }
 
 size_t opt_list_count(char **list)

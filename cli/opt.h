@@ -1,9 +1,13 @@
-/* opt.h: typed option rows over popt; usage and help come from the same rows.
+/* opt.h: option rows as constant tables; what popt needs, the help, and the checks of the values all
+ * come from them. A row says where in a struct of words its value goes, so several commands share it.
  *
- *     const struct poptOption rows[] = {
- *         {"tree", 0, POPT_ARG_NONE, &tree, 0, "names as a tree", NULL},
- *         POPT_TABLEEND};
- *     const opt_group groups[] = {{"What is shown:", rows}, {NULL, NULL}};
+ *     typedef struct words { char *mesh; uint64_t ranks; int json; } words;
+ *     static const opt_row rows[] = {
+ *         {"mesh", .kind = OPT_TEXT, .at = offsetof(words, mesh), .value = "M", .help = "..."},
+ *         {"json", .kind = OPT_FLAG, .at = offsetof(words, json), .help = "machine-readable"},
+ *         {0}};
+ *     words w = {0};
+ *     const opt_group groups[] = {{"What is shown:", rows, &w}, {0}};
  *     const opt_spec spec = {.usage = "inspect [OPTION]... SRC", .about = "...", .groups = groups};
  *     int code = opt_parse(c, &spec, argc, argv, operands, 1, 1, &count);
  *     if (code < 0)              // else help was shown (0), or a usage error (2)
@@ -13,14 +17,37 @@
 #ifndef FSDPCK_CLI_OPT_H
 #define FSDPCK_CLI_OPT_H
 
-#include <popt.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "cmd.h"
 
+/* Type of the member at `at`. It keeps what it held where the option is not given. */
+typedef enum opt_kind {
+    OPT_FLAG,   /* int, becomes 1 */
+    OPT_TEXT,   /* char *, freed by opt_release */
+    OPT_LIST,   /* char **, NULL-terminated, freed by opt_release; the option may be repeated */
+    OPT_CHOICE, /* int: place of the word among `choices` */
+    OPT_COUNT,  /* uint64_t, `least` to `most` */
+    OPT_SIZE    /* uint64_t, bytes: "64M" */
+} opt_kind;
+
+typedef struct opt_row {
+    const char *name; /* without dashes; NULL ends the table */
+    char letter;      /* '\0': none */
+    opt_kind kind;
+    size_t at;         /* offsetof the member */
+    const char *value; /* what the help calls it; NULL for flags */
+    const char *help;
+    const char *choices; /* "all|first" */
+    uint64_t least, most;
+} opt_row;
+
 typedef struct opt_group {
-    const char *title; /* "Choosing what is written:" */
-    const struct poptOption *rows;
+    const char
+        *title; /* "What is written:", "" goes on with the group before; NULL ends the list */
+    const opt_row *rows;
+    void *words; /* the struct that the rows fill */
 } opt_group;
 
 typedef struct opt_spec {
@@ -37,18 +64,17 @@ int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const c
 
 void opt_release(cli *c, const opt_spec *spec);
 
-/* Values. Each returns false after having reported a usage error that names the option. */
-bool opt_size(const cli *c, const char *option, const char *text, uint64_t *nbytes);
+/* A whole number in the value of an option; false after having reported a usage error. */
 bool opt_count(const cli *c, const char *option, const char *text, uint64_t least, uint64_t most,
                uint64_t *count);
-/* `choices` are words separated by '|'; *index is the place of `text` among them. */
-bool opt_choice(const cli *c, const char *option, const char *text, const char *choices,
-                int *index);
 
 /* NULL-terminated list that popt made, counted. */
 size_t opt_list_count(char **list);
 
 /* Reports a usage error; returns the exit code 2. */
 int opt_usage_error(const cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* With a next step better than "--help shows the options". */
+int opt_usage_error_next(const cli *c, const char *next, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -57,6 +57,15 @@ char *report_bytes(char *text, size_t capacity, uint64_t nbytes)
     return text;
 }
 
+char *report_shape(char *text, size_t capacity, const uint64_t *sizes, unsigned ndim)
+{
+    size_t n = (size_t)snprintf(text, capacity, "[");
+    for (unsigned d = 0; d < ndim && n + 24 < capacity; d++)
+        n += (size_t)snprintf(text + n, capacity - n, "%s%" PRIu64, d == 0 ? "" : ", ", sizes[d]);
+    snprintf(text + n, capacity - n, "]");
+    return text;
+}
+
 static long peak_rss_bytes(void)
 {
     struct rusage usage;
@@ -96,6 +105,7 @@ static void add_source(cJSON *envelope, const fsdpck_info *source)
         cJSON_AddNumberToObject(s, "step", (double)source->step);
     if (source->world_size >= 0)
         cJSON_AddNumberToObject(s, "world_size", (double)source->world_size);
+    add_text(s, "mesh", source->mesh);
 }
 
 cJSON *report_json_begin(const cli *c, int exit_code, const char *verdict,
@@ -139,6 +149,67 @@ int report_json_print(cJSON *envelope, int exit_code)
     puts(text);
     free(text);
     return exit_code;
+}
+
+/* cJSON ends an object with "\n}": without it further members can follow. */
+void report_stream_begin(report_stream *s, cJSON *envelope)
+{
+    *s = (report_stream){.first = true};
+    fill_missing(envelope);
+    char *text = cJSON_Print(envelope);
+    cJSON_Delete(envelope);
+    const size_t nbytes = text == NULL ? 0 : strlen(text);
+    s->failed = nbytes < 2;
+    if (!s->failed)
+        fwrite(text, 1, nbytes - 2, stdout);
+    free(text);
+}
+
+void report_stream_list(report_stream *s, const char *key)
+{
+    s->first = true;
+    if (!s->failed)
+        printf(",\n\t\"%s\":\t[", key);
+}
+
+void report_stream_item(report_stream *s, cJSON *item)
+{
+    char *text = s->failed || item == NULL ? NULL : cJSON_PrintUnformatted(item);
+    cJSON_Delete(item);
+    s->failed = s->failed || text == NULL;
+    if (text != NULL)
+        printf("%s\n\t\t%s", s->first ? "" : ",", text);
+    s->first = false;
+    free(text);
+}
+
+void report_stream_list_end(report_stream *s)
+{
+    if (!s->failed)
+        fputs("]", stdout);
+}
+
+int report_stream_end(report_stream *s, int exit_code)
+{
+    if (s->failed) {
+        fprintf(stderr, "fsdpck: no memory for the report\n");
+        return FSDPCK_LIMIT;
+    }
+    puts("\n}");
+    return exit_code;
+}
+
+void report_json_name(cJSON *object, const char *key, const char *name, size_t nbytes)
+{
+    char escaped[1024];
+    cJSON_AddStringToObject(object, key, fsdpck_escape(escaped, sizeof escaped, name, nbytes));
+}
+
+void report_json_sizes(cJSON *object, const char *key, const uint64_t *sizes, unsigned count)
+{
+    cJSON *list = cJSON_AddArrayToObject(object, key);
+    for (unsigned i = 0; i < count; i++)
+        cJSON_AddItemToArray(list, cJSON_CreateNumber((double)sizes[i]));
 }
 
 void report_json_names(cJSON *object, const char *key, char *const *names, size_t count)

@@ -18,10 +18,34 @@ cJSON *report_json_begin(const cli *c, int exit_code, const char *verdict,
 /* Prints and frees. Returns the exit code. */
 int report_json_print(cJSON *envelope, int exit_code);
 
+/* An envelope with long lists: these are written item by item and never held as a whole.
+ *
+ *     report_stream_begin(&s, envelope);
+ *     report_stream_list(&s, "tensors");
+ *     for (...) report_stream_item(&s, item);
+ *     report_stream_list_end(&s);
+ *     return report_stream_end(&s, 0);
+ *
+ * Begin and item free what they are given; NULL items and a lack of memory are told by end, which
+ * returns the exit code. */
+typedef struct report_stream {
+    bool first, failed;
+} report_stream;
+
+void report_stream_begin(report_stream *s, cJSON *envelope);
+void report_stream_list(report_stream *s, const char *key);
+void report_stream_item(report_stream *s, cJSON *item);
+void report_stream_list_end(report_stream *s);
+int report_stream_end(report_stream *s, int exit_code);
+
 /* A failure, as text on stderr or as the envelope on stdout; source may be NULL. Returns the exit
  * code. */
 int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err);
 
+/* Adds a name that may hold any byte, escaped. */
+void report_json_name(cJSON *object, const char *key, const char *name, size_t nbytes);
+/* Adds a list of numbers. */
+void report_json_sizes(cJSON *object, const char *key, const uint64_t *sizes, unsigned count);
 /* Adds a list of texts. */
 void report_json_names(cJSON *object, const char *key, char *const *names, size_t count);
 
@@ -31,6 +55,8 @@ char *report_bytes(char *text, size_t capacity, uint64_t nbytes);
 char *report_number(char *text, size_t capacity, uint64_t n);
 /* "1 tensor", "1,234 tensors". */
 char *report_count(char *text, size_t capacity, uint64_t n, const char *noun);
+/* "[4, 3]". */
+char *report_shape(char *text, size_t capacity, const uint64_t *sizes, unsigned ndim);
 
 double report_seconds_since(double started);
 double report_now(void);

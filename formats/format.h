@@ -38,6 +38,15 @@ typedef struct probe_input {
     size_t entry_count;
 } probe_input;
 
+/* What becomes of plain tensors and objects that differ between the files of ranks. */
+typedef enum format_per_rank {
+    PER_RANK_AUTO,  /* tensors: an error; objects: one of each rank (cat_object.rank) */
+    PER_RANK_KEEP,  /* tensors too: one of each rank, 'NAME.rank3' */
+    PER_RANK_FIRST, /* that of the lowest rank */
+    PER_RANK_DROP,  /* left out */
+    PER_RANK_ERROR
+} format_per_rank;
+
 typedef struct open_request {
     const char *path;
     const probe_input *probe;
@@ -48,6 +57,10 @@ typedef struct open_request {
     uint64_t expect_ranks; /* --source-ranks; 0: not stated */
     bool no_follow;        /* --no-follow */
     bool opaque_calls;     /* --objects opaque: unknown calls in metadata are kept, not refused */
+    const char *rank_pattern; /* --rank-pattern: "opt_{r}.pt", "m_{W}_{r}.pt"; NULL: known names */
+    format_per_rank per_rank;
+    bool repair_strided; /* --repair-strided: boxes that do not fit their blobs (D1) are derived anew */
+    bool assume_tp_first; /* --assume fsdp2-tp-2.3: two Shards of one dim mean the right one first */
 } open_request;
 
 typedef struct format_reader {
@@ -66,6 +79,10 @@ typedef struct format_reader {
 
 typedef struct writer_options {
     uint64_t max_shard_nbytes; /* hf; 0: no limit */
+    uint64_t align_nbytes;     /* dcp: a tensor's data begin at a multiple; 0: as torch */
+    const char *rank_pattern;  /* pt-ranks: names of its files; NULL: the trainer's, else verl's */
+    const char *device_type;   /* pt-ranks: of the mesh; NULL: "cuda" */
+    unsigned torch_minor;      /* pt-ranks: 6 for torch 2.6's pickles, 8, 15; 0: newest */
 } writer_options;
 
 typedef struct late_bytes {
@@ -77,12 +94,21 @@ typedef struct late_bytes {
 
 typedef fsdpck_status (*late_fn)(void *ctx, const late_bytes *late, fsdpck_error *err);
 
+/* How a format keeps what is not a tensor, and names. */
+typedef enum writer_takes {
+    TAKES_FLAT,  /* names alone, no objects */
+    TAKES_NESTED, /* target.root (and rank_roots) */
+    TAKES_KEYED  /* flat names with the path of each tensor and object; objects loaded, in cat */
+} writer_takes;
+
 typedef struct format_writer {
     const char *name;
     const char *description;
     const char *suffixes; /* " .safetensors " or " .pt .pth .bin "; NULL for folders */
     bool is_folder;
-    bool keeps_nesting; /* wants target.root; else flat names and no objects */
+    writer_takes takes;
+    bool sharded;    /* can be cut over ranks: reshard's */
+    bool every_rank; /* each rank has its own copy of what is replicated (see target.h) */
     /* Whether it can hold this dtype. */
     bool (*holds)(dtype d);
     /* Sets places of all chunks of target->cat, its files with exact sizes, literals, want_crc. */

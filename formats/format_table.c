@@ -9,5 +9,5 @@ const format_reader *const format_readers[] = {
 };
 
 const format_writer *const format_writers[] = {
-    &safetensors_writer, &hf_writer, &pt_writer, NULL,
+    &safetensors_writer, &hf_writer, &pt_writer, &dcp_writer, NULL,
 };

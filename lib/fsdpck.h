@@ -80,6 +80,17 @@ FSDPCK_API void fsdpck_context_progress(const fsdpck_context *ctx, const char **
 
 typedef struct fsdpck_checkpoint fsdpck_checkpoint;
 
+/* Plain tensors and objects that the files of several ranks hold, and that differ. Equal ones are
+ * taken once. */
+typedef enum fsdpck_per_rank {
+    FSDPCK_PER_RANK_AUTO,  /* tensors: an error; objects: kept where the output has a place for each
+                              rank's and the number of ranks stays, else left out and listed */
+    FSDPCK_PER_RANK_KEEP,  /* tensors too, as NAME.rank0, NAME.rank1, ... */
+    FSDPCK_PER_RANK_FIRST, /* the lowest rank's */
+    FSDPCK_PER_RANK_DROP,
+    FSDPCK_PER_RANK_ERROR
+} fsdpck_per_rank;
+
 typedef struct fsdpck_open_options {
     size_t struct_nbytes;
     const char *format;       /* a reader's name, NULL: found by content */
@@ -88,11 +99,21 @@ typedef struct fsdpck_open_options {
     int opaque_calls;         /* unknown calls in the metadata are kept as records, never run */
     unsigned threads;         /* 0: what affinity and cgroup allow */
     uint64_t metadata_nbytes; /* for all that grows with the metadata; 0: half the memory */
+    /* Names of the files of ranks, "{r}" for the rank and "{W}" for their number; NULL: the known
+     * ones (model_world_size_{W}_rank_{r}.pt, pytorch_model_fsdp_{i}_rank{r}.bin, ...). */
+    const char *rank_pattern;
+    fsdpck_per_rank per_rank;
+    /* FSDP2 with TP on a dim that does not divide evenly, written by torch 2.10 to 2.15 as a DCP
+     * folder: boxes that do not fit their blobs are derived anew where all of them then fit. */
+    int repair_strided;
+    /* FSDP2 with TP of torch 2.3 and 2.4, whose files say Shard(0), Shard(0) though the data were
+     * cut by TP first. FSDP1 with TP wrote the same and meant it: only the user can tell. */
+    int assume_tp_first;
 } fsdpck_open_options;
 
-#define FSDPCK_OPEN_OPTIONS_INIT                      \
-    {                                                 \
-        sizeof(fsdpck_open_options), 0, 0, 0, 0, 0, 0 \
+#define FSDPCK_OPEN_OPTIONS_INIT                                                     \
+    {                                                                                \
+        sizeof(fsdpck_open_options), 0, 0, 0, 0, 0, 0, 0, FSDPCK_PER_RANK_AUTO, 0, 0 \
     }
 
 /* Reads the metadata of the checkpoint at `path`: a folder or a file. A folder that holds exactly
@@ -122,6 +143,7 @@ typedef struct fsdpck_info {
     const char *model_key;     /* outer key that holds the model, "" where names are at the top */
     int64_t step;              /* -1: cannot be told */
     int64_t world_size;        /* ranks that wrote it; -1: cannot be told */
+    const char *mesh;          /* "dp=4,tp=2" as recorded or derived from the chunks; "": neither */
     uint64_t tensors, objects, files, chunks;
     uint64_t nelems, nbytes;                                   /* of all tensors, consolidated */
     uint64_t part_tensors[3], part_nbytes[3], part_objects[3]; /* by fsdpck_part */
@@ -221,6 +243,22 @@ typedef struct fsdpck_transform_options {
     int read_back; /* read the output again and compare it with what was written */
     int use_cuda;  /* the GPU engine or DEVICE, no fallback; else threads do the work */
     int dry_run;   /* 1: plan, check, write nothing; 2: also tell the plan in plan_text */
+
+    /* fsdpck_reshard and fsdpck_layout_new alone. */
+    uint64_t world_size; /* ranks; 0: what mesh says, or as many as `like` */
+    const char *mesh;    /* "dp_replicate=2,dp_shard=4,tp=2"; NULL: the source's, its FSDP dim scaled
+                            to world_size; a source without one: "fsdp=N" */
+    const char *tp_plan; /* text of a JSON object: glob -> "colwise", "rowwise", "replicate",
+                            "Shard(d)"; NULL: as the source, where it has TP */
+    const char *const *shard; /* "GLOB=DIM": FSDP cuts this dim; first match wins */
+    size_t shard_count;
+    const char *const *replicate; /* globs: not cut by FSDP */
+    size_t replicate_count;
+    fsdpck_checkpoint *like; /* cut as this one is; borrowed */
+    uint64_t align_nbytes; /* dcp: data of each tensor begin at a multiple of this in their file */
+    const char *rank_pattern; /* pt-ranks: names of the files, "{r}" and "{W}" */
+    const char *device_type;  /* pt-ranks: recorded in the mesh; NULL: "cuda" */
+    unsigned torch_minor;     /* pt-ranks: torch 2.N must load them; 0: the newest known */
 } fsdpck_transform_options;
 
 /* All defaults, in a variable of yours. */
@@ -231,6 +269,9 @@ typedef struct fsdpck_report {
     const char *format;    /* writer used */
     const char *part;      /* "model", ... and why in model_key */
     const char *model_key; /* outer key that was dropped from the names, "" where none */
+    const char *mesh; /* of a reshard: "dp_replicate=2,dp_shard=4"; else "" */
+    uint64_t world_size; /* ranks that the output is cut for; 1 when consolidating */
+    uint64_t rank_nbytes_min, rank_nbytes_max; /* of tensors that a rank holds */
     char *const *outputs;  /* paths written (or that would be) */
     size_t outputs_count;
     uint64_t tensors_in, tensors_out;
@@ -258,6 +299,85 @@ FSDPCK_API fsdpck_status fsdpck_consolidate(fsdpck_context *ctx, fsdpck_checkpoi
                                             fsdpck_report **report,
                                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 FSDPCK_API void fsdpck_report_free(fsdpck_report *report);
+
+/* ---- resharding ---- */
+
+/* Cuts the checkpoint anew, for options->world_size ranks, at `dst`: as fsdpck_consolidate, which
+ * is the case of one rank. The format is the source's where options->format is NULL. Optimizer
+ * state is cut as its parameter is. Errors beside those: USAGE (a mesh that does not fit,
+ * a rule that matches nothing), UNSUPPORTED (LAYOUT-UNEVEN, LAYOUT-RUN). */
+FSDPCK_API fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                                        const char *dst, const fsdpck_transform_options *options,
+                                        fsdpck_report **report,
+                                        fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Who would hold what, without touching data:
+ *
+ *     fsdpck_layout *l;
+ *     fsdpck_layout_new(ctx, src, &options, &l, err);
+ *     fsdpck_layout_get_info(l, &info);
+ *     for (i = 0; i < info.tensors; i++) {
+ *         fsdpck_layout_get_tensor(l, i, &t);
+ *         for (r = 0; r < info.world_size; r++)
+ *             fsdpck_layout_get_piece(l, i, r, &piece);
+ *     }
+ *     fsdpck_layout_get_rank(l, r, &sums);      // totals of one rank
+ *     fsdpck_layout_free(l);
+ */
+typedef struct fsdpck_layout fsdpck_layout;
+
+typedef struct fsdpck_layout_info {
+    const char *mesh;
+    uint64_t world_size;
+    uint64_t tensors;
+    uint64_t nbytes;          /* of all tensors, each once */
+    uint64_t rank_nbytes_min; /* over the ranks, of what they hold */
+    uint64_t rank_nbytes_max;
+    uint64_t rank_min, rank_max; /* the lowest ranks that hold so much */
+    uint64_t rank_nbytes_sum;    /* over all ranks, replicas counted */
+    uint64_t empty_pieces;       /* pairs of tensor and rank without elements */
+    uint64_t padding_nbytes;     /* that FSDP adds in memory, over all ranks */
+    /* Of the rank that holds most, in bytes, for training: parameters as stored, gradients of their
+     * size, two Adam moments; padding included. Model part only. */
+    uint64_t param_nbytes, grad_nbytes, adam_nbytes;
+} fsdpck_layout_info;
+
+typedef struct fsdpck_layout_tensor {
+    const char *name; /* final name */
+    size_t name_nbytes;
+    const char *dtype;
+    unsigned ndim;
+    const uint64_t *shape;
+    uint64_t nelems, nbytes;
+    fsdpck_part part;
+    const char *placements;   /* "[Replicate(), Shard(0)]"; borrowed until the next call */
+    uint64_t distinct_pieces; /* boxes, replicas once */
+    uint64_t empty_pieces;
+} fsdpck_layout_tensor;
+
+typedef struct fsdpck_layout_piece {
+    uint64_t offsets[64], sizes[64]; /* ndim of each, elements */
+    uint64_t nbytes;
+    uint64_t padding_nelems; /* that FSDP adds in memory to reach the size of the first piece */
+} fsdpck_layout_piece;
+
+typedef struct fsdpck_layout_rank {
+    uint64_t nbytes, padding_nbytes;
+    uint64_t tensors, empty_tensors;
+    uint64_t param_nbytes, grad_nbytes, adam_nbytes;
+} fsdpck_layout_rank;
+
+FSDPCK_API fsdpck_status fsdpck_layout_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                                           const fsdpck_transform_options *options,
+                                           fsdpck_layout **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+FSDPCK_API void fsdpck_layout_get_info(const fsdpck_layout *l, fsdpck_layout_info *info);
+FSDPCK_API void fsdpck_layout_get_tensor(fsdpck_layout *l, uint64_t index,
+                                         fsdpck_layout_tensor *t);
+FSDPCK_API void fsdpck_layout_get_piece(const fsdpck_layout *l, uint64_t index, uint64_t rank,
+                                        fsdpck_layout_piece *piece);
+FSDPCK_API void fsdpck_layout_get_rank(const fsdpck_layout *l, uint64_t rank,
+                                       fsdpck_layout_rank *sums);
+FSDPCK_API void fsdpck_layout_free(fsdpck_layout *l);
 
 #ifdef __cplusplus
 }

@@ -267,6 +267,29 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path, const
     return FSDPCK_OK;
 }
 
+const mesh *transform_mesh(const catalogue *c)
+{
+    const mesh *best = NULL;
+    for (size_t i = 0; i < c->meshes.count; i++) {
+        const mesh *m = catalogue_mesh(c, (uint32_t)i);
+        if (best == NULL || mesh_size(m) > mesh_size(best) ||
+            (mesh_size(m) == mesh_size(best) && m->ndim > best->ndim))
+            best = m;
+    }
+    return best;
+}
+
+static fsdpck_status print_mesh(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    const mesh *m = transform_mesh(&c->cat);
+    if (m == NULL)
+        return FSDPCK_OK;
+    text_buf text = {0};
+    mesh_print(m, &text);
+    c->mesh = text.text;
+    return text_check(&text, err);
+}
+
 static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
                                 const fsdpck_open_options *o, fsdpck_error *err)
 {
@@ -285,11 +308,19 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
         .expect_ranks = o->source_ranks,
         .no_follow = o->no_follow,
         .opaque_calls = o->opaque_calls,
+        .rank_pattern = o->rank_pattern,
+        .per_rank = (format_per_rank)o->per_rank,
+        .repair_strided = o->repair_strided,
+        .assume_tp_first = o->assume_tp_first,
     };
     fsdpck_status st = c->format->open(&request, &c->cat, &c->self, err);
     if (st == FSDPCK_OK) {
         c->format->source(c->self, &c->cat, &c->src);
         st = aim_parts_find(&c->cat, &c->parts, err);
+        if (st == FSDPCK_OK)
+            st = aim_explain(&c->cat, err);
+        if (st == FSDPCK_OK)
+            st = print_mesh(c, err);
     } else {
         error_path(err, c->path);
     }
@@ -334,5 +365,6 @@ void fsdpck_close(fsdpck_checkpoint *c)
     catalogue_release(&c->cat);
     probe_release(&c->probe);
     free(c->path);
+    free(c->mesh);
     free(c);
 }

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rank_sums.h"
+
 /* Most files beside the weights that a report names. */
 #define SIDECARS_MAX 20u
 
@@ -123,6 +125,25 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->replicas_compared = done.replicas_compared;
 }
 
+static fsdpck_status fill_layout(const report_input *in, fsdpck_report *r, fsdpck_error *err)
+{
+    r->world_size = in->to->world_size;
+    text_buf text = {0};
+    text_puts(&text, "");
+    if (in->layout != NULL)
+        mesh_print(&in->layout->mesh, &text);
+    r->mesh = text.text; /* freed with the report, whether it is whole or not */
+    RETURN_IF(text_check(&text, err));
+    if (in->layout == NULL)
+        return FSDPCK_OK;
+    rank_sums sums;
+    RETURN_IF(rank_sums_make(&sums, in->to, &in->src->parts, err));
+    r->rank_nbytes_min = sums.ranks[sums.rank_min].nbytes;
+    r->rank_nbytes_max = sums.ranks[sums.rank_max].nbytes;
+    rank_sums_release(&sums);
+    return FSDPCK_OK;
+}
+
 fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck_error *err)
 {
     fsdpck_report *r = calloc(1, sizeof *r);
@@ -131,7 +152,7 @@ fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck
     r->struct_nbytes = sizeof *r;
     r->format = in->writer->name;
     r->part = fsdpck_part_name((fsdpck_part)in->opt->part);
-    const bool dropped = !in->writer->keeps_nesting && in->opt->part == FSDPCK_PART_MODEL;
+    const bool dropped = in->writer->takes == TAKES_FLAT && in->opt->part == FSDPCK_PART_MODEL;
     fsdpck_status st = FSDPCK_OK;
     char *key = strdup(dropped ? in->src->parts.model_key : "");
     r->model_key = key;
@@ -139,6 +160,7 @@ fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck
         GOTO_IF(error_set_nomem(err, 32), out);
     fill_counts(in, r);
     GOTO_IF(fill_plan(in, r, err), out);
+    GOTO_IF(fill_layout(in, r, err), out);
     GOTO_IF(list_outputs(in, r, err), out);
     GOTO_IF(list_sidecars(in, r, err), out);
     GOTO_IF(copy_names(in->aimed->left_out_names, in->aimed->left_out_names_count,
@@ -173,5 +195,6 @@ void fsdpck_report_free(fsdpck_report *r)
     free_names(r->tied_names, r->tied_names_count);
     free((void *)r->plan_text);
     free((void *)r->model_key);
+    free((void *)r->mesh);
     free(r);
 }

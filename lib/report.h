@@ -13,6 +13,7 @@ typedef struct report_input {
     const format_writer *writer;
     const aim_result *aimed;
     const target *to;
+    const layout *layout; /* of a reshard; else NULL */
     const plan *plan;
     const struct exec *exec;
 } report_input;

@@ -2,8 +2,9 @@
  *
  *     context.c      what the caller watches and stops a run with
  *     open.c         path -> format reader -> sealed catalogue, parts
- *     consolidate.c  aim -> layout -> plan -> locate -> run -> seal -> commit
+ *     run.c          aim -> layout -> plan -> locate -> run -> seal -> commit (see run.h)
  *     walk.c         borrowed views of the catalogue
+ *     layout_view.c  who would hold what
  *     report.c       what a run did
  */
 #ifndef FSDPCK_TRANSFORM_H
@@ -35,8 +36,13 @@ struct fsdpck_checkpoint {
     catalogue cat;
     source src;
     aim_parts parts;
+    char *mesh; /* as text; NULL where none is known */
     bool opaque_calls;
 };
+
+/* The mesh that a catalogue's tensors are cut over: the one with most ranks, then most dims (rank
+ * files also name meshes that are slices of it). NULL where it has none. */
+const mesh *transform_mesh(const catalogue *c);
 
 /* Gathers what probes look at. Released with probe_release. */
 fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -16,6 +16,7 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     info->model_key = c->parts.model_key;
     info->step = o->step;
     info->world_size = o->world_size;
+    info->mesh = c->mesh == NULL ? "" : c->mesh;
     info->objects = catalogue_object_count(&c->cat);
     info->files = catalogue_file_count(&c->cat);
     info->chunks = catalogue_chunk_count(&c->cat);

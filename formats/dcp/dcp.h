@@ -8,6 +8,9 @@
  * Steps of open(): dcp_metadata.c (pickle to records), dcp_catalogue.c (records to catalogue),
  * dcp_files.c (sizes and ranges of the blobs), dcp_origin.c (who wrote it); bytes are served by
  * dcp_blob.c and dcp_inner.c, byte items by dcp_object.c.
+ *
+ * What is written (dcp_writer.c): one `__{rank}_0.distcp` a rank and a `.metadata` that torch 2.1
+ * to 2.15 load.
  */
 #ifndef FSDPCK_DCP_H
 #define FSDPCK_DCP_H
@@ -15,5 +18,6 @@
 #include "formats/format.h"
 
 extern const format_reader dcp_reader;
+extern const format_writer dcp_writer;
 
 #endif

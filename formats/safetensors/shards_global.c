@@ -56,12 +56,12 @@ static fsdpck_status fail(fsdpck_error *err, const char *finding, const char *wh
 /* --- DCP_SHARDING_INFO --- */
 
 /* Offsets of the tensors of one file, by their name id in its header. */
-typedef struct placement {
+typedef struct shard_place {
     uint64_t offsets_at; /* in shards_global.offsets */
     uint32_t count;
-} placement;
+} shard_place;
 
-static fsdpck_status read_offsets(json_reader *r, vec *offsets, placement *p, fsdpck_error *err)
+static fsdpck_status read_offsets(json_reader *r, vec *offsets, shard_place *p, fsdpck_error *err)
 {
     json_token t;
     RETURN_IF(json_expect(r, JSON_ARRAY, &t, err));
@@ -81,7 +81,7 @@ static fsdpck_status read_offsets(json_reader *r, vec *offsets, placement *p, fs
     }
 }
 
-static fsdpck_status read_tensor_info(json_reader *r, vec *offsets, placement *p, fsdpck_error *err)
+static fsdpck_status read_tensor_info(json_reader *r, vec *offsets, shard_place *p, fsdpck_error *err)
 {
     json_token t;
     bool has = false;
@@ -104,7 +104,7 @@ static fsdpck_status read_tensor_info(json_reader *r, vec *offsets, placement *p
     return has ? FSDPCK_OK : fail(err, "ST-META", "DCP_SHARDING_INFO lacks saved_offsets", NULL);
 }
 
-static fsdpck_status read_info(const st_header *h, vec *offsets, placement *places,
+static fsdpck_status read_info(const st_header *h, vec *offsets, shard_place *places,
                                fsdpck_error *err)
 {
     size_t nbytes;
@@ -123,8 +123,8 @@ static fsdpck_status read_info(const st_header *h, vec *offsets, placement *plac
         if (t.kind == JSON_OBJECT_END)
             break;
         const uint32_t id = strtab_find(&h->names, t.text, t.nbytes);
-        placement unused = {.offsets_at = NO_OFFSETS};
-        placement *p = id != STRTAB_NONE ? &places[id] : &unused;
+        shard_place unused = {.offsets_at = NO_OFFSETS};
+        shard_place *p = id != STRTAB_NONE ? &places[id] : &unused;
         if (p->offsets_at != NO_OFFSETS) {
             st = fail(err, "ST-META", "DCP_SHARDING_INFO names a tensor twice",
                       strtab_text(&h->names, id));
@@ -176,7 +176,7 @@ static fsdpck_status settle_ndim(shards_global *g, global_tensor *t, const st_en
     return vec_push_n(&g->dims, e->ndim, err) != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
 }
 
-static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_entry *e, placement p,
+static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_entry *e, shard_place p,
                                global_shard shard, fsdpck_error *err)
 {
     const uint64_t *shape = st_header_shape(h, e);
@@ -216,11 +216,11 @@ static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_en
 }
 
 static fsdpck_status gather_file(shards_global *g, const st_files *s, size_t index,
-                                 placement *places, fsdpck_error *err)
+                                 shard_place *places, fsdpck_error *err)
 {
     const st_header *h = st_files_header(s, index);
     for (size_t i = 0; i < strtab_count(&h->names); i++)
-        places[i] = (placement){.offsets_at = NO_OFFSETS};
+        places[i] = (shard_place){.offsets_at = NO_OFFSETS};
     RETURN_IF(read_info(h, &g->offsets, places, err));
     for (size_t k = 0; k < h->entries.count; k++) {
         const st_entry *e = VEC_AT(&h->entries, const st_entry, k);
@@ -241,8 +241,8 @@ static fsdpck_status gather_file(shards_global *g, const st_files *s, size_t ind
 fsdpck_status shards_global_gather(shards_global *g, const st_files *s, fsdpck_error *err)
 {
     for (size_t i = 0; i < st_files_count(s); i++) {
-        const uint64_t nbytes = strtab_count(&st_files_header(s, i)->names) * sizeof(placement);
-        placement *places = budget_alloc(g->owner, nbytes, err);
+        const uint64_t nbytes = strtab_count(&st_files_header(s, i)->names) * sizeof(shard_place);
+        shard_place *places = budget_alloc(g->owner, nbytes, err);
         if (places == NULL)
             return FSDPCK_LIMIT;
         const fsdpck_status st = gather_file(g, s, i, places, err);

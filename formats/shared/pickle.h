@@ -130,7 +130,19 @@ void pickle_put_global(pickle_writer *w, const char *module, const char *name); 
 void pickle_put_persid(pickle_writer *w);
 void pickle_put_reduce(pickle_writer *w);
 void pickle_put_build(pickle_writer *w);
+void pickle_put_newobj(pickle_writer *w); /* cls.__new__(cls, *args) of the two on the stack */
 void pickle_put_empty_dict(pickle_writer *w);
 void pickle_put_setitem(pickle_writer *w);
+void pickle_put_empty_list(pickle_writer *w);
+void pickle_put_append(pickle_writer *w);
+/* Objects that a callback puts several times, under numbers of its own (below 2^56): the first time
+ * they are put and remembered, then fetched:
+ *
+ *     if (!pickle_put_again(w, 7)) {
+ *         ... opcodes that make the object
+ *         pickle_put_remember(w, 7);
+ *     } */
+bool pickle_put_again(pickle_writer *w, uint64_t number);
+void pickle_put_remember(pickle_writer *w, uint64_t number);
 
 #endif

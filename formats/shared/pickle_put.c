@@ -5,8 +5,9 @@
 #include "formats/shared/pickle_writer.h"
 #include "state/value_cells.h"
 
-/* Kinds for memo keys of texts that the pool does not have; no value has them. */
-enum { EXTRA_STR = 0x40, EXTRA_SYMBOL = 0x41 };
+/* Kinds for memo keys of texts that the pool does not have, and of a callback's objects; no value
+ * has them. */
+enum { EXTRA_STR = 0x40, EXTRA_SYMBOL = 0x41, EXTRA_OBJECT = 0x42 };
 
 void pickle_fail(pickle_writer *w, fsdpck_status st, const char *text)
 {
@@ -304,4 +305,30 @@ void pickle_put_empty_dict(pickle_writer *w)
 void pickle_put_setitem(pickle_writer *w)
 {
     pickle_put_op(w, OP_SETITEM);
+}
+
+void pickle_put_newobj(pickle_writer *w)
+{
+    pickle_put_op(w, OP_NEWOBJ);
+}
+
+void pickle_put_empty_list(pickle_writer *w)
+{
+    pickle_put_op(w, OP_EMPTY_LIST);
+    pickle_put_memo_unused(w);
+}
+
+void pickle_put_append(pickle_writer *w)
+{
+    pickle_put_op(w, OP_APPEND);
+}
+
+bool pickle_put_again(pickle_writer *w, uint64_t number)
+{
+    return pickle_put_known(w, value_make((value_kind)EXTRA_OBJECT, number));
+}
+
+void pickle_put_remember(pickle_writer *w, uint64_t number)
+{
+    pickle_put_memo(w, value_make((value_kind)EXTRA_OBJECT, number));
 }

@@ -107,6 +107,9 @@ void zip_put_local(text_buf *out, uint64_t header_offset_bytes, const char *name
                    size_t name_nbytes, uint64_t record_nbytes);
 void zip_put_descriptor(text_buf *out, uint64_t header_offset_bytes, uint32_t crc,
                         uint64_t record_nbytes);
+/* The same into memory, for what zip_descriptor_nbytes gave (not 0). */
+void zip_make_descriptor(uint8_t *dst, unsigned descriptor_nbytes, uint32_t crc,
+                         uint64_t record_nbytes);
 void zip_put_central(text_buf *out, uint64_t header_offset_bytes, const char *name,
                      size_t name_nbytes, uint32_t crc, uint64_t record_nbytes);
 /* zip64 end record, locator, end record. */

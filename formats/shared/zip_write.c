@@ -7,7 +7,7 @@
 /* The bytes of torch's miniz (caffe2/serialize/inline_container.cc, the same from 1.13 to 2.15):
  * sizes and CRC only in the descriptor and the directory, data aligned by a padding field "FB",
  * zip64 fields only where due, zip64 end record always. */
-enum { ALIGNMENT = 64, EXTRA_ZIP64 = 0x0001, EXTRA_PADDING = 0x4246, FIELD_NBYTES = 4 };
+enum { ALIGNMENT = 64, EXTRA_ZIP64 = 0x0001, EXTRA_PADDING = 0x4246, FIELD_NBYTES = 4, DESCRIPTOR64_NBYTES = 24 };
 
 static bool is_large(uint64_t v)
 {
@@ -91,21 +91,29 @@ void zip_put_local(text_buf *out, uint64_t header_offset_bytes, const char *name
     text_append(out, padding, FIELD_NBYTES + fill);
 }
 
+void zip_make_descriptor(uint8_t *dst, unsigned descriptor_nbytes, uint32_t crc,
+                         uint64_t record_nbytes)
+{
+    store_le32(dst, ZIP_DESCRIPTOR_MAGIC);
+    store_le32(dst + 4, crc);
+    if (descriptor_nbytes == DESCRIPTOR64_NBYTES) {
+        store_le64(dst + 8, record_nbytes);
+        store_le64(dst + 16, record_nbytes);
+    } else {
+        store_le32(dst + 8, (uint32_t)record_nbytes);
+        store_le32(dst + 12, (uint32_t)record_nbytes);
+    }
+}
+
 void zip_put_descriptor(text_buf *out, uint64_t header_offset_bytes, uint32_t crc,
                         uint64_t record_nbytes)
 {
-    uint8_t b[24];
+    uint8_t b[DESCRIPTOR64_NBYTES];
     const unsigned n = zip_descriptor_nbytes(header_offset_bytes, record_nbytes);
 
-    store_le32(b, ZIP_DESCRIPTOR_MAGIC);
-    store_le32(b + 4, crc);
-    if (n == 24) {
-        store_le64(b + 8, record_nbytes);
-        store_le64(b + 16, record_nbytes);
-    } else {
-        store_le32(b + 8, (uint32_t)record_nbytes);
-        store_le32(b + 12, (uint32_t)record_nbytes);
-    }
+    if (n == 0)
+        return;
+    zip_make_descriptor(b, n, crc, record_nbytes);
     text_append(out, b, n);
 }
 

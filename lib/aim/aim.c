@@ -45,6 +45,11 @@ static fsdpck_status leave_out_object(aim_state *a, size_t i, fsdpck_error *err)
                      catalogue_name_nbytes(a->from, o->name), err);
 }
 
+static bool aim_has_objects(const aim_state *a)
+{
+    return a->request->nested || a->request->keyed;
+}
+
 static bool part_wanted(const aim_state *a, uint8_t part)
 {
     return a->request->part == PART_ALL || (aim_part)part == a->request->part;
@@ -58,7 +63,7 @@ static void first_name(const aim_state *a, const char *name, size_t nbytes, bool
     size_t skip = 0;
     if (is_model && has_outer)
         skip = strlen(a->parts->model_key) + 1;
-    const bool drop_outer = !a->request->keeps_nesting && a->request->part == PART_MODEL;
+    const bool drop_outer = !aim_has_objects(a) && a->request->part == PART_MODEL;
     if (!drop_outer)
         text_append(out, name, skip);
     if (a->request->clean)
@@ -133,12 +138,21 @@ out:
     return st;
 }
 
+/* What differs between ranks has a place only in a format with a file for each, and RNG or
+ * dataloader state of one number of ranks means nothing to another. */
+static bool object_has_place(const aim_state *a, const cat_object *o)
+{
+    return o->rank == UINT16_MAX ||
+           (a->request->nested && a->request->cut != NULL && a->request->cut->every_rank &&
+            (int64_t)a->to->world_size == a->from->origin.world_size);
+}
+
 /* Objects go by their flat key, as tensors do; only a nested target has a place for them. */
 static fsdpck_status pick_objects(aim_state *a, fsdpck_error *err)
 {
     for (size_t i = 0; i < a->parts->object_count; i++) {
         const cat_object *o = catalogue_object(a->from, i);
-        const bool carried = a->request->keeps_nesting && a->request->objects != AIM_OBJECTS_DROP;
+        const bool carried = object_has_place(a, o) && aim_has_objects(a) && a->request->objects != AIM_OBJECTS_DROP;
         const bool wanted = carried && part_wanted(a, a->parts->object_part[i]) &&
                             aim_rules_select(&a->rules, catalogue_name(a->from, o->name));
         if (!wanted) {
@@ -166,17 +180,16 @@ static fsdpck_status check_dtype(const aim_state *a, const char *name, dtype d, 
     return st;
 }
 
-static fsdpck_status add_target_tensor(aim_state *a, uint32_t from_index, const char *name,
-                                       size_t nbytes, dtype d, uint32_t *index, fsdpck_error *err)
+static fsdpck_status add_target_tensor(aim_state *a, const aim_pick *pick, uint32_t from_index,
+                                       const char *name, size_t nbytes, dtype d, uint32_t *index,
+                                       fsdpck_error *err)
 {
-    static const uint64_t origin[NDIM_MAX] = {0};
     const cat_tensor *t = catalogue_tensor(a->from, from_index);
     const uint64_t *shape = catalogue_shape(a->from, from_index);
     RETURN_IF(check_dtype(a, name, d, err));
     catalogue *cat = &a->to->cat;
     RETURN_IF(catalogue_add_tensor(cat, name, nbytes, d, t->ndim, shape, index, err));
-    const cat_chunk whole = {.file = CAT_NONE, .rank = UINT16_MAX, .place = PLACE_ROWS};
-    RETURN_IF(catalogue_add_chunk(cat, *index, origin, shape, &whole, err));
+    RETURN_IF(aim_cut(a, pick, from_index, *index, err));
     uint32_t *from = vec_push(&a->to->from, err);
     if (from == NULL)
         return FSDPCK_LIMIT;
@@ -199,8 +212,8 @@ static fsdpck_status add_picked(aim_state *a, fsdpck_error *err)
         const dtype d = aim_rules_cast(&a->rules, name, (dtype)t->dtype,
                                        a->parts->tensor_part[pick->source] == PART_MODEL);
         a->result->cast += d != (dtype)t->dtype;
-        RETURN_IF(add_target_tensor(a, pick->source, name, strtab_nbytes(&a->names, pick->name), d,
-                                    &pick->target, err));
+        RETURN_IF(add_target_tensor(a, pick, pick->source, name,
+                                    strtab_nbytes(&a->names, pick->name), d, &pick->target, err));
         a->tensor_map[pick->source] = pick->target;
     }
     return FSDPCK_OK;
@@ -215,7 +228,7 @@ static fsdpck_status add_inner(aim_state *a, uint64_t from_index, fsdpck_error *
     if (!(t->flags & CAT_TENSOR_IN_OBJECT))
         return FSDPCK_OK;
     uint32_t index;
-    RETURN_IF(add_target_tensor(a, (uint32_t)from_index, catalogue_name(a->from, t->name),
+    RETURN_IF(add_target_tensor(a, NULL, (uint32_t)from_index, catalogue_name(a->from, t->name),
                                 catalogue_name_nbytes(a->from, t->name), (dtype)t->dtype, &index,
                                 err));
     a->tensor_map[from_index] = index;
@@ -277,6 +290,9 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     a.picks = VEC_OF(aim_pick, from->owner);
     a.objects = VEC_OF(uint32_t, from->owner);
     strtab_init(&a.names, from->owner);
+    to->cat.origin = from->origin;
+    to->world_size = request->cut == NULL ? 1 : mesh_size(&request->cut->layout->mesh);
+    to->cat.origin.world_size = (int64_t)to->world_size;
     fsdpck_status st;
     GOTO_IF(aim_rules_compile(&request->words, &a.rules, err), out);
     GOTO_IF(pick_tensors(&a, err), out);
@@ -285,11 +301,14 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     GOTO_IF(load_objects(&a, err), out);
     GOTO_IF(add_picked(&a, err), out);
     GOTO_IF(add_inner_all(&a, err), out);
-    GOTO_IF(aim_keep_views(&a, err), out);
+    if (request->cut == NULL)
+        GOTO_IF(aim_keep_views(&a, err), out);
     GOTO_IF(aim_rules_check_used(&a.rules, err), out);
     GOTO_IF(check_something_picked(&a, err), out);
+    if (request->keyed)
+        GOTO_IF(aim_build_keyed(&a, err), out);
     GOTO_IF(catalogue_seal(&to->cat, err), out);
-    if (request->keeps_nesting)
+    if (request->nested)
         GOTO_IF(aim_build_root(&a, err), out);
 out:
     aim_rules_release(&a.rules);

@@ -12,7 +12,8 @@
  *
  * Applied in this order: part, clean, keys and exclude (on cleaned names), strip-prefix, renames in
  * order, collision check, ties, dtype (on final names). The target's tensors keep the order of the
- * source, each with one chunk that is the whole tensor; places are the writer's to give.
+ * source, each with one chunk that is the whole tensor, or, resharding, with what each rank holds
+ * (state/target.h); places are the writer's to give.
  *
  * Tensors that view one storage keep doing so where the writer keeps nesting and every view of it
  * is taken, uncast; else each becomes compact.
@@ -27,6 +28,7 @@
 
 #include "aim/parts.h"
 #include "aim/rules.h"
+#include "layout/layout.h"
 #include "state/source.h"
 #include "state/target.h"
 
@@ -40,19 +42,36 @@ typedef enum aim_objects {
 /* Brings an object's content into the catalogue; may add tensors that lie inside it. */
 typedef fsdpck_status (*aim_load_fn)(void *ctx, uint32_t object, fsdpck_error *err);
 
+/* How the target is cut over ranks. */
+typedef struct aim_cut_request {
+    layout *layout;  /* rules are counted in it */
+    bool every_rank; /* of the writer: one chunk a rank, else each box once */
+    bool any_size;   /* of the writer: dims > 0 need not divide evenly */
+    bool no_chunks;  /* specs alone: nothing will be written */
+    /* --like: a catalogue with specs on the layout's mesh, whose tensors' placements are taken by
+     * name; NULL: none. */
+    const catalogue *like;
+} aim_cut_request;
+
 typedef struct aim_request {
     const source *src; /* of the source catalogue: tells which tensors view the same bytes */
     aim_words words;
     aim_part part;
     bool clean;
     bool tied_first;
-    bool keeps_nesting;     /* of the writer */
+    bool nested;            /* the writer takes target.root */
+    bool keyed;             /* the writer takes objects by flat key and path; neither: names alone */
     bool (*holds)(dtype d); /* of the writer */
     const char *format;     /* of the writer, for messages */
     aim_objects objects;
     aim_load_fn load_object;
     void *load_ctx;
+    const aim_cut_request *cut; /* NULL: every tensor whole, one rank */
 } aim_request;
+
+/* Gives the tensors of a catalogue that does not say how it is cut the simplest specs that explain
+ * their chunks, where there are some (layout/explain.h). Once, before specs are asked for. */
+fsdpck_status aim_explain(catalogue *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #define AIM_NAMES_MAX 20u
 

@@ -25,6 +25,31 @@ typedef struct aim_state {
     uint64_t *tensor_map; /* source tensor -> target tensor, UINT64_MAX where it is not taken */
 } aim_state;
 
+/* Deepest path that is rebuilt; torch's own flattening recurses and so stays far below. */
+#define AIM_PATH_ELEMENTS 64u
+
+/* A path as values of the target's pool. */
+typedef struct aim_path {
+    value elements[AIM_PATH_ELEMENTS];
+    size_t count;
+} aim_path;
+
+/* The path as the source has it, wrapper parts cleaned where that is asked for. */
+fsdpck_status aim_copy_path(aim_state *a, value path, uint32_t name, bool is_model, aim_path *p,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Fits the path to the final name: outer elements that the name still begins with are kept, what
+ * remains of the name is the last key. */
+fsdpck_status aim_fit_path(aim_state *a, const char *name, size_t nbytes, aim_path *p,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Gives target tensor `index`, made from source tensor `from`, its spec and its chunks. `pick` is
+ * NULL for a tensor inside an object: replicated. */
+fsdpck_status aim_cut(aim_state *a, const aim_pick *pick, uint32_t from, uint32_t index,
+                      fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Paths of the target's tensors, and its objects. */
+fsdpck_status aim_build_keyed(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* Where a source tensor that views a shared storage lies; its one chunk is located. */
 fsdpck_status aim_locate(const aim_state *a, uint32_t source, place *where,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -95,7 +95,7 @@ fsdpck_status aim_keep_views(aim_state *a, fsdpck_error *err)
 {
     const size_t first = a->parts->tensor_count;
     view_state v = {.a = a, .count = catalogue_tensor_count(a->from) - first};
-    if (!a->request->keeps_nesting || v.count == 0 ||
+    if (!a->request->nested || v.count == 0 ||
         !(catalogue_tensor(a->from, first)->flags & CAT_TENSOR_STORAGE))
         return FSDPCK_OK;
     v.storages = budget_alloc(a->from->owner, v.count * sizeof *v.storages, err);

@@ -26,9 +26,12 @@ static fsdpck_status fill_tile(worker *w, const output_range *range, bool *wante
         uint8_t *at = w->tile + (part.begin - range->begin);
         memset(w->tile + (filled - range->begin), 0, part.begin - filled);
         filled = part.end;
-        if (part.literal != NULL) {
+        if (part.kind != PART_CHUNK) {
             other = true;
-            memcpy(at, part.literal, part.end - part.begin);
+            if (part.kind == PART_LITERAL)
+                memcpy(at, part.literal, part.end - part.begin);
+            else
+                memset(at, 0, part.end - part.begin); /* see sum_range */
             continue;
         }
         if (exec_chunk_is_streamed(x, part.chunk)) {
@@ -46,24 +49,26 @@ static fsdpck_status fill_tile(worker *w, const output_range *range, bool *wante
     return FSDPCK_OK;
 }
 
-/* The range step by step, so that a part is the same whatever was filled at a time. */
-static void sum_range(worker *w, const output_range *range)
+/* Checksums of what is in the tile now, and the late bytes that depend on them. `item_begin`: from
+ * there on this worker has done the file. */
+static void sum_range(worker *w, const output_range *range, uint64_t item_begin)
 {
     struct exec *x = w->x;
-    output_range step = *range;
-    if (x->crc_parts == NULL)
+    const output_range done = {range->file, item_begin, range->end};
+    range_walk walk;
+    range_part part;
+    if (!x->r.target->want_crc)
         return;
-    for (; step.begin < range->end; step.begin = step.end) {
-        range_walk walk;
-        range_part part;
-        const uint64_t number = exec_step_number(x, step.file, step.begin);
-        step.end =
-            range->end - step.begin < x->step_nbytes ? range->end : step.begin + x->step_nbytes;
-        range_walk_begin(&walk, x->r.plan, &step);
-        while (range_walk_next(&walk, &part))
-            if (part.literal == NULL && !exec_chunk_is_streamed(x, part.chunk))
-                crc_parts_put(x, &part, number, w->tile + (part.begin - range->begin));
-    }
+    range_walk_begin(&walk, x->r.plan, range);
+    while (range_walk_next(&walk, &part))
+        if (part.kind == PART_CHUNK && !exec_chunk_is_streamed(x, part.chunk))
+            crc_parts_put(x, &part, w->tile + (part.begin - range->begin));
+    if (x->late_count == 0)
+        return;
+    range_walk_begin(&walk, x->r.plan, range);
+    while (range_walk_next(&walk, &part))
+        if (part.kind == PART_LATE)
+            late_fill(w, &part, &done, w->tile + (part.begin - range->begin));
 }
 
 static bool write_is_direct(const struct exec *x, const file *f, uint32_t index)
@@ -97,7 +102,7 @@ static uint64_t fill_nbytes(const struct exec *x, const output_range *item)
     range_part part;
     range_walk_begin(&walk, x->r.plan, item);
     while (range_walk_next(&walk, &part)) {
-        if (part.literal != NULL)
+        if (part.kind != PART_CHUNK)
             continue;
         const uint32_t tensor = catalogue_chunk(to, part.chunk)->tensor;
         if (x->tensor_flags[plan_source_tensor(x->r.plan, tensor)] & TENSOR_WIDE)
@@ -119,7 +124,7 @@ static fsdpck_status run_item(void *ctx, unsigned worker_index, uint64_t item, f
         range.end = whole.end - range.begin < nbytes ? whole.end : range.begin + nbytes;
         RETURN_IF(cancel_check(x->r.cancel, err));
         RETURN_IF(fill_tile(w, &range, &wanted, err));
-        sum_range(w, &range);
+        sum_range(w, &range, whole.begin);
         if (wanted)
             RETURN_IF(write_tile(w, &range, err));
         progress_add(x->r.progress, range.end - range.begin);

@@ -68,11 +68,13 @@ fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err)
     const source *src = x->r.source;
     x->out = out;
     RETURN_IF(crc_parts_begin(x, err));
+    RETURN_IF(late_begin(x, err));
     RETURN_IF(replica_compare_rest(x, err));
     progress_phase(x->r.progress, "writing", output_nbytes(&x->r.target->cat));
     RETURN_IF(engine_threads_run(x, err));
     RETURN_IF(scatter_run(x, err));
-    RETURN_IF(crc_parts_join(x, err));
+    crc_parts_finish(x);
+    RETURN_IF(late_finish(x, err));
     return src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
 }
 
@@ -83,7 +85,7 @@ void exec_free(struct exec *x)
     exec_stop_workers(x);
     budget_free(x->r.metadata, x->spots, x->spot_count * sizeof *x->spots);
     budget_free(x->r.metadata, x->tensor_flags, x->tensor_count);
-    budget_free(x->r.metadata, x->crc_parts, x->crc_part_count * sizeof *x->crc_parts);
+    budget_free(x->r.metadata, x->late_done, x->late_count);
     vec_release(&x->strides);
     vec_release(&x->compare);
     vec_release(&x->streams);

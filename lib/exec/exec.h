@@ -6,15 +6,16 @@
  *     output_begin(&out, ...);
  *     for each file of to.cat:
  *         output_add(&out, ...);             // same order, same sizes
- *     exec_run(x, &out, err);                // all bytes of chunks and literals
- *     writer->seal(...);                     // late bytes: file_write_at by the caller
+ *     exec_run(x, &out, err);                // all bytes of chunks, literals and target.lates
+ *     writer->seal(...);                     // what depends on more than one chunk
  *     output_commit(&out, err);
  *     exec_free(x);
  *
  * Work is a list of items, each an output range of the plan, taken by workers in turn; what cannot
  * be read in output order (compressed blobs) follows as source-driven items. Output bytes depend on
  * the plan alone: not on threads, memory or timing. Memory for data is workers x buffers within
- * memory_nbytes; what grows with the number of chunks (24 bytes each) is drawn from `metadata`.
+ * memory_nbytes; what grows with the number of chunks (24 bytes each, 1 for late bytes) is drawn
+ * from `metadata`.
  *
  * Large files are written with O_DIRECT where the output was opened for it; their last block
  * is padded with zeros up to 4,096 bytes, which output_commit cuts off.

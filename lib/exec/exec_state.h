@@ -53,11 +53,10 @@ struct exec {
     vec compare; /* replica_pair */
     vec streams; /* uint64_t: source chunks to be decoded */
     output *out;
-    uint32_t *crc_parts; /* see crc_parts.c */
-    uint64_t crc_part_count;
+    uint8_t *late_done; /* by index in target.lates: written with their tile */
+    uint64_t late_count;
     uint64_t tile_nbytes; /* of a worker's buffer: divides the plan's tile */
-    uint64_t step_nbytes; /* divides tile_nbytes: what is summed, and mostly filled and written, at
-                             a time */
+    uint64_t step_nbytes; /* divides tile_nbytes: what is mostly filled and written at a time */
     uint64_t staging_nbytes;
     unsigned nworkers;
     worker **workers;
@@ -157,10 +156,17 @@ fsdpck_status replica_compare_rest(struct exec *x, fsdpck_error *err) FSDPCK_MUS
 
 /* --- crc_parts.c --- */
 fsdpck_status crc_parts_begin(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
-void crc_parts_put(struct exec *x, const range_part *part, uint64_t step, const uint8_t *bytes);
-/* Joins the parts into target.chunk_crc, after all are put. */
-fsdpck_status crc_parts_join(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Number of the step (exec.step_nbytes) that holds a byte of a file, over all files. */
-uint64_t exec_step_number(const struct exec *x, uint32_t file_index, uint64_t offset_bytes);
+/* Every byte of a chunk is put once, in parts as they come, by any thread. */
+void crc_parts_put(struct exec *x, const range_part *part, const uint8_t *bytes);
+/* After all are put: target.chunk_crc of aliases too. */
+void crc_parts_finish(struct exec *x);
+
+/* --- late.c --- */
+fsdpck_status late_begin(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Makes the late bytes of a part at dst where this worker alone has put the whole of their chunk,
+ * which lies within `done`; else leaves them to late_finish. */
+void late_fill(worker *w, const range_part *part, const output_range *done, uint8_t *dst);
+/* After crc_parts_finish. */
+fsdpck_status late_finish(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -225,16 +225,15 @@ static fsdpck_status sum_item(void *ctx, unsigned worker_index, uint64_t item, f
     for (; range.begin < whole.end; range.begin = range.end) {
         range_walk walk;
         range_part part;
-        const uint64_t step = exec_step_number(x, range.file, range.begin);
         range.end =
             whole.end - range.begin < x->step_nbytes ? whole.end : range.begin + x->step_nbytes;
         range_walk_begin(&walk, x->r.plan, &range);
         while (range_walk_next(&walk, &part)) {
-            if (part.literal != NULL || !exec_chunk_is_streamed(x, part.chunk))
+            if (part.kind != PART_CHUNK || !exec_chunk_is_streamed(x, part.chunk))
                 continue;
             RETURN_IF(file_read_at(output_file(x->out, range.file), part.begin, w->tile,
                                    part.end - part.begin, err));
-            crc_parts_put(x, &part, step, w->tile);
+            crc_parts_put(x, &part, w->tile);
         }
     }
     return FSDPCK_OK;
@@ -249,7 +248,7 @@ static fsdpck_status run_jobs(scatter *sc, fsdpck_error *err)
     progress_phase(x->r.progress, "decoding", nbytes);
     RETURN_IF(list_targets(sc, err));
     RETURN_IF(pool_run(x->nworkers, x->streams.count, scatter_job, sc, x->r.cancel, err));
-    if (x->crc_parts == NULL)
+    if (!x->r.target->want_crc)
         return FSDPCK_OK;
     return pool_run(x->nworkers, plan_item_count(x->r.plan), sum_item, x, x->r.cancel, err);
 }

@@ -1,5 +1,7 @@
 #include "layout/chunk.h"
 
+#include "base/checked.h"
+
 uint64_t chunk_full_size(uint64_t n, uint64_t nparts)
 {
     if (nparts <= 1)
@@ -16,12 +18,12 @@ uint64_t chunk_nonempty_count(uint64_t n, uint64_t nparts)
 void chunk_piece(uint64_t n, uint64_t nparts, uint64_t part, uint64_t *offset, uint64_t *size)
 {
     const uint64_t c = chunk_full_size(n, nparts);
-    if (part >= chunk_nonempty_count(n, nparts)) {
+    uint64_t begin;
+    if (!checked_mul(part, c, &begin) || begin >= n) {
         *offset = n;
         *size = 0;
         return;
     }
-    /* part * c < n here, so neither product nor sum can wrap. */
-    *offset = part * c;
-    *size = n - *offset < c ? n - *offset : c;
+    *offset = begin;
+    *size = n - begin < c ? n - begin : c;
 }

@@ -67,42 +67,65 @@ static const target_literal *literal_at(const plan *p, uint64_t i)
     return VEC_AT(&p->to->literals, target_literal, i);
 }
 
-/* Chunks and literals of one file, merged: none may begin before the last one's end, except a chunk
- * that has the very place of the one before it (an alias). */
+static const target_late *late_at(const plan *p, uint64_t i)
+{
+    return VEC_AT(&p->to->lates, target_late, i);
+}
+
+static fsdpck_status error_shared(fsdpck_error *err)
+{
+    return error_set(err, FSDPCK_INTERNAL, "",
+                     "target chunks, literals or late bytes share bytes of a file");
+}
+
+/* Chunks, literals and late bytes of one file, merged: none may begin before the last one's end,
+ * except a chunk that has the very place of the one before it (an alias). */
 static fsdpck_status check_file(const plan *p, uint64_t file, fsdpck_error *err)
 {
     const catalogue *to = &p->to->cat;
     uint64_t c = p->file_order[file];
     uint64_t l = p->file_literal[file];
+    uint64_t late = p->file_late[file];
     uint64_t end = 0;
     const cat_chunk *last = NULL;
-    while (c < p->file_order[file + 1] || l < p->file_literal[file + 1]) {
+    for (;;) {
+        uint64_t begin = UINT64_MAX;
+        uint64_t nbytes = 0;
+        uint64_t *next = NULL;
         const cat_chunk *chunk =
             c < p->file_order[file + 1] ? catalogue_chunk(to, p->order[c]) : NULL;
-        const target_literal *lit = l < p->file_literal[file + 1] ? literal_at(p, l) : NULL;
         if (chunk != NULL && last != NULL && chunk->offset_bytes == last->offset_bytes &&
             chunk->nbytes == last->nbytes) {
             c++;
             continue;
         }
-        const bool take_chunk =
-            lit == NULL || (chunk != NULL && chunk->offset_bytes < lit->offset_bytes);
-        const uint64_t begin = take_chunk ? chunk->offset_bytes : lit->offset_bytes;
-        const uint64_t nbytes = take_chunk ? chunk->nbytes : lit->nbytes;
-        if (begin < end || !checked_range(begin, nbytes, catalogue_file(to, file)->nbytes)) {
-            const char *what = "target chunks or literals share bytes of a file";
-            return chunk != NULL ? error_places(p, p->order[c], what, err)
-                                 : error_set(err, FSDPCK_INTERNAL, "", "%s", what);
-        }
+        if (chunk != NULL)
+            begin = chunk->offset_bytes, nbytes = chunk->nbytes, next = &c;
+        if (l < p->file_literal[file + 1] && literal_at(p, l)->offset_bytes <= begin)
+            begin = literal_at(p, l)->offset_bytes, nbytes = literal_at(p, l)->nbytes, next = &l;
+        if (late < p->file_late[file + 1] && late_at(p, late)->offset_bytes <= begin)
+            begin = late_at(p, late)->offset_bytes, nbytes = late_at(p, late)->nbytes, next = &late;
+        if (next == NULL)
+            return FSDPCK_OK;
+        if (begin < end || !checked_range(begin, nbytes, catalogue_file(to, file)->nbytes))
+            return chunk != NULL
+                       ? error_places(p, p->order[c], "target chunk shares bytes of its file", err)
+                       : error_shared(err);
         end = begin + nbytes;
-        if (take_chunk) {
+        if (next == &c)
             last = chunk;
-            c++;
-        } else {
-            l++;
-        }
+        ++*next;
     }
-    return FSDPCK_OK;
+}
+
+static fsdpck_status check_late(const plan *p, const target_late *late, fsdpck_error *err)
+{
+    const catalogue *to = &p->to->cat;
+    if (p->to->want_crc && p->to->make_late != NULL && late->nbytes > 0 &&
+        late->chunk < catalogue_chunk_count(to) &&
+        catalogue_chunk(to, late->chunk)->place != PLACE_EMPTY)
+        return FSDPCK_OK;
+    return error_set(err, FSDPCK_INTERNAL, "", "late bytes of the target depend on nothing");
 }
 
 fsdpck_status plan_index_output(plan *p, fsdpck_error *err)
@@ -112,28 +135,37 @@ fsdpck_status plan_index_output(plan *p, fsdpck_error *err)
     p->order_capacity = catalogue_chunk_count(to);
     if ((p->order = budget_alloc(p->owner, p->order_capacity * sizeof *p->order, err)) == NULL ||
         (p->file_order = new_table(p, err)) == NULL ||
-        (p->file_literal = new_table(p, err)) == NULL || (p->file_item = new_table(p, err)) == NULL)
+        (p->file_literal = new_table(p, err)) == NULL ||
+        (p->file_late = new_table(p, err)) == NULL || (p->file_item = new_table(p, err)) == NULL)
         return FSDPCK_LIMIT;
     RETURN_IF(sort_chunks(p, err));
 
     uint64_t c = 0;
     uint64_t l = 0;
+    uint64_t late = 0;
     for (uint64_t file = 0; file < p->file_count; file++) {
         const uint64_t nbytes = catalogue_file(to, file)->nbytes;
         p->file_order[file] = c;
         p->file_literal[file] = l;
+        p->file_late[file] = late;
         while (c < p->order_count && catalogue_chunk(to, p->order[c])->file == file)
             c++;
         while (l < p->to->literals.count && literal_at(p, l)->file == file)
             p->sums.literal_bytes += literal_at(p, l++)->nbytes;
+        for (; late < p->to->lates.count && late_at(p, late)->file == file; late++) {
+            RETURN_IF(check_late(p, late_at(p, late), err));
+            p->sums.literal_bytes += late_at(p, late)->nbytes;
+        }
         const uint64_t tile = p->opt.tile_nbytes;
         p->file_item[file + 1] = p->file_item[file] + nbytes / tile + (nbytes % tile != 0);
         p->file_order[file + 1] = c;
         p->file_literal[file + 1] = l;
+        p->file_late[file + 1] = late;
         RETURN_IF(check_file(p, file, err));
     }
-    if (l != p->to->literals.count)
-        return error_set(err, FSDPCK_INTERNAL, "", "literals of the target are not in order");
+    if (l != p->to->literals.count || late != p->to->lates.count)
+        return error_set(err, FSDPCK_INTERNAL, "",
+                         "literals or late bytes of the target are not in order");
     p->sums.files = p->file_count;
     p->sums.items = p->file_item[p->file_count];
     return FSDPCK_OK;

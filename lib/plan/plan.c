@@ -260,6 +260,7 @@ void plan_free(plan *p)
     budget_free(owner, p->order, p->order_capacity * sizeof *p->order);
     budget_free(owner, p->file_order, table_nbytes);
     budget_free(owner, p->file_literal, table_nbytes);
+    budget_free(owner, p->file_late, table_nbytes);
     budget_free(owner, p->file_item, table_nbytes);
     budget_free(owner, p, sizeof *p);
 }

@@ -36,7 +36,7 @@ typedef struct plan_options {
 
 typedef struct plan_sums {
     uint64_t target_bytes;      /* of tensors, as written */
-    uint64_t literal_bytes;     /* headers, directories */
+    uint64_t literal_bytes;     /* headers, directories, late bytes */
     uint64_t source_bytes;      /* of elements to be read, each once */
     uint64_t segments_at_least; /* pairs of target and source chunk that share elements */
     uint64_t items;

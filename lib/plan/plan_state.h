@@ -23,6 +23,7 @@ struct plan {
     uint64_t order_capacity;
     uint64_t *file_order;   /* nfiles + 1: first of each file in order */
     uint64_t *file_literal; /* nfiles + 1: first of each file in the target's literals */
+    uint64_t *file_late;    /* nfiles + 1: likewise in its lates */
     uint64_t *file_item;    /* nfiles + 1: first item of each file */
     uint64_t file_count;
     plan_sums sums;

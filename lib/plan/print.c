@@ -72,11 +72,12 @@ fsdpck_status plan_print(const plan *p, text_buf *out, fsdpck_error *err)
         range_part part;
         range_walk_begin(&w, p, &(output_range){(uint32_t)file, 0, nbytes});
         while (!out->failed && range_walk_next(&w, &part)) {
-            if (part.literal != NULL)
-                text_printf(out, "  %" PRIu64 "+%" PRIu64 " literal\n", part.begin,
-                            part.end - part.begin);
-            else
+            if (part.kind == PART_CHUNK)
                 print_chunk(p, &part, out);
+            else
+                text_printf(out, "  %" PRIu64 "+%" PRIu64 " %s\n", part.begin,
+                            part.end - part.begin,
+                            part.kind == PART_LITERAL ? "literal" : "checksum");
         }
     }
     return text_check(out, err);
@@ -132,6 +133,11 @@ uint64_t plan_hash(const plan *p)
         const target_literal *l = VEC_AT(&p->to->literals, target_literal, i);
         h = hash_u64(hash_u64(h, l->file), l->offset_bytes);
         h = hash_text(h, p->to->text.text + l->text_at, l->nbytes);
+    }
+    for (size_t i = 0; i < p->to->lates.count; i++) {
+        const target_late *l = VEC_AT(&p->to->lates, target_late, i);
+        h = hash_u64(hash_u64(h, (uint64_t)l->nbytes << 32 | l->file), l->offset_bytes);
+        h = hash_u64(h, l->chunk);
     }
     return h;
 }

@@ -9,11 +9,6 @@ uint64_t plan_item_count(const plan *p)
     return p->file_item[p->file_count];
 }
 
-uint64_t plan_item_of(const plan *p, uint32_t file, uint64_t offset_bytes)
-{
-    return p->file_item[file] + offset_bytes / p->opt.tile_nbytes;
-}
-
 uint64_t plan_tile_nbytes(const plan *p)
 {
     return p->opt.tile_nbytes;
@@ -47,6 +42,11 @@ static const target_literal *literal_at(const plan *p, uint64_t i)
     return VEC_AT(&p->to->literals, target_literal, i);
 }
 
+static const target_late *late_at(const plan *p, uint64_t i)
+{
+    return VEC_AT(&p->to->lates, target_late, i);
+}
+
 /* First chunk of the file that ends after `at`. Chunks do not overlap, so their ends ascend too. */
 static uint64_t first_chunk_after(const plan *p, uint32_t file, uint64_t at)
 {
@@ -77,6 +77,26 @@ static uint64_t first_literal_after(const plan *p, uint32_t file, uint64_t at)
     return low;
 }
 
+static uint64_t first_late_after(const plan *p, uint32_t file, uint64_t at)
+{
+    uint64_t low = p->file_late[file];
+    uint64_t high = p->file_late[file + 1];
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (late_at(p, middle)->offset_bytes + late_at(p, middle)->nbytes <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+uint64_t plan_first_alias(const plan *p, uint64_t target_chunk)
+{
+    const cat_chunk *k = catalogue_chunk(&p->to->cat, target_chunk);
+    return p->order[first_chunk_after(p, k->file, k->offset_bytes)];
+}
+
 void range_walk_begin(range_walk *w, const plan *p, const output_range *range)
 {
     *w = (range_walk){.plan = p,
@@ -84,7 +104,9 @@ void range_walk_begin(range_walk *w, const plan *p, const output_range *range)
                       .order = first_chunk_after(p, range->file, range->begin),
                       .order_end = p->file_order[range->file + 1],
                       .literal = first_literal_after(p, range->file, range->begin),
-                      .literal_end = p->file_literal[range->file + 1]};
+                      .literal_end = p->file_literal[range->file + 1],
+                      .late = first_late_after(p, range->file, range->begin),
+                      .late_end = p->file_late[range->file + 1]};
 }
 
 static uint64_t clip_begin(const range_walk *w, uint64_t at)
@@ -105,7 +127,6 @@ static void give_chunk(range_walk *w, const cat_chunk *k, range_part *part)
     *part = (range_part){.begin = clip_begin(w, k->offset_bytes),
                          .end = clip_end(w, k->offset_bytes + k->nbytes),
                          .chunk = p->order[w->order],
-                         .order = w->order,
                          .chunk_begin = k->offset_bytes};
     part->first_elem = (part->begin - k->offset_bytes) / itemsize;
     part->end_elem = (part->end - k->offset_bytes + itemsize - 1) / itemsize;
@@ -114,31 +135,48 @@ static void give_chunk(range_walk *w, const cat_chunk *k, range_part *part)
     w->order++;
 }
 
+static void give_literal(range_walk *w, const target_literal *l, range_part *part)
+{
+    *part = (range_part){.kind = PART_LITERAL,
+                         .begin = clip_begin(w, l->offset_bytes),
+                         .end = clip_end(w, l->offset_bytes + l->nbytes)};
+    part->literal = w->plan->to->text.text + l->text_at + (part->begin - l->offset_bytes);
+    w->literal++;
+}
+
+/* Passes over aliases of the chunk given last. */
+static const cat_chunk *next_chunk(range_walk *w)
+{
+    for (; w->order < w->order_end; w->order++) {
+        const cat_chunk *k = ordered_chunk(w->plan, w->order);
+        if (k->offset_bytes != w->last_begin || k->offset_bytes + k->nbytes != w->last_end)
+            return k;
+    }
+    return NULL;
+}
+
 bool range_walk_next(range_walk *w, range_part *part)
 {
     const plan *p = w->plan;
-    const cat_chunk *k = NULL;
-    for (; w->order < w->order_end; w->order++) {
-        k = ordered_chunk(p, w->order);
-        if (k->offset_bytes != w->last_begin || k->offset_bytes + k->nbytes != w->last_end)
-            break;
-        k = NULL;
-    }
-    const target_literal *l = w->literal < w->literal_end ? literal_at(p, w->literal) : NULL;
-    if (k != NULL && k->offset_bytes >= w->range.end)
-        k = NULL;
-    if (l != NULL && l->offset_bytes >= w->range.end)
-        l = NULL;
-    if (k != NULL && (l == NULL || k->offset_bytes < l->offset_bytes)) {
-        give_chunk(w, k, part);
-        return true;
-    }
-    if (l == NULL)
+    const cat_chunk *k = next_chunk(w);
+    const uint64_t literal =
+        w->literal < w->literal_end ? literal_at(p, w->literal)->offset_bytes : UINT64_MAX;
+    const uint64_t late = w->late < w->late_end ? late_at(p, w->late)->offset_bytes : UINT64_MAX;
+    const uint64_t chunk = k != NULL ? k->offset_bytes : UINT64_MAX;
+    const uint64_t other = literal < late ? literal : late;
+    if ((chunk < other ? chunk : other) >= w->range.end)
         return false;
-    *part = (range_part){.begin = clip_begin(w, l->offset_bytes),
-                         .end = clip_end(w, l->offset_bytes + l->nbytes)};
-    part->literal = p->to->text.text + l->text_at + (part->begin - l->offset_bytes);
-    w->literal++;
+    if (chunk < other) {
+        give_chunk(w, k, part);
+    } else if (literal < late) {
+        give_literal(w, literal_at(p, w->literal), part);
+    } else {
+        *part = (range_part){.kind = PART_LATE,
+                             .late = w->late,
+                             .begin = clip_begin(w, late),
+                             .end = clip_end(w, late + late_at(p, w->late)->nbytes)};
+        w->late++;
+    }
     return true;
 }
 

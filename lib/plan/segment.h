@@ -4,8 +4,8 @@
  *         plan_get_item(p, item, &range);
  *         range_walk_begin(&w, p, &range);          // or any part of it
  *         while (range_walk_next(&w, &part)) {
- *             if (part.literal != NULL) {
- *                 ... bytes [part.begin, part.end) of the file ...
+ *             if (part.kind != PART_CHUNK) {
+ *                 ... part.literal: bytes [part.begin, part.end) of the file ...
  *                 continue;
  *             }
  *             segment_walk_begin(&s, p, part.chunk, part.first_elem, part.end_elem);
@@ -31,18 +31,19 @@ typedef struct output_range {
 
 uint64_t plan_item_count(const plan *p);
 void plan_get_item(const plan *p, uint64_t item, output_range *range);
-/* The item that holds a byte of a file. */
-uint64_t plan_item_of(const plan *p, uint32_t file, uint64_t offset_bytes);
 /* The largest range of any item. */
 uint64_t plan_tile_nbytes(const plan *p);
 
-/* A literal or a part of one target chunk within a range. */
+typedef enum part_kind { PART_CHUNK, PART_LITERAL, PART_LATE } part_kind;
+
+/* A literal, late bytes or a part of one target chunk within a range. */
 typedef struct range_part {
-    const char *literal; /* its bytes for [begin, end), or NULL: a chunk */
+    part_kind kind;
+    const char *literal; /* PART_LITERAL: its bytes for [begin, end) */
+    uint64_t late;       /* PART_LATE: index in target.lates */
     uint64_t begin;      /* bytes of the file */
     uint64_t end;
-    uint64_t chunk;      /* of the target */
-    uint64_t order;      /* place of the chunk in the order of the output, from 0, over all files */
+    uint64_t chunk;      /* PART_CHUNK, and what follows: of the target */
     uint64_t first_elem; /* flat in the chunk */
     uint64_t end_elem;
     uint64_t chunk_begin; /* byte of the file at which the chunk's first element lies */
@@ -53,6 +54,7 @@ typedef struct range_walk {
     output_range range;
     uint64_t order, order_end;
     uint64_t literal, literal_end;
+    uint64_t late, late_end;
     uint64_t last_begin, last_end; /* of the last chunk given, to pass over its aliases */
 } range_walk;
 
@@ -98,8 +100,11 @@ bool plan_uses_tensor(const plan *p, uint32_t source_tensor);
 /* Replicas of the tensor, pairs relative to its first chunk, sorted; NULL and 0 where there are
  * none. */
 const box_replica *plan_replicas_of(const plan *p, uint32_t source_tensor, uint32_t *count);
-/* Target chunks with bytes, in the order of range_part.order. */
+/* Target chunks with bytes, by file and offset; aliases follow each other. */
 uint64_t plan_order_count(const plan *p);
 uint64_t plan_ordered_chunk(const plan *p, uint64_t order);
+/* Of the chunks that lie in the very place of this one (itself, and its aliases), that which
+ * range_walk gives. Not for PLACE_EMPTY. */
+uint64_t plan_first_alias(const plan *p, uint64_t target_chunk);
 
 #endif

@@ -19,6 +19,8 @@ void catalogue_init(catalogue *c, budget *owner)
     c->shapes = VEC_OF(uint64_t, owner);
     c->dims32 = VEC_OF(uint32_t, owner);
     c->dims64 = VEC_OF(uint64_t, owner);
+    c->meshes = VEC_OF(mesh, owner);
+    c->specs = VEC_OF(cat_spec, owner);
     value_pool_init(&c->pool, owner);
     c->origin.step = -1;
     c->origin.world_size = -1;
@@ -34,6 +36,8 @@ void catalogue_release(catalogue *c)
     vec_release(&c->shapes);
     vec_release(&c->dims32);
     vec_release(&c->dims64);
+    vec_release(&c->meshes);
+    vec_release(&c->specs);
     value_pool_release(&c->pool);
     strtab_release(&c->names);
     *c = (catalogue){0};
@@ -110,6 +114,7 @@ static fsdpck_status add_tensor(catalogue *c, const char *name, size_t name_nbyt
         .wide_dims = wide,
         .shape_at = shape_at,
         .alias = CAT_NONE,
+        .spec = CAT_NONE,
     };
     *tensor = (uint32_t)(c->tensors.count - 1);
     return FSDPCK_OK;
@@ -212,9 +217,77 @@ fsdpck_status catalogue_add_object(catalogue *c, const char *name, size_t name_n
     cat_object *o = vec_push(&c->objects, err);
     if (o == NULL)
         return FSDPCK_LIMIT;
-    *o = (cat_object){.name = id, .file = CAT_NONE};
+    *o = (cat_object){.name = id, .file = CAT_NONE, .rank = UINT16_MAX};
     *object = (uint32_t)(c->objects.count - 1);
     return FSDPCK_OK;
+}
+
+static bool same_mesh(const mesh *a, const mesh *b)
+{
+    if (a->ndim != b->ndim)
+        return false;
+    for (unsigned i = 0; i < a->ndim; i++) {
+        if (a->sizes[i] != b->sizes[i] || strcmp(a->names[i], b->names[i]) != 0)
+            return false;
+    }
+    return true;
+}
+
+fsdpck_status catalogue_add_mesh(catalogue *c, const mesh *m, uint32_t *index, fsdpck_error *err)
+{
+    for (size_t i = 0; i < c->meshes.count; i++) {
+        if (same_mesh(catalogue_mesh(c, (uint32_t)i), m)) {
+            *index = (uint32_t)i;
+            return FSDPCK_OK;
+        }
+    }
+    mesh *added = vec_push(&c->meshes, err);
+    if (added == NULL)
+        return FSDPCK_LIMIT;
+    *added = *m;
+    *index = (uint32_t)(c->meshes.count - 1);
+    return FSDPCK_OK;
+}
+
+static bool same_spec(const cat_spec *a, const cat_spec *b)
+{
+    if (a->mesh != b->mesh)
+        return false;
+    for (unsigned i = 0; i < MESH_NDIM_MAX; i++) {
+        const placement *p = &a->placements[i];
+        const placement *q = &b->placements[i];
+        if (p->kind != q->kind || p->dim != q->dim || p->split_factor != q->split_factor)
+            return false;
+    }
+    return true;
+}
+
+fsdpck_status catalogue_add_spec(catalogue *c, const cat_spec *spec, uint32_t *index,
+                                 fsdpck_error *err)
+{
+    for (size_t i = 0; i < c->specs.count; i++) {
+        if (same_spec(VEC_AT(&c->specs, const cat_spec, i), spec)) {
+            *index = (uint32_t)i;
+            return FSDPCK_OK;
+        }
+    }
+    cat_spec *added = vec_push(&c->specs, err);
+    if (added == NULL)
+        return FSDPCK_LIMIT;
+    *added = *spec;
+    *index = (uint32_t)(c->specs.count - 1);
+    return FSDPCK_OK;
+}
+
+const cat_spec *catalogue_spec(const catalogue *c, size_t tensor)
+{
+    const uint32_t spec = catalogue_tensor(c, tensor)->spec;
+    return spec == CAT_NONE ? NULL : VEC_AT(&c->specs, const cat_spec, spec);
+}
+
+const mesh *catalogue_mesh(const catalogue *c, uint32_t index)
+{
+    return VEC_AT(&c->meshes, const mesh, index);
 }
 
 /* Names are interned, so the hash over tensors is an array over name ids. */

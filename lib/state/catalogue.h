@@ -29,6 +29,7 @@
 #include "base/alloc.h"
 #include "state/box.h"
 #include "state/dtype.h"
+#include "state/mesh.h"
 #include "state/value.h"
 
 #define CAT_NONE UINT32_MAX
@@ -65,6 +66,7 @@ typedef struct cat_tensor {
     uint64_t first_chunk; /* chunks of a tensor are consecutive after seal */
     uint32_t nchunks;
     uint32_t alias; /* the CAT_TENSOR_STORAGE tensor that it views with others, or CAT_NONE */
+    uint32_t spec;  /* catalogue.specs: how it is cut, or CAT_NONE where nothing says so */
     value path;     /* tuple of str and int keys, or None: the name is the only key */
 } cat_tensor;
 
@@ -87,6 +89,9 @@ typedef struct cat_object {
     uint32_t aux;
     uint8_t loaded;
     uint8_t opaque; /* its bytes could not be read as a value: kept as they are (a BYTES value) */
+    /* The one rank whose object this is, where ranks differ: then there is one cat_object a rank,
+     * all of the same name. UINT16_MAX: it is every rank's. */
+    uint16_t rank;
     value path;     /* as in cat_tensor */
     value content;  /* once loaded */
 } cat_object;
@@ -111,6 +116,8 @@ typedef struct catalogue {
     vec shapes;  /* uint64_t */
     vec dims32;  /* chunk dims: offsets then sizes, uint32_t */
     vec dims64;
+    vec meshes; /* mesh */
+    vec specs;  /* cat_spec */
     value_pool pool; /* paths, object contents, root */
     value root;      /* nested state with TENSOR leaves where the file has one (.pt), else None */
     uint32_t *by_name; /* hash over tensors, after seal */
@@ -139,6 +146,15 @@ fsdpck_status catalogue_add_chunk(catalogue *c, uint32_t tensor, const uint64_t 
 
 fsdpck_status catalogue_add_object(catalogue *c, const char *name, size_t name_nbytes,
                                    uint32_t *object, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* The number of a mesh or spec, added where there is none like it yet (few: a linear search). */
+fsdpck_status catalogue_add_mesh(catalogue *c, const mesh *m, uint32_t *index,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status catalogue_add_spec(catalogue *c, const cat_spec *spec, uint32_t *index,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* NULL where the tensor has none. */
+const cat_spec *catalogue_spec(const catalogue *c, size_t tensor);
+const mesh *catalogue_mesh(const catalogue *c, uint32_t index);
 
 /* Two tensors of one name: KEY-DUP. */
 fsdpck_status catalogue_seal(catalogue *c, fsdpck_error *err) FSDPCK_MUST_CHECK;

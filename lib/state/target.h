@@ -1,13 +1,20 @@
 /* target.h: what there shall be: the target catalogue, and what a format writer adds to it.
  *
  * Life of a target:
- *   1. aim fills `cat` (tensors under their new names, one chunk each when consolidating), `from`
- *      (which source tensor feeds each), `root` (nested values with TENSOR leaves that index `cat`)
- *      and counts what is left out.
+ *   1. aim fills `cat` (tensors under their new names), `from` (which source tensor feeds each)
+ *      and what the writer takes of the rest: `root` (nested values with TENSOR leaves that index
+ *      `cat`), or objects of `cat` by flat key and path; and counts what is left out. Consolidating,
+ *      each tensor has one chunk, its whole. Resharding, world_size ranks share it: spec says how
+ *      it is cut (CAT_NONE: not at all), its chunks are what the ranks hold, and cat_chunk.rank
+ *      says who: for a writer with `every_rank` one chunk a rank, in the order of the ranks (so
+ *      chunk first_chunk + r is rank r's); for others each distinct box once, with the lowest of
+ *      the ranks that hold it.
  *   2. the writer's layout() gives every chunk its file and offset (place PLACE_ROWS), declares
- *      the files with their exact sizes, and adds literal bytes (headers, directories, names).
- *   3. plan and exec move the bytes; exec fills chunk_crc where the writer asked for it.
- *   4. the writer's seal() hands over late bytes (checksums), which are written last.
+ *      the files with their exact sizes, and adds literal bytes (headers, directories, names) and
+ *      late ones.
+ *   3. plan and exec move the bytes; exec fills chunk_crc where the writer asked for it, and late
+ *      bytes as soon as the checksum that they depend on is known.
+ *   4. the writer's seal() hands over what depends on more than one chunk; it is written last.
  */
 #ifndef FSDPCK_STATE_TARGET_H
 #define FSDPCK_STATE_TARGET_H
@@ -21,6 +28,15 @@ typedef struct target_literal {
     uint64_t text_at; /* in target.text */
 } target_literal;
 
+/* Bytes that depend on the CRC-32 of one chunk (a zip's data descriptor, the directory of a blob of
+ * one tensor): target.make_late makes them once it is known. Millions of them must fit. */
+typedef struct target_late {
+    uint64_t offset_bytes;
+    uint64_t chunk; /* of cat, not PLACE_EMPTY */
+    uint32_t file;
+    uint32_t nbytes;
+} target_late;
+
 /* A tensor that views a storage together with others: it has no bytes of its own. */
 typedef struct target_view {
     uint32_t storage;       /* the target tensor (CAT_TENSOR_STORAGE) that holds the bytes */
@@ -28,19 +44,33 @@ typedef struct target_view {
     uint64_t strides_at;    /* in target.strides: ndim strides, elements */
 } target_view;
 
-typedef struct target {
+typedef struct target target;
+
+struct target {
     catalogue cat; /* its files are the output's, named relative to it ("" for a single file) */
     vec from;      /* uint32_t: source tensor of each target tensor */
     value root;    /* in cat.pool; None where the format is flat */
     vec views;     /* target_view; cat_tensor.alias of a viewing tensor is its index here */
     vec strides;   /* uint64_t */
     vec literals;  /* target_literal, by file and offset; none overlaps another or a chunk */
-    text_buf text; /* bytes of the literals */
+    vec lates;     /* target_late, likewise; want_crc must be set where there are any */
+    text_buf text; /* bytes of the literals; several may share them */
+    /* Writes lates[index].nbytes bytes to dst. Any thread. Set by layout() where lates has any. */
+    void (*make_late)(const target *t, size_t index, uint32_t crc32, uint8_t *dst);
+    void *writer_state; /* layout()'s own, for make_late and seal */
+    void (*free_writer_state)(void *state); /* called by target_release; may be NULL */
+    uint64_t world_size; /* ranks that the target is cut for; 1 when consolidating */
+    /* Where objects differ between ranks: the root of each, world_size of them; else empty. */
+    vec rank_roots; /* value */
     bool want_crc; /* set by layout: exec must fill chunk_crc */
     uint32_t *chunk_crc; /* CRC-32 of each target chunk's bytes as written */
     bool is_folder;      /* output is a folder of files */
-} target;
+};
 
+/* A literal whose bytes an earlier one, or a text appended to t->text before, holds already. */
+fsdpck_status target_add_literal_at(target *t, uint32_t file, uint64_t offset_bytes,
+                                    uint64_t text_at, uint64_t nbytes,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* A literal, copied. */
 fsdpck_status target_add_literal(target *t, uint32_t file, uint64_t offset_bytes, const void *bytes,
                                  uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;

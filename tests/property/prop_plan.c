@@ -24,6 +24,7 @@ typedef struct generator {
     uint64_t state;
     exec_world *world;
     bool has_stream;
+    bool has_late;
 } generator;
 
 static uint64_t draw(generator *g, uint64_t below)
@@ -172,6 +173,19 @@ static void add_literal(generator *g, uint32_t index, uint64_t at)
     MUST(target_add_literal(&g->world->to, index, at, text, n, NULL) == FSDPCK_OK);
 }
 
+/* Late bytes of this chunk or, now and then, of any other. */
+static uint64_t add_late(generator *g, uint32_t index, uint64_t at, uint64_t target_chunk)
+{
+    const catalogue *c = &g->world->to.cat;
+    const uint32_t nbytes = 1 + (uint32_t)draw(g, 400);
+    if (chance(g, 10))
+        target_chunk = draw(g, catalogue_chunk_count(c));
+    if (catalogue_chunk(c, target_chunk)->place == PLACE_EMPTY)
+        return 0;
+    exec_world_add_late(g->world, index, at, nbytes, target_chunk);
+    return nbytes;
+}
+
 /* Gives every chunk of one file a place, in random order, with literals and gaps between. */
 static void place_file(generator *g, uint32_t index)
 {
@@ -195,6 +209,8 @@ static void place_file(generator *g, uint32_t index)
         k->offset_bytes = at;
         k->nbytes = box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
         at += k->nbytes;
+        if (g->has_late)
+            at += add_late(g, index, at, (start + i) % n);
     }
     at += chance(g, 20) ? draw(g, 6000) : 0;
     catalogue_file(c, index)->nbytes = at;
@@ -212,6 +228,7 @@ static void make_target(generator *g)
     const size_t nsource = catalogue_tensor_count(&w->source.cat);
     const unsigned ntensors = 1 + (unsigned)draw(g, TENSORS_MAX);
     w->to.want_crc = chance(g, 60);
+    g->has_late = chance(g, 50);
     w->to.is_folder = true;
     for (unsigned i = 0; i < ntensors; i++) {
         char name[16];

@@ -129,6 +129,7 @@ static uint64_t walk_all(const plan *p)
         plan_get_item(p, i, &range);
         range_walk_begin(&w, p, &range);
         while (range_walk_next(&w, &part)) {
+            must(part.kind == PART_CHUNK, "parts");
             segment_walk_begin(&s, p, part.chunk, part.first_elem, part.end_elem);
             while (segment_walk_next(&s))
                 nelems += s.nelems;

@@ -116,6 +116,35 @@ static void expect_chunk(exec_world *w, uint64_t chunk)
     }
 }
 
+static void make_late(const target *t, size_t index, uint32_t crc32, uint8_t *dst)
+{
+    for (uint32_t i = 0; i < VEC_AT(&t->lates, const target_late, index)->nbytes; i++)
+        dst[i] = (uint8_t)((crc32 >> i % 4 * 8) + i + index);
+}
+
+void exec_world_add_late(exec_world *w, uint32_t file_index, uint64_t offset_bytes, uint32_t nbytes,
+                         uint64_t target_chunk)
+{
+    target_late *late = vec_push(&w->to.lates, NULL);
+    MUST(late != NULL);
+    *late = (target_late){.offset_bytes = offset_bytes,
+                          .chunk = target_chunk,
+                          .file = file_index,
+                          .nbytes = nbytes};
+    w->to.make_late = make_late;
+    w->to.want_crc = true;
+}
+
+static void expect_lates(exec_world *w)
+{
+    for (size_t i = 0; i < w->to.lates.count; i++) {
+        const target_late *l = VEC_AT(&w->to.lates, target_late, i);
+        const cat_chunk *k = catalogue_chunk(&w->to.cat, l->chunk);
+        make_late(&w->to, i, crc32_update(0, w->image[k->file] + k->offset_bytes, k->nbytes),
+                  w->image[l->file] + l->offset_bytes);
+    }
+}
+
 void exec_world_expect(exec_world *w)
 {
     for (uint32_t i = 0; i < w->nfiles; i++) {
@@ -129,6 +158,7 @@ void exec_world_expect(exec_world *w)
     for (uint64_t k = 0; k < catalogue_chunk_count(&w->to.cat); k++)
         if (catalogue_chunk(&w->to.cat, k)->place != PLACE_EMPTY)
             expect_chunk(w, k);
+    expect_lates(w);
 }
 
 static void check_output(const exec_world *w, const char *path)

@@ -49,6 +49,9 @@ void exec_world_add_whole(exec_world *w, uint32_t source_tensor, uint32_t file_i
 /* After catalogue_seal(&w->to.cat): places chunks one after the other, `gap_nbytes` before each. */
 void exec_world_place(exec_world *w, uint64_t gap_nbytes);
 void exec_world_expect(exec_world *w);
+/* Late bytes that depend on a chunk of the target; in ascending order, after sealing. */
+void exec_world_add_late(exec_world *w, uint32_t file_index, uint64_t offset_bytes, uint32_t nbytes,
+                         uint64_t target_chunk);
 
 /* Plans, writes to a temporary folder, compares with what is expected, removes it. Failures of plan
  * and exec are returned; then nothing may be left of the output. */

@@ -142,6 +142,41 @@ Test(exec, two_names_for_one_place)
     exec_world_free(w);
 }
 
+/* Behind each of the chunks its late bytes. */
+Test(exec, late_bytes_with_their_tile_and_after_all)
+{
+    exec_world *w = exec_world_new(1, 2);
+    for (unsigned i = 0; i < 60; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "t%u", i);
+        const uint64_t n = i % 10 == 0 ? 30000 : 1 + 40 * i;
+        const uint32_t t = memory_source_add_tensor(&w->source, name, DTYPE_FLOAT32, 1, BOX(n));
+        memory_source_add_chunk(&w->source, t, BOX(0), BOX(n), &(memory_layout){.stream = i == 31});
+        exec_world_add_whole(w, t, i / 30, DTYPE_FLOAT32);
+    }
+    memory_source_seal(&w->source);
+    cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+    exec_world_place(w, 350);
+    /* In the gap before the next chunk, with one more right behind it; and those of chunk 3 in front
+     * of everything. */
+    exec_world_add_late(w, 0, 0, 5, 3);
+    for (uint64_t k = 0; k < 60; k++) {
+        const cat_chunk *c = catalogue_chunk(&w->to.cat, k);
+        if (k == 30)
+            exec_world_add_late(w, 1, 7, 100, 2);
+        if (k % 30 == 29)
+            catalogue_file(&w->to.cat, c->file)->nbytes += 350;
+        exec_world_add_late(w, c->file, c->offset_bytes + c->nbytes, 200, k);
+        exec_world_add_late(w, c->file, c->offset_bytes + c->nbytes + 200, 150, k);
+    }
+    exec_world_expect(w);
+    run(w, (exec_world_options){.nthreads = 2, .tile_nbytes = 4096}); /* most chunks are cut */
+    run(w, (exec_world_options){.nthreads = 3, .tile_nbytes = 65536});
+    run(w, (exec_world_options){.nthreads = 1}); /* whole files */
+    run(w, (exec_world_options){.nthreads = 2, .direct = EXEC_DIRECT_ON});
+    exec_world_free(w);
+}
+
 /* w in one chunk that three ranks hold; the last may be wrong. */
 static exec_world *replicated(bool crc, bool wrong, bool stream)
 {

@@ -1,11 +1,17 @@
-#include "consolidate_report.h"
+#include "transform_report.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "report.h"
 
 #define NAMES_SHOWN 5u
+
+static bool is_reshard(const fsdpck_report *p)
+{
+    return p->mesh != NULL && p->mesh[0] != '\0';
+}
 
 static void print_names(char *const *names, size_t count, uint64_t all)
 {
@@ -15,7 +21,22 @@ static void print_names(char *const *names, size_t count, uint64_t all)
     printf("%s\n", all > NAMES_SHOWN ? ", ..." : "");
 }
 
-static void print_left_out(const fsdpck_report *p)
+/* What would have taken along what was left out. */
+static const char *left_out_hint(const transform_request *r, const fsdpck_report *p)
+{
+    if (!is_reshard(p))
+        return strcmp(p->part, "all") != 0
+                   ? "; --part all takes every tensor, a .pt takes everything"
+                   : "";
+    if (strcmp(p->part, "all") != 0 && r->transform.part < 0)
+        return "; --part all takes every tensor, --format dcp takes everything";
+    if (strcmp(p->part, "all") != 0 || p->left_out_objects == 0 ||
+        strcmp(p->format, "dcp-safetensors") == 0 || r->transform.objects == FSDPCK_OBJECTS_DROP)
+        return "";
+    return "; what is of one rank alone has no place on other ranks (--per-rank)";
+}
+
+static void print_left_out(const transform_request *r, const fsdpck_report *p)
 {
     char a[32], b[32], n[32];
     if (p->left_out_tensors > 0 || p->left_out_objects > 0) {
@@ -26,9 +47,7 @@ static void print_left_out(const fsdpck_report *p)
                    p->left_out_objects > 0 ? " and " : "");
         if (p->left_out_objects > 0)
             printf("%s", report_count(b, sizeof b, p->left_out_objects, "object"));
-        if (strcmp(p->part, "all") != 0)
-            printf("; --part all takes every tensor, a .pt takes everything");
-        putchar('\n');
+        printf("%s\n", left_out_hint(r, p));
         print_names(p->left_out_names, p->left_out_names_count,
                     p->left_out_tensors + p->left_out_objects);
     }
@@ -68,10 +87,88 @@ static void print_changes(const fsdpck_report *p)
     print_names(p->tied_names, p->tied_names_count, p->tied);
 }
 
-void consolidate_print_text(const cli *c, const fsdpck_info *info, const fsdpck_report *p,
-                            bool dry_run)
+char *transform_mesh_reason(const transform_request *r, const fsdpck_info *info, char *text,
+                            size_t capacity_nbytes)
 {
-    char a[32], b[32];
+    const char *const mesh = info->mesh == NULL ? "" : info->mesh;
+    if (r->like_path != NULL)
+        snprintf(text, capacity_nbytes, "as OTHER");
+    else if (r->transform.mesh != NULL)
+        snprintf(text, capacity_nbytes, "as given");
+    else if (mesh[0] != '\0')
+        snprintf(text, capacity_nbytes, "the source's %s, its FSDP dim fitted to --world-size",
+                 mesh);
+    else
+        snprintf(text, capacity_nbytes, "the source has no mesh");
+    return text;
+}
+
+static void print_cut(const transform_request *r, const fsdpck_info *info, const fsdpck_report *p)
+{
+    char a[40], b[40], reason[512];
+    printf("mesh: %s, %s (%s)\n", p->mesh, report_count(a, sizeof a, p->world_size, "rank"),
+           transform_mesh_reason(r, info, reason, sizeof reason));
+    printf("per rank: %s", report_bytes(a, sizeof a, p->rank_nbytes_min));
+    if (p->rank_nbytes_min != p->rank_nbytes_max)
+        printf(" to %s", report_bytes(b, sizeof b, p->rank_nbytes_max));
+    putchar('\n');
+}
+
+/* DST inside a Python string, where it can be pasted. */
+static bool is_plain(const char *path)
+{
+    return path[strcspn(path, "'\"\\\n\r\t{}")] == '\0';
+}
+
+/* How torch loads what was written; "" where it was not. */
+static char *next_step(const transform_request *r, const fsdpck_report *p, char *text,
+                       size_t capacity)
+{
+    char path[1024];
+    const char *const dst = is_plain(r->dst) ? r->dst : "DST";
+    fsdpck_escape(path, sizeof path, dst, strlen(dst));
+    text[0] = '\0';
+    if (!is_reshard(p) || r->transform.dry_run != 0)
+        return text;
+    if (strcmp(p->format, "dcp") == 0)
+        snprintf(text, capacity,
+                 "torch.distributed.checkpoint.load(state_dict, checkpoint_id='%s')", path);
+    else if (strcmp(p->format, "dcp-safetensors") == 0)
+        snprintf(text, capacity,
+                 "torch.distributed.checkpoint.load(state_dict, "
+                 "storage_reader=HuggingFaceStorageReader('%s'))",
+                 path);
+    else
+        snprintf(text, capacity,
+                 "on each of %" PRIu64 " ranks, in its process group: torch.load of its file in "
+                 "'%s', weights_only=False",
+                 p->world_size, path);
+    return text;
+}
+
+static void print_path(const char *path)
+{
+    char escaped[4200];
+    printf("%s\n", fsdpck_escape(escaped, sizeof escaped, path, strlen(path)));
+}
+
+static void print_outputs(const cli *c, const transform_request *r, const fsdpck_report *p)
+{
+    char a[40];
+    if (is_reshard(p) && c->verbose == 0) {
+        printf("%s in ", report_count(a, sizeof a, p->outputs_count, "file"));
+        print_path(r->dst);
+        return;
+    }
+    for (size_t i = 0; i < p->outputs_count; i++)
+        print_path(p->outputs[i]);
+}
+
+void transform_print_text(const cli *c, const transform_request *r, const fsdpck_info *info,
+                          const fsdpck_report *p)
+{
+    const bool dry_run = r->transform.dry_run != 0;
+    char a[32], b[32], next[1200];
     if (dry_run)
         print_plan(p);
     printf("%s%s -> %s: %s", dry_run ? "would write " : "", info->format, p->format,
@@ -84,7 +181,10 @@ void consolidate_print_text(const cli *c, const fsdpck_info *info, const fsdpck_
         printf(", %s in %.2f s (%s/s)", report_bytes(a, sizeof a, p->bytes_written), seconds,
                report_bytes(b, sizeof b, (uint64_t)rate));
     }
-    printf("\npart: %s", p->part);
+    putchar('\n');
+    if (is_reshard(p))
+        print_cut(r, info, p);
+    printf("part: %s", p->part);
     if (p->model_key[0] != '\0')
         printf(" (outer key '%s' dropped from the names)", p->model_key);
     putchar('\n');
@@ -92,11 +192,10 @@ void consolidate_print_text(const cli *c, const fsdpck_info *info, const fsdpck_
     if (info->note[0] != '\0' && p->sidecars_count == 0)
         printf("note: %s\n", info->note);
     print_changes(p);
-    print_left_out(p);
-    for (size_t i = 0; i < p->outputs_count; i++) {
-        char path[4200];
-        printf("%s\n", fsdpck_escape(path, sizeof path, p->outputs[i], strlen(p->outputs[i])));
-    }
+    print_left_out(r, p);
+    print_outputs(c, r, p);
+    if (next_step(r, p, next, sizeof next)[0] != '\0')
+        printf("next: %s\n", next);
 }
 
 static void json_counts(cJSON *e, const fsdpck_report *p)
@@ -121,16 +220,29 @@ static void json_counts(cJSON *e, const fsdpck_report *p)
     cJSON_AddNumberToObject(n, "segments", (double)p->segments);
 }
 
-int consolidate_print_json(const cli *c, const fsdpck_info *info, const fsdpck_report *p,
-                           bool dry_run)
+static void json_cut(cJSON *e, const fsdpck_report *p)
 {
+    cJSON_AddStringToObject(e, "mesh", p->mesh);
+    cJSON_AddNumberToObject(e, "world_size", (double)p->world_size);
+    cJSON *n = cJSON_AddObjectToObject(e, "rank_nbytes");
+    cJSON_AddNumberToObject(n, "min", (double)p->rank_nbytes_min);
+    cJSON_AddNumberToObject(n, "max", (double)p->rank_nbytes_max);
+}
+
+int transform_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
+                         const fsdpck_report *p)
+{
+    char next[1200];
+    char *steps[] = {next};
     cJSON *e = report_json_begin(c, 0, "none", info);
     if (e == NULL)
         return FSDPCK_LIMIT;
     cJSON_AddStringToObject(e, "format", p->format);
     cJSON_AddStringToObject(e, "part", p->part);
     cJSON_AddStringToObject(e, "model_key", p->model_key);
-    cJSON_AddBoolToObject(e, "dry_run", dry_run);
+    cJSON_AddBoolToObject(e, "dry_run", r->transform.dry_run != 0);
+    if (is_reshard(p))
+        json_cut(e, p);
     report_json_names(e, "outputs", p->outputs, p->outputs_count);
     cJSON_AddStringToObject(e, "note", info->note);
     json_counts(e, p);
@@ -143,5 +255,7 @@ int consolidate_print_json(const cli *c, const fsdpck_info *info, const fsdpck_r
     report_json_names(e, "sidecars", p->sidecars, p->sidecars_count);
     if (p->plan_text != NULL)
         cJSON_AddStringToObject(e, "plan", p->plan_text);
+    if (next_step(r, p, next, sizeof next)[0] != '\0')
+        report_json_names(e, "next", steps, 1);
     return report_json_print(e, 0);
 }

@@ -1,0 +1,96 @@
+#include <string.h>
+
+#include "layout_view.h"
+#include "progress.h"
+#include "report.h"
+#include "transform_run.h"
+
+#define AT(member) offsetof(transform_words, member)
+
+static const opt_row showing_rows[] = {
+    {"rank", .kind = OPT_TEXT, .at = AT(show_rank), .value = "R",
+     .help = "what rank R holds of each tensor: shape, offset, padding; 'all': every rank"},
+    {"format", .kind = OPT_TEXT, .at = AT(format), .value = "F",
+     .help = "as reshard into this format would cut it"},
+    {"json", .kind = OPT_FLAG, .at = AT(json), .help = "machine-readable"},
+    {0},
+};
+
+static const opt_row saying_rows[] = {
+    {"verbose", 'v', OPT_FLAG, .at = AT(verbose), .help = "say more"},
+    {"quiet", 'q', OPT_FLAG, .at = AT(quiet), .help = "no notes and no progress"},
+    {0},
+};
+
+/* False after having reported a usage error. */
+static bool choose_scope(const cli *c, const char *rank, const fsdpck_layout *l,
+                         layout_scope *scope)
+{
+    fsdpck_layout_info k;
+    fsdpck_layout_get_info(l, &k);
+    *scope = (layout_scope){0, 0};
+    if (rank == NULL)
+        return true;
+    scope->last = k.world_size;
+    if (strcmp(rank, "all") == 0)
+        return true;
+    if (!opt_count(c, "--rank", rank, 0, k.world_size - 1, &scope->first))
+        return false;
+    scope->last = scope->first + 1;
+    return true;
+}
+
+static int show(const cli *c, const transform_request *r, const transform_inputs *in,
+                fsdpck_layout *l)
+{
+    layout_scope scope;
+    if (!choose_scope(c, r->show_rank, l, &scope))
+        return FSDPCK_USAGE;
+    return c->json ? layout_print_json(c, &in->info, l, &scope)
+                   : layout_print_text(c, r, &in->info, l, &scope);
+}
+
+static int run(cli *c, const transform_request *r)
+{
+    if (transform_lacks_ranks(c, r))
+        return FSDPCK_USAGE;
+    fsdpck_error err;
+    fsdpck_error_init(&err);
+    fsdpck_layout *l = NULL;
+    transform_inputs in;
+    progress_view *view = progress_start(c, PROGRESS_AUTO);
+    fsdpck_status st = transform_inputs_open(c, r, &in, &err);
+    if (st == FSDPCK_OK)
+        st = fsdpck_layout_new(c->ctx, in.src, &in.options, &l, &err);
+    progress_stop(view);
+    const int code = st == FSDPCK_OK ? show(c, r, &in, l)
+                                     : report_failure(c, in.src == NULL ? NULL : &in.info, &err);
+    fsdpck_layout_free(l);
+    transform_inputs_release(&in);
+    return code;
+}
+
+int cmd_layout(cli *c, int argc, const char **argv)
+{
+    transform_words w;
+    transform_words_init(&w);
+    const opt_group groups[] = {
+        {"How it is cut:", words_cutting, &w},
+        {"Which tensors:", words_selecting, &w},
+        {"What is shown:", showing_rows, &w},
+        {"Reading:", words_reading, &w},
+        {"", saying_rows, &w},
+        {0},
+    };
+    const opt_spec spec = {
+        .usage = "layout [OPTION]... SRC",
+        .about = "Shows who would hold what if checkpoint SRC were cut for another number of\n"
+                 "ranks or another mesh: placements, sizes, offsets, padding, balance and the\n"
+                 "bytes a GPU needs for training. No tensor data are read, nothing is written.",
+        .groups = groups,
+        .examples = "  fsdpck layout step-1000 --world-size 16\n"
+                    "  fsdpck layout step-1000 --mesh dp_replicate=2,dp_shard=8 --part model\n"
+                    "  fsdpck layout step-1000 --world-size 16 --rank 3 --keys '*norm*'\n",
+    };
+    return transform_with_words(c, &spec, &w, 1, argc, argv, run);
+}

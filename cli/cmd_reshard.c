@@ -1,0 +1,54 @@
+#include "transform_run.h"
+
+#define AT(member) offsetof(transform_words, member)
+
+static const opt_row format_rows[] = {
+    {"format", .kind = OPT_TEXT, .at = AT(format), .value = "F",
+     .help = "dcp, pt-ranks or dcp-safetensors; default: as SRC, dcp where SRC is not sharded"},
+    {"align", .kind = OPT_SIZE, .at = AT(align_nbytes), .value = "SIZE",
+     .help = "dcp: data of every tensor begin at a multiple of this, such as 4096"},
+    {"rank-pattern", .kind = OPT_TEXT, .at = AT(rank_pattern), .value = "P",
+     .help = "pt-ranks: names of the files; default: as SRC, else "
+             "model_world_size_{W}_rank_{r}.pt"},
+    {"device-type", .kind = OPT_TEXT, .at = AT(device_type), .value = "D",
+     .help = "pt-ranks: device type of the mesh; default cuda"},
+    {"torch", .kind = OPT_CHOICE, .at = AT(torch), .value = "V", .choices = "2.6|2.8|2.15",
+     .help = "pt-ranks: release that shall load them: 2.6, 2.8 or 2.15 (default)"},
+    {0},
+};
+
+static int run(cli *c, const transform_request *r)
+{
+    return transform_lacks_ranks(c, r) ? (int)FSDPCK_USAGE : transform_run(c, r, fsdpck_reshard);
+}
+
+int cmd_reshard(cli *c, int argc, const char **argv)
+{
+    transform_words w;
+    transform_words_init(&w);
+    const opt_group groups[] = {
+        {"How it is cut:", words_cutting, &w},
+        {"What is written:", words_selecting, &w},
+        {"", words_objects, &w},
+        {"Names and dtypes:", words_naming, &w},
+        {"Reading:", words_reading, &w},
+        {"", words_replicas, &w},
+        {"Writing:", format_rows, &w},
+        {"", words_writing, &w},
+        {"Running:", words_running, &w},
+        {0},
+    };
+    const opt_spec spec = {
+        .usage = "reshard [OPTION]... SRC DST",
+        .about = "Cuts checkpoint SRC anew for another number of ranks, another mesh or\n"
+                 "another sharded format, at DST, bit for bit, without torch or a process\n"
+                 "group. DST appears only when it is complete and safe on the storage.\n"
+                 "Optimizer state is cut as its parameter is.",
+        .groups = groups,
+        .examples = "  fsdpck reshard step-1000 for16 --world-size 16\n"
+                    "  fsdpck reshard step-1000 hsdp --mesh dp_replicate=2,dp_shard=8\n"
+                    "  fsdpck reshard model.safetensors tp --mesh fsdp=4,tp=2 --tp-plan plan.json\n"
+                    "  fsdpck reshard actor/ actor8 --world-size 8 --dry-run\n",
+    };
+    return transform_with_words(c, &spec, &w, 2, argc, argv, run);
+}

@@ -1,0 +1,124 @@
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "layout_view.h"
+#include "report.h"
+#include "table.h"
+#include "transform_report.h"
+
+#define NAME_CAPACITY  1024u
+#define SHAPE_CAPACITY 512u
+
+static int no_memory(const cli *c)
+{
+    fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+    return FSDPCK_LIMIT;
+}
+
+double layout_imbalance(const fsdpck_layout_info *info)
+{
+    if (info->rank_nbytes_sum == 0)
+        return 1;
+    return (double)info->rank_nbytes_max * (double)info->world_size / (double)info->rank_nbytes_sum;
+}
+
+static bool print_tensors(fsdpck_layout *l, uint64_t count)
+{
+    static const table_column columns[] = {
+        {"NAME", false},        {"DTYPE", false}, {"SHAPE", false}, {"PLACEMENTS", false},
+        {"FIRST PIECE", false}, {"PIECES", true}, {"EMPTY", true}};
+    table *rows = table_new(columns, 7);
+    for (uint64_t i = 0; i < count; i++) {
+        char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], first[SHAPE_CAPACITY];
+        char pieces[40], empty[40];
+        fsdpck_layout_tensor t;
+        fsdpck_layout_piece piece;
+        fsdpck_layout_get_tensor(l, i, &t);
+        fsdpck_layout_get_piece(l, i, 0, &piece);
+        const char *const cells[] = {fsdpck_escape(name, sizeof name, t.name, t.name_nbytes),
+                                     t.dtype,
+                                     report_shape(shape, sizeof shape, t.shape, t.ndim),
+                                     t.placements,
+                                     report_shape(first, sizeof first, piece.sizes, t.ndim),
+                                     report_number(pieces, sizeof pieces, t.distinct_pieces),
+                                     report_number(empty, sizeof empty, t.empty_pieces)};
+        table_add(rows, cells);
+    }
+    return table_print(rows);
+}
+
+/* One table a rank, so that what is kept does not grow with the ranks. */
+static bool print_rank(fsdpck_layout *l, uint64_t count, uint64_t rank)
+{
+    static const table_column columns[] = {{"NAME", false},   {"DTYPE", false}, {"SHAPE", false},
+                                           {"OFFSET", false}, {"OF", false},    {"BYTES", true},
+                                           {"PADDING", true}};
+    char a[40], b[40];
+    fsdpck_layout_rank sums;
+    fsdpck_layout_get_rank(l, rank, &sums);
+    printf("rank %" PRIu64 ": %s in %s", rank, report_bytes(a, sizeof a, sums.nbytes),
+           report_count(b, sizeof b, sums.tensors, "tensor"));
+    if (sums.empty_tensors > 0)
+        printf(", %s without elements", report_number(a, sizeof a, sums.empty_tensors));
+    putchar('\n');
+    table *rows = table_new(columns, 7);
+    for (uint64_t i = 0; i < count; i++) {
+        char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], offset[SHAPE_CAPACITY];
+        char of[SHAPE_CAPACITY], nbytes[40], padding[40];
+        fsdpck_layout_tensor t;
+        fsdpck_layout_piece piece;
+        fsdpck_layout_get_tensor(l, i, &t);
+        fsdpck_layout_get_piece(l, i, rank, &piece);
+        const char *const cells[] = {fsdpck_escape(name, sizeof name, t.name, t.name_nbytes),
+                                     t.dtype,
+                                     report_shape(shape, sizeof shape, piece.sizes, t.ndim),
+                                     report_shape(offset, sizeof offset, piece.offsets, t.ndim),
+                                     report_shape(of, sizeof of, t.shape, t.ndim),
+                                     report_bytes(nbytes, sizeof nbytes, piece.nbytes),
+                                     report_number(padding, sizeof padding, piece.padding_nelems)};
+        table_add(rows, cells);
+    }
+    return table_print(rows);
+}
+
+static void print_sums(const transform_request *r, const fsdpck_info *info,
+                       const fsdpck_layout_info *k)
+{
+    char a[40], b[40], n[40], m[40], reason[512];
+    printf("mesh      %s, %s (%s)\n", k->mesh, report_count(a, sizeof a, k->world_size, "rank"),
+           transform_mesh_reason(r, info, reason, sizeof reason));
+    printf("tensors   %s, %s\n", report_number(a, sizeof a, k->tensors),
+           report_bytes(b, sizeof b, k->nbytes));
+    printf("per rank  %s (rank %" PRIu64 ") to %s (rank %" PRIu64 "), mean %s, imbalance %.3f\n",
+           report_bytes(a, sizeof a, k->rank_nbytes_min), k->rank_min,
+           report_bytes(b, sizeof b, k->rank_nbytes_max), k->rank_max,
+           report_bytes(n, sizeof n, k->world_size == 0 ? 0 : k->rank_nbytes_sum / k->world_size),
+           layout_imbalance(k));
+    printf("empty     %s without elements\n", report_count(a, sizeof a, k->empty_pieces, "piece"));
+    printf("padding   %s in the memory of all ranks\n",
+           report_bytes(a, sizeof a, k->padding_nbytes));
+    if (k->param_nbytes == 0)
+        return;
+    printf("training  %s a GPU at most: parameters %s, gradients %s, Adam %s\n",
+           report_bytes(m, sizeof m, k->param_nbytes + k->grad_nbytes + k->adam_nbytes),
+           report_bytes(a, sizeof a, k->param_nbytes), report_bytes(b, sizeof b, k->grad_nbytes),
+           report_bytes(n, sizeof n, k->adam_nbytes));
+}
+
+int layout_print_text(const cli *c, const transform_request *r, const fsdpck_info *info,
+                      fsdpck_layout *l, const layout_scope *scope)
+{
+    fsdpck_layout_info k;
+    fsdpck_layout_get_info(l, &k);
+    bool ok = scope->first < scope->last || print_tensors(l, k.tensors);
+    for (uint64_t rank = scope->first; ok && rank < scope->last; rank++) {
+        ok = print_rank(l, k.tensors, rank);
+        putchar('\n');
+    }
+    if (!ok)
+        return no_memory(c);
+    if (scope->first == scope->last)
+        putchar('\n');
+    print_sums(r, info, &k);
+    return 0;
+}

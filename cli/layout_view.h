@@ -1,0 +1,21 @@
+/* layout_view.h: the views of `fsdpck layout`, on stdout. Each returns the exit code. */
+#ifndef FSDPCK_CLI_LAYOUT_VIEW_H
+#define FSDPCK_CLI_LAYOUT_VIEW_H
+
+#include "transform_words.h"
+
+/* Ranks whose pieces are shown one by one: first to last - 1; none where they are equal. */
+typedef struct layout_scope {
+    uint64_t first, last;
+} layout_scope;
+
+/* info: of the source. */
+int layout_print_text(const cli *c, const transform_request *r, const fsdpck_info *info,
+                      fsdpck_layout *l, const layout_scope *scope);
+int layout_print_json(const cli *c, const fsdpck_info *info, fsdpck_layout *l,
+                      const layout_scope *scope);
+
+/* Largest rank over the mean; 1 where nothing is held. */
+double layout_imbalance(const fsdpck_layout_info *info);
+
+#endif

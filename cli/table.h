@@ -1,0 +1,28 @@
+/* table.h: columns of text on stdout, as wide as they need to be: names are what people look for, so
+ * nothing is cut to the width of the terminal.
+ *
+ *     static const table_column columns[] = {{"NAME", false}, {"BYTES", true}};
+ *     table *rows = table_new(columns, 2);        // NULL is fine for the next two
+ *     table_add(rows, (const char *const[]){name, nbytes});
+ *     if (!table_print(rows)) no memory;
+ */
+#ifndef FSDPCK_CLI_TABLE_H
+#define FSDPCK_CLI_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct table table;
+
+typedef struct table_column {
+    const char *head;
+    bool right; /* aligned to the right */
+} table_column;
+
+table *table_new(const table_column *columns, size_t count);
+/* One text a column, copied; names from files must be escaped. */
+void table_add(table *t, const char *const *cells);
+/* Prints and frees. False where memory ran out, here or before. */
+bool table_print(table *t);
+
+#endif

@@ -1,0 +1,19 @@
+/* transform_report.h: what consolidate and reshard say when they have succeeded, as text or as JSON,
+ * on stdout. */
+#ifndef FSDPCK_CLI_TRANSFORM_REPORT_H
+#define FSDPCK_CLI_TRANSFORM_REPORT_H
+
+#include "transform_words.h"
+
+/* info: of the source. */
+void transform_print_text(const cli *c, const transform_request *r, const fsdpck_info *info,
+                          const fsdpck_report *p);
+/* Returns the exit code. */
+int transform_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
+                         const fsdpck_report *p);
+
+/* Why this mesh: "as given", "as the source, dp=4,tp=2, scaled", ... Returns text. */
+char *transform_mesh_reason(const transform_request *r, const fsdpck_info *info, char *text,
+                            size_t capacity_nbytes);
+
+#endif

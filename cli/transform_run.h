@@ -1,0 +1,28 @@
+/* transform_run.h: what consolidate, reshard and layout do alike: open what the request names, call
+ * the library, report. */
+#ifndef FSDPCK_CLI_TRANSFORM_RUN_H
+#define FSDPCK_CLI_TRANSFORM_RUN_H
+
+#include "transform_words.h"
+
+/* All that a request names, opened. transform_inputs_release frees it, after a failure too. */
+typedef struct transform_inputs {
+    fsdpck_checkpoint *src, *like;
+    fsdpck_info info; /* of src */
+    char *tp_plan;
+    fsdpck_transform_options options; /* the request's, with tp_plan and like; borrows from both */
+} transform_inputs;
+
+fsdpck_status transform_inputs_open(const cli *c, const transform_request *r, transform_inputs *in,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+void transform_inputs_release(transform_inputs *in);
+
+/* fsdpck_consolidate or fsdpck_reshard. */
+typedef fsdpck_status (*transform_call)(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                                        const char *dst, const fsdpck_transform_options *options,
+                                        fsdpck_report **report, fsdpck_error *err);
+
+/* Opens, calls and reports. Returns the exit code. */
+int transform_run(cli *c, const transform_request *r, transform_call call);
+
+#endif

@@ -1,0 +1,71 @@
+/* transform_words.h: the options that the commands share, and the request that they add up to. The
+ * only file that knows their names; a command picks the tables that it offers:
+ *
+ *     transform_words w;
+ *     transform_words_init(&w);
+ *     const opt_group groups[] = {{"Reading:", words_reading, &w}, ..., {0}};
+ *     const opt_spec spec = {.groups = groups, ...};
+ *     return transform_with_words(c, &spec, &w, 2, argc, argv, run);   // run(c, &request)
+ */
+#ifndef FSDPCK_CLI_TRANSFORM_WORDS_H
+#define FSDPCK_CLI_TRANSFORM_WORDS_H
+
+#include "opt.h"
+
+typedef struct transform_words {
+    /* words_reading, words_replicas */
+    char *source_format, *source_rank_pattern;
+    uint64_t source_ranks;
+    int per_rank, assume, repair_strided, no_follow, replicas;
+    /* words_selecting, words_objects, words_naming */
+    int part, objects, tied, clean, keep;
+    char **keys, **exclude, **strip_prefix, **rename, **dtype;
+    /* words_cutting */
+    uint64_t world_size;
+    char *mesh, *tp_plan, *like;
+    char **shard, **replicate;
+    /* words_writing, and what one writer alone takes */
+    char *format, *rank_pattern, *device_type;
+    uint64_t max_shard_nbytes, align_nbytes;
+    int torch, force, no_sync, read_back, direct, dry_run;
+    /* words_running, words_saying */
+    uint64_t threads, memory_nbytes;
+    int engine, progress, json, quiet, verbose;
+    char *show_rank; /* of layout */
+} transform_words;
+
+extern const opt_row words_reading[];
+extern const opt_row words_replicas[];
+extern const opt_row words_selecting[];
+extern const opt_row words_objects[];
+extern const opt_row words_naming[];
+extern const opt_row words_cutting[];
+extern const opt_row words_writing[];
+extern const opt_row words_running[];
+
+typedef struct transform_request {
+    fsdpck_open_options open;
+    fsdpck_transform_options transform; /* but for tp_plan and like */
+    int progress;                       /* progress_mode */
+    const char *src, *dst;              /* dst is NULL where the command takes one operand */
+    /* NULL: not given. */
+    const char *tp_plan_path, *like_path, *show_rank;
+} transform_request;
+
+typedef int (*transform_fn)(cli *c, const transform_request *r);
+
+/* All defaults. */
+void transform_words_init(transform_words *w);
+
+/* What the reading options say alone; of a command without the rest, such as inspect. */
+void transform_words_reading(const transform_words *w, fsdpck_open_options *open);
+
+/* Parses argv with `operands` operands (1 or 2) and calls `run`, which borrows the request. Shows
+ * help (0) or a usage error (2) without it. */
+int transform_with_words(cli *c, const opt_spec *spec, transform_words *w, unsigned operands,
+                         int argc, const char **argv, transform_fn run);
+
+/* Neither --world-size, --mesh nor --like: reports a usage error and returns true. */
+bool transform_lacks_ranks(const cli *c, const transform_request *r);
+
+#endif

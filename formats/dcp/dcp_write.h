@@ -1,0 +1,119 @@
+/* dcp_write.h: what the files of the DCP writer share.
+ *
+ * Steps of layout(), in this order:
+ *
+ *     dcp_deal(t, err);                                  // dcp_write_deal.c: cat_chunk.file, cat_object.file
+ *     dcp_order_by(t, count, key, nkeys, &order, err);   // items of each file
+ *     dcp_put_object(w, object, file, &at, err);         // dcp_write_object.c: a byte item
+ *     dcp_put_chunk(w, chunk, file, align, &at, err);    // dcp_write_blob.c: a tensor's blob
+ *     dcp_put_metadata(t, file, err);                    // dcp_write_metadata.c: .metadata
+ *
+ * While they run, cat_chunk.file and cat_object.file are the rank that writes the item, which is
+ * also the number of its file, and cat_object.offset_bytes and nbytes frame its blob.
+ */
+#ifndef FSDPCK_DCP_WRITE_H
+#define FSDPCK_DCP_WRITE_H
+
+#include "formats/format.h"
+
+/* A blob but for its data: all blobs of one dtype and shape share it. cat_chunk.aux is its number.
+ */
+typedef struct dcp_form {
+    uint64_t text_at; /* in target.text: the head, up to the data, then the tail with CRCs of 0 */
+    uint32_t head_nbytes; /* a multiple of 64 */
+    uint32_t tail_nbytes;
+    uint32_t crc_at[2]; /* in the tail: the CRC in the descriptor and in the directory */
+} dcp_form;
+
+/* Where the blob of equal pickles lies in target.text: hyper-parameters repeat a lot. */
+typedef struct dcp_pickle_blob {
+    uint64_t text_at;
+    uint64_t nbytes;
+} dcp_pickle_blob;
+
+/* The blob of an object that tensors lie in. */
+typedef struct dcp_inner_blob {
+    uint32_t file;
+    uint32_t pickle_crc;
+    uint64_t pickle_nbytes;
+    uint64_t blob_at;      /* in the file */
+    uint64_t directory_at; /* in the blob */
+    size_t first_chunk;    /* in dcp_write.inner_chunks: the storages in order */
+    size_t chunk_count;
+} dcp_inner_blob;
+
+/* target.writer_state. */
+typedef struct dcp_write {
+    budget *owner;
+    strtab form_keys;  /* ids are those of forms */
+    vec forms;         /* dcp_form */
+    strtab pickles;    /* of objects without tensors; ids are those of pickle_blobs */
+    vec pickle_blobs;  /* dcp_pickle_blob */
+    vec inner_blobs;   /* dcp_inner_blob */
+    vec inner_chunks;  /* uint64_t */
+    uint64_t zeros_at; /* in target.text: DCP_ZEROS_NBYTES zeros, where blobs are spaced out */
+    bool has_zeros;
+} dcp_write;
+
+#define DCP_ZEROS_NBYTES     65536u
+#define DCP_ALIGN_NBYTES_MAX (1u << 30)
+
+/* Items 0 to count-1 in the order of their keys, those of one key in their own order. */
+typedef struct dcp_order {
+    budget *owner;
+    uint32_t *items;
+    uint64_t *first; /* nkeys + 1: where each key's items begin */
+    uint64_t count;
+    uint64_t nkeys;
+} dcp_order;
+
+/* The key of an item; CAT_NONE leaves it out. */
+typedef uint32_t (*dcp_key_fn)(const target *t, uint64_t item);
+
+fsdpck_status dcp_order_by(const target *t, uint64_t count, dcp_key_fn key, uint64_t nkeys,
+                           dcp_order *order, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void dcp_order_release(dcp_order *order);
+
+/* Which rank writes what, as torch's planner decides (dedup_save_plans, torch 2.3 to 2.15). Chunks
+ * inside objects are left for dcp_put_object. */
+fsdpck_status dcp_deal(target *t, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Each puts one item at *at of a file and moves *at behind it. */
+fsdpck_status dcp_put_chunk(dcp_write *w, target *t, uint64_t chunk, uint64_t align_nbytes,
+                            uint64_t *at, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status dcp_put_object(dcp_write *w, target *t, uint32_t object, uint64_t *at,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* target.make_late. */
+void dcp_make_late(const target *t, size_t index, uint32_t crc32, uint8_t *dst);
+/* Late bytes of the objects with tensors. */
+fsdpck_status dcp_seal_objects(const target *t, late_fn put, void *ctx,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Where blob k of a tensor chunk begins and how long it is. */
+void dcp_blob_range(const target *t, uint64_t chunk, uint64_t *offset_bytes, uint64_t *nbytes);
+
+/* The whole of .metadata as one literal at the beginning of `file`; its size. */
+fsdpck_status dcp_put_metadata(target *t, uint32_t file, uint64_t *nbytes,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- a torch.save zip, as torch 2.7 and newer lay it out --- */
+
+#define DCP_STORAGE_NAME_NBYTES 40
+
+size_t dcp_storage_name(uint32_t number, char name[DCP_STORAGE_NAME_NBYTES]);
+/* data.pkl and the marks behind it: appended to `out`, at whose byte `base` the zip begins. */
+void dcp_zip_put_head(text_buf *out, size_t base, const void *pickle, size_t pickle_nbytes);
+/* The version record, likewise. */
+void dcp_zip_put_version(text_buf *out, uint64_t header_at);
+/* Directory entries of data.pkl and the marks; where the first storage's header begins. */
+uint64_t dcp_zip_put_central_head(text_buf *out, uint64_t pickle_nbytes, uint32_t pickle_crc);
+/* A directory entry; where the next header begins. */
+uint64_t dcp_zip_put_central_storage(text_buf *out, uint64_t header_at, uint32_t number,
+                                     uint64_t nbytes, uint32_t crc);
+/* The version record's entry and the end records; `entries_at` is where in `out` the directory
+ * begins, storage_count the number of data/N records. */
+void dcp_zip_put_central_end(text_buf *out, size_t entries_at, uint64_t version_at,
+                             uint64_t storage_count);
+
+#endif

@@ -1,0 +1,267 @@
+#include <string.h>
+
+#include "base/crc.h"
+#include "formats/dcp/dcp_write.h"
+#include "formats/shared/pickle.h"
+#include "formats/shared/torch_archive.h"
+#include "formats/shared/zip.h"
+
+/* Byte items: a torch.save zip of the value, or, where a reader could make nothing of it, its bytes
+ * as they were. A value that tensors lie in has them as storages of the same zip, numbered as the
+ * pickle names them; their descriptors and the directory are brought by seal(), since they depend
+ * on several CRCs. --align leaves those tensors where they fall. */
+
+typedef struct inner_state {
+    dcp_write *w;
+    target *t;
+    const cat_object *object;
+    size_t first; /* in inner_chunks: storages of this object begin */
+} inner_state;
+
+static fsdpck_status fail(const inner_state *s, const char *what, fsdpck_error *err)
+{
+    fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "", "%s", what);
+    error_tensor(err, catalogue_name(&s->t->cat, s->object->name));
+    error_next(err, "leave the object out with --exclude, or write a .pt file");
+    return st;
+}
+
+/* A tensor of the object becomes the next storage. The pickle writer asks once for each. */
+static fsdpck_status put_inner_tensor(void *ctx, pickle_writer *w, uint64_t index,
+                                      fsdpck_error *err)
+{
+    inner_state *s = ctx;
+    const catalogue *cat = &s->t->cat;
+    uint64_t strides[NDIM_MAX];
+    char name[DCP_STORAGE_NAME_NBYTES];
+
+    if (index >= catalogue_tensor_count(cat))
+        return error_set(err, FSDPCK_INTERNAL, "", "an object names a tensor that is not there");
+    const cat_tensor *t = catalogue_tensor(cat, index);
+    if (!(t->flags & CAT_TENSOR_IN_OBJECT) || t->nchunks != 1)
+        return fail(s, "an object holds a tensor that has an entry of its own", err);
+    cat_chunk *c = catalogue_chunk(cat, t->first_chunk);
+    if (c->file != CAT_NONE)
+        return fail(s, "an object shares a tensor with another object", err);
+    c->file = s->object->file;
+    uint64_t *chunk = vec_push(&s->w->inner_chunks, err);
+    if (chunk == NULL)
+        return FSDPCK_LIMIT;
+    *chunk = t->first_chunk;
+    const uint64_t *shape = catalogue_shape(cat, index);
+    box_row_major_strides(shape, t->ndim, strides);
+    dcp_storage_name((uint32_t)(s->w->inner_chunks.count - 1 - s->first), name);
+    torch_put_tensor(w, name + strlen("archive/data/"), (dtype)t->dtype, t->ndim, shape, strides, 0,
+                     catalogue_tensor_nelems(cat, index));
+    return FSDPCK_OK;
+}
+
+/* --- without tensors --- */
+
+static fsdpck_status put_plain(dcp_write *w, target *t, const cat_object *o, const text_buf *pickle,
+                               uint64_t *at, fsdpck_error *err)
+{
+    text_buf *out = &t->text;
+    uint32_t id;
+
+    RETURN_IF(strtab_intern(&w->pickles, pickle->text, pickle->nbytes, &id, err));
+    if (id == w->pickle_blobs.count) {
+        const size_t base = out->nbytes;
+        dcp_zip_put_head(out, base, pickle->text, pickle->nbytes);
+        const uint64_t version_at = out->nbytes - base;
+        dcp_zip_put_version(out, version_at);
+        const size_t entries_at = out->nbytes;
+        dcp_zip_put_central_head(out, pickle->nbytes,
+                                 crc32_update(0, pickle->text, pickle->nbytes));
+        dcp_zip_put_central_end(out, entries_at, version_at, 0);
+        RETURN_IF(text_check(out, err));
+        dcp_pickle_blob *made = vec_push(&w->pickle_blobs, err);
+        if (made == NULL)
+            return FSDPCK_LIMIT;
+        *made = (dcp_pickle_blob){.text_at = base, .nbytes = out->nbytes - base};
+    }
+    const dcp_pickle_blob *blob = VEC_AT(&w->pickle_blobs, const dcp_pickle_blob, id);
+    RETURN_IF(target_add_literal_at(t, o->file, *at, blob->text_at, blob->nbytes, err));
+    *at += blob->nbytes;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status put_opaque(target *t, const cat_object *o, uint64_t *at, fsdpck_error *err)
+{
+    size_t nbytes = 0;
+    const char *bytes = value_text(&t->cat.pool, o->content, &nbytes);
+
+    if (bytes == NULL || value_kind_of(o->content) != VALUE_BYTES)
+        return error_set(err, FSDPCK_INTERNAL, "", "the bytes of an opaque object are not there");
+    if (nbytes > 0)
+        RETURN_IF(target_add_literal(t, o->file, *at, bytes, nbytes, err));
+    *at += nbytes;
+    return FSDPCK_OK;
+}
+
+/* --- with tensors --- */
+
+static fsdpck_status flush(target *t, uint32_t file, text_buf *out, uint64_t blob_at,
+                           uint64_t *in_blob, fsdpck_error *err)
+{
+    RETURN_IF(text_check(out, err));
+    RETURN_IF(target_add_literal(t, file, blob_at + *in_blob, out->text, out->nbytes, err));
+    *in_blob += out->nbytes;
+    out->nbytes = 0;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status put_storages(const dcp_write *w, target *t, const dcp_inner_blob *blob,
+                                  text_buf *out, uint64_t *in_blob, fsdpck_error *err)
+{
+    char name[DCP_STORAGE_NAME_NBYTES];
+
+    for (size_t i = 0; i < blob->chunk_count; i++) {
+        cat_chunk *c = catalogue_chunk(
+            &t->cat, *VEC_AT(&w->inner_chunks, const uint64_t, blob->first_chunk + i));
+        const uint64_t header_at = *in_blob + out->nbytes;
+        uint64_t end;
+        c->nbytes = catalogue_tensor_nbytes(&t->cat, c->tensor);
+        zip_put_local(out, header_at, name, dcp_storage_name((uint32_t)i, name), c->nbytes);
+        RETURN_IF(flush(t, blob->file, out, blob->blob_at, in_blob, err));
+        c->offset_bytes = blob->blob_at + *in_blob;
+        c->place = c->nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
+        if (!checked_add(c->offset_bytes, c->nbytes, &end) || end > INT64_MAX / 2)
+            return error_set(err, FSDPCK_LIMIT, "",
+                             "a file of the output would be larger than any can be");
+        *in_blob += c->nbytes + zip_descriptor_nbytes(header_at, c->nbytes);
+    }
+    return FSDPCK_OK;
+}
+
+/* Directory of a blob: crc holds the chunks' CRCs, NULL while they are unknown. */
+static void put_directory(const dcp_write *w, const target *t, const dcp_inner_blob *blob,
+                          const uint32_t *crc, text_buf *out)
+{
+    uint64_t header_at = dcp_zip_put_central_head(out, blob->pickle_nbytes, blob->pickle_crc);
+
+    for (size_t i = 0; i < blob->chunk_count; i++) {
+        const uint64_t chunk = *VEC_AT(&w->inner_chunks, const uint64_t, blob->first_chunk + i);
+        header_at = dcp_zip_put_central_storage(out, header_at, (uint32_t)i,
+                                                catalogue_chunk(&t->cat, chunk)->nbytes,
+                                                crc == NULL ? 0 : crc[chunk]);
+    }
+    dcp_zip_put_central_end(out, 0, header_at, blob->chunk_count);
+}
+
+static fsdpck_status put_inner(dcp_write *w, target *t, dcp_inner_blob *blob,
+                               const text_buf *pickle, text_buf *out, uint64_t *at,
+                               fsdpck_error *err)
+{
+    uint64_t in_blob = 0;
+
+    dcp_zip_put_head(out, 0, pickle->text, pickle->nbytes);
+    RETURN_IF(put_storages(w, t, blob, out, &in_blob, err));
+    dcp_zip_put_version(out, in_blob + out->nbytes);
+    RETURN_IF(flush(t, blob->file, out, blob->blob_at, &in_blob, err));
+    blob->directory_at = in_blob;
+    put_directory(w, t, blob, NULL, out);
+    RETURN_IF(text_check(out, err));
+    *at += in_blob + out->nbytes;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status put_with_tensors(dcp_write *w, target *t, const cat_object *o, size_t first,
+                                      const text_buf *pickle, uint64_t *at, fsdpck_error *err)
+{
+    text_buf out = {.limit_bytes = SIZE_MAX / 2};
+    dcp_inner_blob *blob = vec_push(&w->inner_blobs, err);
+
+    if (blob == NULL)
+        return FSDPCK_LIMIT;
+    *blob = (dcp_inner_blob){
+        .file = o->file,
+        .pickle_crc = crc32_update(0, pickle->text, pickle->nbytes),
+        .pickle_nbytes = pickle->nbytes,
+        .blob_at = *at,
+        .first_chunk = first,
+        .chunk_count = w->inner_chunks.count - first,
+    };
+    const fsdpck_status st = put_inner(w, t, blob, pickle, &out, at, err);
+    text_release(&out);
+    return st;
+}
+
+/* --- both --- */
+
+fsdpck_status dcp_put_object(dcp_write *w, target *t, uint32_t object, uint64_t *at,
+                             fsdpck_error *err)
+{
+    cat_object *o = catalogue_object(&t->cat, object);
+    text_buf pickle = {.limit_bytes = SIZE_MAX / 2};
+    inner_state s = {.w = w, .t = t, .object = o, .first = w->inner_chunks.count};
+
+    o->offset_bytes = *at;
+    fsdpck_status st;
+    if (!o->loaded) {
+        st = error_set(err, FSDPCK_INTERNAL, "", "an object to be written was not loaded");
+    } else if (o->opaque) {
+        st = put_opaque(t, o, at, err);
+    } else {
+        st = pickle_write(&t->cat.pool, o->content, put_inner_tensor, &s, &pickle, err);
+        if (st == FSDPCK_OK && w->inner_chunks.count == s.first)
+            st = put_plain(w, t, o, &pickle, at, err);
+        else if (st == FSDPCK_OK)
+            st = put_with_tensors(w, t, o, s.first, &pickle, at, err);
+    }
+    text_release(&pickle);
+    if (st != FSDPCK_OK)
+        error_tensor(err, catalogue_name(&t->cat, o->name));
+    o->nbytes = *at - o->offset_bytes;
+    return st;
+}
+
+/* --- sealing --- */
+
+static fsdpck_status put_late(const dcp_inner_blob *blob, const text_buf *out,
+                              uint64_t offset_bytes, late_fn put, void *ctx, fsdpck_error *err)
+{
+    RETURN_IF(text_check(out, err));
+    const late_bytes late = {.file = blob->file,
+                             .offset_bytes = offset_bytes,
+                             .nbytes = out->nbytes,
+                             .bytes = (const uint8_t *)out->text};
+    return put(ctx, &late, err);
+}
+
+static fsdpck_status seal_blob(const dcp_write *w, const target *t, const dcp_inner_blob *blob,
+                               text_buf *out, late_fn put, void *ctx, fsdpck_error *err)
+{
+    char name[DCP_STORAGE_NAME_NBYTES];
+    out->nbytes = 0;
+    uint64_t header_at = dcp_zip_put_central_head(out, blob->pickle_nbytes, blob->pickle_crc);
+
+    for (size_t i = 0; i < blob->chunk_count; i++) {
+        const uint64_t chunk = *VEC_AT(&w->inner_chunks, const uint64_t, blob->first_chunk + i);
+        const cat_chunk *c = catalogue_chunk(&t->cat, chunk);
+        const uint64_t end =
+            zip_data_offset(header_at, dcp_storage_name((uint32_t)i, name), c->nbytes) + c->nbytes;
+        const unsigned n = zip_descriptor_nbytes(header_at, c->nbytes);
+        if (n > 0) {
+            out->nbytes = 0;
+            zip_put_descriptor(out, header_at, t->chunk_crc[chunk], c->nbytes);
+            RETURN_IF(put_late(blob, out, c->offset_bytes + c->nbytes, put, ctx, err));
+        }
+        header_at = end + n;
+    }
+    out->nbytes = 0;
+    put_directory(w, t, blob, t->chunk_crc, out);
+    return put_late(blob, out, blob->blob_at + blob->directory_at, put, ctx, err);
+}
+
+fsdpck_status dcp_seal_objects(const target *t, late_fn put, void *ctx, fsdpck_error *err)
+{
+    const dcp_write *w = t->writer_state;
+    text_buf out = {.limit_bytes = SIZE_MAX / 2};
+    fsdpck_status st = FSDPCK_OK;
+
+    for (size_t i = 0; i < w->inner_blobs.count && st == FSDPCK_OK; i++)
+        st = seal_blob(w, t, VEC_AT(&w->inner_blobs, const dcp_inner_blob, i), &out, put, ctx, err);
+    text_release(&out);
+    return st;
+}

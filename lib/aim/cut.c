@@ -1,0 +1,286 @@
+#include <string.h>
+
+#include "aim/aim_internal.h"
+#include "layout/explain.h"
+#include "layout/piece.h"
+#include "model/fqn.h"
+
+/* Empty boxes of one tensor that are told apart by their offsets; torch's layouts have a handful. */
+#define EMPTY_MAX 64u
+
+/* ---- the source's side ---- */
+
+static bool is_whole(const catalogue *c, uint64_t chunk, const uint64_t *shape, unsigned ndim)
+{
+    uint64_t sizes[NDIM_MAX];
+    catalogue_chunk_box(c, chunk, NULL, sizes);
+    return memcmp(sizes, shape, ndim * sizeof *sizes) == 0;
+}
+
+/* The parameter that an optimizer tensor belongs to, as a flat key of the model without its outer
+ * key; false where it cannot be told (parameters by number). Paths end in ('state', FQN, name), or,
+ * flattened, in 'state.FQN.name' (torch's flatten_optimizer_state_dict). */
+static bool state_parameter(const aim_state *a, const cat_tensor *t, text_buf *fqn)
+{
+    const value_pool *pool = &a->from->pool;
+    const size_t count = value_count(pool, t->path);
+    fqn->nbytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t nbytes;
+        const char *text = value_text(pool, value_item(pool, t->path, i), &nbytes);
+        if (text == NULL)
+            return false;
+        if (nbytes == 5 && memcmp(text, "state", 5) == 0 && i + 2 < count) {
+            text = value_text(pool, value_item(pool, t->path, i + 1), &nbytes);
+            if (text == NULL)
+                return false;
+            fqn_clean(text, nbytes, a->parts->model_has_ddp, fqn);
+            return true;
+        }
+        if (nbytes > 6 && memcmp(text, "state.", 6) == 0) {
+            size_t end = nbytes;
+            while (end > 6 && text[end - 1] != '.')
+                end--;
+            if (end <= 7)
+                return false;
+            fqn_clean(text + 6, end - 7, a->parts->model_has_ddp, fqn);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the model has that parameter with another shape: then the tensor is no moment of it. */
+static bool parameter_differs(const aim_state *a, uint32_t from, const text_buf *fqn)
+{
+    text_buf key = {0};
+    if (a->parts->model_depth > 0) {
+        text_puts(&key, a->parts->model_key);
+        text_puts(&key, ".");
+    }
+    text_append(&key, fqn->text, fqn->nbytes);
+    bool differs = false;
+    if (text_check(&key, NULL) == FSDPCK_OK) {
+        const uint32_t other = catalogue_find(a->from, key.text, key.nbytes);
+        if (other != CAT_NONE) {
+            const cat_tensor *t = catalogue_tensor(a->from, from);
+            differs = catalogue_tensor(a->from, other)->ndim != t->ndim ||
+                      memcmp(catalogue_shape(a->from, other), catalogue_shape(a->from, from),
+                             t->ndim * sizeof(uint64_t)) != 0;
+        }
+    }
+    text_release(&key);
+    return differs;
+}
+
+/* The final name of a model tensor without the outer key, for the rules of the layout. */
+static void model_name(const aim_state *a, const aim_pick *pick, text_buf *fqn)
+{
+    const char *name = strtab_text(&a->names, pick->name);
+    size_t nbytes = strtab_nbytes(&a->names, pick->name);
+    const size_t outer = strlen(a->parts->model_key);
+    if (a->parts->model_depth > 0 && nbytes > outer + 1 &&
+        memcmp(name, a->parts->model_key, outer) == 0 && name[outer] == '.') {
+        name += outer + 1;
+        nbytes -= outer + 1;
+    }
+    fqn->nbytes = 0;
+    text_append(fqn, name, nbytes);
+}
+
+static void describe_source(const aim_state *a, const aim_pick *pick, text_buf *fqn,
+                            layout_tensor *t)
+{
+    const catalogue *c = a->from;
+    const uint32_t from = pick->source;
+    const cat_tensor *s = catalogue_tensor(c, from);
+    *t = (layout_tensor){
+        .dtype = (dtype)s->dtype, .ndim = s->ndim, .shape = catalogue_shape(c, from)};
+    const cat_spec *spec = catalogue_spec(c, from);
+    if (spec != NULL) {
+        t->source_mesh = catalogue_mesh(c, spec->mesh);
+        t->source = spec->placements;
+    }
+    t->source_whole = c->origin.world_size > 1 && s->nchunks > 0 && s->ndim > 0 &&
+                      is_whole(c, s->first_chunk, t->shape, s->ndim);
+    if (a->parts->tensor_part[from] != PART_OPTIMIZER) {
+        model_name(a, pick, fqn);
+    } else if (!state_parameter(a, s, fqn)) {
+        fqn->nbytes = 0;
+        text_append(fqn, "", 0);
+    } else if (spec == NULL && parameter_differs(a, from, fqn)) {
+        t->source_whole = true;
+    }
+    t->fqn = fqn->text == NULL ? "" : fqn->text;
+}
+
+/* ---- the target's side ---- */
+
+typedef struct cut_state {
+    aim_state *a;
+    const mesh *m;
+    uint32_t index;
+    unsigned ndim;
+    const uint64_t *shape;
+    placement placements[MESH_NDIM_MAX];
+    uint64_t empty[EMPTY_MAX][NDIM_MAX]; /* offsets of the empty boxes added */
+    unsigned empty_count;
+} cut_state;
+
+static bool is_new_empty(cut_state *s, const uint64_t *offsets)
+{
+    for (unsigned i = 0; i < s->empty_count; i++) {
+        if (memcmp(s->empty[i], offsets, s->ndim * sizeof *offsets) == 0)
+            return false;
+    }
+    if (s->empty_count < EMPTY_MAX)
+        memcpy(s->empty[s->empty_count++], offsets, s->ndim * sizeof *offsets);
+    return true;
+}
+
+static fsdpck_status cut_ranks(cut_state *s, fsdpck_error *err)
+{
+    const aim_cut_request *cut = s->a->request->cut;
+    const uint64_t world_size = s->a->to->world_size;
+    uint64_t coord[MESH_NDIM_MAX], offsets[NDIM_MAX], sizes[NDIM_MAX];
+    for (uint64_t rank = 0; rank < world_size; rank++) {
+        mesh_coord(s->m, rank, coord);
+        if (!cut->every_rank && !piece_is_first(s->m, s->placements, coord))
+            continue;
+        RETURN_IF(piece_box(s->m, s->placements, s->ndim, s->shape, coord, PIECE_PHYSICAL, offsets,
+                            sizes, err));
+        if (!cut->every_rank && box_nelems(sizes, s->ndim) == 0 && !is_new_empty(s, offsets))
+            continue;
+        const cat_chunk k = {.file = CAT_NONE, .rank = (uint16_t)rank, .place = PLACE_ROWS};
+        RETURN_IF(catalogue_add_chunk(&s->a->to->cat, s->index, offsets, sizes, &k, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_whole(aim_state *a, uint32_t index, fsdpck_error *err)
+{
+    static const uint64_t origin[NDIM_MAX] = {0};
+    const aim_cut_request *cut = a->request->cut;
+    catalogue *cat = &a->to->cat;
+    const uint64_t copies =
+        cut == NULL ? 1 : cut->no_chunks ? 0 : cut->every_rank ? a->to->world_size : 1;
+    uint64_t shape[NDIM_MAX];
+    memcpy(shape, catalogue_shape(cat, index), catalogue_tensor(cat, index)->ndim * sizeof *shape);
+    for (uint64_t rank = 0; rank < copies; rank++) {
+        const cat_chunk whole = {.file = CAT_NONE,
+                                 .rank = cut == NULL ? UINT16_MAX : (uint16_t)rank,
+                                 .place = PLACE_ROWS};
+        RETURN_IF(catalogue_add_chunk(cat, index, origin, shape, &whole, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* --like: the placements of the tensor of that name; false where OTHER does not have it. */
+static bool take_like(cut_state *s, const aim_pick *pick)
+{
+    const catalogue *like = s->a->request->cut->like;
+    if (like == NULL)
+        return false;
+    const uint32_t other = catalogue_find(like, strtab_text(&s->a->names, pick->name),
+                                          strtab_nbytes(&s->a->names, pick->name));
+    const cat_spec *spec = other == CAT_NONE ? NULL : catalogue_spec(like, other);
+    if (spec == NULL || catalogue_tensor(like, other)->ndim != s->ndim)
+        return false;
+    memcpy(s->placements, spec->placements, sizeof s->placements);
+    return true;
+}
+
+static fsdpck_status choose_placements(cut_state *s, const aim_pick *pick, fsdpck_error *err)
+{
+    const aim_cut_request *cut = s->a->request->cut;
+    if (take_like(s, pick))
+        return FSDPCK_OK;
+    text_buf fqn = {0};
+    layout_tensor t;
+    describe_source(s->a, pick, &fqn, &t);
+    fsdpck_status st = text_check(&fqn, err);
+    if (st == FSDPCK_OK)
+        st = layout_place(cut->layout, &t, cut->any_size, s->placements, err);
+    text_release(&fqn);
+    return st;
+}
+
+static bool is_replicated(const cut_state *s)
+{
+    for (unsigned i = 0; i < s->m->ndim; i++) {
+        if (s->placements[i].kind != PLACEMENT_REPLICATE)
+            return false;
+    }
+    return true;
+}
+
+fsdpck_status aim_cut(aim_state *a, const aim_pick *pick, uint32_t from, uint32_t index,
+                      fsdpck_error *err)
+{
+    const aim_cut_request *cut = a->request->cut;
+    if (cut == NULL || pick == NULL)
+        return add_whole(a, index, err);
+    catalogue *cat = &a->to->cat;
+    cut_state s = {.a = a,
+                   .m = &cut->layout->mesh,
+                   .index = index,
+                   .ndim = catalogue_tensor(cat, index)->ndim};
+    uint64_t shape[NDIM_MAX];
+    memcpy(shape, catalogue_shape(cat, index), s.ndim * sizeof *shape);
+    s.shape = shape;
+    fsdpck_status st = choose_placements(&s, pick, err);
+    /* A plain tensor in the source, on every rank: it stays plain. */
+    const bool plain = is_replicated(&s) && catalogue_spec(a->from, from) == NULL;
+    if (st == FSDPCK_OK && plain)
+        st = add_whole(a, index, err);
+    if (st == FSDPCK_OK && !plain) {
+        cat_spec spec = {0};
+        st = catalogue_add_mesh(cat, s.m, &spec.mesh, err);
+        memcpy(spec.placements, s.placements, sizeof spec.placements);
+        if (st == FSDPCK_OK)
+            st = catalogue_add_spec(cat, &spec, &catalogue_tensor(cat, index)->spec, err);
+        if (st == FSDPCK_OK && !cut->no_chunks)
+            st = cut_ranks(&s, err);
+    }
+    if (st != FSDPCK_OK)
+        error_tensor(err, strtab_text(&a->names, pick->name));
+    return st;
+}
+
+/* ---- a source without specs ---- */
+
+static fsdpck_status give_specs(catalogue *c, const mesh *m, fsdpck_error *err)
+{
+    cat_spec spec = {0};
+    RETURN_IF(catalogue_add_mesh(c, m, &spec.mesh, err));
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+        cat_tensor *t = catalogue_tensor(c, i);
+        if (t->ndim == 0 || t->nchunks == 0 || (t->flags & CAT_TENSOR_IN_OBJECT) ||
+            (t->nchunks == 1 && is_whole(c, t->first_chunk, catalogue_shape(c, i), t->ndim)))
+            continue;
+        memset(spec.placements, 0, sizeof spec.placements);
+        if (explain_tensor(c, i, m, spec.placements))
+            RETURN_IF(catalogue_add_spec(c, &spec, &t->spec, err));
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status aim_explain(catalogue *c, fsdpck_error *err)
+{
+    if (c->specs.count > 0 || c->origin.world_size == 1 ||
+        catalogue_chunk_count(c) <= catalogue_tensor_count(c))
+        return FSDPCK_OK;
+    explain x;
+    explain_init(&x, c->origin.world_size > 0 ? (uint64_t)c->origin.world_size : 0, c->owner);
+    fsdpck_status st = FSDPCK_OK;
+    mesh m;
+    bool found = false;
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++)
+        GOTO_IF(explain_add(&x, c, i, err), out);
+    GOTO_IF(explain_mesh(&x, &m, &found, err), out);
+    if (found)
+        GOTO_IF(give_specs(c, &m, err), out);
+out:
+    explain_release(&x);
+    return st;
+}

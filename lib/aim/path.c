@@ -1,0 +1,93 @@
+#include <inttypes.h>
+#include <string.h>
+
+#include "aim/aim_internal.h"
+#include "model/fqn.h"
+
+static fsdpck_status put_text(aim_state *a, aim_path *p, const char *text, size_t nbytes,
+                              fsdpck_error *err)
+{
+    if (p->count == AIM_PATH_ELEMENTS)
+        return error_set(err, FSDPCK_LIMIT, "KEY-NEST", "path has more than %u elements",
+                         AIM_PATH_ELEMENTS);
+    return value_new_str(&a->to->cat.pool, text, nbytes, &p->elements[p->count++], err);
+}
+
+fsdpck_status aim_copy_path(aim_state *a, value path, uint32_t name, bool is_model, aim_path *p,
+                            fsdpck_error *err)
+{
+    const catalogue *c = a->from;
+    p->count = 0;
+    if (value_is_none(path))
+        return put_text(a, p, catalogue_name(c, name), catalogue_name_nbytes(c, name), err);
+    text_buf cleaned = {0};
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; i < value_count(&c->pool, path); i++) {
+        const value v = value_item(&c->pool, path, i);
+        int64_t index;
+        if (value_as_i64(&c->pool, v, &index)) {
+            if (p->count == AIM_PATH_ELEMENTS)
+                GOTO_IF(put_text(a, p, "", 0, err), out);
+            GOTO_IF(value_new_int(&a->to->cat.pool, index, &p->elements[p->count++], err), out);
+            continue;
+        }
+        size_t nbytes;
+        const char *text = value_text(&c->pool, v, &nbytes);
+        if (a->request->clean) {
+            cleaned.nbytes = 0;
+            fqn_clean(text, nbytes,
+                      is_model && i == a->parts->model_depth && a->parts->model_has_ddp, &cleaned);
+            GOTO_IF(text_check(&cleaned, err), out);
+            text = cleaned.text;
+            nbytes = cleaned.nbytes;
+        }
+        GOTO_IF(put_text(a, p, text, nbytes, err), out);
+    }
+out:
+    text_release(&cleaned);
+    return st;
+}
+
+static void append_element(const value_pool *pool, value v, text_buf *out)
+{
+    int64_t index;
+    size_t nbytes;
+    if (value_as_i64(pool, v, &index)) {
+        text_printf(out, "%" PRId64, index);
+    } else {
+        const char *text = value_text(pool, v, &nbytes);
+        text_append(out, text, nbytes);
+    }
+}
+
+fsdpck_status aim_fit_path(aim_state *a, const char *name, size_t nbytes, aim_path *p,
+                           fsdpck_error *err)
+{
+    const value_pool *pool = &a->to->cat.pool;
+    text_buf joined = {0};
+    size_t keep = 0, keep_nbytes = 0;
+    bool is_list_next = false;
+    for (size_t i = 0; i < p->count; i++) {
+        append_element(pool, p->elements[i], &joined);
+        const bool last = i + 1 == p->count;
+        if (last && joined.nbytes == nbytes && memcmp(joined.text, name, nbytes) == 0) {
+            text_release(&joined);
+            return FSDPCK_OK;
+        }
+        text_append(&joined, ".", 1);
+        is_list_next = !last && value_kind_of(p->elements[i + 1]) == VALUE_INT;
+        if (last || joined.failed || joined.nbytes >= nbytes ||
+            memcmp(joined.text, name, joined.nbytes) != 0)
+            break;
+        if (!is_list_next) {
+            keep = i + 1;
+            keep_nbytes = joined.nbytes;
+        }
+    }
+    const fsdpck_status st = text_check(&joined, err);
+    text_release(&joined);
+    if (st != FSDPCK_OK)
+        return st;
+    p->count = keep;
+    return put_text(a, p, name + keep_nbytes, nbytes - keep_nbytes, err);
+}

@@ -1,0 +1,249 @@
+#include "layout/mesh_text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/checked.h"
+
+#define KNOWN_NAMES "dp_replicate, dp_shard, cp, tp, ep, ddp, fsdp, replicate, shard, dp"
+
+static const struct {
+    const char *name;
+    mesh_role role;
+} role_names[] = {
+    {"dp_replicate", ROLE_REPLICATE}, {"ddp", ROLE_REPLICATE},   {"replicate", ROLE_REPLICATE},
+    {"dp_shard", ROLE_FSDP},          {"fsdp", ROLE_FSDP},       {"shard", ROLE_FSDP},
+    {"dp", ROLE_FSDP},                {"data", ROLE_FSDP},       {"data_parallel", ROLE_FSDP},
+    {"dp_shard_mod_ep", ROLE_FSDP},   {"efsdp", ROLE_FSDP},      {"cp", ROLE_CP},
+    {"tp", ROLE_TP},                  {"model", ROLE_TP},        {"tensor_parallel", ROLE_TP},
+    {"ep", ROLE_EP},
+};
+
+static mesh_role role_of_bytes(const char *name, size_t nbytes)
+{
+    for (size_t i = 0; i < sizeof role_names / sizeof *role_names; i++)
+        if (strlen(role_names[i].name) == nbytes && memcmp(role_names[i].name, name, nbytes) == 0)
+            return role_names[i].role;
+    return ROLE_UNKNOWN;
+}
+
+mesh_role mesh_role_of(const char *name)
+{
+    const size_t nbytes = strlen(name);
+    const mesh_role role = role_of_bytes(name, nbytes);
+    if (role == ROLE_UNKNOWN && nbytes > 3 && strcmp(name + nbytes - 3, "_cp") == 0 &&
+        role_of_bytes(name, nbytes - 3) == ROLE_FSDP)
+        return ROLE_FSDP;
+    return role;
+}
+
+void mesh_roles(const mesh *m, mesh_role *roles)
+{
+    for (unsigned i = 0; i < m->ndim; i++) {
+        roles[i] = mesh_role_of(m->names[i]);
+        if (roles[i] == ROLE_CP || (roles[i] == ROLE_UNKNOWN && m->ndim == 1))
+            roles[i] = ROLE_FSDP;
+    }
+}
+
+unsigned mesh_dim_of(const mesh *m, mesh_role role)
+{
+    mesh_role roles[MESH_NDIM_MAX];
+    mesh_roles(m, roles);
+    unsigned i = 0;
+    while (i < m->ndim && roles[i] != role)
+        i++;
+    return i;
+}
+
+/* Reading */
+
+static fsdpck_status bad_text(fsdpck_error *err, const char *text, size_t at, const char *why)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "cannot read mesh '%s': %s", text,
+                                       why);
+    error_found(err, "'%s'", text + at);
+    error_expected(err, "NAME=SIZE,... with names of %s", KNOWN_NAMES);
+    return st;
+}
+
+/* Digits from text[*at] on; *at moves behind them. False: none, or too large. */
+static bool take_size(const char *text, size_t *at, uint64_t *size)
+{
+    const size_t first = *at;
+    uint64_t v = 0;
+    for (; text[*at] >= '0' && text[*at] <= '9'; (*at)++) {
+        v = v * 10 + (uint64_t)(text[*at] - '0');
+        if (v > MESH_RANKS_MAX)
+            return false;
+    }
+    *size = v;
+    return *at > first && v > 0;
+}
+
+static bool role_is_taken(const mesh *m, mesh_role role)
+{
+    for (unsigned i = 0; i < m->ndim; i++) {
+        mesh_role other = mesh_role_of(m->names[i]);
+        other = other == ROLE_CP ? ROLE_FSDP : other;
+        if (other == role)
+            return true;
+    }
+    return false;
+}
+
+/* One more dim, or the last one grown where it is FSDP's and this is cp. NULL, or what is wrong. */
+static const char *add_dim(mesh *m, const char *name, size_t nbytes, uint64_t size)
+{
+    mesh_role role;
+    char copy[MESH_NAME_NBYTES] = {0};
+    if (nbytes >= sizeof copy)
+        return "unknown name of a dim";
+    memcpy(copy, name, nbytes);
+    role = mesh_role_of(copy);
+    if (role == ROLE_UNKNOWN)
+        return "unknown name of a dim";
+    if (role == ROLE_CP && m->ndim > 0 && mesh_role_of(m->names[m->ndim - 1]) == ROLE_FSDP) {
+        char *last = m->names[m->ndim - 1];
+        const size_t at = strlen(last);
+        if (at > 3 && strcmp(last + at - 3, "_cp") == 0)
+            return "two dims of the same role";
+        if (at + 4 > MESH_NAME_NBYTES)
+            return "unknown name of a dim";
+        memcpy(last + at, "_cp", 4);
+        m->sizes[m->ndim - 1] *= size; /* both are at most MESH_RANKS_MAX */
+        return NULL;
+    }
+    if (role_is_taken(m, role == ROLE_CP ? ROLE_FSDP : role))
+        return role == ROLE_CP ? "cp must come directly behind the FSDP dim"
+                               : "two dims of the same role";
+    if (m->ndim == MESH_NDIM_MAX)
+        return "too many dims";
+    memcpy(m->names[m->ndim], copy, sizeof copy);
+    m->sizes[m->ndim++] = size;
+    return NULL;
+}
+
+fsdpck_status mesh_parse(const char *text, mesh *m, fsdpck_error *err)
+{
+    size_t at = 0;
+    *m = (mesh){0};
+    do {
+        const size_t name_at = at;
+        uint64_t size;
+        while (text[at] != '\0' && text[at] != '=' && text[at] != ',')
+            at++;
+        const size_t name_nbytes = at - name_at;
+        if (text[at] != '=' || name_nbytes == 0)
+            return bad_text(err, text, name_at, "expected NAME=SIZE");
+        at++;
+        const size_t size_at = at;
+        if (!take_size(text, &at, &size) || (text[at] != ',' && text[at] != '\0'))
+            return bad_text(err, text, size_at, "sizes are whole numbers from 1 to 65534");
+        const char *wrong = add_dim(m, text + name_at, name_nbytes, size);
+        if (wrong != NULL)
+            return bad_text(err, text, name_at, wrong);
+        if (mesh_size(m) > MESH_RANKS_MAX)
+            return bad_text(err, text, 0, "more than 65534 ranks");
+    } while (text[at++] == ',');
+    return FSDPCK_OK;
+}
+
+/* Ranks */
+
+uint64_t mesh_size(const mesh *m)
+{
+    uint64_t product;
+    return checked_product(m->sizes, m->ndim, &product) ? product : UINT64_MAX;
+}
+
+fsdpck_status mesh_check(const mesh *m, fsdpck_error *err)
+{
+    if (m->ndim == 0 || m->ndim > MESH_NDIM_MAX)
+        return error_set(err, FSDPCK_BADINPUT, "LAYOUT-MESH", "mesh has %u dims, 1 to %u are legal",
+                         m->ndim, MESH_NDIM_MAX);
+    const uint64_t size = mesh_size(m);
+    if (size == 0 || size > MESH_RANKS_MAX)
+        return error_set(err, FSDPCK_BADINPUT, "LAYOUT-MESH",
+                         "mesh has %" PRIu64 " ranks, 1 to %u are possible", size, MESH_RANKS_MAX);
+    for (unsigned i = 0; i < m->ndim; i++)
+        if (memchr(m->names[i], '\0', MESH_NAME_NBYTES) == NULL)
+            return error_set(err, FSDPCK_BADINPUT, "LAYOUT-MESH",
+                             "name of mesh dim %u is too long", i);
+    return FSDPCK_OK;
+}
+
+bool mesh_equal(const mesh *a, const mesh *b)
+{
+    if (a->ndim != b->ndim)
+        return false;
+    for (unsigned i = 0; i < a->ndim; i++)
+        if (a->sizes[i] != b->sizes[i] || strcmp(a->names[i], b->names[i]) != 0)
+            return false;
+    return true;
+}
+
+void mesh_coord(const mesh *m, uint64_t rank, uint64_t *coord)
+{
+    for (unsigned i = m->ndim; i-- > 0;) {
+        coord[i] = rank % m->sizes[i];
+        rank /= m->sizes[i];
+    }
+}
+
+uint64_t mesh_rank(const mesh *m, const uint64_t *coord)
+{
+    uint64_t rank = 0;
+    for (unsigned i = 0; i < m->ndim; i++)
+        rank = rank * m->sizes[i] + coord[i];
+    return rank;
+}
+
+/* Printing */
+
+void mesh_print(const mesh *m, text_buf *out)
+{
+    bool named = true;
+    for (unsigned i = 0; i < m->ndim; i++)
+        named = named && m->names[i][0] != '\0';
+    for (unsigned i = 0; i < m->ndim; i++) {
+        if (named) {
+            char shown[4 * MESH_NAME_NBYTES];
+            escape_text(shown, sizeof shown, m->names[i], strlen(m->names[i]));
+            text_printf(out, "%s%s=%" PRIu64, i > 0 ? "," : "", shown, m->sizes[i]);
+        } else {
+            text_printf(out, "%s%" PRIu64, i > 0 ? "x" : "", m->sizes[i]);
+        }
+    }
+}
+
+static void placement_print(const placement *p, text_buf *out)
+{
+    switch ((placement_kind)p->kind) {
+    case PLACEMENT_REPLICATE:
+        text_puts(out, "Replicate()");
+        return;
+    case PLACEMENT_SHARD:
+        text_printf(out, "Shard(%u)", (unsigned)p->dim);
+        return;
+    case PLACEMENT_STRIDED_SHARD:
+        text_printf(out, "_StridedShard(%u, %" PRIu32 ")", (unsigned)p->dim, p->split_factor);
+        return;
+    case PLACEMENT_PARTIAL:
+        break;
+    }
+    text_puts(out, p->kind == PLACEMENT_PARTIAL ? "Partial()" : "?");
+}
+
+void placements_print(const placement *p, unsigned mesh_ndim, text_buf *out)
+{
+    if (mesh_ndim != 1)
+        text_puts(out, "[");
+    for (unsigned i = 0; i < mesh_ndim; i++) {
+        if (i > 0)
+            text_puts(out, ", ");
+        placement_print(&p[i], out);
+    }
+    if (mesh_ndim != 1)
+        text_puts(out, "]");
+}

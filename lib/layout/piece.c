@@ -1,0 +1,252 @@
+#include "layout/piece.h"
+
+#include <inttypes.h>
+
+#include "base/checked.h"
+#include "layout/chunk.h"
+#include "layout/mesh_text.h"
+
+static bool shards(const placement *p)
+{
+    return p->kind == PLACEMENT_SHARD || p->kind == PLACEMENT_STRIDED_SHARD;
+}
+
+static bool shards_dim(const placement *p, unsigned dim)
+{
+    return shards(p) && p->dim == dim;
+}
+
+/* Orders */
+
+bool piece_order(const mesh *m, const placement *p, unsigned dim, unsigned *order, unsigned *count)
+{
+    unsigned n = 0;
+    for (unsigned i = m->ndim; i-- > 0;) {
+        if (!shards_dim(&p[i], dim))
+            continue;
+        const uint64_t factor = p[i].kind == PLACEMENT_STRIDED_SHARD ? p[i].split_factor : 1;
+        uint64_t before = 1;
+        unsigned at = 0;
+        while (at < n && before != factor) {
+            if (!checked_mul(before, m->sizes[order[at]], &before))
+                return false;
+            at++;
+        }
+        if (before != factor)
+            return false;
+        for (unsigned k = n; k > at; k--)
+            order[k] = order[k - 1];
+        order[at] = i;
+        n++;
+    }
+    *count = n;
+    return true;
+}
+
+void piece_stride_placements(const mesh *m, const unsigned *order, placement *p)
+{
+    for (unsigned at = 0; at < m->ndim; at++) {
+        const unsigned i = order[at];
+        uint64_t factor = 1;
+        if (!shards(&p[i]))
+            continue;
+        for (unsigned k = 0; k < at; k++)
+            if (order[k] > i && shards_dim(&p[order[k]], p[i].dim))
+                factor *= m->sizes[order[k]];
+        p[i].kind = factor == 1 ? PLACEMENT_SHARD : PLACEMENT_STRIDED_SHARD;
+        p[i].split_factor = factor == 1 ? 0 : (uint32_t)factor;
+    }
+}
+
+/* The recorded rule */
+
+/* The cut of a list of n elements into `factor` chunks, each into `nparts`, of which each part-th is
+ * taken. All full chunks are alike, so only the last one, which may be shorter, is told apart. */
+static uint64_t cut_make(piece_cut *c, uint64_t n, uint64_t factor, uint64_t nparts, uint64_t part)
+{
+    uint64_t last_nelems;
+    const uint64_t step = chunk_full_size(n, factor);
+    *c = (piece_cut){.full_step = step, .full_count = step == 0 ? 0 : n / step};
+    chunk_piece(step, nparts, part, &c->full_begin, &c->full_nelems);
+    chunk_piece(n - c->full_count * step, nparts, part, &c->last_begin, &last_nelems);
+    return c->full_count * c->full_nelems + last_nelems;
+}
+
+/* The place in the list before the cut of the element that is j-th after it. */
+static uint64_t cut_source(const piece_cut *c, uint64_t j)
+{
+    const uint64_t in_full = c->full_count * c->full_nelems;
+    if (j < in_full)
+        return j / c->full_nelems * c->full_step + c->full_begin + j % c->full_nelems;
+    return c->full_count * c->full_step + c->last_begin + (j - in_full);
+}
+
+void piece_list_init(piece_list *l, const mesh *m, const placement *p, unsigned dim, uint64_t n,
+                     const uint64_t *coord)
+{
+    l->count = n;
+    l->ncuts = 0;
+    for (unsigned i = 0; i < m->ndim; i++) {
+        if (!shards_dim(&p[i], dim))
+            continue;
+        const uint64_t factor = p[i].kind == PLACEMENT_STRIDED_SHARD ? p[i].split_factor : 1;
+        l->count = cut_make(&l->cuts[l->ncuts++], l->count, factor, m->sizes[i], coord[i]);
+    }
+}
+
+uint64_t piece_list_at(const piece_list *l, uint64_t j)
+{
+    for (unsigned k = l->ncuts; k-- > 0;)
+        j = cut_source(&l->cuts[k], j);
+    return j;
+}
+
+bool piece_list_is_run(const piece_list *l)
+{
+    /* Every cut keeps the order, so the indices ascend. */
+    return l->count == 0 || piece_list_at(l, l->count - 1) - piece_list_at(l, 0) == l->count - 1;
+}
+
+/* Boxes */
+
+static fsdpck_status bad_placement(fsdpck_error *err, const mesh *m, const placement *p, unsigned i,
+                                   unsigned ndim, const uint64_t *coord)
+{
+    if (p[i].kind == PLACEMENT_PARTIAL) {
+        const fsdpck_status st = error_set(
+            err, FSDPCK_UNSUPPORTED, "LAYOUT-PARTIAL",
+            "tensor is Partial on mesh dim %u: its ranks hold terms of a sum that was not done", i);
+        error_next(err, "reduce it in the training program, as redistribute() does, and save again");
+        return st;
+    }
+    if (!shards(&p[i]))
+        return error_set(err, FSDPCK_BADINPUT, "LAYOUT-KIND", "mesh dim %u has no known placement",
+                         i);
+    if (p[i].dim >= ndim)
+        return error_set(err, FSDPCK_BADINPUT, "LAYOUT-DIM",
+                         "mesh dim %u shards dim %u of a tensor of %u dims", i,
+                         (unsigned)p[i].dim, ndim);
+    if (coord[i] >= m->sizes[i])
+        return error_set(err, FSDPCK_BADINPUT, "LAYOUT-COORD",
+                         "coordinate %" PRIu64 " is outside mesh dim %u of %" PRIu64 " ranks",
+                         coord[i], i, m->sizes[i]);
+    return error_set(err, FSDPCK_BADINPUT, "LAYOUT-SPLIT",
+                     "_StridedShard of mesh dim %u has the split factor 0", i);
+}
+
+static fsdpck_status dim_recorded(const mesh *m, const placement *p, unsigned dim, uint64_t n,
+                                  const uint64_t *coord, uint64_t *offset, uint64_t *size,
+                                  fsdpck_error *err)
+{
+    piece_list l;
+    piece_list_init(&l, m, p, dim, n, coord);
+    if (!piece_list_is_run(&l))
+        return error_set(err, FSDPCK_UNSUPPORTED, "LAYOUT-RUN",
+                         "rank holds %" PRIu64 " indices of dim %u that are not consecutive: "
+                         "from %" PRIu64 " to %" PRIu64,
+                         l.count, dim, piece_list_at(&l, 0), piece_list_at(&l, l.count - 1));
+    *size = l.count;
+    *offset = l.count == 0 ? n : piece_list_at(&l, 0);
+    return FSDPCK_OK;
+}
+
+static void cut_once(uint64_t nparts, uint64_t part, uint64_t *offset, uint64_t *size)
+{
+    uint64_t inside;
+    chunk_piece(*size, nparts, part, &inside, size);
+    *offset += inside;
+}
+
+static fsdpck_status dim_physical(const mesh *m, const placement *p, unsigned dim, uint64_t n,
+                                  const uint64_t *coord, uint64_t *offset, uint64_t *size,
+                                  fsdpck_error *err)
+{
+    unsigned order[MESH_NDIM_MAX];
+    unsigned count;
+    if (!piece_order(m, p, dim, order, &count))
+        return error_set(err, FSDPCK_UNSUPPORTED, "LAYOUT-ORDER",
+                         "split factors of dim %u are no order of cuts on this mesh", dim);
+    *offset = 0;
+    *size = n;
+    for (unsigned k = 0; k < count; k++)
+        cut_once(m->sizes[order[k]], coord[order[k]], offset, size);
+    if (*size == 0)
+        *offset = n;
+    return FSDPCK_OK;
+}
+
+fsdpck_status piece_box(const mesh *m, const placement *p, unsigned ndim, const uint64_t *shape,
+                        const uint64_t *coord, piece_rule rule, uint64_t *offsets, uint64_t *sizes,
+                        fsdpck_error *err)
+{
+    uint64_t strided = 0; /* bits of tensor dims; NDIM_MAX is 64 */
+    for (unsigned d = 0; d < ndim; d++) {
+        offsets[d] = 0;
+        sizes[d] = shape[d];
+    }
+    for (unsigned i = 0; i < m->ndim; i++) {
+        if (p[i].kind == PLACEMENT_REPLICATE)
+            continue;
+        if (!shards(&p[i]) || p[i].dim >= ndim || coord[i] >= m->sizes[i] ||
+            (p[i].kind == PLACEMENT_STRIDED_SHARD && p[i].split_factor == 0))
+            return bad_placement(err, m, p, i, ndim, coord);
+        const unsigned d = p[i].dim;
+        if (p[i].kind == PLACEMENT_STRIDED_SHARD) {
+            strided |= (uint64_t)1 << d;
+            continue;
+        }
+        /* Plain Shards: both rules are left to right. Of no use where a _StridedShard follows. */
+        cut_once(m->sizes[i], coord[i], &offsets[d], &sizes[d]);
+        if (sizes[d] == 0)
+            offsets[d] = shape[d];
+    }
+    for (unsigned d = 0; strided != 0; d++, strided >>= 1) {
+        if ((strided & 1) == 0)
+            continue;
+        RETURN_IF((rule == PIECE_RECORDED ? dim_recorded : dim_physical)(
+            m, p, d, shape[d], coord, &offsets[d], &sizes[d], err));
+    }
+    return FSDPCK_OK;
+}
+
+/* Who holds the same */
+
+uint64_t piece_count(const mesh *m, const placement *p)
+{
+    uint64_t count = 1;
+    for (unsigned i = 0; i < m->ndim; i++)
+        if (shards(&p[i]) && !checked_mul(count, m->sizes[i], &count))
+            return UINT64_MAX;
+    return count;
+}
+
+bool piece_is_first(const mesh *m, const placement *p, const uint64_t *coord)
+{
+    for (unsigned i = 0; i < m->ndim; i++)
+        if (!shards(&p[i]) && coord[i] != 0)
+            return false;
+    return true;
+}
+
+void piece_holders_begin(piece_holders *h, const mesh *m, const placement *p, const uint64_t *coord)
+{
+    *h = (piece_holders){.m = m, .p = p};
+    for (unsigned i = 0; i < m->ndim; i++)
+        h->coord[i] = shards(&p[i]) ? coord[i] : 0;
+}
+
+bool piece_holders_next(piece_holders *h, uint64_t *rank)
+{
+    if (h->done)
+        return false;
+    *rank = mesh_rank(h->m, h->coord);
+    h->done = true;
+    for (unsigned i = h->m->ndim; i-- > 0 && h->done;) {
+        if (shards(&h->p[i]))
+            continue;
+        h->done = ++h->coord[i] == h->m->sizes[i];
+        if (h->done)
+            h->coord[i] = 0;
+    }
+    return true;
+}

@@ -1,0 +1,149 @@
+#include "rank_sums.h"
+
+#include <string.h>
+
+#include "layout/mesh_text.h"
+#include "layout/piece.h"
+
+/* What makes two tensors the same to every rank. */
+typedef struct kind_key {
+    uint32_t spec;
+    uint8_t dtype, ndim, part, unused;
+    uint64_t shape[NDIM_MAX];
+} kind_key;
+
+typedef struct kind {
+    uint64_t first; /* a target tensor of this kind */
+    uint64_t count;
+    bool is_model;
+} kind;
+
+/* Coordinates with those along FSDP dims at 0: the rank that holds the first, the fullest piece. */
+static void first_along_fsdp(const mesh *m, uint64_t *coord)
+{
+    for (unsigned i = 0; i < m->ndim; i++) {
+        const mesh_role role = mesh_role_of(m->names[i]);
+        if (role != ROLE_TP && role != ROLE_EP && role != ROLE_REPLICATE)
+            coord[i] = 0;
+    }
+}
+
+fsdpck_status rank_piece(const target *to, uint64_t index, uint64_t rank, fsdpck_layout_piece *out,
+                         fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(&to->cat, index);
+    const uint64_t *shape = catalogue_shape(&to->cat, index);
+    const cat_spec *spec = catalogue_spec(&to->cat, index);
+    *out = (fsdpck_layout_piece){0};
+    memcpy(out->sizes, shape, t->ndim * sizeof *shape);
+    if (spec != NULL) {
+        const mesh *m = catalogue_mesh(&to->cat, spec->mesh);
+        uint64_t coord[MESH_NDIM_MAX], offsets[NDIM_MAX], sizes[NDIM_MAX];
+        mesh_coord(m, rank, coord);
+        RETURN_IF(piece_box(m, spec->placements, t->ndim, shape, coord, PIECE_PHYSICAL,
+                            out->offsets, out->sizes, err));
+        first_along_fsdp(m, coord);
+        RETURN_IF(piece_box(m, spec->placements, t->ndim, shape, coord, PIECE_PHYSICAL, offsets,
+                            sizes, err));
+        const uint64_t full = box_nelems(sizes, t->ndim);
+        const uint64_t own = box_nelems(out->sizes, t->ndim);
+        out->padding_nelems = full > own ? full - own : 0;
+    }
+    out->nbytes = box_nelems(out->sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status find_kinds(const target *to, const aim_parts *parts, vec *kinds,
+                                fsdpck_error *err)
+{
+    strtab keys;
+    strtab_init(&keys, to->cat.owner);
+    fsdpck_status st = FSDPCK_OK;
+    for (uint64_t i = 0; i < catalogue_tensor_count(&to->cat); i++) {
+        const cat_tensor *t = catalogue_tensor(&to->cat, i);
+        const uint32_t from = *VEC_AT(&to->from, uint32_t, i);
+        const bool is_model = from < parts->tensor_count && parts->tensor_part[from] == PART_MODEL;
+        kind_key key = {.spec = t->spec, .dtype = t->dtype, .ndim = t->ndim, .part = is_model};
+        memcpy(key.shape, catalogue_shape(&to->cat, i), t->ndim * sizeof(uint64_t));
+        uint32_t id;
+        GOTO_IF(strtab_intern(&keys, (const char *)&key,
+                              offsetof(kind_key, shape) + t->ndim * sizeof(uint64_t), &id, err),
+                out);
+        if (id == kinds->count) {
+            kind *added = vec_push(kinds, err);
+            st = added == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
+            if (st != FSDPCK_OK)
+                goto out;
+            *added = (kind){.first = i, .is_model = is_model};
+        }
+        VEC_AT(kinds, kind, id)->count++;
+    }
+out:
+    strtab_release(&keys);
+    return st;
+}
+
+static fsdpck_status count_kind(rank_sums *s, const target *to, const kind *k, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(&to->cat, k->first);
+    const dtype_info *d = dtype_get((dtype)t->dtype);
+    const bool trains = k->is_model && d->kind == DTYPE_IS_FLOAT;
+    const bool has_elements = catalogue_tensor_nelems(&to->cat, k->first) > 0;
+    for (uint64_t r = 0; r < s->world_size; r++) {
+        fsdpck_layout_rank *sum = &s->ranks[r];
+        fsdpck_layout_piece piece;
+        RETURN_IF(rank_piece(to, k->first, r, &piece, err));
+        const uint64_t padding = piece.padding_nelems * d->itemsize_bytes;
+        sum->tensors += k->count;
+        sum->nbytes += k->count * piece.nbytes;
+        sum->padding_nbytes += k->count * padding;
+        if (has_elements && piece.nbytes == 0)
+            sum->empty_tensors += k->count;
+        if (k->is_model)
+            sum->param_nbytes += k->count * (piece.nbytes + padding);
+        if (trains) {
+            sum->grad_nbytes += k->count * (piece.nbytes + padding);
+            sum->adam_nbytes += k->count * 2 * (piece.nbytes + padding);
+        }
+    }
+    return FSDPCK_OK;
+}
+
+static void find_extremes(rank_sums *s)
+{
+    for (uint64_t r = 0; r < s->world_size; r++) {
+        const fsdpck_layout_rank *sum = &s->ranks[r];
+        if (sum->nbytes < s->ranks[s->rank_min].nbytes)
+            s->rank_min = r;
+        if (sum->nbytes > s->ranks[s->rank_max].nbytes)
+            s->rank_max = r;
+        s->nbytes_sum += sum->nbytes;
+        s->padding_nbytes += sum->padding_nbytes;
+        s->empty_pieces += sum->empty_tensors;
+    }
+}
+
+fsdpck_status rank_sums_make(rank_sums *s, const target *to, const aim_parts *parts,
+                             fsdpck_error *err)
+{
+    *s = (rank_sums){.owner = to->cat.owner, .world_size = to->world_size};
+    vec kinds = VEC_OF(kind, to->cat.owner);
+    fsdpck_status st;
+    s->ranks = budget_alloc(s->owner, s->world_size * sizeof *s->ranks, err);
+    st = s->ranks == NULL ? FSDPCK_LIMIT : find_kinds(to, parts, &kinds, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < kinds.count; i++)
+        st = count_kind(s, to, VEC_AT(&kinds, const kind, i), err);
+    vec_release(&kinds);
+    if (st != FSDPCK_OK)
+        rank_sums_release(s);
+    else
+        find_extremes(s);
+    return st;
+}
+
+void rank_sums_release(rank_sums *s)
+{
+    if (s->ranks != NULL)
+        budget_free(s->owner, s->ranks, s->world_size * sizeof *s->ranks);
+    *s = (rank_sums){0};
+}

@@ -1,0 +1,103 @@
+#include <inttypes.h>
+#include <string.h>
+
+#include "run.h"
+
+static fsdpck_status like_mesh(run *r, mesh *m, fsdpck_error *err)
+{
+    fsdpck_checkpoint *like = r->opt.like;
+    const mesh *theirs = transform_mesh(&like->cat);
+    if (theirs == NULL) {
+        const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "LAYOUT-UNKNOWN",
+                                           "layout cannot be told from its chunks");
+        error_path(err, like->path);
+        error_next(err, "say it with --mesh, --tp-plan, --shard and --replicate");
+        return st;
+    }
+    *m = *theirs;
+    r->cut.like = &like->cat;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status choose_mesh(run *r, mesh *m, fsdpck_error *err)
+{
+    if (r->opt.like != NULL)
+        return like_mesh(r, m, err);
+    if (r->opt.mesh != NULL)
+        return mesh_parse(r->opt.mesh, m, err);
+    if (r->opt.world_size > 0)
+        return layout_scale_mesh(transform_mesh(&r->src->cat), r->opt.world_size, m, err);
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "number of ranks is not stated");
+    error_next(err, "give --world-size N, --mesh NAME=N,... or --like OTHER");
+    return st;
+}
+
+static fsdpck_status check_world_size(const run *r, fsdpck_error *err)
+{
+    const uint64_t ranks = mesh_size(&r->layout.mesh);
+    if (r->opt.world_size == 0 || r->opt.world_size == ranks)
+        return FSDPCK_OK;
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, "", "mesh and world size contradict each other");
+    error_expected(err, "%" PRIu64 " ranks (--world-size)", r->opt.world_size);
+    error_found(err, "%" PRIu64 " ranks (%s)", ranks, r->opt.like != NULL ? "--like" : "--mesh");
+    return st;
+}
+
+static fsdpck_status add_rules(run *r, fsdpck_error *err)
+{
+    const fsdpck_transform_options *o = &r->opt;
+    for (size_t i = 0; i < o->replicate_count; i++)
+        RETURN_IF(layout_add_rule(&r->layout, LAYOUT_REPLICATE, o->replicate[i], 0, err));
+    for (size_t i = 0; i < o->shard_count; i++)
+        RETURN_IF(layout_add_shard_text(&r->layout, o->shard[i], err));
+    if (o->tp_plan != NULL)
+        RETURN_IF(layout_read_tp_plan(&r->layout, o->tp_plan, strlen(o->tp_plan), err));
+    return FSDPCK_OK;
+}
+
+static void say_mesh(const run *r)
+{
+    text_buf text = {0};
+    mesh_print(&r->layout.mesh, &text);
+    const mesh *from = transform_mesh(&r->src->cat);
+    if (r->opt.mesh == NULL && r->opt.like == NULL && text_check(&text, NULL) == FSDPCK_OK) {
+        text_buf was = {0};
+        if (from != NULL)
+            mesh_print(from, &was);
+        if (from != NULL && from->ndim > 1 && text_check(&was, NULL) == FSDPCK_OK)
+            log_write(&r->ctx->log, LOG_NOTE,
+                      "mesh: %s: the source has %s, of which the FSDP dim was fitted; --mesh chooses",
+                      text.text, was.text);
+        text_release(&was);
+    }
+    text_release(&text);
+}
+
+fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err)
+{
+    RETURN_IF(choose_mesh(r, &r->layout.mesh, err));
+    RETURN_IF(check_world_size(r, err));
+    RETURN_IF(add_rules(r, err));
+    say_mesh(r);
+    r->cut.layout = &r->layout;
+    r->cut.every_rank = r->writer->every_rank;
+    r->cut.any_size = strcmp(r->writer->name, "dcp-safetensors") == 0;
+    return FSDPCK_OK;
+}
+
+fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
+                             const fsdpck_transform_options *options, fsdpck_report **report,
+                             fsdpck_error *err)
+{
+    run r;
+    if (report != NULL)
+        *report = NULL;
+    run_init(&r, ctx, src, options);
+    r.dst = dst;
+    r.sharded = true;
+    const fsdpck_status st = run_all(&r, report, err);
+    progress_phase(&ctx->progress, NULL, 0);
+    run_release(&r);
+    return st;
+}

@@ -1,0 +1,262 @@
+#include "run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc.h"
+#include "base/platform.h"
+#include "report.h"
+#include "sidecars.h"
+
+#define MEMORY_DEFAULT    ((uint64_t)256 << 20)
+#define MAX_SHARD_DEFAULT UINT64_C(50000000000)
+/* Reading back goes in pieces of this size. */
+#define READ_BACK_BYTES ((size_t)4 << 20)
+
+void fsdpck_transform_options_init(fsdpck_transform_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_nbytes = sizeof *options;
+    options->part = -1;
+}
+
+void run_release(run *r)
+{
+    exec_free(r->exec);
+    plan_free(r->plan);
+    output_release(&r->out);
+    target_release(&r->to);
+    aim_result_release(&r->aimed);
+    layout_release(&r->layout);
+}
+
+void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src,
+              const fsdpck_transform_options *options)
+{
+    *r = (run){.ctx = ctx, .src = src};
+    fsdpck_transform_options_init(&r->opt);
+    if (options != NULL) {
+        const size_t n =
+            options->struct_nbytes < sizeof r->opt ? options->struct_nbytes : sizeof r->opt;
+        memcpy(&r->opt, options, n);
+    }
+    target_init(&r->to, &src->metadata);
+    layout_init(&r->layout, &src->metadata);
+}
+
+/* ---- the target ---- */
+
+static fsdpck_status load_object(void *ctx, uint32_t object, fsdpck_error *err)
+{
+    fsdpck_checkpoint *c = ctx;
+    const fsdpck_status st = c->format->load_object(c->self, &c->cat, object, err);
+    if (st != FSDPCK_OK)
+        error_tensor(err, catalogue_name(&c->cat, catalogue_object(&c->cat, object)->name));
+    return st;
+}
+
+fsdpck_status run_aim(run *r, fsdpck_error *err)
+{
+    const fsdpck_transform_options *o = &r->opt;
+    const bool flat = r->writer->takes == TAKES_FLAT;
+    const aim_request request = {
+        .src = &r->src->src,
+        .words = {o->keys, o->keys_count, o->exclude, o->exclude_count, o->strip_prefix,
+                  o->strip_prefix_count, o->rename, o->rename_count, o->dtype, o->dtype_count},
+        .part = o->part < 0 ? (flat ? PART_MODEL : PART_ALL) : (aim_part)o->part,
+        .clean = o->clean_names == FSDPCK_ON || (o->clean_names == FSDPCK_AUTO && flat),
+        .tied_first = o->tied_first != 0,
+        .nested = r->writer->takes == TAKES_NESTED,
+        .keyed = r->writer->takes == TAKES_KEYED,
+        .holds = r->writer->holds,
+        .format = r->writer->name,
+        .objects = (aim_objects)o->objects,
+        .load_object = load_object,
+        .load_ctx = r->src,
+        .cut = r->sharded ? &r->cut : NULL,
+    };
+    r->opt.part = (int)request.part;
+    if (o->objects == FSDPCK_OBJECTS_OPAQUE && !flat)
+        log_write(&r->ctx->log, LOG_WARNING,
+                  "unknown calls are written as they were: torch.load(weights_only=False) of the "
+                  "output may run them");
+    RETURN_IF(aim_build(&r->src->cat, &r->src->parts, &request, &r->to, &r->aimed, err));
+    return r->sharded ? layout_check_used(&r->layout, err) : FSDPCK_OK;
+}
+
+static fsdpck_status place_target(run *r, fsdpck_error *err)
+{
+    const fsdpck_transform_options *o = &r->opt;
+    const writer_options wo = {
+        .max_shard_nbytes = o->max_shard_nbytes > 0 ? o->max_shard_nbytes : MAX_SHARD_DEFAULT,
+        .align_nbytes = o->align_nbytes,
+        .rank_pattern = o->rank_pattern,
+        .device_type = o->device_type,
+        .torch_minor = o->torch_minor,
+    };
+    return r->writer->layout(&r->to, &wo, err);
+}
+
+static uint64_t memory_to_use(const run *r)
+{
+    if (r->opt.memory_nbytes > 0)
+        return r->opt.memory_nbytes;
+    const uint64_t quarter = platform_memory_bytes() / 4;
+    const uint64_t memory = quarter < MEMORY_DEFAULT ? quarter : MEMORY_DEFAULT;
+    return memory < EXEC_MEMORY_NBYTES_MIN ? EXEC_MEMORY_NBYTES_MIN : memory;
+}
+
+static fsdpck_status make_plan(run *r, fsdpck_error *err)
+{
+    static const plan_replicas replicas[] = {
+        [FSDPCK_REPLICAS_CRC] = REPLICAS_CRC,
+        [FSDPCK_REPLICAS_COMPARE] = REPLICAS_COMPARE,
+        [FSDPCK_REPLICAS_FIRST] = REPLICAS_FIRST,
+    };
+    const plan_options po = {.replicas = replicas[r->opt.replicas]};
+    RETURN_IF(plan_new(&r->src->cat, &r->to, &po, &r->src->metadata, &r->plan, err));
+    if (r->opt.read_back)
+        r->to.want_crc = true;
+    progress_phase(&r->ctx->progress, "locating", 0);
+    const exec_request er = {
+        .plan = r->plan,
+        .source = &r->src->src,
+        .target = &r->to,
+        .nthreads = transform_threads(r->opt.threads),
+        .memory_nbytes = memory_to_use(r),
+        .direct = (int)r->opt.direct,
+        .cancel = &r->ctx->cancel,
+        .progress = &r->ctx->progress,
+        .log = &r->ctx->log,
+        .metadata = &r->src->metadata,
+    };
+    return exec_locate(&er, &r->exec, err);
+}
+
+/* ---- writing ---- */
+
+static fsdpck_status begin_output(run *r, fsdpck_error *err)
+{
+    const unsigned flags =
+        (r->opt.force ? OUTPUT_REPLACE : 0u) | (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u);
+    RETURN_IF(
+        output_begin(&r->out, r->dst, r->to.is_folder ? OUTPUT_FOLDER : OUTPUT_FILE, flags, err));
+    for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++) {
+        const cat_file *f = catalogue_file(&r->to.cat, i);
+        const bool direct = r->opt.direct == FSDPCK_ON ||
+                            (r->opt.direct == FSDPCK_AUTO && f->nbytes >= EXEC_DIRECT_NBYTES);
+        size_t index;
+        RETURN_IF(output_add(&r->out, catalogue_name(&r->to.cat, f->path), f->nbytes, direct,
+                             &index, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status put_late(void *ctx, const late_bytes *late, fsdpck_error *err)
+{
+    run *r = ctx;
+    return file_write_at(output_file(&r->out, late->file), late->offset_bytes, late->bytes,
+                         late->nbytes, err);
+}
+
+static fsdpck_status read_back_chunk(run *r, const cat_chunk *k, uint32_t want, uint8_t *buffer,
+                                     fsdpck_error *err)
+{
+    uint32_t crc = 0;
+    for (uint64_t at = 0; at < k->nbytes;) {
+        RETURN_IF(cancel_check(&r->ctx->cancel, err));
+        const uint64_t left = k->nbytes - at;
+        const uint64_t n = left < READ_BACK_BYTES ? left : READ_BACK_BYTES;
+        RETURN_IF(
+            file_read_at(output_file(&r->out, k->file), k->offset_bytes + at, buffer, n, err));
+        crc = crc32_update(crc, buffer, n);
+        progress_add(&r->ctx->progress, n);
+        at += n;
+    }
+    if (crc == want)
+        return FSDPCK_OK;
+    const fsdpck_status st =
+        error_set(err, FSDPCK_IO, "READ-BACK", "output reads back differently");
+    error_path(err, r->dst);
+    error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, k->tensor)->name));
+    error_expected(err, "CRC-32 %08x", want);
+    error_found(err, "%08x", crc);
+    error_next(err, "the storage may be failing: write elsewhere");
+    return st;
+}
+
+/* Syncs, drops what the page cache holds, and compares what the storage gives back. */
+static fsdpck_status read_back(run *r, fsdpck_error *err)
+{
+    uint8_t *buffer = malloc(READ_BACK_BYTES);
+    if (buffer == NULL)
+        return error_set_nomem(err, READ_BACK_BYTES);
+    fsdpck_status st = FSDPCK_OK;
+    plan_sums sums;
+    plan_get_sums(r->plan, &sums);
+    progress_phase(&r->ctx->progress, "reading back", sums.target_bytes);
+    for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
+        GOTO_IF(file_drop_cache(output_file(&r->out, i), err), out);
+    for (uint64_t i = 0; i < catalogue_chunk_count(&r->to.cat); i++) {
+        const cat_chunk *k = catalogue_chunk(&r->to.cat, i);
+        if (k->place != PLACE_EMPTY)
+            GOTO_IF(read_back_chunk(r, k, r->to.chunk_crc[i], buffer, err), out);
+    }
+out:
+    free(buffer);
+    return st;
+}
+
+static fsdpck_status write_output(run *r, fsdpck_error *err)
+{
+    RETURN_IF(begin_output(r, err));
+    plan_sums sums;
+    plan_get_sums(r->plan, &sums);
+    progress_phase(&r->ctx->progress, "writing", sums.target_bytes + sums.literal_bytes);
+    RETURN_IF(exec_run(r->exec, &r->out, err));
+    if (r->writer->seal != NULL)
+        RETURN_IF(r->writer->seal(&r->to, put_late, r, err));
+    if (r->opt.read_back)
+        RETURN_IF(read_back(r, err));
+    RETURN_IF(cancel_check(&r->ctx->cancel, err));
+    progress_phase(&r->ctx->progress, "making durable", 0);
+    return output_commit(&r->out, err);
+}
+
+static fsdpck_status check_engine(const run *r, fsdpck_error *err)
+{
+    if (!r->opt.use_cuda)
+        return FSDPCK_OK;
+    const fsdpck_status st = error_set(err, FSDPCK_DEVICE, "", "built without CUDA");
+    error_next(err, "leave --engine away: threads are as fast as the storage");
+    return st;
+}
+
+fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
+{
+    RETURN_IF(check_engine(r, err));
+    RETURN_IF(request_choose_writer(r, err));
+    RETURN_IF(request_check_output(r, err));
+    if (r->sharded)
+        RETURN_IF(reshard_choose_layout(r, err));
+    RETURN_IF(run_aim(r, err));
+    RETURN_IF(place_target(r, err));
+    RETURN_IF(sidecars_add(r, err));
+    RETURN_IF(make_plan(r, err));
+    if (!r->opt.dry_run)
+        RETURN_IF(write_output(r, err));
+    if (report == NULL)
+        return FSDPCK_OK;
+    const report_input in = {
+        .src = r->src,
+        .dst = r->dst,
+        .opt = &r->opt,
+        .writer = r->writer,
+        .aimed = &r->aimed,
+        .to = &r->to,
+        .layout = r->sharded ? &r->layout : NULL,
+        .plan = r->plan,
+        .exec = r->exec,
+    };
+    return report_make(&in, report, err);
+}

@@ -1,0 +1,51 @@
+/* run.h: one run from request to committed output, for the files that make it up:
+ *
+ *     request.c      which writer, and whether DST may be written
+ *     run.c          aim -> layout -> plan -> locate -> run -> seal -> commit
+ *     consolidate.c  the run of one rank
+ *     reshard.c      the run of many: options -> mesh and rules
+ */
+#ifndef FSDPCK_RUN_H
+#define FSDPCK_RUN_H
+
+#include "base/output.h"
+#include "exec/exec.h"
+#include "plan/plan.h"
+#include "transform.h"
+
+typedef struct run {
+    fsdpck_context *ctx;
+    fsdpck_checkpoint *src;
+    const char *dst;
+    fsdpck_transform_options opt;
+    bool sharded; /* reshard: `cut` says how */
+    const format_writer *writer;
+    layout layout;
+    aim_cut_request cut;
+    aim_result aimed;
+    target to;
+    plan *plan;
+    struct exec *exec;
+    output out;
+} run;
+
+/* An empty run with the caller's options, or the defaults where they are NULL or shorter. */
+void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src,
+              const fsdpck_transform_options *options);
+void run_release(run *r);
+
+/* By name, by what DST ends in; a bare name is an hf folder, or, resharding, the source's own
+ * format (dcp where that cannot be cut). */
+fsdpck_status request_choose_writer(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether DST may be written: not in or around the input, not there yet, or replaceable. */
+fsdpck_status request_check_output(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Fills r->layout and r->cut from the options. */
+fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Source catalogue and options -> r->to, without places. */
+fsdpck_status run_aim(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* All of it. */
+fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

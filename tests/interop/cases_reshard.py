@@ -1,0 +1,238 @@
+"""Checkpoints in training, cut anew and loaded by real torch on other numbers of ranks and other meshes."""
+
+import json
+import os
+
+import torch
+from torch import nn
+
+from support import case, check, check_same_tensors
+
+SAVED_BY = 4
+TP_PLAN = {"up": "colwise", "down": "rowwise"}
+# world size -> what is asked for, mesh as torch builds it
+TARGETS = {
+    "1": (["--world-size", "1"], (1,), ("fsdp",)),
+    "2": (["--world-size", "2"], (2,), ("fsdp",)),
+    "3": (["--world-size", "3"], (3,), ("fsdp",)),
+    "8": (["--world-size", "8"], (8,), ("fsdp",)),
+    "16": (["--world-size", "16"], (16,), ("fsdp",)),
+    "hsdp": (["--mesh", "dp_replicate=2,dp_shard=4"], (2, 4), ("dp_replicate", "dp_shard")),
+    "tp": (["--mesh", "dp_shard=2,tp=2", "--tp-plan", "plan.json"], (2, 2), ("dp_shard", "tp")),
+    "hsdp_tp": (["--mesh", "dp_replicate=2,dp_shard=2,tp=2", "--tp-plan", "plan.json"], (2, 2, 2),
+                ("dp_replicate", "dp_shard", "tp")),
+}
+
+
+class Net(nn.Module):
+    """Rows that divide by nothing, fewer elements than ranks, and what TP cuts both ways."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(11, 6)
+        self.up = nn.Linear(6, 16)
+        self.down = nn.Linear(16, 6)
+        self.norm = nn.LayerNorm(6)
+        self.head = nn.Linear(6, 5)
+        self.one = nn.Parameter(torch.zeros(1))
+        self.register_buffer("seen", torch.tensor(7))
+        self.register_buffer("scale", torch.linspace(0, 1, 5))
+
+
+def make_model(sizes, names):
+    """The model on a mesh; every rank starts from the same weights."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    torch.manual_seed(5)
+    model = Net()
+    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=names)
+    if "tp" in names:
+        parallelize_module(model, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        mesh = mesh[names[:-1]] if len(names) > 2 else mesh[names[0]]
+    for module in (model.embedding, model.up, model.down):
+        fully_shard(module, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.03125, betas=(0.5, 0.75))
+
+
+def step(model, optimizer):
+    """A training step whose gradient depends on the weights alone, so that it is the same on every mesh."""
+    for parameter in model.parameters():
+        parameter.grad = parameter.detach() * 0.5 + 0.25
+    optimizer.step()
+
+
+def full_tensors(states):
+    from checkpoint_truth import flatten
+    from torch.distributed.tensor import DTensor
+    found = {}
+    for key, value in flatten(states):
+        if isinstance(value, torch.Tensor):
+            value = value.full_tensor() if isinstance(value, DTensor) else value
+            found[key] = value.detach().clone()
+    return found
+
+
+def states_of(model, optimizer):
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optim": optimizer_state}
+
+
+def rank_save(folder):
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    model, optimizer = make_model((SAVED_BY,), ("fsdp",))
+    for _ in range(2):
+        step(model, optimizer)
+    model.seen.fill_(9)
+    states = states_of(model, optimizer)
+    dcp.save(states, checkpoint_id=folder)
+    truth = full_tensors(states)
+    if dist.get_rank() == 0:
+        torch.save(truth, folder + ".truth")
+
+
+def load_dcp(folder, sizes, names):
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import set_state_dict
+    model, optimizer = make_model(sizes, names)
+    states = states_of(model, optimizer)
+    for _, tensor in model.state_dict().items():
+        (tensor.to_local() if hasattr(tensor, "to_local") else tensor).zero_()
+    dcp.load(states, checkpoint_id=folder)
+    set_state_dict(model, optimizer, model_state_dict=states["model"], optim_state_dict=states["optim"])
+    return model, optimizer
+
+
+def rank_load_dcp(folder, original, sizes, names):
+    """Loads the folder and the original, compares both with the truth, then with each other after a step."""
+    truth = torch.load(original + ".truth", weights_only=True)
+    ours, ours_optimizer = load_dcp(folder, sizes, names)
+    check_same_tensors(full_tensors(states_of(ours, ours_optimizer)), truth, "cut anew")
+    theirs, theirs_optimizer = load_dcp(original, sizes, names)
+    step(ours, ours_optimizer)
+    step(theirs, theirs_optimizer)
+    check_same_tensors(full_tensors(states_of(ours, ours_optimizer)),
+                       full_tensors(states_of(theirs, theirs_optimizer)), "after a step")
+
+
+def prepare(setting):
+    from process_group import run_ranks
+    source = setting.path("saved")
+    run_ranks(SAVED_BY, rank_save, source)
+    with open(setting.path("plan.json"), "w", encoding="utf-8") as plan:
+        json.dump(TP_PLAN, plan)
+    return source
+
+
+def product(sizes):
+    ranks = 1
+    for size in sizes:
+        ranks *= size
+    return ranks
+
+
+def check_dcp(setting, targets):
+    from process_group import run_ranks
+    source = prepare(setting)
+    for name in targets:
+        options, sizes, names = TARGETS[name]
+        folder = setting.path("to-" + name)
+        setting.run("reshard", source, folder, *options)
+        ranks = product(sizes)
+        check(sum(f.endswith(".distcp") for f in os.listdir(folder)) == ranks, "files of " + name)
+        run_ranks(ranks, rank_load_dcp, folder, source, sizes, names)
+
+
+@case(first=(2, 6))
+def case_reshard_few_ranks(setting):
+    check_dcp(setting, ["1", "2", "3"])
+
+
+@case(first=(2, 6))
+def case_reshard_more_ranks(setting):
+    check_dcp(setting, ["8", "16"])
+
+
+@case(first=(2, 6))
+def case_reshard_meshes(setting):
+    check_dcp(setting, ["hsdp", "tp", "hsdp_tp"])
+
+
+def rank_load_files(pattern, truth_path, sizes, names):
+    """Rank files: working DTensors, equal to the truth, that a sharded model takes by copy_."""
+    import torch.distributed as dist
+    from torch.distributed.tensor import DTensor
+    truth = torch.load(truth_path, weights_only=True)
+    model, _ = make_model(sizes, names)
+    state = torch.load(pattern % dist.get_rank(), map_location="cpu", weights_only=False)
+    check_same_tensors(full_tensors(state), truth, "rank files")
+    check(all(isinstance(state["model"][key], DTensor) for key, _ in model.named_parameters()), "parameters are DTensors")
+    with torch.no_grad():
+        for key, tensor in model.state_dict().items():
+            tensor.copy_(state["model"][key])
+    found = {"model." + key: value for key, value in full_tensors(model.state_dict()).items()}
+    check_same_tensors(found, {k: v for k, v in truth.items() if k.startswith("model.")}, "copied into a model")
+
+
+@case(first=(2, 6))
+def case_reshard_rank_files(setting):
+    from process_group import run_ranks
+    source = prepare(setting)
+    for name in ("1", "3", "hsdp", "tp"):
+        options, sizes, names = TARGETS[name]
+        folder = setting.path("files-" + name)
+        setting.run("reshard", source, folder, "--format", "pt-ranks", "--device-type", "cpu", *options)
+        ranks = product(sizes)
+        pattern = os.path.join(folder, "model_world_size_%d_rank_%%d.pt" % ranks)
+        run_ranks(ranks, rank_load_files, pattern, source + ".truth", sizes, names)
+        back = setting.path("back-%s.pt" % name)
+        setting.run("consolidate", folder, back)
+        straight = setting.path("straight.pt")
+        setting.run("consolidate", source, straight, "--force")
+        from support import load_pt, tensors_of_state
+        check_same_tensors(tensors_of_state(load_pt(back, weights_only=False)),
+                           tensors_of_state(load_pt(straight, weights_only=False)), "back from rank files")
+
+
+def rank_load_hf(folder, truth_path, sizes, names):
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    truth = torch.load(truth_path, weights_only=True)
+    model, _ = make_model(sizes, names)
+    state = model.state_dict()
+    for tensor in state.values():
+        (tensor.to_local() if hasattr(tensor, "to_local") else tensor).zero_()
+    dcp.load(state, storage_reader=HuggingFaceStorageReader(path=folder))
+    found = {"model." + key: value for key, value in full_tensors(state).items()}
+    check_same_tensors(found, {k: v for k, v in truth.items() if k.startswith("model.")}, "DCP safetensors")
+
+
+@case(first=(2, 9))
+def case_reshard_dcp_safetensors(setting):
+    from process_group import run_ranks
+    source = prepare(setting)
+    for name in ("1", "2", "3", "hsdp", "tp"):
+        options, sizes, names = TARGETS[name]
+        folder = setting.path("hf-" + name)
+        setting.run("reshard", source, folder, "--format", "dcp-safetensors", *options)
+        run_ranks(product(sizes), rank_load_hf, folder, source + ".truth", sizes, names)
+
+
+@case(first=(2, 6))
+def case_reshard_and_back(setting):
+    """Any way round: cut, cut again, merged: the bytes of merging at once."""
+    source = prepare(setting)
+    setting.run("consolidate", source, setting.path("straight.safetensors"), "--part", "all")
+    with open(setting.path("straight.safetensors"), "rb") as file:
+        straight = file.read()
+    previous = source
+    for name in ("tp", "3", "hsdp_tp", "16", "hsdp"):
+        folder = setting.path("way-" + name)
+        setting.run("reshard", previous, folder, *TARGETS[name][0])
+        setting.run("consolidate", folder, setting.path("merged.safetensors"), "--part", "all", "--force")
+        with open(setting.path("merged.safetensors"), "rb") as file:
+            check(file.read() == straight, "merged after %s differs" % name)
+        previous = folder
