@@ -2,7 +2,7 @@
 
 static const opt_row format_rows[] = {
     {"format", .kind = OPT_TEXT, .at = offsetof(transform_words, format), .value = "F",
-     .help = "safetensors, hf or pt; default: from DST's name, a bare name is an hf folder"},
+     .help = "safetensors, hf, pt or dcp; default: from DST's name, a bare name is an hf folder"},
     {"max-shard-size", .kind = OPT_SIZE, .at = offsetof(transform_words, max_shard_nbytes),
      .value = "SIZE", .help = "largest file of an hf folder; default 50GB"},
     {0},

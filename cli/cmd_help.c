@@ -8,7 +8,8 @@ static void print_overview(FILE *to)
     fputs("Usage: fsdpck COMMAND [OPTION]... SRC [DST]\n\n"
           "Reads sharded PyTorch checkpoints (FSDP, DCP, .pt, safetensors) without Python,\n"
           "torch or a GPU, and never executes what is in them. Merges their shards into\n"
-          "whole tensors, in bounded memory, and refuses rather than invents data.\n\n"
+          "whole tensors, or cuts them anew for other ranks, in bounded memory, and\n"
+          "refuses rather than invents data.\n\n"
           "Commands:\n",
           to);
     for (const command *k = commands; k->name != NULL; k++)

@@ -1,4 +1,7 @@
 #include "layout_view.h"
+
+#include <stdlib.h>
+
 #include "report.h"
 
 static cJSON *tensor_json(fsdpck_layout *l, uint64_t index)
@@ -23,24 +26,24 @@ static cJSON *tensor_json(fsdpck_layout *l, uint64_t index)
 }
 
 /* Names are those of "tensors", in that order. */
-static cJSON *piece_json(fsdpck_layout *l, uint64_t index, uint64_t rank)
+static cJSON *piece_json(const fsdpck_layout *l, const fsdpck_layout_tensor *t, uint64_t index,
+                         uint64_t rank)
 {
-    fsdpck_layout_tensor t;
     fsdpck_layout_piece piece;
-    fsdpck_layout_get_tensor(l, index, &t);
     fsdpck_layout_get_piece(l, index, rank, &piece);
     cJSON *o = cJSON_CreateObject();
     if (o == NULL)
         return NULL;
-    report_json_name(o, "name", t.name, t.name_nbytes);
-    report_json_sizes(o, "shape", piece.sizes, t.ndim);
-    report_json_sizes(o, "offset", piece.offsets, t.ndim);
+    report_json_name(o, "name", t->name, t->name_nbytes);
+    report_json_sizes(o, "shape", piece.sizes, t->ndim);
+    report_json_sizes(o, "offset", piece.offsets, t->ndim);
     cJSON_AddNumberToObject(o, "bytes", (double)piece.nbytes);
     cJSON_AddNumberToObject(o, "padding", (double)piece.padding_nelems);
     return o;
 }
 
-static cJSON *rank_json(fsdpck_layout *l, uint64_t tensors, uint64_t rank)
+static cJSON *rank_json(const fsdpck_layout *l, const fsdpck_layout_tensor *tensors, uint64_t count,
+                        uint64_t rank)
 {
     fsdpck_layout_rank sums;
     fsdpck_layout_get_rank(l, rank, &sums);
@@ -50,9 +53,20 @@ static cJSON *rank_json(fsdpck_layout *l, uint64_t tensors, uint64_t rank)
     cJSON_AddNumberToObject(o, "padding_bytes", (double)sums.padding_nbytes);
     cJSON_AddNumberToObject(o, "empty_pieces", (double)sums.empty_tensors);
     cJSON *list = cJSON_AddArrayToObject(o, "pieces");
-    for (uint64_t i = 0; list != NULL && i < tensors; i++)
-        cJSON_AddItemToArray(list, piece_json(l, i, rank));
+    for (uint64_t i = 0; list != NULL && i < count; i++)
+        cJSON_AddItemToArray(list, piece_json(l, &tensors[i], i, rank));
     return o;
+}
+
+static void add_ranks(report_stream *out, fsdpck_layout *l, uint64_t count,
+                      const layout_scope *scope)
+{
+    fsdpck_layout_tensor *tensors = layout_tensors(l);
+    report_stream_list(out, "ranks");
+    for (uint64_t rank = scope->first; rank < scope->last; rank++)
+        report_stream_item(out, tensors == NULL ? NULL : rank_json(l, tensors, count, rank));
+    report_stream_list_end(out);
+    free(tensors);
 }
 
 static void add_sums(cJSON *e, const fsdpck_layout_info *k)
@@ -95,10 +109,6 @@ int layout_print_json(const cli *c, const fsdpck_info *info, fsdpck_layout *l,
         report_stream_item(&out, tensor_json(l, i));
     report_stream_list_end(&out);
     if (scope->first < scope->last)
-        report_stream_list(&out, "ranks");
-    for (uint64_t rank = scope->first; rank < scope->last; rank++)
-        report_stream_item(&out, rank_json(l, k.tensors, rank));
-    if (scope->first < scope->last)
-        report_stream_list_end(&out);
+        add_ranks(&out, l, k.tensors, scope);
     return report_stream_end(&out, 0);
 }

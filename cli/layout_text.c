@@ -1,5 +1,6 @@
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "layout_view.h"
 #include "report.h"
@@ -20,6 +21,16 @@ double layout_imbalance(const fsdpck_layout_info *info)
     if (info->rank_nbytes_sum == 0)
         return 1;
     return (double)info->rank_nbytes_max * (double)info->world_size / (double)info->rank_nbytes_sum;
+}
+
+fsdpck_layout_tensor *layout_tensors(fsdpck_layout *l)
+{
+    fsdpck_layout_info k;
+    fsdpck_layout_get_info(l, &k);
+    fsdpck_layout_tensor *list = calloc(k.tensors + 1, sizeof *list);
+    for (uint64_t i = 0; list != NULL && i < k.tensors; i++)
+        fsdpck_layout_get_tensor(l, i, &list[i]);
+    return list;
 }
 
 static bool print_tensors(fsdpck_layout *l, uint64_t count)
@@ -48,7 +59,8 @@ static bool print_tensors(fsdpck_layout *l, uint64_t count)
 }
 
 /* One table a rank, so that what is kept does not grow with the ranks. */
-static bool print_rank(fsdpck_layout *l, uint64_t count, uint64_t rank)
+static bool print_rank(const fsdpck_layout *l, const fsdpck_layout_tensor *tensors, uint64_t count,
+                       uint64_t rank)
 {
     static const table_column columns[] = {{"NAME", false},   {"DTYPE", false}, {"SHAPE", false},
                                            {"OFFSET", false}, {"OF", false},    {"BYTES", true},
@@ -65,9 +77,8 @@ static bool print_rank(fsdpck_layout *l, uint64_t count, uint64_t rank)
     for (uint64_t i = 0; i < count; i++) {
         char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], offset[SHAPE_CAPACITY];
         char of[SHAPE_CAPACITY], nbytes[40], padding[40];
-        fsdpck_layout_tensor t;
+        const fsdpck_layout_tensor t = tensors[i];
         fsdpck_layout_piece piece;
-        fsdpck_layout_get_tensor(l, i, &t);
         fsdpck_layout_get_piece(l, i, rank, &piece);
         const char *const cells[] = {fsdpck_escape(name, sizeof name, t.name, t.name_nbytes),
                                      t.dtype,
@@ -81,12 +92,25 @@ static bool print_rank(fsdpck_layout *l, uint64_t count, uint64_t rank)
     return table_print(rows);
 }
 
+static bool print_ranks(fsdpck_layout *l, uint64_t count, const layout_scope *scope)
+{
+    fsdpck_layout_tensor *tensors = layout_tensors(l);
+    bool ok = tensors != NULL;
+    for (uint64_t rank = scope->first; ok && rank < scope->last; rank++) {
+        if (rank > scope->first)
+            putchar('\n');
+        ok = print_rank(l, tensors, count, rank);
+    }
+    free(tensors);
+    return ok;
+}
+
 static void print_sums(const transform_request *r, const fsdpck_info *info,
                        const fsdpck_layout_info *k)
 {
     char a[40], b[40], n[40], m[40], reason[512];
     printf("mesh      %s, %s (%s)\n", k->mesh, report_count(a, sizeof a, k->world_size, "rank"),
-           transform_mesh_reason(r, info, reason, sizeof reason));
+           transform_mesh_reason(r, info, k->mesh, reason, sizeof reason));
     printf("tensors   %s, %s\n", report_number(a, sizeof a, k->tensors),
            report_bytes(b, sizeof b, k->nbytes));
     printf("per rank  %s (rank %" PRIu64 ") to %s (rank %" PRIu64 "), mean %s, imbalance %.3f\n",
@@ -110,15 +134,11 @@ int layout_print_text(const cli *c, const transform_request *r, const fsdpck_inf
 {
     fsdpck_layout_info k;
     fsdpck_layout_get_info(l, &k);
-    bool ok = scope->first < scope->last || print_tensors(l, k.tensors);
-    for (uint64_t rank = scope->first; ok && rank < scope->last; rank++) {
-        ok = print_rank(l, k.tensors, rank);
-        putchar('\n');
-    }
+    const bool ok =
+        scope->first < scope->last ? print_ranks(l, k.tensors, scope) : print_tensors(l, k.tensors);
     if (!ok)
         return no_memory(c);
-    if (scope->first == scope->last)
-        putchar('\n');
+    putchar('\n');
     print_sums(r, info, &k);
     return 0;
 }

@@ -9,6 +9,10 @@ typedef struct layout_scope {
     uint64_t first, last;
 } layout_scope;
 
+/* All tensors, by index, without their placements; free() it. Asking once matters: each question
+ * looks at every rank. NULL where memory ran out. */
+fsdpck_layout_tensor *layout_tensors(fsdpck_layout *l);
+
 /* info: of the source. */
 int layout_print_text(const cli *c, const transform_request *r, const fsdpck_info *info,
                       fsdpck_layout *l, const layout_scope *scope);

@@ -1,5 +1,5 @@
-/* opt.h: option rows as constant tables; what popt needs, the help, and the checks of the values all
- * come from them. A row says where in a struct of words its value goes, so several commands share it.
+/* opt.h: option rows as constant tables; what popt needs, the help, and the checks of the values
+ * all come from them. A row says where in a struct of words its value goes, so commands share it.
  *
  *     typedef struct words { char *mesh; uint64_t ranks; int json; } words;
  *     static const opt_row rows[] = {

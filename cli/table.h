@@ -1,5 +1,5 @@
-/* table.h: columns of text on stdout, as wide as they need to be: names are what people look for, so
- * nothing is cut to the width of the terminal.
+/* table.h: columns of text on stdout, as wide as they need to be: names are what people look for,
+ * so nothing is cut to the width of the terminal.
  *
  *     static const table_column columns[] = {{"NAME", false}, {"BYTES", true}};
  *     table *rows = table_new(columns, 2);        // NULL is fine for the next two

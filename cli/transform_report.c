@@ -22,7 +22,8 @@ static void print_names(char *const *names, size_t count, uint64_t all)
 }
 
 /* What would have taken along what was left out. */
-static const char *left_out_hint(const transform_request *r, const fsdpck_report *p)
+static const char *left_out_hint(const transform_request *r, const fsdpck_info *info,
+                                 const fsdpck_report *p)
 {
     if (!is_reshard(p))
         return strcmp(p->part, "all") != 0
@@ -30,13 +31,18 @@ static const char *left_out_hint(const transform_request *r, const fsdpck_report
                    : "";
     if (strcmp(p->part, "all") != 0 && r->transform.part < 0)
         return "; --part all takes every tensor, --format dcp takes everything";
-    if (strcmp(p->part, "all") != 0 || p->left_out_objects == 0 ||
-        strcmp(p->format, "dcp-safetensors") == 0 || r->transform.objects == FSDPCK_OBJECTS_DROP)
+    const fsdpck_transform_options *t = &r->transform;
+    const bool chosen = t->keys_count > 0 || t->exclude_count > 0 ||
+                        t->objects == FSDPCK_OBJECTS_DROP ||
+                        r->open.per_rank != FSDPCK_PER_RANK_AUTO;
+    if (chosen || p->left_out_objects == 0 || strcmp(info->format, "pt-ranks") != 0 ||
+        strcmp(p->part, "all") != 0)
         return "";
     return "; what is of one rank alone has no place on other ranks (--per-rank)";
 }
 
-static void print_left_out(const transform_request *r, const fsdpck_report *p)
+static void print_left_out(const transform_request *r, const fsdpck_info *info,
+                           const fsdpck_report *p)
 {
     char a[32], b[32], n[32];
     if (p->left_out_tensors > 0 || p->left_out_objects > 0) {
@@ -47,7 +53,7 @@ static void print_left_out(const transform_request *r, const fsdpck_report *p)
                    p->left_out_objects > 0 ? " and " : "");
         if (p->left_out_objects > 0)
             printf("%s", report_count(b, sizeof b, p->left_out_objects, "object"));
-        printf("%s\n", left_out_hint(r, p));
+        printf("%s\n", left_out_hint(r, info, p));
         print_names(p->left_out_names, p->left_out_names_count,
                     p->left_out_tensors + p->left_out_objects);
     }
@@ -87,19 +93,21 @@ static void print_changes(const fsdpck_report *p)
     print_names(p->tied_names, p->tied_names_count, p->tied);
 }
 
-char *transform_mesh_reason(const transform_request *r, const fsdpck_info *info, char *text,
-                            size_t capacity_nbytes)
+char *transform_mesh_reason(const transform_request *r, const fsdpck_info *info, const char *mesh,
+                            char *text, size_t capacity_nbytes)
 {
-    const char *const mesh = info->mesh == NULL ? "" : info->mesh;
+    const char *const was = info->mesh == NULL ? "" : info->mesh;
     if (r->like_path != NULL)
-        snprintf(text, capacity_nbytes, "as OTHER");
+        snprintf(text, capacity_nbytes, "as --like");
     else if (r->transform.mesh != NULL)
         snprintf(text, capacity_nbytes, "as given");
-    else if (mesh[0] != '\0')
-        snprintf(text, capacity_nbytes, "the source's %s, its FSDP dim fitted to --world-size",
-                 mesh);
-    else
+    else if (was[0] == '\0')
         snprintf(text, capacity_nbytes, "the source has no mesh");
+    else if (strcmp(was, mesh) == 0)
+        snprintf(text, capacity_nbytes, "as the source");
+    else
+        snprintf(text, capacity_nbytes, "the source's %s, its FSDP dim fitted to --world-size",
+                 was);
     return text;
 }
 
@@ -107,7 +115,7 @@ static void print_cut(const transform_request *r, const fsdpck_info *info, const
 {
     char a[40], b[40], reason[512];
     printf("mesh: %s, %s (%s)\n", p->mesh, report_count(a, sizeof a, p->world_size, "rank"),
-           transform_mesh_reason(r, info, reason, sizeof reason));
+           transform_mesh_reason(r, info, p->mesh, reason, sizeof reason));
     printf("per rank: %s", report_bytes(a, sizeof a, p->rank_nbytes_min));
     if (p->rank_nbytes_min != p->rank_nbytes_max)
         printf(" to %s", report_bytes(b, sizeof b, p->rank_nbytes_max));
@@ -192,7 +200,7 @@ void transform_print_text(const cli *c, const transform_request *r, const fsdpck
     if (info->note[0] != '\0' && p->sidecars_count == 0)
         printf("note: %s\n", info->note);
     print_changes(p);
-    print_left_out(r, p);
+    print_left_out(r, info, p);
     print_outputs(c, r, p);
     if (next_step(r, p, next, sizeof next)[0] != '\0')
         printf("next: %s\n", next);

@@ -1,5 +1,5 @@
-/* transform_report.h: what consolidate and reshard say when they have succeeded, as text or as JSON,
- * on stdout. */
+/* transform_report.h: what consolidate and reshard say when they have succeeded, as text or as
+ * JSON, on stdout. */
 #ifndef FSDPCK_CLI_TRANSFORM_REPORT_H
 #define FSDPCK_CLI_TRANSFORM_REPORT_H
 
@@ -12,8 +12,8 @@ void transform_print_text(const cli *c, const transform_request *r, const fsdpck
 int transform_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
                          const fsdpck_report *p);
 
-/* Why this mesh: "as given", "as the source, dp=4,tp=2, scaled", ... Returns text. */
-char *transform_mesh_reason(const transform_request *r, const fsdpck_info *info, char *text,
-                            size_t capacity_nbytes);
+/* Why `mesh` was chosen: "as given", "as the source", ... Returns text. */
+char *transform_mesh_reason(const transform_request *r, const fsdpck_info *info, const char *mesh,
+                            char *text, size_t capacity_nbytes);
 
 #endif

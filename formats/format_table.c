@@ -5,9 +5,10 @@
 
 /* The order of detection: what is told by a name that nothing else has comes first. */
 const format_reader *const format_readers[] = {
-    &dcp_reader, &dcp_safetensors_reader, &hf_reader, &safetensors_reader, &pt_reader, NULL,
+    &dcp_reader, &dcp_safetensors_reader, &hf_reader, &safetensors_reader, &pt_ranks_reader,
+    &pt_reader,  NULL,
 };
 
 const format_writer *const format_writers[] = {
-    &safetensors_writer, &hf_writer, &pt_writer, &dcp_writer, NULL,
+    &safetensors_writer, &hf_writer, &pt_writer, &dcp_writer, &ranks_writer, &dcp_safetensors_writer, NULL,
 };

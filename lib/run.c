@@ -155,8 +155,7 @@ static fsdpck_status begin_output(run *r, fsdpck_error *err)
 static fsdpck_status put_late(void *ctx, const late_bytes *late, fsdpck_error *err)
 {
     run *r = ctx;
-    return file_write_at(output_file(&r->out, late->file), late->offset_bytes, late->bytes,
-                         late->nbytes, err);
+    return output_write_at(&r->out, late->file, late->offset_bytes, late->bytes, late->nbytes, err);
 }
 
 static fsdpck_status read_back_chunk(run *r, const cat_chunk *k, uint32_t want, uint8_t *buffer,
@@ -168,7 +167,7 @@ static fsdpck_status read_back_chunk(run *r, const cat_chunk *k, uint32_t want, 
         const uint64_t left = k->nbytes - at;
         const uint64_t n = left < READ_BACK_BYTES ? left : READ_BACK_BYTES;
         RETURN_IF(
-            file_read_at(output_file(&r->out, k->file), k->offset_bytes + at, buffer, n, err));
+            output_read_at(&r->out, k->file, k->offset_bytes + at, buffer, n, err));
         crc = crc32_update(crc, buffer, n);
         progress_add(&r->ctx->progress, n);
         at += n;
@@ -196,7 +195,7 @@ static fsdpck_status read_back(run *r, fsdpck_error *err)
     plan_get_sums(r->plan, &sums);
     progress_phase(&r->ctx->progress, "reading back", sums.target_bytes);
     for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
-        GOTO_IF(file_drop_cache(output_file(&r->out, i), err), out);
+        GOTO_IF(output_drop_cache(&r->out, i, err), out);
     for (uint64_t i = 0; i < catalogue_chunk_count(&r->to.cat); i++) {
         const cat_chunk *k = catalogue_chunk(&r->to.cat, i);
         if (k->place != PLACE_EMPTY)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/crc.h"
+#include "formats/dcp/dcp_boxes.h"
 #include "formats/dcp/dcp_folder.h"
 #include "formats/dcp/dcp_inside.h"
 #include "formats/shared/torch_archive.h"
@@ -86,9 +87,7 @@ fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found
               "blob holds another shape than the metadata states");
     error_expected(err, "%s", print_sizes(&expected, want, t->ndim));
     error_found(err, "%s", print_sizes(&got, sizes, ndim));
-    error_next(
-        err, "torch 2.10 to 2.15 record wrong boxes for FSDP2 with tensor parallelism where a dim "
-             "is not divisible; else metadata and files are not of one save");
+    error_next(err, "%s", dcp_boxes_advice(d, chunk, ndim, sizes));
     text_release(&expected);
     text_release(&got);
     return FSDPCK_BADINPUT;
@@ -135,33 +134,39 @@ static fsdpck_status locate_zstd(dcp_folder *d, const cat_chunk *c, dtype *found
     return st;
 }
 
-static fsdpck_status locate_blob(dcp_folder *d, uint64_t chunk, place *where, fsdpck_error *err)
+fsdpck_status dcp_blob_describe(dcp_folder *d, uint64_t chunk, dcp_payload *p, place *where,
+                                fsdpck_error *err)
 {
     const cat_chunk *c = catalogue_chunk(d->cat, chunk);
     const cat_tensor *t = catalogue_tensor(d->cat, c->tensor);
     dcp_blob_reader reader = {.d = d, .file = c->file};
-    uint64_t sizes[NDIM_MAX];
-    unsigned ndim = 0;
-    dtype found = DTYPE_NONE;
     bool zstd;
 
+    p->dtype = DTYPE_NONE;
+    p->ndim = 0;
+    p->is_stream = false;
     RETURN_IF(dcp_transform_check(d, c->aux, &zstd, err));
-    if (zstd) {
-        RETURN_IF(locate_zstd(d, c, &found, &ndim, sizes, where, err));
-    } else {
-        catalogue_chunk_box(d->cat, chunk, NULL, sizes);
-        /* No zip is as short as its tensor's elements. */
-        if (c->nbytes <= box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes) {
-            bool is_stream;
-            RETURN_IF(dcp_inner_probe(d, c->file, c->offset_bytes, &is_stream, err));
-            if (is_stream)
-                return dcp_inner_locate(d, chunk, where, err);
-        }
-        const zip_input in = blob_input(&reader, c);
-        RETURN_IF(torch_blob_locate(&in, &found, &ndim, sizes, where, err));
-    }
-    where->file = c->file;
-    return dcp_payload_check(d, chunk, found, ndim, sizes, err);
+    if (zstd)
+        return locate_zstd(d, c, &p->dtype, &p->ndim, p->sizes, where, err);
+    catalogue_chunk_box(d->cat, chunk, NULL, p->sizes);
+    /* No zip is as short as its tensor's elements. */
+    if (c->nbytes <= box_nelems(p->sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes)
+        RETURN_IF(dcp_inner_probe(d, c->file, c->offset_bytes, &p->is_stream, err));
+    if (p->is_stream)
+        return FSDPCK_OK;
+    const zip_input in = blob_input(&reader, c);
+    return torch_blob_locate(&in, &p->dtype, &p->ndim, p->sizes, where, err);
+}
+
+static fsdpck_status locate_blob(dcp_folder *d, uint64_t chunk, place *where, fsdpck_error *err)
+{
+    dcp_payload p;
+
+    RETURN_IF(dcp_blob_describe(d, chunk, &p, where, err));
+    if (p.is_stream)
+        return dcp_inner_locate(d, chunk, where, err);
+    where->file = catalogue_chunk(d->cat, chunk)->file;
+    return dcp_payload_check(d, chunk, p.dtype, p.ndim, p.sizes, err);
 }
 
 fsdpck_status dcp_locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
@@ -173,7 +178,8 @@ fsdpck_status dcp_locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *
         *where = dcp_inside_at(d, c->aux)->where;
         return FSDPCK_OK;
     }
-    const fsdpck_status st = locate_blob(d, chunk, where, err);
+    const fsdpck_status st =
+        c->aux & DCP_AUX_UNSURE ? dcp_order_unsure(err) : locate_blob(d, chunk, where, err);
     if (st != FSDPCK_OK)
         add_context(d, c, err);
     return st;

@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "formats/dcp/dcp_leftover.h"
+
 typedef enum kept_kind { KEPT_NOTHING, KEPT_TENSOR, KEPT_OBJECT } kept_kind;
 
 /* What the catalogue has under an FQN. */
@@ -459,21 +461,35 @@ static fsdpck_status add_object(join *j, const dcp_item *item, fsdpck_error *err
     return FSDPCK_OK;
 }
 
+/* Whether the item is to be left out, which is counted. */
+static bool leave_out(join *j, const dcp_leftovers *l, const dcp_item *item)
+{
+    if (item->tensor == DCP_NONE || !dcp_is_leftover(l, item))
+        return false;
+    if (j->b->leftovers++ == 0)
+        j->b->first_leftover = item->fqn;
+    return true;
+}
+
 static fsdpck_status join_items(join *j, fsdpck_error *err)
 {
     const dcp_item *items = j->m->items.items;
+    dcp_leftovers l;
+    fsdpck_status st = dcp_leftovers_init(&l, j->m, j->b->names, err);
 
-    for (size_t i = 0; i < j->m->items.count; i++) {
+    for (size_t i = 0; i < j->m->items.count && st == FSDPCK_OK; i++) {
         if (j->seen[items[i].fqn])
-            return fail(j, items[i].fqn, "KEY-DUP", "metadata names one key twice", err);
+            st = fail(j, items[i].fqn, "KEY-DUP", "metadata names one key twice", err);
+        else if (!leave_out(j, &l, &items[i]))
+            st = items[i].tensor == DCP_NONE ? add_object(j, &items[i], err)
+                                             : add_tensor(j, &items[i], err);
         j->seen[items[i].fqn] = 1;
-        RETURN_IF(items[i].tensor == DCP_NONE ? add_object(j, &items[i], err)
-                                              : add_tensor(j, &items[i], err));
     }
     for (size_t f = 0; f < j->nfqns; f++)
         if (!j->seen[f])
             j->b->stray_blobs += j->starts[f + 1] - j->starts[f];
-    return FSDPCK_OK;
+    dcp_leftovers_release(&l);
+    return st;
 }
 
 fsdpck_status dcp_builder_add(dcp_builder *b, const dcp_metadata *m, fsdpck_error *err)

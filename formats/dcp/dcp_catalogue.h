@@ -29,11 +29,13 @@ typedef struct dcp_repeat {
 typedef struct dcp_builder {
     catalogue *cat;
     const dcp_names *names;
-    vec kept;             /* dcp_kept, one for each FQN */
-    vec matched;          /* scratch: uint32_t, entry of each chunk of a tensor */
-    vec slots;            /* scratch: uint32_t, hash over chunks */
-    vec repeats;          /* dcp_repeat, ascending by rank within an object */
-    uint64_t stray_blobs; /* blobs that belong to no chunk */
+    vec kept;                /* dcp_kept, one for each FQN */
+    vec matched;             /* scratch: uint32_t, entry of each chunk of a tensor */
+    vec slots;               /* scratch: uint32_t, hash over chunks */
+    vec repeats;             /* dcp_repeat, ascending by rank within an object */
+    uint64_t stray_blobs;    /* blobs that belong to no chunk */
+    uint64_t leftovers;      /* tensors left out: dcp_leftover.h */
+    uint32_t first_leftover; /* FQN */
 } dcp_builder;
 
 void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names);

@@ -11,6 +11,15 @@
 /* cat_chunk.aux and cat_object.aux are an id in names.transforms; with this mark, an index in
  * inside. */
 #define DCP_AUX_INSIDE (UINT32_C(1) << 31)
+/* On cat_chunk.aux: where this chunk lies in its tensor cannot be told; locate refuses it. */
+#define DCP_AUX_UNSURE (UINT32_C(1) << 30)
+
+/* What the writer left, to tell its release by. */
+typedef struct dcp_marks {
+    bool has_storage_meta, has_modules, has_version, has_mcore_data, has_six_properties;
+    bool old_package, old_properties, has_planner, has_transforms, has_tensors, no_collectives;
+    int64_t world_size; /* -1: unknown */
+} dcp_marks;
 
 typedef struct dcp_folder {
     folder dir;
@@ -24,7 +33,9 @@ typedef struct dcp_folder {
     vec inside;           /* dcp_inside: tensors inside byte items */
     pthread_mutex_t lock; /* streams */
     vec streams;          /* dcp_inner *: first of each file */
-    bool opaque_calls;    /* unknown calls in byte items are kept as records */
+    dcp_marks marks;
+    bool opaque_calls; /* unknown calls in byte items are kept as records */
+    bool repaired;     /* dcp_boxes_repair was asked for */
     bool has_names, has_lock, has_blobs, has_metadatas;
 } dcp_folder;
 
@@ -40,12 +51,6 @@ fsdpck_status dcp_ranges_check(dcp_folder *d, const catalogue *cat,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* cat->origin, from the marks in the metadata and the names around it. */
-typedef struct dcp_marks {
-    bool has_storage_meta, has_modules, has_version, has_mcore_data, has_six_properties;
-    bool old_package, old_properties, has_planner, has_transforms, has_tensors, no_collectives;
-    int64_t world_size; /* -1: unknown */
-} dcp_marks;
-
 void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *marks);
 
 /* source and load_object (dcp_blob.c, dcp_object.c). */
@@ -59,6 +64,18 @@ fsdpck_status dcp_object_load(void *self, catalogue *cat, uint32_t object, fsdpc
 /* UNSUPPORTED, DCP-TRANSFORM, unless `transform` is 0 or stream.zstd/1 alone (*zstd). */
 fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool *zstd,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* What a blob's own head says. Of a safetensors stream nothing but that it is one is filled. */
+typedef struct dcp_payload {
+    dtype dtype;
+    unsigned ndim;
+    uint64_t sizes[NDIM_MAX];
+    bool is_stream;
+} dcp_payload;
+
+/* Not checked against the catalogue. Any thread. */
+fsdpck_status dcp_blob_describe(dcp_folder *d, uint64_t chunk, dcp_payload *p, place *where,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* What a blob holds against what the catalogue says: DCP-PAYLOAD-DTYPE, DCP-PAYLOAD-SHAPE. */
 fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found, unsigned ndim,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "formats/dcp/dcp.h"
+#include "formats/dcp/dcp_boxes.h"
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_folder.h"
 #include "formats/dcp/dcp_inside.h"
@@ -322,10 +323,18 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
     if (b->stray_blobs > 0)
         log_write(&d->log, LOG_NOTE, "%" PRIu64 " blobs belong to no tensor and no object",
                   b->stray_blobs);
+    if (b->leftovers > 0)
+        log_write(&d->log, LOG_WARNING,
+                  "%" PRIu64 " tensors are left out, '%s' the first: pieces of one rank that FSDP1 "
+                  "leaves beside its flat parameters (LOCAL_STATE_DICT with use_orig_params)",
+                  b->leftovers, strtab_text(&d->names.fqns, b->first_leftover));
     keep_repeats(d, b);
     marks.has_transforms = strtab_count(&d->names.transforms) > 1;
     dcp_origin_fill(d->cat, req, &marks);
-    return catalogue_seal(d->cat, err);
+    d->marks = marks;
+    RETURN_IF(catalogue_seal(d->cat, err));
+    RETURN_IF(dcp_order_check(d, req, err));
+    return req->repair_strided ? dcp_boxes_repair(d, req, err) : FSDPCK_OK;
 }
 
 static fsdpck_status dcp_open(const open_request *req, catalogue *cat, void **self,

@@ -2,11 +2,10 @@
  *
  * Steps of layout(), in this order:
  *
- *     dcp_deal(t, err);                                  // dcp_write_deal.c: cat_chunk.file, cat_object.file
- *     dcp_order_by(t, count, key, nkeys, &order, err);   // items of each file
- *     dcp_put_object(w, object, file, &at, err);         // dcp_write_object.c: a byte item
- *     dcp_put_chunk(w, chunk, file, align, &at, err);    // dcp_write_blob.c: a tensor's blob
- *     dcp_put_metadata(t, file, err);                    // dcp_write_metadata.c: .metadata
+ *     rank_deal(t, err);                          // cat_chunk.file, cat_object.file
+ *     dcp_put_object(w, t, object, &at, err);     // dcp_write_object.c: a byte item
+ *     dcp_put_chunk(w, t, chunk, align, &at, err); // dcp_write_blob.c: a tensor's blob
+ *     dcp_put_metadata(t, file, &nbytes, err);    // dcp_write_metadata.c: .metadata
  *
  * While they run, cat_chunk.file and cat_object.file are the rank that writes the item, which is
  * also the number of its file, and cat_object.offset_bytes and nbytes frame its blob.
@@ -15,6 +14,7 @@
 #define FSDPCK_DCP_WRITE_H
 
 #include "formats/format.h"
+#include "formats/shared/rank_deal.h"
 
 /* A blob but for its data: all blobs of one dtype and shape share it. cat_chunk.aux is its number.
  */
@@ -58,27 +58,8 @@ typedef struct dcp_write {
 #define DCP_ZEROS_NBYTES     65536u
 #define DCP_ALIGN_NBYTES_MAX (1u << 30)
 
-/* Items 0 to count-1 in the order of their keys, those of one key in their own order. */
-typedef struct dcp_order {
-    budget *owner;
-    uint32_t *items;
-    uint64_t *first; /* nkeys + 1: where each key's items begin */
-    uint64_t count;
-    uint64_t nkeys;
-} dcp_order;
-
-/* The key of an item; CAT_NONE leaves it out. */
-typedef uint32_t (*dcp_key_fn)(const target *t, uint64_t item);
-
-fsdpck_status dcp_order_by(const target *t, uint64_t count, dcp_key_fn key, uint64_t nkeys,
-                           dcp_order *order, fsdpck_error *err) FSDPCK_MUST_CHECK;
-void dcp_order_release(dcp_order *order);
-
-/* Which rank writes what, as torch's planner decides (dedup_save_plans, torch 2.3 to 2.15). Chunks
- * inside objects are left for dcp_put_object. */
-fsdpck_status dcp_deal(target *t, fsdpck_error *err) FSDPCK_MUST_CHECK;
-
-/* Each puts one item at *at of a file and moves *at behind it. */
+/* Each puts one item at *at of its file and moves *at behind it. A chunk's data begin at a multiple
+ * of align_nbytes (0: wherever they fall) in the file. */
 fsdpck_status dcp_put_chunk(dcp_write *w, target *t, uint64_t chunk, uint64_t align_nbytes,
                             uint64_t *at, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status dcp_put_object(dcp_write *w, target *t, uint32_t object, uint64_t *at,
@@ -90,11 +71,11 @@ void dcp_make_late(const target *t, size_t index, uint32_t crc32, uint8_t *dst);
 fsdpck_status dcp_seal_objects(const target *t, late_fn put, void *ctx,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Where blob k of a tensor chunk begins and how long it is. */
+/* Where the blob of a chunk begins and how long it is. */
 void dcp_blob_range(const target *t, uint64_t chunk, uint64_t *offset_bytes, uint64_t *nbytes);
 
 /* The whole of .metadata as one literal at the beginning of `file`; its size. */
-fsdpck_status dcp_put_metadata(target *t, uint32_t file, uint64_t *nbytes,
+fsdpck_status dcp_put_metadata(target *t, uint32_t file_index, uint64_t *nbytes,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- a torch.save zip, as torch 2.7 and newer lay it out --- */

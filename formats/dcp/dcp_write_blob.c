@@ -100,8 +100,8 @@ static fsdpck_status form_of(dcp_write *w, target *t, uint64_t chunk, uint64_t n
 }
 
 /* Zeros up to where the blob must begin for its data to be aligned. */
-static fsdpck_status put_gap(dcp_write *w, target *t, uint32_t file, uint64_t nbytes, uint64_t *at,
-                             fsdpck_error *err)
+static fsdpck_status put_gap(dcp_write *w, target *t, uint32_t file_index, uint64_t nbytes,
+                             uint64_t *at, fsdpck_error *err)
 {
     static const char zeros[4096];
 
@@ -114,21 +114,21 @@ static fsdpck_status put_gap(dcp_write *w, target *t, uint32_t file, uint64_t nb
     }
     while (nbytes > 0) {
         const uint64_t n = nbytes < DCP_ZEROS_NBYTES ? nbytes : DCP_ZEROS_NBYTES;
-        RETURN_IF(target_add_literal_at(t, file, *at, w->zeros_at, n, err));
+        RETURN_IF(target_add_literal_at(t, file_index, *at, w->zeros_at, n, err));
         *at += n;
         nbytes -= n;
     }
     return FSDPCK_OK;
 }
 
-static fsdpck_status put_late(target *t, uint32_t file, uint64_t chunk, uint64_t at,
+static fsdpck_status put_late(target *t, uint32_t file_index, uint64_t chunk, uint64_t at,
                               const dcp_form *form, fsdpck_error *err)
 {
     target_late *late = vec_push(&t->lates, err);
     if (late == NULL)
         return FSDPCK_LIMIT;
     *late = (target_late){
-        .offset_bytes = at, .chunk = chunk, .file = file, .nbytes = form->tail_nbytes};
+        .offset_bytes = at, .chunk = chunk, .file = file_index, .nbytes = form->tail_nbytes};
     return FSDPCK_OK;
 }
 

@@ -134,11 +134,11 @@ static void put_index(meta_writer *m, uint32_t name, uint64_t hint, const uint64
     meta_end_object(m);
 }
 
-static void put_info(meta_writer *m, uint32_t file, uint64_t offset_bytes, uint64_t nbytes)
+static void put_info(meta_writer *m, uint32_t file_index, uint64_t offset_bytes, uint64_t nbytes)
 {
     meta_begin_object(m, W_INFO);
     meta_put_word(m, W_PATH_KEY);
-    meta_put_name(m, catalogue_file(&m->t->cat, file)->path);
+    meta_put_name(m, catalogue_file(&m->t->cat, file_index)->path);
     meta_put_word(m, W_OFFSET_KEY);
     meta_put_int(m, offset_bytes);
     meta_put_word(m, W_LENGTH_KEY);
@@ -239,7 +239,7 @@ static void put_all(meta_writer *m)
     meta_flush(m);
 }
 
-fsdpck_status dcp_put_metadata(target *t, uint32_t file, uint64_t *nbytes, fsdpck_error *err)
+fsdpck_status dcp_put_metadata(target *t, uint32_t file_index, uint64_t *nbytes, fsdpck_error *err)
 {
     budget *owner = t->cat.owner;
     const size_t text_at = t->text.nbytes;
@@ -261,7 +261,7 @@ fsdpck_status dcp_put_metadata(target *t, uint32_t file, uint64_t *nbytes, fsdpc
     fsdpck_status st = m->st != FSDPCK_OK ? m->st : text_check(&t->text, err);
     if (st == FSDPCK_OK) {
         *nbytes = t->text.nbytes - text_at;
-        st = target_add_literal_at(t, file, 0, text_at, *nbytes, err);
+        st = target_add_literal_at(t, file_index, 0, text_at, *nbytes, err);
     }
     if (m->names != NULL)
         budget_free(owner, m->names, m->name_count * sizeof(uint32_t));

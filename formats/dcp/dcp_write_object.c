@@ -101,11 +101,11 @@ static fsdpck_status put_opaque(target *t, const cat_object *o, uint64_t *at, fs
 
 /* --- with tensors --- */
 
-static fsdpck_status flush(target *t, uint32_t file, text_buf *out, uint64_t blob_at,
+static fsdpck_status flush(target *t, uint32_t file_index, text_buf *out, uint64_t blob_at,
                            uint64_t *in_blob, fsdpck_error *err)
 {
     RETURN_IF(text_check(out, err));
-    RETURN_IF(target_add_literal(t, file, blob_at + *in_blob, out->text, out->nbytes, err));
+    RETURN_IF(target_add_literal(t, file_index, blob_at + *in_blob, out->text, out->nbytes, err));
     *in_blob += out->nbytes;
     out->nbytes = 0;
     return FSDPCK_OK;

@@ -125,18 +125,18 @@ static fsdpck_status add_files(target *t, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status put_files(target *t, const writer_options *opt, const dcp_order *chunks,
-                               const dcp_order *objects, fsdpck_error *err)
+static fsdpck_status put_files(target *t, const writer_options *opt, const rank_order *chunks,
+                               const rank_order *objects, fsdpck_error *err)
 {
     dcp_write *w = t->writer_state;
 
-    for (uint32_t file = 0; file < t->world_size; file++) {
+    for (uint32_t rank = 0; rank < t->world_size; rank++) {
         uint64_t at = 0;
-        for (uint64_t i = objects->first[file]; i < objects->first[file + 1]; i++)
+        for (uint64_t i = objects->first[rank]; i < objects->first[rank + 1]; i++)
             RETURN_IF(dcp_put_object(w, t, objects->items[i], &at, err));
-        for (uint64_t i = chunks->first[file]; i < chunks->first[file + 1]; i++)
+        for (uint64_t i = chunks->first[rank]; i < chunks->first[rank + 1]; i++)
             RETURN_IF(dcp_put_chunk(w, t, chunks->items[i], opt->align_nbytes, &at, err));
-        catalogue_file(&t->cat, file)->nbytes = at;
+        catalogue_file(&t->cat, rank)->nbytes = at;
     }
     return FSDPCK_OK;
 }
@@ -158,17 +158,17 @@ static fsdpck_status check_placed(const target *t, fsdpck_error *err)
 
 static fsdpck_status lay_out_files(target *t, const writer_options *opt, fsdpck_error *err)
 {
-    dcp_order chunks, objects;
+    rank_order chunks, objects;
 
-    RETURN_IF(dcp_order_by(t, catalogue_chunk_count(&t->cat), file_of_chunk, t->world_size, &chunks,
-                           err));
-    fsdpck_status st = dcp_order_by(t, catalogue_object_count(&t->cat), file_of_object,
-                                    t->world_size, &objects, err);
+    RETURN_IF(rank_order_by(t, catalogue_chunk_count(&t->cat), file_of_chunk, t->world_size,
+                            &chunks, err));
+    fsdpck_status st = rank_order_by(t, catalogue_object_count(&t->cat), file_of_object,
+                                     t->world_size, &objects, err);
     if (st == FSDPCK_OK) {
         st = put_files(t, opt, &chunks, &objects, err);
-        dcp_order_release(&objects);
+        rank_order_release(&objects);
     }
-    dcp_order_release(&chunks);
+    rank_order_release(&chunks);
     return st;
 }
 
@@ -176,18 +176,18 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
 {
     static const char metadata[] = ".metadata";
     uint64_t nbytes = 0;
-    uint32_t file;
+    uint32_t index;
 
     RETURN_IF(check_options(t, opt, err));
     RETURN_IF(check_names(t, err));
     RETURN_IF(make_state(t, err));
     RETURN_IF(add_files(t, err));
-    RETURN_IF(dcp_deal(t, err));
+    RETURN_IF(rank_deal(t, err));
     RETURN_IF(lay_out_files(t, opt, err));
     RETURN_IF(check_placed(t, err));
-    RETURN_IF(catalogue_add_file(&t->cat, metadata, strlen(metadata), 0, CAT_NONE, &file, err));
-    RETURN_IF(dcp_put_metadata(t, file, &nbytes, err));
-    catalogue_file(&t->cat, file)->nbytes = nbytes;
+    RETURN_IF(catalogue_add_file(&t->cat, metadata, strlen(metadata), 0, CAT_NONE, &index, err));
+    RETURN_IF(dcp_put_metadata(t, index, &nbytes, err));
+    catalogue_file(&t->cat, index)->nbytes = nbytes;
     return FSDPCK_OK;
 }
 

@@ -1,4 +1,6 @@
-/* pt.h: one file of torch.save (.pt, .pth, .bin, .ckpt): the zip of 1.6 and later, or the stream
+/* pt.h: files of torch.save: one, or one a rank.
+ *
+ * One file of torch.save (.pt, .pth, .bin, .ckpt): the zip of 1.6 and later, or the stream
  * form before it.
  *
  * Reading: every tensor of the nested state becomes a tensor under its flat key, as DCP flattens
@@ -7,7 +9,9 @@
  * become objects, loaded at once. The index of a tensor in the catalogue, its TENSOR leaf in
  * catalogue.root and cat_chunk.aux are one number.
  *
- * Writing: see pt_writer.c.
+ * A folder of them, one a rank (pt_ranks_reader): see ranks.h.
+ *
+ * Writing: see pt_writer.c (one file) and ranks_writer.c (one a rank, of DTensors).
  */
 #ifndef FSDPCK_FORMATS_PT_H
 #define FSDPCK_FORMATS_PT_H
@@ -15,6 +19,8 @@
 #include "formats/format.h"
 
 extern const format_reader pt_reader;
+extern const format_reader pt_ranks_reader;
 extern const format_writer pt_writer;
+extern const format_writer ranks_writer;
 
 #endif

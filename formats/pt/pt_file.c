@@ -278,25 +278,25 @@ static uint32_t record_crc(const target *t, const pt_record *r)
 
 /* The directory of a file that has the records from first to end; CRCs of chunks count as 0 while
  * they are not known. *at: where the directory begins. */
-static fsdpck_status make_directory(const target *t, const pt_file *file, uint64_t end,
+static fsdpck_status make_directory(const target *t, const pt_file *f, uint64_t end,
                                     text_buf *out, uint64_t *directory_at, fsdpck_error *err)
 {
     const pt_files *s = t->writer_state;
     char name[STORAGE_NAME_NBYTES];
-    uint64_t at = put_entry(out, 0, pickle_name, file->pickle_nbytes, file->pickle_crc);
+    uint64_t at = put_entry(out, 0, pickle_name, f->pickle_nbytes, f->pickle_crc);
 
     for (size_t i = 0; i < MARK_COUNT; i++)
         at = put_entry(out, at, marks[i].name, marks[i].nbytes,
                        crc32_update(0, marks[i].bytes, marks[i].nbytes));
-    for (uint64_t i = file->first_record; i < end; i++) {
+    for (uint64_t i = f->first_record; i < end; i++) {
         const pt_record *r = VEC_AT(&s->records, const pt_record, i);
-        storage_name(i - file->first_record, name);
+        storage_name(i - f->first_record, name);
         at = put_entry(out, at, name, r->nbytes, record_crc(t, r));
     }
     at = put_entry(out, at, version_mark.name, version_mark.nbytes,
                    crc32_update(0, version_mark.bytes, version_mark.nbytes));
     *directory_at = at;
-    zip_put_end(out, at, out->nbytes, 1 + MARK_COUNT + (end - file->first_record) + 1);
+    zip_put_end(out, at, out->nbytes, 1 + MARK_COUNT + (end - f->first_record) + 1);
     return text_check(out, err);
 }
 
@@ -305,32 +305,32 @@ static fsdpck_status lay_out(laying *l, const char *name, uint32_t rank, const t
 {
     target *t = l->t;
     pt_files *s = l->s;
-    pt_file file = {.first_record = s->begun,
+    pt_file f = {.first_record = s->begun,
                     .pickle_nbytes = pickle->nbytes,
                     .pickle_crc = crc32_update(0, pickle->text, pickle->nbytes)};
 
     RETURN_IF(put_pickle(l, pickle, err));
     l->compares = true;
     l->first = t->literals.count;
-    zip_put_descriptor(&l->out, 0, file.pickle_crc, pickle->nbytes);
+    zip_put_descriptor(&l->out, 0, f.pickle_crc, pickle->nbytes);
     for (size_t i = 0; i < MARK_COUNT; i++)
         put_small(l, marks[i].name, marks[i].bytes, marks[i].nbytes);
     RETURN_IF(put_storages(l, err));
     put_small(l, version_mark.name, version_mark.bytes, version_mark.nbytes);
     RETURN_IF(flush(l, err));
-    RETURN_IF(make_directory(t, &file, s->records.count, &l->out, &file.directory_at, err));
-    if (file.directory_at != l->at)
+    RETURN_IF(make_directory(t, &f, s->records.count, &l->out, &f.directory_at, err));
+    if (f.directory_at != l->at)
         return error_set(err, FSDPCK_INTERNAL, "",
                          "directory and records disagree on their offsets");
     RETURN_IF(catalogue_add_file(&t->cat, name, strlen(name), l->at + l->out.nbytes, rank,
-                                 &file.file, err));
+                                 &f.file, err));
     s->begun = s->records.count;
     s->literals_at = l->first;
     s->nliterals = t->literals.count - l->first;
     pt_file *added = vec_push(&s->files, err);
     if (added == NULL)
         return FSDPCK_LIMIT;
-    *added = file;
+    *added = f;
     return FSDPCK_OK;
 }
 
@@ -354,12 +354,12 @@ fsdpck_status pt_files_seal(const target *t, late_fn put, void *ctx, fsdpck_erro
     uint64_t at;
 
     for (size_t i = 0; st == FSDPCK_OK && i < s->files.count; i++) {
-        const pt_file *file = VEC_AT(&s->files, const pt_file, i);
+        const pt_file *f = VEC_AT(&s->files, const pt_file, i);
         const uint64_t end =
-            i + 1 < s->files.count ? file[1].first_record : (uint64_t)s->records.count;
+            i + 1 < s->files.count ? f[1].first_record : (uint64_t)s->records.count;
         out.nbytes = 0;
-        st = make_directory(t, file, end, &out, &at, err);
-        const late_bytes late = {.file = file->file,
+        st = make_directory(t, f, end, &out, &at, err);
+        const late_bytes late = {.file = f->file,
                                  .offset_bytes = at,
                                  .nbytes = out.nbytes,
                                  .bytes = (const uint8_t *)out.text};

@@ -46,6 +46,12 @@ void pt_flat_release(pt_flat *f)
     text_release(&f->name);
 }
 
+bool pt_is_sharded(const value_pool *pool, value v)
+{
+    const value_call *call = value_call_of(pool, v);
+    return call != NULL && value_is_symbol_named(pool, call->callee, "_rebuild_from_type_v2");
+}
+
 /* --- which lists are opened --- */
 
 static bool is_dict(const value_pool *pool, value v)
@@ -85,7 +91,8 @@ static fsdpck_status list_judge(pt_flat *f, value list, bool *opened, fsdpck_err
         list_frame *top = VEC_AT(&f->list_frames, list_frame, f->list_frames.count - 1);
         const bool at_end = top->at == value_count(pool, top->list);
         const value item = at_end ? VALUE_OF_NONE : value_item(pool, top->list, top->at);
-        bool yes = value_kind_of(item) == VALUE_TENSOR || is_dict(pool, item);
+        bool yes = value_kind_of(item) == VALUE_TENSOR || is_dict(pool, item) ||
+                   (f->keep_sharded && pt_is_sharded(pool, item));
         if (value_kind_of(item) == VALUE_LIST) {
             const uint64_t *inner = value_map_find(&f->lists, item);
             if (inner == NULL) {
@@ -133,6 +140,8 @@ static fsdpck_status name_append_key(pt_flat *f, value key, value *path_key, fsd
     *path_key = key;
     if (value_kind_of(key) == VALUE_STR)
         return FSDPCK_OK;
+    if (value_kind_of(key) == VALUE_INT) /* an int in a path is the index of a list */
+        return value_new_bytes(pool, name_text(f) + begin, f->name.nbytes - begin, path_key, err);
     return value_new_str(pool, name_text(f) + begin, f->name.nbytes - begin, path_key, err);
 }
 
@@ -202,13 +211,11 @@ static fsdpck_status tensor_leaf(pt_flat *f, const frame *top, value item, fsdpc
 
 static fsdpck_status object_leaf(pt_flat *f, value item, fsdpck_error *err)
 {
-    const value_call *call = value_call_of(&f->cat->pool, item);
     uint32_t flat, object;
     value path;
 
     RETURN_IF(name_claim(f, &flat, &path, err));
-    if (call != NULL &&
-        value_is_symbol_named(&f->cat->pool, call->callee, "_rebuild_from_type_v2")) {
+    if (!f->keep_sharded && pt_is_sharded(&f->cat->pool, item)) {
         fsdpck_status st =
             error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
                       "a DTensor or ShardedTensor holds only one rank's part of a tensor");
@@ -285,6 +292,8 @@ static fsdpck_status enter(pt_flat *f, const frame *top, value v, fsdpck_error *
                          DEPTH_LIMIT);
     if (value_kind_of(v) != VALUE_LIST)
         RETURN_IF(dict_of(f, v, &items, err));
+    if (f->keep_empty && top != NULL && value_count(&f->cat->pool, items) == 0)
+        return object_leaf(f, v, err);
     uint64_t *seen = value_map_put(&f->seen, v, NULL, err);
     if (seen == NULL)
         return FSDPCK_LIMIT;

@@ -35,7 +35,14 @@ typedef struct pt_flat {
     vec list_frames;
     text_buf name;
     uint64_t steps;
+    /* DTensors and ShardedTensors (calls of _rebuild_from_type_v2) count as tensors and become
+     * objects whose content is the call; else they are an error. Set after pt_flat_init. */
+    bool keep_sharded;
+    bool keep_empty; /* a dict without keys becomes an object; else it vanishes, as in DCP */
 } pt_flat;
+
+/* Whether a value is such a call. */
+bool pt_is_sharded(const value_pool *pool, value v);
 
 void pt_flat_init(pt_flat *f, catalogue *cat, torch_archive *archive);
 void pt_flat_release(pt_flat *f);

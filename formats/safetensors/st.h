@@ -8,8 +8,8 @@
  *   dcp-safetensors  `shard-R-model-I-of-N.safetensors`, written by HuggingFaceStorageWriter
  *                    (torch 2.8 to 2.15): shards_reader.c
  *
- * Writers: safetensors (one file), hf (`model.safetensors`, or numbered files with an index). Their
- * bytes are those of the safetensors library, 0.8: tensors by dtype, then name; see st_layout.h.
+ * Writers: safetensors (one file), hf (`model.safetensors`, or numbered files with an index),
+ * dcp-safetensors (a file a rank). Their bytes are those of the safetensors library, 0.8: tensors by dtype, then name; see st_layout.h.
  *
  * Shared parts: the header of a stream is read by formats/shared/st_header.h; open files by
  * st_files.h.
@@ -24,5 +24,6 @@ extern const format_reader hf_reader;
 extern const format_reader dcp_safetensors_reader;
 extern const format_writer safetensors_writer;
 extern const format_writer hf_writer;
+extern const format_writer dcp_safetensors_writer;
 
 #endif

@@ -7,12 +7,23 @@
 #include "base/utf8.h"
 #include "formats/safetensors/st_text.h"
 
+/* A tensor, or a part of one, that goes into a file. */
 typedef struct ordered {
     const char *name;
     size_t name_nbytes;
+    uint64_t first_chunk;
+    uint32_t nchunks; /* 1; of a tensor without elements any number */
     uint32_t tensor;
-    uint8_t rank;
+    uint8_t rank; /* of the dtype */
 } ordered;
+
+typedef struct st_file {
+    const char *name;
+    ordered *list;
+    size_t count;
+    bool is_shard; /* of the rank: */
+    uint32_t rank;
+} st_file;
 
 bool st_layout_holds(dtype d)
 {
@@ -38,7 +49,7 @@ static fsdpck_status refuse(const target *t, uint32_t tensor, const char *what, 
     return st;
 }
 
-fsdpck_status st_layout_check(const target *t, uint32_t tensor, fsdpck_error *err)
+fsdpck_status st_layout_check_tensor(const target *t, uint32_t tensor, fsdpck_error *err)
 {
     const catalogue *cat = &t->cat;
     const cat_tensor *ct = catalogue_tensor(cat, tensor);
@@ -57,6 +68,15 @@ fsdpck_status st_layout_check(const target *t, uint32_t tensor, fsdpck_error *er
         return refuse(t, tensor, "safetensors cannot hold a name that is not UTF-8", err);
     if (name_nbytes == strlen("__metadata__") && memcmp(name, "__metadata__", name_nbytes) == 0)
         return refuse(t, tensor, "safetensors cannot hold a tensor named '__metadata__'", err);
+    return FSDPCK_OK;
+}
+
+fsdpck_status st_layout_check(const target *t, uint32_t tensor, fsdpck_error *err)
+{
+    const catalogue *cat = &t->cat;
+    const cat_tensor *ct = catalogue_tensor(cat, tensor);
+
+    RETURN_IF(st_layout_check_tensor(t, tensor, err));
     const uint64_t nelems = catalogue_tensor_nelems(cat, tensor);
     if (nelems == 0)
         return FSDPCK_OK;
@@ -81,24 +101,70 @@ static int by_rank_and_name(const void *a, const void *b)
     return x->name_nbytes < y->name_nbytes ? -1 : x->name_nbytes > y->name_nbytes;
 }
 
+/* {"w":{"saved_offsets":[3,0]},...}, in the order of the data. */
+static void put_sharding_info(const catalogue *cat, const st_file *f, text_buf *info)
+{
+    uint64_t offsets[NDIM_MAX];
+    json_writer w;
+    json_writer_init(&w, info, 0);
+    json_begin_object(&w);
+    for (size_t i = 0; i < f->count; i++) {
+        const ordered *o = &f->list[i];
+        json_put_key(&w, o->name, o->name_nbytes);
+        json_begin_object(&w);
+        json_put_key(&w, "saved_offsets", strlen("saved_offsets"));
+        json_begin_array(&w);
+        catalogue_chunk_box(cat, o->first_chunk, offsets, NULL);
+        for (unsigned d = 0; d < catalogue_tensor(cat, o->tensor)->ndim; d++)
+            json_put_u64(&w, offsets[d]);
+        json_end_array(&w);
+        json_end_object(&w);
+    }
+    json_end_object(&w);
+}
+
+static fsdpck_status put_metadata(const catalogue *cat, const st_file *f, st_text *w,
+                                  fsdpck_error *err)
+{
+    text_buf info = {.limit_bytes = SIZE_MAX / 2};
+    if (!f->is_shard)
+        return FSDPCK_OK;
+    put_sharding_info(cat, f, &info);
+    const fsdpck_status st = text_check(&info, err);
+    if (st == FSDPCK_OK) {
+        st_text_put_metadata(w, "DCP_VERSION", "1.0", strlen("1.0"));
+        st_text_put_metadata(w, "DCP_SHARDING_INFO", info.text, info.nbytes);
+    }
+    text_release(&info);
+    return st;
+}
+
 /* Header, and each chunk's offset from the beginning of the data. */
-static fsdpck_status lay_out(target *t, const ordered *list, size_t count, text_buf *header,
-                             uint64_t *data_nbytes, fsdpck_error *err)
+static fsdpck_status lay_out(target *t, const st_file *f, text_buf *header, uint64_t *data_nbytes,
+                             fsdpck_error *err)
 {
     catalogue *cat = &t->cat;
+    uint64_t sizes[NDIM_MAX];
     st_text w;
     uint64_t at = 0;
     st_text_begin(&w, header);
-    for (size_t i = 0; i < count; i++) {
-        const cat_tensor *ct = catalogue_tensor(cat, list[i].tensor);
-        const uint64_t nbytes = catalogue_tensor_nbytes(cat, list[i].tensor);
+    RETURN_IF(put_metadata(cat, f, &w, err));
+    for (size_t i = 0; i < f->count; i++) {
+        const ordered *o = &f->list[i];
+        const cat_tensor *ct = catalogue_tensor(cat, o->tensor);
+        const uint64_t *shape = catalogue_shape(cat, o->tensor);
         uint64_t end;
+        if (f->is_shard) {
+            catalogue_chunk_box(cat, o->first_chunk, NULL, sizes);
+            shape = sizes;
+        }
+        const uint64_t nbytes =
+            box_nelems(shape, ct->ndim) * dtype_get((dtype)ct->dtype)->itemsize_bytes;
         if (!checked_add(at, nbytes, &end) || end > INT64_MAX)
-            return refuse(t, list[i].tensor, "tensors are too many for one file", err);
-        st_text_put(&w, list[i].name, list[i].name_nbytes, (dtype)ct->dtype, ct->ndim,
-                    catalogue_shape(cat, list[i].tensor), at, end);
-        for (uint32_t k = 0; k < ct->nchunks; k++) {
-            cat_chunk *chunk = catalogue_chunk(cat, ct->first_chunk + k);
+            return refuse(t, o->tensor, "tensors are too many for one file", err);
+        st_text_put(&w, o->name, o->name_nbytes, (dtype)ct->dtype, ct->ndim, shape, at, end);
+        for (uint32_t k = 0; k < o->nchunks; k++) {
+            cat_chunk *chunk = catalogue_chunk(cat, o->first_chunk + k);
             chunk->offset_bytes = at;
             chunk->nbytes = nbytes;
             chunk->place = nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
@@ -109,23 +175,21 @@ static fsdpck_status lay_out(target *t, const ordered *list, size_t count, text_
     return st_text_end(&w, err);
 }
 
-static fsdpck_status place_file(target *t, const char *name, const ordered *list, size_t count,
-                                fsdpck_error *err)
+static fsdpck_status place_file(target *t, const st_file *f, fsdpck_error *err)
 {
     text_buf header = {.limit_bytes = SIZE_MAX / 2};
     uint64_t data_nbytes = 0;
     uint32_t index = 0;
     fsdpck_status st;
-    GOTO_IF(lay_out(t, list, count, &header, &data_nbytes, err), out);
+    GOTO_IF(lay_out(t, f, &header, &data_nbytes, err), out);
     /* From here on the names in the list may have moved. */
-    GOTO_IF(catalogue_add_file(&t->cat, name, strlen(name), header.nbytes + data_nbytes, CAT_NONE,
-                               &index, err),
+    GOTO_IF(catalogue_add_file(&t->cat, f->name, strlen(f->name), header.nbytes + data_nbytes,
+                               f->is_shard ? f->rank : CAT_NONE, &index, err),
             out);
     GOTO_IF(target_add_literal(t, index, 0, header.text, header.nbytes, err), out);
-    for (size_t i = 0; i < count; i++) {
-        const cat_tensor *ct = catalogue_tensor(&t->cat, list[i].tensor);
-        for (uint32_t k = 0; k < ct->nchunks; k++) {
-            cat_chunk *chunk = catalogue_chunk(&t->cat, ct->first_chunk + k);
+    for (size_t i = 0; i < f->count; i++) {
+        for (uint32_t k = 0; k < f->list[i].nchunks; k++) {
+            cat_chunk *chunk = catalogue_chunk(&t->cat, f->list[i].first_chunk + k);
             chunk->file = index;
             chunk->offset_bytes += header.nbytes;
         }
@@ -135,6 +199,19 @@ out:
     return st;
 }
 
+static ordered item_of(const target *t, uint32_t tensor)
+{
+    const cat_tensor *ct = catalogue_tensor(&t->cat, tensor);
+    return (ordered){
+        .name = catalogue_name(&t->cat, ct->name),
+        .name_nbytes = catalogue_name_nbytes(&t->cat, ct->name),
+        .first_chunk = ct->first_chunk,
+        .nchunks = ct->nchunks,
+        .tensor = tensor,
+        .rank = dtype_get((dtype)ct->dtype)->safetensors_rank,
+    };
+}
+
 fsdpck_status st_layout_file(target *t, const char *name, const uint32_t *tensors, size_t count,
                              fsdpck_error *err)
 {
@@ -142,17 +219,38 @@ fsdpck_status st_layout_file(target *t, const char *name, const uint32_t *tensor
     ordered *list = budget_alloc(owner, count * sizeof *list, err);
     if (list == NULL)
         return FSDPCK_LIMIT;
-    for (size_t i = 0; i < count; i++) {
-        const cat_tensor *ct = catalogue_tensor(&t->cat, tensors[i]);
-        list[i] = (ordered){
-            .name = catalogue_name(&t->cat, ct->name),
-            .name_nbytes = catalogue_name_nbytes(&t->cat, ct->name),
-            .tensor = tensors[i],
-            .rank = dtype_get((dtype)ct->dtype)->safetensors_rank,
-        };
-    }
+    for (size_t i = 0; i < count; i++)
+        list[i] = item_of(t, tensors[i]);
     qsort(list, count, sizeof *list, by_rank_and_name);
-    const fsdpck_status st = place_file(t, name, list, count, err);
+    const fsdpck_status st =
+        place_file(t, &(st_file){.name = name, .list = list, .count = count}, err);
     budget_free(owner, list, count * sizeof *list);
+    return st;
+}
+
+fsdpck_status st_layout_shard(target *t, const char *name, uint32_t rank, const uint32_t *chunks,
+                              size_t count, fsdpck_error *err)
+{
+    budget *owner = t->cat.owner;
+    const st_file f = {.name = name,
+                       .list = budget_alloc(owner, count * sizeof(ordered), err),
+                       .count = count,
+                       .is_shard = true,
+                       .rank = rank};
+    if (f.list == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < count; i++) {
+        f.list[i] = item_of(t, catalogue_chunk(&t->cat, chunks[i])->tensor);
+        f.list[i].first_chunk = chunks[i];
+        f.list[i].nchunks = 1;
+    }
+    qsort(f.list, count, sizeof(ordered), by_rank_and_name);
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 1; i < count && st == FSDPCK_OK; i++)
+        if (f.list[i].tensor == f.list[i - 1].tensor)
+            st = refuse(t, f.list[i].tensor, "a rank has two parts of a tensor", err);
+    if (st == FSDPCK_OK)
+        st = place_file(t, &f, err);
+    budget_free(owner, f.list, count * sizeof(ordered));
     return st;
 }

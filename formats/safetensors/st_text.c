@@ -16,13 +16,27 @@ void st_text_begin(st_text *w, text_buf *out)
     json_begin_object(&w->json);
     json_put_key(&w->json, "format", strlen("format"));
     json_put_cstr(&w->json, "pt");
-    json_end_object(&w->json);
+    w->in_metadata = true;
+}
+
+void st_text_put_metadata(st_text *w, const char *key, const char *text, size_t nbytes)
+{
+    json_put_key(&w->json, key, strlen(key));
+    json_put_string(&w->json, text, nbytes);
+}
+
+static void end_metadata(st_text *w)
+{
+    if (w->in_metadata)
+        json_end_object(&w->json);
+    w->in_metadata = false;
 }
 
 void st_text_put(st_text *w, const char *name, size_t nbytes, dtype d, unsigned ndim,
                  const uint64_t *shape, uint64_t begin_bytes, uint64_t end_bytes)
 {
     json_writer *j = &w->json;
+    end_metadata(w);
     json_put_key(j, name, nbytes);
     json_begin_object(j);
     json_put_key(j, "dtype", strlen("dtype"));
@@ -42,6 +56,7 @@ void st_text_put(st_text *w, const char *name, size_t nbytes, dtype d, unsigned 
 
 fsdpck_status st_text_end(st_text *w, fsdpck_error *err)
 {
+    end_metadata(w);
     json_end_object(&w->json);
     while (!w->out->failed && w->out->nbytes % 8 != 0)
         text_append(w->out, " ", 1);

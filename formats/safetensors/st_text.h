@@ -3,6 +3,7 @@
  *
  *     st_text w;
  *     st_text_begin(&w, &out);              // out: an empty text_buf
+ *     st_text_put_metadata(&w, "DCP_VERSION", "1.0", 3);   // more of `__metadata__`, if any
  *     for each tensor, in order of the data:
  *         st_text_put(&w, name, nbytes, DTYPE_FLOAT32, ndim, shape, begin_bytes, end_bytes);
  *     RETURN_IF(st_text_end(&w, err));      // out: u64 N and N bytes
@@ -18,9 +19,12 @@
 typedef struct st_text {
     text_buf *out;
     json_writer json;
+    bool in_metadata; /* `__metadata__` is still open */
 } st_text;
 
 void st_text_begin(st_text *w, text_buf *out);
+/* Before the first tensor. */
+void st_text_put_metadata(st_text *w, const char *key, const char *text, size_t nbytes);
 /* shape is torch's; the last dim of F4 is doubled here. */
 void st_text_put(st_text *w, const char *name, size_t nbytes, dtype d, unsigned ndim,
                  const uint64_t *shape, uint64_t begin_bytes, uint64_t end_bytes);

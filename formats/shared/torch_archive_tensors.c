@@ -36,7 +36,8 @@ static fsdpck_status kind_unsupported(const rebuild *r, const char *what, const 
     fsdpck_status st =
         error_set(r->err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "%s is not supported: '%s'", what,
                   escape_text(shown, sizeof(shown), class_name, strlen(class_name)));
-    error_next(r->err, "convert it to plain tensors in the program that saves it");
+    error_next(r->err,
+               "dequantize it, or convert it to plain tensors, in the program that saves it");
     return st;
 }
 

@@ -231,6 +231,7 @@ static fsdpck_status add_inner(aim_state *a, uint64_t from_index, fsdpck_error *
     RETURN_IF(add_target_tensor(a, NULL, (uint32_t)from_index, catalogue_name(a->from, t->name),
                                 catalogue_name_nbytes(a->from, t->name), (dtype)t->dtype, &index,
                                 err));
+    catalogue_tensor(&a->to->cat, index)->flags |= CAT_TENSOR_IN_OBJECT;
     a->tensor_map[from_index] = index;
     return FSDPCK_OK;
 }

@@ -249,7 +249,7 @@ fsdpck_status aim_cut(aim_state *a, const aim_pick *pick, uint32_t from, uint32_
 
 /* ---- a source without specs ---- */
 
-static fsdpck_status give_specs(catalogue *c, const mesh *m, fsdpck_error *err)
+static fsdpck_status give_specs(catalogue *c, const explain *x, const mesh *m, fsdpck_error *err)
 {
     cat_spec spec = {0};
     RETURN_IF(catalogue_add_mesh(c, m, &spec.mesh, err));
@@ -259,7 +259,7 @@ static fsdpck_status give_specs(catalogue *c, const mesh *m, fsdpck_error *err)
             (t->nchunks == 1 && is_whole(c, t->first_chunk, catalogue_shape(c, i), t->ndim)))
             continue;
         memset(spec.placements, 0, sizeof spec.placements);
-        if (explain_tensor(c, i, m, spec.placements))
+        if (explain_tensor(x, i, m, spec.placements))
             RETURN_IF(catalogue_add_spec(c, &spec, &t->spec, err));
     }
     return FSDPCK_OK;
@@ -279,7 +279,7 @@ fsdpck_status aim_explain(catalogue *c, fsdpck_error *err)
         GOTO_IF(explain_add(&x, c, i, err), out);
     GOTO_IF(explain_mesh(&x, &m, &found, err), out);
     if (found)
-        GOTO_IF(give_specs(c, &m, err), out);
+        GOTO_IF(give_specs(c, &x, &m, err), out);
 out:
     explain_release(&x);
     return st;

@@ -1,9 +1,23 @@
+#include <string.h>
+
 #include "aim/aim_internal.h"
 
 /* Formats that keep flat keys want the way to each tensor and object beside it. */
 
-static fsdpck_status path_tuple(aim_state *a, const aim_path *p, value *tuple, fsdpck_error *err)
+/* Keys of dicts are texts here, ints too, as torch's own flattening has them. */
+static fsdpck_status path_tuple(aim_state *a, aim_path *p, value *tuple, fsdpck_error *err)
 {
+    value_pool *pool = &a->to->cat.pool;
+    for (size_t i = 0; i < p->count; i++) {
+        if (value_kind_of(p->elements[i]) != VALUE_BYTES)
+            continue;
+        char digits[32];
+        size_t nbytes;
+        const char *text = value_text(pool, p->elements[i], &nbytes);
+        nbytes = nbytes < sizeof digits ? nbytes : sizeof digits;
+        memcpy(digits, text, nbytes);
+        RETURN_IF(value_new_str(pool, digits, nbytes, &p->elements[i], err));
+    }
     return value_new_from(&a->to->cat.pool, VALUE_TUPLE, p->elements, p->count, tuple, err);
 }
 

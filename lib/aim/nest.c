@@ -1,5 +1,6 @@
 #include "aim/nest.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,10 +78,27 @@ static fsdpck_status add_slot(nest *n, value container, value element, value chi
     return FSDPCK_OK;
 }
 
+/* The int that the digits of a BYTES element say; other elements stay. */
+static fsdpck_status int_key(nest *n, value *element, fsdpck_error *err)
+{
+    size_t nbytes;
+    if (value_kind_of(*element) != VALUE_BYTES)
+        return FSDPCK_OK;
+    const char *text = value_text(n->pool, *element, &nbytes); /* NUL-terminated */
+    char *end;
+    errno = 0;
+    const long long key = strtoll(text, &end, 10);
+    if (errno != 0 || nbytes == 0 || end != text + nbytes)
+        return error_set(err, FSDPCK_BADINPUT, "KEY-NEST", "path has an impossible int key");
+    return value_new_int(n->pool, key, element, err);
+}
+
 static fsdpck_status attach(nest *n, value container, value element, value child, fsdpck_error *err)
 {
-    if (value_kind_of(container) == VALUE_DICT)
+    if (value_kind_of(container) == VALUE_DICT) {
+        RETURN_IF(int_key(n, &element, err));
         return value_dict_put(n->pool, container, element, child, err);
+    }
     uint64_t index;
     if (!value_as_u64(n->pool, element, &index) || index > LIST_INDEX_MAX)
         return error_set(err, FSDPCK_BADINPUT, "KEY-NEST", "path has an impossible list index");

@@ -33,6 +33,11 @@ fsdpck_status aim_copy_path(aim_state *a, value path, uint32_t name, bool is_mod
         }
         size_t nbytes;
         const char *text = value_text(&c->pool, v, &nbytes);
+        if (value_kind_of(v) == VALUE_BYTES && p->count < AIM_PATH_ELEMENTS) { /* an int key */
+            GOTO_IF(value_new_bytes(&a->to->cat.pool, text, nbytes, &p->elements[p->count++], err),
+                    out);
+            continue;
+        }
         if (a->request->clean) {
             cleaned.nbytes = 0;
             fqn_clean(text, nbytes,

@@ -13,23 +13,15 @@
 #ifndef FSDPCK_BASE_FILE_SET_H
 #define FSDPCK_BASE_FILE_SET_H
 
-#include <pthread.h>
-
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/open_cache.h"
 
 typedef struct file_set {
     const folder *dir; /* borrowed for the life of the set */
-    pthread_mutex_t lock;
-    pthread_cond_t freed;
-    vec files; /* struct file_set_entry */
-    unsigned max_open;
-    unsigned open_count;    /* files open or being opened */
-    unsigned waiting_count; /* of those being opened: found no descriptor, wait for one */
+    open_cache cache; /* its lock guards the rest */
+    vec files;        /* struct file_set_entry */
     unsigned flags;
-    uint32_t idle_first; /* open files that nobody reads, longest unused first */
-    uint32_t idle_last;
-    int ready;
 } file_set;
 
 /* max_open 0: a quarter of RLIMIT_NOFILE (a run may hold two checkpoints and its output). flags:

@@ -15,14 +15,22 @@
 #include "base/descriptor.h"
 #include "base/output_remove.h"
 #include "base/platform.h"
+#include "base/pool.h"
+
+/* Files made durable at once: the file system then joins what they have in common. */
+#define SYNC_THREADS 8u
 
 /* ".NAME.fsdpck-XXXXXXXX.partial" must fit a name of 255 bytes. */
 enum { NAME_BYTES_MOST = 255, DECORATION_BYTES = 25, CREATE_TRIES = 100 };
 
 struct output_entry {
-    file f;
+    open_slot slot;
+    file f;          /* with its path and identity while it is closed */
+    char *name;      /* in its folder, borrowed from f.path */
     uint64_t nbytes; /* exact, at commit */
     bool added;
+    bool created;
+    bool direct; /* wanted, and found to work */
 };
 
 static struct output_entry *entry_at(const output *o, size_t index)
@@ -118,7 +126,9 @@ static fsdpck_status remember_partial(output *o, int fd, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status entry_push(output *o, struct output_entry **entry, fsdpck_error *err)
+/* An entry for `name`, which is "" for OUTPUT_FILE. */
+static fsdpck_status entry_push(output *o, const char *name, struct output_entry **entry,
+                                fsdpck_error *err)
 {
     struct output_entry **slot = vec_push(&o->files, err);
     if (slot == NULL)
@@ -130,19 +140,106 @@ static fsdpck_status entry_push(output *o, struct output_entry **entry, fsdpck_e
     }
     (*slot)->f = FILE_CLOSED;
     *entry = *slot;
+    const size_t nbytes = strlen(o->path) + strlen(name) + 2;
+    (*entry)->f.path = malloc(nbytes);
+    if ((*entry)->f.path == NULL)
+        return error_set_nomem(err, nbytes);
+    snprintf((*entry)->f.path, nbytes, "%s%s%s", o->path, name[0] != '\0' ? "/" : "", name);
+    (*entry)->name = (*entry)->f.path + nbytes - 1 - strlen(name);
     return FSDPCK_OK;
 }
 
-/* Creates `name` exclusively and opens it into the entry. */
-static int create_file(struct output_entry *entry, int dirfd, const char *name)
+static int dirfd_of(const output *o)
 {
-    return descriptor_open(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600, &entry->f.fd);
+    return o->kind == OUTPUT_FOLDER ? o->self.fd : o->parent.fd;
+}
+
+static const char *name_of(const output *o, const struct output_entry *entry)
+{
+    return o->kind == OUTPUT_FOLDER ? entry->name : o->partial_name;
+}
+
+/* A second descriptor of the very file that is open, or none. */
+static void open_direct(const output *o, struct output_entry *entry)
+{
+    int fd = -1;
+    if (platform_open_direct(dirfd_of(o), name_of(o, entry), &fd) != 0 || descriptor_lift(&fd) != 0)
+        return;
+    struct stat st;
+    if (fstat(fd, &st) == 0 && (uint64_t)st.st_dev == entry->f.dev &&
+        (uint64_t)st.st_ino == entry->f.ino)
+        entry->f.direct_fd = fd;
+    else
+        close(fd);
+}
+
+/* Creates the file exclusively the first time; later it must be the very same. */
+static fsdpck_status open_entry(void *ctx, open_slot *slot, fsdpck_error *err)
+{
+    const output *o = ctx;
+    struct output_entry *entry = (struct output_entry *)slot;
+    struct stat st;
+    const int flags = entry->created ? O_RDWR | O_NOFOLLOW : O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW;
+    const int rc = descriptor_open(dirfd_of(o), name_of(o, entry), flags, 0600, &entry->f.fd);
+    if (rc != 0) {
+        entry->f.fd = -1;
+        return error_set_errno(err, rc, entry->created ? "open" : "create", entry->f.path);
+    }
+    const bool known = fstat(entry->f.fd, &st) == 0;
+    if (known && entry->created && entry->f.dev == (uint64_t)st.st_dev &&
+        entry->f.ino == (uint64_t)st.st_ino) {
+        if (entry->direct)
+            open_direct(o, entry);
+        return FSDPCK_OK;
+    }
+    if (known && !entry->created) {
+        entry->created = true;
+        entry->f.dev = (uint64_t)st.st_dev;
+        entry->f.ino = (uint64_t)st.st_ino;
+        return FSDPCK_OK;
+    }
+    close(entry->f.fd);
+    entry->f.fd = -1;
+    error_set(err, FSDPCK_CHANGED, "", "output file was replaced while it was written");
+    error_path(err, entry->f.path);
+    return FSDPCK_CHANGED;
+}
+
+static void close_entry(void *ctx, open_slot *slot)
+{
+    output *o = ctx;
+    struct output_entry *entry = (struct output_entry *)slot;
+    fsdpck_error err;
+    file kept = entry->f;
+    fsdpck_error_init(&err);
+    entry->f.path = NULL; /* outlives the descriptors */
+    const fsdpck_status st = file_close(&entry->f, &err);
+    kept.fd = -1;
+    kept.direct_fd = -1;
+    entry->f = kept;
+    if (st == FSDPCK_OK)
+        return;
+    error_path(&err, kept.path);
+    pthread_mutex_lock(&o->cache.lock);
+    if (o->close_error.status == FSDPCK_OK)
+        o->close_error = err;
+    pthread_mutex_unlock(&o->cache.lock);
+}
+
+static int create_only_file(output *o, struct output_entry *entry)
+{
+    fsdpck_error err;
+    fsdpck_error_init(&err);
+    if (open_cache_get(&o->cache, &entry->slot, &err) != FSDPCK_OK)
+        return err.sys_errno != 0 ? err.sys_errno : EIO;
+    open_cache_put(&o->cache, &entry->slot);
+    return 0;
 }
 
 static int create_partial(output *o, struct output_entry *entry)
 {
     if (o->kind == OUTPUT_FILE)
-        return create_file(entry, o->parent.fd, o->partial_name);
+        return create_only_file(o, entry);
     return mkdirat(o->parent.fd, o->partial_name, 0700) == 0 ? 0 : errno;
 }
 
@@ -150,7 +247,7 @@ static fsdpck_status begin_partial(output *o, fsdpck_error *err)
 {
     struct output_entry *entry = NULL;
     if (o->kind == OUTPUT_FILE)
-        RETURN_IF(entry_push(o, &entry, err));
+        RETURN_IF(entry_push(o, "", &entry, err));
     int rc = EEXIST;
     for (int i = 0; i < CREATE_TRIES && rc == EEXIST; i++) {
         free(o->partial_name);
@@ -166,10 +263,9 @@ static fsdpck_status begin_partial(output *o, fsdpck_error *err)
     }
     o->created = 1;
     if (o->kind == OUTPUT_FILE) {
-        entry->f.path = strdup(o->path);
-        if (entry->f.path == NULL)
-            return error_set_nomem(err, strlen(o->path) + 1);
-        return remember_partial(o, entry->f.fd, err);
+        o->new_dev = entry->f.dev;
+        o->new_ino = entry->f.ino;
+        return FSDPCK_OK;
     }
     rc = descriptor_open(o->parent.fd, o->partial_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0,
                          &o->self.fd);
@@ -194,7 +290,9 @@ fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsign
     o->flags = flags;
     o->files = VEC_OF(struct output_entry *, NULL);
     char *parent = NULL;
-    fsdpck_status st = split_path(o, path, &parent, err);
+    fsdpck_status st = open_cache_init(&o->cache, 0, 2, open_entry, close_entry, o, err);
+    if (st == FSDPCK_OK)
+        st = split_path(o, path, &parent, err);
     if (st == FSDPCK_OK)
         st = folder_open(&o->parent, parent, err);
     if (st == FSDPCK_OK)
@@ -240,42 +338,23 @@ static fsdpck_status reserve(const struct output_entry *entry, uint64_t nbytes, 
     return file_truncate(&entry->f, nbytes, err);
 }
 
-/* A second descriptor of the very file just created, or none. */
-static int open_direct(int dirfd, const char *name, struct output_entry *entry)
-{
-    int fd = -1;
-    if (platform_open_direct(dirfd, name, &fd) != 0 || descriptor_lift(&fd) != 0)
-        return -1;
-    struct stat a;
-    struct stat b;
-    if (fstat(fd, &a) == 0 && fstat(entry->f.fd, &b) == 0 && a.st_dev == b.st_dev &&
-        a.st_ino == b.st_ino)
-        return fd;
-    close(fd);
-    return -1;
-}
-
 static bool is_plain_name(const char *name)
 {
     return name[0] != '\0' && strchr(name, '/') == NULL && strcmp(name, ".") != 0 &&
            strcmp(name, "..") != 0;
 }
 
-static fsdpck_status add_in_folder(output *o, const char *name, struct output_entry **entry,
-                                   fsdpck_error *err)
+static fsdpck_status reserve_file(output *o, struct output_entry *entry, uint64_t nbytes,
+                                  bool want_direct, fsdpck_error *err)
 {
-    if (!is_plain_name(name))
-        return error_set(err, FSDPCK_INTERNAL, "", "'%s' is no name for a file of an output", name);
-    RETURN_IF(entry_push(o, entry, err));
-    const size_t nbytes = strlen(o->path) + strlen(name) + 2;
-    (*entry)->f.path = malloc(nbytes);
-    if ((*entry)->f.path == NULL)
-        return error_set_nomem(err, nbytes);
-    snprintf((*entry)->f.path, nbytes, "%s/%s", o->path, name);
-    const int rc = create_file(*entry, o->self.fd, name);
-    if (rc == EEXIST)
-        return error_set(err, FSDPCK_INTERNAL, "", "output has two files named '%s'", name);
-    return rc == 0 ? FSDPCK_OK : error_set_errno(err, rc, "create", (*entry)->f.path);
+    uint64_t rounded = nbytes;
+    if (want_direct)
+        open_direct(o, entry);
+    entry->direct = entry->f.direct_fd >= 0;
+    /* The last block is written whole and cut at commit. */
+    if (entry->direct && !checked_align_up(nbytes, FILE_DIRECT_ALIGN, &rounded))
+        rounded = nbytes;
+    return reserve(entry, rounded, err);
 }
 
 fsdpck_status output_add(output *o, const char *name, uint64_t nbytes, bool want_direct,
@@ -286,58 +365,118 @@ fsdpck_status output_add(output *o, const char *name, uint64_t nbytes, bool want
     if (!o->created || (!in_folder && (name[0] != '\0' || entry_at(o, 0)->added)))
         return error_set(err, FSDPCK_INTERNAL, "",
                          "a file was added to an output that has its own");
+    if (in_folder && !is_plain_name(name))
+        return error_set(err, FSDPCK_INTERNAL, "", "'%s' is no name for a file of an output", name);
     if (in_folder)
-        RETURN_IF(add_in_folder(o, name, &entry, err));
+        RETURN_IF(entry_push(o, name, &entry, err));
     else
         entry = entry_at(o, 0);
     entry->nbytes = nbytes;
     entry->added = true;
-    uint64_t rounded = nbytes;
-    if (want_direct) {
-        entry->f.direct_fd = in_folder ? open_direct(o->self.fd, name, entry)
-                                       : open_direct(o->parent.fd, o->partial_name, entry);
-        /* The last block is written whole and cut at commit. */
-        if (entry->f.direct_fd >= 0 && !checked_align_up(nbytes, FILE_DIRECT_ALIGN, &rounded))
-            rounded = nbytes;
+    fsdpck_error local;
+    fsdpck_error_init(&local);
+    fsdpck_status st = open_cache_get(&o->cache, &entry->slot, &local);
+    if (st != FSDPCK_OK) {
+        if (local.sys_errno == EEXIST)
+            return error_set(err, FSDPCK_INTERNAL, "", "output has two files named '%s'", name);
+        if (err != NULL)
+            *err = local;
+        return st;
     }
-    RETURN_IF(reserve(entry, rounded, err));
+    st = reserve_file(o, entry, nbytes, want_direct, err);
+    open_cache_put(&o->cache, &entry->slot);
     *index = in_folder ? o->files.count - 1 : 0;
-    return FSDPCK_OK;
+    return st;
 }
 
-file *output_file(output *o, size_t index)
+fsdpck_status output_write_at(output *o, size_t index, uint64_t offset, const void *src,
+                              uint64_t nbytes, fsdpck_error *err)
 {
-    return &entry_at(o, index)->f;
+    struct output_entry *entry = entry_at(o, index);
+    RETURN_IF(open_cache_get(&o->cache, &entry->slot, err));
+    const fsdpck_status st = file_write_at(&entry->f, offset, src, nbytes, err);
+    open_cache_put(&o->cache, &entry->slot);
+    return st;
+}
+
+fsdpck_status output_read_at(output *o, size_t index, uint64_t offset, void *dst, uint64_t nbytes,
+                             fsdpck_error *err)
+{
+    struct output_entry *entry = entry_at(o, index);
+    RETURN_IF(open_cache_get(&o->cache, &entry->slot, err));
+    const fsdpck_status st = file_read_at(&entry->f, offset, dst, nbytes, err);
+    open_cache_put(&o->cache, &entry->slot);
+    return st;
+}
+
+fsdpck_status output_write_direct(output *o, size_t index, uint64_t offset, const void *src,
+                                  uint64_t nbytes, fsdpck_error *err)
+{
+    struct output_entry *entry = entry_at(o, index);
+    RETURN_IF(open_cache_get(&o->cache, &entry->slot, err));
+    const fsdpck_status st = file_write_direct(&entry->f, offset, src, nbytes, err);
+    open_cache_put(&o->cache, &entry->slot);
+    return st;
+}
+
+fsdpck_status output_drop_cache(output *o, size_t index, fsdpck_error *err)
+{
+    struct output_entry *entry = entry_at(o, index);
+    RETURN_IF(open_cache_get(&o->cache, &entry->slot, err));
+    const fsdpck_status st = file_drop_cache(&entry->f, err);
+    open_cache_put(&o->cache, &entry->slot);
+    return st;
+}
+
+bool output_is_direct(const output *o, size_t index)
+{
+    return entry_at(o, index)->direct;
 }
 
 /* By umask, keeping what the parent handed down (setgid). */
-static fsdpck_status set_mode(int fd, mode_t full, const char *path, fsdpck_error *err)
+static fsdpck_status set_mode(int fd, mode_t allowed, const char *path, fsdpck_error *err)
 {
     struct stat st;
     if (fstat(fd, &st) != 0)
         return error_set_errno(err, errno, "fstat", path);
-    const mode_t mode = (st.st_mode & S_ISGID) | (full & ~(mode_t)platform_file_mask());
+    const mode_t mode = (st.st_mode & S_ISGID) | allowed;
     /* Some file systems have no modes to set. */
     if (fchmod(fd, mode) != 0 && errno != EPERM && errno != ENOTSUP && errno != ENOSYS)
         return error_set_errno(err, errno, "fchmod", path);
     return FSDPCK_OK;
 }
 
-static fsdpck_status finish_files(output *o, fsdpck_error *err)
+struct finish_work {
+    output *o;
+    mode_t mode;
+};
+
+static fsdpck_status finish_file(void *ctx, unsigned worker, uint64_t index, fsdpck_error *err)
 {
-    const bool sync = (o->flags & OUTPUT_NO_SYNC) == 0;
-    for (size_t i = 0; i < o->files.count; i++) {
-        struct output_entry *entry = entry_at(o, i);
-        if (!entry->added)
-            return error_set(err, FSDPCK_INTERNAL, "", "an output was committed without its file");
-        RETURN_IF(file_truncate(&entry->f, entry->nbytes, err));
-        RETURN_IF(set_mode(entry->f.fd, 0666, entry->f.path, err));
-        if (sync)
-            RETURN_IF(file_sync(&entry->f, err));
-    }
-    for (size_t i = 0; i < o->files.count; i++)
-        RETURN_IF(file_close(&entry_at(o, i)->f, err));
-    return FSDPCK_OK;
+    const struct finish_work *work = ctx;
+    output *o = work->o;
+    struct output_entry *entry = entry_at(o, index);
+    (void)worker;
+    if (!entry->added)
+        return error_set(err, FSDPCK_INTERNAL, "", "an output was committed without its file");
+    RETURN_IF(open_cache_get(&o->cache, &entry->slot, err));
+    fsdpck_status st = file_truncate(&entry->f, entry->nbytes, err);
+    if (st == FSDPCK_OK)
+        st = set_mode(entry->f.fd, work->mode, entry->f.path, err);
+    if (st == FSDPCK_OK && (o->flags & OUTPUT_NO_SYNC) == 0)
+        st = file_sync(&entry->f, err);
+    open_cache_put(&o->cache, &entry->slot);
+    open_cache_drop(&o->cache, &entry->slot);
+    return st;
+}
+
+static fsdpck_status finish_files(output *o, mode_t mask, fsdpck_error *err)
+{
+    struct finish_work work = {o, 0666 & ~mask};
+    RETURN_IF(pool_run(SYNC_THREADS, o->files.count, finish_file, &work, NULL, err));
+    if (o->close_error.status != FSDPCK_OK && err != NULL)
+        *err = o->close_error;
+    return o->close_error.status;
 }
 
 static fsdpck_status sync_folder(const output *o, const folder *d, fsdpck_error *err)
@@ -488,9 +627,10 @@ fsdpck_status output_commit(output *o, fsdpck_error *err)
 {
     if (!o->created || o->committed)
         return error_set(err, FSDPCK_INTERNAL, "", "an output was committed twice or never begun");
-    fsdpck_status st = finish_files(o, err);
+    const mode_t mask = (mode_t)platform_file_mask();
+    fsdpck_status st = finish_files(o, mask, err);
     if (st == FSDPCK_OK && o->kind == OUTPUT_FOLDER)
-        st = set_mode(o->self.fd, 0777, o->path, err);
+        st = set_mode(o->self.fd, 0777 & ~mask, o->path, err);
     if (st == FSDPCK_OK && o->kind == OUTPUT_FOLDER)
         st = sync_folder(o, &o->self, err);
     if (st == FSDPCK_OK)
@@ -502,8 +642,9 @@ fsdpck_status output_commit(output *o, fsdpck_error *err)
 
 void output_release(output *o)
 {
+    open_cache_release(&o->cache);
     for (size_t i = 0; i < o->files.count; i++) {
-        file_abandon(&entry_at(o, i)->f);
+        free(entry_at(o, i)->f.path);
         free(entry_at(o, i));
     }
     vec_release(&o->files);

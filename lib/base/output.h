@@ -3,10 +3,12 @@
  *     output out;
  *     output_begin(&out, "dir/model.safetensors", OUTPUT_FILE, flags, &err);   // EXISTS if there
  *     output_add(&out, "", nbytes, want_direct, &index, &err);   // NOSPACE now, not later
- *     file *f = output_file(&out, index);
- *     ... file_write_direct / file_write_at from any thread ...
+ *     ... output_write_direct / output_write_at from any thread ...
  *     output_commit(&out, &err);      // truncate, fsync, close, fsync folder, rename, fsync parent
  *     output_release(&out);           // before commit: removes every trace; after: only frees
+ *
+ * An output may have many more files than the process may have open: those longest unused are closed
+ * and opened again when they are wanted.
  *
  * A file is written as `.NAME.fsdpck-XXXXXXXX.partial` beside its final name (exclusive create,
  * mode 0600 until commit, then by umask); a folder as a folder of such a name, plain names inside,
@@ -28,6 +30,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/open_cache.h"
 
 typedef enum output_kind { OUTPUT_FILE, OUTPUT_FOLDER } output_kind;
 
@@ -45,6 +48,8 @@ typedef struct output {
     output_kind kind;
     unsigned flags;
     vec files; /* struct output_entry * */
+    open_cache cache;
+    fsdpck_error close_error; /* guarded by the cache's lock: the first of a file closed early */
     int created;
     int committed;
     uint64_t old_dev, old_ino; /* what OUTPUT_REPLACE found at the beginning; 0, 0: nothing */
@@ -62,8 +67,17 @@ fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsign
 fsdpck_status output_add(output *o, const char *name, uint64_t nbytes, bool want_direct,
                          size_t *index, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Borrowed until commit or release; does not move when files are added. */
-file *output_file(output *o, size_t index);
+/* As file_write_at, file_read_at, file_write_direct, file_drop_cache; any thread, not beside
+ * output_add. */
+fsdpck_status output_write_at(output *o, size_t index, uint64_t offset, const void *src,
+                              uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status output_read_at(output *o, size_t index, uint64_t offset, void *dst, uint64_t nbytes,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status output_write_direct(output *o, size_t index, uint64_t offset, const void *src,
+                                  uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status output_drop_cache(output *o, size_t index, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether output_write_direct goes past the page cache. */
+bool output_is_direct(const output *o, size_t index);
 
 /* Closes all but the bookkeeping and gives the final name. On failure nothing is left, and an old
  * output that was to be replaced is there as before. One exception: where the new one is in place

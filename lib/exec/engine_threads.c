@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "exec/exec_state.h"
+#include "exec/group.h"
 
 bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk)
 {
@@ -17,14 +18,15 @@ static fsdpck_status fill_tile(worker *w, const output_range *range, bool *wante
     struct exec *x = w->x;
     range_walk walk;
     range_part part;
+    uint8_t *tile = w->tile + w->at;
     uint64_t filled = range->begin;
     bool streamed = false;
     bool other = false;
     w->gather.touched = false;
     range_walk_begin(&walk, x->r.plan, range);
     while (range_walk_next(&walk, &part)) {
-        uint8_t *at = w->tile + (part.begin - range->begin);
-        memset(w->tile + (filled - range->begin), 0, part.begin - filled);
+        uint8_t *at = tile + (part.begin - range->begin);
+        memset(tile + (filled - range->begin), 0, part.begin - filled);
         filled = part.end;
         if (part.kind != PART_CHUNK) {
             other = true;
@@ -40,9 +42,11 @@ static fsdpck_status fill_tile(worker *w, const output_range *range, bool *wante
         } else {
             other = true;
         }
-        RETURN_IF(gather_part(w, &part, range->begin, err));
+        RETURN_IF(gather_elements(w, part.chunk, part.first_elem, part.end_elem,
+                                  (int64_t)part.chunk_begin - (int64_t)range->begin + (int64_t)w->at,
+                                  err));
     }
-    memset(w->tile + (filled - range->begin), 0, range->end - filled);
+    memset(tile + (filled - range->begin), 0, range->end - filled);
     RETURN_IF(gather_flush(w, err));
     /* Where streams alone bring bytes, they write them themselves later. */
     *wanted = other || w->gather.touched || !streamed;
@@ -62,35 +66,13 @@ static void sum_range(worker *w, const output_range *range, uint64_t item_begin)
     range_walk_begin(&walk, x->r.plan, range);
     while (range_walk_next(&walk, &part))
         if (part.kind == PART_CHUNK && !exec_chunk_is_streamed(x, part.chunk))
-            crc_parts_put(x, &part, w->tile + (part.begin - range->begin));
+            crc_parts_put(x, &part, w->tile + w->at + (part.begin - range->begin));
     if (x->late_count == 0)
         return;
     range_walk_begin(&walk, x->r.plan, range);
     while (range_walk_next(&walk, &part))
         if (part.kind == PART_LATE)
-            late_fill(w, &part, &done, w->tile + (part.begin - range->begin));
-}
-
-static bool write_is_direct(const struct exec *x, const file *f, uint32_t index)
-{
-    const uint64_t nbytes = catalogue_file(&x->r.target->cat, index)->nbytes;
-    if (x->r.direct == EXEC_DIRECT_OFF || f->direct_fd < 0)
-        return false;
-    return x->r.direct == EXEC_DIRECT_ON || nbytes >= EXEC_DIRECT_NBYTES;
-}
-
-static fsdpck_status write_tile(worker *w, const output_range *range, fsdpck_error *err)
-{
-    struct exec *x = w->x;
-    file *f = output_file(x->out, range->file);
-    const uint64_t nbytes = range->end - range->begin;
-    w->sums.bytes_written += nbytes;
-    if (!write_is_direct(x, f, range->file))
-        return file_write_at(f, range->begin, w->tile, nbytes, err);
-    const uint64_t padding = (FILE_DIRECT_ALIGN - nbytes % FILE_DIRECT_ALIGN) % FILE_DIRECT_ALIGN;
-    memset(w->tile + nbytes, 0, padding);
-    w->sums.direct_bytes += nbytes;
-    return file_write_direct(f, range->begin, w->tile, nbytes + padding, err);
+            late_fill(w, &part, &done, w->tile + w->at + (part.begin - range->begin));
 }
 
 /* How much of an item is filled at a time: small steps stay in the caches, but where sources are
@@ -111,28 +93,72 @@ static uint64_t fill_nbytes(const struct exec *x, const output_range *item)
     return x->step_nbytes;
 }
 
-static fsdpck_status run_item(void *ctx, unsigned worker_index, uint64_t item, fsdpck_error *err)
+static uint64_t align_down(uint64_t at)
 {
-    struct exec *x = ctx;
-    worker *w = x->workers[worker_index];
-    output_range whole;
-    plan_get_item(x->r.plan, item, &whole);
-    const uint64_t nbytes = fill_nbytes(x, &whole);
-    output_range range = whole;
-    for (; range.begin < whole.end; range.begin = range.end) {
+    return at - at % FILE_DIRECT_ALIGN;
+}
+
+/* A range without chunks of groups, tile by tile. */
+static fsdpck_status run_range(worker *w, const output_range *whole, uint64_t item_begin,
+                               fsdpck_error *err)
+{
+    struct exec *x = w->x;
+    const uint64_t nbytes = fill_nbytes(x, whole);
+    output_range range = *whole;
+    for (; range.begin < whole->end; range.begin = range.end) {
         bool wanted;
-        range.end = whole.end - range.begin < nbytes ? whole.end : range.begin + nbytes;
+        const uint64_t next = align_down(range.begin + nbytes);
+        range.end = next > range.begin && next < whole->end ? next : whole->end;
+        w->at = range.begin % FILE_DIRECT_ALIGN;
         RETURN_IF(cancel_check(x->r.cancel, err));
         RETURN_IF(fill_tile(w, &range, &wanted, err));
-        sum_range(w, &range, whole.begin);
+        sum_range(w, &range, item_begin);
         if (wanted)
-            RETURN_IF(write_tile(w, &range, err));
+            RETURN_IF(write_range(w, &range, w->tile + w->at, err));
         progress_add(x->r.progress, range.end - range.begin);
     }
     return FSDPCK_OK;
 }
 
+/* The next range of an item that no group has; r->end is where to begin looking. */
+static bool next_range(const struct exec *x, const output_range *item, output_range *r)
+{
+    range_walk walk;
+    range_part part;
+    r->begin = r->end;
+    r->end = item->end;
+    if (x->groups.count == 0)
+        return r->begin < r->end;
+    range_walk_begin(&walk, x->r.plan, r);
+    while (range_walk_next(&walk, &part)) {
+        if (part.kind != PART_CHUNK || !exec_chunk_is_grouped(x, part.chunk))
+            continue;
+        if (part.begin > r->begin) {
+            r->end = part.begin;
+            return true;
+        }
+        r->begin = part.end;
+    }
+    return r->begin < r->end;
+}
+
+static fsdpck_status run_item(void *ctx, unsigned worker_index, uint64_t item, fsdpck_error *err)
+{
+    struct exec *x = ctx;
+    worker *w = x->workers[worker_index];
+    const uint64_t plain = plan_item_count(x->r.plan);
+    output_range whole;
+    if (item >= plain)
+        return group_run_item(w, item - plain, err);
+    plan_get_item(x->r.plan, item, &whole);
+    output_range range = {.file = whole.file, .end = whole.begin};
+    while (next_range(x, &whole, &range))
+        RETURN_IF(run_range(w, &range, whole.begin, err));
+    return FSDPCK_OK;
+}
+
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)
 {
-    return pool_run(x->nworkers, plan_item_count(x->r.plan), run_item, x, x->r.cancel, err);
+    return pool_run(x->nworkers, plan_item_count(x->r.plan) + x->group_items, run_item, x,
+                    x->r.cancel, err);
 }

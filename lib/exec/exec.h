@@ -64,6 +64,8 @@ struct exec_sums {
     uint64_t replicas_by_crc;  /* found equal by their stored checksums */
     uint64_t replicas_compared; /* found equal byte by byte */
     uint64_t streams;           /* compressed chunks that were decoded */
+    double read_amplification;  /* bytes read for each byte that is needed, as planned: the plan's,
+                                   and what bands of rows that do not fit the memory read again */
     uint64_t buffer_nbytes;     /* memory taken for data, all workers */
     unsigned workers;
 };

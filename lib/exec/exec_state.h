@@ -55,6 +55,13 @@ struct exec {
     output *out;
     uint8_t *late_done; /* by index in target.lates: written with their tile */
     uint64_t late_count;
+    vec groups;       /* cut_group, see group.h */
+    vec members;      /* uint32_t: target chunks */
+    uint8_t *grouped; /* a bit for each target chunk: it is a member */
+    uint64_t grouped_nbytes;
+    uint64_t group_items;
+    uint64_t group_nbytes;  /* of a worker's buffer for them */
+    uint64_t reread_nbytes; /* of the source, by passes after the first */
     uint64_t tile_nbytes; /* of a worker's buffer: divides the plan's tile */
     uint64_t step_nbytes; /* divides tile_nbytes: what is mostly filled and written at a time */
     uint64_t staging_nbytes;
@@ -78,7 +85,7 @@ struct exec {
 typedef struct piece {
     uint64_t src_offset_bytes;
     uint64_t span_bytes;
-    int64_t dst_at; /* from the start of the tile */
+    int64_t dst_at; /* from gather.base */
     uint32_t file;
     uint32_t src_chunk;
     uint32_t dims_at; /* in gather.dims: sizes, source strides, destination strides */
@@ -93,7 +100,9 @@ typedef struct gather {
     sort_pair *sorted; /* 2 * GATHER_PIECES */
     unsigned count;
     unsigned dims_count;
-    bool touched; /* the tile has got pieces */
+    uint8_t *base; /* what dst_at counts from: the tile, or the buffer of a group */
+    bool grouped;  /* boxes are read with all that lies between their runs: others want that */
+    bool touched;  /* the tile has got pieces */
 } gather;
 
 struct worker {
@@ -101,7 +110,9 @@ struct worker {
     uint8_t *memory; /* one mapping: margin, tile, margin, staging */
     uint64_t memory_nbytes;
     uint8_t *tile;
+    uint64_t at; /* of the range worked on, in the tile: as in a block of its file */
     uint8_t *staging;
+    uint8_t *group; /* exec.group_nbytes, taken when first needed; may be the tile */
     uint8_t *scratch; /* CONVERT_SCRATCH_NBYTES */
     uint64_t src_strides[NDIM_MAX];
     strided shape;
@@ -128,10 +139,10 @@ fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes,
                           uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- gather.c: filling the tile --- */
-/* All segments of part of a target chunk; tile byte 0 is byte range_begin of the file. What streams
- * bring is left out. Pieces may wait until gather_flush. */
-fsdpck_status gather_part(worker *w, const range_part *part, uint64_t range_begin,
-                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* All segments of these elements of a target chunk, whose first one lies chunk_at bytes from
+ * gather.base. What streams bring is left out. Pieces may wait until gather_flush. */
+fsdpck_status gather_elements(worker *w, uint64_t chunk, uint64_t first_elem, uint64_t end_elem,
+                              int64_t chunk_at, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status gather_flush(worker *w, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* One box, copied or converted. */
 void gather_place(worker *w, const convert *c, const strided *s, uint8_t *dst, const uint8_t *src);
@@ -141,6 +152,15 @@ bool gather_wants_runs(const worker *w, const strided *s, uint64_t itemsize);
 /* At once; `box` gives file, source offset and place in the tile. */
 fsdpck_status gather_runs(worker *w, const piece *box, const convert *c, const strided *s,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- write.c --- */
+/* `bytes` lies on a block as range->begin does, and has room for the rest of the last block. */
+fsdpck_status write_range(worker *w, const output_range *range, uint8_t *bytes,
+                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- group.c --- */
+/* Whether a target chunk is filled with others, apart from the tiles of its file. */
+bool exec_chunk_is_grouped(const struct exec *x, uint64_t target_chunk);
 
 /* --- engine_threads.c --- */
 /* Whether streams bring some of a target chunk's bytes, after the tiles. */

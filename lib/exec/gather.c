@@ -50,7 +50,7 @@ void gather_place(worker *w, const convert *c, const strided *s, uint8_t *dst, c
 /* From staging to the tile. */
 static void place_piece(worker *w, const piece *q, const uint8_t *src)
 {
-    uint8_t *dst = w->tile + q->dst_at;
+    uint8_t *dst = w->gather.base + q->dst_at;
     if (piece_is_run(q)) {
         memcpy(dst, src, q->span_bytes);
         return;
@@ -74,7 +74,7 @@ static fsdpck_status read_group(worker *w, const sort_pair *sorted, unsigned i, 
     gather *g = &w->gather;
     const piece *first = &g->pieces[sorted[i].item];
     if (j - i == 1 && piece_is_run(first))
-        return read_piece(w, first, begin, w->tile + first->dst_at, end - begin, err);
+        return read_piece(w, first, begin, g->base + first->dst_at, end - begin, err);
     RETURN_IF(read_piece(w, first, begin, w->staging, end - begin, err));
     for (; i < j; i++) {
         const piece *q = &g->pieces[sorted[i].item];
@@ -148,7 +148,7 @@ static fsdpck_status add_run(worker *w, const piece *run, fsdpck_error *err)
         if (piece_is_long_run(last)) {
             const piece whole = *last;
             g->count--;
-            RETURN_IF(read_piece(w, &whole, whole.src_offset_bytes, w->tile + whole.dst_at,
+            RETURN_IF(read_piece(w, &whole, whole.src_offset_bytes, g->base + whole.dst_at,
                                  whole.span_bytes, err));
         }
     }
@@ -166,7 +166,7 @@ static fsdpck_status add_box(worker *w, const piece *box, strided *s, fsdpck_err
     gather *g = &w->gather;
     const uint64_t itemsize = dtype_get(piece_from(box))->itemsize_bytes;
     box_split *b = &w->split;
-    if (gather_wants_runs(w, s, itemsize)) {
+    if (!g->grouped && gather_wants_runs(w, s, itemsize)) {
         const convert c = piece_convert(box);
         return gather_runs(w, box, &c, s, err);
     }
@@ -242,20 +242,21 @@ static uint64_t row_to_complete(const struct exec *x, const segment_walk *seg, u
     return 1;
 }
 
-fsdpck_status gather_part(worker *w, const range_part *part, uint64_t range_begin,
-                          fsdpck_error *err)
+fsdpck_status gather_elements(worker *w, uint64_t chunk, uint64_t first_elem, uint64_t end_elem,
+                              int64_t chunk_at, fsdpck_error *err)
 {
     struct exec *x = w->x;
     const catalogue *to = &x->r.target->cat;
-    const dtype d = (dtype)catalogue_tensor(to, catalogue_chunk(to, part->chunk)->tensor)->dtype;
-    const int64_t chunk_at = (int64_t)part->chunk_begin - (int64_t)range_begin;
+    const dtype d = (dtype)catalogue_tensor(to, catalogue_chunk(to, chunk)->tensor)->dtype;
     segment_walk *seg = &w->walk;
-    segment_walk_begin(seg, x->r.plan, part->chunk, part->first_elem, part->end_elem);
+    segment_walk_begin(seg, x->r.plan, chunk, first_elem, end_elem);
     const dtype from = (dtype)catalogue_tensor(plan_from(x->r.plan), seg->src_tensor)->dtype;
-    const uint64_t row = from != d ? 1 : row_to_complete(x, seg, dtype_get(d)->itemsize_bytes);
+    const uint64_t row = from != d || w->gather.grouped
+                             ? 1
+                             : row_to_complete(x, seg, dtype_get(d)->itemsize_bytes);
     if (row > 1)
-        segment_walk_begin(seg, x->r.plan, part->chunk, part->first_elem / row * row,
-                           (part->end_elem + row - 1) / row * row);
+        segment_walk_begin(seg, x->r.plan, chunk, first_elem / row * row,
+                           (end_elem + row - 1) / row * row);
     while (segment_walk_next(seg))
         RETURN_IF(add_segment(w, seg, d, chunk_at, err));
     return FSDPCK_OK;

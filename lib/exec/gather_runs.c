@@ -79,7 +79,7 @@ fsdpck_status gather_runs(worker *w, const piece *box, const convert *c, const s
             }
         }
         strided_collapse(&shape);
-        gather_place(w, c, &shape, w->tile + dst_at, w->staging);
+        gather_place(w, c, &shape, w->gather.base + dst_at, w->staging);
     }
     return FSDPCK_OK;
 }

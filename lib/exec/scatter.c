@@ -94,7 +94,6 @@ static fsdpck_status write_part(worker *w, const convert *c, const strided *s,
                                 const box_split *part, const uint8_t *src, const cat_chunk *k,
                                 uint64_t at, bool merge, fsdpck_error *err)
 {
-    const file *f = output_file(w->x->out, k->file);
     strided shape;
     shape.ndim = s->ndim;
     for (unsigned d = 0; d < s->ndim; d++) {
@@ -105,13 +104,13 @@ static fsdpck_status write_part(worker *w, const convert *c, const strided *s,
     }
     strided_collapse(&shape);
     if (merge)
-        RETURN_IF(file_read_at(f, at, w->tile, part->span_bytes, err));
+        RETURN_IF(output_read_at(w->x->out, k->file, at, w->tile, part->span_bytes, err));
     if (convert_is_copy(c))
         strided_copy(&shape, dtype_get(c->to)->itemsize_bytes, w->tile, src);
     else
         w->sums.cast_overflows += convert_box(c, &shape, w->tile, src, w->scratch);
     w->sums.bytes_written += part->span_bytes;
-    return file_write_at(f, at, w->tile, part->span_bytes, err);
+    return output_write_at(w->x->out, k->file, at, w->tile, part->span_bytes, err);
 }
 
 static fsdpck_status write_box(scatter *sc, worker *w, const convert *c, const strided *s,
@@ -231,8 +230,8 @@ static fsdpck_status sum_item(void *ctx, unsigned worker_index, uint64_t item, f
         while (range_walk_next(&walk, &part)) {
             if (part.kind != PART_CHUNK || !exec_chunk_is_streamed(x, part.chunk))
                 continue;
-            RETURN_IF(file_read_at(output_file(x->out, range.file), part.begin, w->tile,
-                                   part.end - part.begin, err));
+            RETURN_IF(output_read_at(x->out, range.file, part.begin, w->tile, part.end - part.begin,
+                                     err));
             crc_parts_put(x, &part, w->tile);
         }
     }

@@ -16,7 +16,7 @@
 
 static uint64_t worker_nbytes(uint64_t tile, uint64_t staging)
 {
-    return tile + staging + 2 * TILE_MARGIN + CONVERT_SCRATCH_NBYTES;
+    return tile + staging + 2 * TILE_MARGIN + FILE_DIRECT_ALIGN + CONVERT_SCRATCH_NBYTES;
 }
 
 /* Tiles are halved, then workers are let go, until all fits. */
@@ -73,7 +73,8 @@ static fsdpck_status new_worker(struct exec *x, worker **out, fsdpck_error *err)
     if (w->memory == NULL || w->gather.sorted == NULL)
         return error_set_nomem(err, w->memory_nbytes);
     w->tile = w->memory + TILE_MARGIN;
-    w->staging = w->tile + x->tile_nbytes + TILE_MARGIN;
+    w->gather.base = w->tile;
+    w->staging = w->tile + x->tile_nbytes + TILE_MARGIN + FILE_DIRECT_ALIGN;
     w->scratch = w->staging + x->staging_nbytes;
     return FSDPCK_OK;
 }
@@ -131,6 +132,8 @@ void exec_stop_workers(struct exec *x)
             continue;
         add_sums(&x->sums, &w->sums);
         free(w->memory);
+        if (w->group != w->tile)
+            free(w->group);
         free(w->gather.sorted);
         free(w);
     }

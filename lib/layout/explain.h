@@ -1,18 +1,29 @@
 /* explain.h: the way back: from the boxes that a checkpoint holds to a mesh and placements.
  *
  *     explain x;
- *     explain_init(&x, world_size, &budget);         // 0: not known
+ *     explain_init(&x, world_size, &budget);          // 0: not known
  *     for each tensor:
- *         RETURN_IF(explain_add(&x, cat, tensor, err));   // looks at its boxes, keeps how each dim is cut
- *     RETURN_IF(explain_mesh(&x, &m, &found, err));       // the simplest mesh that explains all of them
+ *         RETURN_IF(explain_add(&x, cat, tensor, err));   // how its boxes cut each dim
+ *     RETURN_IF(explain_mesh(&x, &m, &found, err));   // the simplest mesh that explains all of them
  *     for each tensor:
- *         explain_tensor(&x, cat, tensor, &m, placements, &found);
+ *         if (explain_tensor(&x, tensor, &m, placements)) ...
+ *     explain_release(&x);
  *
- * DCP folders and sharded safetensors record boxes, not meshes. Candidates, simplest first: one dim
- * of all ranks (fsdp=W); replicate x shard where no tensor has more than W/R boxes (HSDP); fsdp x tp
- * where tensors are cut on two dims, or on one dim into pieces that only a mesh of two explains;
- * replicate x fsdp x tp. A candidate explains a tensor where the boxes of all its ranks (physical
- * rule) are, as a set, the tensor's boxes. Tensors in one whole box are replicated.
+ * DCP folders and sharded safetensors record boxes, not meshes. A mesh explains a tensor where some
+ * placements on it (physical rule of piece.h; also plain Shards left to right) cut it into just the
+ * tensor's boxes; replicas count once, empty boxes not at all. Candidates, simplest first:
+ *
+ *     fsdp=W
+ *     dp_replicate=R,dp_shard=W/R            where no tensor has more than W/R boxes
+ *     dp_shard=W/T,tp=T
+ *     dp_replicate=R,dp_shard=W/(R*T),tp=T
+ *
+ * with small R and T first. A tensor in one whole box is explained by any (replicated; Shard where
+ * empty boxes tell of other ranks). What cannot be told: a mesh whose boxes a simpler one explains
+ * too (2x2 of FSDP and TP on one and the same dim that divides by 4 is fsdp=4), and ranks that held
+ * replicas or nothing.
+ *
+ * Time is about linear in the chunks (20 to 100 ns each); tensors of one shape and one cut are one pattern.
  */
 #ifndef FSDPCK_LAYOUT_EXPLAIN_H
 #define FSDPCK_LAYOUT_EXPLAIN_H
@@ -23,18 +34,27 @@
 typedef struct explain {
     uint64_t world_size;
     budget *owner;
-    vec shapes; /* distinct (shape, cuts) patterns seen; many tensors share one */
+    strtab digests;  /* of shape and boxes; id: pattern */
+    vec patterns;    /* struct explain_pattern, explain.c's */
+    vec begins;      /* uint64_t: where the pieces of the dims that are cut begin */
+    vec by_tensor;   /* uint32_t: pattern; STRTAB_NONE: whole, or not added */
+    vec scratch;     /* uint64_t */
+    mesh solved;     /* patterns keep their placements on it; ndim 0: none */
 } explain;
 
 void explain_init(explain *x, uint64_t world_size, budget *owner);
 void explain_release(explain *x);
+
+/* LIMIT alone: boxes that nothing explains are no error. All tensors of one catalogue. */
 fsdpck_status explain_add(explain *x, const catalogue *c, size_t tensor,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* *found is false where no candidate explains every pattern; *m is then one dim of world_size (or
+
+/* *found is false where no candidate explains every tensor; *m is then one dim of world_size (or
  * of the most boxes that any tensor has). */
-fsdpck_status explain_mesh(const explain *x, mesh *m, bool *found, fsdpck_error *err)
-    FSDPCK_MUST_CHECK;
-/* Placements of one tensor on that mesh; false where there are none. */
-bool explain_tensor(const catalogue *c, size_t tensor, const mesh *m, placement *placements);
+fsdpck_status explain_mesh(explain *x, mesh *m, bool *found, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Placements of an added tensor on that mesh (or on any other that mesh_check accepts), MESH_NDIM_MAX
+ * of them, in their recorded form; false where there are none. */
+bool explain_tensor(const explain *x, size_t tensor, const mesh *m, placement *placements);
 
 #endif

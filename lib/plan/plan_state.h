@@ -35,8 +35,4 @@ fsdpck_status plan_index_output(plan *p, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* NULL where source tensor's few chunks are scanned. */
 const box_index *plan_index_of(const plan *p, uint32_t source_tensor);
 
-/* A query on whatever there is for the tensor. */
-void plan_query_begin(const plan *p, uint32_t source_tensor, box_query *q, const uint64_t *offsets,
-                      const uint64_t *sizes);
-
 #endif

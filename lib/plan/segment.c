@@ -97,6 +97,14 @@ uint64_t plan_first_alias(const plan *p, uint64_t target_chunk)
     return p->order[first_chunk_after(p, k->file, k->offset_bytes)];
 }
 
+bool plan_has_alias(const plan *p, uint64_t target_chunk)
+{
+    const cat_chunk *k = catalogue_chunk(&p->to->cat, target_chunk);
+    const uint64_t next = first_chunk_after(p, k->file, k->offset_bytes) + 1;
+    return next < p->file_order[k->file + 1] &&
+           ordered_chunk(p, next)->offset_bytes == k->offset_bytes;
+}
+
 void range_walk_begin(range_walk *w, const plan *p, const output_range *range)
 {
     *w = (range_walk){.plan = p,

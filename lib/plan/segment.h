@@ -90,6 +90,9 @@ void segment_walk_begin(segment_walk *s, const plan *p, uint64_t target_chunk, u
                         uint64_t end_elem);
 bool segment_walk_next(segment_walk *s);
 
+/* A query for the source chunks that meet a box, on whatever there is for the tensor. */
+void plan_query_begin(const plan *p, uint32_t source_tensor, box_query *q, const uint64_t *offsets,
+                      const uint64_t *sizes);
 /* Source tensor that feeds a target tensor. */
 uint32_t plan_source_tensor(const plan *p, uint32_t target_tensor);
 const catalogue *plan_from(const plan *p);
@@ -106,5 +109,7 @@ uint64_t plan_ordered_chunk(const plan *p, uint64_t order);
 /* Of the chunks that lie in the very place of this one (itself, and its aliases), that which
  * range_walk gives. Not for PLACE_EMPTY. */
 uint64_t plan_first_alias(const plan *p, uint64_t target_chunk);
+/* Whether another chunk lies in its very place. */
+bool plan_has_alias(const plan *p, uint64_t target_chunk);
 
 #endif

@@ -375,6 +375,31 @@ fsdpck_status catalogue_add_object_tensor(catalogue *c, const char *name, size_t
     return st;
 }
 
+fsdpck_status catalogue_set_box(catalogue *c, uint64_t chunk, const uint64_t *offsets,
+                                const uint64_t *sizes, place_kind place, fsdpck_error *err)
+{
+    cat_chunk *k = catalogue_chunk(c, chunk);
+    const cat_tensor *t = catalogue_tensor(c, k->tensor);
+    const uint64_t *shape = catalogue_shape(c, k->tensor);
+    bool empty = false;
+    for (unsigned d = 0; d < t->ndim; d++) {
+        if (!checked_range(offsets[d], sizes[d], shape[d]))
+            return error_bounds(c, k->tensor, d, offsets[d], sizes[d], err);
+        empty = empty || sizes[d] == 0;
+    }
+    for (unsigned d = 0; d < t->ndim; d++) {
+        if (t->wide_dims) {
+            *VEC_AT(&c->dims64, uint64_t, k->dims_at + d) = offsets[d];
+            *VEC_AT(&c->dims64, uint64_t, k->dims_at + t->ndim + d) = sizes[d];
+        } else {
+            *VEC_AT(&c->dims32, uint32_t, k->dims_at + d) = (uint32_t)offsets[d];
+            *VEC_AT(&c->dims32, uint32_t, k->dims_at + t->ndim + d) = (uint32_t)sizes[d];
+        }
+    }
+    k->place = (uint16_t)(empty ? PLACE_EMPTY : k->place == PLACE_EMPTY ? place : k->place);
+    return FSDPCK_OK;
+}
+
 size_t catalogue_tensor_count(const catalogue *c)
 {
     return c->tensors.count;

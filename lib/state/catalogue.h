@@ -67,7 +67,9 @@ typedef struct cat_tensor {
     uint32_t nchunks;
     uint32_t alias; /* the CAT_TENSOR_STORAGE tensor that it views with others, or CAT_NONE */
     uint32_t spec;  /* catalogue.specs: how it is cut, or CAT_NONE where nothing says so */
-    value path;     /* tuple of str and int keys, or None: the name is the only key */
+    /* Tuple of what leads to it: str, a dict's key; int, a list's index; bytes, the digits of a
+     * dict's int key. None: the name is the only key. */
+    value path;
 } cat_tensor;
 
 typedef struct cat_chunk {
@@ -165,6 +167,12 @@ fsdpck_status catalogue_add_object_tensor(catalogue *c, const char *name, size_t
                                           dtype d, unsigned ndim, const uint64_t *shape,
                                           const cat_chunk *proto, uint32_t *tensor,
                                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* A reader's correction, before anybody else looks: another box for a chunk, checked as by
+ * catalogue_add_chunk; a chunk that was empty and no longer is becomes `place`. */
+fsdpck_status catalogue_set_box(catalogue *c, uint64_t chunk, const uint64_t *offsets,
+                                const uint64_t *sizes, place_kind place,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 size_t catalogue_tensor_count(const catalogue *c);
 size_t catalogue_object_count(const catalogue *c);

@@ -25,6 +25,7 @@ import torch  # noqa: E402
 import cases_conversion  # noqa: E402, F401
 import cases_fixtures  # noqa: E402
 import cases_hostile  # noqa: E402, F401
+import cases_layout  # noqa: E402, F401
 import cases_model  # noqa: E402, F401
 import cases_reshard  # noqa: E402, F401
 import cases_selection  # noqa: E402, F401

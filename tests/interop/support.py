@@ -124,9 +124,9 @@ def load_hf(folder):
     return tensors, index
 
 
-def check_to_pt(setting, source, stem, target="out.pt"):
+def check_to_pt(setting, source, stem, target="out.pt", options=()):
     """source -> .pt holds what stem.digests and stem.objects.json say."""
-    _, path = setting.consolidate(source, target)
+    _, path = setting.consolidate(source, target, *options)
     state = load_pt(path, weights_only=False)
     check_digests(tensors_of_state(state), read_digests(stem + ".digests"), target)
     if os.path.exists(stem + ".objects.json"):
@@ -138,11 +138,11 @@ def check_to_pt(setting, source, stem, target="out.pt"):
             check(found[key] == value, "%s: object '%s' is %r, expected %r" % (target, key, found[key], value))
 
 
-def check_to_safetensors(setting, source, stem, target="out.safetensors"):
+def check_to_safetensors(setting, source, stem, target="out.safetensors", options=()):
     """source -> one safetensors file with every tensor under its flat key holds what stem.digests says."""
     digests = read_digests(stem + ".digests")
     unsavable = [n for n, (_, label) in digests.items() if label.split("[")[0] in NO_SAFETENSORS]
-    options = ["--part", "all", "--keep-names"]
+    options = ["--part", "all", "--keep-names", *options]
     if unsavable:
         done, path = setting.consolidate(source, target, *options, expected=UNSUPPORTED)
         check(any(name in done.stderr for name in unsavable), "the message names no tensor: " + done.stderr)

@@ -90,8 +90,8 @@ static void run(const char *dir, unsigned max_open, unsigned nthreads, bool repl
     for (unsigned i = 0; i < 5; i++)
         check(add_one(&w, i, &err) == FSDPCK_OK, err.message);
     check(pool_run(nthreads, JOBS, job, &w, NULL, &err) == FSDPCK_OK, err.message);
-    check(w.set.open_count <= max_open, "more files open than allowed");
-    check(w.set.waiting_count == 0, "somebody still waits");
+    check(w.set.cache.open_count <= max_open, "more files open than allowed");
+    check(w.set.cache.waiting_count == 0, "somebody still waits");
     check(file_set_check_unchanged(&w.set, &err) == FSDPCK_OK, err.message);
     if (replace)
         scratch_write(dir, "f3", "other", 5);

@@ -197,12 +197,11 @@ static fsdpck_status put(output *out, const char *name, uint64_t nbytes, int gen
         return error_set_nomem(err, padded);
     for (size_t i = 0; i < padded; i++)
         b[i] = byte_at(i, generation);
-    file *f = output_file(out, index);
     fsdpck_status st;
-    if (f->direct_fd >= 0)
-        st = file_write_direct(f, 0, b, padded, err);
+    if (output_is_direct(out, index))
+        st = output_write_direct(out, index, 0, b, padded, err);
     else
-        st = file_write_at(f, 0, b, nbytes, err);
+        st = output_write_at(out, index, 0, b, nbytes, err);
     free(b);
     return st;
 }

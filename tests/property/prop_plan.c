@@ -148,6 +148,12 @@ static void make_source(generator *g)
             shape[0] = 5000 + draw(g, 3000);
             shape[1] = 10 + draw(g, 30);
         }
+        if (!tall && ndim >= 2 && chance(g, 6) && dtype_get(type)->itemsize_bytes <= 4) {
+            shape[0] = 900 + draw(g, 200); /* enough to be filled in groups */
+            shape[1] = 300 + draw(g, 60);
+            for (unsigned d = 2; d < ndim; d++)
+                shape[d] = 1 + draw(g, 2);
+        }
         (void)snprintf(name, sizeof name, "t%u", i);
         const uint32_t tensor =
             memory_source_add_tensor(&g->world->source, name, type, ndim, shape);
@@ -216,6 +222,26 @@ static void place_file(generator *g, uint32_t index)
     catalogue_file(c, index)->nbytes = at;
 }
 
+/* Columns of the last dim, as ranks would hold them; now and then each twice. */
+static void cut_columns(generator *g, uint32_t tensor, unsigned ndim, const uint64_t *shape)
+{
+    const uint64_t zeros[8] = {0};
+    const unsigned pieces = 2 + (unsigned)draw(g, chance(g, 30) ? 100 : 8);
+    const bool twice = chance(g, 20);
+    const uint64_t each = shape[ndim - 1] / pieces + 1;
+    uint64_t offsets[8];
+    uint64_t sizes[8];
+    memcpy(offsets, zeros, sizeof offsets);
+    memcpy(sizes, shape, ndim * sizeof *sizes);
+    for (uint64_t at = 0; at < shape[ndim - 1]; at += each) {
+        const uint64_t left = shape[ndim - 1] - at;
+        offsets[ndim - 1] = at;
+        sizes[ndim - 1] = left < each ? left : each;
+        for (unsigned i = 0; i < 1u + twice; i++)
+            add_target_chunk(g, tensor, offsets, sizes);
+    }
+}
+
 static dtype draw_target_type(generator *g, dtype from)
 {
     return from == DTYPE_BFLOAT16 && chance(g, 50) ? DTYPE_FLOAT32 : from;
@@ -238,7 +264,9 @@ static void make_target(generator *g)
         (void)snprintf(name, sizeof name, "x%u", i);
         const uint32_t tensor =
             exec_world_add_target(w, from, name, draw_target_type(g, (dtype)s->dtype));
-        if (box_nelems(shape, s->ndim) > 0)
+        if (box_nelems(shape, s->ndim) > 0 && s->ndim >= 2 && chance(g, 30))
+            cut_columns(g, tensor, s->ndim, shape);
+        else if (box_nelems(shape, s->ndim) > 0)
             cut_box(g, tensor, s->ndim, zeros, shape, chance(g, 50) ? 1 : 1 + (unsigned)draw(g, 20),
                     add_target_chunk);
     }

@@ -6,6 +6,7 @@
  */
 #include <dirent.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,11 +85,23 @@ typedef struct way {
     const char *format;
 } way;
 
+static bool is_built_in(const char *what, const char *format)
+{
+    const char *name;
+    for (size_t i = 0; (name = fsdpck_builtin(what, i, NULL)) != NULL; i++) {
+        if (strcmp(name, format) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void draw_way(way *w)
 {
     static const char *const formats[] = {"dcp", "pt-ranks", "dcp-safetensors"};
     memset(w, 0, sizeof *w);
-    w->format = formats[below(3)];
+    do
+        w->format = formats[below(3)];
+    while (!is_built_in("reader", w->format) || !is_built_in("writer", w->format));
     const unsigned f = 1 + (unsigned)below(5), t = 1 + (unsigned)below(3);
     const unsigned shape = (unsigned)below(4);
     if (shape < 2)

@@ -85,7 +85,7 @@ static fsdpck_status job(void *ctx, unsigned worker, uint64_t number, fsdpck_err
 Test(file_set, many_threads, .timeout = 30)
 {
     cr_assert_eq(pool_run(8, 5000, job, NULL, NULL, &err), FSDPCK_OK, "%s", err.message);
-    cr_assert_leq(set.open_count, 3);
+    cr_assert_leq(set.cache.open_count, 3);
 }
 
 Test(file_set, a_missing_file_is_an_error_each_time, .timeout = 10)

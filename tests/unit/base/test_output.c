@@ -12,6 +12,7 @@
 
 #include "base/output.h"
 #include "base/output_remove.h"
+#include "base/pool.h"
 #include "tests/support/scratch.h"
 
 static char dir[SCRATCH_BYTES];
@@ -34,17 +35,18 @@ static void end(void)
 
 TestSuite(output, .init = begin, .fini = end);
 
-static file *add(const char *name, uint64_t nbytes, bool direct)
+static size_t add(const char *name, uint64_t nbytes, bool direct)
 {
     size_t index = 99;
     cr_assert_eq(output_add(&out, name, nbytes, direct, &index, &err), FSDPCK_OK, "%s",
                  err.message);
-    return output_file(&out, index);
+    return index;
 }
 
-static void write_text(file *f, const char *text)
+static void write_text(size_t index, const char *text)
 {
-    cr_assert_eq(file_write_at(f, 0, text, strlen(text), &err), FSDPCK_OK);
+    cr_assert_eq(output_write_at(&out, index, 0, text, strlen(text), &err), FSDPCK_OK, "%s",
+                 err.message);
 }
 
 static void begin_kind(output_kind kind, unsigned flags)
@@ -90,7 +92,7 @@ Test(output, file)
 Test(output, folder)
 {
     begin_kind(OUTPUT_FOLDER, 0);
-    file *files[40];
+    size_t files[40];
     char name[16];
     for (int i = 0; i < 40; i++) {
         snprintf(name, sizeof(name), "f%d", i);
@@ -108,14 +110,78 @@ Test(output, folder)
     expect_content("out/f39", "f39");
 }
 
+static fsdpck_status write_some(void *ctx, unsigned worker, uint64_t job, fsdpck_error *e)
+{
+    const size_t index = (size_t)(job * 7 % 1000);
+    char *block = ctx;
+    (void)worker;
+    RETURN_IF(output_write_direct(&out, index, 0, block, 4096, e));
+    RETURN_IF(output_write_at(&out, index, 4096, &index, sizeof index, e));
+    size_t back;
+    RETURN_IF(output_read_at(&out, index, 4096, &back, sizeof back, e));
+    return back == index ? FSDPCK_OK : FSDPCK_INTERNAL;
+}
+
+Test(output, a_thousand_files_with_few_descriptors)
+{
+    char name[16];
+    char *block = aligned_alloc(4096, 4096);
+    memset(block, 'y', 4096);
+    for (int direct = 0; direct < 2; direct++) {
+        cr_assert_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){direct ? 40 : 256, 256}), 0);
+        begin_kind(OUTPUT_FOLDER, OUTPUT_REPLACE);
+        for (int i = 0; i < 1000; i++) {
+            snprintf(name, sizeof(name), "f%03d", i);
+            (void)add(name, 5000, direct != 0);
+        }
+        /* Each three times, from four threads: an open file is always another one. */
+        cr_assert_eq(pool_run(4, 3000, write_some, block, NULL, &err), FSDPCK_OK, "%s",
+                     err.message);
+        cr_assert_leq(out.cache.open_count, 32);
+        cr_assert_eq(output_commit(&out, &err), FSDPCK_OK, "%s", err.message);
+        output_release(&out);
+        cr_assert_eq(scratch_count(path), 1000);
+        for (size_t i = 0; i < 1000; i += 37) {
+            size_t nbytes;
+            char *have;
+            snprintf(name, sizeof(name), "out/f%03zu", i);
+            cr_assert_eq(file_read_whole(NULL, scratch_path(other, dir, name), 5000, &have, &nbytes,
+                                         &err),
+                         FSDPCK_OK);
+            cr_assert(nbytes == 5000 && memcmp(have, block, 4096) == 0 &&
+                      memcmp(have + 4096, &i, sizeof i) == 0);
+            free(have);
+        }
+    }
+    free(block);
+}
+
+Test(output, a_file_replaced_while_it_was_closed_is_noticed)
+{
+    char name[16];
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){64, 64}), 0);
+    begin_kind(OUTPUT_FOLDER, 0);
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof(name), "f%d", i);
+        (void)add(name, 5, false);
+    }
+    char partial[SCRATCH_BYTES];
+    scratch_path(other, scratch_path(partial, dir, out.partial_name), "f0");
+    scratch_write(dir, "new", "", 0);
+    cr_assert_eq(rename(scratch_path(partial, dir, "new"), other), 0);
+    cr_assert_eq(output_write_at(&out, 0, 0, "hello", 5, &err), FSDPCK_CHANGED);
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_CHANGED);
+    cr_assert_eq(scratch_count(dir), 0);
+}
+
 Test(output, direct_blocks_are_cut_to_the_exact_size)
 {
     begin_kind(OUTPUT_FILE, 0);
-    file *f = add("", 5000, true);
+    const size_t f = add("", 5000, true);
     char *block = aligned_alloc(4096, 8192);
     memset(block, 'x', 8192);
-    cr_assert_eq(file_write_direct(f, 0, block, 8192, &err), FSDPCK_OK);
-    cr_assert_eq(file_write_at(f, 4990, "0123456789", 10, &err), FSDPCK_OK, "late bytes");
+    cr_assert_eq(output_write_direct(&out, f, 0, block, 8192, &err), FSDPCK_OK);
+    cr_assert_eq(output_write_at(&out, f, 4990, "0123456789", 10, &err), FSDPCK_OK, "late bytes");
     cr_assert_eq(output_commit(&out, &err), FSDPCK_OK, "%s", err.message);
     struct stat st;
     cr_assert_eq(stat(path, &st), 0);

@@ -82,6 +82,88 @@ Test(exec, columns_out_of_rows)
     exec_world_free(w);
 }
 
+/* bfloat16 [rows, cols] in row shards, to columns over four files, `wide` members each; one of the
+ * files begins with something else. */
+static exec_world *columns(uint64_t rows, uint64_t cols, uint64_t members, dtype to)
+{
+    exec_world *w = exec_world_new(2, 4);
+    const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_BFLOAT16, 2, BOX(rows, cols));
+    const uint32_t u = memory_source_add_tensor(&w->source, "u", DTYPE_INT16, 1, BOX(777));
+    for (uint64_t s = 0; s < 2; s++)
+        memory_source_add_chunk(&w->source, t, BOX(s * (rows / 2), 0), BOX(rows / 2, cols),
+                                &(memory_layout){.file = (uint32_t)s, .gap_nbytes = 77});
+    memory_source_add_chunk(&w->source, u, BOX(0), BOX(777), &(memory_layout){0});
+    memory_source_seal(&w->source);
+    exec_world_add_whole(w, u, 2, DTYPE_INT16);
+    const uint32_t x = exec_world_add_target(w, t, "x", to);
+    const uint64_t each = (cols + members - 1) / members;
+    for (uint64_t k = 0; k < members; k++) {
+        const uint64_t begin = k * each < cols ? k * each : cols;
+        const uint64_t end = begin + each < cols ? begin + each : cols;
+        exec_world_add_chunk(w, x, (uint32_t)(k % 4), BOX(0, begin), BOX(rows, end - begin));
+    }
+    cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+    exec_world_place(w, 13);
+    for (uint32_t i = 0; i < 4; i++)
+        catalogue_file(&w->to.cat, i)->nbytes += 5000;
+    w->to.want_crc = true;
+    exec_world_expect(w);
+    return w;
+}
+
+Test(exec, rows_are_read_once_for_all_their_columns)
+{
+    static const uint64_t members[] = {4, 7, 100, 500};
+    for (unsigned i = 0; i < 4; i++) {
+        for (unsigned cast = 0; cast < 2; cast++) {
+            exec_world *w = columns(3000, 500, members[i], cast ? DTYPE_FLOAT32 : DTYPE_BFLOAT16);
+            const uint64_t nbytes = 3000 * 500 * 2;
+            run(w, (exec_world_options){.nthreads = 2, .tile_nbytes = 65536});
+            run(w, (exec_world_options){.nthreads = 1, .direct = EXEC_DIRECT_ON});
+            run(w, (exec_world_options){.nthreads = 4,
+                                        .memory_nbytes = (uint64_t)256 << 20,
+                                        .direct = EXEC_DIRECT_ON});
+            cr_assert_float_eq(w->sums.read_amplification, 1, 1e-9);
+            cr_assert_lt(w->sums.bytes_read, nbytes + nbytes / 8);
+            cr_assert_lt(w->sums.reads, 30);
+            cr_assert_gt(w->sums.direct_bytes, members[i] < 100 ? nbytes / 2 : 0);
+            exec_world_free(w);
+        }
+    }
+}
+
+Test(exec, more_columns_than_buffers_take_passes_and_say_so)
+{
+    exec_world *w = columns(2000, 1200, 1200, DTYPE_BFLOAT16);
+    run(w, (exec_world_options){.nthreads = 1, .memory_nbytes = (uint64_t)256 << 20});
+    cr_assert_float_eq(w->sums.read_amplification, 3, 1e-3); /* at most 512 members at a time */
+    cr_assert_lt(w->sums.bytes_read, 4 * 2000 * 1200 * 2);
+    run(w, (exec_world_options){.nthreads = 1});
+    cr_assert_gt(w->sums.read_amplification, 4);
+    cr_assert_lt(w->sums.bytes_read, (w->sums.read_amplification + 1) * 2000 * 1200 * 2);
+    run(w, (exec_world_options){.nthreads = 2, .tile_nbytes = 4096});
+    exec_world_free(w);
+}
+
+Test(exec, columns_to_other_columns)
+{
+    exec_world *w = exec_world_new(2, 3);
+    const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_FLOAT32, 3, BOX(5, 600, 240));
+    for (uint64_t s = 0; s < 4; s++)
+        memory_source_add_chunk(&w->source, t, BOX(0, 0, 60 * s), BOX(5, 600, 60),
+                                &(memory_layout){.file = (uint32_t)(s % 2), .swap = s == 1});
+    memory_source_seal(&w->source);
+    const uint32_t x = exec_world_add_target(w, t, "x", DTYPE_FLOAT32);
+    for (uint32_t k = 0; k < 6; k++) /* two meshes of three: each box twice */
+        exec_world_add_chunk(w, x, k % 3, BOX(0, 0, 80 * (k % 3)), BOX(5, 600, 80));
+    cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+    exec_world_place(w, 4096);
+    exec_world_expect(w);
+    run(w, (exec_world_options){.nthreads = 2});
+    cr_assert_lt(w->sums.bytes_read, 5 * 600 * 240 * 4 * 9 / 8);
+    exec_world_free(w);
+}
+
 Test(exec, many_tiny_tensors_take_few_reads)
 {
     exec_world *w = exec_world_new(2, 1);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/crc.h"
+#include "tests/support/target_write.h"
 
 fsdpck_status pt_opening_begin(pt_opening *o, const char *path, bool opaque_calls,
                                fsdpck_error *err)
@@ -160,65 +161,42 @@ static fsdpck_status fill_target(pt_opening *o, target *t, bool flat, fsdpck_err
                 : value_copy(&o->cat.pool, o->cat.root, &t->cat.pool, NULL, &t->root, err);
 }
 
-typedef struct sealing {
-    FILE *out;
-} sealing;
+typedef struct copying {
+    pt_opening *o;
+    const target *t;
+    uint32_t tensor; /* whose bytes are here */
+    uint8_t *bytes;
+} copying;
 
-static fsdpck_status put_late(void *ctx, const late_bytes *late, fsdpck_error *err)
+static void fill_from_source(void *ctx, const catalogue *cat, uint32_t tensor, uint64_t element,
+                             uint8_t *dst)
 {
-    const sealing *s = ctx;
-    if (fseek(s->out, (long)late->offset_bytes, SEEK_SET) != 0 ||
-        fwrite(late->bytes, 1, late->nbytes, s->out) != late->nbytes)
-        return error_set(err, FSDPCK_IO, "", "cannot write late bytes");
-    return FSDPCK_OK;
-}
+    copying *c = ctx;
+    const size_t item = dtype_get((dtype)catalogue_tensor(cat, tensor)->dtype)->itemsize_bytes;
+    uint64_t nbytes;
 
-static fsdpck_status write_chunks(pt_opening *o, target *t, FILE *out, fsdpck_error *err)
-{
-    t->chunk_crc = calloc(catalogue_chunk_count(&t->cat) + 1, sizeof(uint32_t));
-    for (size_t i = 0; i < t->literals.count; i++) {
-        const target_literal *l = VEC_AT(&t->literals, const target_literal, i);
-        fseek(out, (long)l->offset_bytes, SEEK_SET);
-        fwrite(t->text.text + l->text_at, 1, l->nbytes, out);
+    if (c->bytes == NULL || c->tensor != tensor) {
+        free(c->bytes);
+        c->bytes =
+            pt_tensor_bytes(c->o, *VEC_AT(&c->t->from, const uint32_t, tensor), &nbytes, NULL);
+        c->tensor = tensor;
     }
-    for (uint32_t i = 0; i < catalogue_tensor_count(&t->cat); i++) {
-        const uint64_t chunk = catalogue_tensor(&t->cat, i)->first_chunk;
-        const cat_chunk *c = catalogue_chunk(&t->cat, chunk);
-        uint64_t nbytes;
-        if (c->place != PLACE_ROWS)
-            continue;
-        uint8_t *bytes = pt_tensor_bytes(o, *VEC_AT(&t->from, const uint32_t, i), &nbytes, err);
-        if (bytes == NULL)
-            return FSDPCK_BADINPUT;
-        fseek(out, (long)c->offset_bytes, SEEK_SET);
-        fwrite(bytes, 1, nbytes, out);
-        t->chunk_crc[chunk] = crc32_update(0, bytes, nbytes);
-        free(bytes);
-    }
-    return FSDPCK_OK;
+    if (c->bytes != NULL)
+        memcpy(dst, c->bytes + element * item, item);
 }
 
 fsdpck_status pt_copy(pt_opening *o, const char *path, bool flat, fsdpck_error *err)
 {
     target t;
-    sealing s = {.out = fopen(path, "wb")};
+    copying c = {.o = o, .t = &t};
 
     target_init(&t, &o->owner);
-    fsdpck_status st = s.out == NULL ? error_set(err, FSDPCK_IO, "", "cannot create '%s'", path)
-                                     : fill_target(o, &t, flat, err);
+    fsdpck_status st = fill_target(o, &t, flat, err);
     if (st == FSDPCK_OK)
         st = pt_writer.layout(&t, &(writer_options){0}, err);
     if (st == FSDPCK_OK)
-        st = write_chunks(o, &t, s.out, err);
-    if (st == FSDPCK_OK)
-        st = pt_writer.seal(&t, put_late, &s, err);
-    if (st == FSDPCK_OK) {
-        fseek(s.out, 0, SEEK_END);
-        if ((uint64_t)ftell(s.out) != catalogue_file(&t.cat, 0)->nbytes)
-            st = error_set(err, FSDPCK_INTERNAL, "", "file has another size than declared");
-    }
-    if (s.out != NULL)
-        fclose(s.out);
+        st = target_write(&t, &pt_writer, path, fill_from_source, &c, err);
+    free(c.bytes);
     target_release(&t);
     return st;
 }

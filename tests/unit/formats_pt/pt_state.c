@@ -1,11 +1,9 @@
 #include "pt_state.h"
 
 #include <criterion/criterion.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/crc.h"
+#include "tests/support/target_write.h"
 
 void pt_state_begin(pt_state *s)
 {
@@ -74,40 +72,12 @@ value pt_state_call(pt_state *s, const char *module, const char *name, const val
     return v;
 }
 
-static fsdpck_status put_late(void *ctx, const late_bytes *late, fsdpck_error *err)
-{
-    (void)err;
-    fseek(ctx, (long)late->offset_bytes, SEEK_SET);
-    fwrite(late->bytes, 1, late->nbytes, ctx);
-    return FSDPCK_OK;
-}
-
 fsdpck_status pt_state_write(pt_state *s, value root, const char *path, fsdpck_error *err)
 {
     s->t.root = root;
     RETURN_IF(catalogue_seal(&s->t.cat, err));
     RETURN_IF(pt_writer.layout(&s->t, &(writer_options){0}, err));
-    FILE *out = fopen(path, "wb");
-    for (size_t i = 0; i < s->t.literals.count; i++) {
-        const target_literal *l = VEC_AT(&s->t.literals, const target_literal, i);
-        fseek(out, (long)l->offset_bytes, SEEK_SET);
-        fwrite(s->t.text.text + l->text_at, 1, l->nbytes, out);
-    }
-    s->t.chunk_crc = calloc(catalogue_chunk_count(&s->t.cat) + 1, sizeof(uint32_t));
-    for (uint64_t i = 0; i < catalogue_chunk_count(&s->t.cat); i++) {
-        const cat_chunk *c = catalogue_chunk(&s->t.cat, i);
-        if (c->place != PLACE_ROWS)
-            continue;
-        fseek(out, (long)c->offset_bytes, SEEK_SET);
-        for (uint64_t k = 0; k < c->nbytes / 4; k++) {
-            const float f = (float)k;
-            fwrite(&f, 4, 1, out);
-            s->t.chunk_crc[i] = crc32_update(s->t.chunk_crc[i], &f, 4);
-        }
-    }
-    const fsdpck_status st = pt_writer.seal(&s->t, put_late, out, err);
-    fclose(out);
-    return st;
+    return target_write(&s->t, &pt_writer, path, target_fill_index, NULL, err);
 }
 
 void pt_state_end(pt_state *s)

@@ -109,6 +109,10 @@ Test(pt_writer, every_byte_is_given_once)
         if (catalogue_chunk(&s.t.cat, i)->place == PLACE_ROWS)
             cover(&c, catalogue_chunk(&s.t.cat, i)->offset_bytes,
                   catalogue_chunk(&s.t.cat, i)->nbytes);
+    for (size_t i = 0; i < s.t.lates.count; i++) {
+        const target_late *l = VEC_AT(&s.t.lates, const target_late, i);
+        cover(&c, l->offset_bytes, l->nbytes);
+    }
     cr_assert_eq(pt_writer.seal(&s.t, cover_late, &c, &err), FSDPCK_OK);
     for (uint64_t i = 0; i < c.nbytes; i++)
         cr_assert_eq(c.seen[i], 1, "byte %zu: %d times", (size_t)i, c.seen[i]);

@@ -1,27 +1,24 @@
+#include "formats/shared/rank_deal.h"
+
 #include <string.h>
 
-#include "formats/dcp/dcp_write.h"
+#include "base/checked.h"
 #include "layout/mesh_text.h"
 #include "layout/piece.h"
 
-/* Items go, in the order in which ranks and then keys first name them, each to that of its
- * candidate ranks which has the least bytes so far, of several the lowest. An item counts as many
- * bytes as the whole tensor has, not its chunk; a byte item counts 1. A chunk's candidates are the
- * ranks that hold the same box, those of whatever is not cut all ranks. */
-
 /* --- sorting --- */
 
-void dcp_order_release(dcp_order *o)
+void rank_order_release(rank_order *o)
 {
     budget_free(o->owner, o->items, o->count * sizeof(uint32_t));
     budget_free(o->owner, o->first, (o->nkeys + 1) * sizeof(uint64_t));
-    *o = (dcp_order){0};
+    *o = (rank_order){0};
 }
 
-fsdpck_status dcp_order_by(const target *t, uint64_t count, dcp_key_fn key, uint64_t nkeys,
-                           dcp_order *order, fsdpck_error *err)
+fsdpck_status rank_order_by(const target *t, uint64_t count, rank_key_fn key, uint64_t nkeys,
+                           rank_order *order, fsdpck_error *err)
 {
-    *order = (dcp_order){.owner = t->cat.owner, .count = count, .nkeys = nkeys};
+    *order = (rank_order){.owner = t->cat.owner, .count = count, .nkeys = nkeys};
     order->items = budget_alloc(order->owner, count * sizeof(uint32_t), err);
     if (order->items == NULL)
         return FSDPCK_LIMIT;
@@ -162,7 +159,7 @@ static fsdpck_status rank_of_replica(const target *t, const loads *l, const cat_
                              : error_set(err, FSDPCK_INTERNAL, "", "no rank holds a chunk");
 }
 
-static fsdpck_status deal_chunks_of(target *t, loads *l, const dcp_order *order, uint32_t rank,
+static fsdpck_status deal_chunks_of(target *t, loads *l, const rank_order *order, uint32_t rank,
                                     fsdpck_error *err)
 {
     for (uint64_t i = order->first[rank]; i < order->first[rank + 1]; i++) {
@@ -182,15 +179,15 @@ static void deal_objects(target *t, loads *l)
     }
 }
 
-fsdpck_status dcp_deal(target *t, fsdpck_error *err)
+fsdpck_status rank_deal(target *t, fsdpck_error *err)
 {
-    dcp_order order;
+    rank_order order;
     loads l;
     fsdpck_status st;
 
     RETURN_IF(check_ranks(t, err));
     RETURN_IF(
-        dcp_order_by(t, catalogue_chunk_count(&t->cat), lowest_rank, t->world_size, &order, err));
+        rank_order_by(t, catalogue_chunk_count(&t->cat), lowest_rank, t->world_size, &order, err));
     GOTO_IF(loads_init(&l, t->cat.owner, t->world_size, err), order);
     for (uint32_t rank = 0; rank < t->world_size; rank++) {
         GOTO_IF(deal_chunks_of(t, &l, &order, rank, err), loads);
@@ -201,6 +198,6 @@ fsdpck_status dcp_deal(target *t, fsdpck_error *err)
 loads:
     loads_release(&l);
 order:
-    dcp_order_release(&order);
+    rank_order_release(&order);
     return st;
 }

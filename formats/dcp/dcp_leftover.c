@@ -1,0 +1,89 @@
+/* dcp_leftover.c: what FSDP1 leaves under the names of parameters that lie in a flat parameter. */
+#include <string.h>
+
+#include "formats/dcp/dcp_leftover.h"
+
+static const char *const flat_names[] = {"_flat_param", "flat_param"};
+
+/* Bytes of a name up to its last dot, that included. */
+static size_t module_nbytes(const char *name, size_t nbytes)
+{
+    while (nbytes > 0 && name[nbytes - 1] != '.')
+        nbytes--;
+    return nbytes;
+}
+
+static bool is_flat(const char *name, size_t nbytes)
+{
+    const size_t at = module_nbytes(name, nbytes);
+    for (size_t i = 0; i < sizeof flat_names / sizeof *flat_names; i++)
+        if (strcmp(name + at, flat_names[i]) == 0)
+            return true;
+    return false;
+}
+
+fsdpck_status dcp_leftovers_init(dcp_leftovers *l, const dcp_metadata *m, const dcp_names *names,
+                                 fsdpck_error *err)
+{
+    *l = (dcp_leftovers){.m = m, .names = names};
+    strtab_init(&l->units, m->owner);
+    strtab_init(&l->modules, m->owner);
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; i < m->items.count && st == FSDPCK_OK; i++) {
+        const dcp_item *item = VEC_AT(&m->items, dcp_item, i);
+        const char *name = strtab_text(&names->fqns, item->fqn);
+        const size_t nbytes = strtab_nbytes(&names->fqns, item->fqn);
+        uint32_t id;
+        if (item->tensor == DCP_NONE)
+            continue;
+        const dcp_tensor *t = VEC_AT(&m->tensors, dcp_tensor, item->tensor);
+        if (t->properties == DCP_NONE)
+            continue;
+        if (is_flat(name, nbytes))
+            st = strtab_intern(&l->units, name, module_nbytes(name, nbytes), &id, err);
+        else if (dcp_size_get(m, t->size_at, NULL) > 1)
+            st = strtab_intern(&l->modules, name, module_nbytes(name, nbytes), &id, err);
+    }
+    return st;
+}
+
+void dcp_leftovers_release(dcp_leftovers *l)
+{
+    strtab_release(&l->units);
+    strtab_release(&l->modules);
+}
+
+/* Modules keep these as buffers, of which each rank has all. */
+static bool is_buffer(const char *last)
+{
+    static const char *const buffers[] = {"running_mean", "running_var", "inv_freq"};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        if (strcmp(last, buffers[i]) == 0)
+            return true;
+    return false;
+}
+
+bool dcp_is_leftover(const dcp_leftovers *l, const dcp_item *item)
+{
+    const dcp_metadata *m = l->m;
+    const char *name = strtab_text(&l->names->fqns, item->fqn);
+    size_t nbytes = strtab_nbytes(&l->names->fqns, item->fqn);
+    const dcp_tensor *t = VEC_AT(&m->tensors, dcp_tensor, item->tensor);
+
+    if (strtab_count(&l->units) == 0 || t->properties == DCP_NONE || t->list == DCP_NONE ||
+        VEC_AT(&m->lists, dcp_chunk_list, t->list)->count != 1 ||
+        dcp_size_get(m, t->size_at, NULL) != 1 || is_flat(name, nbytes))
+        return false;
+    const uint8_t d = VEC_AT(&m->properties, dcp_properties, t->properties)->dtype;
+    if (d == DTYPE_NONE || dtype_get((dtype)d)->kind != DTYPE_IS_FLOAT)
+        return false;
+    nbytes = module_nbytes(name, nbytes);
+    if (is_buffer(name + nbytes) || strtab_find(&l->modules, name, nbytes) != STRTAB_NONE)
+        return false;
+    while (strtab_find(&l->units, name, nbytes) == STRTAB_NONE) {
+        if (nbytes == 0)
+            return false;
+        nbytes = module_nbytes(name, nbytes - 1);
+    }
+    return true;
+}

@@ -1,0 +1,35 @@
+/* dcp_leftover.h: what FSDP1 leaves under the names of parameters that lie in a flat parameter.
+ *
+ * With LOCAL_STATE_DICT and use_orig_params a state dict has, beside each `_flat_param`, the
+ * parameters' own names, and under them what this rank holds of each: one dim, any length, another
+ * on every rank. DCP takes them for replicated tensors and keeps that of one rank (torch 2.0 to
+ * 2.15). They are no parameters, and must not pass for some.
+ *
+ *     dcp_leftovers l;
+ *     RETURN_IF(dcp_leftovers_init(&l, &metadata, &names, err));
+ *     if (dcp_is_leftover(&l, item)) ...                 // item is a tensor
+ *     dcp_leftovers_release(&l);
+ *
+ * A leftover is a floating tensor of one dim in one chunk, below a module that has a flat parameter.
+ * Kept are buffers by their usual names, and tensors of a module that has one of two dims or more: no
+ * leftover has, so that module's parameters are not in the flat one (ignored_modules).
+ */
+#ifndef FSDPCK_DCP_LEFTOVER_H
+#define FSDPCK_DCP_LEFTOVER_H
+
+#include "formats/dcp/dcp_metadata.h"
+
+typedef struct dcp_leftovers {
+    const dcp_metadata *m;
+    const dcp_names *names;
+    strtab units;   /* names of modules, dot included, that have a flat parameter */
+    strtab modules; /* that have a tensor of two dims or more */
+} dcp_leftovers;
+
+/* On failure *l may still be released. */
+fsdpck_status dcp_leftovers_init(dcp_leftovers *l, const dcp_metadata *m, const dcp_names *names,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+void dcp_leftovers_release(dcp_leftovers *l);
+bool dcp_is_leftover(const dcp_leftovers *l, const dcp_item *item);
+
+#endif

@@ -1,0 +1,189 @@
+/* dcp_repair.c: --repair-strided, and the advice to use it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/dcp/dcp_boxes.h"
+
+/* Ranks among which layouts are looked for where the number of ranks is not known. */
+enum { RANKS_GUESSED = 64 };
+
+/* Wrong boxes are only recorded for dims that do not divide evenly: then sizes differ. */
+static bool may_be_wrong(const catalogue *cat, uint32_t tensor)
+{
+    const cat_tensor *t = catalogue_tensor(cat, tensor);
+    uint64_t first[NDIM_MAX], sizes[NDIM_MAX];
+
+    if (t->nchunks < 2 || t->ndim == 0 || t->flags & CAT_TENSOR_IN_OBJECT)
+        return false;
+    catalogue_chunk_box(cat, t->first_chunk, NULL, first);
+    for (uint64_t k = 1; k < t->nchunks; k++) {
+        catalogue_chunk_box(cat, t->first_chunk + k, NULL, sizes);
+        if (memcmp(first, sizes, t->ndim * sizeof *sizes) != 0)
+            return true;
+    }
+    return false;
+}
+
+/* FSDP over `fsdp` ranks inside each of the pieces of `outer` x `inner` (expert, tensor parallel;
+ * outer 1: one of them alone), as torch 2.5 to 2.15 state it. */
+static dcp_reading reading_of(unsigned dim, uint64_t fsdp, uint64_t outer, uint64_t inner)
+{
+    dcp_reading r = {.dim = dim};
+    unsigned n = 0;
+    r.recorded[n] =
+        (placement){.kind = PLACEMENT_STRIDED_SHARD, .split_factor = (uint32_t)(outer * inner)};
+    r.mesh.sizes[n++] = fsdp;
+    if (outer > 1) {
+        r.recorded[n] = (placement){.kind = PLACEMENT_SHARD};
+        r.mesh.sizes[n++] = outer;
+    }
+    r.recorded[n] = (placement){.kind = PLACEMENT_SHARD};
+    r.mesh.sizes[n++] = inner;
+    r.mesh.ndim = n;
+    memcpy(r.physical, r.recorded, sizeof r.physical);
+    return r;
+}
+
+typedef struct search {
+    const dcp_boxes *b;
+    unsigned dim;
+    uint64_t *derived; /* of the first layout that fits */
+    uint64_t *other;
+    unsigned nfits; /* layouts that lead to different boxes: 0, 1, 2 (or more) */
+} search;
+
+static fsdpck_status try_reading(search *s, uint64_t fsdp, uint64_t outer, uint64_t inner,
+                                 fsdpck_error *err)
+{
+    const dcp_reading r = reading_of(s->dim, fsdp, outer, inner);
+    uint64_t *derived = s->nfits == 0 ? s->derived : s->other;
+    bool fits;
+
+    RETURN_IF(dcp_boxes_explain(s->b, &r, derived, &fits, err));
+    if (fits &&
+        (s->nfits == 0 || memcmp(derived, s->derived, s->b->count * 2 * sizeof *derived) != 0))
+        s->nfits++;
+    return FSDPCK_OK;
+}
+
+/* All layouts of the ranks that there are: the product divides their number. */
+static fsdpck_status search_layouts(search *s, const open_request *req, fsdpck_error *err)
+{
+    const int64_t known = s->b->d->marks.world_size;
+    const uint64_t nranks = known > 0 ? (uint64_t)known : RANKS_GUESSED;
+
+    if (nranks > MESH_RANKS_MAX)
+        return FSDPCK_OK;
+    for (uint64_t inner = 2; inner <= nranks / 2 && s->nfits < 2; inner++) {
+        if (known > 0 && nranks % inner != 0)
+            continue;
+        RETURN_IF(cancel_check(req->cancel, err));
+        for (uint64_t outer = 1; outer <= nranks / inner / 2; outer++) {
+            if (known > 0 && nranks / inner % outer != 0)
+                continue;
+            for (uint64_t fsdp = 2; fsdp <= nranks / inner / outer; fsdp++)
+                if (known <= 0 || nranks / inner / outer % fsdp == 0)
+                    RETURN_IF(try_reading(s, fsdp, outer, inner, err));
+        }
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status repair_dim(const dcp_boxes *b, const open_request *req, unsigned dim,
+                                bool *repaired, fsdpck_error *err)
+{
+    const uint64_t nbytes = b->count * 2 * sizeof(uint64_t);
+    search s = {.b = b, .dim = dim};
+    fsdpck_status st = FSDPCK_LIMIT;
+
+    s.derived = budget_alloc(b->d->owner, nbytes, err);
+    s.other = budget_alloc(b->d->owner, nbytes, err);
+    if (s.derived != NULL && s.other != NULL)
+        st = search_layouts(&s, req, err);
+    *repaired = st == FSDPCK_OK && s.nfits == 1;
+    if (*repaired)
+        st = dcp_boxes_apply(b, dim, s.derived, err);
+    budget_free(b->d->owner, s.derived, nbytes);
+    budget_free(b->d->owner, s.other, nbytes);
+    return st;
+}
+
+static fsdpck_status repair_tensor(dcp_folder *d, const open_request *req, uint32_t tensor,
+                                   uint64_t *nrepaired, fsdpck_error *err)
+{
+    dcp_boxes b;
+    unsigned dim = NDIM_MAX;
+    bool repaired = false;
+    fsdpck_status st = dcp_boxes_init(&b, d, tensor, err);
+
+    if (st == FSDPCK_OK)
+        st = dcp_boxes_read_heads(&b, req, err);
+    if (st == FSDPCK_OK && !b.alien && !dcp_boxes_agree(&b, &dim)) {
+        if (dim != NDIM_MAX)
+            st = repair_dim(&b, req, dim, &repaired, err);
+        *nrepaired += repaired;
+        if (st == FSDPCK_OK && !repaired)
+            log_write(&d->log, LOG_WARNING,
+                      "blobs of '%s' do not fit their boxes, and no one layout explains them: its "
+                      "boxes stay as they are recorded",
+                      catalogue_name(d->cat, catalogue_tensor(d->cat, tensor)->name));
+    }
+    dcp_boxes_release(&b);
+    return st;
+}
+
+fsdpck_status dcp_boxes_repair(dcp_folder *d, const open_request *req, fsdpck_error *err)
+{
+    cat_origin *o = &d->cat->origin;
+    uint64_t nrepaired = 0;
+
+    d->repaired = true;
+    for (uint32_t i = 0; i < catalogue_tensor_count(d->cat); i++)
+        if (may_be_wrong(d->cat, i))
+            RETURN_IF(repair_tensor(d, req, i, &nrepaired, err));
+    if (nrepaired == 0) {
+        log_write(&d->log, LOG_NOTE, "--repair-strided: no boxes were derived anew");
+        return FSDPCK_OK;
+    }
+    snprintf(o->note, sizeof o->note,
+             "boxes of %" PRIu64 " tensors did not fit their blobs and were derived from them",
+             nrepaired);
+    log_write(&d->log, LOG_NOTE, "--repair-strided: %s", o->note);
+    return FSDPCK_OK;
+}
+
+const char *dcp_boxes_advice(const dcp_folder *d, uint64_t chunk, unsigned ndim,
+                             const uint64_t *sizes)
+{
+    const uint32_t tensor = catalogue_chunk(d->cat, chunk)->tensor;
+    const cat_tensor *t = catalogue_tensor(d->cat, tensor);
+    const dcp_marks *m = &d->marks;
+    uint64_t want[NDIM_MAX];
+    unsigned differ = 0, dim = 0;
+
+    catalogue_chunk_box(d->cat, chunk, NULL, want);
+    for (unsigned i = 0; i < ndim && ndim == t->ndim; i++) {
+        if (sizes[i] != want[i]) {
+            differ++;
+            dim = i;
+        }
+    }
+    /* One dim alone, which is cut. */
+    if (differ != 1 || want[dim] == catalogue_shape(d->cat, tensor)[dim])
+        return "metadata and files are not of one save: copy both again";
+    if (d->repaired)
+        return "no layout of FSDP2 with tensor parallelism explains the blobs of this tensor: some "
+               "of it was lost when it was saved; leave it out with --exclude";
+    if (!m->has_storage_meta && !m->has_version && !m->no_collectives && !m->old_properties)
+        return "torch 2.3 records wrong boxes for FSDP2 with tensor parallelism: give --assume "
+               "fsdp2-tp-2.3 if that wrote it; else metadata and files are not of one save";
+    if (sizes[dim] > 0 && sizes[dim] < want[dim])
+        return "torch 2.8 and 2.9 lose data where placements are no order of cuts ([Shard(0), "
+               "_StridedShard(0, 2)]): the rest of this tensor was never written; if torch 2.10 or "
+               "newer wrote it, --repair-strided may find its layout";
+    return "torch 2.10 to 2.15 record wrong boxes for FSDP2 with tensor parallelism where a dim "
+           "does "
+           "not divide evenly: give --repair-strided to derive the right ones from the blobs; else "
+           "metadata and files are not of one save";
+}

@@ -1,0 +1,603 @@
+/* What all ranks' files say together: who is missing, and what becomes of plain tensors, which are
+ * whole on every rank that has them. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/pt/ranks.h"
+#include "layout/mesh_text.h"
+
+/* --- missing ranks --- */
+
+typedef struct census {
+    uint8_t *expected; /* by rank */
+    uint8_t *present;
+    uint64_t count; /* entries of both */
+    uint64_t expected_count;
+} census;
+
+static uint64_t highest_rank(const ranks_list *l)
+{
+    uint64_t highest = 0;
+    for (size_t i = 0; i < l->files.count; i++)
+        if (VEC_AT(&l->files, const ranks_file, i)->rank > highest)
+            highest = VEC_AT(&l->files, const ranks_file, i)->rank;
+    return highest;
+}
+
+static uint64_t world_of_names(const ranks_list *l)
+{
+    uint64_t world = 0;
+    for (size_t i = 0; i < l->families.count; i++)
+        if (VEC_AT(&l->families, const ranks_family, i)->world > world)
+            world = VEC_AT(&l->families, const ranks_family, i)->world;
+    return world;
+}
+
+/* Who must be there: whom the user states, else the names, else the files' own words, else all up to
+ * the highest. */
+static void expect(const ranks_state *s, census *c)
+{
+    const uint64_t world = world_of_names(s->list);
+    const uint64_t stated = s->req->expect_ranks > 0 ? s->req->expect_ranks : world;
+    for (uint64_t r = 0; r < c->count; r++) {
+        if (stated > 0)
+            c->expected[r] = r < stated;
+        else if (s->members.count > 0 || s->group_world > 0)
+            c->expected[r] =
+                r < s->group_world ||
+                (r < s->members.count && *VEC_AT(&s->members, const uint8_t, r) != 0);
+        else
+            c->expected[r] = r <= highest_rank(s->list);
+        c->expected_count += c->expected[r];
+    }
+}
+
+static void note_present(const ranks_list *l, uint32_t family, census *c)
+{
+    memset(c->present, 0, c->count);
+    for (size_t i = 0; i < l->files.count; i++) {
+        const ranks_file *f = VEC_AT(&l->files, const ranks_file, i);
+        if (f->family == family)
+            c->present[f->rank] = 1;
+    }
+}
+
+/* --source-ranks may be fewer than there were: replicas may suffice, and the plan finds holes. */
+static void list_missing(const ranks_state *s, census *c, text_buf *names, uint64_t *missing)
+{
+    const uint64_t stated = s->req->expect_ranks;
+    char name[512];
+    *missing = 0;
+    for (uint32_t i = 0; i < s->list->families.count; i++) {
+        const ranks_family *f = VEC_AT(&s->list->families, const ranks_family, i);
+        uint64_t there = 0;
+        note_present(s->list, i, c);
+        for (uint64_t r = 0; r < c->count; r++)
+            there += c->present[r];
+        if (stated > 0 && there == stated)
+            continue;
+        for (uint64_t r = 0; r < c->count; r++) {
+            if (!c->expected[r] || c->present[r])
+                continue;
+            ranks_file_name(f, r, name, sizeof name);
+            text_printf(names, "%s%s", names->nbytes > 0 ? ", " : "", name);
+            (*missing)++;
+        }
+    }
+}
+
+static fsdpck_status error_missing(const ranks_state *s, const census *c, const text_buf *names,
+                                   uint64_t missing, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "RANK-MISSING", "files of ranks are missing: %s%s",
+                  names->text == NULL ? "" : names->text, names->failed ? ", ..." : "");
+    error_path(err, s->req->path);
+    error_expected(err, "files of %" PRIu64 " ranks", c->expected_count);
+    error_found(err, "%zu files, %" PRIu64 " missing", s->list->files.count, missing);
+    error_next(err, "copy them from the machines that wrote them; where the others hold all of it "
+                    "(HSDP), --source-ranks N reads the N that are there");
+    return st;
+}
+
+static fsdpck_status too_many(const ranks_state *s, uint64_t there, fsdpck_error *err)
+{
+    const uint64_t stated = s->req->expect_ranks;
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "RANK-MIXED", "folder holds files of more ranks than %s",
+                  stated > 0 ? "stated" : "their names say");
+    error_path(err, s->req->path);
+    error_expected(err, "%" PRIu64 " ranks%s", stated > 0 ? stated : world_of_names(s->list),
+                   stated > 0 ? " (--source-ranks)" : "");
+    error_found(err, "rank %" PRIu64, there);
+    return st;
+}
+
+static fsdpck_status check_worlds(const ranks_state *s, fsdpck_error *err)
+{
+    const uint64_t world = world_of_names(s->list);
+    for (size_t i = 0; i < s->list->families.count; i++) {
+        const ranks_family *f = VEC_AT(&s->list->families, const ranks_family, i);
+        if (f->world == 0 || f->world == world)
+            continue;
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "RANK-MIXED",
+                                           "folder holds files of different numbers of ranks");
+        error_path(err, s->req->path);
+        error_found(err, "%" PRIu64 " and %" PRIu64, world, f->world);
+        error_next(err, "name the files of one save with --rank-pattern");
+        return st;
+    }
+    const uint64_t highest = highest_rank(s->list);
+    if (world > 0 && highest >= world)
+        return too_many(s, highest, err);
+    return FSDPCK_OK;
+}
+
+fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err)
+{
+    const uint64_t world = world_of_names(s->list);
+    census c = {.count = highest_rank(s->list) + 1};
+    text_buf names = {.limit_bytes = 300};
+    uint64_t missing;
+
+    RETURN_IF(check_worlds(s, err));
+    const uint64_t others[] = {world, s->req->expect_ranks, s->members.count, s->group_world};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        c.count = others[i] > c.count ? others[i] : c.count;
+    if (c.count > MESH_RANKS_MAX)
+        return error_set(err, FSDPCK_LIMIT, "", "more than %u ranks", MESH_RANKS_MAX);
+    c.expected = budget_alloc(s->req->metadata, 2 * c.count, err);
+    if (c.expected == NULL)
+        return FSDPCK_LIMIT;
+    c.present = c.expected + c.count;
+    expect(s, &c);
+    list_missing(s, &c, &names, &missing);
+    fsdpck_status st = FSDPCK_OK;
+    if (missing > 0)
+        st = error_missing(s, &c, &names, missing, err);
+    else if (s->req->expect_ranks > 0 && s->list->files.count >
+                                             s->req->expect_ranks * s->list->families.count)
+        st = too_many(s, highest_rank(s->list), err);
+    text_release(&names);
+    budget_free(s->req->metadata, c.expected, 2 * c.count);
+    return st;
+}
+
+/* Two files that say to be the same rank's: one of them is a copy under another name. */
+static fsdpck_status check_own_ranks(const ranks_state *s, fsdpck_error *err)
+{
+    value_map seen = VALUE_MAP(s->req->metadata);
+    bool told = false;
+    fsdpck_status st = FSDPCK_OK;
+
+    for (size_t i = 0; st == FSDPCK_OK && i < s->list->files.count; i++) {
+        const ranks_file *f = VEC_AT(&s->list->files, const ranks_file, i);
+        const uint32_t own = *VEC_AT(&s->own_ranks, const uint32_t, f->index);
+        if (own == CAT_NONE)
+            continue;
+        uint64_t *first = value_map_put(&seen, (uint64_t)f->family << 32 | (own + 1u), NULL, err);
+        if (first == NULL) {
+            st = FSDPCK_LIMIT;
+        } else if (*first != 0) {
+            st = error_set(err, FSDPCK_BADINPUT, "RANK-DOUBLE",
+                           "two files say to be rank %" PRIu32 "'s", own);
+            error_found(err, "'%s' and '%s'", ranks_path(s, (uint32_t)(*first - 1)), f->name);
+            error_next(err, "one of them is a copy: find the file of the missing rank");
+        } else {
+            *first = (uint64_t)f->index + 1;
+        }
+        if (st == FSDPCK_OK && own != f->rank && !told)
+            log_write(&s->req->log, LOG_WARNING,
+                      "'%s' says to be rank %" PRIu32 "'s: what files say goes before their names",
+                      f->name, own);
+        told = told || own != f->rank;
+    }
+    value_map_release(&seen);
+    return st;
+}
+
+/* --- plain tensors --- */
+
+typedef struct plain_list {
+    const uint32_t *pieces; /* in the order of ranks */
+    size_t count;
+    uint32_t entry;
+    bool shapes_differ;
+    bool differs; /* in shape, dtype or elements, as far as it was looked at */
+} plain_list;
+
+static const ranks_piece *piece_at(const ranks_state *s, uint32_t piece)
+{
+    return VEC_AT(&s->reader->pieces, const ranks_piece, piece);
+}
+
+static const uint64_t *sizes_at(const ranks_state *s, const ranks_piece *q)
+{
+    return VEC_AT(&s->reader->dims, const uint64_t, q->dims_at);
+}
+
+static bool same_shape(const ranks_state *s, const ranks_piece *a, const ranks_piece *b)
+{
+    return a->dtype == b->dtype && a->ndim == b->ndim &&
+           (a->ndim == 0 ||
+            memcmp(sizes_at(s, a), sizes_at(s, b), a->ndim * sizeof(uint64_t)) == 0);
+}
+
+/* Where the user leaves the decision to the plan, checksums alone are looked at. */
+static fsdpck_status look(const ranks_state *s, plain_list *l, fsdpck_error *err)
+{
+    const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
+    const bool closely = s->req->per_rank != PER_RANK_AUTO || t->in_rng;
+    const ranks_piece *a = piece_at(s, l->pieces[0]);
+
+    for (size_t i = 1; i < l->count && !l->shapes_differ; i++) {
+        const ranks_piece *b = piece_at(s, l->pieces[i]);
+        bool equal = true;
+        l->shapes_differ = !same_shape(s, a, b);
+        if (l->differs && !l->shapes_differ)
+            continue;
+        if (!l->shapes_differ && (closely || (a->flags & b->flags & PIECE_CRC)))
+            RETURN_IF(ranks_pieces_equal(s->reader, l->pieces[0], l->pieces[i], &equal, err));
+        l->differs = l->differs || l->shapes_differ || !equal;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_whole(ranks_state *s, uint32_t tensor, uint32_t piece, unsigned flags,
+                               fsdpck_error *err)
+{
+    static const uint64_t zeros[NDIM_MAX];
+    ranks_piece *q = VEC_AT(&s->reader->pieces, ranks_piece, piece);
+    q->flags |= (uint16_t)flags;
+    cat_chunk chunk = ranks_chunk(s->reader, piece);
+    if (flags != 0)
+        chunk.place = PLACE_STRIDED;
+    chunk.nbytes = catalogue_tensor_nbytes(s->cat, tensor);
+    return catalogue_add_chunk(s->cat, tensor, zeros, sizes_at(s, q), &chunk, err);
+}
+
+static fsdpck_status rank_path(ranks_state *s, value path, const char *suffix, value *made,
+                               fsdpck_error *err)
+{
+    value_pool *pool = &s->cat->pool;
+    const size_t count = value_count(pool, path);
+    vec items = VEC_OF(value, pool->owner);
+    text_buf key = {.limit_bytes = 1u << 20};
+    size_t nbytes = 0;
+    value *slots = vec_push_n(&items, count, err);
+
+    if (slots == NULL || count == 0) {
+        vec_release(&items);
+        *made = path;
+        return count == 0 ? FSDPCK_OK : FSDPCK_LIMIT;
+    }
+    for (size_t i = 0; i < count; i++)
+        slots[i] = value_item(pool, path, i);
+    const char *last = value_text(pool, slots[count - 1], &nbytes);
+    if (last != NULL)
+        text_append(&key, last, nbytes);
+    else
+        value_print(pool, slots[count - 1], 64, &key);
+    text_puts(&key, suffix);
+    fsdpck_status st = text_check(&key, err);
+    if (st == FSDPCK_OK)
+        st = value_new_str(pool, key.text, key.nbytes, &slots[count - 1], err);
+    if (st == FSDPCK_OK)
+        st = value_new_from(pool, VALUE_TUPLE, slots, count, made, err);
+    text_release(&key);
+    vec_release(&items);
+    return st;
+}
+
+/* NAME.rank0, NAME.rank1, ... */
+static fsdpck_status keep_each(ranks_state *s, const plain_list *l, fsdpck_error *err)
+{
+    const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
+    const value path = catalogue_tensor(s->cat, t->index)->path;
+
+    for (size_t i = 0; i < l->count; i++) {
+        const ranks_piece *q = piece_at(s, l->pieces[i]);
+        text_buf name = {.limit_bytes = 1u << 20};
+        char suffix[32];
+        uint32_t tensor = t->index;
+        value own = VALUE_OF_NONE;
+        uint64_t sizes[NDIM_MAX] = {0};
+
+        snprintf(suffix, sizeof suffix, ".rank%u", (unsigned)q->rank);
+        text_append(&name, strtab_text(&s->names, l->entry), strtab_nbytes(&s->names, l->entry));
+        text_puts(&name, suffix);
+        memcpy(sizes, sizes_at(s, q), q->ndim * sizeof *sizes);
+        fsdpck_status st = text_check(&name, err);
+        if (st == FSDPCK_OK && i > 0)
+            st = catalogue_add_tensor(s->cat, name.text, name.nbytes, (dtype)q->dtype, q->ndim,
+                                      sizes, &tensor, err);
+        if (st == FSDPCK_OK)
+            st = strtab_intern(&s->cat->names, name.text, name.nbytes,
+                               &catalogue_tensor(s->cat, tensor)->name, err);
+        text_release(&name);
+        RETURN_IF(st);
+        RETURN_IF(rank_path(s, path, suffix, &own, err));
+        catalogue_tensor(s->cat, tensor)->path = own;
+        RETURN_IF(add_whole(s, tensor, l->pieces[i], 0, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status differ_failed(const ranks_state *s, const plain_list *l, fsdpck_error *err)
+{
+    const ranks_piece *a = piece_at(s, l->pieces[0]);
+    text_buf ranks = {.limit_bytes = 160};
+    for (size_t i = 1; i < l->count; i++) {
+        bool equal = false;
+        RETURN_IF(ranks_pieces_equal(s->reader, l->pieces[0], l->pieces[i], &equal, err));
+        if (!equal)
+            text_printf(&ranks, "%s%u", ranks.nbytes > 0 ? ", " : "",
+                        (unsigned)piece_at(s, l->pieces[i])->rank);
+    }
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "RANK-DIFFER", "a plain tensor differs between ranks");
+    error_tensor(err, strtab_text(&s->names, l->entry));
+    error_expected(err, "what rank %u has", (unsigned)a->rank);
+    error_found(err, "another %s on ranks %s%s", l->shapes_differ ? "shape" : "value",
+                ranks.text == NULL ? "" : ranks.text, ranks.failed ? ", ..." : "");
+    error_next(err, "--per-rank keep, first or drop");
+    text_release(&ranks);
+    return st;
+}
+
+/* LOCAL state dicts of FSDP1 with use_orig_params hold each rank's pieces of the parameters too,
+ * under their names, beside the flat parameter that has all of it (defect D9). */
+static bool beside_flat_param(const ranks_state *s, const plain_list *l)
+{
+    static const char *const flat_names[] = {"_flat_param", "flat_param"};
+    const char *name = strtab_text(&s->names, l->entry);
+    const size_t length = strlen(name);
+    char sibling[1024];
+
+    if (piece_at(s, l->pieces[0])->ndim != 1 || length + 16 > sizeof sibling)
+        return false;
+    memcpy(sibling, name, length);
+    for (size_t n = length; n-- > 0;) { /* every prefix that ends in a dot, and the empty one */
+        if (n > 0 && name[n - 1] != '.')
+            continue;
+        for (size_t i = 0; i < 2; i++) {
+            memcpy(sibling + n, flat_names[i], strlen(flat_names[i]) + 1);
+            const uint32_t found = strtab_find(&s->names, sibling, strlen(sibling));
+            if (found != STRTAB_NONE &&
+                VEC_AT(&s->tensors, const ranks_tensor, found)->kind == RANKS_SHARDED)
+                return true;
+        }
+    }
+    return false;
+}
+
+static fsdpck_status drop(ranks_state *s, const plain_list *l, const char *why)
+{
+    VEC_AT(&s->tensors, ranks_tensor, l->entry)->dropped = 1;
+    log_write(&s->req->log, LOG_DETAIL, "'%s' %s: left out", strtab_text(&s->names, l->entry), why);
+    s->dropped_count++;
+    return FSDPCK_OK;
+}
+
+static bool may_be_flat(const ranks_state *s, const plain_list *l)
+{
+    const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
+    const ranks_piece *q = piece_at(s, l->pieces[0]);
+    return t->in_optimizer && q->ndim == 1 &&
+           dtype_get((dtype)q->dtype)->kind == DTYPE_IS_FLOAT;
+}
+
+static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpck_error *err)
+{
+    const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
+    const format_per_rank policy = s->req->per_rank;
+    const uint32_t tensor = t->index;
+
+    if (l->differs && beside_flat_param(s, l))
+        return drop(s, l, "is one rank's piece of a flat parameter beside it");
+    if (l->differs && policy == PER_RANK_DROP)
+        return drop(s, l, "differs between ranks");
+    if (l->differs && policy == PER_RANK_KEEP && !t->in_rng)
+        return keep_each(s, l, err);
+    if (flat && policy != PER_RANK_KEEP) {
+        s->flat_count++;
+        return add_whole(s, tensor, l->pieces[0], PIECE_FLAT, err);
+    }
+    if (l->differs && policy == PER_RANK_ERROR)
+        return differ_failed(s, l, err);
+    if (l->differs && policy == PER_RANK_FIRST)
+        return add_whole(s, tensor, l->pieces[0], 0, err);
+    if (l->differs && t->in_rng) {
+        RETURN_IF(ranks_tensor_to_object(s, l->entry, l->pieces, l->count, err));
+        VEC_AT(&s->tensors, ranks_tensor, l->entry)->dropped = 1;
+        return FSDPCK_OK;
+    }
+    if (l->shapes_differ)
+        return add_whole(s, tensor, l->pieces[0], PIECE_SHAPES, err);
+    for (size_t i = 0; i < l->count; i++)
+        RETURN_IF(add_whole(s, tensor, l->pieces[i], 0, err));
+    return FSDPCK_OK;
+}
+
+/* Lists of pieces by tensor: `sorted` holds all, first[i] where the i-th begins. */
+typedef struct plain_index {
+    uint32_t *sorted;
+    uint64_t *first;
+    size_t piece_count, tensor_count;
+} plain_index;
+
+static fsdpck_status index_make(const ranks_state *s, plain_index *x, fsdpck_error *err)
+{
+    const vec *pieces = &s->reader->pieces;
+    x->piece_count = pieces->count;
+    x->tensor_count = s->tensors.count;
+    x->sorted = budget_alloc(s->req->metadata, x->piece_count * sizeof *x->sorted, err);
+    x->first = budget_alloc(s->req->metadata, (x->tensor_count + 2) * sizeof *x->first, err);
+    if (x->sorted == NULL || x->first == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < pieces->count; i++)
+        if (VEC_AT(pieces, const ranks_piece, i)->flags & PIECE_PLAIN)
+            x->first[VEC_AT(pieces, const ranks_piece, i)->tensor + 2]++;
+    for (size_t i = 2; i < x->tensor_count + 2; i++)
+        x->first[i] += x->first[i - 1];
+    for (size_t i = 0; i < pieces->count; i++)
+        if (VEC_AT(pieces, const ranks_piece, i)->flags & PIECE_PLAIN)
+            x->sorted[x->first[VEC_AT(pieces, const ranks_piece, i)->tensor + 1]++] = (uint32_t)i;
+    return FSDPCK_OK;
+}
+
+static void index_release(const ranks_state *s, plain_index *x)
+{
+    if (x->sorted != NULL)
+        budget_free(s->req->metadata, x->sorted, x->piece_count * sizeof *x->sorted);
+    if (x->first != NULL)
+        budget_free(s->req->metadata, x->first, (x->tensor_count + 2) * sizeof *x->first);
+}
+
+static bool index_list(const plain_index *x, uint32_t entry, plain_list *l)
+{
+    *l = (plain_list){.pieces = x->sorted + x->first[entry],
+                      .count = (size_t)(x->first[entry + 1] - x->first[entry]),
+                      .entry = entry};
+    return l->count > 0;
+}
+
+static uint32_t family_of(const ranks_state *s, uint32_t entry)
+{
+    const uint32_t first = VEC_AT(&s->tensors, const ranks_tensor, entry)->first_file;
+    return VEC_AT(&s->list->files, const ranks_file, first)->family;
+}
+
+static size_t files_of(const ranks_state *s, uint32_t family)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->list->files.count; i++)
+        n += VEC_AT(&s->list->files, const ranks_file, i)->family == family;
+    return n;
+}
+
+/* One piece that differs between ranks, or is on some only, shows that all of its optimizer are
+ * pieces: equal ones are so by chance. */
+static fsdpck_status merge_plain(ranks_state *s, plain_index *x, uint8_t *is_flat,
+                                 fsdpck_error *err)
+{
+    plain_list l;
+    for (uint32_t entry = 0; entry < x->tensor_count; entry++) {
+        if (!index_list(x, entry, &l))
+            continue;
+        const uint32_t family = family_of(s, entry);
+        const bool partial = l.count < files_of(s, family);
+        s->partial_count += partial;
+        if (is_flat[family] || !may_be_flat(s, &l))
+            continue;
+        RETURN_IF(look(s, &l, err));
+        is_flat[family] = l.differs || partial;
+    }
+    for (uint32_t entry = 0; entry < x->tensor_count; entry++) {
+        if (!index_list(x, entry, &l))
+            continue;
+        RETURN_IF(look(s, &l, err));
+        RETURN_IF(judge(s, &l, is_flat[family_of(s, entry)] && may_be_flat(s, &l), err));
+    }
+    return FSDPCK_OK;
+}
+
+/* --- tidying --- */
+
+/* Tensors that were left out go, before anything else counts on their numbers. */
+static fsdpck_status compact(ranks_state *s, fsdpck_error *err)
+{
+    catalogue *cat = s->cat;
+    const size_t count = cat->tensors.count;
+    uint32_t *moved = budget_alloc(s->req->metadata, count * sizeof *moved, err);
+    uint32_t n = 0;
+
+    if (moved == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < s->tensors.count; i++) {
+        const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, i);
+        if (t->dropped && t->kind == RANKS_PLAIN)
+            moved[t->index] = CAT_NONE;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (moved[i] == CAT_NONE)
+            continue;
+        *catalogue_tensor(cat, n) = *catalogue_tensor(cat, i);
+        moved[i] = n++;
+    }
+    cat->tensors.count = n;
+    for (size_t i = 0; i < cat->chunks.count; i++)
+        catalogue_chunk(cat, i)->tensor = moved[catalogue_chunk(cat, i)->tensor];
+    budget_free(s->req->metadata, moved, count * sizeof *moved);
+    return FSDPCK_OK;
+}
+
+/* Whether every dim of m is one of `whole`, by name and size, in order; at[i] its place there. */
+static bool is_slice(const mesh *m, const mesh *whole, unsigned *at)
+{
+    unsigned k = 0;
+    for (unsigned i = 0; i < m->ndim; i++) {
+        while (k < whole->ndim && strcmp(m->names[i], whole->names[k]) != 0)
+            k++;
+        if (m->names[i][0] == '\0' || k == whole->ndim || m->sizes[i] != whole->sizes[k])
+            return false;
+        at[i] = k++;
+    }
+    return true;
+}
+
+/* A tensor on a slice of the mesh is replicated over the rest: said so, all tensors have one mesh. */
+static fsdpck_status lift_slices(ranks_state *s, fsdpck_error *err)
+{
+    catalogue *cat = s->cat;
+    uint64_t largest = 0;
+    const size_t spec_count = cat->specs.count;
+
+    for (uint32_t i = 0; i < cat->meshes.count; i++)
+        if (mesh_size(catalogue_mesh(cat, i)) > largest)
+            largest = mesh_size(catalogue_mesh(cat, i));
+    for (size_t k = 0; k < spec_count; k++) {
+        const cat_spec old = *VEC_AT(&cat->specs, const cat_spec, k);
+        const mesh m = *catalogue_mesh(cat, old.mesh);
+        for (uint32_t i = 0; mesh_size(&m) < largest && i < cat->meshes.count; i++) {
+            const mesh *whole = catalogue_mesh(cat, i);
+            unsigned at[MESH_NDIM_MAX];
+            if (mesh_size(whole) != largest || !is_slice(&m, whole, at))
+                continue;
+            cat_spec lifted = {.mesh = i};
+            for (unsigned d = 0; d < whole->ndim; d++)
+                lifted.placements[d].kind = PLACEMENT_REPLICATE;
+            for (unsigned d = 0; d < m.ndim; d++)
+                lifted.placements[at[d]] = old.placements[d];
+            uint32_t index;
+            RETURN_IF(catalogue_add_spec(cat, &lifted, &index, err));
+            for (size_t t = 0; t < cat->tensors.count; t++)
+                if (catalogue_tensor(cat, t)->spec == k)
+                    catalogue_tensor(cat, t)->spec = index;
+            break;
+        }
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status ranks_merge(ranks_state *s, fsdpck_error *err)
+{
+    plain_index x = {0};
+    const size_t families = s->list->families.count;
+    uint8_t *is_flat;
+
+    RETURN_IF(check_own_ranks(s, err));
+    is_flat = budget_alloc(s->req->metadata, families, err);
+    if (is_flat == NULL)
+        return FSDPCK_LIMIT;
+    fsdpck_status st = index_make(s, &x, err);
+    if (st == FSDPCK_OK)
+        st = merge_plain(s, &x, is_flat, err);
+    index_release(s, &x);
+    budget_free(s->req->metadata, is_flat, families);
+    RETURN_IF(st);
+    RETURN_IF(compact(s, err));
+    RETURN_IF(lift_slices(s, err));
+    return ranks_merge_objects(s, err);
+}

@@ -1,0 +1,335 @@
+/* Which files of a folder are one checkpoint's, a file a rank, told by their names. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "formats/pt/ranks.h"
+
+/* verl (0.2 to 0.9), accelerate (1.0 and newer). {i} numbers several models of one run. */
+static const struct {
+    const char *pattern;
+    const char *key;
+    const char *trainer;
+} known[] = {
+    {"model_world_size_{W}_rank_{r}.pt", "model", "verl"},
+    {"optim_world_size_{W}_rank_{r}.pt", "optim", "verl"},
+    {"extra_state_world_size_{W}_rank_{r}.pt", "extra_state", "verl"},
+    {"pytorch_model_fsdp_{i}_rank{r}.bin", "model", "accelerate"},
+    {"pytorch_model_fsdp_rank{r}.bin", "model", "accelerate"},
+    {"optimizer_{i}_rank{r}.bin", "optimizer", "accelerate"},
+    {"optimizer_rank{r}.bin", "optimizer", "accelerate"},
+};
+
+enum { KNOWN_COUNT = sizeof known / sizeof known[0], GENERIC = KNOWN_COUNT, NUMBER_DIGITS = 9 };
+
+/* A name that was taken apart. */
+typedef struct parts {
+    unsigned order; /* of its family: place in `known`, GENERIC */
+    uint64_t rank, world, number;
+    size_t rank_at, rank_nbytes; /* digits of the rank in the name */
+    char key[64];
+    const char *trainer;
+} parts;
+
+static size_t read_number(const char *text, uint64_t *number)
+{
+    size_t n = 0;
+    *number = 0;
+    while (text[n] >= '0' && text[n] <= '9' && n < NUMBER_DIGITS)
+        *number = *number * 10 + (uint64_t)(text[n++] - '0');
+    return n;
+}
+
+static bool matches(const char *pattern, const char *name, parts *p)
+{
+    const char *at = name;
+    p->rank_nbytes = 0;
+    p->world = 0;
+    p->number = 0;
+    while (*pattern != '\0') {
+        uint64_t number;
+        if (pattern[0] != '{' || pattern[1] == '\0' || pattern[2] != '}' ||
+            strchr("rWi", pattern[1]) == NULL) {
+            if (*at++ != *pattern++)
+                return false;
+            continue;
+        }
+        const size_t n = read_number(at, &number);
+        if (n == 0)
+            return false;
+        if (pattern[1] == 'r') {
+            p->rank = number;
+            p->rank_at = (size_t)(at - name);
+            p->rank_nbytes = n;
+        } else if (pattern[1] == 'W') {
+            p->world = number;
+        } else {
+            p->number = number;
+        }
+        at += n;
+        pattern += 3;
+    }
+    return *at == '\0' && p->rank_nbytes > 0;
+}
+
+static bool ends_with_weights(const char *name)
+{
+    static const char *const suffixes[] = {".pt", ".pth", ".bin", ".ckpt"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        const size_t m = strlen(suffixes[i]);
+        if (n > m && strcmp(name + n - m, suffixes[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* "weights_world_size_8_" -> "weights", and its 8; "" where nothing is left. */
+static void stem_of(const char *name, size_t nbytes, parts *p)
+{
+    const char *world = strstr(name, "world_size_");
+    if (world != NULL && world < name + nbytes) {
+        (void)read_number(world + strlen("world_size_"), &p->world);
+        nbytes = (size_t)(world - name);
+    }
+    while (nbytes > 0 && strchr("_-.=", name[nbytes - 1]) != NULL)
+        nbytes--;
+    if (nbytes >= sizeof p->key)
+        nbytes = sizeof p->key - 1;
+    memcpy(p->key, name, nbytes);
+    p->key[nbytes] = '\0';
+}
+
+/* Any name with "rank", perhaps a separator, and a number. Files of tensor parallel ranks
+ * (mp_rank_00: Megatron, DeepSpeed) and low-rank adapters are something else. */
+static bool generic(const char *name, parts *p)
+{
+    const char *found = NULL;
+    if (!ends_with_weights(name) || strstr(name, "mp_rank") != NULL ||
+        strstr(name, "pp_rank") != NULL || strstr(name, "lora") != NULL ||
+        strstr(name, "adapter") != NULL)
+        return false;
+    for (const char *at = name; (at = strstr(at, "rank")) != NULL; at++)
+        found = at;
+    if (found == NULL)
+        return false;
+    const char *digits = found + 4;
+    if (*digits != '\0' && strchr("_-=.", *digits) != NULL)
+        digits++;
+    *p = (parts){.order = GENERIC, .trainer = ""};
+    p->rank_nbytes = read_number(digits, &p->rank);
+    p->rank_at = (size_t)(digits - name);
+    stem_of(name, (size_t)(found - name), p);
+    return p->rank_nbytes > 0;
+}
+
+static bool take_apart(const char *name, const char *pattern, parts *p)
+{
+    if (pattern != NULL) {
+        *p = (parts){.trainer = ""};
+        return matches(pattern, name, p);
+    }
+    for (unsigned i = 0; i < KNOWN_COUNT; i++) {
+        *p = (parts){.order = i, .trainer = known[i].trainer};
+        if (!matches(known[i].pattern, name, p))
+            continue;
+        if (p->number > 0)
+            snprintf(p->key, sizeof p->key, "%s_%" PRIu64, known[i].key, p->number);
+        else
+            snprintf(p->key, sizeof p->key, "%s", known[i].key);
+        return true;
+    }
+    return generic(name, p);
+}
+
+bool ranks_names_any(char *const *entries, size_t count, const char **sample)
+{
+    size_t generic_count = 0;
+    bool first_rank = false;
+    parts p;
+    for (size_t i = 0; i < count; i++) {
+        if (!take_apart(entries[i], NULL, &p))
+            continue;
+        *sample = entries[i];
+        if (p.order != GENERIC)
+            return true;
+        generic_count++;
+        first_rank = first_rank || p.rank == 0;
+    }
+    return first_rank || generic_count > 1;
+}
+
+/* --- families --- */
+
+static void family_release(ranks_family *f)
+{
+    free(f->prefix);
+    free(f->suffix);
+}
+
+static fsdpck_status mixed(const ranks_family *f, const char *name, fsdpck_error *err)
+{
+    char first[512];
+    ranks_file_name(f, 0, first, sizeof first);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "RANK-MIXED", "folder holds the rank files of two saves");
+    error_expected(err, "names like '%s'", first);
+    error_found(err, "also '%s'", name);
+    error_next(err, "name the files of one of them: --rank-pattern, with {r} for the rank");
+    return st;
+}
+
+static bool family_has(const ranks_family *f, const char *name, const parts *p)
+{
+    return strncmp(f->prefix, name, p->rank_at) == 0 && f->prefix[p->rank_at] == '\0' &&
+           strcmp(f->suffix, name + p->rank_at + p->rank_nbytes) == 0;
+}
+
+static fsdpck_status family_of(ranks_list *l, const char *name, const parts *p, uint32_t *index,
+                               fsdpck_error *err)
+{
+    for (size_t i = 0; i < l->families.count; i++) {
+        const ranks_family *f = VEC_AT(&l->families, const ranks_family, i);
+        *index = (uint32_t)i;
+        if (family_has(f, name, p))
+            return FSDPCK_OK;
+        if (strcmp(f->key, p->key) == 0)
+            return mixed(f, name, err);
+    }
+    ranks_family *f = vec_push(&l->families, err);
+    if (f == NULL)
+        return FSDPCK_LIMIT;
+    *index = (uint32_t)(l->families.count - 1);
+    *f = (ranks_family){.world = p->world, .trainer = p->trainer};
+    memcpy(f->key, p->key, sizeof f->key);
+    f->prefix = strndup(name, p->rank_at);
+    f->suffix = strdup(name + p->rank_at + p->rank_nbytes);
+    if (f->prefix == NULL || f->suffix == NULL)
+        return error_set_nomem(err, strlen(name));
+    if (p->rank_nbytes > 1 && name[p->rank_at] == '0')
+        f->digits = (unsigned)p->rank_nbytes;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_name(ranks_list *l, const char *name, const parts *p, fsdpck_error *err)
+{
+    uint32_t family;
+    if (p->rank >= MESH_RANKS_MAX || p->world > MESH_RANKS_MAX) {
+        const fsdpck_status st =
+            error_set(err, FSDPCK_LIMIT, "", "rank in the name of a file is too large: '%s'", name);
+        error_expected(err, "at most %u", MESH_RANKS_MAX);
+        return st;
+    }
+    RETURN_IF(family_of(l, name, p, &family, err));
+    ranks_file *f = vec_push(&l->files, err);
+    if (f == NULL)
+        return FSDPCK_LIMIT;
+    *f = (ranks_file){.family = family, .rank = (uint32_t)p->rank, .name = name};
+    return FSDPCK_OK;
+}
+
+static int by_family_and_rank(const void *a, const void *b)
+{
+    const ranks_file *x = a, *y = b;
+    if (x->family != y->family)
+        return x->family < y->family ? -1 : 1;
+    return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+/* The key is the first element of every path: with one family it says nothing. */
+static fsdpck_status name_families(ranks_list *l, fsdpck_error *err)
+{
+    if (l->families.count == 1) {
+        VEC_AT(&l->families, ranks_family, 0)->key[0] = '\0';
+        return FSDPCK_OK;
+    }
+    for (size_t i = 0; i < l->families.count; i++) {
+        ranks_family *f = VEC_AT(&l->families, ranks_family, i);
+        if (f->key[0] == '\0')
+            memcpy(f->key, "rank", 5);
+        for (size_t k = 0; k < i; k++) {
+            const ranks_family *other = VEC_AT(&l->families, const ranks_family, k);
+            if (strcmp(other->key, f->key) == 0)
+                return mixed(other, f->prefix, err);
+        }
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_doubles(const ranks_list *l, fsdpck_error *err)
+{
+    for (size_t i = 1; i < l->files.count; i++) {
+        const ranks_file *a = VEC_AT(&l->files, const ranks_file, i - 1);
+        const ranks_file *b = VEC_AT(&l->files, const ranks_file, i);
+        if (a->family != b->family || a->rank != b->rank)
+            continue;
+        const fsdpck_status st =
+            error_set(err, FSDPCK_BADINPUT, "RANK-DOUBLE", "two files are rank %" PRIu32 "'s", a->rank);
+        error_found(err, "'%s' and '%s'", a->name, b->name);
+        return st;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status pattern_check(const char *pattern, fsdpck_error *err)
+{
+    if (pattern == NULL || strstr(pattern, "{r}") != NULL)
+        return FSDPCK_OK;
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, "", "pattern of rank files does not say where the rank is");
+    error_found(err, "'%s'", pattern);
+    error_expected(err, "'{r}' in it, such as 'model_rank_{r}.pt'");
+    return st;
+}
+
+/* Known families come in the order of the table, whatever the order of names. */
+static fsdpck_status gather(ranks_list *l, char *const *entries, size_t count, const char *pattern,
+                            fsdpck_error *err)
+{
+    parts p;
+    bool any_known = false;
+    for (size_t i = 0; i < count && pattern == NULL; i++)
+        any_known = any_known || (take_apart(entries[i], NULL, &p) && p.order != GENERIC);
+    for (unsigned order = 0; order <= GENERIC; order++) {
+        /* Beside a trainer's own files, others with a rank in their name are not its state. */
+        if (order == GENERIC && any_known)
+            break;
+        for (size_t i = 0; i < count; i++)
+            if (take_apart(entries[i], pattern, &p) && p.order == order)
+                RETURN_IF(add_name(l, entries[i], &p, err));
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,
+                              const char *pattern, fsdpck_error *err)
+{
+    RETURN_IF(pattern_check(pattern, err));
+    RETURN_IF(gather(l, entries, count, pattern, err));
+    if (l->files.count == 0) {
+        const fsdpck_status st =
+            error_set(err, FSDPCK_BADINPUT, "RANK-NONE", "folder holds no files of ranks");
+        error_expected(err, "names like '%s'",
+                       pattern != NULL ? pattern : "model_world_size_{W}_rank_{r}.pt");
+        error_next(err, "--rank-pattern names them, with {r} for the rank");
+        return st;
+    }
+    RETURN_IF(name_families(l, err));
+    qsort(l->files.items, l->files.count, sizeof(ranks_file), by_family_and_rank);
+    return check_doubles(l, err);
+}
+
+void ranks_list_release(ranks_list *l)
+{
+    for (size_t i = 0; i < l->families.count; i++)
+        family_release(VEC_AT(&l->families, ranks_family, i));
+    vec_release(&l->families);
+    vec_release(&l->files);
+}
+
+void ranks_file_name(const ranks_family *f, uint64_t rank, char *name, size_t capacity)
+{
+    snprintf(name, capacity, "%s%0*" PRIu64 "%s", f->prefix, (int)f->digits, rank, f->suffix);
+}

@@ -1,0 +1,460 @@
+/* One rank's file: its pickle is read, named as pt_flatten names it, and told to the merge. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/pt/ranks.h"
+
+static fsdpck_status read_input(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
+                                fsdpck_error *err)
+{
+    const ranks_input *in = ctx;
+    return file_set_read_at(&in->owner->files, in->file, offset_bytes, dst, nbytes, err);
+}
+
+/* --- pieces --- */
+
+static fsdpck_status keep_dims(ranks_reader *r, const torch_archive *a, const torch_tensor *t,
+                               const place *where, uint64_t *at, fsdpck_error *err)
+{
+    *at = r->dims.count;
+    uint64_t *dims = vec_push_n(&r->dims, 2u * t->ndim, err);
+    if (dims == NULL && t->ndim > 0)
+        return FSDPCK_LIMIT;
+    for (unsigned i = 0; i < t->ndim; i++) {
+        dims[i] = torch_tensor_sizes(a, t)[i];
+        dims[t->ndim + i] = where->strides[i];
+    }
+    return FSDPCK_OK;
+}
+
+/* torch_tensor_place without its I/O: the record of a large zip is looked at when it is used. */
+static fsdpck_status place_of(const torch_archive *a, const torch_tensor *t, place *where,
+                              bool *checked, fsdpck_error *err)
+{
+    const torch_storage *s = VEC_AT(&a->storages, const torch_storage, t->storage);
+    *checked = true;
+    if (s->entry != UINT32_MAX) {
+        zip_entry *e = VEC_AT(&a->zip.entries, zip_entry, s->entry);
+        if (!e->checked) {
+            *checked = false;
+            e->checked = true;
+            const fsdpck_status st = torch_tensor_place(a, t, where, err);
+            e->checked = false;
+            return st;
+        }
+    }
+    return torch_tensor_place(a, t, where, err);
+}
+
+fsdpck_status ranks_piece_of(ranks_parse *p, uint64_t tensor, uint32_t *piece, fsdpck_error *err)
+{
+    ranks_reader *r = p->s->reader;
+    const torch_tensor *t = VEC_AT(&p->archive.tensors, const torch_tensor, tensor);
+    ranks_piece made = {.file = p->file->index,
+                        .rank = (uint16_t)p->file->rank,
+                        .dtype = t->dtype,
+                        .ndim = t->ndim,
+                        .tensor = CAT_NONE};
+    place where;
+    bool checked;
+
+    if (p->pieces[tensor] != CAT_NONE) {
+        *piece = p->pieces[tensor];
+        return FSDPCK_OK;
+    }
+    if (t->meta)
+        return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+                         "tensor on the meta device has no data");
+    RETURN_IF(place_of(&p->archive, t, &where, &checked, err));
+    RETURN_IF(keep_dims(r, &p->archive, t, &where, &made.dims_at, err));
+    made.entry = VEC_AT(&p->archive.storages, const torch_storage, t->storage)->entry;
+    made.offset_bytes = where.offset_bytes;
+    made.record_offset_bytes = where.record_offset_bytes;
+    made.record_nbytes = where.record_nbytes;
+    made.crc32 = where.crc32;
+    made.flags = (uint16_t)((where.rows ? PIECE_ROWS : 0) | (where.swap ? PIECE_SWAP : 0) |
+                            (where.conj ? PIECE_CONJ : 0) | (where.neg ? PIECE_NEG : 0) |
+                            (where.has_crc ? PIECE_CRC : 0) | (where.stream ? PIECE_STREAM : 0) |
+                            (checked ? 0 : PIECE_UNCHECKED) |
+                            (t->requires_grad ? PIECE_GRAD : 0));
+    if (r->pieces.count >= CAT_NONE)
+        return error_set(err, FSDPCK_LIMIT, "", "too many tensors in the files of all ranks");
+    ranks_piece *slot = vec_push(&r->pieces, err);
+    if (slot == NULL)
+        return FSDPCK_LIMIT;
+    *slot = made;
+    *piece = p->pieces[tensor] = (uint32_t)(r->pieces.count - 1);
+    return FSDPCK_OK;
+}
+
+/* --- names --- */
+
+fsdpck_status ranks_note_member(ranks_state *s, uint64_t rank, fsdpck_error *err)
+{
+    if (rank >= MESH_RANKS_MAX)
+        return error_set(err, FSDPCK_BADINPUT, "RANK-DTENSOR",
+                         "mesh names rank %" PRIu64 ", too large a number", rank);
+    if (s->members.count <= rank &&
+        vec_push_n(&s->members, (size_t)rank + 1 - s->members.count, err) == NULL)
+        return FSDPCK_LIMIT;
+    *VEC_AT(&s->members, uint8_t, rank) = 1;
+    return FSDPCK_OK;
+}
+
+const char *ranks_path(const ranks_state *s, uint32_t index)
+{
+    return file_set_path(&s->reader->files, index);
+}
+
+/* The path in the catalogue's pool, behind the key of the file's family. */
+static fsdpck_status copy_path(ranks_parse *p, value path, value *copy, fsdpck_error *err)
+{
+    value_pool *pool = &p->s->cat->pool;
+    const ranks_family *f = VEC_AT(&p->s->list->families, const ranks_family, p->file->family);
+    if (f->key[0] == '\0')
+        return value_copy(&p->scratch.pool, path, pool, NULL, copy, err);
+    vec items = VEC_OF(value, pool->owner);
+    value *slot = vec_push(&items, err);
+    fsdpck_status st =
+        slot == NULL ? FSDPCK_LIMIT : value_new_str(pool, f->key, strlen(f->key), slot, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < value_count(&p->scratch.pool, path); i++) {
+        slot = vec_push(&items, err);
+        value item = VALUE_OF_NONE;
+        st = slot == NULL ? FSDPCK_LIMIT
+                          : value_copy(&p->scratch.pool, value_item(&p->scratch.pool, path, i),
+                                       pool, NULL, &item, err);
+        if (st == FSDPCK_OK)
+            *slot = item;
+    }
+    if (st == FSDPCK_OK)
+        st = value_new_from(pool, VALUE_TUPLE, items.items, items.count, copy, err);
+    vec_release(&items);
+    return st;
+}
+
+/* An optimizer that numbers its parameters: state.0.exp_avg. */
+static bool numbered_state(const value_pool *pool, value path)
+{
+    for (size_t i = 0; i + 2 < value_count(pool, path); i++)
+        if (value_is_str(pool, value_item(pool, path, i), "state") &&
+            value_kind_of(value_item(pool, path, i + 1)) == VALUE_BYTES)
+            return true;
+    return false;
+}
+
+static bool generator_state(const value_pool *pool, value path)
+{
+    for (size_t i = 0; i < value_count(pool, path); i++) {
+        size_t nbytes;
+        const value v = value_item(pool, path, i);
+        const char *text = value_kind_of(v) == VALUE_STR ? value_text(pool, v, &nbytes) : NULL;
+        if (text != NULL && nbytes >= 3 && memcmp(text, "rng", 3) == 0)
+            return true;
+    }
+    return false;
+}
+
+static fsdpck_status disagree(const ranks_parse *p, const ranks_tensor *t, const char *name,
+                              const char *what, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "RANK-DISAGREE", "files of two ranks disagree on %s", what);
+    error_tensor(err, name);
+    error_expected(err, "what '%s' says", ranks_path(p->s, t->first_file));
+    error_next(err, "make sure that all files are of one save");
+    return st;
+}
+
+/* The name's entry, new where no file before had it. */
+static fsdpck_status entry_of(ranks_parse *p, uint32_t flat, value path, ranks_kind kind,
+                              uint32_t *entry, bool *fresh, fsdpck_error *err)
+{
+    ranks_state *s = p->s;
+    const ranks_family *f = VEC_AT(&s->list->families, const ranks_family, p->file->family);
+    text_buf name = {.limit_bytes = 1u << 20};
+
+    if (f->key[0] != '\0')
+        text_printf(&name, "%s.", f->key);
+    text_append(&name, strtab_text(&p->flat.flat, flat), strtab_nbytes(&p->flat.flat, flat));
+    fsdpck_status st = text_check(&name, err);
+    if (st == FSDPCK_OK)
+        st = strtab_intern(&s->names, name.text == NULL ? "" : name.text, name.nbytes, entry, err);
+    text_release(&name);
+    RETURN_IF(st);
+    *fresh = *entry == s->tensors.count;
+    if (!*fresh) {
+        ranks_tensor *t = VEC_AT(&s->tensors, ranks_tensor, *entry);
+        if (t->kind != kind)
+            return disagree(p, t, strtab_text(&s->names, *entry), "what kind of thing this is", err);
+        t->rank_count++;
+        return FSDPCK_OK;
+    }
+    ranks_tensor *t = vec_push(&s->tensors, err);
+    if (t == NULL)
+        return FSDPCK_LIMIT;
+    *t = (ranks_tensor){.kind = (uint8_t)kind,
+                        .index = CAT_NONE,
+                        .first_file = p->file->index,
+                        .rank_count = 1,
+                        .in_optimizer = numbered_state(&p->scratch.pool, path),
+                        .in_rng = generator_state(&p->scratch.pool, path)};
+    return FSDPCK_OK;
+}
+
+/* --- tensors --- */
+
+static fsdpck_status new_tensor(ranks_parse *p, uint32_t entry, value path, const ranks_claim *c,
+                                fsdpck_error *err)
+{
+    ranks_state *s = p->s;
+    uint32_t index;
+    RETURN_IF(catalogue_add_tensor(s->cat, strtab_text(&s->names, entry),
+                                   strtab_nbytes(&s->names, entry), c->dtype, c->ndim, c->shape,
+                                   &index, err));
+    value copy;
+    RETURN_IF(copy_path(p, path, &copy, err));
+    cat_tensor *t = catalogue_tensor(s->cat, index);
+    t->path = copy;
+    if (c->requires_grad)
+        t->flags |= CAT_TENSOR_REQUIRES_GRAD;
+    VEC_AT(&s->tensors, ranks_tensor, entry)->index = index;
+    return FSDPCK_OK;
+}
+
+/* Plain tensors may differ between ranks: that is judged once all have been seen. */
+static fsdpck_status see_plain(ranks_parse *p, uint64_t tensor, uint32_t flat, value path,
+                               fsdpck_error *err)
+{
+    const torch_tensor *t = VEC_AT(&p->archive.tensors, const torch_tensor, tensor);
+    ranks_claim c = {.kind = RANKS_PLAIN,
+                     .dtype = (dtype)t->dtype,
+                     .ndim = t->ndim,
+                     .requires_grad = t->requires_grad};
+    uint32_t entry, piece;
+    bool fresh;
+
+    if (t->ndim > 0)
+        memcpy(c.shape, torch_tensor_sizes(&p->archive, t), t->ndim * sizeof *c.shape);
+    RETURN_IF(entry_of(p, flat, path, RANKS_PLAIN, &entry, &fresh, err));
+    if (fresh)
+        RETURN_IF(new_tensor(p, entry, path, &c, err));
+    RETURN_IF(ranks_piece_of(p, tensor, &piece, err));
+    ranks_piece *slot = VEC_AT(&p->s->reader->pieces, ranks_piece, piece);
+    slot->tensor = entry;
+    slot->flags |= PIECE_PLAIN;
+    return FSDPCK_OK;
+}
+
+/* (class, dtype, size, stride, storage offset, layout, device, requires_grad) */
+static fsdpck_status read_wrapper(ranks_parse *p, value call, ranks_claim *c, fsdpck_error *err)
+{
+    const value_pool *pool = &p->scratch.pool;
+    const value args = value_item(pool, value_call_of(pool, call)->args, 2);
+    const value type = value_item(pool, args, 1), grad = value_item(pool, args, 7);
+    const char *name = value_symbol_name(pool, type);
+
+    c->dtype = value_kind_of(type) == VALUE_SYMBOL ? dtype_from_name(name, strlen(name)) : DTYPE_NONE;
+    if (c->dtype == DTYPE_NONE)
+        return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "tensor has an unknown dtype");
+    if (!ranks_dims(pool, value_item(pool, args, 2), c->shape, NDIM_MAX, &c->ndim))
+        return error_set(err, FSDPCK_BADINPUT, "PT-BOUNDS", "tensor has no shape");
+    c->requires_grad = value_kind_of(grad) == VALUE_BOOL && value_as_bool(grad);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status same_shape(const ranks_parse *p, uint32_t entry, const ranks_claim *c,
+                                fsdpck_error *err)
+{
+    const ranks_tensor *t = VEC_AT(&p->s->tensors, const ranks_tensor, entry);
+    const cat_tensor *ct = catalogue_tensor(p->s->cat, t->index);
+    const uint64_t *shape = catalogue_shape(p->s->cat, t->index);
+    text_buf found = {.limit_bytes = 200};
+
+    if (ct->dtype == c->dtype && ct->ndim == c->ndim &&
+        (c->ndim == 0 || memcmp(shape, c->shape, c->ndim * sizeof *shape) == 0))
+        return FSDPCK_OK;
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "RANK-DISAGREE",
+                                       "files of two ranks disagree on a tensor's dtype or shape");
+    error_tensor(err, strtab_text(&p->s->names, entry));
+    text_printf(&found, "%s[", dtype_get((dtype)ct->dtype)->name);
+    for (unsigned i = 0; i < ct->ndim; i++)
+        text_printf(&found, "%s%" PRIu64, i > 0 ? "," : "", shape[i]);
+    error_expected(err, "%s], as in '%s'", found.text, ranks_path(p->s, t->first_file));
+    found.nbytes = 0;
+    text_printf(&found, "%s[", dtype_get(c->dtype)->name);
+    for (unsigned i = 0; i < c->ndim; i++)
+        text_printf(&found, "%s%" PRIu64, i > 0 ? "," : "", c->shape[i]);
+    error_found(err, "%s]", found.text);
+    error_next(err, "make sure that all files are of one save");
+    text_release(&found);
+    return st;
+}
+
+static fsdpck_status see_sharded(ranks_parse *p, value call, uint32_t flat, value path,
+                                 fsdpck_error *err)
+{
+    const value_pool *pool = &p->scratch.pool;
+    const value type = value_item(pool, value_call_of(pool, call)->args, 1);
+    ranks_claim c = {0};
+    uint32_t entry;
+    bool fresh;
+
+    RETURN_IF(read_wrapper(p, call, &c, err));
+    if (strcmp(value_symbol_name(pool, type), "DTensor") == 0)
+        RETURN_IF(ranks_dtensor_read(p, call, &c, err));
+    else
+        RETURN_IF(ranks_sharded_read(p, call, &c, err));
+    RETURN_IF(entry_of(p, flat, path, c.kind, &entry, &fresh, err));
+    if (fresh)
+        RETURN_IF(new_tensor(p, entry, path, &c, err));
+    else
+        RETURN_IF(same_shape(p, entry, &c, err));
+    return ranks_add_boxes(p, entry, &c, err);
+}
+
+/* --- the walk over names --- */
+
+static fsdpck_status see_object(ranks_parse *p, const cat_object *o, uint32_t flat,
+                                fsdpck_error *err)
+{
+    uint32_t entry;
+    bool fresh;
+    if (pt_is_sharded(&p->scratch.pool, o->content))
+        return see_sharded(p, o->content, flat, o->path, err);
+    RETURN_IF(entry_of(p, flat, o->path, RANKS_OBJECT, &entry, &fresh, err));
+    value path = VALUE_OF_NONE;
+    if (fresh)
+        RETURN_IF(copy_path(p, o->path, &path, err));
+    return ranks_see_object(p, entry, path, o->content, err);
+}
+
+/* `order`: of each flat key its tensor, or OBJECT_BIT and its object. */
+#define OBJECT_BIT UINT32_C(0x80000000)
+
+static fsdpck_status see_all(ranks_parse *p, const uint32_t *order, fsdpck_error *err)
+{
+    for (uint32_t flat = 0; flat < strtab_count(&p->flat.flat); flat++) {
+        const uint32_t at = order[flat] & ~OBJECT_BIT;
+        fsdpck_status st;
+        if (order[flat] & OBJECT_BIT)
+            st = see_object(p, catalogue_object(&p->scratch, at), flat, err);
+        else
+            st = see_plain(p, at, flat, VEC_AT(&p->flat.names, const pt_name, at)->path, err);
+        if (st != FSDPCK_OK) {
+            error_tensor(err, strtab_text(&p->flat.flat, flat));
+            return st;
+        }
+    }
+    return FSDPCK_OK;
+}
+
+/* In the order of the file, tensors and objects alike: flat keys are numbered as they are met. */
+static fsdpck_status walk_names(ranks_parse *p, fsdpck_error *err)
+{
+    const size_t count = strtab_count(&p->flat.flat);
+    uint32_t *order = budget_alloc(p->archive.owner, count * sizeof *order, err);
+    if (order == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < p->flat.names.count; i++) {
+        const pt_name *n = VEC_AT(&p->flat.names, const pt_name, i);
+        if (n->flat != STRTAB_NONE)
+            order[n->flat] = (uint32_t)i;
+    }
+    for (size_t i = 0; i < catalogue_object_count(&p->scratch); i++) {
+        const uint32_t name = catalogue_object(&p->scratch, i)->name;
+        const uint32_t flat = strtab_find(&p->flat.flat, catalogue_name(&p->scratch, name),
+                                          catalogue_name_nbytes(&p->scratch, name));
+        order[flat] = (uint32_t)i | OBJECT_BIT;
+    }
+    const fsdpck_status st = see_all(p, order, err);
+    budget_free(p->archive.owner, order, count * sizeof *order);
+    return st;
+}
+
+static fsdpck_status parse_archive(ranks_parse *p, fsdpck_error *err)
+{
+    ranks_state *s = p->s;
+
+    p->flat.keep_sharded = true;
+    p->flat.keep_empty = true;
+    RETURN_IF(pt_flatten(&p->flat, err));
+    p->piece_count = p->archive.tensors.count;
+    p->pieces = budget_alloc(s->req->metadata, p->piece_count * sizeof *p->pieces, err);
+    if (p->pieces == NULL)
+        return FSDPCK_LIMIT;
+    memset(p->pieces, 0xFF, p->piece_count * sizeof *p->pieces);
+    if (p->archive.duplicate_keys > 0)
+        log_write(&s->req->log, LOG_WARNING,
+                  "PKL-DUPKEY: %" PRIu64 " keys of dicts in '%s' are set twice; the last counts",
+                  p->archive.duplicate_keys, p->file->name);
+    return walk_names(p, err);
+}
+
+/* Zips whose records are read through them later stay; of the others nothing is needed again. */
+static void keep_zip(ranks_parse *p, ranks_input *in)
+{
+    bool needed = p->archive.zip.any_deflated;
+    for (size_t i = 0; !needed && i < p->archive.zip.entries.count; i++)
+        needed = !VEC_AT(&p->archive.zip.entries, const zip_entry, i)->checked;
+    if (!needed)
+        return;
+    in->zip = p->archive.zip;
+    memset(&p->archive.zip, 0, sizeof p->archive.zip);
+}
+
+static void parse_release(ranks_parse *p, budget *owner)
+{
+    for (size_t i = 0; i < p->meshes.count; i++)
+        budget_free(owner, *VEC_AT(&p->meshes, ranks_mesh *, i), sizeof(ranks_mesh));
+    vec_release(&p->meshes);
+    value_map_release(&p->mesh_of);
+    if (p->pieces != NULL)
+        budget_free(owner, p->pieces, p->piece_count * sizeof *p->pieces);
+    pt_flat_release(&p->flat);
+    torch_archive_release(&p->archive);
+    catalogue_release(&p->scratch);
+}
+
+static void note_release(ranks_state *s, const torch_archive *a)
+{
+    if (s->archive_form[0] == '\0')
+        snprintf(s->archive_form, sizeof s->archive_form, "%s",
+                 a->is_legacy              ? "before 1.6, or its option"
+                 : a->has_format_version   ? "2.7 or newer"
+                 : a->has_serialization_id ? "2.1 to 2.6"
+                                           : "1.6 to 2.0");
+}
+
+fsdpck_status ranks_parse_file(ranks_state *s, const ranks_file *f, fsdpck_error *err)
+{
+    budget *owner = s->req->metadata;
+    ranks_input *input = &s->reader->inputs[f->index];
+    ranks_parse p = {.s = s,
+                     .file = f,
+                     .mesh_of = VALUE_MAP(owner),
+                     .meshes = VEC_OF(ranks_mesh *, owner)};
+    uint64_t nbytes;
+
+    RETURN_IF(cancel_check(s->req->cancel, err));
+    *input = (ranks_input){.owner = s->reader, .file = f->index};
+    fsdpck_status st = file_set_nbytes(&s->reader->files, f->index, &nbytes, err);
+    if (st != FSDPCK_OK) {
+        error_path(err, f->name);
+        return st;
+    }
+    catalogue_init(&p.scratch, owner);
+    pt_flat_init(&p.flat, &p.scratch, &p.archive);
+    const zip_input in = {.read = read_input, .ctx = input, .nbytes = nbytes};
+    st = torch_archive_open(&in, owner, &p.scratch.pool, s->req->opaque_calls, &p.archive, err);
+    if (st == FSDPCK_OK) {
+        note_release(s, &p.archive);
+        st = parse_archive(&p, err);
+    }
+    if (st == FSDPCK_OK)
+        keep_zip(&p, input);
+    else
+        error_path(err, f->name);
+    parse_release(&p, owner);
+    return st;
+}

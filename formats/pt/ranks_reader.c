@@ -1,0 +1,389 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "formats/pt/pt.h"
+#include "formats/pt/ranks.h"
+
+/* --- probe --- */
+
+static bool begins_as_torch_save(const probe_input *in, const char *name)
+{
+    static const uint8_t legacy[] = {0x80, 2, 0x8A, 0x0A, 0x6C, 0xFC};
+    uint8_t head[8] = {0};
+    file f = FILE_CLOSED;
+
+    if (file_open_read(&f, &in->dir, name, 0, NULL) != FSDPCK_OK)
+        return false;
+    const bool read = f.nbytes >= sizeof head &&
+                      file_read_at(&f, 0, head, sizeof head, NULL) == FSDPCK_OK;
+    file_abandon(&f);
+    return read && (load_le32(head) == 0x04034b50u || memcmp(head, legacy, sizeof legacy) == 0);
+}
+
+static bool probe(const probe_input *in, const char **near_miss)
+{
+    const char *sample = NULL;
+
+    if (!in->is_folder)
+        return false;
+    for (size_t i = 0; i < in->entry_count; i++) {
+        const char *name = in->entries[i];
+        if (strstr(name, "torch_checkpointing") != NULL)
+            *near_miss = "torch_checkpointing's own format, which is not supported";
+        else if (strncmp(name, "mp_rank_", 8) == 0 || strncmp(name, "zero_pp_rank_", 13) == 0 ||
+                 strncmp(name, "bf16_zero_pp_rank_", 18) == 0)
+            *near_miss = "a folder of DeepSpeed or Megatron, which is not supported";
+    }
+    return ranks_names_any(in->entries, in->entry_count, &sample) &&
+           begins_as_torch_save(in, sample);
+}
+
+/* --- open --- */
+
+static void close_ranks(void *self)
+{
+    ranks_reader *r = self;
+
+    if (r == NULL)
+        return;
+    for (size_t i = 0; i < r->input_count; i++)
+        zip_release(&r->inputs[i].zip);
+    if (r->inputs != NULL)
+        budget_free(r->owner, r->inputs, r->input_count * sizeof *r->inputs);
+    vec_release(&r->pieces);
+    vec_release(&r->dims);
+    file_set_release(&r->files);
+    folder_close(&r->dir);
+    free(r);
+}
+
+static fsdpck_status reader_new(const open_request *req, ranks_reader **out, fsdpck_error *err)
+{
+    ranks_reader *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return error_set_nomem(err, sizeof *r);
+    r->dir = FOLDER_CLOSED;
+    r->owner = req->metadata;
+    r->pieces = VEC_OF(ranks_piece, req->metadata);
+    r->dims = VEC_OF(uint64_t, req->metadata);
+    fsdpck_status st = folder_open(&r->dir, req->path, err);
+    if (st == FSDPCK_OK)
+        st = file_set_init(&r->files, &r->dir, 0, req->no_follow ? FILE_NO_FOLLOW : 0, err);
+    if (st != FSDPCK_OK)
+        close_ranks(r);
+    else
+        *out = r;
+    return st;
+}
+
+static fsdpck_status add_files(ranks_reader *r, ranks_list *list, catalogue *cat, fsdpck_error *err)
+{
+    r->inputs = budget_alloc(r->owner, list->files.count * sizeof *r->inputs, err);
+    if (r->inputs == NULL)
+        return FSDPCK_LIMIT;
+    r->input_count = list->files.count;
+    for (size_t i = 0; i < list->files.count; i++) {
+        ranks_file *f = VEC_AT(&list->files, ranks_file, i);
+        uint32_t in_set, in_catalogue;
+        uint64_t nbytes;
+        RETURN_IF(file_set_add(&r->files, f->name, &in_set, err));
+        f->index = in_set;
+        fsdpck_status st = file_set_nbytes(&r->files, in_set, &nbytes, err);
+        if (st == FSDPCK_OK)
+            st = catalogue_add_file(cat, f->name, strlen(f->name), nbytes, f->rank, &in_catalogue,
+                                    err);
+        if (st == FSDPCK_OK && in_catalogue != in_set)
+            st = error_set(err, FSDPCK_INTERNAL, "", "files were added in two orders");
+        if (st != FSDPCK_OK) {
+            error_path(err, f->name);
+            return st;
+        }
+    }
+    return FSDPCK_OK;
+}
+
+static void state_init(ranks_state *s, const open_request *req, ranks_reader *r,
+                       const ranks_list *list, catalogue *cat)
+{
+    budget *owner = req->metadata;
+    *s = (ranks_state){.req = req, .reader = r, .list = list, .cat = cat};
+    strtab_init(&s->names, owner);
+    value_pool_init(&s->pool, owner);
+    s->tensors = VEC_OF(ranks_tensor, owner);
+    s->objects = VEC_OF(ranks_object, owner);
+    s->variants = VEC_OF(ranks_variant, owner);
+    s->sightings = VEC_OF(ranks_sighting, owner);
+    s->leaves = VEC_OF(uint32_t, owner);
+    s->members = VEC_OF(uint8_t, owner);
+    s->own_ranks = VEC_OF(uint32_t, owner);
+}
+
+static void state_release(ranks_state *s)
+{
+    strtab_release(&s->names);
+    value_pool_release(&s->pool);
+    vec_release(&s->tensors);
+    vec_release(&s->objects);
+    vec_release(&s->variants);
+    vec_release(&s->sightings);
+    vec_release(&s->leaves);
+    vec_release(&s->members);
+    vec_release(&s->own_ranks);
+}
+
+static fsdpck_status read_all(ranks_state *s, fsdpck_error *err)
+{
+    const vec *files = &s->list->files;
+    bool stated = s->req->expect_ranks > 0;
+
+    uint32_t *own = vec_push_n(&s->own_ranks, files->count, err);
+    if (own == NULL)
+        return FSDPCK_LIMIT;
+    memset(own, 0xFF, files->count * sizeof *own); /* CAT_NONE */
+    for (size_t i = 0; i < s->list->families.count; i++)
+        stated = stated || VEC_AT(&s->list->families, const ranks_family, i)->world > 0;
+    if (stated) /* else the files themselves must say it */
+        RETURN_IF(ranks_check_complete(s, err));
+    for (size_t i = 0; i < files->count; i++)
+        RETURN_IF(ranks_parse_file(s, VEC_AT(files, const ranks_file, i), err));
+    if (!stated)
+        RETURN_IF(ranks_check_complete(s, err));
+    RETURN_IF(ranks_merge(s, err));
+    return catalogue_seal(s->cat, err);
+}
+
+/* The number behind the last '_' or '-' of a folder such as global_step_100/actor. */
+static int64_t step_of(const char *path)
+{
+    static const char *const words[] = {"global_step_", "global_step", "checkpoint-", "step_", "step-"};
+    int64_t step = -1;
+    for (size_t i = 0; i < sizeof words / sizeof words[0] && step < 0; i++) {
+        const char *at = strstr(path, words[i]);
+        if (at == NULL || (at != path && at[-1] != '/'))
+            continue;
+        at += strlen(words[i]);
+        for (int n = 0; *at >= '0' && *at <= '9' && n < 15; n++, at++)
+            step = (step < 0 ? 0 : step) * 10 + (*at - '0');
+        if (*at != '\0' && *at != '/')
+            step = -1;
+    }
+    return step;
+}
+
+static void describe(const ranks_state *s, cat_origin *o)
+{
+    uint64_t ranks = 0;
+
+    snprintf(o->format, sizeof o->format, "pt-ranks");
+    snprintf(o->trainer, sizeof o->trainer, "%s",
+             VEC_AT(&s->list->families, const ranks_family, 0)->trainer);
+    snprintf(o->torch_version, sizeof o->torch_version, "%s",
+             s->form[0] != '\0' ? s->form : s->archive_form);
+    for (size_t i = 0; i < s->list->families.count; i++)
+        if (VEC_AT(&s->list->families, const ranks_family, i)->world > ranks)
+            ranks = VEC_AT(&s->list->families, const ranks_family, i)->world;
+    for (size_t i = 0; i < s->list->files.count; i++)
+        if (VEC_AT(&s->list->files, const ranks_file, i)->rank >= ranks)
+            ranks = VEC_AT(&s->list->files, const ranks_file, i)->rank + UINT64_C(1);
+    o->world_size = (int64_t)ranks;
+    o->step = step_of(s->req->path);
+    if (s->flat_count > 0)
+        snprintf(o->note, sizeof o->note,
+                 "%" PRIu64 " tensors of the optimizer are ranks' pieces of flat parameters (FSDP1): "
+                 "they cannot be put together without the model",
+                 s->flat_count);
+    else if (s->tp_doubtful)
+        snprintf(o->note, sizeof o->note,
+                 "%s", s->req->assume_tp_first
+                     ? "two Shards of one dim are read as tensor parallel first (FSDP2 of torch 2.3 "
+                       "and 2.4)"
+                     : "two Shards of one dim: if FSDP2 with TP of torch 2.3 or 2.4 wrote this, rows "
+                       "are misplaced without --assume fsdp2-tp-2.3");
+}
+
+static void report(const ranks_state *s)
+{
+    const logger *log = &s->req->log;
+    const cat_origin *o = &s->cat->origin;
+
+    if (o->note[0] != '\0')
+        log_write(log, s->flat_count > 0 || !s->req->assume_tp_first ? LOG_WARNING : LOG_NOTE,
+                  "%s%s", s->flat_count > 0 ? "RANK-FLAT: " : "", o->note);
+    if (s->partial_count > 0)
+        log_write(log, LOG_NOTE, "%" PRIu64 " plain tensors are held by some ranks only",
+                  s->partial_count);
+    if (s->dropped_count > 0)
+        log_write(log, LOG_NOTE, "%" PRIu64 " tensors that differ between ranks are left out",
+                  s->dropped_count);
+}
+
+static fsdpck_status open_folder(const open_request *req, catalogue *cat, void **self,
+                                 fsdpck_error *err)
+{
+    ranks_list list = {.families = VEC_OF(ranks_family, req->metadata),
+                       .files = VEC_OF(ranks_file, req->metadata),
+                       .owner = req->metadata};
+    ranks_reader *r = NULL;
+    ranks_state s;
+
+    if (!req->probe->is_folder)
+        return error_set(err, FSDPCK_USAGE, "", "pt-ranks reads a folder, and this is a file");
+    fsdpck_status st = ranks_list_make(&list, req->probe->entries, req->probe->entry_count,
+                                       req->rank_pattern, err);
+    if (st == FSDPCK_OK)
+        st = reader_new(req, &r, err);
+    if (st == FSDPCK_OK)
+        st = add_files(r, &list, cat, err);
+    if (st == FSDPCK_OK) {
+        state_init(&s, req, r, &list, cat);
+        st = read_all(&s, err);
+        if (st == FSDPCK_OK) {
+            describe(&s, &cat->origin);
+            report(&s);
+        }
+        state_release(&s);
+    }
+    ranks_list_release(&list);
+    if (st != FSDPCK_OK) {
+        close_ranks(r);
+        return st;
+    }
+    vec_trim(&r->pieces);
+    vec_trim(&r->dims);
+    r->cat = cat;
+    *self = r;
+    return FSDPCK_OK;
+}
+
+/* --- the source --- */
+
+static fsdpck_status refused(const ranks_reader *r, const ranks_piece *q, fsdpck_error *err)
+{
+    fsdpck_status st;
+    (void)r;
+    if (q->flags & PIECE_FLAT) {
+        st = error_set(err, FSDPCK_UNSUPPORTED, "RANK-FLAT",
+                       "optimizer state is each rank's piece of a flat parameter (FSDP1)");
+        error_next(err, "take the model alone (--part model), or save the optimizer with "
+                        "FSDP.optim_state_dict");
+        return st;
+    }
+    st = error_set(err, FSDPCK_BADINPUT, "RANK-DIFFER",
+                   "a plain tensor has other shapes or dtypes on other ranks");
+    error_next(err, "--per-rank keep, first or drop says what becomes of it");
+    return st;
+}
+
+static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
+{
+    const ranks_reader *r = ctx;
+    const cat_chunk *k = catalogue_chunk(r->cat, chunk);
+    const ranks_piece *q = VEC_AT(&r->pieces, const ranks_piece, k->aux);
+
+    if (q->flags & (PIECE_FLAT | PIECE_SHAPES))
+        return refused(r, q, err);
+    if (q->flags & PIECE_UNCHECKED) {
+        const zip_archive *z = &r->inputs[q->file].zip;
+        RETURN_IF(zip_entry_check(z, VEC_AT(&z->entries, const zip_entry, q->entry), err));
+    }
+    *where = (place){.file = q->file,
+                     .stream = (q->flags & PIECE_STREAM) != 0,
+                     .swap = (q->flags & PIECE_SWAP) != 0,
+                     .conj = (q->flags & PIECE_CONJ) != 0,
+                     .neg = (q->flags & PIECE_NEG) != 0,
+                     .rows = (q->flags & PIECE_ROWS) != 0,
+                     .has_crc = (q->flags & PIECE_CRC) != 0,
+                     .crc32 = q->crc32,
+                     .offset_bytes = q->offset_bytes,
+                     .record_offset_bytes = q->record_offset_bytes,
+                     .record_nbytes = q->record_nbytes};
+    if (q->ndim > 0)
+        memcpy(where->strides, VEC_AT(&r->dims, const uint64_t, q->dims_at + q->ndim),
+               q->ndim * sizeof *where->strides);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status read_at(void *ctx, uint32_t index, uint64_t offset_bytes, void *dst,
+                             uint64_t nbytes, fsdpck_error *err)
+{
+    ranks_reader *r = ctx;
+    return file_set_read_at(&r->files, index, offset_bytes, dst, nbytes, err);
+}
+
+struct source_stream {
+    zip_inflater *inflater;
+};
+
+static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, fsdpck_error *err)
+{
+    const ranks_reader *r = ctx;
+    const ranks_piece *q =
+        VEC_AT(&r->pieces, const ranks_piece, catalogue_chunk(r->cat, chunk)->aux);
+    const zip_archive *z = &r->inputs[q->file].zip;
+
+    *s = NULL;
+    if (!(q->flags & PIECE_STREAM))
+        return error_set(err, FSDPCK_INTERNAL, "", "record is not compressed");
+    source_stream *stream = calloc(1, sizeof *stream);
+    if (stream == NULL)
+        return error_set_nomem(err, sizeof *stream);
+    const fsdpck_status st =
+        zip_inflater_open(&z->in, VEC_AT(&z->entries, const zip_entry, q->entry), !z->no_crc,
+                          &stream->inflater, err);
+    if (st != FSDPCK_OK) {
+        free(stream);
+        return st;
+    }
+    *s = stream;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status stream_read(source_stream *s, void *dst, uint64_t nbytes, fsdpck_error *err)
+{
+    return zip_inflater_read(s->inflater, dst, nbytes, err);
+}
+
+static fsdpck_status stream_finish(source_stream *s, fsdpck_error *err)
+{
+    return zip_inflater_finish(s->inflater, err);
+}
+
+static void stream_close(source_stream *s)
+{
+    if (s == NULL)
+        return;
+    zip_inflater_close(s->inflater);
+    free(s);
+}
+
+static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
+{
+    ranks_reader *r = ctx;
+    return file_set_check_unchanged(&r->files, err);
+}
+
+static void fill_source(void *self, catalogue *cat, source *src)
+{
+    ((ranks_reader *)self)->cat = cat;
+    *src = (source){.ctx = self,
+                    .cat = cat,
+                    .locate = locate,
+                    .read_at = read_at,
+                    .stream_open = stream_open,
+                    .stream_read = stream_read,
+                    .stream_finish = stream_finish,
+                    .stream_close = stream_close,
+                    .check_unchanged = check_unchanged};
+}
+
+const format_reader pt_ranks_reader = {
+    .name = "pt-ranks",
+    .description = "a folder of torch.save files, one a rank: DTensors, ShardedTensors, plain tensors",
+    .probe = probe,
+    .open = open_folder,
+    .source = fill_source,
+    .close = close_ranks,
+};

@@ -1,0 +1,252 @@
+#include "formats/pt/ranks_write_dtensor.h"
+
+#include <string.h>
+
+#include "formats/shared/torch_archive.h"
+#include "layout/mesh_text.h"
+
+/* torch 2.5 to 2.15. */
+static const char tensor_module[] = "torch.distributed.tensor";
+static const char spec_module[] = "torch.distributed.tensor._dtensor_spec";
+static const char placement_module[] = "torch.distributed.tensor.placement_types";
+
+static fsdpck_status choose_form(dtensor_form *form, unsigned torch_minor, fsdpck_error *err)
+{
+    if (torch_minor == 0 || (torch_minor >= 13 && torch_minor <= 15)) {
+        *form = DTORCH_2_15;
+    } else if (torch_minor >= 5 && torch_minor <= 7) {
+        *form = DTORCH_2_6;
+    } else if (torch_minor == 8 || torch_minor == 9) {
+        *form = DTORCH_2_8;
+    } else {
+        const fsdpck_status st =
+            error_set(err, FSDPCK_UNSUPPORTED, "", "rank files are not written for this torch");
+        error_found(err, "2.%u", torch_minor);
+        error_expected(err, "2.5 to 2.9, or 2.13 to 2.15");
+        error_next(err, "write a DCP folder (--format dcp), which every torch reads");
+        return st;
+    }
+    return FSDPCK_OK;
+}
+
+static bool is_word(const char *text)
+{
+    if (text[0] == '\0')
+        return false;
+    for (; *text != '\0'; text++) {
+        if (!(*text >= 'a' && *text <= 'z') && !(*text >= '0' && *text <= '9'))
+            return false;
+    }
+    return true;
+}
+
+fsdpck_status dtensor_writer_init(dtensor_writer *d, const target *t, const writer_options *opt,
+                                  fsdpck_error *err)
+{
+    *d = (dtensor_writer){.cat = &t->cat, .world_size = t->world_size, .device_type = "cuda"};
+    if (opt != NULL && opt->device_type != NULL)
+        d->device_type = opt->device_type;
+    if (!is_word(d->device_type)) {
+        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "this is no device type");
+        error_found(err, "%s", d->device_type);
+        error_expected(err, "cuda, cpu, xpu, ...");
+        return st;
+    }
+    for (uint32_t i = 0; i < t->cat.meshes.count; i++) {
+        if (mesh_size(catalogue_mesh(&t->cat, i)) != t->world_size)
+            return error_set(err, FSDPCK_INTERNAL, "", "a mesh has another number of ranks");
+    }
+    return choose_form(&d->form, opt != NULL ? opt->torch_minor : 0, err);
+}
+
+static void put_name(pickle_writer *w, const char *text)
+{
+    pickle_put_str(w, text, strlen(text));
+}
+
+static void put_dims(pickle_writer *w, unsigned ndim, const uint64_t *dims)
+{
+    if (ndim > 3)
+        pickle_put_mark(w);
+    for (unsigned i = 0; i < ndim; i++)
+        pickle_put_int(w, (int64_t)dims[i]);
+    if (ndim > 3)
+        pickle_put_tuple_marked(w);
+    else
+        pickle_put_tuple(w, ndim);
+}
+
+static void put_item_int(pickle_writer *w, const char *key, uint64_t number)
+{
+    put_name(w, key);
+    pickle_put_int(w, (int64_t)number);
+    pickle_put_setitem(w);
+}
+
+static fsdpck_status put_placement(const dtensor_writer *d, pickle_writer *w, const placement *p,
+                                   fsdpck_error *err)
+{
+    static const char *const names[] = {"Replicate", "Shard", "_StridedShard"};
+    if (p->kind > PLACEMENT_STRIDED_SHARD)
+        return error_set(err, FSDPCK_INTERNAL, "", "a target cannot be Partial");
+    pickle_put_global(w, placement_module, names[p->kind]);
+    pickle_put_tuple(w, 0);
+    pickle_put_newobj(w);
+    if (p->kind == PLACEMENT_REPLICATE && d->form != DTORCH_2_15)
+        return FSDPCK_OK;
+    pickle_put_empty_dict(w);
+    if (p->kind != PLACEMENT_REPLICATE)
+        put_item_int(w, "dim", p->dim);
+    if (p->kind == PLACEMENT_STRIDED_SHARD)
+        put_item_int(w, "split_factor", p->split_factor);
+    pickle_put_build(w);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status put_placements(const dtensor_writer *d, pickle_writer *w, uint32_t spec,
+                                    fsdpck_error *err)
+{
+    const cat_spec *s = VEC_AT(&d->cat->specs, const cat_spec, spec);
+    const unsigned ndim = catalogue_mesh(d->cat, s->mesh)->ndim;
+
+    if (pickle_put_again(w, DTENSOR_SPECS + spec))
+        return FSDPCK_OK;
+    pickle_put_mark(w);
+    for (unsigned i = 0; i < ndim; i++)
+        RETURN_IF(put_placement(d, w, &s->placements[i], err));
+    pickle_put_tuple_marked(w);
+    pickle_put_remember(w, DTENSOR_SPECS + spec);
+    return FSDPCK_OK;
+}
+
+/* One ShardOrderEntry for each tensor dim that is sharded, with its mesh dims from left to right;
+ * where _StridedShard tells the order, torch wants None. */
+static void put_shard_order(pickle_writer *w, const cat_spec *s, unsigned mesh_ndim,
+                            unsigned tensor_ndim)
+{
+    bool strided = false;
+    for (unsigned i = 0; i < mesh_ndim; i++)
+        strided = strided || s->placements[i].kind == PLACEMENT_STRIDED_SHARD;
+    put_name(w, "shard_order");
+    if (strided) {
+        pickle_put_none(w);
+    } else {
+        pickle_put_mark(w);
+        for (unsigned dim = 0; dim < tensor_ndim; dim++) {
+            unsigned count = 0;
+            for (unsigned i = 0; i < mesh_ndim; i++) {
+                const placement *p = &s->placements[i];
+                if (p->kind != PLACEMENT_SHARD || p->dim != dim)
+                    continue;
+                if (count++ == 0) {
+                    pickle_put_global(w, spec_module, "ShardOrderEntry");
+                    pickle_put_int(w, dim);
+                    pickle_put_mark(w);
+                }
+                pickle_put_int(w, i);
+            }
+            if (count > 0) {
+                pickle_put_tuple_marked(w);
+                pickle_put_tuple(w, 2);
+                pickle_put_newobj(w);
+            }
+        }
+        pickle_put_tuple_marked(w);
+    }
+    pickle_put_setitem(w);
+    put_name(w, "use_strided_shard_as_shard_order");
+    pickle_put_bool(w, strided);
+    pickle_put_setitem(w);
+}
+
+static fsdpck_status put_spec(const dtensor_writer *d, pickle_writer *w, const cat_tensor *t,
+                              const uint64_t *shape, const uint64_t *strides, fsdpck_error *err)
+{
+    const cat_spec *s = VEC_AT(&d->cat->specs, const cat_spec, t->spec);
+
+    pickle_put_global(w, spec_module, "DTensorSpec");
+    pickle_put_tuple(w, 0);
+    pickle_put_newobj(w);
+    pickle_put_empty_dict(w);
+    put_name(w, "mesh");
+    RETURN_IF(dtensor_put_mesh(d, w, s->mesh, err));
+    pickle_put_setitem(w);
+    put_name(w, "placements");
+    RETURN_IF(put_placements(d, w, t->spec, err));
+    pickle_put_setitem(w);
+    put_name(w, "tensor_meta");
+    pickle_put_global(w, spec_module, "TensorMeta");
+    pickle_put_global(w, "torch", "Size");
+    put_dims(w, t->ndim, shape);
+    pickle_put_tuple(w, 1);
+    pickle_put_reduce(w);
+    put_dims(w, t->ndim, strides);
+    pickle_put_global(w, "torch", dtype_get((dtype)t->dtype)->name);
+    pickle_put_tuple(w, 3);
+    pickle_put_newobj(w);
+    pickle_put_setitem(w);
+    if (d->form == DTORCH_2_15)
+        put_shard_order(w, s, catalogue_mesh(d->cat, s->mesh)->ndim, t->ndim);
+    put_name(w, "_hash");
+    pickle_put_none(w);
+    pickle_put_setitem(w);
+    pickle_put_build(w);
+    return FSDPCK_OK;
+}
+
+/* (DTensor, dtype, sizes, strides, 0, layout, device, requires_grad) */
+static void put_wrapper(pickle_writer *w, const cat_tensor *t, const uint64_t *shape,
+                        const uint64_t *strides)
+{
+    pickle_put_mark(w);
+    pickle_put_global(w, tensor_module, "DTensor");
+    pickle_put_global(w, "torch", dtype_get((dtype)t->dtype)->name);
+    put_dims(w, t->ndim, shape);
+    put_dims(w, t->ndim, strides);
+    pickle_put_int(w, 0);
+    if (!pickle_put_again(w, DTENSOR_LAYOUT)) {
+        pickle_put_global(w, "torch.serialization", "_get_layout");
+        put_name(w, "torch.strided");
+        pickle_put_tuple(w, 1);
+        pickle_put_reduce(w);
+        pickle_put_remember(w, DTENSOR_LAYOUT);
+    }
+    if (!pickle_put_again(w, DTENSOR_DEVICE)) {
+        pickle_put_global(w, "torch", "device");
+        put_name(w, "cpu");
+        pickle_put_tuple(w, 1);
+        pickle_put_reduce(w);
+        pickle_put_remember(w, DTENSOR_DEVICE);
+    }
+    pickle_put_bool(w, false);
+    pickle_put_tuple_marked(w);
+}
+
+fsdpck_status dtensor_put(const dtensor_writer *d, pickle_writer *w, size_t tensor,
+                          const uint64_t *local_sizes, const char *key, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(d->cat, tensor);
+    const uint64_t *shape = catalogue_shape(d->cat, tensor);
+    uint64_t strides[NDIM_MAX], local_strides[NDIM_MAX];
+
+    box_row_major_strides(shape, t->ndim, strides);
+    box_row_major_strides(local_sizes, t->ndim, local_strides);
+    pickle_put_global(w, "torch._tensor", "_rebuild_from_type_v2");
+    pickle_put_mark(w);
+    pickle_put_global(w, "torch._utils", "_rebuild_wrapper_subclass");
+    pickle_put_global(w, tensor_module, "DTensor");
+    put_wrapper(w, t, shape, strides);
+    pickle_put_none(w);
+    pickle_put_empty_dict(w);
+    put_name(w, "_local_tensor");
+    torch_put_tensor(w, key, (dtype)t->dtype, t->ndim, local_sizes, local_strides, 0,
+                     box_nelems(local_sizes, t->ndim));
+    pickle_put_setitem(w);
+    put_name(w, "_spec");
+    RETURN_IF(put_spec(d, w, t, shape, strides, err));
+    pickle_put_setitem(w);
+    pickle_put_tuple(w, 2);
+    pickle_put_tuple_marked(w);
+    pickle_put_reduce(w);
+    return FSDPCK_OK;
+}

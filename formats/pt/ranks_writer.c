@@ -1,0 +1,354 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "formats/pt/pt.h"
+#include "formats/pt/pt_file.h"
+#include "formats/pt/ranks_write_dtensor.h"
+#include "formats/shared/torch_archive.h"
+
+/* One torch.save zip (pt_file.h) a rank: the nested state, where a tensor that is cut has become a
+ * DTensor of what the rank holds, and every other one a plain CPU tensor. All are compact: torch's
+ * own files keep the padding of FSDP2's shards.
+ *
+ * A trainer whose checkpoint is a folder of several such families gets them back: an outer key of
+ * the state is the family's, and is not in its files. A family without content has no files. */
+
+typedef struct family {
+    const char *key; /* NULL: the whole state */
+    const char *pattern;
+} family;
+
+typedef struct trainer_folder {
+    const char *trainer;
+    family families[4]; /* up to one without a pattern */
+    bool has_fsdp_config;
+} trainer_folder;
+
+/* verl 0.9 (FSDPCheckpointManager), accelerate 1.14 (use_dcp=False). */
+static const trainer_folder folders[] = {
+    {"verl",
+     {{"model", "model_world_size_{W}_rank_{r}.pt"},
+      {"optim", "optim_world_size_{W}_rank_{r}.pt"},
+      {"extra_state", "extra_state_world_size_{W}_rank_{r}.pt"}},
+     true},
+    {"accelerate",
+     {{"model", "pytorch_model_fsdp_0_rank{r}.bin"}, {"optimizer", "optimizer_0_rank{r}.bin"}},
+     false},
+};
+static const char plain_pattern[] = "model_world_size_{W}_rank_{r}.pt";
+
+enum { FILE_NAME_NBYTES = 256 };
+
+typedef struct layout_state {
+    target *t;
+    dtensor_writer dtensor;
+    uint8_t *is_placed; /* of each chunk */
+    uint64_t nchunks;
+    uint64_t ranks_at; /* in target.text: int32 ranks of all meshes */
+    uint32_t mesh_record; /* of this file, CAT_NONE while it has none */
+    const char *file_name; /* for messages */
+} layout_state;
+
+static fsdpck_status fail_tensor(const layout_state *s, uint64_t tensor, fsdpck_status st,
+                                 const char *what, fsdpck_error *err)
+{
+    const catalogue *cat = &s->t->cat;
+    const fsdpck_status failed = error_set(err, st, "", "%s", what);
+    error_path(err, s->file_name);
+    error_tensor(err, catalogue_name(cat, catalogue_tensor(cat, tensor)->name));
+    return failed;
+}
+
+/* --- the pickle --- */
+
+static fsdpck_status mesh_key(void *ctx, char key[16], fsdpck_error *err)
+{
+    layout_state *s = ctx;
+    if (s->mesh_record == CAT_NONE)
+        RETURN_IF(pt_file_add_bytes(s->t, s->ranks_at, s->t->world_size * sizeof(int32_t),
+                                    &s->mesh_record, err));
+    snprintf(key, 16, "%" PRIu32, s->mesh_record);
+    return FSDPCK_OK;
+}
+
+/* The chunk that this rank has of a tensor: the nth where each rank has one, else the one that
+ * says so. */
+static fsdpck_status chunk_of_rank(const layout_state *s, uint64_t tensor, uint64_t *chunk,
+                                   fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(&s->t->cat, tensor);
+    const uint64_t rank = s->dtensor.rank;
+
+    if (t->flags & CAT_TENSOR_STORAGE || t->alias != CAT_NONE)
+        return fail_tensor(s, tensor, FSDPCK_INTERNAL, "rank files hold no views", err);
+    if (t->nchunks == s->t->world_size) {
+        *chunk = t->first_chunk + rank;
+        return FSDPCK_OK;
+    }
+    for (uint32_t i = 0; i < t->nchunks; i++) {
+        *chunk = t->first_chunk + i;
+        if (catalogue_chunk(&s->t->cat, *chunk)->rank == rank)
+            return FSDPCK_OK;
+    }
+    return fail_tensor(s, tensor, FSDPCK_INTERNAL, "a rank has no part of a tensor that it names",
+                       err);
+}
+
+static fsdpck_status put_tensor(void *ctx, pickle_writer *w, uint64_t index, fsdpck_error *err)
+{
+    layout_state *s = ctx;
+    const catalogue *cat = &s->t->cat;
+    uint64_t sizes[NDIM_MAX], strides[NDIM_MAX], chunk;
+    uint32_t record;
+    char key[16];
+
+    if (index >= catalogue_tensor_count(cat))
+        return error_set(err, FSDPCK_INTERNAL, "", "nested state names a tensor that is not there");
+    RETURN_IF(chunk_of_rank(s, index, &chunk, err));
+    if (s->is_placed[chunk])
+        return fail_tensor(s, index, FSDPCK_UNSUPPORTED, "a tensor lies in two files of a rank",
+                           err);
+    s->is_placed[chunk] = 1;
+    RETURN_IF(pt_file_add_chunk(s->t, chunk, &record, err));
+    const cat_tensor *t = catalogue_tensor(cat, index);
+    catalogue_chunk_box(cat, chunk, NULL, sizes);
+    snprintf(key, sizeof(key), "%" PRIu32, record);
+    if (t->spec != CAT_NONE)
+        return dtensor_put(&s->dtensor, w, index, sizes, key, err);
+    if (t->ndim > 0 && memcmp(sizes, catalogue_shape(cat, index), t->ndim * sizeof *sizes) != 0)
+        return fail_tensor(s, index, FSDPCK_INTERNAL, "a part of a tensor that is not cut", err);
+    box_row_major_strides(sizes, t->ndim, strides);
+    torch_put_tensor(w, key, (dtype)t->dtype, t->ndim, sizes, strides, 0,
+                     box_nelems(sizes, t->ndim));
+    return FSDPCK_OK;
+}
+
+/* --- families --- */
+
+static const trainer_folder *folder_of(const target *t)
+{
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        if (strcmp(folders[i].trainer, t->cat.origin.trainer) == 0)
+            return &folders[i];
+    return NULL;
+}
+
+static bool is_family_key(const target *t, value key, const trainer_folder *folder)
+{
+    for (const family *f = folder->families; f->pattern != NULL; f++)
+        if (value_is_str(&t->cat.pool, key, f->key))
+            return true;
+    return false;
+}
+
+/* Whether a state consists of families: a dict whose keys are theirs. */
+static bool has_families(target *t, value root, const trainer_folder *folder)
+{
+    value dict;
+    if (!value_as_dict(&t->cat.pool, root, &dict) || value_count(&t->cat.pool, dict) == 0)
+        return false;
+    for (size_t i = 0; i < value_count(&t->cat.pool, dict); i++)
+        if (!is_family_key(t, value_key(&t->cat.pool, dict, i), folder))
+            return false;
+    return true;
+}
+
+static bool all_have_families(target *t, const trainer_folder *folder)
+{
+    if (t->rank_roots.count == 0)
+        return has_families(t, t->root, folder);
+    for (size_t r = 0; r < t->rank_roots.count; r++)
+        if (!has_families(t, *VEC_AT(&t->rank_roots, const value, r), folder))
+            return false;
+    return true;
+}
+
+/* What the files of a family hold; false where a rank has none. */
+static fsdpck_status content_of(layout_state *s, const family *f, value *content, bool *found,
+                                fsdpck_error *err)
+{
+    target *t = s->t;
+    value dict;
+
+    *content = t->rank_roots.count > 0 ? *VEC_AT(&t->rank_roots, const value, s->dtensor.rank)
+                                       : t->root;
+    *found = true;
+    if (value_is_none(*content))
+        RETURN_IF(pt_flat_root(&t->cat, (uint32_t)s->dtensor.rank, content, err));
+    if (f->key == NULL)
+        return FSDPCK_OK;
+    if (!value_as_dict(&t->cat.pool, *content, &dict))
+        return error_set(err, FSDPCK_LIMIT, "", "out of memory");
+    *found = value_dict_find(&t->cat.pool, dict, f->key, content);
+    return FSDPCK_OK;
+}
+
+/* --- names --- */
+
+static fsdpck_status bad_pattern(const char *pattern, const char *expected, fsdpck_error *err)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "the rank pattern gives no file names");
+    error_found(err, "%s", pattern);
+    error_expected(err, "%s", expected);
+    return st;
+}
+
+static fsdpck_status check_pattern(const target *t, const char *pattern, fsdpck_error *err)
+{
+    if (pattern[0] == '\0' || strchr(pattern, '/') != NULL || strcmp(pattern, ".") == 0 ||
+        strcmp(pattern, "..") == 0)
+        return bad_pattern(pattern, "the name of a file, without a folder", err);
+    if (t->world_size > 1 && strstr(pattern, "{r}") == NULL)
+        return bad_pattern(pattern, "{r} where the rank stands, such as model_{W}_{r}.pt", err);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status file_name(const target *t, const char *pattern, uint64_t rank,
+                               char name[FILE_NAME_NBYTES], fsdpck_error *err)
+{
+    text_buf out = {.limit_bytes = FILE_NAME_NBYTES - 1};
+    for (const char *p = pattern; *p != '\0';) {
+        const bool is_rank = strncmp(p, "{r}", 3) == 0;
+        if (is_rank || strncmp(p, "{W}", 3) == 0) {
+            text_printf(&out, "%" PRIu64, is_rank ? rank : t->world_size);
+            p += 3;
+        } else {
+            text_append(&out, p++, 1);
+        }
+    }
+    const bool fits = !out.failed;
+    if (fits)
+        memcpy(name, out.text, out.nbytes + 1);
+    text_release(&out);
+    return fits ? FSDPCK_OK : bad_pattern(pattern, "a shorter name", err);
+}
+
+/* --- the layout --- */
+
+static fsdpck_status lay_out_file(layout_state *s, const family *f, text_buf *pickle,
+                                  fsdpck_error *err)
+{
+    target *t = s->t;
+    char name[FILE_NAME_NBYTES];
+    value content;
+    bool found;
+
+    RETURN_IF(content_of(s, f, &content, &found, err));
+    if (!found)
+        return FSDPCK_OK;
+    RETURN_IF(file_name(t, f->pattern, s->dtensor.rank, name, err));
+    s->file_name = name;
+    s->mesh_record = CAT_NONE;
+    pickle->nbytes = 0;
+    fsdpck_status st = pickle_write(&t->cat.pool, content, put_tensor, s, pickle, err);
+    if (st == FSDPCK_OK)
+        st = pt_file_end(t, name, (uint32_t)s->dtensor.rank, pickle, err);
+    s->file_name = NULL;
+    return st;
+}
+
+static fsdpck_status lay_out_family(layout_state *s, const family *f, fsdpck_error *err)
+{
+    text_buf pickle = {.limit_bytes = SIZE_MAX / 2};
+    fsdpck_status st = FSDPCK_OK;
+    for (s->dtensor.rank = 0; st == FSDPCK_OK && s->dtensor.rank < s->t->world_size;
+         s->dtensor.rank++)
+        st = lay_out_file(s, f, &pickle, err);
+    text_release(&pickle);
+    return st;
+}
+
+/* As verl's FSDPConfig: json.dump(..., indent=4). */
+static fsdpck_status add_fsdp_config(target *t, fsdpck_error *err)
+{
+    static const char name[] = "fsdp_config.json";
+    text_buf text = {.limit_bytes = 1024};
+    json_writer w;
+    uint32_t file;
+
+    json_writer_init(&w, &text, 4);
+    json_begin_object(&w);
+    json_put_key(&w, "FSDP_version", strlen("FSDP_version"));
+    json_put_u64(&w, 2);
+    json_put_key(&w, "world_size", strlen("world_size"));
+    json_put_u64(&w, t->world_size);
+    json_end_object(&w);
+    fsdpck_status st = text_check(&text, err);
+    if (st == FSDPCK_OK)
+        st = catalogue_add_file(&t->cat, name, strlen(name), text.nbytes, CAT_NONE, &file, err);
+    if (st == FSDPCK_OK)
+        st = target_add_literal(t, file, 0, text.text, text.nbytes, err);
+    text_release(&text);
+    return st;
+}
+
+static fsdpck_status lay_out(layout_state *s, const char *pattern, fsdpck_error *err)
+{
+    target *t = s->t;
+    const trainer_folder *folder = folder_of(t);
+    const family whole = {NULL, pattern != NULL  ? pattern
+                                : folder != NULL ? folder->families[0].pattern
+                                                 : plain_pattern};
+
+    RETURN_IF(check_pattern(t, whole.pattern, err));
+    if (pattern != NULL || folder == NULL || !all_have_families(t, folder)) {
+        RETURN_IF(lay_out_family(s, &whole, err));
+    } else {
+        for (const family *f = folder->families; f->pattern != NULL; f++)
+            RETURN_IF(lay_out_family(s, f, err));
+    }
+    if (folder != NULL && folder->has_fsdp_config)
+        RETURN_IF(add_fsdp_config(t, err));
+    for (uint64_t i = 0; i < s->nchunks; i++) {
+        if (!s->is_placed[i])
+            return fail_tensor(s, catalogue_chunk(&t->cat, i)->tensor, FSDPCK_INTERNAL,
+                               "nested state of a rank has no place for its part of a tensor", err);
+    }
+    return FSDPCK_OK;
+}
+
+/* The ranks of every mesh, once: all files refer to this text. */
+static fsdpck_status add_ranks(layout_state *s, fsdpck_error *err)
+{
+    s->ranks_at = s->t->text.nbytes;
+    for (uint64_t r = 0; s->t->cat.meshes.count > 0 && r < s->t->world_size; r++) {
+        const uint8_t le[4] = {(uint8_t)r, (uint8_t)(r >> 8), (uint8_t)(r >> 16),
+                               (uint8_t)(r >> 24)};
+        text_append(&s->t->text, le, sizeof le);
+    }
+    return text_check(&s->t->text, err);
+}
+
+static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *err)
+{
+    layout_state s = {.t = t, .nchunks = catalogue_chunk_count(&t->cat)};
+
+    t->is_folder = true;
+    if (t->rank_roots.count > 0 && t->rank_roots.count != t->world_size)
+        return error_set(err, FSDPCK_INTERNAL, "", "a rank has no nested state");
+    RETURN_IF(dtensor_writer_init(&s.dtensor, t, opt, err));
+    s.dtensor.mesh_key = mesh_key;
+    s.dtensor.ctx = &s;
+    RETURN_IF(pt_files_begin(t, err));
+    RETURN_IF(add_ranks(&s, err));
+    s.is_placed = budget_alloc(t->cat.owner, s.nchunks, err);
+    if (s.is_placed == NULL)
+        return FSDPCK_LIMIT;
+    const fsdpck_status st = lay_out(&s, opt != NULL ? opt->rank_pattern : NULL, err);
+    budget_free(t->cat.owner, s.is_placed, s.nchunks);
+    return st;
+}
+
+const format_writer ranks_writer = {
+    .name = "pt-ranks",
+    .description = "a folder with one file of torch.save for each rank, of DTensors",
+    .is_folder = true,
+    .takes = TAKES_NESTED,
+    .sharded = true,
+    .every_rank = true,
+    .holds = pt_file_holds,
+    .layout = layout,
+    .seal = pt_files_seal,
+};

@@ -1,0 +1,58 @@
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "formats/safetensors/st.h"
+#include "formats/safetensors/st_layout.h"
+#include "formats/shared/rank_deal.h"
+
+/* One file a rank, as HuggingFaceStorageWriter(save_distributed=True) of torch 2.9 to 2.15 leaves
+ * them where it has no mapping of names to files: every name is in file 1 of 1. Which rank writes
+ * what several hold is torch's choice, too. The header is that of the safetensors library, which
+ * torch's is not in every byte (it orders `__metadata__` at random). A rank without items has no
+ * file. Global sizes are stored nowhere: readers take the largest offset plus size. */
+
+static uint32_t rank_of_chunk(const target *t, uint64_t chunk)
+{
+    return catalogue_chunk(&t->cat, chunk)->file;
+}
+
+static fsdpck_status place_files(target *t, const rank_order *order, fsdpck_error *err)
+{
+    for (uint32_t r = 0; r < t->world_size; r++) {
+        const uint64_t begin = order->first[r];
+        const uint64_t end = order->first[r + 1];
+        char name[64];
+        if (begin == end)
+            continue;
+        snprintf(name, sizeof name, "shard-%05" PRIu64 "-model-00001-of-00001.safetensors",
+                 (uint64_t)r + 1);
+        RETURN_IF(st_layout_shard(t, name, r, order->items + begin, (size_t)(end - begin), err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *err)
+{
+    rank_order order;
+
+    (void)opt;
+    t->is_folder = true;
+    for (uint32_t i = 0; i < catalogue_tensor_count(&t->cat); i++)
+        RETURN_IF(st_layout_check_tensor(t, i, err));
+    RETURN_IF(rank_deal(t, err));
+    RETURN_IF(rank_order_by(t, catalogue_chunk_count(&t->cat), rank_of_chunk, t->world_size, &order,
+                            err));
+    const fsdpck_status st = place_files(t, &order, err);
+    rank_order_release(&order);
+    return st;
+}
+
+const format_writer dcp_safetensors_writer = {
+    .name = "dcp-safetensors",
+    .description = "safetensors files of ranks, as torch's HuggingFaceStorageWriter leaves them",
+    .is_folder = true,
+    .takes = TAKES_FLAT,
+    .sharded = true,
+    .holds = st_layout_holds,
+    .layout = layout,
+};

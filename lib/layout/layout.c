@@ -1,0 +1,399 @@
+#include "layout/layout.h"
+
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "layout/chunk.h"
+
+void layout_init(layout *l, budget *owner)
+{
+    *l = (layout){.rules = VEC_OF(layout_rule, owner), .owner = owner};
+}
+
+void layout_release(layout *l)
+{
+    for (size_t i = 0; i < l->rules.count; i++) {
+        char *glob = VEC_AT(&l->rules, layout_rule, i)->glob;
+        budget_free(l->owner, glob, strlen(glob) + 1);
+    }
+    vec_release(&l->rules);
+}
+
+/* ---- rules ---- */
+
+fsdpck_status layout_add_rule(layout *l, layout_rule_kind kind, const char *glob, unsigned dim,
+                              fsdpck_error *err)
+{
+    if (dim >= NDIM_MAX)
+        return error_set(err, FSDPCK_USAGE, "", "rule '%s' names dim %u: tensors have at most %u",
+                         glob, dim, NDIM_MAX);
+    if (glob[0] == '\0')
+        return error_set(err, FSDPCK_USAGE, "", "rule of a layout has an empty name pattern");
+    if (l->rules.count >= LAYOUT_RULES_MAX)
+        return error_set(err, FSDPCK_LIMIT, "", "more than %u rules of a layout", LAYOUT_RULES_MAX);
+    const size_t nbytes = strlen(glob) + 1;
+    char *copy = budget_alloc(l->owner, nbytes, err);
+    if (copy == NULL)
+        return FSDPCK_LIMIT;
+    layout_rule *rule = vec_push(&l->rules, err);
+    if (rule == NULL) {
+        budget_free(l->owner, copy, nbytes);
+        return FSDPCK_LIMIT;
+    }
+    memcpy(copy, glob, nbytes);
+    *rule = (layout_rule){.kind = (uint8_t)kind, .dim = (uint8_t)dim, .glob = copy};
+    l->has_ep_rule = l->has_ep_rule || kind == LAYOUT_EP_SHARD;
+    return FSDPCK_OK;
+}
+
+fsdpck_status layout_add_shard_text(layout *l, const char *text, fsdpck_error *err)
+{
+    const char *equals = strrchr(text, '=');
+    unsigned dim = 0;
+    const char *digit = equals == NULL ? "" : equals + 1;
+    bool ok = *digit != '\0' && strlen(digit) <= 2;
+    for (; *digit != '\0' && ok; digit++) {
+        ok = *digit >= '0' && *digit <= '9';
+        dim = dim * 10 + (unsigned)(*digit - '0');
+    }
+    if (!ok) {
+        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "",
+                                           "cannot read '%s': expected GLOB=DIM", text);
+        error_next(err, "write the tensor dim behind the pattern, as --shard '*.experts.*=1'");
+        return st;
+    }
+    const size_t nbytes = (size_t)(equals - text);
+    char *glob = budget_alloc(l->owner, nbytes + 1, err);
+    if (glob == NULL)
+        return FSDPCK_LIMIT;
+    memcpy(glob, text, nbytes);
+    const fsdpck_status st = layout_add_rule(l, LAYOUT_SHARD, glob, dim, err);
+    budget_free(l->owner, glob, nbytes + 1);
+    return st;
+}
+
+typedef enum rule_group { GROUP_FSDP, GROUP_TP, GROUP_EP } rule_group;
+
+static rule_group group_of(uint8_t kind)
+{
+    switch ((layout_rule_kind)kind) {
+    case LAYOUT_SHARD:
+    case LAYOUT_REPLICATE:
+        return GROUP_FSDP;
+    case LAYOUT_EP_SHARD:
+        return GROUP_EP;
+    case LAYOUT_TP_SHARD:
+    case LAYOUT_TP_COLWISE:
+    case LAYOUT_TP_ROWWISE:
+    case LAYOUT_TP_REPLICATE:
+        break;
+    }
+    return GROUP_TP;
+}
+
+/* A TP plan for a mesh without tp would change nothing. */
+static fsdpck_status check_group(const layout *l, const layout_rule *rule, fsdpck_error *err)
+{
+    const rule_group group = group_of(rule->kind);
+    const mesh_role role = group == GROUP_TP ? ROLE_TP : ROLE_EP;
+    if (group == GROUP_FSDP || mesh_dim_of(&l->mesh, role) < l->mesh.ndim)
+        return FSDPCK_OK;
+    const char *name = group == GROUP_TP ? "tp" : "ep";
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, "",
+                                       "rule '%s' is for mesh dim %s, which the mesh does not have",
+                                       rule->glob, name);
+    error_next(err, "add it to the mesh, as --mesh dp_shard=4,%s=2", name);
+    return st;
+}
+
+fsdpck_status layout_check_used(const layout *l, fsdpck_error *err)
+{
+    for (size_t i = 0; i < l->rules.count; i++) {
+        const layout_rule *rule = VEC_AT(&l->rules, layout_rule, i);
+        RETURN_IF(check_group(l, rule, err));
+        if (rule->matched > 0)
+            continue;
+        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "",
+                                           "rule of the layout matches no tensor: '%s'",
+                                           rule->glob);
+        error_next(err, "take it out, or see the names with inspect; of several rules that match a "
+                        "tensor the first one takes it");
+        return st;
+    }
+    return FSDPCK_OK;
+}
+
+/* The module's name: the FQN without its last part; "" where there is none or it is too long. */
+static void module_name(char *name, size_t capacity_bytes, const char *fqn)
+{
+    const char *dot = strrchr(fqn, '.');
+    const size_t nbytes = dot == NULL ? 0 : (size_t)(dot - fqn);
+    name[0] = '\0';
+    if (nbytes > 0 && nbytes < capacity_bytes) {
+        memcpy(name, fqn, nbytes);
+        name[nbytes] = '\0';
+    }
+}
+
+typedef struct matches {
+    const layout_rule *rules[3]; /* by rule_group; NULL: none */
+    bool by_module[3];
+} matches;
+
+static void find_rules(layout *l, const char *fqn, matches *found)
+{
+    char module[4096];
+    *found = (matches){0};
+    module_name(module, sizeof module, fqn);
+    for (size_t i = 0; i < l->rules.count; i++) {
+        layout_rule *rule = VEC_AT(&l->rules, layout_rule, i);
+        const rule_group group = group_of(rule->kind);
+        if (found->rules[group] != NULL)
+            continue;
+        const bool direct = fnmatch(rule->glob, fqn, 0) == 0;
+        if (!direct && (group == GROUP_FSDP || module[0] == '\0' ||
+                        fnmatch(rule->glob, module, 0) != 0))
+            continue;
+        rule->matched++;
+        found->rules[group] = rule;
+        found->by_module[group] = !direct;
+    }
+}
+
+/* ---- the source ---- */
+
+#define NO_DIM NDIM_MAX /* replicated */
+
+/* The tensor dim that a role cuts in the source; *told is false where the source does not say. */
+static unsigned source_dim(const layout_tensor *t, mesh_role role, bool *told)
+{
+    mesh_role roles[MESH_NDIM_MAX];
+    unsigned lowest = NO_DIM;
+    bool unknown = false;
+    *told = false;
+    if (t->source == NULL)
+        return NO_DIM;
+    mesh_roles(t->source_mesh, roles);
+    for (unsigned i = 0; i < t->source_mesh->ndim; i++) {
+        const unsigned dim = t->source[i].kind == PLACEMENT_REPLICATE ? NO_DIM : t->source[i].dim;
+        if (roles[i] == role) {
+            *told = true;
+            return dim;
+        }
+        unknown = unknown || roles[i] == ROLE_UNKNOWN;
+        lowest = dim < lowest ? dim : lowest;
+    }
+    /* Dims without names: what is cut at all is cut by FSDP. */
+    *told = unknown;
+    return unknown && role == ROLE_FSDP ? lowest : NO_DIM;
+}
+
+static bool source_shards(const layout_tensor *t)
+{
+    for (unsigned i = 0; t->source != NULL && i < t->source_mesh->ndim; i++)
+        if (t->source[i].kind != PLACEMENT_REPLICATE)
+            return true;
+    return false;
+}
+
+static fsdpck_status check_source(const layout_tensor *t, fsdpck_error *err)
+{
+    for (unsigned i = 0; t->source != NULL && i < t->source_mesh->ndim; i++) {
+        const placement *p = &t->source[i];
+        if (p->kind == PLACEMENT_PARTIAL)
+            return error_set(err, FSDPCK_UNSUPPORTED, "LAYOUT-PARTIAL",
+                             "tensor is Partial on mesh dim %u of the source", i);
+        if (p->kind != PLACEMENT_REPLICATE && p->dim >= t->ndim)
+            return error_set(err, FSDPCK_BADINPUT, "LAYOUT-DIM",
+                             "source shards dim %u of a tensor of %u dims", (unsigned)p->dim,
+                             t->ndim);
+    }
+    return FSDPCK_OK;
+}
+
+/* ---- the target ---- */
+
+static fsdpck_status no_such_dim(const layout_rule *rule, unsigned ndim, fsdpck_error *err)
+{
+    return error_set(err, FSDPCK_USAGE, "", "rule '%s' shards dim %u of a tensor of %u dims",
+                     rule->glob, (unsigned)rule->dim, ndim);
+}
+
+static fsdpck_status choose_fsdp(const layout_tensor *t, const matches *found, unsigned *dim,
+                                 fsdpck_error *err)
+{
+    const layout_rule *rule = found->rules[GROUP_FSDP];
+    bool told;
+    if (rule != NULL) {
+        *dim = rule->kind == LAYOUT_SHARD ? rule->dim : NO_DIM;
+        return rule->kind == LAYOUT_SHARD && rule->dim >= t->ndim ? no_such_dim(rule, t->ndim, err)
+                                                                  : FSDPCK_OK;
+    }
+    *dim = source_dim(t, ROLE_FSDP, &told);
+    if (!told)
+        *dim = t->source == NULL && t->source_whole ? NO_DIM : 0;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status choose_tp(const layout *l, const layout_tensor *t, const matches *found,
+                               unsigned *dim, fsdpck_error *err)
+{
+    const layout_rule *rule = found->rules[GROUP_TP];
+    bool told;
+    *dim = NO_DIM;
+    if (!l->has_tp_plan)
+        *dim = source_dim(t, ROLE_TP, &told);
+    if (rule == NULL)
+        return FSDPCK_OK;
+    switch ((layout_rule_kind)rule->kind) {
+    case LAYOUT_TP_COLWISE:
+        *dim = 0;
+        break;
+    case LAYOUT_TP_ROWWISE:
+        *dim = t->ndim > 1 ? 1 : NO_DIM;
+        break;
+    case LAYOUT_TP_SHARD:
+        *dim = rule->dim;
+        if (*dim >= t->ndim && !found->by_module[GROUP_TP])
+            return no_such_dim(rule, t->ndim, err);
+        if (*dim >= t->ndim) /* the bias of a module whose weight is meant */
+            *dim = NO_DIM;
+        break;
+    default:
+        *dim = NO_DIM;
+        break;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status choose_ep(const layout *l, const layout_tensor *t, const matches *found,
+                               unsigned *dim, fsdpck_error *err)
+{
+    const layout_rule *rule = found->rules[GROUP_EP];
+    bool told;
+    *dim = NO_DIM;
+    if (!l->has_ep_rule)
+        *dim = source_dim(t, ROLE_EP, &told);
+    if (rule == NULL)
+        return FSDPCK_OK;
+    if (rule->dim >= t->ndim && !found->by_module[GROUP_EP])
+        return no_such_dim(rule, t->ndim, err);
+    *dim = rule->dim < t->ndim ? rule->dim : NO_DIM;
+    return FSDPCK_OK;
+}
+
+void layout_cut_order(const mesh *m, unsigned *order)
+{
+    static const mesh_role turns[] = {ROLE_REPLICATE, ROLE_EP, ROLE_TP, ROLE_FSDP, ROLE_CP,
+                                      ROLE_UNKNOWN};
+    mesh_role roles[MESH_NDIM_MAX];
+    unsigned n = 0;
+    mesh_roles(m, roles);
+    for (size_t k = 0; k < sizeof turns / sizeof *turns; k++)
+        for (unsigned i = 0; i < m->ndim; i++)
+            if (roles[i] == turns[k])
+                order[n++] = i;
+}
+
+/* FSDP cuts the pieces that ep and tp leave; each of them must divide (torch checks its own). */
+static fsdpck_status check_even(const mesh *m, const placement *p, unsigned fsdp,
+                                const layout_tensor *t, fsdpck_error *err)
+{
+    const unsigned dim = p[fsdp].dim;
+    const uint64_t nparts = m->sizes[fsdp];
+    mesh others = *m;
+    placement before[MESH_NDIM_MAX] = {0};
+    uint64_t coord[MESH_NDIM_MAX], offsets[NDIM_MAX], sizes[NDIM_MAX];
+    for (unsigned i = 0; i < m->ndim; i++) {
+        if (i != fsdp && p[i].kind != PLACEMENT_REPLICATE && p[i].dim == dim)
+            before[i] = p[i];
+        else
+            others.sizes[i] = 1;
+    }
+    for (uint64_t rank = 0; rank < mesh_size(&others); rank++) {
+        mesh_coord(&others, rank, coord);
+        RETURN_IF(piece_box(&others, before, t->ndim, t->shape, coord, PIECE_PHYSICAL, offsets,
+                            sizes, err));
+        if (sizes[dim] % nparts == 0)
+            continue;
+        const fsdpck_status st =
+            error_set(err, FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN",
+                      "dim %u of %" PRIu64 " does not divide evenly over %" PRIu64 " ranks", dim,
+                      sizes[dim], nparts);
+        error_expected(err, "an even division: fully_shard() refuses any other on a dim beside 0");
+        error_next(err, "shard dim 0 with --shard '%s=0', or choose another number of ranks",
+                   t->fqn);
+        return st;
+    }
+    return FSDPCK_OK;
+}
+
+/* A mesh whose dims have no known names: only the source's own will do. */
+static fsdpck_status place_as_source(const layout *l, const layout_tensor *t, const matches *found,
+                                     placement *placements, fsdpck_error *err)
+{
+    const bool same = t->source == NULL || mesh_equal(t->source_mesh, &l->mesh);
+    if (!same || found->rules[GROUP_FSDP] != NULL || found->rules[GROUP_TP] != NULL ||
+        found->rules[GROUP_EP] != NULL) {
+        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "",
+                                           "names of the mesh dims do not say what each is for");
+        error_next(err, "give the mesh by known names, as --mesh dp_shard=4,tp=2");
+        return st;
+    }
+    if (t->source != NULL)
+        memcpy(placements, t->source, l->mesh.ndim * sizeof *placements);
+    return FSDPCK_OK;
+}
+
+static bool is_cut_by_default(const layout_tensor *t)
+{
+    const uint8_t kind = dtype_get(t->dtype)->kind;
+    return kind == DTYPE_IS_FLOAT || kind == DTYPE_IS_COMPLEX;
+}
+
+static fsdpck_status place(layout *l, const layout_tensor *t, bool any_size, placement *placements,
+                           fsdpck_error *err)
+{
+    mesh_role roles[MESH_NDIM_MAX];
+    unsigned order[MESH_NDIM_MAX];
+    unsigned dims[ROLE_EP + 1];
+    matches found;
+    find_rules(l, t->fqn, &found);
+    if (t->ndim == 0 || box_nelems(t->shape, t->ndim) == 0)
+        return FSDPCK_OK;
+    RETURN_IF(check_source(t, err));
+    const layout_rule *fsdp_rule = found.rules[GROUP_FSDP];
+    if (!is_cut_by_default(t) && !source_shards(t) &&
+        (fsdp_rule == NULL || fsdp_rule->kind != LAYOUT_SHARD))
+        return FSDPCK_OK;
+    mesh_roles(&l->mesh, roles);
+    for (unsigned i = 0; i < l->mesh.ndim; i++)
+        if (roles[i] == ROLE_UNKNOWN)
+            return place_as_source(l, t, &found, placements, err);
+    for (unsigned i = 0; i <= ROLE_EP; i++)
+        dims[i] = NO_DIM;
+    RETURN_IF(choose_fsdp(t, &found, &dims[ROLE_FSDP], err));
+    RETURN_IF(choose_tp(l, t, &found, &dims[ROLE_TP], err));
+    RETURN_IF(choose_ep(l, t, &found, &dims[ROLE_EP], err));
+    for (unsigned i = 0; i < l->mesh.ndim; i++)
+        if (dims[roles[i]] != NO_DIM)
+            placements[i] =
+                (placement){.kind = PLACEMENT_SHARD, .dim = (uint8_t)dims[roles[i]]};
+    layout_cut_order(&l->mesh, order);
+    piece_stride_placements(&l->mesh, order, placements);
+    const unsigned fsdp = mesh_dim_of(&l->mesh, ROLE_FSDP);
+    if (!any_size && fsdp < l->mesh.ndim && dims[ROLE_FSDP] != NO_DIM && dims[ROLE_FSDP] > 0)
+        return check_even(&l->mesh, placements, fsdp, t, err);
+    return FSDPCK_OK;
+}
+
+fsdpck_status layout_place(layout *l, const layout_tensor *t, bool any_size, placement *placements,
+                           fsdpck_error *err)
+{
+    memset(placements, 0, MESH_NDIM_MAX * sizeof *placements);
+    const fsdpck_status st = place(l, t, any_size, placements, err);
+    if (st != FSDPCK_OK)
+        error_tensor(err, t->fqn);
+    return st;
+}

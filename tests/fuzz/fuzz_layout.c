@@ -1,0 +1,186 @@
+/* Meshes, TP plans and placements from arbitrary bytes. The first byte chooses:
+ *
+ *     m   the rest is the text of a mesh
+ *     p   the rest is a TP plan
+ *     else numbers: a mesh, placements, a shape, then boxes for all ranks, and back from the boxes
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "layout/explain.h"
+
+#define RANKS_MAX 256u
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
+
+typedef struct reader {
+    const uint8_t *data;
+    size_t nbytes;
+} reader;
+
+static uint8_t take(reader *r)
+{
+    if (r->nbytes == 0)
+        return 0;
+    r->nbytes--;
+    return *r->data++;
+}
+
+static void must(bool ok)
+{
+    if (!ok)
+        abort();
+}
+
+static uint64_t take_number(reader *r)
+{
+    const uint8_t kind = take(r);
+    uint64_t v = kind & 0x3f;
+    if (kind & 0x80) /* wide: any 63 bits */
+        for (unsigned i = 0; i < 8; i++)
+            v = v << 8 | take(r);
+    if (kind & 0x40)
+        v = v << 8 | take(r);
+    return v >> 1;
+}
+
+/* What is printed reads back as the same mesh. */
+static void run_mesh(reader *r)
+{
+    char text[256];
+    mesh m, again;
+    text_buf out = {0};
+    const size_t nbytes = r->nbytes < sizeof text - 1 ? r->nbytes : sizeof text - 1;
+    memcpy(text, r->data, nbytes);
+    text[nbytes] = '\0';
+    if (mesh_parse(text, &m, NULL) != FSDPCK_OK)
+        return;
+    must(mesh_check(&m, NULL) == FSDPCK_OK);
+    mesh_print(&m, &out);
+    must(mesh_parse(out.text, &again, NULL) == FSDPCK_OK && mesh_equal(&m, &again));
+    text_release(&out);
+}
+
+static void run_plan(reader *r)
+{
+    static const uint64_t shape[] = {12, 8};
+    layout_tensor t = {
+        .fqn = "layers.0.wq.weight", .dtype = DTYPE_FLOAT32, .ndim = 2, .shape = shape};
+    budget b;
+    layout l;
+    budget_init(&b, 1u << 20, "metadata", NULL);
+    layout_init(&l, &b);
+    must(mesh_parse("dp_replicate=2,dp_shard=4,ep=2,tp=2", &l.mesh, NULL) == FSDPCK_OK);
+    if (layout_read_tp_plan(&l, (const char *)r->data, r->nbytes, NULL) == FSDPCK_OK) {
+        placement p[MESH_NDIM_MAX];
+        uint64_t coord[MESH_NDIM_MAX], offsets[2], sizes[2];
+        if (layout_place(&l, &t, false, p, NULL) == FSDPCK_OK) {
+            mesh_coord(&l.mesh, 17, coord);
+            must(piece_box(&l.mesh, p, 2, shape, coord, PIECE_PHYSICAL, offsets, sizes, NULL) ==
+                 FSDPCK_OK);
+        }
+        (void)!layout_check_used(&l, NULL);
+    }
+    layout_release(&l);
+    must(b.used_bytes == 0);
+}
+
+static mesh take_mesh(reader *r)
+{
+    mesh m = {.ndim = take(r) % (MESH_NDIM_MAX + 2)};
+    for (unsigned i = 0; i < m.ndim && i < MESH_NDIM_MAX; i++) {
+        m.sizes[i] = take_number(r);
+        const unsigned name = take(r);
+        memset(m.names[i], "\0tdf"[name & 3], name >> 2 & 3);
+    }
+    return m;
+}
+
+static void take_placements(reader *r, placement *p)
+{
+    for (unsigned i = 0; i < MESH_NDIM_MAX; i++) {
+        const uint8_t how = take(r);
+        p[i] = (placement){.kind = how % 5, .dim = how / 5 % 4};
+        if (p[i].kind == PLACEMENT_STRIDED_SHARD)
+            p[i].split_factor = (uint32_t)take_number(r);
+    }
+}
+
+static void check_box(const uint64_t *shape, unsigned ndim, const uint64_t *offsets,
+                      const uint64_t *sizes)
+{
+    for (unsigned d = 0; d < ndim; d++) {
+        must(offsets[d] <= shape[d] && sizes[d] <= shape[d] - offsets[d]);
+        must(sizes[d] > 0 || offsets[d] == shape[d] || shape[d] == 0);
+    }
+}
+
+/* Boxes of all ranks into a catalogue; they cover the tensor or it was refused. */
+static void run_explain(const catalogue *c, uint64_t world_size, budget *b, const mesh *m)
+{
+    explain x;
+    mesh found_mesh;
+    placement again[MESH_NDIM_MAX];
+    bool found;
+    explain_init(&x, world_size, b);
+    must(explain_add(&x, c, 0, NULL) == FSDPCK_OK);
+    must(explain_mesh(&x, &found_mesh, &found, NULL) == FSDPCK_OK);
+    must(mesh_check(&found_mesh, NULL) == FSDPCK_OK);
+    must(explain_tensor(&x, 0, &found_mesh, again) || !found);
+    (void)explain_tensor(&x, 0, m, again);
+    explain_release(&x);
+}
+
+static void run_numbers(reader *r)
+{
+    placement p[MESH_NDIM_MAX];
+    uint64_t shape[3];
+    budget b;
+    catalogue c;
+    uint32_t file, tensor;
+    const mesh m = take_mesh(r);
+    const unsigned ndim = take(r) % 4;
+    take_placements(r, p);
+    for (unsigned d = 0; d < ndim; d++)
+        shape[d] = take_number(r);
+    if (mesh_check(&m, NULL) != FSDPCK_OK)
+        return;
+    budget_init(&b, 1u << 24, "metadata", NULL);
+    catalogue_init(&c, &b);
+    must(catalogue_add_file(&c, "f", 1, 0, 0, &file, NULL) == FSDPCK_OK);
+    bool ok = catalogue_add_tensor(&c, "t", 1, DTYPE_UINT8, ndim, shape, &tensor, NULL) ==
+              FSDPCK_OK;
+    const uint64_t step = mesh_size(&m) / RANKS_MAX + 1;
+    for (uint64_t rank = 0; rank < mesh_size(&m); rank += step) {
+        static const cat_chunk proto = {.place = PLACE_ROWS};
+        uint64_t coord[MESH_NDIM_MAX], offsets[3], sizes[3];
+        fsdpck_error err;
+        mesh_coord(&m, rank, coord);
+        if (piece_box(&m, p, ndim, shape, coord, PIECE_RECORDED, offsets, sizes, &err) == FSDPCK_OK)
+            check_box(shape, ndim, offsets, sizes);
+        if (piece_box(&m, p, ndim, shape, coord, PIECE_PHYSICAL, offsets, sizes, &err) != FSDPCK_OK)
+            continue;
+        check_box(shape, ndim, offsets, sizes);
+        if (ok)
+            must(catalogue_add_chunk(&c, tensor, offsets, sizes, &proto, NULL) == FSDPCK_OK);
+    }
+    if (ok) {
+        must(catalogue_seal(&c, NULL) == FSDPCK_OK);
+        run_explain(&c, mesh_size(&m), &b, &m);
+    }
+    catalogue_release(&c);
+    must(b.used_bytes == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
+{
+    reader r = {data, nbytes};
+    const uint8_t what = take(&r);
+    if (what == 'm')
+        run_mesh(&r);
+    else if (what == 'p')
+        run_plan(&r);
+    else
+        run_numbers(&r);
+    return 0;
+}

@@ -1,0 +1,236 @@
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "layout/explain.h"
+
+static budget b;
+static catalogue c;
+
+static void begin(void)
+{
+    uint32_t file;
+    budget_init(&b, 1u << 26, "metadata", NULL);
+    catalogue_init(&c, &b);
+    cr_assert_eq(catalogue_add_file(&c, "f", 1, 0, 0, &file, NULL), FSDPCK_OK);
+}
+
+static void end(void)
+{
+    catalogue_release(&c);
+    cr_expect_eq(b.used_bytes, 0);
+}
+
+static uint32_t add_tensor(uint64_t rows, uint64_t columns)
+{
+    static const char *const names[] = {"a", "b", "c", "d", "e"};
+    const uint64_t shape[] = {rows, columns};
+    uint32_t tensor;
+    cr_assert_eq(catalogue_add_tensor(&c, names[catalogue_tensor_count(&c)], 1, DTYPE_FLOAT32,
+                                      columns == 0 ? 1 : 2, shape, &tensor, NULL),
+                 FSDPCK_OK);
+    return tensor;
+}
+
+static void add_box(uint32_t tensor, uint64_t row, uint64_t column, uint64_t rows, uint64_t columns)
+{
+    const uint64_t offsets[] = {row, column}, sizes[] = {rows, columns};
+    const cat_chunk proto = {.place = PLACE_ROWS};
+    cr_assert_eq(catalogue_add_chunk(&c, tensor, offsets, sizes, &proto, NULL), FSDPCK_OK);
+}
+
+/* What the ranks of a mesh hold; empty boxes only where `empties`. */
+static void add_cut(const mesh *m, const placement *p, uint64_t rows, uint64_t columns,
+                    bool empties)
+{
+    const uint32_t tensor = add_tensor(rows, columns);
+    const unsigned ndim = columns == 0 ? 1 : 2;
+    const uint64_t shape[] = {rows, columns};
+    for (uint64_t rank = 0; rank < mesh_size(m); rank++) {
+        uint64_t coord[MESH_NDIM_MAX], offsets[2] = {0}, sizes[2] = {0};
+        mesh_coord(m, rank, coord);
+        cr_assert_eq(piece_box(m, p, ndim, shape, coord, PIECE_PHYSICAL, offsets, sizes, NULL),
+                     FSDPCK_OK);
+        if (empties || box_nelems(sizes, ndim) > 0)
+            add_box(tensor, offsets[0], offsets[1], sizes[0], sizes[1]);
+    }
+}
+
+static void expect(uint64_t world_size, const char *mesh_expected, const char *const *placements)
+{
+    explain x;
+    mesh m;
+    bool found;
+    text_buf out = {0};
+    cr_assert_eq(catalogue_seal(&c, NULL), FSDPCK_OK);
+    explain_init(&x, world_size, &b);
+    for (size_t i = 0; i < catalogue_tensor_count(&c); i++)
+        cr_assert_eq(explain_add(&x, &c, i, NULL), FSDPCK_OK);
+    cr_assert_eq(explain_mesh(&x, &m, &found, NULL), FSDPCK_OK);
+    cr_expect_eq(found, placements != NULL);
+    mesh_print(&m, &out);
+    cr_expect_str_eq(out.text, mesh_expected);
+    for (size_t i = 0; i < catalogue_tensor_count(&c) && placements != NULL; i++) {
+        placement p[MESH_NDIM_MAX];
+        cr_expect(explain_tensor(&x, i, &m, p));
+        out.nbytes = 0;
+        placements_print(p, m.ndim, &out);
+        cr_expect_str_eq(out.text, placements[i], "tensor %d: %s", (int)i, out.text);
+    }
+    text_release(&out);
+    explain_release(&x);
+}
+
+#define P(...) ((const placement[MESH_NDIM_MAX]){__VA_ARGS__})
+#define R      {.kind = PLACEMENT_REPLICATE}
+#define S(d)   {.kind = PLACEMENT_SHARD, .dim = (d)}
+#define SS(d, f) {.kind = PLACEMENT_STRIDED_SHARD, .dim = (d), .split_factor = (f)}
+
+static const mesh m4 = {.ndim = 1, .sizes = {4}}, m2x4 = {.ndim = 2, .sizes = {2, 4}},
+                  m3x2 = {.ndim = 2, .sizes = {3, 2}}, m2x2 = {.ndim = 2, .sizes = {2, 2}},
+                  m2x2x2 = {.ndim = 3, .sizes = {2, 2, 2}};
+
+Test(explain, one_dim)
+{
+    static const char *const expected[] = {"Shard(0)", "Shard(1)", "Replicate()", "Shard(0)",
+                                           "Shard(0)"};
+    begin();
+    add_cut(&m4, P(S(0)), 10, 3, true);
+    add_cut(&m4, P(S(1)), 3, 8, true);
+    add_box(add_tensor(5, 5), 0, 0, 5, 5);
+    add_cut(&m4, P(S(0)), 2, 0, false); /* 2 of 4 ranks hold something; the rest is not told */
+    add_cut(&m4, P(S(0)), 1, 0, true);  /* whole, but empty boxes tell of other ranks */
+    expect(4, "fsdp=4", expected);
+    end();
+}
+
+Test(explain, world_size_not_known)
+{
+    static const char *const expected[] = {"Shard(0)"};
+    begin();
+    add_cut(&m4, P(S(0)), 10, 3, true);
+    expect(0, "fsdp=4", expected);
+    end();
+}
+
+Test(explain, hsdp)
+{
+    static const char *const expected[] = {"[Replicate(), Shard(0)]", "[Replicate(), Shard(0)]"};
+    begin();
+    add_cut(&m2x4, P(R, S(0)), 10, 3, true); /* each box twice */
+    add_cut(&m4, P(S(0)), 16, 0, true);      /* each box once */
+    expect(8, "dp_replicate=2,dp_shard=4", expected);
+    end();
+}
+
+Test(explain, fsdp_and_tp)
+{
+    static const char *const expected[] = {"[_StridedShard(0, 2), Shard(0)]", "[Shard(0), Shard(1)]",
+                                           "[Shard(0), Replicate()]",
+                                           "[_StridedShard(0, 2), Shard(0)]"};
+    begin();
+    add_cut(&m3x2, P(SS(0, 2), S(0)), 12, 4, true);
+    add_cut(&m3x2, P(S(0), S(1)), 12, 5, true);
+    add_cut(&m3x2, P(S(0), R), 7, 0, true);
+    add_cut(&m3x2, P(SS(0, 2), S(0)), 7, 0, true); /* the data of a D1 case, as 2.8 and 2.9 write */
+    expect(6, "dp_shard=3,tp=2", expected);
+    end();
+}
+
+/* FSDP1 with TP cuts left to right. */
+Test(explain, left_to_right)
+{
+    static const char *const expected[] = {"[Shard(0), Shard(0)]", "[Shard(0), Shard(1)]"};
+    begin();
+    add_cut(&m3x2, P(S(0), S(0)), 7, 0, true);
+    add_cut(&m3x2, P(S(0), S(1)), 12, 5, true);
+    expect(6, "dp_shard=3,tp=2", expected);
+    end();
+}
+
+Test(explain, equal_sizes_of_fsdp_and_tp)
+{
+    static const char *const expected[] = {"[Shard(0), Shard(1)]", "[Shard(0), Replicate()]"};
+    begin();
+    add_cut(&m2x2, P(S(0), S(1)), 6, 6, false);
+    add_cut(&m2x2, P(S(0), R), 6, 0, false);
+    expect(4, "dp_shard=2,tp=2", expected);
+    end();
+}
+
+Test(explain, hsdp_and_tp)
+{
+    static const char *const expected[] = {"[Replicate(), Shard(0), Shard(1)]",
+                                           "[Replicate(), _StridedShard(0, 2), Shard(0)]"};
+    begin();
+    add_cut(&m2x2x2, P(R, S(0), S(1)), 6, 6, true);
+    add_cut(&m2x2x2, P(R, SS(0, 2), S(0)), 11, 0, true);
+    expect(8, "dp_replicate=2,dp_shard=2,tp=2", expected);
+    end();
+}
+
+static void expect_nothing(uint64_t world_size, const char *mesh_text)
+{
+    expect(world_size, mesh_text, NULL);
+    end();
+}
+
+Test(explain, a_hole)
+{
+    begin();
+    const uint32_t tensor = add_tensor(4, 4);
+    add_box(tensor, 0, 0, 2, 2);
+    add_box(tensor, 0, 2, 2, 2);
+    add_box(tensor, 2, 0, 2, 2);
+    expect_nothing(4, "fsdp=4");
+}
+
+Test(explain, no_grid)
+{
+    begin();
+    const uint32_t tensor = add_tensor(4, 4);
+    add_box(tensor, 0, 0, 2, 4);
+    add_box(tensor, 2, 0, 2, 2);
+    add_box(tensor, 2, 2, 2, 2);
+    expect_nothing(3, "fsdp=3");
+}
+
+Test(explain, an_overlap)
+{
+    begin();
+    const uint32_t tensor = add_tensor(6, 0);
+    add_box(tensor, 0, 0, 4, 0);
+    add_box(tensor, 3, 0, 3, 0);
+    expect_nothing(2, "fsdp=2");
+}
+
+Test(explain, cuts_of_no_mesh)
+{
+    begin();
+    const uint32_t tensor = add_tensor(6, 0);
+    add_box(tensor, 0, 0, 1, 0);
+    add_box(tensor, 1, 0, 5, 0);
+    expect_nothing(2, "fsdp=2");
+}
+
+Test(explain, more_boxes_than_ranks)
+{
+    begin();
+    add_cut(&m4, P(S(0)), 8, 0, true);
+    expect_nothing(2, "fsdp=2");
+}
+
+/* Tensors alike share a pattern, however many. */
+Test(explain, patterns_are_shared)
+{
+    begin();
+    for (unsigned i = 0; i < 5; i++)
+        add_cut(&m4, P(S(0)), 8, i % 2 == 0 ? 3 : 4, true);
+    cr_assert_eq(catalogue_seal(&c, NULL), FSDPCK_OK);
+    explain x;
+    explain_init(&x, 4, &b);
+    for (size_t i = 0; i < 5; i++)
+        cr_assert_eq(explain_add(&x, &c, i, NULL), FSDPCK_OK);
+    cr_expect_eq(x.patterns.count, 2);
+    explain_release(&x);
+    end();
+}

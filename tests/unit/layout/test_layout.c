@@ -1,0 +1,293 @@
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "layout/layout.h"
+
+static budget b;
+static layout l;
+static fsdpck_error err;
+
+static void begin(const char *mesh_text)
+{
+    budget_init(&b, 1u << 20, "metadata", NULL);
+    layout_init(&l, &b);
+    fsdpck_error_init(&err);
+    cr_assert_eq(mesh_parse(mesh_text, &l.mesh, &err), FSDPCK_OK);
+}
+
+static void end(void)
+{
+    layout_release(&l);
+    cr_expect_eq(b.used_bytes, 0);
+}
+
+static void read_plan(const char *json)
+{
+    cr_assert_eq(layout_read_tp_plan(&l, json, strlen(json), &err), FSDPCK_OK, "%s", err.message);
+}
+
+static const uint64_t square[] = {8, 8};
+
+static layout_tensor weight(const char *fqn)
+{
+    return (layout_tensor){.fqn = fqn, .dtype = DTYPE_FLOAT32, .ndim = 2, .shape = square};
+}
+
+static layout_tensor bias(const char *fqn)
+{
+    return (layout_tensor){.fqn = fqn, .dtype = DTYPE_BFLOAT16, .ndim = 1, .shape = square};
+}
+
+static void expect(layout_tensor t, const char *expected)
+{
+    placement p[MESH_NDIM_MAX];
+    text_buf out = {0};
+    cr_assert_eq(layout_place(&l, &t, false, p, &err), FSDPCK_OK, "%s: %s", t.fqn, err.message);
+    placements_print(p, l.mesh.ndim, &out);
+    cr_expect_str_eq(out.text, expected, "%s: %s, expected %s", t.fqn, out.text, expected);
+    text_release(&out);
+}
+
+static void expect_refused(layout_tensor t, fsdpck_status st, const char *finding)
+{
+    placement p[MESH_NDIM_MAX];
+    cr_expect_eq(layout_place(&l, &t, false, p, &err), st);
+    cr_expect_str_eq(err.finding, finding);
+    cr_expect_str_eq(err.tensor, t.fqn);
+}
+
+Test(layout, fsdp_on_dim_0)
+{
+    begin("fsdp=4");
+    expect(weight("a.weight"), "Shard(0)");
+    expect(bias("a.bias"), "Shard(0)");
+    layout_tensor t = weight("a.step");
+    t.ndim = 0;
+    expect(t, "Replicate()");
+    t = weight("a.ids");
+    t.dtype = DTYPE_INT64;
+    expect(t, "Replicate()");
+    static const uint64_t none[] = {0, 3};
+    t = weight("a.none");
+    t.shape = none;
+    expect(t, "Replicate()");
+    end();
+}
+
+Test(layout, hsdp_and_tp)
+{
+    begin("dp_replicate=2,dp_shard=2,tp=2");
+    read_plan("{\"*.wq\": \"colwise\", \"*.wo\": \"rowwise\", \"*.norm\": \"replicate\","
+              " \"*.w9.weight\": \"Shard(1)\", \"*\": \"Shard(1)\"}");
+    expect(weight("l.0.wq.weight"), "[Replicate(), _StridedShard(0, 2), Shard(0)]");
+    expect(bias("l.0.wq.bias"), "[Replicate(), _StridedShard(0, 2), Shard(0)]");
+    expect(weight("l.0.wo.weight"), "[Replicate(), Shard(0), Shard(1)]");
+    expect(bias("l.0.wo.bias"), "[Replicate(), Shard(0), Replicate()]");
+    expect(bias("l.0.norm.weight"), "[Replicate(), Shard(0), Replicate()]");
+    expect(weight("l.0.w9.weight"), "[Replicate(), Shard(0), Shard(1)]");
+    expect_refused(bias("other"), FSDPCK_USAGE, "");
+    cr_expect(strstr(err.message, "shards dim 1 of a tensor of 1 dims") != NULL);
+    end();
+}
+
+Test(layout, tp_in_front_of_fsdp)
+{
+    begin("tp=2,dp_shard=4");
+    read_plan("{\"*\": \"colwise\"}");
+    expect(weight("a.weight"), "[Shard(0), Shard(0)]");
+    end();
+}
+
+Test(layout, experts)
+{
+    begin("dp_shard=2,ep=2,tp=2");
+    read_plan("{\"*.experts.w1\": [\"ep\", \"Shard(1)\"], \"*.experts.w2\": [\"ep\", \"Shard(0)\"],"
+              " \"*.experts.w3\": \"ep:Shard(1)\", \"*.experts.w4\": \"ep\"}");
+    expect(weight("l.experts.w1"), "[_StridedShard(0, 2), Shard(0), Shard(1)]");
+    expect(weight("l.experts.w2"), "[_StridedShard(0, 4), Shard(0), Shard(0)]");
+    expect(weight("l.experts.w3"), "[Shard(0), Shard(1), Replicate()]");
+    expect(weight("l.experts.w4"), "[_StridedShard(0, 2), Shard(0), Replicate()]");
+    expect(weight("l.dense"), "[Shard(0), Replicate(), Replicate()]");
+    cr_expect_eq(layout_check_used(&l, &err), FSDPCK_OK);
+    end();
+}
+
+Test(layout, rules_by_name)
+{
+    begin("fsdp=4");
+    cr_assert_eq(layout_add_rule(&l, LAYOUT_REPLICATE, "*.norm.*", 0, &err), FSDPCK_OK);
+    cr_assert_eq(layout_add_shard_text(&l, "*.emb.*=1", &err), FSDPCK_OK);
+    cr_assert_eq(layout_add_shard_text(&l, "*.q8=0", &err), FSDPCK_OK);
+    cr_assert_eq(layout_add_shard_text(&l, "never=0", &err), FSDPCK_OK);
+    expect(bias("a.norm.weight"), "Replicate()");
+    expect(weight("a.emb.weight"), "Shard(1)");
+    layout_tensor t = weight("a.q8");
+    t.dtype = DTYPE_INT8;
+    expect(t, "Shard(0)");
+    cr_expect_eq(layout_check_used(&l, &err), FSDPCK_USAGE);
+    cr_expect(strstr(err.message, "'never'") != NULL);
+    expect(weight("never"), "Shard(0)");
+    cr_expect_eq(layout_check_used(&l, &err), FSDPCK_OK);
+    expect_refused(bias("a.emb.bias"), FSDPCK_USAGE, "");
+    end();
+}
+
+Test(layout, shard_text_refused)
+{
+    static const char *const bad[] = {"a", "a=", "=1", "a=x", "a=64", "a=-1", "a=100", "a=1 "};
+    begin("fsdp=4");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        cr_expect_eq(layout_add_shard_text(&l, bad[i], &err), FSDPCK_USAGE, "%s", bad[i]);
+    cr_expect_eq(layout_add_shard_text(&l, "a=b=63", &err), FSDPCK_OK);
+    cr_expect_str_eq(VEC_AT(&l.rules, layout_rule, 0)->glob, "a=b");
+    end();
+}
+
+/* fully_shard refuses uneven sizes on dims beside 0; formats need not. */
+Test(layout, uneven_dims)
+{
+    static const uint64_t shape[] = {6, 9};
+    placement p[MESH_NDIM_MAX];
+    layout_tensor t = weight("w");
+    t.shape = shape;
+    begin("fsdp=4");
+    expect(t, "Shard(0)");
+    cr_assert_eq(layout_add_shard_text(&l, "w=1", &err), FSDPCK_OK);
+    expect_refused(t, FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN");
+    cr_expect_eq(layout_place(&l, &t, true, p, &err), FSDPCK_OK);
+    cr_expect(p[0].kind == PLACEMENT_SHARD && p[0].dim == 1);
+    end();
+
+    begin("fsdp=2,tp=2"); /* pieces of tp: 5 and 4 columns */
+    read_plan("{\"w\": \"Shard(1)\"}");
+    cr_assert_eq(layout_add_shard_text(&l, "w=1", &err), FSDPCK_OK);
+    expect_refused(t, FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN");
+    static const uint64_t even[] = {6, 12};
+    t.shape = even;
+    expect(t, "[_StridedShard(1, 2), Shard(1)]");
+    end();
+}
+
+static const mesh source_2d = {.ndim = 2, .sizes = {2, 2}, .names = {"dp", "tp"}};
+static const mesh source_unnamed = {.ndim = 2, .sizes = {2, 2}};
+
+static layout_tensor held(const char *fqn, const mesh *m, const placement *p)
+{
+    layout_tensor t = weight(fqn);
+    t.source_mesh = m;
+    t.source = p;
+    return t;
+}
+
+Test(layout, follows_the_source)
+{
+    static const placement strided[] = {
+        {.kind = PLACEMENT_STRIDED_SHARD, .dim = 0, .split_factor = 2}, {.kind = PLACEMENT_SHARD}},
+        columns[] = {{.kind = PLACEMENT_SHARD, .dim = 1}, {.kind = PLACEMENT_REPLICATE}},
+        whole[] = {{.kind = PLACEMENT_REPLICATE}, {.kind = PLACEMENT_REPLICATE}},
+        partial[] = {{.kind = PLACEMENT_REPLICATE}, {.kind = PLACEMENT_PARTIAL}},
+        bad[] = {{.kind = PLACEMENT_SHARD, .dim = 2}, {.kind = PLACEMENT_REPLICATE}};
+    begin("dp_replicate=2,dp_shard=4,tp=3");
+    expect(held("a", &source_2d, strided), "[Replicate(), _StridedShard(0, 3), Shard(0)]");
+    expect(held("a", &source_2d, columns), "[Replicate(), Shard(1), Replicate()]");
+    expect(held("a", &source_2d, whole), "[Replicate(), Replicate(), Replicate()]");
+    expect(held("a", &source_unnamed, strided), "[Replicate(), Shard(0), Replicate()]");
+    expect_refused(held("a", &source_2d, partial), FSDPCK_UNSUPPORTED, "LAYOUT-PARTIAL");
+    expect_refused(held("a", &source_2d, bad), FSDPCK_BADINPUT, "LAYOUT-DIM");
+    layout_tensor t = weight("a");
+    t.source_whole = true;
+    expect(t, "[Replicate(), Replicate(), Replicate()]");
+    t = held("ids", &source_2d, columns);
+    t.dtype = DTYPE_INT64;
+    expect(t, "[Replicate(), Shard(1), Replicate()]");
+    read_plan("{\"a\": \"rowwise\"}"); /* a plan takes TP from the source */
+    expect(held("a", &source_2d, strided), "[Replicate(), Shard(0), Shard(1)]");
+    expect(held("b", &source_2d, strided), "[Replicate(), Shard(0), Replicate()]");
+    end();
+}
+
+Test(layout, unnamed_mesh_is_kept_or_refused)
+{
+    static const placement strided[] = {
+        {.kind = PLACEMENT_STRIDED_SHARD, .dim = 0, .split_factor = 2}, {.kind = PLACEMENT_SHARD}};
+    begin("fsdp=4");
+    l.mesh = source_unnamed;
+    expect(held("a", &source_unnamed, strided), "[_StridedShard(0, 2), Shard(0)]");
+    expect_refused(held("a", &source_2d, strided), FSDPCK_USAGE, "");
+    end();
+}
+
+static void expect_bad_plan(const char *json)
+{
+    fsdpck_error_init(&err);
+    cr_expect_eq(layout_read_tp_plan(&l, json, strlen(json), &err), FSDPCK_USAGE, "%s", json);
+    cr_expect_eq(err.status, FSDPCK_USAGE);
+    cr_expect_str_neq(err.message, "");
+}
+
+Test(layout, bad_plans)
+{
+    begin("fsdp=2,tp=2");
+    expect_bad_plan("");
+    expect_bad_plan("[]");
+    expect_bad_plan("{\"a\": 1}");
+    expect_bad_plan("{\"a\": null}");
+    expect_bad_plan("{\"a\": {}}");
+    expect_bad_plan("{\"a\": [[\"ep\"]]}");
+    expect_bad_plan("{\"a\": \"Colwise\"}");
+    expect_bad_plan("{\"a\": \"Shard()\"}");
+    expect_bad_plan("{\"a\": \"Shard(64)\"}");
+    expect_bad_plan("{\"a\": \"Shard(1\"}");
+    expect_bad_plan("{\"a\": \"Shard(-1)\"}");
+    expect_bad_plan("{\"a\": \"ep:\"}");
+    expect_bad_plan("{\"\": \"ep\"}");
+    expect_bad_plan("{\"a\\u0000b\": \"ep\"}");
+    expect_bad_plan("{\"a\": \"ep\", \"a\": \"colwise\"}");
+    expect_bad_plan("{\"a\": \"ep\"} x");
+    expect_bad_plan("{\"a\": \"ep\",}");
+    end();
+}
+
+Test(layout, plan_for_a_dim_that_is_not_there)
+{
+    begin("fsdp=4");
+    read_plan("{\"a\": \"colwise\"}");
+    expect(weight("a"), "Shard(0)");
+    cr_expect_eq(layout_check_used(&l, &err), FSDPCK_USAGE);
+    cr_expect(strstr(err.message, "mesh dim tp") != NULL);
+    end();
+}
+
+static void expect_scaled(const mesh *from, uint64_t world_size, const char *expected)
+{
+    mesh m;
+    text_buf out = {0};
+    const fsdpck_status st = layout_scale_mesh(from, world_size, &m, &err);
+    if (st == FSDPCK_OK)
+        mesh_print(&m, &out);
+    cr_expect_str_eq(st == FSDPCK_OK ? out.text : err.message, expected);
+    text_release(&out);
+}
+
+Test(layout, scaled_meshes)
+{
+    static const mesh hsdp = {.ndim = 2, .sizes = {2, 4}, .names = {"ddp", "fsdp"}},
+                      tp = {.ndim = 1, .sizes = {4}, .names = {"tp"}},
+                      ddp = {.ndim = 1, .sizes = {4}, .names = {"dp_replicate"}},
+                      one = {.ndim = 1, .sizes = {4}};
+    expect_scaled(NULL, 6, "fsdp=6");
+    expect_scaled(&hsdp, 16, "ddp=2,fsdp=8");
+    expect_scaled(&hsdp, 2, "ddp=2,fsdp=1");
+    expect_scaled(&hsdp, 3, "3 ranks are no multiple of the source's other mesh dims");
+    cr_expect_str_eq(err.found, "ddp=2,fsdp=1");
+    expect_scaled(&source_2d, 6, "dp=3,tp=2");
+    expect_scaled(&tp, 8, "fsdp=2,tp=4");
+    expect_scaled(&tp, 6, "6 ranks are no multiple of the source's other mesh dims");
+    expect_scaled(&ddp, 6, "dp_replicate=6");
+    expect_scaled(&one, 6, "6");
+    expect_scaled(&source_unnamed, 4, "2x2");
+    expect_scaled(&source_unnamed, 8,
+                  "names of the source's mesh dims do not say which one to fit to 8 ranks");
+    expect_scaled(NULL, 0, "0 ranks asked for, 1 to 65534 are possible");
+    expect_scaled(NULL, 65535, "65535 ranks asked for, 1 to 65534 are possible");
+}
