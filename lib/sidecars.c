@@ -22,12 +22,12 @@ static fsdpck_status add_file(run *r, const char *path, fsdpck_error *err)
     }
     char *text = NULL;
     size_t got = 0;
-    uint32_t file;
+    uint32_t index;
     RETURN_IF(file_read_whole(dir, path, SIDECAR_NBYTES_MAX, &text, &got, err));
     fsdpck_status st =
-        catalogue_add_file(&r->to.cat, path, strlen(path), got, CAT_NONE, &file, err);
+        catalogue_add_file(&r->to.cat, path, strlen(path), got, CAT_NONE, &index, err);
     if (st == FSDPCK_OK && got > 0)
-        st = target_add_literal(&r->to, file, 0, text, got, err);
+        st = target_add_literal(&r->to, index, 0, text, got, err);
     free(text);
     return st;
 }

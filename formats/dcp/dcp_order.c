@@ -279,6 +279,11 @@ fsdpck_status dcp_order_unsure(fsdpck_error *err)
                   err);
 }
 
+static const char *plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
 static void report(dcp_folder *d, const open_request *req, const two_dims *m,
                    const order_counts *counts)
 {
@@ -286,26 +291,26 @@ static void report(dcp_folder *d, const open_request *req, const two_dims *m,
 
     if (counts->suspects > 0) {
         snprintf(o->note, sizeof o->note,
-                 "%" PRIu64 " tensors may have rows in the wrong order: see --assume fsdp2-tp-2.3",
-                 counts->suspects);
+                 "%" PRIu64 " tensor%s may have rows in the wrong order: see --assume fsdp2-tp-2.3",
+                 counts->suspects, plural(counts->suspects));
         log_write(&d->log, LOG_WARNING,
-                  "%" PRIu64 " tensors, '%s' the first, may have their rows in the wrong order: "
+                  "%" PRIu64 " tensor%s, '%s' the first, may have rows in the wrong order: "
                   "torch 2.3 and 2.4 record FSDP2 with tensor parallelism so; FSDP1 with tensor "
                   "parallelism looks the same and is right; give --assume fsdp2-tp-2.3 if FSDP2 "
                   "wrote this",
-                  counts->suspects, counts->first);
+                  counts->suspects, plural(counts->suspects), counts->first);
     }
     if (!req->assume_tp_first)
         return;
     snprintf(o->note, sizeof o->note,
-             "rows of %" PRIu64 " tensors put where FSDP2 with tensor parallelism of torch 2.3 had "
+             "rows of %" PRIu64
+             " tensor%s put where FSDP2 with tensor parallelism of torch 2.3 had "
              "them (%" PRIu64 " x %" PRIu64 " ranks)",
-             counts->corrected, m->fsdp, m->tp);
+             counts->corrected, plural(counts->corrected), m->fsdp, m->tp);
     log_write(&d->log, LOG_NOTE, "--assume fsdp2-tp-2.3: %s", o->note);
     if (counts->unsure > 0)
-        log_write(&d->log, LOG_WARNING,
-                  "%" PRIu64 " tensors fit no reading of their boxes and will be refused",
-                  counts->unsure);
+        log_write(&d->log, LOG_WARNING, "%" PRIu64 " tensor%s of no clear order will be refused",
+                  counts->unsure, plural(counts->unsure));
 }
 
 fsdpck_status dcp_order_check(dcp_folder *d, const open_request *req, fsdpck_error *err)

@@ -325,9 +325,10 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
                   b->stray_blobs);
     if (b->leftovers > 0)
         log_write(&d->log, LOG_WARNING,
-                  "%" PRIu64 " tensors are left out, '%s' the first: pieces of one rank that FSDP1 "
+                  "%" PRIu64 " tensor%s left out, '%s' the first: pieces of one rank that FSDP1 "
                   "leaves beside its flat parameters (LOCAL_STATE_DICT with use_orig_params)",
-                  b->leftovers, strtab_text(&d->names.fqns, b->first_leftover));
+                  b->leftovers, b->leftovers == 1 ? " is" : "s are",
+                  strtab_text(&d->names.fqns, b->first_leftover));
     keep_repeats(d, b);
     marks.has_transforms = strtab_count(&d->names.transforms) > 1;
     dcp_origin_fill(d->cat, req, &marks);

@@ -125,8 +125,8 @@ static fsdpck_status repair_tensor(dcp_folder *d, const open_request *req, uint3
         *nrepaired += repaired;
         if (st == FSDPCK_OK && !repaired)
             log_write(&d->log, LOG_WARNING,
-                      "blobs of '%s' do not fit their boxes, and no one layout explains them: its "
-                      "boxes stay as they are recorded",
+                      "blobs of '%s' do not fit their boxes, and no layout explains them: some of "
+                      "it may be lost; its boxes stay as they are recorded",
                       catalogue_name(d->cat, catalogue_tensor(d->cat, tensor)->name));
     }
     dcp_boxes_release(&b);
@@ -147,8 +147,8 @@ fsdpck_status dcp_boxes_repair(dcp_folder *d, const open_request *req, fsdpck_er
         return FSDPCK_OK;
     }
     snprintf(o->note, sizeof o->note,
-             "boxes of %" PRIu64 " tensors did not fit their blobs and were derived from them",
-             nrepaired);
+             "boxes of %" PRIu64 " tensor%s did not fit their blobs and were derived from them",
+             nrepaired, nrepaired == 1 ? "" : "s");
     log_write(&d->log, LOG_NOTE, "--repair-strided: %s", o->note);
     return FSDPCK_OK;
 }

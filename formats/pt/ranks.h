@@ -146,7 +146,8 @@ typedef struct ranks_variant {
     value content; /* in ranks_state.pool; TENSOR leaves are numbered from 0 in order */
     uint64_t pieces_at; /* ranks_state.leaves: their pieces */
     uint32_t piece_count;
-    bool placed; /* content lies in cat->pool now */
+    bool is_placed;
+    value placed; /* content in cat->pool */
 } ranks_variant;
 
 typedef struct ranks_object {

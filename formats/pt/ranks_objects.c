@@ -324,27 +324,32 @@ static fsdpck_status add_inner(ranks_state *s, uint32_t piece, uint32_t *tensor,
     return catalogue_add_chunk(s->cat, *tensor, zeros, sizes, &chunk, err);
 }
 
-/* The variant in the catalogue's pool; made once, shared by the ranks that have it. */
+/* The variant in the catalogue's pool: made once and shared by the ranks that have it, unless it
+ * holds tensors, which then belong to one rank's object. */
 static fsdpck_status variant_value(ranks_state *s, uint32_t variant, value *content,
                                    fsdpck_error *err)
 {
     ranks_variant *v = VEC_AT(&s->variants, ranks_variant, variant);
-    if (!v->placed) {
-        uint64_t *map = budget_alloc(s->req->metadata, v->piece_count * sizeof *map, err);
-        fsdpck_status st = map == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
-        for (uint32_t i = 0; st == FSDPCK_OK && i < v->piece_count; i++) {
-            uint32_t tensor = 0;
-            st = add_inner(s, *VEC_AT(&s->leaves, const uint32_t, v->pieces_at + i), &tensor, err);
-            map[i] = tensor;
-        }
-        if (st == FSDPCK_OK)
-            st = value_copy(&s->pool, v->content, &s->cat->pool, map, &v->content, err);
-        if (map != NULL)
-            budget_free(s->req->metadata, map, v->piece_count * sizeof *map);
-        RETURN_IF(st);
-        v->placed = true;
+    const uint64_t map_nbytes = v->piece_count * sizeof(uint64_t);
+
+    if (v->is_placed && v->piece_count == 0) {
+        *content = v->placed;
+        return FSDPCK_OK;
     }
-    *content = v->content;
+    uint64_t *map = budget_alloc(s->req->metadata, map_nbytes, err);
+    fsdpck_status st = map == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
+    for (uint32_t i = 0; st == FSDPCK_OK && i < v->piece_count; i++) {
+        uint32_t tensor = 0;
+        st = add_inner(s, *VEC_AT(&s->leaves, const uint32_t, v->pieces_at + i), &tensor, err);
+        map[i] = tensor;
+    }
+    if (st == FSDPCK_OK)
+        st = value_copy(&s->pool, v->content, &s->cat->pool, map, &v->placed, err);
+    if (map != NULL)
+        budget_free(s->req->metadata, map, map_nbytes);
+    RETURN_IF(st);
+    v->is_placed = true;
+    *content = v->placed;
     return FSDPCK_OK;
 }
 

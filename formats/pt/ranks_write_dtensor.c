@@ -18,11 +18,13 @@ static fsdpck_status choose_form(dtensor_form *form, unsigned torch_minor, fsdpc
         *form = DTORCH_2_6;
     } else if (torch_minor == 8 || torch_minor == 9) {
         *form = DTORCH_2_8;
+    } else if (torch_minor >= 10 && torch_minor <= 12) {
+        *form = DTORCH_2_10;
     } else {
         const fsdpck_status st =
             error_set(err, FSDPCK_UNSUPPORTED, "", "rank files are not written for this torch");
         error_found(err, "2.%u", torch_minor);
-        error_expected(err, "2.5 to 2.9, or 2.13 to 2.15");
+        error_expected(err, "2.5 to 2.15");
         error_next(err, "write a DCP folder (--format dcp), which every torch reads");
         return st;
     }
@@ -92,7 +94,7 @@ static fsdpck_status put_placement(const dtensor_writer *d, pickle_writer *w, co
     pickle_put_global(w, placement_module, names[p->kind]);
     pickle_put_tuple(w, 0);
     pickle_put_newobj(w);
-    if (p->kind == PLACEMENT_REPLICATE && d->form != DTORCH_2_15)
+    if (p->kind == PLACEMENT_REPLICATE && d->form < DTORCH_2_10)
         return FSDPCK_OK;
     pickle_put_empty_dict(w);
     if (p->kind != PLACEMENT_REPLICATE)
@@ -185,7 +187,7 @@ static fsdpck_status put_spec(const dtensor_writer *d, pickle_writer *w, const c
     pickle_put_tuple(w, 3);
     pickle_put_newobj(w);
     pickle_put_setitem(w);
-    if (d->form == DTORCH_2_15)
+    if (d->form >= DTORCH_2_10)
         put_shard_order(w, s, catalogue_mesh(d->cat, s->mesh)->ndim, t->ndim);
     put_name(w, "_hash");
     pickle_put_none(w);

@@ -6,12 +6,13 @@
  *     d.rank = 3; d.mesh_key = fn;                 // for each pickle
  *     dtensor_put(&d, w, tensor, local_sizes, key, err);     // from pickle_write's callback
  *
- * Forms (torch reads only what its own generation wrote; see versions in the manual):
+ * Forms (torch reads only what its own generation wrote; see fsdpck-formats(5)):
  *
  *     torch 2.5 to 2.7    DTORCH_2_6    DeviceMesh with `mesh` and `_dim_group_infos`
  *     torch 2.8, 2.9      DTORCH_2_8    `_dim_group_names` in their place
- *     torch 2.13 to 2.15  DTORCH_2_15   `_layout` of axes, `_rank_map`, `_rank`; the spec has
+ *     torch 2.10 to 2.12  DTORCH_2_10   `_layout` of one shape, `_rank_map`, `_rank`; the spec has
  *                                       `shard_order` and `use_strided_shard_as_shard_order`
+ *     torch 2.13 to 2.15  DTORCH_2_15   `_layout` of axes
  *
  * The mesh is one that init_device_mesh makes of all ranks. Its process groups are pickled by their
  * names, which count the groups that a process has made: here, those of a process whose first mesh
@@ -24,7 +25,7 @@
 #include "formats/format.h"
 #include "formats/shared/pickle.h"
 
-typedef enum dtensor_form { DTORCH_2_6, DTORCH_2_8, DTORCH_2_15 } dtensor_form;
+typedef enum dtensor_form { DTORCH_2_6, DTORCH_2_8, DTORCH_2_10, DTORCH_2_15 } dtensor_form;
 
 typedef struct dtensor_writer {
     const catalogue *cat;

@@ -8,6 +8,8 @@
 
 enum { NAME_NBYTES = 24 };
 
+static const char layout_module[] = "torch.distributed._mesh_layout";
+
 static void put_name(pickle_writer *w, const char *text)
 {
     pickle_put_str(w, text, strlen(text));
@@ -32,7 +34,7 @@ static void end_tuple(pickle_writer *w, uint64_t count)
 /* Whether torch takes the default group for a mesh dim, and makes none. */
 static bool is_default_group(const dtensor_writer *d, const mesh *m, unsigned dim)
 {
-    return d->form == DTORCH_2_15 ? m->sizes[dim] == d->world_size : m->ndim == 1;
+    return d->form >= DTORCH_2_10 ? m->sizes[dim] == d->world_size : m->ndim == 1;
 }
 
 /* Groups of one mesh dim are made in the order of the other coordinates: 2.10 and newer keep the
@@ -43,7 +45,7 @@ static uint64_t group_of_dim(const dtensor_writer *d, const mesh *m, const uint6
     uint64_t index = 0;
     for (unsigned i = 0; i < m->ndim; i++) {
         unsigned other = i;
-        if (d->form != DTORCH_2_15) {
+        if (d->form < DTORCH_2_10) {
             if (i + 1 == m->ndim)
                 break;
             other = i == dim ? m->ndim - 1 : i;
@@ -130,7 +132,7 @@ static void put_coordinate(const dtensor_writer *d, pickle_writer *w, const mesh
                            const uint64_t *coord)
 {
     put_name(w, "_coordinate_on_dim");
-    if (d->form == DTORCH_2_15) {
+    if (d->form >= DTORCH_2_10) {
         begin_tuple(w, m->ndim);
         for (unsigned i = 0; i < m->ndim; i++)
             pickle_put_int(w, (int64_t)coord[i]);
@@ -173,38 +175,50 @@ static fsdpck_status put_rank_tensor(const dtensor_writer *d, pickle_writer *w, 
     return FSDPCK_OK;
 }
 
-/* One _FlatLayout an axis; torch drops sizes of 1 from them. */
-static void put_axes(pickle_writer *w, const mesh *m)
+static void put_item_dims(pickle_writer *w, const char *key, unsigned ndim, const uint64_t *dims)
 {
-    uint64_t strides[MESH_NDIM_MAX];
-    box_row_major_strides(m->sizes, m->ndim, strides);
-    put_name(w, "_layout");
-    pickle_put_global(w, "torch.distributed._mesh_layout", "_MeshLayout");
-    pickle_put_tuple(w, 0);
-    pickle_put_newobj(w);
-    pickle_put_empty_dict(w);
+    put_name(w, key);
+    begin_tuple(w, ndim);
+    for (unsigned i = 0; i < ndim; i++)
+        pickle_put_int(w, (int64_t)dims[i]);
+    end_tuple(w, ndim);
+    pickle_put_setitem(w);
+}
+
+/* One _FlatLayout an axis; torch drops sizes of 1 from them. */
+static void put_axes(pickle_writer *w, const mesh *m, const uint64_t *strides)
+{
     put_name(w, "axes");
     begin_tuple(w, m->ndim);
     for (unsigned i = 0; i < m->ndim; i++) {
-        const unsigned count = m->sizes[i] > 1 ? 1 : 0;
-        pickle_put_global(w, "torch.distributed._mesh_layout", "_FlatLayout");
+        const unsigned ndim = m->sizes[i] > 1 ? 1 : 0;
+        pickle_put_global(w, layout_module, "_FlatLayout");
         pickle_put_tuple(w, 0);
         pickle_put_newobj(w);
         pickle_put_empty_dict(w);
-        put_name(w, "shape");
-        if (count > 0)
-            pickle_put_int(w, (int64_t)m->sizes[i]);
-        pickle_put_tuple(w, count);
-        pickle_put_setitem(w);
-        put_name(w, "stride");
-        if (count > 0)
-            pickle_put_int(w, (int64_t)strides[i]);
-        pickle_put_tuple(w, count);
-        pickle_put_setitem(w);
+        put_item_dims(w, "shape", ndim, &m->sizes[i]);
+        put_item_dims(w, "stride", ndim, &strides[i]);
         pickle_put_build(w);
     }
     end_tuple(w, m->ndim);
     pickle_put_setitem(w);
+}
+
+static void put_layout(const dtensor_writer *d, pickle_writer *w, const mesh *m)
+{
+    uint64_t strides[MESH_NDIM_MAX];
+    box_row_major_strides(m->sizes, m->ndim, strides);
+    put_name(w, "_layout");
+    pickle_put_global(w, layout_module, "_MeshLayout");
+    pickle_put_tuple(w, 0);
+    pickle_put_newobj(w);
+    pickle_put_empty_dict(w);
+    if (d->form == DTORCH_2_10) {
+        put_item_dims(w, "shape", m->ndim, m->sizes);
+        put_item_dims(w, "stride", m->ndim, strides);
+    } else {
+        put_axes(w, m, strides);
+    }
     pickle_put_build(w);
     pickle_put_setitem(w);
 }
@@ -215,7 +229,7 @@ static fsdpck_status put_new_fields(const dtensor_writer *d, pickle_writer *w, c
     put_name(w, "_device_type");
     put_name(w, d->device_type);
     pickle_put_setitem(w);
-    put_axes(w, m);
+    put_layout(d, w, m);
     put_name(w, "_rank_map");
     if (!pickle_put_again(w, DTENSOR_MESH_RANKS)) {
         RETURN_IF(put_rank_tensor(d, w, 1, &d->world_size, err));
@@ -263,7 +277,7 @@ fsdpck_status dtensor_put_mesh(const dtensor_writer *d, pickle_writer *w, uint32
     pickle_put_remember(w, DTENSOR_MESHES + (uint64_t)index);
     pickle_put_empty_dict(w);
     /* What differs between ranks comes first: the rest of their pickles is the same then. */
-    if (d->form == DTORCH_2_15) {
+    if (d->form >= DTORCH_2_10) {
         put_name(w, "_rank");
         pickle_put_int(w, (int64_t)d->rank);
         pickle_put_setitem(w);
@@ -273,7 +287,7 @@ fsdpck_status dtensor_put_mesh(const dtensor_writer *d, pickle_writer *w, uint32
         put_group_infos(d, w, m, coord);
     else
         put_group_names(d, w, m, coord);
-    if (d->form == DTORCH_2_15)
+    if (d->form >= DTORCH_2_10)
         RETURN_IF(put_new_fields(d, w, m, err));
     else
         RETURN_IF(put_old_fields(d, w, m, err));

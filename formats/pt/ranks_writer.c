@@ -100,7 +100,8 @@ static fsdpck_status put_tensor(void *ctx, pickle_writer *w, uint64_t index, fsd
 {
     layout_state *s = ctx;
     const catalogue *cat = &s->t->cat;
-    uint64_t sizes[NDIM_MAX], strides[NDIM_MAX], chunk;
+    uint64_t sizes[NDIM_MAX], strides[NDIM_MAX];
+    uint64_t chunk = 0;
     uint32_t record;
     char key[16];
 
@@ -135,32 +136,32 @@ static const trainer_folder *folder_of(const target *t)
     return NULL;
 }
 
-static bool is_family_key(const target *t, value key, const trainer_folder *folder)
+static bool is_family_key(const target *t, value key, const trainer_folder *own)
 {
-    for (const family *f = folder->families; f->pattern != NULL; f++)
+    for (const family *f = own->families; f->pattern != NULL; f++)
         if (value_is_str(&t->cat.pool, key, f->key))
             return true;
     return false;
 }
 
 /* Whether a state consists of families: a dict whose keys are theirs. */
-static bool has_families(target *t, value root, const trainer_folder *folder)
+static bool has_families(target *t, value root, const trainer_folder *own)
 {
     value dict;
     if (!value_as_dict(&t->cat.pool, root, &dict) || value_count(&t->cat.pool, dict) == 0)
         return false;
     for (size_t i = 0; i < value_count(&t->cat.pool, dict); i++)
-        if (!is_family_key(t, value_key(&t->cat.pool, dict, i), folder))
+        if (!is_family_key(t, value_key(&t->cat.pool, dict, i), own))
             return false;
     return true;
 }
 
-static bool all_have_families(target *t, const trainer_folder *folder)
+static bool all_have_families(target *t, const trainer_folder *own)
 {
     if (t->rank_roots.count == 0)
-        return has_families(t, t->root, folder);
+        return has_families(t, t->root, own);
     for (size_t r = 0; r < t->rank_roots.count; r++)
-        if (!has_families(t, *VEC_AT(&t->rank_roots, const value, r), folder))
+        if (!has_families(t, *VEC_AT(&t->rank_roots, const value, r), own))
             return false;
     return true;
 }
@@ -266,7 +267,7 @@ static fsdpck_status add_fsdp_config(target *t, fsdpck_error *err)
     static const char name[] = "fsdp_config.json";
     text_buf text = {.limit_bytes = 1024};
     json_writer w;
-    uint32_t file;
+    uint32_t index;
 
     json_writer_init(&w, &text, 4);
     json_begin_object(&w);
@@ -277,9 +278,9 @@ static fsdpck_status add_fsdp_config(target *t, fsdpck_error *err)
     json_end_object(&w);
     fsdpck_status st = text_check(&text, err);
     if (st == FSDPCK_OK)
-        st = catalogue_add_file(&t->cat, name, strlen(name), text.nbytes, CAT_NONE, &file, err);
+        st = catalogue_add_file(&t->cat, name, strlen(name), text.nbytes, CAT_NONE, &index, err);
     if (st == FSDPCK_OK)
-        st = target_add_literal(t, file, 0, text.text, text.nbytes, err);
+        st = target_add_literal(t, index, 0, text.text, text.nbytes, err);
     text_release(&text);
     return st;
 }
@@ -287,19 +288,19 @@ static fsdpck_status add_fsdp_config(target *t, fsdpck_error *err)
 static fsdpck_status lay_out(layout_state *s, const char *pattern, fsdpck_error *err)
 {
     target *t = s->t;
-    const trainer_folder *folder = folder_of(t);
+    const trainer_folder *own = folder_of(t);
     const family whole = {NULL, pattern != NULL  ? pattern
-                                : folder != NULL ? folder->families[0].pattern
+                                : own != NULL ? own->families[0].pattern
                                                  : plain_pattern};
 
     RETURN_IF(check_pattern(t, whole.pattern, err));
-    if (pattern != NULL || folder == NULL || !all_have_families(t, folder)) {
+    if (pattern != NULL || own == NULL || !all_have_families(t, own)) {
         RETURN_IF(lay_out_family(s, &whole, err));
     } else {
-        for (const family *f = folder->families; f->pattern != NULL; f++)
+        for (const family *f = own->families; f->pattern != NULL; f++)
             RETURN_IF(lay_out_family(s, f, err));
     }
-    if (folder != NULL && folder->has_fsdp_config)
+    if (own != NULL && own->has_fsdp_config)
         RETURN_IF(add_fsdp_config(t, err));
     for (uint64_t i = 0; i < s->nchunks; i++) {
         if (!s->is_placed[i])

@@ -262,6 +262,7 @@ static fsdpck_status add_inner_all(aim_state *a, fsdpck_error *err)
 {
     for (size_t k = 0; k < a->objects.count; k++) {
         const cat_object *o = catalogue_object(a->from, *VEC_AT(&a->objects, uint32_t, k));
+        a->inner_rank = o->rank;
         RETURN_IF(value_walk(&a->from->pool, o->content, visit_inner, a, err));
     }
     return FSDPCK_OK;

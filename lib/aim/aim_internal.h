@@ -22,6 +22,7 @@ typedef struct aim_state {
     strtab names;
     vec picks;            /* aim_pick, in the order of the source */
     vec objects;          /* uint32_t: picked objects */
+    uint16_t inner_rank;  /* the one rank whose object is walked, UINT16_MAX: every rank's */
     uint64_t *tensor_map; /* source tensor -> target tensor, UINT64_MAX where it is not taken */
 } aim_state;
 

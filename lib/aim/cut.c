@@ -157,7 +157,8 @@ static fsdpck_status cut_ranks(cut_state *s, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status add_whole(aim_state *a, uint32_t index, fsdpck_error *err)
+/* only_rank: UINT16_MAX, or the one rank of those that have a place of their own for it. */
+static fsdpck_status add_whole(aim_state *a, uint32_t index, uint16_t only_rank, fsdpck_error *err)
 {
     static const uint64_t origin[NDIM_MAX] = {0};
     const aim_cut_request *cut = a->request->cut;
@@ -167,6 +168,8 @@ static fsdpck_status add_whole(aim_state *a, uint32_t index, fsdpck_error *err)
     uint64_t shape[NDIM_MAX];
     memcpy(shape, catalogue_shape(cat, index), catalogue_tensor(cat, index)->ndim * sizeof *shape);
     for (uint64_t rank = 0; rank < copies; rank++) {
+        if (copies > 1 && only_rank != UINT16_MAX && rank != only_rank)
+            continue;
         const cat_chunk whole = {.file = CAT_NONE,
                                  .rank = cut == NULL ? UINT16_MAX : (uint16_t)rank,
                                  .place = PLACE_ROWS};
@@ -219,7 +222,7 @@ fsdpck_status aim_cut(aim_state *a, const aim_pick *pick, uint32_t from, uint32_
 {
     const aim_cut_request *cut = a->request->cut;
     if (cut == NULL || pick == NULL)
-        return add_whole(a, index, err);
+        return add_whole(a, index, pick == NULL ? a->inner_rank : UINT16_MAX, err);
     catalogue *cat = &a->to->cat;
     cut_state s = {.a = a,
                    .m = &cut->layout->mesh,
@@ -232,7 +235,7 @@ fsdpck_status aim_cut(aim_state *a, const aim_pick *pick, uint32_t from, uint32_
     /* A plain tensor in the source, on every rank: it stays plain. */
     const bool plain = is_replicated(&s) && catalogue_spec(a->from, from) == NULL;
     if (st == FSDPCK_OK && plain)
-        st = add_whole(a, index, err);
+        st = add_whole(a, index, UINT16_MAX, err);
     if (st == FSDPCK_OK && !plain) {
         cat_spec spec = {0};
         st = catalogue_add_mesh(cat, s.m, &spec.mesh, err);

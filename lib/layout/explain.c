@@ -121,8 +121,8 @@ static uint64_t find_cut_dims(const catalogue *c, size_t tensor)
     return bits;
 }
 
-static fsdpck_status collect_begins(explain *x, const catalogue *c, size_t tensor,
-                                    pattern_dim *dim, fsdpck_error *err)
+static fsdpck_status collect_begins(explain *x, const catalogue *c, size_t tensor, pattern_dim *dim,
+                                    fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(c, tensor);
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
@@ -204,8 +204,8 @@ static fsdpck_status check_grid(explain *x, const catalogue *c, size_t tensor, e
     return FSDPCK_OK;
 }
 
-static fsdpck_status make_pattern(explain *x, const catalogue *c, size_t tensor,
-                                  explain_pattern *p, fsdpck_error *err)
+static fsdpck_status make_pattern(explain *x, const catalogue *c, size_t tensor, explain_pattern *p,
+                                  fsdpck_error *err)
 {
     const uint64_t *shape = catalogue_shape(c, tensor);
     const uint64_t bits = find_cut_dims(c, tensor);
@@ -358,9 +358,9 @@ static void lay(const explain_pattern *p, const unsigned *list, unsigned count, 
         const unsigned none = k < nfsdp ? p->ndims : 0;
         number /= p->ndims + 1;
         if (digit != none)
-            given[list[k]] = (placement){
-                .kind = PLACEMENT_SHARD,
-                .dim = (uint8_t)p->dims[k < nfsdp ? digit : digit - 1].dim};
+            given[list[k]] =
+                (placement){.kind = PLACEMENT_SHARD,
+                            .dim = (uint8_t)p->dims[k < nfsdp ? digit : digit - 1].dim};
     }
 }
 
@@ -393,9 +393,8 @@ static bool solve(const explain *x, const explain_pattern *p, const mesh *m, pla
 bool explain_tensor(const explain *x, size_t tensor, const mesh *m, placement *placements)
 {
     memset(placements, 0, MESH_NDIM_MAX * sizeof *placements);
-    const uint32_t id = tensor < x->by_tensor.count
-                            ? *VEC_AT(&x->by_tensor, const uint32_t, tensor)
-                            : STRTAB_NONE;
+    const uint32_t id =
+        tensor < x->by_tensor.count ? *VEC_AT(&x->by_tensor, const uint32_t, tensor) : STRTAB_NONE;
     if (id == STRTAB_NONE)
         return tensor < x->by_tensor.count;
     const explain_pattern *p = VEC_AT(&x->patterns, const explain_pattern, id);
@@ -482,8 +481,7 @@ fsdpck_status explain_mesh(explain *x, mesh *m, bool *found, fsdpck_error *err)
     hopeless = hopeless || world_size > MESH_RANKS_MAX || most_boxes > world_size;
     *found = false;
     for (unsigned family = 0; family < 4 && !hopeless && !*found; family++)
-        *found = try_family(x, world_size, most_boxes, (family & 1) != 0, (family & 2) != 0,
-                            &s, m);
+        *found = try_family(x, world_size, most_boxes, (family & 1) != 0, (family & 2) != 0, &s, m);
     if (*found)
         x->solved = *m;
     else

@@ -34,12 +34,12 @@
 typedef struct explain {
     uint64_t world_size;
     budget *owner;
-    strtab digests;  /* of shape and boxes; id: pattern */
-    vec patterns;    /* struct explain_pattern, explain.c's */
-    vec begins;      /* uint64_t: where the pieces of the dims that are cut begin */
-    vec by_tensor;   /* uint32_t: pattern; STRTAB_NONE: whole, or not added */
-    vec scratch;     /* uint64_t */
-    mesh solved;     /* patterns keep their placements on it; ndim 0: none */
+    strtab digests; /* of shape and boxes; id: pattern */
+    vec patterns;   /* struct explain_pattern, explain.c's */
+    vec begins;     /* uint64_t: where the pieces of the dims that are cut begin */
+    vec by_tensor;  /* uint32_t: pattern; STRTAB_NONE: whole, or not added */
+    vec scratch;    /* uint64_t */
+    mesh solved;    /* patterns keep their placements on it; ndim 0: none */
 } explain;
 
 void explain_init(explain *x, uint64_t world_size, budget *owner);

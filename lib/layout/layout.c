@@ -58,8 +58,8 @@ fsdpck_status layout_add_shard_text(layout *l, const char *text, fsdpck_error *e
         dim = dim * 10 + (unsigned)(*digit - '0');
     }
     if (!ok) {
-        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "",
-                                           "cannot read '%s': expected GLOB=DIM", text);
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, "", "cannot read '%s': expected GLOB=DIM", text);
         error_next(err, "write the tensor dim behind the pattern, as --shard '*.experts.*=1'");
         return st;
     }
@@ -100,9 +100,9 @@ static fsdpck_status check_group(const layout *l, const layout_rule *rule, fsdpc
     if (group == GROUP_FSDP || mesh_dim_of(&l->mesh, role) < l->mesh.ndim)
         return FSDPCK_OK;
     const char *name = group == GROUP_TP ? "tp" : "ep";
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, "",
-                                       "rule '%s' is for mesh dim %s, which the mesh does not have",
-                                       rule->glob, name);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, "",
+                  "rule '%s' is for mesh dim %s, which the mesh does not have", rule->glob, name);
     error_next(err, "add it to the mesh, as --mesh dp_shard=4,%s=2", name);
     return st;
 }
@@ -114,9 +114,8 @@ fsdpck_status layout_check_used(const layout *l, fsdpck_error *err)
         RETURN_IF(check_group(l, rule, err));
         if (rule->matched > 0)
             continue;
-        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "",
-                                           "rule of the layout matches no tensor: '%s'",
-                                           rule->glob);
+        const fsdpck_status st = error_set(
+            err, FSDPCK_USAGE, "", "rule of the layout matches no tensor: '%s'", rule->glob);
         error_next(err, "take it out, or see the names with inspect; of several rules that match a "
                         "tensor the first one takes it");
         return st;
@@ -152,8 +151,8 @@ static void find_rules(layout *l, const char *fqn, matches *found)
         if (found->rules[group] != NULL)
             continue;
         const bool direct = fnmatch(rule->glob, fqn, 0) == 0;
-        if (!direct && (group == GROUP_FSDP || module[0] == '\0' ||
-                        fnmatch(rule->glob, module, 0) != 0))
+        if (!direct &&
+            (group == GROUP_FSDP || module[0] == '\0' || fnmatch(rule->glob, module, 0) != 0))
             continue;
         rule->matched++;
         found->rules[group] = rule;
@@ -285,8 +284,8 @@ static fsdpck_status choose_ep(const layout *l, const layout_tensor *t, const ma
 
 void layout_cut_order(const mesh *m, unsigned *order)
 {
-    static const mesh_role turns[] = {ROLE_REPLICATE, ROLE_EP, ROLE_TP, ROLE_FSDP, ROLE_CP,
-                                      ROLE_UNKNOWN};
+    static const mesh_role turns[] = {ROLE_REPLICATE, ROLE_EP, ROLE_TP,
+                                      ROLE_FSDP,      ROLE_CP, ROLE_UNKNOWN};
     mesh_role roles[MESH_NDIM_MAX];
     unsigned n = 0;
     mesh_roles(m, roles);
@@ -336,8 +335,8 @@ static fsdpck_status place_as_source(const layout *l, const layout_tensor *t, co
     const bool same = t->source == NULL || mesh_equal(t->source_mesh, &l->mesh);
     if (!same || found->rules[GROUP_FSDP] != NULL || found->rules[GROUP_TP] != NULL ||
         found->rules[GROUP_EP] != NULL) {
-        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "",
-                                           "names of the mesh dims do not say what each is for");
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, "", "names of the mesh dims do not say what each is for");
         error_next(err, "give the mesh by known names, as --mesh dp_shard=4,tp=2");
         return st;
     }
@@ -378,8 +377,7 @@ static fsdpck_status place(layout *l, const layout_tensor *t, bool any_size, pla
     RETURN_IF(choose_ep(l, t, &found, &dims[ROLE_EP], err));
     for (unsigned i = 0; i < l->mesh.ndim; i++)
         if (dims[roles[i]] != NO_DIM)
-            placements[i] =
-                (placement){.kind = PLACEMENT_SHARD, .dim = (uint8_t)dims[roles[i]]};
+            placements[i] = (placement){.kind = PLACEMENT_SHARD, .dim = (uint8_t)dims[roles[i]]};
     layout_cut_order(&l->mesh, order);
     piece_stride_placements(&l->mesh, order, placements);
     const unsigned fsdp = mesh_dim_of(&l->mesh, ROLE_FSDP);

@@ -53,7 +53,7 @@ typedef enum layout_rule_kind {
     LAYOUT_TP_COLWISE, /* TP dims: Shard(0) */
     LAYOUT_TP_ROWWISE, /* TP dims: Shard(1); a tensor of one dim (a bias) is replicated */
     LAYOUT_TP_REPLICATE,
-    LAYOUT_EP_SHARD    /* EP dims: Shard(dim) */
+    LAYOUT_EP_SHARD /* EP dims: Shard(dim) */
 } layout_rule_kind;
 
 typedef struct layout_rule {
@@ -73,7 +73,8 @@ typedef struct layout {
 
 /* What is known of a tensor. */
 typedef struct layout_tensor {
-    const char *fqn; /* the parameter's FQN: for optimizer state that of the parameter it belongs to */
+    const char
+        *fqn; /* the parameter's FQN: for optimizer state that of the parameter it belongs to */
     dtype dtype;
     unsigned ndim;
     const uint64_t *shape;
@@ -91,8 +92,8 @@ void layout_release(layout *l);
 fsdpck_status layout_add_rule(layout *l, layout_rule_kind kind, const char *glob, unsigned dim,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* "GLOB=DIM", as --shard takes it. */
-fsdpck_status layout_add_shard_text(layout *l, const char *text, fsdpck_error *err)
-    FSDPCK_MUST_CHECK;
+fsdpck_status layout_add_shard_text(layout *l, const char *text,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* A JSON object: glob -> "colwise", "rowwise", "replicate", "Shard(d)", "ep" or "ep:Shard(d)", or an
  * array of them where both TP and EP shall cut; first match wins, in the order of the file.
  *

@@ -11,11 +11,21 @@ static const struct {
     const char *name;
     mesh_role role;
 } role_names[] = {
-    {"dp_replicate", ROLE_REPLICATE}, {"ddp", ROLE_REPLICATE},   {"replicate", ROLE_REPLICATE},
-    {"dp_shard", ROLE_FSDP},          {"fsdp", ROLE_FSDP},       {"shard", ROLE_FSDP},
-    {"dp", ROLE_FSDP},                {"data", ROLE_FSDP},       {"data_parallel", ROLE_FSDP},
-    {"dp_shard_mod_ep", ROLE_FSDP},   {"efsdp", ROLE_FSDP},      {"cp", ROLE_CP},
-    {"tp", ROLE_TP},                  {"model", ROLE_TP},        {"tensor_parallel", ROLE_TP},
+    {"dp_replicate", ROLE_REPLICATE},
+    {"ddp", ROLE_REPLICATE},
+    {"replicate", ROLE_REPLICATE},
+    {"dp_shard", ROLE_FSDP},
+    {"fsdp", ROLE_FSDP},
+    {"shard", ROLE_FSDP},
+    {"dp", ROLE_FSDP},
+    {"data", ROLE_FSDP},
+    {"data_parallel", ROLE_FSDP},
+    {"dp_shard_mod_ep", ROLE_FSDP},
+    {"efsdp", ROLE_FSDP},
+    {"cp", ROLE_CP},
+    {"tp", ROLE_TP},
+    {"model", ROLE_TP},
+    {"tensor_parallel", ROLE_TP},
     {"ep", ROLE_EP},
 };
 
@@ -60,8 +70,8 @@ unsigned mesh_dim_of(const mesh *m, mesh_role role)
 
 static fsdpck_status bad_text(fsdpck_error *err, const char *text, size_t at, const char *why)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "cannot read mesh '%s': %s", text,
-                                       why);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, "", "cannot read mesh '%s': %s", text, why);
     error_found(err, "'%s'", text + at);
     error_expected(err, "NAME=SIZE,... with names of %s", KNOWN_NAMES);
     return st;
@@ -168,8 +178,8 @@ fsdpck_status mesh_check(const mesh *m, fsdpck_error *err)
                          "mesh has %" PRIu64 " ranks, 1 to %u are possible", size, MESH_RANKS_MAX);
     for (unsigned i = 0; i < m->ndim; i++)
         if (memchr(m->names[i], '\0', MESH_NAME_NBYTES) == NULL)
-            return error_set(err, FSDPCK_BADINPUT, "LAYOUT-MESH",
-                             "name of mesh dim %u is too long", i);
+            return error_set(err, FSDPCK_BADINPUT, "LAYOUT-MESH", "name of mesh dim %u is too long",
+                             i);
     return FSDPCK_OK;
 }
 

@@ -116,7 +116,8 @@ static fsdpck_status bad_placement(fsdpck_error *err, const mesh *m, const place
         const fsdpck_status st = error_set(
             err, FSDPCK_UNSUPPORTED, "LAYOUT-PARTIAL",
             "tensor is Partial on mesh dim %u: its ranks hold terms of a sum that was not done", i);
-        error_next(err, "reduce it in the training program, as redistribute() does, and save again");
+        error_next(err,
+                   "reduce it in the training program, as redistribute() does, and save again");
         return st;
     }
     if (!shards(&p[i]))
@@ -124,8 +125,8 @@ static fsdpck_status bad_placement(fsdpck_error *err, const mesh *m, const place
                          i);
     if (p[i].dim >= ndim)
         return error_set(err, FSDPCK_BADINPUT, "LAYOUT-DIM",
-                         "mesh dim %u shards dim %u of a tensor of %u dims", i,
-                         (unsigned)p[i].dim, ndim);
+                         "mesh dim %u shards dim %u of a tensor of %u dims", i, (unsigned)p[i].dim,
+                         ndim);
     if (coord[i] >= m->sizes[i])
         return error_set(err, FSDPCK_BADINPUT, "LAYOUT-COORD",
                          "coordinate %" PRIu64 " is outside mesh dim %u of %" PRIu64 " ranks",

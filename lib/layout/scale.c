@@ -8,9 +8,9 @@ static fsdpck_status not_a_multiple(const mesh *others, uint64_t world_size, fsd
 {
     text_buf text = {0};
     mesh_print(others, &text);
-    const fsdpck_status st = error_set(
-        err, FSDPCK_USAGE, "", "%" PRIu64 " ranks are no multiple of the source's other mesh dims",
-        world_size);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, "",
+                  "%" PRIu64 " ranks are no multiple of the source's other mesh dims", world_size);
     if (text_check(&text, NULL) == FSDPCK_OK)
         error_found(err, "%s", text.text);
     error_next(err, "choose a multiple of %" PRIu64 ", or give the whole mesh with --mesh",
@@ -58,11 +58,10 @@ fsdpck_status layout_scale_mesh(const mesh *from, uint64_t world_size, mesh *m, 
     for (unsigned i = 0; i < from->ndim; i++) {
         if (roles[i] != ROLE_UNKNOWN)
             continue;
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, "",
-                      "names of the source's mesh dims do not say which one to fit to %" PRIu64
-                      " ranks",
-                      world_size);
+        const fsdpck_status st = error_set(
+            err, FSDPCK_USAGE, "",
+            "names of the source's mesh dims do not say which one to fit to %" PRIu64 " ranks",
+            world_size);
         error_next(err, "give the whole mesh, as --mesh dp_shard=4,tp=2");
         return st;
     }

@@ -14,8 +14,8 @@ static fsdpck_status bad_value(plan_reader *r, const char *glob, const json_toke
                                fsdpck_error *err)
 {
     (void)r;
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "cannot read the TP plan at '%s'",
-                                       glob);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, "", "cannot read the TP plan at '%s'", glob);
     error_offset(err, t->offset_bytes);
     error_expected(err, "\"colwise\", \"rowwise\", \"replicate\", \"Shard(DIM)\", \"ep\" or "
                         "\"ep:Shard(DIM)\"");

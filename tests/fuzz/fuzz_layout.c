@@ -148,8 +148,8 @@ static void run_numbers(reader *r)
     budget_init(&b, 1u << 24, "metadata", NULL);
     catalogue_init(&c, &b);
     must(catalogue_add_file(&c, "f", 1, 0, 0, &file, NULL) == FSDPCK_OK);
-    bool ok = catalogue_add_tensor(&c, "t", 1, DTYPE_UINT8, ndim, shape, &tensor, NULL) ==
-              FSDPCK_OK;
+    bool ok =
+        catalogue_add_tensor(&c, "t", 1, DTYPE_UINT8, ndim, shape, &tensor, NULL) == FSDPCK_OK;
     const uint64_t step = mesh_size(&m) / RANKS_MAX + 1;
     for (uint64_t rank = 0; rank < mesh_size(&m); rank += step) {
         static const cat_chunk proto = {.place = PLACE_ROWS};

@@ -463,8 +463,8 @@ static void add_tensor(catalogue *c, unsigned index, const mesh *m, const placem
     const bool empties = draw(2) == 0;
     const cat_chunk proto = {.place = PLACE_ROWS};
     uint32_t tensor;
-    bool ok = catalogue_add_tensor(c, &name, 1, DTYPE_FLOAT32, 2, shape, &tensor, NULL) ==
-              FSDPCK_OK;
+    bool ok =
+        catalogue_add_tensor(c, &name, 1, DTYPE_FLOAT32, 2, shape, &tensor, NULL) == FSDPCK_OK;
     for (uint64_t k = mesh_size(m); k-- > 0 && ok;) {
         uint64_t coord[MESH_NDIM_MAX], offsets[2], sizes[2];
         mesh_coord(m, index % 2 == 0 ? k : mesh_size(m) - 1 - k, coord);

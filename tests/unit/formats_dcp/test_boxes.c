@@ -109,6 +109,23 @@ Test(boxes, misfits_are_derived_from_the_blobs)
     }
 }
 
+/* Ranks with empty boxes share a key, and one of them alone is written: the one that holds a row, or
+ * the other. */
+Test(boxes, whose_row_was_not_written_stay_refused)
+{
+    opening o;
+    prepare(&o, "torch-2.15.0/wrong-boxes11");
+    o.request.repair_strided = true;
+    open_well(&o, "wrong-boxes11");
+    cr_expect_eq(locate(&o, "vector.weight"), FSDPCK_OK, "%s", o.err.message);
+    cr_expect_eq(locate(&o, "matrix.weight"), FSDPCK_BADINPUT);
+    cr_expect_str_eq(o.err.finding, "DCP-PAYLOAD-SHAPE");
+    cr_expect(strstr(o.err.next, "lost when it was saved") != NULL, "%s", o.err.next);
+    cr_expect(strstr(log_of(&o), "'matrix.weight'") != NULL, "%s", log_of(&o));
+    cr_expect(strstr(o.cat.origin.note, "boxes of 1 tensor ") != NULL, "%s", o.cat.origin.note);
+    opening_close(&o);
+}
+
 Test(boxes, right_ones_stay_as_they_are)
 {
     static const char *const fixtures[] = {

@@ -81,9 +81,18 @@ static void expect(uint64_t world_size, const char *mesh_expected, const char *c
 }
 
 #define P(...) ((const placement[MESH_NDIM_MAX]){__VA_ARGS__})
-#define R      {.kind = PLACEMENT_REPLICATE}
-#define S(d)   {.kind = PLACEMENT_SHARD, .dim = (d)}
-#define SS(d, f) {.kind = PLACEMENT_STRIDED_SHARD, .dim = (d), .split_factor = (f)}
+#define R                           \
+    {                               \
+        .kind = PLACEMENT_REPLICATE \
+    }
+#define S(d)                                \
+    {                                       \
+        .kind = PLACEMENT_SHARD, .dim = (d) \
+    }
+#define SS(d, f)                                                         \
+    {                                                                    \
+        .kind = PLACEMENT_STRIDED_SHARD, .dim = (d), .split_factor = (f) \
+    }
 
 static const mesh m4 = {.ndim = 1, .sizes = {4}}, m2x4 = {.ndim = 2, .sizes = {2, 4}},
                   m3x2 = {.ndim = 2, .sizes = {3, 2}}, m2x2 = {.ndim = 2, .sizes = {2, 2}},
@@ -124,8 +133,8 @@ Test(explain, hsdp)
 
 Test(explain, fsdp_and_tp)
 {
-    static const char *const expected[] = {"[_StridedShard(0, 2), Shard(0)]", "[Shard(0), Shard(1)]",
-                                           "[Shard(0), Replicate()]",
+    static const char *const expected[] = {"[_StridedShard(0, 2), Shard(0)]",
+                                           "[Shard(0), Shard(1)]", "[Shard(0), Replicate()]",
                                            "[_StridedShard(0, 2), Shard(0)]"};
     begin();
     add_cut(&m3x2, P(SS(0, 2), S(0)), 12, 4, true);
@@ -182,6 +191,29 @@ Test(explain, a_hole)
     add_box(tensor, 0, 2, 2, 2);
     add_box(tensor, 2, 0, 2, 2);
     expect_nothing(4, "fsdp=4");
+}
+
+Test(explain, a_hole_and_a_replica)
+{
+    begin();
+    const uint32_t tensor = add_tensor(4, 4);
+    add_box(tensor, 0, 0, 2, 2);
+    add_box(tensor, 0, 2, 2, 2);
+    add_box(tensor, 2, 0, 2, 2);
+    add_box(tensor, 2, 0, 2, 2);
+    expect_nothing(4, "fsdp=4");
+}
+
+/* Empty boxes beside a whole one of more than one row say nothing. */
+Test(explain, whole_with_empty_boxes)
+{
+    static const char *const expected[] = {"Replicate()"};
+    begin();
+    const uint32_t tensor = add_tensor(5, 5);
+    add_box(tensor, 0, 0, 5, 5);
+    add_box(tensor, 5, 0, 0, 5);
+    expect(4, "fsdp=4", expected);
+    end();
 }
 
 Test(explain, no_grid)

@@ -162,7 +162,9 @@ Test(layout, uneven_dims)
     read_plan("{\"w\": \"Shard(1)\"}");
     cr_assert_eq(layout_add_shard_text(&l, "w=1", &err), FSDPCK_OK);
     expect_refused(t, FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN");
-    static const uint64_t even[] = {6, 12};
+    static const uint64_t odd_pieces[] = {6, 6}, even[] = {6, 12};
+    t.shape = odd_pieces;
+    expect_refused(t, FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN");
     t.shape = even;
     expect(t, "[_StridedShard(1, 2), Shard(1)]");
     end();
@@ -181,8 +183,9 @@ static layout_tensor held(const char *fqn, const mesh *m, const placement *p)
 
 Test(layout, follows_the_source)
 {
-    static const placement strided[] = {
-        {.kind = PLACEMENT_STRIDED_SHARD, .dim = 0, .split_factor = 2}, {.kind = PLACEMENT_SHARD}},
+    static const placement
+        strided[] = {{.kind = PLACEMENT_STRIDED_SHARD, .dim = 0, .split_factor = 2},
+                     {.kind = PLACEMENT_SHARD}},
         columns[] = {{.kind = PLACEMENT_SHARD, .dim = 1}, {.kind = PLACEMENT_REPLICATE}},
         whole[] = {{.kind = PLACEMENT_REPLICATE}, {.kind = PLACEMENT_REPLICATE}},
         partial[] = {{.kind = PLACEMENT_REPLICATE}, {.kind = PLACEMENT_PARTIAL}},

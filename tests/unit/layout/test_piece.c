@@ -5,9 +5,18 @@
 #include "layout/mesh_text.h"
 #include "layout/piece.h"
 
-#define R     {.kind = PLACEMENT_REPLICATE}
-#define S(d)  {.kind = PLACEMENT_SHARD, .dim = (d)}
-#define SS(d, f) {.kind = PLACEMENT_STRIDED_SHARD, .dim = (d), .split_factor = (f)}
+#define R                           \
+    {                               \
+        .kind = PLACEMENT_REPLICATE \
+    }
+#define S(d)                                \
+    {                                       \
+        .kind = PLACEMENT_SHARD, .dim = (d) \
+    }
+#define SS(d, f)                                                         \
+    {                                                                    \
+        .kind = PLACEMENT_STRIDED_SHARD, .dim = (d), .split_factor = (f) \
+    }
 
 /* One dim, all ranks in order: "size@offset", blanks between. */
 typedef struct line_case {
@@ -17,9 +26,18 @@ typedef struct line_case {
     const char *expected;
 } line_case;
 
-#define MESH1(a)       {.ndim = 1, .sizes = {(a)}}
-#define MESH2(a, b)    {.ndim = 2, .sizes = {(a), (b)}}
-#define MESH3(a, b, c) {.ndim = 3, .sizes = {(a), (b), (c)}}
+#define MESH1(a)                   \
+    {                              \
+        .ndim = 1, .sizes = {(a) } \
+    }
+#define MESH2(a, b)                     \
+    {                                   \
+        .ndim = 2, .sizes = {(a), (b) } \
+    }
+#define MESH3(a, b, c)                       \
+    {                                        \
+        .ndim = 3, .sizes = {(a), (b), (c) } \
+    }
 
 static const line_case both_rules[] = {
     {10, MESH1(4), {S(0)}, "3@0 3@3 3@6 1@9"},
@@ -43,9 +61,9 @@ static void print_line(const line_case *c, piece_rule rule, text_buf *out)
     uint64_t coord[MESH_NDIM_MAX], offset, size;
     for (uint64_t rank = 0; rank < mesh_size(&c->mesh); rank++) {
         mesh_coord(&c->mesh, rank, coord);
-        cr_assert_eq(piece_box(&c->mesh, c->placements, 1, &c->n, coord, rule, &offset, &size,
-                               NULL),
-                     FSDPCK_OK, "rank %d of %s", (int)rank, c->expected);
+        cr_assert_eq(
+            piece_box(&c->mesh, c->placements, 1, &c->n, coord, rule, &offset, &size, NULL),
+            FSDPCK_OK, "rank %d of %s", (int)rank, c->expected);
         text_printf(out, "%s%llu@%llu", rank > 0 ? " " : "", (unsigned long long)size,
                     (unsigned long long)offset);
     }
@@ -154,8 +172,7 @@ static bool disagree(uint64_t n, uint64_t fsdp, uint64_t tp)
         mesh_coord(&m, rank, coord);
         if (piece_box(&m, p, 1, &n, coord, PIECE_RECORDED, &a[0], &a[1], NULL) != FSDPCK_OK)
             return true;
-        cr_assert_eq(piece_box(&m, p, 1, &n, coord, PIECE_PHYSICAL, &b[0], &b[1], NULL),
-                     FSDPCK_OK);
+        cr_assert_eq(piece_box(&m, p, 1, &n, coord, PIECE_PHYSICAL, &b[0], &b[1], NULL), FSDPCK_OK);
         if (a[0] != b[0] || a[1] != b[1])
             return true;
     }
@@ -195,10 +212,10 @@ Test(piece, where_the_record_is_wrong)
 /* torch 2.14, a bias of 9 on (4, 2): rank (3,0) records 1@8 and holds nothing, (3,1) the reverse. */
 Test(piece, nine_on_four_by_two)
 {
-    static const line_case recorded = {9, MESH2(4, 2), {SS(0, 2), S(0)},
-                                       "2@0 1@5 2@2 1@6 1@4 1@7 1@8 0@9"};
-    static const line_case physical = {9, MESH2(4, 2), {SS(0, 2), S(0)},
-                                       "2@0 1@5 2@2 1@6 1@4 1@7 0@9 1@8"};
+    static const line_case recorded = {
+        9, MESH2(4, 2), {SS(0, 2), S(0)}, "2@0 1@5 2@2 1@6 1@4 1@7 1@8 0@9"};
+    static const line_case physical = {
+        9, MESH2(4, 2), {SS(0, 2), S(0)}, "2@0 1@5 2@2 1@6 1@4 1@7 0@9 1@8"};
     expect_line(&recorded, PIECE_RECORDED);
     expect_line(&physical, PIECE_PHYSICAL);
 }
@@ -237,12 +254,9 @@ Test(piece, orders_written)
     static const struct {
         placement given[3], expected[3];
     } fsdp_last[] = {
-        {{S(0), S(0), S(0)}, {SS(0, 4), S(0), S(0)}},
-        {{S(0), S(0), S(1)}, {SS(0, 2), S(0), S(1)}},
-        {{S(0), S(0), R}, {SS(0, 2), S(0), R}},
-        {{S(0), S(1), S(0)}, {SS(0, 2), S(1), S(0)}},
-        {{S(1), S(0), S(0)}, {S(1), S(0), S(0)}},
-        {{R, S(0), S(0)}, {R, S(0), S(0)}},
+        {{S(0), S(0), S(0)}, {SS(0, 4), S(0), S(0)}}, {{S(0), S(0), S(1)}, {SS(0, 2), S(0), S(1)}},
+        {{S(0), S(0), R}, {SS(0, 2), S(0), R}},       {{S(0), S(1), S(0)}, {SS(0, 2), S(1), S(0)}},
+        {{S(1), S(0), S(0)}, {S(1), S(0), S(0)}},     {{R, S(0), S(0)}, {R, S(0), S(0)}},
     };
     placement p[3] = {S(0), S(0), S(0)};
     static const placement expected[3] = {SS(0, 2), SS(0, 2), S(0)};
@@ -263,10 +277,10 @@ Test(piece, orders_written)
 /* Expert parallel, TP and FSDP on one dim: ep cuts first, then tp, then dp. */
 Test(piece, ep_tp_fsdp)
 {
-    static const line_case nine = {9, MESH3(2, 2, 2), {SS(0, 4), S(0), S(0)},
-                                   "2@0 1@3 1@5 1@7 1@2 1@4 1@6 1@8"};
-    static const line_case eleven = {11, MESH3(2, 2, 2), {SS(0, 4), S(0), S(0)},
-                                     "2@0 2@3 2@6 1@9 1@2 1@5 1@8 1@10"};
+    static const line_case nine = {
+        9, MESH3(2, 2, 2), {SS(0, 4), S(0), S(0)}, "2@0 1@3 1@5 1@7 1@2 1@4 1@6 1@8"};
+    static const line_case eleven = {
+        11, MESH3(2, 2, 2), {SS(0, 4), S(0), S(0)}, "2@0 2@3 2@6 1@9 1@2 1@5 1@8 1@10"};
     expect_line(&nine, PIECE_PHYSICAL);
     expect_line(&eleven, PIECE_PHYSICAL);
     expect_line(&eleven, PIECE_RECORDED); /* 11 is saved right, 9 and 13 are refused */
@@ -286,7 +300,8 @@ Test(piece, refusals)
     static const mesh m = MESH2(2, 2);
     static const uint64_t coord[] = {1, 1}, outside[] = {0, 2};
     static const placement partial[] = {R, {.kind = PLACEMENT_PARTIAL}}, dim[] = {S(2), R},
-                           zero[] = {SS(0, 0), S(0)}, kind[] = {{.kind = 9}, R}, good[] = {S(0), S(1)};
+                           zero[] = {SS(0, 0), S(0)}, kind[] = {{.kind = 9}, R},
+                           good[] = {S(0), S(1)};
     cr_expect_str_eq(refusal(&m, partial, coord), "LAYOUT-PARTIAL");
     cr_expect_str_eq(refusal(&m, dim, coord), "LAYOUT-DIM");
     cr_expect_str_eq(refusal(&m, zero, coord), "LAYOUT-SPLIT");
