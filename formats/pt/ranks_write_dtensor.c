@@ -4,6 +4,7 @@
 
 #include "formats/shared/torch_archive.h"
 #include "layout/mesh_text.h"
+#include "layout/piece.h"
 
 /* torch 2.5 to 2.15. */
 static const char tensor_module[] = "torch.distributed.tensor";
@@ -18,8 +19,10 @@ static fsdpck_status choose_form(dtensor_form *form, unsigned torch_minor, fsdpc
         *form = DTORCH_2_6;
     } else if (torch_minor == 8 || torch_minor == 9) {
         *form = DTORCH_2_8;
-    } else if (torch_minor >= 10 && torch_minor <= 12) {
+    } else if (torch_minor == 10) {
         *form = DTORCH_2_10;
+    } else if (torch_minor == 11 || torch_minor == 12) {
+        *form = DTORCH_2_11;
     } else {
         const fsdpck_status st =
             error_set(err, FSDPCK_UNSUPPORTED, "", "rank files are not written for this torch");
@@ -121,44 +124,56 @@ static fsdpck_status put_placements(const dtensor_writer *d, pickle_writer *w, u
     return FSDPCK_OK;
 }
 
-/* One ShardOrderEntry for each tensor dim that is sharded, with its mesh dims from left to right;
- * where _StridedShard tells the order, torch wants None. */
-static void put_shard_order(pickle_writer *w, const cat_spec *s, unsigned mesh_ndim,
-                            unsigned tensor_ndim)
+static bool has_strided(const cat_spec *s, unsigned mesh_ndim)
 {
-    bool strided = false;
     for (unsigned i = 0; i < mesh_ndim; i++)
-        strided = strided || s->placements[i].kind == PLACEMENT_STRIDED_SHARD;
-    put_name(w, "shard_order");
-    if (strided) {
-        pickle_put_none(w);
-    } else {
+        if (s->placements[i].kind == PLACEMENT_STRIDED_SHARD)
+            return true;
+    return false;
+}
+
+/* One ShardOrderEntry for each tensor dim that is sharded, with its mesh dims in the order of the
+ * cuts. */
+static fsdpck_status put_order(const dtensor_writer *d, pickle_writer *w, const cat_spec *s,
+                               unsigned tensor_ndim, fsdpck_error *err)
+{
+    unsigned order[MESH_NDIM_MAX], count;
+    pickle_put_mark(w);
+    for (unsigned dim = 0; dim < tensor_ndim; dim++) {
+        if (!piece_order(catalogue_mesh(d->cat, s->mesh), s->placements, dim, order, &count))
+            return error_set(err, FSDPCK_INTERNAL, "", "a target's placements are no order");
+        if (count == 0)
+            continue;
+        pickle_put_global(w, spec_module, "ShardOrderEntry");
+        pickle_put_int(w, dim);
         pickle_put_mark(w);
-        for (unsigned dim = 0; dim < tensor_ndim; dim++) {
-            unsigned count = 0;
-            for (unsigned i = 0; i < mesh_ndim; i++) {
-                const placement *p = &s->placements[i];
-                if (p->kind != PLACEMENT_SHARD || p->dim != dim)
-                    continue;
-                if (count++ == 0) {
-                    pickle_put_global(w, spec_module, "ShardOrderEntry");
-                    pickle_put_int(w, dim);
-                    pickle_put_mark(w);
-                }
-                pickle_put_int(w, i);
-            }
-            if (count > 0) {
-                pickle_put_tuple_marked(w);
-                pickle_put_tuple(w, 2);
-                pickle_put_newobj(w);
-            }
-        }
+        for (unsigned i = 0; i < count; i++)
+            pickle_put_int(w, order[i]);
         pickle_put_tuple_marked(w);
+        pickle_put_tuple(w, 2);
+        pickle_put_newobj(w);
     }
+    pickle_put_tuple_marked(w);
+    return FSDPCK_OK;
+}
+
+/* From torch 2.11 on the order is None where _StridedShard tells it. */
+static fsdpck_status put_shard_order(const dtensor_writer *d, pickle_writer *w, const cat_spec *s,
+                                     unsigned tensor_ndim, fsdpck_error *err)
+{
+    const bool strided = has_strided(s, catalogue_mesh(d->cat, s->mesh)->ndim);
+    put_name(w, "shard_order");
+    if (strided && d->form != DTORCH_2_10)
+        pickle_put_none(w);
+    else
+        RETURN_IF(put_order(d, w, s, tensor_ndim, err));
     pickle_put_setitem(w);
+    if (d->form == DTORCH_2_10)
+        return FSDPCK_OK;
     put_name(w, "use_strided_shard_as_shard_order");
     pickle_put_bool(w, strided);
     pickle_put_setitem(w);
+    return FSDPCK_OK;
 }
 
 static fsdpck_status put_spec(const dtensor_writer *d, pickle_writer *w, const cat_tensor *t,
@@ -188,7 +203,7 @@ static fsdpck_status put_spec(const dtensor_writer *d, pickle_writer *w, const c
     pickle_put_newobj(w);
     pickle_put_setitem(w);
     if (d->form >= DTORCH_2_10)
-        put_shard_order(w, s, catalogue_mesh(d->cat, s->mesh)->ndim, t->ndim);
+        RETURN_IF(put_shard_order(d, w, s, t->ndim, err));
     put_name(w, "_hash");
     pickle_put_none(w);
     pickle_put_setitem(w);

@@ -10,8 +10,9 @@
  *
  *     torch 2.5 to 2.7    DTORCH_2_6    DeviceMesh with `mesh` and `_dim_group_infos`
  *     torch 2.8, 2.9      DTORCH_2_8    `_dim_group_names` in their place
- *     torch 2.10 to 2.12  DTORCH_2_10   `_layout` of one shape, `_rank_map`, `_rank`; the spec has
- *                                       `shard_order` and `use_strided_shard_as_shard_order`
+ *     torch 2.10          DTORCH_2_10   `_layout` of one shape, `_rank_map`; the spec has
+ *                                       `shard_order`
+ *     torch 2.11, 2.12    DTORCH_2_11   and `_rank`, `use_strided_shard_as_shard_order`
  *     torch 2.13 to 2.15  DTORCH_2_15   `_layout` of axes
  *
  * The mesh is one that init_device_mesh makes of all ranks. Its process groups are pickled by their
@@ -25,7 +26,7 @@
 #include "formats/format.h"
 #include "formats/shared/pickle.h"
 
-typedef enum dtensor_form { DTORCH_2_6, DTORCH_2_8, DTORCH_2_10, DTORCH_2_15 } dtensor_form;
+typedef enum dtensor_form { DTORCH_2_6, DTORCH_2_8, DTORCH_2_10, DTORCH_2_11, DTORCH_2_15 } dtensor_form;
 
 typedef struct dtensor_writer {
     const catalogue *cat;

@@ -213,7 +213,7 @@ static void put_layout(const dtensor_writer *d, pickle_writer *w, const mesh *m)
     pickle_put_tuple(w, 0);
     pickle_put_newobj(w);
     pickle_put_empty_dict(w);
-    if (d->form == DTORCH_2_10) {
+    if (d->form < DTORCH_2_15) {
         put_item_dims(w, "shape", m->ndim, m->sizes);
         put_item_dims(w, "stride", m->ndim, strides);
     } else {

@@ -73,8 +73,7 @@ typedef struct layout {
 
 /* What is known of a tensor. */
 typedef struct layout_tensor {
-    const char
-        *fqn; /* the parameter's FQN: for optimizer state that of the parameter it belongs to */
+    const char *fqn; /* the parameter's: for optimizer state that of its parameter */
     dtype dtype;
     unsigned ndim;
     const uint64_t *shape;

@@ -1,4 +1,4 @@
-"""Races of `fsdpck consolidate` against plain copiers and torch's own tools; see scripts/bench.
+"""Races of `fsdpck consolidate` and `reshard` against plain copiers and torch's own tools; see scripts/bench.
 
 Every round runs every runner once, in alternating order, on an input that is in the page cache, into a new file. A time
 counts only when the output was found right: the first output of each runner is compared tensor by tensor with the other
@@ -74,6 +74,9 @@ def race(title, source, runners, rounds, check):
             remove(runner.output)
         if number == 0:
             check({name: path for name, path in kept.items()})
+            for path in kept.values():
+                if path.is_dir():
+                    remove(path)
     first = runners[0]
     print(f"\n{title}")
     for r in runners:
@@ -178,6 +181,48 @@ def race_shards(a, title, kind, *more):
          lambda kept: same_tensors(load_st, load_st, kept["fsdpck"], kept["torch consolidator"]))
 
 
+def two_steps(source, out):
+    """What torch offers: everything into one file, and from there into one rank's folder."""
+    tool = f"{sys.executable} -m torch.distributed.checkpoint.format_utils"
+    script = f'rm -f "$1.pt" && {tool} dcp_to_torch "$0" "$1.pt" && {tool} torch_to_dcp "$1.pt" "$1" && rm -f "$1.pt"'
+    return ["bash", "-c", script, source, out]
+
+
+def same_as_source(a, source, kept):
+    """torch reads the source and each output into one file: equal tensors, objects aside."""
+    def whole(folder, name):
+        path = a.work / name
+        remove(path)
+        subprocess.run([sys.executable, "-W", "ignore", "-m", "torch.distributed.checkpoint.format_utils", "dcp_to_torch",
+                        folder, path], check=True)
+        return path
+
+    truth = whole(source, "truth.pt")
+    for folder in kept.values():
+        have = whole(folder, "have.pt")
+        same_tensors(load_pt, load_pt, have, truth)
+        remove(have)
+    remove(truth)
+
+
+def race_reshard(a, nbytes):
+    source = make("dcp", a.work / f"dcp-{nbytes:.0f}", "--bytes", nbytes)
+    out, peer = f"{a.work}/fsdpck-out", f"{a.work}/torch-out"
+
+    def fsdpck(name, *more):
+        return Runner(f"fsdpck {name}", [a.program, "reshard", source, f"{out}-{len(more)}-{name.split()[-1]}", *more],
+                      f"{out}-{len(more)}-{name.split()[-1]}")
+
+    runners = [fsdpck("8 -> 6", "--world-size", "6"),
+               fsdpck("8 -> 64", "--world-size", "64"),
+               fsdpck("rows -> columns of 8", "--world-size", "8", "--shard", "*=1"),
+               fsdpck("rows -> columns of 64", "--world-size", "64", "--shard", "*=1"),
+               *floors(a.floor, a.work, source, "*.distcp"),
+               Runner("torch, two steps, 1 rank", two_steps(source, peer), peer, compare=False)]
+    race(f"DCP, {nbytes / 1e9:.1f} GB, resharded", source, runners, a.rounds,
+         lambda kept: same_as_source(a, source, kept))
+
+
 def race_growth(a):
     print("\ngrowth in the number of tensors (8 shards)")
     runners = {}
@@ -219,7 +264,8 @@ def main():
     p.add_argument("--work", required=True, type=pathlib.Path)
     p.add_argument("--bytes", type=float, default=3e9)
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("races", nargs="*", default=["dcp", "rows", "columns", "many", "growth", "memory"])
+    p.add_argument("races", nargs="*",
+                   default=["dcp", "rows", "columns", "narrow", "thin", "many", "growth", "memory", "reshard"])
     a = p.parse_args()
     a.work.mkdir(parents=True, exist_ok=True)
     gb = f"{a.bytes / 1e9:.1f} GB"
@@ -227,6 +273,11 @@ def main():
         "dcp": lambda: race_dcp(a, a.bytes),
         "rows": lambda: race_shards(a, f"8 row shards -> 1 safetensors, {gb}", "rows", "--bytes", a.bytes),
         "columns": lambda: race_shards(a, f"8 column shards -> 1 safetensors, {gb}", "columns", "--bytes", a.bytes),
+        "narrow": lambda: race_shards(a, "8 column shards, runs of 1 KB -> 1 safetensors", "columns", "--bytes",
+                                      a.bytes / 2, "--width", 4096),
+        "thin": lambda: race_shards(a, "8 column shards, runs of 16 bytes -> 1 safetensors", "columns", "--bytes",
+                                    a.bytes / 6, "--width", 64),
+        "reshard": lambda: race_reshard(a, a.bytes),
         "many": lambda: race_shards(a, "4,000 small tensors in 8 shards -> 1 safetensors", "many", "--tensors", 4000),
         "growth": lambda: race_growth(a),
         "memory": lambda: race_memory(a),

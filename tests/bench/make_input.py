@@ -3,7 +3,7 @@
     make_input.py dcp   DST --bytes N --ranks R     fp32 model and two Adam moments, cut by rows (DCP folder)
     make_input.py rows  DST --bytes N --ranks R     bf16 row shards of the HuggingFace writer's form
     make_input.py many  DST --tensors T --ranks R   T small tensors, cut by rows, the same form
-    make_input.py columns DST --bytes N --ranks R   bf16 column shards, the same form
+    make_input.py columns DST --bytes N --ranks R --width W   bf16 column shards of [.., W], the same form
 
 DCP folders are written by R processes over gloo, as training writes them. The safetensors shards are written with
 the safetensors library and DCP_SHARDING_INFO, which is what torch's HuggingFaceStorageWriter leaves.
@@ -29,8 +29,8 @@ def values(name, rows, width, first_row, dtype):
     return torch.sin(line + column * 1.618).to(dtype)
 
 
-def layer_names(nbytes, itemsize, rows_each):
-    count = max(1, round(nbytes / (rows_each * WIDTH * itemsize)))
+def layer_names(nbytes, itemsize, rows_each, width=WIDTH):
+    count = max(1, round(nbytes / (rows_each * width * itemsize)))
     return [f"layers.{i}.weight" for i in range(count)]
 
 
@@ -73,14 +73,15 @@ def save_shard(dst, rank, tensors, offsets):
     save_file(tensors, f"{dst}/shard-{rank + 1:05d}-model-00001-of-00001.safetensors", metadata=meta)
 
 
-def shards_rank(rank, world, dst, kind, nbytes, tensors):
+def shards_rank(rank, world, dst, kind, nbytes, tensors, wide):
     pathlib.Path(dst).mkdir(parents=True, exist_ok=True)
     out, offsets = {}, {}
     if kind == "many":
         names, rows, width, dtype = [f"blocks.{i}.w" for i in range(tensors)], 64, 256, torch.bfloat16
     else:
-        rows, width, dtype = 4096, WIDTH, torch.bfloat16
-        names = layer_names(nbytes, 2, rows)
+        width, dtype = wide, torch.bfloat16
+        rows = 4096 * WIDTH // width
+        names = layer_names(nbytes, 2, rows, width)
     for name in names:
         if kind == "columns":
             begin, end = chunk(width, world, rank)
@@ -99,6 +100,7 @@ def main():
     p.add_argument("dst")
     p.add_argument("--bytes", type=float, default=3e9)
     p.add_argument("--ranks", type=int, default=8)
+    p.add_argument("--width", type=int, default=WIDTH)
     p.add_argument("--tensors", type=int, default=4000)
     a = p.parse_args()
     torch.set_num_threads(1)
@@ -106,7 +108,7 @@ def main():
         torch.multiprocessing.spawn(dcp_rank, (a.ranks, a.dst, a.bytes), a.ranks)
     else:
         for rank in range(a.ranks):
-            shards_rank(rank, a.ranks, a.dst, a.kind, a.bytes, a.tensors)
+            shards_rank(rank, a.ranks, a.dst, a.kind, a.bytes, a.tensors, a.width)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def reading_options(name):
     """What a user must say for a checkpoint that torch recorded wrongly."""
     if name.startswith("wrong-boxes"):
         return ["--repair-strided"]
-    return ["--assume", "fsdp2-tp-2.3"] if name == "wrong-order" else []
+    return ["--assume", "fsdp2-tp-2.3"] if name.endswith("wrong-order") else []
 
 
 def check_both(setting, stem, options):
