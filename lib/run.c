@@ -6,7 +6,6 @@
 #include "base/crc.h"
 #include "base/platform.h"
 #include "report.h"
-#include "sidecars.h"
 
 #define MEMORY_DEFAULT    ((uint64_t)256 << 20)
 #define MAX_SHARD_DEFAULT UINT64_C(50000000000)
@@ -240,7 +239,6 @@ fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
         RETURN_IF(reshard_choose_layout(r, err));
     RETURN_IF(run_aim(r, err));
     RETURN_IF(place_target(r, err));
-    RETURN_IF(sidecars_add(r, err));
     RETURN_IF(make_plan(r, err));
     if (!r->opt.dry_run)
         RETURN_IF(write_output(r, err));

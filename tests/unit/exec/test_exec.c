@@ -140,7 +140,7 @@ Test(exec, more_columns_than_buffers_take_passes_and_say_so)
     cr_assert_lt(w->sums.bytes_read, 4 * 2000 * 1200 * 2);
     run(w, (exec_world_options){.nthreads = 1});
     cr_assert_gt(w->sums.read_amplification, 4);
-    cr_assert_lt(w->sums.bytes_read, (w->sums.read_amplification + 1) * 2000 * 1200 * 2);
+    cr_assert_lt((double)w->sums.bytes_read, (w->sums.read_amplification + 1) * 2000 * 1200 * 2);
     run(w, (exec_world_options){.nthreads = 2, .tile_nbytes = 4096});
     exec_world_free(w);
 }
