@@ -37,11 +37,11 @@ static bool poor;
 
 static struct {
     int armed;
-    int calls; /* so far */
+    _Atomic int calls; /* so far; files of a folder are finished by several threads */
     int at;    /* act on this one; 0: on every call */
     enum act act;
     int sys_errno;
-    bool must_tell; /* a call was struck whose failure may not be passed over */
+    _Atomic bool must_tell; /* a call was struck whose failure may not be passed over */
 } plan;
 
 /* What a call may be made to fail with. */
@@ -52,14 +52,15 @@ static bool strike(unsigned can)
 {
     if (!plan.armed)
         return false;
-    plan.calls++;
-    if (plan.at != 0 && plan.calls != plan.at)
+    const int call = ++plan.calls;
+    if (plan.at != 0 && call != plan.at)
         return false;
     if (plan.act == ACT_KILL)
         kill(getpid(), SIGKILL);
     if (plan.act != ACT_FAIL || (can & (plan.sys_errno == EINTR ? RESTARTS : FAILS)) == 0)
         return false;
-    plan.must_tell = plan.must_tell || ((can & TELLS) != 0 && plan.sys_errno != EINTR);
+    if ((can & TELLS) != 0 && plan.sys_errno != EINTR)
+        plan.must_tell = true;
     errno = plan.sys_errno;
     return true;
 }
