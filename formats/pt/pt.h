@@ -21,6 +21,6 @@
 extern const format_reader pt_reader;
 extern const format_reader pt_ranks_reader;
 extern const format_writer pt_writer;
-extern const format_writer ranks_writer;
+extern const format_writer pt_ranks_writer;
 
 #endif

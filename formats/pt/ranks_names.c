@@ -152,7 +152,8 @@ bool ranks_names_any(char *const *entries, size_t count, const char **sample)
     for (size_t i = 0; i < count; i++) {
         if (!take_apart(entries[i], NULL, &p))
             continue;
-        *sample = entries[i];
+        if (generic_count == 0 || p.order != GENERIC)
+            *sample = entries[i];
         if (p.order != GENERIC)
             return true;
         generic_count++;

@@ -342,7 +342,7 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
     return st;
 }
 
-const format_writer ranks_writer = {
+const format_writer pt_ranks_writer = {
     .name = "pt-ranks",
     .description = "a folder with one file of torch.save for each rank, of DTensors",
     .is_folder = true,

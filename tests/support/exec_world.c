@@ -202,6 +202,7 @@ static fsdpck_status write_output(exec_world *w, const exec_request *r, const ch
         (void)snprintf(name, sizeof name, "out%u", i);
         st = output_add(&out, name, catalogue_file(&w->to.cat, i)->nbytes,
                         r->direct != EXEC_DIRECT_OFF, &index, err);
+        w->direct = st == FSDPCK_OK && output_is_direct(&out, index);
     }
     if (st == FSDPCK_OK)
         st = exec_run(x, &out, err);

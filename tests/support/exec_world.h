@@ -28,6 +28,7 @@ typedef struct exec_world {
     uint8_t *image[WORLD_FILES_MAX];
     uint64_t seed;         /* for messages */
     struct exec_sums sums; /* of the last run */
+    bool direct;           /* the last run's files could be written past the page cache */
 } exec_world;
 
 typedef struct exec_world_options {
