@@ -157,7 +157,6 @@ static void request_selection(const transform_words *w, fsdpck_transform_options
 
 static void request_output(const transform_words *w, fsdpck_transform_options *t)
 {
-    static const unsigned torch_minors[] = {6, 8, 15}; /* of the choices of --torch */
     t->world_size = w->world_size;
     t->mesh = w->mesh;
     t->shard = request_list(w->shard, &t->shard_count);
@@ -167,7 +166,7 @@ static void request_output(const transform_words *w, fsdpck_transform_options *t
     t->align_nbytes = w->align_nbytes;
     t->rank_pattern = w->rank_pattern;
     t->device_type = w->device_type;
-    t->torch_minor = w->torch < 0 ? 0 : torch_minors[w->torch];
+    t->torch_minor = w->torch < 0 ? 0 : 5 + (unsigned)w->torch; /* the first choice is 2.5 */
     t->replicas = (fsdpck_replicas)w->replicas;
     t->direct = (fsdpck_switch)w->direct;
     t->threads = (unsigned)w->threads;

@@ -6,6 +6,7 @@ import os
 import torch
 from torch import nn
 
+from release import RELEASE
 from support import case, check, check_same_tensors
 
 SAVED_BY = 4
@@ -188,7 +189,8 @@ def case_reshard_rank_files(setting):
     for name in ("1", "3", "hsdp", "tp"):
         options, sizes, names = TARGETS[name]
         folder = setting.path("files-" + name)
-        setting.run("reshard", source, folder, "--format", "pt-ranks", "--device-type", "cpu", *options)
+        setting.run("reshard", source, folder, "--format", "pt-ranks", "--device-type", "cpu",
+                    "--torch", "%d.%d" % RELEASE[:2], *options)
         ranks = product(sizes)
         pattern = os.path.join(folder, "model_world_size_%d_rank_%%d.pt" % ranks)
         run_ranks(ranks, rank_load_files, pattern, source + ".truth", sizes, names)
