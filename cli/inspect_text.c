@@ -32,8 +32,13 @@ static void print_origin(const fsdpck_info *info)
         printf("  note        %s\n", info->note);
     if (info->world_size > 0)
         printf("  ranks       %" PRId64 "\n", info->world_size);
+    char n[40];
     if (info->mesh != NULL && info->mesh[0] != '\0')
-        printf("  mesh        %s\n", info->mesh);
+        printf("  mesh        %s", info->mesh);
+    if (info->cut_otherwise > 0)
+        printf(", %s cut otherwise", report_count(n, sizeof n, info->cut_otherwise, "tensor"));
+    if (info->mesh != NULL && info->mesh[0] != '\0')
+        putchar('\n');
 }
 
 static void print_parts(const fsdpck_info *info)

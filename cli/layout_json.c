@@ -76,6 +76,7 @@ static void add_sums(cJSON *e, const fsdpck_layout_info *k)
     cJSON *n = cJSON_AddObjectToObject(e, "counts");
     cJSON_AddNumberToObject(n, "tensors", (double)k->tensors);
     cJSON_AddNumberToObject(n, "bytes", (double)k->nbytes);
+    cJSON_AddNumberToObject(n, "replicated", (double)k->replicated);
     cJSON_AddNumberToObject(n, "empty_pieces", (double)k->empty_pieces);
     cJSON_AddNumberToObject(n, "padding_bytes", (double)k->padding_nbytes);
     cJSON *ranks = cJSON_AddObjectToObject(e, "rank_nbytes");

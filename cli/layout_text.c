@@ -111,8 +111,8 @@ static void print_sums(const transform_request *r, const fsdpck_info *info,
     char a[40], b[40], n[40], m[40], reason[512];
     printf("mesh      %s, %s (%s)\n", k->mesh, report_count(a, sizeof a, k->world_size, "rank"),
            transform_mesh_reason(r, info, k->mesh, reason, sizeof reason));
-    printf("tensors   %s, %s\n", report_number(a, sizeof a, k->tensors),
-           report_bytes(b, sizeof b, k->nbytes));
+    printf("tensors   %s, %s; %s replicated\n", report_number(a, sizeof a, k->tensors),
+           report_bytes(b, sizeof b, k->nbytes), report_number(n, sizeof n, k->replicated));
     printf("per rank  %s (rank %" PRIu64 ") to %s (rank %" PRIu64 "), mean %s, imbalance %.3f\n",
            report_bytes(a, sizeof a, k->rank_nbytes_min), k->rank_min,
            report_bytes(b, sizeof b, k->rank_nbytes_max), k->rank_max,

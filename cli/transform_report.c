@@ -119,13 +119,23 @@ static void print_cut(const transform_request *r, const fsdpck_info *info, const
     printf("per rank: %s", report_bytes(a, sizeof a, p->rank_nbytes_min));
     if (p->rank_nbytes_min != p->rank_nbytes_max)
         printf(" to %s", report_bytes(b, sizeof b, p->rank_nbytes_max));
-    putchar('\n');
+    printf(", %s replicated\n", report_count(a, sizeof a, p->replicated, "tensor"));
 }
 
 /* DST inside a Python string, where it can be pasted. */
 static bool is_plain(const char *path)
 {
     return path[strcspn(path, "'\"\\\n\r\t{}")] == '\0';
+}
+
+/* Whether DST holds a DCP folder for each part. */
+static bool is_in_parts(const transform_request *r, const fsdpck_report *p)
+{
+    size_t n = strlen(r->dst);
+    while (n > 1 && r->dst[n - 1] == '/')
+        n--;
+    return p->outputs_count > 0 && strlen(p->outputs[0]) > n + 1 &&
+           strchr(p->outputs[0] + n + 1, '/') != NULL;
 }
 
 /* How torch loads what was written; "" where it was not. */
@@ -138,7 +148,11 @@ static char *next_step(const transform_request *r, const fsdpck_report *p, char 
     text[0] = '\0';
     if (!is_reshard(p) || r->transform.dry_run != 0)
         return text;
-    if (strcmp(p->format, "dcp") == 0)
+    if (strcmp(p->format, "dcp") == 0 && is_in_parts(r, p))
+        snprintf(text, capacity,
+                 "torch.distributed.checkpoint.load of each folder in '%s', as accelerate does",
+                 path);
+    else if (strcmp(p->format, "dcp") == 0)
         snprintf(text, capacity,
                  "torch.distributed.checkpoint.load(state_dict, checkpoint_id='%s')", path);
     else if (strcmp(p->format, "dcp-safetensors") == 0)
@@ -224,6 +238,8 @@ static void json_counts(cJSON *e, const fsdpck_report *p)
     cJSON_AddNumberToObject(n, "bytes_written", (double)p->bytes_written);
     cJSON_AddNumberToObject(n, "bytes_written_direct", (double)p->direct_nbytes);
     cJSON_AddNumberToObject(n, "replicas_compared", (double)p->replicas_compared);
+    if (is_reshard(p))
+        cJSON_AddNumberToObject(n, "replicated", (double)p->replicated);
     cJSON_AddNumberToObject(n, "items", (double)p->items);
     cJSON_AddNumberToObject(n, "segments", (double)p->segments);
 }

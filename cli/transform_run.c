@@ -79,6 +79,7 @@ fsdpck_status transform_inputs_open(const cli *c, const transform_request *r, tr
     if (st == FSDPCK_OK && r->like_path != NULL)
         st = open_like(c, r, &in->like, err);
     in->options.tp_plan = in->tp_plan;
+    in->options.tp_plan_path = r->tp_plan_path;
     in->options.like = in->like;
     return st;
 }

@@ -57,7 +57,7 @@ typedef struct open_request {
     uint64_t expect_ranks; /* --source-ranks; 0: not stated */
     bool no_follow;        /* --no-follow */
     bool opaque_calls;     /* --objects opaque: unknown calls in metadata are kept, not refused */
-    const char *rank_pattern; /* --rank-pattern: "opt_{r}.pt", "m_{W}_{r}.pt"; NULL: known names */
+    const char *rank_pattern; /* --source-rank-pattern: "opt_{r}.pt", "m_{W}_{r}.pt"; NULL: known names */
     format_per_rank per_rank;
     bool repair_strided; /* --repair-strided: boxes that do not fit their blobs (D1) are derived anew */
     bool assume_tp_first; /* --assume fsdp2-tp-2.3: two Shards of one dim mean the right one first */

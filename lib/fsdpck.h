@@ -147,6 +147,7 @@ typedef struct fsdpck_info {
     uint64_t tensors, objects, files, chunks;
     uint64_t nelems, nbytes;                                   /* of all tensors, consolidated */
     uint64_t part_tensors[3], part_nbytes[3], part_objects[3]; /* by fsdpck_part */
+    uint64_t cut_otherwise; /* tensors that a derived mesh does not explain */
 } fsdpck_info;
 
 FSDPCK_API void fsdpck_get_info(const fsdpck_checkpoint *ckpt, fsdpck_info *info);
@@ -246,9 +247,9 @@ typedef struct fsdpck_transform_options {
 
     /* fsdpck_reshard and fsdpck_layout_new alone. */
     uint64_t world_size; /* ranks; 0: what mesh says, or as many as `like` */
-    const char *mesh;    /* "dp_replicate=2,dp_shard=4,tp=2"; NULL: the source's, its FSDP dim scaled
+    const char *mesh; /* "dp_replicate=2,dp_shard=4,tp=2"; NULL: the source's, its FSDP dim scaled
                             to world_size; a source without one: "fsdp=N" */
-    const char *tp_plan; /* text of a JSON object: glob -> "colwise", "rowwise", "replicate",
+    const char *tp_plan;      /* text of a JSON object: glob -> "colwise", "rowwise", "replicate",
                             "Shard(d)"; NULL: as the source, where it has TP */
     const char *const *shard; /* "GLOB=DIM": FSDP cuts this dim; first match wins */
     size_t shard_count;
@@ -259,6 +260,7 @@ typedef struct fsdpck_transform_options {
     const char *rank_pattern; /* pt-ranks: names of the files, "{r}" and "{W}" */
     const char *device_type;  /* pt-ranks: recorded in the mesh; NULL: "cuda" */
     unsigned torch_minor;     /* pt-ranks: torch 2.N must load them; 0: the newest known */
+    const char *tp_plan_path; /* of tp_plan, for messages; NULL */
 } fsdpck_transform_options;
 
 /* All defaults, in a variable of yours. */
@@ -269,10 +271,10 @@ typedef struct fsdpck_report {
     const char *format;    /* writer used */
     const char *part;      /* "model", ... and why in model_key */
     const char *model_key; /* outer key that was dropped from the names, "" where none */
-    const char *mesh; /* of a reshard: "dp_replicate=2,dp_shard=4"; else "" */
-    uint64_t world_size; /* ranks that the output is cut for; 1 when consolidating */
+    const char *mesh;      /* of a reshard: "dp_replicate=2,dp_shard=4"; else "" */
+    uint64_t world_size;   /* ranks that the output is cut for; 1 when consolidating */
     uint64_t rank_nbytes_min, rank_nbytes_max; /* of tensors that a rank holds */
-    char *const *outputs;  /* paths written (or that would be) */
+    char *const *outputs;                      /* paths written (or that would be) */
     size_t outputs_count;
     uint64_t tensors_in, tensors_out;
     uint64_t bytes_read, bytes_written; /* dry_run: what would be */
@@ -289,6 +291,7 @@ typedef struct fsdpck_report {
     const char *plan_text; /* dry_run 2: every file, chunk and what feeds it; else NULL */
     uint64_t items, segments;
     double read_amplification;
+    uint64_t replicated; /* of a reshard: tensors that every rank holds whole */
 } fsdpck_report;
 
 /* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless
@@ -340,6 +343,7 @@ typedef struct fsdpck_layout_info {
     /* Of the rank that holds most, in bytes, for training: parameters as stored, gradients of their
      * size, two Adam moments; padding included. Model part only. */
     uint64_t param_nbytes, grad_nbytes, adam_nbytes;
+    uint64_t replicated; /* tensors that every rank holds whole */
 } fsdpck_layout_info;
 
 typedef struct fsdpck_layout_tensor {
@@ -369,10 +373,10 @@ typedef struct fsdpck_layout_rank {
 
 FSDPCK_API fsdpck_status fsdpck_layout_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
                                            const fsdpck_transform_options *options,
-                                           fsdpck_layout **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                                           fsdpck_layout **out,
+                                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 FSDPCK_API void fsdpck_layout_get_info(const fsdpck_layout *l, fsdpck_layout_info *info);
-FSDPCK_API void fsdpck_layout_get_tensor(fsdpck_layout *l, uint64_t index,
-                                         fsdpck_layout_tensor *t);
+FSDPCK_API void fsdpck_layout_get_tensor(fsdpck_layout *l, uint64_t index, fsdpck_layout_tensor *t);
 FSDPCK_API void fsdpck_layout_get_piece(const fsdpck_layout *l, uint64_t index, uint64_t rank,
                                         fsdpck_layout_piece *piece);
 FSDPCK_API void fsdpck_layout_get_rank(const fsdpck_layout *l, uint64_t rank,

@@ -12,15 +12,6 @@ struct fsdpck_layout {
     text_buf placements; /* of the tensor asked for last */
 };
 
-static const format_writer *named_writer(const fsdpck_transform_options *o)
-{
-    for (size_t i = 0; o->format != NULL && format_writers[i] != NULL; i++) {
-        if (strcmp(format_writers[i]->name, o->format) == 0)
-            return format_writers[i];
-    }
-    return NULL;
-}
-
 fsdpck_status fsdpck_layout_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
                                 const fsdpck_transform_options *options, fsdpck_layout **out,
                                 fsdpck_error *err)
@@ -35,8 +26,7 @@ fsdpck_status fsdpck_layout_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
     r->dst = "";
     r->cut.no_chunks = true;
     fsdpck_status st = FSDPCK_OK;
-    r->writer = named_writer(&r->opt);
-    GOTO_IF(r->writer == NULL ? request_choose_writer(r, err) : FSDPCK_OK, out);
+    GOTO_IF(request_choose_writer(r, err), out);
     GOTO_IF(reshard_choose_layout(r, err), out);
     r->opt.objects = FSDPCK_OBJECTS_DROP;
     GOTO_IF(run_aim(r, err), out);
@@ -82,6 +72,7 @@ void fsdpck_layout_get_info(const fsdpck_layout *l, fsdpck_layout_info *info)
         .param_nbytes = most->param_nbytes,
         .grad_nbytes = most->grad_nbytes,
         .adam_nbytes = most->adam_nbytes,
+        .replicated = s->replicated,
     };
     for (uint64_t i = 0; i < info->tensors; i++)
         info->nbytes += catalogue_tensor_nbytes(&l->run.to.cat, i);
@@ -111,15 +102,13 @@ void fsdpck_layout_get_tensor(fsdpck_layout *l, uint64_t index, fsdpck_layout_te
         const mesh *m = catalogue_mesh(c, spec->mesh);
         placements_print(spec->placements, m->ndim, &l->placements);
         t->distinct_pieces = piece_count(m, spec->placements);
+        if (t->nelems > 0)
+            t->empty_pieces =
+                l->sums.world_size - piece_filled_ranks(m, spec->placements, t->ndim, t->shape);
     } else {
         text_puts(&l->placements, "Replicate()");
     }
     t->placements = text_check(&l->placements, NULL) == FSDPCK_OK ? l->placements.text : "";
-    for (uint64_t r = 0; t->nelems > 0 && spec != NULL && r < l->sums.world_size; r++) {
-        fsdpck_layout_piece piece;
-        fsdpck_layout_get_piece(l, index, r, &piece);
-        t->empty_pieces += piece.nbytes == 0;
-    }
 }
 
 void fsdpck_layout_get_piece(const fsdpck_layout *l, uint64_t index, uint64_t rank,

@@ -318,7 +318,7 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
         c->format->source(c->self, &c->cat, &c->src);
         st = aim_parts_find(&c->cat, &c->parts, err);
         if (st == FSDPCK_OK)
-            st = aim_explain(&c->cat, err);
+            st = aim_explain(&c->cat, &c->cut_otherwise, err);
         if (st == FSDPCK_OK)
             st = print_mesh(c, err);
     } else {

@@ -18,6 +18,16 @@ typedef struct kind {
     bool is_model;
 } kind;
 
+static bool is_replicated(const target *to, uint64_t index)
+{
+    const cat_spec *spec = catalogue_spec(&to->cat, index);
+    const unsigned ndim = spec == NULL ? 0 : catalogue_mesh(&to->cat, spec->mesh)->ndim;
+    for (unsigned i = 0; i < ndim; i++)
+        if (spec->placements[i].kind != PLACEMENT_REPLICATE)
+            return false;
+    return true;
+}
+
 /* Coordinates with those along FSDP dims at 0: the rank that holds the first, the fullest piece. */
 static void first_along_fsdp(const mesh *m, uint64_t *coord)
 {
@@ -131,8 +141,11 @@ fsdpck_status rank_sums_make(rank_sums *s, const target *to, const aim_parts *pa
     fsdpck_status st;
     s->ranks = budget_alloc(s->owner, s->world_size * sizeof *s->ranks, err);
     st = s->ranks == NULL ? FSDPCK_LIMIT : find_kinds(to, parts, &kinds, err);
-    for (size_t i = 0; st == FSDPCK_OK && i < kinds.count; i++)
-        st = count_kind(s, to, VEC_AT(&kinds, const kind, i), err);
+    for (size_t i = 0; st == FSDPCK_OK && i < kinds.count; i++) {
+        const kind *k = VEC_AT(&kinds, const kind, i);
+        st = count_kind(s, to, k, err);
+        s->replicated += is_replicated(to, k->first) ? k->count : 0;
+    }
     vec_release(&kinds);
     if (st != FSDPCK_OK)
         rank_sums_release(s);

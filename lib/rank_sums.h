@@ -21,6 +21,7 @@ typedef struct rank_sums {
     fsdpck_layout_rank *ranks;
     uint64_t rank_min, rank_max; /* lowest ranks that hold least and most */
     uint64_t nbytes_sum, padding_nbytes, empty_pieces;
+    uint64_t replicated; /* tensors that every rank holds whole */
 } rank_sums;
 
 fsdpck_status rank_sums_make(rank_sums *s, const target *to, const aim_parts *parts,

@@ -24,45 +24,74 @@ static fsdpck_status copy_names(char *const *names, size_t count, char *const **
     return FSDPCK_OK;
 }
 
+/* "DST/NAME", or DST alone where the output is a file. */
+static fsdpck_status add_output(const report_input *in, const char *name, char **list,
+                                size_t *count, fsdpck_error *err)
+{
+    text_buf path = {0};
+    text_puts(&path, in->dst);
+    if (in->to->is_folder) {
+        while (path.nbytes > 1 && path.text[path.nbytes - 1] == '/')
+            path.text[--path.nbytes] = '\0';
+        text_puts(&path, "/");
+        text_puts(&path, name);
+    }
+    const fsdpck_status st = text_check(&path, err);
+    if (st == FSDPCK_OK)
+        list[(*count)++] = path.text;
+    else
+        text_release(&path);
+    return st;
+}
+
 static fsdpck_status list_outputs(const report_input *in, fsdpck_report *r, fsdpck_error *err)
 {
     const size_t count = catalogue_file_count(&in->to->cat);
-    char **list = calloc(count + 1, sizeof *list);
+    const size_t most = count + in->side->files.count;
+    char **list = calloc(most + 1, sizeof *list);
     if (list == NULL)
-        return error_set_nomem(err, count * sizeof *list);
+        return error_set_nomem(err, most * sizeof *list);
     r->outputs = list;
     for (size_t i = 0; i < count; i++) {
         const cat_file *f = catalogue_file(&in->to->cat, i);
-        text_buf path = {0};
-        text_puts(&path, in->dst);
-        if (in->to->is_folder) {
-            while (path.nbytes > 1 && path.text[path.nbytes - 1] == '/')
-                path.text[--path.nbytes] = '\0';
-            text_puts(&path, "/");
-            text_puts(&path, catalogue_name(&in->to->cat, f->path));
-        }
-        const fsdpck_status st = text_check(&path, err);
-        if (st != FSDPCK_OK) {
-            text_release(&path);
-            return st;
-        }
-        list[r->outputs_count++] = path.text;
+        RETURN_IF(
+            add_output(in, catalogue_name(&in->to->cat, f->path), list, &r->outputs_count, err));
+    }
+    for (size_t i = 0; i < in->side->files.count; i++) {
+        const sidecar *f = VEC_AT(&in->side->files, const sidecar, i);
+        if (f->copied)
+            RETURN_IF(add_output(in, f->path, list, &r->outputs_count, err));
     }
     return FSDPCK_OK;
 }
 
-static bool is_checkpoint_file(const fsdpck_checkpoint *c, const char *name)
+static bool has_file(const catalogue *cat, const char *name)
 {
-    const uint32_t id = strtab_find(&c->cat.names, name, strlen(name));
-    for (size_t i = 0; id != STRTAB_NONE && i < catalogue_file_count(&c->cat); i++) {
-        if (catalogue_file(&c->cat, i)->path == id)
+    const uint32_t id = strtab_find(&cat->names, name, strlen(name));
+    for (size_t i = 0; id != STRTAB_NONE && i < catalogue_file_count(cat); i++) {
+        if (catalogue_file(cat, i)->path == id)
             return true;
     }
+    return false;
+}
+
+static bool is_index(const char *name)
+{
     const size_t n = strlen(name);
     return n > 11 && strcmp(name + n - 11, ".index.json") == 0;
 }
 
-/* Files that lie beside the weights and belong to a published model: tokenizer, config, code. */
+static fsdpck_status add_sidecar(char **list, fsdpck_report *r, const char *name, fsdpck_error *err)
+{
+    list[r->sidecars_count] = transform_copy(name);
+    if (list[r->sidecars_count] == NULL)
+        return error_set_nomem(err, strlen(name));
+    r->sidecars_count++;
+    return FSDPCK_OK;
+}
+
+/* Files that lie beside the weights and belong to a published model (tokenizer, config, code), as
+ * far as they are not copied. What is written anew for the ranks is none of them. */
 static fsdpck_status list_sidecars(const report_input *in, fsdpck_report *r, fsdpck_error *err)
 {
     const probe_input *p = &in->src->probe;
@@ -73,13 +102,17 @@ static fsdpck_status list_sidecars(const report_input *in, fsdpck_report *r, fsd
     for (size_t i = 0; p->is_folder && i < p->entry_count && r->sidecars_count < SIDECARS_MAX;
          i++) {
         path_kind kind;
-        if (p->entries[i][0] == '.' || is_checkpoint_file(in->src, p->entries[i]) ||
-            path_probe(&p->dir, p->entries[i], &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE)
+        const char *name = p->entries[i];
+        if (name[0] == '.' || is_index(name) || has_file(&in->src->cat, name) ||
+            has_file(&in->to->cat, name) ||
+            path_probe(&p->dir, name, &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE)
             continue;
-        list[r->sidecars_count] = transform_copy(p->entries[i]);
-        if (list[r->sidecars_count] == NULL)
-            return error_set_nomem(err, strlen(p->entries[i]));
-        r->sidecars_count++;
+        RETURN_IF(add_sidecar(list, r, name, err));
+    }
+    for (size_t i = 0; i < in->side->files.count && r->sidecars_count < SIDECARS_MAX; i++) {
+        const sidecar *f = VEC_AT(&in->side->files, const sidecar, i);
+        if (!f->copied)
+            RETURN_IF(add_sidecar(list, r, f->path, err));
     }
     return FSDPCK_OK;
 }
@@ -140,6 +173,7 @@ static fsdpck_status fill_layout(const report_input *in, fsdpck_report *r, fsdpc
     RETURN_IF(rank_sums_make(&sums, in->to, &in->src->parts, err));
     r->rank_nbytes_min = sums.ranks[sums.rank_min].nbytes;
     r->rank_nbytes_max = sums.ranks[sums.rank_max].nbytes;
+    r->replicated = sums.replicated;
     rank_sums_release(&sums);
     return FSDPCK_OK;
 }

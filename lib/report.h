@@ -4,6 +4,7 @@
 
 #include "exec/exec.h"
 #include "plan/plan.h"
+#include "sidecars.h"
 #include "transform.h"
 
 typedef struct report_input {
@@ -12,6 +13,7 @@ typedef struct report_input {
     const fsdpck_transform_options *opt; /* with the part that was chosen */
     const format_writer *writer;
     const aim_result *aimed;
+    const sidecars *side;
     const target *to;
     const layout *layout; /* of a reshard; else NULL */
     const plan *plan;

@@ -16,6 +16,7 @@ static fsdpck_status like_mesh(run *r, mesh *m, fsdpck_error *err)
     }
     *m = *theirs;
     r->cut.like = &like->cat;
+    r->cut.like_model_key = like->parts.model_depth > 0 ? like->parts.model_key : "";
     return FSDPCK_OK;
 }
 
@@ -41,12 +42,14 @@ static fsdpck_status check_world_size(const run *r, fsdpck_error *err)
         error_set(err, FSDPCK_USAGE, "", "mesh and world size contradict each other");
     error_expected(err, "%" PRIu64 " ranks (--world-size)", r->opt.world_size);
     error_found(err, "%" PRIu64 " ranks (%s)", ranks, r->opt.like != NULL ? "--like" : "--mesh");
+    error_next(err, "leave --world-size out, or change the other");
     return st;
 }
 
 static fsdpck_status add_rules(run *r, fsdpck_error *err)
 {
     const fsdpck_transform_options *o = &r->opt;
+    r->layout.tp_plan_path = o->tp_plan_path;
     for (size_t i = 0; i < o->replicate_count; i++)
         RETURN_IF(layout_add_rule(&r->layout, LAYOUT_REPLICATE, o->replicate[i], 0, err));
     for (size_t i = 0; i < o->shard_count; i++)
@@ -66,12 +69,22 @@ static void say_mesh(const run *r)
         if (from != NULL)
             mesh_print(from, &was);
         if (from != NULL && from->ndim > 1 && text_check(&was, NULL) == FSDPCK_OK)
-            log_write(&r->ctx->log, LOG_NOTE,
-                      "mesh: %s: the source has %s, of which the FSDP dim was fitted; --mesh chooses",
-                      text.text, was.text);
+            log_write(
+                &r->ctx->log, LOG_DETAIL,
+                "mesh: %s: the source has %s, of which the FSDP dim was fitted; --mesh chooses",
+                text.text, was.text);
         text_release(&was);
     }
     text_release(&text);
+}
+
+static void say_otherwise(const run *r)
+{
+    if (r->src->cut_otherwise > 0 && r->opt.like == NULL)
+        log_write(&r->ctx->log, LOG_NOTE,
+                  "tensors that the source cuts otherwise than by the mesh %s: %" PRIu64 "; FSDP "
+                  "cuts their dim 0, --shard and --replicate choose",
+                  r->src->mesh == NULL ? "" : r->src->mesh, r->src->cut_otherwise);
 }
 
 fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err)
@@ -80,9 +93,10 @@ fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err)
     RETURN_IF(check_world_size(r, err));
     RETURN_IF(add_rules(r, err));
     say_mesh(r);
+    say_otherwise(r);
     r->cut.layout = &r->layout;
     r->cut.every_rank = r->writer->every_rank;
-    r->cut.any_size = strcmp(r->writer->name, "dcp-safetensors") == 0;
+    r->cut.any_size = !r->writer->every_rank; /* boxes in files, not a DTensor a rank */
     return FSDPCK_OK;
 }
 

@@ -1,5 +1,6 @@
 #include "run.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ void run_release(run *r)
     output_release(&r->out);
     target_release(&r->to);
     aim_result_release(&r->aimed);
+    sidecars_release(&r->side);
     layout_release(&r->layout);
 }
 
@@ -80,6 +82,10 @@ fsdpck_status run_aim(run *r, fsdpck_error *err)
                   "unknown calls are written as they were: torch.load(weights_only=False) of the "
                   "output may run them");
     RETURN_IF(aim_build(&r->src->cat, &r->src->parts, &request, &r->to, &r->aimed, err));
+    if (r->aimed.not_in_like > 0)
+        log_write(&r->ctx->log, LOG_NOTE,
+                  "tensors that '%s' does not have: %" PRIu64 "; they are cut as without --like",
+                  r->opt.like->path, r->aimed.not_in_like);
     return r->sharded ? layout_check_used(&r->layout, err) : FSDPCK_OK;
 }
 
@@ -148,7 +154,7 @@ static fsdpck_status begin_output(run *r, fsdpck_error *err)
         RETURN_IF(output_add(&r->out, catalogue_name(&r->to.cat, f->path), f->nbytes, direct,
                              &index, err));
     }
-    return FSDPCK_OK;
+    return sidecars_add(&r->side, &r->out, err);
 }
 
 static fsdpck_status put_late(void *ctx, const late_bytes *late, fsdpck_error *err)
@@ -165,8 +171,7 @@ static fsdpck_status read_back_chunk(run *r, const cat_chunk *k, uint32_t want, 
         RETURN_IF(cancel_check(&r->ctx->cancel, err));
         const uint64_t left = k->nbytes - at;
         const uint64_t n = left < READ_BACK_BYTES ? left : READ_BACK_BYTES;
-        RETURN_IF(
-            output_read_at(&r->out, k->file, k->offset_bytes + at, buffer, n, err));
+        RETURN_IF(output_read_at(&r->out, k->file, k->offset_bytes + at, buffer, n, err));
         crc = crc32_update(crc, buffer, n);
         progress_add(&r->ctx->progress, n);
         at += n;
@@ -214,6 +219,7 @@ static fsdpck_status write_output(run *r, fsdpck_error *err)
     RETURN_IF(exec_run(r->exec, &r->out, err));
     if (r->writer->seal != NULL)
         RETURN_IF(r->writer->seal(&r->to, put_late, r, err));
+    RETURN_IF(sidecars_copy(&r->side, &r->out, &r->ctx->cancel, err));
     if (r->opt.read_back)
         RETURN_IF(read_back(r, err));
     RETURN_IF(cancel_check(&r->ctx->cancel, err));
@@ -230,10 +236,17 @@ static fsdpck_status check_engine(const run *r, fsdpck_error *err)
     return st;
 }
 
+/* Whether the output is the same kind of folder as the source. */
+static bool keeps_trainer_folder(const run *r)
+{
+    return r->sharded && strcmp(r->writer->name, r->src->format->name) == 0;
+}
+
 fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
 {
     RETURN_IF(check_engine(r, err));
     RETURN_IF(request_choose_writer(r, err));
+    RETURN_IF(sidecars_find(&r->side, r->src, keeps_trainer_folder(r), err));
     RETURN_IF(request_check_output(r, err));
     if (r->sharded)
         RETURN_IF(reshard_choose_layout(r, err));
@@ -250,6 +263,7 @@ fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
         .opt = &r->opt,
         .writer = r->writer,
         .aimed = &r->aimed,
+        .side = &r->side,
         .to = &r->to,
         .layout = r->sharded ? &r->layout : NULL,
         .plan = r->plan,

@@ -2,6 +2,7 @@
  *
  *     request.c      which writer, and whether DST may be written
  *     run.c          aim -> layout -> plan -> locate -> run -> seal -> commit
+ *     sidecars.c     the small files beside the weights that go along
  *     consolidate.c  the run of one rank
  *     reshard.c      the run of many: options -> mesh and rules
  */
@@ -11,6 +12,7 @@
 #include "base/output.h"
 #include "exec/exec.h"
 #include "plan/plan.h"
+#include "sidecars.h"
 #include "transform.h"
 
 typedef struct run {
@@ -22,6 +24,7 @@ typedef struct run {
     const format_writer *writer;
     layout layout;
     aim_cut_request cut;
+    sidecars side;
     aim_result aimed;
     target to;
     plan *plan;
@@ -37,7 +40,8 @@ void run_release(run *r);
 /* By name, by what DST ends in; a bare name is an hf folder, or, resharding, the source's own
  * format (dcp where that cannot be cut). */
 fsdpck_status request_choose_writer(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether DST may be written: not in or around the input, not there yet, or replaceable. */
+/* Whether DST may be written: not in or around the input, not there yet, or replaceable. After
+ * r->side is filled. */
 fsdpck_status request_check_output(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Fills r->layout and r->cut from the options. */

@@ -4,7 +4,8 @@
  *     open.c         path -> format reader -> sealed catalogue, parts
  *     run.c          aim -> layout -> plan -> locate -> run -> seal -> commit (see run.h)
  *     walk.c         borrowed views of the catalogue
- *     layout_view.c  who would hold what
+ *     layout_view.c  who would hold what; rank_sums.c how much of it
+ *     sidecars.c     small files beside the weights that are copied along
  *     report.c       what a run did
  */
 #ifndef FSDPCK_TRANSFORM_H
@@ -37,6 +38,7 @@ struct fsdpck_checkpoint {
     source src;
     aim_parts parts;
     char *mesh; /* as text; NULL where none is known */
+    uint64_t cut_otherwise; /* tensors that a derived mesh does not explain */
     bool opaque_calls;
 };
 

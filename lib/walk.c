@@ -17,6 +17,7 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     info->step = o->step;
     info->world_size = o->world_size;
     info->mesh = c->mesh == NULL ? "" : c->mesh;
+    info->cut_otherwise = c->cut_otherwise;
     info->objects = catalogue_object_count(&c->cat);
     info->files = catalogue_file_count(&c->cat);
     info->chunks = catalogue_chunk_count(&c->cat);

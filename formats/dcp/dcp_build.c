@@ -276,6 +276,21 @@ static fsdpck_status build_index(dcp_parser *parser, const value_pool *pool, uin
     return FSDPCK_OK;
 }
 
+/* "FOLDER/TEXT" */
+static fsdpck_status intern_inside(strtab *paths, const char *folder_name, const char *text,
+                                   size_t nbytes, uint32_t *id, fsdpck_error *err)
+{
+    text_buf joined = {0};
+    text_puts(&joined, folder_name);
+    text_puts(&joined, "/");
+    text_append(&joined, text, nbytes);
+    fsdpck_status st = text_check(&joined, err);
+    if (st == FSDPCK_OK)
+        st = strtab_intern(paths, joined.text, joined.nbytes, id, err);
+    text_release(&joined);
+    return st;
+}
+
 static fsdpck_status path_id(dcp_parser *parser, const value_pool *pool, value path, uint32_t *id,
                              fsdpck_error *err)
 {
@@ -286,13 +301,16 @@ static fsdpck_status path_id(dcp_parser *parser, const value_pool *pool, value p
     if (value_kind_of(path) != VALUE_STR)
         return malformed(err, "_StorageInfo", "relative_path is not a str");
     const char *text = value_text(pool, path, &nbytes);
-    RETURN_IF(strtab_intern(paths, text, nbytes, id, err));
+    if (parser->names->folder == NULL)
+        RETURN_IF(strtab_intern(paths, text, nbytes, id, err));
+    else
+        RETURN_IF(intern_inside(paths, parser->names->folder, text, nbytes, id, err));
     if (strtab_count(paths) == before)
         return FSDPCK_OK;
     if (before >= DCP_FILE_LIMIT - 1)
         return error_set(err, FSDPCK_LIMIT, "PKL-LIMIT", "metadata names more than %u files",
                          DCP_FILE_LIMIT - 1);
-    return path_check_inside(strtab_text(paths, *id), nbytes, "DCP-PATH", err);
+    return path_check_inside(text, nbytes, "DCP-PATH", err);
 }
 
 static fsdpck_status transform_id(dcp_parser *parser, const value_pool *pool, value list,

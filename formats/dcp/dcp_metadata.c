@@ -9,6 +9,7 @@ fsdpck_status dcp_names_init(dcp_names *n, budget *owner, fsdpck_error *err)
     uint32_t none;
     strtab_init(&n->fqns, owner);
     strtab_init(&n->paths, owner);
+    n->folder = NULL;
     strtab_init(&n->transforms, owner);
     return strtab_intern(&n->transforms, "", 0, &none, err);
 }
@@ -149,6 +150,7 @@ fsdpck_status dcp_metadata_read(const pickle_input *in, dcp_names *names, value_
         error_found(err, "%zu bytes", in->nbytes);
         goto out;
     }
+    m->is_ours = in->nbytes > 1 && in->bytes[0] == 0x80 && in->bytes[1] == 2;
     st = read_root(pool, root, m, err);
 out:
     budget_free(pool->owner, parser, sizeof *parser);

@@ -27,7 +27,9 @@
 /* Texts that outlive one `.metadata`; ids are dense. */
 typedef struct dcp_names {
     strtab fqns;
-    strtab paths;      /* relative_path; the id is the file's index in catalogue and file_set */
+    strtab paths; /* relative_path; the id is the file's index in catalogue and file_set */
+    const char
+        *folder;       /* that the paths of the `.metadata` read now are in; NULL: the DCP folder */
     strtab transforms; /* descriptors of one blob joined by newlines; id 0 is "none" */
 } dcp_names;
 
@@ -101,6 +103,7 @@ typedef struct dcp_metadata {
     bool has_six_properties; /* TensorProperties of 2.15 */
     bool old_package;        /* torch.distributed._shard.checkpoint: 1.13 */
     bool old_properties;     /* TensorProperties of sharded_tensor.metadata: up to 2.2 */
+    bool is_ours;            /* by fsdpck, in protocol 2: torch's own is 4 or newer */
     bool opaque_classes;     /* something that is no class of DCP was kept as a record */
 } dcp_metadata;
 

@@ -68,16 +68,19 @@ static const char *guess_trainer(const catalogue *cat, const open_request *req, 
         return "megatron";
     if (has_entry(req, "meta.pt"))
         return "lightning";
-    if (strncmp(folder_name, "pytorch_model_fsdp_", 19) == 0)
+    if (m->in_parts || strncmp(folder_name, "pytorch_model_fsdp_", 19) == 0)
         return "accelerate";
     if (strncmp(folder_name, "step-", 5) == 0 && any_name_begins(cat, "optimizer.") &&
         any_name_begins(cat, "train_state"))
         return "torchtitan";
-    return "";
+    return m->is_ours ? "fsdpck" : "";
 }
 
+/* What fsdpck writes has the marks of no release: old forms that all of them read. */
 static const char *guess_torch(const dcp_marks *m)
 {
+    if (m->is_ours)
+        return "";
     if (m->has_six_properties)
         return "2.15 or newer";
     if (m->has_version)
@@ -110,6 +113,7 @@ void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *m
     snprintf(o->trainer, sizeof o->trainer, "%s", guess_trainer(cat, req, marks, name));
     snprintf(o->torch_version, sizeof o->torch_version, "%s", guess_torch(marks));
     o->world_size = marks->world_size;
+    o->in_parts = marks->in_parts;
     o->step = step_of(name);
     if (o->step < 0)
         o->step = step_of(parent);

@@ -8,6 +8,7 @@
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_folder.h"
 #include "formats/dcp/dcp_inside.h"
+#include "formats/dcp/dcp_parts.h"
 
 #define METADATA_LIMIT (UINT64_C(8) << 30)
 
@@ -36,7 +37,7 @@ static bool probe(const probe_input *in, const char **near_miss)
     }
     if (any_distcp)
         *near_miss = "folder with .distcp files, but without .metadata";
-    return false;
+    return dcp_parts_probe(in);
 }
 
 static bool has_entry(const probe_input *in, const char *name)
@@ -110,6 +111,7 @@ static void note_marks(dcp_marks *marks, const dcp_metadata *m)
     marks->old_package = marks->old_package || m->old_package;
     marks->old_properties = marks->old_properties || m->old_properties;
     marks->has_planner = marks->has_planner || !value_is_none(m->planner);
+    marks->is_ours = marks->is_ours || m->is_ours;
     marks->has_tensors = marks->has_tensors || m->tensors.count > 0;
 }
 
@@ -160,12 +162,11 @@ static fsdpck_status read_named(dcp_folder *d, const open_request *req, const ch
     return st;
 }
 
-static fsdpck_status report_unfinished(const open_request *req, fsdpck_error *err)
+static fsdpck_status report_unfinished(const char *path, bool tmp, fsdpck_error *err)
 {
-    const bool tmp = has_entry(req->probe, ".metadata.tmp");
     error_set(err, FSDPCK_BADINPUT, "DCP-NO-META",
               "save did not complete: the folder has no '.metadata'");
-    error_path(err, req->path);
+    error_path(err, path);
     error_expected(err, "'.metadata', or '__{rank}.metadata' of every rank");
     error_found(err, "%s", tmp ? "'.metadata.tmp', which was never renamed" : "data files alone");
     error_next(err, "use an older checkpoint: the data files alone do not tell what they "
@@ -244,8 +245,57 @@ static fsdpck_status read_ranks(dcp_folder *d, const open_request *req, dcp_buil
     return st;
 }
 
-/* Ranks of a save with one `.metadata`: by the files that it names and the empty ones beside them,
- * which ranks without anything to write leave. Other files are of an older save. */
+/* Files of blobs that no `.metadata` names: empty ones are of ranks without anything to write,
+ * others of an older save. `prefix` is "", or that of a part. */
+static fsdpck_status count_unnamed(dcp_folder *d, const char *prefix, char *const *entries,
+                                   size_t count, int64_t *highest, uint64_t *stale,
+                                   fsdpck_error *err)
+{
+    text_buf path = {0};
+    fsdpck_status st = FSDPCK_OK;
+
+    for (size_t i = 0; i < count && st == FSDPCK_OK; i++) {
+        const uint32_t rank = dcp_rank_of_blobs(entries[i]);
+        path_kind kind;
+        uint64_t nbytes;
+        if (rank == CAT_NONE)
+            continue;
+        path.nbytes = 0;
+        text_printf(&path, "%s%s", prefix, entries[i]);
+        GOTO_IF(text_check(&path, err), out);
+        if (strtab_find(&d->names.paths, path.text, path.nbytes) != STRTAB_NONE)
+            continue;
+        GOTO_IF(path_probe(&d->dir, path.text, &kind, &nbytes, err), out);
+        if (kind == PATH_FILE && nbytes > 0)
+            (*stale)++;
+        else if ((int64_t)rank > *highest)
+            *highest = rank;
+    }
+out:
+    text_release(&path);
+    return st;
+}
+
+static fsdpck_status count_in_parts(dcp_folder *d, const open_request *req, int64_t *highest,
+                                    uint64_t *stale, fsdpck_error *err)
+{
+    for (uint32_t part = 0; part < DCP_PART_COUNT; part++) {
+        char prefix[64];
+        char **entries;
+        size_t count;
+        if (!has_entry(req->probe, dcp_part_folder(part)))
+            continue;
+        RETURN_IF(folder_list(&d->dir, dcp_part_folder(part), &entries, &count, err));
+        snprintf(prefix, sizeof prefix, "%s/", dcp_part_folder(part));
+        const fsdpck_status st = count_unnamed(d, prefix, entries, count, highest, stale, err);
+        free(entries);
+        RETURN_IF(st);
+    }
+    return FSDPCK_OK;
+}
+
+/* Ranks of a save with one `.metadata`: by the files that it names and the empty ones beside
+ * them. */
 static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_marks *marks,
                                  fsdpck_error *err)
 {
@@ -258,19 +308,11 @@ static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_mar
         if (rank != CAT_NONE && (int64_t)rank > highest)
             highest = rank;
     }
-    for (size_t i = 0; i < req->probe->entry_count; i++) {
-        const char *name = req->probe->entries[i];
-        const uint32_t rank = dcp_rank_of_blobs(name);
-        path_kind kind;
-        uint64_t nbytes;
-        if (rank == CAT_NONE || strtab_find(&d->names.paths, name, strlen(name)) != STRTAB_NONE)
-            continue;
-        RETURN_IF(path_probe(&d->dir, name, &kind, &nbytes, err));
-        if (kind == PATH_FILE && nbytes > 0)
-            stale++;
-        else if ((int64_t)rank > highest)
-            highest = rank;
-    }
+    if (marks->in_parts)
+        RETURN_IF(count_in_parts(d, req, &highest, &stale, err));
+    else
+        RETURN_IF(count_unnamed(d, "", req->probe->entries, req->probe->entry_count, &highest,
+                                &stale, err));
     if (stale > 0)
         log_write(&d->log, LOG_WARNING,
                   "%" PRIu64 " .distcp files are not named by the metadata: "
@@ -303,18 +345,49 @@ static void keep_repeats(dcp_folder *d, dcp_builder *b)
     b->repeats = VEC_OF(dcp_repeat, d->owner);
 }
 
+/* One `.metadata` each, of one save. */
+static fsdpck_status read_parts(dcp_folder *d, const open_request *req, dcp_builder *b,
+                                dcp_marks *marks, fsdpck_error *err)
+{
+    marks->in_parts = true;
+    for (uint32_t part = 0; part < DCP_PART_COUNT; part++) {
+        const char *const folder_name = dcp_part_folder(part);
+        char name[64];
+        path_kind kind;
+        if (!has_entry(req->probe, folder_name))
+            continue;
+        snprintf(name, sizeof name, "%s/.metadata", folder_name);
+        RETURN_IF(path_probe(&d->dir, name, &kind, NULL, err));
+        if (kind == PATH_ABSENT) {
+            text_buf path = {.limit_bytes = 8192};
+            text_printf(&path, "%s/%s", req->path, folder_name);
+            const fsdpck_status st =
+                report_unfinished(path.text != NULL ? path.text : folder_name, false, err);
+            text_release(&path);
+            return st;
+        }
+        d->names.folder = folder_name;
+        const fsdpck_status st = read_named(d, req, name, b, marks, err);
+        d->names.folder = NULL;
+        RETURN_IF(st);
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b, fsdpck_error *err)
 {
     dcp_marks marks = {.world_size = -1};
 
     if (has_entry(req->probe, ".metadata")) {
         RETURN_IF(read_named(d, req, ".metadata", b, &marks, err));
+    } else if (dcp_parts_probe(req->probe)) {
+        RETURN_IF(read_parts(d, req, b, &marks, err));
     } else {
         bool any = false;
         for (size_t i = 0; i < req->probe->entry_count && !any; i++)
             any = dcp_rank_of_metadata(req->probe->entries[i]) != CAT_NONE;
         if (!any)
-            return report_unfinished(req, err);
+            return report_unfinished(req->path, has_entry(req->probe, ".metadata.tmp"), err);
         RETURN_IF(read_ranks(d, req, b, &marks, err));
     }
     RETURN_IF(dcp_files_check(d, req, err));

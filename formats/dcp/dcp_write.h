@@ -7,12 +7,13 @@
  *     dcp_put_chunk(w, t, chunk, align, &at, err); // dcp_write_blob.c: a tensor's blob
  *     dcp_put_metadata(t, file, &nbytes, err);    // dcp_write_metadata.c: .metadata
  *
- * While they run, cat_chunk.file and cat_object.file are the rank that writes the item, which is
- * also the number of its file, and cat_object.offset_bytes and nbytes frame its blob.
+ * While they run, cat_chunk.file and cat_object.file are the number of the file: the rank that
+ * writes the item, and world_size more for each part (dcp_write.parts) before its own; cat_object.offset_bytes and nbytes frame its blob.
  */
 #ifndef FSDPCK_DCP_WRITE_H
 #define FSDPCK_DCP_WRITE_H
 
+#include "formats/dcp/dcp_parts.h"
 #include "formats/format.h"
 #include "formats/shared/rank_deal.h"
 
@@ -42,6 +43,12 @@ typedef struct dcp_inner_blob {
     size_t chunk_count;
 } dcp_inner_blob;
 
+/* A DCP folder: its files of blobs are world_size ones, in the order of ranks. */
+typedef struct dcp_write_part {
+    const char *folder; /* in the output; NULL: the output itself, with all names */
+    uint32_t part;      /* of dcp_parts.h */
+} dcp_write_part;
+
 /* target.writer_state. */
 typedef struct dcp_write {
     budget *owner;
@@ -51,6 +58,8 @@ typedef struct dcp_write {
     vec pickle_blobs;  /* dcp_pickle_blob */
     vec inner_blobs;   /* dcp_inner_blob */
     vec inner_chunks;  /* uint64_t */
+    vec parts;         /* dcp_write_part: the folders of the output; one where it is one itself */
+    vec file_names;    /* uint32_t: of each file of blobs, the name in its `.metadata` */
     uint64_t zeros_at; /* in target.text: DCP_ZEROS_NBYTES zeros, where blobs are spaced out */
     bool has_zeros;
 } dcp_write;
@@ -74,8 +83,9 @@ fsdpck_status dcp_seal_objects(const target *t, late_fn put, void *ctx,
 /* Where the blob of a chunk begins and how long it is. */
 void dcp_blob_range(const target *t, uint64_t chunk, uint64_t *offset_bytes, uint64_t *nbytes);
 
-/* The whole of .metadata as one literal at the beginning of `file`; its size. */
-fsdpck_status dcp_put_metadata(target *t, uint32_t file_index, uint64_t *nbytes,
+/* The whole `.metadata` of a part as one literal at the beginning of `file`; its size. */
+fsdpck_status dcp_put_metadata(target *t, const dcp_write *w, const dcp_write_part *part,
+                               uint32_t file_index, uint64_t *nbytes,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- a torch.save zip, as torch 2.7 and newer lay it out --- */

@@ -138,7 +138,7 @@ static void put_info(meta_writer *m, uint32_t file_index, uint64_t offset_bytes,
 {
     meta_begin_object(m, W_INFO);
     meta_put_word(m, W_PATH_KEY);
-    meta_put_name(m, catalogue_file(&m->t->cat, file_index)->path);
+    meta_put_name(m, *VEC_AT(&m->w->file_names, const uint32_t, file_index));
     meta_put_word(m, W_OFFSET_KEY);
     meta_put_int(m, offset_bytes);
     meta_put_word(m, W_LENGTH_KEY);
@@ -148,9 +148,15 @@ static void put_info(meta_writer *m, uint32_t file_index, uint64_t offset_bytes,
 
 /* --- the three dicts --- */
 
-static bool has_entry(const cat_tensor *t)
+static bool is_of_part(const meta_writer *m, uint32_t name)
 {
-    return (t->flags & (CAT_TENSOR_IN_OBJECT | CAT_TENSOR_STORAGE)) == 0;
+    return m->part->folder == NULL ||
+           dcp_part_of(catalogue_name(&m->t->cat, name)) == m->part->part;
+}
+
+static bool has_entry(const meta_writer *m, const cat_tensor *t)
+{
+    return (t->flags & (CAT_TENSOR_IN_OBJECT | CAT_TENSOR_STORAGE)) == 0 && is_of_part(m, t->name);
 }
 
 static void put_state_dict_metadata(meta_writer *m)
@@ -159,13 +165,15 @@ static void put_state_dict_metadata(meta_writer *m)
     uint64_t count = 0;
     meta_put_op(m, OP_EMPTY_DICT);
     for (size_t i = 0; i < catalogue_tensor_count(cat) && m->st == FSDPCK_OK; i++) {
-        if (!has_entry(catalogue_tensor(cat, i)))
+        if (!has_entry(m, catalogue_tensor(cat, i)))
             continue;
         meta_next_in_batch(m, &count, OP_SETITEMS);
         meta_put_name(m, catalogue_tensor(cat, i)->name);
         put_tensor(m, i);
     }
     for (size_t i = 0; i < catalogue_object_count(cat); i++) {
+        if (!is_of_part(m, catalogue_object(cat, i)->name))
+            continue;
         meta_next_in_batch(m, &count, OP_SETITEMS);
         meta_put_name(m, catalogue_object(cat, i)->name);
         meta_put_word(m, W_BYTES);
@@ -182,7 +190,7 @@ static void put_planner_data(meta_writer *m)
     meta_put_op(m, OP_EMPTY_DICT);
     for (size_t i = 0; i < catalogue_tensor_count(cat) && m->st == FSDPCK_OK; i++) {
         const cat_tensor *t = catalogue_tensor(cat, i);
-        if (!has_entry(t))
+        if (!has_entry(m, t))
             continue;
         meta_next_in_batch(m, &count, OP_SETITEMS);
         meta_put_name(m, t->name);
@@ -190,6 +198,8 @@ static void put_planner_data(meta_writer *m)
     }
     for (size_t i = 0; i < catalogue_object_count(cat) && m->st == FSDPCK_OK; i++) {
         const cat_object *o = catalogue_object(cat, i);
+        if (!is_of_part(m, o->name))
+            continue;
         meta_next_in_batch(m, &count, OP_SETITEMS);
         meta_put_name(m, o->name);
         put_path(m, o->path, o->name);
@@ -204,7 +214,7 @@ static void put_storage_data(meta_writer *m)
     meta_put_op(m, OP_EMPTY_DICT);
     for (size_t i = 0; i < catalogue_tensor_count(cat) && m->st == FSDPCK_OK; i++) {
         const cat_tensor *t = catalogue_tensor(cat, i);
-        if (!has_entry(t))
+        if (!has_entry(m, t))
             continue;
         for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
             catalogue_chunk_box(cat, k, offsets, NULL);
@@ -216,6 +226,8 @@ static void put_storage_data(meta_writer *m)
     }
     for (size_t i = 0; i < catalogue_object_count(cat); i++) {
         const cat_object *o = catalogue_object(cat, i);
+        if (!is_of_part(m, o->name))
+            continue;
         meta_next_in_batch(m, &count, OP_SETITEMS);
         put_index(m, o->name, 0, NULL, 0);
         put_info(m, o->file, o->offset_bytes, o->nbytes);
@@ -239,7 +251,8 @@ static void put_all(meta_writer *m)
     meta_flush(m);
 }
 
-fsdpck_status dcp_put_metadata(target *t, uint32_t file_index, uint64_t *nbytes, fsdpck_error *err)
+fsdpck_status dcp_put_metadata(target *t, const dcp_write *w, const dcp_write_part *part,
+                               uint32_t file_index, uint64_t *nbytes, fsdpck_error *err)
 {
     budget *owner = t->cat.owner;
     const size_t text_at = t->text.nbytes;
@@ -247,6 +260,8 @@ fsdpck_status dcp_put_metadata(target *t, uint32_t file_index, uint64_t *nbytes,
     if (m == NULL)
         return FSDPCK_LIMIT;
     m->t = t;
+    m->w = w;
+    m->part = part;
     m->out = &t->text;
     m->err = err;
     m->keys = VALUE_MAP(owner);

@@ -45,6 +45,8 @@ enum {
 /* Memo numbers are kept plus 1; 0 means none yet. */
 typedef struct meta_writer {
     const target *t;
+    const dcp_write *w;
+    const dcp_write_part *part;
     text_buf *out;
     fsdpck_error *err;
     fsdpck_status st; /* first failure */

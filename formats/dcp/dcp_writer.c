@@ -8,7 +8,8 @@
 /* A folder that torch.distributed.checkpoint of torch 2.1 to 2.15 loads: `__{rank}_0.distcp` of
  * every rank, byte items first, then tensors, and `.metadata` (dcp_write_metadata.c). A rank that
  * has nothing to write has an empty file, as torch leaves it. No path, host, time or random number
- * is in any byte. */
+ * is in any byte. What comes from a folder with a DCP folder for each part (dcp_parts.h) becomes
+ * such a one: the same files once a part. */
 
 static uint32_t file_of_chunk(const target *t, uint64_t chunk)
 {
@@ -35,6 +36,8 @@ static void free_state(void *state)
     vec_release(&w->pickle_blobs);
     vec_release(&w->inner_blobs);
     vec_release(&w->inner_chunks);
+    vec_release(&w->parts);
+    vec_release(&w->file_names);
     budget_free(w->owner, w, sizeof *w);
 }
 
@@ -51,6 +54,8 @@ static fsdpck_status make_state(target *t, fsdpck_error *err)
         .pickle_blobs = VEC_OF(dcp_pickle_blob, owner),
         .inner_blobs = VEC_OF(dcp_inner_blob, owner),
         .inner_chunks = VEC_OF(uint64_t, owner),
+        .parts = VEC_OF(dcp_write_part, owner),
+        .file_names = VEC_OF(uint32_t, owner),
     };
     strtab_init(&w->form_keys, owner);
     strtab_init(&w->pickles, owner);
@@ -108,21 +113,93 @@ static fsdpck_status check_options(const target *t, const writer_options *opt, f
 
 /* --- layout --- */
 
+static fsdpck_status add_part(dcp_write *w, const char *folder_name, uint32_t part,
+                              fsdpck_error *err)
+{
+    dcp_write_part *p = vec_push(&w->parts, err);
+    if (p == NULL)
+        return FSDPCK_LIMIT;
+    *p = (dcp_write_part){.folder = folder_name, .part = part};
+    return FSDPCK_OK;
+}
+
+/* The parts that have something in them. */
+static fsdpck_status choose_parts(dcp_write *w, const target *t, fsdpck_error *err)
+{
+    const catalogue *cat = &t->cat;
+    bool used[DCP_PART_COUNT + 1] = {false};
+
+    if (!dcp_parts_wanted(t))
+        return add_part(w, NULL, 0, err);
+    for (size_t i = 0; i < catalogue_tensor_count(cat); i++)
+        used[dcp_part_of(catalogue_name(cat, catalogue_tensor(cat, i)->name))] = true;
+    for (size_t i = 0; i < catalogue_object_count(cat); i++)
+        used[dcp_part_of(catalogue_name(cat, catalogue_object(cat, i)->name))] = true;
+    for (uint32_t part = 0; part < DCP_PART_COUNT; part++)
+        if (used[part])
+            RETURN_IF(add_part(w, dcp_part_folder(part), part, err));
+    return w->parts.count > 0 ? FSDPCK_OK : add_part(w, NULL, 0, err);
+}
+
+/* A file of `part`, named there `name`. */
+static fsdpck_status add_file(target *t, const dcp_write_part *part, const char *name,
+                              uint32_t rank, uint32_t *index, fsdpck_error *err)
+{
+    char path[80];
+    const int n = snprintf(path, sizeof path, "%s%s%s", part->folder != NULL ? part->folder : "",
+                           part->folder != NULL ? "/" : "", name);
+    return catalogue_add_file(&t->cat, path, (size_t)n, 0, rank, index, err);
+}
+
 /* Inner tensors have no file until their object is put; cat_chunk.file tells. */
-static fsdpck_status add_files(target *t, fsdpck_error *err)
+static fsdpck_status add_files(dcp_write *w, target *t, fsdpck_error *err)
 {
     char name[40];
     uint32_t index;
 
     for (uint64_t i = 0; i < catalogue_chunk_count(&t->cat); i++)
         catalogue_chunk(&t->cat, i)->file = CAT_NONE;
-    for (uint32_t rank = 0; rank < t->world_size; rank++) {
-        const int n = snprintf(name, sizeof name, "__%" PRIu32 "_0.distcp", rank);
-        RETURN_IF(catalogue_add_file(&t->cat, name, (size_t)n, 0, rank, &index, err));
-        if (index != rank)
-            return error_set(err, FSDPCK_INTERNAL, "", "a target has files before it is laid out");
+    for (size_t p = 0; p < w->parts.count; p++) {
+        for (uint32_t rank = 0; rank < t->world_size; rank++) {
+            uint32_t *id = vec_push(&w->file_names, err);
+            if (id == NULL)
+                return FSDPCK_LIMIT;
+            const int n = snprintf(name, sizeof name, "__%" PRIu32 "_0.distcp", rank);
+            RETURN_IF(
+                add_file(t, VEC_AT(&w->parts, const dcp_write_part, p), name, rank, &index, err));
+            if (index != p * t->world_size + rank)
+                return error_set(err, FSDPCK_INTERNAL, "",
+                                 "a target has files before it is laid out");
+            RETURN_IF(strtab_intern(&t->cat.names, name, (size_t)n, id, err));
+        }
     }
     return FSDPCK_OK;
+}
+
+/* How many files lie before those of the part that a name is of. */
+static uint32_t first_file_of(const dcp_write *w, const target *t, uint32_t name)
+{
+    const uint32_t part = dcp_part_of(catalogue_name(&t->cat, name));
+    for (size_t p = 0; p < w->parts.count; p++)
+        if (VEC_AT(&w->parts, const dcp_write_part, p)->part == part)
+            return (uint32_t)(p * t->world_size);
+    return 0;
+}
+
+/* From the rank that writes an item to its file. */
+static void move_to_parts(const dcp_write *w, target *t)
+{
+    if (w->parts.count < 2)
+        return;
+    for (uint64_t i = 0; i < catalogue_chunk_count(&t->cat); i++) {
+        cat_chunk *c = catalogue_chunk(&t->cat, i);
+        if (c->file != CAT_NONE)
+            c->file += first_file_of(w, t, catalogue_tensor(&t->cat, c->tensor)->name);
+    }
+    for (size_t i = 0; i < catalogue_object_count(&t->cat); i++) {
+        cat_object *o = catalogue_object(&t->cat, i);
+        o->file += first_file_of(w, t, o->name);
+    }
 }
 
 static fsdpck_status put_files(target *t, const writer_options *opt, const rank_order *chunks,
@@ -130,13 +207,13 @@ static fsdpck_status put_files(target *t, const writer_options *opt, const rank_
 {
     dcp_write *w = t->writer_state;
 
-    for (uint32_t rank = 0; rank < t->world_size; rank++) {
+    for (uint32_t file_index = 0; file_index < w->file_names.count; file_index++) {
         uint64_t at = 0;
-        for (uint64_t i = objects->first[rank]; i < objects->first[rank + 1]; i++)
+        for (uint64_t i = objects->first[file_index]; i < objects->first[file_index + 1]; i++)
             RETURN_IF(dcp_put_object(w, t, objects->items[i], &at, err));
-        for (uint64_t i = chunks->first[rank]; i < chunks->first[rank + 1]; i++)
+        for (uint64_t i = chunks->first[file_index]; i < chunks->first[file_index + 1]; i++)
             RETURN_IF(dcp_put_chunk(w, t, chunks->items[i], opt->align_nbytes, &at, err));
-        catalogue_file(&t->cat, rank)->nbytes = at;
+        catalogue_file(&t->cat, file_index)->nbytes = at;
     }
     return FSDPCK_OK;
 }
@@ -158,12 +235,14 @@ static fsdpck_status check_placed(const target *t, fsdpck_error *err)
 
 static fsdpck_status lay_out_files(target *t, const writer_options *opt, fsdpck_error *err)
 {
+    const dcp_write *w = t->writer_state;
+    const uint64_t nfiles = w->file_names.count;
     rank_order chunks, objects;
 
-    RETURN_IF(rank_order_by(t, catalogue_chunk_count(&t->cat), file_of_chunk, t->world_size,
-                            &chunks, err));
-    fsdpck_status st = rank_order_by(t, catalogue_object_count(&t->cat), file_of_object,
-                                     t->world_size, &objects, err);
+    RETURN_IF(
+        rank_order_by(t, catalogue_chunk_count(&t->cat), file_of_chunk, nfiles, &chunks, err));
+    fsdpck_status st =
+        rank_order_by(t, catalogue_object_count(&t->cat), file_of_object, nfiles, &objects, err);
     if (st == FSDPCK_OK) {
         st = put_files(t, opt, &chunks, &objects, err);
         rank_order_release(&objects);
@@ -172,23 +251,32 @@ static fsdpck_status lay_out_files(target *t, const writer_options *opt, fsdpck_
     return st;
 }
 
+static fsdpck_status put_metadatas(dcp_write *w, target *t, fsdpck_error *err)
+{
+    for (size_t p = 0; p < w->parts.count; p++) {
+        const dcp_write_part *part = VEC_AT(&w->parts, const dcp_write_part, p);
+        uint64_t nbytes = 0;
+        uint32_t index;
+        RETURN_IF(add_file(t, part, ".metadata", CAT_NONE, &index, err));
+        RETURN_IF(dcp_put_metadata(t, w, part, index, &nbytes, err));
+        catalogue_file(&t->cat, index)->nbytes = nbytes;
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *err)
 {
-    static const char metadata[] = ".metadata";
-    uint64_t nbytes = 0;
-    uint32_t index;
-
     RETURN_IF(check_options(t, opt, err));
     RETURN_IF(check_names(t, err));
     RETURN_IF(make_state(t, err));
-    RETURN_IF(add_files(t, err));
+    dcp_write *w = t->writer_state;
+    RETURN_IF(choose_parts(w, t, err));
+    RETURN_IF(add_files(w, t, err));
     RETURN_IF(rank_deal(t, err));
+    move_to_parts(w, t);
     RETURN_IF(lay_out_files(t, opt, err));
     RETURN_IF(check_placed(t, err));
-    RETURN_IF(catalogue_add_file(&t->cat, metadata, strlen(metadata), 0, CAT_NONE, &index, err));
-    RETURN_IF(dcp_put_metadata(t, index, &nbytes, err));
-    catalogue_file(&t->cat, index)->nbytes = nbytes;
-    return FSDPCK_OK;
+    return put_metadatas(w, t, err);
 }
 
 static fsdpck_status seal(const target *t, late_fn put, void *ctx, fsdpck_error *err)

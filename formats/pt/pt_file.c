@@ -25,7 +25,7 @@ static const char pickle_name[] = "archive/data.pkl";
 
 enum {
     STORAGE_NAME_NBYTES = 40,
-    SHARED_LEAST = 1024 /* bytes of a pickle's end that are worth a literal of their own */
+    SHARED_LEAST = 1024 /* bytes of a pickle that are worth a literal of their own */
 };
 
 #define NO_CHUNK UINT64_MAX
@@ -47,12 +47,14 @@ typedef struct pt_file {
 /* target.writer_state */
 typedef struct pt_files {
     budget *owner;
-    vec files;   /* pt_file, those that have ended */
-    vec records; /* pt_record, of all files; those of the one that is being made come last */
+    vec files;      /* pt_file, those that have ended */
+    vec records;    /* pt_record, of all files; those of the one that is being made come last */
     uint64_t begun; /* first record of that one */
     /* What the next file may share: the last pickle that was kept whole, and the literals behind
      * the pickle of the last file. */
     uint64_t whole_at, whole_nbytes; /* in target.text */
+    vec whole_cuts;                  /* uint64_t */
+    vec cuts;                        /* of the file that is being made */
     uint64_t literals_at, nliterals;
 } pt_files;
 
@@ -73,6 +75,8 @@ static void release_state(void *state)
     pt_files *s = state;
     vec_release(&s->files);
     vec_release(&s->records);
+    vec_release(&s->whole_cuts);
+    vec_release(&s->cuts);
     budget_free(s->owner, s, sizeof *s);
 }
 
@@ -90,6 +94,8 @@ fsdpck_status pt_files_begin(target *t, fsdpck_error *err)
     s->owner = t->cat.owner;
     s->files = VEC_OF(pt_file, s->owner);
     s->records = VEC_OF(pt_record, s->owner);
+    s->whole_cuts = VEC_OF(uint64_t, s->owner);
+    s->cuts = VEC_OF(uint64_t, s->owner);
     t->writer_state = s;
     t->free_writer_state = release_state;
     t->make_late = make_late;
@@ -128,6 +134,16 @@ fsdpck_status pt_file_add_bytes(target *t, uint64_t text_at, uint64_t nbytes, ui
                                 fsdpck_error *err)
 {
     return add_record(t, (pt_record){NO_CHUNK, text_at, nbytes}, number, err);
+}
+
+fsdpck_status pt_file_cut(target *t, uint64_t pickle_nbytes, fsdpck_error *err)
+{
+    pt_files *s = t->writer_state;
+    uint64_t *added = vec_push(&s->cuts, err);
+    if (added == NULL)
+        return FSDPCK_LIMIT;
+    *added = pickle_nbytes;
+    return FSDPCK_OK;
 }
 
 static size_t storage_name(uint64_t number, char name[STORAGE_NAME_NBYTES])
@@ -178,32 +194,70 @@ static fsdpck_status put_known(laying *l, uint64_t text_at, uint64_t nbytes, fsd
     return FSDPCK_OK;
 }
 
-/* Bytes that a text has in common with the end of the last pickle that was kept whole. */
-static uint64_t same_end_nbytes(const laying *l, const text_buf *pickle)
+/* Bytes that [begin, end) of a pickle has in common with the end of [from, to) of the kept one; 0
+ * where they are not worth it. */
+static uint64_t same_end_nbytes(const laying *l, const text_buf *pickle, uint64_t begin,
+                                uint64_t end, uint64_t from, uint64_t to)
 {
     const char *whole = l->t->text.text + l->s->whole_at;
-    const uint64_t most =
-        pickle->nbytes < l->s->whole_nbytes ? pickle->nbytes : l->s->whole_nbytes;
     uint64_t n = 0;
-    while (n < most && pickle->text[pickle->nbytes - 1 - n] == whole[l->s->whole_nbytes - 1 - n])
+    while (n < end - begin && n < to - from && pickle->text[end - 1 - n] == whole[to - 1 - n])
         n++;
-    return n;
+    return n < SHARED_LEAST ? 0 : n;
+}
+
+/* Puts what is new of a pickle, and the rest as it is in the one that was kept whole; with `counts`
+ * alone nothing is put. *shared: how much that is. */
+static fsdpck_status put_parts(laying *l, const text_buf *pickle, bool counts, uint64_t *shared,
+                               fsdpck_error *err)
+{
+    const pt_files *s = l->s;
+    const size_t ncuts = s->cuts.count == s->whole_cuts.count ? s->cuts.count : 0;
+    uint64_t begin = 0, from = 0;
+
+    *shared = 0;
+    for (size_t i = 0; i <= ncuts; i++) {
+        const uint64_t end = i < ncuts ? *VEC_AT(&s->cuts, const uint64_t, i) : pickle->nbytes;
+        const uint64_t to =
+            i < ncuts ? *VEC_AT(&s->whole_cuts, const uint64_t, i) : s->whole_nbytes;
+        const uint64_t n = same_end_nbytes(l, pickle, begin, end, from, to);
+        *shared += n;
+        if (!counts) {
+            text_append(&l->out, pickle->text + begin, end - begin - n);
+            if (n > 0)
+                RETURN_IF(put_known(l, s->whole_at + to - n, n, err));
+        }
+        begin = end;
+        from = to;
+    }
+    return counts ? FSDPCK_OK : flush(l, err);
+}
+
+static fsdpck_status keep_whole(laying *l, const text_buf *pickle, fsdpck_error *err)
+{
+    pt_files *s = l->s;
+    const vec cuts = s->whole_cuts;
+    s->whole_at = l->t->text.nbytes;
+    s->whole_nbytes = pickle->nbytes;
+    s->whole_cuts = s->cuts;
+    s->cuts = cuts;
+    text_append(&l->out, pickle->text, pickle->nbytes);
+    return flush(l, err);
 }
 
 static fsdpck_status put_pickle(laying *l, const text_buf *pickle, fsdpck_error *err)
 {
-    pt_files *s = l->s;
+    uint64_t shared = 0;
     zip_put_local(&l->out, 0, pickle_name, strlen(pickle_name), pickle->nbytes);
     RETURN_IF(flush(l, err));
-    const uint64_t end_nbytes = s->whole_nbytes > 0 ? same_end_nbytes(l, pickle) : 0;
-    if (end_nbytes < SHARED_LEAST) {
-        s->whole_at = l->t->text.nbytes;
-        s->whole_nbytes = pickle->nbytes;
-        text_append(&l->out, pickle->text, pickle->nbytes);
-        return flush(l, err);
-    }
-    text_append(&l->out, pickle->text, pickle->nbytes - end_nbytes);
-    return put_known(l, s->whole_at + s->whole_nbytes - end_nbytes, end_nbytes, err);
+    if (l->s->whole_nbytes > 0)
+        RETURN_IF(put_parts(l, pickle, true, &shared, err));
+    if (shared == 0)
+        RETURN_IF(keep_whole(l, pickle, err));
+    else
+        RETURN_IF(put_parts(l, pickle, false, &shared, err));
+    l->s->cuts.count = 0;
+    return FSDPCK_OK;
 }
 
 /* --- the layout --- */
@@ -278,8 +332,8 @@ static uint32_t record_crc(const target *t, const pt_record *r)
 
 /* The directory of a file that has the records from first to end; CRCs of chunks count as 0 while
  * they are not known. *at: where the directory begins. */
-static fsdpck_status make_directory(const target *t, const pt_file *f, uint64_t end,
-                                    text_buf *out, uint64_t *directory_at, fsdpck_error *err)
+static fsdpck_status make_directory(const target *t, const pt_file *f, uint64_t end, text_buf *out,
+                                    uint64_t *directory_at, fsdpck_error *err)
 {
     const pt_files *s = t->writer_state;
     char name[STORAGE_NAME_NBYTES];
@@ -306,8 +360,8 @@ static fsdpck_status lay_out(laying *l, const char *name, uint32_t rank, const t
     target *t = l->t;
     pt_files *s = l->s;
     pt_file f = {.first_record = s->begun,
-                    .pickle_nbytes = pickle->nbytes,
-                    .pickle_crc = crc32_update(0, pickle->text, pickle->nbytes)};
+                 .pickle_nbytes = pickle->nbytes,
+                 .pickle_crc = crc32_update(0, pickle->text, pickle->nbytes)};
 
     RETURN_IF(put_pickle(l, pickle, err));
     l->compares = true;
@@ -322,8 +376,8 @@ static fsdpck_status lay_out(laying *l, const char *name, uint32_t rank, const t
     if (f.directory_at != l->at)
         return error_set(err, FSDPCK_INTERNAL, "",
                          "directory and records disagree on their offsets");
-    RETURN_IF(catalogue_add_file(&t->cat, name, strlen(name), l->at + l->out.nbytes, rank,
-                                 &f.file, err));
+    RETURN_IF(
+        catalogue_add_file(&t->cat, name, strlen(name), l->at + l->out.nbytes, rank, &f.file, err));
     s->begun = s->records.count;
     s->literals_at = l->first;
     s->nliterals = t->literals.count - l->first;

@@ -5,6 +5,7 @@
  *     for each file:
  *         pt_file_add_chunk(t, chunk, &number, err);     // while the pickle is made: the bytes of
  *         pt_file_add_bytes(t, text_at, n, &number, err);  // record data/NUMBER, in that order
+ *         pt_file_cut(t, pickle.nbytes, err);              // about what is not as in others
  *         pt_file_end(t, name, rank, &pickle, err);      // places of all of it; adds the file
  *     ...
  *     pt_files_seal(t, put, ctx, err);              // format_writer.seal: the directories
@@ -18,8 +19,8 @@
  * cat_chunk.aux becomes the record's number. Records are numbered as the pickle first names them,
  * which torch's computed offsets demand. Descriptors are late bytes (target.lates).
  *
- * Files of many ranks are nearly the same: texts that a file has in common with the file before (the
- * end of the pickle, headers of records) are held once.
+ * Files of many ranks are nearly the same: texts that a file has in common with the file before (of
+ * the pickle the ends of what lies between two cuts; headers of records) are held once.
  */
 #ifndef FSDPCK_PT_FILE_H
 #define FSDPCK_PT_FILE_H
@@ -34,6 +35,9 @@ fsdpck_status pt_file_add_chunk(target *t, uint64_t chunk, uint32_t *number,
 /* Known bytes, which lie in target.text, are the next record. */
 fsdpck_status pt_file_add_bytes(target *t, uint64_t text_at, uint64_t nbytes, uint32_t *number,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Here something begins or ends that is not as in other files. */
+fsdpck_status pt_file_cut(target *t, uint64_t pickle_nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Ends the file: name is relative to the output ("" for a single file), rank CAT_NONE or whose it
  * is. */

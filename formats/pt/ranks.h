@@ -7,6 +7,7 @@
  *     ranks_parse.c     one file: what its pickle says -> the merge
  *     ranks_merge.c     what all ranks say about one tensor or object -> catalogue
  *     ranks_reader.c    the reader's table; placing and reading bytes
+ *     ranks_folder.c    what a trainer keeps beside the files of ranks
  *
  * A folder may hold several families of files (model, optim, extra_state): then each has an outer
  * key, the first element of every path and the prefix of every name. With one family there is none.
@@ -47,7 +48,7 @@ typedef struct ranks_list {
 
 /* Whether names look like files of ranks; *sample is one of them. */
 bool ranks_names_any(char *const *entries, size_t count, const char **sample);
-/* pattern: --rank-pattern, or NULL. BADINPUT: RANK-MIXED (two saves in one folder), RANK-DOUBLE (two
+/* pattern: --source-rank-pattern, or NULL. BADINPUT: RANK-MIXED (two saves in one folder), RANK-DOUBLE (two
  * files of one rank), RANK-NONE. USAGE: a pattern without {r}. */
 fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,
                               const char *pattern, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -264,6 +265,16 @@ cat_chunk ranks_chunk(const ranks_reader *r, uint32_t piece);
 /* Whether two pieces hold the same elements: CRCs, else bytes. Other shapes or dtypes differ. */
 fsdpck_status ranks_pieces_equal(const ranks_reader *r, uint32_t a, uint32_t b, bool *equal,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* ranks_folder.c: what else a trainer keeps beside the files of ranks. */
+/* Fills origin.side_folder and settings from what lies in the folder of a known trainer. */
+void ranks_describe_folder(const open_request *req, cat_origin *o);
+/* Whether a folder is a checkpoint of the package torch_checkpointing. */
+bool ranks_is_torch_checkpointing(const probe_input *in);
+/* The settings of verl's folder (fsdp_config.json) for another number of ranks: all other keys are
+ * kept. BADINPUT where `text` is no JSON object. "": as verl writes them for FSDP2. */
+fsdpck_status ranks_settings_put(const char *text, uint64_t world_size, text_buf *out,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 const char *ranks_path(const ranks_state *s, uint32_t file);
 
 #endif

@@ -44,9 +44,8 @@ static void expect(const ranks_state *s, census *c)
         if (stated > 0)
             c->expected[r] = r < stated;
         else if (s->members.count > 0 || s->group_world > 0)
-            c->expected[r] =
-                r < s->group_world ||
-                (r < s->members.count && *VEC_AT(&s->members, const uint8_t, r) != 0);
+            c->expected[r] = r < s->group_world ||
+                             (r < s->members.count && *VEC_AT(&s->members, const uint8_t, r) != 0);
         else
             c->expected[r] = r <= highest_rank(s->list);
         c->expected_count += c->expected[r];
@@ -125,7 +124,7 @@ static fsdpck_status check_worlds(const ranks_state *s, fsdpck_error *err)
                                            "folder holds files of different numbers of ranks");
         error_path(err, s->req->path);
         error_found(err, "%" PRIu64 " and %" PRIu64, world, f->world);
-        error_next(err, "name the files of one save with --rank-pattern");
+        error_next(err, "name the files of one save with --source-rank-pattern");
         return st;
     }
     const uint64_t highest = highest_rank(s->list);
@@ -156,8 +155,8 @@ fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err)
     fsdpck_status st = FSDPCK_OK;
     if (missing > 0)
         st = error_missing(s, &c, &names, missing, err);
-    else if (s->req->expect_ranks > 0 && s->list->files.count >
-                                             s->req->expect_ranks * s->list->families.count)
+    else if (s->req->expect_ranks > 0 &&
+             s->list->files.count > s->req->expect_ranks * s->list->families.count)
         st = too_many(s, highest_rank(s->list), err);
     text_release(&names);
     budget_free(s->req->metadata, c.expected, 2 * c.count);
@@ -384,8 +383,7 @@ static bool may_be_flat(const ranks_state *s, const plain_list *l)
 {
     const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
     const ranks_piece *q = piece_at(s, l->pieces[0]);
-    return t->in_optimizer && q->ndim == 1 &&
-           dtype_get((dtype)q->dtype)->kind == DTYPE_IS_FLOAT;
+    return t->in_optimizer && q->ndim == 1 && dtype_get((dtype)q->dtype)->kind == DTYPE_IS_FLOAT;
 }
 
 static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpck_error *err)
@@ -568,8 +566,11 @@ static fsdpck_status lift_slices(ranks_state *s, fsdpck_error *err)
             cat_spec lifted = {.mesh = i};
             for (unsigned d = 0; d < whole->ndim; d++)
                 lifted.placements[d].kind = PLACEMENT_REPLICATE;
-            for (unsigned d = 0; d < m.ndim; d++)
+            lifted.absent_dims = (uint8_t)((1u << whole->ndim) - 1);
+            for (unsigned d = 0; d < m.ndim; d++) {
                 lifted.placements[at[d]] = old.placements[d];
+                lifted.absent_dims &= (uint8_t) ~(1u << at[d]);
+            }
             uint32_t index;
             RETURN_IF(catalogue_add_spec(cat, &lifted, &index, err));
             for (size_t t = 0; t < cat->tensors.count; t++)

@@ -178,7 +178,7 @@ static fsdpck_status mixed(const ranks_family *f, const char *name, fsdpck_error
         error_set(err, FSDPCK_BADINPUT, "RANK-MIXED", "folder holds the rank files of two saves");
     error_expected(err, "names like '%s'", first);
     error_found(err, "also '%s'", name);
-    error_next(err, "name the files of one of them: --rank-pattern, with {r} for the rank");
+    error_next(err, "name the files of one of them: --source-rank-pattern, with {r} for the rank");
     return st;
 }
 
@@ -314,7 +314,7 @@ fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,
             error_set(err, FSDPCK_BADINPUT, "RANK-NONE", "folder holds no files of ranks");
         error_expected(err, "names like '%s'",
                        pattern != NULL ? pattern : "model_world_size_{W}_rank_{r}.pt");
-        error_next(err, "--rank-pattern names them, with {r} for the rank");
+        error_next(err, "--source-rank-pattern names them, with {r} for the rank");
         return st;
     }
     RETURN_IF(name_families(l, err));

@@ -31,12 +31,13 @@ static bool probe(const probe_input *in, const char **near_miss)
         return false;
     for (size_t i = 0; i < in->entry_count; i++) {
         const char *name = in->entries[i];
-        if (strstr(name, "torch_checkpointing") != NULL)
-            *near_miss = "torch_checkpointing's own format, which is not supported";
-        else if (strncmp(name, "mp_rank_", 8) == 0 || strncmp(name, "zero_pp_rank_", 13) == 0 ||
+        if (strncmp(name, "mp_rank_", 8) == 0 || strncmp(name, "zero_pp_rank_", 13) == 0 ||
                  strncmp(name, "bf16_zero_pp_rank_", 18) == 0)
             *near_miss = "a folder of DeepSpeed or Megatron, which is not supported";
     }
+    /* Claimed, so that its owner hears what it is. */
+    if (ranks_is_torch_checkpointing(in))
+        return true;
     return ranks_names_any(in->entries, in->entry_count, &sample) &&
            begins_as_torch_save(in, sample);
 }
@@ -173,13 +174,30 @@ static int64_t step_of(const char *path)
     return step;
 }
 
+/* Whether one kind of file holds a whole state, {"model": ..., "optim": ...}: it is not that
+ * trainer's, whose files of the model hold the model alone. */
+static bool holds_families(const ranks_state *s)
+{
+    static const char *const keys[] = {"model", "optim", "optimizer", "extra_state"};
+    const catalogue *cat = s->cat;
+    for (size_t i = 0; s->list->families.count == 1 && i < catalogue_tensor_count(cat); i++) {
+        const value path = catalogue_tensor(cat, i)->path;
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            if (value_count(&cat->pool, path) > 1 &&
+                value_is_str(&cat->pool, value_item(&cat->pool, path, 0), keys[k]))
+                return true;
+    }
+    return false;
+}
+
 static void describe(const ranks_state *s, cat_origin *o)
 {
     uint64_t ranks = 0;
 
     snprintf(o->format, sizeof o->format, "pt-ranks");
-    snprintf(o->trainer, sizeof o->trainer, "%s",
-             VEC_AT(&s->list->families, const ranks_family, 0)->trainer);
+    if (!holds_families(s))
+        snprintf(o->trainer, sizeof o->trainer, "%s",
+                 VEC_AT(&s->list->families, const ranks_family, 0)->trainer);
     snprintf(o->torch_version, sizeof o->torch_version, "%s",
              s->form[0] != '\0' ? s->form : s->archive_form);
     for (size_t i = 0; i < s->list->families.count; i++)
@@ -192,9 +210,10 @@ static void describe(const ranks_state *s, cat_origin *o)
     o->step = step_of(s->req->path);
     if (s->flat_count > 0)
         snprintf(o->note, sizeof o->note,
-                 "%" PRIu64 " tensors of the optimizer are ranks' pieces of flat parameters (FSDP1): "
-                 "they cannot be put together without the model",
-                 s->flat_count);
+                 "%" PRIu64 " tensor%s of the optimizer %s of flat parameters (FSDP1): they cannot be "
+                 "put together without the model",
+                 s->flat_count, s->flat_count == 1 ? "" : "s",
+                 s->flat_count == 1 ? "is in ranks' pieces" : "are ranks' pieces");
     else if (s->tp_doubtful)
         snprintf(o->note, sizeof o->note,
                  "%s", s->req->assume_tp_first
@@ -213,11 +232,22 @@ static void report(const ranks_state *s)
         log_write(log, s->flat_count > 0 || !s->req->assume_tp_first ? LOG_WARNING : LOG_NOTE,
                   "%s%s", s->flat_count > 0 ? "RANK-FLAT: " : "", o->note);
     if (s->partial_count > 0)
-        log_write(log, LOG_NOTE, "%" PRIu64 " plain tensors are held by some ranks only",
+        log_write(log, LOG_NOTE, "plain tensors that only some ranks hold: %" PRIu64,
                   s->partial_count);
     if (s->dropped_count > 0)
-        log_write(log, LOG_NOTE, "%" PRIu64 " tensors that differ between ranks are left out",
+        log_write(log, LOG_NOTE, "tensors left out, because they differ between ranks: %" PRIu64,
                   s->dropped_count);
+}
+
+static fsdpck_status refuse_torch_checkpointing(fsdpck_error *err)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "",
+                                       "checkpoint is in the format of torch_checkpointing, which "
+                                       "is not supported");
+    error_found(err, "its 'metadata.pkl'");
+    error_next(err, "save it with torch.distributed.checkpoint; items in torch files of DTensors "
+                    "can be read one by one: --source-rank-pattern 'model_{r}.pt'");
+    return st;
 }
 
 static fsdpck_status open_folder(const open_request *req, catalogue *cat, void **self,
@@ -231,6 +261,8 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
 
     if (!req->probe->is_folder)
         return error_set(err, FSDPCK_USAGE, "", "pt-ranks reads a folder, and this is a file");
+    if (req->rank_pattern == NULL && ranks_is_torch_checkpointing(req->probe))
+        return refuse_torch_checkpointing(err);
     fsdpck_status st = ranks_list_make(&list, req->probe->entries, req->probe->entry_count,
                                        req->rank_pattern, err);
     if (st == FSDPCK_OK)
@@ -242,6 +274,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
         st = read_all(&s, err);
         if (st == FSDPCK_OK) {
             describe(&s, &cat->origin);
+            ranks_describe_folder(req, &cat->origin);
             report(&s);
         }
         state_release(&s);

@@ -5,6 +5,7 @@
 #include "formats/shared/torch_archive.h"
 #include "layout/mesh_text.h"
 #include "layout/piece.h"
+#include "layout/slice.h"
 
 /* torch 2.5 to 2.15. */
 static const char tensor_module[] = "torch.distributed.tensor";
@@ -109,24 +110,21 @@ static fsdpck_status put_placement(const dtensor_writer *d, pickle_writer *w, co
 }
 
 static fsdpck_status put_placements(const dtensor_writer *d, pickle_writer *w, uint32_t spec,
-                                    fsdpck_error *err)
+                                    const mesh_slice *s, fsdpck_error *err)
 {
-    const cat_spec *s = VEC_AT(&d->cat->specs, const cat_spec, spec);
-    const unsigned ndim = catalogue_mesh(d->cat, s->mesh)->ndim;
-
     if (pickle_put_again(w, DTENSOR_SPECS + spec))
         return FSDPCK_OK;
     pickle_put_mark(w);
-    for (unsigned i = 0; i < ndim; i++)
+    for (unsigned i = 0; i < s->m.ndim; i++)
         RETURN_IF(put_placement(d, w, &s->placements[i], err));
     pickle_put_tuple_marked(w);
     pickle_put_remember(w, DTENSOR_SPECS + spec);
     return FSDPCK_OK;
 }
 
-static bool has_strided(const cat_spec *s, unsigned mesh_ndim)
+static bool has_strided(const mesh_slice *s)
 {
-    for (unsigned i = 0; i < mesh_ndim; i++)
+    for (unsigned i = 0; i < s->m.ndim; i++)
         if (s->placements[i].kind == PLACEMENT_STRIDED_SHARD)
             return true;
     return false;
@@ -134,13 +132,13 @@ static bool has_strided(const cat_spec *s, unsigned mesh_ndim)
 
 /* One ShardOrderEntry for each tensor dim that is sharded, with its mesh dims in the order of the
  * cuts. */
-static fsdpck_status put_order(const dtensor_writer *d, pickle_writer *w, const cat_spec *s,
-                               unsigned tensor_ndim, fsdpck_error *err)
+static fsdpck_status put_order(pickle_writer *w, const mesh_slice *s, unsigned tensor_ndim,
+                               fsdpck_error *err)
 {
     unsigned order[MESH_NDIM_MAX], count;
     pickle_put_mark(w);
     for (unsigned dim = 0; dim < tensor_ndim; dim++) {
-        if (!piece_order(catalogue_mesh(d->cat, s->mesh), s->placements, dim, order, &count))
+        if (!piece_order(&s->m, s->placements, dim, order, &count))
             return error_set(err, FSDPCK_INTERNAL, "", "a target's placements are no order");
         if (count == 0)
             continue;
@@ -158,15 +156,15 @@ static fsdpck_status put_order(const dtensor_writer *d, pickle_writer *w, const 
 }
 
 /* From torch 2.11 on the order is None where _StridedShard tells it. */
-static fsdpck_status put_shard_order(const dtensor_writer *d, pickle_writer *w, const cat_spec *s,
+static fsdpck_status put_shard_order(const dtensor_writer *d, pickle_writer *w, const mesh_slice *s,
                                      unsigned tensor_ndim, fsdpck_error *err)
 {
-    const bool strided = has_strided(s, catalogue_mesh(d->cat, s->mesh)->ndim);
+    const bool strided = has_strided(s);
     put_name(w, "shard_order");
     if (strided && d->form != DTORCH_2_10)
         pickle_put_none(w);
     else
-        RETURN_IF(put_order(d, w, s, tensor_ndim, err));
+        RETURN_IF(put_order(w, s, tensor_ndim, err));
     pickle_put_setitem(w);
     if (d->form == DTORCH_2_10)
         return FSDPCK_OK;
@@ -179,17 +177,19 @@ static fsdpck_status put_shard_order(const dtensor_writer *d, pickle_writer *w, 
 static fsdpck_status put_spec(const dtensor_writer *d, pickle_writer *w, const cat_tensor *t,
                               const uint64_t *shape, const uint64_t *strides, fsdpck_error *err)
 {
-    const cat_spec *s = VEC_AT(&d->cat->specs, const cat_spec, t->spec);
+    const cat_spec *spec = VEC_AT(&d->cat->specs, const cat_spec, t->spec);
+    mesh_slice s;
 
+    mesh_slice_of(catalogue_mesh(d->cat, spec->mesh), spec, &s);
     pickle_put_global(w, spec_module, "DTensorSpec");
     pickle_put_tuple(w, 0);
     pickle_put_newobj(w);
     pickle_put_empty_dict(w);
     put_name(w, "mesh");
-    RETURN_IF(dtensor_put_mesh(d, w, s->mesh, err));
+    RETURN_IF(dtensor_put_mesh(d, w, spec, err));
     pickle_put_setitem(w);
     put_name(w, "placements");
-    RETURN_IF(put_placements(d, w, t->spec, err));
+    RETURN_IF(put_placements(d, w, t->spec, &s, err));
     pickle_put_setitem(w);
     put_name(w, "tensor_meta");
     pickle_put_global(w, spec_module, "TensorMeta");
@@ -203,7 +203,7 @@ static fsdpck_status put_spec(const dtensor_writer *d, pickle_writer *w, const c
     pickle_put_newobj(w);
     pickle_put_setitem(w);
     if (d->form >= DTORCH_2_10)
-        RETURN_IF(put_shard_order(d, w, s, t->ndim, err));
+        RETURN_IF(put_shard_order(d, w, &s, t->ndim, err));
     put_name(w, "_hash");
     pickle_put_none(w);
     pickle_put_setitem(w);

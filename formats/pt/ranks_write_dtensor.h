@@ -3,7 +3,7 @@
  *
  *     dtensor_writer d;
  *     RETURN_IF(dtensor_writer_init(&d, cat, world_size, options, err));
- *     d.rank = 3; d.mesh_key = fn;                 // for each pickle
+ *     d.rank = 3; d.mesh_key = ...; d.mesh_edge = ...;     // for each pickle
  *     dtensor_put(&d, w, tensor, local_sizes, key, err);     // from pickle_write's callback
  *
  * Forms (torch reads only what its own generation wrote; see fsdpck-formats(5)):
@@ -15,10 +15,12 @@
  *     torch 2.11, 2.12    DTORCH_2_11   and `_rank`, `use_strided_shard_as_shard_order`
  *     torch 2.13 to 2.15  DTORCH_2_15   `_layout` of axes
  *
- * The mesh is one that init_device_mesh makes of all ranks. Its process groups are pickled by their
- * names, which count the groups that a process has made: here, those of a process whose first mesh
- * it is. A mesh of one dim is the default group, which every process has. Hashes are left to torch:
- * None.
+ * The mesh is one that init_device_mesh makes of all ranks, or a slice of it by names: what
+ * cat_spec.absent_dims leaves, at the rank's own coordinates along the others. To torch 2.9 a slice
+ * is a mesh of its own; 2.10 and newer keep in it the root mesh and the map of all ranks. Process
+ * groups are pickled by their names, which count the groups that a process has made: here, those of
+ * a process whose first mesh it is. A mesh of one dim is the default group, which every process has.
+ * Hashes are left to torch: None.
  */
 #ifndef FSDPCK_RANKS_WRITE_DTENSOR_H
 #define FSDPCK_RANKS_WRITE_DTENSOR_H
@@ -26,7 +28,13 @@
 #include "formats/format.h"
 #include "formats/shared/pickle.h"
 
-typedef enum dtensor_form { DTORCH_2_6, DTORCH_2_8, DTORCH_2_10, DTORCH_2_11, DTORCH_2_15 } dtensor_form;
+typedef enum dtensor_form {
+    DTORCH_2_6,
+    DTORCH_2_8,
+    DTORCH_2_10,
+    DTORCH_2_11,
+    DTORCH_2_15
+} dtensor_form;
 
 typedef struct dtensor_writer {
     const catalogue *cat;
@@ -37,6 +45,8 @@ typedef struct dtensor_writer {
     /* The key of the record that holds the ranks 0..world_size-1 as int32; it must be the next one
      * where the file has none yet. */
     fsdpck_status (*mesh_key)(void *ctx, char key[16], fsdpck_error *err);
+    /* A mesh begins or has ended: what is in no other rank's pickle lies between. */
+    fsdpck_status (*mesh_edge)(void *ctx, fsdpck_error *err);
     void *ctx;
 } dtensor_writer;
 
@@ -50,8 +60,8 @@ fsdpck_status dtensor_put(const dtensor_writer *d, pickle_writer *w, size_t tens
                           const uint64_t *local_sizes, const char *key,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* ranks_write_mesh.c; a mesh of the catalogue, put once a pickle. */
-fsdpck_status dtensor_put_mesh(const dtensor_writer *d, pickle_writer *w, uint32_t index,
+/* ranks_write_mesh.c; the mesh of a spec, or the slice of it, put once a pickle. */
+fsdpck_status dtensor_put_mesh(const dtensor_writer *d, pickle_writer *w, const cat_spec *spec,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Numbers for pickle_put_again. */
@@ -59,8 +69,8 @@ enum {
     DTENSOR_LAYOUT = 1,
     DTENSOR_DEVICE,
     DTENSOR_MESH_RANKS,   /* the tensor of ranks, where meshes share it */
-    DTENSOR_MESHES = 256, /* and up: one a mesh */
+    DTENSOR_MESHES = 256, /* and up: 256 a mesh, one for each set of absent dims */
 };
-#define DTENSOR_SPECS (UINT64_C(1) << 40) /* and up: placements of each spec */
+#define DTENSOR_SPECS (UINT64_C(1) << 48) /* and up: placements of each spec */
 
 #endif

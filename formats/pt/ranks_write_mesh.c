@@ -5,6 +5,7 @@
 #include "formats/pt/ranks_write_dtensor.h"
 #include "formats/shared/torch_archive.h"
 #include "layout/mesh_text.h"
+#include "layout/slice.h"
 
 enum { NAME_NBYTES = 24 };
 
@@ -70,15 +71,42 @@ static void group_name(const dtensor_writer *d, const mesh *m, const uint64_t *c
     snprintf(name, NAME_NBYTES, "%" PRIu64, number);
 }
 
-static void put_group_names(const dtensor_writer *d, pickle_writer *w, const mesh *m,
-                            const uint64_t *coord)
+/* A mesh as one rank sees it. */
+typedef struct own_mesh {
+    const mesh *root;
+    mesh_slice slice;
+    uint64_t root_coord[MESH_NDIM_MAX];
+    uint64_t strides[MESH_NDIM_MAX]; /* of the slice's dims, in ranks */
+    uint64_t first;                  /* rank at the slice's origin */
+} own_mesh;
+
+static void own_mesh_init(own_mesh *o, const dtensor_writer *d, const cat_spec *spec)
+{
+    uint64_t strides[MESH_NDIM_MAX];
+    o->root = catalogue_mesh(d->cat, spec->mesh);
+    mesh_slice_of(o->root, spec, &o->slice);
+    mesh_coord(o->root, d->rank, o->root_coord);
+    box_row_major_strides(o->root->sizes, o->root->ndim, strides);
+    o->first = d->rank;
+    for (unsigned i = 0; i < o->slice.m.ndim; i++) {
+        o->strides[i] = strides[o->slice.dims[i]];
+        o->first -= o->root_coord[o->slice.dims[i]] * o->strides[i];
+    }
+}
+
+static uint64_t own_coord(const own_mesh *o, unsigned i)
+{
+    return o->root_coord[o->slice.dims[i]];
+}
+
+static void put_group_names(const dtensor_writer *d, pickle_writer *w, const own_mesh *o)
 {
     char name[NAME_NBYTES];
     put_name(w, "_dim_group_names");
     pickle_put_empty_list(w);
-    for (unsigned i = 0; i < m->ndim; i++) {
-        group_name(d, m, coord, i, name);
-        put_name(w, name);
+    for (unsigned i = 0; i < o->slice.m.ndim; i++) {
+        group_name(d, o->root, o->root_coord, o->slice.dims[i], name);
+        pickle_put_text(w, name, strlen(name));
         pickle_put_append(w);
     }
     pickle_put_setitem(w);
@@ -86,23 +114,21 @@ static void put_group_names(const dtensor_writer *d, pickle_writer *w, const mes
 
 /* (tag, ranks, name). torch 2.7 and older look a group up by its ranks among those of a tag; the
  * empty tag stands for all groups whose tag was not the user's choice. */
-static void put_group_infos(const dtensor_writer *d, pickle_writer *w, const mesh *m,
-                            const uint64_t *coord)
+static void put_group_infos(const dtensor_writer *d, pickle_writer *w, const own_mesh *o)
 {
     char name[NAME_NBYTES];
     put_name(w, "_dim_group_infos");
     pickle_put_empty_list(w);
-    for (unsigned i = 0; i < m->ndim; i++) {
-        uint64_t other[MESH_NDIM_MAX];
-        memcpy(other, coord, sizeof other);
-        group_name(d, m, coord, i, name);
-        put_name(w, "");
+    for (unsigned i = 0; i < o->slice.m.ndim; i++) {
+        const uint64_t first = d->rank - own_coord(o, i) * o->strides[i];
+        group_name(d, o->root, o->root_coord, o->slice.dims[i], name);
+        pickle_put_text(w, "", 0);
         pickle_put_empty_list(w);
-        for (other[i] = 0; other[i] < m->sizes[i]; other[i]++) {
-            pickle_put_int(w, (int64_t)mesh_rank(m, other));
+        for (uint64_t k = 0; k < o->slice.m.sizes[i]; k++) {
+            pickle_put_int(w, (int64_t)(first + k * o->strides[i]));
             pickle_put_append(w);
         }
-        put_name(w, name);
+        pickle_put_text(w, name, strlen(name));
         pickle_put_tuple(w, 3);
         pickle_put_append(w);
     }
@@ -128,22 +154,22 @@ static void put_dim_names(pickle_writer *w, const char *key, const mesh *m)
     pickle_put_setitem(w);
 }
 
-static void put_coordinate(const dtensor_writer *d, pickle_writer *w, const mesh *m,
-                           const uint64_t *coord)
+static void put_coordinate(const dtensor_writer *d, pickle_writer *w, const own_mesh *o)
 {
+    const unsigned ndim = o->slice.m.ndim;
+    const bool in_tuple = d->form >= DTORCH_2_10;
     put_name(w, "_coordinate_on_dim");
-    if (d->form >= DTORCH_2_10) {
-        begin_tuple(w, m->ndim);
-        for (unsigned i = 0; i < m->ndim; i++)
-            pickle_put_int(w, (int64_t)coord[i]);
-        end_tuple(w, m->ndim);
-    } else {
+    if (in_tuple)
+        begin_tuple(w, ndim);
+    else
         pickle_put_empty_list(w);
-        for (unsigned i = 0; i < m->ndim; i++) {
-            pickle_put_int(w, (int64_t)coord[i]);
+    for (unsigned i = 0; i < ndim; i++) {
+        pickle_put_int(w, (int64_t)own_coord(o, i));
+        if (!in_tuple)
             pickle_put_append(w);
-        }
     }
+    if (in_tuple)
+        end_tuple(w, ndim);
     pickle_put_setitem(w);
 }
 
@@ -154,24 +180,33 @@ static void put_none(pickle_writer *w, const char *key)
     pickle_put_setitem(w);
 }
 
-static void put_ranks(const dtensor_writer *d, pickle_writer *w, const char *key)
+/* The ranks of a mesh, in its order. */
+static void put_ranks(pickle_writer *w, const char *key, const mesh *m, const uint64_t *strides,
+                      uint64_t first)
 {
+    const uint64_t count = mesh_size(m);
+    uint64_t coord[MESH_NDIM_MAX];
     put_name(w, key);
-    begin_tuple(w, d->world_size);
-    for (uint64_t i = 0; i < d->world_size; i++)
-        pickle_put_int(w, (int64_t)i);
-    end_tuple(w, d->world_size);
+    begin_tuple(w, count);
+    for (uint64_t k = 0; k < count; k++) {
+        uint64_t rank = first;
+        mesh_coord(m, k, coord);
+        for (unsigned i = 0; i < m->ndim; i++)
+            rank += coord[i] * strides[i];
+        pickle_put_int(w, (int64_t)rank);
+    }
+    end_tuple(w, count);
     pickle_put_setitem(w);
 }
 
+/* A view of all ranks. */
 static fsdpck_status put_rank_tensor(const dtensor_writer *d, pickle_writer *w, unsigned ndim,
-                                     const uint64_t *sizes, fsdpck_error *err)
+                                     const uint64_t *sizes, const uint64_t *strides, uint64_t first,
+                                     fsdpck_error *err)
 {
-    uint64_t strides[MESH_NDIM_MAX];
     char key[16];
     RETURN_IF(d->mesh_key(d->ctx, key, err));
-    box_row_major_strides(sizes, ndim, strides);
-    torch_put_tensor(w, key, DTYPE_INT32, ndim, sizes, strides, 0, d->world_size);
+    torch_put_tensor(w, key, DTYPE_INT32, ndim, sizes, strides, first, d->world_size);
     return FSDPCK_OK;
 }
 
@@ -204,10 +239,9 @@ static void put_axes(pickle_writer *w, const mesh *m, const uint64_t *strides)
     pickle_put_setitem(w);
 }
 
-static void put_layout(const dtensor_writer *d, pickle_writer *w, const mesh *m)
+static void put_layout(const dtensor_writer *d, pickle_writer *w, const own_mesh *o)
 {
-    uint64_t strides[MESH_NDIM_MAX];
-    box_row_major_strides(m->sizes, m->ndim, strides);
+    const mesh *m = &o->slice.m;
     put_name(w, "_layout");
     pickle_put_global(w, layout_module, "_MeshLayout");
     pickle_put_tuple(w, 0);
@@ -215,66 +249,79 @@ static void put_layout(const dtensor_writer *d, pickle_writer *w, const mesh *m)
     pickle_put_empty_dict(w);
     if (d->form < DTORCH_2_15) {
         put_item_dims(w, "shape", m->ndim, m->sizes);
-        put_item_dims(w, "stride", m->ndim, strides);
+        put_item_dims(w, "stride", m->ndim, o->strides);
     } else {
-        put_axes(w, m, strides);
+        put_axes(w, m, o->strides);
     }
     pickle_put_build(w);
     pickle_put_setitem(w);
 }
 
-static fsdpck_status put_new_fields(const dtensor_writer *d, pickle_writer *w, const mesh *m,
-                                    fsdpck_error *err)
+static fsdpck_status put_mesh(const dtensor_writer *d, pickle_writer *w, const cat_spec *spec,
+                              const cat_spec *root, fsdpck_error *err);
+
+static fsdpck_status put_new_fields(const dtensor_writer *d, pickle_writer *w, const own_mesh *o,
+                                    const cat_spec *root, fsdpck_error *err)
 {
+    static const uint64_t one = 1;
     put_name(w, "_device_type");
     put_name(w, d->device_type);
     pickle_put_setitem(w);
-    put_layout(d, w, m);
+    put_layout(d, w, o);
     put_name(w, "_rank_map");
     if (!pickle_put_again(w, DTENSOR_MESH_RANKS)) {
-        RETURN_IF(put_rank_tensor(d, w, 1, &d->world_size, err));
+        RETURN_IF(put_rank_tensor(d, w, 1, &d->world_size, &one, 0, err));
         pickle_put_remember(w, DTENSOR_MESH_RANKS);
     }
     pickle_put_setitem(w);
-    put_dim_names(w, "_mesh_dim_names", m);
-    put_none(w, "_root_mesh");
+    put_dim_names(w, "_mesh_dim_names", &o->slice.m);
+    put_name(w, "_root_mesh");
+    if (root != NULL)
+        RETURN_IF(put_mesh(d, w, root, NULL, err));
+    else
+        pickle_put_none(w);
+    pickle_put_setitem(w);
     put_name(w, "_preserve_rank_order");
     pickle_put_bool(w, false);
     pickle_put_setitem(w);
-    put_ranks(d, w, "_flatten_rank_map");
+    const mesh all = {.ndim = 1, .sizes = {d->world_size}};
+    put_ranks(w, "_flatten_rank_map", &all, &one, 0);
     put_name(w, "_flatten_mapping");
     pickle_put_empty_dict(w);
     pickle_put_setitem(w);
     return FSDPCK_OK;
 }
 
-static fsdpck_status put_old_fields(const dtensor_writer *d, pickle_writer *w, const mesh *m,
+static fsdpck_status put_old_fields(const dtensor_writer *d, pickle_writer *w, const own_mesh *o,
                                     fsdpck_error *err)
 {
+    const mesh *m = &o->slice.m;
     put_name(w, "device_type");
     put_name(w, d->device_type);
     pickle_put_setitem(w);
     put_name(w, "mesh");
-    RETURN_IF(put_rank_tensor(d, w, m->ndim, m->sizes, err));
+    RETURN_IF(put_rank_tensor(d, w, m->ndim, m->sizes, o->strides, o->first, err));
     pickle_put_setitem(w);
     put_dim_names(w, "mesh_dim_names", m);
-    put_ranks(d, w, "_flatten_mesh_list");
+    put_ranks(w, "_flatten_mesh_list", m, o->strides, o->first);
     return FSDPCK_OK;
 }
 
-fsdpck_status dtensor_put_mesh(const dtensor_writer *d, pickle_writer *w, uint32_t index,
-                               fsdpck_error *err)
+/* root: of a slice, for the forms that keep it; NULL: none. */
+static fsdpck_status put_mesh(const dtensor_writer *d, pickle_writer *w, const cat_spec *spec,
+                              const cat_spec *root, fsdpck_error *err)
 {
-    const mesh *m = catalogue_mesh(d->cat, index);
-    uint64_t coord[MESH_NDIM_MAX] = {0};
+    const uint64_t number = DTENSOR_MESHES + ((uint64_t)spec->mesh << 8) + spec->absent_dims;
+    own_mesh o;
 
-    if (pickle_put_again(w, DTENSOR_MESHES + (uint64_t)index))
+    if (pickle_put_again(w, number))
         return FSDPCK_OK;
-    mesh_coord(m, d->rank, coord);
+    RETURN_IF(d->mesh_edge(d->ctx, err));
+    own_mesh_init(&o, d, spec);
     pickle_put_global(w, "torch.distributed.device_mesh", "DeviceMesh");
     pickle_put_tuple(w, 0);
     pickle_put_newobj(w);
-    pickle_put_remember(w, DTENSOR_MESHES + (uint64_t)index);
+    pickle_put_remember(w, number);
     pickle_put_empty_dict(w);
     /* What differs between ranks comes first: the rest of their pickles is the same then. */
     if (d->form >= DTORCH_2_10) {
@@ -282,17 +329,24 @@ fsdpck_status dtensor_put_mesh(const dtensor_writer *d, pickle_writer *w, uint32
         pickle_put_int(w, (int64_t)d->rank);
         pickle_put_setitem(w);
     }
-    put_coordinate(d, w, m, coord);
+    put_coordinate(d, w, &o);
     if (d->form == DTORCH_2_6)
-        put_group_infos(d, w, m, coord);
+        put_group_infos(d, w, &o);
     else
-        put_group_names(d, w, m, coord);
+        put_group_names(d, w, &o);
     if (d->form >= DTORCH_2_10)
-        RETURN_IF(put_new_fields(d, w, m, err));
+        RETURN_IF(put_new_fields(d, w, &o, root, err));
     else
-        RETURN_IF(put_old_fields(d, w, m, err));
+        RETURN_IF(put_old_fields(d, w, &o, err));
     put_none(w, "_thread_id");
     put_none(w, "_hash");
     pickle_put_build(w);
-    return FSDPCK_OK;
+    return d->mesh_edge(d->ctx, err);
+}
+
+fsdpck_status dtensor_put_mesh(const dtensor_writer *d, pickle_writer *w, const cat_spec *spec,
+                               fsdpck_error *err)
+{
+    const cat_spec root = {.mesh = spec->mesh};
+    return put_mesh(d, w, spec, spec->absent_dims != 0 ? &root : NULL, err);
 }

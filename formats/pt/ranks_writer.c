@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "formats/pt/pt.h"
 #include "formats/pt/pt_file.h"
+#include "formats/pt/ranks.h"
 #include "formats/pt/ranks_write_dtensor.h"
 #include "formats/shared/torch_archive.h"
 
@@ -46,9 +46,10 @@ typedef struct layout_state {
     dtensor_writer dtensor;
     uint8_t *is_placed; /* of each chunk */
     uint64_t nchunks;
-    uint64_t ranks_at; /* in target.text: int32 ranks of all meshes */
-    uint32_t mesh_record; /* of this file, CAT_NONE while it has none */
-    const char *file_name; /* for messages */
+    uint64_t ranks_at;      /* in target.text: int32 ranks of all meshes */
+    uint32_t mesh_record;   /* of this file, CAT_NONE while it has none */
+    const text_buf *pickle; /* of this file, as far as it is made */
+    const char *file_name;  /* for messages */
 } layout_state;
 
 static fsdpck_status fail_tensor(const layout_state *s, uint64_t tensor, fsdpck_status st,
@@ -71,6 +72,12 @@ static fsdpck_status mesh_key(void *ctx, char key[16], fsdpck_error *err)
                                     &s->mesh_record, err));
     snprintf(key, 16, "%" PRIu32, s->mesh_record);
     return FSDPCK_OK;
+}
+
+static fsdpck_status mesh_edge(void *ctx, fsdpck_error *err)
+{
+    const layout_state *s = ctx;
+    return pt_file_cut(s->t, s->pickle->nbytes, err);
 }
 
 /* The chunk that this rank has of a tensor: the nth where each rank has one, else the one that
@@ -173,8 +180,8 @@ static fsdpck_status content_of(layout_state *s, const family *f, value *content
     target *t = s->t;
     value dict;
 
-    *content = t->rank_roots.count > 0 ? *VEC_AT(&t->rank_roots, const value, s->dtensor.rank)
-                                       : t->root;
+    *content =
+        t->rank_roots.count > 0 ? *VEC_AT(&t->rank_roots, const value, s->dtensor.rank) : t->root;
     *found = true;
     if (value_is_none(*content))
         RETURN_IF(pt_flat_root(&t->cat, (uint32_t)s->dtensor.rank, content, err));
@@ -190,7 +197,8 @@ static fsdpck_status content_of(layout_state *s, const family *f, value *content
 
 static fsdpck_status bad_pattern(const char *pattern, const char *expected, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "the rank pattern gives no file names");
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, "", "the rank pattern gives no file names");
     error_found(err, "%s", pattern);
     error_expected(err, "%s", expected);
     return st;
@@ -242,6 +250,7 @@ static fsdpck_status lay_out_file(layout_state *s, const family *f, text_buf *pi
     RETURN_IF(file_name(t, f->pattern, s->dtensor.rank, name, err));
     s->file_name = name;
     s->mesh_record = CAT_NONE;
+    s->pickle = pickle;
     pickle->nbytes = 0;
     fsdpck_status st = pickle_write(&t->cat.pool, content, put_tensor, s, pickle, err);
     if (st == FSDPCK_OK)
@@ -261,22 +270,13 @@ static fsdpck_status lay_out_family(layout_state *s, const family *f, fsdpck_err
     return st;
 }
 
-/* As verl's FSDPConfig: json.dump(..., indent=4). */
 static fsdpck_status add_fsdp_config(target *t, fsdpck_error *err)
 {
     static const char name[] = "fsdp_config.json";
-    text_buf text = {.limit_bytes = 1024};
-    json_writer w;
+    text_buf text = {.limit_bytes = 2 * sizeof t->cat.origin.settings};
     uint32_t index;
 
-    json_writer_init(&w, &text, 4);
-    json_begin_object(&w);
-    json_put_key(&w, "FSDP_version", strlen("FSDP_version"));
-    json_put_u64(&w, 2);
-    json_put_key(&w, "world_size", strlen("world_size"));
-    json_put_u64(&w, t->world_size);
-    json_end_object(&w);
-    fsdpck_status st = text_check(&text, err);
+    fsdpck_status st = ranks_settings_put(t->cat.origin.settings, t->world_size, &text, err);
     if (st == FSDPCK_OK)
         st = catalogue_add_file(&t->cat, name, strlen(name), text.nbytes, CAT_NONE, &index, err);
     if (st == FSDPCK_OK)
@@ -289,9 +289,9 @@ static fsdpck_status lay_out(layout_state *s, const char *pattern, fsdpck_error 
 {
     target *t = s->t;
     const trainer_folder *own = folder_of(t);
-    const family whole = {NULL, pattern != NULL  ? pattern
-                                : own != NULL ? own->families[0].pattern
-                                                 : plain_pattern};
+    const family whole = {NULL, pattern != NULL ? pattern
+                                : own != NULL   ? own->families[0].pattern
+                                                : plain_pattern};
 
     RETURN_IF(check_pattern(t, whole.pattern, err));
     if (pattern != NULL || own == NULL || !all_have_families(t, own)) {
@@ -331,6 +331,7 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
         return error_set(err, FSDPCK_INTERNAL, "", "a rank has no nested state");
     RETURN_IF(dtensor_writer_init(&s.dtensor, t, opt, err));
     s.dtensor.mesh_key = mesh_key;
+    s.dtensor.mesh_edge = mesh_edge;
     s.dtensor.ctx = &s;
     RETURN_IF(pt_files_begin(t, err));
     RETURN_IF(add_ranks(&s, err));

@@ -126,6 +126,8 @@ void pickle_put_bool(pickle_writer *w, bool b);
 void pickle_put_none(pickle_writer *w);
 void pickle_put_str(pickle_writer *w, const char *text,
                     size_t nbytes); /* memoised: equal texts once */
+/* Not memoised: what comes behind a text that pickles differ in is the same in all of them then. */
+void pickle_put_text(pickle_writer *w, const char *text, size_t nbytes);
 void pickle_put_global(pickle_writer *w, const char *module, const char *name); /* memoised */
 void pickle_put_persid(pickle_writer *w);
 void pickle_put_reduce(pickle_writer *w);

@@ -33,8 +33,6 @@ void pickle_put_memo(pickle_writer *w, value v);
 void pickle_put_memo_unused(pickle_writer *w);
 void pickle_put_bigint(pickle_writer *w, const uint8_t *le, size_t nbytes);
 void pickle_put_double(pickle_writer *w, double d);
-/* The opcode with its length, without memo. */
-void pickle_put_text(pickle_writer *w, const char *text, size_t nbytes);
 void pickle_put_latin1(pickle_writer *w, const uint8_t *bytes, size_t nbytes);
 void pickle_fail(pickle_writer *w, fsdpck_status st, const char *text);
 

@@ -51,6 +51,7 @@ typedef struct aim_cut_request {
     /* --like: a catalogue with specs on the layout's mesh, whose tensors' placements are taken by
      * name; NULL: none. */
     const catalogue *like;
+    const char *like_model_key; /* outer key of its model, "" where it has none */
 } aim_cut_request;
 
 typedef struct aim_request {
@@ -59,8 +60,8 @@ typedef struct aim_request {
     aim_part part;
     bool clean;
     bool tied_first;
-    bool nested;            /* the writer takes target.root */
-    bool keyed;             /* the writer takes objects by flat key and path; neither: names alone */
+    bool nested; /* the writer takes target.root */
+    bool keyed;  /* the writer takes objects by flat key and path; neither: names alone */
     bool (*holds)(dtype d); /* of the writer */
     const char *format;     /* of the writer, for messages */
     aim_objects objects;
@@ -70,8 +71,9 @@ typedef struct aim_request {
 } aim_request;
 
 /* Gives the tensors of a catalogue that does not say how it is cut the simplest specs that explain
- * their chunks, where there are some (layout/explain.h). Once, before specs are asked for. */
-fsdpck_status aim_explain(catalogue *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
+ * their chunks, where there are some (layout/explain.h). Once, before specs are asked for.
+ * *otherwise: tensors without one though others have it, being cut by no mesh or another. */
+fsdpck_status aim_explain(catalogue *c, uint64_t *otherwise, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #define AIM_NAMES_MAX 20u
 
@@ -83,6 +85,7 @@ typedef struct aim_result {
     size_t left_out_names_count;
     char *tied_names[AIM_NAMES_MAX]; /* "b = a" */
     size_t tied_names_count;
+    uint64_t not_in_like; /* tensors cut by the rules though there is a `like` */
 } aim_result;
 
 fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_request *request,

@@ -3,6 +3,7 @@
 #include "aim/aim_internal.h"
 #include "layout/explain.h"
 #include "layout/piece.h"
+#include "layout/slice.h"
 #include "model/fqn.h"
 
 /* Empty boxes of one tensor that are told apart by their offsets; torch's layouts have a handful. */
@@ -100,6 +101,7 @@ static void describe_source(const aim_state *a, const aim_pick *pick, text_buf *
     if (spec != NULL) {
         t->source_mesh = catalogue_mesh(c, spec->mesh);
         t->source = spec->placements;
+        t->source_absent_dims = spec->absent_dims;
     }
     t->source_whole = c->origin.world_size > 1 && s->nchunks > 0 && s->ndim > 0 &&
                       is_whole(c, s->first_chunk, t->shape, s->ndim);
@@ -122,7 +124,7 @@ typedef struct cut_state {
     uint32_t index;
     unsigned ndim;
     const uint64_t *shape;
-    placement placements[MESH_NDIM_MAX];
+    cat_spec spec;                       /* but for its mesh */
     uint64_t empty[EMPTY_MAX][NDIM_MAX]; /* offsets of the empty boxes added */
     unsigned empty_count;
 } cut_state;
@@ -145,10 +147,10 @@ static fsdpck_status cut_ranks(cut_state *s, fsdpck_error *err)
     uint64_t coord[MESH_NDIM_MAX], offsets[NDIM_MAX], sizes[NDIM_MAX];
     for (uint64_t rank = 0; rank < world_size; rank++) {
         mesh_coord(s->m, rank, coord);
-        if (!cut->every_rank && !piece_is_first(s->m, s->placements, coord))
+        if (!cut->every_rank && !piece_is_first(s->m, s->spec.placements, coord))
             continue;
-        RETURN_IF(piece_box(s->m, s->placements, s->ndim, s->shape, coord, PIECE_PHYSICAL, offsets,
-                            sizes, err));
+        RETURN_IF(piece_box(s->m, s->spec.placements, s->ndim, s->shape, coord, PIECE_PHYSICAL,
+                            offsets, sizes, err));
         if (!cut->every_rank && box_nelems(sizes, s->ndim) == 0 && !is_new_empty(s, offsets))
             continue;
         const cat_chunk k = {.file = CAT_NONE, .rank = (uint16_t)rank, .place = PLACE_ROWS};
@@ -163,8 +165,10 @@ static fsdpck_status add_whole(aim_state *a, uint32_t index, uint16_t only_rank,
     static const uint64_t origin[NDIM_MAX] = {0};
     const aim_cut_request *cut = a->request->cut;
     catalogue *cat = &a->to->cat;
-    const uint64_t copies =
-        cut == NULL ? 1 : cut->no_chunks ? 0 : cut->every_rank ? a->to->world_size : 1;
+    const uint64_t copies = cut == NULL       ? 1
+                            : cut->no_chunks  ? 0
+                            : cut->every_rank ? a->to->world_size
+                                              : 1;
     uint64_t shape[NDIM_MAX];
     memcpy(shape, catalogue_shape(cat, index), catalogue_tensor(cat, index)->ndim * sizeof *shape);
     for (uint64_t rank = 0; rank < copies; rank++) {
@@ -178,32 +182,70 @@ static fsdpck_status add_whole(aim_state *a, uint32_t index, uint16_t only_rank,
     return FSDPCK_OK;
 }
 
-/* --like: the placements of the tensor of that name; false where OTHER does not have it. */
-static bool take_like(cut_state *s, const aim_pick *pick)
+/* OTHER's tensor of the same name, or of the same parameter (a moment follows its parameter, also
+ * where OTHER has no optimizer, and the outer key of the model may differ); CAT_NONE: none. */
+static uint32_t find_like(const cut_state *s, const aim_pick *pick, const char *fqn)
+{
+    const aim_state *a = s->a;
+    const aim_cut_request *cut = a->request->cut;
+    const uint32_t same = catalogue_find(cut->like, strtab_text(&a->names, pick->name),
+                                         strtab_nbytes(&a->names, pick->name));
+    if (same != CAT_NONE || fqn[0] == '\0')
+        return same;
+    text_buf key = {0};
+    if (cut->like_model_key[0] != '\0') {
+        text_puts(&key, cut->like_model_key);
+        text_puts(&key, ".");
+    }
+    text_puts(&key, fqn);
+    const uint32_t other = text_check(&key, NULL) == FSDPCK_OK
+                               ? catalogue_find(cut->like, key.text, key.nbytes)
+                               : CAT_NONE;
+    text_release(&key);
+    if (other == CAT_NONE || catalogue_tensor(cut->like, other)->ndim != s->ndim ||
+        memcmp(catalogue_shape(cut->like, other), s->shape, s->ndim * sizeof *s->shape) != 0)
+        return CAT_NONE;
+    return other;
+}
+
+/* --like: the placements of OTHER's tensor, on the same slice; false where it has none or does not
+ * tell. */
+static bool take_like(cut_state *s, const aim_pick *pick, const char *fqn)
 {
     const catalogue *like = s->a->request->cut->like;
     if (like == NULL)
         return false;
-    const uint32_t other = catalogue_find(like, strtab_text(&s->a->names, pick->name),
-                                          strtab_nbytes(&s->a->names, pick->name));
-    const cat_spec *spec = other == CAT_NONE ? NULL : catalogue_spec(like, other);
-    if (spec == NULL || catalogue_tensor(like, other)->ndim != s->ndim)
+    const uint32_t other = find_like(s, pick, fqn);
+    const bool found = other != CAT_NONE && catalogue_tensor(like, other)->ndim == s->ndim;
+    s->a->result->not_in_like += s->ndim > 0 && !found ? 1 : 0;
+    if (!found)
         return false;
-    memcpy(s->placements, spec->placements, sizeof s->placements);
-    return true;
+    const cat_spec *spec = catalogue_spec(like, other);
+    if (spec != NULL)
+        return mesh_slice_widen(s->m, catalogue_mesh(like, spec->mesh), spec, &s->spec);
+    const cat_tensor *t = catalogue_tensor(like, other); /* whole on every rank: Replicate */
+    return t->nchunks > 0 && is_whole(like, t->first_chunk, catalogue_shape(like, other), t->ndim);
+}
+
+static fsdpck_status place_by_rules(cut_state *s, const layout_tensor *t, fsdpck_error *err)
+{
+    const aim_cut_request *cut = s->a->request->cut;
+    RETURN_IF(layout_place(cut->layout, t, cut->any_size, s->spec.placements, err));
+    s->spec.absent_dims = layout_absent_dims(cut->layout, t);
+    for (unsigned i = 0; i < s->m->ndim; i++)
+        if (s->spec.placements[i].kind != PLACEMENT_REPLICATE)
+            s->spec.absent_dims &= (uint8_t) ~(1u << i);
+    return FSDPCK_OK;
 }
 
 static fsdpck_status choose_placements(cut_state *s, const aim_pick *pick, fsdpck_error *err)
 {
-    const aim_cut_request *cut = s->a->request->cut;
-    if (take_like(s, pick))
-        return FSDPCK_OK;
     text_buf fqn = {0};
     layout_tensor t;
     describe_source(s->a, pick, &fqn, &t);
     fsdpck_status st = text_check(&fqn, err);
-    if (st == FSDPCK_OK)
-        st = layout_place(cut->layout, &t, cut->any_size, s->placements, err);
+    if (st == FSDPCK_OK && !take_like(s, pick, t.fqn))
+        st = place_by_rules(s, &t, err);
     text_release(&fqn);
     return st;
 }
@@ -211,7 +253,7 @@ static fsdpck_status choose_placements(cut_state *s, const aim_pick *pick, fsdpc
 static bool is_replicated(const cut_state *s)
 {
     for (unsigned i = 0; i < s->m->ndim; i++) {
-        if (s->placements[i].kind != PLACEMENT_REPLICATE)
+        if (s->spec.placements[i].kind != PLACEMENT_REPLICATE)
             return false;
     }
     return true;
@@ -232,16 +274,16 @@ fsdpck_status aim_cut(aim_state *a, const aim_pick *pick, uint32_t from, uint32_
     memcpy(shape, catalogue_shape(cat, index), s.ndim * sizeof *shape);
     s.shape = shape;
     fsdpck_status st = choose_placements(&s, pick, err);
-    /* A plain tensor in the source, on every rank: it stays plain. */
-    const bool plain = is_replicated(&s) && catalogue_spec(a->from, from) == NULL;
+    /* A plain tensor in the source, on every rank, stays plain, and so does what no mesh dim is for
+     * (beside TP alone). */
+    const bool plain = is_replicated(&s) && (catalogue_spec(a->from, from) == NULL ||
+                                             s.spec.absent_dims == (1u << s.m->ndim) - 1);
     if (st == FSDPCK_OK && plain)
         st = add_whole(a, index, UINT16_MAX, err);
     if (st == FSDPCK_OK && !plain) {
-        cat_spec spec = {0};
-        st = catalogue_add_mesh(cat, s.m, &spec.mesh, err);
-        memcpy(spec.placements, s.placements, sizeof spec.placements);
+        st = catalogue_add_mesh(cat, s.m, &s.spec.mesh, err);
         if (st == FSDPCK_OK)
-            st = catalogue_add_spec(cat, &spec, &catalogue_tensor(cat, index)->spec, err);
+            st = catalogue_add_spec(cat, &s.spec, &catalogue_tensor(cat, index)->spec, err);
         if (st == FSDPCK_OK && !cut->no_chunks)
             st = cut_ranks(&s, err);
     }
@@ -268,8 +310,9 @@ static fsdpck_status give_specs(catalogue *c, const explain *x, const mesh *m, f
     return FSDPCK_OK;
 }
 
-fsdpck_status aim_explain(catalogue *c, fsdpck_error *err)
+fsdpck_status aim_explain(catalogue *c, uint64_t *otherwise, fsdpck_error *err)
 {
+    *otherwise = 0;
     if (c->specs.count > 0 || c->origin.world_size == 1 ||
         catalogue_chunk_count(c) <= catalogue_tensor_count(c))
         return FSDPCK_OK;
@@ -281,6 +324,7 @@ fsdpck_status aim_explain(catalogue *c, fsdpck_error *err)
     for (size_t i = 0; i < catalogue_tensor_count(c); i++)
         GOTO_IF(explain_add(&x, c, i, err), out);
     GOTO_IF(explain_mesh(&x, &m, &found, err), out);
+    *otherwise = x.otherwise;
     if (found)
         GOTO_IF(give_specs(c, &x, &m, err), out);
 out:

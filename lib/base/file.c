@@ -90,6 +90,25 @@ fsdpck_status folder_open(folder *d, const char *path, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+fsdpck_status folder_open_inside(folder *d, const folder *dir, const char *name,
+                                 fsdpck_error *err)
+{
+    *d = FOLDER_CLOSED;
+    char *path = path_join(dir, name);
+    if (path == NULL)
+        return error_set_nomem(err, strlen(name) + 1);
+    const int rc =
+        descriptor_open(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0, &d->fd);
+    if (rc != 0) {
+        const fsdpck_status st = error_set_errno(err, rc, "opening the folder", path);
+        free(path);
+        d->fd = -1;
+        return st;
+    }
+    d->path = path;
+    return FSDPCK_OK;
+}
+
 void folder_close(folder *d)
 {
     if (d->path != NULL && d->fd >= 0)

@@ -48,6 +48,9 @@ fsdpck_status path_probe(const folder *dir, const char *path, path_kind *kind, u
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 fsdpck_status folder_open(folder *d, const char *path, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The folder `name` in `dir`; a link of that name is an error. */
+fsdpck_status folder_open_inside(folder *d, const folder *dir, const char *name,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 void folder_close(folder *d);
 
 /* Names in a folder without "." and "..", bytewise sorted. *names is one allocation: free(). At

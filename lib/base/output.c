@@ -23,10 +23,19 @@
 /* ".NAME.fsdpck-XXXXXXXX.partial" must fit a name of 255 bytes. */
 enum { NAME_BYTES_MOST = 255, DECORATION_BYTES = 25, CREATE_TRIES = 100 };
 
+/* A folder inside the partial one. */
+struct output_sub {
+    folder dir; /* its path is the final one, for messages */
+    char *name; /* borrowed from dir.path */
+};
+
+enum { NO_SUB = -1 };
+
 struct output_entry {
     open_slot slot;
     file f;          /* with its path and identity while it is closed */
     char *name;      /* in its folder, borrowed from f.path */
+    int sub;         /* which of the folders inside, or NO_SUB */
     uint64_t nbytes; /* exact, at commit */
     bool added;
     bool created;
@@ -126,6 +135,23 @@ static fsdpck_status remember_partial(output *o, int fd, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* "PATH/NAME", and where NAME begins in it; NULL without memory. */
+static char *path_inside(const output *o, const char *name, char **begin)
+{
+    const size_t nbytes = strlen(o->path) + strlen(name) + 2;
+    char *path = malloc(nbytes);
+    if (path == NULL)
+        return NULL;
+    snprintf(path, nbytes, "%s%s%s", o->path, name[0] != '\0' ? "/" : "", name);
+    *begin = path + nbytes - 1 - strlen(name);
+    return path;
+}
+
+static struct output_sub *sub_at(const output *o, size_t index)
+{
+    return VEC_AT(&o->subs, struct output_sub, index);
+}
+
 /* An entry for `name`, which is "" for OUTPUT_FILE. */
 static fsdpck_status entry_push(output *o, const char *name, struct output_entry **entry,
                                 fsdpck_error *err)
@@ -139,18 +165,16 @@ static fsdpck_status entry_push(output *o, const char *name, struct output_entry
         return error_set_nomem(err, sizeof(**slot));
     }
     (*slot)->f = FILE_CLOSED;
+    (*slot)->sub = NO_SUB;
     *entry = *slot;
-    const size_t nbytes = strlen(o->path) + strlen(name) + 2;
-    (*entry)->f.path = malloc(nbytes);
-    if ((*entry)->f.path == NULL)
-        return error_set_nomem(err, nbytes);
-    snprintf((*entry)->f.path, nbytes, "%s%s%s", o->path, name[0] != '\0' ? "/" : "", name);
-    (*entry)->name = (*entry)->f.path + nbytes - 1 - strlen(name);
-    return FSDPCK_OK;
+    (*entry)->f.path = path_inside(o, name, &(*entry)->name);
+    return (*entry)->f.path != NULL ? FSDPCK_OK : error_set_nomem(err, strlen(o->path));
 }
 
-static int dirfd_of(const output *o)
+static int dirfd_of(const output *o, const struct output_entry *entry)
 {
+    if (entry->sub != NO_SUB)
+        return sub_at(o, (size_t)entry->sub)->dir.fd;
     return o->kind == OUTPUT_FOLDER ? o->self.fd : o->parent.fd;
 }
 
@@ -163,7 +187,8 @@ static const char *name_of(const output *o, const struct output_entry *entry)
 static void open_direct(const output *o, struct output_entry *entry)
 {
     int fd = -1;
-    if (platform_open_direct(dirfd_of(o), name_of(o, entry), &fd) != 0 || descriptor_lift(&fd) != 0)
+    if (platform_open_direct(dirfd_of(o, entry), name_of(o, entry), &fd) != 0 ||
+        descriptor_lift(&fd) != 0)
         return;
     struct stat st;
     if (fstat(fd, &st) == 0 && (uint64_t)st.st_dev == entry->f.dev &&
@@ -180,7 +205,8 @@ static fsdpck_status open_entry(void *ctx, open_slot *slot, fsdpck_error *err)
     struct output_entry *entry = (struct output_entry *)slot;
     struct stat st;
     const int flags = entry->created ? O_RDWR | O_NOFOLLOW : O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW;
-    const int rc = descriptor_open(dirfd_of(o), name_of(o, entry), flags, 0600, &entry->f.fd);
+    const int rc =
+        descriptor_open(dirfd_of(o, entry), name_of(o, entry), flags, 0600, &entry->f.fd);
     if (rc != 0) {
         entry->f.fd = -1;
         return error_set_errno(err, rc, entry->created ? "open" : "create", entry->f.path);
@@ -289,6 +315,7 @@ fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsign
     o->kind = kind;
     o->flags = flags;
     o->files = VEC_OF(struct output_entry *, NULL);
+    o->subs = VEC_OF(struct output_sub, NULL);
     char *parent = NULL;
     fsdpck_status st = open_cache_init(&o->cache, 0, 2, open_entry, close_entry, o, err);
     if (st == FSDPCK_OK)
@@ -338,10 +365,74 @@ static fsdpck_status reserve(const struct output_entry *entry, uint64_t nbytes, 
     return file_truncate(&entry->f, nbytes, err);
 }
 
-static bool is_plain_name(const char *name)
+static bool is_plain_name(const char *name, size_t nbytes)
 {
-    return name[0] != '\0' && strchr(name, '/') == NULL && strcmp(name, ".") != 0 &&
-           strcmp(name, "..") != 0;
+    return nbytes > 0 && memchr(name, '/', nbytes) == NULL && !(nbytes == 1 && name[0] == '.') &&
+           !(nbytes == 2 && memcmp(name, "..", 2) == 0);
+}
+
+/* "NAME" or "SUB/NAME"; *sub_nbytes is 0 for the former. */
+static bool is_inside_name(const char *name, size_t *sub_nbytes)
+{
+    const char *slash = strchr(name, '/');
+    *sub_nbytes = slash != NULL ? (size_t)(slash - name) : 0;
+    const char *last = slash != NULL ? slash + 1 : name;
+    return (slash == NULL || is_plain_name(name, *sub_nbytes)) && is_plain_name(last, strlen(last));
+}
+
+static fsdpck_status sub_make(output *o, struct output_sub *sub, fsdpck_error *err)
+{
+    if (mkdirat(o->self.fd, sub->name, 0700) != 0)
+        return error_set_errno(err, errno, "creating the folder", sub->dir.path);
+    const int rc = descriptor_open(o->self.fd, sub->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0,
+                                   &sub->dir.fd);
+    if (rc == 0)
+        return FSDPCK_OK;
+    sub->dir.fd = -1;
+    return error_set_errno(err, rc, "opening the folder", sub->dir.path);
+}
+
+/* The folder that the first nbytes of `name` name, made where it is new. */
+static fsdpck_status sub_find(output *o, const char *name, size_t nbytes, int *index,
+                              fsdpck_error *err)
+{
+    for (size_t i = 0; i < o->subs.count; i++) {
+        const struct output_sub *sub = sub_at(o, i);
+        *index = (int)i;
+        if (strncmp(sub->name, name, nbytes) == 0 && sub->name[nbytes] == '\0')
+            return FSDPCK_OK;
+    }
+    if (o->subs.count == OUTPUT_SUBS_MOST)
+        return error_set(err, FSDPCK_INTERNAL, "", "an output has more than %u folders inside",
+                         OUTPUT_SUBS_MOST);
+    struct output_sub *sub = vec_push(&o->subs, err);
+    if (sub == NULL)
+        return FSDPCK_LIMIT;
+    *sub = (struct output_sub){.dir = FOLDER_CLOSED};
+    *index = (int)o->subs.count - 1;
+    sub->dir.path = path_inside(o, name, &sub->name);
+    if (sub->dir.path == NULL) {
+        o->subs.count--;
+        return error_set_nomem(err, strlen(name));
+    }
+    sub->name[nbytes] = '\0';
+    return sub_make(o, sub, err);
+}
+
+static fsdpck_status entry_push_inside(output *o, const char *name, struct output_entry **entry,
+                                       fsdpck_error *err)
+{
+    size_t sub_nbytes;
+    if (!is_inside_name(name, &sub_nbytes))
+        return error_set(err, FSDPCK_INTERNAL, "", "'%s' is no name for a file of an output", name);
+    int sub = NO_SUB;
+    if (sub_nbytes > 0)
+        RETURN_IF(sub_find(o, name, sub_nbytes, &sub, err));
+    RETURN_IF(entry_push(o, name, entry, err));
+    (*entry)->sub = sub;
+    if (sub != NO_SUB)
+        (*entry)->name += sub_nbytes + 1;
+    return FSDPCK_OK;
 }
 
 static fsdpck_status reserve_file(output *o, struct output_entry *entry, uint64_t nbytes,
@@ -365,10 +456,8 @@ fsdpck_status output_add(output *o, const char *name, uint64_t nbytes, bool want
     if (!o->created || (!in_folder && (name[0] != '\0' || entry_at(o, 0)->added)))
         return error_set(err, FSDPCK_INTERNAL, "",
                          "a file was added to an output that has its own");
-    if (in_folder && !is_plain_name(name))
-        return error_set(err, FSDPCK_INTERNAL, "", "'%s' is no name for a file of an output", name);
     if (in_folder)
-        RETURN_IF(entry_push(o, name, &entry, err));
+        RETURN_IF(entry_push_inside(o, name, &entry, err));
     else
         entry = entry_at(o, 0);
     entry->nbytes = nbytes;
@@ -491,6 +580,12 @@ static fsdpck_status sync_folder(const output *o, const folder *d, fsdpck_error 
             return error_set_errno(err, errno, "fsync of the folder", d->path);
     }
     return FSDPCK_OK;
+}
+
+static fsdpck_status finish_folder(const output *o, const folder *d, mode_t mask, fsdpck_error *err)
+{
+    RETURN_IF(set_mode(d->fd, 0777 & ~mask, d->path, err));
+    return sync_folder(o, d, err);
 }
 
 /* Whether `name` in the parent is the thing with this identity. */
@@ -629,10 +724,10 @@ fsdpck_status output_commit(output *o, fsdpck_error *err)
         return error_set(err, FSDPCK_INTERNAL, "", "an output was committed twice or never begun");
     const mode_t mask = (mode_t)platform_file_mask();
     fsdpck_status st = finish_files(o, mask, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < o->subs.count; i++)
+        st = finish_folder(o, &sub_at(o, i)->dir, mask, err);
     if (st == FSDPCK_OK && o->kind == OUTPUT_FOLDER)
-        st = set_mode(o->self.fd, 0777 & ~mask, o->path, err);
-    if (st == FSDPCK_OK && o->kind == OUTPUT_FOLDER)
-        st = sync_folder(o, &o->self, err);
+        st = finish_folder(o, &o->self, mask, err);
     if (st == FSDPCK_OK)
         st = publish(o, err);
     if (st != FSDPCK_OK)
@@ -648,6 +743,9 @@ void output_release(output *o)
         free(entry_at(o, i));
     }
     vec_release(&o->files);
+    for (size_t i = 0; i < o->subs.count; i++)
+        folder_close(&sub_at(o, i)->dir);
+    vec_release(&o->subs);
     folder_close(&o->self);
     if (o->created && !o->committed)
         (void)remove_tree(o->parent.fd, o->partial_name);

@@ -11,8 +11,8 @@
  * and opened again when they are wanted.
  *
  * A file is written as `.NAME.fsdpck-XXXXXXXX.partial` beside its final name (exclusive create,
- * mode 0600 until commit, then by umask); a folder as a folder of such a name, plain names inside,
- * renamed whole at the end. X is random and in no output byte. With OUTPUT_REPLACE the old thing
+ * mode 0600 until commit, then by umask); a folder as a folder of such a name, renamed whole at the
+ * end: inside are plain names, and `SUB/NAME` one level down. X is random and in no output byte. With OUTPUT_REPLACE the old thing
  * stays until the new one is durable, then they are exchanged and the old one is removed; a folder
  * is only replaced after the caller has made sure that it is a checkpoint. Final names are never
  * followed as links. Calls are relative to the parent folder's descriptor, opened once.
@@ -48,6 +48,7 @@ typedef struct output {
     output_kind kind;
     unsigned flags;
     vec files; /* struct output_entry * */
+    vec subs;  /* struct output_sub: folders inside, each made when its first file is added */
     open_cache cache;
     fsdpck_error close_error; /* guarded by the cache's lock: the first of a file closed early */
     int created;
@@ -60,7 +61,10 @@ typedef struct output {
 fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsigned flags,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Adds a file of exactly nbytes: `name` inside the folder, "" for OUTPUT_FILE. Space is reserved
+/* Folders inside one output: each keeps a descriptor open. */
+#define OUTPUT_SUBS_MOST 16u
+
+/* Adds a file of exactly nbytes: `NAME` or `SUB/NAME` inside the folder, "" for OUTPUT_FILE. Space is reserved
  * (fallocate where the file system has it; never by writing zeros). Direct writing is tried where
  * want_direct and the file system allow. *index counts from 0. Files may be added at any time
  * before commit, from one thread. */

@@ -1,32 +1,8 @@
-#include "layout/explain.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"
-#include "layout/chunk.h"
-
-/* More ways to lay the dims of a tensor over those of a mesh than this are not tried. */
-#define TRIES_MAX 4096u
-/* Candidates times patterns: no search in a real checkpoint comes near. */
-#define SOLVES_MAX ((uint64_t)1 << 22)
-
-typedef struct pattern_dim {
-    unsigned dim;
-    uint64_t n;
-    size_t begins_at; /* in explain.begins, ascending from 0 */
-    size_t count;
-} pattern_dim;
-
-/* Boxes that are the product of intervals of each dim: the only form that placements make. */
-typedef struct explain_pattern {
-    bool is_grid;
-    uint64_t nboxes;
-    unsigned ndims; /* cut ones */
-    pattern_dim dims[MESH_NDIM_MAX];
-    bool explained; /* on explain.solved */
-    placement placements[MESH_NDIM_MAX];
-} explain_pattern;
+#include "layout/explain_pattern.h"
 
 void explain_init(explain *x, uint64_t world_size, budget *owner)
 {
@@ -62,6 +38,19 @@ static void digest_add(digest *d, uint64_t v)
     d->b ^= d->b >> 32;
 }
 
+/* Experts in one tensor, of which expert parallelism gives each rank some, are told by their name: a
+ * part "experts" that no number follows (that would be one expert). */
+static bool names_experts(const char *name)
+{
+    static const char word[] = "experts";
+    for (const char *at = strstr(name, word); at != NULL; at = strstr(at + 1, word)) {
+        const char *end = at + sizeof word - 1;
+        if ((at == name || at[-1] == '.') && *end == '.' && !(end[1] >= '0' && end[1] <= '9'))
+            return true;
+    }
+    return false;
+}
+
 /* Seeded, so that two patterns of one digest cannot be made on purpose. */
 static digest digest_boxes(const explain *x, const catalogue *c, size_t tensor)
 {
@@ -70,6 +59,7 @@ static digest digest_boxes(const explain *x, const catalogue *c, size_t tensor)
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
     digest d = {x->digests.seed, ~x->digests.seed};
     digest_add(&d, t->ndim);
+    digest_add(&d, names_experts(catalogue_name(c, t->name)));
     for (unsigned k = 0; k < t->ndim; k++)
         digest_add(&d, shape[k]);
     for (uint64_t i = t->first_chunk; i < t->first_chunk + t->nchunks; i++) {
@@ -241,7 +231,7 @@ fsdpck_status explain_add(explain *x, const catalogue *c, size_t tensor, fsdpck_
     const digest d = digest_boxes(x, c, tensor);
     RETURN_IF(strtab_intern(&x->digests, (const char *)&d, sizeof d, &id, err));
     if (id >= known) {
-        explain_pattern p = {0};
+        explain_pattern p = {.is_experts = names_experts(catalogue_name(c, t->name))};
         RETURN_IF(make_pattern(x, c, tensor, &p, err));
         explain_pattern *slot = vec_push(&x->patterns, err);
         if (slot == NULL)
@@ -250,241 +240,6 @@ fsdpck_status explain_add(explain *x, const catalogue *c, size_t tensor, fsdpck_
         x->solved.ndim = 0;
     }
     *VEC_AT(&x->by_tensor, uint32_t, tensor) = id;
-    return FSDPCK_OK;
-}
-
-/* ---- solving ---- */
-
-/* Whether cutting n by nparts[0], each piece by nparts[1] and so on gives just these pieces. */
-static bool cuts_match(const uint64_t *begins, size_t nbegins, uint64_t n, const uint64_t *nparts,
-                       unsigned count)
-{
-    uint64_t offset[MESH_NDIM_MAX + 1] = {0};
-    uint64_t size[MESH_NDIM_MAX + 1] = {n};
-    uint64_t part[MESH_NDIM_MAX + 1] = {0};
-    size_t found = 0;
-    uint64_t most = 1;
-    for (unsigned k = 0; k < count; k++)
-        if (!checked_mul(most, nparts[k], &most))
-            return false;
-    if (most < nbegins)
-        return false;
-    for (unsigned level = 0;;) {
-        if (level == count) {
-            if (found == nbegins || begins[found] != offset[level])
-                return false;
-            found++;
-            level--;
-        } else if (part[level] < nparts[level]) {
-            uint64_t inside;
-            chunk_piece(size[level], nparts[level], part[level], &inside, &size[level + 1]);
-            offset[level + 1] = offset[level] + inside;
-            part[level]++;
-            if (size[level + 1] == 0) { /* so are the pieces behind it */
-                part[level] = nparts[level];
-                continue;
-            }
-            part[++level] = 0;
-        } else if (level == 0) {
-            break;
-        } else {
-            level--;
-        }
-    }
-    return found == nbegins;
-}
-
-/* Whether the mesh dims that `given` lays on tensor dim `dim` cut it so, in the given order. */
-static bool dim_matches(const explain *x, const pattern_dim *dim, const mesh *m,
-                        const placement *given, const unsigned *order)
-{
-    uint64_t nparts[MESH_NDIM_MAX];
-    unsigned count = 0;
-    for (unsigned k = 0; k < m->ndim; k++) {
-        const unsigned i = order[k];
-        if (given[i].kind == PLACEMENT_SHARD && given[i].dim == dim->dim)
-            nparts[count++] = m->sizes[i];
-    }
-    return count > 0 && cuts_match(VEC_AT(&x->begins, const uint64_t, dim->begins_at), dim->count,
-                                   dim->n, nparts, count);
-}
-
-/* Whether the Shards in `given` make the pattern; `made` is then their recorded form. */
-static bool placements_match(const explain *x, const explain_pattern *p, const mesh *m,
-                             const placement *given, const unsigned *order, placement *made)
-{
-    unsigned left_to_right[MESH_NDIM_MAX];
-    for (unsigned i = 0; i < m->ndim; i++)
-        left_to_right[i] = i;
-    memcpy(made, given, MESH_NDIM_MAX * sizeof *made);
-    piece_stride_placements(m, order, made);
-    for (unsigned k = 0; k < p->ndims; k++) {
-        const pattern_dim *dim = &p->dims[k];
-        if (dim_matches(x, dim, m, given, order))
-            continue;
-        if (!dim_matches(x, dim, m, given, left_to_right))
-            return false;
-        for (unsigned i = 0; i < m->ndim; i++)
-            if (given[i].kind == PLACEMENT_SHARD && given[i].dim == dim->dim)
-                made[i] = given[i];
-    }
-    return true;
-}
-
-/* The mesh dims that may shard, FSDP's first; returns how many. */
-static unsigned sharding_dims(const mesh *m, unsigned *list, unsigned *nfsdp)
-{
-    mesh_role roles[MESH_NDIM_MAX];
-    unsigned n = 0;
-    mesh_roles(m, roles);
-    for (unsigned i = 0; i < m->ndim; i++)
-        if (roles[i] == ROLE_FSDP)
-            list[n++] = i;
-    *nfsdp = n;
-    for (unsigned i = 0; i < m->ndim; i++)
-        if (roles[i] != ROLE_FSDP && roles[i] != ROLE_REPLICATE)
-            list[n++] = i;
-    return n;
-}
-
-/* The number-th way to lay the cut dims over the mesh dims in `list`: FSDP takes the lowest cut dim
- * first and none last, the others none first. */
-static void lay(const explain_pattern *p, const unsigned *list, unsigned count, unsigned nfsdp,
-                unsigned number, placement *given)
-{
-    memset(given, 0, MESH_NDIM_MAX * sizeof *given);
-    for (unsigned k = count; k-- > 0;) {
-        const unsigned digit = number % (p->ndims + 1);
-        const unsigned none = k < nfsdp ? p->ndims : 0;
-        number /= p->ndims + 1;
-        if (digit != none)
-            given[list[k]] =
-                (placement){.kind = PLACEMENT_SHARD,
-                            .dim = (uint8_t)p->dims[k < nfsdp ? digit : digit - 1].dim};
-    }
-}
-
-static bool solve(const explain *x, const explain_pattern *p, const mesh *m, placement *made)
-{
-    unsigned list[MESH_NDIM_MAX], order[MESH_NDIM_MAX];
-    unsigned nfsdp;
-    unsigned tries = 1;
-    placement given[MESH_NDIM_MAX];
-    memset(made, 0, MESH_NDIM_MAX * sizeof *made);
-    if (!p->is_grid)
-        return false;
-    if (p->ndims == 0)
-        return true;
-    const unsigned count = sharding_dims(m, list, &nfsdp);
-    layout_cut_order(m, order);
-    for (unsigned k = 0; k < count; k++) {
-        tries *= p->ndims + 1;
-        if (tries > TRIES_MAX)
-            return false;
-    }
-    for (unsigned i = 0; i < tries; i++) {
-        lay(p, list, count, nfsdp, i, given);
-        if (placements_match(x, p, m, given, order, made))
-            return true;
-    }
-    return false;
-}
-
-bool explain_tensor(const explain *x, size_t tensor, const mesh *m, placement *placements)
-{
-    memset(placements, 0, MESH_NDIM_MAX * sizeof *placements);
-    const uint32_t id =
-        tensor < x->by_tensor.count ? *VEC_AT(&x->by_tensor, const uint32_t, tensor) : STRTAB_NONE;
-    if (id == STRTAB_NONE)
-        return tensor < x->by_tensor.count;
-    const explain_pattern *p = VEC_AT(&x->patterns, const explain_pattern, id);
-    if (x->solved.ndim == 0 || !mesh_equal(&x->solved, m))
-        return solve(x, p, m, placements);
-    memcpy(placements, p->placements, sizeof p->placements);
-    return p->explained;
-}
-
-/* ---- candidates ---- */
-
-static void add_dim(mesh *m, const char *name, uint64_t size)
-{
-    memcpy(m->names[m->ndim], name, strlen(name) + 1);
-    m->sizes[m->ndim++] = size;
-}
-
-static mesh candidate(uint64_t nreplicas, uint64_t nfsdp, uint64_t ntp)
-{
-    mesh m = {0};
-    if (nreplicas > 1)
-        add_dim(&m, "dp_replicate", nreplicas);
-    add_dim(&m, nreplicas > 1 || ntp > 1 ? "dp_shard" : "fsdp", nfsdp);
-    if (ntp > 1)
-        add_dim(&m, "tp", ntp);
-    return m;
-}
-
-typedef struct search {
-    size_t suspect;  /* tried first: what refuted the last candidate will refute the next */
-    uint64_t solves; /* so far */
-} search;
-
-static bool explains_all(explain *x, const mesh *m, search *s)
-{
-    const size_t count = x->patterns.count;
-    for (size_t k = 0; k < count; k++) {
-        const size_t i = (s->suspect + k) % count;
-        if (++s->solves > SOLVES_MAX)
-            return false;
-        explain_pattern *p = VEC_AT(&x->patterns, explain_pattern, i);
-        p->explained = solve(x, p, m, p->placements);
-        if (!p->explained) {
-            s->suspect = i;
-            return false;
-        }
-    }
-    return true;
-}
-
-/* One family: with or without replicas, with or without TP. */
-static bool try_family(explain *x, uint64_t world_size, uint64_t most_boxes, bool replicas, bool tp,
-                       search *s, mesh *m)
-{
-    const uint64_t r_end = replicas ? world_size : 1;
-    for (uint64_t r = replicas ? 2 : 1; r <= r_end && most_boxes <= world_size / r; r++) {
-        if (world_size % r != 0)
-            continue;
-        const uint64_t rest = world_size / r;
-        const uint64_t t_end = tp ? rest / 2 : 1; /* at least 2 are left for FSDP */
-        for (uint64_t t = tp ? 2 : 1; t <= t_end; t++) {
-            if (rest % t != 0)
-                continue;
-            *m = candidate(r, rest / t, t);
-            if (explains_all(x, m, s))
-                return true;
-        }
-    }
-    return false;
-}
-
-fsdpck_status explain_mesh(explain *x, mesh *m, bool *found, fsdpck_error *err)
-{
-    uint64_t most_boxes = 1;
-    search s = {0};
-    bool hopeless = false;
-    (void)err;
-    for (size_t i = 0; i < x->patterns.count; i++) {
-        const explain_pattern *p = VEC_AT(&x->patterns, const explain_pattern, i);
-        hopeless = hopeless || !p->is_grid;
-        most_boxes = p->nboxes > most_boxes ? p->nboxes : most_boxes;
-    }
-    const uint64_t world_size = x->world_size > 0 ? x->world_size : most_boxes;
-    hopeless = hopeless || world_size > MESH_RANKS_MAX || most_boxes > world_size;
-    *found = false;
-    for (unsigned family = 0; family < 4 && !hopeless && !*found; family++)
-        *found = try_family(x, world_size, most_boxes, (family & 1) != 0, (family & 2) != 0, &s, m);
-    if (*found)
-        x->solved = *m;
-    else
-        *m = candidate(1, world_size < MESH_RANKS_MAX ? world_size : MESH_RANKS_MAX, 1);
+    VEC_AT(&x->patterns, explain_pattern, id)->ntensors++;
     return FSDPCK_OK;
 }

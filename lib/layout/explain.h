@@ -4,7 +4,7 @@
  *     explain_init(&x, world_size, &budget);          // 0: not known
  *     for each tensor:
  *         RETURN_IF(explain_add(&x, cat, tensor, err));   // how its boxes cut each dim
- *     RETURN_IF(explain_mesh(&x, &m, &found, err));   // the simplest mesh that explains all of them
+ *     RETURN_IF(explain_mesh(&x, &m, &found, err));   // the mesh that explains most of them
  *     for each tensor:
  *         if (explain_tensor(&x, tensor, &m, placements)) ...
  *     explain_release(&x);
@@ -17,8 +17,14 @@
  *     dp_replicate=R,dp_shard=W/R            where no tensor has more than W/R boxes
  *     dp_shard=W/T,tp=T
  *     dp_replicate=R,dp_shard=W/(R*T),tp=T
+ *     dp_shard=W/E,ep=E  and the others with ep=E in front of tp, where names tell of experts
  *
- * with small R and T first. A tensor in one whole box is explained by any (replicated; Shard where
+ * with small R, E and T first. The mesh is the first of those that leave fewest tensors unexplained
+ * and, of these, cut fewest without FSDP, which cuts whatever it manages. Tensors that it does not
+ * explain have no placements. One dim beside FSDP's is called ep where it cuts nothing but dim 0 of
+ * experts ("experts" in their name) and what FSDP cuts by the same dim.
+ *
+ * A tensor in one whole box is explained by any (replicated; Shard where
  * empty boxes tell of other ranks). What cannot be told: a mesh whose boxes a simpler one explains
  * too (2x2 of FSDP and TP on one and the same dim that divides by 4 is fsdp=4), and ranks that held
  * replicas or nothing.
@@ -34,12 +40,13 @@
 typedef struct explain {
     uint64_t world_size;
     budget *owner;
-    strtab digests; /* of shape and boxes; id: pattern */
-    vec patterns;   /* struct explain_pattern, explain.c's */
-    vec begins;     /* uint64_t: where the pieces of the dims that are cut begin */
-    vec by_tensor;  /* uint32_t: pattern; STRTAB_NONE: whole, or not added */
-    vec scratch;    /* uint64_t */
-    mesh solved;    /* patterns keep their placements on it; ndim 0: none */
+    strtab digests;     /* of shape and boxes; id: pattern */
+    vec patterns;       /* struct explain_pattern, explain.c's */
+    vec begins;         /* uint64_t: where the pieces of the dims that are cut begin */
+    vec by_tensor;      /* uint32_t: pattern; STRTAB_NONE: whole, or not added */
+    vec scratch;        /* uint64_t */
+    mesh solved;        /* patterns keep their placements on it; ndim 0: none */
+    uint64_t otherwise; /* after explain_mesh: tensors that are cut, but not by that mesh */
 } explain;
 
 void explain_init(explain *x, uint64_t world_size, budget *owner);
@@ -49,7 +56,7 @@ void explain_release(explain *x);
 fsdpck_status explain_add(explain *x, const catalogue *c, size_t tensor,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* *found is false where no candidate explains every tensor; *m is then one dim of world_size (or
+/* *found is false where no candidate explains most tensors that are cut; *m is then one dim of world_size (or
  * of the most boxes that any tensor has). */
 fsdpck_status explain_mesh(explain *x, mesh *m, bool *found, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

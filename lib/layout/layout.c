@@ -28,8 +28,12 @@ fsdpck_status layout_add_rule(layout *l, layout_rule_kind kind, const char *glob
     if (dim >= NDIM_MAX)
         return error_set(err, FSDPCK_USAGE, "", "rule '%s' names dim %u: tensors have at most %u",
                          glob, dim, NDIM_MAX);
-    if (glob[0] == '\0')
-        return error_set(err, FSDPCK_USAGE, "", "rule of a layout has an empty name pattern");
+    if (glob[0] == '\0') {
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, "", "rule of the layout has an empty name pattern");
+        error_next(err, "'*' names every tensor");
+        return st;
+    }
     if (l->rules.count >= LAYOUT_RULES_MAX)
         return error_set(err, FSDPCK_LIMIT, "", "more than %u rules of a layout", LAYOUT_RULES_MAX);
     const size_t nbytes = strlen(glob) + 1;
@@ -92,6 +96,38 @@ static rule_group group_of(uint8_t kind)
     return GROUP_TP;
 }
 
+static void add_plan_path(const layout *l, fsdpck_error *err)
+{
+    if (l->tp_plan_path != NULL)
+        error_path(err, l->tp_plan_path);
+}
+
+static fsdpck_status unused_rule(const layout *l, const layout_rule *rule, fsdpck_error *err)
+{
+    const bool of_plan = group_of(rule->kind) != GROUP_FSDP;
+    const char *what = of_plan                      ? "rule of the TP plan"
+                       : rule->kind == LAYOUT_SHARD ? "--shard"
+                                                    : "--replicate";
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, "", "%s matches no tensor: '%s'", what, rule->glob);
+    if (of_plan)
+        add_plan_path(l, err);
+    error_next(err, "take it out, or see the names with inspect; of several rules that match a "
+                    "tensor the first one takes it");
+    return st;
+}
+
+/* The tensors of a module need not all have the dim that is named, but one of them must. */
+static fsdpck_status unfit_rule(const layout *l, const layout_rule *rule, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, "", "rule '%s' names dim %u, which none of its tensors has",
+                  rule->glob, (unsigned)rule->dim);
+    add_plan_path(l, err);
+    error_next(err, "dims are counted from 0: name a lower one");
+    return st;
+}
+
 /* A TP plan for a mesh without tp would change nothing. */
 static fsdpck_status check_group(const layout *l, const layout_rule *rule, fsdpck_error *err)
 {
@@ -103,6 +139,7 @@ static fsdpck_status check_group(const layout *l, const layout_rule *rule, fsdpc
     const fsdpck_status st =
         error_set(err, FSDPCK_USAGE, "",
                   "rule '%s' is for mesh dim %s, which the mesh does not have", rule->glob, name);
+    add_plan_path(l, err);
     error_next(err, "add it to the mesh, as --mesh dp_shard=4,%s=2", name);
     return st;
 }
@@ -112,13 +149,10 @@ fsdpck_status layout_check_used(const layout *l, fsdpck_error *err)
     for (size_t i = 0; i < l->rules.count; i++) {
         const layout_rule *rule = VEC_AT(&l->rules, layout_rule, i);
         RETURN_IF(check_group(l, rule, err));
-        if (rule->matched > 0)
-            continue;
-        const fsdpck_status st = error_set(
-            err, FSDPCK_USAGE, "", "rule of the layout matches no tensor: '%s'", rule->glob);
-        error_next(err, "take it out, or see the names with inspect; of several rules that match a "
-                        "tensor the first one takes it");
-        return st;
+        if (rule->matched == 0)
+            return unused_rule(l, rule, err);
+        if (!rule->fits && (rule->kind == LAYOUT_TP_SHARD || rule->kind == LAYOUT_EP_SHARD))
+            return unfit_rule(l, rule, err);
     }
     return FSDPCK_OK;
 }
@@ -136,9 +170,17 @@ static void module_name(char *name, size_t capacity_bytes, const char *fqn)
 }
 
 typedef struct matches {
-    const layout_rule *rules[3]; /* by rule_group; NULL: none */
+    layout_rule *rules[3];            /* by rule_group; NULL: none */
+    const layout_rule *contradicting; /* FSDP's: of the other kind */
     bool by_module[3];
 } matches;
+
+/* Whether a rule says something of a tensor for which its group has one already. */
+static bool contradicts(const matches *found, const layout_rule *rule, const char *fqn)
+{
+    return group_of(rule->kind) == GROUP_FSDP && found->rules[GROUP_FSDP]->kind != rule->kind &&
+           fnmatch(rule->glob, fqn, 0) == 0;
+}
 
 static void find_rules(layout *l, const char *fqn, matches *found)
 {
@@ -148,8 +190,11 @@ static void find_rules(layout *l, const char *fqn, matches *found)
     for (size_t i = 0; i < l->rules.count; i++) {
         layout_rule *rule = VEC_AT(&l->rules, layout_rule, i);
         const rule_group group = group_of(rule->kind);
-        if (found->rules[group] != NULL)
+        if (found->rules[group] != NULL) {
+            if (found->contradicting == NULL && contradicts(found, rule, fqn))
+                found->contradicting = rule;
             continue;
+        }
         const bool direct = fnmatch(rule->glob, fqn, 0) == 0;
         if (!direct &&
             (group == GROUP_FSDP || module[0] == '\0' || fnmatch(rule->glob, module, 0) != 0))
@@ -213,21 +258,28 @@ static fsdpck_status check_source(const layout_tensor *t, fsdpck_error *err)
 
 /* ---- the target ---- */
 
-static fsdpck_status no_such_dim(const layout_rule *rule, unsigned ndim, fsdpck_error *err)
+static fsdpck_status no_such_dim(const layout *l, const layout_rule *rule, unsigned ndim,
+                                 fsdpck_error *err)
 {
-    return error_set(err, FSDPCK_USAGE, "", "rule '%s' shards dim %u of a tensor of %u dims",
-                     rule->glob, (unsigned)rule->dim, ndim);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, "", "rule '%s' shards dim %u of a tensor of %u dims",
+                  rule->glob, (unsigned)rule->dim, ndim);
+    if (group_of(rule->kind) != GROUP_FSDP)
+        add_plan_path(l, err);
+    error_next(err, "its dims are counted from 0: name a lower one, or narrow the pattern");
+    return st;
 }
 
-static fsdpck_status choose_fsdp(const layout_tensor *t, const matches *found, unsigned *dim,
-                                 fsdpck_error *err)
+static fsdpck_status choose_fsdp(const layout *l, const layout_tensor *t, const matches *found,
+                                 unsigned *dim, fsdpck_error *err)
 {
     const layout_rule *rule = found->rules[GROUP_FSDP];
     bool told;
     if (rule != NULL) {
         *dim = rule->kind == LAYOUT_SHARD ? rule->dim : NO_DIM;
-        return rule->kind == LAYOUT_SHARD && rule->dim >= t->ndim ? no_such_dim(rule, t->ndim, err)
-                                                                  : FSDPCK_OK;
+        return rule->kind == LAYOUT_SHARD && rule->dim >= t->ndim
+                   ? no_such_dim(l, rule, t->ndim, err)
+                   : FSDPCK_OK;
     }
     *dim = source_dim(t, ROLE_FSDP, &told);
     if (!told)
@@ -238,13 +290,14 @@ static fsdpck_status choose_fsdp(const layout_tensor *t, const matches *found, u
 static fsdpck_status choose_tp(const layout *l, const layout_tensor *t, const matches *found,
                                unsigned *dim, fsdpck_error *err)
 {
-    const layout_rule *rule = found->rules[GROUP_TP];
+    layout_rule *rule = found->rules[GROUP_TP];
     bool told;
     *dim = NO_DIM;
     if (!l->has_tp_plan)
         *dim = source_dim(t, ROLE_TP, &told);
     if (rule == NULL)
         return FSDPCK_OK;
+    rule->fits = rule->fits || rule->kind != LAYOUT_TP_SHARD || rule->dim < t->ndim;
     switch ((layout_rule_kind)rule->kind) {
     case LAYOUT_TP_COLWISE:
         *dim = 0;
@@ -255,7 +308,7 @@ static fsdpck_status choose_tp(const layout *l, const layout_tensor *t, const ma
     case LAYOUT_TP_SHARD:
         *dim = rule->dim;
         if (*dim >= t->ndim && !found->by_module[GROUP_TP])
-            return no_such_dim(rule, t->ndim, err);
+            return no_such_dim(l, rule, t->ndim, err);
         if (*dim >= t->ndim) /* the bias of a module whose weight is meant */
             *dim = NO_DIM;
         break;
@@ -269,15 +322,16 @@ static fsdpck_status choose_tp(const layout *l, const layout_tensor *t, const ma
 static fsdpck_status choose_ep(const layout *l, const layout_tensor *t, const matches *found,
                                unsigned *dim, fsdpck_error *err)
 {
-    const layout_rule *rule = found->rules[GROUP_EP];
+    layout_rule *rule = found->rules[GROUP_EP];
     bool told;
     *dim = NO_DIM;
     if (!l->has_ep_rule)
         *dim = source_dim(t, ROLE_EP, &told);
     if (rule == NULL)
         return FSDPCK_OK;
+    rule->fits = rule->fits || rule->dim < t->ndim;
     if (rule->dim >= t->ndim && !found->by_module[GROUP_EP])
-        return no_such_dim(rule, t->ndim, err);
+        return no_such_dim(l, rule, t->ndim, err);
     *dim = rule->dim < t->ndim ? rule->dim : NO_DIM;
     return FSDPCK_OK;
 }
@@ -293,6 +347,20 @@ void layout_cut_order(const mesh *m, unsigned *order)
         for (unsigned i = 0; i < m->ndim; i++)
             if (roles[i] == turns[k])
                 order[n++] = i;
+}
+
+/* A source that FSDP cannot have made: what it cut may stay so. */
+static bool source_is_uneven(const layout_tensor *t, unsigned dim)
+{
+    mesh_role roles[MESH_NDIM_MAX];
+    if (t->source == NULL)
+        return false;
+    mesh_roles(t->source_mesh, roles);
+    for (unsigned i = 0; i < t->source_mesh->ndim; i++)
+        if (roles[i] == ROLE_FSDP && t->source[i].kind != PLACEMENT_REPLICATE &&
+            t->source[i].dim == dim && t->shape[dim] % t->source_mesh->sizes[i] != 0)
+            return true;
+    return false;
 }
 
 /* FSDP cuts the pieces that ep and tp leave; each of them must divide (torch checks its own). */
@@ -321,7 +389,9 @@ static fsdpck_status check_even(const mesh *m, const placement *p, unsigned fsdp
                       "dim %u of %" PRIu64 " does not divide evenly over %" PRIu64 " ranks", dim,
                       sizes[dim], nparts);
         error_expected(err, "an even division: fully_shard() refuses any other on a dim beside 0");
-        error_next(err, "shard dim 0 with --shard '%s=0', or choose another number of ranks",
+        error_next(err,
+                   "shard dim 0 with --shard '%s=0', choose another number of ranks, or write "
+                   "it with --format dcp, which can hold such cuts",
                    t->fqn);
         return st;
     }
@@ -345,6 +415,21 @@ static fsdpck_status place_as_source(const layout *l, const layout_tensor *t, co
     return FSDPCK_OK;
 }
 
+static fsdpck_status check_rules(const matches *found, fsdpck_error *err)
+{
+    const layout_rule *one = found->rules[GROUP_FSDP];
+    const layout_rule *other = found->contradicting;
+    if (other == NULL)
+        return FSDPCK_OK;
+    const layout_rule *shard = one->kind == LAYOUT_SHARD ? one : other;
+    const layout_rule *replicate = one->kind == LAYOUT_SHARD ? other : one;
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, "", "--shard '%s=%u' and --replicate '%s' both name a tensor",
+                  shard->glob, (unsigned)shard->dim, replicate->glob);
+    error_next(err, "narrow one of the patterns, so that every tensor is named by one of them");
+    return st;
+}
+
 static bool is_cut_by_default(const layout_tensor *t)
 {
     const uint8_t kind = dtype_get(t->dtype)->kind;
@@ -362,6 +447,7 @@ static fsdpck_status place(layout *l, const layout_tensor *t, bool any_size, pla
     if (t->ndim == 0 || box_nelems(t->shape, t->ndim) == 0)
         return FSDPCK_OK;
     RETURN_IF(check_source(t, err));
+    RETURN_IF(check_rules(&found, err));
     const layout_rule *fsdp_rule = found.rules[GROUP_FSDP];
     if (!is_cut_by_default(t) && !source_shards(t) &&
         (fsdp_rule == NULL || fsdp_rule->kind != LAYOUT_SHARD))
@@ -372,7 +458,7 @@ static fsdpck_status place(layout *l, const layout_tensor *t, bool any_size, pla
             return place_as_source(l, t, &found, placements, err);
     for (unsigned i = 0; i <= ROLE_EP; i++)
         dims[i] = NO_DIM;
-    RETURN_IF(choose_fsdp(t, &found, &dims[ROLE_FSDP], err));
+    RETURN_IF(choose_fsdp(l, t, &found, &dims[ROLE_FSDP], err));
     RETURN_IF(choose_tp(l, t, &found, &dims[ROLE_TP], err));
     RETURN_IF(choose_ep(l, t, &found, &dims[ROLE_EP], err));
     for (unsigned i = 0; i < l->mesh.ndim; i++)
@@ -381,7 +467,8 @@ static fsdpck_status place(layout *l, const layout_tensor *t, bool any_size, pla
     layout_cut_order(&l->mesh, order);
     piece_stride_placements(&l->mesh, order, placements);
     const unsigned fsdp = mesh_dim_of(&l->mesh, ROLE_FSDP);
-    if (!any_size && fsdp < l->mesh.ndim && dims[ROLE_FSDP] != NO_DIM && dims[ROLE_FSDP] > 0)
+    if (!any_size && fsdp < l->mesh.ndim && dims[ROLE_FSDP] != NO_DIM && dims[ROLE_FSDP] > 0 &&
+        !source_is_uneven(t, dims[ROLE_FSDP]))
         return check_even(&l->mesh, placements, fsdp, t, err);
     return FSDPCK_OK;
 }

@@ -15,8 +15,8 @@
  *   1. A tensor without dims or elements is replicated on every mesh dim. So is one that is neither
  *      floating nor complex, unless the source says that it was sharded, or a --shard rule that it
  *      shall be.
- *   2. FSDP dim: the first --shard or --replicate rule whose glob matches the FQN (the role of
- *      fully_shard's shard_placement_fn).
+ *   2. FSDP dim: the first --shard rule whose glob matches the FQN (the role of fully_shard's
+ *      shard_placement_fn), or a --replicate rule. Where both kinds match: USAGE.
  *   3. FSDP dim: what the source says. Replicated by FSDP, or whole on every rank: replicated;
  *      sharded on dim d by FSDP: Shard(d).
  *   4. FSDP dim: Shard(0).
@@ -60,14 +60,16 @@ typedef struct layout_rule {
     uint8_t kind;
     uint8_t dim;
     uint64_t matched; /* tensors */
+    bool fits;        /* one of them has the dim that it names */
     char *glob;       /* fnmatch's; '*' crosses dots */
 } layout_rule;
 
 typedef struct layout {
     mesh mesh;
-    vec rules;        /* layout_rule, in the order given */
-    bool has_tp_plan; /* else TP follows the source */
-    bool has_ep_rule; /* else EP follows the source */
+    vec rules;                /* layout_rule, in the order given */
+    bool has_tp_plan;         /* else TP follows the source */
+    bool has_ep_rule;         /* else EP follows the source */
+    const char *tp_plan_path; /* for messages; NULL: not known; borrowed */
     budget *owner;
 } layout;
 
@@ -81,7 +83,8 @@ typedef struct layout_tensor {
      * role of the mesh dim, not by its position. */
     const mesh *source_mesh;
     const placement *source;
-    bool source_whole; /* no source, but in one chunk of a source of many ranks */
+    uint8_t source_absent_dims; /* cat_spec's */
+    bool source_whole;          /* no source, but in one chunk of a source of many ranks */
 } layout_tensor;
 
 void layout_init(layout *l, budget *owner);
@@ -111,16 +114,19 @@ fsdpck_status layout_scale_mesh(const mesh *from, uint64_t world_size, mesh *m,
 
 /* Placements for l->mesh, already in their recorded form (_StridedShard where due); MESH_NDIM_MAX of
  * them, zero behind the mesh's dims. Counts rule matches. USAGE: a rule names a dim that the tensor
- * does not have. UNSUPPORTED: LAYOUT-PARTIAL (the source's); LAYOUT-UNEVEN: FSDP on a dim > 0 that
- * does not divide evenly (torch refuses to build such a model), unless `any_size` (file formats that
- * do not care: dcp-safetensors). */
+ * does not have, or a --shard and a --replicate rule name the tensor. UNSUPPORTED: LAYOUT-PARTIAL
+ * (the source's); LAYOUT-UNEVEN: FSDP on a dim > 0 that does not divide evenly (torch refuses to
+ * build such a model), unless `any_size` (dcp, dcp-safetensors: boxes in files, which torch cuts
+ * anew while it loads them), or the source itself is so cut (by distribute_tensor, which FSDP's rule
+ * does not bind). TP and EP cut any dim unevenly, as distribute_tensor does. */
 fsdpck_status layout_place(layout *l, const layout_tensor *t, bool any_size, placement *placements,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* All mesh dims in the order in which they cut a tensor: ep, tp, fsdp. */
 void layout_cut_order(const mesh *m, unsigned *order);
 
-/* After all tensors. USAGE: a rule that took no tensor, or one for a mesh dim that is not there. */
+/* After all tensors. USAGE: a rule that took no tensor, names a dim that none of its tensors has, or
+ * is for a mesh dim that is not there. */
 fsdpck_status layout_check_used(const layout *l, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

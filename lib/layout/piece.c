@@ -221,6 +221,73 @@ uint64_t piece_count(const mesh *m, const placement *p)
     return count;
 }
 
+typedef struct alike {
+    uint64_t nelems;
+    uint64_t count;
+} alike;
+
+/* Pieces of as many elements are kept together: every cut at most doubles the kinds. */
+#define ALIKE_MAX (1u << MESH_NDIM_MAX)
+
+static unsigned alike_add(alike *list, unsigned used, uint64_t nelems, uint64_t count)
+{
+    unsigned i = 0;
+    if (nelems == 0 || count == 0)
+        return used;
+    while (i < used && list[i].nelems != nelems)
+        i++;
+    if (i == used)
+        list[used++] = (alike){.nelems = nelems};
+    list[i].count += count;
+    return used;
+}
+
+/* Pieces of a dim of n that are not empty, after all its cuts. */
+static uint64_t dim_filled(const mesh *m, const unsigned *order, unsigned ncuts, uint64_t n)
+{
+    alike lists[2][ALIKE_MAX];
+    alike *now = lists[0];
+    alike *next = lists[1];
+    unsigned used = alike_add(now, 0, n, 1);
+    for (unsigned k = 0; k < ncuts; k++) {
+        unsigned made = 0;
+        for (unsigned i = 0; i < used; i++) {
+            const uint64_t full = chunk_full_size(now[i].nelems, m->sizes[order[k]]);
+            made = alike_add(next, made, full, now[i].nelems / full * now[i].count);
+            made = alike_add(next, made, now[i].nelems % full, now[i].count);
+        }
+        alike *const swap = now;
+        now = next;
+        next = swap;
+        used = made;
+    }
+    uint64_t filled = 0;
+    for (unsigned i = 0; i < used; i++)
+        filled += now[i].count;
+    return filled;
+}
+
+uint64_t piece_filled_ranks(const mesh *m, const placement *p, unsigned ndim, const uint64_t *shape)
+{
+    uint64_t filled = 1;
+    uint64_t done = 0; /* bits of tensor dims */
+    for (unsigned i = 0; i < m->ndim; i++) {
+        unsigned order[MESH_NDIM_MAX];
+        unsigned ncuts;
+        if (!shards(&p[i])) {
+            filled *= m->sizes[i]; /* at most MESH_RANKS_MAX at the end */
+            continue;
+        }
+        const unsigned d = p[i].dim;
+        if (d >= ndim || (done >> d & 1) != 0)
+            continue;
+        done |= (uint64_t)1 << d;
+        if (piece_order(m, p, d, order, &ncuts))
+            filled *= dim_filled(m, order, ncuts, shape[d]);
+    }
+    return filled;
+}
+
 bool piece_is_first(const mesh *m, const placement *p, const uint64_t *coord)
 {
     for (unsigned i = 0; i < m->ndim; i++)

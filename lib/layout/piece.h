@@ -97,6 +97,12 @@ bool piece_list_is_run(const piece_list *l);
  * shard it; UINT64_MAX where that does not fit. */
 uint64_t piece_count(const mesh *m, const placement *p);
 
+/* Number of ranks that hold elements of a tensor that has some; the others hold an empty piece. By
+ * the physical rule, without going through the ranks: of the pieces of one cut all but two are
+ * alike. The placements were accepted by piece_box. */
+uint64_t piece_filled_ranks(const mesh *m, const placement *p, unsigned ndim,
+                            const uint64_t *shape);
+
 /* Whether the rank at `coord` is the lowest of those that hold its box: its coordinates along
  * replicated mesh dims are 0. (Empty boxes of several ranks are not joined.) */
 bool piece_is_first(const mesh *m, const placement *p, const uint64_t *coord);

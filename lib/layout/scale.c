@@ -4,17 +4,30 @@
 
 #include "layout/layout.h"
 
-static fsdpck_status not_a_multiple(const mesh *others, uint64_t world_size, fsdpck_error *err)
+/* `kept` is the source's mesh with its FSDP dim at 1. */
+static fsdpck_status not_a_multiple(const mesh *from, const mesh *kept, uint64_t world_size,
+                                    fsdpck_error *err)
 {
+    const uint64_t step = mesh_size(kept);
+    const uint64_t below = world_size / step * step;
     text_buf text = {0};
-    mesh_print(others, &text);
+    mesh_print(from, &text);
     const fsdpck_status st =
         error_set(err, FSDPCK_USAGE, "",
-                  "%" PRIu64 " ranks are no multiple of the source's other mesh dims", world_size);
+                  "world size %" PRIu64 " does not fit the source's mesh, of which "
+                  "all but the FSDP dim is kept",
+                  world_size);
+    error_expected(err, "a multiple of %" PRIu64, step);
     if (text_check(&text, NULL) == FSDPCK_OK)
-        error_found(err, "%s", text.text);
-    error_next(err, "choose a multiple of %" PRIu64 ", or give the whole mesh with --mesh",
-               mesh_size(others));
+        error_found(err, "%s in the source", text.text);
+    if (below == 0)
+        error_next(err, "choose %" PRIu64 " ranks, or give another mesh, as --mesh fsdp=%" PRIu64,
+                   step, world_size);
+    else
+        error_next(err,
+                   "choose %" PRIu64 " or %" PRIu64 " ranks, or give another mesh, as "
+                   "--mesh fsdp=%" PRIu64,
+                   below, below + step, world_size);
     text_release(&text);
     return st;
 }
@@ -49,7 +62,7 @@ fsdpck_status layout_scale_mesh(const mesh *from, uint64_t world_size, mesh *m, 
         mesh others = *from;
         others.sizes[fsdp] = 1;
         if (world_size % mesh_size(&others) != 0)
-            return not_a_multiple(&others, world_size, err);
+            return not_a_multiple(from, &others, world_size, err);
         m->sizes[fsdp] = world_size / mesh_size(&others);
         return FSDPCK_OK;
     }
@@ -70,6 +83,6 @@ fsdpck_status layout_scale_mesh(const mesh *from, uint64_t world_size, mesh *m, 
         return FSDPCK_OK;
     }
     if (world_size % mesh_size(from) != 0)
-        return not_a_multiple(from, world_size, err);
+        return not_a_multiple(from, from, world_size, err);
     return add_front(m, "fsdp", world_size / mesh_size(from), err);
 }

@@ -21,6 +21,9 @@ static fsdpck_status bad_value(plan_reader *r, const char *glob, const json_toke
                         "\"ep:Shard(DIM)\"");
     if (t->kind == JSON_STRING)
         error_found(err, "\"%.*s\"", (int)(t->nbytes < 100 ? t->nbytes : 100), t->text);
+    else
+        error_found(err, "no string");
+    error_next(err, "write it as {\"*.wq\": \"colwise\", \"*.wo\": \"rowwise\"}");
     return st;
 }
 
@@ -133,6 +136,8 @@ fsdpck_status layout_read_tp_plan(layout *l, const char *json, size_t nbytes, fs
     }
     json_reader_release(&r.json);
     strtab_release(&r.keys);
+    if (st != FSDPCK_OK && l->tp_plan_path != NULL)
+        error_path(err, l->tp_plan_path);
     l->has_tp_plan = l->has_tp_plan || st == FSDPCK_OK;
     return st;
 }

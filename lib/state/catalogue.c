@@ -251,7 +251,7 @@ fsdpck_status catalogue_add_mesh(catalogue *c, const mesh *m, uint32_t *index, f
 
 static bool same_spec(const cat_spec *a, const cat_spec *b)
 {
-    if (a->mesh != b->mesh)
+    if (a->mesh != b->mesh || a->absent_dims != b->absent_dims)
         return false;
     for (unsigned i = 0; i < MESH_NDIM_MAX; i++) {
         const placement *p = &a->placements[i];

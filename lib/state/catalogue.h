@@ -106,6 +106,11 @@ typedef struct cat_origin {
     int64_t step;
     int64_t world_size; /* ranks that wrote it */
     char note[256];     /* what a reader wants inspect to say, such as "save looks unfinished" */
+    bool in_parts; /* model and optimizer each have a folder of their own (dcp_parts.h) */
+    /* A trainer's folder as one thing; "" where there is none. A writer for the same trainer keeps
+     * the settings; who runs it copies the folder. */
+    char side_folder[32]; /* of small files that do not depend on the ranks: "huggingface" */
+    char settings[1024];  /* text of the trainer's JSON file of settings */
 } cat_origin;
 
 typedef struct catalogue {

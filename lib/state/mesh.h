@@ -19,9 +19,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MESH_NDIM_MAX     8u
-#define MESH_NAME_NBYTES  32u
-#define MESH_RANKS_MAX    65534u /* cat_chunk.rank has 16 bits */
+#define MESH_NDIM_MAX    8u
+#define MESH_NAME_NBYTES 32u
+#define MESH_RANKS_MAX   65534u /* cat_chunk.rank has 16 bits */
 
 typedef struct mesh {
     unsigned ndim; /* 1 to MESH_NDIM_MAX */
@@ -43,9 +43,15 @@ typedef struct placement {
 } placement;
 
 /* How one tensor is cut: a mesh of the same catalogue, one placement for each of its dims; the rest
- * of the array is zero. */
+ * of the array is zero.
+ *
+ * A tensor may live on a slice of the mesh (mesh["dp_shard"] of ("dp_shard", "tp"): what
+ * torch makes of a parameter that fully_shard cuts and no TP plan names). Its placements are then
+ * still those on the whole mesh, with Replicate() on the dims that the slice leaves out, and
+ * absent_dims names these; never all. Whoever asks only what a rank holds need not look at it. */
 typedef struct cat_spec {
-    uint32_t mesh; /* catalogue.meshes */
+    uint32_t mesh;       /* catalogue.meshes */
+    uint8_t absent_dims; /* bit i: mesh dim i; rank files tell it, boxes do not */
     placement placements[MESH_NDIM_MAX];
 } cat_spec;
 

@@ -19,9 +19,10 @@ TIME = os.path.exists("/usr/bin/time")
 
 
 class Runner:
-    def __init__(self, name, command, output, compare=True, verify=None):
+    def __init__(self, name, command, output, compare=True, verify=None, source=None):
         self.name, self.command, self.output, self.compare = name, command, pathlib.Path(output), compare
         self.verify = verify  # called with the first output, which is not kept
+        self.source = source  # where it is not the race's
         self.seconds, self.rss = [], 0
 
 
@@ -63,7 +64,7 @@ def race(title, source, runners, rounds, check):
     for number in range(rounds):
         order = runners if number % 2 == 0 else runners[::-1]
         for runner in order:
-            warm(source)
+            warm(runner.source or source)
             runner.seconds.append(timed(runner))
             if runner.verify is not None and number == 0:
                 runner.verify(runner.output)
@@ -217,6 +218,50 @@ def race_reshard(a, nbytes):
     race(f"DCP, {nbytes / 1e9:.1f} GB, resharded", source, runners, a.rounds, None)
 
 
+def same_as_made(nbytes, width):
+    """Shards put together by what they say of themselves hold the values that make_input.py gave them."""
+    def check(output):
+        import json
+        import torch
+        from make_input import layer_names, values
+        from safetensors import safe_open
+
+        whole = {}
+        for path in sorted(output.glob("*.safetensors")):
+            with safe_open(path, "pt") as f:
+                info = json.loads(f.metadata()["DCP_SHARDING_INFO"])
+                for name in f.keys():
+                    row, column = info[name]["saved_offsets"]
+                    part = f.get_tensor(name)
+                    full = whole.setdefault(name, torch.full((4096 * 2048 // width, width), float("nan"), dtype=part.dtype))
+                    full[row:row + part.shape[0], column:column + part.shape[1]] = part
+        if set(whole) != set(layer_names(nbytes, 2, 4096 * 2048 // width, width)):
+            sys.exit(f"{output} holds other tensors than were made")
+        for name, full in whole.items():
+            if not torch.equal(full, values(name, full.shape[0], width, 0, full.dtype)):
+                sys.exit(f"{name} differs from what it was made of in {output}")
+    return check
+
+
+def race_cuts(a, title, nbytes, width):
+    """Column shards to row shards and back; torch has no such tool, so what it does to make one file of them."""
+    columns = make("columns", a.work / f"cut-columns-{width}", "--bytes", nbytes, "--width", width)
+    rows = make("rows", a.work / f"cut-rows-{width}", "--bytes", nbytes, "--width", width)
+    out, peer = f"{a.work}/fsdpck-out", f"{a.work}/torch-out"
+    check = same_as_made(nbytes, width)
+    reshard = [a.program, "reshard", "--world-size", "8"]
+    runners = [Runner("fsdpck columns -> rows", [*reshard, columns, out, "--shard", "*=0"], out, compare=False,
+                      verify=check),
+               Runner("fsdpck rows -> columns", [*reshard, rows, out, "--shard", "*=1"], out, compare=False,
+                      verify=check, source=rows),
+               Runner("fsdpck columns -> one", [a.program, "consolidate", columns, f"{out}.safetensors"],
+                      f"{out}.safetensors", compare=False),
+               *floors(a.floor, a.work, columns, "*.safetensors"),
+               Runner("torch consolidator, columns -> one", [sys.executable, "-c", CONSOLIDATOR, columns, peer], peer,
+                      compare=False)]
+    race(f"{title}, {nbytes / 1e9:.2f} GB", columns, runners, a.rounds, None)
+
+
 def race_growth(a):
     print("\ngrowth in the number of tensors (8 shards)")
     runners = {}
@@ -235,20 +280,22 @@ def race_growth(a):
     print(f"  64000 / 32000 = {spread([b / x for x, b in pairs])}")
 
 
-def race_memory(a):
-    print("\npeak memory (RSS) under an address-space limit of 512 MiB, 256 KiB stacks, one malloc arena")
+def race_memory(a, command, *more):
+    print(f"\npeak memory (RSS) of {command} under an address-space limit of 512 MiB, 256 KiB stacks, one malloc arena")
     for nbytes in (1e9, 4e9):
         source = make("dcp", a.work / f"dcp-{nbytes:.0f}", "--bytes", nbytes)
-        out = pathlib.Path(f"{a.work}/memory.pt")
+        out = pathlib.Path(f"{a.work}/memory.pt" if command == "consolidate" else f"{a.work}/memory")
         remove(out)
 
         limits = "ulimit -v 524288; ulimit -s 256; exec /usr/bin/time -f %M \"$@\""
-        done = subprocess.run(["bash", "-c", limits, "bash", a.program, "consolidate", "-q", source, out],
+        done = subprocess.run(["bash", "-c", limits, "bash", a.program, command, "-q", source, out, *more],
                               env={**os.environ, "MALLOC_ARENA_MAX": "1"}, stderr=subprocess.PIPE, check=False)
         if done.returncode != 0:
             sys.exit(f"fsdpck failed under the limit: {done.stderr.decode()[-800:]}")
         print(f"  {nbytes / 1e9:.0f} GB: {int(done.stderr.split()[-1]) / 1e3:.1f} MB", flush=True)
         remove(out)
+        if nbytes != a.bytes:
+            remove(source)
 
 
 def main():
@@ -259,7 +306,8 @@ def main():
     p.add_argument("--bytes", type=float, default=3e9)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("races", nargs="*",
-                   default=["dcp", "rows", "columns", "narrow", "thin", "many", "growth", "memory", "reshard"])
+                   default=["dcp", "rows", "columns", "narrow", "thin", "many", "growth", "memory", "reshard",
+                            "cut-narrow", "cut-thin", "reshard-memory"])
     a = p.parse_args()
     a.work.mkdir(parents=True, exist_ok=True)
     gb = f"{a.bytes / 1e9:.1f} GB"
@@ -274,7 +322,10 @@ def main():
         "reshard": lambda: race_reshard(a, a.bytes),
         "many": lambda: race_shards(a, "4,000 small tensors in 8 shards -> 1 safetensors", "many", "--tensors", 4000),
         "growth": lambda: race_growth(a),
-        "memory": lambda: race_memory(a),
+        "memory": lambda: race_memory(a, "consolidate"),
+        "cut-narrow": lambda: race_cuts(a, "8 column shards of 1 KB runs <-> 8 row shards", a.bytes / 2, 4096),
+        "cut-thin": lambda: race_cuts(a, "8 column shards of 16-byte runs <-> 8 row shards", a.bytes / 12, 64),
+        "reshard-memory": lambda: race_memory(a, "reshard", "--world-size", "6"),
     }
     for name in a.races:
         races[name]()

@@ -38,7 +38,7 @@ static bool poor;
 static struct {
     int armed;
     _Atomic int calls; /* so far; files of a folder are finished by several threads */
-    int at;    /* act on this one; 0: on every call */
+    int at;            /* act on this one; 0: on every call */
     enum act act;
     int sys_errno;
     _Atomic bool must_tell; /* a call was struck whose failure may not be passed over */
@@ -217,7 +217,11 @@ static fsdpck_status write_output(const struct shape *s, int generation, fsdpck_
     } else {
         st = put(&out, "big", BIG_BYTES, generation, err);
         if (st == FSDPCK_OK)
+            st = put(&out, "inner/big", BIG_BYTES, generation, err);
+        if (st == FSDPCK_OK)
             st = put(&out, "small", SMALL_BYTES, generation, err);
+        if (st == FSDPCK_OK)
+            st = put(&out, "inner/small", SMALL_BYTES, generation, err);
     }
     if (st == FSDPCK_OK)
         st = output_commit(&out, err);
@@ -238,15 +242,24 @@ static bool is_complete_file(const char *path, uint64_t nbytes, int generation)
     return same;
 }
 
-static bool is_complete(const struct shape *s, int generation)
+/* A folder with a big and a small file, and `others` entries more. */
+static bool is_complete_folder(const char *folder_path, size_t others, int generation)
 {
     char path[SCRATCH_BYTES];
+    struct stat st;
+    return lstat(folder_path, &st) == 0 && S_ISDIR(st.st_mode) &&
+           scratch_count(folder_path) == 2 + others &&
+           is_complete_file(scratch_path(path, folder_path, "big"), BIG_BYTES, generation) &&
+           is_complete_file(scratch_path(path, folder_path, "small"), SMALL_BYTES, generation);
+}
+
+static bool is_complete(const struct shape *s, int generation)
+{
+    char inner[SCRATCH_BYTES];
     if (s->kind == OUTPUT_FILE)
         return is_complete_file(final_path, BIG_BYTES, generation);
-    struct stat st;
-    return lstat(final_path, &st) == 0 && S_ISDIR(st.st_mode) && scratch_count(final_path) == 2 &&
-           is_complete_file(scratch_path(path, final_path, "big"), BIG_BYTES, generation) &&
-           is_complete_file(scratch_path(path, final_path, "small"), SMALL_BYTES, generation);
+    return is_complete_folder(final_path, 1, generation) &&
+           is_complete_folder(scratch_path(inner, final_path, "inner"), 0, generation);
 }
 
 static bool is_absent(void)

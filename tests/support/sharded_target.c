@@ -37,12 +37,14 @@ fsdpck_status sharded_target_add(target *t, const char *name, dtype d, unsigned 
     uint64_t coord[MESH_NDIM_MAX], offsets[NDIM_MAX], sizes[NDIM_MAX];
     uint32_t tensor;
 
-    for (unsigned i = 0; i < m.ndim && cut[0] != '\0'; i++)
+    for (unsigned i = 0; i < m.ndim && cut[0] != '\0'; i++) {
         spec.placements[i] = placement_of(&m, cut, i);
+        spec.absent_dims |= (uint8_t)((cut[i] == '-') << i);
+    }
     RETURN_IF(catalogue_add_tensor(&t->cat, name, strlen(name), d, ndim, shape, &tensor, err));
     if (cut[0] != '\0')
-        RETURN_IF(catalogue_add_spec(&t->cat, &spec, &catalogue_tensor(&t->cat, tensor)->spec,
-                                     err));
+        RETURN_IF(
+            catalogue_add_spec(&t->cat, &spec, &catalogue_tensor(&t->cat, tensor)->spec, err));
     for (uint64_t r = 0; r < t->world_size; r++) {
         const cat_chunk proto = {.rank = (uint16_t)r};
         mesh_coord(&m, r, coord);

@@ -7,8 +7,9 @@
  *     RETURN_IF(catalogue_seal(&t.cat, err));
  *
  * The cut has one letter a mesh dim: R for Replicate(), a digit d for Shard(d), a letter 'a' + d for
- * _StridedShard(d, product of the mesh dims to the right that shard d); "" is a tensor that is not
- * cut (CAT_NONE). every_rank: one chunk a rank, in order; else each box once, of its lowest rank.
+ * _StridedShard(d, product of the mesh dims to the right that shard d), '-' for a dim that the
+ * tensor's own mesh, a slice, does not have; "" is a tensor that is not cut (CAT_NONE). every_rank: one
+ * chunk a rank, in order; else each box once, of its lowest rank.
  */
 #ifndef FSDPCK_TESTS_SHARDED_TARGET_H
 #define FSDPCK_TESTS_SHARDED_TARGET_H

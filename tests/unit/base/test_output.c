@@ -145,9 +145,9 @@ Test(output, a_thousand_files_with_few_descriptors)
             size_t nbytes;
             char *have;
             snprintf(name, sizeof(name), "out/f%03zu", i);
-            cr_assert_eq(file_read_whole(NULL, scratch_path(other, dir, name), 5000, &have, &nbytes,
-                                         &err),
-                         FSDPCK_OK);
+            cr_assert_eq(
+                file_read_whole(NULL, scratch_path(other, dir, name), 5000, &have, &nbytes, &err),
+                FSDPCK_OK);
             cr_assert(nbytes == 5000 && memcmp(have, block, 4096) == 0 &&
                       memcmp(have + 4096, &i, sizeof i) == 0);
             free(have);
@@ -334,6 +334,67 @@ Test(output, force_replaces_only_what_it_saw)
     cr_assert_eq(scratch_count(dir), 1);
 }
 
+Test(output, folders_inside_a_folder)
+{
+    const mode_t old = umask(027);
+    begin_kind(OUTPUT_FOLDER, 0);
+    const size_t one = add("in/one", 3, false);
+    const size_t top = add("top", 3, false);
+    const size_t two = add("in/two", 3, false);
+    const size_t other_one = add("inner/one", 5, false);
+    write_text(one, "one");
+    write_text(top, "top");
+    write_text(two, "two");
+    write_text(other_one, "other");
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_OK, "%s", err.message);
+    umask(old);
+    cr_assert_eq(scratch_count(dir), 1);
+    cr_assert_eq(scratch_count(path), 3);
+    expect_content("out/in/one", "one");
+    expect_content("out/in/two", "two");
+    expect_content("out/inner/one", "other");
+    expect_content("out/top", "top");
+    cr_assert_eq(mode_of("out/in"), 0750);
+    cr_assert_eq(mode_of("out/in/one"), 0640);
+}
+
+Test(output, folders_inside_are_removed_with_the_output)
+{
+    begin_kind(OUTPUT_FOLDER, 0);
+    write_text(add("in/one", 3, false), "one");
+    output_release(&out);
+    cr_assert_eq(scratch_count(dir), 0);
+}
+
+Test(output, bad_names_inside)
+{
+    static const char *const rows[] = {"",    ".",    "..",  "/a",   "a/",    "a//b",
+                                       "./a", "../a", "a/.", "a/..", "a/b/c", "a/../b"};
+    size_t index;
+    begin_kind(OUTPUT_FOLDER, 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        cr_assert_eq(output_add(&out, rows[i], 1, false, &index, &err), FSDPCK_INTERNAL, "'%s'",
+                     rows[i]);
+    add("taken", 1, false);
+    cr_assert_neq(output_add(&out, "taken/one", 1, false, &index, &err), FSDPCK_OK);
+    add("in/one", 1, false);
+    cr_assert_eq(output_add(&out, "in/one", 1, false, &index, &err), FSDPCK_INTERNAL, "twice");
+    cr_assert_neq(output_add(&out, "in", 1, false, &index, &err), FSDPCK_OK);
+}
+
+Test(output, at_most_so_many_folders_inside)
+{
+    char name[16];
+    size_t index;
+    begin_kind(OUTPUT_FOLDER, 0);
+    for (unsigned i = 0; i < OUTPUT_SUBS_MOST; i++) {
+        snprintf(name, sizeof(name), "d%u/f", i);
+        add(name, 1, false);
+    }
+    cr_assert_eq(output_add(&out, "more/f", 1, false, &index, &err), FSDPCK_INTERNAL);
+    add("d0/g", 1, false);
+}
+
 Test(output, bad_names)
 {
     static const char *const rows[] = {"", "/", ".", "..", "a/..", "//", "a/."};
@@ -373,7 +434,7 @@ Test(output, misuse_is_an_internal_error)
     cr_assert_eq(output_commit(&out, &err), FSDPCK_INTERNAL, "without its file");
     cr_assert_eq(scratch_count(dir), 0);
     begin_kind(OUTPUT_FOLDER, 0);
-    static const char *const rows[] = {"", ".", "..", "a/b", "/a"};
+    static const char *const rows[] = {"", ".", "..", "a/b/c", "/a"};
     for (size_t i = 0; i < 5; i++)
         cr_assert_eq(output_add(&out, rows[i], 1, false, &index, &err), FSDPCK_INTERNAL);
     add("a", 0, false);

@@ -159,6 +159,9 @@ const char *ranks_spec_text(const ranks_opening *o, const char *tensor, char tex
     mesh_print(m, &b);
     text_puts(&b, " ");
     placements_print(spec->placements, m->ndim, &b);
+    for (unsigned i = 0; i < m->ndim; i++)
+        if (spec->absent_dims >> i & 1u)
+            text_printf(&b, " - %s", m->names[i]);
     snprintf(text, 256, "%s", b.text);
     text_release(&b);
     return text;

@@ -38,7 +38,8 @@ fsdpck_status ranks_digest(ranks_opening *o, uint32_t tensor, char text[RANKS_DI
 uint32_t ranks_tensor_named(const ranks_opening *o, const char *name); /* or CAT_NONE */
 size_t ranks_object_count_named(const ranks_opening *o, const char *name);
 const cat_object *ranks_object_named(const ranks_opening *o, const char *name); /* the first */
-/* "dp=2,tp=2 [Replicate(), Shard(0)]", or "". */
+/* "dp=2,tp=2 [Replicate(), Shard(0)] - dp", the dims behind "-" being those that its own mesh does
+ * not have; or "". */
 const char *ranks_spec_text(const ranks_opening *o, const char *tensor, char text[256]);
 
 #endif

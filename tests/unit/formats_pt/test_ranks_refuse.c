@@ -165,7 +165,7 @@ Test(ranks_refuse, files_of_two_saves)
 {
     copy_ranks("2.15.0", verl_name, "model_world_size_4_rank_%u.pt", 0, 4);
     copy_as("2.15.0", "ranks-verl/model_world_size_4_rank_0.pt", "model_world_size_2_rank_0.pt");
-    expect_refused((ranks_opening){0}, FSDPCK_BADINPUT, "RANK-MIXED", "--rank-pattern");
+    expect_refused((ranks_opening){0}, FSDPCK_BADINPUT, "RANK-MIXED", "--source-rank-pattern");
     ranks_opening o = {.rank_pattern = "model_world_size_4_rank_{r}.pt"};
     fsdpck_error err;
     cr_expect_eq(ranks_opening_begin(&o, scratch, &err), FSDPCK_OK, "%s", err.message);

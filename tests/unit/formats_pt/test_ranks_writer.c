@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "formats/pt/pt.h"
+#include "formats/pt/ranks.h"
 #include "ranks_opening.h"
 #include "tests/support/scratch.h"
 #include "tests/support/sharded_target.h"
@@ -90,8 +91,8 @@ static fsdpck_status layout(const writer_options *opt)
 static void write_to(const char *dir, const writer_options *opt)
 {
     cr_assert_eq(layout(opt), FSDPCK_OK, "%s %s", err.message, err.tensor);
-    cr_assert_eq(target_write(&t, &pt_ranks_writer, dir, target_fill_index, NULL, &err),
-                 FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(target_write(&t, &pt_ranks_writer, dir, target_fill_index, NULL, &err), FSDPCK_OK,
+                 "%s", err.message);
 }
 
 static char *read_file(const char *dir, const char *name, size_t *nbytes)
@@ -139,6 +140,28 @@ Test(ranks_writer, every_rank_has_a_file_of_its_own)
         cr_expect_eq(w->file, r);
         cr_expect_eq(w->place, r == 3 ? PLACE_EMPTY : PLACE_ROWS);
         cr_expect_eq(w->offset_bytes % 64, 0);
+    }
+}
+
+/* A slice's mesh comes late, and has what no other file has. */
+Test(ranks_writer, texts_around_a_slice_are_held_once)
+{
+    static const unsigned minors[] = {6, 8, 10, 15};
+    for (int k = 0; k < 4; k++) {
+        const writer_options opt = {.torch_minor = minors[k]};
+        char name[16];
+        begin("fsdp=32,tp=2");
+        t.root = dict();
+        for (int i = 0; i < 60; i++) {
+            snprintf(name, sizeof name, "t%d", i);
+            put(t.root, name,
+                tensor(name, DTYPE_FLOAT32, 2, (uint64_t[]){128, 3}, i < 30 ? "a0" : "0-"));
+        }
+        cr_assert_eq(layout(&opt), FSDPCK_OK, "%s", err.message);
+        cr_expect_gt(t.text.nbytes, 15000);
+        cr_expect_lt(t.text.nbytes, 192 * 1024, "%zu", t.text.nbytes);
+        target_release(&t);
+        target_init(&t, &owner);
     }
 }
 
@@ -241,8 +264,18 @@ Test(ranks_writer, the_reader_finds_what_was_written)
          "R0",
          "a0",
          {"fsdp=2,tp=2 [Replicate(), Shard(0)]", "fsdp=2,tp=2 [_StridedShard(0, 2), Shard(0)]"}},
+        {"fsdp=2,tp=2",
+         "0-",
+         "a0",
+         {"fsdp=2,tp=2 [Shard(0), Replicate()] - tp",
+          "fsdp=2,tp=2 [_StridedShard(0, 2), Shard(0)]"}},
+        {"ddp=2,fsdp=2,tp=2",
+         "R0-",
+         "RR1",
+         {"ddp=2,fsdp=2,tp=2 [Replicate(), Shard(0), Replicate()] - tp",
+          "ddp=2,fsdp=2,tp=2 [Replicate(), Replicate(), Shard(1)]"}},
     };
-    for (size_t i = 0; i < 15; i++) {
+    for (size_t i = 0; i < 25; i++) {
         const writer_options opt = {.torch_minor = minors[i % 5]};
         begin(cases[i / 5].mesh);
         t.root = state(cases[i / 5].row, cases[i / 5].col);
@@ -283,6 +316,31 @@ Test(ranks_writer, a_verl_folder_comes_back_as_its_families)
     char *json = read_file(scratch, "fsdp_config.json", &nbytes);
     cr_expect_str_eq(json, "{\n    \"FSDP_version\": 2,\n    \"world_size\": 2\n}");
     free(json);
+}
+
+Test(ranks_writer, settings_keep_what_does_not_depend_on_the_ranks)
+{
+    static const struct {
+        const char *text, *want; /* NULL: refused */
+    } rows[] = {
+        {"", "{\n    \"FSDP_version\": 2,\n    \"world_size\": 3\n}"},
+        {"{}", "{\n    \"world_size\": 3\n}"},
+        {"{\"world_size\": 8, \"FSDP_version\": 1}",
+         "{\n    \"world_size\": 3,\n    \"FSDP_version\": 1\n}"},
+        {"{\"world_size\": {\"a\": [1]}, \"b\": -1e5, \"world_size\": 2}",
+         "{\n    \"world_size\": 3,\n    \"b\": -1e5\n}"},
+        {"[1]", NULL},
+        {"{\"world_size\": 8", NULL},
+        {"{\"world_size\": 8} 1", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        text_buf made = {0};
+        const fsdpck_status st = ranks_settings_put(rows[i].text, 3, &made, &err);
+        cr_expect_eq(st, rows[i].want != NULL ? FSDPCK_OK : FSDPCK_BADINPUT, "%s", rows[i].text);
+        if (rows[i].want != NULL)
+            cr_expect_str_eq(made.text, rows[i].want);
+        text_release(&made);
+    }
 }
 
 Test(ranks_writer, accelerate_names_its_files_so)

@@ -20,13 +20,17 @@ static void end(void)
     cr_expect_eq(b.used_bytes, 0);
 }
 
+static const char *next_name; /* NULL: a letter */
+
 static uint32_t add_tensor(uint64_t rows, uint64_t columns)
 {
     static const char *const names[] = {"a", "b", "c", "d", "e"};
+    const char *name = next_name == NULL ? names[catalogue_tensor_count(&c)] : next_name;
     const uint64_t shape[] = {rows, columns};
     uint32_t tensor;
-    cr_assert_eq(catalogue_add_tensor(&c, names[catalogue_tensor_count(&c)], 1, DTYPE_FLOAT32,
-                                      columns == 0 ? 1 : 2, shape, &tensor, NULL),
+    next_name = NULL;
+    cr_assert_eq(catalogue_add_tensor(&c, name, strlen(name), DTYPE_FLOAT32, columns == 0 ? 1 : 2,
+                                      shape, &tensor, NULL),
                  FSDPCK_OK);
     return tensor;
 }
@@ -60,6 +64,7 @@ static void expect(uint64_t world_size, const char *mesh_expected, const char *c
     explain x;
     mesh m;
     bool found;
+    uint64_t otherwise = 0;
     text_buf out = {0};
     cr_assert_eq(catalogue_seal(&c, NULL), FSDPCK_OK);
     explain_init(&x, world_size, &b);
@@ -71,11 +76,15 @@ static void expect(uint64_t world_size, const char *mesh_expected, const char *c
     cr_expect_str_eq(out.text, mesh_expected);
     for (size_t i = 0; i < catalogue_tensor_count(&c) && placements != NULL; i++) {
         placement p[MESH_NDIM_MAX];
-        cr_expect(explain_tensor(&x, i, &m, p));
+        cr_expect_eq(explain_tensor(&x, i, &m, p), placements[i] != NULL, "tensor %d", (int)i);
+        otherwise += placements[i] == NULL;
+        if (placements[i] == NULL)
+            continue;
         out.nbytes = 0;
         placements_print(p, m.ndim, &out);
         cr_expect_str_eq(out.text, placements[i], "tensor %d: %s", (int)i, out.text);
     }
+    cr_expect_eq(x.otherwise, otherwise);
     text_release(&out);
     explain_release(&x);
 }
@@ -174,6 +183,78 @@ Test(explain, hsdp_and_tp)
     add_cut(&m2x2x2, P(R, S(0), S(1)), 6, 6, true);
     add_cut(&m2x2x2, P(R, SS(0, 2), S(0)), 11, 0, true);
     expect(8, "dp_replicate=2,dp_shard=2,tp=2", expected);
+    end();
+}
+
+/* One tensor that no mesh makes, and one of another mesh, do not hide that of the others. */
+Test(explain, most_tensors)
+{
+    static const char *const expected[] = {NULL, "Shard(0)", "Shard(1)", NULL, "Shard(0)"};
+    begin();
+    const uint32_t tensor = add_tensor(6, 0);
+    add_box(tensor, 0, 0, 1, 0);
+    add_box(tensor, 1, 0, 5, 0);
+    add_cut(&m4, P(S(0)), 10, 3, true);
+    add_cut(&m4, P(S(1)), 3, 8, true);
+    add_cut(&m3x2, P(S(0), S(1)), 9, 2, false);
+    add_cut(&m4, P(S(0)), 9, 0, false);
+    expect(4, "fsdp=4", expected);
+    end();
+}
+
+/* Half of what is cut is not most of it; whole tensors do not count. */
+Test(explain, half_is_not_most)
+{
+    begin();
+    const uint32_t tensor = add_tensor(6, 0);
+    add_box(tensor, 0, 0, 1, 0);
+    add_box(tensor, 1, 0, 5, 0);
+    add_cut(&m4, P(S(0)), 10, 3, true);
+    add_box(add_tensor(5, 5), 0, 0, 5, 5);
+    expect(4, "fsdp=4", NULL);
+    end();
+}
+
+/* fully_shard cuts all that it manages: a mesh that leaves "plain" to TP is not it. */
+Test(explain, experts_with_tp)
+{
+    static const char *const expected[] = {"[_StridedShard(0, 2), Shard(0), Replicate()]",
+                                           "[_StridedShard(0, 2), Shard(0), Shard(1)]",
+                                           "[Shard(0), Replicate(), Replicate()]"};
+    begin();
+    next_name = "l.experts.w";
+    add_cut(&m2x2x2, P(SS(0, 2), S(0), R), 8, 4, true);
+    add_cut(&m2x2x2, P(SS(0, 2), S(0), S(1)), 8, 4, true);
+    add_cut(&m2x2x2, P(S(0), R, R), 6, 2, true);
+    expect(8, "dp_shard=2,ep=2,tp=2", expected);
+    end();
+}
+
+/* As torchtitan does: dense parameters over both dims as over one; experts by ep, then by FSDP. */
+Test(explain, experts_without_tp)
+{
+    static const char *const expected[] = {"[_StridedShard(0, 2), Shard(0)]",
+                                           "[_StridedShard(0, 2), Shard(0)]"};
+    static const mesh m6 = {.ndim = 1, .sizes = {6}};
+    begin();
+    next_name = "l.experts.w";
+    add_cut(&m3x2, P(SS(0, 2), S(0)), 10, 4, true);
+    add_cut(&m6, P(S(0)), 18, 3, true);
+    expect(6, "dp_shard=3,ep=2", expected);
+    end();
+}
+
+/* One expert a tensor, or columns cut by the second dim: that is TP. */
+Test(explain, experts_under_tp)
+{
+    static const char *const expected[] = {"[Shard(0), Shard(1)]",
+                                           "[_StridedShard(0, 2), Shard(0)]"};
+    begin();
+    next_name = "l.experts.w";
+    add_cut(&m3x2, P(S(0), S(1)), 12, 4, true);
+    next_name = "l.experts.0.w";
+    add_cut(&m3x2, P(SS(0, 2), S(0)), 12, 4, true);
+    expect(6, "dp_shard=3,tp=2", expected);
     end();
 }
 

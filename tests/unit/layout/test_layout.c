@@ -132,6 +132,30 @@ Test(layout, rules_by_name)
     end();
 }
 
+/* Neither option wins in silence where both name a tensor. */
+Test(layout, shard_and_replicate_contradict)
+{
+    begin("fsdp=4");
+    cr_assert_eq(layout_add_rule(&l, LAYOUT_REPLICATE, "a.*", 0, &err), FSDPCK_OK);
+    cr_assert_eq(layout_add_shard_text(&l, "*.w=1", &err), FSDPCK_OK);
+    cr_assert_eq(layout_add_shard_text(&l, "*=0", &err), FSDPCK_OK);
+    expect(weight("b.w"), "Shard(1)"); /* of two --shard the first */
+    expect(weight("b.v"), "Shard(0)");
+    expect_refused(weight("a.w"), FSDPCK_USAGE, "");
+    cr_expect_str_eq(err.message, "--shard '*.w=1' and --replicate 'a.*' both name a tensor");
+    layout_tensor scalar = weight("a.step");
+    scalar.ndim = 0;
+    expect(scalar, "Replicate()"); /* nothing to cut: nothing to contradict */
+    end();
+
+    begin("fsdp=4"); /* in the other order too */
+    cr_assert_eq(layout_add_shard_text(&l, "a.w=1", &err), FSDPCK_OK);
+    cr_assert_eq(layout_add_rule(&l, LAYOUT_REPLICATE, "*", 0, &err), FSDPCK_OK);
+    expect_refused(weight("a.w"), FSDPCK_USAGE, "");
+    cr_expect_str_eq(err.message, "--shard 'a.w=1' and --replicate '*' both name a tensor");
+    end();
+}
+
 Test(layout, shard_text_refused)
 {
     static const char *const bad[] = {"a", "a=", "=1", "a=x", "a=64", "a=-1", "a=100", "a=1 "};
@@ -220,17 +244,40 @@ Test(layout, unnamed_mesh_is_kept_or_refused)
     end();
 }
 
+/* distribute_tensor cuts any dim unevenly: TP does, and a source may be so without FSDP. */
+Test(layout, uneven_dims_that_fsdp_did_not_cut)
+{
+    static const uint64_t shape[] = {6, 9};
+    static const mesh on4 = {.ndim = 1, .sizes = {4}}, on3 = {.ndim = 1, .sizes = {3}};
+    static const placement columns[] = {{.kind = PLACEMENT_SHARD, .dim = 1}};
+    layout_tensor t = held("w", &on4, columns);
+    t.shape = shape;
+    begin("fsdp=2");
+    expect(t, "Shard(1)");
+    t.source_mesh = &on3; /* even there: FSDP may have cut it, and shall again */
+    expect_refused(t, FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN");
+    end();
+
+    begin("fsdp=3,tp=2"); /* TP: columns of 5 and 4 */
+    read_plan("{\"w\": \"rowwise\"}");
+    t.source = NULL;
+    expect(t, "[Shard(0), Shard(1)]");
+    end();
+}
+
 static void expect_bad_plan(const char *json)
 {
     fsdpck_error_init(&err);
     cr_expect_eq(layout_read_tp_plan(&l, json, strlen(json), &err), FSDPCK_USAGE, "%s", json);
     cr_expect_eq(err.status, FSDPCK_USAGE);
     cr_expect_str_neq(err.message, "");
+    cr_expect_str_eq(err.path, "plans/tp.json");
 }
 
 Test(layout, bad_plans)
 {
     begin("fsdp=2,tp=2");
+    l.tp_plan_path = "plans/tp.json";
     expect_bad_plan("");
     expect_bad_plan("[]");
     expect_bad_plan("{\"a\": 1}");
@@ -258,6 +305,24 @@ Test(layout, plan_for_a_dim_that_is_not_there)
     expect(weight("a"), "Shard(0)");
     cr_expect_eq(layout_check_used(&l, &err), FSDPCK_USAGE);
     cr_expect(strstr(err.message, "mesh dim tp") != NULL);
+    cr_expect_str_eq(err.path, "");
+    l.tp_plan_path = "tp.json";
+    cr_expect_eq(layout_check_used(&l, &err), FSDPCK_USAGE);
+    cr_expect_str_eq(err.path, "tp.json");
+    end();
+}
+
+/* A rule for a module is for those of its tensors that have the dim; one at least must. */
+Test(layout, plan_for_a_tensor_dim_that_is_not_there)
+{
+    begin("fsdp=4,tp=2");
+    read_plan("{\"a\": \"Shard(1)\", \"b\": \"Shard(2)\", \"c.w\": \"Shard(2)\"}");
+    expect(weight("a.w"), "[Shard(0), Shard(1)]");
+    expect(bias("a.b"), "[Shard(0), Replicate()]");
+    expect(weight("b.w"), "[Shard(0), Replicate()]");
+    expect_refused(weight("c.w"), FSDPCK_USAGE, "");
+    cr_expect_eq(layout_check_used(&l, &err), FSDPCK_USAGE);
+    cr_expect_str_eq(err.message, "rule 'b' names dim 2, which none of its tensors has");
     end();
 }
 
@@ -281,11 +346,19 @@ Test(layout, scaled_meshes)
     expect_scaled(NULL, 6, "fsdp=6");
     expect_scaled(&hsdp, 16, "ddp=2,fsdp=8");
     expect_scaled(&hsdp, 2, "ddp=2,fsdp=1");
-    expect_scaled(&hsdp, 3, "3 ranks are no multiple of the source's other mesh dims");
-    cr_expect_str_eq(err.found, "ddp=2,fsdp=1");
+    expect_scaled(
+        &hsdp, 3,
+        "world size 3 does not fit the source's mesh, of which all but the FSDP dim is kept");
+    cr_expect_str_eq(err.expected, "a multiple of 2");
+    cr_expect_str_eq(err.found, "ddp=2,fsdp=4 in the source");
+    cr_expect_str_eq(err.next, "choose 2 or 4 ranks, or give another mesh, as --mesh fsdp=3");
     expect_scaled(&source_2d, 6, "dp=3,tp=2");
     expect_scaled(&tp, 8, "fsdp=2,tp=4");
-    expect_scaled(&tp, 6, "6 ranks are no multiple of the source's other mesh dims");
+    expect_scaled(
+        &tp, 3,
+        "world size 3 does not fit the source's mesh, of which all but the FSDP dim is kept");
+    cr_expect_str_eq(err.found, "tp=4 in the source");
+    cr_expect_str_eq(err.next, "choose 4 ranks, or give another mesh, as --mesh fsdp=3");
     expect_scaled(&ddp, 6, "dp_replicate=6");
     expect_scaled(&one, 6, "6");
     expect_scaled(&source_unnamed, 4, "2x2");

@@ -326,6 +326,44 @@ Test(piece, huge)
                  FSDPCK_UNSUPPORTED);
 }
 
+/* As many ranks as a count of all of them finds. */
+Test(piece, filled_ranks)
+{
+    static const mesh m1 = {.ndim = 1, .sizes = {5}}, m2 = MESH2(4, 3), m3 = MESH3(2, 3, 2);
+    static const struct {
+        const mesh *m;
+        placement p[3];
+    } cases[] = {
+        {&m1, {S(0)}},
+        {&m2, {S(0), S(0)}},
+        {&m2, {SS(0, 3), S(0)}},
+        {&m2, {R, S(1)}},
+        {&m2, {S(1), S(0)}},
+        {&m3, {R, SS(0, 2), S(0)}},
+        {&m3, {S(0), S(1), R}},
+        {&m3, {SS(0, 6), SS(0, 2), S(0)}},
+        {&m3, {SS(1, 2), S(0), S(1)}},
+        {&m3, {R, R, R}},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const mesh *m = cases[k].m;
+        for (uint64_t n = 1; n <= 26; n++) {
+            const uint64_t shape[] = {n, 27 - n};
+            uint64_t filled = 0;
+            for (uint64_t rank = 0; rank < mesh_size(m); rank++) {
+                uint64_t coord[MESH_NDIM_MAX], offsets[2], sizes[2];
+                mesh_coord(m, rank, coord);
+                cr_assert_eq(
+                    piece_box(m, cases[k].p, 2, shape, coord, PIECE_PHYSICAL, offsets, sizes, NULL),
+                    FSDPCK_OK);
+                filled += sizes[0] > 0 && sizes[1] > 0;
+            }
+            cr_expect_eq(piece_filled_ranks(m, cases[k].p, 2, shape), filled, "case %zu, n %d", k,
+                         (int)n);
+        }
+    }
+}
+
 Test(piece, holders)
 {
     static const mesh m = MESH3(2, 2, 2);

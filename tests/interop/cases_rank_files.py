@@ -1,0 +1,128 @@
+"""Folders as verl leaves them, saved by the ranks of this torch's own fully_shard, merged into what transformers loads."""
+
+import json
+import os
+import shutil
+
+import torch
+from torch import nn
+
+from support import BAD_INPUT, case, check, check_folder_holds, check_nothing_at, check_same_tensors, load_hf
+
+# mesh sizes, names; verl's own names of its dims
+MESHES = {"fsdp": ((4,), ("fsdp",)), "hsdp": ((2, 2), ("ddp", "fsdp"))}
+
+
+class Layer(nn.Module):
+    """Rows that do not divide by the ranks, in bfloat16, with norms in float32."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide = nn.Linear(6, 11, dtype=torch.bfloat16)
+        self.narrow = nn.Linear(11, 6, bias=False, dtype=torch.bfloat16)
+        self.norm = nn.LayerNorm(6)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(13, 6, dtype=torch.bfloat16)
+        self.layers = nn.ModuleList([Layer(), Layer()])
+        self.head = nn.Linear(6, 3, bias=False)
+        self.one = nn.Parameter(torch.ones(1))
+        self.register_buffer("inverse", torch.linspace(0, 1, 7))
+        self.register_buffer("table", torch.linspace(-1, 1, 6).to(torch.bfloat16))
+        self.register_buffer("seen", torch.tensor(7))
+
+
+def make_full():
+    """The model of one process; the same on every rank."""
+    torch.manual_seed(11)
+    model = Net()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape))
+    return model
+
+
+def make_sharded(sizes, names):
+    from torch.distributed.device_mesh import init_device_mesh
+    from cases_fsdp import fully_shard
+    model = make_full()
+    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=names)
+    # One dtype a unit, as FSDP2 wants it.
+    for layer in model.layers:
+        fully_shard(layer.norm, mesh=mesh)
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model.embedding, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def step_in_place(model):
+    """AdamW with state, and weights as they were."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0)
+    for parameter in model.parameters():
+        parameter.grad = parameter.detach() * 0.5 + 0.25
+    optimizer.step()
+    return optimizer
+
+
+def rank_save(folder, sizes, names):
+    """As verl's FSDPCheckpointManager.save_checkpoint."""
+    import torch.distributed as dist
+    model = make_sharded(sizes, names)
+    optimizer = step_in_place(model)
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    extra = {"lr_scheduler": {"last_epoch": 3}, "rng": {"cpu": torch.full((16,), rank, dtype=torch.uint8)}}
+    for part, state in (("model", model.state_dict()), ("optim", optimizer.state_dict()), ("extra_state", extra)):
+        torch.save(state, os.path.join(folder, "%s_world_size_%d_rank_%d.pt" % (part, world_size, rank)))
+    if rank == 0:
+        with open(os.path.join(folder, "fsdp_config.json"), "w", encoding="utf-8") as config:
+            json.dump({"FSDP_version": 2, "world_size": world_size}, config, indent=4)
+        os.mkdir(os.path.join(folder, "huggingface"))
+        with open(os.path.join(folder, "huggingface", "config.json"), "w", encoding="utf-8") as config:
+            json.dump({"architectures": ["Net"], "torch_dtype": "bfloat16"}, config, indent=2)
+    dist.barrier()
+
+
+def save(setting, name):
+    from process_group import run_ranks
+    sizes, names = MESHES[name]
+    folder = setting.path("global_step_3", "actor")
+    os.makedirs(folder)
+    run_ranks(4, rank_save, folder, sizes, names)
+    return folder
+
+
+def check_verl(setting, name):
+    source = save(setting, name)
+    truth = make_full().state_dict()
+    check(len({tensor.dtype for tensor in truth.values()}) == 3, "dtypes of the model")
+
+    _, folder = setting.consolidate(source, "hf")
+    found, index = load_hf(folder)
+    check(index is None, "a small model has no index")
+    check_same_tensors(found, truth, "HF folder")
+    _, folder = setting.consolidate(source, "parts", "--format", "hf", "--max-shard-size", "400")
+    found, index = load_hf(folder)
+    check(len(set(index["weight_map"].values())) > 1, "one shard")
+    check_same_tensors(found, truth, "HF folder of shards")
+
+    for missing in ("model_world_size_4_rank_2.pt", "model_world_size_4_rank_3.pt"):
+        incomplete = setting.path("without-" + missing)
+        shutil.copytree(source, incomplete, ignore=shutil.ignore_patterns(missing))
+        done, folder = setting.consolidate(incomplete, "never", expected=BAD_INPUT)
+        check(missing in done.stderr, "names no file: " + done.stderr)
+        check_nothing_at(folder)
+    check_folder_holds(setting.path("global_step_3"), ["actor"])
+
+
+@case(first=(2, 4))
+def case_verl_fsdp(setting):
+    check_verl(setting, "fsdp")
+
+
+@case(first=(2, 5))  # 2.4 refuses the state dict of a mesh of two dims
+def case_verl_hsdp(setting):
+    check_verl(setting, "hsdp")
