@@ -20,6 +20,7 @@ typedef struct cli {
     int verbose;
     double started_seconds;
     void *popt; /* parsed words, see opt.h */
+    size_t warnings_printed; /* see warnings.h */
 } cli;
 
 typedef struct command {
@@ -40,6 +41,8 @@ int cmd_reshard(cli *c, int argc, const char **argv);
 int cmd_help(cli *c, int argc, const char **argv);
 /* No command was named: the overview on stderr, a usage error. */
 int cmd_help_missing(void);
+/* There is no such command: as a usage error, in JSON where argv asks for it. */
+int cmd_help_unknown(cli *c, const char *word, int argc, const char **argv);
 int cmd_version(cli *c, int argc, const char **argv);
 
 #endif

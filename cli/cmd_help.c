@@ -1,7 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd.h"
+#include "opt.h"
 
 static void print_overview(FILE *to)
 {
@@ -25,6 +25,13 @@ int cmd_help_missing(void)
     return FSDPCK_USAGE;
 }
 
+int cmd_help_unknown(cli *c, const char *word, int argc, const char **argv)
+{
+    opt_find_json(c, argc, argv);
+    return opt_usage_error_next(c, "fsdpck help lists the commands", "there is no command '%s'",
+                                word);
+}
+
 int cmd_help(cli *c, int argc, const char **argv)
 {
     if (argc < 2 || argv[1][0] == '-') {
@@ -32,13 +39,8 @@ int cmd_help(cli *c, int argc, const char **argv)
         return 0;
     }
     const command *k = command_find(argv[1]);
-    if (k == NULL) {
-        fprintf(
-            stderr,
-            "fsdpck help: there is no command '%s'\n  next:     fsdpck help lists the commands\n",
-            argv[1]);
-        return FSDPCK_USAGE;
-    }
+    if (k == NULL)
+        return cmd_help_unknown(c, argv[1], argc, argv);
     if (k->run == cmd_help) {
         print_overview(stdout);
         return 0;

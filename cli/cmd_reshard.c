@@ -4,11 +4,12 @@
 
 static const opt_row format_rows[] = {
     {"format", .kind = OPT_TEXT, .at = AT(format), .value = "F",
-     .help = "dcp, pt-ranks or dcp-safetensors; default: as SRC, dcp where SRC is not sharded"},
+     .help = "dcp, pt-ranks, dcp-safetensors or fsdp1 (FSDP1's LOCAL state, of --model); "
+             "default: as SRC, dcp where SRC is not sharded"},
     {"align", .kind = OPT_SIZE, .at = AT(align_nbytes), .value = "SIZE",
      .help = "dcp: data of every tensor begin at a multiple of this, such as 4096"},
     {"rank-pattern", .kind = OPT_TEXT, .at = AT(rank_pattern), .value = "P",
-     .help = "pt-ranks: names of the files; default: as SRC, else "
+     .help = "pt-ranks, fsdp1: names of the files; default: as SRC, else "
              "model_world_size_{W}_rank_{r}.pt"},
     {"device-type", .kind = OPT_TEXT, .at = AT(device_type), .value = "D",
      .help = "pt-ranks: device type of the mesh; default cuda"},

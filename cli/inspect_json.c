@@ -58,7 +58,7 @@ static void add_sums(cJSON *e, const fsdpck_checkpoint *ckpt, const inspect_sums
     for (size_t i = 0; i < s->rank_count; i++)
         cJSON_AddItemToArray(ranks, cJSON_CreateNumber((double)s->rank_nbytes[i]));
     cJSON *next = cJSON_AddArrayToObject(e, "next");
-    for (size_t i = 0; i < 2 && s->next[i][0] != '\0'; i++)
+    for (size_t i = 0; i < INSPECT_NEXT && s->next[i][0] != '\0'; i++)
         cJSON_AddItemToArray(next, cJSON_CreateString(s->next[i]));
 }
 
@@ -74,6 +74,8 @@ static void add_objects(cJSON *e, fsdpck_checkpoint *ckpt, uint64_t count)
         cJSON *item = cJSON_CreateObject();
         report_json_name(item, "name", o.name, o.name_nbytes);
         cJSON_AddStringToObject(item, "part", fsdpck_part_name(o.part));
+        if (o.rank >= 0)
+            cJSON_AddNumberToObject(item, "rank", (double)o.rank);
         if (fsdpck_print_object(ckpt, i, 4000, &text, &err) == FSDPCK_OK)
             cJSON_AddStringToObject(item, "value", text == NULL ? "" : text);
         else

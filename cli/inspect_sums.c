@@ -79,10 +79,31 @@ static void suggest(inspect_sums *s)
     fsdpck_escape(escaped, sizeof escaped, path, strlen(path));
     const bool has_more = s->info.part_tensors[FSDPCK_PART_OPTIMIZER] > 0 || s->info.objects > 0;
     const bool is_target = strcmp(s->info.format, "safetensors") == 0;
-    snprintf(s->next[0], sizeof s->next[0], "fsdpck consolidate %s %s", escaped,
-             is_target ? "model.pt" : "model.safetensors");
+    const char *const dst = is_target ? "model.pt" : "model.safetensors";
+    const char *const repair = s->info.model_given      ? " --model FILE"
+                               : s->info.boxes_doubtful ? " --repair-strided"
+                                                        : "";
+    size_t n = 0;
+    if (s->info.flat_parameters > 0) {
+        snprintf(s->next[n++], sizeof s->next[0],
+                 "fsdpck consolidate --model FILE %s %s  # FILE describes the model: "
+                 "fsdpck-model(5)",
+                 escaped, dst);
+        return;
+    }
+    /* Only the user knows who wrote it. */
+    if (s->info.order_doubtful) {
+        snprintf(s->next[n++], sizeof s->next[0],
+                 "fsdpck consolidate --assume fsdp2-tp-2.3 %s %s  # if FSDP2 wrote it", escaped,
+                 dst);
+        snprintf(s->next[n++], sizeof s->next[0],
+                 "fsdpck consolidate %s %s  # if FSDP1 wrote it", escaped, dst);
+        return;
+    }
+    snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate%s %s %s", repair, escaped, dst);
     if (has_more)
-        snprintf(s->next[1], sizeof s->next[1], "fsdpck consolidate %s everything.pt", escaped);
+        snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate%s %s everything.pt", repair,
+                 escaped);
 }
 
 bool inspect_sum(const fsdpck_checkpoint *ckpt, inspect_sums *s)

@@ -34,7 +34,8 @@ static void print_origin(const fsdpck_info *info)
         printf("  ranks       %" PRId64 "\n", info->world_size);
     char n[40];
     if (info->mesh != NULL && info->mesh[0] != '\0')
-        printf("  mesh        %s", info->mesh);
+        printf("  mesh        %s%s", info->mesh,
+               strchr(info->mesh, '=') == NULL ? " (dims without names)" : "");
     if (info->cut_otherwise > 0)
         printf(", %s cut otherwise", report_count(n, sizeof n, info->cut_otherwise, "tensor"));
     if (info->mesh != NULL && info->mesh[0] != '\0')
@@ -110,7 +111,7 @@ int inspect_print_summary(const cli *c, const fsdpck_checkpoint *ckpt)
                report_bytes(a, sizeof a, t.nbytes));
     }
     print_balance(&s);
-    for (size_t i = 0; i < 2 && s.next[i][0] != '\0'; i++)
+    for (size_t i = 0; i < INSPECT_NEXT && s.next[i][0] != '\0'; i++)
         printf("  %-11s %s\n", i == 0 ? "next" : "", s.next[i]);
     inspect_sums_release(&s);
     return 0;
@@ -242,14 +243,16 @@ int inspect_print_objects(const cli *c, fsdpck_checkpoint *ckpt)
     for (uint64_t i = 0; i < info.objects; i++) {
         fsdpck_object o;
         fsdpck_error err;
-        char name[NAME_CAPACITY], *text = NULL;
+        char name[NAME_CAPACITY], rank[40] = "", *text = NULL;
         fsdpck_error_init(&err);
         fsdpck_get_object(ckpt, i, &o);
         escaped_name(name, o.name, o.name_nbytes);
+        if (o.rank >= 0)
+            snprintf(rank, sizeof rank, " (rank %" PRId64 ")", o.rank);
         if (fsdpck_print_object(ckpt, i, 400, &text, &err) == FSDPCK_OK)
-            printf("%s = %s\n", name, text == NULL ? "" : text);
+            printf("%s%s = %s\n", name, rank, text == NULL ? "" : text);
         else
-            printf("%s: %s [%s]\n", name, err.message, err.finding);
+            printf("%s%s: %s [%s]\n", name, rank, err.message, err.finding);
         free(text);
     }
     return 0;

@@ -7,6 +7,7 @@
 
 #define INSPECT_TOP    5u
 #define INSPECT_DTYPES 32u
+#define INSPECT_NEXT   3u
 
 /* What the summary and the JSON both tell. */
 typedef struct inspect_sums {
@@ -20,7 +21,7 @@ typedef struct inspect_sums {
     size_t largest_count;
     uint64_t *rank_nbytes; /* by rank; free() */
     size_t rank_count;
-    char next[2][4400]; /* likely next command lines */
+    char next[INSPECT_NEXT][4500]; /* likely next command lines, up to the first empty one */
 } inspect_sums;
 
 /* False where memory ran out. */

@@ -92,6 +92,7 @@ static void add_sums(cJSON *e, const fsdpck_layout_info *k)
     cJSON_AddNumberToObject(training, "parameters", (double)k->param_nbytes);
     cJSON_AddNumberToObject(training, "gradients", (double)k->grad_nbytes);
     cJSON_AddNumberToObject(training, "adam", (double)k->adam_nbytes);
+    cJSON_AddBoolToObject(training, "assumed", k->training_assumed);
 }
 
 int layout_print_json(const cli *c, const fsdpck_info *info, fsdpck_layout *l,

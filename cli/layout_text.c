@@ -123,10 +123,14 @@ static void print_sums(const transform_request *r, const fsdpck_info *info,
            report_bytes(a, sizeof a, k->padding_nbytes));
     if (k->param_nbytes == 0)
         return;
-    printf("training  %s a GPU at most: parameters %s, gradients %s, Adam %s\n",
+    printf("training  %s a GPU at most: parameters %s, gradients %s in their dtype, ",
            report_bytes(m, sizeof m, k->param_nbytes + k->grad_nbytes + k->adam_nbytes),
-           report_bytes(a, sizeof a, k->param_nbytes), report_bytes(b, sizeof b, k->grad_nbytes),
-           report_bytes(n, sizeof n, k->adam_nbytes));
+           report_bytes(a, sizeof a, k->param_nbytes), report_bytes(b, sizeof b, k->grad_nbytes));
+    report_bytes(n, sizeof n, k->adam_nbytes);
+    if (k->training_assumed)
+        printf("Adam %s (assumed: two moments in the parameters' dtype)\n", n);
+    else
+        printf("optimizer state %s as in the source\n", n);
 }
 
 int layout_print_text(const cli *c, const transform_request *r, const fsdpck_info *info,

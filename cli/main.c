@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cmd.h"
 #include "report.h"
+#include "warnings.h"
 
 const command commands[] = {
     {"inspect", cmd_inspect, "what is in it: tensors, shards, layout, optimizer, other objects",
@@ -25,6 +27,7 @@ const command commands[] = {
 /* The one thing that a signal handler can reach. */
 static fsdpck_context *volatile signal_context;
 static volatile sig_atomic_t signal_seen;
+static volatile sig_atomic_t pipe_broken; /* somebody does not read stdout or stderr any more */
 
 static void on_signal(int number)
 {
@@ -34,13 +37,24 @@ static void on_signal(int number)
     signal(number, SIG_DFL);
 }
 
+/* That a reader went away is told by write(), and matters only for the report: whoever reads progress
+ * may leave. Sent by another process it is a request to end as any other. */
+static void on_pipe(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    if (info->si_pid != 0 && info->si_pid != getpid())
+        on_signal(number);
+    else
+        pipe_broken = 1;
+}
+
 static void on_log(void *arg, fsdpck_log_level level, const char *text)
 {
-    const cli *c = arg;
-    if (c->quiet || (level == FSDPCK_LOG_DETAIL && c->verbose == 0))
-        return;
-    fprintf(stderr, "fsdpck %s: %s%s\n", c->command, level == FSDPCK_LOG_WARNING ? "warning: " : "",
-            text);
+    cli *c = arg;
+    if (level == FSDPCK_LOG_WARNING)
+        warnings_print(c);
+    else if (!c->quiet && (level != FSDPCK_LOG_DETAIL || c->verbose != 0))
+        fprintf(stderr, "fsdpck %s: %s\n", c->command, text);
 }
 
 const command *command_find(const char *name)
@@ -74,6 +88,9 @@ static void install_handlers(fsdpck_context *ctx)
                                   SIGUSR1, SIGUSR2, SIGXCPU, SIGALRM};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         handle(numbers[i], &action);
+    struct sigaction pipe_action = {.sa_sigaction = on_pipe, .sa_flags = SA_SIGINFO};
+    sigemptyset(&pipe_action.sa_mask);
+    handle(SIGPIPE, &pipe_action);
     /* A file size limit shall be an error of write(), not a death. */
     signal(SIGXFSZ, SIG_IGN);
 }
@@ -85,7 +102,12 @@ static int finish(int code)
         signal(signal_seen, SIG_DFL);
         raise(signal_seen);
     }
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0) {
+    const bool lost = fflush(stdout) != 0 || ferror(stdout);
+    if (lost && pipe_broken) {
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+    }
+    if (lost && code == 0) {
         fputs("fsdpck: writing the report to standard output failed\n", stderr);
         return FSDPCK_IO;
     }
@@ -111,14 +133,11 @@ int main(int argc, char **argv)
     }
     const char *word = word_or_help(argc, argv);
     const command *k = command_find(word);
-    c.command = k == NULL ? "help" : k->name;
+    c.command = k == NULL ? "" : k->name;
     fsdpck_context_set_log(c.ctx, on_log, &c);
     int code;
     if (k == NULL) {
-        fprintf(stderr,
-                "fsdpck: there is no command '%s'\n  next:     fsdpck help lists the commands\n",
-                word);
-        code = FSDPCK_USAGE;
+        code = cmd_help_unknown(&c, word, argc, (const char **)argv);
     } else {
         install_handlers(c.ctx);
         code = argc > 1 ? k->run(&c, argc - 1, (const char **)argv + 1) : cmd_help_missing();

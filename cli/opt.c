@@ -141,9 +141,60 @@ static void gather_rows(parse *p, const opt_spec *spec)
     p->popt[p->count + 1] = (struct poptOption)POPT_TABLEEND;
 }
 
-static int bad_option(cli *c, poptContext pc, int rc)
+/* Letters to be put in, taken out or changed to make one word of the other, '_' and '-' being the
+ * same; WORD_MAX where a word is longer than any option. */
+#define WORD_MAX 32u
+
+static size_t word_distance(const char *a, const char *b)
+{
+    size_t row[WORD_MAX + 1];
+    const size_t na = strlen(a), nb = strlen(b);
+    if (na > WORD_MAX || nb > WORD_MAX)
+        return WORD_MAX;
+    for (size_t j = 0; j <= nb; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= na; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            const char x = a[i - 1] == '_' ? '-' : a[i - 1];
+            const size_t changed = diagonal + (x != b[j - 1]);
+            const size_t less = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = changed < less ? changed : less;
+        }
+    }
+    return row[nb];
+}
+
+/* The option that an unknown word is most like; NULL where it is like none. */
+static const char *similar_option(const parse *p, const char *word)
+{
+    char name[WORD_MAX + 2];
+    if (strncmp(word, "--", 2) != 0)
+        return NULL;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    const char *best = NULL;
+    size_t least = strlen(name) < 6 ? 2 : 3; /* this much is another word */
+    for (size_t i = 0; i < p->count; i++) {
+        const size_t distance = word_distance(name, p->rows[i]->name);
+        if (distance < least) {
+            least = distance;
+            best = p->rows[i]->name;
+        }
+    }
+    return best;
+}
+
+static int bad_option(cli *c, const parse *p, poptContext pc, int rc)
 {
     const char *word = poptBadOption(pc, POPT_BADOPTION_NOALIAS);
+    const char *similar = rc == POPT_ERROR_BADOPT ? similar_option(p, word) : NULL;
+    if (similar != NULL) {
+        char next[64];
+        snprintf(next, sizeof next, "did you mean '--%s'?", similar);
+        return opt_usage_error_next(c, next, "there is no option '%s'", word);
+    }
     if (rc == POPT_ERROR_BADOPT)
         return opt_usage_error(c, "there is no option '%s'", word);
     if (rc == POPT_ERROR_NOARG)
@@ -152,7 +203,7 @@ static int bad_option(cli *c, poptContext pc, int rc)
 }
 
 /* --json decides how even a usage error is shown, so it is looked for before anything else. */
-static void find_json(cli *c, int argc, const char **argv)
+void opt_find_json(cli *c, int argc, const char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
         c->json = c->json || strcmp(argv[i], "--json") == 0;
@@ -267,7 +318,7 @@ int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const c
 {
     parse p = {0};
     gather_rows(&p, spec);
-    find_json(c, argc, argv);
+    opt_find_json(c, argc, argv);
     *count = 0;
     poptContext pc = poptGetContext(NULL, argc, argv, p.popt, 0);
     if (pc == NULL)
@@ -275,7 +326,7 @@ int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const c
     const int rc = poptGetNextOpt(pc);
     int code = -1;
     if (rc < -1) {
-        code = bad_option(c, pc, rc);
+        code = bad_option(c, &p, pc, rc);
     } else if (p.help) {
         print_help(spec);
         code = 0;

@@ -71,6 +71,9 @@ bool opt_count(const cli *c, const char *option, const char *text, uint64_t leas
 /* NULL-terminated list that popt made, counted. */
 size_t opt_list_count(char **list);
 
+/* Sets c->json where a word is --json: how even a usage error is shown. */
+void opt_find_json(cli *c, int argc, const char **argv);
+
 /* Reports a usage error; returns the exit code 2. */
 int opt_usage_error(const cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* With a next step better than "--help shows the options". */

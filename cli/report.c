@@ -7,6 +7,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "warnings.h"
+
 double report_now(void)
 {
     struct timespec t;
@@ -119,10 +121,12 @@ cJSON *report_json_begin(const cli *c, int exit_code, const char *verdict,
     cJSON_AddStringToObject(e, "schema", "fsdpck-1");
     cJSON_AddStringToObject(e, "command", c->command);
     cJSON_AddNumberToObject(e, "exit_code", exit_code);
-    cJSON_AddStringToObject(e, "verdict", verdict);
+    const bool any = warnings_any(c);
+    cJSON_AddStringToObject(e, "verdict", any ? "findings" : verdict);
     add_source(e, source);
     cJSON_AddNumberToObject(e, "seconds", report_seconds_since(c->started_seconds));
     cJSON_AddNumberToObject(e, "peak_rss", (double)peak_rss_bytes());
+    warnings_add_json(c, cJSON_AddArrayToObject(e, "findings"));
     return e;
 }
 
@@ -231,7 +235,7 @@ static void print_text(const char *lead, const char *text, const char *tail)
 
 static void failure_text(const cli *c, const fsdpck_error *err)
 {
-    fprintf(stderr, "fsdpck %s: ", c->command);
+    fprintf(stderr, "fsdpck%s%s: ", c->command[0] == '\0' ? "" : " ", c->command);
     print_text("'", err->path, "': ");
     print_text("", err->message, "");
     print_text(" [", err->finding, "]");
@@ -246,9 +250,13 @@ static void failure_text(const cli *c, const fsdpck_error *err)
 
 static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
 {
-    cJSON *e = report_json_begin(c, (int)err->status, "none", source);
+    const bool found = err->finding[0] != '\0';
+    cJSON *e = report_json_begin(c, (int)err->status, found ? "findings" : "none", source);
     if (e == NULL)
         return (int)err->status;
+    if (found)
+        warnings_add_finding(cJSON_GetObjectItem(e, "findings"), err->finding, "error", err->message,
+                             err->next);
     cJSON *o = cJSON_AddObjectToObject(e, "error");
     cJSON_AddStringToObject(o, "status", fsdpck_status_name(err->status));
     add_text(o, "finding", err->finding);

@@ -8,17 +8,22 @@
 
 #define NAMES_SHOWN 5u
 
+static bool is_flat(const fsdpck_report *p)
+{
+    return strcmp(p->format, "fsdp1") == 0;
+}
+
 static bool is_reshard(const fsdpck_report *p)
 {
     return p->mesh != NULL && p->mesh[0] != '\0';
 }
 
-static void print_names(char *const *names, size_t count, uint64_t all)
+static void print_names(char *const *names, size_t count)
 {
     printf("  ");
     for (size_t i = 0; i < count && i < NAMES_SHOWN; i++)
         printf("%s%s", i == 0 ? "" : ", ", names[i]);
-    printf("%s\n", all > NAMES_SHOWN ? ", ..." : "");
+    printf("%s\n", count > NAMES_SHOWN ? ", ..." : "");
 }
 
 /* What would have taken along what was left out. */
@@ -29,6 +34,8 @@ static const char *left_out_hint(const transform_request *r, const fsdpck_info *
         return strcmp(p->part, "all") != 0
                    ? "; --part all takes every tensor, a .pt takes everything"
                    : "";
+    if (is_flat(p))
+        return "; --format dcp takes everything";
     if (strcmp(p->part, "all") != 0 && r->transform.part < 0)
         return "; --part all takes every tensor, --format dcp takes everything";
     const fsdpck_transform_options *t = &r->transform;
@@ -54,13 +61,17 @@ static void print_left_out(const transform_request *r, const fsdpck_info *info,
         if (p->left_out_objects > 0)
             printf("%s", report_count(b, sizeof b, p->left_out_objects, "object"));
         printf("%s\n", left_out_hint(r, info, p));
-        print_names(p->left_out_names, p->left_out_names_count,
-                    p->left_out_tensors + p->left_out_objects);
+        print_names(p->left_out_names, p->left_out_names_count);
+    }
+    if (p->copied_count > 0) {
+        printf("copied: %s beside the weights\n",
+               report_count(n, sizeof n, p->copied_count, "file"));
+        print_names(p->copied, p->copied_count);
     }
     if (p->sidecars_count > 0) {
         printf("not copied: %s beside the weights\n",
                report_count(n, sizeof n, p->sidecars_count, "file"));
-        print_names(p->sidecars, p->sidecars_count, p->sidecars_count);
+        print_names(p->sidecars, p->sidecars_count);
     }
 }
 
@@ -83,14 +94,25 @@ static void print_changes(const fsdpck_report *p)
         printf("cast: %s, %s overflowed to infinity\n",
                report_count(a, sizeof a, p->cast, "tensor"),
                report_count(b, sizeof b, p->cast_overflows, "value"));
+    if (p->replicas_by_checksum > 0)
+        printf("replicas: %s compared by their recorded checksums alone\n",
+               report_number(a, sizeof a, p->replicas_by_checksum));
+    if (p->replicas_compared > 0)
+        printf("replicas: %s compared byte by byte\n",
+               report_number(a, sizeof a, p->replicas_compared));
     if (p->renamed > 0)
         printf("renamed: %s\n", report_count(a, sizeof a, p->renamed, "tensor"));
     if (p->tied == 0)
         return;
-    printf("tied: %s with the bytes of another; %s was written\n",
-           report_count(a, sizeof a, p->tied, "tensor"),
-           p->tied_dropped > 0 ? "only the first name" : "every name");
-    print_names(p->tied_names, p->tied_names_count, p->tied);
+    if (is_flat(p))
+        printf("tied: %s that the model has under another name too, which was written (not "
+               "compared)\n",
+               report_count(a, sizeof a, p->tied, "tensor"));
+    else
+        printf("tied: %s with the bytes of another; %s was written\n",
+               report_count(a, sizeof a, p->tied, "tensor"),
+               p->tied_dropped > 0 ? "only the first name" : "every name");
+    print_names(p->tied_names, p->tied_names_count);
 }
 
 char *transform_mesh_reason(const transform_request *r, const fsdpck_info *info, const char *mesh,
@@ -138,11 +160,24 @@ static bool is_in_parts(const transform_request *r, const fsdpck_report *p)
            strchr(p->outputs[0] + n + 1, '/') != NULL;
 }
 
+/* The releases of torch that read what was written for `minor` (0: the newest). */
+static const char *torch_releases(unsigned minor)
+{
+    static const struct {
+        unsigned last;
+        const char *text;
+    } generations[] = {{7, "2.5 to 2.7"}, {9, "2.8 and 2.9"}, {10, "2.10"}, {12, "2.11 and 2.12"}};
+    for (size_t i = 0; minor > 0 && i < sizeof generations / sizeof generations[0]; i++)
+        if (minor <= generations[i].last)
+            return generations[i].text;
+    return "2.13 to 2.15";
+}
+
 /* How torch loads what was written; "" where it was not. */
 static char *next_step(const transform_request *r, const fsdpck_report *p, char *text,
                        size_t capacity)
 {
-    char path[1024];
+    char path[1024], ranks[40];
     const char *const dst = is_plain(r->dst) ? r->dst : "DST";
     fsdpck_escape(path, sizeof path, dst, strlen(dst));
     text[0] = '\0';
@@ -160,11 +195,17 @@ static char *next_step(const transform_request *r, const fsdpck_report *p, char 
                  "torch.distributed.checkpoint.load(state_dict, "
                  "storage_reader=HuggingFaceStorageReader('%s'))",
                  path);
+    else if (is_flat(p))
+        snprintf(text, capacity,
+                 "on each of %s, as LOCAL_STATE_DICT: load_state_dict() of torch.load of its "
+                 "file in '%s', weights_only=False; strict=False with use_orig_params",
+                 report_count(ranks, sizeof ranks, p->world_size, "rank"), path);
     else
         snprintf(text, capacity,
-                 "on each of %" PRIu64 " ranks, in its process group: torch.load of its file in "
-                 "'%s', weights_only=False",
-                 p->world_size, path);
+                 "on each of %s, in its process group: torch.load of its file in "
+                 "'%s', weights_only=False; for torch %s, device %s (--torch, --device-type)",
+                 report_count(ranks, sizeof ranks, p->world_size, "rank"), path, torch_releases(r->transform.torch_minor),
+                 r->transform.device_type == NULL ? "cuda" : r->transform.device_type);
     return text;
 }
 
@@ -190,7 +231,7 @@ void transform_print_text(const cli *c, const transform_request *r, const fsdpck
                           const fsdpck_report *p)
 {
     const bool dry_run = r->transform.dry_run != 0;
-    char a[32], b[32], next[1200];
+    char a[32], b[32], next[1600];
     if (dry_run)
         print_plan(p);
     printf("%s%s -> %s: %s", dry_run ? "would write " : "", info->format, p->format,
@@ -211,7 +252,7 @@ void transform_print_text(const cli *c, const transform_request *r, const fsdpck
         printf(" (outer key '%s' dropped from the names)", p->model_key);
     putchar('\n');
     /* What an hf folder notes are the sidecars, which follow. */
-    if (info->note[0] != '\0' && p->sidecars_count == 0)
+    if (info->note[0] != '\0' && p->sidecars_count + p->copied_count == 0)
         printf("note: %s\n", info->note);
     print_changes(p);
     print_left_out(r, info, p);
@@ -238,6 +279,7 @@ static void json_counts(cJSON *e, const fsdpck_report *p)
     cJSON_AddNumberToObject(n, "bytes_written", (double)p->bytes_written);
     cJSON_AddNumberToObject(n, "bytes_written_direct", (double)p->direct_nbytes);
     cJSON_AddNumberToObject(n, "replicas_compared", (double)p->replicas_compared);
+    cJSON_AddNumberToObject(n, "replicas_by_checksum", (double)p->replicas_by_checksum);
     if (is_reshard(p))
         cJSON_AddNumberToObject(n, "replicated", (double)p->replicated);
     cJSON_AddNumberToObject(n, "items", (double)p->items);
@@ -256,7 +298,7 @@ static void json_cut(cJSON *e, const fsdpck_report *p)
 int transform_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
                          const fsdpck_report *p)
 {
-    char next[1200];
+    char next[1600];
     char *steps[] = {next};
     cJSON *e = report_json_begin(c, 0, "none", info);
     if (e == NULL)
@@ -267,7 +309,8 @@ int transform_print_json(const cli *c, const transform_request *r, const fsdpck_
     cJSON_AddBoolToObject(e, "dry_run", r->transform.dry_run != 0);
     if (is_reshard(p))
         json_cut(e, p);
-    report_json_names(e, "outputs", p->outputs, p->outputs_count);
+    report_json_names(e, r->transform.dry_run != 0 ? "planned_outputs" : "outputs", p->outputs,
+                      p->outputs_count);
     cJSON_AddStringToObject(e, "note", info->note);
     json_counts(e, p);
     /* Checksums that the source holds are not looked at here. */
@@ -277,6 +320,7 @@ int transform_print_json(const cli *c, const transform_request *r, const fsdpck_
     report_json_names(e, "left_out", p->left_out_names, p->left_out_names_count);
     report_json_names(e, "tied", p->tied_names, p->tied_names_count);
     report_json_names(e, "sidecars", p->sidecars, p->sidecars_count);
+    report_json_names(e, "copied", p->copied, p->copied_count);
     if (p->plan_text != NULL)
         cJSON_AddStringToObject(e, "plan", p->plan_text);
     if (next_step(r, p, next, sizeof next)[0] != '\0')

@@ -29,6 +29,8 @@ static fsdpck_status plan_failure(fsdpck_error *err, fsdpck_status status, const
 static fsdpck_status read_plan(const char *path, char **text, fsdpck_error *err)
 {
     *text = NULL;
+    if (path[0] == '\0')
+        return plan_failure(err, FSDPCK_USAGE, path, "--tp-plan names no file");
     FILE *file = fopen(path, "rb");
     if (file == NULL)
         return plan_failure(err, FSDPCK_IO, path, "opening the TP plan failed");
@@ -61,6 +63,7 @@ static fsdpck_status open_like(const cli *c, const transform_request *r, fsdpck_
     o.format = NULL;
     o.source_ranks = 0;
     o.rank_pattern = NULL;
+    o.model_path = NULL;
     o.per_rank = FSDPCK_PER_RANK_FIRST;
     return fsdpck_open(c->ctx, r->like_path, &o, like, err);
 }

@@ -17,6 +17,9 @@ const opt_row words_reading[] = {
      .choices = "keep|first|drop|error",
      .help = "plain tensors and objects that differ between rank files: keep, first, drop or "
              "error; default: error for tensors"},
+    {"model", .kind = OPT_TEXT, .at = AT(model), .value = "FILE",
+     .help = "what FSDP1's flat parameters are made of: a model description, or a list of units "
+             "(fsdpck-model(5))"},
     {"repair-strided", .kind = OPT_FLAG, .at = AT(repair_strided),
      .help = "FSDP+TP folders of torch 2.10 and newer whose boxes do not fit their data: derive "
              "the boxes anew where all then fit"},
@@ -113,7 +116,7 @@ const opt_row words_running[] = {
     {"json", .kind = OPT_FLAG, .at = AT(json), .help = "report as JSON, on failure too"},
     {"verbose", 'v', OPT_FLAG, .at = AT(verbose),
      .help = "say more; with --dry-run the whole plan"},
-    {"quiet", 'q', OPT_FLAG, .at = AT(quiet), .help = "say nothing but errors"},
+    {"quiet", 'q', OPT_FLAG, .at = AT(quiet), .help = "say nothing but errors and warnings"},
     {0},
 };
 
@@ -134,6 +137,7 @@ void transform_words_reading(const transform_words *w, fsdpck_open_options *open
     open->per_rank = (fsdpck_per_rank)(w->per_rank + 1); /* AUTO comes first */
     open->repair_strided = w->repair_strided;
     open->assume_tp_first = w->assume == 0;
+    open->model_path = w->model;
 }
 
 static const char *const *request_list(char **list, size_t *count)

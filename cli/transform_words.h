@@ -14,7 +14,7 @@
 
 typedef struct transform_words {
     /* words_reading, words_replicas */
-    char *source_format, *source_rank_pattern;
+    char *source_format, *source_rank_pattern, *model;
     uint64_t source_ranks;
     int per_rank, assume, repair_strided, no_follow, replicas;
     /* words_selecting, words_objects, words_naming */

@@ -61,6 +61,10 @@ typedef struct open_request {
     format_per_rank per_rank;
     bool repair_strided; /* --repair-strided: boxes that do not fit their blobs (D1) are derived anew */
     bool assume_tp_first; /* --assume fsdp2-tp-2.3: two Shards of one dim mean the right one first */
+    /* A model description will tell what flat parameters are made of (lib/model/unflatten.h): what
+     * may be pieces of them is left to it, one tensor of each rank (CAT_TENSOR_OF_RANK), and what
+     * may be leftovers of them is not left out. */
+    bool flat_pieces;
 } open_request;
 
 typedef struct format_reader {
@@ -108,7 +112,9 @@ typedef struct format_writer {
     bool is_folder;
     writer_takes takes;
     bool sharded;    /* can be cut over ranks: reshard's */
+    bool ranks_only; /* has no use for one rank: not consolidate's */
     bool every_rank; /* each rank has its own copy of what is replicated (see target.h) */
+    bool flat; /* parameters become FSDP1's flat ones: target.units must be there, model part alone */
     /* Whether it can hold this dtype. */
     bool (*holds)(dtype d);
     /* Sets places of all chunks of target->cat, its files with exact sizes, literals, want_crc. */

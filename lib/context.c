@@ -49,23 +49,81 @@ const char *fsdpck_builtin(const char *kind, size_t index, const char **descript
     return NULL;
 }
 
-static void forward_log(void *ctx, log_level level, const char *text)
+/* ---- warnings ---- */
+
+static void free_warning(fsdpck_warning *w)
 {
-    const fsdpck_context *c = ctx;
-    if (c->user_fn != NULL)
-        c->user_fn(c->user_arg, (fsdpck_log_level)level, text);
+    free((void *)w->finding);
+    free((void *)w->message);
+    free((void *)w->next);
 }
+
+static bool copy_warning(fsdpck_warning *w, const log_line *line)
+{
+    *w = (fsdpck_warning){strdup(line->finding), strdup(line->text), strdup(line->next)};
+    if (w->finding != NULL && w->message != NULL && w->next != NULL)
+        return true;
+    free_warning(w);
+    return false;
+}
+
+/* What is not kept for want of room or memory is told by the last entry. */
+static void keep_warning(fsdpck_context *c, const log_line *line)
+{
+    pthread_mutex_lock(&c->warnings_lock);
+    if (c->warnings_count + 1 < CONTEXT_WARNINGS_MAX &&
+        copy_warning(&c->warnings[c->warnings_count], line))
+        c->warnings_count++;
+    else
+        c->warnings_more = true;
+    pthread_mutex_unlock(&c->warnings_lock);
+}
+
+int fsdpck_context_warning(fsdpck_context *ctx, size_t index, fsdpck_warning *warning)
+{
+    int found = 1;
+    pthread_mutex_lock(&ctx->warnings_lock);
+    if (index < ctx->warnings_count)
+        *warning = ctx->warnings[index];
+    else if (index == ctx->warnings_count && ctx->warnings_more)
+        *warning = (fsdpck_warning){"", "there are more warnings than are listed", ""};
+    else
+        found = 0;
+    pthread_mutex_unlock(&ctx->warnings_lock);
+    return found;
+}
+
+static void forward_log(void *ctx, const log_line *line)
+{
+    fsdpck_context *c = ctx;
+    if (line->level == LOG_WARNING)
+        keep_warning(c, line);
+    if (c->user_fn != NULL)
+        c->user_fn(c->user_arg, (fsdpck_log_level)line->level, line->text);
+}
+
+/* ---- the context ---- */
 
 fsdpck_context *fsdpck_context_new(void)
 {
     fsdpck_context *ctx = calloc(1, sizeof *ctx);
-    if (ctx != NULL)
-        ctx->log = (logger){forward_log, ctx};
+    if (ctx == NULL)
+        return NULL;
+    if (pthread_mutex_init(&ctx->warnings_lock, NULL) != 0) {
+        free(ctx);
+        return NULL;
+    }
+    ctx->log = (logger){forward_log, ctx};
     return ctx;
 }
 
 void fsdpck_context_free(fsdpck_context *ctx)
 {
+    if (ctx == NULL)
+        return;
+    for (size_t i = 0; i < ctx->warnings_count; i++)
+        free_warning(&ctx->warnings[i]);
+    pthread_mutex_destroy(&ctx->warnings_lock);
     free(ctx);
 }
 

@@ -67,6 +67,18 @@ FSDPCK_API fsdpck_context *fsdpck_context_new(void);
 FSDPCK_API void fsdpck_context_free(fsdpck_context *ctx);
 FSDPCK_API void fsdpck_context_set_log(fsdpck_context *ctx, fsdpck_log_fn fn, void *arg);
 
+/* Why a result may not be what it seems: a doubtful order of rows, tensors left out, ... They do not
+ * make a call fail. */
+typedef struct fsdpck_warning {
+    const char *finding; /* "RANK-ORDER"; "" where it has none */
+    const char *message; /* as the log callback got it */
+    const char *next;    /* what to do about it; "" */
+} fsdpck_warning;
+
+/* The warnings of all calls with this context, in order, index from 0; 0 behind the last. Of more
+ * than 999 the first are kept. Borrowed from the context. From any thread. */
+FSDPCK_API int fsdpck_context_warning(fsdpck_context *ctx, size_t index, fsdpck_warning *warning);
+
 /* Makes the running call stop soon with FSDPCK_CANCELLED and remove what it wrote.
  * Async-signal-safe. */
 FSDPCK_API void fsdpck_context_cancel(fsdpck_context *ctx);
@@ -99,7 +111,7 @@ typedef struct fsdpck_open_options {
     int opaque_calls;         /* unknown calls in the metadata are kept as records, never run */
     unsigned threads;         /* 0: what affinity and cgroup allow */
     uint64_t metadata_nbytes; /* for all that grows with the metadata; 0: half the memory */
-    /* Names of the files of ranks, "{r}" for the rank and "{W}" for their number; NULL: the known
+    /* Without `format`: it is pt-ranks. Names of the files of ranks, "{r}" for the rank and "{W}" for their number; NULL: the known
      * ones (model_world_size_{W}_rank_{r}.pt, pytorch_model_fsdp_{i}_rank{r}.bin, ...). */
     const char *rank_pattern;
     fsdpck_per_rank per_rank;
@@ -109,11 +121,14 @@ typedef struct fsdpck_open_options {
     /* FSDP2 with TP of torch 2.3 and 2.4, whose files say Shard(0), Shard(0) though the data were
      * cut by TP first. FSDP1 with TP wrote the same and meant it: only the user can tell. */
     int assume_tp_first;
+    /* FSDP1's flat parameters: a file that describes the model (fsdpck-model(5)); the checkpoint is
+     * then seen as one of the original parameters. NULL: as it is. */
+    const char *model_path;
 } fsdpck_open_options;
 
-#define FSDPCK_OPEN_OPTIONS_INIT                                                     \
-    {                                                                                \
-        sizeof(fsdpck_open_options), 0, 0, 0, 0, 0, 0, 0, FSDPCK_PER_RANK_AUTO, 0, 0 \
+#define FSDPCK_OPEN_OPTIONS_INIT                                                        \
+    {                                                                                   \
+        sizeof(fsdpck_open_options), 0, 0, 0, 0, 0, 0, 0, FSDPCK_PER_RANK_AUTO, 0, 0, 0 \
     }
 
 /* Reads the metadata of the checkpoint at `path`: a folder or a file. A folder that holds exactly
@@ -148,6 +163,10 @@ typedef struct fsdpck_info {
     uint64_t nelems, nbytes;                                   /* of all tensors, consolidated */
     uint64_t part_tensors[3], part_nbytes[3], part_objects[3]; /* by fsdpck_part */
     uint64_t cut_otherwise; /* tensors that a derived mesh does not explain */
+    int order_doubtful; /* rows may be in the wrong order without assume_tp_first, or with it */
+    int boxes_doubtful; /* boxes that no rank can have held: repair_strided may derive them anew */
+    uint64_t flat_parameters; /* of FSDP1: only model_path can take them apart */
+    int model_given;          /* it was opened with model_path */
 } fsdpck_info;
 
 FSDPCK_API void fsdpck_get_info(const fsdpck_checkpoint *ckpt, fsdpck_info *info);
@@ -187,6 +206,7 @@ typedef struct fsdpck_object {
     size_t name_nbytes;
     fsdpck_part part;
     uint64_t nbytes; /* stored; 0 where it lies inside the metadata */
+    int64_t rank; /* the one whose it is, where ranks differ: one object of the name a rank; else -1 */
 } fsdpck_object;
 
 FSDPCK_API void fsdpck_get_object(const fsdpck_checkpoint *ckpt, uint64_t index, fsdpck_object *o);
@@ -292,6 +312,11 @@ typedef struct fsdpck_report {
     uint64_t items, segments;
     double read_amplification;
     uint64_t replicated; /* of a reshard: tensors that every rank holds whole */
+    /* Copies of chunks that were found equal by the checksums that their files record, which nobody
+     * compared with their bytes; replicas_compared are those found equal byte by byte. */
+    uint64_t replicas_by_checksum;
+    char *const *copied; /* files beside the weights that were copied along; among the outputs */
+    size_t copied_count;
 } fsdpck_report;
 
 /* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless
@@ -341,9 +366,13 @@ typedef struct fsdpck_layout_info {
     uint64_t empty_pieces;       /* pairs of tensor and rank without elements */
     uint64_t padding_nbytes;     /* that FSDP adds in memory, over all ranks */
     /* Of the rank that holds most, in bytes, for training: parameters as stored, gradients of their
-     * size, two Adam moments; padding included. Model part only. */
+     * size, optimizer state; padding included. Model part only. */
     uint64_t param_nbytes, grad_nbytes, adam_nbytes;
     uint64_t replicated; /* tensors that every rank holds whole */
+    /* The source has no optimizer state, or none that names its parameters: every floating tensor
+     * is taken to be trained by Adam, with moments in its dtype. Else the state is the source's own
+     * and what has none there, such as a buffer, has no gradients. */
+    int training_assumed;
 } fsdpck_layout_info;
 
 typedef struct fsdpck_layout_tensor {

@@ -27,10 +27,18 @@ fsdpck_status fsdpck_layout_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
     r->cut.no_chunks = true;
     fsdpck_status st = FSDPCK_OK;
     GOTO_IF(request_choose_writer(r, err), out);
+    if (r->writer->flat) {
+        st = error_set(err, FSDPCK_UNSUPPORTED, "", "layout of flat parameters is not told");
+        error_next(err, "leave --format out; fsdpck reshard --dry-run --format %s says how much "
+                        "each rank holds",
+                   r->writer->name);
+        goto out;
+    }
     GOTO_IF(reshard_choose_layout(r, err), out);
     r->opt.objects = FSDPCK_OBJECTS_DROP;
     GOTO_IF(run_aim(r, err), out);
-    GOTO_IF(rank_sums_make(&l->sums, &r->to, &src->parts, err), out);
+    GOTO_IF(run_advise(r, err), out);
+    GOTO_IF(rank_sums_make(&l->sums, &r->to, &src->parts, &r->trained, err), out);
     mesh_print(&r->layout.mesh, &l->mesh);
     GOTO_IF(text_check(&l->mesh, err), out);
 out:
@@ -72,6 +80,7 @@ void fsdpck_layout_get_info(const fsdpck_layout *l, fsdpck_layout_info *info)
         .param_nbytes = most->param_nbytes,
         .grad_nbytes = most->grad_nbytes,
         .adam_nbytes = most->adam_nbytes,
+        .training_assumed = !l->run.trained.known,
         .replicated = s->replicated,
     };
     for (uint64_t i = 0; i < info->tensors; i++)

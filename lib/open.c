@@ -34,7 +34,7 @@ static fsdpck_status gather_file(probe_input *in, fsdpck_error *err)
     char *parent = slash == NULL ? strdup(".") : strndup(in->path, (size_t)(slash - in->path) + 1);
     if (parent == NULL)
         return error_set_nomem(err, strlen(in->path));
-    fsdpck_status st = folder_open(&in->dir, parent, err);
+    fsdpck_status st = folder_open_search(&in->dir, parent, err);
     free(parent);
     RETURN_IF(st);
     file f = FILE_CLOSED;
@@ -51,6 +51,12 @@ fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err)
     memset(in, 0, sizeof *in);
     in->dir = FOLDER_CLOSED;
     path_kind kind;
+    if (path[0] == '\0') {
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, "", "name of the checkpoint is empty");
+        error_next(err, "name a file or folder; '.' is the folder that you are in");
+        return st;
+    }
     RETURN_IF(path_probe(NULL, path, &kind, NULL, err));
     if (kind == PATH_ABSENT) {
         const fsdpck_status st = error_set(err, FSDPCK_IO, "", "no such file or folder");
@@ -235,9 +241,12 @@ static const format_reader *reader_named(const char *name)
 }
 
 static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path, const char *format,
-                                   fsdpck_error *err)
+                                   const char *pattern, fsdpck_error *err)
 {
     RETURN_IF(probe_gather(path, &c->probe, err));
+    /* Only rank files have such a pattern, and names that it is needed for tell no reader. */
+    if (format == NULL && pattern != NULL)
+        format = "pt-ranks";
     if (format != NULL) {
         c->format = reader_named(format);
         if (c->format != NULL)
@@ -294,7 +303,7 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
                                 const fsdpck_open_options *o, fsdpck_error *err)
 {
     progress_phase(&c->ctx->progress, "reading metadata", 0);
-    RETURN_IF(choose_reader(c, path, o->format, err));
+    RETURN_IF(choose_reader(c, path, o->format, o->rank_pattern, err));
     c->path = strdup(c->probe.path);
     if (c->path == NULL)
         return error_set_nomem(err, strlen(c->probe.path));
@@ -312,11 +321,19 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
         .per_rank = (format_per_rank)o->per_rank,
         .repair_strided = o->repair_strided,
         .assume_tp_first = o->assume_tp_first,
+        .flat_pieces = o->model_path != NULL,
     };
-    fsdpck_status st = c->format->open(&request, &c->cat, &c->self, err);
+    const bool viewed = o->model_path != NULL;
+    catalogue *into = viewed ? &c->read : &c->cat;
+    fsdpck_status st = c->format->open(&request, into, &c->self, err);
     if (st == FSDPCK_OK) {
-        c->format->source(c->self, &c->cat, &c->src);
-        st = aim_parts_find(&c->cat, &c->parts, err);
+        c->format->source(c->self, into, viewed ? &c->read_src : &c->src);
+        if (!viewed)
+            transform_note_flat(c);
+        if (viewed)
+            st = transform_model_view(c, o->model_path, o->per_rank == FSDPCK_PER_RANK_KEEP, err);
+        if (st == FSDPCK_OK)
+            st = aim_parts_find(&c->cat, &c->parts, err);
         if (st == FSDPCK_OK)
             st = aim_explain(&c->cat, &c->cut_otherwise, err);
         if (st == FSDPCK_OK)
@@ -345,6 +362,8 @@ fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_op
     const uint64_t limit = o.metadata_nbytes > 0 ? o.metadata_nbytes : platform_memory_bytes() / 2;
     budget_init(&c->metadata, limit, "metadata", NULL);
     catalogue_init(&c->cat, &c->metadata);
+    catalogue_init(&c->read, &c->metadata);
+    unit_list_init(&c->units, &c->metadata);
     const fsdpck_status st = open_inner(c, path, &o, err);
     progress_phase(&ctx->progress, NULL, 0);
     if (st != FSDPCK_OK) {
@@ -359,10 +378,13 @@ void fsdpck_close(fsdpck_checkpoint *c)
 {
     if (c == NULL)
         return;
+    flat_view_free(c->view);
     if (c->self != NULL)
         c->format->close(c->self);
     aim_parts_release(&c->parts);
     catalogue_release(&c->cat);
+    catalogue_release(&c->read);
+    unit_list_release(&c->units);
     probe_release(&c->probe);
     free(c->path);
     free(c->mesh);

@@ -1,7 +1,7 @@
 /* rank_sums.h: how much each rank of a sharded target holds, without its chunks.
  *
  *     rank_sums s;
- *     RETURN_IF(rank_sums_make(&s, &to, &parts, err));
+ *     RETURN_IF(rank_sums_make(&s, &to, &parts, &trained, err));
  *     s.ranks[r].nbytes ...
  *     rank_sums_release(&s);
  *
@@ -12,6 +12,7 @@
 #define FSDPCK_RANK_SUMS_H
 
 #include "aim/parts.h"
+#include "aim/trained.h"
 #include "fsdpck.h"
 #include "state/target.h"
 
@@ -24,8 +25,10 @@ typedef struct rank_sums {
     uint64_t replicated; /* tensors that every rank holds whole */
 } rank_sums;
 
+/* What training takes is counted by the optimizer state that the source has, or, where `t` does not
+ * know any, as Adam's in the parameters' dtype. */
 fsdpck_status rank_sums_make(rank_sums *s, const target *to, const aim_parts *parts,
-                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+                             const trained *t, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void rank_sums_release(rank_sums *s);
 
 /* What rank holds of target tensor `index`, and what FSDP adds to it in memory: the sharded dim

@@ -60,7 +60,8 @@ static fsdpck_status list_outputs(const report_input *in, fsdpck_report *r, fsdp
     for (size_t i = 0; i < in->side->files.count; i++) {
         const sidecar *f = VEC_AT(&in->side->files, const sidecar, i);
         if (f->copied)
-            RETURN_IF(add_output(in, f->path, list, &r->outputs_count, err));
+            RETURN_IF(
+                add_output(in, sidecars_output(in->side, f), list, &r->outputs_count, err));
     }
     return FSDPCK_OK;
 }
@@ -104,15 +105,34 @@ static fsdpck_status list_sidecars(const report_input *in, fsdpck_report *r, fsd
         path_kind kind;
         const char *name = p->entries[i];
         if (name[0] == '.' || is_index(name) || has_file(&in->src->cat, name) ||
-            has_file(&in->to->cat, name) ||
+            has_file(&in->to->cat, name) || sidecars_has(in->side, name) ||
             path_probe(&p->dir, name, &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE)
             continue;
         RETURN_IF(add_sidecar(list, r, name, err));
     }
     for (size_t i = 0; i < in->side->files.count && r->sidecars_count < SIDECARS_MAX; i++) {
         const sidecar *f = VEC_AT(&in->side->files, const sidecar, i);
-        if (!f->copied)
+        if (!f->copied && strchr(f->path, '/') != NULL)
             RETURN_IF(add_sidecar(list, r, f->path, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status list_copied(const report_input *in, fsdpck_report *r, fsdpck_error *err)
+{
+    const sidecars *s = in->side;
+    char **list = calloc(s->files.count + 1, sizeof *list);
+    if (list == NULL)
+        return error_set_nomem(err, s->files.count * sizeof *list);
+    r->copied = list;
+    for (size_t i = 0; i < s->files.count; i++) {
+        const sidecar *f = VEC_AT(&s->files, const sidecar, i);
+        if (!f->copied)
+            continue;
+        list[r->copied_count] = transform_copy(sidecars_output(s, f));
+        if (list[r->copied_count] == NULL)
+            return error_set_nomem(err, strlen(f->path));
+        r->copied_count++;
     }
     return FSDPCK_OK;
 }
@@ -156,6 +176,7 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->direct_nbytes = done.direct_bytes;
     r->cast_overflows = done.cast_overflows;
     r->replicas_compared = done.replicas_compared;
+    r->replicas_by_checksum = done.replicas_by_crc;
 }
 
 static fsdpck_status fill_layout(const report_input *in, fsdpck_report *r, fsdpck_error *err)
@@ -170,7 +191,7 @@ static fsdpck_status fill_layout(const report_input *in, fsdpck_report *r, fsdpc
     if (in->layout == NULL)
         return FSDPCK_OK;
     rank_sums sums;
-    RETURN_IF(rank_sums_make(&sums, in->to, &in->src->parts, err));
+    RETURN_IF(rank_sums_make(&sums, in->to, &in->src->parts, in->trained, err));
     r->rank_nbytes_min = sums.ranks[sums.rank_min].nbytes;
     r->rank_nbytes_max = sums.ranks[sums.rank_max].nbytes;
     r->replicated = sums.replicated;
@@ -197,6 +218,7 @@ fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck
     GOTO_IF(fill_layout(in, r, err), out);
     GOTO_IF(list_outputs(in, r, err), out);
     GOTO_IF(list_sidecars(in, r, err), out);
+    GOTO_IF(list_copied(in, r, err), out);
     GOTO_IF(copy_names(in->aimed->left_out_names, in->aimed->left_out_names_count,
                        &r->left_out_names, &r->left_out_names_count, err),
             out);
@@ -225,6 +247,7 @@ void fsdpck_report_free(fsdpck_report *r)
         return;
     free_names(r->outputs, r->outputs_count);
     free_names(r->sidecars, r->sidecars_count);
+    free_names(r->copied, r->copied_count);
     free_names(r->left_out_names, r->left_out_names_count);
     free_names(r->tied_names, r->tied_names_count);
     free((void *)r->plan_text);

@@ -2,6 +2,7 @@
 #ifndef FSDPCK_REPORT_H
 #define FSDPCK_REPORT_H
 
+#include "aim/trained.h"
 #include "exec/exec.h"
 #include "plan/plan.h"
 #include "sidecars.h"
@@ -16,6 +17,7 @@ typedef struct report_input {
     const sidecars *side;
     const target *to;
     const layout *layout; /* of a reshard; else NULL */
+    const trained *trained;
     const plan *plan;
     const struct exec *exec;
 } report_input;

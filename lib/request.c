@@ -1,7 +1,15 @@
+#include <errno.h>
+#include <fcntl.h>
 #include <fnmatch.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/checked.h"
 
 #include "run.h"
 
@@ -11,7 +19,8 @@ static bool has_suffix_in(const char *path, const char *suffixes)
     if (dot == NULL || suffixes == NULL || strchr(dot, '/') != NULL || strlen(dot) > 30)
         return false;
     char word[34] = " ";
-    memcpy(word + 1, dot, strlen(dot));
+    for (size_t i = 0; dot[i] != '\0'; i++)
+        word[1 + i] = dot[i] >= 'A' && dot[i] <= 'Z' ? (char)(dot[i] - 'A' + 'a') : dot[i];
     word[1 + strlen(dot)] = ' ';
     return strstr(suffixes, word) != NULL;
 }
@@ -47,6 +56,17 @@ static fsdpck_status refuse_stream(fsdpck_error *err)
     return st;
 }
 
+static void next_writers(const run *r, fsdpck_error *err)
+{
+    text_buf list = {0};
+    for (size_t i = 0; format_writers[i] != NULL; i++)
+        if (r->sharded ? format_writers[i]->sharded : !format_writers[i]->ranks_only)
+            text_printf(&list, "%s%s", list.nbytes > 0 ? ", " : "", format_writers[i]->name);
+    if (text_check(&list, NULL) == FSDPCK_OK)
+        error_next(err, "choose one of %s", list.text);
+    text_release(&list);
+}
+
 static fsdpck_status no_such_writer(const run *r, fsdpck_error *err)
 {
     fsdpck_status st;
@@ -57,7 +77,7 @@ static fsdpck_status no_such_writer(const run *r, fsdpck_error *err)
                                      "writers");
     } else {
         st = error_set(err, FSDPCK_USAGE, "", "no writer is called '%s'", r->opt.format);
-        error_next(err, "fsdpck version lists the formats that can be written");
+        next_writers(r, err);
     }
     return st;
 }
@@ -80,7 +100,7 @@ static fsdpck_status check_fits_writer(const run *r, fsdpck_error *err)
         const char *option, *format;
     } own[] = {
         {o->align_nbytes > 0, "--align", "dcp"},
-        {o->rank_pattern != NULL, "--rank-pattern", "pt-ranks"},
+        {o->rank_pattern != NULL && !r->writer->flat, "--rank-pattern", "pt-ranks"},
         {o->device_type != NULL, "--device-type", "pt-ranks"},
         {o->torch_minor > 0, "--torch", "pt-ranks"},
     };
@@ -95,6 +115,53 @@ static fsdpck_status check_fits_writer(const run *r, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* A flat writer cuts as the model's description says, and holds nothing else. */
+static fsdpck_status check_fits_flat(const run *r, fsdpck_error *err)
+{
+    const fsdpck_transform_options *o = &r->opt;
+    const char *option = o->like != NULL               ? "--like"
+                         : o->tp_plan != NULL          ? "--tp-plan"
+                         : o->shard_count > 0          ? "--shard"
+                         : o->replicate_count > 0      ? "--replicate"
+                         : o->part >= 0 && o->part != FSDPCK_PART_MODEL ? "--part"
+                                                       : NULL;
+    fsdpck_status st = FSDPCK_OK;
+    if (!r->sharded) {
+        st = error_set(err, FSDPCK_USAGE, "", "'%s' is cut over ranks", r->writer->name);
+        error_next(err, "fsdpck reshard --format %s --world-size N", r->writer->name);
+    } else if (unit_count(&r->src->units) == 0) {
+        st = error_set(err, FSDPCK_USAGE, "MODEL-NEEDED",
+                       "what flat parameters are made of is not stated");
+        error_next(err, "describe the model with --model FILE: fsdpck-model(5)");
+    } else if (option != NULL) {
+        st = error_set(err, FSDPCK_USAGE, "", "%s says nothing to format '%s'", option,
+                       r->writer->name);
+        error_next(err, "take it out: the model part is cut as --model FILE says");
+    }
+    return st;
+}
+
+static fsdpck_status refuse_ranks_only(const run *r, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, "", "'%s' is cut over ranks", r->writer->name);
+    error_path(err, r->dst);
+    error_next(err, "fsdpck reshard --format %s --world-size N", r->writer->name);
+    return st;
+}
+
+/* A name that looks like a file's may have been meant as one. Versions (1.5) have dots too. */
+static void say_folder(const run *r)
+{
+    const char *slash = strrchr(r->dst, '/');
+    const char *dot = strrchr(slash == NULL ? r->dst : slash, '.');
+    if (r->sharded || dot == NULL || dot == r->dst || dot[-1] == '/' ||
+        dot[1 + strcspn(dot + 1, "0123456789")] != '\0' || dot[1] == '\0')
+        return;
+    log_write(&r->ctx->log, LOG_NOTE,
+              "'%s' becomes a folder: '%s' is none of the suffixes that fsdpck writes", r->dst, dot);
+}
+
 fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
 {
     if (strcmp(r->dst, "-") == 0)
@@ -107,9 +174,14 @@ fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
         if (r->opt.format != NULL || wants_hdf5(NULL, r->dst))
             return no_such_writer(r, err);
         r->writer = default_writer(r);
+        say_folder(r);
     }
-    if (!r->sharded || r->writer->sharded)
-        return check_fits_writer(r, err);
+    if (!r->sharded && r->writer->ranks_only)
+        return refuse_ranks_only(r, err);
+    if (!r->sharded || r->writer->sharded) {
+        RETURN_IF(check_fits_writer(r, err));
+        return r->writer->flat ? check_fits_flat(r, err) : FSDPCK_OK;
+    }
     const fsdpck_status st =
         error_set(err, FSDPCK_USAGE, "", "'%s' cannot be cut over ranks", r->writer->name);
     error_path(err, r->dst);
@@ -232,7 +304,7 @@ static fsdpck_status first_lost(const run *r, const probe_input *in, char **lost
         const char *name = in->entries[i];
         const bool is_part = is_one_of(name, parts);
         path_kind kind;
-        if (is_one_of(name, own))
+        if (is_one_of(name, own) || sidecars_has(&r->side, name))
             continue;
         RETURN_IF(path_probe(&in->dir, name, &kind, NULL, err));
         if (kind == PATH_FOLDER && (is_part || is_one_of(name, sides))) {
@@ -246,21 +318,43 @@ static fsdpck_status first_lost(const run *r, const probe_input *in, char **lost
     return FSDPCK_OK;
 }
 
+static fsdpck_status is_empty_folder(const char *path, bool *empty, fsdpck_error *err)
+{
+    folder dir;
+    char **entries = NULL;
+    size_t count = 0;
+    RETURN_IF(folder_open(&dir, path, err));
+    const fsdpck_status st = folder_list(&dir, NULL, &entries, &count, err);
+    folder_close(&dir);
+    *empty = st == FSDPCK_OK && count == 0;
+    free(entries);
+    return st;
+}
+
+static fsdpck_status error_exists(const run *r, fsdpck_error *err)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_EXISTS, "", "output exists");
+    error_path(err, r->dst);
+    error_next(err, "choose another name, or replace it with --force");
+    return st;
+}
+
 /* What is there already, before any work is done. A folder is only replaced where it is a
- * checkpoint. */
-static fsdpck_status check_existing(const run *r, fsdpck_error *err)
+ * checkpoint, or empty: made by mkdir for this run. */
+static fsdpck_status check_existing(run *r, fsdpck_error *err)
 {
     path_kind kind;
     RETURN_IF(path_probe(NULL, r->dst, &kind, NULL, err));
+    r->replaces_empty = false;
     if (kind == PATH_ABSENT)
         return FSDPCK_OK;
     fsdpck_status st = FSDPCK_OK;
-    if (!r->opt.force) {
-        st = error_set(err, FSDPCK_EXISTS, "", "output exists");
-        error_path(err, r->dst);
-        error_next(err, "choose another name, or replace it with --force");
-        return st;
-    }
+    if (kind == PATH_FOLDER && r->writer->is_folder)
+        RETURN_IF(is_empty_folder(r->dst, &r->replaces_empty, err));
+    if (r->replaces_empty)
+        return FSDPCK_OK;
+    if (!r->opt.force)
+        return error_exists(r, err);
     if (kind != PATH_FOLDER)
         return FSDPCK_OK;
     probe_input in;
@@ -284,8 +378,104 @@ static fsdpck_status check_existing(const run *r, fsdpck_error *err)
     return st;
 }
 
-fsdpck_status request_check_output(const run *r, fsdpck_error *err)
+/* A link is replaced by nobody's wish: what it leads to would stay, and is not what was named. */
+static fsdpck_status check_no_link(const run *r, fsdpck_error *err)
 {
+    struct stat found;
+    char *path = strdup(r->dst);
+    if (path == NULL)
+        return error_set_nomem(err, strlen(r->dst));
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        path[--n] = '\0';
+    const bool is_link = lstat(path, &found) == 0 && S_ISLNK(found.st_mode);
+    free(path);
+    if (!is_link)
+        return FSDPCK_OK;
+    const fsdpck_status st = error_set(err, FSDPCK_EXISTS, "",
+                                       "output exists: a symbolic link, which is never followed");
+    error_path(err, r->dst);
+    error_next(err, "name what it leads to, choose another name, or remove the link");
+    return st;
+}
+
+/* The folder that DST shall lie in must be there and let us write, in a dry run too. */
+static fsdpck_status check_parent(const run *r, fsdpck_error *err)
+{
+    char *parent = real_parent(r->dst);
+    struct stat found;
+    fsdpck_status st = FSDPCK_OK;
+    if (parent != NULL && stat(parent, &found) == 0 && !S_ISDIR(found.st_mode)) {
+        free(parent);
+        parent = NULL;
+        errno = ENOTDIR;
+    }
+    if (parent == NULL && (errno == ENOENT || errno == ENOTDIR)) {
+        st = error_set(err, FSDPCK_IO, "", "there is no folder to write the output into: %s",
+                       strerror(errno));
+        error_next(err, "make it first, or write elsewhere");
+    } else if (parent == NULL) {
+        st = error_set_errno(err, errno, "looking at the folder of the output", NULL);
+    } else if (faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) != 0) {
+        st = error_set_errno(err, errno, "writing into the folder of the output", NULL);
+    }
+    if (st != FSDPCK_OK)
+        error_path(err, r->dst);
+    free(parent);
+    return st;
+}
+
+fsdpck_status request_check_output(run *r, fsdpck_error *err)
+{
+    RETURN_IF(check_parent(r, err));
+    RETURN_IF(check_no_link(r, err));
     RETURN_IF(check_apart(r, err));
     return check_existing(r, err);
+}
+
+fsdpck_status request_check_still_empty(const run *r, fsdpck_error *err)
+{
+    bool empty = true;
+    if (r->replaces_empty)
+        RETURN_IF(is_empty_folder(r->dst, &empty, err));
+    return empty ? FSDPCK_OK : error_exists(r, err);
+}
+
+/* Free bytes where DST will lie; false where that cannot be told. */
+static bool free_space(const run *r, uint64_t *nbytes)
+{
+    char *parent = real_parent(r->dst);
+    struct statvfs fs;
+    const bool told = parent != NULL && statvfs(parent, &fs) == 0 && fs.f_blocks > 0 &&
+                      checked_mul(fs.f_bavail, fs.f_frsize, nbytes);
+    free(parent);
+    return told;
+}
+
+fsdpck_status request_check_space(const run *r, fsdpck_error *err)
+{
+    uint64_t needed = 0, have;
+    for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
+        if (!checked_add(needed, catalogue_file(&r->to.cat, i)->nbytes, &needed))
+            needed = UINT64_MAX;
+    for (size_t i = 0; i < r->side.files.count; i++) {
+        const sidecar *f = VEC_AT(&r->side.files, const sidecar, i);
+        if (f->copied && !checked_add(needed, f->nbytes, &needed))
+            needed = UINT64_MAX;
+    }
+    if (!free_space(r, &have) || needed <= have)
+        return FSDPCK_OK;
+    if (r->opt.dry_run) {
+        log_warn(&r->ctx->log, "", "write it elsewhere, or make room",
+                 "output needs %" PRIu64 " bytes, and where it shall lie %" PRIu64 " are free",
+                 needed, have);
+        return FSDPCK_OK;
+    }
+    const fsdpck_status st =
+        error_set(err, FSDPCK_NOSPACE, "", "no room for the output: nothing was written");
+    error_path(err, r->dst);
+    error_expected(err, "%" PRIu64 " bytes free", needed);
+    error_found(err, "%" PRIu64 " bytes free", have);
+    error_next(err, "write it elsewhere, or make room");
+    return st;
 }

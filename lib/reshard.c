@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "run.h"
@@ -20,8 +21,34 @@ static fsdpck_status like_mesh(run *r, mesh *m, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* FSDP1 has one group, of all ranks. */
+static fsdpck_status flat_mesh(run *r, mesh *m, fsdpck_error *err)
+{
+    mesh asked = {0};
+    char text[32];
+    if (r->opt.mesh != NULL)
+        RETURN_IF(mesh_parse(r->opt.mesh, &asked, err));
+    if (asked.ndim > 1) {
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, "", "format '%s' has no mesh but that of all ranks",
+                      r->writer->name);
+        error_next(err, "give --world-size N");
+        return st;
+    }
+    const uint64_t ranks = asked.ndim > 0 ? asked.sizes[0] : r->opt.world_size;
+    if (ranks == 0 || ranks > MESH_RANKS_MAX) {
+        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "number of ranks is not stated");
+        error_expected(err, "--world-size of 1 to %u", (unsigned)MESH_RANKS_MAX);
+        return st;
+    }
+    snprintf(text, sizeof text, "fsdp=%" PRIu64, ranks);
+    return mesh_parse(text, m, err);
+}
+
 static fsdpck_status choose_mesh(run *r, mesh *m, fsdpck_error *err)
 {
+    if (r->writer->flat)
+        return flat_mesh(r, m, err);
     if (r->opt.like != NULL)
         return like_mesh(r, m, err);
     if (r->opt.mesh != NULL)
@@ -40,8 +67,10 @@ static fsdpck_status check_world_size(const run *r, fsdpck_error *err)
         return FSDPCK_OK;
     const fsdpck_status st =
         error_set(err, FSDPCK_USAGE, "", "mesh and world size contradict each other");
-    error_expected(err, "%" PRIu64 " ranks (--world-size)", r->opt.world_size);
-    error_found(err, "%" PRIu64 " ranks (%s)", ranks, r->opt.like != NULL ? "--like" : "--mesh");
+    error_expected(err, "%" PRIu64 " rank%s (--world-size)", r->opt.world_size,
+                   r->opt.world_size == 1 ? "" : "s");
+    error_found(err, "%" PRIu64 " rank%s (%s)", ranks, ranks == 1 ? "" : "s",
+                r->opt.like != NULL ? "--like" : "--mesh");
     error_next(err, "leave --world-size out, or change the other");
     return st;
 }
@@ -80,7 +109,7 @@ static void say_mesh(const run *r)
 
 static void say_otherwise(const run *r)
 {
-    if (r->src->cut_otherwise > 0 && r->opt.like == NULL)
+    if (r->src->cut_otherwise > 0 && r->opt.like == NULL && !r->writer->flat)
         log_write(&r->ctx->log, LOG_NOTE,
                   "tensors that the source cuts otherwise than by the mesh %s: %" PRIu64 "; FSDP "
                   "cuts their dim 0, --shard and --replicate choose",
@@ -94,6 +123,11 @@ fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err)
     RETURN_IF(add_rules(r, err));
     say_mesh(r);
     say_otherwise(r);
+    if (r->writer->flat) {
+        RETURN_IF(unit_list_scale(&r->src->units, (uint32_t)mesh_size(&r->layout.mesh), &r->units,
+                                  err));
+        r->cut.units = &r->units;
+    }
     r->cut.layout = &r->layout;
     r->cut.every_rank = r->writer->every_rank;
     r->cut.any_size = !r->writer->every_rank; /* boxes in files, not a DTensor a rank */

@@ -28,7 +28,9 @@ void run_release(run *r)
     target_release(&r->to);
     aim_result_release(&r->aimed);
     sidecars_release(&r->side);
+    trained_release(&r->trained);
     layout_release(&r->layout);
+    unit_list_release(&r->units);
 }
 
 void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src,
@@ -43,6 +45,7 @@ void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src,
     }
     target_init(&r->to, &src->metadata);
     layout_init(&r->layout, &src->metadata);
+    unit_list_init(&r->units, &src->metadata);
 }
 
 /* ---- the target ---- */
@@ -50,7 +53,7 @@ void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src,
 static fsdpck_status load_object(void *ctx, uint32_t object, fsdpck_error *err)
 {
     fsdpck_checkpoint *c = ctx;
-    const fsdpck_status st = c->format->load_object(c->self, &c->cat, object, err);
+    const fsdpck_status st = transform_load_object(c, object, err);
     if (st != FSDPCK_OK)
         error_tensor(err, catalogue_name(&c->cat, catalogue_object(&c->cat, object)->name));
     return st;
@@ -78,9 +81,9 @@ fsdpck_status run_aim(run *r, fsdpck_error *err)
     };
     r->opt.part = (int)request.part;
     if (o->objects == FSDPCK_OBJECTS_OPAQUE && !flat)
-        log_write(&r->ctx->log, LOG_WARNING,
-                  "unknown calls are written as they were: torch.load(weights_only=False) of the "
-                  "output may run them");
+        log_warn(&r->ctx->log, "PKL-CALL", "load the output with weights_only=True",
+                 "unknown calls are written as they were: torch.load(weights_only=False) of the "
+                 "output may run them");
     RETURN_IF(aim_build(&r->src->cat, &r->src->parts, &request, &r->to, &r->aimed, err));
     if (r->aimed.not_in_like > 0)
         log_write(&r->ctx->log, LOG_NOTE,
@@ -143,7 +146,7 @@ static fsdpck_status make_plan(run *r, fsdpck_error *err)
 static fsdpck_status begin_output(run *r, fsdpck_error *err)
 {
     const unsigned flags =
-        (r->opt.force ? OUTPUT_REPLACE : 0u) | (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u);
+        (r->opt.force || r->replaces_empty ? OUTPUT_REPLACE : 0u) | (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u);
     RETURN_IF(
         output_begin(&r->out, r->dst, r->to.is_folder ? OUTPUT_FOLDER : OUTPUT_FILE, flags, err));
     for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++) {
@@ -223,6 +226,7 @@ static fsdpck_status write_output(run *r, fsdpck_error *err)
     if (r->opt.read_back)
         RETURN_IF(read_back(r, err));
     RETURN_IF(cancel_check(&r->ctx->cancel, err));
+    RETURN_IF(request_check_still_empty(r, err));
     progress_phase(&r->ctx->progress, "making durable", 0);
     return output_commit(&r->out, err);
 }
@@ -236,22 +240,29 @@ static fsdpck_status check_engine(const run *r, fsdpck_error *err)
     return st;
 }
 
-/* Whether the output is the same kind of folder as the source. */
-static bool keeps_trainer_folder(const run *r)
+static sidecars_way way_of_sidecars(const run *r)
 {
-    return r->sharded && strcmp(r->writer->name, r->src->format->name) == 0;
+    if (!r->sharded)
+        return strcmp(r->writer->name, "hf") == 0 ? SIDECARS_FLAT : SIDECARS_NAMED;
+    const bool same = strcmp(r->writer->name, r->src->format->name) == 0;
+    return same ? SIDECARS_KEPT : SIDECARS_NAMED;
 }
 
 fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
 {
     RETURN_IF(check_engine(r, err));
     RETURN_IF(request_choose_writer(r, err));
-    RETURN_IF(sidecars_find(&r->side, r->src, keeps_trainer_folder(r), err));
-    RETURN_IF(request_check_output(r, err));
+    RETURN_IF(sidecars_find(&r->side, r->src, way_of_sidecars(r), err));
     if (r->sharded)
         RETURN_IF(reshard_choose_layout(r, err));
     RETURN_IF(run_aim(r, err));
+    /* What is wrong with the request itself comes before what lies in its way. */
+    RETURN_IF(request_check_output(r, err));
+    RETURN_IF(transform_check_flat(r->src, &r->to.cat, err));
+    if (r->sharded)
+        RETURN_IF(run_advise(r, err));
     RETURN_IF(place_target(r, err));
+    RETURN_IF(request_check_space(r, err));
     RETURN_IF(make_plan(r, err));
     if (!r->opt.dry_run)
         RETURN_IF(write_output(r, err));
@@ -266,6 +277,7 @@ fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
         .side = &r->side,
         .to = &r->to,
         .layout = r->sharded ? &r->layout : NULL,
+        .trained = &r->trained,
         .plan = r->plan,
         .exec = r->exec,
     };

@@ -5,10 +5,12 @@
  *     sidecars.c     the small files beside the weights that go along
  *     consolidate.c  the run of one rank
  *     reshard.c      the run of many: options -> mesh and rules
+ *     advise.c       what the user may not have meant
  */
 #ifndef FSDPCK_RUN_H
 #define FSDPCK_RUN_H
 
+#include "aim/trained.h"
 #include "base/output.h"
 #include "exec/exec.h"
 #include "plan/plan.h"
@@ -21,11 +23,14 @@ typedef struct run {
     const char *dst;
     fsdpck_transform_options opt;
     bool sharded; /* reshard: `cut` says how */
+    bool replaces_empty; /* DST is an empty folder */
     const format_writer *writer;
     layout layout;
     aim_cut_request cut;
+    unit_list units; /* of a flat writer, over the ranks of `layout`; borrowed by `cut` and `to` */
     sidecars side;
     aim_result aimed;
+    trained trained; /* reshard */
     target to;
     plan *plan;
     struct exec *exec;
@@ -40,15 +45,24 @@ void run_release(run *r);
 /* By name, by what DST ends in; a bare name is an hf folder, or, resharding, the source's own
  * format (dcp where that cannot be cut). */
 fsdpck_status request_choose_writer(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether DST may be written: not in or around the input, not there yet, or replaceable. After
- * r->side is filled. */
-fsdpck_status request_check_output(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether DST may be written: not in or around the input, not there yet, or replaceable (an empty
+ * folder always is). After r->side is filled. */
+fsdpck_status request_check_output(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Before the commit: an empty folder that was accepted must be empty still. EXISTS. */
+fsdpck_status request_check_still_empty(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether the file system has room for all of it, once the sizes are known: NOSPACE, or, in a dry
+ * run, a warning. */
+fsdpck_status request_check_space(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Fills r->layout and r->cut from the options. */
 fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Source catalogue and options -> r->to, without places. */
 fsdpck_status run_aim(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Resharding, after run_aim: finds r->trained, and says what is legal and may not be meant: mesh
+ * dims that cut nothing, tensors cut by default. */
+fsdpck_status run_advise(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* All of it. */
 fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

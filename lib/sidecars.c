@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define COPY_NBYTES ((size_t)1 << 20)
 
@@ -21,17 +22,40 @@ static bool is_weights(const char *name)
     return false;
 }
 
-/* Size of a regular file that is no link; false for anything else. */
-static bool is_plain_file(const folder *dir, const char *name, uint64_t *nbytes)
+/* A link of the Hugging Face cache: "../../blobs/HASH". Others may lead anywhere, and what they lead
+ * to would be published with the model. */
+static bool is_cache_link(const folder *dir, const char *name)
+{
+    static const char blobs[] = "../../blobs/";
+    char to[256];
+    const ssize_t n = readlinkat(dir->fd, name, to, sizeof to - 1);
+    if (n < 0)
+        return false;
+    to[n] = '\0';
+    const char *const hash = to + strlen(blobs);
+    return strncmp(to, blobs, strlen(blobs)) == 0 && *hash != '\0' && *hash != '.' &&
+           strchr(hash, '/') == NULL;
+}
+
+/* A regular file, or a link to one in the cache; not open where it is anything else. */
+static fsdpck_status open_plain(const sidecars *s, const char *name, file *f, fsdpck_error *err)
+{
+    const bool follow = s->flat && is_cache_link(&s->dir, name);
+    return file_open_read(f, &s->dir, name, follow ? 0 : FILE_NO_FOLLOW, err);
+}
+
+/* False for anything but a file that may be copied. */
+static bool is_plain_file(const sidecars *s, const char *name, uint64_t *nbytes)
 {
     file f = FILE_CLOSED;
-    if (file_open_read(&f, dir, name, FILE_NO_FOLLOW, NULL) != FSDPCK_OK)
+    if (open_plain(s, name, &f, NULL) != FSDPCK_OK)
         return false;
     *nbytes = f.nbytes;
     file_abandon(&f);
     return true;
 }
 
+/* folder_name "": of the checkpoint's own folder. */
 static fsdpck_status add_name(sidecars *s, const char *folder_name, const char *name,
                               fsdpck_error *err)
 {
@@ -43,13 +67,19 @@ static fsdpck_status add_name(sidecars *s, const char *folder_name, const char *
     file_of->path = malloc(nbytes);
     if (file_of->path == NULL)
         return error_set_nomem(err, nbytes);
-    snprintf(file_of->path, nbytes, "%s/%s", folder_name, name);
+    snprintf(file_of->path, nbytes, "%s%s%s", folder_name, folder_name[0] == '\0' ? "" : "/", name);
     return FSDPCK_OK;
 }
 
 static const char *name_of(const sidecar *f)
 {
-    return strrchr(f->path, '/') + 1;
+    const char *slash = strrchr(f->path, '/');
+    return slash == NULL ? f->path : slash + 1;
+}
+
+const char *sidecars_output(const sidecars *s, const sidecar *f)
+{
+    return s->flat ? name_of(f) : f->path;
 }
 
 static void choose(sidecars *s)
@@ -58,25 +88,40 @@ static void choose(sidecars *s)
     for (size_t i = 0; i < s->files.count; i++) {
         sidecar *f = VEC_AT(&s->files, sidecar, i);
         if (name_of(f)[0] == '.' || is_weights(name_of(f)) || i >= SIDECARS_MOST ||
-            !is_plain_file(&s->dir, name_of(f), &f->nbytes))
+            !is_plain_file(s, name_of(f), &f->nbytes))
             continue;
         f->copied = f->nbytes <= SIDECAR_NBYTES_MOST && f->nbytes <= SIDECARS_NBYTES_MOST - all;
         all += f->copied ? f->nbytes : 0;
     }
 }
 
-fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, bool copied,
+/* Folders of safetensors, which are as transformers wants them. */
+static bool is_model_folder(const fsdpck_checkpoint *src)
+{
+    const char *const format = src->format->name;
+    return strcmp(format, "hf") == 0 || strcmp(format, "dcp-safetensors") == 0;
+}
+
+static fsdpck_status open_folder(sidecars *s, const fsdpck_checkpoint *src, const char *name,
+                                 fsdpck_error *err)
+{
+    return name[0] == '\0' ? folder_open(&s->dir, src->path, err)
+                           : folder_open_inside(&s->dir, &src->probe.dir, name, err);
+}
+
+fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_way way,
                             fsdpck_error *err)
 {
     const char *folder_name = src->cat.origin.side_folder;
-    *s = (sidecars){.dir = FOLDER_CLOSED, .files = VEC_OF(sidecar, NULL)};
-    if (folder_name[0] == '\0' || !src->probe.is_folder)
+    *s = (sidecars){
+        .dir = FOLDER_CLOSED, .files = VEC_OF(sidecar, NULL), .flat = way == SIDECARS_FLAT};
+    if (!src->probe.is_folder ||
+        (folder_name[0] == '\0' && !(way == SIDECARS_FLAT && is_model_folder(src))))
         return FSDPCK_OK;
     fsdpck_error local;
     fsdpck_error_init(&local);
-    if (folder_open_inside(&s->dir, &src->probe.dir, folder_name, &local) != FSDPCK_OK) {
-        log_write(&src->ctx->log, LOG_WARNING, "'%s' is not copied: %s", folder_name,
-                  local.message);
+    if (open_folder(s, src, folder_name, &local) != FSDPCK_OK) {
+        log_warn(&src->ctx->log, "", "", "'%s' is not copied: %s", folder_name, local.message);
         return FSDPCK_OK;
     }
     char **names;
@@ -86,7 +131,7 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, bool copi
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
         st = add_name(s, folder_name, names[i], err);
     free(names);
-    if (st == FSDPCK_OK && copied)
+    if (st == FSDPCK_OK && way != SIDECARS_NAMED)
         choose(s);
     return st;
 }
@@ -95,7 +140,7 @@ bool sidecars_has(const sidecars *s, const char *path)
 {
     for (size_t i = 0; i < s->files.count; i++) {
         const sidecar *f = VEC_AT(&s->files, const sidecar, i);
-        if (f->copied && strcmp(f->path, path) == 0)
+        if (f->copied && strcmp(sidecars_output(s, f), path) == 0)
             return true;
     }
     return false;
@@ -106,7 +151,7 @@ fsdpck_status sidecars_add(sidecars *s, output *out, fsdpck_error *err)
     for (size_t i = 0; i < s->files.count; i++) {
         sidecar *f = VEC_AT(&s->files, sidecar, i);
         if (f->copied)
-            RETURN_IF(output_add(out, f->path, f->nbytes, false, &f->index, err));
+            RETURN_IF(output_add(out, sidecars_output(s, f), f->nbytes, false, &f->index, err));
     }
     return FSDPCK_OK;
 }
@@ -125,7 +170,7 @@ static fsdpck_status copy_file(const sidecars *s, const sidecar *f, output *out,
                                fsdpck_error *err)
 {
     file in = FILE_CLOSED;
-    RETURN_IF(file_open_read(&in, &s->dir, name_of(f), FILE_NO_FOLLOW, err));
+    RETURN_IF(open_plain(s, name_of(f), &in, err));
     fsdpck_status st = FSDPCK_OK;
     if (in.nbytes != f->nbytes)
         st = changed(in.path, f->nbytes, in.nbytes, err);

@@ -2,6 +2,7 @@
  *
  *     context.c      what the caller watches and stops a run with
  *     open.c         path -> format reader -> sealed catalogue, parts
+ *     model_view.c   flat parameters: the catalogue that a model description makes of it
  *     run.c          aim -> layout -> plan -> locate -> run -> seal -> commit (see run.h)
  *     walk.c         borrowed views of the catalogue
  *     layout_view.c  who would hold what; rank_sums.c how much of it
@@ -11,12 +12,18 @@
 #ifndef FSDPCK_TRANSFORM_H
 #define FSDPCK_TRANSFORM_H
 
+#include <pthread.h>
+
 #include "aim/aim.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/progress.h"
 #include "formats/format.h"
 #include "fsdpck.h"
+#include "model/unflatten.h"
+
+/* Warnings that a context keeps. */
+#define CONTEXT_WARNINGS_MAX 1000u
 
 struct fsdpck_context {
     logger log;
@@ -24,6 +31,10 @@ struct fsdpck_context {
     void *user_arg;
     cancel_token cancel;
     progress progress;
+    pthread_mutex_t warnings_lock; /* log comes from any thread */
+    fsdpck_warning warnings[CONTEXT_WARNINGS_MAX];
+    size_t warnings_count;
+    bool warnings_more; /* than are kept */
 };
 
 struct fsdpck_checkpoint {
@@ -34,8 +45,13 @@ struct fsdpck_checkpoint {
     const format_reader *format;
     void *self; /* the reader's */
     budget metadata;
-    catalogue cat;
+    catalogue cat; /* what everybody looks at */
     source src;
+    /* With a model description: what the reader gave, of which the above is a view. */
+    catalogue read;
+    source read_src;
+    unit_list units;
+    flat_view *view; /* NULL: there is no other than cat */
     aim_parts parts;
     char *mesh; /* as text; NULL where none is known */
     uint64_t cut_otherwise; /* tensors that a derived mesh does not explain */
@@ -45,6 +61,19 @@ struct fsdpck_checkpoint {
 /* The mesh that a catalogue's tensors are cut over: the one with most ranks, then most dims (rank
  * files also name meshes that are slices of it). NULL where it has none. */
 const mesh *transform_mesh(const catalogue *c);
+
+/* Reads an object that was left until it is wanted. */
+fsdpck_status transform_load_object(fsdpck_checkpoint *c, uint32_t object,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* model_view.c: from what was read (c->read) and a model description, c->cat and c->src. */
+fsdpck_status transform_model_view(fsdpck_checkpoint *c, const char *model_path, bool keep_ranks,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Says in the origin's note that there are flat parameters. */
+void transform_note_flat(fsdpck_checkpoint *c);
+/* BADINPUT (MODEL-NEEDED) where what is to be written has flat parameters. */
+fsdpck_status transform_check_flat(const fsdpck_checkpoint *c, const catalogue *to,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Gathers what probes look at. Released with probe_release. */
 fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err) FSDPCK_MUST_CHECK;

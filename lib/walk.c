@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/unflatten.h"
 #include "transform.h"
 
 void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
@@ -18,6 +19,10 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     info->world_size = o->world_size;
     info->mesh = c->mesh == NULL ? "" : c->mesh;
     info->cut_otherwise = c->cut_otherwise;
+    info->order_doubtful = o->order_doubtful;
+    info->boxes_doubtful = o->boxes_doubtful;
+    info->flat_parameters = flat_view_count(&c->cat, NULL);
+    info->model_given = c->view != NULL;
     info->objects = catalogue_object_count(&c->cat);
     info->files = catalogue_file_count(&c->cat);
     info->chunks = catalogue_chunk_count(&c->cat);
@@ -74,6 +79,7 @@ void fsdpck_get_object(const fsdpck_checkpoint *c, uint64_t index, fsdpck_object
     o->name_nbytes = catalogue_name_nbytes(&c->cat, from->name);
     o->part = (fsdpck_part)c->parts.object_part[index];
     o->nbytes = from->nbytes;
+    o->rank = from->rank == UINT16_MAX ? -1 : from->rank;
 }
 
 fsdpck_status fsdpck_print_object(fsdpck_checkpoint *c, uint64_t index, size_t limit_nbytes,
@@ -81,7 +87,7 @@ fsdpck_status fsdpck_print_object(fsdpck_checkpoint *c, uint64_t index, size_t l
 {
     *text = NULL;
     if (!catalogue_object(&c->cat, index)->loaded)
-        RETURN_IF(c->format->load_object(c->self, &c->cat, (uint32_t)index, err));
+        RETURN_IF(transform_load_object(c, (uint32_t)index, err));
     text_buf out = {0};
     value_print(&c->cat.pool, catalogue_object(&c->cat, index)->content, limit_nbytes, &out);
     const fsdpck_status st = text_check(&out, err);
@@ -114,39 +120,103 @@ static uint64_t distinct_offsets(const uint64_t *offsets, size_t n, unsigned ndi
     return count;
 }
 
-static void describe_grid(const uint64_t *counts, unsigned ndim, uint64_t n, text_buf *out)
+/* What is to be said of a tensor's chunks. Counts of distinct offsets along each dim are those of the
+ * chunks with elements; empty ones have their place at the end of `empty_dim`. */
+typedef struct grid {
+    uint64_t counts[NDIM_MAX];
+    unsigned ndim;
+    uint64_t full, empty; /* chunks */
+    unsigned empty_dim;   /* NDIM_MAX: none, or not clear */
+} grid;
+
+static void print_grid(const grid *g, const uint64_t *counts, text_buf *out)
 {
-    uint64_t product = 1;
     unsigned cut = 0;
-    for (unsigned d = 0; d < ndim; d++) {
-        if (counts[d] > 1) {
-            product *= counts[d];
+    for (unsigned d = 0; d < g->ndim; d++)
+        if (counts[d] > 1)
             text_printf(out, "%sShard(%u)", cut++ == 0 ? "" : ", ", d);
-        }
+    cut = 0;
+    for (unsigned d = 0; d < g->ndim; d++)
+        if (counts[d] > 1)
+            text_printf(out, "%s%llu", cut++ == 0 ? " on " : "x", (unsigned long long)counts[d]);
+}
+
+static void print_copies(uint64_t copies, text_buf *out)
+{
+    if (copies > 1)
+        text_printf(out, ", %llu copies", (unsigned long long)copies);
+}
+
+static void describe_grid(const grid *g, text_buf *out)
+{
+    uint64_t pieces = 1, counts[NDIM_MAX];
+    for (unsigned d = 0; d < g->ndim; d++) {
+        counts[d] = g->counts[d];
+        pieces *= counts[d];
     }
-    if (cut == 0) {
+    const uint64_t n = g->full + g->empty;
+    const uint64_t copies = g->full > 0 && g->full % pieces == 0 ? g->full / pieces : 0;
+    if (g->empty == 0 && pieces == 1) {
         text_printf(out, "whole, %llu copies", (unsigned long long)n);
         return;
     }
-    text_puts(out, " on ");
-    bool first = true;
-    for (unsigned d = 0; d < ndim; d++) {
-        if (counts[d] > 1) {
-            text_printf(out, "%s%llu", first ? "" : "x", (unsigned long long)counts[d]);
-            first = false;
-        }
+    const bool placed = g->empty_dim != NDIM_MAX;
+    const uint64_t across = placed ? pieces / counts[g->empty_dim] : 1;
+    if (copies == 0 || n % (copies * across) != 0 || (g->empty > 0 && !placed)) {
+        print_grid(g, counts, out);
+        text_printf(out, "%sirregular: %llu chunks", out->nbytes > 0 ? ", " : "",
+                    (unsigned long long)n);
+        return;
     }
-    if (product < n && n % product == 0)
-        text_printf(out, ", %llu copies", (unsigned long long)(n / product));
-    else if (product != n)
-        text_printf(out, ", irregular: %llu chunks", (unsigned long long)n);
+    if (g->empty > 0)
+        counts[g->empty_dim] = n / (copies * across);
+    print_grid(g, counts, out);
+    if (g->empty > 0)
+        text_printf(out, " (%llu piece%s, %llu empty)", (unsigned long long)pieces,
+                    pieces == 1 ? "" : "s", (unsigned long long)(g->empty / copies));
+    print_copies(copies, out);
+}
+
+/* The dim on which a box has no elements; NDIM_MAX where there are several. */
+static unsigned empty_dim_of(const uint64_t *sizes, unsigned ndim)
+{
+    unsigned dim = NDIM_MAX;
+    for (unsigned d = 0; d < ndim; d++) {
+        if (sizes[d] == 0 && dim != NDIM_MAX)
+            return NDIM_MAX;
+        if (sizes[d] == 0)
+            dim = d;
+    }
+    return dim;
+}
+
+/* offsets: room for those of all chunks, and one value a chunk behind them. */
+static void make_grid(const catalogue *cat, const cat_tensor *t, uint64_t *offsets, grid *g)
+{
+    const unsigned ndim = t->ndim;
+    uint64_t *scratch = offsets + (uint64_t)t->nchunks * ndim;
+    bool any = false;
+    *g = (grid){.ndim = ndim, .empty_dim = NDIM_MAX};
+    for (uint64_t i = 0; i < t->nchunks; i++) {
+        uint64_t sizes[NDIM_MAX];
+        catalogue_chunk_box(cat, t->first_chunk + i, offsets + g->full * ndim, sizes);
+        if (box_nelems(sizes, ndim) > 0) {
+            g->full++;
+            continue;
+        }
+        const unsigned dim = empty_dim_of(sizes, ndim);
+        g->empty_dim = any && dim != g->empty_dim ? NDIM_MAX : dim;
+        any = true;
+        g->empty++;
+    }
+    for (unsigned d = 0; d < ndim; d++)
+        g->counts[d] = distinct_offsets(offsets, g->full, ndim, d, scratch);
 }
 
 static void describe(const fsdpck_checkpoint *c, uint64_t tensor, text_buf *out)
 {
     const cat_tensor *t = catalogue_tensor(&c->cat, tensor);
     const size_t n = t->nchunks;
-    const unsigned ndim = t->ndim;
     if (n == 0) {
         text_puts(out, "no chunks");
         return;
@@ -154,19 +224,20 @@ static void describe(const fsdpck_checkpoint *c, uint64_t tensor, text_buf *out)
     if (n == 1) {
         uint64_t sizes[NDIM_MAX];
         catalogue_chunk_box(&c->cat, t->first_chunk, NULL, sizes);
-        const bool whole = box_nelems(sizes, ndim) == catalogue_tensor_nelems(&c->cat, tensor);
+        const bool whole = box_nelems(sizes, t->ndim) == catalogue_tensor_nelems(&c->cat, tensor);
         text_puts(out, whole ? "whole" : "partial: 1 chunk");
         return;
     }
-    uint64_t *offsets = malloc(n * (ndim + 1) * sizeof *offsets);
+    if (catalogue_tensor_nelems(&c->cat, tensor) == 0) {
+        text_printf(out, "no elements, %zu chunks", n);
+        return;
+    }
+    uint64_t *offsets = malloc(n * (t->ndim + 1u) * sizeof *offsets);
     if (offsets == NULL)
         return;
-    uint64_t counts[NDIM_MAX];
-    for (size_t i = 0; i < n; i++)
-        catalogue_chunk_box(&c->cat, t->first_chunk + i, offsets + i * ndim, NULL);
-    for (unsigned d = 0; d < ndim; d++)
-        counts[d] = distinct_offsets(offsets, n, ndim, d, offsets + n * ndim);
-    describe_grid(counts, ndim, n, out);
+    grid g;
+    make_grid(&c->cat, t, offsets, &g);
+    describe_grid(&g, out);
     free(offsets);
 }
 

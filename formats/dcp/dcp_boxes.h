@@ -70,6 +70,11 @@ fsdpck_status dcp_boxes_apply(const dcp_boxes *b, unsigned dim, const uint64_t *
 fsdpck_status dcp_boxes_repair(dcp_folder *d, const open_request *req,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* A warning, and cat_origin.boxes_doubtful, where the boxes of a tensor are those that torch 2.10 to
+ * 2.15 record for ranks which hold others, and no mesh has them rightly. From the metadata alone. */
+fsdpck_status dcp_boxes_doubt(dcp_folder *d, const open_request *req,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* A warning where torch 2.3 or 2.4 may have recorded rows in the wrong order; with assume_tp_first
  * they are put where TP first puts them. USAGE where no such release wrote it; UNSUPPORTED,
  * DCP-TP-ORDER, where the number of TP ranks cannot be told. Tensors that fit neither reading are

@@ -464,7 +464,7 @@ static fsdpck_status add_object(join *j, const dcp_item *item, fsdpck_error *err
 /* Whether the item is to be left out, which is counted. */
 static bool leave_out(join *j, const dcp_leftovers *l, const dcp_item *item)
 {
-    if (item->tensor == DCP_NONE || !dcp_is_leftover(l, item))
+    if (j->b->keep_leftovers || item->tensor == DCP_NONE || !dcp_is_leftover(l, item))
         return false;
     if (j->b->leftovers++ == 0)
         j->b->first_leftover = item->fqn;

@@ -35,6 +35,7 @@ typedef struct dcp_builder {
     vec repeats;             /* dcp_repeat, ascending by rank within an object */
     uint64_t stray_blobs;    /* blobs that belong to no chunk */
     uint64_t leftovers;      /* tensors left out: dcp_leftover.h */
+    bool keep_leftovers;     /* whoever knows the flat parameters sorts them out */
     uint32_t first_leftover; /* FQN */
 } dcp_builder;
 

@@ -98,7 +98,8 @@ static fsdpck_status report_missing(dcp_folder *d, const catalogue *cat, const f
             first = name;
         else
             text_printf(&files, "%s'%s'", missing > 2 ? ", " : "", name);
-        log_write(&d->log, LOG_WARNING, "missing file '%s'", name);
+        /* The error has room for some of them. */
+        log_write(&d->log, LOG_DETAIL, "missing file '%s'", name);
     }
     if (missing == 0)
         return FSDPCK_OK;

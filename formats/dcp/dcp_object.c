@@ -232,11 +232,10 @@ static fsdpck_status compare_repeats(dcp_folder *d, catalogue *cat, uint32_t obj
         RETURN_IF(st);
     }
     if (differing > 0)
-        log_write(&d->log, LOG_WARNING,
-                  "object '%s' differs on %" PRIu64 " other ranks: that of rank %" PRIu32
-                  " is used",
-                  catalogue_name(cat, catalogue_object(cat, object)->name), differing,
-                  catalogue_file(cat, catalogue_object(cat, object)->file)->rank);
+        log_warn(&d->log, "DCP-DIFFER", "",
+                 "object '%s' differs on %" PRIu64 " other ranks: that of rank %" PRIu32 " is used",
+                 catalogue_name(cat, catalogue_object(cat, object)->name), differing,
+                 catalogue_file(cat, catalogue_object(cat, object)->file)->rank);
     return FSDPCK_OK;
 }
 

@@ -115,7 +115,8 @@ static fsdpck_status infer_mesh(const dcp_folder *d, two_dims *found, fsdpck_err
             speak_for(&rows, c.nboxes, nranks / c.nboxes);
     }
     *found = grid.tp != 0 ? grid : rows;
-    if (found->clash || (nranks != 0 && found->fsdp * found->tp != nranks))
+    if (found->clash || found->fsdp * found->tp > MESH_RANKS_MAX ||
+        (nranks != 0 && found->fsdp * found->tp != nranks))
         *found = (two_dims){0};
     return FSDPCK_OK;
 }
@@ -293,12 +294,13 @@ static void report(dcp_folder *d, const open_request *req, const two_dims *m,
         snprintf(o->note, sizeof o->note,
                  "%" PRIu64 " tensor%s may have rows in the wrong order: see --assume fsdp2-tp-2.3",
                  counts->suspects, plural(counts->suspects));
-        log_write(&d->log, LOG_WARNING,
-                  "%" PRIu64 " tensor%s, '%s' the first, may have rows in the wrong order: "
-                  "torch 2.3 and 2.4 record FSDP2 with tensor parallelism so; FSDP1 with tensor "
-                  "parallelism looks the same and is right; give --assume fsdp2-tp-2.3 if FSDP2 "
-                  "wrote this",
-                  counts->suspects, plural(counts->suspects), counts->first);
+        o->order_doubtful = true;
+        log_warn(&d->log, "DCP-TP-ORDER",
+                 "give --assume fsdp2-tp-2.3 if FSDP2 with tensor parallelism wrote this; FSDP1 "
+                 "with tensor parallelism looks the same and is right",
+                 "%" PRIu64 " tensor%s, '%s' the first, may have rows in the wrong order: torch "
+                 "2.3 and 2.4 record FSDP2 with tensor parallelism so",
+                 counts->suspects, plural(counts->suspects), counts->first);
     }
     if (!req->assume_tp_first)
         return;
@@ -309,8 +311,9 @@ static void report(dcp_folder *d, const open_request *req, const two_dims *m,
              counts->corrected, plural(counts->corrected), m->fsdp, m->tp);
     log_write(&d->log, LOG_NOTE, "--assume fsdp2-tp-2.3: %s", o->note);
     if (counts->unsure > 0)
-        log_write(&d->log, LOG_WARNING, "%" PRIu64 " tensor%s of no clear order will be refused",
-                  counts->unsure, plural(counts->unsure));
+        log_warn(&d->log, "DCP-TP-ORDER", "leave them out with --exclude",
+                 "%" PRIu64 " tensor%s of no clear order will be refused", counts->unsure,
+                 plural(counts->unsure));
 }
 
 fsdpck_status dcp_order_check(dcp_folder *d, const open_request *req, fsdpck_error *err)

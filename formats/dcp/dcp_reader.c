@@ -314,18 +314,19 @@ static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_mar
         RETURN_IF(count_unnamed(d, "", req->probe->entries, req->probe->entry_count, &highest,
                                 &stale, err));
     if (stale > 0)
-        log_write(&d->log, LOG_WARNING,
-                  "%" PRIu64 " .distcp files are not named by the metadata: "
-                  "left from another save",
-                  stale);
+        log_warn(&d->log, "DCP-ORPHAN", "",
+                 "%" PRIu64 " .distcp file%s not named by the metadata: left from another save",
+                 stale, stale == 1 ? " is" : "s are");
     marks->world_size = highest < 0 ? -1 : highest + 1;
     if (req->expect_ranks == 0 || highest < 0 || (uint64_t)highest + 1 == req->expect_ranks)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, "DCP-MISSING",
+    error_set(err, FSDPCK_BADINPUT, "RANKS-STATED",
               "checkpoint is of another number of ranks than stated");
     error_path(err, req->path);
-    error_expected(err, "%" PRIu64 " ranks", req->expect_ranks);
-    error_found(err, "%" PRId64 " ranks", highest + 1);
+    error_expected(err, "%" PRIu64 " rank%s (--source-ranks)", req->expect_ranks,
+                   req->expect_ranks == 1 ? "" : "s");
+    error_found(err, "%" PRId64 " rank%s that wrote files", highest + 1, highest == 0 ? "" : "s");
+    error_next(err, "leave --source-ranks out if the last ranks had nothing to write");
     return FSDPCK_BADINPUT;
 }
 
@@ -397,18 +398,19 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
         log_write(&d->log, LOG_NOTE, "%" PRIu64 " blobs belong to no tensor and no object",
                   b->stray_blobs);
     if (b->leftovers > 0)
-        log_write(&d->log, LOG_WARNING,
-                  "%" PRIu64 " tensor%s left out, '%s' the first: pieces of one rank that FSDP1 "
-                  "leaves beside its flat parameters (LOCAL_STATE_DICT with use_orig_params)",
-                  b->leftovers, b->leftovers == 1 ? " is" : "s are",
-                  strtab_text(&d->names.fqns, b->first_leftover));
+        log_warn(&d->log, "DCP-LEFT-OUT",
+                 "--model FILE puts the parameters together: fsdpck-model(5)",
+                 "%" PRIu64 " tensor%s left out, '%s' the first: pieces of one rank that FSDP1 "
+                 "leaves beside its flat parameters (LOCAL_STATE_DICT with use_orig_params)",
+                 b->leftovers, b->leftovers == 1 ? " is" : "s are",
+                 strtab_text(&d->names.fqns, b->first_leftover));
     keep_repeats(d, b);
     marks.has_transforms = strtab_count(&d->names.transforms) > 1;
     dcp_origin_fill(d->cat, req, &marks);
     d->marks = marks;
     RETURN_IF(catalogue_seal(d->cat, err));
     RETURN_IF(dcp_order_check(d, req, err));
-    return req->repair_strided ? dcp_boxes_repair(d, req, err) : FSDPCK_OK;
+    return req->repair_strided ? dcp_boxes_repair(d, req, err) : dcp_boxes_doubt(d, req, err);
 }
 
 static fsdpck_status dcp_open(const open_request *req, catalogue *cat, void **self,
@@ -419,6 +421,7 @@ static fsdpck_status dcp_open(const open_request *req, catalogue *cat, void **se
 
     RETURN_IF(folder_new(req, cat, &d, err));
     dcp_builder_init(&b, cat, &d->names);
+    b.keep_leftovers = req->flat_pieces;
     const fsdpck_status st = fill(d, req, &b, err);
     dcp_builder_release(&b);
     if (st != FSDPCK_OK) {

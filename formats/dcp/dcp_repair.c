@@ -124,10 +124,10 @@ static fsdpck_status repair_tensor(dcp_folder *d, const open_request *req, uint3
             st = repair_dim(&b, req, dim, &repaired, err);
         *nrepaired += repaired;
         if (st == FSDPCK_OK && !repaired)
-            log_write(&d->log, LOG_WARNING,
-                      "blobs of '%s' do not fit their boxes, and no layout explains them: some of "
-                      "it may be lost; its boxes stay as they are recorded",
-                      catalogue_name(d->cat, catalogue_tensor(d->cat, tensor)->name));
+            log_warn(&d->log, "DCP-PAYLOAD-SHAPE", "leave it out with --exclude, or save again",
+                     "blobs of '%s' do not fit their boxes, and no layout explains them: some of "
+                     "it may be lost; its boxes stay as they are recorded",
+                     catalogue_name(d->cat, catalogue_tensor(d->cat, tensor)->name));
     }
     dcp_boxes_release(&b);
     return st;

@@ -88,23 +88,4 @@ fsdpck_status dcp_put_metadata(target *t, const dcp_write *w, const dcp_write_pa
                                uint32_t file_index, uint64_t *nbytes,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* --- a torch.save zip, as torch 2.7 and newer lay it out --- */
-
-#define DCP_STORAGE_NAME_NBYTES 40
-
-size_t dcp_storage_name(uint32_t number, char name[DCP_STORAGE_NAME_NBYTES]);
-/* data.pkl and the marks behind it: appended to `out`, at whose byte `base` the zip begins. */
-void dcp_zip_put_head(text_buf *out, size_t base, const void *pickle, size_t pickle_nbytes);
-/* The version record, likewise. */
-void dcp_zip_put_version(text_buf *out, uint64_t header_at);
-/* Directory entries of data.pkl and the marks; where the first storage's header begins. */
-uint64_t dcp_zip_put_central_head(text_buf *out, uint64_t pickle_nbytes, uint32_t pickle_crc);
-/* A directory entry; where the next header begins. */
-uint64_t dcp_zip_put_central_storage(text_buf *out, uint64_t header_at, uint32_t number,
-                                     uint64_t nbytes, uint32_t crc);
-/* The version record's entry and the end records; `entries_at` is where in `out` the directory
- * begins, storage_count the number of data/N records. */
-void dcp_zip_put_central_end(text_buf *out, size_t entries_at, uint64_t version_at,
-                             uint64_t storage_count);
-
 #endif

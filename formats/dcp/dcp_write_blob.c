@@ -6,6 +6,7 @@
 #include "formats/dcp/dcp_write.h"
 #include "formats/shared/pickle.h"
 #include "formats/shared/torch_archive.h"
+#include "formats/shared/torch_zip_put.h"
 #include "formats/shared/zip.h"
 
 /* Blobs of tensors. All but data and CRC depends on dtype and shape alone, so millions of chunks
@@ -47,24 +48,25 @@ static fsdpck_status make_form(target *t, const shape_of_blob *shape, uint64_t n
     text_buf pickle = {0};
     text_buf *out = &t->text;
     const size_t base = out->nbytes;
-    char name[DCP_STORAGE_NAME_NBYTES];
-    const size_t name_nbytes = dcp_storage_name(0, name);
+    char name[TORCH_STORAGE_NAME_NBYTES];
+    const size_t name_nbytes = torch_zip_storage_name(0, name);
 
     fsdpck_status st =
         pickle_write(&t->cat.pool, value_of_tensor(0), put_tensor, (void *)shape, &pickle, err);
     if (st == FSDPCK_OK) {
-        dcp_zip_put_head(out, base, pickle.text, pickle.nbytes);
+        torch_zip_put_pickle(out, pickle.text, pickle.nbytes);
+        torch_zip_put_marks(out, out->nbytes - base);
         const uint64_t header_at = out->nbytes - base;
         zip_put_local(out, header_at, name, name_nbytes, nbytes);
         const size_t tail_at = out->nbytes;
         const uint64_t data_at = tail_at - base;
         zip_put_descriptor(out, header_at, 0, nbytes);
-        dcp_zip_put_version(out, data_at + nbytes + (out->nbytes - tail_at));
+        torch_zip_put_version(out, data_at + nbytes + (out->nbytes - tail_at));
         const size_t entries_at = out->nbytes;
-        dcp_zip_put_central_head(out, pickle.nbytes, crc32_update(0, pickle.text, pickle.nbytes));
+        torch_zip_put_central_head(out, pickle.nbytes, crc32_update(0, pickle.text, pickle.nbytes));
         const size_t entry_at = out->nbytes;
-        const uint64_t version_at = dcp_zip_put_central_storage(out, header_at, 0, nbytes, 0);
-        dcp_zip_put_central_end(out, entries_at, version_at, 1);
+        const uint64_t version_at = torch_zip_put_central_storage(out, header_at, 0, nbytes, 0);
+        torch_zip_put_central_end(out, entries_at, version_at, 1);
         *form = (dcp_form){
             .text_at = base,
             .head_nbytes = (uint32_t)data_at,

@@ -4,6 +4,7 @@
 #include "formats/dcp/dcp_write.h"
 #include "formats/shared/pickle.h"
 #include "formats/shared/torch_archive.h"
+#include "formats/shared/torch_zip_put.h"
 #include "formats/shared/zip.h"
 
 /* Byte items: a torch.save zip of the value, or, where a reader could make nothing of it, its bytes
@@ -33,7 +34,7 @@ static fsdpck_status put_inner_tensor(void *ctx, pickle_writer *w, uint64_t inde
     inner_state *s = ctx;
     const catalogue *cat = &s->t->cat;
     uint64_t strides[NDIM_MAX];
-    char name[DCP_STORAGE_NAME_NBYTES];
+    char name[TORCH_STORAGE_NAME_NBYTES];
 
     if (index >= catalogue_tensor_count(cat))
         return error_set(err, FSDPCK_INTERNAL, "", "an object names a tensor that is not there");
@@ -50,7 +51,7 @@ static fsdpck_status put_inner_tensor(void *ctx, pickle_writer *w, uint64_t inde
     *chunk = t->first_chunk;
     const uint64_t *shape = catalogue_shape(cat, index);
     box_row_major_strides(shape, t->ndim, strides);
-    dcp_storage_name((uint32_t)(s->w->inner_chunks.count - 1 - s->first), name);
+    torch_zip_storage_name((uint32_t)(s->w->inner_chunks.count - 1 - s->first), name);
     torch_put_tensor(w, name + strlen("archive/data/"), (dtype)t->dtype, t->ndim, shape, strides, 0,
                      catalogue_tensor_nelems(cat, index));
     return FSDPCK_OK;
@@ -67,13 +68,14 @@ static fsdpck_status put_plain(dcp_write *w, target *t, const cat_object *o, con
     RETURN_IF(strtab_intern(&w->pickles, pickle->text, pickle->nbytes, &id, err));
     if (id == w->pickle_blobs.count) {
         const size_t base = out->nbytes;
-        dcp_zip_put_head(out, base, pickle->text, pickle->nbytes);
+        torch_zip_put_pickle(out, pickle->text, pickle->nbytes);
+        torch_zip_put_marks(out, out->nbytes - base);
         const uint64_t version_at = out->nbytes - base;
-        dcp_zip_put_version(out, version_at);
+        torch_zip_put_version(out, version_at);
         const size_t entries_at = out->nbytes;
-        dcp_zip_put_central_head(out, pickle->nbytes,
-                                 crc32_update(0, pickle->text, pickle->nbytes));
-        dcp_zip_put_central_end(out, entries_at, version_at, 0);
+        torch_zip_put_central_head(out, pickle->nbytes,
+                                   crc32_update(0, pickle->text, pickle->nbytes));
+        torch_zip_put_central_end(out, entries_at, version_at, 0);
         RETURN_IF(text_check(out, err));
         dcp_pickle_blob *made = vec_push(&w->pickle_blobs, err);
         if (made == NULL)
@@ -114,7 +116,7 @@ static fsdpck_status flush(target *t, uint32_t file_index, text_buf *out, uint64
 static fsdpck_status put_storages(const dcp_write *w, target *t, const dcp_inner_blob *blob,
                                   text_buf *out, uint64_t *in_blob, fsdpck_error *err)
 {
-    char name[DCP_STORAGE_NAME_NBYTES];
+    char name[TORCH_STORAGE_NAME_NBYTES];
 
     for (size_t i = 0; i < blob->chunk_count; i++) {
         cat_chunk *c = catalogue_chunk(
@@ -122,7 +124,7 @@ static fsdpck_status put_storages(const dcp_write *w, target *t, const dcp_inner
         const uint64_t header_at = *in_blob + out->nbytes;
         uint64_t end;
         c->nbytes = catalogue_tensor_nbytes(&t->cat, c->tensor);
-        zip_put_local(out, header_at, name, dcp_storage_name((uint32_t)i, name), c->nbytes);
+        zip_put_local(out, header_at, name, torch_zip_storage_name((uint32_t)i, name), c->nbytes);
         RETURN_IF(flush(t, blob->file, out, blob->blob_at, in_blob, err));
         c->offset_bytes = blob->blob_at + *in_blob;
         c->place = c->nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
@@ -138,15 +140,15 @@ static fsdpck_status put_storages(const dcp_write *w, target *t, const dcp_inner
 static void put_directory(const dcp_write *w, const target *t, const dcp_inner_blob *blob,
                           const uint32_t *crc, text_buf *out)
 {
-    uint64_t header_at = dcp_zip_put_central_head(out, blob->pickle_nbytes, blob->pickle_crc);
+    uint64_t header_at = torch_zip_put_central_head(out, blob->pickle_nbytes, blob->pickle_crc);
 
     for (size_t i = 0; i < blob->chunk_count; i++) {
         const uint64_t chunk = *VEC_AT(&w->inner_chunks, const uint64_t, blob->first_chunk + i);
-        header_at = dcp_zip_put_central_storage(out, header_at, (uint32_t)i,
-                                                catalogue_chunk(&t->cat, chunk)->nbytes,
-                                                crc == NULL ? 0 : crc[chunk]);
+        header_at = torch_zip_put_central_storage(out, header_at, (uint32_t)i,
+                                                  catalogue_chunk(&t->cat, chunk)->nbytes,
+                                                  crc == NULL ? 0 : crc[chunk]);
     }
-    dcp_zip_put_central_end(out, 0, header_at, blob->chunk_count);
+    torch_zip_put_central_end(out, 0, header_at, blob->chunk_count);
 }
 
 static fsdpck_status put_inner(dcp_write *w, target *t, dcp_inner_blob *blob,
@@ -155,9 +157,10 @@ static fsdpck_status put_inner(dcp_write *w, target *t, dcp_inner_blob *blob,
 {
     uint64_t in_blob = 0;
 
-    dcp_zip_put_head(out, 0, pickle->text, pickle->nbytes);
+    torch_zip_put_pickle(out, pickle->text, pickle->nbytes);
+    torch_zip_put_marks(out, out->nbytes);
     RETURN_IF(put_storages(w, t, blob, out, &in_blob, err));
-    dcp_zip_put_version(out, in_blob + out->nbytes);
+    torch_zip_put_version(out, in_blob + out->nbytes);
     RETURN_IF(flush(t, blob->file, out, blob->blob_at, &in_blob, err));
     blob->directory_at = in_blob;
     put_directory(w, t, blob, NULL, out);
@@ -232,15 +235,16 @@ static fsdpck_status put_late(const dcp_inner_blob *blob, const text_buf *out,
 static fsdpck_status seal_blob(const dcp_write *w, const target *t, const dcp_inner_blob *blob,
                                text_buf *out, late_fn put, void *ctx, fsdpck_error *err)
 {
-    char name[DCP_STORAGE_NAME_NBYTES];
+    char name[TORCH_STORAGE_NAME_NBYTES];
     out->nbytes = 0;
-    uint64_t header_at = dcp_zip_put_central_head(out, blob->pickle_nbytes, blob->pickle_crc);
+    uint64_t header_at = torch_zip_put_central_head(out, blob->pickle_nbytes, blob->pickle_crc);
 
     for (size_t i = 0; i < blob->chunk_count; i++) {
         const uint64_t chunk = *VEC_AT(&w->inner_chunks, const uint64_t, blob->first_chunk + i);
         const cat_chunk *c = catalogue_chunk(&t->cat, chunk);
         const uint64_t end =
-            zip_data_offset(header_at, dcp_storage_name((uint32_t)i, name), c->nbytes) + c->nbytes;
+            zip_data_offset(header_at, torch_zip_storage_name((uint32_t)i, name), c->nbytes) +
+            c->nbytes;
         const unsigned n = zip_descriptor_nbytes(header_at, c->nbytes);
         if (n > 0) {
             out->nbytes = 0;

@@ -11,7 +11,8 @@
  *
  * A folder of them, one a rank (pt_ranks_reader): see ranks.h.
  *
- * Writing: see pt_writer.c (one file) and ranks_writer.c (one a rank, of DTensors).
+ * Writing: see pt_writer.c (one file) and ranks_writer.c (one a rank, of DTensors),
+ * flat_writer.c (one a rank, of FSDP1's flat parameters).
  */
 #ifndef FSDPCK_FORMATS_PT_H
 #define FSDPCK_FORMATS_PT_H
@@ -22,5 +23,6 @@ extern const format_reader pt_reader;
 extern const format_reader pt_ranks_reader;
 extern const format_writer pt_writer;
 extern const format_writer pt_ranks_writer;
+extern const format_writer fsdp1_writer;
 
 #endif

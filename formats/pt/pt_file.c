@@ -5,36 +5,39 @@
 #include <string.h>
 
 #include "base/crc.h"
+#include "formats/shared/torch_zip_put.h"
 #include "formats/shared/zip.h"
 
-typedef struct small_record {
-    const char *name;
-    const char *bytes;
-    size_t nbytes;
-} small_record;
-
-/* What stands before the storages, behind data.pkl; and behind them. */
-static const small_record marks[] = {
-    {"archive/.format_version", "1", 1},
-    {"archive/.storage_alignment", "64", 2},
-    {"archive/byteorder", "little", 6},
-};
-enum { MARK_COUNT = sizeof(marks) / sizeof(marks[0]) };
-static const small_record version_mark = {"archive/version", "3\n", 2};
-static const char pickle_name[] = "archive/data.pkl";
-
 enum {
-    STORAGE_NAME_NBYTES = 40,
-    SHARED_LEAST = 1024 /* bytes of a pickle that are worth a literal of their own */
+    SHARED_LEAST = 1024, /* bytes of a pickle that are worth a literal of their own */
+    COMPARED_AT_ONCE = 4096,
+    DESCRIPTOR_NBYTES_MAX = 24
 };
 
 #define NO_CHUNK UINT64_MAX
+#define IN_PARTS (UINT64_MAX - 1)
 
 typedef struct pt_record {
     uint64_t chunk;   /* or NO_CHUNK: */
+    uint64_t text_at; /* in target.text; IN_PARTS: its number in pt_files.joins */
+    uint64_t nbytes;
+    uint32_t crc; /* of known bytes */
+} pt_record;
+
+/* A part of a record of several. */
+typedef struct pt_part {
+    uint64_t chunk;   /* or NO_CHUNK: */
     uint64_t text_at; /* in target.text */
     uint64_t nbytes;
-} pt_record;
+} pt_part;
+
+/* A record of several parts; they reach to those of the next one. */
+typedef struct pt_join {
+    uint64_t first_part;
+    uint64_t header_at;     /* in the file */
+    uint64_t descriptor_at;
+    uint32_t crc; /* 0 until pt_files_seal */
+} pt_join;
 
 typedef struct pt_file {
     uint64_t first_record;
@@ -49,6 +52,8 @@ typedef struct pt_files {
     budget *owner;
     vec files;      /* pt_file, those that have ended */
     vec records;    /* pt_record, of all files; those of the one that is being made come last */
+    vec joins;      /* pt_join */
+    vec parts;      /* pt_part */
     uint64_t begun; /* first record of that one */
     /* What the next file may share: the last pickle that was kept whole, and the literals behind
      * the pickle of the last file. */
@@ -56,6 +61,9 @@ typedef struct pt_files {
     vec whole_cuts;                  /* uint64_t */
     vec cuts;                        /* of the file that is being made */
     uint64_t literals_at, nliterals;
+    /* The last record of known bytes: every file has the same one. */
+    uint64_t known_at, known_nbytes;
+    uint32_t known_crc;
 } pt_files;
 
 /* The file whose places are being given. */
@@ -75,6 +83,8 @@ static void release_state(void *state)
     pt_files *s = state;
     vec_release(&s->files);
     vec_release(&s->records);
+    vec_release(&s->joins);
+    vec_release(&s->parts);
     vec_release(&s->whole_cuts);
     vec_release(&s->cuts);
     budget_free(s->owner, s, sizeof *s);
@@ -94,6 +104,8 @@ fsdpck_status pt_files_begin(target *t, fsdpck_error *err)
     s->owner = t->cat.owner;
     s->files = VEC_OF(pt_file, s->owner);
     s->records = VEC_OF(pt_record, s->owner);
+    s->joins = VEC_OF(pt_join, s->owner);
+    s->parts = VEC_OF(pt_part, s->owner);
     s->whole_cuts = VEC_OF(uint64_t, s->owner);
     s->cuts = VEC_OF(uint64_t, s->owner);
     t->writer_state = s;
@@ -117,7 +129,7 @@ static fsdpck_status add_record(target *t, pt_record record, uint32_t *number, f
     return FSDPCK_OK;
 }
 
-fsdpck_status pt_file_add_chunk(target *t, uint64_t chunk, uint32_t *number, fsdpck_error *err)
+static cat_chunk *measure_chunk(const target *t, uint64_t chunk)
 {
     cat_chunk *c = catalogue_chunk(&t->cat, chunk);
     const cat_tensor *tensor = catalogue_tensor(&t->cat, c->tensor);
@@ -125,6 +137,12 @@ fsdpck_status pt_file_add_chunk(target *t, uint64_t chunk, uint32_t *number, fsd
 
     catalogue_chunk_box(&t->cat, chunk, NULL, sizes);
     c->nbytes = box_nelems(sizes, tensor->ndim) * dtype_get((dtype)tensor->dtype)->itemsize_bytes;
+    return c;
+}
+
+fsdpck_status pt_file_add_chunk(target *t, uint64_t chunk, uint32_t *number, fsdpck_error *err)
+{
+    cat_chunk *c = measure_chunk(t, chunk);
     RETURN_IF(add_record(t, (pt_record){.chunk = chunk, .nbytes = c->nbytes}, number, err));
     c->aux = *number;
     return FSDPCK_OK;
@@ -133,7 +151,54 @@ fsdpck_status pt_file_add_chunk(target *t, uint64_t chunk, uint32_t *number, fsd
 fsdpck_status pt_file_add_bytes(target *t, uint64_t text_at, uint64_t nbytes, uint32_t *number,
                                 fsdpck_error *err)
 {
-    return add_record(t, (pt_record){NO_CHUNK, text_at, nbytes}, number, err);
+    pt_files *s = t->writer_state;
+    if (text_at != s->known_at || nbytes != s->known_nbytes) {
+        s->known_at = text_at;
+        s->known_nbytes = nbytes;
+        s->known_crc = crc32_update(0, t->text.text + text_at, nbytes);
+    }
+    const pt_record record = {
+        .chunk = NO_CHUNK, .text_at = text_at, .nbytes = nbytes, .crc = s->known_crc};
+    return add_record(t, record, number, err);
+}
+
+fsdpck_status pt_file_add_parts(target *t, uint32_t *number, fsdpck_error *err)
+{
+    pt_files *s = t->writer_state;
+    const pt_record record = {.chunk = IN_PARTS, .text_at = s->joins.count};
+    pt_join *join = vec_push(&s->joins, err);
+    if (join == NULL)
+        return FSDPCK_LIMIT;
+    *join = (pt_join){.first_part = s->parts.count};
+    return add_record(t, record, number, err);
+}
+
+static fsdpck_status add_part(target *t, pt_part part, fsdpck_error *err)
+{
+    pt_files *s = t->writer_state;
+    pt_record *record =
+        s->records.count > 0 ? VEC_AT(&s->records, pt_record, s->records.count - 1) : NULL;
+    if (record == NULL || record->chunk != IN_PARTS)
+        return error_set(err, FSDPCK_INTERNAL, "", "a part belongs to no record");
+    pt_part *added = vec_push(&s->parts, err);
+    if (added == NULL)
+        return FSDPCK_LIMIT;
+    *added = part;
+    record->nbytes += part.nbytes;
+    return FSDPCK_OK;
+}
+
+fsdpck_status pt_file_part_chunk(target *t, uint64_t chunk, fsdpck_error *err)
+{
+    const pt_files *s = t->writer_state;
+    cat_chunk *c = measure_chunk(t, chunk);
+    c->aux = (uint32_t)(s->records.count - s->begun - 1);
+    return add_part(t, (pt_part){.chunk = chunk, .nbytes = c->nbytes}, err);
+}
+
+fsdpck_status pt_file_part_bytes(target *t, uint64_t text_at, uint64_t nbytes, fsdpck_error *err)
+{
+    return add_part(t, (pt_part){.chunk = NO_CHUNK, .text_at = text_at, .nbytes = nbytes}, err);
 }
 
 fsdpck_status pt_file_cut(target *t, uint64_t pickle_nbytes, fsdpck_error *err)
@@ -144,11 +209,6 @@ fsdpck_status pt_file_cut(target *t, uint64_t pickle_nbytes, fsdpck_error *err)
         return FSDPCK_LIMIT;
     *added = pickle_nbytes;
     return FSDPCK_OK;
-}
-
-static size_t storage_name(uint64_t number, char name[STORAGE_NAME_NBYTES])
-{
-    return (size_t)snprintf(name, STORAGE_NAME_NBYTES, "archive/data/%" PRIu64, number);
 }
 
 /* --- literals --- */
@@ -199,9 +259,15 @@ static fsdpck_status put_known(laying *l, uint64_t text_at, uint64_t nbytes, fsd
 static uint64_t same_end_nbytes(const laying *l, const text_buf *pickle, uint64_t begin,
                                 uint64_t end, uint64_t from, uint64_t to)
 {
-    const char *whole = l->t->text.text + l->s->whole_at;
+    const char *new_end = pickle->text + end;
+    const char *old_end = l->t->text.text + l->s->whole_at + to;
+    const uint64_t most = end - begin < to - from ? end - begin : to - from;
     uint64_t n = 0;
-    while (n < end - begin && n < to - from && pickle->text[end - 1 - n] == whole[to - 1 - n])
+    while (most - n >= COMPARED_AT_ONCE &&
+           memcmp(new_end - n - COMPARED_AT_ONCE, old_end - n - COMPARED_AT_ONCE,
+                  COMPARED_AT_ONCE) == 0)
+        n += COMPARED_AT_ONCE;
+    while (n < most && new_end[-1 - (int64_t)n] == old_end[-1 - (int64_t)n])
         n++;
     return n < SHARED_LEAST ? 0 : n;
 }
@@ -248,7 +314,7 @@ static fsdpck_status keep_whole(laying *l, const text_buf *pickle, fsdpck_error 
 static fsdpck_status put_pickle(laying *l, const text_buf *pickle, fsdpck_error *err)
 {
     uint64_t shared = 0;
-    zip_put_local(&l->out, 0, pickle_name, strlen(pickle_name), pickle->nbytes);
+    zip_put_local(&l->out, 0, torch_zip_pickle_name, strlen(torch_zip_pickle_name), pickle->nbytes);
     RETURN_IF(flush(l, err));
     if (l->s->whole_nbytes > 0)
         RETURN_IF(put_parts(l, pickle, true, &shared, err));
@@ -261,16 +327,6 @@ static fsdpck_status put_pickle(laying *l, const text_buf *pickle, fsdpck_error 
 }
 
 /* --- the layout --- */
-
-/* A record whose bytes are known and few. */
-static void put_small(laying *l, const char *name, const void *bytes, size_t nbytes)
-{
-    const uint64_t header_at = l->at + l->out.nbytes;
-
-    zip_put_local(&l->out, header_at, name, strlen(name), nbytes);
-    text_append(&l->out, bytes, nbytes);
-    zip_put_descriptor(&l->out, header_at, crc32_update(0, bytes, nbytes), nbytes);
-}
 
 static fsdpck_status put_chunk(laying *l, uint64_t index, unsigned descriptor_nbytes,
                                fsdpck_error *err)
@@ -291,42 +347,77 @@ static fsdpck_status put_chunk(laying *l, uint64_t index, unsigned descriptor_nb
     return FSDPCK_OK;
 }
 
+static uint64_t end_of_parts(const pt_files *s, uint64_t join)
+{
+    return join + 1 < s->joins.count ? VEC_AT(&s->joins, const pt_join, join + 1)->first_part
+                                     : s->parts.count;
+}
+
+/* The descriptor is left out: pt_files_seal puts it. */
+static fsdpck_status put_join(laying *l, uint64_t index, uint64_t header_at, uint64_t nbytes,
+                              fsdpck_error *err)
+{
+    const pt_files *s = l->s;
+    pt_join *join = VEC_AT(&s->joins, pt_join, index);
+
+    for (uint64_t i = join->first_part; i < end_of_parts(s, index); i++) {
+        const pt_part *p = VEC_AT(&s->parts, const pt_part, i);
+        RETURN_IF(p->chunk == NO_CHUNK ? put_known(l, p->text_at, p->nbytes, err)
+                                       : put_chunk(l, p->chunk, 0, err));
+    }
+    join->header_at = header_at;
+    join->descriptor_at = l->at;
+    l->at += zip_descriptor_nbytes(header_at, nbytes);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status put_storages(laying *l, fsdpck_error *err)
 {
     const pt_files *s = l->s;
-    char name[STORAGE_NAME_NBYTES];
+    char name[TORCH_STORAGE_NAME_NBYTES];
 
     for (uint64_t i = s->begun; i < s->records.count; i++) {
         const pt_record r = *VEC_AT(&s->records, const pt_record, i);
         const uint64_t header_at = l->at + l->out.nbytes;
-        zip_put_local(&l->out, header_at, name, storage_name(i - s->begun, name), r.nbytes);
+        zip_put_local(&l->out, header_at, name, torch_zip_storage_name(i - s->begun, name),
+                      r.nbytes);
         RETURN_IF(flush(l, err));
+        if (r.chunk == IN_PARTS) {
+            RETURN_IF(put_join(l, r.text_at, header_at, r.nbytes, err));
+            continue;
+        }
         if (r.chunk != NO_CHUNK) {
             RETURN_IF(put_chunk(l, r.chunk, zip_descriptor_nbytes(header_at, r.nbytes), err));
             continue;
         }
         RETURN_IF(put_known(l, r.text_at, r.nbytes, err));
-        zip_put_descriptor(&l->out, header_at,
-                           crc32_update(0, l->t->text.text + r.text_at, r.nbytes), r.nbytes);
+        zip_put_descriptor(&l->out, header_at, r.crc, r.nbytes);
     }
     return FSDPCK_OK;
 }
 
 /* --- the directory --- */
 
-/* Gives a record its header offset, from that of the one before. */
-static uint64_t put_entry(text_buf *out, uint64_t header_at, const char *name, uint64_t nbytes,
-                          uint32_t crc)
+static uint32_t join_crc(const target *t, uint64_t index)
 {
-    zip_put_central(out, header_at, name, strlen(name), crc, nbytes);
-    return zip_data_offset(header_at, strlen(name), nbytes) + nbytes +
-           zip_descriptor_nbytes(header_at, nbytes);
+    const pt_files *s = t->writer_state;
+    uint32_t crc = 0;
+    for (uint64_t i = VEC_AT(&s->joins, const pt_join, index)->first_part;
+         i < end_of_parts(s, index); i++) {
+        const pt_part *p = VEC_AT(&s->parts, const pt_part, i);
+        crc = p->chunk == NO_CHUNK ? crc32_update(crc, t->text.text + p->text_at, p->nbytes)
+                                   : crc32_join(crc, t->chunk_crc[p->chunk], p->nbytes);
+    }
+    return crc;
 }
 
 static uint32_t record_crc(const target *t, const pt_record *r)
 {
+    const pt_files *s = t->writer_state;
+    if (r->chunk == IN_PARTS)
+        return VEC_AT(&s->joins, const pt_join, r->text_at)->crc;
     if (r->chunk == NO_CHUNK)
-        return crc32_update(0, t->text.text + r->text_at, r->nbytes);
+        return r->crc;
     return r->nbytes > 0 && t->chunk_crc != NULL ? t->chunk_crc[r->chunk] : 0;
 }
 
@@ -336,21 +427,14 @@ static fsdpck_status make_directory(const target *t, const pt_file *f, uint64_t 
                                     uint64_t *directory_at, fsdpck_error *err)
 {
     const pt_files *s = t->writer_state;
-    char name[STORAGE_NAME_NBYTES];
-    uint64_t at = put_entry(out, 0, pickle_name, f->pickle_nbytes, f->pickle_crc);
+    uint64_t at = torch_zip_put_central_head(out, f->pickle_nbytes, f->pickle_crc);
 
-    for (size_t i = 0; i < MARK_COUNT; i++)
-        at = put_entry(out, at, marks[i].name, marks[i].nbytes,
-                       crc32_update(0, marks[i].bytes, marks[i].nbytes));
     for (uint64_t i = f->first_record; i < end; i++) {
         const pt_record *r = VEC_AT(&s->records, const pt_record, i);
-        storage_name(i - f->first_record, name);
-        at = put_entry(out, at, name, r->nbytes, record_crc(t, r));
+        at = torch_zip_put_central_storage(out, at, i - f->first_record, r->nbytes,
+                                           record_crc(t, r));
     }
-    at = put_entry(out, at, version_mark.name, version_mark.nbytes,
-                   crc32_update(0, version_mark.bytes, version_mark.nbytes));
-    *directory_at = at;
-    zip_put_end(out, at, out->nbytes, 1 + MARK_COUNT + (end - f->first_record) + 1);
+    *directory_at = torch_zip_put_central_end(out, 0, at, end - f->first_record);
     return text_check(out, err);
 }
 
@@ -367,10 +451,9 @@ static fsdpck_status lay_out(laying *l, const char *name, uint32_t rank, const t
     l->compares = true;
     l->first = t->literals.count;
     zip_put_descriptor(&l->out, 0, f.pickle_crc, pickle->nbytes);
-    for (size_t i = 0; i < MARK_COUNT; i++)
-        put_small(l, marks[i].name, marks[i].bytes, marks[i].nbytes);
+    torch_zip_put_marks(&l->out, l->at + l->out.nbytes);
     RETURN_IF(put_storages(l, err));
-    put_small(l, version_mark.name, version_mark.bytes, version_mark.nbytes);
+    torch_zip_put_version(&l->out, l->at + l->out.nbytes);
     RETURN_IF(flush(l, err));
     RETURN_IF(make_directory(t, &f, s->records.count, &l->out, &f.directory_at, err));
     if (f.directory_at != l->at)
@@ -400,6 +483,29 @@ fsdpck_status pt_file_end(target *t, const char *name, uint32_t rank, const text
     return st;
 }
 
+/* CRCs and descriptors of the records of several parts in one file. */
+static fsdpck_status seal_joins(const target *t, const pt_file *f, uint64_t end, late_fn put,
+                                void *ctx, fsdpck_error *err)
+{
+    const pt_files *s = t->writer_state;
+    for (uint64_t i = f->first_record; i < end; i++) {
+        const pt_record *r = VEC_AT(&s->records, const pt_record, i);
+        if (r->chunk != IN_PARTS)
+            continue;
+        pt_join *join = VEC_AT(&s->joins, pt_join, r->text_at);
+        uint8_t bytes[DESCRIPTOR_NBYTES_MAX];
+        const unsigned nbytes = zip_descriptor_nbytes(join->header_at, r->nbytes);
+        if (nbytes == 0)
+            continue;
+        join->crc = join_crc(t, r->text_at);
+        zip_make_descriptor(bytes, nbytes, join->crc, r->nbytes);
+        const late_bytes late = {
+            .file = f->file, .offset_bytes = join->descriptor_at, .nbytes = nbytes, .bytes = bytes};
+        RETURN_IF(put(ctx, &late, err));
+    }
+    return FSDPCK_OK;
+}
+
 fsdpck_status pt_files_seal(const target *t, late_fn put, void *ctx, fsdpck_error *err)
 {
     const pt_files *s = t->writer_state;
@@ -412,7 +518,10 @@ fsdpck_status pt_files_seal(const target *t, late_fn put, void *ctx, fsdpck_erro
         const uint64_t end =
             i + 1 < s->files.count ? f[1].first_record : (uint64_t)s->records.count;
         out.nbytes = 0;
-        st = make_directory(t, f, end, &out, &at, err);
+        if (s->joins.count > 0)
+            st = seal_joins(t, f, end, put, ctx, err);
+        if (st == FSDPCK_OK)
+            st = make_directory(t, f, end, &out, &at, err);
         const late_bytes late = {.file = f->file,
                                  .offset_bytes = at,
                                  .nbytes = out.nbytes,

@@ -5,6 +5,9 @@
  *     for each file:
  *         pt_file_add_chunk(t, chunk, &number, err);     // while the pickle is made: the bytes of
  *         pt_file_add_bytes(t, text_at, n, &number, err);  // record data/NUMBER, in that order
+ *         pt_file_add_parts(t, &number, err);              // likewise, of several chunks and texts:
+ *             pt_file_part_chunk(t, chunk, err);
+ *             pt_file_part_bytes(t, text_at, n, err);
  *         pt_file_cut(t, pickle.nbytes, err);              // about what is not as in others
  *         pt_file_end(t, name, rank, &pickle, err);      // places of all of it; adds the file
  *     ...
@@ -17,7 +20,8 @@
  * .data/serialization_id: no reader needs it. The same target gives the same bytes.
  *
  * cat_chunk.aux becomes the record's number. Records are numbered as the pickle first names them,
- * which torch's computed offsets demand. Descriptors are late bytes (target.lates).
+ * which torch's computed offsets demand. Descriptors are late bytes (target.lates), but those of
+ * records of several parts, which depend on more than one chunk, come with the directories.
  *
  * Files of many ranks are nearly the same: texts that a file has in common with the file before (of
  * the pickle the ends of what lies between two cuts; headers of records) are held once.
@@ -35,6 +39,13 @@ fsdpck_status pt_file_add_chunk(target *t, uint64_t chunk, uint32_t *number,
 /* Known bytes, which lie in target.text, are the next record. */
 fsdpck_status pt_file_add_bytes(target *t, uint64_t text_at, uint64_t nbytes, uint32_t *number,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* The next record is what pt_file_part_* say until a record is added or the file ends, one part
+ * behind the other: chunks, compact and row-major, and known bytes, which lie in target.text. */
+fsdpck_status pt_file_add_parts(target *t, uint32_t *number, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status pt_file_part_chunk(target *t, uint64_t chunk, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status pt_file_part_bytes(target *t, uint64_t text_at, uint64_t nbytes,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Here something begins or ends that is not as in other files. */
 fsdpck_status pt_file_cut(target *t, uint64_t pickle_nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;

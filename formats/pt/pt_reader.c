@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "formats/pt/pt.h"
 #include "formats/pt/pt_flatten.h"
+#include "formats/shared/zip_stream.h"
 
 typedef struct pt_file {
     file f;
@@ -230,9 +231,9 @@ static void report(const torch_archive *a, const logger *log)
     if (!a->is_legacy && a->zip.no_crc)
         log_write(log, LOG_NOTE, "zip records no checksums");
     if (a->duplicate_keys > 0)
-        log_write(log, LOG_WARNING,
-                  "PKL-DUPKEY: %" PRIu64 " keys of dicts are set twice; the last value counts",
-                  a->duplicate_keys);
+        log_warn(log, "PKL-DUPKEY", "",
+                 "%" PRIu64 " keys of dicts are set twice; the last value counts",
+                 a->duplicate_keys);
 }
 
 static fsdpck_status fill(pt_file *p, catalogue *cat, fsdpck_error *err)
@@ -340,10 +341,6 @@ static fsdpck_status read_at(void *ctx, uint32_t index, uint64_t offset_bytes, v
     return file_read_at(&p->f, offset_bytes, dst, nbytes, err);
 }
 
-struct source_stream {
-    zip_inflater *inflater;
-};
-
 static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, fsdpck_error *err)
 {
     pt_file *p = ctx;
@@ -356,36 +353,8 @@ static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, f
     const torch_storage *storage = VEC_AT(&a->storages, const torch_storage, t->storage);
     if (!storage->deflated)
         return error_set(err, FSDPCK_INTERNAL, "", "record is not compressed");
-    source_stream *stream = calloc(1, sizeof(*stream));
-    if (stream == NULL)
-        return error_set_nomem(err, sizeof(*stream));
-    fsdpck_status st =
-        zip_inflater_open(&a->zip.in, VEC_AT(&a->zip.entries, const zip_entry, storage->entry),
-                          storage->has_crc, &stream->inflater, err);
-    if (st != FSDPCK_OK) {
-        free(stream);
-        return st;
-    }
-    *s = stream;
-    return FSDPCK_OK;
-}
-
-static fsdpck_status stream_read(source_stream *s, void *dst, uint64_t nbytes, fsdpck_error *err)
-{
-    return zip_inflater_read(s->inflater, dst, nbytes, err);
-}
-
-static fsdpck_status stream_finish(source_stream *s, fsdpck_error *err)
-{
-    return zip_inflater_finish(s->inflater, err);
-}
-
-static void stream_close(source_stream *s)
-{
-    if (s == NULL)
-        return;
-    zip_inflater_close(s->inflater);
-    free(s);
+    return zip_stream_open(&a->zip.in, VEC_AT(&a->zip.entries, const zip_entry, storage->entry),
+                           storage->has_crc, s, err);
 }
 
 static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
@@ -401,9 +370,9 @@ static void fill_source(void *self, catalogue *cat, source *src)
                     .locate = locate,
                     .read_at = read_at,
                     .stream_open = stream_open,
-                    .stream_read = stream_read,
-                    .stream_finish = stream_finish,
-                    .stream_close = stream_close,
+                    .stream_read = zip_stream_read,
+                    .stream_finish = zip_stream_finish,
+                    .stream_close = zip_stream_close,
                     .check_unchanged = check_unchanged};
 }
 

@@ -5,7 +5,9 @@
  *     ranks_dtensor.c   a DTensor's pickle -> ranks_claim (mesh, own coordinate, placements)
  *     ranks_sharded.c   a ShardedTensor's pickle -> ranks_claim (boxes)
  *     ranks_parse.c     one file: what its pickle says -> the merge
- *     ranks_merge.c     what all ranks say about one tensor or object -> catalogue
+ *     ranks_missing.c   whether the files of all ranks are there
+ *     ranks_merge.c     what all ranks say about one tensor -> catalogue
+ *     ranks_objects.c   the same of one object
  *     ranks_reader.c    the reader's table; placing and reading bytes
  *     ranks_folder.c    what a trainer keeps beside the files of ranks
  *
@@ -52,6 +54,9 @@ bool ranks_names_any(char *const *entries, size_t count, const char **sample);
  * files of one rank), RANK-NONE. USAGE: a pattern without {r}. */
 fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,
                               const char *pattern, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Names of the files for any rank "{r}" of any number of ranks "{W}"; `given` as above. "" where a
+ * trainer's own are kept anyway, and where no one pattern has all names. */
+void ranks_list_pattern(const ranks_list *l, const char *given, char *pattern, size_t capacity);
 void ranks_list_release(ranks_list *l);
 /* Name of the file of a rank, whether it exists or not. */
 void ranks_file_name(const ranks_family *f, uint64_t rank, char *name, size_t capacity);

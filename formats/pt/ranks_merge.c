@@ -1,167 +1,11 @@
-/* What all ranks' files say together: who is missing, and what becomes of plain tensors, which are
- * whole on every rank that has them. */
+/* What all ranks' files say together: what becomes of plain tensors, which are whole on every rank
+ * that has them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "formats/pt/ranks.h"
 #include "layout/mesh_text.h"
-
-/* --- missing ranks --- */
-
-typedef struct census {
-    uint8_t *expected; /* by rank */
-    uint8_t *present;
-    uint64_t count; /* entries of both */
-    uint64_t expected_count;
-} census;
-
-static uint64_t highest_rank(const ranks_list *l)
-{
-    uint64_t highest = 0;
-    for (size_t i = 0; i < l->files.count; i++)
-        if (VEC_AT(&l->files, const ranks_file, i)->rank > highest)
-            highest = VEC_AT(&l->files, const ranks_file, i)->rank;
-    return highest;
-}
-
-static uint64_t world_of_names(const ranks_list *l)
-{
-    uint64_t world = 0;
-    for (size_t i = 0; i < l->families.count; i++)
-        if (VEC_AT(&l->families, const ranks_family, i)->world > world)
-            world = VEC_AT(&l->families, const ranks_family, i)->world;
-    return world;
-}
-
-/* Who must be there: whom the user states, else the names, else the files' own words, else all up to
- * the highest. */
-static void expect(const ranks_state *s, census *c)
-{
-    const uint64_t world = world_of_names(s->list);
-    const uint64_t stated = s->req->expect_ranks > 0 ? s->req->expect_ranks : world;
-    for (uint64_t r = 0; r < c->count; r++) {
-        if (stated > 0)
-            c->expected[r] = r < stated;
-        else if (s->members.count > 0 || s->group_world > 0)
-            c->expected[r] = r < s->group_world ||
-                             (r < s->members.count && *VEC_AT(&s->members, const uint8_t, r) != 0);
-        else
-            c->expected[r] = r <= highest_rank(s->list);
-        c->expected_count += c->expected[r];
-    }
-}
-
-static void note_present(const ranks_list *l, uint32_t family, census *c)
-{
-    memset(c->present, 0, c->count);
-    for (size_t i = 0; i < l->files.count; i++) {
-        const ranks_file *f = VEC_AT(&l->files, const ranks_file, i);
-        if (f->family == family)
-            c->present[f->rank] = 1;
-    }
-}
-
-/* --source-ranks may be fewer than there were: replicas may suffice, and the plan finds holes. */
-static void list_missing(const ranks_state *s, census *c, text_buf *names, uint64_t *missing)
-{
-    const uint64_t stated = s->req->expect_ranks;
-    char name[512];
-    *missing = 0;
-    for (uint32_t i = 0; i < s->list->families.count; i++) {
-        const ranks_family *f = VEC_AT(&s->list->families, const ranks_family, i);
-        uint64_t there = 0;
-        note_present(s->list, i, c);
-        for (uint64_t r = 0; r < c->count; r++)
-            there += c->present[r];
-        if (stated > 0 && there == stated)
-            continue;
-        for (uint64_t r = 0; r < c->count; r++) {
-            if (!c->expected[r] || c->present[r])
-                continue;
-            ranks_file_name(f, r, name, sizeof name);
-            text_printf(names, "%s%s", names->nbytes > 0 ? ", " : "", name);
-            (*missing)++;
-        }
-    }
-}
-
-static fsdpck_status error_missing(const ranks_state *s, const census *c, const text_buf *names,
-                                   uint64_t missing, fsdpck_error *err)
-{
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "RANK-MISSING", "files of ranks are missing: %s%s",
-                  names->text == NULL ? "" : names->text, names->failed ? ", ..." : "");
-    error_path(err, s->req->path);
-    error_expected(err, "files of %" PRIu64 " ranks", c->expected_count);
-    error_found(err, "%zu files, %" PRIu64 " missing", s->list->files.count, missing);
-    error_next(err, "copy them from the machines that wrote them; where the others hold all of it "
-                    "(HSDP), --source-ranks N reads the N that are there");
-    return st;
-}
-
-static fsdpck_status too_many(const ranks_state *s, uint64_t there, fsdpck_error *err)
-{
-    const uint64_t stated = s->req->expect_ranks;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "RANK-MIXED", "folder holds files of more ranks than %s",
-                  stated > 0 ? "stated" : "their names say");
-    error_path(err, s->req->path);
-    error_expected(err, "%" PRIu64 " ranks%s", stated > 0 ? stated : world_of_names(s->list),
-                   stated > 0 ? " (--source-ranks)" : "");
-    error_found(err, "rank %" PRIu64, there);
-    return st;
-}
-
-static fsdpck_status check_worlds(const ranks_state *s, fsdpck_error *err)
-{
-    const uint64_t world = world_of_names(s->list);
-    for (size_t i = 0; i < s->list->families.count; i++) {
-        const ranks_family *f = VEC_AT(&s->list->families, const ranks_family, i);
-        if (f->world == 0 || f->world == world)
-            continue;
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "RANK-MIXED",
-                                           "folder holds files of different numbers of ranks");
-        error_path(err, s->req->path);
-        error_found(err, "%" PRIu64 " and %" PRIu64, world, f->world);
-        error_next(err, "name the files of one save with --source-rank-pattern");
-        return st;
-    }
-    const uint64_t highest = highest_rank(s->list);
-    if (world > 0 && highest >= world)
-        return too_many(s, highest, err);
-    return FSDPCK_OK;
-}
-
-fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err)
-{
-    const uint64_t world = world_of_names(s->list);
-    census c = {.count = highest_rank(s->list) + 1};
-    text_buf names = {.limit_bytes = 300};
-    uint64_t missing;
-
-    RETURN_IF(check_worlds(s, err));
-    const uint64_t others[] = {world, s->req->expect_ranks, s->members.count, s->group_world};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        c.count = others[i] > c.count ? others[i] : c.count;
-    if (c.count > MESH_RANKS_MAX)
-        return error_set(err, FSDPCK_LIMIT, "", "more than %u ranks", MESH_RANKS_MAX);
-    c.expected = budget_alloc(s->req->metadata, 2 * c.count, err);
-    if (c.expected == NULL)
-        return FSDPCK_LIMIT;
-    c.present = c.expected + c.count;
-    expect(s, &c);
-    list_missing(s, &c, &names, &missing);
-    fsdpck_status st = FSDPCK_OK;
-    if (missing > 0)
-        st = error_missing(s, &c, &names, missing, err);
-    else if (s->req->expect_ranks > 0 &&
-             s->list->files.count > s->req->expect_ranks * s->list->families.count)
-        st = too_many(s, highest_rank(s->list), err);
-    text_release(&names);
-    budget_free(s->req->metadata, c.expected, 2 * c.count);
-    return st;
-}
 
 /* Two files that say to be the same rank's: one of them is a copy under another name. */
 static fsdpck_status check_own_ranks(const ranks_state *s, fsdpck_error *err)
@@ -187,9 +31,9 @@ static fsdpck_status check_own_ranks(const ranks_state *s, fsdpck_error *err)
             *first = (uint64_t)f->index + 1;
         }
         if (st == FSDPCK_OK && own != f->rank && !told)
-            log_write(&s->req->log, LOG_WARNING,
-                      "'%s' says to be rank %" PRIu32 "'s: what files say goes before their names",
-                      f->name, own);
+            log_warn(&s->req->log, "RANK-NAME", "see whether the files were renamed by mistake",
+                     "'%s' says to be rank %" PRIu32 "'s: what files say goes before their names",
+                     f->name, own);
         told = told || own != f->rank;
     }
     value_map_release(&seen);
@@ -318,6 +162,7 @@ static fsdpck_status keep_each(ranks_state *s, const plain_list *l, fsdpck_error
         RETURN_IF(st);
         RETURN_IF(rank_path(s, path, suffix, &own, err));
         catalogue_tensor(s->cat, tensor)->path = own;
+        catalogue_tensor(s->cat, tensor)->flags |= CAT_TENSOR_OF_RANK;
         RETURN_IF(add_whole(s, tensor, l->pieces[i], 0, err));
     }
     return FSDPCK_OK;
@@ -386,12 +231,26 @@ static bool may_be_flat(const ranks_state *s, const plain_list *l)
     return t->in_optimizer && q->ndim == 1 && dtype_get((dtype)q->dtype)->kind == DTYPE_IS_FLOAT;
 }
 
+/* Whether a tensor may be each rank's piece of a flat parameter, for whoever knows these. */
+static bool is_for_view(const ranks_state *s, const plain_list *l)
+{
+    static const char *const flat_names[] = {"_flat_param", "flat_param"};
+    const char *name = strtab_text(&s->names, l->entry);
+    const char *last = strrchr(name, '.') == NULL ? name : strrchr(name, '.') + 1;
+    if (!s->req->flat_pieces || piece_at(s, l->pieces[0])->ndim != 1)
+        return false;
+    return may_be_flat(s, l) || (l->differs && beside_flat_param(s, l)) ||
+           strcmp(last, flat_names[0]) == 0 || strcmp(last, flat_names[1]) == 0;
+}
+
 static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpck_error *err)
 {
     const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
     const format_per_rank policy = s->req->per_rank;
     const uint32_t tensor = t->index;
 
+    if (is_for_view(s, l))
+        return keep_each(s, l, err);
     if (l->differs && beside_flat_param(s, l))
         return drop(s, l, "is one rank's piece of a flat parameter beside it");
     if (l->differs && policy == PER_RANK_DROP)
@@ -486,7 +345,7 @@ static fsdpck_status merge_plain(ranks_state *s, plain_index *x, uint8_t *is_fla
             continue;
         const uint32_t family = family_of(s, entry);
         const bool partial = l.count < files_of(s, family);
-        s->partial_count += partial;
+        s->partial_count += partial && !s->req->flat_pieces; /* of FSDP1, many are */
         if (is_flat[family] || !may_be_flat(s, &l))
             continue;
         RETURN_IF(look(s, &l, err));
@@ -545,41 +404,55 @@ static bool is_slice(const mesh *m, const mesh *whole, unsigned *at)
     return true;
 }
 
+/* The spec of a tensor on the slice `old.mesh` in terms of a mesh of `largest` ranks that it is a
+ * slice of; false where there is none. */
+static bool lift_spec(const catalogue *cat, const cat_spec *old, uint64_t largest, cat_spec *lifted)
+{
+    const mesh *m = catalogue_mesh(cat, old->mesh);
+    unsigned at[MESH_NDIM_MAX];
+
+    for (uint32_t i = 0; mesh_size(m) < largest && i < cat->meshes.count; i++) {
+        const mesh *whole = catalogue_mesh(cat, i);
+        if (mesh_size(whole) != largest || !is_slice(m, whole, at))
+            continue;
+        *lifted = (cat_spec){.mesh = i, .absent_dims = (uint8_t)((1u << whole->ndim) - 1)};
+        for (unsigned d = 0; d < whole->ndim; d++)
+            lifted->placements[d].kind = PLACEMENT_REPLICATE;
+        for (unsigned d = 0; d < m->ndim; d++) {
+            lifted->placements[at[d]] = old->placements[d];
+            lifted->absent_dims &= (uint8_t) ~(1u << at[d]);
+        }
+        return true;
+    }
+    return false;
+}
+
 /* A tensor on a slice of the mesh is replicated over the rest: said so, all tensors have one mesh. */
 static fsdpck_status lift_slices(ranks_state *s, fsdpck_error *err)
 {
     catalogue *cat = s->cat;
     uint64_t largest = 0;
-    const size_t spec_count = cat->specs.count;
+    const size_t count = cat->specs.count;
+    cat_spec lifted;
 
     for (uint32_t i = 0; i < cat->meshes.count; i++)
         if (mesh_size(catalogue_mesh(cat, i)) > largest)
             largest = mesh_size(catalogue_mesh(cat, i));
-    for (size_t k = 0; k < spec_count; k++) {
+    uint32_t *moved = budget_alloc(s->req->metadata, count * sizeof *moved, err);
+    if (moved == NULL)
+        return FSDPCK_LIMIT;
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t k = 0; k < count && st == FSDPCK_OK; k++) {
         const cat_spec old = *VEC_AT(&cat->specs, const cat_spec, k);
-        const mesh m = *catalogue_mesh(cat, old.mesh);
-        for (uint32_t i = 0; mesh_size(&m) < largest && i < cat->meshes.count; i++) {
-            const mesh *whole = catalogue_mesh(cat, i);
-            unsigned at[MESH_NDIM_MAX];
-            if (mesh_size(whole) != largest || !is_slice(&m, whole, at))
-                continue;
-            cat_spec lifted = {.mesh = i};
-            for (unsigned d = 0; d < whole->ndim; d++)
-                lifted.placements[d].kind = PLACEMENT_REPLICATE;
-            lifted.absent_dims = (uint8_t)((1u << whole->ndim) - 1);
-            for (unsigned d = 0; d < m.ndim; d++) {
-                lifted.placements[at[d]] = old.placements[d];
-                lifted.absent_dims &= (uint8_t) ~(1u << at[d]);
-            }
-            uint32_t index;
-            RETURN_IF(catalogue_add_spec(cat, &lifted, &index, err));
-            for (size_t t = 0; t < cat->tensors.count; t++)
-                if (catalogue_tensor(cat, t)->spec == k)
-                    catalogue_tensor(cat, t)->spec = index;
-            break;
-        }
+        moved[k] = (uint32_t)k;
+        if (lift_spec(cat, &old, largest, &lifted))
+            st = catalogue_add_spec(cat, &lifted, &moved[k], err);
     }
-    return FSDPCK_OK;
+    for (size_t t = 0; t < cat->tensors.count && st == FSDPCK_OK; t++)
+        if (catalogue_tensor(cat, t)->spec != CAT_NONE)
+            catalogue_tensor(cat, t)->spec = moved[catalogue_tensor(cat, t)->spec];
+    budget_free(s->req->metadata, moved, count * sizeof *moved);
+    return st;
 }
 
 fsdpck_status ranks_merge(ranks_state *s, fsdpck_error *err)

@@ -322,6 +322,32 @@ fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,
     return check_doubles(l, err);
 }
 
+void ranks_list_pattern(const ranks_list *l, const char *given, char *pattern, size_t capacity)
+{
+    static const char words[] = "world_size_";
+    const ranks_family *f = VEC_AT(&l->families, const ranks_family, 0);
+    const char *world = f->world > 0 ? strstr(f->prefix, words) : NULL;
+    int n;
+    uint64_t number;
+
+    pattern[0] = '\0';
+    if (l->families.count != 1 || f->trainer[0] != '\0')
+        return;
+    if (given != NULL) {
+        n = strstr(given, "{i}") != NULL ? 0 : snprintf(pattern, capacity, "%s", given);
+    } else if (strpbrk(f->prefix, "{}") != NULL || strpbrk(f->suffix, "{}") != NULL) {
+        n = 0;
+    } else if (world == NULL) {
+        n = snprintf(pattern, capacity, "%s{r}%s", f->prefix, f->suffix);
+    } else {
+        world += strlen(words);
+        n = snprintf(pattern, capacity, "%.*s{W}%s{r}%s", (int)(world - f->prefix), f->prefix,
+                     world + read_number(world, &number), f->suffix);
+    }
+    if (n < 0 || (size_t)n >= capacity)
+        pattern[0] = '\0';
+}
+
 void ranks_list_release(ranks_list *l)
 {
     for (size_t i = 0; i < l->families.count; i++)

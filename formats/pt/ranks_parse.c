@@ -385,9 +385,9 @@ static fsdpck_status parse_archive(ranks_parse *p, fsdpck_error *err)
         return FSDPCK_LIMIT;
     memset(p->pieces, 0xFF, p->piece_count * sizeof *p->pieces);
     if (p->archive.duplicate_keys > 0)
-        log_write(&s->req->log, LOG_WARNING,
-                  "PKL-DUPKEY: %" PRIu64 " keys of dicts in '%s' are set twice; the last counts",
-                  p->archive.duplicate_keys, p->file->name);
+        log_warn(&s->req->log, "PKL-DUPKEY", "",
+                 "%" PRIu64 " keys of dicts in '%s' are set twice; the last counts",
+                 p->archive.duplicate_keys, p->file->name);
     return walk_names(p, err);
 }
 

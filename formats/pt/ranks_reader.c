@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "formats/pt/pt.h"
 #include "formats/pt/ranks.h"
+#include "formats/shared/zip_stream.h"
 
 /* --- probe --- */
 
@@ -208,6 +209,8 @@ static void describe(const ranks_state *s, cat_origin *o)
             ranks = VEC_AT(&s->list->files, const ranks_file, i)->rank + UINT64_C(1);
     o->world_size = (int64_t)ranks;
     o->step = step_of(s->req->path);
+    ranks_list_pattern(s->list, s->req->rank_pattern, o->rank_pattern, sizeof o->rank_pattern);
+    o->order_doubtful = s->tp_doubtful && !s->req->assume_tp_first;
     if (s->flat_count > 0)
         snprintf(o->note, sizeof o->note,
                  "%" PRIu64 " tensor%s of the optimizer %s of flat parameters (FSDP1): they cannot be "
@@ -228,9 +231,17 @@ static void report(const ranks_state *s)
     const logger *log = &s->req->log;
     const cat_origin *o = &s->cat->origin;
 
-    if (o->note[0] != '\0')
-        log_write(log, s->flat_count > 0 || !s->req->assume_tp_first ? LOG_WARNING : LOG_NOTE,
-                  "%s%s", s->flat_count > 0 ? "RANK-FLAT: " : "", o->note);
+    if (s->flat_count > 0)
+        log_warn(log, "RANK-FLAT", "say what they are made of with --model FILE: fsdpck-model(5)",
+                 "%s", o->note);
+    else if (o->note[0] != '\0' && !o->order_doubtful)
+        log_write(log, LOG_NOTE, "%s", o->note);
+    if (o->order_doubtful)
+        log_warn(log, "RANK-TP-ORDER",
+                 "give --assume fsdp2-tp-2.3 if FSDP2 with tensor parallelism wrote this; FSDP1 "
+                 "with tensor parallelism looks the same and is right",
+                 "rows may be in the wrong order: two Shards of one dim, which torch 2.3 and 2.4 "
+                 "record for FSDP2 with tensor parallelism too");
     if (s->partial_count > 0)
         log_write(log, LOG_NOTE, "plain tensors that only some ranks hold: %" PRIu64,
                   s->partial_count);
@@ -300,8 +311,8 @@ static fsdpck_status refused(const ranks_reader *r, const ranks_piece *q, fsdpck
     if (q->flags & PIECE_FLAT) {
         st = error_set(err, FSDPCK_UNSUPPORTED, "RANK-FLAT",
                        "optimizer state is each rank's piece of a flat parameter (FSDP1)");
-        error_next(err, "take the model alone (--part model), or save the optimizer with "
-                        "FSDP.optim_state_dict");
+        error_next(err, "--model FILE says what the flat parameters are made of (fsdpck-model(5)); "
+                        "or take the model alone (--part model)");
         return st;
     }
     st = error_set(err, FSDPCK_BADINPUT, "RANK-DIFFER",
@@ -346,10 +357,6 @@ static fsdpck_status read_at(void *ctx, uint32_t index, uint64_t offset_bytes, v
     return file_set_read_at(&r->files, index, offset_bytes, dst, nbytes, err);
 }
 
-struct source_stream {
-    zip_inflater *inflater;
-};
-
 static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, fsdpck_error *err)
 {
     const ranks_reader *r = ctx;
@@ -360,36 +367,8 @@ static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, f
     *s = NULL;
     if (!(q->flags & PIECE_STREAM))
         return error_set(err, FSDPCK_INTERNAL, "", "record is not compressed");
-    source_stream *stream = calloc(1, sizeof *stream);
-    if (stream == NULL)
-        return error_set_nomem(err, sizeof *stream);
-    const fsdpck_status st =
-        zip_inflater_open(&z->in, VEC_AT(&z->entries, const zip_entry, q->entry), !z->no_crc,
-                          &stream->inflater, err);
-    if (st != FSDPCK_OK) {
-        free(stream);
-        return st;
-    }
-    *s = stream;
-    return FSDPCK_OK;
-}
-
-static fsdpck_status stream_read(source_stream *s, void *dst, uint64_t nbytes, fsdpck_error *err)
-{
-    return zip_inflater_read(s->inflater, dst, nbytes, err);
-}
-
-static fsdpck_status stream_finish(source_stream *s, fsdpck_error *err)
-{
-    return zip_inflater_finish(s->inflater, err);
-}
-
-static void stream_close(source_stream *s)
-{
-    if (s == NULL)
-        return;
-    zip_inflater_close(s->inflater);
-    free(s);
+    return zip_stream_open(&z->in, VEC_AT(&z->entries, const zip_entry, q->entry), !z->no_crc, s,
+                           err);
 }
 
 static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
@@ -406,9 +385,9 @@ static void fill_source(void *self, catalogue *cat, source *src)
                     .locate = locate,
                     .read_at = read_at,
                     .stream_open = stream_open,
-                    .stream_read = stream_read,
-                    .stream_finish = stream_finish,
-                    .stream_close = stream_close,
+                    .stream_read = zip_stream_read,
+                    .stream_finish = zip_stream_finish,
+                    .stream_close = zip_stream_close,
                     .check_unchanged = check_unchanged};
 }
 

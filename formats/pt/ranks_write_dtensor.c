@@ -65,26 +65,9 @@ fsdpck_status dtensor_writer_init(dtensor_writer *d, const target *t, const writ
     return choose_form(&d->form, opt != NULL ? opt->torch_minor : 0, err);
 }
 
-static void put_name(pickle_writer *w, const char *text)
-{
-    pickle_put_str(w, text, strlen(text));
-}
-
-static void put_dims(pickle_writer *w, unsigned ndim, const uint64_t *dims)
-{
-    if (ndim > 3)
-        pickle_put_mark(w);
-    for (unsigned i = 0; i < ndim; i++)
-        pickle_put_int(w, (int64_t)dims[i]);
-    if (ndim > 3)
-        pickle_put_tuple_marked(w);
-    else
-        pickle_put_tuple(w, ndim);
-}
-
 static void put_item_int(pickle_writer *w, const char *key, uint64_t number)
 {
-    put_name(w, key);
+    pickle_put_word(w, key);
     pickle_put_int(w, (int64_t)number);
     pickle_put_setitem(w);
 }
@@ -160,7 +143,7 @@ static fsdpck_status put_shard_order(const dtensor_writer *d, pickle_writer *w, 
                                      unsigned tensor_ndim, fsdpck_error *err)
 {
     const bool strided = has_strided(s);
-    put_name(w, "shard_order");
+    pickle_put_word(w, "shard_order");
     if (strided && d->form != DTORCH_2_10)
         pickle_put_none(w);
     else
@@ -168,7 +151,7 @@ static fsdpck_status put_shard_order(const dtensor_writer *d, pickle_writer *w, 
     pickle_put_setitem(w);
     if (d->form == DTORCH_2_10)
         return FSDPCK_OK;
-    put_name(w, "use_strided_shard_as_shard_order");
+    pickle_put_word(w, "use_strided_shard_as_shard_order");
     pickle_put_bool(w, strided);
     pickle_put_setitem(w);
     return FSDPCK_OK;
@@ -185,26 +168,26 @@ static fsdpck_status put_spec(const dtensor_writer *d, pickle_writer *w, const c
     pickle_put_tuple(w, 0);
     pickle_put_newobj(w);
     pickle_put_empty_dict(w);
-    put_name(w, "mesh");
+    pickle_put_word(w, "mesh");
     RETURN_IF(dtensor_put_mesh(d, w, spec, err));
     pickle_put_setitem(w);
-    put_name(w, "placements");
+    pickle_put_word(w, "placements");
     RETURN_IF(put_placements(d, w, t->spec, &s, err));
     pickle_put_setitem(w);
-    put_name(w, "tensor_meta");
+    pickle_put_word(w, "tensor_meta");
     pickle_put_global(w, spec_module, "TensorMeta");
     pickle_put_global(w, "torch", "Size");
-    put_dims(w, t->ndim, shape);
+    pickle_put_dims(w, t->ndim, shape);
     pickle_put_tuple(w, 1);
     pickle_put_reduce(w);
-    put_dims(w, t->ndim, strides);
+    pickle_put_dims(w, t->ndim, strides);
     pickle_put_global(w, "torch", dtype_get((dtype)t->dtype)->name);
     pickle_put_tuple(w, 3);
     pickle_put_newobj(w);
     pickle_put_setitem(w);
     if (d->form >= DTORCH_2_10)
         RETURN_IF(put_shard_order(d, w, &s, t->ndim, err));
-    put_name(w, "_hash");
+    pickle_put_word(w, "_hash");
     pickle_put_none(w);
     pickle_put_setitem(w);
     pickle_put_build(w);
@@ -218,19 +201,19 @@ static void put_wrapper(pickle_writer *w, const cat_tensor *t, const uint64_t *s
     pickle_put_mark(w);
     pickle_put_global(w, tensor_module, "DTensor");
     pickle_put_global(w, "torch", dtype_get((dtype)t->dtype)->name);
-    put_dims(w, t->ndim, shape);
-    put_dims(w, t->ndim, strides);
+    pickle_put_dims(w, t->ndim, shape);
+    pickle_put_dims(w, t->ndim, strides);
     pickle_put_int(w, 0);
     if (!pickle_put_again(w, DTENSOR_LAYOUT)) {
         pickle_put_global(w, "torch.serialization", "_get_layout");
-        put_name(w, "torch.strided");
+        pickle_put_word(w, "torch.strided");
         pickle_put_tuple(w, 1);
         pickle_put_reduce(w);
         pickle_put_remember(w, DTENSOR_LAYOUT);
     }
     if (!pickle_put_again(w, DTENSOR_DEVICE)) {
         pickle_put_global(w, "torch", "device");
-        put_name(w, "cpu");
+        pickle_put_word(w, "cpu");
         pickle_put_tuple(w, 1);
         pickle_put_reduce(w);
         pickle_put_remember(w, DTENSOR_DEVICE);
@@ -255,11 +238,11 @@ fsdpck_status dtensor_put(const dtensor_writer *d, pickle_writer *w, size_t tens
     put_wrapper(w, t, shape, strides);
     pickle_put_none(w);
     pickle_put_empty_dict(w);
-    put_name(w, "_local_tensor");
+    pickle_put_word(w, "_local_tensor");
     torch_put_tensor(w, key, (dtype)t->dtype, t->ndim, local_sizes, local_strides, 0,
                      box_nelems(local_sizes, t->ndim));
     pickle_put_setitem(w);
-    put_name(w, "_spec");
+    pickle_put_word(w, "_spec");
     RETURN_IF(put_spec(d, w, t, shape, strides, err));
     pickle_put_setitem(w);
     pickle_put_tuple(w, 2);

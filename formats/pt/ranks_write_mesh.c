@@ -11,25 +11,6 @@ enum { NAME_NBYTES = 24 };
 
 static const char layout_module[] = "torch.distributed._mesh_layout";
 
-static void put_name(pickle_writer *w, const char *text)
-{
-    pickle_put_str(w, text, strlen(text));
-}
-
-static void begin_tuple(pickle_writer *w, uint64_t count)
-{
-    if (count > 3)
-        pickle_put_mark(w);
-}
-
-static void end_tuple(pickle_writer *w, uint64_t count)
-{
-    if (count > 3)
-        pickle_put_tuple_marked(w);
-    else
-        pickle_put_tuple(w, (unsigned)count);
-}
-
 /* --- process groups --- */
 
 /* Whether torch takes the default group for a mesh dim, and makes none. */
@@ -102,7 +83,7 @@ static uint64_t own_coord(const own_mesh *o, unsigned i)
 static void put_group_names(const dtensor_writer *d, pickle_writer *w, const own_mesh *o)
 {
     char name[NAME_NBYTES];
-    put_name(w, "_dim_group_names");
+    pickle_put_word(w, "_dim_group_names");
     pickle_put_empty_list(w);
     for (unsigned i = 0; i < o->slice.m.ndim; i++) {
         group_name(d, o->root, o->root_coord, o->slice.dims[i], name);
@@ -117,7 +98,7 @@ static void put_group_names(const dtensor_writer *d, pickle_writer *w, const own
 static void put_group_infos(const dtensor_writer *d, pickle_writer *w, const own_mesh *o)
 {
     char name[NAME_NBYTES];
-    put_name(w, "_dim_group_infos");
+    pickle_put_word(w, "_dim_group_infos");
     pickle_put_empty_list(w);
     for (unsigned i = 0; i < o->slice.m.ndim; i++) {
         const uint64_t first = d->rank - own_coord(o, i) * o->strides[i];
@@ -140,14 +121,14 @@ static void put_group_infos(const dtensor_writer *d, pickle_writer *w, const own
 static void put_dim_names(pickle_writer *w, const char *key, const mesh *m)
 {
     bool named = true;
-    put_name(w, key);
+    pickle_put_word(w, key);
     for (unsigned i = 0; i < m->ndim; i++)
         named = named && m->names[i][0] != '\0';
     if (named) {
-        begin_tuple(w, m->ndim);
+        pickle_put_tuple_begin(w, m->ndim);
         for (unsigned i = 0; i < m->ndim; i++)
-            put_name(w, m->names[i]);
-        end_tuple(w, m->ndim);
+            pickle_put_word(w, m->names[i]);
+        pickle_put_tuple_end(w, m->ndim);
     } else {
         pickle_put_none(w);
     }
@@ -158,9 +139,9 @@ static void put_coordinate(const dtensor_writer *d, pickle_writer *w, const own_
 {
     const unsigned ndim = o->slice.m.ndim;
     const bool in_tuple = d->form >= DTORCH_2_10;
-    put_name(w, "_coordinate_on_dim");
+    pickle_put_word(w, "_coordinate_on_dim");
     if (in_tuple)
-        begin_tuple(w, ndim);
+        pickle_put_tuple_begin(w, ndim);
     else
         pickle_put_empty_list(w);
     for (unsigned i = 0; i < ndim; i++) {
@@ -169,13 +150,13 @@ static void put_coordinate(const dtensor_writer *d, pickle_writer *w, const own_
             pickle_put_append(w);
     }
     if (in_tuple)
-        end_tuple(w, ndim);
+        pickle_put_tuple_end(w, ndim);
     pickle_put_setitem(w);
 }
 
 static void put_none(pickle_writer *w, const char *key)
 {
-    put_name(w, key);
+    pickle_put_word(w, key);
     pickle_put_none(w);
     pickle_put_setitem(w);
 }
@@ -185,17 +166,21 @@ static void put_ranks(pickle_writer *w, const char *key, const mesh *m, const ui
                       uint64_t first)
 {
     const uint64_t count = mesh_size(m);
+    const uint64_t step = strides[m->ndim - 1];
+    uint64_t run = 1; /* ranks that follow each other at this step */
     uint64_t coord[MESH_NDIM_MAX];
-    put_name(w, key);
-    begin_tuple(w, count);
-    for (uint64_t k = 0; k < count; k++) {
+    for (unsigned i = m->ndim; i-- > 0 && strides[i] == run * step;)
+        run *= m->sizes[i];
+    pickle_put_word(w, key);
+    pickle_put_tuple_begin(w, count);
+    for (uint64_t k = 0; k < count; k += run) {
         uint64_t rank = first;
         mesh_coord(m, k, coord);
         for (unsigned i = 0; i < m->ndim; i++)
             rank += coord[i] * strides[i];
-        pickle_put_int(w, (int64_t)rank);
+        pickle_put_ints(w, rank, run, step);
     }
-    end_tuple(w, count);
+    pickle_put_tuple_end(w, count);
     pickle_put_setitem(w);
 }
 
@@ -212,19 +197,16 @@ static fsdpck_status put_rank_tensor(const dtensor_writer *d, pickle_writer *w, 
 
 static void put_item_dims(pickle_writer *w, const char *key, unsigned ndim, const uint64_t *dims)
 {
-    put_name(w, key);
-    begin_tuple(w, ndim);
-    for (unsigned i = 0; i < ndim; i++)
-        pickle_put_int(w, (int64_t)dims[i]);
-    end_tuple(w, ndim);
+    pickle_put_word(w, key);
+    pickle_put_dims(w, ndim, dims);
     pickle_put_setitem(w);
 }
 
 /* One _FlatLayout an axis; torch drops sizes of 1 from them. */
 static void put_axes(pickle_writer *w, const mesh *m, const uint64_t *strides)
 {
-    put_name(w, "axes");
-    begin_tuple(w, m->ndim);
+    pickle_put_word(w, "axes");
+    pickle_put_tuple_begin(w, m->ndim);
     for (unsigned i = 0; i < m->ndim; i++) {
         const unsigned ndim = m->sizes[i] > 1 ? 1 : 0;
         pickle_put_global(w, layout_module, "_FlatLayout");
@@ -235,14 +217,14 @@ static void put_axes(pickle_writer *w, const mesh *m, const uint64_t *strides)
         put_item_dims(w, "stride", ndim, &strides[i]);
         pickle_put_build(w);
     }
-    end_tuple(w, m->ndim);
+    pickle_put_tuple_end(w, m->ndim);
     pickle_put_setitem(w);
 }
 
 static void put_layout(const dtensor_writer *d, pickle_writer *w, const own_mesh *o)
 {
     const mesh *m = &o->slice.m;
-    put_name(w, "_layout");
+    pickle_put_word(w, "_layout");
     pickle_put_global(w, layout_module, "_MeshLayout");
     pickle_put_tuple(w, 0);
     pickle_put_newobj(w);
@@ -264,29 +246,29 @@ static fsdpck_status put_new_fields(const dtensor_writer *d, pickle_writer *w, c
                                     const cat_spec *root, fsdpck_error *err)
 {
     static const uint64_t one = 1;
-    put_name(w, "_device_type");
-    put_name(w, d->device_type);
+    pickle_put_word(w, "_device_type");
+    pickle_put_word(w, d->device_type);
     pickle_put_setitem(w);
     put_layout(d, w, o);
-    put_name(w, "_rank_map");
+    pickle_put_word(w, "_rank_map");
     if (!pickle_put_again(w, DTENSOR_MESH_RANKS)) {
         RETURN_IF(put_rank_tensor(d, w, 1, &d->world_size, &one, 0, err));
         pickle_put_remember(w, DTENSOR_MESH_RANKS);
     }
     pickle_put_setitem(w);
     put_dim_names(w, "_mesh_dim_names", &o->slice.m);
-    put_name(w, "_root_mesh");
+    pickle_put_word(w, "_root_mesh");
     if (root != NULL)
         RETURN_IF(put_mesh(d, w, root, NULL, err));
     else
         pickle_put_none(w);
     pickle_put_setitem(w);
-    put_name(w, "_preserve_rank_order");
+    pickle_put_word(w, "_preserve_rank_order");
     pickle_put_bool(w, false);
     pickle_put_setitem(w);
     const mesh all = {.ndim = 1, .sizes = {d->world_size}};
     put_ranks(w, "_flatten_rank_map", &all, &one, 0);
-    put_name(w, "_flatten_mapping");
+    pickle_put_word(w, "_flatten_mapping");
     pickle_put_empty_dict(w);
     pickle_put_setitem(w);
     return FSDPCK_OK;
@@ -296,10 +278,10 @@ static fsdpck_status put_old_fields(const dtensor_writer *d, pickle_writer *w, c
                                     fsdpck_error *err)
 {
     const mesh *m = &o->slice.m;
-    put_name(w, "device_type");
-    put_name(w, d->device_type);
+    pickle_put_word(w, "device_type");
+    pickle_put_word(w, d->device_type);
     pickle_put_setitem(w);
-    put_name(w, "mesh");
+    pickle_put_word(w, "mesh");
     RETURN_IF(put_rank_tensor(d, w, m->ndim, m->sizes, o->strides, o->first, err));
     pickle_put_setitem(w);
     put_dim_names(w, "mesh_dim_names", m);
@@ -325,7 +307,7 @@ static fsdpck_status put_mesh(const dtensor_writer *d, pickle_writer *w, const c
     pickle_put_empty_dict(w);
     /* What differs between ranks comes first: the rest of their pickles is the same then. */
     if (d->form >= DTORCH_2_10) {
-        put_name(w, "_rank");
+        pickle_put_word(w, "_rank");
         pickle_put_int(w, (int64_t)d->rank);
         pickle_put_setitem(w);
     }

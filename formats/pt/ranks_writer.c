@@ -4,6 +4,7 @@
 
 #include "formats/pt/pt.h"
 #include "formats/pt/pt_file.h"
+#include "formats/pt/rank_pattern.h"
 #include "formats/pt/ranks.h"
 #include "formats/pt/ranks_write_dtensor.h"
 #include "formats/shared/torch_archive.h"
@@ -38,8 +39,6 @@ static const trainer_folder folders[] = {
      false},
 };
 static const char plain_pattern[] = "model_world_size_{W}_rank_{r}.pt";
-
-enum { FILE_NAME_NBYTES = 256 };
 
 typedef struct layout_state {
     target *t;
@@ -193,61 +192,20 @@ static fsdpck_status content_of(layout_state *s, const family *f, value *content
     return FSDPCK_OK;
 }
 
-/* --- names --- */
-
-static fsdpck_status bad_pattern(const char *pattern, const char *expected, fsdpck_error *err)
-{
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "", "the rank pattern gives no file names");
-    error_found(err, "%s", pattern);
-    error_expected(err, "%s", expected);
-    return st;
-}
-
-static fsdpck_status check_pattern(const target *t, const char *pattern, fsdpck_error *err)
-{
-    if (pattern[0] == '\0' || strchr(pattern, '/') != NULL || strcmp(pattern, ".") == 0 ||
-        strcmp(pattern, "..") == 0)
-        return bad_pattern(pattern, "the name of a file, without a folder", err);
-    if (t->world_size > 1 && strstr(pattern, "{r}") == NULL)
-        return bad_pattern(pattern, "{r} where the rank stands, such as model_{W}_{r}.pt", err);
-    return FSDPCK_OK;
-}
-
-static fsdpck_status file_name(const target *t, const char *pattern, uint64_t rank,
-                               char name[FILE_NAME_NBYTES], fsdpck_error *err)
-{
-    text_buf out = {.limit_bytes = FILE_NAME_NBYTES - 1};
-    for (const char *p = pattern; *p != '\0';) {
-        const bool is_rank = strncmp(p, "{r}", 3) == 0;
-        if (is_rank || strncmp(p, "{W}", 3) == 0) {
-            text_printf(&out, "%" PRIu64, is_rank ? rank : t->world_size);
-            p += 3;
-        } else {
-            text_append(&out, p++, 1);
-        }
-    }
-    const bool fits = !out.failed;
-    if (fits)
-        memcpy(name, out.text, out.nbytes + 1);
-    text_release(&out);
-    return fits ? FSDPCK_OK : bad_pattern(pattern, "a shorter name", err);
-}
-
 /* --- the layout --- */
 
 static fsdpck_status lay_out_file(layout_state *s, const family *f, text_buf *pickle,
                                   fsdpck_error *err)
 {
     target *t = s->t;
-    char name[FILE_NAME_NBYTES];
+    char name[RANK_FILE_NAME_NBYTES];
     value content;
     bool found;
 
     RETURN_IF(content_of(s, f, &content, &found, err));
     if (!found)
         return FSDPCK_OK;
-    RETURN_IF(file_name(t, f->pattern, s->dtensor.rank, name, err));
+    RETURN_IF(rank_pattern_name(f->pattern, s->dtensor.rank, t->world_size, name, err));
     s->file_name = name;
     s->mesh_record = CAT_NONE;
     s->pickle = pickle;
@@ -273,7 +231,7 @@ static fsdpck_status lay_out_family(layout_state *s, const family *f, fsdpck_err
 static fsdpck_status add_fsdp_config(target *t, fsdpck_error *err)
 {
     static const char name[] = "fsdp_config.json";
-    text_buf text = {.limit_bytes = 2 * sizeof t->cat.origin.settings};
+    text_buf text = {0};
     uint32_t index;
 
     fsdpck_status st = ranks_settings_put(t->cat.origin.settings, t->world_size, &text, err);
@@ -289,11 +247,13 @@ static fsdpck_status lay_out(layout_state *s, const char *pattern, fsdpck_error 
 {
     target *t = s->t;
     const trainer_folder *own = folder_of(t);
+    const char *const kept = t->cat.origin.rank_pattern;
     const family whole = {NULL, pattern != NULL ? pattern
                                 : own != NULL   ? own->families[0].pattern
-                                                : plain_pattern};
+                                : kept[0] != '\0' ? kept
+                                                  : plain_pattern};
 
-    RETURN_IF(check_pattern(t, whole.pattern, err));
+    RETURN_IF(rank_pattern_check(whole.pattern, t->world_size, err));
     if (pattern != NULL || own == NULL || !all_have_families(t, own)) {
         RETURN_IF(lay_out_family(s, &whole, err));
     } else {
@@ -349,6 +309,7 @@ const format_writer pt_ranks_writer = {
     .is_folder = true,
     .takes = TAKES_NESTED,
     .sharded = true,
+    .ranks_only = true,
     .every_rank = true,
     .holds = pt_file_holds,
     .layout = layout,

@@ -147,8 +147,8 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, fsd
         if (chosen(&c, in->entries[i]))
             RETURN_IF(st_files_add(s, in->entries[i], err));
         else if (shard_name_is_safetensors(in->entries[i]))
-            log_write(&req->log, LOG_WARNING, "IDX-EXTRA: '%s' is no part of the model beside it",
-                      in->entries[i]);
+            log_warn(&req->log, "IDX-EXTRA", "name the file itself to read it",
+                     "'%s' is no part of the model beside it", in->entries[i]);
     }
     return FSDPCK_OK;
 }
@@ -205,7 +205,8 @@ static fsdpck_status add_indexed(const open_request *req, const hf_index *ix, st
     for (size_t i = 0; st == FSDPCK_OK && i < req->probe->entry_count; i++) {
         const char *entry = req->probe->entries[i];
         if (shard_name_is_safetensors(entry) && !is_among(names, count, entry))
-            log_write(&req->log, LOG_WARNING, "IDX-EXTRA: '%s' is not named by the index", entry);
+            log_warn(&req->log, "IDX-EXTRA", "name the file itself to read it",
+                     "'%s' is not named by the index", entry);
     }
     budget_free(req->metadata, names, count * sizeof *names);
     return st;
@@ -261,10 +262,9 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
                 m = (misplaced){name, st_files_name(s, i)};
         }
         if (extra > 0)
-            log_write(
-                &req->log, LOG_WARNING,
-                "IDX-EXTRA: '%s' holds %zu tensors that are not in the index; they are read too",
-                st_files_name(s, i), extra);
+            log_warn(&req->log, "IDX-EXTRA", "leave them out with --exclude",
+                     "'%s' holds %zu tensors that are not in the index; they are read too",
+                     st_files_name(s, i), extra);
     }
     for (uint32_t t = 0; t < ix->file_of.count; t++)
         if (!seen[t])
@@ -280,9 +280,9 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
     if (!ix->has_total)
         log_write(&req->log, LOG_NOTE, "IDX-TOTAL: the index states no total_size");
     else if (ix->total_nbytes != total)
-        log_write(&req->log, LOG_WARNING,
-                  "IDX-TOTAL: the index states %" PRIu64 " bytes, its files hold %" PRIu64,
-                  ix->total_nbytes, total);
+        log_warn(&req->log, "IDX-TOTAL", "see whether files were replaced after the index was made",
+                 "the index states %" PRIu64 " bytes, its files hold %" PRIu64, ix->total_nbytes,
+                 total);
     return FSDPCK_OK;
 }
 
@@ -393,10 +393,9 @@ static void describe(const open_request *req, const st_files *s, cat_origin *ori
     if (has_doubtful_scalars(req->probe, s)) {
         text_puts(&note, "0-dim tensors may be zeros that torch wrote by mistake: 'sharded/' has "
                          "the right ones; ");
-        log_write(&req->log, LOG_WARNING,
-                  "'%s' holds 0-dim tensors consolidated by torch, which writes them as zeros; "
-                  "read '%s/sharded' instead",
-                  req->path, req->path);
+        log_warn(&req->log, "ST-ZERO-DIM", "read the folder 'sharded' in it instead",
+                 "'%s' holds 0-dim tensors consolidated by torch, which writes them as zeros",
+                 req->path);
     }
     bool any = false;
     for (size_t i = 0; i < req->probe->entry_count; i++) {

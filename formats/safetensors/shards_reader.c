@@ -6,6 +6,7 @@
 #include "formats/safetensors/shards_global.h"
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_files.h"
+#include "formats/safetensors/st_layout.h"
 
 #define RANKS_MAX 1000000u
 
@@ -33,8 +34,10 @@ static bool probe(const probe_input *in, const char **near_miss)
     return any;
 }
 
-/* What the names of the files say. */
+/* What the names of the files say, and what the files do where they do: those that fsdpck wrote. */
 typedef struct census {
+    uint64_t told_files; /* 0: not told, as by torch */
+    uint64_t told_ranks;
     uint32_t ranks;      /* highest rank number */
     uint32_t file_count; /* N of -of-N */
     size_t rank_kinds;   /* how many rank numbers are there */
@@ -86,6 +89,69 @@ static fsdpck_status census_take(const open_request *req, census *c, fsdpck_erro
     return FSDPCK_OK;
 }
 
+/* A number from `__metadata__`; 0 where it is not there. */
+static fsdpck_status read_number(const st_header *h, const char *key, uint64_t *n,
+                                 fsdpck_error *err)
+{
+    size_t nbytes;
+    const char *text = st_header_metadata(h, key, &nbytes);
+    *n = 0;
+    if (text == NULL)
+        return FSDPCK_OK;
+    for (size_t i = 0; i < nbytes && nbytes <= 7; i++) {
+        if (text[i] < '0' || text[i] > '9')
+            break;
+        *n = 10 * *n + (uint64_t)(text[i] - '0');
+        if (i + 1 == nbytes && *n > 0 && *n <= RANKS_MAX)
+            return FSDPCK_OK;
+    }
+    return error_set(err, FSDPCK_BADINPUT, "ST-META", "%s is no number from 1 to %u", key,
+                     RANKS_MAX);
+}
+
+static fsdpck_status error_two_saves(const open_request *req, const char *what, uint64_t expected,
+                                     uint64_t found, const char *unit, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING", "folder holds the shards of two saves");
+    error_path(err, req->path);
+    error_expected(err, "%" PRIu64 " %s%s, as %s", expected, unit, expected == 1 ? "" : "s", what);
+    error_found(err, "%" PRIu64 " %s%s", found, unit, found == 1 ? "" : "s");
+    return st;
+}
+
+/* What the files themselves tell of their number must be the same in all. */
+static fsdpck_status census_hear(census *c, const st_files *s, fsdpck_error *err)
+{
+    for (size_t i = 0; i < st_files_count(s); i++) {
+        const st_header *h = st_files_header(s, i);
+        uint64_t files, ranks;
+        fsdpck_status st = read_number(h, ST_SHARD_COUNT, &files, err);
+        if (st == FSDPCK_OK)
+            st = read_number(h, ST_WORLD_SIZE, &ranks, err);
+        if (st == FSDPCK_OK && files > 0 && ranks < files)
+            st = error_set(err, FSDPCK_BADINPUT, "ST-META",
+                           ST_WORLD_SIZE " is less than the number "
+                                         "of files");
+        if (st != FSDPCK_OK) {
+            st_files_blame(s, i, err);
+            return st;
+        }
+        if (i > 0 && files != c->told_files) {
+            st = error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING",
+                           "folder holds the shards of two saves");
+            st_files_blame(s, i, err);
+            error_expected(err, ST_SHARD_COUNT " %" PRIu64 " (0: not told), as in the others",
+                           c->told_files);
+            error_found(err, ST_SHARD_COUNT " %" PRIu64, files);
+            return st;
+        }
+        c->told_files = files;
+        c->told_ranks = ranks > c->told_ranks ? ranks : c->told_ranks;
+    }
+    return FSDPCK_OK;
+}
+
 /* Names of the files that must have been there; `*` where the name cannot be told. */
 static void list_missing(const census *c, uint64_t ranks, text_buf *list)
 {
@@ -124,45 +190,93 @@ static bool has_holes(const open_request *req, st_files *s)
     return any;
 }
 
+static uint64_t expected_ranks(const open_request *req, const census *c)
+{
+    return req->expect_ranks > 0 ? req->expect_ranks : c->told_files > 0 ? c->told_ranks : c->ranks;
+}
+
+/* A rank that has nothing to write has no file, so that not each name need be that of a lost one. */
+static bool are_candidates(const census *c, uint64_t ranks)
+{
+    return c->told_files > 0 && c->told_files < ranks;
+}
+
+static void say_counts(const census *c, uint64_t ranks, text_buf *expected, text_buf *found)
+{
+    if (c->told_files > 0)
+        text_printf(expected, "%" PRIu64 " file%s, as each says", c->told_files,
+                    c->told_files == 1 ? "" : "s");
+    else
+        text_printf(expected, "files of %" PRIu64 " rank%s", ranks, ranks == 1 ? "" : "s");
+    text_printf(found, "%s%zu%s", c->told_files > 0 ? "" : "files of ", c->rank_kinds,
+                c->told_files > 0    ? ""
+                : c->rank_kinds == 1 ? " rank"
+                                     : " ranks");
+    if (c->file_count > 1) {
+        text_printf(expected, ", %" PRIu32 " for each rank", c->file_count);
+        text_printf(found, ", with %zu of those", c->file_kinds);
+    }
+}
+
 static fsdpck_status error_missing(const open_request *req, const census *c, uint64_t ranks,
                                    st_files *s, fsdpck_error *err)
 {
     text_buf files = {.limit_bytes = 300};
     text_buf tensors = {.limit_bytes = 180};
+    text_buf expected = {0}, found = {0};
     list_missing(c, ranks, &files);
     list_holes(req, s, &tensors);
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING", "files of ranks are missing: %s%s",
-                  files.text != NULL ? files.text : "", files.failed ? ", ..." : "");
+        error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING", "files of ranks are missing: %s%s%s",
+                  are_candidates(c, ranks) ? "some of " : "", files.text != NULL ? files.text : "",
+                  files.failed ? ", ..." : "");
     error_path(err, req->path);
-    error_expected(err, "files of %" PRIu64 " ranks, %" PRIu32 " kinds of file", ranks,
-                   c->file_count);
+    say_counts(c, ranks, &expected, &found);
     if (tensors.nbytes > 0)
-        error_found(err, "%zu ranks, %zu kinds; incomplete: %s%s", c->rank_kinds, c->file_kinds,
-                    tensors.text, tensors.failed ? ", ..." : "");
-    else
-        error_found(err, "%zu ranks, %zu kinds", c->rank_kinds, c->file_kinds);
+        text_printf(&found, "; incomplete: %s%s", tensors.text, tensors.failed ? ", ..." : "");
+    if (text_check(&expected, NULL) == FSDPCK_OK && text_check(&found, NULL) == FSDPCK_OK) {
+        error_expected(err, "%s", expected.text);
+        error_found(err, "%s", found.text);
+    }
     error_next(err, "copy the missing files from the machines that wrote them");
     text_release(&files);
     text_release(&tensors);
+    text_release(&expected);
+    text_release(&found);
+    return st;
+}
+
+static fsdpck_status error_stated(const open_request *req, uint64_t ranks, fsdpck_error *err)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING",
+                                       "folder holds the shards of %s ranks than stated",
+                                       ranks > req->expect_ranks ? "more" : "fewer");
+    error_path(err, req->path);
+    error_expected(err, "%" PRIu64 " rank%s (--source-ranks)", req->expect_ranks,
+                   req->expect_ranks == 1 ? "" : "s");
+    error_found(err, "%" PRIu64 " rank%s", ranks, ranks == 1 ? "" : "s");
+    error_next(err, "fsdpck inspect without --source-ranks shows what it is");
     return st;
 }
 
 static fsdpck_status check_complete(const open_request *req, const census *c, st_files *s,
                                     fsdpck_error *err)
 {
-    const uint64_t expected = req->expect_ranks > 0 ? req->expect_ranks : c->ranks;
+    const uint64_t expected = expected_ranks(req, c);
+    if (c->told_files > 0 && expected != c->told_ranks)
+        return error_stated(req, c->told_ranks, err);
+    if (c->told_files > 0) {
+        if (c->ranks > expected)
+            return error_two_saves(req, "the files say", expected, c->ranks, "rank", err);
+        if (c->rank_kinds > c->told_files)
+            return error_two_saves(req, "each says", c->told_files, c->rank_kinds, "file", err);
+        return c->rank_kinds < c->told_files ? error_missing(req, c, expected, s, err) : FSDPCK_OK;
+    }
     const bool gap = c->rank_kinds < expected && c->ranks <= expected;
     if (gap && (req->expect_ranks > 0 || has_holes(req, s)))
         return error_missing(req, c, expected, s, err);
-    if (c->ranks > expected) {
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING",
-                                           "folder holds shards of more ranks than stated");
-        error_path(err, req->path);
-        error_expected(err, "%" PRIu64 " ranks (--source-ranks)", expected);
-        error_found(err, "%" PRIu32 " ranks", c->ranks);
-        return st;
-    }
+    if (c->ranks > expected)
+        return error_stated(req, c->ranks, err);
     if (c->file_kinds < c->file_count)
         return error_missing(req, c, expected, s, err);
     return FSDPCK_OK;
@@ -176,7 +290,8 @@ static fsdpck_status add_files(const open_request *req, st_files *s, fsdpck_erro
         if (is_shard(name, &parts))
             RETURN_IF(st_files_add(s, name, err));
         else if (shard_name_is_safetensors(name))
-            log_write(&req->log, LOG_WARNING, "IDX-EXTRA: '%s' is no shard of this save", name);
+            log_warn(&req->log, "IDX-EXTRA", "name the file itself to read it",
+                     "'%s' is no shard of this save", name);
     }
     return FSDPCK_OK;
 }
@@ -204,12 +319,11 @@ static void describe(const open_request *req, const census *c, cat_origin *origi
 {
     snprintf(origin->format, sizeof origin->format, "dcp-safetensors");
     snprintf(origin->torch_version, sizeof origin->torch_version, "2.8 or newer");
-    origin->world_size = c->ranks;
-    if (req->expect_ranks == 0)
-        snprintf(origin->note, sizeof origin->note,
-                 "%" PRIu32 " ranks seen; a lost last rank cannot be told from these files "
-                 "(--source-ranks checks it)",
-                 c->ranks);
+    origin->world_size = (int64_t)expected_ranks(req, c);
+    if (req->expect_ranks == 0 && c->told_files == 0)
+        log_warn(&req->log, "ST-RANKS-UNKNOWN", "state with --source-ranks N how many wrote them",
+                 "%" PRIu32 " rank%s seen; a lost last rank cannot be told from these files",
+                 c->ranks, c->ranks == 1 ? "" : "s");
 }
 
 static fsdpck_status open_folder(const open_request *req, catalogue *cat, void **self,
@@ -222,6 +336,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     GOTO_IF(st_files_open(req, &s, err), out);
     GOTO_IF(add_files(req, s, err), out);
     GOTO_IF(st_files_read_headers(s, err), out);
+    GOTO_IF(census_hear(&c, s, err), out);
     GOTO_IF(check_complete(req, &c, s, err), out);
     st_files_warn_extra_fields(s, &req->log);
     GOTO_IF(fill_catalogue(s, req->metadata, cat, err), out);

@@ -9,7 +9,8 @@
  * them where it has no mapping of names to files: every name is in file 1 of 1. Which rank writes
  * what several hold is torch's choice, too. The header is that of the safetensors library, which
  * torch's is not in every byte (it orders `__metadata__` at random). A rank without items has no
- * file. Global sizes are stored nowhere: readers take the largest offset plus size. */
+ * file. Global sizes are stored nowhere: readers take the largest offset plus size; so that the
+ * loss of a file does not pass as a smaller model, each says how many there are. */
 
 static uint32_t rank_of_chunk(const target *t, uint64_t chunk)
 {
@@ -18,6 +19,9 @@ static uint32_t rank_of_chunk(const target *t, uint64_t chunk)
 
 static fsdpck_status place_files(target *t, const rank_order *order, fsdpck_error *err)
 {
+    uint32_t file_count = 0;
+    for (uint32_t r = 0; r < t->world_size; r++)
+        file_count += order->first[r] < order->first[r + 1];
     for (uint32_t r = 0; r < t->world_size; r++) {
         const uint64_t begin = order->first[r];
         const uint64_t end = order->first[r + 1];
@@ -26,7 +30,8 @@ static fsdpck_status place_files(target *t, const rank_order *order, fsdpck_erro
             continue;
         snprintf(name, sizeof name, "shard-%05" PRIu64 "-model-00001-of-00001.safetensors",
                  (uint64_t)r + 1);
-        RETURN_IF(st_layout_shard(t, name, r, order->items + begin, (size_t)(end - begin), err));
+        const st_shard shard = {.name = name, .rank = r, .file_count = file_count};
+        RETURN_IF(st_layout_shard(t, &shard, order->items + begin, (size_t)(end - begin), err));
     }
     return FSDPCK_OK;
 }
@@ -53,6 +58,7 @@ const format_writer dcp_safetensors_writer = {
     .is_folder = true,
     .takes = TAKES_FLAT,
     .sharded = true,
+    .ranks_only = true,
     .holds = st_layout_holds,
     .layout = layout,
 };

@@ -1,5 +1,7 @@
 #include "formats/safetensors/st_layout.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +23,7 @@ typedef struct st_file {
     const char *name;
     ordered *list;
     size_t count;
-    bool is_shard; /* of the rank: */
-    uint32_t rank;
+    const st_shard *shard; /* NULL: whole tensors */
 } st_file;
 
 bool st_layout_holds(dtype d)
@@ -123,17 +124,25 @@ static void put_sharding_info(const catalogue *cat, const st_file *f, text_buf *
     json_end_object(&w);
 }
 
-static fsdpck_status put_metadata(const catalogue *cat, const st_file *f, st_text *w,
-                                  fsdpck_error *err)
+static void put_number(st_text *w, const char *key, uint64_t n)
+{
+    char digits[24];
+    const int count = snprintf(digits, sizeof digits, "%" PRIu64, n);
+    st_text_put_metadata(w, key, digits, (size_t)count);
+}
+
+static fsdpck_status put_metadata(const target *t, const st_file *f, st_text *w, fsdpck_error *err)
 {
     text_buf info = {.limit_bytes = SIZE_MAX / 2};
-    if (!f->is_shard)
+    if (f->shard == NULL)
         return FSDPCK_OK;
-    put_sharding_info(cat, f, &info);
+    put_sharding_info(&t->cat, f, &info);
     const fsdpck_status st = text_check(&info, err);
     if (st == FSDPCK_OK) {
         st_text_put_metadata(w, "DCP_VERSION", "1.0", strlen("1.0"));
         st_text_put_metadata(w, "DCP_SHARDING_INFO", info.text, info.nbytes);
+        put_number(w, ST_SHARD_COUNT, f->shard->file_count);
+        put_number(w, ST_WORLD_SIZE, t->world_size);
     }
     text_release(&info);
     return st;
@@ -148,13 +157,13 @@ static fsdpck_status lay_out(target *t, const st_file *f, text_buf *header, uint
     st_text w;
     uint64_t at = 0;
     st_text_begin(&w, header);
-    RETURN_IF(put_metadata(cat, f, &w, err));
+    RETURN_IF(put_metadata(t, f, &w, err));
     for (size_t i = 0; i < f->count; i++) {
         const ordered *o = &f->list[i];
         const cat_tensor *ct = catalogue_tensor(cat, o->tensor);
         const uint64_t *shape = catalogue_shape(cat, o->tensor);
         uint64_t end;
-        if (f->is_shard) {
+        if (f->shard != NULL) {
             catalogue_chunk_box(cat, o->first_chunk, NULL, sizes);
             shape = sizes;
         }
@@ -184,7 +193,7 @@ static fsdpck_status place_file(target *t, const st_file *f, fsdpck_error *err)
     GOTO_IF(lay_out(t, f, &header, &data_nbytes, err), out);
     /* From here on the names in the list may have moved. */
     GOTO_IF(catalogue_add_file(&t->cat, f->name, strlen(f->name), header.nbytes + data_nbytes,
-                               f->is_shard ? f->rank : CAT_NONE, &index, err),
+                               f->shard != NULL ? f->shard->rank : CAT_NONE, &index, err),
             out);
     GOTO_IF(target_add_literal(t, index, 0, header.text, header.nbytes, err), out);
     for (size_t i = 0; i < f->count; i++) {
@@ -228,15 +237,14 @@ fsdpck_status st_layout_file(target *t, const char *name, const uint32_t *tensor
     return st;
 }
 
-fsdpck_status st_layout_shard(target *t, const char *name, uint32_t rank, const uint32_t *chunks,
+fsdpck_status st_layout_shard(target *t, const st_shard *shard, const uint32_t *chunks,
                               size_t count, fsdpck_error *err)
 {
     budget *owner = t->cat.owner;
-    const st_file f = {.name = name,
+    const st_file f = {.name = shard->name,
                        .list = budget_alloc(owner, count * sizeof(ordered), err),
                        .count = count,
-                       .is_shard = true,
-                       .rank = rank};
+                       .shard = shard};
     if (f.list == NULL)
         return FSDPCK_LIMIT;
     for (size_t i = 0; i < count; i++) {

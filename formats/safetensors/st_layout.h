@@ -24,10 +24,21 @@ fsdpck_status st_layout_check(const target *t, uint32_t tensor,
 fsdpck_status st_layout_file(target *t, const char *name, const uint32_t *tensors, size_t count,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The same for chunks, each the part of another tensor that `rank` writes, as torch's
+/* A file of one rank among those of a folder. */
+typedef struct st_shard {
+    const char *name;
+    uint32_t rank;
+    uint32_t file_count; /* of the folder */
+} st_shard;
+
+/* The same for chunks, each the part of another tensor that a rank writes, as torch's
  * HuggingFaceStorageWriter does: `__metadata__` has DCP_VERSION and, in DCP_SHARDING_INFO, the
- * offsets of each part. */
-fsdpck_status st_layout_shard(target *t, const char *name, uint32_t rank, const uint32_t *chunks,
+ * offsets of each part. Besides, what torch leaves out and ignores: ST_SHARD_COUNT (files) and
+ * ST_WORLD_SIZE (ranks of the target; some may have no file), decimal, without which the loss of
+ * the last rank's file cannot be seen. */
+#define ST_SHARD_COUNT "shard_count"
+#define ST_WORLD_SIZE  "world_size"
+fsdpck_status st_layout_shard(target *t, const st_shard *shard, const uint32_t *chunks,
                               size_t count, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -121,13 +121,21 @@ fsdpck_status pickle_write(const value_pool *pool, value root, pickle_tensor_fn 
 void pickle_put_mark(pickle_writer *w);
 void pickle_put_tuple(pickle_writer *w, unsigned count); /* 0..3: no mark; else pops to the mark */
 void pickle_put_tuple_marked(pickle_writer *w);
+/* A tuple of any length: around its items. */
+void pickle_put_tuple_begin(pickle_writer *w, uint64_t count);
+void pickle_put_tuple_end(pickle_writer *w, uint64_t count);
+/* A tuple of ints. */
+void pickle_put_dims(pickle_writer *w, unsigned ndim, const uint64_t *dims);
 void pickle_put_int(pickle_writer *w, int64_t i);
+/* first, first + step, ...: the opcodes of pickle_put_int, much faster; all below 2^63. */
+void pickle_put_ints(pickle_writer *w, uint64_t first, uint64_t count, uint64_t step);
 void pickle_put_bool(pickle_writer *w, bool b);
 void pickle_put_none(pickle_writer *w);
 void pickle_put_str(pickle_writer *w, const char *text,
                     size_t nbytes); /* memoised: equal texts once */
 /* Not memoised: what comes behind a text that pickles differ in is the same in all of them then. */
 void pickle_put_text(pickle_writer *w, const char *text, size_t nbytes);
+void pickle_put_word(pickle_writer *w, const char *text); /* pickle_put_str to its NUL */
 void pickle_put_global(pickle_writer *w, const char *module, const char *name); /* memoised */
 void pickle_put_persid(pickle_writer *w);
 void pickle_put_reduce(pickle_writer *w);

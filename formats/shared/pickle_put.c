@@ -9,6 +9,8 @@
  * has them. */
 enum { EXTRA_STR = 0x40, EXTRA_SYMBOL = 0x41, EXTRA_OBJECT = 0x42 };
 
+enum { INTS_AT_ONCE = 1024 };
+
 void pickle_fail(pickle_writer *w, fsdpck_status st, const char *text)
 {
     if (w->st == FSDPCK_OK)
@@ -96,6 +98,28 @@ void pickle_put_tuple_marked(pickle_writer *w)
     pickle_put_memo_unused(w);
 }
 
+void pickle_put_tuple_begin(pickle_writer *w, uint64_t count)
+{
+    if (count > 3)
+        pickle_put_mark(w);
+}
+
+void pickle_put_tuple_end(pickle_writer *w, uint64_t count)
+{
+    if (count > 3)
+        pickle_put_tuple_marked(w);
+    else
+        pickle_put_tuple(w, (unsigned)count);
+}
+
+void pickle_put_dims(pickle_writer *w, unsigned ndim, const uint64_t *dims)
+{
+    pickle_put_tuple_begin(w, ndim);
+    for (unsigned i = 0; i < ndim; i++)
+        pickle_put_int(w, (int64_t)dims[i]);
+    pickle_put_tuple_end(w, ndim);
+}
+
 void pickle_put_bigint(pickle_writer *w, const uint8_t *le, size_t nbytes)
 {
     uint8_t head[5] = {OP_LONG1, (uint8_t)nbytes};
@@ -129,6 +153,25 @@ void pickle_put_int(pickle_writer *w, int64_t i)
     while (nbytes > 1 && bytes[nbytes - 1] == (bytes[nbytes - 2] & 0x80 ? 0xFF : 0))
         nbytes--;
     pickle_put_bigint(w, bytes, nbytes);
+}
+
+void pickle_put_ints(pickle_writer *w, uint64_t first, uint64_t count, uint64_t step)
+{
+    uint8_t bytes[INTS_AT_ONCE * 3];
+    uint64_t i = 0, number = first;
+    while (i < count && number <= UINT16_MAX) {
+        size_t used = 0;
+        for (; used + 3 <= sizeof bytes && i < count && number <= UINT16_MAX; i++, number += step) {
+            const bool is_short = number <= UINT8_MAX;
+            bytes[used++] = is_short ? OP_BININT1 : OP_BININT2;
+            bytes[used++] = (uint8_t)number;
+            if (!is_short)
+                bytes[used++] = (uint8_t)(number >> 8);
+        }
+        pickle_put_bytes(w, bytes, used);
+    }
+    for (; i < count; i++, number += step)
+        pickle_put_int(w, (int64_t)number);
 }
 
 void pickle_put_bool(pickle_writer *w, bool b)
@@ -244,6 +287,11 @@ static bool has_empty_part(const char *name)
 {
     const size_t n = strlen(name);
     return n == 0 || name[0] == '.' || name[n - 1] == '.' || strstr(name, "..") != NULL;
+}
+
+void pickle_put_word(pickle_writer *w, const char *text)
+{
+    pickle_put_str(w, text, strlen(text));
 }
 
 void pickle_put_global(pickle_writer *w, const char *module, const char *name)

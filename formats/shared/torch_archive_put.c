@@ -3,18 +3,6 @@
 #include "formats/shared/pickle.h"
 #include "formats/shared/torch_archive.h"
 
-static void put_dims(pickle_writer *w, unsigned ndim, const uint64_t *dims)
-{
-    if (ndim > 3)
-        pickle_put_mark(w);
-    for (unsigned i = 0; i < ndim; i++)
-        pickle_put_int(w, (int64_t)dims[i]);
-    if (ndim > 3)
-        pickle_put_tuple_marked(w);
-    else
-        pickle_put_tuple(w, ndim);
-}
-
 /* The opcodes of torch.save for a CPU tensor: _rebuild_tensor_v2, or _v3 over bytes for a dtype
  * that has no storage class. */
 void torch_put_tensor(pickle_writer *w, const char *key, dtype d, unsigned ndim,
@@ -38,8 +26,8 @@ void torch_put_tensor(pickle_writer *w, const char *key, dtype d, unsigned ndim,
     pickle_put_tuple_marked(w);
     pickle_put_persid(w);
     pickle_put_int(w, (int64_t)offset_nelems);
-    put_dims(w, ndim, sizes);
-    put_dims(w, ndim, strides);
+    pickle_put_dims(w, ndim, sizes);
+    pickle_put_dims(w, ndim, strides);
     pickle_put_bool(w, false);
     pickle_put_global(w, "collections", "OrderedDict");
     pickle_put_tuple(w, 0);

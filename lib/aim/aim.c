@@ -30,6 +30,30 @@ static fsdpck_status leave_out_tensor(aim_state *a, size_t i, fsdpck_error *err)
                      err);
 }
 
+/* "NAME (ranks 0, 1, 2)" for all objects of one name, each of one rank, at the first of them. */
+static fsdpck_status note_of_ranks(aim_state *a, size_t i, fsdpck_error *err)
+{
+    const cat_object *o = catalogue_object(a->from, i);
+    const size_t count = catalogue_object_count(a->from);
+    if (i > 0 && catalogue_object(a->from, i - 1)->name == o->name)
+        return FSDPCK_OK;
+    text_buf ranks = {.limit_bytes = 120};
+    for (size_t k = i; k < count && catalogue_object(a->from, k)->name == o->name; k++)
+        text_printf(&ranks, "%s%u", k == i ? "" : ", ",
+                    (unsigned)catalogue_object(a->from, k)->rank);
+    text_buf text = {0};
+    text_append(&text, catalogue_name(a->from, o->name), catalogue_name_nbytes(a->from, o->name));
+    text_printf(&text, " (rank%s %s%s)", ranks.text != NULL && strchr(ranks.text, ',') != NULL ? "s" : "",
+                ranks.text != NULL ? ranks.text : "", ranks.failed ? ", ..." : "");
+    fsdpck_status st = text_check(&text, err);
+    if (st == FSDPCK_OK)
+        st = note_name(a->result->left_out_names, &a->result->left_out_names_count, text.text,
+                       text.nbytes, err);
+    text_release(&text);
+    text_release(&ranks);
+    return st;
+}
+
 static fsdpck_status leave_out_object(aim_state *a, size_t i, fsdpck_error *err)
 {
     const cat_object *o = catalogue_object(a->from, i);
@@ -41,6 +65,8 @@ static fsdpck_status leave_out_object(aim_state *a, size_t i, fsdpck_error *err)
         error_next(err, "write a .pt file, or allow it to be left out with --objects keep");
         return st;
     }
+    if (o->rank != UINT16_MAX)
+        return note_of_ranks(a, i, err);
     return note_name(a->result->left_out_names, &a->result->left_out_names_count, name,
                      catalogue_name_nbytes(a->from, o->name), err);
 }
@@ -113,7 +139,8 @@ static fsdpck_status pick_tensor(aim_state *a, size_t i, const text_buf *name, f
     aim_pick *pick = vec_push(&a->picks, err);
     if (pick == NULL)
         return FSDPCK_LIMIT;
-    *pick = (aim_pick){.source = (uint32_t)i, .name = id, .tied_to = CAT_NONE};
+    *pick = (aim_pick){
+        .source = (uint32_t)i, .name = id, .tied_to = CAT_NONE, .param = CAT_NONE};
     return FSDPCK_OK;
 }
 
@@ -152,7 +179,8 @@ static fsdpck_status pick_objects(aim_state *a, fsdpck_error *err)
 {
     for (size_t i = 0; i < a->parts->object_count; i++) {
         const cat_object *o = catalogue_object(a->from, i);
-        const bool carried = object_has_place(a, o) && aim_has_objects(a) && a->request->objects != AIM_OBJECTS_DROP;
+        const bool carried =
+            object_has_place(a, o) && aim_has_objects(a) && a->request->objects != AIM_OBJECTS_DROP;
         const bool wanted = carried && part_wanted(a, a->parts->object_part[i]) &&
                             aim_rules_select(&a->rules, catalogue_name(a->from, o->name));
         if (!wanted) {
@@ -195,6 +223,12 @@ static fsdpck_status add_target_tensor(aim_state *a, const aim_pick *pick, uint3
         return FSDPCK_LIMIT;
     *from = from_index;
     a->result->tensors_out++;
+    if (a->to->units == NULL)
+        return FSDPCK_OK;
+    uint32_t *param = vec_push(&a->to->flat_params, err);
+    if (param == NULL)
+        return FSDPCK_LIMIT;
+    *param = pick == NULL ? CAT_NONE : pick->param;
     return FSDPCK_OK;
 }
 
@@ -203,7 +237,8 @@ static fsdpck_status add_picked(aim_state *a, fsdpck_error *err)
     for (size_t k = 0; k < a->picks.count; k++) {
         aim_pick *pick = VEC_AT(&a->picks, aim_pick, k);
         pick->target = CAT_NONE;
-        if (pick->tied_to != CAT_NONE && a->request->tied_first) {
+        const bool is_tied = pick->tied_to != CAT_NONE && pick->param == CAT_NONE;
+        if (pick->is_twin || (is_tied && a->request->tied_first)) {
             a->result->tied_dropped++;
             continue;
         }
@@ -273,9 +308,25 @@ static fsdpck_status check_something_picked(const aim_state *a, fsdpck_error *er
     if (a->result->tensors_out > 0 || a->result->objects_out > 0)
         return FSDPCK_OK;
     static const char *const names[] = {"model", "optimizer", "other", "whole"};
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "", "nothing is left to write: the %s part has no tensors",
-                  names[a->request->part]);
+    const aim_words *words = &a->request->words;
+    uint64_t in_part = 0;
+    for (size_t i = 0; i < a->parts->tensor_count; i++)
+        in_part += (catalogue_tensor(a->from, i)->flags & CAT_TENSOR_IN_OBJECT) == 0 &&
+                   part_wanted(a, a->parts->tensor_part[i]);
+    fsdpck_status st;
+    if (in_part > 0 && (words->keys_count > 0 || words->exclude_count > 0)) {
+        st = error_set(err, FSDPCK_USAGE, "",
+                       "nothing is left to write: %s leaves none of %" PRIu64 " tensors",
+                       words->exclude_count == 0 ? "--keys"
+                       : words->keys_count == 0  ? "--exclude"
+                                                 : "--keys with --exclude",
+                       in_part);
+        error_next(err, "take out or narrow the pattern; see the names with: fsdpck inspect --tree "
+                        "SRC");
+        return st;
+    }
+    st = error_set(err, FSDPCK_USAGE, "", "nothing is left to write: the %s part has no tensors",
+                   names[a->request->part]);
     if (a->request->part == PART_ALL)
         error_next(err, "tensors inside other objects cannot be taken alone: write a .pt, or save "
                         "the module's state_dict()");
@@ -295,14 +346,19 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     to->cat.origin = from->origin;
     to->world_size = request->cut == NULL ? 1 : mesh_size(&request->cut->layout->mesh);
     to->cat.origin.world_size = (int64_t)to->world_size;
+    to->units = request->cut == NULL ? NULL : request->cut->units;
     fsdpck_status st;
     GOTO_IF(aim_rules_compile(&request->words, &a.rules, err), out);
     GOTO_IF(pick_tensors(&a, err), out);
     GOTO_IF(pick_objects(&a, err), out);
     GOTO_IF(aim_find_ties(&a, err), out);
+    if (to->units != NULL)
+        GOTO_IF(aim_flatten_find(&a, err), out);
     GOTO_IF(load_objects(&a, err), out);
     GOTO_IF(add_picked(&a, err), out);
     GOTO_IF(add_inner_all(&a, err), out);
+    if (to->units != NULL)
+        GOTO_IF(aim_flatten_check(&a, err), out);
     if (request->cut == NULL)
         GOTO_IF(aim_keep_views(&a, err), out);
     GOTO_IF(aim_rules_check_used(&a.rules, err), out);

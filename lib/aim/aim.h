@@ -29,6 +29,7 @@
 #include "aim/parts.h"
 #include "aim/rules.h"
 #include "layout/layout.h"
+#include "model/unit.h"
 #include "state/source.h"
 #include "state/target.h"
 
@@ -52,6 +53,9 @@ typedef struct aim_cut_request {
      * name; NULL: none. */
     const catalogue *like;
     const char *like_model_key; /* outer key of its model, "" where it has none */
+    /* Of a flat writer: the units over the ranks of the layout's mesh, by which parameters are cut;
+     * all else is whole on every rank. Borrowed, also by the target. NULL: by the layout. */
+    const unit_list *units;
 } aim_cut_request;
 
 typedef struct aim_request {

@@ -10,6 +10,8 @@ typedef struct aim_pick {
     uint32_t name;    /* in aim_state.names: its final name */
     uint32_t target;  /* CAT_NONE: dropped as a tie */
     uint32_t tied_to; /* index of the earlier pick that views the same bytes, or CAT_NONE */
+    uint32_t param;   /* of the units: the parameter that it is, or CAT_NONE */
+    bool is_twin;     /* another name for a parameter of the units: has no place of its own */
 } aim_pick;
 
 typedef struct aim_state {
@@ -47,6 +49,18 @@ fsdpck_status aim_fit_path(aim_state *a, const char *name, size_t nbytes, aim_pa
  * NULL for a tensor inside an object: replicated. */
 fsdpck_status aim_cut(aim_state *a, const aim_pick *pick, uint32_t from, uint32_t index,
                       fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Finds what parameters of cut->units the picks are, which must all be there; other names of them
+ * become twins. BADINPUT (MODEL-MISMATCH). After aim_find_ties. */
+fsdpck_status aim_flatten_find(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Chunks of the ranks' pieces; target tensor `index` is pick->param. */
+fsdpck_status aim_flatten_cut(aim_state *a, const aim_pick *pick, uint32_t index,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* A flat parameter has one dtype: UNSUPPORTED. After all tensors are added. */
+fsdpck_status aim_flatten_check(const aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* What the report says of a tie: "tied = first". */
+fsdpck_status aim_note_tie(aim_state *a, const aim_pick *first, const aim_pick *tied,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Paths of the target's tensors, and its objects. */
 fsdpck_status aim_build_keyed(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;

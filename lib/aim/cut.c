@@ -1,10 +1,10 @@
 #include <string.h>
 
 #include "aim/aim_internal.h"
+#include "aim/trained.h"
 #include "layout/explain.h"
 #include "layout/piece.h"
 #include "layout/slice.h"
-#include "model/fqn.h"
 
 /* Empty boxes of one tensor that are told apart by their offsets; torch's layouts have a handful. */
 #define EMPTY_MAX 64u
@@ -16,39 +16,6 @@ static bool is_whole(const catalogue *c, uint64_t chunk, const uint64_t *shape, 
     uint64_t sizes[NDIM_MAX];
     catalogue_chunk_box(c, chunk, NULL, sizes);
     return memcmp(sizes, shape, ndim * sizeof *sizes) == 0;
-}
-
-/* The parameter that an optimizer tensor belongs to, as a flat key of the model without its outer
- * key; false where it cannot be told (parameters by number). Paths end in ('state', FQN, name), or,
- * flattened, in 'state.FQN.name' (torch's flatten_optimizer_state_dict). */
-static bool state_parameter(const aim_state *a, const cat_tensor *t, text_buf *fqn)
-{
-    const value_pool *pool = &a->from->pool;
-    const size_t count = value_count(pool, t->path);
-    fqn->nbytes = 0;
-    for (size_t i = 0; i < count; i++) {
-        size_t nbytes;
-        const char *text = value_text(pool, value_item(pool, t->path, i), &nbytes);
-        if (text == NULL)
-            return false;
-        if (nbytes == 5 && memcmp(text, "state", 5) == 0 && i + 2 < count) {
-            text = value_text(pool, value_item(pool, t->path, i + 1), &nbytes);
-            if (text == NULL)
-                return false;
-            fqn_clean(text, nbytes, a->parts->model_has_ddp, fqn);
-            return true;
-        }
-        if (nbytes > 6 && memcmp(text, "state.", 6) == 0) {
-            size_t end = nbytes;
-            while (end > 6 && text[end - 1] != '.')
-                end--;
-            if (end <= 7)
-                return false;
-            fqn_clean(text + 6, end - 7, a->parts->model_has_ddp, fqn);
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Whether the model has that parameter with another shape: then the tensor is no moment of it. */
@@ -90,7 +57,7 @@ static void model_name(const aim_state *a, const aim_pick *pick, text_buf *fqn)
 }
 
 static void describe_source(const aim_state *a, const aim_pick *pick, text_buf *fqn,
-                            layout_tensor *t)
+                            text_buf *outer, layout_tensor *t)
 {
     const catalogue *c = a->from;
     const uint32_t from = pick->source;
@@ -107,13 +74,18 @@ static void describe_source(const aim_state *a, const aim_pick *pick, text_buf *
                       is_whole(c, s->first_chunk, t->shape, s->ndim);
     if (a->parts->tensor_part[from] != PART_OPTIMIZER) {
         model_name(a, pick, fqn);
-    } else if (!state_parameter(a, s, fqn)) {
+    } else if (!trained_parameter(c, a->parts, s, fqn)) {
         fqn->nbytes = 0;
         text_append(fqn, "", 0);
     } else if (spec == NULL && parameter_differs(a, from, fqn)) {
         t->source_whole = true;
     }
     t->fqn = fqn->text == NULL ? "" : fqn->text;
+    if (a->parts->model_depth > 0 && t->fqn[0] != '\0') {
+        text_printf(outer, "%s.", a->parts->model_key);
+        text_append(outer, fqn->text, fqn->nbytes);
+        t->outer_fqn = outer->text;
+    }
 }
 
 /* ---- the target's side ---- */
@@ -240,13 +212,16 @@ static fsdpck_status place_by_rules(cut_state *s, const layout_tensor *t, fsdpck
 
 static fsdpck_status choose_placements(cut_state *s, const aim_pick *pick, fsdpck_error *err)
 {
-    text_buf fqn = {0};
+    text_buf fqn = {0}, outer = {0};
     layout_tensor t;
-    describe_source(s->a, pick, &fqn, &t);
+    describe_source(s->a, pick, &fqn, &outer, &t);
     fsdpck_status st = text_check(&fqn, err);
+    if (st == FSDPCK_OK)
+        st = text_check(&outer, err);
     if (st == FSDPCK_OK && !take_like(s, pick, t.fqn))
         st = place_by_rules(s, &t, err);
     text_release(&fqn);
+    text_release(&outer);
     return st;
 }
 
@@ -265,6 +240,9 @@ fsdpck_status aim_cut(aim_state *a, const aim_pick *pick, uint32_t from, uint32_
     const aim_cut_request *cut = a->request->cut;
     if (cut == NULL || pick == NULL)
         return add_whole(a, index, pick == NULL ? a->inner_rank : UINT16_MAX, err);
+    if (cut->units != NULL)
+        return pick->param == CAT_NONE ? add_whole(a, index, UINT16_MAX, err)
+                                       : aim_flatten_cut(a, pick, index, err);
     catalogue *cat = &a->to->cat;
     cut_state s = {.a = a,
                    .m = &cut->layout->mesh,

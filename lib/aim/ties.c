@@ -49,8 +49,8 @@ static fsdpck_status same_view(const aim_state *a, uint32_t i, uint32_t k, bool 
     return FSDPCK_OK;
 }
 
-static fsdpck_status note_tie(aim_state *a, const aim_pick *first, const aim_pick *tied,
-                              fsdpck_error *err)
+fsdpck_status aim_note_tie(aim_state *a, const aim_pick *first, const aim_pick *tied,
+                           fsdpck_error *err)
 {
     aim_result *r = a->result;
     r->tied++;
@@ -108,7 +108,7 @@ fsdpck_status aim_find_ties(aim_state *a, fsdpck_error *err)
             continue;
         }
         pick->tied_to = h->pick;
-        GOTO_IF(note_tie(a, first, pick, err), out);
+        GOTO_IF(aim_note_tie(a, first, pick, err), out);
     }
 out:
     vec_release(&keys);

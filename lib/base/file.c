@@ -74,13 +74,15 @@ fsdpck_status path_probe(const folder *dir, const char *path, path_kind *kind, u
     return FSDPCK_OK;
 }
 
-fsdpck_status folder_open(folder *d, const char *path, fsdpck_error *err)
+static fsdpck_status open_folder(folder *d, const char *path, bool known_names, fsdpck_error *err)
 {
     *d = FOLDER_CLOSED;
     char *copy = strdup(path);
     if (copy == NULL)
         return error_set_nomem(err, strlen(path) + 1);
-    const int rc = descriptor_open(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0, &d->fd);
+    int rc = descriptor_open(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0, &d->fd);
+    if (rc == EACCES && known_names && platform_open_search(path, &d->fd) == 0)
+        rc = 0;
     if (rc != 0) {
         free(copy);
         d->fd = -1;
@@ -88,6 +90,16 @@ fsdpck_status folder_open(folder *d, const char *path, fsdpck_error *err)
     }
     d->path = copy;
     return FSDPCK_OK;
+}
+
+fsdpck_status folder_open(folder *d, const char *path, fsdpck_error *err)
+{
+    return open_folder(d, path, false, err);
+}
+
+fsdpck_status folder_open_search(folder *d, const char *path, fsdpck_error *err)
+{
+    return open_folder(d, path, true, err);
 }
 
 fsdpck_status folder_open_inside(folder *d, const folder *dir, const char *name,

@@ -48,6 +48,8 @@ fsdpck_status path_probe(const folder *dir, const char *path, path_kind *kind, u
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 fsdpck_status folder_open(folder *d, const char *path, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The same for names that are known, where the folder lets nobody list it (mode 711). */
+fsdpck_status folder_open_search(folder *d, const char *path, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The folder `name` in `dir`; a link of that name is an error. */
 fsdpck_status folder_open_inside(folder *d, const folder *dir, const char *name,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -4,17 +4,34 @@
 #include <stdio.h>
 #include <string.h>
 
-void log_write(const logger *l, log_level level, const char *fmt, ...)
+#define LINE_CAPACITY 2048u
+
+static void write_line(const logger *l, log_line *line, const char *fmt, va_list args)
 {
     if (l == NULL || l->fn == NULL)
         return;
-    char raw[2048];
-    char line[2048];
+    char raw[LINE_CAPACITY];
+    char text[LINE_CAPACITY];
+    if (vsnprintf(raw, sizeof raw, fmt, args) < 0)
+        return;
+    line->text = escape_text(text, sizeof text, raw, strlen(raw));
+    l->fn(l->ctx, line);
+}
+
+void log_write(const logger *l, log_level level, const char *fmt, ...)
+{
+    log_line line = {.level = level, .finding = "", .next = ""};
     va_list args;
     va_start(args, fmt);
-    const int n = vsnprintf(raw, sizeof(raw), fmt, args);
+    write_line(l, &line, fmt, args);
     va_end(args);
-    if (n < 0)
-        return;
-    l->fn(l->ctx, level, escape_text(line, sizeof(line), raw, strlen(raw)));
+}
+
+void log_warn(const logger *l, const char *finding, const char *next, const char *fmt, ...)
+{
+    log_line line = {.level = LOG_WARNING, .finding = finding, .next = next};
+    va_list args;
+    va_start(args, fmt);
+    write_line(l, &line, fmt, args);
+    va_end(args);
 }

@@ -6,8 +6,16 @@
 
 typedef enum log_level { LOG_WARNING = 1, LOG_NOTE = 2, LOG_DETAIL = 3 } log_level;
 
-/* `text` is one line without newline, escaped; borrowed for the call. Called from any thread. */
-typedef void (*log_fn)(void *ctx, log_level level, const char *text);
+/* Each text is one line without newline, escaped, and borrowed for the call. */
+typedef struct log_line {
+    log_level level;
+    const char *finding; /* of a warning, as error_set's; "" where it has none */
+    const char *text;
+    const char *next; /* of a warning: what to do about it; "" */
+} log_line;
+
+/* Called from any thread. */
+typedef void (*log_fn)(void *ctx, const log_line *line);
 
 typedef struct logger {
     log_fn fn; /* NULL: silent */
@@ -15,5 +23,11 @@ typedef struct logger {
 } logger;
 
 void log_write(const logger *l, log_level level, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+/* A warning: the result may not be what the user thinks. `finding` and `next` are borrowed
+ * for the call and hold nothing to be escaped, "" where there is none; `next` begins as error_next's
+ * do. */
+void log_warn(const logger *l, const char *finding, const char *next, const char *fmt, ...)
+    PRINTF_LIKE(4, 5);
 
 #endif

@@ -18,7 +18,7 @@
  * followed as links. Calls are relative to the parent folder's descriptor, opened once.
  *
  * What is to be replaced is looked at when the output begins and must still be the same thing at
- * commit (EXISTS otherwise): it is a plain file or folder of the same kind, never a link. Where the
+ * commit (EXISTS otherwise); its permissions go over to the new thing, but for files in a folder: it is a plain file or folder of the same kind, never a link. Where the
  * file system cannot exchange names, the old thing gets the name `.NAME.fsdpck-XXXXXXXX.old` until
  * the new one is durable: a file as a second name, a folder by a rename. A kill between the two
  * renames of a folder leaves the old one there and nothing under the final name.
@@ -54,6 +54,7 @@ typedef struct output {
     int created;
     int committed;
     uint64_t old_dev, old_ino; /* what OUTPUT_REPLACE found at the beginning; 0, 0: nothing */
+    unsigned old_mode;         /* of what is replaced: the new one gets it too */
     uint64_t new_dev, new_ino; /* the partial */
 } output;
 

@@ -16,6 +16,9 @@ int platform_rename_noreplace(int dirfd, const char *from, const char *to);
 int platform_rename_exchange(int dirfd, const char *a, const char *b);
 /* Reserve space without writing. ENOTSUP where the file system cannot. */
 int platform_reserve(int fd, uint64_t nbytes);
+/* Open a folder for names in it that are known, without the right to list it; *fd or an errno
+ * (ENOTSUP: not here). */
+int platform_open_search(const char *path, int *fd);
 /* Open for direct writing; *fd or an errno (EINVAL, ENOTSUP: not here). */
 int platform_open_direct(int dirfd, const char *name, int *fd);
 /* Tell the kernel that the file will be read front to back. Advice only. */

@@ -50,6 +50,12 @@ int platform_reserve(int fd, uint64_t nbytes)
     return 0;
 }
 
+int platform_open_search(const char *path, int *fd)
+{
+    *fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return *fd >= 0 ? 0 : errno;
+}
+
 int platform_open_direct(int dirfd, const char *name, int *fd)
 {
     *fd = openat(dirfd, name, O_WRONLY | O_DIRECT | O_NOFOLLOW | O_CLOEXEC);

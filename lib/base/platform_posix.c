@@ -30,6 +30,13 @@ int platform_reserve(int fd, uint64_t nbytes)
     return nbytes == 0 ? 0 : ENOTSUP;
 }
 
+int platform_open_search(const char *path, int *fd)
+{
+    (void)path;
+    *fd = -1;
+    return ENOTSUP;
+}
+
 int platform_open_direct(int dirfd, const char *name, int *fd)
 {
     (void)dirfd;

@@ -145,8 +145,10 @@ static fsdpck_status add_group(const group_work *g, uint64_t begin, uint64_t end
         const uint64_t run = run_nbytes(g, g->sorted[i].item);
         widest = run > widest ? run : widest;
     }
-    if (widest + 2 * GROUP_GUARD_NBYTES > x->group_nbytes)
-        return FSDPCK_OK; /* not even one row of one member fits */
+    /* Not even one row of one member fits: size_groups takes no more than BUFFER_NBYTES_MAX. */
+    if (widest + 2 * GROUP_GUARD_NBYTES > x->group_nbytes ||
+        widest + 2 * GROUP_GUARD_NBYTES > BUFFER_NBYTES_MAX)
+        return FSDPCK_OK;
     cut_group *group = vec_push(&x->groups, err);
     if (group == NULL)
         return FSDPCK_LIMIT;
@@ -199,11 +201,12 @@ static fsdpck_status group_tensor(group_work *g, sort_pair *scratch, fsdpck_erro
 
 /* The widest member of all decides how many fit at a time; where not even two do, a group has as
  * many passes as members, which is what it would be without. */
-static void size_group(struct exec *x, cut_group *group)
+static fsdpck_status size_group(struct exec *x, cut_group *group, fsdpck_error *err)
 {
     const uint64_t row = group->widest_nbytes;
-    const uint64_t least =
-        (row > SHARE_NBYTES_MIN ? row : SHARE_NBYTES_MIN) + GROUP_GUARD_NBYTES;
+    if (row + GROUP_GUARD_NBYTES > x->group_nbytes)
+        return error_set(err, FSDPCK_INTERNAL, "", "a row of a group is longer than its buffer");
+    const uint64_t least = (row > SHARE_NBYTES_MIN ? row : SHARE_NBYTES_MIN) + GROUP_GUARD_NBYTES;
     uint64_t fit = x->group_nbytes / least;
     if (fit > MEMBERS_MAX)
         fit = MEMBERS_MAX;
@@ -226,6 +229,7 @@ static void size_group(struct exec *x, cut_group *group)
     group->first_item = x->group_items;
     x->group_items += passes * ((group->rows + group->band_rows - 1) / group->band_rows);
     x->reread_nbytes += (passes - 1) * group->rows * source_row;
+    return FSDPCK_OK;
 }
 
 /* What the memory has left for a worker's buffer. */
@@ -238,13 +242,13 @@ static uint64_t spare_nbytes(const struct exec *x)
 }
 
 /* All groups share one buffer a worker, as large as any of them wants. */
-static void size_groups(struct exec *x)
+static fsdpck_status size_groups(struct exec *x, fsdpck_error *err)
 {
     uint64_t want = x->tile_nbytes;
     for (size_t i = 0; i < x->groups.count; i++) {
         const cut_group *group = VEC_AT(&x->groups, cut_group, i);
-        const uint64_t share = group->widest_nbytes > SHARE_NBYTES_WANT ? group->widest_nbytes
-                                                                        : SHARE_NBYTES_WANT;
+        const uint64_t share =
+            group->widest_nbytes > SHARE_NBYTES_WANT ? group->widest_nbytes : SHARE_NBYTES_WANT;
         const uint64_t nbytes = group->member_count * (share + GROUP_GUARD_NBYTES);
         want = nbytes > want ? nbytes : want;
     }
@@ -253,9 +257,10 @@ static void size_groups(struct exec *x)
     if (x->group_nbytes > want)
         x->group_nbytes = want;
     for (size_t i = 0; i < x->groups.count; i++)
-        size_group(x, VEC_AT(&x->groups, cut_group, i));
+        RETURN_IF(size_group(x, VEC_AT(&x->groups, cut_group, i), err));
     if (x->group_nbytes > x->tile_nbytes)
         x->sums.buffer_nbytes += x->group_nbytes * x->nworkers;
+    return FSDPCK_OK;
 }
 
 static fsdpck_status find_groups(struct exec *x, sort_pair *pairs, uint64_t most, fsdpck_error *err)
@@ -289,7 +294,5 @@ fsdpck_status group_all(struct exec *x, fsdpck_error *err)
         return FSDPCK_LIMIT;
     const fsdpck_status st = find_groups(x, pairs, most, err);
     budget_free(x->r.metadata, pairs, 2 * most * sizeof *pairs);
-    if (st == FSDPCK_OK && x->groups.count > 0)
-        size_groups(x);
-    return st;
+    return st == FSDPCK_OK && x->groups.count > 0 ? size_groups(x, err) : st;
 }

@@ -1,10 +1,10 @@
 #include "layout/layout.h"
 
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "layout/chunk.h"
+#include "layout/rule_match.h"
 
 void layout_init(layout *l, budget *owner)
 {
@@ -157,18 +157,6 @@ fsdpck_status layout_check_used(const layout *l, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* The module's name: the FQN without its last part; "" where there is none or it is too long. */
-static void module_name(char *name, size_t capacity_bytes, const char *fqn)
-{
-    const char *dot = strrchr(fqn, '.');
-    const size_t nbytes = dot == NULL ? 0 : (size_t)(dot - fqn);
-    name[0] = '\0';
-    if (nbytes > 0 && nbytes < capacity_bytes) {
-        memcpy(name, fqn, nbytes);
-        name[nbytes] = '\0';
-    }
-}
-
 typedef struct matches {
     layout_rule *rules[3];            /* by rule_group; NULL: none */
     const layout_rule *contradicting; /* FSDP's: of the other kind */
@@ -176,28 +164,27 @@ typedef struct matches {
 } matches;
 
 /* Whether a rule says something of a tensor for which its group has one already. */
-static bool contradicts(const matches *found, const layout_rule *rule, const char *fqn)
+static bool contradicts(const matches *found, const layout_rule *rule, const rule_names *names)
 {
     return group_of(rule->kind) == GROUP_FSDP && found->rules[GROUP_FSDP]->kind != rule->kind &&
-           fnmatch(rule->glob, fqn, 0) == 0;
+           rule_names_match(names, rule->glob);
 }
 
-static void find_rules(layout *l, const char *fqn, matches *found)
+static void find_rules(layout *l, const layout_tensor *t, matches *found)
 {
-    char module[4096];
+    rule_names names;
     *found = (matches){0};
-    module_name(module, sizeof module, fqn);
+    rule_names_of(t, &names);
     for (size_t i = 0; i < l->rules.count; i++) {
         layout_rule *rule = VEC_AT(&l->rules, layout_rule, i);
         const rule_group group = group_of(rule->kind);
         if (found->rules[group] != NULL) {
-            if (found->contradicting == NULL && contradicts(found, rule, fqn))
+            if (found->contradicting == NULL && contradicts(found, rule, &names))
                 found->contradicting = rule;
             continue;
         }
-        const bool direct = fnmatch(rule->glob, fqn, 0) == 0;
-        if (!direct &&
-            (group == GROUP_FSDP || module[0] == '\0' || fnmatch(rule->glob, module, 0) != 0))
+        const bool direct = rule_names_match(&names, rule->glob);
+        if (!direct && (group == GROUP_FSDP || !rule_names_match_module(&names, rule->glob)))
             continue;
         rule->matched++;
         found->rules[group] = rule;
@@ -270,7 +257,7 @@ static fsdpck_status no_such_dim(const layout *l, const layout_rule *rule, unsig
     return st;
 }
 
-static fsdpck_status choose_fsdp(const layout *l, const layout_tensor *t, const matches *found,
+static fsdpck_status choose_fsdp(layout *l, const layout_tensor *t, const matches *found,
                                  unsigned *dim, fsdpck_error *err)
 {
     const layout_rule *rule = found->rules[GROUP_FSDP];
@@ -282,8 +269,10 @@ static fsdpck_status choose_fsdp(const layout *l, const layout_tensor *t, const 
                    : FSDPCK_OK;
     }
     *dim = source_dim(t, ROLE_FSDP, &told);
-    if (!told)
+    if (!told) {
         *dim = t->source == NULL && t->source_whole ? NO_DIM : 0;
+        l->cut_by_default += *dim == 0;
+    }
     return FSDPCK_OK;
 }
 
@@ -443,7 +432,7 @@ static fsdpck_status place(layout *l, const layout_tensor *t, bool any_size, pla
     unsigned order[MESH_NDIM_MAX];
     unsigned dims[ROLE_EP + 1];
     matches found;
-    find_rules(l, t->fqn, &found);
+    find_rules(l, t, &found);
     if (t->ndim == 0 || box_nelems(t->shape, t->ndim) == 0)
         return FSDPCK_OK;
     RETURN_IF(check_source(t, err));

@@ -15,15 +15,17 @@
  *   1. A tensor without dims or elements is replicated on every mesh dim. So is one that is neither
  *      floating nor complex, unless the source says that it was sharded, or a --shard rule that it
  *      shall be.
- *   2. FSDP dim: the first --shard rule whose glob matches the FQN (the role of fully_shard's
+ *   2. FSDP dim: the first --shard rule whose glob matches a name (the role of fully_shard's
  *      shard_placement_fn), or a --replicate rule. Where both kinds match: USAGE.
  *   3. FSDP dim: what the source says. Replicated by FSDP, or whole on every rank: replicated;
  *      sharded on dim d by FSDP: Shard(d).
  *   4. FSDP dim: Shard(0).
- *   TP dim: the first rule of the plan whose glob matches the FQN, or its module's (FQN without its
- *      last part), else Replicate(). Without a plan as the source says.
+ *   TP dim: the first rule of the plan whose glob matches a name, or its module's (the name without
+ *      its last part), else Replicate(). Without a plan as the source says.
  *   EP dim: likewise, Shard(0) or the dim that the rule names. Without a rule for EP as the source
  *      says.
+ *
+ * Names are the FQN, and that with the outer key which the model lies under (rule_match.h).
  *
  * Cuts are made by ep, then tp, then fsdp (torch 2.5 to 2.15: parallelize_module first, fully_shard
  * over it), so FSDP's placement becomes _StridedShard where it cuts a dim that tp or ep to its right
@@ -70,12 +72,14 @@ typedef struct layout {
     bool has_tp_plan;         /* else TP follows the source */
     bool has_ep_rule;         /* else EP follows the source */
     const char *tp_plan_path; /* for messages; NULL: not known; borrowed */
+    uint64_t cut_by_default;  /* tensors for which neither rule nor source names FSDP's dim */
     budget *owner;
 } layout;
 
 /* What is known of a tensor. */
 typedef struct layout_tensor {
     const char *fqn; /* the parameter's: for optimizer state that of its parameter */
+    const char *outer_fqn; /* with the outer key of the model; NULL where it has none */
     dtype dtype;
     unsigned ndim;
     const uint64_t *shape;

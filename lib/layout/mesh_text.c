@@ -5,8 +5,6 @@
 
 #include "base/checked.h"
 
-#define KNOWN_NAMES "dp_replicate, dp_shard, cp, tp, ep, ddp, fsdp, replicate, shard, dp"
-
 static const struct {
     const char *name;
     mesh_role role;
@@ -68,12 +66,54 @@ unsigned mesh_dim_of(const mesh *m, mesh_role role)
 
 /* Reading */
 
-static fsdpck_status bad_text(fsdpck_error *err, const char *text, size_t at, const char *why)
+/* All names, as the manual has them. */
+static void list_names(text_buf *list)
+{
+    for (size_t i = 0; i < sizeof role_names / sizeof *role_names; i++)
+        text_printf(list, "%s%s", i > 0 ? ", " : "", role_names[i].name);
+}
+
+/* What is wrong is nbytes from text[at] on: an item, its name or its size. */
+static fsdpck_status bad_text(fsdpck_error *err, const char *text, size_t at, size_t nbytes,
+                              const char *why)
 {
     const fsdpck_status st =
         error_set(err, FSDPCK_USAGE, "", "cannot read mesh '%s': %s", text, why);
-    error_found(err, "'%s'", text + at);
-    error_expected(err, "NAME=SIZE,... with names of %s", KNOWN_NAMES);
+    error_found(err, "'%.*s'", (int)(nbytes < 200 ? nbytes : 200), text + at);
+    return st;
+}
+
+static fsdpck_status bad_item(fsdpck_error *err, const char *text, size_t at, const char *why)
+{
+    const fsdpck_status st = bad_text(err, text, at, strcspn(text + at, ","), why);
+    error_expected(err, "NAME=SIZE,..., outermost first, as dp_replicate=2,dp_shard=4,tp=2");
+    return st;
+}
+
+static bool is_pipeline(const char *name, size_t nbytes)
+{
+    static const char *const names[] = {"pp", "pipe", "pipeline"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == nbytes && memcmp(names[i], name, nbytes) == 0)
+            return true;
+    return false;
+}
+
+static fsdpck_status bad_name(fsdpck_error *err, const char *text, size_t at, size_t nbytes)
+{
+    if (is_pipeline(text + at, nbytes)) {
+        const fsdpck_status st =
+            bad_text(err, text, at, nbytes, "pipeline parallelism is no cut of tensors");
+        error_next(err, "leave it out: the mesh is that of one stage, whose layers --keys chooses");
+        return st;
+    }
+    text_buf names = {0};
+    const fsdpck_status st = bad_text(err, text, at, nbytes, "unknown name of a dim");
+    list_names(&names);
+    if (text_check(&names, NULL) == FSDPCK_OK)
+        error_expected(err, "one of %s; dp_shard_cp and the like", names.text);
+    error_next(err, "see MESHES in fsdpck-reshard(1)");
+    text_release(&names);
     return st;
 }
 
@@ -102,24 +142,27 @@ static bool role_is_taken(const mesh *m, mesh_role role)
     return false;
 }
 
+/* What add_dim says of a name that is not known. */
+static const char unknown_name[] = "";
+
 /* One more dim, or the last one grown where it is FSDP's and this is cp. NULL, or what is wrong. */
 static const char *add_dim(mesh *m, const char *name, size_t nbytes, uint64_t size)
 {
     mesh_role role;
     char copy[MESH_NAME_NBYTES] = {0};
     if (nbytes >= sizeof copy)
-        return "unknown name of a dim";
+        return unknown_name;
     memcpy(copy, name, nbytes);
     role = mesh_role_of(copy);
     if (role == ROLE_UNKNOWN)
-        return "unknown name of a dim";
+        return unknown_name;
     if (role == ROLE_CP && m->ndim > 0 && mesh_role_of(m->names[m->ndim - 1]) == ROLE_FSDP) {
         char *last = m->names[m->ndim - 1];
         const size_t at = strlen(last);
         if (at > 3 && strcmp(last + at - 3, "_cp") == 0)
             return "two dims of the same role";
         if (at + 4 > MESH_NAME_NBYTES)
-            return "unknown name of a dim";
+            return unknown_name;
         memcpy(last + at, "_cp", 4);
         m->sizes[m->ndim - 1] *= size; /* both are at most MESH_RANKS_MAX */
         return NULL;
@@ -145,16 +188,19 @@ fsdpck_status mesh_parse(const char *text, mesh *m, fsdpck_error *err)
             at++;
         const size_t name_nbytes = at - name_at;
         if (text[at] != '=' || name_nbytes == 0)
-            return bad_text(err, text, name_at, "expected NAME=SIZE");
+            return bad_item(err, text, name_at, "expected NAME=SIZE");
         at++;
         const size_t size_at = at;
         if (!take_size(text, &at, &size) || (text[at] != ',' && text[at] != '\0'))
-            return bad_text(err, text, size_at, "sizes are whole numbers from 1 to 65534");
+            return bad_text(err, text, size_at, strcspn(text + size_at, ","),
+                            "sizes are whole numbers from 1 to 65534");
         const char *wrong = add_dim(m, text + name_at, name_nbytes, size);
+        if (wrong == unknown_name)
+            return bad_name(err, text, name_at, name_nbytes);
         if (wrong != NULL)
-            return bad_text(err, text, name_at, wrong);
+            return bad_item(err, text, name_at, wrong);
         if (mesh_size(m) > MESH_RANKS_MAX)
-            return bad_text(err, text, 0, "more than 65534 ranks");
+            return bad_text(err, text, 0, strlen(text), "more than 65534 ranks");
     } while (text[at++] == ',');
     return FSDPCK_OK;
 }

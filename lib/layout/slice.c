@@ -1,7 +1,8 @@
 #include "layout/slice.h"
 
-#include <fnmatch.h>
 #include <string.h>
+
+#include "layout/rule_match.h"
 
 static bool is_of(const layout_rule *rule, mesh_role role)
 {
@@ -20,18 +21,14 @@ static bool is_of(const layout_rule *rule, mesh_role role)
     return false;
 }
 
-static bool is_named(const layout *l, const char *fqn, mesh_role role)
+static bool is_named(const layout *l, const layout_tensor *t, mesh_role role)
 {
-    char module[4096] = "";
-    const char *dot = strrchr(fqn, '.');
-    if (dot != NULL && (size_t)(dot - fqn) < sizeof module) {
-        memcpy(module, fqn, (size_t)(dot - fqn));
-        module[dot - fqn] = '\0';
-    }
+    rule_names names;
+    rule_names_of(t, &names);
     for (size_t i = 0; i < l->rules.count; i++) {
         const layout_rule *rule = VEC_AT(&l->rules, const layout_rule, i);
-        if (is_of(rule, role) && (fnmatch(rule->glob, fqn, 0) == 0 ||
-                                  (module[0] != '\0' && fnmatch(rule->glob, module, 0) == 0)))
+        if (is_of(rule, role) &&
+            (rule_names_match(&names, rule->glob) || rule_names_match_module(&names, rule->glob)))
             return true;
     }
     return false;
@@ -41,7 +38,7 @@ static bool is_absent(const layout *l, const layout_tensor *t, mesh_role role)
 {
     const bool by_plan = role == ROLE_TP || role == ROLE_EP;
     if (by_plan && (role == ROLE_TP ? l->has_tp_plan : l->has_ep_rule))
-        return !is_named(l, t->fqn, role);
+        return !is_named(l, t, role);
     const unsigned dim = t->source == NULL ? 0 : mesh_dim_of(t->source_mesh, role);
     if (t->source == NULL || dim == t->source_mesh->ndim)
         return by_plan;

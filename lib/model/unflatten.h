@@ -6,24 +6,31 @@
  * chunks say which element of which chunk of the first they begin at; no byte moves.
  *
  *     flat_view *v;
- *     RETURN_IF(flat_view_new(&cat, &src, &units, &options, &budget, &v, err));
- *     flat_view_catalogue(v)   // sealed; files are those of `cat`
+ *     catalogue_init(&seen, &budget);
+ *     RETURN_IF(flat_view_new(&cat, &src, &units, &options, &seen, &v, err));   // seals `seen`
  *     flat_view_source(v)      // locate() asks the first source, then moves to the element
- *     flat_view_free(v);       // before `src` and `cat` go
+ *     flat_view_free(v);       // before `seen`, `src`, `cat` and `units` go
  *
- * What becomes of the tensors of `cat`:
- *   - `PREFIX._flat_param`, or `flat_param`, of a unit: the unit's parameters, shared names as well;
- *     where a LOCAL dict beside it has 1-dim pieces under the original names (use_orig_params), those
- *     are left out (defect D9).
- *   - the same as bare tensors of each rank (`PREFIX._flat_param.rank3`, opened with per_rank KEEP):
- *     likewise, padding cut off.
- *   - flat optimizer state by id or by name of the flat parameter: 'state.N.exp_avg' of 1-dim
- *     shards: 'state.FQN.exp_avg' for each parameter; scalars such as `step` for each parameter.
+ * What becomes of the tensors of `cat` (files are the same in both):
+ *   - `PREFIX._flat_param`, or `flat_param`, of a unit: the unit's parameters, shared names as well.
+ *     Tensors that lie beside it under those names (a LOCAL dict with use_orig_params has 1-dim
+ *     pieces there: defect D9) are left out.
+ *   - the same as bare tensors of each rank (CAT_TENSOR_OF_RANK): likewise, padding cut off.
+ *   - optimizer state by number, 'state.N.exp_avg', each rank's 1-dim pieces: 'state.FQN.exp_avg'
+ *     of the parameters of flat parameter N, or (use_orig_params) of parameter N; scalars such as
+ *     `step` for each of them. `params` of the param_groups hold FQNs.
+ *   - other tensors of ranks that stand for one: one again, its ranks' copies replicas.
  *   - everything else as it is.
  *
- * A unit that has no flat parameter in `cat`, one whose length is not the unit's total, a flat
- * parameter that no unit names: BADINPUT (MODEL-MISMATCH) with the first difference, expected and
- * found. Ranks of hybrid sharding hold equal intervals: replicas, as everywhere.
+ * A flat parameter that no unit names or whose length is not its unit's, a unit without one where
+ * others have theirs: BADINPUT (MODEL-MISMATCH) with the first difference, expected and found. Ranks
+ * of hybrid sharding hold equal intervals: replicas, as everywhere.
+ *
+ * Which parameter a number of the optimizer means is not written down (but for torch 2.6 and newer
+ * if the optimizer was given names). With one param_group it is the order of the module tree; where
+ * options do not have that, it is found by the lengths of all ranks' pieces, in an order that a
+ * module tree can have. Where this fails or is ambiguous, locating optimizer state by number
+ * is the error; the model can still be read.
  */
 #ifndef FSDPCK_MODEL_UNFLATTEN_H
 #define FSDPCK_MODEL_UNFLATTEN_H
@@ -33,14 +40,36 @@
 
 typedef struct flat_view flat_view;
 
-/* Whether a catalogue holds what needs unflattening: names that end in `_flat_param` or
- * `flat_param`. */
-bool flat_view_needed(const catalogue *cat);
+/* Something that an optimizer counts. Texts are borrowed while the view is made. */
+typedef struct flat_order {
+    const char *fqn; /* of a parameter that is in no flat parameter */
+    size_t nbytes;
+    uint32_t target; /* with use_orig_params a parameter's index in unit_list.params, else a unit's;
+                        CAT_NONE: neither */
+    bool requires_grad;
+} flat_order;
 
-fsdpck_status flat_view_new(catalogue *cat, const source *src, const unit_list *units,
-                            budget *owner, flat_view **view, fsdpck_error *err) FSDPCK_MUST_CHECK;
-catalogue *flat_view_catalogue(flat_view *view);
-const source *flat_view_source(flat_view *view);
+typedef struct flat_view_options {
+    bool keep_ranks; /* tensors of ranks that are no pieces stay apart, as 'NAME.rank3' */
+    /* What model.parameters() gives, in its order, where that is known; else NULL. */
+    const flat_order *order;
+    uint32_t order_count;
+} flat_view_options;
+
+/* Flat parameters in a catalogue, by their names: those that end in `_flat_param` or `flat_param`,
+ * as whole dotted parts. Returns how many; *first (may be NULL) is the number of the first. */
+uint64_t flat_view_count(const catalogue *cat, uint32_t *first);
+
+/* `base` is sealed; `out` is initialised and empty. */
+fsdpck_status flat_view_new(catalogue *base, const source *src, const unit_list *units,
+                            const flat_view_options *options, catalogue *out, flat_view **view,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+const source *flat_view_source(const flat_view *view);
 void flat_view_free(flat_view *view);
+
+/* Objects that were not loaded when the view was made: load the first catalogue's, then take it. */
+uint32_t flat_view_object_origin(const flat_view *view, uint32_t object);
+fsdpck_status flat_view_take_object(flat_view *view, uint32_t object,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -18,8 +18,10 @@
  *
  * Everything is counted in elements. With use_orig_params each parameter begins at a multiple of
  * `alignment` and the end is padded to a multiple of the world size; this padding holds the value
- * 42 (torch 2.1 and newer; 2.0 has none of it). Without, nothing is padded inside. What the last
- * ranks lack of a full shard is zeros, which a state dict leaves out.
+ * 42 (torch 2.1 and newer; 2.0 has none of it: alignment 0). Without, nothing is padded inside. What
+ * the last ranks lack of a full shard is zeros, which a state dict leaves out. A parameter that is
+ * not row-major in memory (channels-last) is flattened in memory order from torch 2.6 on, and in
+ * row-major order before: `row_major`.
  *
  * Source: torch 2.15, torch/distributed/fsdp/_flat_param.py; releases compared by running them.
  */
@@ -34,13 +36,13 @@
 
 /* A parameter inside a flat parameter. */
 typedef struct unit_param {
-    uint32_t fqn;      /* name id: clean, from the root of the model */
+    uint32_t fqn; /* name id: clean, from the root of the model */
     uint8_t ndim;
     bool permuted;     /* flattened in memory order, which is not row-major: see order_at */
     uint64_t shape_at; /* in unit_list.dims: ndim sizes */
     uint64_t order_at; /* permuted: ndim dims, outermost in memory first */
     uint64_t nelems;
-    uint64_t offset;   /* of its first element in the flat parameter */
+    uint64_t offset; /* of its first element in the flat parameter */
 } unit_param;
 
 /* A name for a parameter that is flattened under another one. */
@@ -54,13 +56,14 @@ typedef struct unit {
     uint32_t flat_name; /* "_flat_param"; "flat_param" in torch 1.13 */
     uint8_t dtype;      /* of the flat parameter */
     bool use_orig_params;
-    bool unsharded;     /* NO_SHARD: each rank has all of it; world_size is 1 */
-    uint32_t alignment; /* elements; 0: none */
-    uint32_t world_size; /* ranks that share it */
+    bool unsharded;      /* NO_SHARD: each rank has all of it; world_size then is but for padding */
+    bool row_major;      /* written by torch before 2.6: strides are of no account */
+    uint32_t alignment;  /* elements; 0: none */
+    uint32_t world_size; /* ranks that share it: of the sharding group, not of the whole job */
     uint32_t first_param, nparams;
     uint32_t first_shared, nshared;
     uint64_t total;      /* elements with inner and world padding, without the ranks' own */
-    uint64_t shard_size; /* ceil(total / world_size), the same on all ranks */
+    uint64_t shard_size; /* ceil(total / world_size), the same on all ranks; unsharded: total */
 } unit;
 
 typedef struct unit_list {
@@ -70,6 +73,7 @@ typedef struct unit_list {
     vec params; /* unit_param */
     vec shared; /* unit_shared */
     vec dims;   /* uint64_t */
+    vec uses;   /* of each name id: what it is the name of */
     bool open;  /* the last unit may still grow */
 } unit_list;
 
@@ -82,22 +86,24 @@ typedef struct unit_shard {
 /* What a rank holds of one parameter: torch's _shard_param_infos, with an exclusive end. */
 typedef struct unit_piece {
     bool in_shard;
-    uint64_t shard_offset;    /* of its first element in the rank's shard */
-    uint64_t begin, end;      /* elements of the parameter, in memory order */
+    uint64_t shard_offset; /* of its first element in the rank's shard */
+    uint64_t begin, end;   /* elements of the parameter, in memory order */
 } unit_piece;
 
 void unit_list_init(unit_list *l, budget *owner);
 void unit_list_release(unit_list *l);
 
-/* dtype, use_orig_params, unsharded, alignment and world_size of proto are taken; world_size 1 or
- * more. alignment counts only with use_orig_params. */
+/* dtype, use_orig_params, unsharded, row_major, alignment and world_size of proto are taken;
+ * world_size 1 or more. alignment counts only with use_orig_params. MODEL-NAME-DUP where another
+ * unit has the prefix. */
 fsdpck_status unit_list_add(unit_list *l, const unit *proto, const char *prefix,
                             size_t prefix_nbytes, const char *flat_name, size_t flat_name_nbytes,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* To the last unit, in flat order. strides: in elements, NULL where contiguous; they must be those
- * of some order of the dims without gaps, else UNSUPPORTED. BADINPUT (MODEL-SHAPE) where sizes do
- * not fit 63 bits, MODEL-NAME-DUP where the FQN is in the list. */
+ * of some order of the dims without gaps, else UNSUPPORTED (a row_major unit asks nothing of them).
+ * BADINPUT (MODEL-SHAPE) where there are too many dims or sizes do not fit 63 bits, MODEL-NAME-DUP
+ * where the FQN is in the list. */
 fsdpck_status unit_list_add_param(unit_list *l, const char *fqn, size_t nbytes, unsigned ndim,
                                   const uint64_t *shape, const uint64_t *strides,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -107,10 +113,11 @@ fsdpck_status unit_list_add_shared(unit_list *l, const char *fqn, size_t nbytes,
                                    const char *same_as, size_t same_as_nbytes,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Gives the last unit's parameters their offsets, the unit its totals. */
+/* Gives the last unit's parameters their offsets, the unit its totals. MODEL-SHAPE where the total
+ * does not fit 63 bits. */
 fsdpck_status unit_list_close(unit_list *l, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* After the last unit: names are unique, every same_as is there. */
+/* After the last unit: every same_as is a parameter of the list (MODEL-TIE). */
 fsdpck_status unit_list_seal(unit_list *l, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 uint32_t unit_count(const unit_list *l);
@@ -121,20 +128,37 @@ const unit_shared *unit_shared_at(const unit_list *l, const unit *u, uint32_t k)
 const uint64_t *unit_param_shape(const unit_list *l, const unit_param *p);
 const char *unit_name(const unit_list *l, uint32_t name_id, size_t *nbytes);
 
-/* The same units for another world size. */
+/* The unit whose module this is, and the parameter of this name or, for a shared name, the one that
+ * it stands for, with its unit (may be NULL). NULL where there is none. */
+const unit *unit_list_find(const unit_list *l, const char *prefix, size_t nbytes);
+const unit_param *unit_list_find_param(const unit_list *l, const char *fqn, size_t nbytes,
+                                       const unit **of);
+
+/* The same units over another number of ranks, 0: as many as now, into `out`, which is initialised
+ * and empty. A unit of one rank stays as it is where another has more (experts in groups of one). */
 fsdpck_status unit_list_scale(const unit_list *l, uint32_t world_size, unit_list *out,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Whether its ranks share a flat parameter. A group of one rank does not: torch takes NO_SHARD for
+ * it, whose state dicts hold the original parameters. */
+bool unit_is_sharded(const unit *u);
 
 /* torch's `aligned_numel` for a compute dtype: 16 bytes' worth of elements. */
 uint32_t unit_alignment(dtype compute);
 
+/* A rank of the sharding group. */
 unit_shard unit_shard_of(const unit *u, uint32_t rank);
 unit_piece unit_piece_of(const unit_list *l, const unit *u, uint32_t k, uint32_t rank);
+/* The parameters that a rank may have pieces of: k in [*first, *end). Those of no elements may be in
+ * or out. So all pieces of all ranks cost one search a rank. */
+void unit_pieces_of(const unit_list *l, const unit *u, uint32_t rank, uint32_t *first,
+                    uint32_t *end);
 
 /* The boxes, at most 2*ndim-1, that elements [begin, end) of a parameter, in memory order, are;
- * zero the iterator, set up with unit_boxes_init, call until false. offsets and sizes are those of
- * the parameter's own dims; flat is the position of the box's first element in the parameter's
- * memory order; the box's elements lie there without gaps, outermost dim first as in `order`. */
+ * set up with unit_boxes_init, call until false; do not copy it in between, nor add to the list.
+ * offsets and sizes are those of the parameter's own dims; flat is the position of the box's first
+ * element in the parameter's memory order; the box's elements lie there without gaps, outermost dim
+ * first as in `order`. */
 typedef struct unit_boxes {
     box_cut cut;
     uint64_t stored[NDIM_MAX]; /* sizes in memory order */

@@ -5,8 +5,20 @@
  *       "params": [{"fqn": "blk.a.weight", "shape": [5, 3]}],
  *       "shared": [{"fqn": "head.weight", "same_as": "emb.weight"}], "total_unpadded": 40}]}
  *
- * What can be computed may be left out; what is given must agree (MODEL-TOTAL). Strict: an unknown
- * key is an error, so that a misspelt one is not passed over. Read in one pass without a tree.
+ * Of a unit, `params` is needed, and of a parameter `fqn` and `shape`. Left out, the rest is:
+ *
+ *     prefix              "", the root          flat_param          "_flat_param"
+ *     world_size          the document's        use_orig_params     false
+ *     sharding_strategy   "FULL_SHARD"; of account is only "NO_SHARD"
+ *     dtype               that of the checkpoint
+ *     param_dtype         of mixed precision: dtype
+ *     alignment_elements  torch's for param_dtype with use_orig_params; 0 for torch 2.0
+ *     row_major           false; true for torch before 2.6, whose order strides do not change
+ *     strides             row-major             shared              none
+ *
+ * total_unpadded is of the flat parameter without what ranks pad; given, it must agree
+ * (MODEL-TOTAL). Strict: an unknown key or one that stands twice is an error (MODEL-KEY), so that a
+ * misspelt one is not passed over. Keys may come in any order. No tree is built.
  */
 #ifndef FSDPCK_MODEL_UNIT_JSON_H
 #define FSDPCK_MODEL_UNIT_JSON_H
@@ -15,7 +27,8 @@
 #include "model/unit.h"
 
 /* The value of "units", whose JSON_ARRAY token was just read; world_size is that of the document, 0
- * where it has none. Fills and seals `l`. */
+ * where it has none. Fills and seals `l`, which is initialised and empty. Errors say the byte offset
+ * in the reader's text and the parameter. */
 fsdpck_status unit_json_read(json_reader *r, uint32_t world_size, unit_list *l,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 

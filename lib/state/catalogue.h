@@ -54,6 +54,7 @@ enum {
     /* A whole storage that several tensors view, 1-dim; no tensor of the checkpoint itself. Such
      * ones come last. */
     CAT_TENSOR_STORAGE = 4,
+    CAT_TENSOR_OF_RANK = 8, /* one rank's tensor of this name, which ends in '.rank3' for it */
 };
 
 typedef struct cat_tensor {
@@ -111,6 +112,9 @@ typedef struct cat_origin {
      * the settings; who runs it copies the folder. */
     char side_folder[32]; /* of small files that do not depend on the ranks: "huggingface" */
     char settings[1024];  /* text of the trainer's JSON file of settings */
+    char rank_pattern[256]; /* of rank files of no known trainer: "weights_rank_{r}.pt"; "" */
+    bool order_doubtful;  /* rows may be misplaced: --assume fsdp2-tp-2.3 (torch 2.3, 2.4) */
+    bool boxes_doubtful;  /* recorded boxes may not be the physical ones: --repair-strided */
 } cat_origin;
 
 typedef struct catalogue {

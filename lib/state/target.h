@@ -8,7 +8,10 @@
  *      it is cut (CAT_NONE: not at all), its chunks are what the ranks hold, and cat_chunk.rank
  *      says who: for a writer with `every_rank` one chunk a rank, in the order of the ranks (so
  *      chunk first_chunk + r is rank r's); for others each distinct box once, with the lowest of
- *      the ranks that hold it.
+ *      the ranks that hold it. For a `flat` writer `units` says how parameters are flattened: a
+ *      tensor that is one of them (flat_params) has the boxes that the ranks' pieces of it are, by
+ *      rank and then in memory order, none where a rank has no piece; the bytes of each are
+ *      row-major. Every other tensor of it is whole, one chunk a rank, as with `every_rank`.
  *   2. the writer's layout() gives every chunk its file and offset (place PLACE_ROWS), declares
  *      the files with their exact sizes, and adds literal bytes (headers, directories, names) and
  *      late ones.
@@ -45,6 +48,7 @@ typedef struct target_view {
 } target_view;
 
 typedef struct target target;
+struct unit_list;
 
 struct target {
     catalogue cat; /* its files are the output's, named relative to it ("" for a single file) */
@@ -62,6 +66,9 @@ struct target {
     uint64_t world_size; /* ranks that the target is cut for; 1 when consolidating */
     /* Where objects differ between ranks: the root of each, world_size of them; else empty. */
     vec rank_roots; /* value */
+    /* FSDP1's units (lib/model/unit.h) over world_size ranks, borrowed; NULL but for a flat writer. */
+    const struct unit_list *units;
+    vec flat_params; /* uint32_t of each tensor: its index in units->params, or CAT_NONE */
     bool want_crc; /* set by layout: exec must fill chunk_crc */
     uint32_t *chunk_crc; /* CRC-32 of each target chunk's bytes as written */
     bool is_folder;      /* output is a folder of files */

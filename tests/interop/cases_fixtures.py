@@ -20,8 +20,10 @@ def can_load(stem):
     return all(hasattr(torch, d) for d in dtypes)
 
 
-def reading_options(name):
-    """What a user must say for a checkpoint that torch recorded wrongly."""
+def reading_options(name, stem):
+    """What a user must say for a checkpoint that torch recorded wrongly, or not at all."""
+    if os.path.exists(stem + ".units.json"):
+        return ["--model", stem + ".units.json"]
     if name.startswith("wrong-boxes"):
         return ["--repair-strided"]
     return ["--assume", "fsdp2-tp-2.3"] if name.endswith("wrong-order") else []
@@ -33,7 +35,7 @@ def check_both(setting, stem, options):
 
 
 def check_committed(stem):
-    return lambda setting: check_both(setting, stem, reading_options(os.path.basename(stem)))
+    return lambda setting: check_both(setting, stem, reading_options(os.path.basename(stem), stem))
 
 
 def check_live(name, make):
@@ -42,7 +44,7 @@ def check_live(name, make):
         with fixed_save_id():
             make(stem)
         if os.path.exists(stem + ".digests"):  # else one that cannot be read right: the unit tests' own
-            check_both(setting, stem, reading_options(name))
+            check_both(setting, stem, reading_options(name, stem))
     return live
 
 

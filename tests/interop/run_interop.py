@@ -27,14 +27,18 @@ import torch  # noqa: E402
 
 import cases_conversion  # noqa: E402, F401
 import cases_fixtures  # noqa: E402
+import cases_fsdp1_live  # noqa: E402, F401
+import cases_fsdp1_write  # noqa: E402, F401
 import cases_hostile  # noqa: E402, F401
 import cases_layout  # noqa: E402, F401
 import cases_model  # noqa: E402, F401
+import cases_model_tree  # noqa: E402, F401
 import cases_rank_files  # noqa: E402, F401
 import cases_reshard  # noqa: E402, F401
 import cases_reshard_old  # noqa: E402, F401
 import cases_selection  # noqa: E402, F401
 import cases_trainer  # noqa: E402, F401
+import cases_units  # noqa: E402, F401
 from support import CASES, Failure, Setting  # noqa: E402
 
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/platform.h"
 #include "tests/support/scratch.h"
 
 static char dir[SCRATCH_BYTES];
@@ -79,6 +80,35 @@ Test(file, list_is_sorted_and_complete)
     cr_assert_eq(folder_list(&d, "b", &names, &count, &err), FSDPCK_IO);
     cr_assert_null(names);
     folder_close(&d);
+}
+
+Test(file, folder_that_nobody_may_list)
+{
+    folder d;
+    file f = FILE_CLOSED;
+    int fd = -1;
+    char text[3];
+    scratch_write(dir, "a", "12345", 5);
+    cr_assert_eq(chmod(scratch_path(path, dir, "a"), 0644), 0);
+    cr_assert_eq(chmod(dir, 0311), 0);
+    /* The permissions of root are no test: as somebody else, if we may. */
+    const bool is_root = geteuid() == 0;
+    cr_assert(!is_root || seteuid(65534) == 0);
+    const bool can = platform_open_search(dir, &fd) == 0;
+    if (can)
+        close(fd);
+    cr_expect_eq(folder_open(&d, dir, &err), FSDPCK_IO);
+    cr_expect_eq(folder_open_search(&d, dir, &err), can ? FSDPCK_OK : FSDPCK_IO);
+    if (can) {
+        cr_assert_eq(file_open_read(&f, &d, "a", 0, &err), FSDPCK_OK, "%s", err.message);
+        cr_expect_eq(file_read_at(&f, 1, text, 3, &err), FSDPCK_OK);
+        cr_expect_arr_eq(text, "234", 3);
+        cr_expect_eq(file_open_read(&f, &d, "none", 0, &err), FSDPCK_IO);
+        file_abandon(&f);
+        folder_close(&d);
+    }
+    cr_assert(!is_root || seteuid(0) == 0);
+    cr_assert_eq(chmod(dir, 0700), 0);
 }
 
 Test(file, reads_exactly_or_says_why_not)

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -132,10 +133,9 @@ Test(progress, counts)
     cr_assert_str_eq((const char *)p.phase, "writing");
 }
 
-static void keep_line(void *ctx, log_level level, const char *text)
+static void keep_line(void *ctx, const log_line *line)
 {
-    strcpy(ctx, text);
-    cr_assert_eq(level, LOG_NOTE);
+    sprintf(ctx, "%d %s: %s (%s)", (int)line->level, line->finding, line->text, line->next);
 }
 
 Test(log, one_escaped_line)
@@ -143,7 +143,10 @@ Test(log, one_escaped_line)
     char line[4096] = "";
     const logger l = {keep_line, line};
     log_write(&l, LOG_NOTE, "file '%s' has %d", "a\nb", 3);
-    cr_assert_str_eq(line, "file 'a\\x0Ab' has 3");
+    cr_assert_str_eq(line, "2 : file 'a\\x0Ab' has 3 ()");
+    log_warn(&l, "X-Y", "look again", "file '%s'", "\x1b");
+    cr_assert_str_eq(line, "1 X-Y: file '\\x1B' (look again)");
+    log_warn(NULL, "X-Y", "", "x");
     log_write(NULL, LOG_NOTE, "x");
     log_write(&(logger){0}, LOG_NOTE, "x");
 }

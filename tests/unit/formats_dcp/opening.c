@@ -10,11 +10,9 @@
 #include "formats/dcp/dcp.h"
 #include "tests/support/scratch.h"
 
-static void take_log(void *ctx, log_level level, const char *text)
+static void take_log(void *ctx, const log_line *line)
 {
-    (void)level;
-    text_puts(ctx, text);
-    text_puts(ctx, "\n");
+    text_printf(ctx, "%s [%s] %s\n", line->text, line->finding, line->next);
 }
 
 void opening_prepare(opening *o, const char *path)

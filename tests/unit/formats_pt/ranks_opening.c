@@ -8,10 +8,9 @@
 #include "base/crc.h"
 #include "layout/mesh_text.h"
 
-static void count_warning(void *ctx, log_level level, const char *text)
+static void count_warning(void *ctx, const log_line *line)
 {
-    (void)text;
-    if (level == LOG_WARNING)
+    if (line->level == LOG_WARNING)
         ++*(unsigned *)ctx;
 }
 

@@ -343,6 +343,24 @@ Test(ranks_writer, settings_keep_what_does_not_depend_on_the_ranks)
     }
 }
 
+Test(ranks_writer, settings_may_grow_when_they_are_spread_out)
+{
+    size_t nbytes;
+    char *at = t.cat.origin.settings;
+    begin("fsdp=2");
+    strcpy(t.cat.origin.trainer, "verl");
+    t.root = dict();
+    put(t.root, "model", dict());
+    at += sprintf(at, "{\"a\":[0");
+    while (at - t.cat.origin.settings < 1000)
+        at += sprintf(at, ",0");
+    sprintf(at, "]}");
+    write_to(scratch, &plain);
+    char *json = read_file(scratch, "fsdp_config.json", &nbytes);
+    cr_expect_gt(nbytes, 4000);
+    free(json);
+}
+
 Test(ranks_writer, accelerate_names_its_files_so)
 {
     begin("fsdp=2");

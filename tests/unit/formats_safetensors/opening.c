@@ -10,12 +10,12 @@
 #include "base/crc.h"
 #include "tests/support/scratch.h"
 
-static void keep_log(void *ctx, log_level level, const char *text)
+static void keep_log(void *ctx, const log_line *line)
 {
-    (void)level;
     opening *o = ctx;
     const size_t n = strlen(o->log);
-    snprintf(o->log + n, sizeof o->log - n, "%s\n", text);
+    snprintf(o->log + n, sizeof o->log - n, "%s%s%s\n", line->finding,
+             line->finding[0] == '\0' ? "" : ": ", line->text);
 }
 
 static void gather_probe(probe_input *in, const char *path)

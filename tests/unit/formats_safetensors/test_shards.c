@@ -36,6 +36,18 @@ static void put(const char *file_name, const char *dtype_code, const char *shape
     write_safetensors(dir, file_name, header, nbytes);
 }
 
+/* The same, with what fsdpck's own files say of their number. */
+static void put_telling(const char *file_name, unsigned row, const char *count, const char *ranks)
+{
+    char header[1024];
+    snprintf(header, sizeof header,
+             "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\": {\\\"saved_offsets\\\": [%u]}}\","
+             "\"shard_count\":\"%s\",\"world_size\":\"%s\"},"
+             "\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
+             row, count, ranks);
+    write_safetensors(dir, file_name, header, 1);
+}
+
 static void expect_open(fsdpck_status status, const char *finding)
 {
     cr_expect_eq(opening_begin(&o, &dcp_safetensors_reader, dir), status, "%s: %s", o.err.finding,
@@ -116,6 +128,41 @@ Test(shards, a_missing_file_of_all_ranks_is_named)
     expect_open(FSDPCK_BADINPUT, "ST-SHARD-MISSING");
     cr_expect_not_null(strstr(o.err.message, "two saves"));
     next();
+}
+
+Test(shards, files_that_tell_their_number)
+{
+    put_telling(SHARD(1), 0, "2", "3");
+    put_telling(SHARD(2), 1, "2", "3");
+    expect_open(FSDPCK_OK, "");
+    cr_expect_eq(o.cat.origin.world_size, 3);
+    cr_expect_str_eq(o.log, "");
+    next();
+    o.req.expect_ranks = 2;
+    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MISSING");
+    next();
+    put_telling(SHARD(2), 1, "3", "3");
+    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MISSING"); /* two saves */
+    next();
+    put_telling(SHARD(1), 0, "3", "3");
+    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MISSING");
+    cr_expect_not_null(strstr(o.err.message, SHARD(3)), "%s", o.err.message);
+    next();
+    put_telling(SHARD(1), 0, "1", "3");
+    put_telling(SHARD(2), 1, "1", "3");
+    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MISSING"); /* more than they say */
+    next();
+}
+
+Test(shards, numbers_that_are_none)
+{
+    static const char *const bad[][2] = {{"", "3"},  {"0", "3"},  {"2x", "3"},      {"2", ""},
+                                         {"2", "1"}, {"-2", "3"}, {"10000000", "3"}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        put_telling(SHARD(1), 0, bad[i][0], bad[i][1]);
+        expect_open(FSDPCK_BADINPUT, "ST-META");
+        next();
+    }
 }
 
 Test(shards, ranks_as_stated)

@@ -49,11 +49,11 @@ static void write_all(void)
                  FSDPCK_OK, "%s", err.message);
 }
 
-Test(shards_writer, headers_are_those_of_torch)
+Test(shards_writer, headers_are_those_of_torch_and_count_the_files)
 {
     static const char expected[] =
         "{\"__metadata__\":{\"format\":\"pt\",\"DCP_VERSION\":\"1.0\",\"DCP_SHARDING_INFO\":"
-        "\"{\\\"w\\\":{\\\"saved_offsets\\\":[3,0]}}\"},"
+        "\"{\\\"w\\\":{\\\"saved_offsets\\\":[3,0]}}\",\"shard_count\":\"2\",\"world_size\":\"2\"},"
         "\"w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}}";
     char *bytes;
     size_t nbytes;

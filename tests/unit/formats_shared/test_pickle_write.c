@@ -246,3 +246,46 @@ Test(pickle_write, what_cannot_be_written)
                        8),
                  FSDPCK_LIMIT, "a limit on the text");
 }
+
+/* A tuple of the same ints, by one call each and by one call for all of them. */
+typedef struct int_run {
+    uint64_t first, count, step;
+} int_run;
+
+static const int_run int_runs[] = {{0, 0, 1},       {0, 1, 1},       {0, 3000, 1},
+                                   {250, 10, 1},    {65530, 10, 1},  {0, 40, 7000},
+                                   {255, 2, 65280}, {70000, 300, 3}, {1, 5, UINT64_C(1) << 32}};
+
+static fsdpck_status put_runs(void *ctx, pickle_writer *w, uint64_t tensor_index, fsdpck_error *err)
+{
+    const bool at_once = *(const bool *)ctx;
+    const int_run *run = &int_runs[tensor_index];
+    (void)err;
+    pickle_put_mark(w);
+    if (at_once)
+        pickle_put_ints(w, run->first, run->count, run->step);
+    for (uint64_t i = 0; !at_once && i < run->count; i++)
+        pickle_put_int(w, (int64_t)(run->first + i * run->step));
+    pickle_put_tuple_marked(w);
+    return FSDPCK_OK;
+}
+
+Test(pickle_write, runs_of_ints_are_the_same_ints)
+{
+    for (size_t i = 0; i < sizeof int_runs / sizeof *int_runs; i++) {
+        value_pool pool;
+        text_buf one = {0}, all = {0};
+        bool at_once = false;
+        value_pool_init(&pool, NULL);
+        cr_assert_eq(pickle_write(&pool, value_of_tensor(i), put_runs, &at_once, &one, NULL),
+                     FSDPCK_OK);
+        at_once = true;
+        cr_assert_eq(pickle_write(&pool, value_of_tensor(i), put_runs, &at_once, &all, NULL),
+                     FSDPCK_OK);
+        cr_assert_eq(one.nbytes, all.nbytes, "run %zu", i);
+        cr_assert_eq(memcmp(one.text, all.text, one.nbytes), 0, "run %zu", i);
+        text_release(&one);
+        text_release(&all);
+        value_pool_release(&pool);
+    }
+}

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "layout/layout.h"
+#include "layout/slice.h"
 
 static budget b;
 static layout l;
@@ -133,6 +134,25 @@ Test(layout, rules_by_name)
 }
 
 /* Neither option wins in silence where both name a tensor. */
+Test(layout, rules_find_both_names)
+{
+    begin("dp_shard=2,tp=2");
+    layout_tensor q = weight("layers.0.wq.weight");
+    layout_tensor o = weight("layers.0.wo.weight");
+    q.outer_fqn = "model.layers.0.wq.weight";
+    o.outer_fqn = "model.layers.0.wo.weight";
+    cr_assert_eq(layout_add_shard_text(&l, "model.layers.*.wq.weight=1", &err), FSDPCK_OK);
+    cr_assert_eq(layout_add_rule(&l, LAYOUT_REPLICATE, "layers.*.wo.weight", 0, &err), FSDPCK_OK);
+    read_plan("{\"model.layers.0.wq\": \"colwise\", \"layers.0.wo\": \"rowwise\"}");
+    expect(q, "[Shard(1), Shard(0)]");
+    expect(o, "[Replicate(), Shard(1)]");
+    cr_expect_eq(layout_absent_dims(&l, &q), 0);
+    cr_expect_eq(layout_check_used(&l, &err), FSDPCK_OK, "%s", err.message);
+    q.outer_fqn = NULL; /* a checkpoint of the model alone */
+    expect(q, "[Shard(0), Replicate()]");
+    cr_expect_eq(layout_absent_dims(&l, &q), 2);
+}
+
 Test(layout, shard_and_replicate_contradict)
 {
     begin("fsdp=4");

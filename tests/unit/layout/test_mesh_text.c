@@ -49,12 +49,30 @@ Test(mesh_text, refuses)
     expect_no_mesh("fsdp=18446744073709551617", "whole numbers");
     expect_no_mesh("fsdp=300,tp=300", "65534 ranks");
     expect_no_mesh("fsdp=4,cp=65534", "65534 ranks");
-    expect_no_mesh("pp=2", "unknown name");
+    expect_no_mesh("pp=2", "no cut of tensors");
+    expect_no_mesh("p=2", "unknown name");
     expect_no_mesh("a_name_that_is_longer_than_any_of_a_mesh_dim=2", "unknown name");
     expect_no_mesh("fsdp=2,dp_shard=2", "same role");
     expect_no_mesh("tp=2,tp=2", "same role");
     expect_no_mesh("dp_shard=2,cp=2,cp=2", "same role");
     expect_no_mesh("dp_shard=2,tp=2,cp=2", "directly behind");
+}
+
+static void expect_found(const char *given, const char *found)
+{
+    mesh m;
+    fsdpck_error err;
+    cr_expect_eq(mesh_parse(given, &m, &err), FSDPCK_USAGE, "%s", given);
+    cr_expect_str_eq(err.found, found, "%s: %s", given, err.found);
+}
+
+Test(mesh_text, shows_what_is_wrong_alone)
+{
+    expect_found("replica=2,fsdp=2", "'replica'");
+    expect_found("dp=0,tp=2", "'0'");
+    expect_found("fsdp=2,pp=2,tp=2", "'pp'");
+    expect_found("fsdp,tp=2", "'fsdp'");
+    expect_found("tp=3,fsdp=2,dp=2,ep=2", "'dp=2'");
 }
 
 Test(mesh_text, checks_meshes_from_files)

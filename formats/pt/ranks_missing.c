@@ -1,0 +1,159 @@
+/* Whether the files of all ranks are there, and of one save, as their names and the files tell. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/pt/ranks.h"
+
+typedef struct census {
+    uint8_t *expected; /* by rank */
+    uint8_t *present;
+    uint64_t count; /* entries of both */
+    uint64_t expected_count;
+} census;
+
+static uint64_t highest_rank(const ranks_list *l)
+{
+    uint64_t highest = 0;
+    for (size_t i = 0; i < l->files.count; i++)
+        if (VEC_AT(&l->files, const ranks_file, i)->rank > highest)
+            highest = VEC_AT(&l->files, const ranks_file, i)->rank;
+    return highest;
+}
+
+static uint64_t world_of_names(const ranks_list *l)
+{
+    uint64_t world = 0;
+    for (size_t i = 0; i < l->families.count; i++)
+        if (VEC_AT(&l->families, const ranks_family, i)->world > world)
+            world = VEC_AT(&l->families, const ranks_family, i)->world;
+    return world;
+}
+
+/* Who must be there: whom the user states, else the names, else the files' own words, else all up to
+ * the highest. */
+static void expect(const ranks_state *s, census *c)
+{
+    const uint64_t world = world_of_names(s->list);
+    const uint64_t stated = s->req->expect_ranks > 0 ? s->req->expect_ranks : world;
+    for (uint64_t r = 0; r < c->count; r++) {
+        if (stated > 0)
+            c->expected[r] = r < stated;
+        else if (s->members.count > 0 || s->group_world > 0)
+            c->expected[r] = r < s->group_world ||
+                             (r < s->members.count && *VEC_AT(&s->members, const uint8_t, r) != 0);
+        else
+            c->expected[r] = r <= highest_rank(s->list);
+        c->expected_count += c->expected[r];
+    }
+}
+
+static void note_present(const ranks_list *l, uint32_t family, census *c)
+{
+    memset(c->present, 0, c->count);
+    for (size_t i = 0; i < l->files.count; i++) {
+        const ranks_file *f = VEC_AT(&l->files, const ranks_file, i);
+        if (f->family == family)
+            c->present[f->rank] = 1;
+    }
+}
+
+/* --source-ranks may be fewer than there were: replicas may suffice, and the plan finds holes. */
+static void list_missing(const ranks_state *s, census *c, text_buf *names, uint64_t *missing)
+{
+    const uint64_t stated = s->req->expect_ranks;
+    char name[512];
+    *missing = 0;
+    for (uint32_t i = 0; i < s->list->families.count; i++) {
+        const ranks_family *f = VEC_AT(&s->list->families, const ranks_family, i);
+        uint64_t there = 0;
+        note_present(s->list, i, c);
+        for (uint64_t r = 0; r < c->count; r++)
+            there += c->present[r];
+        if (stated > 0 && there == stated)
+            continue;
+        for (uint64_t r = 0; r < c->count; r++) {
+            if (!c->expected[r] || c->present[r])
+                continue;
+            ranks_file_name(f, r, name, sizeof name);
+            text_printf(names, "%s%s", names->nbytes > 0 ? ", " : "", name);
+            (*missing)++;
+        }
+    }
+}
+
+static fsdpck_status error_missing(const ranks_state *s, const census *c, const text_buf *names,
+                                   uint64_t missing, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "RANK-MISSING", "files of ranks are missing: %s%s",
+                  names->text == NULL ? "" : names->text, names->failed ? ", ..." : "");
+    error_path(err, s->req->path);
+    error_expected(err, "files of %" PRIu64 " ranks", c->expected_count);
+    error_found(err, "%zu files, %" PRIu64 " missing", s->list->files.count, missing);
+    error_next(err, "copy them from the machines that wrote them; where the others hold all of it "
+                    "(HSDP), --source-ranks N reads the N that are there");
+    return st;
+}
+
+static fsdpck_status too_many(const ranks_state *s, uint64_t there, fsdpck_error *err)
+{
+    const uint64_t stated = s->req->expect_ranks;
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "RANK-MIXED", "folder holds files of more ranks than %s",
+                  stated > 0 ? "stated" : "their names say");
+    error_path(err, s->req->path);
+    error_expected(err, "%" PRIu64 " ranks%s", stated > 0 ? stated : world_of_names(s->list),
+                   stated > 0 ? " (--source-ranks)" : "");
+    error_found(err, "rank %" PRIu64, there);
+    return st;
+}
+
+static fsdpck_status check_worlds(const ranks_state *s, fsdpck_error *err)
+{
+    const uint64_t world = world_of_names(s->list);
+    for (size_t i = 0; i < s->list->families.count; i++) {
+        const ranks_family *f = VEC_AT(&s->list->families, const ranks_family, i);
+        if (f->world == 0 || f->world == world)
+            continue;
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "RANK-MIXED",
+                                           "folder holds files of different numbers of ranks");
+        error_path(err, s->req->path);
+        error_found(err, "%" PRIu64 " and %" PRIu64, world, f->world);
+        error_next(err, "name the files of one save with --source-rank-pattern");
+        return st;
+    }
+    const uint64_t highest = highest_rank(s->list);
+    if (world > 0 && highest >= world)
+        return too_many(s, highest, err);
+    return FSDPCK_OK;
+}
+
+fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err)
+{
+    const uint64_t world = world_of_names(s->list);
+    census c = {.count = highest_rank(s->list) + 1};
+    text_buf names = {.limit_bytes = 300};
+    uint64_t missing;
+
+    RETURN_IF(check_worlds(s, err));
+    const uint64_t others[] = {world, s->req->expect_ranks, s->members.count, s->group_world};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        c.count = others[i] > c.count ? others[i] : c.count;
+    if (c.count > MESH_RANKS_MAX)
+        return error_set(err, FSDPCK_LIMIT, "", "more than %u ranks", MESH_RANKS_MAX);
+    c.expected = budget_alloc(s->req->metadata, 2 * c.count, err);
+    if (c.expected == NULL)
+        return FSDPCK_LIMIT;
+    c.present = c.expected + c.count;
+    expect(s, &c);
+    list_missing(s, &c, &names, &missing);
+    fsdpck_status st = FSDPCK_OK;
+    if (missing > 0)
+        st = error_missing(s, &c, &names, missing, err);
+    else if (s->req->expect_ranks > 0 &&
+             s->list->files.count > s->req->expect_ranks * s->list->families.count)
+        st = too_many(s, highest_rank(s->list), err);
+    text_release(&names);
+    budget_free(s->req->metadata, c.expected, 2 * c.count);
+    return st;
+}

@@ -1,0 +1,220 @@
+#include "model/model.h"
+#include "model/model_parts.h"
+
+#include <string.h>
+
+void model_init(model *m, budget *owner)
+{
+    memset(m, 0, sizeof *m);
+    m->owner = owner;
+    strtab_init(&m->names, owner);
+    strtab_init(&m->classes, owner);
+    m->modules = VEC_OF(model_module, owner);
+    m->params = VEC_OF(model_param, owner);
+    m->buffers = VEC_OF(model_buffer, owner);
+    m->shardings = VEC_OF(model_sharding, owner);
+    m->dims = VEC_OF(uint64_t, owner);
+    m->uses = VEC_OF(uint32_t, owner);
+    m->torch = (model_torch){2, 15};
+    unit_list_init(&m->units, owner);
+}
+
+void model_release(model *m)
+{
+    strtab_release(&m->names);
+    strtab_release(&m->classes);
+    vec_release(&m->modules);
+    vec_release(&m->params);
+    vec_release(&m->buffers);
+    vec_release(&m->shardings);
+    vec_release(&m->dims);
+    vec_release(&m->uses);
+    unit_list_release(&m->units);
+}
+
+uint32_t model_module_count(const model *m)
+{
+    return (uint32_t)m->modules.count;
+}
+
+const model_module *model_module_at(const model *m, uint32_t i)
+{
+    return VEC_AT(&m->modules, const model_module, i);
+}
+
+uint32_t model_param_count(const model *m)
+{
+    return (uint32_t)m->params.count;
+}
+
+const model_param *model_param_at(const model *m, uint32_t i)
+{
+    return VEC_AT(&m->params, const model_param, i);
+}
+
+uint32_t model_buffer_count(const model *m)
+{
+    return (uint32_t)m->buffers.count;
+}
+
+const model_buffer *model_buffer_at(const model *m, uint32_t i)
+{
+    return VEC_AT(&m->buffers, const model_buffer, i);
+}
+
+const model_sharding *model_sharding_of(const model *m, const model_module *module)
+{
+    if (module->sharding == MODEL_NONE)
+        return NULL;
+    return VEC_AT(&m->shardings, const model_sharding, module->sharding);
+}
+
+const char *model_name(const model *m, uint32_t name_id, size_t *nbytes)
+{
+    if (nbytes != NULL)
+        *nbytes = strtab_nbytes(&m->names, name_id);
+    return strtab_text(&m->names, name_id);
+}
+
+const uint64_t *model_shape(const model *m, uint64_t shape_at)
+{
+    static const uint64_t none;
+    return m->dims.items == NULL ? &none : VEC_AT(&m->dims, const uint64_t, shape_at);
+}
+
+const uint64_t *model_strides(const model *m, const model_param *p)
+{
+    return p->strided ? model_shape(m, p->shape_at + p->ndim) : NULL;
+}
+
+static uint32_t find(const model *m, const char *name, size_t nbytes, model_use kind)
+{
+    const uint32_t id = strtab_find(&m->names, name, nbytes);
+    if (id == STRTAB_NONE)
+        return MODEL_NONE;
+    const uint32_t use = *VEC_AT(&m->uses, const uint32_t, id);
+    return use >> 30 == (uint32_t)kind ? use & MODEL_ITEMS_MAX : MODEL_NONE;
+}
+
+uint32_t model_find_param(const model *m, const char *fqn, size_t nbytes)
+{
+    return find(m, fqn, nbytes, MODEL_USE_PARAM);
+}
+
+uint32_t model_find_buffer(const model *m, const char *fqn, size_t nbytes)
+{
+    return find(m, fqn, nbytes, MODEL_USE_BUFFER);
+}
+
+uint32_t model_find_module(const model *m, const char *path, size_t nbytes)
+{
+    return find(m, path, nbytes, MODEL_USE_MODULE);
+}
+
+uint32_t model_param_first(const model *m, uint32_t param)
+{
+    const uint32_t first = model_param_at(m, param)->same_as;
+    return first == MODEL_NONE ? param : first;
+}
+
+fsdpck_status model_take_name(model *m, const char *text, size_t nbytes, model_use kind,
+                              size_t index, uint32_t *id, fsdpck_error *err)
+{
+    if (index > MODEL_ITEMS_MAX)
+        return error_set(err, FSDPCK_LIMIT, "", "model has too many modules or tensors");
+    const size_t before = strtab_count(&m->names);
+    RETURN_IF(strtab_intern(&m->names, text, nbytes, id, err));
+    if (*id < before) {
+        static const char *const words[] = {"a module", "a parameter", "a buffer"};
+        error_set(err, FSDPCK_BADINPUT, "MODEL-NAME-DUP", "two things of the model have one name");
+        error_tensor(err, strtab_text(&m->names, *id));
+        error_expected(err, "a name of its own for %s", words[kind]);
+        error_found(err, "the name of %s", words[*VEC_AT(&m->uses, uint32_t, *id) >> 30]);
+        return FSDPCK_BADINPUT;
+    }
+    uint32_t *use = vec_push(&m->uses, err);
+    if (use == NULL)
+        return FSDPCK_LIMIT;
+    *use = (uint32_t)kind << 30 | (uint32_t)index;
+    return FSDPCK_OK;
+}
+
+/* Modules that are still open end with the list. */
+static void close_modules(model *m)
+{
+    const uint32_t count = model_module_count(m);
+    for (uint32_t i = count; i-- > 0;) {
+        model_module *module = VEC_AT(&m->modules, model_module, i);
+        if (module->next != 0)
+            continue;
+        module->next = count;
+    }
+}
+
+static void link_names(model *m)
+{
+    for (uint32_t i = model_param_count(m); i-- > 0;) {
+        model_param *p = VEC_AT(&m->params, model_param, i);
+        if (p->same_as == MODEL_NONE)
+            continue;
+        model_param *first = VEC_AT(&m->params, model_param, p->same_as);
+        p->next_name = first->next_name;
+        first->next_name = i;
+    }
+}
+
+/* fully_shard's default: the outermost module keeps its parameters after forward. */
+static void settle_post_forward(model *m)
+{
+    uint32_t outermost_end = 0;
+    for (uint32_t i = 0; i < model_module_count(m); i++) {
+        const model_module *module = model_module_at(m, i);
+        if (!(module->kinds & MODULE_FULLY_SHARD))
+            continue;
+        const bool inner = i < outermost_end;
+        if (!inner)
+            outermost_end = module->next;
+        model_sharding *s = VEC_AT(&m->shardings, model_sharding, module->sharding);
+        if (s->post_forward == MODEL_NONE)
+            s->post_forward = inner;
+    }
+}
+
+/* torch: HOMOGENEOUS_ATTR_NAMES of _runtime_utils.py. */
+static fsdpck_status check_settings(const model *m, fsdpck_error *err)
+{
+    const model_sharding *root = NULL;
+    uint32_t root_end = 0;
+    for (uint32_t i = 0; i < model_module_count(m); i++) {
+        const model_module *module = model_module_at(m, i);
+        if (!(module->kinds & MODULE_FSDP))
+            continue;
+        const model_sharding *s = model_sharding_of(m, module);
+        if (i >= root_end) {
+            root = s;
+            root_end = module->next;
+        }
+        const bool modes = s->use_orig_params != root->use_orig_params;
+        if (!modes && s->limit_all_gathers == root->limit_all_gathers)
+            continue;
+        const bool want = modes ? root->use_orig_params : root->limit_all_gathers;
+        error_set(err, FSDPCK_BADINPUT, "MODEL-SETTINGS", "'%s' differs within one tree of FSDP",
+                  modes ? "use_orig_params" : "limit_all_gathers");
+        error_tensor(err, model_name(m, module->name, NULL));
+        error_expected(err, "%s, as the outermost module has it", want ? "true" : "false");
+        error_found(err, "%s", want ? "false" : "true");
+        error_next(err, "describe the model again; torch refuses such a tree");
+        return FSDPCK_BADINPUT;
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status model_seal(model *m, const model_wrap *wrap, fsdpck_error *err)
+{
+    close_modules(m);
+    link_names(m);
+    if (wrap != NULL)
+        RETURN_IF(model_apply_wrap(m, wrap, err));
+    settle_post_forward(m);
+    return check_settings(m, err);
+}

@@ -1,0 +1,323 @@
+#include "model/model_json.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/unit_json.h"
+
+fsdpck_status model_refuse(fsdpck_error *err, const char *finding, size_t offset_bytes,
+                           const char *fmt, ...)
+{
+    char message[256];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    error_set(err, FSDPCK_BADINPUT, finding, "%s", message);
+    error_offset(err, offset_bytes);
+    return FSDPCK_BADINPUT;
+}
+
+static const char *kind_words(unsigned kinds)
+{
+    static const struct {
+        unsigned kinds;
+        const char *words;
+    } table[] = {
+        {ACCEPT(JSON_STRING), "a string"},
+        {ACCEPT(JSON_NUMBER), "a number"},
+        {ACCEPT(JSON_ARRAY), "an array"},
+        {ACCEPT(JSON_OBJECT), "an object"},
+        {ACCEPT(JSON_NULL), "null"},
+        {ACCEPT_BOOL | ACCEPT(JSON_NUMBER), "true, false or a number"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        if (table[i].kinds == kinds)
+            return table[i].words;
+    }
+    return "true or false";
+}
+
+static int find_key(const json_token *key, const key_rule *rules, unsigned nrules)
+{
+    for (unsigned i = 0; i < nrules; i++) {
+        if (strlen(rules[i].name) == key->nbytes &&
+            memcmp(rules[i].name, key->text, key->nbytes) == 0)
+            return (int)i;
+    }
+    return -1;
+}
+
+static fsdpck_status refuse_key(const json_token *key, const char *what, const key_rule *rules,
+                                unsigned nrules, fsdpck_error *err)
+{
+    char shown[64];
+    char known[256] = "";
+    for (unsigned i = 0; i < nrules; i++) {
+        const size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s'%s'", i > 0 ? ", " : "", rules[i].name);
+    }
+    model_refuse(err, "MODEL-KEY", key->offset_bytes, "%s has an unknown key", what);
+    error_expected(err, "one of %s", known);
+    error_found(err, "'%s'", escape_text(shown, sizeof shown, key->text, key->nbytes));
+    error_next(err, "see fsdpck-model(5) for the keys");
+    return FSDPCK_BADINPUT;
+}
+
+fsdpck_status model_next_key(model_reader *r, const char *what, const key_rule *rules,
+                             unsigned nrules, unsigned *seen, int *key, json_token *value,
+                             fsdpck_error *err)
+{
+    RETURN_IF(json_next(&r->json, value, err));
+    *key = -1;
+    if (value->kind == JSON_OBJECT_END)
+        return FSDPCK_OK;
+    const int found = find_key(value, rules, nrules);
+    if (found < 0)
+        return refuse_key(value, what, rules, nrules, err);
+    const key_rule *rule = &rules[found];
+    if (*seen & 1u << found) {
+        model_refuse(err, "MODEL-KEY", value->offset_bytes, "%s has the key '%s' twice", what,
+                     rule->name);
+        error_expected(err, "each key once");
+        error_found(err, "'%s' again", rule->name);
+        return FSDPCK_BADINPUT;
+    }
+    *seen |= 1u << found;
+    RETURN_IF(json_next(&r->json, value, err));
+    if (!(rule->kinds & ACCEPT(value->kind))) {
+        const bool is_bool = value->kind == JSON_TRUE || value->kind == JSON_FALSE;
+        model_refuse(err, "MODEL-KEY", value->offset_bytes, "%s has a '%s' of the wrong type", what,
+                     rule->name);
+        error_expected(err, "%s", kind_words(rule->kinds));
+        error_found(err, "%s", kind_words(is_bool ? ACCEPT_BOOL : ACCEPT(value->kind)));
+        return FSDPCK_BADINPUT;
+    }
+    *key = found;
+    return FSDPCK_OK;
+}
+
+word model_keep(model_reader *r, const json_token *value)
+{
+    const word w = {r->words.nbytes, value->nbytes, value->offset_bytes};
+    text_append(&r->words, value->text, value->nbytes);
+    text_append(&r->words, "", 1);
+    return w;
+}
+
+const char *model_word(const model_reader *r, const word *w)
+{
+    return r->words.text == NULL ? "" : r->words.text + w->at;
+}
+
+static fsdpck_status refuse_value(const json_token *value, const char *key, const char *expected,
+                                  fsdpck_error *err)
+{
+    char shown[64];
+    model_refuse(err, "MODEL-KEY", value->offset_bytes, "'%s' has a value out of range", key);
+    error_expected(err, "%s", expected);
+    error_found(err, "'%s'", escape_text(shown, sizeof shown, value->text, value->nbytes));
+    return FSDPCK_BADINPUT;
+}
+
+fsdpck_status model_get_u32(const json_token *value, uint32_t least, const char *key,
+                            uint32_t *number, fsdpck_error *err)
+{
+    if (!value->is_u64 || value->u64 < least || value->u64 >= MODEL_NONE)
+        return refuse_value(value, key, least > 0 ? "a whole number from 1 on" : "a whole number",
+                            err);
+    *number = (uint32_t)value->u64;
+    return FSDPCK_OK;
+}
+
+fsdpck_status model_get_dtype(const json_token *value, const char *key, uint8_t *d,
+                              fsdpck_error *err)
+{
+    const dtype found = dtype_from_name(value->text, value->nbytes);
+    if (found == DTYPE_NONE) {
+        refuse_value(value, key, "torch's name of a dtype, such as 'float32'", err);
+        return FSDPCK_BADINPUT;
+    }
+    *d = (uint8_t)found;
+    return FSDPCK_OK;
+}
+
+fsdpck_status model_get_sizes(model_reader *r, uint32_t *at, uint8_t *count, fsdpck_error *err)
+{
+    *at = (uint32_t)r->numbers.count;
+    for (unsigned n = 0;; n++) {
+        json_token t;
+        RETURN_IF(json_next(&r->json, &t, err));
+        if (t.kind == JSON_ARRAY_END) {
+            *count = (uint8_t)n;
+            return FSDPCK_OK;
+        }
+        if (n == NDIM_MAX || !t.is_u64 || t.u64 > INT64_MAX) {
+            model_refuse(err, "MODEL-SHAPE", t.offset_bytes, "sizes of a tensor cannot be");
+            error_expected(err, "at most %u whole numbers", NDIM_MAX);
+            error_found(err, n == NDIM_MAX ? "more" : "something else");
+            return FSDPCK_BADINPUT;
+        }
+        uint64_t *size = vec_push(&r->numbers, err);
+        if (size == NULL)
+            return FSDPCK_LIMIT;
+        *size = t.u64;
+    }
+}
+
+typedef enum top_key {
+    TOP_VERSION,
+    TOP_TORCH,
+    TOP_WORLD_SIZE,
+    TOP_AUTO_WRAP,
+    TOP_MODULES,
+    TOP_UNITS,
+    TOP_KEYS
+} top_key;
+
+static const key_rule top_rules[TOP_KEYS] = {
+    [TOP_VERSION] = {"version", ACCEPT(JSON_NUMBER)},
+    [TOP_TORCH] = {"torch", ACCEPT(JSON_STRING)},
+    [TOP_WORLD_SIZE] = {"world_size", ACCEPT(JSON_NUMBER)},
+    [TOP_AUTO_WRAP] = {"auto_wrap", ACCEPT(JSON_OBJECT)},
+    [TOP_MODULES] = {"modules", ACCEPT(JSON_ARRAY)},
+    [TOP_UNITS] = {"units", ACCEPT(JSON_ARRAY)},
+};
+
+static fsdpck_status read_version(const json_token *value, fsdpck_error *err)
+{
+    if (value->is_u64 && value->u64 == 1)
+        return FSDPCK_OK;
+    char shown[64];
+    model_refuse(err, "MODEL-VERSION", value->offset_bytes,
+                 "description is of a version that is not known");
+    error_expected(err, "1");
+    error_found(err, "%s", escape_text(shown, sizeof shown, value->text, value->nbytes));
+    error_next(err, "write it with the describe_model.py of this release");
+    return FSDPCK_BADINPUT;
+}
+
+/* "2.15.0", also with what a build adds: "2.6.0a0+git1234". */
+static fsdpck_status read_torch(model *m, const json_token *value, fsdpck_error *err)
+{
+    char text[32];
+    char end;
+    const size_t n = value->nbytes < sizeof text - 1 ? value->nbytes : sizeof text - 1;
+    memcpy(text, value->text, n);
+    text[n] = '\0';
+    if (sscanf(text, "%3" SCNu32 ".%3" SCNu32 "%c", &m->torch.major, &m->torch.minor, &end) < 2)
+        return refuse_value(value, "torch", "a release, such as '2.15.0'", err);
+    return FSDPCK_OK;
+}
+
+/* Lists are read at once, so what says how to read them must come before. */
+static fsdpck_status check_order(int key, unsigned seen, size_t offset_bytes, fsdpck_error *err)
+{
+    const unsigned lists = 1u << TOP_MODULES | 1u << TOP_UNITS;
+    const unsigned self = 1u << key;
+    const char *late = NULL;
+    if (self & lists && seen & lists & ~self)
+        late = "either 'modules' or 'units'";
+    else if (self & lists && !(seen & 1u << TOP_VERSION))
+        late = "'version' before the list";
+    else if (!(self & lists) && seen & 1u << TOP_UNITS)
+        late = "'units' last";
+    if (late == NULL)
+        return FSDPCK_OK;
+    model_refuse(err, "MODEL-KEY", offset_bytes, "keys of the description do not go together");
+    error_expected(err, "%s", late);
+    error_found(err, "'%s' here", top_rules[key].name);
+    return FSDPCK_BADINPUT;
+}
+
+static fsdpck_status read_top_value(model_reader *r, int key, const json_token *value,
+                                    fsdpck_error *err)
+{
+    model *m = r->m;
+    switch ((top_key)key) {
+    case TOP_VERSION:
+        return read_version(value, err);
+    case TOP_TORCH:
+        return read_torch(m, value, err);
+    case TOP_WORLD_SIZE:
+        return model_get_u32(value, 1, "world_size", &m->world_size, err);
+    case TOP_AUTO_WRAP:
+        return model_read_wrap(r, value->offset_bytes, err);
+    case TOP_MODULES:
+        return model_read_modules(r, err);
+    case TOP_UNITS:
+        m->lists_units = true;
+        return unit_json_read(&r->json, m->world_size, &m->units, err);
+    case TOP_KEYS:
+        break;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status find_wrapped(model_reader *r, fsdpck_error *err)
+{
+    const char *path = r->wrap_path.text == NULL ? "" : r->wrap_path.text;
+    r->wrap.module = model_find_module(r->m, path, r->wrap_path.nbytes);
+    const model_module *module =
+        r->wrap.module == MODEL_NONE ? NULL : model_module_at(r->m, r->wrap.module);
+    if (module != NULL && module->kinds & MODULE_FSDP)
+        return FSDPCK_OK;
+    model_refuse(err, "MODEL-WRAP", r->wrap.offset_bytes,
+                 "auto_wrap has no FSDP call to belong to");
+    error_tensor(err, path);
+    error_expected(err, "a module with 'fsdp'");
+    error_found(err, module == NULL ? "no such module" : "a module without it");
+    return FSDPCK_BADINPUT;
+}
+
+static fsdpck_status read_document(model_reader *r, fsdpck_error *err)
+{
+    json_token t;
+    unsigned seen = 0;
+    RETURN_IF(json_expect(&r->json, JSON_OBJECT, &t, err));
+    for (;;) {
+        int key;
+        json_token value;
+        RETURN_IF(model_next_key(r, "description", top_rules, TOP_KEYS, &seen, &key, &value, err));
+        t = value;
+        if (key < 0)
+            break;
+        RETURN_IF(check_order(key, seen, value.offset_bytes, err));
+        RETURN_IF(read_top_value(r, key, &value, err));
+    }
+    const bool has_list = seen & (1u << TOP_MODULES | 1u << TOP_UNITS);
+    if (!has_list || !(seen & 1u << TOP_VERSION) ||
+        (r->m->lists_units && seen & 1u << TOP_AUTO_WRAP)) {
+        model_refuse(err, "MODEL-KEY", t.offset_bytes, "description is not whole");
+        error_expected(err, "'version' and 'modules', or 'version' and 'units'");
+        error_found(err, has_list ? "other keys" : "neither 'modules' nor 'units'");
+        return FSDPCK_BADINPUT;
+    }
+    RETURN_IF(json_expect(&r->json, JSON_END, &t, err));
+    if (r->m->lists_units)
+        return FSDPCK_OK;
+    if (r->wraps)
+        RETURN_IF(find_wrapped(r, err));
+    return model_seal(r->m, r->wraps ? &r->wrap : NULL, err);
+}
+
+fsdpck_status model_read(model *m, const char *text, size_t nbytes, fsdpck_error *err)
+{
+    model_reader r = {.m = m};
+    json_reader_init(&r.json, text, nbytes, "MODEL-JSON");
+    r.numbers = VEC_OF(uint64_t, m->owner);
+    r.params = VEC_OF(raw_tensor, m->owner);
+    r.buffers = VEC_OF(raw_tensor, m->owner);
+    r.wrap.classes = VEC_OF(uint32_t, m->owner);
+    const fsdpck_status st = read_document(&r, err);
+    json_reader_release(&r.json);
+    text_release(&r.words);
+    text_release(&r.fqn);
+    text_release(&r.wrap_path);
+    vec_release(&r.numbers);
+    vec_release(&r.params);
+    vec_release(&r.buffers);
+    vec_release(&r.wrap.classes);
+    return st;
+}

@@ -1,0 +1,123 @@
+/* model_json.h: how the parts of a description are read (model_json*.c).
+ *
+ * Keys come in any order, so the texts and numbers of one module are set aside until its end, where
+ * the module is added to the model; no more than that is kept of the document.
+ */
+#ifndef FSDPCK_MODEL_MODEL_JSON_H
+#define FSDPCK_MODEL_MODEL_JSON_H
+
+#include "base/json.h"
+#include "model/model_parts.h"
+
+#define ACCEPT(kind) (1u << (kind))
+#define ACCEPT_BOOL  (ACCEPT(JSON_TRUE) | ACCEPT(JSON_FALSE))
+
+typedef struct key_rule {
+    const char *name;
+    unsigned kinds; /* of values: ACCEPT(...) */
+} key_rule;
+
+/* A text set aside in model_reader.words. */
+typedef struct word {
+    size_t at, nbytes;
+    size_t offset_bytes; /* in the document */
+} word;
+
+/* A parameter or buffer as the document has it. */
+typedef struct raw_tensor {
+    word name;
+    word same_as;
+    unsigned seen;                 /* bits of TENSOR_KEYS */
+    uint32_t shape_at, strides_at; /* in model_reader.numbers */
+    uint8_t ndim, nstrides;
+    uint8_t dtype;
+    uint8_t shard_dim;
+    bool requires_grad;
+    bool ignored;
+    bool persistent;
+    size_t offset_bytes;
+} raw_tensor;
+
+typedef enum tensor_key {
+    TENSOR_NAME,
+    TENSOR_SHAPE,
+    TENSOR_DTYPE,
+    TENSOR_STRIDES,
+    TENSOR_REQUIRES_GRAD,
+    TENSOR_IGNORED,
+    TENSOR_SAME_AS,
+    TENSOR_SHARD_DIM,
+    TENSOR_PERSISTENT,
+    TENSOR_KEYS
+} tensor_key;
+
+typedef struct raw_module {
+    word name;
+    word class_name;
+    word same_as;
+    word with; /* of fully_shard */
+    bool has_class;
+    bool repeats;
+    bool has_with;
+    uint16_t kinds;
+    unsigned seen;
+    model_sharding sharding;
+    size_t offset_bytes;
+} raw_module;
+
+typedef struct model_reader {
+    model *m;
+    json_reader json;
+    text_buf words;
+    text_buf fqn;
+    vec numbers; /* uint64_t */
+    vec params;  /* raw_tensor */
+    vec buffers; /* raw_tensor */
+    model_wrap wrap;
+    text_buf wrap_path;
+    bool wraps;
+} model_reader;
+
+/* BADINPUT at an offset; the caller adds expected, found and names. */
+fsdpck_status model_refuse(fsdpck_error *err, const char *finding, size_t offset_bytes,
+                           const char *fmt, ...) PRINTF_LIKE(4, 5);
+
+/* The next member of an object: *key is the index in rules, and *value the first token of its
+ * value; *key is -1 at the object's end. `seen` has a bit for each key that came. `what` is the object. */
+fsdpck_status model_next_key(model_reader *r, const char *what, const key_rule *rules,
+                             unsigned nrules, unsigned *seen, int *key, json_token *value,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* A string token set aside. */
+word model_keep(model_reader *r, const json_token *value);
+const char *model_word(const model_reader *r, const word *w);
+
+/* Values of a kind already checked. */
+fsdpck_status model_get_u32(const json_token *value, uint32_t least, const char *key,
+                            uint32_t *number, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status model_get_dtype(const json_token *value, const char *key, uint8_t *d,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The array of sizes whose first token was read, onto r->numbers. */
+fsdpck_status model_get_sizes(model_reader *r, uint32_t *at, uint8_t *count,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* model_json_settings.c: the objects "fsdp", "fully_shard" and "auto_wrap", whose first token was
+ * read. */
+fsdpck_status model_read_fsdp(model_reader *r, model_sharding *s,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status model_read_fully_shard(model_reader *r, raw_module *raw,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status model_read_wrap(model_reader *r, size_t offset_bytes,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* model_json_tensor.c: "params" or "buffers", whose first token was read, onto r->params or
+ * r->buffers; then, with the module in the model, from there into the model. */
+fsdpck_status model_read_tensors(model_reader *r, bool buffers,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status model_add_tensors(model_reader *r, uint32_t module,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* model_json_module.c: "modules", whose first token was read. */
+fsdpck_status model_read_modules(model_reader *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

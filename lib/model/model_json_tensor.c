@@ -1,0 +1,318 @@
+#include "model/model_json.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/checked.h"
+
+#define BIT(key) (1u << (key))
+
+static const key_rule param_rules[] = {
+    [TENSOR_NAME] = {"name", ACCEPT(JSON_STRING)},
+    [TENSOR_SHAPE] = {"shape", ACCEPT(JSON_ARRAY)},
+    [TENSOR_DTYPE] = {"dtype", ACCEPT(JSON_STRING)},
+    [TENSOR_STRIDES] = {"strides", ACCEPT(JSON_ARRAY)},
+    [TENSOR_REQUIRES_GRAD] = {"requires_grad", ACCEPT_BOOL},
+    [TENSOR_IGNORED] = {"ignored", ACCEPT_BOOL},
+    [TENSOR_SAME_AS] = {"same_as", ACCEPT(JSON_STRING)},
+    [TENSOR_SHARD_DIM] = {"shard_dim", ACCEPT(JSON_NUMBER)},
+};
+
+/* Places are those of tensor_key but for the last. */
+static const key_rule buffer_rules[] = {
+    [TENSOR_NAME] = {"name", ACCEPT(JSON_STRING)},
+    [TENSOR_SHAPE] = {"shape", ACCEPT(JSON_ARRAY)},
+    [TENSOR_DTYPE] = {"dtype", ACCEPT(JSON_STRING)},
+    [TENSOR_DTYPE + 1] = {"persistent", ACCEPT_BOOL},
+};
+
+static fsdpck_status read_shard_dim(raw_tensor *raw, const json_token *value, fsdpck_error *err)
+{
+    uint32_t number = 0;
+    RETURN_IF(model_get_u32(value, 0, "shard_dim", &number, err));
+    raw->shard_dim = (uint8_t)(number < NDIM_MAX ? number : NDIM_MAX);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status read_value(model_reader *r, raw_tensor *raw, tensor_key key,
+                                const json_token *value, fsdpck_error *err)
+{
+    const bool yes = value->kind == JSON_TRUE;
+    switch (key) {
+    case TENSOR_NAME:
+        raw->name = model_keep(r, value);
+        break;
+    case TENSOR_SHAPE:
+        return model_get_sizes(r, &raw->shape_at, &raw->ndim, err);
+    case TENSOR_DTYPE:
+        return model_get_dtype(value, "dtype", &raw->dtype, err);
+    case TENSOR_STRIDES:
+        return model_get_sizes(r, &raw->strides_at, &raw->nstrides, err);
+    case TENSOR_REQUIRES_GRAD:
+        raw->requires_grad = yes;
+        break;
+    case TENSOR_IGNORED:
+        raw->ignored = yes;
+        break;
+    case TENSOR_SAME_AS:
+        raw->same_as = model_keep(r, value);
+        break;
+    case TENSOR_SHARD_DIM:
+        return read_shard_dim(raw, value, err);
+    case TENSOR_PERSISTENT:
+        raw->persistent = yes;
+        break;
+    case TENSOR_KEYS:
+        break;
+    }
+    return FSDPCK_OK;
+}
+
+/* All that is needed is there. */
+static fsdpck_status check_whole(const raw_tensor *raw, const char *what, fsdpck_error *err)
+{
+    const char *missing = NULL;
+    if (!(raw->seen & BIT(TENSOR_NAME)))
+        missing = "name";
+    else if (!(raw->seen & (BIT(TENSOR_SHAPE) | BIT(TENSOR_SAME_AS))))
+        missing = "shape";
+    else if (!(raw->seen & (BIT(TENSOR_DTYPE) | BIT(TENSOR_SAME_AS))))
+        missing = "dtype";
+    if (missing != NULL) {
+        model_refuse(err, "MODEL-KEY", raw->offset_bytes, "%s has no '%s'", what, missing);
+        error_expected(err, "'%s'", missing);
+        error_found(err, "no such key");
+        return FSDPCK_BADINPUT;
+    }
+    if (raw->seen & BIT(TENSOR_STRIDES) &&
+        (!(raw->seen & BIT(TENSOR_SHAPE)) || raw->nstrides != raw->ndim)) {
+        model_refuse(err, "MODEL-SHAPE", raw->offset_bytes, "%s has strides of other dims", what);
+        error_expected(err, "one for each of its %u sizes", raw->ndim);
+        error_found(err, "%u", raw->nstrides);
+        return FSDPCK_BADINPUT;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status read_tensor(model_reader *r, bool buffer, raw_tensor *raw, fsdpck_error *err)
+{
+    const char *what = buffer ? "buffer" : "parameter";
+    const key_rule *rules = buffer ? buffer_rules : param_rules;
+    const unsigned nrules =
+        buffer ? sizeof buffer_rules / sizeof *rules : sizeof param_rules / sizeof *rules;
+    for (;;) {
+        int key;
+        json_token value;
+        RETURN_IF(model_next_key(r, what, rules, nrules, &raw->seen, &key, &value, err));
+        if (key < 0)
+            break;
+        const bool persistence = buffer && key == TENSOR_DTYPE + 1;
+        RETURN_IF(
+            read_value(r, raw, persistence ? TENSOR_PERSISTENT : (tensor_key)key, &value, err));
+    }
+    if (buffer)
+        raw->seen &= BIT(TENSOR_NAME) | BIT(TENSOR_SHAPE) | BIT(TENSOR_DTYPE);
+    RETURN_IF(text_check(&r->words, err));
+    return check_whole(raw, what, err);
+}
+
+fsdpck_status model_read_tensors(model_reader *r, bool buffers, fsdpck_error *err)
+{
+    for (;;) {
+        json_token t;
+        RETURN_IF(json_next(&r->json, &t, err));
+        if (t.kind == JSON_ARRAY_END)
+            return FSDPCK_OK;
+        if (t.kind != JSON_OBJECT) {
+            model_refuse(err, "MODEL-KEY", t.offset_bytes, "list of tensors holds something else");
+            error_expected(err, "an object for each tensor");
+            error_found(err, "something that is no object");
+            return FSDPCK_BADINPUT;
+        }
+        raw_tensor raw = {.requires_grad = true,
+                          .persistent = true,
+                          .shard_dim = UINT8_MAX,
+                          .offset_bytes = t.offset_bytes};
+        const fsdpck_status st = read_tensor(r, buffers, &raw, err);
+        if (st != FSDPCK_OK) {
+            if (raw.seen & BIT(TENSOR_NAME) && !r->words.failed)
+                error_tensor(err, model_word(r, &raw.name));
+            return st;
+        }
+        raw_tensor *kept = vec_push(buffers ? &r->buffers : &r->params, err);
+        if (kept == NULL)
+            return FSDPCK_LIMIT;
+        *kept = raw;
+    }
+}
+
+/* A name of a tensor in its module: torch takes neither dots nor nothing. */
+static fsdpck_status build_fqn(model_reader *r, uint32_t module, const raw_tensor *raw,
+                               fsdpck_error *err)
+{
+    const char *local = model_word(r, &raw->name);
+    size_t path_nbytes;
+    const char *path = model_name(r->m, model_module_at(r->m, module)->name, &path_nbytes);
+    r->fqn.nbytes = 0;
+    text_append(&r->fqn, path, path_nbytes);
+    if (path_nbytes > 0)
+        text_append(&r->fqn, ".", 1);
+    text_append(&r->fqn, local, raw->name.nbytes);
+    RETURN_IF(text_check(&r->fqn, err));
+    if (raw->name.nbytes > 0 && memchr(local, '.', raw->name.nbytes) == NULL)
+        return FSDPCK_OK;
+    model_refuse(err, "MODEL-NAME", raw->name.offset_bytes, "name of a tensor cannot be");
+    error_tensor(err, r->fqn.text);
+    error_expected(err, "a name in its module, without dots");
+    error_found(err, raw->name.nbytes == 0 ? "an empty name" : "a dot");
+    return FSDPCK_BADINPUT;
+}
+
+static fsdpck_status put_sizes(model *m, const uint64_t *sizes, unsigned n, fsdpck_error *err)
+{
+    uint64_t *to = vec_push_n(&m->dims, n, err);
+    if (to == NULL)
+        return FSDPCK_LIMIT;
+    if (n > 0)
+        memcpy(to, sizes, n * sizeof *sizes);
+    return FSDPCK_OK;
+}
+
+static const uint64_t *numbers_at(const model_reader *r, uint32_t at)
+{
+    static const uint64_t none;
+    return r->numbers.count == 0 ? &none : VEC_AT(&r->numbers, const uint64_t, at);
+}
+
+/* Elements of a parameter, and of all so far. */
+static fsdpck_status count_elements(model_reader *r, const raw_tensor *raw, bool parameter,
+                                    fsdpck_error *err)
+{
+    uint64_t nelems;
+    uint64_t total = 0;
+    if (checked_product(numbers_at(r, raw->shape_at), raw->ndim, &nelems) && nelems <= INT64_MAX &&
+        (!parameter || (checked_add(r->m->nelems, nelems, &total) && total <= INT64_MAX))) {
+        if (parameter)
+            r->m->nelems = total;
+        return FSDPCK_OK;
+    }
+    model_refuse(err, "MODEL-SHAPE", raw->offset_bytes, "sizes do not fit 63 bits");
+    error_expected(err, "at most %" PRId64 " elements in all", INT64_MAX);
+    error_found(err, "more");
+    return FSDPCK_BADINPUT;
+}
+
+static fsdpck_status refuse_tie(const raw_tensor *raw, const char *expected, const char *found,
+                                fsdpck_error *err)
+{
+    model_refuse(err, "MODEL-TIE", raw->same_as.offset_bytes,
+                 "parameter is not the same as the one named");
+    error_expected(err, "%s", expected);
+    error_found(err, "%s", found);
+    return FSDPCK_BADINPUT;
+}
+
+/* What a tied parameter says of itself agrees with the first one. */
+static fsdpck_status tie(model_reader *r, const raw_tensor *raw, model_param *p, fsdpck_error *err)
+{
+    char shown[128];
+    const char *name = model_word(r, &raw->same_as);
+    escape_text(shown, sizeof shown, name, raw->same_as.nbytes);
+    uint32_t first = model_find_param(r->m, name, raw->same_as.nbytes);
+    if (first == MODEL_NONE)
+        return refuse_tie(raw, "the full name of a parameter further up", shown, err);
+    first = model_param_first(r->m, first);
+    const model_param *f = model_param_at(r->m, first);
+    if (raw->seen & BIT(TENSOR_DTYPE) && raw->dtype != f->dtype)
+        return refuse_tie(raw, dtype_get(f->dtype)->name, dtype_get(raw->dtype)->name, err);
+    if (raw->seen & BIT(TENSOR_SHAPE) &&
+        (raw->ndim != f->ndim ||
+         memcmp(numbers_at(r, raw->shape_at), model_shape(r->m, f->shape_at),
+                f->ndim * sizeof(uint64_t)) != 0))
+        return refuse_tie(raw, "the same shape", "another shape", err);
+    p->same_as = first;
+    p->dtype = f->dtype;
+    p->ndim = f->ndim;
+    p->strided = f->strided;
+    p->shape_at = f->shape_at;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_param(model_reader *r, uint32_t module, const raw_tensor *raw,
+                               fsdpck_error *err)
+{
+    model *m = r->m;
+    model_param p = {.module = module,
+                     .same_as = MODEL_NONE,
+                     .same_slot = MODEL_NONE,
+                     .next_name = MODEL_NONE,
+                     .dtype = raw->dtype,
+                     .ndim = raw->ndim,
+                     .requires_grad = raw->requires_grad,
+                     .ignored = raw->ignored,
+                     .strided = (raw->seen & BIT(TENSOR_STRIDES)) != 0,
+                     .shard_dim = raw->shard_dim};
+    if (raw->seen & BIT(TENSOR_SAME_AS)) {
+        RETURN_IF(tie(r, raw, &p, err));
+    } else {
+        p.shape_at = m->dims.count;
+        RETURN_IF(count_elements(r, raw, true, err));
+        RETURN_IF(put_sizes(m, numbers_at(r, raw->shape_at), raw->ndim, err));
+        if (p.strided)
+            RETURN_IF(put_sizes(m, numbers_at(r, raw->strides_at), raw->ndim, err));
+    }
+    if (p.shard_dim != UINT8_MAX && p.shard_dim >= p.ndim) {
+        model_refuse(err, "MODEL-SHAPE", raw->offset_bytes,
+                     "'shard_dim' is no dim of its parameter");
+        error_expected(err, "less than %u", p.ndim);
+        error_found(err, "%u%s", p.shard_dim, p.shard_dim == NDIM_MAX ? " or more" : "");
+        return FSDPCK_BADINPUT;
+    }
+    RETURN_IF(model_take_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_PARAM, m->params.count,
+                              &p.name, err));
+    model_param *kept = vec_push(&m->params, err);
+    if (kept == NULL)
+        return FSDPCK_LIMIT;
+    *kept = p;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_buffer(model_reader *r, uint32_t module, const raw_tensor *raw,
+                                fsdpck_error *err)
+{
+    model *m = r->m;
+    model_buffer b = {.module = module,
+                      .same_as = MODEL_NONE,
+                      .dtype = raw->dtype,
+                      .ndim = raw->ndim,
+                      .persistent = raw->persistent,
+                      .shape_at = m->dims.count};
+    RETURN_IF(count_elements(r, raw, false, err));
+    RETURN_IF(put_sizes(m, numbers_at(r, raw->shape_at), raw->ndim, err));
+    RETURN_IF(model_take_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_BUFFER, m->buffers.count,
+                              &b.name, err));
+    model_buffer *kept = vec_push(&m->buffers, err);
+    if (kept == NULL)
+        return FSDPCK_LIMIT;
+    *kept = b;
+    return FSDPCK_OK;
+}
+
+fsdpck_status model_add_tensors(model_reader *r, uint32_t module, fsdpck_error *err)
+{
+    for (size_t i = 0; i < r->params.count + r->buffers.count; i++) {
+        const bool buffer = i >= r->params.count;
+        const raw_tensor *raw = buffer ? VEC_AT(&r->buffers, raw_tensor, i - r->params.count)
+                                       : VEC_AT(&r->params, raw_tensor, i);
+        fsdpck_status st = build_fqn(r, module, raw, err);
+        if (st == FSDPCK_OK)
+            st = buffer ? add_buffer(r, module, raw, err) : add_param(r, module, raw, err);
+        if (st != FSDPCK_OK) {
+            error_tensor(err, r->fqn.text);
+            if (st == FSDPCK_BADINPUT)
+                error_offset(err, raw->offset_bytes);
+            return st;
+        }
+    }
+    return FSDPCK_OK;
+}

@@ -1,0 +1,148 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "model/model.h"
+#include "transform.h"
+
+/* A description of a million modules takes some 200 MB. */
+#define MODEL_FILE_NBYTES_MAX (UINT64_C(4) << 30)
+
+/* --- the order in which an optimizer counts --- */
+
+static fsdpck_status put_order(vec *order, const model *m, const model_param *p, uint32_t what,
+                               fsdpck_error *err)
+{
+    flat_order *o = vec_push(order, err);
+    if (o == NULL)
+        return FSDPCK_LIMIT;
+    *o = (flat_order){.target = what, .requires_grad = p->requires_grad};
+    o->fqn = model_name(m, p->name, &o->nbytes);
+    return FSDPCK_OK;
+}
+
+/* A flat parameter, which comes after what else its module has of its own. */
+static fsdpck_status put_unit(vec *order, const model *m, const unit_list *units,
+                              const model_module *module, fsdpck_error *err)
+{
+    size_t nbytes;
+    const char *path = model_name(m, module->name, &nbytes);
+    const unit *u = unit_list_find(units, path, nbytes);
+    if (u == NULL || module->same_as != MODEL_NONE)
+        return FSDPCK_OK;
+    const char *fqn = unit_name(units, unit_param_at(units, u, 0)->fqn, &nbytes);
+    const uint32_t first = model_find_param(m, fqn, nbytes);
+    if (first == MODEL_NONE)
+        return FSDPCK_OK;
+    return put_order(order, m, model_param_at(m, first), (uint32_t)(u - unit_at(units, 0)), err);
+}
+
+/* As model.parameters() gives them: a module's own, then those of the modules below it. */
+static fsdpck_status find_order(const model *m, const unit_list *units, vec *order,
+                                fsdpck_error *err)
+{
+    const bool orig = unit_count(units) > 0 && unit_at(units, 0)->use_orig_params;
+    for (uint32_t i = 0; i < model_module_count(m); i++) {
+        const model_module *module = model_module_at(m, i);
+        for (uint32_t k = module->first_param; k < module->first_param + module->nparams; k++) {
+            const model_param *p = model_param_at(m, k);
+            size_t nbytes;
+            const char *fqn = model_name(m, p->name, &nbytes);
+            if (p->same_as != MODEL_NONE)
+                continue;
+            const unit_param *up = unit_list_find_param(units, fqn, nbytes, NULL);
+            const unit_param *first = up == NULL ? NULL : VEC_AT(&units->params, unit_param, 0);
+            if (up == NULL || orig)
+                RETURN_IF(
+                    put_order(order, m, p, up == NULL ? CAT_NONE : (uint32_t)(up - first), err));
+        }
+        if (!orig)
+            RETURN_IF(put_unit(order, m, units, module, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* --- the view --- */
+
+static fsdpck_status read_model(fsdpck_checkpoint *c, const char *path, model *m, fsdpck_error *err)
+{
+    char *text = NULL;
+    size_t nbytes = 0;
+
+    if (path[0] == '\0')
+        return error_set(err, FSDPCK_USAGE, "", "--model names no file");
+    RETURN_IF(file_read_whole(NULL, path, MODEL_FILE_NBYTES_MAX, &text, &nbytes, err));
+    fsdpck_status st = model_read(m, text, nbytes, err);
+    if (st == FSDPCK_OK)
+        st = model_find_units(m, 0, &c->units, err);
+    free(text);
+    return st;
+}
+
+fsdpck_status transform_model_view(fsdpck_checkpoint *c, const char *model_path, bool keep_ranks,
+                                   fsdpck_error *err)
+{
+    flat_view_options options = {.keep_ranks = keep_ranks};
+    vec order = VEC_OF(flat_order, &c->metadata);
+    model m;
+
+    model_init(&m, &c->metadata);
+    fsdpck_status st = read_model(c, model_path, &m, err);
+    if (st == FSDPCK_OK && !m.lists_units)
+        st = find_order(&m, &c->units, &order, err);
+    if (st == FSDPCK_OK) {
+        options.order = order.items;
+        options.order_count = (uint32_t)order.count;
+        st = flat_view_new(&c->read, &c->read_src, &c->units, &options, &c->cat, &c->view, err);
+    }
+    vec_release(&order);
+    model_release(&m);
+    if (st != FSDPCK_OK) {
+        error_path(err, model_path);
+        return st;
+    }
+    c->src = *flat_view_source(c->view);
+    return FSDPCK_OK;
+}
+
+fsdpck_status transform_load_object(fsdpck_checkpoint *c, uint32_t object, fsdpck_error *err)
+{
+    if (c->view == NULL)
+        return c->format->load_object(c->self, &c->cat, object, err);
+    const uint32_t origin = flat_view_object_origin(c->view, object);
+    if (!catalogue_object(&c->read, origin)->loaded)
+        RETURN_IF(c->format->load_object(c->self, &c->read, origin, err));
+    return flat_view_take_object(c->view, object, err);
+}
+
+void transform_note_flat(fsdpck_checkpoint *c)
+{
+    char *note = c->cat.origin.note;
+    const uint64_t count = flat_view_count(&c->cat, NULL);
+    const size_t capacity = sizeof c->cat.origin.note;
+    if (count > 0)
+        snprintf(note, capacity,
+                 "%" PRIu64 " flat parameter%s of FSDP1: --model FILE says what they are made of, "
+                 "fsdpck-model(5)",
+                 count, count == 1 ? "" : "s");
+}
+
+fsdpck_status transform_check_flat(const fsdpck_checkpoint *c, const catalogue *to,
+                                   fsdpck_error *err)
+{
+    uint32_t first = 0;
+    const uint64_t count = flat_view_count(to, &first);
+    if (count == 0)
+        return FSDPCK_OK;
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "MODEL-NEEDED",
+                  "%" PRIu64 " flat parameter%s of FSDP1 cannot be taken apart without the model",
+                  count, count == 1 ? "" : "s");
+    error_path(err, c->path);
+    error_tensor(err, catalogue_name(to, catalogue_tensor(to, first)->name));
+    error_next(err, "--model FILE says what they are made of; scripts/describe_model.py writes it "
+                    "where the model is: fsdpck-model(5)");
+    return st;
+}

@@ -1,0 +1,138 @@
+/* Descriptions of models and lists of units. Text that begins with '[' is the array "units"; other
+ * text is a whole description. What is accepted must be consistent: pieces lie in their shards and
+ * parameters, boxes cover each piece once, each name of a parameter is found from the first. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "model/model.h"
+#include "model/unit_json.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
+
+static void check(bool holds, const char *what)
+{
+    if (holds)
+        return;
+    fprintf(stderr, "fuzz_model: %s\n", what);
+    abort();
+}
+
+static void check_boxes(const unit_list *l, const unit_param *p, const unit_piece *x)
+{
+    unit_boxes b;
+    uint64_t at = x->begin;
+    unit_boxes_init(&b, l, p, x->begin, x->end);
+    while (unit_boxes_next(&b)) {
+        const uint64_t *shape = unit_param_shape(l, p);
+        check(b.flat == at, "boxes leave a gap");
+        for (unsigned d = 0; d < p->ndim; d++)
+            check(b.sizes[d] > 0 && b.offsets[d] < shape[d] &&
+                      b.sizes[d] <= shape[d] - b.offsets[d],
+                  "box outside the parameter");
+        at += box_nelems(b.sizes, p->ndim);
+    }
+    check(at == x->end, "boxes do not cover the piece");
+}
+
+static void check_rank(const unit_list *l, const unit *u, uint32_t rank)
+{
+    const unit_shard s = unit_shard_of(u, rank);
+    check(s.begin <= s.end && s.end <= u->total, "shard outside the unit");
+    check(s.end - s.begin + s.padding == u->shard_size, "shard size");
+    for (uint32_t k = 0; k < u->nparams && k < 64; k++) {
+        const unit_param *p = unit_param_at(l, u, k);
+        const unit_piece x = unit_piece_of(l, u, k, rank);
+        check(x.begin <= x.end && x.end <= p->nelems, "piece outside the parameter");
+        check(x.begin == x.end || x.shard_offset + (x.end - x.begin) <= s.end - s.begin,
+              "piece outside the shard");
+        check_boxes(l, p, &x);
+    }
+}
+
+static void check_list(const unit_list *l)
+{
+    for (uint32_t i = 0; i < unit_count(l); i++) {
+        const unit *u = unit_at(l, i);
+        uint64_t end = 0;
+        for (uint32_t k = 0; k < u->nparams; k++) {
+            const unit_param *p = unit_param_at(l, u, k);
+            check(p->offset >= end, "parameters overlap");
+            end = p->offset + p->nelems;
+        }
+        check(end <= u->total, "parameters outside the unit");
+        check_rank(l, u, 0);
+        check_rank(l, u, u->world_size / 2);
+        check_rank(l, u, u->world_size - 1);
+    }
+}
+
+static void run_list(const uint8_t *data, size_t nbytes, budget *memory)
+{
+    json_reader r;
+    json_token t;
+    unit_list l, scaled;
+    unit_list_init(&l, memory);
+    unit_list_init(&scaled, memory);
+    json_reader_init(&r, (const char *)data, nbytes, "MODEL-JSON");
+    if (json_expect(&r, JSON_ARRAY, &t, NULL) == FSDPCK_OK &&
+        unit_json_read(&r, 4, &l, NULL) == FSDPCK_OK) {
+        check_list(&l);
+        if (unit_list_scale(&l, 7, &scaled, NULL) == FSDPCK_OK)
+            check_list(&scaled);
+    }
+    json_reader_release(&r);
+    unit_list_release(&l);
+    unit_list_release(&scaled);
+}
+
+static void check_names(const model *m)
+{
+    uint64_t names = 0;
+    for (uint32_t i = 0; i < model_param_count(m); i++) {
+        if (model_param_first(m, i) != i)
+            continue;
+        for (uint32_t k = i; k != MODEL_NONE; k = model_param_at(m, k)->next_name)
+            names++;
+    }
+    check(names == model_param_count(m), "names of parameters are lost");
+}
+
+static void run_model(const uint8_t *data, size_t nbytes, budget *memory)
+{
+    model m;
+    fsdpck_error err;
+    fsdpck_error_init(&err);
+    model_init(&m, memory);
+    const fsdpck_status st = model_read(&m, (const char *)data, nbytes, &err);
+    check((st == FSDPCK_OK) == (err.message[0] == '\0'), "refused without a word");
+    check(st != FSDPCK_BADINPUT || err.has_offset || err.tensor[0] != '\0',
+          "refused without a place");
+    for (uint32_t world_size = 0; st == FSDPCK_OK && world_size < 5; world_size++) {
+        unit_list l;
+        unit_list_init(&l, memory);
+        if (model_find_units(&m, world_size, &l, NULL) == FSDPCK_OK)
+            check_list(&l);
+        unit_list_release(&l);
+    }
+    if (st == FSDPCK_OK) {
+        sharded_list groups;
+        sharded_list_init(&groups, memory);
+        check_names(&m);
+        const fsdpck_status found = model_find_fully_sharded(&m, &groups, NULL);
+        check(found == FSDPCK_OK || found == FSDPCK_LIMIT, "fully_shard");
+        sharded_list_release(&groups);
+    }
+    model_release(&m);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
+{
+    budget memory;
+    budget_init(&memory, (uint64_t)16 << 20, "metadata", NULL);
+    if (nbytes > 0 && data[0] == '[')
+        run_list(data, nbytes, &memory);
+    else
+        run_model(data, nbytes, &memory);
+    check(memory.used_bytes == 0, "memory kept");
+    return 0;
+}

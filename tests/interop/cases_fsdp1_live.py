@@ -1,0 +1,202 @@
+"""FSDP1 trained by real torch, its LOCAL state and raw optimizer state put together again: as its FULL state has it."""
+
+import json
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from release import RELEASE
+from support import BAD_INPUT, case, check, check_nothing_at, check_same_tensors, load_pt, tensors_of_state
+
+
+BUFFERS = ("running_mean", "running_var", "scale")
+
+
+class Layer(nn.Module):
+    """A unit with a unit inside, and buffers that every rank has."""
+
+    def __init__(self, wrap):
+        super().__init__()
+        self.before = nn.Linear(6, 6)
+        self.mlp = wrap(nn.Sequential(nn.Linear(6, 11), nn.ReLU(), nn.Linear(11, 6, bias=False)))
+        self.norm = nn.BatchNorm1d(6)
+
+    def forward(self, x):
+        return self.norm(x + self.mlp(self.before(x)))
+
+
+class Net(nn.Module):
+    """Tied weights, units between parameters of the root, a parameter of one element."""
+
+    def __init__(self, wrap):
+        super().__init__()
+        self.embedding = nn.Embedding(13, 6)
+        self.layers = nn.ModuleList([wrap(Layer(wrap)), wrap(Layer(wrap))])
+        self.one = nn.Parameter(torch.ones(1))
+        self.gate = nn.Linear(6, 6)
+        self.head = nn.Linear(6, 13, bias=False)
+        self.head.weight = self.embedding.weight
+        self.register_buffer("table", torch.arange(9))
+        self.register_buffer("scale", torch.linspace(0, 1, 3))
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.gate(x) * self.one)
+
+
+def train(model, momentum=0.5):
+    """Two steps; every rank sees the same tokens, so that buffers stay equal."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.125, momentum=momentum)
+    for step in range(2):
+        tokens = (torch.arange(8) * (step + 3)) % 13
+        loss = nn.functional.cross_entropy(model(tokens), tokens)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return optimizer
+
+
+def full_truth(model, optimizer):
+    """What torch itself gathers. SGD has one moment, which its FULL optimizer state gets right on the CPU."""
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+        state = {"model": dict(model.state_dict()), "optim": FSDP.optim_state_dict(model, optimizer)}
+    return tensors_of_state(state)
+
+
+def rank_train(folder, orig, half, ignore):
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision, StateDictType
+    from cases_fsdp1 import allow_cpu, write_units
+    allow_cpu()
+    options = {"device_id": torch.device("cpu"), "use_orig_params": orig}
+    if half:
+        options["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16)
+    torch.manual_seed(11)
+    net = Net(lambda module: FSDP(module, **options))
+    ignored = {"ignored_modules": [net.gate]} if ignore else {}
+    model = FSDP(net, **options, **ignored)
+    optimizer = train(model)
+    truth = full_truth(model, optimizer)
+    with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
+        local = model.state_dict()
+    rank, world = dist.get_rank(), dist.get_world_size()
+    os.makedirs(os.path.join(folder, "ranks"), exist_ok=True)
+    for name, state in (("model", local), ("optim", optimizer.state_dict())):
+        torch.save(state, os.path.join(folder, "ranks", "%s_world_size_%d_rank_%d.pt" % (name, world, rank)))
+    dcp.save({"model": local}, storage_writer=dcp.FileSystemWriter(os.path.join(folder, "dcp")))
+    write_units(os.path.join(folder, "net"), model)
+    sys.path.append(os.path.join(os.path.dirname(__file__), "../../scripts"))
+    from describe_model import describe
+    if rank == 0:
+        torch.save(truth, os.path.join(folder, "truth.pt"))
+        with open(os.path.join(folder, "net.model.json"), "w", encoding="utf-8") as out:
+            json.dump(describe(model), out)
+
+
+def make(setting, world_size, orig, half=False, ignore=False):
+    from process_group import run_ranks
+    run_ranks(world_size, rank_train, setting.folder, orig, half, ignore)
+    return load_pt(setting.path("truth.pt")), setting.path("net.units.json")
+
+
+def read_all(setting, source, units, *options):
+    _, path = setting.consolidate(setting.path(source), source + ".pt", "--model", units, *options)
+    return tensors_of_state(load_pt(path))
+
+
+def check_live(world_size, orig, half):
+    def run(setting):
+        truth, units = make(setting, world_size, orig, half)
+        for name in [name for name in truth if half and name.endswith(BUFFERS)]:
+            truth[name] = truth[name].bfloat16()  # LOCAL leaves them in buffer_dtype, FULL casts them back
+        check_same_tensors(read_all(setting, "ranks", units), truth, "rank files")
+        model = {name: tensor for name, tensor in truth.items() if name.startswith("model.")}
+        check_same_tensors(read_all(setting, "dcp", units), model, "DCP")
+        described = setting.path("net.model.json")
+        check_same_tensors(read_all(setting, "ranks", described, "--force"), truth, "rank files, described")
+    run.__name__ = "case_fsdp1_%s%s_on_%d" % ("orig" if orig else "flat", "_bf16" if half else "", world_size)
+    return run
+
+
+for size in (2, 3, 4):
+    for orig_params in (False, True):
+        case((2, 4))(check_live(size, orig_params, False))
+case((2, 4))(check_live(4, True, True))
+
+
+def check_ignored(orig):
+    """Parameters that are in no unit: a list of units cannot say where the optimizer counts them."""
+    def run(setting):
+        truth, units = make(setting, 3, orig, ignore=True)
+        model = {name: tensor for name, tensor in truth.items() if name.startswith("model.")}
+        check_same_tensors(read_all(setting, "dcp", units), model, "DCP")
+        check_same_tensors(read_all(setting, "ranks", setting.path("net.model.json")), truth, "rank files")
+        done, path = setting.consolidate(setting.path("ranks"), "out.pt", "--model", units, expected=BAD_INPUT)
+        check("MODEL-OPTIM" in done.stderr and "--part model" in done.stderr, done.stderr)
+        check_nothing_at(path)
+        setting.consolidate(setting.path("ranks"), "out.pt", "--model", units, "--part", "model")
+    run.__name__ = "case_fsdp1_ignored_" + ("orig" if orig else "flat")
+    return run
+
+
+for orig_params in (False, True):
+    case((2, 4))(check_ignored(orig_params))
+
+
+def rank_load(folder):
+    """FSDP2 on these ranks loads what was resharded, and trains on."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+    from cases_fsdp import fully_shard
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    model = Net(lambda module: fully_shard(module, mesh=mesh) or module)
+    fully_shard(model, mesh=mesh)
+    optimizer = train(model)
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    state = {"model": model_state, "optim": optimizer_state}
+    dcp.load(state, checkpoint_id=os.path.join(folder, "out"))
+    set_state_dict(model, optimizer, model_state_dict=model_state, optim_state_dict=optimizer_state)
+    full = {name: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+            for name, tensor in tensors_of_state(state).items()}
+    if dist.get_rank() == 0:
+        torch.save({name: tensor.clone() for name, tensor in full.items()}, os.path.join(folder, "loaded.pt"))
+    train(model)
+
+
+@case((2, 6))
+def case_fsdp1_to_fsdp2_on_3(setting):
+    from process_group import run_ranks
+    for orig in (False, True):
+        truth, units = make(setting, 4, orig)
+        setting.run("reshard", setting.path("ranks"), setting.path("out"), "--model", units, "--format", "dcp",
+                    "--world-size", "3", "--force")
+        run_ranks(3, rank_load, setting.folder)
+        check_same_tensors(load_pt(setting.path("loaded.pt")), truth, "loaded by FSDP2")
+        for name in ("ranks", "dcp"):
+            os.rename(setting.path(name), setting.path("%s-%d" % (name, orig)))
+
+
+@case((2, 4))
+def case_fsdp1_wants_its_model(setting):
+    _, units = make(setting, 2, True)
+    for source in ("ranks", "dcp"):
+        done, path = setting.consolidate(setting.path(source), "out.safetensors", expected=BAD_INPUT)
+        check("MODEL-NEEDED" in done.stderr and "--model" in done.stderr, done.stderr)
+        check_nothing_at(path)
+    with open(units, encoding="utf-8") as text:
+        document = json.load(text)
+    document["units"][1]["params"].pop()
+    del document["units"][1]["total_unpadded"]
+    wrong = setting.path("wrong.json")
+    with open(wrong, "w", encoding="utf-8") as out:
+        json.dump(document, out)
+    done, path = setting.consolidate(setting.path("dcp"), "out.safetensors", "--model", wrong, expected=BAD_INPUT)
+    check("MODEL-MISMATCH" in done.stderr and "layers.0" in done.stderr, done.stderr)
+    check_nothing_at(path)

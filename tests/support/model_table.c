@@ -1,0 +1,187 @@
+/* model_table: what a description says, for comparison with torch's.
+ *
+ *     model_table [WORLD_SIZE] <DESCRIPTION
+ *
+ * Prints a JSON object: "units" (FSDP1: prefix, world_size, unsharded, total, fqns, shapes,
+ * shared), "fully_sharded" (FSDP2: module, world_size, post_forward, params), "names" (all of each
+ * parameter) and "buffers". Exit status: 0, or that of the error, which is printed to stderr.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "model/model.h"
+
+static void put_key(json_writer *w, const char *key)
+{
+    json_put_key(w, key, strlen(key));
+}
+
+static void put_array(json_writer *w, const char *key)
+{
+    put_key(w, key);
+    json_begin_array(w);
+}
+
+static void put_u64(json_writer *w, const char *key, uint64_t v)
+{
+    put_key(w, key);
+    json_put_u64(w, v);
+}
+
+static void put_name(json_writer *w, const char *text, size_t nbytes)
+{
+    json_put_string(w, text, nbytes);
+}
+
+static void put_unit_name(json_writer *w, const unit_list *l, uint32_t id)
+{
+    size_t nbytes;
+    const char *text = unit_name(l, id, &nbytes);
+    put_name(w, text, nbytes);
+}
+
+static void put_model_name(json_writer *w, const model *m, uint32_t id)
+{
+    size_t nbytes;
+    const char *text = model_name(m, id, &nbytes);
+    put_name(w, text, nbytes);
+}
+
+static void put_unit(json_writer *w, const unit_list *l, const unit *u)
+{
+    json_begin_object(w);
+    put_key(w, "prefix");
+    put_unit_name(w, l, u->prefix);
+    put_u64(w, "world_size", u->world_size);
+    put_key(w, "unsharded");
+    json_put_bool(w, u->unsharded);
+    put_u64(w, "total", u->total);
+    put_array(w, "fqns");
+    for (uint32_t k = 0; k < u->nparams; k++)
+        put_unit_name(w, l, unit_param_at(l, u, k)->fqn);
+    json_end_array(w);
+    put_array(w, "shapes");
+    for (uint32_t k = 0; k < u->nparams; k++) {
+        const unit_param *p = unit_param_at(l, u, k);
+        json_begin_array(w);
+        for (unsigned d = 0; d < p->ndim; d++)
+            json_put_u64(w, unit_param_shape(l, p)[d]);
+        json_end_array(w);
+    }
+    json_end_array(w);
+    put_array(w, "shared");
+    for (uint32_t k = 0; k < u->nshared; k++) {
+        json_begin_array(w);
+        put_unit_name(w, l, unit_shared_at(l, u, k)->fqn);
+        put_unit_name(w, l, unit_shared_at(l, u, k)->same_as);
+        json_end_array(w);
+    }
+    json_end_array(w);
+    json_end_object(w);
+}
+
+static void put_sharded(json_writer *w, const model *m, const sharded_list *l)
+{
+    put_array(w, "fully_sharded");
+    for (size_t i = 0; i < l->units.count; i++) {
+        const sharded_unit *u = VEC_AT(&l->units, const sharded_unit, i);
+        const model_module *module = model_module_at(m, u->module);
+        json_begin_object(w);
+        put_key(w, "module");
+        put_model_name(w, m, module->name);
+        put_u64(w, "world_size", u->world_size);
+        put_u64(w, "post_forward", model_sharding_of(m, module)->post_forward);
+        put_array(w, "params");
+        for (uint32_t k = u->first_param; k < u->first_param + u->nparams; k++) {
+            const uint32_t param = *VEC_AT(&l->params, const uint32_t, k);
+            put_model_name(w, m, model_param_at(m, param)->name);
+        }
+        json_end_array(w);
+        json_end_object(w);
+    }
+    json_end_array(w);
+}
+
+static void put_names(json_writer *w, const model *m)
+{
+    put_array(w, "names");
+    for (uint32_t i = 0; i < model_param_count(m); i++) {
+        if (model_param_first(m, i) != i)
+            continue;
+        json_begin_array(w);
+        for (uint32_t k = i; k != MODEL_NONE; k = model_param_at(m, k)->next_name)
+            put_model_name(w, m, model_param_at(m, k)->name);
+        json_end_array(w);
+    }
+    json_end_array(w);
+    put_array(w, "buffers");
+    for (uint32_t i = 0; i < model_buffer_count(m); i++)
+        put_model_name(w, m, model_buffer_at(m, i)->name);
+    json_end_array(w);
+}
+
+static fsdpck_status read_all(text_buf *text, fsdpck_error *err)
+{
+    char bytes[65536];
+    size_t n;
+    while ((n = fread(bytes, 1, sizeof bytes, stdin)) > 0)
+        text_append(text, bytes, n);
+    return text_check(text, err);
+}
+
+static fsdpck_status print_all(const model *m, const unit_list *units, const sharded_list *groups,
+                               fsdpck_error *err)
+{
+    text_buf out = {0};
+    json_writer w;
+    json_writer_init(&w, &out, 1);
+    json_begin_object(&w);
+    put_array(&w, "units");
+    for (uint32_t i = 0; i < unit_count(units); i++)
+        put_unit(&w, units, unit_at(units, i));
+    json_end_array(&w);
+    put_sharded(&w, m, groups);
+    put_names(&w, m);
+    json_end_object(&w);
+    const fsdpck_status st = text_check(&out, err);
+    if (st == FSDPCK_OK)
+        puts(out.text);
+    text_release(&out);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    const uint32_t world_size = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0;
+    budget b;
+    model m;
+    unit_list units;
+    sharded_list groups;
+    text_buf text = {0};
+    fsdpck_error err;
+    fsdpck_error_init(&err);
+    budget_init(&b, (uint64_t)1 << 30, "metadata", NULL);
+    model_init(&m, &b);
+    unit_list_init(&units, &b);
+    sharded_list_init(&groups, &b);
+    fsdpck_status st = read_all(&text, &err);
+    if (st == FSDPCK_OK)
+        st = model_read(&m, text.text == NULL ? "" : text.text, text.nbytes, &err);
+    if (st == FSDPCK_OK)
+        st = model_find_units(&m, world_size, &units, &err);
+    if (st == FSDPCK_OK)
+        st = model_find_fully_sharded(&m, &groups, &err);
+    if (st == FSDPCK_OK)
+        st = print_all(&m, &units, &groups, &err);
+    if (st != FSDPCK_OK)
+        fprintf(stderr, "%s: %s: '%s' at %" PRIu64 ": expected %s, found %s\n", err.finding,
+                err.message, err.tensor, err.offset_bytes, err.expected, err.found);
+    sharded_list_release(&groups);
+    unit_list_release(&units);
+    model_release(&m);
+    text_release(&text);
+    return (int)st;
+}
