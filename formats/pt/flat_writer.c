@@ -243,8 +243,8 @@ static fsdpck_status put_piece_view(layout_state *s, pickle_writer *w, uint32_t 
         RETURN_IF(cut(s, err));
     s->in_pieces = true;
     snprintf(key, sizeof key, "%" PRIu32, s->records[index]);
-    torch_put_tensor(w, key, dtype_of(s, u), 1, &nelems, &one,
-                     nelems > 0 ? piece.shard_offset : 0, shard.end - shard.begin);
+    torch_put_tensor(w, key, dtype_of(s, u), 1, &nelems, &one, nelems > 0 ? piece.shard_offset : 0,
+                     shard.end - shard.begin);
     return FSDPCK_OK;
 }
 
@@ -332,8 +332,8 @@ static fsdpck_status make_root(layout_state *s, fsdpck_error *err)
     for (uint32_t i = 0; i < s->ntensors; i++) {
         const uint32_t name = catalogue_tensor(cat, i)->name;
         if (*VEC_AT(&s->t->flat_params, const uint32_t, i) == CAT_NONE)
-            RETURN_IF(put_entry(s, catalogue_name(cat, name), catalogue_name_nbytes(cat, name), i,
-                                err));
+            RETURN_IF(
+                put_entry(s, catalogue_name(cat, name), catalogue_name_nbytes(cat, name), i, err));
     }
     for (uint32_t i = 0; i < unit_count(s->t->units); i++) {
         const unit *u = unit_at(s->t->units, i);
@@ -414,8 +414,8 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
     s.records = s.params == NULL ? NULL : budget_alloc(owner, nunits * sizeof *s.records, err);
     fsdpck_status st = s.records == NULL ? FSDPCK_LIMIT : find_tensors(&s, err);
     if (st == FSDPCK_OK)
-        st = lay_out(&s, opt != NULL && opt->rank_pattern != NULL ? opt->rank_pattern
-                                                                  : default_pattern,
+        st = lay_out(&s,
+                     opt != NULL && opt->rank_pattern != NULL ? opt->rank_pattern : default_pattern,
                      err);
     if (s.records != NULL)
         budget_free(owner, s.records, nunits * sizeof *s.records);

@@ -14,9 +14,8 @@ static fsdpck_status check_shape(const aim_state *a, const aim_pick *pick, const
     const uint64_t *wanted = unit_param_shape(l, p);
     if (t->ndim == p->ndim && (p->ndim == 0 || memcmp(shape, wanted, p->ndim * sizeof *shape) == 0))
         return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "MODEL-MISMATCH",
-                  "tensor has another shape than the model's parameter");
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "MODEL-MISMATCH",
+                                       "tensor has another shape than the model's parameter");
     text_buf text = {0};
     error_tensor(err, strtab_text(&a->names, pick->name));
     for (unsigned side = 0; side < 2; side++) {
@@ -153,8 +152,7 @@ fsdpck_status aim_flatten_cut(aim_state *a, const aim_pick *pick, uint32_t index
     const unit_list *l = a->to->units;
     const unit *u;
     const char *name = strtab_text(&a->names, pick->name);
-    const unit_param *p =
-        unit_list_find_param(l, name, strtab_nbytes(&a->names, pick->name), &u);
+    const unit_param *p = unit_list_find_param(l, name, strtab_nbytes(&a->names, pick->name), &u);
     if (p == NULL)
         return error_set(err, FSDPCK_INTERNAL, "", "a parameter is of no unit");
     if (p->nelems == 0 || a->request->cut->no_chunks)
@@ -206,8 +204,7 @@ fsdpck_status aim_flatten_check(const aim_state *a, fsdpck_error *err)
             st = error_set(err, FSDPCK_UNSUPPORTED, "KEY-DTYPE",
                            "a flat parameter cannot hold two dtypes");
             error_tensor(err, unit_name(l, unit_param_at(l, u, k)->fqn, NULL));
-            error_expected(err, "%s, as '%s' has",
-                           dtype_get((dtype)dtypes[u->first_param])->name,
+            error_expected(err, "%s, as '%s' has", dtype_get((dtype)dtypes[u->first_param])->name,
                            unit_name(l, unit_param_at(l, u, 0)->fqn, NULL));
             error_found(err, "%s", dtype_get((dtype)dtypes[u->first_param + k])->name);
             error_next(err, "cast with --dtype");

@@ -131,10 +131,8 @@ static void add_units(world *w, fsdpck_error *err)
 static void aim_and_write(world *w, const char *folder_path, fsdpck_error *err)
 {
     const aim_cut_request cut = {.layout = &w->cut, .every_rank = true, .units = &w->units};
-    const aim_request request = {.part = PART_MODEL,
-                                 .holds = fsdp1_writer.holds,
-                                 .format = fsdp1_writer.name,
-                                 .cut = &cut};
+    const aim_request request = {
+        .part = PART_MODEL, .holds = fsdp1_writer.holds, .format = fsdp1_writer.name, .cut = &cut};
     aim_result result;
     char mesh_text[32];
     snprintf(mesh_text, sizeof mesh_text, "fsdp=%u", w->ranks);

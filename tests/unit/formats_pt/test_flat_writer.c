@@ -24,11 +24,10 @@ static const param tied[] = {
     {"emb.weight", 2, {3, 7}, {0}}, {"norm.weight", 1, {3}, {0}}, {"norm.bias", 1, {3}, {0}}};
 static const param pair[] = {
     {"a.weight", 2, {5, 3}, {0}}, {"a.bias", 1, {5}, {0}}, {"b.weight", 2, {3, 5}, {0}}};
-static const param four[] = {{"a", 1, {15}, {0}}, {"b", 1, {5}, {0}}, {"c", 1, {10}, {0}},
-                             {"d", 1, {2}, {0}}};
+static const param four[] = {
+    {"a", 1, {15}, {0}}, {"b", 1, {5}, {0}}, {"c", 1, {10}, {0}}, {"d", 1, {2}, {0}}};
 /* (N, C, H, W) in the order N, H, W, C. */
-static const param conv[] = {{"bias", 1, {2}, {0}},
-                             {"conv", 4, {2, 3, 2, 2}, {12, 1, 6, 3}}};
+static const param conv[] = {{"bias", 1, {2}, {0}}, {"conv", 4, {2, 3, 2, 2}, {12, 1, 6, 3}}};
 
 static char scratch[SCRATCH_BYTES];
 static budget owner;
@@ -78,9 +77,8 @@ static void add_source(const char *name, dtype d, unsigned ndim, const uint64_t 
 
 static void add_unit(const unit *proto, const char *prefix, const param *params, unsigned count)
 {
-    cr_assert_eq(
-        unit_list_add(&units, proto, prefix, strlen(prefix), "_flat_param", 11, &err),
-        FSDPCK_OK);
+    cr_assert_eq(unit_list_add(&units, proto, prefix, strlen(prefix), "_flat_param", 11, &err),
+                 FSDPCK_OK);
     for (unsigned i = 0; i < count; i++) {
         const param *p = &params[i];
         cr_assert_eq(unit_list_add_param(&units, p->fqn, strlen(p->fqn), p->ndim, p->shape,
@@ -168,8 +166,8 @@ static void expect_flat(const char *name, const run_of *runs, unsigned chunks_wa
 
 static unit proto_of(bool orig, dtype d, uint32_t alignment)
 {
-    return (unit){.world_size = 4, .use_orig_params = orig, .dtype = (uint8_t)d,
-                  .alignment = alignment};
+    return (unit){
+        .world_size = 4, .use_orig_params = orig, .dtype = (uint8_t)d, .alignment = alignment};
 }
 
 Test(flat_writer, without_orig_params_nothing_is_padded)
@@ -218,10 +216,11 @@ Test(flat_writer, bf16_compute_aligns_to_8)
     const unit proto = proto_of(true, DTYPE_FLOAT32, 8);
     add_unit(&proto, "", four, 4);
     write_all("fsdp=4");
-    expect_flat("_flat_param",
-                (const run_of[]){{0, 15}, {42, 1}, {100, 5}, {42, 3}, {200, 10}, {42, 6}, {300, 2},
-                                 {42, 2}, {0, 0}},
-                4);
+    expect_flat(
+        "_flat_param",
+        (const run_of[]){
+            {0, 15}, {42, 1}, {100, 5}, {42, 3}, {200, 10}, {42, 6}, {300, 2}, {42, 2}, {0, 0}},
+        4);
 }
 
 Test(flat_writer, bf16_parameters_are_padded_in_bf16)
@@ -230,8 +229,7 @@ Test(flat_writer, bf16_parameters_are_padded_in_bf16)
     const unit proto = proto_of(true, DTYPE_BFLOAT16, 8);
     add_unit(&proto, "blk", halves, 2);
     write_all("fsdp=4");
-    expect_flat("blk._flat_param",
-                (const run_of[]){{0, 5}, {42, 3}, {100, 20}, {0, 0}}, 4);
+    expect_flat("blk._flat_param", (const run_of[]){{0, 5}, {42, 3}, {100, 20}, {0, 0}}, 4);
 }
 
 /* Memory order: rows of one pixel's channels, which are 4 elements apart in row-major order. */
