@@ -16,6 +16,7 @@ TARGETS = {
     "1": (["--world-size", "1"], (1,), ("fsdp",)),
     "2": (["--world-size", "2"], (2,), ("fsdp",)),
     "3": (["--world-size", "3"], (3,), ("fsdp",)),
+    "4": (["--mesh", "fsdp=4"], (4,), ("fsdp",)),
     "8": (["--world-size", "8"], (8,), ("fsdp",)),
     "16": (["--world-size", "16"], (16,), ("fsdp",)),
     "hsdp": (["--mesh", "dp_replicate=2,dp_shard=4"], (2, 4), ("dp_replicate", "dp_shard")),
@@ -40,6 +41,10 @@ class Net(nn.Module):
         self.register_buffer("scale", torch.linspace(0, 1, 5))
 
 
+def new_optimizer(model):
+    return torch.optim.AdamW(model.parameters(), lr=0.03125, betas=(0.5, 0.75))
+
+
 def make_model(sizes, names):
     """The model on a mesh; every rank starts from the same weights."""
     from torch.distributed.device_mesh import init_device_mesh
@@ -57,7 +62,7 @@ def make_model(sizes, names):
     for module in (model.embedding, model.up, model.down):
         fully_shard(module, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    return model, torch.optim.AdamW(model.parameters(), lr=0.03125, betas=(0.5, 0.75))
+    return model, new_optimizer(model)
 
 
 def step(model, optimizer):
@@ -109,16 +114,20 @@ def load_dcp(folder, sizes, names):
     return model, optimizer
 
 
+def check_step(ours, theirs, what):
+    """Pairs of model and optimizer are the same after one more step."""
+    step(*ours)
+    step(*theirs)
+    check_same_tensors(full_tensors(states_of(*ours)), full_tensors(states_of(*theirs)), what + " after a step")
+
+
 def rank_load_dcp(folder, original, sizes, names):
     """Loads the folder and the original, compares both with the truth, then with each other after a step."""
     truth = torch.load(original + ".truth", weights_only=True)
     ours, ours_optimizer = load_dcp(folder, sizes, names)
     check_same_tensors(full_tensors(states_of(ours, ours_optimizer)), truth, "cut anew")
     theirs, theirs_optimizer = load_dcp(original, sizes, names)
-    step(ours, ours_optimizer)
-    step(theirs, theirs_optimizer)
-    check_same_tensors(full_tensors(states_of(ours, ours_optimizer)),
-                       full_tensors(states_of(theirs, theirs_optimizer)), "after a step")
+    check_step((ours, ours_optimizer), (theirs, theirs_optimizer), "cut anew")
 
 
 def prepare(setting):
@@ -151,7 +160,7 @@ def check_dcp(setting, targets):
 
 @case(first=(2, 4))
 def case_reshard_few_ranks(setting):
-    check_dcp(setting, ["1", "2", "3"])
+    check_dcp(setting, ["1", "2", "3", "4"])
 
 
 @case(first=(2, 4))
@@ -164,12 +173,13 @@ def case_reshard_meshes(setting):
     check_dcp(setting, ["hsdp", "tp", "hsdp_tp"])
 
 
-def rank_load_files(pattern, truth_path, sizes, names):
-    """Rank files: working DTensors, equal to the truth, that a sharded model takes by copy_."""
+def rank_load_files(pattern, original, sizes, names):
+    """Rank files: working DTensors, equal to the truth, that a sharded model takes by copy_, and trains with."""
     import torch.distributed as dist
+    from torch.distributed.checkpoint.state_dict import set_state_dict
     from torch.distributed.tensor import DTensor
-    truth = torch.load(truth_path, weights_only=True)
-    model, _ = make_model(sizes, names)
+    truth = torch.load(original + ".truth", weights_only=True)
+    model, optimizer = make_model(sizes, names)
     state = torch.load(pattern % dist.get_rank(), map_location="cpu", weights_only=False)
     check_same_tensors(full_tensors(state), truth, "rank files")
     check(all(isinstance(state["model"][key], DTensor) for key, _ in model.named_parameters()), "parameters are DTensors")
@@ -184,20 +194,22 @@ def rank_load_files(pattern, truth_path, sizes, names):
             tensor.copy_(state["model"][key])
     found = {"model." + key: value for key, value in full_tensors(taken).items()}
     check_same_tensors(found, {k: v for k, v in truth.items() if k.startswith("model.")}, "copied into a model")
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"])
+    check_step((model, optimizer), load_dcp(original, sizes, names), "rank files")
 
 
 @case(first=(2, 6))
 def case_reshard_rank_files(setting):
     from process_group import run_ranks
     source = prepare(setting)
-    for name in ("1", "3", "hsdp", "tp", "hsdp_tp"):
+    for name in ("1", "2", "3", "4", "8", "hsdp", "tp", "hsdp_tp"):
         options, sizes, names = TARGETS[name]
         folder = setting.path("files-" + name)
         setting.run("reshard", source, folder, "--format", "pt-ranks", "--device-type", "cpu",
                     "--torch", "%d.%d" % RELEASE[:2], *options)
         ranks = product(sizes)
         pattern = os.path.join(folder, "model_world_size_%d_rank_%%d.pt" % ranks)
-        run_ranks(ranks, rank_load_files, pattern, source + ".truth", sizes, names)
+        run_ranks(ranks, rank_load_files, pattern, source, sizes, names)
         back = setting.path("back-%s.pt" % name)
         setting.run("consolidate", folder, back)
         straight = setting.path("straight.pt")
@@ -210,36 +222,38 @@ def case_reshard_rank_files(setting):
     setting.run("reshard", setting.path("files-tp"), again, "--world-size", "8", "--device-type", "cpu",
                 "--torch", "%d.%d" % RELEASE[:2])
     pattern = os.path.join(again, "model_world_size_8_rank_%d.pt")
-    run_ranks(8, rank_load_files, pattern, source + ".truth", (4, 2), ("dp_shard", "tp"))
+    run_ranks(8, rank_load_files, pattern, source, (4, 2), ("dp_shard", "tp"))
     like = setting.path("like")
     setting.run("reshard", source, like, "--like", setting.path("files-tp"), "--format", "pt-ranks",
                 "--device-type", "cpu", "--torch", "%d.%d" % RELEASE[:2])
     pattern = os.path.join(like, "model_world_size_4_rank_%d.pt")
-    run_ranks(4, rank_load_files, pattern, source + ".truth", (2, 2), ("dp_shard", "tp"))
+    run_ranks(4, rank_load_files, pattern, source, (2, 2), ("dp_shard", "tp"))
 
 
-def rank_load_hf(folder, truth_path, sizes, names):
+def rank_load_hf(folder, original, sizes, names):
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-    truth = torch.load(truth_path, weights_only=True)
-    model, _ = make_model(sizes, names)
+    truth = torch.load(original + ".truth", weights_only=True)
+    model, optimizer = make_model(sizes, names)
     state = model.state_dict()
     for tensor in state.values():
         (tensor.to_local() if hasattr(tensor, "to_local") else tensor).zero_()
     dcp.load(state, storage_reader=HuggingFaceStorageReader(path=folder))
     found = {"model." + key: value for key, value in full_tensors(state).items()}
     check_same_tensors(found, {k: v for k, v in truth.items() if k.startswith("model.")}, "DCP safetensors")
+    theirs, _ = load_dcp(original, sizes, names)  # the folder has no optimizer: both start with a new one
+    check_step((model, optimizer), (theirs, new_optimizer(theirs)), "DCP safetensors")
 
 
 @case(first=(2, 9))
 def case_reshard_dcp_safetensors(setting):
     from process_group import run_ranks
     source = prepare(setting)
-    for name in ("1", "2", "3", "hsdp", "tp"):
+    for name in ("1", "2", "3", "4", "8", "hsdp", "tp", "hsdp_tp"):
         options, sizes, names = TARGETS[name]
         folder = setting.path("hf-" + name)
         setting.run("reshard", source, folder, "--format", "dcp-safetensors", *options)
-        run_ranks(product(sizes), rank_load_hf, folder, source + ".truth", sizes, names)
+        run_ranks(product(sizes), rank_load_hf, folder, source, sizes, names)
 
 
 @case(first=(2, 6))
