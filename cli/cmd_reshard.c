@@ -15,7 +15,7 @@ static const opt_row format_rows[] = {
      .help = "pt-ranks: device type of the mesh; default cuda"},
     {"torch", .kind = OPT_CHOICE, .at = AT(torch), .value = "V", 
      .choices = "2.5|2.6|2.7|2.8|2.9|2.10|2.11|2.12|2.13|2.14|2.15",
-     .help = "pt-ranks: torch release that shall load them: 2.5 to 2.15 (default)"},
+     .help = "pt-ranks: torch release that shall load them, 2.5 to 2.15; default: as SRC's rank files, else the newest"},
     {0},
 };
 

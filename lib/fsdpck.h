@@ -279,7 +279,8 @@ typedef struct fsdpck_transform_options {
     uint64_t align_nbytes; /* dcp: data of each tensor begin at a multiple of this in their file */
     const char *rank_pattern; /* pt-ranks: names of the files, "{r}" and "{W}" */
     const char *device_type;  /* pt-ranks: recorded in the mesh; NULL: "cuda" */
-    unsigned torch_minor;     /* pt-ranks: torch 2.N must load them; 0: the newest known */
+    unsigned torch_minor;     /* pt-ranks: torch 2.N must load them; 0: as the rank
+                                 files of the source, else the newest known */
     const char *tp_plan_path; /* of tp_plan, for messages; NULL */
 } fsdpck_transform_options;
 
@@ -317,6 +318,7 @@ typedef struct fsdpck_report {
     uint64_t replicas_by_checksum;
     char *const *copied; /* files beside the weights that were copied along; among the outputs */
     size_t copied_count;
+    unsigned torch_minor; /* pt-ranks: torch 2.N loads them; 0: the newest known */
 } fsdpck_report;
 
 /* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless

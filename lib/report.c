@@ -182,6 +182,7 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
 static fsdpck_status fill_layout(const report_input *in, fsdpck_report *r, fsdpck_error *err)
 {
     r->world_size = in->to->world_size;
+    r->torch_minor = in->opt->torch_minor;
     text_buf text = {0};
     text_puts(&text, "");
     if (in->layout != NULL)

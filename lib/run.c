@@ -95,6 +95,8 @@ fsdpck_status run_aim(run *r, fsdpck_error *err)
 static fsdpck_status place_target(run *r, fsdpck_error *err)
 {
     const fsdpck_transform_options *o = &r->opt;
+    if (o->torch_minor == 0) /* whoever wrote the rank files of the source shall load these */
+        r->opt.torch_minor = r->src->cat.origin.dtensor_minor;
     const writer_options wo = {
         .max_shard_nbytes = o->max_shard_nbytes > 0 ? o->max_shard_nbytes : MAX_SHARD_DEFAULT,
         .align_nbytes = o->align_nbytes,

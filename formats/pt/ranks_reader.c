@@ -201,6 +201,8 @@ static void describe(const ranks_state *s, cat_origin *o)
                  VEC_AT(&s->list->families, const ranks_family, 0)->trainer);
     snprintf(o->torch_version, sizeof o->torch_version, "%s",
              s->form[0] != '\0' ? s->form : s->archive_form);
+    if (sscanf(s->form, "2.%2u", &o->dtensor_minor) != 1 || o->dtensor_minor < 5)
+        o->dtensor_minor = 0;
     for (size_t i = 0; i < s->list->families.count; i++)
         if (VEC_AT(&s->list->families, const ranks_family, i)->world > ranks)
             ranks = VEC_AT(&s->list->families, const ranks_family, i)->world;

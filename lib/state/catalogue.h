@@ -104,6 +104,7 @@ typedef struct cat_origin {
     char format[32];        /* "dcp" */
     char trainer[32];       /* "torchtitan", "verl", ... */
     char torch_version[48]; /* "2.9 or newer", a guess from the bytes */
+    unsigned dtensor_minor; /* rank files: DTensors pickled as torch 2.N does, from 2.5; 0: not told */
     int64_t step;
     int64_t world_size; /* ranks that wrote it */
     char note[256];     /* what a reader wants inspect to say, such as "save looks unfinished" */
