@@ -16,44 +16,6 @@ static bool has_entry(const probe_input *in, const char *name)
 
 /* --- verl's settings --- */
 
-static void put_token(json_writer *w, const json_token *t)
-{
-    switch (t->kind) {
-    case JSON_OBJECT:
-        json_begin_object(w);
-        break;
-    case JSON_OBJECT_END:
-        json_end_object(w);
-        break;
-    case JSON_ARRAY:
-        json_begin_array(w);
-        break;
-    case JSON_ARRAY_END:
-        json_end_array(w);
-        break;
-    case JSON_KEY:
-        json_put_key(w, t->text, t->nbytes);
-        break;
-    case JSON_STRING:
-        json_put_string(w, t->text, t->nbytes);
-        break;
-    case JSON_NUMBER:
-        json_put_number(w, t->text, t->nbytes);
-        break;
-    case JSON_TRUE:
-        json_put_bool(w, true);
-        break;
-    case JSON_FALSE:
-        json_put_bool(w, false);
-        break;
-    case JSON_NULL:
-        json_put_null(w);
-        break;
-    case JSON_END:
-        break;
-    }
-}
-
 static bool is_world_size(const json_token *t)
 {
     static const char key[] = "world_size";
@@ -91,7 +53,7 @@ static fsdpck_status copy_object(json_reader *r, json_writer *w, uint64_t world_
             depth--;
         if (depth == 0 && !stated)
             put_world_size(w, world_size);
-        put_token(w, &t);
+        json_put_token(w, &t);
     }
     return json_expect(r, JSON_END, &t, err);
 }

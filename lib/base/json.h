@@ -103,5 +103,7 @@ void json_put_double(json_writer *w, double v); /* shortest that reads back; not
 void json_put_number(json_writer *w, const char *text, size_t nbytes);
 void json_put_bool(json_writer *w, bool v);
 void json_put_null(json_writer *w);
+/* What the reader gave, passed on; nothing for JSON_END. */
+void json_put_token(json_writer *w, const json_token *t);
 
 #endif

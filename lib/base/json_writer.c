@@ -199,3 +199,41 @@ void json_put_null(json_writer *w)
 {
     put_word(w, "null");
 }
+
+void json_put_token(json_writer *w, const json_token *t)
+{
+    switch (t->kind) {
+    case JSON_OBJECT:
+        json_begin_object(w);
+        break;
+    case JSON_OBJECT_END:
+        json_end_object(w);
+        break;
+    case JSON_ARRAY:
+        json_begin_array(w);
+        break;
+    case JSON_ARRAY_END:
+        json_end_array(w);
+        break;
+    case JSON_KEY:
+        json_put_key(w, t->text, t->nbytes);
+        break;
+    case JSON_STRING:
+        json_put_string(w, t->text, t->nbytes);
+        break;
+    case JSON_NUMBER:
+        json_put_number(w, t->text, t->nbytes);
+        break;
+    case JSON_TRUE:
+        json_put_bool(w, true);
+        break;
+    case JSON_FALSE:
+        json_put_bool(w, false);
+        break;
+    case JSON_NULL:
+        json_put_null(w);
+        break;
+    case JSON_END:
+        break;
+    }
+}

@@ -18,45 +18,6 @@ static void check(bool holds, const char *what)
     abort();
 }
 
-static void write_token(json_writer *w, const json_token *t)
-{
-    switch (t->kind) {
-    case JSON_OBJECT:
-        json_begin_object(w);
-        break;
-    case JSON_OBJECT_END:
-        json_end_object(w);
-        break;
-    case JSON_ARRAY:
-        json_begin_array(w);
-        break;
-    case JSON_ARRAY_END:
-        json_end_array(w);
-        break;
-    case JSON_KEY:
-        json_put_key(w, t->text, t->nbytes);
-        break;
-    case JSON_STRING:
-        json_put_string(w, t->text, t->nbytes);
-        break;
-    case JSON_NUMBER:
-        if (t->is_u64)
-            json_put_u64(w, t->u64);
-        else
-            json_put_number(w, t->text, t->nbytes);
-        break;
-    case JSON_TRUE:
-    case JSON_FALSE:
-        json_put_bool(w, t->kind == JSON_TRUE);
-        break;
-    case JSON_NULL:
-        json_put_null(w);
-        break;
-    case JSON_END:
-        break;
-    }
-}
-
 /* Walks; writes what it sees where `out` is given. */
 static bool rewrite(const char *text, size_t nbytes, text_buf *out, unsigned indent)
 {
@@ -72,7 +33,7 @@ static bool rewrite(const char *text, size_t nbytes, text_buf *out, unsigned ind
         if (st != FSDPCK_OK || t.kind == JSON_END)
             break;
         check(t.offset_bytes < nbytes, "token begins behind the text");
-        write_token(&w, &t);
+        json_put_token(&w, &t);
     }
     if (st != FSDPCK_OK) {
         check(st == FSDPCK_BADINPUT, "refused with another status");

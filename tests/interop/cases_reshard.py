@@ -217,10 +217,9 @@ def case_reshard_rank_files(setting):
         from support import load_pt, tensors_of_state
         check_same_tensors(tensors_of_state(load_pt(back, weights_only=False)),
                            tensors_of_state(load_pt(straight, weights_only=False)), "back from rank files")
-    # Rank files say themselves which parameters TP holds: no plan is needed.
+    # Rank files say themselves which parameters TP holds: no plan is needed. Nor --torch.
     again = setting.path("again")
-    setting.run("reshard", setting.path("files-tp"), again, "--world-size", "8", "--device-type", "cpu",
-                "--torch", "%d.%d" % RELEASE[:2])
+    setting.run("reshard", setting.path("files-tp"), again, "--world-size", "8", "--device-type", "cpu")
     pattern = os.path.join(again, "model_world_size_8_rank_%d.pt")
     run_ranks(8, rank_load_files, pattern, source, (4, 2), ("dp_shard", "tp"))
     like = setting.path("like")
