@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "layout_view.h"
+#include "layout_model.h"
 #include "progress.h"
 #include "report.h"
 #include "transform_run.h"
@@ -52,6 +52,8 @@ static int show(const cli *c, const transform_request *r, const transform_inputs
 
 static int run(cli *c, const transform_request *r)
 {
+    if (r->open.format == NULL && fsdpck_model_probe(r->src))
+        return layout_model_run(c, r);
     if (transform_lacks_ranks(c, r))
         return FSDPCK_USAGE;
     fsdpck_error err;
@@ -83,14 +85,19 @@ int cmd_layout(cli *c, int argc, const char **argv)
         {0},
     };
     const opt_spec spec = {
-        .usage = "layout [OPTION]... SRC",
-        .about = "Shows who would hold what if checkpoint SRC were cut for another number of\n"
-                 "ranks or another mesh: placements, sizes, offsets, padding, balance and the\n"
-                 "bytes a GPU needs for training. No tensor data are read, nothing is written.",
+        .usage = "layout [OPTION]... SRC|MODEL",
+        .about =
+            "Shows who would hold what if checkpoint SRC were cut for another number of\n"
+            "ranks or another mesh: placements, sizes, offsets, padding, balance and the\n"
+            "bytes a GPU needs for training. No tensor data are read, nothing is written.\n\n"
+            "MODEL, a description of a model (JSON, fsdpck-model(5)), needs no checkpoint:\n"
+            "its FSDP units, their flat parameters or pieces, what is gathered and wasted.\n"
+            "Of the options below only --world-size, --mesh, --rank and --json are for it.",
         .groups = groups,
         .examples = "  fsdpck layout step-1000 --world-size 16\n"
                     "  fsdpck layout step-1000 --mesh dp_replicate=2,dp_shard=8 --part model\n"
-                    "  fsdpck layout step-1000 --world-size 16 --rank 3 --keys '*norm*'\n",
+                    "  fsdpck layout step-1000 --world-size 16 --rank 3 --keys '*norm*'\n"
+                    "  fsdpck layout model.json --world-size 64\n",
     };
     return transform_with_words(c, &spec, &w, 1, argc, argv, run);
 }

@@ -87,7 +87,14 @@ static void print_plan(const fsdpck_report *p)
            p->read_amplification);
 }
 
-static void print_changes(const fsdpck_report *p)
+static const char *tied_names_written(const transform_request *r, const fsdpck_report *p)
+{
+    return p->tied_dropped > 0                     ? "only the first name was written"
+           : r->transform.tied == FSDPCK_TIED_LINK ? "names were linked"
+                                                   : "every name was written";
+}
+
+static void print_changes(const transform_request *r, const fsdpck_report *p)
 {
     char a[32], b[32];
     if (p->cast > 0)
@@ -105,13 +112,11 @@ static void print_changes(const fsdpck_report *p)
     if (p->tied == 0)
         return;
     if (is_flat(p))
-        printf("tied: %s that the model has under another name too, which was written (not "
-               "compared)\n",
+        printf("tied: %s that the model has under another name too, which was written\n",
                report_count(a, sizeof a, p->tied, "tensor"));
     else
-        printf("tied: %s with the bytes of another; %s was written\n",
-               report_count(a, sizeof a, p->tied, "tensor"),
-               p->tied_dropped > 0 ? "only the first name" : "every name");
+        printf("tied: %s with the bytes of another; %s\n",
+               report_count(a, sizeof a, p->tied, "tensor"), tied_names_written(r, p));
     print_names(p->tied_names, p->tied_names_count);
 }
 
@@ -198,7 +203,8 @@ static char *next_step(const transform_request *r, const fsdpck_report *p, char 
     else if (is_flat(p))
         snprintf(text, capacity,
                  "on each of %s, as LOCAL_STATE_DICT: load_state_dict() of torch.load of its "
-                 "file in '%s', weights_only=False; strict=False with use_orig_params",
+                 "file in '%s', weights_only=False; strict=False with use_orig_params; the "
+                 "optimizer's likewise, of the file beside it",
                  report_count(ranks, sizeof ranks, p->world_size, "rank"), path);
     else
         snprintf(text, capacity,
@@ -254,7 +260,7 @@ void transform_print_text(const cli *c, const transform_request *r, const fsdpck
     /* What an hf folder notes are the sidecars, which follow. */
     if (info->note[0] != '\0' && p->sidecars_count + p->copied_count == 0)
         printf("note: %s\n", info->note);
-    print_changes(p);
+    print_changes(r, p);
     print_left_out(r, info, p);
     print_outputs(c, r, p);
     if (next_step(r, p, next, sizeof next)[0] != '\0')

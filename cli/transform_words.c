@@ -20,6 +20,10 @@ const opt_row words_reading[] = {
     {"model", .kind = OPT_TEXT, .at = AT(model), .value = "FILE",
      .help = "what FSDP1's flat parameters are made of: a model description, or a list of units "
              "(fsdpck-model(5))"},
+    {"optim-keys", .kind = OPT_CHOICE, .at = AT(optim_keys), .value = "KEYS",
+     .choices = "name|id|flat",
+     .help = "key optimizer state by name, by id (as optimizer.state_dict() does) or flat (as "
+             "flatten_optimizer_state_dict does); default: as it is"},
     {"repair-strided", .kind = OPT_FLAG, .at = AT(repair_strided),
      .help = "FSDP+TP folders of torch 2.10 and newer whose boxes do not fit their data: derive "
              "the boxes anew where all then fit"},
@@ -53,8 +57,9 @@ const opt_row words_objects[] = {
     {"objects", .kind = OPT_CHOICE, .at = AT(objects), .value = "WHAT",
      .choices = "keep|drop|opaque|error",
      .help = "keep, drop, opaque (keep unknown calls as records) or error"},
-    {"tied", .kind = OPT_CHOICE, .at = AT(tied), .value = "WHICH", .choices = "all|first",
-     .help = "names of one tensor that is there under several: all or first"},
+    {"tied", .kind = OPT_CHOICE, .at = AT(tied), .value = "WHICH", .choices = "keep|first|link",
+     .help = "names of one tensor that is there under several: keep all, first alone, or link them "
+             "(pt and pt-ranks: one storage under all names)"},
     {0},
 };
 
@@ -122,7 +127,7 @@ const opt_row words_running[] = {
 
 void transform_words_init(transform_words *w)
 {
-    *w = (transform_words){.part = -1, .per_rank = -1, .assume = -1, .torch = -1};
+    *w = (transform_words){.part = -1, .per_rank = -1, .optim_keys = -1, .assume = -1, .torch = -1};
 }
 
 void transform_words_reading(const transform_words *w, fsdpck_open_options *open)
@@ -138,6 +143,7 @@ void transform_words_reading(const transform_words *w, fsdpck_open_options *open
     open->repair_strided = w->repair_strided;
     open->assume_tp_first = w->assume == 0;
     open->model_path = w->model;
+    open->optim_keys = (fsdpck_optim_keys)(w->optim_keys + 1); /* KEEP comes first */
 }
 
 static const char *const *request_list(char **list, size_t *count)
@@ -155,7 +161,7 @@ static void request_selection(const transform_words *w, fsdpck_transform_options
     t->strip_prefix = request_list(w->strip_prefix, &t->strip_prefix_count);
     t->rename = request_list(w->rename, &t->rename_count);
     t->dtype = request_list(w->dtype, &t->dtype_count);
-    t->tied_first = w->tied;
+    t->tied = (fsdpck_tied)w->tied;
     t->objects = (fsdpck_objects)w->objects;
 }
 

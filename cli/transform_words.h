@@ -16,7 +16,7 @@ typedef struct transform_words {
     /* words_reading, words_replicas */
     char *source_format, *source_rank_pattern, *model;
     uint64_t source_ranks;
-    int per_rank, assume, repair_strided, no_follow, replicas;
+    int per_rank, optim_keys, assume, repair_strided, no_follow, replicas;
     /* words_selecting, words_objects, words_naming */
     int part, objects, tied, clean, keep;
     char **keys, **exclude, **strip_prefix, **rename, **dtype;

@@ -65,6 +65,12 @@ typedef struct open_request {
      * may be pieces of them is left to it, one tensor of each rank (CAT_TENSOR_OF_RANK), and what
      * may be leftovers of them is not left out. */
     bool flat_pieces;
+    /* Units whose keys are those of 1-dim tensors that are each rank's shard; NULL. Borrowed. */
+    const struct unit_list *pieces;
+    /* What the description says of names: tensors that each rank has of its own (agree_is_local) are
+     * left one of each rank, as above; a name that an index wants may be filled from its twin.
+     * NULL: there is no description. */
+    const struct agree *agree;
 } open_request;
 
 typedef struct format_reader {

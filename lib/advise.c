@@ -174,6 +174,20 @@ static void advise_default(const run *r)
     text_release(&names);
 }
 
+/* State of its parameter's shape is cut as that is; scalars are everybody's. What an optimizer of
+ * another kind keeps (rows and columns, preconditioners) is given to all ranks. */
+static void advise_states(const run *r)
+{
+    const trained *t = &r->trained;
+    if (t->odd_count == 0)
+        return;
+    log_write(&r->ctx->log, LOG_NOTE,
+              "optimizer state of another shape than its parameter is given whole to every rank: "
+              "%" PRIu64 " tensor%s, the first is '%s'",
+              t->odd_count, plural(t->odd_count),
+              catalogue_name(&r->src->cat, catalogue_tensor(&r->src->cat, t->odd_first)->name));
+}
+
 fsdpck_status run_advise(run *r, fsdpck_error *err)
 {
     RETURN_IF(trained_find(&r->src->cat, &r->src->parts, &r->trained, err));
@@ -184,5 +198,6 @@ fsdpck_status run_advise(run *r, fsdpck_error *err)
     advise_hsdp(r);
     advise_slices(r);
     advise_default(r);
+    advise_states(r);
     return FSDPCK_OK;
 }

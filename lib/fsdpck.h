@@ -103,6 +103,16 @@ typedef enum fsdpck_per_rank {
     FSDPCK_PER_RANK_ERROR
 } fsdpck_per_rank;
 
+/* How optimizer state is keyed. Each optimizer of the checkpoint, found by its param_groups, is made
+ * into the form asked for; names come from the checkpoint (param_names, or the order and shapes of
+ * its model part) or from model_path. */
+typedef enum fsdpck_optim_keys {
+    FSDPCK_OPTIM_KEYS_KEEP,
+    FSDPCK_OPTIM_KEYS_NAME, /* state.emb.weight.exp_avg; params: names */
+    FSDPCK_OPTIM_KEYS_ID,   /* state.0.exp_avg; params: numbers, as optimizer.state_dict() has them */
+    FSDPCK_OPTIM_KEYS_FLAT  /* torch's flatten_optimizer_state_dict: one key each */
+} fsdpck_optim_keys;
+
 typedef struct fsdpck_open_options {
     size_t struct_nbytes;
     const char *format;       /* a reader's name, NULL: found by content */
@@ -124,11 +134,13 @@ typedef struct fsdpck_open_options {
     /* FSDP1's flat parameters: a file that describes the model (fsdpck-model(5)); the checkpoint is
      * then seen as one of the original parameters. NULL: as it is. */
     const char *model_path;
+    fsdpck_optim_keys optim_keys;
 } fsdpck_open_options;
 
-#define FSDPCK_OPEN_OPTIONS_INIT                                                        \
-    {                                                                                   \
-        sizeof(fsdpck_open_options), 0, 0, 0, 0, 0, 0, 0, FSDPCK_PER_RANK_AUTO, 0, 0, 0 \
+#define FSDPCK_OPEN_OPTIONS_INIT                                                         \
+    {                                                                                    \
+        sizeof(fsdpck_open_options), 0, 0, 0, 0, 0, 0, 0, FSDPCK_PER_RANK_AUTO, 0, 0, 0, \
+            FSDPCK_OPTIM_KEYS_KEEP                                                       \
     }
 
 /* Reads the metadata of the checkpoint at `path`: a folder or a file. A folder that holds exactly
@@ -235,6 +247,14 @@ typedef enum fsdpck_replicas {
     FSDPCK_REPLICAS_FIRST    /* trust the first */
 } fsdpck_replicas;
 
+/* Several names of one tensor: of a storage that the source shares, or of a parameter that the model
+ * description gives them to. */
+typedef enum fsdpck_tied {
+    FSDPCK_TIED_KEEP,  /* all are written, as one in a .pt where the source's are one */
+    FSDPCK_TIED_FIRST, /* the first alone; safetensors files note the others */
+    FSDPCK_TIED_LINK   /* pt and pt-ranks: one tensor under all names; else USAGE */
+} fsdpck_tied;
+
 typedef enum fsdpck_switch { FSDPCK_AUTO, FSDPCK_ON, FSDPCK_OFF } fsdpck_switch;
 
 typedef struct fsdpck_transform_options {
@@ -252,7 +272,7 @@ typedef struct fsdpck_transform_options {
     size_t rename_count;
     const char *const *dtype; /* "bf16", or "GLOB=fp32" */
     size_t dtype_count;
-    int tied_first;            /* of tensors that view the same bytes only the first is written */
+    fsdpck_tied tied;
     uint64_t max_shard_nbytes; /* hf; 0: 50 GB */
     fsdpck_objects objects;
     fsdpck_replicas replicas;
@@ -417,4 +437,7 @@ FSDPCK_API void fsdpck_layout_free(fsdpck_layout *l);
 #ifdef __cplusplus
 }
 #endif
+
+#include "fsdpck_model.h"
+
 #endif

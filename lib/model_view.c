@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "model/model.h"
 #include "transform.h"
 
 /* A description of a million modules takes some 200 MB. */
@@ -28,7 +27,7 @@ static fsdpck_status put_unit(vec *order, const model *m, const unit_list *units
                               const model_module *module, fsdpck_error *err)
 {
     size_t nbytes;
-    const char *path = model_name(m, module->name, &nbytes);
+    const char *path = model_state_path(m, module, &nbytes);
     const unit *u = unit_list_find(units, path, nbytes);
     if (u == NULL || module->same_as != MODEL_NONE)
         return FSDPCK_OK;
@@ -81,29 +80,165 @@ static fsdpck_status read_model(fsdpck_checkpoint *c, const char *path, model *m
     return st;
 }
 
-fsdpck_status transform_model_view(fsdpck_checkpoint *c, const char *model_path, bool keep_ranks,
+fsdpck_status transform_model_read(fsdpck_checkpoint *c, const char *path, described_model *d,
                                    fsdpck_error *err)
 {
-    flat_view_options options = {.keep_ranks = keep_ranks};
-    vec order = VEC_OF(flat_order, &c->metadata);
-    model m;
+    *d = (described_model){.path = path};
+    model_init(&d->m, &c->metadata);
+    fsdpck_status st = read_model(c, path, &d->m, err);
+    if (st == FSDPCK_OK)
+        st = agree_init(&d->agree, &d->m, &c->units, err);
+    if (st != FSDPCK_OK) {
+        error_path(err, path);
+        transform_model_release(d);
+    }
+    return st;
+}
 
-    model_init(&m, &c->metadata);
-    fsdpck_status st = read_model(c, model_path, &m, err);
-    if (st == FSDPCK_OK && !m.lists_units)
-        st = find_order(&m, &c->units, &order, err);
+void transform_model_release(described_model *d)
+{
+    if (d->path == NULL)
+        return;
+    agree_release(&d->agree);
+    model_release(&d->m);
+    d->path = NULL;
+}
+
+/* What the description says of the names that were read. */
+static fsdpck_status find_ties(fsdpck_checkpoint *c, described_model *d, vec *ties,
+                               fsdpck_error *err)
+{
+    aim_parts parts = {0};
+    fsdpck_status st = aim_parts_find(&c->read, &parts, err);
+    if (st == FSDPCK_OK)
+        st = agree_look(&d->agree, &c->read, parts.tensor_part, err);
+    if (st == FSDPCK_OK)
+        st = agree_ties(&d->agree, ties, err);
+    aim_parts_release(&parts);
+    return st;
+}
+
+static void say_ties(const fsdpck_checkpoint *c, const vec *ties)
+{
+    const logger *log = &c->ctx->log;
+    for (size_t i = 0; i < ties->count; i++) {
+        const agree_tie *t = VEC_AT(ties, const agree_tie, i);
+        if (t->twin == CAT_NONE)
+            log_write(log, LOG_NOTE,
+                      "'%s' is not in the checkpoint: it is filled from '%s', which the model has "
+                      "under both names",
+                      t->fqn, t->first_fqn);
+    }
+    const uint64_t uncompared = flat_view_ties_uncompared(c->view);
+    if (uncompared > 0)
+        log_warn(log, "TIE-UNCOMPARED", "compare them with fsdpck diff, once consolidated",
+                 "%" PRIu64 " tensor%s that the model has under another name too %s cut otherwise "
+                 "there, and not compared with it",
+                 uncompared, uncompared == 1 ? "" : "s", uncompared == 1 ? "is" : "are");
+}
+
+static void say_local(const fsdpck_checkpoint *c, const agree *a)
+{
+    uint64_t count = 0;
+    const char *first = NULL;
+    for (size_t i = 0; i < catalogue_tensor_count(&c->cat); i++) {
+        const cat_tensor *t = catalogue_tensor(&c->cat, i);
+        const char *name = catalogue_name(&c->cat, t->name);
+        if (!(t->flags & CAT_TENSOR_OF_RANK) ||
+            !agree_is_local(a, name, flat_name_without_rank(name, strlen(name))))
+            continue;
+        first = count++ == 0 ? name : first;
+    }
+    if (count > 0)
+        log_write(&c->ctx->log, LOG_NOTE,
+                  "tensors that each rank has of its own (local_group): %" PRIu64
+                  ", kept apart as '%s' and so on",
+                  count, first);
+}
+
+fsdpck_status transform_model_view(fsdpck_checkpoint *c, described_model *d, bool keep_ranks,
+                                   fsdpck_error *err)
+{
+    flat_view_options options = {.keep_ranks = keep_ranks, .agree = &d->agree};
+    vec order = VEC_OF(flat_order, &c->metadata), ties = VEC_OF(agree_tie, &c->metadata);
+    fsdpck_status st = flat_view_rescale(&c->read, d->m.world_size, &c->units, err);
+
+    if (st == FSDPCK_OK && !d->m.lists_units)
+        st = find_order(&d->m, &c->units, &order, err);
+    if (st == FSDPCK_OK)
+        st = find_ties(c, d, &ties, err);
     if (st == FSDPCK_OK) {
         options.order = order.items;
         options.order_count = (uint32_t)order.count;
+        options.groups = d->m.optimizers.lists.count > 0 ? &d->m.optimizers : NULL;
+        options.ties = ties.items;
+        options.tie_count = ties.count;
         st = flat_view_new(&c->read, &c->read_src, &c->units, &options, &c->cat, &c->view, err);
     }
+    if (st == FSDPCK_OK) {
+        say_ties(c, &ties);
+        say_local(c, &d->agree);
+    }
     vec_release(&order);
-    model_release(&m);
+    vec_release(&ties);
     if (st != FSDPCK_OK) {
-        error_path(err, model_path);
+        error_path(err, d->path);
         return st;
     }
     c->src = *flat_view_source(c->view);
+    return FSDPCK_OK;
+}
+
+/* --- the model and what is seen of the checkpoint --- */
+
+static fsdpck_status note_ties(fsdpck_checkpoint *c, const agree *a, fsdpck_error *err)
+{
+    vec ties = VEC_OF(agree_tie, &c->metadata);
+    fsdpck_status st = agree_ties(a, &ties, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < ties.count; i++) {
+        const agree_tie *t = VEC_AT(&ties, const agree_tie, i);
+        aim_tie *kept = t->twin == CAT_NONE ? NULL : vec_push(&c->ties, err);
+        if (kept != NULL)
+            *kept = (aim_tie){t->first, t->twin};
+        else if (t->twin != CAT_NONE)
+            st = FSDPCK_LIMIT;
+    }
+    vec_release(&ties);
+    return st;
+}
+
+static void say_notes(const fsdpck_checkpoint *c, const agree_notes *n)
+{
+    const logger *log = &c->ctx->log;
+    if (n->casts > 0) {
+        const cat_tensor *t = catalogue_tensor(&c->cat, n->first_cast);
+        log_write(log, LOG_NOTE,
+                  "tensors of another floating dtype than the model's: %" PRIu64 ", first '%s', "
+                  "%s where the model has %s",
+                  n->casts, catalogue_name(&c->cat, t->name), dtype_get((dtype)t->dtype)->name,
+                  dtype_get((dtype)n->wanted)->name);
+    }
+    if (n->unfound > 0)
+        log_warn(
+            log, "MODEL-OVERRIDE", "compare 'override' with the names that state has",
+            "parameters and buffers below an overridden name that the checkpoint lacks: %" PRIu64
+            ", first '%s'",
+            n->unfound, n->first_unfound);
+}
+
+fsdpck_status transform_model_check(fsdpck_checkpoint *c, described_model *d, fsdpck_error *err)
+{
+    agree_notes notes;
+    fsdpck_status st = agree_look(&d->agree, &c->cat, c->parts.tensor_part, err);
+    if (st == FSDPCK_OK)
+        st = agree_check(&d->agree, &notes, err);
+    if (st == FSDPCK_OK)
+        st = note_ties(c, &d->agree, err);
+    if (st != FSDPCK_OK) {
+        error_path(err, d->path);
+        return st;
+    }
+    say_notes(c, &notes);
     return FSDPCK_OK;
 }
 

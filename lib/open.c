@@ -299,14 +299,20 @@ static fsdpck_status print_mesh(fsdpck_checkpoint *c, fsdpck_error *err)
     return text_check(&text, err);
 }
 
-static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
-                                const fsdpck_open_options *o, fsdpck_error *err)
+/* Tensors as the description has them, which must be the model's. */
+static fsdpck_status see_described(fsdpck_checkpoint *c, described_model *d, bool keep_ranks,
+                                   fsdpck_error *err)
 {
-    progress_phase(&c->ctx->progress, "reading metadata", 0);
-    RETURN_IF(choose_reader(c, path, o->format, o->rank_pattern, err));
-    c->path = strdup(c->probe.path);
-    if (c->path == NULL)
-        return error_set_nomem(err, strlen(c->probe.path));
+    RETURN_IF(transform_model_view(c, d, keep_ranks, err));
+    RETURN_IF(aim_parts_find(&c->cat, &c->parts, err));
+    return transform_model_check(c, d, err);
+}
+
+static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_options *o,
+                                   described_model *d, fsdpck_error *err)
+{
+    const bool viewed = d->path != NULL;
+    catalogue *into = viewed ? &c->read : &c->cat;
     const open_request request = {
         .path = c->path,
         .probe = &c->probe,
@@ -321,26 +327,43 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
         .per_rank = (format_per_rank)o->per_rank,
         .repair_strided = o->repair_strided,
         .assume_tp_first = o->assume_tp_first,
-        .flat_pieces = o->model_path != NULL,
+        .flat_pieces = viewed,
+        .agree = viewed ? &d->agree : NULL,
     };
-    const bool viewed = o->model_path != NULL;
-    catalogue *into = viewed ? &c->read : &c->cat;
-    fsdpck_status st = c->format->open(&request, into, &c->self, err);
-    if (st == FSDPCK_OK) {
-        c->format->source(c->self, into, viewed ? &c->read_src : &c->src);
-        if (!viewed)
-            transform_note_flat(c);
-        if (viewed)
-            st = transform_model_view(c, o->model_path, o->per_rank == FSDPCK_PER_RANK_KEEP, err);
-        if (st == FSDPCK_OK)
-            st = aim_parts_find(&c->cat, &c->parts, err);
-        if (st == FSDPCK_OK)
-            st = aim_explain(&c->cat, &c->cut_otherwise, err);
-        if (st == FSDPCK_OK)
-            st = print_mesh(c, err);
-    } else {
+    const fsdpck_status st = c->format->open(&request, into, &c->self, err);
+    if (st != FSDPCK_OK) {
         error_path(err, c->path);
+        return st;
     }
+    c->format->source(c->self, into, viewed ? &c->read_src : &c->src);
+    if (viewed) {
+        RETURN_IF(see_described(c, d, o->per_rank == FSDPCK_PER_RANK_KEEP, err));
+    } else {
+        RETURN_IF(transform_shard_view(c, &request, err));
+        transform_note_flat(c);
+        RETURN_IF(aim_parts_find(&c->cat, &c->parts, err));
+    }
+    if (o->optim_keys != FSDPCK_OPTIM_KEYS_KEEP)
+        RETURN_IF(transform_rekey(c, (optim_keys)o->optim_keys, viewed ? &d->m : NULL, err));
+    else
+        RETURN_IF(transform_learn_params(c, err));
+    RETURN_IF(aim_explain(&c->cat, &c->cut_otherwise, err));
+    return print_mesh(c, err);
+}
+
+static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
+                                const fsdpck_open_options *o, fsdpck_error *err)
+{
+    described_model d = {0};
+    progress_phase(&c->ctx->progress, "reading metadata", 0);
+    RETURN_IF(choose_reader(c, path, o->format, o->rank_pattern, err));
+    c->path = strdup(c->probe.path);
+    if (c->path == NULL)
+        return error_set_nomem(err, strlen(c->probe.path));
+    if (o->model_path != NULL)
+        RETURN_IF(transform_model_read(c, o->model_path, &d, err));
+    const fsdpck_status st = read_metadata(c, o, &d, err);
+    transform_model_release(&d);
     return st;
 }
 
@@ -364,6 +387,7 @@ fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_op
     catalogue_init(&c->cat, &c->metadata);
     catalogue_init(&c->read, &c->metadata);
     unit_list_init(&c->units, &c->metadata);
+    c->ties = VEC_OF(aim_tie, &c->metadata);
     const fsdpck_status st = open_inner(c, path, &o, err);
     progress_phase(&ctx->progress, NULL, 0);
     if (st != FSDPCK_OK) {
@@ -385,6 +409,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
     catalogue_release(&c->cat);
     catalogue_release(&c->read);
     unit_list_release(&c->units);
+    vec_release(&c->ties);
     probe_release(&c->probe);
     free(c->path);
     free(c->mesh);

@@ -156,7 +156,8 @@ static void count_flat(rank_sums *s, const target *to)
             box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
     }
     for (size_t i = 0; i < to->flat_params.count; i++)
-        s->replicated += *VEC_AT(&to->flat_params, const uint32_t, i) == CAT_NONE;
+        s->replicated += *VEC_AT(&to->flat_params, const uint32_t, i) == CAT_NONE &&
+                         *VEC_AT(&to->flat_states, const uint32_t, i) == 0;
 }
 
 static void find_extremes(rank_sums *s)

@@ -115,7 +115,18 @@ static fsdpck_status check_fits_writer(const run *r, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* A flat writer cuts as the model's description says, and holds nothing else. */
+static fsdpck_status check_links(const run *r, fsdpck_error *err)
+{
+    if (r->opt.tied != FSDPCK_TIED_LINK || (r->writer->takes == TAKES_NESTED && !r->writer->flat))
+        return FSDPCK_OK;
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, "", "format '%s' cannot link names", r->writer->name);
+    error_next(err, "--tied keep or first; %s links them",
+               r->sharded ? "--format pt-ranks" : "a .pt file");
+    return st;
+}
+
+/* A flat writer cuts as the model's description says. */
 static fsdpck_status check_fits_flat(const run *r, fsdpck_error *err)
 {
     const fsdpck_transform_options *o = &r->opt;
@@ -123,20 +134,20 @@ static fsdpck_status check_fits_flat(const run *r, fsdpck_error *err)
                          : o->tp_plan != NULL          ? "--tp-plan"
                          : o->shard_count > 0          ? "--shard"
                          : o->replicate_count > 0      ? "--replicate"
-                         : o->part >= 0 && o->part != FSDPCK_PART_MODEL ? "--part"
-                                                       : NULL;
+                         : o->part == FSDPCK_PART_OTHER ? "--part other"
+                                                        : NULL;
     fsdpck_status st = FSDPCK_OK;
     if (!r->sharded) {
         st = error_set(err, FSDPCK_USAGE, "", "'%s' is cut over ranks", r->writer->name);
         error_next(err, "fsdpck reshard --format %s --world-size N", r->writer->name);
-    } else if (unit_count(&r->src->units) == 0) {
+    } else if (unit_count(&r->src->units) == 0 || unit_at(&r->src->units, 0)->keyed) {
         st = error_set(err, FSDPCK_USAGE, "MODEL-NEEDED",
                        "what flat parameters are made of is not stated");
         error_next(err, "describe the model with --model FILE: fsdpck-model(5)");
     } else if (option != NULL) {
         st = error_set(err, FSDPCK_USAGE, "", "%s says nothing to format '%s'", option,
                        r->writer->name);
-        error_next(err, "take it out: the model part is cut as --model FILE says");
+        error_next(err, "take it out: model and optimizer are cut as --model FILE says");
     }
     return st;
 }
@@ -180,6 +191,7 @@ fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
         return refuse_ranks_only(r, err);
     if (!r->sharded || r->writer->sharded) {
         RETURN_IF(check_fits_writer(r, err));
+        RETURN_IF(check_links(r, err));
         return r->writer->flat ? check_fits_flat(r, err) : FSDPCK_OK;
     }
     const fsdpck_status st =

@@ -3,6 +3,8 @@
  *     context.c      what the caller watches and stops a run with
  *     open.c         path -> format reader -> sealed catalogue, parts
  *     model_view.c   flat parameters: the catalogue that a model description makes of it
+ *     shard_view.c   the same for a checkpoint that says itself what they are made of
+ *     rekey_view.c   optimizer state by number, by name or flattened, made one from another
  *     run.c          aim -> layout -> plan -> locate -> run -> seal -> commit (see run.h)
  *     walk.c         borrowed views of the catalogue
  *     layout_view.c  who would hold what; rank_sums.c how much of it
@@ -20,6 +22,7 @@
 #include "base/progress.h"
 #include "formats/format.h"
 #include "fsdpck.h"
+#include "model/rekey.h"
 #include "model/unflatten.h"
 
 /* Warnings that a context keeps. */
@@ -53,6 +56,7 @@ struct fsdpck_checkpoint {
     unit_list units;
     flat_view *view; /* NULL: there is no other than cat */
     aim_parts parts;
+    vec ties;   /* aim_tie: of the description */
     char *mesh; /* as text; NULL where none is known */
     uint64_t cut_otherwise; /* tensors that a derived mesh does not explain */
     bool opaque_calls;
@@ -66,9 +70,32 @@ const mesh *transform_mesh(const catalogue *c);
 fsdpck_status transform_load_object(fsdpck_checkpoint *c, uint32_t object,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* model_view.c: from what was read (c->read) and a model description, c->cat and c->src. */
-fsdpck_status transform_model_view(fsdpck_checkpoint *c, const char *model_path, bool keep_ranks,
+/* model_view.c: a model description, which is read before the checkpoint is, as readers ask it what
+ * names mean. */
+typedef struct described_model {
+    const char *path; /* NULL: there is none */
+    model m;
+    agree agree;
+} described_model;
+
+fsdpck_status transform_model_read(fsdpck_checkpoint *c, const char *path, described_model *d,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+void transform_model_release(described_model *d);
+/* From what was read (c->read), c->cat and c->src. */
+fsdpck_status transform_model_view(fsdpck_checkpoint *c, described_model *d, bool keep_ranks,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Once c->parts are known: MODEL-MISMATCH where c->cat is not of this model; fills c->ties. */
+fsdpck_status transform_model_check(fsdpck_checkpoint *c, described_model *d,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* rekey_view.c: --optim-keys, on c->cat; makes c->parts anew. m: NULL without a description. */
+fsdpck_status transform_rekey(fsdpck_checkpoint *c, optim_keys to, const model *m,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* shard_view.c: where the checkpoint itself says what its flat parameters are made of, what was read
+ * into c->cat becomes a view of it. */
+fsdpck_status transform_shard_view(fsdpck_checkpoint *c, const open_request *request,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Notes whose state by number is, where that can be told from what is loaded (cat_tensor.param). */
+fsdpck_status transform_learn_params(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Says in the origin's note that there are flat parameters. */
 void transform_note_flat(fsdpck_checkpoint *c);
 /* BADINPUT (MODEL-NEEDED) where what is to be written has flat parameters. */

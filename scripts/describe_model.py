@@ -4,7 +4,7 @@
     from describe_model import describe
     if torch.distributed.get_rank() == 0:
         with open("model.json", "w") as out:
-            json.dump(describe(model), out)
+            json.dump(describe(model, optimizer), out)  # optimizer: may be left out, or {"optim": optimizer, ...}
 
 Takes a model before or after wrapping: FSDP (both modes), fully_shard, replicate, DDP, activation checkpointing,
 torch.compile. Nothing is communicated, no parameter is read. Torch 2.0 to 2.15.
@@ -81,6 +81,30 @@ def class_name(module):
     return names[2] if "FSDPModule" in names[:2] else names[0]  # fully_shard makes a class FSDP<Name>
 
 
+def clean_name(name):
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def join_path(path, name):
+    return path + "." + name if path and name else path or name
+
+
+def overridden(module):
+    """Children whose parameters a module's own named_parameters() names otherwise than the walk does -> the path that
+    it puts in place of the child's (TorchRec's DistributedModelParallel)."""
+    if type(module).named_parameters is torch.nn.Module.named_parameters:
+        return {}
+    asked = {id(param): clean_name(name) for name, param in module.named_parameters()}
+    found = {}
+    for child, below in module._modules.items():
+        for name, param in torch.nn.Module.named_parameters(below) if below is not None else ():
+            name, given = clean_name(name), asked.get(id(param), "")
+            if ("." + given).endswith("." + name):
+                found[child] = given[:-len(name)].rstrip(".")
+                break
+    return found
+
+
 class Describer:
     def __init__(self):
         self.world_size = group_size()
@@ -92,6 +116,7 @@ class Describer:
         self.flat = {}        # id of a module -> [(name, key, shape, strides, dtype, requires_grad)]
         self.flat_keys = {}   # id of an original parameter -> key
         self.shard_dims = {}  # id of a parameter of FSDP2 -> placement
+        self.flat_names = {}  # id of a flat parameter -> PREFIX._flat_param
 
     def learn_flat(self, state):
         """What a flat parameter knows of the originals; shared names have the key of the first."""
@@ -213,12 +238,16 @@ class Describer:
                     entry["persistent"] = False
                 yield entry
 
-    def add(self, module, path, scope):
-        """One module. Returns its children with their paths and scopes, in order."""
+    def add(self, module, path, state_path, overrides, scope):
+        """One module. Returns its children in order, with what this takes of them. state_path: before its names in
+        state; overrides: it is another one than the walk's on from its parent's."""
         entry = {"name": path}
+        if overrides:
+            entry["override"] = state_path
         module, flat = self.unwrap(module, entry)
         if id(module) in self.paths:
-            self.modules.append({"name": path, "same_as": self.paths[id(module)]})
+            self.modules.append({"name": path, "same_as": self.paths[id(module)],
+                                 **({"override": state_path} if overrides else {})})
             return []
         self.paths[id(module)] = path
         entry["class"] = class_name(module)
@@ -237,6 +266,9 @@ class Describer:
         elif scope.leaves_out(module):
             entry["ignored"] = True
             scope = Scope(closed=True)
+        for name in ("_flat_param", "flat_param"):
+            if module._parameters.get(name) is not None:
+                self.flat_names[id(module._parameters[name])] = join_path(state_path, "_flat_param")
         params = list(self.params(module, path, scope))
         buffers = list(self.buffers(module))
         if params:
@@ -244,11 +276,13 @@ class Describer:
         if buffers:
             entry["buffers"] = buffers
         self.modules.append(entry)
-        return [(child, path + "." + name if path else name, scope)
+        given = overridden(module)
+        return [(child, join_path(path, name), join_path(state_path, given.get(name, name)),
+                 given.get(name, name) != name, scope)
                 for name, child in module._modules.items() if child is not None]
 
     def walk(self, model):
-        stack = [(model, "", Scope())]
+        stack = [(model, "", "", False, Scope())]
         while stack:
             stack.extend(reversed(self.add(*stack.pop())))
 
@@ -270,7 +304,15 @@ class Scope:
         return param in self.params or (self.sharded and id(param) not in sharded_params)
 
 
-def describe(model):
+def describe_groups(describer, optimizer):
+    """Names of the parameters of each param_group; a flat parameter of FSDP1 is PREFIX._flat_param."""
+    names = {key: describer.names[row[0]] for key, row in describer.flat_keys.items() if row[0] in describer.names}
+    names.update(describer.names)
+    names.update(describer.flat_names)
+    return [[names[id(param)] for param in group["params"]] for group in optimizer.param_groups]
+
+
+def describe(model, optimizer=None):
     describer = Describer()
     # Flat parameters know the names of parameters that modules further up share with them.
     for module in model.modules():
@@ -278,8 +320,13 @@ def describe(model):
         if state is not None:
             describer.learn_flat(state)
     describer.walk(model)
+    optimizers = optimizer
+    if optimizer is not None and not isinstance(optimizer, dict):
+        optimizers = {"optim": optimizer}
+    if optimizers is not None:
+        optimizers = {key: describe_groups(describer, value) for key, value in optimizers.items()}
     return without_none(version=1, torch=str(torch.__version__), world_size=describer.world_size,
-                        modules=describer.modules)
+                        optimizers=optimizers, modules=describer.modules)
 
 
 def main():

@@ -22,6 +22,7 @@ typedef struct join {
     uint32_t *order;
     uint8_t *seen; /* FQNs that were items */
     value *paths;  /* of each FQN, None where planner_data has none */
+    uint32_t *saved_at; /* of each FQN: its place in planner_data, from 1 */
 } join;
 
 void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names)
@@ -164,7 +165,8 @@ static fsdpck_status collect_paths(join *j, fsdpck_error *err)
     const value planner = j->m->planner;
 
     j->paths = budget_alloc(j->m->owner, j->nfqns * sizeof *j->paths, err);
-    if (j->paths == NULL)
+    j->saved_at = budget_alloc(j->m->owner, j->nfqns * sizeof *j->saved_at, err);
+    if (j->paths == NULL || j->saved_at == NULL)
         return FSDPCK_LIMIT;
     for (size_t i = 0, n = value_count(pool, planner); i < n; i++) {
         const value key = value_key(pool, planner, i);
@@ -173,8 +175,10 @@ static fsdpck_status collect_paths(join *j, fsdpck_error *err)
             continue;
         const char *text = value_text(pool, key, &nbytes);
         const uint32_t fqn = strtab_find(&j->b->names->fqns, text, nbytes);
-        if (fqn != STRTAB_NONE)
-            RETURN_IF(path_of(pool, value_item(pool, planner, i), &j->paths[fqn], err));
+        if (fqn == STRTAB_NONE)
+            continue;
+        RETURN_IF(path_of(pool, value_item(pool, planner, i), &j->paths[fqn], err));
+        j->saved_at[fqn] = (uint32_t)i + 1;
     }
     return FSDPCK_OK;
 }
@@ -202,6 +206,7 @@ static fsdpck_status keep_tensor(join *j, uint32_t fqn, const dcp_tensor *t, uin
                                        strtab_nbytes(&j->b->names->fqns, fqn), (dtype)p->dtype,
                                        ndim, shape, tensor, err));
         catalogue_tensor(cat, *tensor)->path = j->paths[fqn];
+        catalogue_tensor(cat, *tensor)->saved_at = j->saved_at[fqn];
         *kept = (dcp_kept){.index = *tensor, .kind = KEPT_TENSOR};
         return FSDPCK_OK;
     }
@@ -457,6 +462,7 @@ static fsdpck_status add_object(join *j, const dcp_item *item, fsdpck_error *err
     o->nbytes = e->nbytes;
     o->aux = e->transform;
     o->path = j->paths[item->fqn];
+    o->saved_at = j->saved_at[item->fqn];
     *kept = (dcp_kept){.index = object, .kind = KEPT_OBJECT};
     return FSDPCK_OK;
 }
@@ -512,5 +518,6 @@ out:
     budget_free(m->owner, j.starts, (j.nfqns + 1) * sizeof *j.starts);
     budget_free(m->owner, j.order, m->entries.count * sizeof *j.order);
     budget_free(m->owner, j.paths, j.nfqns * sizeof *j.paths);
+    budget_free(m->owner, j.saved_at, j.nfqns * sizeof *j.saved_at);
     return st;
 }

@@ -210,17 +210,18 @@ static fsdpck_status compare_repeats(dcp_folder *d, catalogue *cat, uint32_t obj
                                      const item_bytes *item, fsdpck_error *err)
 {
     const dcp_repeat *repeats = d->repeats.items;
+    const uint32_t number = catalogue_object(cat, object)->number;
     size_t low = 0, high = d->repeats.count;
     uint64_t differing = 0;
 
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        if (repeats[middle].object < object)
+        if (repeats[middle].object < number)
             low = middle + 1;
         else
             high = middle;
     }
-    for (; low < d->repeats.count && repeats[low].object == object; low++) {
+    for (; low < d->repeats.count && repeats[low].object == number; low++) {
         item_bytes other = {.bytes = VEC_OF(uint8_t, d->owner)};
         const fsdpck_status st = read_item(d, &repeats[low], &other, err);
         if (st == FSDPCK_OK &&

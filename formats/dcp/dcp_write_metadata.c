@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "formats/dcp/dcp_write_pickle.h"
+#include "state/saved_order.h"
 
 /* .metadata in the form that every torch from 2.1 to 2.15 loads: TensorProperties and its enum
  * named by the modules of torch 2.2 and older (later ones keep them), with a state of 5 items (2.15
@@ -183,27 +184,39 @@ static void put_state_dict_metadata(meta_writer *m)
     meta_end_batch(m, count, OP_SETITEMS);
 }
 
+/* In the order of the saved state, which this dict alone keeps: a raw optimizer's numbers mean
+ * parameters in the order of the model's state dict. */
 static void put_planner_data(meta_writer *m)
 {
     const catalogue *cat = &m->t->cat;
+    const size_t tensors = catalogue_tensor_count(cat), objects = catalogue_object_count(cat);
+    vec order = VEC_OF(saved_item, cat->owner);
     uint64_t count = 0;
+    saved_item *items = vec_push_n(&order, tensors + objects, m->err);
+    if (items == NULL && tensors + objects > 0) {
+        m->st = FSDPCK_LIMIT;
+        return;
+    }
+    for (size_t i = 0; i < tensors + objects; i++) {
+        items[i] = (saved_item){.is_object = i >= tensors,
+                                .index = (uint32_t)(i >= tensors ? i - tensors : i)};
+        items[i].saved_at = items[i].is_object ? catalogue_object(cat, i - tensors)->saved_at
+                                               : catalogue_tensor(cat, i)->saved_at;
+    }
+    saved_order_sort(items, tensors + objects);
     meta_put_op(m, OP_EMPTY_DICT);
-    for (size_t i = 0; i < catalogue_tensor_count(cat) && m->st == FSDPCK_OK; i++) {
-        const cat_tensor *t = catalogue_tensor(cat, i);
-        if (!has_entry(m, t))
+    for (size_t i = 0; i < order.count && m->st == FSDPCK_OK; i++) {
+        const saved_item *item = &items[i];
+        const cat_tensor *t = item->is_object ? NULL : catalogue_tensor(cat, item->index);
+        const cat_object *o = item->is_object ? catalogue_object(cat, item->index) : NULL;
+        const uint32_t name = t != NULL ? t->name : o->name;
+        if (t != NULL ? !has_entry(m, t) : !is_of_part(m, name))
             continue;
         meta_next_in_batch(m, &count, OP_SETITEMS);
-        meta_put_name(m, t->name);
-        put_path(m, t->path, t->name);
+        meta_put_name(m, name);
+        put_path(m, t != NULL ? t->path : o->path, name);
     }
-    for (size_t i = 0; i < catalogue_object_count(cat) && m->st == FSDPCK_OK; i++) {
-        const cat_object *o = catalogue_object(cat, i);
-        if (!is_of_part(m, o->name))
-            continue;
-        meta_next_in_batch(m, &count, OP_SETITEMS);
-        meta_put_name(m, o->name);
-        put_path(m, o->path, o->name);
-    }
+    vec_release(&order);
     meta_end_batch(m, count, OP_SETITEMS);
 }
 

@@ -102,6 +102,20 @@ static void stem_of(const char *name, size_t nbytes, parts *p)
     p->key[nbytes] = '\0';
 }
 
+/* metaseq's 'checkpoint_last-model_part-0-shard3.pt', '...-shard3.pt': "-shard", a number, the end. */
+static bool shard(const char *name, parts *p)
+{
+    const char *found = strstr(name, "-shard");
+    if (found == NULL)
+        return false;
+    const char *digits = found + 6;
+    *p = (parts){.order = GENERIC, .trainer = ""};
+    p->rank_nbytes = read_number(digits, &p->rank);
+    p->rank_at = (size_t)(digits - name);
+    stem_of(name, (size_t)(found - name), p);
+    return p->rank_nbytes > 0 && digits[p->rank_nbytes] == '.';
+}
+
 /* Any name with "rank", perhaps a separator, and a number. Files of tensor parallel ranks
  * (mp_rank_00: Megatron, DeepSpeed) and low-rank adapters are something else. */
 static bool generic(const char *name, parts *p)
@@ -114,7 +128,7 @@ static bool generic(const char *name, parts *p)
     for (const char *at = name; (at = strstr(at, "rank")) != NULL; at++)
         found = at;
     if (found == NULL)
-        return false;
+        return shard(name, p);
     const char *digits = found + 4;
     if (*digits != '\0' && strchr("_-=.", *digits) != NULL)
         digits++;

@@ -291,12 +291,31 @@ static fsdpck_status same_shape(const ranks_parse *p, uint32_t entry, const rank
     return st;
 }
 
+/* A ShardedTensor of a group of one rank among more: FSDP1 makes one of the optimizer state of an
+ * expert that each rank has of its own. It is whole, and no other rank's. */
+static bool is_of_one_rank(const ranks_parse *p, const ranks_claim *c, uint64_t *tensor)
+{
+    const value_pool *pool = &p->scratch.pool;
+    value local;
+    if (c->kind != RANKS_SHARDED || c->group_ranks != 1 || c->world < 2 ||
+        value_count(pool, c->shards) != 1 ||
+        !ranks_attribute(pool, value_item(pool, c->shards, 0), "tensor", &local) ||
+        value_kind_of(local) != VALUE_TENSOR)
+        return false;
+    *tensor = value_tensor_index(local);
+    const torch_tensor *t = VEC_AT(&p->archive.tensors, const torch_tensor, *tensor);
+    return t->ndim == c->ndim && (dtype)t->dtype == c->dtype &&
+           (c->ndim == 0 || memcmp(torch_tensor_sizes(&p->archive, t), c->shape,
+                                   c->ndim * sizeof *c->shape) == 0);
+}
+
 static fsdpck_status see_sharded(ranks_parse *p, value call, uint32_t flat, value path,
                                  fsdpck_error *err)
 {
     const value_pool *pool = &p->scratch.pool;
     const value type = value_item(pool, value_call_of(pool, call)->args, 1);
     ranks_claim c = {0};
+    uint64_t tensor;
     uint32_t entry;
     bool fresh;
 
@@ -305,6 +324,8 @@ static fsdpck_status see_sharded(ranks_parse *p, value call, uint32_t flat, valu
         RETURN_IF(ranks_dtensor_read(p, call, &c, err));
     else
         RETURN_IF(ranks_sharded_read(p, call, &c, err));
+    if (is_of_one_rank(p, &c, &tensor))
+        return see_plain(p, tensor, flat, path, err);
     RETURN_IF(entry_of(p, flat, path, c.kind, &entry, &fresh, err));
     if (fresh)
         RETURN_IF(new_tensor(p, entry, path, &c, err));

@@ -7,6 +7,7 @@
 #include "formats/pt/pt.h"
 #include "formats/pt/ranks.h"
 #include "formats/shared/zip_stream.h"
+#include "model/shard_metadata.h"
 
 /* --- probe --- */
 
@@ -233,10 +234,11 @@ static void report(const ranks_state *s)
     const logger *log = &s->req->log;
     const cat_origin *o = &s->cat->origin;
 
-    if (s->flat_count > 0)
+    const bool says_itself = s->flat_count > 0 && shard_metadata_is(s->cat);
+    if (s->flat_count > 0 && !says_itself)
         log_warn(log, "RANK-FLAT", "say what they are made of with --model FILE: fsdpck-model(5)",
                  "%s", o->note);
-    else if (o->note[0] != '\0' && !o->order_doubtful)
+    else if (!says_itself && o->note[0] != '\0' && !o->order_doubtful)
         log_write(log, LOG_NOTE, "%s", o->note);
     if (o->order_doubtful)
         log_warn(log, "RANK-TP-ORDER",

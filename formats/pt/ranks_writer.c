@@ -40,10 +40,16 @@ static const trainer_folder folders[] = {
 };
 static const char plain_pattern[] = "model_world_size_{W}_rank_{r}.pt";
 
+typedef struct chunk_spot {
+    uint32_t file; /* layout_state.file where it lies; 0: nowhere yet */
+    uint32_t record;
+} chunk_spot;
+
 typedef struct layout_state {
     target *t;
     dtensor_writer dtensor;
-    uint8_t *is_placed; /* of each chunk */
+    chunk_spot *spots; /* of each chunk */
+    uint32_t file;     /* counts those that are made, from 1 */
     uint64_t nchunks;
     uint64_t ranks_at;      /* in target.text: int32 ranks of all meshes */
     uint32_t mesh_record;   /* of this file, CAT_NONE while it has none */
@@ -108,20 +114,21 @@ static fsdpck_status put_tensor(void *ctx, pickle_writer *w, uint64_t index, fsd
     const catalogue *cat = &s->t->cat;
     uint64_t sizes[NDIM_MAX], strides[NDIM_MAX];
     uint64_t chunk = 0;
-    uint32_t record;
     char key[16];
 
     if (index >= catalogue_tensor_count(cat))
         return error_set(err, FSDPCK_INTERNAL, "", "nested state names a tensor that is not there");
     RETURN_IF(chunk_of_rank(s, index, &chunk, err));
-    if (s->is_placed[chunk])
+    chunk_spot *spot = &s->spots[chunk];
+    if (spot->file != 0 && spot->file != s->file)
         return fail_tensor(s, index, FSDPCK_UNSUPPORTED, "a tensor lies in two files of a rank",
                            err);
-    s->is_placed[chunk] = 1;
-    RETURN_IF(pt_file_add_chunk(s->t, chunk, &record, err));
+    if (spot->file == 0) /* else a name that is linked to the one before */
+        RETURN_IF(pt_file_add_chunk(s->t, chunk, &spot->record, err));
+    spot->file = s->file;
     const cat_tensor *t = catalogue_tensor(cat, index);
     catalogue_chunk_box(cat, chunk, NULL, sizes);
-    snprintf(key, sizeof(key), "%" PRIu32, record);
+    snprintf(key, sizeof(key), "%" PRIu32, spot->record);
     if (t->spec != CAT_NONE)
         return dtensor_put(&s->dtensor, w, index, sizes, key, err);
     if (t->ndim > 0 && memcmp(sizes, catalogue_shape(cat, index), t->ndim * sizeof *sizes) != 0)
@@ -207,6 +214,7 @@ static fsdpck_status lay_out_file(layout_state *s, const family *f, text_buf *pi
         return FSDPCK_OK;
     RETURN_IF(rank_pattern_name(f->pattern, s->dtensor.rank, t->world_size, name, err));
     s->file_name = name;
+    s->file++;
     s->mesh_record = CAT_NONE;
     s->pickle = pickle;
     pickle->nbytes = 0;
@@ -263,7 +271,7 @@ static fsdpck_status lay_out(layout_state *s, const char *pattern, fsdpck_error 
     if (own != NULL && own->has_fsdp_config)
         RETURN_IF(add_fsdp_config(t, err));
     for (uint64_t i = 0; i < s->nchunks; i++) {
-        if (!s->is_placed[i])
+        if (s->spots[i].file == 0)
             return fail_tensor(s, catalogue_chunk(&t->cat, i)->tensor, FSDPCK_INTERNAL,
                                "nested state of a rank has no place for its part of a tensor", err);
     }
@@ -295,11 +303,11 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
     s.dtensor.ctx = &s;
     RETURN_IF(pt_files_begin(t, err));
     RETURN_IF(add_ranks(&s, err));
-    s.is_placed = budget_alloc(t->cat.owner, s.nchunks, err);
-    if (s.is_placed == NULL)
+    s.spots = budget_alloc(t->cat.owner, s.nchunks * sizeof *s.spots, err);
+    if (s.spots == NULL)
         return FSDPCK_LIMIT;
     const fsdpck_status st = lay_out(&s, opt != NULL ? opt->rank_pattern : NULL, err);
-    budget_free(t->cat.owner, s.is_placed, s.nchunks);
+    budget_free(t->cat.owner, s.spots, s.nchunks * sizeof *s.spots);
     return st;
 }
 

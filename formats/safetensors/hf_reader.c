@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "formats/safetensors/hf_index.h"
+#include "formats/safetensors/hf_ties.h"
 #include "formats/safetensors/shard_name.h"
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_files.h"
@@ -232,14 +233,15 @@ static fsdpck_status error_missing(const open_request *req, const hf_index *ix, 
     error_tensor(err, name);
     if (m->tensor != NULL && strcmp(m->tensor, name) == 0)
         error_found(err, "it lies in '%s'", m->where);
-    error_next(
-        err, "was it saved by several ranks without save_distributed=True? then tensors are lost");
+    error_next(err,
+               "is it tied to another? --model FILE says so (fsdpck-model(5)); was it saved by "
+               "several ranks without save_distributed=True? then tensors are lost");
     return st;
 }
 
-/* Each tensor of the map lies in its file and in no other. */
+/* Each tensor of the map lies in its file and in no other, or is filled from another. */
 static fsdpck_status compare_index(const open_request *req, const hf_index *ix, const st_files *s,
-                                   uint8_t *seen, fsdpck_error *err)
+                                   uint8_t *seen, hf_ties *ties, fsdpck_error *err)
 {
     misplaced m = {0};
     uint64_t total = 0;
@@ -266,9 +268,13 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
                      "'%s' holds %zu tensors that are not in the index; they are read too",
                      st_files_name(s, i), extra);
     }
-    for (uint32_t t = 0; t < ix->file_of.count; t++)
-        if (!seen[t])
+    for (uint32_t t = 0; t < ix->file_of.count; t++) {
+        bool filled = false;
+        if (!seen[t] && m.tensor == NULL)
+            RETURN_IF(hf_ties_fill(ties, ix, seen, t, &filled, err));
+        if (!seen[t] && !filled)
             return error_missing(req, ix, t, &m, err);
+    }
     if (m.tensor != NULL) {
         const fsdpck_status st =
             error_set(err, FSDPCK_BADINPUT, "IDX-DUP", "tensor lies in two files");
@@ -287,13 +293,13 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
 }
 
 static fsdpck_status check_index(const open_request *req, const hf_index *ix, const st_files *s,
-                                 fsdpck_error *err)
+                                 hf_ties *ties, fsdpck_error *err)
 {
     const size_t count = ix->file_of.count;
     uint8_t *seen = budget_alloc(req->metadata, count, err);
     if (seen == NULL)
         return FSDPCK_LIMIT;
-    const fsdpck_status st = compare_index(req, ix, s, seen, err);
+    const fsdpck_status st = compare_index(req, ix, s, seen, ties, err);
     budget_free(req->metadata, seen, count);
     return st;
 }
@@ -328,7 +334,8 @@ static fsdpck_status add_file_tensors(const st_files *s, size_t index, strtab *n
     return FSDPCK_OK;
 }
 
-static fsdpck_status fill(const st_files *s, budget *owner, catalogue *cat, fsdpck_error *err)
+static fsdpck_status fill(const st_files *s, const hf_ties *ties, budget *owner, catalogue *cat,
+                          fsdpck_error *err)
 {
     strtab names;
     vec owners = VEC_OF(uint32_t, owner);
@@ -342,6 +349,8 @@ static fsdpck_status fill(const st_files *s, budget *owner, catalogue *cat, fsdp
         if (st == FSDPCK_OK)
             st = add_file_tensors(s, i, &names, &owners, cat, err);
     }
+    if (st == FSDPCK_OK)
+        st = hf_ties_add(ties, s, cat, err);
     strtab_release(&names);
     vec_release(&owners);
     return st == FSDPCK_OK ? catalogue_seal(cat, err) : st;
@@ -414,7 +423,9 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
 {
     st_files *s = NULL;
     hf_index ix = {0};
+    hf_ties ties;
     const char *index_name;
+    hf_ties_init(&ties, req);
     RETURN_IF(choose_index(req->probe, &index_name, err));
     fsdpck_status st;
     GOTO_IF(st_files_open(req, &s, err), out);
@@ -427,12 +438,13 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     GOTO_IF(st_files_read_headers(s, err), out);
     st_files_warn_extra_fields(s, &req->log);
     if (index_name != NULL)
-        GOTO_IF(check_index(req, &ix, s, err), out);
-    GOTO_IF(fill(s, req->metadata, cat, err), out);
+        GOTO_IF(check_index(req, &ix, s, &ties, err), out);
+    GOTO_IF(fill(s, &ties, req->metadata, cat, err), out);
     describe(req, s, &cat->origin);
     st_files_drop_headers(s);
     *self = s;
 out:
+    hf_ties_release(&ties);
     hf_index_release(&ix);
     if (st != FSDPCK_OK)
         st_files_close(s);

@@ -198,10 +198,17 @@ void st_files_source(void *self, catalogue *cat, source *src)
 fsdpck_status st_files_add_tensor(const st_files *s, size_t index, const st_entry *e,
                                   catalogue *cat, fsdpck_error *err)
 {
+    size_t nbytes;
+    const char *name = st_header_name(st_files_header(s, index), e, &nbytes);
+    return st_files_add_named(s, index, e, name, nbytes, cat, err);
+}
+
+fsdpck_status st_files_add_named(const st_files *s, size_t index, const st_entry *e,
+                                 const char *name, size_t name_nbytes, catalogue *cat,
+                                 fsdpck_error *err)
+{
     static const uint64_t zeros[NDIM_MAX];
     const st_header *h = st_files_header(s, index);
-    size_t name_nbytes;
-    const char *name = st_header_name(h, e, &name_nbytes);
     const uint64_t *shape = st_header_shape(h, e);
     const cat_chunk proto = {
         .file = (uint32_t)index,

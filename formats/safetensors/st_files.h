@@ -44,5 +44,9 @@ void st_files_close(void *self);
 /* One whole tensor of file `index` as a tensor of the catalogue with one chunk. */
 fsdpck_status st_files_add_tensor(const st_files *s, size_t index, const st_entry *e,
                                   catalogue *cat, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The same under another name. */
+fsdpck_status st_files_add_named(const st_files *s, size_t index, const st_entry *e,
+                                 const char *name, size_t name_nbytes, catalogue *cat,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

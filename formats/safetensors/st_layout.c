@@ -131,9 +131,37 @@ static void put_number(st_text *w, const char *key, uint64_t n)
     st_text_put_metadata(w, key, digits, (size_t)count);
 }
 
+static ordered item_of(const target *t, uint32_t tensor)
+{
+    const cat_tensor *ct = catalogue_tensor(&t->cat, tensor);
+    return (ordered){
+        .name = catalogue_name(&t->cat, ct->name),
+        .name_nbytes = catalogue_name_nbytes(&t->cat, ct->name),
+        .first_chunk = ct->first_chunk,
+        .nchunks = ct->nchunks,
+        .tensor = tensor,
+        .rank = dtype_get((dtype)ct->dtype)->safetensors_rank,
+    };
+}
+
+/* Names whose tensor another name of this file has: as safetensors.torch.save_model notes them. */
+static void put_dropped(const target *t, const st_file *f, st_text *w)
+{
+    const catalogue *cat = &t->cat;
+    for (size_t i = 0; i < t->dropped.count; i++) {
+        const target_dropped *d = VEC_AT(&t->dropped, const target_dropped, i);
+        const ordered kept = item_of(t, d->tensor);
+        const char *name = catalogue_name(cat, d->name);
+        if (bsearch(&kept, f->list, f->count, sizeof *f->list, by_rank_and_name) != NULL &&
+            strcmp(name, "format") != 0)
+            st_text_put_metadata(w, name, kept.name, kept.name_nbytes);
+    }
+}
+
 static fsdpck_status put_metadata(const target *t, const st_file *f, st_text *w, fsdpck_error *err)
 {
     text_buf info = {.limit_bytes = SIZE_MAX / 2};
+    put_dropped(t, f, w);
     if (f->shard == NULL)
         return FSDPCK_OK;
     put_sharding_info(&t->cat, f, &info);
@@ -206,19 +234,6 @@ static fsdpck_status place_file(target *t, const st_file *f, fsdpck_error *err)
 out:
     text_release(&header);
     return st;
-}
-
-static ordered item_of(const target *t, uint32_t tensor)
-{
-    const cat_tensor *ct = catalogue_tensor(&t->cat, tensor);
-    return (ordered){
-        .name = catalogue_name(&t->cat, ct->name),
-        .name_nbytes = catalogue_name_nbytes(&t->cat, ct->name),
-        .first_chunk = ct->first_chunk,
-        .nchunks = ct->nchunks,
-        .tensor = tensor,
-        .rank = dtype_get((dtype)ct->dtype)->safetensors_rank,
-    };
 }
 
 fsdpck_status st_layout_file(target *t, const char *name, const uint32_t *tensors, size_t count,

@@ -78,6 +78,8 @@ static bool aim_has_objects(const aim_state *a)
 
 static bool part_wanted(const aim_state *a, uint8_t part)
 {
+    if (a->to->units != NULL && part == PART_OTHER)
+        return false;
     return a->request->part == PART_ALL || (aim_part)part == a->request->part;
 }
 
@@ -89,7 +91,8 @@ static void first_name(const aim_state *a, const char *name, size_t nbytes, bool
     size_t skip = 0;
     if (is_model && has_outer)
         skip = strlen(a->parts->model_key) + 1;
-    const bool drop_outer = !aim_has_objects(a) && a->request->part == PART_MODEL;
+    const bool drop_outer =
+        !aim_has_objects(a) && (a->request->part == PART_MODEL || a->to->units != NULL);
     if (!drop_outer)
         text_append(out, name, skip);
     if (a->request->clean)
@@ -140,7 +143,7 @@ static fsdpck_status pick_tensor(aim_state *a, size_t i, const text_buf *name, f
     if (pick == NULL)
         return FSDPCK_LIMIT;
     *pick = (aim_pick){
-        .source = (uint32_t)i, .name = id, .tied_to = CAT_NONE, .param = CAT_NONE};
+        .source = (uint32_t)i, .name = id, .tied_to = CAT_NONE, .param = CAT_NONE, .held_by = CAT_NONE};
     return FSDPCK_OK;
 }
 
@@ -169,6 +172,8 @@ out:
  * dataloader state of one number of ranks means nothing to another. */
 static bool object_has_place(const aim_state *a, const cat_object *o)
 {
+    if (a->to->units != NULL)
+        return o->rank == UINT16_MAX || o->rank == 0;
     return o->rank == UINT16_MAX ||
            (a->request->nested && a->request->cut != NULL && a->request->cut->every_rank &&
             (int64_t)a->to->world_size == a->from->origin.world_size);
@@ -179,8 +184,10 @@ static fsdpck_status pick_objects(aim_state *a, fsdpck_error *err)
 {
     for (size_t i = 0; i < a->parts->object_count; i++) {
         const cat_object *o = catalogue_object(a->from, i);
+        const bool has_objects = a->to->units != NULL ? a->parts->object_part[i] == PART_OPTIMIZER
+                                                      : aim_has_objects(a);
         const bool carried =
-            object_has_place(a, o) && aim_has_objects(a) && a->request->objects != AIM_OBJECTS_DROP;
+            object_has_place(a, o) && has_objects && a->request->objects != AIM_OBJECTS_DROP;
         const bool wanted = carried && part_wanted(a, a->parts->object_part[i]) &&
                             aim_rules_select(&a->rules, catalogue_name(a->from, o->name));
         if (!wanted) {
@@ -229,29 +236,49 @@ static fsdpck_status add_target_tensor(aim_state *a, const aim_pick *pick, uint3
     if (param == NULL)
         return FSDPCK_LIMIT;
     *param = pick == NULL ? CAT_NONE : pick->param;
+    uint32_t *state = vec_push(&a->to->flat_states, err);
+    if (state == NULL)
+        return FSDPCK_LIMIT;
+    *state = pick != NULL && (pick->state == 0 || pick->param != CAT_NONE) ? pick->state
+                                                                            : TARGET_STATE_PLAIN;
     return FSDPCK_OK;
+}
+
+static dtype dtype_of(aim_state *a, const aim_pick *pick)
+{
+    return aim_rules_cast(&a->rules, strtab_text(&a->names, pick->name),
+                          (dtype)catalogue_tensor(a->from, pick->source)->dtype,
+                          a->parts->tensor_part[pick->source] == PART_MODEL);
+}
+
+/* Whether a pick has no tensor of its own in the target. */
+static bool goes_with_head(aim_state *a, uint32_t k)
+{
+    aim_pick *pick = VEC_AT(&a->picks, aim_pick, k);
+    const bool is_tied = pick->tied_to != CAT_NONE && pick->param == CAT_NONE;
+    if (pick->is_twin || (is_tied && a->request->tied == AIM_TIED_FIRST))
+        return true;
+    pick->is_linked = is_tied && a->request->tied == AIM_TIED_LINK &&
+                      dtype_of(a, pick) == dtype_of(a, aim_tie_head(a, k));
+    return pick->is_linked;
 }
 
 static fsdpck_status add_picked(aim_state *a, fsdpck_error *err)
 {
-    for (size_t k = 0; k < a->picks.count; k++) {
+    for (uint32_t k = 0; k < a->picks.count; k++) {
         aim_pick *pick = VEC_AT(&a->picks, aim_pick, k);
         pick->target = CAT_NONE;
-        const bool is_tied = pick->tied_to != CAT_NONE && pick->param == CAT_NONE;
-        if (pick->is_twin || (is_tied && a->request->tied_first)) {
-            a->result->tied_dropped++;
+        if (pick->is_merged || goes_with_head(a, k))
             continue;
-        }
         const char *name = strtab_text(&a->names, pick->name);
         const cat_tensor *t = catalogue_tensor(a->from, pick->source);
-        const dtype d = aim_rules_cast(&a->rules, name, (dtype)t->dtype,
-                                       a->parts->tensor_part[pick->source] == PART_MODEL);
+        const dtype d = dtype_of(a, pick);
         a->result->cast += d != (dtype)t->dtype;
         RETURN_IF(add_target_tensor(a, pick, pick->source, name,
                                     strtab_nbytes(&a->names, pick->name), d, &pick->target, err));
         a->tensor_map[pick->source] = pick->target;
     }
-    return FSDPCK_OK;
+    return aim_place_tied(a, err);
 }
 
 /* Tensors that lie inside picked objects follow them, under the name that the reader made up. */
@@ -343,6 +370,7 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     a.picks = VEC_OF(aim_pick, from->owner);
     a.objects = VEC_OF(uint32_t, from->owner);
     strtab_init(&a.names, from->owner);
+    strtab_init(&a.state_keys, from->owner);
     to->cat.origin = from->origin;
     to->world_size = request->cut == NULL ? 1 : mesh_size(&request->cut->layout->mesh);
     to->cat.origin.world_size = (int64_t)to->world_size;
@@ -352,8 +380,11 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     GOTO_IF(pick_tensors(&a, err), out);
     GOTO_IF(pick_objects(&a, err), out);
     GOTO_IF(aim_find_ties(&a, err), out);
-    if (to->units != NULL)
-        GOTO_IF(aim_flatten_find(&a, err), out);
+    if (to->units != NULL) {
+        if (request->part != PART_OPTIMIZER)
+            GOTO_IF(aim_flatten_find(&a, err), out);
+        GOTO_IF(aim_flat_states_find(&a, err), out);
+    }
     GOTO_IF(load_objects(&a, err), out);
     GOTO_IF(add_picked(&a, err), out);
     GOTO_IF(add_inner_all(&a, err), out);
@@ -368,9 +399,12 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     GOTO_IF(catalogue_seal(&to->cat, err), out);
     if (request->nested)
         GOTO_IF(aim_build_root(&a, err), out);
+    if (to->units != NULL)
+        GOTO_IF(aim_flat_root(&a, err), out);
 out:
     aim_rules_release(&a.rules);
     strtab_release(&a.names);
+    strtab_release(&a.state_keys);
     vec_release(&a.picks);
     vec_release(&a.objects);
     free(a.tensor_map);

@@ -40,6 +40,19 @@ typedef enum aim_objects {
     AIM_OBJECTS_ERROR
 } aim_objects;
 
+/* What becomes of several names of one tensor. */
+typedef enum aim_tied {
+    AIM_TIED_KEEP,  /* all are written; linked where the source linked them and the writer can */
+    AIM_TIED_FIRST, /* the first alone; target.dropped has the others */
+    AIM_TIED_LINK   /* one tensor of the target under all of them */
+} aim_tied;
+
+/* Two names of one parameter as a model description says: tensors of the source. Those with the
+ * same `first` follow each other. */
+typedef struct aim_tie {
+    uint32_t first, twin;
+} aim_tie;
+
 /* Brings an object's content into the catalogue; may add tensors that lie inside it. */
 typedef fsdpck_status (*aim_load_fn)(void *ctx, uint32_t object, fsdpck_error *err);
 
@@ -63,7 +76,9 @@ typedef struct aim_request {
     aim_words words;
     aim_part part;
     bool clean;
-    bool tied_first;
+    aim_tied tied;
+    const aim_tie *ties; /* besides those that the source's storages tell */
+    size_t tie_count;
     bool nested; /* the writer takes target.root */
     bool keyed;  /* the writer takes objects by flat key and path; neither: names alone */
     bool (*holds)(dtype d); /* of the writer */

@@ -9,9 +9,15 @@ typedef struct aim_pick {
     uint32_t source;
     uint32_t name;    /* in aim_state.names: its final name */
     uint32_t target;  /* CAT_NONE: dropped as a tie */
-    uint32_t tied_to; /* index of the earlier pick that views the same bytes, or CAT_NONE */
+    uint32_t tied_to; /* index of a pick that is the same tensor under another name, or CAT_NONE */
     uint32_t param;   /* of the units: the parameter that it is, or CAT_NONE */
+    bool is_linked;   /* its target tensor is that of the pick that it is tied to */
     bool is_twin;     /* another name for a parameter of the units: has no place of its own */
+    /* Optimizer state for a flat writer: of what parameter `param` is a piece; a scalar with
+     * use_orig_params is on the ranks that have a piece of `held_by`. */
+    uint32_t state;   /* 0: none; 1 + number in aim_state.state_keys; AIM_STATE_PLAIN */
+    uint32_t held_by; /* or CAT_NONE */
+    bool is_merged;   /* an earlier one stands for it */
 } aim_pick;
 
 typedef struct aim_state {
@@ -25,6 +31,7 @@ typedef struct aim_state {
     vec picks;            /* aim_pick, in the order of the source */
     vec objects;          /* uint32_t: picked objects */
     uint16_t inner_rank;  /* the one rank whose object is walked, UINT16_MAX: every rank's */
+    strtab state_keys;    /* of a flat writer: "exp_avg" */
     uint64_t *tensor_map; /* source tensor -> target tensor, UINT64_MAX where it is not taken */
 } aim_state;
 
@@ -53,14 +60,53 @@ fsdpck_status aim_cut(aim_state *a, const aim_pick *pick, uint32_t from, uint32_
 /* Finds what parameters of cut->units the picks are, which must all be there; other names of them
  * become twins. BADINPUT (MODEL-MISMATCH). After aim_find_ties. */
 fsdpck_status aim_flatten_find(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Chunks of the ranks' pieces; target tensor `index` is pick->param. */
+/* Chunks of the ranks' pieces; target tensor `index` is pick->param, or held where that is. */
 fsdpck_status aim_flatten_cut(aim_state *a, const aim_pick *pick, uint32_t index,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Ranks [*first, *end) may have pieces of a parameter. */
+void aim_flatten_ranks(const aim_state *a, const unit *u, const unit_param *p, uint32_t *first,
+                       uint32_t *end);
 /* A flat parameter has one dtype: UNSUPPORTED. After all tensors are added. */
 fsdpck_status aim_flatten_check(const aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Of an optimizer's path: .., 'state', FQN, key, or 'state.FQN.key'. */
+typedef enum aim_state_kind {
+    AIM_STATE_NONE,     /* no state */
+    AIM_STATE_NAMED,
+    AIM_STATE_NUMBERED, /* of a parameter by number */
+    AIM_STATE_UNKNOWN,
+} aim_state_kind;
+
+typedef struct aim_state_name {
+    text_buf fqn; /* cleaned */
+    text_buf key;
+    size_t depth; /* elements before 'state' */
+} aim_state_name;
+
+/* aim_pick.state: of the optimizer, and no parameter's state. */
+#define AIM_STATE_PLAIN TARGET_STATE_PLAIN
+
+/* n may be zeroed; its texts are filled anew, to be checked by the caller. */
+aim_state_kind aim_state_read(const value_pool *pool, value path, bool has_ddp, aim_state_name *n);
+void aim_state_name_release(aim_state_name *n);
+/* Renames an FQN as its parameter is; CAT_NONE: a parameter of no unit. */
+fsdpck_status aim_state_owner(aim_state *a, text_buf *fqn, uint32_t *param,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* MODEL-OPTIM. */
+fsdpck_status aim_state_refuse(fsdpck_status status, const char *what, const char *name,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status aim_state_refuse_numbers(const char *name, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Finds what the picks of the optimizer part are. After aim_flatten_find. */
+fsdpck_status aim_flat_states_find(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Makes to->root or to->rank_roots of a flat writer, once all targets are known. */
+fsdpck_status aim_flat_root(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* What the report says of a tie: "tied = first". */
 fsdpck_status aim_note_tie(aim_state *a, const aim_pick *first, const aim_pick *tied,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* The one rank whose file gets the pick, under its name without '.rank3'; UINT16_MAX: it is any
+ * tensor. A rank's own tensor goes back where the target has a file for each of as many ranks. */
+uint16_t aim_own_rank(const aim_state *a, const aim_pick *pick);
 
 /* Paths of the target's tensors, and its objects. */
 fsdpck_status aim_build_keyed(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -71,6 +117,11 @@ fsdpck_status aim_locate(const aim_state *a, uint32_t source, place *where,
 
 /* Fills tied_to of the picks, and the result's ties. */
 fsdpck_status aim_find_ties(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The pick that is written for a tied one. */
+aim_pick *aim_tie_head(const aim_state *a, uint32_t pick);
+/* Picks that have no tensor of their own: linked ones get that of their head, names of others are
+ * noted in the target. */
+fsdpck_status aim_place_tied(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Fills to->views: storages whose every view is taken, uncast, stay shared. */
 fsdpck_status aim_keep_views(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;

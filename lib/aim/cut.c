@@ -234,15 +234,31 @@ static bool is_replicated(const cut_state *s)
     return true;
 }
 
+uint16_t aim_own_rank(const aim_state *a, const aim_pick *pick)
+{
+    const cat_tensor *t = catalogue_tensor(a->from, pick->source);
+    const aim_cut_request *cut = a->request->cut;
+    if (!(t->flags & CAT_TENSOR_OF_RANK) || t->nchunks == 0 || cut == NULL || !cut->every_rank ||
+        (int64_t)a->to->world_size != a->from->origin.world_size)
+        return UINT16_MAX;
+    return catalogue_chunk(a->from, t->first_chunk)->rank;
+}
+
 fsdpck_status aim_cut(aim_state *a, const aim_pick *pick, uint32_t from, uint32_t index,
                       fsdpck_error *err)
 {
     const aim_cut_request *cut = a->request->cut;
     if (cut == NULL || pick == NULL)
         return add_whole(a, index, pick == NULL ? a->inner_rank : UINT16_MAX, err);
+    const uint16_t own = aim_own_rank(a, pick);
+    if (own != UINT16_MAX) {
+        catalogue_tensor(&a->to->cat, index)->flags |= CAT_TENSOR_OF_RANK;
+        return add_whole(a, index, own, err);
+    }
     if (cut->units != NULL)
-        return pick->param == CAT_NONE ? add_whole(a, index, UINT16_MAX, err)
-                                       : aim_flatten_cut(a, pick, index, err);
+        return pick->param == CAT_NONE && pick->held_by == CAT_NONE
+                   ? add_whole(a, index, UINT16_MAX, err)
+                   : aim_flatten_cut(a, pick, index, err);
     catalogue *cat = &a->to->cat;
     cut_state s = {.a = a,
                    .m = &cut->layout->mesh,
@@ -272,6 +288,16 @@ fsdpck_status aim_cut(aim_state *a, const aim_pick *pick, uint32_t from, uint32_
 
 /* ---- a source without specs ---- */
 
+/* Plain, on one rank or on several. */
+static bool all_whole(const catalogue *c, size_t tensor)
+{
+    const cat_tensor *t = catalogue_tensor(c, tensor);
+    bool whole = true;
+    for (uint32_t k = 0; whole && k < t->nchunks; k++)
+        whole = is_whole(c, t->first_chunk + k, catalogue_shape(c, tensor), t->ndim);
+    return whole;
+}
+
 static fsdpck_status give_specs(catalogue *c, const explain *x, const mesh *m, fsdpck_error *err)
 {
     cat_spec spec = {0};
@@ -279,7 +305,7 @@ static fsdpck_status give_specs(catalogue *c, const explain *x, const mesh *m, f
     for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
         cat_tensor *t = catalogue_tensor(c, i);
         if (t->ndim == 0 || t->nchunks == 0 || (t->flags & CAT_TENSOR_IN_OBJECT) ||
-            (t->nchunks == 1 && is_whole(c, t->first_chunk, catalogue_shape(c, i), t->ndim)))
+            all_whole(c, i))
             continue;
         memset(spec.placements, 0, sizeof spec.placements);
         if (explain_tensor(x, i, m, spec.placements))

@@ -58,7 +58,7 @@ static fsdpck_status find_named(aim_state *a, bool shared, uint32_t *filled, fsd
         const size_t nbytes = strtab_nbytes(&a->names, pick->name);
         const unit *u;
         const unit_param *p = unit_list_find_param(l, name, nbytes, &u);
-        if (p == NULL || !unit_is_sharded(u))
+        if (p == NULL || !unit_is_sharded(u) || a->parts->tensor_part[pick->source] != PART_MODEL)
             continue;
         size_t own_nbytes;
         const char *own = unit_name(l, p->fqn, &own_nbytes);
@@ -147,29 +147,53 @@ static fsdpck_status add_box(aim_state *a, uint32_t index, unsigned ndim, uint16
     }
 }
 
+static fsdpck_status cut_rank(aim_state *a, const aim_pick *pick, uint32_t index,
+                              const unit_param *p, const unit_piece *piece, uint16_t rank,
+                              fsdpck_error *err)
+{
+    unit_boxes b;
+    if (!piece->in_shard || piece->begin >= piece->end)
+        return FSDPCK_OK;
+    if (pick->param == CAT_NONE) { /* a scalar beside it */
+        static const uint64_t none[NDIM_MAX];
+        const cat_chunk whole = {.file = CAT_NONE, .rank = rank, .place = PLACE_ROWS};
+        return catalogue_add_chunk(&a->to->cat, index, none, none, &whole, err);
+    }
+    unit_boxes_init(&b, a->to->units, p, piece->begin, piece->end);
+    while (unit_boxes_next(&b))
+        RETURN_IF(add_box(a, index, p->ndim, rank, &b, err));
+    return FSDPCK_OK;
+}
+
+void aim_flatten_ranks(const aim_state *a, const unit *u, const unit_param *p, uint32_t *first,
+                       uint32_t *end)
+{
+    *first = 0;
+    *end = p->nelems == 0 ? 0 : (uint32_t)a->to->world_size;
+    if (!unit_is_sharded(u) || p->nelems == 0)
+        return;
+    *first = (uint32_t)(p->offset / u->shard_size);
+    *end = (uint32_t)((p->offset + p->nelems - 1) / u->shard_size) + 1;
+}
+
 fsdpck_status aim_flatten_cut(aim_state *a, const aim_pick *pick, uint32_t index, fsdpck_error *err)
 {
     const unit_list *l = a->to->units;
-    const unit *u;
-    const char *name = strtab_text(&a->names, pick->name);
-    const unit_param *p = unit_list_find_param(l, name, strtab_nbytes(&a->names, pick->name), &u);
-    if (p == NULL)
-        return error_set(err, FSDPCK_INTERNAL, "", "a parameter is of no unit");
-    if (p->nelems == 0 || a->request->cut->no_chunks)
+    const uint32_t param = pick->param == CAT_NONE ? pick->held_by : pick->param;
+    const unit_param *p = VEC_AT(&l->params, const unit_param, param);
+    const unit *u = unit_list_holding(l, param);
+    uint32_t first, end;
+
+    if (a->request->cut->no_chunks)
         return FSDPCK_OK;
-    const uint32_t first = (uint32_t)(p->offset / u->shard_size);
-    const uint32_t last = (uint32_t)((p->offset + p->nelems - 1) / u->shard_size);
-    const uint32_t k = pick->param - u->first_param;
-    for (uint32_t rank = first; rank <= last; rank++) {
-        const unit_piece piece = unit_piece_of(l, u, k, rank);
-        unit_boxes b;
-        unit_boxes_init(&b, l, p, piece.begin, piece.end);
-        while (piece.in_shard && unit_boxes_next(&b)) {
-            const fsdpck_status st = add_box(a, index, p->ndim, (uint16_t)rank, &b, err);
-            if (st != FSDPCK_OK) {
-                error_tensor(err, name);
-                return st;
-            }
+    aim_flatten_ranks(a, u, p, &first, &end);
+    for (uint32_t rank = first; rank < end; rank++) {
+        const unit_piece piece =
+            unit_piece_of(l, u, param - u->first_param, unit_is_sharded(u) ? rank : 0);
+        const fsdpck_status st = cut_rank(a, pick, index, p, &piece, (uint16_t)rank, err);
+        if (st != FSDPCK_OK) {
+            error_tensor(err, strtab_text(&a->names, pick->name));
+            return st;
         }
     }
     return FSDPCK_OK;
@@ -185,11 +209,12 @@ fsdpck_status aim_flatten_check(const aim_state *a, fsdpck_error *err)
         return FSDPCK_LIMIT;
     for (size_t i = 0; i < a->to->flat_params.count; i++) {
         const uint32_t param = *VEC_AT(&a->to->flat_params, const uint32_t, i);
-        if (param != CAT_NONE)
+        if (param != CAT_NONE && *VEC_AT(&a->to->flat_states, const uint32_t, i) == 0)
             dtypes[param] = catalogue_tensor(cat, i)->dtype;
     }
     fsdpck_status st = FSDPCK_OK;
-    for (uint32_t i = 0; st == FSDPCK_OK && i < unit_count(l); i++) {
+    const bool has_model = a->request->part != PART_OPTIMIZER;
+    for (uint32_t i = 0; has_model && st == FSDPCK_OK && i < unit_count(l); i++) {
         const unit *u = unit_at(l, i);
         if (unit_is_sharded(u) && u->nparams > 0 &&
             dtype_get((dtype)dtypes[u->first_param])->kind != DTYPE_IS_FLOAT) {

@@ -31,6 +31,7 @@ static fsdpck_status give_path(aim_state *a, const aim_pick *pick, fsdpck_error 
                             a->parts->tensor_part[pick->source] == PART_MODEL, &p, err));
     RETURN_IF(aim_fit_path(a, strtab_text(&a->names, pick->name),
                            strtab_nbytes(&a->names, pick->name), &p, err));
+    catalogue_tensor(&a->to->cat, pick->target)->saved_at = t->saved_at;
     return path_tuple(a, &p, &catalogue_tensor(&a->to->cat, pick->target)->path, err);
 }
 
@@ -51,6 +52,7 @@ static fsdpck_status add_object(aim_state *a, uint32_t from, fsdpck_error *err)
     made->content = content;
     made->loaded = true;
     made->opaque = o->opaque;
+    made->saved_at = o->saved_at;
     return FSDPCK_OK;
 }
 

@@ -105,7 +105,8 @@ static aim_part part_of(const aim_parts *parts, const outer_key *key, bool count
 {
     if (parts->model_depth > 0 && key->has_more && strcmp(key->text, parts->model_key) == 0)
         return PART_MODEL;
-    if (fnmatch("optim*", without_app(key), 0) == 0)
+    if (fnmatch("optim*", without_app(key), 0) == 0 ||
+        strcmp(without_app(key), "last_optimizer_state") == 0)
         return PART_OPTIMIZER;
     if (parts->model_depth > 0 || is_object || counter)
         return PART_OTHER;

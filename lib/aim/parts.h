@@ -2,7 +2,7 @@
  *
  * Told by the outer key of each path (planner_data of a DCP folder, nesting of a .pt): the model is
  * the first of `model`, `module`, `state_dict`, `model_state_dict`, `app.model` that is there; else
- * every tensor that is not under `optim*`, `lr_scheduler*`, `dataloader*`, `train_state*`, `rng*`,
+ * every tensor that is not under `optim*`, `last_optimizer_state`, `lr_scheduler*`, `dataloader*`, `train_state*`, `rng*`,
  * `extra_state*` and no plain counter. A flat name (no path) is judged by its first dotted part,
  * and no outer key is looked for: Hugging Face names begin with `model.` themselves.
  */

@@ -2,17 +2,24 @@
 
 #include "aim/aim_internal.h"
 #include "aim/nest.h"
+#include "model/unflatten.h"
+#include "state/saved_order.h"
 
-static fsdpck_status put_tensor(aim_state *a, nest *n, const aim_pick *pick, fsdpck_error *err)
+static fsdpck_status put_tensor(aim_state *a, nest *n, const aim_pick *pick, uint64_t rank,
+                                fsdpck_error *err)
 {
-    if (pick->target == CAT_NONE)
+    const uint16_t own = aim_own_rank(a, pick);
+    if (pick->target == CAT_NONE || (own != UINT16_MAX && own != rank))
         return FSDPCK_OK;
+    const char *name = strtab_text(&a->names, pick->name);
+    size_t nbytes = strtab_nbytes(&a->names, pick->name);
+    if (own != UINT16_MAX)
+        nbytes = flat_name_without_rank(name, nbytes);
     const cat_tensor *t = catalogue_tensor(a->from, pick->source);
     aim_path p;
     RETURN_IF(
         aim_copy_path(a, t->path, t->name, a->parts->tensor_part[pick->source] == PART_MODEL, &p, err));
-    RETURN_IF(aim_fit_path(a, strtab_text(&a->names, pick->name), strtab_nbytes(&a->names, pick->name),
-                       &p, err));
+    RETURN_IF(aim_fit_path(a, name, nbytes, &p, err));
     const fsdpck_status st = nest_put(n, p.elements, p.count, value_of_tensor(pick->target), err);
     if (st != FSDPCK_OK)
         error_tensor(err, catalogue_name(a->from, t->name));
@@ -54,20 +61,47 @@ static bool takes_everything(const aim_state *a)
     return true;
 }
 
-/* Tensors and objects as they follow each other in the source: torch builds its dicts from
- * planner_data in that order, but readers keep tensors and objects apart, so tensors come first
- * within one container. */
+/* What goes into the state, as it followed each other when it was saved; where that is not known,
+ * tensors come first within one container. */
+static fsdpck_status list_leaves(const aim_state *a, vec *leaves, fsdpck_error *err)
+{
+    const size_t tensors = a->picks.count, count = tensors + a->objects.count;
+    saved_item *items = vec_push_n(leaves, count, err);
+    if (items == NULL && count > 0)
+        return FSDPCK_LIMIT;
+    for (size_t k = 0; k < tensors; k++) {
+        const aim_pick *pick = VEC_AT(&a->picks, const aim_pick, k);
+        items[k] = (saved_item){.saved_at = catalogue_tensor(a->from, pick->source)->saved_at,
+                                .index = (uint32_t)k};
+    }
+    for (size_t k = 0; k < a->objects.count; k++) {
+        const uint32_t object = *VEC_AT(&a->objects, uint32_t, k);
+        items[tensors + k] =
+            (saved_item){.saved_at = catalogue_object(a->from, object)->saved_at,
+                         .index = object,
+                         .is_object = true};
+    }
+    saved_order_sort(items, count);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status build_from_paths(aim_state *a, uint64_t rank, value *root, fsdpck_error *err)
 {
+    vec leaves = VEC_OF(saved_item, a->from->owner);
     nest n;
     fsdpck_status st;
     GOTO_IF(nest_init(&n, &a->to->cat.pool, err), out);
-    for (size_t k = 0; k < a->picks.count; k++)
-        GOTO_IF(put_tensor(a, &n, VEC_AT(&a->picks, aim_pick, k), err), out);
-    for (size_t k = 0; k < a->objects.count; k++)
-        GOTO_IF(put_object(a, &n, *VEC_AT(&a->objects, uint32_t, k), rank, err), out);
+    GOTO_IF(list_leaves(a, &leaves, err), out);
+    for (size_t k = 0; k < leaves.count; k++) {
+        const saved_item *leaf = VEC_AT(&leaves, const saved_item, k);
+        if (leaf->is_object)
+            GOTO_IF(put_object(a, &n, leaf->index, rank, err), out);
+        else
+            GOTO_IF(put_tensor(a, &n, VEC_AT(&a->picks, aim_pick, leaf->index), rank, err), out);
+    }
     *root = n.root;
 out:
+    vec_release(&leaves);
     nest_release(&n);
     return st;
 }
@@ -87,6 +121,9 @@ static fsdpck_status build_rank_roots(aim_state *a, fsdpck_error *err)
 
 fsdpck_status aim_build_root(aim_state *a, fsdpck_error *err)
 {
+    for (size_t k = 0; k < a->picks.count; k++)
+        if (aim_own_rank(a, VEC_AT(&a->picks, const aim_pick, k)) != UINT16_MAX)
+            return build_rank_roots(a, err);
     for (size_t k = 0; k < a->objects.count; k++) {
         const uint32_t object = *VEC_AT(&a->objects, uint32_t, k);
         if (catalogue_object(a->from, object)->rank != UINT16_MAX)

@@ -88,7 +88,7 @@ static fsdpck_status list_views(const aim_state *a, vec *keys, fsdpck_error *err
     return FSDPCK_OK;
 }
 
-fsdpck_status aim_find_ties(aim_state *a, fsdpck_error *err)
+static fsdpck_status tie_storages(aim_state *a, fsdpck_error *err)
 {
     vec keys = VEC_OF(tie_key, a->from->owner);
     fsdpck_status st = FSDPCK_OK;
@@ -113,4 +113,93 @@ fsdpck_status aim_find_ties(aim_state *a, fsdpck_error *err)
 out:
     vec_release(&keys);
     return st;
+}
+
+/* --- ties of a description --- */
+
+/* Picks are in the order of the source. CAT_NONE where it is not taken. */
+static uint32_t pick_of(const aim_state *a, uint32_t from_index)
+{
+    size_t low = 0, high = a->picks.count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const uint32_t at = VEC_AT(&a->picks, const aim_pick, middle)->source;
+        if (at == from_index)
+            return (uint32_t)middle;
+        if (at < from_index)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return CAT_NONE;
+}
+
+aim_pick *aim_tie_head(const aim_state *a, uint32_t pick)
+{
+    aim_pick *p = VEC_AT(&a->picks, aim_pick, pick);
+    while (p->tied_to != CAT_NONE)
+        p = VEC_AT(&a->picks, aim_pick, p->tied_to);
+    return p;
+}
+
+static fsdpck_status tie_described(aim_state *a, fsdpck_error *err)
+{
+    const aim_request *r = a->request;
+    uint32_t head = CAT_NONE;
+    for (size_t i = 0; i < r->tie_count; i++) {
+        const aim_tie *t = &r->ties[i];
+        const uint32_t twin = pick_of(a, t->twin);
+        if (i == 0 || t->first != r->ties[i - 1].first)
+            head = pick_of(a, t->first);
+        if (head == CAT_NONE)
+            head = twin;
+        if (twin == CAT_NONE || twin == head)
+            continue;
+        aim_pick *first = aim_tie_head(a, head), *tied = aim_tie_head(a, twin);
+        if (first == tied)
+            continue;
+        tied->tied_to = (uint32_t)(first - (aim_pick *)a->picks.items);
+        RETURN_IF(aim_note_tie(a, first, tied, err));
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status aim_find_ties(aim_state *a, fsdpck_error *err)
+{
+    RETURN_IF(tie_storages(a, err));
+    return tie_described(a, err);
+}
+
+/* --- what becomes of them --- */
+
+static fsdpck_status drop_tied(aim_state *a, const aim_pick *p, const aim_pick *head,
+                               fsdpck_error *err)
+{
+    a->result->tied_dropped++;
+    if (head == p || head->target == CAT_NONE)
+        return FSDPCK_OK;
+    target_dropped *d = vec_push(&a->to->dropped, err);
+    if (d == NULL)
+        return FSDPCK_LIMIT;
+    d->tensor = head->target;
+    return strtab_intern(&a->to->cat.names, strtab_text(&a->names, p->name),
+                         strtab_nbytes(&a->names, p->name), &d->name, err);
+}
+
+fsdpck_status aim_place_tied(aim_state *a, fsdpck_error *err)
+{
+    for (uint32_t k = 0; k < a->picks.count; k++) {
+        aim_pick *p = VEC_AT(&a->picks, aim_pick, k);
+        if (p->target != CAT_NONE || p->is_merged)
+            continue;
+        const aim_pick *head = aim_tie_head(a, k);
+        if (!p->is_linked) {
+            RETURN_IF(drop_tied(a, p, head, err));
+            continue;
+        }
+        p->target = head->target;
+        a->tensor_map[p->source] = p->target;
+        a->result->tensors_out++;
+    }
+    return FSDPCK_OK;
 }

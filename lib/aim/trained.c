@@ -10,6 +10,11 @@ bool trained_parameter(const catalogue *c, const aim_parts *parts, const cat_ten
     const value_pool *pool = &c->pool;
     const size_t count = value_count(pool, t->path);
     fqn->nbytes = 0;
+    if (t->param != CAT_NONE) {
+        fqn_clean(catalogue_name(c, t->param), catalogue_name_nbytes(c, t->param),
+                  parts->model_has_ddp, fqn);
+        return true;
+    }
     for (size_t i = 0; i < count; i++) {
         size_t nbytes;
         const char *text = value_text(pool, value_item(pool, t->path, i), &nbytes);
@@ -71,10 +76,13 @@ static void add_state(const catalogue *c, size_t state, size_t model, trained *t
     const cat_tensor *m = catalogue_tensor(c, model);
     t->known = true;
     if (s->ndim == m->ndim && memcmp(catalogue_shape(c, state), catalogue_shape(c, model),
-                                     s->ndim * sizeof(uint64_t)) == 0)
+                                     s->ndim * sizeof(uint64_t)) == 0) {
         t->itemsize_nbytes[model] += dtype_get((dtype)s->dtype)->itemsize_bytes;
-    else if (s->ndim > 0)
+    } else if (s->ndim > 0) {
         t->more_nbytes[model] += catalogue_tensor_nbytes(c, state);
+        if (s->spec == CAT_NONE && catalogue_tensor_nelems(c, state) > 1 && t->odd_count++ == 0)
+            t->odd_first = (uint32_t)state;
+    }
 }
 
 static fsdpck_status find_state(const catalogue *c, const aim_parts *parts, const strtab *names,

@@ -17,6 +17,9 @@ typedef struct trained {
     size_t count;
     uint32_t *itemsize_nbytes; /* of state that has the parameter's shape, for each element */
     uint64_t *more_nbytes;     /* of state of another shape (Adafactor's rows), scalars left out */
+    /* States of another shape in a source that does not say how they are cut; the first of them. */
+    uint64_t odd_count;
+    uint32_t odd_first;
     budget *owner;
 } trained;
 
@@ -28,7 +31,7 @@ void trained_release(trained *t);
 bool trained_has(const trained *t, size_t i);
 
 /* The parameter that an optimizer tensor belongs to, as a flat key of the model without its outer
- * key; false where it cannot be told (parameters by number). Paths end in ('state', FQN, name), or,
+ * key; false where it cannot be told (parameters by number, unless cat_tensor.param says it). Paths end in ('state', FQN, name), or,
  * flattened, in 'state.FQN.name' (torch's flatten_optimizer_state_dict). */
 bool trained_parameter(const catalogue *c, const aim_parts *parts, const cat_tensor *t,
                        text_buf *fqn);

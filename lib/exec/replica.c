@@ -32,6 +32,26 @@ static const char *next_of(const struct exec *x, const replica_pair *pair, const
                : "find out which rank is right; --replicas first takes the first copy";
 }
 
+/* Two names of one tensor. */
+static const char *twin_of(const struct exec *x, const replica_pair *pair)
+{
+    const source *s = x->r.source;
+    const char *name = s->twin_of == NULL ? NULL : s->twin_of(s->ctx, pair->again);
+    return name != NULL || s->twin_of == NULL ? name : s->twin_of(s->ctx, pair->first);
+}
+
+static void twins_differ(const struct exec *x, const char *name, uint32_t tensor, fsdpck_error *err)
+{
+    const catalogue *from = plan_from(x->r.plan);
+    error_set(err, FSDPCK_BADINPUT, "TIE-DIFFERS",
+              "'%s' and '%s' are one tensor in the model and differ",
+              catalogue_name(from, catalogue_tensor(from, tensor)->name), name);
+    error_next(err,
+               "find out which is right, and leave the other out of --model FILE's same_as; "
+               "--replicas first takes '%s'",
+               catalogue_name(from, catalogue_tensor(from, tensor)->name));
+}
+
 static fsdpck_status error_differ(const struct exec *x, const replica_pair *pair, const char *what,
                                   fsdpck_error *err)
 {
@@ -43,12 +63,16 @@ static fsdpck_status error_differ(const struct exec *x, const replica_pair *pair
     const uint64_t low = pair->first < pair->again ? pair->first : pair->again;
     const uint64_t high = pair->first < pair->again ? pair->again : pair->first;
     catalogue_chunk_box(from, pair->first, offsets, sizes);
+    const char *twin = twin_of(x, pair);
     error_set(err, FSDPCK_BADINPUT, "REPLICA-DIFFER", "two copies of a chunk differ");
+    if (twin != NULL)
+        twins_differ(x, twin, tensor, err);
     error_expected(
         err, "equal %s of %s", what,
         box_text(text, sizeof text, offsets, sizes, catalogue_tensor(from, tensor)->ndim));
     error_found(err, "'%s' and '%s' differ", chunk_path(x, low), chunk_path(x, high));
-    error_next(err, "%s", next_of(x, pair, sizes));
+    if (twin == NULL)
+        error_next(err, "%s", next_of(x, pair, sizes));
     exec_chunk_context(x, high, err);
     return FSDPCK_BADINPUT;
 }

@@ -31,29 +31,32 @@ static size_t part_nbytes(const char *name, size_t nbytes, bool *last)
     return dot == NULL ? nbytes : (size_t)(dot - name);
 }
 
+bool fqn_parts_next(fqn_parts *p)
+{
+    while (!p->last) {
+        p->part = p->name + p->at;
+        p->part_nbytes = part_nbytes(p->part, p->nbytes - p->at, &p->last);
+        p->at += p->part_nbytes + 1;
+        /* A name that ends in a wrapper's word is not a prefix: it stays. */
+        if (!p->last && part_is_wrapper(p->part, p->part_nbytes))
+            continue;
+        if (!p->last && !p->begun && p->strip_ddp && part_is_ddp(p->part, p->part_nbytes)) {
+            p->strip_ddp = false;
+            continue;
+        }
+        p->begun = true;
+        return true;
+    }
+    return false;
+}
+
 void fqn_clean(const char *name, size_t nbytes, bool strip_ddp, text_buf *out)
 {
-    bool at_front = true;
-    size_t at = 0;
-    for (;;) {
-        bool last;
-        const size_t n = part_nbytes(name + at, nbytes - at, &last);
-        const char *part = name + at;
-        /* A name that ends in a wrapper's word is not a prefix: it stays. */
-        bool drop = !last && part_is_wrapper(part, n);
-        if (!drop && !last && at_front && strip_ddp && part_is_ddp(part, n)) {
-            drop = true;
-            strip_ddp = false;
-        }
-        if (!drop) {
-            text_append(out, part, n);
-            at_front = false;
-            if (!last)
-                text_append(out, ".", 1);
-        }
-        if (last)
-            return;
-        at += n + 1;
+    fqn_parts p = {.name = name, .nbytes = nbytes, .strip_ddp = strip_ddp};
+    while (fqn_parts_next(&p)) {
+        text_append(out, p.part, p.part_nbytes);
+        if (!p.last)
+            text_append(out, ".", 1);
     }
 }
 

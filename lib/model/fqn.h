@@ -21,6 +21,24 @@
  * well. */
 void fqn_clean(const char *name, size_t nbytes, bool strip_ddp, text_buf *out);
 
+/* The same, part by part, into memory that is there already:
+ *
+ *     fqn_parts p = {.name = name, .nbytes = nbytes, .strip_ddp = true};
+ *     while (fqn_parts_next(&p)) ... p.part, p.part_nbytes, with a dot behind it unless p.last
+ */
+typedef struct fqn_parts {
+    const char *name;
+    size_t nbytes;
+    bool strip_ddp;
+    const char *part; /* inside the name */
+    size_t part_nbytes;
+    bool last;
+    bool begun; /* a part was given */
+    size_t at;
+} fqn_parts;
+
+bool fqn_parts_next(fqn_parts *p);
+
 /* Whether the name, other wrapper parts set aside, begins with `module.`. */
 bool fqn_has_ddp_prefix(const char *name, size_t nbytes);
 

@@ -9,13 +9,16 @@ void model_init(model *m, budget *owner)
     m->owner = owner;
     strtab_init(&m->names, owner);
     strtab_init(&m->classes, owner);
+    strtab_init(&m->paths, owner);
     m->modules = VEC_OF(model_module, owner);
     m->params = VEC_OF(model_param, owner);
     m->buffers = VEC_OF(model_buffer, owner);
     m->shardings = VEC_OF(model_sharding, owner);
     m->dims = VEC_OF(uint64_t, owner);
+    m->inputs = VEC_OF(model_input, owner);
     m->uses = VEC_OF(uint32_t, owner);
     m->torch = (model_torch){2, 15};
+    optim_groups_init(&m->optimizers, owner);
     unit_list_init(&m->units, owner);
 }
 
@@ -23,12 +26,15 @@ void model_release(model *m)
 {
     strtab_release(&m->names);
     strtab_release(&m->classes);
+    strtab_release(&m->paths);
     vec_release(&m->modules);
     vec_release(&m->params);
     vec_release(&m->buffers);
     vec_release(&m->shardings);
     vec_release(&m->dims);
+    vec_release(&m->inputs);
     vec_release(&m->uses);
+    optim_groups_release(&m->optimizers);
     unit_list_release(&m->units);
 }
 
@@ -76,6 +82,15 @@ const char *model_name(const model *m, uint32_t name_id, size_t *nbytes)
     return strtab_text(&m->names, name_id);
 }
 
+const char *model_state_path(const model *m, const model_module *module, size_t *nbytes)
+{
+    if (module->state_path == MODEL_NONE)
+        return model_name(m, module->name, nbytes);
+    if (nbytes != NULL)
+        *nbytes = strtab_nbytes(&m->paths, module->state_path);
+    return strtab_text(&m->paths, module->state_path);
+}
+
 const uint64_t *model_shape(const model *m, uint64_t shape_at)
 {
     static const uint64_t none;
@@ -85,6 +100,24 @@ const uint64_t *model_shape(const model *m, uint64_t shape_at)
 const uint64_t *model_strides(const model *m, const model_param *p)
 {
     return p->strided ? model_shape(m, p->shape_at + p->ndim) : NULL;
+}
+
+const model_input *model_inputs(const model *m, uint32_t param, uint32_t *count)
+{
+    size_t low = 0;
+    size_t high = m->inputs.count;
+    while (low < high) { /* the first of the parameter, or of one after it */
+        const size_t mid = low + (high - low) / 2;
+        if (VEC_AT(&m->inputs, const model_input, mid)->param < param)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    *count = 0;
+    while (low + *count < m->inputs.count &&
+           VEC_AT(&m->inputs, const model_input, low + *count)->param == param)
+        ++*count;
+    return *count == 0 ? NULL : VEC_AT(&m->inputs, const model_input, low);
 }
 
 static uint32_t find(const model *m, const char *name, size_t nbytes, model_use kind)

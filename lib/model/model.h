@@ -35,6 +35,7 @@
 #ifndef FSDPCK_MODEL_MODEL_H
 #define FSDPCK_MODEL_MODEL_H
 
+#include "model/optim_groups.h"
 #include "model/unit.h"
 
 #define MODEL_NONE UINT32_MAX
@@ -51,14 +52,6 @@ typedef enum module_kind {
     MODULE_IGNORED = 64,    /* FSDP's ignored_modules: it and all below it that is no unit itself */
     MODULE_LOCAL = 128      /* it and all below it in a group of one rank: each rank has its own */
 } module_kind;
-
-typedef enum sharding_strategy {
-    STRATEGY_FULL_SHARD,
-    STRATEGY_SHARD_GRAD_OP,
-    STRATEGY_NO_SHARD,
-    STRATEGY_HYBRID_SHARD,
-    STRATEGY_HYBRID_SHARD_ZERO2
-} sharding_strategy;
 
 /* What one FSDP or fully_shard call was told. */
 typedef struct model_sharding {
@@ -82,15 +75,16 @@ typedef struct model_module {
     uint32_t next; /* index just past the last module below this one (the list is in pre-order) */
     uint32_t first_param, nparams;
     uint32_t first_buffer, nbuffers;
-    uint32_t sharding; /* index in model.shardings, MODEL_NONE */
-    uint32_t same_as;  /* a module registered before, visited once; MODEL_NONE */
-    uint16_t kinds;    /* of module_kind */
+    uint32_t sharding;   /* index in model.shardings, MODEL_NONE */
+    uint32_t same_as;    /* a module registered before, visited once; MODEL_NONE */
+    uint32_t state_path; /* id in model.paths: see model_state_path; MODEL_NONE: as name */
+    uint16_t kinds;      /* of module_kind */
 } model_module;
 
 /* One name of a parameter. Names of the same parameter form a list: the first one registered, whose
  * same_as is MODEL_NONE, then next_name. */
 typedef struct model_param {
-    uint32_t name; /* name id: FQN */
+    uint32_t name; /* name id: FQN, as state has it */
     uint32_t module;
     uint32_t same_as;   /* the first name of this parameter, MODEL_NONE where this is it */
     uint32_t same_slot; /* in a module registered again: the parameter of the first registration */
@@ -114,6 +108,16 @@ typedef struct model_buffer {
     uint64_t shape_at;
 } model_buffer;
 
+/* What a parameter gives to the all-gather in place of itself (fsdp_pre_all_gather: quantised data,
+ * scales), as it would be of the whole parameter; those of one parameter in order, and the
+ * parameters in theirs. */
+typedef struct model_input {
+    uint32_t param; /* its first name */
+    uint8_t dtype;
+    uint8_t ndim;
+    uint64_t shape_at;
+} model_input;
+
 /* The release that the model was trained with, which decides how flat parameters are made. */
 typedef struct model_torch {
     uint32_t major, minor;
@@ -123,12 +127,15 @@ typedef struct model {
     budget *owner;
     strtab names;   /* of modules, parameters and buffers, no name twice */
     strtab classes; /* of modules */
+    strtab paths;   /* of modules that an outer one gives another path in state */
     vec modules, params, buffers, shardings, dims;
-    vec uses;            /* uint32_t of each name id: what it is the name of */
-    uint64_t nelems;     /* of all parameters, each once */
-    uint32_t world_size; /* 0: not said */
-    model_torch torch;   /* 2.15 where not said */
-    unit_list units;     /* of a document that lists units; empty otherwise */
+    vec inputs;              /* model_input */
+    vec uses;                /* uint32_t of each name id: what it is the name of */
+    uint64_t nelems;         /* of all parameters, each once */
+    uint32_t world_size;     /* 0: not said */
+    model_torch torch;       /* 2.15 where not said */
+    optim_groups optimizers; /* no lists: not said */
+    unit_list units;         /* of a document that lists units; empty otherwise */
     bool lists_units;
 } model;
 
@@ -153,11 +160,18 @@ const model_buffer *model_buffer_at(const model *m, uint32_t i);
 /* NULL where sharding is MODEL_NONE. */
 const model_sharding *model_sharding_of(const model *m, const model_module *module);
 const char *model_name(const model *m, uint32_t name_id, size_t *nbytes);
+/* The path that stands before a module's tensors in state and in named_parameters(), which is not
+ * that of the walk where an outer wrapper overrides it (TorchRec's DistributedModelParallel). */
+const char *model_state_path(const model *m, const model_module *module, size_t *nbytes);
 const uint64_t *model_shape(const model *m, uint64_t shape_at);
 /* NULL where the parameter is contiguous. */
 const uint64_t *model_strides(const model *m, const model_param *p);
 
-/* By FQN (any name of it) or path; MODEL_NONE where there is none. */
+/* Of the first name of a parameter: its inputs and their count; NULL and 0 where it is gathered as
+ * it is. */
+const model_input *model_inputs(const model *m, uint32_t param, uint32_t *count);
+
+/* By FQN (any name of it, also that of the walk where state has another) or path; MODEL_NONE where there is none. */
 uint32_t model_find_param(const model *m, const char *fqn, size_t nbytes);
 uint32_t model_find_buffer(const model *m, const char *fqn, size_t nbytes);
 uint32_t model_find_module(const model *m, const char *path, size_t nbytes);

@@ -171,6 +171,7 @@ typedef enum top_key {
     TOP_TORCH,
     TOP_WORLD_SIZE,
     TOP_AUTO_WRAP,
+    TOP_OPTIMIZERS,
     TOP_MODULES,
     TOP_UNITS,
     TOP_KEYS
@@ -181,6 +182,7 @@ static const key_rule top_rules[TOP_KEYS] = {
     [TOP_TORCH] = {"torch", ACCEPT(JSON_STRING)},
     [TOP_WORLD_SIZE] = {"world_size", ACCEPT(JSON_NUMBER)},
     [TOP_AUTO_WRAP] = {"auto_wrap", ACCEPT(JSON_OBJECT)},
+    [TOP_OPTIMIZERS] = {"optimizers", ACCEPT(JSON_OBJECT)},
     [TOP_MODULES] = {"modules", ACCEPT(JSON_ARRAY)},
     [TOP_UNITS] = {"units", ACCEPT(JSON_ARRAY)},
 };
@@ -244,11 +246,16 @@ static fsdpck_status read_top_value(model_reader *r, int key, const json_token *
         return model_get_u32(value, 1, "world_size", &m->world_size, err);
     case TOP_AUTO_WRAP:
         return model_read_wrap(r, value->offset_bytes, err);
+    case TOP_OPTIMIZERS:
+        return model_read_optimizers(r, err);
     case TOP_MODULES:
         return model_read_modules(r, err);
-    case TOP_UNITS:
+    case TOP_UNITS: {
+        const unit_defaults defaults =
+            unit_defaults_of(m->world_size, m->torch.major, m->torch.minor);
         m->lists_units = true;
-        return unit_json_read(&r->json, m->world_size, &m->units, err);
+        return unit_json_read_as(&r->json, &defaults, &m->units, err);
+    }
     case TOP_KEYS:
         break;
     }
@@ -299,7 +306,8 @@ static fsdpck_status read_document(model_reader *r, fsdpck_error *err)
         return FSDPCK_OK;
     if (r->wraps)
         RETURN_IF(find_wrapped(r, err));
-    return model_seal(r->m, r->wraps ? &r->wrap : NULL, err);
+    RETURN_IF(model_seal(r->m, r->wraps ? &r->wrap : NULL, err));
+    return model_check_optimizers(r->m, err);
 }
 
 fsdpck_status model_read(model *m, const char *text, size_t nbytes, fsdpck_error *err)
@@ -309,6 +317,7 @@ fsdpck_status model_read(model *m, const char *text, size_t nbytes, fsdpck_error
     r.numbers = VEC_OF(uint64_t, m->owner);
     r.params = VEC_OF(raw_tensor, m->owner);
     r.buffers = VEC_OF(raw_tensor, m->owner);
+    r.inputs = VEC_OF(raw_input, m->owner);
     r.wrap.classes = VEC_OF(uint32_t, m->owner);
     const fsdpck_status st = read_document(&r, err);
     json_reader_release(&r.json);
@@ -318,6 +327,7 @@ fsdpck_status model_read(model *m, const char *text, size_t nbytes, fsdpck_error
     vec_release(&r.numbers);
     vec_release(&r.params);
     vec_release(&r.buffers);
+    vec_release(&r.inputs);
     vec_release(&r.wrap.classes);
     return st;
 }

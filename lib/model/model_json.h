@@ -35,8 +35,16 @@ typedef struct raw_tensor {
     bool requires_grad;
     bool ignored;
     bool persistent;
+    uint32_t first_input, ninputs; /* in model_reader.inputs */
     size_t offset_bytes;
 } raw_tensor;
+
+/* One of "all_gather". */
+typedef struct raw_input {
+    uint32_t shape_at; /* in model_reader.numbers */
+    uint8_t ndim;
+    uint8_t dtype;
+} raw_input;
 
 typedef enum tensor_key {
     TENSOR_NAME,
@@ -47,6 +55,7 @@ typedef enum tensor_key {
     TENSOR_IGNORED,
     TENSOR_SAME_AS,
     TENSOR_SHARD_DIM,
+    TENSOR_ALL_GATHER,
     TENSOR_PERSISTENT,
     TENSOR_KEYS
 } tensor_key;
@@ -56,6 +65,8 @@ typedef struct raw_module {
     word class_name;
     word same_as;
     word with; /* of fully_shard */
+    word override;
+    bool overrides;
     bool has_class;
     bool repeats;
     bool has_with;
@@ -73,6 +84,7 @@ typedef struct model_reader {
     vec numbers; /* uint64_t */
     vec params;  /* raw_tensor */
     vec buffers; /* raw_tensor */
+    vec inputs;  /* raw_input */
     model_wrap wrap;
     text_buf wrap_path;
     bool wraps;
@@ -117,7 +129,16 @@ fsdpck_status model_read_tensors(model_reader *r, bool buffers,
 fsdpck_status model_add_tensors(model_reader *r, uint32_t module,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* model_json_module.c: "modules", whose first token was read. */
+/* model_json_optim.c: "optimizers", whose first token was read; and, once all modules are there,
+ * whether its members are parameters. */
+fsdpck_status model_read_optimizers(model_reader *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status model_check_optimizers(const model *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* model_json_module.c: where a module's path in state is not that of the walk, its tensor, which has
+ * the name `name` there, can be found by the other, too. */
+fsdpck_status model_take_walk_name(model_reader *r, uint32_t module, model_use kind, size_t index,
+                                   uint32_t name, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* "modules", whose first token was read. */
 fsdpck_status model_read_modules(model_reader *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -18,6 +18,7 @@ typedef enum module_key {
     KEY_COMPILE,
     KEY_IGNORED,
     KEY_LOCAL_GROUP,
+    KEY_OVERRIDE,
     MODULE_KEYS
 } module_key;
 
@@ -35,6 +36,7 @@ static const key_rule module_rules[MODULE_KEYS] = {
     [KEY_COMPILE] = {"compile", ACCEPT_BOOL},
     [KEY_IGNORED] = {"ignored", ACCEPT_BOOL},
     [KEY_LOCAL_GROUP] = {"local_group", ACCEPT_BOOL},
+    [KEY_OVERRIDE] = {"override", ACCEPT(JSON_STRING)},
 };
 
 static fsdpck_status read_value(model_reader *r, raw_module *raw, int key, const json_token *value,
@@ -72,6 +74,10 @@ static fsdpck_status read_value(model_reader *r, raw_module *raw, int key, const
         raw->same_as = model_keep(r, value);
         raw->repeats = true;
         break;
+    case KEY_OVERRIDE:
+        raw->override = model_keep(r, value);
+        raw->overrides = true;
+        break;
     default:
         break;
     }
@@ -82,7 +88,8 @@ static fsdpck_status read_value(model_reader *r, raw_module *raw, int key, const
 static fsdpck_status check_whole(const raw_module *raw, fsdpck_error *err)
 {
     const unsigned both = 1u << KEY_FSDP | 1u << KEY_FULLY_SHARD;
-    const unsigned with_same_as = 1u << KEY_NAME | 1u << KEY_CLASS | 1u << KEY_SAME_AS;
+    const unsigned with_same_as =
+        1u << KEY_NAME | 1u << KEY_CLASS | 1u << KEY_SAME_AS | 1u << KEY_OVERRIDE;
     const char *expected = NULL;
     const char *found = NULL;
     if (!(raw->seen & 1u << KEY_NAME)) {
@@ -92,7 +99,7 @@ static fsdpck_status check_whole(const raw_module *raw, fsdpck_error *err)
         expected = "either 'fsdp' or 'fully_shard'";
         found = "both";
     } else if (raw->repeats && raw->seen & ~with_same_as) {
-        expected = "nothing but 'name' and 'class' beside 'same_as'";
+        expected = "nothing but 'name', 'class' and 'override' beside 'same_as'";
         found = "other keys, which belong to the first registration";
     }
     if (expected == NULL)
@@ -208,18 +215,84 @@ static void rename_below(model_reader *r, uint32_t name, uint32_t from, uint32_t
     text_append(out, strtab_text(&m->names, name) + skip, strtab_nbytes(&m->names, name) - skip);
 }
 
-static fsdpck_status repeat_param(model_reader *r, uint32_t source, uint32_t module, uint32_t from,
-                                  uint32_t to, fsdpck_error *err)
+/* --- paths in state --- */
+
+static void join_path(text_buf *out, const char *path, size_t path_nbytes, const char *local,
+                      size_t nbytes)
+{
+    out->nbytes = 0;
+    text_append(out, path, path_nbytes);
+    if (path_nbytes > 0 && nbytes > 0)
+        text_append(out, ".", 1);
+    text_append(out, local, nbytes);
+}
+
+/* As it is overridden, or below its parent's where that is. */
+static fsdpck_status find_state_path(model_reader *r, const raw_module *raw, model_module *module,
+                                     fsdpck_error *err)
+{
+    model *m = r->m;
+    module->state_path = MODEL_NONE;
+    if (raw != NULL && raw->overrides)
+        return strtab_intern(&m->paths, model_word(r, &raw->override), raw->override.nbytes,
+                             &module->state_path, err);
+    const model_module *parent =
+        module->parent == MODEL_NONE ? NULL : model_module_at(m, module->parent);
+    if (parent == NULL || parent->state_path == MODEL_NONE)
+        return FSDPCK_OK;
+    size_t path_nbytes, nbytes;
+    const char *name = model_name(m, module->name, &nbytes);
+    const size_t skip = strtab_nbytes(&m->names, parent->name);
+    const char *path = model_state_path(m, parent, &path_nbytes);
+    const size_t local_at = skip == 0 ? 0 : skip + 1;
+    join_path(&r->fqn, path, path_nbytes, name + local_at, nbytes - local_at);
+    text_append(&r->fqn, "", 0);
+    RETURN_IF(text_check(&r->fqn, err));
+    return strtab_intern(&m->paths, r->fqn.text, r->fqn.nbytes, &module->state_path, err);
+}
+
+/* The name of a tensor of a module, by the walk or as state has it. */
+static fsdpck_status name_in(model_reader *r, uint32_t module, bool in_state, uint32_t like,
+                             fsdpck_error *err)
+{
+    const model *m = r->m;
+    size_t path_nbytes, nbytes;
+    const model_module *at = model_module_at(m, module);
+    const char *path =
+        in_state ? model_state_path(m, at, &path_nbytes) : model_name(m, at->name, &path_nbytes);
+    const char *name = model_name(m, like, &nbytes);
+    size_t local = nbytes;
+    while (local > 0 && name[local - 1] != '.')
+        local--;
+    join_path(&r->fqn, path, path_nbytes, name + local, nbytes - local);
+    return text_check(&r->fqn, err);
+}
+
+fsdpck_status model_take_walk_name(model_reader *r, uint32_t module, model_use kind, size_t index,
+                                   uint32_t name, fsdpck_error *err)
+{
+    uint32_t other;
+    if (model_module_at(r->m, module)->state_path == MODEL_NONE)
+        return FSDPCK_OK;
+    RETURN_IF(name_in(r, module, false, name, err));
+    if (r->fqn.nbytes == strtab_nbytes(&r->m->names, name) &&
+        memcmp(r->fqn.text, strtab_text(&r->m->names, name), r->fqn.nbytes) == 0)
+        return FSDPCK_OK;
+    return model_take_name(r->m, r->fqn.text, r->fqn.nbytes, kind, index, &other, err);
+}
+
+static fsdpck_status repeat_param(model_reader *r, uint32_t source, uint32_t module,
+                                  fsdpck_error *err)
 {
     model *m = r->m;
     model_param p = *model_param_at(m, source);
-    rename_below(r, p.name, from, to);
-    RETURN_IF(text_check(&r->fqn, err));
+    RETURN_IF(name_in(r, module, true, p.name, err));
     p.same_as = model_param_first(m, source);
     p.same_slot = p.same_slot == MODEL_NONE ? source : p.same_slot;
     p.module = module;
     RETURN_IF(model_take_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_PARAM, m->params.count,
                               &p.name, err));
+    RETURN_IF(model_take_walk_name(r, module, MODEL_USE_PARAM, m->params.count, p.name, err));
     model_param *kept = vec_push(&m->params, err);
     if (kept == NULL)
         return FSDPCK_LIMIT;
@@ -227,17 +300,17 @@ static fsdpck_status repeat_param(model_reader *r, uint32_t source, uint32_t mod
     return FSDPCK_OK;
 }
 
-static fsdpck_status repeat_buffer(model_reader *r, uint32_t source, uint32_t module, uint32_t from,
-                                   uint32_t to, fsdpck_error *err)
+static fsdpck_status repeat_buffer(model_reader *r, uint32_t source, uint32_t module,
+                                   fsdpck_error *err)
 {
     model *m = r->m;
     model_buffer b = *model_buffer_at(m, source);
-    rename_below(r, b.name, from, to);
-    RETURN_IF(text_check(&r->fqn, err));
+    RETURN_IF(name_in(r, module, true, b.name, err));
     b.same_as = b.same_as == MODEL_NONE ? source : b.same_as;
     b.module = module;
     RETURN_IF(model_take_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_BUFFER, m->buffers.count,
                               &b.name, err));
+    RETURN_IF(model_take_walk_name(r, module, MODEL_USE_BUFFER, m->buffers.count, b.name, err));
     model_buffer *kept = vec_push(&m->buffers, err);
     if (kept == NULL)
         return FSDPCK_LIMIT;
@@ -246,8 +319,8 @@ static fsdpck_status repeat_buffer(model_reader *r, uint32_t source, uint32_t mo
 }
 
 /* Parameters and buffers of module `source`, in module `index`. */
-static fsdpck_status repeat_tensors(model_reader *r, uint32_t source, uint32_t index, uint32_t from,
-                                    uint32_t to, fsdpck_error *err)
+static fsdpck_status repeat_tensors(model_reader *r, uint32_t source, uint32_t index,
+                                    fsdpck_error *err)
 {
     const model_module s = *model_module_at(r->m, source);
     model_module *module = VEC_AT(&r->m->modules, model_module, index);
@@ -256,9 +329,9 @@ static fsdpck_status repeat_tensors(model_reader *r, uint32_t source, uint32_t i
     module->first_buffer = model_buffer_count(r->m);
     module->nbuffers = s.nbuffers;
     for (uint32_t k = 0; k < s.nparams; k++)
-        RETURN_IF(repeat_param(r, s.first_param + k, index, from, to, err));
+        RETURN_IF(repeat_param(r, s.first_param + k, index, err));
     for (uint32_t k = 0; k < s.nbuffers; k++)
-        RETURN_IF(repeat_buffer(r, s.first_buffer + k, index, from, to, err));
+        RETURN_IF(repeat_buffer(r, s.first_buffer + k, index, err));
     return FSDPCK_OK;
 }
 
@@ -286,6 +359,7 @@ static fsdpck_status repeat(model_reader *r, const raw_module *raw, uint32_t ind
             model_module *module = VEC_AT(&m->modules, model_module, index);
             copy.name = to;
             copy.parent = module->parent;
+            copy.state_path = module->state_path;
             copy.class_name = raw->has_class ? module->class_name : copy.class_name;
             *module = copy;
         } else {
@@ -294,12 +368,13 @@ static fsdpck_status repeat(model_reader *r, const raw_module *raw, uint32_t ind
             RETURN_IF(text_check(&r->fqn, err));
             RETURN_IF(model_take_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_MODULE, at,
                                       &copy.name, err));
+            RETURN_IF(find_state_path(r, NULL, &copy, err));
             model_module *module = vec_push(&m->modules, err);
             if (module == NULL)
                 return FSDPCK_LIMIT;
             *module = copy;
         }
-        RETURN_IF(repeat_tensors(r, k, at, from, to, err));
+        RETURN_IF(repeat_tensors(r, k, at, err));
     }
     return FSDPCK_OK;
 }
@@ -346,6 +421,7 @@ static fsdpck_status add_module(model_reader *r, raw_module *raw, fsdpck_error *
     RETURN_IF(add_sharding(r, raw, &module, err));
     RETURN_IF(model_take_name(m, model_word(r, &raw->name), raw->name.nbytes, MODEL_USE_MODULE,
                               index, &module.name, err));
+    RETURN_IF(find_state_path(r, raw, &module, err));
     module.first_param = model_param_count(m);
     module.nparams = (uint32_t)r->params.count;
     module.first_buffer = model_buffer_count(m);
@@ -386,6 +462,7 @@ fsdpck_status model_read_modules(model_reader *r, fsdpck_error *err)
         r->words.nbytes = 0;
         r->params.count = 0;
         r->buffers.count = 0;
+        r->inputs.count = 0;
         r->numbers.count = 0;
         raw_module raw = {.offset_bytes = t.offset_bytes};
         const fsdpck_status st = read_module(r, &raw, err);

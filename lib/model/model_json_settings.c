@@ -144,7 +144,9 @@ static fsdpck_status read_shard_value(model_reader *r, raw_module *raw, int key,
     case SHARD_RESHARD:
         s->post_forward = value->kind == JSON_TRUE;
         if (value->kind == JSON_NUMBER)
-            return model_get_u32(value, 1, "reshard_after_forward", &s->post_forward, err);
+            RETURN_IF(model_get_u32(value, 1, "reshard_after_forward", &s->post_forward, err));
+        if (value->kind == JSON_NUMBER && s->post_forward == 1)
+            s->post_forward = 0; /* torch: to one rank is not at all */
         break;
     case SHARD_DIM:
         return read_shard_dim(value, &s->shard_dim, err);

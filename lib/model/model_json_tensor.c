@@ -16,6 +16,7 @@ static const key_rule param_rules[] = {
     [TENSOR_IGNORED] = {"ignored", ACCEPT_BOOL},
     [TENSOR_SAME_AS] = {"same_as", ACCEPT(JSON_STRING)},
     [TENSOR_SHARD_DIM] = {"shard_dim", ACCEPT(JSON_NUMBER)},
+    [TENSOR_ALL_GATHER] = {"all_gather", ACCEPT(JSON_ARRAY)},
 };
 
 /* Places are those of tensor_key but for the last. */
@@ -32,6 +33,64 @@ static fsdpck_status read_shard_dim(raw_tensor *raw, const json_token *value, fs
     RETURN_IF(model_get_u32(value, 0, "shard_dim", &number, err));
     raw->shard_dim = (uint8_t)(number < NDIM_MAX ? number : NDIM_MAX);
     return FSDPCK_OK;
+}
+
+typedef enum input_key { INPUT_DTYPE, INPUT_SHAPE, INPUT_KEYS } input_key;
+
+static const key_rule input_rules[INPUT_KEYS] = {
+    [INPUT_DTYPE] = {"dtype", ACCEPT(JSON_STRING)},
+    [INPUT_SHAPE] = {"shape", ACCEPT(JSON_ARRAY)},
+};
+
+static fsdpck_status refuse_inputs(size_t offset_bytes, const char *found, fsdpck_error *err)
+{
+    model_refuse(err, "MODEL-KEY", offset_bytes, "'all_gather' is no list of inputs");
+    error_expected(err, "[{\"dtype\": ..., \"shape\": [...]}, ...]");
+    error_found(err, "%s", found);
+    return FSDPCK_BADINPUT;
+}
+
+static fsdpck_status read_input(model_reader *r, size_t offset_bytes, fsdpck_error *err)
+{
+    unsigned seen = 0;
+    raw_input input = {0};
+    for (;;) {
+        int key;
+        json_token value;
+        RETURN_IF(
+            model_next_key(r, "'all_gather'", input_rules, INPUT_KEYS, &seen, &key, &value, err));
+        if (key < 0)
+            break;
+        if (key == INPUT_DTYPE)
+            RETURN_IF(model_get_dtype(&value, "dtype", &input.dtype, err));
+        else
+            RETURN_IF(model_get_sizes(r, &input.shape_at, &input.ndim, err));
+    }
+    if (seen != (BIT(INPUT_DTYPE) | BIT(INPUT_SHAPE)))
+        return refuse_inputs(offset_bytes, "an input without dtype or shape", err);
+    raw_input *kept = vec_push(&r->inputs, err);
+    if (kept == NULL)
+        return FSDPCK_LIMIT;
+    *kept = input;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status read_inputs(model_reader *r, raw_tensor *raw, const json_token *value,
+                                 fsdpck_error *err)
+{
+    const size_t offset_bytes = value->offset_bytes;
+    raw->first_input = (uint32_t)r->inputs.count;
+    for (;;) {
+        json_token t;
+        RETURN_IF(json_next(&r->json, &t, err));
+        if (t.kind == JSON_ARRAY_END)
+            break;
+        if (t.kind != JSON_OBJECT)
+            return refuse_inputs(t.offset_bytes, "something that is no object", err);
+        RETURN_IF(read_input(r, t.offset_bytes, err));
+        raw->ninputs++;
+    }
+    return raw->ninputs > 0 ? FSDPCK_OK : refuse_inputs(offset_bytes, "an empty list", err);
 }
 
 static fsdpck_status read_value(model_reader *r, raw_tensor *raw, tensor_key key,
@@ -59,6 +118,8 @@ static fsdpck_status read_value(model_reader *r, raw_tensor *raw, tensor_key key
         break;
     case TENSOR_SHARD_DIM:
         return read_shard_dim(raw, value, err);
+    case TENSOR_ALL_GATHER:
+        return read_inputs(r, raw, value, err);
     case TENSOR_PERSISTENT:
         raw->persistent = yes;
         break;
@@ -152,7 +213,7 @@ static fsdpck_status build_fqn(model_reader *r, uint32_t module, const raw_tenso
 {
     const char *local = model_word(r, &raw->name);
     size_t path_nbytes;
-    const char *path = model_name(r->m, model_module_at(r->m, module)->name, &path_nbytes);
+    const char *path = model_state_path(r->m, model_module_at(r->m, module), &path_nbytes);
     r->fqn.nbytes = 0;
     text_append(&r->fqn, path, path_nbytes);
     if (path_nbytes > 0)
@@ -238,6 +299,29 @@ static fsdpck_status tie(model_reader *r, const raw_tensor *raw, model_param *p,
     return FSDPCK_OK;
 }
 
+/* Of the parameter that comes next. */
+static fsdpck_status add_inputs(model_reader *r, const raw_tensor *raw, fsdpck_error *err)
+{
+    model *m = r->m;
+    if (raw->ninputs > 0 && raw->seen & BIT(TENSOR_SAME_AS))
+        return refuse_inputs(raw->offset_bytes, "one on a name with 'same_as'", err);
+    for (uint32_t i = 0; i < raw->ninputs; i++) {
+        const raw_input *from = VEC_AT(&r->inputs, const raw_input, raw->first_input + i);
+        const raw_tensor sizes = {
+            .ndim = from->ndim, .shape_at = from->shape_at, .offset_bytes = raw->offset_bytes};
+        RETURN_IF(count_elements(r, &sizes, false, err));
+        model_input *input = vec_push(&m->inputs, err);
+        if (input == NULL)
+            return FSDPCK_LIMIT;
+        *input = (model_input){.param = (uint32_t)m->params.count,
+                               .dtype = from->dtype,
+                               .ndim = from->ndim,
+                               .shape_at = m->dims.count};
+        RETURN_IF(put_sizes(m, numbers_at(r, from->shape_at), from->ndim, err));
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status add_param(model_reader *r, uint32_t module, const raw_tensor *raw,
                                fsdpck_error *err)
 {
@@ -261,6 +345,7 @@ static fsdpck_status add_param(model_reader *r, uint32_t module, const raw_tenso
         if (p.strided)
             RETURN_IF(put_sizes(m, numbers_at(r, raw->strides_at), raw->ndim, err));
     }
+    RETURN_IF(add_inputs(r, raw, err));
     if (p.shard_dim != UINT8_MAX && p.shard_dim >= p.ndim) {
         model_refuse(err, "MODEL-SHAPE", raw->offset_bytes,
                      "'shard_dim' is no dim of its parameter");
@@ -270,6 +355,7 @@ static fsdpck_status add_param(model_reader *r, uint32_t module, const raw_tenso
     }
     RETURN_IF(model_take_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_PARAM, m->params.count,
                               &p.name, err));
+    RETURN_IF(model_take_walk_name(r, module, MODEL_USE_PARAM, m->params.count, p.name, err));
     model_param *kept = vec_push(&m->params, err);
     if (kept == NULL)
         return FSDPCK_LIMIT;
@@ -291,6 +377,7 @@ static fsdpck_status add_buffer(model_reader *r, uint32_t module, const raw_tens
     RETURN_IF(put_sizes(m, numbers_at(r, raw->shape_at), raw->ndim, err));
     RETURN_IF(model_take_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_BUFFER, m->buffers.count,
                               &b.name, err));
+    RETURN_IF(model_take_walk_name(r, module, MODEL_USE_BUFFER, m->buffers.count, b.name, err));
     model_buffer *kept = vec_push(&m->buffers, err);
     if (kept == NULL)
         return FSDPCK_LIMIT;

@@ -260,6 +260,8 @@ static fsdpck_status make_proto(const walk *w, uint32_t unit_module, uint32_t wo
     }
     const uint8_t compute = s->param_dtype != DTYPE_NONE ? s->param_dtype : first->dtype;
     *proto = (unit){.dtype = first->dtype,
+                    .compute = compute,
+                    .strategy = s->strategy,
                     .use_orig_params = s->use_orig_params,
                     .unsharded = s->strategy == STRATEGY_NO_SHARD || ranks == 1,
                     .row_major = older_than(m, 2, 6),
@@ -295,7 +297,7 @@ static fsdpck_status add_unit(walk *w, uint32_t index, uint32_t world_size, unit
             first = p;
             RETURN_IF(make_proto(w, index, world_size, p, &proto, err));
             const char *flat_name = older_than(m, 2, 0) ? "flat_param" : "_flat_param";
-            const char *prefix = model_name(m, model_module_at(m, index)->name, &n);
+            const char *prefix = model_state_path(m, model_module_at(m, index), &n);
             RETURN_IF(unit_list_add(units, &proto, prefix, n, flat_name, strlen(flat_name), err));
         }
         RETURN_IF(check_flattens(m, first, p, proto.use_orig_params, err));

@@ -60,7 +60,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     if (s->param == SPOT_REFUSED || s->param == SPOT_DIFFERS)
         return refused(v, s, err);
     RETURN_IF(v->base_source.locate(v->base_source.ctx, s->chunk, where, err));
-    if (s->param == SPOT_AS_IS)
+    if (s->param == SPOT_AS_IS || s->param == SPOT_TWIN)
         return FSDPCK_OK;
     const dtype d = (dtype)catalogue_tensor(v->out, k->tensor)->dtype;
     step = where->rows ? 1 : where->strides[0];
@@ -162,6 +162,8 @@ static fsdpck_status make_spec(flat_view *v, fsdpck_error *err)
     const int64_t all = v->base->origin.world_size;
     uint64_t ranks = 1;
     v->spec = CAT_NONE;
+    if (!flat_has_pieces(v->base))
+        return FSDPCK_OK;
     for (uint32_t i = 0; i < unit_count(v->units); i++) {
         const uint32_t n = unit_at(v->units, i)->world_size;
         if (n > 1 && ranks > 1 && n != ranks)
@@ -179,6 +181,19 @@ static fsdpck_status make_spec(flat_view *v, fsdpck_error *err)
     return catalogue_add_spec(v->out, &spec, &v->spec, err);
 }
 
+/* Where the view has what the first catalogue has, its nesting serves. */
+static fsdpck_status keep_root(flat_view *v, fsdpck_error *err)
+{
+    const catalogue *from = v->base;
+    if (value_is_none(from->root) || flat_has_pieces(from) ||
+        catalogue_tensor_count(from) != catalogue_tensor_count(v->out))
+        return FSDPCK_OK;
+    for (size_t i = 0; i < v->map.count; i++)
+        if (*VEC_AT(&v->map, const uint64_t, i) == UINT64_MAX)
+            return FSDPCK_OK;
+    return value_copy(&from->pool, from->root, &v->out->pool, v->map.items, &v->out->root, err);
+}
+
 static flat_view *view_init(catalogue *base, const source *src, const unit_list *units,
                             const flat_view_options *options, catalogue *out)
 {
@@ -192,6 +207,7 @@ static flat_view *view_init(catalogue *base, const source *src, const unit_list 
     v->options = *options;
     v->out = out;
     v->owner = owner;
+    v->whole = flat_numbers_are_whole(base);
     v->spots = VEC_OF(flat_spot, owner);
     v->map = VEC_OF(uint64_t, owner);
     v->object_origin = VEC_OF(uint32_t, owner);
@@ -213,6 +229,7 @@ static flat_view *view_init(catalogue *base, const source *src, const unit_list 
                          .stream_read = src->stream_read,
                          .stream_finish = src->stream_finish,
                          .stream_close = src->stream_close,
+                         .twin_of = flat_twin_of,
                          .check_unchanged = check_unchanged};
     return v;
 }
@@ -222,6 +239,10 @@ static void release_scratch(flat_view *v)
 {
     v->options.order = NULL;
     v->options.order_count = 0;
+    v->options.groups = NULL;
+    v->options.agree = NULL;
+    v->options.ties = NULL;
+    v->options.tie_count = 0;
     vec_release(&v->made_as);
     vec_release(&v->by_name);
     vec_release(&v->pieces);
@@ -246,6 +267,7 @@ fsdpck_status flat_view_new(catalogue *base, const source *src, const unit_list 
     GOTO_IF(copy_frame(v, err), out);
     GOTO_IF(make_spec(v, err), out);
     GOTO_IF(flat_make_tensors(v, err), out);
+    GOTO_IF(keep_root(v, err), out);
     GOTO_IF(catalogue_seal(v->out, err), out);
     vec_trim(&v->spots);
 out:
@@ -272,7 +294,7 @@ void flat_view_free(flat_view *v)
 
 uint32_t flat_view_object_origin(const flat_view *v, uint32_t object)
 {
-    return *VEC_AT(&v->object_origin, const uint32_t, object);
+    return *VEC_AT(&v->object_origin, const uint32_t, catalogue_object(v->out, object)->number);
 }
 
 /* Tensors that the object brought along. */

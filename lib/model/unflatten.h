@@ -19,6 +19,9 @@
  *   - optimizer state by number, 'state.N.exp_avg', each rank's 1-dim pieces: 'state.FQN.exp_avg'
  *     of the parameters of flat parameter N, or (use_orig_params) of parameter N; scalars such as
  *     `step` for each of them. `params` of the param_groups hold FQNs.
+ *   - tensors that each rank has of its own (agree_is_local): one of each rank, 'NAME.rank3'.
+ *   - two names of one tensor (options.ties): the chunks of the second are replicas of the first's,
+ *     too; a name that is not there becomes a tensor with the chunks of the other.
  *   - other tensors of ranks that stand for one: one again, its ranks' copies replicas.
  *   - everything else as it is.
  *
@@ -35,6 +38,8 @@
 #ifndef FSDPCK_MODEL_UNFLATTEN_H
 #define FSDPCK_MODEL_UNFLATTEN_H
 
+#include "model/agree.h"
+#include "model/optim_groups.h"
 #include "model/unit.h"
 #include "state/source.h"
 
@@ -54,17 +59,35 @@ typedef struct flat_view_options {
     /* What model.parameters() gives, in its order, where that is known; else NULL. */
     const flat_order *order;
     uint32_t order_count;
+    const optim_groups *groups; /* of optimizers; NULL: not known */
+    /* What the description says of the first catalogue's names; NULL: nothing. Borrowed while the
+     * view is made. */
+    const agree *agree;
+    const agree_tie *ties;
+    size_t tie_count;
 } flat_view_options;
 
 /* Flat parameters in a catalogue, by their names: those that end in `_flat_param` or `flat_param`,
  * as whole dotted parts. Returns how many; *first (may be NULL) is the number of the first. */
 uint64_t flat_view_count(const catalogue *cat, uint32_t *first);
 
+/* Bytes of a name without '.rank12' at its end. */
+size_t flat_name_without_rank(const char *text, size_t nbytes);
+
+/* Units are described over some number of ranks, `described` in all (0: not said); those of a
+ * checkpoint may be others: then the list becomes the same over the number that its flat parameters
+ * are cut for, found by the number of its ranks (origin.world_size), groups of hybrid sharding
+ * considered. Where nothing fits it stays, and making the view says what is wrong. Before it. */
+fsdpck_status flat_view_rescale(const catalogue *base, uint32_t described, unit_list *units,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* `base` is sealed; `out` is initialised and empty. */
 fsdpck_status flat_view_new(catalogue *base, const source *src, const unit_list *units,
                             const flat_view_options *options, catalogue *out, flat_view **view,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 const source *flat_view_source(const flat_view *view);
+/* Ties whose names are cut otherwise, so that they are no replicas. */
+uint64_t flat_view_ties_uncompared(const flat_view *view);
 void flat_view_free(flat_view *view);
 
 /* Objects that were not loaded when the view was made: load the first catalogue's, then take it. */

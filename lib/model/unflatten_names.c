@@ -12,9 +12,19 @@ static size_t last_part_at(const char *text, size_t nbytes)
     return nbytes;
 }
 
+/* fairscale numbers the flat parameters of a module: 'flat_param_0'. */
+static size_t without_number(const char *text, size_t nbytes)
+{
+    size_t end = nbytes;
+    while (end > 0 && text[end - 1] >= '0' && text[end - 1] <= '9')
+        end--;
+    return end > 0 && end < nbytes && text[end - 1] == '_' ? end - 1 : nbytes;
+}
+
 bool flat_name_is_flat(const char *text, size_t nbytes)
 {
     const size_t at = last_part_at(text, nbytes);
+    nbytes = without_number(text, nbytes);
     for (size_t i = 0; i < sizeof flat_names / sizeof *flat_names; i++)
         if (nbytes - at == strlen(flat_names[i]) &&
             memcmp(text + at, flat_names[i], nbytes - at) == 0)
@@ -36,6 +46,12 @@ static uint32_t cut_rank(const char *text, size_t *nbytes)
     }
     *nbytes = at - 1;
     return rank;
+}
+
+size_t flat_name_without_rank(const char *text, size_t nbytes)
+{
+    (void)cut_rank(text, &nbytes);
+    return nbytes;
 }
 
 void flat_name_read(const catalogue *c, uint32_t tensor, flat_name *n)
@@ -91,11 +107,17 @@ fsdpck_status flat_name_unit(const flat_view *v, const flat_name *n, const unit 
     *u = NULL;
     *is_flat = flat_name_is_flat(n->text + n->key_at, n->key_nbytes);
     outer->nbytes = 0;
-    if (!*is_flat)
+    const bool keyed = unit_count(v->units) > 0 && unit_at(v->units, 0)->keyed;
+    if (!*is_flat && !keyed)
         return FSDPCK_OK;
     fqn_clean(n->text + n->key_at, n->key_nbytes, false, &clean);
     fsdpck_status st = text_check(&clean, err);
-    if (st == FSDPCK_OK) {
+    if (st == FSDPCK_OK && keyed) {
+        *u = unit_list_find(v->units, clean.text, clean.nbytes);
+        *is_flat = *is_flat || *u != NULL;
+        text_append(outer, n->text, n->key_at);
+        st = text_check(outer, err);
+    } else if (st == FSDPCK_OK) {
         *u = find_unit(v->units, clean.text, clean.nbytes, n->key_at > 0, &outer_nbytes);
         text_append(outer, n->text, n->key_at);
         text_append(outer, clean.text, *u == NULL ? 0 : outer_nbytes);

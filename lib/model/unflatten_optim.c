@@ -44,7 +44,7 @@ fsdpck_status flat_optim_see(flat_view *v, uint32_t base_tensor, bool *taken, fs
     uint32_t number, owner, key;
     flat_name n;
 
-    *taken = (t->flags & CAT_TENSOR_IN_OBJECT) == 0 &&
+    *taken = !v->whole && (t->flags & CAT_TENSOR_IN_OBJECT) == 0 &&
              flat_path_numbered(&c->pool, t->path, &depth, &number);
     if (!*taken)
         return FSDPCK_OK;
@@ -140,8 +140,8 @@ static fsdpck_status refuse(flat_view *v, flat_optimizer *o, const char *why, ui
         error_found(&v->refusal, "%" PRIu32 " parameters in the optimizer", o->count);
     else
         error_found(&v->refusal, "parameter %" PRIu32 " of %" PRIu32, number, o->count);
-    error_next(&v->refusal, "take the model alone (--part model), or save the optimizer with "
-                            "FSDP.optim_state_dict");
+    error_next(&v->refusal, "describe_model.py's describe(model, optimizer) says what is in which "
+                            "group; or take the model alone (--part model)");
     return FSDPCK_OK;
 }
 
@@ -222,7 +222,7 @@ static fsdpck_status match_lengths(flat_view *v, const flat_optimizer *o, uint32
             if (p->owner > owner || (p->owner == owner && p->number > n))
                 break;
             const cat_tensor *t = catalogue_tensor(v->base, p->tensor);
-            if (p->owner < owner || t->ndim != 1 || (key != CAT_NONE && p->key != key))
+            if (p->owner < owner || t->ndim == 0 || (key != CAT_NONE && p->key != key))
                 continue;
             key = p->key;
             for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
@@ -270,6 +270,61 @@ static bool take_order(flat_view *v, const flat_optimizer *o, uint32_t *targets)
     return true;
 }
 
+static uint32_t target_named(const flat_view *v, bool orig, const char *text, size_t nbytes)
+{
+    const unit *u = NULL;
+    const unit_param *p = unit_list_find_param(v->units, text, nbytes, &u);
+    if (orig && p != NULL)
+        return (uint32_t)(p - flat_param(v, 0));
+    if (!orig && flat_name_is_flat(text, nbytes)) {
+        while (nbytes > 0 && text[nbytes - 1] != '.')
+            nbytes--;
+        u = unit_list_find(v->units, text, nbytes > 0 ? nbytes - 1 : 0);
+        return u == NULL ? CAT_NONE : (uint32_t)(u - unit_at(v->units, 0));
+    }
+    for (uint32_t i = 0; i < v->options.order_count; i++)
+        if (v->options.order[i].target == CAT_NONE && v->options.order[i].nbytes == nbytes &&
+            memcmp(v->options.order[i].fqn, text, nbytes) == 0)
+            return FLAT_OTHER | i;
+    return CAT_NONE;
+}
+
+/* As the description lists the groups; *taken false where it lists none, or others. */
+static void take_groups(flat_view *v, const flat_optimizer *o, bool orig, bool *taken)
+{
+    const optim_groups *g = v->options.groups;
+    const optim_list *list = g == NULL ? NULL
+                                       : optim_groups_find(g, strtab_text(&v->texts, o->prefix),
+                                                           strtab_nbytes(&v->texts, o->prefix));
+    uint32_t *targets = VEC_AT(&v->targets, uint32_t, o->targets_at);
+    uint32_t known = 0;
+    *taken = false;
+    for (uint32_t i = 0; list != NULL && i < catalogue_object_count(v->base); i++) {
+        const cat_object *from = catalogue_object(v->base, i);
+        uint64_t at;
+        if (!flat_is_of_group(v, o, from, "params") ||
+            !value_as_u64(&v->base->pool, value_item(&v->base->pool, from->path, o->depth + 1u),
+                          &at) ||
+            at >= list->count)
+            continue;
+        const optim_group *group = optim_groups_at(g, list, (uint32_t)at);
+        if (value_count(&v->base->pool, from->content) != group->count)
+            return;
+        for (uint32_t k = 0; k < group->count; k++) {
+            size_t nbytes;
+            const char *text = optim_groups_member(g, group, k, &nbytes);
+            const uint32_t n = flat_number_at(v, from->content, k);
+            if (n >= o->count)
+                return;
+            targets[n] = target_named(v, orig, text, nbytes);
+            if (targets[n] == CAT_NONE)
+                return;
+            known++;
+        }
+    }
+    *taken = known > 0;
+}
+
 static fsdpck_status find_targets(flat_view *v, flat_optimizer *o, bool orig, fsdpck_error *err)
 {
     uint32_t groups;
@@ -284,6 +339,9 @@ static fsdpck_status find_targets(flat_view *v, flat_optimizer *o, bool orig, fs
     for (uint32_t i = 0; i < o->count; i++)
         targets[i] = CAT_NONE;
     RETURN_IF(take_names(v, o, orig, &named, err));
+    if (named)
+        return FSDPCK_OK;
+    take_groups(v, o, orig, &named);
     if (named)
         return FSDPCK_OK;
     if (groups > 1)
@@ -309,6 +367,15 @@ static fsdpck_status find_targets(flat_view *v, flat_optimizer *o, bool orig, fs
     return FSDPCK_OK;
 }
 
+bool flat_piece_is_whole(const flat_view *v, uint32_t base_tensor, uint32_t param)
+{
+    const unit_param *p = flat_param(v, param);
+    return !unit_is_sharded(flat_unit_of(v, param)) && p->ndim > 0 &&
+           catalogue_tensor(v->base, base_tensor)->ndim == p->ndim &&
+           memcmp(catalogue_shape(v->base, base_tensor), unit_param_shape(v->units, p),
+                  p->ndim * sizeof(uint64_t)) == 0;
+}
+
 /* Whether each piece is as long as what it is said to be a piece of. */
 static fsdpck_status check_piece(flat_view *v, const flat_piece *p, const uint32_t *targets,
                                  bool orig, bool *fits)
@@ -317,6 +384,8 @@ static fsdpck_status check_piece(flat_view *v, const flat_piece *p, const uint32
     const uint32_t target = targets[p->number];
     *fits = true;
     if (target == CAT_NONE || (target & FLAT_OTHER) || t->ndim == 0)
+        return FSDPCK_OK;
+    if (orig && flat_piece_is_whole(v, p->tensor, target))
         return FSDPCK_OK;
     *fits = t->ndim == 1;
     for (uint64_t k = t->first_chunk; *fits && k < t->first_chunk + t->nchunks; k++) {
@@ -348,6 +417,10 @@ static fsdpck_status check_pieces(flat_view *v, uint32_t owner, bool orig)
             continue;
         if (p->number < o->count)
             RETURN_IF(check_piece(v, p, targets, orig, &fits));
+        const flat_piece *q = i > 0 ? p - 1 : p;
+        if (q->owner == owner && q->number == p->number && q->key == p->key)
+            fits = fits && (catalogue_tensor(v->base, q->tensor)->ndim == 0) ==
+                               (catalogue_tensor(v->base, p->tensor)->ndim == 0);
         if (!fits)
             return refuse(v, o, "is not as long as its parameter's pieces", p->number,
                           FSDPCK_BADINPUT);

@@ -6,7 +6,9 @@
  *     unflatten_units.c    flat parameters: which there are, and what becomes of them
  *     unflatten_optim.c    optimizer state by number: what there is of it, what numbers mean
  *     unflatten_state.c    and what becomes of it
+ *     unflatten_world.c    over how many ranks it all is cut
  *     unflatten_match.c    which parameter a number means
+ *     unflatten_ties.c     names of one tensor; tensors that each rank has of its own
  */
 #ifndef FSDPCK_MODEL_UNFLATTEN_PARTS_H
 #define FSDPCK_MODEL_UNFLATTEN_PARTS_H
@@ -19,6 +21,7 @@
 #define SPOT_AS_IS   UINT32_MAX       /* the whole chunk of the first catalogue */
 #define SPOT_REFUSED (UINT32_MAX - 1) /* locating it is flat_view.refusal */
 #define SPOT_DIFFERS (UINT32_MAX - 2) /* other ranks have other shapes */
+#define SPOT_TWIN    (UINT32_MAX - 4) /* as SPOT_AS_IS: another name's, which must be equal */
 #define SPOT_JOINED  (UINT32_MAX - 3) /* flat_view.made_as: of tensors of ranks */
 
 /* Of a chunk of the view, by cat_chunk.aux. */
@@ -71,6 +74,8 @@ struct flat_view {
     vec targets;    /* uint32_t */
     uint32_t spec;  /* of parameters, CAT_NONE */
     bool orig;      /* use_orig_params, of all units */
+    bool whole;     /* flat_numbers_are_whole */
+    uint64_t ties_uncompared;
     fsdpck_error refusal;
 };
 
@@ -124,6 +129,9 @@ fsdpck_status flat_join_tensor(flat_view *v, uint32_t base_tensor, const char *n
                                value path, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status flat_keep_tensor(flat_view *v, uint32_t base_tensor, uint32_t spot_param,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* A tensor like one of the first catalogue under a name of its own, without chunks. */
+fsdpck_status flat_copy_tensor(flat_view *v, uint32_t base_tensor, const char *name, size_t nbytes,
+                               value path, uint32_t *made, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* A chunk like one of the first catalogue, to be adapted and added. */
 fsdpck_status flat_add_spot(flat_view *v, uint64_t chunk, uint64_t skip, uint32_t param,
                             cat_chunk *k, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -153,6 +161,9 @@ fsdpck_status flat_optim_find(flat_view *v, fsdpck_error *err) FSDPCK_MUST_CHECK
 /* Whether the object is `what` of a param_group of this optimizer. */
 bool flat_is_of_group(const flat_view *v, const flat_optimizer *o, const cat_object *from,
                       const char *what);
+/* Whether the tensor has the parameter's own shape: with use_orig_params, state of a unit that is not
+ * sharded is as the parameters were. */
+bool flat_piece_is_whole(const flat_view *v, uint32_t base_tensor, uint32_t param);
 /* CAT_NONE where it is no number that can be. */
 uint32_t flat_number_at(const flat_view *v, value list, size_t i);
 /* Bytes of a name before "state.", whose path has `depth` elements before it. */
@@ -168,6 +179,23 @@ fsdpck_status flat_optim_object(flat_view *v, uint32_t base_object, bool *taken,
 fsdpck_status flat_add_object(flat_view *v, const char *name, size_t nbytes, value path,
                               uint32_t base_object, uint32_t *object,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- unflatten_ties.c --- */
+
+/* Whether each rank has its own tensor of this name. */
+bool flat_is_local(const flat_view *v, const char *name, size_t nbytes);
+/* After all other tensors but storages. */
+fsdpck_status flat_add_ties(flat_view *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* source.twin_of */
+const char *flat_twin_of(void *ctx, uint64_t chunk);
+
+/* --- unflatten_world.c --- */
+
+/* Whether anything is cut as units are: flat parameters, or state by number. */
+bool flat_has_pieces(const catalogue *base);
+/* State by number of an optimizer that knew nothing of FSDP1, such as that of a model on one rank: it
+ * stays as it is. */
+bool flat_numbers_are_whole(const catalogue *base);
 
 /* --- unflatten_match.c --- */
 

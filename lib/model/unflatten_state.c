@@ -82,6 +82,57 @@ static fsdpck_status add_piece(flat_view *v, uint32_t made, uint32_t param, cons
     return FSDPCK_OK;
 }
 
+/* Whether each rank has this state of its own, and it is wanted so: an expert's, or that of a
+ * parameter that nothing keeps equal. Where it is equal on all ranks only the description can say
+ * that. */
+static bool is_own(const flat_view *v, const meaning *m, uint32_t param, const flat_piece *p,
+                   const text_buf *name)
+{
+    return (m->other != NULL || flat_unit_of(v, param)->world_size == 1) &&
+           ((v->options.keep_ranks && p->rank != CAT_NONE) ||
+            flat_is_local(v, name->text, name->nbytes));
+}
+
+/* 'optim.state.FQN.exp_avg.rank3', of the shape of the parameter; of one chunk. */
+static fsdpck_status make_own(flat_view *v, const meaning *m, uint32_t param, const flat_piece *p,
+                              uint64_t chunk, fsdpck_error *err)
+{
+    const flat_optimizer *o = VEC_AT(&v->optimizers, const flat_optimizer, p->owner);
+    const cat_tensor *t = catalogue_tensor(v->base, p->tensor);
+    text_buf key = {0}, name = {0};
+    const bool whole = m->other != NULL || t->ndim == 0 ||
+                       (v->orig && flat_piece_is_whole(v, p->tensor, param));
+    uint32_t made = 0;
+    size_t fqn_nbytes;
+    const char *fqn = name_of(v, m, param, &fqn_nbytes);
+    bool fresh;
+    value path;
+
+    text_append(&key, strtab_text(&v->texts, p->key), strtab_nbytes(&v->texts, p->key));
+    text_printf(&key, ".rank%u", (unsigned)catalogue_chunk(v->base, chunk)->rank);
+    fsdpck_status st = text_check(&key, err);
+    if (st == FSDPCK_OK)
+        st = state_name(v, o, fqn, fqn_nbytes, key.text, key.nbytes, t->path, &name, &path, err);
+    if (st == FSDPCK_OK && whole)
+        st = flat_copy_tensor(v, p->tensor, name.text, name.nbytes, path, &made, err);
+    else if (st == FSDPCK_OK)
+        st = flat_tensor_get(v, name.text, name.nbytes, (dtype)t->dtype, param, &made, &fresh, err);
+    if (st == FSDPCK_OK) {
+        catalogue_tensor(v->out, made)->path = path;
+        catalogue_tensor(v->out, made)->flags |= CAT_TENSOR_OF_RANK;
+    }
+    if (st == FSDPCK_OK && whole) {
+        st = flat_add_same(v, made, chunk, SPOT_AS_IS, err);
+    } else if (st == FSDPCK_OK) {
+        const unit_param *up = flat_param(v, param);
+        st = flat_add_interval(v, made, param, up->offset, chunk, v->orig ? up->offset : 0,
+                               up->offset, up->offset + up->nelems, err);
+    }
+    text_release(&key);
+    text_release(&name);
+    return st;
+}
+
 /* One state (pieces [first, end)) of one parameter. */
 static fsdpck_status make_state(flat_view *v, const meaning *m, uint32_t param, size_t first,
                                 size_t end, text_buf *name, fsdpck_error *err)
@@ -97,7 +148,17 @@ static fsdpck_status make_state(flat_view *v, const meaning *m, uint32_t param, 
 
     RETURN_IF(state_name(v, o, fqn, fqn_nbytes, strtab_text(&v->texts, p->key),
                          strtab_nbytes(&v->texts, p->key), t->path, name, &path, err));
-    if (m->other != NULL || t->ndim == 0) {
+    if (is_own(v, m, param, p, name)) {
+        for (size_t i = first; i < end; i++) {
+            const flat_piece *q = VEC_AT(&v->pieces, const flat_piece, i);
+            const cat_tensor *of = catalogue_tensor(v->base, q->tensor);
+            for (uint64_t k = of->first_chunk; k < of->first_chunk + of->nchunks; k++)
+                RETURN_IF(make_own(v, m, param, q, k, err));
+        }
+        return FSDPCK_OK;
+    }
+    if (m->other != NULL || t->ndim == 0 ||
+        (v->orig && flat_piece_is_whole(v, p->tensor, param))) {
         for (size_t i = first; i < end; i++)
             RETURN_IF(flat_join_tensor(v, VEC_AT(&v->pieces, const flat_piece, i)->tensor,
                                        name->text, name->nbytes, path, err));

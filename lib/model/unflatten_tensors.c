@@ -1,6 +1,7 @@
 /* One walk over the first catalogue: tensors and objects of the second. */
 #include <string.h>
 
+#include "model/fqn.h"
 #include "model/unflatten_parts.h"
 
 /* --- adding --- */
@@ -93,6 +94,26 @@ fsdpck_status flat_add_same(flat_view *v, uint32_t tensor, uint64_t chunk, uint3
     return catalogue_add_chunk(v->out, tensor, offsets, sizes, &k, err);
 }
 
+/* Whether a chunk of the first catalogue has elements [begin, end), in the tensor's dtype: tensors of
+ * ranks are each described by their own file. */
+static fsdpck_status check_held(const flat_view *v, uint32_t tensor, uint64_t chunk, uint64_t begin,
+                                uint64_t end, fsdpck_error *err)
+{
+    const cat_tensor *made = catalogue_tensor(v->out, tensor);
+    const cat_tensor *t = catalogue_tensor(v->base, catalogue_chunk(v->base, chunk)->tensor);
+    uint64_t sizes[NDIM_MAX];
+    catalogue_chunk_box(v->base, chunk, NULL, sizes);
+    if (t->dtype == made->dtype && begin <= end && end <= box_nelems(sizes, t->ndim))
+        return FSDPCK_OK;
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "RANK-DISAGREE",
+                                       "ranks have pieces of a flat parameter that do not go "
+                                       "together");
+    error_tensor(err, catalogue_name(v->base, t->name));
+    error_expected(err, "%s", dtype_get((dtype)made->dtype)->name);
+    error_found(err, "%s", dtype_get((dtype)t->dtype)->name);
+    return st;
+}
+
 fsdpck_status flat_add_interval(flat_view *v, uint32_t tensor, uint32_t param, uint64_t offset,
                                 uint64_t chunk, uint64_t held, uint64_t begin, uint64_t end,
                                 fsdpck_error *err)
@@ -106,6 +127,7 @@ fsdpck_status flat_add_interval(flat_view *v, uint32_t tensor, uint32_t param, u
 
     if (lo >= hi)
         return FSDPCK_OK;
+    RETURN_IF(check_held(v, tensor, chunk, lo - held, hi - held, err));
     unit_boxes_init(&b, v->units, p, lo - offset, hi - offset);
     while (unit_boxes_next(&b)) {
         const uint64_t skip = offset + b.flat - held;
@@ -122,6 +144,20 @@ fsdpck_status flat_add_interval(flat_view *v, uint32_t tensor, uint32_t param, u
 }
 
 /* --- what else there is --- */
+
+fsdpck_status flat_copy_tensor(flat_view *v, uint32_t base_tensor, const char *name, size_t nbytes,
+                               value path, uint32_t *made, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
+    bool fresh;
+    RETURN_IF(new_tensor(v, name, nbytes, (dtype)t->dtype, t->ndim,
+                         catalogue_shape(v->base, base_tensor), SPOT_AS_IS, made, &fresh, err));
+    cat_tensor *m = catalogue_tensor(v->out, *made);
+    m->path = path;
+    m->flags = t->flags;
+    m->spec = t->spec;
+    return FSDPCK_OK;
+}
 
 fsdpck_status flat_keep_tensor(flat_view *v, uint32_t base_tensor, uint32_t spot_param,
                                fsdpck_error *err)
@@ -215,23 +251,41 @@ static void give_spec(flat_view *v, uint32_t base_tensor, const flat_name *n)
         m->spec = v->spec;
 }
 
+/* Whether flat parameters give a tensor of this name. torch leaves what compile puts into names, the
+ * description does not. */
+static fsdpck_status is_covered(const flat_view *v, const flat_name *n, text_buf *clean,
+                                bool *covered, fsdpck_error *err)
+{
+    *covered = strtab_find(&v->covered, n->text, n->key_at + n->key_nbytes) != STRTAB_NONE;
+    if (*covered || strtab_count(&v->covered) == 0)
+        return FSDPCK_OK;
+    clean->nbytes = 0;
+    text_append(clean, n->text, n->key_at);
+    fqn_clean(n->text + n->key_at, n->key_nbytes, false, clean);
+    RETURN_IF(text_check(clean, err));
+    *covered = strtab_find(&v->covered, clean->text, clean->nbytes) != STRTAB_NONE;
+    return FSDPCK_OK;
+}
+
 static fsdpck_status see_tensor(flat_view *v, uint32_t i, text_buf *outer, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(v->base, i);
     const unit *u;
-    bool is_flat, taken;
+    bool is_flat, covered, taken;
     flat_name n;
 
     flat_name_read(v->base, i, &n);
     RETURN_IF(flat_name_unit(v, &n, &u, &is_flat, outer, err));
     if (is_flat && u != NULL)
         return flat_expand(v, i, &n, u, outer, err);
-    if (strtab_find(&v->covered, n.text, n.key_at + n.key_nbytes) != STRTAB_NONE)
+    RETURN_IF(is_covered(v, &n, outer, &covered, err));
+    if (covered)
         return t->ndim == 1 ? FSDPCK_OK : beside_and_whole(v, i, err);
     RETURN_IF(flat_optim_see(v, i, &taken, err));
     if (taken)
         return FSDPCK_OK;
-    if (n.rank != CAT_NONE && !v->options.keep_ranks)
+    if (n.rank != CAT_NONE && !v->options.keep_ranks &&
+        !flat_is_local(v, n.text, n.key_at + n.key_nbytes))
         return join_ranks(v, i, &n, err);
     RETURN_IF(flat_keep_tensor(v, i, SPOT_AS_IS, err));
     give_spec(v, i, &n);
@@ -255,9 +309,10 @@ fsdpck_status flat_add_object(flat_view *v, const char *name, size_t nbytes, val
         RETURN_IF(
             value_copy(&v->base->pool, from->content, &v->out->pool, v->map.items, &content, err));
     cat_object *to = catalogue_object(v->out, *object);
-    const uint32_t id = to->name;
+    const uint32_t id = to->name, number = to->number;
     *to = *from;
     to->name = id;
+    to->number = number;
     to->path = path;
     to->content = content;
     return FSDPCK_OK;
@@ -314,6 +369,7 @@ fsdpck_status flat_make_tensors(flat_view *v, fsdpck_error *err)
             GOTO_IF(see_tensor(v, i, &outer, err), out);
     GOTO_IF(flat_optim_find(v, err), out);
     GOTO_IF(flat_optim_make(v, err), out);
+    GOTO_IF(flat_add_ties(v, err), out);
     GOTO_IF(copy_storages(v, err), out);
     st = copy_objects(v, err);
 out:

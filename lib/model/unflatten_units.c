@@ -277,7 +277,7 @@ fsdpck_status flat_cover_all(flat_view *v, uint8_t *seen, text_buf *outer, fsdpc
         *mark = 1;
     }
     for (uint32_t i = 0; count > 0 && i < unit_count(v->units); i++)
-        if (!seen[i] && unit_at(v->units, i)->nparams > 0)
+        if (!seen[i] && unit_at(v->units, i)->nparams > 0 && unit_is_sharded(unit_at(v->units, i)))
             return unit_missing(v, unit_at(v->units, i), err);
     return FSDPCK_OK;
 }

@@ -104,8 +104,11 @@ fsdpck_status unit_list_add(unit_list *l, const unit *proto, const char *prefix,
         .prefix = prefix_id,
         .flat_name = flat_id,
         .dtype = proto->dtype,
+        .compute = proto->compute,
+        .strategy = proto->strategy,
         .use_orig_params = proto->use_orig_params,
         .unsharded = proto->unsharded,
+        .keyed = proto->keyed,
         .row_major = proto->row_major,
         .alignment = proto->alignment,
         .world_size = proto->world_size,
@@ -319,7 +322,7 @@ const unit *unit_list_find(const unit_list *l, const char *prefix, size_t nbytes
 }
 
 /* The last unit that begins at or before the parameter; empty ones begin where the next does. */
-static const unit *unit_holding(const unit_list *l, uint32_t param)
+const unit *unit_list_holding(const unit_list *l, uint32_t param)
 {
     uint32_t low = 0;
     uint32_t high = unit_count(l);
@@ -345,13 +348,20 @@ const unit_param *unit_list_find_param(const unit_list *l, const char *fqn, size
     if (use == 0 || (use & USE_SHARED) != 0)
         return NULL;
     if (of != NULL)
-        *of = unit_holding(l, use - 1);
+        *of = unit_list_holding(l, use - 1);
     return param_at(l, use - 1);
 }
 
 bool unit_is_sharded(const unit *u)
 {
     return !u->unsharded && u->world_size > 1;
+}
+
+const char *sharding_strategy_name(unsigned strategy)
+{
+    static const char *const names[] = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD",
+                                        "_HYBRID_SHARD_ZERO2"};
+    return strategy < sizeof names / sizeof names[0] ? names[strategy] : "";
 }
 
 uint32_t unit_alignment(dtype compute)

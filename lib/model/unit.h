@@ -34,6 +34,17 @@
 
 #define UNIT_PADDING_VALUE 42
 
+typedef enum sharding_strategy {
+    STRATEGY_FULL_SHARD,
+    STRATEGY_SHARD_GRAD_OP,
+    STRATEGY_NO_SHARD,
+    STRATEGY_HYBRID_SHARD,
+    STRATEGY_HYBRID_SHARD_ZERO2
+} sharding_strategy;
+
+/* torch's name of it: "FULL_SHARD", ... */
+const char *sharding_strategy_name(unsigned strategy);
+
 /* A parameter inside a flat parameter. */
 typedef struct unit_param {
     uint32_t fqn; /* name id: clean, from the root of the model */
@@ -55,8 +66,11 @@ typedef struct unit {
     uint32_t prefix;    /* name id: path of the fully sharded module, "" for the root */
     uint32_t flat_name; /* "_flat_param"; "flat_param" in torch 1.13 */
     uint8_t dtype;      /* of the flat parameter */
+    uint8_t compute;    /* dtype that it is gathered in; DTYPE_NONE: dtype */
+    uint8_t strategy;   /* of sharding_strategy; for what a plan says alone */
     bool use_orig_params;
     bool unsharded;      /* NO_SHARD: each rank has all of it; world_size then is but for padding */
+    bool keyed;          /* `prefix` is the whole key of its flat parameter: shard_metadata.h */
     bool row_major;      /* written by torch before 2.6: strides are of no account */
     uint32_t alignment;  /* elements; 0: none */
     uint32_t world_size; /* ranks that share it: of the sharding group, not of the whole job */
@@ -93,8 +107,8 @@ typedef struct unit_piece {
 void unit_list_init(unit_list *l, budget *owner);
 void unit_list_release(unit_list *l);
 
-/* dtype, use_orig_params, unsharded, row_major, alignment and world_size of proto are taken;
- * world_size 1 or more. alignment counts only with use_orig_params. MODEL-NAME-DUP where another
+/* dtype, compute, strategy, use_orig_params, unsharded, row_major, alignment and world_size of
+ * proto are taken; world_size 1 or more. alignment counts only with use_orig_params. MODEL-NAME-DUP where another
  * unit has the prefix. */
 fsdpck_status unit_list_add(unit_list *l, const unit *proto, const char *prefix,
                             size_t prefix_nbytes, const char *flat_name, size_t flat_name_nbytes,
@@ -126,6 +140,8 @@ const unit *unit_at(const unit_list *l, uint32_t i);
 const unit_param *unit_param_at(const unit_list *l, const unit *u, uint32_t k);
 const unit_shared *unit_shared_at(const unit_list *l, const unit *u, uint32_t k);
 const uint64_t *unit_param_shape(const unit_list *l, const unit_param *p);
+/* Of a permuted parameter: strides that give its order of dims, ndim of them. */
+void unit_param_strides(const unit_list *l, const unit_param *p, uint64_t *strides);
 const char *unit_name(const unit_list *l, uint32_t name_id, size_t *nbytes);
 
 /* The unit whose module this is, and the parameter of this name or, for a shared name, the one that
@@ -133,6 +149,9 @@ const char *unit_name(const unit_list *l, uint32_t name_id, size_t *nbytes);
 const unit *unit_list_find(const unit_list *l, const char *prefix, size_t nbytes);
 const unit_param *unit_list_find_param(const unit_list *l, const char *fqn, size_t nbytes,
                                        const unit **of);
+
+/* The unit of a parameter, by its number in unit_list.params. */
+const unit *unit_list_holding(const unit_list *l, uint32_t param);
 
 /* The same units over another number of ranks, 0: as many as now, into `out`, which is initialised
  * and empty. A unit of one rank stays as it is where another has more (experts in groups of one). */
@@ -153,6 +172,24 @@ unit_piece unit_piece_of(const unit_list *l, const unit *u, uint32_t k, uint32_t
  * or out. So all pieces of all ranks cost one search a rank. */
 void unit_pieces_of(const unit_list *l, const unit *u, uint32_t rank, uint32_t *first,
                     uint32_t *end);
+
+/* What of a parameter a rank's shard holds: one row of torch's FlatParamShardMetadata (names, shapes,
+ * strides, contiguities, numels and inclusive offsets of the parameters in a shard; torch 2.0 and
+ * newer). From *next = 0 until false:
+ *
+ *     uint32_t next = 0;
+ *     unit_shard_param p;
+ *     while (unit_shard_param_next(l, u, rank, &next, &p))
+ *         unit_name(l, p.param->fqn, &n), unit_param_shape(l, p.param), p.first, p.last */
+typedef struct unit_shard_param {
+    const unit_param *param;
+    uint64_t strides[NDIM_MAX]; /* those of dims of one element are of no account */
+    bool contiguous;     /* row-major */
+    int64_t first, last; /* elements of it in memory order, both in the shard; none: last is first - 1 */
+} unit_shard_param;
+
+bool unit_shard_param_next(const unit_list *l, const unit *u, uint32_t rank, uint32_t *next,
+                           unit_shard_param *out);
 
 /* The boxes, at most 2*ndim-1, that elements [begin, end) of a parameter, in memory order, are;
  * set up with unit_boxes_init, call until false; do not copy it in between, nor add to the list.

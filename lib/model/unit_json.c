@@ -51,6 +51,7 @@ typedef struct unit_object {
     dtype compute;
     uint64_t total;
     stretch params, shared;
+    const unit_defaults *defaults;
     uint32_t seen; /* 1 << unit_key */
 } unit_object;
 
@@ -152,15 +153,14 @@ static fsdpck_status next_dtype(json_reader *r, const char *key, dtype *d, fsdpc
 
 static fsdpck_status next_strategy(json_reader *r, unit *proto, fsdpck_error *err)
 {
-    static const char *const names[] = {"FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD",
-                                        "_HYBRID_SHARD_ZERO2", "NO_SHARD"};
-    enum { COUNT = sizeof names / sizeof *names };
     json_token t;
     RETURN_IF(next_string(r, unit_keys[UNIT_STRATEGY], &t, err));
-    for (unsigned i = 0; i < COUNT; i++) {
-        if (strlen(names[i]) != t.nbytes || memcmp(names[i], t.text, t.nbytes) != 0)
+    for (uint8_t i = 0; i <= STRATEGY_HYBRID_SHARD_ZERO2; i++) {
+        const char *name = sharding_strategy_name(i);
+        if (strlen(name) != t.nbytes || memcmp(name, t.text, t.nbytes) != 0)
             continue;
-        proto->unsharded = i == COUNT - 1;
+        proto->strategy = i;
+        proto->unsharded = i == STRATEGY_NO_SHARD;
         return FSDPCK_OK;
     }
     return wrong_kind(unit_keys[UNIT_STRATEGY], "a name of torch's ShardingStrategy", &t, err);
@@ -267,10 +267,13 @@ static fsdpck_status read_scalars(json_reader *r, const json_token *start, unit_
         return need_key(&set, UNIT_WORLD_SIZE, start->offset_bytes, err);
     if (!has(o, UNIT_FLAT_PARAM)) {
         o->flat_name.nbytes = 0;
-        text_puts(&o->flat_name, "_flat_param");
+        text_puts(&o->flat_name, o->defaults->flat_param ? "flat_param" : "_flat_param");
         RETURN_IF(text_check(&o->flat_name, err));
     }
-    if (has(o, UNIT_ALIGNMENT) || !o->proto.use_orig_params)
+    o->proto.compute = (uint8_t)o->compute;
+    if (!has(o, UNIT_ROW_MAJOR))
+        o->proto.row_major = o->defaults->row_major;
+    if (has(o, UNIT_ALIGNMENT) || !o->proto.use_orig_params || o->defaults->no_alignment)
         return FSDPCK_OK;
     if (o->compute == DTYPE_NONE)
         o->compute = (dtype)o->proto.dtype;
@@ -389,10 +392,25 @@ static fsdpck_status read_unit(json_reader *r, const json_token *start, unit_obj
     return FSDPCK_BADINPUT;
 }
 
+unit_defaults unit_defaults_of(uint32_t world_size, uint32_t torch_major, uint32_t torch_minor)
+{
+    return (unit_defaults){.world_size = world_size,
+                           .flat_param = torch_major < 2,
+                           .no_alignment = torch_major < 2 || (torch_major == 2 && torch_minor < 1),
+                           .row_major = torch_major < 2 || (torch_major == 2 && torch_minor < 6)};
+}
+
 fsdpck_status unit_json_read(json_reader *r, uint32_t world_size, unit_list *l, fsdpck_error *err)
 {
+    const unit_defaults defaults = {.world_size = world_size};
+    return unit_json_read_as(r, &defaults, l, err);
+}
+
+fsdpck_status unit_json_read_as(json_reader *r, const unit_defaults *defaults, unit_list *l,
+                                fsdpck_error *err)
+{
     fsdpck_status st = FSDPCK_OK;
-    unit_object o = {0};
+    unit_object o = {.defaults = defaults};
     json_token t;
     while (st == FSDPCK_OK) {
         GOTO_IF(json_next(r, &t, err), out);
@@ -402,7 +420,7 @@ fsdpck_status unit_json_read(json_reader *r, uint32_t world_size, unit_list *l, 
             st = wrong_kind("units", "an object", &t, err);
             break;
         }
-        o.proto = (unit){.world_size = world_size};
+        o.proto = (unit){.world_size = defaults->world_size};
         o.compute = DTYPE_NONE;
         o.prefix.nbytes = 0;
         st = read_unit(r, &t, &o, l, err);

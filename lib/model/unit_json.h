@@ -7,7 +7,8 @@
  *
  * Of a unit, `params` is needed, and of a parameter `fqn` and `shape`. Left out, the rest is:
  *
- *     prefix              "", the root          flat_param          "_flat_param"
+ *     prefix              "", the root          flat_param          "_flat_param"; "flat_param"
+ *                                                                   for torch 1.13
  *     world_size          the document's        use_orig_params     false
  *     sharding_strategy   "FULL_SHARD"; of account is only "NO_SHARD"
  *     dtype               that of the checkpoint
@@ -26,10 +27,23 @@
 #include "base/json.h"
 #include "model/unit.h"
 
+/* What keys that are left out are. */
+typedef struct unit_defaults {
+    uint32_t world_size; /* 0: none */
+    bool flat_param;     /* "flat_param", of torch before 2.0 */
+    bool no_alignment;   /* torch 2.0 */
+    bool row_major;      /* torch before 2.6 */
+} unit_defaults;
+
+/* What they are in a release. */
+unit_defaults unit_defaults_of(uint32_t world_size, uint32_t torch_major, uint32_t torch_minor);
+
 /* The value of "units", whose JSON_ARRAY token was just read; world_size is that of the document, 0
  * where it has none. Fills and seals `l`, which is initialised and empty. Errors say the byte offset
  * in the reader's text and the parameter. */
 fsdpck_status unit_json_read(json_reader *r, uint32_t world_size, unit_list *l,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status unit_json_read_as(json_reader *r, const unit_defaults *defaults, unit_list *l,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

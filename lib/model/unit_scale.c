@@ -1,7 +1,6 @@
 #include "model/unit.h"
 
-/* Strides that give the order of dims again. */
-static void strides_of(const unit_list *l, const unit_param *p, uint64_t *strides)
+void unit_param_strides(const unit_list *l, const unit_param *p, uint64_t *strides)
 {
     const uint64_t *shape = unit_param_shape(l, p);
     const uint64_t *order = (const uint64_t *)l->dims.items + p->order_at;
@@ -24,7 +23,7 @@ static fsdpck_status copy_unit(const unit_list *l, const unit *u, const unit *pr
         const unit_param *p = unit_param_at(l, u, k);
         name = unit_name(l, p->fqn, &nbytes);
         if (p->permuted)
-            strides_of(l, p, strides);
+            unit_param_strides(l, p, strides);
         RETURN_IF(unit_list_add_param(out, name, nbytes, p->ndim, unit_param_shape(l, p),
                                       p->permuted ? strides : NULL, err));
     }

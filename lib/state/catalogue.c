@@ -115,6 +115,7 @@ static fsdpck_status add_tensor(catalogue *c, const char *name, size_t name_nbyt
         .shape_at = shape_at,
         .alias = CAT_NONE,
         .spec = CAT_NONE,
+        .param = CAT_NONE,
     };
     *tensor = (uint32_t)(c->tensors.count - 1);
     return FSDPCK_OK;
@@ -217,7 +218,10 @@ fsdpck_status catalogue_add_object(catalogue *c, const char *name, size_t name_n
     cat_object *o = vec_push(&c->objects, err);
     if (o == NULL)
         return FSDPCK_LIMIT;
-    *o = (cat_object){.name = id, .file = CAT_NONE, .rank = UINT16_MAX};
+    *o = (cat_object){.name = id,
+                      .file = CAT_NONE,
+                      .rank = UINT16_MAX,
+                      .number = (uint32_t)(c->objects.count - 1)};
     *object = (uint32_t)(c->objects.count - 1);
     return FSDPCK_OK;
 }
@@ -398,6 +402,20 @@ fsdpck_status catalogue_set_box(catalogue *c, uint64_t chunk, const uint64_t *of
     }
     k->place = (uint16_t)(empty ? PLACE_EMPTY : k->place == PLACE_EMPTY ? place : k->place);
     return FSDPCK_OK;
+}
+
+fsdpck_status catalogue_rename(catalogue *c, uint32_t tensor, const char *name, size_t name_nbytes,
+                               fsdpck_error *err)
+{
+    return strtab_intern(&c->names, name, name_nbytes, &catalogue_tensor(c, tensor)->name, err);
+}
+
+fsdpck_status catalogue_reindex(catalogue *c, fsdpck_error *err)
+{
+    budget_free(c->owner, c->by_name, c->by_name_count * sizeof(uint32_t));
+    c->by_name = NULL;
+    c->by_name_count = 0;
+    return index_names(c, err);
 }
 
 size_t catalogue_tensor_count(const catalogue *c)

@@ -68,6 +68,12 @@ typedef struct cat_tensor {
     uint32_t nchunks;
     uint32_t alias; /* the CAT_TENSOR_STORAGE tensor that it views with others, or CAT_NONE */
     uint32_t spec;  /* catalogue.specs: how it is cut, or CAT_NONE where nothing says so */
+    /* Where it stood in the state that was saved, from 1, where the reader knows that and it is not
+     * the order of the catalogue; else 0. */
+    uint32_t saved_at;
+    /* Optimizer state by number: name id of its parameter's FQN, where that is known; else
+     * CAT_NONE. */
+    uint32_t param;
     /* Tuple of what leads to it: str, a dict's key; int, a list's index; bytes, the digits of a
      * dict's int key. None: the name is the only key. */
     value path;
@@ -95,6 +101,8 @@ typedef struct cat_object {
     /* The one rank whose object this is, where ranks differ: then there is one cat_object a rank,
      * all of the same name. UINT16_MAX: it is every rank's. */
     uint16_t rank;
+    uint32_t number;   /* among the objects as the reader added them: its own tables go by it */
+    uint32_t saved_at; /* as in cat_tensor */
     value path;     /* as in cat_tensor */
     value content;  /* once loaded */
 } cat_object;
@@ -183,6 +191,12 @@ fsdpck_status catalogue_add_object_tensor(catalogue *c, const char *name, size_t
 fsdpck_status catalogue_set_box(catalogue *c, uint64_t chunk, const uint64_t *offsets,
                                 const uint64_t *sizes, place_kind place,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Other names for tensors of a sealed catalogue, single-threaded phase only: first all of them, then
+ * catalogue_reindex once (KEY-DUP where two tensors have one name now). */
+fsdpck_status catalogue_rename(catalogue *c, uint32_t tensor, const char *name, size_t name_nbytes,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status catalogue_reindex(catalogue *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 size_t catalogue_tensor_count(const catalogue *c);
 size_t catalogue_object_count(const catalogue *c);

@@ -50,6 +50,10 @@ typedef struct source {
     fsdpck_status (*stream_finish)(source_stream *s, fsdpck_error *err);
     void (*stream_close)(source_stream *s);
 
+    /* The name of another tensor where the chunk is a replica of this one's as both are to be
+     * equal; NULL. May be NULL itself. */
+    const char *(*twin_of)(void *ctx, uint64_t chunk);
+
     /* Files that were read are what they were when opened; else CHANGED. */
     fsdpck_status (*check_unchanged)(void *ctx, fsdpck_error *err);
 } source;

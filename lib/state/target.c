@@ -13,6 +13,8 @@ void target_init(target *t, budget *owner)
     t->lates = VEC_OF(target_late, owner);
     t->rank_roots = VEC_OF(value, owner);
     t->flat_params = VEC_OF(uint32_t, owner);
+    t->flat_states = VEC_OF(uint32_t, owner);
+    t->dropped = VEC_OF(target_dropped, owner);
     t->world_size = 1;
     t->text.limit_bytes = SIZE_MAX / 2; /* headers and directories grow with the catalogue alone */
 }
@@ -52,6 +54,8 @@ void target_release(target *t)
     vec_release(&t->lates);
     vec_release(&t->rank_roots);
     vec_release(&t->flat_params);
+    vec_release(&t->flat_states);
+    vec_release(&t->dropped);
     text_release(&t->text);
     free(t->chunk_crc);
     *t = (target){0};

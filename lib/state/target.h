@@ -11,7 +11,11 @@
  *      the ranks that hold it. For a `flat` writer `units` says how parameters are flattened: a
  *      tensor that is one of them (flat_params) has the boxes that the ranks' pieces of it are, by
  *      rank and then in memory order, none where a rank has no piece; the bytes of each are
- *      row-major. Every other tensor of it is whole, one chunk a rank, as with `every_rank`.
+ *      row-major. Every other tensor of it is whole, one chunk a rank, as with `every_rank` (with
+ *      use_orig_params scalars of the optimizer only on ranks that have a piece of the parameter).
+ *      Its `root`, or with use_orig_params rank_roots, is the optimizer's state, None without one; a
+ *      leaf there is a whole tensor, a parameter's state or, without use_orig_params, any one of a
+ *      unit's parameters for the state of the flat parameter.
  *   2. the writer's layout() gives every chunk its file and offset (place PLACE_ROWS), declares
  *      the files with their exact sizes, and adds literal bytes (headers, directories, names) and
  *      late ones.
@@ -23,6 +27,8 @@
 #define FSDPCK_STATE_TARGET_H
 
 #include "state/catalogue.h"
+
+#define TARGET_STATE_PLAIN UINT32_MAX
 
 typedef struct target_literal {
     uint32_t file;
@@ -47,6 +53,12 @@ typedef struct target_view {
     uint64_t strides_at;    /* in target.strides: ndim strides, elements */
 } target_view;
 
+/* A name that is not written, as another tensor has its bytes. */
+typedef struct target_dropped {
+    uint32_t name;   /* id in cat.names */
+    uint32_t tensor; /* of cat */
+} target_dropped;
+
 typedef struct target target;
 struct unit_list;
 
@@ -69,6 +81,10 @@ struct target {
     /* FSDP1's units (lib/model/unit.h) over world_size ranks, borrowed; NULL but for a flat writer. */
     const struct unit_list *units;
     vec flat_params; /* uint32_t of each tensor: its index in units->params, or CAT_NONE */
+    /* uint32_t of each tensor, of a flat writer: 0 where it is the model's; TARGET_STATE_PLAIN where
+     * it is whole in the optimizer's state; else which state it is of parameter flat_params. */
+    vec flat_states;
+    vec dropped; /* target_dropped */
     bool want_crc; /* set by layout: exec must fill chunk_crc */
     uint32_t *chunk_crc; /* CRC-32 of each target chunk's bytes as written */
     bool is_folder;      /* output is a folder of files */

@@ -1,9 +1,11 @@
 /* Descriptions of models and lists of units. Text that begins with '[' is the array "units"; other
  * text is a whole description. What is accepted must be consistent: pieces lie in their shards and
- * parameters, boxes cover each piece once, each name of a parameter is found from the first. */
+ * parameters, boxes cover each piece once, each name of a parameter is found from the first; the
+ * ranks' totals are the sums of their pieces. */
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "fsdpck.h"
 #include "model/model.h"
 #include "model/unit_json.h"
 
@@ -97,6 +99,62 @@ static void check_names(const model *m)
     check(names == model_param_count(m), "names of parameters are lost");
 }
 
+/* Bytes of the pieces of a rank, as the public way gives them. */
+static uint64_t rank_nbytes(const fsdpck_units *units, uint64_t nunits, uint64_t r)
+{
+    uint64_t nbytes = 0;
+    for (uint64_t i = 0; i < nunits; i++) {
+        fsdpck_unit u = {.struct_nbytes = sizeof u};
+        fsdpck_units_get(units, i, &u);
+        uint64_t nelems = 0;
+        for (uint64_t k = 0; k < u.params; k++) {
+            fsdpck_unit_param p = {.struct_nbytes = sizeof p};
+            fsdpck_unit_piece piece = {.struct_nbytes = sizeof piece};
+            uint64_t unit_found, k_found;
+            fsdpck_units_get_param(units, i, k, &p);
+            fsdpck_units_get_piece(units, i, k, r, &piece);
+            nbytes += piece.nelems * p.itemsize_nbytes;
+            nelems += piece.nelems;
+            check(fsdpck_units_find(units, p.fqn, p.fqn_nbytes, &unit_found, &k_found) &&
+                      unit_found == i && k_found == k,
+                  "a parameter is not found where it is");
+        }
+        check(nelems <= u.rank_nelems_max, "a rank holds more than the most");
+    }
+    return nbytes;
+}
+
+static void check_units(const fsdpck_model *m, uint64_t world_size, uint64_t shard_size)
+{
+    fsdpck_units *units = NULL;
+    if (fsdpck_units_new(m, world_size, shard_size, &units, NULL) != FSDPCK_OK)
+        return;
+    fsdpck_units_info all = {.struct_nbytes = sizeof all};
+    fsdpck_units_get_info(units, &all);
+    uint64_t sum = 0;
+    for (uint64_t r = 0; r < all.world_size && r < 5; r++) {
+        fsdpck_units_rank rank = {.struct_nbytes = sizeof rank};
+        fsdpck_units_get_rank(units, r, &rank);
+        check(rank.nbytes == rank_nbytes(units, all.units, r) + all.whole_nbytes,
+              "bytes of a rank");
+        check(rank.nbytes + rank.padding_nbytes == all.rank_nbytes, "padding of a rank");
+        sum += rank.nbytes;
+    }
+    check(all.world_size > 5 || sum == all.rank_nbytes_sum, "bytes of all ranks");
+    fsdpck_units_free(units);
+}
+
+static void run_public(const uint8_t *data, size_t nbytes)
+{
+    fsdpck_model *m = NULL;
+    if (fsdpck_model_read(NULL, (const char *)data, nbytes, &m, NULL) != FSDPCK_OK)
+        return;
+    for (uint64_t world_size = 0; world_size < 5; world_size++)
+        check_units(m, world_size, 0);
+    check_units(m, 4, 2);
+    fsdpck_model_close(m);
+}
+
 static void run_model(const uint8_t *data, size_t nbytes, budget *memory)
 {
     model m;
@@ -123,6 +181,8 @@ static void run_model(const uint8_t *data, size_t nbytes, budget *memory)
         sharded_list_release(&groups);
     }
     model_release(&m);
+    if (st == FSDPCK_OK)
+        run_public(data, nbytes);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)

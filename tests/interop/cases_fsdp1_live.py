@@ -69,12 +69,14 @@ def full_truth(model, optimizer):
     return tensors_of_state(state)
 
 
-def rank_train(folder, orig, half, ignore):
+def rank_train(folder, orig, half, ignore, strategy=None):
     import torch.distributed.checkpoint as dcp
-    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision, StateDictType
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision, ShardingStrategy, StateDictType
     from cases_fsdp1 import allow_cpu, write_units
     allow_cpu()
     options = {"device_id": torch.device("cpu"), "use_orig_params": orig}
+    if strategy is not None:
+        options["sharding_strategy"] = ShardingStrategy[strategy]
     if half:
         options["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16)
     torch.manual_seed(11)
@@ -99,9 +101,9 @@ def rank_train(folder, orig, half, ignore):
             json.dump(describe(model), out)
 
 
-def make(setting, world_size, orig, half=False, ignore=False):
+def make(setting, world_size, orig, half=False, ignore=False, strategy=None):
     from process_group import run_ranks
-    run_ranks(world_size, rank_train, setting.folder, orig, half, ignore)
+    run_ranks(world_size, rank_train, setting.folder, orig, half, ignore, strategy)
     return load_pt(setting.path("truth.pt")), setting.path("net.units.json")
 
 
@@ -147,6 +149,36 @@ def check_ignored(orig):
 
 for orig_params in (False, True):
     case((2, 4))(check_ignored(orig_params))
+
+
+def check_same_files(setting, folder, other, world_size):
+    """The optimizer's files, as each rank had them."""
+    for rank in range(world_size):
+        name = "optim_world_size_%d_rank_%d.pt" % (world_size, rank)
+        found, expected = (torch.load(setting.path(os.path.join(f, name))) for f in (folder, other))
+        check(list(found["state"]) == list(expected["state"]), "rank %d: numbers %s" % (rank, list(found["state"])))
+        check(found["param_groups"] == expected["param_groups"], "rank %d: %s" % (rank, found["param_groups"]))
+        for number, entries in expected["state"].items():
+            check_same_tensors(found["state"][number], entries, "rank %d, state of %d" % (rank, number))
+
+
+def check_strategy(strategy, orig):
+    """NO_SHARD leaves parameters whole in the model's state, and flat ones in the optimizer's."""
+    def run(setting):
+        truth, units = make(setting, 3, orig, strategy=strategy)
+        for description in (units, setting.path("net.model.json")):
+            check_same_tensors(read_all(setting, "ranks", description, "--force"), truth, "rank files")
+            setting.run("reshard", setting.path("ranks"), setting.path("again"), "--format", "fsdp1", "--force",
+                        "--world-size", 3, "--model", description)
+            check_same_files(setting, "again", "ranks", 3)
+            check_same_tensors(read_all(setting, "again", description, "--force"), truth, "written again")
+    run.__name__ = "case_fsdp1_%s_%s" % (strategy.lower(), "orig" if orig else "flat")
+    return run
+
+
+for orig_params in (False, True):
+    for name in ("NO_SHARD", "SHARD_GRAD_OP"):
+        case((2, 4))(check_strategy(name, orig_params))
 
 
 def rank_load(folder):

@@ -8,6 +8,7 @@ import sys
 import torch
 from torch import nn
 
+import zoo
 from support import case, check
 
 SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts")
@@ -180,6 +181,17 @@ BUILDERS = [by_hand, by_class, only_inner, transformer, mixed, with_replicate, w
             channels_last, hybrid, offloaded, no_shard]
 
 
+def of_zoo(name, param_dtype):
+    def build(**options):
+        from torch.distributed.fsdp import MixedPrecision
+        return zoo.wrap_flat(name, mixed_precision=MixedPrecision(param_dtype=param_dtype), **options)
+    build.__name__ = "%s.%s" % (name, param_dtype)
+    return build
+
+
+ZOO = [of_zoo(name, param_dtype) for name in zoo.ZOO for param_dtype in (None, torch.bfloat16)]
+
+
 def clean(name):
     for part in ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod."):
         name = name.replace(part, "")
@@ -197,7 +209,8 @@ def truth_of_units(model):
     units = []
     for prefix, handle in zip(prefixes, _get_fsdp_handles(model)):
         param = handle.flat_param
-        prefix = prefix[len("module"):].lstrip(".") if prefix.startswith("module") else prefix  # of DDP
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            prefix = prefix[len("module"):].lstrip(".")
         below = prefix + "." if prefix else ""
         shared = [[below + clean(".".join(filter(None, pair))) for pair in
                    ((info.module_name, info.param_name), (info.prim_module_name, info.prim_param_name))]
@@ -208,11 +221,11 @@ def truth_of_units(model):
     return units
 
 
-def rank_flat(folder):
+def rank_flat(folder, builders):
     import torch.distributed as dist
     sys.path.insert(0, SCRIPTS)
     from describe_model import describe
-    for builder in BUILDERS:
+    for builder in builders:
         for use_orig_params in (False, True):
             model = builder(use_orig_params=use_orig_params)
             if dist.get_rank() == 0:
@@ -244,11 +257,10 @@ def check_units(found, expected, what):
         yield outside
 
 
-@case(first=(2, 1))
-def case_model_tree_flat(setting):
+def check_flat(setting, world_size, builders):
     from process_group import run_ranks
-    run_ranks(4, rank_flat, setting.folder)
-    for builder in BUILDERS:
+    run_ranks(world_size, rank_flat, setting.folder, builders)
+    for builder in builders:
         for use_orig_params in (False, True):
             what = "%s.%d" % (builder.__name__, use_orig_params)
             with open(setting.path(what)) as text:
@@ -260,6 +272,22 @@ def case_model_tree_flat(setting):
             known = ("with_shared_unit", "tied_over_units")
             check(not outside or builder.__name__ in known, "%s: shared names that torch has not: %s" % (what, outside))
             check(found["fully_sharded"] == [], what + ": FSDP2 units")
+
+
+@case(first=(2, 1))
+def case_model_tree_flat(setting):
+    check_flat(setting, 4, BUILDERS)
+
+
+def check_zoo(world_size):
+    def run(setting):
+        check_flat(setting, world_size, ZOO)
+    run.__name__ = "case_model_tree_zoo_%d_ranks" % world_size
+    return run
+
+
+for size in (2, 3, 4, 8):
+    case(first=(2, 1))(check_zoo(size))
 
 
 # A policy in the description chooses as torch's does.

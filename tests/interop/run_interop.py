@@ -33,12 +33,16 @@ import cases_hostile  # noqa: E402, F401
 import cases_layout  # noqa: E402, F401
 import cases_model  # noqa: E402, F401
 import cases_model_tree  # noqa: E402, F401
+import cases_optim  # noqa: E402, F401
+import cases_plan  # noqa: E402, F401
 import cases_rank_files  # noqa: E402, F401
 import cases_reshard  # noqa: E402, F401
 import cases_reshard_old  # noqa: E402, F401
 import cases_selection  # noqa: E402, F401
+import cases_ties  # noqa: E402, F401
 import cases_trainer  # noqa: E402, F401
 import cases_units  # noqa: E402, F401
+import cases_zoo  # noqa: E402, F401
 from support import CASES, Failure, Setting  # noqa: E402
 
 

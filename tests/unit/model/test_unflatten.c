@@ -384,6 +384,18 @@ Test(unflatten, pieces_beside_a_flat_parameter_go_and_all_else_stays)
     cr_expect_str_eq(err.finding, "RANK-DIFFER");
 }
 
+Test(unflatten, pieces_go_though_compile_put_a_part_into_their_names)
+{
+    make_units(true, 4);
+    add_sharded("model/_flat_param", 0);
+    add_sharded("model/blk._orig_mod._flat_param", 1);
+    add_values(add_tensor("model/blk._orig_mod.a.bias", 1, 2, 0), 0, 900, 2, 0, 1);
+    open_well();
+    expect_all("model.", "", 1);
+    cr_expect_eq(seen_tensor("model.blk._orig_mod.a.bias"), CAT_NONE);
+    cr_expect_eq(catalogue_tensor_count(&s->seen), PARAM_COUNT + 1);
+}
+
 Test(unflatten, tensors_of_ranks_stay_apart_where_they_shall)
 {
     fsdpck_error err;
@@ -531,6 +543,44 @@ Test(unflatten, optimizer_state_of_flat_parameters)
     expect_params_are(all_params, PARAM_COUNT);
 }
 
+/* A unit of all ranks, and one that each of two has of its own. */
+static void make_expert(bool orig)
+{
+    const uint64_t gate[] = {8}, expert[] = {2, 3};
+    begin_unit("", orig, 2);
+    add_param("gate", 1, gate, NULL);
+    end_unit();
+    begin_unit("own", orig, 1);
+    add_param("own.w", 2, expert, NULL);
+    end_unit();
+    cr_assert_eq(unit_list_seal(&s->units, NULL), FSDPCK_OK);
+}
+
+Test(unflatten, optimizer_state_that_each_rank_has_of_its_own)
+{
+    fsdpck_error err;
+    unsigned copies;
+    make_expert(false);
+    add_sharded("model/_flat_param", 0); /* of the other unit torch leaves the parameters whole */
+    add_bare("optim/state/#0/exp_avg", 0, 2);
+    for (uint32_t r = 0; r < 2; r++) {
+        char path[64];
+        snprintf(path, sizeof path, "optim/state/#1/exp_avg.rank%" PRIu32, r);
+        add_values(add_tensor(path, 1, 6, CAT_TENSOR_OF_RANK), 0, 100 * r, 6, 0, r);
+    }
+    add_group(2);
+    cr_assert_eq(open_view(true, &err), FSDPCK_OK, "%s", err.message);
+    for (uint32_t r = 0; r < 2; r++) {
+        char name[64];
+        snprintf(name, sizeof name, "optim.state.own.w.exp_avg.rank%" PRIu32, r);
+        const uint32_t tensor = seen_tensor(name);
+        cr_assert_neq(tensor, CAT_NONE);
+        cr_expect_eq(catalogue_tensor(&s->seen, tensor)->ndim, 2);
+        cr_expect_eq(element(tensor, (const uint64_t[]){1, 1}, &copies), 100.0f * (float)r + 4.0f);
+        cr_expect_eq(copies, 1);
+    }
+}
+
 /* In the order of the tree: the nested unit stands among its parent's parameters. */
 static const char *const tree_order[] = {"emb.weight",   "blk.a.weight",    "blk.a.bias",
                                          "blk.b.weight", "blk.conv.weight", "norm.weight",
@@ -622,4 +672,76 @@ Test(unflatten, a_step_that_is_a_number_is_each_parameters)
     cr_expect_str_eq(catalogue_name(&s->seen, o->name), "optim.state.blk.a.weight.step");
     cr_expect(value_as_i64(&s->seen.pool, o->content, &n));
     cr_expect_eq(n, 7);
+}
+
+/* --- two names of one tensor --- */
+
+static fsdpck_status open_tied(const agree_tie *ties, size_t count)
+{
+    const flat_view_options options = {.ties = ties, .tie_count = count};
+    cr_assert_eq(catalogue_seal(&s->base, NULL), FSDPCK_OK);
+    return flat_view_new(&s->base, &s->src, &s->units, &options, &s->seen, &s->view, NULL);
+}
+
+static agree_tie tie_of(uint32_t first, uint32_t twin, const char *fqn)
+{
+    return (agree_tie){.first = first,
+                       .twin = twin,
+                       .fqn = fqn,
+                       .fqn_nbytes = strlen(fqn),
+                       .first_fqn = "emb",
+                       .first_fqn_nbytes = 3};
+}
+
+Test(unflatten, a_twin_is_a_replica_and_says_whose)
+{
+    const uint32_t emb = add_tensor("model/emb", 1, 4, 0), head = add_tensor("model/head", 1, 4, 0);
+    for (unsigned rank = 0; rank < 2; rank++)
+        add_values(emb, rank * 2, rank * 2, 2, 0, rank);
+    for (unsigned rank = 0; rank < 2; rank++)
+        add_values(head, rank * 2, rank * 2, 2, 0, rank);
+    const agree_tie tie = tie_of(emb, head, "head");
+    cr_assert_eq(open_tied(&tie, 1), FSDPCK_OK);
+    const source *src = flat_view_source(s->view);
+    const cat_tensor *t = catalogue_tensor(&s->seen, seen_tensor("model.emb"));
+    cr_assert_eq(t->nchunks, 4);
+    unsigned twins = 0;
+    for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
+        const char *of = src->twin_of(src->ctx, k);
+        place where;
+        twins += of != NULL && strcmp(of, "model.head") == 0;
+        cr_expect_eq(src->locate(src->ctx, k, &where, NULL), FSDPCK_OK);
+    }
+    cr_expect_eq(twins, 2);
+    cr_expect_eq(catalogue_tensor(&s->seen, seen_tensor("model.head"))->nchunks, 2);
+    cr_expect_eq(flat_view_ties_uncompared(s->view), 0);
+}
+
+Test(unflatten, a_twin_that_is_cut_otherwise_is_counted)
+{
+    const uint32_t emb = add_tensor("model/emb", 1, 4, 0), head = add_tensor("model/head", 1, 4, 0);
+    add_values(emb, 0, 0, 4, 0, 0);
+    add_values(head, 0, 0, 3, 0, 0);
+    add_values(head, 3, 3, 1, 0, 1);
+    const agree_tie tie = tie_of(emb, head, "head");
+    cr_assert_eq(open_tied(&tie, 1), FSDPCK_OK);
+    cr_expect_eq(catalogue_tensor(&s->seen, seen_tensor("model.emb"))->nchunks, 1);
+    cr_expect_eq(flat_view_ties_uncompared(s->view), 1);
+}
+
+Test(unflatten, a_twin_that_is_not_there_has_the_other_ones_chunks)
+{
+    const uint32_t emb = add_tensor("model/emb", 1, 4, 0);
+    add_values(emb, 0, 0, 4, 0, 0);
+    const agree_tie tie = tie_of(emb, CAT_NONE, "deep.head");
+    cr_assert_eq(open_tied(&tie, 1), FSDPCK_OK);
+    const uint32_t head = seen_tensor("model.deep.head");
+    cr_assert_neq(head, CAT_NONE);
+    const cat_tensor *t = catalogue_tensor(&s->seen, head);
+    cr_assert_eq(t->nchunks, 1);
+    cr_expect(value_is_str(&s->seen.pool, value_item(&s->seen.pool, t->path, 1), "deep.head"));
+    place where;
+    cr_assert_eq(flat_view_source(s->view)->locate(s->view, t->first_chunk, &where, NULL),
+                 FSDPCK_OK);
+    cr_expect_eq(where.offset_bytes, 0);
 }

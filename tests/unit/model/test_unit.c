@@ -1,4 +1,5 @@
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "model/unit.h"
@@ -126,6 +127,44 @@ Test(unit, tied_head_with_orig_params)
     expect_piece(u, 3, 2, true, 4, 0, 3);
 }
 
+/* The rank's flat data as text: parameter and element, 42 between parameters, 0 behind all. */
+static void expect_data(const unit *u, uint32_t rank, const char *expected)
+{
+    const unit_shard s = unit_shard_of(u, rank);
+    char found[256] = "";
+    size_t used = 0;
+    for (uint64_t at = s.begin; at < s.end + s.padding; at++) {
+        unit_piece p = {0};
+        uint32_t k = 0;
+        for (; k < u->nparams; k++) {
+            p = unit_piece_of(&list, u, k, rank);
+            if (p.in_shard && at - s.begin >= p.shard_offset &&
+                at - s.begin - p.shard_offset < p.end - p.begin)
+                break;
+        }
+        const uint64_t element = p.begin + (at - s.begin - p.shard_offset);
+        int n = 0;
+        if (k < u->nparams)
+            n = snprintf(found + used, sizeof found - used, " %u:%lu", k, (unsigned long)element);
+        else
+            n = snprintf(found + used, sizeof found - used, " %d",
+                         at < s.end ? UNIT_PADDING_VALUE : 0);
+        used += (size_t)n;
+        cr_assert_lt(used, sizeof found);
+    }
+    cr_expect_str_eq(found, expected);
+}
+
+Test(unit, data_of_the_last_rank)
+{
+    unit proto = {.world_size = 4, .dtype = DTYPE_FLOAT32, .alignment = 4};
+    expect_data(make(&proto, tied, 3), 3, " 1:0 1:1 1:2 2:0 2:1 2:2 0");
+    unit_list_release(&list);
+    unit_list_init(&list, &bytes);
+    proto.use_orig_params = true;
+    expect_data(make(&proto, tied, 3), 3, " 1:0 1:1 1:2 42 2:0 2:1 2:2 42");
+}
+
 Test(unit, pieces_without_orig_params)
 {
     const unit proto = {.world_size = 4, .dtype = DTYPE_FLOAT32};
@@ -144,6 +183,26 @@ Test(unit, pieces_without_orig_params)
     unit_pieces_of(&list, u, 3, &first, &end);
     cr_expect_eq(first, 2);
     cr_expect_eq(end, 3);
+}
+
+Test(unit, shard_metadata_of_a_rank)
+{
+    const unit proto = {.world_size = 4, .dtype = DTYPE_FLOAT32};
+    const unit *u = make(&proto, pair, 3);
+    uint32_t next = 0;
+    unit_shard_param p;
+    cr_assert(unit_shard_param_next(&list, u, 1, &next, &p));
+    cr_expect_eq(p.param, unit_param_at(&list, u, 0));
+    cr_expect(p.contiguous);
+    cr_expect_eq(p.strides[0], 3);
+    cr_expect_eq(p.strides[1], 1);
+    cr_expect_eq(p.first, 9);
+    cr_expect_eq(p.last, 14);
+    cr_assert(unit_shard_param_next(&list, u, 1, &next, &p));
+    cr_expect_eq(p.param, unit_param_at(&list, u, 1));
+    cr_expect_eq(p.first, 0);
+    cr_expect_eq(p.last, 2);
+    cr_expect_not(unit_shard_param_next(&list, u, 1, &next, &p));
 }
 
 Test(unit, padding_with_orig_params_follows_the_compute_dtype)

@@ -174,3 +174,37 @@ Test(unit_json, an_error_says_where_it_is)
     cr_expect_str_eq(why.tensor, "w");
     cr_expect(why.has_offset);
 }
+
+Test(unit_json, defaults_are_those_of_a_release)
+{
+    static const char text[] =
+        "[{\"use_orig_params\": true, \"dtype\": \"float32\", \"params\": ["
+        "{\"fqn\": \"a\", \"shape\": [2, 3], \"strides\": [1, 2]}, {\"fqn\": \"b\", \"shape\": [2]}]}]";
+    static const struct {
+        uint32_t major, minor;
+        const char *flat_name;
+        uint64_t offset;
+        bool permuted;
+    } releases[] = {
+        {1, 13, "flat_param", 6, false},
+        {2, 0, "_flat_param", 6, false},
+        {2, 1, "_flat_param", 8, false},
+        {2, 6, "_flat_param", 8, true},
+    };
+    for (size_t i = 0; i < sizeof releases / sizeof *releases; i++) {
+        const unit_defaults d = unit_defaults_of(2, releases[i].major, releases[i].minor);
+        json_reader r;
+        json_token t;
+        json_reader_init(&r, text, strlen(text), "MODEL-JSON");
+        cr_assert_eq(json_expect(&r, JSON_ARRAY, &t, &why), FSDPCK_OK);
+        cr_assert_eq(unit_json_read_as(&r, &d, &list, &why), FSDPCK_OK, "%s", why.message);
+        const unit *u = unit_at(&list, 0);
+        cr_expect_str_eq(unit_name(&list, u->flat_name, NULL), releases[i].flat_name);
+        cr_expect_eq(unit_param_at(&list, u, 1)->offset, releases[i].offset, "2.%u",
+                     releases[i].minor);
+        cr_expect_eq(unit_param_at(&list, u, 0)->permuted, releases[i].permuted);
+        json_reader_release(&r);
+        unit_list_release(&list);
+        unit_list_init(&list, &bytes);
+    }
+}

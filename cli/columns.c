@@ -1,0 +1,134 @@
+#include "columns.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A text: where it ends in `text`, and how many characters it has. */
+typedef struct cell {
+    size_t end, width;
+} cell;
+
+struct columns {
+    const table_column *heads;
+    size_t ncolumns;
+    size_t widths[COLUMNS_MAX];
+    char *text;
+    size_t nbytes, capacity;
+    cell *cells;
+    size_t ncells, cells_capacity;
+    bool failed;
+};
+
+columns *columns_new(void)
+{
+    return calloc(1, sizeof(columns));
+}
+
+void columns_free(columns *c)
+{
+    if (c == NULL)
+        return;
+    free(c->text);
+    free(c->cells);
+    free(c);
+}
+
+/* Characters of UTF-8. */
+static size_t width_of(const char *text, size_t nbytes)
+{
+    size_t width = 0;
+    for (size_t i = 0; i < nbytes; i++)
+        width += ((unsigned char)text[i] & 0xC0) != 0x80;
+    return width;
+}
+
+void columns_begin(columns *c, const table_column *heads, size_t count)
+{
+    if (c == NULL)
+        return;
+    c->heads = heads;
+    c->ncolumns = count;
+    c->nbytes = c->ncells = 0;
+    for (size_t i = 0; i < count; i++)
+        c->widths[i] = strlen(heads[i].head);
+}
+
+static bool grow(void **items, size_t *capacity, size_t wanted, size_t item_nbytes)
+{
+    if (wanted <= *capacity)
+        return true;
+    const size_t more = wanted + wanted / 2 + 64;
+    void *moved = realloc(*items, more * item_nbytes);
+    if (moved == NULL)
+        return false;
+    *items = moved;
+    *capacity = more;
+    return true;
+}
+
+void columns_add(columns *c, const char *const *cells)
+{
+    if (c == NULL || c->failed)
+        return;
+    c->failed =
+        !grow((void **)&c->cells, &c->cells_capacity, c->ncells + c->ncolumns, sizeof *c->cells);
+    for (size_t i = 0; !c->failed && i < c->ncolumns; i++) {
+        const size_t n = strlen(cells[i]);
+        c->failed = !grow((void **)&c->text, &c->capacity, c->nbytes + n, 1);
+        if (c->failed)
+            return;
+        memcpy(c->text + c->nbytes, cells[i], n);
+        c->nbytes += n;
+        const size_t width = width_of(cells[i], n);
+        c->cells[c->ncells++] = (cell){c->nbytes, width};
+        if (width > c->widths[i])
+            c->widths[i] = width;
+    }
+}
+
+size_t columns_count(const columns *c)
+{
+    return c == NULL || c->ncolumns == 0 ? 0 : c->ncells / c->ncolumns;
+}
+
+static void put_spaces(size_t n)
+{
+    static const char spaces[] = "                                                                ";
+    for (size_t part; n > 0; n -= part) {
+        part = n < sizeof spaces - 1 ? n : sizeof spaces - 1;
+        fwrite(spaces, 1, part, stdout);
+    }
+}
+
+/* Column i, indented like all; the last one is not padded where that would trail. */
+static void put_cell(const columns *c, size_t i, const char *text, size_t nbytes, size_t width)
+{
+    const size_t fill = c->widths[i] - width;
+    putchar(' ');
+    if (i == 0)
+        putchar(' ');
+    if (c->heads[i].right)
+        put_spaces(fill);
+    fwrite(text, 1, nbytes, stdout);
+    if (!c->heads[i].right && i + 1 < c->ncolumns)
+        put_spaces(fill);
+}
+
+bool columns_print(columns *c)
+{
+    if (c == NULL)
+        return false;
+    for (size_t i = 0; i < c->ncolumns && c->ncells > 0; i++)
+        put_cell(c, i, c->heads[i].head, strlen(c->heads[i].head), strlen(c->heads[i].head));
+    for (size_t k = 0, at = 0; k < c->ncells; k++) {
+        if (k % c->ncolumns == 0)
+            putchar('\n');
+        put_cell(c, k % c->ncolumns, c->text + at, c->cells[k].end - at, c->cells[k].width);
+        at = c->cells[k].end;
+    }
+    if (c->ncells > 0)
+        putchar('\n');
+    c->nbytes = c->ncells = 0;
+    return !c->failed;
+}

@@ -1,0 +1,152 @@
+#include "formats/safetensors/hf_ties.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "model/agree.h"
+
+#define CONFIG_NBYTES_MAX (UINT64_C(16) << 20)
+
+typedef struct hf_fill {
+    char *name, *twin; /* free()d */
+} hf_fill;
+
+void hf_ties_init(hf_ties *t, const open_request *req)
+{
+    *t = (hf_ties){.req = req, .fills = VEC_OF(hf_fill, req->metadata), .by_config = -1};
+}
+
+void hf_ties_release(hf_ties *t)
+{
+    for (size_t i = 0; i < t->fills.count; i++) {
+        free(VEC_AT(&t->fills, hf_fill, i)->name);
+        free(VEC_AT(&t->fills, hf_fill, i)->twin);
+    }
+    vec_release(&t->fills);
+}
+
+/* "tie_word_embeddings": true at the top of the document. */
+static fsdpck_status read_config(json_reader *r, bool *tied, fsdpck_error *err)
+{
+    static const char key[] = "tie_word_embeddings";
+    json_token t;
+    RETURN_IF(json_next(r, &t, err));
+    if (t.kind != JSON_OBJECT)
+        return FSDPCK_OK;
+    for (;;) {
+        RETURN_IF(json_next(r, &t, err));
+        if (t.kind != JSON_KEY)
+            return FSDPCK_OK;
+        const bool is_tied = t.nbytes == strlen(key) && memcmp(t.text, key, t.nbytes) == 0;
+        RETURN_IF(json_next(r, &t, err));
+        if (is_tied)
+            *tied = t.kind == JSON_TRUE;
+        RETURN_IF(json_skip(r, &t, err));
+    }
+}
+
+/* A config that cannot be read says nothing: it is no part of the weights. */
+static bool config_ties(const open_request *req)
+{
+    char *text = NULL;
+    size_t nbytes = 0;
+    bool tied = false;
+    json_reader r;
+    if (file_read_whole(&req->probe->dir, "config.json", CONFIG_NBYTES_MAX, &text, &nbytes, NULL) !=
+        FSDPCK_OK)
+        return false;
+    json_reader_init(&r, text, nbytes, "");
+    if (read_config(&r, &tied, NULL) != FSDPCK_OK)
+        tied = false;
+    json_reader_release(&r);
+    free(text);
+    return tied;
+}
+
+static bool is_there(const hf_index *ix, const uint8_t *seen, const char *name, size_t nbytes)
+{
+    const uint32_t id = strtab_find(&ix->tensors, name, nbytes);
+    return id != STRTAB_NONE && seen[id];
+}
+
+static const char *twin_by_config(hf_ties *t, const hf_index *ix, const uint8_t *seen,
+                                  const char *name)
+{
+    static const char *const embeddings[] = {"model.embed_tokens.weight", "transformer.wte.weight"};
+    static const char head[] = "lm_head.weight";
+    const char *twin = NULL;
+    for (size_t i = 0; twin == NULL && i < sizeof embeddings / sizeof *embeddings; i++) {
+        if (strcmp(name, head) == 0)
+            twin = embeddings[i];
+        else if (strcmp(name, embeddings[i]) == 0)
+            twin = head;
+        if (twin != NULL && !is_there(ix, seen, twin, strlen(twin)))
+            twin = NULL;
+    }
+    if (twin != NULL && t->by_config < 0)
+        t->by_config = config_ties(t->req);
+    return t->by_config > 0 ? twin : NULL;
+}
+
+static const char *twin_by_model(const hf_ties *t, const hf_index *ix, const uint8_t *seen,
+                                 const char *name, size_t nbytes, size_t *twin_nbytes)
+{
+    const char *twin = NULL;
+    for (unsigned k = 0; t->req->agree != NULL; k++) {
+        twin = agree_twin(t->req->agree, name, nbytes, k, twin_nbytes);
+        if (twin == NULL || is_there(ix, seen, twin, *twin_nbytes))
+            break;
+    }
+    return twin;
+}
+
+fsdpck_status hf_ties_fill(hf_ties *t, const hf_index *ix, const uint8_t *seen, uint32_t tensor,
+                           bool *filled, fsdpck_error *err)
+{
+    const char *name = strtab_text(&ix->tensors, tensor);
+    size_t nbytes = 0;
+    const char *twin =
+        twin_by_model(t, ix, seen, name, strtab_nbytes(&ix->tensors, tensor), &nbytes);
+    const bool by_model = twin != NULL;
+    if (twin == NULL)
+        twin = twin_by_config(t, ix, seen, name);
+    *filled = twin != NULL;
+    if (twin == NULL)
+        return FSDPCK_OK;
+    hf_fill *f = vec_push(&t->fills, err);
+    if (f == NULL)
+        return FSDPCK_LIMIT;
+    f->name = strdup(name);
+    f->twin = strdup(twin);
+    if (f->name == NULL || f->twin == NULL)
+        return error_set_nomem(err, strlen(name));
+    log_warn(
+        &t->req->log, "IDX-TIED", "leave it out with --exclude",
+        "the index names '%s', which no file holds: it is filled from '%s', to which %s ties it",
+        name, twin, by_model ? "the model" : "'config.json'");
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_fill(const hf_fill *f, const st_files *s, catalogue *cat,
+                              fsdpck_error *err)
+{
+    for (size_t i = 0; i < st_files_count(s); i++) {
+        const st_header *h = st_files_header(s, i);
+        for (size_t k = 0; k < h->entries.count; k++) {
+            const st_entry *e = VEC_AT(&h->entries, const st_entry, k);
+            size_t nbytes;
+            const char *name = st_header_name(h, e, &nbytes);
+            if (nbytes == strlen(f->twin) && memcmp(name, f->twin, nbytes) == 0)
+                return st_files_add_named(s, i, e, f->name, strlen(f->name), cat, err);
+        }
+    }
+    return error_set(err, FSDPCK_INTERNAL, "", "a twin that was there is gone");
+}
+
+fsdpck_status hf_ties_add(const hf_ties *t, const st_files *s, catalogue *cat, fsdpck_error *err)
+{
+    for (size_t i = 0; i < t->fills.count; i++)
+        RETURN_IF(add_fill(VEC_AT(&t->fills, const hf_fill, i), s, cat, err));
+    return FSDPCK_OK;
+}

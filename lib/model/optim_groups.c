@@ -1,0 +1,81 @@
+#include "model/optim_groups.h"
+
+#include <string.h>
+
+void optim_groups_init(optim_groups *g, budget *owner)
+{
+    *g = (optim_groups){.lists = VEC_OF(optim_list, owner),
+                        .groups = VEC_OF(optim_group, owner),
+                        .members = VEC_OF(uint32_t, owner)};
+    strtab_init(&g->names, owner);
+}
+
+void optim_groups_release(optim_groups *g)
+{
+    strtab_release(&g->names);
+    vec_release(&g->lists);
+    vec_release(&g->groups);
+    vec_release(&g->members);
+}
+
+fsdpck_status optim_groups_add(optim_groups *g, const char *name, size_t nbytes, fsdpck_error *err)
+{
+    uint32_t id;
+    RETURN_IF(strtab_intern(&g->names, name, nbytes, &id, err));
+    optim_list *l = vec_push(&g->lists, err);
+    if (l == NULL)
+        return FSDPCK_LIMIT;
+    *l = (optim_list){.name = id, .first = (uint32_t)g->groups.count};
+    return FSDPCK_OK;
+}
+
+fsdpck_status optim_groups_open(optim_groups *g, fsdpck_error *err)
+{
+    optim_group *group = vec_push(&g->groups, err);
+    if (group == NULL)
+        return FSDPCK_LIMIT;
+    *group = (optim_group){.first = (uint32_t)g->members.count};
+    VEC_AT(&g->lists, optim_list, g->lists.count - 1)->count++;
+    return FSDPCK_OK;
+}
+
+fsdpck_status optim_groups_put(optim_groups *g, const char *fqn, size_t nbytes, fsdpck_error *err)
+{
+    uint32_t id;
+    RETURN_IF(strtab_intern(&g->names, fqn, nbytes, &id, err));
+    uint32_t *member = vec_push(&g->members, err);
+    if (member == NULL)
+        return FSDPCK_LIMIT;
+    *member = id;
+    VEC_AT(&g->groups, optim_group, g->groups.count - 1)->count++;
+    return FSDPCK_OK;
+}
+
+const optim_list *optim_groups_find(const optim_groups *g, const char *prefix, size_t nbytes)
+{
+    if (nbytes > 0 && prefix[nbytes - 1] == '.')
+        nbytes--;
+    size_t at = nbytes;
+    while (at > 0 && prefix[at - 1] != '.')
+        at--;
+    for (size_t i = 0; i < g->lists.count; i++) {
+        const optim_list *l = VEC_AT(&g->lists, const optim_list, i);
+        if (strtab_nbytes(&g->names, l->name) == nbytes - at &&
+            memcmp(strtab_text(&g->names, l->name), prefix + at, nbytes - at) == 0)
+            return l;
+    }
+    return g->lists.count == 1 ? VEC_AT(&g->lists, const optim_list, 0) : NULL;
+}
+
+const optim_group *optim_groups_at(const optim_groups *g, const optim_list *l, uint32_t i)
+{
+    return VEC_AT(&g->groups, const optim_group, l->first + i);
+}
+
+const char *optim_groups_member(const optim_groups *g, const optim_group *group, uint32_t i,
+                                size_t *nbytes)
+{
+    const uint32_t id = *VEC_AT(&g->members, const uint32_t, group->first + i);
+    *nbytes = strtab_nbytes(&g->names, id);
+    return strtab_text(&g->names, id);
+}
