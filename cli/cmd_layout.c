@@ -86,13 +86,12 @@ int cmd_layout(cli *c, int argc, const char **argv)
     };
     const opt_spec spec = {
         .usage = "layout [OPTION]... SRC|MODEL",
-        .about =
-            "Shows who would hold what if checkpoint SRC were cut for another number of\n"
-            "ranks or another mesh: placements, sizes, offsets, padding, balance and the\n"
-            "bytes a GPU needs for training. No tensor data are read, nothing is written.\n\n"
-            "MODEL, a description of a model (JSON, fsdpck-model(5)), needs no checkpoint:\n"
-            "its FSDP units, their flat parameters or pieces, what is gathered and wasted.\n"
-            "Of the options below only --world-size, --mesh, --rank and --json are for it.",
+        .about = "Shows who would hold what if checkpoint SRC were cut for another number of\n"
+                 "ranks or another mesh: placements, sizes, offsets, padding, balance and the\n"
+                 "bytes a GPU needs for training. No tensor data are read, nothing is written.\n\n"
+                 "MODEL, a description of a model (JSON, fsdpck-model(5)), needs no checkpoint:\n"
+                 "its FSDP units, their flat parameters or pieces, what is gathered and wasted.\n"
+                 "Of the options below only --world-size, --mesh, --rank and --json are for it.",
         .groups = groups,
         .examples = "  fsdpck layout step-1000 --world-size 16\n"
                     "  fsdpck layout step-1000 --mesh dp_replicate=2,dp_shard=8 --part model\n"

@@ -10,6 +10,8 @@
  *     layout_view.c  who would hold what; rank_sums.c how much of it
  *     sidecars.c     small files beside the weights that are copied along
  *     report.c       what a run did
+ *
+ * and, without a checkpoint, the files behind fsdpck_model.h: model_public.c, units_*.c (units.h).
  */
 #ifndef FSDPCK_TRANSFORM_H
 #define FSDPCK_TRANSFORM_H

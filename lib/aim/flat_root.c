@@ -79,10 +79,14 @@ static fsdpck_status find_optimizer(root_state *s, value root, fsdpck_error *err
                                     err);
         if (value_dict_find(s->pool, dict, "param_groups", &s->groups))
             break;
-        if (value_count(s->pool, dict) > 1)
-            return aim_state_refuse(FSDPCK_UNSUPPORTED,
-                                    "optimizer state is not one 'state' and its 'param_groups'",
-                                    NULL, err);
+        if (value_count(s->pool, dict) > 1) {
+            const fsdpck_status st =
+                error_set(err, FSDPCK_UNSUPPORTED, "MODEL-OPTIM",
+                          "optimizer state is flattened, or of several optimizers");
+            error_next(err, "--optim-keys name makes groups of flattened state; or take the model "
+                            "alone: --part model");
+            return st;
+        }
         at = value_item(s->pool, dict, 0);
     }
     if (value_kind_of(s->groups) != VALUE_LIST)

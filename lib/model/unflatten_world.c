@@ -67,8 +67,7 @@ static bool is_cut_so(const catalogue *base, uint32_t tensor, const flat_name *n
         if (size == 0 || u->shard_size == 0)
             continue;
         const uint64_t left = u->total - offset;
-        if (offset % u->shard_size != 0 ||
-            size != (left < u->shard_size ? left : u->shard_size))
+        if (offset % u->shard_size != 0 || size != (left < u->shard_size ? left : u->shard_size))
             return false;
     }
     return true;
