@@ -19,6 +19,7 @@ const command commands[] = {
      " split shard cut "},
     {"layout", cmd_layout, "who would hold what: placements, sizes, padding, balance per rank",
      NULL},
+    {"digest", cmd_digest, "one digest a tensor, whatever the sharding; -c FILE checks", " sum checksum "},
     {"help", cmd_help, "this text, or the help of a command", NULL},
     {"version", cmd_version, "version, and what is built in", NULL},
     {NULL, NULL, NULL, NULL},

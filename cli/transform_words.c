@@ -198,6 +198,7 @@ int transform_with_words(cli *c, const opt_spec *spec, transform_words *w, unsig
             .tp_plan_path = w->tp_plan,
             .like_path = w->like,
             .show_rank = w->show_rank,
+            .check_path = w->check,
         };
         c->json = w->json != 0;
         c->quiet = w->quiet != 0;

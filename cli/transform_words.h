@@ -32,6 +32,7 @@ typedef struct transform_words {
     uint64_t threads, memory_nbytes;
     int engine, progress, json, quiet, verbose;
     char *show_rank; /* of layout */
+    char *check;     /* of digest */
 } transform_words;
 
 extern const opt_row words_reading[];
@@ -49,7 +50,7 @@ typedef struct transform_request {
     int progress;                       /* progress_mode */
     const char *src, *dst;              /* dst is NULL where the command takes one operand */
     /* NULL: not given. */
-    const char *tp_plan_path, *like_path, *show_rank;
+    const char *tp_plan_path, *like_path, *show_rank, *check_path;
 } transform_request;
 
 typedef int (*transform_fn)(cli *c, const transform_request *r);

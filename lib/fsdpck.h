@@ -414,6 +414,78 @@ FSDPCK_API void fsdpck_layout_get_rank(const fsdpck_layout *l, uint64_t rank,
                                        fsdpck_layout_rank *sums);
 FSDPCK_API void fsdpck_layout_free(fsdpck_layout *l);
 
+/* ---- digests ---- */
+
+/* One digest a tensor, the same however it is cut, in whatever format and order:
+ *
+ *     fsdpck_digests *d;
+ *     fsdpck_digests_new(ctx, src, &options, &d, err);          // reads every byte, once
+ *     fsdpck_digests_get_info(d, &info);
+ *     for (i = 0; i < info.tensors; i++)
+ *         fsdpck_digests_get(d, i, &digest);                    // by name
+ *     fsdpck_digests_free(d);
+ *
+ * A digest is the CRC-64/XZ of the text `dtype[d0,d1,...]` and a newline (torch's names), then of
+ * the row-major little-endian bytes, conj and neg resolved. It finds accidents, not forgers. */
+typedef struct fsdpck_digests fsdpck_digests;
+
+typedef struct fsdpck_digests_info {
+    uint64_t tensors;
+    uint64_t nbytes;     /* of all tensors */
+    uint64_t bytes_read; /* replicas that had to be compared included */
+    uint64_t left_out_tensors, left_out_objects;
+    uint64_t whole; /* CRC-64/XZ of the lines `digest  dtype[shape]  name`, ordered by name */
+} fsdpck_digests_info;
+
+typedef struct fsdpck_digest {
+    const char *name; /* final name; may hold any byte */
+    size_t name_nbytes;
+    const char *dtype;
+    unsigned ndim;
+    const uint64_t *shape;
+    uint64_t nbytes;
+    const char *type; /* "float32[5,3]" */
+    uint64_t value;
+} fsdpck_digest;
+
+/* Of the options those that select, name and cast count, replicas, threads and memory. The whole
+ * checkpoint by default, each tensor under its flat key; one part of it is named as the model names
+ * it. Borrows src. */
+FSDPCK_API fsdpck_status fsdpck_digests_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                                            const fsdpck_transform_options *options,
+                                            fsdpck_digests **out,
+                                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+FSDPCK_API void fsdpck_digests_get_info(const fsdpck_digests *d, fsdpck_digests_info *info);
+FSDPCK_API void fsdpck_digests_get(const fsdpck_digests *d, uint64_t index, fsdpck_digest *digest);
+FSDPCK_API void fsdpck_digests_free(fsdpck_digests *d);
+
+typedef enum fsdpck_digest_verdict {
+    FSDPCK_DIGEST_OK,
+    FSDPCK_DIGEST_DIFFERS,
+    FSDPCK_DIGEST_OTHER_TYPE, /* dtype or shape */
+    FSDPCK_DIGEST_MISSING,    /* in the list alone */
+    FSDPCK_DIGEST_EXTRA       /* in the checkpoint alone */
+} fsdpck_digest_verdict;
+
+typedef struct fsdpck_digest_result {
+    fsdpck_digest_verdict verdict;
+    const char *name; /* escaped, as printed */
+    size_t name_nbytes;
+    const char *expected; /* type in the list; NULL: none */
+    size_t expected_nbytes;
+    const char *found; /* type in the checkpoint; NULL: none */
+} fsdpck_digest_result;
+
+typedef void (*fsdpck_digest_fn)(void *arg, const fsdpck_digest_result *result);
+
+/* Compares with a list of lines `HEX  TYPE  NAME` (names escaped), as `fsdpck digest` prints it, its
+ * last line `HEX  whole  N tensors` included where it is there. Empty lines and those that begin
+ * with '#' count as nothing. `fn` is called for every tensor of either, by name; *bad counts those
+ * that are not OK. BADINPUT (DIGEST-LIST) where it is no such list. */
+FSDPCK_API fsdpck_status fsdpck_digests_check(const fsdpck_digests *d, const char *text,
+                                              size_t nbytes, fsdpck_digest_fn fn, void *arg,
+                                              uint64_t *bad, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 #ifdef __cplusplus
 }
 #endif

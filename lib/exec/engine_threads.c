@@ -61,12 +61,18 @@ static void sum_range(worker *w, const output_range *range, uint64_t item_begin)
     const output_range done = {range->file, item_begin, range->end};
     range_walk walk;
     range_part part;
-    if (!x->r.target->want_crc)
+    if (!crc_parts_wanted(x))
         return;
     range_walk_begin(&walk, x->r.plan, range);
-    while (range_walk_next(&walk, &part))
-        if (part.kind == PART_CHUNK && !exec_chunk_is_streamed(x, part.chunk))
-            crc_parts_put(x, &part, w->tile + w->at + (part.begin - range->begin));
+    while (range_walk_next(&walk, &part)) {
+        const uint8_t *bytes = w->tile + w->at + (part.begin - range->begin);
+        if (part.kind != PART_CHUNK)
+            continue;
+        if (!exec_chunk_is_streamed(x, part.chunk))
+            crc_parts_put(x, &part, bytes);
+        else if (x->out == NULL)
+            crc_parts_put_sparse(x, &part, bytes);
+    }
     if (x->late_count == 0)
         return;
     range_walk_begin(&walk, x->r.plan, range);

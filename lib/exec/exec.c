@@ -80,7 +80,7 @@ fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err)
     RETURN_IF(crc_parts_begin(x, err));
     RETURN_IF(late_begin(x, err));
     RETURN_IF(replica_compare_rest(x, err));
-    progress_phase(x->r.progress, "writing", output_nbytes(&x->r.target->cat));
+    progress_phase(x->r.progress, out == NULL ? "reading" : "writing", output_nbytes(&x->r.target->cat));
     RETURN_IF(engine_threads_run(x, err));
     RETURN_IF(scatter_run(x, err));
     crc_parts_finish(x);

@@ -41,7 +41,7 @@ enum { EXEC_DIRECT_AUTO = 0, EXEC_DIRECT_ON = 1, EXEC_DIRECT_OFF = 2 };
 typedef struct exec_request {
     const plan *plan;
     const source *source;
-    target *target;    /* the plan's; chunk_crc is filled where want_crc */
+    target *target;    /* the plan's; chunk_crc and chunk_digest are filled where wanted */
     unsigned nthreads; /* 0 counts as 1 */
     uint64_t memory_nbytes;
     int direct; /* EXEC_DIRECT_... */
@@ -76,7 +76,8 @@ fsdpck_status exec_locate(const exec_request *r, struct exec **x,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Compares the other replicas, writes all files of `out` (index equal to the target's), then makes
- * sure that the source did not change meanwhile. Once per exec. */
+ * sure that the source did not change meanwhile. Once per exec. Where `out` is NULL nothing is
+ * written: target.chunk_digest is what the run is for (want_digest, and not want_crc). */
 fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* At any time; complete after exec_run. */

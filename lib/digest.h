@@ -1,0 +1,25 @@
+/* digest.h: what digest.c, which makes digests, and digest_check.c, which compares them with a list,
+ * share. */
+#ifndef FSDPCK_DIGEST_H
+#define FSDPCK_DIGEST_H
+
+#include "run.h"
+
+typedef struct digest_row {
+    uint64_t tensor; /* of the target */
+    const char *name;
+    size_t name_nbytes;
+    size_t type_at; /* "float32[5,3]" in the texts */
+    uint64_t digest;
+} digest_row;
+
+struct fsdpck_digests {
+    run run;
+    digest_row *rows; /* by name */
+    uint64_t count;
+    text_buf texts;
+    uint64_t nbytes;
+    uint64_t whole;
+};
+
+#endif
