@@ -37,6 +37,7 @@ const command *command_find(const char *name);
 int cmd_consolidate(cli *c, int argc, const char **argv);
 int cmd_digest(cli *c, int argc, const char **argv);
 int cmd_inspect(cli *c, int argc, const char **argv);
+int cmd_latest(cli *c, int argc, const char **argv);
 int cmd_layout(cli *c, int argc, const char **argv);
 int cmd_reshard(cli *c, int argc, const char **argv);
 int cmd_help(cli *c, int argc, const char **argv);

@@ -20,6 +20,7 @@ const command commands[] = {
     {"layout", cmd_layout, "who would hold what: placements, sizes, padding, balance per rank",
      NULL},
     {"digest", cmd_digest, "one digest a tensor, whatever the sharding; -c FILE checks", " sum checksum "},
+    {"latest", cmd_latest, "the newest complete checkpoint under a run's folder", NULL},
     {"help", cmd_help, "this text, or the help of a command", NULL},
     {"version", cmd_version, "version, and what is built in", NULL},
     {NULL, NULL, NULL, NULL},

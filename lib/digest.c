@@ -122,9 +122,9 @@ static void sum_all(fsdpck_digests *d)
     }
 }
 
-static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)
+/* Everything but reading the data. */
+static fsdpck_status prepare(run *r, fsdpck_error *err)
 {
-    run *r = &d->run;
     r->writer = &digest_writer;
     if (r->opt.part < 0)
         r->opt.part = FSDPCK_PART_ALL;
@@ -135,11 +135,27 @@ static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)
     RETURN_IF(run_aim(r, err));
     RETURN_IF(transform_check_flat(r->src, &r->to.cat, err));
     RETURN_IF(run_place(r, err));
-    RETURN_IF(run_make_plan(r, err));
-    RETURN_IF(exec_run(r->exec, NULL, err));
+    return run_make_plan(r, err);
+}
+
+static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)
+{
+    RETURN_IF(prepare(&d->run, err));
+    RETURN_IF(exec_run(d->run.exec, NULL, err));
     RETURN_IF(make_rows(d, err));
     sum_all(d);
     return FSDPCK_OK;
+}
+
+fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_error *err)
+{
+    run r;
+    run_init(&r, ctx, src, NULL);
+    r.dst = "";
+    const fsdpck_status st = prepare(&r, err);
+    progress_phase(&ctx->progress, NULL, 0);
+    run_release(&r);
+    return st;
 }
 
 fsdpck_status fsdpck_digests_new(fsdpck_context *ctx, fsdpck_checkpoint *src,

@@ -22,4 +22,9 @@ struct fsdpck_digests {
     uint64_t whole;
 };
 
+/* As far as digests go without reading data: that every tensor is there as a whole, and that the
+ * heads of its payloads agree with the metadata. */
+fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 #endif

@@ -486,6 +486,32 @@ FSDPCK_API fsdpck_status fsdpck_digests_check(const fsdpck_digests *d, const cha
                                               size_t nbytes, fsdpck_digest_fn fn, void *arg,
                                               uint64_t *bad, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* ---- the latest checkpoint of a run ---- */
+
+typedef enum fsdpck_level {
+    FSDPCK_LEVEL_QUICK,    /* metadata; all files are there and long enough */
+    FSDPCK_LEVEL_COVERAGE, /* each tensor is there as a whole, payloads' heads agree with it */
+} fsdpck_level;
+
+typedef struct fsdpck_latest_options {
+    size_t struct_nbytes;
+    fsdpck_level level;
+    uint64_t most;                   /* complete checkpoints wanted; 0: 1 */
+    const fsdpck_open_options *open; /* NULL: the defaults */
+} fsdpck_latest_options;
+
+/* why is NULL where it is complete. Borrowed for the call. */
+typedef void (*fsdpck_latest_fn)(void *arg, const char *path, uint64_t step,
+                                 const fsdpck_error *why);
+
+/* What lies in the folder `root` and has a name that ends in a number (step-1000, global_step_1000,
+ * checkpoint-1000, iter_0001000, files as epoch=1-step=1000.ckpt), newest first, until as many
+ * complete ones are found as are wanted: *found. */
+FSDPCK_API fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
+                                       const fsdpck_latest_options *options, fsdpck_latest_fn fn,
+                                       void *arg, uint64_t *found,
+                                       fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 #ifdef __cplusplus
 }
 #endif

@@ -6,6 +6,7 @@
  *     consolidate.c  the run of one rank
  *     reshard.c      the run of many: options -> mesh and rules
  *     advise.c       what the user may not have meant
+ *     latest.c       which of a run's checkpoints is complete
  *     digest.c       the run that writes nothing and sums each tensor; digest_check.c compares
  */
 #ifndef FSDPCK_RUN_H
