@@ -59,6 +59,7 @@ int cmd_digest(cli *c, int argc, const char **argv)
         {"Checking:", checking_rows, &w},
         {"Which tensors:", words_selecting, &w},
         {"Names and dtypes:", words_naming, &w},
+        {"", words_casting, &w},
         {"Reading:", words_reading, &w},
         {"", words_replicas, &w},
         {"Running:", words_running, &w},

@@ -33,6 +33,7 @@ int cmd_reshard(cli *c, int argc, const char **argv)
         {"What is written:", words_selecting, &w},
         {"", words_objects, &w},
         {"Names and dtypes:", words_naming, &w},
+        {"", words_casting, &w},
         {"Reading:", words_reading, &w},
         {"", words_replicas, &w},
         {"Writing:", format_rows, &w},

@@ -19,6 +19,7 @@ const command commands[] = {
      " split shard cut "},
     {"layout", cmd_layout, "who would hold what: placements, sizes, padding, balance per rank",
      NULL},
+    {"diff", cmd_diff, "same tensors? across formats, world sizes, layouts, dtypes", " compare cmp "},
     {"digest", cmd_digest, "one digest a tensor, whatever the sharding; -c FILE checks", " sum checksum "},
     {"latest", cmd_latest, "the newest complete checkpoint under a run's folder", NULL},
     {"help", cmd_help, "this text, or the help of a command", NULL},

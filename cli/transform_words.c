@@ -67,6 +67,10 @@ const opt_row words_naming[] = {
      .help = "drop P from the front of names; repeatable"},
     {"rename", .kind = OPT_LIST, .at = AT(rename), .value = "s/RE/TEXT/",
      .help = "rename as sed does, with Perl expressions; repeatable, in order"},
+    {0},
+};
+
+const opt_row words_casting[] = {
     {"dtype", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE",
      .help = "cast the model's floats (bf16, fp16, fp32, fp64), or any floating tensor that "
              "matches: 'GLOB=fp32'; repeatable"},
@@ -199,6 +203,9 @@ int transform_with_words(cli *c, const opt_spec *spec, transform_words *w, unsig
             .like_path = w->like,
             .show_rank = w->show_rank,
             .check_path = w->check,
+            .atol = w->atol,
+            .rtol = w->rtol,
+            .stat = w->stat,
         };
         c->json = w->json != 0;
         c->quiet = w->quiet != 0;

@@ -19,7 +19,7 @@ static bool holds_any(dtype d)
 }
 
 /* One tensor after the other, as if there were a file. */
-static fsdpck_status give_places(target *t, const writer_options *opt, fsdpck_error *err)
+fsdpck_status digest_give_places(target *t, const writer_options *opt, fsdpck_error *err)
 {
     (void)opt;
     catalogue *cat = &t->cat;
@@ -49,7 +49,7 @@ static const format_writer digest_writer = {
     .description = "the digest of each tensor",
     .takes = TAKES_FLAT,
     .holds = holds_any,
-    .layout = give_places,
+    .layout = digest_give_places,
 };
 
 /* ---- rows ---- */

@@ -27,4 +27,14 @@ struct fsdpck_digests {
 fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Of a target without places: one tensor after the other, and want_digest. `opt` is of no account. */
+fsdpck_status digest_give_places(target *t, const writer_options *opt,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* inner_digests.c: of the tensors inside objects that are loaded: what tells them apart, dtype, shape
+ * and elements, as a number, by their index in the catalogue. */
+fsdpck_status digest_inner(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                           const fsdpck_transform_options *options, uint64_t *digests,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 #endif

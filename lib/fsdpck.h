@@ -486,6 +486,77 @@ FSDPCK_API fsdpck_status fsdpck_digests_check(const fsdpck_digests *d, const cha
                                               size_t nbytes, fsdpck_digest_fn fn, void *arg,
                                               uint64_t *bad, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* ---- comparing ---- */
+
+/* Two checkpoints, in whatever format and however each is cut:
+ *
+ *     fsdpck_diff *d;
+ *     fsdpck_diff_new(ctx, a, b, NULL, &d, err);
+ *     fsdpck_diff_get_info(d, &info);                        // info.rows == 0: equal
+ *     for (i = 0; i < info.rows; i++)
+ *         fsdpck_diff_get_row(d, i, &row);
+ *     fsdpck_diff_free(d);
+ */
+typedef struct fsdpck_diff fsdpck_diff;
+
+typedef struct fsdpck_diff_options {
+    size_t struct_nbytes;
+    /* Of these count: part (-1: everything where both have the same parts, else the model parts),
+     * keys and exclude for both; strip_prefix, rename and dtype are applied to A alone; threads,
+     * memory, replicas. NULL: the defaults. */
+    const fsdpck_transform_options *transform;
+    double atol, rtol; /* floating elements are equal where |a - b| <= atol + rtol * |b| */
+    int brief;         /* stop at the first difference */
+} fsdpck_diff_options;
+
+typedef struct fsdpck_diff_info {
+    const char *part; /* compared */
+    uint64_t tensors_a, tensors_b;
+    uint64_t tensors_compared; /* those that both have, of one dtype and shape */
+    uint64_t nbytes_compared;
+    uint64_t objects_compared;
+    uint64_t bytes_read; /* of both */
+    uint64_t rows;       /* differences */
+    int stopped;         /* brief: there may be more */
+} fsdpck_diff_info;
+
+typedef enum fsdpck_diff_kind {
+    FSDPCK_DIFF_ONLY_A,
+    FSDPCK_DIFF_ONLY_B,
+    FSDPCK_DIFF_TYPE, /* another dtype or shape: values are not compared */
+    FSDPCK_DIFF_VALUES,
+    FSDPCK_DIFF_OBJECT_ONLY_A,
+    FSDPCK_DIFF_OBJECT_ONLY_B,
+    FSDPCK_DIFF_OBJECT
+} fsdpck_diff_kind;
+
+typedef struct fsdpck_diff_row {
+    fsdpck_diff_kind kind;
+    const char *name;
+    size_t name_nbytes;
+    const char *dtype_a, *dtype_b; /* NULL where the side has none; so for the next four */
+    unsigned ndim_a, ndim_b;
+    const uint64_t *shape_a, *shape_b;
+    /* FSDPCK_DIFF_VALUES */
+    int located; /* 0: a compressed tensor, of which only digests were compared; what follows is 0 */
+    uint64_t nelems, differing;
+    uint64_t first[64];             /* index of the first element that differs */
+    char first_a[64], first_b[64];  /* and its values */
+    double largest;                 /* |a - b|, of numbers */
+    uint64_t not_numbers;           /* elements that differ and are NaN or infinite on a side */
+    /* Objects */
+    int64_t rank; /* whose it is, where ranks differ; else -1 */
+    const char *text_a, *text_b; /* FSDPCK_DIFF_OBJECT: for people, cut off where it is long */
+} fsdpck_diff_row;
+
+/* Borrows both. Errors: as opening and consolidating either. */
+FSDPCK_API fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint *a,
+                                         fsdpck_checkpoint *b, const fsdpck_diff_options *options,
+                                         fsdpck_diff **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+FSDPCK_API void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *info);
+FSDPCK_API void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t index, fsdpck_diff_row *row);
+FSDPCK_API void fsdpck_diff_free(fsdpck_diff *d);
+
 /* ---- the latest checkpoint of a run ---- */
 
 typedef enum fsdpck_level {

@@ -1,5 +1,6 @@
 /* The newest complete checkpoint of a run. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,13 +54,11 @@ static bool step_of(const char *name, uint64_t *step)
 static char *path_in(const char *root, const char *name)
 {
     const size_t n = strlen(root);
-    const bool slash = n > 0 && root[n - 1] == '/';
-    char *path = malloc(n + strlen(name) + 2);
-    if (path != NULL) {
-        memcpy(path, root, n);
-        path[n] = '/';
-        strcpy(path + n + !slash, name);
-    }
+    const char *between = n > 0 && root[n - 1] == '/' ? "" : "/";
+    const size_t capacity = n + strlen(name) + 2;
+    char *path = malloc(capacity);
+    if (path != NULL)
+        snprintf(path, capacity, "%s%s%s", root, between, name);
     return path;
 }
 

@@ -107,7 +107,7 @@ fsdpck_status run_place(run *r, fsdpck_error *err)
     return r->writer->layout(&r->to, &wo, err);
 }
 
-static uint64_t memory_to_use(const run *r)
+uint64_t run_memory(const run *r)
 {
     if (r->opt.memory_nbytes > 0)
         return r->opt.memory_nbytes;
@@ -133,7 +133,7 @@ fsdpck_status run_make_plan(run *r, fsdpck_error *err)
         .source = &r->src->src,
         .target = &r->to,
         .nthreads = transform_threads(r->opt.threads),
-        .memory_nbytes = memory_to_use(r),
+        .memory_nbytes = run_memory(r),
         .direct = (int)r->opt.direct,
         .cancel = &r->ctx->cancel,
         .progress = &r->ctx->progress,

@@ -163,6 +163,27 @@ static fsdpck_status run_item(void *ctx, unsigned worker_index, uint64_t item, f
     return FSDPCK_OK;
 }
 
+void exec_fill_limits(const struct exec *x, unsigned *workers, uint64_t *nbytes)
+{
+    *workers = x->nworkers;
+    *nbytes = x->tile_nbytes;
+}
+
+uint64_t exec_fill_nbytes(const struct exec *x, const output_range *range)
+{
+    return fill_nbytes(x, range);
+}
+
+fsdpck_status exec_fill(struct exec *x, unsigned worker_index, const output_range *range,
+                        const uint8_t **bytes, fsdpck_error *err)
+{
+    worker *w = x->workers[worker_index];
+    bool wanted;
+    w->at = range->begin % FILE_DIRECT_ALIGN;
+    *bytes = w->tile + w->at;
+    return fill_tile(w, range, &wanted, err);
+}
+
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)
 {
     return pool_run(x->nworkers, plan_item_count(x->r.plan) + x->group_items, run_item, x,

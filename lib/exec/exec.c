@@ -88,6 +88,16 @@ fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err)
     return src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
 }
 
+bool exec_is_streamed(const struct exec *x, uint32_t target_tensor)
+{
+    return (x->tensor_flags[plan_source_tensor(x->r.plan, target_tensor)] & TENSOR_STREAMED) != 0;
+}
+
+fsdpck_status exec_check_replicas(struct exec *x, fsdpck_error *err)
+{
+    return replica_compare_rest(x, err);
+}
+
 void exec_free(struct exec *x)
 {
     if (x == NULL)
