@@ -46,6 +46,7 @@ int cmd_help(cli *c, int argc, const char **argv);
 int cmd_help_missing(void);
 /* There is no such command: as a usage error, in JSON where argv asks for it. */
 int cmd_help_unknown(cli *c, const char *word, int argc, const char **argv);
+int cmd_verify(cli *c, int argc, const char **argv);
 int cmd_version(cli *c, int argc, const char **argv);
 
 #endif

@@ -13,6 +13,8 @@
 const command commands[] = {
     {"inspect", cmd_inspect, "what is in it: tensors, shards, layout, optimizer, other objects",
      NULL},
+    {"verify", cmd_verify, "is it whole, consistent, uncorrupted? exit status for pipelines",
+     " check fsck "},
     {"consolidate", cmd_consolidate, "shards -> full tensors (HF folder, safetensors, .pt)",
      " merge convert export "},
     {"reshard", cmd_reshard, "shards -> other shards (DCP, rank files, DCP safetensors)",

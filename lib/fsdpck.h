@@ -557,12 +557,67 @@ FSDPCK_API void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *inf
 FSDPCK_API void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t index, fsdpck_diff_row *row);
 FSDPCK_API void fsdpck_diff_free(fsdpck_diff *d);
 
-/* ---- the latest checkpoint of a run ---- */
+/* ---- verifying ---- */
 
+/* Each includes those before it. */
 typedef enum fsdpck_level {
-    FSDPCK_LEVEL_QUICK,    /* metadata; all files are there and long enough */
-    FSDPCK_LEVEL_COVERAGE, /* each tensor is there as a whole, payloads' heads agree with it */
+    FSDPCK_LEVEL_QUICK,     /* metadata; all files are there and long enough */
+    FSDPCK_LEVEL_STRUCTURE, /* every rule that needs no tensor data */
+    FSDPCK_LEVEL_COVERAGE,  /* each tensor is there as a whole, payloads' heads agree with it */
+    FSDPCK_LEVEL_CHECKSUM,  /* every byte, against the checksums that the files hold */
+    FSDPCK_LEVEL_NUMERIC    /* every element: NaN, moments below zero, infinities, zeros */
 } fsdpck_level;
+
+/* Is a checkpoint whole, consistent and uncorrupted?
+ *
+ *     fsdpck_verify *v;
+ *     st = fsdpck_verify_new(ctx, "step-1000", NULL, &v, err);   // OK: there is a verdict
+ *     fsdpck_verify_get_info(v, &info);                          // info.errors == 0: clean
+ *     for (i = 0; i < info.listed; i++)
+ *         fsdpck_verify_get_finding(v, i, &finding);
+ *     fsdpck_verify_free(v);
+ *
+ * What is wrong with the checkpoint are findings; a status other than OK says why there is no
+ * verdict (I/O, a limit, something that is not supported, a file that changed meanwhile). */
+typedef struct fsdpck_verify fsdpck_verify;
+
+typedef struct fsdpck_verify_options {
+    size_t struct_nbytes;
+    int level;                       /* fsdpck_level; -1: coverage */
+    const fsdpck_open_options *open; /* NULL: the defaults */
+    unsigned threads;
+    int strict;             /* warnings count as errors */
+    int require_checksums;  /* bytes without a checksum are an error at level checksum */
+} fsdpck_verify_options;
+
+typedef struct fsdpck_verify_info {
+    fsdpck_level level;
+    int opened;        /* what follows of the checkpoint itself is known */
+    fsdpck_info source;
+    uint64_t errors, warnings, notes; /* strict: warnings are among the errors */
+    uint64_t listed;                  /* of them, the first 1,000 */
+    uint64_t chunks, records;         /* with elements; different ranges that they lie in */
+    uint64_t bytes_total, bytes_read; /* of the records, as stored */
+    uint64_t bytes_summed;            /* compared with a checksum */
+    uint64_t unchecked_tensors, unchecked_nbytes; /* level checksum: no checksum is recorded */
+    const char *blind; /* what the level cannot see, for people */
+} fsdpck_verify_info;
+
+typedef struct fsdpck_finding {
+    const char *id;       /* "DCP-GAP" */
+    const char *severity; /* "error", "warning", "note" */
+    const fsdpck_error *what; /* message, path, tensor, offset, expected, found, next */
+} fsdpck_finding;
+
+FSDPCK_API fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
+                                           const fsdpck_verify_options *options,
+                                           fsdpck_verify **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+FSDPCK_API void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info);
+FSDPCK_API void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index,
+                                          fsdpck_finding *finding);
+FSDPCK_API void fsdpck_verify_free(fsdpck_verify *v);
+
+/* ---- the latest checkpoint of a run ---- */
 
 typedef struct fsdpck_latest_options {
     size_t struct_nbytes;

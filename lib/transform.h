@@ -3,6 +3,7 @@
  *     context.c      what the caller watches and stops a run with
  *     open.c         path -> format reader -> sealed catalogue, parts; below.c: further down
  *     model_view.c   flat parameters: the catalogue that a model description makes of it
+ *     verify.c       looking through it, without a run
  *     run.c          aim -> layout -> plan -> locate -> run -> seal -> commit (see run.h)
  *     walk.c         borrowed views of the catalogue
  *     layout_view.c  who would hold what; rank_sums.c how much of it
