@@ -35,7 +35,10 @@ extern const command commands[]; /* ends with a NULL name */
 const command *command_find(const char *name);
 
 int cmd_consolidate(cli *c, int argc, const char **argv);
+int cmd_diff(cli *c, int argc, const char **argv);
+int cmd_digest(cli *c, int argc, const char **argv);
 int cmd_inspect(cli *c, int argc, const char **argv);
+int cmd_latest(cli *c, int argc, const char **argv);
 int cmd_layout(cli *c, int argc, const char **argv);
 int cmd_reshard(cli *c, int argc, const char **argv);
 int cmd_help(cli *c, int argc, const char **argv);
@@ -43,6 +46,7 @@ int cmd_help(cli *c, int argc, const char **argv);
 int cmd_help_missing(void);
 /* There is no such command: as a usage error, in JSON where argv asks for it. */
 int cmd_help_unknown(cli *c, const char *word, int argc, const char **argv);
+int cmd_verify(cli *c, int argc, const char **argv);
 int cmd_version(cli *c, int argc, const char **argv);
 
 #endif

@@ -63,6 +63,7 @@ int cmd_inspect(cli *c, int argc, const char **argv)
     const opt_group groups[] = {
         {"What is shown:", showing_rows, &w},
         {"Reading:", words_reading, &w.reading},
+        {"", words_keying, &w.reading},
         {"", saying_rows, &w},
         {0},
     };

@@ -81,6 +81,7 @@ int cmd_layout(cli *c, int argc, const char **argv)
         {"Which tensors:", words_selecting, &w},
         {"What is shown:", showing_rows, &w},
         {"Reading:", words_reading, &w},
+        {"", words_keying, &w},
         {"", saying_rows, &w},
         {0},
     };

@@ -1,59 +1,14 @@
 #include "transform_run.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "progress.h"
 #include "report.h"
+#include "text_file.h"
 #include "transform_report.h"
 
 /* Longest TP plan: real ones have a few lines for each kind of layer. */
-#define TP_PLAN_NBYTES_MAX (16u << 20)
-
-static fsdpck_status plan_failure(fsdpck_error *err, fsdpck_status status, const char *path,
-                                  const char *message)
-{
-    err->status = status;
-    err->sys_errno = status == FSDPCK_IO ? errno : 0;
-    fsdpck_escape(err->path, sizeof err->path, path, strlen(path));
-    if (status == FSDPCK_IO)
-        snprintf(err->message, sizeof err->message, "%s: %s", message, strerror(errno));
-    else
-        snprintf(err->message, sizeof err->message, "%s", message);
-    return status;
-}
-
-/* *text is NULL on failure, else malloc's. */
-static fsdpck_status read_plan(const char *path, char **text, fsdpck_error *err)
-{
-    *text = NULL;
-    if (path[0] == '\0')
-        return plan_failure(err, FSDPCK_USAGE, path, "--tp-plan names no file");
-    FILE *file = fopen(path, "rb");
-    if (file == NULL)
-        return plan_failure(err, FSDPCK_IO, path, "opening the TP plan failed");
-    fsdpck_status st = FSDPCK_OK;
-    char *buffer = malloc(TP_PLAN_NBYTES_MAX + 1);
-    const size_t nbytes = buffer == NULL ? 0 : fread(buffer, 1, TP_PLAN_NBYTES_MAX + 1, file);
-    if (buffer == NULL)
-        st = plan_failure(err, FSDPCK_LIMIT, path, "no memory for the TP plan");
-    else if (ferror(file))
-        st = plan_failure(err, FSDPCK_IO, path, "reading the TP plan failed");
-    else if (nbytes > TP_PLAN_NBYTES_MAX)
-        st = plan_failure(err, FSDPCK_LIMIT, path, "TP plan is longer than 16 MiB");
-    else if (memchr(buffer, '\0', nbytes) != NULL)
-        st = plan_failure(err, FSDPCK_USAGE, path, "TP plan is not text: it holds a zero byte");
-    fclose(file);
-    if (st != FSDPCK_OK) {
-        free(buffer);
-        return st;
-    }
-    buffer[nbytes] = '\0';
-    *text = buffer;
-    return FSDPCK_OK;
-}
+#define TP_PLAN_NBYTES_MAX ((size_t)16 << 20)
 
 /* Of OTHER only the cuts matter, so what differs between its ranks does not. */
 static fsdpck_status open_like(const cli *c, const transform_request *r, fsdpck_checkpoint **like,
@@ -74,7 +29,7 @@ fsdpck_status transform_inputs_open(const cli *c, const transform_request *r, tr
     *in = (transform_inputs){.options = r->transform};
     fsdpck_status st = FSDPCK_OK;
     if (r->tp_plan_path != NULL)
-        st = read_plan(r->tp_plan_path, &in->tp_plan, err);
+        st = text_file_read(r->tp_plan_path, "TP plan", TP_PLAN_NBYTES_MAX, &in->tp_plan, NULL, err);
     if (st == FSDPCK_OK)
         st = fsdpck_open(c->ctx, r->src, &r->open, &in->src, err);
     if (st == FSDPCK_OK)

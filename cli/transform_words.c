@@ -20,10 +20,6 @@ const opt_row words_reading[] = {
     {"model", .kind = OPT_TEXT, .at = AT(model), .value = "FILE",
      .help = "what FSDP1's flat parameters are made of: a model description, or a list of units "
              "(fsdpck-model(5))"},
-    {"optim-keys", .kind = OPT_CHOICE, .at = AT(optim_keys), .value = "KEYS",
-     .choices = "name|id|flat",
-     .help = "key optimizer state by name, by id (as optimizer.state_dict() does) or flat (as "
-             "flatten_optimizer_state_dict does); default: as it is"},
     {"repair-strided", .kind = OPT_FLAG, .at = AT(repair_strided),
      .help = "FSDP+TP folders of torch 2.10 and newer whose boxes do not fit their data: derive "
              "the boxes anew where all then fit"},
@@ -31,6 +27,14 @@ const opt_row words_reading[] = {
      .help = "fsdp2-tp-2.3: SRC is FSDP2 with TP of torch 2.3 or 2.4, whose files name the wrong "
              "order of cuts"},
     {"no-follow", .kind = OPT_FLAG, .at = AT(no_follow), .help = "links inside SRC are errors"},
+    {0},
+};
+
+const opt_row words_keying[] = {
+    {"optim-keys", .kind = OPT_CHOICE, .at = AT(optim_keys), .value = "KEYS",
+     .choices = "name|id|flat",
+     .help = "key optimizer state by name, by id (as optimizer.state_dict() does) or flat (as "
+             "flatten_optimizer_state_dict does); default: as it is"},
     {0},
 };
 
@@ -72,6 +76,10 @@ const opt_row words_naming[] = {
      .help = "drop P from the front of names; repeatable"},
     {"rename", .kind = OPT_LIST, .at = AT(rename), .value = "s/RE/TEXT/",
      .help = "rename as sed does, with Perl expressions; repeatable, in order"},
+    {0},
+};
+
+const opt_row words_casting[] = {
     {"dtype", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE",
      .help = "cast the model's floats (bf16, fp16, fp32, fp64), or any floating tensor that "
              "matches: 'GLOB=fp32'; repeatable"},
@@ -204,6 +212,10 @@ int transform_with_words(cli *c, const opt_spec *spec, transform_words *w, unsig
             .tp_plan_path = w->tp_plan,
             .like_path = w->like,
             .show_rank = w->show_rank,
+            .check_path = w->check,
+            .atol = w->atol,
+            .rtol = w->rtol,
+            .stat = w->stat,
         };
         c->json = w->json != 0;
         c->quiet = w->quiet != 0;

@@ -32,13 +32,18 @@ typedef struct transform_words {
     uint64_t threads, memory_nbytes;
     int engine, progress, json, quiet, verbose;
     char *show_rank; /* of layout */
+    char *check;     /* of digest */
+    char *atol, *rtol; /* of diff */
+    int stat;
 } transform_words;
 
 extern const opt_row words_reading[];
+extern const opt_row words_keying[];
 extern const opt_row words_replicas[];
 extern const opt_row words_selecting[];
 extern const opt_row words_objects[];
 extern const opt_row words_naming[];
+extern const opt_row words_casting[];
 extern const opt_row words_cutting[];
 extern const opt_row words_writing[];
 extern const opt_row words_running[];
@@ -49,7 +54,8 @@ typedef struct transform_request {
     int progress;                       /* progress_mode */
     const char *src, *dst;              /* dst is NULL where the command takes one operand */
     /* NULL: not given. */
-    const char *tp_plan_path, *like_path, *show_rank;
+    const char *tp_plan_path, *like_path, *show_rank, *check_path, *atol, *rtol;
+    int stat;
 } transform_request;
 
 typedef int (*transform_fn)(cli *c, const transform_request *r);

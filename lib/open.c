@@ -5,11 +5,6 @@
 #include "base/platform.h"
 #include "transform.h"
 
-/* How far down a folder is searched for a checkpoint, and how many folders are looked into. */
-#define SEARCH_DEPTH   4u
-#define SEARCH_FOLDERS 4096u
-#define SEARCH_SHOWN   10u
-
 char *transform_copy(const char *text)
 {
     const size_t nbytes = strlen(text);
@@ -104,73 +99,15 @@ const format_reader *probe_readers(const probe_input *in, const char **near_miss
     return NULL;
 }
 
-/* ---- looking for a checkpoint below a folder ---- */
+/* ---- opening ---- */
 
-typedef struct search {
-    char *paths[SEARCH_FOLDERS]; /* queue of folders still to look into */
-    unsigned depths[SEARCH_FOLDERS];
-    size_t head, tail;
-    char *found[SEARCH_SHOWN];
-    size_t found_count; /* in found */
-    size_t more_count;  /* found besides */
-} search;
-
-static char *join_path(const char *folder_path, const char *name)
+static const format_reader *reader_named(const char *name)
 {
-    const size_t n = strlen(folder_path) + strlen(name) + 2;
-    char *joined = malloc(n);
-    if (joined == NULL)
-        return NULL;
-    memcpy(joined, folder_path, strlen(folder_path));
-    joined[strlen(folder_path)] = '/';
-    memcpy(joined + strlen(folder_path) + 1, name, strlen(name) + 1);
-    return joined;
-}
-
-static bool looks_like_weights(const char *name)
-{
-    static const char *const suffixes[] = {".safetensors", ".pt", ".pth", ".bin", ".ckpt"};
-    const size_t n = strlen(name);
-    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
-        const size_t k = strlen(suffixes[i]);
-        if (n > k && strcmp(name + n - k, suffixes[i]) == 0)
-            return true;
+    for (size_t i = 0; format_readers[i] != NULL; i++) {
+        if (strcmp(format_readers[i]->name, name) == 0)
+            return format_readers[i];
     }
-    return false;
-}
-
-static void search_visit(search *s, char *path, unsigned depth)
-{
-    probe_input in;
-    if (probe_gather(path, &in, NULL) != FSDPCK_OK) {
-        free(path);
-        return;
-    }
-    if (probe_readers(&in, NULL) != NULL && depth > 0) {
-        if (s->found_count < SEARCH_SHOWN) {
-            s->found[s->found_count++] = path;
-        } else {
-            s->more_count++;
-            free(path);
-        }
-        probe_release(&in);
-        return;
-    }
-    for (size_t i = 0; in.is_folder && depth < SEARCH_DEPTH && i < in.entry_count; i++) {
-        path_kind kind;
-        if (in.entries[i][0] == '.' || s->tail == SEARCH_FOLDERS ||
-            path_probe(&in.dir, in.entries[i], &kind, NULL, NULL) != FSDPCK_OK)
-            continue;
-        if (kind != PATH_FOLDER && !(kind == PATH_FILE && looks_like_weights(in.entries[i])))
-            continue;
-        char *below = join_path(in.path, in.entries[i]);
-        if (below == NULL)
-            continue;
-        s->depths[s->tail] = depth + 1;
-        s->paths[s->tail++] = below;
-    }
-    probe_release(&in);
-    free(path);
+    return NULL;
 }
 
 static fsdpck_status no_checkpoint(const char *path, const char *near_miss, fsdpck_error *err)
@@ -183,61 +120,39 @@ static fsdpck_status no_checkpoint(const char *path, const char *near_miss, fsdp
     return st;
 }
 
-static fsdpck_status several_checkpoints(const search *s, const char *path, fsdpck_error *err)
+static fsdpck_status several_checkpoints(const below *found, const char *path, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "folder holds several checkpoints");
     error_path(err, path);
     text_buf list = {0};
     text_puts(&list, "name one of them:");
-    for (size_t i = 0; i < s->found_count; i++)
-        text_printf(&list, "%s %s", i == 0 ? "" : ",", s->found[i]);
-    if (s->more_count > 0)
-        text_printf(&list, ", and %zu more", s->more_count);
+    for (size_t i = 0; i < found->count; i++)
+        text_printf(&list, "%s %s", i == 0 ? "" : ",", found->paths[i]);
+    if (found->more > 0)
+        text_printf(&list, ", and %zu more", found->more);
     if (text_check(&list, NULL) == FSDPCK_OK)
         error_next(err, "%s", list.text);
     text_release(&list);
     return st;
 }
 
-/* *below is the one checkpoint under `path`, to be free()d. */
-static fsdpck_status find_below(const char *path, const char *near_miss, char **below,
-                                fsdpck_error *err)
+/* Opens what is looked at again, one checkpoint further down. */
+static fsdpck_status enter_below(fsdpck_checkpoint *c, const char *near_miss, fsdpck_error *err)
 {
-    search *s = calloc(1, sizeof *s);
-    char *first = strdup(path);
-    if (s == NULL || first == NULL) {
-        free(s);
-        free(first);
-        return error_set_nomem(err, sizeof *s);
-    }
-    search_visit(s, first, 0);
-    while (s->head < s->tail) {
-        const size_t i = s->head++;
-        search_visit(s, s->paths[i], s->depths[i]);
-    }
+    const char *path = c->probe.path;
+    below found;
+    RETURN_IF(below_find(path, &found, err));
     fsdpck_status st = FSDPCK_OK;
-    if (s->found_count == 1) {
-        *below = s->found[0];
-        s->found_count = 0;
-    } else {
-        st = s->found_count == 0 ? no_checkpoint(path, near_miss, err)
-                                 : several_checkpoints(s, path, err);
+    if (found.count == 0)
+        st = no_checkpoint(path, near_miss, err);
+    else if (found.count > 1)
+        st = several_checkpoints(&found, path, err);
+    if (st == FSDPCK_OK) {
+        probe_release(&c->probe);
+        st = probe_gather(found.paths[0], &c->probe, err);
     }
-    for (size_t i = 0; i < s->found_count; i++)
-        free(s->found[i]);
-    free(s);
+    below_release(&found);
     return st;
-}
-
-/* ---- opening ---- */
-
-static const format_reader *reader_named(const char *name)
-{
-    for (size_t i = 0; format_readers[i] != NULL; i++) {
-        if (strcmp(format_readers[i]->name, name) == 0)
-            return format_readers[i];
-    }
-    return NULL;
 }
 
 static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path, const char *format,
@@ -262,12 +177,7 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path, const
         return FSDPCK_OK;
     if (!c->probe.is_folder)
         return no_checkpoint(path, near_miss, err);
-    char *below = NULL;
-    RETURN_IF(find_below(c->probe.path, near_miss, &below, err));
-    probe_release(&c->probe);
-    const fsdpck_status st = probe_gather(below, &c->probe, err);
-    free(below);
-    RETURN_IF(st);
+    RETURN_IF(enter_below(c, near_miss, err));
     c->entered = true;
     c->format = probe_readers(&c->probe, &near_miss);
     log_write(&c->ctx->log, LOG_NOTE, "reading the one checkpoint below: '%s'", c->probe.path);

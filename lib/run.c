@@ -94,7 +94,7 @@ fsdpck_status run_aim(run *r, fsdpck_error *err)
     return r->sharded ? layout_check_used(&r->layout, err) : FSDPCK_OK;
 }
 
-static fsdpck_status place_target(run *r, fsdpck_error *err)
+fsdpck_status run_place(run *r, fsdpck_error *err)
 {
     const fsdpck_transform_options *o = &r->opt;
     if (o->torch_minor == 0) /* whoever wrote the rank files of the source shall load these */
@@ -109,7 +109,7 @@ static fsdpck_status place_target(run *r, fsdpck_error *err)
     return r->writer->layout(&r->to, &wo, err);
 }
 
-static uint64_t memory_to_use(const run *r)
+uint64_t run_memory(const run *r)
 {
     if (r->opt.memory_nbytes > 0)
         return r->opt.memory_nbytes;
@@ -118,7 +118,7 @@ static uint64_t memory_to_use(const run *r)
     return memory < EXEC_MEMORY_NBYTES_MIN ? EXEC_MEMORY_NBYTES_MIN : memory;
 }
 
-static fsdpck_status make_plan(run *r, fsdpck_error *err)
+fsdpck_status run_make_plan(run *r, fsdpck_error *err)
 {
     static const plan_replicas replicas[] = {
         [FSDPCK_REPLICAS_CRC] = REPLICAS_CRC,
@@ -135,7 +135,7 @@ static fsdpck_status make_plan(run *r, fsdpck_error *err)
         .source = &r->src->src,
         .target = &r->to,
         .nthreads = transform_threads(r->opt.threads),
-        .memory_nbytes = memory_to_use(r),
+        .memory_nbytes = run_memory(r),
         .direct = (int)r->opt.direct,
         .cancel = &r->ctx->cancel,
         .progress = &r->ctx->progress,
@@ -235,7 +235,7 @@ static fsdpck_status write_output(run *r, fsdpck_error *err)
     return output_commit(&r->out, err);
 }
 
-static fsdpck_status check_engine(const run *r, fsdpck_error *err)
+fsdpck_status run_check_engine(const run *r, fsdpck_error *err)
 {
     if (!r->opt.use_cuda)
         return FSDPCK_OK;
@@ -254,7 +254,7 @@ static sidecars_way way_of_sidecars(const run *r)
 
 fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
 {
-    RETURN_IF(check_engine(r, err));
+    RETURN_IF(run_check_engine(r, err));
     RETURN_IF(request_choose_writer(r, err));
     RETURN_IF(sidecars_find(&r->side, r->src, way_of_sidecars(r), err));
     if (r->sharded)
@@ -265,9 +265,9 @@ fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
     RETURN_IF(transform_check_flat(r->src, &r->to.cat, err));
     if (r->sharded)
         RETURN_IF(run_advise(r, err));
-    RETURN_IF(place_target(r, err));
+    RETURN_IF(run_place(r, err));
     RETURN_IF(request_check_space(r, err));
-    RETURN_IF(make_plan(r, err));
+    RETURN_IF(run_make_plan(r, err));
     if (!r->opt.dry_run)
         RETURN_IF(write_output(r, err));
     if (report == NULL)

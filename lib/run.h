@@ -6,6 +6,10 @@
  *     consolidate.c  the run of one rank
  *     reshard.c      the run of many: options -> mesh and rules
  *     advise.c       what the user may not have meant
+ *     diff.c         two runs that write nothing, side by side; diff_objects.c
+ *     latest.c       which of a run's checkpoints is complete
+ *     inner_digests.c  of tensors inside objects
+ *     digest.c       the run that writes nothing and sums each tensor; digest_check.c compares
  */
 #ifndef FSDPCK_RUN_H
 #define FSDPCK_RUN_H
@@ -59,6 +63,14 @@ fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK
 
 /* Source catalogue and options -> r->to, without places. */
 fsdpck_status run_aim(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The writer gives what is aimed at its places. */
+fsdpck_status run_place(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Plan, and heads of the blobs that it needs; r->exec may run then. */
+fsdpck_status run_make_plan(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Bytes of buffers to use. */
+uint64_t run_memory(const run *r);
+/* DEVICE where an engine is asked for that is not there. */
+fsdpck_status run_check_engine(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Resharding, after run_aim: finds r->trained, and says what is legal and may not be meant: mesh
  * dims that cut nothing, tensors cut by default. */
 fsdpck_status run_advise(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;

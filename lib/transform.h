@@ -1,10 +1,11 @@
 /* transform.h: what the files that make up the public interface share. The way of one run:
  *
  *     context.c      what the caller watches and stops a run with
- *     open.c         path -> format reader -> sealed catalogue, parts
+ *     open.c         path -> format reader -> sealed catalogue, parts; below.c: further down
  *     model_view.c   flat parameters: the catalogue that a model description makes of it
  *     shard_view.c   the same for a checkpoint that says itself what they are made of
  *     rekey_view.c   optimizer state by number, by name or flattened, made one from another
+ *     verify.c       looking through it, without a run
  *     run.c          aim -> layout -> plan -> locate -> run -> seal -> commit (see run.h)
  *     walk.c         borrowed views of the catalogue
  *     layout_view.c  who would hold what; rank_sums.c how much of it
@@ -109,6 +110,16 @@ fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err)
 void probe_release(probe_input *in);
 /* The first reader that knows it, or NULL; *near_miss may be set then. */
 const format_reader *probe_readers(const probe_input *in, const char **near_miss);
+
+/* below.c: checkpoints under a folder, itself not counted, in the order of a breadth-first walk. */
+#define BELOW_MOST 10u
+typedef struct below {
+    char *paths[BELOW_MOST];
+    size_t count; /* in paths */
+    size_t more;  /* found besides */
+} below;
+fsdpck_status below_find(const char *path, below *found, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void below_release(below *found);
 
 /* Threads to use: `asked`, or what affinity and cgroup allow. */
 unsigned transform_threads(unsigned asked);

@@ -305,8 +305,8 @@ static bool is_of_one_rank(const ranks_parse *p, const ranks_claim *c, uint64_t 
     *tensor = value_tensor_index(local);
     const torch_tensor *t = VEC_AT(&p->archive.tensors, const torch_tensor, *tensor);
     return t->ndim == c->ndim && (dtype)t->dtype == c->dtype &&
-           (c->ndim == 0 || memcmp(torch_tensor_sizes(&p->archive, t), c->shape,
-                                   c->ndim * sizeof *c->shape) == 0);
+           (c->ndim == 0 ||
+            memcmp(torch_tensor_sizes(&p->archive, t), c->shape, c->ndim * sizeof *c->shape) == 0);
 }
 
 static fsdpck_status see_sharded(ranks_parse *p, value call, uint32_t flat, value path,

@@ -37,6 +37,24 @@ static uint64_t join(struct crc_field field, uint64_t crc_a, uint64_t crc_b, uin
     return crc_a ^ crc_b;
 }
 
+/* Doubling: the CRC of 2n zeros is the CRC of n of them, twice. */
+static uint64_t zeros(struct crc_field field, uint64_t one, uint64_t nbytes)
+{
+    uint64_t crc = 0;
+    unsigned bit = 64;
+    while (bit > 0 && (nbytes >> (bit - 1) & 1) == 0)
+        bit--;
+    for (uint64_t done = 0; bit > 0; bit--) {
+        crc = join(field, crc, crc, done);
+        done *= 2;
+        if (nbytes >> (bit - 1) & 1) {
+            crc = join(field, crc, one, 1);
+            done++;
+        }
+    }
+    return crc;
+}
+
 uint32_t crc32_update(uint32_t crc, const void *bytes, uint64_t nbytes)
 {
     return nbytes > 0 ? crc32_gzip_refl(crc, bytes, nbytes) : crc;
@@ -55,4 +73,14 @@ uint32_t crc32_join(uint32_t crc_a, uint32_t crc_b, uint64_t nbytes_b)
 uint64_t crc64_join(uint64_t crc_a, uint64_t crc_b, uint64_t nbytes_b)
 {
     return join(field64, crc_a, crc_b, nbytes_b);
+}
+
+uint32_t crc32_zeros(uint64_t nbytes)
+{
+    return (uint32_t)zeros(field32, crc32_update(0, "", 1), nbytes);
+}
+
+uint64_t crc64_zeros(uint64_t nbytes)
+{
+    return zeros(field64, crc64_update(0, "", 1), nbytes);
 }

@@ -18,4 +18,10 @@ uint64_t crc64_update(uint64_t crc, const void *bytes, uint64_t nbytes);
 uint32_t crc32_join(uint32_t crc_a, uint32_t crc_b, uint64_t nbytes_b);
 uint64_t crc64_join(uint64_t crc_a, uint64_t crc_b, uint64_t nbytes_b);
 
+/* CRC of so many zero bytes. What some bytes add to the CRC of a longer text that is zeros elsewhere
+ * is crc(bytes) ^ crc_zeros(their number), moved up by crc_join(.., 0, what follows them); the CRC is
+ * the sum (xor) of such parts and of crc_zeros(all of it). So elements may come in any order. */
+uint32_t crc32_zeros(uint64_t nbytes);
+uint64_t crc64_zeros(uint64_t nbytes);
+
 #endif

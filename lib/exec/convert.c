@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "exec/cast.h"
+#include "state/cast.h"
 
 static void swap_units(uint8_t *p, uint64_t nunits, unsigned unit_nbytes)
 {

@@ -61,12 +61,18 @@ static void sum_range(worker *w, const output_range *range, uint64_t item_begin)
     const output_range done = {range->file, item_begin, range->end};
     range_walk walk;
     range_part part;
-    if (!x->r.target->want_crc)
+    if (!crc_parts_wanted(x))
         return;
     range_walk_begin(&walk, x->r.plan, range);
-    while (range_walk_next(&walk, &part))
-        if (part.kind == PART_CHUNK && !exec_chunk_is_streamed(x, part.chunk))
-            crc_parts_put(x, &part, w->tile + w->at + (part.begin - range->begin));
+    while (range_walk_next(&walk, &part)) {
+        const uint8_t *bytes = w->tile + w->at + (part.begin - range->begin);
+        if (part.kind != PART_CHUNK)
+            continue;
+        if (!exec_chunk_is_streamed(x, part.chunk))
+            crc_parts_put(x, &part, bytes);
+        else if (x->out == NULL)
+            crc_parts_put_sparse(x, &part, bytes);
+    }
     if (x->late_count == 0)
         return;
     range_walk_begin(&walk, x->r.plan, range);
@@ -155,6 +161,27 @@ static fsdpck_status run_item(void *ctx, unsigned worker_index, uint64_t item, f
     while (next_range(x, &whole, &range))
         RETURN_IF(run_range(w, &range, whole.begin, err));
     return FSDPCK_OK;
+}
+
+void exec_fill_limits(const struct exec *x, unsigned *workers, uint64_t *nbytes)
+{
+    *workers = x->nworkers;
+    *nbytes = x->tile_nbytes;
+}
+
+uint64_t exec_fill_nbytes(const struct exec *x, const output_range *range)
+{
+    return fill_nbytes(x, range);
+}
+
+fsdpck_status exec_fill(struct exec *x, unsigned worker_index, const output_range *range,
+                        const uint8_t **bytes, fsdpck_error *err)
+{
+    worker *w = x->workers[worker_index];
+    bool wanted;
+    w->at = range->begin % FILE_DIRECT_ALIGN;
+    *bytes = w->tile + w->at;
+    return fill_tile(w, range, &wanted, err);
 }
 
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)

@@ -80,12 +80,22 @@ fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err)
     RETURN_IF(crc_parts_begin(x, err));
     RETURN_IF(late_begin(x, err));
     RETURN_IF(replica_compare_rest(x, err));
-    progress_phase(x->r.progress, "writing", output_nbytes(&x->r.target->cat));
+    progress_phase(x->r.progress, out == NULL ? "reading" : "writing", output_nbytes(&x->r.target->cat));
     RETURN_IF(engine_threads_run(x, err));
     RETURN_IF(scatter_run(x, err));
     crc_parts_finish(x);
     RETURN_IF(late_finish(x, err));
     return src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
+}
+
+bool exec_is_streamed(const struct exec *x, uint32_t target_tensor)
+{
+    return (x->tensor_flags[plan_source_tensor(x->r.plan, target_tensor)] & TENSOR_STREAMED) != 0;
+}
+
+fsdpck_status exec_check_replicas(struct exec *x, fsdpck_error *err)
+{
+    return replica_compare_rest(x, err);
 }
 
 void exec_free(struct exec *x)

@@ -28,6 +28,7 @@
 #include "base/pool.h"
 #include "base/progress.h"
 #include "plan/plan.h"
+#include "plan/segment.h"
 #include "state/source.h"
 
 enum { EXEC_DIRECT_AUTO = 0, EXEC_DIRECT_ON = 1, EXEC_DIRECT_OFF = 2 };
@@ -41,7 +42,7 @@ enum { EXEC_DIRECT_AUTO = 0, EXEC_DIRECT_ON = 1, EXEC_DIRECT_OFF = 2 };
 typedef struct exec_request {
     const plan *plan;
     const source *source;
-    target *target;    /* the plan's; chunk_crc is filled where want_crc */
+    target *target;    /* the plan's; chunk_crc and chunk_digest are filled where wanted */
     unsigned nthreads; /* 0 counts as 1 */
     uint64_t memory_nbytes;
     int direct; /* EXEC_DIRECT_... */
@@ -76,8 +77,23 @@ fsdpck_status exec_locate(const exec_request *r, struct exec **x,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Compares the other replicas, writes all files of `out` (index equal to the target's), then makes
- * sure that the source did not change meanwhile. Once per exec. */
+ * sure that the source did not change meanwhile. Once per exec. Where `out` is NULL nothing is
+ * written: target.chunk_digest is what the run is for (want_digest, and not want_crc). */
 fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* For those who look at the bytes themselves: in place of exec_run, or after one without an output.
+ * A range of one file, no longer than the limit, into a buffer of that worker's, which is valid
+ * until its next call; each worker by one thread at a time. What streams bring (exec_is_streamed) is
+ * zeros. The other replicas and whether the source changed are left to the caller:
+ * exec_check_replicas, source.check_unchanged. */
+fsdpck_status exec_fill(struct exec *x, unsigned worker, const output_range *range,
+                        const uint8_t **bytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void exec_fill_limits(const struct exec *x, unsigned *workers, uint64_t *nbytes);
+/* How much of a range is best filled at a time. */
+uint64_t exec_fill_nbytes(const struct exec *x, const output_range *range);
+/* Whether any part of a target tensor comes from compressed chunks. */
+bool exec_is_streamed(const struct exec *x, uint32_t target_tensor);
+fsdpck_status exec_check_replicas(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* At any time; complete after exec_run. */
 void exec_get_sums(const struct exec *x, struct exec_sums *sums);

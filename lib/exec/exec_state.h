@@ -178,7 +178,12 @@ fsdpck_status replica_compare_rest(struct exec *x, fsdpck_error *err) FSDPCK_MUS
 fsdpck_status crc_parts_begin(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Every byte of a chunk is put once, in parts as they come, by any thread. */
 void crc_parts_put(struct exec *x, const range_part *part, const uint8_t *bytes);
-/* After all are put: target.chunk_crc of aliases too. */
+/* A stretch of a chunk that streams feed, digests alone: some of its elements, the others zeros, to
+ * be put by others. Where nothing is written, so that there is nothing to read back. */
+void crc_parts_put_sparse(struct exec *x, const range_part *part, const uint8_t *bytes);
+/* Whether CRCs or digests are wanted. */
+bool crc_parts_wanted(const struct exec *x);
+/* After all are put: of aliases too. */
 void crc_parts_finish(struct exec *x);
 
 /* --- late.c --- */

@@ -121,7 +121,7 @@ static fsdpck_status write_share(const band *b, const share *s, fsdpck_error *er
                              .chunk_begin = s->chunk_begin};
     if (s->range.begin == s->range.end)
         return FSDPCK_OK;
-    if (x->r.target->want_crc)
+    if (crc_parts_wanted(x))
         crc_parts_put(x, &part, s->bytes);
     RETURN_IF(write_range(b->worker, &s->range, s->bytes, err));
     progress_add(x->r.progress, s->range.end - s->range.begin);

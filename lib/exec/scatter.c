@@ -2,6 +2,7 @@
  * wherever their elements go, after all tiles are written. */
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "exec/band.h"
 #include "exec/exec_state.h"
@@ -89,11 +90,17 @@ static uint64_t target_run_nbytes(const strided *s, uint64_t itemsize)
     return run;
 }
 
-/* One part of the box, dense or with what lies between read first, through the worker's tile. */
+/* One part of the box, dense or with what lies between read first, through the worker's tile; where
+ * nothing is written, straight into the digest. */
 static fsdpck_status write_part(worker *w, const convert *c, const strided *s,
-                                const box_split *part, const uint8_t *src, const cat_chunk *k,
+                                const box_split *part, const uint8_t *src, uint64_t target_chunk,
                                 uint64_t at, bool merge, fsdpck_error *err)
 {
+    const cat_chunk *k = catalogue_chunk(&w->x->r.target->cat, target_chunk);
+    const range_part range = {.begin = at,
+                              .end = at + part->span_bytes,
+                              .chunk = target_chunk,
+                              .chunk_begin = k->offset_bytes};
     strided shape;
     shape.ndim = s->ndim;
     for (unsigned d = 0; d < s->ndim; d++) {
@@ -103,12 +110,18 @@ static fsdpck_status write_part(worker *w, const convert *c, const strided *s,
         shape.dst_strides[d] = s->dst_strides[d];
     }
     strided_collapse(&shape);
-    if (merge)
+    if (merge && w->x->out == NULL)
+        memset(w->tile, 0, part->span_bytes);
+    else if (merge)
         RETURN_IF(output_read_at(w->x->out, k->file, at, w->tile, part->span_bytes, err));
     if (convert_is_copy(c))
         strided_copy(&shape, dtype_get(c->to)->itemsize_bytes, w->tile, src);
     else
         w->sums.cast_overflows += convert_box(c, &shape, w->tile, src, w->scratch);
+    if (w->x->out == NULL) {
+        crc_parts_put_sparse(w->x, &range, w->tile);
+        return FSDPCK_OK;
+    }
     w->sums.bytes_written += part->span_bytes;
     return output_write_at(w->x->out, k->file, at, w->tile, part->span_bytes, err);
 }
@@ -132,7 +145,7 @@ static fsdpck_status write_box(scatter *sc, worker *w, const convert *c, const s
     else
         pthread_rwlock_rdlock(lock);
     while (st == FSDPCK_OK && box_split_next(&part))
-        st = write_part(w, c, s, &part, src, k, k->offset_bytes + dst_at + part.offset_bytes, merge,
+        st = write_part(w, c, s, &part, src, target_chunk, k->offset_bytes + dst_at + part.offset_bytes, merge,
                         err);
     pthread_rwlock_unlock(lock);
     return st;
@@ -247,7 +260,7 @@ static fsdpck_status run_jobs(scatter *sc, fsdpck_error *err)
     progress_phase(x->r.progress, "decoding", nbytes);
     RETURN_IF(list_targets(sc, err));
     RETURN_IF(pool_run(x->nworkers, x->streams.count, scatter_job, sc, x->r.cancel, err));
-    if (!x->r.target->want_crc)
+    if (!crc_parts_wanted(x) || x->out == NULL)
         return FSDPCK_OK;
     return pool_run(x->nworkers, plan_item_count(x->r.plan), sum_item, x, x->r.cancel, err);
 }

@@ -100,8 +100,8 @@ static fsdpck_status make_own(flat_view *v, const meaning *m, uint32_t param, co
     const flat_optimizer *o = VEC_AT(&v->optimizers, const flat_optimizer, p->owner);
     const cat_tensor *t = catalogue_tensor(v->base, p->tensor);
     text_buf key = {0}, name = {0};
-    const bool whole = m->other != NULL || t->ndim == 0 ||
-                       (v->orig && flat_piece_is_whole(v, p->tensor, param));
+    const bool whole =
+        m->other != NULL || t->ndim == 0 || (v->orig && flat_piece_is_whole(v, p->tensor, param));
     uint32_t made = 0;
     size_t fqn_nbytes;
     const char *fqn = name_of(v, m, param, &fqn_nbytes);
@@ -157,8 +157,7 @@ static fsdpck_status make_state(flat_view *v, const meaning *m, uint32_t param, 
         }
         return FSDPCK_OK;
     }
-    if (m->other != NULL || t->ndim == 0 ||
-        (v->orig && flat_piece_is_whole(v, p->tensor, param))) {
+    if (m->other != NULL || t->ndim == 0 || (v->orig && flat_piece_is_whole(v, p->tensor, param))) {
         for (size_t i = first; i < end; i++)
             RETURN_IF(flat_join_tensor(v, VEC_AT(&v->pieces, const flat_piece, i)->tensor,
                                        name->text, name->nbytes, path, err));

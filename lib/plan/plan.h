@@ -70,7 +70,7 @@ fsdpck_status plan_print(const plan *p, text_buf *out, fsdpck_error *err) FSDPCK
 uint64_t plan_hash(const plan *p);
 
 /* Whether elements of `from` can be turned into `to` (equal, or both of the floating kinds that
- * lib/exec/cast.h converts). */
+ * lib/state/cast.h converts). */
 bool plan_can_cast(dtype from, dtype to);
 
 #endif

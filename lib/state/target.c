@@ -58,5 +58,6 @@ void target_release(target *t)
     vec_release(&t->dropped);
     text_release(&t->text);
     free(t->chunk_crc);
+    free(t->chunk_digest);
     *t = (target){0};
 }

@@ -87,6 +87,8 @@ struct target {
     vec dropped; /* target_dropped */
     bool want_crc; /* set by layout: exec must fill chunk_crc */
     uint32_t *chunk_crc; /* CRC-32 of each target chunk's bytes as written */
+    bool want_digest;    /* exec must fill chunk_digest */
+    uint64_t *chunk_digest; /* CRC-64/XZ of each target chunk's bytes as written */
     bool is_folder;      /* output is a folder of files */
 };
 

@@ -47,6 +47,34 @@ Test(crc, agree_with_the_definition_at_any_length_and_alignment)
     }
 }
 
+Test(crc, zeros_are_those_of_so_many_bytes)
+{
+    uint8_t b[5000] = {0};
+    for (size_t n = 0; n <= sizeof b; n += 1 + n / 9) {
+        cr_assert_eq(crc32_zeros(n), crc32_update(0, b, n));
+        cr_assert_eq(crc64_zeros(n), crc64_update(0, b, n));
+    }
+}
+
+/* Stretches with holes, which others fill, add up to the CRC of the whole. */
+Test(crc, elements_may_come_in_any_order)
+{
+    enum { N = 3000, ELEMENT = 4 };
+    uint8_t whole[N], part[N];
+    fill(whole, N, 5);
+    uint64_t sum = crc64_zeros(N);
+    for (size_t first = 0; first < 3; first++) {
+        memset(part, 0, N);
+        for (size_t at = first * ELEMENT; at + ELEMENT <= N; at += (size_t)3 * ELEMENT)
+            memcpy(part + at, whole + at, ELEMENT);
+        const size_t begin = first * ELEMENT, end = N - 100 * first;
+        sum ^= crc64_join(crc64_update(0, part + begin, end - begin) ^ crc64_zeros(end - begin), 0,
+                          N - end);
+        sum ^= crc64_join(crc64_update(0, part + end, N - end) ^ crc64_zeros(N - end), 0, 0);
+    }
+    cr_assert_eq(sum, crc64_update(0, whole, N));
+}
+
 Test(crc, join_is_the_crc_of_both)
 {
     enum { MOST = 70000 };

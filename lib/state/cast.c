@@ -1,8 +1,8 @@
-#include "exec/cast.h"
+#include "state/cast.h"
 
 #include <string.h>
 
-#include "exec/cast_fp8.h"
+#include "state/cast_fp8.h"
 
 /* Elements are taken in blocks of one size, the last one filled up with zeros: loops whose length
  * is known become vector code without a scalar tail. */

@@ -1,6 +1,6 @@
-/* cast_fp8.h: the 8-bit floating types, described by a few numbers each. Inside lib/exec only. */
-#ifndef FSDPCK_EXEC_CAST_FP8_H
-#define FSDPCK_EXEC_CAST_FP8_H
+/* cast_fp8.h: the 8-bit floating types, described by a few numbers each. Inside lib/state only. */
+#ifndef FSDPCK_STATE_CAST_FP8_H
+#define FSDPCK_STATE_CAST_FP8_H
 
 #include "state/dtype.h"
 

@@ -1,4 +1,4 @@
-#include "exec/cast_fp8.h"
+#include "state/cast_fp8.h"
 
 #include <stddef.h>
 #include <string.h>

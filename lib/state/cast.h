@@ -11,8 +11,8 @@
  * x86-64: 0xffff as bfloat16 (0x7fc0 where the source is narrower than float32), else quiet, with
  * the sign and the leading payload bits kept where the type has room for them.
  */
-#ifndef FSDPCK_EXEC_CAST_H
-#define FSDPCK_EXEC_CAST_H
+#ifndef FSDPCK_STATE_CAST_H
+#define FSDPCK_STATE_CAST_H
 
 #include "state/dtype.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/crc.h"
-#include "exec/cast.h"
+#include "state/cast.h"
 #include "plan/plan.h"
 
 #define COUNT ((uint64_t)1 << 18)
@@ -15,7 +15,7 @@ typedef struct expected {
 } expected;
 
 static const expected table[] = {
-#include "tests/unit/exec/cast_crcs.h"
+#include "tests/unit/state/cast_crcs.h"
 };
 
 /* The inputs of cast_crcs.py. */

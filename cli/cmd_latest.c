@@ -1,0 +1,138 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "progress.h"
+#include "report.h"
+#include "transform_words.h"
+
+typedef struct words {
+    transform_words reading;
+    uint64_t most;
+    int level, json, quiet, verbose;
+} words;
+
+static const opt_row choosing_rows[] = {
+    {"number", 'n', OPT_COUNT, .at = offsetof(words, most), .value = "K", .least = 1,
+     .most = 1u << 20, .help = "the K newest complete ones; default 1"},
+    {"level", .kind = OPT_CHOICE, .at = offsetof(words, level), .value = "LEVEL",
+     .choices = "quick|coverage",
+     .help = "what makes one complete: quick (metadata, and all files are there and long enough; "
+             "default) or coverage (each tensor is there as a whole, too)"},
+    {0},
+};
+
+static const opt_row saying_rows[] = {
+    {"json", .kind = OPT_FLAG, .at = offsetof(words, json), .help = "machine-readable"},
+    {"verbose", 'v', OPT_FLAG, .at = offsetof(words, verbose), .help = "say more"},
+    {"quiet", 'q', OPT_FLAG, .at = offsetof(words, quiet),
+     .help = "do not say why newer ones were passed over"},
+    {0},
+};
+
+typedef struct view {
+    const cli *c;
+    cJSON *found, *skipped;
+} view;
+
+static void on_candidate(void *arg, const char *path, uint64_t step, const fsdpck_error *why)
+{
+    view *v = arg;
+    if (v->found != NULL) {
+        cJSON *o = cJSON_CreateObject();
+        report_json_name(o, "path", path, strlen(path));
+        cJSON_AddNumberToObject(o, "step", (double)step);
+        if (why != NULL) {
+            cJSON_AddStringToObject(o, "finding", why->finding);
+            cJSON_AddStringToObject(o, "message", why->message);
+        }
+        cJSON_AddItemToArray(why == NULL ? v->found : v->skipped, o);
+        return;
+    }
+    if (why == NULL)
+        puts(path); /* for a script: as it is */
+    else if (!v->c->quiet)
+        fprintf(stderr, "fsdpck %s: passed over '%s': %s%s%s%s\n", v->c->command,
+                why->path[0] != '\0' ? why->path : path, why->message,
+                why->finding[0] == '\0' ? "" : " [", why->finding,
+                why->finding[0] == '\0' ? "" : "]");
+}
+
+static int finish(const cli *c, view *v, uint64_t found)
+{
+    const int code = found > 0 ? 0 : FSDPCK_FINDING;
+    if (!c->json) {
+        if (found == 0 && !c->quiet)
+            fprintf(stderr, "fsdpck %s: no complete checkpoint\n", c->command);
+        return code;
+    }
+    cJSON *e = report_json_begin(c, code, found > 0 ? "clean" : "findings", NULL);
+    if (e == NULL) {
+        cJSON_Delete(v->found);
+        cJSON_Delete(v->skipped);
+        return FSDPCK_LIMIT;
+    }
+    cJSON_AddItemToObject(e, "checkpoints", v->found);
+    cJSON_AddItemToObject(e, "passed_over", v->skipped);
+    return report_json_print(e, code);
+}
+
+static int run(cli *c, const words *w, const char *root)
+{
+    fsdpck_open_options open;
+    c->json = w->json != 0;
+    c->quiet = w->quiet != 0;
+    c->verbose = w->verbose;
+    transform_words_reading(&w->reading, &open);
+    const fsdpck_latest_options options = {
+        .struct_nbytes = sizeof options,
+        .level = w->level == 1 ? FSDPCK_LEVEL_COVERAGE : FSDPCK_LEVEL_QUICK,
+        .most = w->most,
+        .open = &open,
+    };
+    view v = {.c = c};
+    if (c->json) {
+        v.found = cJSON_CreateArray();
+        v.skipped = cJSON_CreateArray();
+    }
+    fsdpck_error err;
+    fsdpck_error_init(&err);
+    uint64_t found = 0;
+    progress_view *progress = progress_start(c, PROGRESS_AUTO);
+    const fsdpck_status st = fsdpck_latest(c->ctx, root, &options, on_candidate, &v, &found, &err);
+    progress_stop(progress);
+    if (st == FSDPCK_OK)
+        return finish(c, &v, found);
+    cJSON_Delete(v.found);
+    cJSON_Delete(v.skipped);
+    return report_failure(c, NULL, &err);
+}
+
+int cmd_latest(cli *c, int argc, const char **argv)
+{
+    words w = {.level = -1};
+    transform_words_init(&w.reading);
+    const opt_group groups[] = {
+        {"Choosing:", choosing_rows, &w},
+        {"Reading:", words_reading, &w.reading},
+        {"Saying:", saying_rows, &w},
+        {0},
+    };
+    const opt_spec spec = {
+        .usage = "latest [OPTION]... ROOT",
+        .about = "Prints the path of the newest complete checkpoint under ROOT, the folder of a\n"
+                 "run: step-1000, global_step_1000, checkpoint-1000, iter_0001000 and their\n"
+                 "like, by number. What an unfinished save left is passed over, with the reason\n"
+                 "on standard error. For scripts that go on where a job was cut off.",
+        .groups = groups,
+        .examples = "  fsdpck latest runs/7b\n"
+                    "  torchrun train.py --resume \"$(fsdpck latest runs/7b)\"\n",
+    };
+    const char *operands[1];
+    unsigned count;
+    int code = opt_parse(c, &spec, argc, argv, operands, 1, 1, &count);
+    if (code < 0)
+        code = run(c, &w, operands[0]);
+    opt_release(c, &spec);
+    return code;
+}

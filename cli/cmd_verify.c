@@ -1,0 +1,94 @@
+#include <stddef.h>
+
+#include "progress.h"
+#include "report.h"
+#include "transform_words.h"
+#include "verify_view.h"
+
+typedef struct words {
+    transform_words reading;
+    uint64_t threads;
+    int level, strict, require_checksums, json, quiet, verbose;
+} words;
+
+static const opt_row checking_rows[] = {
+    {"level", .kind = OPT_CHOICE, .at = offsetof(words, level), .value = "LEVEL",
+     .choices = "quick|structure|coverage|checksum|numeric",
+     .help = "quick, structure, coverage (default), checksum or numeric; each includes those "
+             "before it"},
+    {"strict", .kind = OPT_FLAG, .at = offsetof(words, strict),
+     .help = "a warning fails the check as an error does"},
+    {"require-checksums", .kind = OPT_FLAG, .at = offsetof(words, require_checksums),
+     .help = "at level checksum: bytes for which no checksum is recorded are an error"},
+    {0},
+};
+
+static const opt_row running_rows[] = {
+    {"threads", .kind = OPT_COUNT, .at = offsetof(words, threads), .value = "N", .least = 1,
+     .most = 1024, .help = "default: what affinity and cgroup allow"},
+    {"json", .kind = OPT_FLAG, .at = offsetof(words, json), .help = "report as JSON"},
+    {"verbose", 'v', OPT_FLAG, .at = offsetof(words, verbose), .help = "notes too"},
+    {"quiet", 'q', OPT_FLAG, .at = offsetof(words, quiet), .help = "findings alone, no summary"},
+    {0},
+};
+
+static int run(cli *c, const words *w, const char *path)
+{
+    fsdpck_open_options open;
+    c->json = w->json != 0;
+    c->quiet = w->quiet != 0;
+    c->verbose = w->verbose;
+    transform_words_reading(&w->reading, &open);
+    open.threads = (unsigned)w->threads;
+    const fsdpck_verify_options options = {
+        .struct_nbytes = sizeof options,
+        .level = w->level,
+        .open = &open,
+        .threads = (unsigned)w->threads,
+        .strict = w->strict,
+        .require_checksums = w->require_checksums,
+    };
+    fsdpck_error err;
+    fsdpck_error_init(&err);
+    fsdpck_verify *v = NULL;
+    fsdpck_context_set_log(c->ctx, NULL, NULL); /* warnings are findings */
+    progress_view *view = progress_start(c, PROGRESS_AUTO);
+    const fsdpck_status st = fsdpck_verify_new(c->ctx, path, &options, &v, &err);
+    progress_stop(view);
+    int code;
+    if (st != FSDPCK_OK)
+        code = report_failure(c, NULL, &err);
+    else
+        code = c->json ? verify_print_json(c, v) : verify_print_text(c, path, v);
+    fsdpck_verify_free(v);
+    return code;
+}
+
+int cmd_verify(cli *c, int argc, const char **argv)
+{
+    words w = {.level = -1};
+    transform_words_init(&w.reading);
+    const opt_group groups[] = {
+        {"Checking:", checking_rows, &w},
+        {"Reading:", words_reading, &w.reading},
+        {"Running:", running_rows, &w},
+        {0},
+    };
+    const opt_spec spec = {
+        .usage = "verify [OPTION]... SRC",
+        .about = "Is checkpoint SRC whole, consistent and uncorrupted? Nothing is executed,\n"
+                 "nothing is written. Exit status 0: no error was found at this level, 1: one\n"
+                 "was, 2 and more: no answer. The report ends with what the level cannot see.",
+        .groups = groups,
+        .examples = "  fsdpck verify step-1000\n"
+                    "  fsdpck verify --level checksum step-1000 && upload step-1000\n"
+                    "  fsdpck verify --level numeric --strict --json step-1000\n",
+    };
+    const char *operands[1];
+    unsigned count;
+    int code = opt_parse(c, &spec, argc, argv, operands, 1, 1, &count);
+    if (code < 0)
+        code = run(c, &w, operands[0]);
+    opt_release(c, &spec);
+    return code;
+}

@@ -1,0 +1,235 @@
+#include "diff_view.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+#include "table.h"
+
+#define SHAPE_CAPACITY 512u
+#define NAME_CAPACITY  1024u
+
+static const struct {
+    const char *id;
+    const char *words;
+} kinds[] = {
+    [FSDPCK_DIFF_ONLY_A] = {"DIFF-ONLY-A", "only in A"},
+    [FSDPCK_DIFF_ONLY_B] = {"DIFF-ONLY-B", "only in B"},
+    [FSDPCK_DIFF_TYPE] = {"DIFF-TYPE", "other dtype or shape"},
+    [FSDPCK_DIFF_VALUES] = {"DIFF-VALUES", "values"},
+    [FSDPCK_DIFF_OBJECT_ONLY_A] = {"DIFF-OBJECT", "object only in A"},
+    [FSDPCK_DIFF_OBJECT_ONLY_B] = {"DIFF-OBJECT", "object only in B"},
+    [FSDPCK_DIFF_OBJECT] = {"DIFF-OBJECT", "object"},
+};
+
+static void print_type(const char *dtype, const uint64_t *shape, unsigned ndim)
+{
+    char text[SHAPE_CAPACITY];
+    printf("%s%s", dtype, report_shape(text, sizeof text, shape, ndim));
+}
+
+static void print_values(const fsdpck_diff_row *r)
+{
+    char shape[SHAPE_CAPACITY], a[40], b[40];
+    if (!r->located) {
+        printf(": compressed, digests differ");
+        return;
+    }
+    printf(": %s of %s differ, first at %s: %s in A, %s in B",
+           report_number(a, sizeof a, r->differing),
+           report_count(b, sizeof b, r->nelems, "element"),
+           report_shape(shape, sizeof shape, r->first, r->ndim_a), r->first_a, r->first_b);
+    if (r->largest > 0)
+        printf("; largest difference %.9g", r->largest);
+    if (r->not_numbers > 0)
+        printf("; %s NaN or infinite on one side", report_number(a, sizeof a, r->not_numbers));
+}
+
+static void print_row(const fsdpck_diff_row *r)
+{
+    char name[NAME_CAPACITY];
+    printf("%-9s  %s", kinds[r->kind].words,
+           fsdpck_escape(name, sizeof name, r->name, r->name_nbytes));
+    if (r->kind >= FSDPCK_DIFF_OBJECT_ONLY_A && r->rank >= 0)
+        printf(" of rank %" PRId64, r->rank);
+    switch (r->kind) {
+    case FSDPCK_DIFF_ONLY_A:
+        printf("  ");
+        print_type(r->dtype_a, r->shape_a, r->ndim_a);
+        break;
+    case FSDPCK_DIFF_ONLY_B:
+        printf("  ");
+        print_type(r->dtype_b, r->shape_b, r->ndim_b);
+        break;
+    case FSDPCK_DIFF_TYPE:
+        printf(": ");
+        print_type(r->dtype_a, r->shape_a, r->ndim_a);
+        printf(" in A, ");
+        print_type(r->dtype_b, r->shape_b, r->ndim_b);
+        printf(" in B");
+        break;
+    case FSDPCK_DIFF_VALUES:
+        print_values(r);
+        break;
+    case FSDPCK_DIFF_OBJECT:
+        printf(": %s in A, %s in B", r->text_a, r->text_b);
+        break;
+    default:
+        break;
+    }
+    putchar('\n');
+}
+
+static bool print_stat(const fsdpck_diff *d, uint64_t count)
+{
+    static const table_column columns[] = {{"NAME", false},  {"DTYPE", false},
+                                           {"SHAPE", false}, {"DIFFERING", true},
+                                           {"OF", true},     {"LARGEST DIFFERENCE", true}};
+    table *rows = table_new(columns, 6);
+    for (uint64_t i = 0; i < count; i++) {
+        char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], differing[40], of[40], largest[40];
+        fsdpck_diff_row r;
+        fsdpck_diff_get_row(d, i, &r);
+        if (r.kind != FSDPCK_DIFF_VALUES)
+            continue;
+        snprintf(largest, sizeof largest, "%.9g", r.largest);
+        const char *const cells[] = {
+            fsdpck_escape(name, sizeof name, r.name, r.name_nbytes),
+            r.dtype_a,
+            report_shape(shape, sizeof shape, r.shape_a, r.ndim_a),
+            r.located ? report_number(differing, sizeof differing, r.differing) : "?",
+            report_number(of, sizeof of, r.nelems),
+            r.located ? largest : "?"};
+        table_add(rows, cells);
+    }
+    return table_print(rows);
+}
+
+static void print_sums(const fsdpck_diff *d, const fsdpck_diff_info *k)
+{
+    char a[40], b[40], n[40];
+    uint64_t counts[FSDPCK_DIFF_OBJECT + 1] = {0};
+    for (uint64_t i = 0; i < k->rows; i++) {
+        fsdpck_diff_row r;
+        fsdpck_diff_get_row(d, i, &r);
+        counts[r.kind]++;
+    }
+    printf("%s compared, %s", report_count(a, sizeof a, k->tensors_compared, "tensor"),
+           report_bytes(b, sizeof b, k->nbytes_compared));
+    if (k->objects_compared > 0)
+        printf(", and %s", report_count(n, sizeof n, k->objects_compared, "object"));
+    if (k->rows == 0) {
+        puts(": equal");
+    } else {
+        printf(": %s differ", report_number(a, sizeof a, counts[FSDPCK_DIFF_VALUES]));
+        printf("; %s only in A", report_number(a, sizeof a, counts[FSDPCK_DIFF_ONLY_A]));
+        printf(", %s only in B", report_number(a, sizeof a, counts[FSDPCK_DIFF_ONLY_B]));
+        printf(", %s of other dtype or shape",
+               report_number(a, sizeof a, counts[FSDPCK_DIFF_TYPE]));
+        const uint64_t objects = counts[FSDPCK_DIFF_OBJECT] + counts[FSDPCK_DIFF_OBJECT_ONLY_A] +
+                                 counts[FSDPCK_DIFF_OBJECT_ONLY_B];
+        if (objects > 0)
+            printf("; %s other", report_count(a, sizeof a, objects, "object"));
+        puts(k->stopped ? "; there may be more" : "");
+    }
+}
+
+int diff_print_text(const cli *c, const transform_request *r, const fsdpck_diff *d)
+{
+    fsdpck_diff_info k;
+    fsdpck_diff_get_info(d, &k);
+    const int code = k.rows == 0 ? 0 : FSDPCK_FINDING;
+    if (c->quiet) {
+        if (code != 0)
+            printf("%s and %s differ\n", r->src, r->dst);
+        return code;
+    }
+    if (r->stat && !print_stat(d, k.rows)) {
+        fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+        return FSDPCK_LIMIT;
+    }
+    for (uint64_t i = 0; !r->stat && i < k.rows; i++) {
+        fsdpck_diff_row row;
+        fsdpck_diff_get_row(d, i, &row);
+        print_row(&row);
+    }
+    print_sums(d, &k);
+    return code;
+}
+
+/* ---- JSON ---- */
+
+static void add_side(cJSON *o, const char *key, const char *dtype, const uint64_t *shape,
+                     unsigned ndim)
+{
+    if (dtype == NULL)
+        return;
+    cJSON *side = cJSON_AddObjectToObject(o, key);
+    cJSON_AddStringToObject(side, "dtype", dtype);
+    report_json_sizes(side, "shape", shape, ndim);
+}
+
+static cJSON *row_json(const fsdpck_diff_row *r)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "finding", kinds[r->kind].id);
+    cJSON_AddStringToObject(o, "message", kinds[r->kind].words);
+    report_json_name(o, r->kind < FSDPCK_DIFF_OBJECT_ONLY_A ? "tensor" : "object", r->name,
+                     r->name_nbytes);
+    add_side(o, "a", r->dtype_a, r->shape_a, r->ndim_a);
+    add_side(o, "b", r->dtype_b, r->shape_b, r->ndim_b);
+    if (r->kind == FSDPCK_DIFF_VALUES) {
+        cJSON_AddNumberToObject(o, "elements", (double)r->nelems);
+        if (r->located) {
+            cJSON_AddNumberToObject(o, "differing", (double)r->differing);
+            report_json_sizes(o, "first", r->first, r->ndim_a);
+            cJSON_AddStringToObject(o, "first_a", r->first_a);
+            cJSON_AddStringToObject(o, "first_b", r->first_b);
+            cJSON_AddNumberToObject(o, "largest", r->largest);
+            cJSON_AddNumberToObject(o, "not_numbers", (double)r->not_numbers);
+        }
+    }
+    if (r->kind == FSDPCK_DIFF_OBJECT) {
+        cJSON_AddStringToObject(o, "value_a", r->text_a);
+        cJSON_AddStringToObject(o, "value_b", r->text_b);
+    }
+    if (r->kind >= FSDPCK_DIFF_OBJECT_ONLY_A && r->rank >= 0)
+        cJSON_AddNumberToObject(o, "rank", (double)r->rank);
+    return o;
+}
+
+int diff_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
+                    const fsdpck_diff *d)
+{
+    fsdpck_diff_info k;
+    fsdpck_diff_get_info(d, &k);
+    const int code = k.rows == 0 ? 0 : FSDPCK_FINDING;
+    cJSON *e = report_json_begin(c, code, k.rows == 0 ? "clean" : "findings", info);
+    if (e == NULL) {
+        fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+        return FSDPCK_LIMIT;
+    }
+    report_json_name(e, "against", r->dst, strlen(r->dst));
+    cJSON_AddStringToObject(e, "part", k.part);
+    cJSON *n = cJSON_AddObjectToObject(e, "counts");
+    cJSON_AddNumberToObject(n, "tensors_a", (double)k.tensors_a);
+    cJSON_AddNumberToObject(n, "tensors_b", (double)k.tensors_b);
+    cJSON_AddNumberToObject(n, "tensors_compared", (double)k.tensors_compared);
+    cJSON_AddNumberToObject(n, "objects_compared", (double)k.objects_compared);
+    cJSON_AddNumberToObject(n, "bytes_compared", (double)k.nbytes_compared);
+    cJSON_AddNumberToObject(n, "bytes_read", (double)k.bytes_read);
+    cJSON_AddNumberToObject(n, "differences", (double)k.rows);
+    cJSON_AddBoolToObject(e, "stopped", k.stopped);
+    report_stream s;
+    report_stream_begin(&s, e);
+    report_stream_list(&s, "differences");
+    for (uint64_t i = 0; i < k.rows; i++) {
+        fsdpck_diff_row row;
+        fsdpck_diff_get_row(d, i, &row);
+        report_stream_item(&s, row_json(&row));
+    }
+    report_stream_list_end(&s);
+    return report_stream_end(&s, code);
+}

@@ -1,0 +1,189 @@
+#include "digest_view.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+
+static int no_memory(const cli *c)
+{
+    fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+    return FSDPCK_LIMIT;
+}
+
+static void note_left_out(const cli *c, const fsdpck_digests_info *k)
+{
+    char a[40], b[40];
+    if (c->quiet || k->left_out_tensors + k->left_out_objects == 0)
+        return;
+    fprintf(stderr, "fsdpck %s: not looked at: %s, %s\n", c->command,
+            report_count(a, sizeof a, k->left_out_tensors, "tensor"),
+            report_count(b, sizeof b, k->left_out_objects, "object"));
+}
+
+int digest_print_text(const cli *c, const fsdpck_digests *d)
+{
+    fsdpck_digests_info k;
+    fsdpck_digests_get_info(d, &k);
+    for (uint64_t i = 0; i < k.tensors; i++) {
+        fsdpck_digest t;
+        fsdpck_digests_get(d, i, &t);
+        const size_t capacity = 4 * t.name_nbytes + 1;
+        char *name = malloc(capacity);
+        if (name == NULL)
+            return no_memory(c);
+        printf("%016" PRIx64 "  %s  %s\n", t.value, t.type,
+               fsdpck_escape(name, capacity, t.name, t.name_nbytes));
+        free(name);
+    }
+    printf("%016" PRIx64 "  whole  %" PRIu64 " tensor%s\n", k.whole, k.tensors,
+           k.tensors == 1 ? "" : "s");
+    note_left_out(c, &k);
+    return 0;
+}
+
+static void add_hex(cJSON *object, const char *key, uint64_t value)
+{
+    char hex[20];
+    snprintf(hex, sizeof hex, "%016" PRIx64, value);
+    cJSON_AddStringToObject(object, key, hex);
+}
+
+static void add_counts(cJSON *e, const fsdpck_digests_info *k)
+{
+    cJSON *n = cJSON_AddObjectToObject(e, "counts");
+    cJSON_AddNumberToObject(n, "tensors", (double)k->tensors);
+    cJSON_AddNumberToObject(n, "bytes", (double)k->nbytes);
+    cJSON_AddNumberToObject(n, "bytes_read", (double)k->bytes_read);
+    cJSON *left_out = cJSON_AddObjectToObject(n, "left_out");
+    cJSON_AddNumberToObject(left_out, "tensors", (double)k->left_out_tensors);
+    cJSON_AddNumberToObject(left_out, "objects", (double)k->left_out_objects);
+    add_hex(e, "digest", k->whole);
+}
+
+int digest_print_json(const cli *c, const fsdpck_info *info, const fsdpck_digests *d)
+{
+    fsdpck_digests_info k;
+    fsdpck_digests_get_info(d, &k);
+    cJSON *e = report_json_begin(c, 0, "none", info);
+    if (e == NULL)
+        return no_memory(c);
+    add_counts(e, &k);
+    report_stream s;
+    report_stream_begin(&s, e);
+    report_stream_list(&s, "tensors");
+    for (uint64_t i = 0; i < k.tensors; i++) {
+        fsdpck_digest t;
+        fsdpck_digests_get(d, i, &t);
+        cJSON *o = cJSON_CreateObject();
+        report_json_name(o, "name", t.name, t.name_nbytes);
+        cJSON_AddStringToObject(o, "dtype", t.dtype);
+        report_json_sizes(o, "shape", t.shape, t.ndim);
+        cJSON_AddNumberToObject(o, "bytes", (double)t.nbytes);
+        add_hex(o, "digest", t.value);
+        report_stream_item(&s, o);
+    }
+    report_stream_list_end(&s);
+    return report_stream_end(&s, 0);
+}
+
+/* ---- compared with a list ---- */
+
+typedef struct check_view {
+    const cli *c;
+    cJSON *findings; /* with --json */
+    uint64_t counts[FSDPCK_DIGEST_EXTRA + 1];
+} check_view;
+
+static const struct {
+    const char *finding;
+    const char *words;
+} verdicts[] = {
+    [FSDPCK_DIGEST_OK] = {"", "OK"},
+    [FSDPCK_DIGEST_DIFFERS] = {"DIGEST-DIFFERS", "digest differs"},
+    [FSDPCK_DIGEST_OTHER_TYPE] = {"DIGEST-TYPE", "other dtype or shape"},
+    [FSDPCK_DIGEST_MISSING] = {"DIGEST-MISSING", "not in the checkpoint"},
+    [FSDPCK_DIGEST_EXTRA] = {"DIGEST-EXTRA", "not in the list"},
+};
+
+static void on_result(void *arg, const fsdpck_digest_result *r)
+{
+    check_view *v = arg;
+    v->counts[r->verdict]++;
+    const bool ok = r->verdict == FSDPCK_DIGEST_OK;
+    if (v->findings == NULL) {
+        if (ok && v->c->quiet)
+            return;
+        printf("%.*s: %s%s", (int)r->name_nbytes, r->name,
+               ok ? "" : "FAILED: ", verdicts[r->verdict].words);
+        if (r->verdict == FSDPCK_DIGEST_OTHER_TYPE)
+            printf(": expected %.*s, found %s", (int)r->expected_nbytes, r->expected, r->found);
+        putchar('\n');
+        return;
+    }
+    if (ok)
+        return;
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "finding", verdicts[r->verdict].finding);
+    cJSON_AddStringToObject(o, "severity", "error");
+    cJSON_AddStringToObject(o, "message", verdicts[r->verdict].words);
+    cJSON_AddStringToObject(o, "next", "");
+    report_json_name(o, "tensor", r->name, r->name_nbytes);
+    if (r->expected != NULL)
+        report_json_name(o, "expected", r->expected, r->expected_nbytes);
+    if (r->found != NULL)
+        cJSON_AddStringToObject(o, "found", r->found);
+    cJSON_AddItemToArray(v->findings, o);
+}
+
+static int finish_json(check_view *v, const fsdpck_info *info, const fsdpck_digests *d,
+                       uint64_t bad)
+{
+    fsdpck_digests_info k;
+    fsdpck_digests_get_info(d, &k);
+    const int code = bad == 0 ? 0 : FSDPCK_FINDING;
+    cJSON *e = report_json_begin(v->c, code, bad == 0 ? "clean" : "findings", info);
+    if (e == NULL) {
+        cJSON_Delete(v->findings);
+        return no_memory(v->c);
+    }
+    add_counts(e, &k);
+    cJSON *n = cJSON_AddObjectToObject(e, "checked");
+    cJSON_AddNumberToObject(n, "ok", (double)v->counts[FSDPCK_DIGEST_OK]);
+    cJSON_AddNumberToObject(
+        n, "differ",
+        (double)(v->counts[FSDPCK_DIGEST_DIFFERS] + v->counts[FSDPCK_DIGEST_OTHER_TYPE]));
+    cJSON_AddNumberToObject(n, "missing", (double)v->counts[FSDPCK_DIGEST_MISSING]);
+    cJSON_AddNumberToObject(n, "extra", (double)v->counts[FSDPCK_DIGEST_EXTRA]);
+    cJSON *findings = cJSON_GetObjectItem(e, "findings"); /* has the warnings */
+    for (cJSON *o; (o = cJSON_DetachItemFromArray(v->findings, 0)) != NULL;)
+        cJSON_AddItemToArray(findings, o);
+    cJSON_Delete(v->findings);
+    return report_json_print(e, code);
+}
+
+int digest_print_check(const cli *c, const transform_request *r, const fsdpck_info *info,
+                       const fsdpck_digests *d, const char *list, size_t nbytes)
+{
+    check_view v = {.c = c, .findings = c->json ? cJSON_CreateArray() : NULL};
+    fsdpck_error err;
+    uint64_t bad = 0;
+    fsdpck_error_init(&err);
+    if (c->json && v.findings == NULL)
+        return no_memory(c);
+    if (fsdpck_digests_check(d, list, nbytes, on_result, &v, &bad, &err) != FSDPCK_OK) {
+        cJSON_Delete(v.findings);
+        fsdpck_escape(err.path, sizeof err.path, r->check_path, strlen(r->check_path));
+        return report_failure(c, info, &err);
+    }
+    if (c->json)
+        return finish_json(&v, info, d, bad);
+    if (bad == 0)
+        return 0;
+    char a[40];
+    fprintf(stderr, "fsdpck %s: %s not as in the list\n", c->command,
+            report_count(a, sizeof a, bad, "tensor"));
+    return FSDPCK_FINDING;
+}

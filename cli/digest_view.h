@@ -1,0 +1,14 @@
+/* digest_view.h: the views of `fsdpck digest`, on stdout. Each returns the exit code. */
+#ifndef FSDPCK_CLI_DIGEST_VIEW_H
+#define FSDPCK_CLI_DIGEST_VIEW_H
+
+#include "transform_words.h"
+
+int digest_print_text(const cli *c, const fsdpck_digests *d);
+/* info: of the source. */
+int digest_print_json(const cli *c, const fsdpck_info *info, const fsdpck_digests *d);
+/* Compared with a list: 0 where all match, else 1. */
+int digest_print_check(const cli *c, const transform_request *r, const fsdpck_info *info,
+                       const fsdpck_digests *d, const char *list, size_t nbytes);
+
+#endif

@@ -1,0 +1,144 @@
+#include "verify_view.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "report.h"
+
+static const char *level_name(fsdpck_level level)
+{
+    static const char *const names[] = {"quick", "structure", "coverage", "checksum", "numeric"};
+    return names[level];
+}
+
+static void print_field(const char *label, const char *text)
+{
+    if (text[0] != '\0')
+        printf("  %-9s %s\n", label, text);
+}
+
+static void print_finding(const fsdpck_finding *f)
+{
+    const fsdpck_error *e = f->what;
+    char where[40];
+    printf("%s: ", f->severity);
+    if (e->path[0] != '\0')
+        printf("'%s': ", e->path);
+    printf("%s", e->message);
+    if (f->id[0] != '\0')
+        printf(" [%s]", f->id);
+    putchar('\n');
+    print_field("tensor:", e->tensor);
+    if (e->has_offset) {
+        snprintf(where, sizeof where, "byte %" PRIu64, e->offset_bytes);
+        print_field("at:", where);
+    }
+    print_field("expected:", e->expected);
+    print_field("found:", e->found);
+    print_field("next:", e->next);
+}
+
+static void print_summary(const char *path, const fsdpck_verify_info *k)
+{
+    char a[40], b[40], n[40], name[1024];
+    printf("%s: ", fsdpck_escape(name, sizeof name, path, strlen(path)));
+    if (k->errors == 0)
+        printf("no error at level %s", level_name(k->level));
+    else
+        printf("%s", report_count(a, sizeof a, k->errors, "error"));
+    if (k->warnings > 0)
+        printf(", %s", report_count(a, sizeof a, k->warnings, "warning"));
+    if (k->notes > 0)
+        printf(", %s", report_count(a, sizeof a, k->notes, "note"));
+    putchar('\n');
+    if (k->opened)
+        printf("  looked at  %s, %s in %s\n",
+               report_count(a, sizeof a, k->source.tensors, "tensor"),
+               report_count(b, sizeof b, k->source.chunks, "chunk"),
+               report_count(n, sizeof n, k->source.files, "file"));
+    if (k->level >= FSDPCK_LEVEL_CHECKSUM)
+        printf("  read       %s of %s; %s compared with a checksum\n",
+               report_bytes(a, sizeof a, k->bytes_read), report_bytes(b, sizeof b, k->bytes_total),
+               report_bytes(n, sizeof n, k->bytes_summed));
+    if (k->unchecked_nbytes > 0)
+        printf("  unchecked  %s of %s have no checksum\n",
+               report_bytes(a, sizeof a, k->unchecked_nbytes),
+               report_count(b, sizeof b, k->unchecked_tensors, "tensor"));
+    printf("  not seen   %s\n", k->blind);
+}
+
+int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
+{
+    fsdpck_verify_info k;
+    fsdpck_verify_get_info(v, &k);
+    for (uint64_t i = 0; i < k.listed; i++) {
+        fsdpck_finding f;
+        fsdpck_verify_get_finding(v, i, &f);
+        if (strcmp(f.severity, "note") != 0 || c->verbose != 0)
+            print_finding(&f);
+    }
+    if (k.listed < k.errors + k.warnings + k.notes)
+        printf("... and %" PRIu64 " more\n", k.errors + k.warnings + k.notes - k.listed);
+    if (!c->quiet)
+        print_summary(path, &k);
+    return k.errors == 0 ? 0 : FSDPCK_FINDING;
+}
+
+static cJSON *finding_json(const fsdpck_finding *f)
+{
+    const fsdpck_error *e = f->what;
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "finding", f->id);
+    cJSON_AddStringToObject(o, "severity", f->severity);
+    cJSON_AddStringToObject(o, "message", e->message);
+    cJSON_AddStringToObject(o, "next", e->next);
+    if (e->path[0] != '\0')
+        cJSON_AddStringToObject(o, "path", e->path);
+    if (e->tensor[0] != '\0')
+        cJSON_AddStringToObject(o, "tensor", e->tensor);
+    if (e->has_offset)
+        cJSON_AddNumberToObject(o, "offset", (double)e->offset_bytes);
+    if (e->expected[0] != '\0')
+        cJSON_AddStringToObject(o, "expected", e->expected);
+    if (e->found[0] != '\0')
+        cJSON_AddStringToObject(o, "found", e->found);
+    return o;
+}
+
+int verify_print_json(const cli *c, const fsdpck_verify *v)
+{
+    fsdpck_verify_info k;
+    fsdpck_verify_get_info(v, &k);
+    const int code = k.errors == 0 ? 0 : FSDPCK_FINDING;
+    cJSON *e = report_json_begin(c, code, k.errors == 0 ? "clean" : "findings",
+                                 k.opened ? &k.source : NULL);
+    if (e == NULL) {
+        fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+        return FSDPCK_LIMIT;
+    }
+    cJSON_AddStringToObject(e, "level", level_name(k.level));
+    cJSON_AddStringToObject(e, "not_seen", k.blind);
+    cJSON *n = cJSON_AddObjectToObject(e, "counts");
+    cJSON_AddNumberToObject(n, "errors", (double)k.errors);
+    cJSON_AddNumberToObject(n, "warnings", (double)k.warnings);
+    cJSON_AddNumberToObject(n, "notes", (double)k.notes);
+    cJSON_AddNumberToObject(n, "tensors", (double)k.source.tensors);
+    cJSON_AddNumberToObject(n, "chunks", (double)k.source.chunks);
+    cJSON_AddNumberToObject(n, "files", (double)k.source.files);
+    cJSON_AddNumberToObject(n, "records", (double)k.records);
+    cJSON_AddNumberToObject(n, "bytes", (double)k.bytes_total);
+    cJSON_AddNumberToObject(n, "bytes_read", (double)k.bytes_read);
+    cJSON_AddNumberToObject(n, "bytes_summed", (double)k.bytes_summed);
+    cJSON *unchecked = cJSON_AddObjectToObject(e, "unchecked");
+    cJSON_AddNumberToObject(unchecked, "tensors", (double)k.unchecked_tensors);
+    cJSON_AddNumberToObject(unchecked, "bytes", (double)k.unchecked_nbytes);
+    cJSON_DeleteItemFromObject(e, "findings"); /* the warnings, which are among ours */
+    cJSON *list = cJSON_AddArrayToObject(e, "findings");
+    for (uint64_t i = 0; i < k.listed; i++) {
+        fsdpck_finding f;
+        fsdpck_verify_get_finding(v, i, &f);
+        cJSON_AddItemToArray(list, finding_json(&f));
+    }
+    return report_json_print(e, code);
+}

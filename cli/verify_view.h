@@ -1,0 +1,10 @@
+/* verify_view.h: the views of `fsdpck verify`, on stdout. Each returns the exit code. */
+#ifndef FSDPCK_CLI_VERIFY_VIEW_H
+#define FSDPCK_CLI_VERIFY_VIEW_H
+
+#include "cmd.h"
+
+int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v);
+int verify_print_json(const cli *c, const fsdpck_verify *v);
+
+#endif

@@ -1,0 +1,101 @@
+/* Looking for checkpoints below a folder. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "transform.h"
+
+/* How far down, and into how many folders. */
+#define SEARCH_DEPTH   4u
+#define SEARCH_FOLDERS 4096u
+
+typedef struct search {
+    char *paths[SEARCH_FOLDERS]; /* queue of folders still to look into */
+    unsigned depths[SEARCH_FOLDERS];
+    size_t head, tail;
+    below *found;
+} search;
+
+static char *join_path(const char *folder_path, const char *name)
+{
+    const size_t n = strlen(folder_path) + strlen(name) + 2;
+    char *joined = malloc(n);
+    if (joined == NULL)
+        return NULL;
+    memcpy(joined, folder_path, strlen(folder_path));
+    joined[strlen(folder_path)] = '/';
+    memcpy(joined + strlen(folder_path) + 1, name, strlen(name) + 1);
+    return joined;
+}
+
+static bool looks_like_weights(const char *name)
+{
+    static const char *const suffixes[] = {".safetensors", ".pt", ".pth", ".bin", ".ckpt"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        const size_t k = strlen(suffixes[i]);
+        if (n > k && strcmp(name + n - k, suffixes[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void visit(search *s, char *path, unsigned depth)
+{
+    probe_input in;
+    if (probe_gather(path, &in, NULL) != FSDPCK_OK) {
+        free(path);
+        return;
+    }
+    if (probe_readers(&in, NULL) != NULL && depth > 0) {
+        if (s->found->count < BELOW_MOST) {
+            s->found->paths[s->found->count++] = path;
+        } else {
+            s->found->more++;
+            free(path);
+        }
+        probe_release(&in);
+        return;
+    }
+    for (size_t i = 0; in.is_folder && depth < SEARCH_DEPTH && i < in.entry_count; i++) {
+        path_kind kind;
+        if (in.entries[i][0] == '.' || s->tail == SEARCH_FOLDERS ||
+            path_probe(&in.dir, in.entries[i], &kind, NULL, NULL) != FSDPCK_OK)
+            continue;
+        if (kind != PATH_FOLDER && !(kind == PATH_FILE && looks_like_weights(in.entries[i])))
+            continue;
+        char *child = join_path(in.path, in.entries[i]);
+        if (child == NULL)
+            continue;
+        s->depths[s->tail] = depth + 1;
+        s->paths[s->tail++] = child;
+    }
+    probe_release(&in);
+    free(path);
+}
+
+fsdpck_status below_find(const char *path, below *found, fsdpck_error *err)
+{
+    search *s = calloc(1, sizeof *s);
+    char *first = strdup(path);
+    *found = (below){0};
+    if (s == NULL || first == NULL) {
+        free(s);
+        free(first);
+        return error_set_nomem(err, sizeof *s);
+    }
+    s->found = found;
+    visit(s, first, 0);
+    while (s->head < s->tail) {
+        const size_t i = s->head++;
+        visit(s, s->paths[i], s->depths[i]);
+    }
+    free(s);
+    return FSDPCK_OK;
+}
+
+void below_release(below *found)
+{
+    for (size_t i = 0; i < found->count; i++)
+        free(found->paths[i]);
+    *found = (below){0};
+}

@@ -1,0 +1,220 @@
+/* Digests: a consolidation whose bytes are summed and thrown away. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/crc.h"
+#include "digest.h"
+
+/* ---- the writer of nothing ---- */
+
+/* Elements begin at a multiple in memory too. */
+#define DIGEST_ALIGN 64u
+
+static bool holds_any(dtype d)
+{
+    return d != DTYPE_NONE;
+}
+
+/* One tensor after the other, as if there were a file. */
+fsdpck_status digest_give_places(target *t, const writer_options *opt, fsdpck_error *err)
+{
+    (void)opt;
+    catalogue *cat = &t->cat;
+    uint64_t at = 0;
+    uint32_t index;
+    for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++) {
+        const cat_tensor *ct = catalogue_tensor(cat, i);
+        const uint64_t nbytes = catalogue_tensor_nbytes(cat, i);
+        uint64_t end;
+        if (!checked_add(at, nbytes, &end) || end > INT64_MAX - DIGEST_ALIGN)
+            return error_set(err, FSDPCK_LIMIT, "", "tensors are too many bytes to count");
+        for (uint32_t k = 0; k < ct->nchunks; k++) {
+            cat_chunk *chunk = catalogue_chunk(cat, ct->first_chunk + k);
+            chunk->file = 0;
+            chunk->offset_bytes = at;
+            chunk->nbytes = nbytes;
+            chunk->place = nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
+        }
+        at = (end + DIGEST_ALIGN - 1) / DIGEST_ALIGN * DIGEST_ALIGN;
+    }
+    t->want_digest = true;
+    return catalogue_add_file(cat, "", 0, at, CAT_NONE, &index, err);
+}
+
+static const format_writer digest_writer = {
+    .name = "digest",
+    .description = "the digest of each tensor",
+    .takes = TAKES_FLAT,
+    .holds = holds_any,
+    .layout = digest_give_places,
+};
+
+/* ---- rows ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+    const digest_row *x = a, *y = b;
+    const size_t shorter = x->name_nbytes < y->name_nbytes ? x->name_nbytes : y->name_nbytes;
+    const int diff = memcmp(x->name, y->name, shorter);
+    if (diff != 0)
+        return diff;
+    return (x->name_nbytes > y->name_nbytes) - (x->name_nbytes < y->name_nbytes);
+}
+
+static void put_type(const catalogue *cat, uint64_t tensor, text_buf *out)
+{
+    const cat_tensor *ct = catalogue_tensor(cat, tensor);
+    text_printf(out, "%s[", dtype_get((dtype)ct->dtype)->name);
+    for (unsigned d = 0; d < ct->ndim; d++)
+        text_printf(out, "%s%" PRIu64, d == 0 ? "" : ",", catalogue_shape(cat, tensor)[d]);
+    text_puts(out, "]");
+}
+
+/* The texts move while they are made, so rows get them at the end. */
+static fsdpck_status make_rows(fsdpck_digests *d, fsdpck_error *err)
+{
+    const target *t = &d->run.to;
+    const catalogue *cat = &t->cat;
+    d->count = catalogue_tensor_count(cat);
+    d->rows = calloc(d->count + 1, sizeof *d->rows);
+    if (d->rows == NULL)
+        return error_set_nomem(err, d->count * sizeof *d->rows);
+    for (uint64_t i = 0; i < d->count; i++) {
+        const cat_tensor *ct = catalogue_tensor(cat, i);
+        digest_row *row = &d->rows[i];
+        const size_t at = d->texts.nbytes;
+        put_type(cat, i, &d->texts);
+        text_puts(&d->texts, "\n");
+        RETURN_IF(text_check(&d->texts, err));
+        const size_t nbytes = d->texts.nbytes - at;
+        const uint64_t head = crc64_update(0, d->texts.text + at, nbytes);
+        d->texts.text[d->texts.nbytes - 1] = '\0';
+        *row = (digest_row){.tensor = i,
+                            .name = catalogue_name(cat, ct->name),
+                            .name_nbytes = catalogue_name_nbytes(cat, ct->name),
+                            .type_at = at,
+                            .digest = head};
+        if (catalogue_tensor_nelems(cat, i) > 0)
+            row->digest =
+                crc64_join(head, t->chunk_digest[ct->first_chunk], catalogue_tensor_nbytes(cat, i));
+        d->nbytes += catalogue_tensor_nbytes(cat, i);
+    }
+    qsort(d->rows, d->count, sizeof *d->rows, compare_names);
+    return FSDPCK_OK;
+}
+
+/* Of the list as it is printed, but that names are as they are. */
+static void sum_all(fsdpck_digests *d)
+{
+    for (uint64_t i = 0; i < d->count; i++) {
+        const digest_row *row = &d->rows[i];
+        const char *type = d->texts.text + row->type_at;
+        char hex[20];
+        snprintf(hex, sizeof hex, "%016" PRIx64 "  ", row->digest);
+        d->whole = crc64_update(d->whole, hex, 18);
+        d->whole = crc64_update(d->whole, type, strlen(type));
+        d->whole = crc64_update(d->whole, "  ", 2);
+        d->whole = crc64_update(d->whole, row->name, row->name_nbytes);
+        d->whole = crc64_update(d->whole, "\n", 1);
+    }
+}
+
+/* Everything but reading the data. */
+static fsdpck_status prepare(run *r, fsdpck_error *err)
+{
+    r->writer = &digest_writer;
+    if (r->opt.part < 0)
+        r->opt.part = FSDPCK_PART_ALL;
+    if (r->opt.part == FSDPCK_PART_ALL && r->opt.clean_names == FSDPCK_AUTO)
+        r->opt.clean_names = FSDPCK_OFF;
+    r->opt.direct = FSDPCK_OFF;
+    RETURN_IF(run_check_engine(r, err));
+    RETURN_IF(run_aim(r, err));
+    RETURN_IF(transform_check_flat(r->src, &r->to.cat, err));
+    RETURN_IF(run_place(r, err));
+    return run_make_plan(r, err);
+}
+
+static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)
+{
+    RETURN_IF(prepare(&d->run, err));
+    RETURN_IF(exec_run(d->run.exec, NULL, err));
+    RETURN_IF(make_rows(d, err));
+    sum_all(d);
+    return FSDPCK_OK;
+}
+
+fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_error *err)
+{
+    run r;
+    run_init(&r, ctx, src, NULL);
+    r.dst = "";
+    const fsdpck_status st = prepare(&r, err);
+    progress_phase(&ctx->progress, NULL, 0);
+    run_release(&r);
+    return st;
+}
+
+fsdpck_status fsdpck_digests_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                                 const fsdpck_transform_options *options, fsdpck_digests **out,
+                                 fsdpck_error *err)
+{
+    *out = NULL;
+    fsdpck_digests *d = calloc(1, sizeof *d);
+    if (d == NULL)
+        return error_set_nomem(err, sizeof *d);
+    d->texts.limit_bytes = SIZE_MAX / 2;
+    run_init(&d->run, ctx, src, options);
+    d->run.dst = "";
+    const fsdpck_status st = run_digest(d, err);
+    progress_phase(&ctx->progress, NULL, 0);
+    if (st != FSDPCK_OK)
+        fsdpck_digests_free(d);
+    else
+        *out = d;
+    return st;
+}
+
+void fsdpck_digests_free(fsdpck_digests *d)
+{
+    if (d == NULL)
+        return;
+    run_release(&d->run);
+    text_release(&d->texts);
+    free(d->rows);
+    free(d);
+}
+
+void fsdpck_digests_get_info(const fsdpck_digests *d, fsdpck_digests_info *info)
+{
+    struct exec_sums sums;
+    exec_get_sums(d->run.exec, &sums);
+    *info = (fsdpck_digests_info){
+        .tensors = d->count,
+        .nbytes = d->nbytes,
+        .bytes_read = sums.bytes_read,
+        .left_out_tensors = d->run.aimed.left_out_tensors,
+        .left_out_objects = d->run.aimed.left_out_objects,
+        .whole = d->whole,
+    };
+}
+
+void fsdpck_digests_get(const fsdpck_digests *d, uint64_t index, fsdpck_digest *digest)
+{
+    const digest_row *row = &d->rows[index];
+    const catalogue *cat = &d->run.to.cat;
+    const cat_tensor *ct = catalogue_tensor(cat, row->tensor);
+    *digest = (fsdpck_digest){
+        .name = row->name,
+        .name_nbytes = row->name_nbytes,
+        .dtype = dtype_get((dtype)ct->dtype)->name,
+        .ndim = ct->ndim,
+        .shape = catalogue_shape(cat, row->tensor),
+        .nbytes = catalogue_tensor_nbytes(cat, row->tensor),
+        .type = d->texts.text + row->type_at,
+        .value = row->digest,
+    };
+}

@@ -1,0 +1,40 @@
+/* digest.h: what digest.c, which makes digests, and digest_check.c, which compares them with a list,
+ * share. */
+#ifndef FSDPCK_DIGEST_H
+#define FSDPCK_DIGEST_H
+
+#include "run.h"
+
+typedef struct digest_row {
+    uint64_t tensor; /* of the target */
+    const char *name;
+    size_t name_nbytes;
+    size_t type_at; /* "float32[5,3]" in the texts */
+    uint64_t digest;
+} digest_row;
+
+struct fsdpck_digests {
+    run run;
+    digest_row *rows; /* by name */
+    uint64_t count;
+    text_buf texts;
+    uint64_t nbytes;
+    uint64_t whole;
+};
+
+/* As far as digests go without reading data: that every tensor is there as a whole, and that the
+ * heads of its payloads agree with the metadata. */
+fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Of a target without places: one tensor after the other, and want_digest. `opt` is of no account. */
+fsdpck_status digest_give_places(target *t, const writer_options *opt,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* inner_digests.c: of the tensors inside objects that are loaded: what tells them apart, dtype, shape
+ * and elements, as a number, by their index in the catalogue. */
+fsdpck_status digest_inner(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                           const fsdpck_transform_options *options, uint64_t *digests,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

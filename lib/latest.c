@@ -1,0 +1,213 @@
+/* The newest complete checkpoint of a run. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "digest.h"
+
+/* Longest file that points to the latest: a number, or a name. */
+#define POINTER_NBYTES_MAX 4096u
+
+typedef struct candidate {
+    char *path;
+    uint64_t step;
+} candidate;
+
+/* ---- names ---- */
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Bytes of a name before the suffix of a file of weights. */
+static size_t stem_nbytes(const char *name)
+{
+    static const char *const suffixes[] = {".safetensors", ".pt", ".pth", ".bin", ".ckpt"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        const size_t k = strlen(suffixes[i]);
+        if (n > k && strcmp(name + n - k, suffixes[i]) == 0)
+            return n - k;
+    }
+    return n;
+}
+
+/* "step-1000", "global_step_1000", "checkpoint-1000", "iter_0001000", "epoch=3-step=1000.ckpt",
+ * "1000": the number that the name ends in. */
+static bool step_of(const char *name, uint64_t *step)
+{
+    size_t end = stem_nbytes(name);
+    size_t begin = end;
+    while (begin > 0 && is_digit(name[begin - 1]))
+        begin--;
+    if (name[0] == '.' || begin == end || end - begin > 18)
+        return false;
+    *step = 0;
+    for (size_t i = begin; i < end; i++)
+        *step = *step * 10 + (uint64_t)(name[i] - '0');
+    return true;
+}
+
+static char *path_in(const char *root, const char *name)
+{
+    const size_t n = strlen(root);
+    const char *between = n > 0 && root[n - 1] == '/' ? "" : "/";
+    const size_t capacity = n + strlen(name) + 2;
+    char *path = malloc(capacity);
+    if (path != NULL)
+        snprintf(path, capacity, "%s%s%s", root, between, name);
+    return path;
+}
+
+/* Newest first; names decide between equals, so that the answer is always the same. */
+static int compare_candidates(const void *a, const void *b)
+{
+    const candidate *x = a, *y = b;
+    if (x->step != y->step)
+        return x->step > y->step ? -1 : 1;
+    return strcmp(x->path, y->path);
+}
+
+static fsdpck_status list_candidates(const char *root, const folder *dir, candidate **list,
+                                     size_t *count, fsdpck_error *err)
+{
+    char **names = NULL;
+    size_t nnames = 0;
+    *count = 0;
+    RETURN_IF(folder_list(dir, ".", &names, &nnames, err));
+    fsdpck_status st = FSDPCK_OK;
+    *list = calloc(nnames + 1, sizeof **list);
+    if (*list == NULL)
+        st = error_set_nomem(err, nnames * sizeof **list);
+    for (size_t i = 0; st == FSDPCK_OK && i < nnames; i++) {
+        path_kind kind;
+        uint64_t step;
+        if (!step_of(names[i], &step) ||
+            path_probe(dir, names[i], &kind, NULL, NULL) != FSDPCK_OK ||
+            (kind != PATH_FOLDER && (kind != PATH_FILE || names[i][stem_nbytes(names[i])] == '\0')))
+            continue;
+        char *path = path_in(root, names[i]);
+        if (path == NULL)
+            st = error_set_nomem(err, strlen(root));
+        else
+            (*list)[(*count)++] = (candidate){path, step};
+    }
+    if (*count > 1)
+        qsort(*list, *count, sizeof **list, compare_candidates);
+    free(names);
+    return st;
+}
+
+/* ---- complete or not ---- */
+
+/* Quick: metadata, and that all files are there and long enough. Coverage: that each tensor is
+ * there as a whole too, and what the heads of its payloads say. */
+static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
+                               const fsdpck_latest_options *o, fsdpck_error *err)
+{
+    fsdpck_checkpoint *c = NULL;
+    fsdpck_status st = fsdpck_open(ctx, path, o->open, &c, err);
+    if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
+        st = digest_check_coverage(ctx, c, err);
+    fsdpck_close(c);
+    return st;
+}
+
+/* A folder of several checkpoints (actor and critic) is complete when all of them are. */
+static fsdpck_status check_all(fsdpck_context *ctx, const char *path,
+                               const fsdpck_latest_options *o, fsdpck_error *err)
+{
+    const fsdpck_status st = check_one(ctx, path, o, err);
+    below found;
+    if (st != FSDPCK_USAGE)
+        return st;
+    RETURN_IF(below_find(path, &found, NULL));
+    fsdpck_status all = found.count > 0 && found.more == 0 ? FSDPCK_OK : st;
+    if (all == FSDPCK_OK)
+        fsdpck_error_init(err);
+    for (size_t i = 0; all == FSDPCK_OK && i < found.count; i++)
+        all = check_one(ctx, found.paths[i], o, err);
+    below_release(&found);
+    return all;
+}
+
+/* ---- pointer files ---- */
+
+/* latest_checkpointed_iteration.txt holds "1000", DeepSpeed's latest "global_step1000". */
+static void read_pointer(const folder *dir, uint64_t *step, bool *known)
+{
+    static const char *const names[] = {"latest_checkpointed_iteration.txt", "latest",
+                                        "latest_checkpoint.txt", "latest.txt"};
+    *known = false;
+    for (size_t i = 0; !*known && i < sizeof names / sizeof *names; i++) {
+        path_kind kind;
+        char *text = NULL;
+        size_t nbytes;
+        if (path_probe(dir, names[i], &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE ||
+            file_read_whole(dir, names[i], POINTER_NBYTES_MAX, &text, &nbytes, NULL) != FSDPCK_OK)
+            continue;
+        while (nbytes > 0 && strchr(" \r\n\t/", text[nbytes - 1]) != NULL)
+            nbytes--;
+        char word[POINTER_NBYTES_MAX + 1];
+        memcpy(word, text, nbytes);
+        word[nbytes] = '\0';
+        *known = step_of(word, step);
+        free(text);
+    }
+}
+
+static fsdpck_status walk(fsdpck_context *ctx, const candidate *list, size_t count,
+                          const fsdpck_latest_options *o, fsdpck_latest_fn fn, void *arg,
+                          uint64_t *found, fsdpck_error *err)
+{
+    const uint64_t most = o->most > 0 ? o->most : 1;
+    for (size_t i = 0; *found < most && i < count; i++) {
+        fsdpck_error why;
+        fsdpck_error_init(&why);
+        const fsdpck_status st = check_all(ctx, list[i].path, o, &why);
+        if (st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL) {
+            *err = why;
+            return st;
+        }
+        fn(arg, list[i].path, list[i].step, st == FSDPCK_OK ? NULL : &why);
+        *found += st == FSDPCK_OK;
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
+                            const fsdpck_latest_options *options, fsdpck_latest_fn fn, void *arg,
+                            uint64_t *found, fsdpck_error *err)
+{
+    fsdpck_latest_options o = {0};
+    folder dir = FOLDER_CLOSED;
+    candidate *list = NULL;
+    size_t count = 0;
+    uint64_t pointed = 0;
+    bool known;
+    if (options != NULL)
+        memcpy(&o, options, options->struct_nbytes < sizeof o ? options->struct_nbytes : sizeof o);
+    *found = 0;
+    fsdpck_status st = folder_open(&dir, root, err);
+    if (st == FSDPCK_OK)
+        st = list_candidates(root, &dir, &list, &count, err);
+    if (st != FSDPCK_OK)
+        error_path(err, root);
+    else
+        st = walk(ctx, list, count, &o, fn, arg, found, err);
+    if (st == FSDPCK_OK) {
+        read_pointer(&dir, &pointed, &known);
+        if (known && count > 0 && pointed != list[0].step)
+            log_write(&ctx->log, LOG_NOTE,
+                      "the file that points to the latest says %" PRIu64 ", the newest is %" PRIu64,
+                      pointed, list[0].step);
+    }
+    for (size_t i = 0; i < count; i++)
+        free(list[i].path);
+    free(list);
+    folder_close(&dir);
+    return st;
+}

@@ -1,0 +1,165 @@
+/* Opens a checkpoint and looks through it; what is wrong with it is no failure here. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transform.h"
+#include "verify/check.h"
+
+struct fsdpck_verify {
+    fsdpck_checkpoint *src; /* NULL: it could not be opened */
+    fsdpck_verify_options options;
+    check_level level;
+    findings found;
+    check_result result;
+};
+
+static const char *blind_of(check_level level)
+{
+    static const char *const texts[] = {
+        [CHECK_QUICK] = "anything inside the data; holes and overlaps; payloads that are not what "
+                        "the metadata say",
+        [CHECK_STRUCTURE] = "anything inside the data; holes and overlaps; payloads that are not "
+                            "what the metadata say",
+        [CHECK_COVERAGE] = "flipped bits; shards of one shape that were swapped",
+        [CHECK_CHECKSUM] = "values that were wrong when they were saved; shards of one shape that "
+                           "were swapped; bytes without a checksum",
+        [CHECK_NUMERIC] = "most wrong values: few are NaN; shards of one shape that were swapped",
+    };
+    return texts[level];
+}
+
+/* What the readers warned of since `first`. */
+static void take_warnings(fsdpck_verify *v, fsdpck_context *ctx, size_t first)
+{
+    fsdpck_warning w;
+    for (size_t i = first; fsdpck_context_warning(ctx, i, &w); i++) {
+        fsdpck_error what;
+        fsdpck_error_init(&what);
+        error_set(&what, FSDPCK_BADINPUT, w.finding, "%s", w.message);
+        if (w.next[0] != '\0')
+            error_next(&what, "%s", w.next);
+        findings_add(&v->found, findings_severity_of(w.finding), &what);
+    }
+}
+
+static void note_unsummed(fsdpck_verify *v)
+{
+    fsdpck_error what;
+    if (v->level < CHECK_CHECKSUM || v->result.unsummed_nbytes == 0)
+        return;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, "CHECKSUM-NONE", "no checksum is recorded for some tensors");
+    error_found(&what, "%" PRIu64 " tensors, %" PRIu64 " bytes", v->result.unsummed_tensors,
+                v->result.unsummed_nbytes);
+    error_next(&what, "keep digests of them: fsdpck digest SRC >FILE, fsdpck digest -c FILE SRC");
+    findings_add(&v->found, v->options.require_checksums ? FINDING_ERROR : FINDING_NOTE, &what);
+}
+
+static bool is_verdict(fsdpck_status st)
+{
+    return st == FSDPCK_BADINPUT;
+}
+
+static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
+                          fsdpck_error *err)
+{
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    fsdpck_status st = fsdpck_open(ctx, path, v->options.open, &v->src, &what);
+    if (is_verdict(st)) {
+        findings_add(&v->found, FINDING_ERROR, &what);
+        return FSDPCK_OK;
+    }
+    if (st != FSDPCK_OK) {
+        if (err != NULL)
+            *err = what;
+        return st;
+    }
+    const check_request r = {
+        .cat = &v->src->cat,
+        .source = &v->src->src,
+        .level = v->level,
+        .nthreads = transform_threads(v->options.threads),
+        .cancel = &ctx->cancel,
+        .progress = &ctx->progress,
+        .metadata = &v->src->metadata,
+    };
+    st = check_run(&r, &v->found, &v->result, err);
+    note_unsummed(v);
+    return st;
+}
+
+fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
+                                const fsdpck_verify_options *options, fsdpck_verify **out,
+                                fsdpck_error *err)
+{
+    size_t first = 0;
+    fsdpck_warning w;
+    *out = NULL;
+    fsdpck_verify *v = calloc(1, sizeof *v);
+    if (v == NULL)
+        return error_set_nomem(err, sizeof *v);
+    v->options.level = -1;
+    if (options != NULL)
+        memcpy(&v->options, options,
+               options->struct_nbytes < sizeof v->options ? options->struct_nbytes
+                                                          : sizeof v->options);
+    v->level = v->options.level < 0 ? CHECK_COVERAGE : (check_level)v->options.level;
+    findings_init(&v->found);
+    while (fsdpck_context_warning(ctx, first, &w))
+        first++;
+    const fsdpck_status st = look(v, ctx, path, err);
+    progress_phase(&ctx->progress, NULL, 0);
+    take_warnings(v, ctx, first);
+    if (st != FSDPCK_OK)
+        fsdpck_verify_free(v);
+    else
+        *out = v;
+    return st;
+}
+
+void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
+{
+    *info = (fsdpck_verify_info){
+        .level = (fsdpck_level)v->level,
+        .opened = v->src != NULL,
+        .errors = v->found.counts[FINDING_ERROR],
+        .warnings = v->found.counts[FINDING_WARNING],
+        .notes = v->found.counts[FINDING_NOTE],
+        .listed = v->found.kept,
+        .chunks = v->result.chunks,
+        .records = v->result.records,
+        .bytes_total = v->result.bytes_total,
+        .bytes_read = v->result.bytes_read,
+        .bytes_summed = v->result.bytes_summed,
+        .unchecked_tensors = v->result.unsummed_tensors,
+        .unchecked_nbytes = v->result.unsummed_nbytes,
+        .blind = blind_of(v->level),
+    };
+    if (v->options.strict) {
+        info->errors += info->warnings;
+        info->warnings = 0;
+    }
+    if (v->src != NULL)
+        fsdpck_get_info(v->src, &info->source);
+}
+
+void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index, fsdpck_finding *f)
+{
+    static const char *const names[] = {"note", "warning", "error"};
+    const finding *k = &v->found.list[index];
+    const finding_severity severity =
+        v->options.strict && k->severity == FINDING_WARNING ? FINDING_ERROR : k->severity;
+    *f = (fsdpck_finding){.id = k->what.finding, .severity = names[severity], .what = &k->what};
+}
+
+void fsdpck_verify_free(fsdpck_verify *v)
+{
+    if (v == NULL)
+        return;
+    fsdpck_close(v->src);
+    findings_release(&v->found);
+    free(v);
+}

@@ -1,0 +1,225 @@
+#include "verify/check.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/cover.h"
+#include "plan/sort.h"
+#include "verify/check_parts.h"
+
+/* Heads read by one job. */
+#define LOCATE_BATCH 64u
+
+bool check_is_finding(fsdpck_status st)
+{
+    return st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED;
+}
+
+void check_context(const check *c, uint64_t chunk, fsdpck_error *err)
+{
+    const catalogue *cat = c->r->cat;
+    const cat_chunk *k = catalogue_chunk(cat, chunk);
+    error_tensor(err, catalogue_name(cat, catalogue_tensor(cat, k->tensor)->name));
+    if (k->file < catalogue_file_count(cat))
+        error_path(err, catalogue_name(cat, catalogue_file(cat, k->file)->path));
+}
+
+/* ---- coverage ---- */
+
+static fsdpck_status check_tensor(void *ctx, unsigned worker, uint64_t tensor, fsdpck_error *err)
+{
+    check *c = ctx;
+    struct cover_report report;
+    fsdpck_error what;
+    (void)worker;
+    RETURN_IF(cover_check(c->r->cat, (uint32_t)tensor, c->r->metadata, &report, err));
+    if (cover_is_whole(&report))
+        return FSDPCK_OK;
+    fsdpck_error_init(&what);
+    const fsdpck_status st = cover_error(c->r->cat, (uint32_t)tensor, &report, &what);
+    if (!check_is_finding(st)) {
+        *err = what;
+        return st;
+    }
+    findings_add(c->found, FINDING_ERROR, &what);
+    return FSDPCK_OK;
+}
+
+/* ---- heads ---- */
+
+typedef struct locate_work {
+    check *c;
+    const sort_pair *chunks; /* in the order of the files */
+    uint64_t count;
+    extent *extents; /* by the same index; nbytes 0: the chunk has a finding */
+} locate_work;
+
+static uint64_t chunk_nbytes(const catalogue *cat, uint64_t chunk)
+{
+    uint64_t sizes[NDIM_MAX];
+    const cat_tensor *t = catalogue_tensor(cat, catalogue_chunk(cat, chunk)->tensor);
+    catalogue_chunk_box(cat, chunk, NULL, sizes);
+    return box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
+}
+
+static extent extent_of(const check *c, uint64_t chunk, const place *where)
+{
+    extent e = {.offset_bytes = where->offset_bytes,
+                .nbytes = chunk_nbytes(c->r->cat, chunk),
+                .chunk = chunk,
+                .file = where->file,
+                .stream = where->stream,
+                .swap = where->swap};
+    if (where->stream) {
+        e.offset_bytes = catalogue_chunk(c->r->cat, chunk)->offset_bytes;
+        e.skip_nbytes = where->offset_bytes;
+        e.mixed = !where->rows;
+    } else if (where->has_crc) {
+        e.offset_bytes = where->record_offset_bytes;
+        e.nbytes = where->record_nbytes;
+        e.has_crc = where->has_crc;
+        e.crc32 = where->crc32;
+    }
+    return e;
+}
+
+static fsdpck_status locate_batch(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
+{
+    locate_work *w = ctx;
+    check *c = w->c;
+    const source *src = c->r->source;
+    (void)worker;
+    for (uint64_t i = job * LOCATE_BATCH; i < (job + 1) * LOCATE_BATCH && i < w->count; i++) {
+        const uint64_t chunk = w->chunks[i].item;
+        place where = {0};
+        fsdpck_error what;
+        fsdpck_error_init(&what);
+        const fsdpck_status st = src->locate(src->ctx, chunk, &where, &what);
+        if (st == FSDPCK_OK) {
+            w->extents[i] = extent_of(c, chunk, &where);
+            continue;
+        }
+        check_context(c, chunk, &what);
+        if (!check_is_finding(st)) {
+            *err = what;
+            return st;
+        }
+        findings_add(c->found, FINDING_ERROR, &what);
+    }
+    return FSDPCK_OK;
+}
+
+static int compare_extents(const void *left, const void *right)
+{
+    const extent *a = left, *b = right;
+    if (a->file != b->file)
+        return a->file < b->file ? -1 : 1;
+    if (a->offset_bytes != b->offset_bytes)
+        return a->offset_bytes < b->offset_bytes ? -1 : 1;
+    if (a->nbytes != b->nbytes)
+        return a->nbytes > b->nbytes ? -1 : 1;
+    return a->chunk < b->chunk ? -1 : a->chunk > b->chunk;
+}
+
+static uint8_t dtype_of(const check *c, const extent *e)
+{
+    const catalogue *cat = c->r->cat;
+    return catalogue_tensor(cat, catalogue_chunk(cat, e->chunk)->tensor)->dtype;
+}
+
+/* Chunks that view one record make one extent. */
+static void merge_extents(check *c, extent *list, uint64_t count)
+{
+    extent *made = c->extents.items;
+    size_t n = 0;
+    qsort(list, count, sizeof *list, compare_extents);
+    for (uint64_t i = 0; i < count; i++) {
+        if (list[i].nbytes == 0)
+            continue;
+        extent *last = n > 0 ? &made[n - 1] : NULL;
+        if (last != NULL && last->file == list[i].file &&
+            last->offset_bytes == list[i].offset_bytes && last->nbytes == list[i].nbytes) {
+            last->mixed = last->mixed || dtype_of(c, last) != dtype_of(c, &list[i]) ||
+                          last->swap != list[i].swap;
+            continue;
+        }
+        made[n++] = list[i];
+        c->result->bytes_total += list[i].nbytes;
+    }
+    c->extents.count = n;
+    c->result->records = n;
+}
+
+static uint64_t list_chunks(const catalogue *cat, sort_pair *list)
+{
+    uint64_t n = 0;
+    for (uint64_t k = 0; k < catalogue_chunk_count(cat); k++)
+        if (catalogue_chunk(cat, k)->place != PLACE_EMPTY)
+            list[n++] = (sort_pair){catalogue_chunk(cat, k)->offset_bytes, (uint32_t)k};
+    return n;
+}
+
+static fsdpck_status locate_listed(check *c, sort_pair *list, sort_pair *scratch, extent *found,
+                                   fsdpck_error *err)
+{
+    const uint64_t n = list_chunks(c->r->cat, list);
+    sort_pairs(list, scratch, n, NULL, NULL);
+    for (uint64_t i = 0; i < n; i++)
+        list[i].key = catalogue_chunk(c->r->cat, list[i].item)->file;
+    sort_pairs(list, scratch, n, NULL, NULL);
+    locate_work w = {.c = c, .chunks = list, .count = n, .extents = found};
+    progress_phase(c->r->progress, "reading heads", 0);
+    c->result->chunks = n;
+    RETURN_IF(pool_run(c->r->nthreads > 0 ? c->r->nthreads : 1,
+                       (n + LOCATE_BATCH - 1) / LOCATE_BATCH, locate_batch, &w, c->r->cancel, err));
+    vec_release(&c->extents);
+    c->extents = VEC_OF(extent, c->r->metadata);
+    if (n > 0 && vec_push_n(&c->extents, n, err) == NULL)
+        return FSDPCK_LIMIT;
+    merge_extents(c, found, n);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status locate_all(check *c, fsdpck_error *err)
+{
+    const uint64_t count = catalogue_chunk_count(c->r->cat);
+    const uint64_t pairs_nbytes = 2 * count * sizeof(sort_pair);
+    const uint64_t found_nbytes = count * sizeof(extent);
+    sort_pair *list = budget_alloc(c->r->metadata, pairs_nbytes, err);
+    if (list == NULL)
+        return FSDPCK_LIMIT;
+    extent *found = budget_alloc(c->r->metadata, found_nbytes, err);
+    const fsdpck_status st =
+        found == NULL ? FSDPCK_LIMIT : locate_listed(c, list, list + count, found, err);
+    budget_free(c->r->metadata, found, found == NULL ? 0 : found_nbytes);
+    budget_free(c->r->metadata, list, pairs_nbytes);
+    return st;
+}
+
+static fsdpck_status run_levels(check *c, fsdpck_error *err)
+{
+    const check_request *r = c->r;
+    if (r->level < CHECK_COVERAGE)
+        return FSDPCK_OK;
+    progress_phase(r->progress, "checking coverage", 0);
+    RETURN_IF(pool_run(r->nthreads > 0 ? r->nthreads : 1, catalogue_tensor_count(r->cat),
+                       check_tensor, c, r->cancel, err));
+    RETURN_IF(locate_all(c, err));
+    if (r->level >= CHECK_CHECKSUM)
+        RETURN_IF(check_bytes(c, err));
+    const source *src = r->source;
+    return src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
+}
+
+fsdpck_status check_run(const check_request *r, findings *found, check_result *result,
+                        fsdpck_error *err)
+{
+    check c = {.r = r, .found = found, .result = result, .extents = VEC_OF(extent, r->metadata)};
+    *result = (check_result){0};
+    pthread_mutex_init(&c.lock, NULL);
+    const fsdpck_status st = run_levels(&c, err);
+    vec_release(&c.extents);
+    pthread_mutex_destroy(&c.lock);
+    return st;
+}
