@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "base/crc.h"
 #include "digest.h"
 
 /* ---- the writer of nothing ---- */
@@ -52,76 +51,6 @@ static const format_writer digest_writer = {
     .layout = digest_give_places,
 };
 
-/* ---- rows ---- */
-
-static int compare_names(const void *a, const void *b)
-{
-    const digest_row *x = a, *y = b;
-    const size_t shorter = x->name_nbytes < y->name_nbytes ? x->name_nbytes : y->name_nbytes;
-    const int diff = memcmp(x->name, y->name, shorter);
-    if (diff != 0)
-        return diff;
-    return (x->name_nbytes > y->name_nbytes) - (x->name_nbytes < y->name_nbytes);
-}
-
-static void put_type(const catalogue *cat, uint64_t tensor, text_buf *out)
-{
-    const cat_tensor *ct = catalogue_tensor(cat, tensor);
-    text_printf(out, "%s[", dtype_get((dtype)ct->dtype)->name);
-    for (unsigned d = 0; d < ct->ndim; d++)
-        text_printf(out, "%s%" PRIu64, d == 0 ? "" : ",", catalogue_shape(cat, tensor)[d]);
-    text_puts(out, "]");
-}
-
-/* The texts move while they are made, so rows get them at the end. */
-static fsdpck_status make_rows(fsdpck_digests *d, fsdpck_error *err)
-{
-    const target *t = &d->run.to;
-    const catalogue *cat = &t->cat;
-    d->count = catalogue_tensor_count(cat);
-    d->rows = calloc(d->count + 1, sizeof *d->rows);
-    if (d->rows == NULL)
-        return error_set_nomem(err, d->count * sizeof *d->rows);
-    for (uint64_t i = 0; i < d->count; i++) {
-        const cat_tensor *ct = catalogue_tensor(cat, i);
-        digest_row *row = &d->rows[i];
-        const size_t at = d->texts.nbytes;
-        put_type(cat, i, &d->texts);
-        text_puts(&d->texts, "\n");
-        RETURN_IF(text_check(&d->texts, err));
-        const size_t nbytes = d->texts.nbytes - at;
-        const uint64_t head = crc64_update(0, d->texts.text + at, nbytes);
-        d->texts.text[d->texts.nbytes - 1] = '\0';
-        *row = (digest_row){.tensor = i,
-                            .name = catalogue_name(cat, ct->name),
-                            .name_nbytes = catalogue_name_nbytes(cat, ct->name),
-                            .type_at = at,
-                            .digest = head};
-        if (catalogue_tensor_nelems(cat, i) > 0)
-            row->digest =
-                crc64_join(head, t->chunk_digest[ct->first_chunk], catalogue_tensor_nbytes(cat, i));
-        d->nbytes += catalogue_tensor_nbytes(cat, i);
-    }
-    qsort(d->rows, d->count, sizeof *d->rows, compare_names);
-    return FSDPCK_OK;
-}
-
-/* Of the list as it is printed, but that names are as they are. */
-static void sum_all(fsdpck_digests *d)
-{
-    for (uint64_t i = 0; i < d->count; i++) {
-        const digest_row *row = &d->rows[i];
-        const char *type = d->texts.text + row->type_at;
-        char hex[20];
-        snprintf(hex, sizeof hex, "%016" PRIx64 "  ", row->digest);
-        d->whole = crc64_update(d->whole, hex, 18);
-        d->whole = crc64_update(d->whole, type, strlen(type));
-        d->whole = crc64_update(d->whole, "  ", 2);
-        d->whole = crc64_update(d->whole, row->name, row->name_nbytes);
-        d->whole = crc64_update(d->whole, "\n", 1);
-    }
-}
-
 /* Everything but reading the data. */
 static fsdpck_status prepare(run *r, fsdpck_error *err)
 {
@@ -142,9 +71,7 @@ static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)
 {
     RETURN_IF(prepare(&d->run, err));
     RETURN_IF(exec_run(d->run.exec, NULL, err));
-    RETURN_IF(make_rows(d, err));
-    sum_all(d);
-    return FSDPCK_OK;
+    return digest_rows_make(&d->rows, &d->run.to, err);
 }
 
 fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_error *err)
@@ -166,7 +93,6 @@ fsdpck_status fsdpck_digests_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
     fsdpck_digests *d = calloc(1, sizeof *d);
     if (d == NULL)
         return error_set_nomem(err, sizeof *d);
-    d->texts.limit_bytes = SIZE_MAX / 2;
     run_init(&d->run, ctx, src, options);
     d->run.dst = "";
     const fsdpck_status st = run_digest(d, err);
@@ -183,8 +109,7 @@ void fsdpck_digests_free(fsdpck_digests *d)
     if (d == NULL)
         return;
     run_release(&d->run);
-    text_release(&d->texts);
-    free(d->rows);
+    digest_rows_release(&d->rows);
     free(d);
 }
 
@@ -193,18 +118,18 @@ void fsdpck_digests_get_info(const fsdpck_digests *d, fsdpck_digests_info *info)
     struct exec_sums sums;
     exec_get_sums(d->run.exec, &sums);
     *info = (fsdpck_digests_info){
-        .tensors = d->count,
-        .nbytes = d->nbytes,
+        .tensors = d->rows.count,
+        .nbytes = d->rows.nbytes,
         .bytes_read = sums.bytes_read,
         .left_out_tensors = d->run.aimed.left_out_tensors,
         .left_out_objects = d->run.aimed.left_out_objects,
-        .whole = d->whole,
+        .whole = d->rows.whole,
     };
 }
 
 void fsdpck_digests_get(const fsdpck_digests *d, uint64_t index, fsdpck_digest *digest)
 {
-    const digest_row *row = &d->rows[index];
+    const digest_row *row = &d->rows.rows[index];
     const catalogue *cat = &d->run.to.cat;
     const cat_tensor *ct = catalogue_tensor(cat, row->tensor);
     *digest = (fsdpck_digest){
@@ -214,7 +139,7 @@ void fsdpck_digests_get(const fsdpck_digests *d, uint64_t index, fsdpck_digest *
         .ndim = ct->ndim,
         .shape = catalogue_shape(cat, row->tensor),
         .nbytes = catalogue_tensor_nbytes(cat, row->tensor),
-        .type = d->texts.text + row->type_at,
+        .type = d->rows.texts.text + row->type_at,
         .value = row->digest,
     };
 }

@@ -3,23 +3,12 @@
 #ifndef FSDPCK_DIGEST_H
 #define FSDPCK_DIGEST_H
 
+#include "digest_rows.h"
 #include "run.h"
-
-typedef struct digest_row {
-    uint64_t tensor; /* of the target */
-    const char *name;
-    size_t name_nbytes;
-    size_t type_at; /* "float32[5,3]" in the texts */
-    uint64_t digest;
-} digest_row;
 
 struct fsdpck_digests {
     run run;
-    digest_row *rows; /* by name */
-    uint64_t count;
-    text_buf texts;
-    uint64_t nbytes;
-    uint64_t whole;
+    digest_rows rows;
 };
 
 /* As far as digests go without reading data: that every tensor is there as a whole, and that the

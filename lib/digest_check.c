@@ -112,15 +112,15 @@ static int compare_printed(const void *a, const void *b)
 
 static fsdpck_status print_names(const fsdpck_digests *d, printed_name *names, fsdpck_error *err)
 {
-    for (uint64_t i = 0; i < d->count; i++) {
-        const size_t capacity = 4 * d->rows[i].name_nbytes + 1;
+    for (uint64_t i = 0; i < d->rows.count; i++) {
+        const size_t capacity = 4 * d->rows.rows[i].name_nbytes + 1;
         names[i] = (printed_name){.text = malloc(capacity), .row = i};
         if (names[i].text == NULL)
             return error_set_nomem(err, capacity);
-        escape_text(names[i].text, capacity, d->rows[i].name, d->rows[i].name_nbytes);
+        escape_text(names[i].text, capacity, d->rows.rows[i].name, d->rows.rows[i].name_nbytes);
     }
-    if (d->count > 1)
-        qsort(names, d->count, sizeof *names, compare_printed);
+    if (d->rows.count > 1)
+        qsort(names, d->rows.count, sizeof *names, compare_printed);
     return FSDPCK_OK;
 }
 
@@ -146,13 +146,13 @@ static uint64_t merge(const fsdpck_digests *d, const printed_name *names, const 
     uint64_t bad = 0;
     uint64_t i = 0;
     size_t k = 0;
-    while (i < d->count || k < lines->count) {
+    while (i < d->rows.count || k < lines->count) {
         const line *l = k < lines->count ? VEC_AT(lines, const line, k) : NULL;
-        const digest_row *row = i < d->count ? &d->rows[names[i].row] : NULL;
+        const digest_row *row = i < d->rows.count ? &d->rows.rows[names[i].row] : NULL;
         int order = l == NULL ? -1 : 1;
         if (l != NULL && row != NULL)
             order = compare_texts(names[i].text, strlen(names[i].text), l->name, l->name_nbytes);
-        const char *type = row == NULL ? NULL : d->texts.text + row->type_at;
+        const char *type = row == NULL ? NULL : d->rows.texts.text + row->type_at;
         fsdpck_digest_verdict verdict = FSDPCK_DIGEST_OK;
         if (order < 0)
             verdict = FSDPCK_DIGEST_EXTRA;
@@ -179,20 +179,20 @@ fsdpck_status fsdpck_digests_check(const fsdpck_digests *d, const char *text, si
 {
     vec lines = VEC_OF(line, &d->run.src->metadata);
     line whole;
-    printed_name *names = calloc(d->count + 1, sizeof *names);
-    fsdpck_status st = names != NULL ? FSDPCK_OK : error_set_nomem(err, d->count * sizeof *names);
+    printed_name *names = calloc(d->rows.count + 1, sizeof *names);
+    fsdpck_status st = names != NULL ? FSDPCK_OK : error_set_nomem(err, d->rows.count * sizeof *names);
     if (st == FSDPCK_OK)
         st = read_list(text, nbytes, &lines, &whole, err);
     if (st == FSDPCK_OK)
         st = print_names(d, names, err);
     if (st == FSDPCK_OK) {
         *bad = merge(d, names, &lines, fn, arg);
-        if (whole.type_nbytes > 0 && *bad == 0 && whole.value != d->whole) {
+        if (whole.type_nbytes > 0 && *bad == 0 && whole.value != d->rows.whole) {
             *bad = 1;
             tell(fn, arg, FSDPCK_DIGEST_DIFFERS, "the whole", 9, NULL, 0, NULL);
         }
     }
-    for (uint64_t i = 0; names != NULL && i < d->count; i++)
+    for (uint64_t i = 0; names != NULL && i < d->rows.count; i++)
         free(names[i].text);
     free(names);
     vec_release(&lines);

@@ -56,14 +56,14 @@ fsdpck_status digest_inner(fsdpck_context *ctx, fsdpck_checkpoint *src,
         return FSDPCK_OK;
     run_init(&r, ctx, src, options);
     r.opt.direct = FSDPCK_OFF;
-    const fsdpck_status st = run_all_of_them(&r, err);
+    fsdpck_status st = run_all_of_them(&r, err);
     for (uint64_t i = 0; st == FSDPCK_OK && i < catalogue_tensor_count(&r.to.cat); i++) {
         const cat_tensor *t = catalogue_tensor(&r.to.cat, i);
         uint64_t crc = crc64_update(0, &t->dtype, sizeof t->dtype);
         crc = crc64_update(crc, catalogue_shape(&r.to.cat, i), t->ndim * sizeof(uint64_t));
-        if (catalogue_tensor_nelems(&r.to.cat, i) > 0)
-            crc = crc64_join(crc, r.to.chunk_digest[t->first_chunk],
-                             catalogue_tensor_nbytes(&r.to.cat, i));
+        uint64_t elements;
+        st = target_tensor_crc(&r.to, i, &elements, err);
+        crc = crc64_join(crc, elements, catalogue_tensor_nbytes(&r.to.cat, i));
         digests[*VEC_AT(&r.to.from, const uint32_t, i)] = crc;
     }
     run_release(&r);

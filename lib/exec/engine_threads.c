@@ -63,22 +63,12 @@ static void sum_range(worker *w, const output_range *range, uint64_t item_begin)
     range_part part;
     if (!crc_parts_wanted(x))
         return;
+    crc_parts_put_chunks(x, range, w->tile + w->at);
     range_walk_begin(&walk, x->r.plan, range);
-    while (range_walk_next(&walk, &part)) {
-        const uint8_t *bytes = w->tile + w->at + (part.begin - range->begin);
-        if (part.kind != PART_CHUNK)
-            continue;
-        if (!exec_chunk_is_streamed(x, part.chunk))
-            crc_parts_put(x, &part, bytes);
-        else if (x->out == NULL)
-            crc_parts_put_sparse(x, &part, bytes);
-    }
-    if (x->late_count == 0)
-        return;
-    range_walk_begin(&walk, x->r.plan, range);
-    while (range_walk_next(&walk, &part))
+    while (x->late_count > 0 && range_walk_next(&walk, &part))
         if (part.kind == PART_LATE)
             late_fill(w, &part, &done, w->tile + w->at + (part.begin - range->begin));
+    crc_parts_put_rest(x, range, w->tile + w->at);
 }
 
 /* How much of an item is filled at a time: small steps stay in the caches, but where sources are

@@ -178,9 +178,13 @@ fsdpck_status replica_compare_rest(struct exec *x, fsdpck_error *err) FSDPCK_MUS
 fsdpck_status crc_parts_begin(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Every byte of a chunk is put once, in parts as they come, by any thread. */
 void crc_parts_put(struct exec *x, const range_part *part, const uint8_t *bytes);
-/* A stretch of a chunk that streams feed, digests alone: some of its elements, the others zeros, to
- * be put by others. Where nothing is written, so that there is nothing to read back. */
+/* The same without the file and CRC-32: a stretch of a chunk that streams feed, where nothing is
+ * written: some of its elements, the others zeros, to be put by others. */
 void crc_parts_put_sparse(struct exec *x, const range_part *part, const uint8_t *bytes);
+/* A range of a file in two steps: what lies in chunks, but for what streams will write; then, once
+ * late bytes are in it or zeros in their place, all that the file's sum still lacks. */
+void crc_parts_put_chunks(struct exec *x, const output_range *range, const uint8_t *bytes);
+void crc_parts_put_rest(struct exec *x, const output_range *range, const uint8_t *bytes);
 /* Whether CRCs or digests are wanted. */
 bool crc_parts_wanted(const struct exec *x);
 /* After all are put: of aliases too. */

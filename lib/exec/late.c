@@ -62,6 +62,7 @@ static fsdpck_status write_batch(void *ctx, unsigned worker_index, uint64_t job,
             nbytes += late->nbytes;
         }
         w->sums.bytes_written += nbytes;
+        target_add_file_crc(t, first->file, first->offset_bytes, w->tile, nbytes);
         RETURN_IF(
             output_write_at(x->out, first->file, first->offset_bytes, w->tile, nbytes, err));
     }

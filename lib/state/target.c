@@ -1,6 +1,9 @@
 #include "state/target.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "base/crc.h"
 
 void target_init(target *t, budget *owner)
 {
@@ -42,6 +45,82 @@ fsdpck_status target_add_literal(target *t, uint32_t file, uint64_t offset_bytes
     return text_check(&t->text, err);
 }
 
+/* ---- sums ---- */
+
+static uint64_t box_hash(const catalogue *cat, uint64_t chunk, unsigned ndim)
+{
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
+    uint64_t h = UINT64_C(0x9E3779B97F4A7C15);
+    catalogue_chunk_box(cat, chunk, offsets, sizes);
+    for (unsigned d = 0; d < ndim; d++) {
+        h = (h ^ offsets[d]) * UINT64_C(0xFF51AFD7ED558CCD);
+        h = (h ^ sizes[d] ^ h >> 29) * UINT64_C(0xC4CEB9FE1A85EC53);
+    }
+    return h ^ h >> 32;
+}
+
+static bool same_box(const catalogue *cat, uint64_t a, uint64_t b, unsigned ndim)
+{
+    uint64_t offsets[2][NDIM_MAX], sizes[2][NDIM_MAX];
+    catalogue_chunk_box(cat, a, offsets[0], sizes[0]);
+    catalogue_chunk_box(cat, b, offsets[1], sizes[1]);
+    return memcmp(offsets[0], offsets[1], ndim * sizeof(uint64_t)) == 0 &&
+           memcmp(sizes[0], sizes[1], ndim * sizeof(uint64_t)) == 0;
+}
+
+/* The sum over different boxes; `seen`: 2^bits places, all 0. */
+static uint64_t sum_boxes(const target *t, const cat_tensor *ct, uint32_t *seen, uint64_t mask)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < ct->nchunks; i++) {
+        const uint64_t chunk = ct->first_chunk + i;
+        uint64_t at = box_hash(&t->cat, chunk, ct->ndim) & mask;
+        if (catalogue_chunk(&t->cat, chunk)->place == PLACE_EMPTY)
+            continue;
+        while (seen[at] != 0 &&
+               !same_box(&t->cat, ct->first_chunk + seen[at] - 1, chunk, ct->ndim))
+            at = (at + 1) & mask;
+        if (seen[at] == 0)
+            sum ^= t->chunk_digest[chunk];
+        seen[at] = i + 1;
+    }
+    return sum;
+}
+
+fsdpck_status target_tensor_crc(const target *t, uint64_t tensor, uint64_t *crc, fsdpck_error *err)
+{
+    const cat_tensor *ct = catalogue_tensor(&t->cat, tensor);
+    uint64_t places = 4;
+    *crc = crc64_zeros(catalogue_tensor_nbytes(&t->cat, tensor));
+    if (ct->nchunks == 1) {
+        *crc ^= t->chunk_digest[ct->first_chunk];
+        return FSDPCK_OK;
+    }
+    while (places < 2 * (uint64_t)ct->nchunks)
+        places *= 2;
+    uint32_t *seen = calloc(places, sizeof *seen);
+    if (seen == NULL)
+        return error_set_nomem(err, places * sizeof *seen);
+    *crc ^= sum_boxes(t, ct, seen, places - 1);
+    free(seen);
+    return FSDPCK_OK;
+}
+
+uint64_t target_file_crc(const target *t, size_t file)
+{
+    return t->file_crc[file] ^ crc64_zeros(catalogue_file(&t->cat, file)->nbytes);
+}
+
+void target_add_file_crc(const target *t, uint32_t file, uint64_t offset_bytes, const void *bytes,
+                         uint64_t nbytes)
+{
+    if (!t->want_file_crc || nbytes == 0)
+        return;
+    const uint64_t behind = catalogue_file(&t->cat, file)->nbytes - offset_bytes - nbytes;
+    (void)__atomic_fetch_xor(&t->file_crc[file], crc64_move(crc64_raw(0, bytes, nbytes), behind),
+                             __ATOMIC_RELAXED);
+}
+
 void target_release(target *t)
 {
     if (t->free_writer_state != NULL)
@@ -59,5 +138,6 @@ void target_release(target *t)
     text_release(&t->text);
     free(t->chunk_crc);
     free(t->chunk_digest);
+    free(t->file_crc);
     *t = (target){0};
 }

@@ -88,7 +88,11 @@ struct target {
     bool want_crc; /* set by layout: exec must fill chunk_crc */
     uint32_t *chunk_crc; /* CRC-32 of each target chunk's bytes as written */
     bool want_digest;    /* exec must fill chunk_digest */
-    uint64_t *chunk_digest; /* CRC-64/XZ of each target chunk's bytes as written */
+    /* Of each target chunk as written: the raw CRC-64 (base/crc.h) of its tensor with zeros for all
+     * other elements; see target_tensor_crc. */
+    uint64_t *chunk_digest;
+    bool want_file_crc; /* exec must fill file_crc */
+    uint64_t *file_crc; /* raw, of each file with zeros where seal() writes; see target_file_crc */
     bool is_folder;      /* output is a folder of files */
 };
 
@@ -99,6 +103,17 @@ fsdpck_status target_add_literal_at(target *t, uint32_t file, uint64_t offset_by
 /* A literal, copied. */
 fsdpck_status target_add_literal(target *t, uint32_t file, uint64_t offset_bytes, const void *bytes,
                                  uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Once chunk_digest is there: CRC-64/XZ of all elements of a tensor, row-major. Each box counts once,
+ * however many chunks have it. */
+fsdpck_status target_tensor_crc(const target *t, uint64_t tensor, uint64_t *crc,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Once file_crc is there: CRC-64/XZ of a file. */
+uint64_t target_file_crc(const target *t, size_t file);
+/* Bytes that replace zeros, from any thread; nothing where !want_file_crc. */
+void target_add_file_crc(const target *t, uint32_t file, uint64_t offset_bytes, const void *bytes,
+                         uint64_t nbytes);
+
 void target_init(target *t, budget *owner);
 void target_release(target *t);
 

@@ -161,6 +161,42 @@ void exec_world_expect(exec_world *w)
     expect_lates(w);
 }
 
+/* The raw CRC-64 of a tensor that is zeros but for this chunk's elements. */
+static uint64_t expected_digest(const exec_world *w, uint64_t k)
+{
+    const catalogue *cat = &w->to.cat;
+    const cat_chunk *c = catalogue_chunk(cat, k);
+    const cat_tensor *t = catalogue_tensor(cat, c->tensor);
+    const uint64_t *shape = catalogue_shape(cat, c->tensor);
+    const uint64_t item = dtype_get((dtype)t->dtype)->itemsize_bytes;
+    const uint64_t nbytes = catalogue_tensor_nbytes(cat, c->tensor);
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX], at[NDIM_MAX] = {0};
+    uint8_t *whole = calloc(1, nbytes + 1);
+    MUST(whole != NULL);
+    catalogue_chunk_box(cat, k, offsets, sizes);
+    for (uint64_t n = 0; n < c->nbytes; n += item) {
+        uint64_t number = 0;
+        for (unsigned d = 0; d < t->ndim; d++)
+            number = number * shape[d] + offsets[d] + at[d];
+        memcpy(whole + number * item, w->image[c->file] + c->offset_bytes + n, item);
+        for (unsigned d = t->ndim; d-- > 0 && ++at[d] == sizes[d];)
+            at[d] = 0;
+    }
+    const uint64_t crc = crc64_update(0, whole, nbytes) ^ crc64_zeros(nbytes);
+    free(whole);
+    return crc;
+}
+
+static void check_sums(const exec_world *w)
+{
+    for (uint32_t i = 0; w->to.want_file_crc && i < w->nfiles; i++)
+        MUST(target_file_crc(&w->to, i) ==
+             crc64_update(0, w->image[i], catalogue_file(&w->to.cat, i)->nbytes));
+    for (uint64_t k = 0; k < catalogue_chunk_count(&w->to.cat); k++)
+        if (catalogue_chunk(&w->to.cat, k)->place != PLACE_EMPTY)
+            MUST(w->to.chunk_digest[k] == expected_digest(w, k));
+}
+
 static void check_output(const exec_world *w, const char *path)
 {
     for (uint32_t i = 0; i < w->nfiles; i++) {
@@ -198,18 +234,13 @@ static void check_digests(exec_world *w, exec_request r)
     if (w->to.lates.count > 0 || w->source.fail_read > 0)
         return;
     w->to.want_crc = false;
-    w->to.want_digest = true;
+    w->to.want_file_crc = false;
     r.direct = EXEC_DIRECT_OFF;
     MUST(exec_locate(&r, &x, &err) == FSDPCK_OK);
     MUST(exec_run(x, NULL, &err) == FSDPCK_OK);
     exec_free(x);
-    for (uint64_t k = 0; k < catalogue_chunk_count(&w->to.cat); k++) {
-        const cat_chunk *c = catalogue_chunk(&w->to.cat, k);
-        if (c->place != PLACE_EMPTY)
-            MUST(w->to.chunk_digest[k] ==
-                 crc64_update(0, w->image[c->file] + c->offset_bytes, c->nbytes));
-    }
-    w->to.want_digest = false;
+    check_sums(w);
+    w->to.want_file_crc = true;
     w->to.want_crc = want_crc;
 }
 
@@ -218,6 +249,8 @@ static fsdpck_status write_output(exec_world *w, const exec_request *r, const ch
 {
     struct exec *x;
     output out;
+    w->to.want_digest = true;
+    w->to.want_file_crc = true;
     RETURN_IF(exec_locate(r, &x, err));
     fsdpck_status st = output_begin(&out, path, OUTPUT_FOLDER, OUTPUT_NO_SYNC, err);
     for (uint32_t i = 0; st == FSDPCK_OK && i < w->nfiles; i++) {
@@ -258,6 +291,8 @@ fsdpck_status exec_world_run(exec_world *w, const exec_world_options *o, fsdpck_
     MUST(mkdtemp(scratch) != NULL);
     (void)snprintf(path, sizeof path, "%s/out", scratch);
     const fsdpck_status st = write_output(w, &r, path, err);
+    if (st == FSDPCK_OK)
+        check_sums(w);
     if (st == FSDPCK_OK)
         check_digests(w, r);
     plan_free(p);

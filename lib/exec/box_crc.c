@@ -1,0 +1,144 @@
+#include "exec/box_crc.h"
+
+#include <string.h>
+
+#include "base/crc.h"
+#include "state/box.h"
+
+/* A row of at least so many runs is worth tables. */
+#define ROW_RUNS_MIN 48u
+
+/* The runs of a box in its tensor. */
+typedef struct runs {
+    unsigned ndim;             /* dims that a run does not cover */
+    uint64_t sizes[NDIM_MAX];  /* outermost first */
+    uint64_t strides[NDIM_MAX]; /* bytes of the tensor */
+    uint64_t run;              /* bytes */
+    uint64_t base;             /* of the box's first byte in the tensor */
+    uint64_t nbytes;           /* of the tensor */
+} runs;
+
+static void find_runs(const box_bytes *b, runs *r)
+{
+    uint64_t stride = b->itemsize_bytes;
+    unsigned at = NDIM_MAX; /* filled from the end */
+    bool covered = true;    /* the run is all of the dims looked at */
+    r->run = b->itemsize_bytes;
+    r->base = 0;
+    for (unsigned d = b->ndim; d-- > 0;) {
+        if (covered) {
+            r->run = b->sizes[d] * stride;
+            covered = b->sizes[d] == b->shape[d];
+        } else if (b->sizes[d] > 1) {
+            const bool joined = at < NDIM_MAX && r->strides[at] * r->sizes[at] == stride;
+            at -= !joined;
+            r->sizes[at] = joined ? r->sizes[at] * b->sizes[d] : b->sizes[d];
+            r->strides[at] = joined ? r->strides[at] : stride;
+        }
+        r->base += b->offsets[d] * stride;
+        stride *= b->shape[d];
+    }
+    r->nbytes = stride;
+    r->ndim = NDIM_MAX - at;
+    memmove(r->sizes, r->sizes + at, r->ndim * sizeof *r->sizes);
+    memmove(r->strides, r->strides + at, r->ndim * sizeof *r->strides);
+}
+
+/* Where run `number` begins in the tensor; *left: runs of its row from it on. */
+static uint64_t run_begin(const runs *r, uint64_t number, uint64_t *left)
+{
+    uint64_t at = r->base;
+    *left = 1;
+    for (unsigned d = r->ndim; d-- > 0;) {
+        const uint64_t index = number % r->sizes[d];
+        if (d + 1 == r->ndim)
+            *left = r->sizes[d] - index;
+        at += index * r->strides[d];
+        number /= r->sizes[d];
+    }
+    return at;
+}
+
+/* A run of at most 8 bytes as the word whose raw CRC, moved down by 8 bytes, it is. */
+static uint64_t thin_word(const uint8_t *bytes, uint64_t nbytes)
+{
+    uint64_t word = 0;
+    for (uint64_t i = 0; i < nbytes; i++)
+        word |= (uint64_t)bytes[i] << 8 * (8 - nbytes + i);
+    return word;
+}
+
+/* Raw CRC of `count` runs of a row, the last one's end being the end of all. */
+static uint64_t row_crc(const runs *r, const crc64_mover *step, const uint8_t *bytes,
+                        uint64_t count)
+{
+    uint64_t sum = 0;
+    if (r->run > 8) {
+        for (uint64_t i = 0; i < count; i++)
+            sum = crc64_moved(step, sum) ^ crc64_raw(0, bytes + i * r->run, r->run);
+        return sum;
+    }
+    for (uint64_t i = 0; i < count; i++)
+        sum = crc64_moved(step, sum) ^ thin_word(bytes + i * r->run, r->run);
+    return crc64_move(sum, 8);
+}
+
+/* A distance that is moved by again and again. */
+typedef struct known_move {
+    uint64_t nbytes, power;
+} known_move;
+
+static uint64_t move_known(known_move *k, uint64_t raw, uint64_t nbytes)
+{
+    if (raw == 0)
+        return 0;
+    if (k->nbytes != nbytes)
+        *k = (known_move){nbytes, crc64_power(nbytes)};
+    return crc64_multiply(raw, k->power);
+}
+
+uint64_t box_crc(const box_bytes *b, uint64_t begin, uint64_t end, const uint8_t *bytes)
+{
+    runs r;
+    crc64_mover step;
+    bool have_step = false;
+    known_move in_row = {0}, to_row = {0};
+    find_runs(b, &r);
+    uint64_t sum = 0, summed_to = 0; /* of the tensor */
+    for (uint64_t at = begin; at < end;) {
+        uint64_t left = 1;
+        const uint64_t skip = at % r.run;
+        const uint64_t from = run_begin(&r, at / r.run, &left) + skip;
+        const uint64_t whole = skip > 0 ? 0 : (end - at) / r.run < left ? (end - at) / r.run : left;
+        uint64_t nbytes, to, crc;
+        if (whole >= ROW_RUNS_MIN) {
+            if (!have_step)
+                crc64_mover_init(&step, r.strides[r.ndim - 1]);
+            have_step = true;
+            nbytes = whole * r.run;
+            to = from + (whole - 1) * r.strides[r.ndim - 1] + r.run;
+            crc = row_crc(&r, &step, bytes, whole);
+        } else {
+            nbytes = r.run - skip < end - at ? r.run - skip : end - at;
+            to = from + nbytes;
+            crc = crc64_raw(0, bytes, nbytes);
+        }
+        const bool next = r.ndim > 0 && to - summed_to == r.strides[r.ndim - 1];
+        sum = move_known(next ? &in_row : &to_row, sum, to - summed_to) ^ crc;
+        summed_to = to;
+        bytes += nbytes;
+        at += nbytes;
+    }
+    return crc64_move(sum, r.nbytes - summed_to);
+}
+
+bool box_is_run(const box_bytes *b, uint64_t begin, uint64_t end, uint64_t *behind)
+{
+    runs r;
+    uint64_t left;
+    find_runs(b, &r);
+    if (begin / r.run != (end - 1) / r.run)
+        return false;
+    *behind = r.nbytes - (run_begin(&r, begin / r.run, &left) + begin % r.run) - (end - begin);
+    return true;
+}

@@ -1,0 +1,32 @@
+/* box_crc.h: what bytes of a box add to the CRC-64 of its tensor.
+ *
+ *     const box_bytes b = {ndim, shape, itemsize, offsets, sizes};
+ *     sum ^= box_crc(&b, begin, end, bytes);           // any cut of the box, by any thread
+ *     ...
+ *     crc = sum ^ crc64_zeros(bytes of the tensor);    // once all boxes are there
+ *
+ * A box is row-major; in the tensor its bytes lie in runs. Each run's raw CRC (base/crc.h) is moved up
+ * by what follows it in the tensor: from run to run that is one distance as long as they are in one
+ * row of the box, so the sum is built by Horner's scheme, and thin runs cost a few ns each.
+ */
+#ifndef FSDPCK_EXEC_BOX_CRC_H
+#define FSDPCK_EXEC_BOX_CRC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct box_bytes {
+    unsigned ndim;
+    const uint64_t *shape; /* of the tensor */
+    uint64_t itemsize_bytes;
+    const uint64_t *offsets, *sizes; /* of the box, in elements; no size is 0 */
+} box_bytes;
+
+/* Raw, for the bytes [begin, end) of the box, begin < end; they may cut elements. */
+uint64_t box_crc(const box_bytes *b, uint64_t begin, uint64_t end, const uint8_t *bytes);
+
+/* Whether these bytes are one run of the tensor; *behind: bytes of the tensor after it. Then
+ * box_crc is crc64_move(crc64_raw(0, bytes, end - begin), *behind). */
+bool box_is_run(const box_bytes *b, uint64_t begin, uint64_t end, uint64_t *behind);
+
+#endif
