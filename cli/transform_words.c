@@ -110,6 +110,13 @@ const opt_row words_writing[] = {
      .help = "do not wait for the storage: faster, but not safe from a power cut"},
     {"read-back", .kind = OPT_FLAG, .at = AT(read_back),
      .help = "read the output again from the storage and compare"},
+    {"manifest", .kind = OPT_TEXT, .at = AT(manifest), .value = "FILE",
+     .help = "write a manifest (fsdpck-manifest(5)) to FILE; a folder that is written has one in it "
+             "anyhow"},
+    {"no-manifest", .kind = OPT_FLAG, .at = AT(no_manifest),
+     .help = "no manifest in the folder that is written"},
+    {"sha256", .kind = OPT_FLAG, .at = AT(sha256),
+     .help = "the SHA-256 of each file into the manifest; reads the output again"},
     {"direct", .kind = OPT_CHOICE, .at = AT(direct), .value = "WHEN", .choices = "auto|on|off",
      .help = "O_DIRECT writing: auto, on or off"},
     {"dry-run", .kind = OPT_FLAG, .at = AT(dry_run),
@@ -192,6 +199,9 @@ static void request_output(const transform_words *w, fsdpck_transform_options *t
     t->force = w->force;
     t->no_sync = w->no_sync;
     t->read_back = w->read_back;
+    t->no_manifest = w->no_manifest;
+    t->sha256 = w->sha256;
+    t->manifest_path = w->manifest;
     t->use_cuda = w->engine == 2;
     t->dry_run = w->dry_run == 0 ? 0 : w->verbose > 0 ? 2 : 1;
 }
@@ -204,6 +214,8 @@ int transform_with_words(cli *c, const opt_spec *spec, transform_words *w, unsig
     int code = opt_parse(c, spec, argc, argv, paths, operands, operands, &count);
     if (code < 0 && w->clean && w->keep)
         code = opt_usage_error(c, "--clean-names and --keep-names contradict each other");
+    if (code < 0 && w->sha256 && w->no_manifest && w->manifest == NULL)
+        code = opt_usage_error(c, "--sha256 and --no-manifest contradict each other");
     if (code < 0) {
         transform_request r = {
             .progress = w->progress,

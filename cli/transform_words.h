@@ -27,6 +27,8 @@ typedef struct transform_words {
     /* words_writing, and what one writer alone takes */
     char *format, *rank_pattern, *device_type;
     uint64_t max_shard_nbytes, align_nbytes;
+    char *manifest; /* of digest too */
+    int no_manifest, sha256;
     int torch, force, no_sync, read_back, direct, dry_run;
     /* words_running, words_saying */
     uint64_t threads, memory_nbytes;

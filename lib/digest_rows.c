@@ -1,11 +1,10 @@
 #include "digest_rows.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/crc.h"
+#include "verify/manifest.h"
 
 static int compare_names(const void *a, const void *b)
 {
@@ -15,15 +14,6 @@ static int compare_names(const void *a, const void *b)
     if (diff != 0)
         return diff;
     return (x->name_nbytes > y->name_nbytes) - (x->name_nbytes < y->name_nbytes);
-}
-
-static void put_type(const catalogue *cat, uint64_t tensor, text_buf *out)
-{
-    const cat_tensor *ct = catalogue_tensor(cat, tensor);
-    text_printf(out, "%s[", dtype_get((dtype)ct->dtype)->name);
-    for (unsigned d = 0; d < ct->ndim; d++)
-        text_printf(out, "%s%" PRIu64, d == 0 ? "" : ",", catalogue_shape(cat, tensor)[d]);
-    text_puts(out, "]");
 }
 
 static bool is_listed(const cat_tensor *ct)
@@ -38,7 +28,7 @@ static fsdpck_status make_row(digest_rows *d, const target *t, uint64_t tensor, 
     digest_row *row = &d->rows[d->count];
     const size_t at = d->texts.nbytes;
     uint64_t elements;
-    put_type(cat, tensor, &d->texts);
+    manifest_put_type(&d->texts, (dtype)ct->dtype, ct->ndim, catalogue_shape(cat, tensor));
     text_puts(&d->texts, "\n");
     RETURN_IF(text_check(&d->texts, err));
     const uint64_t head = crc64_update(0, d->texts.text + at, d->texts.nbytes - at);
@@ -60,14 +50,8 @@ void digest_rows_sum(digest_rows *d)
     d->whole = 0;
     for (uint64_t i = 0; i < d->count; i++) {
         const digest_row *row = &d->rows[i];
-        const char *type = d->texts.text + row->type_at;
-        char hex[20];
-        snprintf(hex, sizeof hex, "%016" PRIx64 "  ", row->digest);
-        d->whole = crc64_update(d->whole, hex, 18);
-        d->whole = crc64_update(d->whole, type, strlen(type));
-        d->whole = crc64_update(d->whole, "  ", 2);
-        d->whole = crc64_update(d->whole, row->name, row->name_nbytes);
-        d->whole = crc64_update(d->whole, "\n", 1);
+        d->whole = manifest_sum_line(d->whole, row->digest, d->texts.text + row->type_at,
+                                     row->name, row->name_nbytes);
     }
 }
 

@@ -302,6 +302,12 @@ typedef struct fsdpck_transform_options {
     unsigned torch_minor;     /* pt-ranks: torch 2.N must load them; 0: as the rank
                                  files of the source, else the newest known */
     const char *tp_plan_path; /* of tp_plan, for messages; NULL */
+
+    /* fsdpck_consolidate and fsdpck_reshard. A folder that they write has a manifest
+     * (fsdpck-manifest(5)) in it. */
+    int no_manifest;           /* none in the folder */
+    int sha256;                /* the manifest has each file's SHA-256 too, by a second read */
+    const char *manifest_path; /* one is written here, besides; NULL */
 } fsdpck_transform_options;
 
 /* All defaults, in a variable of yours. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "rank_sums.h"
+#include "verify/manifest.h"
 
 /* Most files beside the weights that a report names. */
 #define SIDECARS_MAX 20u
@@ -47,7 +48,7 @@ static fsdpck_status add_output(const report_input *in, const char *name, char *
 static fsdpck_status list_outputs(const report_input *in, fsdpck_report *r, fsdpck_error *err)
 {
     const size_t count = catalogue_file_count(&in->to->cat);
-    const size_t most = count + in->side->files.count;
+    const size_t most = count + in->side->files.count + 1;
     char **list = calloc(most + 1, sizeof *list);
     if (list == NULL)
         return error_set_nomem(err, most * sizeof *list);
@@ -63,7 +64,9 @@ static fsdpck_status list_outputs(const report_input *in, fsdpck_report *r, fsdp
             RETURN_IF(
                 add_output(in, sidecars_output(in->side, f), list, &r->outputs_count, err));
     }
-    return FSDPCK_OK;
+    return in->to->is_folder && !in->opt->no_manifest
+               ? add_output(in, MANIFEST_NAME, list, &r->outputs_count, err)
+               : FSDPCK_OK;
 }
 
 static bool has_file(const catalogue *cat, const char *name)
@@ -105,6 +108,7 @@ static fsdpck_status list_sidecars(const report_input *in, fsdpck_report *r, fsd
         path_kind kind;
         const char *name = p->entries[i];
         if (name[0] == '.' || is_index(name) || has_file(&in->src->cat, name) ||
+            strcmp(name, MANIFEST_NAME) == 0 ||
             has_file(&in->to->cat, name) || sidecars_has(in->side, name) ||
             path_probe(&p->dir, name, &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE)
             continue;

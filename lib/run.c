@@ -6,6 +6,7 @@
 
 #include "base/crc.h"
 #include "base/platform.h"
+#include "manifest_run.h"
 #include "report.h"
 
 #define MEMORY_DEFAULT    ((uint64_t)256 << 20)
@@ -167,6 +168,7 @@ static fsdpck_status begin_output(run *r, fsdpck_error *err)
 static fsdpck_status put_late(void *ctx, const late_bytes *late, fsdpck_error *err)
 {
     run *r = ctx;
+    target_add_file_crc(&r->to, late->file, late->offset_bytes, late->bytes, late->nbytes);
     return output_write_at(&r->out, late->file, late->offset_bytes, late->bytes, late->nbytes, err);
 }
 
@@ -217,8 +219,32 @@ out:
     return st;
 }
 
+/* The manifest is the last file before the commit; one beside the output comes after it. */
+static fsdpck_status finish_output(run *r, fsdpck_error *err)
+{
+    const unsigned flags =
+        (r->opt.force ? OUTPUT_REPLACE : 0u) | (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u);
+    text_buf text;
+    fsdpck_status st = manifest_run_make(r, &text, err);
+    if (st == FSDPCK_OK)
+        st = manifest_run_put(r, &text, err);
+    if (st == FSDPCK_OK)
+        st = cancel_check(&r->ctx->cancel, err);
+    if (st == FSDPCK_OK)
+        st = request_check_still_empty(r, err);
+    if (st == FSDPCK_OK) {
+        progress_phase(&r->ctx->progress, "making durable", 0);
+        st = output_commit(&r->out, err);
+    }
+    if (st == FSDPCK_OK && r->opt.manifest_path != NULL)
+        st = manifest_save(r->opt.manifest_path, &text, flags, err);
+    text_release(&text);
+    return st;
+}
+
 static fsdpck_status write_output(run *r, fsdpck_error *err)
 {
+    manifest_run_want(r);
     RETURN_IF(begin_output(r, err));
     plan_sums sums;
     plan_get_sums(r->plan, &sums);
@@ -229,10 +255,7 @@ static fsdpck_status write_output(run *r, fsdpck_error *err)
     RETURN_IF(sidecars_copy(&r->side, &r->out, &r->ctx->cancel, err));
     if (r->opt.read_back)
         RETURN_IF(read_back(r, err));
-    RETURN_IF(cancel_check(&r->ctx->cancel, err));
-    RETURN_IF(request_check_still_empty(r, err));
-    progress_phase(&r->ctx->progress, "making durable", 0);
-    return output_commit(&r->out, err);
+    return finish_output(r, err);
 }
 
 fsdpck_status run_check_engine(const run *r, fsdpck_error *err)
@@ -262,6 +285,10 @@ fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
     RETURN_IF(run_aim(r, err));
     /* What is wrong with the request itself comes before what lies in its way. */
     RETURN_IF(request_check_output(r, err));
+    if (r->opt.sha256 && !r->writer->is_folder && r->opt.manifest_path == NULL)
+        return error_set(err, FSDPCK_USAGE, "", "a single file has a manifest only by --manifest FILE");
+    if (r->opt.manifest_path != NULL)
+        RETURN_IF(manifest_check_path(r->opt.manifest_path, r->opt.force, err));
     RETURN_IF(transform_check_flat(r->src, &r->to.cat, err));
     if (r->sharded)
         RETURN_IF(run_advise(r, err));

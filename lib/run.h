@@ -2,6 +2,7 @@
  *
  *     request.c      which writer, and whether DST may be written
  *     run.c          aim -> layout -> plan -> locate -> run -> seal -> commit
+ *     manifest_run.c the manifest of what is written; file_sums.c checksums of whole files
  *     sidecars.c     the small files beside the weights that go along
  *     consolidate.c  the run of one rank
  *     reshard.c      the run of many: options -> mesh and rules

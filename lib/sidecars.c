@@ -6,10 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/crc.h"
+#include "verify/manifest.h"
+
 #define COPY_NBYTES ((size_t)1 << 20)
 
-/* Whether a name is one that weights, or an index of them, have. */
-static bool is_weights(const char *name)
+bool sidecars_is_weights(const char *name)
 {
     static const char *const suffixes[] = {".safetensors", ".pt",     ".pth",       ".bin",
                                            ".ckpt",        ".distcp", ".index.json"};
@@ -87,7 +89,7 @@ static void choose(sidecars *s)
     uint64_t all = 0;
     for (size_t i = 0; i < s->files.count; i++) {
         sidecar *f = VEC_AT(&s->files, sidecar, i);
-        if (name_of(f)[0] == '.' || is_weights(name_of(f)) || i >= SIDECARS_MOST ||
+        if (name_of(f)[0] == '.' || sidecars_is_weights(name_of(f)) || i >= SIDECARS_MOST ||
             !is_plain_file(s, name_of(f), &f->nbytes))
             continue;
         f->copied = f->nbytes <= SIDECAR_NBYTES_MOST && f->nbytes <= SIDECARS_NBYTES_MOST - all;
@@ -129,7 +131,8 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
     RETURN_IF(folder_list(&s->dir, NULL, &names, &count, err));
     fsdpck_status st = FSDPCK_OK;
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
-        st = add_name(s, folder_name, names[i], err);
+        if (strcmp(names[i], MANIFEST_NAME) != 0) /* what is written has one of its own */
+            st = add_name(s, folder_name, names[i], err);
     free(names);
     if (st == FSDPCK_OK && way != SIDECARS_NAMED)
         choose(s);
@@ -166,7 +169,7 @@ static fsdpck_status changed(const char *path, uint64_t expected, uint64_t found
     return st;
 }
 
-static fsdpck_status copy_file(const sidecars *s, const sidecar *f, output *out, uint8_t *buffer,
+static fsdpck_status copy_file(const sidecars *s, sidecar *f, output *out, uint8_t *buffer,
                                fsdpck_error *err)
 {
     file in = FILE_CLOSED;
@@ -177,6 +180,7 @@ static fsdpck_status copy_file(const sidecars *s, const sidecar *f, output *out,
     for (uint64_t at = 0; st == FSDPCK_OK && at < f->nbytes; at += COPY_NBYTES) {
         const uint64_t n = f->nbytes - at < COPY_NBYTES ? f->nbytes - at : COPY_NBYTES;
         st = file_read_at(&in, at, buffer, n, err);
+        f->crc64 = crc64_update(f->crc64, buffer, n);
         if (st == FSDPCK_OK)
             st = output_write_at(out, f->index, at, buffer, n, err);
     }
@@ -186,7 +190,7 @@ static fsdpck_status copy_file(const sidecars *s, const sidecar *f, output *out,
     return st;
 }
 
-fsdpck_status sidecars_copy(const sidecars *s, output *out, const cancel_token *cancel,
+fsdpck_status sidecars_copy(sidecars *s, output *out, const cancel_token *cancel,
                             fsdpck_error *err)
 {
     uint8_t *buffer = malloc(COPY_NBYTES);
@@ -194,7 +198,7 @@ fsdpck_status sidecars_copy(const sidecars *s, output *out, const cancel_token *
         return error_set_nomem(err, COPY_NBYTES);
     fsdpck_status st = FSDPCK_OK;
     for (size_t i = 0; st == FSDPCK_OK && i < s->files.count; i++) {
-        const sidecar *f = VEC_AT(&s->files, const sidecar, i);
+        sidecar *f = VEC_AT(&s->files, sidecar, i);
         if (!f->copied)
             continue;
         st = cancel_check(cancel, err);

@@ -25,6 +25,7 @@
 typedef struct sidecar {
     char *path; /* below the source: "huggingface/config.json", "config.json" */
     uint64_t nbytes;
+    uint64_t crc64;  /* once copied */
     size_t index; /* in the output */
     bool copied;
 } sidecar;
@@ -51,8 +52,10 @@ const char *sidecars_output(const sidecars *s, const sidecar *f);
 bool sidecars_has(const sidecars *s, const char *path);
 fsdpck_status sidecars_add(sidecars *s, output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* CHANGED where a file is not what it was. */
-fsdpck_status sidecars_copy(const sidecars *s, output *out, const cancel_token *cancel,
+fsdpck_status sidecars_copy(sidecars *s, output *out, const cancel_token *cancel,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether a name is one that weights, or an index of them, have. */
+bool sidecars_is_weights(const char *name);
 /* A zeroed one may be released. */
 void sidecars_release(sidecars *s);
 
