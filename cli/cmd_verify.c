@@ -88,7 +88,8 @@ int cmd_verify(cli *c, int argc, const char **argv)
         .groups = groups,
         .examples = "  fsdpck verify step-1000\n"
                     "  fsdpck verify --level checksum step-1000 && upload step-1000\n"
-                    "  fsdpck verify --level numeric --strict --json step-1000\n",
+                    "  fsdpck verify --level numeric --strict --json step-1000\n"
+                    "  fsdpck verify --set IDX-EXTRA=error --set NUM-ZERO=warn step-1000\n",
     };
     const char *operands[1];
     unsigned count;
