@@ -32,6 +32,19 @@ int cmd_help_unknown(cli *c, const char *word, int argc, const char **argv)
                                 word);
 }
 
+/* Whether `word` is the id of a finding; what it means is then printed. */
+static bool print_finding(const char *word)
+{
+    fsdpck_finding_kind k;
+    if (!fsdpck_finding_kind_find(word, &k))
+        return false;
+    printf("%s: %s\n", k.id, k.means);
+    printf("  class:    %s\n", k.class_name);
+    printf("  verify:   %s%s\n", k.severity, k.fixed ? ", which cannot be set otherwise" : "");
+    printf("  next:     %s\n", k.next);
+    return true;
+}
+
 int cmd_help(cli *c, int argc, const char **argv)
 {
     if (argc < 2 || argv[1][0] == '-') {
@@ -39,6 +52,8 @@ int cmd_help(cli *c, int argc, const char **argv)
         return 0;
     }
     const command *k = command_find(argv[1]);
+    if (k == NULL && print_finding(argv[1]))
+        return 0;
     if (k == NULL)
         return cmd_help_unknown(c, argv[1], argc, argv);
     if (k->run == cmd_help) {

@@ -8,6 +8,7 @@
 typedef struct words {
     transform_words reading;
     uint64_t threads;
+    char **set;
     int level, strict, require_checksums, json, quiet, verbose;
 } words;
 
@@ -18,6 +19,10 @@ static const opt_row checking_rows[] = {
              "before it"},
     {"strict", .kind = OPT_FLAG, .at = offsetof(words, strict),
      .help = "a warning fails the check as an error does"},
+    {"set", .kind = OPT_LIST, .at = offsetof(words, set), .value = "ID=WHAT",
+     .help =
+         "how bad finding ID is: error, warn, note or ignore; not for what is ambiguous or leads "
+         "out of SRC; repeatable, see fsdpck-findings(7)"},
     {"require-checksums", .kind = OPT_FLAG, .at = offsetof(words, require_checksums),
      .help = "at level checksum: bytes for which no checksum is recorded are an error"},
     {0},
@@ -47,6 +52,7 @@ static int run(cli *c, const words *w, const char *path)
         .threads = (unsigned)w->threads,
         .strict = w->strict,
         .require_checksums = w->require_checksums,
+        .set = (const char *const *)w->set,
     };
     fsdpck_error err;
     fsdpck_error_init(&err);
@@ -82,7 +88,8 @@ int cmd_verify(cli *c, int argc, const char **argv)
         .groups = groups,
         .examples = "  fsdpck verify step-1000\n"
                     "  fsdpck verify --level checksum step-1000 && upload step-1000\n"
-                    "  fsdpck verify --level numeric --strict --json step-1000\n",
+                    "  fsdpck verify --level numeric --strict --json step-1000\n"
+                    "  fsdpck verify --set IDX-EXTRA=error --set NUM-ZERO=warn step-1000\n",
     };
     const char *operands[1];
     unsigned count;

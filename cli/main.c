@@ -24,7 +24,7 @@ const command commands[] = {
     {"diff", cmd_diff, "same tensors? across formats, world sizes, layouts, dtypes", " compare cmp "},
     {"digest", cmd_digest, "one digest a tensor, whatever the sharding; -c FILE checks", " sum checksum "},
     {"latest", cmd_latest, "the newest complete checkpoint under a run's folder", NULL},
-    {"help", cmd_help, "this text, or the help of a command", NULL},
+    {"help", cmd_help, "this text, the help of a command, or what a finding means", NULL},
     {"version", cmd_version, "version, and what is built in", NULL},
     {NULL, NULL, NULL, NULL},
 };

@@ -51,6 +51,8 @@ static void print_summary(const char *path, const fsdpck_verify_info *k)
         printf(", %s", report_count(a, sizeof a, k->warnings, "warning"));
     if (k->notes > 0)
         printf(", %s", report_count(a, sizeof a, k->notes, "note"));
+    if (k->ignored > 0)
+        printf(", %" PRIu64 " ignored", k->ignored);
     putchar('\n');
     if (k->opened)
         printf("  looked at  %s, %s in %s\n",
@@ -65,6 +67,10 @@ static void print_summary(const char *path, const fsdpck_verify_info *k)
         printf("  unchecked  %s of %s have no checksum\n",
                report_bytes(a, sizeof a, k->unchecked_nbytes),
                report_count(b, sizeof b, k->unchecked_tensors, "tensor"));
+    if (k->unread_tensors > 0)
+        printf("  unread     %s of %s, see the findings; -v shows notes too\n",
+               report_bytes(a, sizeof a, k->unread_nbytes),
+               report_count(b, sizeof b, k->unread_tensors, "tensor"));
     printf("  not seen   %s\n", k->blind);
 }
 
@@ -123,6 +129,7 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
     cJSON_AddNumberToObject(n, "errors", (double)k.errors);
     cJSON_AddNumberToObject(n, "warnings", (double)k.warnings);
     cJSON_AddNumberToObject(n, "notes", (double)k.notes);
+    cJSON_AddNumberToObject(n, "ignored", (double)k.ignored);
     cJSON_AddNumberToObject(n, "tensors", (double)k.source.tensors);
     cJSON_AddNumberToObject(n, "chunks", (double)k.source.chunks);
     cJSON_AddNumberToObject(n, "files", (double)k.source.files);
@@ -133,6 +140,8 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
     cJSON *unchecked = cJSON_AddObjectToObject(e, "unchecked");
     cJSON_AddNumberToObject(unchecked, "tensors", (double)k.unchecked_tensors);
     cJSON_AddNumberToObject(unchecked, "bytes", (double)k.unchecked_nbytes);
+    cJSON_AddNumberToObject(unchecked, "unread_tensors", (double)k.unread_tensors);
+    cJSON_AddNumberToObject(unchecked, "unread_bytes", (double)k.unread_nbytes);
     cJSON_DeleteItemFromObject(e, "findings"); /* the warnings, which are among ours */
     cJSON *list = cJSON_AddArrayToObject(e, "findings");
     for (uint64_t i = 0; i < k.listed; i++) {

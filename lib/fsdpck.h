@@ -70,7 +70,7 @@ FSDPCK_API void fsdpck_context_set_log(fsdpck_context *ctx, fsdpck_log_fn fn, vo
 /* Why a result may not be what it seems: a doubtful order of rows, tensors left out, ... They do not
  * make a call fail. */
 typedef struct fsdpck_warning {
-    const char *finding; /* "RANK-ORDER"; "" where it has none */
+    const char *finding; /* "RANK-TP-ORDER"; "" where it has none */
     const char *message; /* as the log callback got it */
     const char *next;    /* what to do about it; "" */
 } fsdpck_warning;
@@ -583,6 +583,24 @@ FSDPCK_API void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *inf
 FSDPCK_API void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t index, fsdpck_diff_row *row);
 FSDPCK_API void fsdpck_diff_free(fsdpck_diff *d);
 
+/* ---- findings ---- */
+
+/* What can be wrong with a checkpoint, by the ids that findings and errors carry. Neither the name
+ * nor the meaning of an id changes within a major version. */
+typedef struct fsdpck_finding_kind {
+    const char *id;         /* "DCP-GAP" */
+    const char *class_name; /* "coverage", see fsdpck-findings(7) */
+    const char *severity;   /* "error", "warning", "note": by default, for fsdpck_verify_new */
+    int fixed;              /* and it cannot be set otherwise */
+    const char *means;      /* one line each */
+    const char *next;
+} fsdpck_finding_kind;
+
+/* In the order of the ids, index from 0; 0 behind the last. All texts are constants. */
+FSDPCK_API int fsdpck_finding_kind_at(size_t index, fsdpck_finding_kind *kind);
+/* 0 where there is no such id. */
+FSDPCK_API int fsdpck_finding_kind_find(const char *id, fsdpck_finding_kind *kind);
+
 /* ---- verifying ---- */
 
 /* Each includes those before it. */
@@ -614,6 +632,7 @@ typedef struct fsdpck_verify_options {
     unsigned threads;
     int strict;             /* warnings count as errors */
     int require_checksums;  /* bytes without a checksum are an error at level checksum */
+    const char *const *set; /* "NUM-NAN=error", =warn, =note or =ignore, ends with NULL; NULL: none */
 } fsdpck_verify_options;
 
 typedef struct fsdpck_verify_info {
@@ -621,11 +640,13 @@ typedef struct fsdpck_verify_info {
     int opened;        /* what follows of the checkpoint itself is known */
     fsdpck_info source;
     uint64_t errors, warnings, notes; /* strict: warnings are among the errors */
-    uint64_t listed;                  /* of them, the first 1,000 */
+    uint64_t ignored;                 /* because `set` says so */
+    uint64_t listed;                  /* of errors, warnings and notes the first 1,000 */
     uint64_t chunks, records;         /* with elements; different ranges that they lie in */
     uint64_t bytes_total, bytes_read; /* of the records, as stored */
     uint64_t bytes_summed;            /* compared with a checksum */
     uint64_t unchecked_tensors, unchecked_nbytes; /* level checksum: no checksum is recorded */
+    uint64_t unread_tensors, unread_nbytes; /* from coverage on: because of a finding */
     const char *blind; /* what the level cannot see, for people */
 } fsdpck_verify_info;
 

@@ -40,7 +40,10 @@ static void take_warnings(fsdpck_verify *v, fsdpck_context *ctx, size_t first)
         error_set(&what, FSDPCK_BADINPUT, w.finding, "%s", w.message);
         if (w.next[0] != '\0')
             error_next(&what, "%s", w.next);
-        findings_add(&v->found, findings_severity_of(w.finding), &what);
+        if (w.finding[0] == '\0')
+            findings_add(&v->found, FINDING_WARNING, &what);
+        else
+            findings_tell(&v->found, &what);
     }
 }
 
@@ -54,7 +57,18 @@ static void note_unsummed(fsdpck_verify *v)
     error_found(&what, "%" PRIu64 " tensors, %" PRIu64 " bytes", v->result.unsummed_tensors,
                 v->result.unsummed_nbytes);
     error_next(&what, "keep digests of them: fsdpck digest SRC >FILE, fsdpck digest -c FILE SRC");
-    findings_add(&v->found, v->options.require_checksums ? FINDING_ERROR : FINDING_NOTE, &what);
+    findings_tell(&v->found, &what);
+}
+
+/* What the options say of how bad things are; what --set says goes before --require-checksums. */
+static fsdpck_status set_rules(fsdpck_verify *v, fsdpck_error *err)
+{
+    finding_rules *rules = &v->found.rules;
+    if (v->options.require_checksums)
+        RETURN_IF(finding_rules_set(rules, "CHECKSUM-NONE=error", err));
+    for (size_t i = 0; v->options.set != NULL && v->options.set[i] != NULL; i++)
+        RETURN_IF(finding_rules_set(rules, v->options.set[i], err));
+    return FSDPCK_OK;
 }
 
 static bool is_verdict(fsdpck_status st)
@@ -110,7 +124,9 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
     findings_init(&v->found);
     while (fsdpck_context_warning(ctx, first, &w))
         first++;
-    const fsdpck_status st = look(v, ctx, path, err);
+    fsdpck_status st = set_rules(v, err);
+    if (st == FSDPCK_OK)
+        st = look(v, ctx, path, err);
     progress_phase(&ctx->progress, NULL, 0);
     take_warnings(v, ctx, first);
     if (st != FSDPCK_OK)
@@ -128,6 +144,7 @@ void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
         .errors = v->found.counts[FINDING_ERROR],
         .warnings = v->found.counts[FINDING_WARNING],
         .notes = v->found.counts[FINDING_NOTE],
+        .ignored = v->found.counts[FINDING_IGNORE],
         .listed = v->found.kept,
         .chunks = v->result.chunks,
         .records = v->result.records,
@@ -136,6 +153,8 @@ void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
         .bytes_summed = v->result.bytes_summed,
         .unchecked_tensors = v->result.unsummed_tensors,
         .unchecked_nbytes = v->result.unsummed_nbytes,
+        .unread_tensors = v->result.unread_tensors,
+        .unread_nbytes = v->result.unread_nbytes,
         .blind = blind_of(v->level),
     };
     if (v->options.strict) {
@@ -148,11 +167,11 @@ void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
 
 void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index, fsdpck_finding *f)
 {
-    static const char *const names[] = {"note", "warning", "error"};
     const finding *k = &v->found.list[index];
     const finding_severity severity =
         v->options.strict && k->severity == FINDING_WARNING ? FINDING_ERROR : k->severity;
-    *f = (fsdpck_finding){.id = k->what.finding, .severity = names[severity], .what = &k->what};
+    *f = (fsdpck_finding){
+        .id = k->what.finding, .severity = finding_severity_name(severity), .what = &k->what};
 }
 
 void fsdpck_verify_free(fsdpck_verify *v)

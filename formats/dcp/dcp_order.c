@@ -273,7 +273,7 @@ static fsdpck_status refuse(fsdpck_status code, const char *finding, const char 
 
 fsdpck_status dcp_order_unsure(fsdpck_error *err)
 {
-    return refuse(FSDPCK_UNSUPPORTED, "DCP-TP-ORDER",
+    return refuse(FSDPCK_UNSUPPORTED, "DCP-TP-UNSURE",
                   "blobs do not tell whether tensor parallelism or FSDP cut this tensor first",
                   "leave it out with --exclude, or load it with torch 2.3 on the mesh it was saved "
                   "on; without --assume fsdp2-tp-2.3 it is read as recorded",
@@ -311,7 +311,7 @@ static void report(dcp_folder *d, const open_request *req, const two_dims *m,
              counts->corrected, plural(counts->corrected), m->fsdp, m->tp);
     log_write(&d->log, LOG_NOTE, "--assume fsdp2-tp-2.3: %s", o->note);
     if (counts->unsure > 0)
-        log_warn(&d->log, "DCP-TP-ORDER", "leave them out with --exclude",
+        log_warn(&d->log, "DCP-TP-UNSURE", "leave them out with --exclude",
                  "%" PRIu64 " tensor%s of no clear order will be refused", counts->unsure,
                  plural(counts->unsure));
 }
@@ -330,7 +330,7 @@ fsdpck_status dcp_order_check(dcp_folder *d, const open_request *req, fsdpck_err
     if (m.tp < 2)
         return req->assume_tp_first
                    ? refuse(
-                         FSDPCK_UNSUPPORTED, "DCP-TP-ORDER",
+                         FSDPCK_UNSUPPORTED, "DCP-TP-UNSURE",
                          "number of tensor-parallel ranks cannot be told from the tensors' boxes",
                          "load the checkpoint with torch 2.3 on the mesh it was saved on", err)
                    : FSDPCK_OK;

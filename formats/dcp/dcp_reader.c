@@ -314,7 +314,7 @@ static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_mar
         RETURN_IF(count_unnamed(d, "", req->probe->entries, req->probe->entry_count, &highest,
                                 &stale, err));
     if (stale > 0)
-        log_warn(&d->log, "DCP-ORPHAN", "",
+        log_warn(&d->log, "DCP-STALE", "remove them once you know that this save is whole",
                  "%" PRIu64 " .distcp file%s not named by the metadata: left from another save",
                  stale, stale == 1 ? " is" : "s are");
     marks->world_size = highest < 0 ? -1 : highest + 1;

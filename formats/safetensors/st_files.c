@@ -136,7 +136,7 @@ void st_files_warn_extra_fields(const st_files *s, const logger *log)
     for (size_t i = 0; i < s->opened.count; i++) {
         const uint64_t n = st_files_header(s, i)->extra_fields;
         if (n > 0)
-            log_warn(log, "ST-ENTRY", "", "%" PRIu64 " unknown fields in the header of '%s'", n,
+            log_warn(log, "ST-FIELD", "", "%" PRIu64 " unknown fields in the header of '%s'", n,
                      st_files_name(s, i));
     }
 }

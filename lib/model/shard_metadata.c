@@ -179,7 +179,7 @@ static fsdpck_status add_params(reading *r, const wrapper_entry *w, const flat_e
                    err);
     for (size_t i = 0; i < count; i++) {
         uint64_t shape[NDIM_MAX], numel, nelems = 1;
-        unsigned ndim;
+        unsigned ndim = 0;
         RETURN_IF(join(r, w->path, value_item(r->pool, f->names, i), &r->name, err));
         RETURN_IF(read_shape(r, value_item(r->pool, f->shapes, i), shape, &ndim, err));
         for (unsigned d = 0; d < ndim; d++)

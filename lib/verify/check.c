@@ -42,7 +42,7 @@ static fsdpck_status check_tensor(void *ctx, unsigned worker, uint64_t tensor, f
         *err = what;
         return st;
     }
-    findings_add(c->found, FINDING_ERROR, &what);
+    findings_tell(c->found, &what);
     return FSDPCK_OK;
 }
 
@@ -84,6 +84,14 @@ static extent extent_of(const check *c, uint64_t chunk, const place *where)
     return e;
 }
 
+static void count_unread(check *c, uint64_t chunk)
+{
+    const uint32_t tensor = catalogue_chunk(c->r->cat, chunk)->tensor;
+    __atomic_fetch_add(&c->result->unread_nbytes, chunk_nbytes(c->r->cat, chunk), __ATOMIC_RELAXED);
+    if (__atomic_exchange_n(&c->unread[tensor], 1, __ATOMIC_RELAXED) == 0)
+        __atomic_fetch_add(&c->result->unread_tensors, 1, __ATOMIC_RELAXED);
+}
+
 static fsdpck_status locate_batch(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
 {
     locate_work *w = ctx;
@@ -105,7 +113,8 @@ static fsdpck_status locate_batch(void *ctx, unsigned worker, uint64_t job, fsdp
             *err = what;
             return st;
         }
-        findings_add(c->found, FINDING_ERROR, &what);
+        findings_tell(c->found, &what);
+        count_unread(c, chunk);
     }
     return FSDPCK_OK;
 }
@@ -186,12 +195,16 @@ static fsdpck_status locate_all(check *c, fsdpck_error *err)
     const uint64_t count = catalogue_chunk_count(c->r->cat);
     const uint64_t pairs_nbytes = 2 * count * sizeof(sort_pair);
     const uint64_t found_nbytes = count * sizeof(extent);
+    const uint64_t unread_nbytes = catalogue_tensor_count(c->r->cat);
     sort_pair *list = budget_alloc(c->r->metadata, pairs_nbytes, err);
     if (list == NULL)
         return FSDPCK_LIMIT;
     extent *found = budget_alloc(c->r->metadata, found_nbytes, err);
-    const fsdpck_status st =
-        found == NULL ? FSDPCK_LIMIT : locate_listed(c, list, list + count, found, err);
+    c->unread = budget_alloc(c->r->metadata, unread_nbytes, err);
+    const fsdpck_status st = found == NULL || c->unread == NULL
+                                 ? FSDPCK_LIMIT
+                                 : locate_listed(c, list, list + count, found, err);
+    budget_free(c->r->metadata, c->unread, c->unread == NULL ? 0 : unread_nbytes);
     budget_free(c->r->metadata, found, found == NULL ? 0 : found_nbytes);
     budget_free(c->r->metadata, list, pairs_nbytes);
     return st;

@@ -49,6 +49,8 @@ typedef struct check_result {
     uint64_t bytes_summed;     /* compared with a checksum */
     uint64_t unsummed_tensors; /* some of whose bytes have no checksum */
     uint64_t unsummed_nbytes;
+    uint64_t unread_tensors; /* some of whose chunks have a finding in place of a place */
+    uint64_t unread_nbytes;
 } check_result;
 
 fsdpck_status check_run(const check_request *r, findings *found, check_result *result,

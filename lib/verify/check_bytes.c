@@ -135,7 +135,7 @@ static fsdpck_status run_job(void *ctx, unsigned worker, uint64_t number, fsdpck
                 *err = what;
             return st;
         }
-        findings_add(w->c->found, FINDING_ERROR, &what);
+        findings_tell(w->c->found, &what);
     }
     return FSDPCK_OK;
 }
@@ -185,7 +185,7 @@ static void compare_crcs(byte_work *w)
         error_expected(&what, "CRC-32 %08x over %" PRIu64 " bytes", e->crc32, e->nbytes);
         error_found(&what, "%08x", w->crcs[i]);
         error_next(&what, "the file changed after it was written: take another copy of it");
-        findings_add(c->found, FINDING_ERROR, &what);
+        findings_tell(c->found, &what);
     }
 }
 

@@ -24,8 +24,8 @@ static bool is_second_moment(const char *name, size_t nbytes)
     return false;
 }
 
-static void tell(check *c, uint64_t tensor, const char *id, finding_severity severity,
-                 const char *message, uint64_t count, uint64_t of, const char *next)
+static void tell(check *c, uint64_t tensor, const char *id, const char *message, uint64_t count,
+                 uint64_t of, const char *next)
 {
     const catalogue *cat = c->r->cat;
     fsdpck_error what;
@@ -36,7 +36,7 @@ static void tell(check *c, uint64_t tensor, const char *id, finding_severity sev
         error_found(&what, "%" PRIu64 " of %" PRIu64 " numbers", count, of);
     if (next != NULL)
         error_next(&what, "%s", next);
-    findings_add(c->found, severity, &what);
+    findings_tell(c->found, &what);
 }
 
 void check_numbers(check *c)
@@ -50,14 +50,14 @@ void check_numbers(check *c)
         if (s->nelems == 0)
             continue;
         if (s->nan > 0)
-            tell(c, i, "NUM-NAN", FINDING_WARNING, "tensor holds NaN", s->nan, s->nelems,
+            tell(c, i, "NUM-NAN", "tensor holds NaN", s->nan, s->nelems,
                  "training from here gives NaN: go back to an earlier checkpoint");
         if (s->inf > 0)
-            tell(c, i, "NUM-INF", FINDING_NOTE, "tensor holds infinities", s->inf, s->nelems, NULL);
+            tell(c, i, "NUM-INF", "tensor holds infinities", s->inf, s->nelems, NULL);
         if (s->zeros == s->nelems && s->nelems >= ZEROS_LEAST)
-            tell(c, i, "NUM-ZERO", FINDING_NOTE, "tensor is all zeros", s->zeros, s->nelems, NULL);
+            tell(c, i, "NUM-ZERO", "tensor is all zeros", s->zeros, s->nelems, NULL);
         if (s->negative && is_second_moment(name, nbytes))
-            tell(c, i, "NUM-NEGATIVE", FINDING_WARNING, "means of squares are below zero", 0, 0,
+            tell(c, i, "NUM-NEGATIVE", "means of squares are below zero", 0, 0,
                  "the optimizer state is damaged");
     }
 }

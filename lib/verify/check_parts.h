@@ -25,7 +25,8 @@ typedef struct check {
     check_result *result;
     vec extents; /* extent; by file and offset once they are merged */
     pthread_mutex_t lock;
-    scan_sums *sums; /* by tensor, at level numeric */
+    unsigned char *unread; /* by tensor: whether it is among result->unread_tensors */
+    scan_sums *sums;       /* by tensor, at level numeric */
 } check;
 
 /* After extents are merged. */

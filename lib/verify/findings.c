@@ -1,11 +1,11 @@
 #include "verify/findings.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 void findings_init(findings *f)
 {
     *f = (findings){0};
+    finding_rules_init(&f->rules);
     pthread_mutex_init(&f->lock, NULL);
 }
 
@@ -33,7 +33,7 @@ void findings_add(findings *f, finding_severity severity, const fsdpck_error *wh
 {
     pthread_mutex_lock(&f->lock);
     f->counts[severity]++;
-    if (f->kept < FINDINGS_KEPT) {
+    if (severity != FINDING_IGNORE && f->kept < FINDINGS_KEPT) {
         if (make_room(f))
             f->list[f->kept++] = (finding){severity, *what};
         else
@@ -42,15 +42,7 @@ void findings_add(findings *f, finding_severity severity, const fsdpck_error *wh
     pthread_mutex_unlock(&f->lock);
 }
 
-finding_severity findings_severity_of(const char *id)
+void findings_tell(findings *f, const fsdpck_error *what)
 {
-    /* What can be said of a good file too. */
-    static const char *const notes[] = {
-        "ST-RANKS-UNKNOWN", "DCP-LEFT-OUT", "ZIP-DEFLATE",   "NUM-INF",
-        "NUM-ZERO",         "NUM-CONSTANT", "CHECKSUM-NONE", "PKL-OPAQUE",
-    };
-    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
-        if (strcmp(notes[i], id) == 0)
-            return FINDING_NOTE;
-    return FINDING_WARNING;
+    findings_add(f, finding_rules_get(&f->rules, what->finding, FINDING_ERROR), what);
 }

@@ -2,7 +2,8 @@
  *
  *     findings f;
  *     findings_init(&f);
- *     findings_add(&f, FINDING_ERROR, &err);            // err.finding is the id; from any thread
+ *     RETURN_IF(finding_rules_set(&f.rules, "NUM-NAN=error", err));   // what the user says
+ *     findings_tell(&f, &err);                          // err.finding is the id; from any thread
  *     for (i = 0; i < f.kept; i++) ... f.list[i] ...
  *     findings_release(&f);
  *
@@ -16,14 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/status.h"
-
-typedef enum finding_severity {
-    FINDING_NOTE,
-    FINDING_WARNING,
-    FINDING_ERROR,
-    FINDING_SEVERITIES
-} finding_severity;
+#include "base/finding.h"
 
 #define FINDINGS_KEPT 1000u
 
@@ -33,18 +27,20 @@ typedef struct finding {
 } finding;
 
 typedef struct findings {
+    finding_rules rules;
     finding *list;
     size_t kept, capacity;
-    uint64_t counts[FINDING_SEVERITIES];
-    bool lost; /* memory ran out: some are counted only */
+    uint64_t counts[FINDING_SEVERITIES]; /* those to be ignored are counted, not kept */
+    bool lost;                           /* memory ran out: some are counted only */
     pthread_mutex_t lock;
 } findings;
 
 void findings_init(findings *f);
 void findings_release(findings *f);
+/* As bad as the rules say of its id; an error where they do not know it. */
+void findings_tell(findings *f, const fsdpck_error *what);
+/* As bad as the caller says: of what keeps the checkpoint from being looked at, which is no matter of
+ * taste, and of warnings without an id. */
 void findings_add(findings *f, finding_severity severity, const fsdpck_error *what);
-
-/* Of a warning of a reader by its id: a note where good files have it too. */
-finding_severity findings_severity_of(const char *id);
 
 #endif

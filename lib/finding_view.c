@@ -1,0 +1,28 @@
+/* The table of findings, for callers. */
+#include "base/finding.h"
+#include "fsdpck.h"
+
+static int show(const finding_kind *k, fsdpck_finding_kind *kind)
+{
+    if (k == NULL)
+        return 0;
+    *kind = (fsdpck_finding_kind){
+        .id = k->id,
+        .class_name = finding_class_name(k->class),
+        .severity = finding_severity_name(k->severity),
+        .fixed = finding_is_fixed(k),
+        .means = k->means,
+        .next = k->next,
+    };
+    return 1;
+}
+
+int fsdpck_finding_kind_at(size_t index, fsdpck_finding_kind *kind)
+{
+    return show(finding_at(index), kind);
+}
+
+int fsdpck_finding_kind_find(const char *id, fsdpck_finding_kind *kind)
+{
+    return show(finding_find(id), kind);
+}

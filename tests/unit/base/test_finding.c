@@ -1,0 +1,84 @@
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "base/finding.h"
+
+Test(finding, rows_are_found_in_order)
+{
+    for (size_t i = 0; i < FINDING_KINDS; i++) {
+        const finding_kind *k = finding_at(i);
+        cr_expect_eq(finding_find(k->id), k, "%s", k->id);
+        cr_expect(i == 0 || strcmp(finding_at(i - 1)->id, k->id) < 0, "%s", k->id);
+        cr_expect(strlen(k->id) < sizeof((fsdpck_error *)NULL)->finding, "%s", k->id);
+        cr_expect_neq(k->severity, FINDING_IGNORE);
+        /* What nobody may make milder is bad to begin with. */
+        cr_expect(!finding_is_fixed(k) || k->severity == FINDING_ERROR, "%s", k->id);
+    }
+    cr_expect_null(finding_at(FINDING_KINDS));
+    cr_expect_null(finding_find(""));
+    cr_expect_null(finding_find("A"));
+    cr_expect_null(finding_find("ZZZ"));
+    cr_expect_null(finding_find("ZIP-CR"));
+}
+
+Test(finding, rules_start_as_the_table_says)
+{
+    finding_rules r;
+    finding_rules_init(&r);
+    cr_expect_eq(finding_rules_get(&r, "NUM-NAN", FINDING_ERROR), FINDING_WARNING);
+    cr_expect_eq(finding_rules_get(&r, "NUM-ZERO", FINDING_ERROR), FINDING_NOTE);
+    cr_expect_eq(finding_rules_get(&r, "ZIP-CRC", FINDING_NOTE), FINDING_ERROR);
+    cr_expect_eq(finding_rules_get(&r, "", FINDING_NOTE), FINDING_NOTE);
+}
+
+Test(finding, rules_are_set_one_by_one)
+{
+    finding_rules r;
+    finding_rules_init(&r);
+    cr_assert_eq(finding_rules_set(&r, "NUM-NAN=error", NULL), FSDPCK_OK);
+    cr_assert_eq(finding_rules_set(&r, "ZIP-CRC=ignore", NULL), FSDPCK_OK);
+    cr_assert_eq(finding_rules_set(&r, "NUM-ZERO=warn", NULL), FSDPCK_OK);
+    cr_expect_eq(finding_rules_get(&r, "NUM-NAN", FINDING_NOTE), FINDING_ERROR);
+    cr_expect_eq(finding_rules_get(&r, "ZIP-CRC", FINDING_NOTE), FINDING_IGNORE);
+    cr_expect_eq(finding_rules_get(&r, "NUM-ZERO", FINDING_NOTE), FINDING_WARNING);
+    cr_expect_eq(finding_rules_get(&r, "NUM-INF", FINDING_ERROR), FINDING_NOTE);
+    cr_assert_eq(finding_rules_set(&r, "NUM-NAN=note", NULL), FSDPCK_OK, "the last one counts");
+    cr_expect_eq(finding_rules_get(&r, "NUM-NAN", FINDING_ERROR), FINDING_NOTE);
+}
+
+static void expect_refused(const char *text, const char *words)
+{
+    finding_rules r;
+    fsdpck_error err;
+    fsdpck_error_init(&err);
+    finding_rules_init(&r);
+    cr_expect_eq(finding_rules_set(&r, text, &err), FSDPCK_USAGE, "%s", text);
+    cr_expect(strstr(err.message, words) != NULL || strstr(err.next, words) != NULL, "%s: %s; %s",
+              text, err.message, err.next);
+    finding_rules untouched;
+    finding_rules_init(&untouched);
+    cr_expect_eq(memcmp(&r, &untouched, sizeof r), 0, "%s", text);
+}
+
+Test(finding, nonsense_is_refused)
+{
+    char longest[400];
+    expect_refused("NUM-NAM=error", "is 'NUM-NAN' meant?");
+    expect_refused("num-nan=error", "is 'NUM-NAN' meant?");
+    expect_refused("DCP-OVERLAPS=error", "is 'DCP-OVERLAP' meant?");
+    expect_refused("QUITE-ANOTHER=error", "lists them");
+    expect_refused("ZIP-DUPNAME=note", "'ZIP-DUPNAME' is cannot be set");
+    expect_refused("ZIP-DUPNAME=error", "'ZIP-DUPNAME' is cannot be set");
+    expect_refused("DCP-PATH=ignore", "'DCP-PATH' is cannot be set");
+    expect_refused("NUM-NAN", "does not say");
+    expect_refused("NUM-NAN=", "does not say");
+    expect_refused("NUM-NAN=error ", "does not say");
+    expect_refused("=error", "does not say");
+    expect_refused("", "does not say");
+    memset(longest, 'A', sizeof longest);
+    memcpy(longest + 40, "=error", 7);
+    expect_refused(longest, "lists them");
+    memset(longest, 'A', sizeof longest);
+    memcpy(longest + sizeof longest - 7, "=error", 7);
+    expect_refused(longest, "does not say");
+}
