@@ -9,7 +9,8 @@ typedef struct words {
     transform_words reading;
     uint64_t threads;
     char **set;
-    int level, strict, require_checksums, json, quiet, verbose;
+    char *manifest, *expect;
+    int sha256, level, strict, require_checksums, json, quiet, verbose;
 } words;
 
 static const opt_row checking_rows[] = {
@@ -25,6 +26,13 @@ static const opt_row checking_rows[] = {
          "out of SRC; repeatable, see fsdpck-findings(7)"},
     {"require-checksums", .kind = OPT_FLAG, .at = offsetof(words, require_checksums),
      .help = "at level checksum: bytes for which no checksum is recorded are an error"},
+    {"manifest", .kind = OPT_TEXT, .at = offsetof(words, manifest), .value = "FILE",
+     .help = "compare with this manifest; default: fsdpck-manifest.json in SRC, where it has one"},
+    {"sha256", .kind = OPT_FLAG, .at = offsetof(words, sha256),
+     .help = "at level checksum: the SHA-256 of files too, where the manifest has it"},
+    {"expect", .kind = OPT_TEXT, .at = offsetof(words, expect), .value = "WHAT",
+     .help = "tensors that SRC must have: a list of names, one a line, or of fsdpck digest, a "
+             "manifest, an index of safetensors, or another checkpoint"},
     {0},
 };
 
@@ -53,6 +61,9 @@ static int run(cli *c, const words *w, const char *path)
         .strict = w->strict,
         .require_checksums = w->require_checksums,
         .set = (const char *const *)w->set,
+        .manifest = w->manifest,
+        .sha256 = w->sha256,
+        .expect = w->expect,
     };
     fsdpck_error err;
     fsdpck_error_init(&err);
@@ -89,6 +100,7 @@ int cmd_verify(cli *c, int argc, const char **argv)
         .examples = "  fsdpck verify step-1000\n"
                     "  fsdpck verify --level checksum step-1000 && upload step-1000\n"
                     "  fsdpck verify --level numeric --strict --json step-1000\n"
+                    "  fsdpck verify --expect model.safetensors.index.json step-1000\n"
                     "  fsdpck verify --set IDX-EXTRA=error --set NUM-ZERO=warn step-1000\n",
     };
     const char *operands[1];

@@ -59,6 +59,10 @@ static void print_summary(const char *path, const fsdpck_verify_info *k)
                report_count(a, sizeof a, k->source.tensors, "tensor"),
                report_count(b, sizeof b, k->source.chunks, "chunk"),
                report_count(n, sizeof n, k->source.files, "file"));
+    if (k->manifest)
+        printf("  manifest   %s, %s\n",
+               report_count(a, sizeof a, k->manifest_files, "file"),
+               report_count(b, sizeof b, k->manifest_tensors, "tensor"));
     if (k->level >= FSDPCK_LEVEL_CHECKSUM)
         printf("  read       %s of %s; %s compared with a checksum\n",
                report_bytes(a, sizeof a, k->bytes_read), report_bytes(b, sizeof b, k->bytes_total),
@@ -137,6 +141,11 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
     cJSON_AddNumberToObject(n, "bytes", (double)k.bytes_total);
     cJSON_AddNumberToObject(n, "bytes_read", (double)k.bytes_read);
     cJSON_AddNumberToObject(n, "bytes_summed", (double)k.bytes_summed);
+    if (k.manifest) {
+        cJSON *manifest = cJSON_AddObjectToObject(e, "manifest");
+        cJSON_AddNumberToObject(manifest, "files", (double)k.manifest_files);
+        cJSON_AddNumberToObject(manifest, "tensors", (double)k.manifest_tensors);
+    }
     cJSON *unchecked = cJSON_AddObjectToObject(e, "unchecked");
     cJSON_AddNumberToObject(unchecked, "tensors", (double)k.unchecked_tensors);
     cJSON_AddNumberToObject(unchecked, "bytes", (double)k.unchecked_nbytes);

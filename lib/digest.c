@@ -51,8 +51,7 @@ static const format_writer digest_writer = {
     .layout = digest_give_places,
 };
 
-/* Everything but reading the data. */
-static fsdpck_status prepare(run *r, fsdpck_error *err)
+fsdpck_status digest_aim(run *r, fsdpck_error *err)
 {
     r->writer = &digest_writer;
     if (r->opt.part < 0)
@@ -60,8 +59,14 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     if (r->opt.part == FSDPCK_PART_ALL && r->opt.clean_names == FSDPCK_AUTO)
         r->opt.clean_names = FSDPCK_OFF;
     r->opt.direct = FSDPCK_OFF;
+    return run_aim(r, err);
+}
+
+/* Everything but reading the data. */
+static fsdpck_status prepare(run *r, fsdpck_error *err)
+{
     RETURN_IF(run_check_engine(r, err));
-    RETURN_IF(run_aim(r, err));
+    RETURN_IF(digest_aim(r, err));
     RETURN_IF(transform_check_flat(r->src, &r->to.cat, err));
     RETURN_IF(run_place(r, err));
     return run_make_plan(r, err);

@@ -16,6 +16,18 @@ struct fsdpck_digests {
 fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Selection, names and dtypes alone: r->to gets its tensors, without places. */
+fsdpck_status digest_aim(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* A line of a list of digests, "HEX  TYPE  NAME"; borrows the text. */
+typedef struct digest_line {
+    const char *type, *name;
+    size_t type_nbytes, name_nbytes;
+    uint64_t value;
+    size_t number; /* from 1 */
+} digest_line;
+bool digest_line_read(const char *text, size_t nbytes, digest_line *l);
+
 /* Of a target without places: one tensor after the other, and want_digest. `opt` is of no account. */
 fsdpck_status digest_give_places(target *t, const writer_options *opt,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

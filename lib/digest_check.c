@@ -5,16 +5,7 @@
 
 #include "digest.h"
 
-/* A line of the list. */
-typedef struct line {
-    const char *type, *name;
-    size_t type_nbytes, name_nbytes;
-    uint64_t value;
-    size_t number; /* from 1 */
-} line;
-
-/* "HEX  TYPE  NAME" */
-static bool read_line(const char *text, size_t nbytes, line *l)
+bool digest_line_read(const char *text, size_t nbytes, digest_line *l)
 {
     if (nbytes < 18 || text[16] != ' ' || text[17] != ' ')
         return false;
@@ -37,7 +28,7 @@ static bool read_line(const char *text, size_t nbytes, line *l)
     return true;
 }
 
-static fsdpck_status refuse(const line *l, const char *what, fsdpck_error *err)
+static fsdpck_status refuse(const digest_line *l, const char *what, fsdpck_error *err)
 {
     const fsdpck_status st =
         error_set(err, FSDPCK_BADINPUT, "DIGEST-LIST", "line %zu of the list %s", l->number, what);
@@ -55,24 +46,24 @@ static int compare_texts(const char *a, size_t a_nbytes, const char *b, size_t b
 
 static int compare_lines(const void *a, const void *b)
 {
-    const line *x = a, *y = b;
+    const digest_line *x = a, *y = b;
     const int diff = compare_texts(x->name, x->name_nbytes, y->name, y->name_nbytes);
     return diff != 0 ? diff : (x->number > y->number) - (x->number < y->number);
 }
 
 /* Lines of tensors, by name; *whole is the one of the list, whose type_nbytes is 0 where it has
  * none. */
-static fsdpck_status read_list(const char *text, size_t nbytes, vec *lines, line *whole,
+static fsdpck_status read_list(const char *text, size_t nbytes, vec *lines, digest_line *whole,
                                fsdpck_error *err)
 {
     size_t number = 0;
-    *whole = (line){0};
+    *whole = (digest_line){0};
     for (size_t at = 0; at < nbytes;) {
         const char *end = memchr(text + at, '\n', nbytes - at);
         const size_t length = end == NULL ? nbytes - at : (size_t)(end - (text + at));
-        line l = {.number = ++number};
+        digest_line l = {.number = ++number};
         const bool blank = length == 0 || text[at] == '#';
-        const bool good = blank || read_line(text + at, length, &l);
+        const bool good = blank || digest_line_read(text + at, length, &l);
         if (!good)
             return refuse(&l, "cannot be read", err);
         at += length + 1;
@@ -82,15 +73,15 @@ static fsdpck_status read_list(const char *text, size_t nbytes, vec *lines, line
             *whole = l;
             continue;
         }
-        line *slot = vec_push(lines, err);
+        digest_line *slot = vec_push(lines, err);
         if (slot == NULL)
             return FSDPCK_LIMIT;
         *slot = l;
     }
     if (lines->count > 1)
-        qsort(lines->items, lines->count, sizeof(line), compare_lines);
+        qsort(lines->items, lines->count, sizeof(digest_line), compare_lines);
     for (size_t i = 1; i < lines->count; i++) {
-        const line *l = VEC_AT(lines, const line, i), *before = l - 1;
+        const digest_line *l = VEC_AT(lines, const digest_line, i), *before = l - 1;
         if (compare_texts(l->name, l->name_nbytes, before->name, before->name_nbytes) == 0)
             return refuse(l, "has a name that another line has", err);
     }
@@ -147,7 +138,7 @@ static uint64_t merge(const fsdpck_digests *d, const printed_name *names, const 
     uint64_t i = 0;
     size_t k = 0;
     while (i < d->rows.count || k < lines->count) {
-        const line *l = k < lines->count ? VEC_AT(lines, const line, k) : NULL;
+        const digest_line *l = k < lines->count ? VEC_AT(lines, const digest_line, k) : NULL;
         const digest_row *row = i < d->rows.count ? &d->rows.rows[names[i].row] : NULL;
         int order = l == NULL ? -1 : 1;
         if (l != NULL && row != NULL)
@@ -177,8 +168,8 @@ static uint64_t merge(const fsdpck_digests *d, const printed_name *names, const 
 fsdpck_status fsdpck_digests_check(const fsdpck_digests *d, const char *text, size_t nbytes,
                                    fsdpck_digest_fn fn, void *arg, uint64_t *bad, fsdpck_error *err)
 {
-    vec lines = VEC_OF(line, &d->run.src->metadata);
-    line whole;
+    vec lines = VEC_OF(digest_line, &d->run.src->metadata);
+    digest_line whole;
     printed_name *names = calloc(d->rows.count + 1, sizeof *names);
     fsdpck_status st = names != NULL ? FSDPCK_OK : error_set_nomem(err, d->rows.count * sizeof *names);
     if (st == FSDPCK_OK)

@@ -633,6 +633,9 @@ typedef struct fsdpck_verify_options {
     int strict;             /* warnings count as errors */
     int require_checksums;  /* bytes without a checksum are an error at level checksum */
     const char *const *set; /* "NUM-NAN=error", =warn, =note or =ignore, ends with NULL; NULL: none */
+    const char *manifest; /* fsdpck-manifest(5); NULL: the one in the folder, where there is one */
+    int sha256;           /* at level checksum: the SHA-256 that it has of files */
+    const char *expect; /* a list of tensors, a manifest, an index or a checkpoint; NULL */
 } fsdpck_verify_options;
 
 typedef struct fsdpck_verify_info {
@@ -647,6 +650,8 @@ typedef struct fsdpck_verify_info {
     uint64_t bytes_summed;            /* compared with a checksum */
     uint64_t unchecked_tensors, unchecked_nbytes; /* level checksum: no checksum is recorded */
     uint64_t unread_tensors, unread_nbytes; /* from coverage on: because of a finding */
+    int manifest;                               /* there is one, and it could be read */
+    uint64_t manifest_files, manifest_tensors;  /* that it lists */
     const char *blind; /* what the level cannot see, for people */
 } fsdpck_verify_info;
 

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transform.h"
-#include "verify/check.h"
+#include "promise.h"
 
 struct fsdpck_verify {
     fsdpck_checkpoint *src; /* NULL: it could not be opened */
@@ -13,9 +12,10 @@ struct fsdpck_verify {
     check_level level;
     findings found;
     check_result result;
+    manifest_result promised;
 };
 
-static const char *blind_of(check_level level)
+static const char *blind_of(const fsdpck_verify *v)
 {
     static const char *const texts[] = {
         [CHECK_QUICK] = "anything inside the data; holes and overlaps; payloads that are not what "
@@ -27,7 +27,11 @@ static const char *blind_of(check_level level)
                            "were swapped; bytes without a checksum",
         [CHECK_NUMERIC] = "most wrong values: few are NaN; shards of one shape that were swapped",
     };
-    return texts[level];
+    if (v->promised.covers)
+        return v->level >= CHECK_NUMERIC ? "most values that were wrong when they were saved: few "
+                                           "are NaN"
+                                         : "values that were wrong when they were saved";
+    return texts[v->level];
 }
 
 /* What the readers warned of since `first`. */
@@ -71,6 +75,31 @@ static fsdpck_status set_rules(fsdpck_verify *v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* What the checkpoint was, or ought to be, where somebody says so. */
+static fsdpck_status check_promises(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
+                                    fsdpck_error *err)
+{
+    const promise_request r = {
+        .ctx = ctx,
+        .path = path,
+        .src = v->src,
+        .manifest_path = v->options.manifest,
+        .level = v->level,
+        .nthreads = transform_threads(v->options.threads),
+        .no_follow = v->options.open != NULL && v->options.open->no_follow,
+        .sha256 = v->options.sha256 != 0,
+        .found = &v->found,
+    };
+    RETURN_IF(promise_check_manifest(&r, &v->promised, err));
+    if (v->promised.covers) {
+        v->result.bytes_summed += v->result.unsummed_nbytes;
+        v->result.unsummed_nbytes = 0;
+        v->result.unsummed_tensors = 0;
+    }
+    return v->options.expect == NULL ? FSDPCK_OK
+                                     : promise_check_expect(&r, v->options.expect, err);
+}
+
 static bool is_verdict(fsdpck_status st)
 {
     return st == FSDPCK_BADINPUT;
@@ -84,7 +113,7 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     fsdpck_status st = fsdpck_open(ctx, path, v->options.open, &v->src, &what);
     if (is_verdict(st)) {
         findings_add(&v->found, FINDING_ERROR, &what);
-        return FSDPCK_OK;
+        return check_promises(v, ctx, path, err);
     }
     if (st != FSDPCK_OK) {
         if (err != NULL)
@@ -101,6 +130,8 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
         .metadata = &v->src->metadata,
     };
     st = check_run(&r, &v->found, &v->result, err);
+    if (st == FSDPCK_OK)
+        st = check_promises(v, ctx, path, err);
     note_unsummed(v);
     return st;
 }
@@ -155,7 +186,10 @@ void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
         .unchecked_nbytes = v->result.unsummed_nbytes,
         .unread_tensors = v->result.unread_tensors,
         .unread_nbytes = v->result.unread_nbytes,
-        .blind = blind_of(v->level),
+        .manifest = v->promised.there,
+        .manifest_files = v->promised.files,
+        .manifest_tensors = v->promised.tensors,
+        .blind = blind_of(v),
     };
     if (v->options.strict) {
         info->errors += info->warnings;

@@ -1,0 +1,56 @@
+/* promise.h: what a checkpoint ought to be, held against what it is: verify's --manifest and --expect.
+ *
+ *     const promise_request r = {.ctx = ctx, .path = path, .src = src, .found = &found, ...};
+ *     RETURN_IF(promise_check_manifest(&r, &result, err));
+ *     RETURN_IF(promise_check_expect(&r, "model.safetensors.index.json", err));
+ *
+ * What is wrong with the checkpoint, or with its manifest, is a finding; what keeps it from being
+ * judged is the status: I/O, a manifest of a newer version, a list that cannot be read.
+ */
+#ifndef FSDPCK_PROMISE_H
+#define FSDPCK_PROMISE_H
+
+#include "transform.h"
+#include "verify/check.h"
+#include "verify/findings.h"
+#include "verify/manifest.h"
+
+typedef struct promise_request {
+    fsdpck_context *ctx;
+    const char *path;           /* of the checkpoint as the user named it */
+    fsdpck_checkpoint *src;     /* NULL: it could not be opened */
+    const char *manifest_path;  /* NULL: that in the checkpoint's folder, where there is one */
+    check_level level;
+    unsigned nthreads;
+    bool no_follow;
+    bool sha256;
+    findings *found;
+} promise_request;
+
+typedef struct manifest_result {
+    bool there;
+    uint64_t files, tensors; /* that it lists */
+    uint64_t bytes_read;
+    bool covers; /* each file that the checkpoint's chunks lie in was compared with its CRC-64 */
+} manifest_result;
+
+fsdpck_status promise_check_manifest(const promise_request *r, manifest_result *result,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* `expect`: a list of names, `fsdpck digest`'s lines, a manifest, an index of safetensors, or a
+ * checkpoint. */
+fsdpck_status promise_check_expect(const promise_request *r, const char *expect,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* What a list of tensors says against a catalogue; of each kind of difference the first ten. */
+typedef struct list_ids {
+    const char *missing, *extra, *type; /* ids of findings */
+    const char *list;                   /* for messages: "the manifest" */
+} list_ids;
+/* How many differ. dtype NONE in the list: dtype and shape are not stated. */
+uint64_t promise_compare(const manifest *list, const catalogue *cat, const list_ids *ids,
+                         findings *found);
+/* Whether a tensor is one that a checkpoint lists. */
+bool promise_is_listed(const cat_tensor *t);
+
+#endif

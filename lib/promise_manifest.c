@@ -1,0 +1,383 @@
+/* A manifest against the files and tensors that there are. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "digest.h"
+#include "file_sums.h"
+#include "promise.h"
+
+typedef struct manifest_work {
+    const promise_request *r;
+    manifest_result *result;
+    manifest m;
+    folder own; /* where src gives none */
+    const folder *dir;
+    uint8_t *good; /* by file of the manifest: it is there with its size */
+    bool differs;  /* some file is not what it was */
+} manifest_work;
+
+static const list_ids manifest_ids = {"MAN-TENSOR", "MAN-TENSOR", "MAN-TENSOR", "the manifest"};
+
+/* ---- which manifest, which folder ---- */
+
+static fsdpck_status open_dir(manifest_work *w, fsdpck_error *err)
+{
+    const promise_request *r = w->r;
+    path_kind kind;
+    if (r->src != NULL) {
+        w->dir = &r->src->probe.dir;
+        return FSDPCK_OK;
+    }
+    RETURN_IF(path_probe(NULL, r->path, &kind, NULL, err));
+    w->dir = &w->own;
+    if (kind == PATH_FOLDER)
+        return folder_open(&w->own, r->path, err);
+    const char *slash = strrchr(r->path, '/');
+    char *parent = slash == NULL ? strdup(".") : strndup(r->path, (size_t)(slash - r->path) + 1);
+    if (parent == NULL)
+        return error_set_nomem(err, strlen(r->path));
+    const fsdpck_status st = folder_open_search(&w->own, parent, err);
+    free(parent);
+    return st;
+}
+
+static bool is_folder(const manifest_work *w)
+{
+    path_kind kind = PATH_FILE;
+    if (w->r->src != NULL)
+        return w->r->src->probe.is_folder;
+    return path_probe(NULL, w->r->path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FOLDER;
+}
+
+/* *text is NULL where there is none. */
+static fsdpck_status read_text(const manifest_work *w, char **text, size_t *nbytes,
+                               fsdpck_error *err)
+{
+    path_kind kind;
+    *text = NULL;
+    if (w->r->manifest_path != NULL)
+        return file_read_whole(NULL, w->r->manifest_path, MANIFEST_NBYTES_MAX, text, nbytes, err);
+    if (!is_folder(w))
+        return FSDPCK_OK;
+    RETURN_IF(path_probe(w->dir, MANIFEST_NAME, &kind, NULL, err));
+    if (kind == PATH_ABSENT)
+        return FSDPCK_OK;
+    return file_read_whole(w->dir, MANIFEST_NAME, MANIFEST_NBYTES_MAX, text, nbytes, err);
+}
+
+/* ---- files ---- */
+
+static void tell_file(const manifest_work *w, const char *id, const char *name, const char *message,
+                      const char *next)
+{
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, id, "%s", message);
+    error_path(&what, name);
+    error_next(&what, "%s", next);
+    findings_tell(w->r->found, &what);
+}
+
+static fsdpck_status check_file(manifest_work *w, size_t i, fsdpck_error *err)
+{
+    const manifest_file *f = VEC_AT(&w->m.files, const manifest_file, i);
+    const char *name = manifest_file_name(&w->m, i);
+    fsdpck_error what;
+    path_kind kind;
+    uint64_t nbytes;
+    RETURN_IF(path_probe(w->dir, name, &kind, &nbytes, err));
+    w->good[i] = kind == PATH_FILE && nbytes == f->nbytes;
+    w->differs = w->differs || !w->good[i];
+    if (kind != PATH_FILE) {
+        tell_file(w, "MAN-MISSING", name,
+                  kind == PATH_ABSENT ? "file that the manifest lists is not there"
+                                      : "what the manifest lists as a file is none",
+                  "copy the file from where the checkpoint was written");
+        return FSDPCK_OK;
+    }
+    if (w->good[i])
+        return FSDPCK_OK;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, "MAN-SIZE", "file has another size than the manifest says");
+    error_path(&what, name);
+    error_expected(&what, "%" PRIu64 " bytes", f->nbytes);
+    error_found(&what, "%" PRIu64 " bytes", nbytes);
+    error_next(&what, "copy the file again from where the checkpoint was written");
+    findings_tell(w->r->found, &what);
+    return FSDPCK_OK;
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), k = strlen(end);
+    return n >= k && strcmp(name + n - k, end) == 0;
+}
+
+/* Bundles of model signing, which nobody here checks. */
+static bool is_signature(const char *name)
+{
+    return ends_with(name, ".sigstore") || ends_with(name, ".sigstore.json") ||
+           ends_with(name, "model.sig");
+}
+
+static fsdpck_status check_extra(void *arg, const char *name, uint64_t nbytes, fsdpck_error *err)
+{
+    manifest_work *w = arg;
+    const char *slash = strrchr(name, '/');
+    (void)nbytes;
+    (void)err;
+    if (manifest_find_file(&w->m, name, strlen(name)) != SIZE_MAX)
+        return FSDPCK_OK;
+    if (is_signature(name))
+        tell_file(w, "SIG-UNCHECKED", name, "signature is not checked",
+                  "check it with the tool that made it");
+    else if (sidecars_is_weights(slash == NULL ? name : slash + 1) ||
+             strcmp(slash == NULL ? name : slash + 1, ".metadata") == 0)
+        tell_file(w, "MAN-EXTRA", name, "file with weights is not in the manifest",
+                  "remove it if it is no part of the checkpoint, else make the manifest again: "
+                  "fsdpck digest --manifest FILE SRC");
+    else
+        tell_file(w, "MAN-OTHER", name, "file is not in the manifest",
+                  "nothing, if it was put there on purpose");
+    return FSDPCK_OK;
+}
+
+/* In the folder, and in those inside that the manifest names. */
+static fsdpck_status check_extras(manifest_work *w, fsdpck_error *err)
+{
+    strtab subs;
+    uint32_t id;
+    if (!is_folder(w))
+        return FSDPCK_OK;
+    strtab_init(&subs, NULL);
+    fsdpck_status st = strtab_intern(&subs, "", 0, &id, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < w->m.files.count; i++) {
+        const char *name = manifest_file_name(&w->m, i);
+        const char *slash = strrchr(name, '/');
+        if (slash != NULL)
+            st = strtab_intern(&subs, name, (size_t)(slash - name), &id, err);
+    }
+    for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&subs); i++) {
+        path_kind kind = PATH_FOLDER;
+        if (i > 0)
+            st = path_probe(w->dir, strtab_text(&subs, i), &kind, NULL, err);
+        if (st == FSDPCK_OK && kind == PATH_FOLDER)
+            st = file_sums_walk(w->dir, strtab_text(&subs, i), check_extra, w, err);
+    }
+    strtab_release(&subs);
+    return st;
+}
+
+static void tell_hash(manifest_work *w, const manifest_file *f, const file_sum *s, bool sha)
+{
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, "MAN-HASH", "file is not what it was when it was written");
+    error_path(&what, s->name);
+    if (!sha) {
+        error_expected(&what, "CRC-64 %016" PRIx64 " over %" PRIu64 " bytes", f->crc64, f->nbytes);
+        error_found(&what, "%016" PRIx64, s->crc64);
+    } else {
+        char hex[2][65];
+        for (unsigned i = 0; i < 32; i++) {
+            snprintf(hex[0] + 2 * i, 3, "%02x", f->sha256[i]);
+            snprintf(hex[1] + 2 * i, 3, "%02x", s->sha256[i]);
+        }
+        error_expected(&what, "SHA-256 %s", hex[0]);
+        error_found(&what, "%s", hex[1]);
+    }
+    error_next(&what, "copy the file again from where the checkpoint was written");
+    findings_tell(w->r->found, &what);
+    w->differs = true;
+}
+
+/* Every byte of those that have the right size. */
+static fsdpck_status check_sums(manifest_work *w, fsdpck_error *err)
+{
+    const unsigned what = SUM_CRC64 | (w->r->sha256 ? SUM_SHA256 : 0);
+    file_sums sums;
+    uint64_t without = 0;
+    file_sums_init(&sums, w->dir, w->r->no_follow);
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; st == FSDPCK_OK && i < w->m.files.count; i++) {
+        const manifest_file *f = VEC_AT(&w->m.files, const manifest_file, i);
+        if (w->good[i])
+            st = file_sums_add(&sums, manifest_file_name(&w->m, i), f->nbytes, err);
+    }
+    if (st == FSDPCK_OK)
+        st = file_sums_read(&sums, w->r->ctx, w->r->nthreads, what, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < sums.files.count; i++) {
+        const file_sum *s = VEC_AT(&sums.files, const file_sum, i);
+        const size_t at = manifest_find_file(&w->m, s->name, strlen(s->name));
+        const manifest_file *f = VEC_AT(&w->m.files, const manifest_file, at);
+        w->result->bytes_read += s->nbytes;
+        if (s->crc64 != f->crc64)
+            tell_hash(w, f, s, false);
+        else if (w->r->sha256 && f->has_sha256 &&
+                 memcmp(s->sha256, f->sha256, sizeof f->sha256) != 0)
+            tell_hash(w, f, s, true);
+        without += !f->has_sha256;
+    }
+    if (st == FSDPCK_OK && w->r->sha256 && without > 0) {
+        fsdpck_error note;
+        fsdpck_error_init(&note);
+        error_set(&note, FSDPCK_BADINPUT, "MAN-UNSEEN", "files have no SHA-256 in the manifest");
+        error_found(&note, "%" PRIu64 " files", without);
+        error_next(&note, "fsdpck digest --sha256 --manifest FILE SRC records them");
+        findings_tell(w->r->found, &note);
+    }
+    file_sums_release(&sums);
+    return st;
+}
+
+/* ---- tensors ---- */
+
+static void note_unseen(const manifest_work *w, const fsdpck_error *why)
+{
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, "MAN-UNSEEN",
+              "tensors are not compared with the manifest: %s", why->message);
+    if (why->next[0] != '\0')
+        error_next(&what, "%s", why->next);
+    findings_tell(w->r->found, &what);
+}
+
+static void compare_digests(const manifest_work *w, const fsdpck_digests *d)
+{
+    for (uint64_t i = 0; i < d->rows.count; i++) {
+        const digest_row *row = &d->rows.rows[i];
+        const size_t at = manifest_find_tensor(&w->m, row->name, row->name_nbytes);
+        fsdpck_error what;
+        if (at == SIZE_MAX)
+            continue;
+        const manifest_tensor *t = VEC_AT(&w->m.tensors, const manifest_tensor, at);
+        if (t->digest == row->digest)
+            continue;
+        fsdpck_error_init(&what);
+        error_set(&what, FSDPCK_BADINPUT, "MAN-HASH", "tensor is not what it was when it was written");
+        error_tensor(&what, row->name);
+        error_expected(&what, "digest %016" PRIx64, t->digest);
+        error_found(&what, "%016" PRIx64, row->digest);
+        error_next(&what, "copy the files again that are not what they were");
+        findings_tell(w->r->found, &what);
+    }
+}
+
+/* Where all files are what they were, so are the tensors: read them only where some file is not, to
+ * tell which of them are hurt. */
+static fsdpck_status check_digests(manifest_work *w, fsdpck_error *err)
+{
+    fsdpck_transform_options options;
+    fsdpck_digests *d;
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    fsdpck_transform_options_init(&options);
+    options.threads = w->r->nthreads;
+    const fsdpck_status st = fsdpck_digests_new(w->r->ctx, w->r->src, &options, &d, &what);
+    if (st == FSDPCK_OK) {
+        compare_digests(w, d);
+        fsdpck_digests_free(d);
+        return FSDPCK_OK;
+    }
+    if (st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED) {
+        note_unseen(w, &what);
+        return FSDPCK_OK;
+    }
+    if (err != NULL)
+        *err = what;
+    return st;
+}
+
+static fsdpck_status check_tensors(manifest_work *w, fsdpck_error *err)
+{
+    const promise_request *r = w->r;
+    fsdpck_error what;
+    if (r->src == NULL || r->level < CHECK_STRUCTURE)
+        return FSDPCK_OK;
+    fsdpck_error_init(&what);
+    if (transform_check_flat(r->src, &r->src->cat, &what) != FSDPCK_OK) {
+        note_unseen(w, &what);
+        return FSDPCK_OK;
+    }
+    const uint64_t differing = promise_compare(&w->m, &r->src->cat, &manifest_ids, r->found);
+    if (r->level < CHECK_CHECKSUM || (!w->differs && differing == 0))
+        return FSDPCK_OK;
+    return check_digests(w, err);
+}
+
+/* Whether the manifest lists each file that chunks lie in. */
+static bool lists_all(const manifest_work *w)
+{
+    const fsdpck_checkpoint *src = w->r->src;
+    const catalogue *cat = src->view == NULL ? &src->cat : &src->read;
+    if (!src->probe.is_folder)
+        return manifest_find_file(&w->m, src->probe.name, strlen(src->probe.name)) != SIZE_MAX;
+    for (size_t i = 0; i < catalogue_file_count(cat); i++) {
+        const uint32_t path = catalogue_file(cat, i)->path;
+        if (manifest_find_file(&w->m, catalogue_name(cat, path),
+                               catalogue_name_nbytes(cat, path)) == SIZE_MAX)
+            return false;
+    }
+    return true;
+}
+
+static fsdpck_status check_all(manifest_work *w, fsdpck_error *err)
+{
+    const promise_request *r = w->r;
+    w->result->there = true;
+    w->result->files = w->m.files.count;
+    w->result->tensors = w->m.tensors.count;
+    w->good = calloc(w->m.files.count + 1, 1);
+    if (w->good == NULL)
+        return error_set_nomem(err, w->m.files.count);
+    for (size_t i = 0; i < w->m.files.count; i++)
+        RETURN_IF(check_file(w, i, err));
+    RETURN_IF(check_extras(w, err));
+    if (r->level >= CHECK_CHECKSUM) {
+        RETURN_IF(check_sums(w, err));
+        w->result->covers = r->src != NULL && lists_all(w);
+    }
+    return check_tensors(w, err);
+}
+
+static fsdpck_status read_and_check(manifest_work *w, fsdpck_error *err)
+{
+    char *text;
+    size_t nbytes;
+    fsdpck_error what;
+    RETURN_IF(open_dir(w, err));
+    RETURN_IF(read_text(w, &text, &nbytes, err));
+    if (text == NULL)
+        return FSDPCK_OK;
+    fsdpck_error_init(&what);
+    fsdpck_status st = manifest_read(&w->m, text, nbytes, &what);
+    free(text);
+    if (st == FSDPCK_OK)
+        return check_all(w, err);
+    error_path(&what, w->r->manifest_path != NULL ? w->r->manifest_path : MANIFEST_NAME);
+    error_next(&what, "take the manifest that was written with the checkpoint, or make one anew: "
+                      "fsdpck digest --manifest FILE SRC");
+    if (st == FSDPCK_BADINPUT) {
+        findings_tell(w->r->found, &what);
+        return FSDPCK_OK;
+    }
+    if (err != NULL)
+        *err = what;
+    return st;
+}
+
+fsdpck_status promise_check_manifest(const promise_request *r, manifest_result *result,
+                                     fsdpck_error *err)
+{
+    manifest_work w = {.r = r, .result = result, .own = FOLDER_CLOSED};
+    *result = (manifest_result){0};
+    manifest_init(&w.m, r->src == NULL ? NULL : &r->src->metadata);
+    const fsdpck_status st = read_and_check(&w, err);
+    manifest_release(&w.m);
+    folder_close(&w.own);
+    free(w.good);
+    return st;
+}
