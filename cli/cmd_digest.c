@@ -20,8 +20,75 @@ static const opt_row checking_rows[] = {
     {0},
 };
 
+static const opt_row manifest_rows[] = {
+    {"manifest", .kind = OPT_TEXT, .at = AT(manifest), .value = "FILE",
+     .help = "write a manifest (fsdpck-manifest(5)) of the tensors and files of SRC"},
+    {"sha256", .kind = OPT_FLAG, .at = AT(sha256),
+     .help = "the SHA-256 of each file: into the manifest, or else alone, as sha256sum -c reads it"},
+    {"force", .kind = OPT_FLAG, .at = AT(force), .help = "replace the manifest FILE"},
+    {0},
+};
+
+/* The files' SHA-256 alone: no tensor is looked at. */
+static int run_files(cli *c, const transform_request *r)
+{
+    fsdpck_error err;
+    fsdpck_error_init(&err);
+    fsdpck_files *files = NULL;
+    transform_inputs in = {0};
+    progress_view *view = progress_start(c, (progress_mode)r->progress);
+    fsdpck_status st = transform_inputs_open(c, r, &in, &err);
+    if (st == FSDPCK_OK)
+        st = fsdpck_files_new(c->ctx, in.src, in.options.threads, 1, &files, &err);
+    progress_stop(view);
+    const int code = st != FSDPCK_OK
+                         ? report_failure(c, in.src == NULL ? NULL : &in.info, &err)
+                         : digest_print_files(c, &in.info, files);
+    fsdpck_files_free(files);
+    transform_inputs_release(&in);
+    return code;
+}
+
+static fsdpck_status write_manifest(cli *c, const transform_request *r, fsdpck_checkpoint *src,
+                                    const fsdpck_digests *d, fsdpck_error *err)
+{
+    const fsdpck_transform_options *o = &r->transform;
+    fsdpck_files *files;
+    fsdpck_status st = fsdpck_files_new(c->ctx, src, o->threads, o->sha256, &files, err);
+    if (st == FSDPCK_OK)
+        st = fsdpck_manifest_write(files, d, o->manifest_path, o->force, err);
+    fsdpck_files_free(files);
+    return st;
+}
+
+/* A manifest is of all tensors as they are. */
+static bool selects(const fsdpck_transform_options *o)
+{
+    return (o->part >= 0 && o->part != FSDPCK_PART_ALL) || o->clean_names == FSDPCK_ON ||
+           o->keys_count + o->exclude_count + o->strip_prefix_count + o->rename_count +
+                   o->dtype_count >
+               0;
+}
+
+/* Before all is read for nothing. */
+static fsdpck_status check_manifest_path(const transform_request *r, fsdpck_error *err)
+{
+    const char *path = r->transform.manifest_path;
+    if (path == NULL || r->transform.force)
+        return FSDPCK_OK;
+    return fsdpck_manifest_check_path(path, err);
+}
+
 static int run(cli *c, const transform_request *r)
 {
+    if (r->transform.sha256 && r->transform.manifest_path == NULL) {
+        if (r->check_path != NULL)
+            return opt_usage_error(c, "--check and --sha256 contradict each other");
+        return run_files(c, r);
+    }
+    if (r->transform.manifest_path != NULL && selects(&r->transform))
+        return opt_usage_error(c, "a manifest is of the whole checkpoint: no tensors can be chosen, "
+                                  "renamed or cast");
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_digests *d = NULL;
@@ -32,11 +99,15 @@ static int run(cli *c, const transform_request *r)
     if (r->check_path != NULL)
         st =
             text_file_read(r->check_path, "list of digests", LIST_NBYTES_MAX, &list, &nbytes, &err);
+    if (st == FSDPCK_OK)
+        st = check_manifest_path(r, &err);
     progress_view *view = progress_start(c, (progress_mode)r->progress);
     if (st == FSDPCK_OK)
         st = transform_inputs_open(c, r, &in, &err);
     if (st == FSDPCK_OK)
         st = fsdpck_digests_new(c->ctx, in.src, &in.options, &d, &err);
+    if (st == FSDPCK_OK && r->transform.manifest_path != NULL)
+        st = write_manifest(c, r, in.src, d, &err);
     progress_stop(view);
     int code;
     if (st != FSDPCK_OK)
@@ -57,6 +128,7 @@ int cmd_digest(cli *c, int argc, const char **argv)
     transform_words_init(&w);
     const opt_group groups[] = {
         {"Checking:", checking_rows, &w},
+        {"Files:", manifest_rows, &w},
         {"Which tensors:", words_selecting, &w},
         {"Names and dtypes:", words_naming, &w},
         {"", words_casting, &w},
@@ -76,6 +148,8 @@ int cmd_digest(cli *c, int argc, const char **argv)
         .examples =
             "  fsdpck digest step-1000 >step-1000.digests\n"
             "  fsdpck digest -c step-1000.digests copy-of-step-1000\n"
+            "  fsdpck digest --manifest step-1000.manifest step-1000\n"
+            "  fsdpck digest --sha256 step-1000 >SHA256SUMS; cd step-1000; sha256sum -c ../SHA256SUMS\n"
             "  fsdpck digest --part model step-1000 | fsdpck digest -c - model.safetensors\n",
     };
     return transform_with_words(c, &spec, &w, 1, argc, argv, run);

@@ -89,6 +89,68 @@ int digest_print_json(const cli *c, const fsdpck_info *info, const fsdpck_digest
     return report_stream_end(&s, 0);
 }
 
+/* ---- files ---- */
+
+static void print_hex(const uint8_t *bytes)
+{
+    for (unsigned i = 0; i < 32; i++)
+        printf("%02x", bytes[i]);
+}
+
+/* Names as sha256sum writes them: one that needs escapes has a backslash before the line. */
+static void print_sum(const fsdpck_file *f)
+{
+    if (strpbrk(f->name, "\\\n\r") != NULL)
+        putchar('\\');
+    print_hex(f->sha256);
+    fputs("  ", stdout);
+    for (const char *p = f->name; *p != '\0'; p++) {
+        if (*p == '\\')
+            fputs("\\\\", stdout);
+        else if (*p == '\n')
+            fputs("\\n", stdout);
+        else if (*p == '\r')
+            fputs("\\r", stdout);
+        else
+            putchar(*p);
+    }
+    putchar('\n');
+}
+
+static int print_files_json(const cli *c, const fsdpck_info *info, const fsdpck_files *files)
+{
+    cJSON *e = report_json_begin(c, 0, "none", info);
+    if (e == NULL)
+        return no_memory(c);
+    cJSON *list = cJSON_AddArrayToObject(e, "files");
+    for (size_t i = 0; i < fsdpck_files_count(files); i++) {
+        fsdpck_file f;
+        char hex[65];
+        fsdpck_files_get(files, i, &f);
+        for (unsigned k = 0; k < 32; k++)
+            snprintf(hex + 2 * k, 3, "%02x", f.sha256[k]);
+        cJSON *o = cJSON_CreateObject();
+        report_json_name(o, "name", f.name, strlen(f.name));
+        cJSON_AddNumberToObject(o, "bytes", (double)f.nbytes);
+        add_hex(o, "crc64", f.crc64);
+        cJSON_AddStringToObject(o, "sha256", hex);
+        cJSON_AddItemToArray(list, o);
+    }
+    return report_json_print(e, 0);
+}
+
+int digest_print_files(const cli *c, const fsdpck_info *info, const fsdpck_files *files)
+{
+    if (c->json)
+        return print_files_json(c, info, files);
+    for (size_t i = 0; i < fsdpck_files_count(files); i++) {
+        fsdpck_file f;
+        fsdpck_files_get(files, i, &f);
+        print_sum(&f);
+    }
+    return 0;
+}
+
 /* ---- compared with a list ---- */
 
 typedef struct check_view {

@@ -4,6 +4,8 @@
 
 #include "transform_words.h"
 
+/* The list of SHA-256, as sha256sum -c reads it. */
+int digest_print_files(const cli *c, const fsdpck_info *info, const fsdpck_files *files);
 int digest_print_text(const cli *c, const fsdpck_digests *d);
 /* info: of the source. */
 int digest_print_json(const cli *c, const fsdpck_info *info, const fsdpck_digests *d);

@@ -512,6 +512,43 @@ FSDPCK_API fsdpck_status fsdpck_digests_check(const fsdpck_digests *d, const cha
                                               size_t nbytes, fsdpck_digest_fn fn, void *arg,
                                               uint64_t *bad, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* ---- files ---- */
+
+/* The files of a checkpoint, each read once for its checksums; and the manifest (fsdpck-manifest(5)) of
+ * one that is there:
+ *
+ *     fsdpck_files *f;
+ *     fsdpck_files_new(ctx, src, 0, 0, &f, err);
+ *     fsdpck_manifest_write(f, digests, "step-1000.manifest", 0, err);
+ *     fsdpck_files_free(f);
+ *
+ * Of a folder all plain files count, and those of folders inside that hold files of the checkpoint;
+ * what is hidden does not, but for .metadata, nor does a manifest. */
+typedef struct fsdpck_files fsdpck_files;
+
+typedef struct fsdpck_file {
+    const char *name; /* relative to the checkpoint's folder */
+    uint64_t nbytes;
+    uint64_t crc64;        /* CRC-64/XZ */
+    const uint8_t *sha256; /* 32 bytes; NULL where it was not asked for */
+} fsdpck_file;
+
+/* threads 0: what the machine allows. By name. Borrows src. */
+FSDPCK_API fsdpck_status fsdpck_files_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                                          unsigned threads, int sha256, fsdpck_files **out,
+                                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+FSDPCK_API size_t fsdpck_files_count(const fsdpck_files *f);
+FSDPCK_API void fsdpck_files_get(const fsdpck_files *f, size_t index, fsdpck_file *one);
+FSDPCK_API void fsdpck_files_free(fsdpck_files *f);
+
+/* EXISTS where there is something at `path`. */
+FSDPCK_API fsdpck_status fsdpck_manifest_check_path(const char *path,
+                                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* `digests` of the same checkpoint. EXISTS where `path` is there, unless `force`. */
+FSDPCK_API fsdpck_status fsdpck_manifest_write(const fsdpck_files *f, const fsdpck_digests *digests,
+                                               const char *path, int force,
+                                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* ---- comparing ---- */
 
 /* Two checkpoints, in whatever format and however each is cut:
