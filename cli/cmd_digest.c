@@ -149,7 +149,7 @@ int cmd_digest(cli *c, int argc, const char **argv)
             "  fsdpck digest step-1000 >step-1000.digests\n"
             "  fsdpck digest -c step-1000.digests copy-of-step-1000\n"
             "  fsdpck digest --manifest step-1000.manifest step-1000\n"
-            "  fsdpck digest --sha256 step-1000 >SHA256SUMS; cd step-1000; sha256sum -c ../SHA256SUMS\n"
+            "  fsdpck digest --sha256 step-1000 >S; cd step-1000; sha256sum -c ../S\n"
             "  fsdpck digest --part model step-1000 | fsdpck digest -c - model.safetensors\n",
     };
     return transform_with_words(c, &spec, &w, 1, argc, argv, run);

@@ -60,9 +60,10 @@ static void print_summary(const char *path, const fsdpck_verify_info *k)
                report_count(b, sizeof b, k->source.chunks, "chunk"),
                report_count(n, sizeof n, k->source.files, "file"));
     if (k->manifest)
-        printf("  manifest   %s, %s\n",
+        printf("  manifest   %s, %s; %s of files compared with its CRC-64\n",
                report_count(a, sizeof a, k->manifest_files, "file"),
-               report_count(b, sizeof b, k->manifest_tensors, "tensor"));
+               report_count(b, sizeof b, k->manifest_tensors, "tensor"),
+               report_bytes(n, sizeof n, k->manifest_nbytes));
     if (k->level >= FSDPCK_LEVEL_CHECKSUM)
         printf("  read       %s of %s; %s compared with a checksum\n",
                report_bytes(a, sizeof a, k->bytes_read), report_bytes(b, sizeof b, k->bytes_total),
@@ -145,6 +146,7 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
         cJSON *manifest = cJSON_AddObjectToObject(e, "manifest");
         cJSON_AddNumberToObject(manifest, "files", (double)k.manifest_files);
         cJSON_AddNumberToObject(manifest, "tensors", (double)k.manifest_tensors);
+        cJSON_AddNumberToObject(manifest, "bytes_summed", (double)k.manifest_nbytes);
     }
     cJSON *unchecked = cJSON_AddObjectToObject(e, "unchecked");
     cJSON_AddNumberToObject(unchecked, "tensors", (double)k.unchecked_tensors);

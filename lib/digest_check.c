@@ -171,7 +171,8 @@ fsdpck_status fsdpck_digests_check(const fsdpck_digests *d, const char *text, si
     vec lines = VEC_OF(digest_line, &d->run.src->metadata);
     digest_line whole;
     printed_name *names = calloc(d->rows.count + 1, sizeof *names);
-    fsdpck_status st = names != NULL ? FSDPCK_OK : error_set_nomem(err, d->rows.count * sizeof *names);
+    fsdpck_status st =
+        names != NULL ? FSDPCK_OK : error_set_nomem(err, d->rows.count * sizeof *names);
     if (st == FSDPCK_OK)
         st = read_list(text, nbytes, &lines, &whole, err);
     if (st == FSDPCK_OK)

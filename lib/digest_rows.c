@@ -50,8 +50,8 @@ void digest_rows_sum(digest_rows *d)
     d->whole = 0;
     for (uint64_t i = 0; i < d->count; i++) {
         const digest_row *row = &d->rows[i];
-        d->whole = manifest_sum_line(d->whole, row->digest, d->texts.text + row->type_at,
-                                     row->name, row->name_nbytes);
+        d->whole = manifest_sum_line(d->whole, row->digest, d->texts.text + row->type_at, row->name,
+                                     row->name_nbytes);
     }
 }
 
@@ -73,9 +73,8 @@ fsdpck_status digest_rows_make(digest_rows *d, const target *t, fsdpck_error *er
 uint64_t digest_rows_find(const digest_rows *d, const char *name, size_t nbytes)
 {
     const digest_row wanted = {.name = name, .name_nbytes = nbytes};
-    const digest_row *row = d->count == 0 ? NULL
-                                          : bsearch(&wanted, d->rows, d->count, sizeof wanted,
-                                                    compare_names);
+    const digest_row *row =
+        d->count == 0 ? NULL : bsearch(&wanted, d->rows, d->count, sizeof wanted, compare_names);
     return row == NULL ? d->count : (uint64_t)(row - d->rows);
 }
 

@@ -689,6 +689,7 @@ typedef struct fsdpck_verify_info {
     uint64_t unread_tensors, unread_nbytes; /* from coverage on: because of a finding */
     int manifest;                               /* there is one, and it could be read */
     uint64_t manifest_files, manifest_tensors;  /* that it lists */
+    uint64_t manifest_nbytes; /* of files, compared with its CRC-64 */
     const char *blind; /* what the level cannot see, for people */
 } fsdpck_verify_info;
 

@@ -17,9 +17,9 @@
 
 typedef struct promise_request {
     fsdpck_context *ctx;
-    const char *path;           /* of the checkpoint as the user named it */
-    fsdpck_checkpoint *src;     /* NULL: it could not be opened */
-    const char *manifest_path;  /* NULL: that in the checkpoint's folder, where there is one */
+    const char *path;          /* of the checkpoint as the user named it */
+    fsdpck_checkpoint *src;    /* NULL: it could not be opened */
+    const char *manifest_path; /* NULL: that in the checkpoint's folder, where there is one */
     check_level level;
     unsigned nthreads;
     bool no_follow;
@@ -30,7 +30,7 @@ typedef struct promise_request {
 typedef struct manifest_result {
     bool there;
     uint64_t files, tensors; /* that it lists */
-    uint64_t bytes_read;
+    uint64_t bytes_summed;   /* of files, at level checksum */
     bool covers; /* each file that the checkpoint's chunks lie in was compared with its CRC-64 */
 } manifest_result;
 

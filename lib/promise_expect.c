@@ -57,8 +57,9 @@ static uint64_t count_met(const manifest *list, const catalogue *cat)
 static fsdpck_status refuse(const char *what, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "EXPECT-LIST", "%s", what);
-    error_next(err, "give a list of names, one a line, or of fsdpck digest, a manifest, an index of "
-                    "safetensors, or a checkpoint");
+    error_next(err,
+               "give a list of names, one a line, or of fsdpck digest, a manifest, an index of "
+               "safetensors, or a checkpoint");
     return st;
 }
 
@@ -141,7 +142,8 @@ static fsdpck_status read_index(manifest *list, const char *text, size_t nbytes,
             st = json_skip(&r, &t, err);
             continue;
         }
-        while (st == FSDPCK_OK && (st = json_next(&r, &t, err)) == FSDPCK_OK && t.kind == JSON_KEY) {
+        while (st == FSDPCK_OK && (st = json_next(&r, &t, err)) == FSDPCK_OK &&
+               t.kind == JSON_KEY) {
             st = add_name(list, t.text, t.nbytes, err);
             if (st == FSDPCK_OK)
                 st = json_next(&r, &t, err);
@@ -207,8 +209,8 @@ static fsdpck_status list_catalogue(manifest *list, const catalogue *cat, fsdpck
 static void compare(const promise_request *r, const views *v, const manifest *all,
                     const manifest *part)
 {
-    const bool as_model = v->has_model && count_met(part, view_of(v, true)) >
-                                              count_met(all, view_of(v, false));
+    const bool as_model =
+        v->has_model && count_met(part, view_of(v, true)) > count_met(all, view_of(v, false));
     (void)promise_compare(as_model ? part : all, view_of(v, as_model), &expect_ids, r->found);
 }
 

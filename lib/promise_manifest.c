@@ -69,13 +69,25 @@ static fsdpck_status read_text(const manifest_work *w, char **text, size_t *nbyt
 
 /* ---- files ---- */
 
+/* As the user would name it. */
+static void error_file(const manifest_work *w, const char *name, fsdpck_error *err)
+{
+    text_buf path = {0};
+    text_puts(&path, w->dir->path);
+    while (path.nbytes > 1 && path.text[path.nbytes - 1] == '/')
+        path.text[--path.nbytes] = '\0';
+    text_printf(&path, "/%s", name);
+    error_path(err, path.failed ? name : path.text);
+    text_release(&path);
+}
+
 static void tell_file(const manifest_work *w, const char *id, const char *name, const char *message,
                       const char *next)
 {
     fsdpck_error what;
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, id, "%s", message);
-    error_path(&what, name);
+    error_file(w, name, &what);
     error_next(&what, "%s", next);
     findings_tell(w->r->found, &what);
 }
@@ -101,7 +113,7 @@ static fsdpck_status check_file(manifest_work *w, size_t i, fsdpck_error *err)
         return FSDPCK_OK;
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, "MAN-SIZE", "file has another size than the manifest says");
-    error_path(&what, name);
+    error_file(w, name, &what);
     error_expected(&what, "%" PRIu64 " bytes", f->nbytes);
     error_found(&what, "%" PRIu64 " bytes", nbytes);
     error_next(&what, "copy the file again from where the checkpoint was written");
@@ -175,7 +187,7 @@ static void tell_hash(manifest_work *w, const manifest_file *f, const file_sum *
     fsdpck_error what;
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, "MAN-HASH", "file is not what it was when it was written");
-    error_path(&what, s->name);
+    error_file(w, s->name, &what);
     if (!sha) {
         error_expected(&what, "CRC-64 %016" PRIx64 " over %" PRIu64 " bytes", f->crc64, f->nbytes);
         error_found(&what, "%016" PRIx64, s->crc64);
@@ -212,7 +224,7 @@ static fsdpck_status check_sums(manifest_work *w, fsdpck_error *err)
         const file_sum *s = VEC_AT(&sums.files, const file_sum, i);
         const size_t at = manifest_find_file(&w->m, s->name, strlen(s->name));
         const manifest_file *f = VEC_AT(&w->m.files, const manifest_file, at);
-        w->result->bytes_read += s->nbytes;
+        w->result->bytes_summed += s->nbytes;
         if (s->crc64 != f->crc64)
             tell_hash(w, f, s, false);
         else if (w->r->sha256 && f->has_sha256 &&
@@ -257,7 +269,8 @@ static void compare_digests(const manifest_work *w, const fsdpck_digests *d)
         if (t->digest == row->digest)
             continue;
         fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, "MAN-HASH", "tensor is not what it was when it was written");
+        error_set(&what, FSDPCK_BADINPUT, "MAN-HASH",
+                  "tensor is not what it was when it was written");
         error_tensor(&what, row->name);
         error_expected(&what, "digest %016" PRIx64, t->digest);
         error_found(&what, "%016" PRIx64, row->digest);
@@ -357,7 +370,10 @@ static fsdpck_status read_and_check(manifest_work *w, fsdpck_error *err)
     free(text);
     if (st == FSDPCK_OK)
         return check_all(w, err);
-    error_path(&what, w->r->manifest_path != NULL ? w->r->manifest_path : MANIFEST_NAME);
+    if (w->r->manifest_path != NULL)
+        error_path(&what, w->r->manifest_path);
+    else
+        error_file(w, MANIFEST_NAME, &what);
     error_next(&what, "take the manifest that was written with the checkpoint, or make one anew: "
                       "fsdpck digest --manifest FILE SRC");
     if (st == FSDPCK_BADINPUT) {

@@ -188,6 +188,7 @@ void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
         .unread_nbytes = v->result.unread_nbytes,
         .manifest = v->promised.there,
         .manifest_files = v->promised.files,
+        .manifest_nbytes = v->promised.bytes_summed,
         .manifest_tensors = v->promised.tensors,
         .blind = blind_of(v),
     };

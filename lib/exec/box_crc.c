@@ -11,12 +11,12 @@
 
 /* The runs of a box in its tensor. */
 typedef struct runs {
-    unsigned ndim;             /* dims that a run does not cover */
-    uint64_t sizes[NDIM_MAX];  /* outermost first */
+    unsigned ndim;              /* dims that a run does not cover */
+    uint64_t sizes[NDIM_MAX];   /* outermost first */
     uint64_t strides[NDIM_MAX]; /* bytes of the tensor */
-    uint64_t run;              /* bytes */
-    uint64_t base;             /* of the box's first byte in the tensor */
-    uint64_t nbytes;           /* of the tensor */
+    uint64_t run;               /* bytes */
+    uint64_t base;              /* of the box's first byte in the tensor */
+    uint64_t nbytes;            /* of the tensor */
 } runs;
 
 static void find_runs(const box_bytes *b, runs *r)

@@ -86,8 +86,8 @@ static void put_part(struct exec *x, const range_part *part, const uint8_t *byte
     if (t->want_crc) {
         const uint64_t chunk_end =
             part->chunk_begin + catalogue_chunk(&t->cat, part->chunk)->nbytes;
-        const uint32_t crc = crc32_join(crc32_update(0, bytes, part->end - part->begin), 0,
-                                        chunk_end - part->end);
+        const uint32_t crc =
+            crc32_join(crc32_update(0, bytes, part->end - part->begin), 0, chunk_end - part->end);
         (void)__atomic_fetch_xor(&t->chunk_crc[part->chunk], crc, __ATOMIC_RELAXED);
     }
     if (t->want_digest || with_file)

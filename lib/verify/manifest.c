@@ -62,8 +62,9 @@ fsdpck_status manifest_add_file(manifest *m, const char *name, size_t name_nbyte
     *added = NULL;
     RETURN_IF(path_check_inside(name, name_nbytes, "MAN-PATH", err));
     if (!is_utf8(name, name_nbytes)) {
-        const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "MAN-PATH",
-                                           "name of a file is not UTF-8: a manifest cannot list it");
+        const fsdpck_status st =
+            error_set(err, FSDPCK_UNSUPPORTED, "MAN-PATH",
+                      "name of a file is not UTF-8: a manifest cannot list it");
         error_path(err, name);
         return st;
     }
@@ -105,10 +106,8 @@ fsdpck_status manifest_add_tensor(manifest *m, const char *name, size_t name_nby
     manifest_tensor *t = vec_push(&m->tensors, err);
     if (t == NULL)
         return FSDPCK_LIMIT;
-    *t = (manifest_tensor){.shape_at = m->shapes.count,
-                           .digest = digest,
-                           .dtype = (uint8_t)d,
-                           .ndim = (uint8_t)ndim};
+    *t = (manifest_tensor){
+        .shape_at = m->shapes.count, .digest = digest, .dtype = (uint8_t)d, .ndim = (uint8_t)ndim};
     if (ndim == 0)
         return FSDPCK_OK;
     uint64_t *sizes = vec_push_n(&m->shapes, ndim, err);
@@ -322,8 +321,7 @@ fsdpck_status manifest_write(const manifest *m, text_buf *out, fsdpck_error *err
 {
     uint32_t *files = manifest_sorted(&m->file_names, err);
     uint32_t *tensors = files == NULL ? NULL : manifest_sorted(&m->tensor_names, err);
-    const fsdpck_status st =
-        tensors == NULL ? FSDPCK_LIMIT : put_all(m, files, tensors, out, err);
+    const fsdpck_status st = tensors == NULL ? FSDPCK_LIMIT : put_all(m, files, tensors, out, err);
     free(files);
     free(tensors);
     return st;

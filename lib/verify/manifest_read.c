@@ -272,8 +272,9 @@ static fsdpck_status read_entry(manifest *m, json_reader *r, const json_token *f
     }
     t.offset_bytes = offset;
     if ((seen & needed) != needed)
-        return malformed(&t, is_file ? "has a file without name, nbytes or crc64"
-                                     : "has a tensor without name, dtype, shape or digest",
+        return malformed(&t,
+                         is_file ? "has a file without name, nbytes or crc64"
+                                 : "has a tensor without name, dtype, shape or digest",
                          err);
     const fsdpck_status st =
         is_file ? keep_file(m, e, (seen & 8) != 0, err)
@@ -321,7 +322,8 @@ static fsdpck_status read_body(manifest *m, json_reader *r, fsdpck_error *err)
     RETURN_IF(manifest_sum(m, &sum, err));
     if (sum == digest)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, "MAN-HASH", "manifest was changed: its list has another digest");
+    error_set(err, FSDPCK_BADINPUT, "MAN-HASH",
+              "manifest was changed: its list has another digest");
     error_expected(err, "%016llx", (unsigned long long)digest);
     error_found(err, "%016llx", (unsigned long long)sum);
     return FSDPCK_BADINPUT;
