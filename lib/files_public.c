@@ -90,13 +90,17 @@ fsdpck_status fsdpck_manifest_write(const fsdpck_files *f, const fsdpck_digests 
 {
     manifest m;
     text_buf text = {.limit_bytes = MANIFEST_NBYTES_MAX};
+    output out = {0};
     RETURN_IF(manifest_check_path(path, force != 0, err));
     manifest_init(&m, &f->src->metadata);
     fsdpck_status st = fill(&m, f, d, err);
     if (st == FSDPCK_OK)
         st = manifest_write(&m, &text, err);
     if (st == FSDPCK_OK)
-        st = manifest_save(path, &text, force ? OUTPUT_REPLACE : 0, err);
+        st = manifest_stage(path, &text, force ? OUTPUT_REPLACE : 0, &out, err);
+    if (st == FSDPCK_OK)
+        st = output_commit(&out, err);
+    output_release(&out);
     manifest_release(&m);
     text_release(&text);
     return st;

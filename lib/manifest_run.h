@@ -4,7 +4,7 @@
  *     RETURN_IF(manifest_run_make(r, &text, err)); // after all bytes are written
  *     RETURN_IF(manifest_run_put(r, &text, err));  // into the folder, the last file before commit
  *     output_commit(...)
- *     RETURN_IF(manifest_save(path, &text, flags, err));     // --manifest FILE
+ *     RETURN_IF(output_commit(...));       // --manifest FILE, by manifest_stage before the other
  */
 #ifndef FSDPCK_MANIFEST_RUN_H
 #define FSDPCK_MANIFEST_RUN_H
@@ -22,9 +22,10 @@ fsdpck_status manifest_run_put(run *r, const text_buf *text, fsdpck_error *err) 
 /* EXISTS, unless it may be replaced; a contradiction in the request: USAGE. Before the run. */
 fsdpck_status manifest_check_path(const char *path, bool replace,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* As any output: absent or complete. */
-fsdpck_status manifest_save(const char *path, const text_buf *text, unsigned output_flags,
-                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* As any output: absent or complete. Written, to be committed; *out is to be released also after a
+ * failure. */
+fsdpck_status manifest_stage(const char *path, const text_buf *text, unsigned output_flags,
+                             output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 struct manifest;
 /* All rows of the digests, as tensors. */

@@ -73,10 +73,9 @@ static fsdpck_status read_text(const manifest_work *w, char **text, size_t *nbyt
 static void error_file(const manifest_work *w, const char *name, fsdpck_error *err)
 {
     text_buf path = {0};
-    text_puts(&path, w->dir->path);
-    while (path.nbytes > 1 && path.text[path.nbytes - 1] == '/')
-        path.text[--path.nbytes] = '\0';
-    text_printf(&path, "/%s", name);
+    const char *dir = strcmp(w->dir->path, ".") == 0 ? "" : w->dir->path;
+    const size_t n = strlen(dir);
+    text_printf(&path, "%s%s%s", dir, n == 0 || dir[n - 1] == '/' ? "" : "/", name);
     error_path(err, path.failed ? name : path.text);
     text_release(&path);
 }

@@ -225,9 +225,12 @@ static fsdpck_status finish_output(run *r, fsdpck_error *err)
     const unsigned flags =
         (r->opt.force ? OUTPUT_REPLACE : 0u) | (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u);
     text_buf text;
+    output beside = {0};
     fsdpck_status st = manifest_run_make(r, &text, err);
     if (st == FSDPCK_OK)
         st = manifest_run_put(r, &text, err);
+    if (st == FSDPCK_OK && r->opt.manifest_path != NULL)
+        st = manifest_stage(r->opt.manifest_path, &text, flags, &beside, err);
     if (st == FSDPCK_OK)
         st = cancel_check(&r->ctx->cancel, err);
     if (st == FSDPCK_OK)
@@ -237,7 +240,8 @@ static fsdpck_status finish_output(run *r, fsdpck_error *err)
         st = output_commit(&r->out, err);
     }
     if (st == FSDPCK_OK && r->opt.manifest_path != NULL)
-        st = manifest_save(r->opt.manifest_path, &text, flags, err);
+        st = output_commit(&beside, err);
+    output_release(&beside);
     text_release(&text);
     return st;
 }
