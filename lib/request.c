@@ -12,6 +12,7 @@
 #include "base/checked.h"
 
 #include "run.h"
+#include "verify/manifest.h"
 
 static bool has_suffix_in(const char *path, const char *suffixes)
 {
@@ -308,6 +309,7 @@ static fsdpck_status first_lost(const run *r, const probe_input *in, char **lost
                                       "*rank[0-9]*.bin",
                                       "*rank[0-9]*.pt",
                                       "fsdp_config.json",
+                                      MANIFEST_NAME,
                                       NULL};
     static const char *const parts[] = {"pytorch_model_fsdp_[0-9]*", "optimizer_[0-9]*", NULL};
     static const char *const sides[] = {"huggingface", NULL};
