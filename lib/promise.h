@@ -47,9 +47,19 @@ typedef struct list_ids {
     const char *missing, *extra, *type; /* ids of findings */
     const char *list;                   /* for messages: "the manifest" */
 } list_ids;
+
+/* How names of the list are found. */
+typedef struct list_names {
+    const char
+        *outer;    /* what may stand before the model's names in the catalogue: "model."; NULL */
+    bool any_more; /* tensors that the list does not have are no difference */
+} list_names;
+
+/* Index in the list of a tensor of the catalogue, SIZE_MAX where it is not there. */
+size_t promise_find(const manifest *list, const list_names *names, const char *name, size_t nbytes);
 /* How many differ. dtype NONE in the list: dtype and shape are not stated. */
-uint64_t promise_compare(const manifest *list, const catalogue *cat, const list_ids *ids,
-                         findings *found);
+uint64_t promise_compare(const manifest *list, const list_names *names, const catalogue *cat,
+                         const list_ids *ids, findings *found);
 /* Whether a tensor is one that a checkpoint lists. */
 bool promise_is_listed(const cat_tensor *t);
 

@@ -211,7 +211,9 @@ static void compare(const promise_request *r, const views *v, const manifest *al
 {
     const bool as_model =
         v->has_model && count_met(part, view_of(v, true)) > count_met(all, view_of(v, false));
-    (void)promise_compare(as_model ? part : all, view_of(v, as_model), &expect_ids, r->found);
+    const list_names names = {0};
+    (void)promise_compare(as_model ? part : all, &names, view_of(v, as_model), &expect_ids,
+                          r->found);
 }
 
 static fsdpck_status expect_checkpoint(const promise_request *r, fsdpck_context *ctx,

@@ -93,8 +93,24 @@ static void compare_types(telling *t, const manifest *list, size_t at, const cat
     text_release(&found);
 }
 
-uint64_t promise_compare(const manifest *list, const catalogue *cat, const list_ids *ids,
-                         findings *found)
+size_t promise_find(const manifest *list, const list_names *names, const char *name, size_t nbytes)
+{
+    const size_t n = names->outer == NULL ? 0 : strlen(names->outer);
+    const size_t at = manifest_find_tensor(list, name, nbytes);
+    if (at != SIZE_MAX || n == 0 || nbytes <= n || memcmp(name, names->outer, n) != 0)
+        return at;
+    return manifest_find_tensor(list, name + n, nbytes - n);
+}
+
+static size_t find_tensor(const manifest *list, const list_names *names, const catalogue *cat,
+                          size_t tensor)
+{
+    const uint32_t name = catalogue_tensor(cat, tensor)->name;
+    return promise_find(list, names, catalogue_name(cat, name), catalogue_name_nbytes(cat, name));
+}
+
+uint64_t promise_compare(const manifest *list, const list_names *names, const catalogue *cat,
+                         const list_ids *ids, findings *found)
 {
     telling t = {.ids = ids, .found = found};
     uint8_t *met = calloc(list->tensors.count + 1, 1);
@@ -104,12 +120,12 @@ uint64_t promise_compare(const manifest *list, const catalogue *cat, const list_
     }
     for (size_t i = 0; i < catalogue_tensor_count(cat); i++) {
         const cat_tensor *ct = catalogue_tensor(cat, i);
-        const char *name = catalogue_name(cat, ct->name);
         if (!promise_is_listed(ct))
             continue;
-        const size_t at = manifest_find_tensor(list, name, catalogue_name_nbytes(cat, ct->name));
+        const size_t at = find_tensor(list, names, cat, i);
         if (at == SIZE_MAX) {
-            tell_extra(&t, name);
+            if (!names->any_more)
+                tell_extra(&t, catalogue_name(cat, ct->name));
             continue;
         }
         met[at] = 1;

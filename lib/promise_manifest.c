@@ -15,7 +15,9 @@ typedef struct manifest_work {
     folder own; /* where src gives none */
     const folder *dir;
     uint8_t *good; /* by file of the manifest: it is there with its size */
-    bool differs;  /* some file is not what it was */
+    list_names names;
+    char outer[40]; /* names.outer */
+    bool differs;   /* some file is not what it was */
 } manifest_work;
 
 static const list_ids manifest_ids = {"MAN-TENSOR", "MAN-TENSOR", "MAN-TENSOR", "the manifest"};
@@ -260,7 +262,7 @@ static void compare_digests(const manifest_work *w, const fsdpck_digests *d)
 {
     for (uint64_t i = 0; i < d->rows.count; i++) {
         const digest_row *row = &d->rows.rows[i];
-        const size_t at = manifest_find_tensor(&w->m, row->name, row->name_nbytes);
+        const size_t at = promise_find(&w->m, &w->names, row->name, row->name_nbytes);
         fsdpck_error what;
         if (at == SIZE_MAX)
             continue;
@@ -303,6 +305,21 @@ static fsdpck_status check_digests(manifest_work *w, fsdpck_error *err)
     return st;
 }
 
+/* Flat parameters do not tell how the model's names stand in a state that holds more than the model:
+ * their manifest has the names that the model itself has, one for all that are tied, and optimizer
+ * state that a unit's parameters share once. */
+static void set_names(manifest_work *w)
+{
+    const fsdpck_checkpoint *src = w->r->src;
+    if (src->view == NULL)
+        return;
+    w->names.any_more = true;
+    if (src->parts.model_key[0] == '\0')
+        return;
+    snprintf(w->outer, sizeof w->outer, "%s.", src->parts.model_key);
+    w->names.outer = w->outer;
+}
+
 static fsdpck_status check_tensors(manifest_work *w, fsdpck_error *err)
 {
     const promise_request *r = w->r;
@@ -314,7 +331,9 @@ static fsdpck_status check_tensors(manifest_work *w, fsdpck_error *err)
         note_unseen(w, &what);
         return FSDPCK_OK;
     }
-    const uint64_t differing = promise_compare(&w->m, &r->src->cat, &manifest_ids, r->found);
+    set_names(w);
+    const uint64_t differing =
+        promise_compare(&w->m, &w->names, &r->src->cat, &manifest_ids, r->found);
     if (r->level < CHECK_CHECKSUM || (!w->differs && differing == 0))
         return FSDPCK_OK;
     return check_digests(w, err);
