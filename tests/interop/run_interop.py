@@ -31,6 +31,7 @@ import cases_fsdp1_live  # noqa: E402, F401
 import cases_fsdp1_write  # noqa: E402, F401
 import cases_hostile  # noqa: E402, F401
 import cases_layout  # noqa: E402, F401
+import cases_manifest  # noqa: E402, F401
 import cases_model  # noqa: E402, F401
 import cases_model_tree  # noqa: E402, F401
 import cases_optim  # noqa: E402, F401
