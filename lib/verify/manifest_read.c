@@ -75,7 +75,8 @@ static fsdpck_status want_hex(json_reader *r, uint8_t *bytes, size_t nbytes, fsd
     for (size_t i = 0; good && i < nbytes; i++) {
         const int high = hex_digit(t.text[2 * i]), low = hex_digit(t.text[2 * i + 1]);
         good = high >= 0 && low >= 0;
-        bytes[i] = (uint8_t)(high << 4 | low);
+        if (good)
+            bytes[i] = (uint8_t)(high << 4 | low);
     }
     if (good)
         return FSDPCK_OK;
