@@ -57,6 +57,42 @@ static void note_unsummed(fsdpck_verify *v)
     findings_add(&v->found, v->options.require_checksums ? FINDING_ERROR : FINDING_NOTE, &what);
 }
 
+static void take_found(void *ctx, format_severity severity, const fsdpck_error *what)
+{
+    static const finding_severity severities[] = {
+        [FORMAT_NOTE] = FINDING_NOTE,
+        [FORMAT_WARNING] = FINDING_WARNING,
+        [FORMAT_ERROR] = FINDING_ERROR,
+    };
+    fsdpck_verify *v = ctx;
+    findings_add(&v->found, severities[severity], what);
+}
+
+static fsdpck_status check_rest(void *ctx, check_is_summed_fn is_summed, void *summed_ctx,
+                                check_result *result, fsdpck_error *err)
+{
+    fsdpck_verify *v = ctx;
+    fsdpck_checkpoint *c = v->src;
+    const rest_request r = {
+        .sums = v->level >= CHECK_CHECKSUM,
+        .nthreads = transform_threads(v->options.threads),
+        .cancel = &c->ctx->cancel,
+        .found = take_found,
+        .found_ctx = v,
+        .is_summed = is_summed,
+        .summed_ctx = summed_ctx,
+    };
+    rest_result rest = {0};
+    progress_phase(&c->ctx->progress, r.sums ? "reading other records" : "reading objects", 0);
+    const fsdpck_status st = c->format->check_rest(c->self, &r, &rest, err);
+    result->records += rest.records;
+    result->bytes_total += rest.summed_nbytes + rest.unsummed_nbytes;
+    result->bytes_read += rest.summed_nbytes + rest.unsummed_nbytes;
+    result->bytes_summed += rest.summed_nbytes;
+    result->unsummed_nbytes += rest.unsummed_nbytes;
+    return st;
+}
+
 static bool is_verdict(fsdpck_status st)
 {
     return st == FSDPCK_BADINPUT;
@@ -85,6 +121,8 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
         .cancel = &ctx->cancel,
         .progress = &ctx->progress,
         .metadata = &v->src->metadata,
+        .rest = v->src->format->check_rest != NULL ? check_rest : NULL,
+        .rest_ctx = v,
     };
     st = check_run(&r, &v->found, &v->result, err);
     note_unsummed(v);

@@ -151,13 +151,9 @@ out:
 
 /* --- ranges --- */
 
-#define WHO_OBJECT (UINT64_C(1) << 63)
+#define WHO_OBJECT DCP_BLOB_OBJECT
 
-typedef struct blob {
-    uint64_t offset_bytes;
-    uint64_t nbytes;
-    uint64_t who; /* chunk, or WHO_OBJECT and object */
-} blob;
+typedef dcp_blob blob;
 
 static int compare_blobs(const void *a, const void *b)
 {
@@ -269,9 +265,9 @@ static fsdpck_status check_file(const catalogue *cat, blob *blobs, size_t count,
     return FSDPCK_OK;
 }
 
-/* Blobs grouped by file: starts[f]..starts[f + 1]. */
-static void group_blobs(const catalogue *cat, uint64_t *starts, size_t nfiles, blob *blobs)
+void dcp_blobs_group(const catalogue *cat, uint64_t *starts, dcp_blob *blobs)
 {
+    const size_t nfiles = catalogue_file_count(cat);
     const uint64_t nchunks = catalogue_chunk_count(cat);
     const size_t nobjects = catalogue_object_count(cat);
 
@@ -305,7 +301,7 @@ fsdpck_status dcp_ranges_check(dcp_folder *d, const catalogue *cat, fsdpck_error
     fsdpck_status st = blobs != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
 
     if (st == FSDPCK_OK)
-        group_blobs(cat, starts, nfiles, blobs);
+        dcp_blobs_group(cat, starts, blobs);
     for (size_t f = 0; f < nfiles && st == FSDPCK_OK; f++)
         st = check_file(cat, &blobs[starts[f]], (size_t)(starts[f + 1] - starts[f]), (uint32_t)f, d,
                         err);

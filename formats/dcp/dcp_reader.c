@@ -470,5 +470,6 @@ const format_reader dcp_reader = {
     .open = dcp_open,
     .source = dcp_source,
     .load_object = dcp_object_load,
+    .check_rest = dcp_check_rest,
     .close = dcp_close,
 };

@@ -280,6 +280,10 @@ bool ranks_is_torch_checkpointing(const probe_input *in);
 fsdpck_status ranks_settings_put(const char *text, uint64_t world_size, text_buf *out,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* ranks_rest.c: format_reader.check_rest. */
+fsdpck_status ranks_check_rest(void *self, const rest_request *request, rest_result *result,
+                               fsdpck_error *err);
+
 const char *ranks_path(const ranks_state *s, uint32_t file);
 
 #endif

@@ -401,5 +401,6 @@ const format_reader pt_ranks_reader = {
     .probe = probe,
     .open = open_folder,
     .source = fill_source,
+    .check_rest = ranks_check_rest,
     .close = close_ranks,
 };

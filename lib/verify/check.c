@@ -138,7 +138,7 @@ static void merge_extents(check *c, extent *list, uint64_t count)
         if (list[i].nbytes == 0)
             continue;
         extent *last = n > 0 ? &made[n - 1] : NULL;
-        if (last != NULL && last->file == list[i].file &&
+        if (last != NULL && !last->stream && last->file == list[i].file &&
             last->offset_bytes == list[i].offset_bytes && last->nbytes == list[i].nbytes) {
             last->mixed = last->mixed || dtype_of(c, last) != dtype_of(c, &list[i]) ||
                           last->swap != list[i].swap;
@@ -197,6 +197,30 @@ static fsdpck_status locate_all(check *c, fsdpck_error *err)
     return st;
 }
 
+/* Whether an extent with a CRC begins there. */
+static bool is_summed(void *ctx, uint32_t file, uint64_t offset_bytes)
+{
+    const check *c = ctx;
+    size_t low = 0, high = c->extents.count;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const extent *e = VEC_AT(&c->extents, const extent, middle);
+        if (e->file < file || (e->file == file && e->offset_bytes < offset_bytes))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < c->extents.count; low++) {
+        const extent *e = VEC_AT(&c->extents, const extent, low);
+        if (e->file != file || e->offset_bytes != offset_bytes)
+            return false;
+        if (e->has_crc && !e->stream)
+            return true;
+    }
+    return false;
+}
+
 static fsdpck_status run_levels(check *c, fsdpck_error *err)
 {
     const check_request *r = c->r;
@@ -208,6 +232,8 @@ static fsdpck_status run_levels(check *c, fsdpck_error *err)
     RETURN_IF(locate_all(c, err));
     if (r->level >= CHECK_CHECKSUM)
         RETURN_IF(check_bytes(c, err));
+    if (r->rest != NULL)
+        RETURN_IF(r->rest(r->rest_ctx, is_summed, c, c->result, err));
     const source *src = r->source;
     return src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
 }
