@@ -71,12 +71,20 @@ fsdpck_status dcp_item_read_at(void *ctx, uint64_t offset_bytes, void *dst, uint
     return FSDPCK_OK;
 }
 
-bool dcp_item_is_torch_save(const uint8_t *bytes, uint64_t nbytes)
+bool dcp_item_is_torch_save(const uint8_t *first, const uint8_t *last, uint64_t nbytes)
 {
     static const uint8_t legacy[] = {0x80, 2,    0x8A, 10,   0x6C, 0xFC, 0x9C, 0x46,
                                      0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19, 0x2E};
-    return (nbytes >= 4 && memcmp(bytes, "PK\3\4", 4) == 0) ||
-           (nbytes >= sizeof legacy && memcmp(bytes, legacy, sizeof legacy) == 0);
+    return (nbytes >= 4 && memcmp(first, "PK\3\4", 4) == 0) ||
+           (nbytes >= sizeof legacy && memcmp(first, legacy, sizeof legacy) == 0) ||
+           (nbytes >= DCP_ITEM_ENDS && memcmp(last, "PK\5\6", 4) == 0);
+}
+
+static bool is_torch_save(const item_bytes *item)
+{
+    const uint64_t n = item->bytes.count;
+    const uint8_t *b = item->bytes.items;
+    return dcp_item_is_torch_save(b, n < DCP_ITEM_ENDS ? b : b + n - DCP_ITEM_ENDS, n);
 }
 
 bool dcp_item_is_pickle(const uint8_t *bytes, uint64_t nbytes)
@@ -245,7 +253,7 @@ fsdpck_status dcp_object_load(void *self, catalogue *cat, uint32_t object, fsdpc
     const dcp_repeat own = {object, given->file, given->aux, given->offset_bytes, given->nbytes};
     GOTO_IF(dcp_item_read(d, &own, &item, err), out);
     GOTO_IF(compare_repeats(d, cat, object, &item, err), out);
-    if (dcp_item_is_torch_save(item.bytes.items, item.bytes.count)) {
+    if (is_torch_save(&item)) {
         is_value = true;
         st = load_archive(d, cat, object, &item, err);
     } else if (dcp_item_is_pickle(item.bytes.items, item.bytes.count)) {

@@ -7,7 +7,7 @@
 #include "formats/shared/zip_sum.h"
 
 /* Blobs looked at by one job. */
-#define BATCH 64u
+#define BATCH         64u
 #define SCRATCH_LIMIT (UINT64_C(1) << 30)
 /* Of the calls of one object. */
 #define CALLS_NAMED 3u
@@ -17,7 +17,7 @@ typedef struct rest_work {
     const rest_request *request;
     dcp_blob *blobs;
     uint64_t *starts;
-    uint64_t count; /* of blobs; the repeats follow */
+    uint64_t count;      /* of blobs; the repeats follow */
     zip_summer *summers; /* by worker */
 } rest_work;
 
@@ -94,8 +94,9 @@ static fsdpck_status see_calls(const rest_blob *b, const value_pool *pool, value
 
 /* --- objects --- */
 
-static fsdpck_status see_archive(const rest_blob *b, const zip_input *in, budget *owner,
-                                 value_pool *pool, fsdpck_error *err)
+/* file_id: CAT_NONE where the archive lies in memory, so that none of its records is a chunk's. */
+static fsdpck_status see_archive(const rest_blob *b, const zip_input *in, uint32_t file_id,
+                                 budget *owner, value_pool *pool, fsdpck_error *err)
 {
     torch_archive a;
 
@@ -104,7 +105,7 @@ static fsdpck_status see_archive(const rest_blob *b, const zip_input *in, budget
     if (st == FSDPCK_OK && b->w->request->sums && a.is_legacy)
         b->summer->result.unsummed_nbytes += b->at.nbytes;
     else if (st == FSDPCK_OK && b->w->request->sums)
-        st = zip_sum_records(b->summer, &a.zip, b->at.file, b->path, b->name, err);
+        st = zip_sum_records(b->summer, &a.zip, file_id, b->path, b->name, err);
     torch_archive_release(&a);
     return st;
 }
@@ -126,6 +127,18 @@ static fsdpck_status see_pickle(const rest_blob *b, const dcp_item_bytes *item, 
     return st == FSDPCK_OK ? see_calls(b, pool, root, err) : st;
 }
 
+/* Only the ends are read, unless all of it has to be. */
+static fsdpck_status is_torch_save(const zip_input *in, bool *is, fsdpck_error *err)
+{
+    uint8_t first[DCP_ITEM_ENDS], last[DCP_ITEM_ENDS];
+    const uint64_t n = in->nbytes < DCP_ITEM_ENDS ? in->nbytes : DCP_ITEM_ENDS;
+
+    RETURN_IF(in->read(in->ctx, in->base_offset_bytes, first, n, err));
+    RETURN_IF(in->read(in->ctx, in->base_offset_bytes + in->nbytes - n, last, n, err));
+    *is = dcp_item_is_torch_save(first, last, in->nbytes);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status see_item(const rest_blob *b, budget *owner, value_pool *pool,
                               fsdpck_error *err)
 {
@@ -136,27 +149,24 @@ static fsdpck_status see_item(const rest_blob *b, budget *owner, value_pool *poo
                     .ctx = &reader,
                     .base_offset_bytes = b->at.offset_bytes,
                     .nbytes = b->at.nbytes};
-    uint8_t head[16];
-    uint64_t nbytes = b->at.nbytes < sizeof head ? b->at.nbytes : sizeof head;
-    bool zstd;
+    bool zstd, archive = false;
 
     RETURN_IF(dcp_transform_check(d, b->at.transform, &zstd, err));
-    RETURN_IF(zstd ? FSDPCK_OK
-                   : dcp_blob_read(&reader, b->at.offset_bytes, head, nbytes, err));
-    if (!zstd && dcp_item_is_torch_save(head, nbytes))
-        return see_archive(b, &in, owner, pool, err);
+    if (!zstd)
+        RETURN_IF(is_torch_save(&in, &archive, err));
+    if (archive)
+        return see_archive(b, &in, b->at.file, owner, pool, err);
     fsdpck_status st = dcp_item_read(d, &b->at, &item, err);
-    const uint8_t *bytes = item.bytes.items;
-    nbytes = item.bytes.count;
-    if (st == FSDPCK_OK && dcp_item_is_torch_save(bytes, nbytes)) {
-        in = (zip_input){.read = dcp_item_read_at, .ctx = &item, .nbytes = nbytes};
-        st = see_archive(b, &in, owner, pool, err);
-    } else if (st == FSDPCK_OK) {
-        if (b->w->request->sums && !zstd)
-            b->summer->result.unsummed_nbytes += nbytes;
-        if (dcp_item_is_pickle(bytes, nbytes))
-            st = see_pickle(b, &item, pool, err);
+    if (st == FSDPCK_OK && zstd) {
+        in = (zip_input){.read = dcp_item_read_at, .ctx = &item, .nbytes = item.bytes.count};
+        st = is_torch_save(&in, &archive, err);
+    } else if (b->w->request->sums) {
+        b->summer->result.unsummed_nbytes += item.bytes.count;
     }
+    if (st == FSDPCK_OK && archive)
+        st = see_archive(b, &in, CAT_NONE, owner, pool, err);
+    else if (st == FSDPCK_OK && dcp_item_is_pickle(item.bytes.items, item.bytes.count))
+        st = see_pickle(b, &item, pool, err);
     vec_release(&item.bytes);
     return st;
 }
@@ -220,8 +230,7 @@ static fsdpck_status sum_blob(rest_blob *b, fsdpck_error *err)
     bool zip;
 
     fsdpck_error_init(&what);
-    if (b->at.transform == 0 &&
-        torch_blob_sum(&in, record_is_summed, b, &records, &nbytes)) {
+    if (b->at.transform == 0 && torch_blob_sum(&in, record_is_summed, b, &records, &nbytes)) {
         result->records += records;
         result->summed_nbytes += nbytes;
         return FSDPCK_OK;

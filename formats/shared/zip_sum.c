@@ -85,8 +85,9 @@ static fsdpck_status sum_record(zip_summer *s, const zip_archive *z, const zip_e
     return FSDPCK_BADINPUT;
 }
 
-fsdpck_status zip_sum_record(zip_summer *s, const zip_archive *z, const zip_entry *e, uint32_t file_id,
-                             const char *path, const char *tensor, fsdpck_error *err)
+fsdpck_status zip_sum_record(zip_summer *s, const zip_archive *z, const zip_entry *e,
+                             uint32_t file_id, const char *path, const char *tensor,
+                             fsdpck_error *err)
 {
     const rest_request *r = s->request;
     fsdpck_error what;
@@ -112,11 +113,11 @@ fsdpck_status zip_sum_record(zip_summer *s, const zip_archive *z, const zip_entr
     return st;
 }
 
-fsdpck_status zip_sum_records(zip_summer *s, const zip_archive *z, uint32_t file_id, const char *path,
-                              const char *tensor, fsdpck_error *err)
+fsdpck_status zip_sum_records(zip_summer *s, const zip_archive *z, uint32_t file_id,
+                              const char *path, const char *tensor, fsdpck_error *err)
 {
     for (size_t i = 0; i < z->entries.count; i++)
-        RETURN_IF(zip_sum_record(s, z, VEC_AT(&z->entries, const zip_entry, i), file_id, path, tensor,
-                                 err));
+        RETURN_IF(zip_sum_record(s, z, VEC_AT(&z->entries, const zip_entry, i), file_id, path,
+                                 tensor, err));
     return FSDPCK_OK;
 }

@@ -27,11 +27,12 @@ void zip_summer_release(zip_summer *s); /* also a zeroed one */
 
 /* `file_id` is the catalogue's; `path` and `tensor` (NULL: none) are for findings. The status is other
  * than OK only where records could not be read. */
-fsdpck_status zip_sum_records(zip_summer *s, const zip_archive *z, uint32_t file_id, const char *path,
-                              const char *tensor, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status zip_sum_records(zip_summer *s, const zip_archive *z, uint32_t file_id,
+                              const char *path, const char *tensor,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* One record. */
-fsdpck_status zip_sum_record(zip_summer *s, const zip_archive *z, const zip_entry *e, uint32_t file_id,
-                             const char *path, const char *tensor,
+fsdpck_status zip_sum_record(zip_summer *s, const zip_archive *z, const zip_entry *e,
+                             uint32_t file_id, const char *path, const char *tensor,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Whether a failure is the input's, and so a finding and no status. */
