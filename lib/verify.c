@@ -44,6 +44,38 @@ static void take_warnings(fsdpck_verify *v, fsdpck_context *ctx, size_t first)
     }
 }
 
+/* Names that savers and downloaders give to what is not finished. */
+static bool is_unfinished(const char *name)
+{
+    static const char *const ends[] = {".tmp", ".partial", ".incomplete"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (n > strlen(ends[i]) && strcmp(name + n - strlen(ends[i]), ends[i]) == 0)
+            return true;
+    return false;
+}
+
+static void note_unfinished(fsdpck_verify *v)
+{
+    const probe_input *in = &v->src->probe;
+    const char *first = NULL;
+    uint64_t count = 0;
+
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (is_unfinished(in->entries[i]) && count++ == 0)
+            first = in->entries[i];
+    if (count == 0)
+        return;
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, "DCP-PARTIAL",
+              "something that was not finished was left beside the checkpoint");
+    error_path_in(&what, &in->dir, first);
+    error_found(&what, "%" PRIu64 " such name%s", count, count == 1 ? "" : "s");
+    error_next(&what, "it is no part of the checkpoint: remove it");
+    findings_add(&v->found, FINDING_NOTE, &what);
+}
+
 static void note_unsummed(fsdpck_verify *v)
 {
     fsdpck_error what;
@@ -116,6 +148,8 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     const check_request r = {
         .cat = &v->src->cat,
         .source = &v->src->src,
+        .folder = v->src->probe.is_folder ? v->src->path : NULL,
+        .path = v->src->path,
         .level = v->level,
         .nthreads = transform_threads(v->options.threads),
         .cancel = &ctx->cancel,
@@ -124,6 +158,7 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
         .rest = v->src->format->check_rest != NULL ? check_rest : NULL,
         .rest_ctx = v,
     };
+    note_unfinished(v);
     st = check_run(&r, &v->found, &v->result, err);
     note_unsummed(v);
     return st;

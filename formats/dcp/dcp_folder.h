@@ -31,6 +31,7 @@ typedef struct dcp_folder {
     logger log;
     catalogue *cat;       /* borrowed */
     vec repeats;          /* dcp_repeat, sorted by object */
+    vec ends;             /* uint64_t, by file: where the last blob that is named ends */
     vec inside;           /* dcp_inside: tensors inside byte items */
     pthread_mutex_t lock; /* streams */
     vec streams;          /* dcp_inner *: first of each file */

@@ -101,7 +101,7 @@ static fsdpck_status add_files(ranks_reader *r, ranks_list *list, catalogue *cat
         if (st == FSDPCK_OK && in_catalogue != in_set)
             st = error_set(err, FSDPCK_INTERNAL, "", "files were added in two orders");
         if (st != FSDPCK_OK) {
-            error_path(err, f->name);
+            error_path_in(err, &r->dir, f->name);
             return st;
         }
     }

@@ -1,6 +1,7 @@
 #include "verify/check.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +22,14 @@ void check_context(const check *c, uint64_t chunk, fsdpck_error *err)
     const catalogue *cat = c->r->cat;
     const cat_chunk *k = catalogue_chunk(cat, chunk);
     error_tensor(err, catalogue_name(cat, catalogue_tensor(cat, k->tensor)->name));
-    if (k->file < catalogue_file_count(cat))
-        error_path(err, catalogue_name(cat, catalogue_file(cat, k->file)->path));
+    if (c->r->folder == NULL) {
+        error_path(err, c->r->path);
+    } else if (k->file < catalogue_file_count(cat)) {
+        char path[sizeof err->path];
+        snprintf(path, sizeof path, "%s/%s", c->r->folder,
+                 catalogue_name(cat, catalogue_file(cat, k->file)->path));
+        error_path(err, path);
+    }
 }
 
 /* ---- coverage ---- */
@@ -105,7 +112,9 @@ static fsdpck_status locate_batch(void *ctx, unsigned worker, uint64_t job, fsdp
             *err = what;
             return st;
         }
-        findings_add(c->found, FINDING_ERROR, &what);
+        /* What good files have too was said when they were opened. */
+        if (findings_severity_of(what.finding) != FINDING_NOTE)
+            findings_add(c->found, FINDING_ERROR, &what);
     }
     return FSDPCK_OK;
 }

@@ -42,6 +42,8 @@ typedef fsdpck_status (*check_rest_fn)(void *ctx, check_is_summed_fn is_summed, 
 typedef struct check_request {
     const catalogue *cat;
     const source *source;
+    const char *folder; /* that files of the catalogue are in; NULL: path is the one file */
+    const char *path;   /* of the checkpoint */
     check_level level;
     unsigned nthreads; /* 0 counts as 1 */
     const cancel_token *cancel;

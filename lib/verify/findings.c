@@ -46,8 +46,8 @@ finding_severity findings_severity_of(const char *id)
 {
     /* What can be said of a good file too. */
     static const char *const notes[] = {
-        "ST-RANKS-UNKNOWN", "DCP-LEFT-OUT", "ZIP-DEFLATE",   "NUM-INF",
-        "NUM-ZERO",         "NUM-CONSTANT", "CHECKSUM-NONE", "PKL-OPAQUE",
+        "ST-RANKS-UNKNOWN", "DCP-LEFT-OUT", "RANK-FLAT",    "DCP-PARTIAL",   "ZIP-DEFLATE",
+        "NUM-INF",          "NUM-ZERO",     "NUM-CONSTANT", "CHECKSUM-NONE", "PKL-OPAQUE",
     };
     for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
         if (strcmp(notes[i], id) == 0)
