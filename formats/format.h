@@ -77,11 +77,21 @@ typedef struct open_request {
      * left one of each rank, as above; a name that an index wants may be filled from its twin.
      * NULL: there is no description. */
     const struct agree *agree;
-    /* Errors that do not keep the reader from looking on go there, though opening fails in the end;
-     * so do notes on what lies beside the checkpoint. NULL: the first error is the status. */
+    /* Errors that do not keep the reader from looking on go there, though opening fails in the end,
+     * with one of them as its status. NULL: the first error ends it. */
     format_found_fn found;
     void *found_ctx;
 } open_request;
+
+/* Whether it was told, so that the reader may look on. */
+static inline bool open_request_tell(const open_request *req, fsdpck_status st,
+                                     const fsdpck_error *what)
+{
+    if (req->found == NULL || (st != FSDPCK_BADINPUT && st != FSDPCK_UNSUPPORTED))
+        return false;
+    req->found(req->found_ctx, FORMAT_ERROR, what);
+    return true;
+}
 
 /* What is left of the files once the chunks were looked at: pickles of objects; with `sums` every
  * record that has a checksum, all of it. */

@@ -135,9 +135,9 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
 {
     fsdpck_error what;
     fsdpck_error_init(&what);
-    fsdpck_status st = fsdpck_open(ctx, path, v->options.open, &v->src, &what);
+    fsdpck_status st = transform_open(ctx, path, v->options.open, take_found, v, &v->src, &what);
     if (is_verdict(st)) {
-        findings_add(&v->found, FINDING_ERROR, &what);
+        findings_add_new(&v->found, FINDING_ERROR, &what);
         return FSDPCK_OK;
     }
     if (st != FSDPCK_OK) {

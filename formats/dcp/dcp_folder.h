@@ -61,8 +61,9 @@ typedef struct dcp_blob {
 } dcp_blob;
 
 /* File f has blobs[starts[f]..starts[f + 1]), in the order of the catalogue; `starts` has one more
- * than there are files and is zeroed, `blobs` room for all chunks and objects. */
-void dcp_blobs_group(const catalogue *cat, uint64_t *starts, dcp_blob *blobs);
+ * than there are files and is zeroed, `blobs` room for all chunks and objects. empty_too: also blobs of
+ * chunks without elements, whose ranges were not compared with their files. */
+void dcp_blobs_group(const catalogue *cat, bool empty_too, uint64_t *starts, dcp_blob *blobs);
 
 /* cat->origin, from the marks in the metadata and the names around it. */
 void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *marks);

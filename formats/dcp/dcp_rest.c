@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "formats/dcp/dcp_item.h"
 #include "formats/shared/pickle.h"
 #include "formats/shared/torch_archive.h"
@@ -28,6 +29,7 @@ typedef struct rest_blob {
     dcp_repeat at;
     const char *name; /* of the tensor or object */
     const char *path; /* of the file, for findings */
+    bool is_located;  /* what is wrong with its zip was found then */
 } rest_blob;
 
 static void report(const rest_blob *b, format_severity severity, fsdpck_error *what)
@@ -239,8 +241,7 @@ static fsdpck_status sum_blob(rest_blob *b, fsdpck_error *err)
     fsdpck_status st = is_zip(b, &in, &zip, &what);
     if (st == FSDPCK_OK && zip)
         st = sum_long_way(b, &in, &what);
-    /* What is wrong with the zip itself was found when the chunk was located. */
-    return st == FSDPCK_BADINPUT ? FSDPCK_OK : judge(b, st, &what, err);
+    return st == FSDPCK_BADINPUT && b->is_located ? FSDPCK_OK : judge(b, st, &what, err);
 }
 
 /* --- files --- */
@@ -308,7 +309,9 @@ static bool blob_at(rest_work *w, uint64_t index, rest_blob *b, bool *is_object)
     b->at.file = c->file;
     b->at.transform = c->aux & ~DCP_AUX_UNSURE;
     b->name = catalogue_name(cat, catalogue_tensor(cat, c->tensor)->name);
-    return w->request->sums && (c->aux & DCP_AUX_INSIDE) == 0;
+    b->is_located = c->place != PLACE_EMPTY;
+    return w->request->sums && (c->aux & DCP_AUX_INSIDE) == 0 &&
+           checked_range(c->offset_bytes, c->nbytes, catalogue_file(cat, c->file)->nbytes);
 }
 
 static fsdpck_status see_batch(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
@@ -357,7 +360,7 @@ static fsdpck_status see_all(rest_work *w, rest_result *result, fsdpck_error *er
 
     for (uint32_t i = 0; i < nfiles && i < w->d->ends.count; i++)
         RETURN_IF(see_end(w, i, err));
-    dcp_blobs_group(w->d->cat, w->starts, w->blobs);
+    dcp_blobs_group(w->d->cat, true, w->starts, w->blobs);
     w->count = w->starts[nfiles];
     keep_objects(w);
     zip_summer *summers = budget_alloc(w->d->owner, workers * sizeof *summers, err);

@@ -210,6 +210,7 @@ typedef struct ranks_state {
     uint64_t partial_count; /* plain tensors that only some ranks hold */
     uint64_t dropped_count; /* tensors left out because they differ */
     uint64_t flat_count;    /* pieces of flat parameters, in tensors */
+    bool file_unread; /* the last file's zip or pickle was wrong: nothing of it is in here */
     bool tp_doubtful; /* D18 is possible */
     char form[48];    /* origin.torch_version, from the forms of DTensors */
     char archive_form[48]; /* from those of the zip */

@@ -50,6 +50,15 @@ static fsdpck_status check_tensor(void *ctx, unsigned worker, uint64_t tensor, f
         return st;
     }
     findings_add(c->found, FINDING_ERROR, &what);
+    if (report.overlap && report.hole && report.covered <= report.nelems) {
+        fsdpck_error_init(&what);
+        error_set(&what, FSDPCK_BADINPUT, "DCP-GAP", "chunks of a tensor do not cover it");
+        error_tensor(&what, catalogue_name(c->r->cat, catalogue_tensor(c->r->cat, tensor)->name));
+        error_expected(&what, "%" PRIu64 " elements", report.nelems);
+        error_found(&what, "%" PRIu64 ", some of them twice", report.covered);
+        error_next(&what, "look for the files of each save in its folder");
+        findings_add(c->found, FINDING_ERROR, &what);
+    }
     return FSDPCK_OK;
 }
 

@@ -42,6 +42,21 @@ void findings_add(findings *f, finding_severity severity, const fsdpck_error *wh
     pthread_mutex_unlock(&f->lock);
 }
 
+static bool is_same(const fsdpck_error *a, const fsdpck_error *b)
+{
+    return strcmp(a->finding, b->finding) == 0 && strcmp(a->path, b->path) == 0 &&
+           strcmp(a->tensor, b->tensor) == 0 && strcmp(a->message, b->message) == 0 &&
+           a->has_offset == b->has_offset && (!a->has_offset || a->offset_bytes == b->offset_bytes);
+}
+
+void findings_add_new(findings *f, finding_severity severity, const fsdpck_error *what)
+{
+    for (size_t i = 0; i < f->kept; i++)
+        if (is_same(&f->list[i].what, what))
+            return;
+    findings_add(f, severity, what);
+}
+
 finding_severity findings_severity_of(const char *id)
 {
     /* What can be said of a good file too. */

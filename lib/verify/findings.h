@@ -44,6 +44,9 @@ void findings_init(findings *f);
 void findings_release(findings *f);
 void findings_add(findings *f, finding_severity severity, const fsdpck_error *what);
 
+/* The same, unless it is among those that are kept. */
+void findings_add_new(findings *f, finding_severity severity, const fsdpck_error *what);
+
 /* Of a warning of a reader by its id: a note where good files have it too. */
 finding_severity findings_severity_of(const char *id);
 
