@@ -186,6 +186,7 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
     const fsdpck_status st = look(v, ctx, path, err);
     progress_phase(&ctx->progress, NULL, 0);
     take_warnings(v, ctx, first);
+    findings_sort(&v->found);
     if (st != FSDPCK_OK)
         fsdpck_verify_free(v);
     else

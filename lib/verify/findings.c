@@ -57,6 +57,30 @@ void findings_add_new(findings *f, finding_severity severity, const fsdpck_error
     findings_add(f, severity, what);
 }
 
+static int compare(const void *left, const void *right)
+{
+    const finding *x = left, *y = right;
+    const fsdpck_error *a = &x->what, *b = &y->what;
+    if (x->severity != y->severity)
+        return x->severity > y->severity ? -1 : 1;
+    int order = strcmp(a->path, b->path);
+    if (order == 0 && a->has_offset != b->has_offset)
+        order = a->has_offset - b->has_offset;
+    if (order == 0 && a->has_offset && a->offset_bytes != b->offset_bytes)
+        order = a->offset_bytes < b->offset_bytes ? -1 : 1;
+    if (order == 0)
+        order = strcmp(a->tensor, b->tensor);
+    if (order == 0)
+        order = strcmp(a->finding, b->finding);
+    return order != 0 ? order : strcmp(a->message, b->message);
+}
+
+void findings_sort(findings *f)
+{
+    if (f->kept > 1)
+        qsort(f->list, f->kept, sizeof *f->list, compare);
+}
+
 finding_severity findings_severity_of(const char *id)
 {
     /* What can be said of a good file too. */

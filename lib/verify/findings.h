@@ -47,6 +47,9 @@ void findings_add(findings *f, finding_severity severity, const fsdpck_error *wh
 /* The same, unless it is among those that are kept. */
 void findings_add_new(findings *f, finding_severity severity, const fsdpck_error *what);
 
+/* Once all are there: the worst first, then by file and offset, however many threads found them. */
+void findings_sort(findings *f);
+
 /* Of a warning of a reader by its id: a note where good files have it too. */
 finding_severity findings_severity_of(const char *id);
 
