@@ -239,6 +239,8 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         .assume_tp_first = o->assume_tp_first,
         .flat_pieces = viewed,
         .agree = viewed ? &d->agree : NULL,
+        .found = c->found,
+        .found_ctx = c->found_ctx,
     };
     const fsdpck_status st = c->format->open(&request, into, &c->self, err);
     if (st != FSDPCK_OK) {
@@ -280,6 +282,13 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
 fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_open_options *options,
                           fsdpck_checkpoint **out, fsdpck_error *err)
 {
+    return transform_open(ctx, path, options, NULL, NULL, out, err);
+}
+
+fsdpck_status transform_open(fsdpck_context *ctx, const char *path,
+                             const fsdpck_open_options *options, format_found_fn found,
+                             void *found_ctx, fsdpck_checkpoint **out, fsdpck_error *err)
+{
     fsdpck_open_options o = FSDPCK_OPEN_OPTIONS_INIT;
     if (options != NULL) {
         const size_t n = options->struct_nbytes < sizeof o ? options->struct_nbytes : sizeof o;
@@ -292,6 +301,8 @@ fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_op
     c->ctx = ctx;
     c->probe.dir = FOLDER_CLOSED;
     c->opaque_calls = o.opaque_calls != 0;
+    c->found = found;
+    c->found_ctx = found_ctx;
     const uint64_t limit = o.metadata_nbytes > 0 ? o.metadata_nbytes : platform_memory_bytes() / 2;
     budget_init(&c->metadata, limit, "metadata", NULL);
     catalogue_init(&c->cat, &c->metadata);

@@ -63,11 +63,19 @@ struct fsdpck_checkpoint {
     char *mesh; /* as text; NULL where none is known */
     uint64_t cut_otherwise; /* tensors that a derived mesh does not explain */
     bool opaque_calls;
+    format_found_fn found; /* while it is opened */
+    void *found_ctx;
 };
 
 /* The mesh that a catalogue's tensors are cut over: the one with most ranks, then most dims (rank
  * files also name meshes that are slices of it). NULL where it has none. */
 const mesh *transform_mesh(const catalogue *c);
+
+/* fsdpck_open, with somebody who wants to hear of all errors (open_request.found; NULL: nobody). */
+fsdpck_status transform_open(fsdpck_context *ctx, const char *path,
+                             const fsdpck_open_options *options, format_found_fn found,
+                             void *found_ctx, fsdpck_checkpoint **out,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Reads an object that was left until it is wanted. */
 fsdpck_status transform_load_object(fsdpck_checkpoint *c, uint32_t object,

@@ -215,3 +215,32 @@ bool torch_call_is_known(const value_pool *pool, const value_call *call)
                         value_symbol_name(pool, call->callee)) ||
            torch_call_is_enum(pool, call);
 }
+
+fsdpck_status torch_call_refuse(const value_pool *pool, const value_call *call, fsdpck_error *err)
+{
+    char module[128] = "", name[128] = "?";
+    bool runs_code = false;
+
+    if (value_kind_of(call->callee) == VALUE_SYMBOL) {
+        const char *m = value_symbol_module(pool, call->callee);
+        const char *n = value_symbol_name(pool, call->callee);
+        runs_code = torch_symbol_runs_code(m, n);
+        escape_text(module, sizeof(module), m, strlen(m));
+        escape_text(name, sizeof(name), n, strlen(n));
+    }
+    text_buf shown = {.limit_bytes = 4096};
+    value_print(pool, call->args, 120, &shown);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, runs_code ? "PKL-GLOBAL" : "PKL-CALL",
+                  runs_code ? "pickle would run code when loaded by Python: '%s.%s'"
+                            : "pickle calls something unknown: '%s.%s'",
+                  module, name);
+    error_found(err, "arguments %s", shown.text == NULL ? "()" : shown.text);
+    error_next(
+        err,
+        runs_code
+            ? "do not load this file in Python; it was not called here"
+            : "it was not called here; fsdpck consolidate --objects opaque keeps it as a record");
+    text_release(&shown);
+    return st;
+}
