@@ -80,20 +80,23 @@ def tensor(size=(2, 3), stride=(3, 1), offset=0, store=None):
 class Entry:
     """A record of a zip; what is given in `local` and `central` overrules what belongs there."""
 
-    def __init__(self, name, data=b"", method=0, local=None, central=None, before=b"", after=b""):
-        self.name, self.data, self.method = name.encode("utf-8", "surrogateescape"), data, method
+    def __init__(self, name, data=b"", method=0, local=None, central=None, before=b"", after=b"", stored=None):
+        self.name = name if isinstance(name, bytes) else name.encode("utf-8", "surrogateescape")
+        self.data, self.method, self.stored = data, method, stored
         self.local, self.central, self.before, self.after = local or {}, central or {}, before, after
 
 
 FIELDS = "version flags method time date crc csize usize".split()
 
 
-def zip_file(entries, comment=b"", prefix=b"", suffix=b"", gap=b"", **end):
+def zip_file(entries, comment=b"", prefix=b"", suffix=b"", gap=b"", zip64=None, **end):
+    """`end` overrules fields of the end record; `zip64` (a dict, perhaps empty) adds the records of zip64, and overrules
+    their fields: those of the end record by their names, the place that the locator gives as `locator`."""
     out, directory = bytearray(prefix), bytearray()
     for e in entries:
         out += e.before
-        stored = e.data
-        if e.method == 8:
+        stored = e.data if e.stored is None else e.stored
+        if e.method == 8 and e.stored is None:
             deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
             stored = deflate.compress(e.data) + deflate.flush()
         base = dict(version=20, flags=0, method=e.method, time=0, date=0, crc=zlib.crc32(e.data), csize=len(stored),
@@ -103,10 +106,16 @@ def zip_file(entries, comment=b"", prefix=b"", suffix=b"", gap=b"", **end):
         out += struct.pack("<IHHHHHIIIHH", 0x04034B50, *[here[f] for f in FIELDS], len(here["name"]), len(here["extra"]))
         out += here["name"] + here["extra"] + stored + e.after
         directory += struct.pack("<IHHHHHHIIIHHHHHII", 0x02014B50, 20, *[there[f] for f in FIELDS], len(there["name"]),
-                                 len(there["extra"]), 0, there.get("disk", 0), 0, 0, there["offset"])
-        directory += there["name"] + there["extra"]
+                                 len(there["extra"]), len(there.get("comment", b"")), there.get("disk", 0), 0, 0,
+                                 there["offset"])
+        directory += there["name"] + there["extra"] + there.get("comment", b"")
     out += gap
     last = dict(disk=0, directory_disk=0, here=len(entries), all=len(entries), nbytes=len(directory), offset=len(out))
+    if zip64 is not None:
+        wide = {**last, **zip64}
+        locator = wide.pop("locator", len(out) + len(directory))
+        directory += struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 45, 45, *wide.values())
+        directory += struct.pack("<IIQI", 0x07064B50, 0, locator, 1)
     last.update(end)
     record = struct.pack("<IHHHHIIH", 0x06054B50, *last.values(), len(comment)) + comment
     return bytes(out + directory + record + suffix)
@@ -114,7 +123,8 @@ def zip_file(entries, comment=b"", prefix=b"", suffix=b"", gap=b"", **end):
 
 def archive(data_pkl, records=None, version=b"3\n", byteorder=b"little", extra=(), **zip_words):
     """A torch.save file; `records` are {key: bytes}."""
-    entries = [Entry("archive/data.pkl", data_pkl), Entry("archive/byteorder", byteorder)]
+    entries = [Entry("archive/data.pkl", data_pkl)]
+    entries += [Entry("archive/byteorder", byteorder)] if byteorder is not None else []
     entries += [Entry("archive/data/" + k, v) for k, v in (records or {}).items()]
     entries += [Entry("archive/version", version)] if version is not None else []
     return zip_file(entries + list(extra), **zip_words)
