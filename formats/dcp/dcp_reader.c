@@ -276,6 +276,22 @@ out:
     return st;
 }
 
+/* What an interrupted run of this program leaves behind. */
+static void warn_of_partials(const dcp_folder *d, char *const *entries, size_t count)
+{
+    uint64_t found = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const size_t n = strlen(entries[i]);
+        found += entries[i][0] == '.' && strstr(entries[i], ".fsdpck-") != NULL && n > 8 &&
+                 strcmp(entries[i] + n - 8, ".partial") == 0;
+    }
+    if (found > 0)
+        log_warn(&d->log, "DCP-PARTIAL", "remove what no run is writing",
+                 "%" PRIu64 " unfinished output%s of fsdpck in the folder", found,
+                 found == 1 ? " is" : "s are");
+}
+
 static fsdpck_status count_in_parts(dcp_folder *d, const open_request *req, int64_t *highest,
                                     uint64_t *stale, fsdpck_error *err)
 {
@@ -314,9 +330,10 @@ static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_mar
         RETURN_IF(count_unnamed(d, "", req->probe->entries, req->probe->entry_count, &highest,
                                 &stale, err));
     if (stale > 0)
-        log_warn(&d->log, "DCP-ORPHAN", "",
+        log_warn(&d->log, "DCP-STALE", "",
                  "%" PRIu64 " .distcp file%s not named by the metadata: left from another save",
                  stale, stale == 1 ? " is" : "s are");
+    warn_of_partials(d, req->probe->entries, req->probe->entry_count);
     marks->world_size = highest < 0 ? -1 : highest + 1;
     if (req->expect_ranks == 0 || highest < 0 || (uint64_t)highest + 1 == req->expect_ranks)
         return FSDPCK_OK;
@@ -395,8 +412,8 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
     if (!marks.no_collectives)
         RETURN_IF(count_ranks(d, req, &marks, err));
     if (b->stray_blobs > 0)
-        log_write(&d->log, LOG_NOTE, "%" PRIu64 " blobs belong to no tensor and no object",
-                  b->stray_blobs);
+        log_warn(&d->log, "DCP-ORPHAN", "", "%" PRIu64 " blob%s to no tensor and no object",
+                 b->stray_blobs, b->stray_blobs == 1 ? " belongs" : "s belong");
     if (b->leftovers > 0)
         log_warn(&d->log, "DCP-LEFT-OUT",
                  "--model FILE puts the parameters together: fsdpck-model(5)",

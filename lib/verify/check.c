@@ -43,6 +43,15 @@ static fsdpck_status check_tensor(void *ctx, unsigned worker, uint64_t tensor, f
         return st;
     }
     findings_add(c->found, FINDING_ERROR, &what);
+    if (report.overlap && report.hole) {
+        report.overlap = false;
+        report.missing = report.nelems - report.covered + 1;
+        fsdpck_error_init(&what);
+        if (cover_error(c->r->cat, (uint32_t)tensor, &report, &what) == FSDPCK_BADINPUT) {
+            error_found(&what, "%" PRIu64 " or more missing beside the overlap", report.missing);
+            findings_add(c->found, FINDING_ERROR, &what);
+        }
+    }
     return FSDPCK_OK;
 }
 

@@ -37,9 +37,10 @@ def index(fqn, offset, hint=None):
     return Build(Global(META, "MetadataIndex"), {"fqn": fqn, "offset": None if offset is None else size(*offset), "index": hint})
 
 
-def place(path, offset, length):
+def place(path, offset, length, transforms=None):
     cls = Global("torch.distributed.checkpoint.filesystem", "_StorageInfo")
-    return Build(cls, {"relative_path": path, "offset": offset, "length": length})
+    more = {} if transforms is None else {"transform_descriptors": transforms}
+    return Build(cls, {"relative_path": path, "offset": offset, "length": length, **more})
 
 
 def dump_pairs(pairs):

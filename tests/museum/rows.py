@@ -21,15 +21,18 @@ class Row:
     finding   the id that every command that fails must name; of a W the warning; of an A a note, or None
     build     build(folder) makes the piece in an empty folder and returns its path
     at        what finds it: "open" any command; "coverage" what reads the heads of the payloads, so not `inspect`
-              and `verify --level structure`; "checksum" and "numeric" those levels of `verify` alone
+              and `verify --level structure`; "payload" what reads all bytes; "checksum" and "numeric" those levels
+              of `verify` alone
     offset    byte that must be named, ANY, or None
     says      words that must be in what a failing command prints
+    also      further ids that `verify` names beside `finding`
     commands  those that are run; None: all
     expect    {command: exit code} where it is not what the class says
     options   further ones, given to every command
-    cut       how `reshard` cuts it
+    cut       how `reshard` cuts it; SRC stands for the input
     settled   where this is not what such a piece would lead to by itself: why
     wanted    why the program does not yet do so: the row must fail
+    strict    whether a good input is run with --strict too, at the last level it is about
     lanes     "AB", or one
     seconds   the most that one run may take
     """
@@ -42,12 +45,14 @@ class Row:
     at: str = "open"
     offset: object = None
     says: tuple = ()
+    also: tuple = ()
     commands: tuple = None
     expect: dict = field(default_factory=dict)
     options: tuple = ()
     cut: tuple = ("--world-size", "2")
     settled: str = ""
     wanted: str = ""
+    strict: bool = True
     lanes: str = "AB"
     seconds: float = 10
 

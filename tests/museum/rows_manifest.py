@@ -1,1 +1,3 @@
+"""N: manifests. (None is read yet.)"""
+
 ROWS = []

@@ -1,10 +1,9 @@
 """P: pickles, in data.pkl, .metadata and byte entries."""
 
-import os
 import struct
 
 import dcp
-from rows import ANY, FIXTURES, Row, as_file, fixture_bytes, from_fixture
+from rows import ANY, Row, as_file, fixture_bytes, from_fixture
 from words import (FLOATS, Build, Call, Global, PersistentId, Raw, archive, dump, pickle, saved, storage, tensor)
 
 PAYLOAD = ("touch marker",)
@@ -45,6 +44,8 @@ def at(data, code):
 
 
 GOOD = dump({"w": tensor()})
+DOUBLED = raw(b"}" + text("a") + dump({"w": tensor()})
+              + b"".join(b"q%c0}(" % i + text("l") + b"h%c" % i + text("r") + b"h%cu" % i for i in range(60)) + b"s.")
 
 
 def grammar():
@@ -98,9 +99,9 @@ def grammar():
         row("P11", "tuples", "A", None, raw(
             b"}(" + text("w") + dump(tensor()) + text("a") + text("x") + b"".join(b"q%ch%c\x86" % (i, i) for i in range(60))
             + b"u."), settled="an object is kept as the shared graph it is: nothing is expanded"),
-        row("P11", "dicts-of-tensors", "L", "PKL-EXPAND", raw(
-            b"}" + text("a") + dump({"w": tensor()})
-            + b"".join(b"q%c0}(" % i + text("l") + b"h%c" % i + text("r") + b"h%cu" % i for i in range(60)) + b"s.")),
+        row("P11", "dicts-of-tensors", "L", "PKL-EXPAND", DOUBLED, lanes="A"),
+        row("P11", "dicts-of-tensors-in-little-memory", "L", None, DOUBLED, lanes="B",
+            settled="the memory for names ends before their number does"),
     ]
     small = dcp.Folder(shape=(2, 3), chunks=[((0, 0), (2, 3))], places=dcp.Folder().places[:1]).pickled()
     for cut in range(1, len(small)):
@@ -138,11 +139,13 @@ def calls():
     for name, module, function, args in unknown:
         rows.append(row("P14", name, "R", "PKL-GLOBAL", with_call(module, function, *args), says=(function,)))
     look_alikes = (("space", "torch._utils", "_rebuild_tensor_v2 "), ("cyrillic", "t\u043erch._utils", "_rebuild_tensor_v2"),
-                   ("case", "Torch._utils", "_rebuild_tensor_v2"), ("nul", "torch._utils", "_rebuild_tensor_v2\0"))
+                   ("case", "Torch._utils", "_rebuild_tensor_v2"))
     for name, module, function in look_alikes:
         rows.append(row("P15", name, "R", "PKL-CALL", saved(
             {"w": Call(Global(module, function), storage(), 0, (2, 3), (3, 1))}),
             settled="a name that is none of torch's is an unknown call"))
+    rows.append(row("P15", "nul", "R", "PKL-GLOBAL", saved(
+        {"w": Call(Global("torch._utils", "_rebuild_tensor_v2\0"), storage(), 0, (2, 3), (3, 1))})))
     symbol = lambda module, name: Global(module, name)
     for name, args in (("os", (symbol("os", "path"), "join")), ("module", (symbol("torch", "ops"), "load_library")),
                        ("builtins", (symbol("builtins", "dict"), "clear")), ("text", ("text", "format"))):
@@ -154,13 +157,17 @@ def calls():
 
 def benign():
     rows = []
-    for release, fixture in (("1.13.1", "dcp-sharded-tensor"), ("2.1.2", "dcp-sharded-tensor"), ("2.1.2", "fsdp1-orig-dcp"),
+    for release, fixture in (("1.13.1", "dcp-sharded-tensor"), ("2.1.2", "dcp-sharded-tensor"), 
                              ("2.3.1", None), ("2.4.1", None), ("2.6.0", None), ("2.7.1", None), ("2.8.0", None),
                              ("2.9.1", None), ("2.10.0", None), ("2.13.0", None), ("2.15.0", "dcp-fsdp2"),
                              ("2.15.0", "dcp-hsdp-tp"), ("2.15.0", "dcp-float8")):
         for name in [fixture] if fixture else dcp.fixtures_of(release):
-            rows.append(row("P17", f"{release}-{name}", "A", None, from_fixture(name, release=f"torch-{release}/"),
-                            cut=("--like", os.path.join(FIXTURES, f"torch-{release}", name))))
+            cls, finding, settled = "A", None, ""
+            if name == "dcp-fsdp1-tp":
+                cls, finding = "W", "DCP-TP-ORDER"
+                settled = "what torch 2.3 and 2.4 write wrongly looks the same"
+            rows.append(row("P17", f"{release}-{name}", cls, finding, from_fixture(name, release=f"torch-{release}/"),
+                            cut=("--like", "SRC") if name != "dcp-transposed" else ("--world-size", "2"), settled=settled))
     return rows
 
 
