@@ -20,8 +20,8 @@ typedef struct join {
     size_t nfqns;
     uint32_t *starts; /* nfqns + 1: entries of FQN f are order[starts[f]..starts[f + 1]) */
     uint32_t *order;
-    uint8_t *seen; /* FQNs that were items */
-    value *paths;  /* of each FQN, None where planner_data has none */
+    uint8_t *seen;      /* FQNs that were items */
+    value *paths;       /* of each FQN, None where planner_data has none */
     uint32_t *saved_at; /* of each FQN: its place in planner_data, from 1 */
 } join;
 

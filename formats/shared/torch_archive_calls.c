@@ -189,8 +189,7 @@ bool torch_call_is_enum(const value_pool *pool, const value_call *call)
 {
     if (value_kind_of(call->callee) != VALUE_SYMBOL ||
         !torch_name_is_class(value_symbol_name(pool, call->callee)) ||
-        value_kind_of(call->args) != VALUE_TUPLE ||
-        value_count(pool, call->args) != 1 ||
+        value_kind_of(call->args) != VALUE_TUPLE || value_count(pool, call->args) != 1 ||
         torch_symbol_runs_code(value_symbol_module(pool, call->callee),
                                value_symbol_name(pool, call->callee)))
         return false;

@@ -1,4 +1,4 @@
-"""X: folders of safetensors with an index."""
+"""X: folders of safetensors with an index; S: shards of them that torch writes."""
 
 import json
 import os
@@ -124,4 +124,29 @@ ROWS = [
     row("X04", "not-utf8", "R", "IDX-JSON", index(lambda d: b'{"weight_map":{"\xff":"' + FIRST.encode() + b'"}}')),
     row("X04", "deep", "R", "IDX-JSON", index(lambda d: '{"metadata":' + "[" * 100_000 + "]" * 100_000 + "}")),
     row("X04", "1GB", "L", None, from_fixture(HF, huge)),
+]
+
+SHARDS = "hf-shards"
+
+
+def lost(number):
+    def change(path):
+        for name in os.listdir(path):
+            if name.startswith(f"shard-0000{number}-"):
+                os.remove(os.path.join(path, name))
+
+    return from_fixture(SHARDS, change)
+
+
+def cut(path):
+    for name in os.listdir(path):
+        if name.startswith("shard-00002-"):
+            os.truncate(os.path.join(path, name), os.path.getsize(os.path.join(path, name)) - 1)
+
+
+ROWS += [
+    row("S01", "first-lost", "R", "ST-SHARD-MISSING", lost(1)),
+    row("S01", "middle-lost", "R", "ST-SHARD-MISSING", lost(2)),
+    row("S01", "last-stated", "R", "ST-SHARD-MISSING", lost(4), options=("--source-ranks", "4")),
+    row("S02", "cut", "R", "ST-EOF", from_fixture(SHARDS, cut)),
 ]

@@ -99,9 +99,7 @@ def grammar():
         row("P11", "tuples", "A", None, raw(
             b"}(" + text("w") + dump(tensor()) + text("a") + text("x") + b"".join(b"q%ch%c\x86" % (i, i) for i in range(60))
             + b"u."), settled="an object is kept as the shared graph it is: nothing is expanded"),
-        row("P11", "dicts-of-tensors", "L", "PKL-EXPAND", DOUBLED, lanes="A"),
-        row("P11", "dicts-of-tensors-in-little-memory", "L", None, DOUBLED, lanes="B",
-            settled="the memory for names ends before their number does"),
+        row("P11", "dicts-of-tensors", "L", "PKL-EXPAND", DOUBLED),
     ]
     small = dcp.Folder(shape=(2, 3), chunks=[((0, 0), (2, 3))], places=dcp.Folder().places[:1]).pickled()
     for cut in range(1, len(small)):

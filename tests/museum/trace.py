@@ -45,11 +45,12 @@ def complaint(log, program, inputs, output):
     """The first system call of the log that the program has no business making, or None.
 
     Nothing is started: one execve, the program's own, and threads but no processes. No shared object once the first
-    file that is not one has been opened. No socket. No path but below `inputs`, below the folder `output` and what is
+    file that is not one has been opened. No socket. No path but the program's own, and those below `inputs`, below the folder `output` and what is
     the system's own; nothing changed outside `output`.
     """
     inputs = [os.path.realpath(i) for i in inputs]
     output = os.path.realpath(output)
+    inputs = inputs + [os.path.realpath(program)]
     started, running = False, False
     with open(log, encoding="latin-1") as f:
         for line in f:

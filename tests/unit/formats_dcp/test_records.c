@@ -293,7 +293,8 @@ Test(shape, odd_records_are_refused)
            "DCP-META-TYPE", "not a dict");
     EXPECT("\x80\4" CLASS "Metadata\n)\x81}\x8c\x13state_dict_metadata}\x8c\1aK\1ssb.", false,
            "DCP-META-TYPE", "unknown");
-    EXPECT("\x80\4" CLASS "ChunkStorageMetadata\nK\1\x85\x81.", false, "DCP-META-TYPE", "arguments");
+    EXPECT("\x80\4" CLASS "ChunkStorageMetadata\nK\1\x85\x81.", false, "DCP-META-TYPE",
+           "arguments");
     EXPECT("\x80\4" CLASS "ChunkStorageMetadata\n)\x81}b.", false, "DCP-META-TYPE", "offsets");
     EXPECT("\x80\4" CLASS "MetadataIndex\n)\x81}\x8c\3fqnK\1sb.", false, "DCP-META-TYPE", "fqn");
     EXPECT("\x80\4" CLASS "_StorageInfo\n)\x81}\x8c\3fqnK\1sb.", false, "DCP-META-TYPE",
