@@ -109,8 +109,8 @@ typedef enum fsdpck_per_rank {
 typedef enum fsdpck_optim_keys {
     FSDPCK_OPTIM_KEYS_KEEP,
     FSDPCK_OPTIM_KEYS_NAME, /* state.emb.weight.exp_avg; params: names */
-    FSDPCK_OPTIM_KEYS_ID, /* state.0.exp_avg; params: numbers, as optimizer.state_dict() has them */
-    FSDPCK_OPTIM_KEYS_FLAT /* torch's flatten_optimizer_state_dict: one key each */
+    FSDPCK_OPTIM_KEYS_ID,   /* state.0.exp_avg; params: numbers, as optimizer.state_dict() has them */
+    FSDPCK_OPTIM_KEYS_FLAT  /* torch's flatten_optimizer_state_dict: one key each */
 } fsdpck_optim_keys;
 
 typedef struct fsdpck_open_options {
@@ -175,7 +175,7 @@ typedef struct fsdpck_info {
     uint64_t nelems, nbytes;                                   /* of all tensors, consolidated */
     uint64_t part_tensors[3], part_nbytes[3], part_objects[3]; /* by fsdpck_part */
     uint64_t cut_otherwise; /* tensors that a derived mesh does not explain */
-    int order_doubtful;     /* rows may be in the wrong order without assume_tp_first, or with it */
+    int order_doubtful; /* rows may be in the wrong order without assume_tp_first, or with it */
     int boxes_doubtful; /* boxes that no rank can have held: repair_strided may derive them anew */
     uint64_t flat_parameters; /* of FSDP1: only model_path can take them apart */
     int model_given;          /* it was opened with model_path */
@@ -218,8 +218,7 @@ typedef struct fsdpck_object {
     size_t name_nbytes;
     fsdpck_part part;
     uint64_t nbytes; /* stored; 0 where it lies inside the metadata */
-    int64_t
-        rank; /* the one whose it is, where ranks differ: one object of the name a rank; else -1 */
+    int64_t rank; /* the one whose it is, where ranks differ: one object of the name a rank; else -1 */
 } fsdpck_object;
 
 FSDPCK_API void fsdpck_get_object(const fsdpck_checkpoint *ckpt, uint64_t index, fsdpck_object *o);
@@ -561,12 +560,12 @@ typedef struct fsdpck_diff_row {
     /* FSDPCK_DIFF_VALUES */
     int located; /* 0: a compressed tensor, of which only digests were compared; what follows is 0 */
     uint64_t nelems, differing;
-    uint64_t first[64];            /* index of the first element that differs */
-    char first_a[64], first_b[64]; /* and its values */
-    double largest;                /* |a - b|, of numbers */
-    uint64_t not_numbers;          /* elements that differ and are NaN or infinite on a side */
+    uint64_t first[64];             /* index of the first element that differs */
+    char first_a[64], first_b[64];  /* and its values */
+    double largest;                 /* |a - b|, of numbers */
+    uint64_t not_numbers;           /* elements that differ and are NaN or infinite on a side */
     /* Objects */
-    int64_t rank;                /* whose it is, where ranks differ; else -1 */
+    int64_t rank; /* whose it is, where ranks differ; else -1 */
     const char *text_a, *text_b; /* FSDPCK_DIFF_OBJECT: for people, cut off where it is long */
 } fsdpck_diff_row;
 
@@ -607,13 +606,13 @@ typedef struct fsdpck_verify_options {
     int level;                       /* fsdpck_level; -1: coverage */
     const fsdpck_open_options *open; /* NULL: the defaults */
     unsigned threads;
-    int strict;            /* warnings count as errors */
-    int require_checksums; /* bytes without a checksum are an error at level checksum */
+    int strict;             /* warnings count as errors */
+    int require_checksums;  /* bytes without a checksum are an error at level checksum */
 } fsdpck_verify_options;
 
 typedef struct fsdpck_verify_info {
     fsdpck_level level;
-    int opened; /* what follows of the checkpoint itself is known */
+    int opened;        /* what follows of the checkpoint itself is known */
     fsdpck_info source;
     uint64_t errors, warnings, notes; /* strict: warnings are among the errors */
     uint64_t listed;                  /* of them, the first 1,000 */
@@ -621,19 +620,18 @@ typedef struct fsdpck_verify_info {
     uint64_t bytes_total, bytes_read; /* of the records, as stored */
     uint64_t bytes_summed;            /* compared with a checksum */
     uint64_t unchecked_tensors, unchecked_nbytes; /* level checksum: no checksum is recorded */
-    const char *blind;                            /* what the level cannot see, for people */
+    const char *blind; /* what the level cannot see, for people */
 } fsdpck_verify_info;
 
 typedef struct fsdpck_finding {
-    const char *id;           /* "DCP-GAP" */
-    const char *severity;     /* "error", "warning", "note" */
+    const char *id;       /* "DCP-GAP" */
+    const char *severity; /* "error", "warning", "note" */
     const fsdpck_error *what; /* message, path, tensor, offset, expected, found, next */
 } fsdpck_finding;
 
 FSDPCK_API fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
                                            const fsdpck_verify_options *options,
-                                           fsdpck_verify **out,
-                                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+                                           fsdpck_verify **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 FSDPCK_API void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info);
 FSDPCK_API void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index,
                                           fsdpck_finding *finding);

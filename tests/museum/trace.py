@@ -84,10 +84,9 @@ def complaint(log, program, inputs, output):
                 running = True
                 if SHARED_OBJECT.search(whole) or SHARED_OBJECT.search(real):
                     return f"opens a shared object: {call[:300]}"
-            if name.startswith(WRITERS) and not inside(whole, [output]):
+            writes = name.startswith(WRITERS) or "open" in name and re.search("O_WRONLY|O_RDWR|O_CREAT|O_TRUNC", call)
+            if writes and not inside(whole, [output]) and whole not in DEVICES:
                 return f"changes something outside: {call[:300]}"
-            if "open" in name and re.search("O_WRONLY|O_RDWR|O_CREAT|O_TRUNC", call) and not inside(whole, [output]):
-                return f"writes outside: {call[:300]}"
             if name in LOOKERS and inside(output, [whole]) or whole == "/":
                 continue # the way to the output
             if not allowed(whole, inputs, output) or not allowed(real, inputs, output):

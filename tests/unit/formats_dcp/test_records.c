@@ -257,10 +257,10 @@ static void expect_bytes(const char *bytes, size_t nbytes, bool opaque, const ch
 
 Test(calls, are_named_and_not_made)
 {
-    EXPECT("\x80\4cos\nsystem\n\x8c\5touch\x85R.", false, "PKL-CALL", "'os.system'");
-    EXPECT("\x80\4cos\nsystem\n\x8c\5touch\x85R.", false, "PKL-CALL", "touch");
-    EXPECT("\x80\4cposix\nsystem\n\x8c\5touch\x85R.", false, "PKL-CALL", "'posix.system'");
-    EXPECT("\x80\4cbuiltins\neval\n\x8c\0031+1\x85R.", false, "PKL-CALL", "'builtins.eval'");
+    EXPECT("\x80\4cos\nsystem\n\x8c\5touch\x85R.", false, "PKL-GLOBAL", "'os.system'");
+    EXPECT("\x80\4cos\nsystem\n\x8c\5touch\x85R.", false, "PKL-GLOBAL", "touch");
+    EXPECT("\x80\4cposix\nsystem\n\x8c\5touch\x85R.", false, "PKL-GLOBAL", "'posix.system'");
+    EXPECT("\x80\4cbuiltins\neval\n\x8c\0031+1\x85R.", false, "PKL-GLOBAL", "'builtins.eval'");
     EXPECT("\x80\4csome.where\nMaker\n)R.", false, "PKL-CALL", "'some.where.Maker'");
     EXPECT("\x80\4csome.where\nMaker\nK\1K\2\x86R.", false, "PKL-CALL", "'some.where.Maker'");
     EXPECT("\x80\4csome.where\nColour\nK\1\x85R.", false, "DCP-META-TYPE", "not the metadata");
