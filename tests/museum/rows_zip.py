@@ -348,4 +348,20 @@ def directory():
                 + module[entry + at + 1:]) for name, at, finding in fields]
 
 
-ROWS = directory() + opened() + flips() + read() + named() + around()
+def other_id():
+    """Another serialization id, whose CRC is right."""
+    data = bytearray(module)
+    at = module.index(b"PK\x01\x02")
+    for name, where, nbytes in records(module):
+        n, e, c = struct.unpack("<HHH", data[at + 28:at + 34])
+        if name.endswith("serialization_id"):
+            data[where + nbytes - 1] ^= 1
+            crc = struct.pack("<I", zlib.crc32(bytes(data[where:where + nbytes])))
+            data[at + 16:at + 20] = crc
+            data[where + nbytes + 4:where + nbytes + 8] = crc
+        at += 46 + n + e + c
+    return [row("Z33", "other-id", "W", "PT-SERID", bytes(data), at="checksum",
+                wanted="the serialization id is not computed anew")]
+
+
+ROWS = directory() + other_id() + opened() + flips() + read() + named() + around()
