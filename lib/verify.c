@@ -30,20 +30,29 @@ static const char *blind_of(check_level level)
     return texts[level];
 }
 
-/* What the readers warned of since `first`. */
+/* One id may be worse in one place than in another: the reader knows, but the user decides. */
+static void tell_as(fsdpck_verify *v, finding_severity severity, const fsdpck_error *what)
+{
+    const finding_kind *kind = finding_find(what->finding);
+    const finding_severity ruled = finding_rules_get(&v->found.rules, what->finding, severity);
+    const bool as_usual = kind != NULL && ruled == kind->severity;
+    findings_add(&v->found, as_usual ? severity : ruled, what);
+}
+
+/* What the readers warned of since `first`: a warning, or a note where good checkpoints cause it. */
 static void take_warnings(fsdpck_verify *v, fsdpck_context *ctx, size_t first)
 {
     fsdpck_warning w;
     for (size_t i = first; fsdpck_context_warning(ctx, i, &w); i++) {
+        const finding_kind *kind = finding_find(w.finding);
         fsdpck_error what;
         fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, w.finding, "%s", w.message);
         if (w.next[0] != '\0')
             error_next(&what, "%s", w.next);
-        if (w.finding[0] == '\0')
-            findings_add(&v->found, FINDING_WARNING, &what);
-        else
-            findings_tell(&v->found, &what);
+        tell_as(v,
+                kind != NULL && kind->severity < FINDING_WARNING ? kind->severity : FINDING_WARNING,
+                &what);
     }
 }
 
@@ -111,12 +120,7 @@ static void take_found(void *ctx, format_severity severity, const fsdpck_error *
         [FORMAT_ERROR] = FINDING_ERROR,
     };
     fsdpck_verify *v = ctx;
-    const finding_kind *kind = finding_find(what->finding);
-    const finding_severity ruled =
-        finding_rules_get(&v->found.rules, what->finding, severities[severity]);
-    /* One id may be worse in one place than in another: the reader knows, the user decides. */
-    const bool as_usual = kind != NULL && ruled == kind->severity;
-    findings_add(&v->found, as_usual ? severities[severity] : ruled, what);
+    tell_as(v, severities[severity], what);
 }
 
 static fsdpck_status check_rest(void *ctx, check_is_summed_fn is_summed, void *summed_ctx,

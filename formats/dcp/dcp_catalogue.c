@@ -21,8 +21,8 @@ typedef struct join {
     size_t nfqns;
     uint32_t *starts; /* nfqns + 1: entries of FQN f are order[starts[f]..starts[f + 1]) */
     uint32_t *order;
-    uint8_t *seen; /* FQNs that were items */
-    value *paths;  /* of each FQN, None where planner_data has none */
+    uint8_t *seen;      /* FQNs that were items */
+    value *paths;       /* of each FQN, None where planner_data has none */
     uint32_t *saved_at; /* of each FQN: its place in planner_data, from 1 */
 } join;
 
@@ -376,7 +376,7 @@ static fsdpck_status add_chunk(join *j, uint32_t fqn, uint32_t tensor, unsigned 
     cat_chunk proto = {.file = CAT_NONE, .rank = UINT16_MAX, .place = PLACE_BLOB};
 
     if (chunk->sizes_at == 0)
-        return fail(j, fqn, "DCP-METADATA", "metadata holds a chunk without sizes", err);
+        return fail(j, fqn, "DCP-META-TYPE", "metadata holds a chunk without sizes", err);
     if (ndim_offsets != ndim || ndim_sizes != ndim) {
         fail(j, fqn, "DCP-RANK", "a chunk has another number of dims than its tensor", err);
         error_expected(err, "%u dims", ndim);
@@ -412,7 +412,7 @@ static fsdpck_status add_tensor(join *j, const dcp_item *item, fsdpck_error *err
     uint32_t tensor;
 
     if (t->properties == DCP_NONE)
-        return fail(j, item->fqn, "DCP-METADATA", "metadata holds a tensor without properties",
+        return fail(j, item->fqn, "DCP-META-TYPE", "metadata holds a tensor without properties",
                     err);
     RETURN_IF(keep_tensor(j, item->fqn, t, &tensor, err));
     if (list->count == 0) {

@@ -209,6 +209,10 @@ static fsdpck_status open_parts(const zip_input *in, torch_archive *a, bool opaq
         if (st == FSDPCK_BADINPUT && err != NULL &&
             (strcmp(err->finding, "ZIP-NOEND") == 0 || strcmp(err->finding, "ZIP-EMPTY") == 0))
             st = container_failed(head, n, in->base_offset_bytes, err);
+        else if (st == FSDPCK_BADINPUT && err != NULL && strcmp(err->finding, "ZIP-DIR") == 0) {
+            st = error_set(err, FSDPCK_BADINPUT, "ZIP-PREFIX", "bytes before the zip");
+            error_offset(err, in->base_offset_bytes);
+        }
         return st == FSDPCK_OK || err == NULL
                    ? container_failed(head, n, in->base_offset_bytes, err)
                    : st;

@@ -177,7 +177,7 @@ bool torch_symbol_runs_code(const char *module, const char *name)
 }
 
 /* Classes are written with a capital, functions without: torch._load_from_bytes is no enum. */
-static bool named_as_class(const char *name)
+bool torch_name_is_class(const char *name)
 {
     const char *dot = strrchr(name, '.');
     name = dot == NULL ? name : dot + 1;
@@ -188,9 +188,8 @@ static bool named_as_class(const char *name)
 bool torch_call_is_enum(const value_pool *pool, const value_call *call)
 {
     if (value_kind_of(call->callee) != VALUE_SYMBOL ||
-        !named_as_class(value_symbol_name(pool, call->callee)) ||
-        value_kind_of(call->args) != VALUE_TUPLE ||
-        value_count(pool, call->args) != 1 ||
+        !torch_name_is_class(value_symbol_name(pool, call->callee)) ||
+        value_kind_of(call->args) != VALUE_TUPLE || value_count(pool, call->args) != 1 ||
         torch_symbol_runs_code(value_symbol_module(pool, call->callee),
                                value_symbol_name(pool, call->callee)))
         return false;

@@ -291,8 +291,9 @@ static fsdpck_status resolve_getattr(const rebuild *r)
     value symbol;
 
     RETURN_IF(pickle_getattr_symbol(r->pool, r->call, &symbol, &is_one, r->err));
-    if (is_one && !torch_symbol_runs_code(value_symbol_module(r->pool, class),
-                                          value_symbol_name(r->pool, class)))
+    if (is_one && torch_name_is_class(value_symbol_name(r->pool, class)) &&
+        !torch_symbol_runs_code(value_symbol_module(r->pool, class),
+                                value_symbol_name(r->pool, class)))
         return set_to(r, symbol);
     return r->b->opaque_calls
                ? FSDPCK_OK
