@@ -202,7 +202,7 @@ static void add_bare(const char *path, uint32_t unit_index, uint32_t ranks)
 
 static fsdpck_status open_view(bool keep_ranks, fsdpck_error *err)
 {
-    const flat_view_options options = {.keep_ranks = keep_ranks};
+    const flat_view_options options = {.ranks = keep_ranks ? FLAT_RANKS_KEEP : FLAT_RANKS_JOIN};
     if (!s->base.sealed)
         cr_assert_eq(catalogue_seal(&s->base, NULL), FSDPCK_OK);
     fsdpck_error_init(err);
