@@ -219,6 +219,19 @@ static bool beside_flat_param(const ranks_state *s, const plain_list *l)
     return false;
 }
 
+/* Whether each rank's tensor has a record of its own, as a buffer has; pieces of parameters are
+ * views of the rank's shard. */
+static bool owns_records(const ranks_state *s, const plain_list *l)
+{
+    bool owns = true;
+    for (size_t i = 0; owns && i < l->count; i++) {
+        const ranks_piece *q = piece_at(s, l->pieces[i]);
+        owns = q->record_nbytes ==
+               box_nelems(sizes_at(s, q), q->ndim) * dtype_get((dtype)q->dtype)->itemsize_bytes;
+    }
+    return owns;
+}
+
 static fsdpck_status drop(ranks_state *s, const plain_list *l, const char *why, uint64_t *count)
 {
     VEC_AT(&s->tensors, ranks_tensor, l->entry)->dropped = 1;
@@ -274,8 +287,9 @@ static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpc
 
     if (is_for_view(s, l))
         return keep_each(s, l, err);
-    if (l->differs && beside_flat_param(s, l))
-        return drop(s, l, "is one rank's piece of a flat parameter beside it", &s->beside_count);
+    const bool kept = policy == PER_RANK_KEEP && owns_records(s, l);
+    if (l->differs && beside_flat_param(s, l) && !kept)
+        return drop(s, l, "may be one rank's piece of a flat parameter beside it", &s->beside_count);
     if (l->differs && policy == PER_RANK_DROP)
         return drop(s, l, "differs between ranks", &s->dropped_count);
     s->flat_count += flat;

@@ -251,7 +251,8 @@ static void report(const ranks_state *s)
                   s->partial_count);
     if (s->beside_count > 0)
         log_write(log, LOG_NOTE,
-                  "tensors left out, as the flat parameters beside them hold the same: %" PRIu64,
+                  "1-dim tensors left out, which may be pieces of the flat parameters beside them: "
+                  "%" PRIu64,
                   s->beside_count);
     if (s->dropped_count > 0)
         log_write(log, LOG_NOTE, "tensors left out, because they differ between ranks: %" PRIu64,
