@@ -45,9 +45,8 @@ static fsdpck_status name_object(const run *r, uint32_t object, aim_rules *rules
     const aim_part part = (aim_part)r->src->parts.object_part[object];
     text_buf name = {0};
     bool changed = false;
-    aim_parts_name(&r->src->parts, part, (int)part == r->opt.part,
-                   r->opt.clean_names != FSDPCK_OFF, catalogue_name(c, id),
-                   catalogue_name_nbytes(c, id), &name);
+    aim_parts_name(&r->src->parts, part, (int)part == r->opt.part, r->opt.clean_names != FSDPCK_OFF,
+                   catalogue_name(c, id), catalogue_name_nbytes(c, id), &name);
     text_append(&name, "", 0);
     fsdpck_status st = text_check(&name, err);
     *wanted = st == FSDPCK_OK && aim_rules_select(rules, name.text);
@@ -182,9 +181,8 @@ static fsdpck_status add_lone(fsdpck_diff *d, fsdpck_diff_kind kind, const objec
                               fsdpck_error *err)
 {
     const bool in_a = kind == FSDPCK_DIFF_OBJECT_ONLY_A;
-    diff_row row = {.kind = kind,
-                    .a = in_a ? key->object : CAT_NONE,
-                    .b = in_a ? CAT_NONE : key->object};
+    diff_row row = {
+        .kind = kind, .a = in_a ? key->object : CAT_NONE, .b = in_a ? CAT_NONE : key->object};
     return add_row(d, &row, key, err);
 }
 

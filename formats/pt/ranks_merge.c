@@ -289,7 +289,8 @@ static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpc
         return keep_each(s, l, err);
     const bool kept = policy == PER_RANK_KEEP && owns_records(s, l);
     if (l->differs && beside_flat_param(s, l) && !kept)
-        return drop(s, l, "may be one rank's piece of a flat parameter beside it", &s->beside_count);
+        return drop(s, l, "may be one rank's piece of a flat parameter beside it",
+                    &s->beside_count);
     if (l->differs && policy == PER_RANK_DROP)
         return drop(s, l, "differs between ranks", &s->dropped_count);
     s->flat_count += flat;

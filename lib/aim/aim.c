@@ -367,8 +367,8 @@ static fsdpck_status check_something_picked(const aim_state *a, fsdpck_error *er
     st = error_set(err, FSDPCK_USAGE, "", "nothing is left: the %s part has no tensors",
                    names[a->request->part]);
     if (a->parts->bare_optimizer && a->request->part != PART_ALL)
-        error_next(err, "an optimizer's state dict alone is the optimizer part: take it with --part "
-                        "all");
+        error_next(err, "an optimizer's state dict alone is the optimizer part: take it with "
+                        "--part all");
     else if (a->request->part == PART_ALL)
         error_next(err, "tensors inside other objects cannot be taken alone: write a .pt, or save "
                         "the module's state_dict()");

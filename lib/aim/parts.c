@@ -236,8 +236,8 @@ fsdpck_status aim_parts_find(const catalogue *c, aim_parts *parts, fsdpck_error 
 size_t aim_parts_outer_nbytes(const aim_parts *parts, aim_part part)
 {
     const char *key = part == PART_MODEL && parts->model_depth > 0 ? parts->model_key
-                      : part == PART_OPTIMIZER                      ? parts->optimizer_key
-                                                                    : "";
+                      : part == PART_OPTIMIZER                     ? parts->optimizer_key
+                                                                   : "";
     return key[0] == '\0' ? 0 : strlen(key) + 1;
 }
 

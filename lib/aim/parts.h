@@ -15,12 +15,12 @@
 typedef enum aim_part { PART_MODEL, PART_OPTIMIZER, PART_OTHER, PART_ALL } aim_part;
 
 typedef struct aim_parts {
-    char model_key[32];   /* "model", "app.model", "" */
-    unsigned model_depth; /* path elements that make it: 0, 1 or 2 */
-    bool model_has_ddp;   /* every model tensor's name begins with `module.` */
-    bool bare_optimizer;  /* the keys of an optimizer's state dict are outer keys themselves */
+    char model_key[32];     /* "model", "app.model", "" */
+    unsigned model_depth;   /* path elements that make it: 0, 1 or 2 */
+    bool model_has_ddp;     /* every model tensor's name begins with `module.` */
+    bool bare_optimizer;    /* the keys of an optimizer's state dict are outer keys themselves */
     char optimizer_key[32]; /* that all of the optimizer is under; "" where there is no one such */
-    uint8_t *tensor_part; /* aim_part of each tensor */
+    uint8_t *tensor_part;   /* aim_part of each tensor */
     uint8_t *object_part;
     size_t tensor_count, object_count;
 } aim_parts;
