@@ -96,12 +96,15 @@ static void suggest(inspect_sums *s)
         snprintf(s->next[n++], sizeof s->next[0],
                  "fsdpck consolidate --assume fsdp2-tp-2.3 %s %s  # if FSDP2 wrote it", escaped,
                  dst);
-        snprintf(s->next[n++], sizeof s->next[0],
-                 "fsdpck consolidate %s %s  # if FSDP1 wrote it", escaped, dst);
+        snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate %s %s  # if FSDP1 wrote it",
+                 escaped, dst);
         return;
     }
-    snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate%s %s %s", repair, escaped, dst);
-    if (has_more)
+    const bool has_model = s->info.part_tensors[FSDPCK_PART_MODEL] > 0;
+    if (has_model)
+        snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate%s %s %s", repair, escaped,
+                 dst);
+    if (has_more || !has_model)
         snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate%s %s everything.pt", repair,
                  escaped);
 }

@@ -126,6 +126,7 @@ static void sum_all(fsdpck_digests *d)
 static fsdpck_status prepare(run *r, fsdpck_error *err)
 {
     r->writer = &digest_writer;
+    r->bare_optimizer = true;
     if (r->opt.part < 0)
         r->opt.part = FSDPCK_PART_ALL;
     if (r->opt.part == FSDPCK_PART_ALL && r->opt.clean_names == FSDPCK_AUTO)

@@ -521,9 +521,10 @@ typedef struct fsdpck_diff fsdpck_diff;
 
 typedef struct fsdpck_diff_options {
     size_t struct_nbytes;
-    /* Of these count: part (-1: everything where both have the same parts, else the model parts),
-     * keys and exclude for both; strip_prefix, rename and dtype are applied to A alone; threads,
-     * memory, replicas. NULL: the defaults. */
+    /* Of these count: part (-1: everything where both have the same parts, else the model parts,
+     * else the optimizer parts), keys and exclude for both, objects (drop: tensors alone);
+     * strip_prefix, rename and dtype are applied to A alone; threads, memory, replicas. NULL: the
+     * defaults. */
     const fsdpck_transform_options *transform;
     double atol, rtol; /* floating elements are equal where |a - b| <= atol + rtol * |b| */
     int brief;         /* stop at the first difference */

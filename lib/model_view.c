@@ -137,6 +137,14 @@ static void say_ties(const fsdpck_checkpoint *c, const vec *ties)
                  uncompared, uncompared == 1 ? "" : "s", uncompared == 1 ? "is" : "are");
 }
 
+void transform_say_dropped(const fsdpck_checkpoint *c)
+{
+    const uint64_t count = flat_view_dropped(c->view);
+    if (count > 0)
+        log_write(&c->ctx->log, LOG_NOTE,
+                  "tensors left out, because they differ between ranks: %" PRIu64, count);
+}
+
 static void say_local(const fsdpck_checkpoint *c, const agree *a)
 {
     uint64_t count = 0;
@@ -156,10 +164,26 @@ static void say_local(const fsdpck_checkpoint *c, const agree *a)
                   count, first);
 }
 
-fsdpck_status transform_model_view(fsdpck_checkpoint *c, described_model *d, bool keep_ranks,
-                                   fsdpck_error *err)
+flat_ranks transform_flat_ranks(format_per_rank per_rank)
 {
-    flat_view_options options = {.keep_ranks = keep_ranks, .agree = &d->agree};
+    switch (per_rank) {
+    case PER_RANK_KEEP:
+        return FLAT_RANKS_KEEP;
+    case PER_RANK_FIRST:
+        return FLAT_RANKS_FIRST;
+    case PER_RANK_DROP:
+        return FLAT_RANKS_DROP;
+    case PER_RANK_AUTO:
+    case PER_RANK_ERROR:
+        break;
+    }
+    return FLAT_RANKS_JOIN;
+}
+
+fsdpck_status transform_model_view(fsdpck_checkpoint *c, described_model *d,
+                                   format_per_rank per_rank, fsdpck_error *err)
+{
+    flat_view_options options = {.ranks = transform_flat_ranks(per_rank), .agree = &d->agree};
     vec order = VEC_OF(flat_order, &c->metadata), ties = VEC_OF(agree_tie, &c->metadata);
     fsdpck_status st = flat_view_rescale(&c->read, d->m.world_size, &c->units, err);
 
@@ -175,8 +199,10 @@ fsdpck_status transform_model_view(fsdpck_checkpoint *c, described_model *d, boo
         options.tie_count = ties.count;
         st = flat_view_new(&c->read, &c->read_src, &c->units, &options, &c->cat, &c->view, err);
     }
+    d->agree.drops = per_rank == PER_RANK_DROP;
     if (st == FSDPCK_OK) {
         say_ties(c, &ties);
+        transform_say_dropped(c);
         say_local(c, &d->agree);
     }
     vec_release(&order);

@@ -210,10 +210,10 @@ static fsdpck_status print_mesh(fsdpck_checkpoint *c, fsdpck_error *err)
 }
 
 /* Tensors as the description has them, which must be the model's. */
-static fsdpck_status see_described(fsdpck_checkpoint *c, described_model *d, bool keep_ranks,
-                                   fsdpck_error *err)
+static fsdpck_status see_described(fsdpck_checkpoint *c, described_model *d,
+                                   format_per_rank per_rank, fsdpck_error *err)
 {
-    RETURN_IF(transform_model_view(c, d, keep_ranks, err));
+    RETURN_IF(transform_model_view(c, d, per_rank, err));
     RETURN_IF(aim_parts_find(&c->cat, &c->parts, err));
     return transform_model_check(c, d, err);
 }
@@ -249,7 +249,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
     }
     c->format->source(c->self, into, viewed ? &c->read_src : &c->src);
     if (viewed) {
-        RETURN_IF(see_described(c, d, o->per_rank == FSDPCK_PER_RANK_KEEP, err));
+        RETURN_IF(see_described(c, d, request.per_rank, err));
     } else {
         RETURN_IF(transform_shard_view(c, &request, err));
         transform_note_flat(c);

@@ -92,9 +92,12 @@ typedef struct described_model {
 fsdpck_status transform_model_read(fsdpck_checkpoint *c, const char *path, described_model *d,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 void transform_model_release(described_model *d);
+flat_ranks transform_flat_ranks(format_per_rank per_rank);
+/* Notes how many tensors c->view left out. */
+void transform_say_dropped(const fsdpck_checkpoint *c);
 /* From what was read (c->read), c->cat and c->src. */
-fsdpck_status transform_model_view(fsdpck_checkpoint *c, described_model *d, bool keep_ranks,
-                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status transform_model_view(fsdpck_checkpoint *c, described_model *d,
+                                   format_per_rank per_rank, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Once c->parts are known: MODEL-MISMATCH where c->cat is not of this model; fills c->ties. */
 fsdpck_status transform_model_check(fsdpck_checkpoint *c, described_model *d,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -209,6 +209,7 @@ typedef struct ranks_state {
     uint64_t made_up;       /* tensors of objects: their names are numbered */
     uint64_t partial_count; /* plain tensors that only some ranks hold */
     uint64_t dropped_count; /* tensors left out because they differ */
+    uint64_t beside_count;  /* left out: they may be pieces of flat parameters, which are there */
     uint64_t flat_count;    /* pieces of flat parameters, in tensors */
     bool file_unread; /* the last file's zip or pickle was wrong: nothing of it is in here */
     bool tp_doubtful; /* D18 is possible */

@@ -271,6 +271,11 @@ static void report(const ranks_state *s)
     if (s->partial_count > 0)
         log_write(log, LOG_NOTE, "plain tensors that only some ranks hold: %" PRIu64,
                   s->partial_count);
+    if (s->beside_count > 0)
+        log_write(log, LOG_NOTE,
+                  "1-dim tensors left out, which may be pieces of the flat parameters beside them: "
+                  "%" PRIu64,
+                  s->beside_count);
     if (s->dropped_count > 0)
         log_write(log, LOG_NOTE, "tensors left out, because they differ between ranks: %" PRIu64,
                   s->dropped_count);
