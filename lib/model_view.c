@@ -74,8 +74,10 @@ static fsdpck_status read_model(fsdpck_checkpoint *c, const char *path, model *m
         return error_set(err, FSDPCK_USAGE, "", "--model names no file");
     RETURN_IF(file_read_whole(NULL, path, MODEL_FILE_NBYTES_MAX, &text, &nbytes, err));
     fsdpck_status st = model_read(m, text, nbytes, err);
+    /* How many ranks there are is seen in the files: flat_view_rescale. */
+    const model_ranks ranks = {.guess = m->world_size > 1 ? m->world_size : 2};
     if (st == FSDPCK_OK)
-        st = model_find_units(m, 0, &c->units, err);
+        st = model_find_units_on(m, &ranks, &c->units, err);
     free(text);
     return st;
 }
