@@ -312,7 +312,7 @@ static void add_whole_row(const model_layout *l, const fsdpck_param *p, columns 
         fsdpck_escape(name, sizeof name, p->fqn, p->fqn_nbytes), p->dtype,
         report_shape(shape, sizeof shape, p->shape, p->ndim),
         report_bytes(nbytes, sizeof nbytes, p->nelems * p->itemsize_nbytes),
-        p->ignored                                     ? "ignored"
+        p->ignored                                  ? "ignored"
         : l->about.sharding == FSDPCK_SHARDING_NONE ? "no FSDP"
                                                     : "outside of units"};
     columns_add(rows, cells);
@@ -388,11 +388,10 @@ static void print_sums(const model_layout *l)
     const fsdpck_units_info *k = &l->all;
     char a[40], b[40], n[40], name[NAME_CAPACITY];
     print_subject(l);
-    layout_print_ranks(
-        &(layout_ranks){k->rank_nbytes_min, k->rank_nbytes_max, k->rank_min, k->rank_max,
-                        k->rank_nbytes_sum / k->world_size,
-                        layout_model_imbalance(k->rank_nbytes_max, k->rank_nbytes_sum,
-                                               k->world_size)});
+    layout_print_ranks(&(layout_ranks){
+        k->rank_nbytes_min, k->rank_nbytes_max, k->rank_min, k->rank_max,
+        k->rank_nbytes_sum / k->world_size,
+        layout_model_imbalance(k->rank_nbytes_max, k->rank_nbytes_sum, k->world_size)});
     layout_print_padding(k->padding_nbytes, k->rank_nbytes_sum);
     if (k->gather_nbytes_max > 0) {
         fsdpck_unit u = {.struct_nbytes = sizeof u};

@@ -299,9 +299,8 @@ static fsdpck_status build(fsdpck_units *u, uint64_t world_size, uint64_t shard_
     const model *m = &u->of->m;
     RETURN_IF(choose_ranks(u, world_size, shard_size, err));
     u->main_group = m->lists_units ? 0 : model_main_group(m);
-    const model_ranks ranks = {.world_size = ranks_asked(u),
-                               .group = (uint32_t)shard_size,
-                               .main_group = u->main_group};
+    const model_ranks ranks = {
+        .world_size = ranks_asked(u), .group = (uint32_t)shard_size, .main_group = u->main_group};
     RETURN_IF(model_find_units_on(m, &ranks, &u->flat, err));
     RETURN_IF(model_find_fully_sharded(m, &u->groups, err));
     RETURN_IF(merge_rows(u, shard_size, err));

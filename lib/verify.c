@@ -57,6 +57,28 @@ static void note_unsummed(fsdpck_verify *v)
     findings_add(&v->found, v->options.require_checksums ? FINDING_ERROR : FINDING_NOTE, &what);
 }
 
+/* Raw optimizer state without a description is the same trouble in every tensor: said once. */
+static void merge_flat(findings *f)
+{
+    size_t kept = 0;
+    uint64_t same = 0;
+    finding *first = NULL;
+    for (size_t i = 0; i < f->kept; i++) {
+        const bool flat = strcmp(f->list[i].what.finding, "RANK-FLAT") == 0;
+        if (flat && same++ > 0)
+            continue;
+        f->list[kept] = f->list[i];
+        if (flat)
+            first = &f->list[kept];
+        kept++;
+    }
+    if (same < 2)
+        return;
+    f->counts[first->severity] -= same - 1;
+    f->kept = kept;
+    error_found(&first->what, "%" PRIu64 " tensors so; this is the first", same);
+}
+
 static bool is_verdict(fsdpck_status st)
 {
     return st == FSDPCK_BADINPUT;
@@ -87,6 +109,7 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
         .metadata = &v->src->metadata,
     };
     st = check_run(&r, &v->found, &v->result, err);
+    merge_flat(&v->found);
     note_unsummed(v);
     return st;
 }

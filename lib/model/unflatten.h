@@ -86,6 +86,10 @@ fsdpck_status flat_view_new(catalogue *base, const source *src, const unit_list 
                             const flat_view_options *options, catalogue *out, flat_view **view,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 const source *flat_view_source(const flat_view *view);
+/* Why numbers of raw optimizer state could not be given to parameters, which reading their tensors
+ * fails with; NULL where they could. */
+const fsdpck_error *flat_view_refusal(const flat_view *v);
+
 /* Ties whose names are cut otherwise, so that they are no replicas. */
 uint64_t flat_view_ties_uncompared(const flat_view *view);
 void flat_view_free(flat_view *view);
