@@ -416,8 +416,8 @@ int layout_model_text(const cli *c, const model_layout *l, const layout_scope *s
     columns *rows = columns_new();
     bool ok = true;
     if (l->all.units == 0)
-        printf("no module of the description has 'fsdp' or 'fully_shard', so nothing is sharded: "
-               "fsdpck-model(5)\n\n");
+        printf("no module of the description has 'fsdp' or 'fully_shard', so nothing is sharded; "
+               "describe_model.py --fully-shard CLASS,... says what shall be: fsdpck-model(5)\n\n");
     for (uint64_t r = scope->first; ok && r < scope->last; r++)
         ok = print_rank(l, rows, r);
     for (uint64_t i = 0; ok && scope->first == scope->last && i < l->all.units; i++)
