@@ -178,7 +178,7 @@ typedef struct fsdpck_info {
     int order_doubtful; /* rows may be in the wrong order without assume_tp_first, or with it */
     int boxes_doubtful; /* boxes that no rank can have held: repair_strided may derive them anew */
     uint64_t flat_parameters; /* of FSDP1: only model_path can take them apart */
-    int model_given;          /* it was opened with model_path */
+    const char *model_path;   /* it was opened with; "" where there was none */
 } fsdpck_info;
 
 FSDPCK_API void fsdpck_get_info(const fsdpck_checkpoint *ckpt, fsdpck_info *info);

@@ -72,10 +72,19 @@ static fsdpck_status read_model(fsdpck_checkpoint *c, const char *path, model *m
 
     if (path[0] == '\0')
         return error_set(err, FSDPCK_USAGE, "", "--model names no file");
+    path_kind kind;
+    if (path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_ABSENT) {
+        error_set(err, FSDPCK_IO, "", "--model: no such file");
+        error_path(err, path);
+        error_next(err, "scripts/describe_model.py writes it where the model is: fsdpck-model(5)");
+        return FSDPCK_IO;
+    }
     RETURN_IF(file_read_whole(NULL, path, MODEL_FILE_NBYTES_MAX, &text, &nbytes, err));
     fsdpck_status st = model_read(m, text, nbytes, err);
+    /* How many ranks there are is seen in the files: flat_view_rescale. */
+    const model_ranks ranks = {.guess = m->world_size > 1 ? m->world_size : 2};
     if (st == FSDPCK_OK)
-        st = model_find_units(m, 0, &c->units, err);
+        st = model_find_units_on(m, &ranks, &c->units, err);
     free(text);
     return st;
 }

@@ -45,7 +45,8 @@ struct fsdpck_context {
 
 struct fsdpck_checkpoint {
     fsdpck_context *ctx;
-    char *path; /* what was really opened */
+    char *path;       /* what was really opened */
+    char *model_path; /* of the description; NULL where there is none */
     bool entered;
     probe_input probe;
     const format_reader *format;
@@ -130,6 +131,9 @@ typedef struct below {
     size_t more;  /* found besides */
 } below;
 fsdpck_status below_find(const char *path, below *found, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether they are files whose names differ in one number, from 0 on: these may be one checkpoint's,
+ * a file a rank. Then their pattern, "r{r}.pt". */
+bool below_rank_pattern(const below *found, text_buf *pattern);
 void below_release(below *found);
 
 /* Threads to use: `asked`, or what affinity and cgroup allow. */

@@ -82,7 +82,7 @@ static void note_unfinished(fsdpck_verify *v)
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, "DCP-PARTIAL",
               "something that was not finished was left beside the checkpoint");
-    error_path_in(&what, &in->dir, first);
+    error_path_in(&what, in->path, first);
     error_found(&what, "%" PRIu64 " such name%s", count, count == 1 ? "" : "s");
     error_next(&what, "it is no part of the checkpoint: remove it");
     findings_tell(&v->found, &what);
@@ -148,6 +148,28 @@ static fsdpck_status check_rest(void *ctx, check_is_summed_fn is_summed, void *s
     return st;
 }
 
+/* Raw optimizer state without a description is the same trouble in every tensor: said once. */
+static void merge_flat(findings *f)
+{
+    size_t kept = 0;
+    uint64_t same = 0;
+    finding *first = NULL;
+    for (size_t i = 0; i < f->kept; i++) {
+        const bool flat = strcmp(f->list[i].what.finding, "RANK-FLAT") == 0;
+        if (flat && same++ > 0)
+            continue;
+        f->list[kept] = f->list[i];
+        if (flat)
+            first = &f->list[kept];
+        kept++;
+    }
+    if (same < 2)
+        return;
+    f->counts[first->severity] -= same - 1;
+    f->kept = kept;
+    error_found(&first->what, "%" PRIu64 " tensors so; this is the first", same);
+}
+
 static bool is_verdict(fsdpck_status st)
 {
     return st == FSDPCK_BADINPUT;
@@ -183,6 +205,7 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     };
     note_unfinished(v);
     st = check_run(&r, &v->found, &v->result, err);
+    merge_flat(&v->found);
     note_unsummed(v);
     return st;
 }

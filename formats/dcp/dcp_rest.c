@@ -290,7 +290,7 @@ static fsdpck_status see_end(rest_work *w, uint32_t file_id, fsdpck_error *err)
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, "DCP-MIXED",
               "file holds more blobs than the metadata know: it is of another save");
-    error_path_in(&what, &w->d->dir, catalogue_name(cat, catalogue_file(cat, file_id)->path));
+    error_path_in(&what, w->d->dir.path, catalogue_name(cat, catalogue_file(cat, file_id)->path));
     error_offset(&what, end);
     error_expected(&what, "%" PRIu64 " bytes", end);
     error_found(&what, "%" PRIu64 " bytes", nbytes);

@@ -222,7 +222,9 @@ static fsdpck_status object_leaf(pt_flat *f, value item, fsdpck_error *err)
             error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
                       "a DTensor or ShardedTensor holds only one rank's part of a tensor");
         error_tensor(err, name_text(f));
-        error_next(err, "give the folder with the files of all ranks, as --format pt-ranks");
+        error_next(err,
+                   "give the folder with the files of all ranks, and where it holds others too "
+                   "--source-format pt-ranks");
         return st;
     }
     RETURN_IF(catalogue_add_object(f->cat, name_text(f), f->name.nbytes, &object, err));

@@ -462,7 +462,7 @@ fsdpck_status ranks_parse_file(ranks_state *s, const ranks_file *f, fsdpck_error
     s->file_unread = true;
     fsdpck_status st = file_set_nbytes(&s->reader->files, f->index, &nbytes, err);
     if (st != FSDPCK_OK) {
-        error_path_in(err, &s->reader->dir, f->name);
+        error_path_in(err, s->req->path, f->name);
         return st;
     }
     catalogue_init(&p.scratch, owner);
@@ -477,7 +477,7 @@ fsdpck_status ranks_parse_file(ranks_state *s, const ranks_file *f, fsdpck_error
     if (st == FSDPCK_OK)
         keep_zip(&p, input);
     else
-        error_path_in(err, &s->reader->dir, f->name);
+        error_path_in(err, s->req->path, f->name);
     parse_release(&p, owner);
     return st;
 }

@@ -101,7 +101,7 @@ static fsdpck_status add_files(ranks_reader *r, ranks_list *list, catalogue *cat
         if (st == FSDPCK_OK && in_catalogue != in_set)
             st = error_set(err, FSDPCK_INTERNAL, "", "files were added in two orders");
         if (st != FSDPCK_OK) {
-            error_path_in(err, &r->dir, f->name);
+            error_path_in(err, r->files.dir->path, f->name);
             return st;
         }
     }
@@ -342,8 +342,8 @@ static fsdpck_status refused(const ranks_reader *r, const ranks_piece *q, fsdpck
     if (q->flags & PIECE_FLAT) {
         st = error_set(err, FSDPCK_UNSUPPORTED, "RANK-FLAT",
                        "optimizer state is each rank's piece of a flat parameter (FSDP1)");
-        error_next(err, "--model FILE says what the flat parameters are made of (fsdpck-model(5)); "
-                        "or take the model alone (--part model)");
+        error_next(err, "--model FILE says what the flat parameters are made of: fsdpck-model(5); "
+                        "--part model, where a command has it, leaves them out");
         return st;
     }
     st = error_set(err, FSDPCK_BADINPUT, "RANK-DIFFER",

@@ -129,13 +129,6 @@ void folder_close(folder *d)
     *d = FOLDER_CLOSED;
 }
 
-void error_path_in(fsdpck_error *err, const folder *dir, const char *path)
-{
-    char *shown = path_join(dir, path);
-    error_path(err, shown != NULL ? shown : path);
-    free(shown);
-}
-
 static const char *kind_word(mode_t mode)
 {
     if (S_ISDIR(mode))

@@ -66,9 +66,6 @@ enum { FILE_NO_FOLLOW = 1 }; /* a link as last component is an error: for names 
 fsdpck_status file_open_read(file *f, const folder *dir, const char *path, unsigned flags,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* error_path of a file in `dir` (NULL: the working folder), as messages name it. */
-void error_path_in(fsdpck_error *err, const folder *dir, const char *path);
-
 /* Whether `path`, found inside an input, stays below its folder: relative, no "..", no empty or
  * NUL part, at most 4,096 bytes. Status BADINPUT with `finding` where it does not. */
 fsdpck_status path_check_inside(const char *path, size_t nbytes, const char *finding,

@@ -98,6 +98,10 @@ fsdpck_status flat_view_new(catalogue *base, const source *src, const unit_list 
 const source *flat_view_source(const flat_view *view);
 /* Names that were left out by FLAT_RANKS_DROP. */
 uint64_t flat_view_dropped(const flat_view *view);
+/* Why numbers of raw optimizer state could not be given to parameters, which reading their tensors
+ * fails with; NULL where they could. */
+const fsdpck_error *flat_view_refusal(const flat_view *v);
+
 /* Ties whose names are cut otherwise, so that they are no replicas. */
 uint64_t flat_view_ties_uncompared(const flat_view *view);
 void flat_view_free(flat_view *view);

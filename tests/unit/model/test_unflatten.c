@@ -674,6 +674,8 @@ Test(unflatten, an_order_that_no_tree_has_is_refused_and_the_model_stays)
     open_well();
     expect_all("model.", "", 1);
     expect_state_refused("optim.state.0.exp_avg.rank3", FSDPCK_BADINPUT, "no order");
+    cr_assert_not_null(flat_view_refusal(s->view));
+    cr_expect(strstr(flat_view_refusal(s->view)->message, "no order") != NULL);
 }
 
 Test(unflatten, pieces_that_could_mean_two_orders_are_refused)
