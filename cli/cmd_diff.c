@@ -14,6 +14,8 @@ static const opt_row comparing_rows[] = {
     {"atol", .kind = OPT_TEXT, .at = AT(atol), .value = "X",
      .help = "floats are equal where they are no further apart than X + rtol * |b|; default 0"},
     {"rtol", .kind = OPT_TEXT, .at = AT(rtol), .value = "X", .help = "see --atol; default 0"},
+    {"objects", .kind = OPT_CHOICE, .at = AT(objects), .value = "WHAT", .choices = "keep|drop",
+     .help = "keep: what is not a tensor is compared too; drop: tensors alone; default keep"},
     {"stat", .kind = OPT_FLAG, .at = AT(stat),
      .help = "a table of the tensors whose values differ"},
     {0},

@@ -80,9 +80,15 @@ static void suggest(inspect_sums *s)
     const bool has_more = s->info.part_tensors[FSDPCK_PART_OPTIMIZER] > 0 || s->info.objects > 0;
     const bool is_target = strcmp(s->info.format, "safetensors") == 0;
     const char *const dst = is_target ? "model.pt" : "model.safetensors";
-    const char *const repair = s->info.model_given      ? " --model FILE"
-                               : s->info.boxes_doubtful ? " --repair-strided"
-                                                        : "";
+    char model[2100], repair[4300];
+    model[0] = repair[0] = '\0';
+    if (s->info.model_path[0] != '\0') {
+        quote(model, sizeof model, s->info.model_path);
+        snprintf(repair, sizeof repair, " --model ");
+        fsdpck_escape(repair + 9, sizeof repair - 9, model, strlen(model));
+    } else if (s->info.boxes_doubtful) {
+        snprintf(repair, sizeof repair, " --repair-strided");
+    }
     size_t n = 0;
     if (s->info.flat_parameters > 0) {
         snprintf(s->next[n++], sizeof s->next[0],
@@ -96,12 +102,15 @@ static void suggest(inspect_sums *s)
         snprintf(s->next[n++], sizeof s->next[0],
                  "fsdpck consolidate --assume fsdp2-tp-2.3 %s %s  # if FSDP2 wrote it", escaped,
                  dst);
-        snprintf(s->next[n++], sizeof s->next[0],
-                 "fsdpck consolidate %s %s  # if FSDP1 wrote it", escaped, dst);
+        snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate %s %s  # if FSDP1 wrote it",
+                 escaped, dst);
         return;
     }
-    snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate%s %s %s", repair, escaped, dst);
-    if (has_more)
+    const bool has_model = s->info.part_tensors[FSDPCK_PART_MODEL] > 0;
+    if (has_model)
+        snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate%s %s %s", repair, escaped,
+                 dst);
+    if (has_more || !has_model)
         snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate%s %s everything.pt", repair,
                  escaped);
 }

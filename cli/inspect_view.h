@@ -21,7 +21,7 @@ typedef struct inspect_sums {
     size_t largest_count;
     uint64_t *rank_nbytes; /* by rank; free() */
     size_t rank_count;
-    char next[INSPECT_NEXT][4500]; /* likely next command lines, up to the first empty one */
+    char next[INSPECT_NEXT][9000]; /* likely next command lines, up to the first empty one */
 } inspect_sums;
 
 /* False where memory ran out. */

@@ -305,14 +305,16 @@ static bool print_rank(const model_layout *l, columns *rows, uint64_t rank)
 static const table_column whole_columns[] = {
     {"NAME", false}, {"DTYPE", false}, {"SHAPE", false}, {"BYTES", true}, {"WHY", false}};
 
-static void add_whole_row(const fsdpck_param *p, columns *rows)
+static void add_whole_row(const model_layout *l, const fsdpck_param *p, columns *rows)
 {
     char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], nbytes[40];
     const char *const cells[] = {
         fsdpck_escape(name, sizeof name, p->fqn, p->fqn_nbytes), p->dtype,
         report_shape(shape, sizeof shape, p->shape, p->ndim),
         report_bytes(nbytes, sizeof nbytes, p->nelems * p->itemsize_nbytes),
-        p->ignored ? "ignored" : ""};
+        p->ignored                                  ? "ignored"
+        : l->about.sharding == FSDPCK_SHARDING_NONE ? "no FSDP"
+                                                    : "outside of units"};
     columns_add(rows, cells);
 }
 
@@ -328,7 +330,7 @@ static bool print_whole(const model_layout *l, columns *rows)
         fsdpck_model_get_param(l->model, i, &p);
         if (p.first_name != i || fsdpck_units_has(l->units, i))
             continue;
-        add_whole_row(&p, rows);
+        add_whole_row(l, &p, rows);
         if (columns_count(rows) < ROWS_MAX)
             continue;
         ok = columns_print(rows);
@@ -354,10 +356,11 @@ static void print_training(const fsdpck_units_info *k)
                report_bytes(a, sizeof a, k->cpu_nbytes));
 }
 
-static void print_sums(const model_layout *l)
+/* "units     4 of FSDP on 1,024 ranks, in groups of 8 (as given)", and the model before it */
+static void print_subject(const model_layout *l)
 {
     const fsdpck_units_info *k = &l->all;
-    char a[40], b[40], n[40], name[NAME_CAPACITY];
+    char a[40], b[40];
     printf("model     ");
     if (!l->about.lists_units)
         printf("%s, %s, ", report_count(a, sizeof a, l->about.modules, "module"),
@@ -371,15 +374,25 @@ static void print_sums(const model_layout *l)
                k->sharding == FSDPCK_SHARDING_FLAT          ? "FSDP"
                : k->sharding == FSDPCK_SHARDING_FULLY_SHARD ? "fully_shard"
                                                             : "FSDP and fully_shard");
-    printf(" on %s (%s)\n", report_count(b, sizeof b, k->world_size, "rank"),
-           l->ranks_given ? "as given" : "as described");
-    printf("per rank  %s (rank %" PRIu64 ") to %s (rank %" PRIu64 "), mean %s, imbalance %.3f\n",
-           report_bytes(a, sizeof a, k->rank_nbytes_min), k->rank_min,
-           report_bytes(b, sizeof b, k->rank_nbytes_max), k->rank_max,
-           report_bytes(n, sizeof n, k->rank_nbytes_sum / k->world_size),
-           layout_model_imbalance(k->rank_nbytes_max, k->rank_nbytes_sum, k->world_size));
-    printf("padding   %s in the memory of all ranks\n",
-           report_bytes(a, sizeof a, k->padding_nbytes));
+    printf(" on %s", report_count(b, sizeof b, k->world_size, "rank"));
+    if (k->group_size_min > 0 && k->group_size_min < k->world_size) {
+        printf(", in groups of %s", report_number(a, sizeof a, k->group_size_min));
+        if (k->group_size_max > k->group_size_min)
+            printf(" to %s", report_number(a, sizeof a, k->group_size_max));
+    }
+    printf(" (%s)\n", l->ranks_given ? "as given" : "as described");
+}
+
+static void print_sums(const model_layout *l)
+{
+    const fsdpck_units_info *k = &l->all;
+    char a[40], b[40], n[40], name[NAME_CAPACITY];
+    print_subject(l);
+    layout_print_ranks(&(layout_ranks){
+        k->rank_nbytes_min, k->rank_nbytes_max, k->rank_min, k->rank_max,
+        k->rank_nbytes_sum / k->world_size,
+        layout_model_imbalance(k->rank_nbytes_max, k->rank_nbytes_sum, k->world_size)});
+    layout_print_padding(k->padding_nbytes, k->rank_nbytes_sum);
     if (k->gather_nbytes_max > 0) {
         fsdpck_unit u = {.struct_nbytes = sizeof u};
         fsdpck_units_get(l->units, k->gather_unit, &u);
@@ -403,8 +416,8 @@ int layout_model_text(const cli *c, const model_layout *l, const layout_scope *s
     columns *rows = columns_new();
     bool ok = true;
     if (l->all.units == 0)
-        printf("no module of the description has 'fsdp' or 'fully_shard', so nothing is sharded: "
-               "fsdpck-model(5)\n\n");
+        printf("no module of the description has 'fsdp' or 'fully_shard', so nothing is sharded; "
+               "describe_model.py --fully-shard CLASS,... says what shall be: fsdpck-model(5)\n\n");
     for (uint64_t r = scope->first; ok && r < scope->last; r++)
         ok = print_rank(l, rows, r);
     for (uint64_t i = 0; ok && scope->first == scope->last && i < l->all.units; i++)

@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "layout_view.h"
 #include "report.h"
@@ -9,6 +10,8 @@
 
 #define NAME_CAPACITY  1024u
 #define SHAPE_CAPACITY 512u
+/* From here on padding deserves a word. */
+#define PADDING_SHARE_HIGH 0.25
 
 static int no_memory(const cli *c)
 {
@@ -105,6 +108,35 @@ static bool print_ranks(fsdpck_layout *l, uint64_t count, const layout_scope *sc
     return ok;
 }
 
+void layout_print_ranks(const layout_ranks *r)
+{
+    char a[40], b[40], n[40];
+    report_bytes(a, sizeof a, r->min);
+    report_bytes(b, sizeof b, r->max);
+    if (r->min == r->max) {
+        printf("per rank  %s on every rank, imbalance %.3f\n", a, r->imbalance);
+        return;
+    }
+    if (strcmp(a, b) == 0) {
+        snprintf(a, sizeof a, "%" PRIu64, r->min);
+        snprintf(b, sizeof b, "%" PRIu64 " bytes", r->max);
+    }
+    printf("per rank  %s (rank %" PRIu64 ") to %s (rank %" PRIu64 "), mean %s, imbalance %.3f\n", a,
+           r->min_rank, b, r->max_rank, report_bytes(n, sizeof n, r->mean), r->imbalance);
+}
+
+void layout_print_padding(uint64_t padding_nbytes, uint64_t held_nbytes)
+{
+    char a[40];
+    const double held = (double)held_nbytes + (double)padding_nbytes;
+    const double share = held > 0 ? (double)padding_nbytes / held : 0;
+    printf("padding   %s in the memory of all ranks (%.2f %% of what they hold)\n",
+           report_bytes(a, sizeof a, padding_nbytes), 100 * share);
+    if (share >= PADDING_SHARE_HIGH)
+        printf("          pieces are small: fewer ranks that share a tensor pad less, as --mesh "
+               "dp_replicate=R,dp_shard=S\n");
+}
+
 static void print_sums(const transform_request *r, const fsdpck_info *info,
                        const fsdpck_layout_info *k)
 {
@@ -113,14 +145,11 @@ static void print_sums(const transform_request *r, const fsdpck_info *info,
            transform_mesh_reason(r, info, k->mesh, reason, sizeof reason));
     printf("tensors   %s, %s; %s replicated\n", report_number(a, sizeof a, k->tensors),
            report_bytes(b, sizeof b, k->nbytes), report_number(n, sizeof n, k->replicated));
-    printf("per rank  %s (rank %" PRIu64 ") to %s (rank %" PRIu64 "), mean %s, imbalance %.3f\n",
-           report_bytes(a, sizeof a, k->rank_nbytes_min), k->rank_min,
-           report_bytes(b, sizeof b, k->rank_nbytes_max), k->rank_max,
-           report_bytes(n, sizeof n, k->world_size == 0 ? 0 : k->rank_nbytes_sum / k->world_size),
-           layout_imbalance(k));
+    layout_print_ranks(&(layout_ranks){
+        k->rank_nbytes_min, k->rank_nbytes_max, k->rank_min, k->rank_max,
+        k->world_size == 0 ? 0 : k->rank_nbytes_sum / k->world_size, layout_imbalance(k)});
     printf("empty     %s without elements\n", report_count(a, sizeof a, k->empty_pieces, "piece"));
-    printf("padding   %s in the memory of all ranks\n",
-           report_bytes(a, sizeof a, k->padding_nbytes));
+    layout_print_padding(k->padding_nbytes, k->rank_nbytes_sum);
     if (k->param_nbytes == 0)
         return;
     printf("training  %s a GPU at most: parameters %s, gradients %s in their dtype, ",

@@ -1,5 +1,7 @@
 #include "transform_words.h"
 
+#include <unistd.h>
+
 #define AT(member) offsetof(transform_words, member)
 
 /* Ranks that a mesh can have: the library counts them in 16 bits. */
@@ -249,7 +251,8 @@ bool transform_lacks_ranks(const cli *c, const transform_request *r)
                              "--like brings a mesh of its own: --mesh contradicts it");
         return true;
     }
-    if (r->transform.world_size != 0 || r->transform.mesh != NULL || r->like_path != NULL)
+    if (r->transform.world_size != 0 || r->transform.mesh != NULL || r->like_path != NULL ||
+        access(r->src, F_OK) != 0) /* which is the greater trouble, and said on opening */
         return false;
     opt_usage_error_next(c,
                          "say --world-size 16, or a mesh as --mesh dp_replicate=2,dp_shard=8, or "

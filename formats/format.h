@@ -21,6 +21,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "base/progress.h"
 #include "state/catalogue.h"
 #include "state/source.h"
 #include "state/target.h"
@@ -47,6 +48,11 @@ typedef enum format_per_rank {
     PER_RANK_ERROR
 } format_per_rank;
 
+/* Somebody who wants to hear of all that is wrong, not of the first alone. `found` is called from any
+ * thread; `what` is borrowed for the call. */
+typedef enum format_severity { FORMAT_NOTE, FORMAT_WARNING, FORMAT_ERROR } format_severity;
+typedef void (*format_found_fn)(void *ctx, format_severity severity, const fsdpck_error *what);
+
 typedef struct open_request {
     const char *path;
     const probe_input *probe;
@@ -71,7 +77,42 @@ typedef struct open_request {
      * left one of each rank, as above; a name that an index wants may be filled from its twin.
      * NULL: there is no description. */
     const struct agree *agree;
+    /* Errors that do not keep the reader from looking on go there, though opening fails in the end,
+     * with one of them as its status. NULL: the first error ends it. */
+    format_found_fn found;
+    void *found_ctx;
 } open_request;
+
+/* Whether it was told, so that the reader may look on. */
+static inline bool open_request_tell(const open_request *req, fsdpck_status st,
+                                     const fsdpck_error *what)
+{
+    if (req->found == NULL || (st != FSDPCK_BADINPUT && st != FSDPCK_UNSUPPORTED))
+        return false;
+    req->found(req->found_ctx, FORMAT_ERROR, what);
+    return true;
+}
+
+/* What is left of the files once the chunks were looked at: pickles of objects; with `sums` every
+ * record that has a checksum, all of it. */
+typedef struct rest_request {
+    bool sums;
+    unsigned nthreads;
+    const cancel_token *cancel;
+    progress *progress; /* NULL: nobody watches */
+    format_found_fn found;
+    void *found_ctx;
+    /* Whether the caller sums the record whose data begin there. From any thread. */
+    bool (*is_summed)(void *ctx, uint32_t file, uint64_t offset_bytes);
+    void *summed_ctx;
+} rest_request;
+
+/* What was summed, besides what the caller does. */
+typedef struct rest_result {
+    uint64_t records;
+    uint64_t summed_nbytes;
+    uint64_t unsummed_nbytes; /* of objects that have no checksum */
+} rest_result;
 
 typedef struct format_reader {
     const char *name;        /* "dcp" */
@@ -84,6 +125,10 @@ typedef struct format_reader {
     /* Fills cat_object.content (and may add tensors with catalogue_add_object_tensor). Single
      * thread. May be NULL where objects are always loaded. */
     fsdpck_status (*load_object)(void *self, catalogue *cat, uint32_t object, fsdpck_error *err);
+    /* What is wrong with the input goes to request->found; the status is of what kept it from being
+     * looked at. NULL where chunks and their heads are all there is. */
+    fsdpck_status (*check_rest)(void *self, const rest_request *request, rest_result *result,
+                                fsdpck_error *err);
     void (*close)(void *self);
 } format_reader;
 

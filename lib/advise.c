@@ -174,6 +174,31 @@ static void advise_default(const run *r)
     text_release(&names);
 }
 
+/* A tensor that each rank had of its own goes back to it where there are as many ranks. */
+static void advise_own(const run *r)
+{
+    const catalogue *c = &r->src->cat;
+    uint64_t count = 0;
+    const char *first = "";
+    if ((!r->writer->flat && !r->writer->every_rank) ||
+        (int64_t)r->to.world_size == c->origin.world_size)
+        return;
+    for (uint64_t k = 0; k < catalogue_tensor_count(&r->to.cat); k++) {
+        const cat_tensor *t = catalogue_tensor(c, *VEC_AT(&r->to.from, uint32_t, k));
+        if ((t->flags & CAT_TENSOR_OF_RANK) == 0)
+            continue;
+        const uint32_t name = catalogue_tensor(&r->to.cat, k)->name;
+        first = count++ == 0 ? catalogue_name(&r->to.cat, name) : first;
+    }
+    if (count > 0)
+        log_warn(&r->ctx->log, "",
+                 "--per-rank first gives the lowest rank's to all, under its own name",
+                 "tensors that each of %" PRId64 " ranks had of its own: %" PRIu64
+                 ", the first is '%s': each file has all of them, and a model that wants them "
+                 "without '.rank0' finds none",
+                 c->origin.world_size, count, first);
+}
+
 /* State of its parameter's shape is cut as that is; scalars are everybody's. What an optimizer of
  * another kind keeps (rows and columns, preconditioners) is given to all ranks. */
 static void advise_states(const run *r)
@@ -191,6 +216,7 @@ static void advise_states(const run *r)
 fsdpck_status run_advise(run *r, fsdpck_error *err)
 {
     RETURN_IF(trained_find(&r->src->cat, &r->src->parts, &r->trained, err));
+    advise_own(r);
     if (r->writer->flat)
         return FSDPCK_OK;
     if (has_floats(&r->to.cat))

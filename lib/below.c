@@ -93,6 +93,45 @@ fsdpck_status below_find(const char *path, below *found, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* What is around the number that begins at `at`: whether all names differ in it alone, and one is 0. */
+static bool differ_there(const below *found, size_t at, size_t digits)
+{
+    const char *first = found->paths[0];
+    const char *rest = first + at + digits;
+    bool has_zero = false;
+    for (size_t i = 0; i < found->count; i++) {
+        const char *path = found->paths[i];
+        if (strncmp(path, first, at) != 0)
+            return false;
+        const size_t n = strspn(path + at, "0123456789");
+        has_zero = has_zero || (n > 0 && strspn(path + at, "0") == n);
+        if (n == 0 || strcmp(path + at + n, rest) != 0)
+            return false;
+    }
+    return has_zero;
+}
+
+bool below_rank_pattern(const below *found, text_buf *pattern)
+{
+    path_kind kind;
+    if (found->count < 2 || path_probe(NULL, found->paths[0], &kind, NULL, NULL) != FSDPCK_OK ||
+        kind != PATH_FILE)
+        return false;
+    const char *first = found->paths[0];
+    const char *slash = strrchr(first, '/');
+    const size_t name_at = slash == NULL ? 0 : (size_t)(slash - first) + 1;
+    for (size_t at = name_at; first[at] != '\0';) {
+        const size_t digits = strspn(first + at, "0123456789");
+        if (digits > 0 && differ_there(found, at, digits)) {
+            text_append(pattern, first + name_at, at - name_at);
+            text_printf(pattern, "{r}%s", first + at + digits);
+            return true;
+        }
+        at += digits > 0 ? digits : 1;
+    }
+    return false;
+}
+
 void below_release(below *found)
 {
     for (size_t i = 0; i < found->count; i++)

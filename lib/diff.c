@@ -254,6 +254,8 @@ static fsdpck_status begin_side(fsdpck_diff *d, run *r, const fsdpck_transform_o
     run_init(r, src->ctx, src, o);
     r->dst = "";
     r->writer = &diff_writer;
+    r->bare_optimizer = true;
+    r->names_objects = r->opt.objects != FSDPCK_OBJECTS_DROP;
     r->opt.part = part;
     r->opt.direct = FSDPCK_OFF;
     if (part == FSDPCK_PART_ALL && r->opt.clean_names == FSDPCK_AUTO)
@@ -264,11 +266,21 @@ static fsdpck_status begin_side(fsdpck_diff *d, run *r, const fsdpck_transform_o
         r->opt.dtype_count = 0;
     }
     RETURN_IF(run_check_engine(r, err));
-    RETURN_IF(run_aim(r, err));
-    return transform_check_flat(src, &r->to.cat, err);
+    fsdpck_status st = run_aim(r, err);
+    if (st == FSDPCK_OK)
+        st = transform_check_flat(src, &r->to.cat, err);
+    if (st != FSDPCK_OK)
+        error_path(err, src->path);
+    return st;
 }
 
-/* Everything where both are named alike, else the model parts, as they are named by the model. */
+static bool have(uint64_t counts[2][3], fsdpck_part part)
+{
+    return counts[0][part] > 0 && counts[1][part] > 0;
+}
+
+/* Everything where both are named alike, else the model parts, as they are named by the model, or
+ * the optimizer parts where these are all that both have. */
 static fsdpck_part choose_part(const fsdpck_transform_options *o, const fsdpck_checkpoint *a,
                                const fsdpck_checkpoint *b)
 {
@@ -279,11 +291,15 @@ static fsdpck_part choose_part(const fsdpck_transform_options *o, const fsdpck_c
         counts[0][a->parts.tensor_part[i]]++;
     for (size_t i = 0; i < b->parts.tensor_count; i++)
         counts[1][b->parts.tensor_part[i]]++;
+    const bool models = have(counts, FSDPCK_PART_MODEL);
+    const bool optimizers = have(counts, FSDPCK_PART_OPTIMIZER);
     const bool alike =
         strcmp(a->parts.model_key, b->parts.model_key) == 0 &&
+        (models || strcmp(a->parts.optimizer_key, b->parts.optimizer_key) == 0) &&
         (counts[0][FSDPCK_PART_OPTIMIZER] > 0) == (counts[1][FSDPCK_PART_OPTIMIZER] > 0);
-    const bool models = counts[0][FSDPCK_PART_MODEL] > 0 && counts[1][FSDPCK_PART_MODEL] > 0;
-    return alike || !models ? FSDPCK_PART_ALL : FSDPCK_PART_MODEL;
+    if (alike || (!models && !optimizers))
+        return FSDPCK_PART_ALL;
+    return models ? FSDPCK_PART_MODEL : FSDPCK_PART_OPTIMIZER;
 }
 
 static fsdpck_status add_value_rows(fsdpck_diff *d, fsdpck_error *err)
@@ -304,8 +320,9 @@ static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_check
     const fsdpck_part part = choose_part(o, a, b);
     RETURN_IF(begin_side(d, &d->a, o, part, a, err));
     RETURN_IF(begin_side(d, &d->b, o, part, b, err));
-    if (part == FSDPCK_PART_MODEL && (o == NULL || o->part < 0))
-        log_write(&a->ctx->log, LOG_NOTE, "comparing the model parts: the rest is not in both");
+    if (part != FSDPCK_PART_ALL && (o == NULL || o->part < 0))
+        log_write(&a->ctx->log, LOG_NOTE, "comparing the %s parts: the rest is not in both",
+                  fsdpck_part_name(part));
     /* Both hold buffers at once. */
     d->a.opt.memory_nbytes = run_memory(&d->a) / 2;
     if (d->a.opt.memory_nbytes < EXEC_MEMORY_NBYTES_MIN)
@@ -322,7 +339,8 @@ static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_check
     RETURN_IF(check_unchanged(&d->b, err));
     RETURN_IF(add_value_rows(d, err));
     const bool selected = d->a.opt.keys_count > 0; /* tensors alone */
-    if (part != FSDPCK_PART_MODEL && !selected && (!d->brief || d->rows.count == 0))
+    if (part != FSDPCK_PART_MODEL && !selected && d->a.names_objects &&
+        (!d->brief || d->rows.count == 0))
         RETURN_IF(diff_objects(d, err));
     return FSDPCK_OK;
 }
@@ -442,8 +460,8 @@ void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t i, fsdpck_diff_row *row)
     }
     const catalogue *c = r->a != CAT_NONE ? &d->a.src->cat : &d->b.src->cat;
     const cat_object *o = catalogue_object(c, r->a != CAT_NONE ? r->a : r->b);
-    row->name = catalogue_name(c, o->name);
-    row->name_nbytes = catalogue_name_nbytes(c, o->name);
+    row->name = d->texts.text + r->name_at;
+    row->name_nbytes = r->name_nbytes;
     row->rank = o->rank == UINT16_MAX ? -1 : o->rank;
     if (r->kind == FSDPCK_DIFF_OBJECT) {
         row->text_a = d->texts.text + r->text_at;

@@ -11,6 +11,8 @@ typedef struct diff_row {
     compare_sums sums;
     uint64_t text_at; /* of both sides' objects, see fsdpck_diff_row */
     uint64_t text_b_at;
+    uint64_t name_at; /* of an object, likewise */
+    size_t name_nbytes;
 } diff_row;
 
 /* A tensor that both have, of one dtype and shape. */

@@ -29,26 +29,85 @@ static int compare_keys(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-static fsdpck_status list_objects(const run *r, object_key **keys, size_t *count, fsdpck_error *err)
+/* The objects of one side, by the names that the tensors beside them go by. */
+typedef struct object_list {
+    object_key *keys;
+    size_t count;
+    text_buf names;
+} object_list;
+
+/* Appends the object's name to the list's; *wanted: the rules do not leave it out. */
+static fsdpck_status name_object(const run *r, uint32_t object, aim_rules *rules, text_buf *names,
+                                 bool *wanted, fsdpck_error *err)
 {
     const catalogue *c = &r->src->cat;
-    const size_t n = catalogue_object_count(c);
-    *count = 0;
-    *keys = calloc(n + 1, sizeof **keys);
-    if (*keys == NULL)
-        return error_set_nomem(err, n * sizeof **keys);
+    const uint32_t id = catalogue_object(c, object)->name;
+    const aim_part part = (aim_part)r->src->parts.object_part[object];
+    text_buf name = {0};
+    bool changed = false;
+    aim_parts_name(&r->src->parts, part, (int)part == r->opt.part, r->opt.clean_names != FSDPCK_OFF,
+                   catalogue_name(c, id), catalogue_name_nbytes(c, id), &name);
+    text_append(&name, "", 0);
+    fsdpck_status st = text_check(&name, err);
+    *wanted = st == FSDPCK_OK && aim_rules_select(rules, name.text);
+    if (*wanted)
+        st = aim_rules_rename(rules, &name, &changed, err);
+    if (st == FSDPCK_OK && *wanted)
+        text_append(names, name.text, name.nbytes);
+    text_release(&name);
+    return st == FSDPCK_OK ? text_check(names, err) : st;
+}
+
+static fsdpck_status add_objects(const run *r, aim_rules *rules, object_list *l, fsdpck_error *err)
+{
+    const size_t n = catalogue_object_count(&r->src->cat);
+    l->keys = calloc(n + 1, sizeof *l->keys);
+    if (l->keys == NULL)
+        return error_set_nomem(err, n * sizeof *l->keys);
     for (uint32_t i = 0; i < n; i++) {
-        const cat_object *o = catalogue_object(c, i);
+        const size_t at = l->names.nbytes;
+        bool wanted;
         if (r->opt.part != FSDPCK_PART_ALL && r->src->parts.object_part[i] != r->opt.part)
             continue;
-        (*keys)[(*count)++] = (object_key){.name = catalogue_name(c, o->name),
-                                           .name_nbytes = catalogue_name_nbytes(c, o->name),
-                                           .rank = o->rank,
-                                           .object = i};
+        RETURN_IF(name_object(r, i, rules, &l->names, &wanted, err));
+        if (wanted)
+            l->keys[l->count++] = (object_key){.name_nbytes = l->names.nbytes - at,
+                                               .rank = catalogue_object(&r->src->cat, i)->rank,
+                                               .object = i};
     }
-    if (*count > 1)
-        qsort(*keys, *count, sizeof **keys, compare_keys);
     return FSDPCK_OK;
+}
+
+static fsdpck_status list_objects(const run *r, object_list *l, fsdpck_error *err)
+{
+    const fsdpck_transform_options *o = &r->opt;
+    const aim_words words = {.exclude = o->exclude,
+                             .exclude_count = o->exclude_count,
+                             .strip_prefix = o->strip_prefix,
+                             .strip_prefix_count = o->strip_prefix_count,
+                             .rename = o->rename,
+                             .rename_count = o->rename_count};
+    aim_rules rules;
+    fsdpck_status st = aim_rules_compile(&words, &rules, err);
+    if (st == FSDPCK_OK)
+        st = add_objects(r, &rules, l, err);
+    aim_rules_release(&rules);
+    RETURN_IF(st);
+    /* The names moved while there came more. */
+    size_t at = 0;
+    for (size_t i = 0; i < l->count; i++) {
+        l->keys[i].name = l->names.text + at;
+        at += l->keys[i].name_nbytes;
+    }
+    if (l->count > 1)
+        qsort(l->keys, l->count, sizeof *l->keys, compare_keys);
+    return FSDPCK_OK;
+}
+
+static void list_release(object_list *l)
+{
+    free(l->keys);
+    text_release(&l->names);
 }
 
 /* Tensors are told apart by their names, those inside objects by what they hold. */
@@ -107,6 +166,26 @@ static fsdpck_status show(fsdpck_diff *d, const value_pool *pool, value v, uint6
     return st == FSDPCK_OK ? text_check(&d->texts, err) : st;
 }
 
+static fsdpck_status add_row(fsdpck_diff *d, diff_row *row, const object_key *key,
+                             fsdpck_error *err)
+{
+    row->name_at = d->texts.nbytes;
+    row->name_nbytes = key->name_nbytes;
+    text_append(&d->texts, key->name, key->name_nbytes);
+    text_append(&d->texts, "", 1);
+    RETURN_IF(text_check(&d->texts, err));
+    return diff_add_row(d, row, err);
+}
+
+static fsdpck_status add_lone(fsdpck_diff *d, fsdpck_diff_kind kind, const object_key *key,
+                              fsdpck_error *err)
+{
+    const bool in_a = kind == FSDPCK_DIFF_OBJECT_ONLY_A;
+    diff_row row = {
+        .kind = kind, .a = in_a ? key->object : CAT_NONE, .b = in_a ? CAT_NONE : key->object};
+    return add_row(d, &row, key, err);
+}
+
 static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const object_key *b,
                                   uint64_t *const maps[2], fsdpck_error *err)
 {
@@ -129,26 +208,23 @@ static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const obj
         st = show(d, &pool, y, &row.text_b_at, err);
     value_pool_release(&pool);
     d->objects_compared++;
-    return st == FSDPCK_OK && !equal ? diff_add_row(d, &row, err) : st;
+    return st == FSDPCK_OK && !equal ? add_row(d, &row, a, err) : st;
 }
 
-static fsdpck_status merge(fsdpck_diff *d, const object_key *a, size_t na, const object_key *b,
-                           size_t nb, uint64_t *const maps[2], fsdpck_error *err)
+static fsdpck_status merge(fsdpck_diff *d, const object_list *a, const object_list *b,
+                           uint64_t *const maps[2], fsdpck_error *err)
 {
     size_t i = 0, k = 0;
-    while (i < na || k < nb) {
-        int order = i == na ? 1 : -1;
-        if (i < na && k < nb)
-            order = compare_keys(&a[i], &b[k]);
+    while (i < a->count || k < b->count) {
+        int order = i == a->count ? 1 : -1;
+        if (i < a->count && k < b->count)
+            order = compare_keys(&a->keys[i], &b->keys[k]);
         if (order == 0)
-            RETURN_IF(compare_pair(d, &a[i], &b[k], maps, err));
+            RETURN_IF(compare_pair(d, &a->keys[i], &b->keys[k], maps, err));
+        else if (order < 0)
+            RETURN_IF(add_lone(d, FSDPCK_DIFF_OBJECT_ONLY_A, &a->keys[i], err));
         else
-            RETURN_IF(diff_add_row(d,
-                                   &(diff_row){.kind = order < 0 ? FSDPCK_DIFF_OBJECT_ONLY_A
-                                                                 : FSDPCK_DIFF_OBJECT_ONLY_B,
-                                               .a = order < 0 ? a[i].object : CAT_NONE,
-                                               .b = order < 0 ? CAT_NONE : b[k].object},
-                                   err));
+            RETURN_IF(add_lone(d, FSDPCK_DIFF_OBJECT_ONLY_B, &b->keys[k], err));
         i += order <= 0;
         k += order >= 0;
     }
@@ -157,8 +233,7 @@ static fsdpck_status merge(fsdpck_diff *d, const object_key *a, size_t na, const
 
 fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err)
 {
-    object_key *a = NULL, *b = NULL;
-    size_t na = 0, nb = 0;
+    object_list a = {.names.limit_bytes = SIZE_MAX / 2}, b = {.names.limit_bytes = SIZE_MAX / 2};
     uint64_t *maps[2] = {NULL, NULL};
     strtab names;
     strtab_init(&names, &d->a.src->metadata);
@@ -166,18 +241,18 @@ fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err)
     if (st == FSDPCK_OK)
         st = load_all(&d->b, err);
     if (st == FSDPCK_OK)
-        st = list_objects(&d->a, &a, &na, err);
+        st = list_objects(&d->a, &a, err);
     if (st == FSDPCK_OK)
-        st = list_objects(&d->b, &b, &nb, err);
+        st = list_objects(&d->b, &b, err);
     if (st == FSDPCK_OK)
         st = map_tensors(&d->a, &names, &maps[0], err);
     if (st == FSDPCK_OK)
         st = map_tensors(&d->b, &names, &maps[1], err);
     if (st == FSDPCK_OK)
-        st = merge(d, a, na, b, nb, maps, err);
+        st = merge(d, &a, &b, maps, err);
     strtab_release(&names);
-    free(a);
-    free(b);
+    list_release(&a);
+    list_release(&b);
     free(maps[0]);
     free(maps[1]);
     return st;

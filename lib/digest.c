@@ -54,6 +54,7 @@ static const format_writer digest_writer = {
 fsdpck_status digest_aim(run *r, fsdpck_error *err)
 {
     r->writer = &digest_writer;
+    r->bare_optimizer = true;
     if (r->opt.part < 0)
         r->opt.part = FSDPCK_PART_ALL;
     if (r->opt.part == FSDPCK_PART_ALL && r->opt.clean_names == FSDPCK_AUTO)

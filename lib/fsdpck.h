@@ -178,7 +178,7 @@ typedef struct fsdpck_info {
     int order_doubtful; /* rows may be in the wrong order without assume_tp_first, or with it */
     int boxes_doubtful; /* boxes that no rank can have held: repair_strided may derive them anew */
     uint64_t flat_parameters; /* of FSDP1: only model_path can take them apart */
-    int model_given;          /* it was opened with model_path */
+    const char *model_path;   /* it was opened with; "" where there was none */
 } fsdpck_info;
 
 FSDPCK_API void fsdpck_get_info(const fsdpck_checkpoint *ckpt, fsdpck_info *info);
@@ -564,9 +564,10 @@ typedef struct fsdpck_diff fsdpck_diff;
 
 typedef struct fsdpck_diff_options {
     size_t struct_nbytes;
-    /* Of these count: part (-1: everything where both have the same parts, else the model parts),
-     * keys and exclude for both; strip_prefix, rename and dtype are applied to A alone; threads,
-     * memory, replicas. NULL: the defaults. */
+    /* Of these count: part (-1: everything where both have the same parts, else the model parts,
+     * else the optimizer parts), keys and exclude for both, objects (drop: tensors alone);
+     * strip_prefix, rename and dtype are applied to A alone; threads, memory, replicas. NULL: the
+     * defaults. */
     const fsdpck_transform_options *transform;
     double atol, rtol; /* floating elements are equal where |a - b| <= atol + rtol * |b| */
     int brief;         /* stop at the first difference */

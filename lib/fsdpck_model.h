@@ -188,9 +188,9 @@ FSDPCK_API uint64_t fsdpck_model_find_module(const fsdpck_model *model, const ch
 typedef struct fsdpck_units fsdpck_units;
 
 /* The units of a model on world_size ranks (0: as many as the description says), of which each
- * shard_size in a row share a unit and the groups hold the same (HSDP; 0: all share it). Units with
- * a group of their own (hybrid strategies, experts) keep it, and shard_size must then be theirs or
- * 0. Freed with fsdpck_units_free, before its model. Errors: USAGE (sizes that do not divide, too
+ * shard_size in a row share a unit and the groups hold the same (HSDP; 0: all share it). Without
+ * shard_size, units with a group of their own (hybrid strategies, experts) keep it; with it, hybrid
+ * ones and those of the description's largest group share by it, and smaller groups stay. Freed with fsdpck_units_free, before its model. Errors: USAGE (sizes that do not divide, too
  * many ranks), BADINPUT (MODEL-WORLD: nobody says how many ranks, or reshard_after_forward does not
  * divide; MODEL-DTYPE, MODEL-SHAPE, MODEL-SETTINGS: what FSDP cannot shard), UNSUPPORTED
  * (LAYOUT-UNEVEN: fully_shard on a dim above 0 that does not divide evenly), LIMIT. */
@@ -221,6 +221,7 @@ typedef struct fsdpck_units_info {
                              the optimizer sees (padding only of FSDP1 without use_orig_params) */
     uint64_t gather_nbytes_max; /* the largest all-gather */
     uint64_t gather_unit;       /* the first unit that has it */
+    uint64_t group_size_min, group_size_max; /* ranks that share a unit; 0: there is none */
 } fsdpck_units_info;
 
 FSDPCK_API void fsdpck_units_get_info(const fsdpck_units *units, fsdpck_units_info *info);

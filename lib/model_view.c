@@ -72,10 +72,19 @@ static fsdpck_status read_model(fsdpck_checkpoint *c, const char *path, model *m
 
     if (path[0] == '\0')
         return error_set(err, FSDPCK_USAGE, "", "--model names no file");
+    path_kind kind;
+    if (path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_ABSENT) {
+        error_set(err, FSDPCK_IO, "", "--model: no such file");
+        error_path(err, path);
+        error_next(err, "scripts/describe_model.py writes it where the model is: fsdpck-model(5)");
+        return FSDPCK_IO;
+    }
     RETURN_IF(file_read_whole(NULL, path, MODEL_FILE_NBYTES_MAX, &text, &nbytes, err));
     fsdpck_status st = model_read(m, text, nbytes, err);
+    /* How many ranks there are is seen in the files: flat_view_rescale. */
+    const model_ranks ranks = {.guess = m->world_size > 1 ? m->world_size : 2};
     if (st == FSDPCK_OK)
-        st = model_find_units(m, 0, &c->units, err);
+        st = model_find_units_on(m, &ranks, &c->units, err);
     free(text);
     return st;
 }
@@ -137,6 +146,14 @@ static void say_ties(const fsdpck_checkpoint *c, const vec *ties)
                  uncompared, uncompared == 1 ? "" : "s", uncompared == 1 ? "is" : "are");
 }
 
+void transform_say_dropped(const fsdpck_checkpoint *c)
+{
+    const uint64_t count = flat_view_dropped(c->view);
+    if (count > 0)
+        log_write(&c->ctx->log, LOG_NOTE,
+                  "tensors left out, because they differ between ranks: %" PRIu64, count);
+}
+
 static void say_local(const fsdpck_checkpoint *c, const agree *a)
 {
     uint64_t count = 0;
@@ -156,10 +173,26 @@ static void say_local(const fsdpck_checkpoint *c, const agree *a)
                   count, first);
 }
 
-fsdpck_status transform_model_view(fsdpck_checkpoint *c, described_model *d, bool keep_ranks,
-                                   fsdpck_error *err)
+flat_ranks transform_flat_ranks(format_per_rank per_rank)
 {
-    flat_view_options options = {.keep_ranks = keep_ranks, .agree = &d->agree};
+    switch (per_rank) {
+    case PER_RANK_KEEP:
+        return FLAT_RANKS_KEEP;
+    case PER_RANK_FIRST:
+        return FLAT_RANKS_FIRST;
+    case PER_RANK_DROP:
+        return FLAT_RANKS_DROP;
+    case PER_RANK_AUTO:
+    case PER_RANK_ERROR:
+        break;
+    }
+    return FLAT_RANKS_JOIN;
+}
+
+fsdpck_status transform_model_view(fsdpck_checkpoint *c, described_model *d,
+                                   format_per_rank per_rank, fsdpck_error *err)
+{
+    flat_view_options options = {.ranks = transform_flat_ranks(per_rank), .agree = &d->agree};
     vec order = VEC_OF(flat_order, &c->metadata), ties = VEC_OF(agree_tie, &c->metadata);
     fsdpck_status st = flat_view_rescale(&c->read, d->m.world_size, &c->units, err);
 
@@ -175,8 +208,10 @@ fsdpck_status transform_model_view(fsdpck_checkpoint *c, described_model *d, boo
         options.tie_count = ties.count;
         st = flat_view_new(&c->read, &c->read_src, &c->units, &options, &c->cat, &c->view, err);
     }
+    d->agree.drops = per_rank == PER_RANK_DROP;
     if (st == FSDPCK_OK) {
         say_ties(c, &ties);
+        transform_say_dropped(c);
         say_local(c, &d->agree);
     }
     vec_release(&order);

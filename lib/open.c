@@ -110,13 +110,38 @@ static const format_reader *reader_named(const char *name)
     return NULL;
 }
 
-static fsdpck_status no_checkpoint(const char *path, const char *near_miss, fsdpck_error *err)
+/* fsdpck-model(5): JSON that begins with its version. */
+static bool looks_like_model(const probe_input *in)
 {
+    static const char key[] = "\"version\"";
+    size_t at = 0;
+    if (in->is_folder)
+        return false;
+    while (at < in->head_nbytes && memchr(" \t\r\n", in->head[at], 4) != NULL)
+        at++;
+    if (at == in->head_nbytes || in->head[at++] != '{')
+        return false;
+    while (at < in->head_nbytes && memchr(" \t\r\n", in->head[at], 4) != NULL)
+        at++;
+    return in->head_nbytes - at >= sizeof key - 1 &&
+           memcmp(in->head + at, key, sizeof key - 1) == 0;
+}
+
+static fsdpck_status no_checkpoint(const probe_input *in, const char *path, const char *near_miss,
+                                   fsdpck_error *err)
+{
+    const bool is_model = looks_like_model(in);
+    if (is_model)
+        near_miss = "it looks like a description of a model";
     const fsdpck_status st =
         error_set(err, FSDPCK_BADINPUT, "NO-CHECKPOINT", "no checkpoint that fsdpck knows%s%s",
                   near_miss == NULL ? "" : ": ", near_miss == NULL ? "" : near_miss);
     error_path(err, path);
-    error_next(err, "fsdpck-formats(5) lists what is read; a DCP folder holds '.metadata'");
+    if (is_model)
+        error_next(err, "give it as --model FILE with the checkpoint of the model; fsdpck layout "
+                        "shows what it says");
+    else
+        error_next(err, "fsdpck-formats(5) lists what is read; a DCP folder holds '.metadata'");
     return st;
 }
 
@@ -130,8 +155,13 @@ static fsdpck_status several_checkpoints(const below *found, const char *path, f
         text_printf(&list, "%s %s", i == 0 ? "" : ",", found->paths[i]);
     if (found->more > 0)
         text_printf(&list, ", and %zu more", found->more);
+    text_buf pattern = {0};
+    if (below_rank_pattern(found, &pattern) && text_check(&pattern, NULL) == FSDPCK_OK)
+        text_printf(&list, "; if they are one, a file a rank: --source-rank-pattern '%s'",
+                    pattern.text);
     if (text_check(&list, NULL) == FSDPCK_OK)
         error_next(err, "%s", list.text);
+    text_release(&pattern);
     text_release(&list);
     return st;
 }
@@ -144,7 +174,7 @@ static fsdpck_status enter_below(fsdpck_checkpoint *c, const char *near_miss, fs
     RETURN_IF(below_find(path, &found, err));
     fsdpck_status st = FSDPCK_OK;
     if (found.count == 0)
-        st = no_checkpoint(path, near_miss, err);
+        st = no_checkpoint(&c->probe, path, near_miss, err);
     else if (found.count > 1)
         st = several_checkpoints(&found, path, err);
     if (st == FSDPCK_OK) {
@@ -176,7 +206,7 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path, const
     if (c->format != NULL)
         return FSDPCK_OK;
     if (!c->probe.is_folder)
-        return no_checkpoint(path, near_miss, err);
+        return no_checkpoint(&c->probe, path, near_miss, err);
     RETURN_IF(enter_below(c, near_miss, err));
     c->entered = true;
     c->format = probe_readers(&c->probe, &near_miss);
@@ -210,10 +240,10 @@ static fsdpck_status print_mesh(fsdpck_checkpoint *c, fsdpck_error *err)
 }
 
 /* Tensors as the description has them, which must be the model's. */
-static fsdpck_status see_described(fsdpck_checkpoint *c, described_model *d, bool keep_ranks,
-                                   fsdpck_error *err)
+static fsdpck_status see_described(fsdpck_checkpoint *c, described_model *d,
+                                   format_per_rank per_rank, fsdpck_error *err)
 {
-    RETURN_IF(transform_model_view(c, d, keep_ranks, err));
+    RETURN_IF(transform_model_view(c, d, per_rank, err));
     RETURN_IF(aim_parts_find(&c->cat, &c->parts, err));
     return transform_model_check(c, d, err);
 }
@@ -239,6 +269,8 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         .assume_tp_first = o->assume_tp_first,
         .flat_pieces = viewed,
         .agree = viewed ? &d->agree : NULL,
+        .found = c->found,
+        .found_ctx = c->found_ctx,
     };
     const fsdpck_status st = c->format->open(&request, into, &c->self, err);
     if (st != FSDPCK_OK) {
@@ -247,12 +279,14 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
     }
     c->format->source(c->self, into, viewed ? &c->read_src : &c->src);
     if (viewed) {
-        RETURN_IF(see_described(c, d, o->per_rank == FSDPCK_PER_RANK_KEEP, err));
+        c->read_src.root = c->path;
+        RETURN_IF(see_described(c, d, request.per_rank, err));
     } else {
         RETURN_IF(transform_shard_view(c, &request, err));
         transform_note_flat(c);
         RETURN_IF(aim_parts_find(&c->cat, &c->parts, err));
     }
+    c->src.root = c->path;
     if (o->optim_keys != FSDPCK_OPTIM_KEYS_KEEP)
         RETURN_IF(transform_rekey(c, (optim_keys)o->optim_keys, viewed ? &d->m : NULL, err));
     else
@@ -270,8 +304,12 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
     c->path = strdup(c->probe.path);
     if (c->path == NULL)
         return error_set_nomem(err, strlen(c->probe.path));
-    if (o->model_path != NULL)
+    if (o->model_path != NULL) {
+        c->model_path = strdup(o->model_path);
+        if (c->model_path == NULL)
+            return error_set_nomem(err, strlen(o->model_path));
         RETURN_IF(transform_model_read(c, o->model_path, &d, err));
+    }
     const fsdpck_status st = read_metadata(c, o, &d, err);
     transform_model_release(&d);
     return st;
@@ -279,6 +317,13 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
 
 fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_open_options *options,
                           fsdpck_checkpoint **out, fsdpck_error *err)
+{
+    return transform_open(ctx, path, options, NULL, NULL, out, err);
+}
+
+fsdpck_status transform_open(fsdpck_context *ctx, const char *path,
+                             const fsdpck_open_options *options, format_found_fn found,
+                             void *found_ctx, fsdpck_checkpoint **out, fsdpck_error *err)
 {
     fsdpck_open_options o = FSDPCK_OPEN_OPTIONS_INIT;
     if (options != NULL) {
@@ -292,6 +337,8 @@ fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_op
     c->ctx = ctx;
     c->probe.dir = FOLDER_CLOSED;
     c->opaque_calls = o.opaque_calls != 0;
+    c->found = found;
+    c->found_ctx = found_ctx;
     const uint64_t limit = o.metadata_nbytes > 0 ? o.metadata_nbytes : platform_memory_bytes() / 2;
     budget_init(&c->metadata, limit, "metadata", NULL);
     catalogue_init(&c->cat, &c->metadata);
@@ -322,6 +369,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
     vec_release(&c->ties);
     probe_release(&c->probe);
     free(c->path);
+    free(c->model_path);
     free(c->mesh);
     free(c);
 }

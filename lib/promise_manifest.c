@@ -74,12 +74,7 @@ static fsdpck_status read_text(const manifest_work *w, char **text, size_t *nbyt
 /* As the user would name it. */
 static void error_file(const manifest_work *w, const char *name, fsdpck_error *err)
 {
-    text_buf path = {0};
-    const char *dir = strcmp(w->dir->path, ".") == 0 ? "" : w->dir->path;
-    const size_t n = strlen(dir);
-    text_printf(&path, "%s%s%s", dir, n == 0 || dir[n - 1] == '/' ? "" : "/", name);
-    error_path(err, path.failed ? name : path.text);
-    text_release(&path);
+    error_path_in(err, w->dir->path, name);
 }
 
 static void tell_file(const manifest_work *w, const char *id, const char *name, const char *message,

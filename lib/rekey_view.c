@@ -208,6 +208,14 @@ fsdpck_status transform_rekey(fsdpck_checkpoint *c, optim_keys to, const model *
     aim_parts parts = {0};
     uint32_t count = 0;
 
+    /* Numbers that could not be understood are not in the parameters' names: why is known. */
+    const fsdpck_error *refusal = c->view == NULL ? NULL : flat_view_refusal(c->view);
+    if (refusal != NULL) {
+        if (err != NULL)
+            *err = *refusal;
+        error_path(err, c->path);
+        return refusal->status;
+    }
     fsdpck_status st = load_wanted(c, to, err);
     if (st == FSDPCK_OK)
         st = aim_parts_find(&c->cat, &parts, err);

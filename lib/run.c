@@ -69,6 +69,8 @@ fsdpck_status run_aim(run *r, fsdpck_error *err)
         .words = {o->keys, o->keys_count, o->exclude, o->exclude_count, o->strip_prefix,
                   o->strip_prefix_count, o->rename, o->rename_count, o->dtype, o->dtype_count},
         .part = o->part >= 0 ? (aim_part)o->part : flat && !r->writer->flat ? PART_MODEL : PART_ALL,
+        .bare_optimizer = r->bare_optimizer,
+        .names_objects = r->names_objects,
         .clean = o->clean_names == FSDPCK_ON || (o->clean_names == FSDPCK_AUTO && flat),
         .tied = (aim_tied)o->tied,
         .ties = r->src->ties.items,

@@ -29,6 +29,7 @@ typedef struct run {
     fsdpck_transform_options opt;
     bool sharded; /* reshard: `cut` says how */
     bool replaces_empty; /* DST is an empty folder */
+    bool bare_optimizer, names_objects; /* nothing is written: as in aim_request */
     const format_writer *writer;
     layout layout;
     aim_cut_request cut;

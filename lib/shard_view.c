@@ -21,7 +21,7 @@ fsdpck_status transform_shard_view(fsdpck_checkpoint *c, const open_request *req
                                    fsdpck_error *err)
 {
     const int64_t ranks = c->cat.origin.world_size;
-    const flat_view_options options = {.keep_ranks = request->per_rank == PER_RANK_KEEP};
+    const flat_view_options options = {.ranks = transform_flat_ranks(request->per_rank)};
 
     if (!shard_metadata_is(&c->cat))
         return FSDPCK_OK;
@@ -42,5 +42,6 @@ fsdpck_status transform_shard_view(fsdpck_checkpoint *c, const open_request *req
     log_write(&c->ctx->log, LOG_NOTE,
               "flat parameters: %u, taken apart as the checkpoint's shard_metadata says",
               (unsigned)unit_count(&c->units));
+    transform_say_dropped(c);
     return FSDPCK_OK;
 }

@@ -45,7 +45,8 @@ struct fsdpck_context {
 
 struct fsdpck_checkpoint {
     fsdpck_context *ctx;
-    char *path; /* what was really opened */
+    char *path;       /* what was really opened */
+    char *model_path; /* of the description; NULL where there is none */
     bool entered;
     probe_input probe;
     const format_reader *format;
@@ -63,11 +64,19 @@ struct fsdpck_checkpoint {
     char *mesh; /* as text; NULL where none is known */
     uint64_t cut_otherwise; /* tensors that a derived mesh does not explain */
     bool opaque_calls;
+    format_found_fn found; /* while it is opened */
+    void *found_ctx;
 };
 
 /* The mesh that a catalogue's tensors are cut over: the one with most ranks, then most dims (rank
  * files also name meshes that are slices of it). NULL where it has none. */
 const mesh *transform_mesh(const catalogue *c);
+
+/* fsdpck_open, with somebody who wants to hear of all errors (open_request.found; NULL: nobody). */
+fsdpck_status transform_open(fsdpck_context *ctx, const char *path,
+                             const fsdpck_open_options *options, format_found_fn found,
+                             void *found_ctx, fsdpck_checkpoint **out,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Reads an object that was left until it is wanted. */
 fsdpck_status transform_load_object(fsdpck_checkpoint *c, uint32_t object,
@@ -84,9 +93,12 @@ typedef struct described_model {
 fsdpck_status transform_model_read(fsdpck_checkpoint *c, const char *path, described_model *d,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 void transform_model_release(described_model *d);
+flat_ranks transform_flat_ranks(format_per_rank per_rank);
+/* Notes how many tensors c->view left out. */
+void transform_say_dropped(const fsdpck_checkpoint *c);
 /* From what was read (c->read), c->cat and c->src. */
-fsdpck_status transform_model_view(fsdpck_checkpoint *c, described_model *d, bool keep_ranks,
-                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status transform_model_view(fsdpck_checkpoint *c, described_model *d,
+                                   format_per_rank per_rank, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Once c->parts are known: MODEL-MISMATCH where c->cat is not of this model; fills c->ties. */
 fsdpck_status transform_model_check(fsdpck_checkpoint *c, described_model *d,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -119,6 +131,9 @@ typedef struct below {
     size_t more;  /* found besides */
 } below;
 fsdpck_status below_find(const char *path, below *found, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether they are files whose names differ in one number, from 0 on: these may be one checkpoint's,
+ * a file a rank. Then their pattern, "r{r}.pt". */
+bool below_rank_pattern(const below *found, text_buf *pattern);
 void below_release(below *found);
 
 /* Threads to use: `asked`, or what affinity and cgroup allow. */

@@ -54,6 +54,7 @@ struct fsdpck_units {
     vec shared;     /* units_shared */
     vec sums;       /* units_group */
     uint64_t whole_grad_nbytes, whole_adam_nbytes; /* of parameters in no unit */
+    uint32_t main_group;                           /* model_main_group */
     fsdpck_units_info info;
 };
 

@@ -84,7 +84,7 @@ static fsdpck_status choose_ranks(fsdpck_units *u, uint64_t world_size, uint64_t
         error_set(err, FSDPCK_BADINPUT, "MODEL-WORLD", "nothing says how many ranks there are");
         error_expected(err, "'world_size' in the description");
         error_found(err, "no such key");
-        error_next(err, "add it, or give --world-size");
+        error_next(err, "give --world-size N or --mesh DIMS, or add it to the description");
         return FSDPCK_BADINPUT;
     }
     if (world_size > MESH_RANKS_MAX)
@@ -96,13 +96,11 @@ static fsdpck_status choose_ranks(fsdpck_units *u, uint64_t world_size, uint64_t
     return FSDPCK_OK;
 }
 
-/* Ranks to ask model_find_units for; 0: as described. A list of hybrid units does not say that their
- * groups are smaller than the world, but its own world_size does. */
-static uint32_t ranks_asked(const fsdpck_units *u, uint64_t shard_size)
+/* Ranks to ask for; 0: as described. A list of hybrid units does not say that their groups are
+ * smaller than the world, but its own world_size does. */
+static uint32_t ranks_asked(const fsdpck_units *u)
 {
     const model *m = &u->of->m;
-    if (shard_size > 0)
-        return (uint32_t)shard_size;
     const uint32_t most = m->lists_units ? list_group(&m->units) : 0;
     const uint32_t described = m->world_size > 0 ? m->world_size : most;
     if (m->lists_units && (most < m->world_size || u->info.world_size == described))
@@ -110,22 +108,27 @@ static uint32_t ranks_asked(const fsdpck_units *u, uint64_t shard_size)
     return (uint32_t)u->info.world_size;
 }
 
-static fsdpck_status check_group(const fsdpck_units *u, uint64_t size, uint64_t shard_size,
-                                 const char *path, fsdpck_error *err)
+static fsdpck_status check_group(const fsdpck_units *u, uint64_t size, const char *path,
+                                 fsdpck_error *err)
 {
-    fsdpck_status st = FSDPCK_OK;
-    if (u->info.world_size % size != 0) {
-        st =
-            refuse_ranks(err, "a unit's group does not divide the ranks", u->info.world_size, size);
-        error_next(err,
-                   "the description gives the unit a group of its own; choose a multiple of it");
-    } else if (shard_size > 0 && size != shard_size && size != 1) {
-        st = refuse_ranks(err, "a unit has a group of another size", shard_size, size);
-        error_next(err, "change its 'world_size' in the description, or leave the mesh out");
-    }
-    if (st != FSDPCK_OK)
-        error_tensor(err, path);
-    return st;
+    if (u->info.world_size % size == 0)
+        return FSDPCK_OK;
+    error_set(err, FSDPCK_USAGE, "MODEL-WORLD", "a unit's group does not divide the ranks");
+    error_expected(err, "a factor of %" PRIu64 " ranks", u->info.world_size);
+    error_found(err, "a group of %" PRIu64, size);
+    error_next(err, "the description gives the unit a group of its own; choose a multiple of it");
+    error_tensor(err, path);
+    return FSDPCK_USAGE;
+}
+
+/* Ranks that share a unit of FSDP2, by the rule of model_find_units_on. */
+static uint32_t group_ranks(const fsdpck_units *u, const sharded_unit *g, uint64_t shard_size)
+{
+    const bool local = g->world_size == 1;
+    if (g->world_size > 0 && g->world_size != u->of->m.world_size &&
+        (shard_size == 0 || local || g->world_size != u->main_group))
+        return g->world_size;
+    return (uint32_t)(shard_size > 0 ? shard_size : u->info.world_size);
 }
 
 /* ---- rows ---- */
@@ -169,15 +172,17 @@ static fsdpck_status merge_rows(fsdpck_units *u, uint64_t shard_size, fsdpck_err
                               .is_root = nbytes == 0,
                               .world_size = f->world_size};
         } else {
-            const bool own = g->world_size > 0 && g->world_size != m->world_size;
-            const uint64_t all = shard_size > 0 ? shard_size : u->info.world_size;
             path = model_name(m, model_module_at(m, g->module)->name, &nbytes);
             row = (units_row){.module = g->module,
                               .index = (uint32_t)group++,
                               .fully_shard = true,
-                              .world_size = own ? g->world_size : (uint32_t)all};
+                              .world_size = group_ranks(u, g, shard_size)};
         }
-        RETURN_IF(check_group(u, row.world_size, shard_size, path, err));
+        RETURN_IF(check_group(u, row.world_size, path, err));
+        if (u->info.group_size_min == 0 || row.world_size < u->info.group_size_min)
+            u->info.group_size_min = row.world_size;
+        if (row.world_size > u->info.group_size_max)
+            u->info.group_size_max = row.world_size;
         RETURN_IF(add_row(u, &row, err));
     }
     return FSDPCK_OK;
@@ -293,7 +298,10 @@ static fsdpck_status build(fsdpck_units *u, uint64_t world_size, uint64_t shard_
 {
     const model *m = &u->of->m;
     RETURN_IF(choose_ranks(u, world_size, shard_size, err));
-    RETURN_IF(model_find_units(m, ranks_asked(u, shard_size), &u->flat, err));
+    u->main_group = m->lists_units ? 0 : model_main_group(m);
+    const model_ranks ranks = {
+        .world_size = ranks_asked(u), .group = (uint32_t)shard_size, .main_group = u->main_group};
+    RETURN_IF(model_find_units_on(m, &ranks, &u->flat, err));
     RETURN_IF(model_find_fully_sharded(m, &u->groups, err));
     RETURN_IF(merge_rows(u, shard_size, err));
     if (!m->lists_units)

@@ -34,21 +34,62 @@ static const char *blind_of(const fsdpck_verify *v)
     return texts[v->level];
 }
 
-/* What the readers warned of since `first`. */
+/* One id may be worse in one place than in another: the reader knows, but the user decides. */
+static void tell_as(fsdpck_verify *v, finding_severity severity, const fsdpck_error *what)
+{
+    const finding_kind *kind = finding_find(what->finding);
+    const finding_severity ruled = finding_rules_get(&v->found.rules, what->finding, severity);
+    const bool as_usual = kind != NULL && ruled == kind->severity;
+    findings_add(&v->found, as_usual ? severity : ruled, what);
+}
+
+/* What the readers warned of since `first`: a warning, or a note where good checkpoints cause it. */
 static void take_warnings(fsdpck_verify *v, fsdpck_context *ctx, size_t first)
 {
     fsdpck_warning w;
     for (size_t i = first; fsdpck_context_warning(ctx, i, &w); i++) {
+        const finding_kind *kind = finding_find(w.finding);
         fsdpck_error what;
         fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, w.finding, "%s", w.message);
         if (w.next[0] != '\0')
             error_next(&what, "%s", w.next);
-        if (w.finding[0] == '\0')
-            findings_add(&v->found, FINDING_WARNING, &what);
-        else
-            findings_tell(&v->found, &what);
+        tell_as(v,
+                kind != NULL && kind->severity < FINDING_WARNING ? kind->severity : FINDING_WARNING,
+                &what);
     }
+}
+
+/* Names that savers and downloaders give to what is not finished. */
+static bool is_unfinished(const char *name)
+{
+    static const char *const ends[] = {".tmp", ".partial", ".incomplete"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (n > strlen(ends[i]) && strcmp(name + n - strlen(ends[i]), ends[i]) == 0)
+            return true;
+    return false;
+}
+
+static void note_unfinished(fsdpck_verify *v)
+{
+    const probe_input *in = &v->src->probe;
+    const char *first = NULL;
+    uint64_t count = 0;
+
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (is_unfinished(in->entries[i]) && count++ == 0)
+            first = in->entries[i];
+    if (count == 0)
+        return;
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, "DCP-PARTIAL",
+              "something that was not finished was left beside the checkpoint");
+    error_path_in(&what, in->path, first);
+    error_found(&what, "%" PRIu64 " such name%s", count, count == 1 ? "" : "s");
+    error_next(&what, "it is no part of the checkpoint: remove it");
+    findings_tell(&v->found, &what);
 }
 
 static void note_unsummed(fsdpck_verify *v)
@@ -100,6 +141,64 @@ static fsdpck_status check_promises(fsdpck_verify *v, fsdpck_context *ctx, const
                                      : promise_check_expect(&r, v->options.expect, err);
 }
 
+static void take_found(void *ctx, format_severity severity, const fsdpck_error *what)
+{
+    static const finding_severity severities[] = {
+        [FORMAT_NOTE] = FINDING_NOTE,
+        [FORMAT_WARNING] = FINDING_WARNING,
+        [FORMAT_ERROR] = FINDING_ERROR,
+    };
+    fsdpck_verify *v = ctx;
+    tell_as(v, severities[severity], what);
+}
+
+static fsdpck_status check_rest(void *ctx, check_is_summed_fn is_summed, void *summed_ctx,
+                                check_result *result, fsdpck_error *err)
+{
+    fsdpck_verify *v = ctx;
+    fsdpck_checkpoint *c = v->src;
+    const rest_request r = {
+        .sums = v->level >= CHECK_CHECKSUM,
+        .nthreads = transform_threads(v->options.threads),
+        .cancel = &c->ctx->cancel,
+        .found = take_found,
+        .found_ctx = v,
+        .is_summed = is_summed,
+        .summed_ctx = summed_ctx,
+    };
+    rest_result rest = {0};
+    progress_phase(&c->ctx->progress, r.sums ? "reading other records" : "reading objects", 0);
+    const fsdpck_status st = c->format->check_rest(c->self, &r, &rest, err);
+    result->records += rest.records;
+    result->bytes_total += rest.summed_nbytes + rest.unsummed_nbytes;
+    result->bytes_read += rest.summed_nbytes + rest.unsummed_nbytes;
+    result->bytes_summed += rest.summed_nbytes;
+    result->unsummed_nbytes += rest.unsummed_nbytes;
+    return st;
+}
+
+/* Raw optimizer state without a description is the same trouble in every tensor: said once. */
+static void merge_flat(findings *f)
+{
+    size_t kept = 0;
+    uint64_t same = 0;
+    finding *first = NULL;
+    for (size_t i = 0; i < f->kept; i++) {
+        const bool flat = strcmp(f->list[i].what.finding, "RANK-FLAT") == 0;
+        if (flat && same++ > 0)
+            continue;
+        f->list[kept] = f->list[i];
+        if (flat)
+            first = &f->list[kept];
+        kept++;
+    }
+    if (same < 2)
+        return;
+    f->counts[first->severity] -= same - 1;
+    f->kept = kept;
+    error_found(&first->what, "%" PRIu64 " tensors so; this is the first", same);
+}
+
 static bool is_verdict(fsdpck_status st)
 {
     return st == FSDPCK_BADINPUT;
@@ -110,9 +209,9 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
 {
     fsdpck_error what;
     fsdpck_error_init(&what);
-    fsdpck_status st = fsdpck_open(ctx, path, v->options.open, &v->src, &what);
+    fsdpck_status st = transform_open(ctx, path, v->options.open, take_found, v, &v->src, &what);
     if (is_verdict(st)) {
-        findings_add(&v->found, FINDING_ERROR, &what);
+        findings_add_new(&v->found, FINDING_ERROR, &what);
         return check_promises(v, ctx, path, err);
     }
     if (st != FSDPCK_OK) {
@@ -123,13 +222,19 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     const check_request r = {
         .cat = &v->src->cat,
         .source = &v->src->src,
+        .folder = v->src->probe.is_folder ? v->src->path : NULL,
+        .path = v->src->path,
         .level = v->level,
         .nthreads = transform_threads(v->options.threads),
         .cancel = &ctx->cancel,
         .progress = &ctx->progress,
         .metadata = &v->src->metadata,
+        .rest = v->src->format->check_rest != NULL ? check_rest : NULL,
+        .rest_ctx = v,
     };
+    note_unfinished(v);
     st = check_run(&r, &v->found, &v->result, err);
+    merge_flat(&v->found);
     if (st == FSDPCK_OK)
         st = check_promises(v, ctx, path, err);
     note_unsummed(v);
@@ -160,6 +265,7 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
         st = look(v, ctx, path, err);
     progress_phase(&ctx->progress, NULL, 0);
     take_warnings(v, ctx, first);
+    findings_sort(&v->found);
     if (st != FSDPCK_OK)
         fsdpck_verify_free(v);
     else

@@ -22,8 +22,7 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     info->order_doubtful = o->order_doubtful;
     info->boxes_doubtful = o->boxes_doubtful;
     info->flat_parameters = flat_view_count(&c->cat, NULL);
-    info->model_given =
-        c->view != NULL && !(unit_count(&c->units) > 0 && unit_at(&c->units, 0)->keyed);
+    info->model_path = c->model_path == NULL ? "" : c->model_path;
     info->objects = catalogue_object_count(&c->cat);
     info->files = catalogue_file_count(&c->cat);
     info->chunks = catalogue_chunk_count(&c->cat);

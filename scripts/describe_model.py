@@ -9,11 +9,14 @@
 Takes a model before or after wrapping: FSDP (both modes), fully_shard, replicate, DDP, activation checkpointing,
 torch.compile. Nothing is communicated, no parameter is read. Torch 2.0 to 2.15.
 
-    describe_model.py MODULE:FUNCTION >model.json
+    describe_model.py [--fsdp1 CLASS,...] [--fully-shard CLASS,...] MODULE:FUNCTION >model.json
 
-describes what FUNCTION() returns, unwrapped.
+describes what FUNCTION() returns, made without memory for weights. It is unwrapped; the options, and arguments of
+describe by the same names, say how a run that is being planned would wrap it: the root and every module of these classes
+a unit, of FSDP1 with use_orig_params or of fully_shard. Then: fsdpck layout model.json --world-size 1024.
 """
 
+import argparse
 import importlib
 import json
 import os
@@ -312,7 +315,21 @@ def describe_groups(describer, optimizer):
     return [[names[id(param)] for param in group["params"]] for group in optimizer.param_groups]
 
 
-def describe(model, optimizer=None):
+def plan(modules, key, classes, settings):
+    """Marks the root and all modules of `classes`, names of classes, as units."""
+    missing = set(classes) - {entry.get("class") for entry in modules}
+    if missing:
+        raise ValueError("no module is of class %s" % ", ".join(sorted(missing)))
+    for entry in modules:
+        if "same_as" in entry or (entry["name"] and entry.get("class") not in classes):
+            continue
+        if "fsdp" in entry or "fully_shard" in entry:
+            raise ValueError("module '%s' is wrapped already" % entry["name"])
+        entry[key] = dict(settings)
+
+
+def describe(model, optimizer=None, fsdp1=None, fully_shard=None):
+    """fsdp1, fully_shard: of an unwrapped model, names of the classes whose modules shall be units besides the root."""
     describer = Describer()
     # Flat parameters know the names of parameters that modules further up share with them.
     for module in model.modules():
@@ -320,6 +337,10 @@ def describe(model, optimizer=None):
         if state is not None:
             describer.learn_flat(state)
     describer.walk(model)
+    if fsdp1 is not None:
+        plan(describer.modules, "fsdp", fsdp1, {"use_orig_params": True})
+    if fully_shard is not None:
+        plan(describer.modules, "fully_shard", fully_shard, {})
     optimizers = optimizer
     if optimizer is not None and not isinstance(optimizer, dict):
         optimizers = {"optim": optimizer}
@@ -330,14 +351,26 @@ def describe(model, optimizer=None):
 
 
 def main():
-    """describe_model.py MODULE:FUNCTION calls FUNCTION() without memory for weights and prints its model, unwrapped."""
-    if len(sys.argv) != 2 or ":" not in sys.argv[1]:
-        sys.exit("usage: describe_model.py MODULE:FUNCTION >model.json\n\n" + __doc__.strip())
+    """describe_model.py MODULE:FUNCTION calls FUNCTION() without memory for weights and prints its model."""
+    def classes(text):
+        return [name for name in text.split(",") if name]
+
+    parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, epilog=__doc__.strip())
+    wrapping = parser.add_mutually_exclusive_group()
+    wrapping.add_argument("--fsdp1", type=classes, metavar="CLASS,...", help="units of FSDP1 besides the root")
+    wrapping.add_argument("--fully-shard", type=classes, metavar="CLASS,...", help="units of fully_shard besides the root")
+    parser.add_argument("function", metavar="MODULE:FUNCTION")
+    arguments = parser.parse_args()
+    if ":" not in arguments.function:
+        parser.error("MODULE:FUNCTION has no colon")
     sys.path.insert(0, os.getcwd())
-    module, _, function = sys.argv[1].partition(":")
+    module, _, function = arguments.function.partition(":")
     with torch.device("meta"):
         model = getattr(importlib.import_module(module), function)()
-    print(json.dumps(describe(model)))
+    try:
+        print(json.dumps(describe(model, fsdp1=arguments.fsdp1, fully_shard=arguments.fully_shard)))
+    except ValueError as error:
+        sys.exit("describe_model.py: %s" % error)
 
 
 if __name__ == "__main__":

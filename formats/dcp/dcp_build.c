@@ -10,7 +10,7 @@
 
 static fsdpck_status malformed(fsdpck_error *err, const char *record, const char *what)
 {
-    return error_set(err, FSDPCK_BADINPUT, "DCP-METADATA", "%s in metadata: %s", record, what);
+    return error_set(err, FSDPCK_BADINPUT, "DCP-META-TYPE", "%s in metadata: %s", record, what);
 }
 
 /* --- torch.Size --- */

@@ -115,13 +115,16 @@ fsdpck_status dcp_call_judge(const value_pool *pool, const value_call *call, fsd
     text_buf args = {.limit_bytes = 1024};
     value_print(pool, call->args, 160, &args);
     const char *shown = args.text != NULL ? args.text : "";
-    if (value_kind_of(call->callee) == VALUE_SYMBOL)
-        error_set(err, FSDPCK_BADINPUT, "PKL-CALL", "pickle asks to call '%s.%s' with %s",
-                  value_symbol_module(pool, call->callee), value_symbol_name(pool, call->callee),
-                  shown);
-    else
+    if (value_kind_of(call->callee) == VALUE_SYMBOL) {
+        const char *module = value_symbol_module(pool, call->callee);
+        const char *name = value_symbol_name(pool, call->callee);
+        error_set(err, FSDPCK_BADINPUT,
+                  torch_symbol_runs_code(module, name) ? "PKL-GLOBAL" : "PKL-CALL",
+                  "pickle asks to call '%s.%s' with %s", module, name, shown);
+    } else {
         error_set(err, FSDPCK_BADINPUT, "PKL-CALL", "pickle asks to call a computed object with %s",
                   shown);
+    }
     text_release(&args);
     error_expected(err, "calls that torch's metadata is made of, such as torch.Size");
     error_next(err, "nothing was run; find out who wrote this file before loading it elsewhere, or "

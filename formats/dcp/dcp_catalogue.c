@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "formats/dcp/dcp_leftover.h"
 
 typedef enum kept_kind { KEPT_NOTHING, KEPT_TENSOR, KEPT_OBJECT } kept_kind;
@@ -20,8 +21,8 @@ typedef struct join {
     size_t nfqns;
     uint32_t *starts; /* nfqns + 1: entries of FQN f are order[starts[f]..starts[f + 1]) */
     uint32_t *order;
-    uint8_t *seen; /* FQNs that were items */
-    value *paths;  /* of each FQN, None where planner_data has none */
+    uint8_t *seen;      /* FQNs that were items */
+    value *paths;       /* of each FQN, None where planner_data has none */
     uint32_t *saved_at; /* of each FQN: its place in planner_data, from 1 */
 } join;
 
@@ -34,6 +35,7 @@ void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names)
         .matched = VEC_OF(uint32_t, cat->owner),
         .slots = VEC_OF(uint32_t, cat->owner),
         .repeats = VEC_OF(dcp_repeat, cat->owner),
+        .ends = VEC_OF(uint64_t, cat->owner),
     };
 }
 
@@ -43,6 +45,7 @@ void dcp_builder_release(dcp_builder *b)
     vec_release(&b->matched);
     vec_release(&b->slots);
     vec_release(&b->repeats);
+    vec_release(&b->ends);
 }
 
 /* "__" digits, then `*end`; CAT_NONE where it is something else. */
@@ -373,7 +376,7 @@ static fsdpck_status add_chunk(join *j, uint32_t fqn, uint32_t tensor, unsigned 
     cat_chunk proto = {.file = CAT_NONE, .rank = UINT16_MAX, .place = PLACE_BLOB};
 
     if (chunk->sizes_at == 0)
-        return fail(j, fqn, "DCP-METADATA", "metadata holds a chunk without sizes", err);
+        return fail(j, fqn, "DCP-META-TYPE", "metadata holds a chunk without sizes", err);
     if (ndim_offsets != ndim || ndim_sizes != ndim) {
         fail(j, fqn, "DCP-RANK", "a chunk has another number of dims than its tensor", err);
         error_expected(err, "%u dims", ndim);
@@ -409,7 +412,7 @@ static fsdpck_status add_tensor(join *j, const dcp_item *item, fsdpck_error *err
     uint32_t tensor;
 
     if (t->properties == DCP_NONE)
-        return fail(j, item->fqn, "DCP-METADATA", "metadata holds a tensor without properties",
+        return fail(j, item->fqn, "DCP-META-TYPE", "metadata holds a tensor without properties",
                     err);
     RETURN_IF(keep_tensor(j, item->fqn, t, &tensor, err));
     if (list->count == 0) {
@@ -498,6 +501,23 @@ static fsdpck_status join_items(join *j, fsdpck_error *err)
     return st;
 }
 
+/* Of all blobs, those that nothing is made of too. */
+static fsdpck_status note_ends(join *j, fsdpck_error *err)
+{
+    vec *ends = &j->b->ends;
+    const size_t nfiles = catalogue_file_count(j->b->cat);
+
+    if (nfiles > ends->count && vec_push_n(ends, nfiles - ends->count, err) == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < j->m->entries.count; i++) {
+        const dcp_entry *e = VEC_AT(&j->m->entries, dcp_entry, i);
+        uint64_t *end = VEC_AT(ends, uint64_t, e->file), sum;
+        if (e->paired && checked_add(e->offset_bytes, e->nbytes, &sum) && sum > *end)
+            *end = sum;
+    }
+    return FSDPCK_OK;
+}
+
 fsdpck_status dcp_builder_add(dcp_builder *b, const dcp_metadata *m, fsdpck_error *err)
 {
     join j = {.b = b, .m = m, .nfqns = strtab_count(&b->names->fqns)};
@@ -510,6 +530,7 @@ fsdpck_status dcp_builder_add(dcp_builder *b, const dcp_metadata *m, fsdpck_erro
     if (j.seen == NULL)
         return FSDPCK_LIMIT;
     GOTO_IF(add_files(&j, err), out);
+    GOTO_IF(note_ends(&j, err), out);
     GOTO_IF(group_entries(&j, err), out);
     GOTO_IF(collect_paths(&j, err), out);
     st = join_items(&j, err);

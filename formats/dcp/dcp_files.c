@@ -122,42 +122,11 @@ static fsdpck_status report_missing(dcp_folder *d, const catalogue *cat, const f
     return FSDPCK_BADINPUT;
 }
 
-fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_error *err)
-{
-    catalogue *cat = d->cat;
-    const size_t nfiles = catalogue_file_count(cat);
-    fsdpck_status st = FSDPCK_OK;
-    file_state *states = budget_alloc(d->owner, nfiles * sizeof *states, err);
-
-    if (states == NULL)
-        return FSDPCK_LIMIT;
-    mark_needed(cat, states);
-    for (size_t i = 0; i < nfiles; i++) {
-        uint32_t index;
-        GOTO_IF(
-            file_set_add(&d->blobs, catalogue_name(cat, catalogue_file(cat, i)->path), &index, err),
-            out);
-    }
-    size_job job = {.d = d, .cat = cat, .states = states, .no_follow = req->no_follow};
-    GOTO_IF(pool_run(req->nthreads, nfiles, probe_file, &job, req->cancel, err), out);
-    for (size_t i = 0; i < nfiles; i++)
-        catalogue_file(cat, i)->nbytes = states[i].nbytes;
-    GOTO_IF(report_missing(d, cat, states, err), out);
-    st = dcp_ranges_check(d, cat, err);
-out:
-    budget_free(d->owner, states, nfiles * sizeof *states);
-    return st;
-}
-
 /* --- ranges --- */
 
-#define WHO_OBJECT (UINT64_C(1) << 63)
+#define WHO_OBJECT DCP_BLOB_OBJECT
 
-typedef struct blob {
-    uint64_t offset_bytes;
-    uint64_t nbytes;
-    uint64_t who; /* chunk, or WHO_OBJECT and object */
-} blob;
+typedef dcp_blob blob;
 
 static int compare_blobs(const void *a, const void *b)
 {
@@ -184,12 +153,23 @@ static void name_blob(const catalogue *cat, const blob *b, uint32_t file_id, dcp
     text_release(&path);
 }
 
-static fsdpck_status report_range(const catalogue *cat, const blob *b, uint32_t file_id, bool tiled,
-                                  uint64_t file_nbytes, dcp_folder *d, fsdpck_error *err)
+/* Sorted, as far as is known without a gap between them. */
+static uint64_t end_of(const blob *blobs, size_t count)
 {
-    if (tiled) {
+    uint64_t end = 0, sum;
+    for (size_t i = 0; i < count; i++)
+        if (checked_add(blobs[i].offset_bytes, blobs[i].nbytes, &sum) && sum > end)
+            end = sum;
+    return end;
+}
+
+/* needed: where the file should end, where its blobs are one behind the other; else 0. */
+static fsdpck_status report_range(const catalogue *cat, const blob *b, uint32_t file_id,
+                                  uint64_t needed, dcp_folder *d, fsdpck_error *err)
+{
+    if (needed > 0) {
         error_set(err, FSDPCK_BADINPUT, "DCP-SHORT", "file ends before the blobs that it holds");
-        error_expected(err, "at least %" PRIu64 " bytes", b->offset_bytes + b->nbytes);
+        error_expected(err, "at least %" PRIu64 " bytes", needed);
         error_next(
             err,
             "copy the file again from where it was written; the copy or the save was cut short");
@@ -198,7 +178,7 @@ static fsdpck_status report_range(const catalogue *cat, const blob *b, uint32_t 
         error_expected(err, "%" PRIu64 " bytes at offset %" PRIu64, b->nbytes, b->offset_bytes);
         error_next(err, "metadata and files do not belong together, or one of them was altered");
     }
-    error_found(err, "a file of %" PRIu64 " bytes", file_nbytes);
+    error_found(err, "a file of %" PRIu64 " bytes", catalogue_file(cat, file_id)->nbytes);
     name_blob(cat, b, file_id, d, err);
     return FSDPCK_BADINPUT;
 }
@@ -260,7 +240,7 @@ static fsdpck_status check_file(const catalogue *cat, blob *blobs, size_t count,
             RETURN_IF(check_overlap(cat, &blobs[reaches_furthest], b, file_id, &inner_at, d, err));
         tiled = tiled && b->offset_bytes == end && b->nbytes <= UINT64_MAX - end;
         if (!checked_range(b->offset_bytes, b->nbytes, file_nbytes))
-            return report_range(cat, b, file_id, tiled, file_nbytes, d, err);
+            return report_range(cat, b, file_id, tiled ? end_of(blobs, count) : 0, d, err);
         if (b->offset_bytes + b->nbytes >= end) {
             end = b->offset_bytes + b->nbytes;
             reaches_furthest = i;
@@ -269,14 +249,19 @@ static fsdpck_status check_file(const catalogue *cat, blob *blobs, size_t count,
     return FSDPCK_OK;
 }
 
-/* Blobs grouped by file: starts[f]..starts[f + 1]. */
-static void group_blobs(const catalogue *cat, uint64_t *starts, size_t nfiles, blob *blobs)
+static bool has_blob(const cat_chunk *c, bool empty_too)
 {
+    return c->place != PLACE_EMPTY || (empty_too && c->file != CAT_NONE && c->nbytes > 0);
+}
+
+void dcp_blobs_group(const catalogue *cat, bool empty_too, uint64_t *starts, dcp_blob *blobs)
+{
+    const size_t nfiles = catalogue_file_count(cat);
     const uint64_t nchunks = catalogue_chunk_count(cat);
     const size_t nobjects = catalogue_object_count(cat);
 
     for (uint64_t i = 0; i < nchunks; i++)
-        if (catalogue_chunk(cat, i)->place != PLACE_EMPTY)
+        if (has_blob(catalogue_chunk(cat, i), empty_too))
             starts[catalogue_chunk(cat, i)->file]++;
     for (size_t i = 0; i < nobjects; i++)
         starts[catalogue_object(cat, i)->file]++;
@@ -291,25 +276,90 @@ static void group_blobs(const catalogue *cat, uint64_t *starts, size_t nfiles, b
     }
     for (uint64_t i = nchunks; i-- > 0;) {
         const cat_chunk *c = catalogue_chunk(cat, i);
-        if (c->place != PLACE_EMPTY)
+        if (has_blob(c, empty_too))
             blobs[--starts[c->file]] = (blob){c->offset_bytes, c->nbytes, i};
     }
 }
 
-fsdpck_status dcp_ranges_check(dcp_folder *d, const catalogue *cat, fsdpck_error *err)
+/* Files that states knows to be missing hold no ranges. req and states may be NULL. */
+static fsdpck_status check_ranges(dcp_folder *d, const catalogue *cat, const open_request *req,
+                                  const file_state *states, fsdpck_error *err)
 {
     const size_t nfiles = catalogue_file_count(cat);
     const uint64_t nblobs = catalogue_chunk_count(cat) + catalogue_object_count(cat);
     uint64_t *starts = budget_alloc(cat->owner, (nfiles + 1) * sizeof *starts, err);
     blob *blobs = starts == NULL ? NULL : budget_alloc(cat->owner, nblobs * sizeof *blobs, err);
-    fsdpck_status st = blobs != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
+    fsdpck_status st = blobs != NULL ? FSDPCK_OK : FSDPCK_LIMIT, failed = FSDPCK_OK;
+    fsdpck_error first;
 
+    fsdpck_error_init(&first);
     if (st == FSDPCK_OK)
-        group_blobs(cat, starts, nfiles, blobs);
-    for (size_t f = 0; f < nfiles && st == FSDPCK_OK; f++)
-        st = check_file(cat, &blobs[starts[f]], (size_t)(starts[f + 1] - starts[f]), (uint32_t)f, d,
-                        err);
+        dcp_blobs_group(cat, false, starts, blobs);
+    for (uint32_t f = 0; f < nfiles && st == FSDPCK_OK; f++) {
+        fsdpck_error what;
+        if (states != NULL && is_missing(states, f))
+            continue;
+        fsdpck_error_init(&what);
+        const fsdpck_status one =
+            check_file(cat, &blobs[starts[f]], (size_t)(starts[f + 1] - starts[f]), f, d, &what);
+        if (one == FSDPCK_OK)
+            continue;
+        if (req != NULL && open_request_tell(req, one, &what)) {
+            failed = one;
+            first = what;
+            continue;
+        }
+        st = one;
+        first = what;
+    }
+    if (st == FSDPCK_OK)
+        st = failed;
+    if (st != FSDPCK_OK && err != NULL && first.status != FSDPCK_OK)
+        *err = first;
     budget_free(cat->owner, starts, (nfiles + 1) * sizeof *starts);
     budget_free(cat->owner, blobs, nblobs * sizeof *blobs);
+    return st;
+}
+
+fsdpck_status dcp_ranges_check(dcp_folder *d, const catalogue *cat, fsdpck_error *err)
+{
+    return check_ranges(d, cat, NULL, NULL, err);
+}
+
+/* --- both --- */
+
+fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_error *err)
+{
+    catalogue *cat = d->cat;
+    const size_t nfiles = catalogue_file_count(cat);
+    fsdpck_status st = FSDPCK_OK;
+    file_state *states = budget_alloc(d->owner, nfiles * sizeof *states, err);
+
+    if (states == NULL)
+        return FSDPCK_LIMIT;
+    mark_needed(cat, states);
+    for (size_t i = 0; i < nfiles; i++) {
+        uint32_t index;
+        GOTO_IF(
+            file_set_add(&d->blobs, catalogue_name(cat, catalogue_file(cat, i)->path), &index, err),
+            out);
+    }
+    size_job job = {.d = d, .cat = cat, .states = states, .no_follow = req->no_follow};
+    GOTO_IF(pool_run(req->nthreads, nfiles, probe_file, &job, req->cancel, err), out);
+    for (size_t i = 0; i < nfiles; i++)
+        catalogue_file(cat, i)->nbytes = states[i].nbytes;
+    st = report_missing(d, cat, states, err);
+    if (st != FSDPCK_OK && !open_request_tell(req, st, err))
+        goto out;
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    const fsdpck_status ranges = check_ranges(d, cat, req, states, &what);
+    if (st == FSDPCK_OK && ranges != FSDPCK_OK) {
+        st = ranges;
+        if (err != NULL)
+            *err = what;
+    }
+out:
+    budget_free(d->owner, states, nfiles * sizeof *states);
     return st;
 }

@@ -31,6 +31,7 @@ typedef struct dcp_folder {
     logger log;
     catalogue *cat;       /* borrowed */
     vec repeats;          /* dcp_repeat, sorted by object */
+    vec ends;             /* uint64_t, by file: where the last blob that is named ends */
     vec inside;           /* dcp_inside: tensors inside byte items */
     pthread_mutex_t lock; /* streams */
     vec streams;          /* dcp_inner *: first of each file */
@@ -51,6 +52,19 @@ fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req,
 fsdpck_status dcp_ranges_check(dcp_folder *d, const catalogue *cat,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* What a file holds, by file. */
+#define DCP_BLOB_OBJECT (UINT64_C(1) << 63)
+typedef struct dcp_blob {
+    uint64_t offset_bytes;
+    uint64_t nbytes;
+    uint64_t who; /* chunk, or DCP_BLOB_OBJECT and object */
+} dcp_blob;
+
+/* File f has blobs[starts[f]..starts[f + 1]), in the order of the catalogue; `starts` has one more
+ * than there are files and is zeroed, `blobs` room for all chunks and objects. empty_too: also blobs of
+ * chunks without elements, whose ranges were not compared with their files. */
+void dcp_blobs_group(const catalogue *cat, bool empty_too, uint64_t *starts, dcp_blob *blobs);
+
 /* cat->origin, from the marks in the metadata and the names around it. */
 void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *marks);
 
@@ -61,6 +75,9 @@ fsdpck_status dcp_stream_read(source_stream *s, void *dst, uint64_t nbytes, fsdp
 fsdpck_status dcp_stream_finish(source_stream *s, fsdpck_error *err);
 void dcp_stream_close(source_stream *s);
 fsdpck_status dcp_object_load(void *self, catalogue *cat, uint32_t object, fsdpck_error *err);
+/* format_reader.check_rest (dcp_rest.c). */
+fsdpck_status dcp_check_rest(void *self, const rest_request *request, rest_result *result,
+                             fsdpck_error *err);
 
 /* UNSUPPORTED, DCP-TRANSFORM, unless `transform` is 0 or stream.zstd/1 alone (*zstd). */
 fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool *zstd,

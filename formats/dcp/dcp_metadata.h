@@ -108,7 +108,7 @@ typedef struct dcp_metadata {
 } dcp_metadata;
 
 /* Parses one whole `.metadata`. Errors: all of pickle.h; PKL-CALL (a call that no torch writes,
- * unless opaque_calls), PKL-GETATTR, PKL-TRAILING, DCP-METADATA (records of the wrong form),
+ * unless opaque_calls), PKL-GETATTR, PKL-TRAILING, DCP-META-TYPE (records of the wrong form),
  * DCP-PATH, DCP-BOUNDS. On failure *m is released. */
 fsdpck_status dcp_metadata_read(const pickle_input *in, dcp_names *names, value_pool *pool,
                                 bool opaque_calls, dcp_metadata *m,
@@ -144,7 +144,8 @@ dcp_symbol dcp_symbol_of(const value_pool *pool, value callee);
 fsdpck_status dcp_getattr(value_pool *pool, const value_call *call, value *symbol,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Judges a REDUCE that is none of ours: OK where it may stay as a record, else PKL-CALL. */
+/* Judges a REDUCE that is none of ours: OK where it may stay as a record, else PKL-CALL, or
+ * PKL-GLOBAL where it would run code. */
 fsdpck_status dcp_call_judge(const value_pool *pool, const value_call *call,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 

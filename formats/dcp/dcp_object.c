@@ -3,21 +3,15 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/dcp/dcp_catalogue.h"
-#include "formats/dcp/dcp_folder.h"
 #include "formats/dcp/dcp_inside.h"
+#include "formats/dcp/dcp_item.h"
 #include "formats/shared/pickle.h"
 #include "formats/shared/torch_archive.h"
 #include "formats/shared/zstd_stream.h"
 
 #define OBJECT_LIMIT (UINT64_C(1) << 30)
 
-/* A byte item in memory, and where its bytes are in the file. */
-typedef struct item_bytes {
-    vec bytes;           /* uint8_t */
-    uint64_t base_bytes; /* offset in the file; 0 where it was decoded */
-    bool zstd;
-} item_bytes;
+typedef dcp_item_bytes item_bytes;
 
 static fsdpck_status too_large(fsdpck_error *err)
 {
@@ -27,8 +21,8 @@ static fsdpck_status too_large(fsdpck_error *err)
     return FSDPCK_LIMIT;
 }
 
-static fsdpck_status read_item(dcp_folder *d, const dcp_repeat *o, item_bytes *item,
-                               fsdpck_error *err)
+fsdpck_status dcp_item_read(dcp_folder *d, const dcp_repeat *o, dcp_item_bytes *item,
+                            fsdpck_error *err)
 {
     dcp_blob_reader reader = {.d = d, .file = o->file};
     const zip_input in = {.read = dcp_blob_read,
@@ -64,8 +58,8 @@ static fsdpck_status read_item(dcp_folder *d, const dcp_repeat *o, item_bytes *i
     return st;
 }
 
-static fsdpck_status read_memory(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
-                                 fsdpck_error *err)
+fsdpck_status dcp_item_read_at(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
+                               fsdpck_error *err)
 {
     const item_bytes *item = ctx;
     if (offset_bytes < item->base_bytes ||
@@ -77,20 +71,26 @@ static fsdpck_status read_memory(void *ctx, uint64_t offset_bytes, void *dst, ui
     return FSDPCK_OK;
 }
 
-static bool is_torch_save(const item_bytes *item)
+bool dcp_item_is_torch_save(const uint8_t *first, const uint8_t *last, uint64_t nbytes)
 {
     static const uint8_t legacy[] = {0x80, 2,    0x8A, 10,   0x6C, 0xFC, 0x9C, 0x46,
                                      0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19, 0x2E};
-    const uint8_t *b = item->bytes.items;
-    return (item->bytes.count >= 4 && memcmp(b, "PK\3\4", 4) == 0) ||
-           (item->bytes.count >= sizeof legacy && memcmp(b, legacy, sizeof legacy) == 0);
+    return (nbytes >= 4 && memcmp(first, "PK\3\4", 4) == 0) ||
+           (nbytes >= sizeof legacy && memcmp(first, legacy, sizeof legacy) == 0) ||
+           (nbytes >= DCP_ITEM_ENDS && memcmp(last, "PK\5\6", 4) == 0);
 }
 
-static bool is_pickle(const item_bytes *item)
+static bool is_torch_save(const item_bytes *item)
 {
+    const uint64_t n = item->bytes.count;
     const uint8_t *b = item->bytes.items;
-    return item->bytes.count >= 3 && b[0] == 0x80 && b[1] >= 2 && b[1] <= 5 &&
-           b[item->bytes.count - 1] == '.';
+    return dcp_item_is_torch_save(b, n < DCP_ITEM_ENDS ? b : b + n - DCP_ITEM_ENDS, n);
+}
+
+bool dcp_item_is_pickle(const uint8_t *bytes, uint64_t nbytes)
+{
+    return nbytes >= 3 && bytes[0] == 0x80 && bytes[1] >= 2 && bytes[1] <= 5 &&
+           bytes[nbytes - 1] == '.';
 }
 
 /* Tensor i of the archive as a tensor of the catalogue, named after the object. */
@@ -140,7 +140,7 @@ static fsdpck_status add_inside(dcp_folder *d, catalogue *cat, uint32_t object,
 static fsdpck_status load_archive(dcp_folder *d, catalogue *cat, uint32_t object, item_bytes *item,
                                   fsdpck_error *err)
 {
-    const zip_input in = {.read = read_memory,
+    const zip_input in = {.read = dcp_item_read_at,
                           .ctx = item,
                           .base_offset_bytes = item->base_bytes,
                           .nbytes = item->bytes.count};
@@ -223,7 +223,7 @@ static fsdpck_status compare_repeats(dcp_folder *d, catalogue *cat, uint32_t obj
     }
     for (; low < d->repeats.count && repeats[low].object == number; low++) {
         item_bytes other = {.bytes = VEC_OF(uint8_t, d->owner)};
-        const fsdpck_status st = read_item(d, &repeats[low], &other, err);
+        const fsdpck_status st = dcp_item_read(d, &repeats[low], &other, err);
         if (st == FSDPCK_OK &&
             (other.bytes.count != item->bytes.count ||
              (other.bytes.count > 0 &&
@@ -251,12 +251,12 @@ fsdpck_status dcp_object_load(void *self, catalogue *cat, uint32_t object, fsdpc
         return FSDPCK_OK;
     const cat_object *given = catalogue_object(cat, object);
     const dcp_repeat own = {object, given->file, given->aux, given->offset_bytes, given->nbytes};
-    GOTO_IF(read_item(d, &own, &item, err), out);
+    GOTO_IF(dcp_item_read(d, &own, &item, err), out);
     GOTO_IF(compare_repeats(d, cat, object, &item, err), out);
     if (is_torch_save(&item)) {
         is_value = true;
         st = load_archive(d, cat, object, &item, err);
-    } else if (is_pickle(&item)) {
+    } else if (dcp_item_is_pickle(item.bytes.items, item.bytes.count)) {
         st = load_pickle(d, cat, object, &item, &is_value, err);
     }
     if (st == FSDPCK_OK && !is_value) {

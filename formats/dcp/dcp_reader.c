@@ -10,6 +10,9 @@
 #include "formats/dcp/dcp_inside.h"
 #include "formats/dcp/dcp_parts.h"
 
+/* Of files left from another save. */
+#define STALE_NAMED 8u
+
 #define METADATA_LIMIT (UINT64_C(8) << 30)
 
 static bool ends_with(const char *name, const char *suffix)
@@ -62,6 +65,7 @@ static void dcp_close(void *self)
     vec_release(&d->streams);
     vec_release(&d->inside);
     vec_release(&d->repeats);
+    vec_release(&d->ends);
     if (d->has_names)
         dcp_names_release(&d->names);
     if (d->has_lock)
@@ -246,10 +250,16 @@ static fsdpck_status read_ranks(dcp_folder *d, const open_request *req, dcp_buil
 }
 
 /* Files of blobs that no `.metadata` names: empty ones are of ranks without anything to write,
- * others of an older save. `prefix` is "", or that of a part. */
+ * others of an older save. */
+typedef struct unnamed {
+    int64_t highest; /* rank of an empty one */
+    uint64_t stale, nbytes;
+    text_buf names; /* of a few stale ones */
+} unnamed;
+
+/* `prefix` is "", or that of a part. */
 static fsdpck_status count_unnamed(dcp_folder *d, const char *prefix, char *const *entries,
-                                   size_t count, int64_t *highest, uint64_t *stale,
-                                   fsdpck_error *err)
+                                   size_t count, unnamed *u, fsdpck_error *err)
 {
     text_buf path = {0};
     fsdpck_status st = FSDPCK_OK;
@@ -266,18 +276,21 @@ static fsdpck_status count_unnamed(dcp_folder *d, const char *prefix, char *cons
         if (strtab_find(&d->names.paths, path.text, path.nbytes) != STRTAB_NONE)
             continue;
         GOTO_IF(path_probe(&d->dir, path.text, &kind, &nbytes, err), out);
-        if (kind == PATH_FILE && nbytes > 0)
-            (*stale)++;
-        else if ((int64_t)rank > *highest)
-            *highest = rank;
+        if (kind == PATH_FILE && nbytes > 0) {
+            if (u->stale++ < STALE_NAMED)
+                text_printf(&u->names, "%s'%s'", u->stale > 1 ? ", " : "", path.text);
+            u->nbytes += nbytes;
+        } else if ((int64_t)rank > u->highest) {
+            u->highest = rank;
+        }
     }
 out:
     text_release(&path);
     return st;
 }
 
-static fsdpck_status count_in_parts(dcp_folder *d, const open_request *req, int64_t *highest,
-                                    uint64_t *stale, fsdpck_error *err)
+static fsdpck_status count_in_parts(dcp_folder *d, const open_request *req, unnamed *u,
+                                    fsdpck_error *err)
 {
     for (uint32_t part = 0; part < DCP_PART_COUNT; part++) {
         char prefix[64];
@@ -287,7 +300,7 @@ static fsdpck_status count_in_parts(dcp_folder *d, const open_request *req, int6
             continue;
         RETURN_IF(folder_list(&d->dir, dcp_part_folder(part), &entries, &count, err));
         snprintf(prefix, sizeof prefix, "%s/", dcp_part_folder(part));
-        const fsdpck_status st = count_unnamed(d, prefix, entries, count, highest, stale, err);
+        const fsdpck_status st = count_unnamed(d, prefix, entries, count, u, err);
         free(entries);
         RETURN_IF(st);
     }
@@ -300,23 +313,26 @@ static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_mar
                                  fsdpck_error *err)
 {
     const catalogue *cat = d->cat;
-    int64_t highest = -1;
-    uint64_t stale = 0;
+    unnamed u = {.highest = -1, .names = {.limit_bytes = 2048}};
 
     for (size_t i = 0; i < catalogue_file_count(cat); i++) {
         const uint32_t rank = catalogue_file(cat, i)->rank;
-        if (rank != CAT_NONE && (int64_t)rank > highest)
-            highest = rank;
+        if (rank != CAT_NONE && (int64_t)rank > u.highest)
+            u.highest = rank;
     }
-    if (marks->in_parts)
-        RETURN_IF(count_in_parts(d, req, &highest, &stale, err));
-    else
-        RETURN_IF(count_unnamed(d, "", req->probe->entries, req->probe->entry_count, &highest,
-                                &stale, err));
-    if (stale > 0)
+    const fsdpck_status st =
+        marks->in_parts
+            ? count_in_parts(d, req, &u, err)
+            : count_unnamed(d, "", req->probe->entries, req->probe->entry_count, &u, err);
+    if (st == FSDPCK_OK && u.stale > 0)
         log_warn(&d->log, "DCP-STALE", "remove them once you know that this save is whole",
-                 "%" PRIu64 " .distcp file%s not named by the metadata: left from another save",
-                 stale, stale == 1 ? " is" : "s are");
+                 "%" PRIu64 " .distcp file%s not named by the metadata, left from another save: "
+                 "%s%s (%" PRIu64 " bytes)",
+                 u.stale, u.stale == 1 ? " is" : "s are", u.names.text != NULL ? u.names.text : "",
+                 u.stale > STALE_NAMED ? ", ..." : "", u.nbytes);
+    text_release(&u.names);
+    RETURN_IF(st);
+    const int64_t highest = u.highest;
     marks->world_size = highest < 0 ? -1 : highest + 1;
     if (req->expect_ranks == 0 || highest < 0 || (uint64_t)highest + 1 == req->expect_ranks)
         return FSDPCK_OK;
@@ -338,12 +354,14 @@ static int compare_repeats(const void *a, const void *b)
     return x->file < y->file ? -1 : x->file > y->file;
 }
 
-static void keep_repeats(dcp_folder *d, dcp_builder *b)
+static void keep_tables(dcp_folder *d, dcp_builder *b)
 {
     if (b->repeats.count > 1)
         qsort(b->repeats.items, b->repeats.count, sizeof(dcp_repeat), compare_repeats);
     d->repeats = b->repeats;
     b->repeats = VEC_OF(dcp_repeat, d->owner);
+    d->ends = b->ends;
+    b->ends = VEC_OF(uint64_t, d->owner);
 }
 
 /* One `.metadata` each, of one save. */
@@ -395,8 +413,9 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
     if (!marks.no_collectives)
         RETURN_IF(count_ranks(d, req, &marks, err));
     if (b->stray_blobs > 0)
-        log_write(&d->log, LOG_NOTE, "%" PRIu64 " blobs belong to no tensor and no object",
-                  b->stray_blobs);
+        log_warn(&d->log, "DCP-ORPHAN", "metadata were altered, or were made by another program",
+                 "%" PRIu64 " blob%s to no tensor and no object", b->stray_blobs,
+                 b->stray_blobs == 1 ? " belongs" : "s belong");
     if (b->leftovers > 0)
         log_warn(&d->log, "DCP-LEFT-OUT",
                  "--model FILE puts the parameters together: fsdpck-model(5)",
@@ -404,7 +423,7 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
                  "leaves beside its flat parameters (LOCAL_STATE_DICT with use_orig_params)",
                  b->leftovers, b->leftovers == 1 ? " is" : "s are",
                  strtab_text(&d->names.fqns, b->first_leftover));
-    keep_repeats(d, b);
+    keep_tables(d, b);
     marks.has_transforms = strtab_count(&d->names.transforms) > 1;
     dcp_origin_fill(d->cat, req, &marks);
     d->marks = marks;
@@ -470,5 +489,6 @@ const format_reader dcp_reader = {
     .open = dcp_open,
     .source = dcp_source,
     .load_object = dcp_object_load,
+    .check_rest = dcp_check_rest,
     .close = dcp_close,
 };

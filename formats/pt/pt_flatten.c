@@ -3,7 +3,9 @@
 #include <string.h>
 
 enum { DEPTH_LIMIT = 1000, KEY_NBYTES_LIMIT = 4096 };
-static const uint64_t STEPS_LIMIT = (uint64_t)1 << 24;
+/* Places of a state that a tree of so many cells may have: parts may be shared, but not so that a
+ * small file takes long. */
+static const uint64_t STEPS_LEAST = (uint64_t)1 << 16, STEPS_PER_CELL = 8;
 
 typedef struct frame {
     value items; /* DICT or LIST */
@@ -220,7 +222,9 @@ static fsdpck_status object_leaf(pt_flat *f, value item, fsdpck_error *err)
             error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
                       "a DTensor or ShardedTensor holds only one rank's part of a tensor");
         error_tensor(err, name_text(f));
-        error_next(err, "give the folder with the files of all ranks, as --format pt-ranks");
+        error_next(err,
+                   "give the folder with the files of all ranks, and where it holds others too "
+                   "--source-format pt-ranks");
         return st;
     }
     RETURN_IF(catalogue_add_object(f->cat, name_text(f), f->name.nbytes, &object, err));
@@ -321,7 +325,7 @@ static fsdpck_status place_visit(pt_flat *f, const frame *top, value v, fsdpck_e
 {
     bool opened = is_dict(&f->cat->pool, v);
 
-    if (++f->steps > STEPS_LIMIT)
+    if (++f->steps > f->steps_limit)
         return error_set(err, FSDPCK_LIMIT, "PKL-EXPAND",
                          "state has too many places: its parts share each other");
     if (value_kind_of(v) == VALUE_LIST)
@@ -375,6 +379,7 @@ fsdpck_status pt_flatten(pt_flat *f, fsdpck_error *err)
         return FSDPCK_LIMIT;
     for (size_t i = 0; i < count; i++)
         VEC_AT(&f->names, pt_name, i)->flat = STRTAB_NONE;
+    f->steps_limit = STEPS_LEAST + STEPS_PER_CELL * f->cat->pool.cells.count;
     RETURN_IF(place_visit(f, NULL, f->archive->root, err));
     return walk(f, err);
 }

@@ -34,7 +34,7 @@ typedef struct pt_flat {
     value_map lists; /* whether a list is opened */
     vec list_frames;
     text_buf name;
-    uint64_t steps;
+    uint64_t steps, steps_limit;
     /* DTensors and ShardedTensors (calls of _rebuild_from_type_v2) count as tensors and become
      * objects whose content is the call; else they are an error. Set after pt_flat_init. */
     bool keep_sharded;

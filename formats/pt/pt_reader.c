@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "formats/pt/pt.h"
 #include "formats/pt/pt_flatten.h"
+#include "formats/pt/pt_rest.h"
 #include "formats/shared/zip_stream.h"
 
 typedef struct pt_file {
@@ -376,11 +377,22 @@ static void fill_source(void *self, catalogue *cat, source *src)
                     .check_unchanged = check_unchanged};
 }
 
+static fsdpck_status check_rest(void *self, const rest_request *request, rest_result *result,
+                                fsdpck_error *err)
+{
+    const pt_file *p = self;
+
+    if (!request->sums || p->archive.is_legacy)
+        return FSDPCK_OK;
+    return pt_rest_sum(&p->archive.zip, p->f.path, request, result, err);
+}
+
 const format_reader pt_reader = {
     .name = "pt",
     .description = "one file of torch.save (.pt, .pth, .bin, .ckpt)",
     .probe = probe,
     .open = open_file,
     .source = fill_source,
+    .check_rest = check_rest,
     .close = close_file,
 };

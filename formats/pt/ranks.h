@@ -209,7 +209,9 @@ typedef struct ranks_state {
     uint64_t made_up;       /* tensors of objects: their names are numbered */
     uint64_t partial_count; /* plain tensors that only some ranks hold */
     uint64_t dropped_count; /* tensors left out because they differ */
+    uint64_t beside_count;  /* left out: they may be pieces of flat parameters, which are there */
     uint64_t flat_count;    /* pieces of flat parameters, in tensors */
+    bool file_unread; /* the last file's zip or pickle was wrong: nothing of it is in here */
     bool tp_doubtful; /* D18 is possible */
     char form[48];    /* origin.torch_version, from the forms of DTensors */
     char archive_form[48]; /* from those of the zip */
@@ -279,6 +281,10 @@ bool ranks_is_torch_checkpointing(const probe_input *in);
  * kept. BADINPUT where `text` is no JSON object. "": as verl writes them for FSDP2. */
 fsdpck_status ranks_settings_put(const char *text, uint64_t world_size, text_buf *out,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* ranks_rest.c: format_reader.check_rest. */
+fsdpck_status ranks_check_rest(void *self, const rest_request *request, rest_result *result,
+                               fsdpck_error *err);
 
 const char *ranks_path(const ranks_state *s, uint32_t file);
 

@@ -164,7 +164,8 @@ static fsdpck_status keep_each(ranks_state *s, const plain_list *l, fsdpck_error
         RETURN_IF(st);
         RETURN_IF(rank_path(s, path, suffix, &own, err));
         catalogue_tensor(s->cat, tensor)->path = own;
-        catalogue_tensor(s->cat, tensor)->flags |= CAT_TENSOR_OF_RANK;
+        catalogue_tensor(s->cat, tensor)->flags |=
+            (uint8_t)(CAT_TENSOR_OF_RANK | (l->differs ? CAT_TENSOR_DIFFERS : 0));
         RETURN_IF(add_whole(s, tensor, l->pieces[i], 0, err));
     }
     return FSDPCK_OK;
@@ -218,11 +219,24 @@ static bool beside_flat_param(const ranks_state *s, const plain_list *l)
     return false;
 }
 
-static fsdpck_status drop(ranks_state *s, const plain_list *l, const char *why)
+/* Whether each rank's tensor has a record of its own, as a buffer has; pieces of parameters are
+ * views of the rank's shard. */
+static bool owns_records(const ranks_state *s, const plain_list *l)
+{
+    bool owns = true;
+    for (size_t i = 0; owns && i < l->count; i++) {
+        const ranks_piece *q = piece_at(s, l->pieces[i]);
+        owns = q->record_nbytes ==
+               box_nelems(sizes_at(s, q), q->ndim) * dtype_get((dtype)q->dtype)->itemsize_bytes;
+    }
+    return owns;
+}
+
+static fsdpck_status drop(ranks_state *s, const plain_list *l, const char *why, uint64_t *count)
 {
     VEC_AT(&s->tensors, ranks_tensor, l->entry)->dropped = 1;
     log_write(&s->req->log, LOG_DETAIL, "'%s' %s: left out", strtab_text(&s->names, l->entry), why);
-    s->dropped_count++;
+    ++*count;
     return FSDPCK_OK;
 }
 
@@ -273,16 +287,17 @@ static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpc
 
     if (is_for_view(s, l))
         return keep_each(s, l, err);
-    if (l->differs && beside_flat_param(s, l))
-        return drop(s, l, "is one rank's piece of a flat parameter beside it");
+    const bool kept = policy == PER_RANK_KEEP && owns_records(s, l);
+    if (l->differs && beside_flat_param(s, l) && !kept)
+        return drop(s, l, "may be one rank's piece of a flat parameter beside it",
+                    &s->beside_count);
     if (l->differs && policy == PER_RANK_DROP)
-        return drop(s, l, "differs between ranks");
+        return drop(s, l, "differs between ranks", &s->dropped_count);
+    s->flat_count += flat;
     if (l->differs && policy == PER_RANK_KEEP && !t->in_rng)
         return keep_each(s, l, err);
-    if (flat && policy != PER_RANK_KEEP) {
-        s->flat_count++;
+    if (flat && policy != PER_RANK_KEEP)
         return add_whole(s, tensor, l->pieces[0], PIECE_FLAT, err);
-    }
     if (l->differs && policy == PER_RANK_ERROR)
         return differ_failed(s, l, err);
     if (l->differs && policy == PER_RANK_FIRST)

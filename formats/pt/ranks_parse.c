@@ -459,9 +459,10 @@ fsdpck_status ranks_parse_file(ranks_state *s, const ranks_file *f, fsdpck_error
 
     RETURN_IF(cancel_check(s->req->cancel, err));
     *input = (ranks_input){.owner = s->reader, .file = f->index};
+    s->file_unread = true;
     fsdpck_status st = file_set_nbytes(&s->reader->files, f->index, &nbytes, err);
     if (st != FSDPCK_OK) {
-        error_path(err, f->name);
+        error_path_in(err, s->req->path, f->name);
         return st;
     }
     catalogue_init(&p.scratch, owner);
@@ -469,13 +470,14 @@ fsdpck_status ranks_parse_file(ranks_state *s, const ranks_file *f, fsdpck_error
     const zip_input in = {.read = read_input, .ctx = input, .nbytes = nbytes};
     st = torch_archive_open(&in, owner, &p.scratch.pool, s->req->opaque_calls, &p.archive, err);
     if (st == FSDPCK_OK) {
+        s->file_unread = false;
         note_release(s, &p.archive);
         st = parse_archive(&p, err);
     }
     if (st == FSDPCK_OK)
         keep_zip(&p, input);
     else
-        error_path(err, f->name);
+        error_path_in(err, s->req->path, f->name);
     parse_release(&p, owner);
     return st;
 }

@@ -101,7 +101,7 @@ static fsdpck_status add_files(ranks_reader *r, ranks_list *list, catalogue *cat
         if (st == FSDPCK_OK && in_catalogue != in_set)
             st = error_set(err, FSDPCK_INTERNAL, "", "files were added in two orders");
         if (st != FSDPCK_OK) {
-            error_path(err, f->name);
+            error_path_in(err, r->files.dir->path, f->name);
             return st;
         }
     }
@@ -137,6 +137,29 @@ static void state_release(ranks_state *s)
     vec_release(&s->own_ranks);
 }
 
+/* Of files that cannot be read all are told, where somebody wants to hear of them. */
+static fsdpck_status parse_files(ranks_state *s, fsdpck_error *err)
+{
+    const vec *files = &s->list->files;
+    fsdpck_status failed = FSDPCK_OK;
+
+    for (size_t i = 0; i < files->count; i++) {
+        fsdpck_error what;
+        fsdpck_error_init(&what);
+        const fsdpck_status st =
+            ranks_parse_file(s, VEC_AT(files, const ranks_file, i), &what);
+        if (st == FSDPCK_OK)
+            continue;
+        const bool told = s->file_unread && open_request_tell(s->req, st, &what);
+        if ((failed == FSDPCK_OK || !told) && err != NULL)
+            *err = what;
+        if (!told)
+            return st;
+        failed = st;
+    }
+    return failed;
+}
+
 static fsdpck_status read_all(ranks_state *s, fsdpck_error *err)
 {
     const vec *files = &s->list->files;
@@ -150,8 +173,7 @@ static fsdpck_status read_all(ranks_state *s, fsdpck_error *err)
         stated = stated || VEC_AT(&s->list->families, const ranks_family, i)->world > 0;
     if (stated) /* else the files themselves must say it */
         RETURN_IF(ranks_check_complete(s, err));
-    for (size_t i = 0; i < files->count; i++)
-        RETURN_IF(ranks_parse_file(s, VEC_AT(files, const ranks_file, i), err));
+    RETURN_IF(parse_files(s, err));
     if (!stated)
         RETURN_IF(ranks_check_complete(s, err));
     RETURN_IF(ranks_merge(s, err));
@@ -249,6 +271,11 @@ static void report(const ranks_state *s)
     if (s->partial_count > 0)
         log_write(log, LOG_NOTE, "plain tensors that only some ranks hold: %" PRIu64,
                   s->partial_count);
+    if (s->beside_count > 0)
+        log_write(log, LOG_NOTE,
+                  "1-dim tensors left out, which may be pieces of the flat parameters beside them: "
+                  "%" PRIu64,
+                  s->beside_count);
     if (s->dropped_count > 0)
         log_write(log, LOG_NOTE, "tensors left out, because they differ between ranks: %" PRIu64,
                   s->dropped_count);
@@ -315,8 +342,8 @@ static fsdpck_status refused(const ranks_reader *r, const ranks_piece *q, fsdpck
     if (q->flags & PIECE_FLAT) {
         st = error_set(err, FSDPCK_UNSUPPORTED, "RANK-FLAT",
                        "optimizer state is each rank's piece of a flat parameter (FSDP1)");
-        error_next(err, "--model FILE says what the flat parameters are made of (fsdpck-model(5)); "
-                        "or take the model alone (--part model)");
+        error_next(err, "--model FILE says what the flat parameters are made of: fsdpck-model(5); "
+                        "--part model, where a command has it, leaves them out");
         return st;
     }
     st = error_set(err, FSDPCK_BADINPUT, "RANK-DIFFER",
@@ -401,5 +428,6 @@ const format_reader pt_ranks_reader = {
     .probe = probe,
     .open = open_folder,
     .source = fill_source,
+    .check_rest = ranks_check_rest,
     .close = close_ranks,
 };

@@ -245,6 +245,7 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
 {
     misplaced m = {0};
     uint64_t total = 0;
+    fsdpck_status failed = FSDPCK_OK;
     for (size_t i = 0; i < st_files_count(s); i++) {
         const st_header *h = st_files_header(s, i);
         const uint32_t self =
@@ -272,9 +273,20 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
         bool filled = false;
         if (!seen[t] && m.tensor == NULL)
             RETURN_IF(hf_ties_fill(ties, ix, seen, t, &filled, err));
-        if (!seen[t] && !filled)
-            return error_missing(req, ix, t, &m, err);
+        if (seen[t] || filled)
+            continue;
+        fsdpck_error what;
+        fsdpck_error_init(&what);
+        const fsdpck_status st = error_missing(req, ix, t, &m, &what);
+        const bool told = open_request_tell(req, st, &what);
+        if ((failed == FSDPCK_OK || !told) && err != NULL)
+            *err = what;
+        if (!told)
+            return st;
+        failed = st;
     }
+    if (failed != FSDPCK_OK)
+        return failed;
     if (m.tensor != NULL) {
         const fsdpck_status st =
             error_set(err, FSDPCK_BADINPUT, "IDX-DUP", "tensor lies in two files");

@@ -10,6 +10,7 @@
 typedef struct opened {
     uint64_t nbytes;
     st_header header;
+    bool is_bad; /* that was told */
 } opened;
 
 struct st_files {
@@ -19,6 +20,7 @@ struct st_files {
     budget *owner;
     const cancel_token *cancel;
     unsigned nthreads;
+    const open_request *req; /* while headers are read */
     catalogue *cat;
 };
 
@@ -37,6 +39,7 @@ fsdpck_status st_files_open(const open_request *req, st_files **out, fsdpck_erro
     s->owner = req->metadata;
     s->cancel = req->cancel;
     s->nthreads = req->nthreads;
+    s->req = req;
     fsdpck_status st = FSDPCK_OK;
     if (req->probe->is_folder)
         st = folder_open(&s->dir, req->path, err);
@@ -110,10 +113,8 @@ static fsdpck_status read_file(void *ctx, uint64_t offset_bytes, void *dst, uint
     return file_set_read_at(&r->s->files, r->file, offset_bytes, dst, nbytes, err);
 }
 
-static fsdpck_status read_header(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
+static fsdpck_status read_one(st_files *s, uint64_t job, fsdpck_error *err)
 {
-    (void)worker;
-    st_files *s = ctx;
     opened *o = VEC_AT(&s->opened, opened, job);
     reading r = {.s = s, .file = (uint32_t)job};
     fsdpck_status st = file_set_nbytes(&s->files, r.file, &o->nbytes, err);
@@ -126,9 +127,32 @@ static fsdpck_status read_header(void *ctx, unsigned worker, uint64_t job, fsdpc
     return st;
 }
 
+static fsdpck_status read_header(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
+{
+    st_files *s = ctx;
+    fsdpck_error what;
+    (void)worker;
+
+    fsdpck_error_init(&what);
+    const fsdpck_status st = read_one(s, job, &what);
+    if (st == FSDPCK_OK)
+        return st;
+    VEC_AT(&s->opened, opened, job)->is_bad = open_request_tell(s->req, st, &what);
+    if (VEC_AT(&s->opened, opened, job)->is_bad)
+        return FSDPCK_OK;
+    if (err != NULL)
+        *err = what;
+    return st;
+}
+
 fsdpck_status st_files_read_headers(st_files *s, fsdpck_error *err)
 {
-    return pool_run(s->nthreads, s->opened.count, read_header, s, s->cancel, err);
+    fsdpck_status st = pool_run(s->nthreads, s->opened.count, read_header, s, s->cancel, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < s->opened.count; i++)
+        if (VEC_AT(&s->opened, opened, i)->is_bad)
+            st = read_one(s, i, err); /* again, for the status */
+    s->req = NULL;
+    return st;
 }
 
 void st_files_warn_extra_fields(const st_files *s, const logger *log)

@@ -62,8 +62,12 @@ static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64
         error_next(err, "load it and save it again with a newer torch");
         return st;
     }
-    if (nbytes == 0)
-        return error_set(err, FSDPCK_BADINPUT, "ZIP-EMPTY", "file is empty");
+    if (nbytes == 0) {
+        st = error_set(err, FSDPCK_BADINPUT, "ZIP-EMPTY", "file is empty");
+        error_next(err, "copy it again from where it was saved; its writer or a copy may have been "
+                        "interrupted");
+        return st;
+    }
     st = error_set(err, FSDPCK_BADINPUT, "PT-CONTAINER", "this is %s",
                    what != NULL ? what : "no file of torch.save");
     error_offset(err, offset);
@@ -209,6 +213,10 @@ static fsdpck_status open_parts(const zip_input *in, torch_archive *a, bool opaq
         if (st == FSDPCK_BADINPUT && err != NULL &&
             (strcmp(err->finding, "ZIP-NOEND") == 0 || strcmp(err->finding, "ZIP-EMPTY") == 0))
             st = container_failed(head, n, in->base_offset_bytes, err);
+        else if (st == FSDPCK_BADINPUT && err != NULL && strcmp(err->finding, "ZIP-DIR") == 0) {
+            st = error_set(err, FSDPCK_BADINPUT, "ZIP-PREFIX", "bytes before the zip");
+            error_offset(err, in->base_offset_bytes);
+        }
         return st == FSDPCK_OK || err == NULL
                    ? container_failed(head, n, in->base_offset_bytes, err)
                    : st;

@@ -101,6 +101,12 @@ fsdpck_status torch_blob_locate_head(const uint8_t *head, size_t head_nbytes, dt
                                      unsigned *ndim, uint64_t *sizes, place *where,
                                      size_t *need_nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* The fast way to sum what else such a blob holds: true where every record is right but those whose
+ * data is_summed says somebody else sums; *records and *nbytes are what was. False: look at it the
+ * long way (zip_sum.h). Any thread. */
+bool torch_blob_sum(const zip_input *in, bool (*is_summed)(void *ctx, uint64_t offset_bytes),
+                    void *ctx, uint64_t *records, uint64_t *nbytes);
+
 /* Whether a call of this symbol could run code that is not a constructor of data (os.system,
  * eval, torch.load): PKL-GLOBAL. Nothing here ever calls anything; this is for what is said to
  * the user. */
@@ -110,6 +116,9 @@ bool torch_symbol_runs_code(const char *module, const char *name);
 bool torch_call_is_enum(const value_pool *pool, const value_call *call);
 /* Whether a REDUCE is known to be a constructor of data, or an enum member. */
 bool torch_call_is_known(const value_pool *pool, const value_call *call);
+
+/* A call that is not known, as an error (BADINPUT): PKL-GLOBAL where it runs code, else PKL-CALL. */
+fsdpck_status torch_call_refuse(const value_pool *pool, const value_call *call, fsdpck_error *err);
 
 /* Opcodes of a full contiguous CPU tensor with its own storage `key`, for pickle_write's
  * callback. */

@@ -249,3 +249,26 @@ fsdpck_status torch_blob_locate(const zip_input *in, dtype *d, unsigned *ndim, u
     memcpy(sizes, p.claim.sizes, p.claim.ndim * sizeof(uint64_t));
     return FSDPCK_OK;
 }
+
+bool torch_blob_sum(const zip_input *in, bool (*is_summed)(void *ctx, uint64_t offset_bytes),
+                    void *ctx, uint64_t *records, uint64_t *nbytes)
+{
+    blob b;
+    blob_entries e;
+
+    *records = *nbytes = 0;
+    if (in->nbytes < ZIP_END_NBYTES || !blob_read(&b, in) || !entries_read(&b, &e))
+        return false;
+    for (size_t i = 0; i < e.count && !e.no_crc; i++) {
+        const zip_central *c = &e.items[i];
+        const uint8_t *bytes;
+        if (is_summed(ctx, in->base_offset_bytes + e.data_at[i]))
+            continue;
+        if (!blob_has(&b, e.data_at[i], c->nbytes, &bytes) ||
+            crc32_update(0, bytes, c->nbytes) != c->crc32)
+            return false;
+        ++*records;
+        *nbytes += c->nbytes;
+    }
+    return true;
+}

@@ -177,7 +177,7 @@ bool torch_symbol_runs_code(const char *module, const char *name)
 }
 
 /* Classes are written with a capital, functions without: torch._load_from_bytes is no enum. */
-static bool named_as_class(const char *name)
+bool torch_name_is_class(const char *name)
 {
     const char *dot = strrchr(name, '.');
     name = dot == NULL ? name : dot + 1;
@@ -188,9 +188,8 @@ static bool named_as_class(const char *name)
 bool torch_call_is_enum(const value_pool *pool, const value_call *call)
 {
     if (value_kind_of(call->callee) != VALUE_SYMBOL ||
-        !named_as_class(value_symbol_name(pool, call->callee)) ||
-        value_kind_of(call->args) != VALUE_TUPLE ||
-        value_count(pool, call->args) != 1 ||
+        !torch_name_is_class(value_symbol_name(pool, call->callee)) ||
+        value_kind_of(call->args) != VALUE_TUPLE || value_count(pool, call->args) != 1 ||
         torch_symbol_runs_code(value_symbol_module(pool, call->callee),
                                value_symbol_name(pool, call->callee)))
         return false;
@@ -214,4 +213,33 @@ bool torch_call_is_known(const value_pool *pool, const value_call *call)
     return symbol_known(value_symbol_module(pool, call->callee),
                         value_symbol_name(pool, call->callee)) ||
            torch_call_is_enum(pool, call);
+}
+
+fsdpck_status torch_call_refuse(const value_pool *pool, const value_call *call, fsdpck_error *err)
+{
+    char module[128] = "", name[128] = "?";
+    bool runs_code = false;
+
+    if (value_kind_of(call->callee) == VALUE_SYMBOL) {
+        const char *m = value_symbol_module(pool, call->callee);
+        const char *n = value_symbol_name(pool, call->callee);
+        runs_code = torch_symbol_runs_code(m, n);
+        escape_text(module, sizeof(module), m, strlen(m));
+        escape_text(name, sizeof(name), n, strlen(n));
+    }
+    text_buf shown = {.limit_bytes = 4096};
+    value_print(pool, call->args, 120, &shown);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, runs_code ? "PKL-GLOBAL" : "PKL-CALL",
+                  runs_code ? "pickle would run code when loaded by Python: '%s.%s'"
+                            : "pickle calls something unknown: '%s.%s'",
+                  module, name);
+    error_found(err, "arguments %s", shown.text == NULL ? "()" : shown.text);
+    error_next(
+        err,
+        runs_code
+            ? "do not load this file in Python; it was not called here"
+            : "it was not called here; fsdpck consolidate --objects opaque keeps it as a record");
+    text_release(&shown);
+    return st;
 }

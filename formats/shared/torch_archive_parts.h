@@ -18,6 +18,9 @@
 #include "formats/shared/pickle.h"
 #include "formats/shared/torch_archive.h"
 
+/* Whether the last part of a dotted name is written as a class is. */
+bool torch_name_is_class(const char *name);
+
 /* A storage as one persistent id names it; legacy streams may name a part of another. */
 typedef struct storage_ref {
     uint32_t storage;

@@ -291,8 +291,9 @@ static fsdpck_status resolve_getattr(const rebuild *r)
     value symbol;
 
     RETURN_IF(pickle_getattr_symbol(r->pool, r->call, &symbol, &is_one, r->err));
-    if (is_one && !torch_symbol_runs_code(value_symbol_module(r->pool, class),
-                                          value_symbol_name(r->pool, class)))
+    if (is_one && torch_name_is_class(value_symbol_name(r->pool, class)) &&
+        !torch_symbol_runs_code(value_symbol_module(r->pool, class),
+                                value_symbol_name(r->pool, class)))
         return set_to(r, symbol);
     return r->b->opaque_calls
                ? FSDPCK_OK
@@ -302,33 +303,7 @@ static fsdpck_status resolve_getattr(const rebuild *r)
 
 static fsdpck_status unknown_call(const rebuild *r)
 {
-    const value callee = r->call->callee;
-    char module[128] = "", name[128] = "?";
-    bool runs_code = false;
-
-    if (r->b->opaque_calls)
-        return FSDPCK_OK;
-    if (value_kind_of(callee) == VALUE_SYMBOL) {
-        const char *m = value_symbol_module(r->pool, callee),
-                   *n = value_symbol_name(r->pool, callee);
-        runs_code = torch_symbol_runs_code(m, n);
-        escape_text(module, sizeof(module), m, strlen(m));
-        escape_text(name, sizeof(name), n, strlen(n));
-    }
-    text_buf shown = {.limit_bytes = 4096};
-    value_print(r->pool, r->call->args, 120, &shown);
-    fsdpck_status st = error_set(r->err, FSDPCK_BADINPUT, runs_code ? "PKL-GLOBAL" : "PKL-CALL",
-                                 runs_code ? "pickle would run code when loaded by Python: '%s.%s'"
-                                           : "pickle calls something unknown: '%s.%s'",
-                                 module, name);
-    error_found(r->err, "arguments %s", shown.text == NULL ? "()" : shown.text);
-    error_next(
-        r->err,
-        runs_code
-            ? "do not load this file in Python; it was not called here"
-            : "it was not called here; fsdpck consolidate --objects opaque keeps it as a record");
-    text_release(&shown);
-    return st;
+    return r->b->opaque_calls ? FSDPCK_OK : torch_call_refuse(r->pool, r->call, r->err);
 }
 
 static const char *kind_of(const char *function)

@@ -83,33 +83,30 @@ static bool part_wanted(const aim_state *a, uint8_t part)
     return a->request->part == PART_ALL || (aim_part)part == a->request->part;
 }
 
-/* The name before the rules: outer key dropped where the model part stands alone in a flat file,
- * wrapper parts dropped where they are to be. */
-static void first_name(const aim_state *a, const char *name, size_t nbytes, bool is_model,
-                       bool has_outer, text_buf *out)
+/* Whether a part goes without its outer key: where it stands alone in a flat file. */
+static bool stands_alone(const aim_state *a, aim_part part)
 {
-    size_t skip = 0;
-    if (is_model && has_outer)
-        skip = strlen(a->parts->model_key) + 1;
-    const bool drop_outer =
-        !aim_has_objects(a) && (a->request->part == PART_MODEL || a->to->units != NULL);
-    if (!drop_outer)
-        text_append(out, name, skip);
-    if (a->request->clean)
-        fqn_clean(name + skip, nbytes - skip, is_model && a->parts->model_has_ddp, out);
-    else
-        text_append(out, name + skip, nbytes - skip);
+    if (aim_has_objects(a))
+        return false;
+    if (part == PART_OPTIMIZER)
+        return a->request->bare_optimizer && a->request->part == PART_OPTIMIZER;
+    return a->request->part == PART_MODEL || a->to->units != NULL;
+}
+
+/* The name before the rules. */
+static void first_name(const aim_state *a, uint32_t name, aim_part part, text_buf *out)
+{
+    out->nbytes = 0;
+    aim_parts_name(a->parts, part, stands_alone(a, part), a->request->clean,
+                   catalogue_name(a->from, name), catalogue_name_nbytes(a->from, name), out);
+    text_append(out, "", 0);
 }
 
 static fsdpck_status name_tensor(aim_state *a, size_t i, text_buf *name, bool *wanted,
                                  fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(a->from, i);
-    const bool is_model = a->parts->tensor_part[i] == PART_MODEL;
-    name->nbytes = 0;
-    first_name(a, catalogue_name(a->from, t->name), catalogue_name_nbytes(a->from, t->name),
-               is_model, a->parts->model_depth > 0, name);
-    text_append(name, "", 0);
+    first_name(a, t->name, (aim_part)a->parts->tensor_part[i], name);
     RETURN_IF(text_check(name, err));
     *wanted = aim_rules_select(&a->rules, name->text);
     bool changed = false;
@@ -179,6 +176,19 @@ static bool object_has_place(const aim_state *a, const cat_object *o)
             (int64_t)a->to->world_size == a->from->origin.world_size);
 }
 
+/* Rules that match an object alone are not in vain where it is compared under its own name. */
+static fsdpck_status use_rules(aim_state *a, size_t i, fsdpck_error *err)
+{
+    text_buf name = {0};
+    bool changed = false;
+    first_name(a, catalogue_object(a->from, i)->name, (aim_part)a->parts->object_part[i], &name);
+    fsdpck_status st = text_check(&name, err);
+    if (st == FSDPCK_OK && aim_rules_select(&a->rules, name.text))
+        st = aim_rules_rename(&a->rules, &name, &changed, err);
+    text_release(&name);
+    return st;
+}
+
 /* Objects go by their flat key, as tensors do; only a nested target has a place for them. */
 static fsdpck_status pick_objects(aim_state *a, fsdpck_error *err)
 {
@@ -191,6 +201,8 @@ static fsdpck_status pick_objects(aim_state *a, fsdpck_error *err)
         const bool wanted = carried && part_wanted(a, a->parts->object_part[i]) &&
                             aim_rules_select(&a->rules, catalogue_name(a->from, o->name));
         if (!wanted) {
+            if (a->request->names_objects && part_wanted(a, a->parts->object_part[i]))
+                RETURN_IF(use_rules(a, i, err));
             RETURN_IF(leave_out_object(a, i, err));
             continue;
         }
@@ -343,7 +355,7 @@ static fsdpck_status check_something_picked(const aim_state *a, fsdpck_error *er
     fsdpck_status st;
     if (in_part > 0 && (words->keys_count > 0 || words->exclude_count > 0)) {
         st = error_set(err, FSDPCK_USAGE, "",
-                       "nothing is left to write: %s leaves none of %" PRIu64 " tensors",
+                       "nothing is left: %s leaves none of %" PRIu64 " tensors",
                        words->exclude_count == 0 ? "--keys"
                        : words->keys_count == 0  ? "--exclude"
                                                  : "--keys with --exclude",
@@ -352,9 +364,12 @@ static fsdpck_status check_something_picked(const aim_state *a, fsdpck_error *er
                         "SRC");
         return st;
     }
-    st = error_set(err, FSDPCK_USAGE, "", "nothing is left to write: the %s part has no tensors",
+    st = error_set(err, FSDPCK_USAGE, "", "nothing is left: the %s part has no tensors",
                    names[a->request->part]);
-    if (a->request->part == PART_ALL)
+    if (a->parts->bare_optimizer && a->request->part != PART_ALL)
+        error_next(err, "an optimizer's state dict alone is the optimizer part: take it with "
+                        "--part all");
+    else if (a->request->part == PART_ALL)
         error_next(err, "tensors inside other objects cannot be taken alone: write a .pt, or save "
                         "the module's state_dict()");
     else

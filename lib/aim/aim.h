@@ -75,6 +75,9 @@ typedef struct aim_request {
     const source *src; /* of the source catalogue: tells which tensors view the same bytes */
     aim_words words;
     aim_part part;
+    /* Nothing is written: the optimizer part alone goes without its outer key, as the model's does,
+     * and objects go by the names that the rules make. */
+    bool bare_optimizer, names_objects;
     bool clean;
     aim_tied tied;
     const aim_tie *ties; /* besides those that the source's storages tell */

@@ -101,12 +101,48 @@ static bool is_counter(const catalogue *c, size_t tensor, const outer_key *key)
            matches_any(counter_globs, sizeof counter_globs / sizeof counter_globs[0], key->text);
 }
 
+/* The outer keys of an optimizer's state dict that stands alone. */
+static bool is_bare_key(const outer_key *key)
+{
+    return strcmp(key->text, "state") == 0 || strcmp(key->text, "param_groups") == 0;
+}
+
+static bool has_outer_path(const catalogue *c, value path, uint32_t name, const char *text)
+{
+    outer_key key;
+    outer_key_of(c, path, name, &key);
+    return !value_is_none(path) && strcmp(key.text, text) == 0;
+}
+
+/* Whether optimizer.state_dict() itself was saved, or what FSDP.optim_state_dict() gives: `state`
+ * beside `param_groups`, which no model has both. */
+static bool find_bare_optimizer(const catalogue *c, const aim_parts *parts)
+{
+    bool groups = false, state = false;
+    for (size_t i = 0; i < parts->object_count && !(groups && state); i++) {
+        const cat_object *o = catalogue_object(c, i);
+        groups = groups || has_outer_path(c, o->path, o->name, "param_groups");
+        state = state || has_outer_path(c, o->path, o->name, "state");
+    }
+    for (size_t i = 0; i < parts->tensor_count && groups && !state; i++) {
+        const cat_tensor *t = catalogue_tensor(c, i);
+        state = has_outer_path(c, t->path, t->name, "state");
+    }
+    return groups && state;
+}
+
+static bool is_optimizer_key(const aim_parts *parts, const outer_key *key)
+{
+    return fnmatch("optim*", without_app(key), 0) == 0 ||
+           strcmp(without_app(key), "last_optimizer_state") == 0 ||
+           (parts->bare_optimizer && is_bare_key(key));
+}
+
 static aim_part part_of(const aim_parts *parts, const outer_key *key, bool counter, bool is_object)
 {
     if (parts->model_depth > 0 && key->has_more && strcmp(key->text, parts->model_key) == 0)
         return PART_MODEL;
-    if (fnmatch("optim*", without_app(key), 0) == 0 ||
-        strcmp(without_app(key), "last_optimizer_state") == 0)
+    if (is_optimizer_key(parts, key))
         return PART_OPTIMIZER;
     if (parts->model_depth > 0 || is_object || counter)
         return PART_OTHER;
@@ -131,6 +167,38 @@ static void find_ddp(const catalogue *c, aim_parts *parts)
     parts->model_has_ddp = all > 0 && with == all;
 }
 
+/* Whether something of the optimizer is below a key, and that the one that all of it has so far. */
+static bool is_only_key(const catalogue *c, value path, uint32_t name, aim_parts *parts)
+{
+    outer_key key;
+    outer_key_of(c, path, name, &key);
+    const size_t nbytes = strlen(key.text);
+    if (nbytes == 0 || nbytes >= sizeof parts->optimizer_key ||
+        catalogue_name_nbytes(c, name) <= nbytes + 1 || (!value_is_none(path) && !key.has_more))
+        return false;
+    if (parts->optimizer_key[0] == '\0')
+        memcpy(parts->optimizer_key, key.text, nbytes + 1);
+    return strcmp(parts->optimizer_key, key.text) == 0;
+}
+
+/* Where there are several optimizers, their keys tell them apart. */
+static void find_optimizer_key(const catalogue *c, aim_parts *parts)
+{
+    bool only = !parts->bare_optimizer;
+    for (size_t i = 0; only && i < parts->tensor_count; i++) {
+        const cat_tensor *t = catalogue_tensor(c, i);
+        if (parts->tensor_part[i] == PART_OPTIMIZER && !(t->flags & CAT_TENSOR_IN_OBJECT))
+            only = is_only_key(c, t->path, t->name, parts);
+    }
+    for (size_t i = 0; only && i < parts->object_count; i++) {
+        const cat_object *o = catalogue_object(c, i);
+        if (parts->object_part[i] == PART_OPTIMIZER)
+            only = is_only_key(c, o->path, o->name, parts);
+    }
+    if (!only)
+        parts->optimizer_key[0] = '\0';
+}
+
 fsdpck_status aim_parts_find(const catalogue *c, aim_parts *parts, fsdpck_error *err)
 {
     memset(parts, 0, sizeof *parts);
@@ -146,6 +214,7 @@ fsdpck_status aim_parts_find(const catalogue *c, aim_parts *parts, fsdpck_error 
         return error_set_nomem(err, parts->tensor_count + parts->object_count);
     }
     find_model_key(c, parts);
+    parts->bare_optimizer = find_bare_optimizer(c, parts);
     for (size_t i = 0; i < parts->tensor_count; i++) {
         const cat_tensor *t = catalogue_tensor(c, i);
         outer_key key;
@@ -160,7 +229,28 @@ fsdpck_status aim_parts_find(const catalogue *c, aim_parts *parts, fsdpck_error 
         parts->object_part[i] = (uint8_t)part_of(parts, &key, false, true);
     }
     find_ddp(c, parts);
+    find_optimizer_key(c, parts);
     return FSDPCK_OK;
+}
+
+size_t aim_parts_outer_nbytes(const aim_parts *parts, aim_part part)
+{
+    const char *key = part == PART_MODEL && parts->model_depth > 0 ? parts->model_key
+                      : part == PART_OPTIMIZER                     ? parts->optimizer_key
+                                                                   : "";
+    return key[0] == '\0' ? 0 : strlen(key) + 1;
+}
+
+void aim_parts_name(const aim_parts *parts, aim_part part, bool alone, bool clean, const char *name,
+                    size_t nbytes, text_buf *out)
+{
+    const size_t skip = aim_parts_outer_nbytes(parts, part);
+    if (!alone)
+        text_append(out, name, skip);
+    if (clean)
+        fqn_clean(name + skip, nbytes - skip, part == PART_MODEL && parts->model_has_ddp, out);
+    else
+        text_append(out, name + skip, nbytes - skip);
 }
 
 void aim_parts_release(aim_parts *parts)

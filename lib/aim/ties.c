@@ -3,8 +3,10 @@
 
 #include "aim/aim_internal.h"
 
-/* Tied tensors view the same bytes of one storage in the same way. Equal bytes in two places are no
- * tie: they may be meant to part. */
+/* Tied tensors of the model view the same bytes of one storage in the same way. Equal bytes in two
+ * places are no tie: they may be meant to part. Nor are what an optimizer shares: torch gives all
+ * parameters of a unit one `step` when it gathers their state (FSDP.optim_state_dict), and whoever
+ * loads it wants a `step` of each. */
 
 typedef struct tie_key {
     uint32_t alias;
@@ -76,6 +78,7 @@ static fsdpck_status list_views(const aim_state *a, vec *keys, fsdpck_error *err
         const uint32_t from_index = VEC_AT(&a->picks, aim_pick, k)->source;
         const cat_tensor *t = catalogue_tensor(a->from, from_index);
         if (t->alias == CAT_NONE || t->nchunks != 1 ||
+            a->parts->tensor_part[from_index] != PART_MODEL ||
             catalogue_tensor_nelems(a->from, from_index) == 0)
             continue;
         place where;

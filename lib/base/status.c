@@ -172,6 +172,18 @@ void error_path(fsdpck_error *err, const char *path)
         escape_text(err->path, sizeof(err->path), path, strlen(path));
 }
 
+void error_path_in(fsdpck_error *err, const char *folder, const char *name)
+{
+    char path[2 * sizeof err->path];
+    if (err == NULL || err->path[0] != '\0')
+        return;
+    const bool both = folder != NULL && folder[0] != '\0' && name != NULL && name[0] != '\0';
+    const bool slash = both && folder[strlen(folder) - 1] != '/';
+    snprintf(path, sizeof path, "%s%s%s", folder == NULL ? "" : folder, slash ? "/" : "",
+             name == NULL ? "" : name);
+    error_path(err, path);
+}
+
 void error_tensor(fsdpck_error *err, const char *fqn)
 {
     if (err != NULL && fqn != NULL && err->tensor[0] == '\0')

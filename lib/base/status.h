@@ -60,6 +60,9 @@ fsdpck_status error_set_nomem(fsdpck_error *err, uint64_t nbytes);
 /* Add to what is there. Each is a no-op on NULL and on a field that is already filled, so that
  * the innermost caller, who knows best, wins. */
 void error_path(fsdpck_error *err, const char *path);
+/* The same, of a file below a folder, so that every error names it in one way. Either may be empty
+ * or NULL. */
+void error_path_in(fsdpck_error *err, const char *folder, const char *name);
 void error_tensor(fsdpck_error *err, const char *fqn);
 void error_offset(fsdpck_error *err, uint64_t offset_bytes);
 void error_expected(fsdpck_error *err, const char *fmt, ...) PRINTF_LIKE(2, 3);

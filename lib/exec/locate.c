@@ -22,7 +22,8 @@ void exec_chunk_context(const struct exec *x, uint64_t chunk, fsdpck_error *err)
     const cat_chunk *k = catalogue_chunk(from, chunk);
     error_tensor(err, catalogue_name(from, catalogue_tensor(from, k->tensor)->name));
     if (k->file < catalogue_file_count(from))
-        error_path(err, catalogue_name(from, catalogue_file(from, k->file)->path));
+        error_path_in(err, x->r.source->root,
+                      catalogue_name(from, catalogue_file(from, k->file)->path));
 }
 
 dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk)

@@ -31,6 +31,7 @@ typedef struct agree {
     vec tensors;         /* uint32_t: the tensor of each key, the first of several ranks' */
     uint32_t sample;     /* a tensor that could be the model's, CAT_NONE: there is none */
     bool has_flat;       /* there are flat parameters, not yet taken apart */
+    bool drops;          /* for the caller to set: what differs between ranks was left out */
     bool known;          /* some tensor has a name of the description */
 } agree;
 
@@ -81,7 +82,7 @@ uint32_t agree_find_in(const agree *a, uint32_t module, const char *fqn, size_t 
 fsdpck_status agree_ties(const agree *a, vec *ties, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* BADINPUT (MODEL-MISMATCH) with the first difference: a parameter or persistent buffer that the
- * checkpoint lacks (but for what FSDP ignores), one of another shape or, not both being floating,
+ * checkpoint lacks (but for what FSDP ignores and, with a->drops, all that is not cut), one of another shape or, not both being floating,
  * of another dtype, a tensor that the model lacks. Nothing is compared where no tensor can be the
  * model's (optimizer files alone). A list of units says nothing of other tensors. */
 fsdpck_status agree_check(const agree *a, agree_notes *notes, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -98,6 +98,15 @@ static fsdpck_status check_wanted(const checking *c, const wanted *w, fsdpck_err
     return differ(w->fqn, message, expected, "no tensor of this name", err);
 }
 
+/* A parameter that is whole on every rank. */
+static bool is_whole(const agree *a, const model_param *p)
+{
+    size_t nbytes;
+    const char *fqn = model_name(a->m, p->name, &nbytes);
+    const unit *u = NULL;
+    return unit_list_find_param(a->units, fqn, nbytes, &u) == NULL || !unit_is_sharded(u);
+}
+
 static fsdpck_status check_params(const checking *c, fsdpck_error *err)
 {
     const model *m = c->a->m;
@@ -109,7 +118,8 @@ static fsdpck_status check_params(const checking *c, fsdpck_error *err)
                     .ndim = p->ndim,
                     .shape = model_shape(m, p->shape_at),
                     .module = p->module,
-                    .optional = c->a->ignored[first] != 0};
+                    .optional = c->a->ignored[first] != 0 ||
+                                (c->a->drops && is_whole(c->a, model_param_at(m, first)))};
         w.fqn = model_name(m, p->name, &w.nbytes);
         RETURN_IF(check_wanted(c, &w, err));
     }
@@ -126,7 +136,7 @@ static fsdpck_status check_buffers(const checking *c, fsdpck_error *err)
                     .ndim = b->ndim,
                     .shape = model_shape(m, b->shape_at),
                     .module = b->module,
-                    .optional = !b->persistent};
+                    .optional = !b->persistent || c->a->drops};
         w.fqn = model_name(m, b->name, &w.nbytes);
         RETURN_IF(check_wanted(c, &w, err));
     }

@@ -194,6 +194,24 @@ uint32_t model_param_first(const model *m, uint32_t param);
 fsdpck_status model_find_units(const model *m, uint32_t world_size, unit_list *units,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+typedef struct model_ranks {
+    uint32_t world_size; /* of ranks now, 0: as the document says */
+    uint32_t group;      /* of a mesh: ranks that share a unit, 0: as the document says */
+    uint32_t main_group; /* model_main_group: what `group` stands for */
+    uint32_t guess;      /* where nobody says how many, for who learns it later; 0: MODEL-WORLD */
+} model_ranks;
+
+/* The same. A mesh is that of the model as a whole: `group` takes the place of the document's main
+ * group, and of every hybrid unit's; smaller groups (experts) stay. */
+fsdpck_status model_find_units_on(const model *m, const model_ranks *ranks, unit_list *units,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* The largest group that a unit of either kind names, the document's world included where one names
+ * none; 0: that, and the document does not say it either. */
+uint32_t model_main_group(const model *m);
+
+bool sharding_is_hybrid(const model_sharding *s);
+
 /* What one call of fully_shard groups. */
 typedef struct sharded_unit {
     uint32_t module;               /* index in model.modules */

@@ -91,19 +91,9 @@ fsdpck_status model_read_fsdp(model_reader *r, model_sharding *s, fsdpck_error *
         int key;
         json_token value;
         RETURN_IF(model_next_key(r, "'fsdp'", fsdp_rules, FSDP_KEYS, &seen, &key, &value, err));
-        if (key >= 0) {
-            RETURN_IF(read_fsdp_value(s, key, &value, err));
-            continue;
-        }
-        const bool hybrid =
-            s->strategy == STRATEGY_HYBRID_SHARD || s->strategy == STRATEGY_HYBRID_SHARD_ZERO2;
-        if (!hybrid || s->world_size > 0)
+        if (key < 0)
             return FSDPCK_OK;
-        model_refuse(err, "MODEL-KEY", value.offset_bytes,
-                     "hybrid sharding does not say how many ranks share a parameter");
-        error_expected(err, "'world_size' of the sharding group");
-        error_found(err, "no such key in 'fsdp'");
-        return FSDPCK_BADINPUT;
+        RETURN_IF(read_fsdp_value(s, key, &value, err));
     }
 }
 

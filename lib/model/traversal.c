@@ -239,25 +239,82 @@ static bool older_than(const model *m, uint32_t major, uint32_t minor)
     return m->torch.major < major || (m->torch.major == major && m->torch.minor < minor);
 }
 
-/* All of a unit that its parameters do not tell. */
-static fsdpck_status make_proto(const walk *w, uint32_t unit_module, uint32_t world_size,
-                                const model_param *first, unit *proto, fsdpck_error *err)
+bool sharding_is_hybrid(const model_sharding *s)
+{
+    return s->strategy == STRATEGY_HYBRID_SHARD || s->strategy == STRATEGY_HYBRID_SHARD_ZERO2;
+}
+
+uint32_t model_main_group(const model *m)
+{
+    uint32_t most = 0;
+    uint32_t closed = 0; /* modules below it are not asked, local ones and replicated ones */
+    for (uint32_t i = 0; i < model_module_count(m); i++) {
+        const model_module *module = model_module_at(m, i);
+        if (module->kinds & (MODULE_LOCAL | MODULE_REPLICATE) && module->next > closed)
+            closed = module->next;
+        if (i < closed || !(module->kinds & (MODULE_FSDP | MODULE_FULLY_SHARD)))
+            continue;
+        const uint32_t own = model_sharding_of(m, module)->world_size;
+        if (own == 0)
+            return m->world_size;
+        most = own > most ? own : most;
+    }
+    return most;
+}
+
+static fsdpck_status refuse_ranks(const model *m, const model_module *module, bool hybrid,
+                                  fsdpck_error *err)
+{
+    size_t n;
+    const char *path = model_name(m, module->name, &n);
+    if (hybrid) {
+        error_set(err, FSDPCK_BADINPUT, "MODEL-WORLD",
+                  "hybrid sharding of %s%s%s does not say how many ranks share a parameter",
+                  n == 0 ? "the root module" : "module '", path, n == 0 ? "" : "'");
+        error_expected(err, "'world_size' of the sharding group in the module's 'fsdp'");
+        error_found(err, "no such key");
+        error_next(err, "add it; fsdpck layout also takes --mesh dp_replicate=R,dp_shard=S");
+    } else {
+        error_set(err, FSDPCK_BADINPUT, "MODEL-WORLD", "nothing says how many ranks share a unit");
+        error_expected(err, "'world_size' in the description");
+        error_found(err, "no such key");
+        error_next(err, "add it");
+    }
+    error_tensor(err, path);
+    return FSDPCK_BADINPUT;
+}
+
+/* How many ranks share a unit. */
+static fsdpck_status count_ranks(const walk *w, uint32_t unit_module, const model_ranks *asked,
+                                 uint32_t *ranks, fsdpck_error *err)
 {
     const model *m = w->m;
     const model_module *module = model_module_at(m, unit_module);
     const model_sharding *s = model_sharding_of(m, module);
-    uint32_t ranks = world_size > 0 ? world_size : m->world_size;
+    const bool hybrid = sharding_is_hybrid(s);
+    *ranks = asked->world_size > 0 ? asked->world_size : m->world_size;
     if (w->scopes[unit_module] & SCOPE_LOCAL)
-        ranks = 1;
+        *ranks = 1;
+    else if (asked->group > 0 &&
+             (hybrid || s->world_size == 0 || s->world_size == asked->main_group))
+        *ranks = asked->group;
     else if (s->world_size > 0 && s->world_size != m->world_size)
-        ranks = s->world_size;
-    if (ranks == 0) {
-        error_set(err, FSDPCK_BADINPUT, "MODEL-WORLD", "nothing says how many ranks share a unit");
-        error_expected(err, "'world_size' in the description");
-        error_found(err, "no such key");
-        error_next(err, "add it, or give --world-size");
-        return FSDPCK_BADINPUT;
-    }
+        *ranks = s->world_size;
+    else if (hybrid && s->world_size == 0)
+        *ranks = 0;
+    if (*ranks == 0)
+        *ranks = asked->guess;
+    return *ranks > 0 ? FSDPCK_OK : refuse_ranks(m, module, hybrid, err);
+}
+
+/* All of a unit that its parameters do not tell. */
+static fsdpck_status make_proto(const walk *w, uint32_t unit_module, const model_ranks *asked,
+                                const model_param *first, unit *proto, fsdpck_error *err)
+{
+    const model *m = w->m;
+    const model_sharding *s = model_sharding_of(m, model_module_at(m, unit_module));
+    uint32_t ranks;
+    RETURN_IF(count_ranks(w, unit_module, asked, &ranks, err));
     const uint8_t compute = s->param_dtype != DTYPE_NONE ? s->param_dtype : first->dtype;
     *proto = (unit){.dtype = first->dtype,
                     .compute = compute,
@@ -280,7 +337,7 @@ static fsdpck_status add_shared(const walk *w, uint32_t param, uint32_t primary,
     return unit_list_add_shared(units, fqn, n, same_as, same_n, err);
 }
 
-static fsdpck_status add_unit(walk *w, uint32_t index, uint32_t world_size, unit_list *units,
+static fsdpck_status add_unit(walk *w, uint32_t index, const model_ranks *ranks, unit_list *units,
                               fsdpck_error *err)
 {
     const model *m = w->m;
@@ -295,7 +352,7 @@ static fsdpck_status add_unit(walk *w, uint32_t index, uint32_t world_size, unit
         const model_param *p = model_param_at(m, w->members[i]);
         if (first == NULL) {
             first = p;
-            RETURN_IF(make_proto(w, index, world_size, p, &proto, err));
+            RETURN_IF(make_proto(w, index, ranks, p, &proto, err));
             const char *flat_name = older_than(m, 2, 0) ? "flat_param" : "_flat_param";
             const char *prefix = model_state_path(m, model_module_at(m, index), &n);
             RETURN_IF(unit_list_add(units, &proto, prefix, n, flat_name, strlen(flat_name), err));
@@ -318,14 +375,21 @@ static fsdpck_status add_unit(walk *w, uint32_t index, uint32_t world_size, unit
 fsdpck_status model_find_units(const model *m, uint32_t world_size, unit_list *units,
                                fsdpck_error *err)
 {
+    return model_find_units_on(m, &(model_ranks){.world_size = world_size}, units, err);
+}
+
+fsdpck_status model_find_units_on(const model *m, const model_ranks *ranks, unit_list *units,
+                                  fsdpck_error *err)
+{
     if (m->lists_units)
-        return unit_list_scale(&m->units, world_size, units, err);
+        return unit_list_scale(&m->units, ranks->group > 0 ? ranks->group : ranks->world_size,
+                               units, err);
     walk w;
     RETURN_IF(walk_modules(&w, m, MODULE_FSDP, err));
     fsdpck_status st = FSDPCK_OK;
     for (uint32_t i = 0; i < model_module_count(m) && st == FSDPCK_OK; i++) {
         if (w.begin[i] < w.begin[i + 1])
-            st = add_unit(&w, i, world_size, units, err);
+            st = add_unit(&w, i, ranks, units, err);
     }
     walk_release(&w);
     return st == FSDPCK_OK ? unit_list_seal(units, err) : st;

@@ -102,6 +102,11 @@ const source *flat_view_source(const flat_view *v)
     return &v->source;
 }
 
+uint64_t flat_view_dropped(const flat_view *v)
+{
+    return v->dropped_count;
+}
+
 /* --- making it --- */
 
 /* The other names of each parameter, whichever unit lists them. */
@@ -215,12 +220,14 @@ static flat_view *view_init(catalogue *base, const source *src, const unit_list 
     v->first_twin = VEC_OF(uint32_t, owner);
     v->unit_of = VEC_OF(uint32_t, owner);
     v->made_as = VEC_OF(uint32_t, owner);
+    v->flat_of = VEC_OF(uint32_t, owner);
     v->by_name = VEC_OF(uint32_t, owner);
     v->pieces = VEC_OF(flat_piece, owner);
     v->optimizers = VEC_OF(flat_optimizer, owner);
     v->targets = VEC_OF(uint32_t, owner);
     strtab_init(&v->texts, owner);
     strtab_init(&v->covered, owner);
+    strtab_init(&v->dropped, owner);
     v->source = (source){.ctx = v,
                          .cat = out,
                          .locate = locate,
@@ -244,6 +251,7 @@ static void release_scratch(flat_view *v)
     v->options.ties = NULL;
     v->options.tie_count = 0;
     vec_release(&v->made_as);
+    vec_release(&v->flat_of);
     vec_release(&v->by_name);
     vec_release(&v->pieces);
     vec_release(&v->optimizers);
@@ -252,6 +260,8 @@ static void release_scratch(flat_view *v)
     vec_release(&v->first_twin);
     strtab_release(&v->texts);
     strtab_release(&v->covered);
+    v->dropped_count = strtab_count(&v->dropped);
+    strtab_release(&v->dropped);
 }
 
 fsdpck_status flat_view_new(catalogue *base, const source *src, const unit_list *units,

@@ -14,7 +14,8 @@
  * What becomes of the tensors of `cat` (files are the same in both):
  *   - `PREFIX._flat_param`, or `flat_param`, of a unit: the unit's parameters, shared names as well.
  *     Tensors that lie beside it under those names (a LOCAL dict with use_orig_params has 1-dim
- *     pieces there: defect D9) are left out.
+ *     pieces there: defect D9) are left out, once they are seen to lie in the shards where the unit
+ *     has them (MODEL-MISMATCH): that is all a checkpoint says of the order of its parameters.
  *   - the same as bare tensors of each rank (CAT_TENSOR_OF_RANK): likewise, padding cut off.
  *   - optimizer state by number, 'state.N.exp_avg', each rank's 1-dim pieces: 'state.FQN.exp_avg'
  *     of the parameters of flat parameter N, or (use_orig_params) of parameter N; scalars such as
@@ -22,7 +23,8 @@
  *   - tensors that each rank has of its own (agree_is_local): one of each rank, 'NAME.rank3'.
  *   - two names of one tensor (options.ties): the chunks of the second are replicas of the first's,
  *     too; a name that is not there becomes a tensor with the chunks of the other.
- *   - other tensors of ranks that stand for one: one again, its ranks' copies replicas.
+ *   - other tensors of ranks that stand for one: one again, its ranks' copies replicas, or what
+ *     options.ranks says.
  *   - everything else as it is.
  *
  * A flat parameter that no unit names or whose length is not its unit's, a unit without one where
@@ -54,8 +56,16 @@ typedef struct flat_order {
     bool requires_grad;
 } flat_order;
 
+/* What becomes of tensors of ranks that are no pieces. */
+typedef enum flat_ranks {
+    FLAT_RANKS_JOIN,  /* one: replicas, which must be equal */
+    FLAT_RANKS_KEEP,  /* they stay apart, as 'NAME.rank3' */
+    FLAT_RANKS_FIRST, /* that of the lowest rank */
+    FLAT_RANKS_DROP   /* left out where they are known to differ (CAT_TENSOR_DIFFERS), else one */
+} flat_ranks;
+
 typedef struct flat_view_options {
-    bool keep_ranks; /* tensors of ranks that are no pieces stay apart, as 'NAME.rank3' */
+    flat_ranks ranks;
     /* What model.parameters() gives, in its order, where that is known; else NULL. */
     const flat_order *order;
     uint32_t order_count;
@@ -86,6 +96,12 @@ fsdpck_status flat_view_new(catalogue *base, const source *src, const unit_list 
                             const flat_view_options *options, catalogue *out, flat_view **view,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 const source *flat_view_source(const flat_view *view);
+/* Names that were left out by FLAT_RANKS_DROP. */
+uint64_t flat_view_dropped(const flat_view *view);
+/* Why numbers of raw optimizer state could not be given to parameters, which reading their tensors
+ * fails with; NULL where they could. */
+const fsdpck_error *flat_view_refusal(const flat_view *v);
+
 /* Ties whose names are cut otherwise, so that they are no replicas. */
 uint64_t flat_view_ties_uncompared(const flat_view *view);
 void flat_view_free(flat_view *view);

@@ -141,7 +141,7 @@ static fsdpck_status refuse(flat_view *v, flat_optimizer *o, const char *why, ui
     else
         error_found(&v->refusal, "parameter %" PRIu32 " of %" PRIu32, number, o->count);
     error_next(&v->refusal, "describe_model.py's describe(model, optimizer) says what is in which "
-                            "group; or take the model alone (--part model)");
+                            "group; --part model, where a command has it, leaves it out");
     return FSDPCK_OK;
 }
 

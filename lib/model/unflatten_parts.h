@@ -4,6 +4,7 @@
  *     unflatten_names.c    reading names: whose flat parameter, which rank's tensor
  *     unflatten_tensors.c  one walk over the first catalogue: tensors and objects of the second
  *     unflatten_units.c    flat parameters: which there are, and what becomes of them
+ *     unflatten_beside.c   pieces beside a flat parameter: what they say of the order in it
  *     unflatten_optim.c    optimizer state by number: what there is of it, what numbers mean
  *     unflatten_state.c    and what becomes of it
  *     unflatten_world.c    over how many ranks it all is cut
@@ -66,8 +67,11 @@ struct flat_view {
     vec first_twin;    /* uint32_t by parameter, CAT_NONE */
     vec unit_of;       /* uint32_t by parameter */
     vec made_as;       /* uint32_t by tensor of the view: parameter, or SPOT_AS_IS */
+    vec flat_of;       /* uint32_t by unit: its flat parameter in the first catalogue, CAT_NONE */
     vec by_name;       /* uint32_t by name id of the view: tensor + 1 */
     strtab texts;
+    strtab dropped; /* names left out, as ranks differ */
+    uint64_t dropped_count;
     strtab covered; /* names that flat parameters give */
     vec pieces;     /* flat_piece */
     vec optimizers; /* flat_optimizer */
@@ -135,6 +139,12 @@ fsdpck_status flat_copy_tensor(flat_view *v, uint32_t base_tensor, const char *n
 /* A chunk like one of the first catalogue, to be adapted and added. */
 fsdpck_status flat_add_spot(flat_view *v, uint64_t chunk, uint64_t skip, uint32_t param,
                             cat_chunk *k, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- unflatten_beside.c --- */
+
+/* Whether a 1-dim tensor that flat parameters give too lies where they have it: MODEL-MISMATCH. */
+fsdpck_status flat_check_beside(const flat_view *v, uint32_t base_tensor, const flat_name *n,
+                                text_buf *clean, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- unflatten_units.c --- */
 

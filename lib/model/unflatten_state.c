@@ -89,7 +89,7 @@ static bool is_own(const flat_view *v, const meaning *m, uint32_t param, const f
                    const text_buf *name)
 {
     return (m->other != NULL || flat_unit_of(v, param)->world_size == 1) &&
-           ((v->options.keep_ranks && p->rank != CAT_NONE) ||
+           ((v->options.ranks == FLAT_RANKS_KEEP && p->rank != CAT_NONE) ||
             flat_is_local(v, name->text, name->nbytes));
 }
 

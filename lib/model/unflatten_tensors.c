@@ -187,17 +187,21 @@ fsdpck_status flat_join_tensor(flat_view *v, uint32_t base_tensor, const char *n
 {
     const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
     const uint64_t *shape = catalogue_shape(v->base, base_tensor);
-    uint32_t made;
+    uint32_t made, id;
     bool fresh;
 
+    if (v->options.ranks == FLAT_RANKS_DROP && (t->flags & CAT_TENSOR_DIFFERS))
+        return strtab_intern(&v->dropped, name, nbytes, &id, err);
     RETURN_IF(new_tensor(v, name, nbytes, (dtype)t->dtype, t->ndim, shape, SPOT_JOINED, &made,
                          &fresh, err));
     cat_tensor *m = catalogue_tensor(v->out, made);
     if (fresh) {
         m->path = path;
-        m->flags = (uint8_t)(t->flags & ~CAT_TENSOR_OF_RANK);
+        m->flags = (uint8_t)(t->flags & ~(CAT_TENSOR_OF_RANK | CAT_TENSOR_DIFFERS));
     }
     *VEC_AT(&v->map, uint64_t, base_tensor) = made;
+    if (!fresh && v->options.ranks == FLAT_RANKS_FIRST && (t->flags & CAT_TENSOR_OF_RANK))
+        return FSDPCK_OK;
     const bool same = m->dtype == t->dtype && m->ndim == t->ndim &&
                       (t->ndim == 0 ||
                        memcmp(catalogue_shape(v->out, made), shape, t->ndim * sizeof *shape) == 0);
@@ -280,11 +284,11 @@ static fsdpck_status see_tensor(flat_view *v, uint32_t i, text_buf *outer, fsdpc
         return flat_expand(v, i, &n, u, outer, err);
     RETURN_IF(is_covered(v, &n, outer, &covered, err));
     if (covered)
-        return t->ndim == 1 ? FSDPCK_OK : beside_and_whole(v, i, err);
+        return t->ndim == 1 ? flat_check_beside(v, i, &n, outer, err) : beside_and_whole(v, i, err);
     RETURN_IF(flat_optim_see(v, i, &taken, err));
     if (taken)
         return FSDPCK_OK;
-    if (n.rank != CAT_NONE && !v->options.keep_ranks &&
+    if (n.rank != CAT_NONE && v->options.ranks != FLAT_RANKS_KEEP &&
         !flat_is_local(v, n.text, n.key_at + n.key_nbytes))
         return join_ranks(v, i, &n, err);
     RETURN_IF(flat_keep_tensor(v, i, SPOT_AS_IS, err));

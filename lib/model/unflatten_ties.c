@@ -112,6 +112,11 @@ const char *flat_twin_of(void *ctx, uint64_t chunk)
     return catalogue_name(v->base, catalogue_tensor(v->base, tensor)->name);
 }
 
+const fsdpck_error *flat_view_refusal(const flat_view *v)
+{
+    return v->refusal.status == FSDPCK_OK ? NULL : &v->refusal;
+}
+
 uint64_t flat_view_ties_uncompared(const flat_view *v)
 {
     return v->ties_uncompared;

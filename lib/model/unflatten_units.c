@@ -259,6 +259,11 @@ static fsdpck_status unit_missing(const flat_view *v, const unit *u, fsdpck_erro
 fsdpck_status flat_cover_all(flat_view *v, uint8_t *seen, text_buf *outer, fsdpck_error *err)
 {
     uint32_t count = 0;
+    uint32_t *flat_of = vec_push_n(&v->flat_of, unit_count(v->units), err);
+    if (flat_of == NULL && unit_count(v->units) > 0)
+        return FSDPCK_LIMIT;
+    for (uint32_t i = 0; i < unit_count(v->units); i++)
+        flat_of[i] = CAT_NONE;
     for (uint32_t i = 0; i < catalogue_tensor_count(v->base); i++) {
         const unit *u;
         bool is_flat;
@@ -274,6 +279,7 @@ fsdpck_status flat_cover_all(flat_view *v, uint8_t *seen, text_buf *outer, fsdpc
         RETURN_IF(cover_unit(v, u, outer, err));
         uint8_t *mark = &seen[u - unit_at(v->units, 0)];
         count += *mark == 0;
+        flat_of[u - unit_at(v->units, 0)] = n.rank == CAT_NONE ? i : CAT_NONE;
         *mark = 1;
     }
     for (uint32_t i = 0; count > 0 && i < unit_count(v->units); i++)

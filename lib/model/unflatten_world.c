@@ -134,12 +134,16 @@ fsdpck_status flat_view_rescale(const catalogue *base, uint32_t described, unit_
     if (!flat_has_pieces(base))
         return FSDPCK_OK;
     find_candidates(base, most, described, &c);
+    /* Where nobody said how many, and none fits: as if there were one group of all. */
+    if (described == 0 && c.count > 0 && c.count < CANDIDATES_MAX)
+        c.worlds[c.count++] = c.worlds[0];
     for (size_t i = 0; !fit && i < c.count; i++) {
         unit_list other;
         unit_list_init(&other, units->owner);
         fsdpck_status st = unit_list_scale(units, c.worlds[i], &other, err);
         if (st == FSDPCK_OK)
             st = fits(base, &other, &fit, err);
+        fit = fit || (described == 0 && i > 0 && i + 1 == c.count);
         if (st == FSDPCK_OK && fit && c.worlds[i] != most) {
             unit_list_release(units);
             *units = other;

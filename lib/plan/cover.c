@@ -271,8 +271,11 @@ fsdpck_status cover_error(const catalogue *c, uint32_t tensor, const struct cove
         error_found(err, "%s in '%s' and %s in '%s'", chunk_text(c, r->overlap_a, a, sizeof a),
                     chunk_path(c, r->overlap_a), chunk_text(c, r->overlap_b, b, sizeof b),
                     chunk_path(c, r->overlap_b));
-        error_next(err,
-                   "files of two saves may be mixed: look for the files of each in its folder");
+        error_next(err, r->hole
+                            ? "files of two saves may be mixed: look for the files of each in its "
+                              "folder; elements are missing too"
+                            : "files of two saves may be mixed: look for the files of each in its "
+                              "folder");
     } else {
         error_set(err, FSDPCK_BADINPUT, "DCP-GAP", "chunks of a tensor do not cover it");
         error_expected(err, "%" PRIu64 " elements", r->nelems);

@@ -55,6 +55,7 @@ enum {
      * ones come last. */
     CAT_TENSOR_STORAGE = 4,
     CAT_TENSOR_OF_RANK = 8, /* one rank's tensor of this name, which ends in '.rank3' for it */
+    CAT_TENSOR_DIFFERS = 16, /* of a CAT_TENSOR_OF_RANK: other ranks' are known to be others */
 };
 
 typedef struct cat_tensor {

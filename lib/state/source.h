@@ -32,6 +32,7 @@ typedef struct source_stream source_stream;
 typedef struct source {
     void *ctx;
     const catalogue *cat;
+    const char *root; /* for messages: the folder or file that was opened; NULL: not said */
 
     /* Reads what is needed to know where chunk's elements lie, and checks dtype, shape and bounds
      * against the catalogue (DCP-PAYLOAD-DTYPE, DCP-PAYLOAD-SHAPE, PT-BOUNDS, DCP-RANGE). Not for

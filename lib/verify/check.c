@@ -1,6 +1,7 @@
 #include "verify/check.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +22,14 @@ void check_context(const check *c, uint64_t chunk, fsdpck_error *err)
     const catalogue *cat = c->r->cat;
     const cat_chunk *k = catalogue_chunk(cat, chunk);
     error_tensor(err, catalogue_name(cat, catalogue_tensor(cat, k->tensor)->name));
-    if (k->file < catalogue_file_count(cat))
-        error_path(err, catalogue_name(cat, catalogue_file(cat, k->file)->path));
+    if (c->r->folder == NULL) {
+        error_path(err, c->r->path);
+    } else if (k->file < catalogue_file_count(cat)) {
+        char path[sizeof err->path];
+        snprintf(path, sizeof path, "%s/%s", c->r->folder,
+                 catalogue_name(cat, catalogue_file(cat, k->file)->path));
+        error_path(err, path);
+    }
 }
 
 /* ---- coverage ---- */
@@ -43,6 +50,15 @@ static fsdpck_status check_tensor(void *ctx, unsigned worker, uint64_t tensor, f
         return st;
     }
     findings_tell(c->found, &what);
+    if (report.overlap && report.hole && report.covered <= report.nelems) {
+        fsdpck_error_init(&what);
+        error_set(&what, FSDPCK_BADINPUT, "DCP-GAP", "chunks of a tensor do not cover it");
+        error_tensor(&what, catalogue_name(c->r->cat, catalogue_tensor(c->r->cat, tensor)->name));
+        error_expected(&what, "%" PRIu64 " elements", report.nelems);
+        error_found(&what, "%" PRIu64 ", some of them twice", report.covered);
+        error_next(&what, "look for the files of each save in its folder");
+        findings_tell(c->found, &what);
+    }
     return FSDPCK_OK;
 }
 
@@ -147,7 +163,7 @@ static void merge_extents(check *c, extent *list, uint64_t count)
         if (list[i].nbytes == 0)
             continue;
         extent *last = n > 0 ? &made[n - 1] : NULL;
-        if (last != NULL && last->file == list[i].file &&
+        if (last != NULL && !last->stream && last->file == list[i].file &&
             last->offset_bytes == list[i].offset_bytes && last->nbytes == list[i].nbytes) {
             last->mixed = last->mixed || dtype_of(c, last) != dtype_of(c, &list[i]) ||
                           last->swap != list[i].swap;
@@ -210,6 +226,30 @@ static fsdpck_status locate_all(check *c, fsdpck_error *err)
     return st;
 }
 
+/* Whether an extent with a CRC begins there. */
+static bool is_summed(void *ctx, uint32_t file, uint64_t offset_bytes)
+{
+    const check *c = ctx;
+    size_t low = 0, high = c->extents.count;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const extent *e = VEC_AT(&c->extents, const extent, middle);
+        if (e->file < file || (e->file == file && e->offset_bytes < offset_bytes))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < c->extents.count; low++) {
+        const extent *e = VEC_AT(&c->extents, const extent, low);
+        if (e->file != file || e->offset_bytes != offset_bytes)
+            return false;
+        if (e->has_crc && !e->stream)
+            return true;
+    }
+    return false;
+}
+
 static fsdpck_status run_levels(check *c, fsdpck_error *err)
 {
     const check_request *r = c->r;
@@ -221,6 +261,8 @@ static fsdpck_status run_levels(check *c, fsdpck_error *err)
     RETURN_IF(locate_all(c, err));
     if (r->level >= CHECK_CHECKSUM)
         RETURN_IF(check_bytes(c, err));
+    if (r->rest != NULL)
+        RETURN_IF(r->rest(r->rest_ctx, is_summed, c, c->result, err));
     const source *src = r->source;
     return src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
 }

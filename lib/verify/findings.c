@@ -1,6 +1,7 @@
 #include "verify/findings.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void findings_init(findings *f)
 {
@@ -45,4 +46,43 @@ void findings_add(findings *f, finding_severity severity, const fsdpck_error *wh
 void findings_tell(findings *f, const fsdpck_error *what)
 {
     findings_add(f, finding_rules_get(&f->rules, what->finding, FINDING_ERROR), what);
+}
+
+static bool is_same(const fsdpck_error *a, const fsdpck_error *b)
+{
+    return strcmp(a->finding, b->finding) == 0 && strcmp(a->path, b->path) == 0 &&
+           strcmp(a->tensor, b->tensor) == 0 && strcmp(a->message, b->message) == 0 &&
+           a->has_offset == b->has_offset && (!a->has_offset || a->offset_bytes == b->offset_bytes);
+}
+
+void findings_add_new(findings *f, finding_severity severity, const fsdpck_error *what)
+{
+    for (size_t i = 0; i < f->kept; i++)
+        if (is_same(&f->list[i].what, what))
+            return;
+    findings_add(f, severity, what);
+}
+
+static int compare(const void *left, const void *right)
+{
+    const finding *x = left, *y = right;
+    const fsdpck_error *a = &x->what, *b = &y->what;
+    if (x->severity != y->severity)
+        return x->severity > y->severity ? -1 : 1;
+    int order = strcmp(a->path, b->path);
+    if (order == 0 && a->has_offset != b->has_offset)
+        order = a->has_offset - b->has_offset;
+    if (order == 0 && a->has_offset && a->offset_bytes != b->offset_bytes)
+        order = a->offset_bytes < b->offset_bytes ? -1 : 1;
+    if (order == 0)
+        order = strcmp(a->tensor, b->tensor);
+    if (order == 0)
+        order = strcmp(a->finding, b->finding);
+    return order != 0 ? order : strcmp(a->message, b->message);
+}
+
+void findings_sort(findings *f)
+{
+    if (f->kept > 1)
+        qsort(f->list, f->kept, sizeof *f->list, compare);
 }

@@ -43,4 +43,10 @@ void findings_tell(findings *f, const fsdpck_error *what);
  * taste, and of warnings without an id. */
 void findings_add(findings *f, finding_severity severity, const fsdpck_error *what);
 
+/* The same, unless it is among those that are kept. */
+void findings_add_new(findings *f, finding_severity severity, const fsdpck_error *what);
+
+/* Once all are there: the worst first, then by file and offset, however many threads found them. */
+void findings_sort(findings *f);
+
 #endif

@@ -10,31 +10,34 @@
 #define BLOCK 4096u
 
 /* Of one kind of float: the bits of infinity, and the sign's. */
-#define SCAN(name, type)                                                                     \
-    SCAN_CLONES static void name(const uint8_t *bytes, uint64_t n, uint64_t infinity,        \
-                                 uint64_t sign, scan_sums *s)                                \
-    {                                                                                        \
-        type block[BLOCK];                                                                   \
-        const type inf_bits = (type)infinity, sign_bit = (type)sign;                         \
-        for (uint64_t at = 0; at < n; at += BLOCK) {                                         \
-            const uint32_t some = n - at < BLOCK ? (uint32_t)(n - at) : BLOCK;               \
-            type most = 0, largest = 0;                                                      \
-            memcpy(block, bytes + at * sizeof(type), some * sizeof(type));                   \
-            for (uint32_t i = 0; i < some; i++) {                                            \
-                const type magnitude = (type)(block[i] & (type)~sign_bit);                   \
-                most = block[i] > most ? block[i] : most;                                    \
-                largest = magnitude > largest ? magnitude : largest;                         \
-            }                                                                                \
-            s->zeros += largest == 0 ? some : 0;                                             \
-            s->negative = s->negative || (most > sign_bit && largest < inf_bits);            \
-            for (uint32_t i = 0; largest >= inf_bits && i < some; i++) {                     \
-                const type magnitude = (type)(block[i] & (type)~sign_bit);                   \
-                s->nan += magnitude > inf_bits;                                              \
-                s->inf += magnitude == inf_bits;                                             \
-                s->negative = s->negative || (block[i] > sign_bit && magnitude <= inf_bits); \
-            }                                                                                \
-        }                                                                                    \
-        s->nelems += n;                                                                      \
+#define SCAN(name, type)                                                              \
+    SCAN_CLONES static void name(const uint8_t *bytes, uint64_t n, uint64_t infinity, \
+                                 uint64_t sign, scan_sums *s)                         \
+    {                                                                                 \
+        const type inf_bits = (type)infinity, sign_bit = (type)sign;                  \
+        for (uint64_t at = 0; at < n; at += BLOCK) {                                  \
+            const uint32_t some = n - at < BLOCK ? (uint32_t)(n - at) : BLOCK;        \
+            const uint8_t *block = bytes + at * sizeof(type);                         \
+            type most = 0, largest = 0;                                               \
+            for (uint32_t i = 0; i < some; i++) {                                     \
+                type v;                                                               \
+                memcpy(&v, block + i * sizeof v, sizeof v);                           \
+                const type magnitude = (type)(v & (type)~sign_bit);                   \
+                most = v > most ? v : most;                                           \
+                largest = magnitude > largest ? magnitude : largest;                  \
+            }                                                                         \
+            s->zeros += largest == 0 ? some : 0;                                      \
+            s->negative = s->negative || (most > sign_bit && largest < inf_bits);     \
+            for (uint32_t i = 0; largest >= inf_bits && i < some; i++) {              \
+                type v;                                                               \
+                memcpy(&v, block + i * sizeof v, sizeof v);                           \
+                const type magnitude = (type)(v & (type)~sign_bit);                   \
+                s->nan += magnitude > inf_bits;                                       \
+                s->inf += magnitude == inf_bits;                                      \
+                s->negative = s->negative || (v > sign_bit && magnitude <= inf_bits); \
+            }                                                                         \
+        }                                                                             \
+        s->nelems += n;                                                               \
     }
 
 SCAN(scan_16, uint16_t)

@@ -475,3 +475,23 @@ def case_model_tree_unwrapped(setting):
     check(done.returncode == 0, "describe_model.py: %s" % done.stderr[-500:])
     found = model_table(setting, json.loads(done.stdout), 4)
     check(found["names"] == [["0.weight"], ["0.bias"], ["1.weight"], ["1.bias"]], "names %s" % found["names"])
+
+
+@case(first=(2, 1))
+def case_model_tree_planned(setting):
+    """Wrapping that is only said, of classes: --fsdp1 and --fully-shard, and what layout makes of it."""
+    with open(setting.path("planning.py"), "w") as out:
+        out.write("from torch import nn\nclass Block(nn.Linear):\n    pass\n"
+                  "def build():\n    return nn.Sequential(nn.Linear(8, 8), Block(8, 8), Block(8, 8))\n")
+
+    def describe_as(*options):
+        return subprocess.run([sys.executable, os.path.join(SCRIPTS, "describe_model.py"), *options, "planning:build"],
+                              capture_output=True, text=True, cwd=setting.folder, timeout=300)
+
+    for option, kind in (("--fsdp1", "units"), ("--fully-shard", "fully_sharded")):
+        done = describe_as(option, "Block")
+        check(done.returncode == 0, "describe_model.py %s: %s" % (option, done.stderr[-500:]))
+        found = model_table(setting, json.loads(done.stdout), 4)[kind]
+        check(len(found) == 3, "%s: units %s" % (option, found))
+    done = describe_as("--fsdp1", "Blocks")
+    check(done.returncode == 1 and "Blocks" in done.stderr, "a class that is not there: %s" % done.stderr[-500:])

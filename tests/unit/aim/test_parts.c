@@ -1,4 +1,5 @@
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "aim/parts.h"
@@ -143,4 +144,70 @@ Test(parts, an_empty_catalogue_has_no_model)
     find();
     cr_expect_eq(parts.tensor_count, 0);
     cr_expect_not(parts.model_has_ddp);
+}
+
+static void add_bare_object(const char *key, const char *name)
+{
+    value elements[3], tuple;
+    uint32_t index;
+    char text[128];
+    const int n = snprintf(text, sizeof text, "%s.0.%s", key, name);
+    cr_assert_eq(value_new_str(&c.pool, key, strlen(key), &elements[0], &err), FSDPCK_OK);
+    cr_assert_eq(value_new_int(&c.pool, 0, &elements[1], &err), FSDPCK_OK);
+    cr_assert_eq(value_new_str(&c.pool, name, strlen(name), &elements[2], &err), FSDPCK_OK);
+    cr_assert_eq(value_new_from(&c.pool, VALUE_TUPLE, elements, 3, &tuple, &err), FSDPCK_OK);
+    cr_assert_eq(catalogue_add_object(&c, text, (size_t)n, &index, &err), FSDPCK_OK);
+    catalogue_object(&c, index)->path = tuple;
+}
+
+Test(parts, state_beside_param_groups_is_an_optimizer_alone)
+{
+    add("state/w/exp_avg", DTYPE_FLOAT32, 2);
+    add_bare_object("param_groups", "lr");
+    find();
+    cr_expect(parts.bare_optimizer);
+    cr_expect_eq(parts.tensor_part[0], PART_OPTIMIZER);
+    cr_expect_eq(parts.object_part[0], PART_OPTIMIZER);
+    cr_expect_str_eq(parts.optimizer_key, "");
+}
+
+Test(parts, state_alone_and_flat_names_are_no_optimizer)
+{
+    add("state/w", DTYPE_FLOAT32, 2);
+    add("param_groups.x", DTYPE_FLOAT32, 2);
+    find();
+    cr_expect_not(parts.bare_optimizer);
+    cr_expect_eq(parts.tensor_part[0], PART_MODEL);
+    cr_expect_eq(parts.tensor_part[1], PART_MODEL);
+}
+
+static void expect_name(aim_part part, bool alone, const char *name, const char *expected)
+{
+    text_buf made = {0};
+    aim_parts_name(&parts, part, alone, false, name, strlen(name), &made);
+    text_append(&made, "", 0);
+    cr_expect_str_eq(made.text, expected);
+    text_release(&made);
+}
+
+Test(parts, the_optimizer_alone_goes_without_its_one_outer_key)
+{
+    add("model/w", DTYPE_FLOAT32, 2);
+    add("optim/state/w/exp_avg", DTYPE_FLOAT32, 2);
+    add("optim/state/w/step", DTYPE_FLOAT32, 0);
+    find();
+    cr_expect_str_eq(parts.optimizer_key, "optim");
+    expect_name(PART_OPTIMIZER, true, "optim.state.w.step", "state.w.step");
+    expect_name(PART_OPTIMIZER, false, "optim.state.w.step", "optim.state.w.step");
+    expect_name(PART_MODEL, true, "model.w", "w");
+    expect_name(PART_OTHER, true, "epoch", "epoch");
+}
+
+Test(parts, keys_of_several_optimizers_tell_them_apart)
+{
+    add("optim_g/state/w/exp_avg", DTYPE_FLOAT32, 2);
+    add("optim_d/state/w/exp_avg", DTYPE_FLOAT32, 2);
+    find();
+    cr_expect_str_eq(parts.optimizer_key, "");
+    expect_name(PART_OPTIMIZER, true, "optim_d.state.w.exp_avg", "optim_d.state.w.exp_avg");
 }

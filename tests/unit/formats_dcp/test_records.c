@@ -257,15 +257,15 @@ static void expect_bytes(const char *bytes, size_t nbytes, bool opaque, const ch
 
 Test(calls, are_named_and_not_made)
 {
-    EXPECT("\x80\4cos\nsystem\n\x8c\5touch\x85R.", false, "PKL-CALL", "'os.system'");
-    EXPECT("\x80\4cos\nsystem\n\x8c\5touch\x85R.", false, "PKL-CALL", "touch");
-    EXPECT("\x80\4cposix\nsystem\n\x8c\5touch\x85R.", false, "PKL-CALL", "'posix.system'");
-    EXPECT("\x80\4cbuiltins\neval\n\x8c\0031+1\x85R.", false, "PKL-CALL", "'builtins.eval'");
+    EXPECT("\x80\4cos\nsystem\n\x8c\5touch\x85R.", false, "PKL-GLOBAL", "'os.system'");
+    EXPECT("\x80\4cos\nsystem\n\x8c\5touch\x85R.", false, "PKL-GLOBAL", "touch");
+    EXPECT("\x80\4cposix\nsystem\n\x8c\5touch\x85R.", false, "PKL-GLOBAL", "'posix.system'");
+    EXPECT("\x80\4cbuiltins\neval\n\x8c\0031+1\x85R.", false, "PKL-GLOBAL", "'builtins.eval'");
     EXPECT("\x80\4csome.where\nMaker\n)R.", false, "PKL-CALL", "'some.where.Maker'");
     EXPECT("\x80\4csome.where\nMaker\nK\1K\2\x86R.", false, "PKL-CALL", "'some.where.Maker'");
-    EXPECT("\x80\4csome.where\nColour\nK\1\x85R.", false, "DCP-METADATA", "not the metadata");
-    EXPECT("\x80\4cos\nsystem\n.", false, "DCP-METADATA", "not the metadata");
-    EXPECT("\x80\4cos\nsystem\n\x8c\5touch\x85R.", true, "DCP-METADATA", "not the metadata");
+    EXPECT("\x80\4csome.where\nColour\nK\1\x85R.", false, "DCP-META-TYPE", "not the metadata");
+    EXPECT("\x80\4cos\nsystem\n.", false, "DCP-META-TYPE", "not the metadata");
+    EXPECT("\x80\4cos\nsystem\n\x8c\5touch\x85R.", true, "DCP-META-TYPE", "not the metadata");
 }
 
 Test(calls, getattr_is_for_one_enum)
@@ -276,9 +276,9 @@ Test(calls, getattr_is_for_one_enum)
            "getattr");
     EXPECT("\x80\4cbuiltins\ngetattr\n)R.", false, "PKL-GETATTR", "getattr");
     EXPECT("\x80\4cbuiltins\ngetattr\ncm\n_MEM_FORMAT_ENCODING\n\x8c\1X\x86R.", false,
-           "DCP-METADATA", "not the metadata");
+           "DCP-META-TYPE", "not the metadata");
     EXPECT("\x80\2c__builtin__\ngetattr\ncm\nShardedTensor\nX\x11\0\0\0ProcessGroupState\x86R.",
-           false, "DCP-METADATA", "not the metadata");
+           false, "DCP-META-TYPE", "not the metadata");
     EXPECT("\x80\2c__builtin__\ngetattr\ncm\nShardedTensor\nX\x03\0\0\0foo\x86R.", false,
            "PKL-GETATTR", "foo");
 }
@@ -286,26 +286,27 @@ Test(calls, getattr_is_for_one_enum)
 Test(shape, odd_records_are_refused)
 {
 #define CLASS "ctorch.distributed.checkpoint.metadata\n"
-    EXPECT("N.", false, "DCP-METADATA", "not the metadata");
-    EXPECT("\x80\4" CLASS "Metadata\n)\x81}b.", false, "DCP-METADATA", "state_dict_metadata");
-    EXPECT("\x80\4" CLASS "Metadata\n)\x81.", false, "DCP-METADATA", "not the metadata");
+    EXPECT("N.", false, "DCP-META-TYPE", "not the metadata");
+    EXPECT("\x80\4" CLASS "Metadata\n)\x81}b.", false, "DCP-META-TYPE", "state_dict_metadata");
+    EXPECT("\x80\4" CLASS "Metadata\n)\x81.", false, "DCP-META-TYPE", "not the metadata");
     EXPECT("\x80\4" CLASS "Metadata\n)\x81}\x8c\x13state_dict_metadataK\1sb.", false,
-           "DCP-METADATA", "not a dict");
+           "DCP-META-TYPE", "not a dict");
     EXPECT("\x80\4" CLASS "Metadata\n)\x81}\x8c\x13state_dict_metadata}\x8c\1aK\1ssb.", false,
-           "DCP-METADATA", "unknown");
-    EXPECT("\x80\4" CLASS "ChunkStorageMetadata\nK\1\x85\x81.", false, "DCP-METADATA", "arguments");
-    EXPECT("\x80\4" CLASS "ChunkStorageMetadata\n)\x81}b.", false, "DCP-METADATA", "offsets");
-    EXPECT("\x80\4" CLASS "MetadataIndex\n)\x81}\x8c\3fqnK\1sb.", false, "DCP-METADATA", "fqn");
-    EXPECT("\x80\4" CLASS "_StorageInfo\n)\x81}\x8c\3fqnK\1sb.", false, "DCP-METADATA",
+           "DCP-META-TYPE", "unknown");
+    EXPECT("\x80\4" CLASS "ChunkStorageMetadata\nK\1\x85\x81.", false, "DCP-META-TYPE",
+           "arguments");
+    EXPECT("\x80\4" CLASS "ChunkStorageMetadata\n)\x81}b.", false, "DCP-META-TYPE", "offsets");
+    EXPECT("\x80\4" CLASS "MetadataIndex\n)\x81}\x8c\3fqnK\1sb.", false, "DCP-META-TYPE", "fqn");
+    EXPECT("\x80\4" CLASS "_StorageInfo\n)\x81}\x8c\3fqnK\1sb.", false, "DCP-META-TYPE",
            "relative_path");
-    EXPECT("\x80\4" CLASS "TensorProperties\n)\x81K\1b.", false, "DCP-METADATA", "dtype");
+    EXPECT("\x80\4" CLASS "TensorProperties\n)\x81K\1b.", false, "DCP-META-TYPE", "dtype");
     EXPECT("\x80\4ctorch\nSize\nJ\xff\xff\xff\xff\x85\x85R.", false, "DCP-BOUNDS", "negative");
-    EXPECT("\x80\4ctorch\nSize\nN\x85\x85R.", false, "DCP-METADATA", "int");
+    EXPECT("\x80\4ctorch\nSize\nN\x85\x85R.", false, "DCP-META-TYPE", "int");
     EXPECT("\x80\4ctorch\nSize\n\x8a\x09\0\0\0\0\0\0\0\0\1\x85\x85R.", false, "DCP-BOUNDS",
            "overlong");
     EXPECT("\x80\4}" CLASS "MetadataIndex\n)\x81" CLASS "_StorageInfo\n)\x81s.", false,
-           "DCP-METADATA", "before its state");
-    EXPECT("\x80\4}" CLASS "MetadataIndex\n)\x81K\1s.", false, "DCP-METADATA", "_StorageInfo");
+           "DCP-META-TYPE", "before its state");
+    EXPECT("\x80\4}" CLASS "MetadataIndex\n)\x81K\1s.", false, "DCP-META-TYPE", "_StorageInfo");
 }
 
 /* Chunks beyond 2^32 elements a dim, and a size that is shared by the memo. */

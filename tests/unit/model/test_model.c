@@ -66,8 +66,6 @@ Test(model, keys_of_modules_and_tensors_are_known_single_and_typed)
                    NULL);
     expect_refused(HEAD "{\"name\": \"\", \"fsdp\": {\"sharding_strategy\": \"SOME\"}}]}",
                    "MODEL-KEY", "", "\"SOME\"");
-    expect_refused(HEAD "{\"name\": \"\", \"fsdp\": {\"sharding_strategy\": \"HYBRID_SHARD\"}}]}",
-                   "MODEL-KEY", "", "}}]}");
     expect_refused(HEAD "{\"name\": \"\", \"fsdp\": {\"param_dtype\": \"half8\"}}]}", "MODEL-KEY",
                    "", "\"half8\"");
     expect_refused(HEAD ROOT ", " MODULE("a", "{\"name\": \"w\", \"dtype\": \"float32\"}") "]}",

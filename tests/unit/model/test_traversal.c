@@ -248,6 +248,11 @@ Test(traversal, what_fsdp_cannot_flatten_is_refused)
 #define P(name, shape, dtype, more) \
     "{\"name\": \"" name "\", \"shape\": [" shape "], \"dtype\": \"" dtype "\"" more "}"
     expect_refused(UNIT("", P("a", "2", "float32", "")), "MODEL-WORLD", "");
+    expect_refused(
+        "{\"version\": 1, \"world_size\": 4, \"modules\": [{\"name\": \"\"}, {\"name\": \"h\", "
+        "\"fsdp\": {\"sharding_strategy\": \"HYBRID_SHARD\"}, \"params\": [" P("a", "2", "float32",
+                                                                               "") "]}]}",
+        "MODEL-WORLD", "h");
     expect_refused(UNIT("\"world_size\": 2, ", P("a", "2", "int64", "")), "MODEL-DTYPE", "a");
     expect_refused(UNIT("\"world_size\": 2, ", P("a", "", "float32", "")), "MODEL-SHAPE", "a");
     expect_refused(

@@ -200,13 +200,18 @@ static void add_bare(const char *path, uint32_t unit_index, uint32_t ranks)
     }
 }
 
-static fsdpck_status open_view(bool keep_ranks, fsdpck_error *err)
+static fsdpck_status open_view_of(flat_ranks ranks, fsdpck_error *err)
 {
-    const flat_view_options options = {.keep_ranks = keep_ranks};
+    const flat_view_options options = {.ranks = ranks};
     if (!s->base.sealed)
         cr_assert_eq(catalogue_seal(&s->base, NULL), FSDPCK_OK);
     fsdpck_error_init(err);
     return flat_view_new(&s->base, &s->src, &s->units, &options, &s->seen, &s->view, err);
+}
+
+static fsdpck_status open_view(bool keep_ranks, fsdpck_error *err)
+{
+    return open_view_of(keep_ranks ? FLAT_RANKS_KEEP : FLAT_RANKS_JOIN, err);
 }
 
 static void open_well(void)
@@ -405,6 +410,48 @@ Test(unflatten, tensors_of_ranks_stay_apart_where_they_shall)
     add_values(add_tensor("model/mean.rank0", 1, 3, CAT_TENSOR_OF_RANK), 0, 600, 3, 0, 0);
     cr_assert_eq(open_view(true, &err), FSDPCK_OK);
     cr_expect_neq(seen_tensor("model.mean.rank0"), CAT_NONE);
+}
+
+/* `mean` differs between ranks, `scale` does not. */
+static void add_plain_of_ranks(void)
+{
+    make_units(true, 4);
+    add_sharded("model/_flat_param", 0);
+    add_sharded("model/blk._flat_param", 1);
+    for (unsigned r = 0; r < 3; r++) {
+        char path[64];
+        snprintf(path, sizeof path, "model/mean.rank%u", r);
+        add_values(add_tensor(path, 1, 3, CAT_TENSOR_OF_RANK | CAT_TENSOR_DIFFERS), 0, 600 + 10 * r,
+                   3, 0, r);
+        snprintf(path, sizeof path, "model/scale.rank%u", r);
+        add_values(add_tensor(path, 1, 3, CAT_TENSOR_OF_RANK), 0, 700, 3, 0, r);
+    }
+}
+
+Test(unflatten, of_tensors_of_ranks_the_lowest_ranks_is_taken)
+{
+    fsdpck_error err;
+    unsigned copies;
+    add_plain_of_ranks();
+    cr_assert_eq(open_view_of(FLAT_RANKS_FIRST, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_neq(seen_tensor("model.mean"), CAT_NONE);
+    cr_expect_eq(element(seen_tensor("model.mean"), (const uint64_t[]){1}, &copies), 601.0f);
+    cr_expect_eq(copies, 1);
+    cr_expect_eq(catalogue_tensor(&s->seen, seen_tensor("model.mean"))->flags, 0);
+    cr_expect_eq(flat_view_dropped(s->view), 0);
+}
+
+Test(unflatten, tensors_of_ranks_that_differ_are_left_out)
+{
+    fsdpck_error err;
+    unsigned copies;
+    add_plain_of_ranks();
+    cr_assert_eq(open_view_of(FLAT_RANKS_DROP, &err), FSDPCK_OK, "%s", err.message);
+    cr_expect_eq(seen_tensor("model.mean"), CAT_NONE);
+    cr_assert_neq(seen_tensor("model.scale"), CAT_NONE);
+    cr_expect_eq(element(seen_tensor("model.scale"), (const uint64_t[]){2}, &copies), 702.0f);
+    cr_expect_eq(copies, 3);
+    cr_expect_eq(flat_view_dropped(s->view), 1);
 }
 
 /* --- what does not fit --- */
@@ -627,6 +674,8 @@ Test(unflatten, an_order_that_no_tree_has_is_refused_and_the_model_stays)
     open_well();
     expect_all("model.", "", 1);
     expect_state_refused("optim.state.0.exp_avg.rank3", FSDPCK_BADINPUT, "no order");
+    cr_assert_not_null(flat_view_refusal(s->view));
+    cr_expect(strstr(flat_view_refusal(s->view)->message, "no order") != NULL);
 }
 
 Test(unflatten, pieces_that_could_mean_two_orders_are_refused)

@@ -219,6 +219,34 @@ Test(units, sizes_that_do_not_divide_are_usage_errors)
     fsdpck_model_close(model);
 }
 
+/* A mesh stands for the group of the model as a whole. */
+Test(units, a_mesh_overrides_the_main_group_alone)
+{
+    static const char text[] =
+        "{\"version\": 1, \"world_size\": 32, \"modules\": ["
+        "{\"name\": \"\", \"fsdp\": {\"sharding_strategy\": \"HYBRID_SHARD\", \"world_size\": 8}, "
+        "\"params\": [{\"name\": \"w\", \"shape\": [64], \"dtype\": \"float32\"}]},"
+        "{\"name\": \"e\", \"fsdp\": {\"world_size\": 4}, "
+        "\"params\": [{\"name\": \"w\", \"shape\": [64], \"dtype\": \"float32\"}]}]}";
+    static const struct {
+        uint64_t world_size, shard_size, main, expert;
+    } rows[] = {{0, 0, 8, 4}, {64, 0, 8, 4}, {64, 16, 16, 4}, {64, 64, 64, 4}, {4, 2, 2, 4}};
+    fsdpck_model *model = read_model(text);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        fsdpck_units *units = make_units(model, rows[i].world_size, rows[i].shard_size);
+        fsdpck_unit u = {.struct_nbytes = sizeof u};
+        fsdpck_units_info all = {.struct_nbytes = sizeof all};
+        fsdpck_units_get(units, 0, &u);
+        cr_expect_eq(u.world_size, rows[i].main, "row %zu", i);
+        fsdpck_units_get(units, 1, &u);
+        cr_expect_eq(u.world_size, rows[i].expert, "row %zu", i);
+        fsdpck_units_get_info(units, &all);
+        cr_expect_eq(all.group_size_min + all.group_size_max, rows[i].main + rows[i].expert);
+        fsdpck_units_free(units);
+    }
+    fsdpck_model_close(model);
+}
+
 /* What a newer or older program passes. */
 Test(units, structs_of_another_size_are_filled_as_far_as_they_go)
 {

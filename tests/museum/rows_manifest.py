@@ -1,0 +1,3 @@
+"""N: manifests. (None is read yet.)"""
+
+ROWS = []
