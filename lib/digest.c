@@ -80,12 +80,15 @@ static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)
     return digest_rows_make(&d->rows, &d->run.to, err);
 }
 
-fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_error *err)
+fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, bool replicas,
+                                    fsdpck_error *err)
 {
     run r;
     run_init(&r, ctx, src, NULL);
     r.dst = "";
-    const fsdpck_status st = prepare(&r, err);
+    fsdpck_status st = prepare(&r, err);
+    if (st == FSDPCK_OK && replicas)
+        st = exec_check_replicas(r.exec, err);
     progress_phase(&ctx->progress, NULL, 0);
     run_release(&r);
     return st;

@@ -111,7 +111,7 @@ static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
     fsdpck_checkpoint *c = NULL;
     fsdpck_status st = fsdpck_open(ctx, path, o->open, &c, err);
     if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
-        st = digest_check_coverage(ctx, c, err);
+        st = digest_check_coverage(ctx, c, false, err);
     fsdpck_close(c);
     return st;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "digest.h"
 #include "promise.h"
 
 struct fsdpck_verify {
@@ -199,6 +200,23 @@ static void merge_flat(findings *f)
     error_found(&first->what, "%" PRIu64 " tensors so; this is the first", same);
 }
 
+/* What a merge would refuse: copies of a chunk that differ. What else may be wrong has been told. */
+static fsdpck_status check_replicas(fsdpck_verify *v, fsdpck_error *err)
+{
+    fsdpck_error what;
+    if (v->level < CHECK_CHECKSUM || v->found.counts[FINDING_ERROR] > 0)
+        return FSDPCK_OK;
+    fsdpck_error_init(&what);
+    const fsdpck_status st = digest_check_coverage(v->src->ctx, v->src, true, &what);
+    if (st == FSDPCK_BADINPUT && strcmp(what.finding, "REPLICA-DIFFER") == 0)
+        findings_tell(&v->found, &what);
+    if (st != FSDPCK_CANCELLED && st != FSDPCK_IO && st != FSDPCK_CHANGED)
+        return FSDPCK_OK;
+    if (err != NULL)
+        *err = what;
+    return st;
+}
+
 static bool is_verdict(fsdpck_status st)
 {
     return st == FSDPCK_BADINPUT;
@@ -234,6 +252,8 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     };
     note_unfinished(v);
     st = check_run(&r, &v->found, &v->result, err);
+    if (st == FSDPCK_OK)
+        st = check_replicas(v, err);
     merge_flat(&v->found);
     if (st == FSDPCK_OK)
         st = check_promises(v, ctx, path, err);
