@@ -63,7 +63,8 @@ static void tell_more(const telling *t, const char *id, uint64_t count, const ch
     if (count <= TOLD_MOST)
         return;
     begin(&what, id, text, t->ids->list);
-    error_found(&what, "%" PRIu64 " more such tensors", count - TOLD_MOST);
+    error_found(&what, "%" PRIu64 " such tensors in all, of which the first %u are told", count,
+                TOLD_MOST);
     findings_tell(t->found, &what);
 }
 

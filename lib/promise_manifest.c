@@ -74,7 +74,7 @@ static fsdpck_status read_text(const manifest_work *w, char **text, size_t *nbyt
 /* As the user would name it. */
 static void error_file(const manifest_work *w, const char *name, fsdpck_error *err)
 {
-    error_path_in(err, w->dir->path, name);
+    error_path_in(err, strcmp(w->dir->path, ".") == 0 ? NULL : w->dir->path, name);
 }
 
 static void tell_file(const manifest_work *w, const char *id, const char *name, const char *message,
