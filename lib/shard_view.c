@@ -21,7 +21,8 @@ fsdpck_status transform_shard_view(fsdpck_checkpoint *c, const open_request *req
                                    fsdpck_error *err)
 {
     const int64_t ranks = c->cat.origin.world_size;
-    const flat_view_options options = {.ranks = transform_flat_ranks(request->per_rank)};
+    const flat_view_options options = {.ranks = transform_flat_ranks(request->per_rank),
+                                       .from_metadata = true};
 
     if (!shard_metadata_is(&c->cat))
         return FSDPCK_OK;

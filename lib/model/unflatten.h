@@ -75,6 +75,9 @@ typedef struct flat_view_options {
     const agree *agree;
     const agree_tie *ties;
     size_t tie_count;
+    /* The units are from `shard_metadata` in the checkpoint, which is not true of the view: left
+     * out. */
+    bool from_metadata;
 } flat_view_options;
 
 /* Flat parameters in a catalogue, by their names: those that end in `_flat_param` or `flat_param`,

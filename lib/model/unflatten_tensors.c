@@ -322,6 +322,15 @@ fsdpck_status flat_add_object(flat_view *v, const char *name, size_t nbytes, val
     return FSDPCK_OK;
 }
 
+static bool is_metadata(const flat_view *v, const cat_object *o)
+{
+    const value_pool *pool = &v->base->pool;
+    for (size_t i = 0; v->options.from_metadata && i < value_count(pool, o->path); i++)
+        if (value_is_str(pool, value_item(pool, o->path, i), "shard_metadata"))
+            return true;
+    return false;
+}
+
 static fsdpck_status copy_objects(flat_view *v, fsdpck_error *err)
 {
     for (uint32_t i = 0; i < catalogue_object_count(v->base); i++) {
@@ -330,7 +339,7 @@ static fsdpck_status copy_objects(flat_view *v, fsdpck_error *err)
         bool taken;
         value path;
         RETURN_IF(flat_optim_object(v, i, &taken, err));
-        if (taken)
+        if (taken || is_metadata(v, o))
             continue;
         RETURN_IF(value_copy(&v->base->pool, o->path, &v->out->pool, NULL, &path, err));
         RETURN_IF(flat_add_object(v, catalogue_name(v->base, o->name),
