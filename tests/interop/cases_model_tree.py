@@ -98,6 +98,17 @@ def with_ignored_parameters(**options):
     return flat(model, ignored_states=[model.sub0.bias, model.sub1.weight], **options)
 
 
+def with_all_of_it(**options):
+    """replicate above a nested unit, a module registered twice, ignored parameters, a unit below: in one tree."""
+    from torch.distributed._composable.replicate import replicate
+    shared = nn.Linear(2, 3)
+    model = Block(Block(shared, nn.Linear(5, 2)), Block(nn.Linear(3, 3), nn.Linear(1, 1)), nn.Linear(2, 5), shared)
+    model.sub1.sub0 = flat(model.sub1.sub0, **options)
+    replicate(model.sub1)
+    model.sub0 = flat(model.sub0, ignored_states=[model.sub0.sub1.bias], **options)
+    return flat(model, ignored_states=[model.sub2.weight, model.sub0.sub1.bias], **options)
+
+
 def with_shared_module(**options):
     shared = nn.Linear(2, 3)
     model = Block(Block(shared, nn.Linear(2, 2)), nn.Linear(1, 1), shared, Block(shared))
@@ -177,7 +188,7 @@ def no_shard(**options):
 
 
 BUILDERS = [by_hand, by_class, only_inner, transformer, mixed, with_replicate, with_ignored, with_ignored_parameters,
-            with_shared_module, with_shared_unit, tied_over_units, tied_twice, experts, checkpointed, inside_ddp,
+            with_all_of_it, with_shared_module, with_shared_unit, tied_over_units, tied_twice, experts, checkpointed, inside_ddp,
             channels_last, hybrid, offloaded, no_shard]
 
 
@@ -393,7 +404,20 @@ def sharded_together(fully_shard):
     return model
 
 
-SHARDED = [sharded_nested, sharded_transformer, sharded_part, sharded_together]
+def sharded_all_of_it(fully_shard):
+    """replicate above a nested call, a module registered twice, ignored parameters: in one tree."""
+    from torch.distributed._composable.replicate import replicate
+    shared = nn.Linear(2, 3)
+    model = Block(Block(nn.Linear(5, 2)), Block(nn.Linear(3, 3), nn.Linear(1, 1)), nn.Linear(2, 5), shared, Block(shared))
+    ignored = {model.sub0.sub0.bias, model.sub2.weight}
+    fully_shard(model.sub1.sub0)
+    replicate(model.sub1)
+    fully_shard(model.sub0, ignored_params=ignored)
+    fully_shard(model, ignored_params=ignored | set(model.sub1.parameters()))
+    return model
+
+
+SHARDED = [sharded_nested, sharded_transformer, sharded_part, sharded_together, sharded_all_of_it]
 
 
 def truth_of_groups(model):
@@ -447,7 +471,8 @@ def case_model_tree_fully_shard(setting):
         found = [{key: unit[key] for key in ("module", "post_forward", "params")}
                  for unit in model_table(setting, row["description"])["fully_sharded"]]
         truth = row["groups"]
-        if builder is sharded_part:  # torch lists what its traversal for flat parameters would not enter
+        # torch lists what its traversal for flat parameters would not enter.
+        if builder in (sharded_part, sharded_all_of_it):
             truth = [group for group in truth if not group["module"].startswith("sub1")]
         check(found == truth, "%s: %s, torch has %s" % (what, found, truth))
 
