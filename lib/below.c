@@ -1,4 +1,5 @@
 /* Looking for checkpoints below a folder. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,28 +16,32 @@ typedef struct search {
     below *found;
 } search;
 
-static char *join_path(const char *folder_path, const char *name)
+char *transform_join(const char *folder_path, const char *name)
 {
-    const size_t n = strlen(folder_path) + strlen(name) + 2;
-    char *joined = malloc(n);
-    if (joined == NULL)
-        return NULL;
-    memcpy(joined, folder_path, strlen(folder_path));
-    joined[strlen(folder_path)] = '/';
-    memcpy(joined + strlen(folder_path) + 1, name, strlen(name) + 1);
+    const size_t n = strlen(folder_path);
+    const char *between = n > 0 && folder_path[n - 1] == '/' ? "" : "/";
+    const size_t capacity = n + strlen(name) + 2;
+    char *joined = malloc(capacity);
+    if (joined != NULL)
+        snprintf(joined, capacity, "%s%s%s", folder_path, between, name);
     return joined;
 }
 
-static bool looks_like_weights(const char *name)
+size_t transform_stem_nbytes(const char *name)
 {
     static const char *const suffixes[] = {".safetensors", ".pt", ".pth", ".bin", ".ckpt"};
     const size_t n = strlen(name);
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         const size_t k = strlen(suffixes[i]);
         if (n > k && strcmp(name + n - k, suffixes[i]) == 0)
-            return true;
+            return n - k;
     }
-    return false;
+    return n;
+}
+
+static bool looks_like_weights(const char *name)
+{
+    return name[transform_stem_nbytes(name)] != '\0';
 }
 
 static void visit(search *s, char *path, unsigned depth)
@@ -63,7 +68,7 @@ static void visit(search *s, char *path, unsigned depth)
             continue;
         if (kind != PATH_FOLDER && !(kind == PATH_FILE && looks_like_weights(in.entries[i])))
             continue;
-        char *child = join_path(in.path, in.entries[i]);
+        char *child = transform_join(in.path, in.entries[i]);
         if (child == NULL)
             continue;
         s->depths[s->tail] = depth + 1;

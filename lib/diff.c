@@ -2,43 +2,13 @@
  * layout that are never written: what is at one place in both is one element. */
 #include "diff.h"
 
+#include "digest.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-
-/* Elements begin at a multiple in memory too. */
-#define PLACE_ALIGN 64u
-
 /* ---- both targets ---- */
-
-static bool holds_any(dtype d)
-{
-    return d != DTYPE_NONE;
-}
-
-static const format_writer diff_writer = {
-    .name = "diff", .description = "", .takes = TAKES_FLAT, .holds = holds_any};
-
-static fsdpck_status place_tensor(catalogue *c, uint32_t tensor, uint32_t file_index, uint64_t *at,
-                                  fsdpck_error *err)
-{
-    const cat_tensor *t = catalogue_tensor(c, tensor);
-    const uint64_t nbytes = catalogue_tensor_nbytes(c, tensor);
-    uint64_t end;
-    if (!checked_add(*at, nbytes, &end) || end > INT64_MAX - PLACE_ALIGN)
-        return error_set(err, FSDPCK_LIMIT, "", "tensors are too many bytes to count");
-    for (uint32_t k = 0; k < t->nchunks; k++) {
-        cat_chunk *chunk = catalogue_chunk(c, t->first_chunk + k);
-        chunk->file = file_index;
-        chunk->offset_bytes = *at;
-        chunk->nbytes = nbytes;
-        chunk->place = nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
-    }
-    *at = (end + PLACE_ALIGN - 1) / PLACE_ALIGN * PLACE_ALIGN;
-    return FSDPCK_OK;
-}
 
 static bool same_type(const catalogue *a, uint32_t i, const catalogue *b, uint32_t k)
 {
@@ -102,13 +72,13 @@ static fsdpck_status place_side(fsdpck_diff *d, bool second, fsdpck_error *err)
     uint32_t index;
     for (size_t i = 0; i < d->pairs.count; i++) {
         const diff_pair *p = VEC_AT(&d->pairs, const diff_pair, i);
-        RETURN_IF(place_tensor(c, second ? p->b : p->a, 0, &shared, err));
+        RETURN_IF(digest_place(c, second ? p->b : p->a, 0, &shared, err));
     }
     for (size_t i = 0; i < d->rows.count; i++) {
         const diff_row *r = VEC_AT(&d->rows, const diff_row, i);
         const uint32_t tensor = second ? r->b : r->a;
         if (tensor != CAT_NONE)
-            RETURN_IF(place_tensor(c, tensor, 1, &rest, err));
+            RETURN_IF(digest_place(c, tensor, 1, &rest, err));
     }
     RETURN_IF(catalogue_add_file(c, "both", 4, shared, CAT_NONE, &index, err));
     return catalogue_add_file(c, "rest", 4, rest, CAT_NONE, &index, err);
@@ -253,7 +223,7 @@ static fsdpck_status begin_side(fsdpck_diff *d, run *r, const fsdpck_transform_o
 {
     run_init(r, src->ctx, src, o);
     r->dst = "";
-    r->writer = &diff_writer;
+    r->writer = &digest_writer;
     r->bare_optimizer = true;
     r->names_objects = r->opt.objects != FSDPCK_OBJECTS_DROP;
     r->opt.part = part;

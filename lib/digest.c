@@ -17,33 +17,38 @@ static bool holds_any(dtype d)
     return d != DTYPE_NONE;
 }
 
+fsdpck_status digest_place(catalogue *c, uint32_t tensor, uint32_t file_index, uint64_t *at,
+                           fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(c, tensor);
+    const uint64_t nbytes = catalogue_tensor_nbytes(c, tensor);
+    uint64_t end;
+    if (!checked_add(*at, nbytes, &end) || end > INT64_MAX - DIGEST_ALIGN)
+        return error_set(err, FSDPCK_LIMIT, "", "tensors are too many bytes to count");
+    for (uint32_t k = 0; k < t->nchunks; k++) {
+        cat_chunk *chunk = catalogue_chunk(c, t->first_chunk + k);
+        chunk->file = file_index;
+        chunk->offset_bytes = *at;
+        chunk->nbytes = nbytes;
+        chunk->place = nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
+    }
+    *at = (end + DIGEST_ALIGN - 1) / DIGEST_ALIGN * DIGEST_ALIGN;
+    return FSDPCK_OK;
+}
+
 /* One tensor after the other, as if there were a file. */
 fsdpck_status digest_give_places(target *t, const writer_options *opt, fsdpck_error *err)
 {
     (void)opt;
-    catalogue *cat = &t->cat;
     uint64_t at = 0;
     uint32_t index;
-    for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++) {
-        const cat_tensor *ct = catalogue_tensor(cat, i);
-        const uint64_t nbytes = catalogue_tensor_nbytes(cat, i);
-        uint64_t end;
-        if (!checked_add(at, nbytes, &end) || end > INT64_MAX - DIGEST_ALIGN)
-            return error_set(err, FSDPCK_LIMIT, "", "tensors are too many bytes to count");
-        for (uint32_t k = 0; k < ct->nchunks; k++) {
-            cat_chunk *chunk = catalogue_chunk(cat, ct->first_chunk + k);
-            chunk->file = 0;
-            chunk->offset_bytes = at;
-            chunk->nbytes = nbytes;
-            chunk->place = nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
-        }
-        at = (end + DIGEST_ALIGN - 1) / DIGEST_ALIGN * DIGEST_ALIGN;
-    }
+    for (uint32_t i = 0; i < catalogue_tensor_count(&t->cat); i++)
+        RETURN_IF(digest_place(&t->cat, i, 0, &at, err));
     t->want_digest = true;
-    return catalogue_add_file(cat, "", 0, at, CAT_NONE, &index, err);
+    return catalogue_add_file(&t->cat, "", 0, at, CAT_NONE, &index, err);
 }
 
-static const format_writer digest_writer = {
+const format_writer digest_writer = {
     .name = "digest",
     .description = "the digest of each tensor",
     .takes = TAKES_FLAT,

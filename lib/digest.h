@@ -29,6 +29,11 @@ typedef struct digest_line {
 } digest_line;
 bool digest_line_read(const char *text, size_t nbytes, digest_line *l);
 
+/* A writer that writes nothing, of any dtype; it lays out as below. */
+extern const format_writer digest_writer;
+/* Places of a tensor's chunks, as if they were at *at of a file, which becomes the next's. */
+fsdpck_status digest_place(catalogue *c, uint32_t tensor, uint32_t file_index, uint64_t *at,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Of a target without places: one tensor after the other, and want_digest. `opt` is of no account. */
 fsdpck_status digest_give_places(target *t, const writer_options *opt,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

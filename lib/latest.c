@@ -1,6 +1,5 @@
 /* The newest complete checkpoint of a run. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,24 +21,11 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Bytes of a name before the suffix of a file of weights. */
-static size_t stem_nbytes(const char *name)
-{
-    static const char *const suffixes[] = {".safetensors", ".pt", ".pth", ".bin", ".ckpt"};
-    const size_t n = strlen(name);
-    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
-        const size_t k = strlen(suffixes[i]);
-        if (n > k && strcmp(name + n - k, suffixes[i]) == 0)
-            return n - k;
-    }
-    return n;
-}
-
 /* "step-1000", "global_step_1000", "checkpoint-1000", "iter_0001000", "epoch=3-step=1000.ckpt",
  * "1000": the number that the name ends in. */
 static bool step_of(const char *name, uint64_t *step)
 {
-    size_t end = stem_nbytes(name);
+    size_t end = transform_stem_nbytes(name);
     size_t begin = end;
     while (begin > 0 && is_digit(name[begin - 1]))
         begin--;
@@ -49,17 +35,6 @@ static bool step_of(const char *name, uint64_t *step)
     for (size_t i = begin; i < end; i++)
         *step = *step * 10 + (uint64_t)(name[i] - '0');
     return true;
-}
-
-static char *path_in(const char *root, const char *name)
-{
-    const size_t n = strlen(root);
-    const char *between = n > 0 && root[n - 1] == '/' ? "" : "/";
-    const size_t capacity = n + strlen(name) + 2;
-    char *path = malloc(capacity);
-    if (path != NULL)
-        snprintf(path, capacity, "%s%s%s", root, between, name);
-    return path;
 }
 
 /* Newest first; names decide between equals, so that the answer is always the same. */
@@ -87,9 +62,10 @@ static fsdpck_status list_candidates(const char *root, const folder *dir, candid
         uint64_t step;
         if (!step_of(names[i], &step) ||
             path_probe(dir, names[i], &kind, NULL, NULL) != FSDPCK_OK ||
-            (kind != PATH_FOLDER && (kind != PATH_FILE || names[i][stem_nbytes(names[i])] == '\0')))
+            (kind != PATH_FOLDER &&
+             (kind != PATH_FILE || names[i][transform_stem_nbytes(names[i])] == '\0')))
             continue;
-        char *path = path_in(root, names[i]);
+        char *path = transform_join(root, names[i]);
         if (path == NULL)
             st = error_set_nomem(err, strlen(root));
         else

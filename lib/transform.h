@@ -130,6 +130,10 @@ typedef struct below {
     size_t count; /* in paths */
     size_t more;  /* found besides */
 } below;
+/* folder/name, malloc's; NULL where memory ran out. */
+char *transform_join(const char *folder_path, const char *name);
+/* Bytes of a file's name before the suffix of a file of weights; all of it where there is none. */
+size_t transform_stem_nbytes(const char *name);
 fsdpck_status below_find(const char *path, below *found, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether they are files whose names differ in one number, from 0 on: these may be one checkpoint's,
  * a file a rank. Then their pattern, "r{r}.pt". */
