@@ -4,13 +4,14 @@
 #include "report.h"
 #include "transform_words.h"
 #include "verify_view.h"
+#include "verify_words.h"
 
 typedef struct words {
     transform_words reading;
     uint64_t threads;
     char **set;
-    char *manifest, *expect;
-    int sha256, level, strict, require_checksums, json, quiet, verbose;
+    char *manifest, *expect, *sample, *max_duration;
+    int stats, sha256, level, strict, require_checksums, json, quiet, verbose;
 } words;
 
 static const opt_row checking_rows[] = {
@@ -18,6 +19,15 @@ static const opt_row checking_rows[] = {
      .choices = "quick|structure|coverage|checksum|numeric",
      .help = "quick, structure, coverage (default), checksum or numeric; each includes those "
              "before it"},
+    {"stats", .kind = OPT_FLAG, .at = offsetof(words, stats),
+     .help =
+         "mean, standard deviation, extremes, zeros and exponents of each tensor; level numeric"},
+    {"sample", .kind = OPT_TEXT, .at = offsetof(words, sample), .value = "PART",
+     .help = "at levels checksum and numeric: read 5% of the data, or 1/20, 2/20 and so on, which "
+             "together are all; then nothing is called verified"},
+    {"max-duration", .kind = OPT_TEXT, .at = offsetof(words, max_duration), .value = "TIME",
+     .help = "at levels checksum and numeric: stop reading after 90s, 10m or 2h; what was not read "
+             "is told"},
     {"strict", .kind = OPT_FLAG, .at = offsetof(words, strict),
      .help = "a warning fails the check as an error does"},
     {"set", .kind = OPT_LIST, .at = offsetof(words, set), .value = "ID=WHAT",
@@ -45,7 +55,29 @@ static const opt_row running_rows[] = {
     {0},
 };
 
-static int run(cli *c, const words *w, const char *path)
+/* What does not go together; level and options are made of words. -1: go on. */
+static int read_words(const cli *c, words *w, fsdpck_verify_options *options)
+{
+    if (w->stats && w->level < 0)
+        w->level = FSDPCK_LEVEL_NUMERIC;
+    if (w->stats && w->level < FSDPCK_LEVEL_NUMERIC)
+        return opt_usage_error(c, "--stats needs --level numeric");
+    if (w->sample != NULL && w->level < FSDPCK_LEVEL_CHECKSUM)
+        return opt_usage_error(c, "--sample needs --level checksum or numeric");
+    if (w->max_duration != NULL && w->level < FSDPCK_LEVEL_CHECKSUM)
+        return opt_usage_error(c, "--max-duration needs --level checksum or numeric");
+    if (w->sample != NULL &&
+        !verify_words_sample(c, w->sample, &options->sample_begin, &options->sample_end))
+        return FSDPCK_USAGE;
+    if (w->max_duration != NULL &&
+        !verify_words_duration(c, w->max_duration, &options->max_seconds))
+        return FSDPCK_USAGE;
+    options->level = w->level;
+    options->statistics = w->stats;
+    return -1;
+}
+
+static int run(cli *c, words *w, const char *path)
 {
     fsdpck_open_options open;
     c->json = w->json != 0;
@@ -53,9 +85,8 @@ static int run(cli *c, const words *w, const char *path)
     c->verbose = w->verbose;
     transform_words_reading(&w->reading, &open);
     open.threads = (unsigned)w->threads;
-    const fsdpck_verify_options options = {
+    fsdpck_verify_options options = {
         .struct_nbytes = sizeof options,
-        .level = w->level,
         .open = &open,
         .threads = (unsigned)w->threads,
         .strict = w->strict,
@@ -65,6 +96,9 @@ static int run(cli *c, const words *w, const char *path)
         .sha256 = w->sha256,
         .expect = w->expect,
     };
+    const int bad = read_words(c, w, &options);
+    if (bad >= 0)
+        return bad;
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_verify *v = NULL;
@@ -100,6 +134,8 @@ int cmd_verify(cli *c, int argc, const char **argv)
         .examples = "  fsdpck verify step-1000\n"
                     "  fsdpck verify --level checksum step-1000 && upload step-1000\n"
                     "  fsdpck verify --level numeric --strict --json step-1000\n"
+                    "  fsdpck verify --stats step-1000\n"
+                    "  fsdpck verify --level checksum --sample 1/20 step-1000\n"
                     "  fsdpck verify --expect model.safetensors.index.json step-1000\n"
                     "  fsdpck verify --set IDX-EXTRA=error --set NUM-ZERO=warn step-1000\n",
     };

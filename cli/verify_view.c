@@ -43,10 +43,15 @@ static void print_summary(const char *path, const fsdpck_verify_info *k)
 {
     char a[40], b[40], n[40], name[1024];
     printf("%s: ", fsdpck_escape(name, sizeof name, path, strlen(path)));
-    if (k->errors == 0)
+    const char *read = k->stopped ? "what was read until --max-duration" : "a sample";
+    const bool partial = k->sampled || k->stopped;
+    if (k->errors == 0 && partial)
+        printf("not verified: no error in %s, at level %s", read, level_name(k->level));
+    else if (k->errors == 0)
         printf("no error at level %s", level_name(k->level));
     else
-        printf("%s", report_count(a, sizeof a, k->errors, "error"));
+        printf("%s%s%s", report_count(a, sizeof a, k->errors, "error"), partial ? " in " : "",
+               partial ? read : "");
     if (k->warnings > 0)
         printf(", %s", report_count(a, sizeof a, k->warnings, "warning"));
     if (k->notes > 0)
@@ -60,8 +65,7 @@ static void print_summary(const char *path, const fsdpck_verify_info *k)
                report_count(b, sizeof b, k->source.chunks, "chunk"),
                report_count(n, sizeof n, k->source.files, "file"));
     if (k->manifest)
-        printf("  manifest   %s, %s%s%s%s\n",
-               report_count(a, sizeof a, k->manifest_files, "file"),
+        printf("  manifest   %s, %s%s%s%s\n", report_count(a, sizeof a, k->manifest_files, "file"),
                report_count(b, sizeof b, k->manifest_tensors, "tensor"),
                k->manifest_nbytes > 0 ? "; " : "",
                k->manifest_nbytes > 0 ? report_bytes(n, sizeof n, k->manifest_nbytes) : "",
@@ -70,6 +74,14 @@ static void print_summary(const char *path, const fsdpck_verify_info *k)
         printf("  read       %s of %s; %s compared with a checksum\n",
                report_bytes(a, sizeof a, k->bytes_read), report_bytes(b, sizeof b, k->bytes_total),
                report_bytes(n, sizeof n, k->bytes_summed));
+    if (partial)
+        printf("  skipped    %s of %s, not read or not as a whole%s\n",
+               report_bytes(a, sizeof a, k->skipped_nbytes),
+               report_count(b, sizeof b, k->skipped_records, "record"),
+               k->stopped ? ": time was over" : ": a sample was asked for");
+    if (k->manifest_unsummed_files > 0)
+        printf("  skipped    %s of the manifest, not compared with its CRC-64\n",
+               report_count(a, sizeof a, k->manifest_unsummed_files, "file"));
     if (k->unchecked_nbytes > 0)
         printf("  unchecked  %s of %s have no checksum\n",
                report_bytes(a, sizeof a, k->unchecked_nbytes),
@@ -79,6 +91,12 @@ static void print_summary(const char *path, const fsdpck_verify_info *k)
                report_bytes(a, sizeof a, k->unread_nbytes),
                report_count(b, sizeof b, k->unread_tensors, "tensor"));
     printf("  not seen   %s\n", k->blind);
+}
+
+static int no_memory(const cli *c)
+{
+    fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+    return FSDPCK_LIMIT;
 }
 
 int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
@@ -93,6 +111,8 @@ int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
     }
     if (k.listed < k.errors + k.warnings + k.notes)
         printf("... and %" PRIu64 " more\n", k.errors + k.warnings + k.notes - k.listed);
+    if (k.statistics > 0 && !verify_print_statistics(v))
+        return no_memory(c);
     if (!c->quiet)
         print_summary(path, &k);
     return k.errors == 0 ? 0 : FSDPCK_FINDING;
@@ -119,42 +139,67 @@ static cJSON *finding_json(const fsdpck_finding *f)
     return o;
 }
 
+static void add_counts(cJSON *e, const fsdpck_verify_info *k)
+{
+    cJSON *n = cJSON_AddObjectToObject(e, "counts");
+    cJSON_AddNumberToObject(n, "errors", (double)k->errors);
+    cJSON_AddNumberToObject(n, "warnings", (double)k->warnings);
+    cJSON_AddNumberToObject(n, "notes", (double)k->notes);
+    cJSON_AddNumberToObject(n, "ignored", (double)k->ignored);
+    cJSON_AddNumberToObject(n, "tensors", (double)k->source.tensors);
+    cJSON_AddNumberToObject(n, "chunks", (double)k->source.chunks);
+    cJSON_AddNumberToObject(n, "files", (double)k->source.files);
+    cJSON_AddNumberToObject(n, "records", (double)k->records);
+    cJSON_AddNumberToObject(n, "bytes", (double)k->bytes_total);
+    cJSON_AddNumberToObject(n, "bytes_read", (double)k->bytes_read);
+    cJSON_AddNumberToObject(n, "bytes_summed", (double)k->bytes_summed);
+}
+
+static void add_unchecked(cJSON *e, const fsdpck_verify_info *k)
+{
+    cJSON *o = cJSON_AddObjectToObject(e, "unchecked");
+    cJSON_AddNumberToObject(o, "tensors", (double)k->unchecked_tensors);
+    cJSON_AddNumberToObject(o, "bytes", (double)k->unchecked_nbytes);
+    cJSON_AddNumberToObject(o, "unread_tensors", (double)k->unread_tensors);
+    cJSON_AddNumberToObject(o, "unread_bytes", (double)k->unread_nbytes);
+    cJSON_AddNumberToObject(o, "skipped_records", (double)k->skipped_records);
+    cJSON_AddNumberToObject(o, "skipped_bytes", (double)k->skipped_nbytes);
+}
+
+static void add_manifest(cJSON *e, const fsdpck_verify_info *k)
+{
+    if (!k->manifest)
+        return;
+    cJSON *o = cJSON_AddObjectToObject(e, "manifest");
+    cJSON_AddNumberToObject(o, "files", (double)k->manifest_files);
+    cJSON_AddNumberToObject(o, "tensors", (double)k->manifest_tensors);
+    cJSON_AddNumberToObject(o, "bytes_summed", (double)k->manifest_nbytes);
+    cJSON_AddNumberToObject(o, "skipped_files", (double)k->manifest_unsummed_files);
+}
+
+/* Of a part nobody says that it is clean. */
+static const char *verdict_of(const fsdpck_verify_info *k)
+{
+    if (k->errors > 0)
+        return "findings";
+    return k->sampled || k->stopped ? "unfinished" : "clean";
+}
+
 int verify_print_json(const cli *c, const fsdpck_verify *v)
 {
     fsdpck_verify_info k;
     fsdpck_verify_get_info(v, &k);
     const int code = k.errors == 0 ? 0 : FSDPCK_FINDING;
-    cJSON *e = report_json_begin(c, code, k.errors == 0 ? "clean" : "findings",
-                                 k.opened ? &k.source : NULL);
-    if (e == NULL) {
-        fprintf(stderr, "fsdpck %s: no memory\n", c->command);
-        return FSDPCK_LIMIT;
-    }
+    cJSON *e = report_json_begin(c, code, verdict_of(&k), k.opened ? &k.source : NULL);
+    if (e == NULL)
+        return no_memory(c);
     cJSON_AddStringToObject(e, "level", level_name(k.level));
+    cJSON_AddBoolToObject(e, "sampled", k.sampled);
+    cJSON_AddBoolToObject(e, "out_of_time", k.stopped);
     cJSON_AddStringToObject(e, "not_seen", k.blind);
-    cJSON *n = cJSON_AddObjectToObject(e, "counts");
-    cJSON_AddNumberToObject(n, "errors", (double)k.errors);
-    cJSON_AddNumberToObject(n, "warnings", (double)k.warnings);
-    cJSON_AddNumberToObject(n, "notes", (double)k.notes);
-    cJSON_AddNumberToObject(n, "ignored", (double)k.ignored);
-    cJSON_AddNumberToObject(n, "tensors", (double)k.source.tensors);
-    cJSON_AddNumberToObject(n, "chunks", (double)k.source.chunks);
-    cJSON_AddNumberToObject(n, "files", (double)k.source.files);
-    cJSON_AddNumberToObject(n, "records", (double)k.records);
-    cJSON_AddNumberToObject(n, "bytes", (double)k.bytes_total);
-    cJSON_AddNumberToObject(n, "bytes_read", (double)k.bytes_read);
-    cJSON_AddNumberToObject(n, "bytes_summed", (double)k.bytes_summed);
-    if (k.manifest) {
-        cJSON *manifest = cJSON_AddObjectToObject(e, "manifest");
-        cJSON_AddNumberToObject(manifest, "files", (double)k.manifest_files);
-        cJSON_AddNumberToObject(manifest, "tensors", (double)k.manifest_tensors);
-        cJSON_AddNumberToObject(manifest, "bytes_summed", (double)k.manifest_nbytes);
-    }
-    cJSON *unchecked = cJSON_AddObjectToObject(e, "unchecked");
-    cJSON_AddNumberToObject(unchecked, "tensors", (double)k.unchecked_tensors);
-    cJSON_AddNumberToObject(unchecked, "bytes", (double)k.unchecked_nbytes);
-    cJSON_AddNumberToObject(unchecked, "unread_tensors", (double)k.unread_tensors);
-    cJSON_AddNumberToObject(unchecked, "unread_bytes", (double)k.unread_nbytes);
+    add_counts(e, &k);
+    add_manifest(e, &k);
+    add_unchecked(e, &k);
     cJSON_DeleteItemFromObject(e, "findings"); /* the warnings, which are among ours */
     cJSON *list = cJSON_AddArrayToObject(e, "findings");
     for (uint64_t i = 0; i < k.listed; i++) {
@@ -162,5 +207,10 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
         fsdpck_verify_get_finding(v, i, &f);
         cJSON_AddItemToArray(list, finding_json(&f));
     }
-    return report_json_print(e, code);
+    if (k.statistics == 0)
+        return report_json_print(e, code);
+    report_stream s;
+    report_stream_begin(&s, e);
+    verify_add_statistics(&s, v);
+    return report_stream_end(&s, code);
 }

@@ -109,8 +109,8 @@ typedef enum fsdpck_per_rank {
 typedef enum fsdpck_optim_keys {
     FSDPCK_OPTIM_KEYS_KEEP,
     FSDPCK_OPTIM_KEYS_NAME, /* state.emb.weight.exp_avg; params: names */
-    FSDPCK_OPTIM_KEYS_ID, /* state.0.exp_avg; params: numbers, as optimizer.state_dict() has them */
-    FSDPCK_OPTIM_KEYS_FLAT /* torch's flatten_optimizer_state_dict: one key each */
+    FSDPCK_OPTIM_KEYS_ID,   /* state.0.exp_avg; params: numbers, as optimizer.state_dict() has them */
+    FSDPCK_OPTIM_KEYS_FLAT  /* torch's flatten_optimizer_state_dict: one key each */
 } fsdpck_optim_keys;
 
 typedef struct fsdpck_open_options {
@@ -175,7 +175,7 @@ typedef struct fsdpck_info {
     uint64_t nelems, nbytes;                                   /* of all tensors, consolidated */
     uint64_t part_tensors[3], part_nbytes[3], part_objects[3]; /* by fsdpck_part */
     uint64_t cut_otherwise; /* tensors that a derived mesh does not explain */
-    int order_doubtful;     /* rows may be in the wrong order without assume_tp_first, or with it */
+    int order_doubtful; /* rows may be in the wrong order without assume_tp_first, or with it */
     int boxes_doubtful; /* boxes that no rank can have held: repair_strided may derive them anew */
     uint64_t flat_parameters; /* of FSDP1: only model_path can take them apart */
     const char *model_path;   /* it was opened with; "" where there was none */
@@ -218,8 +218,7 @@ typedef struct fsdpck_object {
     size_t name_nbytes;
     fsdpck_part part;
     uint64_t nbytes; /* stored; 0 where it lies inside the metadata */
-    int64_t
-        rank; /* the one whose it is, where ranks differ: one object of the name a rank; else -1 */
+    int64_t rank; /* the one whose it is, where ranks differ: one object of the name a rank; else -1 */
 } fsdpck_object;
 
 FSDPCK_API void fsdpck_get_object(const fsdpck_checkpoint *ckpt, uint64_t index, fsdpck_object *o);

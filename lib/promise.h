@@ -1,7 +1,11 @@
 /* promise.h: what a checkpoint ought to be, held against what it is: verify's --manifest and --expect.
  *
  *     const promise_request r = {.ctx = ctx, .path = path, .src = src, .found = &found, ...};
- *     RETURN_IF(promise_check_manifest(&r, &result, err));
+ *     RETURN_IF(promise_manifest_new(&r, &m, err));             // names and sizes of files
+ *     promise_manifest_wants(m, files);
+ *     ... the bytes are read, and so files get their CRC-64 ...
+ *     RETURN_IF(promise_manifest_check(m, files, &result, err));
+ *     promise_manifest_free(m);
  *     RETURN_IF(promise_check_expect(&r, "model.safetensors.index.json", err));
  *
  * What is wrong with the checkpoint, or with its manifest, is a finding; what keeps it from being
@@ -31,11 +35,22 @@ typedef struct manifest_result {
     bool there;
     uint64_t files, tensors; /* that it lists */
     uint64_t bytes_summed;   /* of files, at level checksum */
+    uint64_t unsummed_files; /* partial: they were not compared */
     bool covers; /* each file that the checkpoint's chunks lie in was compared with its CRC-64 */
 } manifest_result;
 
-fsdpck_status promise_check_manifest(const promise_request *r, manifest_result *result,
-                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Copies *r. NULL where there is no manifest, or none that can be read, which is a finding. */
+typedef struct promise_manifest promise_manifest;
+fsdpck_status promise_manifest_new(const promise_request *r, promise_manifest **out,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Says which of the catalogue's files are to be summed while they are read: `files` has one for each.
+ * Those that cannot be are read by promise_manifest_check. m may be NULL. */
+void promise_manifest_wants(const promise_manifest *m, check_file *files);
+/* `files` NULL: nothing was read. `partial`: not everything is to be, so nothing is read for its sum
+ * alone but what is small. m may be NULL: the result is empty then. */
+fsdpck_status promise_manifest_check(promise_manifest *m, const check_file *files, bool partial,
+                                     manifest_result *result, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void promise_manifest_free(promise_manifest *m);
 
 /* `expect`: a list of names, `fsdpck digest`'s lines, a manifest, an index of safetensors, or a
  * checkpoint. */

@@ -8,9 +8,15 @@
 #include "file_sums.h"
 #include "promise.h"
 
-typedef struct manifest_work {
+typedef struct promise_manifest manifest_work;
+
+struct promise_manifest {
     const promise_request *r;
+    promise_request request; /* what r points to */
     manifest_result *result;
+    const check_file *summed; /* by file of the catalogue; NULL */
+    uint32_t *file_of;        /* by file of the manifest: that of the catalogue, or CAT_NONE */
+    bool partial;
     manifest m;
     folder own; /* where src gives none */
     const folder *dir;
@@ -18,7 +24,10 @@ typedef struct manifest_work {
     list_names names;
     char outer[40]; /* names.outer */
     bool differs;   /* some file is not what it was */
-} manifest_work;
+};
+
+/* Files that are read although not everything is to be: metadata, configurations. */
+#define SMALL_NBYTES ((uint64_t)1 << 20)
 
 static const list_ids manifest_ids = {"MAN-TENSOR", "MAN-TENSOR", "MAN-TENSOR", "the manifest"};
 
@@ -88,7 +97,7 @@ static void tell_file(const manifest_work *w, const char *id, const char *name, 
     findings_tell(w->r->found, &what);
 }
 
-static fsdpck_status check_file(manifest_work *w, size_t i, fsdpck_error *err)
+static fsdpck_status check_listed(manifest_work *w, size_t i, fsdpck_error *err)
 {
     const manifest_file *f = VEC_AT(&w->m.files, const manifest_file, i);
     const char *name = manifest_file_name(&w->m, i);
@@ -201,41 +210,114 @@ static void tell_hash(manifest_work *w, const manifest_file *f, const file_sum *
     w->differs = true;
 }
 
+/* Which of the catalogue's files are read through their indices there. */
+static fsdpck_status map_files(manifest_work *w, fsdpck_error *err)
+{
+    const fsdpck_checkpoint *src = w->r->src;
+    w->file_of = malloc((w->m.files.count + 1) * sizeof *w->file_of);
+    if (w->file_of == NULL)
+        return error_set_nomem(err, w->m.files.count * sizeof *w->file_of);
+    for (size_t i = 0; i < w->m.files.count; i++)
+        w->file_of[i] = CAT_NONE;
+    if (src == NULL || src->view != NULL ||
+        (!src->probe.is_folder && catalogue_file_count(&src->cat) != 1))
+        return FSDPCK_OK;
+    for (uint32_t i = 0; i < catalogue_file_count(&src->cat); i++) {
+        const char *name = src->probe.is_folder
+                               ? catalogue_name(&src->cat, catalogue_file(&src->cat, i)->path)
+                               : src->probe.name;
+        const size_t at = manifest_find_file(&w->m, name, strlen(name));
+        if (at != SIZE_MAX)
+            w->file_of[at] = i;
+    }
+    return FSDPCK_OK;
+}
+
+void promise_manifest_wants(const promise_manifest *w, check_file *files)
+{
+    if (w == NULL)
+        return;
+    for (size_t i = 0; i < w->m.files.count; i++)
+        if (w->good[i] && w->file_of[i] != CAT_NONE)
+            files[w->file_of[i]].nbytes = VEC_AT(&w->m.files, const manifest_file, i)->nbytes;
+}
+
+/* Its sum was made while its chunks were read; NULL. */
+static const check_file *summed_file(const manifest_work *w, size_t i)
+{
+    if (w->summed == NULL || w->file_of[i] == CAT_NONE)
+        return NULL;
+    const check_file *f = &w->summed[w->file_of[i]];
+    return f->nbytes > 0 && f->done ? f : NULL;
+}
+
+static void compare_sum(manifest_work *w, const manifest_file *f, const file_sum *s, unsigned what)
+{
+    if (what & SUM_CRC64)
+        w->result->bytes_summed += s->nbytes;
+    if ((what & SUM_CRC64) && s->crc64 != f->crc64)
+        tell_hash(w, f, s, false);
+    else if ((what & SUM_SHA256) && f->has_sha256 &&
+             memcmp(s->sha256, f->sha256, sizeof f->sha256) != 0)
+        tell_hash(w, f, s, true);
+}
+
+/* Those whose sums have been made: what is left to be read goes to `rest`. */
+static fsdpck_status take_summed(manifest_work *w, file_sums *rest, fsdpck_error *err)
+{
+    for (size_t i = 0; i < w->m.files.count; i++) {
+        const manifest_file *f = VEC_AT(&w->m.files, const manifest_file, i);
+        const char *name = manifest_file_name(&w->m, i);
+        const check_file *had = summed_file(w, i);
+        if (!w->good[i])
+            continue;
+        if (had != NULL) {
+            const file_sum s = {.name = (char *)name, .nbytes = f->nbytes, .crc64 = had->crc64};
+            compare_sum(w, f, &s, SUM_CRC64);
+        }
+        if (had != NULL && !w->r->sha256)
+            continue;
+        if (w->partial && f->nbytes > SMALL_NBYTES) {
+            w->result->unsummed_files++;
+            continue;
+        }
+        RETURN_IF(file_sums_add(rest, name, f->nbytes, err));
+    }
+    return FSDPCK_OK;
+}
+
+static void note_without_sha(const manifest_work *w)
+{
+    uint64_t without = 0;
+    fsdpck_error note;
+    for (size_t i = 0; i < w->m.files.count; i++)
+        without += w->good[i] && !VEC_AT(&w->m.files, const manifest_file, i)->has_sha256;
+    if (without == 0)
+        return;
+    fsdpck_error_init(&note);
+    error_set(&note, FSDPCK_BADINPUT, "MAN-UNSEEN", "files have no SHA-256 in the manifest");
+    error_found(&note, "%" PRIu64 " files", without);
+    error_next(&note, "fsdpck digest --sha256 --manifest FILE SRC records them");
+    findings_tell(w->r->found, &note);
+}
+
 /* Every byte of those that have the right size. */
 static fsdpck_status check_sums(manifest_work *w, fsdpck_error *err)
 {
     const unsigned what = SUM_CRC64 | (w->r->sha256 ? SUM_SHA256 : 0);
     file_sums sums;
-    uint64_t without = 0;
     file_sums_init(&sums, w->dir, w->r->no_follow);
-    fsdpck_status st = FSDPCK_OK;
-    for (size_t i = 0; st == FSDPCK_OK && i < w->m.files.count; i++) {
-        const manifest_file *f = VEC_AT(&w->m.files, const manifest_file, i);
-        if (w->good[i])
-            st = file_sums_add(&sums, manifest_file_name(&w->m, i), f->nbytes, err);
-    }
-    if (st == FSDPCK_OK)
+    fsdpck_status st = take_summed(w, &sums, err);
+    if (st == FSDPCK_OK && sums.files.count > 0)
         st = file_sums_read(&sums, w->r->ctx, w->r->nthreads, what, err);
     for (size_t i = 0; st == FSDPCK_OK && i < sums.files.count; i++) {
         const file_sum *s = VEC_AT(&sums.files, const file_sum, i);
         const size_t at = manifest_find_file(&w->m, s->name, strlen(s->name));
-        const manifest_file *f = VEC_AT(&w->m.files, const manifest_file, at);
-        w->result->bytes_summed += s->nbytes;
-        if (s->crc64 != f->crc64)
-            tell_hash(w, f, s, false);
-        else if (w->r->sha256 && f->has_sha256 &&
-                 memcmp(s->sha256, f->sha256, sizeof f->sha256) != 0)
-            tell_hash(w, f, s, true);
-        without += !f->has_sha256;
+        compare_sum(w, VEC_AT(&w->m.files, const manifest_file, at), s,
+                    summed_file(w, at) != NULL ? SUM_SHA256 : what);
     }
-    if (st == FSDPCK_OK && w->r->sha256 && without > 0) {
-        fsdpck_error note;
-        fsdpck_error_init(&note);
-        error_set(&note, FSDPCK_BADINPUT, "MAN-UNSEEN", "files have no SHA-256 in the manifest");
-        error_found(&note, "%" PRIu64 " files", without);
-        error_next(&note, "fsdpck digest --sha256 --manifest FILE SRC records them");
-        findings_tell(w->r->found, &note);
-    }
+    if (st == FSDPCK_OK && w->r->sha256)
+        note_without_sha(w);
     file_sums_release(&sums);
     return st;
 }
@@ -329,7 +411,7 @@ static fsdpck_status check_tensors(manifest_work *w, fsdpck_error *err)
     set_names(w);
     const uint64_t differing =
         promise_compare(&w->m, &w->names, &r->src->cat, &manifest_ids, r->found);
-    if (r->level < CHECK_CHECKSUM || (!w->differs && differing == 0))
+    if (r->level < CHECK_CHECKSUM || w->partial || (!w->differs && differing == 0))
         return FSDPCK_OK;
     return check_digests(w, err);
 }
@@ -350,30 +432,44 @@ static bool lists_all(const manifest_work *w)
     return true;
 }
 
-static fsdpck_status check_all(manifest_work *w, fsdpck_error *err)
+static fsdpck_status check_files(manifest_work *w, fsdpck_error *err)
 {
-    const promise_request *r = w->r;
-    w->result->there = true;
-    w->result->files = w->m.files.count;
-    w->result->tensors = w->m.tensors.count;
     w->good = calloc(w->m.files.count + 1, 1);
     if (w->good == NULL)
         return error_set_nomem(err, w->m.files.count);
     for (size_t i = 0; i < w->m.files.count; i++)
-        RETURN_IF(check_file(w, i, err));
+        RETURN_IF(check_listed(w, i, err));
     RETURN_IF(check_extras(w, err));
+    return map_files(w, err);
+}
+
+fsdpck_status promise_manifest_check(promise_manifest *w, const check_file *files, bool partial,
+                                     manifest_result *result, fsdpck_error *err)
+{
+    *result = (manifest_result){0};
+    if (w == NULL)
+        return FSDPCK_OK;
+    const promise_request *r = w->r;
+    w->result = result;
+    w->summed = files;
+    w->partial = partial;
+    result->there = true;
+    result->files = w->m.files.count;
+    result->tensors = w->m.tensors.count;
     if (r->level >= CHECK_CHECKSUM) {
         RETURN_IF(check_sums(w, err));
-        w->result->covers = r->src != NULL && lists_all(w);
+        result->covers = r->src != NULL && lists_all(w) && result->unsummed_files == 0;
     }
     return check_tensors(w, err);
 }
 
-static fsdpck_status read_and_check(manifest_work *w, fsdpck_error *err)
+/* *there: a manifest was read. */
+static fsdpck_status read_manifest(manifest_work *w, bool *there, fsdpck_error *err)
 {
     char *text;
     size_t nbytes;
     fsdpck_error what;
+    *there = false;
     RETURN_IF(open_dir(w, err));
     RETURN_IF(read_text(w, &text, &nbytes, err));
     if (text == NULL)
@@ -381,8 +477,9 @@ static fsdpck_status read_and_check(manifest_work *w, fsdpck_error *err)
     fsdpck_error_init(&what);
     fsdpck_status st = manifest_read(&w->m, text, nbytes, &what);
     free(text);
+    *there = st == FSDPCK_OK;
     if (st == FSDPCK_OK)
-        return check_all(w, err);
+        return check_files(w, err);
     if (w->r->manifest_path != NULL)
         error_path(&what, w->r->manifest_path);
     else
@@ -398,15 +495,33 @@ static fsdpck_status read_and_check(manifest_work *w, fsdpck_error *err)
     return st;
 }
 
-fsdpck_status promise_check_manifest(const promise_request *r, manifest_result *result,
-                                     fsdpck_error *err)
+fsdpck_status promise_manifest_new(const promise_request *r, promise_manifest **out,
+                                   fsdpck_error *err)
 {
-    manifest_work w = {.r = r, .result = result, .own = FOLDER_CLOSED};
-    *result = (manifest_result){0};
-    manifest_init(&w.m, r->src == NULL ? NULL : &r->src->metadata);
-    const fsdpck_status st = read_and_check(&w, err);
-    manifest_release(&w.m);
-    folder_close(&w.own);
-    free(w.good);
+    bool there;
+    *out = NULL;
+    manifest_work *w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return error_set_nomem(err, sizeof *w);
+    w->request = *r;
+    w->r = &w->request;
+    w->own = FOLDER_CLOSED;
+    manifest_init(&w->m, r->src == NULL ? NULL : &r->src->metadata);
+    const fsdpck_status st = read_manifest(w, &there, err);
+    if (st == FSDPCK_OK && there)
+        *out = w;
+    else
+        promise_manifest_free(w);
     return st;
+}
+
+void promise_manifest_free(promise_manifest *w)
+{
+    if (w == NULL)
+        return;
+    manifest_release(&w->m);
+    folder_close(&w->own);
+    free(w->good);
+    free(w->file_of);
+    free(w);
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "digest.h"
 #include "promise.h"
@@ -13,8 +14,22 @@ struct fsdpck_verify {
     check_level level;
     findings found;
     check_result result;
+    promise_manifest *manifest; /* while it is looked through; NULL where there is none */
+    check_file *files;          /* by file of the catalogue; NULL: no sums are wanted */
     manifest_result promised;
+    uint64_t deadline_ns;
 };
+
+static bool is_sample(const fsdpck_verify *v)
+{
+    return v->options.sample_end > 0;
+}
+
+/* Not everything is looked at: a sample, or time ran out. */
+static bool is_partial(const fsdpck_verify *v)
+{
+    return is_sample(v) || v->result.stopped;
+}
 
 static const char *blind_of(const fsdpck_verify *v)
 {
@@ -117,11 +132,9 @@ static fsdpck_status set_rules(fsdpck_verify *v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* What the checkpoint was, or ought to be, where somebody says so. */
-static fsdpck_status check_promises(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
-                                    fsdpck_error *err)
+static promise_request promise_of(fsdpck_verify *v, fsdpck_context *ctx, const char *path)
 {
-    const promise_request r = {
+    return (promise_request){
         .ctx = ctx,
         .path = path,
         .src = v->src,
@@ -132,14 +145,35 @@ static fsdpck_status check_promises(fsdpck_verify *v, fsdpck_context *ctx, const
         .sha256 = v->options.sha256 != 0,
         .found = &v->found,
     };
-    RETURN_IF(promise_check_manifest(&r, &v->promised, err));
+}
+
+/* Before the bytes are read: which files are to be summed meanwhile. */
+static fsdpck_status begin_promises(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
+                                    fsdpck_error *err)
+{
+    const promise_request r = promise_of(v, ctx, path);
+    RETURN_IF(promise_manifest_new(&r, &v->manifest, err));
+    if (v->manifest == NULL || v->src == NULL || v->level < CHECK_CHECKSUM || is_sample(v))
+        return FSDPCK_OK;
+    v->files = calloc(catalogue_file_count(&v->src->cat) + 1, sizeof *v->files);
+    if (v->files == NULL)
+        return error_set_nomem(err, catalogue_file_count(&v->src->cat) * sizeof *v->files);
+    promise_manifest_wants(v->manifest, v->files);
+    return FSDPCK_OK;
+}
+
+/* What the checkpoint was, or ought to be, where somebody says so. */
+static fsdpck_status check_promises(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
+                                    fsdpck_error *err)
+{
+    const promise_request r = promise_of(v, ctx, path);
+    RETURN_IF(promise_manifest_check(v->manifest, v->files, is_partial(v), &v->promised, err));
     if (v->promised.covers) {
         v->result.bytes_summed += v->result.unsummed_nbytes;
         v->result.unsummed_nbytes = 0;
         v->result.unsummed_tensors = 0;
     }
-    return v->options.expect == NULL ? FSDPCK_OK
-                                     : promise_check_expect(&r, v->options.expect, err);
+    return v->options.expect == NULL ? FSDPCK_OK : promise_check_expect(&r, v->options.expect, err);
 }
 
 static void take_found(void *ctx, format_severity severity, const fsdpck_error *what)
@@ -204,7 +238,7 @@ static void merge_flat(findings *f)
 static fsdpck_status check_replicas(fsdpck_verify *v, fsdpck_error *err)
 {
     fsdpck_error what;
-    if (v->level < CHECK_CHECKSUM || v->found.counts[FINDING_ERROR] > 0)
+    if (v->level < CHECK_CHECKSUM || v->found.counts[FINDING_ERROR] > 0 || is_partial(v))
         return FSDPCK_OK;
     fsdpck_error_init(&what);
     const fsdpck_status st = digest_check_coverage(v->src->ctx, v->src, true, &what);
@@ -222,6 +256,22 @@ static bool is_verdict(fsdpck_status st)
     return st == FSDPCK_BADINPUT;
 }
 
+/* 2^64 times as much; 1 and more is 0, as 2^64 is. */
+static uint64_t fraction_of(double part)
+{
+    return part <= 0 || part >= 1 ? 0 : (uint64_t)(part * 0x1p64);
+}
+
+static uint64_t deadline_of(double seconds)
+{
+    struct timespec now;
+    if (!(seconds > 0))
+        return 0;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const uint64_t ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return ns + (seconds < 1e9 ? (uint64_t)(seconds * 1e9) : UINT64_C(1000000000000000000));
+}
+
 static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
                           fsdpck_error *err)
 {
@@ -230,6 +280,7 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     fsdpck_status st = transform_open(ctx, path, v->options.open, take_found, v, &v->src, &what);
     if (is_verdict(st)) {
         findings_add_new(&v->found, FINDING_ERROR, &what);
+        RETURN_IF(begin_promises(v, ctx, path, err));
         return check_promises(v, ctx, path, err);
     }
     if (st != FSDPCK_OK) {
@@ -237,6 +288,7 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
             *err = what;
         return st;
     }
+    RETURN_IF(begin_promises(v, ctx, path, err));
     const check_request r = {
         .cat = &v->src->cat,
         .source = &v->src->src,
@@ -249,6 +301,11 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
         .metadata = &v->src->metadata,
         .rest = v->src->format->check_rest != NULL ? check_rest : NULL,
         .rest_ctx = v,
+        .files = v->files,
+        .statistics = v->options.statistics != 0,
+        .sample_begin = fraction_of(v->options.sample_begin),
+        .sample_end = is_sample(v) ? fraction_of(v->options.sample_end) - 1 : 0,
+        .deadline_ns = v->deadline_ns,
     };
     note_unfinished(v);
     st = check_run(&r, &v->found, &v->result, err);
@@ -276,6 +333,7 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
         memcpy(&v->options, options,
                options->struct_nbytes < sizeof v->options ? options->struct_nbytes
                                                           : sizeof v->options);
+    v->deadline_ns = deadline_of(v->options.max_seconds);
     v->level = v->options.level < 0 ? CHECK_COVERAGE : (check_level)v->options.level;
     findings_init(&v->found);
     while (fsdpck_context_warning(ctx, first, &w))
@@ -316,6 +374,12 @@ void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
         .manifest_files = v->promised.files,
         .manifest_nbytes = v->promised.bytes_summed,
         .manifest_tensors = v->promised.tensors,
+        .manifest_unsummed_files = v->promised.unsummed_files,
+        .sampled = is_sample(v),
+        .stopped = v->result.stopped,
+        .skipped_records = v->result.skipped_records,
+        .skipped_nbytes = is_partial(v) ? v->result.bytes_total - v->result.bytes_read : 0,
+        .statistics = v->result.ntensors,
         .blind = blind_of(v),
     };
     if (v->options.strict) {
@@ -335,10 +399,38 @@ void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index, fsdpck_fi
         .id = k->what.finding, .severity = finding_severity_name(severity), .what = &k->what};
 }
 
+int fsdpck_verify_get_statistics(const fsdpck_verify *v, uint64_t index,
+                                 fsdpck_tensor_statistics *statistics)
+{
+    fsdpck_tensor_statistics all = {.struct_nbytes = statistics->struct_nbytes};
+    if (index >= v->result.ntensors)
+        return 0;
+    const check_statistics *s = &v->result.numbers[index];
+    fsdpck_get_tensor(v->src, index, &all.tensor);
+    all.nelems = s->nelems;
+    all.nan = s->nan;
+    all.inf = s->inf;
+    all.zeros = s->m.zeros;
+    all.finite = s->m.numbers;
+    all.mean = s->m.mean;
+    all.variance = s->m.numbers > 0 ? s->m.squares / (double)s->m.numbers : 0;
+    all.minimum = s->m.least;
+    all.maximum = s->m.most;
+    all.exponent_least = s->exponent_least;
+    all.exponents = s->exponents;
+    all.exponent_counts = s->counts;
+    memcpy(statistics, &all,
+           statistics->struct_nbytes < sizeof all ? statistics->struct_nbytes : sizeof all);
+    return 1;
+}
+
 void fsdpck_verify_free(fsdpck_verify *v)
 {
     if (v == NULL)
         return;
+    promise_manifest_free(v->manifest);
+    free(v->files);
+    check_result_release(&v->result);
     fsdpck_close(v->src);
     findings_release(&v->found);
     free(v);

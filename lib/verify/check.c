@@ -17,19 +17,25 @@ bool check_is_finding(fsdpck_status st)
     return st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED;
 }
 
+void check_path(const check *c, uint32_t file, fsdpck_error *err)
+{
+    const catalogue *cat = c->r->cat;
+    if (c->r->folder == NULL) {
+        error_path(err, c->r->path);
+    } else if (file < catalogue_file_count(cat)) {
+        char path[sizeof err->path];
+        snprintf(path, sizeof path, "%s/%s", c->r->folder,
+                 catalogue_name(cat, catalogue_file(cat, file)->path));
+        error_path(err, path);
+    }
+}
+
 void check_context(const check *c, uint64_t chunk, fsdpck_error *err)
 {
     const catalogue *cat = c->r->cat;
     const cat_chunk *k = catalogue_chunk(cat, chunk);
     error_tensor(err, catalogue_name(cat, catalogue_tensor(cat, k->tensor)->name));
-    if (c->r->folder == NULL) {
-        error_path(err, c->r->path);
-    } else if (k->file < catalogue_file_count(cat)) {
-        char path[sizeof err->path];
-        snprintf(path, sizeof path, "%s/%s", c->r->folder,
-                 catalogue_name(cat, catalogue_file(cat, k->file)->path));
-        error_path(err, path);
-    }
+    check_path(c, k->file, err);
 }
 
 /* ---- coverage ---- */
@@ -71,7 +77,7 @@ typedef struct locate_work {
     extent *extents; /* by the same index; nbytes 0: the chunk has a finding */
 } locate_work;
 
-static uint64_t chunk_nbytes(const catalogue *cat, uint64_t chunk)
+uint64_t check_chunk_nbytes(const catalogue *cat, uint64_t chunk)
 {
     uint64_t sizes[NDIM_MAX];
     const cat_tensor *t = catalogue_tensor(cat, catalogue_chunk(cat, chunk)->tensor);
@@ -79,23 +85,45 @@ static uint64_t chunk_nbytes(const catalogue *cat, uint64_t chunk)
     return box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
 }
 
+/* Whether the elements lie side by side, in whatever order of the dims. */
+static bool is_dense(const check *c, uint64_t chunk, const place *where)
+{
+    uint64_t sizes[NDIM_MAX], reach = 1;
+    const unsigned ndim =
+        catalogue_tensor(c->r->cat, catalogue_chunk(c->r->cat, chunk)->tensor)->ndim;
+    catalogue_chunk_box(c->r->cat, chunk, NULL, sizes);
+    for (unsigned done = 0; done < ndim; done++) {
+        unsigned d = 0;
+        while (d < ndim && (sizes[d] <= 1 || where->strides[d] != reach))
+            d++;
+        if (d == ndim)
+            break;
+        reach *= sizes[d];
+        sizes[d] = 1;
+    }
+    return box_nelems(sizes, ndim) == 1;
+}
+
 static extent extent_of(const check *c, uint64_t chunk, const place *where)
 {
     extent e = {.offset_bytes = where->offset_bytes,
-                .nbytes = chunk_nbytes(c->r->cat, chunk),
+                .nbytes = check_chunk_nbytes(c->r->cat, chunk),
                 .chunk = chunk,
                 .file = where->file,
                 .stream = where->stream,
-                .swap = where->swap};
+                .swap = where->swap,
+                .scattered = !where->rows && !is_dense(c, chunk, where),
+                .negated = where->conj || where->neg};
     if (where->stream) {
         e.offset_bytes = catalogue_chunk(c->r->cat, chunk)->offset_bytes;
-        e.skip_nbytes = where->offset_bytes;
-        e.mixed = !where->rows;
+        e.at_bytes = where->offset_bytes;
     } else if (where->has_crc) {
         e.offset_bytes = where->record_offset_bytes;
         e.nbytes = where->record_nbytes;
-        e.has_crc = where->has_crc;
+        e.has_crc = true;
         e.crc32 = where->crc32;
+        if (!e.scattered)
+            e.at_bytes = where->offset_bytes - where->record_offset_bytes;
     }
     return e;
 }
@@ -103,7 +131,8 @@ static extent extent_of(const check *c, uint64_t chunk, const place *where)
 static void count_unread(check *c, uint64_t chunk)
 {
     const uint32_t tensor = catalogue_chunk(c->r->cat, chunk)->tensor;
-    __atomic_fetch_add(&c->result->unread_nbytes, chunk_nbytes(c->r->cat, chunk), __ATOMIC_RELAXED);
+    __atomic_fetch_add(&c->result->unread_nbytes, check_chunk_nbytes(c->r->cat, chunk),
+                       __ATOMIC_RELAXED);
     if (__atomic_exchange_n(&c->unread[tensor], 1, __ATOMIC_RELAXED) == 0)
         __atomic_fetch_add(&c->result->unread_tensors, 1, __ATOMIC_RELAXED);
 }
@@ -144,35 +173,35 @@ static int compare_extents(const void *left, const void *right)
         return a->offset_bytes < b->offset_bytes ? -1 : 1;
     if (a->nbytes != b->nbytes)
         return a->nbytes > b->nbytes ? -1 : 1;
+    if (a->at_bytes != b->at_bytes)
+        return a->at_bytes < b->at_bytes ? -1 : 1;
     return a->chunk < b->chunk ? -1 : a->chunk > b->chunk;
 }
 
-static uint8_t dtype_of(const check *c, const extent *e)
-{
-    const catalogue *cat = c->r->cat;
-    return catalogue_tensor(cat, catalogue_chunk(cat, e->chunk)->tensor)->dtype;
-}
-
-/* Chunks that view one record make one extent. */
+/* Chunks that view one record make one extent, and are its spots. */
 static void merge_extents(check *c, extent *list, uint64_t count)
 {
     extent *made = c->extents.items;
-    size_t n = 0;
+    size_t n = 0, spots = 0;
     qsort(list, count, sizeof *list, compare_extents);
     for (uint64_t i = 0; i < count; i++) {
         if (list[i].nbytes == 0)
             continue;
         extent *last = n > 0 ? &made[n - 1] : NULL;
-        if (last != NULL && !last->stream && last->file == list[i].file &&
-            last->offset_bytes == list[i].offset_bytes && last->nbytes == list[i].nbytes) {
-            last->mixed = last->mixed || dtype_of(c, last) != dtype_of(c, &list[i]) ||
-                          last->swap != list[i].swap;
+        list[spots] = list[i];
+        const extent *spot = &list[spots++];
+        if (last != NULL && !last->stream && last->file == spot->file &&
+            last->offset_bytes == spot->offset_bytes && last->nbytes == spot->nbytes) {
+            last->spots++;
             continue;
         }
-        made[n++] = list[i];
-        c->result->bytes_total += list[i].nbytes;
+        made[n] = *spot;
+        made[n].first_spot = (uint32_t)(spots - 1);
+        made[n++].spots = 1;
+        c->result->bytes_total += spot->nbytes;
     }
     c->extents.count = n;
+    c->spots.count = spots;
     c->result->records = n;
 }
 
@@ -185,24 +214,25 @@ static uint64_t list_chunks(const catalogue *cat, sort_pair *list)
     return n;
 }
 
-static fsdpck_status locate_listed(check *c, sort_pair *list, sort_pair *scratch, extent *found,
-                                   fsdpck_error *err)
+static fsdpck_status locate_listed(check *c, sort_pair *list, sort_pair *scratch, fsdpck_error *err)
 {
     const uint64_t n = list_chunks(c->r->cat, list);
+    if (n > 0 && vec_push_n(&c->spots, n, err) == NULL)
+        return FSDPCK_LIMIT;
     sort_pairs(list, scratch, n, NULL, NULL);
     for (uint64_t i = 0; i < n; i++)
         list[i].key = catalogue_chunk(c->r->cat, list[i].item)->file;
     sort_pairs(list, scratch, n, NULL, NULL);
-    locate_work w = {.c = c, .chunks = list, .count = n, .extents = found};
+    locate_work w = {.c = c, .chunks = list, .count = n, .extents = c->spots.items};
     progress_phase(c->r->progress, "reading heads", 0);
     c->result->chunks = n;
     RETURN_IF(pool_run(c->r->nthreads > 0 ? c->r->nthreads : 1,
                        (n + LOCATE_BATCH - 1) / LOCATE_BATCH, locate_batch, &w, c->r->cancel, err));
-    vec_release(&c->extents);
-    c->extents = VEC_OF(extent, c->r->metadata);
     if (n > 0 && vec_push_n(&c->extents, n, err) == NULL)
         return FSDPCK_LIMIT;
-    merge_extents(c, found, n);
+    merge_extents(c, c->spots.items, n);
+    if (c->r->level < CHECK_NUMERIC)
+        vec_release(&c->spots);
     return FSDPCK_OK;
 }
 
@@ -210,19 +240,16 @@ static fsdpck_status locate_all(check *c, fsdpck_error *err)
 {
     const uint64_t count = catalogue_chunk_count(c->r->cat);
     const uint64_t pairs_nbytes = 2 * count * sizeof(sort_pair);
-    const uint64_t found_nbytes = count * sizeof(extent);
     const uint64_t unread_nbytes = catalogue_tensor_count(c->r->cat);
     sort_pair *list = budget_alloc(c->r->metadata, pairs_nbytes, err);
     if (list == NULL)
         return FSDPCK_LIMIT;
-    extent *found = budget_alloc(c->r->metadata, found_nbytes, err);
     c->unread = budget_alloc(c->r->metadata, unread_nbytes, err);
-    const fsdpck_status st = found == NULL || c->unread == NULL
-                                 ? FSDPCK_LIMIT
-                                 : locate_listed(c, list, list + count, found, err);
-    budget_free(c->r->metadata, c->unread, c->unread == NULL ? 0 : unread_nbytes);
-    budget_free(c->r->metadata, found, found == NULL ? 0 : found_nbytes);
+    const fsdpck_status st =
+        c->unread == NULL ? FSDPCK_LIMIT : locate_listed(c, list, list + count, err);
+    budget_free(c->r->metadata, c->unread, unread_nbytes);
     budget_free(c->r->metadata, list, pairs_nbytes);
+    c->unread = NULL;
     return st;
 }
 
@@ -261,7 +288,8 @@ static fsdpck_status run_levels(check *c, fsdpck_error *err)
     RETURN_IF(locate_all(c, err));
     if (r->level >= CHECK_CHECKSUM)
         RETURN_IF(check_bytes(c, err));
-    if (r->rest != NULL)
+    c->result->stopped = c->stopped;
+    if (r->rest != NULL && !c->stopped)
         RETURN_IF(r->rest(r->rest_ctx, is_summed, c, c->result, err));
     const source *src = r->source;
     return src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
@@ -270,11 +298,24 @@ static fsdpck_status run_levels(check *c, fsdpck_error *err)
 fsdpck_status check_run(const check_request *r, findings *found, check_result *result,
                         fsdpck_error *err)
 {
-    check c = {.r = r, .found = found, .result = result, .extents = VEC_OF(extent, r->metadata)};
+    check c = {.r = r,
+               .found = found,
+               .result = result,
+               .extents = VEC_OF(extent, r->metadata),
+               .spots = VEC_OF(extent, r->metadata)};
     *result = (check_result){0};
     pthread_mutex_init(&c.lock, NULL);
     const fsdpck_status st = run_levels(&c, err);
     vec_release(&c.extents);
+    vec_release(&c.spots);
     pthread_mutex_destroy(&c.lock);
     return st;
+}
+
+void check_result_release(check_result *result)
+{
+    for (uint64_t i = 0; result->numbers != NULL && i < result->ntensors; i++)
+        free(result->numbers[i].counts);
+    free(result->numbers);
+    result->numbers = NULL;
 }

@@ -10,7 +10,11 @@
  *              objects are read, and what their pickles would call is looked at
  *   checksum   every byte of every record against its CRC-32, or decoded to its end where it is
  *              compressed
- *   numeric    in the same pass, the elements: NaN, second moments below zero, infinities, zeros
+ *   numeric    in the same pass, the elements: NaN, second moments below zero, infinities, zeros, what
+ *              is constant; and, where asked for, statistics of each tensor
+ *
+ * Of a sample, and where time runs out, not all bytes are read: what is said of a tensor as a whole
+ * then needs all of its elements.
  *
  * A failure of the input is a finding; what keeps a level from being run (I/O, limits, a file that
  * changes) is the status.
@@ -22,6 +26,7 @@
 #include "base/progress.h"
 #include "state/source.h"
 #include "verify/findings.h"
+#include "verify/moments.h"
 
 typedef enum check_level {
     CHECK_QUICK,
@@ -38,6 +43,13 @@ struct check_result;
 typedef fsdpck_status (*check_rest_fn)(void *ctx, check_is_summed_fn is_summed, void *summed_ctx,
                                        struct check_result *result, fsdpck_error *err);
 
+/* A file of the catalogue whose CRC-64 is wanted, made of the bytes that are read anyway. */
+typedef struct check_file {
+    uint64_t nbytes; /* 0: not wanted */
+    uint64_t crc64;
+    bool done; /* every byte of it was read */
+} check_file;
+
 /* Pointers are borrowed; cancel, progress and metadata may be NULL. */
 typedef struct check_request {
     const catalogue *cat;
@@ -51,7 +63,23 @@ typedef struct check_request {
     budget *metadata;
     check_rest_fn rest; /* NULL: there is nothing besides */
     void *rest_ctx;
+    check_file *files; /* by file of the catalogue; NULL: none is wanted */
+    bool statistics;   /* at level numeric */
+    /* A sample: records, or parts of those without a checksum, by number: those whose number times
+     * the golden ratio has a fraction in [sample_begin, sample_end] / 2^64. Both 0: all. */
+    uint64_t sample_begin, sample_end;
+    uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0: none */
 } check_request;
+
+/* Of a tensor. */
+typedef struct check_statistics {
+    uint64_t nelems; /* looked at; of a complex tensor both parts count */
+    uint64_t nan, inf;
+    moments m;
+    int exponent_least; /* of the first count */
+    uint32_t exponents;
+    uint64_t *counts;
+} check_statistics;
 
 typedef struct check_result {
     uint64_t chunks;      /* with elements */
@@ -63,8 +91,15 @@ typedef struct check_result {
     uint64_t unsummed_nbytes;
     uint64_t unread_tensors; /* some of whose chunks have a finding in place of a place */
     uint64_t unread_nbytes;
+    uint64_t skipped_records;  /* not read, or not as a whole: sampled, out of time */
+    bool stopped;              /* out of time */
+    check_statistics *numbers; /* by tensor; NULL where they were not asked for */
+    uint64_t ntensors;
 } check_result;
 
+void check_result_release(check_result *result);
+
+/* Releases nothing on failure: check_result_release may always be called. */
 fsdpck_status check_run(const check_request *r, findings *found, check_result *result,
                         fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -1,173 +1,182 @@
-/* One pass over the bytes: CRC-32 and the numeric scan of each piece while it is in the cache. */
+/* One pass over the bytes: CRC-32 of records, CRC-64 of files and the numbers of each window while it
+ * is in the cache. */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
+#include <time.h>
 
 #include "base/crc.h"
 #include "verify/check_parts.h"
 
-/* Read at once, and summed and scanned at once: the latter stays in the cache nearest to the core. */
-#define PIECE_NBYTES ((uint64_t)1 << 20)
-#define LOOK_NBYTES  ((uint64_t)128 << 10)
-/* One job: a large record is shared by several workers. */
-#define JOB_NBYTES ((uint64_t)16 << 20)
-
-/* A part of an extent, or a run of small whole ones. */
-typedef struct job {
-    uint32_t first, end;             /* extents */
-    uint64_t begin_bytes, end_bytes; /* of the one extent, where it is cut */
-} job;
-
 typedef struct byte_work {
     check *c;
-    vec jobs;         /* job */
+    vec jobs;         /* check_job */
     uint32_t *crcs;   /* by extent: what its parts add up to */
     uint8_t **pieces; /* by worker */
+    spot_scan *scans; /* by worker; NULL below level numeric */
 } byte_work;
 
-static uint32_t tensor_of(const check *c, const extent *e)
+static bool is_late(check *c)
 {
-    return catalogue_chunk(c->r->cat, e->chunk)->tensor;
+    struct timespec now;
+    if (c->r->deadline_ns == 0)
+        return false;
+    if (__atomic_load_n(&c->stopped, __ATOMIC_RELAXED))
+        return true;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec < c->r->deadline_ns)
+        return false;
+    __atomic_store_n(&c->stopped, true, __ATOMIC_RELAXED);
+    return true;
 }
 
-static void reverse_bytes(uint8_t *bytes, uint64_t nbytes, unsigned unit)
+static void count_read(check *c, const extent *e, uint64_t nbytes)
 {
-    for (uint64_t at = 0; at + unit <= nbytes; at += unit)
-        for (unsigned i = 0; i < unit / 2; i++) {
-            const uint8_t one = bytes[at + i];
-            bytes[at + i] = bytes[at + unit - 1 - i];
-            bytes[at + unit - 1 - i] = one;
+    if (e->chunk != NO_CHUNK)
+        __atomic_fetch_add(&c->result->bytes_read, nbytes, __ATOMIC_RELAXED);
+    progress_add(c->r->progress, nbytes);
+}
+
+/* Not all of it was read: nothing is known of its checksum, or of its file's. */
+static void give_up(check *c, extent *e)
+{
+    __atomic_store_n(&e->unread, true, __ATOMIC_RELAXED);
+    if (c->r->files != NULL)
+        __atomic_store_n(&c->r->files[e->file].done, false, __ATOMIC_RELAXED);
+}
+
+/* A part of an extent as it is read. */
+typedef struct part {
+    uint64_t begin, end;
+    uint32_t crc;
+    uint64_t raw;   /* CRC-64 of the bytes from `fresh` on */
+    uint64_t fresh; /* what is before it belongs to extents before this one */
+    bool wants_raw;
+} part;
+
+static fsdpck_status look_at(byte_work *w, const extent *e, part *p, spot_scan *scan, uint64_t at,
+                             uint8_t *bytes, uint64_t nbytes, fsdpck_error *err)
+{
+    for (uint64_t i = 0; i < nbytes; i += WINDOW_NBYTES) {
+        const uint64_t some = nbytes - i < WINDOW_NBYTES ? nbytes - i : WINDOW_NBYTES;
+        if (e->has_crc)
+            p->crc = crc32_update(p->crc, bytes + i, some);
+        if (p->wants_raw && at + i + some > p->fresh) {
+            const uint64_t skip = p->fresh > at + i ? p->fresh - (at + i) : 0;
+            p->raw = crc64_raw(p->raw, bytes + i + skip, some - skip);
         }
+        if (scan != NULL && e->chunk != NO_CHUNK)
+            RETURN_IF(spot_scan_window(scan, e, at + i, bytes + i, some, err));
+    }
+    count_read(w->c, e, nbytes);
+    return FSDPCK_OK;
 }
 
-/* Begins at a multiple of the element size from the extent's begin. */
-static void scan_piece(check *c, const extent *e, uint8_t *bytes, uint64_t nbytes, scan_sums *sums)
+static void keep_crcs(byte_work *w, uint32_t index, const part *p)
 {
-    const dtype d = (dtype)catalogue_tensor(c->r->cat, tensor_of(c, e))->dtype;
-    const dtype_info *info = dtype_get(d);
-    if (c->sums == NULL || e->mixed || !scan_supported(d))
-        return;
-    if (e->swap)
-        reverse_bytes(bytes, nbytes, info->swap_nbytes);
-    scan_elements(d, bytes, nbytes / info->itemsize_bytes, sums);
-}
-
-static void keep_sums(check *c, const extent *e, const scan_sums *sums)
-{
-    if (sums->nelems == 0)
-        return;
-    pthread_mutex_lock(&c->lock);
-    scan_add(&c->sums[tensor_of(c, e)], sums);
-    pthread_mutex_unlock(&c->lock);
+    const extent *e = VEC_AT(&w->c->extents, const extent, index);
+    if (e->has_crc)
+        (void)__atomic_fetch_xor(&w->crcs[index], crc32_join(p->crc, 0, e->nbytes - p->end),
+                                 __ATOMIC_RELAXED);
+    if (p->wants_raw && p->end > p->fresh) {
+        check_file *f = &w->c->r->files[e->file];
+        const uint64_t behind = f->nbytes - (e->offset_bytes + p->end);
+        (void)__atomic_fetch_xor(&f->crc64, crc64_move(p->raw, behind), __ATOMIC_RELAXED);
+    }
 }
 
 static fsdpck_status read_part(byte_work *w, uint32_t index, uint64_t begin, uint64_t end,
-                               uint8_t *piece, fsdpck_error *err)
+                               unsigned worker, fsdpck_error *err)
 {
     check *c = w->c;
-    const extent *e = VEC_AT(&c->extents, const extent, index);
+    extent *e = VEC_AT(&c->extents, extent, index);
     const source *src = c->r->source;
-    uint32_t crc = 0;
-    scan_sums sums = {0};
+    uint8_t *piece = w->pieces[worker];
+    spot_scan *scan = w->scans == NULL ? NULL : &w->scans[worker];
+    part p = {.begin = begin,
+              .end = end,
+              .fresh = begin > e->summed_nbytes ? begin : e->summed_nbytes,
+              .wants_raw = c->r->files != NULL && c->r->files[e->file].nbytes > 0};
     for (uint64_t at = begin; at < end;) {
         const uint64_t n = end - at < PIECE_NBYTES ? end - at : PIECE_NBYTES;
         RETURN_IF(cancel_check(c->r->cancel, err));
         RETURN_IF(src->read_at(src->ctx, e->file, e->offset_bytes + at, piece, n, err));
-        for (uint64_t i = 0; i < n; i += LOOK_NBYTES) {
-            const uint64_t some = n - i < LOOK_NBYTES ? n - i : LOOK_NBYTES;
-            if (e->has_crc)
-                crc = crc32_update(crc, piece + i, some);
-            scan_piece(c, e, piece + i, some, &sums);
-        }
-        progress_add(c->r->progress, n);
+        RETURN_IF(look_at(w, e, &p, scan, at, piece, n, err));
         at += n;
     }
-    if (e->has_crc)
-        (void)__atomic_fetch_xor(&w->crcs[index], crc32_join(crc, 0, e->nbytes - end),
-                                 __ATOMIC_RELAXED);
-    keep_sums(c, e, &sums);
-    return FSDPCK_OK;
+    keep_crcs(w, index, &p);
+    return scan == NULL ? FSDPCK_OK : spot_scan_flush(scan, err);
 }
 
-/* Decoded to the end, where sizes and checksums are looked at. */
-static fsdpck_status read_stream(byte_work *w, const extent *e, uint8_t *piece, fsdpck_error *err)
+static fsdpck_status read_decoded(byte_work *w, extent *e, source_stream *s, unsigned worker,
+                                  fsdpck_error *err)
 {
     check *c = w->c;
     const source *src = c->r->source;
-    source_stream *s;
-    scan_sums sums = {0};
-    RETURN_IF(src->stream_open(src->ctx, e->chunk, &s, err));
-    fsdpck_status st = FSDPCK_OK;
-    uint64_t skip = e->skip_nbytes, left = e->nbytes;
-    while (st == FSDPCK_OK && left > 0) {
-        const uint64_t wanted = skip > 0 ? skip : left;
+    spot_scan *scan = w->scans == NULL ? NULL : &w->scans[worker];
+    part p = {0};
+    uint64_t skip = e->at_bytes, at = 0;
+    while (at < e->nbytes) {
+        const uint64_t wanted = skip > 0 ? skip : e->nbytes - at;
         const uint64_t n = wanted < PIECE_NBYTES ? wanted : PIECE_NBYTES;
-        st = cancel_check(c->r->cancel, err);
-        if (st == FSDPCK_OK)
-            st = src->stream_read(s, piece, n, err);
-        if (st == FSDPCK_OK && skip == 0)
-            scan_piece(c, e, piece, n, &sums);
-        left -= skip > 0 ? 0 : n;
-        skip -= skip > 0 ? n : 0;
-        progress_add(c->r->progress, n);
+        if (is_late(c)) {
+            give_up(c, e);
+            return FSDPCK_OK;
+        }
+        RETURN_IF(cancel_check(c->r->cancel, err));
+        RETURN_IF(src->stream_read(s, w->pieces[worker], n, err));
+        if (skip > 0) {
+            skip -= n;
+            continue;
+        }
+        RETURN_IF(look_at(w, e, &p, scan, at, w->pieces[worker], n, err));
+        at += n;
     }
-    if (st == FSDPCK_OK)
-        st = src->stream_finish(s, err);
+    RETURN_IF(src->stream_finish(s, err));
+    return scan == NULL ? FSDPCK_OK : spot_scan_flush(scan, err);
+}
+
+/* Decoded to the end, where sizes and checksums are looked at. */
+static fsdpck_status read_stream(byte_work *w, extent *e, unsigned worker, fsdpck_error *err)
+{
+    const source *src = w->c->r->source;
+    source_stream *s;
+    RETURN_IF(src->stream_open(src->ctx, e->chunk, &s, err));
+    const fsdpck_status st = read_decoded(w, e, s, worker, err);
     src->stream_close(s);
-    if (st == FSDPCK_OK)
-        keep_sums(c, e, &sums);
     return st;
 }
 
 static fsdpck_status run_job(void *ctx, unsigned worker, uint64_t number, fsdpck_error *err)
 {
     byte_work *w = ctx;
-    const job *j = VEC_AT(&w->jobs, const job, number);
+    check *c = w->c;
+    const check_job *j = VEC_AT(&w->jobs, const check_job, number);
     for (uint32_t i = j->first; i < j->end; i++) {
-        const extent *e = VEC_AT(&w->c->extents, const extent, i);
+        extent *e = VEC_AT(&c->extents, extent, i);
         fsdpck_error what;
+        if (is_late(c)) {
+            give_up(c, e);
+            continue;
+        }
         fsdpck_error_init(&what);
         const uint64_t end = j->end_bytes < e->nbytes ? j->end_bytes : e->nbytes;
-        const fsdpck_status st =
-            e->stream ? read_stream(w, e, w->pieces[worker], &what)
-                      : read_part(w, i, j->begin_bytes, end, w->pieces[worker], &what);
+        const fsdpck_status st = e->stream ? read_stream(w, e, worker, &what)
+                                           : read_part(w, i, j->begin_bytes, end, worker, &what);
         if (st == FSDPCK_OK)
             continue;
-        check_context(w->c, e->chunk, &what);
+        give_up(c, e);
+        if (w->scans != NULL)
+            w->scans[worker].spot = CAT_NONE;
+        if (e->chunk == NO_CHUNK)
+            check_path(c, e->file, &what);
+        else
+            check_context(c, e->chunk, &what);
         if (!check_is_finding(st)) {
             if (err != NULL)
                 *err = what;
             return st;
         }
-        findings_tell(w->c->found, &what);
-    }
-    return FSDPCK_OK;
-}
-
-static fsdpck_status list_jobs(byte_work *w, fsdpck_error *err)
-{
-    const vec *extents = &w->c->extents;
-    uint64_t gathered = JOB_NBYTES;
-    for (uint32_t i = 0; i < extents->count; i++) {
-        const extent *e = VEC_AT(extents, const extent, i);
-        if (gathered + e->nbytes <= JOB_NBYTES && !e->stream) {
-            VEC_AT(&w->jobs, job, w->jobs.count - 1)->end = i + 1;
-            gathered += e->nbytes;
-            continue;
-        }
-        uint64_t at = 0;
-        do {
-            job *j = vec_push(&w->jobs, err);
-            if (j == NULL)
-                return FSDPCK_LIMIT;
-            const bool cut = !e->stream && e->nbytes > JOB_NBYTES;
-            *j = (job){.first = i,
-                       .end = i + 1,
-                       .begin_bytes = at,
-                       .end_bytes = cut ? at + JOB_NBYTES : UINT64_MAX};
-            at += cut ? JOB_NBYTES : e->nbytes;
-        } while (at < e->nbytes);
-        gathered = e->stream || e->nbytes > JOB_NBYTES ? JOB_NBYTES : e->nbytes;
+        findings_tell(c->found, &what);
     }
     return FSDPCK_OK;
 }
@@ -178,9 +187,12 @@ static void compare_crcs(byte_work *w)
     for (uint32_t i = 0; i < c->extents.count; i++) {
         const extent *e = VEC_AT(&c->extents, const extent, i);
         fsdpck_error what;
-        if (e->has_crc && !e->stream)
-            c->result->bytes_summed += e->nbytes;
-        if (!e->has_crc || e->stream || w->crcs[i] == e->crc32)
+        if (e->unread && e->chunk != NO_CHUNK)
+            c->result->skipped_records++;
+        if (!e->has_crc || e->stream || e->unread)
+            continue;
+        c->result->bytes_summed += e->nbytes;
+        if (w->crcs[i] == e->crc32)
             continue;
         fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, "ZIP-CRC", "bytes of the tensor are not what was saved");
@@ -198,18 +210,20 @@ static void count_unsummed(check *c)
     uint32_t last = CAT_NONE;
     for (size_t i = 0; i < c->extents.count; i++) {
         const extent *e = VEC_AT(&c->extents, const extent, i);
-        if (e->has_crc || e->stream)
+        if (e->has_crc || e->stream || e->chunk == NO_CHUNK)
             continue;
         c->result->unsummed_nbytes += e->nbytes;
-        if (tensor_of(c, e) != last)
+        if (check_tensor_of(c, e) != last)
             c->result->unsummed_tensors++;
-        last = tensor_of(c, e);
+        last = check_tensor_of(c, e);
     }
 }
 
 static fsdpck_status begin(byte_work *w, unsigned workers, fsdpck_error *err)
 {
     check *c = w->c;
+    RETURN_IF(check_jobs_add_gaps(c, err));
+    RETURN_IF(check_jobs_list(c, &w->jobs, err));
     w->crcs = calloc(c->extents.count + 1, sizeof *w->crcs);
     w->pieces = calloc(workers, sizeof *w->pieces);
     if (w->crcs == NULL || w->pieces == NULL)
@@ -219,36 +233,63 @@ static fsdpck_status begin(byte_work *w, unsigned workers, fsdpck_error *err)
         if (w->pieces[i] == NULL)
             return error_set_nomem(err, PIECE_NBYTES);
     }
-    return list_jobs(w, err);
+    for (size_t i = 0; c->r->files != NULL && i < catalogue_file_count(c->r->cat); i++)
+        c->r->files[i].crc64 = crc64_zeros(c->r->files[i].nbytes);
+    if (c->r->level < CHECK_NUMERIC)
+        return FSDPCK_OK;
+    w->scans = calloc(workers, sizeof *w->scans);
+    if (w->scans == NULL)
+        return error_set_nomem(err, workers * sizeof *w->scans);
+    for (unsigned i = 0; i < workers; i++)
+        RETURN_IF(spot_scan_init(&w->scans[i], c, err));
+    return spots_begin(c, err);
+}
+
+static uint64_t job_nbytes(const byte_work *w)
+{
+    uint64_t nbytes = 0;
+    for (size_t i = 0; i < w->jobs.count; i++) {
+        const check_job *j = VEC_AT(&w->jobs, const check_job, i);
+        for (uint32_t k = j->first; k < j->end; k++) {
+            const extent *e = VEC_AT(&w->c->extents, const extent, k);
+            nbytes += (j->end_bytes < e->nbytes ? j->end_bytes : e->nbytes) - j->begin_bytes;
+        }
+    }
+    return nbytes;
+}
+
+static void release(byte_work *w, unsigned workers)
+{
+    for (unsigned i = 0; i < workers; i++) {
+        if (w->pieces != NULL)
+            free(w->pieces[i]);
+        if (w->scans != NULL)
+            spot_scan_release(&w->scans[i]);
+    }
+    free(w->pieces);
+    free(w->scans);
+    free(w->crcs);
+    vec_release(&w->jobs);
+    spots_end(w->c);
 }
 
 fsdpck_status check_bytes(check *c, fsdpck_error *err)
 {
-    byte_work w = {.c = c, .jobs = VEC_OF(job, c->r->metadata)};
+    byte_work w = {.c = c, .jobs = VEC_OF(check_job, c->r->metadata)};
     const unsigned workers = c->r->nthreads > 0 ? c->r->nthreads : 1;
-    const uint64_t ntensors = catalogue_tensor_count(c->r->cat);
     fsdpck_status st = begin(&w, workers, err);
-    if (st == FSDPCK_OK && c->r->level >= CHECK_NUMERIC) {
-        c->sums = calloc(ntensors + 1, sizeof *c->sums);
-        if (c->sums == NULL)
-            st = error_set_nomem(err, ntensors * sizeof *c->sums);
-    }
-    progress_phase(c->r->progress, "reading", c->result->bytes_total);
+    progress_phase(c->r->progress, "reading", job_nbytes(&w));
     if (st == FSDPCK_OK)
         st = pool_run(workers, w.jobs.count, run_job, &w, c->r->cancel, err);
     if (st == FSDPCK_OK) {
-        c->result->bytes_read = c->result->bytes_total;
         compare_crcs(&w);
         count_unsummed(c);
-        if (c->sums != NULL)
+    }
+    if (st == FSDPCK_OK && w.scans != NULL) {
+        st = spots_sum_up(c, err);
+        if (st == FSDPCK_OK)
             check_numbers(c);
     }
-    for (unsigned i = 0; w.pieces != NULL && i < workers; i++)
-        free(w.pieces[i]);
-    free(w.pieces);
-    free(w.crcs);
-    free(c->sums);
-    c->sums = NULL;
-    vec_release(&w.jobs);
+    release(&w, workers);
     return st;
 }

@@ -72,8 +72,25 @@ bool scan_supported(dtype d)
            d != DTYPE_FLOAT4_E2M1FN_X2;
 }
 
+/* What is not constant mostly tells so by its second element. */
+static void scan_constant(dtype d, const uint8_t *bytes, uint64_t n, scan_sums *s)
+{
+    const size_t size = dtype_get(d)->itemsize_bytes;
+    if (n == 0 || size > sizeof s->first)
+        return;
+    if (s->nelems == 0) {
+        memcpy(s->first, bytes, size);
+        s->constant = true;
+    }
+    s->constant = s->constant && memcmp(s->first, bytes, size) == 0 &&
+                  memcmp(bytes, bytes + size, (n - 1) * size) == 0;
+}
+
 void scan_elements(dtype d, const uint8_t *bytes, uint64_t n, scan_sums *s)
 {
+    if (!scan_supported(d))
+        return;
+    scan_constant(d, bytes, n, s);
     const uint64_t sign16 = UINT64_C(1) << 15, sign32 = UINT64_C(1) << 31,
                    sign64 = UINT64_C(1) << 63;
     switch (d) {
@@ -102,13 +119,20 @@ void scan_elements(dtype d, const uint8_t *bytes, uint64_t n, scan_sums *s)
         scan_64(bytes, 2 * n, UINT64_C(0x7ff0000000000000), sign64, s);
         break;
     default:
-        if (scan_supported(d))
-            scan_8(bytes, n, d, s);
+        scan_8(bytes, n, d, s);
     }
 }
 
 void scan_add(scan_sums *to, const scan_sums *from)
 {
+    if (from->nelems == 0)
+        return;
+    if (to->nelems == 0) {
+        *to = *from;
+        return;
+    }
+    to->constant =
+        to->constant && from->constant && memcmp(to->first, from->first, sizeof to->first) == 0;
     to->nelems += from->nelems;
     to->nan += from->nan;
     to->inf += from->inf;

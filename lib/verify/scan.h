@@ -14,6 +14,8 @@ typedef struct scan_sums {
     uint64_t nan, inf;
     uint64_t zeros;    /* and -0 */
     uint64_t negative; /* below 0; -inf too */
+    bool constant;     /* all have the bits of the first */
+    uint8_t first[16]; /* of the host's byte order */
 } scan_sums;
 
 /* Whether its elements have such a thing as NaN. */
@@ -22,6 +24,7 @@ bool scan_supported(dtype d);
 /* n elements of the host's byte order (or all of one byte), any alignment. Where the dtype is not
  * supported nothing is counted. */
 void scan_elements(dtype d, const uint8_t *bytes, uint64_t n, scan_sums *sums);
+/* In any order. */
 void scan_add(scan_sums *to, const scan_sums *from);
 
 #endif

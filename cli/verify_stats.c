@@ -1,0 +1,111 @@
+/* Statistics of tensors: a table, or a list in the JSON report. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "table.h"
+#include "verify_view.h"
+
+/* Bins of the picture of a histogram, from nothing to the most. */
+#define PICTURE_BINS 24u
+static const char shades[] = " .:-=+*#%@";
+
+/* "2^-21 .:=*@%. 2^-2": from the least exponent to the most, bins of as many exponents each as make it
+ * short. What is there at all is seen. */
+static void draw_exponents(char *text, size_t capacity, const fsdpck_tensor_statistics *s)
+{
+    const unsigned step = (s->exponents + PICTURE_BINS - 1) / PICTURE_BINS;
+    const unsigned levels = (unsigned)sizeof shades - 2;
+    uint64_t bins[PICTURE_BINS] = {0}, most = 0;
+    char picture[PICTURE_BINS + 1];
+    unsigned n = 0;
+
+    text[0] = '\0';
+    if (s->exponents == 0)
+        return;
+    for (unsigned i = 0; i < s->exponents; i++) {
+        n = i / step;
+        bins[n] += s->exponent_counts[i];
+        most = bins[n] > most ? bins[n] : most;
+    }
+    for (unsigned i = 0; i <= n; i++) {
+        const double share = (double)bins[i] / (double)most;
+        picture[i] = shades[bins[i] == 0 ? 0 : 1 + (unsigned)(share * (levels - 1))];
+    }
+    picture[n + 1] = '\0';
+    snprintf(text, capacity, "2^%d |%s| 2^%d", s->exponent_least, picture,
+             s->exponent_least + (int)s->exponents - 1);
+}
+
+static bool add_row(table *rows, const fsdpck_tensor_statistics *s)
+{
+    char shape[256], numbers[4][32] = {"-", "-", "-", "-"}, counts[3][24] = {"-", "-", "-"},
+                     picture[80];
+    const size_t capacity = 4 * s->tensor.name_nbytes + 1;
+    const double values[] = {s->mean, sqrt(s->variance), s->minimum, s->maximum};
+    const uint64_t found[] = {s->zeros, s->nan, s->inf};
+    char *name = malloc(capacity);
+    if (name == NULL)
+        return false;
+    for (unsigned i = 0; i < 4 && s->finite > 0; i++)
+        snprintf(numbers[i], sizeof numbers[i], "%.4g", values[i]);
+    for (unsigned i = 0; i < 3 && s->nelems > 0; i++)
+        snprintf(counts[i], sizeof counts[i], "%" PRIu64, found[i]);
+    draw_exponents(picture, sizeof picture, s);
+    table_add(rows,
+              (const char *const[]){
+                  fsdpck_escape(name, capacity, s->tensor.name, s->tensor.name_nbytes),
+                  s->tensor.dtype,
+                  report_shape(shape, sizeof shape, s->tensor.shape, s->tensor.ndim), numbers[0],
+                  numbers[1], numbers[2], numbers[3], counts[0], counts[1], counts[2], picture});
+    free(name);
+    return true;
+}
+
+bool verify_print_statistics(const fsdpck_verify *v)
+{
+    static const table_column columns[] = {
+        {"TENSOR", false}, {"DTYPE", false}, {"SHAPE", false},     {"MEAN", true},
+        {"STD", true},     {"MIN", true},    {"MAX", true},        {"ZEROS", true},
+        {"NAN", true},     {"INF", true},    {"EXPONENTS", false},
+    };
+    fsdpck_tensor_statistics s = {.struct_nbytes = sizeof s};
+    table *rows = table_new(columns, sizeof columns / sizeof *columns);
+    bool whole = true;
+    for (uint64_t i = 0; fsdpck_verify_get_statistics(v, i, &s); i++)
+        whole = add_row(rows, &s) && whole;
+    return table_print(rows) && whole;
+}
+
+static cJSON *row_json(const fsdpck_tensor_statistics *s)
+{
+    cJSON *o = cJSON_CreateObject();
+    report_json_name(o, "name", s->tensor.name, s->tensor.name_nbytes);
+    cJSON_AddStringToObject(o, "dtype", s->tensor.dtype);
+    report_json_sizes(o, "shape", s->tensor.shape, s->tensor.ndim);
+    cJSON_AddNumberToObject(o, "looked_at", (double)s->nelems);
+    cJSON_AddNumberToObject(o, "finite", (double)s->finite);
+    cJSON_AddNumberToObject(o, "nan", (double)s->nan);
+    cJSON_AddNumberToObject(o, "inf", (double)s->inf);
+    cJSON_AddNumberToObject(o, "zeros", (double)s->zeros);
+    if (s->finite == 0)
+        return o;
+    cJSON_AddNumberToObject(o, "mean", s->mean);
+    cJSON_AddNumberToObject(o, "variance", s->variance);
+    cJSON_AddNumberToObject(o, "min", s->minimum);
+    cJSON_AddNumberToObject(o, "max", s->maximum);
+    cJSON_AddNumberToObject(o, "exponent_least", s->exponent_least);
+    report_json_sizes(o, "exponents", s->exponent_counts, s->exponents);
+    return o;
+}
+
+void verify_add_statistics(report_stream *stream, const fsdpck_verify *v)
+{
+    fsdpck_tensor_statistics s = {.struct_nbytes = sizeof s};
+    report_stream_list(stream, "statistics");
+    for (uint64_t i = 0; fsdpck_verify_get_statistics(v, i, &s); i++)
+        report_stream_item(stream, row_json(&s));
+    report_stream_list_end(stream);
+}
