@@ -351,6 +351,12 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
     return st;
 }
 
+/* Without storages, which come last. */
+static uint64_t statistics_count(const fsdpck_verify *v)
+{
+    return v->result.numbers == NULL ? 0 : v->src->parts.tensor_count;
+}
+
 void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
 {
     *info = (fsdpck_verify_info){
@@ -379,7 +385,7 @@ void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
         .stopped = v->result.stopped,
         .skipped_records = v->result.skipped_records,
         .skipped_nbytes = is_partial(v) ? v->result.bytes_total - v->result.bytes_read : 0,
-        .statistics = v->result.ntensors,
+        .statistics = statistics_count(v),
         .blind = blind_of(v),
     };
     if (v->options.strict) {
@@ -403,7 +409,7 @@ int fsdpck_verify_get_statistics(const fsdpck_verify *v, uint64_t index,
                                  fsdpck_tensor_statistics *statistics)
 {
     fsdpck_tensor_statistics all = {.struct_nbytes = statistics->struct_nbytes};
-    if (index >= v->result.ntensors)
+    if (index >= statistics_count(v))
         return 0;
     const check_statistics *s = &v->result.numbers[index];
     fsdpck_get_tensor(v->src, index, &all.tensor);

@@ -70,30 +70,38 @@ static uint64_t spot_begin(const extent *spot)
     return spot->stream ? 0 : spot->at_bytes;
 }
 
-/* Two names of one tensor: its elements are looked at once. A spot that is not scanned is `unread`. */
-static void mark_twins(check *c)
+/* A storage is no tensor: those that view it are looked at. */
+static bool is_tensor(const check *c, uint32_t tensor)
 {
-    for (size_t i = 0; i < c->extents.count; i++) {
-        const extent *e = VEC_AT(&c->extents, const extent, i);
-        const extent *last = NULL;
-        for (uint32_t s = e->first_spot; e->chunk != NO_CHUNK && s < e->first_spot + e->spots;
-             s++) {
-            extent *spot = VEC_AT(&c->spots, extent, s);
-            spot->unread = c->replica[spot->chunk] != 0 || spot->scattered;
-            if (spot->scattered || spot->negated)
-                c->unseen[check_tensor_of(c, spot)] |=
-                    spot->scattered ? SPOT_SCATTERED : SPOT_NEGATED;
-            if (last != NULL && last->at_bytes == spot->at_bytes && last->swap == spot->swap &&
-                last->negated == spot->negated && !spot->unread &&
-                dtype_of(c, last) == dtype_of(c, spot) &&
-                spot_nbytes(c, last) == spot_nbytes(c, spot)) {
-                if (check_tensor_of(c, last) != check_tensor_of(c, spot))
-                    c->twin[check_tensor_of(c, spot)] = check_tensor_of(c, last);
-                spot->unread = true;
-                continue;
-            }
-            if (!spot->unread)
-                last = spot;
+    return (catalogue_tensor(c->r->cat, tensor)->flags & CAT_TENSOR_STORAGE) == 0;
+}
+
+static bool is_twin(const check *c, const extent *a, const extent *b)
+{
+    return a->at_bytes == b->at_bytes && a->swap == b->swap && a->negated == b->negated &&
+           dtype_of(c, a) == dtype_of(c, b) && spot_nbytes(c, a) == spot_nbytes(c, b);
+}
+
+/* Which spots are scanned: the others are `unread`. Two names of one tensor are looked at once. */
+static void choose_spots(check *c, const extent *e)
+{
+    const extent *last = NULL;
+    for (uint32_t i = e->first_spot; i < e->first_spot + e->spots; i++) {
+        extent *spot = VEC_AT(&c->spots, extent, i);
+        const uint32_t tensor = check_tensor_of(c, spot);
+        spot->unread = c->replica[spot->chunk] != 0 || spot->scattered || !is_tensor(c, tensor);
+        if (spot->scattered)
+            c->unseen[tensor] |= SPOT_SCATTERED;
+        if (spot->negated)
+            c->unseen[tensor] |= SPOT_NEGATED;
+        if (spot->unread)
+            continue;
+        if (last != NULL && is_twin(c, last, spot)) {
+            if (check_tensor_of(c, last) != tensor)
+                c->twin[tensor] = check_tensor_of(c, last);
+            spot->unread = true;
+        } else {
+            last = spot;
         }
     }
 }
@@ -122,7 +130,9 @@ fsdpck_status spots_begin(check *c, fsdpck_error *err)
         c->twin[i] = CAT_NONE;
         RETURN_IF(mark_replicas(c, i, err));
     }
-    mark_twins(c);
+    for (size_t i = 0; i < c->extents.count; i++)
+        if (VEC_AT(&c->extents, const extent, i)->chunk != NO_CHUNK)
+            choose_spots(c, VEC_AT(&c->extents, const extent, i));
     return FSDPCK_OK;
 }
 
