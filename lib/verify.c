@@ -18,11 +18,12 @@ struct fsdpck_verify {
     check_file *files;          /* by file of the catalogue; NULL: no sums are wanted */
     manifest_result promised;
     uint64_t deadline_ns;
+    char blind[256];
 };
 
 static bool is_sample(const fsdpck_verify *v)
 {
-    return v->options.sample_end > 0;
+    return v->options.sample_end > 0 && (v->options.sample_begin > 0 || v->options.sample_end < 1);
 }
 
 /* Not everything is looked at: a sample, or time ran out. */
@@ -343,6 +344,8 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
         st = look(v, ctx, path, err);
     progress_phase(&ctx->progress, NULL, 0);
     take_warnings(v, ctx, first);
+    snprintf(v->blind, sizeof v->blind, "%s%s", is_partial(v) ? "what was skipped; " : "",
+             blind_of(v));
     findings_sort(&v->found);
     if (st != FSDPCK_OK)
         fsdpck_verify_free(v);
@@ -386,7 +389,7 @@ void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
         .skipped_records = v->result.skipped_records,
         .skipped_nbytes = is_partial(v) ? v->result.bytes_total - v->result.bytes_read : 0,
         .statistics = statistics_count(v),
-        .blind = blind_of(v),
+        .blind = v->blind,
     };
     if (v->options.strict) {
         info->errors += info->warnings;

@@ -99,3 +99,37 @@ Test(scan, complex_and_eight_bits)
     cr_assert_not(scan_supported(DTYPE_INT32));
     cr_assert_not(scan_supported(DTYPE_FLOAT4_E2M1FN_X2));
 }
+
+Test(scan, constant)
+{
+    float ones[5000];
+    for (int i = 0; i < 5000; i++)
+        ones[i] = 1;
+    scan_sums s = {0}, other = {0}, none = {0};
+    scan_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 3000, &s);
+    scan_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 2000, &s);
+    cr_assert(s.constant);
+    scan_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 10, &other);
+    scan_add(&s, &other);
+    scan_add(&s, &none);
+    scan_add(&none, &s);
+    cr_assert(s.constant && none.constant);
+    cr_assert_eq(none.nelems, 5010);
+
+    /* Constant parts of different numbers; one odd element at the end; a part that begins otherwise. */
+    ones[0] = 2;
+    other = (scan_sums){0};
+    scan_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 1, &other);
+    cr_assert(other.constant);
+    scan_add(&s, &other);
+    cr_assert_not(s.constant);
+    ones[0] = 1;
+    ones[4999] = 3;
+    s = (scan_sums){0};
+    scan_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 5000, &s);
+    cr_assert_not(s.constant);
+    s = (scan_sums){0};
+    scan_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 4999, &s);
+    scan_elements(DTYPE_FLOAT32, (const uint8_t *)(ones + 4999), 1, &s);
+    cr_assert_not(s.constant);
+}
