@@ -183,7 +183,8 @@ static void merge_extents(check *c, extent *list, uint64_t count)
 {
     extent *made = c->extents.items;
     size_t n = 0, spots = 0;
-    qsort(list, count, sizeof *list, compare_extents);
+    if (count > 1)
+        qsort(list, count, sizeof *list, compare_extents);
     for (uint64_t i = 0; i < count; i++) {
         if (list[i].nbytes == 0)
             continue;
