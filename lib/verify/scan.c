@@ -28,14 +28,20 @@
             }                                                                         \
             s->zeros += largest == 0 ? some : 0;                                      \
             s->negative = s->negative || (most > sign_bit && largest < inf_bits);     \
-            for (uint32_t i = 0; largest >= inf_bits && i < some; i++) {              \
+            if (largest < inf_bits)                                                   \
+                continue;                                                             \
+            type nan = 0, inf = 0, below = 0; /* no more than BLOCK: they fit */      \
+            for (uint32_t i = 0; i < some; i++) {                                     \
                 type v;                                                               \
                 memcpy(&v, block + i * sizeof v, sizeof v);                           \
                 const type magnitude = (type)(v & (type)~sign_bit);                   \
-                s->nan += magnitude > inf_bits;                                       \
-                s->inf += magnitude == inf_bits;                                      \
-                s->negative = s->negative || (v > sign_bit && magnitude <= inf_bits); \
+                nan = (type)(nan + (magnitude > inf_bits));                           \
+                inf = (type)(inf + (magnitude == inf_bits));                          \
+                below = (type)(below + ((v > sign_bit) & (magnitude <= inf_bits)));   \
             }                                                                         \
+            s->nan += nan;                                                            \
+            s->inf += inf;                                                            \
+            s->negative = s->negative || below > 0;                                   \
         }                                                                             \
         s->nelems += n;                                                               \
     }
