@@ -16,7 +16,7 @@ from harness import TIME, make, remove, spread, warm
 
 
 class Look:
-    """status and says: how it must exit, and what must be in its output. base: what its time is compared with."""
+    """status and says: how it must exit, and what its output must hold. base: whose time its own is compared with."""
 
     def __init__(self, name, command, status=0, says="", base=None):
         self.name, self.command, self.status, self.says, self.base = name, command, status, says, base
@@ -41,7 +41,7 @@ def contest(a, title, inputs, looks):
     for number in range(a.rounds):
         for look in looks if number % 2 == 0 else looks[::-1]:
             for path in inputs:
-                warm(path) if path.is_dir() else warm_file(path)
+                warm(path)
             look.run(a.work)
     print(f"\n{title}")
     for look in looks:
@@ -51,12 +51,6 @@ def contest(a, title, inputs, looks):
             if base.name == look.base:
                 line += f"   / {base.name} = {spread([x / y for x, y in zip(look.seconds, base.seconds)])}"
         print(line, flush=True)
-
-
-def warm_file(path):
-    with open(path, "rb", buffering=0) as f:
-        while f.read(1 << 24):
-            pass
 
 
 def flip(path, part):

@@ -41,8 +41,10 @@ def timed(runner):
     return seconds
 
 
-def warm(folder):
-    for path in sorted(pathlib.Path(folder).iterdir()):
+def warm(path):
+    """Reads a file, or those of a folder."""
+    path = pathlib.Path(path)
+    for path in sorted(path.iterdir()) if path.is_dir() else [path]:
         with open(path, "rb", buffering=0) as f:
             while f.read(1 << 24):
                 pass

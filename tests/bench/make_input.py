@@ -82,7 +82,9 @@ def make_metadata(dst, tensors, ranks):
     from torch.distributed.checkpoint.metadata import (ChunkStorageMetadata, Metadata, MetadataIndex, StorageMeta,
                                                        TensorProperties, TensorStorageMetadata)
 
-    rows, width, length = 2, WIDTH, 2 * WIDTH * 4 + 1200
+    # More rows than columns: torch sweeps along the longer dim, and would compare each chunk with each along the other.
+    rows, width = -(-2 * WIDTH // ranks), WIDTH
+    length = rows * width * 4 + 1200
     files = [f"__{rank}_0.distcp" for rank in range(ranks)]
     state, stored = {}, {}
     for i in range(tensors):

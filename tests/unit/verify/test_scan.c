@@ -72,35 +72,6 @@ Test(scan, one_in_many)
     free(memory);
 }
 
-Test(scan, complex_and_eight_bits)
-{
-    const float complex64[] = {1, NAN, -1, 2};
-    scan_sums s = {0};
-    scan_elements(DTYPE_COMPLEX64, (const uint8_t *)complex64, 2, &s);
-    cr_assert_eq(s.nelems, 4);
-    cr_assert_eq(s.nan, 1);
-    const uint8_t e4m3fn[] = {0x7f, 0xff, 0x7e, 0x00, 0x80, 0x81};
-    s = (scan_sums){0};
-    scan_elements(DTYPE_FLOAT8_E4M3FN, e4m3fn, 6, &s);
-    cr_assert_eq(s.nan, 2);
-    cr_assert_eq(s.inf, 0);
-    cr_assert_eq(s.zeros, 2);
-    cr_assert(s.negative);
-    const uint8_t e5m2[] = {0x7c, 0xfc, 0x7d, 0xff};
-    s = (scan_sums){0};
-    scan_elements(DTYPE_FLOAT8_E5M2, e5m2, 4, &s);
-    cr_assert_eq(s.inf, 2);
-    cr_assert_eq(s.nan, 2);
-    const uint8_t fnuz[] = {0x80, 0x7f, 0};
-    s = (scan_sums){0};
-    scan_elements(DTYPE_FLOAT8_E4M3FNUZ, fnuz, 3, &s);
-    cr_assert_eq(s.nan, 1);
-    cr_assert_eq(s.inf, 0);
-    cr_assert_not(s.negative);
-    cr_assert_not(scan_supported(DTYPE_INT32));
-    cr_assert_not(scan_supported(DTYPE_FLOAT4_E2M1FN_X2));
-}
-
 /* Every code of one byte, alone among many ordinary ones, in each kind. */
 Test(scan, eight_bits_one_in_many)
 {
@@ -135,4 +106,33 @@ Test(scan, eight_bits_one_in_many)
         cr_assert_eq(s.zeros, N);
     }
     free(codes);
+}
+
+Test(scan, complex_and_eight_bits)
+{
+    const float complex64[] = {1, NAN, -1, 2};
+    scan_sums s = {0};
+    scan_elements(DTYPE_COMPLEX64, (const uint8_t *)complex64, 2, &s);
+    cr_assert_eq(s.nelems, 4);
+    cr_assert_eq(s.nan, 1);
+    const uint8_t e4m3fn[] = {0x7f, 0xff, 0x7e, 0x00, 0x80, 0x81};
+    s = (scan_sums){0};
+    scan_elements(DTYPE_FLOAT8_E4M3FN, e4m3fn, 6, &s);
+    cr_assert_eq(s.nan, 2);
+    cr_assert_eq(s.inf, 0);
+    cr_assert_eq(s.zeros, 2);
+    cr_assert(s.negative);
+    const uint8_t e5m2[] = {0x7c, 0xfc, 0x7d, 0xff};
+    s = (scan_sums){0};
+    scan_elements(DTYPE_FLOAT8_E5M2, e5m2, 4, &s);
+    cr_assert_eq(s.inf, 2);
+    cr_assert_eq(s.nan, 2);
+    const uint8_t fnuz[] = {0x80, 0x7f, 0};
+    s = (scan_sums){0};
+    scan_elements(DTYPE_FLOAT8_E4M3FNUZ, fnuz, 3, &s);
+    cr_assert_eq(s.nan, 1);
+    cr_assert_eq(s.inf, 0);
+    cr_assert_not(s.negative);
+    cr_assert_not(scan_supported(DTYPE_INT32));
+    cr_assert_not(scan_supported(DTYPE_FLOAT4_E2M1FN_X2));
 }
