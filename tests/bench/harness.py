@@ -56,5 +56,5 @@ def spread(values):
 
 def make(kind, path, *more):
     if not path.exists():
-        subprocess.run([sys.executable, HERE / "make_input.py", kind, path, *map(str, more)], check=True)
+        subprocess.run([sys.executable, "-W", "ignore", HERE / "make_input.py", kind, path, *map(str, more)], check=True)
     return path
