@@ -119,6 +119,25 @@ static void note_marks(dcp_marks *marks, const dcp_metadata *m)
     marks->has_tensors = marks->has_tensors || m->tensors.count > 0;
 }
 
+/* A large `.metadata` costs as much to read as memory does to be had: by all threads. */
+#define READ_NBYTES ((uint64_t)16 << 20)
+
+typedef struct metadata_bytes {
+    file_set *files;
+    uint32_t index;
+    uint64_t nbytes;
+    uint8_t *bytes;
+} metadata_bytes;
+
+static fsdpck_status read_some(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
+{
+    const metadata_bytes *m = ctx;
+    const uint64_t at = job * READ_NBYTES;
+    const uint64_t n = m->nbytes - at < READ_NBYTES ? m->nbytes - at : READ_NBYTES;
+    (void)worker;
+    return file_set_read_at(m->files, m->index, at, m->bytes + at, n, err);
+}
+
 /* One `.metadata` into the builder. */
 static fsdpck_status read_metadata(dcp_folder *d, const open_request *req, const char *name,
                                    dcp_builder *b, dcp_marks *marks, fsdpck_error *err)
@@ -138,7 +157,10 @@ static fsdpck_status read_metadata(dcp_folder *d, const open_request *req, const
     uint8_t *bytes = budget_alloc(d->owner, nbytes, err);
     if (bytes == NULL)
         return FSDPCK_LIMIT;
-    fsdpck_status st = file_set_read_at(&d->metadatas, index, 0, bytes, nbytes, err);
+    metadata_bytes read = {&d->metadatas, index, nbytes, bytes};
+    fsdpck_status st =
+        pool_run(req->nthreads > 0 ? req->nthreads : 1, (nbytes + READ_NBYTES - 1) / READ_NBYTES,
+                 read_some, &read, req->cancel, err);
     if (st == FSDPCK_OK) {
         const pickle_input in = {.bytes = bytes, .nbytes = (size_t)nbytes};
         st = dcp_metadata_read(&in, &d->names, &d->cat->pool, req->opaque_calls, &m, err);
@@ -320,10 +342,9 @@ static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_mar
         if (rank != CAT_NONE && (int64_t)rank > u.highest)
             u.highest = rank;
     }
-    const fsdpck_status st =
-        marks->in_parts
-            ? count_in_parts(d, req, &u, err)
-            : count_unnamed(d, "", req->probe->entries, req->probe->entry_count, &u, err);
+    const fsdpck_status st = marks->in_parts ? count_in_parts(d, req, &u, err)
+                                             : count_unnamed(d, "", req->probe->entries,
+                                                             req->probe->entry_count, &u, err);
     if (st == FSDPCK_OK && u.stale > 0)
         log_warn(&d->log, "DCP-STALE", "remove them once you know that this save is whole",
                  "%" PRIu64 " .distcp file%s not named by the metadata, left from another save: "

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* SCAN_CLONES comes from the build: an attribute that makes a function for AVX2 besides, or nothing. */
+/* SCAN_CLONES comes from the build: an attribute that makes a function for AVX2 and AVX-512 besides, or nothing. */
 
 /* Elements as unsigned integers: all that is asked can be told from sign, exponent and the rest. Nearly
  * all blocks hold nothing of note, which their largest magnitude and their largest element tell: two
@@ -28,14 +28,20 @@
             }                                                                         \
             s->zeros += largest == 0 ? some : 0;                                      \
             s->negative = s->negative || (most > sign_bit && largest < inf_bits);     \
-            for (uint32_t i = 0; largest >= inf_bits && i < some; i++) {              \
+            if (largest < inf_bits)                                                   \
+                continue;                                                             \
+            type nan = 0, inf = 0, below = 0; /* no more than BLOCK: they fit */      \
+            for (uint32_t i = 0; i < some; i++) {                                     \
                 type v;                                                               \
                 memcpy(&v, block + i * sizeof v, sizeof v);                           \
                 const type magnitude = (type)(v & (type)~sign_bit);                   \
-                s->nan += magnitude > inf_bits;                                       \
-                s->inf += magnitude == inf_bits;                                      \
-                s->negative = s->negative || (v > sign_bit && magnitude <= inf_bits); \
+                nan = (type)(nan + (magnitude > inf_bits));                           \
+                inf = (type)(inf + (magnitude == inf_bits));                          \
+                below = (type)(below + ((v > sign_bit) & (magnitude <= inf_bits)));   \
             }                                                                         \
+            s->nan += nan;                                                            \
+            s->inf += inf;                                                            \
+            s->negative = s->negative || below > 0;                                   \
         }                                                                             \
         s->nelems += n;                                                               \
     }
@@ -45,10 +51,10 @@ SCAN(scan_32, uint32_t)
 SCAN(scan_64, uint64_t)
 
 /* One byte an element: a table of what each code is. */
-static void scan_8(const uint8_t *bytes, uint64_t n, dtype d, scan_sums *s)
+static void count_8(const uint8_t *bytes, uint32_t n, dtype d, scan_sums *s)
 {
     uint64_t counts[256] = {0};
-    for (uint64_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++)
         counts[bytes[i]]++;
     const bool fnuz = d == DTYPE_FLOAT8_E4M3FNUZ || d == DTYPE_FLOAT8_E5M2FNUZ;
     for (unsigned code = 0; code < 256; code++) {
@@ -61,6 +67,29 @@ static void scan_8(const uint8_t *bytes, uint64_t n, dtype d, scan_sums *s)
         s->inf += inf ? counts[code] : 0;
         s->zeros += !nan && magnitude == 0 ? counts[code] : 0;
         s->negative = s->negative || (!nan && code > 0x80 && counts[code] > 0);
+    }
+}
+
+SCAN_CLONES static void scan_8(const uint8_t *bytes, uint64_t n, dtype d, scan_sums *s)
+{
+    const bool fnuz = d == DTYPE_FLOAT8_E4M3FNUZ || d == DTYPE_FLOAT8_E5M2FNUZ;
+    const uint8_t odd = fnuz ? 0x80 : d == DTYPE_FLOAT8_E5M2 ? 0x7c : 0x7f;
+    for (uint64_t at = 0; at < n; at += BLOCK) {
+        const uint32_t some = n - at < BLOCK ? (uint32_t)(n - at) : BLOCK;
+        const uint8_t *block = bytes + at;
+        uint8_t most = 0, largest = 0, minus_zero = 0;
+        for (uint32_t i = 0; i < some; i++) {
+            const uint8_t v = block[i], magnitude = v & 0x7f;
+            most = v > most ? v : most;
+            largest = magnitude > largest ? magnitude : largest;
+            minus_zero |= v == 0x80;
+        }
+        if (largest >= odd || (fnuz && minus_zero)) {
+            count_8(block, some, d, s);
+            continue;
+        }
+        s->zeros += largest == 0 ? some : 0;
+        s->negative = s->negative || most > 0x80;
     }
     s->nelems += n;
 }

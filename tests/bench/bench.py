@@ -1,4 +1,4 @@
-"""Races of `fsdpck consolidate` and `reshard` against plain copiers and torch's own tools; see scripts/bench.
+"""Races of `fsdpck consolidate` and `reshard` against plain copiers and torch's own tools; see scripts/bench. Those of commands that write nothing are in checks.py.
 
 Every round runs every runner once, in alternating order, on an input that is in the page cache, into a new file. A time
 counts only when the output was found right: the first output of each runner is compared tensor by tensor with the other
@@ -8,55 +8,12 @@ import argparse
 import filecmp
 import os
 import pathlib
-import shutil
 import statistics
 import subprocess
 import sys
-import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-TIME = os.path.exists("/usr/bin/time")
-
-
-class Runner:
-    def __init__(self, name, command, output, compare=True, verify=None, source=None):
-        self.name, self.command, self.output, self.compare = name, command, pathlib.Path(output), compare
-        self.verify = verify  # called with the first output, which is not kept
-        self.source = source  # where it is not the race's
-        self.seconds, self.rss = [], 0
-
-
-def remove(path):
-    if path.is_dir():
-        shutil.rmtree(path)
-    elif path.exists():
-        path.unlink()
-
-
-def timed(runner):
-    """Seconds of one run. Peak memory comes from time(1): a child of a large process inherits its peak."""
-    remove(runner.output)
-    peak = runner.output.with_name("peak")
-    wrap = ["/usr/bin/time", "-f", "%M", "-o", peak] if TIME else []
-    begin = time.monotonic()
-    done = subprocess.run([*wrap, *runner.command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
-    seconds = time.monotonic() - begin
-    if done.returncode != 0:
-        sys.exit(f"{runner.name}: exit {done.returncode}: {done.stderr.decode()[-800:]}")
-    if TIME:
-        runner.rss = max(runner.rss, int(peak.read_text()) * 1024)
-    return seconds
-
-
-def warm(folder):
-    for path in sorted(pathlib.Path(folder).iterdir()):
-        with open(path, "rb", buffering=0) as f:
-            while f.read(1 << 24):
-                pass
-
-
-def spread(values):
-    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+import checks
+from harness import Runner, make, remove, spread, timed, warm
 
 
 def race(title, source, runners, rounds, check):
@@ -134,12 +91,6 @@ def floors(floor, work, source, pattern):
     return [Runner("floor O_DIRECT, fsync", [floor, *files, out], out, compare=False),
             Runner("floor buffered, fsync", [floor, "--buffered", *files, out], out, compare=False),
             Runner("floor buffered, no fsync", [floor, "--buffered", "--no-sync", *files, out], out, compare=False)]
-
-
-def make(kind, path, *more):
-    if not path.exists():
-        subprocess.run([sys.executable, HERE / "make_input.py", kind, path, *map(str, more)], check=True)
-    return path
 
 
 def race_dcp(a, nbytes):
@@ -326,6 +277,7 @@ def main():
         "cut-narrow": lambda: race_cuts(a, "8 column shards of 1 KB runs <-> 8 row shards", a.bytes / 2, 4096),
         "cut-thin": lambda: race_cuts(a, "8 column shards of 16-byte runs <-> 8 row shards", a.bytes / 12, 64),
         "reshard-memory": lambda: race_memory(a, "reshard", "--world-size", "6"),
+        **{name: lambda race=race: race(a) for name, race in checks.RACES.items()},
     }
     for name in a.races:
         races[name]()

@@ -3,6 +3,7 @@
  * included.
  *
  *     floor_copy [--buffered] [--no-sync] [--threads N] SRC... DST
+ *     floor_copy --read [--threads N] SRC...         reads them, into buffers of 1 MiB, and that is all
  *
  * Prints seconds and GB/s. Refuses an existing DST.
  */
@@ -21,6 +22,7 @@
 #include <unistd.h>
 
 #define TILE    ((uint64_t)8 << 20)
+#define PIECE   ((uint64_t)1 << 20) /* that is only read: it stays in the cache */
 #define SOURCES 1024
 
 typedef struct copier {
@@ -29,6 +31,7 @@ typedef struct copier {
     int nsources;
     int dst;
     bool direct;
+    bool only_read;
     _Atomic uint64_t next;
 } copier;
 
@@ -60,12 +63,15 @@ static void *work(void *ctx)
     uint8_t *tile = aligned_alloc(4096, TILE);
     if (tile == NULL)
         fail("memory");
+    const uint64_t step = c->only_read ? PIECE : TILE;
     for (;;) {
-        const uint64_t at = atomic_fetch_add(&c->next, TILE);
+        const uint64_t at = atomic_fetch_add(&c->next, step);
         if (at >= total)
             break;
-        const uint64_t n = total - at < TILE ? total - at : TILE;
+        const uint64_t n = total - at < step ? total - at : step;
         read_range(c, at, at + n, tile);
+        if (c->only_read)
+            continue;
         const uint64_t padded = c->direct ? (n + 4095) / 4096 * 4096 : n;
         memset(tile + n, 0, padded - n);
         if (pwrite(c->dst, tile, padded, (off_t)at) != (ssize_t)padded)
@@ -73,6 +79,15 @@ static void *work(void *ctx)
     }
     free(tile);
     return NULL;
+}
+
+static void open_output(copier *c, const char *name, uint64_t total)
+{
+    c->dst = open(name, O_RDWR | O_CREAT | O_EXCL | (c->direct ? O_DIRECT : 0), 0666);
+    if (c->dst < 0)
+        fail(name);
+    if (fallocate(c->dst, 0, 0, (off_t)total) != 0 && errno != EOPNOTSUPP)
+        fail("fallocate");
 }
 
 int main(int argc, char **argv)
@@ -90,6 +105,8 @@ int main(int argc, char **argv)
             c.direct = false;
         else if (strcmp(argv[i], "--direct") == 0)
             c.direct = true;
+        else if (strcmp(argv[i], "--read") == 0)
+            c.only_read = true;
         else if (strcmp(argv[i], "--no-sync") == 0)
             sync = false;
         else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc)
@@ -97,12 +114,13 @@ int main(int argc, char **argv)
         else if (count <= SOURCES)
             names[count++] = argv[i];
     }
-    if (count < 2 || nthreads < 1 || nthreads > 64) {
-        fprintf(stderr, "usage: floor_copy [--buffered] [--no-sync] [--threads N] SRC... DST\n");
+    if (count < (c.only_read ? 1 : 2) || nthreads < 1 || nthreads > 64) {
+        fprintf(stderr, "usage: floor_copy [--buffered] [--no-sync] [--threads N] SRC... DST\n"
+                        "       floor_copy --read [--threads N] SRC...\n");
         return 2;
     }
     clock_gettime(CLOCK_MONOTONIC, &start);
-    c.nsources = count - 1;
+    c.nsources = c.only_read ? count : count - 1;
     for (int i = 0; i < c.nsources; i++) {
         struct stat st;
         c.src[i] = open(names[i], O_RDONLY);
@@ -111,17 +129,15 @@ int main(int argc, char **argv)
         c.begin[i + 1] = c.begin[i] + (uint64_t)st.st_size;
     }
     const uint64_t total = c.begin[c.nsources];
-    c.dst = open(names[count - 1], O_RDWR | O_CREAT | O_EXCL | (c.direct ? O_DIRECT : 0), 0666);
-    if (c.dst < 0)
-        fail(names[count - 1]);
-    if (fallocate(c.dst, 0, 0, (off_t)total) != 0 && errno != EOPNOTSUPP)
-        fail("fallocate");
+    if (!c.only_read)
+        open_output(&c, names[count - 1], total);
     for (int i = 0; i < nthreads; i++)
         if (pthread_create(&threads[i], NULL, work, &c) != 0)
             fail("thread");
     for (int i = 0; i < nthreads; i++)
         pthread_join(threads[i], NULL);
-    if (ftruncate(c.dst, (off_t)total) != 0 || (sync && fsync(c.dst) != 0) || close(c.dst) != 0)
+    if (!c.only_read &&
+        (ftruncate(c.dst, (off_t)total) != 0 || (sync && fsync(c.dst) != 0) || close(c.dst) != 0))
         fail("finish");
     clock_gettime(CLOCK_MONOTONIC, &end);
     const double seconds =

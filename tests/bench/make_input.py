@@ -4,6 +4,9 @@
     make_input.py rows  DST --bytes N --ranks R     bf16 row shards of the HuggingFace writer's form
     make_input.py many  DST --tensors T --ranks R   T small tensors, cut by rows, the same form
     make_input.py columns DST --bytes N --ranks R --width W   bf16 column shards of [.., W], the same form
+    make_input.py chunks DST --tensors T            T tensors of 64 numbers, written by one process (DCP folder)
+    make_input.py metadata DST --tensors T --ranks R   T tensors in R chunks each: a real .metadata, and data files of
+                                                    the right size with nothing in them
 
 DCP folders are written by R processes over gloo, as training writes them. The safetensors shards are written with
 the safetensors library and DCP_SHARDING_INFO, which is what torch's HuggingFaceStorageWriter leaves.
@@ -65,6 +68,42 @@ def dcp_rank(rank, world, dst, nbytes):
     dist.destroy_process_group()
 
 
+def make_chunks(dst, tensors):
+    import torch.distributed.checkpoint as dcp
+
+    state = {f"blocks.{i}.w": values(f"blocks.{i}.w", 1, 64, 0, torch.float32)[0] for i in range(tensors)}
+    dcp.save(state, checkpoint_id=dst, no_dist=True)
+
+
+def make_metadata(dst, tensors, ranks):
+    """What many ranks save, by one process. Names and offsets come once a chunk, as ranks send their own."""
+    import pickle
+    from torch.distributed.checkpoint.filesystem import _StorageInfo
+    from torch.distributed.checkpoint.metadata import (ChunkStorageMetadata, Metadata, MetadataIndex, StorageMeta,
+                                                       TensorProperties, TensorStorageMetadata)
+
+    # More rows than columns: torch sweeps along the longer dim, and would compare each chunk with each along the other.
+    rows, width = -(-2 * WIDTH // ranks), WIDTH
+    length = rows * width * 4 + 1200
+    files = [f"__{rank}_0.distcp" for rank in range(ranks)]
+    state, stored = {}, {}
+    for i in range(tensors):
+        name = f"model.layers.{i}.self_attn.q_proj.weight"
+        chunks = [ChunkStorageMetadata(torch.Size([rank * rows, 0]), torch.Size([rows, width])) for rank in range(ranks)]
+        state[name] = TensorStorageMetadata(TensorProperties(), torch.Size([rows * ranks, width]), chunks)
+        for rank in range(ranks):
+            index = MetadataIndex((name + " ")[:-1], torch.Size([rank * rows, 0]), rank)
+            stored[index] = _StorageInfo(files[rank], i * length, length)
+    folder = pathlib.Path(dst)
+    folder.mkdir(parents=True)
+    metadata = Metadata(state, {name: (name,) for name in state}, stored, StorageMeta(checkpoint_id=dst))
+    with open(folder / ".metadata", "wb") as f:
+        pickle.dump(metadata, f)
+    for name in files:
+        with open(folder / name, "wb") as f:
+            f.truncate(tensors * length)
+
+
 def save_shard(dst, rank, tensors, offsets):
     from safetensors.torch import save_file
 
@@ -96,7 +135,7 @@ def shards_rank(rank, world, dst, kind, nbytes, tensors, wide):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("kind", choices=["dcp", "rows", "many", "columns"])
+    p.add_argument("kind", choices=["dcp", "rows", "many", "columns", "chunks", "metadata"])
     p.add_argument("dst")
     p.add_argument("--bytes", type=float, default=3e9)
     p.add_argument("--ranks", type=int, default=8)
@@ -106,6 +145,10 @@ def main():
     torch.set_num_threads(1)
     if a.kind == "dcp":
         torch.multiprocessing.spawn(dcp_rank, (a.ranks, a.dst, a.bytes), a.ranks)
+    elif a.kind == "chunks":
+        make_chunks(a.dst, a.tensors)
+    elif a.kind == "metadata":
+        make_metadata(a.dst, a.tensors, a.ranks)
     else:
         for rank in range(a.ranks):
             shards_rank(rank, a.ranks, a.dst, a.kind, a.bytes, a.tensors, a.width)

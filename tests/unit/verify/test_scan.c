@@ -72,6 +72,42 @@ Test(scan, one_in_many)
     free(memory);
 }
 
+/* Every code of one byte, alone among many ordinary ones, in each kind. */
+Test(scan, eight_bits_one_in_many)
+{
+    static const struct {
+        dtype d;
+        uint8_t nan,
+            infinity; /* the lowest code of NaN without its sign, 0 where it is 0x80 alone */
+    } kinds[] = {{DTYPE_FLOAT8_E4M3FN, 0x7f, 0},
+                 {DTYPE_FLOAT8_E5M2, 0x7d, 0x7c},
+                 {DTYPE_FLOAT8_E4M3FNUZ, 0, 0},
+                 {DTYPE_FLOAT8_E5M2FNUZ, 0, 0}};
+    enum { N = 2 * 4096 + 3 };
+    uint8_t *codes = malloc(N);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        for (unsigned code = 0; code < 256; code++) {
+            const unsigned magnitude = code & 0x7f;
+            const bool nan = kinds[k].nan == 0 ? code == 0x80 : magnitude >= kinds[k].nan;
+            const bool infinite = kinds[k].infinity != 0 && magnitude == kinds[k].infinity;
+            scan_sums s = {0};
+            memset(codes, 0x31, N);
+            codes[N - 1 - 20 * code] = (uint8_t)code;
+            scan_elements(kinds[k].d, codes, N, &s);
+            cr_assert_eq(s.nelems, N);
+            cr_assert_eq(s.nan, nan);
+            cr_assert_eq(s.inf, infinite);
+            cr_assert_eq(s.negative != 0, !nan && code > 0x80);
+            cr_assert(s.zeros < N);
+        }
+        scan_sums s = {0};
+        memset(codes, 0, N);
+        scan_elements(kinds[k].d, codes, N, &s);
+        cr_assert_eq(s.zeros, N);
+    }
+    free(codes);
+}
+
 Test(scan, complex_and_eight_bits)
 {
     const float complex64[] = {1, NAN, -1, 2};
@@ -96,6 +132,7 @@ Test(scan, complex_and_eight_bits)
     scan_elements(DTYPE_FLOAT8_E4M3FNUZ, fnuz, 3, &s);
     cr_assert_eq(s.nan, 1);
     cr_assert_eq(s.inf, 0);
+    cr_assert_not(s.negative);
     cr_assert_not(scan_supported(DTYPE_INT32));
     cr_assert_not(scan_supported(DTYPE_FLOAT4_E2M1FN_X2));
 }
