@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "exec/exec_state.h"
-#include "exec/group.h"
+#include "exec/bundle.h"
 
 bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk)
 {
@@ -94,7 +94,7 @@ static uint64_t align_down(uint64_t at)
     return at - at % FILE_DIRECT_ALIGN;
 }
 
-/* A range without chunks of groups, tile by tile. */
+/* A range without chunks of bundles, tile by tile. */
 static fsdpck_status run_range(worker *w, const output_range *whole, uint64_t item_begin,
                                fsdpck_error *err)
 {
@@ -116,18 +116,18 @@ static fsdpck_status run_range(worker *w, const output_range *whole, uint64_t it
     return FSDPCK_OK;
 }
 
-/* The next range of an item that no group has; r->end is where to begin looking. */
+/* The next range of an item that no bundle has; r->end is where to begin looking. */
 static bool next_range(const struct exec *x, const output_range *item, output_range *r)
 {
     range_walk walk;
     range_part part;
     r->begin = r->end;
     r->end = item->end;
-    if (x->groups.count == 0)
+    if (x->bundles.count == 0)
         return r->begin < r->end;
     range_walk_begin(&walk, x->r.plan, r);
     while (range_walk_next(&walk, &part)) {
-        if (part.kind != PART_CHUNK || !exec_chunk_is_grouped(x, part.chunk))
+        if (part.kind != PART_CHUNK || !exec_chunk_is_bundled(x, part.chunk))
             continue;
         if (part.begin > r->begin) {
             r->end = part.begin;
@@ -145,7 +145,7 @@ static fsdpck_status run_item(void *ctx, unsigned worker_index, uint64_t item, f
     const uint64_t plain = plan_item_count(x->r.plan);
     output_range whole;
     if (item >= plain)
-        return group_run_item(w, item - plain, err);
+        return bundle_run_item(w, item - plain, err);
     plan_get_item(x->r.plan, item, &whole);
     output_range range = {.file = whole.file, .end = whole.begin};
     while (next_range(x, &whole, &range))
@@ -176,6 +176,6 @@ fsdpck_status exec_fill(struct exec *x, unsigned worker_index, const output_rang
 
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)
 {
-    return pool_run(x->nworkers, plan_item_count(x->r.plan) + x->group_items, run_item, x,
+    return pool_run(x->nworkers, plan_item_count(x->r.plan) + x->bundle_items, run_item, x,
                     x->r.cancel, err);
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "exec/exec_state.h"
-#include "exec/group.h"
+#include "exec/bundle.h"
 
 static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
 {
@@ -33,7 +33,7 @@ static fsdpck_status begin(struct exec *x, fsdpck_error *err)
         return FSDPCK_LIMIT;
     RETURN_IF(exec_start_workers(x, err));
     RETURN_IF(exec_locate_all(x, err));
-    RETURN_IF(group_all(x, err));
+    RETURN_IF(bundle_all(x, err));
     plan_sums sums;
     plan_get_sums(x->r.plan, &sums);
     x->sums.read_amplification = sums.read_amplification;
@@ -53,7 +53,7 @@ fsdpck_status exec_locate(const exec_request *r, struct exec **out, fsdpck_error
     x->strides = VEC_OF(uint64_t, r->metadata);
     x->compare = VEC_OF(replica_pair, r->metadata);
     x->streams = VEC_OF(uint64_t, r->metadata);
-    x->groups = VEC_OF(cut_group, r->metadata);
+    x->bundles = VEC_OF(cut_bundle, r->metadata);
     x->members = VEC_OF(uint32_t, r->metadata);
     pthread_mutex_init(&x->lock, NULL);
     const fsdpck_status st = begin(x, err);
@@ -106,11 +106,11 @@ void exec_free(struct exec *x)
     budget_free(x->r.metadata, x->spots, x->spot_count * sizeof *x->spots);
     budget_free(x->r.metadata, x->tensor_flags, x->tensor_count);
     budget_free(x->r.metadata, x->late_done, x->late_count);
-    budget_free(x->r.metadata, x->grouped, x->grouped_nbytes);
+    budget_free(x->r.metadata, x->bundled, x->bundled_nbytes);
     vec_release(&x->strides);
     vec_release(&x->compare);
     vec_release(&x->streams);
-    vec_release(&x->groups);
+    vec_release(&x->bundles);
     vec_release(&x->members);
     pthread_mutex_destroy(&x->lock);
     free(x);

@@ -132,8 +132,8 @@ void exec_stop_workers(struct exec *x)
             continue;
         add_sums(&x->sums, &w->sums);
         free(w->memory);
-        if (w->group != w->tile)
-            free(w->group);
+        if (w->bundle != w->tile)
+            free(w->bundle);
         free(w->gather.sorted);
         free(w);
     }
