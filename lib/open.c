@@ -318,7 +318,13 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
 fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_open_options *options,
                           fsdpck_checkpoint **out, fsdpck_error *err)
 {
-    return transform_open(ctx, path, options, NULL, NULL, out, err);
+    const fsdpck_status st = transform_open(ctx, path, options, NULL, NULL, out, err);
+    const fsdpck_status agreed = group_agree(ctx->group, st, err);
+    if (st == FSDPCK_OK && agreed != FSDPCK_OK) {
+        fsdpck_close(*out);
+        *out = NULL;
+    }
+    return agreed;
 }
 
 fsdpck_status transform_open(fsdpck_context *ctx, const char *path,

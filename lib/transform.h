@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/progress.h"
+#include "exec/group.h"
 #include "formats/format.h"
 #include "fsdpck.h"
 #include "model/rekey.h"
@@ -37,6 +38,9 @@ struct fsdpck_context {
     void *user_arg;
     cancel_token cancel;
     progress progress;
+    group *group; /* with whom the work is shared; NULL: alone */
+    group *joined; /* by fsdpck_context_join; the same, or work_alone keeps it aside */
+    group_watch watch;
     pthread_mutex_t warnings_lock; /* log comes from any thread */
     fsdpck_warning warnings[CONTEXT_WARNINGS_MAX];
     size_t warnings_count;

@@ -138,15 +138,22 @@ static bool next_range(const struct exec *x, const output_range *item, output_ra
     return r->begin < r->end;
 }
 
-static fsdpck_status run_item(void *ctx, unsigned worker_index, uint64_t item, fsdpck_error *err)
+/* What this rank does: neighbouring items of the plan, then neighbouring bands of bundles. */
+typedef struct share {
+    struct exec *x;
+    uint64_t item, items;
+    uint64_t band, bands;
+} share;
+
+static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
 {
-    struct exec *x = ctx;
+    const share *s = ctx;
+    struct exec *x = s->x;
     worker *w = x->workers[worker_index];
-    const uint64_t plain = plan_item_count(x->r.plan);
     output_range whole;
-    if (item >= plain)
-        return bundle_run_item(w, item - plain, err);
-    plan_get_item(x->r.plan, item, &whole);
+    if (job >= s->items)
+        return bundle_run_item(w, s->band + (job - s->items), err);
+    plan_get_item(x->r.plan, s->item + job, &whole);
     output_range range = {.file = whole.file, .end = whole.begin};
     while (next_range(x, &whole, &range))
         RETURN_IF(run_range(w, &range, whole.begin, err));
@@ -176,6 +183,11 @@ fsdpck_status exec_fill(struct exec *x, unsigned worker_index, const output_rang
 
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)
 {
-    return pool_run(x->nworkers, plan_item_count(x->r.plan) + x->bundle_items, run_item, x,
-                    x->r.cancel, err);
+    share s = {.x = x};
+    uint64_t end;
+    group_range(x->r.group, plan_item_count(x->r.plan), &s.item, &end);
+    s.items = end - s.item;
+    group_range(x->r.group, x->bundle_items, &s.band, &end);
+    s.bands = end - s.band;
+    return pool_run(x->nworkers, s.items + s.bands, run_job, &s, x->r.cancel, err);
 }

@@ -73,19 +73,40 @@ static uint64_t output_nbytes(const catalogue *to)
     return n;
 }
 
-fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err)
+/* This rank's share of all but streams. */
+static fsdpck_status run_share(struct exec *x, fsdpck_error *err)
 {
-    const source *src = x->r.source;
-    x->out = out;
     RETURN_IF(crc_parts_begin(x, err));
     RETURN_IF(late_begin(x, err));
     RETURN_IF(replica_compare_rest(x, err));
-    progress_phase(x->r.progress, out == NULL ? "reading" : "writing", output_nbytes(&x->r.target->cat));
-    RETURN_IF(engine_threads_run(x, err));
-    RETURN_IF(scatter_run(x, err));
+    progress_phase(x->r.progress, x->out == NULL ? "reading" : "writing",
+                   output_nbytes(&x->r.target->cat));
+    return engine_threads_run(x, err);
+}
+
+/* Streams read and change what tiles wrote, so they are one rank's, once all have written theirs. */
+static fsdpck_status run_streams(struct exec *x, fsdpck_error *err)
+{
+    return group_rank(x->r.group) == 0 ? scatter_run(x, err) : FSDPCK_OK;
+}
+
+static fsdpck_status run_rest(struct exec *x, fsdpck_error *err)
+{
+    const source *src = x->r.source;
     crc_parts_finish(x);
-    RETURN_IF(late_finish(x, err));
+    if (group_rank(x->r.group) == 0)
+        RETURN_IF(late_finish(x, err));
     return src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
+}
+
+fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err)
+{
+    x->out = out;
+    RETURN_IF(group_agree(x->r.group, run_share(x, err), err));
+    if (x->streams.count > 0)
+        RETURN_IF(group_agree(x->r.group, run_streams(x, err), err));
+    RETURN_IF(share_sums(x, err));
+    return group_agree(x->r.group, run_rest(x, err), err);
 }
 
 bool exec_is_streamed(const struct exec *x, uint32_t target_tensor)

@@ -51,6 +51,7 @@ struct exec {
     uint8_t *tensor_flags; /* by source tensor */
     uint64_t tensor_count;
     vec compare; /* replica_pair */
+    uint64_t compare_first; /* of this rank's share */
     vec streams; /* uint64_t: source chunks to be decoded */
     output *out;
     uint8_t *late_done; /* by index in target.lates: written with their tile */
@@ -68,6 +69,8 @@ struct exec {
     unsigned nworkers;
     worker **workers;
     struct exec_sums sums; /* of the workers that are gone, and of locate */
+    struct exec_sums all_sums; /* of all ranks, once has_all_sums */
+    bool has_all_sums;
 };
 
 /* Bytes in front of and behind the tile, for an element or a row that the tile's edge cuts. */
@@ -189,6 +192,10 @@ void crc_parts_put_rest(struct exec *x, const output_range *range, const uint8_t
 bool crc_parts_wanted(const struct exec *x);
 /* After all are put: of aliases too. */
 void crc_parts_finish(struct exec *x);
+
+/* --- share.c: what the ranks of a group have of each other's work --- */
+/* CRCs, digests and late bytes done, of all ranks; then exec_sums. */
+fsdpck_status share_sums(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- late.c --- */
 fsdpck_status late_begin(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -1,0 +1,318 @@
+#include "exec/group.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "exec/group_link.h"
+
+#ifndef FSDPCK_VERSION
+#define FSDPCK_VERSION "0.1.0"
+#endif
+
+#define HOST_NBYTES 64
+/* How long a rank that is not the first leaves the others for cleaning up before it ends them all. */
+#define CLEANING_SECONDS 5
+
+/* What each rank says of itself on joining. */
+typedef struct hello {
+    char host[HOST_NBYTES];
+    char build[HOST_NBYTES];
+} hello;
+
+struct group {
+    group_link *link;
+    group_watch *watch;
+    unsigned rank, size;
+    hello *hellos;   /* by rank */
+    uint32_t *votes; /* by rank, for group_agree */
+};
+
+unsigned group_rank(const group *g)
+{
+    return g == NULL ? 0 : g->rank;
+}
+
+unsigned group_size(const group *g)
+{
+    return g == NULL ? 1 : g->size;
+}
+
+const char *group_host(const group *g, unsigned rank)
+{
+    return g == NULL || rank >= g->size ? "" : g->hellos[rank].host;
+}
+
+const char *group_built_name(void)
+{
+    return group_link_name();
+}
+
+const char *group_built_description(void)
+{
+    return group_link_description();
+}
+
+/* ---- joining ---- */
+
+/* Variables of Open MPI, of MPICH and of srun with PMI, of srun with PMIx: how many ranks there are.
+ * Without one of them MPI must not be begun: it would start a job of its own. */
+static bool launched_ranks(void)
+{
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (getenv(sizes[i]) != NULL)
+            return strcmp(getenv(sizes[i]), "1") != 0;
+    return getenv("PMIX_RANK") != NULL || getenv("PMI_RANK") != NULL || getenv("PMI_FD") != NULL;
+}
+
+/* torchrun starts as many processes as one asks for, none of which knows of the others by MPI. */
+static fsdpck_status refuse_torchrun(fsdpck_error *err)
+{
+    const char *size = getenv("WORLD_SIZE");
+    if (getenv("TORCHELASTIC_RUN_ID") == NULL || size == NULL || strcmp(size, "1") == 0)
+        return FSDPCK_OK;
+    error_set(err, FSDPCK_USAGE, "", "started by torchrun as one of %s processes, which would all do the same",
+              size);
+    error_next(err, "mpirun -n %s fsdpck ..., srun -n %s fsdpck ..., or fsdpck alone", size, size);
+    return FSDPCK_USAGE;
+}
+
+static fsdpck_status meet(group *g, fsdpck_error *err)
+{
+    hello mine = {.build = "fsdpck " FSDPCK_VERSION};
+    if (gethostname(mine.host, sizeof mine.host - 1) != 0)
+        strcpy(mine.host, "?");
+    const link_call call = {
+        .kind = LINK_GATHER, .bytes = &mine, .all = (uint8_t *)g->hellos, .nbytes = sizeof mine};
+    RETURN_IF(group_link_do(g->link, &call, err));
+    for (unsigned r = 0; r < g->size; r++) {
+        hello *h = &g->hellos[r];
+        h->host[HOST_NBYTES - 1] = '\0';
+        h->build[HOST_NBYTES - 1] = '\0';
+        if (strcmp(h->build, g->hellos[0].build) == 0)
+            continue;
+        error_set(err, FSDPCK_USAGE, "", "ranks run different builds");
+        error_expected(err, "'%s', as rank 0 on %s", g->hellos[0].build, g->hellos[0].host);
+        error_found(err, "'%s' on rank %u on %s", h->build, r, h->host);
+        error_next(err, "install the same fsdpck on every host");
+        return FSDPCK_USAGE;
+    }
+    return FSDPCK_OK;
+}
+
+static void free_group(group *g)
+{
+    free(g->hellos);
+    free(g->votes);
+    free(g);
+}
+
+fsdpck_status group_join(group_watch *watch, group **out, fsdpck_error *err)
+{
+    *out = NULL;
+    if (!launched_ranks())
+        return refuse_torchrun(err);
+    group_link *link = NULL;
+    RETURN_IF(group_link_open(watch, &link, err));
+    if (link == NULL)
+        return FSDPCK_OK;
+    const unsigned size = group_link_size(link);
+    group *g = calloc(1, sizeof *g);
+    if (g != NULL) {
+        g->hellos = calloc(size, sizeof *g->hellos);
+        g->votes = calloc(size, sizeof *g->votes);
+    }
+    if (g == NULL || g->hellos == NULL || g->votes == NULL)
+        group_link_abort(link, FSDPCK_LIMIT); /* the others wait for this rank */
+    g->link = link;
+    g->watch = watch;
+    g->rank = group_link_rank(link);
+    g->size = size;
+    *out = g;
+    return meet(g, err);
+}
+
+/* ---- agreeing ---- */
+
+bool group_is_broken(const group *g)
+{
+    int lost;
+    return g != NULL && group_link_is_broken(g->link, &lost);
+}
+
+/* Lost ranks are named; what this rank fails with for that reason alone is told by that. */
+static fsdpck_status do_call(group *g, const link_call *call, fsdpck_error *err)
+{
+    const fsdpck_status st = group_link_do(g->link, call, err);
+    int lost = -1;
+    if (st != FSDPCK_OK && group_link_is_broken(g->link, &lost) && lost >= 0) {
+        error_set(err, FSDPCK_PEER, "", "rank %d on %s does not answer", lost,
+                  group_host(g, (unsigned)lost));
+        error_expected(err, "a sign of life within %u s", atomic_load(&g->watch->peer_timeout_seconds));
+        error_next(err, "look for its messages; --peer-timeout gives it longer");
+        if (err != NULL)
+            err->rank = lost;
+        return FSDPCK_PEER;
+    }
+    return st;
+}
+
+/* The cause: a cancelled rank was mostly cancelled because of another. */
+static unsigned pick_cause(const group *g)
+{
+    unsigned cause = g->size;
+    for (unsigned r = 0; r < g->size; r++)
+        if (g->votes[r] != FSDPCK_OK &&
+            (cause == g->size ||
+             (g->votes[cause] == FSDPCK_CANCELLED && g->votes[r] != FSDPCK_CANCELLED)))
+            cause = r;
+    return cause;
+}
+
+/* All of them alike: no rank is to blame. */
+static bool all_fail(const group *g)
+{
+    for (unsigned r = 0; r < g->size; r++)
+        if (g->votes[r] != g->votes[0])
+            return false;
+    return true;
+}
+
+/* Names the rank, unless all fail. */
+static fsdpck_status tell_cause(const group *g, unsigned cause, fsdpck_status own,
+                                const fsdpck_error *theirs, fsdpck_error *err)
+{
+    fsdpck_error e = *theirs;
+    if (theirs->status == FSDPCK_CANCELLED) {
+        if (own == FSDPCK_CANCELLED)
+            return own;
+        error_set(err, FSDPCK_PEER, "", "rank %u on %s was stopped", cause, group_host(g, cause));
+        if (err != NULL)
+            err->rank = (int)cause;
+        return FSDPCK_PEER;
+    }
+    if (e.rank < 0 && !all_fail(g)) {
+        e.rank = (int)cause;
+        snprintf(e.message, sizeof e.message, "rank %u on %s: %.400s", cause, group_host(g, cause),
+                 theirs->message);
+    }
+    if (err != NULL)
+        *err = e;
+    return e.status;
+}
+
+fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err)
+{
+    if (g == NULL)
+        return st;
+    if (group_is_broken(g) && st != FSDPCK_OK && st != FSDPCK_CANCELLED && st != FSDPCK_PEER)
+        return st; /* nobody to agree with, and a cause of its own */
+    if (st != FSDPCK_OK)
+        group_link_tell_failed(g->link);
+    uint32_t vote = (uint32_t)st;
+    const link_call gather = {
+        .kind = LINK_GATHER, .bytes = &vote, .all = (uint8_t *)g->votes, .nbytes = sizeof vote};
+    RETURN_IF(do_call(g, &gather, err));
+    const unsigned cause = pick_cause(g);
+    if (cause == g->size)
+        return FSDPCK_OK;
+    fsdpck_error theirs;
+    fsdpck_error_init(&theirs);
+    if (cause == g->rank && err != NULL)
+        theirs = *err;
+    theirs.status = (fsdpck_status)g->votes[cause];
+    const link_call tell = {
+        .kind = LINK_BROADCAST, .root = cause, .bytes = &theirs, .nbytes = sizeof theirs};
+    RETURN_IF(do_call(g, &tell, err));
+    return tell_cause(g, cause, st, &theirs, err);
+}
+
+fsdpck_status group_same(group *g, uint64_t value, const char *what, fsdpck_error *err)
+{
+    if (g == NULL)
+        return FSDPCK_OK;
+    uint64_t *all = calloc(g->size, sizeof *all);
+    if (all == NULL)
+        group_link_abort(g->link, FSDPCK_LIMIT);
+    const link_call call = {
+        .kind = LINK_GATHER, .bytes = &value, .all = (uint8_t *)all, .nbytes = sizeof value};
+    fsdpck_status st = do_call(g, &call, err);
+    for (unsigned r = 1; st == FSDPCK_OK && r < g->size; r++) {
+        if (all[r] == all[0])
+            continue;
+        st = error_set(err, FSDPCK_BADINPUT, "", "ranks do not see the same: their %s differ", what);
+        error_expected(err, "%016" PRIx64 ", as on rank 0 on %s", all[0], group_host(g, 0));
+        error_found(err, "%016" PRIx64 " on rank %u on %s", all[r], r, group_host(g, r));
+        error_next(err, "give every host the same view of the source");
+    }
+    free(all);
+    return st;
+}
+
+/* ---- bytes ---- */
+
+static fsdpck_status in_pieces(group *g, link_kind kind, unsigned root, void *bytes,
+                               uint64_t nbytes, fsdpck_error *err)
+{
+    for (uint64_t at = 0; g != NULL && at < nbytes; at += LINK_NBYTES_MOST) {
+        const link_call call = {
+            .kind = kind,
+            .root = root,
+            .bytes = (uint8_t *)bytes + at,
+            .nbytes = nbytes - at < LINK_NBYTES_MOST ? nbytes - at : LINK_NBYTES_MOST,
+        };
+        RETURN_IF(do_call(g, &call, err));
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status group_broadcast(group *g, unsigned root, void *bytes, uint64_t nbytes,
+                              fsdpck_error *err)
+{
+    return in_pieces(g, LINK_BROADCAST, root, bytes, nbytes, err);
+}
+
+fsdpck_status group_xor(group *g, uint64_t *words, uint64_t count, fsdpck_error *err)
+{
+    return in_pieces(g, LINK_XOR, 0, words, count * sizeof *words, err);
+}
+
+fsdpck_status group_sum(group *g, uint64_t *words, uint64_t count, fsdpck_error *err)
+{
+    return in_pieces(g, LINK_SUM, 0, words, count * sizeof *words, err);
+}
+
+void group_range(const group *g, uint64_t count, uint64_t *begin, uint64_t *end)
+{
+    const uint64_t size = group_size(g), rank = group_rank(g);
+    const uint64_t each = count / size, more = count % size;
+    *begin = rank * each + (rank < more ? rank : more);
+    *end = *begin + each + (rank < more ? 1 : 0);
+}
+
+/* ---- leaving ---- */
+
+static void leave_broken(group *g, fsdpck_status st)
+{
+    const struct timespec pause = {.tv_sec = CLEANING_SECONDS};
+    int lost = -1;
+    if (g->rank != 0 && group_link_is_broken(g->link, &lost) && lost != 0)
+        nanosleep(&pause, NULL);
+    group_link_abort(g->link, st == FSDPCK_OK || st == FSDPCK_CANCELLED ? FSDPCK_PEER : (int)st);
+}
+
+void group_leave(group **g, fsdpck_status st)
+{
+    if (*g == NULL)
+        return;
+    const link_call call = {.kind = LINK_LEAVE};
+    if (group_is_broken(*g) || group_link_do((*g)->link, &call, NULL) != FSDPCK_OK)
+        leave_broken(*g, st);
+    group_link_free((*g)->link);
+    free_group(*g);
+    *g = NULL;
+}

@@ -1,0 +1,83 @@
+/* group.h: the processes that do one run together: this one alone, or the ranks of an MPI launcher.
+ *
+ *     RETURN_IF(group_join(&watch, &g, err));              // g is NULL: one process alone
+ *     st = plan_something(...);
+ *     RETURN_IF(group_agree(g, st, err));                  // all ranks: OK, or the same failure
+ *     RETURN_IF(group_same(g, plan_hash(p), "plan", err));
+ *     group_range(g, njobs, &begin, &end);                 // this rank's share
+ *     st = work(begin, end, err);
+ *     RETURN_IF(group_agree(g, st, err));
+ *     RETURN_IF(group_xor(g, sums, count, err));
+ *     group_leave(&g, st);
+ *
+ * Every rank makes the same calls in the same order. A rank that fails does not go away: it comes to
+ * the next group_agree with its failure, and meanwhile the others are told (watch->cancel is set), so
+ * that they come too. Between two agreements all ranks are known to be well, and only there are the
+ * calls that move bytes.
+ *
+ * No wait is without an end: each rank is heard of every second, and one that is silent for
+ * peer_timeout_seconds is lost: watch->cancel is set and every call of the group fails with PEER.
+ * Then there is nobody to agree with: callers undo what they did, and group_leave ends the process.
+ *
+ * Every function takes NULL for one process alone and does nothing then. From one thread at a time.
+ */
+#ifndef FSDPCK_EXEC_GROUP_H
+#define FSDPCK_EXEC_GROUP_H
+
+#include <stdbool.h>
+
+#include "base/pool.h"
+#include "base/progress.h"
+#include "base/status.h"
+
+/* What a group looks at and sets while others wait; borrowed for its life. */
+typedef struct group_watch {
+    cancel_token *cancel;
+    progress *progress; /* rank 0 has the bytes of all in peers_bytes */
+    _Atomic unsigned peer_timeout_seconds;
+} group_watch;
+
+typedef struct group group;
+
+/* *out is NULL where no launcher started this process, or one rank only. USAGE: torchrun started it,
+ * or the ranks run different builds; UNSUPPORTED: a launcher did, but this is a build without MPI. */
+fsdpck_status group_join(group_watch *watch, group **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+unsigned group_rank(const group *g);
+unsigned group_size(const group *g); /* 1 for NULL */
+/* Name of the host that a rank runs on. */
+const char *group_host(const group *g, unsigned rank);
+
+/* What all ranks go on with: OK where all brought OK; else one failure, the same on every rank: of
+ * those that are no mere consequence of another's the one of the lowest rank, which err->rank and
+ * the message name. */
+fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* BADINPUT where the ranks do not have the same value: they see different files, say. */
+fsdpck_status group_same(group *g, uint64_t value, const char *what,
+                         fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* From rank `root` to all. */
+fsdpck_status group_broadcast(group *g, unsigned root, void *bytes, uint64_t nbytes,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Word by word over all ranks; every rank has the result. */
+fsdpck_status group_xor(group *g, uint64_t *words, uint64_t count,
+                        fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status group_sum(group *g, uint64_t *words, uint64_t count,
+                        fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* This rank's share of `count` jobs: neighbours stay together. */
+void group_range(const group *g, uint64_t count, uint64_t *begin, uint64_t *end);
+
+/* Whether a rank does not answer any more; rank 0 in particular. */
+bool group_is_broken(const group *g);
+
+/* Once all is agreed and cleaned up, with the status that the process ends with: *g is NULL then.
+ * Where a rank is lost it does not return: the launcher ends what is left of the others. */
+void group_leave(group **g, fsdpck_status st);
+
+/* Which groups this build has, for `fsdpck version`. */
+const char *group_built_name(void);
+const char *group_built_description(void);
+
+#endif
