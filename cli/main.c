@@ -22,8 +22,10 @@ const command commands[] = {
      " split shard cut ", true},
     {"layout", cmd_layout, "who would hold what: placements, sizes, padding, balance per rank",
      NULL, false},
-    {"diff", cmd_diff, "same tensors? across formats, world sizes, layouts, dtypes", " compare cmp ", false},
-    {"digest", cmd_digest, "one digest a tensor, whatever the sharding; -c FILE checks", " sum checksum ", true},
+    {"diff", cmd_diff, "same tensors? across formats, world sizes, layouts, dtypes",
+     " compare cmp ", false},
+    {"digest", cmd_digest, "one digest a tensor, whatever the sharding; -c FILE checks",
+     " sum checksum ", true},
     {"latest", cmd_latest, "the newest complete checkpoint under a run's folder", NULL, false},
     {"help", cmd_help, "this text, the help of a command, or what a finding means", NULL, false},
     {"version", cmd_version, "version, and what is built in", NULL, false},
@@ -161,7 +163,8 @@ static int run_command(cli *c, const command *k, int argc, char **argv)
     else if (k->shared || rank == 0)
         code = k->run(c, argc - 1, (const char **)argv + 1);
     if (loud >= 0 && fsdpck_context_lost_peer(c->ctx))
-        dprintf(loud, "fsdpck %s: rank %u: another rank does not answer any more\n", c->command, rank);
+        dprintf(loud, "fsdpck %s: rank %u: another rank does not answer any more\n", c->command,
+                rank);
     fsdpck_context_leave(c->ctx, (fsdpck_status)code);
     if (loud >= 0)
         close(loud);

@@ -150,8 +150,8 @@ void fsdpck_context_progress(const fsdpck_context *ctx, const char **phase, uint
     if (phase != NULL)
         *phase = p == NULL ? "" : p;
     if (done_nbytes != NULL)
-        *done_nbytes = atomic_load(&ctx->progress.done_bytes) +
-                       atomic_load(&ctx->progress.peers_bytes);
+        *done_nbytes =
+            atomic_load(&ctx->progress.done_bytes) + atomic_load(&ctx->progress.peers_bytes);
     if (total_nbytes != NULL)
         *total_nbytes = atomic_load(&ctx->progress.total_bytes);
 }

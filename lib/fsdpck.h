@@ -115,7 +115,7 @@ FSDPCK_API void fsdpck_context_work_alone(fsdpck_context *ctx);
 /* A step of the caller's own between collective calls: OK where it is OK on all ranks. */
 FSDPCK_API fsdpck_status fsdpck_context_agree(fsdpck_context *ctx, fsdpck_status status,
                                               fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* In the end, by all. Where a rank is lost it ends the process, and the launcher the others. */
+/* In the end, by all. Where a rank is lost the launcher is told to end all processes. */
 FSDPCK_API void fsdpck_context_leave(fsdpck_context *ctx, fsdpck_status status);
 
 /* ---- opening and walking a checkpoint ---- */

@@ -70,7 +70,9 @@ fsdpck_status run_aim(run *r, fsdpck_error *err)
         .src = &r->src->src,
         .words = {o->keys, o->keys_count, o->exclude, o->exclude_count, o->strip_prefix,
                   o->strip_prefix_count, o->rename, o->rename_count, o->dtype, o->dtype_count},
-        .part = o->part >= 0 ? (aim_part)o->part : flat && !r->writer->flat ? PART_MODEL : PART_ALL,
+        .part = o->part >= 0               ? (aim_part)o->part
+                : flat && !r->writer->flat ? PART_MODEL
+                                           : PART_ALL,
         .bare_optimizer = r->bare_optimizer,
         .names_objects = r->names_objects,
         .clean = o->clean_names == FSDPCK_ON || (o->clean_names == FSDPCK_AUTO && flat),
@@ -349,7 +351,8 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     /* What is wrong with the request itself comes before what lies in its way. */
     RETURN_IF(request_check_output(r, err));
     if (r->opt.sha256 && !r->writer->is_folder && r->opt.manifest_path == NULL)
-        return error_set(err, FSDPCK_USAGE, "", "a single file has a manifest only by --manifest FILE");
+        return error_set(err, FSDPCK_USAGE, "",
+                         "a single file has a manifest only by --manifest FILE");
     if (r->opt.manifest_path != NULL)
         RETURN_IF(manifest_check_path(r->opt.manifest_path, r->opt.force, err));
     RETURN_IF(transform_check_flat(r->src, &r->to.cat, err));

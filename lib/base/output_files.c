@@ -88,8 +88,8 @@ fsdpck_status output_entry_open(void *ctx, open_slot *slot, fsdpck_error *err)
     const output *o = ctx;
     struct output_entry *entry = (struct output_entry *)slot;
     struct stat st;
-    const int flags = entry->created || o->joined ? O_RDWR | O_NOFOLLOW
-                                                  : O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW;
+    const int flags =
+        entry->created || o->joined ? O_RDWR | O_NOFOLLOW : O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW;
     const int rc =
         descriptor_open(dirfd_of(o, entry), name_of(o, entry), flags, 0600, &entry->f.fd);
     if (rc != 0) {
@@ -262,7 +262,8 @@ fsdpck_status output_add(output *o, const char *name, uint64_t nbytes, bool want
 {
     struct output_entry *entry = NULL;
     const bool in_folder = o->kind == OUTPUT_FOLDER;
-    if (!(o->created || o->joined) || (!in_folder && (name[0] != '\0' || output_entry_at(o, 0)->added)))
+    if (!(o->created || o->joined) ||
+        (!in_folder && (name[0] != '\0' || output_entry_at(o, 0)->added)))
         return error_set(err, FSDPCK_INTERNAL, "",
                          "a file was added to an output that has its own");
     if (in_folder)

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "exec/exec_state.h"
 #include "exec/bundle.h"
+#include "exec/exec_state.h"
 
 /* Runs of at least this length are read one by one to their places. */
 #define SHORT_RUN_NBYTES GATHER_RUN_NBYTES
@@ -136,7 +136,8 @@ static uint64_t run_nbytes(const bundle_work *g, uint64_t chunk)
     return box_nelems(sizes + g->cut, g->ndim - g->cut) * dtype_get(type)->itemsize_bytes;
 }
 
-static fsdpck_status add_bundle(const bundle_work *g, uint64_t begin, uint64_t end, fsdpck_error *err)
+static fsdpck_status add_bundle(const bundle_work *g, uint64_t begin, uint64_t end,
+                                fsdpck_error *err)
 {
     struct exec *x = g->x;
     uint64_t rows[2 * NDIM_MAX];
@@ -161,11 +162,11 @@ static fsdpck_status add_bundle(const bundle_work *g, uint64_t begin, uint64_t e
     }
     rows_of(g, g->sorted[begin].item, rows);
     *bundle = (cut_bundle){.tensor = g->tensor,
-                         .cut = (uint8_t)g->cut,
-                         .rows = box_nelems(rows + g->cut, g->cut),
-                         .widest_nbytes = widest,
-                         .members_at = x->members.count - (end - begin),
-                         .member_count = (uint32_t)(end - begin)};
+                           .cut = (uint8_t)g->cut,
+                           .rows = box_nelems(rows + g->cut, g->cut),
+                           .widest_nbytes = widest,
+                           .members_at = x->members.count - (end - begin),
+                           .member_count = (uint32_t)(end - begin)};
     return FSDPCK_OK;
 }
 
@@ -263,7 +264,8 @@ static fsdpck_status size_bundles(struct exec *x, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status find_bundles(struct exec *x, sort_pair *pairs, uint64_t most, fsdpck_error *err)
+static fsdpck_status find_bundles(struct exec *x, sort_pair *pairs, uint64_t most,
+                                  fsdpck_error *err)
 {
     bundle_work g = {.x = x, .sorted = pairs};
     for (size_t t = 0; t < catalogue_tensor_count(&x->r.target->cat); t++) {

@@ -1,8 +1,8 @@
 /* One item of a bundle: a band of rows of some members. */
 #include <stdlib.h>
 
-#include "exec/exec_state.h"
 #include "exec/bundle.h"
+#include "exec/exec_state.h"
 
 /* Bytes of one member. */
 typedef struct share {
@@ -67,8 +67,8 @@ static void begin_band(band *b, uint64_t local)
         s->range.file = k->file;
         s->range.begin = band_edge(bundle, k, s->run, first_row);
         s->range.end = band_edge(bundle, k, s->run, first_row + bundle->band_rows);
-        s->bytes = b->worker->bundle + i * slot + FILE_DIRECT_ALIGN +
-                   s->range.begin % FILE_DIRECT_ALIGN;
+        s->bytes =
+            b->worker->bundle + i * slot + FILE_DIRECT_ALIGN + s->range.begin % FILE_DIRECT_ALIGN;
     }
 }
 
@@ -87,8 +87,8 @@ static fsdpck_status fill_rows(const band *b, uint64_t row, fsdpck_error *err)
             continue;
         const uint64_t first = (begin - s->chunk_begin) / b->itemsize;
         const uint64_t last = (end - s->chunk_begin + b->itemsize - 1) / b->itemsize;
-        const int64_t chunk_at = (s->bytes - w->bundle) -
-                                 (int64_t)(s->range.begin - s->chunk_begin);
+        const int64_t chunk_at =
+            (s->bytes - w->bundle) - (int64_t)(s->range.begin - s->chunk_begin);
         RETURN_IF(gather_elements(w, s->chunk, first, last, chunk_at, err));
     }
     return gather_flush(w, err);

@@ -2,8 +2,8 @@
  * by tile. */
 #include <string.h>
 
-#include "exec/exec_state.h"
 #include "exec/bundle.h"
+#include "exec/exec_state.h"
 
 bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk)
 {
@@ -42,9 +42,9 @@ static fsdpck_status fill_tile(worker *w, const output_range *range, bool *wante
         } else {
             other = true;
         }
-        RETURN_IF(gather_elements(w, part.chunk, part.first_elem, part.end_elem,
-                                  (int64_t)part.chunk_begin - (int64_t)range->begin + (int64_t)w->at,
-                                  err));
+        RETURN_IF(gather_elements(
+            w, part.chunk, part.first_elem, part.end_elem,
+            (int64_t)part.chunk_begin - (int64_t)range->begin + (int64_t)w->at, err));
     }
     memset(tile + (filled - range->begin), 0, range->end - filled);
     RETURN_IF(gather_flush(w, err));

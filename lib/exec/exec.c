@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "exec/exec_state.h"
 #include "exec/bundle.h"
+#include "exec/exec_state.h"
 
 static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
 {

@@ -46,7 +46,7 @@ typedef struct exec_request {
     target *target;    /* the plan's; chunk_crc and chunk_digest are filled where wanted */
     unsigned nthreads; /* 0 counts as 1 */
     uint64_t memory_nbytes;
-    int direct; /* EXEC_DIRECT_... */
+    int direct;   /* EXEC_DIRECT_... */
     group *group; /* who shares the work: of every rank the same plan, target and output */
     const cancel_token *cancel;
     progress *progress;

@@ -50,25 +50,25 @@ struct exec {
     pthread_mutex_t lock;  /* guards strides while locating */
     uint8_t *tensor_flags; /* by source tensor */
     uint64_t tensor_count;
-    vec compare; /* replica_pair */
+    vec compare;            /* replica_pair */
     uint64_t compare_first; /* of this rank's share */
-    vec streams; /* uint64_t: source chunks to be decoded */
+    vec streams;            /* uint64_t: source chunks to be decoded */
     output *out;
     uint8_t *late_done; /* by index in target.lates: written with their tile */
     uint64_t late_count;
-    vec bundles;       /* cut_bundle, see bundle.h */
+    vec bundles;      /* cut_bundle, see bundle.h */
     vec members;      /* uint32_t: target chunks */
     uint8_t *bundled; /* a bit for each target chunk: it is a member */
     uint64_t bundled_nbytes;
     uint64_t bundle_items;
-    uint64_t bundle_nbytes;  /* of a worker's buffer for them */
+    uint64_t bundle_nbytes; /* of a worker's buffer for them */
     uint64_t reread_nbytes; /* of the source, by passes after the first */
-    uint64_t tile_nbytes; /* of a worker's buffer: divides the plan's tile */
-    uint64_t step_nbytes; /* divides tile_nbytes: what is mostly filled and written at a time */
+    uint64_t tile_nbytes;   /* of a worker's buffer: divides the plan's tile */
+    uint64_t step_nbytes;   /* divides tile_nbytes: what is mostly filled and written at a time */
     uint64_t staging_nbytes;
     unsigned nworkers;
     worker **workers;
-    struct exec_sums sums; /* of the workers that are gone, and of locate */
+    struct exec_sums sums;     /* of the workers that are gone, and of locate */
     struct exec_sums all_sums; /* of all ranks, once has_all_sums */
     bool has_all_sums;
 };
@@ -115,7 +115,7 @@ struct worker {
     uint8_t *tile;
     uint64_t at; /* of the range worked on, in the tile: as in a block of its file */
     uint8_t *staging;
-    uint8_t *bundle; /* exec.bundle_nbytes, taken when first needed; may be the tile */
+    uint8_t *bundle;  /* exec.bundle_nbytes, taken when first needed; may be the tile */
     uint8_t *scratch; /* CONVERT_SCRATCH_NBYTES */
     uint64_t src_strides[NDIM_MAX];
     strided shape;

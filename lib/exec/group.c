@@ -27,8 +27,9 @@ struct group {
     group_link *link;
     group_watch *watch;
     unsigned rank, size;
-    hello *hellos;   /* by rank */
-    uint32_t *votes; /* by rank, for group_agree */
+    hello *hellos;    /* by rank */
+    uint32_t *votes;  /* by rank, for group_agree */
+    uint64_t *values; /* by rank, for group_same */
 };
 
 unsigned group_rank(const group *g)
@@ -75,8 +76,8 @@ static fsdpck_status refuse_torchrun(fsdpck_error *err)
     const char *size = getenv("WORLD_SIZE");
     if (getenv("TORCHELASTIC_RUN_ID") == NULL || size == NULL || strcmp(size, "1") == 0)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_USAGE, "", "started by torchrun as one of %s processes, which would all do the same",
-              size);
+    error_set(err, FSDPCK_USAGE, "",
+              "started by torchrun as one of %s processes, which would all do the same", size);
     error_next(err, "mpirun -n %s fsdpck ..., srun -n %s fsdpck ..., or fsdpck alone", size, size);
     return FSDPCK_USAGE;
 }
@@ -85,7 +86,7 @@ static fsdpck_status meet(group *g, fsdpck_error *err)
 {
     hello mine = {.build = "fsdpck " FSDPCK_VERSION};
     if (gethostname(mine.host, sizeof mine.host - 1) != 0)
-        strcpy(mine.host, "?");
+        mine.host[0] = '?';
     const link_call call = {
         .kind = LINK_GATHER, .bytes = &mine, .all = (uint8_t *)g->hellos, .nbytes = sizeof mine};
     RETURN_IF(group_link_do(g->link, &call, err));
@@ -108,6 +109,7 @@ static void free_group(group *g)
 {
     free(g->hellos);
     free(g->votes);
+    free(g->values);
     free(g);
 }
 
@@ -125,9 +127,12 @@ fsdpck_status group_join(group_watch *watch, group **out, fsdpck_error *err)
     if (g != NULL) {
         g->hellos = calloc(size, sizeof *g->hellos);
         g->votes = calloc(size, sizeof *g->votes);
+        g->values = calloc(size, sizeof *g->values);
     }
-    if (g == NULL || g->hellos == NULL || g->votes == NULL)
+    if (g == NULL || g->hellos == NULL || g->votes == NULL || g->values == NULL) {
         group_link_abort(link, FSDPCK_LIMIT); /* the others wait for this rank */
+        return error_set_nomem(err, size * sizeof *g->hellos);
+    }
     g->link = link;
     g->watch = watch;
     g->rank = group_link_rank(link);
@@ -152,7 +157,8 @@ static fsdpck_status do_call(group *g, const link_call *call, fsdpck_error *err)
     if (st != FSDPCK_OK && group_link_is_broken(g->link, &lost) && lost >= 0) {
         error_set(err, FSDPCK_PEER, "", "rank %d on %s does not answer", lost,
                   group_host(g, (unsigned)lost));
-        error_expected(err, "a sign of life within %u s", atomic_load(&g->watch->peer_timeout_seconds));
+        error_expected(err, "a sign of life within %u s",
+                       atomic_load(&g->watch->peer_timeout_seconds));
         error_next(err, "look for its messages; --peer-timeout gives it longer");
         if (err != NULL)
             err->rank = lost;
@@ -166,9 +172,8 @@ static unsigned pick_cause(const group *g)
 {
     unsigned cause = g->size;
     for (unsigned r = 0; r < g->size; r++)
-        if (g->votes[r] != FSDPCK_OK &&
-            (cause == g->size ||
-             (g->votes[cause] == FSDPCK_CANCELLED && g->votes[r] != FSDPCK_CANCELLED)))
+        if (g->votes[r] != FSDPCK_OK && (cause == g->size || (g->votes[cause] == FSDPCK_CANCELLED &&
+                                                              g->votes[r] != FSDPCK_CANCELLED)))
             cause = r;
     return cause;
 }
@@ -235,21 +240,19 @@ fsdpck_status group_same(group *g, uint64_t value, const char *what, fsdpck_erro
 {
     if (g == NULL)
         return FSDPCK_OK;
-    uint64_t *all = calloc(g->size, sizeof *all);
-    if (all == NULL)
-        group_link_abort(g->link, FSDPCK_LIMIT);
+    const uint64_t *all = g->values;
     const link_call call = {
-        .kind = LINK_GATHER, .bytes = &value, .all = (uint8_t *)all, .nbytes = sizeof value};
+        .kind = LINK_GATHER, .bytes = &value, .all = (uint8_t *)g->values, .nbytes = sizeof value};
     fsdpck_status st = do_call(g, &call, err);
     for (unsigned r = 1; st == FSDPCK_OK && r < g->size; r++) {
         if (all[r] == all[0])
             continue;
-        st = error_set(err, FSDPCK_BADINPUT, "", "ranks do not see the same: their %s differ", what);
+        st =
+            error_set(err, FSDPCK_BADINPUT, "", "ranks do not see the same: their %s differ", what);
         error_expected(err, "%016" PRIx64 ", as on rank 0 on %s", all[0], group_host(g, 0));
         error_found(err, "%016" PRIx64 " on rank %u on %s", all[r], r, group_host(g, r));
         error_next(err, "give every host the same view of the source");
     }
-    free(all);
     return st;
 }
 
@@ -302,6 +305,7 @@ static void leave_broken(group *g, fsdpck_status st)
     int lost = -1;
     if (g->rank != 0 && group_link_is_broken(g->link, &lost) && lost != 0)
         nanosleep(&pause, NULL);
+    /* Whoever is left would wait in vain. */
     group_link_abort(g->link, st == FSDPCK_OK || st == FSDPCK_CANCELLED ? FSDPCK_PEER : (int)st);
 }
 
@@ -312,7 +316,8 @@ void group_leave(group **g, fsdpck_status st)
     const link_call call = {.kind = LINK_LEAVE};
     if (group_is_broken(*g) || group_link_do((*g)->link, &call, NULL) != FSDPCK_OK)
         leave_broken(*g, st);
-    group_link_free((*g)->link);
+    else
+        group_link_free((*g)->link);
     free_group(*g);
     *g = NULL;
 }

@@ -17,7 +17,8 @@
  *
  * No wait is without an end: each rank is heard of every second, and one that is silent for
  * peer_timeout_seconds is lost: watch->cancel is set and every call of the group fails with PEER.
- * Then there is nobody to agree with: callers undo what they did, and group_leave ends the process.
+ * Then there is nobody to agree with: callers undo what they did, and group_leave has the launcher
+ * end what is left.
  *
  * Every function takes NULL for one process alone and does nothing then. From one thread at a time.
  */
@@ -73,7 +74,7 @@ void group_range(const group *g, uint64_t count, uint64_t *begin, uint64_t *end)
 bool group_is_broken(const group *g);
 
 /* Once all is agreed and cleaned up, with the status that the process ends with: *g is NULL then.
- * Where a rank is lost it does not return: the launcher ends what is left of the others. */
+ * Where a rank is lost the launcher is told to end all processes, and it seldom returns. */
 void group_leave(group **g, fsdpck_status st);
 
 /* Which groups this build has, for `fsdpck version`. */

@@ -1,5 +1,5 @@
-/* group_link.h: what group.c needs of the library that connects the ranks: twins group_link_mpi.c and
- * group_link_none.c, chosen by CMake.
+/* group_link.h: what group.c needs of the library that connects the ranks: twins group_mpi.c and
+ * group_none.c, chosen by CMake.
  *
  * A link has one thread that makes every call of that library (so it needs no more than
  * MPI_THREAD_FUNNELED): it carries out one link_call at a time and, beside it, sends and receives a
@@ -22,7 +22,7 @@ typedef struct link_call {
     link_kind kind;
     unsigned root;
     void *bytes;
-    uint8_t *all; /* size * nbytes */
+    uint8_t *all;    /* size * nbytes */
     uint64_t nbytes; /* at most LINK_NBYTES_MOST */
 } link_call;
 
@@ -48,8 +48,9 @@ bool group_link_is_broken(group_link *l, int *lost);
 
 /* After LINK_LEAVE. */
 void group_link_free(group_link *l);
-/* Ends this process, and the launcher all others, with this exit status. */
-_Noreturn void group_link_abort(group_link *l, int status);
+/* Makes the launcher end all processes, this one too, with this exit status. Returns only where it could
+ * not. */
+void group_link_abort(group_link *l, int status);
 
 /* "mpi" or "self", and which library. */
 const char *group_link_name(void);

@@ -11,7 +11,8 @@
 static fsdpck_status xor_bytes(group *g, void *bytes, uint64_t nbytes, fsdpck_error *err)
 {
     uint64_t *words = calloc(PIECE_WORDS, sizeof *words);
-    fsdpck_status st = words != NULL ? FSDPCK_OK : error_set_nomem(err, PIECE_WORDS * sizeof *words);
+    fsdpck_status st =
+        words != NULL ? FSDPCK_OK : error_set_nomem(err, PIECE_WORDS * sizeof *words);
     RETURN_IF(group_agree(g, st, err));
     for (uint64_t at = 0; at < nbytes && st == FSDPCK_OK; at += PIECE_WORDS * sizeof *words) {
         const uint64_t left = nbytes - at;
@@ -47,8 +48,9 @@ fsdpck_status share_sums(struct exec *x, fsdpck_error *err)
     RETURN_IF(share_crcs(x, err));
     struct exec_sums s;
     exec_get_sums(x, &s);
-    uint64_t words[] = {s.bytes_read,       s.reads,         s.bytes_written, s.direct_bytes, s.cast_overflows,
-                        s.replicas_compared, s.buffer_nbytes, s.streams,       s.workers};
+    uint64_t words[] = {s.bytes_read,    s.reads,          s.bytes_written,
+                        s.direct_bytes,  s.cast_overflows, s.replicas_compared,
+                        s.buffer_nbytes, s.streams,        s.workers};
     RETURN_IF(group_sum(x->r.group, words, sizeof words / sizeof words[0], err));
     x->all_sums = s;
     x->all_sums.bytes_read = words[0];

@@ -11,18 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "exec/group_link.h"
 
 enum { BEAT_TAG = 1 };
 enum { BEAT_FAILED = 1, BEAT_BYE = 2 };
 
-#define NS           UINT64_C(1000000000)
-#define BEAT_NS      NS
-#define IDLE_NS      (NS / 50)
-#define POLL_MIN_NS  UINT64_C(20000)
-#define POLL_MAX_NS  UINT64_C(1000000)
+#define NS          UINT64_C(1000000000)
+#define BEAT_NS     NS
+#define IDLE_NS     (NS / 50)
+#define POLL_MIN_NS UINT64_C(20000)
+#define POLL_MAX_NS UINT64_C(1000000)
 /* After a pause of its own this long a rank gives the others time to be heard of again. */
 #define PAUSE_NS (2 * NS)
 /* MPI_Abort gets this long. */
@@ -39,9 +38,9 @@ typedef struct beat {
 /* The way to one other rank. */
 typedef struct peer {
     int rank;
-    bool left;          /* has said goodbye */
-    bool sending;       /* `send` is under way */
-    uint64_t seen_ns;   /* when it was last heard of */
+    bool left;        /* has said goodbye */
+    bool sending;     /* `send` is under way */
+    uint64_t seen_ns; /* when it was last heard of */
     MPI_Request send_request, receive_request;
     beat send, receive, last;
 } peer;
@@ -412,8 +411,8 @@ fsdpck_status group_link_do(group_link *l, const link_call *call, fsdpck_error *
     if (wait_done(l) == FSDPCK_OK)
         return FSDPCK_OK;
     pthread_mutex_lock(&l->lock);
-    error_set(err, FSDPCK_PEER, "", "the ranks lost their connection%s%s", l->text[0] != '\0' ? ": " : "",
-              l->text);
+    error_set(err, FSDPCK_PEER, "", "the ranks lost their connection%s%s",
+              l->text[0] != '\0' ? ": " : "", l->text);
     pthread_mutex_unlock(&l->lock);
     return FSDPCK_PEER;
 }
@@ -488,5 +487,4 @@ void group_link_abort(group_link *l, int status)
     const struct timespec most = {.tv_sec = ABORT_SECONDS};
     atomic_store(&l->abort_status, status);
     nanosleep(&most, NULL);
-    _exit(status); /* MPI_Abort did not */
 }
