@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/platform.h"
+#include "exec/group_view.h"
 #include "transform.h"
 
 char *transform_copy(const char *text)
@@ -188,7 +189,7 @@ static fsdpck_status enter_below(fsdpck_checkpoint *c, const char *near_miss, fs
 static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path, const char *format,
                                    const char *pattern, fsdpck_error *err)
 {
-    RETURN_IF(probe_gather(path, &c->probe, err));
+    RETURN_IF(transform_probe(c, path, err));
     /* Only rank files have such a pattern, and names that it is needed for tell no reader. */
     if (format == NULL && pattern != NULL)
         format = "pt-ranks";
@@ -374,6 +375,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
     unit_list_release(&c->units);
     vec_release(&c->ties);
     probe_release(&c->probe);
+    group_view_free(c->view_of_ranks);
     free(c->path);
     free(c->model_path);
     free(c->mesh);

@@ -1,11 +1,13 @@
 #include "run.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/crc.h"
 #include "base/platform.h"
+#include "exec/group_view.h"
 #include "manifest_run.h"
 #include "report.h"
 
@@ -184,11 +186,27 @@ static fsdpck_status begin_output(run *r, fsdpck_error *err)
     return sidecars_add(&r->side, &r->out, err);
 }
 
-static fsdpck_status join_output(run *r, const char *partial_name, fsdpck_error *err)
+/* *writes: whether this rank sees the output. On another host than that of rank 0 it need not, and then
+ * reads for those who do. */
+static fsdpck_status join_output(run *r, const char *partial_name, bool *writes, fsdpck_error *err)
 {
     const unsigned flags = r->opt.no_sync ? OUTPUT_NO_SYNC : 0u;
-    RETURN_IF(output_join(&r->out, r->dst, kind_of_output(r), flags, partial_name, err));
-    return add_files(r, err);
+    const group *g = r->ctx->group;
+    fsdpck_error local;
+    fsdpck_error_init(&local);
+    fsdpck_status st =
+        output_join(&r->out, r->dst, kind_of_output(r), flags, partial_name, &local);
+    if (st == FSDPCK_OK)
+        st = add_files(r, &local);
+    *writes = st == FSDPCK_OK;
+    if (!*writes && local.sys_errno == ENOENT &&
+        strcmp(group_host(g, group_rank(g)), group_host(g, 0)) != 0) {
+        output_release(&r->out);
+        return FSDPCK_OK;
+    }
+    if (st != FSDPCK_OK && err != NULL)
+        *err = local;
+    return st;
 }
 
 static fsdpck_status put_late(void *ctx, const late_bytes *late, fsdpck_error *err)
@@ -285,9 +303,14 @@ static fsdpck_status share_output(run *r, fsdpck_error *err)
     }
     RETURN_IF(group_agree(g, st, err));
     RETURN_IF(group_broadcast(g, 0, name, sizeof name, err));
+    bool writes = true;
+    unsigned share, shares;
     if (group_rank(g) != 0)
-        st = join_output(r, name, err);
-    return group_agree(g, st, err);
+        st = join_output(r, name, &writes, err);
+    RETURN_IF(group_agree(g, st, err));
+    RETURN_IF(group_count(g, writes, &share, &shares, err));
+    exec_set_share(r->exec, writes ? share : shares, shares);
+    return FSDPCK_OK;
 }
 
 /* What is made of the sums of all, and the final name: by rank 0. */
@@ -309,7 +332,10 @@ static fsdpck_status write_share(run *r, fsdpck_error *err)
     plan_get_sums(r->plan, &sums);
     progress_phase(&r->ctx->progress, "writing", sums.target_bytes + sums.literal_bytes);
     RETURN_IF(exec_run(r->exec, &r->out, err));
-    RETURN_IF(group_agree(g, r->out.joined ? output_flush(&r->out, err) : FSDPCK_OK, err));
+    fsdpck_status st = r->out.joined ? output_flush(&r->out, err) : FSDPCK_OK;
+    if (st == FSDPCK_OK)
+        st = group_view_check_unchanged(r->src->view_of_ranks, err);
+    RETURN_IF(group_agree(g, st, err));
     return group_agree(g, group_rank(g) == 0 ? complete_output(r, err) : FSDPCK_OK, err);
 }
 

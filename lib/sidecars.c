@@ -107,7 +107,7 @@ static bool is_model_folder(const fsdpck_checkpoint *src)
 static fsdpck_status open_folder(sidecars *s, const fsdpck_checkpoint *src, const char *name,
                                  fsdpck_error *err)
 {
-    return name[0] == '\0' ? folder_open(&s->dir, src->path, err)
+    return name[0] == '\0' ? folder_open_same(&s->dir, &src->probe.dir, err)
                            : folder_open_inside(&s->dir, &src->probe.dir, name, err);
 }
 

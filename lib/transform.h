@@ -1,6 +1,7 @@
 /* transform.h: what the files that make up the public interface share. The way of one run:
  *
  *     context.c      what the caller watches and stops a run with
+ *     open_ranks.c   path -> what the ranks of a group see there
  *     open.c         path -> format reader -> sealed catalogue, parts; below.c: further down
  *     model_view.c   flat parameters: the catalogue that a model description makes of it
  *     shard_view.c   the same for a checkpoint that says itself what they are made of
@@ -68,6 +69,7 @@ struct fsdpck_checkpoint {
     char *mesh; /* as text; NULL where none is known */
     uint64_t cut_otherwise; /* tensors that a derived mesh does not explain */
     bool opaque_calls;
+    struct group_view *view_of_ranks; /* of files on other hosts; NULL: all see the same */
     format_found_fn found; /* while it is opened */
     void *found_ctx;
 };
@@ -124,6 +126,9 @@ fsdpck_status transform_check_flat(const fsdpck_checkpoint *c, const catalogue *
 /* Gathers what probes look at. Released with probe_release. */
 fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void probe_release(probe_input *in);
+/* The same into c->probe, by all ranks of a group: what is on any of their hosts. */
+fsdpck_status transform_probe(fsdpck_checkpoint *c, const char *path,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The first reader that knows it, or NULL; *near_miss may be set then. */
 const format_reader *probe_readers(const probe_input *in, const char **near_miss);
 

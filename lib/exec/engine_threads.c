@@ -184,10 +184,13 @@ fsdpck_status exec_fill(struct exec *x, unsigned worker_index, const output_rang
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)
 {
     share s = {.x = x};
+    const unsigned shares = x->r.shares > 0 ? x->r.shares : 1;
     uint64_t end;
-    group_range(x->r.group, plan_item_count(x->r.plan), &s.item, &end);
-    s.items = end - s.item;
-    group_range(x->r.group, x->bundle_items, &s.band, &end);
-    s.bands = end - s.band;
+    if (x->r.share < shares) {
+        group_share(x->r.share, shares, plan_item_count(x->r.plan), &s.item, &end);
+        s.items = end - s.item;
+        group_share(x->r.share, shares, x->bundle_items, &s.band, &end);
+        s.bands = end - s.band;
+    }
     return pool_run(x->nworkers, s.items + s.bands, run_job, &s, x->r.cancel, err);
 }

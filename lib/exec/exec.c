@@ -99,6 +99,12 @@ static fsdpck_status run_rest(struct exec *x, fsdpck_error *err)
     return src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
 }
 
+void exec_set_share(struct exec *x, unsigned share, unsigned shares)
+{
+    x->r.share = share;
+    x->r.shares = shares;
+}
+
 fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err)
 {
     x->out = out;

@@ -48,6 +48,8 @@ typedef struct exec_request {
     uint64_t memory_nbytes;
     int direct;   /* EXEC_DIRECT_... */
     group *group; /* who shares the work: of every rank the same plan, target and output */
+    /* Which of how many shares of the writing is this rank's; not below shares: none. 0 of 0: all. */
+    unsigned share, shares;
     const cancel_token *cancel;
     progress *progress;
     const logger *log;
@@ -77,6 +79,9 @@ struct exec_sums {
  * (REPLICA-DIFFER: BADINPUT). On failure *x is NULL. */
 fsdpck_status exec_locate(const exec_request *r, struct exec **x,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Before exec_run, where that was not known on locating: see exec_request. */
+void exec_set_share(struct exec *x, unsigned share, unsigned shares);
 
 /* Compares the other replicas, writes all files of `out` (index equal to the target's), then makes
  * sure that the source did not change meanwhile. Once per exec. Where `out` is NULL nothing is

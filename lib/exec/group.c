@@ -1,12 +1,14 @@
 #include "exec/group.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "exec/group_link.h"
 
 #ifndef FSDPCK_VERSION
@@ -30,7 +32,15 @@ struct group {
     hello *hellos;    /* by rank */
     uint32_t *votes;  /* by rank, for group_agree */
     uint64_t *values; /* by rank, for group_same */
+    pthread_mutex_t lock; /* views */
+    vec views; /* served: who answers, by number */
 };
+
+typedef struct served {
+    group_serve_fn fn;
+    void *ctx; /* NULL: not any more */
+    unsigned busy;
+} served;
 
 unsigned group_rank(const group *g)
 {
@@ -110,6 +120,8 @@ static void free_group(group *g)
     free(g->hellos);
     free(g->votes);
     free(g->values);
+    vec_release(&g->views);
+    pthread_mutex_destroy(&g->lock);
     free(g);
 }
 
@@ -133,6 +145,8 @@ fsdpck_status group_join(group_watch *watch, group **out, fsdpck_error *err)
         group_link_abort(link, FSDPCK_LIMIT); /* the others wait for this rank */
         return error_set_nomem(err, size * sizeof *g->hellos);
     }
+    pthread_mutex_init(&g->lock, NULL);
+    g->views = VEC_OF(served, NULL);
     g->link = link;
     g->watch = watch;
     g->rank = group_link_rank(link);
@@ -236,14 +250,30 @@ fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err)
     return tell_cause(g, cause, st, &theirs, err);
 }
 
+static fsdpck_status gather_values(group *g, uint64_t value, fsdpck_error *err)
+{
+    const link_call call = {
+        .kind = LINK_GATHER, .bytes = &value, .all = (uint8_t *)g->values, .nbytes = sizeof value};
+    return do_call(g, &call, err);
+}
+
+fsdpck_status group_is_same(group *g, uint64_t value, bool *same, fsdpck_error *err)
+{
+    *same = true;
+    if (g == NULL)
+        return FSDPCK_OK;
+    RETURN_IF(gather_values(g, value, err));
+    for (unsigned r = 1; r < g->size; r++)
+        *same = *same && g->values[r] == g->values[0];
+    return FSDPCK_OK;
+}
+
 fsdpck_status group_same(group *g, uint64_t value, const char *what, fsdpck_error *err)
 {
     if (g == NULL)
         return FSDPCK_OK;
     const uint64_t *all = g->values;
-    const link_call call = {
-        .kind = LINK_GATHER, .bytes = &value, .all = (uint8_t *)g->values, .nbytes = sizeof value};
-    fsdpck_status st = do_call(g, &call, err);
+    fsdpck_status st = gather_values(g, value, err);
     for (unsigned r = 1; st == FSDPCK_OK && r < g->size; r++) {
         if (all[r] == all[0])
             continue;
@@ -289,12 +319,89 @@ fsdpck_status group_sum(group *g, uint64_t *words, uint64_t count, fsdpck_error 
     return in_pieces(g, LINK_SUM, 0, words, count * sizeof *words, err);
 }
 
+fsdpck_status group_count(group *g, bool in, unsigned *before, unsigned *count, fsdpck_error *err)
+{
+    *before = 0;
+    *count = in;
+    if (g == NULL)
+        return FSDPCK_OK;
+    RETURN_IF(gather_values(g, in, err));
+    *count = 0;
+    for (unsigned r = 0; r < g->size; r++) {
+        *before += r < g->rank && g->values[r] != 0;
+        *count += g->values[r] != 0;
+    }
+    return FSDPCK_OK;
+}
+
 void group_range(const group *g, uint64_t count, uint64_t *begin, uint64_t *end)
 {
-    const uint64_t size = group_size(g), rank = group_rank(g);
+    group_share(group_rank(g), group_size(g), count, begin, end);
+}
+
+void group_share(uint64_t rank, uint64_t size, uint64_t count, uint64_t *begin, uint64_t *end)
+{
     const uint64_t each = count / size, more = count % size;
     *begin = rank * each + (rank < more ? rank : more);
     *end = *begin + each + (rank < more ? 1 : 0);
+}
+
+/* ---- files of others ---- */
+
+static fsdpck_status serve(void *ctx, const link_range *what, void *dst, fsdpck_error *err)
+{
+    group *g = ctx;
+    served s = {0};
+    pthread_mutex_lock(&g->lock);
+    if (what->view < g->views.count) {
+        served *v = VEC_AT(&g->views, served, what->view);
+        s = *v;
+        v->busy += v->ctx != NULL;
+    }
+    pthread_mutex_unlock(&g->lock);
+    if (s.ctx == NULL)
+        return error_set(err, FSDPCK_INTERNAL, "", "a rank was asked for a file that it does not serve");
+    const fsdpck_status st = s.fn(s.ctx, what, dst, err);
+    pthread_mutex_lock(&g->lock);
+    VEC_AT(&g->views, served, what->view)->busy--;
+    pthread_mutex_unlock(&g->lock);
+    return st;
+}
+
+uint32_t group_serve(group *g, group_serve_fn fn, void *ctx)
+{
+    pthread_mutex_lock(&g->lock);
+    const uint32_t number = (uint32_t)g->views.count;
+    served *v = vec_push(&g->views, NULL);
+    if (v != NULL)
+        *v = (served){.fn = fn, .ctx = ctx};
+    pthread_mutex_unlock(&g->lock);
+    if (number == 0)
+        group_link_serve(g->link, serve, g);
+    return number;
+}
+
+void group_unserve(group *g, const void *ctx)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    pthread_mutex_lock(&g->lock);
+    for (size_t i = 0; i < g->views.count; i++) {
+        if (VEC_AT(&g->views, served, i)->ctx != ctx)
+            continue;
+        VEC_AT(&g->views, served, i)->ctx = NULL;
+        while (VEC_AT(&g->views, served, i)->busy > 0) {
+            pthread_mutex_unlock(&g->lock);
+            nanosleep(&pause, NULL);
+            pthread_mutex_lock(&g->lock);
+        }
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+fsdpck_status group_read(group *g, unsigned owner, const link_range *what, void *dst,
+                         fsdpck_error *err)
+{
+    return group_link_read(g->link, owner, what, dst, err);
 }
 
 /* ---- leaving ---- */

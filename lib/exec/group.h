@@ -58,6 +58,10 @@ fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err) FSDPCK_
 fsdpck_status group_same(group *g, uint64_t value, const char *what,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* The same without an error: whether all have the same value. */
+fsdpck_status group_is_same(group *g, uint64_t value, bool *same,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* From rank `root` to all. */
 fsdpck_status group_broadcast(group *g, unsigned root, void *bytes, uint64_t nbytes,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -69,6 +73,28 @@ fsdpck_status group_sum(group *g, uint64_t *words, uint64_t count,
 
 /* This rank's share of `count` jobs: neighbours stay together. */
 void group_range(const group *g, uint64_t count, uint64_t *begin, uint64_t *end);
+/* The same of any numbers. */
+void group_share(uint64_t rank, uint64_t size, uint64_t count, uint64_t *begin, uint64_t *end);
+/* Among the ranks that say `in`: how many they are, and how many of them come before this one. */
+fsdpck_status group_count(group *g, bool in, unsigned *before, unsigned *count,
+                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* A stretch of a file that a rank has. */
+typedef struct link_range {
+    uint32_t view, file;
+    uint64_t offset, nbytes;
+} link_range;
+
+/* Reads it for others, by threads of the group. */
+typedef fsdpck_status (*group_serve_fn)(void *ctx, const link_range *what, void *dst,
+                                        fsdpck_error *err);
+/* By all ranks in the same order: ranges with the view number that is returned go to fn, until
+ * group_unserve of this ctx. */
+uint32_t group_serve(group *g, group_serve_fn fn, void *ctx);
+void group_unserve(group *g, const void *ctx);
+/* Any thread, at any time. */
+fsdpck_status group_read(group *g, unsigned owner, const link_range *what, void *dst,
+                         fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Whether a rank does not answer any more; rank 0 in particular. */
 bool group_is_broken(const group *g);

@@ -40,6 +40,12 @@ unsigned group_link_size(const group_link *l);
 fsdpck_status group_link_do(group_link *l, const link_call *call,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* From a file of another rank, which calls what it gave to group_link_serve. From any thread, also while a
+ * call is under way. */
+fsdpck_status group_link_read(group_link *l, unsigned owner, const link_range *what, void *dst,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+void group_link_serve(group_link *l, group_serve_fn fn, void *ctx);
+
 /* From now on heartbeats say that this rank has failed, whereupon the others' watch->cancel is set. */
 void group_link_tell_failed(group_link *l);
 /* Whether there is nobody to talk to any more; *lost is the rank that is silent, or -1 where it is not

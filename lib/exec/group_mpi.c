@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "exec/group_link.h"
+#include "exec/group_reads.h"
 
 enum { BEAT_TAG = 1 };
 enum { BEAT_FAILED = 1, BEAT_BYE = 2 };
@@ -22,6 +23,8 @@ enum { BEAT_FAILED = 1, BEAT_BYE = 2 };
 #define IDLE_NS     (NS / 50)
 #define POLL_MIN_NS UINT64_C(20000)
 #define POLL_MAX_NS UINT64_C(1000000)
+/* While files are read for or from others. */
+#define POLL_READS_NS UINT64_C(50000)
 /* After a pause of its own this long a rank gives the others time to be heard of again. */
 #define PAUSE_NS (2 * NS)
 /* MPI_Abort gets this long. */
@@ -65,6 +68,8 @@ struct group_link {
     uint64_t beat_ns;  /* when the last one was sent */
     uint64_t round_ns; /* when peers were last looked at */
     bool leaving, left;
+    link_reads *reads;
+    bool reads_busy; /* some are under way */
 };
 
 unsigned group_link_rank(const group_link *l)
@@ -254,6 +259,14 @@ static void do_beats(group_link *l)
         check_silence(l, now);
 }
 
+static void do_reads(group_link *l)
+{
+    l->reads_busy = false;
+    if (is_ok(l, link_reads_step(l->reads, &l->reads_busy)))
+        return;
+    link_reads_fail(l->reads);
+}
+
 /* ---- calls ---- */
 
 static bool begin_call(group_link *l, const link_call *c, MPI_Request *request)
@@ -320,11 +333,14 @@ static void carry_out(group_link *l)
         while (!(done = call_is_done(l, &request)) && !atomic_load(&l->broken)) {
             const struct timespec t = {.tv_nsec = (long)pause};
             do_beats(l);
+            do_reads(l);
             nanosleep(&t, NULL);
-            pause = pause * 2 < POLL_MAX_NS ? pause * 2 : POLL_MAX_NS;
+            const uint64_t most = l->reads_busy ? POLL_READS_NS : POLL_MAX_NS;
+            pause = pause * 2 < most ? pause * 2 : most;
         }
     }
     if (done && l->leaving) {
+        link_reads_stop(l->reads);
         (void)MPI_Finalize();
         l->left = true;
     }
@@ -336,7 +352,7 @@ static bool wait_for_call(group_link *l)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    const uint64_t ns = (uint64_t)until.tv_nsec + IDLE_NS;
+    const uint64_t ns = (uint64_t)until.tv_nsec + (l->reads_busy ? POLL_READS_NS : IDLE_NS);
     until.tv_sec += (time_t)(ns / NS);
     until.tv_nsec = (long)(ns % NS);
     pthread_mutex_lock(&l->lock);
@@ -384,8 +400,12 @@ static void *run_link(void *ctx)
                 carry_out(l);
             else
                 do_beats(l);
-        } else if (called) {
-            report_done(l, FSDPCK_PEER);
+            if (!l->left)
+                do_reads(l);
+        } else {
+            link_reads_fail(l->reads);
+            if (called)
+                report_done(l, FSDPCK_PEER);
         }
     }
     return NULL;
@@ -417,6 +437,17 @@ fsdpck_status group_link_do(group_link *l, const link_call *call, fsdpck_error *
     return FSDPCK_PEER;
 }
 
+fsdpck_status group_link_read(group_link *l, unsigned owner, const link_range *what, void *dst,
+                              fsdpck_error *err)
+{
+    return link_reads_read(l->reads, owner, what, dst, err);
+}
+
+void group_link_serve(group_link *l, group_serve_fn fn, void *ctx)
+{
+    link_reads_serve(l->reads, fn, ctx);
+}
+
 /* ---- life ---- */
 
 /* Signals go to the threads that know what to do with them. */
@@ -432,6 +463,7 @@ static int start_thread(group_link *l)
 
 static void free_link(group_link *l)
 {
+    link_reads_free(l->reads);
     pthread_mutex_destroy(&l->lock);
     pthread_cond_destroy(&l->changed);
     free(l->peers);
@@ -460,7 +492,11 @@ static group_link *new_link(group_watch *watch)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&l->changed, &attr);
     pthread_condattr_destroy(&attr);
-    return l;
+    l->reads = link_reads_new(&l->lock, &l->changed);
+    if (l->reads != NULL)
+        return l;
+    free_link(l);
+    return NULL;
 }
 
 fsdpck_status group_link_open(group_watch *watch, group_link **out, fsdpck_error *err)

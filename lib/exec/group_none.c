@@ -30,6 +30,23 @@ fsdpck_status group_link_do(group_link *l, const link_call *call, fsdpck_error *
     return error_set(err, FSDPCK_INTERNAL, "", "a link was used in a build without MPI");
 }
 
+fsdpck_status group_link_read(group_link *l, unsigned owner, const link_range *what, void *dst,
+                              fsdpck_error *err)
+{
+    (void)l;
+    (void)owner;
+    (void)what;
+    (void)dst;
+    return error_set(err, FSDPCK_INTERNAL, "", "a link was used in a build without MPI");
+}
+
+void group_link_serve(group_link *l, group_serve_fn fn, void *ctx)
+{
+    (void)l;
+    (void)fn;
+    (void)ctx;
+}
+
 void group_link_tell_failed(group_link *l)
 {
     (void)l;
