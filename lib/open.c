@@ -319,13 +319,7 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
 fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_open_options *options,
                           fsdpck_checkpoint **out, fsdpck_error *err)
 {
-    const fsdpck_status st = transform_open(ctx, path, options, NULL, NULL, out, err);
-    const fsdpck_status agreed = group_agree(ctx->group, st, err);
-    if (st == FSDPCK_OK && agreed != FSDPCK_OK) {
-        fsdpck_close(*out);
-        *out = NULL;
-    }
-    return agreed;
+    return transform_open(ctx, path, options, NULL, NULL, out, err);
 }
 
 fsdpck_status transform_open(fsdpck_context *ctx, const char *path,
@@ -352,7 +346,8 @@ fsdpck_status transform_open(fsdpck_context *ctx, const char *path,
     catalogue_init(&c->read, &c->metadata);
     unit_list_init(&c->units, &c->metadata);
     c->ties = VEC_OF(aim_tie, &c->metadata);
-    const fsdpck_status st = open_inner(c, path, &o, err);
+    /* Who fails still serves its files to the others until all know. */
+    const fsdpck_status st = group_agree(ctx->group, open_inner(c, path, &o, err), err);
     progress_phase(&ctx->progress, NULL, 0);
     if (st != FSDPCK_OK) {
         fsdpck_close(c);

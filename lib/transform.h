@@ -39,7 +39,7 @@ struct fsdpck_context {
     void *user_arg;
     cancel_token cancel;
     progress progress;
-    group *group; /* with whom the work is shared; NULL: alone */
+    group *group;  /* with whom the work is shared; NULL: alone */
     group *joined; /* by fsdpck_context_join; the same, or work_alone keeps it aside */
     group_watch watch;
     pthread_mutex_t warnings_lock; /* log comes from any thread */
@@ -65,12 +65,12 @@ struct fsdpck_checkpoint {
     unit_list units;
     flat_view *view; /* NULL: there is no other than cat */
     aim_parts parts;
-    vec ties;   /* aim_tie: of the description */
-    char *mesh; /* as text; NULL where none is known */
+    vec ties;               /* aim_tie: of the description */
+    char *mesh;             /* as text; NULL where none is known */
     uint64_t cut_otherwise; /* tensors that a derived mesh does not explain */
     bool opaque_calls;
     struct group_view *view_of_ranks; /* of files on other hosts; NULL: all see the same */
-    format_found_fn found; /* while it is opened */
+    format_found_fn found;            /* while it is opened */
     void *found_ctx;
 };
 

@@ -74,7 +74,8 @@ fsdpck_status path_probe(const folder *dir, const char *path, path_kind *kind, u
         uint64_t remote_nbytes;
         uint32_t id;
         if (dir != NULL && dir->remote != NULL &&
-            dir->remote->find(dir->remote->ctx, path, kind, nbytes != NULL ? nbytes : &remote_nbytes, &id))
+            dir->remote->find(dir->remote->ctx, path, kind,
+                              nbytes != NULL ? nbytes : &remote_nbytes, &id))
             return FSDPCK_OK;
         if (!is_here(dir) || errno == ENOENT || errno == ENOTDIR)
             return FSDPCK_OK;
@@ -114,15 +115,13 @@ fsdpck_status folder_open_search(folder *d, const char *path, fsdpck_error *err)
     return open_folder(d, path, true, err);
 }
 
-fsdpck_status folder_open_inside(folder *d, const folder *dir, const char *name,
-                                 fsdpck_error *err)
+fsdpck_status folder_open_inside(folder *d, const folder *dir, const char *name, fsdpck_error *err)
 {
     *d = FOLDER_CLOSED;
     char *path = path_join(dir, name);
     if (path == NULL)
         return error_set_nomem(err, strlen(name) + 1);
-    const int rc =
-        descriptor_open(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0, &d->fd);
+    const int rc = descriptor_open(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0, &d->fd);
     if (rc != 0) {
         const fsdpck_status st = error_set_errno(err, rc, "opening the folder", path);
         free(path);
@@ -206,7 +205,8 @@ static bool is_elsewhere(file *f, const folder *dir, const char *path)
     struct stat st;
     path_kind kind;
     if (dir == NULL || dir->remote == NULL ||
-        (is_here(dir) && (fstatat(dir->fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)) ||
+        (is_here(dir) &&
+         (fstatat(dir->fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)) ||
         !dir->remote->find(dir->remote->ctx, path, &kind, &f->nbytes, &f->remote_id) ||
         kind != PATH_FILE)
         return false;

@@ -26,8 +26,8 @@
 struct remote;
 
 typedef struct folder {
-    int fd;     /* -1 when closed, or only others have it */
-    char *path; /* as given, for messages */
+    int fd;                      /* -1 when closed, or only others have it */
+    char *path;                  /* as given, for messages */
     const struct remote *remote; /* what others see of it (remote.h), borrowed; NULL: nobody else */
 } folder;
 
@@ -42,7 +42,7 @@ typedef struct file {
     uint32_t remote_id;
 } file;
 
-#define FILE_CLOSED ((file){.fd = -1, .direct_fd = -1})
+#define FILE_CLOSED   ((file){.fd = -1, .direct_fd = -1})
 #define FOLDER_CLOSED ((folder){.fd = -1})
 
 typedef enum path_kind { PATH_ABSENT, PATH_FILE, PATH_FOLDER, PATH_OTHER } path_kind;

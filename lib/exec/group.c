@@ -29,11 +29,11 @@ struct group {
     group_link *link;
     group_watch *watch;
     unsigned rank, size;
-    hello *hellos;    /* by rank */
-    uint32_t *votes;  /* by rank, for group_agree */
-    uint64_t *values; /* by rank, for group_same */
+    hello *hellos;        /* by rank */
+    uint32_t *votes;      /* by rank, for group_agree */
+    uint64_t *values;     /* by rank, for group_same */
     pthread_mutex_t lock; /* views */
-    vec views; /* served: who answers, by number */
+    vec views;            /* served: who answers, by number */
 };
 
 typedef struct served {
@@ -360,7 +360,8 @@ static fsdpck_status serve(void *ctx, const link_range *what, void *dst, fsdpck_
     }
     pthread_mutex_unlock(&g->lock);
     if (s.ctx == NULL)
-        return error_set(err, FSDPCK_INTERNAL, "", "a rank was asked for a file that it does not serve");
+        return error_set(err, FSDPCK_INTERNAL, "",
+                         "a rank was asked for a file that it does not serve");
     const fsdpck_status st = s.fn(s.ctx, what, dst, err);
     pthread_mutex_lock(&g->lock);
     VEC_AT(&g->views, served, what->view)->busy--;

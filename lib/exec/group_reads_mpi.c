@@ -116,8 +116,8 @@ fsdpck_status link_reads_read(link_reads *r, unsigned owner, const link_range *w
 static int send_question(slot *s)
 {
     const int n = (int)s->q.what.nbytes, number = (int)s->q.slot;
-    int rc = MPI_Irecv(&s->head, sizeof s->head, MPI_BYTE, s->owner, HEAD_TAG + number, MPI_COMM_WORLD,
-                       &s->requests[0]);
+    int rc = MPI_Irecv(&s->head, sizeof s->head, MPI_BYTE, s->owner, HEAD_TAG + number,
+                       MPI_COMM_WORLD, &s->requests[0]);
     if (rc == MPI_SUCCESS)
         rc = MPI_Irecv(s->dst, n, MPI_BYTE, s->owner, DATA_TAG + number, MPI_COMM_WORLD,
                        &s->requests[1]);
@@ -133,11 +133,12 @@ static int step_slots(link_reads *r, bool *busy)
     int rc = MPI_SUCCESS;
     for (unsigned i = 0; i < READS_SLOTS && rc == MPI_SUCCESS; i++) {
         slot *s = &r->slots[i];
+        MPI_Status ignored[3];
         int done = 0;
         if (s->state == SLOT_POSTED)
             rc = send_question(s);
         if (rc == MPI_SUCCESS && s->state == SLOT_SENT)
-            rc = MPI_Testall(3, s->requests, &done, MPI_STATUSES_IGNORE);
+            rc = MPI_Testall(3, s->requests, &done, ignored);
         if (done) {
             s->state = SLOT_DONE;
             (void)pthread_cond_broadcast(&r->answered);
@@ -163,8 +164,8 @@ static void answer(const link_reads *r, job *j)
     if (j->bytes == NULL)
         j->head.status = error_set_nomem(&j->head, READS_NBYTES_MOST);
     else if (r->serve == NULL)
-        j->head.status =
-            error_set(&j->head, FSDPCK_INTERNAL, "", "a rank was asked for a file that it does not serve");
+        j->head.status = error_set(&j->head, FSDPCK_INTERNAL, "",
+                                   "a rank was asked for a file that it does not serve");
     else
         j->head.status = r->serve(r->serve_ctx, &j->q.what, j->bytes, &j->head);
 }
@@ -198,8 +199,8 @@ static int send_answer(job *j)
     static const uint8_t nothing[1];
     const int n = (int)j->q.what.nbytes, number = (int)j->q.slot;
     const bool has = j->bytes != NULL;
-    int rc = MPI_Isend(&j->head, sizeof j->head, MPI_BYTE, j->asker, HEAD_TAG + number, MPI_COMM_WORLD,
-                       &j->requests[0]);
+    int rc = MPI_Isend(&j->head, sizeof j->head, MPI_BYTE, j->asker, HEAD_TAG + number,
+                       MPI_COMM_WORLD, &j->requests[0]);
     if (rc == MPI_SUCCESS)
         rc = MPI_Isend(has ? j->bytes : nothing, has ? n : 0, MPI_BYTE, j->asker, DATA_TAG + number,
                        MPI_COMM_WORLD, &j->requests[1]);
@@ -212,11 +213,12 @@ static int step_jobs(link_reads *r, bool *busy)
     int rc = MPI_SUCCESS;
     for (unsigned i = 0; i < READS_JOBS && rc == MPI_SUCCESS; i++) {
         job *j = &r->jobs[i];
+        MPI_Status ignored[2];
         int done = 0;
         if (j->state == JOB_READ)
             rc = send_answer(j);
         if (rc == MPI_SUCCESS && j->state == JOB_SENDING)
-            rc = MPI_Testall(2, j->requests, &done, MPI_STATUSES_IGNORE);
+            rc = MPI_Testall(2, j->requests, &done, ignored);
         if (done)
             j->state = JOB_FREE;
         *busy = *busy || j->state != JOB_FREE;
@@ -230,8 +232,8 @@ static int step_incoming(link_reads *r, bool *busy)
     MPI_Status status;
     int done = 0;
     if (!r->receiving) {
-        const int rc = MPI_Irecv(&r->incoming, sizeof r->incoming, MPI_BYTE, MPI_ANY_SOURCE, REQUEST_TAG,
-                                 MPI_COMM_WORLD, &r->receive);
+        const int rc = MPI_Irecv(&r->incoming, sizeof r->incoming, MPI_BYTE, MPI_ANY_SOURCE,
+                                 REQUEST_TAG, MPI_COMM_WORLD, &r->receive);
         if (rc != MPI_SUCCESS)
             return rc;
         r->receiving = true;

@@ -135,8 +135,8 @@ static fsdpck_status unite(group_view *v, const char *path, fsdpck_error *err)
             continue;
         error_set(err, FSDPCK_BADINPUT, "", "two hosts have different files of one name");
         error_path(err, path);
-        error_expected(err, "'%s' of %" PRIu64 " bytes, as rank %u on %s has it", first->path, first->nbytes,
-                       first->rank, group_host(v->g, first->rank));
+        error_expected(err, "'%s' of %" PRIu64 " bytes, as rank %u on %s has it", first->path,
+                       first->nbytes, first->rank, group_host(v->g, first->rank));
         error_found(err, "%" PRIu64 " bytes on rank %u on %s", all[i].nbytes, all[i].rank,
                     group_host(v->g, all[i].rank));
         error_next(err, "remove what is not of this checkpoint");
@@ -146,7 +146,8 @@ static fsdpck_status unite(group_view *v, const char *path, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status exchange(group_view *v, const char *path, const text_buf *own, fsdpck_error *err)
+static fsdpck_status exchange(group_view *v, const char *path, const text_buf *own,
+                              fsdpck_error *err)
 {
     for (unsigned r = 0; r < group_size(v->g); r++)
         RETURN_IF(exchange_one(v, r, own, err));
@@ -174,7 +175,8 @@ static const view_entry *entry_named(const group_view *v, const char *path)
     return NULL;
 }
 
-static bool find_remote(void *ctx, const char *path, path_kind *kind, uint64_t *nbytes, uint32_t *id)
+static bool find_remote(void *ctx, const char *path, path_kind *kind, uint64_t *nbytes,
+                        uint32_t *id)
 {
     const group_view *v = ctx;
     const view_entry *e = entry_named(v, path);
@@ -201,8 +203,8 @@ static void list_remote(void *ctx, const char *sub, text_buf *names, size_t *cou
     }
 }
 
-static fsdpck_status read_remote(void *ctx, uint32_t id, uint64_t offset, void *dst, uint64_t nbytes,
-                                 fsdpck_error *err)
+static fsdpck_status read_remote(void *ctx, uint32_t id, uint64_t offset, void *dst,
+                                 uint64_t nbytes, fsdpck_error *err)
 {
     const group_view *v = ctx;
     const view_entry *e = VEC_AT(&v->entries, view_entry, id);
@@ -245,15 +247,16 @@ static fsdpck_status begin(group *g, const folder *here, text_buf *own, group_vi
     return here->path == NULL ? FSDPCK_OK : put_folder(&v->dir, "", true, own, err);
 }
 
-static fsdpck_status make(group *g, const char *path, const folder *here, text_buf *own, group_view **v,
-                          fsdpck_error *err)
+static fsdpck_status make(group *g, const char *path, const folder *here, text_buf *own,
+                          group_view **v, fsdpck_error *err)
 {
     RETURN_IF(group_agree(g, begin(g, here, own, v, err), err));
     uint64_t sum = crc64_update(0, own->text, own->nbytes) + own->nbytes;
     bool same;
     RETURN_IF(group_is_same(g, sum, &same, err));
     if (same && here->path == NULL) {
-        const fsdpck_status st = error_set(err, FSDPCK_IO, "", "no such file or folder, on any host");
+        const fsdpck_status st =
+            error_set(err, FSDPCK_IO, "", "no such file or folder, on any host");
         error_path(err, path);
         return st;
     }
