@@ -93,7 +93,7 @@ static fsdpck_status folder_new(const open_request *req, catalogue *cat, dcp_fol
     d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0;
     d->has_names = true;
     GOTO_IF(dcp_names_init(&d->names, req->metadata, err), out);
-    GOTO_IF(folder_open_same(&d->dir, &req->probe->dir, err), out);
+    GOTO_IF(folder_open_same(&d->dir, &req->probe->dir, req->path, err), out);
     GOTO_IF(file_set_init(&d->blobs, &d->dir, 0, flags, err), out);
     d->has_blobs = true;
     GOTO_IF(file_set_init(&d->metadatas, &d->dir, 4, flags, err), out);
@@ -320,10 +320,9 @@ static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_mar
         if (rank != CAT_NONE && (int64_t)rank > u.highest)
             u.highest = rank;
     }
-    const fsdpck_status st =
-        marks->in_parts
-            ? count_in_parts(d, req, &u, err)
-            : count_unnamed(d, "", req->probe->entries, req->probe->entry_count, &u, err);
+    const fsdpck_status st = marks->in_parts ? count_in_parts(d, req, &u, err)
+                                             : count_unnamed(d, "", req->probe->entries,
+                                                             req->probe->entry_count, &u, err);
     if (st == FSDPCK_OK && u.stale > 0)
         log_warn(&d->log, "DCP-STALE", "remove them once you know that this save is whole",
                  "%" PRIu64 " .distcp file%s not named by the metadata, left from another save: "

@@ -132,21 +132,23 @@ fsdpck_status folder_open_inside(folder *d, const folder *dir, const char *name,
     return FSDPCK_OK;
 }
 
-fsdpck_status folder_open_same(folder *d, const folder *from, fsdpck_error *err)
+fsdpck_status folder_open_same(folder *d, const folder *from, const char *path, fsdpck_error *err)
 {
+    if (from->path == NULL)
+        return folder_open(d, path, err);
     *d = FOLDER_CLOSED;
-    char *path = strdup(from->path);
-    if (path == NULL)
+    char *copy = strdup(from->path);
+    if (copy == NULL)
         return error_set_nomem(err, strlen(from->path) + 1);
     d->remote = from->remote;
-    d->path = path;
+    d->path = copy;
     const int rc =
         is_here(from) ? descriptor_open(from->fd, ".", O_RDONLY | O_DIRECTORY, 0, &d->fd) : 0;
     if (rc == 0)
         return FSDPCK_OK;
     *d = FOLDER_CLOSED;
-    const fsdpck_status st = error_set_errno(err, rc, "opening the folder", path);
-    free(path);
+    const fsdpck_status st = error_set_errno(err, rc, "opening the folder", copy);
+    free(copy);
     return st;
 }
 

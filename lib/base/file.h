@@ -58,8 +58,9 @@ fsdpck_status folder_open_search(folder *d, const char *path, fsdpck_error *err)
 /* The folder `name` in `dir`; a link of that name is an error. */
 fsdpck_status folder_open_inside(folder *d, const folder *dir, const char *name,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The very folder that `from` is, once more. */
-fsdpck_status folder_open_same(folder *d, const folder *from, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The very folder that `from` is, once more; where `from` is closed, that at `path`. */
+fsdpck_status folder_open_same(folder *d, const folder *from, const char *path,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 void folder_close(folder *d);
 
 /* Names in a folder without "." and "..", bytewise sorted. *names is one allocation: free(). At

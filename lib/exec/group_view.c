@@ -227,7 +227,7 @@ static fsdpck_status open_here(group_view *v, const folder *here, fsdpck_error *
 {
     if (here->path == NULL)
         return FSDPCK_OK;
-    RETURN_IF(folder_open_same(&v->dir, here, err));
+    RETURN_IF(folder_open_same(&v->dir, here, here->path, err));
     return file_set_init(&v->files, &v->dir, 0, 0, err);
 }
 
