@@ -28,6 +28,7 @@ typedef struct command {
     int (*run)(cli *c, int argc, const char **argv); /* argv[0] is the command's name */
     const char *summary;                             /* one line */
     const char *alias_of; /* other words that people try: `merge` leads to consolidate */
+    bool shared;          /* under mpirun all ranks do it together; else rank 0 alone */
 } command;
 
 extern const command commands[]; /* ends with a NULL name */

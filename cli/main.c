@@ -1,5 +1,6 @@
 /* main.c: picks the command, opens and closes the context, turns signals into a cancel, maps status
  * to exit. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,21 +13,23 @@
 
 const command commands[] = {
     {"inspect", cmd_inspect, "what is in it: tensors, shards, layout, optimizer, other objects",
-     NULL},
+     NULL, false},
     {"verify", cmd_verify, "is it whole, consistent, uncorrupted? exit status for pipelines",
-     " check fsck "},
+     " check fsck ", false},
     {"consolidate", cmd_consolidate, "shards -> full tensors (HF folder, safetensors, .pt)",
-     " merge convert export "},
+     " merge convert export ", true},
     {"reshard", cmd_reshard, "shards -> other shards (DCP, rank files, DCP safetensors)",
-     " split shard cut "},
+     " split shard cut ", true},
     {"layout", cmd_layout, "who would hold what: placements, sizes, padding, balance per rank",
-     NULL},
-    {"diff", cmd_diff, "same tensors? across formats, world sizes, layouts, dtypes", " compare cmp "},
-    {"digest", cmd_digest, "one digest a tensor, whatever the sharding; -c FILE checks", " sum checksum "},
-    {"latest", cmd_latest, "the newest complete checkpoint under a run's folder", NULL},
-    {"help", cmd_help, "this text, the help of a command, or what a finding means", NULL},
-    {"version", cmd_version, "version, and what is built in", NULL},
-    {NULL, NULL, NULL, NULL},
+     NULL, false},
+    {"diff", cmd_diff, "same tensors? across formats, world sizes, layouts, dtypes",
+     " compare cmp ", false},
+    {"digest", cmd_digest, "one digest a tensor, whatever the sharding; -c FILE checks",
+     " sum checksum ", true},
+    {"latest", cmd_latest, "the newest complete checkpoint under a run's folder", NULL, false},
+    {"help", cmd_help, "this text, the help of a command, or what a finding means", NULL, false},
+    {"version", cmd_version, "version, and what is built in", NULL, false},
+    {NULL, NULL, NULL, NULL, false},
 };
 
 /* The one thing that a signal handler can reach. */
@@ -129,6 +132,45 @@ static const char *word_or_help(int argc, char **argv)
     return word;
 }
 
+/* Rank 0 speaks for all: what the others would say is the same. Returns where they can still be heard. */
+static int silence(void)
+{
+    const int loud = dup(STDERR_FILENO);
+    const int null = open("/dev/null", O_WRONLY);
+    if (null >= 0) {
+        (void)dup2(null, STDOUT_FILENO);
+        (void)dup2(null, STDERR_FILENO);
+        close(null);
+    }
+    return loud;
+}
+
+/* The command, by all ranks or by the first. */
+static int run_command(cli *c, const command *k, int argc, char **argv)
+{
+    fsdpck_error err;
+    int loud = -1;
+    fsdpck_error_init(&err);
+    fsdpck_status st = fsdpck_context_join(c->ctx, &err);
+    const unsigned rank = fsdpck_context_rank(c->ctx);
+    if (rank != 0)
+        loud = silence();
+    if (!k->shared)
+        fsdpck_context_work_alone(c->ctx);
+    int code = 0;
+    if (st != FSDPCK_OK)
+        code = report_failure(c, NULL, &err);
+    else if (k->shared || rank == 0)
+        code = k->run(c, argc - 1, (const char **)argv + 1);
+    if (loud >= 0 && fsdpck_context_lost_peer(c->ctx))
+        dprintf(loud, "fsdpck %s: rank %u: another rank does not answer any more\n", c->command,
+                rank);
+    fsdpck_context_leave(c->ctx, (fsdpck_status)code);
+    if (loud >= 0)
+        close(loud);
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     cli c = {.ctx = fsdpck_context_new(), .started_seconds = report_now()};
@@ -145,7 +187,7 @@ int main(int argc, char **argv)
         code = cmd_help_unknown(&c, word, argc, (const char **)argv);
     } else {
         install_handlers(c.ctx);
-        code = argc > 1 ? k->run(&c, argc - 1, (const char **)argv + 1) : cmd_help_missing();
+        code = argc > 1 ? run_command(&c, k, argc, argv) : cmd_help_missing();
     }
     fsdpck_context_set_log(c.ctx, NULL, NULL);
     code = finish(code);

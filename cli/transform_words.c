@@ -133,6 +133,8 @@ const opt_row words_running[] = {
      .help = "buffers, besides metadata; default 256M, less on small machines; at least 16M"},
     {"engine", .kind = OPT_CHOICE, .at = AT(engine), .value = "E", .choices = "auto|threads|cuda",
      .help = "auto, threads or cuda"},
+    {"peer-timeout", .kind = OPT_COUNT, .at = AT(peer_timeout_seconds), .value = "SECONDS", .least = 1,
+     .most = 86400, .help = "under mpirun: a rank that is silent so long is lost; default 60"},
     {"progress", .kind = OPT_CHOICE, .at = AT(progress), .value = "WHEN",
      .choices = "auto|always|never", .help = "auto, always or never"},
     {"json", .kind = OPT_FLAG, .at = AT(json), .help = "report as JSON, on failure too"},
@@ -238,6 +240,8 @@ int transform_with_words(cli *c, const opt_spec *spec, transform_words *w, unsig
         fsdpck_transform_options_init(&r.transform);
         request_selection(w, &r.transform);
         request_output(w, &r.transform);
+        if (w->peer_timeout_seconds > 0)
+            fsdpck_context_set_peer_timeout(c->ctx, (unsigned)w->peer_timeout_seconds);
         code = run(c, &r);
     }
     opt_release(c, spec);

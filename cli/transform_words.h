@@ -32,6 +32,7 @@ typedef struct transform_words {
     int torch, force, no_sync, read_back, direct, dry_run;
     /* words_running, words_saying */
     uint64_t threads, memory_nbytes;
+    uint64_t peer_timeout_seconds;
     int engine, progress, json, quiet, verbose;
     char *show_rank; /* of layout */
     char *check;     /* of digest */

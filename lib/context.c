@@ -4,6 +4,8 @@
 #include "base/platform.h"
 #include "transform.h"
 
+#define PEER_TIMEOUT_SECONDS 60u
+
 #ifndef FSDPCK_VERSION
 #define FSDPCK_VERSION "0.1.0"
 #endif
@@ -44,7 +46,7 @@ const char *fsdpck_builtin(const char *kind, size_t index, const char **descript
     } else if (strcmp(kind, "engine") == 0) {
         return builtin_named(index, "threads", "processor threads, direct I/O", description);
     } else if (strcmp(kind, "group") == 0) {
-        return builtin_named(index, "self", "one process", description);
+        return builtin_named(index, group_built_name(), group_built_description(), description);
     }
     return NULL;
 }
@@ -114,6 +116,9 @@ fsdpck_context *fsdpck_context_new(void)
         return NULL;
     }
     ctx->log = (logger){forward_log, ctx};
+    ctx->watch.cancel = &ctx->cancel;
+    ctx->watch.progress = &ctx->progress;
+    atomic_store(&ctx->watch.peer_timeout_seconds, PEER_TIMEOUT_SECONDS);
     return ctx;
 }
 
@@ -145,9 +150,55 @@ void fsdpck_context_progress(const fsdpck_context *ctx, const char **phase, uint
     if (phase != NULL)
         *phase = p == NULL ? "" : p;
     if (done_nbytes != NULL)
-        *done_nbytes = atomic_load(&ctx->progress.done_bytes);
+        *done_nbytes =
+            atomic_load(&ctx->progress.done_bytes) + atomic_load(&ctx->progress.peers_bytes);
     if (total_nbytes != NULL)
         *total_nbytes = atomic_load(&ctx->progress.total_bytes);
+}
+
+/* ---- ranks ---- */
+
+fsdpck_status fsdpck_context_join(fsdpck_context *ctx, fsdpck_error *err)
+{
+    const fsdpck_status st = group_join(&ctx->watch, &ctx->joined, err);
+    ctx->group = ctx->joined;
+    return st;
+}
+
+void fsdpck_context_work_alone(fsdpck_context *ctx)
+{
+    ctx->group = NULL;
+}
+
+unsigned fsdpck_context_rank(const fsdpck_context *ctx)
+{
+    return group_rank(ctx->joined);
+}
+
+unsigned fsdpck_context_world_size(const fsdpck_context *ctx)
+{
+    return group_size(ctx->joined);
+}
+
+int fsdpck_context_lost_peer(const fsdpck_context *ctx)
+{
+    return group_is_broken(ctx->joined);
+}
+
+void fsdpck_context_set_peer_timeout(fsdpck_context *ctx, unsigned seconds)
+{
+    atomic_store(&ctx->watch.peer_timeout_seconds, seconds);
+}
+
+fsdpck_status fsdpck_context_agree(fsdpck_context *ctx, fsdpck_status status, fsdpck_error *err)
+{
+    return group_agree(ctx->group, status, err);
+}
+
+void fsdpck_context_leave(fsdpck_context *ctx, fsdpck_status status)
+{
+    ctx->group = NULL;
+    group_leave(&ctx->joined, status);
 }
 
 unsigned transform_threads(unsigned asked)

@@ -80,7 +80,9 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
 
 static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)
 {
-    RETURN_IF(prepare(&d->run, err));
+    RETURN_IF(group_agree(d->run.ctx->group, prepare(&d->run, err), err));
+    RETURN_IF(run_same_plan(&d->run, err));
+    exec_set_share(d->run.exec, group_rank(d->run.ctx->group), group_size(d->run.ctx->group));
     RETURN_IF(exec_run(d->run.exec, NULL, err));
     return digest_rows_make(&d->rows, &d->run.to, err);
 }

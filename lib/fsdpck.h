@@ -88,6 +88,36 @@ FSDPCK_API void fsdpck_context_cancel(fsdpck_context *ctx);
 FSDPCK_API void fsdpck_context_progress(const fsdpck_context *ctx, const char **phase,
                                         uint64_t *done_nbytes, uint64_t *total_nbytes);
 
+/* ---- several processes at one piece of work ---- */
+
+/* Where mpirun or srun started this process with others, they share the work of fsdpck_open,
+ * fsdpck_consolidate, fsdpck_reshard and fsdpck_digests_new, which are then collective: every rank
+ * makes the same calls with the same arguments, and all get the same status. DST lies on a file system
+ * that all of them see. Without a launcher there is one rank and these calls do nothing.
+ *
+ *     fsdpck_context_join(ctx, &err);
+ *     ... open, consolidate ...; rank 0 prints
+ *     fsdpck_context_leave(ctx, st);
+ */
+
+/* Before the first call that is collective, at most once. USAGE where torchrun started the process
+ * or the ranks are different builds; UNSUPPORTED in a build without MPI. */
+FSDPCK_API fsdpck_status fsdpck_context_join(fsdpck_context *ctx,
+                                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+FSDPCK_API unsigned fsdpck_context_rank(const fsdpck_context *ctx);
+FSDPCK_API unsigned fsdpck_context_world_size(const fsdpck_context *ctx);
+/* A rank that is not heard of for so long is lost (60 s unless told): calls return PEER. */
+FSDPCK_API void fsdpck_context_set_peer_timeout(fsdpck_context *ctx, unsigned seconds);
+/* Whether a rank is lost. */
+FSDPCK_API int fsdpck_context_lost_peer(const fsdpck_context *ctx);
+/* From now on this rank works without the others, which make no calls. */
+FSDPCK_API void fsdpck_context_work_alone(fsdpck_context *ctx);
+/* A step of the caller's own between collective calls: OK where it is OK on all ranks. */
+FSDPCK_API fsdpck_status fsdpck_context_agree(fsdpck_context *ctx, fsdpck_status status,
+                                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* In the end, by all. Where a rank is lost the launcher is told to end all processes. */
+FSDPCK_API void fsdpck_context_leave(fsdpck_context *ctx, fsdpck_status status);
+
 /* ---- opening and walking a checkpoint ---- */
 
 typedef struct fsdpck_checkpoint fsdpck_checkpoint;

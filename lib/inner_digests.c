@@ -36,11 +36,17 @@ static fsdpck_status aim_all(const catalogue *c, target *to, fsdpck_error *err)
     return catalogue_seal(&to->cat, err);
 }
 
-static fsdpck_status run_all_of_them(run *r, fsdpck_error *err)
+static fsdpck_status prepare(run *r, fsdpck_error *err)
 {
     RETURN_IF(aim_all(&r->src->cat, &r->to, err));
     RETURN_IF(digest_give_places(&r->to, NULL, err));
-    RETURN_IF(run_make_plan(r, err));
+    return run_make_plan(r, err);
+}
+
+static fsdpck_status run_all_of_them(run *r, fsdpck_error *err)
+{
+    RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
+    exec_set_share(r->exec, group_rank(r->ctx->group), group_size(r->ctx->group));
     return exec_run(r->exec, NULL, err);
 }
 

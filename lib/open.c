@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/platform.h"
+#include "exec/group_view.h"
 #include "transform.h"
 
 char *transform_copy(const char *text)
@@ -188,7 +189,7 @@ static fsdpck_status enter_below(fsdpck_checkpoint *c, const char *near_miss, fs
 static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path, const char *format,
                                    const char *pattern, fsdpck_error *err)
 {
-    RETURN_IF(probe_gather(path, &c->probe, err));
+    RETURN_IF(transform_probe(c, path, err));
     /* Only rank files have such a pattern, and names that it is needed for tell no reader. */
     if (format == NULL && pattern != NULL)
         format = "pt-ranks";
@@ -345,7 +346,8 @@ fsdpck_status transform_open(fsdpck_context *ctx, const char *path,
     catalogue_init(&c->read, &c->metadata);
     unit_list_init(&c->units, &c->metadata);
     c->ties = VEC_OF(aim_tie, &c->metadata);
-    const fsdpck_status st = open_inner(c, path, &o, err);
+    /* Who fails still serves its files to the others until all know. */
+    const fsdpck_status st = group_agree(ctx->group, open_inner(c, path, &o, err), err);
     progress_phase(&ctx->progress, NULL, 0);
     if (st != FSDPCK_OK) {
         fsdpck_close(c);
@@ -368,6 +370,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
     unit_list_release(&c->units);
     vec_release(&c->ties);
     probe_release(&c->probe);
+    group_view_free(c->view_of_ranks);
     free(c->path);
     free(c->model_path);
     free(c->mesh);

@@ -1,11 +1,13 @@
 #include "run.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/crc.h"
 #include "base/platform.h"
+#include "exec/group_view.h"
 #include "manifest_run.h"
 #include "report.h"
 
@@ -13,6 +15,8 @@
 #define MAX_SHARD_DEFAULT UINT64_C(50000000000)
 /* Reading back goes in pieces of this size. */
 #define READ_BACK_BYTES ((size_t)4 << 20)
+/* The longest name that a file system gives, and a zero. */
+#define PARTIAL_NAME_NBYTES 256
 
 void fsdpck_transform_options_init(fsdpck_transform_options *options)
 {
@@ -68,7 +72,9 @@ fsdpck_status run_aim(run *r, fsdpck_error *err)
         .src = &r->src->src,
         .words = {o->keys, o->keys_count, o->exclude, o->exclude_count, o->strip_prefix,
                   o->strip_prefix_count, o->rename, o->rename_count, o->dtype, o->dtype_count},
-        .part = o->part >= 0 ? (aim_part)o->part : flat && !r->writer->flat ? PART_MODEL : PART_ALL,
+        .part = o->part >= 0               ? (aim_part)o->part
+                : flat && !r->writer->flat ? PART_MODEL
+                                           : PART_ALL,
         .bare_optimizer = r->bare_optimizer,
         .names_objects = r->names_objects,
         .clean = o->clean_names == FSDPCK_ON || (o->clean_names == FSDPCK_AUTO && flat),
@@ -140,6 +146,7 @@ fsdpck_status run_make_plan(run *r, fsdpck_error *err)
         .nthreads = transform_threads(r->opt.threads),
         .memory_nbytes = run_memory(r),
         .direct = (int)r->opt.direct,
+        .group = r->ctx->group,
         .cancel = &r->ctx->cancel,
         .progress = &r->ctx->progress,
         .log = &r->ctx->log,
@@ -150,12 +157,9 @@ fsdpck_status run_make_plan(run *r, fsdpck_error *err)
 
 /* ---- writing ---- */
 
-static fsdpck_status begin_output(run *r, fsdpck_error *err)
+/* The files of the target, in its order. */
+static fsdpck_status add_files(run *r, fsdpck_error *err)
 {
-    const unsigned flags =
-        (r->opt.force || r->replaces_empty ? OUTPUT_REPLACE : 0u) | (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u);
-    RETURN_IF(
-        output_begin(&r->out, r->dst, r->to.is_folder ? OUTPUT_FOLDER : OUTPUT_FILE, flags, err));
     for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++) {
         const cat_file *f = catalogue_file(&r->to.cat, i);
         const bool direct = r->opt.direct == FSDPCK_ON ||
@@ -164,7 +168,44 @@ static fsdpck_status begin_output(run *r, fsdpck_error *err)
         RETURN_IF(output_add(&r->out, catalogue_name(&r->to.cat, f->path), f->nbytes, direct,
                              &index, err));
     }
+    return FSDPCK_OK;
+}
+
+static output_kind kind_of_output(const run *r)
+{
+    return r->to.is_folder ? OUTPUT_FOLDER : OUTPUT_FILE;
+}
+
+static fsdpck_status begin_output(run *r, fsdpck_error *err)
+{
+    const unsigned flags = (r->opt.force || r->replaces_empty ? OUTPUT_REPLACE : 0u) |
+                           (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u) |
+                           (r->ctx->group != NULL ? OUTPUT_SHARED : 0u);
+    RETURN_IF(output_begin(&r->out, r->dst, kind_of_output(r), flags, err));
+    RETURN_IF(add_files(r, err));
     return sidecars_add(&r->side, &r->out, err);
+}
+
+/* *writes: whether this rank sees the output. On another host than that of rank 0 it need not, and then
+ * reads for those who do. */
+static fsdpck_status join_output(run *r, const char *partial_name, bool *writes, fsdpck_error *err)
+{
+    const unsigned flags = r->opt.no_sync ? OUTPUT_NO_SYNC : 0u;
+    const group *g = r->ctx->group;
+    fsdpck_error local;
+    fsdpck_error_init(&local);
+    fsdpck_status st = output_join(&r->out, r->dst, kind_of_output(r), flags, partial_name, &local);
+    if (st == FSDPCK_OK)
+        st = add_files(r, &local);
+    *writes = st == FSDPCK_OK;
+    if (!*writes && local.sys_errno == ENOENT &&
+        strcmp(group_host(g, group_rank(g)), group_host(g, 0)) != 0) {
+        output_release(&r->out);
+        return FSDPCK_OK;
+    }
+    if (st != FSDPCK_OK && err != NULL)
+        *err = local;
+    return st;
 }
 
 static fsdpck_status put_late(void *ctx, const late_bytes *late, fsdpck_error *err)
@@ -248,20 +289,62 @@ static fsdpck_status finish_output(run *r, fsdpck_error *err)
     return st;
 }
 
-static fsdpck_status write_output(run *r, fsdpck_error *err)
+/* Rank 0 begins the output, whose temporary name the others learn from it. */
+static fsdpck_status share_output(run *r, fsdpck_error *err)
 {
-    manifest_run_want(r);
-    RETURN_IF(begin_output(r, err));
-    plan_sums sums;
-    plan_get_sums(r->plan, &sums);
-    progress_phase(&r->ctx->progress, "writing", sums.target_bytes + sums.literal_bytes);
-    RETURN_IF(exec_run(r->exec, &r->out, err));
+    group *g = r->ctx->group;
+    char name[PARTIAL_NAME_NBYTES] = "";
+    fsdpck_status st = FSDPCK_OK;
+    if (group_rank(g) == 0) {
+        st = begin_output(r, err);
+        if (st == FSDPCK_OK)
+            strncpy(name, r->out.partial_name, sizeof name - 1);
+    }
+    RETURN_IF(group_agree(g, st, err));
+    RETURN_IF(group_broadcast(g, 0, name, sizeof name, err));
+    bool writes = true;
+    unsigned share, shares;
+    if (group_rank(g) != 0)
+        st = join_output(r, name, &writes, err);
+    RETURN_IF(group_agree(g, st, err));
+    RETURN_IF(group_count(g, writes, &share, &shares, err));
+    exec_set_share(r->exec, writes ? share : shares, shares);
+    return FSDPCK_OK;
+}
+
+/* What is made of the sums of all, and the final name: by rank 0. */
+static fsdpck_status complete_output(run *r, fsdpck_error *err)
+{
     if (r->writer->seal != NULL)
         RETURN_IF(r->writer->seal(&r->to, put_late, r, err));
     RETURN_IF(sidecars_copy(&r->side, &r->out, &r->ctx->cancel, err));
     if (r->opt.read_back)
         RETURN_IF(read_back(r, err));
     return finish_output(r, err);
+}
+
+static fsdpck_status write_share(run *r, fsdpck_error *err)
+{
+    group *g = r->ctx->group;
+    plan_sums sums;
+    RETURN_IF(share_output(r, err));
+    plan_get_sums(r->plan, &sums);
+    progress_phase(&r->ctx->progress, "writing", sums.target_bytes + sums.literal_bytes);
+    RETURN_IF(exec_run(r->exec, &r->out, err));
+    fsdpck_status st = r->out.joined ? output_flush(&r->out, err) : FSDPCK_OK;
+    if (st == FSDPCK_OK)
+        st = group_view_check_unchanged(r->src->view_of_ranks, err);
+    RETURN_IF(group_agree(g, st, err));
+    return group_agree(g, group_rank(g) == 0 ? complete_output(r, err) : FSDPCK_OK, err);
+}
+
+static fsdpck_status write_output(run *r, fsdpck_error *err)
+{
+    manifest_run_want(r);
+    const fsdpck_status st = write_share(r, err);
+    if (st != FSDPCK_OK)
+        output_abandon(&r->out);
+    return st;
 }
 
 fsdpck_status run_check_engine(const run *r, fsdpck_error *err)
@@ -281,7 +364,8 @@ static sidecars_way way_of_sidecars(const run *r)
     return same ? SIDECARS_KEPT : SIDECARS_NAMED;
 }
 
-fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
+/* All that is done before anything is written. */
+static fsdpck_status prepare(run *r, fsdpck_error *err)
 {
     RETURN_IF(run_check_engine(r, err));
     RETURN_IF(request_choose_writer(r, err));
@@ -292,7 +376,8 @@ fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
     /* What is wrong with the request itself comes before what lies in its way. */
     RETURN_IF(request_check_output(r, err));
     if (r->opt.sha256 && !r->writer->is_folder && r->opt.manifest_path == NULL)
-        return error_set(err, FSDPCK_USAGE, "", "a single file has a manifest only by --manifest FILE");
+        return error_set(err, FSDPCK_USAGE, "",
+                         "a single file has a manifest only by --manifest FILE");
     if (r->opt.manifest_path != NULL)
         RETURN_IF(manifest_check_path(r->opt.manifest_path, r->opt.force, err));
     RETURN_IF(transform_check_flat(r->src, &r->to.cat, err));
@@ -300,7 +385,19 @@ fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
         RETURN_IF(run_advise(r, err));
     RETURN_IF(run_place(r, err));
     RETURN_IF(request_check_space(r, err));
-    RETURN_IF(run_make_plan(r, err));
+    return run_make_plan(r, err);
+}
+
+fsdpck_status run_same_plan(const run *r, fsdpck_error *err)
+{
+    group *g = r->ctx->group;
+    return g == NULL ? FSDPCK_OK : group_same(g, plan_hash(r->plan), "plans", err);
+}
+
+fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
+{
+    RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
+    RETURN_IF(run_same_plan(r, err));
     if (!r->opt.dry_run)
         RETURN_IF(write_output(r, err));
     if (report == NULL)

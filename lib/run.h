@@ -69,6 +69,8 @@ fsdpck_status run_aim(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status run_place(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Plan, and heads of the blobs that it needs; r->exec may run then. */
 fsdpck_status run_make_plan(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* After all ranks have agreed on having one: whether it is the same plan. */
+fsdpck_status run_same_plan(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Bytes of buffers to use. */
 uint64_t run_memory(const run *r);
 /* DEVICE where an engine is asked for that is not there. */

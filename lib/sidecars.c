@@ -107,7 +107,7 @@ static bool is_model_folder(const fsdpck_checkpoint *src)
 static fsdpck_status open_folder(sidecars *s, const fsdpck_checkpoint *src, const char *name,
                                  fsdpck_error *err)
 {
-    return name[0] == '\0' ? folder_open(&s->dir, src->path, err)
+    return name[0] == '\0' ? folder_open_same(&s->dir, &src->probe.dir, src->path, err)
                            : folder_open_inside(&s->dir, &src->probe.dir, name, err);
 }
 
@@ -190,8 +190,7 @@ static fsdpck_status copy_file(const sidecars *s, sidecar *f, output *out, uint8
     return st;
 }
 
-fsdpck_status sidecars_copy(sidecars *s, output *out, const cancel_token *cancel,
-                            fsdpck_error *err)
+fsdpck_status sidecars_copy(sidecars *s, output *out, const cancel_token *cancel, fsdpck_error *err)
 {
     uint8_t *buffer = malloc(COPY_NBYTES);
     if (buffer == NULL)

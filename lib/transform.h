@@ -1,6 +1,7 @@
 /* transform.h: what the files that make up the public interface share. The way of one run:
  *
  *     context.c      what the caller watches and stops a run with
+ *     open_ranks.c   path -> what the ranks of a group see there
  *     open.c         path -> format reader -> sealed catalogue, parts; below.c: further down
  *     model_view.c   flat parameters: the catalogue that a model description makes of it
  *     shard_view.c   the same for a checkpoint that says itself what they are made of
@@ -23,6 +24,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/progress.h"
+#include "exec/group.h"
 #include "formats/format.h"
 #include "fsdpck.h"
 #include "model/rekey.h"
@@ -37,6 +39,9 @@ struct fsdpck_context {
     void *user_arg;
     cancel_token cancel;
     progress progress;
+    group *group;  /* with whom the work is shared; NULL: alone */
+    group *joined; /* by fsdpck_context_join; the same, or work_alone keeps it aside */
+    group_watch watch;
     pthread_mutex_t warnings_lock; /* log comes from any thread */
     fsdpck_warning warnings[CONTEXT_WARNINGS_MAX];
     size_t warnings_count;
@@ -60,11 +65,12 @@ struct fsdpck_checkpoint {
     unit_list units;
     flat_view *view; /* NULL: there is no other than cat */
     aim_parts parts;
-    vec ties;   /* aim_tie: of the description */
-    char *mesh; /* as text; NULL where none is known */
+    vec ties;               /* aim_tie: of the description */
+    char *mesh;             /* as text; NULL where none is known */
     uint64_t cut_otherwise; /* tensors that a derived mesh does not explain */
     bool opaque_calls;
-    format_found_fn found; /* while it is opened */
+    struct group_view *view_of_ranks; /* of files on other hosts; NULL: all see the same */
+    format_found_fn found;            /* while it is opened */
     void *found_ctx;
 };
 
@@ -120,6 +126,9 @@ fsdpck_status transform_check_flat(const fsdpck_checkpoint *c, const catalogue *
 /* Gathers what probes look at. Released with probe_release. */
 fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void probe_release(probe_input *in);
+/* The same into c->probe, by all ranks of a group: what is on any of their hosts. */
+fsdpck_status transform_probe(fsdpck_checkpoint *c, const char *path,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The first reader that knows it, or NULL; *near_miss may be set then. */
 const format_reader *probe_readers(const probe_input *in, const char **near_miss);
 

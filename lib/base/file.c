@@ -12,6 +12,7 @@
 #include "base/checked.h"
 #include "base/descriptor.h"
 #include "base/platform.h"
+#include "base/remote.h"
 
 static_assert(sizeof(off_t) == 8, "large files need a 64-bit off_t");
 
@@ -21,6 +22,12 @@ static_assert(sizeof(off_t) == 8, "large files need a 64-bit off_t");
 static int fd_of(const folder *dir)
 {
     return dir != NULL ? dir->fd : AT_FDCWD;
+}
+
+/* Not one that only others have. */
+static bool is_here(const folder *dir)
+{
+    return dir == NULL || dir->fd != -1;
 }
 
 static int64_t mtime_of(const struct stat *st)
@@ -63,8 +70,14 @@ fsdpck_status path_probe(const folder *dir, const char *path, path_kind *kind, u
     *kind = PATH_ABSENT;
     if (nbytes != NULL)
         *nbytes = 0;
-    if (fstatat(fd_of(dir), path, &st, 0) != 0) {
-        if (errno == ENOENT || errno == ENOTDIR)
+    if (!is_here(dir) || fstatat(fd_of(dir), path, &st, 0) != 0) {
+        uint64_t remote_nbytes;
+        uint32_t id;
+        if (dir != NULL && dir->remote != NULL &&
+            dir->remote->find(dir->remote->ctx, path, kind,
+                              nbytes != NULL ? nbytes : &remote_nbytes, &id))
+            return FSDPCK_OK;
+        if (!is_here(dir) || errno == ENOENT || errno == ENOTDIR)
             return FSDPCK_OK;
         return set_errno_at(err, errno, "stat", dir, path);
     }
@@ -102,15 +115,13 @@ fsdpck_status folder_open_search(folder *d, const char *path, fsdpck_error *err)
     return open_folder(d, path, true, err);
 }
 
-fsdpck_status folder_open_inside(folder *d, const folder *dir, const char *name,
-                                 fsdpck_error *err)
+fsdpck_status folder_open_inside(folder *d, const folder *dir, const char *name, fsdpck_error *err)
 {
     *d = FOLDER_CLOSED;
     char *path = path_join(dir, name);
     if (path == NULL)
         return error_set_nomem(err, strlen(name) + 1);
-    const int rc =
-        descriptor_open(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0, &d->fd);
+    const int rc = descriptor_open(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0, &d->fd);
     if (rc != 0) {
         const fsdpck_status st = error_set_errno(err, rc, "opening the folder", path);
         free(path);
@@ -119,6 +130,26 @@ fsdpck_status folder_open_inside(folder *d, const folder *dir, const char *name,
     }
     d->path = path;
     return FSDPCK_OK;
+}
+
+fsdpck_status folder_open_same(folder *d, const folder *from, const char *path, fsdpck_error *err)
+{
+    if (from->path == NULL)
+        return folder_open(d, path, err);
+    *d = FOLDER_CLOSED;
+    char *copy = strdup(from->path);
+    if (copy == NULL)
+        return error_set_nomem(err, strlen(from->path) + 1);
+    d->remote = from->remote;
+    d->path = copy;
+    const int rc =
+        is_here(from) ? descriptor_open(from->fd, ".", O_RDONLY | O_DIRECTORY, 0, &d->fd) : 0;
+    if (rc == 0)
+        return FSDPCK_OK;
+    *d = FOLDER_CLOSED;
+    const fsdpck_status st = error_set_errno(err, rc, "opening the folder", copy);
+    free(copy);
+    return st;
 }
 
 void folder_close(folder *d)
@@ -170,6 +201,22 @@ static fsdpck_status open_regular(int *fd, struct stat *st, const folder *dir, c
     return check_regular(st, shown, err);
 }
 
+/* Whether there is such a file, but not here; fills f then, but for the path. */
+static bool is_elsewhere(file *f, const folder *dir, const char *path)
+{
+    struct stat st;
+    path_kind kind;
+    if (dir == NULL || dir->remote == NULL ||
+        (is_here(dir) &&
+         (fstatat(dir->fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)) ||
+        !dir->remote->find(dir->remote->ctx, path, &kind, &f->nbytes, &f->remote_id) ||
+        kind != PATH_FILE)
+        return false;
+    f->remote = dir->remote;
+    f->ino = f->remote_id;
+    return true;
+}
+
 fsdpck_status file_open_read(file *f, const folder *dir, const char *path, unsigned flags,
                              fsdpck_error *err)
 {
@@ -179,6 +226,10 @@ fsdpck_status file_open_read(file *f, const folder *dir, const char *path, unsig
         return error_set_nomem(err, strlen(path) + 1);
     struct stat st;
     int fd = -1;
+    if (is_elsewhere(f, dir, path)) {
+        f->path = shown;
+        return FSDPCK_OK;
+    }
     const fsdpck_status status = open_regular(&fd, &st, dir, path, flags, shown, err);
     if (status != FSDPCK_OK) {
         if (fd >= 0)
@@ -219,6 +270,15 @@ fsdpck_status file_read_at(const file *f, uint64_t offset, void *dst, uint64_t n
     unsigned tries = 0;
     if (!checked_range(offset, nbytes, INT64_MAX))
         return short_read(f, offset, nbytes, f->nbytes, err);
+    if (f->remote != NULL) {
+        if (!checked_range(offset, nbytes, f->nbytes))
+            return short_read(f, offset, nbytes, f->nbytes, err);
+        const fsdpck_status st =
+            f->remote->read_at(f->remote->ctx, f->remote_id, offset, dst, nbytes, err);
+        if (st != FSDPCK_OK)
+            error_path(err, f->path);
+        return st;
+    }
     while (left > 0) {
         const uint64_t want = left < IO_BYTES_MOST ? left : IO_BYTES_MOST;
         const ssize_t n = pread(f->fd, p, (size_t)want, (off_t)at);
@@ -241,6 +301,8 @@ fsdpck_status file_read_at(const file *f, uint64_t offset, void *dst, uint64_t n
 fsdpck_status file_check_unchanged(const file *f, fsdpck_error *err)
 {
     struct stat st;
+    if (f->remote != NULL) /* whoever serves it looks */
+        return FSDPCK_OK;
     if (fstat(f->fd, &st) != 0)
         return error_set_errno(err, errno, "fstat", f->path);
     if ((uint64_t)st.st_size == f->nbytes && mtime_of(&st) == f->mtime_ns &&

@@ -23,9 +23,12 @@
 
 #include "base/status.h"
 
+struct remote;
+
 typedef struct folder {
-    int fd;     /* -1 when closed */
-    char *path; /* as given, for messages */
+    int fd;                      /* -1 when closed, or only others have it */
+    char *path;                  /* as given, for messages */
+    const struct remote *remote; /* what others see of it (remote.h), borrowed; NULL: nobody else */
 } folder;
 
 typedef struct file {
@@ -35,9 +38,11 @@ typedef struct file {
     uint64_t nbytes; /* at open */
     uint64_t dev, ino;
     int64_t mtime_ns;
+    const struct remote *remote; /* where it lies elsewhere: fd is -1 then */
+    uint32_t remote_id;
 } file;
 
-#define FILE_CLOSED ((file){.fd = -1, .direct_fd = -1})
+#define FILE_CLOSED   ((file){.fd = -1, .direct_fd = -1})
 #define FOLDER_CLOSED ((folder){.fd = -1})
 
 typedef enum path_kind { PATH_ABSENT, PATH_FILE, PATH_FOLDER, PATH_OTHER } path_kind;
@@ -53,6 +58,9 @@ fsdpck_status folder_open_search(folder *d, const char *path, fsdpck_error *err)
 /* The folder `name` in `dir`; a link of that name is an error. */
 fsdpck_status folder_open_inside(folder *d, const folder *dir, const char *name,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The very folder that `from` is, once more; where `from` is closed, that at `path`. */
+fsdpck_status folder_open_same(folder *d, const folder *from, const char *path,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 void folder_close(folder *d);
 
 /* Names in a folder without "." and "..", bytewise sorted. *names is one allocation: free(). At

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/descriptor.h"
 #include "base/file.h"
+#include "base/remote.h"
 
 enum { ENTRIES_MOST = 1 << 20 };
 
@@ -65,17 +66,15 @@ static fsdpck_status sort_names(const text_buf *text, size_t count, char ***name
     return FSDPCK_OK;
 }
 
-fsdpck_status folder_list(const folder *d, const char *sub, char ***names, size_t *count,
-                          fsdpck_error *err)
+/* Names of the folder itself, as this process sees it. */
+static fsdpck_status list_here(const folder *d, const char *relative, const char *shown,
+                               text_buf *text, size_t *count, fsdpck_error *err)
 {
-    *names = NULL;
-    *count = 0;
-    const bool itself = sub == NULL || sub[0] == '\0';
-    const char *relative = itself ? "." : sub;
-    const char *shown = itself && d != NULL ? d->path : relative;
     int fd = -1;
     const int rc = descriptor_open(d != NULL ? d->fd : AT_FDCWD, relative,
                                    O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0, &fd);
+    if (rc == ENOENT && d != NULL && d->remote != NULL)
+        return FSDPCK_OK;
     if (rc != 0)
         return error_set_errno(err, rc, "opening the folder", shown);
     DIR *dir = fdopendir(fd);
@@ -84,14 +83,44 @@ fsdpck_status folder_list(const folder *d, const char *sub, char ***names, size_
         close(fd);
         return error_set_errno(err, sys_errno, "fdopendir", shown);
     }
+    const fsdpck_status st = collect(dir, shown, text, count, err);
+    closedir(dir);
+    return st;
+}
+
+/* Names that are here and elsewhere are told once. */
+static void drop_twins(char **names, size_t *count)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < *count; i++)
+        if (kept == 0 || strcmp(names[kept - 1], names[i]) != 0)
+            names[kept++] = names[i];
+    *count = kept;
+}
+
+fsdpck_status folder_list(const folder *d, const char *sub, char ***names, size_t *count,
+                          fsdpck_error *err)
+{
+    *names = NULL;
+    *count = 0;
+    const bool itself = sub == NULL || sub[0] == '\0' || strcmp(sub, ".") == 0;
+    const char *relative = itself ? "." : sub;
+    const char *shown = itself && d != NULL ? d->path : relative;
     text_buf text = {0};
     size_t n = 0;
-    fsdpck_status st = collect(dir, shown, &text, &n, err);
-    closedir(dir);
+    fsdpck_status st = FSDPCK_OK;
+    if (d == NULL || d->fd != -1)
+        st = list_here(d, relative, shown, &text, &n, err);
+    if (st == FSDPCK_OK && d != NULL && d->remote != NULL)
+        d->remote->list(d->remote->ctx, itself ? "" : sub, &text, &n);
+    if (st == FSDPCK_OK)
+        st = text_check(&text, err);
     if (st == FSDPCK_OK)
         st = sort_names(&text, n, names, err);
     if (st == FSDPCK_OK)
         *count = n;
+    if (st == FSDPCK_OK && d != NULL && d->remote != NULL)
+        drop_twins(*names, count);
     text_release(&text);
     return st;
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -122,6 +123,22 @@ static int create_partial(output *o, struct output_entry *entry)
     return mkdirat(o->parent.fd, o->partial_name, 0700) == 0 ? 0 : errno;
 }
 
+static fsdpck_status open_self(output *o, fsdpck_error *err)
+{
+    const int rc = descriptor_open(o->parent.fd, o->partial_name,
+                                   O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0, &o->self.fd);
+    if (rc != 0) {
+        o->self.fd = -1;
+        return error_set_errno(err, rc, "opening the output", o->path);
+    }
+    o->self.path = strdup(o->path);
+    if (o->self.path != NULL)
+        return FSDPCK_OK;
+    close(o->self.fd);
+    o->self.fd = -1;
+    return error_set_nomem(err, strlen(o->path) + 1);
+}
+
 static fsdpck_status begin_partial(output *o, fsdpck_error *err)
 {
     struct output_entry *entry = NULL;
@@ -146,25 +163,29 @@ static fsdpck_status begin_partial(output *o, fsdpck_error *err)
         o->new_ino = entry->f.ino;
         return FSDPCK_OK;
     }
-    rc = descriptor_open(o->parent.fd, o->partial_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0,
-                         &o->self.fd);
-    if (rc != 0)
-        return error_set_errno(err, rc, "opening the output", o->path);
-    o->self.path = strdup(o->path);
-    if (o->self.path == NULL) {
-        close(o->self.fd);
-        o->self.fd = -1;
-        return error_set_nomem(err, strlen(o->path) + 1);
-    }
+    RETURN_IF(open_self(o, err));
     return remember_partial(o, o->self.fd, err);
 }
 
-fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsigned flags,
-                           fsdpck_error *err)
+/* The partial under a lock that ends with the process; -1 where another has it, or there is none. */
+static int open_locked(const output *o)
+{
+    int fd = -1;
+    if (descriptor_open(o->parent.fd, o->partial_name, O_RDONLY | O_NOFOLLOW, 0, &fd) != 0)
+        return -1;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static fsdpck_status open_parent(output *o, const char *path, output_kind kind, unsigned flags,
+                                 fsdpck_error *err)
 {
     memset(o, 0, sizeof(*o));
     o->parent = FOLDER_CLOSED;
     o->self = FOLDER_CLOSED;
+    o->lock_fd = -1;
     o->kind = kind;
     o->flags = flags;
     o->files = VEC_OF(struct output_entry *, NULL);
@@ -176,14 +197,51 @@ fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsign
         st = split_path(o, path, &parent, err);
     if (st == FSDPCK_OK)
         st = folder_open(&o->parent, parent, err);
+    free(parent);
+    return st;
+}
+
+fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsigned flags,
+                           fsdpck_error *err)
+{
+    fsdpck_status st = open_parent(o, path, kind, flags, err);
     if (st == FSDPCK_OK)
         st = check_final_name(o, err);
     if (st == FSDPCK_OK)
         st = begin_partial(o, err);
-    free(parent);
+    if (st == FSDPCK_OK && (flags & OUTPUT_SHARED) != 0)
+        o->lock_fd = open_locked(o);
     if (st != FSDPCK_OK)
         output_release(o);
     return st;
+}
+
+fsdpck_status output_join(output *o, const char *path, output_kind kind, unsigned flags,
+                          const char *partial_name, fsdpck_error *err)
+{
+    struct output_entry *entry;
+    fsdpck_status st = open_parent(o, path, kind, flags, err);
+    o->joined = 1;
+    if (st == FSDPCK_OK && (o->partial_name = strdup(partial_name)) == NULL)
+        st = error_set_nomem(err, strlen(partial_name));
+    if (st == FSDPCK_OK && kind == OUTPUT_FILE)
+        st = output_entry_push(o, "", &entry, err);
+    else if (st == FSDPCK_OK)
+        st = open_self(o, err);
+    if (st != FSDPCK_OK)
+        output_release(o);
+    return st;
+}
+
+void output_abandon(output *o)
+{
+    if (!o->joined || o->partial_name == NULL)
+        return;
+    const int fd = open_locked(o);
+    if (fd < 0)
+        return;
+    (void)remove_tree(o->parent.fd, o->partial_name);
+    close(fd);
 }
 
 void output_release(output *o)
@@ -200,6 +258,9 @@ void output_release(output *o)
     folder_close(&o->self);
     if (o->created && !o->committed)
         (void)remove_tree(o->parent.fd, o->partial_name);
+    if (o->lock_fd > 0)
+        close(o->lock_fd);
+    o->lock_fd = -1;
     folder_close(&o->parent);
     free(o->path);
     free(o->final_name);

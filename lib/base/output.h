@@ -17,6 +17,17 @@
  * is only replaced after the caller has made sure that it is a checkpoint. Final names are never
  * followed as links. Calls are relative to the parent folder's descriptor, opened once.
  *
+ * Several processes may write one output: that which began it hands the partial's name to the others,
+ *
+ *     output_join(&out, path, kind, flags, partial_name, &err);
+ *     output_add(...);                // the same files in the same order
+ *     ... output_write_direct / output_write_at ...
+ *     output_flush(&out, &err);       // what this process wrote is durable
+ *     output_release(&out);           // leaves all files there
+ *
+ * and commits once all have flushed. Where it is gone, output_abandon of any of the others removes the
+ * partial.
+ *
  * What is to be replaced is looked at when the output begins and must still be the same thing at
  * commit (EXISTS otherwise); its permissions go over to the new thing, but for files in a folder: it is a plain file or folder of the same kind, never a link. Where the
  * file system cannot exchange names, the old thing gets the name `.NAME.fsdpck-XXXXXXXX.old` until
@@ -37,6 +48,7 @@ typedef enum output_kind { OUTPUT_FILE, OUTPUT_FOLDER } output_kind;
 enum {
     OUTPUT_REPLACE = 1, /* --force */
     OUTPUT_NO_SYNC = 2, /* --no-sync: no fsync at all */
+    OUTPUT_SHARED = 4,  /* other processes will join */
 };
 
 typedef struct output {
@@ -52,6 +64,8 @@ typedef struct output {
     open_cache cache;
     fsdpck_error close_error; /* guarded by the cache's lock: the first of a file closed early */
     int created;
+    int joined;  /* begun by another process */
+    int lock_fd; /* held by the process that began it, as long as it lives; -1: none */
     int committed;
     uint64_t old_dev, old_ino; /* what OUTPUT_REPLACE found at the beginning; 0, 0: nothing */
     unsigned old_mode;         /* of what is replaced: the new one gets it too */
@@ -61,6 +75,15 @@ typedef struct output {
 /* Opens the parent (IO where it is missing) and creates the partial. */
 fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsigned flags,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Opens a partial that another process has created; EXISTS, CHANGED or IO where it is not there. */
+fsdpck_status output_join(output *o, const char *path, output_kind kind, unsigned flags,
+                          const char *partial_name, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Makes durable what this process wrote, and closes the files. */
+fsdpck_status output_flush(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Of a joined one that will not be finished: removes the partial if the process that began it with
+ * OUTPUT_SHARED does not live any more, as far as the file system can tell (flock). */
+void output_abandon(output *o);
 
 /* Folders inside one output: each keeps a descriptor open. */
 #define OUTPUT_SUBS_MOST 16u

@@ -221,6 +221,27 @@ static fsdpck_status publish(output *o, fsdpck_error *err)
     return rc == 0 ? FSDPCK_OK : FSDPCK_IO;
 }
 
+static fsdpck_status flush_file(void *ctx, unsigned worker, uint64_t index, fsdpck_error *err)
+{
+    output *o = ctx;
+    struct output_entry *entry = output_entry_at(o, index);
+    (void)worker;
+    RETURN_IF(open_cache_get(&o->cache, &entry->slot, err));
+    const fsdpck_status st =
+        (o->flags & OUTPUT_NO_SYNC) == 0 ? file_sync(&entry->f, err) : FSDPCK_OK;
+    open_cache_put(&o->cache, &entry->slot);
+    open_cache_drop(&o->cache, &entry->slot);
+    return st;
+}
+
+fsdpck_status output_flush(output *o, fsdpck_error *err)
+{
+    RETURN_IF(pool_run(SYNC_THREADS, o->files.count, flush_file, o, NULL, err));
+    if (o->close_error.status != FSDPCK_OK && err != NULL)
+        *err = o->close_error;
+    return o->close_error.status;
+}
+
 fsdpck_status output_commit(output *o, fsdpck_error *err)
 {
     if (!o->created || o->committed)

@@ -88,7 +88,8 @@ fsdpck_status output_entry_open(void *ctx, open_slot *slot, fsdpck_error *err)
     const output *o = ctx;
     struct output_entry *entry = (struct output_entry *)slot;
     struct stat st;
-    const int flags = entry->created ? O_RDWR | O_NOFOLLOW : O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW;
+    const int flags =
+        entry->created || o->joined ? O_RDWR | O_NOFOLLOW : O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW;
     const int rc =
         descriptor_open(dirfd_of(o, entry), name_of(o, entry), flags, 0600, &entry->f.fd);
     if (rc != 0) {
@@ -188,7 +189,7 @@ static bool is_inside_name(const char *name, size_t *sub_nbytes)
 
 static fsdpck_status sub_make(output *o, struct output_sub *sub, fsdpck_error *err)
 {
-    if (mkdirat(o->self.fd, sub->name, 0700) != 0)
+    if (!o->joined && mkdirat(o->self.fd, sub->name, 0700) != 0)
         return error_set_errno(err, errno, "creating the folder", sub->dir.path);
     const int rc = descriptor_open(o->self.fd, sub->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0,
                                    &sub->dir.fd);
@@ -248,6 +249,8 @@ static fsdpck_status reserve_file(output *o, struct output_entry *entry, uint64_
     if (want_direct)
         open_direct(o, entry);
     entry->direct = entry->f.direct_fd >= 0;
+    if (o->joined)
+        return FSDPCK_OK;
     /* The last block is written whole and cut at commit. */
     if (entry->direct && !checked_align_up(nbytes, FILE_DIRECT_ALIGN, &rounded))
         rounded = nbytes;
@@ -259,7 +262,8 @@ fsdpck_status output_add(output *o, const char *name, uint64_t nbytes, bool want
 {
     struct output_entry *entry = NULL;
     const bool in_folder = o->kind == OUTPUT_FOLDER;
-    if (!o->created || (!in_folder && (name[0] != '\0' || output_entry_at(o, 0)->added)))
+    if (!(o->created || o->joined) ||
+        (!in_folder && (name[0] != '\0' || output_entry_at(o, 0)->added)))
         return error_set(err, FSDPCK_INTERNAL, "",
                          "a file was added to an output that has its own");
     if (in_folder)

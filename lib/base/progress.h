@@ -9,6 +9,8 @@
 typedef struct progress {
     _Atomic uint64_t done_bytes;
     _Atomic uint64_t total_bytes;
+    _Atomic uint64_t peers_bytes; /* done by other processes in this phase */
+    _Atomic uint32_t phase_number; /* counts phases: processes that work together have the same ones */
     _Atomic(const char *) phase; /* constant text: "reading metadata", "writing" */
 } progress;
 
@@ -17,8 +19,10 @@ static inline void progress_phase(progress *p, const char *phase, uint64_t total
     if (p == NULL)
         return;
     atomic_store(&p->done_bytes, 0);
+    atomic_store(&p->peers_bytes, 0);
     atomic_store(&p->total_bytes, total_bytes);
     atomic_store(&p->phase, phase);
+    atomic_fetch_add(&p->phase_number, 1);
 }
 
 static inline void progress_add(progress *p, uint64_t nbytes)

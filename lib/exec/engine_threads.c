@@ -2,8 +2,8 @@
  * by tile. */
 #include <string.h>
 
+#include "exec/bundle.h"
 #include "exec/exec_state.h"
-#include "exec/group.h"
 
 bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk)
 {
@@ -42,9 +42,9 @@ static fsdpck_status fill_tile(worker *w, const output_range *range, bool *wante
         } else {
             other = true;
         }
-        RETURN_IF(gather_elements(w, part.chunk, part.first_elem, part.end_elem,
-                                  (int64_t)part.chunk_begin - (int64_t)range->begin + (int64_t)w->at,
-                                  err));
+        RETURN_IF(gather_elements(
+            w, part.chunk, part.first_elem, part.end_elem,
+            (int64_t)part.chunk_begin - (int64_t)range->begin + (int64_t)w->at, err));
     }
     memset(tile + (filled - range->begin), 0, range->end - filled);
     RETURN_IF(gather_flush(w, err));
@@ -94,7 +94,7 @@ static uint64_t align_down(uint64_t at)
     return at - at % FILE_DIRECT_ALIGN;
 }
 
-/* A range without chunks of groups, tile by tile. */
+/* A range without chunks of bundles, tile by tile. */
 static fsdpck_status run_range(worker *w, const output_range *whole, uint64_t item_begin,
                                fsdpck_error *err)
 {
@@ -116,18 +116,18 @@ static fsdpck_status run_range(worker *w, const output_range *whole, uint64_t it
     return FSDPCK_OK;
 }
 
-/* The next range of an item that no group has; r->end is where to begin looking. */
+/* The next range of an item that no bundle has; r->end is where to begin looking. */
 static bool next_range(const struct exec *x, const output_range *item, output_range *r)
 {
     range_walk walk;
     range_part part;
     r->begin = r->end;
     r->end = item->end;
-    if (x->groups.count == 0)
+    if (x->bundles.count == 0)
         return r->begin < r->end;
     range_walk_begin(&walk, x->r.plan, r);
     while (range_walk_next(&walk, &part)) {
-        if (part.kind != PART_CHUNK || !exec_chunk_is_grouped(x, part.chunk))
+        if (part.kind != PART_CHUNK || !exec_chunk_is_bundled(x, part.chunk))
             continue;
         if (part.begin > r->begin) {
             r->end = part.begin;
@@ -138,15 +138,22 @@ static bool next_range(const struct exec *x, const output_range *item, output_ra
     return r->begin < r->end;
 }
 
-static fsdpck_status run_item(void *ctx, unsigned worker_index, uint64_t item, fsdpck_error *err)
+/* What this rank does: neighbouring items of the plan, then neighbouring bands of bundles. */
+typedef struct share {
+    struct exec *x;
+    uint64_t item, items;
+    uint64_t band, bands;
+} share;
+
+static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
 {
-    struct exec *x = ctx;
+    const share *s = ctx;
+    struct exec *x = s->x;
     worker *w = x->workers[worker_index];
-    const uint64_t plain = plan_item_count(x->r.plan);
     output_range whole;
-    if (item >= plain)
-        return group_run_item(w, item - plain, err);
-    plan_get_item(x->r.plan, item, &whole);
+    if (job >= s->items)
+        return bundle_run_item(w, s->band + (job - s->items), err);
+    plan_get_item(x->r.plan, s->item + job, &whole);
     output_range range = {.file = whole.file, .end = whole.begin};
     while (next_range(x, &whole, &range))
         RETURN_IF(run_range(w, &range, whole.begin, err));
@@ -176,6 +183,14 @@ fsdpck_status exec_fill(struct exec *x, unsigned worker_index, const output_rang
 
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)
 {
-    return pool_run(x->nworkers, plan_item_count(x->r.plan) + x->group_items, run_item, x,
-                    x->r.cancel, err);
+    share s = {.x = x};
+    const unsigned shares = x->r.shares > 0 ? x->r.shares : 1;
+    uint64_t end;
+    if (x->r.share < shares) {
+        group_share(x->r.share, shares, plan_item_count(x->r.plan), &s.item, &end);
+        s.items = end - s.item;
+        group_share(x->r.share, shares, x->bundle_items, &s.band, &end);
+        s.bands = end - s.band;
+    }
+    return pool_run(x->nworkers, s.items + s.bands, run_job, &s, x->r.cancel, err);
 }

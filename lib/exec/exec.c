@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "exec/bundle.h"
 #include "exec/exec_state.h"
-#include "exec/group.h"
 
 static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
 {
@@ -33,7 +33,7 @@ static fsdpck_status begin(struct exec *x, fsdpck_error *err)
         return FSDPCK_LIMIT;
     RETURN_IF(exec_start_workers(x, err));
     RETURN_IF(exec_locate_all(x, err));
-    RETURN_IF(group_all(x, err));
+    RETURN_IF(bundle_all(x, err));
     plan_sums sums;
     plan_get_sums(x->r.plan, &sums);
     x->sums.read_amplification = sums.read_amplification;
@@ -53,7 +53,7 @@ fsdpck_status exec_locate(const exec_request *r, struct exec **out, fsdpck_error
     x->strides = VEC_OF(uint64_t, r->metadata);
     x->compare = VEC_OF(replica_pair, r->metadata);
     x->streams = VEC_OF(uint64_t, r->metadata);
-    x->groups = VEC_OF(cut_group, r->metadata);
+    x->bundles = VEC_OF(cut_bundle, r->metadata);
     x->members = VEC_OF(uint32_t, r->metadata);
     pthread_mutex_init(&x->lock, NULL);
     const fsdpck_status st = begin(x, err);
@@ -73,19 +73,46 @@ static uint64_t output_nbytes(const catalogue *to)
     return n;
 }
 
-fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err)
+/* This rank's share of all but streams. */
+static fsdpck_status run_share(struct exec *x, fsdpck_error *err)
 {
-    const source *src = x->r.source;
-    x->out = out;
     RETURN_IF(crc_parts_begin(x, err));
     RETURN_IF(late_begin(x, err));
     RETURN_IF(replica_compare_rest(x, err));
-    progress_phase(x->r.progress, out == NULL ? "reading" : "writing", output_nbytes(&x->r.target->cat));
-    RETURN_IF(engine_threads_run(x, err));
-    RETURN_IF(scatter_run(x, err));
+    progress_phase(x->r.progress, x->out == NULL ? "reading" : "writing",
+                   output_nbytes(&x->r.target->cat));
+    return engine_threads_run(x, err);
+}
+
+/* Streams read and change what tiles wrote, so they are one rank's, once all have written theirs. */
+static fsdpck_status run_streams(struct exec *x, fsdpck_error *err)
+{
+    return group_rank(x->r.group) == 0 ? scatter_run(x, err) : FSDPCK_OK;
+}
+
+static fsdpck_status run_rest(struct exec *x, fsdpck_error *err)
+{
+    const source *src = x->r.source;
     crc_parts_finish(x);
-    RETURN_IF(late_finish(x, err));
+    if (group_rank(x->r.group) == 0)
+        RETURN_IF(late_finish(x, err));
     return src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
+}
+
+void exec_set_share(struct exec *x, unsigned share, unsigned shares)
+{
+    x->r.share = share;
+    x->r.shares = shares;
+}
+
+fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err)
+{
+    x->out = out;
+    RETURN_IF(group_agree(x->r.group, run_share(x, err), err));
+    if (x->streams.count > 0)
+        RETURN_IF(group_agree(x->r.group, run_streams(x, err), err));
+    RETURN_IF(share_sums(x, err));
+    return group_agree(x->r.group, run_rest(x, err), err);
 }
 
 bool exec_is_streamed(const struct exec *x, uint32_t target_tensor)
@@ -106,11 +133,11 @@ void exec_free(struct exec *x)
     budget_free(x->r.metadata, x->spots, x->spot_count * sizeof *x->spots);
     budget_free(x->r.metadata, x->tensor_flags, x->tensor_count);
     budget_free(x->r.metadata, x->late_done, x->late_count);
-    budget_free(x->r.metadata, x->grouped, x->grouped_nbytes);
+    budget_free(x->r.metadata, x->bundled, x->bundled_nbytes);
     vec_release(&x->strides);
     vec_release(&x->compare);
     vec_release(&x->streams);
-    vec_release(&x->groups);
+    vec_release(&x->bundles);
     vec_release(&x->members);
     pthread_mutex_destroy(&x->lock);
     free(x);

@@ -27,6 +27,7 @@
 #include "base/output.h"
 #include "base/pool.h"
 #include "base/progress.h"
+#include "exec/group.h"
 #include "plan/plan.h"
 #include "plan/segment.h"
 #include "state/source.h"
@@ -38,14 +39,17 @@ enum { EXEC_DIRECT_AUTO = 0, EXEC_DIRECT_ON = 1, EXEC_DIRECT_OFF = 2 };
 /* Less memory than this is refused (USAGE). */
 #define EXEC_MEMORY_NBYTES_MIN ((uint64_t)16 << 20)
 
-/* All pointers are borrowed until exec_free; cancel, progress, log and metadata may be NULL. */
+/* All pointers are borrowed until exec_free; group, cancel, progress, log and metadata may be NULL. */
 typedef struct exec_request {
     const plan *plan;
     const source *source;
     target *target;    /* the plan's; chunk_crc and chunk_digest are filled where wanted */
     unsigned nthreads; /* 0 counts as 1 */
     uint64_t memory_nbytes;
-    int direct; /* EXEC_DIRECT_... */
+    int direct;   /* EXEC_DIRECT_... */
+    group *group; /* who shares the work: of every rank the same plan, target and output */
+    /* Which of how many shares of the writing is this rank's; not below shares: none. 0 of 0: all. */
+    unsigned share, shares;
     const cancel_token *cancel;
     progress *progress;
     const logger *log;
@@ -76,9 +80,14 @@ struct exec_sums {
 fsdpck_status exec_locate(const exec_request *r, struct exec **x,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Before exec_run, where that was not known on locating: see exec_request. */
+void exec_set_share(struct exec *x, unsigned share, unsigned shares);
+
 /* Compares the other replicas, writes all files of `out` (index equal to the target's), then makes
  * sure that the source did not change meanwhile. Once per exec. Where `out` is NULL nothing is
- * written: target.chunk_digest is what the run is for (want_digest, and not want_crc). */
+ * written: target.chunk_digest is what the run is for (want_digest, and not want_crc).
+ * In a group each rank does its share, they agree in the end, and every rank has all sums; late bytes
+ * that only the sums of several ranks give are written by rank 0. */
 fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* For those who look at the bytes themselves: in place of exec_run, or after one without an output.
@@ -95,7 +104,7 @@ uint64_t exec_fill_nbytes(const struct exec *x, const output_range *range);
 bool exec_is_streamed(const struct exec *x, uint32_t target_tensor);
 fsdpck_status exec_check_replicas(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* At any time; complete after exec_run. */
+/* At any time; complete after exec_run: of all ranks. */
 void exec_get_sums(const struct exec *x, struct exec_sums *sums);
 
 void exec_free(struct exec *x);

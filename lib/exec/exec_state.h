@@ -50,24 +50,27 @@ struct exec {
     pthread_mutex_t lock;  /* guards strides while locating */
     uint8_t *tensor_flags; /* by source tensor */
     uint64_t tensor_count;
-    vec compare; /* replica_pair */
-    vec streams; /* uint64_t: source chunks to be decoded */
+    vec compare;            /* replica_pair */
+    uint64_t compare_first; /* of this rank's share */
+    vec streams;            /* uint64_t: source chunks to be decoded */
     output *out;
     uint8_t *late_done; /* by index in target.lates: written with their tile */
     uint64_t late_count;
-    vec groups;       /* cut_group, see group.h */
+    vec bundles;      /* cut_bundle, see bundle.h */
     vec members;      /* uint32_t: target chunks */
-    uint8_t *grouped; /* a bit for each target chunk: it is a member */
-    uint64_t grouped_nbytes;
-    uint64_t group_items;
-    uint64_t group_nbytes;  /* of a worker's buffer for them */
+    uint8_t *bundled; /* a bit for each target chunk: it is a member */
+    uint64_t bundled_nbytes;
+    uint64_t bundle_items;
+    uint64_t bundle_nbytes; /* of a worker's buffer for them */
     uint64_t reread_nbytes; /* of the source, by passes after the first */
-    uint64_t tile_nbytes; /* of a worker's buffer: divides the plan's tile */
-    uint64_t step_nbytes; /* divides tile_nbytes: what is mostly filled and written at a time */
+    uint64_t tile_nbytes;   /* of a worker's buffer: divides the plan's tile */
+    uint64_t step_nbytes;   /* divides tile_nbytes: what is mostly filled and written at a time */
     uint64_t staging_nbytes;
     unsigned nworkers;
     worker **workers;
-    struct exec_sums sums; /* of the workers that are gone, and of locate */
+    struct exec_sums sums;     /* of the workers that are gone, and of locate */
+    struct exec_sums all_sums; /* of all ranks, once has_all_sums */
+    bool has_all_sums;
 };
 
 /* Bytes in front of and behind the tile, for an element or a row that the tile's edge cuts. */
@@ -100,8 +103,8 @@ typedef struct gather {
     sort_pair *sorted; /* 2 * GATHER_PIECES */
     unsigned count;
     unsigned dims_count;
-    uint8_t *base; /* what dst_at counts from: the tile, or the buffer of a group */
-    bool grouped;  /* boxes are read with all that lies between their runs: others want that */
+    uint8_t *base; /* what dst_at counts from: the tile, or the buffer of a bundle */
+    bool bundled;  /* boxes are read with all that lies between their runs: others want that */
     bool touched;  /* the tile has got pieces */
 } gather;
 
@@ -112,7 +115,7 @@ struct worker {
     uint8_t *tile;
     uint64_t at; /* of the range worked on, in the tile: as in a block of its file */
     uint8_t *staging;
-    uint8_t *group; /* exec.group_nbytes, taken when first needed; may be the tile */
+    uint8_t *bundle;  /* exec.bundle_nbytes, taken when first needed; may be the tile */
     uint8_t *scratch; /* CONVERT_SCRATCH_NBYTES */
     uint64_t src_strides[NDIM_MAX];
     strided shape;
@@ -158,9 +161,9 @@ fsdpck_status gather_runs(worker *w, const piece *box, const convert *c, const s
 fsdpck_status write_range(worker *w, const output_range *range, uint8_t *bytes,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* --- group.c --- */
+/* --- bundle.c --- */
 /* Whether a target chunk is filled with others, apart from the tiles of its file. */
-bool exec_chunk_is_grouped(const struct exec *x, uint64_t target_chunk);
+bool exec_chunk_is_bundled(const struct exec *x, uint64_t target_chunk);
 
 /* --- engine_threads.c --- */
 /* Whether streams bring some of a target chunk's bytes, after the tiles. */
@@ -189,6 +192,10 @@ void crc_parts_put_rest(struct exec *x, const output_range *range, const uint8_t
 bool crc_parts_wanted(const struct exec *x);
 /* After all are put: of aliases too. */
 void crc_parts_finish(struct exec *x);
+
+/* --- share.c: what the ranks of a group have of each other's work --- */
+/* CRCs, digests and late bytes done, of all ranks; then exec_sums. */
+fsdpck_status share_sums(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- late.c --- */
 fsdpck_status late_begin(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;

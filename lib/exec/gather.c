@@ -68,7 +68,7 @@ static void place_piece(worker *w, const piece *q, const uint8_t *src)
 }
 
 /* Reads pieces [i, j) of the sorted list in one go. */
-static fsdpck_status read_group(worker *w, const sort_pair *sorted, unsigned i, unsigned j,
+static fsdpck_status read_bundle(worker *w, const sort_pair *sorted, unsigned i, unsigned j,
                                 uint64_t begin, uint64_t end, fsdpck_error *err)
 {
     gather *g = &w->gather;
@@ -110,7 +110,7 @@ fsdpck_status gather_flush(worker *w, fsdpck_error *err)
                 break;
             end = q_end > end ? q_end : end;
         }
-        RETURN_IF(read_group(w, sorted, i, j, begin, end, err));
+        RETURN_IF(read_bundle(w, sorted, i, j, begin, end, err));
         i = j;
     }
     g->count = 0;
@@ -166,7 +166,7 @@ static fsdpck_status add_box(worker *w, const piece *box, strided *s, fsdpck_err
     gather *g = &w->gather;
     const uint64_t itemsize = dtype_get(piece_from(box))->itemsize_bytes;
     box_split *b = &w->split;
-    if (!g->grouped && gather_wants_runs(w, s, itemsize)) {
+    if (!g->bundled && gather_wants_runs(w, s, itemsize)) {
         const convert c = piece_convert(box);
         return gather_runs(w, box, &c, s, err);
     }
@@ -251,7 +251,7 @@ fsdpck_status gather_elements(worker *w, uint64_t chunk, uint64_t first_elem, ui
     segment_walk *seg = &w->walk;
     segment_walk_begin(seg, x->r.plan, chunk, first_elem, end_elem);
     const dtype from = (dtype)catalogue_tensor(plan_from(x->r.plan), seg->src_tensor)->dtype;
-    const uint64_t row = from != d || w->gather.grouped
+    const uint64_t row = from != d || w->gather.bundled
                              ? 1
                              : row_to_complete(x, seg, dtype_get(d)->itemsize_bytes);
     if (row > 1)

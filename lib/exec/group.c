@@ -1,298 +1,431 @@
-/* Groups: target chunks that take short runs out of the same rows of the source (columns out of
- * rows). Their tiles are filled together, band of rows by band of rows, so that a row is read once,
- * in large requests, whatever the number of chunks that share it. */
-#include <string.h>
-
-#include "base/checked.h"
-#include "exec/exec_state.h"
 #include "exec/group.h"
 
-/* Runs of at least this length are read one by one to their places. */
-#define SHORT_RUN_NBYTES GATHER_RUN_NBYTES
-/* What may as well be read twice. */
-#define REREAD_NBYTES ((uint64_t)1 << 20)
-/* A member's share of the buffer: no less is worth a write, and no more is wanted. */
-#define SHARE_NBYTES_MIN  ((uint64_t)16 << 10)
-#define SHARE_NBYTES_WANT ((uint64_t)512 << 10)
-#define BUFFER_NBYTES_MIN ((uint64_t)256 << 10)
-#define BUFFER_NBYTES_MAX ((uint64_t)64 << 20)
-/* Rows copied at a time: stay in the caches near the core. */
-#define ROWS_NBYTES ((uint64_t)512 << 10)
-/* Each member brings at most three pieces a source chunk. */
-#define MEMBERS_MAX (GATHER_PIECES / 4)
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
 
-typedef struct group_work {
-    struct exec *x;
-    uint32_t tensor; /* of the target */
-    unsigned ndim;
-    unsigned cut; /* the dim that is cut; all before it are rows */
-    sort_pair *sorted;
-    uint64_t count;
-} group_work;
+#include "base/alloc.h"
+#include "exec/group_link.h"
 
-bool exec_chunk_is_grouped(const struct exec *x, uint64_t target_chunk)
+#ifndef FSDPCK_VERSION
+#define FSDPCK_VERSION "0.1.0"
+#endif
+
+#define HOST_NBYTES 64
+/* How long a rank that is not the first leaves the others for cleaning up before it ends them all. */
+#define CLEANING_SECONDS 5
+
+/* What each rank says of itself on joining. */
+typedef struct hello {
+    char host[HOST_NBYTES];
+    char build[HOST_NBYTES];
+} hello;
+
+struct group {
+    group_link *link;
+    group_watch *watch;
+    unsigned rank, size;
+    hello *hellos;        /* by rank */
+    uint32_t *votes;      /* by rank, for group_agree */
+    uint64_t *values;     /* by rank, for group_same */
+    pthread_mutex_t lock; /* views */
+    vec views;            /* served: who answers, by number */
+};
+
+typedef struct served {
+    group_serve_fn fn;
+    void *ctx; /* NULL: not any more */
+    unsigned busy;
+} served;
+
+unsigned group_rank(const group *g)
 {
-    return x->groups.count > 0 && (x->grouped[target_chunk / 8] >> target_chunk % 8 & 1) != 0;
+    return g == NULL ? 0 : g->rank;
 }
 
-/* The last dim in which chunks are smaller than the tensor; ndim where none is. */
-static unsigned find_cut(const group_work *g)
+unsigned group_size(const group *g)
 {
-    const catalogue *to = &g->x->r.target->cat;
-    const uint64_t *shape = catalogue_shape(to, g->tensor);
-    const cat_tensor *t = catalogue_tensor(to, g->tensor);
-    uint64_t sizes[NDIM_MAX];
-    unsigned cut = 0;
-    bool found = false;
-    for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
-        if (catalogue_chunk(to, k)->place == PLACE_EMPTY)
+    return g == NULL ? 1 : g->size;
+}
+
+const char *group_host(const group *g, unsigned rank)
+{
+    return g == NULL || rank >= g->size ? "" : g->hellos[rank].host;
+}
+
+const char *group_built_name(void)
+{
+    return group_link_name();
+}
+
+const char *group_built_description(void)
+{
+    return group_link_description();
+}
+
+/* ---- joining ---- */
+
+/* Variables of Open MPI, of MPICH and of srun with PMI, of srun with PMIx: how many ranks there are.
+ * Without one of them MPI must not be begun: it would start a job of its own. */
+static bool launched_ranks(void)
+{
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (getenv(sizes[i]) != NULL)
+            return strcmp(getenv(sizes[i]), "1") != 0;
+    return getenv("PMIX_RANK") != NULL || getenv("PMI_RANK") != NULL || getenv("PMI_FD") != NULL;
+}
+
+/* torchrun starts as many processes as one asks for, none of which knows of the others by MPI. */
+static fsdpck_status refuse_torchrun(fsdpck_error *err)
+{
+    const char *size = getenv("WORLD_SIZE");
+    if (getenv("TORCHELASTIC_RUN_ID") == NULL || size == NULL || strcmp(size, "1") == 0)
+        return FSDPCK_OK;
+    error_set(err, FSDPCK_USAGE, "",
+              "started by torchrun as one of %s processes, which would all do the same", size);
+    error_next(err, "mpirun -n %s fsdpck ..., srun -n %s fsdpck ..., or fsdpck alone", size, size);
+    return FSDPCK_USAGE;
+}
+
+static fsdpck_status meet(group *g, fsdpck_error *err)
+{
+    hello mine = {.build = "fsdpck " FSDPCK_VERSION};
+    if (gethostname(mine.host, sizeof mine.host - 1) != 0)
+        mine.host[0] = '?';
+    const link_call call = {
+        .kind = LINK_GATHER, .bytes = &mine, .all = (uint8_t *)g->hellos, .nbytes = sizeof mine};
+    RETURN_IF(group_link_do(g->link, &call, err));
+    for (unsigned r = 0; r < g->size; r++) {
+        hello *h = &g->hellos[r];
+        h->host[HOST_NBYTES - 1] = '\0';
+        h->build[HOST_NBYTES - 1] = '\0';
+        if (strcmp(h->build, g->hellos[0].build) == 0)
             continue;
-        catalogue_chunk_box(to, k, NULL, sizes);
-        for (unsigned d = cut; d < t->ndim; d++)
-            if (sizes[d] != shape[d])
-                cut = d, found = true;
+        error_set(err, FSDPCK_USAGE, "", "ranks run different builds");
+        error_expected(err, "'%s', as rank 0 on %s", g->hellos[0].build, g->hellos[0].host);
+        error_found(err, "'%s' on rank %u on %s", h->build, r, h->host);
+        error_next(err, "install the same fsdpck on every host");
+        return FSDPCK_USAGE;
     }
-    return found ? cut : t->ndim;
+    return FSDPCK_OK;
 }
 
-/* Whether a part of a source chunk lies there in many short runs. */
-static bool is_short(const struct exec *x, const box_query *q, unsigned ndim, uint64_t itemsize)
+static void free_group(group *g)
 {
-    uint64_t sizes[NDIM_MAX];
-    uint64_t run = 1;
-    if (!(x->spots[q->chunk].flags & SPOT_ROWS))
-        return false;
-    catalogue_chunk_box(plan_from(x->r.plan), q->chunk, NULL, sizes);
-    for (unsigned d = ndim; d-- > 0;) {
-        run *= q->sizes[d];
-        if (q->sizes[d] != sizes[d])
-            break;
-    }
-    return run * itemsize < SHORT_RUN_NBYTES && run < box_nelems(q->sizes, ndim);
+    free(g->hellos);
+    free(g->votes);
+    free(g->values);
+    vec_release(&g->views);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
 }
 
-static bool any_short(const group_work *g)
+fsdpck_status group_join(group_watch *watch, group **out, fsdpck_error *err)
 {
-    const struct exec *x = g->x;
-    const catalogue *to = &x->r.target->cat;
-    const cat_tensor *t = catalogue_tensor(to, g->tensor);
-    const uint32_t origin = plan_source_tensor(x->r.plan, g->tensor);
-    const dtype type = (dtype)catalogue_tensor(plan_from(x->r.plan), origin)->dtype;
-    uint64_t offsets[NDIM_MAX];
-    uint64_t sizes[NDIM_MAX];
-    box_query q;
-    for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
-        if (catalogue_chunk(to, k)->place == PLACE_EMPTY)
+    *out = NULL;
+    if (!launched_ranks())
+        return refuse_torchrun(err);
+    group_link *link = NULL;
+    RETURN_IF(group_link_open(watch, &link, err));
+    if (link == NULL)
+        return FSDPCK_OK;
+    const unsigned size = group_link_size(link);
+    group *g = calloc(1, sizeof *g);
+    if (g != NULL) {
+        g->hellos = calloc(size, sizeof *g->hellos);
+        g->votes = calloc(size, sizeof *g->votes);
+        g->values = calloc(size, sizeof *g->values);
+    }
+    if (g == NULL || g->hellos == NULL || g->votes == NULL || g->values == NULL) {
+        group_link_abort(link, FSDPCK_LIMIT); /* the others wait for this rank */
+        return error_set_nomem(err, size * sizeof *g->hellos);
+    }
+    pthread_mutex_init(&g->lock, NULL);
+    g->views = VEC_OF(served, NULL);
+    g->link = link;
+    g->watch = watch;
+    g->rank = group_link_rank(link);
+    g->size = size;
+    *out = g;
+    return meet(g, err);
+}
+
+/* ---- agreeing ---- */
+
+bool group_is_broken(const group *g)
+{
+    int lost;
+    return g != NULL && group_link_is_broken(g->link, &lost);
+}
+
+/* Lost ranks are named; what this rank fails with for that reason alone is told by that. */
+static fsdpck_status do_call(group *g, const link_call *call, fsdpck_error *err)
+{
+    const fsdpck_status st = group_link_do(g->link, call, err);
+    int lost = -1;
+    if (st != FSDPCK_OK && group_link_is_broken(g->link, &lost) && lost >= 0) {
+        error_set(err, FSDPCK_PEER, "", "rank %d on %s does not answer", lost,
+                  group_host(g, (unsigned)lost));
+        error_expected(err, "a sign of life within %u s",
+                       atomic_load(&g->watch->peer_timeout_seconds));
+        error_next(err, "look for its messages; --peer-timeout gives it longer");
+        if (err != NULL)
+            err->rank = lost;
+        return FSDPCK_PEER;
+    }
+    return st;
+}
+
+/* The cause: a cancelled rank was mostly cancelled because of another. */
+static unsigned pick_cause(const group *g)
+{
+    unsigned cause = g->size;
+    for (unsigned r = 0; r < g->size; r++)
+        if (g->votes[r] != FSDPCK_OK && (cause == g->size || (g->votes[cause] == FSDPCK_CANCELLED &&
+                                                              g->votes[r] != FSDPCK_CANCELLED)))
+            cause = r;
+    return cause;
+}
+
+/* All of them alike: no rank is to blame. */
+static bool all_fail(const group *g)
+{
+    for (unsigned r = 0; r < g->size; r++)
+        if (g->votes[r] != g->votes[0])
+            return false;
+    return true;
+}
+
+/* Names the rank, unless all fail. */
+static fsdpck_status tell_cause(const group *g, unsigned cause, fsdpck_status own,
+                                const fsdpck_error *theirs, fsdpck_error *err)
+{
+    fsdpck_error e = *theirs;
+    if (theirs->status == FSDPCK_CANCELLED) {
+        if (own == FSDPCK_CANCELLED)
+            return own;
+        error_set(err, FSDPCK_PEER, "", "rank %u on %s was stopped", cause, group_host(g, cause));
+        if (err != NULL)
+            err->rank = (int)cause;
+        return FSDPCK_PEER;
+    }
+    if (e.rank < 0 && !all_fail(g)) {
+        e.rank = (int)cause;
+        snprintf(e.message, sizeof e.message, "rank %u on %s: %.400s", cause, group_host(g, cause),
+                 theirs->message);
+    }
+    if (err != NULL)
+        *err = e;
+    return e.status;
+}
+
+fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err)
+{
+    if (g == NULL)
+        return st;
+    if (group_is_broken(g) && st != FSDPCK_OK && st != FSDPCK_CANCELLED && st != FSDPCK_PEER)
+        return st; /* nobody to agree with, and a cause of its own */
+    if (st != FSDPCK_OK)
+        group_link_tell_failed(g->link);
+    uint32_t vote = (uint32_t)st;
+    const link_call gather = {
+        .kind = LINK_GATHER, .bytes = &vote, .all = (uint8_t *)g->votes, .nbytes = sizeof vote};
+    RETURN_IF(do_call(g, &gather, err));
+    const unsigned cause = pick_cause(g);
+    if (cause == g->size)
+        return FSDPCK_OK;
+    fsdpck_error theirs;
+    fsdpck_error_init(&theirs);
+    if (cause == g->rank && err != NULL)
+        theirs = *err;
+    theirs.status = (fsdpck_status)g->votes[cause];
+    const link_call tell = {
+        .kind = LINK_BROADCAST, .root = cause, .bytes = &theirs, .nbytes = sizeof theirs};
+    RETURN_IF(do_call(g, &tell, err));
+    return tell_cause(g, cause, st, &theirs, err);
+}
+
+static fsdpck_status gather_values(group *g, uint64_t value, fsdpck_error *err)
+{
+    const link_call call = {
+        .kind = LINK_GATHER, .bytes = &value, .all = (uint8_t *)g->values, .nbytes = sizeof value};
+    return do_call(g, &call, err);
+}
+
+fsdpck_status group_is_same(group *g, uint64_t value, bool *same, fsdpck_error *err)
+{
+    *same = true;
+    if (g == NULL)
+        return FSDPCK_OK;
+    RETURN_IF(gather_values(g, value, err));
+    for (unsigned r = 1; r < g->size; r++)
+        *same = *same && g->values[r] == g->values[0];
+    return FSDPCK_OK;
+}
+
+fsdpck_status group_same(group *g, uint64_t value, const char *what, fsdpck_error *err)
+{
+    if (g == NULL)
+        return FSDPCK_OK;
+    const uint64_t *all = g->values;
+    fsdpck_status st = gather_values(g, value, err);
+    for (unsigned r = 1; st == FSDPCK_OK && r < g->size; r++) {
+        if (all[r] == all[0])
             continue;
-        catalogue_chunk_box(to, k, offsets, sizes);
-        plan_query_begin(x->r.plan, origin, &q, offsets, sizes);
-        while (box_query_next(&q))
-            if (is_short(x, &q, t->ndim, dtype_get(type)->itemsize_bytes))
-                return true;
+        st =
+            error_set(err, FSDPCK_BADINPUT, "", "ranks do not see the same: their %s differ", what);
+        error_expected(err, "%016" PRIx64 ", as on rank 0 on %s", all[0], group_host(g, 0));
+        error_found(err, "%016" PRIx64 " on rank %u on %s", all[r], r, group_host(g, r));
+        error_next(err, "give every host the same view of the source");
     }
-    return false;
+    return st;
 }
 
-/* Box of the rows: chunks of a group have it in common. */
-static void rows_of(const group_work *g, uint64_t chunk, uint64_t *rows)
+/* ---- bytes ---- */
+
+static fsdpck_status in_pieces(group *g, link_kind kind, unsigned root, void *bytes,
+                               uint64_t nbytes, fsdpck_error *err)
 {
-    uint64_t offsets[NDIM_MAX];
-    uint64_t sizes[NDIM_MAX];
-    catalogue_chunk_box(&g->x->r.target->cat, chunk, offsets, sizes);
-    memcpy(rows, offsets, g->cut * sizeof *rows);
-    memcpy(rows + g->cut, sizes, g->cut * sizeof *rows);
+    for (uint64_t at = 0; g != NULL && at < nbytes; at += LINK_NBYTES_MOST) {
+        const link_call call = {
+            .kind = kind,
+            .root = root,
+            .bytes = (uint8_t *)bytes + at,
+            .nbytes = nbytes - at < LINK_NBYTES_MOST ? nbytes - at : LINK_NBYTES_MOST,
+        };
+        RETURN_IF(do_call(g, &call, err));
+    }
+    return FSDPCK_OK;
 }
 
-/* Chunks with bytes, those with the same rows beside each other (those whose hashes meet may be
- * mixed, which only makes more groups). None where one of them has the place of another. */
-static void sort_members(group_work *g, sort_pair *scratch)
+fsdpck_status group_broadcast(group *g, unsigned root, void *bytes, uint64_t nbytes,
+                              fsdpck_error *err)
 {
-    const catalogue *to = &g->x->r.target->cat;
-    const cat_tensor *t = catalogue_tensor(to, g->tensor);
-    uint64_t rows[2 * NDIM_MAX];
-    g->count = 0;
-    for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
-        uint64_t hash = 0;
-        if (catalogue_chunk(to, k)->place == PLACE_EMPTY)
+    return in_pieces(g, LINK_BROADCAST, root, bytes, nbytes, err);
+}
+
+fsdpck_status group_xor(group *g, uint64_t *words, uint64_t count, fsdpck_error *err)
+{
+    return in_pieces(g, LINK_XOR, 0, words, count * sizeof *words, err);
+}
+
+fsdpck_status group_sum(group *g, uint64_t *words, uint64_t count, fsdpck_error *err)
+{
+    return in_pieces(g, LINK_SUM, 0, words, count * sizeof *words, err);
+}
+
+fsdpck_status group_count(group *g, bool in, unsigned *before, unsigned *count, fsdpck_error *err)
+{
+    *before = 0;
+    *count = in;
+    if (g == NULL)
+        return FSDPCK_OK;
+    RETURN_IF(gather_values(g, in, err));
+    *count = 0;
+    for (unsigned r = 0; r < g->size; r++) {
+        *before += r < g->rank && g->values[r] != 0;
+        *count += g->values[r] != 0;
+    }
+    return FSDPCK_OK;
+}
+
+void group_range(const group *g, uint64_t count, uint64_t *begin, uint64_t *end)
+{
+    group_share(group_rank(g), group_size(g), count, begin, end);
+}
+
+void group_share(uint64_t rank, uint64_t size, uint64_t count, uint64_t *begin, uint64_t *end)
+{
+    const uint64_t each = count / size, more = count % size;
+    *begin = rank * each + (rank < more ? rank : more);
+    *end = *begin + each + (rank < more ? 1 : 0);
+}
+
+/* ---- files of others ---- */
+
+static fsdpck_status serve(void *ctx, const link_range *what, void *dst, fsdpck_error *err)
+{
+    group *g = ctx;
+    served s = {0};
+    pthread_mutex_lock(&g->lock);
+    if (what->view < g->views.count) {
+        served *v = VEC_AT(&g->views, served, what->view);
+        s = *v;
+        v->busy += v->ctx != NULL;
+    }
+    pthread_mutex_unlock(&g->lock);
+    if (s.ctx == NULL)
+        return error_set(err, FSDPCK_INTERNAL, "",
+                         "a rank was asked for a file that it does not serve");
+    const fsdpck_status st = s.fn(s.ctx, what, dst, err);
+    pthread_mutex_lock(&g->lock);
+    VEC_AT(&g->views, served, what->view)->busy--;
+    pthread_mutex_unlock(&g->lock);
+    return st;
+}
+
+uint32_t group_serve(group *g, group_serve_fn fn, void *ctx)
+{
+    pthread_mutex_lock(&g->lock);
+    const uint32_t number = (uint32_t)g->views.count;
+    served *v = vec_push(&g->views, NULL);
+    if (v != NULL)
+        *v = (served){.fn = fn, .ctx = ctx};
+    pthread_mutex_unlock(&g->lock);
+    if (number == 0)
+        group_link_serve(g->link, serve, g);
+    return number;
+}
+
+void group_unserve(group *g, const void *ctx)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    pthread_mutex_lock(&g->lock);
+    for (size_t i = 0; i < g->views.count; i++) {
+        if (VEC_AT(&g->views, served, i)->ctx != ctx)
             continue;
-        rows_of(g, k, rows);
-        for (unsigned i = 0; i < 2 * g->cut; i++)
-            hash = (hash ^ rows[i]) * 0x9E3779B97F4A7C15u, hash ^= hash >> 29;
-        g->sorted[g->count++] = (sort_pair){hash, (uint32_t)k};
-        if (plan_has_alias(g->x->r.plan, k)) {
-            g->count = 0;
-            return;
+        VEC_AT(&g->views, served, i)->ctx = NULL;
+        while (VEC_AT(&g->views, served, i)->busy > 0) {
+            pthread_mutex_unlock(&g->lock);
+            nanosleep(&pause, NULL);
+            pthread_mutex_lock(&g->lock);
         }
     }
-    sort_pairs(g->sorted, scratch, g->count, NULL, NULL);
+    pthread_mutex_unlock(&g->lock);
 }
 
-static uint64_t run_nbytes(const group_work *g, uint64_t chunk)
+fsdpck_status group_read(group *g, unsigned owner, const link_range *what, void *dst,
+                         fsdpck_error *err)
 {
-    const catalogue *to = &g->x->r.target->cat;
-    const dtype type = (dtype)catalogue_tensor(to, g->tensor)->dtype;
-    uint64_t sizes[NDIM_MAX];
-    catalogue_chunk_box(to, chunk, NULL, sizes);
-    return box_nelems(sizes + g->cut, g->ndim - g->cut) * dtype_get(type)->itemsize_bytes;
+    return group_link_read(g->link, owner, what, dst, err);
 }
 
-static fsdpck_status add_group(const group_work *g, uint64_t begin, uint64_t end, fsdpck_error *err)
+/* ---- leaving ---- */
+
+static void leave_broken(group *g, fsdpck_status st)
 {
-    struct exec *x = g->x;
-    uint64_t rows[2 * NDIM_MAX];
-    uint64_t widest = 0;
-    for (uint64_t i = begin; i < end; i++) {
-        const uint64_t run = run_nbytes(g, g->sorted[i].item);
-        widest = run > widest ? run : widest;
-    }
-    /* Not even one row of one member fits: size_groups takes no more than BUFFER_NBYTES_MAX. */
-    if (widest + 2 * GROUP_GUARD_NBYTES > x->group_nbytes ||
-        widest + 2 * GROUP_GUARD_NBYTES > BUFFER_NBYTES_MAX)
-        return FSDPCK_OK;
-    cut_group *group = vec_push(&x->groups, err);
-    if (group == NULL)
-        return FSDPCK_LIMIT;
-    uint32_t *members = vec_push_n(&x->members, (size_t)(end - begin), err);
-    if (members == NULL)
-        return FSDPCK_LIMIT;
-    for (uint64_t i = begin; i < end; i++) {
-        members[i - begin] = g->sorted[i].item;
-        x->grouped[g->sorted[i].item / 8] |= (uint8_t)(1u << g->sorted[i].item % 8);
-    }
-    rows_of(g, g->sorted[begin].item, rows);
-    *group = (cut_group){.tensor = g->tensor,
-                         .cut = (uint8_t)g->cut,
-                         .rows = box_nelems(rows + g->cut, g->cut),
-                         .widest_nbytes = widest,
-                         .members_at = x->members.count - (end - begin),
-                         .member_count = (uint32_t)(end - begin)};
-    return FSDPCK_OK;
+    const struct timespec pause = {.tv_sec = CLEANING_SECONDS};
+    int lost = -1;
+    if (g->rank != 0 && group_link_is_broken(g->link, &lost) && lost != 0)
+        nanosleep(&pause, NULL);
+    /* Whoever is left would wait in vain. */
+    group_link_abort(g->link, st == FSDPCK_OK || st == FSDPCK_CANCELLED ? FSDPCK_PEER : (int)st);
 }
 
-static fsdpck_status group_tensor(group_work *g, sort_pair *scratch, fsdpck_error *err)
+void group_leave(group **g, fsdpck_status st)
 {
-    struct exec *x = g->x;
-    const catalogue *to = &x->r.target->cat;
-    const cat_tensor *t = catalogue_tensor(to, g->tensor);
-    const uint32_t origin = plan_source_tensor(x->r.plan, g->tensor);
-    if (t->nchunks < 2 || (x->tensor_flags[origin] & TENSOR_STREAMED) ||
-        catalogue_tensor_nbytes(to, g->tensor) * (t->nchunks - 1) < REREAD_NBYTES)
-        return FSDPCK_OK;
-    g->ndim = t->ndim;
-    g->cut = find_cut(g);
-    if (g->cut == 0 || g->cut == t->ndim || !any_short(g))
-        return FSDPCK_OK;
-    sort_members(g, scratch);
-    uint64_t begin = 0;
-    for (uint64_t i = 1; i <= g->count; i++) {
-        uint64_t one[2 * NDIM_MAX];
-        uint64_t two[2 * NDIM_MAX];
-        rows_of(g, g->sorted[begin].item, one);
-        if (i < g->count)
-            rows_of(g, g->sorted[i].item, two);
-        if (i < g->count && memcmp(one, two, 2 * g->cut * sizeof *one) == 0)
-            continue;
-        if (i - begin > 1)
-            RETURN_IF(add_group(g, begin, i, err));
-        begin = i;
-    }
-    return FSDPCK_OK;
-}
-
-/* The widest member of all decides how many fit at a time; where not even two do, a group has as
- * many passes as members, which is what it would be without. */
-static fsdpck_status size_group(struct exec *x, cut_group *group, fsdpck_error *err)
-{
-    const uint64_t row = group->widest_nbytes;
-    if (row + GROUP_GUARD_NBYTES > x->group_nbytes)
-        return error_set(err, FSDPCK_INTERNAL, "", "a row of a group is longer than its buffer");
-    const uint64_t least = (row > SHARE_NBYTES_MIN ? row : SHARE_NBYTES_MIN) + GROUP_GUARD_NBYTES;
-    uint64_t fit = x->group_nbytes / least;
-    if (fit > MEMBERS_MAX)
-        fit = MEMBERS_MAX;
-    if (fit < 1)
-        fit = 1;
-    const uint64_t passes = (group->member_count + fit - 1) / fit;
-    group->pass_members = (uint32_t)((group->member_count + passes - 1) / passes);
-    const uint64_t share = x->group_nbytes / group->pass_members - GROUP_GUARD_NBYTES;
-    group->band_rows = share / row > 0 ? share / row : 1;
-    if (group->band_rows > group->rows)
-        group->band_rows = group->rows;
-    const uint32_t origin = plan_source_tensor(x->r.plan, group->tensor);
-    const catalogue *from = plan_from(x->r.plan);
-    const unsigned ndim = catalogue_tensor(from, origin)->ndim;
-    const uint64_t source_row =
-        box_nelems(catalogue_shape(from, origin) + group->cut, ndim - group->cut) *
-        dtype_get((dtype)catalogue_tensor(from, origin)->dtype)->itemsize_bytes;
-    group->step_rows = ROWS_NBYTES / source_row > 0 ? ROWS_NBYTES / source_row : 1;
-    group->passes = (uint32_t)passes;
-    group->first_item = x->group_items;
-    x->group_items += passes * ((group->rows + group->band_rows - 1) / group->band_rows);
-    x->reread_nbytes += (passes - 1) * group->rows * source_row;
-    return FSDPCK_OK;
-}
-
-/* What the memory has left for a worker's buffer. */
-static uint64_t spare_nbytes(const struct exec *x)
-{
-    const uint64_t each = x->r.memory_nbytes / x->nworkers;
-    const uint64_t used = x->workers[0]->memory_nbytes;
-    const uint64_t spare = each > used ? each - used : 0;
-    return spare / FILE_DIRECT_ALIGN * FILE_DIRECT_ALIGN;
-}
-
-/* All groups share one buffer a worker, as large as any of them wants. */
-static fsdpck_status size_groups(struct exec *x, fsdpck_error *err)
-{
-    uint64_t want = x->tile_nbytes;
-    for (size_t i = 0; i < x->groups.count; i++) {
-        const cut_group *group = VEC_AT(&x->groups, cut_group, i);
-        const uint64_t share =
-            group->widest_nbytes > SHARE_NBYTES_WANT ? group->widest_nbytes : SHARE_NBYTES_WANT;
-        const uint64_t nbytes = group->member_count * (share + GROUP_GUARD_NBYTES);
-        want = nbytes > want ? nbytes : want;
-    }
-    want = (want < BUFFER_NBYTES_MAX ? want : BUFFER_NBYTES_MAX) + FILE_DIRECT_ALIGN - 1;
-    want -= want % FILE_DIRECT_ALIGN;
-    if (x->group_nbytes > want)
-        x->group_nbytes = want;
-    for (size_t i = 0; i < x->groups.count; i++)
-        RETURN_IF(size_group(x, VEC_AT(&x->groups, cut_group, i), err));
-    if (x->group_nbytes > x->tile_nbytes)
-        x->sums.buffer_nbytes += x->group_nbytes * x->nworkers;
-    return FSDPCK_OK;
-}
-
-static fsdpck_status find_groups(struct exec *x, sort_pair *pairs, uint64_t most, fsdpck_error *err)
-{
-    group_work g = {.x = x, .sorted = pairs};
-    for (size_t t = 0; t < catalogue_tensor_count(&x->r.target->cat); t++) {
-        g.tensor = (uint32_t)t;
-        RETURN_IF(group_tensor(&g, pairs + most, err));
-    }
-    vec_trim(&x->groups);
-    vec_trim(&x->members);
-    return FSDPCK_OK;
-}
-
-fsdpck_status group_all(struct exec *x, fsdpck_error *err)
-{
-    const catalogue *to = &x->r.target->cat;
-    uint64_t most = 0;
-    for (size_t t = 0; t < catalogue_tensor_count(to); t++)
-        if (catalogue_tensor(to, t)->nchunks > most)
-            most = catalogue_tensor(to, t)->nchunks;
-    x->group_nbytes = spare_nbytes(x);
-    if (x->group_nbytes < x->tile_nbytes)
-        x->group_nbytes = x->tile_nbytes; /* the tile itself: a worker does one or the other */
-    if (most < 2 || x->group_nbytes < BUFFER_NBYTES_MIN)
-        return FSDPCK_OK;
-    x->grouped_nbytes = catalogue_chunk_count(to) / 8 + 1;
-    x->grouped = budget_alloc(x->r.metadata, x->grouped_nbytes, err);
-    sort_pair *pairs = budget_alloc(x->r.metadata, 2 * most * sizeof *pairs, err);
-    if (x->grouped == NULL || pairs == NULL)
-        return FSDPCK_LIMIT;
-    const fsdpck_status st = find_groups(x, pairs, most, err);
-    budget_free(x->r.metadata, pairs, 2 * most * sizeof *pairs);
-    return st == FSDPCK_OK && x->groups.count > 0 ? size_groups(x, err) : st;
+    if (*g == NULL)
+        return;
+    const link_call call = {.kind = LINK_LEAVE};
+    if (group_is_broken(*g) || group_link_do((*g)->link, &call, NULL) != FSDPCK_OK)
+        leave_broken(*g, st);
+    else
+        group_link_free((*g)->link);
+    free_group(*g);
+    *g = NULL;
 }

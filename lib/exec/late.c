@@ -28,7 +28,7 @@ void late_fill(worker *w, const range_part *part, const output_range *done, uint
     const cat_chunk *k = catalogue_chunk(&t->cat, late->chunk);
     if (k->file != done->file || k->offset_bytes < done->begin ||
         k->offset_bytes + k->nbytes > done->end || part->end - part->begin != late->nbytes ||
-        exec_chunk_is_streamed(x, late->chunk) || exec_chunk_is_grouped(x, late->chunk))
+        exec_chunk_is_streamed(x, late->chunk) || exec_chunk_is_bundled(x, late->chunk))
         return;
     const uint64_t chunk = plan_first_alias(x->r.plan, late->chunk);
     t->make_late(t, part->late, __atomic_load_n(&t->chunk_crc[chunk], __ATOMIC_RELAXED), dst);

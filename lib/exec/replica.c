@@ -220,7 +220,7 @@ static fsdpck_status compare_job(void *ctx, unsigned worker_index, uint64_t job,
 {
     struct exec *x = ctx;
     worker *w = x->workers[worker_index];
-    replica_pair pair = *VEC_AT(&x->compare, replica_pair, job);
+    replica_pair pair = *VEC_AT(&x->compare, replica_pair, x->compare_first + job);
     const bool both = (x->spots[pair.first].flags & x->spots[pair.again].flags & SPOT_STREAM) != 0;
     if (x->spots[pair.again].flags & SPOT_STREAM) /* the stream leads */
         pair = (replica_pair){pair.again, pair.first};
@@ -254,5 +254,7 @@ fsdpck_status replica_compare_rest(struct exec *x, fsdpck_error *err)
         nbytes += catalogue_chunk(plan_from(x->r.plan), pair->first)->nbytes;
     }
     progress_phase(x->r.progress, "comparing replicas", nbytes);
-    return pool_run(x->nworkers, x->compare.count, compare_job, x, x->r.cancel, err);
+    uint64_t end;
+    group_range(x->r.group, x->compare.count, &x->compare_first, &end);
+    return pool_run(x->nworkers, end - x->compare_first, compare_job, x, x->r.cancel, err);
 }

@@ -118,6 +118,10 @@ static void add_sums(struct exec_sums *to, const struct exec_sums *from)
 
 void exec_get_sums(const struct exec *x, struct exec_sums *sums)
 {
+    if (x->has_all_sums) {
+        *sums = x->all_sums;
+        return;
+    }
     *sums = x->sums;
     for (unsigned i = 0; x->workers != NULL && i < x->nworkers; i++)
         if (x->workers[i] != NULL)
@@ -132,8 +136,8 @@ void exec_stop_workers(struct exec *x)
             continue;
         add_sums(&x->sums, &w->sums);
         free(w->memory);
-        if (w->group != w->tile)
-            free(w->group);
+        if (w->bundle != w->tile)
+            free(w->bundle);
         free(w->gather.sorted);
         free(w);
     }

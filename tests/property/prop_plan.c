@@ -149,7 +149,7 @@ static void make_source(generator *g)
             shape[1] = 10 + draw(g, 30);
         }
         if (!tall && ndim >= 2 && chance(g, 6) && dtype_get(type)->itemsize_bytes <= 4) {
-            shape[0] = 900 + draw(g, 200); /* enough to be filled in groups */
+            shape[0] = 900 + draw(g, 200); /* enough to be filled in bundles */
             shape[1] = 300 + draw(g, 60);
             for (unsigned d = 2; d < ndim; d++)
                 shape[d] = 1 + draw(g, 2);

@@ -1,8 +1,8 @@
-/* One item of a group: a band of rows of some members. */
+/* One item of a bundle: a band of rows of some members. */
 #include <stdlib.h>
 
+#include "exec/bundle.h"
 #include "exec/exec_state.h"
-#include "exec/group.h"
 
 /* Bytes of one member. */
 typedef struct share {
@@ -15,32 +15,32 @@ typedef struct share {
 
 typedef struct band {
     worker *worker;
-    const cut_group *group;
+    const cut_bundle *bundle;
     share *shares;
     uint32_t count;
     uint64_t itemsize;
 } band;
 
-static const cut_group *find_group(const struct exec *x, uint64_t item)
+static const cut_bundle *find_bundle(const struct exec *x, uint64_t item)
 {
     size_t low = 0;
-    size_t high = x->groups.count;
+    size_t high = x->bundles.count;
     while (high - low > 1) {
         const size_t middle = low + (high - low) / 2;
-        if (VEC_AT(&x->groups, cut_group, middle)->first_item <= item)
+        if (VEC_AT(&x->bundles, cut_bundle, middle)->first_item <= item)
             low = middle;
         else
             high = middle;
     }
-    return VEC_AT(&x->groups, cut_group, low);
+    return VEC_AT(&x->bundles, cut_bundle, low);
 }
 
 /* Byte of the file where row `row` of the chunk begins, or the block's begin before it. */
-static uint64_t band_edge(const cut_group *group, const cat_chunk *k, uint64_t run, uint64_t row)
+static uint64_t band_edge(const cut_bundle *bundle, const cat_chunk *k, uint64_t run, uint64_t row)
 {
     if (row == 0)
         return k->offset_bytes;
-    if (row >= group->rows)
+    if (row >= bundle->rows)
         return k->offset_bytes + k->nbytes;
     const uint64_t at = k->offset_bytes + row * run;
     const uint64_t block = at - at % FILE_DIRECT_ALIGN;
@@ -50,25 +50,25 @@ static uint64_t band_edge(const cut_group *group, const cat_chunk *k, uint64_t r
 static void begin_band(band *b, uint64_t local)
 {
     struct exec *x = b->worker->x;
-    const cut_group *group = b->group;
-    const uint64_t bands = (group->rows + group->band_rows - 1) / group->band_rows;
-    const uint64_t first_row = local % bands * group->band_rows;
-    const uint64_t first = local / bands * group->pass_members;
-    const uint64_t left = group->member_count - first;
+    const cut_bundle *bundle = b->bundle;
+    const uint64_t bands = (bundle->rows + bundle->band_rows - 1) / bundle->band_rows;
+    const uint64_t first_row = local % bands * bundle->band_rows;
+    const uint64_t first = local / bands * bundle->pass_members;
+    const uint64_t left = bundle->member_count - first;
     const uint64_t slot =
-        x->group_nbytes / group->pass_members / FILE_DIRECT_ALIGN * FILE_DIRECT_ALIGN;
-    b->count = (uint32_t)(left < group->pass_members ? left : group->pass_members);
+        x->bundle_nbytes / bundle->pass_members / FILE_DIRECT_ALIGN * FILE_DIRECT_ALIGN;
+    b->count = (uint32_t)(left < bundle->pass_members ? left : bundle->pass_members);
     for (uint32_t i = 0; i < b->count; i++) {
         share *s = &b->shares[i];
-        s->chunk = *VEC_AT(&x->members, const uint32_t, group->members_at + first + i);
+        s->chunk = *VEC_AT(&x->members, const uint32_t, bundle->members_at + first + i);
         const cat_chunk *k = catalogue_chunk(&x->r.target->cat, s->chunk);
-        s->run = k->nbytes / group->rows;
+        s->run = k->nbytes / bundle->rows;
         s->chunk_begin = k->offset_bytes;
         s->range.file = k->file;
-        s->range.begin = band_edge(group, k, s->run, first_row);
-        s->range.end = band_edge(group, k, s->run, first_row + group->band_rows);
-        s->bytes = b->worker->group + i * slot + FILE_DIRECT_ALIGN +
-                   s->range.begin % FILE_DIRECT_ALIGN;
+        s->range.begin = band_edge(bundle, k, s->run, first_row);
+        s->range.end = band_edge(bundle, k, s->run, first_row + bundle->band_rows);
+        s->bytes =
+            b->worker->bundle + i * slot + FILE_DIRECT_ALIGN + s->range.begin % FILE_DIRECT_ALIGN;
     }
 }
 
@@ -80,15 +80,15 @@ static fsdpck_status fill_rows(const band *b, uint64_t row, fsdpck_error *err)
     for (uint32_t i = 0; i < b->count; i++) {
         const share *s = &b->shares[i];
         const uint64_t low = s->chunk_begin + row * s->run;
-        const uint64_t high = low + b->group->step_rows * s->run;
+        const uint64_t high = low + b->bundle->step_rows * s->run;
         const uint64_t begin = low > s->range.begin ? low : s->range.begin;
         const uint64_t end = high < s->range.end ? high : s->range.end;
         if (begin >= end)
             continue;
         const uint64_t first = (begin - s->chunk_begin) / b->itemsize;
         const uint64_t last = (end - s->chunk_begin + b->itemsize - 1) / b->itemsize;
-        const int64_t chunk_at = (s->bytes - w->group) -
-                                 (int64_t)(s->range.begin - s->chunk_begin);
+        const int64_t chunk_at =
+            (s->bytes - w->bundle) - (int64_t)(s->range.begin - s->chunk_begin);
         RETURN_IF(gather_elements(w, s->chunk, first, last, chunk_at, err));
     }
     return gather_flush(w, err);
@@ -105,7 +105,7 @@ static fsdpck_status fill_band(const band *b, fsdpck_error *err)
         first = low < first ? low : first;
         end = high > end ? high : end;
     }
-    for (uint64_t row = first; row < end; row += b->group->step_rows) {
+    for (uint64_t row = first; row < end; row += b->bundle->step_rows) {
         RETURN_IF(cancel_check(b->worker->x->r.cancel, err));
         RETURN_IF(fill_rows(b, row, err));
     }
@@ -128,27 +128,27 @@ static fsdpck_status write_share(const band *b, const share *s, fsdpck_error *er
     return FSDPCK_OK;
 }
 
-fsdpck_status group_run_item(worker *w, uint64_t item, fsdpck_error *err)
+fsdpck_status bundle_run_item(worker *w, uint64_t item, fsdpck_error *err)
 {
     struct exec *x = w->x;
-    const cut_group *group = find_group(x, item);
-    const dtype type = (dtype)catalogue_tensor(&x->r.target->cat, group->tensor)->dtype;
-    band b = {.worker = w, .group = group, .itemsize = dtype_get(type)->itemsize_bytes};
-    if (w->group == NULL && x->group_nbytes <= x->tile_nbytes)
-        w->group = w->tile;
-    if (w->group == NULL)
-        w->group = aligned_alloc(FILE_DIRECT_ALIGN, x->group_nbytes);
-    b.shares = calloc(group->pass_members, sizeof *b.shares);
-    if (w->group == NULL || b.shares == NULL) {
+    const cut_bundle *bundle = find_bundle(x, item);
+    const dtype type = (dtype)catalogue_tensor(&x->r.target->cat, bundle->tensor)->dtype;
+    band b = {.worker = w, .bundle = bundle, .itemsize = dtype_get(type)->itemsize_bytes};
+    if (w->bundle == NULL && x->bundle_nbytes <= x->tile_nbytes)
+        w->bundle = w->tile;
+    if (w->bundle == NULL)
+        w->bundle = aligned_alloc(FILE_DIRECT_ALIGN, x->bundle_nbytes);
+    b.shares = calloc(bundle->pass_members, sizeof *b.shares);
+    if (w->bundle == NULL || b.shares == NULL) {
         free(b.shares);
-        return error_set_nomem(err, x->group_nbytes);
+        return error_set_nomem(err, x->bundle_nbytes);
     }
-    begin_band(&b, item - group->first_item);
-    w->gather.base = w->group;
-    w->gather.grouped = true;
+    begin_band(&b, item - bundle->first_item);
+    w->gather.base = w->bundle;
+    w->gather.bundled = true;
     fsdpck_status st = fill_band(&b, err);
     w->gather.base = w->tile;
-    w->gather.grouped = false;
+    w->gather.bundled = false;
     w->gather.count = 0; /* after a failure */
     for (uint32_t i = 0; st == FSDPCK_OK && i < b.count; i++)
         st = write_share(&b, &b.shares[i], err);

@@ -1,0 +1,29 @@
+/* group_view.h: one folder of files that lie on the hosts of several ranks.
+ *
+ *     RETURN_IF(group_view_new(g, path, &folder, &view, err));   // by all ranks; folder may be closed: not here
+ *     if (view != NULL)
+ *         folder.remote = group_view_remote(view);
+ *     ... every rank reads any file of any rank through the functions of base/file.h ...
+ *     group_view_free(view);                                     // once all ranks have agreed that they are done
+ *
+ * On a file system that all see there is nothing to be done, and *view is NULL. Where a name is on
+ * several hosts, each rank reads its own, and who has none that of the lowest rank; sizes must be
+ * equal. Files are looked for in the folder and one level down.
+ */
+#ifndef FSDPCK_EXEC_GROUP_VIEW_H
+#define FSDPCK_EXEC_GROUP_VIEW_H
+
+#include "base/remote.h"
+#include "exec/group.h"
+
+typedef struct group_view group_view;
+
+/* BADINPUT where two ranks have files of one name and different sizes; IO where none has the folder. */
+fsdpck_status group_view_new(group *g, const char *path, const folder *here, group_view **out,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+const remote *group_view_remote(const group_view *v);
+/* Whether files that this rank has read for others are what they were. */
+fsdpck_status group_view_check_unchanged(group_view *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void group_view_free(group_view *v);
+
+#endif

@@ -1,0 +1,67 @@
+/* What each rank of a group knows alone after its share, added up over all. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/exec_state.h"
+
+/* Words that go over at once, where an array is not of words. */
+#define PIECE_WORDS 8192u
+
+/* XOR over all ranks of any bytes. */
+static fsdpck_status xor_bytes(group *g, void *bytes, uint64_t nbytes, fsdpck_error *err)
+{
+    uint64_t *words = calloc(PIECE_WORDS, sizeof *words);
+    fsdpck_status st =
+        words != NULL ? FSDPCK_OK : error_set_nomem(err, PIECE_WORDS * sizeof *words);
+    RETURN_IF(group_agree(g, st, err));
+    for (uint64_t at = 0; at < nbytes && st == FSDPCK_OK; at += PIECE_WORDS * sizeof *words) {
+        const uint64_t left = nbytes - at;
+        const uint64_t n = left < PIECE_WORDS * sizeof *words ? left : PIECE_WORDS * sizeof *words;
+        memset(words, 0, PIECE_WORDS * sizeof *words);
+        memcpy(words, (uint8_t *)bytes + at, n);
+        st = group_xor(g, words, PIECE_WORDS, err);
+        memcpy((uint8_t *)bytes + at, words, n);
+    }
+    free(words);
+    return st;
+}
+
+static fsdpck_status share_crcs(struct exec *x, fsdpck_error *err)
+{
+    const target *t = x->r.target;
+    group *g = x->r.group;
+    const uint64_t nchunks = catalogue_chunk_count(&t->cat);
+    if (t->want_crc)
+        RETURN_IF(xor_bytes(g, t->chunk_crc, nchunks * sizeof *t->chunk_crc, err));
+    if (t->want_digest)
+        RETURN_IF(group_xor(g, t->chunk_digest, nchunks, err));
+    if (t->want_file_crc)
+        RETURN_IF(group_xor(g, t->file_crc, catalogue_file_count(&t->cat), err));
+    /* Late bytes are made by one rank each, or by none yet. */
+    return x->late_count > 0 ? xor_bytes(g, x->late_done, x->late_count, err) : FSDPCK_OK;
+}
+
+fsdpck_status share_sums(struct exec *x, fsdpck_error *err)
+{
+    if (x->r.group == NULL)
+        return FSDPCK_OK;
+    RETURN_IF(share_crcs(x, err));
+    struct exec_sums s;
+    exec_get_sums(x, &s);
+    uint64_t words[] = {s.bytes_read,    s.reads,          s.bytes_written,
+                        s.direct_bytes,  s.cast_overflows, s.replicas_compared,
+                        s.buffer_nbytes, s.streams,        s.workers};
+    RETURN_IF(group_sum(x->r.group, words, sizeof words / sizeof words[0], err));
+    x->all_sums = s;
+    x->all_sums.bytes_read = words[0];
+    x->all_sums.reads = words[1];
+    x->all_sums.bytes_written = words[2];
+    x->all_sums.direct_bytes = words[3];
+    x->all_sums.cast_overflows = words[4];
+    x->all_sums.replicas_compared = words[5];
+    x->all_sums.buffer_nbytes = words[6];
+    x->all_sums.streams = words[7];
+    x->all_sums.workers = (unsigned)words[8];
+    x->has_all_sums = true;
+    return FSDPCK_OK;
+}

@@ -1,0 +1,173 @@
+/* Loaded before the C library into the ranks of a run (LD_PRELOAD), so that one of them fails:
+ *
+ *     FAULT_RANK=2 FAULT_CALL=pwrite FAULT_AT=3 FAULT_DO=kill
+ *
+ * At the third pwrite to a file whose path has FAULT_PATH in it, rank 2 does FAULT_DO: kill and stop
+ * (signals to itself), exit (leaves as if all were well), or an errno by its name, with which that call
+ * and all later ones of the kind fail. Calls: open, pread, pwrite, fsync, rename.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+static atomic_int seen;
+
+static const char *word(const char *name)
+{
+    const char *value = getenv(name);
+    return value == NULL ? "" : value;
+}
+
+static int is_this_rank(void)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    if (rank == NULL)
+        rank = word("PMI_RANK");
+    return rank[0] != '\0' && strcmp(rank, word("FAULT_RANK")) == 0;
+}
+
+static int errno_named(const char *name)
+{
+    static const struct {
+        const char *name;
+        int number;
+    } all[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO}, {"EACCES", EACCES}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (strcmp(all[i].name, name) == 0)
+            return all[i].number;
+    abort();
+}
+
+/* 0, or the errno with which this call fails. */
+static int fault(const char *call, const char *path)
+{
+    if (strcmp(call, word("FAULT_CALL")) != 0 || strstr(path, word("FAULT_PATH")) == NULL ||
+        !is_this_rank())
+        return 0;
+    const int at = atoi(word("FAULT_AT")), now = atomic_fetch_add(&seen, 1) + 1;
+    const char *what = word("FAULT_DO");
+    if (now < at)
+        return 0;
+    if (strcmp(what, "kill") == 0)
+        raise(SIGKILL);
+    else if (strcmp(what, "stop") == 0)
+        kill(getpid(), now == at ? SIGSTOP : 0);
+    else if (strcmp(what, "exit") == 0)
+        _exit(0);
+    else
+        return errno_named(what);
+    return 0;
+}
+
+static int fault_fd(const char *call, int fd)
+{
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = '\0';
+    return fault(call, path);
+}
+
+/* Of the next library in line. */
+static void *next(const char *name)
+{
+    void *f = dlsym(RTLD_NEXT, name);
+    if (f == NULL)
+        abort();
+    return f;
+}
+
+int openat64(int dirfd, const char *path, int flags, ...)
+{
+    static int (*real)(int, const char *, int, ...);
+    mode_t mode = 0;
+    if (flags & (O_CREAT | O_TMPFILE)) {
+        va_list list;
+        va_start(list, flags);
+        mode = va_arg(list, mode_t);
+        va_end(list);
+    }
+    if (real == NULL)
+        *(void **)&real = next("openat64");
+    const int e = fault("open", path);
+    if (e != 0) {
+        errno = e;
+        return -1;
+    }
+    return real(dirfd, path, flags, mode);
+}
+
+ssize_t pread64(int fd, void *bytes, size_t nbytes, off64_t at)
+{
+    static ssize_t (*real)(int, void *, size_t, off64_t);
+    if (real == NULL)
+        *(void **)&real = next("pread64");
+    const int e = fault_fd("pread", fd);
+    if (e != 0) {
+        errno = e;
+        return -1;
+    }
+    return real(fd, bytes, nbytes, at);
+}
+
+ssize_t pwrite64(int fd, const void *bytes, size_t nbytes, off64_t at)
+{
+    static ssize_t (*real)(int, const void *, size_t, off64_t);
+    if (real == NULL)
+        *(void **)&real = next("pwrite64");
+    const int e = fault_fd("pwrite", fd);
+    if (e != 0) {
+        errno = e;
+        return -1;
+    }
+    return real(fd, bytes, nbytes, at);
+}
+
+int fsync(int fd)
+{
+    static int (*real)(int);
+    if (real == NULL)
+        *(void **)&real = next("fsync");
+    const int e = fault_fd("fsync", fd);
+    if (e != 0) {
+        errno = e;
+        return -1;
+    }
+    return real(fd);
+}
+
+int fdatasync(int fd)
+{
+    static int (*real)(int);
+    if (real == NULL)
+        *(void **)&real = next("fdatasync");
+    const int e = fault_fd("fsync", fd);
+    if (e != 0) {
+        errno = e;
+        return -1;
+    }
+    return real(fd);
+}
+
+int renameat2(int fromfd, const char *from, int tofd, const char *to, unsigned flags)
+{
+    static int (*real)(int, const char *, int, const char *, unsigned);
+    if (real == NULL)
+        *(void **)&real = next("renameat2");
+    const int e = fault("rename", from);
+    if (e != 0) {
+        errno = e;
+        return -1;
+    }
+    return real(fromfd, from, tofd, to, flags);
+}
