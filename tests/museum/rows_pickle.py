@@ -197,10 +197,17 @@ def opcodes():
             offset=len(dcp.Folder().pickled())),
         row("P20", "garbage-metadata", "R", "PKL-TRAILING", meta(dcp.Folder().pickled() + b"\n"), offset=ANY),
         row("P21", "truncated", "R", "PKL-TRUNCATED", raw(dump(call("os", "system", *PAYLOAD)) + b"]"), offset=ANY,
-            says=("system",), wanted="what was met before a break is not listed"),
-        row("P21", "truncated-found", "R", "PKL-TRUNCATED", raw(dump(call("os", "system", *PAYLOAD)) + b"]"), offset=ANY),
+            says=("os.system",)),
+        row("P21", "truncated-frame", "R", "PKL-TRUNCATED", raw(
+            b"\x95" + struct.pack("<Q", 999) + text("os") + text("system") + b"\x93" + dump(PAYLOAD) + b"R]", 4),
+            offset=ANY, says=("os.system",)),
+        row("P21", "truncated-metadata", "R", "PKL-TRUNCATED", meta(
+            b"\x80\x02" + dump(call("posix", "system", *PAYLOAD)) + b"]"), offset=ANY, says=("posix.system",)),
+        row("P21", "truncated-length", "R", "PKL-LENGTH", raw(
+            dump(call("mine", "make", *PAYLOAD)) + b"X" + struct.pack("<I", 9999) + b"abc"), offset=ANY,
+            says=("mine.make",), settled="a text that is longer than the pickle is told as such"),
         row("P21", "junk", "R", "PKL-OPCODE", raw(dump(call("os", "system", *PAYLOAD)) + b"\xff\xff"), offset=ANY,
-            settled="it is broken by an opcode that is none"),
+            says=("os.system",), settled="it is broken by an opcode that is none"),
         row("P22", "protocol-0", "A", None, archive(PROTOCOL0, {"0": FLOATS}), settled="all opcodes only build records"),
         row("P22", "bare-protocol-0", "R", "PT-CONTAINER", b"(dp0\nVw\np1\nI5\ns.",
             settled="a pickle without tensors that torch.save never wrote is no checkpoint, whatever its protocol"),

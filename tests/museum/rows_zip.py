@@ -4,8 +4,9 @@ import os
 import struct
 import zlib
 
+import dcp
 from rows import ANY, SEED, Row, as_file, fixture_bytes, flipped, from_fixture
-from words import FLOATS, Entry, archive, pickle, storage, tensor, zip_file
+from words import FLOATS, Entry, archive, pickle, storage, tensor, with_serial, zip_file
 
 PKL = pickle({"w": tensor()})
 END_NBYTES = 22
@@ -358,8 +359,14 @@ def other_id():
             data[at + 16:at + 20] = crc
             data[where + nbytes + 4:where + nbytes + 8] = crc
         at += 46 + n + e + c
-    return [row("Z33", "other-id", "W", "PT-SERID", bytes(data), at="checksum",
-                wanted="the serialization id is not computed anew")]
+    return [row("Z33", "other-id", "W", "PT-SERID", bytes(data), at="checksum"),
+            row("Z33", "other-record", "W", "PT-SERID", with_serial({"w": tensor()}, b"\x40" * 24), at="checksum"),
+            row("Z33", "other-record-inside", "W", "PT-SERID",
+                dcp.folder(**dcp.first_is(with_serial(tensor(), b"\x40" * 24))), at="checksum"),
+            row("Z33", "right", "A", None, with_serial({"w": tensor()}), at="checksum"),
+            row("Z33", "right-inside", "A", None, dcp.folder(**dcp.first_is(with_serial(tensor()))), at="checksum"),
+            row("Z33", "torch-right", "A", None, module, at="checksum"),
+            row("Z33", "torch-right-inside", "A", None, from_fixture("dcp-fsdp2"), at="checksum")]
 
 
 ROWS = directory() + other_id() + opened() + flips() + read() + named() + around()
