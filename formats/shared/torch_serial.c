@@ -45,7 +45,8 @@ fsdpck_status torch_serial_check(const zip_archive *z, fsdpck_error *err)
         error_offset(err, id->data_offset_bytes);
         error_expected(err, "...%020" PRIu64, hash);
         error_found(err, "...%.20s", (const char *)text + TORCH_SERIAL_NBYTES / 2);
-        error_next(err, "compare with another copy: a record was replaced after torch.save wrote it");
+        error_next(err,
+                   "compare with another copy: a record was replaced after torch.save wrote it");
     }
     budget_free(z->owner, text, nbytes);
     return st;

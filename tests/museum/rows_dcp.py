@@ -243,8 +243,11 @@ def good():
         FIRST: BLOB, SECOND: BLOB, "__0_1.distcp": BLOB, "__1_1.distcp": BLOB}, more_places=[
             (index(b, (0, 0)), place("__0_1.distcp", 0, N)), (index(b, (2, 0)), place("__1_1.distcp", 0, N))])
     rows += [
-        row("D28", "confusable", "W", "KEY-CONFUSABLE", pair("caf\u00e9", "cafe\u0301"),
-            wanted="equal after Unicode's normalisation is not looked for"),
+        *[row("D28", "confusable-" + name, "W", "KEY-CONFUSABLE", pair(a, b)) for name, a, b in (
+            ("accent", "caf\u00e9", "cafe\u0301"), ("marks", "a\u0323\u0302", "\u1ead"), ("hangul", "\ud55c", "\u1112\u1161\u11ab"),
+            ("hidden", "layer\u200b.weight", "layer.weight"), ("control", "w\x07", "w"), ("kelvin", "\u212a", "K"))],
+        *[row("D28", "distinct-" + name, "A", None, pair(a, b)) for name, a, b in (
+            ("accent", "caf\u00e9", "cafe"), ("case", "W", "w"), ("order", "a\u0323\u0301", "a\u0301\u0302"))],
         row("D29", "hint", "A", None, folder(places=[], more_places=[(index("w", (0, 0), 1), place(FIRST, 0, N)),
                                                                      (index("w", (2, 0), 7), place(SECOND, 0, N))])),
     ]
