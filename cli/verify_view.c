@@ -60,8 +60,7 @@ static void print_summary(const char *path, const fsdpck_verify_info *k)
                report_count(b, sizeof b, k->source.chunks, "chunk"),
                report_count(n, sizeof n, k->source.files, "file"));
     if (k->manifest)
-        printf("  manifest   %s, %s%s%s%s\n",
-               report_count(a, sizeof a, k->manifest_files, "file"),
+        printf("  manifest   %s, %s%s%s%s\n", report_count(a, sizeof a, k->manifest_files, "file"),
                report_count(b, sizeof b, k->manifest_tensors, "tensor"),
                k->manifest_nbytes > 0 ? "; " : "",
                k->manifest_nbytes > 0 ? report_bytes(n, sizeof n, k->manifest_nbytes) : "",
@@ -81,6 +80,14 @@ static void print_summary(const char *path, const fsdpck_verify_info *k)
     printf("  not seen   %s\n", k->blind);
 }
 
+/* Where the only thing wrong is that some of it is of a kind that is not read, nobody knows. */
+static int exit_code(const fsdpck_verify_info *k)
+{
+    if (k->errors == 0)
+        return 0;
+    return k->errors == k->unsupported ? FSDPCK_UNSUPPORTED : FSDPCK_FINDING;
+}
+
 int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
 {
     fsdpck_verify_info k;
@@ -95,7 +102,7 @@ int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
         printf("... and %" PRIu64 " more\n", k.errors + k.warnings + k.notes - k.listed);
     if (!c->quiet)
         print_summary(path, &k);
-    return k.errors == 0 ? 0 : FSDPCK_FINDING;
+    return exit_code(&k);
 }
 
 static cJSON *finding_json(const fsdpck_finding *f)
@@ -123,8 +130,11 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
 {
     fsdpck_verify_info k;
     fsdpck_verify_get_info(v, &k);
-    const int code = k.errors == 0 ? 0 : FSDPCK_FINDING;
-    cJSON *e = report_json_begin(c, code, k.errors == 0 ? "clean" : "findings",
+    const int code = exit_code(&k);
+    cJSON *e = report_json_begin(c, code,
+                                 code == 0                ? "clean"
+                                 : code == FSDPCK_FINDING ? "findings"
+                                                          : "none",
                                  k.opened ? &k.source : NULL);
     if (e == NULL) {
         fprintf(stderr, "fsdpck %s: no memory\n", c->command);

@@ -692,6 +692,7 @@ typedef struct fsdpck_verify_info {
     uint64_t manifest_files, manifest_tensors;  /* that it lists */
     uint64_t manifest_nbytes; /* of files, compared with its CRC-64 */
     const char *blind; /* what the level cannot see, for people */
+    uint64_t unsupported; /* of the errors: legal, but not read; all of them: there is no verdict */
 } fsdpck_verify_info;
 
 typedef struct fsdpck_finding {

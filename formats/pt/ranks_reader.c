@@ -19,8 +19,8 @@ static bool begins_as_torch_save(const probe_input *in, const char *name)
 
     if (file_open_read(&f, &in->dir, name, 0, NULL) != FSDPCK_OK)
         return false;
-    const bool read = f.nbytes >= sizeof head &&
-                      file_read_at(&f, 0, head, sizeof head, NULL) == FSDPCK_OK;
+    const bool read =
+        f.nbytes >= sizeof head && file_read_at(&f, 0, head, sizeof head, NULL) == FSDPCK_OK;
     file_abandon(&f);
     return read && (load_le32(head) == 0x04034b50u || memcmp(head, legacy, sizeof legacy) == 0);
 }
@@ -34,7 +34,7 @@ static bool probe(const probe_input *in, const char **near_miss)
     for (size_t i = 0; i < in->entry_count; i++) {
         const char *name = in->entries[i];
         if (strncmp(name, "mp_rank_", 8) == 0 || strncmp(name, "zero_pp_rank_", 13) == 0 ||
-                 strncmp(name, "bf16_zero_pp_rank_", 18) == 0)
+            strncmp(name, "bf16_zero_pp_rank_", 18) == 0)
             *near_miss = "a folder of DeepSpeed or Megatron, which is not supported";
     }
     /* Claimed, so that its owner hears what it is. */
@@ -146,8 +146,7 @@ static fsdpck_status parse_files(ranks_state *s, fsdpck_error *err)
     for (size_t i = 0; i < files->count; i++) {
         fsdpck_error what;
         fsdpck_error_init(&what);
-        const fsdpck_status st =
-            ranks_parse_file(s, VEC_AT(files, const ranks_file, i), &what);
+        const fsdpck_status st = ranks_parse_file(s, VEC_AT(files, const ranks_file, i), &what);
         if (st == FSDPCK_OK)
             continue;
         const bool told = s->file_unread && open_request_tell(s->req, st, &what);
@@ -183,7 +182,8 @@ static fsdpck_status read_all(ranks_state *s, fsdpck_error *err)
 /* The number behind the last '_' or '-' of a folder such as global_step_100/actor. */
 static int64_t step_of(const char *path)
 {
-    static const char *const words[] = {"global_step_", "global_step", "checkpoint-", "step_", "step-"};
+    static const char *const words[] = {"global_step_", "global_step", "checkpoint-", "step_",
+                                        "step-"};
     int64_t step = -1;
     for (size_t i = 0; i < sizeof words / sizeof words[0] && step < 0; i++) {
         const char *at = strstr(path, words[i]);
@@ -214,10 +214,22 @@ static bool holds_families(const ranks_state *s)
     return false;
 }
 
+static void note_traps(const ranks_state *s)
+{
+    const open_request *req = s->req;
+    if (s->any_dtensor)
+        format_note(req->found, req->found_ctx, "RANK-BOUND", req->path, NULL,
+                    "files of ranks pickle DTensors, which other versions of torch may not load");
+    if (s->any_deflated)
+        format_note(req->found, req->found_ctx, "ZIP-DEFLATED", req->path, NULL,
+                    "records are deflated, which torch.load(mmap=True) takes for data");
+}
+
 static void describe(const ranks_state *s, cat_origin *o)
 {
     uint64_t ranks = 0;
 
+    note_traps(s);
     snprintf(o->format, sizeof o->format, "pt-ranks");
     if (!holds_families(s))
         snprintf(o->trainer, sizeof o->trainer, "%s",
@@ -238,17 +250,19 @@ static void describe(const ranks_state *s, cat_origin *o)
     o->order_doubtful = s->tp_doubtful && !s->req->assume_tp_first;
     if (s->flat_count > 0)
         snprintf(o->note, sizeof o->note,
-                 "%" PRIu64 " tensor%s of the optimizer %s of flat parameters (FSDP1): they cannot be "
+                 "%" PRIu64
+                 " tensor%s of the optimizer %s of flat parameters (FSDP1): they cannot be "
                  "put together without the model",
                  s->flat_count, s->flat_count == 1 ? "" : "s",
                  s->flat_count == 1 ? "is in ranks' pieces" : "are ranks' pieces");
     else if (s->tp_doubtful)
-        snprintf(o->note, sizeof o->note,
-                 "%s", s->req->assume_tp_first
-                     ? "two Shards of one dim are read as tensor parallel first (FSDP2 of torch 2.3 "
-                       "and 2.4)"
-                     : "two Shards of one dim: if FSDP2 with TP of torch 2.3 or 2.4 wrote this, rows "
-                       "are misplaced without --assume fsdp2-tp-2.3");
+        snprintf(
+            o->note, sizeof o->note, "%s",
+            s->req->assume_tp_first
+                ? "two Shards of one dim are read as tensor parallel first (FSDP2 of torch 2.3 "
+                  "and 2.4)"
+                : "two Shards of one dim: if FSDP2 with TP of torch 2.3 or 2.4 wrote this, rows "
+                  "are misplaced without --assume fsdp2-tp-2.3");
 }
 
 static void report(const ranks_state *s)
@@ -424,7 +438,8 @@ static void fill_source(void *self, catalogue *cat, source *src)
 
 const format_reader pt_ranks_reader = {
     .name = "pt-ranks",
-    .description = "a folder of torch.save files, one a rank: DTensors, ShardedTensors, plain tensors",
+    .description =
+        "a folder of torch.save files, one a rank: DTensors, ShardedTensors, plain tensors",
     .probe = probe,
     .open = open_folder,
     .source = fill_source,

@@ -6,7 +6,7 @@ import socket
 import struct
 
 import dcp
-from dcp import BLOB, FIRST, SECOND, blob, described, folder, index, place
+from dcp import call, BLOB, FIRST, SECOND, blob, described, folder, index, place
 from rows import ANY, FIXTURES, SEED, Row, fixture_bytes, flipped, from_fixture
 from words import archive, dump, pickle, storage, tensor
 
@@ -187,6 +187,10 @@ def payloads():
         row("D19", "same-size", "R", "DCP-PAYLOAD-DTYPE", other(blob(dtype="IntStorage")), at="coverage"),
         row("D19", "int8", "R", "DCP-PAYLOAD-DTYPE", other(blob(dtype="CharStorage", itemsize=1)), at="coverage"),
         row("D19", "double", "R", "DCP-PAYLOAD-DTYPE", other(blob(dtype="DoubleStorage", itemsize=8)), at="coverage"),
+        row("D19", "unknown", "U", "DCP-DTYPE", folder(dtype="quint4x2"), says=("quint4x2",)),
+        row("D19", "quantised-inside", "U", "PT-TENSOR-KIND", other(archive(pickle(call(
+            "torch._utils", "_rebuild_qtensor", storage(kind="QInt8Storage"), 0, (2, 3), (3, 1), (), False,
+            call("collections", "OrderedDict"))), {"0": b"\0" * 6})), at="coverage"),
         row("D19", "no-zip", "R", "PT-CONTAINER", other(b"not a zip at all, of some length"), at="coverage"),
     ]
 

@@ -257,6 +257,13 @@ def read():
         row("Z18", "before-directory", "R", "ZIP-GAP", zip_file(good(), gap=b"hidden" * 20), offset=ANY),
         row("Z19", "deflated", "A", None, zip_file(good(method=8))),
         row("Z19", "deflated-pkl", "A", None, zip_file([Entry("archive/data.pkl", PKL, method=8)] + good()[1:])),
+        row("Z19", "damaged", "R", "ZIP-DEFLATE", zip_file(good(method=8, stored=b"\x07" * 20)), at="payload"),
+        row("Z19", "damaged-pkl", "R", "ZIP-DEFLATE", zip_file(
+            [Entry("archive/data.pkl", PKL, method=8, stored=b"\x07" * 20)] + good()[1:])),
+        row("Z19", "inside", "U", "ZIP-METHOD", dcp.folder(**dcp.first_is(zip_file(
+            [Entry("archive/data.pkl", pickle(tensor())), *good(method=8)[1:]]))), at="coverage"),
+        row("Z19", "inside-object", "U", "ZIP-METHOD", dcp.with_object("extra", zip_file(good(method=8))), at="coverage",
+            expect={"coverage": 0, "checksum": 0, "digest": 0, "latest": 0}, settled="an error only where objects are carried"),
         row("Z20", "bomb", "L", "ZIP-BOMB", lazily(bomb)),
         row("Z20", "stream-longer", "R", "ZIP-SIZE", zip_file(
             [Entry("archive/data.pkl", PKL + b"\0" * 4000, method=8, local={"usize": len(PKL)},
@@ -327,6 +334,7 @@ def around():
             commands=("inspect", "structure"), lanes="A"),
         row("Z29", "million-in-little-memory", "L", None, lazily(lambda: many_entries(1_000_000, 60)),
             commands=("inspect", "structure"), lanes="B", settled="a million entries need more than 256 MiB"),
+        row("Z29", "too-many", "L", "ZIP-ENTRIES", lazily(lambda: many_entries(1_100_000, 20)), commands=("inspect", "structure"), lanes="A"),
         row("Z30", "tar", "U", "PT-TAR", tar, settled="the tar form of old releases is told by its own name"),
         *[row("Z30", name, "R", "PT-CONTAINER", data, says=(says,)) for name, data, says in contents],
         row("Z30", "safetensors", "A", None, st, settled="what a file is is told by its content; a name is a hint"),
