@@ -4,11 +4,12 @@ import os
 import shutil
 import socket
 import struct
+import zlib
 
 import dcp
 from dcp import call, BLOB, FIRST, SECOND, blob, described, folder, index, place
 from rows import ANY, FIXTURES, SEED, Row, fixture_bytes, flipped, from_fixture
-from words import archive, dump, pickle, storage, tensor
+from words import Build, Global, archive, dump, pickle, storage, tensor
 
 FSDP2 = "dcp-fsdp2"
 N = len(BLOB)
@@ -227,8 +228,35 @@ def values():
     ]
 
 
+def other_object(path):
+    """An object that rank 1 has otherwise than the others, with the CRC that torch would have written."""
+    file = os.path.join(path, "__1_0.distcp")
+    with open(file, "rb") as f:
+        data = f.read()
+    old, new = b"\x80\x02K\x03.", b"\x80\x02K\x04."
+    assert data.count(old) == 1
+    crc = lambda pickle: struct.pack("<I", zlib.crc32(pickle))
+    with open(file, "wb") as f:
+        f.write(data.replace(old, new).replace(crc(old), crc(new)))
+
+
+def large_object(where):
+    path = dcp.with_object("extra", b"\0")(where)
+    n = (1 << 30) + 1
+    os.truncate(path + "/__1_1.distcp", n)
+    words = dict(more={"extra": Build(Global(dcp.META, "BytesStorageMetadata"), {})},
+                 more_places=[(index("extra", None), place("__1_1.distcp", 0, n))])
+    with open(path + "/.metadata", "wb") as f:
+        f.write(dcp.Folder(**words).pickled())
+    return path
+
+
 def good():
     rows = [
+        row("D26", "object-differs", "W", "DCP-DIFFER", from_fixture("dcp-nocollective", other_object), commands=("consolidate",),
+            strict=False, settled="objects are compared where they are read"),
+        row("D30", "large-object", "L", "DCP-OBJECT", large_object, at="coverage",
+            expect={"digest": 0, "latest": 0}),
         row("D24", "empty-chunk", "A", None, folder(chunks=[((0, 0), (2, 3)), ((2, 0), (2, 3)), ((4, 0), (0, 3))])),
         row("D24", "uneven", "A", None, from_fixture("dcp-fsdp2")),
         row("D24", "zero-dim", "A", None, folder(shape=(0, 3), chunks=[((0, 0), (0, 3))], files={FIRST: blob((0, 3))},

@@ -287,7 +287,7 @@ def tensors():
     for name, v in kinds:
         rows.append(row("P32", name, "U", "PT-TENSOR-KIND", saved({"w": v})))
     rows.append(row("P32", "quantised-by-torchao", "U", "PT-TENSOR-KIND", from_fixture("wrong-quantised"), at="coverage",
-                    says=("Int8Tensor",), cut=("--like", "SRC")))
+                    says=("Int8Tensor",)))
     rows.append(row("P32", "wrapper-subclasses", "A", None, from_fixture("dcp-subclass"),
                     settled="the wrapper subclasses that torch's own libraries save are read"))
     return rows
