@@ -82,7 +82,7 @@ void columns_add(columns *c, const char *const *cells)
         !grow((void **)&c->cells, &c->cells_capacity, c->ncells + c->ncolumns, sizeof *c->cells);
     for (size_t i = 0; !c->failed && i < c->ncolumns; i++) {
         const size_t n = strlen(cells[i]);
-        c->failed = !grow((void **)&c->text, &c->capacity, c->nbytes + n, 1);
+        c->failed = !grow((void **)&c->text, &c->capacity, c->nbytes + n + 1, 1);
         if (c->failed)
             return;
         memcpy(c->text + c->nbytes, cells[i], n);
