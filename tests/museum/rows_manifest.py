@@ -205,6 +205,8 @@ def files():
         row("N04", "weights", "R", "MAN-EXTRA", with_manifest(after=add("model.safetensors")), says=("model.safetensors",)),
         row("N04", "shard", "R", "MAN-EXTRA", with_manifest(after=add("__9_0.distcp", BLOB)), says=("__9_0.distcp",)),
         row("N04", "not-listed", "R", "MAN-EXTRA", with_manifest(lambda d: d["files"].pop() and None), says=(SECOND,)),
+        row("N04", "weights-allowed", "A", "MAN-EXTRA", with_manifest(after=add("model.safetensors")),
+            options=("--set", "MAN-EXTRA=note"), commands=("structure", "coverage")),
         row("N04", "other", "A", "MAN-OTHER", with_manifest(after=add("README.md")),
             settled="files without weights are a note"),
         row("N06", "signature", "W", "SIG-UNCHECKED", with_manifest(after=add("model.sig"))),
