@@ -91,7 +91,6 @@ def deflated(**words):
 
 
 PATH = ("/", "home", "someone", "run")
-AS = "2.15.0"
 uneven = dict(cut=("--world-size", "2"), at="coverage")
 ROWS = [
     row("V01", "box-9", "R", "DCP-PAYLOAD-SHAPE", from_fixture("wrong-boxes9"), also=("DCP-BOX",), **uneven),
@@ -105,6 +104,7 @@ ROWS = [
     row("V06", "lost", "R", "IDX-MISSING", from_fixture("hf-index", without_first)),
     row("V07", "python-3.13", "A", "DCP-PATHLIB", folder(fields=storage_meta(Call(Global("pathlib._local", "PosixPath"), *PATH), None))),
     row("V08", "dtensor", "A", "RANK-BOUND", from_fixture("ranks-dtensor"), cut=("--like", "SRC")),
+    row("V09", "pieces", "A", "DCP-LEFT-OUT", from_fixture("fsdp1-orig-dcp", release="torch-2.1.2/"), commands=("inspect", "structure")),
     row("V10", "not-an-order", "U", "LAYOUT-ORDER", bent("ranks-tp", b"split_factorq\x99K\x02", b"split_factorq\x99K\x03"), cut=("--like", "SRC")),
     row("V11", "deflated", "A", "ZIP-DEFLATED", as_file(deflated(method=8))),
     row("V12", "record", "R", "PT-STORAGE-SIZE", as_file(saved({"w": tensor(size=(2, 2), stride=(2, 1), store=storage(numel=4))}))),
@@ -113,6 +113,9 @@ ROWS = [
     row("V16", "torch", "A", "DCP-TRACES", from_fixture("dcp-fsdp2")),
     row("V17", "small-view", "A", "PT-WASTE", as_file(saved({"w": tensor(size=(2,), stride=(1,), offset=3)}))),
     row("V17", "views", "A", "PT-WASTE", from_fixture("pt-views/checkpoint.pt")),
+    row("V18", "order", "W", "DCP-TP-ORDER", from_fixture("wrong-order", release="torch-2.3.1/"), commands=("inspect", "structure", "coverage")),
     row("V19", "partial", "U", "LAYOUT-PARTIAL", from_fixture("ranks-partial")),
+    row("V20", "torch-2.8", "R", "DCP-PAYLOAD-SHAPE", from_fixture("wrong-lost", release="torch-2.8.0/"), at="coverage",
+        commands=("inspect", "coverage", "consolidate", "diff")),
     row("V20", "half-of-it", "R", "DCP-PAYLOAD-SHAPE", folder(**dcp.first_is(dcp.blob((1, 3)))), at="coverage"),
 ]
