@@ -121,6 +121,21 @@ def many_entries(count, name_nbytes):
     return b"".join(local) + directory + tail
 
 
+def too_many(folder):
+    """An end that names more entries than are read, behind a directory that is a hole."""
+    path = os.path.join(folder, "input.pt")
+    count = (1 << 24) + 1
+    with open(path, "wb") as f:
+        f.write(PLAIN[:64])
+        f.truncate(64 + count * 46)
+        f.seek(0, os.SEEK_END)
+        at = f.tell()
+        f.write(struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 45, 45, 0, 0, count, count, count * 46, 64))
+        f.write(struct.pack("<IIQI", 0x07064B50, 0, at, 1))
+        f.write(struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, 65535, 65535, count * 46, 64, 0))
+    return path
+
+
 def bad_crc(names):
     """The module's file with a wrong CRC for the records that names(name) picks, in directory and descriptor."""
     data = bytearray(module)
@@ -334,7 +349,7 @@ def around():
             commands=("inspect", "structure"), lanes="A"),
         row("Z29", "million-in-little-memory", "L", None, lazily(lambda: many_entries(1_000_000, 60)),
             commands=("inspect", "structure"), lanes="B", settled="a million entries need more than 256 MiB"),
-        row("Z29", "too-many", "L", "ZIP-ENTRIES", lazily(lambda: many_entries(1_100_000, 20)), commands=("inspect", "structure"), lanes="A"),
+        row("Z29", "too-many", "L", "ZIP-ENTRIES", too_many, commands=("inspect", "structure")),
         row("Z30", "tar", "U", "PT-TAR", tar, settled="the tar form of old releases is told by its own name"),
         *[row("Z30", name, "R", "PT-CONTAINER", data, says=(says,)) for name, data, says in contents],
         row("Z30", "safetensors", "A", None, st, settled="what a file is is told by its content; a name is a hint"),
