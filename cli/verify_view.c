@@ -99,6 +99,14 @@ static int no_memory(const cli *c)
     return FSDPCK_LIMIT;
 }
 
+/* Where the only thing wrong is that some of it is of a kind that is not read, nobody knows. */
+static int exit_code(const fsdpck_verify_info *k)
+{
+    if (k->errors == 0)
+        return 0;
+    return k->errors == k->unsupported ? FSDPCK_UNSUPPORTED : FSDPCK_FINDING;
+}
+
 int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
 {
     fsdpck_verify_info k;
@@ -115,7 +123,7 @@ int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
         return no_memory(c);
     if (!c->quiet)
         print_summary(path, &k);
-    return k.errors == 0 ? 0 : FSDPCK_FINDING;
+    return exit_code(&k);
 }
 
 static cJSON *finding_json(const fsdpck_finding *f)
@@ -181,7 +189,7 @@ static void add_manifest(cJSON *e, const fsdpck_verify_info *k)
 static const char *verdict_of(const fsdpck_verify_info *k)
 {
     if (k->errors > 0)
-        return "findings";
+        return k->errors == k->unsupported ? "none" : "findings";
     return k->sampled || k->stopped ? "unfinished" : "clean";
 }
 
@@ -189,7 +197,7 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
 {
     fsdpck_verify_info k;
     fsdpck_verify_get_info(v, &k);
-    const int code = k.errors == 0 ? 0 : FSDPCK_FINDING;
+    const int code = exit_code(&k);
     cJSON *e = report_json_begin(c, code, verdict_of(&k), k.opened ? &k.source : NULL);
     if (e == NULL)
         return no_memory(c);

@@ -379,6 +379,7 @@ void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
         .unchecked_nbytes = v->result.unsummed_nbytes,
         .unread_tensors = v->result.unread_tensors,
         .unread_nbytes = v->result.unread_nbytes,
+        .unsupported = v->found.unsupported,
         .manifest = v->promised.there,
         .manifest_files = v->promised.files,
         .manifest_nbytes = v->promised.bytes_summed,

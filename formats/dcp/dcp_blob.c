@@ -256,7 +256,7 @@ static fsdpck_status read_around(void *ctx, uint64_t offset_bytes, void *dst, ui
         }
         return FSDPCK_OK;
     }
-    return error_set(err, FSDPCK_BADINPUT, "ZIP-TRUNCATED",
+    return error_set(err, FSDPCK_BADINPUT, "Z-TRUNCATED",
                      "compressed zip names bytes past its end");
 }
 

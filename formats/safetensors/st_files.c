@@ -165,6 +165,19 @@ void st_files_warn_extra_fields(const st_files *s, const logger *log)
     }
 }
 
+void st_files_note_unpadded(const st_files *s, const open_request *req)
+{
+    for (size_t i = 0; i < s->opened.count; i++) {
+        const st_header *h = st_files_header(s, i);
+        if (h->data_offset_bytes % 8 == 0 || h->entries.count == 0)
+            continue;
+        format_note(req->found, req->found_ctx, "ST-UNPADDED", req->path,
+                    req->probe->is_folder ? st_files_name(s, i) : NULL,
+                    "data of the file do not begin at a multiple of 8 bytes");
+        return;
+    }
+}
+
 void st_files_drop_headers(st_files *s)
 {
     for (size_t i = 0; i < s->opened.count; i++) {
