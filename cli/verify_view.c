@@ -60,13 +60,12 @@ static void print_summary(const char *path, const fsdpck_verify_info *k)
                report_count(b, sizeof b, k->source.chunks, "chunk"),
                report_count(n, sizeof n, k->source.files, "file"));
     if (k->manifest)
-        printf("  manifest   %s, %s%s%s%s\n",
-               report_count(a, sizeof a, k->manifest_files, "file"),
+        printf("  manifest   %s, %s%s%s%s\n", report_count(a, sizeof a, k->manifest_files, "file"),
                report_count(b, sizeof b, k->manifest_tensors, "tensor"),
                k->manifest_nbytes > 0 ? "; " : "",
                k->manifest_nbytes > 0 ? report_bytes(n, sizeof n, k->manifest_nbytes) : "",
                k->manifest_nbytes > 0 ? " of files compared with its CRC-64" : "");
-    if (k->level >= FSDPCK_LEVEL_CHECKSUM)
+    if (k->opened && k->level >= FSDPCK_LEVEL_CHECKSUM)
         printf("  read       %s of %s; %s compared with a checksum\n",
                report_bytes(a, sizeof a, k->bytes_read), report_bytes(b, sizeof b, k->bytes_total),
                report_bytes(n, sizeof n, k->bytes_summed));
@@ -130,6 +129,8 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
         fprintf(stderr, "fsdpck %s: no memory\n", c->command);
         return FSDPCK_LIMIT;
     }
+    if (k.errors + k.warnings == 0) /* what the readers warn of may be but a note here */
+        cJSON_ReplaceItemInObject(e, "verdict", cJSON_CreateString("clean"));
     cJSON_AddStringToObject(e, "level", level_name(k.level));
     cJSON_AddStringToObject(e, "not_seen", k.blind);
     cJSON *n = cJSON_AddObjectToObject(e, "counts");
