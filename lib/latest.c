@@ -85,10 +85,13 @@ static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
                                const fsdpck_latest_options *o, fsdpck_error *err)
 {
     fsdpck_checkpoint *c = NULL;
+    const logger log = ctx->log;
+    ctx->log.fn = NULL; /* whoever opens the one that is taken hears what there is to say of it */
     fsdpck_status st = fsdpck_open(ctx, path, o->open, &c, err);
     if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
         st = digest_check_coverage(ctx, c, false, err);
     fsdpck_close(c);
+    ctx->log = log;
     return st;
 }
 
