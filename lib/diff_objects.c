@@ -283,6 +283,27 @@ static fsdpck_status add_lone(fsdpck_diff *d, fsdpck_diff_kind kind, const objec
     return add_row(d, &row, key, err);
 }
 
+/* Optimizers list parameters by the names that their state has: those that the rules make of it. */
+static fsdpck_status rename_params(const target *to, const object_key *key, value_pool *pool,
+                                   value v, fsdpck_error *err)
+{
+    static const char last[] = ".params";
+    const size_t n = sizeof last - 1;
+    if (key->name_nbytes < n || memcmp(key->name + key->name_nbytes - n, last, n) != 0)
+        return FSDPCK_OK;
+    for (size_t i = 0; value_kind_of(v) == VALUE_LIST && i < value_count(pool, v); i++) {
+        size_t nbytes;
+        const char *text = value_text(pool, value_item(pool, v, i), &nbytes);
+        value now = text == NULL ? VALUE_OF_NONE : target_owner(to, text, nbytes);
+        if (value_is_none(now))
+            continue;
+        text = value_text(&to->cat.pool, now, &nbytes);
+        RETURN_IF(value_new_str(pool, text, nbytes, &now, err));
+        value_set_item(pool, v, i, now);
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const object_key *b,
                                   uint64_t *const maps[2], fsdpck_error *err)
 {
@@ -295,6 +316,10 @@ static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const obj
     fsdpck_status st = value_copy(&from->pool, a->content, &pool, maps[0], &x, err);
     if (st == FSDPCK_OK)
         st = value_copy(&to->pool, b->content, &pool, maps[1], &y, err);
+    if (st == FSDPCK_OK)
+        st = rename_params(&d->a.to, a, &pool, x, err);
+    if (st == FSDPCK_OK)
+        st = rename_params(&d->b.to, b, &pool, y, err);
     if (st == FSDPCK_OK)
         st = value_equal(&pool, x, &pool, y, &equal, err);
     if (st == FSDPCK_OK && !equal)
