@@ -75,6 +75,18 @@ def case_good_files(setting):
 
 
 @case()
+def case_good_views_of_garbage(setting):
+    """Tensors whose storages hold more than they do: what nobody sees is no finding."""
+    rows, columns = torch.full((60,), float("nan")), torch.full((6, 10), float("nan"))
+    rows[:6], columns[:, 2:4] = seeded("rows", (6,)), seeded("columns", (6, 2))
+    state = {"rows": rows[:6], "again": rows[2:5], "columns": columns[:, 2:4]}
+    for name, options in (("zip.pt", {}), ("stream.pt", {"_use_new_zipfile_serialization": False})):
+        torch.save(state, setting.path(name), **options)
+        check_good(setting, setting.path(name))
+        check_digests_of(setting, setting.path(name), state)
+
+
+@case()
 def case_good_training_file(setting):
     """Optimizers before their first step and after it, by torch.save alone."""
     kinds = [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.RMSprop, torch.optim.Adagrad,
