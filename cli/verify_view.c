@@ -70,7 +70,7 @@ static void print_summary(const char *path, const fsdpck_verify_info *k)
                k->manifest_nbytes > 0 ? "; " : "",
                k->manifest_nbytes > 0 ? report_bytes(n, sizeof n, k->manifest_nbytes) : "",
                k->manifest_nbytes > 0 ? " of files compared with its CRC-64" : "");
-    if (k->level >= FSDPCK_LEVEL_CHECKSUM)
+    if (k->opened && k->level >= FSDPCK_LEVEL_CHECKSUM)
         printf("  read       %s of %s; %s compared with a checksum\n",
                report_bytes(a, sizeof a, k->bytes_read), report_bytes(b, sizeof b, k->bytes_total),
                report_bytes(n, sizeof n, k->bytes_summed));
@@ -201,6 +201,8 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
     cJSON *e = report_json_begin(c, code, verdict_of(&k), k.opened ? &k.source : NULL);
     if (e == NULL)
         return no_memory(c);
+    if (k.errors + k.warnings == 0) /* what the readers warn of may be but a note here */
+        cJSON_ReplaceItemInObject(e, "verdict", cJSON_CreateString(verdict_of(&k)));
     cJSON_AddStringToObject(e, "level", level_name(k.level));
     cJSON_AddBoolToObject(e, "sampled", k.sampled);
     cJSON_AddBoolToObject(e, "out_of_time", k.stopped);
