@@ -31,7 +31,7 @@ typedef struct contents {
     uint8_t tensors[FILES_MAX][TENSORS_MOST];
 } contents;
 
-static char parent[256], folder_path[300];
+static char parent[256], folder_path[300], sub_path[310];
 static contents there; /* what the files hold since the last input */
 
 static void must(bool holds, const char *what)
@@ -63,6 +63,7 @@ static void remove_all(void)
         remove_file(folder_path, file_names[i]);
     remove_file(folder_path, INDEX_NAME);
     remove_file(parent, OUTSIDE);
+    rmdir(sub_path);
     rmdir(folder_path);
     rmdir(parent);
 }
@@ -95,7 +96,9 @@ static void make_folders(void)
     snprintf(parent, sizeof parent, "%s/fuzz_folder.%ld", tmp != NULL ? tmp : "/tmp",
              (long)getpid());
     snprintf(folder_path, sizeof folder_path, "%s/in", parent);
-    must(mkdir(parent, 0700) == 0 && mkdir(folder_path, 0700) == 0, "cannot make a folder");
+    snprintf(sub_path, sizeof sub_path, "%s/sub", folder_path);
+    must(mkdir(parent, 0700) == 0 && mkdir(folder_path, 0700) == 0 && mkdir(sub_path, 0700) == 0,
+         "cannot make a folder");
     atexit(remove_all);
     there = (contents){.count = {-1, -1, -1}};
     write_tensors(parent, OUTSIDE, "outside", outside, 1);
@@ -180,6 +183,20 @@ static void check_catalogue(const catalogue *cat, const contents *c, const hf_in
     }
 }
 
+/* No path of an index that is accepted leads out of the folder. */
+static void check_paths(const hf_index *ix)
+{
+    for (uint32_t i = 0; i < strtab_count(&ix->files); i++) {
+        const char *path = strtab_text(&ix->files, i);
+        must(path[0] != '/' && strlen(path) == strtab_nbytes(&ix->files, i), "an absolute path");
+        for (const char *part = path; part != NULL; part = strchr(part, '/')) {
+            part += *part == '/';
+            must(strncmp(part, "..", 2) != 0 || (part[2] != '/' && part[2] != '\0'),
+                 "a path with a part '..'");
+        }
+    }
+}
+
 static void open_it(const contents *c, const uint8_t *index, size_t nbytes)
 {
     budget b;
@@ -197,6 +214,8 @@ static void open_it(const contents *c, const uint8_t *index, size_t nbytes)
     const open_request req = {.path = folder_path, .probe = &in, .metadata = &b, .nthreads = 1};
     const bool has_index =
         nbytes > 0 && hf_index_parse((const char *)index, nbytes, &b, &ix, NULL) == FSDPCK_OK;
+    if (has_index)
+        check_paths(&ix);
     const fsdpck_status st = hf_reader.open(&req, &cat, &self, &err);
     if (st == FSDPCK_OK) {
         must(nbytes == 0 || has_index, "opened by an index that is refused");

@@ -64,7 +64,7 @@ static void check_compare(dtype d, uint8_t *a, uint8_t *b)
         }
     } else {
         memcpy(b, a, NELEMS * itemsize);
-        for (unsigned i = 0; i < NELEMS; i += 1 + draw() % 5)
+        for (unsigned i = 0; i < NELEMS; i += 1 + (unsigned)(draw() % 5))
             b[i * itemsize + draw() % itemsize] ^= (uint8_t)(1 << draw() % 8);
     }
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)

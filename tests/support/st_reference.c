@@ -384,6 +384,15 @@ static void header(reader *r, uint64_t data_nbytes)
     need(r, at == data_nbytes);
 }
 
+/* A function of its own, so that longjmp finds no changed variable of its caller. */
+static st_answer judge(reader *r, uint64_t data_nbytes)
+{
+    r->answer = ST_GOOD;
+    if (setjmp(r->bad) == 0)
+        header(r, data_nbytes);
+    return r->answer;
+}
+
 st_answer st_reference(const uint8_t *bytes, size_t nbytes)
 {
     uint64_t n = 0;
@@ -400,10 +409,7 @@ st_answer st_reference(const uint8_t *bytes, size_t nbytes)
     r->at = bytes + 8;
     r->end = r->at + n;
     r->scratch = scratch;
-    r->answer = ST_GOOD;
-    if (setjmp(r->bad) == 0)
-        header(r, nbytes - 8 - n);
-    const st_answer answer = r->answer;
+    const st_answer answer = judge(r, nbytes - 8 - n);
     free(scratch);
     free(r);
     return answer;
