@@ -93,12 +93,11 @@ static void make_folders(void)
 {
     const char *tmp = getenv("TMPDIR");
     const uint8_t outside[] = {0x10};
-    snprintf(parent, sizeof parent, "%s/fuzz_folder.%ld", tmp != NULL ? tmp : "/tmp",
-             (long)getpid());
+    snprintf(parent, sizeof parent, "%s/fuzz_folder.XXXXXX", tmp != NULL ? tmp : "/tmp");
+    must(mkdtemp(parent) != NULL, "cannot make a folder");
     snprintf(folder_path, sizeof folder_path, "%s/in", parent);
     snprintf(sub_path, sizeof sub_path, "%s/sub", folder_path);
-    must(mkdir(parent, 0700) == 0 && mkdir(folder_path, 0700) == 0 && mkdir(sub_path, 0700) == 0,
-         "cannot make a folder");
+    must(mkdir(folder_path, 0700) == 0 && mkdir(sub_path, 0700) == 0, "cannot make a folder");
     atexit(remove_all);
     there = (contents){.count = {-1, -1, -1}};
     write_tensors(parent, OUTSIDE, "outside", outside, 1);

@@ -384,13 +384,45 @@ static void header(reader *r, uint64_t data_nbytes)
     need(r, at == data_nbytes);
 }
 
-/* A function of its own, so that longjmp finds no changed variable of its caller. */
+/* Functions of their own, so that longjmp finds no changed variable of its caller. */
 static st_answer judge(reader *r, uint64_t data_nbytes)
 {
     r->answer = ST_GOOD;
     if (setjmp(r->bad) == 0)
         header(r, data_nbytes);
     return r->answer;
+}
+
+static st_answer judge_json(reader *r)
+{
+    r->answer = ST_GOOD;
+    if (setjmp(r->bad) == 0) {
+        skip(r);
+        space(r);
+        need(r, r->at == r->end);
+    }
+    return r->answer;
+}
+
+static reader *new_reader(const uint8_t *text, size_t nbytes)
+{
+    reader *r = calloc(1, sizeof *r);
+    if (r == NULL || (r->scratch = malloc(nbytes + 1)) == NULL)
+        abort();
+    r->at = text;
+    r->end = text + nbytes;
+    return r;
+}
+
+bool json_reference(const uint8_t *text, size_t nbytes)
+{
+    if (!is_utf8(text, text + nbytes))
+        return false;
+    reader *r = new_reader(text, nbytes);
+    const st_answer answer = judge_json(r);
+    free(r->scratch);
+    free(r);
+    return answer == ST_GOOD;
 }
 
 st_answer st_reference(const uint8_t *bytes, size_t nbytes)
@@ -402,15 +434,9 @@ st_answer st_reference(const uint8_t *bytes, size_t nbytes)
         n = n << 8 | bytes[i];
     if (n < 2 || n > 100000000 || n > nbytes - 8 || !is_utf8(bytes + 8, bytes + 8 + n))
         return ST_BAD;
-    reader *r = calloc(1, sizeof *r);
-    char *scratch = malloc((size_t)n + 1);
-    if (r == NULL || scratch == NULL)
-        abort();
-    r->at = bytes + 8;
-    r->end = r->at + n;
-    r->scratch = scratch;
+    reader *r = new_reader(bytes + 8, (size_t)n);
     const st_answer answer = judge(r, nbytes - 8 - n);
-    free(scratch);
+    free(r->scratch);
     free(r);
     return answer;
 }
