@@ -332,17 +332,22 @@ static void change_record(mutation *m, archive *z)
     }
 }
 
-/* One number of the layout becomes another. */
+static uint64_t get_field(const archive *z, const field *f)
+{
+    uint64_t v = 0;
+    memcpy(&v, z->out + f->at, f->nbytes);
+    return v;
+}
+
+/* One number of the layout becomes another; or two neighbours do, whose sum stays, carry and all. */
 static void break_field(mutation *m, archive *z)
 {
-    const field *f = &z->fields[mutate_below(m, z->field_count)];
-    const field *g = &z->fields[mutate_below(m, z->field_count)];
-    uint64_t v = 0;
-    if (mutate_once_in(m, 4)) {
-        memcpy(&v, z->out + g->at, g->nbytes);
-    } else {
-        memcpy(&v, z->out + f->at, f->nbytes);
-        v = mutate_number(m, v);
+    const size_t i = mutate_below(m, z->field_count);
+    const field *f = &z->fields[i], *g = &z->fields[mutate_below(m, z->field_count)];
+    uint64_t v = mutate_once_in(m, 4) ? get_field(z, g) : mutate_number(m, get_field(z, f));
+    if (mutate_once_in(m, 4) && i + 1 < z->field_count && f[1].nbytes == f->nbytes) {
+        const uint64_t other = get_field(z, f + 1) + get_field(z, f) - v;
+        memcpy(z->out + f[1].at, &other, f->nbytes);
     }
     memcpy(z->out + f->at, &v, f->nbytes);
 }
