@@ -37,6 +37,15 @@ static fsdpck_status read_memory(void *ctx, uint64_t offset, void *dst, uint64_t
         }                                                             \
     } while (0)
 
+/* Whether extra fields, u16 kind, u16 size and as many bytes, fill their space. */
+static bool extras_fit(const uint8_t *extra, size_t nbytes)
+{
+    size_t at = 0;
+    while (nbytes - at >= 4 && load_le16(extra + at + 2) <= nbytes - at - 4)
+        at += 4u + load_le16(extra + at + 2);
+    return at == nbytes;
+}
+
 /* Bytes of the records, from the first byte on, told by the local headers and what `z` says of
  * sizes. */
 static size_t walk_records(const zip_archive *z, const uint8_t *data, size_t nbytes)
@@ -51,7 +60,10 @@ static size_t walk_records(const zip_archive *z, const uint8_t *data, size_t nby
              load_le16(data + at + 8) == e->method && load_le16(data + at + 26) == prefix + n);
         MUST(nbytes - at >= 30 + prefix + n && memcmp(data + at + 30, z->prefix, prefix - 1) == 0 &&
              data[at + 29 + prefix] == '/' && memcmp(data + at + 30 + prefix, name, n) == 0);
-        at += 30 + prefix + n + load_le16(data + at + 28);
+        const size_t extra = load_le16(data + at + 28);
+        at += 30 + prefix + n;
+        MUST(extra <= nbytes - at && extras_fit(data + at, extra));
+        at += extra;
         MUST(at == e->data_offset_bytes && e->stored_nbytes <= nbytes - at);
         at += (size_t)e->stored_nbytes;
         if ((e->flags & 8) == 0)

@@ -317,7 +317,10 @@ static void change_record(mutation *m, archive *z)
         r->flags ^= mutate_once_in(m, 2) ? HAS_DESCRIPTOR : (uint16_t)(1u << mutate_below(m, 16));
         break;
     case 6:
-        r->extra_nbytes = mutate_once_in(m, 2) ? 0 : r->extra_nbytes;
+        if (mutate_once_in(m, 2)) /* length of the first field */
+            r->extra[2] = (uint8_t)mutate_number(m, r->extra[2]);
+        else
+            r->extra_nbytes = 0;
         r->wide = r->extra_nbytes > 4 && load_le16(r->extra) == 1;
         break;
     case 7:
