@@ -404,21 +404,21 @@ static st_answer judge_json(reader *r)
     return r->answer;
 }
 
-static reader *new_reader(const uint8_t *text, size_t nbytes)
+static reader *new_reader(const uint8_t *bytes, size_t nbytes)
 {
     reader *r = calloc(1, sizeof *r);
     if (r == NULL || (r->scratch = malloc(nbytes + 1)) == NULL)
         abort();
-    r->at = text;
-    r->end = text + nbytes;
+    r->at = bytes;
+    r->end = bytes + nbytes;
     return r;
 }
 
-bool json_reference(const uint8_t *text, size_t nbytes)
+bool json_reference(const uint8_t *bytes, size_t nbytes)
 {
-    if (!is_utf8(text, text + nbytes))
+    if (!is_utf8(bytes, bytes + nbytes))
         return false;
-    reader *r = new_reader(text, nbytes);
+    reader *r = new_reader(bytes, nbytes);
     const st_answer answer = judge_json(r);
     free(r->scratch);
     free(r);

@@ -13,7 +13,7 @@
 typedef enum st_answer { ST_GOOD, ST_BAD, ST_UNSURE } st_answer;
 
 /* Whether a text is JSON: one value of at most 64 levels, white space around it; UTF-8. */
-bool json_reference(const uint8_t *text, size_t nbytes);
+bool json_reference(const uint8_t *bytes, size_t nbytes);
 
 st_answer st_reference(const uint8_t *bytes, size_t nbytes);
 
