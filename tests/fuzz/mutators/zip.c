@@ -40,6 +40,7 @@ typedef struct archive {
     record of[RECORDS_MAX];
     size_t count;
     bool end64;
+    bool by_end64; /* the plain end record leaves all numbers to it */
     uint8_t *out;
     size_t capacity, nbytes;
     field fields[FIELDS_MAX];
@@ -182,12 +183,13 @@ static void put_together(archive *z)
         put(z, end, 8, true);
         put(z, 1, 4, true);
     }
+    const bool ones = z->end64 && z->by_end64;
     put(z, 0x06054b50, 4, true);
     put(z, 0, 4, true);
-    put(z, z->count, 2, true);
-    put(z, z->count, 2, true);
-    put(z, end - directory, 4, true);
-    put(z, directory, 4, true);
+    put(z, ones ? UINT16_MAX : z->count, 2, true);
+    put(z, ones ? UINT16_MAX : z->count, 2, true);
+    put(z, ones ? UINT32_MAX : end - directory, 4, true);
+    put(z, ones ? UINT32_MAX : directory, 4, true);
     put(z, 0, 2, true);
 }
 
@@ -364,6 +366,7 @@ void mutate_zip(mutation *m)
         z->capacity = m->capacity;
         if (!mutate_once_in(m, 3))
             change_record(m, z);
+        z->by_end64 = mutate_once_in(m, 2);
         put_together(z);
         if (z->nbytes > 0 && z->field_count > 0 && mutate_once_in(m, 2))
             break_field(m, z);
