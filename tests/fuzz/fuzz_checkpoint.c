@@ -184,6 +184,11 @@ static void set_options(fsdpck_transform_options *o, const pack *p, bool anew)
     o->threads = 1;
     o->memory_nbytes = 16 << 20;
     o->no_sync = 1;
+    if (has_word(p, "cast ")) {
+        static const char *const dtypes[] = {"bf16"};
+        o->dtype = dtypes;
+        o->dtype_count = 1;
+    }
     o->format = anew ? "dcp" : "pt";
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         snprintf(word, sizeof word, "to=%s ", formats[i]);
@@ -231,6 +236,33 @@ static void put(fsdpck_context *ctx, fsdpck_checkpoint *c, const pack *p, bool a
     }
 }
 
+/* Word `starve`: opened and verified in ever more memory until it suffices; each allocation of what
+ * grows with the input is once the one that fails. */
+static void starve(const pack *p, fsdpck_open_options *open)
+{
+    fsdpck_status st = FSDPCK_LIMIT;
+    for (uint64_t n = 600; n < 4 << 20 && st != FSDPCK_OK; n += n / 20 + 40) {
+        fsdpck_context *ctx = fsdpck_context_new();
+        fsdpck_checkpoint *c = NULL;
+        fsdpck_error err;
+        uint64_t warnings;
+        check(ctx != NULL, "no context");
+        fsdpck_error_init(&err);
+        open->metadata_nbytes = n;
+        st = fsdpck_open(ctx, p->path, open, &c, &err);
+        check(st == FSDPCK_OK || err.message[0] != '\0', "refused without a word");
+        (void)verify(ctx, p->path, FSDPCK_LEVEL_NUMERIC, open, &warnings);
+        if (st == FSDPCK_OK) {
+            uint64_t nbytes;
+            walk(c);
+            (void)transform(ctx, c, p, false, 2, &nbytes, &err);
+            (void)transform(ctx, c, p, true, 2, &nbytes, &err);
+        }
+        fsdpck_close(c);
+        fsdpck_context_free(ctx);
+    }
+}
+
 static void run(const pack *p)
 {
     fsdpck_context *ctx = fsdpck_context_new();
@@ -241,7 +273,6 @@ static void run(const pack *p)
     check(ctx != NULL, "no context");
     fsdpck_error_init(&err);
     open.threads = 1;
-    open.metadata_nbytes = 64 << 20;
     open.source_ranks = number_of(p, "ranks=", 0);
     open.per_rank = (fsdpck_per_rank)(number_of(p, "per_rank=", 0) % (FSDPCK_PER_RANK_ERROR + 1));
     open.optim_keys = (fsdpck_optim_keys)(number_of(p, "keys=", 0) % (FSDPCK_OPTIM_KEYS_FLAT + 1));
@@ -250,6 +281,9 @@ static void run(const pack *p)
     open.repair_strided = has_word(p, "repair");
     open.assume_tp_first = has_word(p, "tp_first");
     open.model_path = p->model[0] != '\0' ? p->model : NULL;
+    if (has_word(p, "starve "))
+        starve(p, &open);
+    open.metadata_nbytes = 64 << 20;
     const bool clean =
         verify(ctx, p->path, FSDPCK_LEVEL_NUMERIC, &open, &warnings) == 0 && warnings == 0;
     if (fsdpck_open(ctx, p->path, &open, &c, &err) == FSDPCK_OK) {
