@@ -67,6 +67,11 @@ static bool has_word(const pack *p, const char *word)
     return strstr(p->words, word) != NULL;
 }
 
+static fsdpck_per_rank per_rank_of(const pack *p)
+{
+    return (fsdpck_per_rank)(number_of(p, "per_rank=", 0) % (FSDPCK_PER_RANK_ERROR + 1));
+}
+
 /* Folders of the name are made; false where it would lie elsewhere. */
 static bool make_folders(const pack *p, const char *name)
 {
@@ -231,7 +236,10 @@ static void put(fsdpck_context *ctx, fsdpck_checkpoint *c, const pack *p, bool a
           "verify passes what is refused then");
     if (st == FSDPCK_OK && nbytes < WRITE_BYTES_MAX) {
         scratch_path(dst, p->dir, anew ? "anew" : "whole");
-        check(verify(ctx, dst, FSDPCK_LEVEL_CHECKSUM, NULL, &warnings) == 0,
+        /* What each rank has of its own is so again in its file. */
+        fsdpck_open_options open = FSDPCK_OPEN_OPTIONS_INIT;
+        open.per_rank = per_rank_of(p);
+        check(verify(ctx, dst, FSDPCK_LEVEL_CHECKSUM, &open, &warnings) == 0,
               "verify does not pass what was written");
     }
 }
@@ -274,7 +282,7 @@ static void run(const pack *p)
     fsdpck_error_init(&err);
     open.threads = 1;
     open.source_ranks = number_of(p, "ranks=", 0);
-    open.per_rank = (fsdpck_per_rank)(number_of(p, "per_rank=", 0) % (FSDPCK_PER_RANK_ERROR + 1));
+    open.per_rank = per_rank_of(p);
     open.optim_keys = (fsdpck_optim_keys)(number_of(p, "keys=", 0) % (FSDPCK_OPTIM_KEYS_FLAT + 1));
     open.opaque_calls = has_word(p, "opaque");
     open.no_follow = has_word(p, "no_follow");
