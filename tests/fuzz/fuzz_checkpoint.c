@@ -72,6 +72,13 @@ static fsdpck_per_rank per_rank_of(const pack *p)
     return (fsdpck_per_rank)(number_of(p, "per_rank=", 0) % (FSDPCK_PER_RANK_ERROR + 1));
 }
 
+/* DIR/data/NAME, of the name so many bytes. */
+static void path_of(char path[SCRATCH_BYTES], const pack *p, const char *name, size_t nbytes)
+{
+    const int n = snprintf(path, SCRATCH_BYTES, "%s/data/%.*s", p->dir, (int)nbytes, name);
+    check(n > 0 && n < SCRATCH_BYTES, "a name is too long");
+}
+
 /* Folders of the name are made; false where it would lie elsewhere. */
 static bool make_folders(const pack *p, const char *name)
 {
@@ -80,7 +87,7 @@ static bool make_folders(const pack *p, const char *name)
         strstr(name, "//") != NULL || name[strlen(name) - 1] == '/')
         return false;
     for (const char *slash = strchr(name, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        snprintf(path, sizeof path, "%s/data/%.*s", p->dir, (int)(slash - name), name);
+        path_of(path, p, name, (size_t)(slash - name));
         (void)mkdir(path, 0700);
     }
     return true;
@@ -93,9 +100,9 @@ static bool put_file(pack *p, const char *kind, const char *name, size_t nbytes)
     if (!model && !make_folders(p, name))
         return false;
     if (model)
-        snprintf(path, sizeof path, "%s/model.json", p->dir);
+        scratch_path(path, p->dir, "model.json");
     else
-        snprintf(path, sizeof path, "%s/data/%s", p->dir, name);
+        path_of(path, p, name, strlen(name));
     if (nbytes > p->nbytes)
         nbytes = p->nbytes;
     FILE *f = fopen(path, "wb");
