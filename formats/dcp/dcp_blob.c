@@ -145,7 +145,7 @@ fsdpck_status dcp_blob_describe(dcp_folder *d, uint64_t chunk, dcp_payload *p, p
     p->dtype = DTYPE_NONE;
     p->ndim = 0;
     p->is_stream = false;
-    RETURN_IF(dcp_transform_check(d, c->aux, &zstd, err));
+    RETURN_IF(dcp_transform_check(d, c->aux & ~DCP_AUX_UNSURE, &zstd, err));
     if (zstd)
         return locate_zstd(d, c, &p->dtype, &p->ndim, p->sizes, where, err);
     catalogue_chunk_box(d->cat, chunk, NULL, p->sizes);

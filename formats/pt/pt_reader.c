@@ -361,6 +361,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     if (chunk >= p->archive.tensors.count) {
         where->offset_bytes = where->record_offset_bytes;
         where->rows = true;
+        where->strides[0] = 1; /* a storage has one dim, whatever its view has */
         where->conj = false;
         where->neg = false;
     }
