@@ -87,6 +87,13 @@ typedef struct open_request {
     void *found_ctx;
 } open_request;
 
+/* Its folder, once more: as it was probed. */
+static inline fsdpck_status open_request_folder(const open_request *r, folder *d, fsdpck_error *err)
+{
+    return r->probe->is_folder ? folder_open_same(d, &r->probe->dir, r->path, err)
+                               : folder_open(d, r->path, err);
+}
+
 /* Whether it was told, so that the reader may look on. */
 static inline bool open_request_tell(const open_request *req, fsdpck_status st,
                                      const fsdpck_error *what)

@@ -93,7 +93,7 @@ static fsdpck_status folder_new(const open_request *req, catalogue *cat, dcp_fol
     d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0;
     d->has_names = true;
     GOTO_IF(dcp_names_init(&d->names, req->metadata, err), out);
-    GOTO_IF(folder_open_same(&d->dir, &req->probe->dir, req->path, err), out);
+    GOTO_IF(open_request_folder(req, &d->dir, err), out);
     GOTO_IF(file_set_init(&d->blobs, &d->dir, 0, flags, err), out);
     d->has_blobs = true;
     GOTO_IF(file_set_init(&d->metadatas, &d->dir, 4, flags, err), out);

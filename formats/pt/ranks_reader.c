@@ -72,7 +72,7 @@ static fsdpck_status reader_new(const open_request *req, ranks_reader **out, fsd
     r->owner = req->metadata;
     r->pieces = VEC_OF(ranks_piece, req->metadata);
     r->dims = VEC_OF(uint64_t, req->metadata);
-    fsdpck_status st = folder_open_same(&r->dir, &req->probe->dir, req->path, err);
+    fsdpck_status st = open_request_folder(req, &r->dir, err);
     if (st == FSDPCK_OK)
         st = file_set_init(&r->files, &r->dir, 0, req->no_follow ? FILE_NO_FOLLOW : 0, err);
     if (st != FSDPCK_OK)

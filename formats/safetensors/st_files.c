@@ -42,7 +42,7 @@ fsdpck_status st_files_open(const open_request *req, st_files **out, fsdpck_erro
     s->req = req;
     fsdpck_status st = FSDPCK_OK;
     if (req->probe->is_folder)
-        st = folder_open_same(&s->dir, &req->probe->dir, req->path, err);
+        st = open_request_folder(req, &s->dir, err);
     if (st == FSDPCK_OK)
         st = file_set_init(&s->files, dir_of(s), 0, req->no_follow ? FILE_NO_FOLLOW : 0, err);
     if (st != FSDPCK_OK)
