@@ -278,8 +278,10 @@ static fsdpck_status inside(const char *name, size_t nbytes)
 
 Test(path, inside)
 {
-    static const char *const good[] = {"a", "a/b", "__0_0.distcp", "..a", "a..", "...", "./a", "-"};
-    static const char *const bad[] = {"", "/a", "..", "a/..", "../a", "a/../b", "a//b", "a/", "/"};
+    static const char *const good[] = {"a",   "a/b", "__0_0.distcp", "..a", "a..",
+                                       "...", ".a",  "a.",           "-"};
+    static const char *const bad[] = {"",   "/a", "..", "a/..", "../a",  "a/../b", "a//b",
+                                      "a/", "/",  ".",  "./a",  "a/./b", "a/."};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
         cr_assert_eq(inside(good[i], strlen(good[i])), FSDPCK_OK, "'%s'", good[i]);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
