@@ -9,8 +9,8 @@
 enum { RANKS_GUESSED = 64 };
 /* Over all tensors of a checkpoint. A number of ranks has up to some thousand layouts, and a layout
  * as many pieces as ranks; most are out at the first of them, so 4,096 ranks take about 20,000 steps
- * a tensor. */
-#define REPAIR_STEPS_MAX ((uint64_t)1 << 26)
+ * a tensor. A step takes about 80 ns. */
+#define REPAIR_STEPS_MAX ((uint64_t)1 << 24)
 
 /* Wrong boxes are only recorded for dims that do not divide evenly: then sizes differ. */
 static bool may_be_wrong(const catalogue *cat, uint32_t tensor)

@@ -181,6 +181,7 @@ Test(file, read_whole)
     cr_assert_str_eq(text, "12345");
     free(text);
     cr_assert_eq(file_read_whole(NULL, path, 4, &text, &nbytes, &err), FSDPCK_LIMIT);
+    cr_assert_str_eq(err.finding, "LIMIT-SIZE");
     cr_assert_null(text);
 }
 
