@@ -22,7 +22,13 @@
 #include "tests/fuzz/faults.h"
 #include "tests/support/scratch.h"
 
-enum { WRITE_BYTES_MAX = 4 << 20, FILES_MAX = 32, WORDS_BYTES = 256, NAME_BYTES = 80, FAULTS_MAX = 20000 };
+enum {
+    WRITE_BYTES_MAX = 4 << 20,
+    FILES_MAX = 32,
+    WORDS_BYTES = 256,
+    NAME_BYTES = 80,
+    FAULTS_MAX = 20000
+};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
@@ -38,6 +44,7 @@ typedef struct pack {
     const char *at;
     size_t nbytes;
     char words[WORDS_BYTES];
+    char name[NAME_BYTES]; /* of the folder */
     char dir[SCRATCH_BYTES], path[SCRATCH_BYTES], model[SCRATCH_BYTES];
 } pack;
 
@@ -68,6 +75,15 @@ static bool has_word(const pack *p, const char *word)
     return strstr(p->words, word) != NULL;
 }
 
+/* The text behind `word=` up to the next blank, or the fallback. */
+static void text_of(const pack *p, const char *word, const char *fallback, char text[NAME_BYTES])
+{
+    const char *at = strstr(p->words, word);
+    at = at != NULL ? at + strlen(word) : fallback;
+    const size_t n = strcspn(at, " ");
+    snprintf(text, NAME_BYTES, "%.*s", (int)n, at);
+}
+
 static fsdpck_per_rank per_rank_of(const pack *p)
 {
     return (fsdpck_per_rank)(number_of(p, "per_rank=", 0) % (FSDPCK_PER_RANK_ERROR + 1));
@@ -76,7 +92,7 @@ static fsdpck_per_rank per_rank_of(const pack *p)
 /* DIR/data/NAME, of the name so many bytes. */
 static void path_of(char path[SCRATCH_BYTES], const pack *p, const char *name, size_t nbytes)
 {
-    const int n = snprintf(path, SCRATCH_BYTES, "%s/data/%.*s", p->dir, (int)nbytes, name);
+    const int n = snprintf(path, SCRATCH_BYTES, "%s/%s/%.*s", p->dir, p->name, (int)nbytes, name);
     check(n > 0 && n < SCRATCH_BYTES, "a name is too long");
 }
 
@@ -122,16 +138,19 @@ static bool unpack(pack *p)
     char line[NAME_BYTES + 40], kind[8], name[NAME_BYTES];
     unsigned nfiles = 0;
     unsigned long file_nbytes;
-    scratch_path(p->path, p->dir, "data");
-    check(mkdir(p->path, 0700) == 0, "cannot make a folder");
     if (!take_line(p, p->words, sizeof p->words))
         return false;
+    text_of(p, "at=", "data", p->name);
+    if (p->name[0] == '\0' || p->name[0] == '.' || strchr(p->name, '/') != NULL)
+        return false;
+    scratch_path(p->path, p->dir, p->name);
+    check(mkdir(p->path, 0700) == 0, "cannot make a folder");
     for (; nfiles < FILES_MAX && take_line(p, line, sizeof line); nfiles++)
         if (sscanf(line, "%7s %79s %lu", kind, name, &file_nbytes) != 3 ||
             !put_file(p, kind, name, file_nbytes))
             return false;
     if (!has_word(p, "one"))
-        scratch_path(p->path, p->dir, "data");
+        scratch_path(p->path, p->dir, p->name);
     return nfiles > 0;
 }
 
@@ -252,6 +271,10 @@ static void put(fsdpck_context *ctx, fsdpck_checkpoint *c, const pack *p, bool a
         /* What each rank has of its own is so again in its file. */
         fsdpck_open_options open = FSDPCK_OPEN_OPTIONS_INIT;
         open.per_rank = per_rank_of(p);
+        char pattern[NAME_BYTES];
+        text_of(p, "pattern=", "", pattern); /* the files written are named by it too */
+        if (pattern[0] != '\0' && has_word(p, "to=pt-ranks "))
+            open.rank_pattern = pattern;
         check(verify(ctx, dst, FSDPCK_LEVEL_CHECKSUM, &open, &warnings) == 0,
               "verify does not pass what was written");
     }
@@ -361,6 +384,9 @@ static void run(const pack *p)
     open.model_path = p->model[0] != '\0' ? p->model : NULL;
     if (has_word(p, "starve "))
         starve(p, &open);
+    char pattern[NAME_BYTES];
+    text_of(p, "pattern=", "", pattern);
+    open.rank_pattern = pattern[0] != '\0' ? pattern : NULL;
     open.metadata_nbytes = 64 << 20;
     if (has_word(p, "faults "))
         fail_each(p, &open);
