@@ -1,9 +1,10 @@
-/* The files of a checkpoint, one behind the other, after a line of words on how to look at it:
+/* The files of a checkpoint, one behind the other, after a line of words on how to look at it. Two
+ * more numbers, offset and count, put so many zeros, which are no bytes of the seed, in a file:
  *
  *     to=dcp world=4 opaque
  *     file .metadata 123
  *     ... 123 bytes, the next line begins right behind them ...
- *     file __0_0.distcp 456
+ *     file __0_0.distcp 456 400 100000
  *     model x 300
  *     ... a description of the model ...
  *
@@ -27,7 +28,8 @@ enum {
     FILES_MAX = 32,
     WORDS_BYTES = 256,
     NAME_BYTES = 80,
-    FAULTS_MAX = 20000
+    FAULTS_MAX = 20000,
+    ZEROS_MAX = 4 << 20
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
@@ -110,7 +112,8 @@ static bool make_folders(const pack *p, const char *name)
     return true;
 }
 
-static bool put_file(pack *p, const char *kind, const char *name, size_t nbytes)
+static bool put_file(pack *p, const char *kind, const char *name, size_t nbytes, size_t zeros_at,
+                     size_t zeros)
 {
     char path[SCRATCH_BYTES];
     const bool model = strcmp(kind, "model") == 0;
@@ -125,7 +128,11 @@ static bool put_file(pack *p, const char *kind, const char *name, size_t nbytes)
     FILE *f = fopen(path, "wb");
     if (f == NULL) /* a folder has this name already */
         return false;
-    check((nbytes == 0 || fwrite(p->at, 1, nbytes, f) == nbytes) && fclose(f) == 0,
+    const size_t head = zeros > 0 && zeros_at < nbytes ? zeros_at : nbytes;
+    check((head == 0 || fwrite(p->at, 1, head, f) == head) &&
+              (head == nbytes || (fseek(f, (long)(zeros % ZEROS_MAX), SEEK_CUR) == 0 &&
+                                  fwrite(p->at + head, 1, nbytes - head, f) == nbytes - head)) &&
+              fclose(f) == 0,
           "cannot write a file");
     p->at += nbytes;
     p->nbytes -= nbytes;
@@ -137,7 +144,7 @@ static bool unpack(pack *p)
 {
     char line[NAME_BYTES + 40], kind[8], name[NAME_BYTES];
     unsigned nfiles = 0;
-    unsigned long file_nbytes;
+    unsigned long file_nbytes, zeros_at, zeros;
     if (!take_line(p, p->words, sizeof p->words))
         return false;
     text_of(p, "at=", "data", p->name);
@@ -145,10 +152,12 @@ static bool unpack(pack *p)
         return false;
     scratch_path(p->path, p->dir, p->name);
     check(mkdir(p->path, 0700) == 0, "cannot make a folder");
-    for (; nfiles < FILES_MAX && take_line(p, line, sizeof line); nfiles++)
-        if (sscanf(line, "%7s %79s %lu", kind, name, &file_nbytes) != 3 ||
-            !put_file(p, kind, name, file_nbytes))
+    for (; nfiles < FILES_MAX && take_line(p, line, sizeof line); nfiles++) {
+        zeros_at = zeros = 0;
+        if (sscanf(line, "%7s %79s %lu %lu %lu", kind, name, &file_nbytes, &zeros_at, &zeros) < 3 ||
+            !put_file(p, kind, name, file_nbytes, zeros_at, zeros))
             return false;
+    }
     if (!has_word(p, "one"))
         scratch_path(p->path, p->dir, p->name);
     return nfiles > 0;
@@ -237,11 +246,13 @@ static void set_options(fsdpck_transform_options *o, const pack *p, bool anew)
 static fsdpck_status transform(fsdpck_context *ctx, fsdpck_checkpoint *c, const pack *p, bool anew,
                                int dry_run, uint64_t *nbytes, fsdpck_error *err)
 {
-    char dst[SCRATCH_BYTES];
+    char dst[SCRATCH_BYTES], into[NAME_BYTES];
     fsdpck_transform_options options;
     fsdpck_report *report = NULL;
     set_options(&options, p, anew);
     options.dry_run = dry_run;
+    text_of(p, "into=", "", into);
+    options.rank_pattern = into[0] != '\0' ? into : NULL;
     fsdpck_error_init(err);
     scratch_path(dst, p->dir, anew ? "anew" : "whole");
     const fsdpck_status st = anew ? fsdpck_reshard(ctx, c, dst, &options, &report, err)
@@ -272,7 +283,8 @@ static void put(fsdpck_context *ctx, fsdpck_checkpoint *c, const pack *p, bool a
         fsdpck_open_options open = FSDPCK_OPEN_OPTIONS_INIT;
         open.per_rank = per_rank_of(p);
         char pattern[NAME_BYTES];
-        text_of(p, "pattern=", "", pattern); /* the files written are named by it too */
+        /* The files written are named by it too. */
+        text_of(p, has_word(p, "into=") ? "into=" : "pattern=", "", pattern);
         if (pattern[0] != '\0' && has_word(p, "to=pt-ranks "))
             open.rank_pattern = pattern;
         check(verify(ctx, dst, FSDPCK_LEVEL_CHECKSUM, &open, &warnings) == 0,
