@@ -96,11 +96,13 @@ static int run(cli *c, const transform_request *r)
     char *list = NULL;
     size_t nbytes = 0;
     fsdpck_status st = FSDPCK_OK;
-    if (r->check_path != NULL)
+    const bool first = fsdpck_context_rank(c->ctx) == 0; /* what lies beside SRC is its business */
+    if (first && r->check_path != NULL)
         st =
             text_file_read(r->check_path, "list of digests", LIST_NBYTES_MAX, &list, &nbytes, &err);
-    if (st == FSDPCK_OK)
+    if (first && st == FSDPCK_OK)
         st = check_manifest_path(r, &err);
+    st = fsdpck_context_agree(c->ctx, st, &err);
     progress_view *view = progress_start(c, (progress_mode)r->progress);
     if (st == FSDPCK_OK)
         st = transform_inputs_open(c, r, &in, &err);
@@ -109,13 +111,16 @@ static int run(cli *c, const transform_request *r)
     if (st == FSDPCK_OK && r->transform.manifest_path != NULL)
         st = write_manifest(c, r, in.src, d, &err);
     progress_stop(view);
-    int code;
+    int code = 0;
     if (st != FSDPCK_OK)
         code = report_failure(c, in.src == NULL ? NULL : &in.info, &err);
-    else if (r->check_path != NULL)
+    else if (r->check_path != NULL && first)
         code = digest_print_check(c, r, &in.info, d, list, nbytes);
-    else
+    else if (r->check_path == NULL)
         code = c->json ? digest_print_json(c, &in.info, d) : digest_print_text(c, d);
+    if (st == FSDPCK_OK &&
+        fsdpck_context_broadcast(c->ctx, &code, sizeof code, &err) != FSDPCK_OK)
+        code = report_failure(c, &in.info, &err);
     fsdpck_digests_free(d);
     transform_inputs_release(&in);
     free(list);

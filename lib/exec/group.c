@@ -202,7 +202,7 @@ static bool all_fail(const group *g)
 }
 
 /* Names the rank, unless all fail. */
-static fsdpck_status tell_cause(const group *g, unsigned cause, fsdpck_status own,
+static fsdpck_status tell_cause(const group *g, unsigned cause, fsdpck_status own, bool named,
                                 const fsdpck_error *theirs, fsdpck_error *err)
 {
     fsdpck_error e = *theirs;
@@ -214,7 +214,7 @@ static fsdpck_status tell_cause(const group *g, unsigned cause, fsdpck_status ow
             err->rank = (int)cause;
         return FSDPCK_PEER;
     }
-    if (e.rank < 0 && !all_fail(g)) {
+    if (named && e.rank < 0 && !all_fail(g)) {
         e.rank = (int)cause;
         snprintf(e.message, sizeof e.message, "rank %u on %s: %.400s", cause, group_host(g, cause),
                  theirs->message);
@@ -224,14 +224,10 @@ static fsdpck_status tell_cause(const group *g, unsigned cause, fsdpck_status ow
     return e.status;
 }
 
-fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err)
+static fsdpck_status vote_on(group *g, fsdpck_status st, bool named, fsdpck_error *err)
 {
-    if (g == NULL)
-        return st;
     if (group_is_broken(g) && st != FSDPCK_OK && st != FSDPCK_CANCELLED && st != FSDPCK_PEER)
         return st; /* nobody to agree with, and a cause of its own */
-    if (st != FSDPCK_OK)
-        group_link_tell_failed(g->link);
     uint32_t vote = (uint32_t)st;
     const link_call gather = {
         .kind = LINK_GATHER, .bytes = &vote, .all = (uint8_t *)g->votes, .nbytes = sizeof vote};
@@ -247,7 +243,21 @@ fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err)
     const link_call tell = {
         .kind = LINK_BROADCAST, .root = cause, .bytes = &theirs, .nbytes = sizeof theirs};
     RETURN_IF(do_call(g, &tell, err));
-    return tell_cause(g, cause, st, &theirs, err);
+    return tell_cause(g, cause, st, named, &theirs, err);
+}
+
+fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err)
+{
+    if (g == NULL)
+        return st;
+    if (st != FSDPCK_OK && !group_is_broken(g))
+        group_link_tell_failed(g->link);
+    return vote_on(g, st, true, err);
+}
+
+fsdpck_status group_settle(group *g, fsdpck_status st, bool named, fsdpck_error *err)
+{
+    return g == NULL ? st : vote_on(g, st, named, err);
 }
 
 static fsdpck_status gather_values(group *g, uint64_t value, fsdpck_error *err)
@@ -314,24 +324,14 @@ fsdpck_status group_xor(group *g, uint64_t *words, uint64_t count, fsdpck_error 
     return in_pieces(g, LINK_XOR, 0, words, count * sizeof *words, err);
 }
 
+fsdpck_status group_or(group *g, uint64_t *words, uint64_t count, fsdpck_error *err)
+{
+    return in_pieces(g, LINK_OR, 0, words, count * sizeof *words, err);
+}
+
 fsdpck_status group_sum(group *g, uint64_t *words, uint64_t count, fsdpck_error *err)
 {
     return in_pieces(g, LINK_SUM, 0, words, count * sizeof *words, err);
-}
-
-fsdpck_status group_count(group *g, bool in, unsigned *before, unsigned *count, fsdpck_error *err)
-{
-    *before = 0;
-    *count = in;
-    if (g == NULL)
-        return FSDPCK_OK;
-    RETURN_IF(gather_values(g, in, err));
-    *count = 0;
-    for (unsigned r = 0; r < g->size; r++) {
-        *before += r < g->rank && g->values[r] != 0;
-        *count += g->values[r] != 0;
-    }
-    return FSDPCK_OK;
 }
 
 void group_range(const group *g, uint64_t count, uint64_t *begin, uint64_t *end)
