@@ -301,7 +301,7 @@ fsdpck_status group_view_new(group *g, const char *path, const folder *here, gro
 
 const uint32_t *group_view_holders(const group_view *v, const char *path, uint32_t *count)
 {
-    const view_entry *e = entry_named(v, path);
+    const view_entry *e = v == NULL ? NULL : entry_named(v, path);
     *count = e == NULL ? 0 : e->holder_count;
     return e == NULL ? NULL : VEC_AT(&v->holders, const uint32_t, e->holders);
 }
