@@ -155,8 +155,11 @@ static int run_command(cli *c, const command *k, int argc, char **argv)
     const unsigned rank = fsdpck_context_rank(c->ctx);
     if (rank != 0)
         loud = silence();
-    if (!k->shared)
+    if (!k->shared) {
         fsdpck_context_work_alone(c->ctx);
+        if (st == FSDPCK_USAGE && fsdpck_context_world_size(c->ctx) == 1)
+            st = FSDPCK_OK; /* several that do not find each other may well look */
+    }
     int code = 0;
     if (st != FSDPCK_OK)
         code = report_failure(c, NULL, &err);

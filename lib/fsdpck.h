@@ -378,6 +378,8 @@ typedef struct fsdpck_report {
     char *const *copied; /* files beside the weights that were copied along; among the outputs */
     size_t copied_count;
     unsigned torch_minor; /* pt-ranks: torch 2.N loads them; 0: the newest known */
+    unsigned ranks;           /* that did it together; 1: this process alone */
+    uint64_t bytes_travelled; /* of bytes_read: from the disks of one rank to another */
 } fsdpck_report;
 
 /* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless

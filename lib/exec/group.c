@@ -69,26 +69,74 @@ const char *group_built_description(void)
 
 /* ---- joining ---- */
 
-/* Variables of Open MPI, of MPICH and of srun with PMI, of srun with PMIx: how many ranks there are.
- * Without one of them MPI must not be begun: it would start a job of its own. */
-static bool launched_ranks(void)
+static bool is_several(const char *count)
+{
+    return count != NULL && count[0] != '\0' && strcmp(count, "1") != 0;
+}
+
+/* Variables of Open MPI, of MPICH and of srun with PMI: how many ranks there are. */
+static const char *launched_count(void)
 {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (getenv(sizes[i]) != NULL)
-            return strcmp(getenv(sizes[i]), "1") != 0;
+    const char *count = NULL;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && count == NULL; i++)
+        count = getenv(sizes[i]);
+    return count;
+}
+
+/* Without a launcher MPI must not be begun: it would start a job of its own. Of srun with PMIx the rank
+ * alone is known. */
+static bool launched_ranks(void)
+{
+    const char *count = launched_count();
+    if (count != NULL)
+        return is_several(count);
     return getenv("PMIX_RANK") != NULL || getenv("PMI_RANK") != NULL || getenv("PMI_FD") != NULL;
 }
 
-/* torchrun starts as many processes as one asks for, none of which knows of the others by MPI. */
-static fsdpck_status refuse_torchrun(fsdpck_error *err)
+/* What MPI was told, or srun. */
+static const char *stated_count(void)
 {
-    const char *size = getenv("WORLD_SIZE");
-    if (getenv("TORCHELASTIC_RUN_ID") == NULL || size == NULL || strcmp(size, "1") == 0)
+    const char *count = launched_count();
+    return count != NULL ? count : getenv("SLURM_STEP_NUM_TASKS");
+}
+
+/* Several processes that do not know of each other by MPI would all write one output. Whoever wants one
+ * of them to work alone takes the variable away that tells of the others. */
+static fsdpck_status refuse(const char *launcher, const char *count, const char *variable,
+                            fsdpck_error *err)
+{
+    if (!is_several(count))
         return FSDPCK_OK;
     error_set(err, FSDPCK_USAGE, "",
-              "started by torchrun as one of %s processes, which would all do the same", size);
-    error_next(err, "mpirun -n %s fsdpck ..., srun -n %s fsdpck ..., or fsdpck alone", size, size);
+              "started by %s as one of %s processes, which would all do the same", launcher, count);
+    error_next(err,
+               "mpirun -n %s fsdpck ..., srun --mpi=pmix -n %s fsdpck ..., or for one of them alone "
+               "env -u %s fsdpck ...",
+               count, count, variable);
+    return FSDPCK_USAGE;
+}
+
+static fsdpck_status refuse_others(fsdpck_error *err)
+{
+    if (getenv("TORCHELASTIC_RUN_ID") != NULL)
+        RETURN_IF(refuse("torchrun", getenv("WORLD_SIZE"), "TORCHELASTIC_RUN_ID", err));
+    if (getenv("SLURM_PROCID") != NULL)
+        return refuse("srun without PMI", getenv("SLURM_STEP_NUM_TASKS"), "SLURM_PROCID", err);
+    return FSDPCK_OK;
+}
+
+/* MPI began, but alone: the launcher is another MPI's, or speaks another PMI. */
+static fsdpck_status refuse_lone(fsdpck_error *err)
+{
+    const char *count = stated_count();
+    if (!is_several(count))
+        return FSDPCK_OK;
+    error_set(err, FSDPCK_USAGE, "",
+              "one of %s processes that do not find each other: they would all do the same", count);
+    error_expected(err, "a launcher for %s", group_link_description());
+    error_next(err, "mpirun of the MPI that fsdpck version names, or srun --mpi=pmix (srun "
+                    "--mpi=list shows what there is)");
     return FSDPCK_USAGE;
 }
 
@@ -129,11 +177,11 @@ fsdpck_status group_join(group_watch *watch, group **out, fsdpck_error *err)
 {
     *out = NULL;
     if (!launched_ranks())
-        return refuse_torchrun(err);
+        return refuse_others(err);
     group_link *link = NULL;
     RETURN_IF(group_link_open(watch, &link, err));
     if (link == NULL)
-        return FSDPCK_OK;
+        return refuse_lone(err);
     const unsigned size = group_link_size(link);
     group *g = calloc(1, sizeof *g);
     if (g != NULL) {
