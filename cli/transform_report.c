@@ -210,7 +210,8 @@ static char *next_step(const transform_request *r, const fsdpck_report *p, char 
         snprintf(text, capacity,
                  "on each of %s, in its process group: torch.load of its file in "
                  "'%s', weights_only=False; for torch %s, device %s (--torch, --device-type)",
-                 report_count(ranks, sizeof ranks, p->world_size, "rank"), path, torch_releases(p->torch_minor),
+                 report_count(ranks, sizeof ranks, p->world_size, "rank"), path,
+                 torch_releases(p->torch_minor),
                  r->transform.device_type == NULL ? "cuda" : r->transform.device_type);
     return text;
 }

@@ -29,8 +29,7 @@ fsdpck_status fsdpck_files_new(fsdpck_context *ctx, fsdpck_checkpoint *src, unsi
     f->has_sha256 = sha256 != 0;
     file_sums_init(&f->sums, &src->probe.dir, false);
     file_sums_share(&f->sums, src);
-    fsdpck_status st =
-        group_agree(ctx->group, file_sums_add_checkpoint(&f->sums, src, err), err);
+    fsdpck_status st = group_agree(ctx->group, file_sums_add_checkpoint(&f->sums, src, err), err);
     if (st == FSDPCK_OK && f->sums.files.count > 1)
         qsort(f->sums.files.items, f->sums.files.count, sizeof(file_sum), compare_files);
     if (st == FSDPCK_OK)

@@ -59,7 +59,8 @@ static void set_blind(fsdpck_verify *v)
 {
     const bool doubt = v->src != NULL && v->src->cat.origin.order_doubtful;
     snprintf(v->blind, sizeof v->blind, "%s%s%s", is_partial(v) ? "what was skipped; " : "",
-             blind_of_level(v), doubt ? "; whether rows are in the right order (see the notes)" : "");
+             blind_of_level(v),
+             doubt ? "; whether rows are in the right order (see the notes)" : "");
 }
 
 /* One id may be worse in one place than in another: the reader knows, but the user decides. */

@@ -17,9 +17,8 @@ fsdpck_status deal_init(deal *d, unsigned size, const uint8_t *takes, uint64_t t
     d->most = each + each / SLACK_PART + largest;
     d->load = calloc(size, sizeof *d->load);
     d->near_nbytes = calloc(size, sizeof *d->near_nbytes);
-    return d->load != NULL && d->near_nbytes != NULL
-               ? FSDPCK_OK
-               : error_set_nomem(err, size * sizeof *d->load);
+    return d->load != NULL && d->near_nbytes != NULL ? FSDPCK_OK
+                                                     : error_set_nomem(err, size * sizeof *d->load);
 }
 
 void deal_release(deal *d)

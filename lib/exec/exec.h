@@ -58,8 +58,8 @@ typedef struct exec_request {
 struct exec;
 
 struct exec_sums {
-    uint64_t bytes_read; /* by read_at and decoded from streams; heads excluded */
-    uint64_t reads;      /* calls of read_at */
+    uint64_t bytes_read;      /* by read_at and decoded from streams; heads excluded */
+    uint64_t reads;           /* calls of read_at */
     uint64_t bytes_travelled; /* of bytes_read: from disks of other ranks */
     uint64_t bytes_written;
     uint64_t direct_bytes;     /* of bytes_written */

@@ -71,7 +71,7 @@ const char *group_built_description(void)
 
 static bool is_several(const char *count)
 {
-    return count != NULL && count[0] != '\0' && strcmp(count, "1") != 0;
+    return count != NULL && count[0] != '\0' && strcmp(count, "1") != 0 && strcmp(count, "0") != 0;
 }
 
 /* Variables of Open MPI, of MPICH and of srun with PMI: how many ranks there are. */
@@ -94,13 +94,6 @@ static bool launched_ranks(void)
     return getenv("PMIX_RANK") != NULL || getenv("PMI_RANK") != NULL || getenv("PMI_FD") != NULL;
 }
 
-/* What MPI was told, or srun. */
-static const char *stated_count(void)
-{
-    const char *count = launched_count();
-    return count != NULL ? count : getenv("SLURM_STEP_NUM_TASKS");
-}
-
 /* Several processes that do not know of each other by MPI would all write one output. Whoever wants one
  * of them to work alone takes the variable away that tells of the others. */
 static fsdpck_status refuse(const char *launcher, const char *count, const char *variable,
@@ -110,10 +103,11 @@ static fsdpck_status refuse(const char *launcher, const char *count, const char 
         return FSDPCK_OK;
     error_set(err, FSDPCK_USAGE, "",
               "started by %s as one of %s processes, which would all do the same", launcher, count);
-    error_next(err,
-               "mpirun -n %s fsdpck ..., srun --mpi=pmix -n %s fsdpck ..., or for one of them alone "
-               "env -u %s fsdpck ...",
-               count, count, variable);
+    error_next(
+        err,
+        "mpirun -n %s fsdpck ..., srun --mpi=pmix -n %s fsdpck ..., or for one of them alone "
+        "env -u %s fsdpck ...",
+        count, count, variable);
     return FSDPCK_USAGE;
 }
 
@@ -127,9 +121,8 @@ static fsdpck_status refuse_others(fsdpck_error *err)
 }
 
 /* MPI began, but alone: the launcher is another MPI's, or speaks another PMI. */
-static fsdpck_status refuse_lone(fsdpck_error *err)
+static fsdpck_status refuse_lone(const char *count, fsdpck_error *err)
 {
-    const char *count = stated_count();
     if (!is_several(count))
         return FSDPCK_OK;
     error_set(err, FSDPCK_USAGE, "",
@@ -179,9 +172,14 @@ fsdpck_status group_join(group_watch *watch, group **out, fsdpck_error *err)
     if (!launched_ranks())
         return refuse_others(err);
     group_link *link = NULL;
+    char count[16] = ""; /* MPI sets these variables anew where it is alone */
+    const char *stated =
+        launched_count() != NULL ? launched_count() : getenv("SLURM_STEP_NUM_TASKS");
+    if (stated != NULL)
+        strncpy(count, stated, sizeof count - 1);
     RETURN_IF(group_link_open(watch, &link, err));
     if (link == NULL)
-        return refuse_lone(err);
+        return refuse_lone(count, err);
     const unsigned size = group_link_size(link);
     group *g = calloc(1, sizeof *g);
     if (g != NULL) {

@@ -17,7 +17,7 @@ typedef struct view_entry {
     uint64_t nbytes;
     uint32_t kind; /* path_kind */
     uint32_t rank;
-    uint32_t served; /* on its rank: index in view.files */
+    uint32_t served;                /* on its rank: index in view.files */
     uint32_t holders, holder_count; /* in view.holders */
 } view_entry;
 

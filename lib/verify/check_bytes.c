@@ -281,8 +281,7 @@ static fsdpck_status read_share(byte_work *w, unsigned workers, const found_mark
 {
     check *c = w->c;
     RETURN_IF(share_jobs(c, &w->jobs, err));
-    const fsdpck_status st =
-        pool_run(workers, w->jobs.count, run_job, w, c->r->cancel, err);
+    const fsdpck_status st = pool_run(workers, w->jobs.count, run_job, w, c->r->cancel, err);
     return share_bytes(c, st, before, w->crcs, err);
 }
 

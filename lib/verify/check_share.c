@@ -218,8 +218,7 @@ static fsdpck_status take_counts(check *c, uint64_t count, const uint8_t *at, fs
         at += sizeof one;
         memcpy(counts, at, one.n * sizeof *counts);
         at += one.n * sizeof *counts;
-        RETURN_IF(
-            spots_add_counts(&c->result->numbers[one.tensor], one.first, one.n, counts, err));
+        RETURN_IF(spots_add_counts(&c->result->numbers[one.tensor], one.first, one.n, counts, err));
     }
     return FSDPCK_OK;
 }
