@@ -156,6 +156,25 @@ static fsdpck_status meet(group *g, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* *link is NULL where this process is alone, and shall be. */
+static fsdpck_status open_link(group_watch *watch, group_link **link, fsdpck_error *err)
+{
+    const link_call leave = {.kind = LINK_LEAVE};
+    char count[16] = ""; /* MPI sets these variables anew where it is alone */
+    const char *stated = launched_count();
+    if (stated == NULL)
+        stated = getenv("SLURM_STEP_NUM_TASKS");
+    if (stated != NULL)
+        strncpy(count, stated, sizeof count - 1);
+    RETURN_IF(group_link_open(watch, link, err));
+    if (*link == NULL || group_link_size(*link) > 1)
+        return FSDPCK_OK;
+    RETURN_IF(group_link_do(*link, &leave, err));
+    group_link_free(*link);
+    *link = NULL;
+    return refuse_lone(count, err);
+}
+
 static void free_group(group *g)
 {
     free(g->hellos);
@@ -172,14 +191,9 @@ fsdpck_status group_join(group_watch *watch, group **out, fsdpck_error *err)
     if (!launched_ranks())
         return refuse_others(err);
     group_link *link = NULL;
-    char count[16] = ""; /* MPI sets these variables anew where it is alone */
-    const char *stated =
-        launched_count() != NULL ? launched_count() : getenv("SLURM_STEP_NUM_TASKS");
-    if (stated != NULL)
-        strncpy(count, stated, sizeof count - 1);
-    RETURN_IF(group_link_open(watch, &link, err));
+    RETURN_IF(open_link(watch, &link, err));
     if (link == NULL)
-        return refuse_lone(count, err);
+        return FSDPCK_OK;
     const unsigned size = group_link_size(link);
     group *g = calloc(1, sizeof *g);
     if (g != NULL) {
