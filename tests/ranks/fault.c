@@ -173,3 +173,16 @@ int renameat2(int fromfd, const char *from, int tofd, const char *to, unsigned f
     }
     return real(fromfd, from, tofd, to, flags);
 }
+
+int renameat(int fromfd, const char *from, int tofd, const char *to)
+{
+    static int (*real)(int, const char *, int, const char *);
+    if (real == NULL)
+        *(void **)&real = next("renameat");
+    const int e = fault("rename", from);
+    if (e != 0) {
+        errno = e;
+        return -1;
+    }
+    return real(fromfd, from, tofd, to);
+}
