@@ -367,7 +367,7 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
         st = check_replicas(v, err);
     merge_flat(&v->found);
     if (st == FSDPCK_OK)
-        st = check_promises(v, ctx, path, err);
+        st = group_agree(ctx->group, check_promises(v, ctx, path, err), err);
     note_unsummed(v);
     return st;
 }
