@@ -82,7 +82,7 @@ static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)
 {
     RETURN_IF(group_agree(d->run.ctx->group, prepare(&d->run, err), err));
     RETURN_IF(run_same_plan(&d->run, err));
-    exec_set_share(d->run.exec, group_rank(d->run.ctx->group), group_size(d->run.ctx->group));
+    RETURN_IF(exec_share_work(d->run.exec, true, err));
     RETURN_IF(exec_run(d->run.exec, NULL, err));
     return digest_rows_make(&d->rows, &d->run.to, err);
 }
@@ -93,9 +93,9 @@ fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src,
     run r;
     run_init(&r, ctx, src, NULL);
     r.dst = "";
-    fsdpck_status st = prepare(&r, err);
+    fsdpck_status st = group_settle(ctx->group, prepare(&r, err), true, err);
     if (st == FSDPCK_OK && replicas)
-        st = exec_check_replicas(r.exec, err);
+        st = group_settle(ctx->group, exec_check_replicas(r.exec, err), false, err);
     progress_phase(&ctx->progress, NULL, 0);
     run_release(&r);
     return st;
