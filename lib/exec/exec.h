@@ -28,6 +28,7 @@
 #include "base/pool.h"
 #include "base/progress.h"
 #include "exec/group.h"
+#include "kernels/gpu.h"
 #include "plan/plan.h"
 #include "plan/segment.h"
 #include "state/source.h"
@@ -39,7 +40,8 @@ enum { EXEC_DIRECT_AUTO = 0, EXEC_DIRECT_ON = 1, EXEC_DIRECT_OFF = 2 };
 /* Less memory than this is refused (USAGE). */
 #define EXEC_MEMORY_NBYTES_MIN ((uint64_t)16 << 20)
 
-/* All pointers are borrowed until exec_free; group, cancel, progress, log and metadata may be NULL. */
+/* All pointers are borrowed until exec_free; group, gpu, cancel, progress, log and metadata may be
+ * NULL. */
 typedef struct exec_request {
     const plan *plan;
     const source *source;
@@ -50,6 +52,8 @@ typedef struct exec_request {
     group *group; /* who shares the work: of every rank the same plan, target and output */
     /* Which of how many shares of the writing is this rank's; not below shares: none. 0 of 0: all. */
     unsigned share, shares;
+    gpu *gpu; /* tiles are filled by it; streams, replicas and bundles stay with the threads */
+    bool gpu_required; /* its failure is the run's; else threads go on, with a warning */
     const cancel_token *cancel;
     progress *progress;
     const logger *log;
@@ -72,6 +76,7 @@ struct exec_sums {
     double read_amplification;  /* bytes read for each byte that is needed, as planned: the plan's,
                                    and what bands of rows that do not fit the memory read again */
     uint64_t buffer_nbytes;     /* memory taken for data, all workers */
+    uint64_t gpu_tiles;         /* filled by a GPU */
     unsigned workers;
 };
 

@@ -48,9 +48,9 @@ fsdpck_status share_sums(struct exec *x, fsdpck_error *err)
     RETURN_IF(share_crcs(x, err));
     struct exec_sums s;
     exec_get_sums(x, &s);
-    uint64_t words[] = {s.bytes_read,    s.reads,          s.bytes_written,
-                        s.direct_bytes,  s.cast_overflows, s.replicas_compared,
-                        s.buffer_nbytes, s.streams,        s.workers};
+    uint64_t words[] = {
+        s.bytes_read,        s.reads,         s.bytes_written, s.direct_bytes, s.cast_overflows,
+        s.replicas_compared, s.buffer_nbytes, s.streams,       s.workers,      s.gpu_tiles};
     RETURN_IF(group_sum(x->r.group, words, sizeof words / sizeof words[0], err));
     x->all_sums = s;
     x->all_sums.bytes_read = words[0];
@@ -62,6 +62,7 @@ fsdpck_status share_sums(struct exec *x, fsdpck_error *err)
     x->all_sums.buffer_nbytes = words[6];
     x->all_sums.streams = words[7];
     x->all_sums.workers = (unsigned)words[8];
+    x->all_sums.gpu_tiles = words[9];
     x->has_all_sums = true;
     return FSDPCK_OK;
 }
