@@ -88,8 +88,12 @@ typedef struct gpu_place {
     gpu_address boxes; /* gpu_box, a multiple of 8 */
     gpu_address dims;  /* uint64_t, a multiple of 8 */
     gpu_address lost;  /* uint64_t: finite elements out of range of their new type are added */
-    uint32_t count;    /* boxes */
-    uint32_t tasks;    /* sum of theirs */
+    /* A word that must have this value, or nothing is done: what add_sum made of the boxes, since a
+     * wrong box would write anywhere. 0: no such word. */
+    gpu_address sum;
+    uint64_t sum_expected;
+    uint32_t count; /* boxes */
+    uint32_t tasks; /* sum of theirs */
 } gpu_place;
 
 /* What a strided copy is, before gpu_box_prepare: ndim dims, sizes of at least 1, none of them 0. */

@@ -14,6 +14,8 @@ __global__ void __launch_bounds__(GPU_THREADS) place_kernel(gpu_place p)
 {
     __shared__ uint32_t found;
     const gpu_box *boxes = (const gpu_box *)p.boxes;
+    if (p.sum != 0 && *(const uint64_t *)p.sum != p.sum_expected)
+        return;
     if (threadIdx.x == 0)
         found = gpu_find_box(boxes, p.count, blockIdx.x);
     __syncthreads();

@@ -144,6 +144,8 @@ static fsdpck_status submit(gpu_lane *l, fsdpck_error *err)
                             .boxes = s->device + boxes_at,
                             .dims = s->device + dims_at,
                             .lost = l->counts + COUNT_LOST * sizeof(uint64_t),
+                            .sum = l->counts + COUNT_IN * sizeof(uint64_t),
+                            .sum_expected = l->sum_in,
                             .count = l->box_count,
                             .tasks = l->tasks};
     RETURN_IF(calls->copy_in(l->stream, s->device, s->host, end, err));

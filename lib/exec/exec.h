@@ -114,4 +114,14 @@ void exec_get_sums(const struct exec *x, struct exec_sums *sums);
 
 void exec_free(struct exec *x);
 
+/* --- gpus.c --- */
+
+/* The device of this rank: the ranks of a host take its devices in turn. DEVICE where none is usable.
+ * Closed after every exec that has it. */
+fsdpck_status exec_open_gpu(const group *g, gpu **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void exec_close_gpu(gpu *g);
+/* What was built in, or NULL; and what is there to use it, in one line. */
+const char *exec_gpu_description(void);
+void exec_gpu_state(char *text, size_t capacity);
+
 #endif

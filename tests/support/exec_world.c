@@ -287,6 +287,9 @@ fsdpck_status exec_world_run(exec_world *w, const exec_world_options *o, fsdpck_
                                 o->memory_nbytes > 0 ? o->memory_nbytes : EXEC_MEMORY_NBYTES_MIN,
                             .direct = o->direct,
                             .cancel = o->cancel,
+                            .gpu = o->gpu,
+                            .gpu_required = o->gpu_required,
+                            .log = o->log,
                             .metadata = &w->metadata};
     MUST(mkdtemp(scratch) != NULL);
     (void)snprintf(path, sizeof path, "%s/out", scratch);
