@@ -236,6 +236,7 @@ static void check_digests(exec_world *w, exec_request r)
     w->to.want_crc = false;
     w->to.want_file_crc = false;
     r.direct = EXEC_DIRECT_OFF;
+    r.gpu_required = false; /* told to fail late, it may do so here */
     MUST(exec_locate(&r, &x, &err) == FSDPCK_OK);
     MUST(exec_run(x, NULL, &err) == FSDPCK_OK);
     exec_free(x);
