@@ -51,7 +51,7 @@ int gpu_launch_sum(void *stream, gpu_address at, uint64_t nbytes, gpu_address su
     const uint64_t want = nbytes / (8 * GPU_THREADS) + 1;
     const unsigned blocks = want < SUM_BLOCKS ? (unsigned)want : SUM_BLOCKS;
     sum_kernel<<<blocks, GPU_THREADS, 0, (cudaStream_t)stream>>>((const uint8_t *)at, nbytes,
-                                                                (counter *)sum);
+                                                                 (counter *)sum);
     return cudaGetLastError();
 }
 
