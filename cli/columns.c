@@ -9,7 +9,7 @@ typedef struct cell {
     size_t end, width;
 } cell;
 
-struct columns {
+struct table {
     const table_column *heads;
     size_t ncolumns;
     size_t widths[COLUMNS_MAX];
@@ -17,6 +17,7 @@ struct columns {
     size_t nbytes, capacity;
     cell *cells;
     size_t ncells, cells_capacity;
+    bool flush; /* not indented: a table */
     bool failed;
 };
 
@@ -34,12 +35,18 @@ void columns_free(columns *c)
     free(c);
 }
 
-/* Characters of UTF-8. */
+/* Cells of a terminal, near enough, whatever the locale: U+3000 to U+DFFF take two, accents that
+ * stand behind their letter (U+0300 to U+036F) none. (libsmartcols loops for ever over some of these
+ * where the locale is C.) */
 static size_t width_of(const char *text, size_t nbytes)
 {
+    const unsigned char *s = (const unsigned char *)text;
     size_t width = 0;
-    for (size_t i = 0; i < nbytes; i++)
-        width += ((unsigned char)text[i] & 0xC0) != 0x80;
+    for (size_t i = 0; i < nbytes; i++) {
+        const bool accent = s[i] == 0xCC || (s[i] == 0xCD && i + 1 < nbytes && s[i + 1] < 0xB0);
+        if ((s[i] & 0xC0) != 0x80 && !accent)
+            width += s[i] >= 0xE3 && s[i] <= 0xED ? 2 : 1;
+    }
     return width;
 }
 
@@ -75,7 +82,7 @@ void columns_add(columns *c, const char *const *cells)
         !grow((void **)&c->cells, &c->cells_capacity, c->ncells + c->ncolumns, sizeof *c->cells);
     for (size_t i = 0; !c->failed && i < c->ncolumns; i++) {
         const size_t n = strlen(cells[i]);
-        c->failed = !grow((void **)&c->text, &c->capacity, c->nbytes + n, 1);
+        c->failed = !grow((void **)&c->text, &c->capacity, c->nbytes + n + 1, 1);
         if (c->failed)
             return;
         memcpy(c->text + c->nbytes, cells[i], n);
@@ -105,8 +112,9 @@ static void put_spaces(size_t n)
 static void put_cell(const columns *c, size_t i, const char *text, size_t nbytes, size_t width)
 {
     const size_t fill = c->widths[i] - width;
-    putchar(' ');
-    if (i == 0)
+    if (i > 0 || !c->flush)
+        putchar(' ');
+    if (i == 0 && !c->flush)
         putchar(' ');
     if (c->heads[i].right)
         put_spaces(fill);
@@ -131,4 +139,25 @@ bool columns_print(columns *c)
         putchar('\n');
     c->nbytes = c->ncells = 0;
     return !c->failed;
+}
+
+table *table_new(const table_column *heads, size_t count)
+{
+    columns *c = columns_new();
+    columns_begin(c, heads, count);
+    if (c != NULL)
+        c->flush = true;
+    return c;
+}
+
+void table_add(table *t, const char *const *cells)
+{
+    columns_add(t, cells);
+}
+
+bool table_print(table *t)
+{
+    const bool ok = columns_print(t);
+    columns_free(t);
+    return ok;
 }

@@ -1,5 +1,5 @@
-/* columns.h: tables as table.h's, for a great many of them: one that is kept and filled again, and
- * that measures text by its characters alone.
+/* columns.h: tables as table.h's, indented, for a great many of them: one that is kept and filled
+ * again.
  *
  *     static const table_column heads[] = {{"NAME", false}, {"BYTES", true}};
  *     columns *rows = columns_new();                             // NULL is fine for the rest
@@ -15,7 +15,7 @@
 
 #define COLUMNS_MAX 12u
 
-typedef struct columns columns;
+typedef struct table columns;
 
 columns *columns_new(void);
 void columns_free(columns *c);

@@ -12,14 +12,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-typedef struct table table;
+typedef struct table table; /* columns.c */
 
 typedef struct table_column {
     const char *head;
     bool right; /* aligned to the right */
 } table_column;
 
-table *table_new(const table_column *columns, size_t count);
+/* heads are borrowed; at most COLUMNS_MAX. */
+table *table_new(const table_column *heads, size_t count);
 /* One text a column, copied; names from files must be escaped. */
 void table_add(table *t, const char *const *cells);
 /* Prints and frees. False where memory ran out, here or before. */

@@ -70,7 +70,7 @@ static void print_summary(const char *path, const fsdpck_verify_info *k)
                k->manifest_nbytes > 0 ? "; " : "",
                k->manifest_nbytes > 0 ? report_bytes(n, sizeof n, k->manifest_nbytes) : "",
                k->manifest_nbytes > 0 ? " of files compared with its CRC-64" : "");
-    if (k->level >= FSDPCK_LEVEL_CHECKSUM)
+    if (k->opened && k->level >= FSDPCK_LEVEL_CHECKSUM)
         printf("  read       %s of %s; %s compared with a checksum\n",
                report_bytes(a, sizeof a, k->bytes_read), report_bytes(b, sizeof b, k->bytes_total),
                report_bytes(n, sizeof n, k->bytes_summed));
@@ -99,6 +99,14 @@ static int no_memory(const cli *c)
     return FSDPCK_LIMIT;
 }
 
+/* Where the only thing wrong is that some of it is of a kind that is not read, nobody knows. */
+static int exit_code(const fsdpck_verify_info *k)
+{
+    if (k->errors == 0)
+        return 0;
+    return k->errors == k->unsupported ? FSDPCK_UNSUPPORTED : FSDPCK_FINDING;
+}
+
 int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
 {
     fsdpck_verify_info k;
@@ -115,7 +123,7 @@ int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
         return no_memory(c);
     if (!c->quiet)
         print_summary(path, &k);
-    return k.errors == 0 ? 0 : FSDPCK_FINDING;
+    return exit_code(&k);
 }
 
 static cJSON *finding_json(const fsdpck_finding *f)
@@ -181,7 +189,7 @@ static void add_manifest(cJSON *e, const fsdpck_verify_info *k)
 static const char *verdict_of(const fsdpck_verify_info *k)
 {
     if (k->errors > 0)
-        return "findings";
+        return k->errors == k->unsupported ? "none" : "findings";
     return k->sampled || k->stopped ? "unfinished" : "clean";
 }
 
@@ -189,10 +197,12 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
 {
     fsdpck_verify_info k;
     fsdpck_verify_get_info(v, &k);
-    const int code = k.errors == 0 ? 0 : FSDPCK_FINDING;
+    const int code = exit_code(&k);
     cJSON *e = report_json_begin(c, code, verdict_of(&k), k.opened ? &k.source : NULL);
     if (e == NULL)
         return no_memory(c);
+    if (k.errors + k.warnings == 0) /* what the readers warn of may be but a note here */
+        cJSON_ReplaceItemInObject(e, "verdict", cJSON_CreateString(verdict_of(&k)));
     cJSON_AddStringToObject(e, "level", level_name(k.level));
     cJSON_AddBoolToObject(e, "sampled", k.sampled);
     cJSON_AddBoolToObject(e, "out_of_time", k.stopped);

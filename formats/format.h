@@ -19,6 +19,7 @@
 #define FSDPCK_FORMAT_H
 
 #include "base/file.h"
+#include "base/finding.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/progress.h"
@@ -30,12 +31,12 @@
 typedef struct probe_input {
     const char *path;
     bool is_folder;
-    folder dir;          /* the folder itself, or the folder that holds the file */
-    const char *name;    /* file: last component of path */
-    uint64_t nbytes;     /* file */
-    uint8_t head[512];   /* file: first bytes */
+    folder dir;        /* the folder itself, or the folder that holds the file */
+    const char *name;  /* file: last component of path */
+    uint64_t nbytes;   /* file */
+    uint8_t head[512]; /* file: first bytes */
     size_t head_nbytes;
-    char **entries;      /* folder: names, sorted bytewise */
+    char **entries; /* folder: names, sorted bytewise */
     size_t entry_count;
 } probe_input;
 
@@ -56,17 +57,20 @@ typedef void (*format_found_fn)(void *ctx, format_severity severity, const fsdpc
 typedef struct open_request {
     const char *path;
     const probe_input *probe;
-    budget *metadata;     /* everything that grows with the input draws from it */
+    budget *metadata; /* everything that grows with the input draws from it */
     logger log;
     const cancel_token *cancel;
     unsigned nthreads;
     uint64_t expect_ranks; /* --source-ranks; 0: not stated */
     bool no_follow;        /* --no-follow */
     bool opaque_calls;     /* --objects opaque: unknown calls in metadata are kept, not refused */
-    const char *rank_pattern; /* --source-rank-pattern: "opt_{r}.pt", "m_{W}_{r}.pt"; NULL: known names */
+    const char
+        *rank_pattern; /* --source-rank-pattern: "opt_{r}.pt", "m_{W}_{r}.pt"; NULL: known names */
     format_per_rank per_rank;
-    bool repair_strided; /* --repair-strided: boxes that do not fit their blobs (D1) are derived anew */
-    bool assume_tp_first; /* --assume fsdp2-tp-2.3: two Shards of one dim mean the right one first */
+    bool
+        repair_strided; /* --repair-strided: boxes that do not fit their blobs (D1) are derived anew */
+    bool
+        assume_tp_first; /* --assume fsdp2-tp-2.3: two Shards of one dim mean the right one first */
     /* A model description will tell what flat parameters are made of (lib/model/unflatten.h): what
      * may be pieces of them is left to it, one tensor of each rank (CAT_TENSOR_OF_RANK), and what
      * may be leftovers of them is not left out. */
@@ -83,6 +87,13 @@ typedef struct open_request {
     void *found_ctx;
 } open_request;
 
+/* Its folder, once more: as it was probed. */
+static inline fsdpck_status open_request_folder(const open_request *r, folder *d, fsdpck_error *err)
+{
+    return r->probe->is_folder ? folder_open_same(d, &r->probe->dir, r->path, err)
+                               : folder_open(d, r->path, err);
+}
+
 /* Whether it was told, so that the reader may look on. */
 static inline bool open_request_tell(const open_request *req, fsdpck_status st,
                                      const fsdpck_error *what)
@@ -91,6 +102,23 @@ static inline bool open_request_tell(const open_request *req, fsdpck_status st,
         return false;
     req->found(req->found_ctx, FORMAT_ERROR, what);
     return true;
+}
+
+/* What verify says of good files too: what they hold that other readers stumble over, by its id; what
+ * to do about it is in the table. `name`: of a file in the folder, or NULL. */
+static inline void format_note(format_found_fn found, void *ctx, const char *finding,
+                               const char *path, const char *name, const char *message)
+{
+    fsdpck_error what;
+    const finding_kind *kind = finding_find(finding);
+    if (found == NULL)
+        return;
+    fsdpck_error_init(&what);
+    (void)error_set(&what, FSDPCK_BADINPUT, finding, "%s", message);
+    error_path_in(&what, path, name);
+    if (kind != NULL)
+        error_next(&what, "%s", kind->next);
+    found(ctx, FORMAT_NOTE, &what);
 }
 
 /* What is left of the files once the chunks were looked at: pickles of objects; with `sums` every
@@ -151,9 +179,9 @@ typedef fsdpck_status (*late_fn)(void *ctx, const late_bytes *late, fsdpck_error
 
 /* How a format keeps what is not a tensor, and names. */
 typedef enum writer_takes {
-    TAKES_FLAT,  /* names alone, no objects */
+    TAKES_FLAT,   /* names alone, no objects */
     TAKES_NESTED, /* target.root (and rank_roots) */
-    TAKES_KEYED  /* flat names with the path of each tensor and object; objects loaded, in cat */
+    TAKES_KEYED   /* flat names with the path of each tensor and object; objects loaded, in cat */
 } writer_takes;
 
 typedef struct format_writer {
@@ -165,7 +193,8 @@ typedef struct format_writer {
     bool sharded;    /* can be cut over ranks: reshard's */
     bool ranks_only; /* has no use for one rank: not consolidate's */
     bool every_rank; /* each rank has its own copy of what is replicated (see target.h) */
-    bool flat; /* parameters become FSDP1's flat ones: target.units must be there, model part alone */
+    bool
+        flat; /* parameters become FSDP1's flat ones: target.units must be there, model part alone */
     /* Whether it can hold this dtype. */
     bool (*holds)(dtype d);
     /* Sets places of all chunks of target->cat, its files with exact sizes, literals, want_crc. */

@@ -244,34 +244,6 @@ static fsdpck_status begin_side(fsdpck_diff *d, run *r, const fsdpck_transform_o
     return st;
 }
 
-static bool have(uint64_t counts[2][3], fsdpck_part part)
-{
-    return counts[0][part] > 0 && counts[1][part] > 0;
-}
-
-/* Everything where both are named alike, else the model parts, as they are named by the model, or
- * the optimizer parts where these are all that both have. */
-static fsdpck_part choose_part(const fsdpck_transform_options *o, const fsdpck_checkpoint *a,
-                               const fsdpck_checkpoint *b)
-{
-    uint64_t counts[2][3] = {{0}};
-    if (o != NULL && o->part >= 0)
-        return (fsdpck_part)o->part;
-    for (size_t i = 0; i < a->parts.tensor_count; i++)
-        counts[0][a->parts.tensor_part[i]]++;
-    for (size_t i = 0; i < b->parts.tensor_count; i++)
-        counts[1][b->parts.tensor_part[i]]++;
-    const bool models = have(counts, FSDPCK_PART_MODEL);
-    const bool optimizers = have(counts, FSDPCK_PART_OPTIMIZER);
-    const bool alike =
-        strcmp(a->parts.model_key, b->parts.model_key) == 0 &&
-        (models || strcmp(a->parts.optimizer_key, b->parts.optimizer_key) == 0) &&
-        (counts[0][FSDPCK_PART_OPTIMIZER] > 0) == (counts[1][FSDPCK_PART_OPTIMIZER] > 0);
-    if (alike || (!models && !optimizers))
-        return FSDPCK_PART_ALL;
-    return models ? FSDPCK_PART_MODEL : FSDPCK_PART_OPTIMIZER;
-}
-
 static fsdpck_status add_value_rows(fsdpck_diff *d, fsdpck_error *err)
 {
     for (size_t i = 0; i < d->pairs.count; i++) {
@@ -287,7 +259,8 @@ static fsdpck_status add_value_rows(fsdpck_diff *d, fsdpck_error *err)
 static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
                               const fsdpck_transform_options *o, fsdpck_error *err)
 {
-    const fsdpck_part part = choose_part(o, a, b);
+    fsdpck_part part;
+    RETURN_IF(diff_choose_part(o, a, b, &part, err));
     RETURN_IF(begin_side(d, &d->a, o, part, a, err));
     RETURN_IF(begin_side(d, &d->b, o, part, b, err));
     if (part != FSDPCK_PART_ALL && (o == NULL || o->part < 0))

@@ -36,6 +36,12 @@ struct fsdpck_diff {
     uint64_t fill_nbytes;
 };
 
+/* What is compared where nobody says: everything where both are named alike, or where more names meet
+ * so; else the model parts, as they are named by the model, or the optimizer parts where these are all
+ * that both have. */
+fsdpck_status diff_choose_part(const fsdpck_transform_options *o, fsdpck_checkpoint *a,
+                               fsdpck_checkpoint *b, fsdpck_part *part,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Adds rows of objects; after the tensors. */
 fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status diff_add_row(fsdpck_diff *d, const diff_row *row,

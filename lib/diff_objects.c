@@ -1,4 +1,5 @@
-/* What is not a tensor, compared as trees. */
+/* What is not a tensor, compared leaf by leaf: torch since 2.4 saves each leaf of a dict by itself, and
+ * before that dicts without tensors as one. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,13 +9,17 @@
 #include "digest.h"
 
 /* Of each side in a report. */
-#define SHOWN_NBYTES 120u
+#define SHOWN_NBYTES   120u
+#define LEAF_DEPTH_MAX 64u
+/* Parts of an object may be shared; one of more leaves than this is compared as a whole. */
+#define LEAVES_MAX 65536u
 
 typedef struct object_key {
     const char *name;
     size_t name_nbytes;
     uint16_t rank;
     uint32_t object;
+    value content;
 } object_key;
 
 static int compare_keys(const void *a, const void *b)
@@ -31,22 +36,19 @@ static int compare_keys(const void *a, const void *b)
 
 /* The objects of one side, by the names that the tensors beside them go by. */
 typedef struct object_list {
-    object_key *keys;
-    size_t count;
+    vec keys; /* object_key */
     text_buf names;
 } object_list;
 
-/* Appends the object's name to the list's; *wanted: the rules do not leave it out. */
-static fsdpck_status name_object(const run *r, uint32_t object, aim_rules *rules, text_buf *names,
-                                 bool *wanted, fsdpck_error *err)
+/* Appends the name of an object's leaf to the list's; *wanted: the rules do not leave it out. */
+static fsdpck_status name_leaf(const run *r, uint32_t object, const text_buf *leaf,
+                               aim_rules *rules, text_buf *names, bool *wanted, fsdpck_error *err)
 {
-    const catalogue *c = &r->src->cat;
-    const uint32_t id = catalogue_object(c, object)->name;
     const aim_part part = (aim_part)r->src->parts.object_part[object];
     text_buf name = {0};
     bool changed = false;
     aim_parts_name(&r->src->parts, part, (int)part == r->opt.part, r->opt.clean_names != FSDPCK_OFF,
-                   catalogue_name(c, id), catalogue_name_nbytes(c, id), &name);
+                   leaf->text, leaf->nbytes, &name);
     text_append(&name, "", 0);
     fsdpck_status st = text_check(&name, err);
     *wanted = st == FSDPCK_OK && aim_rules_select(rules, name.text);
@@ -58,22 +60,116 @@ static fsdpck_status name_object(const run *r, uint32_t object, aim_rules *rules
     return st == FSDPCK_OK ? text_check(names, err) : st;
 }
 
+static fsdpck_status add_leaf(const run *r, uint32_t object, const text_buf *name, value content,
+                              aim_rules *rules, object_list *l, fsdpck_error *err)
+{
+    const size_t at = l->names.nbytes;
+    bool wanted;
+    RETURN_IF(name_leaf(r, object, name, rules, &l->names, &wanted, err));
+    object_key *key = wanted ? vec_push(&l->keys, err) : NULL;
+    if (!wanted)
+        return FSDPCK_OK;
+    if (key == NULL)
+        return FSDPCK_LIMIT;
+    *key = (object_key){.name_nbytes = l->names.nbytes - at,
+                        .rank = catalogue_object(&r->src->cat, object)->rank,
+                        .object = object,
+                        .content = content};
+    return FSDPCK_OK;
+}
+
+/* Whether v is opened, as torch's flatten_state_dict does it: dicts, and lists that hold a dict or a
+ * tensor. *inside: the DICT or LIST. */
+static bool is_opened(value_pool *pool, value v, value *inside)
+{
+    value dict;
+    *inside = v;
+    if (value_as_dict(pool, v, inside))
+        return value_count(pool, *inside) > 0;
+    for (size_t i = 0; value_kind_of(v) == VALUE_LIST && i < value_count(pool, v); i++) {
+        const value item = value_item(pool, v, i);
+        if (value_kind_of(item) == VALUE_TENSOR || value_as_dict(pool, item, &dict))
+            return true;
+    }
+    return false;
+}
+
+typedef struct leaf_frame {
+    value inside;
+    size_t at, name_nbytes;
+} leaf_frame;
+
+static void name_item(const value_pool *pool, value inside, size_t at, text_buf *name)
+{
+    const value key = value_key(pool, inside, at);
+    size_t nbytes;
+    const char *text = value_text(pool, key, &nbytes);
+    text_append(name, ".", 1);
+    if (value_kind_of(inside) == VALUE_LIST)
+        text_printf(name, "%zu", at);
+    else if (value_kind_of(key) == VALUE_STR)
+        text_append(name, text, nbytes);
+    else
+        value_print(pool, key, SHOWN_NBYTES, name);
+}
+
+/* *whole: nested too deeply or too large to be taken apart. */
+static fsdpck_status add_leaves(const run *r, uint32_t object, text_buf *name, aim_rules *rules,
+                                object_list *l, bool *whole, fsdpck_error *err)
+{
+    value_pool *pool = &r->src->cat.pool;
+    leaf_frame frames[LEAF_DEPTH_MAX];
+    const size_t first = l->keys.count;
+    size_t depth = 1, steps = 0;
+
+    *whole = true;
+    frames[0] = (leaf_frame){.name_nbytes = name->nbytes};
+    if (!is_opened(pool, catalogue_object(&r->src->cat, object)->content, &frames[0].inside))
+        return FSDPCK_OK;
+    while (depth > 0) {
+        leaf_frame *top = &frames[depth - 1];
+        value inside;
+        name->nbytes = top->name_nbytes;
+        if (top->at == value_count(pool, top->inside)) {
+            depth--;
+            continue;
+        }
+        const value item = value_item(pool, top->inside, top->at);
+        name_item(pool, top->inside, top->at++, name);
+        RETURN_IF(text_check(name, err));
+        const bool opened = is_opened(pool, item, &inside);
+        if (++steps > LEAVES_MAX || (opened && depth == LEAF_DEPTH_MAX)) {
+            name->nbytes = frames[0].name_nbytes;
+            while (l->keys.count > first)
+                l->names.nbytes -= VEC_AT(&l->keys, object_key, --l->keys.count)->name_nbytes;
+            return FSDPCK_OK;
+        }
+        if (opened)
+            frames[depth++] = (leaf_frame){.inside = inside, .name_nbytes = name->nbytes};
+        else
+            RETURN_IF(add_leaf(r, object, name, item, rules, l, err));
+    }
+    *whole = false;
+    return FSDPCK_OK;
+}
+
 static fsdpck_status add_objects(const run *r, aim_rules *rules, object_list *l, fsdpck_error *err)
 {
-    const size_t n = catalogue_object_count(&r->src->cat);
-    l->keys = calloc(n + 1, sizeof *l->keys);
-    if (l->keys == NULL)
-        return error_set_nomem(err, n * sizeof *l->keys);
-    for (uint32_t i = 0; i < n; i++) {
-        const size_t at = l->names.nbytes;
-        bool wanted;
+    const catalogue *c = &r->src->cat;
+    for (uint32_t i = 0; i < catalogue_object_count(c); i++) {
+        const uint32_t id = catalogue_object(c, i)->name;
+        text_buf name = {.limit_bytes = UINT32_MAX};
+        bool whole;
         if (r->opt.part != FSDPCK_PART_ALL && r->src->parts.object_part[i] != r->opt.part)
             continue;
-        RETURN_IF(name_object(r, i, rules, &l->names, &wanted, err));
-        if (wanted)
-            l->keys[l->count++] = (object_key){.name_nbytes = l->names.nbytes - at,
-                                               .rank = catalogue_object(&r->src->cat, i)->rank,
-                                               .object = i};
+        text_append(&name, catalogue_name(c, id), catalogue_name_nbytes(c, id));
+        fsdpck_status st = text_check(&name, err);
+        if (st == FSDPCK_OK)
+            st = add_leaves(r, i, &name, rules, l, &whole, err);
+        if (st == FSDPCK_OK && whole)
+            st = add_leaf(r, i, &name, catalogue_object(c, i)->content, rules, l, err);
+        text_release(&name);
+        RETURN_IF(st);
     }
     return FSDPCK_OK;
 }
@@ -95,18 +191,19 @@ static fsdpck_status list_objects(const run *r, object_list *l, fsdpck_error *er
     RETURN_IF(st);
     /* The names moved while there came more. */
     size_t at = 0;
-    for (size_t i = 0; i < l->count; i++) {
-        l->keys[i].name = l->names.text + at;
-        at += l->keys[i].name_nbytes;
+    for (size_t i = 0; i < l->keys.count; i++) {
+        object_key *key = VEC_AT(&l->keys, object_key, i);
+        key->name = l->names.text + at;
+        at += key->name_nbytes;
     }
-    if (l->count > 1)
-        qsort(l->keys, l->count, sizeof *l->keys, compare_keys);
+    if (l->keys.count > 1)
+        qsort(l->keys.items, l->keys.count, sizeof(object_key), compare_keys);
     return FSDPCK_OK;
 }
 
 static void list_release(object_list *l)
 {
-    free(l->keys);
+    vec_release(&l->keys);
     text_release(&l->names);
 }
 
@@ -186,6 +283,27 @@ static fsdpck_status add_lone(fsdpck_diff *d, fsdpck_diff_kind kind, const objec
     return add_row(d, &row, key, err);
 }
 
+/* Optimizers list parameters by the names that their state has: those that the rules make of it. */
+static fsdpck_status rename_params(const target *to, const object_key *key, value_pool *pool,
+                                   value v, fsdpck_error *err)
+{
+    static const char last[] = ".params";
+    const size_t n = sizeof last - 1;
+    if (key->name_nbytes < n || memcmp(key->name + key->name_nbytes - n, last, n) != 0)
+        return FSDPCK_OK;
+    for (size_t i = 0; value_kind_of(v) == VALUE_LIST && i < value_count(pool, v); i++) {
+        size_t nbytes;
+        const char *text = value_text(pool, value_item(pool, v, i), &nbytes);
+        value now = text == NULL ? VALUE_OF_NONE : target_owner(to, text, nbytes);
+        if (value_is_none(now))
+            continue;
+        text = value_text(&to->cat.pool, now, &nbytes);
+        RETURN_IF(value_new_str(pool, text, nbytes, &now, err));
+        value_set_item(pool, v, i, now);
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const object_key *b,
                                   uint64_t *const maps[2], fsdpck_error *err)
 {
@@ -195,11 +313,13 @@ static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const obj
     diff_row row = {.kind = FSDPCK_DIFF_OBJECT, .a = a->object, .b = b->object};
     value_pool_init(&pool, &d->a.src->metadata);
     const catalogue *from = &d->a.src->cat, *to = &d->b.src->cat;
-    fsdpck_status st = value_copy(&from->pool, catalogue_object(from, a->object)->content, &pool,
-                                  maps[0], &x, err);
+    fsdpck_status st = value_copy(&from->pool, a->content, &pool, maps[0], &x, err);
     if (st == FSDPCK_OK)
-        st = value_copy(&to->pool, catalogue_object(to, b->object)->content, &pool, maps[1], &y,
-                        err);
+        st = value_copy(&to->pool, b->content, &pool, maps[1], &y, err);
+    if (st == FSDPCK_OK)
+        st = rename_params(&d->a.to, a, &pool, x, err);
+    if (st == FSDPCK_OK)
+        st = rename_params(&d->b.to, b, &pool, y, err);
     if (st == FSDPCK_OK)
         st = value_equal(&pool, x, &pool, y, &equal, err);
     if (st == FSDPCK_OK && !equal)
@@ -211,20 +331,28 @@ static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const obj
     return st == FSDPCK_OK && !equal ? add_row(d, &row, a, err) : st;
 }
 
+/* A dict that holds nothing leaves no trace where leaves are saved. */
+static bool is_nothing(const run *r, const object_key *key)
+{
+    value_pool *pool = &r->src->cat.pool;
+    value dict;
+    return value_as_dict(pool, key->content, &dict) && value_count(pool, dict) == 0;
+}
+
 static fsdpck_status merge(fsdpck_diff *d, const object_list *a, const object_list *b,
                            uint64_t *const maps[2], fsdpck_error *err)
 {
     size_t i = 0, k = 0;
-    while (i < a->count || k < b->count) {
-        int order = i == a->count ? 1 : -1;
-        if (i < a->count && k < b->count)
-            order = compare_keys(&a->keys[i], &b->keys[k]);
+    while (i < a->keys.count || k < b->keys.count) {
+        const object_key *x = i < a->keys.count ? VEC_AT(&a->keys, const object_key, i) : NULL;
+        const object_key *y = k < b->keys.count ? VEC_AT(&b->keys, const object_key, k) : NULL;
+        const int order = x == NULL ? 1 : y == NULL ? -1 : compare_keys(x, y);
         if (order == 0)
-            RETURN_IF(compare_pair(d, &a->keys[i], &b->keys[k], maps, err));
-        else if (order < 0)
-            RETURN_IF(add_lone(d, FSDPCK_DIFF_OBJECT_ONLY_A, &a->keys[i], err));
-        else
-            RETURN_IF(add_lone(d, FSDPCK_DIFF_OBJECT_ONLY_B, &b->keys[k], err));
+            RETURN_IF(compare_pair(d, x, y, maps, err));
+        else if (order < 0 && !is_nothing(&d->a, x))
+            RETURN_IF(add_lone(d, FSDPCK_DIFF_OBJECT_ONLY_A, x, err));
+        else if (order > 0 && !is_nothing(&d->b, y))
+            RETURN_IF(add_lone(d, FSDPCK_DIFF_OBJECT_ONLY_B, y, err));
         i += order <= 0;
         k += order >= 0;
     }
@@ -233,7 +361,8 @@ static fsdpck_status merge(fsdpck_diff *d, const object_list *a, const object_li
 
 fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err)
 {
-    object_list a = {.names.limit_bytes = SIZE_MAX / 2}, b = {.names.limit_bytes = SIZE_MAX / 2};
+    object_list a = {VEC_OF(object_key, &d->a.src->metadata), {.limit_bytes = SIZE_MAX / 2}};
+    object_list b = {VEC_OF(object_key, &d->b.src->metadata), {.limit_bytes = SIZE_MAX / 2}};
     uint64_t *maps[2] = {NULL, NULL};
     strtab names;
     strtab_init(&names, &d->a.src->metadata);

@@ -292,6 +292,7 @@ typedef struct fsdpck_verify_info {
     uint64_t skipped_records, skipped_nbytes; /* therefore not read, records not as a whole */
     uint64_t manifest_unsummed_files;         /* therefore not compared with their CRC-64 */
     uint64_t statistics; /* tensors; 0 where they were not asked for */
+    uint64_t unsupported; /* of the errors: legal, but not read; all of them: there is no verdict */
 } fsdpck_verify_info;
 
 typedef struct fsdpck_finding {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/finding.h"
 #include "digest.h"
 
 /* Longest file that points to the latest: a number, or a name. */
@@ -79,16 +80,28 @@ static fsdpck_status list_candidates(const char *root, const folder *dir, candid
 
 /* ---- complete or not ---- */
 
+/* What good checkpoints cause too is left to whoever opens the one that is taken. */
+static void say_doubts(void *arg, const log_line *line)
+{
+    const logger *to = arg;
+    const finding_kind *kind = line->finding == NULL ? NULL : finding_find(line->finding);
+    if (to->fn != NULL && (kind == NULL || kind->severity >= FINDING_WARNING))
+        to->fn(to->ctx, line);
+}
+
 /* Quick: metadata, and that all files are there and long enough. Coverage: that each tensor is
  * there as a whole too, and what the heads of its payloads say. */
 static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
                                const fsdpck_latest_options *o, fsdpck_error *err)
 {
     fsdpck_checkpoint *c = NULL;
+    const logger log = ctx->log;
+    ctx->log = (logger){say_doubts, (void *)&log};
     fsdpck_status st = fsdpck_open(ctx, path, o->open, &c, err);
     if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
         st = digest_check_coverage(ctx, c, false, err);
     fsdpck_close(c);
+    ctx->log = log;
     return st;
 }
 

@@ -471,11 +471,17 @@ static fsdpck_status read_manifest(manifest_work *w, bool *there, fsdpck_error *
     fsdpck_error what;
     *there = false;
     RETURN_IF(open_dir(w, err));
-    RETURN_IF(read_text(w, &text, &nbytes, err));
-    if (text == NULL)
-        return FSDPCK_OK;
     fsdpck_error_init(&what);
-    fsdpck_status st = manifest_read(&w->m, text, nbytes, &what);
+    fsdpck_status st = read_text(w, &text, &nbytes, &what);
+    if (st == FSDPCK_BADINPUT && w->r->manifest_path == NULL) { /* a folder, a pipe */
+        findings_tell(w->r->found, &what);
+        return FSDPCK_OK;
+    }
+    if (st != FSDPCK_OK && err != NULL)
+        *err = what;
+    if (st != FSDPCK_OK || text == NULL)
+        return st;
+    st = manifest_read(&w->m, text, nbytes, &what);
     free(text);
     *there = st == FSDPCK_OK;
     if (st == FSDPCK_OK)

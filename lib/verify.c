@@ -10,8 +10,10 @@
 
 struct fsdpck_verify {
     fsdpck_checkpoint *src; /* NULL: it could not be opened */
+    const char *path;       /* while it is looked at */
     fsdpck_verify_options options;
     check_level level;
+    size_t first_warning; /* of the context, from which on warnings are ours */
     findings found;
     check_result result;
     promise_manifest *manifest; /* while it is looked through; NULL where there is none */
@@ -32,7 +34,7 @@ static bool is_partial(const fsdpck_verify *v)
     return is_sample(v) || v->result.stopped;
 }
 
-static const char *blind_of(const fsdpck_verify *v)
+static const char *blind_of_level(const fsdpck_verify *v)
 {
     static const char *const texts[] = {
         [CHECK_QUICK] = "anything inside the data; holes and overlaps; payloads that are not what "
@@ -51,6 +53,13 @@ static const char *blind_of(const fsdpck_verify *v)
     return texts[v->level];
 }
 
+static void set_blind(fsdpck_verify *v)
+{
+    const bool doubt = v->src != NULL && v->src->cat.origin.order_doubtful;
+    snprintf(v->blind, sizeof v->blind, "%s%s%s", is_partial(v) ? "what was skipped; " : "",
+             blind_of_level(v), doubt ? "; whether rows are in the right order (see the notes)" : "");
+}
+
 /* One id may be worse in one place than in another: the reader knows, but the user decides. */
 static void tell_as(fsdpck_verify *v, finding_severity severity, const fsdpck_error *what)
 {
@@ -60,11 +69,11 @@ static void tell_as(fsdpck_verify *v, finding_severity severity, const fsdpck_er
     findings_add(&v->found, as_usual ? severity : ruled, what);
 }
 
-/* What the readers warned of since `first`: a warning, or a note where good checkpoints cause it. */
-static void take_warnings(fsdpck_verify *v, fsdpck_context *ctx, size_t first)
+/* What the readers warned of: a warning, or a note where good checkpoints cause it. */
+static void take_warnings(fsdpck_verify *v, fsdpck_context *ctx)
 {
     fsdpck_warning w;
-    for (size_t i = first; fsdpck_context_warning(ctx, i, &w); i++) {
+    for (; fsdpck_context_warning(ctx, v->first_warning, &w); v->first_warning++) {
         const finding_kind *kind = finding_find(w.finding);
         fsdpck_error what;
         fsdpck_error_init(&what);
@@ -235,16 +244,46 @@ static void merge_flat(findings *f)
     error_found(&first->what, "%" PRIu64 " tensors so; this is the first", same);
 }
 
+/* One tensor of each rank, so that those that differ do not hide copies that must not. */
+static fsdpck_status check_copies_apart(fsdpck_verify *v, fsdpck_error *err)
+{
+    fsdpck_context *ctx = v->src->ctx;
+    const fsdpck_open_options *given = v->options.open;
+    fsdpck_open_options o = FSDPCK_OPEN_OPTIONS_INIT;
+    fsdpck_checkpoint *apart = NULL;
+    fsdpck_warning w;
+
+    if (given != NULL)
+        memcpy(&o, given, given->struct_nbytes < sizeof o ? given->struct_nbytes : sizeof o);
+    o.struct_nbytes = sizeof o;
+    o.per_rank = FSDPCK_PER_RANK_KEEP;
+    take_warnings(v, ctx);
+    fsdpck_status st = transform_open(ctx, v->path, &o, NULL, NULL, &apart, err);
+    if (st == FSDPCK_OK)
+        st = digest_check_coverage(ctx, apart, true, err);
+    fsdpck_close(apart);
+    while (fsdpck_context_warning(ctx, v->first_warning, &w)) /* have been told */
+        v->first_warning++;
+    return st;
+}
+
 /* What a merge would refuse: copies of a chunk that differ. What else may be wrong has been told. */
 static fsdpck_status check_replicas(fsdpck_verify *v, fsdpck_error *err)
 {
+    static const char *const ids[] = {"RANK-DIFFER", "REPLICA-DIFFER", "TIE-DIFFERS"};
     fsdpck_error what;
     if (v->level < CHECK_CHECKSUM || v->found.counts[FINDING_ERROR] > 0 || is_partial(v))
         return FSDPCK_OK;
     fsdpck_error_init(&what);
-    const fsdpck_status st = digest_check_coverage(v->src->ctx, v->src, true, &what);
-    if (strcmp(what.finding, "REPLICA-DIFFER") == 0 || strcmp(what.finding, "TIE-DIFFERS") == 0)
+    fsdpck_status st = digest_check_coverage(v->src->ctx, v->src, true, &what);
+    if (strcmp(what.finding, "RANK-DIFFER") == 0) {
         findings_tell(&v->found, &what);
+        fsdpck_error_init(&what);
+        st = check_copies_apart(v, &what);
+    }
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        if (strcmp(what.finding, ids[i]) == 0)
+            findings_tell(&v->found, &what);
     if (st == FSDPCK_OK || st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED || st == FSDPCK_USAGE)
         return FSDPCK_OK; /* not to be merged as it is, which is no fault of the files */
     if (err != NULL)
@@ -323,7 +362,6 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
                                 const fsdpck_verify_options *options, fsdpck_verify **out,
                                 fsdpck_error *err)
 {
-    size_t first = 0;
     fsdpck_warning w;
     *out = NULL;
     fsdpck_verify *v = calloc(1, sizeof *v);
@@ -337,16 +375,17 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
     v->deadline_ns = deadline_of(v->options.max_seconds);
     v->level = v->options.level < 0 ? CHECK_COVERAGE : (check_level)v->options.level;
     findings_init(&v->found);
-    while (fsdpck_context_warning(ctx, first, &w))
-        first++;
+    while (fsdpck_context_warning(ctx, v->first_warning, &w))
+        v->first_warning++;
+    v->path = path;
     fsdpck_status st = set_rules(v, err);
     if (st == FSDPCK_OK)
         st = look(v, ctx, path, err);
     progress_phase(&ctx->progress, NULL, 0);
-    take_warnings(v, ctx, first);
-    snprintf(v->blind, sizeof v->blind, "%s%s", is_partial(v) ? "what was skipped; " : "",
-             blind_of(v));
+    take_warnings(v, ctx);
+    v->path = NULL;
     findings_sort(&v->found);
+    set_blind(v);
     if (st != FSDPCK_OK)
         fsdpck_verify_free(v);
     else
@@ -379,6 +418,7 @@ void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
         .unchecked_nbytes = v->result.unsummed_nbytes,
         .unread_tensors = v->result.unread_tensors,
         .unread_nbytes = v->result.unread_nbytes,
+        .unsupported = v->found.unsupported,
         .manifest = v->promised.there,
         .manifest_files = v->promised.files,
         .manifest_nbytes = v->promised.bytes_summed,

@@ -145,7 +145,7 @@ fsdpck_status dcp_blob_describe(dcp_folder *d, uint64_t chunk, dcp_payload *p, p
     p->dtype = DTYPE_NONE;
     p->ndim = 0;
     p->is_stream = false;
-    RETURN_IF(dcp_transform_check(d, c->aux, &zstd, err));
+    RETURN_IF(dcp_transform_check(d, c->aux & ~DCP_AUX_UNSURE, &zstd, err));
     if (zstd)
         return locate_zstd(d, c, &p->dtype, &p->ndim, p->sizes, where, err);
     catalogue_chunk_box(d->cat, chunk, NULL, p->sizes);
@@ -256,7 +256,7 @@ static fsdpck_status read_around(void *ctx, uint64_t offset_bytes, void *dst, ui
         }
         return FSDPCK_OK;
     }
-    return error_set(err, FSDPCK_BADINPUT, "ZIP-TRUNCATED",
+    return error_set(err, FSDPCK_BADINPUT, "Z-TRUNCATED",
                      "compressed zip names bytes past its end");
 }
 

@@ -264,7 +264,8 @@ void dcp_blobs_group(const catalogue *cat, bool empty_too, uint64_t *starts, dcp
         if (has_blob(catalogue_chunk(cat, i), empty_too))
             starts[catalogue_chunk(cat, i)->file]++;
     for (size_t i = 0; i < nobjects; i++)
-        starts[catalogue_object(cat, i)->file]++;
+        if (catalogue_object(cat, i)->file != CAT_NONE)
+            starts[catalogue_object(cat, i)->file]++;
     uint64_t end = 0;
     for (size_t f = 0; f <= nfiles; f++) {
         end += f < nfiles ? starts[f] : 0;
@@ -272,7 +273,8 @@ void dcp_blobs_group(const catalogue *cat, bool empty_too, uint64_t *starts, dcp
     }
     for (size_t i = nobjects; i-- > 0;) {
         const cat_object *o = catalogue_object(cat, i);
-        blobs[--starts[o->file]] = (blob){o->offset_bytes, o->nbytes, WHO_OBJECT | i};
+        if (o->file != CAT_NONE) /* made anew, say by --optim-keys */
+            blobs[--starts[o->file]] = (blob){o->offset_bytes, o->nbytes, WHO_OBJECT | i};
     }
     for (uint64_t i = nchunks; i-- > 0;) {
         const cat_chunk *c = catalogue_chunk(cat, i);

@@ -18,7 +18,7 @@
 typedef struct dcp_marks {
     bool has_storage_meta, has_modules, has_version, has_mcore_data, has_six_properties;
     bool old_package, old_properties, has_planner, has_transforms, has_tensors, no_collectives;
-    bool in_parts, is_ours;
+    bool in_parts, is_ours, has_traces, has_new_paths;
     int64_t world_size; /* -1: unknown */
 } dcp_marks;
 

@@ -82,6 +82,20 @@ static fsdpck_status read_planner(value_pool *pool, value state, dcp_metadata *m
     return FSDPCK_OK;
 }
 
+/* Where and when it was saved. */
+static void read_traces(value_pool *pool, value state, dcp_metadata *m)
+{
+    value v;
+    if (value_dict_find(pool, state, "save_id", &v) && !value_is_none(v))
+        m->has_traces = true;
+    if (!value_dict_find(pool, state, "checkpoint_id", &v) || value_is_none(v))
+        return;
+    m->has_traces = true;
+    const value_call *call = value_kind_of(v) == VALUE_CALL ? value_call_of(pool, v) : NULL;
+    m->has_new_paths = call != NULL && value_kind_of(call->callee) == VALUE_SYMBOL &&
+                       strcmp(value_symbol_module(pool, call->callee), "pathlib._local") == 0;
+}
+
 static void read_marks(value_pool *pool, const value_call *root, dcp_metadata *m)
 {
     value v;
@@ -95,6 +109,8 @@ static void read_marks(value_pool *pool, const value_call *root, dcp_metadata *m
     if (m->has_storage_meta) {
         const value_call *meta = value_call_of(pool, v);
         m->has_modules = meta->has_state && value_dict_find(pool, meta->state, "modules", &v);
+        if (meta->has_state)
+            read_traces(pool, meta->state, m);
     }
 }
 

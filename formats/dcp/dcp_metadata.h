@@ -100,11 +100,12 @@ typedef struct dcp_metadata {
 
     /* Marks of the writer, for the origin. */
     bool has_storage_meta, has_modules, has_version, has_mcore_data;
-    bool has_six_properties; /* TensorProperties of 2.15 */
-    bool old_package;        /* torch.distributed._shard.checkpoint: 1.13 */
-    bool old_properties;     /* TensorProperties of sharded_tensor.metadata: up to 2.2 */
-    bool is_ours;            /* by fsdpck, in protocol 2: torch's own is 4 or newer */
-    bool opaque_classes;     /* something that is no class of DCP was kept as a record */
+    bool has_traces, has_new_paths; /* a path or an id of the save; paths of Python 3.13 */
+    bool has_six_properties;        /* TensorProperties of 2.15 */
+    bool old_package;               /* torch.distributed._shard.checkpoint: 1.13 */
+    bool old_properties;            /* TensorProperties of sharded_tensor.metadata: up to 2.2 */
+    bool is_ours;                   /* by fsdpck, in protocol 2: torch's own is 4 or newer */
+    bool opaque_classes;            /* something that is no class of DCP was kept as a record */
 } dcp_metadata;
 
 /* Parses one whole `.metadata`. Errors: all of pickle.h; PKL-CALL (a call that no torch writes,

@@ -106,7 +106,7 @@ static fsdpck_status add_inside(dcp_folder *d, catalogue *cat, uint32_t object,
     if (t->meta)
         return FSDPCK_OK;
     if (VEC_AT(&a->storages, torch_storage, t->storage)->deflated)
-        return error_set(err, FSDPCK_UNSUPPORTED, "ZIP-DEFLATE",
+        return error_set(err, FSDPCK_UNSUPPORTED, "ZIP-METHOD",
                          "byte item holds a tensor in a deflated record");
     if (d->inside.count >= DCP_AUX_INSIDE - 1)
         return error_set(err, FSDPCK_LIMIT, "DCP-OBJECT", "byte items hold too many tensors");

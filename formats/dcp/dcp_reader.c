@@ -93,7 +93,7 @@ static fsdpck_status folder_new(const open_request *req, catalogue *cat, dcp_fol
     d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0;
     d->has_names = true;
     GOTO_IF(dcp_names_init(&d->names, req->metadata, err), out);
-    GOTO_IF(folder_open_same(&d->dir, &req->probe->dir, req->path, err), out);
+    GOTO_IF(open_request_folder(req, &d->dir, err), out);
     GOTO_IF(file_set_init(&d->blobs, &d->dir, 0, flags, err), out);
     d->has_blobs = true;
     GOTO_IF(file_set_init(&d->metadatas, &d->dir, 4, flags, err), out);
@@ -110,6 +110,8 @@ static void note_marks(dcp_marks *marks, const dcp_metadata *m)
     marks->has_storage_meta = marks->has_storage_meta || m->has_storage_meta;
     marks->has_modules = marks->has_modules || m->has_modules;
     marks->has_version = marks->has_version || m->has_version;
+    marks->has_traces = marks->has_traces || m->has_traces;
+    marks->has_new_paths = marks->has_new_paths || m->has_new_paths;
     marks->has_mcore_data = marks->has_mcore_data || m->has_mcore_data;
     marks->has_six_properties = marks->has_six_properties || m->has_six_properties;
     marks->old_package = marks->old_package || m->old_package;
@@ -448,6 +450,12 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
     marks.has_transforms = strtab_count(&d->names.transforms) > 1;
     dcp_origin_fill(d->cat, req, &marks);
     d->marks = marks;
+    if (marks.has_traces)
+        format_note(req->found, req->found_ctx, "DCP-TRACES", d->dir.path, NULL,
+                    "metadata tell the path under which the checkpoint was saved, or an id of it");
+    if (marks.has_new_paths)
+        format_note(req->found, req->found_ctx, "DCP-PATHLIB", d->dir.path, NULL,
+                    "metadata hold a path of Python 3.13, which older ones cannot read");
     RETURN_IF(catalogue_seal(d->cat, err));
     RETURN_IF(dcp_order_check(d, req, err));
     return req->repair_strided ? dcp_boxes_repair(d, req, err) : dcp_boxes_doubt(d, req, err);

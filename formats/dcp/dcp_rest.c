@@ -366,6 +366,20 @@ static fsdpck_status see_batch(void *ctx, unsigned worker, uint64_t job, fsdpck_
     return st;
 }
 
+static void note_streams(const rest_work *w)
+{
+    const rest_request *r = w->request;
+    for (size_t i = 0; i < w->d->streams.count; i++) {
+        if (*VEC_AT(&w->d->streams, dcp_inner *const, i) == NULL)
+            continue;
+        const uint32_t path = catalogue_file(w->d->cat, i)->path;
+        format_note(r->found, r->found_ctx, "DCP-ST-INSIDE", w->d->dir.path,
+                    catalogue_name(w->d->cat, path),
+                    "file holds a safetensors stream, which torch writes but cannot read here");
+        return;
+    }
+}
+
 /* Objects alone are few among many chunks. */
 static void keep_objects(rest_work *w)
 {
@@ -382,6 +396,7 @@ static fsdpck_status see_all(rest_work *w, rest_result *result, fsdpck_error *er
     const uint64_t nfiles = catalogue_file_count(w->d->cat);
     fsdpck_status st = FSDPCK_OK;
 
+    note_streams(w);
     for (uint32_t i = 0; i < nfiles && i < w->d->ends.count; i++)
         RETURN_IF(see_end(w, i, err));
     dcp_blobs_group(w->d->cat, true, w->starts, w->blobs);

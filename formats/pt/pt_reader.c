@@ -224,8 +224,40 @@ static fsdpck_status add_storages(pt_file *p, catalogue *cat, fsdpck_error *err)
     return st;
 }
 
-static void report(const torch_archive *a, const logger *log)
+/* Storages that are larger than all that is used of them. */
+static fsdpck_status note_waste(const torch_archive *a, const open_request *req, fsdpck_error *err)
 {
+    const uint64_t nbytes = a->storages.count * sizeof(uint64_t);
+    uint64_t wasted = 0;
+    if (req->found == NULL || nbytes == 0)
+        return FSDPCK_OK;
+    uint64_t *used = budget_alloc(req->metadata, nbytes, err);
+    if (used == NULL)
+        return FSDPCK_LIMIT;
+    memset(used, 0, nbytes);
+    for (size_t i = 0; i < a->tensors.count; i++) {
+        const torch_tensor *t = VEC_AT(&a->tensors, const torch_tensor, i);
+        if (!t->meta)
+            used[t->storage] += box_nelems(t->ndim > 0 ? torch_tensor_sizes(a, t) : NULL, t->ndim) *
+                                dtype_get((dtype)t->dtype)->itemsize_bytes;
+    }
+    for (size_t i = 0; i < a->storages.count; i++) {
+        const uint64_t whole = VEC_AT(&a->storages, const torch_storage, i)->nbytes;
+        wasted += used[i] > 0 && used[i] < whole ? whole - used[i] : 0;
+    }
+    budget_free(req->metadata, used, nbytes);
+    if (wasted > 0)
+        format_note(req->found, req->found_ctx, "PT-WASTE", req->path, NULL,
+                    "storages are larger than the tensors that use them");
+    return FSDPCK_OK;
+}
+
+static void report(const torch_archive *a, const open_request *req)
+{
+    const logger *log = &req->log;
+    if (a->zip.any_deflated)
+        format_note(req->found, req->found_ctx, "ZIP-DEFLATED", req->path, NULL,
+                    "records are deflated, which torch.load(mmap=True) takes for data");
     if (a->zip.any_deflated)
         log_write(log, LOG_NOTE,
                   "zip has deflated records, which torch.load(mmap=True) cannot read");
@@ -289,13 +321,15 @@ static fsdpck_status open_file(const open_request *req, catalogue *cat, void **s
             torch_archive_open(&in, req->metadata, &cat->pool, req->opaque_calls, &p->archive, err);
     if (st == FSDPCK_OK)
         st = fill(p, cat, err);
+    if (st == FSDPCK_OK)
+        st = note_waste(&p->archive, req, err);
     if (st != FSDPCK_OK) {
         error_path(err, req->path);
         close_file(p);
         return st;
     }
     describe_origin(&p->archive, cat);
-    report(&p->archive, &req->log);
+    report(&p->archive, req);
     *self = p;
     return FSDPCK_OK;
 }
@@ -327,6 +361,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     if (chunk >= p->archive.tensors.count) {
         where->offset_bytes = where->record_offset_bytes;
         where->rows = true;
+        where->strides[0] = 1; /* a storage has one dim, whatever its view has */
         where->conj = false;
         where->neg = false;
     }

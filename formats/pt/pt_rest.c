@@ -28,6 +28,8 @@ fsdpck_status pt_rest_sum(const zip_archive *zip, const char *path, const rest_r
         st = zip_summer_init(&summers[i], request, err);
     if (st == FSDPCK_OK)
         st = pool_run(workers, zip->entries.count, sum_one, &w, request->cancel, err);
+    if (st == FSDPCK_OK)
+        zip_sum_serial(request, zip, path, NULL);
     for (unsigned i = 0; i < workers; i++) {
         rest_result_add(result, &summers[i].result);
         zip_summer_release(&summers[i]);

@@ -27,8 +27,8 @@
 /* --- names --- */
 
 typedef struct ranks_family {
-    char key[64];    /* "model", "optim" ... */
-    char *prefix;    /* name of a file: prefix, rank, suffix */
+    char key[64]; /* "model", "optim" ... */
+    char *prefix; /* name of a file: prefix, rank, suffix */
     char *suffix;
     unsigned digits; /* ranks are written with so many digits, 0: as many as they need */
     uint64_t world;  /* ranks that the names state, 0: they do not */
@@ -97,8 +97,8 @@ typedef struct ranks_claim {
     bool has_order;     /* `shard_order` differed from left to right; placements say it now */
     value local;        /* DTENSOR: TENSOR */
     /* SHARDED */
-    value shards;      /* list of Shard */
-    value all_shards;  /* list of ShardMetadata, of all ranks */
+    value shards;         /* list of Shard */
+    value all_shards;     /* list of ShardMetadata, of all ranks */
     uint64_t group_ranks; /* ranks that share the tensor; 0 unknown */
     uint64_t world;       /* of the process group of all; 0 unknown */
     bool has_spec_dim;
@@ -116,7 +116,7 @@ enum {
     PIECE_UNCHECKED = 64, /* the record's local header is looked at when it is located */
     PIECE_PLAIN = 128,    /* a whole tensor of its rank: no chunk yet */
     PIECE_GRAD = 256,
-    PIECE_FLAT = 512,  /* part of an FSDP1 flat parameter: locating it is an error */
+    PIECE_FLAT = 512,   /* part of an FSDP1 flat parameter: locating it is an error */
     PIECE_SHAPES = 1024 /* ranks hold other shapes: locating it is an error */
 };
 
@@ -124,11 +124,11 @@ typedef struct ranks_piece {
     uint64_t offset_bytes;
     uint64_t record_offset_bytes;
     uint64_t record_nbytes;
-    uint64_t dims_at;  /* ranks_state.dims: ndim sizes, then ndim strides */
+    uint64_t dims_at; /* ranks_state.dims: ndim sizes, then ndim strides */
     uint32_t crc32;
     uint32_t file;
-    uint32_t entry;    /* in the kept zip of its file */
-    uint32_t tensor;   /* ranks_state.tensors: of PIECE_PLAIN */
+    uint32_t entry;  /* in the kept zip of its file */
+    uint32_t tensor; /* ranks_state.tensors: of PIECE_PLAIN */
     uint16_t rank;
     uint16_t flags;
     uint8_t dtype;
@@ -149,7 +149,7 @@ typedef struct ranks_tensor {
 
 /* Values of one object that differ. */
 typedef struct ranks_variant {
-    value content; /* in ranks_state.pool; TENSOR leaves are numbered from 0 in order */
+    value content;      /* in ranks_state.pool; TENSOR leaves are numbered from 0 in order */
     uint64_t pieces_at; /* ranks_state.leaves: their pieces */
     uint32_t piece_count;
     bool is_placed;
@@ -196,24 +196,26 @@ typedef struct ranks_state {
     ranks_reader *reader;
     catalogue *cat;
     const ranks_list *list;
-    strtab names;     /* flat names; id: index in `tensors` */
-    vec tensors;      /* ranks_tensor */
-    vec objects;      /* ranks_object */
-    vec variants;     /* ranks_variant */
-    vec sightings;    /* ranks_sighting, by file */
-    vec leaves;       /* uint32_t pieces of variants */
-    value_pool pool;  /* contents of variants */
-    vec members;      /* uint8_t by rank: some file says that it takes part */
+    strtab names;         /* flat names; id: index in `tensors` */
+    vec tensors;          /* ranks_tensor */
+    vec objects;          /* ranks_object */
+    vec variants;         /* ranks_variant */
+    vec sightings;        /* ranks_sighting, by file */
+    vec leaves;           /* uint32_t pieces of variants */
+    value_pool pool;      /* contents of variants */
+    vec members;          /* uint8_t by rank: some file says that it takes part */
     uint64_t group_world; /* ranks of the process group that ShardedTensors name, 0: none does */
     vec own_ranks;    /* uint32_t by list file: the rank that the file itself says, or CAT_NONE */
-    uint64_t made_up;       /* tensors of objects: their names are numbered */
+    uint64_t made_up; /* tensors of objects: their names are numbered */
     uint64_t partial_count; /* plain tensors that only some ranks hold */
     uint64_t dropped_count; /* tensors left out because they differ */
     uint64_t beside_count;  /* left out: they may be pieces of flat parameters, which are there */
     uint64_t flat_count;    /* pieces of flat parameters, in tensors */
-    bool file_unread; /* the last file's zip or pickle was wrong: nothing of it is in here */
-    bool tp_doubtful; /* D18 is possible */
-    char form[48];    /* origin.torch_version, from the forms of DTensors */
+    bool file_unread;       /* the last file's zip or pickle was wrong: nothing of it is in here */
+    bool any_dtensor;
+    bool any_deflated;
+    bool tp_doubtful;      /* D18 is possible */
+    char form[48];         /* origin.torch_version, from the forms of DTensors */
     char archive_form[48]; /* from those of the zip */
 } ranks_state;
 

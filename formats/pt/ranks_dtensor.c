@@ -205,7 +205,8 @@ static void mesh_names(const value_pool *pool, value v, mesh *m)
     for (unsigned i = 0; is_sequence(names) && i < m->ndim; i++) {
         size_t nbytes = 0;
         const value name = value_item(pool, names, i);
-        const char *text = value_kind_of(name) == VALUE_STR ? value_text(pool, name, &nbytes) : NULL;
+        const char *text =
+            value_kind_of(name) == VALUE_STR ? value_text(pool, name, &nbytes) : NULL;
         if (text != NULL && nbytes < MESH_NAME_NBYTES && memchr(text, '\0', nbytes) == NULL)
             memcpy(m->names[i], text, nbytes);
     }
@@ -270,7 +271,8 @@ static fsdpck_status read_tensor_mesh(ranks_parse *p, value v, value tensor, ran
         *form = "2.5 to 2.7";
     else
         *form = ranks_attribute(pool, v, "_hash", &ignored) ? "2.2 or 2.3" : "2.1";
-    return note_ranks(p, tensor, rm->has_coord ? mesh_rank(&rm->m, rm->coord) : UINT64_MAX, rm, err);
+    return note_ranks(p, tensor, rm->has_coord ? mesh_rank(&rm->m, rm->coord) : UINT64_MAX, rm,
+                      err);
 }
 
 /* torch 2.10 to 2.15. */
@@ -415,8 +417,7 @@ static fsdpck_status read_placements(const value_pool *pool, value spec, ranks_c
         return bad(err, "placements are not one a mesh dim");
     memset(c->placements, 0, sizeof c->placements);
     for (unsigned i = 0; i < c->mesh->m.ndim; i++)
-        RETURN_IF(
-            read_placement(pool, value_item(pool, list, i), c->ndim, &c->placements[i], err));
+        RETURN_IF(read_placement(pool, value_item(pool, list, i), c->ndim, &c->placements[i], err));
     return FSDPCK_OK;
 }
 
@@ -482,6 +483,7 @@ fsdpck_status ranks_dtensor_read(ranks_parse *p, value v, ranks_claim *c, fsdpck
     value spec, of, meta;
 
     c->kind = RANKS_DTENSOR;
+    p->s->any_dtensor = true;
     c->of_old_module = strncmp(module, "torch.distributed._tensor", 25) == 0;
     if (!ranks_state_find(pool, state, "_local_tensor", &c->local) ||
         !ranks_state_find(pool, state, "_spec", &spec) ||
@@ -494,7 +496,8 @@ fsdpck_status ranks_dtensor_read(ranks_parse *p, value v, ranks_claim *c, fsdpck
         uint64_t shape[NDIM_MAX];
         unsigned ndim;
         const value_call *call = value_call_of(pool, meta);
-        if (call == NULL || !ranks_dims(pool, value_item(pool, call->args, 0), shape, NDIM_MAX, &ndim) ||
+        if (call == NULL ||
+            !ranks_dims(pool, value_item(pool, call->args, 0), shape, NDIM_MAX, &ndim) ||
             ndim != c->ndim || memcmp(shape, c->shape, ndim * sizeof *shape) != 0)
             return bad(err, "spec has another shape than the tensor");
     }

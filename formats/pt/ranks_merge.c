@@ -309,6 +309,8 @@ static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpc
     }
     if (l->shapes_differ)
         return add_whole(s, tensor, l->pieces[0], PIECE_SHAPES, err);
+    if (l->count > 1)
+        catalogue_tensor(s->cat, tensor)->flags |= CAT_TENSOR_EACH_RANK;
     for (size_t i = 0; i < l->count; i++)
         RETURN_IF(add_whole(s, tensor, l->pieces[i], 0, err));
     return FSDPCK_OK;

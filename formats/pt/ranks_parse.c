@@ -76,8 +76,7 @@ fsdpck_status ranks_piece_of(ranks_parse *p, uint64_t tensor, uint32_t *piece, f
     made.flags = (uint16_t)((where.rows ? PIECE_ROWS : 0) | (where.swap ? PIECE_SWAP : 0) |
                             (where.conj ? PIECE_CONJ : 0) | (where.neg ? PIECE_NEG : 0) |
                             (where.has_crc ? PIECE_CRC : 0) | (where.stream ? PIECE_STREAM : 0) |
-                            (checked ? 0 : PIECE_UNCHECKED) |
-                            (t->requires_grad ? PIECE_GRAD : 0));
+                            (checked ? 0 : PIECE_UNCHECKED) | (t->requires_grad ? PIECE_GRAD : 0));
     if (r->pieces.count >= CAT_NONE)
         return error_set(err, FSDPCK_LIMIT, "", "too many tensors in the files of all ranks");
     ranks_piece *slot = vec_push(&r->pieces, err);
@@ -186,7 +185,8 @@ static fsdpck_status entry_of(ranks_parse *p, uint32_t flat, value path, ranks_k
     if (!*fresh) {
         ranks_tensor *t = VEC_AT(&s->tensors, ranks_tensor, *entry);
         if (t->kind != kind)
-            return disagree(p, t, strtab_text(&s->names, *entry), "what kind of thing this is", err);
+            return disagree(p, t, strtab_text(&s->names, *entry), "what kind of thing this is",
+                            err);
         t->rank_count++;
         return FSDPCK_OK;
     }
@@ -254,7 +254,8 @@ static fsdpck_status read_wrapper(ranks_parse *p, value call, ranks_claim *c, fs
     const value type = value_item(pool, args, 1), grad = value_item(pool, args, 7);
     const char *name = value_symbol_name(pool, type);
 
-    c->dtype = value_kind_of(type) == VALUE_SYMBOL ? dtype_from_name(name, strlen(name)) : DTYPE_NONE;
+    c->dtype =
+        value_kind_of(type) == VALUE_SYMBOL ? dtype_from_name(name, strlen(name)) : DTYPE_NONE;
     if (c->dtype == DTYPE_NONE)
         return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "tensor has an unknown dtype");
     if (!ranks_dims(pool, value_item(pool, args, 2), c->shape, NDIM_MAX, &c->ndim))
@@ -416,6 +417,7 @@ static fsdpck_status parse_archive(ranks_parse *p, fsdpck_error *err)
 static void keep_zip(ranks_parse *p, ranks_input *in)
 {
     bool needed = p->archive.zip.any_deflated;
+    p->s->any_deflated = p->s->any_deflated || needed;
     for (size_t i = 0; !needed && i < p->archive.zip.entries.count; i++)
         needed = !VEC_AT(&p->archive.zip.entries, const zip_entry, i)->checked;
     if (!needed)
@@ -451,10 +453,8 @@ fsdpck_status ranks_parse_file(ranks_state *s, const ranks_file *f, fsdpck_error
 {
     budget *owner = s->req->metadata;
     ranks_input *input = &s->reader->inputs[f->index];
-    ranks_parse p = {.s = s,
-                     .file = f,
-                     .mesh_of = VALUE_MAP(owner),
-                     .meshes = VEC_OF(ranks_mesh *, owner)};
+    ranks_parse p = {
+        .s = s, .file = f, .mesh_of = VALUE_MAP(owner), .meshes = VEC_OF(ranks_mesh *, owner)};
     uint64_t nbytes;
 
     RETURN_IF(cancel_check(s->req->cancel, err));

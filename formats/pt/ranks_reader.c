@@ -72,7 +72,7 @@ static fsdpck_status reader_new(const open_request *req, ranks_reader **out, fsd
     r->owner = req->metadata;
     r->pieces = VEC_OF(ranks_piece, req->metadata);
     r->dims = VEC_OF(uint64_t, req->metadata);
-    fsdpck_status st = folder_open_same(&r->dir, &req->probe->dir, req->path, err);
+    fsdpck_status st = open_request_folder(req, &r->dir, err);
     if (st == FSDPCK_OK)
         st = file_set_init(&r->files, &r->dir, 0, req->no_follow ? FILE_NO_FOLLOW : 0, err);
     if (st != FSDPCK_OK)
@@ -214,10 +214,22 @@ static bool holds_families(const ranks_state *s)
     return false;
 }
 
+static void note_traps(const ranks_state *s)
+{
+    const open_request *req = s->req;
+    if (s->any_dtensor)
+        format_note(req->found, req->found_ctx, "RANK-BOUND", req->path, NULL,
+                    "files of ranks pickle DTensors, which other versions of torch may not load");
+    if (s->any_deflated)
+        format_note(req->found, req->found_ctx, "ZIP-DEFLATED", req->path, NULL,
+                    "records are deflated, which torch.load(mmap=True) takes for data");
+}
+
 static void describe(const ranks_state *s, cat_origin *o)
 {
     uint64_t ranks = 0;
 
+    note_traps(s);
     snprintf(o->format, sizeof o->format, "pt-ranks");
     if (!holds_families(s))
         snprintf(o->trainer, sizeof o->trainer, "%s",

@@ -339,6 +339,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     GOTO_IF(census_hear(&c, s, err), out);
     GOTO_IF(check_complete(req, &c, s, err), out);
     st_files_warn_extra_fields(s, &req->log);
+    st_files_note_unpadded(s, req);
     GOTO_IF(fill_catalogue(s, req->metadata, cat, err), out);
     describe(req, &c, &cat->origin);
     st_files_drop_headers(s);

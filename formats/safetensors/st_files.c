@@ -42,7 +42,7 @@ fsdpck_status st_files_open(const open_request *req, st_files **out, fsdpck_erro
     s->req = req;
     fsdpck_status st = FSDPCK_OK;
     if (req->probe->is_folder)
-        st = folder_open_same(&s->dir, &req->probe->dir, req->path, err);
+        st = open_request_folder(req, &s->dir, err);
     if (st == FSDPCK_OK)
         st = file_set_init(&s->files, dir_of(s), 0, req->no_follow ? FILE_NO_FOLLOW : 0, err);
     if (st != FSDPCK_OK)
@@ -162,6 +162,19 @@ void st_files_warn_extra_fields(const st_files *s, const logger *log)
         if (n > 0)
             log_warn(log, "ST-FIELD", "", "%" PRIu64 " unknown fields in the header of '%s'", n,
                      st_files_name(s, i));
+    }
+}
+
+void st_files_note_unpadded(const st_files *s, const open_request *req)
+{
+    for (size_t i = 0; i < s->opened.count; i++) {
+        const st_header *h = st_files_header(s, i);
+        if (h->data_offset_bytes % 8 == 0 || h->entries.count == 0)
+            continue;
+        format_note(req->found, req->found_ctx, "ST-UNPADDED", req->path,
+                    req->probe->is_folder ? st_files_name(s, i) : NULL,
+                    "data of the file do not begin at a multiple of 8 bytes");
+        return;
     }
 }
 

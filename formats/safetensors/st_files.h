@@ -35,6 +35,8 @@ const char *st_files_name(const st_files *s, size_t i);
 void st_files_blame(const st_files *s, size_t i, fsdpck_error *err);
 /* Warns of fields that entries should not have. */
 void st_files_warn_extra_fields(const st_files *s, const logger *log);
+/* ST-UNPADDED, once. */
+void st_files_note_unpadded(const st_files *s, const open_request *req);
 void st_files_drop_headers(st_files *s);
 /* Serves rows: format_reader.source. `self` is an st_files. */
 void st_files_source(void *self, catalogue *cat, source *src);

@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <string.h>
 
 #include "base/bytes.h"
@@ -392,6 +393,42 @@ static fsdpck_status run(pickle_machine *m, size_t nbytes, value *root, fsdpck_e
     return pickle_settle_dicts(m, err);
 }
 
+static bool is_about_code(const char *finding)
+{
+    return strcmp(finding, "PKL-GLOBAL") == 0 || strcmp(finding, "PKL-GETATTR") == 0 ||
+           strcmp(finding, "PKL-CALL") == 0;
+}
+
+/* A pickle that breaks off has run, in Python, up to there: what it asked for until then is told
+ * beside the break. `err` is of the skim, with the offset of the opcode that broke it. */
+static void tell_before(pickle_machine *m, fsdpck_error *err)
+{
+    const pickle_input *in = m->in;
+    const uint64_t nbytes = err->offset_bytes - in->file_offset_bytes;
+    fsdpck_error what;
+    value made;
+    if (nbytes > in->nbytes ||
+        pickle_memo_prepare(&m->memo, m->limits->max_memo, NULL) != FSDPCK_OK)
+        return;
+    uint8_t *bytes = budget_alloc(m->pool->owner, nbytes + 1, NULL);
+    if (bytes == NULL)
+        return;
+    memcpy(bytes, in->bytes, nbytes);
+    bytes[nbytes] = OP_STOP;
+    const pickle_input before = {bytes, nbytes + 1, in->file_offset_bytes};
+    m->in = &before;
+    fsdpck_error_init(&what);
+    if (run(m, nbytes + 1, &made, &what) != FSDPCK_OK && is_about_code(what.finding)) {
+        const size_t at = strlen(err->message);
+        /* Whole or not at all: a name may not be cut within a letter. */
+        if (at + strlen(what.message) + 16 < sizeof err->message)
+            snprintf(err->message + at, sizeof err->message - at, "; before that: %.*s",
+                     (int)(sizeof err->message - at - 16), what.message);
+    }
+    m->in = in;
+    budget_free(m->pool->owner, bytes, nbytes + 1);
+}
+
 fsdpck_status pickle_read(const pickle_input *in, const pickle_limits *limits, value_pool *pool,
                           const pickle_hooks *hooks, value *root, size_t *consumed_nbytes,
                           fsdpck_error *err)
@@ -409,7 +446,11 @@ fsdpck_status pickle_read(const pickle_input *in, const pickle_limits *limits, v
     value made = VALUE_OF_NONE;
     size_t nbytes = 0;
     fsdpck_status st;
-    GOTO_IF(pickle_skim_all(in, &m.memo, &nbytes, err), out);
+    st = pickle_skim_all(in, &m.memo, &nbytes, err);
+    if (st == FSDPCK_BADINPUT && err != NULL && hooks != NULL)
+        tell_before(&m, err);
+    if (st != FSDPCK_OK)
+        goto out;
     GOTO_IF(pickle_memo_prepare(&m.memo, limits->max_memo, err), out);
     GOTO_IF(run(&m, nbytes, &made, err), out);
     *root = made;

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/crc.h"
 #include "formats/shared/torch_archive_parts.h"
+#include "formats/shared/torch_serial.h"
 #include "formats/shared/zip_parts.h"
 
 /* A tensor's blob of a DCP folder is a whole zip of a few records, most of it smaller than
@@ -250,6 +251,22 @@ fsdpck_status torch_blob_locate(const zip_input *in, dtype *d, unsigned *ndim, u
     return FSDPCK_OK;
 }
 
+/* Whether the serialization id, where there is one, is the one that torch would have given. */
+static bool serial_is_right(const blob *b, const blob_entries *e)
+{
+    const size_t id = entry_find(e, TORCH_SERIAL_RECORD);
+    const uint8_t *text;
+    uint64_t hash = 0;
+
+    if (id == ENTRIES_LIMIT)
+        return true;
+    for (size_t i = 0; i < id; i++)
+        if (e->items[i].nbytes > 0)
+            hash = torch_serial_add(hash, e->items[i].crc32);
+    return blob_has(b, e->data_at[id], e->items[id].nbytes, &text) &&
+           !torch_serial_differs(text, e->items[id].nbytes, hash);
+}
+
 bool torch_blob_sum(const zip_input *in, bool (*is_summed)(void *ctx, uint64_t offset_bytes),
                     void *ctx, uint64_t *records, uint64_t *nbytes)
 {
@@ -270,5 +287,5 @@ bool torch_blob_sum(const zip_input *in, bool (*is_summed)(void *ctx, uint64_t o
         ++*records;
         *nbytes += c->nbytes;
     }
-    return true;
+    return e.no_crc || serial_is_right(&b, &e);
 }

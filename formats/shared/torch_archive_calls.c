@@ -41,8 +41,8 @@ static const struct {
     {"decimal", " Decimal "},
     {"fractions", " Fraction "},
     {"uuid", " UUID "},
-    {"copy_reg", " _reconstructor __newobj__ "},
-    {"copyreg", " _reconstructor __newobj__ "},
+    {"copy_reg", " _reconstructor __newobj__ __newobj_ex__ "},
+    {"copyreg", " _reconstructor __newobj__ __newobj_ex__ "},
 };
 
 /* Modules whose names do things, and builtins that do. */

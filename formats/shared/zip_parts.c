@@ -9,6 +9,8 @@ enum { EXTRA_ZIP64 = 0x0001, METHOD_STORED = 0, METHOD_DEFLATED = 8 };
 
 /* Deflate cannot do better than 1032:1. */
 enum { DEFLATE_RATIO = 1032 };
+/* 6.3 in tenths, the newest that APPNOTE has; others refuse a higher one. */
+enum { VERSION_MOST = 63 };
 
 fsdpck_status zip_name_check(const char *name, size_t nbytes, bool utf8, fsdpck_error *err)
 {
@@ -301,6 +303,12 @@ fsdpck_status zip_central_parse(const uint8_t *directory, size_t nbytes, size_t 
     }
     c->prefix_nbytes = (uint16_t)(slash - c->name);
     RETURN_IF(central_flags_check(c, err));
+    if (p[6] > VERSION_MOST) {
+        fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "ZIP-METHOD",
+                                     "zip entry needs a reader of a version that does not exist");
+        error_found(err, "%u.%u", p[6] / 10u, p[6] % 10u);
+        return st;
+    }
     if (load_le16(p + 34) != 0)
         return error_set(err, FSDPCK_BADINPUT, "ZIP-DISK", "zip entry lies on another disk");
     RETURN_IF(extra_find_zip64(p + ZIP_CENTRAL_NBYTES + c->name_nbytes, extra_nbytes, &field,

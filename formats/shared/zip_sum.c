@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/crc.h"
+#include "formats/shared/torch_serial.h"
 
 /* Stays in the caches near the core. */
 #define PIECE_NBYTES ((uint64_t)256 << 10)
@@ -113,11 +114,25 @@ fsdpck_status zip_sum_record(zip_summer *s, const zip_archive *z, const zip_entr
     return st;
 }
 
+void zip_sum_serial(const rest_request *request, const zip_archive *z, const char *path,
+                    const char *tensor)
+{
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    if (torch_serial_check(z, &what) == FSDPCK_OK)
+        return;
+    error_path(&what, path);
+    if (tensor != NULL)
+        error_tensor(&what, tensor);
+    request->found(request->found_ctx, FORMAT_WARNING, &what);
+}
+
 fsdpck_status zip_sum_records(zip_summer *s, const zip_archive *z, uint32_t file_id,
                               const char *path, const char *tensor, fsdpck_error *err)
 {
     for (size_t i = 0; i < z->entries.count; i++)
         RETURN_IF(zip_sum_record(s, z, VEC_AT(&z->entries, const zip_entry, i), file_id, path,
                                  tensor, err));
+    zip_sum_serial(s->request, z, path, tensor);
     return FSDPCK_OK;
 }

@@ -34,6 +34,10 @@ fsdpck_status zip_sum_records(zip_summer *s, const zip_archive *z, uint32_t file
 fsdpck_status zip_sum_record(zip_summer *s, const zip_archive *z, const zip_entry *e,
                              uint32_t file_id, const char *path, const char *tensor,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether torch's serialization id, where there is one, goes with the records' CRCs; all records do
+ * that with zip_sum_records. */
+void zip_sum_serial(const rest_request *request, const zip_archive *z, const char *path,
+                    const char *tensor);
 
 /* Whether a failure is the input's, and so a finding and no status. */
 static inline bool rest_is_finding(fsdpck_status st)

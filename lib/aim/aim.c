@@ -384,6 +384,7 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     aim_state a = {.from = from, .parts = parts, .request = request, .to = to, .result = result};
     a.picks = VEC_OF(aim_pick, from->owner);
     a.objects = VEC_OF(uint32_t, from->owner);
+    a.object_names = VEC_OF(uint32_t, from->owner);
     strtab_init(&a.names, from->owner);
     strtab_init(&a.state_keys, from->owner);
     to->cat.origin = from->origin;
@@ -394,6 +395,7 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     GOTO_IF(aim_rules_compile(&request->words, &a.rules, err), out);
     GOTO_IF(pick_tensors(&a, err), out);
     GOTO_IF(pick_objects(&a, err), out);
+    GOTO_IF(aim_objects_rename(&a, err), out);
     GOTO_IF(aim_find_ties(&a, err), out);
     if (to->units != NULL) {
         if (request->part != PART_OPTIMIZER)
@@ -402,6 +404,7 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     }
     GOTO_IF(load_objects(&a, err), out);
     GOTO_IF(add_picked(&a, err), out);
+    GOTO_IF(aim_objects_find_owners(&a, err), out);
     GOTO_IF(add_inner_all(&a, err), out);
     if (to->units != NULL)
         GOTO_IF(aim_flatten_check(&a, err), out);
@@ -422,6 +425,7 @@ out:
     strtab_release(&a.state_keys);
     vec_release(&a.picks);
     vec_release(&a.objects);
+    vec_release(&a.object_names);
     free(a.tensor_map);
     return st;
 }

@@ -28,8 +28,10 @@ typedef struct aim_state {
     aim_result *result;
     aim_rules rules;
     strtab names;
-    vec picks;            /* aim_pick, in the order of the source */
-    vec objects;          /* uint32_t: picked objects */
+    vec picks;        /* aim_pick, in the order of the source */
+    vec objects;      /* uint32_t: picked objects */
+    vec object_names; /* uint32_t, beside them: in names, where the rules change it; or CAT_NONE */
+    bool objects_renamed;
     uint16_t inner_rank;  /* the one rank whose object is walked, UINT16_MAX: every rank's */
     strtab state_keys;    /* of a flat writer: "exp_avg" */
     uint64_t *tensor_map; /* source tensor -> target tensor, UINT64_MAX where it is not taken */
@@ -47,8 +49,9 @@ typedef struct aim_path {
 /* The path as the source has it, wrapper parts cleaned where that is asked for. */
 fsdpck_status aim_copy_path(aim_state *a, value path, uint32_t name, bool is_model, aim_path *p,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Fits the path to the final name: outer elements that the name still begins with are kept, what
- * remains of the name is the last key. */
+/* Fits the path to the final name: outer elements that the name still begins with are kept, and inner
+ * ones that it still ends with ('exp_avg' of optim.state.FQN.exp_avg); what remains of the name
+ * between them is one key. */
 fsdpck_status aim_fit_path(aim_state *a, const char *name, size_t nbytes, aim_path *p,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -70,7 +73,7 @@ void aim_flatten_ranks(const aim_state *a, const unit *u, const unit_param *p, u
 fsdpck_status aim_flatten_check(const aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Of an optimizer's path: .., 'state', FQN, key, or 'state.FQN.key'. */
 typedef enum aim_state_kind {
-    AIM_STATE_NONE,     /* no state */
+    AIM_STATE_NONE, /* no state */
     AIM_STATE_NAMED,
     AIM_STATE_NUMBERED, /* of a parameter by number */
     AIM_STATE_UNKNOWN,
@@ -107,6 +110,18 @@ fsdpck_status aim_note_tie(aim_state *a, const aim_pick *first, const aim_pick *
 /* The one rank whose file gets the pick, under its name without '.rank3'; UINT16_MAX: it is any
  * tensor. A rank's own tensor goes back where the target has a file for each of as many ranks. */
 uint16_t aim_own_rank(const aim_state *a, const aim_pick *pick);
+
+/* Where a picked object, the k-th, goes in the target, and what it is there. Names of parameters in
+ * an optimizer's param_groups are those that their state has, or else the model. After
+ * aim_objects_find. */
+fsdpck_status aim_object_path(aim_state *a, size_t k, aim_path *p,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status aim_object_content(aim_state *a, size_t k, value *content,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Once all are picked: names by the rules. KEY-DUP (USAGE). */
+fsdpck_status aim_objects_rename(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Once all tensors have their places: fills to->owners. */
+fsdpck_status aim_objects_find_owners(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Paths of the target's tensors, and its objects. */
 fsdpck_status aim_build_keyed(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -27,26 +27,32 @@ static fsdpck_status give_path(aim_state *a, const aim_pick *pick, fsdpck_error 
         return FSDPCK_OK;
     const cat_tensor *t = catalogue_tensor(a->from, pick->source);
     aim_path p;
-    RETURN_IF(aim_copy_path(a, t->path, t->name,
-                            a->parts->tensor_part[pick->source] == PART_MODEL, &p, err));
+    RETURN_IF(aim_copy_path(a, t->path, t->name, a->parts->tensor_part[pick->source] == PART_MODEL,
+                            &p, err));
     RETURN_IF(aim_fit_path(a, strtab_text(&a->names, pick->name),
                            strtab_nbytes(&a->names, pick->name), &p, err));
     catalogue_tensor(&a->to->cat, pick->target)->saved_at = t->saved_at;
     return path_tuple(a, &p, &catalogue_tensor(&a->to->cat, pick->target)->path, err);
 }
 
-static fsdpck_status add_object(aim_state *a, uint32_t from, fsdpck_error *err)
+static fsdpck_status add_object(aim_state *a, size_t k, fsdpck_error *err)
 {
-    const cat_object *o = catalogue_object(a->from, from);
+    const cat_object *o = catalogue_object(a->from, *VEC_AT(&a->objects, uint32_t, k));
+    const uint32_t renamed = *VEC_AT(&a->object_names, uint32_t, k);
+    const char *name = catalogue_name(a->from, o->name);
+    size_t nbytes = catalogue_name_nbytes(a->from, o->name);
     catalogue *cat = &a->to->cat;
     uint32_t index;
-    RETURN_IF(catalogue_add_object(cat, catalogue_name(a->from, o->name),
-                                   catalogue_name_nbytes(a->from, o->name), &index, err));
     aim_path p;
-    RETURN_IF(aim_copy_path(a, o->path, o->name, a->parts->object_part[from] == PART_MODEL, &p, err));
     value path, content;
+    if (renamed != CAT_NONE) {
+        name = strtab_text(&a->names, renamed);
+        nbytes = strtab_nbytes(&a->names, renamed);
+    }
+    RETURN_IF(catalogue_add_object(cat, name, nbytes, &index, err));
+    RETURN_IF(aim_object_path(a, k, &p, err));
     RETURN_IF(path_tuple(a, &p, &path, err));
-    RETURN_IF(value_copy(&a->from->pool, o->content, &cat->pool, a->tensor_map, &content, err));
+    RETURN_IF(aim_object_content(a, k, &content, err));
     cat_object *made = catalogue_object(cat, index);
     made->path = path;
     made->content = content;
@@ -61,6 +67,6 @@ fsdpck_status aim_build_keyed(aim_state *a, fsdpck_error *err)
     for (size_t k = 0; k < a->picks.count; k++)
         RETURN_IF(give_path(a, VEC_AT(&a->picks, aim_pick, k), err));
     for (size_t k = 0; k < a->objects.count; k++)
-        RETURN_IF(add_object(a, *VEC_AT(&a->objects, uint32_t, k), err));
+        RETURN_IF(add_object(a, k, err));
     return FSDPCK_OK;
 }

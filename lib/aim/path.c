@@ -65,6 +65,34 @@ static void append_element(const value_pool *pool, value v, text_buf *out)
     }
 }
 
+/* Elements behind `keep` that the rest of the name still ends with, but for one that is to change;
+ * *rest_nbytes: without them. A list index goes with the name of its list. */
+static fsdpck_status find_tail(const aim_path *p, const value_pool *pool, const char *rest,
+                               size_t keep, size_t *rest_nbytes, size_t *tail, fsdpck_error *err)
+{
+    text_buf element = {0};
+    fsdpck_status st = FSDPCK_OK;
+    size_t nbytes = *rest_nbytes;
+    *tail = p->count;
+    for (size_t i = p->count; i > keep + 1; i--) {
+        const value v = p->elements[i - 1];
+        element.nbytes = 0;
+        text_append(&element, ".", 1);
+        append_element(pool, v, &element);
+        st = text_check(&element, err);
+        if (st != FSDPCK_OK || element.nbytes >= nbytes ||
+            memcmp(rest + nbytes - element.nbytes, element.text, element.nbytes) != 0)
+            break;
+        nbytes -= element.nbytes;
+        if (value_kind_of(v) == VALUE_INT)
+            continue;
+        *rest_nbytes = nbytes;
+        *tail = i - 1;
+    }
+    text_release(&element);
+    return st;
+}
+
 fsdpck_status aim_fit_path(aim_state *a, const char *name, size_t nbytes, aim_path *p,
                            fsdpck_error *err)
 {
@@ -93,6 +121,14 @@ fsdpck_status aim_fit_path(aim_state *a, const char *name, size_t nbytes, aim_pa
     text_release(&joined);
     if (st != FSDPCK_OK)
         return st;
+    size_t rest_nbytes = nbytes - keep_nbytes, tail;
+    RETURN_IF(find_tail(p, pool, name + keep_nbytes, keep, &rest_nbytes, &tail, err));
+    const size_t ntail = p->count - tail;
+    value ends[AIM_PATH_ELEMENTS];
+    memcpy(ends, p->elements + tail, ntail * sizeof *ends);
     p->count = keep;
-    return put_text(a, p, name + keep_nbytes, nbytes - keep_nbytes, err);
+    RETURN_IF(put_text(a, p, name + keep_nbytes, rest_nbytes, err));
+    memcpy(p->elements + p->count, ends, ntail * sizeof *ends); /* no more than there were */
+    p->count += ntail;
+    return FSDPCK_OK;
 }

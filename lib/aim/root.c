@@ -17,8 +17,8 @@ static fsdpck_status put_tensor(aim_state *a, nest *n, const aim_pick *pick, uin
         nbytes = flat_name_without_rank(name, nbytes);
     const cat_tensor *t = catalogue_tensor(a->from, pick->source);
     aim_path p;
-    RETURN_IF(
-        aim_copy_path(a, t->path, t->name, a->parts->tensor_part[pick->source] == PART_MODEL, &p, err));
+    RETURN_IF(aim_copy_path(a, t->path, t->name, a->parts->tensor_part[pick->source] == PART_MODEL,
+                            &p, err));
     RETURN_IF(aim_fit_path(a, name, nbytes, &p, err));
     const fsdpck_status st = nest_put(n, p.elements, p.count, value_of_tensor(pick->target), err);
     if (st != FSDPCK_OK)
@@ -26,17 +26,15 @@ static fsdpck_status put_tensor(aim_state *a, nest *n, const aim_pick *pick, uin
     return st;
 }
 
-static fsdpck_status put_object(aim_state *a, nest *n, uint32_t object, uint64_t rank,
-                                fsdpck_error *err)
+static fsdpck_status put_object(aim_state *a, nest *n, size_t k, uint64_t rank, fsdpck_error *err)
 {
-    const cat_object *o = catalogue_object(a->from, object);
+    const cat_object *o = catalogue_object(a->from, *VEC_AT(&a->objects, uint32_t, k));
+    aim_path p;
+    value content;
     if (o->rank != UINT16_MAX && o->rank != rank)
         return FSDPCK_OK;
-    aim_path p;
-    RETURN_IF(aim_copy_path(a, o->path, o->name, a->parts->object_part[object] == PART_MODEL, &p, err));
-    value content;
-    RETURN_IF(
-        value_copy(&a->from->pool, o->content, &a->to->cat.pool, a->tensor_map, &content, err));
+    RETURN_IF(aim_object_path(a, k, &p, err));
+    RETURN_IF(aim_object_content(a, k, &content, err));
     const fsdpck_status st = nest_put(n, p.elements, p.count, content, err);
     if (st != FSDPCK_OK)
         error_tensor(err, catalogue_name(a->from, o->name));
@@ -47,7 +45,8 @@ static fsdpck_status put_object(aim_state *a, nest *n, uint32_t object, uint64_t
 static bool takes_everything(const aim_state *a)
 {
     const aim_result *r = a->result;
-    if (r->left_out_tensors > 0 || r->left_out_objects > 0 || r->tied_dropped > 0)
+    if (r->left_out_tensors > 0 || r->left_out_objects > 0 || r->tied_dropped > 0 ||
+        a->objects_renamed)
         return false;
     for (size_t k = 0; k < a->picks.count; k++) {
         const aim_pick *pick = VEC_AT(&a->picks, aim_pick, k);
@@ -76,10 +75,9 @@ static fsdpck_status list_leaves(const aim_state *a, vec *leaves, fsdpck_error *
     }
     for (size_t k = 0; k < a->objects.count; k++) {
         const uint32_t object = *VEC_AT(&a->objects, uint32_t, k);
-        items[tensors + k] =
-            (saved_item){.saved_at = catalogue_object(a->from, object)->saved_at,
-                         .index = object,
-                         .is_object = true};
+        items[tensors + k] = (saved_item){.saved_at = catalogue_object(a->from, object)->saved_at,
+                                          .index = (uint32_t)k,
+                                          .is_object = true};
     }
     saved_order_sort(items, count);
     return FSDPCK_OK;

@@ -11,25 +11,27 @@ static const char *chunk_path(const struct exec *x, uint64_t chunk)
     return catalogue_name(from, catalogue_file(from, catalogue_chunk(from, chunk)->file)->path);
 }
 
-/* Whether ranks have a plain tensor each, of which none need be a copy of another. */
-static bool is_plain_on_ranks(const catalogue *from, uint32_t tensor, const uint64_t *sizes)
+/* Of one file at least the bytes are not those of its checksum. */
+static bool is_damaged(const struct exec *x, const replica_pair *pair)
 {
-    const cat_tensor *t = catalogue_tensor(from, tensor);
-    return strcmp(from->origin.format, "pt-ranks") == 0 && t->spec == CAT_NONE &&
-           box_nelems(sizes, t->ndim) == catalogue_tensor_nelems(from, tensor);
-}
-
-static const char *next_of(const struct exec *x, const replica_pair *pair, const uint64_t *sizes)
-{
-    const catalogue *from = plan_from(x->r.plan);
     const spot *a = &x->spots[pair->first];
     const spot *b = &x->spots[pair->again];
-    if (a->flags & b->flags & SPOT_CRC && a->crc32 == b->crc32)
-        return "their recorded checksums are equal: one file is damaged, copy both again";
-    return is_plain_on_ranks(from, catalogue_chunk(from, pair->first)->tensor, sizes)
-               ? "say what becomes of plain tensors that differ between ranks: --per-rank keep, "
-                 "first or drop"
-               : "find out which rank is right; --replicas first takes the first copy";
+    return (a->flags & b->flags & SPOT_CRC) && a->crc32 == b->crc32;
+}
+
+static void chunks_differ(const struct exec *x, const replica_pair *pair, const cat_tensor *t,
+                          fsdpck_error *err)
+{
+    const bool damaged = is_damaged(x, pair);
+    if (!damaged && (t->flags & CAT_TENSOR_EACH_RANK)) {
+        error_set(err, FSDPCK_BADINPUT, "RANK-DIFFER", "a plain tensor differs between ranks");
+        error_next(err, "say what becomes of it: --per-rank keep, first or drop");
+        return;
+    }
+    error_set(err, FSDPCK_BADINPUT, "REPLICA-DIFFER", "two copies of a chunk differ");
+    error_next(err, "%s",
+               damaged ? "their recorded checksums are equal: one file is damaged, copy both again"
+                       : "find out which rank is right; --replicas first takes the first copy");
 }
 
 /* Two names of one tensor. */
@@ -64,15 +66,14 @@ static fsdpck_status error_differ(const struct exec *x, const replica_pair *pair
     const uint64_t high = pair->first < pair->again ? pair->again : pair->first;
     catalogue_chunk_box(from, pair->first, offsets, sizes);
     const char *twin = twin_of(x, pair);
-    error_set(err, FSDPCK_BADINPUT, "REPLICA-DIFFER", "two copies of a chunk differ");
     if (twin != NULL)
         twins_differ(x, twin, tensor, err);
+    else
+        chunks_differ(x, pair, catalogue_tensor(from, tensor), err);
     error_expected(
         err, "equal %s of %s", what,
         box_text(text, sizeof text, offsets, sizes, catalogue_tensor(from, tensor)->ndim));
     error_found(err, "'%s' and '%s' differ", chunk_path(x, low), chunk_path(x, high));
-    if (twin == NULL)
-        error_next(err, "%s", next_of(x, pair, sizes));
     exec_chunk_context(x, high, err);
     return FSDPCK_BADINPUT;
 }

@@ -211,6 +211,8 @@ fsdpck_status flat_join_tensor(flat_view *v, uint32_t base_tensor, const char *n
                 VEC_AT(&v->spots, flat_spot, catalogue_chunk(v->out, i)->aux)->param = SPOT_DIFFERS;
         return FSDPCK_OK;
     }
+    if (!fresh)
+        m->flags |= CAT_TENSOR_EACH_RANK;
     for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++)
         RETURN_IF(flat_add_same(v, made, k, SPOT_AS_IS, err));
     return FSDPCK_OK;

@@ -56,6 +56,9 @@ enum {
     CAT_TENSOR_STORAGE = 4,
     CAT_TENSOR_OF_RANK = 8, /* one rank's tensor of this name, which ends in '.rank3' for it */
     CAT_TENSOR_DIFFERS = 16, /* of a CAT_TENSOR_OF_RANK: other ranks' are known to be others */
+    /* Several ranks have a plain tensor of this name; each is a chunk, and none need be a copy of
+     * another: buffers differ where nobody synchronises them. */
+    CAT_TENSOR_EACH_RANK = 32,
 };
 
 typedef struct cat_tensor {

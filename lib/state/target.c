@@ -18,6 +18,8 @@ void target_init(target *t, budget *owner)
     t->flat_params = VEC_OF(uint32_t, owner);
     t->flat_states = VEC_OF(uint32_t, owner);
     t->dropped = VEC_OF(target_dropped, owner);
+    strtab_init(&t->owners, owner);
+    t->new_owners = VEC_OF(value, owner);
     t->world_size = 1;
     t->text.limit_bytes = SIZE_MAX / 2; /* headers and directories grow with the catalogue alone */
 }
@@ -77,8 +79,7 @@ static uint64_t sum_boxes(const target *t, const cat_tensor *ct, uint32_t *seen,
         uint64_t at = box_hash(&t->cat, chunk, ct->ndim) & mask;
         if (catalogue_chunk(&t->cat, chunk)->place == PLACE_EMPTY)
             continue;
-        while (seen[at] != 0 &&
-               !same_box(&t->cat, ct->first_chunk + seen[at] - 1, chunk, ct->ndim))
+        while (seen[at] != 0 && !same_box(&t->cat, ct->first_chunk + seen[at] - 1, chunk, ct->ndim))
             at = (at + 1) & mask;
         if (seen[at] == 0)
             sum ^= t->chunk_digest[chunk];
@@ -121,6 +122,13 @@ void target_add_file_crc(const target *t, uint32_t file, uint64_t offset_bytes, 
                              __ATOMIC_RELAXED);
 }
 
+value target_owner(const target *t, const char *name, size_t nbytes)
+{
+    const uint32_t id =
+        strtab_count(&t->owners) == 0 ? STRTAB_NONE : strtab_find(&t->owners, name, nbytes);
+    return id == STRTAB_NONE ? VALUE_OF_NONE : *VEC_AT(&t->new_owners, const value, id);
+}
+
 void target_release(target *t)
 {
     if (t->free_writer_state != NULL)
@@ -135,6 +143,8 @@ void target_release(target *t)
     vec_release(&t->flat_params);
     vec_release(&t->flat_states);
     vec_release(&t->dropped);
+    strtab_release(&t->owners);
+    vec_release(&t->new_owners);
     text_release(&t->text);
     free(t->chunk_crc);
     free(t->chunk_digest);

@@ -73,7 +73,7 @@ struct target {
     text_buf text; /* bytes of the literals; several may share them */
     /* Writes lates[index].nbytes bytes to dst. Any thread. Set by layout() where lates has any. */
     void (*make_late)(const target *t, size_t index, uint32_t crc32, uint8_t *dst);
-    void *writer_state; /* layout()'s own, for make_late and seal */
+    void *writer_state;                     /* layout()'s own, for make_late and seal */
     void (*free_writer_state)(void *state); /* called by target_release; may be NULL */
     uint64_t world_size; /* ranks that the target is cut for; 1 when consolidating */
     /* Where objects differ between ranks: the root of each, world_size of them; else empty. */
@@ -85,7 +85,11 @@ struct target {
      * it is whole in the optimizer's state; else which state it is of parameter flat_params. */
     vec flat_states;
     vec dropped; /* target_dropped */
-    bool want_crc; /* set by layout: exec must fill chunk_crc */
+    /* Names of parameters in the source, where rules may change them, as optimizers list them; and
+     * beside each a value, the text in cat.pool that it goes by now. */
+    strtab owners;
+    vec new_owners;
+    bool want_crc;       /* set by layout: exec must fill chunk_crc */
     uint32_t *chunk_crc; /* CRC-32 of each target chunk's bytes as written */
     bool want_digest;    /* exec must fill chunk_digest */
     /* Of each target chunk as written: the raw CRC-64 (base/crc.h) of its tensor with zeros for all
@@ -93,7 +97,7 @@ struct target {
     uint64_t *chunk_digest;
     bool want_file_crc; /* exec must fill file_crc */
     uint64_t *file_crc; /* raw, of each file with zeros where seal() writes; see target_file_crc */
-    bool is_folder;      /* output is a folder of files */
+    bool is_folder;     /* output is a folder of files */
 };
 
 /* A literal whose bytes an earlier one, or a text appended to t->text before, holds already. */
@@ -113,6 +117,10 @@ uint64_t target_file_crc(const target *t, size_t file);
 /* Bytes that replace zeros, from any thread; nothing where !want_file_crc. */
 void target_add_file_crc(const target *t, uint32_t file, uint64_t offset_bytes, const void *bytes,
                          uint64_t nbytes);
+
+/* What an optimizer's list calls a parameter that was called `name`: a STR in t->cat.pool; None where
+ * nothing is known of it. */
+value target_owner(const target *t, const char *name, size_t nbytes);
 
 void target_init(target *t, budget *owner);
 void target_release(target *t);

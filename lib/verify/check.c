@@ -281,6 +281,8 @@ static bool is_summed(void *ctx, uint32_t file, uint64_t offset_bytes)
 static fsdpck_status run_levels(check *c, fsdpck_error *err)
 {
     const check_request *r = c->r;
+    if (r->level >= CHECK_STRUCTURE)
+        RETURN_IF(check_names(c, err));
     if (r->level < CHECK_COVERAGE)
         return FSDPCK_OK;
     progress_phase(r->progress, "checking coverage", 0);

@@ -126,6 +126,9 @@ fsdpck_status spots_sum_up(check *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* After c->sums are there. */
 void check_numbers(check *c);
 
+/* KEY-CONFUSABLE: names that look the same. */
+fsdpck_status check_names(check *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* Adds the tensor and the file of a chunk to an error. */
 void check_context(const check *c, uint64_t chunk, fsdpck_error *err);
 void check_path(const check *c, uint32_t file, fsdpck_error *err);

@@ -34,6 +34,7 @@ void findings_add(findings *f, finding_severity severity, const fsdpck_error *wh
 {
     pthread_mutex_lock(&f->lock);
     f->counts[severity]++;
+    f->unsupported += severity == FINDING_ERROR && what->status == FSDPCK_UNSUPPORTED;
     if (severity != FINDING_IGNORE && f->kept < FINDINGS_KEPT) {
         if (make_room(f))
             f->list[f->kept++] = (finding){severity, *what};

@@ -31,6 +31,7 @@ typedef struct findings {
     finding *list;
     size_t kept, capacity;
     uint64_t counts[FINDING_SEVERITIES]; /* those to be ignored are counted, not kept */
+    uint64_t unsupported;                /* of the errors: legal, but not read */
     bool lost;                           /* memory ran out: some are counted only */
     pthread_mutex_t lock;
 } findings;

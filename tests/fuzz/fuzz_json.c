@@ -1,12 +1,14 @@
 /* fuzz_json: strict JSON.
  *
  * What is accepted is written again from its tokens, compact and indented; both texts must be
- * accepted and give the same tokens. Skipping a value must accept exactly what walking accepts. */
+ * accepted and give the same tokens. Skipping a value must accept exactly what walking accepts, and
+ * so must another reader. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "tests/support/st_reference.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
@@ -83,6 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
         text_buf out = {0};
         const bool accepted = rewrite(text, nbytes, &out, indent);
         check(skips(text, nbytes) == accepted, "skipping and walking disagree");
+        check(json_reference(data, nbytes) == accepted, "another reader says otherwise");
         if (accepted) {
             check(text_check(&out, NULL) == FSDPCK_OK, "the writer failed");
             compare_tokens(text, nbytes, &out);

@@ -2,12 +2,18 @@
  *
  *     m   the rest is the text of a mesh
  *     p   the rest is a TP plan
+ *     l   placements for two dims, one pair a line
+ *
+ * and M, P the same a line each, so that one file holds many;
+ *     l   placements, one a line
+ *
  *     else numbers: a mesh, placements, a shape, then boxes for all ranks, and back from the boxes
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "layout/explain.h"
+#include "layout/placement_text.h"
 
 #define RANKS_MAX 256u
 
@@ -53,7 +59,8 @@ static void run_mesh(reader *r)
     const size_t nbytes = r->nbytes < sizeof text - 1 ? r->nbytes : sizeof text - 1;
     memcpy(text, r->data, nbytes);
     text[nbytes] = '\0';
-    if (mesh_parse(text, &m, NULL) != FSDPCK_OK)
+    fsdpck_error err;
+    if (mesh_parse(text, &m, &err) != FSDPCK_OK)
         return;
     must(mesh_check(&m, NULL) == FSDPCK_OK);
     mesh_print(&m, &out);
@@ -71,7 +78,8 @@ static void run_plan(reader *r)
     budget_init(&b, 1u << 20, "metadata", NULL);
     layout_init(&l, &b);
     must(mesh_parse("dp_replicate=2,dp_shard=4,ep=2,tp=2", &l.mesh, NULL) == FSDPCK_OK);
-    if (layout_read_tp_plan(&l, (const char *)r->data, r->nbytes, NULL) == FSDPCK_OK) {
+    fsdpck_error err;
+    if (layout_read_tp_plan(&l, (const char *)r->data, r->nbytes, &err) == FSDPCK_OK) {
         placement p[MESH_NDIM_MAX];
         uint64_t coord[MESH_NDIM_MAX], offsets[2], sizes[2];
         if (layout_place(&l, &t, false, p, NULL) == FSDPCK_OK) {
@@ -79,7 +87,7 @@ static void run_plan(reader *r)
             must(piece_box(&l.mesh, p, 2, shape, coord, PIECE_PHYSICAL, offsets, sizes, NULL) ==
                  FSDPCK_OK);
         }
-        (void)!layout_check_used(&l, NULL);
+        (void)!layout_check_used(&l, &err);
     }
     layout_release(&l);
     must(b.used_bytes == 0);
@@ -172,6 +180,39 @@ static void run_numbers(reader *r)
     must(b.used_bytes == 0);
 }
 
+/* What is printed reads back as the same placement. */
+static void run_placements(reader *r)
+{
+    char text[128];
+    placement p[MESH_NDIM_MAX], again[MESH_NDIM_MAX];
+    const size_t nbytes = r->nbytes < sizeof text - 1 ? r->nbytes : sizeof text - 1;
+    memcpy(text, r->data, nbytes);
+    text[nbytes] = '\0';
+    fsdpck_error err;
+    if (placements_parse(text, 2, p, &err) != FSDPCK_OK)
+        return;
+    for (unsigned i = 0; i < 2; i++) {
+        text_buf out = {0};
+        placements_print(&p[i], 1, &out);
+        must(placements_parse(out.text, 1, again, NULL) == FSDPCK_OK &&
+             again[0].kind == p[i].kind && again[0].dim == p[i].dim &&
+             again[0].split_factor == p[i].split_factor);
+        text_release(&out);
+    }
+}
+
+static void run_lines(reader *r, void (*run)(reader *))
+{
+    while (r->nbytes > 0) {
+        const uint8_t *end = memchr(r->data, '\n', r->nbytes);
+        reader line = {r->data, end == NULL ? r->nbytes : (size_t)(end - r->data)};
+        const size_t used = line.nbytes + (end != NULL);
+        run(&line);
+        r->data += used;
+        r->nbytes -= used;
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 {
     reader r = {data, nbytes};
@@ -180,6 +221,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
         run_mesh(&r);
     else if (what == 'p')
         run_plan(&r);
+    else if (what == 'M')
+        run_lines(&r, run_mesh);
+    else if (what == 'P')
+        run_lines(&r, run_plan);
+    else if (what == 'l')
+        run_lines(&r, run_placements);
     else
         run_numbers(&r);
     return 0;

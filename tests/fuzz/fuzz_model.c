@@ -1,9 +1,11 @@
 /* Descriptions of models and lists of units. Text that begins with '[' is the array "units"; other
  * text is a whole description. What is accepted must be consistent: pieces lie in their shards and
  * parameters, boxes cover each piece once, each name of a parameter is found from the first; the
- * ranks' totals are the sums of their pieces. */
+ * ranks' totals are the sums of their pieces. Several texts are parted by lines of two percent signs. */
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "fsdpck.h"
 #include "model/model.h"
@@ -115,9 +117,13 @@ static uint64_t rank_nbytes(const fsdpck_units *units, uint64_t nunits, uint64_t
             fsdpck_units_get_piece(units, i, k, r, &piece);
             nbytes += piece.nelems * p.itemsize_nbytes;
             nelems += piece.nelems;
-            check(fsdpck_units_find(units, p.fqn, p.fqn_nbytes, &unit_found, &k_found) &&
-                      unit_found == i && k_found == k,
-                  "a parameter is not found where it is");
+            /* FSDP1 around fully_shard has a parameter twice. */
+            fsdpck_unit_param found = {.struct_nbytes = sizeof found};
+            check(fsdpck_units_find(units, p.fqn, p.fqn_nbytes, &unit_found, &k_found),
+                  "a parameter is not found");
+            fsdpck_units_get_param(units, unit_found, k_found, &found);
+            check(found.fqn_nbytes == p.fqn_nbytes && memcmp(found.fqn, p.fqn, p.fqn_nbytes) == 0,
+                  "another parameter is found");
         }
         check(nelems <= u.rank_nelems_max, "a rank holds more than the most");
     }
@@ -185,7 +191,7 @@ static void run_model(const uint8_t *data, size_t nbytes, budget *memory)
         run_public(data, nbytes);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
+static void run_text(const uint8_t *data, size_t nbytes)
 {
     budget memory;
     budget_init(&memory, (uint64_t)16 << 20, "metadata", NULL);
@@ -194,5 +200,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     else
         run_model(data, nbytes, &memory);
     check(memory.used_bytes == 0, "memory kept");
-    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
+{
+    for (;;) {
+        const uint8_t *end = memmem(data, nbytes, "\n%%\n", 4);
+        run_text(data, end == NULL ? nbytes : (size_t)(end - data));
+        if (end == NULL)
+            return 0;
+        nbytes -= (size_t)(end + 4 - data);
+        data = end + 4;
+    }
 }

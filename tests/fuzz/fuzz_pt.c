@@ -171,7 +171,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
         }
         if (opaque == 0) {
             check_blob(&in, data, &a, root);
-            check_reader(data, nbytes, st == FSDPCK_OK);
+            if (st == FSDPCK_OK || nbytes % 8 == 0) /* it needs a file, which takes long */
+                check_reader(data, nbytes, st == FSDPCK_OK);
         }
         torch_archive_release(&a);
         value_pool_release(&pool);

@@ -2,23 +2,28 @@
  *
  * First byte: 0 the stream, 1 the index of a Hugging Face folder. A stream that is accepted must be
  * what was promised: its entries tile the data, shape and dtype give the bytes, and the header that
- * the writer would write for it reads back as the same. */
+ * the writer would write for it reads back as the same. Another reader, of the tests' own, must accept
+ * the same streams. */
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/safetensors/hf_index.h"
 #include "formats/safetensors/st_text.h"
 #include "formats/shared/st_header.h"
+#include "tests/support/st_reference.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
-static void require(int truth)
-{
-    if (!truth)
-        abort();
-}
+#define REQUIRE(truth)                                                        \
+    do {                                                                      \
+        if (!(truth)) {                                                       \
+            fprintf(stderr, "fuzz_safetensors.c:%d: %s\n", __LINE__, #truth); \
+            abort();                                                          \
+        }                                                                     \
+    } while (0)
 
 typedef struct memory_file {
     const uint8_t *bytes;
@@ -30,7 +35,7 @@ static fsdpck_status read_memory(void *ctx, uint64_t offset_bytes, void *dst, ui
 {
     (void)err;
     const memory_file *m = ctx;
-    require(offset_bytes <= m->nbytes && nbytes <= m->nbytes - offset_bytes);
+    REQUIRE(offset_bytes <= m->nbytes && nbytes <= m->nbytes - offset_bytes);
     memcpy(dst, m->bytes + offset_bytes, nbytes);
     return FSDPCK_OK;
 }
@@ -43,11 +48,11 @@ static void check_entries(const st_header *h)
         uint64_t nbytes = dtype_get((dtype)e->dtype)->itemsize_bytes;
         for (unsigned d = 0; d < e->ndim; d++)
             nbytes *= st_header_shape(h, e)[d];
-        require(nbytes > 0 || e->ndim > 0);
-        require(e->begin_bytes == at && e->end_bytes == at + nbytes);
+        REQUIRE(nbytes > 0 || e->ndim > 0);
+        REQUIRE(e->begin_bytes == at && e->end_bytes == at + nbytes);
         at = e->end_bytes;
     }
-    require(at == h->data_nbytes);
+    REQUIRE(at == h->data_nbytes);
 }
 
 static void check_written(const st_header *h, budget *owner)
@@ -62,24 +67,24 @@ static void check_written(const st_header *h, budget *owner)
         st_text_put(&w, name, n, (dtype)e->dtype, e->ndim, st_header_shape(h, e), e->begin_bytes,
                     e->end_bytes);
     }
-    require(st_text_end(&w, NULL) == FSDPCK_OK);
+    REQUIRE(st_text_end(&w, NULL) == FSDPCK_OK);
     st_header again;
-    require(st_header_parse(text.text + 8, text.nbytes - 8, 8, h->data_nbytes, owner, &again,
+    REQUIRE(st_header_parse(text.text + 8, text.nbytes - 8, 8, h->data_nbytes, owner, &again,
                             NULL) == FSDPCK_OK);
-    require(again.entries.count == h->entries.count);
+    REQUIRE(again.entries.count == h->entries.count);
     for (size_t i = 0; i < h->entries.count; i++) {
         const st_entry *a = VEC_AT(&h->entries, const st_entry, i);
         size_t n;
         const char *name = st_header_name(h, a, &n);
         /* Entries without bytes may change places among themselves: found by name. */
         const uint32_t id = strtab_find(&again.names, name, n);
-        require(id != STRTAB_NONE);
+        REQUIRE(id != STRTAB_NONE);
         const st_entry *b = VEC_AT(&again.entries, const st_entry, 0);
         while (b->name != id)
             b++;
-        require(a->dtype == b->dtype && a->ndim == b->ndim && a->begin_bytes == b->begin_bytes &&
+        REQUIRE(a->dtype == b->dtype && a->ndim == b->ndim && a->begin_bytes == b->begin_bytes &&
                 a->end_bytes == b->end_bytes);
-        require(a->ndim == 0 || memcmp(st_header_shape(h, a), st_header_shape(&again, b),
+        REQUIRE(a->ndim == 0 || memcmp(st_header_shape(h, a), st_header_shape(&again, b),
                                        a->ndim * sizeof(uint64_t)) == 0);
     }
     st_header_release(&again);
@@ -94,11 +99,13 @@ static void fuzz_stream(const uint8_t *bytes, size_t nbytes, budget *owner)
     fsdpck_error err;
     fsdpck_error_init(&err);
     const fsdpck_status st = st_header_read(&in, owner, &h, &err);
+    const st_answer expected = st_reference(bytes, nbytes);
+    REQUIRE(expected == ST_UNSURE || (expected == ST_GOOD) == (st == FSDPCK_OK));
     if (st != FSDPCK_OK) {
-        require(st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED || st == FSDPCK_LIMIT);
-        require(err.status == st && err.message[0] != '\0');
-        require(st == FSDPCK_LIMIT || err.finding[0] != '\0');
-        require(!err.has_offset || err.offset_bytes <= nbytes);
+        REQUIRE(st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED || st == FSDPCK_LIMIT);
+        REQUIRE(err.status == st && err.message[0] != '\0');
+        REQUIRE(st == FSDPCK_LIMIT || err.finding[0] != '\0');
+        REQUIRE(!err.has_offset || err.offset_bytes <= nbytes);
         return;
     }
     check_entries(&h);
@@ -112,17 +119,17 @@ static void fuzz_index(const uint8_t *bytes, size_t nbytes, budget *owner)
     fsdpck_error err;
     fsdpck_error_init(&err);
     if (hf_index_parse((const char *)bytes, nbytes, owner, &ix, &err) != FSDPCK_OK) {
-        require(err.status != FSDPCK_OK && (err.status == FSDPCK_LIMIT || err.finding[0] != '\0'));
+        REQUIRE(err.status != FSDPCK_OK && (err.status == FSDPCK_LIMIT || err.finding[0] != '\0'));
         return;
     }
-    require(ix.file_of.count > 0 && ix.file_of.count == strtab_count(&ix.tensors));
+    REQUIRE(ix.file_of.count > 0 && ix.file_of.count == strtab_count(&ix.tensors));
     for (uint32_t i = 0; i < ix.file_of.count; i++) {
         const uint32_t name = *VEC_AT(&ix.file_of, const uint32_t, i);
-        require(name < strtab_count(&ix.files));
+        REQUIRE(name < strtab_count(&ix.files));
         const char *path = strtab_text(&ix.files, name);
-        require(path[0] != '/' && path[0] != '\0' &&
+        REQUIRE(path[0] != '/' && path[0] != '\0' &&
                 strlen(path) == strtab_nbytes(&ix.files, name));
-        require(strcmp(path, "..") != 0 && strncmp(path, "../", 3) != 0 &&
+        REQUIRE(strcmp(path, "..") != 0 && strncmp(path, "../", 3) != 0 &&
                 strstr(path, "/../") == NULL);
     }
     hf_index_release(&ix);
@@ -138,6 +145,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
         fuzz_stream(data + 1, nbytes - 1, &owner);
     else
         fuzz_index(data + 1, nbytes - 1, &owner);
-    require(owner.used_bytes == 0);
+    REQUIRE(owner.used_bytes == 0);
     return 0;
 }

@@ -1,8 +1,12 @@
-/* Any bytes as a zip: what is accepted has every record inside of the archive, none on another. */
+/* Any bytes as a zip: what is accepted has every record inside of the archive, none on another, and
+ * no byte that belongs to none: local headers, data and descriptors follow each other from the first byte
+ * to the directory, whose entries, one a record, end where the end records begin. */
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "formats/shared/zip.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
@@ -25,6 +29,79 @@ static fsdpck_status read_memory(void *ctx, uint64_t offset, void *dst, uint64_t
     return FSDPCK_OK;
 }
 
+#define MUST(truth)                                                   \
+    do {                                                              \
+        if (!(truth)) {                                               \
+            fprintf(stderr, "fuzz_zip.c:%d: %s\n", __LINE__, #truth); \
+            abort();                                                  \
+        }                                                             \
+    } while (0)
+
+/* Whether extra fields, u16 kind, u16 size and as many bytes, fill their space. */
+static bool extras_fit(const uint8_t *extra, size_t nbytes)
+{
+    size_t at = 0;
+    while (nbytes - at >= 4 && load_le16(extra + at + 2) <= nbytes - at - 4)
+        at += 4u + load_le16(extra + at + 2);
+    return at == nbytes;
+}
+
+/* Bytes of the records, from the first byte on, told by the local headers and what `z` says of
+ * sizes. */
+static size_t walk_records(const zip_archive *z, const uint8_t *data, size_t nbytes)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < z->entries.count; i++) {
+        const zip_entry *e = VEC_AT(&z->entries, const zip_entry, i);
+        const char *name = zip_name(z, e);
+        const size_t prefix = strlen(z->prefix) + 1, n = strlen(name);
+        MUST(nbytes - at >= 30 && memcmp(data + at, "PK\3\4", 4) == 0);
+        MUST(e->header_offset_bytes == at && load_le16(data + at + 6) == e->flags &&
+             load_le16(data + at + 8) == e->method && load_le16(data + at + 26) == prefix + n);
+        MUST(nbytes - at >= 30 + prefix + n && memcmp(data + at + 30, z->prefix, prefix - 1) == 0 &&
+             data[at + 29 + prefix] == '/' && memcmp(data + at + 30 + prefix, name, n) == 0);
+        const size_t extra = load_le16(data + at + 28);
+        at += 30 + prefix + n;
+        MUST(extra <= nbytes - at && extras_fit(data + at, extra));
+        at += extra;
+        MUST(at == e->data_offset_bytes && e->stored_nbytes <= nbytes - at);
+        at += (size_t)e->stored_nbytes;
+        if ((e->flags & 8) == 0)
+            continue;
+        MUST(nbytes - at >= 16 && memcmp(data + at, "PK\7\10", 4) == 0 &&
+             load_le32(data + at + 4) == e->crc32);
+        const bool narrow = load_le32(data + at + 8) == e->stored_nbytes &&
+                            load_le32(data + at + 12) == e->nbytes &&
+                            memcmp(data + at + 16, "PK", 2) == 0;
+        MUST(narrow || (nbytes - at >= 24 && load_le64(data + at + 8) == e->stored_nbytes &&
+                        load_le64(data + at + 16) == e->nbytes));
+        at += narrow ? 16 : 24;
+    }
+    return at;
+}
+
+/* Every byte of an archive that was checked whole. */
+static void check_tiling(const zip_archive *z, const uint8_t *data, size_t nbytes)
+{
+    size_t at = walk_records(z, data, nbytes), count = 0;
+    const size_t directory = at;
+    for (; nbytes - at >= 46 && memcmp(data + at, "PK\1\2", 4) == 0; count++)
+        at +=
+            46u + load_le16(data + at + 28) + load_le16(data + at + 30) + load_le16(data + at + 32);
+    MUST(count == z->entries.count && at <= nbytes);
+    const size_t end = at;
+    if (nbytes - at == 56 + 20 + 22) {
+        MUST(memcmp(data + at, "PK\6\6", 4) == 0 && load_le64(data + at + 32) == count &&
+             load_le64(data + at + 40) == end - directory &&
+             load_le64(data + at + 48) == directory);
+        MUST(memcmp(data + at + 56, "PK\6\7", 4) == 0 && load_le64(data + at + 64) == end);
+        at += 76;
+    }
+    MUST(nbytes - at == 22 && memcmp(data + at, "PK\5\6", 4) == 0 &&
+         load_le16(data + at + 20) == 0);
+    MUST(load_le16(data + at + 10) == count || load_le16(data + at + 10) == UINT16_MAX);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 {
     memory m = {data, nbytes};
@@ -39,6 +116,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     const fsdpck_status st = zip_open(&in, &b, &z, &err);
     if (st != FSDPCK_OK && err.message[0] == '\0')
         abort();
+    if (st == FSDPCK_OK && z.entries.count <= ZIP_EAGER_ENTRIES)
+        check_tiling(&z, data, nbytes);
     for (size_t i = 0; st == FSDPCK_OK && i < z.entries.count; i++) {
         const zip_entry *e = VEC_AT(&z.entries, const zip_entry, i);
         uint8_t *bytes;

@@ -6,7 +6,7 @@ import os
 from checkpoint_truth import read_digests
 from make_fixtures import fixed_save_id, gather_cases
 from release import RELEASE
-from support import CASES, check_to_pt, check_to_safetensors, fixture_source
+from support import CASES, check_good, check_to_pt, check_to_safetensors, fixture_source
 
 import torch
 
@@ -44,7 +44,10 @@ def check_live(name, make):
         with fixed_save_id():
             make(stem)
         if os.path.exists(stem + ".digests"):  # else one that cannot be read right: the unit tests' own
-            check_both(setting, stem, reading_options(name, stem))
+            options = reading_options(name, stem)
+            if not name.startswith("wrong-"):
+                check_good(setting, fixture_source(stem), *options)
+            check_both(setting, stem, options)
     return live
 
 

@@ -21,7 +21,7 @@ def load(folder, state, alone=False):
 
 def truth_state():
     """What was saved, under its flat names, made anew from the names."""
-    from cases_sharded_tensor import SHARDED
+    from cases_sharded_tensor import SHARDED, seeded_moment
     from checkpoint_truth import seeded
     truth = {"model.count": seeded("count", (), torch.int64), "model.mask": seeded("mask", (2, 3), torch.bool),
              "model.empty": seeded("empty", (0, 3))}
@@ -30,7 +30,7 @@ def truth_state():
         truth["optim.state.%s.step" % name] = torch.tensor(1.0)
         for moment in ("exp_avg", "exp_avg_sq"):
             key = "optim.state.%s.%s" % (name, moment)
-            truth[key] = seeded(key, shape)
+            truth[key] = seeded_moment(key, shape)
     return truth
 
 

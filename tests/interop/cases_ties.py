@@ -333,7 +333,7 @@ def check_experts(orig):
         for source, target in (("full", "again"), ("local", "flat")):
             check_experts_again(setting, source, target, world, orig)
         done, path = setting.consolidate(setting.path("full"), "bare.pt", expected=BAD_INPUT)
-        check("REPLICA-DIFFER" in done.stderr and "--per-rank keep" in done.stderr, done.stderr)
+        check("RANK-DIFFER" in done.stderr and "--per-rank keep" in done.stderr, done.stderr)
         check_nothing_at(path)
     run.__name__ = "case_ties_experts_" + ("orig" if orig else "flat")
     return run

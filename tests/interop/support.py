@@ -156,6 +156,30 @@ def check_to_safetensors(setting, source, stem, target="out.safetensors", option
     check_digests(load_file(path), digests, target)
 
 
+LEVELS = ("quick", "structure", "coverage", "checksum", "numeric")
+
+
+def check_good(setting, source, *options, levels=LEVELS):
+    """verify has nothing but notes at any level; returns their ids. A false alarm is as bad as a miss."""
+    notes = set()
+    for level in levels:
+        words = ["verify", "--level", level, "--strict", "--json", source, *options]
+        done = subprocess.run([setting.program, *map(str, words)], capture_output=True, text=True, errors="replace")
+        report = json.loads(done.stdout)
+        alarms = [f for f in report["findings"] if f["severity"] != "note"]
+        check(done.returncode == 0 and not alarms and report["verdict"] == "clean" and done.stderr == "",
+              "%s at level %s: exit %d: %s" % (source, level, done.returncode, alarms or report["error"] or done.stderr))
+        notes |= {f["finding"] for f in report["findings"]}
+    return notes
+
+
+def digests_of(setting, source, *options):
+    """Name -> (digest, label), as `fsdpck digest` prints them."""
+    lines = setting.run("digest", source, *options).stdout.splitlines()
+    rows = [line.split("  ", 2) for line in lines]
+    return {name: (digest, label) for digest, label, name in rows if label != "whole"}
+
+
 def fixture_source(folder):
     """The path a user would give for a fixture folder."""
     for name in ("checkpoint.pt", "model.safetensors", "snapshots/abc"):

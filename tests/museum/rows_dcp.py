@@ -4,11 +4,12 @@ import os
 import shutil
 import socket
 import struct
+import zlib
 
 import dcp
-from dcp import BLOB, FIRST, SECOND, blob, described, folder, index, place
+from dcp import call, BLOB, FIRST, SECOND, blob, described, folder, index, place
 from rows import ANY, FIXTURES, SEED, Row, fixture_bytes, flipped, from_fixture
-from words import archive, dump, pickle, storage, tensor
+from words import Build, Global, archive, dump, pickle, storage, tensor
 
 FSDP2 = "dcp-fsdp2"
 N = len(BLOB)
@@ -187,6 +188,10 @@ def payloads():
         row("D19", "same-size", "R", "DCP-PAYLOAD-DTYPE", other(blob(dtype="IntStorage")), at="coverage"),
         row("D19", "int8", "R", "DCP-PAYLOAD-DTYPE", other(blob(dtype="CharStorage", itemsize=1)), at="coverage"),
         row("D19", "double", "R", "DCP-PAYLOAD-DTYPE", other(blob(dtype="DoubleStorage", itemsize=8)), at="coverage"),
+        row("D19", "unknown", "U", "DCP-DTYPE", folder(dtype="quint4x2"), says=("quint4x2",)),
+        row("D19", "quantised-inside", "U", "PT-TENSOR-KIND", other(archive(pickle(call(
+            "torch._utils", "_rebuild_qtensor", storage(kind="QInt8Storage"), 0, (2, 3), (3, 1), (), False,
+            call("collections", "OrderedDict"))), {"0": b"\0" * 6})), at="coverage"),
         row("D19", "no-zip", "R", "PT-CONTAINER", other(b"not a zip at all, of some length"), at="coverage"),
     ]
 
@@ -223,8 +228,35 @@ def values():
     ]
 
 
+def other_object(path):
+    """An object that rank 1 has otherwise than the others, with the CRC that torch would have written."""
+    file = os.path.join(path, "__1_0.distcp")
+    with open(file, "rb") as f:
+        data = f.read()
+    old, new = b"\x80\x02K\x03.", b"\x80\x02K\x04."
+    assert data.count(old) == 1
+    crc = lambda pickle: struct.pack("<I", zlib.crc32(pickle))
+    with open(file, "wb") as f:
+        f.write(data.replace(old, new).replace(crc(old), crc(new)))
+
+
+def large_object(where):
+    path = dcp.with_object("extra", b"\0")(where)
+    n = (1 << 30) + 1
+    os.truncate(path + "/__1_1.distcp", n)
+    words = dict(more={"extra": Build(Global(dcp.META, "BytesStorageMetadata"), {})},
+                 more_places=[(index("extra", None), place("__1_1.distcp", 0, n))])
+    with open(path + "/.metadata", "wb") as f:
+        f.write(dcp.Folder(**words).pickled())
+    return path
+
+
 def good():
     rows = [
+        row("D26", "object-differs", "W", "DCP-DIFFER", from_fixture("dcp-nocollective", other_object), commands=("consolidate",),
+            strict=False, settled="objects are compared where they are read"),
+        row("D30", "large-object", "L", "DCP-OBJECT", large_object, at="coverage",
+            expect={"digest": 0, "latest": 0}),
         row("D24", "empty-chunk", "A", None, folder(chunks=[((0, 0), (2, 3)), ((2, 0), (2, 3)), ((4, 0), (0, 3))])),
         row("D24", "uneven", "A", None, from_fixture("dcp-fsdp2")),
         row("D24", "zero-dim", "A", None, folder(shape=(0, 3), chunks=[((0, 0), (0, 3))], files={FIRST: blob((0, 3))},
@@ -243,8 +275,11 @@ def good():
         FIRST: BLOB, SECOND: BLOB, "__0_1.distcp": BLOB, "__1_1.distcp": BLOB}, more_places=[
             (index(b, (0, 0)), place("__0_1.distcp", 0, N)), (index(b, (2, 0)), place("__1_1.distcp", 0, N))])
     rows += [
-        row("D28", "confusable", "W", "KEY-CONFUSABLE", pair("caf\u00e9", "cafe\u0301"),
-            wanted="equal after Unicode's normalisation is not looked for"),
+        *[row("D28", "confusable-" + name, "W", "KEY-CONFUSABLE", pair(a, b)) for name, a, b in (
+            ("accent", "caf\u00e9", "cafe\u0301"), ("marks", "a\u0323\u0302", "\u1ead"), ("hangul", "\ud55c", "\u1112\u1161\u11ab"),
+            ("hidden", "layer\u200b.weight", "layer.weight"), ("control", "w\x07", "w"), ("kelvin", "\u212a", "K"))],
+        *[row("D28", "distinct-" + name, "A", None, pair(a, b)) for name, a, b in (
+            ("accent", "caf\u00e9", "cafe"), ("case", "W", "w"), ("order", "a\u0323\u0301", "a\u0301\u0302"))],
         row("D29", "hint", "A", None, folder(places=[], more_places=[(index("w", (0, 0), 1), place(FIRST, 0, N)),
                                                                      (index("w", (2, 0), 7), place(SECOND, 0, N))])),
     ]

@@ -4,8 +4,9 @@ import os
 import struct
 import zlib
 
+import dcp
 from rows import ANY, SEED, Row, as_file, fixture_bytes, flipped, from_fixture
-from words import FLOATS, Entry, archive, pickle, storage, tensor, zip_file
+from words import FLOATS, Entry, archive, pickle, storage, tensor, with_serial, zip_file
 
 PKL = pickle({"w": tensor()})
 END_NBYTES = 22
@@ -118,6 +119,21 @@ def many_entries(count, name_nbytes):
     tail += struct.pack("<IIQI", 0x07064B50, 0, at + len(directory), 1)
     tail += struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, 65535, 65535, len(directory), at, 0)
     return b"".join(local) + directory + tail
+
+
+def too_many(folder):
+    """An end that names more entries than are read, behind a directory that is a hole."""
+    path = os.path.join(folder, "input.pt")
+    count = (1 << 24) + 1
+    with open(path, "wb") as f:
+        f.write(PLAIN[:64])
+        f.truncate(64 + count * 46)
+        f.seek(0, os.SEEK_END)
+        at = f.tell()
+        f.write(struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 45, 45, 0, 0, count, count, count * 46, 64))
+        f.write(struct.pack("<IIQI", 0x07064B50, 0, at, 1))
+        f.write(struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, 65535, 65535, count * 46, 64, 0))
+    return path
 
 
 def bad_crc(names):
@@ -256,6 +272,13 @@ def read():
         row("Z18", "before-directory", "R", "ZIP-GAP", zip_file(good(), gap=b"hidden" * 20), offset=ANY),
         row("Z19", "deflated", "A", None, zip_file(good(method=8))),
         row("Z19", "deflated-pkl", "A", None, zip_file([Entry("archive/data.pkl", PKL, method=8)] + good()[1:])),
+        row("Z19", "damaged", "R", "ZIP-DEFLATE", zip_file(good(method=8, stored=b"\x07" * 20)), at="payload"),
+        row("Z19", "damaged-pkl", "R", "ZIP-DEFLATE", zip_file(
+            [Entry("archive/data.pkl", PKL, method=8, stored=b"\x07" * 20)] + good()[1:])),
+        row("Z19", "inside", "U", "ZIP-METHOD", dcp.folder(**dcp.first_is(zip_file(
+            [Entry("archive/data.pkl", pickle(tensor())), *good(method=8)[1:]]))), at="coverage"),
+        row("Z19", "inside-object", "U", "ZIP-METHOD", dcp.with_object("extra", zip_file(good(method=8))), at="coverage",
+            expect={"coverage": 0, "checksum": 0, "digest": 0, "latest": 0}, settled="an error only where objects are carried"),
         row("Z20", "bomb", "L", "ZIP-BOMB", lazily(bomb)),
         row("Z20", "stream-longer", "R", "ZIP-SIZE", zip_file(
             [Entry("archive/data.pkl", PKL + b"\0" * 4000, method=8, local={"usize": len(PKL)},
@@ -326,6 +349,7 @@ def around():
             commands=("inspect", "structure"), lanes="A"),
         row("Z29", "million-in-little-memory", "L", None, lazily(lambda: many_entries(1_000_000, 60)),
             commands=("inspect", "structure"), lanes="B", settled="a million entries need more than 256 MiB"),
+        row("Z29", "too-many", "L", "ZIP-ENTRIES", too_many, commands=("inspect", "structure")),
         row("Z30", "tar", "U", "PT-TAR", tar, settled="the tar form of old releases is told by its own name"),
         *[row("Z30", name, "R", "PT-CONTAINER", data, says=(says,)) for name, data, says in contents],
         row("Z30", "safetensors", "A", None, st, settled="what a file is is told by its content; a name is a hint"),
@@ -358,8 +382,14 @@ def other_id():
             data[at + 16:at + 20] = crc
             data[where + nbytes + 4:where + nbytes + 8] = crc
         at += 46 + n + e + c
-    return [row("Z33", "other-id", "W", "PT-SERID", bytes(data), at="checksum",
-                wanted="the serialization id is not computed anew")]
+    return [row("Z33", "other-id", "W", "PT-SERID", bytes(data), at="checksum"),
+            row("Z33", "other-record", "W", "PT-SERID", with_serial({"w": tensor()}, b"\x40" * 24), at="checksum"),
+            row("Z33", "other-record-inside", "W", "PT-SERID",
+                dcp.folder(**dcp.first_is(with_serial(tensor(), b"\x40" * 24))), at="checksum"),
+            row("Z33", "right", "A", None, with_serial({"w": tensor()}), at="checksum"),
+            row("Z33", "right-inside", "A", None, dcp.folder(**dcp.first_is(with_serial(tensor()))), at="checksum"),
+            row("Z33", "torch-right", "A", None, module, at="checksum"),
+            row("Z33", "torch-right-inside", "A", None, from_fixture("dcp-fsdp2"), at="checksum")]
 
 
 ROWS = directory() + other_id() + opened() + flips() + read() + named() + around()

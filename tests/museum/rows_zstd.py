@@ -64,6 +64,9 @@ ROWS = [
     row("K03", "checksum", "R", "Z-CHECKSUM", frame(BLOB, checksum=b"\1\2\3\4"), at="coverage"),
     row("K03", "trailing", "R", "Z-TRAILING", frame(BLOB) + b"\0", at="payload"),
     row("K03", "second-frame", "R", "Z-TRAILING", frame(BLOB) + frame(BLOB), at="payload"),
+    Row("K04", "unknown", "U", "DCP-TRANSFORM", folder(places=[], more_places=[
+        (dcp.index("w", (0, 0)), place(FIRST, 0, len(BLOB), ["stream.lz4/1"])),
+        (dcp.index("w", (2, 0)), place(SECOND, 0, len(BLOB), []))]), at="coverage"),
     large("K02", "right", "A", None, frame(LARGE)),
     large("K02", "smaller", "R", "Z-DATA", frame(LARGE, size=len(LARGE) - 1), at="payload"),
     large("K02", "larger", "R", "Z-DATA", frame(LARGE, size=len(LARGE) + 1), at="payload"),

@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 
-SYSTEM = ("/proc/", "/sys/", "/etc/", "/usr/lib/locale/", "/usr/share/locale/", "/usr/share/terminfo/")
+SYSTEM = ("/proc/", "/sys/", "/etc/", "/usr/lib/locale/", "/usr/share/locale/", "/usr/share/terminfo/", "/usr/lib/ssl/")
 DEVICES = ("/dev/null", "/dev/tty")
 SHARED_OBJECT = re.compile(r"\.so(\.[0-9.]+)?$")
 PROCESS = re.compile(r"^(execve|execveat|fork|vfork)\(")

@@ -1,6 +1,8 @@
-/* One bit of one byte of a checkpoint is changed, for each byte in turn (of paddings for some, of
- * records for some each bit), and verify looks at it at level checksum: whatever holds data is found out; nothing crashes or hangs; what cannot be found
- * out is counted by kind and must be of the kinds that fsdpck-verify(1) lists. */
+/* One bit of one byte of a checkpoint is changed, for each byte in turn (of paddings for some; of the
+ * records of a folder and of a .pt for each bit of each byte), and verify looks at it at level
+ * checksum: whatever holds data is found out; nothing crashes or hangs; what cannot be found out is
+ * counted by kind and must be of the kinds that fsdpck-verify(1) lists. prop_manifest does the same
+ * to files that have no checksums of their own, beside a manifest. */
 #include <assert.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -150,9 +152,14 @@ static void flip(fsdpck_context *ctx, const char *path, int fd, size_t at, uint8
         fprintf(stderr, "%s: byte %zu, bit %u (%s): not found\n", path, at, bit, kind_names[k]);
 }
 
-/* records: those alone. */
+typedef enum depth {
+    RECORDS,  /* those alone, a bit of each byte */
+    ALL,      /* a bit of each byte, but of paddings */
+    ALL_BITS, /* each bit of records besides */
+} depth;
+
 static void flip_file(const char *path, const char *name, const uint8_t *bytes, size_t nbytes,
-                      bool records, tally *t)
+                      depth how, tally *t)
 {
     char file[SCRATCH_BYTES];
     uint8_t *kinds = malloc(nbytes);
@@ -172,10 +179,11 @@ static void flip_file(const char *path, const char *name, const uint8_t *bytes, 
             ctx = fsdpck_context_new();
             assert(ctx != NULL);
         }
-        if (records ? k == PAYLOAD : k != PADDING || i % 16 == 0)
-            flip(ctx, path, fd, i, bytes[i], (unsigned)(i * 5 % 8), k, t);
-        for (unsigned bit = 0; !records && k == PAYLOAD && i % 16 == 3 && bit < 8; bit++)
-            flip(ctx, path, fd, i, bytes[i], bit, k, t);
+        const unsigned first = (unsigned)(i * 5 % 8);
+        if (how == RECORDS ? k == PAYLOAD : k != PADDING || i % 16 == 0)
+            flip(ctx, path, fd, i, bytes[i], first, k, t);
+        for (unsigned bit = 1; how == ALL_BITS && k == PAYLOAD && bit < 8; bit++)
+            flip(ctx, path, fd, i, bytes[i], (first + bit) % 8, k, t);
     }
     fsdpck_context_free(ctx);
     close(fd);
@@ -199,7 +207,7 @@ static uint8_t *read_whole(const char *folder, const char *name, size_t *nbytes)
 }
 
 /* `only`: part of the names of files to be changed, "" all. */
-static void flip_checkpoint(const char *fixture, const char *only, bool records, tally *t)
+static void flip_checkpoint(const char *fixture, const char *only, depth how, tally *t)
 {
     char dir[SCRATCH_BYTES], from[SCRATCH_BYTES];
     uint8_t *bytes[16];
@@ -225,7 +233,7 @@ static void flip_checkpoint(const char *fixture, const char *only, bool records,
     fsdpck_context_free(ctx);
     for (size_t i = 0; i < count; i++) {
         if (strstr(names[i], only) != NULL)
-            flip_file(dir, names[i], bytes[i], nbytes[i], records, t);
+            flip_file(dir, names[i], bytes[i], nbytes[i], how, t);
         free(bytes[i]);
     }
     scratch_remove(dir);
@@ -237,13 +245,13 @@ int main(void)
     int failed = 0;
 
     assert(getenv("FIXTURES") != NULL);
-    flip_checkpoint("torch-2.15.0/dcp-transposed", "", false, &t);
-    flip_checkpoint("torch-2.15.0/dcp-nocollective", "__1", false, &t);
+    flip_checkpoint("torch-2.15.0/dcp-transposed", "", ALL_BITS, &t);
+    flip_checkpoint("torch-2.15.0/dcp-nocollective", "__1", ALL, &t);
     /* It holds chunks without elements. */
-    flip_checkpoint("torch-2.15.0/dcp-fsdp2", "__2", true, &t);
-    flip_checkpoint("torch-2.15.0/pt-training", "", false, &t);
-    flip_checkpoint("torch-2.15.0/ranks-hsdp", "rank_3", false, &t);
-    flip_checkpoint("torch-1.13.1/pt-views", "", false, &t);
+    flip_checkpoint("torch-2.15.0/dcp-fsdp2", "__2", RECORDS, &t);
+    flip_checkpoint("torch-2.15.0/pt-training", "", ALL, &t);
+    flip_checkpoint("torch-2.15.0/ranks-hsdp", "rank_3", ALL, &t);
+    flip_checkpoint("torch-1.13.1/pt-views", "", ALL_BITS, &t);
     printf("%-18s %8s %8s %10s\n", "one bit in", "flips", "unseen", "no verdict");
     for (int k = 0; k < KINDS; k++) {
         printf("%-18s %8llu %8llu %10llu\n", kind_names[k], (unsigned long long)t.flips[k],

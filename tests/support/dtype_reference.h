@@ -1,0 +1,25 @@
+/* dtype_reference.h: conversion and comparison of elements one at a time, by real numbers instead of
+ * bits: slow, and written independently of lib/state/cast.c and lib/verify/compare.c. */
+#ifndef FSDPCK_TESTS_DTYPE_REFERENCE_H
+#define FSDPCK_TESTS_DTYPE_REFERENCE_H
+
+#include "verify/compare.h"
+
+/* Of a floating dtype that can be cast. */
+double reference_decode(dtype d, const uint8_t *element);
+
+/* Whether `found` is what `element` becomes; *lost grows where it was finite and out of range. */
+bool reference_cast_agrees(dtype from, const uint8_t *element, dtype to, const uint8_t *found,
+                           uint64_t *lost);
+
+/* Element number `at` of both sides, added to what was seen of those before it. */
+void reference_compare(dtype d, const compare_rule *rule, const uint8_t *a, const uint8_t *b,
+                       uint64_t at, compare_sums *sums);
+
+/* cast_elements and compare_elements on all n elements at `from` (and at `other`) against the
+ * above; ends the program where they differ. */
+void reference_check_cast(dtype from, dtype to, const uint8_t *elements, uint64_t n);
+void reference_check_compare(dtype d, const compare_rule *rule, const uint8_t *a, const uint8_t *b,
+                             uint64_t n);
+
+#endif

@@ -1,0 +1,20 @@
+/* st_reference.h: which safetensors streams are good, told by another reader: recursive, with
+ * fixed arrays, over the text alone. For tests of formats/shared/st_header.h.
+ *
+ * Good are those of the format that torch has tensors for: known dtypes, at most 64 dims of at most 2^63 - 1, an even
+ * last dim for F4. Beyond 1,000 entries or 100 keys of metadata nothing is said. */
+#ifndef FSDPCK_TESTS_ST_REFERENCE_H
+#define FSDPCK_TESTS_ST_REFERENCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum st_answer { ST_GOOD, ST_BAD, ST_UNSURE } st_answer;
+
+/* Whether a text is JSON: one value of at most 64 levels, white space around it; UTF-8. */
+bool json_reference(const uint8_t *bytes, size_t nbytes);
+
+st_answer st_reference(const uint8_t *bytes, size_t nbytes);
+
+#endif
