@@ -24,7 +24,8 @@ static const opt_row manifest_rows[] = {
     {"manifest", .kind = OPT_TEXT, .at = AT(manifest), .value = "FILE",
      .help = "write a manifest (fsdpck-manifest(5)) of the tensors and files of SRC"},
     {"sha256", .kind = OPT_FLAG, .at = AT(sha256),
-     .help = "the SHA-256 of each file: into the manifest, or else alone, as sha256sum -c reads it"},
+     .help =
+         "the SHA-256 of each file: into the manifest, or else alone, as sha256sum -c reads it"},
     {"force", .kind = OPT_FLAG, .at = AT(force), .help = "replace the manifest FILE"},
     {0},
 };
@@ -41,9 +42,8 @@ static int run_files(cli *c, const transform_request *r)
     if (st == FSDPCK_OK)
         st = fsdpck_files_new(c->ctx, in.src, in.options.threads, 1, &files, &err);
     progress_stop(view);
-    const int code = st != FSDPCK_OK
-                         ? report_failure(c, in.src == NULL ? NULL : &in.info, &err)
-                         : digest_print_files(c, &in.info, files);
+    const int code = st != FSDPCK_OK ? report_failure(c, in.src == NULL ? NULL : &in.info, &err)
+                                     : digest_print_files(c, &in.info, files);
     fsdpck_files_free(files);
     transform_inputs_release(&in);
     return code;
@@ -87,8 +87,9 @@ static int run(cli *c, const transform_request *r)
         return run_files(c, r);
     }
     if (r->transform.manifest_path != NULL && selects(&r->transform))
-        return opt_usage_error(c, "a manifest is of the whole checkpoint: no tensors can be chosen, "
-                                  "renamed or cast");
+        return opt_usage_error(c,
+                               "a manifest is of the whole checkpoint: no tensors can be chosen, "
+                               "renamed or cast");
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_digests *d = NULL;
@@ -115,7 +116,7 @@ static int run(cli *c, const transform_request *r)
     else if (r->check_path != NULL)
         code = digest_print_check(c, r, &in.info, d, list, nbytes);
     else
-        code = c->json ? digest_print_json(c, &in.info, d) : digest_print_text(c, d);
+        code = c->json ? digest_print_json(c, r, &in.info, d) : digest_print_text(c, r, d);
     fsdpck_digests_free(d);
     transform_inputs_release(&in);
     free(list);

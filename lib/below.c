@@ -44,10 +44,22 @@ static bool looks_like_weights(const char *name)
     return name[transform_stem_nbytes(name)] != '\0';
 }
 
+static void keep_why(below *found, fsdpck_status st, const fsdpck_error *why)
+{
+    if (found->unread || (st != FSDPCK_IO && st != FSDPCK_LIMIT))
+        return;
+    found->unread = true;
+    found->why = *why;
+}
+
 static void visit(search *s, char *path, unsigned depth)
 {
     probe_input in;
-    if (probe_gather(path, &in, NULL) != FSDPCK_OK) {
+    fsdpck_error why;
+    fsdpck_error_init(&why);
+    const fsdpck_status st = probe_gather(path, &in, &why);
+    if (st != FSDPCK_OK) {
+        keep_why(s->found, st, &why);
         free(path);
         return;
     }
