@@ -18,7 +18,9 @@ static void print_field(const char *label, const char *text)
         printf("  %-9s %s\n", label, text);
 }
 
-static void print_finding(const fsdpck_finding *f)
+/* What is to be done of this kind of findings in general is said once for those that follow each
+ * other: `before` is the one above, or NULL. */
+static void print_finding(const fsdpck_finding *f, const char *before)
 {
     const fsdpck_error *e = f->what;
     char where[40];
@@ -36,7 +38,8 @@ static void print_finding(const fsdpck_finding *f)
     }
     print_field("expected:", e->expected);
     print_field("found:", e->found);
-    print_field("next:", report_next(f->id, e->next));
+    const bool said = before != NULL && strcmp(before, f->id) == 0;
+    print_field("next:", said ? e->next : report_next(f->id, e->next));
 }
 
 static void print_summary(const cli *c, const char *path, const fsdpck_verify_info *k)
@@ -112,11 +115,14 @@ int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
 {
     fsdpck_verify_info k;
     fsdpck_verify_get_info(v, &k);
+    const char *before = NULL;
     for (uint64_t i = 0; i < k.listed; i++) {
         fsdpck_finding f;
         fsdpck_verify_get_finding(v, i, &f);
-        if (strcmp(f.severity, "note") != 0 || c->verbose != 0)
-            print_finding(&f);
+        if (strcmp(f.severity, "note") == 0 && c->verbose == 0)
+            continue;
+        print_finding(&f, before);
+        before = f.id;
     }
     if (k.listed < k.errors + k.warnings + k.notes)
         printf("... and %" PRIu64 " more\n", k.errors + k.warnings + k.notes - k.listed);
