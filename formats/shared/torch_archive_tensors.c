@@ -36,11 +36,10 @@ static fsdpck_status kind_unsupported(const rebuild *r, const char *what, const 
     fsdpck_status st =
         error_set(r->err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "%s is not supported: '%s'", what,
                   escape_text(shown, sizeof(shown), class_name, strlen(class_name)));
-    error_next(
-        r->err,
-        strncmp(what, "quantised", 9) == 0
-            ? "dequantize it in the program that saves it"
-            : "convert it to plain tensors in the program that saves it, as to_dense() does");
+    error_next(r->err, "%s",
+               strncmp(what, "sparse", 6) == 0
+                   ? "make it dense with to_dense(), in the program that saves it"
+                   : "dequantize it, or convert it to plain tensors, in the program that saves it");
     return st;
 }
 
