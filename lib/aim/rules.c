@@ -138,7 +138,7 @@ static fsdpck_status compile_cast(const char *word, aim_cast *cast, fsdpck_error
     cast->to = dtype_from_name(name, strlen(name));
     if (dtype_get(cast->to)->kind != DTYPE_IS_FLOAT || cast->to == DTYPE_FLOAT4_E2M1FN_X2) {
         const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, "", "--dtype '%s' does not name a floating dtype", word);
+            error_set(err, FSDPCK_USAGE, "", "'%s' does not name a floating dtype", word);
         error_next(
             err,
             "use bf16, fp16, fp32, fp64 or a torch name, perhaps with a glob: '*.norm.*=fp32'");
