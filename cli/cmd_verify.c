@@ -35,11 +35,13 @@ static const opt_row checking_rows[] = {
          "how bad finding ID is: error, warn, note or ignore; not for what is ambiguous or leads "
          "out of SRC; repeatable, see fsdpck-findings(7)"},
     {"require-checksums", .kind = OPT_FLAG, .at = offsetof(words, require_checksums),
-     .help = "at level checksum: bytes for which no checksum is recorded are an error"},
+     .help = "bytes for which no checksum is recorded are an error; level checksum, where none is "
+             "given"},
     {"manifest", .kind = OPT_TEXT, .at = offsetof(words, manifest), .value = "FILE",
      .help = "compare with this manifest; default: fsdpck-manifest.json in SRC, where it has one"},
     {"sha256", .kind = OPT_FLAG, .at = offsetof(words, sha256),
-     .help = "at level checksum: the SHA-256 of files too, where the manifest has it"},
+     .help = "the SHA-256 of files too, an error where no manifest has it; level checksum, where "
+             "none is given"},
     {"expect", .kind = OPT_TEXT, .at = offsetof(words, expect), .value = "WHAT",
      .help = "tensors that SRC must have: a list of names, one a line, or of fsdpck digest, a "
              "manifest, an index of safetensors, or another checkpoint"},
@@ -65,6 +67,12 @@ static int read_words(const cli *c, words *w, fsdpck_verify_options *options)
         w->level = FSDPCK_LEVEL_NUMERIC;
     if (w->stats && w->level < FSDPCK_LEVEL_NUMERIC)
         return opt_usage_error(c, "--stats needs --level numeric");
+    if ((w->require_checksums || w->sha256) && w->level < 0)
+        w->level = FSDPCK_LEVEL_CHECKSUM;
+    if (w->require_checksums && w->level < FSDPCK_LEVEL_CHECKSUM)
+        return opt_usage_error(c, "--require-checksums needs --level checksum or numeric");
+    if (w->sha256 && w->level < FSDPCK_LEVEL_CHECKSUM)
+        return opt_usage_error(c, "--sha256 needs --level checksum or numeric");
     if (w->sample != NULL && w->level < FSDPCK_LEVEL_CHECKSUM)
         return opt_usage_error(c, "--sample needs --level checksum or numeric");
     if (w->max_duration != NULL && w->level < FSDPCK_LEVEL_CHECKSUM)

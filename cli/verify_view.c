@@ -6,6 +6,9 @@
 
 #include "report.h"
 
+/* Told of tensors that differ from a list in one way. */
+#define ALIKE_MOST 10u
+
 static const char *level_name(fsdpck_level level)
 {
     static const char *const names[] = {"quick", "structure", "coverage", "checksum", "numeric"};
@@ -111,21 +114,56 @@ static int exit_code(const fsdpck_verify_info *k)
     return k->errors == k->unsupported ? FSDPCK_UNSUPPORTED : FSDPCK_FINDING;
 }
 
+/* A tensor of a list or manifest that differs: where one does, many may. */
+static bool is_one_of_many(const fsdpck_finding *f)
+{
+    return (strncmp(f->id, "MAN-", 4) == 0 || strncmp(f->id, "EXPECT-", 7) == 0) &&
+           f->what->tensor[0] != '\0' && f->what->path[0] == '\0';
+}
+
+/* How many findings from `first` on are of one kind; they stand together. */
+static uint64_t count_alike(const fsdpck_verify *v, const fsdpck_verify_info *k, uint64_t first)
+{
+    fsdpck_finding a, b;
+    uint64_t end = first + 1;
+    fsdpck_verify_get_finding(v, first, &a);
+    for (; is_one_of_many(&a) && end < k->listed; end++) {
+        fsdpck_verify_get_finding(v, end, &b);
+        if (!is_one_of_many(&b) || strcmp(a.id, b.id) != 0 || strcmp(a.severity, b.severity) != 0 ||
+            strcmp(a.what->message, b.what->message) != 0)
+            break;
+    }
+    return end - first;
+}
+
+static void print_findings(const cli *c, const fsdpck_verify *v, const fsdpck_verify_info *k)
+{
+    const char *before = NULL;
+    for (uint64_t i = 0; i < k->listed;) {
+        fsdpck_finding f;
+        const uint64_t alike = count_alike(v, k, i);
+        const uint64_t told = alike > ALIKE_MOST ? ALIKE_MOST : alike;
+        for (uint64_t n = 0; n < told; n++) {
+            fsdpck_verify_get_finding(v, i + n, &f);
+            if (strcmp(f.severity, "note") == 0 && c->verbose == 0)
+                continue;
+            print_finding(&f, before);
+            before = f.id;
+        }
+        if (alike > told && (strcmp(f.severity, "note") != 0 || c->verbose != 0))
+            printf("... and %" PRIu64 " more such tensors [%s]; --json lists them\n", alike - told,
+                   f.id);
+        i += alike;
+    }
+    if (k->listed < k->errors + k->warnings + k->notes)
+        printf("... and %" PRIu64 " more\n", k->errors + k->warnings + k->notes - k->listed);
+}
+
 int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
 {
     fsdpck_verify_info k;
     fsdpck_verify_get_info(v, &k);
-    const char *before = NULL;
-    for (uint64_t i = 0; i < k.listed; i++) {
-        fsdpck_finding f;
-        fsdpck_verify_get_finding(v, i, &f);
-        if (strcmp(f.severity, "note") == 0 && c->verbose == 0)
-            continue;
-        print_finding(&f, before);
-        before = f.id;
-    }
-    if (k.listed < k.errors + k.warnings + k.notes)
-        printf("... and %" PRIu64 " more\n", k.errors + k.warnings + k.notes - k.listed);
+    print_findings(c, v, &k);
     if (k.statistics > 0 && !verify_print_statistics(v))
         return no_memory(c);
     if (!c->quiet)

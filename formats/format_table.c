@@ -2,14 +2,25 @@
 #include "formats/format.h"
 #include "formats/pt/pt.h"
 #include "formats/safetensors/st.h"
+#include "formats/shared/torch_archive.h"
 
 /* The order of detection: what is told by a name that nothing else has comes first. */
 const format_reader *const format_readers[] = {
-    &dcp_reader, &dcp_safetensors_reader, &hf_reader, &safetensors_reader, &pt_ranks_reader,
-    &pt_reader,  NULL,
+    &dcp_reader,
+    &dcp_safetensors_reader,
+    &hf_reader,
+    &safetensors_reader,
+    &pt_ranks_reader,
+    &pt_reader,
+    NULL,
 };
 
 const format_writer *const format_writers[] = {
-    &safetensors_writer, &hf_writer, &pt_writer, &dcp_writer, &pt_ranks_writer, &dcp_safetensors_writer,
-    &fsdp1_writer,       NULL,
+    &safetensors_writer,     &hf_writer,    &pt_writer, &dcp_writer, &pt_ranks_writer,
+    &dcp_safetensors_writer, &fsdp1_writer, NULL,
 };
+
+bool format_is_foreign(const probe_input *in)
+{
+    return in->is_folder ? ranks_are_foreign(in) : torch_is_foreign(in->head, in->head_nbytes);
+}

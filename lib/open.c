@@ -135,7 +135,8 @@ static fsdpck_status no_checkpoint(const probe_input *in, const char *path, cons
     if (is_model)
         near_miss = "it looks like a description of a model";
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "NO-CHECKPOINT", "no checkpoint that fsdpck knows%s%s",
+        error_set(err, format_is_foreign(in) ? FSDPCK_UNSUPPORTED : FSDPCK_BADINPUT,
+                  "NO-CHECKPOINT", "no checkpoint that fsdpck knows%s%s",
                   near_miss == NULL ? "" : ": ", near_miss == NULL ? "" : near_miss);
     error_path(err, path);
     if (is_model)

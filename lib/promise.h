@@ -57,7 +57,7 @@ void promise_manifest_free(promise_manifest *m);
 fsdpck_status promise_check_expect(const promise_request *r, const char *expect,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* What a list of tensors says against a catalogue; of each kind of difference the first ten. */
+/* What a list of tensors says against a catalogue. */
 typedef struct list_ids {
     const char *missing, *extra, *type; /* ids of findings */
     const char *list;                   /* for messages: "the manifest" */
@@ -68,6 +68,7 @@ typedef struct list_names {
     const char
         *outer;    /* what may stand before the model's names in the catalogue: "model."; NULL */
     bool any_more; /* tensors that the list does not have are no difference */
+    bool any_less; /* nor are those that it has alone */
 } list_names;
 
 /* Index in the list of a tensor of the catalogue, SIZE_MAX where it is not there. */

@@ -5,9 +5,6 @@
 
 #include "promise.h"
 
-/* Told of each kind. */
-#define TOLD_MOST 10u
-
 typedef struct telling {
     const list_ids *ids;
     findings *found;
@@ -28,44 +25,30 @@ static void begin(fsdpck_error *what, const char *id, const char *text, const ch
 static void tell_type(telling *t, const char *name, const char *expected, const char *found)
 {
     fsdpck_error what;
-    if (t->type++ >= TOLD_MOST)
-        return;
+    t->type++;
     begin(&what, t->ids->type, "tensor has another dtype or shape than %s says", t->ids->list);
     error_tensor(&what, name);
     error_expected(&what, "%s", expected);
     error_found(&what, "%s", found);
-    findings_tell(t->found, &what);
+    findings_tell_in(t->found, FINDINGS_LIST_TYPE, &what);
 }
 
 static void tell_missing(telling *t, const char *name)
 {
     fsdpck_error what;
-    if (t->missing++ >= TOLD_MOST)
-        return;
+    t->missing++;
     begin(&what, t->ids->missing, "tensor of %s is not in the checkpoint", t->ids->list);
     error_tensor(&what, name);
-    findings_tell(t->found, &what);
+    findings_tell_in(t->found, FINDINGS_LIST_MISSING, &what);
 }
 
 static void tell_extra(telling *t, const char *name)
 {
     fsdpck_error what;
-    if (t->extra++ >= TOLD_MOST)
-        return;
+    t->extra++;
     begin(&what, t->ids->extra, "tensor of the checkpoint is not in %s", t->ids->list);
     error_tensor(&what, name);
-    findings_tell(t->found, &what);
-}
-
-static void tell_more(const telling *t, const char *id, uint64_t count, const char *text)
-{
-    fsdpck_error what;
-    if (count <= TOLD_MOST)
-        return;
-    begin(&what, id, text, t->ids->list);
-    error_found(&what, "%" PRIu64 " such tensors in all, of which the first %u are told", count,
-                TOLD_MOST);
-    findings_tell(t->found, &what);
+    findings_tell_in(t->found, FINDINGS_LIST_EXTRA, &what);
 }
 
 static bool same_type(const manifest *list, const manifest_tensor *a, const catalogue *cat,
@@ -133,11 +116,8 @@ uint64_t promise_compare(const manifest *list, const list_names *names, const ca
         compare_types(&t, list, at, cat, i);
     }
     for (size_t i = 0; i < list->tensors.count; i++)
-        if (!met[i])
+        if (!met[i] && !names->any_less)
             tell_missing(&t, strtab_text(&list->tensor_names, (uint32_t)i));
     free(met);
-    tell_more(&t, ids->missing, t.missing, "tensors of %s are not in the checkpoint");
-    tell_more(&t, ids->extra, t.extra, "tensors of the checkpoint are not in %s");
-    tell_more(&t, ids->type, t.type, "tensors have another dtype or shape than %s says");
     return t.missing + t.extra + t.type;
 }

@@ -20,14 +20,19 @@ struct promise_manifest {
     manifest m;
     folder own; /* where src gives none */
     const folder *dir;
-    uint8_t *good; /* by file of the manifest: it is there with its size */
+    uint8_t *good;    /* by file of the manifest: it is there with its size */
+    const char *only; /* name of the file that the checkpoint is; NULL: a folder */
     list_names names;
     char outer[40]; /* names.outer */
     bool differs;   /* some file is not what it was */
+    uint64_t told_hashes;
+    bool lost_are_told; /* files of chunks that are not there */
 };
 
 /* Files that are read although not everything is to be: metadata, configurations. */
 #define SMALL_NBYTES ((uint64_t)1 << 20)
+/* Files that are not what they were, for which the manifest is searched for what they are. */
+#define HASHES_TRACED 1000u
 
 static const list_ids manifest_ids = {"MAN-TENSOR", "MAN-TENSOR", "MAN-TENSOR", "the manifest"};
 
@@ -39,6 +44,7 @@ static fsdpck_status open_dir(manifest_work *w, fsdpck_error *err)
     path_kind kind;
     if (r->src != NULL) {
         w->dir = &r->src->probe.dir;
+        w->only = r->src->probe.is_folder ? NULL : r->src->probe.name;
         return FSDPCK_OK;
     }
     RETURN_IF(path_probe(NULL, r->path, &kind, NULL, err));
@@ -46,6 +52,7 @@ static fsdpck_status open_dir(manifest_work *w, fsdpck_error *err)
     if (kind == PATH_FOLDER)
         return folder_open(&w->own, r->path, err);
     const char *slash = strrchr(r->path, '/');
+    w->only = slash == NULL ? r->path : slash + 1;
     char *parent = slash == NULL ? strdup(".") : strndup(r->path, (size_t)(slash - r->path) + 1);
     if (parent == NULL)
         return error_set_nomem(err, strlen(r->path));
@@ -80,6 +87,25 @@ static fsdpck_status read_text(const manifest_work *w, char **text, size_t *nbyt
 
 /* ---- files ---- */
 
+/* A manifest of one file is one of the file that is looked at, whatever its name is now. */
+static const char *file_name(const manifest_work *w, size_t i)
+{
+    return w->only != NULL && w->m.files.count == 1 ? w->only : manifest_file_name(&w->m, i);
+}
+
+static size_t find_file(const manifest_work *w, const char *name, size_t nbytes)
+{
+    if (w->only != NULL && w->m.files.count == 1)
+        return strlen(w->only) == nbytes && memcmp(w->only, name, nbytes) == 0 ? 0 : SIZE_MAX;
+    return manifest_find_file(&w->m, name, nbytes);
+}
+
+/* Of a folder's manifest, what lies beside the one file that is looked at is not. */
+static bool is_other(const manifest_work *w, size_t i)
+{
+    return w->only != NULL && strcmp(file_name(w, i), w->only) != 0;
+}
+
 /* As the user would name it. */
 static void error_file(const manifest_work *w, const char *name, fsdpck_error *err)
 {
@@ -97,16 +123,45 @@ static void tell_file(const manifest_work *w, const char *id, const char *name, 
     findings_tell(w->r->found, &what);
 }
 
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), k = strlen(end);
+    return n >= k && strcmp(name + n - k, end) == 0;
+}
+
+static bool is_weights(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    return sidecars_is_weights(slash == NULL ? name : slash + 1);
+}
+
+/* The reader has told of all files that hold chunks and are not there. */
+static bool are_lost_told(const findings *f)
+{
+    static const char *const ids[] = {"DCP-MISSING", "IDX-MISSING", "RANK-MISSING",
+                                      "ST-SHARD-MISSING"};
+    for (size_t i = 0; i < f->kept; i++)
+        for (size_t k = 0; k < sizeof ids / sizeof *ids; k++)
+            if (strcmp(f->list[i].what.finding, ids[k]) == 0 &&
+                strstr(f->list[i].what.message, "missing") != NULL)
+                return true;
+    return false;
+}
+
 static fsdpck_status check_listed(manifest_work *w, size_t i, fsdpck_error *err)
 {
     const manifest_file *f = VEC_AT(&w->m.files, const manifest_file, i);
-    const char *name = manifest_file_name(&w->m, i);
+    const char *name = file_name(w, i);
     fsdpck_error what;
     path_kind kind;
     uint64_t nbytes;
+    if (is_other(w, i))
+        return FSDPCK_OK;
     RETURN_IF(path_probe(w->dir, name, &kind, &nbytes, err));
     w->good[i] = kind == PATH_FILE && nbytes == f->nbytes;
     w->differs = w->differs || !w->good[i];
+    if (kind == PATH_ABSENT && w->lost_are_told && is_weights(name) && !ends_with(name, ".json"))
+        return FSDPCK_OK;
     if (kind != PATH_FILE) {
         tell_file(w, "MAN-MISSING", name,
                   kind == PATH_ABSENT ? "file that the manifest lists is not there"
@@ -124,12 +179,6 @@ static fsdpck_status check_listed(manifest_work *w, size_t i, fsdpck_error *err)
     error_next(&what, "copy the file again from where the checkpoint was written");
     findings_tell(w->r->found, &what);
     return FSDPCK_OK;
-}
-
-static bool ends_with(const char *name, const char *end)
-{
-    const size_t n = strlen(name), k = strlen(end);
-    return n >= k && strcmp(name + n - k, end) == 0;
 }
 
 /* Bundles of model signing, which nobody here checks. */
@@ -150,8 +199,7 @@ static fsdpck_status check_extra(void *arg, const char *name, uint64_t nbytes, f
     if (is_signature(name))
         tell_file(w, "SIG-UNCHECKED", name, "signature is not checked",
                   "check it with the tool that made it");
-    else if (sidecars_is_weights(slash == NULL ? name : slash + 1) ||
-             strcmp(slash == NULL ? name : slash + 1, ".metadata") == 0)
+    else if (is_weights(name) || strcmp(slash == NULL ? name : slash + 1, ".metadata") == 0)
         tell_file(w, "MAN-EXTRA", name, "file with weights is not in the manifest",
                   "remove it if it is no part of the checkpoint, else make the manifest again: "
                   "fsdpck digest --manifest FILE SRC");
@@ -187,15 +235,31 @@ static fsdpck_status check_extras(manifest_work *w, fsdpck_error *err)
     return st;
 }
 
+/* What the manifest lists with these bytes; NULL. */
+static const char *listed_as(const manifest_work *w, const file_sum *s)
+{
+    for (size_t i = 0; w->only == NULL && i < w->m.files.count; i++) {
+        const manifest_file *f = VEC_AT(&w->m.files, const manifest_file, i);
+        if (f->crc64 == s->crc64 && f->nbytes == s->nbytes)
+            return manifest_file_name(&w->m, i);
+    }
+    return NULL;
+}
+
 static void tell_hash(manifest_work *w, const manifest_file *f, const file_sum *s, bool sha)
 {
+    const char *other = sha || w->told_hashes++ > HASHES_TRACED ? NULL : listed_as(w, s);
     fsdpck_error what;
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, "MAN-HASH", "file is not what it was when it was written");
     error_file(w, s->name, &what);
     if (!sha) {
         error_expected(&what, "CRC-64 %016" PRIx64 " over %" PRIu64 " bytes", f->crc64, f->nbytes);
-        error_found(&what, "%016" PRIx64, s->crc64);
+        if (other == NULL)
+            error_found(&what, "%016" PRIx64, s->crc64);
+        else
+            error_found(&what, "%016" PRIx64 ": it is what the manifest lists as '%s'", s->crc64,
+                        other);
     } else {
         char hex[2][65];
         for (unsigned i = 0; i < 32; i++) {
@@ -205,7 +269,9 @@ static void tell_hash(manifest_work *w, const manifest_file *f, const file_sum *
         error_expected(&what, "SHA-256 %s", hex[0]);
         error_found(&what, "%s", hex[1]);
     }
-    error_next(&what, "copy the file again from where the checkpoint was written");
+    error_next(&what, "%s",
+               other == NULL ? "copy the file again from where the checkpoint was written"
+                             : "give each file its own name again, or copy them once more");
     findings_tell(w->r->found, &what);
     w->differs = true;
 }
@@ -226,7 +292,7 @@ static fsdpck_status map_files(manifest_work *w, fsdpck_error *err)
         const char *name = src->probe.is_folder
                                ? catalogue_name(&src->cat, catalogue_file(&src->cat, i)->path)
                                : src->probe.name;
-        const size_t at = manifest_find_file(&w->m, name, strlen(name));
+        const size_t at = find_file(w, name, strlen(name));
         if (at != SIZE_MAX)
             w->file_of[at] = i;
     }
@@ -267,7 +333,7 @@ static fsdpck_status take_summed(manifest_work *w, file_sums *rest, fsdpck_error
 {
     for (size_t i = 0; i < w->m.files.count; i++) {
         const manifest_file *f = VEC_AT(&w->m.files, const manifest_file, i);
-        const char *name = manifest_file_name(&w->m, i);
+        const char *name = file_name(w, i);
         const check_file *had = summed_file(w, i);
         if (!w->good[i])
             continue;
@@ -286,7 +352,7 @@ static fsdpck_status take_summed(manifest_work *w, file_sums *rest, fsdpck_error
     return FSDPCK_OK;
 }
 
-static void note_without_sha(const manifest_work *w)
+static void tell_without_sha(const manifest_work *w)
 {
     uint64_t without = 0;
     fsdpck_error note;
@@ -296,9 +362,10 @@ static void note_without_sha(const manifest_work *w)
         return;
     fsdpck_error_init(&note);
     error_set(&note, FSDPCK_BADINPUT, "MAN-UNSEEN", "files have no SHA-256 in the manifest");
-    error_found(&note, "%" PRIu64 " files", without);
-    error_next(&note, "fsdpck digest --sha256 --manifest FILE SRC records them");
-    findings_tell(w->r->found, &note);
+    error_found(&note, "%" PRIu64 " file%s", without, without == 1 ? "" : "s");
+    error_next(&note, "fsdpck digest --sha256 --manifest FILE SRC records them; without --sha256 "
+                      "their CRC-64 is compared");
+    findings_tell_as(w->r->found, FINDING_ERROR, &note);
 }
 
 /* Every byte of those that have the right size. */
@@ -306,7 +373,7 @@ static fsdpck_status check_sums(manifest_work *w, fsdpck_error *err)
 {
     const unsigned what = SUM_CRC64 | (w->r->sha256 ? SUM_SHA256 : 0);
     file_sums sums;
-    file_sums_init(&sums, w->dir, w->r->no_follow);
+    file_sums_init(&sums, w->dir, w->r->no_follow && w->only == NULL);
     group *g = w->r->src == NULL ? NULL : w->r->ctx->group; /* else rank 0 is alone */
     fsdpck_status st = group_agree(g, take_summed(w, &sums, err), err);
     if (g != NULL)
@@ -315,17 +382,33 @@ static fsdpck_status check_sums(manifest_work *w, fsdpck_error *err)
         st = file_sums_read(&sums, w->r->ctx, w->r->nthreads, what, err);
     for (size_t i = 0; st == FSDPCK_OK && i < sums.files.count; i++) {
         const file_sum *s = VEC_AT(&sums.files, const file_sum, i);
-        const size_t at = manifest_find_file(&w->m, s->name, strlen(s->name));
+        const size_t at = find_file(w, s->name, strlen(s->name));
         compare_sum(w, VEC_AT(&w->m.files, const manifest_file, at), s,
                     summed_file(w, at) != NULL ? SUM_SHA256 : what);
     }
     if (st == FSDPCK_OK && w->r->sha256)
-        note_without_sha(w);
+        tell_without_sha(w);
     file_sums_release(&sums);
     return st;
 }
 
 /* ---- tensors ---- */
+
+/* Whether the manifest lists each file that chunks lie in. */
+static bool lists_all(const manifest_work *w)
+{
+    const fsdpck_checkpoint *src = w->r->src;
+    const catalogue *cat = src->view == NULL ? &src->cat : &src->read;
+    if (!src->probe.is_folder)
+        return find_file(w, w->only, strlen(w->only)) != SIZE_MAX;
+    for (size_t i = 0; i < catalogue_file_count(cat); i++) {
+        const uint32_t path = catalogue_file(cat, i)->path;
+        if (manifest_find_file(&w->m, catalogue_name(cat, path),
+                               catalogue_name_nbytes(cat, path)) == SIZE_MAX)
+            return false;
+    }
+    return true;
+}
 
 static void note_unseen(const manifest_work *w, const fsdpck_error *why)
 {
@@ -356,7 +439,7 @@ static void compare_digests(const manifest_work *w, const fsdpck_digests *d)
         error_expected(&what, "digest %016" PRIx64, t->digest);
         error_found(&what, "%016" PRIx64, row->digest);
         error_next(&what, "copy the files again that are not what they were");
-        findings_tell(w->r->found, &what);
+        findings_tell_in(w->r->found, FINDINGS_TENSOR_SUM, &what);
     }
 }
 
@@ -391,6 +474,7 @@ static fsdpck_status check_digests(manifest_work *w, fsdpck_error *err)
 static void set_names(manifest_work *w)
 {
     const fsdpck_checkpoint *src = w->r->src;
+    w->names.any_less = w->only != NULL && w->m.files.count > 1; /* are in other files */
     if (src->view == NULL)
         return;
     w->names.any_more = true;
@@ -414,25 +498,9 @@ static fsdpck_status check_tensors(manifest_work *w, fsdpck_error *err)
     set_names(w);
     const uint64_t differing =
         promise_compare(&w->m, &w->names, &r->src->cat, &manifest_ids, r->found);
-    if (r->level < CHECK_CHECKSUM || w->partial || (!w->differs && differing == 0))
+    if (r->level < CHECK_CHECKSUM || w->partial || (!w->differs && differing == 0 && lists_all(w)))
         return FSDPCK_OK;
     return check_digests(w, err);
-}
-
-/* Whether the manifest lists each file that chunks lie in. */
-static bool lists_all(const manifest_work *w)
-{
-    const fsdpck_checkpoint *src = w->r->src;
-    const catalogue *cat = src->view == NULL ? &src->cat : &src->read;
-    if (!src->probe.is_folder)
-        return manifest_find_file(&w->m, src->probe.name, strlen(src->probe.name)) != SIZE_MAX;
-    for (size_t i = 0; i < catalogue_file_count(cat); i++) {
-        const uint32_t path = catalogue_file(cat, i)->path;
-        if (manifest_find_file(&w->m, catalogue_name(cat, path),
-                               catalogue_name_nbytes(cat, path)) == SIZE_MAX)
-            return false;
-    }
-    return true;
 }
 
 static fsdpck_status check_files(manifest_work *w, fsdpck_error *err)
@@ -440,8 +508,13 @@ static fsdpck_status check_files(manifest_work *w, fsdpck_error *err)
     w->good = calloc(w->m.files.count + 1, 1);
     if (w->good == NULL)
         return error_set_nomem(err, w->m.files.count);
+    w->lost_are_told = w->r->src == NULL && are_lost_told(w->r->found);
     for (size_t i = 0; i < w->m.files.count; i++)
         RETURN_IF(check_listed(w, i, err));
+    if (w->only != NULL && w->m.files.count > 0 &&
+        find_file(w, w->only, strlen(w->only)) == SIZE_MAX)
+        tell_file(w, "MAN-MISSING", w->only, "file is not among those of the manifest",
+                  "give the manifest that was made of this file, or the folder that it is of");
     RETURN_IF(check_extras(w, err));
     return map_files(w, err);
 }
@@ -504,6 +577,17 @@ static fsdpck_status read_manifest(manifest_work *w, bool *there, fsdpck_error *
     return st;
 }
 
+static void tell_no_manifest(const manifest_work *w)
+{
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, "MAN-UNSEEN",
+              "no SHA-256 was compared: there is no manifest that could be read");
+    error_path(&what, w->r->path);
+    error_next(&what, "name it with --manifest, or leave --sha256 out");
+    findings_tell_as(w->r->found, FINDING_ERROR, &what);
+}
+
 fsdpck_status promise_manifest_new(const promise_request *r, promise_manifest **out,
                                    fsdpck_error *err)
 {
@@ -517,6 +601,8 @@ fsdpck_status promise_manifest_new(const promise_request *r, promise_manifest **
     w->own = FOLDER_CLOSED;
     manifest_init(&w->m, r->src == NULL ? NULL : &r->src->metadata);
     const fsdpck_status st = read_manifest(w, &there, err);
+    if (st == FSDPCK_OK && !there && r->sha256)
+        tell_no_manifest(w);
     if (st == FSDPCK_OK && there)
         *out = w;
     else

@@ -7,6 +7,7 @@
 
 #include "digest.h"
 #include "exec/group_view.h"
+#include "model/unflatten.h"
 #include "promise.h"
 #include "verify_peers.h"
 
@@ -17,12 +18,13 @@ struct fsdpck_verify {
     check_level level;
     size_t first_warning; /* of the context, from which on warnings are ours */
     findings found;
+    findings softened; /* errors that --set makes less of, told while the checkpoint was opened */
     check_result result;
     promise_manifest *manifest; /* while it is looked through; NULL where there is none */
     check_file *files;          /* by file of the catalogue; NULL: no sums are wanted */
     manifest_result promised;
     uint64_t deadline_ns;
-    char blind[256];
+    char blind[512];
 };
 
 static bool is_sample(const fsdpck_verify *v)
@@ -43,16 +45,29 @@ static const char *blind_of_level(const fsdpck_verify *v)
                         "the metadata say",
         [CHECK_STRUCTURE] = "anything inside the data; holes and overlaps; payloads that are not "
                             "what the metadata say",
-        [CHECK_COVERAGE] = "flipped bits; shards of one shape that were swapped",
-        [CHECK_CHECKSUM] = "values that were wrong when they were saved; shards of one shape that "
-                           "were swapped; bytes without a checksum",
-        [CHECK_NUMERIC] = "most wrong values: few are NaN; shards of one shape that were swapped",
+        [CHECK_COVERAGE] = "flipped bits",
+        [CHECK_CHECKSUM] = "values that were wrong when they were saved; bytes without a checksum",
+        [CHECK_NUMERIC] = "most values that were wrong when they were saved (NaN is seen, a wrong "
+                          "number is not); bytes without a checksum",
     };
     if (v->promised.covers)
-        return v->level >= CHECK_NUMERIC ? "most values that were wrong when they were saved: few "
-                                           "are NaN"
+        return v->level >= CHECK_NUMERIC ? "most values that were wrong when they were saved (NaN "
+                                           "is seen, a wrong number is not)"
                                          : "values that were wrong when they were saved";
     return texts[v->level];
+}
+
+/* Files that fit each other may still not belong together. */
+static const char *blind_of_files(const fsdpck_verify *v)
+{
+    const bool is_of_dcp = v->src != NULL && strncmp(v->src->format->name, "dcp", 3) == 0;
+    if (v->src == NULL || v->promised.covers || v->level < CHECK_COVERAGE ||
+        !v->src->probe.is_folder)
+        return "";
+    return catalogue_file_count(&v->src->cat) > 1
+               ? "; files of two saves that were mixed; shards of one shape that were swapped"
+           : is_of_dcp ? "; files of two saves that were mixed"
+                       : "";
 }
 
 static void set_blind(fsdpck_verify *v)
@@ -67,18 +82,9 @@ static void set_blind(fsdpck_verify *v)
         return;
     }
     const bool doubt = v->src->cat.origin.order_doubtful;
-    snprintf(v->blind, sizeof v->blind, "%s%s%s", is_partial(v) ? "what was skipped; " : "",
-             blind_of_level(v),
+    snprintf(v->blind, sizeof v->blind, "%s%s%s%s", is_partial(v) ? "what was skipped; " : "",
+             blind_of_level(v), blind_of_files(v),
              doubt ? "; whether rows are in the right order (see the notes)" : "");
-}
-
-/* One id may be worse in one place than in another: the reader knows, but the user decides. */
-static void tell_as(fsdpck_verify *v, finding_severity severity, const fsdpck_error *what)
-{
-    const finding_kind *kind = finding_find(what->finding);
-    const finding_severity ruled = finding_rules_get(&v->found.rules, what->finding, severity);
-    const bool as_usual = kind != NULL && ruled == kind->severity;
-    findings_add(&v->found, as_usual ? severity : ruled, what);
 }
 
 /* What the readers warned of: a warning, or a note where good checkpoints cause it. */
@@ -92,9 +98,10 @@ static void take_warnings(fsdpck_verify *v, fsdpck_context *ctx)
         error_set(&what, FSDPCK_BADINPUT, w.finding, "%s", w.message);
         if (w.next[0] != '\0')
             error_next(&what, "%s", w.next);
-        tell_as(v,
-                kind != NULL && kind->severity < FINDING_WARNING ? kind->severity : FINDING_WARNING,
-                &what);
+        findings_tell_as(&v->found,
+                         kind != NULL && kind->severity < FINDING_WARNING ? kind->severity
+                                                                          : FINDING_WARNING,
+                         &what);
     }
 }
 
@@ -212,7 +219,28 @@ static void take_found(void *ctx, format_severity severity, const fsdpck_error *
         [FORMAT_ERROR] = FINDING_ERROR,
     };
     fsdpck_verify *v = ctx;
-    tell_as(v, severities[severity], what);
+    findings_tell_as(&v->found, severities[severity], what);
+}
+
+/* While the checkpoint is opened: the user's word holds only if that works out. */
+static void take_found_opening(void *ctx, format_severity severity, const fsdpck_error *what)
+{
+    fsdpck_verify *v = ctx;
+    take_found(ctx, severity, what);
+    if (severity == FORMAT_ERROR &&
+        finding_rules_given(&v->found.rules, what->finding, FINDING_ERROR) != FINDING_ERROR)
+        findings_add(&v->softened, FINDING_ERROR, what);
+}
+
+/* What keeps a checkpoint from being opened is no matter of taste. */
+static void harden(fsdpck_verify *v)
+{
+    for (size_t i = 0; i < v->softened.kept; i++) {
+        const fsdpck_error *what = &v->softened.list[i].what;
+        findings_take_back(
+            &v->found, finding_rules_given(&v->found.rules, what->finding, FINDING_ERROR), what);
+        findings_add(&v->found, FINDING_ERROR, what);
+    }
 }
 
 static fsdpck_status check_rest(void *ctx, check_is_summed_fn is_summed, void *summed_ctx,
@@ -262,8 +290,59 @@ static void merge_flat(findings *f)
     error_found(&first->what, "%" PRIu64 " tensors so; this is the first", same);
 }
 
+static bool is_of_optimizer(const fsdpck_checkpoint *c, uint64_t tensor)
+{
+    return tensor < c->parts.tensor_count && c->parts.tensor_part[tensor] == PART_OPTIMIZER;
+}
+
+static bool names_optimizer(const fsdpck_checkpoint *c, const char *name)
+{
+    const uint32_t tensor = catalogue_find(&c->cat, name, strlen(name));
+    return tensor != CAT_NONE && is_of_optimizer(c, tensor);
+}
+
+/* Buffers of the model may differ where nobody synchronises them; state of an optimizer has no reason
+ * to, but that the files are of several saves. *any: there is some. */
+static fsdpck_status tell_optimizer_differs(fsdpck_verify *v, const fsdpck_checkpoint *apart,
+                                            const fsdpck_error *first, bool *any, fsdpck_error *err)
+{
+    const bool is_first = names_optimizer(v->src, first->tensor);
+    fsdpck_error what;
+    strtab names;
+    uint32_t id;
+    fsdpck_status st = FSDPCK_OK;
+    strtab_init(&names, NULL);
+    for (uint64_t i = 0; st == FSDPCK_OK && i < catalogue_tensor_count(&apart->cat); i++) {
+        const cat_tensor *t = catalogue_tensor(&apart->cat, i);
+        const char *name = catalogue_name(&apart->cat, t->name);
+        const size_t nbytes = catalogue_name_nbytes(&apart->cat, t->name);
+        if ((t->flags & CAT_TENSOR_DIFFERS) && is_of_optimizer(apart, i))
+            st = strtab_intern(&names, name, flat_name_without_rank(name, nbytes), &id, err);
+    }
+    const size_t count = strtab_count(&names);
+    *any = st == FSDPCK_OK && count > 0;
+    if (*any) {
+        fsdpck_error_init(&what);
+        error_set(&what, FSDPCK_BADINPUT, "RANK-DIFFER", "optimizer state differs between ranks");
+        error_path(&what, is_first ? first->path : v->src->path);
+        error_tensor(&what, is_first ? first->tensor : strtab_text(&names, 0));
+        if (count > 1)
+            error_found(&what, "%s%s%zu tensors so", is_first ? first->found : "",
+                        is_first ? "; " : "", count);
+        else if (is_first)
+            error_found(&what, "%s", first->found);
+        error_next(&what,
+                   "see whether all files are of one save; else say what becomes of it where "
+                   "it is read: --per-rank keep, first or drop");
+        findings_tell_as(&v->found, FINDING_WARNING, &what);
+    }
+    strtab_release(&names);
+    return st;
+}
+
 /* One tensor of each rank, so that those that differ do not hide copies that must not. */
-static fsdpck_status check_copies_apart(fsdpck_verify *v, fsdpck_error *err)
+static fsdpck_status check_copies_apart(fsdpck_verify *v, const fsdpck_error *first, bool *any,
+                                        fsdpck_error *err)
 {
     fsdpck_context *ctx = v->src->ctx;
     const fsdpck_open_options *given = v->options.open;
@@ -278,11 +357,29 @@ static fsdpck_status check_copies_apart(fsdpck_verify *v, fsdpck_error *err)
     take_warnings(v, ctx);
     fsdpck_status st = transform_open(ctx, v->path, &o, NULL, NULL, &apart, err);
     if (st == FSDPCK_OK)
+        st = tell_optimizer_differs(v, apart, first, any, err);
+    if (st == FSDPCK_OK)
         st = digest_check_coverage(ctx, apart, true, err);
     fsdpck_close(apart);
     while (fsdpck_context_warning(ctx, v->first_warning, &w)) /* have been told */
         v->first_warning++;
     return st;
+}
+
+/* Whoever puts the ranks together refuses both; a note is only what good files have too. */
+static void raise_optimizer(fsdpck_verify *v)
+{
+    findings *f = &v->found;
+    for (size_t i = 0; i < f->kept; i++) {
+        finding *k = &f->list[i];
+        if (strcmp(k->what.finding, "RANK-DIFFER") != 0 || k->severity != FINDING_NOTE ||
+            finding_rules_given(&f->rules, k->what.finding, FINDING_WARNING) != FINDING_WARNING ||
+            !names_optimizer(v->src, k->what.tensor))
+            continue;
+        k->severity = FINDING_WARNING;
+        f->counts[FINDING_NOTE]--;
+        f->counts[FINDING_WARNING]++;
+    }
 }
 
 /* What a merge would refuse: copies of a chunk that differ. What else may be wrong has been told. */
@@ -295,9 +392,12 @@ static fsdpck_status check_replicas(fsdpck_verify *v, fsdpck_error *err)
     fsdpck_error_init(&what);
     fsdpck_status st = digest_check_coverage(v->src->ctx, v->src, true, &what);
     if (strcmp(what.finding, "RANK-DIFFER") == 0) {
-        findings_tell(&v->found, &what);
+        const fsdpck_error first = what;
+        bool any = false;
         fsdpck_error_init(&what);
-        st = check_copies_apart(v, &what);
+        st = check_copies_apart(v, &first, &any, &what);
+        if (!any || !names_optimizer(v->src, first.tensor))
+            findings_tell(&v->found, &first);
     }
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
         if (strcmp(what.finding, ids[i]) == 0)
@@ -309,9 +409,11 @@ static fsdpck_status check_replicas(fsdpck_verify *v, fsdpck_error *err)
     return st;
 }
 
-static bool is_verdict(fsdpck_status st)
+/* Of what is of another kind the verdict is none, but there is one. */
+static bool is_verdict(fsdpck_status st, const fsdpck_error *what)
 {
-    return st == FSDPCK_BADINPUT;
+    return st == FSDPCK_BADINPUT ||
+           (st == FSDPCK_UNSUPPORTED && strcmp(what->finding, "NO-CHECKPOINT") == 0);
 }
 
 /* 2^64 times as much; 1 and more is 0, as 2^64 is. */
@@ -362,8 +464,10 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
 {
     fsdpck_error what;
     fsdpck_error_init(&what);
-    fsdpck_status st = transform_open(ctx, path, v->options.open, take_found, v, &v->src, &what);
-    if (is_verdict(st)) {
+    fsdpck_status st =
+        transform_open(ctx, path, v->options.open, take_found_opening, v, &v->src, &what);
+    if (is_verdict(st, &what)) {
+        harden(v);
         findings_add_new(&v->found, FINDING_ERROR, &what);
         st = group_rank(ctx->group) == 0 ? begin_promises(v, ctx, path, err) : FSDPCK_OK;
         if (st == FSDPCK_OK)
@@ -380,7 +484,9 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     st = check_all(v, ctx, err);
     if (st == FSDPCK_OK)
         st = check_replicas(v, err);
+    raise_optimizer(v);
     merge_flat(&v->found);
+    take_warnings(v, ctx); /* before what may be very many */
     if (st == FSDPCK_OK)
         st = group_agree(ctx->group, check_promises(v, ctx, path, err), err);
     note_unsummed(v);
@@ -410,6 +516,7 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
     v->deadline_ns = deadline_of(v->options.max_seconds);
     v->level = v->options.level < 0 ? CHECK_COVERAGE : (check_level)v->options.level;
     findings_init(&v->found);
+    findings_init(&v->softened);
     while (fsdpck_context_warning(ctx, v->first_warning, &w))
         v->first_warning++;
     v->path = path;
@@ -519,5 +626,6 @@ void fsdpck_verify_free(fsdpck_verify *v)
     check_result_release(&v->result);
     fsdpck_close(v->src);
     findings_release(&v->found);
+    findings_release(&v->softened);
     free(v);
 }

@@ -21,6 +21,8 @@
 
 extern const format_reader pt_reader;
 extern const format_reader pt_ranks_reader;
+/* A folder of DeepSpeed or Megatron. */
+bool ranks_are_foreign(const probe_input *in);
 extern const format_writer pt_writer;
 extern const format_writer pt_ranks_writer;
 extern const format_writer fsdp1_writer;

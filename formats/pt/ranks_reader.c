@@ -25,18 +25,25 @@ static bool begins_as_torch_save(const probe_input *in, const char *name)
     return read && (load_le32(head) == 0x04034b50u || memcmp(head, legacy, sizeof legacy) == 0);
 }
 
+bool ranks_are_foreign(const probe_input *in)
+{
+    for (size_t i = 0; in->is_folder && i < in->entry_count; i++) {
+        const char *name = in->entries[i];
+        if (strncmp(name, "mp_rank_", 8) == 0 || strncmp(name, "zero_pp_rank_", 13) == 0 ||
+            strncmp(name, "bf16_zero_pp_rank_", 18) == 0)
+            return true;
+    }
+    return false;
+}
+
 static bool probe(const probe_input *in, const char **near_miss)
 {
     const char *sample = NULL;
 
     if (!in->is_folder)
         return false;
-    for (size_t i = 0; i < in->entry_count; i++) {
-        const char *name = in->entries[i];
-        if (strncmp(name, "mp_rank_", 8) == 0 || strncmp(name, "zero_pp_rank_", 13) == 0 ||
-            strncmp(name, "bf16_zero_pp_rank_", 18) == 0)
-            *near_miss = "a folder of DeepSpeed or Megatron, which is not supported";
-    }
+    if (ranks_are_foreign(in))
+        *near_miss = "a folder of DeepSpeed or Megatron, which is not supported";
     /* Claimed, so that its owner hears what it is. */
     if (ranks_is_torch_checkpointing(in))
         return true;

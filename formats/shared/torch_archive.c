@@ -13,38 +13,53 @@ static const uint64_t INFLATED_PICKLE_LIMIT = (uint64_t)64 << 20;
 
 /* --- what else it may be --- */
 
-static const struct {
+static const struct container {
     const char *bytes;
     uint8_t nbytes;
     uint16_t offset;
     const char *what;
+    bool foreign; /* whole as it is, and no checkpoint of a kind that is read */
 } containers[] = {
-    {"7z\xBC\xAF\x27\x1C", 6, 0, "a 7z archive"},
-    {"\x1F\x8B", 2, 0, "a gzip file"},
-    {"\x28\xB5\x2F\xFD", 4, 0, "a zstd file"},
+    {"7z\xBC\xAF\x27\x1C", 6, 0, "a 7z archive", true},
+    {"\x1F\x8B", 2, 0, "a gzip file", true},
+    {"\x28\xB5\x2F\xFD", 4, 0, "a zstd file", true},
     {"\xFD"
      "7zXZ",
-     5, 0, "an xz file"},
-    {"BZh", 3, 0, "a bzip2 file"},
-    {"Rar!", 4, 0, "a RAR archive"},
-    {"\x89HDF\r\n", 6, 0, "an HDF5 file"},
-    {"PYTORCH1", 8, 0, "a preview archive of torch before 1.0"},
-    {"{\"", 2, 8, "a safetensors file"},
-    {"GGUF", 4, 0, "a GGUF file"},
-    {"\x93NUMPY", 6, 0, "a numpy file"},
+     5, 0, "an xz file", true},
+    {"BZh", 3, 0, "a bzip2 file", true},
+    {"Rar!", 4, 0, "a RAR archive", true},
+    {"\x89HDF\r\n", 6, 0, "an HDF5 file", true},
+    {"PYTORCH1", 8, 0, "a preview archive of torch before 1.0", true},
+    {"{\"", 2, 8, "a safetensors file", false},
+    {"GGUF", 4, 0, "a GGUF file", true},
+    {"\x93NUMPY", 6, 0, "a numpy file", true},
     {"\x7F"
      "ELF",
-     4, 0, "an ELF program"},
-    {"%PDF", 4, 0, "a PDF file"},
-    {"version https://git-lfs", 23, 0, "a git-lfs pointer, not the file itself"},
+     4, 0, "an ELF program", true},
+    {"%PDF", 4, 0, "a PDF file", true},
+    {"version https://git-lfs", 23, 0, "a git-lfs pointer, not the file itself", false},
 };
 
-const char *torch_other_container(const uint8_t *head, size_t nbytes)
+static const struct container *find_container(const uint8_t *head, size_t nbytes)
 {
     for (size_t i = 0; i < sizeof(containers) / sizeof(containers[0]); i++)
         if (containers[i].offset + containers[i].nbytes <= nbytes &&
             memcmp(head + containers[i].offset, containers[i].bytes, containers[i].nbytes) == 0)
-            return containers[i].what;
+            return &containers[i];
+    return NULL;
+}
+
+bool torch_is_foreign(const uint8_t *head, size_t nbytes)
+{
+    const struct container *c = find_container(head, nbytes);
+    return c != NULL && c->foreign;
+}
+
+const char *torch_other_container(const uint8_t *head, size_t nbytes)
+{
+    const struct container *c = find_container(head, nbytes);
+    if (c != NULL)
+        return c->what;
     return nbytes >= 2 && head[0] == 0x80 && head[1] <= 5
                ? "a bare pickle, not written by torch.save"
                : NULL;

@@ -67,6 +67,8 @@ typedef struct torch_archive {
 /* What a file that begins with these bytes is, where it is some other known container ("an HDF5
  * file"); else NULL. */
 const char *torch_other_container(const uint8_t *head, size_t nbytes);
+/* Whether it is of a kind that is not read, rather than a file that should be another. */
+bool torch_is_foreign(const uint8_t *head, size_t nbytes);
 
 /* What becomes of calls that are not known; a flag "keep them" is one of the first two. */
 typedef enum torch_calls {

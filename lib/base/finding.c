@@ -166,6 +166,7 @@ static bool severity_of(const char *word, finding_severity *severity)
 
 void finding_rules_init(finding_rules *rules)
 {
+    memset(rules->given, 0, sizeof rules->given);
     for (size_t i = 0; i < FINDING_KINDS; i++)
         rules->severity[i] = (unsigned char)kinds[i].severity;
 }
@@ -190,6 +191,7 @@ fsdpck_status finding_rules_set(finding_rules *rules, const char *text, fsdpck_e
     if (finding_is_fixed(kind))
         return refuse_fixed(kind, err);
     rules->severity[kind - kinds] = (unsigned char)severity;
+    rules->given[kind - kinds] = 1;
     return FSDPCK_OK;
 }
 
@@ -198,4 +200,13 @@ finding_severity finding_rules_get(const finding_rules *rules, const char *id,
 {
     const finding_kind *kind = finding_find(id);
     return kind == NULL ? otherwise : (finding_severity)rules->severity[kind - kinds];
+}
+
+finding_severity finding_rules_given(const finding_rules *rules, const char *id,
+                                     finding_severity otherwise)
+{
+    const finding_kind *kind = finding_find(id);
+    return kind == NULL || !rules->given[kind - kinds]
+               ? otherwise
+               : (finding_severity)rules->severity[kind - kinds];
 }

@@ -79,6 +79,7 @@ bool finding_is_fixed(const finding_kind *kind);
 
 typedef struct finding_rules {
     unsigned char severity[FINDING_KINDS]; /* finding_severity */
+    unsigned char given[FINDING_KINDS];    /* whether it was set */
 } finding_rules;
 
 void finding_rules_init(finding_rules *rules);
@@ -88,5 +89,8 @@ fsdpck_status finding_rules_set(finding_rules *rules, const char *text,
 /* `otherwise` of an id that the table does not have, such as "". */
 finding_severity finding_rules_get(const finding_rules *rules, const char *id,
                                    finding_severity otherwise);
+/* `otherwise` of an id that was not set. */
+finding_severity finding_rules_given(const finding_rules *rules, const char *id,
+                                     finding_severity otherwise);
 
 #endif

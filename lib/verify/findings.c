@@ -30,23 +30,41 @@ static bool make_room(findings *f)
     return true;
 }
 
-void findings_add(findings *f, finding_severity severity, const fsdpck_error *what)
+static void add(findings *f, const finding *one)
 {
+    const finding_severity severity = one->severity;
     pthread_mutex_lock(&f->lock);
     f->counts[severity]++;
-    f->unsupported += severity == FINDING_ERROR && what->status == FSDPCK_UNSUPPORTED;
+    f->unsupported += severity == FINDING_ERROR && one->what.status == FSDPCK_UNSUPPORTED;
     if (severity != FINDING_IGNORE && f->kept < FINDINGS_KEPT) {
         if (make_room(f))
-            f->list[f->kept++] = (finding){severity, *what};
+            f->list[f->kept++] = *one;
         else
             f->lost = true;
     }
     pthread_mutex_unlock(&f->lock);
 }
 
+void findings_add(findings *f, finding_severity severity, const fsdpck_error *what)
+{
+    add(f, &(finding){.severity = severity, .what = *what});
+}
+
 void findings_tell(findings *f, const fsdpck_error *what)
 {
     findings_add(f, finding_rules_get(&f->rules, what->finding, FINDING_ERROR), what);
+}
+
+void findings_tell_in(findings *f, finding_group group, const fsdpck_error *what)
+{
+    add(f, &(finding){.severity = finding_rules_get(&f->rules, what->finding, FINDING_ERROR),
+                      .group = group,
+                      .what = *what});
+}
+
+void findings_tell_as(findings *f, finding_severity severity, const fsdpck_error *what)
+{
+    findings_add(f, finding_rules_given(&f->rules, what->finding, severity), what);
 }
 
 static bool is_same(const fsdpck_error *a, const fsdpck_error *b)
@@ -64,12 +82,24 @@ void findings_add_new(findings *f, finding_severity severity, const fsdpck_error
     findings_add(f, severity, what);
 }
 
+void findings_take_back(findings *f, finding_severity severity, const fsdpck_error *what)
+{
+    f->counts[severity] -= f->counts[severity] > 0;
+    for (size_t i = 0; i < f->kept; i++)
+        if (f->list[i].severity == severity && is_same(&f->list[i].what, what)) {
+            memmove(&f->list[i], &f->list[i + 1], (--f->kept - i) * sizeof *f->list);
+            return;
+        }
+}
+
 static int compare(const void *left, const void *right)
 {
     const finding *x = left, *y = right;
     const fsdpck_error *a = &x->what, *b = &y->what;
     if (x->severity != y->severity)
         return x->severity > y->severity ? -1 : 1;
+    if (x->group != y->group)
+        return x->group < y->group ? -1 : 1;
     int order = strcmp(a->path, b->path);
     if (order == 0 && a->has_offset != b->has_offset)
         order = a->has_offset - b->has_offset;

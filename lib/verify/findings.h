@@ -21,8 +21,18 @@
 
 #define FINDINGS_KEPT 1000u
 
+/* Of one severity, in this order: files before the tensors that are hurt by them. */
+typedef enum finding_group {
+    FINDINGS_ALL,
+    FINDINGS_LIST_MISSING, /* tensors of a list */
+    FINDINGS_LIST_EXTRA,
+    FINDINGS_LIST_TYPE,
+    FINDINGS_TENSOR_SUM
+} finding_group;
+
 typedef struct finding {
     finding_severity severity;
+    finding_group group;
     fsdpck_error what; /* status BADINPUT */
 } finding;
 
@@ -40,6 +50,10 @@ void findings_init(findings *f);
 void findings_release(findings *f);
 /* As bad as the rules say of its id; an error where they do not know it. */
 void findings_tell(findings *f, const fsdpck_error *what);
+void findings_tell_in(findings *f, finding_group group, const fsdpck_error *what);
+/* The same, where one id may be worse in one place than in another: as bad as the caller says, unless
+ * the user has set it otherwise. */
+void findings_tell_as(findings *f, finding_severity severity, const fsdpck_error *what);
 /* As bad as the caller says: of what keeps the checkpoint from being looked at, which is no matter of
  * taste, and of warnings without an id. */
 void findings_add(findings *f, finding_severity severity, const fsdpck_error *what);
@@ -47,7 +61,10 @@ void findings_add(findings *f, finding_severity severity, const fsdpck_error *wh
 /* The same, unless it is among those that are kept. */
 void findings_add_new(findings *f, finding_severity severity, const fsdpck_error *what);
 
-/* Once all are there: the worst first, then by file and offset, however many threads found them. */
+/* One that was added with this severity is told no longer. */
+void findings_take_back(findings *f, finding_severity severity, const fsdpck_error *what);
+
+/* Once all are there: the worst first, then by group, file and offset, however many threads found them. */
 void findings_sort(findings *f);
 
 #endif

@@ -123,7 +123,7 @@ ROWS = [
     row("V16", "torch", "A", "DCP-TRACES", from_fixture("dcp-fsdp2")),
     row("V17", "small-view", "A", "PT-WASTE", as_file(saved({"w": tensor(size=(2,), stride=(1,), offset=3)}))),
     row("V17", "views", "A", "PT-WASTE", from_fixture("pt-views/checkpoint.pt")),
-    row("V18", "order", "W", "DCP-TP-ORDER", from_fixture("wrong-order", release="torch-2.3.1/"), commands=("inspect", "structure", "coverage")),
+    row("V18", "order", "A", "DCP-TP-ORDER", from_fixture("wrong-order", release="torch-2.3.1/"), commands=("inspect", "structure", "coverage")),
     row("V19", "partial", "U", "LAYOUT-PARTIAL", from_fixture("ranks-partial")),
     row("V20", "torch-2.8", "R", "DCP-PAYLOAD-SHAPE", from_fixture("wrong-lost", release="torch-2.8.0/"), at="coverage",
         commands=("inspect", "coverage", "consolidate", "diff")),
