@@ -118,7 +118,7 @@ static int run(cli *c, const transform_request *r)
     else if (r->check_path != NULL && first)
         code = digest_print_check(c, r, &in.info, d, list, nbytes);
     else if (r->check_path == NULL)
-        code = c->json ? digest_print_json(c, &in.info, d) : digest_print_text(c, d);
+        code = c->json ? digest_print_json(c, r, &in.info, d) : digest_print_text(c, r, d);
     if (st == FSDPCK_OK && fsdpck_context_broadcast(c->ctx, &code, sizeof code, &err) != FSDPCK_OK)
         code = report_failure(c, &in.info, &err);
     fsdpck_digests_free(d);

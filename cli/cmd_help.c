@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "opt.h"
+#include "report.h"
 
 static void print_overview(FILE *to)
 {
@@ -28,35 +29,87 @@ int cmd_help_missing(void)
 int cmd_help_unknown(cli *c, const char *word, int argc, const char **argv)
 {
     opt_find_json(c, argc, argv);
-    return opt_usage_error_next(c, "fsdpck help lists the commands", "there is no command '%s'",
-                                word);
+    return opt_usage_error_next(c,
+                                "fsdpck help lists the commands, fsdpck-findings(7) the findings "
+                                "that help explains",
+                                "there is no command '%s'", word);
 }
 
-/* Whether `word` is the id of a finding; what it means is then printed. */
-static bool print_finding(const char *word)
+/* Whether `word` is the id of a finding, in letters of either case. */
+static bool find_kind(const char *word, fsdpck_finding_kind *k)
 {
-    fsdpck_finding_kind k;
-    if (!fsdpck_finding_kind_find(word, &k))
-        return false;
-    printf("%s: %s\n", k.id, k.means);
-    printf("  class:    %s\n", k.class_name);
-    printf("  verify:   %s%s\n", k.severity, k.fixed ? ", which cannot be set otherwise" : "");
-    printf("  next:     %s\n", k.next);
-    return true;
+    char id[40];
+    size_t n = 0;
+    for (; word[n] != '\0' && n + 1 < sizeof id; n++)
+        id[n] = (char)(word[n] >= 'a' && word[n] <= 'z' ? word[n] - 'a' + 'A' : word[n]);
+    id[n] = '\0';
+    return word[n] == '\0' && fsdpck_finding_kind_find(id, k);
+}
+
+static int print_finding(const fsdpck_finding_kind *k)
+{
+    printf("%s: %s\n", k->id, k->means);
+    printf("  class:    %s\n", k->class_name);
+    printf("  verify:   %s%s\n", k->severity, k->fixed ? ", which cannot be set otherwise" : "");
+    printf("  next:     %s\n", k->next);
+    return 0;
+}
+
+/* One command, or where it is NULL all of them. */
+static int print_commands_json(const cli *c, const command *one)
+{
+    cJSON *e = report_json_begin(c, 0, "none", NULL);
+    if (e == NULL)
+        return FSDPCK_LIMIT;
+    cJSON *list = cJSON_AddArrayToObject(e, "commands");
+    for (const command *k = commands; k->name != NULL; k++) {
+        if (one != NULL && k != one)
+            continue;
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddStringToObject(o, "name", k->name);
+        cJSON_AddStringToObject(o, "summary", k->summary);
+        cJSON_AddItemToArray(list, o);
+    }
+    return report_json_print(e, 0);
+}
+
+static int print_finding_json(const cli *c, const fsdpck_finding_kind *k)
+{
+    cJSON *e = report_json_begin(c, 0, "none", NULL);
+    if (e == NULL)
+        return FSDPCK_LIMIT;
+    cJSON *o = cJSON_AddObjectToObject(e, "kind");
+    cJSON_AddStringToObject(o, "id", k->id);
+    cJSON_AddStringToObject(o, "class", k->class_name);
+    cJSON_AddStringToObject(o, "severity", k->severity);
+    cJSON_AddBoolToObject(o, "fixed", k->fixed);
+    cJSON_AddStringToObject(o, "means", k->means);
+    cJSON_AddStringToObject(o, "next", k->next);
+    return report_json_print(e, 0);
+}
+
+/* The first operand. */
+static const char *word_of(int argc, const char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (argv[i][0] != '-')
+            return argv[i];
+    return NULL;
 }
 
 int cmd_help(cli *c, int argc, const char **argv)
 {
-    if (argc < 2 || argv[1][0] == '-') {
-        print_overview(stdout);
-        return 0;
-    }
-    const command *k = command_find(argv[1]);
-    if (k == NULL && print_finding(argv[1]))
-        return 0;
-    if (k == NULL)
-        return cmd_help_unknown(c, argv[1], argc, argv);
-    if (k->run == cmd_help) {
+    opt_find_json(c, argc, argv);
+    const char *word = word_of(argc, argv);
+    const command *k = word == NULL ? NULL : command_find(word);
+    fsdpck_finding_kind kind;
+    if (word != NULL && k == NULL && !find_kind(word, &kind))
+        return cmd_help_unknown(c, word, argc, argv);
+    if (word != NULL && k == NULL)
+        return c->json ? print_finding_json(c, &kind) : print_finding(&kind);
+    if (c->json)
+        return print_commands_json(c, k);
+    if (k == NULL || k->run == cmd_help) {
         print_overview(stdout);
         return 0;
     }

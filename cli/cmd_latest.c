@@ -5,6 +5,7 @@
 #include "progress.h"
 #include "report.h"
 #include "transform_words.h"
+#include "warnings.h"
 
 typedef struct words {
     transform_words reading;
@@ -71,6 +72,11 @@ static int finish(const cli *c, view *v, uint64_t found)
         cJSON_Delete(v->found);
         cJSON_Delete(v->skipped);
         return FSDPCK_LIMIT;
+    }
+    if (found == 0) {
+        warnings_add_finding(cJSON_GetObjectItem(e, "findings"), "NO-CHECKPOINT", "error",
+                             "no complete checkpoint",
+                             "see why each was passed over: fsdpck verify tells more of one");
     }
     cJSON_AddItemToObject(e, "checkpoints", v->found);
     cJSON_AddItemToObject(e, "passed_over", v->skipped);

@@ -141,6 +141,9 @@ int cmd_verify(cli *c, int argc, const char **argv)
                     "  fsdpck verify --level numeric --strict --json step-1000\n"
                     "  fsdpck verify --stats step-1000\n"
                     "  fsdpck verify --level checksum --sample 1/20 step-1000\n"
+                    "  fsdpck verify --level checksum --max-duration 10m step-1000\n"
+                    "  fsdpck verify --level checksum --require-checksums step-1000\n"
+                    "  fsdpck verify --level checksum --manifest step-1000.manifest step-1000\n"
                     "  fsdpck verify --expect model.safetensors.index.json step-1000\n"
                     "  fsdpck verify --set IDX-EXTRA=error --set NUM-ZERO=warn step-1000\n",
     };

@@ -6,8 +6,12 @@
 static void print_kind(const char *kind)
 {
     const char *name, *description;
-    for (size_t i = 0; (name = fsdpck_builtin(kind, i, &description)) != NULL; i++)
-        printf("  %-8s %-16s %s\n", i == 0 ? kind : "", name, description);
+    char state[256];
+    for (size_t i = 0; (name = fsdpck_builtin(kind, i, &description)) != NULL; i++) {
+        fsdpck_builtin_state(name, state, sizeof state);
+        printf("  %-8s %-16s %s%s%s\n", i == 0 ? kind : "", name, description,
+               state[0] == '\0' ? "" : "; ", state);
+    }
 }
 
 static void add_kind(cJSON *e, const char *kind)

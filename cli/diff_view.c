@@ -7,6 +7,7 @@
 
 #include "report.h"
 #include "table.h"
+#include "warnings.h"
 
 #define SHAPE_CAPACITY 512u
 #define NAME_CAPACITY  1024u
@@ -44,7 +45,8 @@ static void print_values(const fsdpck_diff_row *r)
     if (r->largest > 0)
         printf("; largest difference %.9g", r->largest);
     if (r->not_numbers > 0)
-        printf("; %s NaN or infinite on one side", report_number(a, sizeof a, r->not_numbers));
+        printf("; in %s of them a side is NaN or infinite",
+               report_number(a, sizeof a, r->not_numbers));
 }
 
 static void print_row(const fsdpck_diff_row *r)
@@ -107,6 +109,71 @@ static bool print_stat(const fsdpck_diff *d, uint64_t count)
     return table_print(rows);
 }
 
+/* ---- what a cast explains ---- */
+
+/* As --as takes it; NULL where it is none of those. *nbytes: of an element. */
+static const char *float_word(const char *dtype, unsigned *nbytes)
+{
+    static const struct {
+        const char *name, *word;
+        unsigned nbytes;
+    } floats[] = {{"bfloat16", "bf16", 2},
+                  {"float16", "fp16", 2},
+                  {"float32", "fp32", 4},
+                  {"float64", "fp64", 8}};
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
+        if (strcmp(dtype, floats[i].name) == 0) {
+            *nbytes = floats[i].nbytes;
+            return floats[i].word;
+        }
+    return NULL;
+}
+
+/* The dtypes of one row, where it is a float in both and of one shape. */
+static bool is_cast(const fsdpck_diff_row *r, const char **a, const char **b, bool *narrows)
+{
+    unsigned a_nbytes = 0, b_nbytes = 0;
+    if (r->ndim_a != r->ndim_b ||
+        (r->ndim_a > 0 && memcmp(r->shape_a, r->shape_b, r->ndim_a * sizeof *r->shape_a) != 0))
+        return false;
+    *a = float_word(r->dtype_a, &a_nbytes);
+    *b = float_word(r->dtype_b, &b_nbytes);
+    *narrows = b_nbytes <= a_nbytes;
+    return *a != NULL && *b != NULL;
+}
+
+/* Where tensors of another dtype or shape all went from one float to another; "" else. */
+static const char *cast_next(const transform_request *r, const fsdpck_diff *d, uint64_t rows,
+                             char *text, size_t capacity)
+{
+    const char *from = NULL, *to = NULL;
+    bool narrows = false, any = false;
+    text[0] = '\0';
+    for (uint64_t i = 0; i < rows; i++) {
+        fsdpck_diff_row row;
+        const char *a, *b;
+        bool narrow;
+        fsdpck_diff_get_row(d, i, &row);
+        if (row.kind != FSDPCK_DIFF_TYPE)
+            continue;
+        if (!is_cast(&row, &a, &b, &narrow) || (any && (narrow != narrows || a != from || b != to)))
+            return text;
+        from = a;
+        to = b;
+        narrows = narrow;
+        any = true;
+    }
+    if (!any || r->transform.dtype_count > 0)
+        return text;
+    if (narrows)
+        snprintf(text, capacity, "give --as %s, which casts A's floats: is B what A becomes?", to);
+    else
+        snprintf(text, capacity,
+                 "give --as %s and B first, then A: is A what B becomes when its floats are cast?",
+                 from);
+    return text;
+}
+
 static void print_sums(const fsdpck_diff *d, const fsdpck_diff_info *k)
 {
     char a[40], b[40], n[40];
@@ -156,6 +223,9 @@ int diff_print_text(const cli *c, const transform_request *r, const fsdpck_diff 
         print_row(&row);
     }
     print_sums(d, &k);
+    char next[160];
+    if (cast_next(r, d, k.rows, next, sizeof next)[0] != '\0')
+        printf("next: %s\n", next);
     return code;
 }
 
@@ -200,6 +270,26 @@ static cJSON *row_json(const fsdpck_diff_row *r)
     return o;
 }
 
+/* How many of each kind; what they are is in differences. */
+static void add_findings(cJSON *findings, const fsdpck_diff *d, uint64_t rows)
+{
+    uint64_t counts[FSDPCK_DIFF_OBJECT + 1] = {0};
+    for (uint64_t i = 0; i < rows; i++) {
+        fsdpck_diff_row r;
+        fsdpck_diff_get_row(d, i, &r);
+        counts[r.kind]++;
+    }
+    for (size_t k = 0; k <= FSDPCK_DIFF_OBJECT; k++) {
+        char message[120], a[40];
+        if (counts[k] == 0)
+            continue;
+        snprintf(message, sizeof message, "%s: %s", kinds[k].words,
+                 report_count(a, sizeof a, counts[k],
+                              k < FSDPCK_DIFF_OBJECT_ONLY_A ? "tensor" : "object"));
+        warnings_add_finding(findings, kinds[k].id, "error", message, report_next(kinds[k].id, ""));
+    }
+}
+
 int diff_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
                     const fsdpck_diff *d)
 {
@@ -222,6 +312,10 @@ int diff_print_json(const cli *c, const transform_request *r, const fsdpck_info 
     cJSON_AddNumberToObject(n, "bytes_read", (double)k.bytes_read);
     cJSON_AddNumberToObject(n, "differences", (double)k.rows);
     cJSON_AddBoolToObject(e, "stopped", k.stopped);
+    add_findings(cJSON_GetObjectItem(e, "findings"), d, k.rows);
+    char next[160];
+    if (cast_next(r, d, k.rows, next, sizeof next)[0] != '\0')
+        report_json_add_name(cJSON_AddArrayToObject(e, "next"), next);
     report_stream s;
     report_stream_begin(&s, e);
     report_stream_list(&s, "differences");

@@ -23,10 +23,12 @@ static void note_left_out(const cli *c, const fsdpck_digests_info *k)
             report_count(b, sizeof b, k->left_out_objects, "object"));
 }
 
-int digest_print_text(const cli *c, const fsdpck_digests *d)
+int digest_print_text(const cli *c, const transform_request *r, const fsdpck_digests *d)
 {
     fsdpck_digests_info k;
     fsdpck_digests_get_info(d, &k);
+    if (c->quiet && r->transform.manifest_path != NULL)
+        return 0;
     for (uint64_t i = 0; i < k.tensors; i++) {
         fsdpck_digest t;
         fsdpck_digests_get(d, i, &t);
@@ -63,7 +65,15 @@ static void add_counts(cJSON *e, const fsdpck_digests_info *k)
     add_hex(e, "digest", k->whole);
 }
 
-int digest_print_json(const cli *c, const fsdpck_info *info, const fsdpck_digests *d)
+static void add_manifest(cJSON *e, const transform_request *r)
+{
+    cJSON *outputs = cJSON_AddArrayToObject(e, "outputs");
+    if (r->transform.manifest_path != NULL)
+        report_json_add_name(outputs, r->transform.manifest_path);
+}
+
+int digest_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
+                      const fsdpck_digests *d)
 {
     fsdpck_digests_info k;
     fsdpck_digests_get_info(d, &k);
@@ -71,6 +81,7 @@ int digest_print_json(const cli *c, const fsdpck_info *info, const fsdpck_digest
     if (e == NULL)
         return no_memory(c);
     add_counts(e, &k);
+    add_manifest(e, r);
     report_stream s;
     report_stream_begin(&s, e);
     report_stream_list(&s, "tensors");
@@ -153,10 +164,17 @@ int digest_print_files(const cli *c, const fsdpck_info *info, const fsdpck_files
 
 /* ---- compared with a list ---- */
 
+/* Names of the list that are not in the checkpoint, for a guess at why. */
+#define MISSING_KEPT 16u
+
+static const char part_next[] = "give --part model, if the list was made with it";
+
 typedef struct check_view {
     const cli *c;
     cJSON *findings; /* with --json */
     uint64_t counts[FSDPCK_DIGEST_EXTRA + 1];
+    char *missing[MISSING_KEPT];
+    size_t missing_kept;
 } check_view;
 
 static const struct {
@@ -170,28 +188,86 @@ static const struct {
     [FSDPCK_DIGEST_EXTRA] = {"DIGEST-EXTRA", "not in the list"},
 };
 
+/* From the list, which may be anybody's; what is escaped already stays as it is. */
+static void print_name(const char *name, size_t nbytes)
+{
+    const size_t capacity = 4 * nbytes + 1;
+    char *escaped = malloc(capacity);
+    fputs(escaped == NULL ? "?" : fsdpck_escape(escaped, capacity, name, nbytes), stdout);
+    free(escaped);
+}
+
+static void keep_missing(check_view *v, const fsdpck_digest_result *r)
+{
+    if (v->missing_kept == MISSING_KEPT)
+        return;
+    char *copy = malloc(r->name_nbytes + 1);
+    if (copy == NULL)
+        return;
+    memcpy(copy, r->name, r->name_nbytes);
+    copy[r->name_nbytes] = '\0';
+    v->missing[v->missing_kept++] = copy;
+}
+
+static bool is_tail(const char *name, size_t nbytes, const char *tail)
+{
+    const size_t n = strlen(tail);
+    return nbytes > n && name[nbytes - n - 1] == '.' && memcmp(name + nbytes - n, tail, n) == 0;
+}
+
+/* Whether the list looks like one of the model part: its names are there as they are, or below an
+ * outer key, and the checkpoint has more. */
+static bool is_of_part(const check_view *v, const transform_request *r, const fsdpck_digests *d)
+{
+    bool seen[MISSING_KEPT] = {false};
+    size_t found = 0;
+    const uint64_t missing = v->counts[FSDPCK_DIGEST_MISSING];
+    fsdpck_digests_info k;
+    if (r->transform.part >= 0 || v->counts[FSDPCK_DIGEST_EXTRA] <= missing ||
+        v->counts[FSDPCK_DIGEST_OK] + missing == 0)
+        return false;
+    fsdpck_digests_get_info(d, &k);
+    for (uint64_t i = 0; missing > 0 && i < k.tensors; i++) {
+        fsdpck_digest t;
+        fsdpck_digests_get(d, i, &t);
+        for (size_t j = 0; j < v->missing_kept; j++)
+            if (!seen[j] && is_tail(t.name, t.name_nbytes, v->missing[j])) {
+                seen[j] = true;
+                found++;
+            }
+    }
+    return found == v->missing_kept;
+}
+
 static void on_result(void *arg, const fsdpck_digest_result *r)
 {
     check_view *v = arg;
     v->counts[r->verdict]++;
+    if (r->verdict == FSDPCK_DIGEST_MISSING)
+        keep_missing(v, r);
     const bool ok = r->verdict == FSDPCK_DIGEST_OK;
     if (v->findings == NULL) {
         if (ok && v->c->quiet)
             return;
-        printf("%.*s: %s%s", (int)r->name_nbytes, r->name,
-               ok ? "" : "FAILED: ", verdicts[r->verdict].words);
-        if (r->verdict == FSDPCK_DIGEST_OTHER_TYPE)
-            printf(": expected %.*s, found %s", (int)r->expected_nbytes, r->expected, r->found);
+        print_name(r->name, r->name_nbytes);
+        printf(": %s%s", ok ? "" : "FAILED: ", verdicts[r->verdict].words);
+        if (r->verdict == FSDPCK_DIGEST_OTHER_TYPE) {
+            fputs(": expected ", stdout);
+            print_name(r->expected, r->expected_nbytes);
+            printf(", found %s", r->found);
+        }
         putchar('\n');
         return;
     }
     if (ok)
         return;
+    fsdpck_finding_kind kind = {0};
+    fsdpck_finding_kind_find(verdicts[r->verdict].finding, &kind);
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "finding", verdicts[r->verdict].finding);
     cJSON_AddStringToObject(o, "severity", "error");
     cJSON_AddStringToObject(o, "message", verdicts[r->verdict].words);
-    cJSON_AddStringToObject(o, "next", "");
+    cJSON_AddStringToObject(o, "next", kind.next != NULL ? kind.next : "");
     report_json_name(o, "tensor", r->name, r->name_nbytes);
     if (r->expected != NULL)
         report_json_name(o, "expected", r->expected, r->expected_nbytes);
@@ -200,8 +276,8 @@ static void on_result(void *arg, const fsdpck_digest_result *r)
     cJSON_AddItemToArray(v->findings, o);
 }
 
-static int finish_json(check_view *v, const fsdpck_info *info, const fsdpck_digests *d,
-                       uint64_t bad)
+static int finish_json(check_view *v, const transform_request *r, const fsdpck_info *info,
+                       const fsdpck_digests *d, uint64_t bad)
 {
     fsdpck_digests_info k;
     fsdpck_digests_get_info(d, &k);
@@ -212,6 +288,9 @@ static int finish_json(check_view *v, const fsdpck_info *info, const fsdpck_dige
         return no_memory(v->c);
     }
     add_counts(e, &k);
+    add_manifest(e, r);
+    if (is_of_part(v, r, d))
+        cJSON_AddItemToArray(cJSON_AddArrayToObject(e, "next"), cJSON_CreateString(part_next));
     cJSON *n = cJSON_AddObjectToObject(e, "checked");
     cJSON_AddNumberToObject(n, "ok", (double)v->counts[FSDPCK_DIGEST_OK]);
     cJSON_AddNumberToObject(
@@ -226,6 +305,19 @@ static int finish_json(check_view *v, const fsdpck_info *info, const fsdpck_dige
     return report_json_print(e, code);
 }
 
+static int finish_text(const check_view *v, const transform_request *r, const fsdpck_digests *d,
+                       uint64_t bad)
+{
+    char a[40];
+    if (bad == 0)
+        return 0;
+    fprintf(stderr, "fsdpck %s: %s not as in the list\n", v->c->command,
+            report_count(a, sizeof a, bad, "tensor"));
+    if (is_of_part(v, r, d))
+        fprintf(stderr, "  next:     %s\n", part_next);
+    return FSDPCK_FINDING;
+}
+
 int digest_print_check(const cli *c, const transform_request *r, const fsdpck_info *info,
                        const fsdpck_digests *d, const char *list, size_t nbytes)
 {
@@ -235,17 +327,17 @@ int digest_print_check(const cli *c, const transform_request *r, const fsdpck_in
     fsdpck_error_init(&err);
     if (c->json && v.findings == NULL)
         return no_memory(c);
+    int code;
     if (fsdpck_digests_check(d, list, nbytes, on_result, &v, &bad, &err) != FSDPCK_OK) {
         cJSON_Delete(v.findings);
         fsdpck_escape(err.path, sizeof err.path, r->check_path, strlen(r->check_path));
-        return report_failure(c, info, &err);
+        code = report_failure(c, info, &err);
+    } else if (c->json) {
+        code = finish_json(&v, r, info, d, bad);
+    } else {
+        code = finish_text(&v, r, d, bad);
     }
-    if (c->json)
-        return finish_json(&v, info, d, bad);
-    if (bad == 0)
-        return 0;
-    char a[40];
-    fprintf(stderr, "fsdpck %s: %s not as in the list\n", c->command,
-            report_count(a, sizeof a, bad, "tensor"));
-    return FSDPCK_FINDING;
+    for (size_t i = 0; i < v.missing_kept; i++)
+        free(v.missing[i]);
+    return code;
 }

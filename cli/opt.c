@@ -209,7 +209,8 @@ void opt_find_json(cli *c, int argc, const char **argv)
         c->json = c->json || strcmp(argv[i], "--json") == 0;
 }
 
-static bool opt_size(const cli *c, const char *option, const char *text, uint64_t *nbytes)
+static bool opt_size(const cli *c, const char *option, const char *text, uint64_t least,
+                     uint64_t *nbytes)
 {
     static const struct {
         const char *suffix;
@@ -238,7 +239,11 @@ static bool opt_size(const cli *c, const char *option, const char *text, uint64_
          i++) {
         if (strcmp(units[i].suffix, end) == 0 && n <= UINT64_MAX / units[i].factor) {
             *nbytes = n * units[i].factor;
-            return true;
+            if (*nbytes >= least)
+                return true;
+            opt_usage_error(c, "%s: '%s' is too little: at least %lluM", option, text,
+                            (unsigned long long)(least >> 20));
+            return false;
         }
     }
     opt_usage_error(c, "%s: '%s' is not a size such as 64M, 5GB or 2GiB", option, text);
@@ -301,7 +306,7 @@ static bool take_value(const cli *c, const opt_row *row, const char *text, void 
         return opt_choice(c, option, text, row->choices, member);
     if (row->kind == OPT_COUNT)
         return opt_count(c, option, text, row->least, row->most, member);
-    return opt_size(c, option, text, member);
+    return opt_size(c, option, text, row->least, member);
 }
 
 static int take_values(const cli *c, const parse *p)

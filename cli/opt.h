@@ -29,7 +29,7 @@ typedef enum opt_kind {
     OPT_LIST,   /* char **, NULL-terminated, freed by opt_release; the option may be repeated */
     OPT_CHOICE, /* int: place of the word among `choices` */
     OPT_COUNT,  /* uint64_t, `least` to `most` */
-    OPT_SIZE    /* uint64_t, bytes: "64M" */
+    OPT_SIZE    /* uint64_t, bytes: "64M", at least `least` */
 } opt_kind;
 
 typedef struct opt_row {

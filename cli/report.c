@@ -225,6 +225,17 @@ void report_json_names(cJSON *object, const char *key, char *const *names, size_
         cJSON_AddItemToArray(list, new_text(names[i]));
 }
 
+void report_json_add_name(cJSON *list, const char *name)
+{
+    cJSON_AddItemToArray(list, new_text(name));
+}
+
+const char *report_next(const char *finding, const char *next)
+{
+    fsdpck_finding_kind kind;
+    return next[0] == '\0' && fsdpck_finding_kind_find(finding, &kind) ? kind.next : next;
+}
+
 static void print_text(const char *lead, const char *text, const char *tail)
 {
     char escaped[4200];
@@ -245,21 +256,31 @@ static void failure_text(const cli *c, const fsdpck_error *err)
         fprintf(stderr, "  offset:   byte %" PRIu64 "\n", err->offset_bytes);
     print_text("  expected: ", err->expected, "\n");
     print_text("  found:    ", err->found, "\n");
-    print_text("  next:     ", err->next, "\n");
+    print_text("  next:     ", report_next(err->finding, err->next), "\n");
+}
+
+/* Found in the input, not in the machine or in how much of it there is. */
+static bool is_of_input(const char *finding)
+{
+    return finding != NULL && strncmp(finding, "SYS-", 4) != 0 &&
+           strncmp(finding, "LIMIT-", 6) != 0;
 }
 
 static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
 {
-    const bool found = err->finding[0] != '\0';
-    cJSON *e = report_json_begin(c, (int)err->status, found ? "findings" : "none", source);
+    const char *finding =
+        err->finding[0] != '\0' ? err->finding : fsdpck_status_finding(err->status);
+    const char *next_step = report_next(err->finding, err->next);
+    cJSON *e =
+        report_json_begin(c, (int)err->status, is_of_input(finding) ? "findings" : "none", source);
     if (e == NULL)
         return (int)err->status;
-    if (found)
-        warnings_add_finding(cJSON_GetObjectItem(e, "findings"), err->finding, "error", err->message,
-                             err->next);
+    if (finding != NULL)
+        warnings_add_finding(cJSON_GetObjectItem(e, "findings"), finding, "error", err->message,
+                             next_step);
     cJSON *o = cJSON_AddObjectToObject(e, "error");
     cJSON_AddStringToObject(o, "status", fsdpck_status_name(err->status));
-    add_text(o, "finding", err->finding);
+    add_text(o, "finding", finding != NULL ? finding : "");
     add_text(o, "message", err->message);
     add_text(o, "path", err->path);
     add_text(o, "tensor", err->tensor);
@@ -270,8 +291,8 @@ static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_er
     if (err->sys_errno != 0)
         cJSON_AddNumberToObject(o, "errno", err->sys_errno);
     cJSON *next = cJSON_AddArrayToObject(e, "next");
-    if (err->next[0] != '\0')
-        cJSON_AddItemToArray(next, new_text(err->next));
+    if (next_step[0] != '\0')
+        report_json_add_name(next, next_step);
     return report_json_print(e, (int)err->status);
 }
 

@@ -48,6 +48,11 @@ void report_json_name(cJSON *object, const char *key, const char *name, size_t n
 void report_json_sizes(cJSON *object, const char *key, const uint64_t *sizes, unsigned count);
 /* Adds a list of texts. */
 void report_json_names(cJSON *object, const char *key, char *const *names, size_t count);
+/* One more text of such a list. */
+void report_json_add_name(cJSON *list, const char *name);
+
+/* What to do: `next`, or where it is "" what the table of findings says. */
+const char *report_next(const char *finding, const char *next);
 
 /* "1.25 GB", "813 bytes"; decimal units, as disks and Hugging Face count. Returns text. */
 char *report_bytes(char *text, size_t capacity, uint64_t nbytes);

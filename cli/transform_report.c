@@ -232,6 +232,8 @@ static void print_outputs(const cli *c, const transform_request *r, const fsdpck
     }
     for (size_t i = 0; i < p->outputs_count; i++)
         print_path(p->outputs[i]);
+    if (r->transform.manifest_path != NULL)
+        print_path(r->transform.manifest_path);
 }
 
 void transform_print_text(const cli *c, const transform_request *r, const fsdpck_info *info,
@@ -325,6 +327,10 @@ int transform_print_json(const cli *c, const transform_request *r, const fsdpck_
         json_cut(e, p);
     report_json_names(e, r->transform.dry_run != 0 ? "planned_outputs" : "outputs", p->outputs,
                       p->outputs_count);
+    if (r->transform.manifest_path != NULL)
+        report_json_add_name(
+            cJSON_GetObjectItem(e, r->transform.dry_run != 0 ? "planned_outputs" : "outputs"),
+            r->transform.manifest_path);
     cJSON_AddStringToObject(e, "note", info->note);
     json_counts(e, p);
     /* Checksums that the source holds are not looked at here. */

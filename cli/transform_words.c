@@ -113,8 +113,9 @@ const opt_row words_writing[] = {
     {"read-back", .kind = OPT_FLAG, .at = AT(read_back),
      .help = "read the output again from the storage and compare"},
     {"manifest", .kind = OPT_TEXT, .at = AT(manifest), .value = "FILE",
-     .help = "write a manifest (fsdpck-manifest(5)) to FILE; a folder that is written has one in it "
-             "anyhow"},
+     .help =
+         "write a manifest (fsdpck-manifest(5)) to FILE; a folder that is written has one in it "
+         "anyhow"},
     {"no-manifest", .kind = OPT_FLAG, .at = AT(no_manifest),
      .help = "no manifest in the folder that is written"},
     {"sha256", .kind = OPT_FLAG, .at = AT(sha256),
@@ -129,12 +130,13 @@ const opt_row words_writing[] = {
 const opt_row words_running[] = {
     {"threads", .kind = OPT_COUNT, .at = AT(threads), .value = "N", .least = 1, .most = 1024,
      .help = "default: what affinity and cgroup allow"},
-    {"memory", .kind = OPT_SIZE, .at = AT(memory_nbytes), .value = "SIZE",
+    {"memory", .kind = OPT_SIZE, .at = AT(memory_nbytes), .value = "SIZE", .least = 16u << 20,
      .help = "buffers, besides metadata; default 256M, less on small machines; at least 16M"},
     {"engine", .kind = OPT_CHOICE, .at = AT(engine), .value = "E", .choices = "auto|threads|cuda",
      .help = "auto, threads or cuda"},
-    {"peer-timeout", .kind = OPT_COUNT, .at = AT(peer_timeout_seconds), .value = "SECONDS", .least = 1,
-     .most = 86400, .help = "under mpirun: a rank that is silent so long is lost; default 60"},
+    {"peer-timeout", .kind = OPT_COUNT, .at = AT(peer_timeout_seconds), .value = "SECONDS",
+     .least = 1, .most = 86400,
+     .help = "under mpirun: a rank that is silent so long is lost; default 60"},
     {"progress", .kind = OPT_CHOICE, .at = AT(progress), .value = "WHEN",
      .choices = "auto|always|never", .help = "auto, always or never"},
     {"json", .kind = OPT_FLAG, .at = AT(json), .help = "report as JSON, on failure too"},

@@ -18,7 +18,9 @@ static void print_field(const char *label, const char *text)
         printf("  %-9s %s\n", label, text);
 }
 
-static void print_finding(const fsdpck_finding *f)
+/* What is to be done of this kind of findings in general is said once for those that follow each
+ * other: `before` is the one above, or NULL. */
+static void print_finding(const fsdpck_finding *f, const char *before)
 {
     const fsdpck_error *e = f->what;
     char where[40];
@@ -32,14 +34,15 @@ static void print_finding(const fsdpck_finding *f)
     print_field("tensor:", e->tensor);
     if (e->has_offset) {
         snprintf(where, sizeof where, "byte %" PRIu64, e->offset_bytes);
-        print_field("at:", where);
+        print_field("offset:", where);
     }
     print_field("expected:", e->expected);
     print_field("found:", e->found);
-    print_field("next:", e->next);
+    const bool said = before != NULL && strcmp(before, f->id) == 0;
+    print_field("next:", said ? e->next : report_next(f->id, e->next));
 }
 
-static void print_summary(const char *path, const fsdpck_verify_info *k)
+static void print_summary(const cli *c, const char *path, const fsdpck_verify_info *k)
 {
     char a[40], b[40], n[40], name[1024];
     printf("%s: ", fsdpck_escape(name, sizeof name, path, strlen(path)));
@@ -55,7 +58,8 @@ static void print_summary(const char *path, const fsdpck_verify_info *k)
     if (k->warnings > 0)
         printf(", %s", report_count(a, sizeof a, k->warnings, "warning"));
     if (k->notes > 0)
-        printf(", %s", report_count(a, sizeof a, k->notes, "note"));
+        printf(", %s%s", report_count(a, sizeof a, k->notes, "note"),
+               c->verbose != 0 ? "" : " (-v shows them)");
     if (k->ignored > 0)
         printf(", %" PRIu64 " ignored", k->ignored);
     putchar('\n');
@@ -111,18 +115,21 @@ int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
 {
     fsdpck_verify_info k;
     fsdpck_verify_get_info(v, &k);
+    const char *before = NULL;
     for (uint64_t i = 0; i < k.listed; i++) {
         fsdpck_finding f;
         fsdpck_verify_get_finding(v, i, &f);
-        if (strcmp(f.severity, "note") != 0 || c->verbose != 0)
-            print_finding(&f);
+        if (strcmp(f.severity, "note") == 0 && c->verbose == 0)
+            continue;
+        print_finding(&f, before);
+        before = f.id;
     }
     if (k.listed < k.errors + k.warnings + k.notes)
         printf("... and %" PRIu64 " more\n", k.errors + k.warnings + k.notes - k.listed);
     if (k.statistics > 0 && !verify_print_statistics(v))
         return no_memory(c);
     if (!c->quiet)
-        print_summary(path, &k);
+        print_summary(c, path, &k);
     return exit_code(&k);
 }
 
@@ -133,7 +140,7 @@ static cJSON *finding_json(const fsdpck_finding *f)
     cJSON_AddStringToObject(o, "finding", f->id);
     cJSON_AddStringToObject(o, "severity", f->severity);
     cJSON_AddStringToObject(o, "message", e->message);
-    cJSON_AddStringToObject(o, "next", e->next);
+    cJSON_AddStringToObject(o, "next", report_next(f->id, e->next));
     if (e->path[0] != '\0')
         cJSON_AddStringToObject(o, "path", e->path);
     if (e->tensor[0] != '\0')

@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "report.h"
+
 void warnings_print(cli *c)
 {
     fsdpck_warning w;
@@ -11,8 +13,9 @@ void warnings_print(cli *c)
         if (w.finding[0] != '\0')
             fprintf(stderr, " [%s]", w.finding);
         fputc('\n', stderr);
-        if (w.next[0] != '\0')
-            fprintf(stderr, "  next:     %s\n", w.next);
+        const char *next = report_next(w.finding, w.next);
+        if (next[0] != '\0')
+            fprintf(stderr, "  next:     %s\n", next);
     }
     funlockfile(stderr);
 }
@@ -38,5 +41,6 @@ void warnings_add_json(const cli *c, cJSON *findings)
 {
     fsdpck_warning w;
     for (size_t i = 0; fsdpck_context_warning(c->ctx, i, &w); i++)
-        warnings_add_finding(findings, w.finding, "warning", w.message, w.next);
+        warnings_add_finding(findings, w.finding, "warning", w.message,
+                             report_next(w.finding, w.next));
 }

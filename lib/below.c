@@ -44,10 +44,22 @@ static bool looks_like_weights(const char *name)
     return name[transform_stem_nbytes(name)] != '\0';
 }
 
+static void keep_why(below *found, fsdpck_status st, const fsdpck_error *why)
+{
+    if (found->unread || (st != FSDPCK_IO && st != FSDPCK_LIMIT))
+        return;
+    found->unread = true;
+    found->why = *why;
+}
+
 static void visit(search *s, char *path, unsigned depth)
 {
     probe_input in;
-    if (probe_gather(path, &in, NULL) != FSDPCK_OK) {
+    fsdpck_error why;
+    fsdpck_error_init(&why);
+    fsdpck_status st = probe_gather(path, &in, &why);
+    if (st != FSDPCK_OK) {
+        keep_why(s->found, st, &why);
         free(path);
         return;
     }
@@ -63,9 +75,13 @@ static void visit(search *s, char *path, unsigned depth)
     }
     for (size_t i = 0; in.is_folder && depth < SEARCH_DEPTH && i < in.entry_count; i++) {
         path_kind kind;
-        if (in.entries[i][0] == '.' || s->tail == SEARCH_FOLDERS ||
-            path_probe(&in.dir, in.entries[i], &kind, NULL, NULL) != FSDPCK_OK)
+        if (in.entries[i][0] == '.' || s->tail == SEARCH_FOLDERS)
             continue;
+        st = path_probe(&in.dir, in.entries[i], &kind, NULL, &why);
+        if (st != FSDPCK_OK) {
+            keep_why(s->found, st, &why);
+            continue;
+        }
         if (kind != PATH_FOLDER && !(kind == PATH_FILE && looks_like_weights(in.entries[i])))
             continue;
         char *child = transform_join(in.path, in.entries[i]);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/platform.h"
+#include "exec/exec.h"
 #include "transform.h"
 
 #define PEER_TIMEOUT_SECONDS 60u
@@ -44,11 +45,22 @@ const char *fsdpck_builtin(const char *kind, size_t index, const char **descript
             }
         }
     } else if (strcmp(kind, "engine") == 0) {
+        if (index == 1 && exec_gpu_description() != NULL)
+            return builtin_named(0, "cuda", exec_gpu_description(), description);
         return builtin_named(index, "threads", "processor threads, direct I/O", description);
     } else if (strcmp(kind, "group") == 0) {
         return builtin_named(index, group_built_name(), group_built_description(), description);
     }
     return NULL;
+}
+
+char *fsdpck_builtin_state(const char *name, char *dst, size_t capacity_nbytes)
+{
+    if (capacity_nbytes > 0)
+        dst[0] = '\0';
+    if (strcmp(name, "cuda") == 0 && exec_gpu_description() != NULL)
+        exec_gpu_state(dst, capacity_nbytes);
+    return dst;
 }
 
 /* ---- warnings ---- */

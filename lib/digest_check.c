@@ -60,13 +60,16 @@ static fsdpck_status read_list(const char *text, size_t nbytes, vec *lines, dige
     *whole = (digest_line){0};
     for (size_t at = 0; at < nbytes;) {
         const char *end = memchr(text + at, '\n', nbytes - at);
-        const size_t length = end == NULL ? nbytes - at : (size_t)(end - (text + at));
+        size_t length = end == NULL ? nbytes - at : (size_t)(end - (text + at));
+        const size_t next = at + length + 1;
+        length -=
+            length > 0 && text[at + length - 1] == '\r'; /* names have none: they are escaped */
         digest_line l = {.number = ++number};
         const bool blank = length == 0 || text[at] == '#';
         const bool good = blank || digest_line_read(text + at, length, &l);
         if (!good)
             return refuse(&l, "cannot be read", err);
-        at += length + 1;
+        at = next;
         if (blank)
             continue;
         if (l.type_nbytes == 5 && memcmp(l.type, "whole", 5) == 0) {

@@ -48,6 +48,9 @@ FSDPCK_API const char *fsdpck_version(void);
 /* Names of what is built in: kind "reader", "writer", "engine" or "group"; index from 0; NULL at
  * the end. *description (may be NULL) is one line. */
 FSDPCK_API const char *fsdpck_builtin(const char *kind, size_t index, const char **description);
+/* What this machine has for an engine, one line; "" where that is no question. It may load libraries.
+ * Returns dst. */
+FSDPCK_API char *fsdpck_builtin_state(const char *name, char *dst, size_t capacity_nbytes);
 
 /* ---- context: how a caller watches and stops long work ---- */
 

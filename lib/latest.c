@@ -1,4 +1,5 @@
 /* The newest complete checkpoint of a run. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,14 @@ static int compare_candidates(const void *a, const void *b)
     return strcmp(x->path, y->path);
 }
 
+/* So is what cannot be looked at: opening it tells why. */
+static bool may_be_one(const folder *dir, const char *name)
+{
+    path_kind kind;
+    return path_probe(dir, name, &kind, NULL, NULL) != FSDPCK_OK || kind == PATH_FOLDER ||
+           (kind == PATH_FILE && name[transform_stem_nbytes(name)] != '\0');
+}
+
 static fsdpck_status list_candidates(const char *root, const folder *dir, candidate **list,
                                      size_t *count, fsdpck_error *err)
 {
@@ -59,12 +68,8 @@ static fsdpck_status list_candidates(const char *root, const folder *dir, candid
     if (*list == NULL)
         st = error_set_nomem(err, nnames * sizeof **list);
     for (size_t i = 0; st == FSDPCK_OK && i < nnames; i++) {
-        path_kind kind;
         uint64_t step;
-        if (!step_of(names[i], &step) ||
-            path_probe(dir, names[i], &kind, NULL, NULL) != FSDPCK_OK ||
-            (kind != PATH_FOLDER &&
-             (kind != PATH_FILE || names[i][transform_stem_nbytes(names[i])] == '\0')))
+        if (!step_of(names[i], &step) || !may_be_one(dir, names[i]))
             continue;
         char *path = transform_join(root, names[i]);
         if (path == NULL)
@@ -105,19 +110,48 @@ static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
     return st;
 }
 
+/* Whether the failure says nothing of the checkpoint: a mount that is stale, a right that lacks, no
+ * memory. What is not there is the checkpoint's. */
+static bool is_no_verdict(fsdpck_status st, const fsdpck_error *why)
+{
+    if (st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)
+        return true;
+    if (why->finding[0] != '\0')
+        return false;
+    return st == FSDPCK_LIMIT || (st == FSDPCK_IO && why->sys_errno != 0 &&
+                                  why->sys_errno != ENOENT && why->sys_errno != ENOTDIR);
+}
+
+/* Whether what was looked at may lie further down. */
+static bool is_above(const char *path, fsdpck_status st, const fsdpck_error *why)
+{
+    probe_input in;
+    if (st != FSDPCK_OK)
+        return st == FSDPCK_USAGE || strcmp(why->finding, "NO-CHECKPOINT") == 0;
+    if (probe_gather(path, &in, NULL) != FSDPCK_OK)
+        return false;
+    const bool above = in.is_folder && probe_readers(&in, NULL) == NULL;
+    probe_release(&in);
+    return above;
+}
+
 /* A folder of several checkpoints (actor and critic) is complete when all of them are. */
 static fsdpck_status check_all(fsdpck_context *ctx, const char *path,
                                const fsdpck_latest_options *o, fsdpck_error *err)
 {
     const fsdpck_status st = check_one(ctx, path, o, err);
     below found;
-    if (st != FSDPCK_USAGE)
+    if (!is_above(path, st, err))
         return st;
     RETURN_IF(below_find(path, &found, NULL));
     fsdpck_status all = found.count > 0 && found.more == 0 ? FSDPCK_OK : st;
-    if (all == FSDPCK_OK)
+    if (found.unread && is_no_verdict(found.why.status, &found.why)) {
+        *err = found.why;
+        all = found.why.status;
+    } else if (all == FSDPCK_OK) {
         fsdpck_error_init(err);
-    for (size_t i = 0; all == FSDPCK_OK && i < found.count; i++)
+    }
+    for (size_t i = 0; all == FSDPCK_OK && st != FSDPCK_OK && i < found.count; i++)
         all = check_one(ctx, found.paths[i], o, err);
     below_release(&found);
     return all;
@@ -148,19 +182,59 @@ static void read_pointer(const folder *dir, uint64_t *step, bool *known)
     }
 }
 
+/* Some number that the folder's own file states, while the newest is another. */
+static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const candidate *newest,
+                            const candidate *complete)
+{
+    uint64_t pointed;
+    bool known;
+    read_pointer(dir, &pointed, &known);
+    if (!known || pointed == newest->step)
+        return;
+    if (complete == NULL || complete == newest)
+        log_warn(&ctx->log, "", "see which of the two is to be trained on from",
+                 "the file that points to the latest says %" PRIu64 ", the newest is %" PRIu64,
+                 pointed, newest->step);
+    else
+        log_warn(&ctx->log, "", "see which of these is to be trained on from",
+                 "the file that points to the latest says %" PRIu64 ", the newest is %" PRIu64
+                 ", the newest complete one %" PRIu64,
+                 pointed, newest->step, complete->step);
+}
+
+/* The folder of the run is asked for, not that of a step. */
+static void tell_itself(const fsdpck_context *ctx, const char *root)
+{
+    probe_input in;
+    if (probe_gather(root, &in, NULL) != FSDPCK_OK)
+        return;
+    if (probe_readers(&in, NULL) != NULL)
+        log_warn(&ctx->log, "", "give the folder that it lies in, where the other steps are",
+                 "'%s' is a checkpoint itself", root);
+    probe_release(&in);
+}
+
+/* Where one that is newer was found, what cannot be read is passed over; else nobody knows which is
+ * the newest. *complete: the first that is. */
 static fsdpck_status walk(fsdpck_context *ctx, const candidate *list, size_t count,
                           const fsdpck_latest_options *o, fsdpck_latest_fn fn, void *arg,
-                          uint64_t *found, fsdpck_error *err)
+                          uint64_t *found, const candidate **complete, fsdpck_error *err)
 {
     const uint64_t most = o->most > 0 ? o->most : 1;
     for (size_t i = 0; *found < most && i < count; i++) {
         fsdpck_error why;
         fsdpck_error_init(&why);
         const fsdpck_status st = check_all(ctx, list[i].path, o, &why);
-        if (st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL) {
+        if (is_no_verdict(st, &why) &&
+            (*found == 0 || st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)) {
             *err = why;
+            error_path(err, list[i].path);
+            error_next(err, "whether it is complete, and so which is the newest, is not known: see "
+                            "to it that it can be read, or move it away");
             return st;
         }
+        if (st == FSDPCK_OK && *found == 0)
+            *complete = &list[i];
         fn(arg, list[i].path, list[i].step, st == FSDPCK_OK ? NULL : &why);
         *found += st == FSDPCK_OK;
     }
@@ -175,8 +249,7 @@ fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
     folder dir = FOLDER_CLOSED;
     candidate *list = NULL;
     size_t count = 0;
-    uint64_t pointed = 0;
-    bool known;
+    const candidate *complete = NULL;
     if (options != NULL)
         memcpy(&o, options, options->struct_nbytes < sizeof o ? options->struct_nbytes : sizeof o);
     *found = 0;
@@ -186,14 +259,11 @@ fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
     if (st != FSDPCK_OK)
         error_path(err, root);
     else
-        st = walk(ctx, list, count, &o, fn, arg, found, err);
-    if (st == FSDPCK_OK) {
-        read_pointer(&dir, &pointed, &known);
-        if (known && count > 0 && pointed != list[0].step)
-            log_write(&ctx->log, LOG_NOTE,
-                      "the file that points to the latest says %" PRIu64 ", the newest is %" PRIu64,
-                      pointed, list[0].step);
-    }
+        st = walk(ctx, list, count, &o, fn, arg, found, &complete, err);
+    if (st == FSDPCK_OK && count > 0)
+        compare_pointer(ctx, &dir, &list[0], complete);
+    if (st == FSDPCK_OK && *found == 0)
+        tell_itself(ctx, root);
     for (size_t i = 0; i < count; i++)
         free(list[i].path);
     free(list);

@@ -154,9 +154,9 @@ static fsdpck_status fill_plan(const report_input *in, fsdpck_report *r, fsdpck_
     if (in->opt->dry_run < 2)
         return FSDPCK_OK;
     text_buf text = {0};
-    RETURN_IF(plan_print(in->plan, &text, err));
-    r->plan_text = text.text;
-    return FSDPCK_OK;
+    const fsdpck_status st = plan_print(in->plan, &text, err);
+    r->plan_text = text.text; /* freed with the report, whether it is whole or not */
+    return st;
 }
 
 static void fill_counts(const report_input *in, fsdpck_report *r)

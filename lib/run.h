@@ -27,8 +27,8 @@ typedef struct run {
     fsdpck_checkpoint *src;
     const char *dst;
     fsdpck_transform_options opt;
-    bool sharded; /* reshard: `cut` says how */
-    bool replaces_empty; /* DST is an empty folder */
+    bool sharded;                       /* reshard: `cut` says how */
+    bool replaces_empty;                /* DST is an empty folder */
     bool bare_optimizer, names_objects; /* nothing is written: as in aim_request */
     const format_writer *writer;
     layout layout;
@@ -39,6 +39,7 @@ typedef struct run {
     trained trained; /* reshard */
     target to;
     plan *plan;
+    gpu *gpu; /* NULL: threads do all */
     struct exec *exec;
     output out;
 } run;
@@ -73,8 +74,8 @@ fsdpck_status run_make_plan(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status run_same_plan(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Bytes of buffers to use. */
 uint64_t run_memory(const run *r);
-/* DEVICE where an engine is asked for that is not there. */
-fsdpck_status run_check_engine(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Opens r->gpu where it is asked for; DEVICE where it is not there. */
+fsdpck_status run_check_engine(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Resharding, after run_aim: finds r->trained, and says what is legal and may not be meant: mesh
  * dims that cut nothing, tensors cut by default. */
 fsdpck_status run_advise(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;

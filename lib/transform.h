@@ -138,6 +138,8 @@ typedef struct below {
     char *paths[BELOW_MOST];
     size_t count; /* in paths */
     size_t more;  /* found besides */
+    bool unread;  /* something could not be read: `why` is of the first */
+    fsdpck_error why;
 } below;
 /* folder/name, malloc's; NULL where memory ran out. */
 char *transform_join(const char *folder_path, const char *name);

@@ -57,7 +57,16 @@ static const char *blind_of_level(const fsdpck_verify *v)
 
 static void set_blind(fsdpck_verify *v)
 {
-    const bool doubt = v->src != NULL && v->src->cat.origin.order_doubtful;
+    if (v->src == NULL) {
+        snprintf(v->blind, sizeof v->blind, "%s",
+                 v->promised.there
+                     ? "all of it: it could not be opened, and nothing was looked at "
+                       "but its files, with the manifest"
+                     : "all of it: it could not be opened, and nothing else was looked "
+                       "at");
+        return;
+    }
+    const bool doubt = v->src->cat.origin.order_doubtful;
     snprintf(v->blind, sizeof v->blind, "%s%s%s", is_partial(v) ? "what was skipped; " : "",
              blind_of_level(v),
              doubt ? "; whether rows are in the right order (see the notes)" : "");
@@ -128,9 +137,15 @@ static void note_unsummed(fsdpck_verify *v)
         return;
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, "CHECKSUM-NONE", "no checksum is recorded for some tensors");
-    error_found(&what, "%" PRIu64 " tensors, %" PRIu64 " bytes", v->result.unsummed_tensors,
-                v->result.unsummed_nbytes);
-    error_next(&what, "keep digests of them: fsdpck digest SRC >FILE, fsdpck digest -c FILE SRC");
+    error_found(&what, "%" PRIu64 " tensor%s, %" PRIu64 " bytes", v->result.unsummed_tensors,
+                v->result.unsummed_tensors == 1 ? "" : "s", v->result.unsummed_nbytes);
+    if (v->promised.there && is_partial(v))
+        error_next(&what,
+                   "the manifest has checksums of whole files alone: run it without --sample "
+                   "and --max-duration");
+    else
+        error_next(&what,
+                   "keep digests of them: fsdpck digest SRC >FILE, fsdpck digest -c FILE SRC");
     findings_tell(&v->found, &what);
 }
 

@@ -115,11 +115,11 @@ fsdpck_status dcp_call_judge(const value_pool *pool, const value_call *call, fsd
     text_buf args = {.limit_bytes = 1024};
     value_print(pool, call->args, 160, &args);
     const char *shown = args.text != NULL ? args.text : "";
+    const bool runs_code = torch_callee_runs_code(pool, call->callee);
     if (value_kind_of(call->callee) == VALUE_SYMBOL) {
         const char *module = value_symbol_module(pool, call->callee);
         const char *name = value_symbol_name(pool, call->callee);
-        error_set(err, FSDPCK_BADINPUT,
-                  torch_symbol_runs_code(module, name) ? "PKL-GLOBAL" : "PKL-CALL",
+        error_set(err, FSDPCK_BADINPUT, runs_code ? "PKL-GLOBAL" : "PKL-CALL",
                   "pickle asks to call '%s.%s' with %s", module, name, shown);
     } else {
         error_set(err, FSDPCK_BADINPUT, "PKL-CALL", "pickle asks to call a computed object with %s",
@@ -127,7 +127,10 @@ fsdpck_status dcp_call_judge(const value_pool *pool, const value_call *call, fsd
     }
     text_release(&args);
     error_expected(err, "calls that torch's metadata is made of, such as torch.Size");
-    error_next(err, "nothing was run; find out who wrote this file before loading it elsewhere, or "
-                    "keep the call as a record: fsdpck consolidate --objects opaque");
+    error_next(err,
+               runs_code
+                   ? "nothing was run; do not load this file in Python"
+                   : "nothing was run; find out who wrote this file before loading it elsewhere, "
+                     "or keep the call as a record: fsdpck consolidate --objects opaque");
     return FSDPCK_BADINPUT;
 }

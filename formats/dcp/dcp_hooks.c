@@ -1,4 +1,5 @@
 #include "formats/dcp/dcp_hooks.h"
+#include "formats/shared/torch_archive.h"
 
 #include <string.h>
 
@@ -170,7 +171,9 @@ static fsdpck_status on_reduce(dcp_parser *parser, value_pool *pool, const value
     case DCP_SYMBOL_OTHER:
     case DCP_SYMBOL_METADATA:
     case DCP_SYMBOL_STORAGE_META:
-        return parser->opaque_calls ? FSDPCK_OK : dcp_call_judge(pool, call, err);
+        return parser->opaque_calls && !torch_callee_runs_code(pool, call->callee)
+                   ? FSDPCK_OK
+                   : dcp_call_judge(pool, call, err);
     default:
         return on_newobj(parser, pool, call, replacement, replaced, err);
     }

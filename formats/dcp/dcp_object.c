@@ -168,13 +168,20 @@ static fsdpck_status load_archive(dcp_folder *d, catalogue *cat, uint32_t object
     return st;
 }
 
+typedef struct judged {
+    const value_pool *pool;
+    bool opaque_calls;
+} judged;
+
 static fsdpck_status judge_call(void *ctx, value v, fsdpck_error *err)
 {
-    const value_pool *pool = ctx;
+    const judged *j = ctx;
+    const value_pool *pool = j->pool;
     if (value_kind_of(v) != VALUE_CALL)
         return FSDPCK_OK;
     const value_call *call = value_call_of(pool, v);
-    if (call->how != CALL_REDUCE || torch_call_is_known(pool, call))
+    if (call->how != CALL_REDUCE || torch_call_is_known(pool, call) ||
+        (j->opaque_calls && !torch_callee_runs_code(pool, call->callee)))
         return FSDPCK_OK;
     return dcp_call_judge(pool, call, err);
 }
@@ -194,8 +201,9 @@ static fsdpck_status load_pickle(dcp_folder *d, catalogue *cat, uint32_t object,
     value_pool_init(&pool, d->owner);
     fsdpck_status st = pickle_read(&in, &limits, &pool, NULL, &root, &consumed_nbytes, err);
     *is_value = st == FSDPCK_OK && consumed_nbytes == in.nbytes;
-    if (*is_value && !d->opaque_calls)
-        st = value_walk(&pool, root, judge_call, &pool, err);
+    judged j = {&pool, d->opaque_calls};
+    if (*is_value)
+        st = value_walk(&pool, root, judge_call, &j, err);
     if (*is_value && st == FSDPCK_OK)
         st =
             value_copy(&pool, root, &cat->pool, NULL, &catalogue_object(cat, object)->content, err);

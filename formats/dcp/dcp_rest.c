@@ -123,7 +123,7 @@ static fsdpck_status see_archive(const rest_blob *b, const zip_input *in, uint32
     if (sums)
         RETURN_IF(sum_archive(b, in, file_id, owner, err));
     fsdpck_error_init(&what);
-    fsdpck_status st = torch_archive_open(in, owner, pool, true, &a, &what);
+    fsdpck_status st = torch_archive_open(in, owner, pool, TORCH_CALLS_SHOW, &a, &what);
     if (st == FSDPCK_BADINPUT && sums && strcmp(what.finding, "ZIP-CRC") == 0)
         return FSDPCK_OK; /* told */
     if (st != FSDPCK_OK) {

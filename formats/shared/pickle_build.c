@@ -206,30 +206,45 @@ uint64_t value_list_note(const value_pool *p, value list)
     return value_kind_inline(list) == VALUE_LIST ? value_node_of(p, list)->note : 0;
 }
 
-/* A number under which equal keys are found; keys with equal numbers may yet differ. Never 0. */
-static uint64_t key_number(const value_pool *p, value key)
+/* Places of keys by a number, one map for each kind of number, so that no two kinds can meet. */
+typedef enum number_kind { NUMBER_HANDLE, NUMBER_WIDE, NUMBER_FRACTION, NUMBER_KINDS } number_kind;
+
+typedef struct key_places {
+    value_map by[NUMBER_KINDS];
+} key_places;
+
+/* A number that keys have in common where they are equal (or are NaN), and only there. Never 0. */
+static uint64_t key_number(const value_pool *p, value key, number_kind *kind)
 {
     const int64_t narrow = INT64_C(1) << 53; /* doubles hold all such integers */
+    const double most = 9223372036854775808.0;
     int64_t i;
+    uint64_t bits;
     double d = 0;
+    *kind = NUMBER_HANDLE;
     if (key == VALUE_OF_NONE)
         return UINT64_MAX;
     if (!value_as_i64(p, key, &i)) {
         if (!value_as_double(p, key, &d))
             return key;
-        i = d > -(double)narrow && d < (double)narrow ? (int64_t)d : narrow;
-        if ((double)i != d)
-            memcpy(&i, &d, sizeof(i));
+        const bool whole = d >= -most && d < most && (double)(int64_t)d == d;
+        if (!whole) {
+            *kind = NUMBER_FRACTION;
+            memcpy(&bits, &d, sizeof bits);
+            return bits;
+        }
+        i = (int64_t)d;
     }
     if (i > -narrow && i < narrow)
         return value_make(VALUE_INT, (uint64_t)i & (VALUE_PAYLOAD_MASK >> 1));
+    *kind = NUMBER_WIDE;
     return (uint64_t)i;
 }
 
 /* Finds the pair among items[0..2 * count) whose key equals that of `pair`; `count` where there is
  * none. */
 static fsdpck_status find_key(const value_pool *p, const value *items, size_t count, value key,
-                              value_map *places, size_t *found, fsdpck_error *err)
+                              key_places *places, size_t *found, fsdpck_error *err)
 {
     *found = count;
     if (places == NULL) {
@@ -240,7 +255,9 @@ static fsdpck_status find_key(const value_pool *p, const value *items, size_t co
         return FSDPCK_OK;
     }
     bool fresh = false;
-    uint64_t *place = value_map_put(places, key_number(p, key), &fresh, err);
+    number_kind kind;
+    const uint64_t number = key_number(p, key, &kind);
+    uint64_t *place = value_map_put(&places->by[kind], number, &fresh, err);
     if (place == NULL)
         return FSDPCK_LIMIT;
     if (fresh)
@@ -254,7 +271,8 @@ static fsdpck_status settle_dict(pickle_machine *m, value dict, fsdpck_error *er
 {
     enum { LINEAR_MOST = 8 };
     const size_t count = value_node_of(m->pool, dict)->count;
-    value_map places = VALUE_MAP(m->pool->owner);
+    const value_map empty = VALUE_MAP(m->pool->owner);
+    key_places places = {{empty, empty, empty}};
     fsdpck_status st = FSDPCK_OK;
     size_t kept = 0;
     for (size_t i = 0; i < count && st == FSDPCK_OK; i++) {
@@ -272,7 +290,8 @@ static fsdpck_status settle_dict(pickle_machine *m, value dict, fsdpck_error *er
         else if (m->hooks->on_duplicate_key != NULL)
             st = m->hooks->on_duplicate_key(m->hooks->ctx, m->pool, dict, key, err);
     }
-    value_map_release(&places);
+    for (size_t i = 0; i < NUMBER_KINDS; i++)
+        value_map_release(&places.by[i]);
     value_node_of(m->pool, dict)->count = (uint32_t)kept;
     return st;
 }

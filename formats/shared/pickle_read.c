@@ -422,8 +422,8 @@ static void tell_before(pickle_machine *m, fsdpck_error *err)
         const size_t at = strlen(err->message);
         /* Whole or not at all: a name may not be cut within a letter. */
         if (at + strlen(what.message) + 16 < sizeof err->message)
-            snprintf(err->message + at, sizeof err->message - at, "; before that: %s",
-                     what.message);
+            snprintf(err->message + at, sizeof err->message - at, "; before that: %.*s",
+                     (int)(sizeof err->message - at - 16), what.message);
     }
     m->in = in;
     budget_free(m->pool->owner, bytes, nbytes + 1);

@@ -160,10 +160,10 @@ static fsdpck_status pickle_missing(const zip_archive *z, fsdpck_error *err)
     return st;
 }
 
-static fsdpck_status read_pickle(torch_archive *a, bool opaque_calls, fsdpck_error *err)
+static fsdpck_status read_pickle(torch_archive *a, torch_calls calls, fsdpck_error *err)
 {
     const zip_entry *e = zip_find(&a->zip, "data.pkl");
-    torch_builder b = {.archive = a, .opaque_calls = opaque_calls};
+    torch_builder b = {.archive = a, .calls = calls};
     pickle_limits limits = PICKLE_LIMITS_DEFAULT;
     uint8_t *bytes;
     uint64_t nbytes, limit;
@@ -195,7 +195,7 @@ static fsdpck_status read_pickle(torch_archive *a, bool opaque_calls, fsdpck_err
 
 /* --- public --- */
 
-static fsdpck_status open_parts(const zip_input *in, torch_archive *a, bool opaque_calls,
+static fsdpck_status open_parts(const zip_input *in, torch_archive *a, torch_calls calls,
                                 fsdpck_error *err)
 {
     uint8_t head[HEAD_NBYTES];
@@ -205,7 +205,7 @@ static fsdpck_status open_parts(const zip_input *in, torch_archive *a, bool opaq
     if (n >= sizeof(TORCH_LEGACY_MAGIC) &&
         memcmp(head, TORCH_LEGACY_MAGIC, sizeof(TORCH_LEGACY_MAGIC)) == 0) {
         a->is_legacy = true;
-        return torch_legacy_open(in, a, opaque_calls, err);
+        return torch_legacy_open(in, a, calls, err);
     }
     if (n < 4 || load_le16(head) != 0x4b50) {
         /* A real zip behind something else is named as such. */
@@ -230,13 +230,13 @@ static fsdpck_status open_parts(const zip_input *in, torch_archive *a, bool opaq
     else
         st = read_marks(a, err);
     if (st == FSDPCK_OK)
-        st = read_pickle(a, opaque_calls, err);
+        st = read_pickle(a, calls, err);
     zip_drop_tail(&a->zip);
     return st;
 }
 
 fsdpck_status torch_archive_open(const zip_input *in, budget *owner, value_pool *pool,
-                                 bool opaque_calls, torch_archive *a, fsdpck_error *err)
+                                 torch_calls calls, torch_archive *a, fsdpck_error *err)
 {
     memset(a, 0, sizeof(*a));
     a->owner = owner;
@@ -244,7 +244,7 @@ fsdpck_status torch_archive_open(const zip_input *in, budget *owner, value_pool 
     a->tensors = VEC_OF(torch_tensor, owner);
     a->storages = VEC_OF(torch_storage, owner);
     a->dims = VEC_OF(uint64_t, owner);
-    fsdpck_status st = open_parts(in, a, opaque_calls, err);
+    fsdpck_status st = open_parts(in, a, calls, err);
     if (st != FSDPCK_OK)
         torch_archive_release(a);
     return st;

@@ -2,7 +2,7 @@
  * storages.
  *
  *     torch_archive a;
- *     RETURN_IF(torch_archive_open(&in, budget, &pool, opaque_calls, &a, err));
+ *     RETURN_IF(torch_archive_open(&in, budget, &pool, calls, &a, err));
  *     a.root                          // value with TENSOR leaves: indices into a.tensors
  *     const torch_tensor *t = VEC_AT(&a.tensors, torch_tensor, i);
  *     torch_archive_release(&a);
@@ -13,7 +13,7 @@
  * same shape and dtype class (float8 training's WeightWithDynamicFloat8CastTensor: `_tensor`) are
  * read through to it. DTensor and ShardedTensor become the call they are (their parts' tensors are
  * in the list). Sparse, quantised and nested tensors and other subclasses: UNSUPPORTED,
- * PT-TENSOR-KIND, unless opaque_calls keeps them.
+ * PT-TENSOR-KIND, unless `calls` keeps them.
  *
  * Errors besides those of zip.h and pickle.h: PT-CONTAINER, PT-TAR, PT-VERSION, PT-BYTEORDER,
  * PT-PERSID, PT-STORAGE-SIZE, PT-BOUNDS, PT-EXPAND, PKL-CALL, PKL-GLOBAL, PKL-GETATTR.
@@ -68,12 +68,19 @@ typedef struct torch_archive {
  * file"); else NULL. */
 const char *torch_other_container(const uint8_t *head, size_t nbytes);
 
+/* What becomes of calls that are not known; a flag "keep them" is one of the first two. */
+typedef enum torch_calls {
+    TORCH_CALLS_REFUSE = 0,
+    TORCH_CALLS_KEEP = 1, /* as records, but for those that run code */
+    TORCH_CALLS_SHOW      /* all of them, for a reader that judges them itself and writes none */
+} torch_calls;
+
 /* Also recognises what is not one, by name: PT-CONTAINER, PT-TAR, "save was interrupted" (no
- * data.pkl), TorchScript. `opaque_calls` keeps unknown calls as records; else PKL-CALL. Legacy
+ * data.pkl), TorchScript. `calls` may keep unknown calls as records; else PKL-CALL. Legacy
  * streams go through torch_legacy_open, which this calls where the first bytes say so. The pool
  * is the caller's and stays his. */
 fsdpck_status torch_archive_open(const zip_input *in, budget *owner, value_pool *pool,
-                                 bool opaque_calls, torch_archive *a,
+                                 torch_calls calls, torch_archive *a,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 void torch_archive_release(torch_archive *a);
 
@@ -111,6 +118,8 @@ bool torch_blob_sum(const zip_input *in, bool (*is_summed)(void *ctx, uint64_t o
  * eval, torch.load): PKL-GLOBAL. Nothing here ever calls anything; this is for what is said to
  * the user. */
 bool torch_symbol_runs_code(const char *module, const char *name);
+/* Whether it is such a symbol. A call of one is refused also where unknown calls are kept. */
+bool torch_callee_runs_code(const value_pool *pool, value callee);
 /* Whether a call is shaped as Python 3.8 to 3.14 write an enum member: a class (by its capital)
  * of a module that runs no code, called with one scalar. */
 bool torch_call_is_enum(const value_pool *pool, const value_call *call);

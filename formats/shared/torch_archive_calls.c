@@ -176,6 +176,13 @@ bool torch_symbol_runs_code(const char *module, const char *name)
     return false;
 }
 
+bool torch_callee_runs_code(const value_pool *pool, value callee)
+{
+    return value_kind_of(callee) == VALUE_SYMBOL &&
+           torch_symbol_runs_code(value_symbol_module(pool, callee),
+                                  value_symbol_name(pool, callee));
+}
+
 /* Classes are written with a capital, functions without: torch._load_from_bytes is no enum. */
 bool torch_name_is_class(const char *name)
 {
@@ -190,8 +197,7 @@ bool torch_call_is_enum(const value_pool *pool, const value_call *call)
     if (value_kind_of(call->callee) != VALUE_SYMBOL ||
         !torch_name_is_class(value_symbol_name(pool, call->callee)) ||
         value_kind_of(call->args) != VALUE_TUPLE || value_count(pool, call->args) != 1 ||
-        torch_symbol_runs_code(value_symbol_module(pool, call->callee),
-                               value_symbol_name(pool, call->callee)))
+        torch_callee_runs_code(pool, call->callee))
         return false;
     switch (value_kind_of(value_item(pool, call->args, 0))) {
     case VALUE_BOOL:

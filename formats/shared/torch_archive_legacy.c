@@ -161,10 +161,10 @@ static fsdpck_status read_object(torch_builder *b, const head *h, const uint64_t
     return place_storages(b, h->in, keys, ends[4], err);
 }
 
-fsdpck_status torch_legacy_open(const zip_input *in, torch_archive *a, bool opaque_calls,
+fsdpck_status torch_legacy_open(const zip_input *in, torch_archive *a, torch_calls calls,
                                 fsdpck_error *err)
 {
-    torch_builder b = {.archive = a, .opaque_calls = opaque_calls, .no_records = true};
+    torch_builder b = {.archive = a, .calls = calls, .no_records = true};
     head h = {.in = in, .owner = a->owner};
     uint64_t ends[5];
 

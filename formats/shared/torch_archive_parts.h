@@ -2,7 +2,7 @@
  *
  * A torch_builder turns the calls of a data.pkl into tensors and storages while the pickle is read:
  *
- *     torch_builder b = {.archive = a, .opaque_calls = opaque};
+ *     torch_builder b = {.archive = a, .calls = TORCH_CALLS_KEEP};
  *     torch_builder_init(&b);
  *     pickle_hooks hooks = torch_builder_hooks(&b);
  *     st = pickle_read(&in, &limits, pool, &hooks, &a->root, &consumed, err);
@@ -29,7 +29,7 @@ typedef struct storage_ref {
 
 typedef struct torch_builder {
     torch_archive *archive;
-    bool opaque_calls;
+    torch_calls calls;
     bool no_records; /* storages are placed later: there is no zip to look them up in */
     strtab keys;     /* id: index in archive->storages */
     vec refs;        /* storage_ref */
@@ -84,7 +84,7 @@ fsdpck_status torch_version_check(const uint8_t *bytes, uint64_t nbytes,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Legacy stream from its first byte (what torch.save wrote before 1.6; later an option). */
-fsdpck_status torch_legacy_open(const zip_input *in, torch_archive *a, bool opaque_calls,
+fsdpck_status torch_legacy_open(const zip_input *in, torch_archive *a, torch_calls calls,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 extern const uint8_t TORCH_LEGACY_MAGIC[15];
 

@@ -126,7 +126,7 @@ fsdpck_status torch_persid_resolve(torch_builder *b, value_pool *pool, value arg
         !value_is_str(pool, value_item(pool, args, 0), "storage"))
         return persid_bad(err, "another form than ('storage', class, key, location, count)");
     fsdpck_status st = class_dtype(pool, value_item(pool, args, 1), &d, err);
-    if (st == FSDPCK_UNSUPPORTED && b->opaque_calls) {
+    if (st == FSDPCK_UNSUPPORTED && b->calls != TORCH_CALLS_REFUSE) {
         *resolved = VALUE_OF_NONE; /* of a quantised tensor, whose call is kept without it */
         return FSDPCK_OK;
     }

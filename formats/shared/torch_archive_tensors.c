@@ -26,7 +26,7 @@ static fsdpck_status kind_unsupported(const rebuild *r, const char *what, const 
 {
     char shown[160];
 
-    if (r->b->opaque_calls) {
+    if (r->b->calls != TORCH_CALLS_REFUSE) {
         value_call bare = {.callee = r->call->callee, .how = CALL_REDUCE};
         value v;
         RETURN_IF(value_new_from(r->pool, VALUE_TUPLE, NULL, 0, &bare.args, r->err));
@@ -36,8 +36,10 @@ static fsdpck_status kind_unsupported(const rebuild *r, const char *what, const 
     fsdpck_status st =
         error_set(r->err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "%s is not supported: '%s'", what,
                   escape_text(shown, sizeof(shown), class_name, strlen(class_name)));
-    error_next(r->err,
-               "dequantize it, or convert it to plain tensors, in the program that saves it");
+    error_next(r->err, "%s",
+               strncmp(what, "sparse", 6) == 0
+                   ? "make it dense with to_dense(), in the program that saves it"
+                   : "dequantize it, or convert it to plain tensors, in the program that saves it");
     return st;
 }
 
@@ -282,20 +284,24 @@ static fsdpck_status rebuild_device(const rebuild *r, value args)
     return set_to(r, data);
 }
 
+static bool is_kept(const torch_builder *b, bool runs_code)
+{
+    return runs_code ? b->calls == TORCH_CALLS_SHOW : b->calls != TORCH_CALLS_REFUSE;
+}
+
 /* How Python 3.11 writes enum members and nested classes: the symbol Class.Name, unless it could
  * be a function of something that runs code. */
 static fsdpck_status resolve_getattr(const rebuild *r)
 {
     const value class = arg(r, r->call->args, 0);
+    const bool runs_code = torch_callee_runs_code(r->pool, class);
     bool is_one = false;
     value symbol;
 
     RETURN_IF(pickle_getattr_symbol(r->pool, r->call, &symbol, &is_one, r->err));
-    if (is_one && torch_name_is_class(value_symbol_name(r->pool, class)) &&
-        !torch_symbol_runs_code(value_symbol_module(r->pool, class),
-                                value_symbol_name(r->pool, class)))
+    if (is_one && torch_name_is_class(value_symbol_name(r->pool, class)) && !runs_code)
         return set_to(r, symbol);
-    return r->b->opaque_calls
+    return is_kept(r->b, runs_code)
                ? FSDPCK_OK
                : error_set(r->err, FSDPCK_BADINPUT, "PKL-GETATTR",
                            "pickle takes an attribute of something other than a class of data");
@@ -303,7 +309,9 @@ static fsdpck_status resolve_getattr(const rebuild *r)
 
 static fsdpck_status unknown_call(const rebuild *r)
 {
-    return r->b->opaque_calls ? FSDPCK_OK : torch_call_refuse(r->pool, r->call, r->err);
+    return is_kept(r->b, torch_callee_runs_code(r->pool, r->call->callee))
+               ? FSDPCK_OK
+               : torch_call_refuse(r->pool, r->call, r->err);
 }
 
 static const char *kind_of(const char *function)
@@ -373,9 +381,7 @@ static fsdpck_status on_call(void *ctx, value_pool *pool, const value_call *call
         RETURN_IF(pickle_plain_call(pool, &copy, replacement, replaced, err));
         return *replaced ? FSDPCK_OK : rebuild_call(&r);
     }
-    if (value_kind_of(copy.callee) == VALUE_SYMBOL &&
-        torch_symbol_runs_code(value_symbol_module(pool, copy.callee),
-                               value_symbol_name(pool, copy.callee)))
+    if (torch_callee_runs_code(pool, copy.callee))
         return unknown_call(&r);
     return FSDPCK_OK;
 }

@@ -297,9 +297,13 @@ fsdpck_status zip_central_parse(const uint8_t *directory, size_t nbytes, size_t 
     const char *slash = memchr(c->name, '/', c->name_nbytes);
     if (slash == NULL || slash - c->name > ZIP_PREFIX_LIMIT) {
         char shown[160];
-        return error_set(err, FSDPCK_BADINPUT, "ZIP-ROOT",
-                         "zip entry is not in a folder of at most %d bytes: '%s'", ZIP_PREFIX_LIMIT,
-                         escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
+        const fsdpck_status st =
+            error_set(err, FSDPCK_BADINPUT, "ZIP-ROOT",
+                      "zip entry is not in a folder of at most %d bytes: '%s'", ZIP_PREFIX_LIMIT,
+                      escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
+        if (c->name_nbytes > 4 && memcmp(c->name + c->name_nbytes - 4, ".npy", 4) == 0)
+            error_next(err, "this is an .npz file of NumPy: save what it holds with torch.save");
+        return st;
     }
     c->prefix_nbytes = (uint16_t)(slash - c->name);
     RETURN_IF(central_flags_check(c, err));

@@ -138,7 +138,7 @@ static fsdpck_status compile_cast(const char *word, aim_cast *cast, fsdpck_error
     cast->to = dtype_from_name(name, strlen(name));
     if (dtype_get(cast->to)->kind != DTYPE_IS_FLOAT || cast->to == DTYPE_FLOAT4_E2M1FN_X2) {
         const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, "", "--dtype '%s' does not name a floating dtype", word);
+            error_set(err, FSDPCK_USAGE, "", "'%s' does not name a floating dtype", word);
         error_next(
             err,
             "use bf16, fp16, fp32, fp64 or a torch name, perhaps with a glob: '*.norm.*=fp32'");
@@ -229,7 +229,7 @@ static fsdpck_status apply_rename(const aim_rename *r, const char *word, text_bu
         }
         nbytes = out_nbytes;
     }
-    return error_set(err, FSDPCK_LIMIT, "", "--rename '%s' makes a name too long", word);
+    return error_set(err, FSDPCK_LIMIT, "LIMIT-SIZE", "--rename '%s' makes a name too long", word);
 }
 
 fsdpck_status aim_rules_rename(aim_rules *rules, text_buf *name, bool *changed, fsdpck_error *err)

@@ -56,9 +56,31 @@ const char *finding_class_name(finding_class class)
         [FINDING_NUMERIC] = "numeric",     [FINDING_DOUBT] = "doubt",
         [FINDING_MODEL] = "model",         [FINDING_REQUEST] = "request",
         [FINDING_COMPARE] = "compare",     [FINDING_SUPPORT] = "support",
-        [FINDING_LIMIT] = "limit",
+        [FINDING_LIMIT] = "limit",         [FINDING_SYSTEM] = "system",
     };
     return names[class];
+}
+
+const char *finding_of_status(fsdpck_status status)
+{
+    switch (status) {
+    case FSDPCK_UNSUPPORTED:
+        return "SYS-UNSUPPORTED";
+    case FSDPCK_IO:
+        return "SYS-IO";
+    case FSDPCK_NOSPACE:
+        return "SYS-SPACE";
+    case FSDPCK_CHANGED:
+        return "SYS-CHANGED";
+    case FSDPCK_PEER:
+        return "SYS-PEER";
+    case FSDPCK_DEVICE:
+        return "SYS-DEVICE";
+    case FSDPCK_INTERNAL:
+        return "SYS-BUG";
+    default:
+        return NULL;
+    }
 }
 
 bool finding_is_fixed(const finding_kind *kind)
@@ -98,7 +120,9 @@ static unsigned edits_between(const char *a, const char *b)
 static const finding_kind *nearest(const char *id)
 {
     const finding_kind *best = NULL;
-    unsigned best_edits = EDITS_MOST + 1;
+    /* Not more than half of its letters. */
+    const unsigned half = (unsigned)strlen(id) / 2;
+    unsigned best_edits = (half < EDITS_MOST ? half : EDITS_MOST) + 1;
     for (size_t i = 0; i < FINDING_KINDS; i++) {
         const unsigned edits = edits_between(id, kinds[i].id);
         if (edits < best_edits) {
@@ -155,6 +179,7 @@ fsdpck_status finding_rules_set(finding_rules *rules, const char *text, fsdpck_e
     if (nbytes == 0 || nbytes >= sizeof id || !severity_of(equals + 1, &severity)) {
         error_set(err, FSDPCK_USAGE, "", "'%s' does not say how bad a finding is", text);
         error_expected(err, "ID=error, ID=warn, ID=note or ID=ignore, as NUM-NAN=error");
+        error_next(err, "fsdpck-findings(7) lists the ids");
         return FSDPCK_USAGE;
     }
     memcpy(id, text, nbytes);

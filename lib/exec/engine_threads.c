@@ -11,48 +11,6 @@ bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk)
     return (x->tensor_flags[plan_source_tensor(x->r.plan, tensor)] & TENSOR_STREAMED) != 0;
 }
 
-/* Literals at once, chunks through gather; what nobody fills is zeros. */
-static fsdpck_status fill_tile(worker *w, const output_range *range, bool *wanted,
-                               fsdpck_error *err)
-{
-    struct exec *x = w->x;
-    range_walk walk;
-    range_part part;
-    uint8_t *tile = w->tile + w->at;
-    uint64_t filled = range->begin;
-    bool streamed = false;
-    bool other = false;
-    w->gather.touched = false;
-    range_walk_begin(&walk, x->r.plan, range);
-    while (range_walk_next(&walk, &part)) {
-        uint8_t *at = tile + (part.begin - range->begin);
-        memset(tile + (filled - range->begin), 0, part.begin - filled);
-        filled = part.end;
-        if (part.kind != PART_CHUNK) {
-            other = true;
-            if (part.kind == PART_LITERAL)
-                memcpy(at, part.literal, part.end - part.begin);
-            else
-                memset(at, 0, part.end - part.begin); /* see sum_range */
-            continue;
-        }
-        if (exec_chunk_is_streamed(x, part.chunk)) {
-            streamed = true;
-            memset(at, 0, part.end - part.begin);
-        } else {
-            other = true;
-        }
-        RETURN_IF(gather_elements(
-            w, part.chunk, part.first_elem, part.end_elem,
-            (int64_t)part.chunk_begin - (int64_t)range->begin + (int64_t)w->at, err));
-    }
-    memset(tile + (filled - range->begin), 0, range->end - filled);
-    RETURN_IF(gather_flush(w, err));
-    /* Where streams alone bring bytes, they write them themselves later. */
-    *wanted = other || w->gather.touched || !streamed;
-    return FSDPCK_OK;
-}
-
 /* Checksums of what is in the tile now, and the late bytes that depend on them. `item_begin`: from
  * there on this worker has done the file. */
 static void sum_range(worker *w, const output_range *range, uint64_t item_begin)
@@ -78,6 +36,8 @@ static uint64_t fill_nbytes(const struct exec *x, const output_range *item)
     const catalogue *to = &x->r.target->cat;
     range_walk walk;
     range_part part;
+    if (x->r.gpu != NULL) /* long copies and launches */
+        return x->tile_nbytes;
     range_walk_begin(&walk, x->r.plan, item);
     while (range_walk_next(&walk, &part)) {
         if (part.kind != PART_CHUNK)

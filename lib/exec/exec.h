@@ -28,6 +28,7 @@
 #include "base/pool.h"
 #include "base/progress.h"
 #include "exec/group.h"
+#include "kernels/gpu.h"
 #include "plan/plan.h"
 #include "plan/segment.h"
 #include "state/source.h"
@@ -39,7 +40,8 @@ enum { EXEC_DIRECT_AUTO = 0, EXEC_DIRECT_ON = 1, EXEC_DIRECT_OFF = 2 };
 /* Less memory than this is refused (USAGE). */
 #define EXEC_MEMORY_NBYTES_MIN ((uint64_t)16 << 20)
 
-/* All pointers are borrowed until exec_free; group, near, cancel, progress, log and metadata may be NULL. */
+/* All pointers are borrowed until exec_free; group, near, gpu, cancel, progress, log and metadata may be
+ * NULL. */
 typedef struct exec_request {
     const plan *plan;
     const source *source;
@@ -49,6 +51,8 @@ typedef struct exec_request {
     int direct;   /* EXEC_DIRECT_... */
     group *group; /* who shares the work: of every rank the same plan, target and output */
     const struct group_view *near; /* whose disks the source is on; NULL: all see all of it */
+    gpu *gpu; /* tiles are filled by it; streams, replicas and bundles stay with the threads */
+    bool gpu_required; /* its failure is the run's; else threads go on, with a warning */
     const cancel_token *cancel;
     progress *progress;
     const logger *log;
@@ -72,6 +76,7 @@ struct exec_sums {
     double read_amplification;  /* bytes read for each byte that is needed, as planned: the plan's,
                                    and what bands of rows that do not fit the memory read again */
     uint64_t buffer_nbytes;     /* memory taken for data, all workers */
+    uint64_t gpu_tiles;         /* filled by a GPU */
     unsigned workers;
 };
 
@@ -116,5 +121,15 @@ fsdpck_status exec_share_sums(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHE
 void exec_get_sums(const struct exec *x, struct exec_sums *sums);
 
 void exec_free(struct exec *x);
+
+/* --- gpus.c --- */
+
+/* The device of this rank: the ranks of a host take its devices in turn. DEVICE where none is usable.
+ * Closed after every exec that has it. */
+fsdpck_status exec_open_gpu(const group *g, gpu **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void exec_close_gpu(gpu *g);
+/* What was built in, or NULL; and what is there to use it, in one line. */
+const char *exec_gpu_description(void);
+void exec_gpu_state(char *text, size_t capacity);
 
 #endif

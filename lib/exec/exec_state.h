@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "exec/convert.h"
+#include "exec/engine_gpu.h"
 #include "exec/exec.h"
 #include "plan/segment.h"
 #include "plan/sort.h"
@@ -70,6 +71,7 @@ struct exec {
     uint64_t tile_nbytes;      /* of a worker's buffer: divides the plan's tile */
     uint64_t step_nbytes; /* divides tile_nbytes: what is mostly filled and written at a time */
     uint64_t staging_nbytes;
+    int gpu_given_up; /* atomic: the warning was given */
     unsigned nworkers;
     worker **workers;
     struct exec_sums sums;     /* of the workers that are gone, and of locate */
@@ -116,6 +118,9 @@ struct worker {
     struct exec *x;
     uint8_t *memory; /* one mapping: margin, tile, margin, staging */
     uint64_t memory_nbytes;
+    gpu *pinned_by; /* whose the memory is; NULL: aligned_alloc's */
+    gpu_lane *lane; /* NULL: without a GPU; its staging is where `staging` is */
+    bool lane_on;   /* the tile is being filled by it */
     uint8_t *tile;
     uint64_t at; /* of the range worked on, in the tile: as in a block of its file */
     uint8_t *staging;
@@ -141,9 +146,16 @@ dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk);
 /* --- worker.c --- */
 fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void exec_stop_workers(struct exec *x);
+/* Goes on without the GPU after this failure, with one warning for all workers. */
+void worker_drop_gpu(worker *w, const fsdpck_error *why);
 /* source.read_at with its count. */
 fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes, void *dst,
                           uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- fill.c: a tile with all that is in it --- */
+/* *wanted: false where streams alone bring bytes, and write them themselves later. */
+fsdpck_status fill_tile(worker *w, const output_range *range, bool *wanted,
+                        fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- gather.c: filling the tile --- */
 /* All segments of these elements of a target chunk, whose first one lies chunk_at bytes from
@@ -151,7 +163,10 @@ fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes,
 fsdpck_status gather_elements(worker *w, uint64_t chunk, uint64_t first_elem, uint64_t end_elem,
                               int64_t chunk_at, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status gather_flush(worker *w, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* One box, copied or converted. */
+/* Memory to read to, for so many boxes with that many dims in all, the first of which goes to dst. */
+fsdpck_status gather_buffer(worker *w, uint64_t nbytes, const uint8_t *dst, unsigned boxes,
+                            unsigned dims, uint8_t **buffer, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* One box from there, copied or converted. */
 void gather_place(worker *w, const convert *c, const strided *s, uint8_t *dst, const uint8_t *src);
 
 /* --- gather_runs.c: boxes so thin in their file that each run is a read of its own --- */

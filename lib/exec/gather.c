@@ -39,12 +39,47 @@ static fsdpck_status read_piece(worker *w, const piece *q, uint64_t begin, uint8
     return st;
 }
 
+/* Where the device's tile has what dst points to. */
+static uint64_t span_at(const worker *w, const uint8_t *dst)
+{
+    return (uint64_t)(dst - w->memory);
+}
+
+fsdpck_status gather_buffer(worker *w, uint64_t nbytes, const uint8_t *dst, unsigned boxes,
+                            unsigned dims, uint8_t **buffer, fsdpck_error *err)
+{
+    if (w->lane_on)
+        return gpu_lane_reserve(w->lane, nbytes, span_at(w, dst), boxes, dims, buffer, err);
+    *buffer = w->staging;
+    return FSDPCK_OK;
+}
+
 void gather_place(worker *w, const convert *c, const strided *s, uint8_t *dst, const uint8_t *src)
 {
-    if (convert_is_copy(c))
+    if (w->lane_on)
+        gpu_lane_put(w->lane, c, s, span_at(w, dst), src);
+    else if (convert_is_copy(c))
         strided_copy(s, dtype_get(c->from)->itemsize_bytes, dst, src);
     else
         w->sums.cast_overflows += convert_box(c, s, dst, src, w->scratch);
+}
+
+/* A run of its own: straight to its place, or through the device. */
+static fsdpck_status read_run(worker *w, const piece *q, fsdpck_error *err)
+{
+    uint8_t *dst = w->gather.base + q->dst_at;
+    if (!w->lane_on)
+        return read_piece(w, q, q->src_offset_bytes, dst, q->span_bytes, err);
+    for (uint64_t done = 0; done < q->span_bytes;) {
+        const uint64_t left = q->span_bytes - done;
+        const uint64_t n = left < w->x->staging_nbytes ? left : w->x->staging_nbytes;
+        uint8_t *buffer;
+        RETURN_IF(gather_buffer(w, n, dst + done, 1, 3, &buffer, err));
+        RETURN_IF(read_piece(w, q, q->src_offset_bytes + done, buffer, n, err));
+        gpu_lane_put_run(w->lane, span_at(w, dst + done), buffer, n);
+        done += n;
+    }
+    return FSDPCK_OK;
 }
 
 /* From staging to the tile. */
@@ -52,7 +87,10 @@ static void place_piece(worker *w, const piece *q, const uint8_t *src)
 {
     uint8_t *dst = w->gather.base + q->dst_at;
     if (piece_is_run(q)) {
-        memcpy(dst, src, q->span_bytes);
+        if (w->lane_on)
+            gpu_lane_put_run(w->lane, span_at(w, dst), src, q->span_bytes);
+        else
+            memcpy(dst, src, q->span_bytes);
         return;
     }
     const uint64_t *dims = w->gather.dims + q->dims_at;
@@ -69,16 +107,21 @@ static void place_piece(worker *w, const piece *q, const uint8_t *src)
 
 /* Reads pieces [i, j) of the sorted list in one go. */
 static fsdpck_status read_bundle(worker *w, const sort_pair *sorted, unsigned i, unsigned j,
-                                uint64_t begin, uint64_t end, fsdpck_error *err)
+                                 uint64_t begin, uint64_t end, fsdpck_error *err)
 {
     gather *g = &w->gather;
     const piece *first = &g->pieces[sorted[i].item];
+    uint8_t *buffer;
+    unsigned dims = 0;
     if (j - i == 1 && piece_is_run(first))
-        return read_piece(w, first, begin, g->base + first->dst_at, end - begin, err);
-    RETURN_IF(read_piece(w, first, begin, w->staging, end - begin, err));
+        return read_run(w, first, err);
+    for (unsigned k = i; w->lane_on && k < j; k++)
+        dims += 3u * g->pieces[sorted[k].item].ndim;
+    RETURN_IF(gather_buffer(w, end - begin, g->base + first->dst_at, j - i, dims, &buffer, err));
+    RETURN_IF(read_piece(w, first, begin, buffer, end - begin, err));
     for (; i < j; i++) {
         const piece *q = &g->pieces[sorted[i].item];
-        place_piece(w, q, w->staging + (q->src_offset_bytes - begin));
+        place_piece(w, q, buffer + (q->src_offset_bytes - begin));
     }
     return FSDPCK_OK;
 }
@@ -148,8 +191,7 @@ static fsdpck_status add_run(worker *w, const piece *run, fsdpck_error *err)
         if (piece_is_long_run(last)) {
             const piece whole = *last;
             g->count--;
-            RETURN_IF(read_piece(w, &whole, whole.src_offset_bytes, g->base + whole.dst_at,
-                                 whole.span_bytes, err));
+            RETURN_IF(read_run(w, &whole, err));
         }
     }
     piece *q;
@@ -251,9 +293,8 @@ fsdpck_status gather_elements(worker *w, uint64_t chunk, uint64_t first_elem, ui
     segment_walk *seg = &w->walk;
     segment_walk_begin(seg, x->r.plan, chunk, first_elem, end_elem);
     const dtype from = (dtype)catalogue_tensor(plan_from(x->r.plan), seg->src_tensor)->dtype;
-    const uint64_t row = from != d || w->gather.bundled
-                             ? 1
-                             : row_to_complete(x, seg, dtype_get(d)->itemsize_bytes);
+    const uint64_t row =
+        from != d || w->gather.bundled ? 1 : row_to_complete(x, seg, dtype_get(d)->itemsize_bytes);
     if (row > 1)
         segment_walk_begin(seg, x->r.plan, chunk, first_elem / row * row,
                            (end_elem + row - 1) / row * row);

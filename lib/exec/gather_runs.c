@@ -61,25 +61,27 @@ fsdpck_status gather_runs(worker *w, const piece *box, const convert *c, const s
     box_split_begin(b, s->ndim, s->sizes, packed, itemsize, w->x->staging_nbytes);
     while (box_split_next(b)) {
         uint64_t src_at = box->src_offset_bytes;
-        int64_t dst_at = box->dst_at;
+        uint8_t *dst = w->gather.base + box->dst_at;
+        uint8_t *buffer;
         shape.ndim = s->ndim;
         for (unsigned d = 0; d < s->ndim; d++) {
             src_at += b->at[d] * s->src_strides[d];
-            dst_at += (int64_t)(b->at[d] * s->dst_strides[d]);
+            dst += b->at[d] * s->dst_strides[d];
             shape.sizes[d] = b->part[d];
             shape.src_strides[d] = packed[d];
             shape.dst_strides[d] = s->dst_strides[d];
         }
+        RETURN_IF(gather_buffer(w, b->span_bytes, dst, 1, 3 * s->ndim, &buffer, err));
         for (uint64_t i = 0; i < b->part[along]; i++) {
             const uint64_t at = src_at + i * s->src_strides[along];
-            const fsdpck_status st = worker_read(w, box->file, at, w->staging + i * run, run, err);
+            const fsdpck_status st = worker_read(w, box->file, at, buffer + i * run, run, err);
             if (st != FSDPCK_OK) {
                 exec_chunk_context(w->x, box->src_chunk, err);
                 return st;
             }
         }
         strided_collapse(&shape);
-        gather_place(w, c, &shape, w->gather.base + dst_at, w->staging);
+        gather_place(w, c, &shape, dst, buffer);
     }
     return FSDPCK_OK;
 }

@@ -61,7 +61,8 @@ fsdpck_status exec_share_sums(struct exec *x, fsdpck_error *err)
                         s.bytes_written,  s.direct_bytes,
                         s.cast_overflows, s.replicas_compared,
                         s.buffer_nbytes,  s.streams,
-                        s.workers,        group_view_travelled(x->r.near) - x->travelled_before};
+                        s.workers,        group_view_travelled(x->r.near) - x->travelled_before,
+                        s.gpu_tiles};
     RETURN_IF(group_sum(x->r.group, words, sizeof words / sizeof words[0], err));
     x->all_sums = s;
     x->all_sums.bytes_read = words[0];
@@ -74,6 +75,7 @@ fsdpck_status exec_share_sums(struct exec *x, fsdpck_error *err)
     x->all_sums.streams = words[7];
     x->all_sums.workers = (unsigned)words[8];
     x->all_sums.bytes_travelled = words[9];
+    x->all_sums.gpu_tiles = words[10];
     x->has_all_sums = true;
     return FSDPCK_OK;
 }

@@ -13,10 +13,23 @@
 #define STEP_NBYTES ((uint64_t)1 << 20)
 /* Staging that stays in the caches near the core is faster to copy out of than more of it. */
 #define STAGING_NBYTES_MAX ((uint64_t)2 << 20)
+/* A copy to a GPU takes some 10 us to begin, in which half a MiB is copied. */
+#define GPU_STAGING_NBYTES_MAX ((uint64_t)8 << 20)
 
-static uint64_t worker_nbytes(uint64_t tile, uint64_t staging)
+static uint64_t tile_span(uint64_t tile)
 {
-    return tile + staging + 2 * TILE_MARGIN + FILE_DIRECT_ALIGN + CONVERT_SCRATCH_NBYTES;
+    return tile + 2 * TILE_MARGIN + FILE_DIRECT_ALIGN;
+}
+
+static uint64_t staging_span(const struct exec *x, uint64_t staging)
+{
+    return x->r.gpu == NULL ? staging : gpu_lane_host_nbytes(staging);
+}
+
+static uint64_t worker_nbytes(const struct exec *x, uint64_t tile, uint64_t staging)
+{
+    const uint64_t nbytes = tile_span(tile) + staging_span(x, staging) + CONVERT_SCRATCH_NBYTES;
+    return nbytes + (FILE_DIRECT_ALIGN - nbytes % FILE_DIRECT_ALIGN) % FILE_DIRECT_ALIGN;
 }
 
 /* Tiles are halved, then workers are let go, until all fits. */
@@ -25,6 +38,7 @@ static void choose_sizes(struct exec *x, bool direct)
     const uint64_t memory = x->r.memory_nbytes;
     const uint64_t items = plan_item_count(x->r.plan);
     unsigned workers = x->r.nthreads > 0 ? x->r.nthreads : 1;
+    const uint64_t staging_max = x->r.gpu == NULL ? STAGING_NBYTES_MAX : GPU_STAGING_NBYTES_MAX;
     uint64_t tile = plan_tile_nbytes(x->r.plan);
     /* With direct writes a worker waits for the device: a second one for each thread reads
      * meanwhile. */
@@ -33,8 +47,8 @@ static void choose_sizes(struct exec *x, bool direct)
     if (workers > items + 1)
         workers = (unsigned)items + 1;
     for (;;) {
-        const uint64_t staging = tile < STAGING_NBYTES_MAX ? tile : STAGING_NBYTES_MAX;
-        const uint64_t need = worker_nbytes(tile, staging);
+        const uint64_t staging = tile < staging_max ? tile : staging_max;
+        const uint64_t need = worker_nbytes(x, tile, staging);
         const uint64_t fit = memory / need;
         x->tile_nbytes = tile;
         x->staging_nbytes = staging;
@@ -58,6 +72,60 @@ static uint64_t choose_step(uint64_t tile)
     return tile;
 }
 
+static void free_memory(worker *w)
+{
+    gpu_lane_free(w->lane);
+    w->lane = NULL;
+    if (w->pinned_by != NULL)
+        w->pinned_by->calls->host_free(w->pinned_by, w->memory);
+    else
+        free(w->memory);
+    w->memory = NULL;
+    w->pinned_by = NULL;
+}
+
+void worker_drop_gpu(worker *w, const fsdpck_error *why)
+{
+    gpu_lane_free(w->lane);
+    w->lane = NULL;
+    if (__atomic_exchange_n(&w->x->gpu_given_up, 1, __ATOMIC_RELAXED) == 0)
+        log_warn(w->x->r.log, "", "see what the GPU's driver logged",
+                 "threads go on without the GPU: %s", why->message);
+}
+
+static fsdpck_status take_pinned_memory(worker *w, fsdpck_error *err)
+{
+    struct exec *x = w->x;
+    gpu *g = x->r.gpu;
+    void *memory;
+    RETURN_IF(g->calls->host_new(g, w->memory_nbytes, &memory, err));
+    w->memory = memory;
+    w->pinned_by = g;
+    return gpu_lane_new(g, tile_span(x->tile_nbytes), x->staging_nbytes,
+                        w->memory + tile_span(x->tile_nbytes), &w->lane, err);
+}
+
+/* w->memory may be NULL then. */
+static fsdpck_status take_memory(worker *w, fsdpck_error *err)
+{
+    fsdpck_error local;
+    fsdpck_error_init(&local);
+    if (w->x->r.gpu != NULL) {
+        const fsdpck_status st = take_pinned_memory(w, &local);
+        if (st == FSDPCK_OK)
+            return FSDPCK_OK;
+        if (st != FSDPCK_DEVICE || w->x->r.gpu_required) {
+            if (err != NULL)
+                *err = local;
+            return st;
+        }
+        free_memory(w);
+        worker_drop_gpu(w, &local);
+    }
+    w->memory = aligned_alloc(FILE_DIRECT_ALIGN, w->memory_nbytes);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status new_worker(struct exec *x, worker **out, fsdpck_error *err)
 {
     worker *w = calloc(1, sizeof *w);
@@ -65,17 +133,15 @@ static fsdpck_status new_worker(struct exec *x, worker **out, fsdpck_error *err)
         return error_set_nomem(err, sizeof *w);
     *out = w;
     w->x = x;
-    const uint64_t nbytes = worker_nbytes(x->tile_nbytes, x->staging_nbytes);
-    w->memory_nbytes =
-        nbytes + (FILE_DIRECT_ALIGN - nbytes % FILE_DIRECT_ALIGN) % FILE_DIRECT_ALIGN;
+    w->memory_nbytes = worker_nbytes(x, x->tile_nbytes, x->staging_nbytes);
     w->gather.sorted = calloc(2 * GATHER_PIECES, sizeof(sort_pair));
-    w->memory = aligned_alloc(FILE_DIRECT_ALIGN, w->memory_nbytes);
+    RETURN_IF(take_memory(w, err));
     if (w->memory == NULL || w->gather.sorted == NULL)
         return error_set_nomem(err, w->memory_nbytes);
     w->tile = w->memory + TILE_MARGIN;
     w->gather.base = w->tile;
-    w->staging = w->tile + x->tile_nbytes + TILE_MARGIN + FILE_DIRECT_ALIGN;
-    w->scratch = w->staging + x->staging_nbytes;
+    w->staging = w->memory + tile_span(x->tile_nbytes);
+    w->scratch = w->staging + staging_span(x, x->staging_nbytes);
     return FSDPCK_OK;
 }
 
@@ -114,6 +180,7 @@ static void add_sums(struct exec_sums *to, const struct exec_sums *from)
     to->cast_overflows += from->cast_overflows;
     to->replicas_compared += from->replicas_compared;
     to->streams += from->streams;
+    to->gpu_tiles += from->gpu_tiles;
 }
 
 void exec_get_sums(const struct exec *x, struct exec_sums *sums)
@@ -135,9 +202,9 @@ void exec_stop_workers(struct exec *x)
         if (w == NULL)
             continue;
         add_sums(&x->sums, &w->sums);
-        free(w->memory);
         if (w->bundle != w->tile)
             free(w->bundle);
+        free_memory(w);
         free(w->gather.sorted);
         free(w);
     }

@@ -201,15 +201,23 @@ bool value_keys_equal(const value_pool *p, value a, value b)
 {
     if (a == b)
         return true;
-    int64_t i;
-    int64_t k;
+    int64_t i = 0;
+    int64_t k = 0;
     const bool a_int = value_as_i64(p, a, &i);
     const bool b_int = value_as_i64(p, b, &k);
     if (a_int && b_int)
         return i == k;
     double x;
     double y;
-    return value_as_double(p, a, &x) && value_as_double(p, b, &y) && x == y;
+    if (!value_as_double(p, a, &x) || !value_as_double(p, b, &y))
+        return false;
+    /* Exactly, as Python does: 2^53 + 1 is no double. */
+    const double most = 9223372036854775808.0;
+    if (a_int)
+        return y >= -most && y < most && (double)(int64_t)y == y && (int64_t)y == i;
+    if (b_int)
+        return x >= -most && x < most && (double)(int64_t)x == x && (int64_t)x == k;
+    return x == y;
 }
 
 bool value_dict_find(const value_pool *p, value dict, const char *key, value *item)

@@ -205,18 +205,24 @@ static void compare_crcs(byte_work *w)
     }
 }
 
-static void count_unsummed(check *c)
+/* A tensor may lie in many extents, and not side by side. */
+static fsdpck_status count_unsummed(check *c, fsdpck_error *err)
 {
-    uint32_t last = CAT_NONE;
+    const uint64_t count = catalogue_tensor_count(c->r->cat);
+    unsigned char *counted = budget_alloc(c->r->metadata, count, err);
+    if (counted == NULL)
+        return FSDPCK_LIMIT;
     for (size_t i = 0; i < c->extents.count; i++) {
         const extent *e = VEC_AT(&c->extents, const extent, i);
         if (e->has_crc || e->stream || e->chunk == NO_CHUNK)
             continue;
+        const uint32_t tensor = check_tensor_of(c, e);
         c->result->unsummed_nbytes += e->nbytes;
-        if (check_tensor_of(c, e) != last)
-            c->result->unsummed_tensors++;
-        last = check_tensor_of(c, e);
+        c->result->unsummed_tensors += counted[tensor] == 0;
+        counted[tensor] = 1;
     }
+    budget_free(c->r->metadata, counted, count);
+    return FSDPCK_OK;
 }
 
 static fsdpck_status begin(byte_work *w, unsigned workers, fsdpck_error *err)
@@ -297,7 +303,7 @@ fsdpck_status check_bytes(check *c, fsdpck_error *err)
         st = read_share(&w, workers, &before, err);
     if (st == FSDPCK_OK) {
         compare_crcs(&w);
-        count_unsummed(c);
+        st = count_unsummed(c, err);
     }
     if (st == FSDPCK_OK && w.scans != NULL) {
         st = spots_sum_up(c, err);

@@ -174,6 +174,58 @@ static bool is_whole(const check *c, uint64_t tensor)
            parts * box_nelems(catalogue_shape(c->r->cat, tensor), t->ndim);
 }
 
+/* ---- files of zeros ---- */
+
+enum { FILE_ZEROS = 1, FILE_OTHERS = 2, FILE_UNKNOWN = 4 };
+
+/* What the floating chunks of each file are; small ones too, for together they are past chance. */
+static void judge_files(const check *c, const unsigned char *live, unsigned char *files,
+                        uint64_t *chunks)
+{
+    const catalogue *cat = c->r->cat;
+    for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++) {
+        const cat_tensor *t = catalogue_tensor(cat, i);
+        const int kind = dtype_get((dtype)t->dtype)->kind;
+        if (kind != DTYPE_IS_FLOAT && kind != DTYPE_IS_COMPLEX)
+            continue;
+        for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
+            const uint32_t file = catalogue_chunk(cat, k)->file;
+            if (check_chunk_nbytes(cat, k) == 0 || file >= catalogue_file_count(cat))
+                continue;
+            files[file] |= live[k] & SPOT_OTHERS                     ? FILE_OTHERS
+                           : live[k] == SPOT_ZEROS && is_whole(c, i) ? FILE_ZEROS
+                                                                     : FILE_UNKNOWN;
+            chunks[file]++;
+        }
+    }
+}
+
+static void check_files(check *c, const unsigned char *live)
+{
+    const uint64_t count = catalogue_file_count(c->r->cat);
+    const uint64_t nbytes = count + 1;
+    unsigned char *files = budget_alloc(c->r->metadata, nbytes, NULL);
+    uint64_t *chunks = budget_alloc(c->r->metadata, nbytes * sizeof *chunks, NULL);
+    bool others = false;
+    if (files != NULL && chunks != NULL)
+        judge_files(c, live, files, chunks);
+    for (uint64_t i = 0; files != NULL && chunks != NULL && i < count; i++)
+        others = others || (files[i] & FILE_OTHERS) != 0;
+    for (uint64_t i = 0; others && i < count; i++) {
+        fsdpck_error what;
+        if (files[i] != FILE_ZEROS)
+            continue;
+        fsdpck_error_init(&what);
+        error_set(&what, FSDPCK_BADINPUT, "NUM-ZERO-FILE",
+                  "all floating numbers of the file are zeros, those of other files are not");
+        check_path(c, (uint32_t)i, &what);
+        error_found(&what, "%" PRIu64 " chunk%s of zeros", chunks[i], chunks[i] == 1 ? "" : "s");
+        findings_tell(c->found, &what);
+    }
+    budget_free(c->r->metadata, files, files == NULL ? 0 : nbytes);
+    budget_free(c->r->metadata, chunks, chunks == NULL ? 0 : nbytes * sizeof *chunks);
+}
+
 static void check_shards(check *c)
 {
     const catalogue *cat = c->r->cat;
@@ -189,6 +241,7 @@ static void check_shards(check *c)
             count_lost(c, catalogue_tensor(cat, i), live, &zeros, &others, &first))
             tell_lost(c, first, zeros, zeros + others);
     }
+    check_files(c, live);
     budget_free(c->r->metadata, live, nbytes);
 }
 

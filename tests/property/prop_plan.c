@@ -1,12 +1,13 @@
 /* Random checkpoints through plan and exec, whatever the chunks, strides, encodings, tiles and
- * threads: every byte of the output is what the element's tensor and index say, and the same for
- * all runs. */
+ * threads, by threads or by a GPU that may fail: every byte of the output is what the element's
+ * tensor and index say, and the same for all runs. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/support/exec_world.h"
+#include "tests/support/gpu_fake.h"
 
 #define MUST(condition)                                                                   \
     do {                                                                                  \
@@ -303,8 +304,57 @@ static void run_failing(generator *g)
     w->source.fail_read = 0;
 }
 
-static void run_seed(uint64_t seed)
+static void run_by_gpu(generator *g, gpu_fake *fake, bool required, fsdpck_status want)
 {
+    fsdpck_error err = {0};
+    const exec_world_options o = {.tile_nbytes = chance(g, 50) ? 0 : 4096 * (1 + draw(g, 30)),
+                                  .nthreads = 1 + (unsigned)draw(g, 2),
+                                  .replicas = REPLICAS_FIRST,
+                                  .gpu = &fake->base,
+                                  .gpu_required = required};
+    const fsdpck_status st = exec_world_run(g->world, &o, &err);
+    if (st != want)
+        fprintf(stderr, "seed %" PRIu64 ": status %d: %s\n", g->seed, st, err.message);
+    MUST(st == want);
+}
+
+/* The same bytes; whatever fails is DEVICE, or threads do it. Nothing is left behind. */
+static uint64_t run_gpus(generator *g)
+{
+    gpu_fake fake;
+    uint64_t tiles = 0;
+    uint64_t calls = 0;
+    uint64_t copies = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        gpu_fake_init(&fake);
+        fake.bodies = i == 1;
+        run_by_gpu(g, &fake, true, FSDPCK_OK);
+        tiles += g->world->sums.gpu_tiles;
+        calls = atomic_load(&fake.calls);
+        copies = atomic_load(&fake.copies);
+        gpu_fake_release(&fake);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        gpu_fake_init(&fake);
+        fake.fail_at = 1 + draw(g, calls);
+        run_by_gpu(g, &fake, false, FSDPCK_OK);
+        gpu_fake_release(&fake);
+    }
+    gpu_fake_init(&fake);
+    fake.fail_at = 1 + draw(g, 3); /* a worker's memory and stream */
+    run_by_gpu(g, &fake, true, FSDPCK_DEVICE);
+    gpu_fake_release(&fake);
+    gpu_fake_init(&fake);
+    fake.flip_at = 1 + draw(g, copies + 1);
+    fake.flips = 1;
+    run_by_gpu(g, &fake, true, FSDPCK_OK);
+    gpu_fake_release(&fake);
+    return tiles;
+}
+
+static uint64_t run_seed(uint64_t seed)
+{
+    uint64_t tiles = 0;
     generator g = {.seed = seed, .state = seed};
     const uint32_t nfiles_in = 1 + (uint32_t)draw(&g, 4);
     g.world = exec_world_new(nfiles_in, 1 + (uint32_t)draw(&g, WORLD_FILES_MAX));
@@ -317,7 +367,10 @@ static void run_seed(uint64_t seed)
     run_once(&g, 0, 2, EXEC_DIRECT_AUTO);
     if (chance(&g, 30))
         run_failing(&g);
+    if (seed % 3 == 0)
+        tiles = run_gpus(&g);
     exec_world_free(g.world);
+    return tiles;
 }
 
 /* Arguments: first seed, number of seeds. */
@@ -325,8 +378,9 @@ int main(int argc, char **argv)
 {
     const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     const uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 150;
+    uint64_t tiles = 0;
     for (uint64_t seed = first; seed < first + count; seed++)
-        run_seed(seed);
-    printf("%" PRIu64 " seeds\n", count);
-    return 0;
+        tiles += run_seed(seed);
+    printf("%" PRIu64 " seeds, %" PRIu64 " tiles by a GPU\n", count, tiles);
+    return count >= 3 && tiles == 0;
 }

@@ -236,6 +236,7 @@ static void check_digests(exec_world *w, exec_request r)
     w->to.want_crc = false;
     w->to.want_file_crc = false;
     r.direct = EXEC_DIRECT_OFF;
+    r.gpu_required = false; /* told to fail late, it may do so here */
     MUST(exec_locate(&r, &x, &err) == FSDPCK_OK);
     MUST(exec_run(x, NULL, &err) == FSDPCK_OK);
     exec_free(x);
@@ -287,6 +288,9 @@ fsdpck_status exec_world_run(exec_world *w, const exec_world_options *o, fsdpck_
                                 o->memory_nbytes > 0 ? o->memory_nbytes : EXEC_MEMORY_NBYTES_MIN,
                             .direct = o->direct,
                             .cancel = o->cancel,
+                            .gpu = o->gpu,
+                            .gpu_required = o->gpu_required,
+                            .log = o->log,
                             .metadata = &w->metadata};
     MUST(mkdtemp(scratch) != NULL);
     (void)snprintf(path, sizeof path, "%s/out", scratch);

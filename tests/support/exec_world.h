@@ -38,6 +38,9 @@ typedef struct exec_world_options {
     int direct;
     plan_replicas replicas;
     const cancel_token *cancel;
+    gpu *gpu;
+    bool gpu_required;
+    const logger *log;
 } exec_world_options;
 
 exec_world *exec_world_new(uint32_t nfiles_in, uint32_t nfiles_out);

@@ -265,7 +265,8 @@ Test(calls, are_named_and_not_made)
     EXPECT("\x80\4csome.where\nMaker\nK\1K\2\x86R.", false, "PKL-CALL", "'some.where.Maker'");
     EXPECT("\x80\4csome.where\nColour\nK\1\x85R.", false, "DCP-META-TYPE", "not the metadata");
     EXPECT("\x80\4cos\nsystem\n.", false, "DCP-META-TYPE", "not the metadata");
-    EXPECT("\x80\4cos\nsystem\n\x8c\5touch\x85R.", true, "DCP-META-TYPE", "not the metadata");
+    EXPECT("\x80\4cos\nsystem\n\x8c\5touch\x85R.", true, "PKL-GLOBAL", "'os.system'");
+    EXPECT("\x80\4csome.where\nMaker\n)R.", true, "DCP-META-TYPE", "not the metadata");
 }
 
 Test(calls, getattr_is_for_one_enum)

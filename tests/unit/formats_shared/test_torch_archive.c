@@ -286,6 +286,21 @@ Test(torch_archive, storages)
     expect_claim(&c, FSDPCK_BADINPUT, "PKL-CALL", "unknown rebuild function");
 }
 
+Test(torch_archive, sparse_tensors_are_to_be_made_dense)
+{
+    zip_made z;
+    opened o;
+    claim c = usual;
+
+    c.function = "_rebuild_sparse_tensor";
+    make_tensor(&z, &c);
+    cr_assert_eq(open_made(&o, &z, false), FSDPCK_UNSUPPORTED);
+    cr_assert_str_eq(o.err.finding, "PT-TENSOR-KIND");
+    cr_assert_not_null(strstr(o.err.next, "to_dense()"), "%s", o.err.next);
+    close_made(&o);
+    zip_made_release(&z);
+}
+
 Test(torch_archive, meta_tensors_have_no_place)
 {
     claim c = usual;
@@ -306,7 +321,7 @@ Test(torch_archive, meta_tensors_have_no_place)
     zip_made_release(&z);
 }
 
-static void expect_pickle(const char *opcodes, size_t nbytes, fsdpck_status status,
+static void expect_opened(const char *opcodes, size_t nbytes, bool opaque, fsdpck_status status,
                           const char *finding)
 {
     text_buf pickle = {0};
@@ -315,7 +330,7 @@ static void expect_pickle(const char *opcodes, size_t nbytes, fsdpck_status stat
 
     text_append(&pickle, opcodes, nbytes);
     make_archive(&z, &pickle, NULL);
-    const fsdpck_status st = open_made(&o, &z, false);
+    const fsdpck_status st = open_made(&o, &z, opaque);
     cr_expect_eq(st, status, "%s: %d %s", opcodes + 2, st, o.err.message);
     cr_expect_str_eq(o.err.finding, finding, "%s: %s", opcodes + 2, o.err.message);
     cr_expect(status == FSDPCK_OK || o.err.has_offset);
@@ -324,7 +339,29 @@ static void expect_pickle(const char *opcodes, size_t nbytes, fsdpck_status stat
     text_release(&pickle);
 }
 
+static void expect_pickle(const char *opcodes, size_t nbytes, fsdpck_status status,
+                          const char *finding)
+{
+    expect_opened(opcodes, nbytes, false, status, finding);
+}
+
+static void expect_kept(const char *opcodes, size_t nbytes, fsdpck_status status,
+                        const char *finding)
+{
+    expect_opened(opcodes, nbytes, true, status, finding);
+}
+
 #define PICKLE(text) "\x80\2" text ".", sizeof("\x80\2" text ".") - 1
+
+/* Whoever asks for opaque calls gets those that run nothing. */
+Test(torch_archive, calls_that_run_code_are_not_kept)
+{
+    expect_kept(PICKLE("cmine\nmake\n)R"), FSDPCK_OK, "");
+    expect_kept(PICKLE("cos\nsystem\nX\2\0\0\0ls\x85R"), FSDPCK_BADINPUT, "PKL-GLOBAL");
+    expect_kept(PICKLE("csubprocess\nPopen\nX\2\0\0\0ls\x85\x81"), FSDPCK_BADINPUT, "PKL-GLOBAL");
+    expect_kept(PICKLE("c__builtin__\ngetattr\ncos\npath\nX\6\0\0\0system\x86R"), FSDPCK_BADINPUT,
+                "PKL-GETATTR");
+}
 
 Test(torch_archive, calls)
 {

@@ -1,0 +1,171 @@
+/* gpu.h: the only border between the program and a GPU. Plain C on both sides: no header of CUDA is
+ * seen through it, and nothing behind it knows of tensors or files.
+ *
+ *     RETURN_IF(gpu_open(local_rank, &g, err));              // DEVICE where none is usable
+ *     RETURN_IF(g->calls->host_new(g, nbytes, &pinned, err));
+ *     RETURN_IF(g->calls->device_new(g, nbytes, &device, err));
+ *     RETURN_IF(g->calls->stream_new(g, &s, err));
+ *     RETURN_IF(g->calls->copy_in(s, device, pinned, nbytes, err));
+ *     RETURN_IF(g->calls->place(s, &what, err));             // many boxes, one launch
+ *     RETURN_IF(g->calls->copy_out(s, pinned, device, nbytes, err));
+ *     RETURN_IF(g->calls->mark(s, 0, err));
+ *     RETURN_IF(g->calls->wait(s, 0, err));                  // pinned memory may be looked at
+ *     g->calls->stream_free(s);  ...  g->calls->close(g);
+ *
+ * What a stream is given is done in order, later: memory that it names must stay as it is until a
+ * mark behind it has been waited for. Everything may be called from any thread, one stream by one
+ * thread at a time. Failures are DEVICE, with what CUDA said; after one only the free functions and
+ * close may be called for the stream, and they work.
+ *
+ * A table of functions and not functions, so that tests can stand in for a device.
+ */
+#ifndef FSDPCK_KERNELS_GPU_H
+#define FSDPCK_KERNELS_GPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/fsdpck_status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gpu gpu;
+typedef struct gpu_stream gpu_stream;
+
+/* Of device memory: 0 is none; may be added to. Allocations begin at multiples of 256. */
+typedef uint64_t gpu_address;
+
+/* Numbers that a cast knows. Anything else is bytes. */
+typedef enum gpu_number {
+    GPU_BYTES = 0,
+    GPU_FLOAT16,
+    GPU_BFLOAT16,
+    GPU_FLOAT32,
+    GPU_FLOAT64,
+    GPU_FLOAT8_E4M3FN,
+    GPU_FLOAT8_E5M2,
+    GPU_FLOAT8_E4M3FNUZ,
+    GPU_FLOAT8_E5M2FNUZ,
+    GPU_FLOAT8_E8M0FNU
+} gpu_number;
+
+/* How a box is worked on; gpu_box_prepare chooses. */
+enum { GPU_WAY_ROWS = 1, GPU_WAY_UNITS = 2, GPU_WAY_CONVERT = 3 };
+
+/* One strided copy, maybe with elements that change. As a device reads it: 64 bytes and 3 * ndim
+ * words in the list of dims (sizes, source strides, destination strides; strides are bytes). */
+typedef struct gpu_box {
+    uint64_t src; /* bytes from gpu_place.src */
+    uint64_t dst;
+    uint64_t nelems;     /* units of `way` */
+    uint64_t flip[2];    /* bits of an element that are inverted: signs */
+    uint32_t first_task; /* of the launch */
+    uint32_t tasks;
+    uint32_t dims_at;
+    uint8_t ndim;
+    uint8_t from, to;    /* gpu_number; equal: no cast */
+    uint8_t from_nbytes; /* 1 to 16 */
+    uint8_t to_nbytes;
+    uint8_t swap_nbytes; /* unit whose bytes are reversed: 2, 4, 8; else 0 */
+    uint8_t negate;      /* integers: two's complement */
+    uint8_t way;
+    uint8_t src_log2; /* alignment of every source element as a power of two, up to 4 */
+    uint8_t dst_log2;
+    uint8_t unused[2];
+} gpu_box;
+
+/* The most units of a box: indices inside a box are 32 bits. */
+#define GPU_BOX_NELEMS_MAX ((uint64_t)1 << 31)
+#define GPU_DIMS_MAX       64u
+
+/* A launch. All addresses are in device memory; src and dst are multiples of 16. */
+typedef struct gpu_place {
+    gpu_address src;
+    gpu_address dst;
+    gpu_address boxes; /* gpu_box, a multiple of 8 */
+    gpu_address dims;  /* uint64_t, a multiple of 8 */
+    gpu_address lost;  /* uint64_t: finite elements out of range of their new type are added */
+    /* A word that must have this value, or nothing is done: what add_sum made of the boxes, since a
+     * wrong box would write anywhere. 0: no such word. */
+    gpu_address sum;
+    uint64_t sum_expected;
+    uint32_t count; /* boxes */
+    uint32_t tasks; /* sum of theirs */
+} gpu_place;
+
+/* What a strided copy is, before gpu_box_prepare: ndim dims, sizes of at least 1, none of them 0. */
+typedef struct gpu_copy {
+    uint64_t src, dst;
+    unsigned ndim; /* at most GPU_DIMS_MAX */
+    const uint64_t *sizes, *src_strides, *dst_strides;
+    gpu_number from, to;
+    unsigned from_nbytes, to_nbytes;
+    unsigned swap_nbytes; /* 0 or 1: none */
+    uint64_t flip[2];
+    bool negate;
+} gpu_copy;
+
+/* Fills a box but for dims_at and first_task, and its dims; false where it has too many units or
+ * dims: place it otherwise. Where from equals to and nothing changes the elements, dims that lie
+ * one after the other on both sides should have been joined. dims has room for
+ * 3 * (copy.ndim + 1). */
+bool gpu_box_prepare(gpu_box *box, uint64_t *dims, const gpu_copy *copy);
+
+/* Of what a copy brought: words of 8 bytes, each times its odd number, as 64 bits. One flipped bit
+ * is always seen. The last word is filled up with zeros. */
+uint64_t gpu_sum(const void *bytes, uint64_t nbytes);
+
+enum { GPU_MARKS = 4 };
+
+typedef struct gpu_calls {
+    void (*close)(gpu *g);
+    /* Pinned host memory, a multiple of 4096. free functions take 0 and NULL. */
+    fsdpck_status (*host_new)(gpu *g, uint64_t nbytes, void **memory, fsdpck_error *err);
+    void (*host_free)(gpu *g, void *memory);
+    fsdpck_status (*device_new)(gpu *g, uint64_t nbytes, gpu_address *memory, fsdpck_error *err);
+    void (*device_free)(gpu *g, gpu_address memory);
+    fsdpck_status (*stream_new)(gpu *g, gpu_stream **stream, fsdpck_error *err);
+    /* Waits for what is under way. */
+    void (*stream_free)(gpu_stream *s);
+    fsdpck_status (*copy_in)(gpu_stream *s, gpu_address to, const void *from, uint64_t nbytes,
+                             fsdpck_error *err);
+    fsdpck_status (*copy_out)(gpu_stream *s, void *to, gpu_address from, uint64_t nbytes,
+                              fsdpck_error *err);
+    fsdpck_status (*zero)(gpu_stream *s, gpu_address at, uint64_t nbytes, fsdpck_error *err);
+    fsdpck_status (*place)(gpu_stream *s, const gpu_place *what, fsdpck_error *err);
+    /* Adds gpu_sum of device memory, from a multiple of 8 on, to the word at `sum`. */
+    fsdpck_status (*add_sum)(gpu_stream *s, gpu_address at, uint64_t nbytes, gpu_address sum,
+                             fsdpck_error *err);
+    /* Behind all that the stream was given so far; mark is below GPU_MARKS and may be set again. */
+    fsdpck_status (*mark)(gpu_stream *s, unsigned mark, fsdpck_error *err);
+    /* Until all before the mark is done; at once where it was never set. */
+    fsdpck_status (*wait)(gpu_stream *s, unsigned mark, fsdpck_error *err);
+    /* What NCCL takes for the stream. */
+    void *(*stream_handle)(gpu_stream *s);
+} gpu_calls;
+
+/* Begins what an implementation keeps. */
+struct gpu {
+    const gpu_calls *calls;
+    char name[64]; /* "NVIDIA H200" */
+    uint64_t memory_nbytes;
+    unsigned index, count; /* which of how many devices */
+    unsigned capability;   /* 90: sm_90 */
+};
+
+/* --- gpu_cuda.c or gpu_none.c --- */
+
+/* The device of a process that is the local_rank-th on its host: they are taken in turn. DEVICE at
+ * once, with the reason and the next step, where there is none, no driver or no build for it. */
+fsdpck_status gpu_open(unsigned local_rank, gpu **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* What was built in, one line; NULL in a build without CUDA. */
+const char *gpu_built_description(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

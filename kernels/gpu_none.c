@@ -1,0 +1,17 @@
+/* A build without CUDA. */
+#include "base/status.h"
+#include "kernels/gpu.h"
+
+fsdpck_status gpu_open(unsigned local_rank, gpu **out, fsdpck_error *err)
+{
+    (void)local_rank;
+    *out = NULL;
+    error_set(err, FSDPCK_DEVICE, "", "built without CUDA");
+    error_next(err, "leave --engine away: threads are as fast as the storage");
+    return FSDPCK_DEVICE;
+}
+
+const char *gpu_built_description(void)
+{
+    return NULL;
+}

@@ -1,0 +1,82 @@
+/* nccl_check: NCCL with one rank that exchanges with itself. Exit status 77 where there is no GPU or no
+ * NCCL. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/nccl_exchange.h"
+
+#define NBYTES  ((size_t)3000001)
+#define SKIPPED 77
+
+static void must(fsdpck_status st, const fsdpck_error *err)
+{
+    if (st == FSDPCK_OK)
+        return;
+    fprintf(stderr, "nccl_check: %s\n", err->message);
+    exit(1);
+}
+
+static bool at_once(void *ctx)
+{
+    (void)ctx;
+    return true;
+}
+
+static void exchange(gpu *g, gpu_stream *s, nccl_comm *c)
+{
+    fsdpck_error err;
+    gpu_address device;
+    void *memory;
+    must(g->calls->host_new(g, 2 * NBYTES, &memory, &err), &err);
+    must(g->calls->device_new(g, 3 * NBYTES, &device, &err), &err);
+    uint8_t *bytes = memory;
+    for (size_t i = 0; i < NBYTES; i++)
+        bytes[i] = (uint8_t)(i * 7 + i / 251);
+    memset(bytes + NBYTES, 0, NBYTES);
+    const nccl_move moves[] = {{device, NBYTES, 0, false}, {device + NBYTES, NBYTES, 0, true}};
+    must(g->calls->copy_in(s, device, bytes, NBYTES, &err), &err);
+    must(nccl_exchange(c, moves, 2, g->calls->stream_handle(s), &err), &err);
+    must(nccl_all_gather(c, device + NBYTES, device + 2 * NBYTES, NBYTES,
+                         g->calls->stream_handle(s), &err),
+         &err);
+    must(g->calls->copy_out(s, bytes + NBYTES, device + 2 * NBYTES, NBYTES, &err), &err);
+    must(g->calls->mark(s, 0, &err), &err);
+    must(nccl_settle(c, at_once, NULL, &err), &err);
+    must(g->calls->wait(s, 0, &err), &err);
+    if (memcmp(bytes, bytes + NBYTES, NBYTES) != 0) {
+        fprintf(stderr, "nccl_check: other bytes came back\n");
+        exit(1);
+    }
+    g->calls->device_free(g, device);
+    g->calls->host_free(g, memory);
+}
+
+int main(void)
+{
+    const nccl_watch watch = {.timeout_seconds = 60};
+    fsdpck_error err;
+    uint8_t id[NCCL_ID_NBYTES];
+    gpu *g;
+    gpu_stream *s;
+    nccl *n;
+    nccl_comm *c;
+    if (gpu_open(0, &g, &err) != FSDPCK_OK) {
+        printf("skipped: %s\n", err.message);
+        return SKIPPED;
+    }
+    if (nccl_load(NULL, &n, &err) != FSDPCK_OK) {
+        printf("skipped: %s\n", err.message);
+        return SKIPPED;
+    }
+    must(g->calls->stream_new(g, &s, &err), &err); /* makes the device current */
+    must(nccl_make_id(n, id, &err), &err);
+    must(nccl_join(n, id, 0, 1, &watch, &c, &err), &err);
+    exchange(g, s, c);
+    nccl_leave(&c);
+    g->calls->stream_free(s);
+    printf("%s: NCCL %u, one rank\n", g->name, nccl_version(n));
+    nccl_unload(n);
+    g->calls->close(g);
+    return 0;
+}

@@ -1,0 +1,184 @@
+/* The use of NCCL against a library that answers as it is told. */
+#include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/nccl_exchange.h"
+
+/* As in support/fake_nccl.c. */
+typedef struct fake_nccl {
+    int version;
+    int init_result, init_waiting, init_async;
+    int send_result, end_result, end_waiting, end_async;
+    int finalize_result;
+    int inits, aborts, destroys, finalizes, sends, receives;
+    int bad_config;
+} fake_nccl;
+
+enum { IN_PROGRESS = 7, SYSTEM_ERROR = 2, REMOTE_ERROR = 6 };
+
+static const nccl_watch patient = {.timeout_seconds = 30};
+static const nccl_watch hurried = {.timeout_seconds = 0};
+
+/* The one that nccl_load gets under the same name. */
+static fake_nccl *tell(void)
+{
+    fake_nccl *(*get)(void);
+    void *library = dlopen(getenv("FAKE_NCCL"), RTLD_NOW | RTLD_LOCAL);
+    cr_assert_not_null(library, "%s", dlerror());
+    *(void **)(void *)&get = dlsym(library, "fake_nccl_tell");
+    cr_assert_not_null(get);
+    return get();
+}
+
+static nccl *load(void)
+{
+    nccl *n;
+    fsdpck_error err = {0};
+    cr_assert_eq(nccl_load(getenv("FAKE_NCCL"), &n, &err), FSDPCK_OK, "%s", err.message);
+    return n;
+}
+
+static fsdpck_status join(nccl *n, const nccl_watch *watch, nccl_comm **c, fsdpck_error *err)
+{
+    uint8_t id[NCCL_ID_NBYTES];
+    cr_assert_eq(nccl_make_id(n, id, NULL), FSDPCK_OK);
+    return nccl_join(n, id, 0, 1, watch, c, err);
+}
+
+static nccl_move move_of(const void *at, uint64_t nbytes, bool receive)
+{
+    return (nccl_move){(gpu_address)(uintptr_t)at, nbytes, 0, receive};
+}
+
+static bool at_once(void *ctx)
+{
+    (void)ctx;
+    return true;
+}
+
+static bool never(void *ctx)
+{
+    (void)ctx;
+    return false;
+}
+
+Test(nccl, a_library_that_is_not_there_or_too_old)
+{
+    nccl *n;
+    fsdpck_error err = {0};
+    cr_assert_eq(nccl_load("/nowhere/libnccl.so.2", &n, &err), FSDPCK_DEVICE);
+    cr_assert_null(n);
+    cr_assert_neq(err.next[0], '\0');
+    cr_assert_eq(nccl_load("libz.so.1", &n, &err), FSDPCK_UNSUPPORTED);
+    cr_assert_not_null(strstr(err.found, "ncclGetVersion"));
+    fake_nccl *f = tell();
+    f->version = 2708;
+    cr_assert_eq(nccl_load(getenv("FAKE_NCCL"), &n, &err), FSDPCK_UNSUPPORTED);
+    f->version = 21403;
+    n = load();
+    cr_assert_eq(nccl_version(n), 21403);
+    nccl_unload(n);
+}
+
+Test(nccl, tiles_are_exchanged_in_one_group)
+{
+    fake_nccl *f = tell();
+    uint8_t a[300], b[7], to_a[300] = {0}, to_b[7] = {0};
+    nccl *n = load();
+    nccl_comm *c;
+    memset(a, 1, sizeof a);
+    memset(b, 2, sizeof b);
+    f->init_result = f->end_result = IN_PROGRESS;
+    f->init_waiting = f->end_waiting = 3;
+    cr_assert_eq(join(n, &patient, &c, NULL), FSDPCK_OK);
+    cr_assert_eq(f->bad_config, 0);
+    const nccl_move moves[] = {move_of(a, sizeof a, false), move_of(b, 0, false),
+                               move_of(b, sizeof b, false), move_of(to_a, sizeof a, true),
+                               move_of(to_b, sizeof b, true)};
+    cr_assert_eq(nccl_exchange(c, moves, 5, NULL, NULL), FSDPCK_OK);
+    cr_assert_arr_eq(a, to_a, sizeof a);
+    cr_assert_arr_eq(b, to_b, sizeof b);
+    cr_assert_eq(f->sends, 2);
+    cr_assert_eq(nccl_settle(c, at_once, NULL, NULL), FSDPCK_OK);
+    memset(to_a, 0, sizeof to_a);
+    cr_assert_eq(nccl_all_gather(c, moves[0].at, moves[3].at, sizeof a, NULL, NULL), FSDPCK_OK);
+    cr_assert_arr_eq(a, to_a, sizeof a);
+    nccl_leave(&c);
+    cr_assert_null(c);
+    cr_assert(f->finalizes == 1 && f->destroys == 1 && f->aborts == 0);
+    nccl_unload(n);
+}
+
+Test(nccl, joining_fails_at_once_later_or_never_ends)
+{
+    fake_nccl *f = tell();
+    fsdpck_error err = {0};
+    nccl *n = load();
+    nccl_comm *c;
+    f->init_result = SYSTEM_ERROR;
+    cr_assert_eq(join(n, &patient, &c, &err), FSDPCK_DEVICE);
+    cr_assert_null(c);
+    cr_assert_not_null(strstr(err.message, "unhandled system error"));
+    cr_assert_eq(f->aborts, 0);
+    f->init_result = IN_PROGRESS;
+    f->init_waiting = 2;
+    f->init_async = REMOTE_ERROR;
+    cr_assert_eq(join(n, &patient, &c, &err), FSDPCK_DEVICE);
+    cr_assert_not_null(strstr(err.message, "remote process exited"));
+    cr_assert_eq(f->aborts, 1);
+    f->init_waiting = -1;
+    cr_assert_eq(join(n, &hurried, &c, &err), FSDPCK_DEVICE);
+    cr_assert_not_null(strstr(err.message, "more than 0 s"));
+    cr_assert_eq(f->aborts, 2);
+    const nccl_watch stopped = {.stop = at_once, .timeout_seconds = 30};
+    cr_assert_eq(join(n, &stopped, &c, &err), FSDPCK_CANCELLED);
+    cr_assert_eq(f->aborts, 3);
+    cr_assert(f->destroys == 0 && f->finalizes == 0);
+    nccl_unload(n);
+}
+
+/* Each way to fail: the communicator is aborted once, and only left after that. */
+static void expect_aborted(fake_nccl *f, nccl *n, nccl_comm *c, fsdpck_status st)
+{
+    uint8_t byte = 0;
+    const nccl_move move = move_of(&byte, 1, false);
+    cr_assert_eq(st, FSDPCK_DEVICE);
+    cr_assert_eq(f->aborts, 1);
+    cr_assert_eq(nccl_exchange(c, &move, 1, NULL, NULL), FSDPCK_DEVICE);
+    cr_assert_eq(nccl_check(c, NULL), FSDPCK_DEVICE);
+    nccl_leave(&c);
+    cr_assert(f->aborts == 1 && f->destroys == 0 && f->finalizes == 0);
+    f->aborts = 0;
+    f->send_result = f->end_result = f->end_waiting = f->end_async = 0;
+    (void)n;
+}
+
+Test(nccl, exchanges_that_fail_abort)
+{
+    fake_nccl *f = tell();
+    uint8_t byte = 0;
+    const nccl_move move = move_of(&byte, 1, false);
+    nccl *n = load();
+    nccl_comm *c;
+    cr_assert_eq(join(n, &patient, &c, NULL), FSDPCK_OK);
+    f->send_result = SYSTEM_ERROR;
+    expect_aborted(f, n, c, nccl_exchange(c, &move, 1, NULL, NULL));
+    cr_assert_eq(join(n, &patient, &c, NULL), FSDPCK_OK);
+    f->end_result = IN_PROGRESS;
+    f->end_async = REMOTE_ERROR;
+    expect_aborted(f, n, c, nccl_exchange(c, &move, 1, NULL, NULL));
+    cr_assert_eq(join(n, &hurried, &c, NULL), FSDPCK_OK);
+    f->end_result = IN_PROGRESS;
+    f->end_waiting = -1;
+    expect_aborted(f, n, c, nccl_exchange(c, &move, 1, NULL, NULL));
+    cr_assert_eq(join(n, &patient, &c, NULL), FSDPCK_OK);
+    f->end_async = REMOTE_ERROR;
+    cr_assert_eq(nccl_exchange(c, &move, 1, NULL, NULL), FSDPCK_OK);
+    expect_aborted(f, n, c, nccl_settle(c, never, NULL, NULL));
+    cr_assert_eq(join(n, &hurried, &c, NULL), FSDPCK_OK);
+    cr_assert_eq(nccl_exchange(c, &move, 1, NULL, NULL), FSDPCK_OK);
+    expect_aborted(f, n, c, nccl_settle(c, never, NULL, NULL));
+    nccl_unload(n);
+}
