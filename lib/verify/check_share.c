@@ -31,20 +31,14 @@ static fsdpck_status take_found(void *arg, unsigned rank, const uint8_t *bytes, 
 {
     findings *f = arg;
     found_head head;
-    finding one;
     (void)rank;
     (void)nbytes;
     (void)err;
     memcpy(&head, bytes, sizeof head);
-    const uint64_t unsupported = f->unsupported + head.unsupported;
-    for (uint64_t i = 0; i < head.kept; i++) {
-        memcpy(&one, bytes + sizeof head + i * sizeof one, sizeof one);
-        findings_add(f, one.severity, &one.what);
-        f->counts[one.severity]--; /* counted below, with those that are not kept */
-    }
+    findings_keep(f, bytes + sizeof head, head.kept);
     for (unsigned i = 0; i < FINDING_SEVERITIES; i++)
         f->counts[i] += head.counts[i];
-    f->unsupported = unsupported;
+    f->unsupported += head.unsupported;
     return FSDPCK_OK;
 }
 

@@ -50,6 +50,16 @@ void findings_add(findings *f, finding_severity severity, const fsdpck_error *wh
     add(f, &(finding){.severity = severity, .what = *what});
 }
 
+void findings_keep(findings *f, const uint8_t *list, uint64_t count)
+{
+    for (uint64_t i = 0; i < count && f->kept < FINDINGS_KEPT; i++) {
+        if (make_room(f))
+            memcpy(&f->list[f->kept++], list + i * sizeof *f->list, sizeof *f->list);
+        else
+            f->lost = true;
+    }
+}
+
 void findings_tell(findings *f, const fsdpck_error *what)
 {
     findings_add(f, finding_rules_get(&f->rules, what->finding, FINDING_ERROR), what);

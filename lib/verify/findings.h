@@ -58,6 +58,9 @@ void findings_tell_as(findings *f, finding_severity severity, const fsdpck_error
  * taste, and of warnings without an id. */
 void findings_add(findings *f, finding_severity severity, const fsdpck_error *what);
 
+/* What another process found: its `list` of findings, of any alignment. Counting them is the caller's. */
+void findings_keep(findings *f, const uint8_t *list, uint64_t count);
+
 /* The same, unless it is among those that are kept. */
 void findings_add_new(findings *f, finding_severity severity, const fsdpck_error *what);
 
