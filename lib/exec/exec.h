@@ -52,7 +52,7 @@ typedef struct exec_request {
     group *group; /* who shares the work: of every rank the same plan, target and output */
     /* Which of how many shares of the writing is this rank's; not below shares: none. 0 of 0: all. */
     unsigned share, shares;
-    gpu *gpu; /* tiles are filled by it; streams, replicas and bundles stay with the threads */
+    gpu *gpu; /* tiles are filled by it; streams and replicas stay with the threads */
     bool gpu_required; /* its failure is the run's; else threads go on, with a warning */
     const cancel_token *cancel;
     progress *progress;
