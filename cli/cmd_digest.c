@@ -24,7 +24,8 @@ static const opt_row manifest_rows[] = {
     {"manifest", .kind = OPT_TEXT, .at = AT(manifest), .value = "FILE",
      .help = "write a manifest (fsdpck-manifest(5)) of the tensors and files of SRC"},
     {"sha256", .kind = OPT_FLAG, .at = AT(sha256),
-     .help = "the SHA-256 of each file: into the manifest, or else alone, as sha256sum -c reads it"},
+     .help =
+         "the SHA-256 of each file: into the manifest, or else alone, as sha256sum -c reads it"},
     {"force", .kind = OPT_FLAG, .at = AT(force), .help = "replace the manifest FILE"},
     {0},
 };
@@ -41,9 +42,8 @@ static int run_files(cli *c, const transform_request *r)
     if (st == FSDPCK_OK)
         st = fsdpck_files_new(c->ctx, in.src, in.options.threads, 1, &files, &err);
     progress_stop(view);
-    const int code = st != FSDPCK_OK
-                         ? report_failure(c, in.src == NULL ? NULL : &in.info, &err)
-                         : digest_print_files(c, &in.info, files);
+    const int code = st != FSDPCK_OK ? report_failure(c, in.src == NULL ? NULL : &in.info, &err)
+                                     : digest_print_files(c, &in.info, files);
     fsdpck_files_free(files);
     transform_inputs_release(&in);
     return code;
@@ -87,8 +87,9 @@ static int run(cli *c, const transform_request *r)
         return run_files(c, r);
     }
     if (r->transform.manifest_path != NULL && selects(&r->transform))
-        return opt_usage_error(c, "a manifest is of the whole checkpoint: no tensors can be chosen, "
-                                  "renamed or cast");
+        return opt_usage_error(c,
+                               "a manifest is of the whole checkpoint: no tensors can be chosen, "
+                               "renamed or cast");
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_digests *d = NULL;
@@ -96,11 +97,13 @@ static int run(cli *c, const transform_request *r)
     char *list = NULL;
     size_t nbytes = 0;
     fsdpck_status st = FSDPCK_OK;
-    if (r->check_path != NULL)
+    const bool first = fsdpck_context_rank(c->ctx) == 0; /* what lies beside SRC is its business */
+    if (first && r->check_path != NULL)
         st =
             text_file_read(r->check_path, "list of digests", LIST_NBYTES_MAX, &list, &nbytes, &err);
-    if (st == FSDPCK_OK)
+    if (first && st == FSDPCK_OK)
         st = check_manifest_path(r, &err);
+    st = fsdpck_context_agree(c->ctx, st, &err);
     progress_view *view = progress_start(c, (progress_mode)r->progress);
     if (st == FSDPCK_OK)
         st = transform_inputs_open(c, r, &in, &err);
@@ -109,13 +112,15 @@ static int run(cli *c, const transform_request *r)
     if (st == FSDPCK_OK && r->transform.manifest_path != NULL)
         st = write_manifest(c, r, in.src, d, &err);
     progress_stop(view);
-    int code;
+    int code = 0;
     if (st != FSDPCK_OK)
         code = report_failure(c, in.src == NULL ? NULL : &in.info, &err);
-    else if (r->check_path != NULL)
+    else if (r->check_path != NULL && first)
         code = digest_print_check(c, r, &in.info, d, list, nbytes);
-    else
+    else if (r->check_path == NULL)
         code = c->json ? digest_print_json(c, &in.info, d) : digest_print_text(c, d);
+    if (st == FSDPCK_OK && fsdpck_context_broadcast(c->ctx, &code, sizeof code, &err) != FSDPCK_OK)
+        code = report_failure(c, &in.info, &err);
     fsdpck_digests_free(d);
     transform_inputs_release(&in);
     free(list);

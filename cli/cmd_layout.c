@@ -94,10 +94,12 @@ int cmd_layout(cli *c, int argc, const char **argv)
                  "its FSDP units, their flat parameters or pieces, what is gathered and wasted.\n"
                  "Of the options below only --world-size, --mesh, --rank and --json are for it.",
         .groups = groups,
-        .examples = "  fsdpck layout step-1000 --world-size 16\n"
-                    "  fsdpck layout step-1000 --mesh dp_replicate=2,dp_shard=8 --part model\n"
-                    "  fsdpck layout step-1000 --world-size 16 --rank 3 --keys '*norm*'\n"
-                    "  fsdpck layout model.json --world-size 64\n",
+        .examples =
+            "  fsdpck layout step-1000 --world-size 16\n"
+            "  fsdpck layout step-1000 --mesh dp_replicate=2,dp_shard=8 --part model\n"
+            "  fsdpck layout step-1000 --world-size 16 --rank 3 --keys '*norm*'\n"
+            "  fsdpck layout model.json --world-size 64\n"
+            "  fsdpck layout model.json --mesh dp_replicate=2,dp_shard=32 --rank 0 --json\n",
     };
     return transform_with_words(c, &spec, &w, 1, argc, argv, run);
 }

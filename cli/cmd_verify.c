@@ -8,7 +8,7 @@
 
 typedef struct words {
     transform_words reading;
-    uint64_t threads;
+    uint64_t threads, peer_timeout_seconds;
     char **set;
     char *manifest, *expect, *sample, *max_duration;
     int stats, sha256, level, strict, require_checksums, json, quiet, verbose;
@@ -49,6 +49,9 @@ static const opt_row checking_rows[] = {
 static const opt_row running_rows[] = {
     {"threads", .kind = OPT_COUNT, .at = offsetof(words, threads), .value = "N", .least = 1,
      .most = 1024, .help = "default: what affinity and cgroup allow"},
+    {"peer-timeout", .kind = OPT_COUNT, .at = offsetof(words, peer_timeout_seconds),
+     .value = "SECONDS", .least = 1, .most = 86400,
+     .help = "under mpirun: a rank that is silent so long is lost; default 60"},
     {"json", .kind = OPT_FLAG, .at = offsetof(words, json), .help = "report as JSON"},
     {"verbose", 'v', OPT_FLAG, .at = offsetof(words, verbose), .help = "notes too"},
     {"quiet", 'q', OPT_FLAG, .at = offsetof(words, quiet), .help = "findings alone, no summary"},
@@ -85,6 +88,8 @@ static int run(cli *c, words *w, const char *path)
     c->verbose = w->verbose;
     transform_words_reading(&w->reading, &open);
     open.threads = (unsigned)w->threads;
+    if (w->peer_timeout_seconds > 0)
+        fsdpck_context_set_peer_timeout(c->ctx, (unsigned)w->peer_timeout_seconds);
     fsdpck_verify_options options = {
         .struct_nbytes = sizeof options,
         .open = &open,
@@ -136,6 +141,9 @@ int cmd_verify(cli *c, int argc, const char **argv)
                     "  fsdpck verify --level numeric --strict --json step-1000\n"
                     "  fsdpck verify --stats step-1000\n"
                     "  fsdpck verify --level checksum --sample 1/20 step-1000\n"
+                    "  fsdpck verify --level checksum --max-duration 10m step-1000\n"
+                    "  fsdpck verify --level checksum --require-checksums step-1000\n"
+                    "  fsdpck verify --level checksum --manifest step-1000.manifest step-1000\n"
                     "  fsdpck verify --expect model.safetensors.index.json step-1000\n"
                     "  fsdpck verify --set IDX-EXTRA=error --set NUM-ZERO=warn step-1000\n",
     };

@@ -248,18 +248,27 @@ static void failure_text(const cli *c, const fsdpck_error *err)
     print_text("  next:     ", err->next, "\n");
 }
 
+/* Found in the input, not in the machine or in how much of it there is. */
+static bool is_of_input(const char *finding)
+{
+    return finding != NULL && strncmp(finding, "SYS-", 4) != 0 &&
+           strncmp(finding, "LIMIT-", 6) != 0;
+}
+
 static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
 {
-    const bool found = err->finding[0] != '\0';
-    cJSON *e = report_json_begin(c, (int)err->status, found ? "findings" : "none", source);
+    const char *finding =
+        err->finding[0] != '\0' ? err->finding : fsdpck_status_finding(err->status);
+    cJSON *e =
+        report_json_begin(c, (int)err->status, is_of_input(finding) ? "findings" : "none", source);
     if (e == NULL)
         return (int)err->status;
-    if (found)
-        warnings_add_finding(cJSON_GetObjectItem(e, "findings"), err->finding, "error", err->message,
+    if (finding != NULL)
+        warnings_add_finding(cJSON_GetObjectItem(e, "findings"), finding, "error", err->message,
                              err->next);
     cJSON *o = cJSON_AddObjectToObject(e, "error");
     cJSON_AddStringToObject(o, "status", fsdpck_status_name(err->status));
-    add_text(o, "finding", err->finding);
+    add_text(o, "finding", finding != NULL ? finding : "");
     add_text(o, "message", err->message);
     add_text(o, "path", err->path);
     add_text(o, "tensor", err->tensor);

@@ -210,7 +210,8 @@ static char *next_step(const transform_request *r, const fsdpck_report *p, char 
         snprintf(text, capacity,
                  "on each of %s, in its process group: torch.load of its file in "
                  "'%s', weights_only=False; for torch %s, device %s (--torch, --device-type)",
-                 report_count(ranks, sizeof ranks, p->world_size, "rank"), path, torch_releases(p->torch_minor),
+                 report_count(ranks, sizeof ranks, p->world_size, "rank"), path,
+                 torch_releases(p->torch_minor),
                  r->transform.device_type == NULL ? "cuda" : r->transform.device_type);
     return text;
 }
@@ -261,6 +262,9 @@ void transform_print_text(const cli *c, const transform_request *r, const fsdpck
     if (info->note[0] != '\0' && p->sidecars_count + p->copied_count == 0)
         printf("note: %s\n", info->note);
     print_changes(r, p);
+    if (c->verbose > 0 && p->ranks > 1)
+        printf("ranks: %u; %s came from the disks of others\n", p->ranks,
+               report_bytes(a, sizeof a, p->bytes_travelled));
     print_left_out(r, info, p);
     print_outputs(c, r, p);
     if (next_step(r, p, next, sizeof next)[0] != '\0')
@@ -286,6 +290,10 @@ static void json_counts(cJSON *e, const fsdpck_report *p)
     cJSON_AddNumberToObject(n, "bytes_written_direct", (double)p->direct_nbytes);
     cJSON_AddNumberToObject(n, "replicas_compared", (double)p->replicas_compared);
     cJSON_AddNumberToObject(n, "replicas_by_checksum", (double)p->replicas_by_checksum);
+    if (p->ranks > 1) {
+        cJSON_AddNumberToObject(n, "ranks", (double)p->ranks);
+        cJSON_AddNumberToObject(n, "bytes_travelled", (double)p->bytes_travelled);
+    }
     if (is_reshard(p))
         cJSON_AddNumberToObject(n, "replicated", (double)p->replicated);
     cJSON_AddNumberToObject(n, "items", (double)p->items);

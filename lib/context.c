@@ -207,6 +207,12 @@ fsdpck_status fsdpck_context_agree(fsdpck_context *ctx, fsdpck_status status, fs
     return group_agree(ctx->group, status, err);
 }
 
+fsdpck_status fsdpck_context_broadcast(fsdpck_context *ctx, void *bytes, size_t nbytes,
+                                       fsdpck_error *err)
+{
+    return group_broadcast(ctx->group, 0, bytes, nbytes, err);
+}
+
 void fsdpck_context_leave(fsdpck_context *ctx, fsdpck_status status)
 {
     ctx->group = NULL;

@@ -3,6 +3,7 @@
 #include "diff.h"
 
 #include "digest.h"
+#include "exec/group_view.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -146,7 +147,7 @@ static fsdpck_status compare_item(void *ctx, unsigned worker, uint64_t item, fsd
 {
     fsdpck_diff *d = ctx;
     output_range whole;
-    plan_get_item(d->a.plan, item, &whole);
+    plan_get_item(d->a.plan, exec_own_item(d->a.exec, item), &whole);
     if (whole.file != 0)
         return FSDPCK_OK;
     uint64_t nbytes = exec_fill_nbytes(d->a.exec, &whole);
@@ -187,26 +188,81 @@ static fsdpck_status compare_streamed(fsdpck_diff *d, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* What a rank found of a pair, to the others. */
+typedef struct pair_found {
+    uint64_t pair;
+    compare_sums sums;
+} pair_found;
+
+static fsdpck_status take_pairs(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
+                                fsdpck_error *err)
+{
+    fsdpck_diff *d = ctx;
+    (void)rank;
+    (void)err;
+    for (uint64_t at = 0; at < nbytes; at += sizeof(pair_found)) {
+        pair_found one;
+        memcpy(&one, bytes + at, sizeof one);
+        compare_add(&VEC_AT(&d->pairs, diff_pair, one.pair)->sums, &one.sums);
+        if (d->brief)
+            atomic_store(&d->enough.set, 1);
+    }
+    return FSDPCK_OK;
+}
+
+/* What all found; of streamed ones all know it already. */
+static fsdpck_status share_pairs(fsdpck_diff *d, fsdpck_status st, fsdpck_error *err)
+{
+    text_buf bytes = {.limit_bytes = SIZE_MAX / 2};
+    if (d->a.ctx->group == NULL)
+        return st;
+    for (size_t i = 0; i < d->pairs.count; i++) {
+        diff_pair *p = VEC_AT(&d->pairs, diff_pair, i);
+        pair_found one;
+        if (p->streamed || p->sums.differing == 0)
+            continue;
+        memset(&one, 0, sizeof one);
+        one.pair = i;
+        one.sums = p->sums;
+        text_append(&bytes, (const char *)&one, sizeof one);
+        p->sums = (compare_sums){0};
+    }
+    if (st == FSDPCK_OK)
+        st = text_check(&bytes, err);
+    st = group_gather(d->a.ctx->group, st, bytes.text, bytes.nbytes, take_pairs, d, err);
+    text_release(&bytes);
+    return st;
+}
+
 static fsdpck_status compare_values(fsdpck_diff *d, fsdpck_error *err)
 {
+    group *g = d->a.ctx->group;
     unsigned workers;
     uint64_t nbytes;
+    RETURN_IF(exec_share_work(d->a.exec, true, err));
+    RETURN_IF(exec_share_work(d->b.exec, true, err));
     exec_fill_limits(d->a.exec, &d->workers, &d->fill_nbytes);
     exec_fill_limits(d->b.exec, &workers, &nbytes);
     d->workers = workers < d->workers ? workers : d->workers;
     d->fill_nbytes = nbytes < d->fill_nbytes ? nbytes : d->fill_nbytes;
     RETURN_IF(compare_streamed(d, err));
-    RETURN_IF(exec_check_replicas(d->a.exec, err));
-    RETURN_IF(exec_check_replicas(d->b.exec, err));
+    fsdpck_status st = exec_check_replicas(d->a.exec, err);
+    if (st == FSDPCK_OK)
+        st = exec_check_replicas(d->b.exec, err);
+    RETURN_IF(group_settle(g, st, false, err));
     progress_phase(&d->a.ctx->progress, "comparing", catalogue_file(&d->a.to.cat, 0)->nbytes);
-    const fsdpck_status st =
-        pool_run(d->workers, plan_item_count(d->a.plan), compare_item, d, &d->enough, err);
-    return st == FSDPCK_CANCELLED && atomic_load(&d->enough.set) ? FSDPCK_OK : st;
+    st = pool_run(d->workers, exec_own_count(d->a.exec), compare_item, d, &d->enough, err);
+    if (st == FSDPCK_CANCELLED && atomic_load(&d->enough.set))
+        st = FSDPCK_OK;
+    RETURN_IF(share_pairs(d, st, err));
+    RETURN_IF(exec_share_sums(d->a.exec, err));
+    return exec_share_sums(d->b.exec, err);
 }
 
 static fsdpck_status check_unchanged(const run *r, fsdpck_error *err)
 {
     const source *s = &r->src->src;
+    RETURN_IF(group_view_check_unchanged(r->src->view_of_ranks, err));
     return s->check_unchanged == NULL ? FSDPCK_OK : s->check_unchanged(s->ctx, err);
 }
 
@@ -256,16 +312,17 @@ static fsdpck_status add_value_rows(fsdpck_diff *d, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
-                              const fsdpck_transform_options *o, fsdpck_error *err)
+/* All that is done before values are read. */
+static fsdpck_status prepare(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
+                             const fsdpck_transform_options *o, fsdpck_part *part,
+                             fsdpck_error *err)
 {
-    fsdpck_part part;
-    RETURN_IF(diff_choose_part(o, a, b, &part, err));
-    RETURN_IF(begin_side(d, &d->a, o, part, a, err));
-    RETURN_IF(begin_side(d, &d->b, o, part, b, err));
-    if (part != FSDPCK_PART_ALL && (o == NULL || o->part < 0))
+    RETURN_IF(diff_choose_part(o, a, b, part, err));
+    RETURN_IF(begin_side(d, &d->a, o, *part, a, err));
+    RETURN_IF(begin_side(d, &d->b, o, *part, b, err));
+    if (*part != FSDPCK_PART_ALL && (o == NULL || o->part < 0))
         log_write(&a->ctx->log, LOG_NOTE, "comparing the %s parts: the rest is not in both",
-                  fsdpck_part_name(part));
+                  fsdpck_part_name(*part));
     /* Both hold buffers at once. */
     d->a.opt.memory_nbytes = run_memory(&d->a) / 2;
     if (d->a.opt.memory_nbytes < EXEC_MEMORY_NBYTES_MIN)
@@ -275,16 +332,31 @@ static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_check
     RETURN_IF(place_side(d, false, err));
     RETURN_IF(place_side(d, true, err));
     RETURN_IF(run_make_plan(&d->a, err));
-    RETURN_IF(run_make_plan(&d->b, err));
-    if (!d->brief || d->rows.count == 0)
-        RETURN_IF(compare_values(d, err));
+    return run_make_plan(&d->b, err);
+}
+
+static fsdpck_status finish_values(fsdpck_diff *d, fsdpck_error *err)
+{
     RETURN_IF(check_unchanged(&d->a, err));
     RETURN_IF(check_unchanged(&d->b, err));
-    RETURN_IF(add_value_rows(d, err));
+    return add_value_rows(d, err);
+}
+
+static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
+                              const fsdpck_transform_options *o, fsdpck_error *err)
+{
+    group *g = a->ctx->group;
+    fsdpck_part part = FSDPCK_PART_ALL;
+    RETURN_IF(group_settle(g, prepare(d, a, b, o, &part, err), true, err));
+    RETURN_IF(run_same_plan(&d->a, err));
+    RETURN_IF(run_same_plan(&d->b, err));
+    if (!d->brief || d->rows.count == 0)
+        RETURN_IF(compare_values(d, err));
+    RETURN_IF(group_agree(g, finish_values(d, err), err));
     const bool selected = d->a.opt.keys_count > 0; /* tensors alone */
     if (part != FSDPCK_PART_MODEL && !selected && d->a.names_objects &&
         (!d->brief || d->rows.count == 0))
-        RETURN_IF(diff_objects(d, err));
+        RETURN_IF(group_agree(g, diff_objects(d, err), err));
     return FSDPCK_OK;
 }
 

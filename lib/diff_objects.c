@@ -364,6 +364,7 @@ fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err)
     object_list a = {VEC_OF(object_key, &d->a.src->metadata), {.limit_bytes = SIZE_MAX / 2}};
     object_list b = {VEC_OF(object_key, &d->b.src->metadata), {.limit_bytes = SIZE_MAX / 2}};
     uint64_t *maps[2] = {NULL, NULL};
+    group *g = d->a.ctx->group;
     strtab names;
     strtab_init(&names, &d->a.src->metadata);
     fsdpck_status st = load_all(&d->a, err);
@@ -373,10 +374,11 @@ fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err)
         st = list_objects(&d->a, &a, err);
     if (st == FSDPCK_OK)
         st = list_objects(&d->b, &b, err);
+    st = group_agree(g, st, err);
     if (st == FSDPCK_OK)
-        st = map_tensors(&d->a, &names, &maps[0], err);
+        st = group_agree(g, map_tensors(&d->a, &names, &maps[0], err), err);
     if (st == FSDPCK_OK)
-        st = map_tensors(&d->b, &names, &maps[1], err);
+        st = group_agree(g, map_tensors(&d->b, &names, &maps[1], err), err);
     if (st == FSDPCK_OK)
         st = merge(d, &a, &b, maps, err);
     strtab_release(&names);

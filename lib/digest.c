@@ -24,7 +24,7 @@ fsdpck_status digest_place(catalogue *c, uint32_t tensor, uint32_t file_index, u
     const uint64_t nbytes = catalogue_tensor_nbytes(c, tensor);
     uint64_t end;
     if (!checked_add(*at, nbytes, &end) || end > INT64_MAX - DIGEST_ALIGN)
-        return error_set(err, FSDPCK_LIMIT, "", "tensors are too many bytes to count");
+        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "tensors are too many bytes to count");
     for (uint32_t k = 0; k < t->nchunks; k++) {
         cat_chunk *chunk = catalogue_chunk(c, t->first_chunk + k);
         chunk->file = file_index;
@@ -82,7 +82,7 @@ static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)
 {
     RETURN_IF(group_agree(d->run.ctx->group, prepare(&d->run, err), err));
     RETURN_IF(run_same_plan(&d->run, err));
-    exec_set_share(d->run.exec, group_rank(d->run.ctx->group), group_size(d->run.ctx->group));
+    RETURN_IF(exec_share_work(d->run.exec, true, err));
     RETURN_IF(exec_run(d->run.exec, NULL, err));
     return digest_rows_make(&d->rows, &d->run.to, err);
 }
@@ -93,9 +93,9 @@ fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src,
     run r;
     run_init(&r, ctx, src, NULL);
     r.dst = "";
-    fsdpck_status st = prepare(&r, err);
+    fsdpck_status st = group_settle(ctx->group, prepare(&r, err), true, err);
     if (st == FSDPCK_OK && replicas)
-        st = exec_check_replicas(r.exec, err);
+        st = group_settle(ctx->group, exec_check_replicas(r.exec, err), false, err);
     progress_phase(&ctx->progress, NULL, 0);
     run_release(&r);
     return st;

@@ -6,6 +6,7 @@
 
 #include "base/crc.h"
 #include "base/sha256.h"
+#include "exec/deal.h"
 
 /* Read at once: stays in the caches near the core. */
 #define PIECE_NBYTES ((uint64_t)1 << 20)
@@ -22,6 +23,12 @@ void file_sums_release(file_sums *s)
     for (size_t i = 0; i < s->files.count; i++)
         free(VEC_AT(&s->files, file_sum, i)->name);
     vec_release(&s->files);
+}
+
+void file_sums_share(file_sums *s, const fsdpck_checkpoint *src)
+{
+    s->group = src->ctx->group;
+    s->near = src->view_of_ranks;
 }
 
 fsdpck_status file_sums_add(file_sums *s, const char *name, uint64_t nbytes, fsdpck_error *err)
@@ -188,12 +195,76 @@ static fsdpck_status begin(work *w, unsigned workers, fsdpck_error *err)
     return list_jobs(w, err);
 }
 
+/* Keeps this rank's jobs; what is summed before them counts once. */
+static fsdpck_status keep_own(work *w, fsdpck_error *err)
+{
+    const file_sums *s = w->r->shared;
+    job *list = w->jobs.items;
+    uint64_t total = 0, largest = 0;
+    size_t kept = 0;
+    deal d;
+    for (size_t i = 0; i < w->jobs.count; i++) {
+        const uint64_t nbytes = list[i].end - list[i].begin;
+        total += nbytes;
+        largest = nbytes > largest ? nbytes : largest;
+    }
+    RETURN_IF(deal_init(&d, group_size(s->group), NULL, total, largest, err));
+    for (size_t i = 0; i < w->jobs.count; i++) {
+        const uint64_t nbytes = list[i].end - list[i].begin;
+        deal_near_file(&d, s->near, w->r->files[list[i].file].name, nbytes);
+        if (deal_next(&d, nbytes) == group_rank(s->group))
+            list[kept++] = list[i];
+    }
+    w->jobs.count = kept;
+    deal_release(&d);
+    for (size_t i = 0; group_rank(s->group) > 0 && i < w->r->count; i++)
+        w->r->files[i].crc64 = 0;
+    return FSDPCK_OK;
+}
+
+/* A rank's sums are zeros where it has read nothing. */
+enum { SHA_WORDS = 4, SUM_WORDS = 1 + SHA_WORDS };
+
+static fsdpck_status share_sums(const work *w, fsdpck_error *err)
+{
+    const file_sums_request *r = w->r;
+    uint64_t *words = calloc(r->count + 1, SUM_WORDS * sizeof *words);
+    const fsdpck_status made =
+        words != NULL ? FSDPCK_OK : error_set_nomem(err, r->count * SUM_WORDS * sizeof *words);
+    fsdpck_status st = group_agree(r->shared->group, made, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < r->count; i++) {
+        words[SUM_WORDS * i] = r->files[i].crc64;
+        memcpy(words + SUM_WORDS * i + 1, r->files[i].sha256, sizeof r->files[i].sha256);
+    }
+    if (st == FSDPCK_OK)
+        st = group_xor(r->shared->group, words, r->count * SUM_WORDS, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < r->count; i++) {
+        r->files[i].crc64 = words[SUM_WORDS * i];
+        memcpy(r->files[i].sha256, words + SUM_WORDS * i + 1, sizeof r->files[i].sha256);
+    }
+    free(words);
+    return st;
+}
+
+static fsdpck_status run_shared(work *w, unsigned workers, fsdpck_status st, fsdpck_error *err)
+{
+    group *g = w->r->shared->group;
+    if (st == FSDPCK_OK)
+        st = keep_own(w, err);
+    RETURN_IF(group_agree(g, st, err));
+    st = pool_run(workers, w->jobs.count, run_job, w, w->r->cancel, err);
+    RETURN_IF(group_agree(g, st, err));
+    return share_sums(w, err);
+}
+
 fsdpck_status file_sums_run(const file_sums_request *r, fsdpck_error *err)
 {
     work w = {.r = r, .jobs = VEC_OF(job, NULL)};
     const unsigned workers = r->nthreads > 0 ? r->nthreads : 1;
     fsdpck_status st = begin(&w, workers, err);
-    if (st == FSDPCK_OK)
+    if (r->shared != NULL)
+        st = run_shared(&w, workers, st, err);
+    else if (st == FSDPCK_OK)
         st = pool_run(workers, w.jobs.count, run_job, &w, r->cancel, err);
     for (unsigned i = 0; i < workers; i++) {
         if (w.pieces != NULL)
@@ -218,8 +289,7 @@ fsdpck_status file_sums_read(file_sums *s, fsdpck_context *ctx, unsigned nthread
 {
     file_set set = {0};
     uint64_t nbytes = 0;
-    RETURN_IF(file_set_init(&set, s->dir, 0, s->no_follow ? FILE_NO_FOLLOW : 0, err));
-    fsdpck_status st = FSDPCK_OK;
+    fsdpck_status st = file_set_init(&set, s->dir, 0, s->no_follow ? FILE_NO_FOLLOW : 0, err);
     for (size_t i = 0; st == FSDPCK_OK && i < s->files.count; i++) {
         const file_sum *f = VEC_AT(&s->files, const file_sum, i);
         uint32_t index;
@@ -235,12 +305,14 @@ fsdpck_status file_sums_read(file_sums *s, fsdpck_context *ctx, unsigned nthread
         .arg = &set,
         .cancel = &ctx->cancel,
         .progress = &ctx->progress,
+        .shared = s->group != NULL ? s : NULL,
     };
     progress_phase(&ctx->progress, "summing files", nbytes);
+    st = group_agree(s->group, st, err);
     if (st == FSDPCK_OK)
         st = file_sums_run(&r, err);
     if (st == FSDPCK_OK)
-        st = file_set_check_unchanged(&set, err);
+        st = group_agree(s->group, file_set_check_unchanged(&set, err), err);
     file_set_release(&set);
     return st;
 }

@@ -29,11 +29,15 @@ typedef struct file_sum {
 typedef struct file_sums {
     const folder *dir; /* borrowed */
     bool no_follow;
-    vec files; /* file_sum */
+    group *group;                  /* whose ranks read together; NULL: this process alone */
+    const struct group_view *near; /* as exec_request has it */
+    vec files;                     /* file_sum */
 } file_sums;
 
 void file_sums_init(file_sums *s, const folder *dir, bool no_follow);
 void file_sums_release(file_sums *s);
+/* By all ranks of the group of an open checkpoint: file_sums_read is their common work from now on. */
+void file_sums_share(file_sums *s, const fsdpck_checkpoint *src);
 fsdpck_status file_sums_add(file_sums *s, const char *name, uint64_t nbytes,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The files of a checkpoint: the one that it is, or all plain files of its folder and of the folders
@@ -55,6 +59,7 @@ typedef struct file_sums_request {
     void *arg;
     const cancel_token *cancel;
     progress *progress;
+    const file_sums *shared; /* whose ranks each do their jobs; NULL: all are done here */
 } file_sums_request;
 
 fsdpck_status file_sums_run(const file_sums_request *r, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -28,7 +28,8 @@ fsdpck_status fsdpck_files_new(fsdpck_context *ctx, fsdpck_checkpoint *src, unsi
     f->src = src;
     f->has_sha256 = sha256 != 0;
     file_sums_init(&f->sums, &src->probe.dir, false);
-    fsdpck_status st = file_sums_add_checkpoint(&f->sums, src, err);
+    file_sums_share(&f->sums, src);
+    fsdpck_status st = group_agree(ctx->group, file_sums_add_checkpoint(&f->sums, src, err), err);
     if (st == FSDPCK_OK && f->sums.files.count > 1)
         qsort(f->sums.files.items, f->sums.files.count, sizeof(file_sum), compare_files);
     if (st == FSDPCK_OK)
@@ -85,7 +86,7 @@ fsdpck_status fsdpck_manifest_check_path(const char *path, fsdpck_error *err)
     return manifest_check_path(path, false, err);
 }
 
-fsdpck_status fsdpck_manifest_write(const fsdpck_files *f, const fsdpck_digests *d,
+static fsdpck_status write_manifest(const fsdpck_files *f, const fsdpck_digests *d,
                                     const char *path, int force, fsdpck_error *err)
 {
     manifest m;
@@ -104,4 +105,12 @@ fsdpck_status fsdpck_manifest_write(const fsdpck_files *f, const fsdpck_digests 
     manifest_release(&m);
     text_release(&text);
     return st;
+}
+
+fsdpck_status fsdpck_manifest_write(const fsdpck_files *f, const fsdpck_digests *d,
+                                    const char *path, int force, fsdpck_error *err)
+{
+    group *g = f->src->ctx->group;
+    const bool first = group_rank(g) == 0; /* the file is one for all */
+    return group_agree(g, first ? write_manifest(f, d, path, force, err) : FSDPCK_OK, err);
 }

@@ -26,3 +26,8 @@ int fsdpck_finding_kind_find(const char *id, fsdpck_finding_kind *kind)
 {
     return show(finding_find(id), kind);
 }
+
+const char *fsdpck_status_finding(fsdpck_status status)
+{
+    return finding_of_status(status);
+}

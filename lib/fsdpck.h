@@ -94,8 +94,8 @@ FSDPCK_API void fsdpck_context_progress(const fsdpck_context *ctx, const char **
 /* ---- several processes at one piece of work ---- */
 
 /* Where mpirun or srun started this process with others, they share the work of fsdpck_open,
- * fsdpck_consolidate, fsdpck_reshard and fsdpck_digests_new, which are then collective: every rank
- * makes the same calls with the same arguments, and all get the same status. DST lies on a file system
+ * fsdpck_consolidate, fsdpck_reshard, fsdpck_digests_new, fsdpck_diff_new, fsdpck_verify_new,
+ * fsdpck_files_new and fsdpck_manifest_write, which are then collective: every rank makes the same calls with the same arguments, and all get the same status. DST lies on a file system
  * that all of them see. Without a launcher there is one rank and these calls do nothing.
  *
  *     fsdpck_context_join(ctx, &err);
@@ -118,6 +118,9 @@ FSDPCK_API void fsdpck_context_work_alone(fsdpck_context *ctx);
 /* A step of the caller's own between collective calls: OK where it is OK on all ranks. */
 FSDPCK_API fsdpck_status fsdpck_context_agree(fsdpck_context *ctx, fsdpck_status status,
                                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* What rank 0 has, to all. */
+FSDPCK_API fsdpck_status fsdpck_context_broadcast(fsdpck_context *ctx, void *bytes, size_t nbytes,
+                                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* In the end, by all. Where a rank is lost the launcher is told to end all processes. */
 FSDPCK_API void fsdpck_context_leave(fsdpck_context *ctx, fsdpck_status status);
 
@@ -378,6 +381,8 @@ typedef struct fsdpck_report {
     char *const *copied; /* files beside the weights that were copied along; among the outputs */
     size_t copied_count;
     unsigned torch_minor; /* pt-ranks: torch 2.N loads them; 0: the newest known */
+    unsigned ranks;           /* that did it together; 1: this process alone */
+    uint64_t bytes_travelled; /* of bytes_read: from the disks of one rank to another */
 } fsdpck_report;
 
 /* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless

@@ -192,12 +192,12 @@ typedef struct fsdpck_diff_row {
     /* FSDPCK_DIFF_VALUES */
     int located; /* 0: a compressed tensor, of which only digests were compared; what follows is 0 */
     uint64_t nelems, differing;
-    uint64_t first[64];             /* index of the first element that differs */
-    char first_a[64], first_b[64];  /* and its values */
-    double largest;                 /* |a - b|, of numbers */
-    uint64_t not_numbers;           /* elements that differ and are NaN or infinite on a side */
+    uint64_t first[64];            /* index of the first element that differs */
+    char first_a[64], first_b[64]; /* and its values */
+    double largest;                /* |a - b|, of numbers */
+    uint64_t not_numbers;          /* elements that differ and are NaN or infinite on a side */
     /* Objects */
-    int64_t rank; /* whose it is, where ranks differ; else -1 */
+    int64_t rank;                /* whose it is, where ranks differ; else -1 */
     const char *text_a, *text_b; /* FSDPCK_DIFF_OBJECT: for people, cut off where it is long */
 } fsdpck_diff_row;
 
@@ -226,6 +226,9 @@ typedef struct fsdpck_finding_kind {
 FSDPCK_API int fsdpck_finding_kind_at(size_t index, fsdpck_finding_kind *kind);
 /* 0 where there is no such id. */
 FSDPCK_API int fsdpck_finding_kind_find(const char *id, fsdpck_finding_kind *kind);
+/* An id for failures whose error has none, such as those of system calls: "SYS-IO". NULL where the
+ * request is at fault (USAGE, EXISTS), or nothing is. */
+FSDPCK_API const char *fsdpck_status_finding(fsdpck_status status);
 
 /* ---- verifying ---- */
 
@@ -235,7 +238,7 @@ typedef enum fsdpck_level {
     FSDPCK_LEVEL_STRUCTURE, /* every rule that needs no tensor data */
     FSDPCK_LEVEL_COVERAGE,  /* each tensor is there as a whole, payloads' heads agree with it */
     FSDPCK_LEVEL_CHECKSUM,  /* every byte, against the checksums that the files hold */
-    FSDPCK_LEVEL_NUMERIC    /* every element: NaN, moments below zero, infinities, zeros, constants */
+    FSDPCK_LEVEL_NUMERIC /* every element: NaN, moments below zero, infinities, zeros, constants */
 } fsdpck_level;
 
 /* Is a checkpoint whole, consistent and uncorrupted?
@@ -256,13 +259,14 @@ typedef struct fsdpck_verify_options {
     int level;                       /* fsdpck_level; -1: coverage */
     const fsdpck_open_options *open; /* NULL: the defaults */
     unsigned threads;
-    int strict;             /* warnings count as errors */
-    int require_checksums;  /* bytes without a checksum are an error at level checksum */
-    const char *const *set; /* "NUM-NAN=error", =warn, =note or =ignore, ends with NULL; NULL: none */
+    int strict;            /* warnings count as errors */
+    int require_checksums; /* bytes without a checksum are an error at level checksum */
+    const char *const
+        *set;             /* "NUM-NAN=error", =warn, =note or =ignore, ends with NULL; NULL: none */
     const char *manifest; /* fsdpck-manifest(5); NULL: the one in the folder, where there is one */
     int sha256;           /* at level checksum: the SHA-256 that it has of files */
-    const char *expect; /* a list of tensors, a manifest, an index or a checkpoint; NULL */
-    int statistics;     /* at level numeric: fsdpck_verify_get_statistics */
+    const char *expect;   /* a list of tensors, a manifest, an index or a checkpoint; NULL */
+    int statistics;       /* at level numeric: fsdpck_verify_get_statistics */
     /* At levels checksum and numeric a sample of the data: from 0 to 0.05 it is 5 %. The same part is
      * the same sample of the same files, and parts that do not overlap are samples that do not: 0 to
      * 0.5 and 0.5 to 1 are the whole. It is made of records that have a checksum, and of pieces of
@@ -273,7 +277,7 @@ typedef struct fsdpck_verify_options {
 
 typedef struct fsdpck_verify_info {
     fsdpck_level level;
-    int opened;        /* what follows of the checkpoint itself is known */
+    int opened; /* what follows of the checkpoint itself is known */
     fsdpck_info source;
     uint64_t errors, warnings, notes; /* strict: warnings are among the errors */
     uint64_t ignored;                 /* because `set` says so */
@@ -282,28 +286,29 @@ typedef struct fsdpck_verify_info {
     uint64_t bytes_total, bytes_read; /* of the records, as stored */
     uint64_t bytes_summed;            /* compared with a checksum */
     uint64_t unchecked_tensors, unchecked_nbytes; /* level checksum: no checksum is recorded */
-    uint64_t unread_tensors, unread_nbytes; /* from coverage on: because of a finding */
-    int manifest;                               /* there is one, and it could be read */
-    uint64_t manifest_files, manifest_tensors;  /* that it lists */
-    uint64_t manifest_nbytes; /* of files, compared with its CRC-64 */
-    const char *blind; /* what the level cannot see, for people */
+    uint64_t unread_tensors, unread_nbytes;       /* from coverage on: because of a finding */
+    int manifest;                                 /* there is one, and it could be read */
+    uint64_t manifest_files, manifest_tensors;    /* that it lists */
+    uint64_t manifest_nbytes;                     /* of files, compared with its CRC-64 */
+    const char *blind;                            /* what the level cannot see, for people */
     /* Where one of these is set, errors == 0 does not mean that the data are verified. */
     int sampled, stopped; /* options.sample_end; options.max_seconds were over */
     uint64_t skipped_records, skipped_nbytes; /* therefore not read, records not as a whole */
     uint64_t manifest_unsummed_files;         /* therefore not compared with their CRC-64 */
-    uint64_t statistics; /* tensors; 0 where they were not asked for */
+    uint64_t statistics;                      /* tensors; 0 where they were not asked for */
     uint64_t unsupported; /* of the errors: legal, but not read; all of them: there is no verdict */
 } fsdpck_verify_info;
 
 typedef struct fsdpck_finding {
-    const char *id;       /* "DCP-GAP" */
-    const char *severity; /* "error", "warning", "note" */
+    const char *id;           /* "DCP-GAP" */
+    const char *severity;     /* "error", "warning", "note" */
     const fsdpck_error *what; /* message, path, tensor, offset, expected, found, next */
 } fsdpck_finding;
 
 FSDPCK_API fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
                                            const fsdpck_verify_options *options,
-                                           fsdpck_verify **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                                           fsdpck_verify **out,
+                                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 FSDPCK_API void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info);
 FSDPCK_API void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index,
                                           fsdpck_finding *finding);
@@ -312,7 +317,8 @@ FSDPCK_API void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index
 typedef struct fsdpck_tensor_statistics {
     size_t struct_nbytes; /* by the caller */
     fsdpck_tensor tensor;
-    uint64_t nelems; /* looked at, of a complex tensor twice as many as it has; 0: none, as in tensors
+    uint64_t
+        nelems; /* looked at, of a complex tensor twice as many as it has; 0: none, as in tensors
                         of bits, scattered views and what a finding keeps from being read */
     uint64_t nan, inf, finite, zeros;
     double mean, variance; /* of the population; 0 where nothing is finite, and so for the next */

@@ -46,7 +46,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
 static fsdpck_status run_all_of_them(run *r, fsdpck_error *err)
 {
     RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
-    exec_set_share(r->exec, group_rank(r->ctx->group), group_size(r->ctx->group));
+    RETURN_IF(exec_share_work(r->exec, true, err));
     return exec_run(r->exec, NULL, err);
 }
 

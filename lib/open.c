@@ -347,7 +347,7 @@ fsdpck_status transform_open(fsdpck_context *ctx, const char *path,
     unit_list_init(&c->units, &c->metadata);
     c->ties = VEC_OF(aim_tie, &c->metadata);
     /* Who fails still serves its files to the others until all know. */
-    const fsdpck_status st = group_agree(ctx->group, open_inner(c, path, &o, err), err);
+    const fsdpck_status st = group_settle(ctx->group, open_inner(c, path, &o, err), true, err);
     progress_phase(&ctx->progress, NULL, 0);
     if (st != FSDPCK_OK) {
         fsdpck_close(c);

@@ -48,7 +48,7 @@ fsdpck_status transform_probe(fsdpck_checkpoint *c, const char *path, fsdpck_err
     const bool absent = st == FSDPCK_OK && kind == PATH_ABSENT && path[0] != '\0';
     if (st == FSDPCK_OK && !absent)
         st = probe_gather(path, &c->probe, err);
-    RETURN_IF(group_agree(g, st, err));
+    RETURN_IF(group_settle(g, st, true, err));
     uint64_t sees[SEES] = {0};
     sees[absent ? SEES_NOTHING : c->probe.is_folder ? SEES_FOLDER : SEES_FILE] = 1;
     RETURN_IF(group_sum(g, sees, SEES, err));

@@ -307,7 +307,10 @@ static fsdpck_status check_sums(manifest_work *w, fsdpck_error *err)
     const unsigned what = SUM_CRC64 | (w->r->sha256 ? SUM_SHA256 : 0);
     file_sums sums;
     file_sums_init(&sums, w->dir, w->r->no_follow);
-    fsdpck_status st = take_summed(w, &sums, err);
+    group *g = w->r->src == NULL ? NULL : w->r->ctx->group; /* else rank 0 is alone */
+    fsdpck_status st = group_agree(g, take_summed(w, &sums, err), err);
+    if (g != NULL)
+        file_sums_share(&sums, w->r->src);
     if (st == FSDPCK_OK && sums.files.count > 0)
         st = file_sums_read(&sums, w->r->ctx, w->r->nthreads, what, err);
     for (size_t i = 0; st == FSDPCK_OK && i < sums.files.count; i++) {

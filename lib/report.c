@@ -61,8 +61,7 @@ static fsdpck_status list_outputs(const report_input *in, fsdpck_report *r, fsdp
     for (size_t i = 0; i < in->side->files.count; i++) {
         const sidecar *f = VEC_AT(&in->side->files, const sidecar, i);
         if (f->copied)
-            RETURN_IF(
-                add_output(in, sidecars_output(in->side, f), list, &r->outputs_count, err));
+            RETURN_IF(add_output(in, sidecars_output(in->side, f), list, &r->outputs_count, err));
     }
     return in->to->is_folder && !in->opt->no_manifest
                ? add_output(in, MANIFEST_NAME, list, &r->outputs_count, err)
@@ -108,8 +107,8 @@ static fsdpck_status list_sidecars(const report_input *in, fsdpck_report *r, fsd
         path_kind kind;
         const char *name = p->entries[i];
         if (name[0] == '.' || is_index(name) || has_file(&in->src->cat, name) ||
-            strcmp(name, MANIFEST_NAME) == 0 ||
-            has_file(&in->to->cat, name) || sidecars_has(in->side, name) ||
+            strcmp(name, MANIFEST_NAME) == 0 || has_file(&in->to->cat, name) ||
+            sidecars_has(in->side, name) ||
             path_probe(&p->dir, name, &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE)
             continue;
         RETURN_IF(add_sidecar(list, r, name, err));
@@ -155,9 +154,9 @@ static fsdpck_status fill_plan(const report_input *in, fsdpck_report *r, fsdpck_
     if (in->opt->dry_run < 2)
         return FSDPCK_OK;
     text_buf text = {0};
-    RETURN_IF(plan_print(in->plan, &text, err));
-    r->plan_text = text.text;
-    return FSDPCK_OK;
+    const fsdpck_status st = plan_print(in->plan, &text, err);
+    r->plan_text = text.text; /* freed with the report, whether it is whole or not */
+    return st;
 }
 
 static void fill_counts(const report_input *in, fsdpck_report *r)
@@ -181,6 +180,8 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->cast_overflows = done.cast_overflows;
     r->replicas_compared = done.replicas_compared;
     r->replicas_by_checksum = done.replicas_by_crc;
+    r->ranks = group_size(in->src->ctx->group);
+    r->bytes_travelled = done.bytes_travelled;
 }
 
 static fsdpck_status fill_layout(const report_input *in, fsdpck_report *r, fsdpck_error *err)

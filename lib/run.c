@@ -148,6 +148,7 @@ fsdpck_status run_make_plan(run *r, fsdpck_error *err)
         .memory_nbytes = run_memory(r),
         .direct = (int)r->opt.direct,
         .group = r->ctx->group,
+        .near = r->src->view_of_ranks,
         .gpu = r->gpu,
         .gpu_required = r->opt.use_cuda != 0,
         .cancel = &r->ctx->cancel,
@@ -306,13 +307,10 @@ static fsdpck_status share_output(run *r, fsdpck_error *err)
     RETURN_IF(group_agree(g, st, err));
     RETURN_IF(group_broadcast(g, 0, name, sizeof name, err));
     bool writes = true;
-    unsigned share, shares;
     if (group_rank(g) != 0)
         st = join_output(r, name, &writes, err);
     RETURN_IF(group_agree(g, st, err));
-    RETURN_IF(group_count(g, writes, &share, &shares, err));
-    exec_set_share(r->exec, writes ? share : shares, shares);
-    return FSDPCK_OK;
+    return exec_share_work(r->exec, writes, err);
 }
 
 /* What is made of the sums of all, and the final name: by rank 0. */

@@ -125,7 +125,8 @@ static bool fits(const fsdpck_units *u, const fsdpck_unit *of, uint64_t *total)
 
 static fsdpck_status too_large(fsdpck_error *err)
 {
-    return error_set(err, FSDPCK_LIMIT, "", "bytes of the model on all ranks do not fit 63 bits");
+    return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT",
+                     "bytes of the model on all ranks do not fit 63 bits");
 }
 
 static fsdpck_status sum_unit(fsdpck_units *u, uint64_t index, uint64_t *total, fsdpck_error *err)

@@ -6,7 +6,9 @@
 #include <time.h>
 
 #include "digest.h"
+#include "exec/group_view.h"
 #include "promise.h"
+#include "verify_peers.h"
 
 struct fsdpck_verify {
     fsdpck_checkpoint *src; /* NULL: it could not be opened */
@@ -55,9 +57,19 @@ static const char *blind_of_level(const fsdpck_verify *v)
 
 static void set_blind(fsdpck_verify *v)
 {
-    const bool doubt = v->src != NULL && v->src->cat.origin.order_doubtful;
+    if (v->src == NULL) {
+        snprintf(v->blind, sizeof v->blind, "%s",
+                 v->promised.there
+                     ? "all of it: it could not be opened, and nothing was looked at "
+                       "but its files, with the manifest"
+                     : "all of it: it could not be opened, and nothing else was looked "
+                       "at");
+        return;
+    }
+    const bool doubt = v->src->cat.origin.order_doubtful;
     snprintf(v->blind, sizeof v->blind, "%s%s%s", is_partial(v) ? "what was skipped; " : "",
-             blind_of_level(v), doubt ? "; whether rows are in the right order (see the notes)" : "");
+             blind_of_level(v),
+             doubt ? "; whether rows are in the right order (see the notes)" : "");
 }
 
 /* One id may be worse in one place than in another: the reader knows, but the user decides. */
@@ -125,9 +137,15 @@ static void note_unsummed(fsdpck_verify *v)
         return;
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, "CHECKSUM-NONE", "no checksum is recorded for some tensors");
-    error_found(&what, "%" PRIu64 " tensors, %" PRIu64 " bytes", v->result.unsummed_tensors,
-                v->result.unsummed_nbytes);
-    error_next(&what, "keep digests of them: fsdpck digest SRC >FILE, fsdpck digest -c FILE SRC");
+    error_found(&what, "%" PRIu64 " tensor%s, %" PRIu64 " bytes", v->result.unsummed_tensors,
+                v->result.unsummed_tensors == 1 ? "" : "s", v->result.unsummed_nbytes);
+    if (v->promised.there && is_partial(v))
+        error_next(&what,
+                   "the manifest has checksums of whole files alone: run it without --sample "
+                   "and --max-duration");
+    else
+        error_next(&what,
+                   "keep digests of them: fsdpck digest SRC >FILE, fsdpck digest -c FILE SRC");
     findings_tell(&v->found, &what);
 }
 
@@ -312,23 +330,10 @@ static uint64_t deadline_of(double seconds)
     return ns + (seconds < 1e9 ? (uint64_t)(seconds * 1e9) : UINT64_C(1000000000000000000));
 }
 
-static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
-                          fsdpck_error *err)
+/* What can be told from the checkpoint itself. */
+static fsdpck_status check_all(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_error *err)
 {
-    fsdpck_error what;
-    fsdpck_error_init(&what);
-    fsdpck_status st = transform_open(ctx, path, v->options.open, take_found, v, &v->src, &what);
-    if (is_verdict(st)) {
-        findings_add_new(&v->found, FINDING_ERROR, &what);
-        RETURN_IF(begin_promises(v, ctx, path, err));
-        return check_promises(v, ctx, path, err);
-    }
-    if (st != FSDPCK_OK) {
-        if (err != NULL)
-            *err = what;
-        return st;
-    }
-    RETURN_IF(begin_promises(v, ctx, path, err));
+    const check_peers peers = verify_peers(v->src);
     const check_request r = {
         .cat = &v->src->cat,
         .source = &v->src->src,
@@ -336,6 +341,7 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
         .path = v->src->path,
         .level = v->level,
         .nthreads = transform_threads(v->options.threads),
+        .peers = ctx->group == NULL ? NULL : &peers,
         .cancel = &ctx->cancel,
         .progress = &ctx->progress,
         .metadata = &v->src->metadata,
@@ -347,15 +353,44 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
         .sample_end = is_sample(v) ? fraction_of(v->options.sample_end) - 1 : 0,
         .deadline_ns = v->deadline_ns,
     };
+    RETURN_IF(check_run(&r, &v->found, &v->result, err));
+    return group_agree(ctx->group, group_view_check_unchanged(v->src->view_of_ranks, err), err);
+}
+
+static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
+                          fsdpck_error *err)
+{
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    fsdpck_status st = transform_open(ctx, path, v->options.open, take_found, v, &v->src, &what);
+    if (is_verdict(st)) {
+        findings_add_new(&v->found, FINDING_ERROR, &what);
+        st = group_rank(ctx->group) == 0 ? begin_promises(v, ctx, path, err) : FSDPCK_OK;
+        if (st == FSDPCK_OK)
+            st = check_promises(v, ctx, path, err);
+        return group_agree(ctx->group, st, err);
+    }
+    if (st != FSDPCK_OK) {
+        if (err != NULL)
+            *err = what;
+        return st;
+    }
+    RETURN_IF(group_agree(ctx->group, begin_promises(v, ctx, path, err), err));
     note_unfinished(v);
-    st = check_run(&r, &v->found, &v->result, err);
+    st = check_all(v, ctx, err);
     if (st == FSDPCK_OK)
         st = check_replicas(v, err);
     merge_flat(&v->found);
     if (st == FSDPCK_OK)
-        st = check_promises(v, ctx, path, err);
+        st = group_agree(ctx->group, check_promises(v, ctx, path, err), err);
     note_unsummed(v);
     return st;
+}
+
+/* Of all ranks the first speaks: what it alone was told counts for all. */
+static fsdpck_status share_counts(fsdpck_verify *v, group *g, fsdpck_error *err)
+{
+    return group_broadcast(g, 0, v->found.counts, sizeof v->found.counts, err);
 }
 
 fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
@@ -383,6 +418,8 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
         st = look(v, ctx, path, err);
     progress_phase(&ctx->progress, NULL, 0);
     take_warnings(v, ctx);
+    if (st == FSDPCK_OK)
+        st = share_counts(v, ctx->group, err);
     v->path = NULL;
     findings_sort(&v->found);
     set_blind(v);

@@ -99,14 +99,14 @@ bool dcp_boxes_agree(const dcp_boxes *b, unsigned *dim)
 typedef struct cut {
     uint64_t offset, size;
     uint64_t new_offset, new_size;
-    bool known;
+    uint64_t known; /* number of the last reading that had it */
 } cut;
 
 typedef struct explaining {
     const dcp_boxes *b;
     const dcp_reading *r;
-    vec cuts;   /* cut: distinct, by offset, not empty */
-    vec strays; /* cut: new_offset and new_size alone */
+    dcp_cuts *cuts; /* cut: distinct, by offset, not empty */
+    vec strays;     /* cut: new_offset and new_size alone */
 } explaining;
 
 static int compare_cuts(const void *a, const void *b)
@@ -116,34 +116,53 @@ static int compare_cuts(const void *a, const void *b)
                                   : (x->size > y->size) - (x->size < y->size);
 }
 
-static fsdpck_status collect_cuts(explaining *x, bool *clear, fsdpck_error *err)
+static fsdpck_status collect_cuts(vec *made, const dcp_boxes *b, unsigned dim, fsdpck_error *err)
 {
-    const dcp_boxes *b = x->b;
-
     for (uint64_t k = 0; k < b->count; k++) {
         const uint64_t *box = b->recorded + k * 2 * b->ndim;
-        if (box[b->ndim + x->r->dim] == 0)
+        if (box[b->ndim + dim] == 0)
             continue;
-        cut *made = vec_push(&x->cuts, err);
-        if (made == NULL)
+        cut *c = vec_push(made, err);
+        if (c == NULL)
             return FSDPCK_LIMIT;
-        *made = (cut){.offset = box[x->r->dim], .size = box[b->ndim + x->r->dim]};
+        *c = (cut){.offset = box[dim], .size = box[b->ndim + dim]};
     }
-    if (x->cuts.count > 1)
-        qsort(x->cuts.items, x->cuts.count, sizeof(cut), compare_cuts);
-    cut *cuts = x->cuts.items;
+    if (made->count > 1)
+        qsort(made->items, made->count, sizeof(cut), compare_cuts);
+    return FSDPCK_OK;
+}
+
+fsdpck_status dcp_cuts_init(dcp_cuts *cuts, const dcp_boxes *b, unsigned dim, fsdpck_error *err)
+{
     size_t kept = 0;
-    *clear = true;
-    for (size_t i = 0; i < x->cuts.count; i++) {
-        if (kept > 0 && cuts[kept - 1].offset == cuts[i].offset) {
-            *clear = *clear && cuts[kept - 1].size == cuts[i].size;
+
+    *cuts = (dcp_cuts){.items = VEC_OF(cut, b->d->owner), .clear = true};
+    const fsdpck_status st = collect_cuts(&cuts->items, b, dim, err);
+    if (st != FSDPCK_OK) {
+        dcp_cuts_release(cuts);
+        return st;
+    }
+    cut *c = cuts->items.items;
+    for (size_t i = 0; i < cuts->items.count; i++) {
+        if (kept > 0 && c[kept - 1].offset == c[i].offset) {
+            cuts->clear = cuts->clear && c[kept - 1].size == c[i].size;
             continue;
         }
-        cuts[kept++] = cuts[i];
+        c[kept++] = c[i];
     }
-    x->cuts.count = kept;
-    *clear = *clear && kept > 0;
+    cuts->items.count = kept;
+    cuts->clear = cuts->clear && kept > 0;
     return FSDPCK_OK;
+}
+
+void dcp_cuts_release(dcp_cuts *cuts)
+{
+    vec_release(&cuts->items);
+}
+
+static cut *find_cut(const dcp_cuts *cuts, const cut *wanted)
+{
+    return bsearch(wanted, cuts->items.items, cuts->items.count, sizeof(cut), compare_cuts);
 }
 
 /* One rank's piece under both readings. False where it cannot be. */
@@ -151,7 +170,7 @@ static fsdpck_status take_piece(explaining *x, const uint64_t *coord, bool *fits
 {
     const dcp_reading *r = x->r;
     const uint64_t n = x->b->shape[r->dim];
-    cut c = {.known = true};
+    cut c = {.known = x->cuts->number};
 
     *fits = piece_box(&r->mesh, r->recorded, 1, &n, coord, PIECE_RECORDED, &c.offset, &c.size,
                       NULL) == FSDPCK_OK &&
@@ -165,8 +184,8 @@ static fsdpck_status take_piece(explaining *x, const uint64_t *coord, bool *fits
             *stray = c;
         return c.new_size > 0 && stray == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
     }
-    cut *found = bsearch(&c, x->cuts.items, x->cuts.count, sizeof(cut), compare_cuts);
-    *fits = found != NULL && !found->known;
+    cut *found = find_cut(x->cuts, &c);
+    *fits = found != NULL && found->known != x->cuts->number;
     if (*fits)
         *found = c;
     return FSDPCK_OK;
@@ -178,13 +197,14 @@ static fsdpck_status take_pieces(explaining *x, bool *fits, fsdpck_error *err)
     uint64_t coord[MESH_NDIM_MAX];
 
     for (uint64_t rank = 0, nranks = mesh_size(m); rank < nranks; rank++) {
+        x->cuts->steps++;
         mesh_coord(m, rank, coord);
         RETURN_IF(take_piece(x, coord, fits, err));
         if (!*fits)
             return FSDPCK_OK;
     }
-    for (size_t i = 0; i < x->cuts.count; i++)
-        *fits = *fits && VEC_AT(&x->cuts, cut, i)->known;
+    for (size_t i = 0; i < x->cuts->items.count; i++)
+        *fits = *fits && VEC_AT(&x->cuts->items, cut, i)->known == x->cuts->number;
     return FSDPCK_OK;
 }
 
@@ -200,8 +220,7 @@ static bool derive(const explaining *x, uint64_t k, uint64_t *piece)
     piece[0] = b->shape[dim];
     piece[1] = held;
     if (wanted.size > 0) {
-        const cut *found =
-            bsearch(&wanted, x->cuts.items, x->cuts.count, sizeof(cut), compare_cuts);
+        const cut *found = find_cut(x->cuts, &wanted);
         piece[0] = found->new_offset;
         return found->new_size == held;
     }
@@ -268,26 +287,23 @@ static fsdpck_status check_tiling(const explaining *x, const uint64_t *derived, 
     return FSDPCK_OK;
 }
 
-fsdpck_status dcp_boxes_explain(const dcp_boxes *b, const dcp_reading *r, uint64_t *derived,
-                                bool *fits, fsdpck_error *err)
+fsdpck_status dcp_boxes_explain(const dcp_boxes *b, dcp_cuts *cuts, const dcp_reading *r,
+                                uint64_t *derived, bool *fits, fsdpck_error *err)
 {
-    explaining x = {
-        .b = b,
-        .r = r,
-        .cuts = VEC_OF(cut, b->d->owner),
-        .strays = VEC_OF(cut, b->d->owner),
-    };
-    fsdpck_status st = collect_cuts(&x, fits, err);
+    explaining x = {.b = b, .r = r, .cuts = cuts, .strays = VEC_OF(cut, b->d->owner)};
+    fsdpck_status st = FSDPCK_OK;
 
-    if (st == FSDPCK_OK && *fits)
+    cuts->number++;
+    *fits = cuts->clear;
+    if (*fits)
         st = take_pieces(&x, fits, err);
     if (st == FSDPCK_OK && *fits) {
+        cuts->steps += b->count;
         for (uint64_t k = 0; k < b->count && *fits; k++)
             *fits = derive(&x, k, derived + 2 * k);
         if (*fits)
             st = check_tiling(&x, derived, fits, err);
     }
-    vec_release(&x.cuts);
     vec_release(&x.strays);
     return st;
 }

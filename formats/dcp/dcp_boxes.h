@@ -59,14 +59,27 @@ typedef struct dcp_reading {
     unsigned dim;
 } dcp_reading;
 
-fsdpck_status dcp_boxes_explain(const dcp_boxes *b, const dcp_reading *r, uint64_t *derived,
-                                bool *fits, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The recorded pieces of one dim, for any number of readings with that dim. */
+typedef struct dcp_cuts {
+    vec items;       /* dcp_boxes.c's */
+    bool clear;      /* there are some, and none begins where another does */
+    uint64_t number; /* of the reading under way */
+    uint64_t steps;  /* so far: pieces of ranks and chunks that were looked at */
+} dcp_cuts;
+
+fsdpck_status dcp_cuts_init(dcp_cuts *cuts, const dcp_boxes *b, unsigned dim,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+void dcp_cuts_release(dcp_cuts *cuts);
+
+fsdpck_status dcp_boxes_explain(const dcp_boxes *b, dcp_cuts *cuts, const dcp_reading *r,
+                                uint64_t *derived, bool *fits, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Writes the derived boxes into the catalogue. */
 fsdpck_status dcp_boxes_apply(const dcp_boxes *b, unsigned dim, const uint64_t *derived,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Derives the boxes of tensors whose blobs do not fit them, where exactly one layout explains all
- * blobs of the tensor; says how many, and names those that stay as they are. */
+ * blobs of the tensor; says how many, and names those that stay as they are. LIMIT, DCP-LAYOUTS,
+ * where the layouts that the number of ranks allows are too many for the tensors that there are. */
 fsdpck_status dcp_boxes_repair(dcp_folder *d, const open_request *req,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 

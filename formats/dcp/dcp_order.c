@@ -220,7 +220,11 @@ static fsdpck_status correct(dcp_boxes *b, const open_request *req, const two_di
     uint64_t *derived = budget_alloc(b->d->owner, nbytes, err);
     if (derived == NULL)
         return FSDPCK_LIMIT;
-    fsdpck_status st = dcp_boxes_explain(b, r, derived, &tp_first, err);
+    dcp_cuts cuts;
+    fsdpck_status st = dcp_cuts_init(&cuts, b, r->dim, err);
+    if (st == FSDPCK_OK)
+        st = dcp_boxes_explain(b, &cuts, r, derived, &tp_first, err);
+    dcp_cuts_release(&cuts);
     const bool fsdp_alone = may_be_fsdp_alone(b, m) && dcp_boxes_agree(b, &dim);
     if (st == FSDPCK_OK && tp_first && !fsdp_alone) {
         st = dcp_boxes_apply(b, r->dim, derived, err);

@@ -7,6 +7,10 @@
 
 /* Ranks among which layouts are looked for where the number of ranks is not known. */
 enum { RANKS_GUESSED = 64 };
+/* Over all tensors of a checkpoint. A number of ranks has up to some thousand layouts, and a layout
+ * as many pieces as ranks; most are out at the first of them, so 4,096 ranks take about 20,000 steps
+ * a tensor. A step takes about 80 ns. */
+#define REPAIR_STEPS_MAX ((uint64_t)1 << 24)
 
 /* Wrong boxes are only recorded for dims that do not divide evenly: then sizes differ. */
 static bool may_be_wrong(const catalogue *cat, uint32_t tensor)
@@ -47,11 +51,27 @@ static dcp_reading reading_of(unsigned dim, uint64_t fsdp, uint64_t outer, uint6
 
 typedef struct search {
     const dcp_boxes *b;
+    dcp_cuts cuts;
     unsigned dim;
+    uint64_t *steps;   /* of all tensors so far */
     uint64_t *derived; /* of the first layout that fits */
     uint64_t *other;
     unsigned nfits; /* layouts that lead to different boxes: 0, 1, 2 (or more) */
 } search;
+
+static fsdpck_status refuse_more(const search *s, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_LIMIT, "DCP-LAYOUTS",
+                  "--repair-strided has too many layouts to try for the tensors that need it");
+    error_tensor(err,
+                 catalogue_name(s->b->d->cat, catalogue_tensor(s->b->d->cat, s->b->tensor)->name));
+    error_expected(err, "at most %" PRIu64 " pieces of ranks over all layouts", REPAIR_STEPS_MAX);
+    error_found(err, "%" PRId64 " ranks", s->b->d->marks.world_size);
+    error_next(err, "read it without --repair-strided and leave out what does not fit; or load and "
+                    "save it again with the torch that wrote it");
+    return st;
+}
 
 static fsdpck_status try_reading(search *s, uint64_t fsdp, uint64_t outer, uint64_t inner,
                                  fsdpck_error *err)
@@ -60,7 +80,11 @@ static fsdpck_status try_reading(search *s, uint64_t fsdp, uint64_t outer, uint6
     uint64_t *derived = s->nfits == 0 ? s->derived : s->other;
     bool fits;
 
-    RETURN_IF(dcp_boxes_explain(s->b, &r, derived, &fits, err));
+    const uint64_t before = s->cuts.steps;
+    RETURN_IF(dcp_boxes_explain(s->b, &s->cuts, &r, derived, &fits, err));
+    *s->steps += s->cuts.steps - before;
+    if (*s->steps > REPAIR_STEPS_MAX)
+        return refuse_more(s, err);
     if (fits &&
         (s->nfits == 0 || memcmp(derived, s->derived, s->b->count * 2 * sizeof *derived) != 0))
         s->nfits++;
@@ -78,10 +102,10 @@ static fsdpck_status search_layouts(search *s, const open_request *req, fsdpck_e
     for (uint64_t inner = 2; inner <= nranks / 2 && s->nfits < 2; inner++) {
         if (known > 0 && nranks % inner != 0)
             continue;
-        RETURN_IF(cancel_check(req->cancel, err));
         for (uint64_t outer = 1; outer <= nranks / inner / 2; outer++) {
             if (known > 0 && nranks / inner % outer != 0)
                 continue;
+            RETURN_IF(cancel_check(req->cancel, err));
             for (uint64_t fsdp = 2; fsdp <= nranks / inner / outer; fsdp++)
                 if (known <= 0 || nranks / inner / outer % fsdp == 0)
                     RETURN_IF(try_reading(s, fsdp, outer, inner, err));
@@ -91,12 +115,13 @@ static fsdpck_status search_layouts(search *s, const open_request *req, fsdpck_e
 }
 
 static fsdpck_status repair_dim(const dcp_boxes *b, const open_request *req, unsigned dim,
-                                bool *repaired, fsdpck_error *err)
+                                uint64_t *steps, bool *repaired, fsdpck_error *err)
 {
     const uint64_t nbytes = b->count * 2 * sizeof(uint64_t);
-    search s = {.b = b, .dim = dim};
+    search s = {.b = b, .dim = dim, .steps = steps};
     fsdpck_status st = FSDPCK_LIMIT;
 
+    RETURN_IF(dcp_cuts_init(&s.cuts, b, dim, err));
     s.derived = budget_alloc(b->d->owner, nbytes, err);
     s.other = budget_alloc(b->d->owner, nbytes, err);
     if (s.derived != NULL && s.other != NULL)
@@ -106,11 +131,12 @@ static fsdpck_status repair_dim(const dcp_boxes *b, const open_request *req, uns
         st = dcp_boxes_apply(b, dim, s.derived, err);
     budget_free(b->d->owner, s.derived, nbytes);
     budget_free(b->d->owner, s.other, nbytes);
+    dcp_cuts_release(&s.cuts);
     return st;
 }
 
 static fsdpck_status repair_tensor(dcp_folder *d, const open_request *req, uint32_t tensor,
-                                   uint64_t *nrepaired, fsdpck_error *err)
+                                   uint64_t *steps, uint64_t *nrepaired, fsdpck_error *err)
 {
     dcp_boxes b;
     unsigned dim = NDIM_MAX;
@@ -121,7 +147,7 @@ static fsdpck_status repair_tensor(dcp_folder *d, const open_request *req, uint3
         st = dcp_boxes_read_heads(&b, req, err);
     if (st == FSDPCK_OK && !b.alien && !dcp_boxes_agree(&b, &dim)) {
         if (dim != NDIM_MAX)
-            st = repair_dim(&b, req, dim, &repaired, err);
+            st = repair_dim(&b, req, dim, steps, &repaired, err);
         *nrepaired += repaired;
         if (st == FSDPCK_OK && !repaired)
             log_warn(&d->log, "DCP-PAYLOAD-SHAPE", "leave it out with --exclude, or save again",
@@ -136,12 +162,12 @@ static fsdpck_status repair_tensor(dcp_folder *d, const open_request *req, uint3
 fsdpck_status dcp_boxes_repair(dcp_folder *d, const open_request *req, fsdpck_error *err)
 {
     cat_origin *o = &d->cat->origin;
-    uint64_t nrepaired = 0;
+    uint64_t steps = 0, nrepaired = 0;
 
     d->repaired = true;
     for (uint32_t i = 0; i < catalogue_tensor_count(d->cat); i++)
         if (may_be_wrong(d->cat, i))
-            RETURN_IF(repair_tensor(d, req, i, &nrepaired, err));
+            RETURN_IF(repair_tensor(d, req, i, &steps, &nrepaired, err));
     if (nrepaired == 0) {
         log_write(&d->log, LOG_NOTE, "--repair-strided: no boxes were derived anew");
         return FSDPCK_OK;

@@ -129,7 +129,7 @@ static fsdpck_status put_storages(const dcp_write *w, target *t, const dcp_inner
         c->offset_bytes = blob->blob_at + *in_blob;
         c->place = c->nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
         if (!checked_add(c->offset_bytes, c->nbytes, &end) || end > INT64_MAX / 2)
-            return error_set(err, FSDPCK_LIMIT, "",
+            return error_set(err, FSDPCK_LIMIT, "LIMIT-SIZE",
                              "a file of the output would be larger than any can be");
         *in_blob += c->nbytes + zip_descriptor_nbytes(header_at, c->nbytes);
     }

@@ -213,7 +213,7 @@ void meta_put_size(meta_writer *m, const uint64_t *dims, unsigned ndim)
     const char *key = (const char *)dims;
     const size_t key_nbytes = ndim * sizeof *dims;
     uint32_t id = strtab_find(&m->sizes, key, key_nbytes);
-    if (id != STRTAB_NONE) {
+    if (id != STRTAB_NONE && id < m->size_memos.count) { /* fewer once memory has run out */
         (void)meta_fetch(m, *VEC_AT(&m->size_memos, const uint32_t, id));
         return;
     }

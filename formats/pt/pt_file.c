@@ -34,7 +34,7 @@ typedef struct pt_part {
 /* A record of several parts; they reach to those of the next one. */
 typedef struct pt_join {
     uint64_t first_part;
-    uint64_t header_at;     /* in the file */
+    uint64_t header_at; /* in the file */
     uint64_t descriptor_at;
     uint32_t crc; /* 0 until pt_files_seal */
 } pt_join;
@@ -120,7 +120,7 @@ static fsdpck_status add_record(target *t, pt_record record, uint32_t *number, f
     pt_files *s = t->writer_state;
     const uint64_t n = s->records.count - s->begun;
     if (n >= UINT32_MAX)
-        return error_set(err, FSDPCK_LIMIT, "", "too many tensors for one file");
+        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many tensors for one file");
     pt_record *added = vec_push(&s->records, err);
     if (added == NULL)
         return FSDPCK_LIMIT;

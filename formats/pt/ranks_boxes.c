@@ -39,9 +39,8 @@ cat_chunk ranks_chunk(const ranks_reader *r, uint32_t piece)
                        .offset_bytes = q->offset_bytes};
 }
 
-static fsdpck_status add_chunk(ranks_parse *p, uint32_t entry, const ranks_claim *c,
-                               uint64_t local, const uint64_t *offsets, const uint64_t *sizes,
-                               fsdpck_error *err)
+static fsdpck_status add_chunk(ranks_parse *p, uint32_t entry, const ranks_claim *c, uint64_t local,
+                               const uint64_t *offsets, const uint64_t *sizes, fsdpck_error *err)
 {
     const ranks_tensor *t = VEC_AT(&p->s->tensors, const ranks_tensor, entry);
     uint32_t piece;
@@ -59,10 +58,9 @@ static fsdpck_status local_tensor(const ranks_parse *p, uint64_t index, const ra
     *sizes = t->ndim > 0 ? torch_tensor_sizes(&p->archive, t) : none;
     if (t->dtype == c->dtype && t->ndim == c->ndim)
         return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "RANK-SHAPE",
-                  "rank %" PRIu32 "'s part of a tensor has another dtype or number of dims",
-                  p->file->rank);
+    const fsdpck_status st = error_set(
+        err, FSDPCK_BADINPUT, "RANK-SHAPE",
+        "rank %" PRIu32 "'s part of a tensor has another dtype or number of dims", p->file->rank);
     error_expected(err, "%s, %u dims", dtype_get(c->dtype)->name, c->ndim);
     error_found(err, "%s, %u dims", dtype_get((dtype)t->dtype)->name, t->ndim);
     return st;
@@ -82,7 +80,8 @@ static fsdpck_status set_spec(ranks_parse *p, uint32_t entry, const mesh *m, con
     RETURN_IF(catalogue_add_mesh(cat, m, &spec.mesh, err));
     RETURN_IF(catalogue_add_spec(cat, &spec, &index, err));
     if (cat->specs.count > SPECS_MAX || cat->meshes.count > MESHES_MAX)
-        return error_set(err, FSDPCK_LIMIT, "", "files of ranks describe too many layouts");
+        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT",
+                         "files of ranks describe too many layouts");
     cat_tensor *ct = catalogue_tensor(cat, t->index);
     if (t->rank_count == 1)
         ct->spec = index;
@@ -275,8 +274,7 @@ static fsdpck_status add_shard(ranks_parse *p, uint32_t entry, const ranks_claim
     const uint64_t *local;
     value tensor, metadata;
 
-    if (!ranks_is_class(pool, shard, "Shard") ||
-        !ranks_attribute(pool, shard, "tensor", &tensor) ||
+    if (!ranks_is_class(pool, shard, "Shard") || !ranks_attribute(pool, shard, "tensor", &tensor) ||
         !ranks_attribute(pool, shard, "metadata", &metadata))
         return error_set(err, FSDPCK_BADINPUT, "RANK-SHARDED",
                          "ShardedTensor's local shard has an unknown form");
@@ -287,10 +285,9 @@ static fsdpck_status add_shard(ranks_parse *p, uint32_t entry, const ranks_claim
     RETURN_IF(local_tensor(p, value_tensor_index(tensor), c, &local, err));
     if (c->ndim > 0 && memcmp(local, sizes, c->ndim * sizeof *sizes) != 0) {
         text_buf text = {.limit_bytes = 4096};
-        const fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, "RANK-SHAPE",
-                      "rank %" PRIu32 "'s shard has another size than its metadata say",
-                      p->file->rank);
+        const fsdpck_status st = error_set(
+            err, FSDPCK_BADINPUT, "RANK-SHAPE",
+            "rank %" PRIu32 "'s shard has another size than its metadata say", p->file->rank);
         error_tensor(err, name_of(p, entry));
         print_box(&text, offsets, sizes, c->ndim);
         error_expected(err, "%s", text.text);

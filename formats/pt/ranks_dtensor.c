@@ -356,7 +356,8 @@ static fsdpck_status mesh_of(ranks_parse *p, value v, const ranks_mesh **found, 
         }
         *slot = rm;
         if (p->meshes.count > MESHES_PER_FILE)
-            return error_set(err, FSDPCK_LIMIT, "", "file has over %d meshes", MESHES_PER_FILE);
+            return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "file has over %d meshes",
+                             MESHES_PER_FILE);
         RETURN_IF(mesh_parse_value(p, v, rm, err));
         known = value_map_put(&p->mesh_of, v, NULL, err);
         if (known == NULL)

@@ -140,7 +140,7 @@ fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err)
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         c.count = others[i] > c.count ? others[i] : c.count;
     if (c.count > MESH_RANKS_MAX)
-        return error_set(err, FSDPCK_LIMIT, "", "more than %u ranks", MESH_RANKS_MAX);
+        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "more than %u ranks", MESH_RANKS_MAX);
     c.expected = budget_alloc(s->req->metadata, 2 * c.count, err);
     if (c.expected == NULL)
         return FSDPCK_LIMIT;

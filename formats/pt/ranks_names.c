@@ -232,8 +232,8 @@ static fsdpck_status add_name(ranks_list *l, const char *name, const parts *p, f
 {
     uint32_t family;
     if (p->rank >= MESH_RANKS_MAX || p->world > MESH_RANKS_MAX) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_LIMIT, "", "rank in the name of a file is too large: '%s'", name);
+        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT",
+                                           "rank in the name of a file is too large: '%s'", name);
         error_expected(err, "at most %u", MESH_RANKS_MAX);
         return st;
     }
@@ -280,8 +280,8 @@ static fsdpck_status check_doubles(const ranks_list *l, fsdpck_error *err)
         const ranks_file *b = VEC_AT(&l->files, const ranks_file, i);
         if (a->family != b->family || a->rank != b->rank)
             continue;
-        const fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, "RANK-DOUBLE", "two files are rank %" PRIu32 "'s", a->rank);
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "RANK-DOUBLE",
+                                           "two files are rank %" PRIu32 "'s", a->rank);
         error_found(err, "'%s' and '%s'", a->name, b->name);
         return st;
     }

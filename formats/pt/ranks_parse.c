@@ -78,7 +78,8 @@ fsdpck_status ranks_piece_of(ranks_parse *p, uint64_t tensor, uint32_t *piece, f
                             (where.has_crc ? PIECE_CRC : 0) | (where.stream ? PIECE_STREAM : 0) |
                             (checked ? 0 : PIECE_UNCHECKED) | (t->requires_grad ? PIECE_GRAD : 0));
     if (r->pieces.count >= CAT_NONE)
-        return error_set(err, FSDPCK_LIMIT, "", "too many tensors in the files of all ranks");
+        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT",
+                         "too many tensors in the files of all ranks");
     ranks_piece *slot = vec_push(&r->pieces, err);
     if (slot == NULL)
         return FSDPCK_LIMIT;

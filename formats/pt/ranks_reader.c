@@ -297,7 +297,7 @@ static void report(const ranks_state *s)
 
 static fsdpck_status refuse_torch_checkpointing(fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "",
+    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "SRC-FOREIGN",
                                        "checkpoint is in the format of torch_checkpointing, which "
                                        "is not supported");
     error_found(err, "its 'metadata.pkl'");

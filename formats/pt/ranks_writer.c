@@ -194,7 +194,7 @@ static fsdpck_status content_of(layout_state *s, const family *f, value *content
     if (f->key == NULL)
         return FSDPCK_OK;
     if (!value_as_dict(&t->cat.pool, *content, &dict))
-        return error_set(err, FSDPCK_LIMIT, "", "out of memory");
+        return error_set(err, FSDPCK_LIMIT, "LIMIT-MEMORY", "out of memory");
     *found = value_dict_find(&t->cat.pool, dict, f->key, content);
     return FSDPCK_OK;
 }
@@ -256,8 +256,8 @@ static fsdpck_status lay_out(layout_state *s, const char *pattern, fsdpck_error 
     target *t = s->t;
     const trainer_folder *own = folder_of(t);
     const char *const kept = t->cat.origin.rank_pattern;
-    const family whole = {NULL, pattern != NULL ? pattern
-                                : own != NULL   ? own->families[0].pattern
+    const family whole = {NULL, pattern != NULL   ? pattern
+                                : own != NULL     ? own->families[0].pattern
                                 : kept[0] != '\0' ? kept
                                                   : plain_pattern};
 

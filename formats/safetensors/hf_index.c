@@ -130,7 +130,7 @@ fsdpck_status hf_index_read(const folder *dir, const char *name, budget *owner, 
     size_t nbytes = 0;
     *ix = (hf_index){0};
     fsdpck_status st = file_read_whole(dir, name, INDEX_NBYTES_MAX, &text, &nbytes, err);
-    if (st == FSDPCK_LIMIT && err != NULL && err->finding[0] == '\0')
+    if (st == FSDPCK_LIMIT && err != NULL && strcmp(err->finding, "LIMIT-SIZE") == 0)
         snprintf(err->finding, sizeof err->finding, "IDX-JSON");
     RETURN_IF(st);
     st = hf_index_parse(text, nbytes, owner, ix, err);

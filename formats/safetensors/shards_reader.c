@@ -73,7 +73,8 @@ static fsdpck_status census_take(const open_request *req, census *c, fsdpck_erro
             c->ranks = parts.rank_number;
     }
     if (c->ranks > RANKS_MAX || c->file_count > RANKS_MAX)
-        return error_set(err, FSDPCK_LIMIT, "", "names of the shards count over %u", RANKS_MAX);
+        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "names of the shards count over %u",
+                         RANKS_MAX);
     c->rank_seen = budget_alloc(c->owner, (uint64_t)c->ranks + 1, err);
     c->file_seen = budget_alloc(c->owner, (uint64_t)c->file_count + 1, err);
     if (c->rank_seen == NULL || c->file_seen == NULL)

@@ -26,6 +26,14 @@ static bool element_is(const catalogue *c, value path, size_t i, const char *tex
            value_is_str(&c->pool, value_item(&c->pool, path, i), text);
 }
 
+/* A folder's metadata may hold a path that is not the name's: its keys cut nothing off the name. */
+static bool name_begins(const catalogue *c, uint32_t name, const char *key)
+{
+    const size_t n = strlen(key);
+    return catalogue_name_nbytes(c, name) > n + 1 && catalogue_name(c, name)[n] == '.' &&
+           memcmp(catalogue_name(c, name), key, n) == 0;
+}
+
 static void outer_key_of(const catalogue *c, value path, uint32_t name, outer_key *key)
 {
     memset(key, 0, sizeof *key);
@@ -55,6 +63,8 @@ static void outer_key_of(const catalogue *c, value path, uint32_t name, outer_ke
     if (key->depth == 2)
         memcpy(key->text, "app.", 4);
     memcpy(key->text + (key->depth == 2 ? 4 : 0), text, nbytes);
+    if (key->has_more && !name_begins(c, name, key->text))
+        memset(key, 0, sizeof *key);
 }
 
 static bool matches_any(const char *const *globs, size_t count, const char *text)

@@ -229,7 +229,7 @@ static fsdpck_status apply_rename(const aim_rename *r, const char *word, text_bu
         }
         nbytes = out_nbytes;
     }
-    return error_set(err, FSDPCK_LIMIT, "", "--rename '%s' makes a name too long", word);
+    return error_set(err, FSDPCK_LIMIT, "LIMIT-SIZE", "--rename '%s' makes a name too long", word);
 }
 
 fsdpck_status aim_rules_rename(aim_rules *rules, text_buf *name, bool *changed, fsdpck_error *err)

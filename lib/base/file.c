@@ -329,7 +329,7 @@ fsdpck_status file_read_whole(const folder *dir, const char *path, uint64_t limi
     size_t size = 0;
     char *bytes = NULL;
     if (f.nbytes > limit_bytes || !checked_size(f.nbytes, &size) || size == SIZE_MAX) {
-        st = error_set(err, FSDPCK_LIMIT, "", "file is larger than its limit");
+        st = error_set(err, FSDPCK_LIMIT, "LIMIT-SIZE", "file is larger than its limit");
         error_path(err, f.path);
         error_expected(err, "at most %" PRIu64 " bytes", limit_bytes);
         error_found(err, "%" PRIu64 " bytes", f.nbytes);

@@ -74,8 +74,9 @@ enum { FILE_NO_FOLLOW = 1 }; /* a link as last component is an error: for names 
 fsdpck_status file_open_read(file *f, const folder *dir, const char *path, unsigned flags,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Whether `path`, found inside an input, stays below its folder: relative, no "..", no empty or
- * NUL part, at most 4,096 bytes. Status BADINPUT with `finding` where it does not. */
+/* Whether `path`, found inside an input, is a plain one below its folder: relative, no part "..",
+ * "." or "", no NUL, at most 4,096 bytes; so that one file has one name. Status BADINPUT with
+ * `finding` where it is not. */
 fsdpck_status path_check_inside(const char *path, size_t nbytes, const char *finding,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -56,9 +56,31 @@ const char *finding_class_name(finding_class class)
         [FINDING_NUMERIC] = "numeric",     [FINDING_DOUBT] = "doubt",
         [FINDING_MODEL] = "model",         [FINDING_REQUEST] = "request",
         [FINDING_COMPARE] = "compare",     [FINDING_SUPPORT] = "support",
-        [FINDING_LIMIT] = "limit",
+        [FINDING_LIMIT] = "limit",         [FINDING_SYSTEM] = "system",
     };
     return names[class];
+}
+
+const char *finding_of_status(fsdpck_status status)
+{
+    switch (status) {
+    case FSDPCK_UNSUPPORTED:
+        return "SYS-UNSUPPORTED";
+    case FSDPCK_IO:
+        return "SYS-IO";
+    case FSDPCK_NOSPACE:
+        return "SYS-SPACE";
+    case FSDPCK_CHANGED:
+        return "SYS-CHANGED";
+    case FSDPCK_PEER:
+        return "SYS-PEER";
+    case FSDPCK_DEVICE:
+        return "SYS-DEVICE";
+    case FSDPCK_INTERNAL:
+        return "SYS-BUG";
+    default:
+        return NULL;
+    }
 }
 
 bool finding_is_fixed(const finding_kind *kind)

@@ -45,6 +45,7 @@ typedef enum finding_class {
     FINDING_COMPARE, /* between two checkpoints, or one and a list */
     FINDING_SUPPORT, /* legal, but not read */
     FINDING_LIMIT,
+    FINDING_SYSTEM, /* of the machine or the program, not of the input */
     FINDING_CLASSES
 } finding_class;
 
@@ -66,6 +67,10 @@ enum {
 /* NULL from FINDING_KINDS on. */
 const finding_kind *finding_at(size_t index);
 const finding_kind *finding_find(const char *id);
+
+/* Of a failure that names none: of system calls, and what else is no matter of the input. NULL where
+ * nothing is said of the status. */
+const char *finding_of_status(fsdpck_status status);
 
 const char *finding_severity_name(finding_severity severity); /* "error" */
 const char *finding_class_name(finding_class class);          /* "ambiguity" */

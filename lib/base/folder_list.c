@@ -34,7 +34,7 @@ static fsdpck_status collect(DIR *dir, const char *path, text_buf *text, size_t 
         if (is_dot(entry->d_name))
             continue;
         if (++*count > ENTRIES_MOST) {
-            error_set(err, FSDPCK_LIMIT, "", "folder has too many entries");
+            error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "folder has too many entries");
             error_expected(err, "at most %d", ENTRIES_MOST);
             error_path(err, path);
             return FSDPCK_LIMIT;
@@ -129,8 +129,8 @@ static fsdpck_status refuse_path(const char *path, size_t nbytes, const char *fi
                                  const char *why, fsdpck_error *err)
 {
     char shown[200];
-    error_set(err, FSDPCK_BADINPUT, finding, "name in the input does not stay in its folder: %s",
-              why);
+    error_set(err, FSDPCK_BADINPUT, finding,
+              "name in the input is no plain path below its folder: %s", why);
     error_expected(err, "a relative path below the folder");
     error_found(err, "'%s'", escape_text(shown, sizeof(shown), path, nbytes));
     return FSDPCK_BADINPUT;
@@ -155,6 +155,8 @@ fsdpck_status path_check_inside(const char *path, size_t nbytes, const char *fin
             return refuse_path(path, nbytes, finding, "it has an empty part", err);
         if (part == 2 && memcmp(path + begin, "..", 2) == 0)
             return refuse_path(path, nbytes, finding, "it has a part '..'", err);
+        if (part == 1 && path[begin] == '.')
+            return refuse_path(path, nbytes, finding, "it has a part '.'", err);
         if (part > PART_MOST)
             return refuse_path(path, nbytes, finding, "a part is longer than 255 bytes", err);
         begin += part + 1;

@@ -147,7 +147,10 @@ fsdpck_status error_set_errno(fsdpck_error *err, int sys_errno, const char *call
         return st;
     /* strerror, not strerror_r, whose two forms differ: for the codes a system call gives, libc
      * returns constant text, which threads may share. */
-    error_set(err, st, "", "%s failed: %s", call, strerror(sys_errno));
+    const char *finding = st != FSDPCK_LIMIT    ? ""
+                          : sys_errno == ENOMEM ? "LIMIT-MEMORY"
+                                                : "LIMIT-OPEN";
+    error_set(err, st, finding, "%s failed: %s", call, strerror(sys_errno));
     err->sys_errno = sys_errno;
     if (path != NULL)
         error_path(err, path);
@@ -162,8 +165,8 @@ fsdpck_status error_set_errno(fsdpck_error *err, int sys_errno, const char *call
 
 fsdpck_status error_set_nomem(fsdpck_error *err, uint64_t nbytes)
 {
-    return error_set(err, FSDPCK_LIMIT, "", "out of memory: %" PRIu64 " bytes could not be had",
-                     nbytes);
+    return error_set(err, FSDPCK_LIMIT, "LIMIT-MEMORY",
+                     "out of memory: %" PRIu64 " bytes could not be had", nbytes);
 }
 
 void error_path(fsdpck_error *err, const char *path)

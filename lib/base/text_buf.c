@@ -77,8 +77,8 @@ fsdpck_status text_check(const text_buf *b, fsdpck_error *err)
 {
     if (!b->failed)
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_LIMIT, "", "text could not be kept: its limit is %zu bytes",
-                     limit_of(b));
+    return error_set(err, FSDPCK_LIMIT, "LIMIT-SIZE",
+                     "text could not be kept: its limit is %zu bytes", limit_of(b));
 }
 
 void text_release(text_buf *b)

@@ -291,8 +291,10 @@ fsdpck_status bundle_all(struct exec *x, fsdpck_error *err)
         return FSDPCK_OK;
     x->bundled_nbytes = catalogue_chunk_count(to) / 8 + 1;
     x->bundled = budget_alloc(x->r.metadata, x->bundled_nbytes, err);
+    if (x->bundled == NULL)
+        return FSDPCK_LIMIT;
     sort_pair *pairs = budget_alloc(x->r.metadata, 2 * most * sizeof *pairs, err);
-    if (x->bundled == NULL || pairs == NULL)
+    if (pairs == NULL)
         return FSDPCK_LIMIT;
     const fsdpck_status st = find_bundles(x, pairs, most, err);
     budget_free(x->r.metadata, pairs, 2 * most * sizeof *pairs);

@@ -98,12 +98,32 @@ static bool next_range(const struct exec *x, const output_range *item, output_ra
     return r->begin < r->end;
 }
 
-/* What this rank does: neighbouring items of the plan, then neighbouring bands of bundles. */
+/* What this rank does: items of the plan, then neighbouring bands of bundles. */
 typedef struct share {
     struct exec *x;
-    uint64_t item, items;
-    uint64_t band, bands;
+    uint64_t items;
+    uint64_t band;
 } share;
+
+uint64_t exec_own_count(const struct exec *x)
+{
+    uint64_t begin, end;
+    if (x->dealt)
+        return x->own_items.count;
+    if (x->share >= x->shares)
+        return 0;
+    group_share(x->share, x->shares, plan_item_count(x->r.plan), &begin, &end);
+    return end - begin;
+}
+
+uint64_t exec_own_item(const struct exec *x, uint64_t job)
+{
+    uint64_t begin, end;
+    if (x->dealt)
+        return *VEC_AT(&x->own_items, const uint64_t, job);
+    group_share(x->share, x->shares, plan_item_count(x->r.plan), &begin, &end);
+    return begin + job;
+}
 
 static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
 {
@@ -113,7 +133,7 @@ static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsd
     output_range whole;
     if (job >= s->items)
         return bundle_run_item(w, s->band + (job - s->items), err);
-    plan_get_item(x->r.plan, s->item + job, &whole);
+    plan_get_item(x->r.plan, exec_own_item(x, job), &whole);
     output_range range = {.file = whole.file, .end = whole.begin};
     while (next_range(x, &whole, &range))
         RETURN_IF(run_range(w, &range, whole.begin, err));
@@ -143,14 +163,9 @@ fsdpck_status exec_fill(struct exec *x, unsigned worker_index, const output_rang
 
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)
 {
-    share s = {.x = x};
-    const unsigned shares = x->r.shares > 0 ? x->r.shares : 1;
-    uint64_t end;
-    if (x->r.share < shares) {
-        group_share(x->r.share, shares, plan_item_count(x->r.plan), &s.item, &end);
-        s.items = end - s.item;
-        group_share(x->r.share, shares, x->bundle_items, &s.band, &end);
-        s.bands = end - s.band;
-    }
-    return pool_run(x->nworkers, s.items + s.bands, run_job, &s, x->r.cancel, err);
+    share s = {.x = x, .items = exec_own_count(x)};
+    uint64_t end = 0;
+    if (x->share < x->shares)
+        group_share(x->share, x->shares, x->bundle_items, &s.band, &end);
+    return pool_run(x->nworkers, s.items + (end - s.band), run_job, &s, x->r.cancel, err);
 }

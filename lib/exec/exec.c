@@ -55,6 +55,8 @@ fsdpck_status exec_locate(const exec_request *r, struct exec **out, fsdpck_error
     x->streams = VEC_OF(uint64_t, r->metadata);
     x->bundles = VEC_OF(cut_bundle, r->metadata);
     x->members = VEC_OF(uint32_t, r->metadata);
+    x->own_items = VEC_OF(uint64_t, r->metadata);
+    x->shares = 1;
     pthread_mutex_init(&x->lock, NULL);
     const fsdpck_status st = begin(x, err);
     if (st != FSDPCK_OK) {
@@ -99,12 +101,6 @@ static fsdpck_status run_rest(struct exec *x, fsdpck_error *err)
     return src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
 }
 
-void exec_set_share(struct exec *x, unsigned share, unsigned shares)
-{
-    x->r.share = share;
-    x->r.shares = shares;
-}
-
 fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err)
 {
     x->out = out;
@@ -139,6 +135,7 @@ void exec_free(struct exec *x)
     vec_release(&x->streams);
     vec_release(&x->bundles);
     vec_release(&x->members);
+    vec_release(&x->own_items);
     pthread_mutex_destroy(&x->lock);
     free(x);
 }

@@ -40,7 +40,7 @@ enum { EXEC_DIRECT_AUTO = 0, EXEC_DIRECT_ON = 1, EXEC_DIRECT_OFF = 2 };
 /* Less memory than this is refused (USAGE). */
 #define EXEC_MEMORY_NBYTES_MIN ((uint64_t)16 << 20)
 
-/* All pointers are borrowed until exec_free; group, gpu, cancel, progress, log and metadata may be
+/* All pointers are borrowed until exec_free; group, near, gpu, cancel, progress, log and metadata may be
  * NULL. */
 typedef struct exec_request {
     const plan *plan;
@@ -50,8 +50,7 @@ typedef struct exec_request {
     uint64_t memory_nbytes;
     int direct;   /* EXEC_DIRECT_... */
     group *group; /* who shares the work: of every rank the same plan, target and output */
-    /* Which of how many shares of the writing is this rank's; not below shares: none. 0 of 0: all. */
-    unsigned share, shares;
+    const struct group_view *near; /* whose disks the source is on; NULL: all see all of it */
     gpu *gpu; /* tiles are filled by it; streams and replicas stay with the threads */
     bool gpu_required; /* its failure is the run's; else threads go on, with a warning */
     const cancel_token *cancel;
@@ -63,8 +62,9 @@ typedef struct exec_request {
 struct exec;
 
 struct exec_sums {
-    uint64_t bytes_read; /* by read_at and decoded from streams; heads excluded */
-    uint64_t reads;      /* calls of read_at */
+    uint64_t bytes_read;      /* by read_at and decoded from streams; heads excluded */
+    uint64_t reads;           /* calls of read_at */
+    uint64_t bytes_travelled; /* of bytes_read: from disks of other ranks */
     uint64_t bytes_written;
     uint64_t direct_bytes;     /* of bytes_written */
     uint64_t cast_overflows;   /* finite elements out of range of their new dtype (one that a step's
@@ -85,8 +85,13 @@ struct exec_sums {
 fsdpck_status exec_locate(const exec_request *r, struct exec **x,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Before exec_run, where that was not known on locating: see exec_request. */
-void exec_set_share(struct exec *x, unsigned share, unsigned shares);
+/* In a group, by all ranks before exec_run: each gets its share of the items, but those that do not
+ * take any. Where the source is on disks of the ranks' own, items go to those that have most of what
+ * they read. */
+fsdpck_status exec_share_work(struct exec *x, bool takes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* This rank's share: job 0 to count - 1 -> item. */
+uint64_t exec_own_count(const struct exec *x);
+uint64_t exec_own_item(const struct exec *x, uint64_t job);
 
 /* Compares the other replicas, writes all files of `out` (index equal to the target's), then makes
  * sure that the source did not change meanwhile. Once per exec. Where `out` is NULL nothing is
@@ -108,6 +113,9 @@ uint64_t exec_fill_nbytes(const struct exec *x, const output_range *range);
 /* Whether any part of a target tensor comes from compressed chunks. */
 bool exec_is_streamed(const struct exec *x, uint32_t target_tensor);
 fsdpck_status exec_check_replicas(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* After exec_fill, by all ranks: from now on exec_get_sums gives those of all. */
+fsdpck_status exec_share_sums(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* At any time; complete after exec_run: of all ranks. */
 void exec_get_sums(const struct exec *x, struct exec_sums *sums);

@@ -69,26 +69,67 @@ const char *group_built_description(void)
 
 /* ---- joining ---- */
 
-/* Variables of Open MPI, of MPICH and of srun with PMI, of srun with PMIx: how many ranks there are.
- * Without one of them MPI must not be begun: it would start a job of its own. */
-static bool launched_ranks(void)
+static bool is_several(const char *count)
+{
+    return count != NULL && count[0] != '\0' && strcmp(count, "1") != 0 && strcmp(count, "0") != 0;
+}
+
+/* Variables of Open MPI, of MPICH and of srun with PMI: how many ranks there are. */
+static const char *launched_count(void)
 {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (getenv(sizes[i]) != NULL)
-            return strcmp(getenv(sizes[i]), "1") != 0;
+    const char *count = NULL;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && count == NULL; i++)
+        count = getenv(sizes[i]);
+    return count;
+}
+
+/* Without a launcher MPI must not be begun: it would start a job of its own. Of srun with PMIx the rank
+ * alone is known. */
+static bool launched_ranks(void)
+{
+    const char *count = launched_count();
+    if (count != NULL)
+        return is_several(count);
     return getenv("PMIX_RANK") != NULL || getenv("PMI_RANK") != NULL || getenv("PMI_FD") != NULL;
 }
 
-/* torchrun starts as many processes as one asks for, none of which knows of the others by MPI. */
-static fsdpck_status refuse_torchrun(fsdpck_error *err)
+/* Several processes that do not know of each other by MPI would all write one output. Whoever wants one
+ * of them to work alone takes the variable away that tells of the others. */
+static fsdpck_status refuse(const char *launcher, const char *count, const char *variable,
+                            fsdpck_error *err)
 {
-    const char *size = getenv("WORLD_SIZE");
-    if (getenv("TORCHELASTIC_RUN_ID") == NULL || size == NULL || strcmp(size, "1") == 0)
+    if (!is_several(count))
         return FSDPCK_OK;
     error_set(err, FSDPCK_USAGE, "",
-              "started by torchrun as one of %s processes, which would all do the same", size);
-    error_next(err, "mpirun -n %s fsdpck ..., srun -n %s fsdpck ..., or fsdpck alone", size, size);
+              "started by %s as one of %s processes, which would all do the same", launcher, count);
+    error_next(
+        err,
+        "mpirun -n %s fsdpck ..., srun --mpi=pmix -n %s fsdpck ..., or for one of them alone "
+        "env -u %s fsdpck ...",
+        count, count, variable);
+    return FSDPCK_USAGE;
+}
+
+static fsdpck_status refuse_others(fsdpck_error *err)
+{
+    if (getenv("TORCHELASTIC_RUN_ID") != NULL)
+        RETURN_IF(refuse("torchrun", getenv("WORLD_SIZE"), "TORCHELASTIC_RUN_ID", err));
+    if (getenv("SLURM_PROCID") != NULL)
+        return refuse("srun without PMI", getenv("SLURM_STEP_NUM_TASKS"), "SLURM_PROCID", err);
+    return FSDPCK_OK;
+}
+
+/* MPI began, but alone: the launcher is another MPI's, or speaks another PMI. */
+static fsdpck_status refuse_lone(const char *count, fsdpck_error *err)
+{
+    if (!is_several(count))
+        return FSDPCK_OK;
+    error_set(err, FSDPCK_USAGE, "",
+              "one of %s processes that do not find each other: they would all do the same", count);
+    error_expected(err, "a launcher for %s", group_link_description());
+    error_next(err, "mpirun of the MPI that fsdpck version names, or srun --mpi=pmix (srun "
+                    "--mpi=list shows what there is)");
     return FSDPCK_USAGE;
 }
 
@@ -115,6 +156,25 @@ static fsdpck_status meet(group *g, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* *link is NULL where this process is alone, and shall be. */
+static fsdpck_status open_link(group_watch *watch, group_link **link, fsdpck_error *err)
+{
+    const link_call leave = {.kind = LINK_LEAVE};
+    char count[16] = ""; /* MPI sets these variables anew where it is alone */
+    const char *stated = launched_count();
+    if (stated == NULL)
+        stated = getenv("SLURM_STEP_NUM_TASKS");
+    if (stated != NULL)
+        strncpy(count, stated, sizeof count - 1);
+    RETURN_IF(group_link_open(watch, link, err));
+    if (*link == NULL || group_link_size(*link) > 1)
+        return FSDPCK_OK;
+    RETURN_IF(group_link_do(*link, &leave, err));
+    group_link_free(*link);
+    *link = NULL;
+    return refuse_lone(count, err);
+}
+
 static void free_group(group *g)
 {
     free(g->hellos);
@@ -129,9 +189,9 @@ fsdpck_status group_join(group_watch *watch, group **out, fsdpck_error *err)
 {
     *out = NULL;
     if (!launched_ranks())
-        return refuse_torchrun(err);
+        return refuse_others(err);
     group_link *link = NULL;
-    RETURN_IF(group_link_open(watch, &link, err));
+    RETURN_IF(open_link(watch, &link, err));
     if (link == NULL)
         return FSDPCK_OK;
     const unsigned size = group_link_size(link);
@@ -202,7 +262,7 @@ static bool all_fail(const group *g)
 }
 
 /* Names the rank, unless all fail. */
-static fsdpck_status tell_cause(const group *g, unsigned cause, fsdpck_status own,
+static fsdpck_status tell_cause(const group *g, unsigned cause, fsdpck_status own, bool named,
                                 const fsdpck_error *theirs, fsdpck_error *err)
 {
     fsdpck_error e = *theirs;
@@ -214,7 +274,7 @@ static fsdpck_status tell_cause(const group *g, unsigned cause, fsdpck_status ow
             err->rank = (int)cause;
         return FSDPCK_PEER;
     }
-    if (e.rank < 0 && !all_fail(g)) {
+    if (named && e.rank < 0 && !all_fail(g)) {
         e.rank = (int)cause;
         snprintf(e.message, sizeof e.message, "rank %u on %s: %.400s", cause, group_host(g, cause),
                  theirs->message);
@@ -224,14 +284,10 @@ static fsdpck_status tell_cause(const group *g, unsigned cause, fsdpck_status ow
     return e.status;
 }
 
-fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err)
+static fsdpck_status vote_on(group *g, fsdpck_status st, bool named, fsdpck_error *err)
 {
-    if (g == NULL)
-        return st;
     if (group_is_broken(g) && st != FSDPCK_OK && st != FSDPCK_CANCELLED && st != FSDPCK_PEER)
         return st; /* nobody to agree with, and a cause of its own */
-    if (st != FSDPCK_OK)
-        group_link_tell_failed(g->link);
     uint32_t vote = (uint32_t)st;
     const link_call gather = {
         .kind = LINK_GATHER, .bytes = &vote, .all = (uint8_t *)g->votes, .nbytes = sizeof vote};
@@ -247,7 +303,21 @@ fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err)
     const link_call tell = {
         .kind = LINK_BROADCAST, .root = cause, .bytes = &theirs, .nbytes = sizeof theirs};
     RETURN_IF(do_call(g, &tell, err));
-    return tell_cause(g, cause, st, &theirs, err);
+    return tell_cause(g, cause, st, named, &theirs, err);
+}
+
+fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err)
+{
+    if (g == NULL)
+        return st;
+    if (st != FSDPCK_OK && !group_is_broken(g))
+        group_link_tell_failed(g->link);
+    return vote_on(g, st, true, err);
+}
+
+fsdpck_status group_settle(group *g, fsdpck_status st, bool named, fsdpck_error *err)
+{
+    return g == NULL ? st : vote_on(g, st, named, err);
 }
 
 static fsdpck_status gather_values(group *g, uint64_t value, fsdpck_error *err)
@@ -314,24 +384,14 @@ fsdpck_status group_xor(group *g, uint64_t *words, uint64_t count, fsdpck_error 
     return in_pieces(g, LINK_XOR, 0, words, count * sizeof *words, err);
 }
 
+fsdpck_status group_or(group *g, uint64_t *words, uint64_t count, fsdpck_error *err)
+{
+    return in_pieces(g, LINK_OR, 0, words, count * sizeof *words, err);
+}
+
 fsdpck_status group_sum(group *g, uint64_t *words, uint64_t count, fsdpck_error *err)
 {
     return in_pieces(g, LINK_SUM, 0, words, count * sizeof *words, err);
-}
-
-fsdpck_status group_count(group *g, bool in, unsigned *before, unsigned *count, fsdpck_error *err)
-{
-    *before = 0;
-    *count = in;
-    if (g == NULL)
-        return FSDPCK_OK;
-    RETURN_IF(gather_values(g, in, err));
-    *count = 0;
-    for (unsigned r = 0; r < g->size; r++) {
-        *before += r < g->rank && g->values[r] != 0;
-        *count += g->values[r] != 0;
-    }
-    return FSDPCK_OK;
 }
 
 void group_range(const group *g, uint64_t count, uint64_t *begin, uint64_t *end)

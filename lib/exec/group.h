@@ -54,6 +54,11 @@ const char *group_host(const group *g, unsigned rank);
  * the message name. */
 fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* The same where a failure is a result like another, after which work may go on: nobody is stopped
+ * because of it. Not `named`: it is told as one process alone would tell it. */
+fsdpck_status group_settle(group *g, fsdpck_status st, bool named,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* BADINPUT where the ranks do not have the same value: they see different files, say. */
 fsdpck_status group_same(group *g, uint64_t value, const char *what,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -68,16 +73,22 @@ fsdpck_status group_broadcast(group *g, unsigned root, void *bytes, uint64_t nby
 /* Word by word over all ranks; every rank has the result. */
 fsdpck_status group_xor(group *g, uint64_t *words, uint64_t count,
                         fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status group_or(group *g, uint64_t *words, uint64_t count,
+                       fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status group_sum(group *g, uint64_t *words, uint64_t count,
                         fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* What each rank has, of whatever length, to all: `take` is called for one rank after the other. Every
+ * rank comes with OK or its failure, and all go on with the same. */
+typedef fsdpck_status (*group_take_fn)(void *ctx, unsigned rank, const uint8_t *bytes,
+                                       uint64_t nbytes, fsdpck_error *err);
+fsdpck_status group_gather(group *g, fsdpck_status st, const void *bytes, uint64_t nbytes,
+                           group_take_fn take, void *ctx, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* This rank's share of `count` jobs: neighbours stay together. */
 void group_range(const group *g, uint64_t count, uint64_t *begin, uint64_t *end);
 /* The same of any numbers. */
 void group_share(uint64_t rank, uint64_t size, uint64_t count, uint64_t *begin, uint64_t *end);
-/* Among the ranks that say `in`: how many they are, and how many of them come before this one. */
-fsdpck_status group_count(group *g, bool in, unsigned *before, unsigned *count,
-                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* A stretch of a file that a rank has. */
 typedef struct link_range {

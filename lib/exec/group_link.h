@@ -14,6 +14,7 @@ typedef enum link_kind {
     LINK_GATHER,    /* every rank's nbytes from `bytes` to rank r's place in `all` */
     LINK_BROADCAST, /* nbytes in `bytes`, from `root` */
     LINK_XOR,       /* nbytes / 8 words in `bytes` */
+    LINK_OR,
     LINK_SUM,
     LINK_LEAVE /* waits for all, then ends the library */
 } link_kind;

@@ -1,6 +1,7 @@
 #include "exec/group_view.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,8 @@ typedef struct view_entry {
     uint64_t nbytes;
     uint32_t kind; /* path_kind */
     uint32_t rank;
-    uint32_t served; /* on its rank: index in view.files */
+    uint32_t served;                /* on its rank: index in view.files */
+    uint32_t holders, holder_count; /* in view.holders */
 } view_entry;
 
 struct group_view {
@@ -27,6 +29,8 @@ struct group_view {
     file_set files;  /* that others may ask for: by index of `own` */
     vec texts;       /* char *, owned */
     vec entries;     /* view_entry, one for each path: of the lowest rank that has it */
+    vec holders;     /* uint32_t: ranks, for one entry after the other */
+    _Atomic uint64_t travelled;
 };
 
 /* ---- what is here ---- */
@@ -126,11 +130,18 @@ static fsdpck_status unite(group_view *v, const char *path, fsdpck_error *err)
     size_t kept = 0;
     qsort(all, v->entries.count, sizeof *all, compare_entries);
     for (size_t i = 0; i < v->entries.count; i++) {
-        const view_entry *first = kept > 0 ? &all[kept - 1] : NULL;
+        view_entry *first = kept > 0 ? &all[kept - 1] : NULL;
+        uint32_t *holder = vec_push(&v->holders, err);
+        if (holder == NULL)
+            return FSDPCK_LIMIT;
+        *holder = all[i].rank;
         if (first == NULL || strcmp(first->path, all[i].path) != 0) {
-            all[kept++] = all[i];
+            all[kept] = all[i];
+            all[kept].holders = (uint32_t)i;
+            all[kept++].holder_count = 1;
             continue;
         }
+        first->holder_count++;
         if (first->kind == all[i].kind && first->nbytes == all[i].nbytes)
             continue;
         error_set(err, FSDPCK_BADINPUT, "", "two hosts have different files of one name");
@@ -151,7 +162,7 @@ static fsdpck_status exchange(group_view *v, const char *path, const text_buf *o
 {
     for (unsigned r = 0; r < group_size(v->g); r++)
         RETURN_IF(exchange_one(v, r, own, err));
-    return group_agree(v->g, unite(v, path, err), err);
+    return group_settle(v->g, unite(v, path, err), true, err);
 }
 
 /* ---- the remote ---- */
@@ -206,12 +217,13 @@ static void list_remote(void *ctx, const char *sub, text_buf *names, size_t *cou
 static fsdpck_status read_remote(void *ctx, uint32_t id, uint64_t offset, void *dst,
                                  uint64_t nbytes, fsdpck_error *err)
 {
-    const group_view *v = ctx;
+    group_view *v = ctx;
     const view_entry *e = VEC_AT(&v->entries, view_entry, id);
     const link_range what = {v->number, e->served, offset, nbytes};
     const fsdpck_status st = group_read(v->g, e->rank, &what, dst, err);
     if (st != FSDPCK_OK && err != NULL && err->rank < 0)
         err->rank = (int)e->rank;
+    atomic_fetch_add_explicit(&v->travelled, nbytes, memory_order_relaxed);
     return st;
 }
 
@@ -243,6 +255,7 @@ static fsdpck_status begin(group *g, const folder *here, text_buf *own, group_vi
     v->remote = (remote){v, find_remote, list_remote, read_remote};
     v->texts = VEC_OF(char *, NULL);
     v->entries = VEC_OF(view_entry, NULL);
+    v->holders = VEC_OF(uint32_t, NULL);
     RETURN_IF(open_here(v, here, err));
     return here->path == NULL ? FSDPCK_OK : put_folder(&v->dir, "", true, own, err);
 }
@@ -286,6 +299,18 @@ fsdpck_status group_view_new(group *g, const char *path, const folder *here, gro
     return st;
 }
 
+const uint32_t *group_view_holders(const group_view *v, const char *path, uint32_t *count)
+{
+    const view_entry *e = v == NULL ? NULL : entry_named(v, path);
+    *count = e == NULL ? 0 : e->holder_count;
+    return e == NULL ? NULL : VEC_AT(&v->holders, const uint32_t, e->holders);
+}
+
+uint64_t group_view_travelled(const group_view *v)
+{
+    return v == NULL ? 0 : atomic_load(&v->travelled);
+}
+
 const remote *group_view_remote(const group_view *v)
 {
     return v == NULL ? NULL : &v->remote;
@@ -307,5 +332,6 @@ void group_view_free(group_view *v)
         free(*VEC_AT(&v->texts, char *, i));
     vec_release(&v->texts);
     vec_release(&v->entries);
+    vec_release(&v->holders);
     free(v);
 }

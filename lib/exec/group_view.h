@@ -22,6 +22,10 @@ typedef struct group_view group_view;
 fsdpck_status group_view_new(group *g, const char *path, const folder *here, group_view **out,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 const remote *group_view_remote(const group_view *v);
+/* The ranks that have a file, in their order; NULL and 0 where nobody has. */
+const uint32_t *group_view_holders(const group_view *v, const char *path, uint32_t *count);
+/* Bytes of records that this rank had from others, all in all; NULL has none. */
+uint64_t group_view_travelled(const group_view *v);
 /* Whether files that this rank has read for others are what they were. */
 fsdpck_status group_view_check_unchanged(group_view *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void group_view_free(group_view *v);

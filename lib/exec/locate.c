@@ -90,7 +90,7 @@ static fsdpck_status keep_strides(struct exec *x, const uint64_t *strides, unsig
     pthread_mutex_lock(&x->lock);
     fsdpck_status st = FSDPCK_OK;
     if (x->strides.count > UINT32_MAX - NDIM_MAX)
-        st = error_set(err, FSDPCK_LIMIT, "", "too many chunks that are not in rows");
+        st = error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many chunks that are not in rows");
     uint64_t *kept = st == FSDPCK_OK ? vec_push_n(&x->strides, ndim, err) : NULL;
     if (kept == NULL) {
         st = FSDPCK_LIMIT;

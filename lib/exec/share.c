@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "exec/exec_state.h"
+#include "exec/group_view.h"
 
 /* Words that go over at once, where an array is not of words. */
 #define PIECE_WORDS 8192u
@@ -46,11 +47,22 @@ fsdpck_status share_sums(struct exec *x, fsdpck_error *err)
     if (x->r.group == NULL)
         return FSDPCK_OK;
     RETURN_IF(share_crcs(x, err));
+    return exec_share_sums(x, err);
+}
+
+fsdpck_status exec_share_sums(struct exec *x, fsdpck_error *err)
+{
     struct exec_sums s;
+    if (x->r.group == NULL)
+        return FSDPCK_OK;
+    x->has_all_sums = false;
     exec_get_sums(x, &s);
-    uint64_t words[] = {
-        s.bytes_read,        s.reads,         s.bytes_written, s.direct_bytes, s.cast_overflows,
-        s.replicas_compared, s.buffer_nbytes, s.streams,       s.workers,      s.gpu_tiles};
+    uint64_t words[] = {s.bytes_read,     s.reads,
+                        s.bytes_written,  s.direct_bytes,
+                        s.cast_overflows, s.replicas_compared,
+                        s.buffer_nbytes,  s.streams,
+                        s.workers,        group_view_travelled(x->r.near) - x->travelled_before,
+                        s.gpu_tiles};
     RETURN_IF(group_sum(x->r.group, words, sizeof words / sizeof words[0], err));
     x->all_sums = s;
     x->all_sums.bytes_read = words[0];
@@ -62,7 +74,8 @@ fsdpck_status share_sums(struct exec *x, fsdpck_error *err)
     x->all_sums.buffer_nbytes = words[6];
     x->all_sums.streams = words[7];
     x->all_sums.workers = (unsigned)words[8];
-    x->all_sums.gpu_tiles = words[9];
+    x->all_sums.bytes_travelled = words[9];
+    x->all_sums.gpu_tiles = words[10];
     x->has_all_sums = true;
     return FSDPCK_OK;
 }

@@ -35,7 +35,8 @@ fsdpck_status layout_add_rule(layout *l, layout_rule_kind kind, const char *glob
         return st;
     }
     if (l->rules.count >= LAYOUT_RULES_MAX)
-        return error_set(err, FSDPCK_LIMIT, "", "more than %u rules of a layout", LAYOUT_RULES_MAX);
+        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "more than %u rules of a layout",
+                         LAYOUT_RULES_MAX);
     const size_t nbytes = strlen(glob) + 1;
     char *copy = budget_alloc(l->owner, nbytes, err);
     if (copy == NULL)

@@ -35,7 +35,7 @@ static fsdpck_status check_cut(const fsdp2_spec *s, unsigned cut, unsigned ndim,
         fits = fits && checked_mul(gathered, n, &gathered) && gathered <= INT64_MAX;
     }
     if (!fits)
-        return error_set(err, FSDPCK_LIMIT, "", "what is gathered does not fit 63 bits");
+        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "what is gathered does not fit 63 bits");
     if (cut == 0 || sizes[cut] % s->world_size == 0)
         return FSDPCK_OK;
     error_set(err, FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN",

@@ -154,7 +154,7 @@ fsdpck_status model_take_name(model *m, const char *text, size_t nbytes, model_u
                               size_t index, uint32_t *id, fsdpck_error *err)
 {
     if (index > MODEL_ITEMS_MAX)
-        return error_set(err, FSDPCK_LIMIT, "", "model has too many modules or tensors");
+        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "model has too many modules or tensors");
     const size_t before = strtab_count(&m->names);
     RETURN_IF(strtab_intern(&m->names, text, nbytes, id, err));
     if (*id < before) {

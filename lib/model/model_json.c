@@ -307,6 +307,7 @@ static fsdpck_status read_document(model_reader *r, fsdpck_error *err)
     if (r->wraps)
         RETURN_IF(find_wrapped(r, err));
     RETURN_IF(model_seal(r->m, r->wraps ? &r->wrap : NULL, err));
+    RETURN_IF(model_check_kinds(r->m, err));
     return model_check_optimizers(r->m, err);
 }
 

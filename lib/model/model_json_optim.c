@@ -74,7 +74,8 @@ fsdpck_status model_read_optimizers(model_reader *r, fsdpck_error *err)
             }
         }
         if (g->lists.count == OPTIM_LISTS_MAX)
-            return error_set(err, FSDPCK_LIMIT, "", "more than %u 'optimizers'", OPTIM_LISTS_MAX);
+            return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "more than %u 'optimizers'",
+                             OPTIM_LISTS_MAX);
         RETURN_IF(optim_groups_add(g, t.text, t.nbytes, err));
         RETURN_IF(json_next(&r->json, &t, err));
         if (t.kind != JSON_ARRAY)

@@ -38,4 +38,9 @@ typedef enum module_scope {
  * any name of it is in a closed or ignored module, or marked. Zeroed before. */
 void model_find_scopes(const model *m, uint8_t *scopes, uint8_t *ignored);
 
+/* traversal.c: BADINPUT, MODEL-WRAP, where a unit of FSDP and one of fully_shard would have the same
+ * parameter. torch 2.9 and 2.15 fail to build FSDP1 around such modules; the other way round FSDP's
+ * flat parameter is cut again, and what is saved of it is neither. */
+fsdpck_status model_check_kinds(const model *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 #endif

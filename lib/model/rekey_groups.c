@@ -84,8 +84,8 @@ static fsdpck_status add_position(rekey *r, rekey_optimizer *o, const char *text
 {
     uint32_t id;
     if (o->positions.count == REKEY_POSITIONS_MAX)
-        return rekey_fail(r, o, FSDPCK_LIMIT, "", err, "optimizer has more than %u parameters",
-                          REKEY_POSITIONS_MAX);
+        return rekey_fail(r, o, FSDPCK_LIMIT, "LIMIT-COUNT", err,
+                          "optimizer has more than %u parameters", REKEY_POSITIONS_MAX);
     RETURN_IF(strtab_intern(&o->labels, text, nbytes, &id, err));
     if (id < o->positions.count)
         return rekey_fail(r, o, FSDPCK_BADINPUT, "MODEL-OPTIM", err,

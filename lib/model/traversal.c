@@ -441,3 +441,42 @@ fsdpck_status model_find_fully_sharded(const model *m, sharded_list *l, fsdpck_e
     walk_release(&w);
     return st;
 }
+
+static bool has_kind(const model *m, unsigned kind)
+{
+    for (uint32_t i = 0; i < model_module_count(m); i++)
+        if (model_module_at(m, i)->kinds & kind)
+            return true;
+    return false;
+}
+
+static fsdpck_status refuse_both(const model *m, uint32_t param, uint32_t flat, uint32_t sharded,
+                                 fsdpck_error *err)
+{
+    const fsdpck_status st = refuse_param(m, model_param_at(m, param), "MODEL-WRAP",
+                                          "FSDP and fully_shard would both cut the parameter",
+                                          "one of them around it", "", err);
+    error_found(err, "FSDP of module '%s', fully_shard of '%s'",
+                model_name(m, model_module_at(m, flat)->name, NULL),
+                model_name(m, model_module_at(m, sharded)->name, NULL));
+    return st;
+}
+
+fsdpck_status model_check_kinds(const model *m, fsdpck_error *err)
+{
+    walk flat, sharded;
+    if (!has_kind(m, MODULE_FSDP) || !has_kind(m, MODULE_FULLY_SHARD))
+        return FSDPCK_OK;
+    RETURN_IF(walk_modules(&flat, m, MODULE_FSDP, err));
+    fsdpck_status st = walk_modules(&sharded, m, MODULE_FULLY_SHARD, err);
+    if (st == FSDPCK_OK) {
+        for (uint32_t i = 0; i < model_param_count(m) && st == FSDPCK_OK; i++) {
+            const uint32_t a = unit_of(&flat, i), b = unit_of(&sharded, i);
+            if (a != MODEL_NONE && b != MODEL_NONE)
+                st = refuse_both(m, i, a, b, err);
+        }
+        walk_release(&sharded);
+    }
+    walk_release(&flat);
+    return st;
+}

@@ -77,7 +77,8 @@ fsdpck_status flat_add_spot(flat_view *v, uint64_t chunk, uint64_t skip, uint32_
 {
     flat_spot *s = vec_push(&v->spots, err);
     if (s == NULL || v->spots.count > UINT32_MAX)
-        return s == NULL ? FSDPCK_LIMIT : error_set(err, FSDPCK_LIMIT, "", "too many chunks");
+        return s == NULL ? FSDPCK_LIMIT
+                         : error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many chunks");
     *s = (flat_spot){.chunk = chunk, .skip = skip, .param = param};
     *k = *catalogue_chunk(v->base, chunk);
     k->aux = (uint32_t)(v->spots.count - 1);

@@ -88,7 +88,7 @@ fsdpck_status unit_list_add(unit_list *l, const unit *proto, const char *prefix,
     if (proto->world_size == 0)
         return error_set(err, FSDPCK_INTERNAL, "", "a unit of no ranks");
     if (l->units.count >= COUNT_MAX)
-        return error_set(err, FSDPCK_LIMIT, "", "too many units");
+        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many units");
     RETURN_IF(name_intern(l, prefix, prefix_nbytes, &prefix_id, err));
     RETURN_IF(name_intern(l, flat_name, flat_name_nbytes, &flat_id, err));
     if (use_of(l, prefix_id)->unit != 0) {
@@ -130,7 +130,7 @@ static fsdpck_status fqn_intern(unit_list *l, const char *fqn, size_t nbytes, ui
         return fail(err, "MODEL-NAME-DUP", "the name stands twice in the units",
                     strtab_text(&l->names, *id));
     if (l->params.count >= COUNT_MAX || l->shared.count >= COUNT_MAX)
-        return error_set(err, FSDPCK_LIMIT, "", "too many parameters");
+        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many parameters");
     return FSDPCK_OK;
 }
 

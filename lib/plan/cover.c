@@ -220,7 +220,7 @@ fsdpck_status cover_check_index(const box_index *x, struct cover_report *r, fsdp
             r->covered = UINT64_MAX;
     }
     if (!find_overlap(x, r)) {
-        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, "",
+        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT",
                                            "chunks of the tensor are too entangled to be checked");
         error_tensor(err, catalogue_name(x->cat, catalogue_tensor(x->cat, x->tensor)->name));
         error_found(err, "%" PRIu32 " boxes", x->count);

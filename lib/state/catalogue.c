@@ -49,7 +49,7 @@ fsdpck_status catalogue_add_file(catalogue *c, const char *path, size_t path_nby
     uint32_t name;
     RETURN_IF(strtab_intern(&c->names, path, path_nbytes, &name, err));
     if (c->files.count >= CAT_NONE)
-        return error_set(err, FSDPCK_LIMIT, "", "too many files");
+        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many files");
     cat_file *f = vec_push(&c->files, err);
     if (f == NULL)
         return FSDPCK_LIMIT;
@@ -63,7 +63,8 @@ static fsdpck_status check_shape(const char *name, dtype d, unsigned ndim, const
                                  fsdpck_error *err)
 {
     if (ndim > NDIM_MAX) {
-        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, "", "tensor has %u dims", ndim);
+        const fsdpck_status st =
+            error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "tensor has %u dims", ndim);
         error_expected(err, "at most %u", NDIM_MAX);
         error_tensor(err, name);
         return st;
@@ -89,7 +90,7 @@ static fsdpck_status add_tensor(catalogue *c, const char *name, size_t name_nbyt
 {
     RETURN_IF(check_shape(name, d, ndim, shape, err));
     if (c->tensors.count >= TENSOR_LIMIT) {
-        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, "", "too many tensors");
+        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many tensors");
         error_expected(err, "at most %zu", TENSOR_LIMIT);
         return st;
     }
@@ -177,7 +178,7 @@ static fsdpck_status add_chunk(catalogue *c, uint32_t tensor, const uint64_t *of
                                const uint64_t *sizes, const cat_chunk *proto, fsdpck_error *err)
 {
     if (c->chunks.count >= CHUNK_LIMIT)
-        return error_set(err, FSDPCK_LIMIT, "", "too many chunks");
+        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many chunks");
     cat_tensor *t = catalogue_tensor(c, tensor);
     const uint64_t *shape = catalogue_shape(c, tensor);
     bool empty = false;
@@ -212,7 +213,7 @@ fsdpck_status catalogue_add_object(catalogue *c, const char *name, size_t name_n
                                    uint32_t *object, fsdpck_error *err)
 {
     if (c->objects.count >= CAT_NONE)
-        return error_set(err, FSDPCK_LIMIT, "", "too many objects");
+        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many objects");
     uint32_t id;
     RETURN_IF(strtab_intern(&c->names, name, name_nbytes, &id, err));
     cat_object *o = vec_push(&c->objects, err);

@@ -278,7 +278,8 @@ static bool is_summed(void *ctx, uint32_t file, uint64_t offset_bytes)
     return false;
 }
 
-static fsdpck_status run_levels(check *c, fsdpck_error *err)
+/* All that is done without the bytes. */
+static fsdpck_status look_first(check *c, fsdpck_error *err)
 {
     const check_request *r = c->r;
     if (r->level >= CHECK_STRUCTURE)
@@ -288,14 +289,39 @@ static fsdpck_status run_levels(check *c, fsdpck_error *err)
     progress_phase(r->progress, "checking coverage", 0);
     RETURN_IF(pool_run(r->nthreads > 0 ? r->nthreads : 1, catalogue_tensor_count(r->cat),
                        check_tensor, c, r->cancel, err));
-    RETURN_IF(locate_all(c, err));
+    return locate_all(c, err);
+}
+
+/* By one process: there is little of it. */
+static fsdpck_status run_rest(check *c, fsdpck_error *err)
+{
+    const check_request *r = c->r;
+    const bool first = r->peers == NULL || r->peers->rank == 0;
+    found_mark before;
+    fsdpck_status st = FSDPCK_OK;
+    share_mark(c, &before);
+    if (first)
+        st = r->rest(r->rest_ctx, is_summed, c, c->result, err);
+    else
+        progress_phase(r->progress, "reading", 0); /* phases are counted */
+    return share_rest(c, st, &before, err);
+}
+
+static fsdpck_status run_levels(check *c, fsdpck_error *err)
+{
+    const check_request *r = c->r;
+    RETURN_IF(share_agree(c, look_first(c, err), err));
+    if (r->level < CHECK_COVERAGE)
+        return FSDPCK_OK;
     if (r->level >= CHECK_CHECKSUM)
         RETURN_IF(check_bytes(c, err));
     c->result->stopped = c->stopped;
     if (r->rest != NULL && !c->stopped)
-        RETURN_IF(r->rest(r->rest_ctx, is_summed, c, c->result, err));
+        RETURN_IF(run_rest(c, err));
     const source *src = r->source;
-    return src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
+    const fsdpck_status st =
+        src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
+    return share_agree(c, st, err);
 }
 
 fsdpck_status check_run(const check_request *r, findings *found, check_result *result,

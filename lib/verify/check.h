@@ -50,7 +50,33 @@ typedef struct check_file {
     bool done; /* every byte of it was read */
 } check_file;
 
-/* Pointers are borrowed; cancel, progress and metadata may be NULL. */
+/* What one of several processes has of a file to read. */
+typedef struct check_share {
+    uint64_t nbytes;
+    uint32_t file; /* of the catalogue */
+} check_share;
+
+/* The processes that do a request together: the same on each of them, in the same order of calls. All
+ * look at what is looked at without the bytes; these are shared, and all have the same findings and
+ * sums in the end. A failure of one is one of all. */
+typedef fsdpck_status (*check_take_fn)(void *arg, unsigned rank, const uint8_t *bytes,
+                                       uint64_t nbytes, fsdpck_error *err);
+typedef struct check_peers {
+    void *ctx;
+    unsigned rank;
+    fsdpck_status (*agree)(void *ctx, fsdpck_status st, fsdpck_error *err);
+    fsdpck_status (*same)(void *ctx, uint64_t value, const char *what, fsdpck_error *err);
+    /* mine[i] is whether job i is this process's. */
+    fsdpck_status (*deal)(void *ctx, const check_share *jobs, uint64_t count, uint8_t *mine,
+                          fsdpck_error *err);
+    fsdpck_status (*xor_words)(void *ctx, uint64_t *words, uint64_t count, fsdpck_error *err);
+    fsdpck_status (*or_words)(void *ctx, uint64_t *words, uint64_t count, fsdpck_error *err);
+    /* What each has, to all: take is called for rank after rank, for those that have something. */
+    fsdpck_status (*gather)(void *ctx, fsdpck_status st, const void *bytes, uint64_t nbytes,
+                            check_take_fn take, void *arg, fsdpck_error *err);
+} check_peers;
+
+/* Pointers are borrowed; peers, cancel, progress and metadata may be NULL. */
 typedef struct check_request {
     const catalogue *cat;
     const source *source;
@@ -58,6 +84,7 @@ typedef struct check_request {
     const char *path;   /* of the checkpoint */
     check_level level;
     unsigned nthreads; /* 0 counts as 1 */
+    const check_peers *peers;
     const cancel_token *cancel;
     progress *progress;
     budget *metadata;

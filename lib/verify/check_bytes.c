@@ -205,18 +205,24 @@ static void compare_crcs(byte_work *w)
     }
 }
 
-static void count_unsummed(check *c)
+/* A tensor may lie in many extents, and not side by side. */
+static fsdpck_status count_unsummed(check *c, fsdpck_error *err)
 {
-    uint32_t last = CAT_NONE;
+    const uint64_t count = catalogue_tensor_count(c->r->cat);
+    unsigned char *counted = budget_alloc(c->r->metadata, count, err);
+    if (counted == NULL)
+        return FSDPCK_LIMIT;
     for (size_t i = 0; i < c->extents.count; i++) {
         const extent *e = VEC_AT(&c->extents, const extent, i);
         if (e->has_crc || e->stream || e->chunk == NO_CHUNK)
             continue;
+        const uint32_t tensor = check_tensor_of(c, e);
         c->result->unsummed_nbytes += e->nbytes;
-        if (check_tensor_of(c, e) != last)
-            c->result->unsummed_tensors++;
-        last = check_tensor_of(c, e);
+        c->result->unsummed_tensors += counted[tensor] == 0;
+        counted[tensor] = 1;
     }
+    budget_free(c->r->metadata, counted, count);
+    return FSDPCK_OK;
 }
 
 static fsdpck_status begin(byte_work *w, unsigned workers, fsdpck_error *err)
@@ -224,7 +230,7 @@ static fsdpck_status begin(byte_work *w, unsigned workers, fsdpck_error *err)
     check *c = w->c;
     RETURN_IF(check_jobs_add_gaps(c, err));
     RETURN_IF(check_jobs_list(c, &w->jobs, err));
-    w->crcs = calloc(c->extents.count + 1, sizeof *w->crcs);
+    w->crcs = calloc(c->extents.count + 2, sizeof *w->crcs);
     w->pieces = calloc(workers, sizeof *w->pieces);
     if (w->crcs == NULL || w->pieces == NULL)
         return error_set_nomem(err, c->extents.count * sizeof *w->crcs);
@@ -234,7 +240,9 @@ static fsdpck_status begin(byte_work *w, unsigned workers, fsdpck_error *err)
             return error_set_nomem(err, PIECE_NBYTES);
     }
     for (size_t i = 0; c->r->files != NULL && i < catalogue_file_count(c->r->cat); i++)
-        c->r->files[i].crc64 = crc64_zeros(c->r->files[i].nbytes);
+        c->r->files[i].crc64 = c->r->peers != NULL && c->r->peers->rank > 0
+                                   ? 0 /* counts once */
+                                   : crc64_zeros(c->r->files[i].nbytes);
     if (c->r->level < CHECK_NUMERIC)
         return FSDPCK_OK;
     w->scans = calloc(workers, sizeof *w->scans);
@@ -273,22 +281,35 @@ static void release(byte_work *w, unsigned workers)
     spots_end(w->c);
 }
 
+/* This process's jobs; then what all of them found. */
+static fsdpck_status read_share(byte_work *w, unsigned workers, const found_mark *before,
+                                fsdpck_error *err)
+{
+    check *c = w->c;
+    RETURN_IF(share_jobs(c, &w->jobs, err));
+    const fsdpck_status st = pool_run(workers, w->jobs.count, run_job, w, c->r->cancel, err);
+    return share_bytes(c, st, before, w->crcs, err);
+}
+
 fsdpck_status check_bytes(check *c, fsdpck_error *err)
 {
     byte_work w = {.c = c, .jobs = VEC_OF(check_job, c->r->metadata)};
     const unsigned workers = c->r->nthreads > 0 ? c->r->nthreads : 1;
-    fsdpck_status st = begin(&w, workers, err);
+    found_mark before;
+    fsdpck_status st = share_agree(c, begin(&w, workers, err), err);
     progress_phase(c->r->progress, "reading", job_nbytes(&w));
+    share_mark(c, &before);
     if (st == FSDPCK_OK)
-        st = pool_run(workers, w.jobs.count, run_job, &w, c->r->cancel, err);
+        st = read_share(&w, workers, &before, err);
     if (st == FSDPCK_OK) {
         compare_crcs(&w);
-        count_unsummed(c);
+        st = count_unsummed(c, err);
     }
     if (st == FSDPCK_OK && w.scans != NULL) {
         st = spots_sum_up(c, err);
         if (st == FSDPCK_OK)
             check_numbers(c);
+        st = share_agree(c, st, err);
     }
     release(&w, workers);
     return st;

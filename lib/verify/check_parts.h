@@ -5,6 +5,7 @@
  *     check_bytes.c    reading: checksums and numbers in one pass
  *     check_spots.c    whose the elements are that were read; sums of parts made one
  *     check_numbers.c  what the numbers of a tensor say
+ *     check_share.c    what several processes read, made one
  */
 #ifndef FSDPCK_VERIFY_CHECK_PARTS_H
 #define FSDPCK_VERIFY_CHECK_PARTS_H
@@ -128,6 +129,33 @@ void check_numbers(check *c);
 
 /* KEY-CONFUSABLE: names that look the same. */
 fsdpck_status check_names(check *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Room for counts of exponents EXPONENT_LEAST + first and on, besides those that are there, and these
+ * added. */
+fsdpck_status spots_add_counts(check_statistics *t, uint32_t first, uint32_t n,
+                               const uint64_t *counts, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* What was found before something that is shared. */
+typedef struct found_mark {
+    size_t kept;
+    uint64_t counts[FINDING_SEVERITIES], unsupported;
+} found_mark;
+
+/* Without peers these do nothing and give st. */
+fsdpck_status share_agree(const check *c, fsdpck_status st, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void share_mark(const check *c, found_mark *m);
+/* What each has found since. */
+fsdpck_status share_found(check *c, fsdpck_status st, const found_mark *m,
+                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Keeps those of the jobs that are this process's. */
+fsdpck_status share_jobs(check *c, vec *jobs, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* After the bytes are read: all that was found and summed. crcs: by extent, with room for an even
+ * number of them. */
+fsdpck_status share_bytes(check *c, fsdpck_status st, const found_mark *m, uint32_t *crcs,
+                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Of the first process alone, what it counted besides the chunks: to all. */
+fsdpck_status share_rest(check *c, fsdpck_status st, const found_mark *m,
+                         fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Adds the tensor and the file of a chunk to an error. */
 void check_context(const check *c, uint64_t chunk, fsdpck_error *err);

@@ -263,6 +263,16 @@ static fsdpck_status widen_counts(check_statistics *t, uint32_t first, uint32_t 
     return FSDPCK_OK;
 }
 
+fsdpck_status spots_add_counts(check_statistics *t, uint32_t first, uint32_t n,
+                               const uint64_t *counts, fsdpck_error *err)
+{
+    RETURN_IF(widen_counts(t, first, first + n, err));
+    const uint32_t at = first - (uint32_t)(t->exponent_least - EXPONENT_LEAST);
+    for (uint32_t i = 0; i < n; i++)
+        t->counts[at + i] += counts[i];
+    return FSDPCK_OK;
+}
+
 static fsdpck_status keep_exponents(check_statistics *t, uint64_t *counts, fsdpck_error *err)
 {
     uint32_t first = 0, end = EXPONENTS;
@@ -272,10 +282,7 @@ static fsdpck_status keep_exponents(check_statistics *t, uint64_t *counts, fsdpc
         end--;
     if (first == end)
         return FSDPCK_OK;
-    RETURN_IF(widen_counts(t, first, end, err));
-    const uint32_t at = first - (uint32_t)(t->exponent_least - EXPONENT_LEAST);
-    for (uint32_t i = 0; i < end - first; i++)
-        t->counts[at + i] += counts[first + i];
+    RETURN_IF(spots_add_counts(t, first, end - first, counts + first, err));
     memset(counts + first, 0, (end - first) * sizeof *counts);
     return FSDPCK_OK;
 }

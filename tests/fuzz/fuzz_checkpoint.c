@@ -1,9 +1,10 @@
-/* The files of a checkpoint, one behind the other, after a line of words on how to look at it:
+/* The files of a checkpoint, one behind the other, after a line of words on how to look at it. Two
+ * more numbers, offset and count, put so many zeros, which are no bytes of the seed, in a file:
  *
  *     to=dcp world=4 opaque
  *     file .metadata 123
  *     ... 123 bytes, the next line begins right behind them ...
- *     file __0_0.distcp 456
+ *     file __0_0.distcp 456 400 100000
  *     model x 300
  *     ... a description of the model ...
  *
@@ -19,9 +20,17 @@
 #include <sys/stat.h>
 
 #include "fsdpck.h"
+#include "tests/fuzz/faults.h"
 #include "tests/support/scratch.h"
 
-enum { WRITE_BYTES_MAX = 4 << 20, FILES_MAX = 32, WORDS_BYTES = 256, NAME_BYTES = 80 };
+enum {
+    WRITE_BYTES_MAX = 4 << 20,
+    FILES_MAX = 32,
+    WORDS_BYTES = 256,
+    NAME_BYTES = 80,
+    FAULTS_MAX = 20000,
+    ZEROS_MAX = 4 << 20
+};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
@@ -37,6 +46,7 @@ typedef struct pack {
     const char *at;
     size_t nbytes;
     char words[WORDS_BYTES];
+    char name[NAME_BYTES]; /* of the folder */
     char dir[SCRATCH_BYTES], path[SCRATCH_BYTES], model[SCRATCH_BYTES];
 } pack;
 
@@ -67,6 +77,15 @@ static bool has_word(const pack *p, const char *word)
     return strstr(p->words, word) != NULL;
 }
 
+/* The text behind `word=` up to the next blank, or the fallback. */
+static void text_of(const pack *p, const char *word, const char *fallback, char text[NAME_BYTES])
+{
+    const char *at = strstr(p->words, word);
+    at = at != NULL ? at + strlen(word) : fallback;
+    const size_t n = strcspn(at, " ");
+    snprintf(text, NAME_BYTES, "%.*s", (int)n, at);
+}
+
 static fsdpck_per_rank per_rank_of(const pack *p)
 {
     return (fsdpck_per_rank)(number_of(p, "per_rank=", 0) % (FSDPCK_PER_RANK_ERROR + 1));
@@ -75,7 +94,7 @@ static fsdpck_per_rank per_rank_of(const pack *p)
 /* DIR/data/NAME, of the name so many bytes. */
 static void path_of(char path[SCRATCH_BYTES], const pack *p, const char *name, size_t nbytes)
 {
-    const int n = snprintf(path, SCRATCH_BYTES, "%s/data/%.*s", p->dir, (int)nbytes, name);
+    const int n = snprintf(path, SCRATCH_BYTES, "%s/%s/%.*s", p->dir, p->name, (int)nbytes, name);
     check(n > 0 && n < SCRATCH_BYTES, "a name is too long");
 }
 
@@ -93,7 +112,8 @@ static bool make_folders(const pack *p, const char *name)
     return true;
 }
 
-static bool put_file(pack *p, const char *kind, const char *name, size_t nbytes)
+static bool put_file(pack *p, const char *kind, const char *name, size_t nbytes, size_t zeros_at,
+                     size_t zeros)
 {
     char path[SCRATCH_BYTES];
     const bool model = strcmp(kind, "model") == 0;
@@ -108,7 +128,11 @@ static bool put_file(pack *p, const char *kind, const char *name, size_t nbytes)
     FILE *f = fopen(path, "wb");
     if (f == NULL) /* a folder has this name already */
         return false;
-    check((nbytes == 0 || fwrite(p->at, 1, nbytes, f) == nbytes) && fclose(f) == 0,
+    const size_t head = zeros > 0 && zeros_at < nbytes ? zeros_at : nbytes;
+    check((head == 0 || fwrite(p->at, 1, head, f) == head) &&
+              (head == nbytes || (fseek(f, (long)(zeros % ZEROS_MAX), SEEK_CUR) == 0 &&
+                                  fwrite(p->at + head, 1, nbytes - head, f) == nbytes - head)) &&
+              fclose(f) == 0,
           "cannot write a file");
     p->at += nbytes;
     p->nbytes -= nbytes;
@@ -120,17 +144,22 @@ static bool unpack(pack *p)
 {
     char line[NAME_BYTES + 40], kind[8], name[NAME_BYTES];
     unsigned nfiles = 0;
-    unsigned long file_nbytes;
-    scratch_path(p->path, p->dir, "data");
-    check(mkdir(p->path, 0700) == 0, "cannot make a folder");
+    unsigned long file_nbytes, zeros_at, zeros;
     if (!take_line(p, p->words, sizeof p->words))
         return false;
-    for (; nfiles < FILES_MAX && take_line(p, line, sizeof line); nfiles++)
-        if (sscanf(line, "%7s %79s %lu", kind, name, &file_nbytes) != 3 ||
-            !put_file(p, kind, name, file_nbytes))
+    text_of(p, "at=", "data", p->name);
+    if (p->name[0] == '\0' || p->name[0] == '.' || strchr(p->name, '/') != NULL)
+        return false;
+    scratch_path(p->path, p->dir, p->name);
+    check(mkdir(p->path, 0700) == 0, "cannot make a folder");
+    for (; nfiles < FILES_MAX && take_line(p, line, sizeof line); nfiles++) {
+        zeros_at = zeros = 0;
+        if (sscanf(line, "%7s %79s %lu %lu %lu", kind, name, &file_nbytes, &zeros_at, &zeros) < 3 ||
+            !put_file(p, kind, name, file_nbytes, zeros_at, zeros))
             return false;
+    }
     if (!has_word(p, "one"))
-        scratch_path(p->path, p->dir, "data");
+        scratch_path(p->path, p->dir, p->name);
     return nfiles > 0;
 }
 
@@ -181,7 +210,10 @@ static uint64_t verify(fsdpck_context *ctx, const char *path, fsdpck_level level
         fsdpck_finding f;
         fsdpck_finding_kind kind;
         fsdpck_verify_get_finding(v, i, &f);
-        check(fsdpck_finding_kind_find(f.id, &kind) != 0, "a finding that is not in the table");
+        /* Some warnings are of no kind. */
+        check(fsdpck_finding_kind_find(f.id, &kind) != 0 ||
+                  (f.id[0] == '\0' && strcmp(f.severity, "warning") == 0),
+              "a finding that is not in the table");
     }
     fsdpck_verify_free(v);
     *warnings = info.warnings;
@@ -214,11 +246,13 @@ static void set_options(fsdpck_transform_options *o, const pack *p, bool anew)
 static fsdpck_status transform(fsdpck_context *ctx, fsdpck_checkpoint *c, const pack *p, bool anew,
                                int dry_run, uint64_t *nbytes, fsdpck_error *err)
 {
-    char dst[SCRATCH_BYTES];
+    char dst[SCRATCH_BYTES], into[NAME_BYTES];
     fsdpck_transform_options options;
     fsdpck_report *report = NULL;
     set_options(&options, p, anew);
     options.dry_run = dry_run;
+    text_of(p, "into=", "", into);
+    options.rank_pattern = into[0] != '\0' ? into : NULL;
     fsdpck_error_init(err);
     scratch_path(dst, p->dir, anew ? "anew" : "whole");
     const fsdpck_status st = anew ? fsdpck_reshard(ctx, c, dst, &options, &report, err)
@@ -248,6 +282,11 @@ static void put(fsdpck_context *ctx, fsdpck_checkpoint *c, const pack *p, bool a
         /* What each rank has of its own is so again in its file. */
         fsdpck_open_options open = FSDPCK_OPEN_OPTIONS_INIT;
         open.per_rank = per_rank_of(p);
+        char pattern[NAME_BYTES];
+        /* The files written are named by it too. */
+        text_of(p, has_word(p, "into=") ? "into=" : "pattern=", "", pattern);
+        if (pattern[0] != '\0' && has_word(p, "to=pt-ranks "))
+            open.rank_pattern = pattern;
         check(verify(ctx, dst, FSDPCK_LEVEL_CHECKSUM, &open, &warnings) == 0,
               "verify does not pass what was written");
     }
@@ -280,6 +319,63 @@ static void starve(const pack *p, fsdpck_open_options *open)
     }
 }
 
+/* Opened and planned with a call that fails, which is told in words. */
+static void open_once(const pack *p, const fsdpck_open_options *open)
+{
+    fsdpck_context *ctx = fsdpck_context_new();
+    fsdpck_checkpoint *c = NULL;
+    fsdpck_error err;
+    uint64_t nbytes;
+    if (ctx == NULL)
+        return;
+    fsdpck_error_init(&err);
+    const fsdpck_status st = fsdpck_open(ctx, p->path, open, &c, &err);
+    check(st == FSDPCK_OK || err.message[0] != '\0', "refused without a word");
+    if (st == FSDPCK_OK) {
+        walk(c);
+        (void)transform(ctx, c, p, false, 2, &nbytes, &err);
+        (void)transform(ctx, c, p, true, 2, &nbytes, &err);
+    }
+    fsdpck_close(c);
+    fsdpck_context_free(ctx);
+}
+
+/* Verified with a call that fails: a verdict without errors is no weaker than the one without. */
+static void verify_once(const pack *p, const fsdpck_open_options *open, uint64_t errors)
+{
+    fsdpck_context *ctx = fsdpck_context_new();
+    uint64_t warnings;
+    if (ctx == NULL)
+        return;
+    const uint64_t found = verify(ctx, p->path, FSDPCK_LEVEL_NUMERIC, open, &warnings);
+    check(found > 0 || errors == 0, "an error that is there is not seen where a call fails");
+    fsdpck_context_free(ctx);
+}
+
+/* Word `faults`: each allocation fails once, each read fails once, and each finds its file cut. */
+static void fail_each(const pack *p, const fsdpck_open_options *open)
+{
+    fsdpck_context *ctx = fsdpck_context_new();
+    uint64_t warnings;
+    check(ctx != NULL, "no context");
+    const uint64_t errors = verify(ctx, p->path, FSDPCK_LEVEL_NUMERIC, open, &warnings);
+    fsdpck_context_free(ctx);
+    for (int kind = 0; kind < FAULTS_KINDS; kind++) {
+        bool reached = true;
+        for (unsigned at = 1; at < FAULTS_MAX && reached; at++) {
+            faults_set((faults_kind)kind, at);
+            open_once(p, open);
+            reached = faults_clear();
+        }
+        reached = true;
+        for (unsigned at = 1; at < FAULTS_MAX && reached; at++) {
+            faults_set((faults_kind)kind, at);
+            verify_once(p, open, errors);
+            reached = faults_clear();
+        }
+    }
+}
+
 static void run(const pack *p)
 {
     fsdpck_context *ctx = fsdpck_context_new();
@@ -300,7 +396,12 @@ static void run(const pack *p)
     open.model_path = p->model[0] != '\0' ? p->model : NULL;
     if (has_word(p, "starve "))
         starve(p, &open);
+    char pattern[NAME_BYTES];
+    text_of(p, "pattern=", "", pattern);
+    open.rank_pattern = pattern[0] != '\0' ? pattern : NULL;
     open.metadata_nbytes = 64 << 20;
+    if (has_word(p, "faults "))
+        fail_each(p, &open);
     const bool clean =
         verify(ctx, p->path, FSDPCK_LEVEL_NUMERIC, &open, &warnings) == 0 && warnings == 0;
     if (fsdpck_open(ctx, p->path, &open, &c, &err) == FSDPCK_OK) {

@@ -117,7 +117,6 @@ static uint64_t rank_nbytes(const fsdpck_units *units, uint64_t nunits, uint64_t
             fsdpck_units_get_piece(units, i, k, r, &piece);
             nbytes += piece.nelems * p.itemsize_nbytes;
             nelems += piece.nelems;
-            /* FSDP1 around fully_shard has a parameter twice. */
             fsdpck_unit_param found = {.struct_nbytes = sizeof found};
             check(fsdpck_units_find(units, p.fqn, p.fqn_nbytes, &unit_found, &k_found),
                   "a parameter is not found");

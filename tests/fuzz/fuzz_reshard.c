@@ -196,6 +196,54 @@ static void run_part(const plan *p, const stage *from, stage *to, const range_pa
     must(nelems == part->end_elem - part->first_elem, "segments do not fill their part once");
 }
 
+/* Every rank makes the plan anew: it is the same, by its hash, and another with other options. */
+static void check_hash(const stage *from, const stage *to, const plan *p, budget *b)
+{
+    const plan_options first = {.tile_nbytes = 4096, .replicas = REPLICAS_FIRST};
+    const plan_options compare = {.tile_nbytes = 4096, .replicas = REPLICAS_COMPARE};
+    plan *again, *other;
+    plan_sums sums, others;
+    must(plan_new(&from->t.cat, &to->t, &first, b, &again, NULL) == FSDPCK_OK &&
+             plan_new(&from->t.cat, &to->t, &compare, b, &other, NULL) == FSDPCK_OK,
+         "a plan cannot be made twice");
+    plan_get_sums(p, &sums);
+    plan_get_sums(other, &others);
+    must(plan_hash(p) == plan_hash(again), "a plan has two hashes");
+    must(plan_hash(p) != plan_hash(other), "two plans have one hash");
+    must((others.read_amplification > sums.read_amplification) ==
+             (others.replicas > 0 && others.source_bytes > 0),
+         "replicas are compared for nothing");
+    for (uint64_t k = 0; k < catalogue_chunk_count(&to->t.cat); k++)
+        if (catalogue_chunk(&to->t.cat, k)->place == PLACE_ROWS)
+            must(!plan_has_alias(p, k), "a chunk has the place of another");
+    plan_free(other);
+    plan_free(again);
+}
+
+/* A target with a chunk that reaches into the next is refused. */
+static void check_overlap(const stage *from, stage *to, budget *b)
+{
+    const plan_options o = {.tile_nbytes = 4096, .replicas = REPLICAS_FIRST};
+    for (uint64_t k = 0; k < catalogue_chunk_count(&to->t.cat); k++) {
+        cat_chunk *chunk = catalogue_chunk(&to->t.cat, k);
+        const cat_chunk was = *chunk;
+        fsdpck_error err;
+        plan *p = NULL;
+        if (chunk->place != PLACE_ROWS)
+            continue;
+        fsdpck_error_init(&err);
+        chunk->offset_bytes = catalogue_file(&to->t.cat, chunk->file)->nbytes;
+        must(plan_new(&from->t.cat, &to->t, &o, b, &p, &err) == FSDPCK_INTERNAL,
+             "a chunk past the end of its file is planned");
+        chunk->offset_bytes = was.offset_bytes > 0 ? was.offset_bytes - 1 : 1;
+        if (plan_new(&from->t.cat, &to->t, &o, b, &p, &err) == FSDPCK_OK)
+            plan_free(p);
+        else
+            must(err.status == FSDPCK_INTERNAL, "a chunk at another place is refused otherwise");
+        *chunk = was;
+    }
+}
+
 /* False where the plan is refused. */
 static bool reshard(const stage *from, stage *to, budget *b)
 {
@@ -203,6 +251,8 @@ static bool reshard(const stage *from, stage *to, budget *b)
     plan *p;
     if (plan_new(&from->t.cat, &to->t, &o, b, &p, NULL) != FSDPCK_OK)
         return false;
+    check_hash(from, to, p, b);
+    check_overlap(from, to, b);
     for (uint64_t i = 0; i < plan_item_count(p); i++) {
         output_range range;
         range_walk w;

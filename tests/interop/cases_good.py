@@ -281,6 +281,6 @@ def case_good_published_model(setting):
     if RELEASE >= (2, 3):
         import torch.distributed.checkpoint as dcp
         dcp.save(tensors, storage_writer=dcp.FileSystemWriter(setting.path("dcp")))
-        check(check_good(setting, setting.path("dcp")) <= NUMBERS | {"DCP-TRACES"}, "notes")
+        check(check_good(setting, setting.path("dcp")) <= NUMBERS | {"DCP-TRACES"}, "notes of DCP")
         check(digests_of(setting, setting.path("dcp")) == digests, "digests of DCP")
         setting.run("diff", setting.path("dcp"), setting.model_file)

@@ -100,6 +100,7 @@ def shards():
             ((0, 0), FIRST, 0, N), ((2, 0), FIRST, 0, N)])),
         row("D08", "up", "R", "DCP-PATH", folder(places=first_at("../" + FIRST))),
         row("D08", "up-inside", "R", "DCP-PATH", folder(places=first_at("x/../../step-1/" + FIRST))),
+        row("D08", "here", "R", "DCP-PATH", folder(places=first_at("./" + FIRST))),
         row("D08", "absolute", "R", "DCP-PATH", folder(places=first_at("/etc/passwd"))),
         row("D08", "empty", "R", "DCP-PATH", folder(places=first_at(""))),
         row("D08", "nul", "R", "DCP-PATH", folder(places=first_at(FIRST + "\0x"))),

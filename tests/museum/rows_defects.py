@@ -90,6 +90,14 @@ def deflated(**words):
     return zip_file([Entry("archive/data.pkl", pickle({"w": tensor()})), Entry("archive/data/0", FLOATS, **words), Entry("archive/version", b"3\n")])
 
 
+def many_layouts(ranks=55440):
+    """Two rows among as many ranks as have thousands of meshes, each of which has to be followed to its last rank."""
+    last = f"__{ranks - 1}_0.distcp"
+    blobs = {dcp.FIRST: dcp.blob((0, 3)), dcp.SECOND: dcp.blob((1, 3)), last: dcp.blob((0, 3))}
+    return folder(shape=(2, 3), chunks=[((0, 0), (1, 3)), ((1, 0), (1, 3)), ((2, 0), (0, 3))], files=blobs,
+                  places=[((row, 0), name, 0, len(data)) for row, (name, data) in enumerate(blobs.items())])
+
+
 PATH = ("/", "home", "someone", "run")
 uneven = dict(cut=("--world-size", "2"), at="coverage")
 ROWS = [
@@ -97,6 +105,8 @@ ROWS = [
     row("V01", "box-7", "R", "DCP-PAYLOAD-SHAPE", from_fixture("wrong-boxes7"), also=("DCP-BOX",), **uneven),
     row("V01", "box-9-2.10", "R", "DCP-PAYLOAD-SHAPE", from_fixture("wrong-boxes9", release="torch-2.10.0/"), also=("DCP-BOX",), **uneven),
     row("V01", "repaired", "A", None, from_fixture("wrong-boxes9"), options=("--repair-strided",), at="coverage"),
+    row("V01", "layouts-without-end", "L", "DCP-LAYOUTS", many_layouts(), options=("--repair-strided",), seconds=30,
+        commands=("inspect", "coverage", "reshard")),
     row("V02", "zeros", "W", "ST-ZERO-DIM", consolidated, commands=("inspect", "structure", "coverage")),
     row("V04", "unpadded", "A", "ST-UNPADDED", unpadded),
     row("V05", "read", "A", "DCP-ST-INSIDE", from_fixture("dcp-st-inside"), at="coverage"),

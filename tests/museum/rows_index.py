@@ -100,7 +100,7 @@ def duplicated(path):
 ROWS = [
     *[row("X01", name, "R", "IDX-PATH", mapped(value)) for name, value in (
         ("up", "../" + FIRST), ("absolute", "/etc/passwd"), ("up-inside", "x/../../" + FIRST), ("empty", ""),
-        ("nul", FIRST + "\0"), ("escape", "/\x1b[31m\nINJECTED"))],
+        ("nul", FIRST + "\0"), ("here", "./" + FIRST), ("escape", "/\x1b[31m\nINJECTED"))],
     row("X01", "backslash", "R", "IDX-MISSING", mapped("..\\" + FIRST), settled="here it is a letter of a name as any other"),
     row("X01", "url", "R", "IDX-PATH", mapped("https://example.org/" + FIRST)),
     row("X01", "link", "A", None, from_fixture(HF, linked), settled="links that the owner placed are followed"),

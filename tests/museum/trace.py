@@ -45,7 +45,7 @@ def complaint(log, program, inputs, output):
     """The first system call of the log that the program has no business making, or None.
 
     Nothing is started: one execve, the program's own, and threads but no processes. No shared object once the first
-    file that is not one has been opened. No socket. No path but the program's own, and those below `inputs`, below the folder `output` and what is
+    file that is not one has been opened (what is merely looked for before that is the loader's). No socket. No path but the program's own, and those below `inputs`, below the folder `output` and what is
     the system's own; nothing changed outside `output`.
     """
     inputs = [os.path.realpath(i) for i in inputs]
@@ -80,6 +80,8 @@ def complaint(log, program, inputs, output):
             real = unescape(opened[1]) if opened else whole
             if not running and (SHARED_OBJECT.search(whole) or whole in ("/etc/ld.so.cache", "/etc/ld.so.preload")):
                 continue
+            if not running and name in LOOKERS:
+                continue # the loader, for folders of libraries: the program has read nothing yet
             if "open" in name:
                 running = True
                 if SHARED_OBJECT.search(whole) or SHARED_OBJECT.search(real):

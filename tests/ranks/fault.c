@@ -3,7 +3,7 @@
  *     FAULT_RANK=2 FAULT_CALL=pwrite FAULT_AT=3 FAULT_DO=kill
  *
  * At the third pwrite to a file whose path has FAULT_PATH in it, rank 2 does FAULT_DO: kill and stop
- * (signals to itself), exit (leaves as if all were well), or an errno by its name, with which that call
+ * (signals to itself), exit (leaves as if all were well), slow (each such call takes 0.2 s), or an errno by its name, with which that call
  * and all later ones of the kind fail. Calls: open, pread, pwrite, fsync, rename.
  */
 #define _GNU_SOURCE
@@ -64,6 +64,8 @@ static int fault(const char *call, const char *path)
         kill(getpid(), now == at ? SIGSTOP : 0);
     else if (strcmp(what, "exit") == 0)
         _exit(0);
+    else if (strcmp(what, "slow") == 0)
+        usleep(200000);
     else
         return errno_named(what);
     return 0;
@@ -170,4 +172,17 @@ int renameat2(int fromfd, const char *from, int tofd, const char *to, unsigned f
         return -1;
     }
     return real(fromfd, from, tofd, to, flags);
+}
+
+int renameat(int fromfd, const char *from, int tofd, const char *to)
+{
+    static int (*real)(int, const char *, int, const char *);
+    if (real == NULL)
+        *(void **)&real = next("renameat");
+    const int e = fault("rename", from);
+    if (e != 0) {
+        errno = e;
+        return -1;
+    }
+    return real(fromfd, from, tofd, to);
 }

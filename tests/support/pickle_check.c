@@ -51,6 +51,27 @@ static void release(reading *r)
     REQUIRE(r->memory.used_bytes == 0);
 }
 
+/* Small limits refuse it as such, or do not matter. */
+static void check_limits(const void *bytes, size_t nbytes)
+{
+    static const pickle_limits few[] = {
+        {.max_depth = 3, .max_memo = 1u << 20, .max_stack = 1u << 20},
+        {.max_depth = 1000, .max_memo = 2, .max_stack = 1u << 20},
+        {.max_depth = 1000, .max_memo = 1u << 20, .max_stack = 4},
+    };
+    const pickle_input in = {.bytes = bytes, .nbytes = nbytes};
+    for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
+        reading r = {0};
+        fsdpck_error err;
+        fsdpck_error_init(&err);
+        budget_init(&r.memory, MEMORY_BYTES, "metadata", NULL);
+        value_pool_init(&r.pool, &r.memory);
+        r.st = pickle_read(&in, &few[i], &r.pool, NULL, &r.root, &r.used_nbytes, &err);
+        REQUIRE(r.st == FSDPCK_OK || err.message[0] != '\0');
+        release(&r);
+    }
+}
+
 static fsdpck_status on_plain_call(void *ctx, value_pool *pool, const value_call *call, bool built,
                                    value *replacement, bool *replaced, fsdpck_error *err)
 {
@@ -117,8 +138,8 @@ static void check_writing(const reading *first)
         REQUIRE(equal || n.changed);
         REQUIRE(write_pickle(&second, &twice));
         /* An old name may be the new name of something else (dbm.ndbm, dbm, anydbm). */
-        REQUIRE(n.changed || (once.nbytes == twice.nbytes &&
-                              memcmp(once.text, twice.text, once.nbytes) == 0));
+        REQUIRE(n.changed ||
+                (once.nbytes == twice.nbytes && memcmp(once.text, twice.text, once.nbytes) == 0));
         text_release(&twice);
     }
     text_release(&once);
@@ -247,6 +268,7 @@ bool pickle_check(const uint8_t *data, size_t size)
     size_t skimmed = 0;
     read_pickle(&plain, data, size, &plain_hooks);
     read_pickle(&raw, data, size, NULL);
+    check_limits(data, size);
     if (raw.st == FSDPCK_OK) {
         const pickle_input in = {.bytes = data, .nbytes = size};
         REQUIRE(pickle_skim(&in, &skimmed, NULL) == FSDPCK_OK && skimmed == raw.used_nbytes);

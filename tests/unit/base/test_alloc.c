@@ -11,6 +11,7 @@ Test(budget, takes_up_to_its_limit)
     budget_init(&b, 100, "metadata", "--metadata-limit");
     cr_assert_eq(budget_take(&b, 60, &err), FSDPCK_OK);
     cr_assert_eq(budget_take(&b, 41, &err), FSDPCK_LIMIT);
+    cr_assert_str_eq(err.finding, "LIMIT-MEMORY");
     cr_assert(strstr(err.next, "--metadata-limit") != NULL);
     cr_assert(strstr(err.message, "metadata") != NULL);
     cr_assert_eq(budget_take(&b, UINT64_MAX, &err), FSDPCK_LIMIT, "no wrap");

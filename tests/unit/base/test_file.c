@@ -181,6 +181,7 @@ Test(file, read_whole)
     cr_assert_str_eq(text, "12345");
     free(text);
     cr_assert_eq(file_read_whole(NULL, path, 4, &text, &nbytes, &err), FSDPCK_LIMIT);
+    cr_assert_str_eq(err.finding, "LIMIT-SIZE");
     cr_assert_null(text);
 }
 
@@ -278,8 +279,10 @@ static fsdpck_status inside(const char *name, size_t nbytes)
 
 Test(path, inside)
 {
-    static const char *const good[] = {"a", "a/b", "__0_0.distcp", "..a", "a..", "...", "./a", "-"};
-    static const char *const bad[] = {"", "/a", "..", "a/..", "../a", "a/../b", "a//b", "a/", "/"};
+    static const char *const good[] = {"a",   "a/b", "__0_0.distcp", "..a", "a..",
+                                       "...", ".a",  "a.",           "-"};
+    static const char *const bad[] = {"",   "/a", "..", "a/..", "../a",  "a/../b", "a//b",
+                                      "a/", "/",  ".",  "./a",  "a/./b", "a/."};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
         cr_assert_eq(inside(good[i], strlen(good[i])), FSDPCK_OK, "'%s'", good[i]);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {

@@ -82,3 +82,28 @@ Test(finding, nonsense_is_refused)
     memcpy(longest + sizeof longest - 7, "=error", 7);
     expect_refused(longest, "does not say");
 }
+
+Test(finding, failures_without_one_have_that_of_their_status)
+{
+    static const struct {
+        fsdpck_status status;
+        const char *id;
+    } rows[] = {
+        {FSDPCK_UNSUPPORTED, "SYS-UNSUPPORTED"},
+        {FSDPCK_IO, "SYS-IO"},
+        {FSDPCK_NOSPACE, "SYS-SPACE"},
+        {FSDPCK_CHANGED, "SYS-CHANGED"},
+        {FSDPCK_PEER, "SYS-PEER"},
+        {FSDPCK_DEVICE, "SYS-DEVICE"},
+        {FSDPCK_INTERNAL, "SYS-BUG"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        cr_assert_str_eq(finding_of_status(rows[i].status), rows[i].id);
+        cr_expect_eq(finding_find(rows[i].id)->class, FINDING_SYSTEM, "%s", rows[i].id);
+    }
+    cr_expect_null(finding_of_status(FSDPCK_OK));
+    cr_expect_null(finding_of_status(FSDPCK_FINDING));
+    cr_expect_null(finding_of_status(FSDPCK_USAGE));
+    cr_expect_null(finding_of_status(FSDPCK_EXISTS));
+    cr_expect_null(finding_of_status(FSDPCK_LIMIT), "limits name their own");
+}

@@ -75,6 +75,9 @@ Test(status, errno_gives_the_status)
         fsdpck_error err;
         cr_assert_eq(error_set_errno(&err, rows[i].sys_errno, "pread", "a\nb"), rows[i].status);
         cr_assert_eq(err.sys_errno, rows[i].sys_errno);
+        cr_assert_str_eq(err.finding, rows[i].sys_errno == ENOMEM   ? "LIMIT-MEMORY"
+                                      : rows[i].sys_errno == EMFILE ? "LIMIT-OPEN"
+                                                                    : "");
         cr_assert_str_eq(err.path, "a\\x0Ab");
         cr_assert_eq(strncmp(err.message, "pread failed: ", 14), 0);
     }

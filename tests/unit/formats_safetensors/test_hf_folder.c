@@ -89,6 +89,7 @@ Test(hf_folder, bad_indexes)
     } rows[] = {
         {MAP("\"a\":\"../1.safetensors\""), "IDX-PATH"},
         {MAP("\"a\":\"/etc/passwd\""), "IDX-PATH"},
+        {MAP("\"a\":\"./1.safetensors\""), "IDX-PATH"},
         {MAP("\"a\":\"https://host/1.safetensors\""), "IDX-PATH"},
         {MAP("\"a\":\"\""), "IDX-PATH"},
         {MAP("\"a\":\"1.safetensors\\u0000x\""), "IDX-PATH"},

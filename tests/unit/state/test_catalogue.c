@@ -129,6 +129,7 @@ Test(catalogue, shapes_that_cannot_exist_are_refused)
     uint64_t dims[NDIM_MAX + 1] = {0};
     cr_expect_eq(catalogue_add_tensor(&c, "w", 1, DTYPE_INT8, NDIM_MAX + 1, dims, &t, &err),
                  FSDPCK_LIMIT);
+    cr_expect_str_eq(err.finding, "LIMIT-COUNT");
     cr_expect_eq(catalogue_add_tensor(&c, "w", 1, DTYPE_INT8, NDIM_MAX, dims, &t, &err), FSDPCK_OK);
     cr_expect_eq(catalogue_tensor_count(&c), 1);
 }
