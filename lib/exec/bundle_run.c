@@ -1,6 +1,7 @@
 /* One item of a bundle: a band of rows of some members. */
 #include <stdlib.h>
 
+#include "base/crc.h"
 #include "exec/bundle.h"
 #include "exec/exec_state.h"
 
@@ -94,8 +95,9 @@ static fsdpck_status fill_rows(const band *b, uint64_t row, fsdpck_error *err)
     return gather_flush(w, err);
 }
 
-static fsdpck_status fill_band(const band *b, fsdpck_error *err)
+static fsdpck_status fill_band(worker *w, const void *ctx, fsdpck_error *err)
 {
+    const band *b = ctx;
     uint64_t first = UINT64_MAX;
     uint64_t end = 0;
     for (uint32_t i = 0; i < b->count; i++) {
@@ -106,10 +108,33 @@ static fsdpck_status fill_band(const band *b, fsdpck_error *err)
         end = high > end ? high : end;
     }
     for (uint64_t row = first; row < end; row += b->bundle->step_rows) {
-        RETURN_IF(cancel_check(b->worker->x->r.cancel, err));
+        RETURN_IF(cancel_check(w->x->r.cancel, err));
         RETURN_IF(fill_rows(b, row, err));
     }
     return FSDPCK_OK;
+}
+
+static uint64_t sum_band(worker *w, const void *ctx)
+{
+    const band *b = ctx;
+    uint64_t crc = 0;
+    (void)w;
+    for (uint32_t i = 0; i < b->count; i++)
+        crc = crc64_update(crc, b->shares[i].bytes,
+                           b->shares[i].range.end - b->shares[i].range.begin);
+    return crc;
+}
+
+/* Shares lie one after the other. */
+static fsdpck_status fill_shares(worker *w, const band *b, fsdpck_error *err)
+{
+    const share *last = &b->shares[b->count - 1];
+    const gpu_fill f = {fill_band, sum_band, b, b->shares[0].bytes,
+                        last->bytes + (last->range.end - last->range.begin)};
+    bool done = false;
+    if (w->bundle == w->tile)
+        RETURN_IF(fill_try_gpu(w, &f, &done, err));
+    return done ? FSDPCK_OK : fill_band(w, b, err);
 }
 
 static fsdpck_status write_share(const band *b, const share *s, fsdpck_error *err)
@@ -146,10 +171,11 @@ fsdpck_status bundle_run_item(worker *w, uint64_t item, fsdpck_error *err)
     begin_band(&b, item - bundle->first_item);
     w->gather.base = w->bundle;
     w->gather.bundled = true;
-    fsdpck_status st = fill_band(&b, err);
+    fsdpck_status st = fill_shares(w, &b, err);
     w->gather.base = w->tile;
     w->gather.bundled = false;
     w->gather.count = 0; /* after a failure */
+    w->gather.dims_count = 0;
     for (uint32_t i = 0; st == FSDPCK_OK && i < b.count; i++)
         st = write_share(&b, &b.shares[i], err);
     free(b.shares);

@@ -157,6 +157,19 @@ fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes,
 fsdpck_status fill_tile(worker *w, const output_range *range, bool *wanted,
                         fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* What the worker's lane may fill: bytes [begin, end) of the tile. */
+typedef struct gpu_fill {
+    /* Reads and places all of it, by the lane or by the thread, whichever is on; flushes. */
+    fsdpck_status (*gather)(worker *w, const void *ctx, fsdpck_error *err);
+    uint64_t (*sum)(worker *w, const void *ctx); /* of the bytes that matter, to compare */
+    const void *ctx;
+    uint8_t *begin, *end;
+} gpu_fill;
+
+/* *done: it is filled; else, without a GPU or where its failure is none of the run, threads have to. */
+fsdpck_status fill_try_gpu(worker *w, const gpu_fill *f, bool *done,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* --- gather.c: filling the tile --- */
 /* All segments of these elements of a target chunk, whose first one lies chunk_at bytes from
  * gather.base. What streams bring is left out. Pieces may wait until gather_flush. */

@@ -64,8 +64,9 @@ static bool suits_gpu(const worker *w, const output_range *range)
     return any;
 }
 
-static fsdpck_status gather_range(worker *w, const output_range *range, fsdpck_error *err)
+static fsdpck_status gather_range(worker *w, const void *ctx, fsdpck_error *err)
 {
+    const output_range *range = ctx;
     range_walk walk;
     range_part part;
     range_walk_begin(&walk, w->x->r.plan, range);
@@ -97,19 +98,27 @@ static void fill_rest(worker *w, const output_range *range)
     memset(tile + (filled - range->begin), 0, range->end - filled);
 }
 
-static fsdpck_status fill_once(worker *w, const output_range *range, bool *intact,
-                               fsdpck_error *err)
+static uint64_t sum_range_bytes(worker *w, const void *ctx)
+{
+    const output_range *range = ctx;
+    fill_rest(w, range);
+    return crc64_update(0, w->tile + w->at, range->end - range->begin);
+}
+
+/* ---- by the GPU ---- */
+
+static fsdpck_status fill_once(worker *w, const gpu_fill *f, bool *intact, fsdpck_error *err)
 {
     uint64_t lost = 0;
     RETURN_IF(gpu_lane_begin(w->lane, err));
     w->lane_on = true;
-    fsdpck_status st = gather_range(w, range, err);
+    fsdpck_status st = f->gather(w, f->ctx, err);
     w->lane_on = false;
     w->gather.count = 0; /* after a failure */
     w->gather.dims_count = 0;
     if (st == FSDPCK_OK)
-        st = gpu_lane_finish(w->lane, w->memory, TILE_MARGIN + w->at,
-                             TILE_MARGIN + w->at + (range->end - range->begin), &lost, intact, err);
+        st = gpu_lane_finish(w->lane, w->memory, (uint64_t)(f->begin - w->memory),
+                             (uint64_t)(f->end - w->memory), &lost, intact, err);
     if (st == FSDPCK_OK && *intact)
         w->sums.cast_overflows += lost;
     return st;
@@ -117,50 +126,64 @@ static fsdpck_status fill_once(worker *w, const output_range *range, bool *intac
 
 /* The first tile with boxes of a new kind, once more by the thread: a kernel, a driver or a device that
  * is wrong is wrong at once. */
-static fsdpck_status check_by_threads(worker *w, const output_range *range, fsdpck_error *err)
+static fsdpck_status check_by_threads(worker *w, const gpu_fill *f, fsdpck_error *err)
 {
-    const uint64_t nbytes = range->end - range->begin;
-    const uint64_t before = crc64_update(0, w->tile + w->at, nbytes);
+    const uint64_t before = f->sum(w, f->ctx);
     const struct exec_sums sums = w->sums;
-    bool wanted;
-    RETURN_IF(fill_by_threads(w, range, &wanted, err));
+    RETURN_IF(f->gather(w, f->ctx, err));
     w->sums = sums;
-    if (crc64_update(0, w->tile + w->at, nbytes) == before)
+    if (f->sum(w, f->ctx) == before)
         return FSDPCK_OK;
     error_set(err, FSDPCK_DEVICE, "", "the GPU gave other bytes than the processor");
     error_next(err, "leave --engine away, and report it with the names of the GPU and its driver");
     return FSDPCK_DEVICE;
 }
 
-static fsdpck_status fill_by_gpu(worker *w, const output_range *range, fsdpck_error *err)
+static fsdpck_status fill_by_gpu(worker *w, const gpu_fill *f, fsdpck_error *err)
 {
     bool intact;
-    RETURN_IF(fill_once(w, range, &intact, err));
+    RETURN_IF(fill_once(w, f, &intact, err));
     if (!intact)
-        RETURN_IF(fill_once(w, range, &intact, err));
+        RETURN_IF(fill_once(w, f, &intact, err));
     if (!intact) {
         error_set(err, FSDPCK_DEVICE, "", "copies to or from the GPU changed bytes, twice");
         error_next(err, "leave --engine away: the GPU or its slot is failing");
         return FSDPCK_DEVICE;
     }
-    fill_rest(w, range);
     w->sums.gpu_tiles++;
-    return gpu_lane_had_new_kinds(w->lane) ? check_by_threads(w, range, err) : FSDPCK_OK;
+    return gpu_lane_had_new_kinds(w->lane) ? check_by_threads(w, f, err) : FSDPCK_OK;
 }
 
-fsdpck_status fill_tile(worker *w, const output_range *range, bool *wanted, fsdpck_error *err)
+fsdpck_status fill_try_gpu(worker *w, const gpu_fill *f, bool *done, fsdpck_error *err)
 {
     fsdpck_error local;
-    if (!suits_gpu(w, range))
-        return fill_by_threads(w, range, wanted, err);
-    *wanted = true;
+    *done = false;
+    if (w->lane == NULL)
+        return FSDPCK_OK;
+    const uint64_t overflows = w->sums.cast_overflows;
     fsdpck_error_init(&local);
-    const fsdpck_status st = fill_by_gpu(w, range, &local);
+    const fsdpck_status st = fill_by_gpu(w, f, &local);
+    *done = st == FSDPCK_OK;
     if (st != FSDPCK_DEVICE || w->x->r.gpu_required) {
         if (st != FSDPCK_OK && err != NULL)
             *err = local;
         return st;
     }
+    w->sums.cast_overflows = overflows;
     worker_drop_gpu(w, &local);
-    return fill_by_threads(w, range, wanted, err);
+    return FSDPCK_OK;
+}
+
+fsdpck_status fill_tile(worker *w, const output_range *range, bool *wanted, fsdpck_error *err)
+{
+    const gpu_fill f = {gather_range, sum_range_bytes, range, w->tile + w->at,
+                        w->tile + w->at + (range->end - range->begin)};
+    bool done = false;
+    if (suits_gpu(w, range))
+        RETURN_IF(fill_try_gpu(w, &f, &done, err));
+    if (!done)
+        return fill_by_threads(w, range, wanted, err);
+    *wanted = true;
+    fill_rest(w, range);
+    return FSDPCK_OK;
 }

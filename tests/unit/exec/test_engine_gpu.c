@@ -88,6 +88,46 @@ Test(engine_gpu, streams_stay_with_threads)
     exec_world_free(w);
 }
 
+/* Columns out of rows: target chunks that are filled together. */
+static exec_world *columns(void)
+{
+    exec_world *w = exec_world_new(1, 2);
+    const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_BFLOAT16, 2, BOX(3000, 240));
+    memory_source_add_chunk(&w->source, t, BOX(0, 0), BOX(3000, 240), &(memory_layout){0});
+    memory_source_seal(&w->source);
+    const uint32_t x = exec_world_add_target(w, t, "x", DTYPE_FLOAT32);
+    for (uint32_t k = 0; k < 6; k++)
+        exec_world_add_chunk(w, x, k % 2, BOX(0, 40 * k), BOX(3000, 40));
+    cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+    exec_world_place(w, 4096);
+    exec_world_expect(w);
+    return w;
+}
+
+Test(engine_gpu, fills_bundles)
+{
+    exec_world *w = columns();
+    for (uint64_t k = 0; k < 4; k++) {
+        gpu_fake f;
+        gpu_fake_init(&f);
+        f.bodies = k % 2 == 1;
+        f.flip_at = k;
+        f.flips = k > 0;
+        const exec_world_options o = {
+            .nthreads = 2, .tile_nbytes = 1 << 20, .gpu = &f.base, .gpu_required = true};
+        cr_assert_eq(exec_world_run(w, &o, NULL), FSDPCK_OK);
+        cr_assert_gt(w->sums.gpu_tiles, 1);
+        cr_assert_float_eq(w->sums.read_amplification, 1, 1e-9);
+        gpu_fake_release(&f);
+        gpu_fake_init(&f);
+        f.fail_at = 3 * 5 + k * 5;
+        const exec_world_options weak = {.nthreads = 2, .tile_nbytes = 1 << 20, .gpu = &f.base};
+        cr_assert_eq(exec_world_run(w, &weak, NULL), FSDPCK_OK);
+        gpu_fake_release(&f);
+    }
+    exec_world_free(w);
+}
+
 Test(engine_gpu, whatever_call_fails_is_the_end_or_left_to_threads)
 {
     exec_world *w = world(200, false);
