@@ -138,7 +138,6 @@ def kinds():
         row("D10", "folder", "R", "DCP-FILETYPE", in_place_of("__1_0.distcp", os.mkdir)),
         row("D10", "socket", "R", "DCP-FILETYPE", in_place_of("__1_0.distcp", make_socket)),
         row("D10", "device", "R", "DCP-FILETYPE", in_place_of("__1_0.distcp", lambda p: os.symlink("/dev/zero", p))),
-        row("D10", "named-folder", "R", "DCP-FILETYPE", folder(places=first_at("."))),
         row("D10", "metadata-fifo", "R", "DCP-FILETYPE", metadata_is(os.mkfifo)),
         row("D10", "metadata-folder", "R", "DCP-FILETYPE", metadata_is(os.mkdir)),
         row("D10", "metadata-device", "R", "DCP-FILETYPE", metadata_is(lambda p: os.symlink("/dev/zero", p))),
