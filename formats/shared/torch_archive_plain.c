@@ -9,6 +9,7 @@ typedef struct cursor {
     const uint8_t *at;
     const uint8_t *end;
     bool failed;
+    size_t nbytes; /* of the pickle */
 } cursor;
 
 static const uint8_t *take(cursor *c, size_t nbytes)
@@ -21,11 +22,16 @@ static const uint8_t *take(cursor *c, size_t nbytes)
     return c->at - nbytes;
 }
 
-/* Nothing is fetched from the memo in this shape, so what is put there does not matter. */
+/* Nothing is fetched from the memo in this shape, so what is put there does not matter; but where, as
+ * an index that no such pickle can need is refused by the machine. */
 static void skip_puts(cursor *c)
 {
-    while (!c->failed && c->at < c->end && (*c->at == 'q' || *c->at == 'r'))
-        take(c, *c->at == 'q' ? 2 : 5);
+    while (!c->failed && c->at < c->end && (*c->at == 'q' || *c->at == 'r')) {
+        const bool is_long = *c->at == 'r';
+        const uint8_t *p = take(c, is_long ? 5 : 2);
+        if (p != NULL && (is_long ? load_le32(p + 1) : p[1]) >= c->nbytes)
+            c->failed = true;
+    }
 }
 
 static uint8_t next_opcode(cursor *c)
@@ -167,7 +173,7 @@ static void storage(cursor *c, plain_pickle *p, dtype *d)
     const uint8_t *before = c->at;
     const char *name = global(c, "torch", &n);
     if (c->failed) {
-        *c = (cursor){.at = before, .end = c->end};
+        *c = (cursor){.at = before, .end = c->end, .nbytes = c->nbytes};
         expect_global(c, "torch.storage", "UntypedStorage");
         *d = DTYPE_UINT8;
     } else {
@@ -191,7 +197,7 @@ static void storage(cursor *c, plain_pickle *p, dtype *d)
 
 bool torch_plain_pickle_match(const uint8_t *bytes, size_t nbytes, plain_pickle *p)
 {
-    cursor c = {.at = bytes, .end = bytes + nbytes};
+    cursor c = {.at = bytes, .end = bytes + nbytes, .nbytes = nbytes};
     tensor_claim *claim = &p->claim;
     size_t n = 0;
 
