@@ -78,11 +78,31 @@ const command *command_find(const char *name)
     return NULL;
 }
 
-/* What was ignored when the program began stays so: nohup, and jobs in the background. */
+/* What was ignored when the program began stays so: nohup, and jobs in the background. It is looked at
+ * before the constructors of libraries, since UCX, which comes with some MPIs, takes SIGHUP for itself. */
+static struct sigaction at_start[NSIG];
+
+static void remember_signals(void)
+{
+    for (int i = 1; i < NSIG; i++)
+        (void)sigaction(i, NULL, &at_start[i]);
+}
+
+#if defined(__ELF__)
+__attribute__((section(".preinit_array"),
+               used)) static void (*const before_all)(void) = remember_signals;
+#else
+__attribute__((constructor)) static void before_all(void)
+{
+    remember_signals();
+}
+#endif
+
 static void handle(int number, const struct sigaction *action)
 {
-    struct sigaction before;
-    if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+    if (at_start[number].sa_handler == SIG_IGN)
+        signal(number, SIG_IGN);
+    else
         sigaction(number, action, NULL);
 }
 
