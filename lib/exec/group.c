@@ -11,10 +11,6 @@
 #include "base/alloc.h"
 #include "exec/group_link.h"
 
-#ifndef FSDPCK_VERSION
-#define FSDPCK_VERSION "0.1.0"
-#endif
-
 #define HOST_NBYTES 64
 /* How long a rank that is not the first leaves the others for cleaning up before it ends them all. */
 #define CLEANING_SECONDS 5
