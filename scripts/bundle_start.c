@@ -66,8 +66,9 @@ int main(int argc, char **argv)
         strcpy(name, slash + 1);
     char *loader = find_loader(root, name);
     if (loader == NULL)
-        return fail(name, "the bundle is not whole, or this file was copied out of it: no lib/start/ above",
-                    "unpack it anew, or make a link to this file");
+        return fail(
+            name, "the bundle is not whole, or this file was copied out of it: no lib/start/ above",
+            "unpack it anew, or make a link to this file");
     /* The loader would take them for the ends of names. */
     if (strpbrk(root, ":;") != NULL)
         return fail(name, "the bundle's folder has ':' or ';' in its name", root);

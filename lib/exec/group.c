@@ -124,8 +124,8 @@ static fsdpck_status refuse_lone(const char *count, fsdpck_error *err)
     error_set(err, FSDPCK_USAGE, "",
               "one of %s processes that do not find each other: they would all do the same", count);
     error_expected(err, "a launcher for %s", group_link_description());
-    error_next(err, "mpirun of the MPI that fsdpck version names, or srun --mpi=pmix (srun "
-                    "--mpi=list shows what there is)");
+    error_next(err, "mpirun of the MPI that fsdpck version names, or srun --mpi=pmix for Open MPI, "
+                    "--mpi=pmi2 for MPICH");
     return FSDPCK_USAGE;
 }
 
