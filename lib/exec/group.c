@@ -11,10 +11,6 @@
 #include "base/alloc.h"
 #include "exec/group_link.h"
 
-#ifndef FSDPCK_VERSION
-#define FSDPCK_VERSION "0.1.0"
-#endif
-
 #define HOST_NBYTES 64
 /* How long a rank that is not the first leaves the others for cleaning up before it ends them all. */
 #define CLEANING_SECONDS 5
@@ -128,8 +124,8 @@ static fsdpck_status refuse_lone(const char *count, fsdpck_error *err)
     error_set(err, FSDPCK_USAGE, "",
               "one of %s processes that do not find each other: they would all do the same", count);
     error_expected(err, "a launcher for %s", group_link_description());
-    error_next(err, "mpirun of the MPI that fsdpck version names, or srun --mpi=pmix (srun "
-                    "--mpi=list shows what there is)");
+    error_next(err, "mpirun of the MPI that fsdpck version names, or srun --mpi=pmix for Open MPI, "
+                    "--mpi=pmi2 for MPICH");
     return FSDPCK_USAGE;
 }
 
