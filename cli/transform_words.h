@@ -17,6 +17,7 @@ typedef struct transform_words {
     char *source_format, *source_rank_pattern, *model;
     uint64_t source_ranks;
     int per_rank, optim_keys, assume, repair_strided, no_follow, replicas;
+    int source_local;
     /* words_selecting, words_objects, words_naming */
     int part, objects, tied, clean, keep;
     char **keys, **exclude, **strip_prefix, **rename, **dtype;
@@ -28,7 +29,7 @@ typedef struct transform_words {
     char *format, *rank_pattern, *device_type;
     uint64_t max_shard_nbytes, align_nbytes;
     char *manifest; /* of digest too */
-    int no_manifest, sha256;
+    int no_manifest, sha256, output_local;
     int torch, force, no_sync, read_back, direct, dry_run;
     /* words_running, words_saying */
     uint64_t threads, memory_nbytes;
