@@ -113,7 +113,8 @@ static fsdpck_status serve(void *ctx, const link_range *what, void *dst, fsdpck_
 {
     const local_output *l = ctx;
     if (what->file >= l->out->files.count)
-        return error_set(err, FSDPCK_INTERNAL, "", "an output was asked for a file without a number");
+        return error_set(err, FSDPCK_INTERNAL, "",
+                         "an output was asked for a file without a number");
     return output_read_at(l->out, what->file, what->offset, dst, what->nbytes, err);
 }
 
@@ -123,19 +124,19 @@ static unsigned home_of(const local_output *l, size_t index)
     return index < l->file_count ? l->home[index] : l->hosts.of_rank[0];
 }
 
-fsdpck_status local_output_read(run *r, size_t file, uint64_t offset_bytes, void *dst,
+fsdpck_status local_output_read(run *r, size_t index, uint64_t offset_bytes, void *dst,
                                 uint64_t nbytes, fsdpck_error *err)
 {
     local_output *l = &r->local;
-    const unsigned home = home_of(l, file);
-    const link_range what = {l->view, (uint32_t)file, offset_bytes, nbytes};
+    const unsigned home = home_of(l, index);
+    const link_range what = {l->view, (uint32_t)index, offset_bytes, nbytes};
     if (home == l->hosts.mine)
-        return output_read_at(&r->out, file, offset_bytes, dst, nbytes, err);
+        return output_read_at(&r->out, index, offset_bytes, dst, nbytes, err);
     return group_read(r->ctx->group, l->hosts.leaders[home], &what, dst, err);
 }
 
 typedef struct copy_piece {
-    size_t file;
+    size_t index;
     uint64_t offset_bytes, nbytes;
 } copy_piece;
 
@@ -150,19 +151,19 @@ static fsdpck_status copy_one(void *ctx, unsigned worker, uint64_t job, fsdpck_e
     const copy_work *w = ctx;
     const copy_piece *p = VEC_AT(&w->pieces, const copy_piece, job);
     uint8_t *buffer = w->buffers + worker * COPY_NBYTES;
-    RETURN_IF(local_output_read(w->r, p->file, p->offset_bytes, buffer, p->nbytes, err));
-    RETURN_IF(output_write_at(&w->r->out, p->file, p->offset_bytes, buffer, p->nbytes, err));
+    RETURN_IF(local_output_read(w->r, p->index, p->offset_bytes, buffer, p->nbytes, err));
+    RETURN_IF(output_write_at(&w->r->out, p->index, p->offset_bytes, buffer, p->nbytes, err));
     progress_add(&w->r->ctx->progress, p->nbytes);
     return FSDPCK_OK;
 }
 
-static fsdpck_status add_pieces(copy_work *w, size_t file, uint64_t nbytes, fsdpck_error *err)
+static fsdpck_status add_pieces(copy_work *w, size_t index, uint64_t nbytes, fsdpck_error *err)
 {
     for (uint64_t at = 0; at < nbytes; at += COPY_NBYTES) {
         copy_piece *p = vec_push(&w->pieces, err);
         if (p == NULL)
             return FSDPCK_LIMIT;
-        *p = (copy_piece){file, at, nbytes - at < COPY_NBYTES ? nbytes - at : COPY_NBYTES};
+        *p = (copy_piece){index, at, nbytes - at < COPY_NBYTES ? nbytes - at : COPY_NBYTES};
     }
     return FSDPCK_OK;
 }

@@ -31,11 +31,11 @@ typedef struct local_host {
 typedef struct local_output {
     bool on;
     hosts hosts;
-    size_t file_count; /* of the target */
-    uint32_t *home;    /* by target file: number of the host that it is written on */
-    uint8_t *own;      /* that is this one */
-    uint8_t *here;     /* it goes to this host */
-    local_host *sums;  /* by host; once it is complete also of what came besides */
+    size_t file_count;      /* of the target */
+    uint32_t *home;         /* by target file: number of the host that it is written on */
+    uint8_t *own;           /* that is this one */
+    uint8_t *here;          /* it goes to this host */
+    local_host *sums;       /* by host; once it is complete also of what came besides */
     uint64_t copied_nbytes; /* from host to host, besides what the plan reads */
     output *out;            /* the run's, while others may read from it */
     uint32_t view;          /* the group's number for that */
@@ -47,7 +47,7 @@ fsdpck_status local_output_begin(struct run *r, fsdpck_error *err) FSDPCK_MUST_C
 /* By all ranks, once exec has run: seal, side files, copies, manifest, final names. */
 fsdpck_status local_output_complete(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Bytes of a file of the output, wherever it is; of rank 0 while the others wait. */
-fsdpck_status local_output_read(struct run *r, size_t file, uint64_t offset_bytes, void *dst,
+fsdpck_status local_output_read(struct run *r, size_t index, uint64_t offset_bytes, void *dst,
                                 uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Of a zeroed one too. */
 void local_output_release(local_output *l, group *g);

@@ -12,20 +12,20 @@ typedef struct place_work {
     uint64_t *rows;
 } place_work;
 
-static void want(const place_work *w, size_t file, unsigned host)
+static void want(const place_work *w, size_t index, unsigned host)
 {
-    w->rows[file * w->words + host / 64] |= UINT64_C(1) << host % 64;
+    w->rows[index * w->words + host / 64] |= UINT64_C(1) << host % 64;
 }
 
-static bool is_wanted(const place_work *w, size_t file, unsigned host)
+static bool is_wanted(const place_work *w, size_t index, unsigned host)
 {
-    return (w->rows[file * w->words + host / 64] >> host % 64 & 1) != 0;
+    return (w->rows[index * w->words + host / 64] >> host % 64 & 1) != 0;
 }
 
-static void want_everywhere(const place_work *w, size_t file)
+static void want_everywhere(const place_work *w, size_t index)
 {
     for (unsigned h = 0; h < w->hosts->count; h++)
-        want(w, file, h);
+        want(w, index, h);
 }
 
 static unsigned host_of(const place_work *w, uint64_t target_rank)
@@ -76,13 +76,13 @@ static void want_files(const place_work *w)
 }
 
 /* A rank's file is written where the rank is, what several hosts get on the first of them. */
-static uint32_t choose_home(const place_work *w, size_t file)
+static uint32_t choose_home(const place_work *w, size_t index)
 {
-    const uint32_t rank = catalogue_file(&w->r->to.cat, file)->rank;
+    const uint32_t rank = catalogue_file(&w->r->to.cat, index)->rank;
     uint32_t host = 0;
     if (w->r->sharded && rank != CAT_NONE && rank < w->r->to.world_size)
         return host_of(w, rank);
-    while (host + 1 < w->hosts->count && !is_wanted(w, file, host))
+    while (host + 1 < w->hosts->count && !is_wanted(w, index, host))
         host++;
     return host;
 }
@@ -95,8 +95,7 @@ static void fill(const place_work *w, local_output *l)
         l->here[i] = is_wanted(w, i, l->hosts.mine);
         for (unsigned h = 0; h < l->hosts.count; h++) {
             l->sums[h].files += is_wanted(w, i, h);
-            l->sums[h].nbytes +=
-                is_wanted(w, i, h) ? catalogue_file(&w->r->to.cat, i)->nbytes : 0;
+            l->sums[h].nbytes += is_wanted(w, i, h) ? catalogue_file(&w->r->to.cat, i)->nbytes : 0;
         }
     }
 }
