@@ -29,6 +29,10 @@ const opt_row words_reading[] = {
      .help = "fsdp2-tp-2.3: SRC is FSDP2 with TP of torch 2.3 or 2.4, whose files name the wrong "
              "order of cuts"},
     {"no-follow", .kind = OPT_FLAG, .at = AT(no_follow), .help = "links inside SRC are errors"},
+    {0},
+};
+
+const opt_row words_hosts[] = {
     {"source-local", .kind = OPT_FLAG, .at = AT(source_local),
      .help = "under mpirun: files of one name on several hosts are several files"},
     {0},

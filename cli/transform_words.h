@@ -13,7 +13,7 @@
 #include "opt.h"
 
 typedef struct transform_words {
-    /* words_reading, words_replicas */
+    /* words_reading, words_hosts, words_replicas */
     char *source_format, *source_rank_pattern, *model;
     uint64_t source_ranks;
     int per_rank, optim_keys, assume, repair_strided, no_follow, replicas;
@@ -42,6 +42,7 @@ typedef struct transform_words {
 } transform_words;
 
 extern const opt_row words_reading[];
+extern const opt_row words_hosts[]; /* of commands that several ranks share */
 extern const opt_row words_keying[];
 extern const opt_row words_replicas[];
 extern const opt_row words_selecting[];

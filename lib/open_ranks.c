@@ -153,19 +153,30 @@ static bool is_by_content(const format_reader *f)
     return strcmp(f->name, "hf") == 0 || strcmp(f->name, "dcp-safetensors") == 0;
 }
 
+/* With the name of a host before them: files that .metadata names, and a rank has its number for. */
+static bool looks_like_dcp(const probe_input *in)
+{
+    for (size_t i = 0; i < in->entry_count; i++) {
+        const char *name = strchr(in->entries[i], ':');
+        if (name != NULL && (strcmp(name, ":.metadata") == 0 || strncmp(name, ":__", 3) == 0))
+            return true;
+    }
+    return false;
+}
+
 static fsdpck_status check_source_local(const fsdpck_checkpoint *c, fsdpck_error *err)
 {
-    if (c->format == NULL || is_by_content(c->format))
+    if (c->format != NULL && is_by_content(c->format))
         return FSDPCK_OK;
-    const bool is_dcp = strcmp(c->format->name, "dcp") == 0;
-    error_set(err, FSDPCK_USAGE, "GROUP-LOCAL",
-              "--source-local says nothing to format '%s': %s", c->format->name,
+    const bool is_dcp = looks_like_dcp(&c->probe);
+    error_set(err, FSDPCK_USAGE, "GROUP-LOCAL", "--source-local does not fit this folder: %s",
               is_dcp ? "its metadata name the files" : "its files are told apart by their names");
     error_path(err, c->probe.path);
-    error_expected(err, "safetensors, whose files say themselves what they hold");
-    error_next(err, is_dcp ? "leave it out: the files of all hosts are taken together by their names"
-                           : "leave it out, and number the files over all hosts: "
-                             "model_world_size_8_rank_3.pt; --source-rank-pattern names others");
+    error_expected(err, "safetensors files, which say themselves what they hold");
+    error_next(err, is_dcp
+                        ? "leave it out: the files of all hosts are taken together by their names"
+                        : "leave it out, and number the files over all hosts: "
+                          "model_world_size_8_rank_3.pt; --source-rank-pattern names others");
     return FSDPCK_USAGE;
 }
 

@@ -208,7 +208,8 @@ static fsdpck_status join_output(run *r, const char *partial_name, bool *writes,
     const group *g = r->ctx->group;
     fsdpck_error local;
     fsdpck_error_init(&local);
-    fsdpck_status st = output_join(&r->out, r->dst, run_output_kind(r), flags, partial_name, &local);
+    fsdpck_status st =
+        output_join(&r->out, r->dst, run_output_kind(r), flags, partial_name, &local);
     if (st == FSDPCK_OK)
         st = add_files(r, &local);
     *writes = st == FSDPCK_OK;

@@ -25,13 +25,13 @@ struct group_view {
     remote remote;
     group *g;
     unsigned flags;
-    uint32_t number; /* of the group's views */
-    folder dir;      /* here; may be closed */
+    uint32_t number;      /* of the group's views */
+    folder dir;           /* here; may be closed */
     size_t prefix_nbytes; /* "HOST:" before names */
-    file_set files;  /* that others may ask for: by index of `own` */
-    vec texts;       /* char *, owned */
-    vec entries;     /* view_entry, one for each path: of the lowest rank that has it */
-    vec holders;     /* uint32_t: ranks, for one entry after the other */
+    file_set files;       /* that others may ask for: by index of `own` */
+    vec texts;            /* char *, owned */
+    vec entries;          /* view_entry, one for each path: of the lowest rank that has it */
+    vec holders;          /* uint32_t: ranks, for one entry after the other */
     _Atomic uint64_t travelled;
 };
 
@@ -151,7 +151,8 @@ static fsdpck_status unite(group_view *v, const char *path, fsdpck_error *err)
         first->holder_count++;
         if (first->kind == all[i].kind && first->nbytes == all[i].nbytes)
             continue;
-        error_set(err, FSDPCK_BADINPUT, "GROUP-NAMES", "two hosts have different files of one name");
+        error_set(err, FSDPCK_BADINPUT, "GROUP-NAMES",
+                  "two hosts have different files of one name");
         error_path(err, path);
         error_expected(err, "'%s' of %" PRIu64 " bytes, as rank %u on %s has it", first->path,
                        first->nbytes, first->rank, group_host(v->g, first->rank));

@@ -95,8 +95,8 @@ static fsdpck_status share_work(struct exec *x, const uint64_t *takes, fsdpck_er
     x->shares = 0;
     x->travelled_before = group_view_travelled(x->r.near);
     for (unsigned r = 0; r < group_size(g); r++) {
-        flags[r] = takes[r] != 0 && (x->r.own_files == NULL ||
-                                     x->r.hosts->of_rank[r] == x->r.hosts->mine);
+        flags[r] =
+            takes[r] != 0 && (x->r.own_files == NULL || x->r.hosts->of_rank[r] == x->r.hosts->mine);
         before += r < group_rank(g) && flags[r];
         x->shares += flags[r];
     }
