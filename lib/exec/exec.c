@@ -56,7 +56,6 @@ fsdpck_status exec_locate(const exec_request *r, struct exec **out, fsdpck_error
     x->bundles = VEC_OF(cut_bundle, r->metadata);
     x->members = VEC_OF(uint32_t, r->metadata);
     x->own_items = VEC_OF(uint64_t, r->metadata);
-    x->shares = 1;
     pthread_mutex_init(&x->lock, NULL);
     const fsdpck_status st = begin(x, err);
     if (st != FSDPCK_OK) {

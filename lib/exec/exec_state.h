@@ -63,13 +63,13 @@ struct exec {
     uint64_t bundled_nbytes;
     uint64_t bundle_items;
     uint64_t bundle_nbytes;    /* of a worker's buffer for them */
-    unsigned share, shares;    /* of what is not dealt: share not below shares is none */
     uint64_t travelled_before; /* the work was shared */
-    bool dealt;                /* own_items are this rank's */
+    bool shared;               /* what follows is this rank's part; else it does all */
     vec own_items;             /* uint64_t */
-    uint64_t reread_nbytes;    /* of the source, by passes after the first */
-    uint64_t tile_nbytes;      /* of a worker's buffer: divides the plan's tile */
-    uint64_t step_nbytes; /* divides tile_nbytes: what is mostly filled and written at a time */
+    uint64_t own_band, own_band_count;
+    uint64_t reread_nbytes; /* of the source, by passes after the first */
+    uint64_t tile_nbytes;   /* of a worker's buffer: divides the plan's tile */
+    uint64_t step_nbytes;   /* divides tile_nbytes: what is mostly filled and written at a time */
     uint64_t staging_nbytes;
     int gpu_given_up; /* atomic: the warning was given */
     unsigned nworkers;
