@@ -159,7 +159,7 @@ const opt_row words_running[] = {
      .choices = "auto|always|never", .help = "auto, always or never"},
     {"json", .kind = OPT_FLAG, .at = AT(json), .help = "report as JSON, on failure too"},
     {"verbose", 'v', OPT_FLAG, .at = AT(verbose),
-     .help = "say more; with --dry-run the whole plan, or with --group-size every rank"},
+     .help = "say more; with --dry-run the whole plan"},
     {"quiet", 'q', OPT_FLAG, .at = AT(quiet), .help = "say nothing but errors and warnings"},
     {0},
 };
