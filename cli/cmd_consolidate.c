@@ -28,6 +28,7 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
         {"", words_replicas, &w},
         {"Writing:", format_rows, &w},
         {"", words_writing, &w},
+        {"", words_group, &w},
         {"Running:", words_running, &w},
         {0},
     };

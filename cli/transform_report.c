@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "group_view.h"
 #include "report.h"
 
 #define NAMES_SHOWN 5u
@@ -255,6 +256,8 @@ void transform_print_text(const cli *c, const transform_request *r, const fsdpck
     char a[32], b[32], next[1600];
     if (dry_run)
         print_plan(p);
+    if (p->group != NULL)
+        group_print_text(c, r, p->group);
     printf("%s%s -> %s: %s", dry_run ? "would write " : "", info->format, p->format,
            report_count(a, sizeof a, p->tensors_out, "tensor"));
     if (p->objects_out > 0)
@@ -370,6 +373,8 @@ int transform_print_json(const cli *c, const transform_request *r, const fsdpck_
     report_json_names(e, "copied", p->copied, p->copied_count);
     if (p->plan_text != NULL)
         cJSON_AddStringToObject(e, "plan", p->plan_text);
+    if (p->group != NULL)
+        group_add_json(c, r, p->group, e);
     if (next_step(r, p, next, sizeof next)[0] != '\0')
         report_json_names(e, "next", steps, 1);
     return report_json_print(e, 0);

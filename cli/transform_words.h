@@ -31,12 +31,16 @@ typedef struct transform_words {
     char *manifest; /* of digest too */
     int no_manifest, sha256, output_local;
     int torch, force, no_sync, read_back, direct, dry_run;
+    /* words_group */
+    uint64_t group_size, group_hosts;
+    int group_local;
+    char *model_bandwidth;
     /* words_running, words_saying */
     uint64_t threads, memory_nbytes;
     uint64_t peer_timeout_seconds;
     int engine, progress, json, quiet, verbose;
-    char *show_rank; /* of layout */
-    char *check;     /* of digest */
+    char *show_rank;   /* of layout */
+    char *check;       /* of digest */
     char *atol, *rtol; /* of diff */
     int stat;
 } transform_words;
@@ -51,6 +55,7 @@ extern const opt_row words_naming[];
 extern const opt_row words_casting[];
 extern const opt_row words_cutting[];
 extern const opt_row words_writing[];
+extern const opt_row words_group[];
 extern const opt_row words_running[];
 
 typedef struct transform_request {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "group_plan.h"
 #include "rank_sums.h"
 #include "verify/manifest.h"
 
@@ -243,6 +244,8 @@ fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck
     fill_counts(in, r);
     GOTO_IF(fill_plan(in, r, err), out);
     GOTO_IF(fill_layout(in, r, err), out);
+    if (in->opt->dry_run && in->opt->group_size > 0)
+        GOTO_IF(group_plan_make(in->exec, in->opt, &r->group, err), out);
     GOTO_IF(list_outputs(in, r, err), out);
     GOTO_IF(list_hosts(in, r, err), out);
     GOTO_IF(list_sidecars(in, r, err), out);
@@ -284,5 +287,8 @@ void fsdpck_report_free(fsdpck_report *r)
     free((void *)r->plan_text);
     free((void *)r->model_key);
     free((void *)r->mesh);
+    if (r->group != NULL)
+        free((void *)r->group->ranks);
+    free((void *)r->group);
     free(r);
 }

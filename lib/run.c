@@ -138,9 +138,13 @@ fsdpck_status run_make_plan(run *r, fsdpck_error *err)
         [FSDPCK_REPLICAS_FIRST] = REPLICAS_FIRST,
     };
     const plan_options po = {.replicas = replicas[r->opt.replicas]};
-    RETURN_IF(plan_new(&r->src->cat, &r->to, &po, &r->src->metadata, &r->plan, err));
     if (r->opt.read_back)
         r->to.want_crc = true;
+    return plan_new(&r->src->cat, &r->to, &po, &r->src->metadata, &r->plan, err);
+}
+
+fsdpck_status run_locate(run *r, fsdpck_error *err)
+{
     progress_phase(&r->ctx->progress, "locating", 0);
     const exec_request er = {
         .plan = r->plan,
@@ -434,6 +438,7 @@ fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
 {
     RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
     RETURN_IF(run_same_plan(r, err));
+    RETURN_IF(group_agree(r->ctx->group, run_locate(r, err), err));
     if (!r->opt.dry_run)
         RETURN_IF(write_output(r, err));
     if (report == NULL)

@@ -72,10 +72,12 @@ fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK
 fsdpck_status run_aim(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The writer gives what is aimed at its places. */
 fsdpck_status run_place(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Plan, and heads of the blobs that it needs; r->exec may run then. */
 fsdpck_status run_make_plan(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* After all ranks have agreed on having one: whether it is the same plan. */
 fsdpck_status run_same_plan(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Heads of the blobs that the plan needs; r->exec may run then. By all ranks, of the same plan, who
+ * agree on the result afterwards. */
+fsdpck_status run_locate(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Bytes of buffers to use. */
 uint64_t run_memory(const run *r);
 /* Opens r->gpu where it is asked for; DEVICE where it is not there. */

@@ -55,7 +55,7 @@ typedef struct exec_request {
      * file on one host. NULL: all on one. */
     const uint8_t *own_files;
     const struct hosts *hosts; /* with own_files */
-    gpu *gpu; /* tiles are filled by it; streams and replicas stay with the threads */
+    gpu *gpu;          /* tiles are filled by it; streams and replicas stay with the threads */
     bool gpu_required; /* its failure is the run's; else threads go on, with a warning */
     const cancel_token *cancel;
     progress *progress;
@@ -85,7 +85,9 @@ struct exec_sums {
 };
 
 /* Locates every chunk that the plan reads, in parallel, and compares the checksums of replicas
- * (REPLICA-DIFFER: BADINPUT). On failure *x is NULL. */
+ * (REPLICA-DIFFER: BADINPUT). On failure *x is NULL. In a group by all ranks, once they have agreed on
+ * their plan: each locates a part and tells the others, and a failure of that is the same for all; what
+ * follows may fail for one alone. */
 fsdpck_status exec_locate(const exec_request *r, struct exec **x,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
