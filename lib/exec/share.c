@@ -61,7 +61,8 @@ fsdpck_status exec_share_sums(struct exec *x, fsdpck_error *err)
                         s.bytes_written,  s.direct_bytes,
                         s.cast_overflows, s.replicas_compared,
                         s.buffer_nbytes,  s.streams,
-                        s.workers,        group_view_travelled(x->r.near) - x->travelled_before,
+                        s.workers,        group_view_travelled(x->r.near) - x->travelled_before +
+                            x->exchanged_nbytes,
                         s.gpu_tiles};
     RETURN_IF(group_sum(x->r.group, words, sizeof words / sizeof words[0], err));
     x->all_sums = s;

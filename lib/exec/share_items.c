@@ -50,7 +50,13 @@ static fsdpck_status deal_items(struct exec *x, const uint8_t *takes, fsdpck_err
     fsdpck_status st = deal_init(&d, group_size(x->r.group), takes, total, largest, err);
     for (uint64_t i = 0; st == FSDPCK_OK && i < items; i++) {
         const uint64_t nbytes = weigh(x, i, &d);
-        if (deal_next(&d, nbytes) != group_rank(x->r.group))
+        const unsigned owner = deal_next(&d, nbytes);
+        uint32_t *noted = x->r.gpu != NULL ? vec_push(&x->owners, err) : NULL;
+        if (noted != NULL)
+            *noted = owner;
+        else if (x->r.gpu != NULL)
+            st = FSDPCK_LIMIT;
+        if (owner != group_rank(x->r.group))
             continue;
         uint64_t *own = vec_push(&x->own_items, err);
         if (own == NULL)
@@ -79,6 +85,7 @@ static fsdpck_status share_work(struct exec *x, const uint64_t *takes, fsdpck_er
     x->share = flags[group_rank(g)] ? before : x->shares;
     x->dealt = x->r.near != NULL;
     x->own_items.count = 0;
+    x->owners.count = 0;
     const fsdpck_status st = x->dealt ? deal_items(x, flags, err) : FSDPCK_OK;
     free(flags);
     return st;
