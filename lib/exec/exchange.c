@@ -1,6 +1,5 @@
 #include "exec/exchange.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/crc.h"
@@ -338,8 +337,5 @@ fsdpck_status exchange_run(exchange *e, fsdpck_error *err)
         RETURN_IF(work_beside(e, number, err));
         RETURN_IF(finish_moves(e, err));
     }
-    log_write(e->x->r.log, LOG_DETAIL,
-              "NCCL brought %" PRIu64 " bytes from other GPUs, in %" PRIu64 " rounds",
-              e->travelled_nbytes, e->round_count);
     return FSDPCK_OK;
 }

@@ -80,10 +80,10 @@ static fsdpck_status take_memory(exchange *e, fsdpck_error *err)
                                          needs_nbytes(e->tile_nbytes));
     RETURN_IF(exchange_schedule(e, err));
     RETURN_IF(g->calls->stream_new(g, &e->stream, err));
-    RETURN_IF(g->calls->device_new(g, 4 * e->capacity_nbytes, &e->memory, err));
+    RETURN_IF(g->calls->device_new(g, 4 * e->capacity_nbytes, &e->x->exchange_memory, err));
     for (unsigned i = 0; i < 2; i++) {
-        e->outbox[i] = e->memory + i * e->capacity_nbytes;
-        e->inbox[i] = e->memory + (2 + i) * e->capacity_nbytes;
+        e->outbox[i] = x->exchange_memory + i * e->capacity_nbytes;
+        e->inbox[i] = x->exchange_memory + (2 + i) * e->capacity_nbytes;
     }
     return FSDPCK_OK;
 }
@@ -152,6 +152,7 @@ void exchange_close(struct exec *x, bool in_order)
         return;
     x->exchange = NULL;
     x->exchanged_nbytes = e->travelled_nbytes;
+    x->exchange_rounds = e->round_count;
     /* First what the stream may wait for in vain. */
     if (in_order)
         nccl_leave(&e->comm);
@@ -159,8 +160,6 @@ void exchange_close(struct exec *x, bool in_order)
         nccl_abort(&e->comm);
     if (e->stream != NULL)
         x->r.gpu->calls->stream_free(e->stream);
-    if (e->memory != 0)
-        x->r.gpu->calls->device_free(x->r.gpu, e->memory);
     nccl_unload(e->library);
     rounds_release(&e->rounds);
     for (unsigned i = 0; i < ROUND_LISTS; i++)

@@ -29,7 +29,6 @@ struct exchange {
     nccl_watch watch;
     nccl_comm *comm;
     gpu_stream *stream;
-    gpu_address memory;
     gpu_address outbox[2], inbox[2];
     uint64_t capacity_nbytes; /* of each */
     uint64_t tile_nbytes;     /* what all ranks have: the least of any */

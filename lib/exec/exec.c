@@ -132,6 +132,8 @@ void exec_free(struct exec *x)
         return;
     exchange_close(x, false);
     exec_stop_workers(x);
+    if (x->exchange_memory != 0)
+        x->r.gpu->calls->device_free(x->r.gpu, x->exchange_memory);
     budget_free(x->r.metadata, x->spots, x->spot_count * sizeof *x->spots);
     budget_free(x->r.metadata, x->tensor_flags, x->tensor_count);
     budget_free(x->r.metadata, x->late_done, x->late_count);

@@ -68,7 +68,9 @@ struct exec {
     bool dealt;                /* own_items are this rank's */
     vec own_items;             /* uint64_t */
     vec owners;                /* uint32_t: rank of every item, where dealt to GPUs */
-    uint64_t exchanged_nbytes; /* came from GPUs of other ranks */
+    uint64_t exchanged_nbytes; /* came from GPUs of other ranks, in so many rounds */
+    uint64_t exchange_rounds;
+    gpu_address exchange_memory; /* as long as lanes may have something to do with it */
     struct exchange *exchange; /* NULL: bytes of other ranks are asked for by MPI */
     uint64_t reread_nbytes;    /* of the source, by passes after the first */
     uint64_t tile_nbytes;      /* of a worker's buffer: divides the plan's tile */

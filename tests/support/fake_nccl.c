@@ -35,6 +35,7 @@ typedef struct fake_op {
 } fake_op;
 
 struct fake_comm {
+    fake_comm *next;
     int waiting;
     int result;
     atomic_int dead;
@@ -54,6 +55,7 @@ typedef struct fake_group {
 } fake_group;
 
 static fake_nccl told;
+static _Atomic(fake_comm *) comms; /* all that were ever made */
 static _Thread_local fake_group group;
 static _Thread_local bool in_group;
 
@@ -94,11 +96,14 @@ const char *ncclGetErrorString(int result)
 static bool has_fault(const char *what, int rank, unsigned number, int *result)
 {
     char word[16];
-    int whose = -1;
+    int whose = -1, then = 0;
     unsigned which = 1;
     const char *text = getenv("FAKE_NCCL_FAULT");
-    return text != NULL && sscanf(text, "%15[^:]:%d:%d:%u", word, &whose, result, &which) >= 3 &&
-           strcmp(word, what) == 0 && whose == rank && which == number;
+    if (text == NULL || sscanf(text, "%15[^:]:%d:%d:%u", word, &whose, &then, &which) < 3 ||
+        strcmp(word, what) != 0 || whose != rank || which != number)
+        return false;
+    *result = then;
+    return true;
 }
 
 /* ---- communicators ---- */
@@ -129,6 +134,7 @@ int ncclCommInitRankConfig(fake_comm **out, int size, fake_id id, int rank, fake
     if (result != 0 && result != FAKE_NCCL_IN_PROGRESS && !faulty)
         return result;
     fake_comm *c = calloc(1, sizeof *c);
+    c->next = atomic_exchange(&comms, c);
     c->sent = calloc((size_t)size, sizeof *c->sent);
     c->received = calloc((size_t)size, sizeof *c->received);
     c->waiting = faulty ? -1 : told.init_waiting;

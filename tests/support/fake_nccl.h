@@ -12,6 +12,8 @@
 #ifndef FSDPCK_TESTS_FAKE_NCCL_H
 #define FSDPCK_TESTS_FAKE_NCCL_H
 
+#include <stdatomic.h>
+
 enum {
     FAKE_NCCL_SUCCESS = 0,
     FAKE_NCCL_SYSTEM_ERROR = 2,
@@ -27,8 +29,8 @@ typedef struct fake_nccl {
     int init_result, init_waiting, init_async;
     int send_result, end_result, end_waiting, end_async;
     int finalize_result;
-    int inits, aborts, destroys, finalizes, sends, receives;
-    int bad_config;
+    atomic_int inits, aborts, destroys, finalizes, sends, receives;
+    atomic_int bad_config;
 } fake_nccl;
 
 #define FAKE_NCCL_TELL "fake_nccl_tell"
