@@ -330,8 +330,8 @@ fsdpck_status gpu_lane_take(gpu_lane *l, gpu_address message, uint64_t nbytes, u
                             fsdpck_error *err)
 {
     const gpu_calls *calls = l->gpu->calls;
-    RETURN_IF(calls->add_sum(l->stream, message, nbytes,
-                             l->counts + COUNT_TAKEN * sizeof(uint64_t), err));
+    RETURN_IF(calls->add_sum(l->stream, message, nbytes, l->counts + COUNT_TAKEN * sizeof(uint64_t),
+                             err));
     /* Of one word that is the word itself. */
     return calls->add_sum(l->stream, message + sum_at, sizeof(uint64_t),
                           l->counts + COUNT_TOLD * sizeof(uint64_t), err);

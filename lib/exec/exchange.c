@@ -329,11 +329,11 @@ static bool is_empty(const exchange *e)
 fsdpck_status exchange_run(exchange *e, fsdpck_error *err)
 {
     for (uint64_t number = 0;; number++) {
+        e->round_count += e->lists[number % ROUND_LISTS].needs.count > 0;
+        RETURN_IF(begin_moves(e, number, err));
         RETURN_IF(rounds_next(&e->rounds, &e->lists[(number + 1) % ROUND_LISTS], err));
         if (is_empty(e))
             break;
-        e->round_count += e->lists[number % ROUND_LISTS].needs.count > 0;
-        RETURN_IF(begin_moves(e, number, err));
         RETURN_IF(work_beside(e, number, err));
         RETURN_IF(finish_moves(e, err));
     }

@@ -13,7 +13,8 @@
  * places what came beside what it reads itself.
  *
  * Only the thread that runs it calls NCCL. Its waits end with the run's cancel token (which is set where
- * another rank fails or is lost) and after the group's peer timeout: the communicator is aborted then.
+ * another rank fails or is lost) and some seconds after the group's peer timeout: the communicator is
+ * aborted then.
  *
  * A message has the sum that the sender's device made of it. Where it is another one at the receiver the
  * tile is filled once more, by reads over MPI, as are streams, bundles (bundle.h) and replicas always.

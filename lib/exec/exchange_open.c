@@ -6,6 +6,8 @@
 #include "exec/exchange_state.h"
 
 #define WHY_NBYTES 400
+/* NCCL is waited for longer than a silent rank, so that a lost one is found as what it is. */
+#define SLACK_SECONDS 5u
 
 /* What a rank says of itself. */
 typedef struct can_do {
@@ -76,8 +78,8 @@ static fsdpck_status take_memory(exchange *e, fsdpck_error *err)
 {
     const struct exec *x = e->x;
     gpu *g = x->r.gpu;
-    e->capacity_nbytes = rounds_capacity(group_size(x->r.group), e->tiles_each,
-                                         needs_nbytes(e->tile_nbytes));
+    e->capacity_nbytes =
+        rounds_capacity(group_size(x->r.group), e->tiles_each, needs_nbytes(e->tile_nbytes));
     RETURN_IF(exchange_schedule(e, err));
     RETURN_IF(g->calls->stream_new(g, &e->stream, err));
     RETURN_IF(g->calls->device_new(g, 4 * e->capacity_nbytes, &e->x->exchange_memory, err));
@@ -131,11 +133,12 @@ fsdpck_status exchange_open(struct exec *x, fsdpck_error *err)
     if (x->r.group == NULL || x->r.gpu == NULL || !x->r.gpu_required || !x->dealt)
         return FSDPCK_OK;
     exchange *e = calloc(1, sizeof *e);
-    RETURN_IF(group_agree(x->r.group, e != NULL ? FSDPCK_OK : error_set_nomem(err, sizeof *e), err));
+    RETURN_IF(
+        group_agree(x->r.group, e != NULL ? FSDPCK_OK : error_set_nomem(err, sizeof *e), err));
     e->x = x;
     e->moves = VEC_OF(nccl_move, NULL);
-    e->watch = (nccl_watch){is_stopped, (void *)(uintptr_t)x->r.cancel,
-                            group_peer_timeout(x->r.group)};
+    e->watch =
+        (nccl_watch){is_stopped, (void *)(uintptr_t)x->r.cancel, group_peer_timeout(x->r.group) + SLACK_SECONDS};
     x->exchange = e;
     const fsdpck_status st = open_all(e, err);
     if (st == FSDPCK_OK)

@@ -51,7 +51,7 @@ typedef struct exec_request {
     int direct;   /* EXEC_DIRECT_... */
     group *group; /* who shares the work: of every rank the same plan, target and output */
     const struct group_view *near; /* whose disks the source is on; NULL: all see all of it */
-    gpu *gpu; /* tiles are filled by it; streams and replicas stay with the threads */
+    gpu *gpu;          /* tiles are filled by it; streams and replicas stay with the threads */
     bool gpu_required; /* its failure is the run's; else threads go on, with a warning */
     const cancel_token *cancel;
     progress *progress;

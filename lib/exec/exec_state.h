@@ -71,9 +71,9 @@ struct exec {
     uint64_t exchanged_nbytes; /* came from GPUs of other ranks, in so many rounds */
     uint64_t exchange_rounds;
     gpu_address exchange_memory; /* as long as lanes may have something to do with it */
-    struct exchange *exchange; /* NULL: bytes of other ranks are asked for by MPI */
-    uint64_t reread_nbytes;    /* of the source, by passes after the first */
-    uint64_t tile_nbytes;      /* of a worker's buffer: divides the plan's tile */
+    struct exchange *exchange;   /* NULL: bytes of other ranks are asked for by MPI */
+    uint64_t reread_nbytes;      /* of the source, by passes after the first */
+    uint64_t tile_nbytes;        /* of a worker's buffer: divides the plan's tile */
     uint64_t step_nbytes; /* divides tile_nbytes: what is mostly filled and written at a time */
     uint64_t staging_nbytes;
     int gpu_given_up; /* atomic: the warning was given */
@@ -123,7 +123,8 @@ typedef struct travel {
     uint64_t sent; /* bytes of the message so far */
     /* Of the tile worked on: its messages; NULL: none came, or they are not to be used. */
     const struct exchange_inbox *inbox;
-    uint64_t *taken_at; /* TRAVEL_TAKE, by rank: where its message goes on, from the inbox's begin */
+    /* TRAVEL_TAKE, by rank: where its message goes on, from the inbox's begin. */
+    uint64_t *taken_at;
 } travel;
 
 typedef struct gather {

@@ -170,8 +170,12 @@ fsdpck_status fill_try_gpu(worker *w, const gpu_fill *f, bool *done, fsdpck_erro
 
 fsdpck_status fill_tile(worker *w, const output_range *range, bool *wanted, fsdpck_error *err)
 {
-    const gpu_fill f = {gather_tile, sum_range_bytes, range, w->tile + w->at,
-                        w->tile + w->at + (range->end - range->begin), false};
+    const gpu_fill f = {gather_tile,
+                        sum_range_bytes,
+                        range,
+                        w->tile + w->at,
+                        w->tile + w->at + (range->end - range->begin),
+                        false};
     bool done = false;
     if (w->lane != NULL && fill_suits_gpu(w->x, range))
         RETURN_IF(fill_try_gpu(w, &f, &done, err));

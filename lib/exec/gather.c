@@ -313,9 +313,10 @@ static fsdpck_status add_travelling(worker *w, const segment_walk *seg, dtype to
     struct exec *x = w->x;
     travel *t = &w->travel;
     const unsigned here = group_rank(x->r.group);
-    const unsigned reader = t->way == TRAVEL_NONE
-                                ? here
-                                : exchange_reader(x->exchange, x->spots[seg->src_chunk].file, t->rank);
+    const unsigned reader =
+        t->way == TRAVEL_NONE
+            ? here
+            : exchange_reader(x->exchange, x->spots[seg->src_chunk].file, t->rank);
     if (t->way == TRAVEL_TAKE)
         return reader == here ? FSDPCK_OK : take_segment(w, seg, reader, to, chunk_at, err);
     if (reader != here)

@@ -58,13 +58,18 @@ fsdpck_status exec_share_sums(struct exec *x, fsdpck_error *err)
         return FSDPCK_OK;
     x->has_all_sums = false;
     exec_get_sums(x, &s);
-    uint64_t words[] = {s.bytes_read,     s.reads,
-                        s.bytes_written,  s.direct_bytes,
-                        s.cast_overflows, s.replicas_compared,
-                        s.buffer_nbytes,  s.streams,
-                        s.workers,        group_view_travelled(x->r.near) - x->travelled_before +
-                            x->exchanged_nbytes,
-                        s.gpu_tiles,      x->exchanged_nbytes};
+    uint64_t words[] = {s.bytes_read,
+                        s.reads,
+                        s.bytes_written,
+                        s.direct_bytes,
+                        s.cast_overflows,
+                        s.replicas_compared,
+                        s.buffer_nbytes,
+                        s.streams,
+                        s.workers,
+                        group_view_travelled(x->r.near) - x->travelled_before + x->exchanged_nbytes,
+                        s.gpu_tiles,
+                        x->exchanged_nbytes};
     RETURN_IF(group_sum(x->r.group, words, sizeof words / sizeof words[0], err));
     x->all_sums = s;
     x->all_sums.bytes_read = words[0];

@@ -127,10 +127,8 @@ void exec_world_add_late(exec_world *w, uint32_t file_index, uint64_t offset_byt
 {
     target_late *late = vec_push(&w->to.lates, NULL);
     MUST(late != NULL);
-    *late = (target_late){.offset_bytes = offset_bytes,
-                          .chunk = target_chunk,
-                          .file = file_index,
-                          .nbytes = nbytes};
+    *late = (target_late){
+        .offset_bytes = offset_bytes, .chunk = target_chunk, .file = file_index, .nbytes = nbytes};
     w->to.make_late = make_late;
     w->to.want_crc = true;
 }

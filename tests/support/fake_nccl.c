@@ -1,6 +1,6 @@
 #include "tests/support/fake_nccl.h"
 
-#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -166,9 +166,7 @@ int ncclCommGetAsyncError(fake_comm *c, int *result)
 {
     if (atomic_load(&c->dead))
         return FAKE_NCCL_INVALID_ARGUMENT;
-    *result = c->waiting != 0 || !all_joined(c)
-                  ? FAKE_NCCL_IN_PROGRESS
-                  : c->result;
+    *result = c->waiting != 0 || !all_joined(c) ? FAKE_NCCL_IN_PROGRESS : c->result;
     if (c->waiting > 0)
         c->waiting--;
     return 0;
@@ -302,6 +300,8 @@ static int end_group(void)
         return 0;
     }
     c->groups++;
+    if (has_fault("stop", c->rank, c->groups, &result))
+        (void)raise(SIGSTOP);
     c->waiting = told.end_waiting;
     c->result = told.end_async;
     if (has_fault("exchange", c->rank, c->groups, &result)) {

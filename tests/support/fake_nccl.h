@@ -3,6 +3,7 @@
  *
  *     FAKE_NCCL_FAULT=join:1:2      rank 1 gets result 2 from joining; -1: it never ends
  *     FAKE_NCCL_FAULT=exchange:0:6:3    rank 0 in its third group of sends and receives; -1: it never ends
+ *     FAKE_NCCL_FAULT=stop:1:0:2    rank 1 stops (SIGSTOP) before its second group
  *     FAKE_NCCL_FAULT=flip:0:0:3    what rank 0 sends in its third group has a bit changed
  *     FAKE_NCCL_LOG=FILE            gets a line for each communicator that is left: "rank sends receives how"
  *

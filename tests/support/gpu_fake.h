@@ -27,8 +27,7 @@ typedef enum fake_call {
     FAKE_SUM,
     FAKE_MARK,
     FAKE_WAIT,
-    FAKE_ASK,
-    FAKE_OTHER, /* of gpu_fake_handle; never fails */
+    FAKE_OTHER, /* of gpu_fake_handle; like is_done, whose number depends on time, it never fails */
     FAKE_CALLS
 } fake_call;
 
@@ -41,7 +40,7 @@ typedef struct gpu_fake {
     /* This copy changes a bit, and the next flips - 1 ones. */
     uint64_t flip_at, flips;
     void (*on_close)(struct gpu_fake *f); /* may be NULL */
-    atomic_uint_fast64_t calls; /* so far, of those that may fail */
+    atomic_uint_fast64_t calls;           /* so far, of those that may fail */
     atomic_uint_fast64_t copies;
     atomic_uint_fast64_t made[FAKE_CALLS];
     atomic_uint_fast64_t live;          /* memory and streams */
