@@ -130,15 +130,21 @@ static fsdpck_status open_all(exchange *e, fsdpck_error *err)
 
 fsdpck_status exchange_open(struct exec *x, fsdpck_error *err)
 {
-    if (x->r.group == NULL || x->r.gpu == NULL || !x->r.gpu_required || !x->dealt)
+    if (x->r.group == NULL || x->r.gpu == NULL || !x->r.gpu_required || x->r.near == NULL ||
+        !x->dealt)
         return FSDPCK_OK;
+    if (x->r.own_files != NULL) { /* ranks know the items of their own host alone */
+        log_write(x->r.log, LOG_DETAIL,
+                  "ranks exchange by MPI, not by NCCL: each host has an output of its own");
+        return FSDPCK_OK;
+    }
     exchange *e = calloc(1, sizeof *e);
     RETURN_IF(
         group_agree(x->r.group, e != NULL ? FSDPCK_OK : error_set_nomem(err, sizeof *e), err));
     e->x = x;
     e->moves = VEC_OF(nccl_move, NULL);
-    e->watch =
-        (nccl_watch){is_stopped, (void *)(uintptr_t)x->r.cancel, group_peer_timeout(x->r.group) + SLACK_SECONDS};
+    e->watch = (nccl_watch){is_stopped, (void *)(uintptr_t)x->r.cancel,
+                            group_peer_timeout(x->r.group) + SLACK_SECONDS};
     x->exchange = e;
     const fsdpck_status st = open_all(e, err);
     if (st == FSDPCK_OK)

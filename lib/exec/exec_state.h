@@ -159,6 +159,12 @@ struct worker {
     struct exec_sums sums;
 };
 
+/* --- share_items.c --- */
+/* Whether a target file is written on this host. */
+bool exec_file_is_own(const struct exec *x, uint32_t file_index);
+/* The rank that does what is not shared: of all, or of this host where each has its own files. */
+bool exec_leads(const struct exec *x);
+
 /* --- locate.c --- */
 fsdpck_status exec_locate_all(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Strides of a located chunk, in elements, ndim of them. */

@@ -222,7 +222,7 @@ static void *run_rank(void *ctx)
     r->rank = group_rank(g);
     make_folder(r, r->rank, path, sizeof path);
     MUST(folder_open(&here, path, &r->err) == FSDPCK_OK);
-    MUST(group_view_new(g, path, &here, &near, &r->err) == FSDPCK_OK);
+    MUST(group_view_new(g, path, &here, 0, &near, &r->err) == FSDPCK_OK);
     MUST((near != NULL) == (r->c->size > 1));
     gpu_fake_init(&f);
     f.bodies = r->rank == 0;
