@@ -143,6 +143,8 @@ typedef struct gpu_calls {
     fsdpck_status (*mark)(gpu_stream *s, unsigned mark, fsdpck_error *err);
     /* Until all before the mark is done; at once where it was never set. */
     fsdpck_status (*wait)(gpu_stream *s, unsigned mark, fsdpck_error *err);
+    /* The same question without waiting. */
+    fsdpck_status (*is_done)(gpu_stream *s, unsigned mark, bool *done, fsdpck_error *err);
     /* What NCCL takes for the stream. */
     void *(*stream_handle)(gpu_stream *s);
 } gpu_calls;

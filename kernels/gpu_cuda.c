@@ -176,6 +176,17 @@ static fsdpck_status cuda_wait(gpu_stream *s, unsigned mark, fsdpck_error *err)
     return failed(cudaEventSynchronize(s->events[mark]), "what was given to it", err);
 }
 
+static fsdpck_status cuda_is_done(gpu_stream *s, unsigned mark, bool *done, fsdpck_error *err)
+{
+    *done = true;
+    if (s->events[mark] == NULL)
+        return FSDPCK_OK;
+    RETURN_IF(use(s->gpu, err));
+    const cudaError_t e = cudaEventQuery(s->events[mark]);
+    *done = e != cudaErrorNotReady;
+    return *done ? failed(e, "what was given to it", err) : FSDPCK_OK;
+}
+
 static void *cuda_stream_handle(gpu_stream *s)
 {
     return s->stream;
@@ -196,6 +207,7 @@ static const gpu_calls cuda_calls = {
     .add_sum = cuda_add_sum,
     .mark = cuda_mark,
     .wait = cuda_wait,
+    .is_done = cuda_is_done,
     .stream_handle = cuda_stream_handle,
 };
 

@@ -89,7 +89,8 @@ static const char *find_symbols(nccl *n)
 static fsdpck_status load(nccl *n, const char *path, fsdpck_error *err)
 {
     int version = 0;
-    n->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    /* Its threads may outlive an aborted communicator: once loaded its code stays. */
+    n->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (n->library == NULL) {
         const char *why = dlerror();
         error_set(err, FSDPCK_DEVICE, "", "NCCL cannot be loaded: %s", why == NULL ? "" : why);
@@ -258,6 +259,13 @@ void nccl_leave(nccl_comm **out)
         settle_call(c, c->n->finalize(c->handle), "leaving the ranks", NULL) == FSDPCK_OK)
         (void)c->n->destroy(c->handle);
     free(c);
+}
+
+void nccl_abort(nccl_comm **c)
+{
+    if (*c != NULL)
+        (void)give_up(*c, FSDPCK_OK);
+    nccl_leave(c);
 }
 
 /* ---- moving ---- */

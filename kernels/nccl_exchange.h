@@ -54,6 +54,8 @@ fsdpck_status nccl_join(nccl *n, const uint8_t *id, unsigned rank, unsigned size
                         fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Where it was not aborted it is ended in order, within the deadline. *c is NULL then. */
 void nccl_leave(nccl_comm **c);
+/* The same after a failure elsewhere: nothing is waited for. */
+void nccl_abort(nccl_comm **c);
 
 /* Given to the stream (gpu_calls.stream_handle) in one group. */
 fsdpck_status nccl_exchange(nccl_comm *c, const nccl_move *moves, size_t count, void *stream,

@@ -14,7 +14,7 @@
 #define LANE_ALIGN        256u
 
 /* Words of device memory that a tile is counted with. */
-enum { COUNT_LOST, COUNT_IN, COUNT_OUT, COUNTS };
+enum { COUNT_LOST, COUNT_IN, COUNT_OUT, COUNT_TAKEN, COUNT_TOLD, COUNTS };
 enum { LANE_SLOTS = 2, MARK_DONE = LANE_SLOTS };
 enum { LANE_KINDS = 4 * 16 * 16 };
 
@@ -28,6 +28,8 @@ struct gpu_lane {
     gpu *gpu;
     gpu_stream *stream;
     gpu_address memory, counts, span;
+    gpu_address to;   /* where places count from: span, or a message */
+    gpu_address from; /* what boxes are put from; 0: the slot */
     uint64_t slot_nbytes;
     uint64_t staging_nbytes;
     lane_slot slots[LANE_SLOTS];
@@ -74,6 +76,7 @@ static fsdpck_status take(gpu_lane *l, uint64_t tile_span, uint8_t *pinned, fsdp
     }
     l->counts_here = (uint64_t *)(void *)pinned;
     l->span = l->memory + LANE_ALIGN + LANE_SLOTS * l->slot_nbytes;
+    l->to = l->span;
     return FSDPCK_OK;
 }
 
@@ -122,6 +125,7 @@ fsdpck_status gpu_lane_begin(gpu_lane *l, fsdpck_error *err)
     l->any = false;
     l->refused = false;
     l->had_new_kinds = false;
+    l->from = 0;
     return l->gpu->calls->zero(l->stream, l->counts, COUNTS * sizeof(uint64_t), err);
 }
 
@@ -139,8 +143,8 @@ static fsdpck_status submit(gpu_lane *l, fsdpck_error *err)
     memcpy(s->host + boxes_at, l->boxes, dims_at - boxes_at);
     memcpy(s->host + dims_at, l->dims, end - dims_at);
     l->sum_in += gpu_sum(s->host, end);
-    const gpu_place what = {.src = s->device,
-                            .dst = l->span,
+    const gpu_place what = {.src = l->from != 0 ? l->from : s->device,
+                            .dst = l->to,
                             .boxes = s->device + boxes_at,
                             .dims = s->device + dims_at,
                             .lost = l->counts + COUNT_LOST * sizeof(uint64_t),
@@ -232,10 +236,10 @@ static void put(gpu_lane *l, const gpu_copy *copy)
     l->box_count++;
 }
 
-void gpu_lane_put(gpu_lane *l, const convert *c, const strided *s, uint64_t dst_at,
-                  const uint8_t *src)
+static void put_box(gpu_lane *l, const convert *c, const strided *s, uint64_t dst_at,
+                    uint64_t src_at)
 {
-    gpu_copy copy = {.src = (uint64_t)(src - l->slots[l->now].host),
+    gpu_copy copy = {.src = src_at,
                      .dst = dst_at,
                      .ndim = s->ndim,
                      .sizes = s->sizes,
@@ -247,6 +251,21 @@ void gpu_lane_put(gpu_lane *l, const convert *c, const strided *s, uint64_t dst_
                      .to_nbytes = dtype_get(c->to)->itemsize_bytes};
     resolve(&copy, c);
     put(l, &copy);
+}
+
+void gpu_lane_put(gpu_lane *l, const convert *c, const strided *s, uint64_t dst_at,
+                  const uint8_t *src)
+{
+    put_box(l, c, s, dst_at, (uint64_t)(src - l->slots[l->now].host));
+}
+
+fsdpck_status gpu_lane_put_taken(gpu_lane *l, const convert *c, const strided *s, uint64_t dst_at,
+                                 uint64_t src_at, fsdpck_error *err)
+{
+    uint8_t *nothing; /* room for the box alone */
+    RETURN_IF(gpu_lane_reserve(l, 0, 0, 1, 3 * s->ndim, &nothing, err));
+    put_box(l, c, s, dst_at, src_at);
+    return FSDPCK_OK;
 }
 
 void gpu_lane_put_run(gpu_lane *l, uint64_t dst_at, const uint8_t *src, uint64_t nbytes)
@@ -275,16 +294,54 @@ fsdpck_status gpu_lane_finish(gpu_lane *l, uint8_t *span, uint64_t from, uint64_
     if (!l->any)
         return FSDPCK_OK;
     from -= from % 16;
-    RETURN_IF(calls->add_sum(l->stream, l->span + from, to - from,
-                             l->counts + COUNT_OUT * sizeof(uint64_t), err));
-    RETURN_IF(calls->copy_out(l->stream, span + from, l->span + from, to - from, err));
+    if (span != NULL) {
+        RETURN_IF(calls->add_sum(l->stream, l->to + from, to - from,
+                                 l->counts + COUNT_OUT * sizeof(uint64_t), err));
+        RETURN_IF(calls->copy_out(l->stream, span + from, l->to + from, to - from, err));
+    }
     RETURN_IF(
         calls->copy_out(l->stream, l->counts_here, l->counts, COUNTS * sizeof(uint64_t), err));
     RETURN_IF(calls->mark(l->stream, MARK_DONE, err));
     RETURN_IF(calls->wait(l->stream, MARK_DONE, err));
     *lost = l->counts_here[COUNT_LOST];
     *intact = l->counts_here[COUNT_IN] == l->sum_in &&
-              l->counts_here[COUNT_OUT] == gpu_sum(span + from, to - from);
+              l->counts_here[COUNT_TAKEN] == l->counts_here[COUNT_TOLD] &&
+              (span == NULL || l->counts_here[COUNT_OUT] == gpu_sum(span + from, to - from));
+    return FSDPCK_OK;
+}
+
+/* ---- messages ---- */
+
+void gpu_lane_to(gpu_lane *l, gpu_address span)
+{
+    l->to = span != 0 ? span : l->span;
+}
+
+fsdpck_status gpu_lane_seal(gpu_lane *l, uint64_t nbytes, uint64_t sum_at, fsdpck_error *err)
+{
+    const gpu_calls *calls = l->gpu->calls;
+    RETURN_IF(calls->zero(l->stream, l->to + sum_at, sizeof(uint64_t), err));
+    RETURN_IF(calls->add_sum(l->stream, l->to, nbytes, l->to + sum_at, err));
+    RETURN_IF(calls->mark(l->stream, MARK_DONE, err));
+    return calls->wait(l->stream, MARK_DONE, err);
+}
+
+fsdpck_status gpu_lane_take(gpu_lane *l, gpu_address message, uint64_t nbytes, uint64_t sum_at,
+                            fsdpck_error *err)
+{
+    const gpu_calls *calls = l->gpu->calls;
+    RETURN_IF(calls->add_sum(l->stream, message, nbytes, l->counts + COUNT_TAKEN * sizeof(uint64_t),
+                             err));
+    /* Of one word that is the word itself. */
+    return calls->add_sum(l->stream, message + sum_at, sizeof(uint64_t),
+                          l->counts + COUNT_TOLD * sizeof(uint64_t), err);
+}
+
+fsdpck_status gpu_lane_from(gpu_lane *l, gpu_address taken, fsdpck_error *err)
+{
+    if (l->from != taken)
+        RETURN_IF(submit(l, err));
+    l->from = taken;
     return FSDPCK_OK;
 }
 

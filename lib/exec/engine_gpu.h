@@ -17,6 +17,16 @@
  *
  * What the device got is summed there and here, and so is what comes back: a copy that changed a bit is
  * found. All memory is bounded: of the device as much as of the host.
+ *
+ * Bytes that another rank has read come over the network to the device (exchange.h), and those for another
+ * rank go from there:
+ *
+ *     sender:    gpu_lane_to(l, message);  begin, reserve and put as above;  finish;
+ *                RETURN_IF(gpu_lane_seal(l, nbytes, sum_at, err));           // its sum behind it
+ *     receiver:  begin;  RETURN_IF(gpu_lane_take(l, message, nbytes, sum_at, err));
+ *                RETURN_IF(gpu_lane_from(l, message, err));
+ *                RETURN_IF(gpu_lane_put_taken(l, &convert, &strided, dst_at, src_at, err));
+ *                RETURN_IF(gpu_lane_from(l, 0, err));  reserve and put as above;  finish;
  */
 #ifndef FSDPCK_EXEC_ENGINE_GPU_H
 #define FSDPCK_EXEC_ENGINE_GPU_H
@@ -51,10 +61,23 @@ void gpu_lane_put(gpu_lane *l, const convert *c, const strided *s, uint64_t dst_
 void gpu_lane_put_run(gpu_lane *l, uint64_t dst_at, const uint8_t *src, uint64_t nbytes);
 
 /* Bytes [from, to) of the span, which `span` begins in pinned memory, with up to 15 bytes before them;
- * nothing where nothing was put. *lost as convert_box returns. Where *intact is false a copy changed
- * bytes. */
+ * nothing where nothing was put, or where span is NULL. *lost as convert_box returns. Where *intact is
+ * false a copy changed bytes. */
 fsdpck_status gpu_lane_finish(gpu_lane *l, uint8_t *span, uint64_t from, uint64_t to,
                               uint64_t *lost, bool *intact, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Other device memory of tile_span, a multiple of 256, in place of the lane's own; 0: its own again. */
+void gpu_lane_to(gpu_lane *l, gpu_address span);
+/* After gpu_lane_finish of [0, nbytes): their sum to the 8 bytes at sum_at, a multiple of 8. Waits. */
+fsdpck_status gpu_lane_seal(gpu_lane *l, uint64_t nbytes, uint64_t sum_at,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* A sealed message that is in device memory now: gpu_lane_finish compares its sum. */
+fsdpck_status gpu_lane_take(gpu_lane *l, gpu_address message, uint64_t nbytes, uint64_t sum_at,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* From now on boxes are put from there, a multiple of 256 (gpu_lane_put_taken); 0: from what is read. */
+fsdpck_status gpu_lane_from(gpu_lane *l, gpu_address taken, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status gpu_lane_put_taken(gpu_lane *l, const convert *c, const strided *s, uint64_t dst_at,
+                                 uint64_t src_at, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Whether the tile had boxes of a kind that this lane did not do before. */
 bool gpu_lane_had_new_kinds(const gpu_lane *l);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "exec/bundle.h"
+#include "exec/exchange.h"
 #include "exec/exec_state.h"
 
 bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk)
@@ -54,30 +55,41 @@ static uint64_t align_down(uint64_t at)
     return at - at % FILE_DIRECT_ALIGN;
 }
 
+bool exec_next_tile(const output_range *whole, uint64_t nbytes, output_range *tile)
+{
+    tile->begin = tile->end;
+    const uint64_t next = align_down(tile->begin + nbytes);
+    tile->end = next > tile->begin && next < whole->end ? next : whole->end;
+    return tile->begin < whole->end;
+}
+
+fsdpck_status exec_run_tile(worker *w, const output_range *range, uint64_t item_begin,
+                            fsdpck_error *err)
+{
+    struct exec *x = w->x;
+    bool wanted;
+    w->at = range->begin % FILE_DIRECT_ALIGN;
+    RETURN_IF(cancel_check(x->r.cancel, err));
+    RETURN_IF(fill_tile(w, range, &wanted, err));
+    sum_range(w, range, item_begin);
+    if (wanted)
+        RETURN_IF(write_range(w, range, w->tile + w->at, err));
+    progress_add(x->r.progress, range->end - range->begin);
+    return FSDPCK_OK;
+}
+
 /* A range without chunks of bundles, tile by tile. */
 static fsdpck_status run_range(worker *w, const output_range *whole, uint64_t item_begin,
                                fsdpck_error *err)
 {
-    struct exec *x = w->x;
-    const uint64_t nbytes = fill_nbytes(x, whole);
-    output_range range = *whole;
-    for (; range.begin < whole->end; range.begin = range.end) {
-        bool wanted;
-        const uint64_t next = align_down(range.begin + nbytes);
-        range.end = next > range.begin && next < whole->end ? next : whole->end;
-        w->at = range.begin % FILE_DIRECT_ALIGN;
-        RETURN_IF(cancel_check(x->r.cancel, err));
-        RETURN_IF(fill_tile(w, &range, &wanted, err));
-        sum_range(w, &range, item_begin);
-        if (wanted)
-            RETURN_IF(write_range(w, &range, w->tile + w->at, err));
-        progress_add(x->r.progress, range.end - range.begin);
-    }
+    const uint64_t nbytes = fill_nbytes(w->x, whole);
+    output_range tile = {.file = whole->file, .end = whole->begin};
+    while (exec_next_tile(whole, nbytes, &tile))
+        RETURN_IF(exec_run_tile(w, &tile, item_begin, err));
     return FSDPCK_OK;
 }
 
-/* The next range of an item that no bundle has; r->end is where to begin looking. */
-static bool next_range(const struct exec *x, const output_range *item, output_range *r)
+bool exec_next_range(const struct exec *x, const output_range *item, output_range *r)
 {
     range_walk walk;
     range_part part;
@@ -125,7 +137,7 @@ static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsd
         return bundle_run_item(w, s->band + (job - s->items), err);
     plan_get_item(x->r.plan, exec_own_item(x, job), &whole);
     output_range range = {.file = whole.file, .end = whole.begin};
-    while (next_range(x, &whole, &range))
+    while (exec_next_range(x, &whole, &range))
         RETURN_IF(run_range(w, &range, whole.begin, err));
     return FSDPCK_OK;
 }
@@ -155,5 +167,9 @@ fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)
 {
     part_of_work s = {.x = x, .items = exec_own_count(x), .band = x->shared ? x->own_band : 0};
     const uint64_t bands = x->shared ? x->own_band_count : x->bundle_items;
+    if (x->exchange != NULL) {
+        RETURN_IF(exchange_run(x->exchange, err));
+        s.items = 0;
+    }
     return pool_run(x->nworkers, s.items + bands, run_job, &s, x->r.cancel, err);
 }

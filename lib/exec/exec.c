@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "exec/bundle.h"
+#include "exec/exchange.h"
 #include "exec/exec_state.h"
 
 static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
@@ -47,6 +48,7 @@ static fsdpck_status new_exec(const exec_request *r, struct exec **out, fsdpck_e
     x->bundles = VEC_OF(cut_bundle, r->metadata);
     x->members = VEC_OF(uint32_t, r->metadata);
     x->own_items = VEC_OF(uint64_t, r->metadata);
+    x->owners = VEC_OF(uint32_t, r->metadata);
     pthread_mutex_init(&x->lock, NULL);
     return begin(x, err);
 }
@@ -116,7 +118,10 @@ static fsdpck_status run_rest(struct exec *x, fsdpck_error *err)
 fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err)
 {
     x->out = out;
-    RETURN_IF(group_agree(x->r.group, run_share(x, err), err));
+    RETURN_IF(exchange_open(x, err));
+    const fsdpck_status st = group_agree(x->r.group, run_share(x, err), err);
+    exchange_close(x, st == FSDPCK_OK);
+    RETURN_IF(st);
     if (x->streams.count > 0)
         RETURN_IF(group_agree(x->r.group, run_streams(x, err), err));
     RETURN_IF(share_sums(x, err));
@@ -137,7 +142,10 @@ void exec_free(struct exec *x)
 {
     if (x == NULL)
         return;
+    exchange_close(x, false);
     exec_stop_workers(x);
+    if (x->exchange_memory != 0)
+        x->r.gpu->calls->device_free(x->r.gpu, x->exchange_memory);
     budget_free(x->r.metadata, x->spots, x->spot_count * sizeof *x->spots);
     budget_free(x->r.metadata, x->tensor_flags, x->tensor_count);
     budget_free(x->r.metadata, x->late_done, x->late_count);
@@ -148,6 +156,7 @@ void exec_free(struct exec *x)
     vec_release(&x->bundles);
     vec_release(&x->members);
     vec_release(&x->own_items);
+    vec_release(&x->owners);
     pthread_mutex_destroy(&x->lock);
     free(x);
 }

@@ -69,6 +69,7 @@ struct exec_sums {
     uint64_t bytes_read;      /* by read_at and decoded from streams; heads excluded */
     uint64_t reads;           /* calls of read_at */
     uint64_t bytes_travelled; /* of bytes_read: from disks of other ranks */
+    uint64_t bytes_exchanged; /* of bytes_travelled: by NCCL, from GPU to GPU, as they are to be */
     uint64_t bytes_written;
     uint64_t direct_bytes;     /* of bytes_written */
     uint64_t cast_overflows;   /* finite elements out of range of their new dtype (one that a step's

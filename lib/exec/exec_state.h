@@ -67,9 +67,14 @@ struct exec {
     bool shared;               /* what follows is this rank's part; else it does all */
     vec own_items;             /* uint64_t */
     uint64_t own_band, own_band_count;
-    uint64_t reread_nbytes; /* of the source, by passes after the first */
-    uint64_t tile_nbytes;   /* of a worker's buffer: divides the plan's tile */
-    uint64_t step_nbytes;   /* divides tile_nbytes: what is mostly filled and written at a time */
+    vec owners;                /* uint32_t: rank of every item, where dealt to GPUs */
+    uint64_t exchanged_nbytes; /* came from GPUs of other ranks, in so many rounds */
+    uint64_t exchange_rounds;
+    gpu_address exchange_memory; /* as long as lanes may have something to do with it */
+    struct exchange *exchange;   /* NULL: bytes of other ranks are asked for by MPI */
+    uint64_t reread_nbytes;      /* of the source, by passes after the first */
+    uint64_t tile_nbytes;        /* of a worker's buffer: divides the plan's tile */
+    uint64_t step_nbytes; /* divides tile_nbytes: what is mostly filled and written at a time */
     uint64_t staging_nbytes;
     int gpu_given_up; /* atomic: the warning was given */
     unsigned nworkers;
@@ -103,6 +108,25 @@ typedef struct piece {
     uint8_t ops;      /* SPOT_SWAP, SPOT_CONJ, SPOT_NEG */
 } piece;
 
+/* Which segments of a tile are gathered, where some of its bytes are read by other ranks (exchange.h). */
+typedef enum travel_way {
+    TRAVEL_NONE, /* all, by reads from wherever they are */
+    TRAVEL_SEND, /* those that this rank reads for another: packed, one after the other, as elements of
+                    the target */
+    TRAVEL_TAKE, /* those that others sent, out of their messages */
+    TRAVEL_HERE  /* those that this rank reads for itself */
+} travel_way;
+
+typedef struct travel {
+    travel_way way;
+    unsigned rank; /* whose tile it is */
+    uint64_t sent; /* bytes of the message so far */
+    /* Of the tile worked on: its messages; NULL: none came, or they are not to be used. */
+    const struct exchange_inbox *inbox;
+    /* TRAVEL_TAKE, by rank: where its message goes on, from the inbox's begin. */
+    uint64_t *taken_at;
+} travel;
+
 typedef struct gather {
     piece pieces[GATHER_PIECES];
     uint64_t dims[GATHER_DIMS];
@@ -131,6 +155,7 @@ struct worker {
     box_split split;
     segment_walk walk;
     gather gather;
+    travel travel;
     struct exec_sums sums;
 };
 
@@ -183,7 +208,13 @@ typedef struct gpu_fill {
     uint64_t (*sum)(worker *w, const void *ctx); /* of the bytes that matter, to compare */
     const void *ctx;
     uint8_t *begin, *end;
+    bool stays; /* on the device, unless it is to be compared */
 } gpu_fill;
+
+/* By the worker's lane, which it has; DEVICE where that fails. */
+fsdpck_status fill_by_gpu(worker *w, const gpu_fill *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether a lane can fill a range: streams write into what is zeros yet. */
+bool fill_suits_gpu(const struct exec *x, const output_range *range);
 
 /* *done: it is filled; else, without a GPU or where its failure is none of the run, threads have to. */
 fsdpck_status fill_try_gpu(worker *w, const gpu_fill *f, bool *done,
@@ -195,6 +226,13 @@ fsdpck_status fill_try_gpu(worker *w, const gpu_fill *f, bool *done,
 fsdpck_status gather_elements(worker *w, uint64_t chunk, uint64_t first_elem, uint64_t end_elem,
                               int64_t chunk_at, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status gather_flush(worker *w, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The segments that gather_elements takes: whole rows in place of those that a tile's edges cut, where
+ * that is better. */
+void gather_walk_begin(const struct exec *x, segment_walk *seg, uint64_t chunk, bool bundled,
+                       uint64_t first_elem, uint64_t end_elem);
+/* All chunks of a range, whose begin is at w->at of the tile. */
+fsdpck_status gather_range(worker *w, const output_range *range,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Memory to read to, for so many boxes with that many dims in all, the first of which goes to dst. */
 fsdpck_status gather_buffer(worker *w, uint64_t nbytes, const uint8_t *dst, unsigned boxes,
                             unsigned dims, uint8_t **buffer, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -217,6 +255,13 @@ fsdpck_status write_range(worker *w, const output_range *range, uint8_t *bytes,
 bool exec_chunk_is_bundled(const struct exec *x, uint64_t target_chunk);
 
 /* --- engine_threads.c --- */
+/* The next range of an item that no bundle has; r->end is where to begin looking. */
+bool exec_next_range(const struct exec *x, const output_range *item, output_range *r);
+/* The next tile of a range; tile->end is where the last one ended. */
+bool exec_next_tile(const output_range *whole, uint64_t nbytes, output_range *tile);
+/* All of a tile: filled, summed, written. `item_begin`: from there on this worker has done the file. */
+fsdpck_status exec_run_tile(worker *w, const output_range *range, uint64_t item_begin,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether streams bring some of a target chunk's bytes, after the tiles. */
 bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk);
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;

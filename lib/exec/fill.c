@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/crc.h"
+#include "exec/exchange.h"
 #include "exec/exec_state.h"
 
 /* Literals at once, chunks through gather; what nobody fills is zeros. */
@@ -46,15 +47,11 @@ static fsdpck_status fill_by_threads(worker *w, const output_range *range, bool 
     return FSDPCK_OK;
 }
 
-/* Whether a lane can fill a range: streams write into what is zeros yet. */
-static bool suits_gpu(const worker *w, const output_range *range)
+bool fill_suits_gpu(const struct exec *x, const output_range *range)
 {
-    const struct exec *x = w->x;
     range_walk walk;
     range_part part;
     bool any = false;
-    if (w->lane == NULL)
-        return false;
     range_walk_begin(&walk, x->r.plan, range);
     while (range_walk_next(&walk, &part)) {
         if (part.kind == PART_CHUNK && exec_chunk_is_streamed(x, part.chunk))
@@ -64,18 +61,11 @@ static bool suits_gpu(const worker *w, const output_range *range)
     return any;
 }
 
-static fsdpck_status gather_range(worker *w, const void *ctx, fsdpck_error *err)
+static fsdpck_status gather_tile(worker *w, const void *ctx, fsdpck_error *err)
 {
-    const output_range *range = ctx;
-    range_walk walk;
-    range_part part;
-    range_walk_begin(&walk, w->x->r.plan, range);
-    while (range_walk_next(&walk, &part))
-        if (part.kind == PART_CHUNK)
-            RETURN_IF(gather_elements(
-                w, part.chunk, part.first_elem, part.end_elem,
-                (int64_t)part.chunk_begin - (int64_t)range->begin + (int64_t)w->at, err));
-    return gather_flush(w, err);
+    if (w->lane_on && w->travel.inbox != NULL)
+        return exchange_gather(w, ctx, err);
+    return gather_range(w, ctx, err);
 }
 
 /* What no device brings: literals, and zeros between all parts and for late bytes. */
@@ -111,14 +101,16 @@ static fsdpck_status fill_once(worker *w, const gpu_fill *f, bool *intact, fsdpc
 {
     uint64_t lost = 0;
     RETURN_IF(gpu_lane_begin(w->lane, err));
+    w->travel.sent = 0;
     w->lane_on = true;
     fsdpck_status st = f->gather(w, f->ctx, err);
     w->lane_on = false;
     w->gather.count = 0; /* after a failure */
     w->gather.dims_count = 0;
     if (st == FSDPCK_OK)
-        st = gpu_lane_finish(w->lane, w->memory, (uint64_t)(f->begin - w->memory),
-                             (uint64_t)(f->end - w->memory), &lost, intact, err);
+        st = gpu_lane_finish(
+            w->lane, f->stays && !gpu_lane_had_new_kinds(w->lane) ? NULL : w->memory,
+            (uint64_t)(f->begin - w->memory), (uint64_t)(f->end - w->memory), &lost, intact, err);
     if (st == FSDPCK_OK && *intact)
         w->sums.cast_overflows += lost;
     return st;
@@ -130,6 +122,7 @@ static fsdpck_status check_by_threads(worker *w, const gpu_fill *f, fsdpck_error
 {
     const uint64_t before = f->sum(w, f->ctx);
     const struct exec_sums sums = w->sums;
+    w->travel.sent = 0;
     RETURN_IF(f->gather(w, f->ctx, err));
     w->sums = sums;
     if (f->sum(w, f->ctx) == before)
@@ -139,10 +132,11 @@ static fsdpck_status check_by_threads(worker *w, const gpu_fill *f, fsdpck_error
     return FSDPCK_DEVICE;
 }
 
-static fsdpck_status fill_by_gpu(worker *w, const gpu_fill *f, fsdpck_error *err)
+fsdpck_status fill_by_gpu(worker *w, const gpu_fill *f, fsdpck_error *err)
 {
     bool intact;
     RETURN_IF(fill_once(w, f, &intact, err));
+    w->travel.inbox = NULL; /* again: all of it is read */
     if (!intact)
         RETURN_IF(fill_once(w, f, &intact, err));
     if (!intact) {
@@ -176,10 +170,14 @@ fsdpck_status fill_try_gpu(worker *w, const gpu_fill *f, bool *done, fsdpck_erro
 
 fsdpck_status fill_tile(worker *w, const output_range *range, bool *wanted, fsdpck_error *err)
 {
-    const gpu_fill f = {gather_range, sum_range_bytes, range, w->tile + w->at,
-                        w->tile + w->at + (range->end - range->begin)};
+    const gpu_fill f = {gather_tile,
+                        sum_range_bytes,
+                        range,
+                        w->tile + w->at,
+                        w->tile + w->at + (range->end - range->begin),
+                        false};
     bool done = false;
-    if (suits_gpu(w, range))
+    if (w->lane != NULL && fill_suits_gpu(w->x, range))
         RETURN_IF(fill_try_gpu(w, &f, &done, err));
     if (!done)
         return fill_by_threads(w, range, wanted, err);

@@ -2,6 +2,7 @@
  * places. */
 #include <string.h>
 
+#include "exec/exchange.h"
 #include "exec/exec_state.h"
 #include "plan/sort.h"
 
@@ -259,6 +260,13 @@ static fsdpck_status add_segment(worker *w, const segment_walk *seg, dtype to, i
         s->dst_strides[d] = seg->dst_strides[d] * to_size;
         q.src_offset_bytes += seg->src_offsets[d] * s->src_strides[d];
     }
+    if (w->travel.way == TRAVEL_SEND) {
+        box_row_major_strides(seg->sizes, seg->ndim, s->dst_strides);
+        for (unsigned d = 0; d < seg->ndim; d++)
+            s->dst_strides[d] *= to_size;
+        q.dst_at = (int64_t)w->travel.sent;
+        w->travel.sent += seg->nelems * to_size;
+    }
     strided_collapse(s);
     q.span_bytes = seg->nelems * from_size;
     if (strided_is_run(s, from_size, to_size) && from == to && q.ops == 0)
@@ -270,6 +278,50 @@ static fsdpck_status add_segment(worker *w, const segment_walk *seg, dtype to, i
         s->dst_strides[0] = to_size;
     }
     return add_box(w, &q, s, err);
+}
+
+/* A segment that another rank has sent: out of its message, which has its elements as they are to be. */
+static fsdpck_status take_segment(worker *w, const segment_walk *seg, unsigned sender, dtype to,
+                                  int64_t chunk_at, fsdpck_error *err)
+{
+    const uint64_t to_size = dtype_get(to)->itemsize_bytes;
+    const convert as_it_is = {.from = to, .to = to};
+    const uint64_t src_at = w->travel.taken_at[sender];
+    const uint8_t *dst = w->gather.base + chunk_at + (int64_t)(seg->dst_first * to_size);
+    strided *s = &w->shape;
+    w->travel.taken_at[sender] += seg->nelems * to_size;
+    s->ndim = seg->ndim;
+    box_row_major_strides(seg->sizes, seg->ndim, s->src_strides);
+    for (unsigned d = 0; d < seg->ndim; d++) {
+        s->sizes[d] = seg->sizes[d];
+        s->src_strides[d] *= to_size;
+        s->dst_strides[d] = seg->dst_strides[d] * to_size;
+    }
+    strided_collapse(s);
+    if (s->ndim == 0) {
+        s->ndim = 1;
+        s->sizes[0] = 1;
+        s->src_strides[0] = s->dst_strides[0] = to_size;
+    }
+    return gpu_lane_put_taken(w->lane, &as_it_is, s, span_at(w, dst), src_at, err);
+}
+
+/* Those of the segments that are gathered now. */
+static fsdpck_status add_travelling(worker *w, const segment_walk *seg, dtype to, int64_t chunk_at,
+                                    fsdpck_error *err)
+{
+    struct exec *x = w->x;
+    travel *t = &w->travel;
+    const unsigned here = group_rank(x->r.group);
+    const unsigned reader =
+        t->way == TRAVEL_NONE
+            ? here
+            : exchange_reader(x->exchange, x->spots[seg->src_chunk].file, t->rank);
+    if (t->way == TRAVEL_TAKE)
+        return reader == here ? FSDPCK_OK : take_segment(w, seg, reader, to, chunk_at, err);
+    if (reader != here)
+        return FSDPCK_OK;
+    return add_segment(w, seg, to, chunk_at, err);
 }
 
 /* Rows that the tile's edges cut are read whole where the source is stored across them: their
@@ -284,6 +336,20 @@ static uint64_t row_to_complete(const struct exec *x, const segment_walk *seg, u
     return 1;
 }
 
+void gather_walk_begin(const struct exec *x, segment_walk *seg, uint64_t chunk, bool bundled,
+                       uint64_t first_elem, uint64_t end_elem)
+{
+    const catalogue *to = &x->r.target->cat;
+    const dtype d = (dtype)catalogue_tensor(to, catalogue_chunk(to, chunk)->tensor)->dtype;
+    segment_walk_begin(seg, x->r.plan, chunk, first_elem, end_elem);
+    const dtype from = (dtype)catalogue_tensor(plan_from(x->r.plan), seg->src_tensor)->dtype;
+    const uint64_t row =
+        from != d || bundled ? 1 : row_to_complete(x, seg, dtype_get(d)->itemsize_bytes);
+    if (row > 1)
+        segment_walk_begin(seg, x->r.plan, chunk, first_elem / row * row,
+                           (end_elem + row - 1) / row * row);
+}
+
 fsdpck_status gather_elements(worker *w, uint64_t chunk, uint64_t first_elem, uint64_t end_elem,
                               int64_t chunk_at, fsdpck_error *err)
 {
@@ -291,14 +357,21 @@ fsdpck_status gather_elements(worker *w, uint64_t chunk, uint64_t first_elem, ui
     const catalogue *to = &x->r.target->cat;
     const dtype d = (dtype)catalogue_tensor(to, catalogue_chunk(to, chunk)->tensor)->dtype;
     segment_walk *seg = &w->walk;
-    segment_walk_begin(seg, x->r.plan, chunk, first_elem, end_elem);
-    const dtype from = (dtype)catalogue_tensor(plan_from(x->r.plan), seg->src_tensor)->dtype;
-    const uint64_t row =
-        from != d || w->gather.bundled ? 1 : row_to_complete(x, seg, dtype_get(d)->itemsize_bytes);
-    if (row > 1)
-        segment_walk_begin(seg, x->r.plan, chunk, first_elem / row * row,
-                           (end_elem + row - 1) / row * row);
+    gather_walk_begin(x, seg, chunk, w->gather.bundled, first_elem, end_elem);
     while (segment_walk_next(seg))
-        RETURN_IF(add_segment(w, seg, d, chunk_at, err));
+        RETURN_IF(add_travelling(w, seg, d, chunk_at, err));
     return FSDPCK_OK;
+}
+
+fsdpck_status gather_range(worker *w, const output_range *range, fsdpck_error *err)
+{
+    range_walk walk;
+    range_part part;
+    range_walk_begin(&walk, w->x->r.plan, range);
+    while (range_walk_next(&walk, &part))
+        if (part.kind == PART_CHUNK)
+            RETURN_IF(gather_elements(
+                w, part.chunk, part.first_elem, part.end_elem,
+                (int64_t)part.chunk_begin - (int64_t)range->begin + (int64_t)w->at, err));
+    return gather_flush(w, err);
 }

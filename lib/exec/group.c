@@ -48,6 +48,11 @@ unsigned group_size(const group *g)
     return g == NULL ? 1 : g->size;
 }
 
+unsigned group_peer_timeout(const group *g)
+{
+    return g == NULL ? 0 : atomic_load(&g->watch->peer_timeout_seconds);
+}
+
 const char *group_host(const group *g, unsigned rank)
 {
     return g == NULL || rank >= g->size ? "" : g->hellos[rank].host;

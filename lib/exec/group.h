@@ -46,6 +46,8 @@ fsdpck_status group_join(group_watch *watch, group **out, fsdpck_error *err) FSD
 
 unsigned group_rank(const group *g);
 unsigned group_size(const group *g); /* 1 for NULL */
+/* Seconds after which a rank that is silent is lost. */
+unsigned group_peer_timeout(const group *g);
 /* Name of the host that a rank runs on. */
 const char *group_host(const group *g, unsigned rank);
 

@@ -1,4 +1,5 @@
 /* What each rank of a group knows alone after its share, added up over all. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,12 +58,18 @@ fsdpck_status exec_share_sums(struct exec *x, fsdpck_error *err)
         return FSDPCK_OK;
     x->has_all_sums = false;
     exec_get_sums(x, &s);
-    uint64_t words[] = {s.bytes_read,     s.reads,
-                        s.bytes_written,  s.direct_bytes,
-                        s.cast_overflows, s.replicas_compared,
-                        s.buffer_nbytes,  s.streams,
-                        s.workers,        group_view_travelled(x->r.near) - x->travelled_before,
-                        s.gpu_tiles};
+    uint64_t words[] = {s.bytes_read,
+                        s.reads,
+                        s.bytes_written,
+                        s.direct_bytes,
+                        s.cast_overflows,
+                        s.replicas_compared,
+                        s.buffer_nbytes,
+                        s.streams,
+                        s.workers,
+                        group_view_travelled(x->r.near) - x->travelled_before + x->exchanged_nbytes,
+                        s.gpu_tiles,
+                        x->exchanged_nbytes};
     RETURN_IF(group_sum(x->r.group, words, sizeof words / sizeof words[0], err));
     x->all_sums = s;
     x->all_sums.bytes_read = words[0];
@@ -76,6 +83,10 @@ fsdpck_status exec_share_sums(struct exec *x, fsdpck_error *err)
     x->all_sums.workers = (unsigned)words[8];
     x->all_sums.bytes_travelled = words[9];
     x->all_sums.gpu_tiles = words[10];
+    x->all_sums.bytes_exchanged = words[11];
+    if (words[11] > 0)
+        log_write(x->r.log, LOG_DETAIL, "NCCL brought %" PRIu64 " bytes, in %" PRIu64 " rounds",
+                  words[11], x->exchange_rounds);
     x->has_all_sums = true;
     return FSDPCK_OK;
 }

@@ -173,9 +173,21 @@ fsdpck_status share_bands(const struct exec *x, const share_group *g, share_give
 
 /* ---- the group that there is ---- */
 
+static fsdpck_status note_owner(struct exec *x, unsigned rank, fsdpck_error *err)
+{
+    if (x->r.gpu == NULL || x->r.near == NULL)
+        return FSDPCK_OK;
+    uint32_t *noted = vec_push(&x->owners, err);
+    if (noted == NULL)
+        return FSDPCK_LIMIT;
+    *noted = rank;
+    return FSDPCK_OK;
+}
+
 static fsdpck_status take_item(void *ctx, unsigned rank, uint64_t item, fsdpck_error *err)
 {
     struct exec *x = ctx;
+    RETURN_IF(note_owner(x, rank, err));
     if (rank != group_rank(x->r.group))
         return FSDPCK_OK;
     uint64_t *own = vec_push(&x->own_items, err);
@@ -221,6 +233,7 @@ static fsdpck_status share_work(struct exec *x, const uint64_t *taking, fsdpck_e
     const share_group g = {size, flags, holders};
     x->shared = true;
     x->own_items.count = 0;
+    x->owners.count = 0;
     x->own_band_count = 0;
     x->travelled_before = group_view_travelled(x->r.near);
     GOTO_IF(share_items(x, &g, take_item, x, err), out);

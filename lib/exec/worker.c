@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/checked.h"
+#include "exec/exchange.h"
 #include "exec/exec_state.h"
 #include "plan/sort.h"
 
@@ -24,6 +25,14 @@ static uint64_t tile_span(uint64_t tile)
 static uint64_t staging_span(const struct exec *x, uint64_t staging)
 {
     return x->r.gpu == NULL ? staging : gpu_lane_host_nbytes(staging);
+}
+
+/* Of a GPU with what it exchanges with others, where that is more than the host's. */
+static uint64_t device_nbytes(const struct exec *x, uint64_t tile, uint64_t staging)
+{
+    if (x->r.gpu == NULL || x->r.group == NULL || x->r.near == NULL)
+        return 0;
+    return staging_span(x, staging) + tile_span(tile) + exchange_worker_nbytes(tile_span(tile));
 }
 
 static uint64_t worker_nbytes(const struct exec *x, uint64_t tile, uint64_t staging)
@@ -49,7 +58,8 @@ static void choose_sizes(struct exec *x, bool direct)
     for (;;) {
         const uint64_t staging = tile < staging_max ? tile : staging_max;
         const uint64_t need = worker_nbytes(x, tile, staging);
-        const uint64_t fit = memory / need;
+        const uint64_t device = device_nbytes(x, tile, staging);
+        const uint64_t fit = memory / (need > device ? need : device);
         x->tile_nbytes = tile;
         x->staging_nbytes = staging;
         x->nworkers = fit < workers ? (unsigned)fit : workers;

@@ -127,10 +127,8 @@ void exec_world_add_late(exec_world *w, uint32_t file_index, uint64_t offset_byt
 {
     target_late *late = vec_push(&w->to.lates, NULL);
     MUST(late != NULL);
-    *late = (target_late){.offset_bytes = offset_bytes,
-                          .chunk = target_chunk,
-                          .file = file_index,
-                          .nbytes = nbytes};
+    *late = (target_late){
+        .offset_bytes = offset_bytes, .chunk = target_chunk, .file = file_index, .nbytes = nbytes};
     w->to.make_late = make_late;
     w->to.want_crc = true;
 }
@@ -272,6 +270,52 @@ static fsdpck_status write_output(exec_world *w, const exec_request *r, const ch
     return st;
 }
 
+static exec_request make_request(exec_world *w, const exec_world_options *o, const plan *p)
+{
+    return (exec_request){.plan = p,
+                          .source = &w->source.src,
+                          .target = &w->to,
+                          .nthreads = o->nthreads,
+                          .memory_nbytes =
+                              o->memory_nbytes > 0 ? o->memory_nbytes : EXEC_MEMORY_NBYTES_MIN,
+                          .direct = o->direct,
+                          .group = o->group,
+                          .near = o->near,
+                          .cancel = o->cancel,
+                          .gpu = o->gpu,
+                          .gpu_required = o->gpu_required,
+                          .log = o->log,
+                          .metadata = &w->metadata};
+}
+
+static fsdpck_status digest_all(exec_world *w, const exec_request *r, fsdpck_error *err)
+{
+    struct exec *x = NULL;
+    fsdpck_status st = group_agree(r->group, exec_locate(r, &x, err), err);
+    if (st == FSDPCK_OK)
+        st = exec_share_work(x, true, err);
+    if (st == FSDPCK_OK)
+        st = exec_run(x, NULL, err);
+    if (st == FSDPCK_OK)
+        exec_get_sums(x, &w->sums);
+    exec_free(x);
+    return st;
+}
+
+fsdpck_status exec_world_digest(exec_world *w, const exec_world_options *o, fsdpck_error *err)
+{
+    plan *p;
+    const plan_options opt = {.tile_nbytes = o->tile_nbytes, .replicas = o->replicas};
+    RETURN_IF(plan_new(&w->source.cat, &w->to, &opt, &w->metadata, &p, err));
+    const exec_request r = make_request(w, o, p);
+    w->to.want_digest = true;
+    const fsdpck_status st = digest_all(w, &r, err);
+    if (st == FSDPCK_OK)
+        check_sums(w);
+    plan_free(p);
+    return st;
+}
+
 fsdpck_status exec_world_run(exec_world *w, const exec_world_options *o, fsdpck_error *err)
 {
     char scratch[] = "/tmp/exec_world.XXXXXX";
@@ -280,18 +324,7 @@ fsdpck_status exec_world_run(exec_world *w, const exec_world_options *o, fsdpck_
     const uint64_t used = w->metadata.used_bytes;
     const plan_options opt = {.tile_nbytes = o->tile_nbytes, .replicas = o->replicas};
     RETURN_IF(plan_new(&w->source.cat, &w->to, &opt, &w->metadata, &p, err));
-    const exec_request r = {.plan = p,
-                            .source = &w->source.src,
-                            .target = &w->to,
-                            .nthreads = o->nthreads,
-                            .memory_nbytes =
-                                o->memory_nbytes > 0 ? o->memory_nbytes : EXEC_MEMORY_NBYTES_MIN,
-                            .direct = o->direct,
-                            .cancel = o->cancel,
-                            .gpu = o->gpu,
-                            .gpu_required = o->gpu_required,
-                            .log = o->log,
-                            .metadata = &w->metadata};
+    const exec_request r = make_request(w, o, p);
     MUST(mkdtemp(scratch) != NULL);
     (void)snprintf(path, sizeof path, "%s/out", scratch);
     const fsdpck_status st = write_output(w, &r, path, err);

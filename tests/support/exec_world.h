@@ -38,6 +38,8 @@ typedef struct exec_world_options {
     int direct;
     plan_replicas replicas;
     const cancel_token *cancel;
+    group *group; /* exec_world_digest alone */
+    const struct group_view *near;
     gpu *gpu;
     bool gpu_required;
     const logger *log;
@@ -60,6 +62,10 @@ void exec_world_add_late(exec_world *w, uint32_t file_index, uint64_t offset_byt
 /* Plans, writes to a temporary folder, compares with what is expected, removes it. Failures of plan
  * and exec are returned; then nothing may be left of the output. */
 fsdpck_status exec_world_run(exec_world *w, const exec_world_options *options, fsdpck_error *err);
+
+/* Writes nothing: digests of the chunks are compared. By all ranks of a group. */
+fsdpck_status exec_world_digest(exec_world *w, const exec_world_options *options,
+                                fsdpck_error *err);
 
 void exec_world_free(exec_world *w);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/status.h"
 #include "kernels/gpu_body.h"
@@ -26,9 +27,12 @@ typedef struct fake_op {
     const uint8_t *from;
     uint64_t nbytes;
     gpu_place place;
+    bool (*other)(void *ctx);
+    void *ctx;
 } fake_op;
 
 struct gpu_stream {
+    gpu_fake_handle handle;
     gpu_fake *fake;
     bool broken;
     fake_op queue[QUEUE_MAX];
@@ -165,11 +169,16 @@ static void copy_now(gpu_fake *f, const fake_op *op)
         op->to[op->nbytes / 3] ^= 0x10;
 }
 
-static void do_until(gpu_stream *s, unsigned end)
+/* Whether all was done: what others bring may not be there yet. */
+static bool do_some(gpu_stream *s, unsigned end)
 {
     for (; (int)(end - s->begin) > 0; s->begin++) {
         const fake_op *op = &s->queue[s->begin % QUEUE_MAX];
         switch (op->call) {
+        case FAKE_OTHER:
+            if (!op->other(op->ctx))
+                return false;
+            break;
         case FAKE_COPY_IN:
         case FAKE_COPY_OUT:
             copy_now(s->fake, op);
@@ -184,6 +193,14 @@ static void do_until(gpu_stream *s, unsigned end)
             *(uint64_t *)(void *)op->to += gpu_sum(op->from, op->nbytes);
         }
     }
+    return true;
+}
+
+static void do_until(gpu_stream *s, unsigned end)
+{
+    const struct timespec pause = {.tv_nsec = 100000};
+    while (!do_some(s, end))
+        nanosleep(&pause, NULL);
 }
 
 static fsdpck_status enqueue(gpu_stream *s, const fake_op *op, fsdpck_error *err)
@@ -197,20 +214,21 @@ static fsdpck_status enqueue(gpu_stream *s, const fake_op *op, fsdpck_error *err
 static fsdpck_status fake_copy_in(gpu_stream *s, gpu_address to, const void *from, uint64_t nbytes,
                                   fsdpck_error *err)
 {
-    const fake_op op = {FAKE_COPY_IN, at_address(to), from, nbytes, {0}};
+    const fake_op op = {.call = FAKE_COPY_IN, .to = at_address(to), .from = from, .nbytes = nbytes};
     return enqueue(s, &op, err);
 }
 
 static fsdpck_status fake_copy_out(gpu_stream *s, void *to, gpu_address from, uint64_t nbytes,
                                    fsdpck_error *err)
 {
-    const fake_op op = {FAKE_COPY_OUT, to, at_address(from), nbytes, {0}};
+    const fake_op op = {
+        .call = FAKE_COPY_OUT, .to = to, .from = at_address(from), .nbytes = nbytes};
     return enqueue(s, &op, err);
 }
 
 static fsdpck_status fake_zero(gpu_stream *s, gpu_address at, uint64_t nbytes, fsdpck_error *err)
 {
-    const fake_op op = {FAKE_ZERO, at_address(at), NULL, nbytes, {0}};
+    const fake_op op = {.call = FAKE_ZERO, .to = at_address(at), .nbytes = nbytes};
     return enqueue(s, &op, err);
 }
 
@@ -223,7 +241,8 @@ static fsdpck_status fake_place(gpu_stream *s, const gpu_place *what, fsdpck_err
 static fsdpck_status fake_sum(gpu_stream *s, gpu_address at, uint64_t nbytes, gpu_address sum,
                               fsdpck_error *err)
 {
-    const fake_op op = {FAKE_SUM, at_address(sum), at_address(at), nbytes, {0}};
+    const fake_op op = {
+        .call = FAKE_SUM, .to = at_address(sum), .from = at_address(at), .nbytes = nbytes};
     MUST(at % 8 == 0);
     return enqueue(s, &op, err);
 }
@@ -243,6 +262,22 @@ static fsdpck_status fake_wait(gpu_stream *s, unsigned mark, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+static fsdpck_status fake_is_done(gpu_stream *s, unsigned mark, bool *done, fsdpck_error *err)
+{
+    *done = false;
+    if (s->broken)
+        return error_set(err, FSDPCK_DEVICE, "", "the fake GPU failed before");
+    *done = do_some(s, s->marks[mark]);
+    return FSDPCK_OK;
+}
+
+static void enqueue_other(gpu_fake_handle *h, bool (*other)(void *ctx), void *ctx)
+{
+    gpu_stream *s = (gpu_stream *)(void *)h;
+    MUST(s->end - s->begin < QUEUE_MAX);
+    s->queue[s->end++ % QUEUE_MAX] = (fake_op){.call = FAKE_OTHER, .other = other, .ctx = ctx};
+}
+
 static fsdpck_status fake_stream_new(gpu *g, gpu_stream **out, fsdpck_error *err)
 {
     *out = NULL;
@@ -250,6 +285,7 @@ static fsdpck_status fake_stream_new(gpu *g, gpu_stream **out, fsdpck_error *err
     *out = calloc(1, sizeof **out);
     MUST(*out != NULL);
     (*out)->fake = fake_of(g);
+    (*out)->handle.enqueue = enqueue_other;
     atomic_fetch_add(&fake_of(g)->live, 1);
     return FSDPCK_OK;
 }
@@ -265,7 +301,7 @@ static void fake_stream_free(gpu_stream *s)
 
 static void *fake_stream_handle(gpu_stream *s)
 {
-    return s;
+    return &s->handle;
 }
 
 /* ---- memory ---- */
@@ -312,7 +348,8 @@ static void fake_device_free(gpu *g, gpu_address memory)
 
 static void fake_close(gpu *g)
 {
-    (void)g;
+    if (fake_of(g)->on_close != NULL)
+        fake_of(g)->on_close(fake_of(g));
 }
 
 void gpu_fake_init(gpu_fake *f)
@@ -332,6 +369,7 @@ void gpu_fake_init(gpu_fake *f)
         .add_sum = fake_sum,
         .mark = fake_mark,
         .wait = fake_wait,
+        .is_done = fake_is_done,
         .stream_handle = fake_stream_handle,
     };
     memset(f, 0, sizeof *f);

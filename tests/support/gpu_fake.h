@@ -27,6 +27,7 @@ typedef enum fake_call {
     FAKE_SUM,
     FAKE_MARK,
     FAKE_WAIT,
+    FAKE_OTHER, /* of gpu_fake_handle; like is_done, whose number depends on time, it never fails */
     FAKE_CALLS
 } fake_call;
 
@@ -38,12 +39,19 @@ typedef struct gpu_fake {
     uint64_t fail_at;
     /* This copy changes a bit, and the next flips - 1 ones. */
     uint64_t flip_at, flips;
-    atomic_uint_fast64_t calls; /* so far, of those that may fail */
+    void (*on_close)(struct gpu_fake *f); /* may be NULL */
+    atomic_uint_fast64_t calls;           /* so far, of those that may fail */
     atomic_uint_fast64_t copies;
     atomic_uint_fast64_t made[FAKE_CALLS];
     atomic_uint_fast64_t live;          /* memory and streams */
     atomic_uint_fast64_t device_nbytes; /* all that was taken */
 } gpu_fake;
+
+/* Where stream_handle points: something of a library in place of NCCL, done in the stream's order. `op`
+ * says whether it is done, and is asked again until it is. */
+typedef struct gpu_fake_handle {
+    void (*enqueue)(struct gpu_fake_handle *h, bool (*op)(void *ctx), void *ctx);
+} gpu_fake_handle;
 
 void gpu_fake_init(gpu_fake *f);
 void gpu_fake_release(gpu_fake *f);

@@ -5,18 +5,7 @@
 #include <string.h>
 
 #include "kernels/nccl_exchange.h"
-
-/* As in support/fake_nccl.c. */
-typedef struct fake_nccl {
-    int version;
-    int init_result, init_waiting, init_async;
-    int send_result, end_result, end_waiting, end_async;
-    int finalize_result;
-    int inits, aborts, destroys, finalizes, sends, receives;
-    int bad_config;
-} fake_nccl;
-
-enum { IN_PROGRESS = 7, SYSTEM_ERROR = 2, REMOTE_ERROR = 6 };
+#include "tests/support/fake_nccl.h"
 
 static const nccl_watch patient = {.timeout_seconds = 30};
 static const nccl_watch hurried = {.timeout_seconds = 0};
@@ -24,10 +13,10 @@ static const nccl_watch hurried = {.timeout_seconds = 0};
 /* The one that nccl_load gets under the same name. */
 static fake_nccl *tell(void)
 {
-    fake_nccl *(*get)(void);
+    fake_nccl_tell_fn get;
     void *library = dlopen(getenv("FAKE_NCCL"), RTLD_NOW | RTLD_LOCAL);
     cr_assert_not_null(library, "%s", dlerror());
-    *(void **)(void *)&get = dlsym(library, "fake_nccl_tell");
+    *(void **)(void *)&get = dlsym(library, FAKE_NCCL_TELL);
     cr_assert_not_null(get);
     return get();
 }
@@ -90,7 +79,7 @@ Test(nccl, tiles_are_exchanged_in_one_group)
     nccl_comm *c;
     memset(a, 1, sizeof a);
     memset(b, 2, sizeof b);
-    f->init_result = f->end_result = IN_PROGRESS;
+    f->init_result = f->end_result = FAKE_NCCL_IN_PROGRESS;
     f->init_waiting = f->end_waiting = 3;
     cr_assert_eq(join(n, &patient, &c, NULL), FSDPCK_OK);
     cr_assert_eq(f->bad_config, 0);
@@ -117,14 +106,14 @@ Test(nccl, joining_fails_at_once_later_or_never_ends)
     fsdpck_error err = {0};
     nccl *n = load();
     nccl_comm *c;
-    f->init_result = SYSTEM_ERROR;
+    f->init_result = FAKE_NCCL_SYSTEM_ERROR;
     cr_assert_eq(join(n, &patient, &c, &err), FSDPCK_DEVICE);
     cr_assert_null(c);
     cr_assert_not_null(strstr(err.message, "unhandled system error"));
     cr_assert_eq(f->aborts, 0);
-    f->init_result = IN_PROGRESS;
+    f->init_result = FAKE_NCCL_IN_PROGRESS;
     f->init_waiting = 2;
-    f->init_async = REMOTE_ERROR;
+    f->init_async = FAKE_NCCL_REMOTE_ERROR;
     cr_assert_eq(join(n, &patient, &c, &err), FSDPCK_DEVICE);
     cr_assert_not_null(strstr(err.message, "remote process exited"));
     cr_assert_eq(f->aborts, 1);
@@ -163,18 +152,18 @@ Test(nccl, exchanges_that_fail_abort)
     nccl *n = load();
     nccl_comm *c;
     cr_assert_eq(join(n, &patient, &c, NULL), FSDPCK_OK);
-    f->send_result = SYSTEM_ERROR;
+    f->send_result = FAKE_NCCL_SYSTEM_ERROR;
     expect_aborted(f, n, c, nccl_exchange(c, &move, 1, NULL, NULL));
     cr_assert_eq(join(n, &patient, &c, NULL), FSDPCK_OK);
-    f->end_result = IN_PROGRESS;
-    f->end_async = REMOTE_ERROR;
+    f->end_result = FAKE_NCCL_IN_PROGRESS;
+    f->end_async = FAKE_NCCL_REMOTE_ERROR;
     expect_aborted(f, n, c, nccl_exchange(c, &move, 1, NULL, NULL));
     cr_assert_eq(join(n, &hurried, &c, NULL), FSDPCK_OK);
-    f->end_result = IN_PROGRESS;
+    f->end_result = FAKE_NCCL_IN_PROGRESS;
     f->end_waiting = -1;
     expect_aborted(f, n, c, nccl_exchange(c, &move, 1, NULL, NULL));
     cr_assert_eq(join(n, &patient, &c, NULL), FSDPCK_OK);
-    f->end_async = REMOTE_ERROR;
+    f->end_async = FAKE_NCCL_REMOTE_ERROR;
     cr_assert_eq(nccl_exchange(c, &move, 1, NULL, NULL), FSDPCK_OK);
     expect_aborted(f, n, c, nccl_settle(c, never, NULL, NULL));
     cr_assert_eq(join(n, &hurried, &c, NULL), FSDPCK_OK);

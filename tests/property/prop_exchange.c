@@ -1,0 +1,330 @@
+/* Tiles by NCCL between ranks that are threads, each with a GPU that is none: digests are those of what
+ * must come out; whatever call of a device or of NCCL fails ends all ranks alike; and rounds (rounds.h) are
+ * what they promise. Needs LD_LIBRARY_PATH to show the library in NCCL's place. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "exec/group_view.h"
+#include "exec/rounds.h"
+#include "tests/support/exec_world.h"
+#include "tests/support/gpu_fake.h"
+#include "tests/support/group_threads.h"
+#include "tests/support/scratch.h"
+
+#define MUST(condition)                                                     \
+    do {                                                                    \
+        if (!(condition)) {                                                 \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+            abort();                                                        \
+        }                                                                   \
+    } while (0)
+
+#define BOX(...) ((const uint64_t[]){__VA_ARGS__})
+enum { RANKS_MAX = 5, FILES = 4 };
+
+/* ---- rounds ---- */
+
+typedef struct made_up {
+    unsigned size;
+    uint64_t left[RANKS_MAX], most;
+    uint64_t state;
+} made_up;
+
+static uint64_t draw(uint64_t *state, uint64_t below)
+{
+    *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+    return (*state >> 33) % below;
+}
+
+static fsdpck_status next_made_up(void *ctx, unsigned rank, output_range *tile,
+                                  uint64_t *nbytes_from, bool *there, fsdpck_error *err)
+{
+    made_up *m = ctx;
+    uint64_t room = m->most;
+    (void)err;
+    *there = m->left[rank] > 0;
+    if (!*there)
+        return FSDPCK_OK;
+    *tile = (output_range){rank, m->left[rank], m->left[rank] + 1};
+    m->left[rank]--;
+    for (unsigned from = 0; from < m->size; from++) {
+        const uint64_t n = draw(&m->state, 3) == 0 ? 0 : draw(&m->state, room + 1);
+        nbytes_from[from] = from == rank ? 0 : n;
+        room -= nbytes_from[from];
+    }
+    return FSDPCK_OK;
+}
+
+/* Places of messages do not overlap and lie within the capacity. */
+static void check_places(const round_list *list, unsigned size, uint64_t capacity)
+{
+    for (unsigned rank = 0; rank < size; rank++) {
+        uint64_t sent = 0, received = 0;
+        for (size_t i = 0; i < list->needs.count; i++) {
+            const round_need *n = VEC_AT(&list->needs, const round_need, i);
+            const round_tile *tile = VEC_AT(&list->tiles, const round_tile, n->tile);
+            MUST(n->from != tile->rank && n->nbytes > 0);
+            MUST(n->at_from % ROUNDS_ALIGN == 0 && n->at_to % ROUNDS_ALIGN == 0);
+            MUST(i >= tile->first_need && i < tile->first_need + tile->need_count);
+            if (n->from == rank) {
+                MUST(n->at_from >= sent);
+                sent = n->at_from + rounds_sum_at(n->nbytes) + 8;
+            }
+            if (tile->rank == rank) {
+                MUST(n->at_to >= received);
+                received = n->at_to + rounds_sum_at(n->nbytes) + 8;
+            }
+        }
+        MUST(sent <= capacity && received <= capacity);
+    }
+}
+
+static void check_rounds(uint64_t seed)
+{
+    made_up m = {.state = seed, .most = 1 + seed * 37 % 5000};
+    uint64_t seen[RANKS_MAX];
+    round_list list = {0};
+    rounds r;
+    m.size = 1 + (unsigned)(seed % RANKS_MAX);
+    const unsigned each = 1 + (unsigned)(seed % 3);
+    /* Room for all that a rank may take in a round, or for one tile of it. */
+    const uint64_t capacity = rounds_capacity(m.size, seed % 2 == 0 ? each : 1, m.most);
+    for (unsigned i = 0; i < m.size; i++)
+        seen[i] = m.left[i] = draw(&m.state, 20);
+    MUST(rounds_init(&r, m.size, each, capacity, next_made_up, &m, NULL) == FSDPCK_OK);
+    do {
+        unsigned taken[RANKS_MAX] = {0};
+        MUST(rounds_next(&r, &list, NULL) == FSDPCK_OK);
+        check_places(&list, m.size, capacity);
+        for (size_t i = 0; i < list.tiles.count; i++) {
+            const round_tile *t = VEC_AT(&list.tiles, const round_tile, i);
+            MUST(t->range.file == t->rank && t->range.begin == seen[t->rank]--);
+            MUST(++taken[t->rank] <= each);
+        }
+    } while (list.tiles.count > 0);
+    for (unsigned i = 0; i < m.size; i++)
+        MUST(seen[i] == 0);
+    round_list_release(&list);
+    rounds_release(&r);
+}
+
+static void check_no_room(void)
+{
+    made_up m = {.size = 2, .most = 4000, .state = 1, .left = {9, 9}};
+    round_list list = {0};
+    rounds r;
+    fsdpck_status st;
+    MUST(rounds_init(&r, 2, 1, 512, next_made_up, &m, NULL) == FSDPCK_OK);
+    do
+        st = rounds_next(&r, &list, NULL);
+    while (st == FSDPCK_OK && list.tiles.count > 0);
+    MUST(st == FSDPCK_INTERNAL);
+    round_list_release(&list);
+    rounds_release(&r);
+}
+
+/* ---- ranks ---- */
+
+typedef struct case_of {
+    unsigned size, nthreads;
+    bool alone; /* one rank has all files */
+    unsigned faulty;
+    uint64_t fail_at, flip_at, flips;
+} case_of;
+
+typedef struct rank_run {
+    const case_of *c;
+    const char *folder;
+    cancel_token cancel;
+    progress progress;
+    fsdpck_status st;
+    fsdpck_error err;
+    struct exec_sums sums;
+    uint64_t calls;
+    unsigned rank;
+} rank_run;
+
+/* Rows and columns in four files, wanted as they are, cast, and cut anew. */
+static exec_world *make_world(void)
+{
+    const uint64_t rows = 3000;
+    exec_world *w = exec_world_new(FILES, 2);
+    const uint32_t a = memory_source_add_tensor(&w->source, "a", DTYPE_BFLOAT16, 2, BOX(rows, 120));
+    for (uint32_t s = 0; s < FILES; s++)
+        memory_source_add_chunk(&w->source, a, BOX(rows / 4 * s, 0), BOX(rows / 4, 120),
+                                &(memory_layout){.file = s, .gap_nbytes = 33, .swap = s == 1});
+    const uint32_t b = memory_source_add_tensor(&w->source, "b", DTYPE_FLOAT32, 2, BOX(rows, 48));
+    for (uint32_t s = 0; s < FILES; s++)
+        memory_source_add_chunk(&w->source, b, BOX(0, 12 * s), BOX(rows, 12),
+                                &(memory_layout){.file = (s + 1) % FILES});
+    const uint32_t one = memory_source_add_tensor(&w->source, "one", DTYPE_FLOAT32, 0, NULL);
+    memory_source_add_chunk(&w->source, one, NULL, NULL, &(memory_layout){.file = 2});
+    memory_source_seal(&w->source);
+    exec_world_add_whole(w, a, 0, DTYPE_BFLOAT16);
+    const uint32_t cast = exec_world_add_target(w, a, "cast", DTYPE_FLOAT32);
+    exec_world_add_chunk(w, cast, 1, BOX(0, 0), BOX(rows, 120));
+    const uint32_t cut = exec_world_add_target(w, b, "cut", DTYPE_FLOAT32);
+    exec_world_add_chunk(w, cut, 0, BOX(0, 0), BOX(rows / 3, 48));
+    exec_world_add_chunk(w, cut, 1, BOX(rows / 3, 0), BOX(rows - rows / 3, 48));
+    exec_world_add_whole(w, one, 1, DTYPE_FLOAT32);
+    MUST(catalogue_seal(&w->to.cat, NULL) == FSDPCK_OK);
+    exec_world_place(w, 1001);
+    exec_world_expect(w);
+    return w;
+}
+
+/* Files of the names that the source has. */
+static void make_folder(const rank_run *r, unsigned rank, char *path, size_t capacity)
+{
+    (void)snprintf(path, capacity, "%s/rank%u", r->folder, rank);
+    (void)mkdir(path, 0777);
+    for (unsigned i = 0; i < FILES; i++) {
+        char name[SCRATCH_BYTES + 40];
+        if (rank != (r->c->alone ? 0 : i % r->c->size))
+            continue;
+        (void)snprintf(name, sizeof name, "%s/rank_%u.bin", path, i);
+        FILE *f = fopen(name, "w");
+        MUST(f != NULL && fclose(f) == 0);
+    }
+}
+
+static fsdpck_status run_world(rank_run *r, group *g, const group_view *near, gpu *device)
+{
+    exec_world *w = make_world();
+    const exec_world_options o = {.nthreads = r->c->nthreads,
+                                  .tile_nbytes = 65536,
+                                  .cancel = &r->cancel,
+                                  .group = g,
+                                  .near = near,
+                                  .gpu = device,
+                                  .gpu_required = true};
+    const fsdpck_status st = exec_world_digest(w, &o, &r->err);
+    r->sums = w->sums;
+    exec_world_free(w);
+    return st;
+}
+
+static void *run_rank(void *ctx)
+{
+    rank_run *r = ctx;
+    group_watch watch = {.cancel = &r->cancel, .progress = &r->progress, .peer_timeout_seconds = 3};
+    group *g = NULL;
+    group_view *near = NULL;
+    folder here;
+    gpu_fake f;
+    char path[SCRATCH_BYTES + 16];
+    MUST(group_join(&watch, &g, &r->err) == FSDPCK_OK);
+    r->rank = group_rank(g);
+    make_folder(r, r->rank, path, sizeof path);
+    MUST(folder_open(&here, path, &r->err) == FSDPCK_OK);
+    MUST(group_view_new(g, path, &here, 0, &near, &r->err) == FSDPCK_OK);
+    MUST((near != NULL) == (r->c->size > 1));
+    gpu_fake_init(&f);
+    f.bodies = r->rank == 0;
+    if (r->rank == r->c->faulty) {
+        f.fail_at = r->c->fail_at;
+        f.flip_at = r->c->flip_at;
+        f.flips = r->c->flips;
+    }
+    r->st = run_world(r, g, near, &f.base);
+    r->calls = atomic_load(&f.calls);
+    gpu_fake_release(&f);
+    group_view_free(near);
+    folder_close(&here);
+    group_leave(&g, FSDPCK_OK);
+    return NULL;
+}
+
+/* Status of all ranks. */
+static fsdpck_status run_case(const case_of *c, rank_run *runs)
+{
+    pthread_t threads[RANKS_MAX];
+    char scratch[SCRATCH_BYTES];
+    scratch_make(scratch);
+    group_threads_begin(c->size);
+    memset(runs, 0, RANKS_MAX * sizeof *runs);
+    for (unsigned i = 0; i < c->size; i++) {
+        runs[i].c = c;
+        runs[i].folder = scratch;
+        MUST(pthread_create(&threads[i], NULL, run_rank, &runs[i]) == 0);
+    }
+    for (unsigned i = 0; i < c->size; i++)
+        pthread_join(threads[i], NULL);
+    group_threads_end();
+    scratch_remove(scratch);
+    for (unsigned i = 1; i < c->size; i++)
+        MUST(runs[i].st == runs[0].st);
+    return runs[0].st;
+}
+
+static void check_bytes(void)
+{
+    static const unsigned sizes[] = {1, 2, 3, 4, 5};
+    for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        for (unsigned alone = 0; alone < 2; alone++) {
+            const case_of c = {.size = sizes[i], .nthreads = 2, .alone = alone == 1, .faulty = 99};
+            rank_run runs[RANKS_MAX];
+            MUST(run_case(&c, runs) == FSDPCK_OK);
+            MUST((runs[0].sums.bytes_exchanged > 0) == (c.size > 1));
+            MUST(runs[0].sums.bytes_exchanged <= runs[0].sums.bytes_travelled);
+        }
+}
+
+static void check_failures(void)
+{
+    rank_run runs[RANKS_MAX];
+    case_of c = {.size = 3, .nthreads = 1, .faulty = 99};
+    MUST(run_case(&c, runs) == FSDPCK_OK);
+    uint64_t calls = 0;
+    c.faulty = 1;
+    for (unsigned i = 0; i < c.size; i++)
+        calls = runs[i].rank == c.faulty ? runs[i].calls : calls;
+    MUST(calls > 50);
+    for (uint64_t k = 1; k < calls; k += 1 + k / 6) {
+        c.fail_at = k;
+        /* Memory for the exchange that is not there is none of the run's failures. */
+        const fsdpck_status st = run_case(&c, runs);
+        MUST(st == FSDPCK_DEVICE || (st == FSDPCK_OK && runs[0].sums.bytes_exchanged == 0));
+    }
+    c.fail_at = 0;
+    for (uint64_t k = 1; k < 40; k += 3)
+        for (c.flips = 1; c.flips <= 1000000; c.flips += 999999) {
+            c.flip_at = k;
+            MUST(run_case(&c, runs) == (c.flips == 1 ? FSDPCK_OK : FSDPCK_DEVICE));
+        }
+}
+
+static void check_faults_of_nccl(void)
+{
+    static const struct {
+        const char *fault;
+        fsdpck_status st;
+    } rows[] = {
+        {"join:1:2", FSDPCK_OK},           {"exchange:1:2:1", FSDPCK_DEVICE},
+        {"exchange:0:6:3", FSDPCK_DEVICE}, {"exchange:2:-1:2", FSDPCK_DEVICE},
+        {"flip:0:0:1", FSDPCK_OK},         {"flip:2:0:4", FSDPCK_OK},
+    };
+    rank_run runs[RANKS_MAX];
+    const case_of c = {.size = 3, .nthreads = 2, .faulty = 99};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        MUST(setenv("FAKE_NCCL_FAULT", rows[i].fault, 1) == 0);
+        MUST(run_case(&c, runs) == rows[i].st);
+    }
+    MUST(unsetenv("FAKE_NCCL_FAULT") == 0);
+}
+
+int main(void)
+{
+    for (uint64_t seed = 0; seed < 300; seed++)
+        check_rounds(seed);
+    check_no_room();
+    check_bytes();
+    check_failures();
+    check_faults_of_nccl();
+    return 0;
+}

@@ -1,0 +1,40 @@
+/* fake_nccl.h: a library in NCCL's place, loaded by tests, that answers as it is told: by
+ * fake_nccl_tell in the test's own process, or by variables in others.
+ *
+ *     FAKE_NCCL_FAULT=join:1:2      rank 1 gets result 2 from joining; -1: it never ends
+ *     FAKE_NCCL_FAULT=exchange:0:6:3    rank 0 in its third group of sends and receives; -1: it never ends
+ *     FAKE_NCCL_FAULT=stop:1:0:2    rank 1 stops (SIGSTOP) before its second group
+ *     FAKE_NCCL_FAULT=flip:0:0:3    what rank 0 sends in its third group has a bit changed
+ *     FAKE_NCCL_LOG=FILE            gets a line for each communicator that is left: "rank sends receives how"
+ *
+ * Ranks are processes or threads of one machine: what one sends is a file until another receives it. On
+ * the stream of a gpu_fake all is done in the stream's order; without a stream at once.
+ */
+#ifndef FSDPCK_TESTS_FAKE_NCCL_H
+#define FSDPCK_TESTS_FAKE_NCCL_H
+
+#include <stdatomic.h>
+
+enum {
+    FAKE_NCCL_SUCCESS = 0,
+    FAKE_NCCL_SYSTEM_ERROR = 2,
+    FAKE_NCCL_INVALID_ARGUMENT = 4,
+    FAKE_NCCL_REMOTE_ERROR = 6,
+    FAKE_NCCL_IN_PROGRESS = 7
+};
+
+/* What the test tells, and sees. */
+typedef struct fake_nccl {
+    int version; /* 0: 22809 */
+    /* waiting: how often it still says that it is in progress, -1: for ever; async: what it says then. */
+    int init_result, init_waiting, init_async;
+    int send_result, end_result, end_waiting, end_async;
+    int finalize_result;
+    atomic_int inits, aborts, destroys, finalizes, sends, receives;
+    atomic_int bad_config;
+} fake_nccl;
+
+#define FAKE_NCCL_TELL "fake_nccl_tell"
+typedef fake_nccl *(*fake_nccl_tell_fn)(void);
+
+#endif
