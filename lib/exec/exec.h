@@ -55,7 +55,7 @@ typedef struct exec_request {
      * file on one host. NULL: all on one. */
     const uint8_t *own_files;
     const struct hosts *hosts; /* with own_files */
-    gpu *gpu; /* tiles are filled by it; streams and replicas stay with the threads */
+    gpu *gpu;          /* tiles are filled by it; streams and replicas stay with the threads */
     bool gpu_required; /* its failure is the run's; else threads go on, with a warning */
     const cancel_token *cancel;
     progress *progress;
