@@ -131,10 +131,10 @@ static fsdpck_status check_links(const run *r, fsdpck_error *err)
 static fsdpck_status check_fits_flat(const run *r, fsdpck_error *err)
 {
     const fsdpck_transform_options *o = &r->opt;
-    const char *option = o->like != NULL               ? "--like"
-                         : o->tp_plan != NULL          ? "--tp-plan"
-                         : o->shard_count > 0          ? "--shard"
-                         : o->replicate_count > 0      ? "--replicate"
+    const char *option = o->like != NULL                ? "--like"
+                         : o->tp_plan != NULL           ? "--tp-plan"
+                         : o->shard_count > 0           ? "--shard"
+                         : o->replicate_count > 0       ? "--replicate"
                          : o->part == FSDPCK_PART_OTHER ? "--part other"
                                                         : NULL;
     fsdpck_status st = FSDPCK_OK;
@@ -171,7 +171,8 @@ static void say_folder(const run *r)
         dot[1 + strcspn(dot + 1, "0123456789")] != '\0' || dot[1] == '\0')
         return;
     log_write(&r->ctx->log, LOG_NOTE,
-              "'%s' becomes a folder: '%s' is none of the suffixes that fsdpck writes", r->dst, dot);
+              "'%s' becomes a folder: '%s' is none of the suffixes that fsdpck writes", r->dst,
+              dot);
 }
 
 fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
@@ -299,18 +300,12 @@ static fsdpck_status first_lost_in(const run *r, const folder *dir, const char *
  * none, to be free()d; NULL where all are. */
 static fsdpck_status first_lost(const run *r, const probe_input *in, char **lost, fsdpck_error *err)
 {
-    static const char *const own[] = {"*.safetensors",
-                                      "*.safetensors.index.json",
-                                      ".metadata",
-                                      "__*.metadata",
-                                      "__*.distcp",
-                                      "sharded",
-                                      "*rank_[0-9]*.pt",
-                                      "*rank[0-9]*.bin",
-                                      "*rank[0-9]*.pt",
-                                      "fsdp_config.json",
-                                      MANIFEST_NAME,
-                                      NULL};
+    static const char *const own[] = {"*.safetensors",   "*.safetensors.index.json",
+                                      ".metadata",       "__*.metadata",
+                                      "__*.distcp",      "sharded",
+                                      "*rank_[0-9]*.pt", "*rank[0-9]*.bin",
+                                      "*rank[0-9]*.pt",  "fsdp_config.json",
+                                      MANIFEST_NAME,     NULL};
     static const char *const parts[] = {"pytorch_model_fsdp_[0-9]*", "optimizer_[0-9]*", NULL};
     static const char *const sides[] = {"huggingface", NULL};
     *lost = NULL;

@@ -16,7 +16,7 @@ void rank_order_release(rank_order *o)
 }
 
 fsdpck_status rank_order_by(const target *t, uint64_t count, rank_key_fn key, uint64_t nkeys,
-                           rank_order *order, fsdpck_error *err)
+                            rank_order *order, fsdpck_error *err)
 {
     *order = (rank_order){.owner = t->cat.owner, .count = count, .nkeys = nkeys};
     order->items = budget_alloc(order->owner, count * sizeof(uint32_t), err);

@@ -348,9 +348,8 @@ fsdpck_status group_same(group *g, uint64_t value, const char *what, fsdpck_erro
     for (unsigned r = 1; st == FSDPCK_OK && r < g->size; r++) {
         if (all[r] == all[0])
             continue;
-        st =
-            error_set(err, FSDPCK_BADINPUT, "GROUP-SEES",
-                      "ranks do not see the same: their %s differ", what);
+        st = error_set(err, FSDPCK_BADINPUT, "GROUP-SEES",
+                       "ranks do not see the same: their %s differ", what);
         error_expected(err, "%016" PRIx64 ", as on rank 0 on %s", all[0], group_host(g, 0));
         error_found(err, "%016" PRIx64 " on rank %u on %s", all[r], r, group_host(g, r));
         error_next(err, "give every host the same view of the source");

@@ -19,8 +19,8 @@
 typedef struct group_view group_view;
 
 enum {
-    VIEW_NO_FOLLOW = 1,  /* links are errors for whoever asks for them */
-    VIEW_BY_HOST = 2     /* files of one name on several hosts are several: "HOST:NAME" */
+    VIEW_NO_FOLLOW = 1, /* links are errors for whoever asks for them */
+    VIEW_BY_HOST = 2    /* files of one name on several hosts are several: "HOST:NAME" */
 };
 
 /* flags: of the above. With VIEW_BY_HOST `folder` shows the names of this host without it besides, unless

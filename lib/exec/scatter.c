@@ -145,8 +145,8 @@ static fsdpck_status write_box(scatter *sc, worker *w, const convert *c, const s
     else
         pthread_rwlock_rdlock(lock);
     while (st == FSDPCK_OK && box_split_next(&part))
-        st = write_part(w, c, s, &part, src, target_chunk, k->offset_bytes + dst_at + part.offset_bytes, merge,
-                        err);
+        st = write_part(w, c, s, &part, src, target_chunk,
+                        k->offset_bytes + dst_at + part.offset_bytes, merge, err);
     pthread_rwlock_unlock(lock);
     return st;
 }
