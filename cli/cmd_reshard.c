@@ -36,6 +36,7 @@ int cmd_reshard(cli *c, int argc, const char **argv)
         {"Names and dtypes:", words_naming, &w},
         {"", words_casting, &w},
         {"Reading:", words_reading, &w},
+        {"", words_hosts, &w},
         {"", words_keying, &w},
         {"", words_replicas, &w},
         {"Writing:", format_rows, &w},

@@ -223,9 +223,21 @@ static void print_path(const char *path)
     printf("%s\n", fsdpck_escape(escaped, sizeof escaped, path, strlen(path)));
 }
 
+static void print_hosts(const fsdpck_report *p)
+{
+    char files[40], nbytes[32], host[300];
+    for (size_t i = 0; i < p->hosts_count; i++) {
+        const fsdpck_report_host *h = &p->hosts[i];
+        printf("on %s: %s, %s\n", fsdpck_escape(host, sizeof host, h->name, strlen(h->name)),
+               report_count(files, sizeof files, h->files, "file"),
+               report_bytes(nbytes, sizeof nbytes, h->nbytes));
+    }
+}
+
 static void print_outputs(const cli *c, const transform_request *r, const fsdpck_report *p)
 {
     char a[40];
+    print_hosts(p);
     if (is_reshard(p) && c->verbose == 0) {
         printf("%s in ", report_count(a, sizeof a, p->outputs_count, "file"));
         print_path(r->dst);
@@ -299,6 +311,8 @@ static void json_counts(cJSON *e, const fsdpck_report *p)
         cJSON_AddNumberToObject(n, "ranks", (double)p->ranks);
         cJSON_AddNumberToObject(n, "bytes_travelled", (double)p->bytes_travelled);
     }
+    if (p->hosts_count > 0)
+        cJSON_AddNumberToObject(n, "bytes_copied", (double)p->bytes_copied);
     if (is_reshard(p))
         cJSON_AddNumberToObject(n, "replicated", (double)p->replicated);
     cJSON_AddNumberToObject(n, "items", (double)p->items);
@@ -312,6 +326,18 @@ static void json_cut(cJSON *e, const fsdpck_report *p)
     cJSON *n = cJSON_AddObjectToObject(e, "rank_nbytes");
     cJSON_AddNumberToObject(n, "min", (double)p->rank_nbytes_min);
     cJSON_AddNumberToObject(n, "max", (double)p->rank_nbytes_max);
+}
+
+static void json_hosts(cJSON *e, const fsdpck_report *p)
+{
+    cJSON *list = p->hosts_count > 0 ? cJSON_AddArrayToObject(e, "hosts") : NULL;
+    for (size_t i = 0; list != NULL && i < p->hosts_count; i++) {
+        cJSON *h = cJSON_CreateObject();
+        cJSON_AddStringToObject(h, "host", p->hosts[i].name);
+        cJSON_AddNumberToObject(h, "files", (double)p->hosts[i].files);
+        cJSON_AddNumberToObject(h, "bytes", (double)p->hosts[i].nbytes);
+        cJSON_AddItemToArray(list, h);
+    }
 }
 
 int transform_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
@@ -335,6 +361,7 @@ int transform_print_json(const cli *c, const transform_request *r, const fsdpck_
             cJSON_GetObjectItem(e, r->transform.dry_run != 0 ? "planned_outputs" : "outputs"),
             r->transform.manifest_path);
     cJSON_AddStringToObject(e, "note", info->note);
+    json_hosts(e, p);
     json_counts(e, p);
     /* Checksums that the source holds are not looked at here. */
     cJSON *unchecked = cJSON_AddObjectToObject(e, "unchecked");

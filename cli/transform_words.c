@@ -34,6 +34,12 @@ const opt_row words_reading[] = {
     {0},
 };
 
+const opt_row words_hosts[] = {
+    {"source-local", .kind = OPT_FLAG, .at = AT(source_local),
+     .help = "under mpirun: files of one name on several hosts are several files"},
+    {0},
+};
+
 const opt_row words_keying[] = {
     {"optim-keys", .kind = OPT_CHOICE, .at = AT(optim_keys), .value = "KEYS",
      .choices = "name|id|flat",
@@ -110,6 +116,8 @@ const opt_row words_cutting[] = {
 const opt_row words_writing[] = {
     {"force", .kind = OPT_FLAG, .at = AT(force),
      .help = "replace DST; a folder only if it is a checkpoint"},
+    {"output-local", .kind = OPT_FLAG, .at = AT(output_local),
+     .help = "under mpirun: DST is on each host's own disk, and gets what the ranks there load"},
     {"no-sync", .kind = OPT_FLAG, .at = AT(no_sync),
      .help = "do not wait for the storage: faster, but not safe from a power cut"},
     {"read-back", .kind = OPT_FLAG, .at = AT(read_back),
@@ -175,6 +183,7 @@ void transform_words_reading(const transform_words *w, fsdpck_open_options *open
     open->format = w->source_format;
     open->source_ranks = w->source_ranks;
     open->no_follow = w->no_follow;
+    open->source_local = w->source_local;
     open->opaque_calls = w->objects == FSDPCK_OBJECTS_OPAQUE;
     open->threads = (unsigned)w->threads;
     open->rank_pattern = w->source_rank_pattern;
@@ -225,6 +234,7 @@ static void request_output(const transform_words *w, fsdpck_transform_options *t
     t->read_back = w->read_back;
     t->no_manifest = w->no_manifest;
     t->sha256 = w->sha256;
+    t->output_local = w->output_local;
     t->manifest_path = w->manifest;
     t->use_cuda = w->engine == 2;
     /* Of a large group the table is wanted, not the whole plan. */

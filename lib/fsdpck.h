@@ -171,12 +171,14 @@ typedef struct fsdpck_open_options {
      * then seen as one of the original parameters. NULL: as it is. */
     const char *model_path;
     fsdpck_optim_keys optim_keys;
+    /* In a group: files of one name on several hosts are several files, "HOST:NAME". */
+    int source_local;
 } fsdpck_open_options;
 
 #define FSDPCK_OPEN_OPTIONS_INIT                                                         \
     {                                                                                    \
         sizeof(fsdpck_open_options), 0, 0, 0, 0, 0, 0, 0, FSDPCK_PER_RANK_AUTO, 0, 0, 0, \
-            FSDPCK_OPTIM_KEYS_KEEP                                                       \
+            FSDPCK_OPTIM_KEYS_KEEP, 0                                                    \
     }
 
 /* Reads the metadata of the checkpoint at `path`: a folder or a file. A folder that holds exactly
@@ -346,6 +348,11 @@ typedef struct fsdpck_transform_options {
     int sha256;                /* the manifest has each file's SHA-256 too, by a second read */
     const char *manifest_path; /* one is written here, besides; NULL */
 
+    /* `dst` is a path on each host's own disk: the file of target rank r goes to the host of the group's
+     * rank r * size / world_size, with what that rank needs of other ranks' files, and what is of no
+     * rank to all. What several ranks hold is then in the file of the lowest of them. */
+    int output_local;
+
     /* dry_run alone: what each rank of a group of processes would do (fsdpck_group_plan), whether this
      * process is of one or not. */
     unsigned group_size;  /* ranks; 0: nothing of it */
@@ -358,6 +365,12 @@ typedef struct fsdpck_transform_options {
 
 /* All defaults, in a variable of yours. */
 FSDPCK_API void fsdpck_transform_options_init(fsdpck_transform_options *options);
+
+/* Of an output on each host's own disk: what is there of it. */
+typedef struct fsdpck_report_host {
+    const char *name;
+    uint64_t files, nbytes;
+} fsdpck_report_host;
 
 /* What one rank of a group would do. Bytes are those of elements that are needed. */
 typedef struct fsdpck_rank_load {
@@ -409,9 +422,12 @@ typedef struct fsdpck_report {
     uint64_t replicas_by_checksum;
     char *const *copied; /* files beside the weights that were copied along; among the outputs */
     size_t copied_count;
-    unsigned torch_minor;           /* pt-ranks: torch 2.N loads them; 0: the newest known */
-    unsigned ranks;                 /* that did it together; 1: this process alone */
-    uint64_t bytes_travelled;       /* of bytes_read: from the disks of one rank to another */
+    unsigned torch_minor;            /* pt-ranks: torch 2.N loads them; 0: the newest known */
+    unsigned ranks;                  /* that did it together; 1: this process alone */
+    uint64_t bytes_travelled;        /* of bytes_read: from the disks of one rank to another */
+    const fsdpck_report_host *hosts; /* of output_local, where there are several */
+    size_t hosts_count;
+    uint64_t bytes_copied;          /* of files that several of them have, from one to the others */
     const fsdpck_group_plan *group; /* with options.group_size, in a dry run; else NULL */
 } fsdpck_report;
 

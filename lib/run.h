@@ -3,6 +3,8 @@
  *     request.c      which writer, and whether DST may be written
  *     run.c          aim -> layout -> plan -> locate -> run -> seal -> commit
  *     manifest_run.c the manifest of what is written; file_sums.c checksums of whole files
+ *     local_output.c on each host's own disk: its folder, copies between them, commit on all;
+ *                    local_place.c who gets which file
  *     sidecars.c     the small files beside the weights that go along
  *     consolidate.c  the run of one rank
  *     reshard.c      the run of many: options -> mesh and rules
@@ -18,6 +20,7 @@
 #include "aim/trained.h"
 #include "base/output.h"
 #include "exec/exec.h"
+#include "local_output.h"
 #include "plan/plan.h"
 #include "sidecars.h"
 #include "transform.h"
@@ -42,6 +45,7 @@ typedef struct run {
     gpu *gpu; /* NULL: threads do all */
     struct exec *exec;
     output out;
+    local_output local; /* where each host has an output of its own */
 } run;
 
 /* An empty run with the caller's options, or the defaults where they are NULL or shorter. */
@@ -52,7 +56,7 @@ void run_release(run *r);
 /* By name, by what DST ends in; a bare name is an hf folder, or, resharding, the source's own
  * format (dcp where that cannot be cut). */
 fsdpck_status request_choose_writer(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether DST may be written: not in or around the input, not there yet, or replaceable (an empty
+/* Whether DST may be written, as far as this host writes it: not in or around the input, not there yet, or replaceable (an empty
  * folder always is). After r->side is filled. */
 fsdpck_status request_check_output(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Before the commit: an empty folder that was accepted must be empty still. EXISTS. */
@@ -81,6 +85,17 @@ fsdpck_status run_check_engine(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Resharding, after run_aim: finds r->trained, and says what is legal and may not be meant: mesh
  * dims that cut nothing, tensors cut by default. */
 fsdpck_status run_advise(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Of r->out. */
+output_kind run_output_kind(const run *r);
+unsigned run_output_flags(const run *r);
+/* File `index` of the target. */
+fsdpck_status run_add_file(run *r, size_t index, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Compares what the storage has with what was written (READ-BACK), of the files that are here. */
+fsdpck_status run_read_back(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* --manifest FILE, to be committed with the output. */
+fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *beside,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* All of it. */
 fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -97,17 +97,18 @@ static fsdpck_status run_share(struct exec *x, fsdpck_error *err)
     return engine_threads_run(x, err);
 }
 
-/* Streams read and change what tiles wrote, so they are one rank's, once all have written theirs. */
+/* Streams read and change what tiles wrote, so they are one rank's, once all have written theirs; where
+ * each host has its own files, one's of each. */
 static fsdpck_status run_streams(struct exec *x, fsdpck_error *err)
 {
-    return group_rank(x->r.group) == 0 ? scatter_run(x, err) : FSDPCK_OK;
+    return exec_leads(x) ? scatter_run(x, err) : FSDPCK_OK;
 }
 
 static fsdpck_status run_rest(struct exec *x, fsdpck_error *err)
 {
     const source *src = x->r.source;
     crc_parts_finish(x);
-    if (group_rank(x->r.group) == 0)
+    if (exec_leads(x))
         RETURN_IF(late_finish(x, err));
     return src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
 }

@@ -51,6 +51,10 @@ typedef struct exec_request {
     int direct;   /* EXEC_DIRECT_... */
     group *group; /* who shares the work: of every rank the same plan, target and output */
     const struct group_view *near; /* whose disks the source is on; NULL: all see all of it */
+    /* Where each host has an output of its own: by target file, whether it is written on this one; every
+     * file on one host. NULL: all on one. */
+    const uint8_t *own_files;
+    const struct hosts *hosts; /* with own_files */
     gpu *gpu;          /* tiles are filled by it; streams and replicas stay with the threads */
     bool gpu_required; /* its failure is the run's; else threads go on, with a warning */
     const cancel_token *cancel;
@@ -99,7 +103,7 @@ uint64_t exec_own_item(const struct exec *x, uint64_t job);
  * sure that the source did not change meanwhile. Once per exec. Where `out` is NULL nothing is
  * written: target.chunk_digest is what the run is for (want_digest, and not want_crc).
  * In a group each rank does its share, they agree in the end, and every rank has all sums; late bytes
- * that only the sums of several ranks give are written by rank 0. */
+ * that only the sums of several ranks give are written by rank 0, or by one rank of each host. */
 fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* For those who look at the bytes themselves: in place of exec_run, or after one without an output.

@@ -134,6 +134,12 @@ struct worker {
     struct exec_sums sums;
 };
 
+/* --- share_items.c --- */
+/* Whether a target file is written on this host. */
+bool exec_file_is_own(const struct exec *x, uint32_t file_index);
+/* The rank that does what is not shared: of all, or of this host where each has its own files. */
+bool exec_leads(const struct exec *x);
+
 /* --- locate.c --- */
 /* By all ranks, whatever they have come to: st of each. x may be NULL where it is not OK. */
 fsdpck_status exec_locate_all(struct exec *x, group *g, fsdpck_status st,

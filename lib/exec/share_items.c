@@ -3,7 +3,21 @@
 #include "exec/bundle.h"
 #include "exec/deal.h"
 #include "exec/exec_state.h"
+#include "exec/hosts.h"
 #include "exec/share.h"
+
+/* ---- outputs of each host ---- */
+
+bool exec_file_is_own(const struct exec *x, uint32_t file_index)
+{
+    return x->r.own_files == NULL || x->r.own_files[file_index] != 0;
+}
+
+bool exec_leads(const struct exec *x)
+{
+    const unsigned rank = group_rank(x->r.group);
+    return x->r.own_files == NULL ? rank == 0 : hosts_leads(x->r.hosts, rank);
+}
 
 /* ---- by bytes, neighbours together ---- */
 
@@ -90,6 +104,13 @@ static uint64_t weigh(const struct exec *x, uint64_t item, const share_group *g,
     return nbytes;
 }
 
+static bool item_is_own(const struct exec *x, uint64_t item)
+{
+    output_range range;
+    plan_get_item(x->r.plan, item, &range);
+    return exec_file_is_own(x, range.file);
+}
+
 static fsdpck_status deal_items(const struct exec *x, const share_group *g, uint64_t total,
                                 uint64_t largest, share_give_fn give, void *ctx, fsdpck_error *err)
 {
@@ -97,6 +118,8 @@ static fsdpck_status deal_items(const struct exec *x, const share_group *g, uint
     deal d;
     fsdpck_status st = deal_init(&d, g->size, g->takes, total, largest, err);
     for (uint64_t i = 0; st == FSDPCK_OK && i < items; i++) {
+        if (!item_is_own(x, i))
+            continue;
         const uint64_t nbytes = weigh(x, i, g, &d);
         st = give(ctx, deal_next(&d, nbytes), i, err);
     }
@@ -111,7 +134,7 @@ fsdpck_status share_items(const struct exec *x, const share_group *g, share_give
     uint64_t total = 0, largest = 0;
     split s;
     for (uint64_t i = 0; i < items; i++) {
-        const uint64_t nbytes = weigh(x, i, g, NULL);
+        const uint64_t nbytes = item_is_own(x, i) ? weigh(x, i, g, NULL) : 0;
         total += nbytes;
         largest = nbytes > largest ? nbytes : largest;
     }
@@ -120,7 +143,8 @@ fsdpck_status share_items(const struct exec *x, const share_group *g, share_give
     if (!split_begin(&s, g, total))
         return FSDPCK_OK;
     for (uint64_t i = 0; i < items; i++)
-        RETURN_IF(give(ctx, split_next(&s, weigh(x, i, g, NULL)), i, err));
+        if (item_is_own(x, i))
+            RETURN_IF(give(ctx, split_next(&s, weigh(x, i, g, NULL)), i, err));
     return FSDPCK_OK;
 }
 
@@ -190,7 +214,8 @@ static fsdpck_status share_work(struct exec *x, const uint64_t *taking, fsdpck_e
     if (flags == NULL || (x->r.near != NULL && holders == NULL))
         GOTO_IF(error_set_nomem(err, size + files * sizeof *holders), out);
     for (unsigned r = 0; r < size; r++)
-        flags[r] = taking[r] != 0;
+        flags[r] = taking[r] != 0 &&
+                   (x->r.own_files == NULL || x->r.hosts->of_rank[r] == x->r.hosts->mine);
     if (holders != NULL)
         find_holders(x, holders);
     const share_group g = {size, flags, holders};
