@@ -206,6 +206,8 @@ typedef struct format_writer {
 /* format_table.c: the only lists of formats; readers in order of detection, NULL at the end. */
 extern const format_reader *const format_readers[];
 extern const format_writer *const format_writers[];
+/* "HDF5 1.10.8", or "built without HDF5". */
+const char *format_hdf5_state(void);
 /* Of what no reader takes: whether it is of a known kind that is not read, such as GGUF; else it may
  * be what is left of a checkpoint. */
 bool format_is_foreign(const probe_input *in);
