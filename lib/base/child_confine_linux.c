@@ -90,6 +90,13 @@ void confine_memory(uint64_t nbytes)
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##name, 0, 4), LOAD(args[2]), \
         BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (bits), 0, 1), DENY, ALLOW
 
+/* What newer architectures left out. */
+#ifdef SYS_readlink
+#define ALLOW_OLD_CALLS ALLOW_CALL(readlink), ALLOW_CALL(lstat), ALLOW_CALL(time),
+#else
+#define ALLOW_OLD_CALLS
+#endif
+
 bool confine_calls(void)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -114,6 +121,7 @@ bool confine_calls(void)
         ALLOW_CALL(fcntl),
         ALLOW_CALL(getcwd),
         ALLOW_CALL(readlinkat),
+        ALLOW_OLD_CALLS
         ALLOW_CALL(clock_gettime),
         ALLOW_CALL(gettimeofday),
         ALLOW_CALL(getrusage),
