@@ -267,6 +267,8 @@ fsdpck_status hdf5_put_chunk(hdf5_builder *b, const uint64_t *offsets, const uin
         return FSDPCK_LIMIT;
     *kept = *c;
     kept->dataset = b->told.dataset;
+    if (c->kind == HDF5_UNWRITTEN)
+        b->f->unwritten_nbytes += box_nelems(sizes, b->told.ndim) * b->told.itemsize;
     const bool swap = dataset_of(b)->swap;
     const cat_chunk proto = {.aux = (uint32_t)(b->f->chunks.count - 1),
                              .rank = UINT16_MAX,
@@ -303,7 +305,6 @@ fsdpck_status hdf5_may_be_unwritten(hdf5_builder *b, uint64_t nbytes, fsdpck_err
         error_next(err, "use an earlier file: its writer did not end well");
         return st;
     }
-    b->f->unwritten_nbytes = sum;
     b->f->unwritten_datasets++;
     return FSDPCK_OK;
 }
