@@ -1,9 +1,12 @@
 #include <errno.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "formats/hdf5/hdf5_objects.h"
+
+#define NUMBER_NBYTES_MAX 128u
 
 typedef struct taking {
     value_pool *pool;
@@ -15,21 +18,32 @@ typedef struct taking {
 
 static fsdpck_status number(taking *s, const json_token *t, value *v, fsdpck_error *err)
 {
-    char text[64];
+    /* strtod expects the decimal point of the locale. */
+    const char *point = localeconv()->decimal_point;
+    char text[NUMBER_NBYTES_MAX];
     char *end;
-    if (t->nbytes >= sizeof text)
+    size_t n = 0;
+    bool is_float = false;
+    if (t->nbytes + strlen(point) >= sizeof text)
         return error_set(err, FSDPCK_BADINPUT, s->r.finding, "a number of an object is too long");
-    memcpy(text, t->text, t->nbytes);
-    text[t->nbytes] = '\0';
-    if (strpbrk(text, ".eE") == NULL) {
-        errno = 0;
-        const long long i = strtoll(text, &end, 10);
-        if (errno != 0 || *end != '\0')
-            return error_set(err, FSDPCK_BADINPUT, s->r.finding,
-                             "an int of an object has more than 64 bits");
-        return value_new_int(s->pool, i, v, err);
+    for (size_t i = 0; i < t->nbytes; i++) {
+        is_float = is_float || strchr(".eE", t->text[i]) != NULL;
+        if (t->text[i] != '.') {
+            text[n++] = t->text[i];
+            continue;
+        }
+        memcpy(text + n, point, strlen(point));
+        n += strlen(point);
     }
-    return value_new_float(s->pool, strtod(text, NULL), v, err);
+    text[n] = '\0';
+    if (is_float)
+        return value_new_float(s->pool, strtod(text, NULL), v, err);
+    errno = 0;
+    const long long i = strtoll(text, &end, 10);
+    if (errno != 0 || *end != '\0')
+        return error_set(err, FSDPCK_BADINPUT, s->r.finding,
+                         "an int of an object has more than 64 bits");
+    return value_new_int(s->pool, i, v, err);
 }
 
 /* A value by its first token; a container comes back empty, and is open from now on. */
