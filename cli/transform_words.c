@@ -195,6 +195,7 @@ static void request_output(const transform_words *w, fsdpck_transform_options *t
     t->format = w->format;
     t->max_shard_nbytes = w->max_shard_nbytes;
     t->align_nbytes = w->align_nbytes;
+    t->hdf5_groups = w->hdf5_groups;
     t->rank_pattern = w->rank_pattern;
     t->device_type = w->device_type;
     t->torch_minor = w->torch < 0 ? 0 : 5 + (unsigned)w->torch; /* the first choice is 2.5 */

@@ -29,6 +29,7 @@ typedef struct transform_words {
     uint64_t max_shard_nbytes, align_nbytes;
     char *manifest; /* of digest too */
     int no_manifest, sha256;
+    int hdf5_groups;
     int torch, force, no_sync, read_back, direct, dry_run;
     /* words_running, words_saying */
     uint64_t threads, memory_nbytes;

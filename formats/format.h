@@ -167,6 +167,7 @@ typedef struct writer_options {
     const char *rank_pattern;  /* pt-ranks: names of its files; NULL: the trainer's, else verl's */
     const char *device_type;   /* pt-ranks: of the mesh; NULL: "cuda" */
     unsigned torch_minor;      /* pt-ranks: 6 for torch 2.6's pickles, 8, 15; 0: newest */
+    bool hdf5_groups;          /* hdf5: a dot in a name begins a group */
 } writer_options;
 
 typedef struct late_bytes {
@@ -198,6 +199,8 @@ typedef struct format_writer {
         flat; /* parameters become FSDP1's flat ones: target.units must be there, model part alone */
     /* Whether it can hold this dtype. */
     bool (*holds)(dtype d);
+    /* Whether it can hold this object, of a writer that takes some; NULL: any. */
+    bool (*holds_object)(const value_pool *pool, value content);
     /* Sets places of all chunks of target->cat, its files with exact sizes, literals, want_crc. */
     fsdpck_status (*layout)(target *t, const writer_options *opt, fsdpck_error *err);
     /* Late bytes, once all chunk CRCs are known; NULL where there are none. */

@@ -19,7 +19,7 @@ const format_reader *const format_readers[] = {
 
 const format_writer *const format_writers[] = {
     &safetensors_writer,     &hf_writer,    &pt_writer, &dcp_writer, &pt_ranks_writer,
-    &dcp_safetensors_writer, &fsdp1_writer, NULL,
+    &dcp_safetensors_writer, &fsdp1_writer, &hdf5_writer, NULL,
 };
 
 const char *format_hdf5_state(void)

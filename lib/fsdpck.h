@@ -344,6 +344,7 @@ typedef struct fsdpck_transform_options {
     int no_manifest;           /* none in the folder */
     int sha256;                /* the manifest has each file's SHA-256 too, by a second read */
     const char *manifest_path; /* one is written here, besides; NULL */
+    int hdf5_groups;           /* hdf5: a dot in a name begins a group */
 } fsdpck_transform_options;
 
 /* All defaults, in a variable of yours. */

@@ -85,6 +85,7 @@ fsdpck_status run_aim(run *r, fsdpck_error *err)
         .nested = r->writer->takes == TAKES_NESTED,
         .keyed = r->writer->takes == TAKES_KEYED,
         .holds = r->writer->holds,
+        .holds_object = r->writer->holds_object,
         .format = r->writer->name,
         .objects = (aim_objects)o->objects,
         .load_object = load_object,
@@ -115,6 +116,7 @@ fsdpck_status run_place(run *r, fsdpck_error *err)
         .rank_pattern = o->rank_pattern,
         .device_type = o->device_type,
         .torch_minor = o->torch_minor,
+        .hdf5_groups = o->hdf5_groups != 0,
     };
     return r->writer->layout(&r->to, &wo, err);
 }

@@ -9,6 +9,7 @@
 #include "formats/format.h"
 
 extern const format_reader hdf5_reader;
+extern const format_writer hdf5_writer;
 
 /* "HDF5 1.10.8" or "built without HDF5": twins. */
 const char *hdf5_built_state(void);
