@@ -8,6 +8,9 @@
 #include "formats/hdf5/hdf5_objects.h"
 #include "formats/hdf5/hdf5_write.h"
 
+/* Of a record, read at a time. */
+#define PIECE_NBYTES ((size_t)64 << 10)
+
 fsdpck_status hdf5_bad_record(fsdpck_error *err)
 {
     return error_set(err, FSDPCK_BADINPUT, "H5-DAMAGED",
@@ -174,30 +177,38 @@ static fsdpck_status read_all(const hdf5_input *in, void *dst, uint64_t nbytes, 
                      "process that looked into the HDF5 file ended before its work did");
 }
 
+/* In pieces, so that a length alone takes no memory. */
+static fsdpck_status read_payload(const hdf5_input *in, vec *bytes, uint32_t nbytes,
+                                  fsdpck_error *err)
+{
+    bytes->count = 0;
+    while (bytes->count < nbytes) {
+        const size_t left = nbytes - bytes->count;
+        const size_t some = left < PIECE_NBYTES ? left : PIECE_NBYTES;
+        uint8_t *piece = vec_push_n(bytes, some, err);
+        if (piece == NULL)
+            return FSDPCK_LIMIT;
+        RETURN_IF(read_all(in, piece, some, err));
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status read_records(hdf5_builder *b, fsdpck_error *err)
 {
+    vec payload = VEC_OF(uint8_t, b->f->owner);
     uint8_t head[HDF5_HEAD_NBYTES];
-    uint8_t *payload = NULL;
-    uint32_t capacity = 0;
     fsdpck_status st = FSDPCK_OK;
     while (st == FSDPCK_OK && !b->ended) {
         GOTO_IF(read_all(b->in, head, sizeof head, err), out);
         const uint32_t n = load_le32(head + 4);
         if (n > HDF5_RECORD_NBYTES_MAX)
             GOTO_IF(hdf5_bad_record(err), out);
-        if (n > capacity) {
-            budget_free(b->f->owner, payload, capacity);
-            payload = budget_alloc(b->f->owner, n, err);
-            capacity = payload == NULL ? 0 : n;
-            if (payload == NULL)
-                GOTO_IF(FSDPCK_LIMIT, out);
-        }
-        GOTO_IF(read_all(b->in, payload, n, err), out);
-        hdf5_get g = {payload, n, false};
+        GOTO_IF(read_payload(b->in, &payload, n, err), out);
+        hdf5_get g = {payload.items, n, false};
         st = take_record(b, load_le32(head), &g, err);
     }
 out:
-    budget_free(b->f->owner, payload, capacity);
+    vec_release(&payload);
     return st;
 }
 

@@ -79,6 +79,9 @@ fsdpck_status hdf5_put_chunk(hdf5_builder *b, const uint64_t *offsets, const uin
  * they are. */
 fsdpck_status hdf5_may_be_unwritten(hdf5_builder *b, uint64_t nbytes,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* LIMIT, H5-SPARSE. */
+fsdpck_status hdf5_too_sparse(hdf5_builder *b, uint64_t count, const char *what,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* A record that is not what it should be. */
 fsdpck_status hdf5_bad_record(fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* BADINPUT, H5-CHUNK, with the open dataset's name. */

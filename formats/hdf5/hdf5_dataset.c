@@ -302,23 +302,26 @@ fsdpck_status hdf5_put_chunk(hdf5_builder *b, const uint64_t *offsets, const uin
     return catalogue_add_chunk(b->cat, b->told.tensor, offsets, sizes, &proto, err);
 }
 
+fsdpck_status hdf5_too_sparse(hdf5_builder *b, uint64_t count, const char *what, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_LIMIT, "H5-SPARSE", "file declares far more than was ever written");
+    add_name(b, err);
+    error_found(err, "%" PRIu64 " %s that were never written", count, what);
+    error_next(err,
+               "do not use the file, unless you know who made it; a dataset that is wanted can "
+               "be written with its zeros");
+    return st;
+}
+
 fsdpck_status hdf5_may_be_unwritten(hdf5_builder *b, uint64_t nbytes, fsdpck_error *err)
 {
     uint64_t most, sum;
     if (!checked_mul(b->in->end_bytes, HDF5_UNWRITTEN_RATIO_MAX, &most) ||
         most < HDF5_UNWRITTEN_NBYTES_MAX)
         most = HDF5_UNWRITTEN_NBYTES_MAX;
-    if (!checked_add(b->f->unwritten_nbytes, nbytes, &sum) || sum > most) {
-        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, "H5-SPARSE",
-                                           "file declares far more than was ever written");
-        add_name(b, err);
-        error_expected(err, "at most %" PRIu64 " bytes that were never written", most);
-        error_found(err, "%" PRIu64 " bytes", nbytes);
-        error_next(err,
-                   "do not use the file, unless you know who made it; a dataset that is wanted "
-                   "can be written with its zeros");
-        return st;
-    }
+    if (!checked_add(b->f->unwritten_nbytes, nbytes, &sum) || sum > most)
+        return hdf5_too_sparse(b, nbytes, "bytes", err);
     if (b->told.fill == HDF5_FILL_UNDEFINED) {
         const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "H5-UNWRITTEN",
                                            "data were never written, and no fill value is set");

@@ -13,6 +13,9 @@
 /* A filter that makes its input longer is left out by HDF5, but for a few bytes. */
 #define STORED_MORE_NBYTES ((uint64_t)64 << 10)
 
+#define UNWRITTEN_CELLS ((uint64_t)1 << 16)
+#define UNWRITTEN_RATIO 16u
+
 static hdf5_dataset *dataset_of(const hdf5_builder *b)
 {
     return VEC_AT(&b->f->datasets, hdf5_dataset, b->told.dataset);
@@ -48,6 +51,9 @@ static fsdpck_status count_unwritten(hdf5_builder *b, fsdpck_error *err)
                               err);
     if (t->nchunks == t->ncells)
         return FSDPCK_OK;
+    /* Each costs an entry: so many more than what is in the file are no checkpoint either. */
+    if (t->nchunks > 0 && t->ncells - t->nchunks > UNWRITTEN_CELLS + UNWRITTEN_RATIO * t->nchunks)
+        return hdf5_too_sparse(b, t->ncells - t->nchunks, "chunks", err);
     if (!checked_mul(t->ncells - t->nchunks, dataset_of(b)->chunk_nbytes, &nbytes) ||
         nbytes > t->nbytes)
         nbytes = t->nbytes;
