@@ -28,6 +28,8 @@ const opt_row words_reading[] = {
     {"assume", .kind = OPT_CHOICE, .at = AT(assume), .value = "WHAT", .choices = "fsdp2-tp-2.3",
      .help = "fsdp2-tp-2.3: SRC is FSDP2 with TP of torch 2.3 or 2.4, whose files name the wrong "
              "order of cuts"},
+    {"hdf5-sep", .kind = OPT_TEXT, .at = AT(hdf5_separator), .value = "TEXT",
+     .help = "what joins the names of HDF5 groups and datasets; default: '.'"},
     {"no-follow", .kind = OPT_FLAG, .at = AT(no_follow), .help = "links inside SRC are errors"},
     {0},
 };
@@ -164,6 +166,7 @@ void transform_words_reading(const transform_words *w, fsdpck_open_options *open
     open->repair_strided = w->repair_strided;
     open->assume_tp_first = w->assume == 0;
     open->model_path = w->model;
+    open->hdf5_separator = w->hdf5_separator;
     open->optim_keys = (fsdpck_optim_keys)(w->optim_keys + 1); /* KEEP comes first */
 }
 

@@ -14,7 +14,7 @@
 
 typedef struct transform_words {
     /* words_reading, words_replicas */
-    char *source_format, *source_rank_pattern, *model;
+    char *source_format, *source_rank_pattern, *model, *hdf5_separator;
     uint64_t source_ranks;
     int per_rank, optim_keys, assume, repair_strided, no_follow, replicas;
     /* words_selecting, words_objects, words_naming */

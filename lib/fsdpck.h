@@ -171,12 +171,14 @@ typedef struct fsdpck_open_options {
      * then seen as one of the original parameters. NULL: as it is. */
     const char *model_path;
     fsdpck_optim_keys optim_keys;
+    /* Between the names of HDF5's groups and datasets; NULL: ".". */
+    const char *hdf5_separator;
 } fsdpck_open_options;
 
 #define FSDPCK_OPEN_OPTIONS_INIT                                                         \
     {                                                                                    \
         sizeof(fsdpck_open_options), 0, 0, 0, 0, 0, 0, 0, FSDPCK_PER_RANK_AUTO, 0, 0, 0, \
-            FSDPCK_OPTIM_KEYS_KEEP                                                       \
+            FSDPCK_OPTIM_KEYS_KEEP, 0                                                    \
     }
 
 /* Reads the metadata of the checkpoint at `path`: a folder or a file. A folder that holds exactly
