@@ -35,8 +35,8 @@ typedef struct transform_words {
     uint64_t threads, memory_nbytes;
     uint64_t peer_timeout_seconds;
     int engine, progress, json, quiet, verbose;
-    char *show_rank; /* of layout */
-    char *check;     /* of digest */
+    char *show_rank;   /* of layout */
+    char *check;       /* of digest */
     char *atol, *rtol; /* of diff */
     int stat;
 } transform_words;

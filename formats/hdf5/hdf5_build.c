@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "formats/hdf5/hdf5_builder.h"
+#include "formats/hdf5/hdf5_objects.h"
+#include "formats/hdf5/hdf5_write.h"
 
 fsdpck_status hdf5_bad_record(fsdpck_error *err)
 {
@@ -101,11 +103,28 @@ static fsdpck_status take_end(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status take_attribute(hdf5_get *g, fsdpck_error *err)
+static bool is_text(const uint8_t *bytes, size_t nbytes, const char *text)
 {
-    (void)get_bytes(g, get_u32(g));
-    (void)get_bytes(g, g->left);
-    return g->failed ? hdf5_bad_record(err) : FSDPCK_OK;
+    return nbytes == strlen(text) && memcmp(bytes, text, nbytes) == 0;
+}
+
+/* Objects that are no tensors, where fsdpck wrote the file: "format" comes before "objects". */
+static fsdpck_status take_attribute(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+{
+    const uint32_t n = get_u32(g);
+    const uint8_t *name = get_bytes(g, n);
+    const size_t nbytes = g->left;
+    const uint8_t *text = get_bytes(g, nbytes);
+    if (g->failed)
+        return hdf5_bad_record(err);
+    if (is_text(name, n, "format"))
+        b->is_ours = is_text(text, nbytes, HDF5_FORMAT_NAME);
+    if (!b->is_ours || !is_text(name, n, HDF5_OBJECTS_ATTRIBUTE))
+        return FSDPCK_OK;
+    if (b->has_objects)
+        return hdf5_bad_record(err);
+    b->has_objects = true;
+    return hdf5_objects_take(b->cat, (const char *)text, nbytes, "H5-OBJECTS", err);
 }
 
 static fsdpck_status take_record(hdf5_builder *b, uint32_t kind, hdf5_get *g, fsdpck_error *err)
@@ -132,7 +151,7 @@ static fsdpck_status take_record(hdf5_builder *b, uint32_t kind, hdf5_get *g, fs
         RETURN_IF(take_left(b, g, err));
         break;
     case HDF5_ATTR:
-        RETURN_IF(take_attribute(g, err));
+        RETURN_IF(take_attribute(b, g, err));
         break;
     case HDF5_FAIL:
         return take_fail(g, err);

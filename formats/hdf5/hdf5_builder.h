@@ -54,7 +54,7 @@ typedef struct hdf5_builder {
     vec done;    /* hdf5_done */
     vec extents; /* hdf5_extent */
     text_buf name;
-    bool ended;
+    bool ended, is_ours, has_objects;
 } hdf5_builder;
 
 /* hdf5_dataset.c */

@@ -51,32 +51,52 @@ static fsdpck_status skip_or_fail(hdf5_builder *b, fsdpck_status st, fsdpck_erro
 
 /* ---- names ---- */
 
-/* b->name: the path with the separator in place of slashes. */
-static fsdpck_status take_name(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+static fsdpck_status bad_name(const uint8_t *name, size_t nbytes, fsdpck_error *err)
 {
-    const uint32_t n = get_u32(g);
-    const uint8_t *name = get_bytes(g, n);
     char shown[300];
-    if (g->failed || n == 0 || n > HDF5_NAME_NBYTES_MAX)
-        return hdf5_bad_record(err);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "H5-NAME", "name of a dataset is not UTF-8");
+    error_found(err, "%s", escape_text(shown, sizeof shown, (const char *)name, nbytes));
+    error_next(err, "rename it: h5py's file.move");
+    return st;
+}
+
+/* b->name: as it is, or a path with the separator in place of slashes. */
+static fsdpck_status set_name(hdf5_builder *b, const uint8_t *name, size_t nbytes, bool is_path,
+                              fsdpck_error *err)
+{
     b->name.nbytes = 0;
-    for (size_t i = 0; i < n;) {
+    for (size_t i = 0; i < nbytes;) {
         uint32_t c;
-        const unsigned length = utf8_decode(name + i, n - i, &c);
-        if (length == 0 || c == 0) {
-            const fsdpck_status st =
-                error_set(err, FSDPCK_BADINPUT, "H5-NAME", "name of a dataset is not UTF-8");
-            error_found(err, "%s", escape_text(shown, sizeof shown, (const char *)name, n));
-            error_next(err, "rename it: h5py's file.move");
-            return st;
-        }
-        if (c == '/')
+        const unsigned length = utf8_decode(name + i, nbytes - i, &c);
+        if (length == 0 || c == 0)
+            return bad_name(name, nbytes, err);
+        if (c == '/' && is_path)
             text_puts(&b->name, b->in->separator);
         else
             text_append(&b->name, name + i, length);
         i += length;
     }
     return text_check(&b->name, err);
+}
+
+static fsdpck_status take_path(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+{
+    const uint32_t n = get_u32(g);
+    const uint8_t *name = get_bytes(g, n);
+    if (g->failed || n == 0 || n > HDF5_NAME_NBYTES_MAX)
+        return hdf5_bad_record(err);
+    return set_name(b, name, n, true, err);
+}
+
+/* The name that its writer kept beside the path, where that says less. */
+static fsdpck_status take_fqn(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+{
+    const uint32_t n = get_u32(g);
+    const uint8_t *name = get_bytes(g, n);
+    if (g->failed || n > HDF5_NAME_NBYTES_MAX)
+        return hdf5_bad_record(err);
+    return n > 0 ? set_name(b, name, n, false, err) : FSDPCK_OK;
 }
 
 /* ---- shapes and types ---- */
@@ -235,11 +255,12 @@ fsdpck_status hdf5_add_dataset(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
     dtype d = DTYPE_NONE;
     RETURN_IF(begin(b, err));
     (void)get_u64(g);
-    RETURN_IF(take_name(b, g, err));
+    RETURN_IF(take_path(b, g, err));
     hdf5_type_get(g, &type);
     RETURN_IF(take_shape(t, g, err));
     RETURN_IF(take_fill(t, dataset_of(b), g, err));
     RETURN_IF(take_type(b, &type, g, &d, err));
+    RETURN_IF(take_fqn(b, g, err));
     if (t->layout == HDF5_LAYOUT_CHUNKED)
         RETURN_IF(take_chunking(b, g, err));
     if (t->skipped)
@@ -407,7 +428,7 @@ fsdpck_status hdf5_add_again(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
     const uint64_t number = get_u64(g);
     uint64_t offsets[HDF5_NDIM_MAX], sizes[HDF5_NDIM_MAX], shape[HDF5_NDIM_MAX];
     uint32_t tensor;
-    RETURN_IF(take_name(b, g, err));
+    RETURN_IF(take_path(b, g, err));
     if (number >= b->done.count)
         return hdf5_bad_record(err);
     const hdf5_done done = *VEC_AT(&b->done, hdf5_done, number);

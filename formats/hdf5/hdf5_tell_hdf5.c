@@ -201,6 +201,14 @@ static void put_torch_dtype(hdf5_put *p, hid_t dataset)
     free(text);
 }
 
+static void put_fqn(hdf5_put *p, hid_t dataset)
+{
+    size_t n = 0;
+    char *text = tell_attribute(dataset, "fqn", HDF5_NAME_NBYTES_MAX, &n);
+    put_text(p, text, text == NULL ? 0 : n);
+    free(text);
+}
+
 static bool put_filters(hdf5_put *p, const described *d)
 {
     const int count = H5Pget_nfilters(d->create);
@@ -287,6 +295,7 @@ static bool put_body(hdf5_put *p, hid_t dataset, uint64_t base_nbytes, described
     put_u64(p, stored);
     put_fill(p, d);
     put_torch_dtype(p, dataset);
+    put_fqn(p, dataset);
     if (d->layout == H5D_CHUNKED && !put_chunking(p, dataset, d))
         return false;
     put_record(p, HDF5_DATASET);

@@ -114,6 +114,18 @@ static void pop(walk *w)
     free(f->names);
 }
 
+/* As they were made, where the group knows that; else by name. */
+static H5_index_t order_of(hid_t group)
+{
+    unsigned flags = 0;
+    const hid_t create = H5Gget_create_plist(group);
+    if (create < 0)
+        return H5_INDEX_NAME;
+    (void)H5Pget_link_creation_order(create, &flags);
+    H5Pclose(create);
+    return flags & H5P_CRT_ORDER_TRACKED ? H5_INDEX_CRT_ORDER : H5_INDEX_NAME;
+}
+
 /* Takes the group. */
 static bool push(walk *w, hid_t group)
 {
@@ -123,7 +135,7 @@ static bool push(walk *w, hid_t group)
     }
     frame *f = &w->stack[w->depth++];
     *f = (frame){.group = group, .path_nbytes = w->path_nbytes};
-    if (H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, add_name, f) < 0)
+    if (H5Literate(group, order_of(group), H5_ITER_INC, NULL, add_name, f) < 0)
         return fail(w, HDF5_FAIL_OBJECT);
     return true;
 }
