@@ -126,6 +126,8 @@ static fsdpck_status fill(reader *r, const open_request *req, fsdpck_error *err)
         return r->known.status;
     }
     RETURN_IF(catalogue_seal(r->cat, err));
+    /* Its chunks are how it is stored, and none of ranks. */
+    r->cat->origin.world_size = 1;
     snprintf(r->cat->origin.format, sizeof r->cat->origin.format, "hdf5");
     return FSDPCK_OK;
 }

@@ -155,11 +155,16 @@ static bool set_path(walk *w, const frame *f, const char *name)
 
 /* ---- links ---- */
 
-static herr_t find_loop(unsigned n, const H5E_error2_t *e, void *ctx)
+typedef struct dead_end {
+    bool loops, leaves;
+} dead_end;
+
+static herr_t find_why(unsigned n, const H5E_error2_t *e, void *ctx)
 {
+    dead_end *why = ctx;
     (void)n;
-    if (e->min_num == H5E_NLINKS)
-        *(bool *)ctx = true;
+    why->loops = why->loops || e->min_num == H5E_NLINKS;
+    why->leaves = why->leaves || e->min_num == H5E_NOTREGISTERED;
     return 0;
 }
 
@@ -167,10 +172,12 @@ static herr_t find_loop(unsigned n, const H5E_error2_t *e, void *ctx)
  * (such links are not known to this library any more), is. */
 static bool no_object(walk *w, H5L_type_t type)
 {
-    bool loops = false;
-    (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, find_loop, &loops);
-    if (loops)
+    dead_end why = {0};
+    (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, find_why, &why);
+    if (why.loops)
         return fail(w, HDF5_FAIL_LINK_LOOP);
+    if (why.leaves)
+        return fail(w, HDF5_FAIL_EXTERNAL_LINK);
     if (type == H5L_TYPE_HARD)
         return fail(w, HDF5_FAIL_OBJECT);
     put_u8(&w->put, HDF5_LEFT_DANGLING);
