@@ -18,7 +18,7 @@ IN_LOOP = """
 import sys, h5py
 from safetensors.numpy import save_file
 with h5py.File(sys.argv[1], "r") as file:
-    save_file({name: file[name][()] for name in file}, sys.argv[2])
+    save_file({name: file[name][...] for name in file}, sys.argv[2])
 """
 # Chunks of 1 MiB, as a site that compresses would choose them.
 GZIP = """
