@@ -62,6 +62,9 @@ def super():
     rows = [row("H02", "user-block-512", "A", None, fixture("userblock.mat"), file="input.mat"),
             row("H02", "odd-address-size", "R", "H5-SUPER", put(PLAIN, 13, "B", 3)),
             row("H02", "v110-checksum", "R", "H5-DAMAGED", flipped(V110, 45)),
+            row("Z30", "hdf5", "R", "H5-SUPER", PLAIN[:8] + b"\0" * 60, file="input.pt", says=("HDF5",),
+                settled="what a file is is told by its content; a name is a hint"),
+            row("H02", "named-pt", "A", None, PLAIN, file="input.pt"),
             row("H02", "signature-alone", "R", "H5-TRUNCATED", PLAIN[:8])]
     rows += [row("H02", f"before-{n}", "A", None, b"\1" * n + PLAIN) for n in (512, 1024, 1 << 20)]
     rows += [row("H02", f"before-{n}", "R", "NO-CHECKPOINT", b"\1" * n + PLAIN, commands=BRIEF) for n in (100, 768)]
