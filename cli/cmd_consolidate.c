@@ -37,7 +37,8 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
         .about = "Merges the shards of checkpoint SRC into full tensors at DST. DST\n"
                  "appears only when it is complete and safe on the storage. Into\n"
                  "safetensors and hf goes the model part under the model's own names; into\n"
-                 ".pt, dcp and hdf5 goes everything, named and nested as it was.",
+                 ".pt and dcp goes everything, nested as it was; into hdf5 everything by\n"
+                 "its flat name.",
         .groups = groups,
         .examples = "  fsdpck consolidate step-1000 model.safetensors\n"
                     "  fsdpck consolidate step-1000 out/ --dtype bf16 --max-shard-size 5GB\n"

@@ -1,8 +1,8 @@
+#include <hdf5.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "formats/hdf5/hdf5_write.h"
-#include "formats/hdf5/hdf5_write_types_hdf5.h"
 
 /* What the library writes for a dataset beside its name, and for the file: enough for nearly all of
  * it to lie together at the front. */

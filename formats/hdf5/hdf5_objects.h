@@ -13,13 +13,16 @@
 #include "state/catalogue.h"
 
 #define HDF5_OBJECTS_ATTRIBUTE "objects"
+/* Of the text: writer and reader hold to it. */
+#define HDF5_OBJECTS_NBYTES_MAX ((size_t)12 << 20)
 
 /* Whether JSON can say it: None, bool, int of 64 bits, finite float, UTF-8 text, lists and tuples of
- * these (both become arrays), dicts of these with texts as keys; at most 48 deep, 64 MiB long. */
+ * these (both become arrays), dicts of these with texts as keys; at most 48 deep. */
 bool hdf5_holds_object(const value_pool *pool, value v);
 
 /* All objects of the catalogue as one JSON object by flat key; nothing where there are none.
- * UNSUPPORTED where two have one name (KEY-DUP), or one a name that is no UTF-8. */
+ * UNSUPPORTED where two have one name (KEY-DUP), one a name that is no UTF-8, or the text would be
+ * too long. */
 fsdpck_status hdf5_objects_put(const catalogue *cat, text_buf *json,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -5,8 +5,6 @@
 #include "formats/hdf5/hdf5_objects.h"
 
 #define DEPTH_MAX 48u
-/* Of one object; shared parts are written as often as they are met. */
-#define OBJECT_NBYTES_MAX ((size_t)64 << 20)
 
 typedef struct level {
     value container;
@@ -122,6 +120,7 @@ static bool step(json_walk *s)
     return put_value(s, value_item(s->pool, top->container, at));
 }
 
+/* Parts that are shared are written as often as they are met. */
 static bool put_object(const value_pool *pool, value v, text_buf *out)
 {
     json_walk s = {.pool = pool};
@@ -134,7 +133,7 @@ static bool put_object(const value_pool *pool, value v, text_buf *out)
 
 bool hdf5_holds_object(const value_pool *pool, value v)
 {
-    text_buf scratch = {.limit_bytes = OBJECT_NBYTES_MAX};
+    text_buf scratch = {.limit_bytes = HDF5_OBJECTS_NBYTES_MAX};
     const bool held = put_object(pool, v, &scratch);
     text_release(&scratch);
     return held;
@@ -182,5 +181,10 @@ fsdpck_status hdf5_objects_put(const catalogue *cat, text_buf *json, fsdpck_erro
     }
     text_puts(json, "}");
     budget_free(cat->owner, seen, seen_nbytes);
-    return st == FSDPCK_OK ? text_check(json, err) : st;
+    if (st != FSDPCK_OK || (!json->failed && json->nbytes <= HDF5_OBJECTS_NBYTES_MAX))
+        return st;
+    st = error_set(err, FSDPCK_UNSUPPORTED, "", "objects are too long for an HDF5 file");
+    error_expected(err, "at most %zu bytes of JSON", HDF5_OBJECTS_NBYTES_MAX);
+    error_next(err, "leave them out with --objects drop or --exclude, or write a .pt file");
+    return st;
 }

@@ -6,10 +6,10 @@
 
 #include "base/child.h"
 #include "formats/hdf5/hdf5_child.h"
+#include "formats/hdf5/hdf5_objects.h"
 #include "formats/hdf5/hdf5_tell.h"
 
 #define LINKS_MAX       ((uint64_t)1 << 22)
-#define ATTR_NBYTES_MAX ((size_t)8 << 20)
 #define NOT_A_DATASET   UINT64_MAX
 
 /* Names of a group's links, each with its NUL. */
@@ -271,7 +271,7 @@ static herr_t tell_root_attribute(hid_t root, const char *name, const H5A_info_t
     walk *w = ctx;
     size_t n = 0;
     (void)info;
-    char *text = tell_attribute(root, name, ATTR_NBYTES_MAX, &n);
+    char *text = tell_attribute(root, name, HDF5_OBJECTS_NBYTES_MAX, &n);
     if (text == NULL)
         return 0;
     put_text(&w->put, name, strlen(name));

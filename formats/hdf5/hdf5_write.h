@@ -70,4 +70,8 @@ typedef struct hdf5_description {
 fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Part of it, hdf5_write_types_hdf5.c: a type of libhdf5 (its hid_t) to be closed, little-endian, as
+ * hdf5_stored_as says; negative where it failed. */
+int64_t hdf5_type_new(dtype d);
+
 #endif

@@ -1,4 +1,4 @@
-#include "formats/hdf5/hdf5_write_types_hdf5.h"
+#include <hdf5.h>
 
 #include "formats/hdf5/hdf5_write.h"
 
@@ -56,7 +56,7 @@ static hid_t new_complex(hid_t part)
     return type;
 }
 
-hid_t hdf5_type_new(dtype d)
+int64_t hdf5_type_new(dtype d)
 {
     if (hdf5_stored_as(d) == HDF5_AS_BYTES)
         return H5Tcopy(dtype_get(d)->itemsize_bytes == 1 ? H5T_STD_U8LE : H5T_STD_U16LE);

@@ -179,7 +179,7 @@ static fsdpck_status describe(target *t, const hdf5_names *names, const text_buf
 static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *err)
 {
     hdf5_names names = {0};
-    text_buf objects = {0};
+    text_buf objects = {.limit_bytes = HDF5_OBJECTS_NBYTES_MAX};
     t->is_folder = false;
     for (size_t i = 0; i < catalogue_tensor_count(&t->cat); i++)
         RETURN_IF(check_tensor(t, i, err));

@@ -7,7 +7,8 @@ import torch
 
 from checkpoint_truth import flatten, plain_json, seeded, tensor_bytes, tensor_from_bytes
 from cases_conversion import every_dtype, save_dcp
-from support import (UNSUPPORTED, case, check, check_nothing_at, check_same_names, check_same_tensors, load_pt)
+from support import (UNSUPPORTED, case, check, check_nothing_at, check_same_names, check_same_tensors, digests_of,
+                     load_pt)
 
 # What no type of HDF5 says right is there as bytes.
 AS_BYTES = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2",
@@ -152,3 +153,23 @@ def case_hdf5_names_in_the_way(setting):
     check_nothing_at(path)
     _, path = setting.consolidate(setting.path("in.pt"), "out.h5")
     check_same_names(datasets_of(path)[1], ["a", "a.b"], "out.h5")
+
+
+@case(first=(2, 4))
+def case_hdf5_back_into_training(setting):
+    """Saved by 4 ranks, kept as one HDF5 file, cut for 3 ranks, which go on training: the same numbers all the way."""
+    from cases_reshard import TARGETS, prepare, rank_load_dcp
+    from process_group import run_ranks
+    source = prepare(setting)
+    for more in ([], ["--hdf5-groups"]):
+        _, path = setting.consolidate(source, "out.h5", "--force", *more)
+        check(digests_of(setting, path) == digests_of(setting, source), "digests of out.h5 differ")
+        options, sizes, names = TARGETS["3"]
+        folder = setting.path("three" + "".join(more))
+        setting.run("reshard", path, folder, *options)
+        check(digests_of(setting, folder) == digests_of(setting, source), "digests of three ranks differ")
+        run_ranks(3, rank_load_dcp, folder, source, sizes, names)
+        # Tuples are arrays in JSON, and so come back as lists: nothing else may differ.
+        done = setting.run("diff", source, path, expected=1)
+        others = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("object ")]
+        check(others == ["optim.param_groups.0.betas:"] and ": 0 differ; 0 only in A, 0 only in B" in done.stdout, done.stdout)
