@@ -14,12 +14,12 @@ def numbers(kind, shape, seed):
     import numpy
     random = numpy.random.default_rng(seed)
     if numpy.dtype(kind).kind == "c":
-        return (random.standard_normal(shape) + 1j * random.standard_normal(shape)).astype(kind)
-    if numpy.dtype(kind).kind == "f":
-        return random.standard_normal(shape).astype(kind)
-    if numpy.dtype(kind).kind == "b":
-        return random.integers(0, 2, shape).astype(kind)
-    return random.integers(0, 100, shape).astype(kind)
+        found = random.standard_normal(shape) + 1j * random.standard_normal(shape)
+    elif numpy.dtype(kind).kind == "f":
+        found = random.standard_normal(shape)
+    else:
+        found = random.integers(0, 2 if numpy.dtype(kind).kind == "b" else 100, shape)
+    return numpy.asarray(found).astype(kind)
 
 
 def truth_of(array):
