@@ -13,7 +13,7 @@
 /* What the child may use: libhdf5's own caches are a few MiB, chunk tables grow with the file. */
 #define CHILD_MEMORY_NBYTES  ((uint64_t)1 << 30)
 #define CHILD_SECONDS        6u
-#define CHILD_NBYTES_SECOND  ((uint64_t)32 << 20) /* of the file, for each second more */
+#define CHILD_NBYTES_SECOND  ((uint64_t)1 << 20) /* of the file, for each second more */
 #define CHILD_SECONDS_MAX    600u
 #define CHILD_SILENT_SECONDS 60u
 
