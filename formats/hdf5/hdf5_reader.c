@@ -77,7 +77,8 @@ static fsdpck_status read_child(void *ctx, void *dst, uint64_t nbytes, uint64_t 
 static fsdpck_status explain(child_fate fate, fsdpck_status st, fsdpck_error *err)
 {
     if (fate == CHILD_SPENT) {
-        st = error_set(err, FSDPCK_LIMIT, "LIMIT-SIZE", "HDF5 library takes too long over the file");
+        st =
+            error_set(err, FSDPCK_LIMIT, "LIMIT-SIZE", "HDF5 library takes too long over the file");
         error_next(err, "h5repack the file; if it is large, with larger chunks");
     } else if (fate == CHILD_CRASHED) {
         st = error_set(err, FSDPCK_BADINPUT, "H5-DAMAGED",

@@ -9,8 +9,8 @@
 #include "formats/hdf5/hdf5_objects.h"
 #include "formats/hdf5/hdf5_tell.h"
 
-#define LINKS_MAX       ((uint64_t)1 << 22)
-#define NOT_A_DATASET   UINT64_MAX
+#define LINKS_MAX     ((uint64_t)1 << 22)
+#define NOT_A_DATASET UINT64_MAX
 
 /* Names of a group's links, each with its NUL. */
 typedef struct frame {

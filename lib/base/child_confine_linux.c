@@ -121,8 +121,7 @@ bool confine_calls(void)
         ALLOW_CALL(fcntl),
         ALLOW_CALL(getcwd),
         ALLOW_CALL(readlinkat),
-        ALLOW_OLD_CALLS
-        ALLOW_CALL(clock_gettime),
+        ALLOW_OLD_CALLS ALLOW_CALL(clock_gettime),
         ALLOW_CALL(gettimeofday),
         ALLOW_CALL(getrusage),
         ALLOW_CALL(getrandom),
