@@ -2,9 +2,11 @@
 
 static const opt_row format_rows[] = {
     {"format", .kind = OPT_TEXT, .at = offsetof(transform_words, format), .value = "F",
-     .help = "safetensors, hf, pt or dcp; default: from DST's name, a bare name is an hf folder"},
+     .help = "safetensors, hf, pt, dcp or hdf5; default: from DST's name, a bare name is an hf folder"},
     {"max-shard-size", .kind = OPT_SIZE, .at = offsetof(transform_words, max_shard_nbytes),
      .value = "SIZE", .help = "largest file of an hf folder; default 50GB"},
+    {"hdf5-groups", .kind = OPT_FLAG, .at = offsetof(transform_words, hdf5_groups),
+     .help = "hdf5: dots in names begin groups, so that layers.0.weight is /layers/0/weight"},
     {0},
 };
 
@@ -37,11 +39,13 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
         .about = "Merges the shards of checkpoint SRC into full tensors at DST. DST\n"
                  "appears only when it is complete and safe on the storage. Into\n"
                  "safetensors and hf goes the model part under the model's own names; into\n"
-                 ".pt goes everything, nested as it was.",
+                 ".pt and dcp goes everything, nested as it was; into hdf5 everything by\n"
+                 "its flat name.",
         .groups = groups,
         .examples = "  fsdpck consolidate step-1000 model.safetensors\n"
                     "  fsdpck consolidate step-1000 out/ --dtype bf16 --max-shard-size 5GB\n"
-                    "  fsdpck consolidate step-1000 everything.pt\n",
+                    "  fsdpck consolidate step-1000 everything.pt\n"
+                    "  fsdpck consolidate step-1000 archive.h5\n",
     };
     return transform_with_words(c, &spec, &w, 2, argc, argv, run);
 }

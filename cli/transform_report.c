@@ -34,6 +34,9 @@ static const char *left_out_hint(const transform_request *r, const fsdpck_info *
     if (!is_reshard(p))
         return strcmp(p->part, "all") != 0
                    ? "; --part all takes every tensor, a .pt takes everything"
+               : strcmp(p->format, "hdf5") == 0 && p->left_out_objects > 0 &&
+                       r->transform.objects != FSDPCK_OBJECTS_DROP
+                   ? "; JSON cannot say what they are, a .pt takes everything"
                    : "";
     if (is_flat(p))
         return "; --format dcp takes everything";

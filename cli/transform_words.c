@@ -30,6 +30,8 @@ const opt_row words_reading[] = {
     {"assume", .kind = OPT_CHOICE, .at = AT(assume), .value = "WHAT", .choices = "fsdp2-tp-2.3",
      .help = "fsdp2-tp-2.3: SRC is FSDP2 with TP of torch 2.3 or 2.4, whose files name the wrong "
              "order of cuts"},
+    {"hdf5-sep", .kind = OPT_TEXT, .at = AT(hdf5_separator), .value = "TEXT",
+     .help = "what joins the names of HDF5 groups and datasets; default: '.'"},
     {"no-follow", .kind = OPT_FLAG, .at = AT(no_follow), .help = "links inside SRC are errors"},
     {0},
 };
@@ -191,6 +193,7 @@ void transform_words_reading(const transform_words *w, fsdpck_open_options *open
     open->repair_strided = w->repair_strided;
     open->assume_tp_first = w->assume == 0;
     open->model_path = w->model;
+    open->hdf5_separator = w->hdf5_separator;
     open->optim_keys = (fsdpck_optim_keys)(w->optim_keys + 1); /* KEEP comes first */
 }
 
@@ -222,6 +225,7 @@ static void request_output(const transform_words *w, fsdpck_transform_options *t
     t->format = w->format;
     t->max_shard_nbytes = w->max_shard_nbytes;
     t->align_nbytes = w->align_nbytes;
+    t->hdf5_groups = w->hdf5_groups;
     t->rank_pattern = w->rank_pattern;
     t->device_type = w->device_type;
     t->torch_minor = w->torch < 0 ? 0 : 5 + (unsigned)w->torch; /* the first choice is 2.5 */

@@ -14,7 +14,7 @@
 
 typedef struct transform_words {
     /* words_reading, words_hosts, words_replicas */
-    char *source_format, *source_rank_pattern, *model;
+    char *source_format, *source_rank_pattern, *model, *hdf5_separator;
     uint64_t source_ranks;
     int per_rank, optim_keys, assume, repair_strided, no_follow, replicas;
     int source_local;
@@ -30,6 +30,7 @@ typedef struct transform_words {
     uint64_t max_shard_nbytes, align_nbytes;
     char *manifest; /* of digest too */
     int no_manifest, sha256, output_local;
+    int hdf5_groups;
     int torch, force, no_sync, read_back, direct, dry_run;
     /* words_group */
     uint64_t group_size, group_hosts;

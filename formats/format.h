@@ -71,6 +71,7 @@ typedef struct open_request {
         repair_strided; /* --repair-strided: boxes that do not fit their blobs (D1) are derived anew */
     bool
         assume_tp_first; /* --assume fsdp2-tp-2.3: two Shards of one dim mean the right one first */
+    const char *hdf5_separator; /* --hdf5-sep: between names of groups and datasets; NULL: "." */
     /* A model description will tell what flat parameters are made of (lib/model/unflatten.h): what
      * may be pieces of them is left to it, one tensor of each rank (CAT_TENSOR_OF_RANK), and what
      * may be leftovers of them is not left out. */
@@ -168,6 +169,7 @@ typedef struct writer_options {
     unsigned torch_minor;      /* pt-ranks: 6 for torch 2.6's pickles, 8, 15; 0: newest */
     bool lowest_rank; /* what several ranks hold goes to the lowest of them: a rank's file needs no
                          more than those of lower ranks beside it */
+    bool hdf5_groups; /* hdf5: a dot in a name begins a group */
 } writer_options;
 
 typedef struct late_bytes {
@@ -199,6 +201,8 @@ typedef struct format_writer {
         flat; /* parameters become FSDP1's flat ones: target.units must be there, model part alone */
     /* Whether it can hold this dtype. */
     bool (*holds)(dtype d);
+    /* Whether it can hold this object, of a writer that takes some; NULL: any. */
+    bool (*holds_object)(const value_pool *pool, value content);
     /* Sets places of all chunks of target->cat, its files with exact sizes, literals, want_crc. */
     fsdpck_status (*layout)(target *t, const writer_options *opt, fsdpck_error *err);
     /* Late bytes, once all chunk CRCs are known; NULL where there are none. */
@@ -208,6 +212,8 @@ typedef struct format_writer {
 /* format_table.c: the only lists of formats; readers in order of detection, NULL at the end. */
 extern const format_reader *const format_readers[];
 extern const format_writer *const format_writers[];
+/* "HDF5 1.10.8", or "built without HDF5". */
+const char *format_hdf5_state(void);
 /* Of what no reader takes: whether it is of a known kind that is not read, such as GGUF; else it may
  * be what is left of a checkpoint. */
 bool format_is_foreign(const probe_input *in);

@@ -1,5 +1,6 @@
 #include "formats/dcp/dcp.h"
 #include "formats/format.h"
+#include "formats/hdf5/hdf5.h"
 #include "formats/pt/pt.h"
 #include "formats/safetensors/st.h"
 #include "formats/shared/torch_archive.h"
@@ -10,6 +11,7 @@ const format_reader *const format_readers[] = {
     &dcp_safetensors_reader,
     &hf_reader,
     &safetensors_reader,
+    &hdf5_reader,
     &pt_ranks_reader,
     &pt_reader,
     NULL,
@@ -17,8 +19,13 @@ const format_reader *const format_readers[] = {
 
 const format_writer *const format_writers[] = {
     &safetensors_writer,     &hf_writer,    &pt_writer, &dcp_writer, &pt_ranks_writer,
-    &dcp_safetensors_writer, &fsdp1_writer, NULL,
+    &dcp_safetensors_writer, &fsdp1_writer, &hdf5_writer, NULL,
 };
+
+const char *format_hdf5_state(void)
+{
+    return hdf5_built_state();
+}
 
 bool format_is_foreign(const probe_input *in)
 {

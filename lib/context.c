@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +57,8 @@ char *fsdpck_builtin_state(const char *name, char *dst, size_t capacity_nbytes)
         dst[0] = '\0';
     if (strcmp(name, "cuda") == 0 && exec_gpu_description() != NULL)
         exec_gpu_state(dst, capacity_nbytes);
+    if (strcmp(name, "hdf5") == 0)
+        snprintf(dst, capacity_nbytes, "%s", format_hdf5_state());
     return dst;
 }
 

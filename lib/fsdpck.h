@@ -173,6 +173,8 @@ typedef struct fsdpck_open_options {
     fsdpck_optim_keys optim_keys;
     /* In a group: files of one name on several hosts are several files, "HOST:NAME". */
     int source_local;
+    /* Between the names of HDF5's groups and datasets; NULL: ".". */
+    const char *hdf5_separator;
 } fsdpck_open_options;
 
 #define FSDPCK_OPEN_OPTIONS_INIT                                                         \
@@ -347,6 +349,7 @@ typedef struct fsdpck_transform_options {
     int no_manifest;           /* none in the folder */
     int sha256;                /* the manifest has each file's SHA-256 too, by a second read */
     const char *manifest_path; /* one is written here, besides; NULL */
+    int hdf5_groups;           /* hdf5: a dot in a name begins a group */
 
     /* `dst` is a path on each host's own disk: the file of target rank r goes to the host of the group's
      * rank r * size / world_size, with what that rank needs of other ranks' files, and what is of no

@@ -26,11 +26,6 @@ static bool has_suffix_in(const char *path, const char *suffixes)
     return strstr(suffixes, word) != NULL;
 }
 
-static bool wants_hdf5(const char *format, const char *dst)
-{
-    return format != NULL ? strcmp(format, "hdf5") == 0 : has_suffix_in(dst, " .h5 .hdf5 ");
-}
-
 static const format_writer *writer_named(const char *name)
 {
     for (size_t i = 0; format_writers[i] != NULL; i++) {
@@ -70,16 +65,9 @@ static void next_writers(const run *r, fsdpck_error *err)
 
 static fsdpck_status no_such_writer(const run *r, fsdpck_error *err)
 {
-    fsdpck_status st;
-    if (wants_hdf5(r->opt.format, r->dst)) {
-        st = error_set(err, FSDPCK_UNSUPPORTED, "", "writing HDF5 is not built in");
-        error_next(err, r->sharded ? "write dcp, pt-ranks or dcp-safetensors"
-                                   : "write a .safetensors or .pt file; fsdpck version lists the "
-                                     "writers");
-    } else {
-        st = error_set(err, FSDPCK_USAGE, "", "no writer is called '%s'", r->opt.format);
-        next_writers(r, err);
-    }
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, "", "no writer is called '%s'", r->opt.format);
+    next_writers(r, err);
     return st;
 }
 
@@ -104,6 +92,7 @@ static fsdpck_status check_fits_writer(const run *r, fsdpck_error *err)
         {o->rank_pattern != NULL && !r->writer->flat, "--rank-pattern", "pt-ranks"},
         {o->device_type != NULL, "--device-type", "pt-ranks"},
         {o->torch_minor > 0, "--torch", "pt-ranks"},
+        {o->hdf5_groups != 0, "--hdf5-groups", "hdf5"},
     };
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
         if (!own[i].given || strcmp(r->writer->name, own[i].format) == 0)
@@ -184,7 +173,7 @@ fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
     else
         r->writer = writer_of_suffix(r->dst);
     if (r->writer == NULL) {
-        if (r->opt.format != NULL || wants_hdf5(NULL, r->dst))
+        if (r->opt.format != NULL)
             return no_such_writer(r, err);
         r->writer = default_writer(r);
         say_folder(r);

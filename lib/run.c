@@ -86,6 +86,7 @@ fsdpck_status run_aim(run *r, fsdpck_error *err)
         .nested = r->writer->takes == TAKES_NESTED,
         .keyed = r->writer->takes == TAKES_KEYED,
         .holds = r->writer->holds,
+        .holds_object = r->writer->holds_object,
         .format = r->writer->name,
         .objects = (aim_objects)o->objects,
         .load_object = load_object,
@@ -117,6 +118,7 @@ fsdpck_status run_place(run *r, fsdpck_error *err)
         .device_type = o->device_type,
         .torch_minor = o->torch_minor,
         .lowest_rank = o->output_local != 0,
+        .hdf5_groups = o->hdf5_groups != 0,
     };
     return r->writer->layout(&r->to, &wo, err);
 }

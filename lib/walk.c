@@ -232,6 +232,11 @@ static void describe(const fsdpck_checkpoint *c, uint64_t tensor, text_buf *out)
         text_printf(out, "no elements, %zu chunks", n);
         return;
     }
+    /* How it is stored, and no ranks' shards. */
+    if (c->cat.origin.world_size == 1) {
+        text_printf(out, "%zu chunks", n);
+        return;
+    }
     uint64_t *offsets = malloc(n * (t->ndim + 1u) * sizeof *offsets);
     if (offsets == NULL)
         return;

@@ -317,6 +317,29 @@ static fsdpck_status visit_inner(void *ctx, value v, fsdpck_error *err)
     return add_inner(ctx, value_tensor_index(v), err);
 }
 
+/* What the writer has no place for, once it is seen what it is. */
+static fsdpck_status leave_out_unheld(aim_state *a, fsdpck_error *err)
+{
+    size_t kept = 0;
+    for (size_t k = 0; k < a->objects.count; k++) {
+        const uint32_t i = *VEC_AT(&a->objects, uint32_t, k);
+        const cat_object *o = catalogue_object(a->from, i);
+        if (o->opaque || !a->request->holds_object(&a->from->pool, o->content)) {
+            a->result->objects_out--;
+            RETURN_IF(leave_out_object(a, i, err));
+            continue;
+        }
+        *VEC_AT(&a->objects, uint32_t, kept) = i;
+        if (a->object_names.count > 0)
+            *VEC_AT(&a->object_names, uint32_t, kept) = *VEC_AT(&a->object_names, uint32_t, k);
+        kept++;
+    }
+    a->objects.count = kept;
+    if (a->object_names.count > 0)
+        a->object_names.count = kept;
+    return FSDPCK_OK;
+}
+
 static fsdpck_status load_objects(aim_state *a, fsdpck_error *err)
 {
     for (size_t k = 0; k < a->objects.count; k++) {
@@ -324,6 +347,8 @@ static fsdpck_status load_objects(aim_state *a, fsdpck_error *err)
         if (!catalogue_object(a->from, i)->loaded)
             RETURN_IF(a->request->load_object(a->request->load_ctx, i, err));
     }
+    if (a->request->holds_object != NULL)
+        RETURN_IF(leave_out_unheld(a, err));
     const size_t count = catalogue_tensor_count(a->from);
     a->tensor_map = malloc((count + 1) * sizeof *a->tensor_map);
     if (a->tensor_map == NULL)

@@ -85,6 +85,8 @@ typedef struct aim_request {
     bool nested; /* the writer takes target.root */
     bool keyed;  /* the writer takes objects by flat key and path; neither: names alone */
     bool (*holds)(dtype d); /* of the writer */
+    /* Of the writer: what it does not hold is left out; NULL: it holds any object. */
+    bool (*holds_object)(const value_pool *pool, value content);
     const char *format;     /* of the writer, for messages */
     aim_objects objects;
     aim_load_fn load_object;

@@ -2,7 +2,7 @@
  *
  * platform_linux.c and platform_posix.c define the same names; CMake picks one. What returns int
  * returns 0 or an errno value. Outside this folder only the questions about the machine
- * (processors, memory) and platform_random are used.
+ * (processors, memory), platform_memory_file and platform_random are used.
  */
 #ifndef FSDPCK_BASE_PLATFORM_H
 #define FSDPCK_BASE_PLATFORM_H
@@ -32,6 +32,9 @@ unsigned platform_cpu_count(void);
 uint64_t platform_memory_bytes(void);
 /* The process's file mode creation mask. POSIX twin: by setting and resetting it. */
 unsigned platform_file_mask(void);
+/* An empty file without a name, for reading and writing, in memory where that can be; its descriptor
+ * is closed on exec. POSIX twin: an unlinked temporary in $TMPDIR or /tmp. */
+int platform_memory_file(int *fd);
 /* Random bytes (names of temporaries, hash seeds). Never fails. */
 void platform_random(void *dst, uint64_t nbytes);
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -136,6 +137,12 @@ unsigned platform_file_mask(void)
     const mode_t old = umask(077);
     (void)umask(old);
     return old;
+}
+
+int platform_memory_file(int *fd)
+{
+    *fd = memfd_create("fsdpck", MFD_CLOEXEC);
+    return *fd < 0 ? errno : 0;
 }
 
 void platform_random(void *dst, uint64_t nbytes)

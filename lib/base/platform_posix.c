@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -80,6 +81,23 @@ unsigned platform_file_mask(void)
     const mode_t old = umask(077);
     (void)umask(old);
     return (unsigned)old;
+}
+
+int platform_memory_file(int *fd)
+{
+    char path[4096];
+    const char *dir = getenv("TMPDIR");
+    const int n = snprintf(path, sizeof path, "%s/fsdpck.XXXXXX",
+                           dir != NULL && dir[0] != '\0' ? dir : "/tmp");
+    *fd = -1;
+    if (n < 0 || (size_t)n >= sizeof path)
+        return ENAMETOOLONG;
+    *fd = mkstemp(path);
+    if (*fd < 0)
+        return errno;
+    (void)fcntl(*fd, F_SETFD, FD_CLOEXEC);
+    (void)unlink(path);
+    return 0;
 }
 
 void platform_random(void *dst, uint64_t nbytes)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 import checks
+import hdf5
 from harness import Runner, make, remove, spread, timed, warm
 
 
@@ -261,6 +262,10 @@ def main():
                             "cut-narrow", "cut-thin", "reshard-memory"])
     a = p.parse_args()
     a.work.mkdir(parents=True, exist_ok=True)
+
+    def same(x, y):
+        same_tensors(load_st, load_st, x, y)
+
     gb = f"{a.bytes / 1e9:.1f} GB"
     races = {
         "dcp": lambda: race_dcp(a, a.bytes),
@@ -276,6 +281,10 @@ def main():
         "memory": lambda: race_memory(a, "consolidate"),
         "cut-narrow": lambda: race_cuts(a, "8 column shards of 1 KB runs <-> 8 row shards", a.bytes / 2, 4096),
         "cut-thin": lambda: race_cuts(a, "8 column shards of 16-byte runs <-> 8 row shards", a.bytes / 12, 64),
+        "hdf5-out": lambda: hdf5.race_out(a, race, floors, durable),
+        "hdf5-in": lambda: hdf5.race_in(a, race, floors, durable, same, False),
+        "hdf5-gzip-in": lambda: hdf5.race_in(a, race, floors, durable, same, True),
+        "hdf5-memory": lambda: hdf5.race_memory(a),
         "reshard-memory": lambda: race_memory(a, "reshard", "--world-size", "6"),
         **{name: lambda race=race: race(a) for name, race in checks.RACES.items()},
     }

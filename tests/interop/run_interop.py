@@ -30,6 +30,8 @@ import cases_fixtures  # noqa: E402
 import cases_fsdp1_live  # noqa: E402, F401
 import cases_fsdp1_write  # noqa: E402, F401
 import cases_good  # noqa: E402, F401
+import cases_hdf5_read  # noqa: E402, F401
+import cases_hdf5_write  # noqa: E402, F401
 import cases_hostile  # noqa: E402, F401
 import cases_layout  # noqa: E402, F401
 import cases_local  # noqa: E402, F401

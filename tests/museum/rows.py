@@ -35,6 +35,8 @@ class Row:
     strict    whether a good input is run with --strict too, at the last level it is about
     lanes     "AB", or one
     seconds   the most that one run may take
+    children  copies of itself that the program may start in one run
+    env       further variables, as pairs
     """
 
     id: str
@@ -55,6 +57,8 @@ class Row:
     strict: bool = True
     lanes: str = "AB"
     seconds: float = 10
+    children: int = 0
+    env: tuple = ()
 
     @property
     def title(self):

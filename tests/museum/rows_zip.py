@@ -328,7 +328,7 @@ def around():
     st = fixture_bytes("st-official/model.safetensors")
     elf = b"\x7fELF\x02\x01\x01" + b"\0" * 57
     contents = (("7z", b"7z\xbc\xaf\x27\x1c" + b"\0" * 60, "7z"), ("gzip", b"\x1f\x8b\x08\0" + b"\0" * 60, "gzip"),
-                ("rar", b"Rar!\x1a\x07\x01\0" + b"\0" * 60, "RAR"), ("hdf5", b"\x89HDF\r\n\x1a\n" + b"\0" * 60, "HDF5"),
+                ("rar", b"Rar!\x1a\x07\x01\0" + b"\0" * 60, "RAR"),
                 ("git-lfs", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n", ""))
     rows = [
         row("Z24", "two-roots", "R", "ZIP-ROOT", zip_file(good() + [Entry("other/data.pkl", PKL)])),

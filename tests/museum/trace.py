@@ -41,10 +41,11 @@ def allowed(path, inputs, output):
     return path in DEVICES or inside(path, inputs + [output]) or any((path + "/").startswith(s) for s in SYSTEM)
 
 
-def complaint(log, program, inputs, output):
+def complaint(log, program, inputs, output, children=0):
     """The first system call of the log that the program has no business making, or None.
 
-    Nothing is started: one execve, the program's own, and threads but no processes. No shared object once the first
+    Nothing is started: one execve, the program's own, and threads but no processes, or so many copies of the program
+    as `children` says, which are held to the same. No shared object once the first
     file that is not one has been opened (what is merely looked for before that is the loader's). No socket. No path but the program's own, and those below `inputs`, below the folder `output` and what is
     the system's own; nothing changed outside `output`.
     """
@@ -52,6 +53,7 @@ def complaint(log, program, inputs, output):
     output = os.path.realpath(output)
     inputs = inputs + [os.path.realpath(program)]
     started, running = False, False
+    forks = 0
     with open(log, encoding="latin-1") as f:
         for line in f:
             call = line.rstrip("\n").split(None, 1)[1] if re.match(r"^\d+ ", line) else line.rstrip("\n")
@@ -63,7 +65,8 @@ def complaint(log, program, inputs, output):
                 started = True
                 continue
             if CLONE.match(call):
-                if "CLONE_THREAD" not in call:
+                forks += "CLONE_THREAD" not in call
+                if forks > children:
                     return f"starts a process: {call[:300]}"
                 continue
             if NETWORK.match(call):

@@ -1,0 +1,277 @@
+#include "formats/hdf5/hdf5_build.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/hdf5/hdf5_builder.h"
+#include "formats/hdf5/hdf5_objects.h"
+#include "formats/hdf5/hdf5_write.h"
+
+/* Of a record, read at a time. */
+#define PIECE_NBYTES ((size_t)64 << 10)
+
+fsdpck_status hdf5_bad_record(fsdpck_error *err)
+{
+    return error_set(err, FSDPCK_BADINPUT, "H5-DAMAGED",
+                     "process that looked into the HDF5 file told what cannot be");
+}
+
+/* ---- FAIL, LEFT, HELLO ---- */
+
+static const struct failure {
+    fsdpck_status status;
+    const char *finding, *message, *next;
+} failures[HDF5_FAIL_END] = {
+    [HDF5_FAIL_OPEN] = {FSDPCK_BADINPUT, "H5-DAMAGED", "HDF5 library does not open the file",
+                        "take another copy of it"},
+    [HDF5_FAIL_OBJECT] = {FSDPCK_BADINPUT, "H5-DAMAGED", "HDF5 library cannot read an object",
+                          "take another copy of the file"},
+    [HDF5_FAIL_EXTERNAL_LINK] = {FSDPCK_BADINPUT, "H5-LINK", "link leads into another file",
+                                 "h5copy what it leads to into one file, where you trust both"},
+    [HDF5_FAIL_LINK_LOOP] = {FSDPCK_BADINPUT, "H5-LINK", "soft link leads to itself",
+                             "remove the link: del file['NAME'] in h5py"},
+    [HDF5_FAIL_LINK_KIND] = {FSDPCK_UNSUPPORTED, "H5-LINK", "link of a kind of its own",
+                             "h5repack writes the file without it"},
+    [HDF5_FAIL_EXTERNAL] = {FSDPCK_BADINPUT, "H5-EXTERNAL", "dataset's data lie in other files",
+                            "h5repack puts them into one file, where you trust them"},
+    [HDF5_FAIL_VIRTUAL] = {FSDPCK_BADINPUT, "H5-VIRTUAL", "dataset is put together from other ones",
+                           "h5repack -l CONTI makes a real one of it, where you trust its sources"},
+    [HDF5_FAIL_DEPTH] = {FSDPCK_LIMIT, "H5-DEPTH", "groups are nested too deep",
+                         "move what is wanted further up"},
+    [HDF5_FAIL_COUNT] = {FSDPCK_LIMIT, "LIMIT-COUNT", "too many links", "split the file"},
+    [HDF5_FAIL_MEMORY] = {FSDPCK_LIMIT, "LIMIT-MEMORY", "no memory to look into the HDF5 file",
+                          "split the file"},
+};
+
+static fsdpck_status take_fail(hdf5_get *g, fsdpck_error *err)
+{
+    const unsigned why = get_u8(g);
+    const uint32_t name_nbytes = get_u32(g);
+    const uint8_t *name = get_bytes(g, name_nbytes);
+    const uint32_t text_nbytes = get_u32(g);
+    const uint8_t *text = get_bytes(g, text_nbytes);
+    char shown[400];
+    if (g->failed || why >= HDF5_FAIL_END)
+        return hdf5_bad_record(err);
+    const struct failure *f = &failures[why];
+    const fsdpck_status st = error_set(err, f->status, f->finding, "%s", f->message);
+    if (name_nbytes > 0)
+        error_tensor(err, escape_text(shown, sizeof shown, (const char *)name, name_nbytes));
+    if (text_nbytes > 0)
+        error_found(err, "%s", escape_text(shown, sizeof shown, (const char *)text, text_nbytes));
+    error_next(err, "%s", f->next);
+    return st;
+}
+
+static fsdpck_status take_left(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+{
+    const unsigned why = get_u8(g);
+    char shown[300];
+    const uint32_t n = get_u32(g);
+    const uint8_t *name = get_bytes(g, n);
+    if (g->failed || why >= HDF5_LEFT_COUNT)
+        return hdf5_bad_record(err);
+    hdf5_file *f = b->f;
+    uint64_t *count = why == HDF5_LEFT_TEXT   ? &f->texts
+                      : why == HDF5_LEFT_NULL ? &f->nulls
+                                              : &f->dangling;
+    if ((*count)++ > 0)
+        return FSDPCK_OK;
+    escape_text(shown, sizeof shown, (const char *)name, n);
+    if (why == HDF5_LEFT_DANGLING)
+        log_warn(&b->in->log, "H5-LINK", "remove the link, or find what it should lead to",
+                 "soft link '%s' leads to nothing", shown);
+    else
+        log_warn(&b->in->log, "H5-LEFT-OUT", "nothing to do, unless it should have been a tensor",
+                 "dataset '%s' %s, and is left out", shown,
+                 why == HDF5_LEFT_TEXT ? "holds text" : "has no dataspace");
+    return FSDPCK_OK;
+}
+
+static fsdpck_status take_hello(hdf5_get *g, fsdpck_error *err)
+{
+    const uint32_t version = get_u32(g);
+    (void)get_u64(g);
+    return g->failed || version != HDF5_PROTOCOL_VERSION ? hdf5_bad_record(err) : FSDPCK_OK;
+}
+
+/* ---- records ---- */
+
+static fsdpck_status take_end(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+{
+    if (get_u64(g) != b->done.count || g->failed)
+        return hdf5_bad_record(err);
+    b->ended = true;
+    return FSDPCK_OK;
+}
+
+static bool is_text(const uint8_t *bytes, size_t nbytes, const char *text)
+{
+    return nbytes == strlen(text) && memcmp(bytes, text, nbytes) == 0;
+}
+
+/* Objects that are no tensors, where fsdpck wrote the file: "format" comes before "objects". */
+static fsdpck_status take_attribute(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+{
+    const uint32_t n = get_u32(g);
+    const uint8_t *name = get_bytes(g, n);
+    const size_t nbytes = g->left;
+    const uint8_t *text = get_bytes(g, nbytes);
+    if (g->failed)
+        return hdf5_bad_record(err);
+    if (is_text(name, n, "format"))
+        b->is_ours = is_text(text, nbytes, HDF5_FORMAT_NAME);
+    if (!b->is_ours || !is_text(name, n, HDF5_OBJECTS_ATTRIBUTE))
+        return FSDPCK_OK;
+    if (b->has_objects)
+        return hdf5_bad_record(err);
+    b->has_objects = true;
+    return hdf5_objects_take(b->cat, (const char *)text, nbytes, "H5-OBJECTS", err);
+}
+
+static fsdpck_status take_record(hdf5_builder *b, uint32_t kind, hdf5_get *g, fsdpck_error *err)
+{
+    if (kind != HDF5_CHUNKS && kind != HDF5_INLINE && b->told.open)
+        RETURN_IF(hdf5_finish_dataset(b, err));
+    switch (kind) {
+    case HDF5_HELLO:
+        RETURN_IF(take_hello(g, err));
+        break;
+    case HDF5_DATASET:
+        RETURN_IF(hdf5_add_dataset(b, g, err));
+        break;
+    case HDF5_INLINE:
+        RETURN_IF(hdf5_add_inline(b, g, err));
+        break;
+    case HDF5_CHUNKS:
+        RETURN_IF(hdf5_add_chunks(b, g, err));
+        break;
+    case HDF5_AGAIN:
+        RETURN_IF(hdf5_add_again(b, g, err));
+        break;
+    case HDF5_LEFT:
+        RETURN_IF(take_left(b, g, err));
+        break;
+    case HDF5_ATTR:
+        RETURN_IF(take_attribute(b, g, err));
+        break;
+    case HDF5_FAIL:
+        return take_fail(g, err);
+    case HDF5_END:
+        RETURN_IF(take_end(b, g, err));
+        break;
+    default:
+        return hdf5_bad_record(err);
+    }
+    return g->failed || g->left > 0 ? hdf5_bad_record(err) : FSDPCK_OK;
+}
+
+static fsdpck_status read_all(const hdf5_input *in, void *dst, uint64_t nbytes, fsdpck_error *err)
+{
+    uint64_t got;
+    RETURN_IF(in->read(in->ctx, dst, nbytes, &got, err));
+    if (got == nbytes)
+        return FSDPCK_OK;
+    return error_set(err, FSDPCK_BADINPUT, "H5-DAMAGED",
+                     "process that looked into the HDF5 file ended before its work did");
+}
+
+/* In pieces, so that a length alone takes no memory. */
+static fsdpck_status read_payload(const hdf5_input *in, vec *bytes, uint32_t nbytes,
+                                  fsdpck_error *err)
+{
+    bytes->count = 0;
+    while (bytes->count < nbytes) {
+        const size_t left = nbytes - bytes->count;
+        const size_t some = left < PIECE_NBYTES ? left : PIECE_NBYTES;
+        uint8_t *piece = vec_push_n(bytes, some, err);
+        if (piece == NULL)
+            return FSDPCK_LIMIT;
+        RETURN_IF(read_all(in, piece, some, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status read_records(hdf5_builder *b, fsdpck_error *err)
+{
+    vec payload = VEC_OF(uint8_t, b->f->owner);
+    uint8_t head[HDF5_HEAD_NBYTES];
+    fsdpck_status st = FSDPCK_OK;
+    while (st == FSDPCK_OK && !b->ended) {
+        GOTO_IF(read_all(b->in, head, sizeof head, err), out);
+        const uint32_t n = load_le32(head + 4);
+        if (n > HDF5_RECORD_NBYTES_MAX)
+            GOTO_IF(hdf5_bad_record(err), out);
+        GOTO_IF(read_payload(b->in, &payload, n, err), out);
+        hdf5_get g = {payload.items, n, false};
+        st = take_record(b, load_le32(head), &g, err);
+    }
+out:
+    vec_release(&payload);
+    return st;
+}
+
+/* ---- places ---- */
+
+static int compare_places(const void *left, const void *right)
+{
+    const hdf5_extent *a = left, *c = right;
+    if (a->offset_bytes != c->offset_bytes)
+        return a->offset_bytes < c->offset_bytes ? -1 : 1;
+    return a->tensor < c->tensor ? -1 : a->tensor > c->tensor;
+}
+
+static fsdpck_status check_overlaps(hdf5_builder *b, fsdpck_error *err)
+{
+    hdf5_extent *e = b->extents.items;
+    if (b->extents.count > 1)
+        qsort(e, b->extents.count, sizeof *e, compare_places);
+    for (size_t i = 1; i < b->extents.count; i++) {
+        if (e[i].offset_bytes - e[i - 1].offset_bytes >= e[i - 1].nbytes)
+            continue;
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "H5-CHUNK",
+                                           "two pieces of data share bytes of the file");
+        error_tensor(err, catalogue_name(b->cat, catalogue_tensor(b->cat, e[i].tensor)->name));
+        error_offset(err, e[i].offset_bytes);
+        error_expected(err, "a place behind byte %" PRIu64 ", where '%s' ends",
+                       e[i - 1].offset_bytes + e[i - 1].nbytes,
+                       catalogue_name(b->cat, catalogue_tensor(b->cat, e[i - 1].tensor)->name));
+        error_next(err, "take another copy of the file");
+        return st;
+    }
+    return FSDPCK_OK;
+}
+
+static void warn_unwritten(const hdf5_builder *b)
+{
+    if (b->f->unwritten_nbytes > 0)
+        log_warn(&b->in->log, "H5-UNWRITTEN",
+                 "if the program that wrote the file did not end well, use an earlier file",
+                 "%" PRIu64 " dataset%s %" PRIu64
+                 " bytes that were never written: they read as the fill value",
+                 b->f->unwritten_datasets, b->f->unwritten_datasets == 1 ? " has" : "s have",
+                 b->f->unwritten_nbytes);
+}
+
+fsdpck_status hdf5_build(hdf5_file *f, const hdf5_input *in, catalogue *cat, fsdpck_error *err)
+{
+    hdf5_builder b = {
+        .f = f,
+        .in = in,
+        .cat = cat,
+        .done = VEC_OF(hdf5_done, f->owner),
+        .extents = VEC_OF(hdf5_extent, f->owner),
+        .name = {.limit_bytes = 4 * HDF5_NAME_NBYTES_MAX},
+    };
+    fsdpck_status st = read_records(&b, err);
+    if (st == FSDPCK_OK)
+        st = check_overlaps(&b, err);
+    if (st == FSDPCK_OK)
+        warn_unwritten(&b);
+    hdf5_told_release(&b);
+    vec_release(&b.done);
+    vec_release(&b.extents);
+    text_release(&b.name);
+    return st;
+}

@@ -1,0 +1,29 @@
+/* hdf5_build.h: the records of hdf5_protocol.h into a catalogue. Nothing that they say is believed:
+ * sizes are bounded, places lie inside the file and on no others, grids have each chunk once.
+ *
+ *     hdf5_input in = {.read = fn, .ctx = c, .end_bytes = super.end_bytes, .separator = "."};
+ *     st = hdf5_build(&f, &in, cat, err);      // cat is not sealed
+ */
+#ifndef FSDPCK_FORMATS_HDF5_BUILD_H
+#define FSDPCK_FORMATS_HDF5_BUILD_H
+
+#include "formats/format.h"
+#include "formats/hdf5/hdf5_file.h"
+
+typedef struct hdf5_input {
+    /* *got is less than nbytes only at the end. */
+    fsdpck_status (*read)(void *ctx, void *dst, uint64_t nbytes, uint64_t *got, fsdpck_error *err);
+    void *ctx;
+    uint64_t end_bytes;    /* of the file */
+    const char *separator; /* between the names of groups and datasets */
+    /* Errors that one dataset has to itself go there, and the others are read. NULL: to the caller. */
+    const open_request *tell;
+    logger log;
+} hdf5_input;
+
+/* File 0 of the catalogue is the file, added by the caller. An end before END is BADINPUT with
+ * H5-DAMAGED. */
+fsdpck_status hdf5_build(hdf5_file *f, const hdf5_input *in, catalogue *cat,
+                         fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

@@ -1,0 +1,450 @@
+/* One dataset of the records into the catalogue. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/utf8.h"
+#include "formats/hdf5/hdf5_builder.h"
+
+#define FILTER_DEFLATE    1u
+#define FILTER_SHUFFLE    2u
+#define FILTER_FLETCHER32 3u
+
+static hdf5_dataset *dataset_of(const hdf5_builder *b)
+{
+    return VEC_AT(&b->f->datasets, hdf5_dataset, b->told.dataset);
+}
+
+static void add_name(const hdf5_builder *b, fsdpck_error *err)
+{
+    error_tensor(err, b->name.text);
+}
+
+fsdpck_status hdf5_bad_place(hdf5_builder *b, const char *what, uint64_t offset_bytes,
+                             uint64_t nbytes, fsdpck_error *err)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "H5-CHUNK", "%s", what);
+    add_name(b, err);
+    if (offset_bytes != UINT64_MAX)
+        error_offset(err, offset_bytes);
+    error_found(err, "%" PRIu64 " bytes", nbytes);
+    error_next(err, "take another copy of the file");
+    return st;
+}
+
+/* An error of this dataset alone: the next are looked at where somebody listens. */
+static fsdpck_status skip_or_fail(hdf5_builder *b, fsdpck_status st, fsdpck_error *err)
+{
+    fsdpck_error what;
+    if (b->in->tell == NULL || err == NULL)
+        return st;
+    what = *err;
+    error_path(&what, b->in->tell->path);
+    if (!open_request_tell(b->in->tell, st, &what))
+        return st;
+    b->told.skipped = true;
+    if (b->f->status == FSDPCK_OK)
+        b->f->skipped = what;
+    b->f->status = b->f->status == FSDPCK_OK ? st : b->f->status;
+    return FSDPCK_OK;
+}
+
+/* ---- names ---- */
+
+static fsdpck_status bad_name(const uint8_t *name, size_t nbytes, fsdpck_error *err)
+{
+    char shown[300];
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "H5-NAME", "name of a dataset is not UTF-8");
+    error_found(err, "%s", escape_text(shown, sizeof shown, (const char *)name, nbytes));
+    error_next(err, "rename it: h5py's file.move");
+    return st;
+}
+
+/* b->name: as it is, or a path with the separator in place of slashes. */
+static fsdpck_status set_name(hdf5_builder *b, const uint8_t *name, size_t nbytes, bool is_path,
+                              fsdpck_error *err)
+{
+    b->name.nbytes = 0;
+    for (size_t i = 0; i < nbytes;) {
+        uint32_t c;
+        const unsigned length = utf8_decode(name + i, nbytes - i, &c);
+        if (length == 0 || c == 0)
+            return bad_name(name, nbytes, err);
+        if (c == '/' && is_path)
+            text_puts(&b->name, b->in->separator);
+        else
+            text_append(&b->name, name + i, length);
+        i += length;
+    }
+    return text_check(&b->name, err);
+}
+
+static fsdpck_status take_path(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+{
+    const uint32_t n = get_u32(g);
+    const uint8_t *name = get_bytes(g, n);
+    if (g->failed || n == 0 || n > HDF5_NAME_NBYTES_MAX)
+        return hdf5_bad_record(err);
+    return set_name(b, name, n, true, err);
+}
+
+/* The name that its writer kept beside the path, where that says less. */
+static fsdpck_status take_fqn(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+{
+    const uint32_t n = get_u32(g);
+    const uint8_t *name = get_bytes(g, n);
+    if (g->failed || n > HDF5_NAME_NBYTES_MAX)
+        return hdf5_bad_record(err);
+    return n > 0 ? set_name(b, name, n, false, err) : FSDPCK_OK;
+}
+
+/* ---- shapes and types ---- */
+
+static fsdpck_status take_shape(hdf5_told *t, hdf5_get *g, fsdpck_error *err)
+{
+    const unsigned space = get_u8(g);
+    t->ndim = get_u8(g);
+    if (space > HDF5_SPACE_SIMPLE || t->ndim > HDF5_NDIM_MAX ||
+        (space == HDF5_SPACE_SCALAR) != (t->ndim == 0))
+        return hdf5_bad_record(err);
+    for (unsigned i = 0; i < t->ndim; i++)
+        t->dims[i] = get_u64(g);
+    t->layout = get_u8(g);
+    t->offset_bytes = get_u64(g);
+    t->stored_nbytes = get_u64(g);
+    return g->failed || t->layout > HDF5_LAYOUT_CHUNKED ? hdf5_bad_record(err) : FSDPCK_OK;
+}
+
+static fsdpck_status take_fill(hdf5_told *t, hdf5_dataset *d, hdf5_get *g, fsdpck_error *err)
+{
+    t->fill = get_u8(g);
+    const unsigned n = get_u8(g);
+    const uint8_t *bytes = get_bytes(g, n);
+    if (g->failed || t->fill > HDF5_FILL_VALUE || n > HDF5_FILL_NBYTES_MAX ||
+        (t->fill == HDF5_FILL_VALUE) != (n > 0))
+        return hdf5_bad_record(err);
+    if (n > 0)
+        memcpy(d->fill, bytes, n);
+    d->fill_nbytes = (uint8_t)n;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status unknown_type(hdf5_builder *b, const hdf5_type *type, fsdpck_error *err)
+{
+    char text[160];
+    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "H5-TYPE",
+                                       "dataset's type is none that a tensor can have");
+    add_name(b, err);
+    error_found(err, "%s", hdf5_type_describe(type, text, sizeof text));
+    error_next(err, "write the dataset with a type of numpy, or remove it from the file");
+    return skip_or_fail(b, st, err);
+}
+
+static fsdpck_status take_type(hdf5_builder *b, const hdf5_type *type, hdf5_get *g, dtype *d,
+                               fsdpck_error *err)
+{
+    const size_t n = get_u8(g);
+    const uint8_t *named = get_bytes(g, n);
+    hdf5_dataset *known = dataset_of(b);
+    if (g->failed)
+        return hdf5_bad_record(err);
+    *d = hdf5_type_dtype(type, (const char *)named, n, &known->swap);
+    if (*d == DTYPE_NONE)
+        return unknown_type(b, type, err);
+    b->told.itemsize = dtype_get(*d)->itemsize_bytes;
+    if (known->fill_nbytes > 0 && known->fill_nbytes != b->told.itemsize)
+        return hdf5_bad_record(err);
+    return FSDPCK_OK;
+}
+
+/* ---- filters ---- */
+
+static fsdpck_status unknown_filter(hdf5_builder *b, uint32_t id, unsigned count, fsdpck_error *err)
+{
+    static const char *const names[] = {"none", "deflate", "shuffle",    "Fletcher32",
+                                        "szip", "nbit",    "scaleoffset"};
+    const char *name = id < sizeof names / sizeof names[0] ? names[id]
+                       : id == 32000                       ? "lzf"
+                       : id == 32001                       ? "blosc"
+                       : id == 32004                       ? "lz4"
+                       : id == 32008                       ? "bitshuffle"
+                       : id == 32015                       ? "zstd"
+                                                           : "unknown";
+    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "H5-FILTER",
+                                       "dataset is filtered in a way that fsdpck does not undo");
+    add_name(b, err);
+    error_expected(err, "deflate, shuffle and Fletcher32, each at most once");
+    error_found(err, "filter %" PRIu32 " (%s), one of %u", id, name, count);
+    error_next(err, "h5repack -f GZIP=4 writes the file with deflate");
+    return skip_or_fail(b, st, err);
+}
+
+static fsdpck_status take_filter(hdf5_builder *b, unsigned index, hdf5_get *g, uint32_t *refused,
+                                 fsdpck_error *err)
+{
+    hdf5_dataset *d = dataset_of(b);
+    const uint32_t id = get_u32(g);
+    const unsigned nwords = get_u8(g);
+    uint32_t first = 0;
+    for (unsigned i = 0; i < nwords; i++) {
+        const uint32_t word = get_u32(g);
+        first = i == 0 ? word : first;
+    }
+    if (g->failed)
+        return hdf5_bad_record(err);
+    const unsigned coder = id == FILTER_DEFLATE      ? HDF5_DEFLATE
+                           : id == FILTER_SHUFFLE    ? HDF5_SHUFFLE
+                           : id == FILTER_FLETCHER32 ? HDF5_FLETCHER32
+                                                     : 0;
+    bool again = coder == 0;
+    for (unsigned i = 0; i < d->ncoders; i++)
+        again = again || d->coders[i] == coder;
+    if (again) {
+        *refused = *refused == UINT32_MAX ? id : *refused;
+        return FSDPCK_OK;
+    }
+    if (coder == HDF5_SHUFFLE)
+        d->shuffle_nbytes = nwords > 0 ? first : b->told.itemsize;
+    b->told.coder_of[index] = (int8_t)d->ncoders;
+    d->coders[d->ncoders++] = (uint8_t)coder;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status take_filters(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+{
+    uint32_t refused = UINT32_MAX;
+    b->told.nfilters = get_u8(g);
+    if (g->failed || b->told.nfilters > HDF5_FILTERS_MAX)
+        return hdf5_bad_record(err);
+    memset(b->told.coder_of, -1, sizeof b->told.coder_of);
+    for (unsigned i = 0; i < b->told.nfilters; i++)
+        RETURN_IF(take_filter(b, i, g, &refused, err));
+    return refused == UINT32_MAX ? FSDPCK_OK : unknown_filter(b, refused, b->told.nfilters, err);
+}
+
+static fsdpck_status take_chunking(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+{
+    hdf5_told *t = &b->told;
+    if (t->ndim == 0)
+        return hdf5_bad_record(err);
+    t->chunk_flags = get_u8(g);
+    for (unsigned i = 0; i < t->ndim; i++)
+        t->chunk[i] = get_u64(g);
+    RETURN_IF(take_filters(b, g, err));
+    t->nchunks = get_u64(g);
+    return g->failed ? hdf5_bad_record(err) : FSDPCK_OK;
+}
+
+/* ---- the dataset ---- */
+
+static fsdpck_status begin(hdf5_builder *b, fsdpck_error *err)
+{
+    memset(&b->told, 0, sizeof b->told);
+    b->told.open = true;
+    b->told.dataset = (uint32_t)b->f->datasets.count;
+    b->told.first_chunk = catalogue_chunk_count(b->cat);
+    b->told.tensor = CAT_NONE;
+    return vec_push(&b->f->datasets, err) != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
+}
+
+fsdpck_status hdf5_add_dataset(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+{
+    hdf5_told *t = &b->told;
+    hdf5_type type;
+    dtype d = DTYPE_NONE;
+    RETURN_IF(begin(b, err));
+    (void)get_u64(g);
+    RETURN_IF(take_path(b, g, err));
+    hdf5_type_get(g, &type);
+    RETURN_IF(take_shape(t, g, err));
+    RETURN_IF(take_fill(t, dataset_of(b), g, err));
+    RETURN_IF(take_type(b, &type, g, &d, err));
+    RETURN_IF(take_fqn(b, g, err));
+    if (t->layout == HDF5_LAYOUT_CHUNKED)
+        RETURN_IF(take_chunking(b, g, err));
+    if (t->skipped)
+        return FSDPCK_OK;
+    RETURN_IF(catalogue_add_tensor(b->cat, b->name.text, b->name.nbytes, d, t->ndim, t->dims,
+                                   &t->tensor, err));
+    dataset_of(b)->ndim = (uint8_t)t->ndim;
+    if (!checked_product(t->dims, t->ndim, &t->nelems) ||
+        !checked_mul(t->nelems, t->itemsize, &t->nbytes))
+        return hdf5_bad_record(err);
+    return t->layout == HDF5_LAYOUT_CHUNKED && t->nelems > 0 ? hdf5_grid_begin(b, err) : FSDPCK_OK;
+}
+
+fsdpck_status hdf5_put_chunk(hdf5_builder *b, const uint64_t *offsets, const uint64_t *sizes,
+                             const hdf5_chunk *c, uint64_t offset_bytes, uint64_t nbytes,
+                             fsdpck_error *err)
+{
+    static const uint8_t places[] = {[HDF5_ROWS] = PLACE_ROWS,
+                                     [HDF5_GRID] = PLACE_STRIDED,
+                                     [HDF5_CODED] = PLACE_BLOB,
+                                     [HDF5_UNWRITTEN] = PLACE_STRIDED,
+                                     [HDF5_IN_TABLE] = PLACE_STRIDED};
+    hdf5_chunk *kept = vec_push(&b->f->chunks, err);
+    if (kept == NULL)
+        return FSDPCK_LIMIT;
+    *kept = *c;
+    kept->dataset = b->told.dataset;
+    if (c->kind == HDF5_UNWRITTEN)
+        b->f->unwritten_nbytes += box_nelems(sizes, b->told.ndim) * b->told.itemsize;
+    const bool swap = dataset_of(b)->swap;
+    const cat_chunk proto = {.aux = (uint32_t)(b->f->chunks.count - 1),
+                             .rank = UINT16_MAX,
+                             .place =
+                                 swap && c->kind == HDF5_ROWS ? PLACE_STRIDED : places[c->kind],
+                             .offset_bytes = offset_bytes,
+                             .nbytes = nbytes};
+    if (b->f->chunks.count > UINT32_MAX)
+        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many chunks");
+    return catalogue_add_chunk(b->cat, b->told.tensor, offsets, sizes, &proto, err);
+}
+
+fsdpck_status hdf5_too_sparse(hdf5_builder *b, uint64_t count, const char *what, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_LIMIT, "H5-SPARSE", "file declares far more than was ever written");
+    add_name(b, err);
+    error_found(err, "%" PRIu64 " %s that were never written", count, what);
+    error_next(err,
+               "do not use the file, unless you know who made it; a dataset that is wanted can "
+               "be written with its zeros");
+    return st;
+}
+
+fsdpck_status hdf5_may_be_unwritten(hdf5_builder *b, uint64_t nbytes, fsdpck_error *err)
+{
+    uint64_t most, sum;
+    if (!checked_mul(b->in->end_bytes, HDF5_UNWRITTEN_RATIO_MAX, &most) ||
+        most < HDF5_UNWRITTEN_NBYTES_MAX)
+        most = HDF5_UNWRITTEN_NBYTES_MAX;
+    if (!checked_add(b->f->unwritten_nbytes, nbytes, &sum) || sum > most)
+        return hdf5_too_sparse(b, nbytes, "bytes", err);
+    if (b->told.fill == HDF5_FILL_UNDEFINED) {
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "H5-UNWRITTEN",
+                                           "data were never written, and no fill value is set");
+        add_name(b, err);
+        error_next(err, "use an earlier file: its writer did not end well");
+        return st;
+    }
+    b->f->unwritten_datasets++;
+    return FSDPCK_OK;
+}
+
+fsdpck_status hdf5_add_chunks(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+{
+    if (!b->told.open || b->told.layout != HDF5_LAYOUT_CHUNKED)
+        return hdf5_bad_record(err);
+    if (b->told.skipped) {
+        (void)get_bytes(g, g->left);
+        return FSDPCK_OK;
+    }
+    if (b->told.nelems == 0)
+        return hdf5_bad_place(b, "empty dataset has chunks", UINT64_MAX, g->left, err);
+    while (g->left > 0)
+        RETURN_IF(hdf5_grid_add(b, g, err));
+    return FSDPCK_OK;
+}
+
+fsdpck_status hdf5_add_inline(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+{
+    hdf5_told *t = &b->told;
+    const size_t n = g->left;
+    const uint8_t *bytes = get_bytes(g, n);
+    const uint64_t zeros[HDF5_NDIM_MAX] = {0};
+    if (!t->open || t->layout != HDF5_LAYOUT_COMPACT || t->nseen++ > 0)
+        return hdf5_bad_record(err);
+    if (t->skipped)
+        return FSDPCK_OK;
+    if (n != t->nbytes || n == 0)
+        return hdf5_bad_place(b, "compact dataset is of another size than its shape", UINT64_MAX, n,
+                              err);
+    const hdf5_chunk c = {.kind = HDF5_IN_TABLE, .table_at = b->f->inlined.count};
+    uint8_t *kept = vec_push_n(&b->f->inlined, n, err);
+    if (kept == NULL)
+        return FSDPCK_LIMIT;
+    memcpy(kept, bytes, n);
+    return hdf5_put_chunk(b, zeros, t->dims, &c, 0, 0, err);
+}
+
+static fsdpck_status finish_contiguous(hdf5_builder *b, fsdpck_error *err)
+{
+    hdf5_told *t = &b->told;
+    const uint64_t zeros[HDF5_NDIM_MAX] = {0};
+    const hdf5_chunk rows = {.kind = HDF5_ROWS}, unwritten = {.kind = HDF5_UNWRITTEN};
+    if (t->offset_bytes == UINT64_MAX) {
+        RETURN_IF(hdf5_may_be_unwritten(b, t->nbytes, err));
+        return hdf5_put_chunk(b, zeros, t->dims, &unwritten, 0, 0, err);
+    }
+    if (t->stored_nbytes < t->nbytes)
+        return hdf5_bad_place(b, "dataset has less room than its shape needs", t->offset_bytes,
+                              t->stored_nbytes, err);
+    if (!checked_range(t->offset_bytes, t->nbytes, b->in->end_bytes))
+        return hdf5_bad_place(b, "dataset lies outside of the file", t->offset_bytes, t->nbytes,
+                              err);
+    hdf5_extent *e = vec_push(&b->extents, err);
+    if (e == NULL)
+        return FSDPCK_LIMIT;
+    *e = (hdf5_extent){t->offset_bytes, t->nbytes, t->tensor};
+    return hdf5_put_chunk(b, zeros, t->dims, &rows, t->offset_bytes, t->nbytes, err);
+}
+
+static fsdpck_status finish_open(hdf5_builder *b, fsdpck_error *err)
+{
+    hdf5_told *t = &b->told;
+    const uint64_t zeros[HDF5_NDIM_MAX] = {0};
+    const hdf5_chunk none = {.kind = HDF5_ROWS};
+    if (t->nelems == 0)
+        return hdf5_put_chunk(b, zeros, t->dims, &none, 0, 0, err);
+    if (t->layout == HDF5_LAYOUT_CHUNKED)
+        return hdf5_grid_end(b, err);
+    if (t->layout == HDF5_LAYOUT_CONTIGUOUS)
+        return finish_contiguous(b, err);
+    return t->nseen == 1 ? FSDPCK_OK : hdf5_bad_record(err);
+}
+
+fsdpck_status hdf5_finish_dataset(hdf5_builder *b, fsdpck_error *err)
+{
+    hdf5_told *t = &b->told;
+    if (!t->skipped)
+        RETURN_IF(finish_open(b, err));
+    hdf5_done *done = vec_push(&b->done, err);
+    if (done == NULL)
+        return FSDPCK_LIMIT;
+    *done = (hdf5_done){t->first_chunk, catalogue_chunk_count(b->cat) - t->first_chunk,
+                        t->skipped ? CAT_NONE : t->tensor};
+    hdf5_told_release(b);
+    return FSDPCK_OK;
+}
+
+void hdf5_told_release(hdf5_builder *b)
+{
+    budget_free(b->f->owner, b->told.taken, b->told.taken_nbytes);
+    memset(&b->told, 0, sizeof b->told);
+}
+
+/* Another name for the same dataset: a tensor of its own, with the same places. */
+fsdpck_status hdf5_add_again(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+{
+    const uint64_t number = get_u64(g);
+    uint64_t offsets[HDF5_NDIM_MAX], sizes[HDF5_NDIM_MAX], shape[HDF5_NDIM_MAX];
+    uint32_t tensor;
+    RETURN_IF(take_path(b, g, err));
+    if (number >= b->done.count)
+        return hdf5_bad_record(err);
+    const hdf5_done done = *VEC_AT(&b->done, hdf5_done, number);
+    if (done.tensor == CAT_NONE)
+        return FSDPCK_OK;
+    const cat_tensor t = *catalogue_tensor(b->cat, done.tensor);
+    memcpy(shape, catalogue_shape(b->cat, done.tensor), t.ndim * sizeof *shape);
+    RETURN_IF(catalogue_add_tensor(b->cat, b->name.text, b->name.nbytes, (dtype)t.dtype, t.ndim,
+                                   shape, &tensor, err));
+    for (uint64_t k = done.first_chunk; k < done.first_chunk + done.nchunks; k++) {
+        const cat_chunk proto = *catalogue_chunk(b->cat, k);
+        catalogue_chunk_box(b->cat, k, offsets, sizes);
+        RETURN_IF(catalogue_add_chunk(b->cat, tensor, offsets, sizes, &proto, err));
+    }
+    return FSDPCK_OK;
+}

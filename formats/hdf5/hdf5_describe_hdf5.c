@@ -1,0 +1,266 @@
+#include <hdf5.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/hdf5/hdf5_write.h"
+
+/* What the library writes for a dataset beside its name, and for the file: enough for nearly all of
+ * it to lie together at the front. */
+#define META_NBYTES_EACH  640u
+#define META_NBYTES_LEAST 2048u
+#define META_NBYTES_MOST  ((hsize_t)1 << 30)
+
+typedef struct describing {
+    const hdf5_description *d;
+    hid_t file, root;
+    hid_t link_list;  /* names are UTF-8 */
+    hid_t group_list; /* creation order, no times */
+    hid_t dataset_list;
+    hid_t access_list, create_list; /* of the file */
+    hid_t text_type;
+    hid_t scalar;
+    hid_t types[DTYPE_COUNT]; /* 0: not made yet */
+} describing;
+
+/* --- what failed --- */
+
+static herr_t take_first(unsigned n, const H5E_error2_t *what, void *ctx)
+{
+    const char **text = ctx;
+    if (n == 0 && what->desc != NULL)
+        *text = what->desc;
+    return 0;
+}
+
+/* Of the call that failed just now: the next one forgets it. */
+static fsdpck_status fail(const char *name, fsdpck_error *err)
+{
+    const char *why = "no reason given";
+    (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_first, (void *)&why);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_IO, "", "libhdf5 could not describe the output: %s", why);
+    if (name != NULL)
+        error_tensor(err, name);
+    (void)H5Eclear2(H5E_DEFAULT);
+    return st;
+}
+
+/* --- attributes --- */
+
+static herr_t put_attribute(hid_t object, const char *name, hid_t type, hid_t memory_type,
+                            hid_t space, const void *content)
+{
+    const hid_t attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    if (attribute < 0)
+        return -1;
+    const herr_t written = H5Awrite(attribute, memory_type, content);
+    const herr_t closed = H5Aclose(attribute);
+    return written < 0 ? written : closed;
+}
+
+static herr_t put_text(const describing *s, hid_t object, const char *name, const char *text)
+{
+    return put_attribute(object, name, s->text_type, s->text_type, s->scalar, &text);
+}
+
+static herr_t put_root_attributes(const describing *s)
+{
+    const uint32_t version = HDF5_FORMAT_VERSION;
+    const text_buf *objects = s->d->objects;
+    if (put_text(s, s->root, "format", HDF5_FORMAT_NAME) < 0 ||
+        put_attribute(s->root, "format_version", H5T_STD_U32LE, H5T_NATIVE_UINT32, s->scalar,
+                      &version) < 0 ||
+        put_text(s, s->root, "source_format", s->d->cat->origin.format) < 0)
+        return -1;
+    return objects->nbytes > 0 ? put_text(s, s->root, "objects", objects->text) : 0;
+}
+
+/* --- datasets --- */
+
+static hid_t space_of(const describing *s, size_t tensor)
+{
+    const cat_tensor *t = catalogue_tensor(s->d->cat, tensor);
+    const uint64_t *shape = catalogue_shape(s->d->cat, tensor);
+    hsize_t dims[HDF5_NDIM_MAX];
+    if (t->ndim == 0)
+        return H5Screate(H5S_SCALAR);
+    for (unsigned i = 0; i < t->ndim; i++)
+        dims[i] = shape[i];
+    return H5Screate_simple(t->ndim, dims, NULL);
+}
+
+static hid_t type_of(describing *s, dtype d)
+{
+    if (s->types[d] == 0)
+        s->types[d] = hdf5_type_new(d);
+    return s->types[d];
+}
+
+static herr_t put_tensor_attributes(const describing *s, size_t tensor, hid_t dataset)
+{
+    const cat_tensor *t = catalogue_tensor(s->d->cat, tensor);
+    const char *fqn = catalogue_name(s->d->cat, t->name);
+    const char *path = strtab_text(&s->d->names->paths, (uint32_t)tensor);
+    if (put_text(s, dataset, "torch_dtype", dtype_get((dtype)t->dtype)->name) < 0)
+        return -1;
+    return hdf5_name_is_told(path, fqn) ? 0 : put_text(s, dataset, "fqn", fqn);
+}
+
+static fsdpck_status put_tensor(describing *s, size_t tensor, uint64_t *offset_bytes,
+                                fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(s->d->cat, tensor);
+    const hid_t type = type_of(s, (dtype)t->dtype);
+    const hid_t space = type < 0 ? H5I_INVALID_HID : space_of(s, tensor);
+    hid_t dataset = H5I_INVALID_HID;
+    if (space >= 0)
+        dataset = H5Dcreate2(s->file, strtab_text(&s->d->names->paths, (uint32_t)tensor), type,
+                             space, s->link_list, s->dataset_list, H5P_DEFAULT);
+    const bool ok = dataset >= 0 && put_tensor_attributes(s, tensor, dataset) >= 0;
+    const haddr_t at = ok ? H5Dget_offset(dataset) : HADDR_UNDEF;
+    fsdpck_status st = FSDPCK_OK;
+    if (!ok || (at == HADDR_UNDEF && catalogue_tensor_nbytes(s->d->cat, tensor) > 0))
+        st = fail(catalogue_name(s->d->cat, t->name), err);
+    *offset_bytes = at == HADDR_UNDEF ? UINT64_MAX : at;
+    if (dataset >= 0 && H5Dclose(dataset) < 0 && st == FSDPCK_OK)
+        st = fail(catalogue_name(s->d->cat, t->name), err);
+    if (space >= 0)
+        (void)H5Sclose(space);
+    return st;
+}
+
+static fsdpck_status put_group(const describing *s, uint32_t i, fsdpck_error *err)
+{
+    const char *path = strtab_text(&s->d->names->groups, i);
+    const hid_t made = H5Gcreate2(s->file, path, s->link_list, s->group_list, H5P_DEFAULT);
+    return made < 0 || H5Gclose(made) < 0 ? fail(path, err) : FSDPCK_OK;
+}
+
+/* --- the file --- */
+
+static herr_t set_order(hid_t list)
+{
+    return H5Pset_link_creation_order(list, H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED) < 0 ||
+                   H5Pset_obj_track_times(list, 0) < 0
+               ? -1
+               : 0;
+}
+
+/* Of the metadata; a power of two, so that the tail stays small and the sizes few. */
+static hsize_t meta_block_nbytes(const hdf5_description *d)
+{
+    const size_t count = catalogue_tensor_count(d->cat);
+    hsize_t want = META_NBYTES_EACH * (hsize_t)count + d->objects->nbytes;
+    hsize_t nbytes = META_NBYTES_LEAST;
+    if (count > 0)
+        want += d->names->paths.text.count;
+    while (nbytes < want && nbytes < META_NBYTES_MOST)
+        nbytes += nbytes / 4;
+    return nbytes;
+}
+
+static herr_t set_access(const describing *s)
+{
+    return H5Pset_fapl_stdio(s->access_list) < 0 ||
+                   H5Pset_libver_bounds(s->access_list, H5F_LIBVER_V18, H5F_LIBVER_V18) < 0 ||
+                   H5Pset_alignment(s->access_list, HDF5_ALIGN_NBYTES, HDF5_ALIGN_NBYTES) < 0 ||
+                   H5Pset_meta_block_size(s->access_list, meta_block_nbytes(s->d)) < 0 ||
+                   H5Pset_file_locking(s->access_list, 0, 1) < 0
+               ? -1
+               : 0;
+}
+
+static herr_t create_file(describing *s)
+{
+    char path[40];
+    snprintf(path, sizeof path, "/dev/fd/%d", s->d->fd);
+    s->access_list = H5Pcreate(H5P_FILE_ACCESS);
+    s->create_list = H5Pcreate(H5P_FILE_CREATE);
+    if (s->access_list < 0 || s->create_list < 0 || set_access(s) < 0 ||
+        set_order(s->create_list) < 0)
+        return -1;
+    s->file = H5Fcreate(path, H5F_ACC_TRUNC, s->create_list, s->access_list);
+    return s->file < 0 ? -1 : 0;
+}
+
+static herr_t make_lists(describing *s)
+{
+    s->link_list = H5Pcreate(H5P_LINK_CREATE);
+    s->group_list = H5Pcreate(H5P_GROUP_CREATE);
+    s->dataset_list = H5Pcreate(H5P_DATASET_CREATE);
+    s->text_type = H5Tcopy(H5T_C_S1);
+    s->scalar = H5Screate(H5S_SCALAR);
+    if (s->link_list < 0 || s->group_list < 0 || s->dataset_list < 0 || s->text_type < 0 ||
+        s->scalar < 0 || set_order(s->group_list) < 0 ||
+        H5Pset_char_encoding(s->link_list, H5T_CSET_UTF8) < 0 ||
+        H5Pset_layout(s->dataset_list, H5D_CONTIGUOUS) < 0 ||
+        H5Pset_alloc_time(s->dataset_list, H5D_ALLOC_TIME_EARLY) < 0 ||
+        H5Pset_fill_time(s->dataset_list, H5D_FILL_TIME_NEVER) < 0 ||
+        H5Pset_obj_track_times(s->dataset_list, 0) < 0 ||
+        H5Tset_size(s->text_type, H5T_VARIABLE) < 0 || H5Tset_cset(s->text_type, H5T_CSET_UTF8) < 0)
+        return -1;
+    return 0;
+}
+
+static fsdpck_status put_all(describing *s, uint64_t *offsets, fsdpck_error *err)
+{
+    if (make_lists(s) < 0 || create_file(s) < 0)
+        return fail(NULL, err);
+    s->root = H5Gopen2(s->file, "/", H5P_DEFAULT);
+    if (s->root < 0 || put_root_attributes(s) < 0)
+        return fail(NULL, err);
+    for (uint32_t i = 0; i < strtab_count(&s->d->names->groups); i++)
+        RETURN_IF(put_group(s, i, err));
+    for (size_t i = 0; i < catalogue_tensor_count(s->d->cat); i++)
+        RETURN_IF(put_tensor(s, i, &offsets[i], err));
+    return FSDPCK_OK;
+}
+
+static herr_t close_all(describing *s)
+{
+    const hid_t lists[] = {s->link_list, s->group_list, s->dataset_list, s->access_list,
+                           s->create_list};
+    herr_t worst = 0;
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        if (lists[i] >= 0)
+            (void)H5Pclose(lists[i]);
+    for (size_t i = 0; i < DTYPE_COUNT; i++)
+        if (s->types[i] > 0)
+            (void)H5Tclose(s->types[i]);
+    if (s->text_type >= 0)
+        (void)H5Tclose(s->text_type);
+    if (s->scalar >= 0)
+        (void)H5Sclose(s->scalar);
+    if (s->root >= 0 && H5Gclose(s->root) < 0)
+        worst = -1;
+    if (s->file >= 0 && H5Fclose(s->file) < 0)
+        worst = -1;
+    return worst;
+}
+
+fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets, fsdpck_error *err)
+{
+    describing s = {
+        .d = d,
+        .file = H5I_INVALID_HID,
+        .root = H5I_INVALID_HID,
+        .link_list = H5I_INVALID_HID,
+        .group_list = H5I_INVALID_HID,
+        .dataset_list = H5I_INVALID_HID,
+        .access_list = H5I_INVALID_HID,
+        .create_list = H5I_INVALID_HID,
+        .text_type = H5I_INVALID_HID,
+        .scalar = H5I_INVALID_HID,
+    };
+    H5E_auto2_t print;
+    void *print_ctx;
+    /* Before anything else: the library shall print nothing. */
+    if (H5open() < 0 || H5Eget_auto2(H5E_DEFAULT, &print, &print_ctx) < 0)
+        return fail(NULL, err);
+    (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    fsdpck_status st = put_all(&s, offsets, err);
+    if (close_all(&s) < 0 && st == FSDPCK_OK)
+        st = fail(NULL, err);
+    (void)H5Eset_auto2(H5E_DEFAULT, print, print_ctx);
+    return st;
+}

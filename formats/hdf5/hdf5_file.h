@@ -1,0 +1,78 @@
+/* hdf5_file.h: what the reader knows of an HDF5 file besides its catalogue.
+ *
+ *     hdf5_file f;
+ *     hdf5_file_init(&f, budget);
+ *     RETURN_IF(hdf5_build(&f, &input, cat, err));   // hdf5_build.h: from the child's records
+ *     ... cat_chunk.aux is an index of f.chunks ...
+ *     hdf5_file_release(&f);
+ */
+#ifndef FSDPCK_FORMATS_HDF5_FILE_H
+#define FSDPCK_FORMATS_HDF5_FILE_H
+
+#include "base/alloc.h"
+#include "formats/hdf5/hdf5_protocol.h"
+
+/* Filters that are undone, in the order in which they were done. */
+enum { HDF5_DEFLATE = 1, HDF5_SHUFFLE = 2, HDF5_FLETCHER32 = 3 };
+#define HDF5_CODERS_MAX 3u
+
+typedef struct hdf5_dataset {
+    uint64_t chunk_nbytes; /* of one chunk, decoded */
+    uint64_t chunk_at;     /* in file.sizes: ndim sizes of a chunk */
+    uint32_t shuffle_nbytes;
+    uint8_t coders[HDF5_CODERS_MAX];
+    uint8_t ncoders;
+    uint8_t ndim;
+    uint8_t fill_nbytes; /* 0: zeros */
+    bool swap;
+    uint8_t fill[HDF5_FILL_NBYTES_MAX];
+} hdf5_dataset;
+
+typedef enum hdf5_kind {
+    HDF5_ROWS,      /* elements of the box in rows */
+    HDF5_GRID,      /* in rows of a whole chunk, of which the box may be a part */
+    HDF5_CODED,     /* the same, filtered: a stream */
+    HDF5_UNWRITTEN, /* not in the file: the fill value, as a stream */
+    HDF5_IN_TABLE   /* in hdf5_file.inlined: a stream */
+} hdf5_kind;
+
+typedef struct hdf5_chunk {
+    uint32_t dataset;
+    uint32_t mask;     /* coders that were not applied, by bit */
+    uint64_t table_at; /* HDF5_IN_TABLE */
+    uint8_t kind;
+} hdf5_chunk;
+
+typedef struct hdf5_file {
+    budget *owner;
+    vec datasets; /* hdf5_dataset */
+    vec chunks;   /* hdf5_chunk */
+    vec sizes;    /* uint64_t */
+    vec inlined;  /* uint8_t: data of compact datasets */
+    uint64_t unwritten_nbytes;
+    uint64_t unwritten_datasets;
+    uint64_t dangling, texts, nulls;
+    fsdpck_error skipped;
+    fsdpck_status status; /* of datasets whose error was told, and that are not in the catalogue */
+} hdf5_file;
+
+static inline void hdf5_file_init(hdf5_file *f, budget *owner)
+{
+    *f = (hdf5_file){
+        .owner = owner,
+        .datasets = VEC_OF(hdf5_dataset, owner),
+        .chunks = VEC_OF(hdf5_chunk, owner),
+        .sizes = VEC_OF(uint64_t, owner),
+        .inlined = VEC_OF(uint8_t, owner),
+    };
+}
+
+static inline void hdf5_file_release(hdf5_file *f)
+{
+    vec_release(&f->datasets);
+    vec_release(&f->chunks);
+    vec_release(&f->sizes);
+    vec_release(&f->inlined);
+}
+
+#endif

@@ -1,0 +1,106 @@
+/* hdf5_protocol.h: what the child that looks into an HDF5 file tells (hdf5_child.h).
+ *
+ * Records one after the other, little-endian, no padding:
+ *
+ *     u8 kind, u24 zero, u32 nbytes of what follows
+ *
+ *     HELLO    u32 version of the protocol, u64 user block
+ *     DATASET  u64 address of the object, u32 n, n bytes of name (parts with '/'),
+ *              type, u8 space, u8 ndim, u64 dims[ndim], u8 layout,
+ *              u64 offset (UINT64_MAX: none), u64 stored bytes,
+ *              u8 fill (hdf5_fill), u8 n, n bytes of fill value as stored,
+ *              u8 n, n bytes of the attribute that names a torch dtype, u32 n, n bytes of the one
+ *              that gives its name ("fqn"; 0: there is none);
+ *              chunked: u8 flags, u64 chunk[ndim], u8 nfilters, of each u32 id, u8 n, u32 words[n];
+ *              u64 nchunks
+ *     INLINE   the bytes of the DATASET before it, which is compact
+ *     CHUNKS   of the DATASET before it, any number of: u64 offset, u64 nbytes, u32 filter mask,
+ *              u64 corner[ndim]
+ *     AGAIN    u64 number of a DATASET (from 0), u32 n, n bytes of another name of it
+ *     LEFT     u8 why (hdf5_left), u32 n, n bytes of name
+ *     ATTR     u32 n, n bytes of name, the rest: text of a root attribute
+ *     FAIL     u8 why (hdf5_fail), u32 n, n bytes of name, u32 n, n bytes: what the library says
+ *     END      u64 number of DATASETs
+ *
+ *     type     u8 class, u8 order, u8 sign, u8 norm, u32 size, precision, offset, sign position,
+ *              exponent position, exponent size, mantissa position, mantissa size, u64 bias,
+ *              u32 nmembers, of at most 2 of them: u8 n, n bytes of name, u64 offset or value; of a
+ *              compound's both then their types, which have no members told
+ *
+ * Numbers of classes, orders, layouts and filters are HDF5's own. The reader (hdf5_build.h) believes none
+ * of it.
+ */
+#ifndef FSDPCK_FORMATS_HDF5_PROTOCOL_H
+#define FSDPCK_FORMATS_HDF5_PROTOCOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HDF5_PROTOCOL_VERSION  1u
+#define HDF5_HEAD_NBYTES       8u
+#define HDF5_RECORD_NBYTES_MAX ((uint32_t)16 << 20)
+#define HDF5_NAME_NBYTES_MAX   65536u
+#define HDF5_NDIM_MAX          32u
+#define HDF5_FILTERS_MAX       32u
+#define HDF5_DEPTH_MAX         256u
+#define HDF5_FILL_NBYTES_MAX   32u
+
+typedef enum hdf5_record {
+    HDF5_HELLO = 1,
+    HDF5_DATASET,
+    HDF5_INLINE,
+    HDF5_CHUNKS,
+    HDF5_AGAIN,
+    HDF5_LEFT,
+    HDF5_ATTR,
+    HDF5_FAIL,
+    HDF5_END
+} hdf5_record;
+
+/* As H5T_class_t, H5T_order_t, H5T_sign_t, H5T_norm_t, H5D_layout_t, H5S_class_t. */
+enum {
+    HDF5_TYPE_INTEGER,
+    HDF5_TYPE_FLOAT,
+    HDF5_TYPE_TIME,
+    HDF5_TYPE_STRING,
+    HDF5_TYPE_BITFIELD,
+    HDF5_TYPE_OPAQUE,
+    HDF5_TYPE_COMPOUND,
+    HDF5_TYPE_REFERENCE,
+    HDF5_TYPE_ENUM,
+    HDF5_TYPE_VLEN,
+    HDF5_TYPE_ARRAY
+};
+enum { HDF5_ORDER_LE, HDF5_ORDER_BE, HDF5_ORDER_OTHER };
+enum { HDF5_NORM_IMPLIED, HDF5_NORM_OTHER };
+enum { HDF5_SPACE_SCALAR, HDF5_SPACE_SIMPLE, HDF5_SPACE_NULL };
+enum { HDF5_LAYOUT_COMPACT, HDF5_LAYOUT_CONTIGUOUS, HDF5_LAYOUT_CHUNKED };
+enum { HDF5_CHUNK_PLAIN_EDGES = 1 }; /* chunks that reach over the edge are not filtered */
+
+typedef enum hdf5_fill { HDF5_FILL_UNDEFINED, HDF5_FILL_ZERO, HDF5_FILL_VALUE } hdf5_fill;
+
+/* Why something is left out. */
+typedef enum hdf5_left {
+    HDF5_LEFT_TEXT,
+    HDF5_LEFT_NULL,
+    HDF5_LEFT_DANGLING,
+    HDF5_LEFT_COUNT
+} hdf5_left;
+
+/* Why the child went no further. */
+typedef enum hdf5_fail {
+    HDF5_FAIL_OPEN,   /* the library does not open the file */
+    HDF5_FAIL_OBJECT, /* nor an object of it */
+    HDF5_FAIL_EXTERNAL_LINK,
+    HDF5_FAIL_LINK_LOOP,
+    HDF5_FAIL_LINK_KIND,
+    HDF5_FAIL_EXTERNAL, /* storage in another file */
+    HDF5_FAIL_VIRTUAL,
+    HDF5_FAIL_DEPTH,
+    HDF5_FAIL_COUNT, /* too many links, chunks, filters */
+    HDF5_FAIL_MEMORY,
+    HDF5_FAIL_END
+} hdf5_fail;
+
+#endif

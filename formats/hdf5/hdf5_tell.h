@@ -1,0 +1,16 @@
+/* hdf5_tell.h: the parts of the child between the two files that use libhdf5; none of it without. */
+#ifndef FSDPCK_FORMATS_HDF5_TELL_H
+#define FSDPCK_FORMATS_HDF5_TELL_H
+
+#include "formats/hdf5/hdf5_put.h"
+
+/* One dataset, open as `dataset`, whole: DATASET and what follows it, LEFT, or FAIL. False after
+ * FAIL. `base_nbytes` is what this release of the library forgets to add to places of chunks. */
+bool tell_dataset(hdf5_put *p, int64_t dataset, uint64_t address, uint64_t base_nbytes,
+                  const char *name, size_t name_nbytes);
+/* FAIL, with what the library says. Returns false. */
+bool tell_fail(hdf5_put *p, hdf5_fail why, const char *name, size_t name_nbytes);
+/* Text of a string attribute with one element, malloc'd; NULL where it is none or longer. */
+char *tell_attribute(int64_t object, const char *name, size_t limit_nbytes, size_t *nbytes);
+
+#endif

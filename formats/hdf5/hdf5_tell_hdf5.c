@@ -1,0 +1,378 @@
+#define H5_USE_110_API
+#include <hdf5.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/hdf5/hdf5_tell.h"
+
+#define DTYPE_NBYTES_MAX 64u
+#define CHUNKS_OF_RECORD 1024u
+/* Elements of a filter's description that are told. */
+#define WORDS_MAX 20u
+
+typedef struct described {
+    hid_t type, space, create;
+    H5D_layout_t layout;
+    unsigned ndim;
+    hsize_t dims[HDF5_NDIM_MAX];
+    hsize_t chunk[HDF5_NDIM_MAX];
+    hsize_t nchunks;
+} described;
+
+/* ---- what the library says ---- */
+
+/* The first error of the stack is the outermost, the last the cause. */
+static herr_t keep_cause(unsigned n, const H5E_error2_t *e, void *ctx)
+{
+    (void)n;
+    if (e->desc != NULL)
+        strncpy(ctx, e->desc, 199);
+    return 0;
+}
+
+bool tell_fail(hdf5_put *p, hdf5_fail why, const char *name, size_t name_nbytes)
+{
+    char cause[200] = "";
+    (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, keep_cause, cause);
+    put_u8(p, why);
+    put_text(p, name, name_nbytes);
+    put_text(p, cause, strlen(cause));
+    put_record(p, HDF5_FAIL);
+    return false;
+}
+
+/* ---- attributes ---- */
+
+static char *read_long_text(hid_t attribute, hid_t type, size_t limit_nbytes, size_t *nbytes)
+{
+    char *text = NULL;
+    if (H5Aread(attribute, type, &text) < 0 || text == NULL)
+        return NULL;
+    *nbytes = strnlen(text, limit_nbytes + 1);
+    char *kept = *nbytes <= limit_nbytes ? strndup(text, *nbytes) : NULL;
+    H5free_memory(text);
+    return kept;
+}
+
+static char *read_text(hid_t attribute, hid_t type, size_t limit_nbytes, size_t *nbytes)
+{
+    const size_t size = H5Tget_size(type);
+    if (H5Tis_variable_str(type) > 0)
+        return read_long_text(attribute, type, limit_nbytes, nbytes);
+    if (size == 0 || size > limit_nbytes)
+        return NULL;
+    char *text = calloc(1, size + 1);
+    if (text == NULL || H5Aread(attribute, type, text) < 0) {
+        free(text);
+        return NULL;
+    }
+    *nbytes = strnlen(text, size);
+    return text;
+}
+
+char *tell_attribute(int64_t object, const char *name, size_t limit_nbytes, size_t *nbytes)
+{
+    char *text = NULL;
+    if (H5Aexists((hid_t)object, name) <= 0)
+        return NULL;
+    const hid_t attribute = H5Aopen((hid_t)object, name, H5P_DEFAULT);
+    if (attribute < 0)
+        return NULL;
+    const hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
+    if (type >= 0 && space >= 0 && H5Tget_class(type) == H5T_STRING &&
+        H5Sget_simple_extent_npoints(space) == 1)
+        text = read_text(attribute, type, limit_nbytes, nbytes);
+    H5Tclose(type);
+    H5Sclose(space);
+    H5Aclose(attribute);
+    return text;
+}
+
+/* ---- types ---- */
+
+static unsigned order_of(hid_t type)
+{
+    switch (H5Tget_order(type)) {
+    case H5T_ORDER_LE:
+    case H5T_ORDER_NONE:
+        return HDF5_ORDER_LE;
+    case H5T_ORDER_BE:
+        return HDF5_ORDER_BE;
+    default:
+        return HDF5_ORDER_OTHER;
+    }
+}
+
+static void put_number(hdf5_put *p, hid_t type)
+{
+    const H5T_class_t class = H5Tget_class(type);
+    size_t sign = 0, exponent = 0, exponent_size = 0, mantissa = 0, mantissa_size = 0, bias = 0;
+    const bool is_number = class == H5T_INTEGER || class == H5T_FLOAT;
+    int norm = HDF5_NORM_OTHER;
+    if (class == H5T_FLOAT) {
+        (void)H5Tget_fields(type, &sign, &exponent, &exponent_size, &mantissa, &mantissa_size);
+        bias = H5Tget_ebias(type);
+        norm = H5Tget_norm(type) == H5T_NORM_IMPLIED ? HDF5_NORM_IMPLIED : HDF5_NORM_OTHER;
+    }
+    const int offset = is_number ? H5Tget_offset(type) : 0;
+    put_u8(p, (unsigned)class);
+    put_u8(p, is_number ? order_of(type) : HDF5_ORDER_LE);
+    put_u8(p, class == H5T_INTEGER ? (unsigned)H5Tget_sign(type) : 0);
+    put_u8(p, (unsigned)norm);
+    put_u32(p, H5Tget_size(type));
+    put_u32(p, is_number ? H5Tget_precision(type) : 0);
+    put_u32(p, offset < 0 ? UINT32_MAX : (uint64_t)offset);
+    put_u32(p, sign);
+    put_u32(p, exponent);
+    put_u32(p, exponent_size);
+    put_u32(p, mantissa);
+    put_u32(p, mantissa_size);
+    put_u64(p, bias);
+}
+
+static void put_member_name(hdf5_put *p, hid_t type, unsigned member)
+{
+    char *name = H5Tget_member_name(type, member);
+    const size_t n = name == NULL ? 0 : strnlen(name, 16);
+    put_u8(p, (unsigned)n);
+    put_bytes(p, name, n);
+    H5free_memory(name);
+}
+
+/* Of an enumeration of bytes; of others the first byte, which no reader asks for. */
+static uint64_t member_value(hid_t type, unsigned member)
+{
+    uint8_t value[16] = {0};
+    if (H5Tget_size(type) > sizeof value || H5Tget_member_value(type, member, value) < 0)
+        return UINT64_MAX;
+    return value[0];
+}
+
+static void put_type(hdf5_put *p, hid_t type)
+{
+    const H5T_class_t class = H5Tget_class(type);
+    const bool has_members = class == H5T_ENUM || class == H5T_COMPOUND;
+    const int count = has_members ? H5Tget_nmembers(type) : 0;
+    const unsigned n = count < 0 ? 0 : (unsigned)count;
+    put_number(p, type);
+    put_u32(p, n);
+    for (unsigned i = 0; i < n && i < 2; i++) {
+        put_member_name(p, type, i);
+        put_u64(p, class == H5T_ENUM ? member_value(type, i) : H5Tget_member_offset(type, i));
+    }
+    for (unsigned i = 0; i < n && i < 2 && class == H5T_COMPOUND; i++) {
+        const hid_t member = H5Tget_member_type(type, i);
+        put_number(p, member);
+        H5Tclose(member);
+    }
+}
+
+/* ---- datasets ---- */
+
+static void put_fill(hdf5_put *p, const described *d)
+{
+    H5D_fill_value_t state = H5D_FILL_VALUE_UNDEFINED;
+    uint8_t value[HDF5_FILL_NBYTES_MAX] = {0};
+    const size_t size = H5Tget_size(d->type);
+    const H5T_class_t class = H5Tget_class(d->type);
+    const bool plain = size > 0 && size <= sizeof value &&
+                       (class == H5T_INTEGER || class == H5T_FLOAT || class == H5T_ENUM ||
+                        class == H5T_COMPOUND || class == H5T_OPAQUE || class == H5T_BITFIELD);
+    (void)H5Pfill_value_defined(d->create, &state);
+    if (state == H5D_FILL_VALUE_USER_DEFINED && plain &&
+        H5Pget_fill_value(d->create, d->type, value) >= 0) {
+        put_u8(p, HDF5_FILL_VALUE);
+        put_u8(p, (unsigned)size);
+        put_bytes(p, value, size);
+        return;
+    }
+    put_u8(p, state == H5D_FILL_VALUE_DEFAULT ? HDF5_FILL_ZERO : HDF5_FILL_UNDEFINED);
+    put_u8(p, 0);
+}
+
+static void put_torch_dtype(hdf5_put *p, hid_t dataset)
+{
+    size_t n = 0;
+    char *text = tell_attribute(dataset, "torch_dtype", DTYPE_NBYTES_MAX, &n);
+    if (text == NULL)
+        text = tell_attribute(dataset, "dtype", DTYPE_NBYTES_MAX, &n); /* Keras */
+    put_u8(p, text == NULL ? 0 : (unsigned)n);
+    put_bytes(p, text, text == NULL ? 0 : n);
+    free(text);
+}
+
+static void put_fqn(hdf5_put *p, hid_t dataset)
+{
+    size_t n = 0;
+    char *text = tell_attribute(dataset, "fqn", HDF5_NAME_NBYTES_MAX, &n);
+    put_text(p, text, text == NULL ? 0 : n);
+    free(text);
+}
+
+static bool put_filters(hdf5_put *p, const described *d)
+{
+    const int count = H5Pget_nfilters(d->create);
+    if (count < 0 || (unsigned)count > HDF5_FILTERS_MAX)
+        return false;
+    put_u8(p, (unsigned)count);
+    for (int i = 0; i < count; i++) {
+        unsigned flags = 0, config = 0, words[WORDS_MAX] = {0};
+        size_t n = WORDS_MAX;
+        const H5Z_filter_t id =
+            H5Pget_filter2(d->create, (unsigned)i, &flags, &n, words, 0, NULL, &config);
+        if (id < 0)
+            return false;
+        n = n < WORDS_MAX ? n : WORDS_MAX;
+        put_u32(p, (uint64_t)id);
+        put_u8(p, (unsigned)n);
+        for (size_t k = 0; k < n; k++)
+            put_u32(p, words[k]);
+    }
+    return true;
+}
+
+static bool put_chunking(hdf5_put *p, hid_t dataset, described *d)
+{
+    unsigned options = 0;
+    if (H5Pget_chunk(d->create, HDF5_NDIM_MAX, d->chunk) != (int)d->ndim ||
+        H5Pget_chunk_opts(d->create, &options) < 0)
+        return false;
+    put_u8(p, options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS ? HDF5_CHUNK_PLAIN_EDGES : 0);
+    for (unsigned i = 0; i < d->ndim; i++)
+        put_u64(p, d->chunk[i]);
+    if (!put_filters(p, d) || H5Dget_num_chunks(dataset, d->space, &d->nchunks) < 0)
+        return false;
+    put_u64(p, d->nchunks);
+    return true;
+}
+
+static bool put_chunks(hdf5_put *p, hid_t dataset, const described *d, uint64_t base_nbytes)
+{
+    for (hsize_t i = 0; i < d->nchunks; i++) {
+        hsize_t corner[HDF5_NDIM_MAX] = {0}, nbytes = 0;
+        unsigned mask = 0;
+        haddr_t at = HADDR_UNDEF;
+        if (H5Dget_chunk_info(dataset, d->space, i, corner, &mask, &at, &nbytes) < 0)
+            return false;
+        put_u64(p, at == HADDR_UNDEF ? UINT64_MAX : at + base_nbytes);
+        put_u64(p, nbytes);
+        put_u32(p, mask);
+        for (unsigned k = 0; k < d->ndim; k++)
+            put_u64(p, corner[k]);
+        if ((i + 1) % CHUNKS_OF_RECORD == 0 || i + 1 == d->nchunks)
+            put_record(p, HDF5_CHUNKS);
+        if (p->failed)
+            return false;
+    }
+    return true;
+}
+
+/* As it is stored: the same type on both sides converts nothing. */
+static bool put_compact(hdf5_put *p, hid_t dataset, const described *d, uint64_t nbytes)
+{
+    if (nbytes == 0)
+        return true;
+    /* Of this size at most by its layout: 64 KiB. */
+    if (nbytes > HDF5_RECORD_NBYTES_MAX)
+        return false;
+    uint8_t *bytes = calloc(1, nbytes);
+    const bool done =
+        bytes != NULL && H5Dread(dataset, d->type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes) >= 0;
+    if (done)
+        put_bytes(p, bytes, nbytes);
+    free(bytes);
+    if (done)
+        put_record(p, HDF5_INLINE);
+    return done;
+}
+
+static bool put_body(hdf5_put *p, hid_t dataset, uint64_t base_nbytes, described *d)
+{
+    const uint64_t stored = H5Dget_storage_size(dataset);
+    const haddr_t at = d->layout == H5D_CONTIGUOUS ? H5Dget_offset(dataset) : HADDR_UNDEF;
+    put_u8(p, (unsigned)d->layout);
+    put_u64(p, at == HADDR_UNDEF ? UINT64_MAX : at);
+    put_u64(p, stored);
+    put_fill(p, d);
+    put_torch_dtype(p, dataset);
+    put_fqn(p, dataset);
+    if (d->layout == H5D_CHUNKED && !put_chunking(p, dataset, d))
+        return false;
+    put_record(p, HDF5_DATASET);
+    if (d->layout == H5D_CHUNKED)
+        return put_chunks(p, dataset, d, base_nbytes);
+    return d->layout != H5D_COMPACT || put_compact(p, dataset, d, stored);
+}
+
+/* What is looked at first, so that nothing opens what it points to. */
+static bool refuse_foreign(hdf5_put *p, const described *d, const char *name, size_t n)
+{
+    if (d->layout == H5D_VIRTUAL)
+        return tell_fail(p, HDF5_FAIL_VIRTUAL, name, n);
+    if (H5Pget_external_count(d->create) != 0)
+        return tell_fail(p, HDF5_FAIL_EXTERNAL, name, n);
+    return true;
+}
+
+static bool is_text(hid_t type)
+{
+    return H5Tget_class(type) == H5T_STRING;
+}
+
+static bool tell_left(hdf5_put *p, hdf5_left why, const char *name, size_t n)
+{
+    put_u8(p, why);
+    put_text(p, name, n);
+    put_record(p, HDF5_LEFT);
+    return !p->failed;
+}
+
+static bool tell_open(hdf5_put *p, hid_t dataset, uint64_t address, uint64_t base_nbytes,
+                      const char *name, size_t n, described *d)
+{
+    d->space = H5Dget_space(dataset);
+    d->type = H5Dget_type(dataset);
+    if (d->space < 0 || d->type < 0)
+        return tell_fail(p, HDF5_FAIL_OBJECT, name, n);
+    const H5S_class_t class = H5Sget_simple_extent_type(d->space);
+    if (class == H5S_NULL)
+        return tell_left(p, HDF5_LEFT_NULL, name, n);
+    if (is_text(d->type))
+        return tell_left(p, HDF5_LEFT_TEXT, name, n);
+    const int ndim = H5Sget_simple_extent_ndims(d->space);
+    if (ndim < 0 || (unsigned)ndim > HDF5_NDIM_MAX ||
+        H5Sget_simple_extent_dims(d->space, d->dims, NULL) != ndim)
+        return tell_fail(p, HDF5_FAIL_OBJECT, name, n);
+    d->ndim = (unsigned)ndim;
+    put_u64(p, address);
+    put_text(p, name, n);
+    put_type(p, d->type);
+    put_u8(p, class == H5S_SCALAR ? HDF5_SPACE_SCALAR : HDF5_SPACE_SIMPLE);
+    put_u8(p, d->ndim);
+    for (unsigned i = 0; i < d->ndim; i++)
+        put_u64(p, d->dims[i]);
+    if (put_body(p, dataset, base_nbytes, d))
+        return !p->failed;
+    put_drop(p);
+    return tell_fail(p, HDF5_FAIL_OBJECT, name, n);
+}
+
+bool tell_dataset(hdf5_put *p, int64_t dataset, uint64_t address, uint64_t base_nbytes,
+                  const char *name, size_t name_nbytes)
+{
+    described d = {.type = -1, .space = -1, .create = H5Dget_create_plist((hid_t)dataset)};
+    bool ok;
+    if (d.create < 0)
+        return tell_fail(p, HDF5_FAIL_OBJECT, name, name_nbytes);
+    d.layout = H5Pget_layout(d.create);
+    ok = d.layout < 0 ? tell_fail(p, HDF5_FAIL_OBJECT, name, name_nbytes)
+                      : refuse_foreign(p, &d, name, name_nbytes);
+    if (ok)
+        ok = tell_open(p, (hid_t)dataset, address, base_nbytes, name, name_nbytes, &d);
+    if (d.type >= 0)
+        H5Tclose(d.type);
+    if (d.space >= 0)
+        H5Sclose(d.space);
+    H5Pclose(d.create);
+    return ok;
+}

@@ -1,0 +1,77 @@
+/* hdf5_write.h: the parts of the HDF5 writer.
+ *
+ * libhdf5 describes and fsdpck moves: layout() lets the library make the whole file in memory, with
+ * contiguous datasets that are allocated and never written (hdf5_describe), asks where each one's
+ * data lie, and takes over as literals of the target what the library wrote. The engine then writes
+ * the output as that of any other format.
+ *
+ * What a file holds (fsdpck-formats(5) has it for users, and promises it):
+ *   - a dataset a tensor, contiguous, in the order of the catalogue, which is the creation order that
+ *     every group tracks. Its path is the FQN: what lies before a '/' is a group, and with
+ *     --hdf5-groups before a '.' too.
+ *   - attribute "torch_dtype" of each: torch's name without "torch.". What no type of HDF5 can be
+ *     read right as lies there as unsigned integers of the same size (hdf5_stored_as).
+ *   - attribute "fqn" of a dataset whose path with '.' for '/' is not its FQN.
+ *   - of the root group: "format" ("fsdpck"), "format_version" (1), "source_format" ("dcp"); "objects",
+ *     where there are some: hdf5_objects.h.
+ * Texts are variable-length UTF-8. Nothing depends on time, host, path or release of fsdpck; no times
+ * are tracked. The version of the format is that of HDF5 1.8 (superblock 2).
+ */
+#ifndef FSDPCK_FORMATS_HDF5_WRITE_H
+#define FSDPCK_FORMATS_HDF5_WRITE_H
+
+#include "formats/format.h"
+
+#define HDF5_FORMAT_NAME    "fsdpck"
+#define HDF5_FORMAT_VERSION 1u
+/* Data of this size and more begin at a multiple of it. */
+#define HDF5_ALIGN_NBYTES 4096u
+/* H5S_MAX_RANK */
+#define HDF5_NDIM_MAX 32u
+
+/* How the elements of a dtype lie in a dataset. */
+typedef enum hdf5_storage {
+    HDF5_AS_NUMBER,  /* an integer or float type that libhdf5 converts without a fault */
+    HDF5_AS_ENUM,    /* bool: int8 with FALSE and TRUE, as h5py has it */
+    HDF5_AS_COMPLEX, /* compound of r and i, as h5py has it */
+    HDF5_AS_BYTES    /* unsigned integers of the element's size: torch_dtype says what they are */
+} hdf5_storage;
+
+/* float8_e4m3fn and the like are bytes: HDF5 takes an exponent of ones for infinity or NaN, so its
+ * type for them (H5T_FLOAT_F8E4M3 of 2.0) reads 256 as infinity and 448 as NaN. */
+hdf5_storage hdf5_stored_as(dtype d);
+
+/* --- names (hdf5_write_names.c) --- */
+
+/* Paths in the file, without a leading '/'. */
+typedef struct hdf5_names {
+    strtab paths;  /* of tensor i: id i */
+    strtab groups; /* each before what is in it */
+} hdf5_names;
+
+/* UNSUPPORTED where a name cannot be a path, or two get in each other's way. */
+fsdpck_status hdf5_names_make(const catalogue *cat, bool dots_too, hdf5_names *names,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether the FQN is the path with '.' for '/': it need not be told then. */
+bool hdf5_name_is_told(const char *path, const char *fqn);
+void hdf5_names_release(hdf5_names *names);
+
+/* --- describing (hdf5_describe_hdf5.c; hdf5_describe_none.c: UNSUPPORTED) --- */
+
+typedef struct hdf5_description {
+    const catalogue *cat; /* the target's, unplaced */
+    const hdf5_names *names;
+    const text_buf *objects;
+    int fd; /* an empty file for reading and writing that may be sparse; left open */
+} hdf5_description;
+
+/* Where the data of each tensor lie in the file, UINT64_MAX where it has none; the file in `fd` is
+ * whole but for them. One thread. */
+fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Part of it, hdf5_write_types_hdf5.c: a type of libhdf5 (its hid_t) to be closed, little-endian, as
+ * hdf5_stored_as says; negative where it failed. */
+int64_t hdf5_type_new(dtype d);
+
+#endif

@@ -1,0 +1,125 @@
+#include <string.h>
+
+#include "base/utf8.h"
+#include "formats/hdf5/hdf5_write.h"
+
+static fsdpck_status refuse(const char *name, const char *what, const char *next, fsdpck_error *err)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "", "%s", what);
+    error_tensor(err, name);
+    error_next(err, "%s", next);
+    return st;
+}
+
+static bool is_plain_text(const char *name, size_t nbytes)
+{
+    for (size_t at = 0; at < nbytes;) {
+        uint32_t c;
+        const unsigned n = utf8_decode((const uint8_t *)name + at, nbytes - at, &c);
+        if (n == 0 || c == 0)
+            return false;
+        at += n;
+    }
+    return true;
+}
+
+/* libhdf5 passes over empty parts and '.', so that two names would be one. */
+static bool parts_are_names(const char *path, size_t nbytes)
+{
+    size_t begin = 0;
+    for (size_t at = 0; at <= nbytes; at++) {
+        if (at < nbytes && path[at] != '/')
+            continue;
+        if (at == begin || (at - begin == 1 && path[begin] == '.'))
+            return false;
+        begin = at + 1;
+    }
+    return true;
+}
+
+static fsdpck_status make_path(const char *name, size_t nbytes, bool dots_too, text_buf *path,
+                               fsdpck_error *err)
+{
+    static const char next[] = "rename it with --rename, or leave it out with --exclude";
+    path->nbytes = 0;
+    text_append(path, name, nbytes);
+    RETURN_IF(text_check(path, err));
+    for (size_t i = 0; dots_too && i < nbytes; i++)
+        if (path->text[i] == '.')
+            path->text[i] = '/';
+    if (nbytes == 0 || !is_plain_text(name, nbytes))
+        return refuse(name, "HDF5 cannot hold a name that is empty or no UTF-8", next, err);
+    if (!parts_are_names(path->text, nbytes))
+        return refuse(name, "HDF5 cannot hold a name with an empty part, or a part '.'", next, err);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_groups(hdf5_names *names, const text_buf *path, fsdpck_error *err)
+{
+    uint32_t id;
+    for (size_t at = 0; at < path->nbytes; at++)
+        if (path->text[at] == '/')
+            RETURN_IF(strtab_intern(&names->groups, path->text, at, &id, err));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_path(const catalogue *cat, size_t tensor, const text_buf *path,
+                              hdf5_names *names, fsdpck_error *err)
+{
+    uint32_t id;
+    RETURN_IF(strtab_intern(&names->paths, path->text, path->nbytes, &id, err));
+    if (id == tensor)
+        return add_groups(names, path, err);
+    const fsdpck_status st =
+        refuse(catalogue_name(cat, catalogue_tensor(cat, tensor)->name),
+               "two tensors would have one path in the HDF5 file",
+               "leave out --hdf5-groups, or rename one of them with --rename", err);
+    error_found(err, "'%s' and this one", catalogue_name(cat, catalogue_tensor(cat, id)->name));
+    return st;
+}
+
+static fsdpck_status check_apart(const catalogue *cat, const hdf5_names *names, fsdpck_error *err)
+{
+    for (uint32_t i = 0; i < strtab_count(&names->paths); i++) {
+        const char *path = strtab_text(&names->paths, i);
+        if (strtab_find(&names->groups, path, strtab_nbytes(&names->paths, i)) != STRTAB_NONE)
+            return refuse(catalogue_name(cat, catalogue_tensor(cat, i)->name),
+                          "a tensor would have the path of a group in the HDF5 file",
+                          "leave out --hdf5-groups, or rename it with --rename", err);
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status hdf5_names_make(const catalogue *cat, bool dots_too, hdf5_names *names,
+                              fsdpck_error *err)
+{
+    text_buf path = {0};
+    fsdpck_status st = FSDPCK_OK;
+    strtab_init(&names->paths, cat->owner);
+    strtab_init(&names->groups, cat->owner);
+    for (size_t i = 0; st == FSDPCK_OK && i < catalogue_tensor_count(cat); i++) {
+        const uint32_t name = catalogue_tensor(cat, i)->name;
+        st = make_path(catalogue_name(cat, name), catalogue_name_nbytes(cat, name), dots_too, &path,
+                       err);
+        if (st == FSDPCK_OK)
+            st = add_path(cat, i, &path, names, err);
+    }
+    if (st == FSDPCK_OK)
+        st = check_apart(cat, names, err);
+    text_release(&path);
+    return st;
+}
+
+bool hdf5_name_is_told(const char *path, const char *fqn)
+{
+    for (; *path != '\0' && *fqn != '\0'; path++, fqn++)
+        if (*fqn != (*path == '/' ? '.' : *path))
+            return false;
+    return *path == *fqn;
+}
+
+void hdf5_names_release(hdf5_names *names)
+{
+    strtab_release(&names->paths);
+    strtab_release(&names->groups);
+}

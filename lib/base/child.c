@@ -1,0 +1,170 @@
+#include "base/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/child_confine.h"
+
+#define POLL_MILLISECONDS 100
+/* Descriptors of the child lie above this one, so that the lowest is free for what it opens. */
+#define DESCRIPTORS_FROM 10
+
+static void limit(int resource, rlim_t most)
+{
+    struct rlimit r;
+    if (getrlimit(resource, &r) != 0)
+        return;
+    if (r.rlim_max == RLIM_INFINITY || r.rlim_max > most)
+        r.rlim_max = most;
+    if (r.rlim_cur == RLIM_INFINITY || r.rlim_cur > r.rlim_max)
+        r.rlim_cur = r.rlim_max;
+    (void)setrlimit(resource, &r);
+}
+
+/* Handlers of the process set flags that nobody here looks at. */
+static void reset_signals(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU, SIGXFSZ};
+    struct sigaction normal;
+    sigset_t none;
+    memset(&normal, 0, sizeof normal);
+    normal.sa_handler = SIG_DFL;
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        (void)sigaction(signals[i], &normal, NULL);
+    sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static bool run(const child_limits *limits, child_fn fn, void *ctx, int in_fd, int out_fd)
+{
+    reset_signals();
+    const int in = fcntl(in_fd, F_DUPFD, DESCRIPTORS_FROM);
+    const int out = fcntl(out_fd, F_DUPFD, DESCRIPTORS_FROM);
+    if (in < 0 || out < 0)
+        return false;
+    confine_memory(limits->memory_nbytes);
+    confine_close_others(in, out);
+    /* With a limit of 1 the kernel gives no core to a program either that collects them. */
+    limit(RLIMIT_CORE, 1);
+    limit(RLIMIT_FSIZE, 0);
+    /* SIGXCPU at the limit, SIGKILL at the hard one. */
+    limit(RLIMIT_CPU, (rlim_t)limits->cpu_seconds + 1);
+    struct rlimit cpu;
+    if (getrlimit(RLIMIT_CPU, &cpu) == 0 && cpu.rlim_cur > limits->cpu_seconds) {
+        cpu.rlim_cur = limits->cpu_seconds;
+        (void)setrlimit(RLIMIT_CPU, &cpu);
+    }
+    limit(RLIMIT_NOFILE, 1);
+    return confine_calls() && fn(ctx, in, out);
+}
+
+fsdpck_status child_start(child *c, const child_limits *limits, child_fn fn, void *ctx, int in_fd,
+                          const cancel_token *cancel, fsdpck_error *err)
+{
+    int ends[2];
+    *c = (child){.fd = -1, .silent_seconds = limits->silent_seconds, .cancel = cancel};
+    if (pipe(ends) != 0)
+        return error_set_errno(err, errno, "pipe", NULL);
+    (void)fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+    (void)fcntl(ends[1], F_SETFD, FD_CLOEXEC);
+    const pid_t pid = fork();
+    if (pid == 0)
+        _exit(run(limits, fn, ctx, in_fd, ends[1]) ? 0 : 1);
+    const int why = errno;
+    close(ends[1]);
+    if (pid < 0) {
+        close(ends[0]);
+        return error_set_errno(err, why, "fork", NULL);
+    }
+    c->pid = pid;
+    c->fd = ends[0];
+    return FSDPCK_OK;
+}
+
+static fsdpck_status wait_for_word(const child *c, fsdpck_error *err)
+{
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (;;) {
+        struct pollfd p = {.fd = c->fd, .events = POLLIN};
+        const int ready = poll(&p, 1, POLL_MILLISECONDS);
+        if (ready > 0)
+            return FSDPCK_OK;
+        if (ready < 0 && errno != EINTR)
+            return error_set_errno(err, errno, "poll", NULL);
+        RETURN_IF(cancel_check(c->cancel, err));
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (now.tv_sec - begin.tv_sec > (time_t)c->silent_seconds) {
+            const fsdpck_status st =
+                error_set(err, FSDPCK_LIMIT, "", "process that looks into the file says nothing");
+            error_expected(err, "a word within %u s", c->silent_seconds);
+            return st;
+        }
+    }
+}
+
+fsdpck_status child_read(child *c, void *dst, uint64_t nbytes, uint64_t *got, fsdpck_error *err)
+{
+    uint8_t *p = dst;
+    *got = 0;
+    while (*got < nbytes) {
+        RETURN_IF(wait_for_word(c, err));
+        const ssize_t n = read(c->fd, p + *got, nbytes - *got);
+        if (n == 0)
+            break;
+        if (n > 0)
+            *got += (uint64_t)n;
+        else if (errno != EINTR && errno != EAGAIN)
+            return error_set_errno(err, errno, "read", NULL);
+    }
+    return FSDPCK_OK;
+}
+
+child_fate child_end(child *c)
+{
+    int status = 0;
+    if (c->pid <= 0)
+        return CHILD_DONE;
+    close(c->fd);
+    /* One that has written all is about to end by itself: whoever reads on knows how it ended, who
+     * does not, has no use for it. */
+    siginfo_t info = {0};
+    struct timespec pause = {.tv_nsec = 1000000};
+    for (unsigned i = 0; i < 50 && info.si_pid == 0; i++) {
+        if (waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+            break;
+        if (info.si_pid == 0)
+            nanosleep(&pause, NULL);
+    }
+    if (info.si_pid == 0)
+        (void)kill((pid_t)c->pid, SIGKILL);
+    while (waitpid((pid_t)c->pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    c->pid = 0;
+    c->fd = -1;
+    if (WIFSIGNALED(status))
+        return WTERMSIG(status) == SIGXCPU ? CHILD_SPENT : CHILD_CRASHED;
+    return WIFEXITED(status) && WEXITSTATUS(status) != 0 ? CHILD_FAILED : CHILD_DONE;
+}
+
+bool child_write(int out_fd, const void *bytes, uint64_t nbytes)
+{
+    const uint8_t *p = bytes;
+    while (nbytes > 0) {
+        const ssize_t n = write(out_fd, p, nbytes);
+        if (n < 0 && errno != EINTR)
+            return false;
+        if (n > 0) {
+            p += n;
+            nbytes -= (uint64_t)n;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,157 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/child.h"
+#include "base/child_confine.h"
+
+#define DESCRIPTORS_MAX 65536u
+
+/* Of descriptors [first, last]. */
+static void close_range_of(unsigned first, unsigned last)
+{
+    if (first > last)
+        return;
+#ifdef SYS_close_range
+    if (syscall(SYS_close_range, first, last, 0) == 0)
+        return;
+#endif
+    struct rlimit r;
+    unsigned end = DESCRIPTORS_MAX;
+    if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < DESCRIPTORS_MAX)
+        end = (unsigned)r.rlim_cur;
+    for (unsigned fd = first; fd < end && fd <= last; fd++)
+        close((int)fd);
+}
+
+void confine_close_others(int one, int two)
+{
+    const unsigned low = (unsigned)(one < two ? one : two);
+    const unsigned high = (unsigned)(one < two ? two : one);
+    if (low > 0)
+        close_range_of(0, low - 1);
+    close_range_of(low + 1, high - 1);
+    close_range_of(high + 1, ~0u);
+}
+
+/* Pages of address space that are taken, from the first number of /proc/self/statm; 0: not told. */
+static uint64_t pages_taken(void)
+{
+    char text[64];
+    const int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    const ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0)
+        return 0;
+    text[n] = '\0';
+    return strtoull(text, NULL, 10);
+}
+
+/* Not so much in all: a sanitizer or a device has taken terabytes of addresses. */
+void confine_memory(uint64_t nbytes)
+{
+    const uint64_t pages = pages_taken();
+    const uint64_t taken = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    struct rlimit r;
+    if (pages == 0 || getrlimit(RLIMIT_AS, &r) != 0)
+        return;
+    if (r.rlim_cur == RLIM_INFINITY || r.rlim_cur > taken + nbytes)
+        r.rlim_cur = r.rlim_max = taken + nbytes;
+    (void)setrlimit(RLIMIT_AS, &r);
+}
+
+#if defined(__x86_64__)
+#define CALLS_ARCH AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define CALLS_ARCH AUDIT_ARCH_AARCH64
+#endif
+
+#define LOAD(field) \
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (unsigned)offsetof(struct seccomp_data, field))
+#define RETURN(what)     BPF_STMT(BPF_RET | BPF_K, (what))
+#define DENY             RETURN(SECCOMP_RET_ERRNO | (EPERM & SECCOMP_RET_DATA))
+#define ALLOW            RETURN(SECCOMP_RET_ALLOW)
+#define ALLOW_CALL(name) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##name, 0, 1), ALLOW
+/* The third argument without these bits. */
+#define ALLOW_WITHOUT(name, bits)                                         \
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##name, 0, 4), LOAD(args[2]), \
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (bits), 0, 1), DENY, ALLOW
+
+/* What newer architectures left out. */
+#ifdef SYS_readlink
+#define ALLOW_OLD_CALLS ALLOW_CALL(readlink), ALLOW_CALL(lstat), ALLOW_CALL(time),
+#else
+#define ALLOW_OLD_CALLS
+#endif
+
+bool confine_calls(void)
+{
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+#ifdef CALLS_ARCH
+    static const struct sock_filter rules[] = {
+        LOAD(arch),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, CALLS_ARCH, 1, 0),
+        DENY,
+        LOAD(nr),
+        ALLOW_CALL(read),
+        ALLOW_CALL(pread64),
+        ALLOW_CALL(write),
+        ALLOW_CALL(lseek),
+        ALLOW_CALL(brk),
+        ALLOW_CALL(futex),
+        ALLOW_CALL(munmap),
+        ALLOW_CALL(mremap),
+        ALLOW_CALL(madvise),
+        ALLOW_CALL(close),
+        ALLOW_CALL(fstat),
+        ALLOW_CALL(newfstatat),
+        ALLOW_CALL(fcntl),
+        ALLOW_CALL(getcwd),
+        ALLOW_CALL(readlinkat),
+        ALLOW_OLD_CALLS ALLOW_CALL(clock_gettime),
+        ALLOW_CALL(gettimeofday),
+        ALLOW_CALL(getrusage),
+        ALLOW_CALL(getrandom),
+        ALLOW_CALL(getpid),
+        ALLOW_CALL(gettid),
+        ALLOW_CALL(getuid),
+        ALLOW_CALL(sched_yield),
+        ALLOW_CALL(sigaltstack),
+        ALLOW_CALL(rt_sigaction),
+        ALLOW_CALL(rt_sigprocmask),
+        ALLOW_CALL(rt_sigreturn),
+        ALLOW_CALL(tgkill),
+        ALLOW_CALL(exit),
+        ALLOW_CALL(exit_group),
+        /* Nothing to be run, nothing to be written. */
+        ALLOW_WITHOUT(mmap, PROT_EXEC),
+        ALLOW_WITHOUT(mprotect, PROT_EXEC),
+        ALLOW_WITHOUT(openat, O_WRONLY | O_RDWR | O_CREAT | O_TRUNC),
+        DENY,
+    };
+    const struct sock_fprog program = {sizeof rules / sizeof rules[0], (struct sock_filter *)rules};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        return false;
+    /* A kernel without filters, or a container that forbids them, has the limits alone. */
+    (void)prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+#endif
+    return true;
+}
+
+void child_fd_path(int in_fd, char *path, size_t capacity_nbytes)
+{
+    snprintf(path, capacity_nbytes, "/proc/self/fd/%d", in_fd);
+}

@@ -1,0 +1,132 @@
+"""H: HDF5 files. What they are made of is in tests/fixtures/hdf5 (make.py, make_bad.py); some is bent here."""
+
+import os
+import struct
+
+from rows import ANY, FIXTURES, Row, as_file, flipped
+
+CHILDREN = 2  # diff opens two
+BRIEF = ("inspect", "coverage", "consolidate")
+
+
+def fixture(name):
+    with open(os.path.join(FIXTURES, "hdf5", name), "rb") as f:
+        return f.read()
+
+
+def bad(name):
+    return fixture(f"bad/{name}.h5")
+
+
+def row(id, name, cls, finding, data, **words):
+    return Row(id, name, cls, finding, as_file(data, words.pop("file", "input.h5")), children=CHILDREN, **words)
+
+
+def put(data, offset, form, *values):
+    return data[:offset] + struct.pack(form, *values) + data[offset + struct.calcsize(form):]
+
+
+PLAIN = bad("plain")
+END = 40  # of version 0, the address of the file's end
+V110 = fixture("layouts-v110.h5")
+V110_END = 28
+CHUNKS = bad("chunks")
+TREE = CHUNKS.rindex(b"TREE\x01")  # of the chunks: 24 bytes, then keys of 8 + 3 * 8 bytes, each before an address
+KEY = 8 + 3 * 8
+CHILD = TREE + 24 + KEY
+NEXT = CHILD + 8 + KEY
+FLETCHER = bad("fletcher")
+RAW = struct.pack("<12f", *range(12))
+
+
+def truncated():
+    data = fixture("types.h5")
+    rows = [row("H01", f"at-{n}", "R", "H5-TRUNCATED", data[:n], commands=("inspect", "coverage"))
+            for n in range(512, len(data), 512)]
+    assert len(V110) == struct.unpack_from("<Q", V110, V110_END)[0]
+    rows += [
+        row("H01", "last-byte", "R", "H5-TRUNCATED", data[:-1]),
+        row("H01", "v110", "R", "H5-TRUNCATED", V110[:-1]),
+        row("H01", "end-too-large", "R", "H5-TRUNCATED", put(PLAIN, END, "<Q", len(PLAIN) + 1)),
+        row("H01", "end-2e63", "R", "H5-TRUNCATED", put(PLAIN, END, "<Q", 2**63)),
+        row("H01", "end-too-small", "R", "H5-DAMAGED", put(PLAIN, END, "<Q", 700)),
+        row("H01", "end-0", "R", "H5-DAMAGED", put(PLAIN, END, "<Q", 0)),
+        row("H01", "end-before-data", "R", "H5-CHUNK", put(PLAIN, END, "<Q", PLAIN.rindex(RAW) + 40)),
+        row("H01", "more-behind", "A", None, PLAIN + b"\0" * 100, settled="what lies behind the end is none of the file's"),
+        row("H01", "v110-end", "R", "H5-TRUNCATED", put(V110, V110_END, "<Q", len(V110) * 2)),
+    ]
+    return rows
+
+
+def super():
+    rows = [row("H02", "user-block-512", "A", None, fixture("userblock.mat"), file="input.mat"),
+            row("H02", "odd-address-size", "R", "H5-SUPER", put(PLAIN, 13, "B", 3)),
+            row("H02", "v110-checksum", "R", "H5-DAMAGED", flipped(V110, 45)),
+            row("Z30", "hdf5", "R", "H5-SUPER", PLAIN[:8] + b"\0" * 60, file="input.pt", says=("HDF5",),
+                settled="what a file is is told by its content; a name is a hint"),
+            row("H02", "named-pt", "A", None, PLAIN, file="input.pt"),
+            row("H02", "signature-alone", "R", "H5-TRUNCATED", PLAIN[:8])]
+    rows += [row("H02", f"before-{n}", "A", None, b"\1" * n + PLAIN) for n in (512, 1024, 1 << 20)]
+    rows += [row("H02", f"before-{n}", "R", "NO-CHECKPOINT", b"\1" * n + PLAIN, commands=BRIEF) for n in (100, 768)]
+    rows += [row("H02", f"version-{n}", "U", "H5-SUPER", put(PLAIN, 8, "B", n)) for n in (4, 9, 255)]
+    return rows
+
+
+def pointing():
+    return [
+        row("H03", "external", "R", "H5-EXTERNAL", bad("external")),
+        row("H03", "external-relative", "R", "H5-EXTERNAL", bad("external-relative")),
+        row("H04", "external", "R", "H5-LINK", bad("link-external")),
+        row("H04", "through-external", "R", "H5-LINK", bad("link-through")),
+        row("H04", "loop", "R", "H5-LINK", bad("link-loop")),
+        row("H04", "dangling", "W", "H5-LINK", bad("link-dangling")),
+        row("H05", "missing", "R", "H5-VIRTUAL", bad("virtual-missing")),
+        row("H05", "same-file", "R", "H5-VIRTUAL", bad("virtual-same-file")),
+        row("H05", "growing", "R", "H5-VIRTUAL", bad("virtual-growing")),
+        row("H06", "cycle", "A", None, bad("cycle")),
+        row("H06", "deep", "L", "H5-DEPTH", bad("deep"), settled="300 groups: more than 256 are too deep"),
+    ]
+
+
+def growing():
+    plugins = (("HDF5_PLUGIN_PATH", "/nowhere/plugins"), ("HDF5_PLUGIN_PRELOAD", "/nowhere/plugins"))
+    rows = [
+        row("H07", "contiguous", "L", "H5-SPARSE", bad("sparse")),
+        row("H07", "chunked", "L", "H5-SPARSE", bad("sparse-chunked")),
+        row("H08", "deflate", "L", "H5-BOMB", bad("bomb"), at="payload"),
+        row("H08", "chunk-of-2-gib", "L", "H5-BOMB", bad("huge-chunk")),
+        row("H08", "32-filters", "U", "H5-FILTER", bad("filters")),
+        row("H09", "unknown", "U", "H5-FILTER", bad("filter-unknown"), says=("32099",)),
+        row("H09", "plugin-path", "U", "H5-FILTER", bad("filter-unknown"), env=plugins),
+    ]
+    rows += [row("H10", name, "U", "H5-TYPE", bad("type-" + name), says=("x",))
+             for name in ("vlen", "compound", "reference", "opaque", "enum", "float", "integer", "array")]
+    return rows + [row("H11", "unwritten", "W", "H5-UNWRITTEN", fixture("unwritten.h5"))]
+
+
+def chunks():
+    first = struct.unpack_from("<Q", CHUNKS, CHILD)[0]
+    plain = "consolidate", "coverage", "checksum"
+    deflated = bad("deflated")
+    at = deflated.rindex(b"x\x9c", 0) if b"x\x9c" in deflated else deflated.rindex(b"\x78")
+    return [
+        row("H12", "twice", "R", "H5-CHUNK", put(CHUNKS, NEXT, "<Q", first)),
+        row("H12", "overlapping", "R", "H5-CHUNK", put(CHUNKS, NEXT, "<Q", first + 8)),
+        row("H12", "past-end", "R", "H5-CHUNK", put(CHUNKS, NEXT, "<Q", len(CHUNKS))),
+        row("H12", "reaches-past-end", "R", "H5-CHUNK", put(CHUNKS, NEXT, "<Q", len(CHUNKS) - 8)),
+        row("H12", "far-past-end", "R", "H5-CHUNK", put(CHUNKS, NEXT, "<Q", 2**62)),
+        row("H12", "size", "R", "H5-CHUNK", put(CHUNKS, CHILD + 8, "<I", 20)),
+        row("H12", "corner", "R", "H5-CHUNK", put(CHUNKS, CHILD + 8 + 8, "<Q", 0)),
+        row("H12", "cycle", "R", "H5-DAMAGED", put(put(CHUNKS, TREE + 5, "B", 1), CHILD, "<Q", TREE)),
+        row("H13", "data", "R", "H5-FLETCHER", flipped(FLETCHER, FLETCHER.rindex(RAW) + 9), at="payload",
+            offset=FLETCHER.rindex(RAW)),
+        row("H13", "sum", "R", "H5-FLETCHER", flipped(FLETCHER, FLETCHER.rindex(RAW) + 48), at="payload"),
+        row("H13", "deflated", "R", "H5-DEFLATE", flipped(deflated, at + 12), at="payload", offset=ANY),
+        row("H14", "flipped", "A", None, flipped(PLAIN, PLAIN.rindex(RAW) + 9), commands=plain),
+        row("H15", "open", "R", "H5-OPEN", put(V110, 11, "B", 1)),
+        row("H15", "swmr", "R", "H5-OPEN", put(V110, 11, "B", 5)),
+        row("H15", "name-latin1", "R", "H5-NAME", PLAIN.replace(b"\0w\0", b"\0\xe9\0", 1)),
+    ]
+
+
+ROWS = truncated() + super() + pointing() + growing() + chunks()
