@@ -55,7 +55,7 @@ void findings_tell_in(findings *f, finding_group group, const fsdpck_error *what
  * the user has set it otherwise. */
 void findings_tell_as(findings *f, finding_severity severity, const fsdpck_error *what);
 /* As bad as the caller says: of what keeps the checkpoint from being looked at, which is no matter of
- * taste, and of warnings without an id. */
+ * taste. */
 void findings_add(findings *f, finding_severity severity, const fsdpck_error *what);
 
 /* What another process found: its `list` of findings, of any alignment. Counting them is the caller's. */
