@@ -61,7 +61,10 @@ void findings_add(findings *f, finding_severity severity, const fsdpck_error *wh
 /* What another process found: its `list` of findings, of any alignment. Counting them is the caller's. */
 void findings_keep(findings *f, const uint8_t *list, uint64_t count);
 
-/* The same, unless it is among those that are kept. */
+/* Whether one of this id at this byte of this file is among those that are kept. From any thread. */
+bool findings_knows(findings *f, const fsdpck_error *what);
+
+/* As findings_add, unless it is among those that are kept. */
 void findings_add_new(findings *f, finding_severity severity, const fsdpck_error *what);
 
 /* One that was added with this severity is told no longer. */
