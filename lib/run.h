@@ -80,7 +80,9 @@ fsdpck_status run_check_engine(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
  * dims that cut nothing, tensors cut by default. */
 fsdpck_status run_advise(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* All of it. */
-fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* All of it, from a run of its own: fsdpck_consolidate, or where it is `sharded` fsdpck_reshard. */
+fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
+                            const fsdpck_transform_options *options, bool sharded,
+                            fsdpck_report **report, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

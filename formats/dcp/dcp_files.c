@@ -147,7 +147,8 @@ static fsdpck_status report_missing(dcp_folder *d, const open_request *req, cons
                "node's, often); they hold parts of %" PRIu64 " tensors and objects: %s%s",
                other != NULL ? "'" : "", other != NULL ? other : "",
                other != NULL ? "' has the size of '" : "", other != NULL ? first : "",
-               other != NULL ? "': rename it back if that is what it is; else " : "", nlost, lost.text != NULL ? lost.text : "", nlost > 10 ? ", ..." : "");
+               other != NULL ? "': rename it back if that is what it is; else " : "", nlost,
+               lost.text != NULL ? lost.text : "", nlost > 10 ? ", ..." : "");
     text_release(&files);
     text_release(&lost);
     return FSDPCK_BADINPUT;

@@ -249,8 +249,9 @@ static fsdpck_status error_missing(const open_request *req, const census *c, uin
     }
     const char *other = renamed_find(req->probe, RENAMED_ANY_SIZE, is_shard_or_other, NULL);
     if (other != NULL)
-        error_next(err, "rename '%s' if it is one of them; else copy them from the machines that "
-                        "wrote them",
+        error_next(err,
+                   "rename '%s' if it is one of them; else copy them from the machines that "
+                   "wrote them",
                    other);
     else
         error_next(err, "copy the missing files from the machines that wrote them");

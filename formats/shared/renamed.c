@@ -11,9 +11,8 @@ const char *renamed_find(const probe_input *in, uint64_t nbytes, renamed_is_know
         const char *entry = in->entries[i];
         path_kind kind;
         uint64_t have;
-        if (is_known(ctx, entry) ||
-            path_probe(&in->dir, entry, &kind, &have, NULL) != FSDPCK_OK || kind != PATH_FILE ||
-            have == 0 || (nbytes != RENAMED_ANY_SIZE && have != nbytes))
+        if (is_known(ctx, entry) || path_probe(&in->dir, entry, &kind, &have, NULL) != FSDPCK_OK ||
+            kind != PATH_FILE || have == 0 || (nbytes != RENAMED_ANY_SIZE && have != nbytes))
             continue;
         if (found != NULL)
             return NULL;
