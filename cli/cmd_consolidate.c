@@ -23,10 +23,12 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
         {"Names and dtypes:", words_naming, &w},
         {"", words_casting, &w},
         {"Reading:", words_reading, &w},
+        {"", words_hosts, &w},
         {"", words_keying, &w},
         {"", words_replicas, &w},
         {"Writing:", format_rows, &w},
         {"", words_writing, &w},
+        {"", words_group, &w},
         {"Running:", words_running, &w},
         {0},
     };

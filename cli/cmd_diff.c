@@ -85,6 +85,7 @@ int cmd_diff(cli *c, int argc, const char **argv)
         {"Which tensors:", words_selecting, &w},
         {"Names of A:", words_naming, &w},
         {"Reading:", words_reading, &w},
+        {"", words_hosts, &w},
         {"", words_keying, &w},
         {"", words_replicas, &w},
         {"Running:", words_running, &w},

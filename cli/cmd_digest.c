@@ -138,6 +138,7 @@ int cmd_digest(cli *c, int argc, const char **argv)
         {"Names and dtypes:", words_naming, &w},
         {"", words_casting, &w},
         {"Reading:", words_reading, &w},
+        {"", words_hosts, &w},
         {"", words_keying, &w},
         {"", words_replicas, &w},
         {"Running:", words_running, &w},

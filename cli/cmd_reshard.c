@@ -13,9 +13,10 @@ static const opt_row format_rows[] = {
              "model_world_size_{W}_rank_{r}.pt"},
     {"device-type", .kind = OPT_TEXT, .at = AT(device_type), .value = "D",
      .help = "pt-ranks: device type of the mesh; default cuda"},
-    {"torch", .kind = OPT_CHOICE, .at = AT(torch), .value = "V", 
+    {"torch", .kind = OPT_CHOICE, .at = AT(torch), .value = "V",
      .choices = "2.5|2.6|2.7|2.8|2.9|2.10|2.11|2.12|2.13|2.14|2.15",
-     .help = "pt-ranks: torch release that shall load them, 2.5 to 2.15; default: as SRC's rank files, else the newest"},
+     .help = "pt-ranks: torch release that shall load them, 2.5 to 2.15; default: as SRC's rank "
+             "files, else the newest"},
     {0},
 };
 
@@ -35,10 +36,12 @@ int cmd_reshard(cli *c, int argc, const char **argv)
         {"Names and dtypes:", words_naming, &w},
         {"", words_casting, &w},
         {"Reading:", words_reading, &w},
+        {"", words_hosts, &w},
         {"", words_keying, &w},
         {"", words_replicas, &w},
         {"Writing:", format_rows, &w},
         {"", words_writing, &w},
+        {"", words_group, &w},
         {"Running:", words_running, &w},
         {0},
     };

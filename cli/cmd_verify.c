@@ -135,6 +135,7 @@ int cmd_verify(cli *c, int argc, const char **argv)
     const opt_group groups[] = {
         {"Checking:", checking_rows, &w},
         {"Reading:", words_reading, &w.reading},
+        {"", words_hosts, &w.reading},
         {"Running:", running_rows, &w},
         {0},
     };

@@ -209,8 +209,7 @@ void opt_find_json(cli *c, int argc, const char **argv)
         c->json = c->json || strcmp(argv[i], "--json") == 0;
 }
 
-static bool opt_size(const cli *c, const char *option, const char *text, uint64_t least,
-                     uint64_t *nbytes)
+bool opt_size(const cli *c, const char *option, const char *text, uint64_t least, uint64_t *nbytes)
 {
     static const struct {
         const char *suffix;

@@ -68,6 +68,9 @@ void opt_release(cli *c, const opt_spec *spec);
 bool opt_count(const cli *c, const char *option, const char *text, uint64_t least, uint64_t most,
                uint64_t *count);
 
+/* Bytes, "64M", in the value of an option; false after having reported a usage error. */
+bool opt_size(const cli *c, const char *option, const char *text, uint64_t least, uint64_t *nbytes);
+
 /* NULL-terminated list that popt made, counted. */
 size_t opt_list_count(char **list);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "group_view.h"
 #include "report.h"
 
 #define NAMES_SHOWN 5u
@@ -222,9 +223,21 @@ static void print_path(const char *path)
     printf("%s\n", fsdpck_escape(escaped, sizeof escaped, path, strlen(path)));
 }
 
+static void print_hosts(const fsdpck_report *p)
+{
+    char files[40], nbytes[32], host[300];
+    for (size_t i = 0; i < p->hosts_count; i++) {
+        const fsdpck_report_host *h = &p->hosts[i];
+        printf("on %s: %s, %s\n", fsdpck_escape(host, sizeof host, h->name, strlen(h->name)),
+               report_count(files, sizeof files, h->files, "file"),
+               report_bytes(nbytes, sizeof nbytes, h->nbytes));
+    }
+}
+
 static void print_outputs(const cli *c, const transform_request *r, const fsdpck_report *p)
 {
     char a[40];
+    print_hosts(p);
     if (is_reshard(p) && c->verbose == 0) {
         printf("%s in ", report_count(a, sizeof a, p->outputs_count, "file"));
         print_path(r->dst);
@@ -243,6 +256,8 @@ void transform_print_text(const cli *c, const transform_request *r, const fsdpck
     char a[32], b[32], next[1600];
     if (dry_run)
         print_plan(p);
+    if (p->group != NULL)
+        group_print_text(c, r, p->group);
     printf("%s%s -> %s: %s", dry_run ? "would write " : "", info->format, p->format,
            report_count(a, sizeof a, p->tensors_out, "tensor"));
     if (p->objects_out > 0)
@@ -296,6 +311,8 @@ static void json_counts(cJSON *e, const fsdpck_report *p)
         cJSON_AddNumberToObject(n, "ranks", (double)p->ranks);
         cJSON_AddNumberToObject(n, "bytes_travelled", (double)p->bytes_travelled);
     }
+    if (p->hosts_count > 0)
+        cJSON_AddNumberToObject(n, "bytes_copied", (double)p->bytes_copied);
     if (is_reshard(p))
         cJSON_AddNumberToObject(n, "replicated", (double)p->replicated);
     cJSON_AddNumberToObject(n, "items", (double)p->items);
@@ -309,6 +326,18 @@ static void json_cut(cJSON *e, const fsdpck_report *p)
     cJSON *n = cJSON_AddObjectToObject(e, "rank_nbytes");
     cJSON_AddNumberToObject(n, "min", (double)p->rank_nbytes_min);
     cJSON_AddNumberToObject(n, "max", (double)p->rank_nbytes_max);
+}
+
+static void json_hosts(cJSON *e, const fsdpck_report *p)
+{
+    cJSON *list = p->hosts_count > 0 ? cJSON_AddArrayToObject(e, "hosts") : NULL;
+    for (size_t i = 0; list != NULL && i < p->hosts_count; i++) {
+        cJSON *h = cJSON_CreateObject();
+        cJSON_AddStringToObject(h, "host", p->hosts[i].name);
+        cJSON_AddNumberToObject(h, "files", (double)p->hosts[i].files);
+        cJSON_AddNumberToObject(h, "bytes", (double)p->hosts[i].nbytes);
+        cJSON_AddItemToArray(list, h);
+    }
 }
 
 int transform_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
@@ -332,6 +361,7 @@ int transform_print_json(const cli *c, const transform_request *r, const fsdpck_
             cJSON_GetObjectItem(e, r->transform.dry_run != 0 ? "planned_outputs" : "outputs"),
             r->transform.manifest_path);
     cJSON_AddStringToObject(e, "note", info->note);
+    json_hosts(e, p);
     json_counts(e, p);
     /* Checksums that the source holds are not looked at here. */
     cJSON *unchecked = cJSON_AddObjectToObject(e, "unchecked");
@@ -343,6 +373,8 @@ int transform_print_json(const cli *c, const transform_request *r, const fsdpck_
     report_json_names(e, "copied", p->copied, p->copied_count);
     if (p->plan_text != NULL)
         cJSON_AddStringToObject(e, "plan", p->plan_text);
+    if (p->group != NULL)
+        group_add_json(c, r, p->group, e);
     if (next_step(r, p, next, sizeof next)[0] != '\0')
         report_json_names(e, "next", steps, 1);
     return report_json_print(e, 0);

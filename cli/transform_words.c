@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include "group_view.h"
+
 #define AT(member) offsetof(transform_words, member)
 
 /* Ranks that a mesh can have: the library counts them in 16 bits. */
@@ -29,6 +31,12 @@ const opt_row words_reading[] = {
      .help = "fsdp2-tp-2.3: SRC is FSDP2 with TP of torch 2.3 or 2.4, whose files name the wrong "
              "order of cuts"},
     {"no-follow", .kind = OPT_FLAG, .at = AT(no_follow), .help = "links inside SRC are errors"},
+    {0},
+};
+
+const opt_row words_hosts[] = {
+    {"source-local", .kind = OPT_FLAG, .at = AT(source_local),
+     .help = "under mpirun: files of one name on several hosts are several files"},
     {0},
 };
 
@@ -108,6 +116,8 @@ const opt_row words_cutting[] = {
 const opt_row words_writing[] = {
     {"force", .kind = OPT_FLAG, .at = AT(force),
      .help = "replace DST; a folder only if it is a checkpoint"},
+    {"output-local", .kind = OPT_FLAG, .at = AT(output_local),
+     .help = "under mpirun: DST is on each host's own disk, and gets what the ranks there load"},
     {"no-sync", .kind = OPT_FLAG, .at = AT(no_sync),
      .help = "do not wait for the storage: faster, but not safe from a power cut"},
     {"read-back", .kind = OPT_FLAG, .at = AT(read_back),
@@ -124,6 +134,22 @@ const opt_row words_writing[] = {
      .help = "O_DIRECT writing: auto, on or off"},
     {"dry-run", .kind = OPT_FLAG, .at = AT(dry_run),
      .help = "check and plan, show the plan's sums, write nothing"},
+    {0},
+};
+
+const opt_row words_group[] = {
+    {"group-size", .kind = OPT_COUNT, .at = AT(group_size), .value = "N", .least = 1,
+     .most = RANKS_MAX,
+     .help = "with --dry-run: what each of N ranks under mpirun would read, send and write; -v "
+             "shows every rank"},
+    {"group-hosts", .kind = OPT_COUNT, .at = AT(group_hosts), .value = "M", .least = 1,
+     .most = RANKS_MAX, .help = "they are on M hosts; default: each on its own"},
+    {"group-local", .kind = OPT_FLAG, .at = AT(group_local),
+     .help = "files of SRC are on the disks of the hosts whose ranks saved them; default: on a "
+             "file system that all see"},
+    {"model-bandwidth", .kind = OPT_TEXT, .at = AT(model_bandwidth), .value = "RATES",
+     .help = "predict the time: read=7GB/s,write=5GB/s of the file system for all ranks together, "
+             "net=25GB/s of each host"},
     {0},
 };
 
@@ -157,6 +183,7 @@ void transform_words_reading(const transform_words *w, fsdpck_open_options *open
     open->format = w->source_format;
     open->source_ranks = w->source_ranks;
     open->no_follow = w->no_follow;
+    open->source_local = w->source_local;
     open->opaque_calls = w->objects == FSDPCK_OBJECTS_OPAQUE;
     open->threads = (unsigned)w->threads;
     open->rank_pattern = w->source_rank_pattern;
@@ -207,9 +234,28 @@ static void request_output(const transform_words *w, fsdpck_transform_options *t
     t->read_back = w->read_back;
     t->no_manifest = w->no_manifest;
     t->sha256 = w->sha256;
+    t->output_local = w->output_local;
     t->manifest_path = w->manifest;
     t->use_cuda = w->engine == 2;
-    t->dry_run = w->dry_run == 0 ? 0 : w->verbose > 0 ? 2 : 1;
+    /* Of a large group the table is wanted, not the whole plan. */
+    t->dry_run = w->dry_run == 0 ? 0 : w->verbose > 0 && w->group_size == 0 ? 2 : 1;
+    t->group_size = (unsigned)w->group_size;
+    t->group_hosts = (unsigned)w->group_hosts;
+    t->group_local = w->group_local;
+}
+
+static int check_group(const cli *c, const transform_words *w)
+{
+    const bool about = w->group_hosts > 0 || w->group_local || w->model_bandwidth != NULL;
+    if (w->group_size > 0 && !w->dry_run)
+        return opt_usage_error_next(c, "mpirun -n N fsdpck ... has a group do it",
+                                    "--group-size is of --dry-run alone");
+    if (about && w->group_size == 0)
+        return opt_usage_error(c, "--group-hosts, --group-local and --model-bandwidth are of "
+                                  "--group-size alone");
+    if (w->group_hosts > w->group_size)
+        return opt_usage_error(c, "--group-hosts: more hosts than ranks (--group-size)");
+    return -1;
 }
 
 int transform_with_words(cli *c, const opt_spec *spec, transform_words *w, unsigned operands,
@@ -222,6 +268,8 @@ int transform_with_words(cli *c, const opt_spec *spec, transform_words *w, unsig
         code = opt_usage_error(c, "--clean-names and --keep-names contradict each other");
     if (code < 0 && w->sha256 && w->no_manifest && w->manifest == NULL)
         code = opt_usage_error(c, "--sha256 and --no-manifest contradict each other");
+    if (code < 0)
+        code = check_group(c, w);
     if (code < 0) {
         transform_request r = {
             .progress = w->progress,
@@ -244,7 +292,11 @@ int transform_with_words(cli *c, const opt_spec *spec, transform_words *w, unsig
         request_output(w, &r.transform);
         if (w->peer_timeout_seconds > 0)
             fsdpck_context_set_peer_timeout(c->ctx, (unsigned)w->peer_timeout_seconds);
-        code = run(c, &r);
+        if (w->model_bandwidth != NULL &&
+            !group_words_bandwidth(c, w->model_bandwidth, &r.transform))
+            code = FSDPCK_USAGE;
+        else
+            code = run(c, &r);
     }
     opt_release(c, spec);
     return code;

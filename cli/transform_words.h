@@ -13,10 +13,11 @@
 #include "opt.h"
 
 typedef struct transform_words {
-    /* words_reading, words_replicas */
+    /* words_reading, words_hosts, words_replicas */
     char *source_format, *source_rank_pattern, *model;
     uint64_t source_ranks;
     int per_rank, optim_keys, assume, repair_strided, no_follow, replicas;
+    int source_local;
     /* words_selecting, words_objects, words_naming */
     int part, objects, tied, clean, keep;
     char **keys, **exclude, **strip_prefix, **rename, **dtype;
@@ -28,19 +29,24 @@ typedef struct transform_words {
     char *format, *rank_pattern, *device_type;
     uint64_t max_shard_nbytes, align_nbytes;
     char *manifest; /* of digest too */
-    int no_manifest, sha256;
+    int no_manifest, sha256, output_local;
     int torch, force, no_sync, read_back, direct, dry_run;
+    /* words_group */
+    uint64_t group_size, group_hosts;
+    int group_local;
+    char *model_bandwidth;
     /* words_running, words_saying */
     uint64_t threads, memory_nbytes;
     uint64_t peer_timeout_seconds;
     int engine, progress, json, quiet, verbose;
-    char *show_rank; /* of layout */
-    char *check;     /* of digest */
+    char *show_rank;   /* of layout */
+    char *check;       /* of digest */
     char *atol, *rtol; /* of diff */
     int stat;
 } transform_words;
 
 extern const opt_row words_reading[];
+extern const opt_row words_hosts[]; /* of commands that several ranks share */
 extern const opt_row words_keying[];
 extern const opt_row words_replicas[];
 extern const opt_row words_selecting[];
@@ -49,6 +55,7 @@ extern const opt_row words_naming[];
 extern const opt_row words_casting[];
 extern const opt_row words_cutting[];
 extern const opt_row words_writing[];
+extern const opt_row words_group[];
 extern const opt_row words_running[];
 
 typedef struct transform_request {

@@ -166,6 +166,8 @@ typedef struct writer_options {
     const char *rank_pattern;  /* pt-ranks: names of its files; NULL: the trainer's, else verl's */
     const char *device_type;   /* pt-ranks: of the mesh; NULL: "cuda" */
     unsigned torch_minor;      /* pt-ranks: 6 for torch 2.6's pickles, 8, 15; 0: newest */
+    bool lowest_rank; /* what several ranks hold goes to the lowest of them: a rank's file needs no
+                         more than those of lower ranks beside it */
 } writer_options;
 
 typedef struct late_bytes {

@@ -7,10 +7,6 @@
 
 #define PEER_TIMEOUT_SECONDS 60u
 
-#ifndef FSDPCK_VERSION
-#define FSDPCK_VERSION "0.1.0"
-#endif
-
 const char *fsdpck_version(void)
 {
     return FSDPCK_VERSION;

@@ -335,6 +335,14 @@ static fsdpck_status prepare(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkp
     return run_make_plan(&d->b, err);
 }
 
+/* Each by all ranks; what fails for one alone comes after. */
+static fsdpck_status locate_both(fsdpck_diff *d, fsdpck_error *err)
+{
+    group *g = d->a.ctx->group;
+    RETURN_IF(group_settle(g, run_locate(&d->a, err), true, err));
+    return run_locate(&d->b, err);
+}
+
 static fsdpck_status finish_values(fsdpck_diff *d, fsdpck_error *err)
 {
     RETURN_IF(check_unchanged(&d->a, err));
@@ -350,6 +358,7 @@ static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_check
     RETURN_IF(group_settle(g, prepare(d, a, b, o, &part, err), true, err));
     RETURN_IF(run_same_plan(&d->a, err));
     RETURN_IF(run_same_plan(&d->b, err));
+    RETURN_IF(group_settle(g, locate_both(d, err), true, err));
     if (!d->brief || d->rows.count == 0)
         RETURN_IF(compare_values(d, err));
     RETURN_IF(group_agree(g, finish_values(d, err), err));

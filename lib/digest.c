@@ -82,6 +82,7 @@ static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)
 {
     RETURN_IF(group_agree(d->run.ctx->group, prepare(&d->run, err), err));
     RETURN_IF(run_same_plan(&d->run, err));
+    RETURN_IF(group_agree(d->run.ctx->group, run_locate(&d->run, err), err));
     RETURN_IF(exec_share_work(d->run.exec, true, err));
     RETURN_IF(exec_run(d->run.exec, NULL, err));
     return digest_rows_make(&d->rows, &d->run.to, err);
@@ -94,6 +95,10 @@ fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src,
     run_init(&r, ctx, src, NULL);
     r.dst = "";
     fsdpck_status st = group_settle(ctx->group, prepare(&r, err), true, err);
+    if (st == FSDPCK_OK)
+        st = run_same_plan(&r, err);
+    if (st == FSDPCK_OK)
+        st = group_settle(ctx->group, run_locate(&r, err), true, err);
     if (st == FSDPCK_OK && replicas)
         st = group_settle(ctx->group, exec_check_replicas(r.exec, err), false, err);
     progress_phase(&ctx->progress, NULL, 0);

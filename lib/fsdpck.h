@@ -145,8 +145,8 @@ typedef enum fsdpck_per_rank {
 typedef enum fsdpck_optim_keys {
     FSDPCK_OPTIM_KEYS_KEEP,
     FSDPCK_OPTIM_KEYS_NAME, /* state.emb.weight.exp_avg; params: names */
-    FSDPCK_OPTIM_KEYS_ID,   /* state.0.exp_avg; params: numbers, as optimizer.state_dict() has them */
-    FSDPCK_OPTIM_KEYS_FLAT  /* torch's flatten_optimizer_state_dict: one key each */
+    FSDPCK_OPTIM_KEYS_ID, /* state.0.exp_avg; params: numbers, as optimizer.state_dict() has them */
+    FSDPCK_OPTIM_KEYS_FLAT /* torch's flatten_optimizer_state_dict: one key each */
 } fsdpck_optim_keys;
 
 typedef struct fsdpck_open_options {
@@ -171,12 +171,14 @@ typedef struct fsdpck_open_options {
      * then seen as one of the original parameters. NULL: as it is. */
     const char *model_path;
     fsdpck_optim_keys optim_keys;
+    /* In a group: files of one name on several hosts are several files, "HOST:NAME". */
+    int source_local;
 } fsdpck_open_options;
 
 #define FSDPCK_OPEN_OPTIONS_INIT                                                         \
     {                                                                                    \
         sizeof(fsdpck_open_options), 0, 0, 0, 0, 0, 0, 0, FSDPCK_PER_RANK_AUTO, 0, 0, 0, \
-            FSDPCK_OPTIM_KEYS_KEEP                                                       \
+            FSDPCK_OPTIM_KEYS_KEEP, 0                                                    \
     }
 
 /* Reads the metadata of the checkpoint at `path`: a folder or a file. A folder that holds exactly
@@ -211,7 +213,7 @@ typedef struct fsdpck_info {
     uint64_t nelems, nbytes;                                   /* of all tensors, consolidated */
     uint64_t part_tensors[3], part_nbytes[3], part_objects[3]; /* by fsdpck_part */
     uint64_t cut_otherwise; /* tensors that a derived mesh does not explain */
-    int order_doubtful; /* rows may be in the wrong order without assume_tp_first, or with it */
+    int order_doubtful;     /* rows may be in the wrong order without assume_tp_first, or with it */
     int boxes_doubtful; /* boxes that no rank can have held: repair_strided may derive them anew */
     uint64_t flat_parameters; /* of FSDP1: only model_path can take them apart */
     const char *model_path;   /* it was opened with; "" where there was none */
@@ -254,7 +256,8 @@ typedef struct fsdpck_object {
     size_t name_nbytes;
     fsdpck_part part;
     uint64_t nbytes; /* stored; 0 where it lies inside the metadata */
-    int64_t rank; /* the one whose it is, where ranks differ: one object of the name a rank; else -1 */
+    int64_t
+        rank; /* the one whose it is, where ranks differ: one object of the name a rank; else -1 */
 } fsdpck_object;
 
 FSDPCK_API void fsdpck_get_object(const fsdpck_checkpoint *ckpt, uint64_t index, fsdpck_object *o);
@@ -344,10 +347,49 @@ typedef struct fsdpck_transform_options {
     int no_manifest;           /* none in the folder */
     int sha256;                /* the manifest has each file's SHA-256 too, by a second read */
     const char *manifest_path; /* one is written here, besides; NULL */
+
+    /* `dst` is a path on each host's own disk: the file of target rank r goes to the host of the group's
+     * rank r * size / world_size, with what that rank needs of other ranks' files, and what is of no
+     * rank to all. What several ranks hold is then in the file of the lowest of them. */
+    int output_local;
+
+    /* dry_run alone: what each rank of a group of processes would do (fsdpck_group_plan), whether this
+     * process is of one or not. */
+    unsigned group_size;  /* ranks; 0: nothing of it */
+    unsigned group_hosts; /* 0: a host for each rank */
+    int group_local;      /* source files lie on the disks of the hosts whose ranks saved them */
+    /* Bytes a second, 0 for no bound: of the file system, all ranks together (with group_local read is
+     * of each host's disks); net is of each host, each way. */
+    uint64_t model_read, model_write, model_net;
 } fsdpck_transform_options;
 
 /* All defaults, in a variable of yours. */
 FSDPCK_API void fsdpck_transform_options_init(fsdpck_transform_options *options);
+
+/* Of an output on each host's own disk: what is there of it. */
+typedef struct fsdpck_report_host {
+    const char *name;
+    uint64_t files, nbytes;
+} fsdpck_report_host;
+
+/* What one rank of a group would do. Bytes are those of elements that are needed. */
+typedef struct fsdpck_rank_load {
+    unsigned host;
+    uint64_t items; /* output ranges, and bands of rows for several of them */
+    uint64_t read_nbytes, written_nbytes;
+    uint64_t sent_nbytes, received_nbytes; /* of the source, to and from ranks on other hosts */
+    uint64_t messages;      /* that carry these, at most, where elements lie in rows */
+    uint64_t memory_nbytes; /* metadata and buffers */
+} fsdpck_rank_load;
+
+typedef struct fsdpck_group_plan {
+    const fsdpck_rank_load *ranks; /* `size` of them */
+    unsigned size, hosts;
+    unsigned worst; /* the rank that moves most bytes */
+    /* Seconds that the slowest rank or host takes, as the model bandwidths are; the longest of them;
+     * and where reading and writing take turns on one path. */
+    double read_seconds, write_seconds, net_seconds, overlapped_seconds, serial_seconds;
+} fsdpck_group_plan;
 
 typedef struct fsdpck_report {
     size_t struct_nbytes;
@@ -380,9 +422,13 @@ typedef struct fsdpck_report {
     uint64_t replicas_by_checksum;
     char *const *copied; /* files beside the weights that were copied along; among the outputs */
     size_t copied_count;
-    unsigned torch_minor; /* pt-ranks: torch 2.N loads them; 0: the newest known */
-    unsigned ranks;           /* that did it together; 1: this process alone */
-    uint64_t bytes_travelled; /* of bytes_read: from the disks of one rank to another */
+    unsigned torch_minor;            /* pt-ranks: torch 2.N loads them; 0: the newest known */
+    unsigned ranks;                  /* that did it together; 1: this process alone */
+    uint64_t bytes_travelled;        /* of bytes_read: from the disks of one rank to another */
+    const fsdpck_report_host *hosts; /* of output_local, where there are several */
+    size_t hosts_count;
+    uint64_t bytes_copied;          /* of files that several of them have, from one to the others */
+    const fsdpck_group_plan *group; /* with options.group_size, in a dry run; else NULL */
 } fsdpck_report;
 
 /* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless

@@ -46,6 +46,8 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
 static fsdpck_status run_all_of_them(run *r, fsdpck_error *err)
 {
     RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
+    RETURN_IF(run_same_plan(r, err));
+    RETURN_IF(group_agree(r->ctx->group, run_locate(r, err), err));
     RETURN_IF(exec_share_work(r->exec, true, err));
     return exec_run(r->exec, NULL, err);
 }

@@ -117,7 +117,10 @@ static fsdpck_status add_files(const run *r, manifest *m, fsdpck_error *err)
 static fsdpck_status read_output(void *arg, size_t file_index, uint64_t offset_bytes, void *dst,
                                  uint64_t nbytes, fsdpck_error *err)
 {
-    return output_read_at(arg, file_index, offset_bytes, dst, nbytes, err);
+    run *r = arg;
+    if (r->local.on)
+        return local_output_read(r, file_index, offset_bytes, dst, nbytes, err);
+    return output_read_at(&r->out, file_index, offset_bytes, dst, nbytes, err);
 }
 
 /* Files of the manifest come in the order of the output. */
@@ -137,7 +140,7 @@ static fsdpck_status add_sha256(run *r, manifest *m, fsdpck_error *err)
         .what = SUM_SHA256,
         .nthreads = transform_threads(r->opt.threads),
         .read_at = read_output,
-        .arg = &r->out,
+        .arg = r,
         .cancel = &r->ctx->cancel,
         .progress = &r->ctx->progress,
     };

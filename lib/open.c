@@ -174,11 +174,13 @@ static fsdpck_status several_checkpoints(const below *found, const char *path, f
 }
 
 /* Opens what is looked at again, one checkpoint further down. */
-static fsdpck_status enter_below(fsdpck_checkpoint *c, const char *near_miss, fsdpck_error *err)
+static fsdpck_status enter_below(fsdpck_checkpoint *c, const char *near_miss,
+                                 const fsdpck_open_options *o, fsdpck_error *err)
 {
     const char *path = c->probe.path;
+    const bool viewed = c->view_of_ranks != NULL;
     below found;
-    RETURN_IF(below_find(path, &found, err));
+    RETURN_IF(viewed ? transform_below(c, &found, err) : below_find(path, &found, err));
     fsdpck_status st = FSDPCK_OK;
     if (found.count == 0)
         st = no_checkpoint(&c->probe, path, near_miss, err);
@@ -186,23 +188,27 @@ static fsdpck_status enter_below(fsdpck_checkpoint *c, const char *near_miss, fs
         st = several_checkpoints(&found, path, err);
     if (st == FSDPCK_OK) {
         probe_release(&c->probe);
-        st = probe_gather(found.paths[0], &c->probe, err);
+        group_view_free(c->view_of_ranks);
+        c->view_of_ranks = NULL;
+        st = viewed ? transform_probe(c, found.paths[0], o, err)
+                    : probe_gather(found.paths[0], &c->probe, err);
     }
     below_release(&found);
     return st;
 }
 
-static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path, const char *format,
-                                   const char *pattern, fsdpck_error *err)
+static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
+                                   const fsdpck_open_options *o, fsdpck_error *err)
 {
-    RETURN_IF(transform_probe(c, path, err));
+    const char *format = o->format, *const pattern = o->rank_pattern;
+    RETURN_IF(transform_probe(c, path, o, err));
     /* Only rank files have such a pattern, and names that it is needed for tell no reader. */
     if (format == NULL && pattern != NULL)
         format = "pt-ranks";
     if (format != NULL) {
         c->format = reader_named(format);
         if (c->format != NULL)
-            return FSDPCK_OK;
+            return transform_agree_format(c, o, err);
         const fsdpck_status st =
             error_set(err, FSDPCK_USAGE, "", "no reader is called '%s'", format);
         error_next(err, "fsdpck version lists the formats");
@@ -210,14 +216,16 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path, const
     }
     const char *near_miss = NULL;
     c->format = probe_readers(&c->probe, &near_miss);
+    RETURN_IF(transform_agree_format(c, o, err));
     if (c->format != NULL)
         return FSDPCK_OK;
     if (!c->probe.is_folder)
         return no_checkpoint(&c->probe, path, near_miss, err);
-    RETURN_IF(enter_below(c, near_miss, err));
+    RETURN_IF(enter_below(c, near_miss, o, err));
     c->entered = true;
     c->format = probe_readers(&c->probe, &near_miss);
     log_write(&c->ctx->log, LOG_NOTE, "reading the one checkpoint below: '%s'", c->probe.path);
+    RETURN_IF(transform_agree_format(c, o, err));
     if (c->format == NULL)
         return error_set(err, FSDPCK_CHANGED, "", "folder changed while it was looked into");
     return FSDPCK_OK;
@@ -307,7 +315,7 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
 {
     described_model d = {0};
     progress_phase(&c->ctx->progress, "reading metadata", 0);
-    RETURN_IF(choose_reader(c, path, o->format, o->rank_pattern, err));
+    RETURN_IF(choose_reader(c, path, o, err));
     c->path = strdup(c->probe.path);
     if (c->path == NULL)
         return error_set_nomem(err, strlen(c->probe.path));

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "group_plan.h"
 #include "rank_sums.h"
 #include "verify/manifest.h"
 
@@ -184,6 +185,27 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->bytes_travelled = done.bytes_travelled;
 }
 
+/* Where each host has an output of its own. */
+static fsdpck_status list_hosts(const report_input *in, fsdpck_report *r, fsdpck_error *err)
+{
+    const local_output *l = in->local;
+    if (!l->on)
+        return FSDPCK_OK;
+    fsdpck_report_host *list = calloc(l->hosts.count, sizeof *list);
+    if (list == NULL)
+        return error_set_nomem(err, l->hosts.count * sizeof *list);
+    r->hosts = list;
+    r->bytes_copied = l->copied_nbytes;
+    for (unsigned h = 0; h < l->hosts.count; h++) {
+        const char *name = group_host(in->src->ctx->group, l->hosts.leaders[h]);
+        list[h] = (fsdpck_report_host){transform_copy(name), l->sums[h].files, l->sums[h].nbytes};
+        r->hosts_count++;
+        if (list[h].name == NULL)
+            return error_set_nomem(err, strlen(name));
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status fill_layout(const report_input *in, fsdpck_report *r, fsdpck_error *err)
 {
     r->world_size = in->to->world_size;
@@ -222,7 +244,10 @@ fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck
     fill_counts(in, r);
     GOTO_IF(fill_plan(in, r, err), out);
     GOTO_IF(fill_layout(in, r, err), out);
+    if (in->opt->dry_run && in->opt->group_size > 0)
+        GOTO_IF(group_plan_make(in->exec, in->opt, &r->group, err), out);
     GOTO_IF(list_outputs(in, r, err), out);
+    GOTO_IF(list_hosts(in, r, err), out);
     GOTO_IF(list_sidecars(in, r, err), out);
     GOTO_IF(list_copied(in, r, err), out);
     GOTO_IF(copy_names(in->aimed->left_out_names, in->aimed->left_out_names_count,
@@ -252,6 +277,9 @@ void fsdpck_report_free(fsdpck_report *r)
     if (r == NULL)
         return;
     free_names(r->outputs, r->outputs_count);
+    for (size_t i = 0; i < r->hosts_count; i++)
+        free((void *)r->hosts[i].name);
+    free((void *)r->hosts);
     free_names(r->sidecars, r->sidecars_count);
     free_names(r->copied, r->copied_count);
     free_names(r->left_out_names, r->left_out_names_count);
@@ -259,5 +287,8 @@ void fsdpck_report_free(fsdpck_report *r)
     free((void *)r->plan_text);
     free((void *)r->model_key);
     free((void *)r->mesh);
+    if (r->group != NULL)
+        free((void *)r->group->ranks);
+    free((void *)r->group);
     free(r);
 }

@@ -4,6 +4,7 @@
 
 #include "aim/trained.h"
 #include "exec/exec.h"
+#include "local_output.h"
 #include "plan/plan.h"
 #include "sidecars.h"
 #include "transform.h"
@@ -20,6 +21,7 @@ typedef struct report_input {
     const trained *trained;
     const plan *plan;
     const struct exec *exec;
+    const local_output *local;
 } report_input;
 
 fsdpck_status report_make(const report_input *in, fsdpck_report **report,

@@ -439,8 +439,18 @@ static fsdpck_status check_parent(const run *r, fsdpck_error *err)
     return st;
 }
 
+/* On another host than rank 0's there need not be what it writes into. */
+static bool writes_here(const run *r)
+{
+    const group *g = r->ctx->group;
+    return g == NULL || r->opt.output_local ||
+           strcmp(group_host(g, group_rank(g)), group_host(g, 0)) == 0;
+}
+
 fsdpck_status request_check_output(run *r, fsdpck_error *err)
 {
+    if (!writes_here(r))
+        return FSDPCK_OK;
     RETURN_IF(check_parent(r, err));
     RETURN_IF(check_no_link(r, err));
     RETURN_IF(check_apart(r, err));
@@ -469,8 +479,11 @@ static bool free_space(const run *r, uint64_t *nbytes)
 fsdpck_status request_check_space(const run *r, fsdpck_error *err)
 {
     uint64_t needed = 0, have;
+    if (!writes_here(r))
+        return FSDPCK_OK;
     for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
-        if (!checked_add(needed, catalogue_file(&r->to.cat, i)->nbytes, &needed))
+        if ((!r->local.on || r->local.here[i]) &&
+            !checked_add(needed, catalogue_file(&r->to.cat, i)->nbytes, &needed))
             needed = UINT64_MAX;
     for (size_t i = 0; i < r->side.files.count; i++) {
         const sidecar *f = VEC_AT(&r->side.files, const sidecar, i);

@@ -30,6 +30,7 @@ void run_release(run *r)
     exec_free(r->exec);
     exec_close_gpu(r->gpu);
     plan_free(r->plan);
+    local_output_release(&r->local, r->ctx->group);
     output_release(&r->out);
     target_release(&r->to);
     aim_result_release(&r->aimed);
@@ -115,6 +116,7 @@ fsdpck_status run_place(run *r, fsdpck_error *err)
         .rank_pattern = o->rank_pattern,
         .device_type = o->device_type,
         .torch_minor = o->torch_minor,
+        .lowest_rank = o->output_local != 0,
     };
     return r->writer->layout(&r->to, &wo, err);
 }
@@ -136,9 +138,13 @@ fsdpck_status run_make_plan(run *r, fsdpck_error *err)
         [FSDPCK_REPLICAS_FIRST] = REPLICAS_FIRST,
     };
     const plan_options po = {.replicas = replicas[r->opt.replicas]};
-    RETURN_IF(plan_new(&r->src->cat, &r->to, &po, &r->src->metadata, &r->plan, err));
     if (r->opt.read_back)
         r->to.want_crc = true;
+    return plan_new(&r->src->cat, &r->to, &po, &r->src->metadata, &r->plan, err);
+}
+
+fsdpck_status run_locate(run *r, fsdpck_error *err)
+{
     progress_phase(&r->ctx->progress, "locating", 0);
     const exec_request er = {
         .plan = r->plan,
@@ -149,6 +155,8 @@ fsdpck_status run_make_plan(run *r, fsdpck_error *err)
         .direct = (int)r->opt.direct,
         .group = r->ctx->group,
         .near = r->src->view_of_ranks,
+        .own_files = r->local.own,
+        .hosts = &r->local.hosts,
         .gpu = r->gpu,
         .gpu_required = r->opt.use_cuda != 0,
         .cancel = &r->ctx->cancel,
@@ -161,31 +169,37 @@ fsdpck_status run_make_plan(run *r, fsdpck_error *err)
 
 /* ---- writing ---- */
 
+fsdpck_status run_add_file(run *r, size_t index, fsdpck_error *err)
+{
+    const cat_file *f = catalogue_file(&r->to.cat, index);
+    const bool direct = r->opt.direct == FSDPCK_ON ||
+                        (r->opt.direct == FSDPCK_AUTO && f->nbytes >= EXEC_DIRECT_NBYTES);
+    size_t same;
+    return output_add(&r->out, catalogue_name(&r->to.cat, f->path), f->nbytes, direct, &same, err);
+}
+
 /* The files of the target, in its order. */
 static fsdpck_status add_files(run *r, fsdpck_error *err)
 {
-    for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++) {
-        const cat_file *f = catalogue_file(&r->to.cat, i);
-        const bool direct = r->opt.direct == FSDPCK_ON ||
-                            (r->opt.direct == FSDPCK_AUTO && f->nbytes >= EXEC_DIRECT_NBYTES);
-        size_t index;
-        RETURN_IF(output_add(&r->out, catalogue_name(&r->to.cat, f->path), f->nbytes, direct,
-                             &index, err));
-    }
+    for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
+        RETURN_IF(run_add_file(r, i, err));
     return FSDPCK_OK;
 }
 
-static output_kind kind_of_output(const run *r)
+output_kind run_output_kind(const run *r)
 {
     return r->to.is_folder ? OUTPUT_FOLDER : OUTPUT_FILE;
 }
 
+unsigned run_output_flags(const run *r)
+{
+    return (r->opt.force || r->replaces_empty ? OUTPUT_REPLACE : 0u) |
+           (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u) | (r->ctx->group != NULL ? OUTPUT_SHARED : 0u);
+}
+
 static fsdpck_status begin_output(run *r, fsdpck_error *err)
 {
-    const unsigned flags = (r->opt.force || r->replaces_empty ? OUTPUT_REPLACE : 0u) |
-                           (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u) |
-                           (r->ctx->group != NULL ? OUTPUT_SHARED : 0u);
-    RETURN_IF(output_begin(&r->out, r->dst, kind_of_output(r), flags, err));
+    RETURN_IF(output_begin(&r->out, r->dst, run_output_kind(r), run_output_flags(r), err));
     RETURN_IF(add_files(r, err));
     return sidecars_add(&r->side, &r->out, err);
 }
@@ -198,7 +212,8 @@ static fsdpck_status join_output(run *r, const char *partial_name, bool *writes,
     const group *g = r->ctx->group;
     fsdpck_error local;
     fsdpck_error_init(&local);
-    fsdpck_status st = output_join(&r->out, r->dst, kind_of_output(r), flags, partial_name, &local);
+    fsdpck_status st =
+        output_join(&r->out, r->dst, run_output_kind(r), flags, partial_name, &local);
     if (st == FSDPCK_OK)
         st = add_files(r, &local);
     *writes = st == FSDPCK_OK;
@@ -244,8 +259,13 @@ static fsdpck_status read_back_chunk(run *r, const cat_chunk *k, uint32_t want, 
     return st;
 }
 
+static bool is_here(const run *r, uint32_t file_index)
+{
+    return !r->local.on || r->local.here[file_index] != 0;
+}
+
 /* Syncs, drops what the page cache holds, and compares what the storage gives back. */
-static fsdpck_status read_back(run *r, fsdpck_error *err)
+fsdpck_status run_read_back(run *r, fsdpck_error *err)
 {
     uint8_t *buffer = malloc(READ_BACK_BYTES);
     if (buffer == NULL)
@@ -255,10 +275,11 @@ static fsdpck_status read_back(run *r, fsdpck_error *err)
     plan_get_sums(r->plan, &sums);
     progress_phase(&r->ctx->progress, "reading back", sums.target_bytes);
     for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
-        GOTO_IF(output_drop_cache(&r->out, i, err), out);
+        if (is_here(r, (uint32_t)i))
+            GOTO_IF(output_drop_cache(&r->out, i, err), out);
     for (uint64_t i = 0; i < catalogue_chunk_count(&r->to.cat); i++) {
         const cat_chunk *k = catalogue_chunk(&r->to.cat, i);
-        if (k->place != PLACE_EMPTY)
+        if (k->place != PLACE_EMPTY && is_here(r, k->file))
             GOTO_IF(read_back_chunk(r, k, r->to.chunk_crc[i], buffer, err), out);
     }
 out:
@@ -266,18 +287,24 @@ out:
     return st;
 }
 
-/* The manifest is the last file before the commit; one beside the output comes after it. */
-static fsdpck_status finish_output(run *r, fsdpck_error *err)
+fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *beside,
+                                 fsdpck_error *err)
 {
     const unsigned flags =
         (r->opt.force ? OUTPUT_REPLACE : 0u) | (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u);
+    return manifest_stage(r->opt.manifest_path, text, flags, beside, err);
+}
+
+/* The manifest is the last file before the commit; one beside the output comes after it. */
+static fsdpck_status finish_output(run *r, fsdpck_error *err)
+{
     text_buf text;
     output beside = {0};
     fsdpck_status st = manifest_run_make(r, &text, err);
     if (st == FSDPCK_OK)
         st = manifest_run_put(r, &text, err);
     if (st == FSDPCK_OK && r->opt.manifest_path != NULL)
-        st = manifest_stage(r->opt.manifest_path, &text, flags, &beside, err);
+        st = run_stage_manifest(r, &text, &beside, err);
     if (st == FSDPCK_OK)
         st = cancel_check(&r->ctx->cancel, err);
     if (st == FSDPCK_OK)
@@ -320,7 +347,7 @@ static fsdpck_status complete_output(run *r, fsdpck_error *err)
         RETURN_IF(r->writer->seal(&r->to, put_late, r, err));
     RETURN_IF(sidecars_copy(&r->side, &r->out, &r->ctx->cancel, err));
     if (r->opt.read_back)
-        RETURN_IF(read_back(r, err));
+        RETURN_IF(run_read_back(r, err));
     return finish_output(r, err);
 }
 
@@ -328,7 +355,12 @@ static fsdpck_status write_share(run *r, fsdpck_error *err)
 {
     group *g = r->ctx->group;
     plan_sums sums;
-    RETURN_IF(share_output(r, err));
+    if (r->local.on) {
+        RETURN_IF(local_output_begin(r, err));
+        RETURN_IF(exec_share_work(r->exec, true, err));
+    } else {
+        RETURN_IF(share_output(r, err));
+    }
     plan_get_sums(r->plan, &sums);
     progress_phase(&r->ctx->progress, "writing", sums.target_bytes + sums.literal_bytes);
     RETURN_IF(exec_run(r->exec, &r->out, err));
@@ -336,6 +368,8 @@ static fsdpck_status write_share(run *r, fsdpck_error *err)
     if (st == FSDPCK_OK)
         st = group_view_check_unchanged(r->src->view_of_ranks, err);
     RETURN_IF(group_agree(g, st, err));
+    if (r->local.on)
+        return local_output_complete(r, err);
     return group_agree(g, group_rank(g) == 0 ? complete_output(r, err) : FSDPCK_OK, err);
 }
 
@@ -383,12 +417,13 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     if (r->opt.sha256 && !r->writer->is_folder && r->opt.manifest_path == NULL)
         return error_set(err, FSDPCK_USAGE, "",
                          "a single file has a manifest only by --manifest FILE");
-    if (r->opt.manifest_path != NULL)
+    if (r->opt.manifest_path != NULL && group_rank(r->ctx->group) == 0)
         RETURN_IF(manifest_check_path(r->opt.manifest_path, r->opt.force, err));
     RETURN_IF(transform_check_flat(r->src, &r->to.cat, err));
     if (r->sharded)
         RETURN_IF(run_advise(r, err));
     RETURN_IF(run_place(r, err));
+    RETURN_IF(local_output_place(r, err));
     RETURN_IF(request_check_space(r, err));
     return run_make_plan(r, err);
 }
@@ -403,6 +438,7 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
 {
     RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
     RETURN_IF(run_same_plan(r, err));
+    RETURN_IF(group_agree(r->ctx->group, run_locate(r, err), err));
     if (!r->opt.dry_run)
         RETURN_IF(write_output(r, err));
     if (report == NULL)
@@ -419,6 +455,7 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
         .trained = &r->trained,
         .plan = r->plan,
         .exec = r->exec,
+        .local = &r->local,
     };
     return report_make(&in, report, err);
 }

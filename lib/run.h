@@ -3,6 +3,8 @@
  *     request.c      which writer, and whether DST may be written
  *     run.c          aim -> layout -> plan -> locate -> run -> seal -> commit
  *     manifest_run.c the manifest of what is written; file_sums.c checksums of whole files
+ *     local_output.c on each host's own disk: its folder, copies between them, commit on all;
+ *                    local_place.c who gets which file
  *     sidecars.c     the small files beside the weights that go along
  *     consolidate.c  the run of one rank
  *     reshard.c      the run of many: options -> mesh and rules
@@ -18,6 +20,7 @@
 #include "aim/trained.h"
 #include "base/output.h"
 #include "exec/exec.h"
+#include "local_output.h"
 #include "plan/plan.h"
 #include "sidecars.h"
 #include "transform.h"
@@ -42,6 +45,7 @@ typedef struct run {
     gpu *gpu; /* NULL: threads do all */
     struct exec *exec;
     output out;
+    local_output local; /* where each host has an output of its own */
 } run;
 
 /* An empty run with the caller's options, or the defaults where they are NULL or shorter. */
@@ -52,7 +56,7 @@ void run_release(run *r);
 /* By name, by what DST ends in; a bare name is an hf folder, or, resharding, the source's own
  * format (dcp where that cannot be cut). */
 fsdpck_status request_choose_writer(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether DST may be written: not in or around the input, not there yet, or replaceable (an empty
+/* Whether DST may be written, as far as this host writes it: not in or around the input, not there yet, or replaceable (an empty
  * folder always is). After r->side is filled. */
 fsdpck_status request_check_output(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Before the commit: an empty folder that was accepted must be empty still. EXISTS. */
@@ -68,10 +72,12 @@ fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK
 fsdpck_status run_aim(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The writer gives what is aimed at its places. */
 fsdpck_status run_place(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Plan, and heads of the blobs that it needs; r->exec may run then. */
 fsdpck_status run_make_plan(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* After all ranks have agreed on having one: whether it is the same plan. */
 fsdpck_status run_same_plan(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Heads of the blobs that the plan needs; r->exec may run then. By all ranks, of the same plan, who
+ * agree on the result afterwards. */
+fsdpck_status run_locate(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Bytes of buffers to use. */
 uint64_t run_memory(const run *r);
 /* Opens r->gpu where it is asked for; DEVICE where it is not there. */
@@ -79,6 +85,17 @@ fsdpck_status run_check_engine(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Resharding, after run_aim: finds r->trained, and says what is legal and may not be meant: mesh
  * dims that cut nothing, tensors cut by default. */
 fsdpck_status run_advise(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Of r->out. */
+output_kind run_output_kind(const run *r);
+unsigned run_output_flags(const run *r);
+/* File `index` of the target. */
+fsdpck_status run_add_file(run *r, size_t index, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Compares what the storage has with what was written (READ-BACK), of the files that are here. */
+fsdpck_status run_read_back(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* --manifest FILE, to be committed with the output. */
+fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *beside,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* All of it, from a run of its own: fsdpck_consolidate, or where it is `sharded` fsdpck_reshard. */
 fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,

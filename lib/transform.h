@@ -126,9 +126,6 @@ fsdpck_status transform_check_flat(const fsdpck_checkpoint *c, const catalogue *
 /* Gathers what probes look at. Released with probe_release. */
 fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void probe_release(probe_input *in);
-/* The same into c->probe, by all ranks of a group: what is on any of their hosts. */
-fsdpck_status transform_probe(fsdpck_checkpoint *c, const char *path,
-                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The first reader that knows it, or NULL; *near_miss may be set then. */
 const format_reader *probe_readers(const probe_input *in, const char **near_miss);
 
@@ -152,6 +149,18 @@ fsdpck_status below_find(const char *path, below *found, fsdpck_error *err) FSDP
  * a file a rank. Then their pattern, "r{r}.pt". */
 bool below_rank_pattern(const below *found, text_buf *pattern);
 void below_release(below *found);
+
+/* open_ranks.c */
+/* The same into c->probe, by all ranks of a group: what is on any of their hosts. */
+fsdpck_status transform_probe(fsdpck_checkpoint *c, const char *path, const fsdpck_open_options *o,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* By all ranks, where each sees another part of c->probe: the checkpoints that any of them finds further
+ * down. */
+fsdpck_status transform_below(fsdpck_checkpoint *c, below *found,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether all ranks have found the same reader, or none; and whether --source-local fits it. */
+fsdpck_status transform_agree_format(fsdpck_checkpoint *c, const fsdpck_open_options *o,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Threads to use: `asked`, or what affinity and cgroup allow. */
 unsigned transform_threads(unsigned asked);

@@ -272,7 +272,7 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
     dcp_write *w = t->writer_state;
     RETURN_IF(choose_parts(w, t, err));
     RETURN_IF(add_files(w, t, err));
-    RETURN_IF(rank_deal(t, err));
+    RETURN_IF(rank_deal(t, opt->lowest_rank, err));
     move_to_parts(w, t);
     RETURN_IF(lay_out_files(t, opt, err));
     RETURN_IF(check_placed(t, err));

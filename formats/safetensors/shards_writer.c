@@ -40,11 +40,10 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
 {
     rank_order order;
 
-    (void)opt;
     t->is_folder = true;
     for (uint32_t i = 0; i < catalogue_tensor_count(&t->cat); i++)
         RETURN_IF(st_layout_check_tensor(t, i, err));
-    RETURN_IF(rank_deal(t, err));
+    RETURN_IF(rank_deal(t, opt->lowest_rank, err));
     RETURN_IF(rank_order_by(t, catalogue_chunk_count(&t->cat), rank_of_chunk, t->world_size, &order,
                             err));
     const fsdpck_status st = place_files(t, &order, err);

@@ -179,13 +179,27 @@ static void deal_objects(target *t, loads *l)
     }
 }
 
-fsdpck_status rank_deal(target *t, fsdpck_error *err)
+/* A chunk names the lowest of the ranks that hold it. */
+static void give_to_lowest(target *t)
+{
+    for (uint64_t i = 0; i < catalogue_chunk_count(&t->cat); i++)
+        if (!lies_in_object(t, i))
+            catalogue_chunk(&t->cat, i)->file = lowest_rank(t, i);
+    for (size_t i = 0; i < catalogue_object_count(&t->cat); i++)
+        catalogue_object(&t->cat, i)->file = 0;
+}
+
+fsdpck_status rank_deal(target *t, bool lowest, fsdpck_error *err)
 {
     rank_order order;
     loads l;
     fsdpck_status st;
 
     RETURN_IF(check_ranks(t, err));
+    if (lowest) {
+        give_to_lowest(t);
+        return FSDPCK_OK;
+    }
     RETURN_IF(
         rank_order_by(t, catalogue_chunk_count(&t->cat), lowest_rank, t->world_size, &order, err));
     GOTO_IF(loads_init(&l, t->cat.owner, t->world_size, err), order);

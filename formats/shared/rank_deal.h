@@ -1,7 +1,7 @@
 /* rank_deal.h: which rank writes what, where each distinct box is written once, as torch's planner
  * decides (dedup_save_plans, torch 2.3 to 2.15).
  *
- *     RETURN_IF(rank_deal(t, err));                    // cat_chunk.file, cat_object.file: a rank
+ *     RETURN_IF(rank_deal(t, false, err));                    // cat_chunk.file, cat_object.file: a rank
  *     RETURN_IF(rank_order_by(t, catalogue_chunk_count(&t->cat), key, t->world_size, &o, err));
  *     for (uint64_t i = o.first[r]; i < o.first[r + 1]; i++)
  *         use(o.items[i]);                             // the chunks of rank r
@@ -12,13 +12,16 @@
  * bytes as the whole tensor has, not its chunk; a byte item counts 1. A chunk's candidates are the
  * ranks that hold the same box, those of whatever is not cut all ranks. Chunks inside objects are
  * left out.
+ *
+ * With `lowest` an item goes to the lowest of its candidates, as torch's
+ * DefaultSavePlanner(dedup_save_to_lowest_rank=True) has it, byte items to rank 0.
  */
 #ifndef FSDPCK_RANK_DEAL_H
 #define FSDPCK_RANK_DEAL_H
 
 #include "state/target.h"
 
-fsdpck_status rank_deal(target *t, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status rank_deal(target *t, bool lowest, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Items 0 to count-1 in the order of their keys, those of one key in their own order. */
 typedef struct rank_order {

@@ -9,7 +9,8 @@ typedef struct cursor {
     const uint8_t *at;
     const uint8_t *end;
     bool failed;
-    size_t nbytes; /* of the pickle */
+    bool has_value; /* on top of the stack, not a mark or nothing */
+    size_t nbytes;  /* of the pickle */
 } cursor;
 
 static const uint8_t *take(cursor *c, size_t nbytes)
@@ -22,11 +23,11 @@ static const uint8_t *take(cursor *c, size_t nbytes)
     return c->at - nbytes;
 }
 
-/* Nothing is fetched from the memo in this shape, so what is put there does not matter; but where, as
- * an index that no such pickle can need is refused by the machine. */
+/* Nothing is fetched from the memo in this shape, so what is put there does not matter; but whether
+ * there is anything to put, and where, as an index that no such pickle can need is refused by the machine. */
 static void skip_puts(cursor *c)
 {
-    while (!c->failed && c->at < c->end && (*c->at == 'q' || *c->at == 'r')) {
+    while (!c->failed && c->has_value && c->at < c->end && (*c->at == 'q' || *c->at == 'r')) {
         const bool is_long = *c->at == 'r';
         const uint8_t *p = take(c, is_long ? 5 : 2);
         if (p != NULL && (is_long ? load_le32(p + 1) : p[1]) >= c->nbytes)
@@ -38,6 +39,7 @@ static uint8_t next_opcode(cursor *c)
 {
     skip_puts(c);
     const uint8_t *p = take(c, 1);
+    c->has_value = p != NULL && *p != '(';
     return p == NULL ? 0 : *p;
 }
 
@@ -173,7 +175,7 @@ static void storage(cursor *c, plain_pickle *p, dtype *d)
     const uint8_t *before = c->at;
     const char *name = global(c, "torch", &n);
     if (c->failed) {
-        *c = (cursor){.at = before, .end = c->end, .nbytes = c->nbytes};
+        *c = (cursor){.at = before, .end = c->end, .has_value = true, .nbytes = c->nbytes};
         expect_global(c, "torch.storage", "UntypedStorage");
         *d = DTYPE_UINT8;
     } else {

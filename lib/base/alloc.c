@@ -10,6 +10,7 @@ void budget_init(budget *b, uint64_t limit_bytes, const char *what, const char *
 {
     b->limit_bytes = limit_bytes;
     atomic_init(&b->used_bytes, 0);
+    atomic_init(&b->peak_bytes, 0);
     b->what = what;
     b->option = option;
 }
@@ -30,6 +31,11 @@ fsdpck_status budget_take(budget *b, uint64_t nbytes, fsdpck_error *err)
         return FSDPCK_LIMIT;
     } while (!atomic_compare_exchange_weak_explicit(&b->used_bytes, &used, used + nbytes,
                                                     memory_order_relaxed, memory_order_relaxed));
+    uint64_t peak = atomic_load_explicit(&b->peak_bytes, memory_order_relaxed);
+    while (peak < used + nbytes &&
+           !atomic_compare_exchange_weak_explicit(&b->peak_bytes, &peak, used + nbytes,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        continue;
     return FSDPCK_OK;
 }
 

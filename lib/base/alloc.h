@@ -24,8 +24,9 @@
 typedef struct budget {
     uint64_t limit_bytes;
     _Atomic uint64_t used_bytes;
-    const char *what;   /* for messages: "metadata" */
-    const char *option; /* option that raises it, or NULL */
+    _Atomic uint64_t peak_bytes; /* used_bytes at most */
+    const char *what;            /* for messages: "metadata" */
+    const char *option;          /* option that raises it, or NULL */
 } budget;
 
 void budget_init(budget *b, uint64_t limit_bytes, const char *what, const char *option);
@@ -47,7 +48,7 @@ typedef struct vec {
 } vec;
 
 #define VEC_OF(type, budget_ptr) ((vec){.item_nbytes = sizeof(type), .owner = (budget_ptr)})
-#define VEC_AT(v, type, index) (&((type *)(v)->items)[index])
+#define VEC_AT(v, type, index)   (&((type *)(v)->items)[index])
 
 /* Room for `extra` more items; the new ones are not yet counted. */
 fsdpck_status vec_reserve(vec *v, size_t extra, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -265,6 +265,8 @@ void output_release(output *o)
     free(o->path);
     free(o->final_name);
     free(o->partial_name);
+    free(o->old_name);
+    o->old_name = NULL;
     o->path = NULL;
     o->final_name = NULL;
     o->partial_name = NULL;

@@ -28,6 +28,15 @@
  * and commits once all have flushed. Where it is gone, output_abandon of any of the others removes the
  * partial.
  *
+ * Where several outputs must appear together or not at all, each is committed in steps,
+ *
+ *     output_finish(&out, &err);      // durable, under the partial name
+ *     ... all are ...
+ *     output_publish(&out, &err);     // the final name; what was replaced is kept aside
+ *     ... all are, else ...
+ *     output_withdraw(&out);          // as if it had never been
+ *     output_settle(&out, &err);      // what was replaced goes
+ *
  * What is to be replaced is looked at when the output begins and must still be the same thing at
  * commit (EXISTS otherwise); its permissions go over to the new thing, but for files in a folder: it is a plain file or folder of the same kind, never a link. Where the
  * file system cannot exchange names, the old thing gets the name `.NAME.fsdpck-XXXXXXXX.old` until
@@ -70,6 +79,8 @@ typedef struct output {
     uint64_t old_dev, old_ino; /* what OUTPUT_REPLACE found at the beginning; 0, 0: nothing */
     unsigned old_mode;         /* of what is replaced: the new one gets it too */
     uint64_t new_dev, new_ino; /* the partial */
+    int published;             /* enum output_published */
+    char *old_name;            /* in the parent folder: what was replaced, until it is removed */
 } output;
 
 /* Opens the parent (IO where it is missing) and creates the partial. */
@@ -95,6 +106,9 @@ void output_abandon(output *o);
 fsdpck_status output_add(output *o, const char *name, uint64_t nbytes, bool want_direct,
                          size_t *index, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Counts as a file, but is none: another process has it. */
+fsdpck_status output_add_none(output *o, size_t *index, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* As file_write_at, file_read_at, file_write_direct, file_drop_cache; any thread, not beside
  * output_add. */
 fsdpck_status output_write_at(output *o, size_t index, uint64_t offset, const void *src,
@@ -104,6 +118,9 @@ fsdpck_status output_read_at(output *o, size_t index, uint64_t offset, void *dst
 fsdpck_status output_write_direct(output *o, size_t index, uint64_t offset, const void *src,
                                   uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status output_drop_cache(output *o, size_t index, fsdpck_error *err) FSDPCK_MUST_CHECK;
+uint64_t output_file_nbytes(const output *o, size_t index);
+/* As it was added. */
+const char *output_file_name(const output *o, size_t index);
 /* Whether output_write_direct goes past the page cache. */
 bool output_is_direct(const output *o, size_t index);
 
@@ -112,6 +129,13 @@ bool output_is_direct(const output *o, size_t index);
  * and durable and only the old one cannot be removed, the status is IO, `committed` is set and the
  * message names the rest. */
 fsdpck_status output_commit(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* The steps of output_commit; see above. Each leaves nothing behind where it fails, but output_settle,
+ * which fails as said there. output_withdraw may be called at any time. */
+fsdpck_status output_finish(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status output_publish(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void output_withdraw(output *o);
+fsdpck_status output_settle(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Always safe, also on a zeroed struct, also twice. */
 void output_release(output *o);

@@ -40,6 +40,8 @@ static fsdpck_status finish_file(void *ctx, unsigned worker, uint64_t index, fsd
     output *o = work->o;
     struct output_entry *entry = output_entry_at(o, index);
     (void)worker;
+    if (entry->none)
+        return FSDPCK_OK;
     if (!entry->added)
         return error_set(err, FSDPCK_INTERNAL, "", "an output was committed without its file");
     RETURN_IF(open_cache_get(&o->cache, &entry->slot, err));
@@ -169,56 +171,88 @@ static fsdpck_status publish_over(output *o, char **old_name, fsdpck_error *err)
                                   : publish_over_folder(o, *old_name, err);
 }
 
-/* On success *old_name (malloc'd, may be NULL) is what is left to remove. */
-static fsdpck_status publish_replacing(output *o, char **old_name, fsdpck_error *err)
+/* On success o->old_name (may be NULL) is what is left to remove. */
+static fsdpck_status publish_replacing(output *o, fsdpck_error *err)
 {
     const int dirfd = o->parent.fd;
     const int rc = platform_rename_exchange(dirfd, o->partial_name, o->final_name);
+    o->published = PUBLISHED_NEW;
     if (rc == ENOENT)
         return publish_new(o, err); /* the old one went away by itself */
+    o->published = PUBLISHED_OVER;
     if (rc == ENOTSUP)
-        return publish_over(o, old_name, err);
+        return publish_over(o, &o->old_name, err);
     if (rc != 0)
         return error_set_errno(err, rc, "exchanging names", o->path);
-    fsdpck_status st = FSDPCK_OK;
-    if (!is_same(o, o->partial_name, o->old_dev, o->old_ino))
+    o->published = PUBLISHED_EXCHANGED;
+    o->old_name = strdup(o->partial_name);
+    fsdpck_status st =
+        o->old_name != NULL ? FSDPCK_OK : error_set_nomem(err, OUTPUT_NAME_BYTES_MOST);
+    if (st == FSDPCK_OK && !is_same(o, o->partial_name, o->old_dev, o->old_ino))
         st = output_refuse_existing(o, "it was replaced while this one was written", err);
     if (st == FSDPCK_OK)
         st = sync_folder(o, &o->parent, err);
-    if (st != FSDPCK_OK) {
-        const int back = platform_rename_exchange(dirfd, o->partial_name, o->final_name);
-        if (back != 0)
-            o->created = 0; /* the old one bears the partial name: better left than removed */
+    if (st == FSDPCK_OK)
         return st;
-    }
-    *old_name = strdup(o->partial_name);
-    return *old_name != NULL ? FSDPCK_OK : error_set_nomem(err, OUTPUT_NAME_BYTES_MOST);
+    const int back = platform_rename_exchange(dirfd, o->partial_name, o->final_name);
+    if (back != 0)
+        o->created = 0; /* the old one bears the partial name: better left than removed */
+    return st;
 }
 
-static fsdpck_status publish(output *o, fsdpck_error *err)
+fsdpck_status output_publish(output *o, fsdpck_error *err)
 {
+    fsdpck_status st;
     if (o->old_ino == 0 && o->old_dev == 0) {
-        RETURN_IF(publish_new(o, err));
+        o->published = PUBLISHED_NEW;
+        st = publish_new(o, err);
+    } else {
+        st = publish_replacing(o, err);
+    }
+    if (st == FSDPCK_OK)
         o->committed = 1;
+    else
+        output_release(o);
+    return st;
+}
+
+fsdpck_status output_settle(output *o, fsdpck_error *err)
+{
+    const int rc = o->old_name != NULL ? remove_tree(o->parent.fd, o->old_name) : 0;
+    if (rc == 0)
         return FSDPCK_OK;
+    error_set(err, FSDPCK_IO, "",
+              "the new output is in place, but the old one could not be removed: %s", strerror(rc));
+    error_path(err, output_path(o));
+    error_next(err, "remove '%s' beside it", o->old_name);
+    return FSDPCK_IO;
+}
+
+/* The old one under its final name again, where it still is; false where that cannot be done. */
+static bool bring_back(output *o)
+{
+    const int dirfd = o->parent.fd;
+    if (o->published == PUBLISHED_NEW)
+        return remove_tree(dirfd, o->final_name) == 0;
+    if (o->old_name == NULL) /* without hard links: nothing is left of it */
+        return false;
+    if (o->published == PUBLISHED_EXCHANGED) {
+        if (platform_rename_exchange(dirfd, o->old_name, o->final_name) != 0)
+            return false;
+        return remove_tree(dirfd, o->old_name) == 0;
     }
-    char *old_name = NULL;
-    const fsdpck_status st = publish_replacing(o, &old_name, err);
-    if (st != FSDPCK_OK) {
-        free(old_name);
-        return st;
+    if (o->kind == OUTPUT_FOLDER && remove_tree(dirfd, o->final_name) != 0)
+        return false;
+    return renameat(dirfd, o->old_name, dirfd, o->final_name) == 0;
+}
+
+void output_withdraw(output *o)
+{
+    if (o->committed && is_same(o, o->final_name, o->new_dev, o->new_ino)) {
+        (void)bring_back(o);
+        (void)sync_folder(o, &o->parent, NULL);
     }
-    o->committed = 1;
-    const int rc = old_name != NULL ? remove_tree(o->parent.fd, old_name) : 0;
-    if (rc != 0) {
-        error_set(err, FSDPCK_IO, "",
-                  "the new output is in place, but the old one could not be removed: %s",
-                  strerror(rc));
-        error_path(err, output_path(o));
-        error_next(err, "remove '%s' beside it", old_name);
-    }
-    free(old_name);
-    return rc == 0 ? FSDPCK_OK : FSDPCK_IO;
+    output_release(o);
 }
 
 static fsdpck_status flush_file(void *ctx, unsigned worker, uint64_t index, fsdpck_error *err)
@@ -226,6 +260,8 @@ static fsdpck_status flush_file(void *ctx, unsigned worker, uint64_t index, fsdp
     output *o = ctx;
     struct output_entry *entry = output_entry_at(o, index);
     (void)worker;
+    if (entry->none)
+        return FSDPCK_OK;
     RETURN_IF(open_cache_get(&o->cache, &entry->slot, err));
     const fsdpck_status st =
         (o->flags & OUTPUT_NO_SYNC) == 0 ? file_sync(&entry->f, err) : FSDPCK_OK;
@@ -242,7 +278,7 @@ fsdpck_status output_flush(output *o, fsdpck_error *err)
     return o->close_error.status;
 }
 
-fsdpck_status output_commit(output *o, fsdpck_error *err)
+fsdpck_status output_finish(output *o, fsdpck_error *err)
 {
     if (!o->created || o->committed)
         return error_set(err, FSDPCK_INTERNAL, "", "an output was committed twice or never begun");
@@ -252,9 +288,14 @@ fsdpck_status output_commit(output *o, fsdpck_error *err)
         st = finish_folder(o, &output_sub_at(o, i)->dir, 0777 & ~mask, err);
     if (st == FSDPCK_OK && o->kind == OUTPUT_FOLDER)
         st = finish_folder(o, &o->self, final_mode(o, 0777, mask), err);
-    if (st == FSDPCK_OK)
-        st = publish(o, err);
     if (st != FSDPCK_OK)
         output_release(o);
     return st;
+}
+
+fsdpck_status output_commit(output *o, fsdpck_error *err)
+{
+    RETURN_IF(output_finish(o, err));
+    RETURN_IF(output_publish(o, err));
+    return output_settle(o, err);
 }

@@ -288,6 +288,15 @@ fsdpck_status output_add(output *o, const char *name, uint64_t nbytes, bool want
     return st;
 }
 
+fsdpck_status output_add_none(output *o, size_t *index, fsdpck_error *err)
+{
+    struct output_entry *entry;
+    RETURN_IF(output_entry_push(o, "", &entry, err));
+    entry->none = true;
+    *index = o->files.count - 1;
+    return FSDPCK_OK;
+}
+
 /* ---- reading and writing ---- */
 
 fsdpck_status output_write_at(output *o, size_t index, uint64_t offset, const void *src,
@@ -332,4 +341,15 @@ fsdpck_status output_drop_cache(output *o, size_t index, fsdpck_error *err)
 bool output_is_direct(const output *o, size_t index)
 {
     return output_entry_at(o, index)->direct;
+}
+
+uint64_t output_file_nbytes(const output *o, size_t index)
+{
+    return output_entry_at(o, index)->nbytes;
+}
+
+const char *output_file_name(const output *o, size_t index)
+{
+    const struct output_entry *entry = output_entry_at(o, index);
+    return entry->sub == NO_SUB ? entry->name : entry->f.path + strlen(o->path) + 1;
 }

@@ -8,6 +8,9 @@
 /* ".NAME.fsdpck-XXXXXXXX.partial" must fit a name of 255 bytes. */
 enum { OUTPUT_NAME_BYTES_MOST = 255 };
 
+/* How it got its final name, which says how it is taken back. */
+enum output_published { PUBLISHED_NOT, PUBLISHED_NEW, PUBLISHED_EXCHANGED, PUBLISHED_OVER };
+
 /* A folder inside the partial one. */
 struct output_sub {
     folder dir; /* its path is the final one, for messages */
@@ -23,6 +26,7 @@ struct output_entry {
     int sub;         /* which of the folders inside, or NO_SUB */
     uint64_t nbytes; /* exact, at commit */
     bool added;
+    bool none; /* of another process */
     bool created;
     bool direct; /* wanted, and found to work */
 };

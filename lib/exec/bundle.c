@@ -103,7 +103,7 @@ static void rows_of(const bundle_work *g, uint64_t chunk, uint64_t *rows)
     memcpy(rows + g->cut, sizes, g->cut * sizeof *rows);
 }
 
-/* Chunks with bytes, those with the same rows beside each other (those whose hashes meet may be
+/* Own chunks with bytes, those with the same rows beside each other (those whose hashes meet may be
  * mixed, which only makes more bundles). None where one of them has the place of another. */
 static void sort_members(bundle_work *g, sort_pair *scratch)
 {
@@ -113,7 +113,8 @@ static void sort_members(bundle_work *g, sort_pair *scratch)
     g->count = 0;
     for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
         uint64_t hash = 0;
-        if (catalogue_chunk(to, k)->place == PLACE_EMPTY)
+        if (catalogue_chunk(to, k)->place == PLACE_EMPTY ||
+            !exec_file_is_own(g->x, catalogue_chunk(to, k)->file))
             continue;
         rows_of(g, k, rows);
         for (unsigned i = 0; i < 2 * g->cut; i++)

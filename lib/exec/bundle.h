@@ -32,6 +32,18 @@ typedef struct cut_bundle {
     uint8_t cut; /* dim */
 } cut_bundle;
 
+/* What an item is: rows [first_row, first_row + rows) of some members. */
+typedef struct bundle_band {
+    const cut_bundle *bundle;
+    uint64_t first_row, rows;
+    const uint32_t *members; /* target chunks */
+    uint32_t count;
+} bundle_band;
+
+void bundle_get_band(const struct exec *x, uint64_t item, bundle_band *b);
+/* Of all its members, give or take the blocks that edges are moved to. */
+uint64_t bundle_band_nbytes(const struct exec *x, const bundle_band *b);
+
 /* Finds bundles, marks their chunks, takes the workers' buffers for them. */
 fsdpck_status bundle_all(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status bundle_run_item(worker *w, uint64_t item, fsdpck_error *err) FSDPCK_MUST_CHECK;

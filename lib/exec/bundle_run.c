@@ -36,6 +36,29 @@ static const cut_bundle *find_bundle(const struct exec *x, uint64_t item)
     return VEC_AT(&x->bundles, cut_bundle, low);
 }
 
+void bundle_get_band(const struct exec *x, uint64_t item, bundle_band *b)
+{
+    const cut_bundle *bundle = find_bundle(x, item);
+    const uint64_t local = item - bundle->first_item;
+    const uint64_t bands = (bundle->rows + bundle->band_rows - 1) / bundle->band_rows;
+    const uint64_t first = local / bands * bundle->pass_members;
+    const uint64_t left = bundle->member_count - first;
+    b->bundle = bundle;
+    b->first_row = local % bands * bundle->band_rows;
+    b->rows = bundle->rows - b->first_row < bundle->band_rows ? bundle->rows - b->first_row
+                                                              : bundle->band_rows;
+    b->members = VEC_AT(&x->members, const uint32_t, bundle->members_at + first);
+    b->count = (uint32_t)(left < bundle->pass_members ? left : bundle->pass_members);
+}
+
+uint64_t bundle_band_nbytes(const struct exec *x, const bundle_band *b)
+{
+    uint64_t nbytes = 0;
+    for (uint32_t i = 0; i < b->count; i++)
+        nbytes += catalogue_chunk(&x->r.target->cat, b->members[i])->nbytes / b->bundle->rows;
+    return nbytes * b->rows;
+}
+
 /* Byte of the file where row `row` of the chunk begins, or the block's begin before it. */
 static uint64_t band_edge(const cut_bundle *bundle, const cat_chunk *k, uint64_t run, uint64_t row)
 {
@@ -48,26 +71,22 @@ static uint64_t band_edge(const cut_bundle *bundle, const cat_chunk *k, uint64_t
     return block > k->offset_bytes ? block : k->offset_bytes;
 }
 
-static void begin_band(band *b, uint64_t local)
+static void begin_band(band *b, const bundle_band *what)
 {
     struct exec *x = b->worker->x;
     const cut_bundle *bundle = b->bundle;
-    const uint64_t bands = (bundle->rows + bundle->band_rows - 1) / bundle->band_rows;
-    const uint64_t first_row = local % bands * bundle->band_rows;
-    const uint64_t first = local / bands * bundle->pass_members;
-    const uint64_t left = bundle->member_count - first;
     const uint64_t slot =
         x->bundle_nbytes / bundle->pass_members / FILE_DIRECT_ALIGN * FILE_DIRECT_ALIGN;
-    b->count = (uint32_t)(left < bundle->pass_members ? left : bundle->pass_members);
+    b->count = what->count;
     for (uint32_t i = 0; i < b->count; i++) {
         share *s = &b->shares[i];
-        s->chunk = *VEC_AT(&x->members, const uint32_t, bundle->members_at + first + i);
+        s->chunk = what->members[i];
         const cat_chunk *k = catalogue_chunk(&x->r.target->cat, s->chunk);
         s->run = k->nbytes / bundle->rows;
         s->chunk_begin = k->offset_bytes;
         s->range.file = k->file;
-        s->range.begin = band_edge(bundle, k, s->run, first_row);
-        s->range.end = band_edge(bundle, k, s->run, first_row + bundle->band_rows);
+        s->range.begin = band_edge(bundle, k, s->run, what->first_row);
+        s->range.end = band_edge(bundle, k, s->run, what->first_row + what->rows);
         s->bytes =
             b->worker->bundle + i * slot + FILE_DIRECT_ALIGN + s->range.begin % FILE_DIRECT_ALIGN;
     }
@@ -156,7 +175,9 @@ static fsdpck_status write_share(const band *b, const share *s, fsdpck_error *er
 fsdpck_status bundle_run_item(worker *w, uint64_t item, fsdpck_error *err)
 {
     struct exec *x = w->x;
-    const cut_bundle *bundle = find_bundle(x, item);
+    bundle_band what;
+    bundle_get_band(x, item, &what);
+    const cut_bundle *bundle = what.bundle;
     const dtype type = (dtype)catalogue_tensor(&x->r.target->cat, bundle->tensor)->dtype;
     band b = {.worker = w, .bundle = bundle, .itemsize = dtype_get(type)->itemsize_bytes};
     if (w->bundle == NULL && x->bundle_nbytes <= x->tile_nbytes)
@@ -168,7 +189,7 @@ fsdpck_status bundle_run_item(worker *w, uint64_t item, fsdpck_error *err)
         free(b.shares);
         return error_set_nomem(err, x->bundle_nbytes);
     }
-    begin_band(&b, item - bundle->first_item);
+    begin_band(&b, &what);
     w->gather.base = w->bundle;
     w->gather.bundled = true;
     fsdpck_status st = fill_shares(w, &b, err);

@@ -99,35 +99,25 @@ static bool next_range(const struct exec *x, const output_range *item, output_ra
 }
 
 /* What this rank does: items of the plan, then neighbouring bands of bundles. */
-typedef struct share {
+typedef struct part_of_work {
     struct exec *x;
     uint64_t items;
     uint64_t band;
-} share;
+} part_of_work;
 
 uint64_t exec_own_count(const struct exec *x)
 {
-    uint64_t begin, end;
-    if (x->dealt)
-        return x->own_items.count;
-    if (x->share >= x->shares)
-        return 0;
-    group_share(x->share, x->shares, plan_item_count(x->r.plan), &begin, &end);
-    return end - begin;
+    return x->shared ? x->own_items.count : plan_item_count(x->r.plan);
 }
 
 uint64_t exec_own_item(const struct exec *x, uint64_t job)
 {
-    uint64_t begin, end;
-    if (x->dealt)
-        return *VEC_AT(&x->own_items, const uint64_t, job);
-    group_share(x->share, x->shares, plan_item_count(x->r.plan), &begin, &end);
-    return begin + job;
+    return x->shared ? *VEC_AT(&x->own_items, const uint64_t, job) : job;
 }
 
 static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
 {
-    const share *s = ctx;
+    const part_of_work *s = ctx;
     struct exec *x = s->x;
     worker *w = x->workers[worker_index];
     output_range whole;
@@ -163,9 +153,7 @@ fsdpck_status exec_fill(struct exec *x, unsigned worker_index, const output_rang
 
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)
 {
-    share s = {.x = x, .items = exec_own_count(x)};
-    uint64_t end = 0;
-    if (x->share < x->shares)
-        group_share(x->share, x->shares, x->bundle_items, &s.band, &end);
-    return pool_run(x->nworkers, s.items + (end - s.band), run_job, &s, x->r.cancel, err);
+    part_of_work s = {.x = x, .items = exec_own_count(x), .band = x->shared ? x->own_band : 0};
+    const uint64_t bands = x->shared ? x->own_band_count : x->bundle_items;
+    return pool_run(x->nworkers, s.items + bands, run_job, &s, x->r.cancel, err);
 }

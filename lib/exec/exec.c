@@ -20,6 +20,7 @@ static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* Memory for all that is located; a failure leaves it to exec_free. */
 static fsdpck_status begin(struct exec *x, fsdpck_error *err)
 {
     const catalogue *from = plan_from(x->r.plan);
@@ -29,12 +30,31 @@ static fsdpck_status begin(struct exec *x, fsdpck_error *err)
     if (x->spots == NULL)
         return FSDPCK_LIMIT;
     x->tensor_flags = budget_alloc(x->r.metadata, x->tensor_count, err);
-    if (x->tensor_flags == NULL)
-        return FSDPCK_LIMIT;
-    RETURN_IF(exec_start_workers(x, err));
-    RETURN_IF(exec_locate_all(x, err));
-    RETURN_IF(bundle_all(x, err));
+    return x->tensor_flags == NULL ? FSDPCK_LIMIT : exec_start_workers(x, err);
+}
+
+static fsdpck_status new_exec(const exec_request *r, struct exec **out, fsdpck_error *err)
+{
+    RETURN_IF(check_request(r, err));
+    struct exec *x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return error_set_nomem(err, sizeof *x);
+    *out = x;
+    x->r = *r;
+    x->strides = VEC_OF(uint64_t, r->metadata);
+    x->compare = VEC_OF(replica_pair, r->metadata);
+    x->streams = VEC_OF(uint64_t, r->metadata);
+    x->bundles = VEC_OF(cut_bundle, r->metadata);
+    x->members = VEC_OF(uint32_t, r->metadata);
+    x->own_items = VEC_OF(uint64_t, r->metadata);
+    pthread_mutex_init(&x->lock, NULL);
+    return begin(x, err);
+}
+
+static fsdpck_status finish(struct exec *x, fsdpck_error *err)
+{
     plan_sums sums;
+    RETURN_IF(bundle_all(x, err));
     plan_get_sums(x->r.plan, &sums);
     x->sums.read_amplification = sums.read_amplification;
     if (sums.source_bytes > 0)
@@ -44,21 +64,12 @@ static fsdpck_status begin(struct exec *x, fsdpck_error *err)
 
 fsdpck_status exec_locate(const exec_request *r, struct exec **out, fsdpck_error *err)
 {
+    struct exec *x = NULL;
     *out = NULL;
-    RETURN_IF(check_request(r, err));
-    struct exec *x = calloc(1, sizeof *x);
-    if (x == NULL)
-        return error_set_nomem(err, sizeof *x);
-    x->r = *r;
-    x->strides = VEC_OF(uint64_t, r->metadata);
-    x->compare = VEC_OF(replica_pair, r->metadata);
-    x->streams = VEC_OF(uint64_t, r->metadata);
-    x->bundles = VEC_OF(cut_bundle, r->metadata);
-    x->members = VEC_OF(uint32_t, r->metadata);
-    x->own_items = VEC_OF(uint64_t, r->metadata);
-    x->shares = 1;
-    pthread_mutex_init(&x->lock, NULL);
-    const fsdpck_status st = begin(x, err);
+    fsdpck_status st = new_exec(r, &x, err);
+    st = exec_locate_all(x, r->group, st, err);
+    if (st == FSDPCK_OK)
+        st = finish(x, err);
     if (st != FSDPCK_OK) {
         exec_free(x);
         return st;
@@ -86,17 +97,18 @@ static fsdpck_status run_share(struct exec *x, fsdpck_error *err)
     return engine_threads_run(x, err);
 }
 
-/* Streams read and change what tiles wrote, so they are one rank's, once all have written theirs. */
+/* Streams read and change what tiles wrote, so they are one rank's, once all have written theirs; where
+ * each host has its own files, one's of each. */
 static fsdpck_status run_streams(struct exec *x, fsdpck_error *err)
 {
-    return group_rank(x->r.group) == 0 ? scatter_run(x, err) : FSDPCK_OK;
+    return exec_leads(x) ? scatter_run(x, err) : FSDPCK_OK;
 }
 
 static fsdpck_status run_rest(struct exec *x, fsdpck_error *err)
 {
     const source *src = x->r.source;
     crc_parts_finish(x);
-    if (group_rank(x->r.group) == 0)
+    if (exec_leads(x))
         RETURN_IF(late_finish(x, err));
     return src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
 }

@@ -51,7 +51,11 @@ typedef struct exec_request {
     int direct;   /* EXEC_DIRECT_... */
     group *group; /* who shares the work: of every rank the same plan, target and output */
     const struct group_view *near; /* whose disks the source is on; NULL: all see all of it */
-    gpu *gpu; /* tiles are filled by it; streams and replicas stay with the threads */
+    /* Where each host has an output of its own: by target file, whether it is written on this one; every
+     * file on one host. NULL: all on one. */
+    const uint8_t *own_files;
+    const struct hosts *hosts; /* with own_files */
+    gpu *gpu;          /* tiles are filled by it; streams and replicas stay with the threads */
     bool gpu_required; /* its failure is the run's; else threads go on, with a warning */
     const cancel_token *cancel;
     progress *progress;
@@ -81,7 +85,9 @@ struct exec_sums {
 };
 
 /* Locates every chunk that the plan reads, in parallel, and compares the checksums of replicas
- * (REPLICA-DIFFER: BADINPUT). On failure *x is NULL. */
+ * (REPLICA-DIFFER: BADINPUT). On failure *x is NULL. In a group by all ranks, once they have agreed on
+ * their plan: each locates a part and tells the others, and a failure of that is the same for all; what
+ * follows may fail for one alone. */
 fsdpck_status exec_locate(const exec_request *r, struct exec **x,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -97,7 +103,7 @@ uint64_t exec_own_item(const struct exec *x, uint64_t job);
  * sure that the source did not change meanwhile. Once per exec. Where `out` is NULL nothing is
  * written: target.chunk_digest is what the run is for (want_digest, and not want_crc).
  * In a group each rank does its share, they agree in the end, and every rank has all sums; late bytes
- * that only the sums of several ranks give are written by rank 0. */
+ * that only the sums of several ranks give are written by rank 0, or by one rank of each host. */
 fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* For those who look at the bytes themselves: in place of exec_run, or after one without an output.

@@ -63,13 +63,13 @@ struct exec {
     uint64_t bundled_nbytes;
     uint64_t bundle_items;
     uint64_t bundle_nbytes;    /* of a worker's buffer for them */
-    unsigned share, shares;    /* of what is not dealt: share not below shares is none */
     uint64_t travelled_before; /* the work was shared */
-    bool dealt;                /* own_items are this rank's */
+    bool shared;               /* what follows is this rank's part; else it does all */
     vec own_items;             /* uint64_t */
-    uint64_t reread_nbytes;    /* of the source, by passes after the first */
-    uint64_t tile_nbytes;      /* of a worker's buffer: divides the plan's tile */
-    uint64_t step_nbytes; /* divides tile_nbytes: what is mostly filled and written at a time */
+    uint64_t own_band, own_band_count;
+    uint64_t reread_nbytes; /* of the source, by passes after the first */
+    uint64_t tile_nbytes;   /* of a worker's buffer: divides the plan's tile */
+    uint64_t step_nbytes;   /* divides tile_nbytes: what is mostly filled and written at a time */
     uint64_t staging_nbytes;
     int gpu_given_up; /* atomic: the warning was given */
     unsigned nworkers;
@@ -134,14 +134,33 @@ struct worker {
     struct exec_sums sums;
 };
 
+/* --- share_items.c --- */
+/* Whether a target file is written on this host. */
+bool exec_file_is_own(const struct exec *x, uint32_t file_index);
+/* The rank that does what is not shared: of all, or of this host where each has its own files. */
+bool exec_leads(const struct exec *x);
+
 /* --- locate.c --- */
-fsdpck_status exec_locate_all(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* By all ranks, whatever they have come to: st of each. x may be NULL where it is not OK. */
+fsdpck_status exec_locate_all(struct exec *x, group *g, fsdpck_status st,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Strides of a located chunk, in elements, ndim of them. */
 void exec_chunk_strides(const struct exec *x, uint64_t chunk, uint64_t *strides);
 convert exec_chunk_convert(const struct exec *x, uint64_t chunk, dtype to);
 /* Adds the tensor and the file of a source chunk to an error. */
 void exec_chunk_context(const struct exec *x, uint64_t chunk, fsdpck_error *err);
 dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk);
+
+/* --- locate_share.c --- */
+/* Sorts the chunks to be located by who does it. */
+void locate_share_begin(const struct exec *x, sort_pair *list, sort_pair *scratch, uint64_t count);
+/* Where a rank's are, then. */
+void locate_share_of(const struct exec *x, const sort_pair *list, uint64_t count, unsigned rank,
+                     uint64_t *begin, uint64_t *end);
+/* By all ranks: those of others come into x. */
+fsdpck_status locate_share_exchange(group *g, fsdpck_status st, struct exec *x,
+                                    const sort_pair *list, uint64_t count,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- worker.c --- */
 fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;

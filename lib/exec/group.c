@@ -11,10 +11,6 @@
 #include "base/alloc.h"
 #include "exec/group_link.h"
 
-#ifndef FSDPCK_VERSION
-#define FSDPCK_VERSION "0.1.0"
-#endif
-
 #define HOST_NBYTES 64
 /* How long a rank that is not the first leaves the others for cleaning up before it ends them all. */
 #define CLEANING_SECONDS 5
@@ -101,7 +97,7 @@ static fsdpck_status refuse(const char *launcher, const char *count, const char 
 {
     if (!is_several(count))
         return FSDPCK_OK;
-    error_set(err, FSDPCK_USAGE, "",
+    error_set(err, FSDPCK_USAGE, "GROUP-LONE",
               "started by %s as one of %s processes, which would all do the same", launcher, count);
     error_next(
         err,
@@ -125,11 +121,11 @@ static fsdpck_status refuse_lone(const char *count, fsdpck_error *err)
 {
     if (!is_several(count))
         return FSDPCK_OK;
-    error_set(err, FSDPCK_USAGE, "",
+    error_set(err, FSDPCK_USAGE, "GROUP-LONE",
               "one of %s processes that do not find each other: they would all do the same", count);
     error_expected(err, "a launcher for %s", group_link_description());
-    error_next(err, "mpirun of the MPI that fsdpck version names, or srun --mpi=pmix (srun "
-                    "--mpi=list shows what there is)");
+    error_next(err, "mpirun of the MPI that fsdpck version names, or srun --mpi=pmix for Open MPI, "
+                    "--mpi=pmi2 for MPICH");
     return FSDPCK_USAGE;
 }
 
@@ -147,7 +143,7 @@ static fsdpck_status meet(group *g, fsdpck_error *err)
         h->build[HOST_NBYTES - 1] = '\0';
         if (strcmp(h->build, g->hellos[0].build) == 0)
             continue;
-        error_set(err, FSDPCK_USAGE, "", "ranks run different builds");
+        error_set(err, FSDPCK_USAGE, "GROUP-BUILDS", "ranks run different builds");
         error_expected(err, "'%s', as rank 0 on %s", g->hellos[0].build, g->hellos[0].host);
         error_found(err, "'%s' on rank %u on %s", h->build, r, h->host);
         error_next(err, "install the same fsdpck on every host");
@@ -229,7 +225,7 @@ static fsdpck_status do_call(group *g, const link_call *call, fsdpck_error *err)
     const fsdpck_status st = group_link_do(g->link, call, err);
     int lost = -1;
     if (st != FSDPCK_OK && group_link_is_broken(g->link, &lost) && lost >= 0) {
-        error_set(err, FSDPCK_PEER, "", "rank %d on %s does not answer", lost,
+        error_set(err, FSDPCK_PEER, "GROUP-LOST", "rank %d on %s does not answer", lost,
                   group_host(g, (unsigned)lost));
         error_expected(err, "a sign of life within %u s",
                        atomic_load(&g->watch->peer_timeout_seconds));
@@ -348,7 +344,8 @@ fsdpck_status group_same(group *g, uint64_t value, const char *what, fsdpck_erro
         if (all[r] == all[0])
             continue;
         st =
-            error_set(err, FSDPCK_BADINPUT, "", "ranks do not see the same: their %s differ", what);
+            error_set(err, FSDPCK_BADINPUT, "GROUP-SEES",
+                      "ranks do not see the same: their %s differ", what);
         error_expected(err, "%016" PRIx64 ", as on rank 0 on %s", all[0], group_host(g, 0));
         error_found(err, "%016" PRIx64 " on rank %u on %s", all[r], r, group_host(g, r));
         error_next(err, "give every host the same view of the source");

@@ -24,30 +24,37 @@ typedef struct view_entry {
 struct group_view {
     remote remote;
     group *g;
-    uint32_t number; /* of the group's views */
-    folder dir;      /* here; may be closed */
-    file_set files;  /* that others may ask for: by index of `own` */
-    vec texts;       /* char *, owned */
-    vec entries;     /* view_entry, one for each path: of the lowest rank that has it */
-    vec holders;     /* uint32_t: ranks, for one entry after the other */
+    unsigned flags;
+    uint32_t number;      /* of the group's views */
+    folder dir;           /* here; may be closed */
+    size_t prefix_nbytes; /* "HOST:" before names */
+    file_set files;       /* that others may ask for: by index of `own` */
+    vec texts;            /* char *, owned */
+    vec entries;          /* view_entry, one for each path: of the lowest rank that has it */
+    vec holders;          /* uint32_t: ranks, for one entry after the other */
     _Atomic uint64_t travelled;
 };
 
 /* ---- what is here ---- */
 
-static fsdpck_status put_entry(text_buf *t, const char *path, path_kind kind, uint64_t nbytes,
-                               fsdpck_error *err)
+/* The name of the host goes before that of its file or folder; v->prefix_nbytes of it are no name
+ * here. */
+static fsdpck_status put_entry(const group_view *v, text_buf *t, const char *path, path_kind kind,
+                               uint64_t nbytes, fsdpck_error *err)
 {
     const uint64_t numbers[] = {(uint64_t)kind, nbytes};
     text_append(t, (const char *)numbers, sizeof numbers);
+    if (v->prefix_nbytes > 0)
+        text_printf(t, "%s:", group_host(v->g, group_rank(v->g)));
     text_append(t, path, strlen(path) + 1);
     return text_check(t, err);
 }
 
 /* Names in the folder, or in `sub` of it, and in folders there where deeper. */
-static fsdpck_status put_folder(const folder *d, const char *sub, bool deeper, text_buf *t,
+static fsdpck_status put_folder(const group_view *v, const char *sub, bool deeper, text_buf *t,
                                 fsdpck_error *err)
 {
+    const folder *d = &v->dir;
     char **names;
     size_t count;
     text_buf path = {0};
@@ -62,9 +69,9 @@ static fsdpck_status put_folder(const folder *d, const char *sub, bool deeper, t
         if (st == FSDPCK_OK)
             st = path_probe(d, path.text, &kind, &nbytes, err);
         if (st == FSDPCK_OK && (kind == PATH_FILE || kind == PATH_FOLDER))
-            st = put_entry(t, path.text, kind, nbytes, err);
+            st = put_entry(v, t, path.text, kind, nbytes, err);
         if (st == FSDPCK_OK && kind == PATH_FOLDER && deeper)
-            st = put_folder(d, path.text, false, t, err);
+            st = put_folder(v, path.text, false, t, err);
     }
     text_release(&path);
     free(names);
@@ -99,7 +106,7 @@ static fsdpck_status take_text(group_view *v, char *text, uint64_t nbytes, uint3
         at += sizeof numbers + strlen(e->path) + 1;
         if (rank == group_rank(v->g)) {
             uint32_t index;
-            RETURN_IF(file_set_add(&v->files, e->path, &index, err));
+            RETURN_IF(file_set_add(&v->files, e->path + v->prefix_nbytes, &index, err));
         }
     }
     return FSDPCK_OK;
@@ -144,13 +151,14 @@ static fsdpck_status unite(group_view *v, const char *path, fsdpck_error *err)
         first->holder_count++;
         if (first->kind == all[i].kind && first->nbytes == all[i].nbytes)
             continue;
-        error_set(err, FSDPCK_BADINPUT, "", "two hosts have different files of one name");
+        error_set(err, FSDPCK_BADINPUT, "GROUP-NAMES",
+                  "two hosts have different files of one name");
         error_path(err, path);
         error_expected(err, "'%s' of %" PRIu64 " bytes, as rank %u on %s has it", first->path,
                        first->nbytes, first->rank, group_host(v->g, first->rank));
         error_found(err, "%" PRIu64 " bytes on rank %u on %s", all[i].nbytes, all[i].rank,
                     group_host(v->g, all[i].rank));
-        error_next(err, "remove what is not of this checkpoint");
+        error_next(err, "remove what is not of this checkpoint; --source-local, if both are of it");
         return FSDPCK_BADINPUT;
     }
     v->entries.count = kept;
@@ -220,6 +228,8 @@ static fsdpck_status read_remote(void *ctx, uint32_t id, uint64_t offset, void *
     group_view *v = ctx;
     const view_entry *e = VEC_AT(&v->entries, view_entry, id);
     const link_range what = {v->number, e->served, offset, nbytes};
+    if (e->rank == group_rank(v->g)) /* under the name of its host */
+        return file_set_read_at(&v->files, e->served, offset, dst, nbytes, err);
     const fsdpck_status st = group_read(v->g, e->rank, &what, dst, err);
     if (st != FSDPCK_OK && err != NULL && err->rank < 0)
         err->rank = (int)e->rank;
@@ -240,30 +250,34 @@ static fsdpck_status open_here(group_view *v, const folder *here, fsdpck_error *
     if (here->path == NULL)
         return FSDPCK_OK;
     RETURN_IF(folder_open_same(&v->dir, here, here->path, err));
-    return file_set_init(&v->files, &v->dir, 0, 0, err);
+    return file_set_init(&v->files, &v->dir, 0,
+                         (v->flags & VIEW_NO_FOLLOW) != 0 ? FILE_NO_FOLLOW : 0, err);
 }
 
-static fsdpck_status begin(group *g, const folder *here, text_buf *own, group_view **out,
-                           fsdpck_error *err)
+static fsdpck_status begin(group *g, const folder *here, unsigned flags, text_buf *own,
+                           group_view **out, fsdpck_error *err)
 {
     group_view *v = calloc(1, sizeof *v);
     if (v == NULL)
         return error_set_nomem(err, sizeof *v);
     *out = v;
     v->g = g;
+    v->flags = flags;
+    if ((flags & VIEW_BY_HOST) != 0)
+        v->prefix_nbytes = strlen(group_host(g, group_rank(g))) + 1;
     v->dir = FOLDER_CLOSED;
     v->remote = (remote){v, find_remote, list_remote, read_remote};
     v->texts = VEC_OF(char *, NULL);
     v->entries = VEC_OF(view_entry, NULL);
     v->holders = VEC_OF(uint32_t, NULL);
     RETURN_IF(open_here(v, here, err));
-    return here->path == NULL ? FSDPCK_OK : put_folder(&v->dir, "", true, own, err);
+    return here->path == NULL ? FSDPCK_OK : put_folder(v, "", true, own, err);
 }
 
-static fsdpck_status make(group *g, const char *path, const folder *here, text_buf *own,
-                          group_view **v, fsdpck_error *err)
+static fsdpck_status make(group *g, const char *path, const folder *here, unsigned flags,
+                          text_buf *own, group_view **v, fsdpck_error *err)
 {
-    RETURN_IF(group_agree(g, begin(g, here, own, v, err), err));
+    RETURN_IF(group_agree(g, begin(g, here, flags, own, v, err), err));
     uint64_t sum = crc64_update(0, own->text, own->nbytes) + own->nbytes;
     bool same;
     RETURN_IF(group_is_same(g, sum, &same, err));
@@ -283,14 +297,14 @@ static fsdpck_status make(group *g, const char *path, const folder *here, text_b
     return group_agree(g, FSDPCK_OK, err);
 }
 
-fsdpck_status group_view_new(group *g, const char *path, const folder *here, group_view **out,
-                             fsdpck_error *err)
+fsdpck_status group_view_new(group *g, const char *path, const folder *here, unsigned flags,
+                             group_view **out, fsdpck_error *err)
 {
     text_buf own = {.limit_bytes = NAMES_NBYTES_MOST};
     *out = NULL;
     if (g == NULL)
         return FSDPCK_OK;
-    const fsdpck_status st = make(g, path, here, &own, out, err);
+    const fsdpck_status st = make(g, path, here, flags, &own, out, err);
     text_release(&own);
     if (st != FSDPCK_OK) {
         group_view_free(*out);

@@ -18,9 +18,16 @@
 
 typedef struct group_view group_view;
 
-/* BADINPUT where two ranks have files of one name and different sizes; IO where none has the folder. */
-fsdpck_status group_view_new(group *g, const char *path, const folder *here, group_view **out,
-                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+enum {
+    VIEW_NO_FOLLOW = 1,  /* links are errors for whoever asks for them */
+    VIEW_BY_HOST = 2     /* files of one name on several hosts are several: "HOST:NAME" */
+};
+
+/* flags: of the above. With VIEW_BY_HOST `folder` shows the names of this host without it besides, unless
+ * it is closed. BADINPUT (GROUP-NAMES) where two ranks have files of one name and different sizes; IO
+ * where none has the folder. */
+fsdpck_status group_view_new(group *g, const char *path, const folder *here, unsigned flags,
+                             group_view **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 const remote *group_view_remote(const group_view *v);
 /* The ranks that have a file, in their order; NULL and 0 where nobody has. */
 const uint32_t *group_view_holders(const group_view *v, const char *path, uint32_t *count);

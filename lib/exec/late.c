@@ -61,10 +61,12 @@ static fsdpck_status write_batch(void *ctx, unsigned worker_index, uint64_t job,
             t->make_late(t, i, t->chunk_crc[late->chunk], w->tile + nbytes);
             nbytes += late->nbytes;
         }
-        w->sums.bytes_written += nbytes;
+        if (exec_file_is_own(x, first->file))
+            w->sums.bytes_written += nbytes;
         target_add_file_crc(t, first->file, first->offset_bytes, w->tile, nbytes);
-        RETURN_IF(
-            output_write_at(x->out, first->file, first->offset_bytes, w->tile, nbytes, err));
+        if (exec_file_is_own(x, first->file))
+            RETURN_IF(
+                output_write_at(x->out, first->file, first->offset_bytes, w->tile, nbytes, err));
     }
     return FSDPCK_OK;
 }

@@ -192,9 +192,11 @@ static void mark_replicas(struct exec *x)
     }
 }
 
+/* This rank's part. */
 static fsdpck_status locate_listed(struct exec *x, sort_pair *list, sort_pair *scratch,
-                                   fsdpck_error *err)
+                                   uint64_t *count, fsdpck_error *err)
 {
+    uint64_t begin, end;
     const plan *p = x->r.plan;
     mark_replicas(x);
     const uint64_t n = list_chunks(x, list);
@@ -203,10 +205,13 @@ static fsdpck_status locate_listed(struct exec *x, sort_pair *list, sort_pair *s
     for (uint64_t i = 0; i < n; i++)
         list[i].key = catalogue_chunk(plan_from(p), list[i].item)->file;
     sort_pairs(list, scratch, n, NULL, NULL);
-    locate_work work = {.x = x, .chunks = list, .count = n};
+    *count = n;
+    locate_share_begin(x, list, scratch, n);
+    locate_share_of(x, list, n, group_rank(x->r.group), &begin, &end);
+    locate_work work = {.x = x, .chunks = list + begin, .count = end - begin};
     progress_phase(x->r.progress, "locating", 0);
-    return pool_run(x->r.nthreads, (n + LOCATE_BATCH - 1) / LOCATE_BATCH, locate_batch, &work,
-                    x->r.cancel, err);
+    return pool_run(x->r.nthreads, (work.count + LOCATE_BATCH - 1) / LOCATE_BATCH, locate_batch,
+                    &work, x->r.cancel, err);
 }
 
 /* Chunks that are streams, and the tensors that they make source-driven. */
@@ -256,14 +261,19 @@ static void note_wide(struct exec *x)
     }
 }
 
-fsdpck_status exec_locate_all(struct exec *x, fsdpck_error *err)
+fsdpck_status exec_locate_all(struct exec *x, group *g, fsdpck_status st, fsdpck_error *err)
 {
-    const uint64_t nbytes = 2 * x->spot_count * sizeof(sort_pair);
-    sort_pair *list = budget_alloc(x->r.metadata, nbytes, err);
-    if (list == NULL)
-        return FSDPCK_LIMIT;
-    fsdpck_status st = locate_listed(x, list, list + x->spot_count, err);
-    budget_free(x->r.metadata, list, nbytes);
+    const uint64_t nbytes = x == NULL ? 0 : 2 * x->spot_count * sizeof(sort_pair);
+    sort_pair *list = NULL;
+    uint64_t count = 0;
+    if (st == FSDPCK_OK) {
+        list = budget_alloc(x->r.metadata, nbytes, err);
+        st =
+            list == NULL ? FSDPCK_LIMIT : locate_listed(x, list, list + x->spot_count, &count, err);
+    }
+    st = locate_share_exchange(g, st, x, list, count, err);
+    if (x != NULL)
+        budget_free(x->r.metadata, list, nbytes);
     RETURN_IF(st);
     vec_trim(&x->strides);
     RETURN_IF(note_streams(x, err));

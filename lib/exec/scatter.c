@@ -165,6 +165,8 @@ static fsdpck_status write_meeting(scatter *sc, worker *w, const band_reader *ba
     strided s;
     const uint8_t *src = w->staging;
     uint64_t dst_at = 0;
+    if (!exec_file_is_own(x, catalogue_chunk(to, q->chunk)->file))
+        return FSDPCK_OK;
     catalogue_chunk_box(to, q->chunk, chunk_offsets, chunk_sizes);
     box_row_major_strides(chunk_sizes, band->ndim, dst_strides);
     s.ndim = band->ndim;
@@ -233,6 +235,8 @@ static fsdpck_status sum_item(void *ctx, unsigned worker_index, uint64_t item, f
     worker *w = x->workers[worker_index];
     output_range whole;
     plan_get_item(x->r.plan, item, &whole);
+    if (!exec_file_is_own(x, whole.file))
+        return FSDPCK_OK;
     output_range range = whole;
     for (; range.begin < whole.end; range.begin = range.end) {
         range_walk walk;

@@ -23,7 +23,7 @@
     do {                                                                                \
         const cudaError_t e_ = (cudaError_t)(call);                                     \
         if (e_ != cudaSuccess) {                                                        \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(e_)); \
+            fprintf(stderr, "gpu_bench.cu:%d: %s\n", __LINE__, cudaGetErrorString(e_)); \
             exit(1);                                                                    \
         }                                                                               \
     } while (0)

@@ -34,6 +34,7 @@ import cases_fsdp1_write  # noqa: E402, F401
 import cases_good  # noqa: E402, F401
 import cases_hostile  # noqa: E402, F401
 import cases_layout  # noqa: E402, F401
+import cases_local  # noqa: E402, F401
 import cases_manifest  # noqa: E402, F401
 import cases_model  # noqa: E402, F401
 import cases_model_tree  # noqa: E402, F401

@@ -1,63 +1,33 @@
 /* A large reshard planned and dealt to the ranks of a cluster, without data: Llama 3.1 405B with two
- * Adam moments in fp32 (4.87 TB), saved by 1,024 ranks of 128 hosts, for 256 ranks. The source
- * catalogue is made in memory, as the DCP reader leaves it; all else is what a run does before it
- * writes (aim, places, plan, heads located by a source that invents them), and who does which item,
- * where the source is on a file system that all see and where it is on the disks of the hosts that
- * saved it.
+ * Adam moments in fp32 (4.87 TB), saved by 1,024 ranks of 128 hosts, for 256 ranks. All is what a run
+ * does before it writes, and what reshard --dry-run --group-size then tells of (exec/simulate.h), where
+ * the source is on a file system that all see and where it is on the disks of the hosts that saved it.
  *
  * Argument: layers of the model (4); 126 are all of them: "full size", under 30 s and 4 GiB. The
- * table tells what each rank reads, writes and has from others, and the seconds that this takes with
- * some bandwidths: all in time with each other, or reading and writing on one path after another.
+ * table tells the bytes of the rank that has least and most, and the seconds predicted at some
+ * bandwidths of the file system (reading / writing, GB/s, with 45 GB/s for each host's network), with
+ * reading and writing at the same time ("both"), and in turns on one path. Beside them what no dealing
+ * can go below: the bytes of all through the narrowest of the three.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 
-#include "aim/aim.h"
-#include "exec/deal.h"
-#include "exec/exec.h"
-#include "formats/dcp/dcp.h"
-#include "plan/plan.h"
-#include "plan/segment.h"
+#include "exec/simulate.h"
+#include "tests/support/dcp_world.h"
 
 #define RANKS_IN   1024u
 #define RANKS_OUT  256u
-#define HOSTS      128u
 #define RANKS_MOST 1024u
-#define HEAD       700u /* bytes of a blob in front of a chunk's elements, and behind them */
-#define TAIL       300u
 #define LIMIT      ((uint64_t)4 << 30)
 #define SECONDS    30.0
 #define LAYERS     126u
-
-typedef struct world {
-    budget metadata;
-    catalogue from;
-    target to;
-    layout cut;
-    aim_parts parts;
-    source src;
-    uint64_t layers, tensors;
-} world;
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "prop_cluster_scale: %s\n", what);
-    exit(1);
-}
-
-static void must_do(fsdpck_status st, const fsdpck_error *err)
-{
-    if (st == FSDPCK_OK)
-        return;
-    fprintf(stderr, "prop_cluster_scale: %s: %s\n", err->tensor, err->message);
-    exit(1);
-}
+#define GB         UINT64_C(1000000000)
+#define NET        (45 * GB)
+/* Of one read of another host's file. */
+#define STEP_NBYTES ((uint64_t)256 << 10)
 
 /* Of the wall: two cores do what 128 hosts would all do alike. */
 static double seconds(void)
@@ -67,7 +37,7 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- the source ---- */
+/* ---- the model ---- */
 
 typedef struct parameter {
     const char *name;
@@ -94,333 +64,186 @@ static const parameter outside[OUTSIDE] = {
     {"output.weight", {128256, 16384}},
 };
 
-static const parameter *parameter_of(const world *w, uint64_t i)
+static const parameter *parameter_of(uint64_t i)
 {
-    return i < w->layers * IN_LAYER ? &in_layer[i % IN_LAYER] : &outside[i - w->layers * IN_LAYER];
+    return i < OUTSIDE ? &outside[i] : &in_layer[(i - OUTSIDE) % IN_LAYER];
 }
 
-static unsigned shape_of(const world *w, uint64_t i, uint64_t *shape)
+static unsigned shape_of(uint64_t i, uint64_t *shape)
 {
-    memcpy(shape, parameter_of(w, i)->shape, sizeof parameter_of(w, i)->shape);
+    memcpy(shape, parameter_of(i)->shape, sizeof parameter_of(i)->shape);
     return shape[1] > 0 ? 2 : 1;
 }
 
 /* "layers.3.ffn_norm.weight" */
-static void fqn_of(const world *w, uint64_t i, char *fqn, size_t capacity)
+static void name_of(uint64_t i, char *fqn, size_t capacity)
 {
-    const char *name = parameter_of(w, i)->name;
-    if (i < w->layers * IN_LAYER)
-        snprintf(fqn, capacity, "layers.%" PRIu64 ".%s", i / IN_LAYER, name);
-    else
+    const char *name = parameter_of(i)->name;
+    if (i < OUTSIDE)
         snprintf(fqn, capacity, "%s", name);
-}
-
-/* Flat key and path of torch. */
-static void add_tensor(world *w, uint64_t i, fsdpck_error *err)
-{
-    static const char *const moments[] = {"", "exp_avg", "exp_avg_sq"};
-    value_pool *pool = &w->from.pool;
-    char fqn[64], name[96];
-    uint64_t shape[2];
-    uint32_t tensor;
-    value path[4];
-    size_t n = 0;
-    fqn_of(w, i / 3, fqn, sizeof fqn);
-    const int nbytes = i % 3 == 0
-                           ? snprintf(name, sizeof name, "model.%s", fqn)
-                           : snprintf(name, sizeof name, "optim.state.%s.%s", fqn, moments[i % 3]);
-    const unsigned ndim = shape_of(w, i / 3, shape);
-    must_do(catalogue_add_tensor(&w->from, name, (size_t)nbytes, DTYPE_FLOAT32, ndim, shape,
-                                 &tensor, err),
-            err);
-    const char *const texts[] = {i % 3 == 0 ? "model" : "optim", "state", fqn, moments[i % 3]};
-    for (size_t k = 0; k < 4; k++) {
-        if (i % 3 != 0 || k == 0 || k == 2)
-            must_do(value_new_str(pool, texts[k], strlen(texts[k]), &path[n++], err), err);
-    }
-    must_do(
-        value_new_from(pool, VALUE_TUPLE, path, n, &catalogue_tensor(&w->from, tensor)->path, err),
-        err);
-}
-
-/* Rank r's part, by torch's rule; its bytes. */
-static uint64_t piece_of(const world *w, uint64_t tensor, uint32_t r, uint64_t *offsets,
-                         uint64_t *sizes)
-{
-    const unsigned ndim = shape_of(w, tensor / 3, sizes);
-    const uint64_t rows = sizes[0];
-    const uint64_t each = (rows + RANKS_IN - 1) / RANKS_IN;
-    offsets[0] = r * each < rows ? r * each : rows;
-    offsets[1] = 0;
-    sizes[0] = rows - offsets[0] < each ? rows - offsets[0] : each;
-    return sizes[0] * (ndim == 2 ? sizes[1] : 1) * 4;
-}
-
-static void add_source(world *w, fsdpck_error *err)
-{
-    uint64_t offsets[2], sizes[2];
-    for (uint64_t i = 0; i < w->tensors; i++)
-        add_tensor(w, i, err);
-    for (uint32_t r = 0; r < RANKS_IN; r++) { /* rank by rank, as .metadata has them */
-        char name[32];
-        uint32_t index;
-        uint64_t at = 0;
-        const int n = snprintf(name, sizeof name, "__%u_0.distcp", r);
-        must_do(catalogue_add_file(&w->from, name, (size_t)n, (uint64_t)1 << 50, r, &index, err),
-                err);
-        for (uint64_t t = 0; t < w->tensors; t++) {
-            const uint64_t nbytes = piece_of(w, t, r, offsets, sizes) + HEAD + TAIL;
-            const cat_chunk proto = {.file = index,
-                                     .rank = (uint16_t)r,
-                                     .place = PLACE_BLOB,
-                                     .offset_bytes = at,
-                                     .nbytes = nbytes};
-            must_do(catalogue_add_chunk(&w->from, (uint32_t)t, offsets, sizes, &proto, err), err);
-            at += nbytes;
-        }
-    }
-    w->from.origin.world_size = RANKS_IN;
-    must_do(catalogue_seal(&w->from, err), err);
-}
-
-static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
-{
-    const world *w = ctx;
-    const cat_chunk *k = catalogue_chunk(&w->from, chunk);
-    (void)err;
-    where->file = k->file;
-    where->offset_bytes = k->offset_bytes + HEAD;
-    where->rows = true;
-    return FSDPCK_OK;
-}
-
-/* ---- what a run does before it writes ---- */
-
-static void aim_at_ranks(world *w, fsdpck_error *err)
-{
-    const aim_cut_request cut = {.layout = &w->cut, .every_rank = dcp_writer.every_rank};
-    const aim_request request = {
-        .src = &w->src,
-        .part = PART_ALL,
-        .nested = dcp_writer.takes == TAKES_NESTED,
-        .keyed = dcp_writer.takes == TAKES_KEYED,
-        .holds = dcp_writer.holds,
-        .format = dcp_writer.name,
-        .cut = &cut,
-    };
-    aim_result result;
-    must(w->from.meshes.count == 1, "the chunks were not explained");
-    layout_init(&w->cut, &w->metadata);
-    must_do(layout_scale_mesh(catalogue_mesh(&w->from, 0), RANKS_OUT, &w->cut.mesh, err), err);
-    must_do(aim_build(&w->from, &w->parts, &request, &w->to, &result, err), err);
-    must(result.tensors_out == w->tensors, "tensors were lost");
-    aim_result_release(&result);
-}
-
-static void locate_all(world *w, const plan *p, fsdpck_error *err)
-{
-    struct exec *x;
-    const exec_request request = {
-        .plan = p,
-        .source = &w->src,
-        .target = &w->to,
-        .nthreads = 2,
-        .memory_nbytes = EXEC_MEMORY_NBYTES_MIN,
-        .metadata = &w->metadata,
-    };
-    must_do(exec_locate(&request, &x, err), err);
-    exec_free(x);
-}
-
-/* Bytes of memory that the process has had at most. */
-static uint64_t peak_nbytes(void)
-{
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return (uint64_t)usage.ru_maxrss * 1024;
-}
-
-/* ---- who does what ---- */
-
-typedef struct rank_load {
-    uint64_t items, nbytes, received;
-} rank_load;
-
-typedef struct cluster {
-    const world *w;
-    const plan *p;
-    unsigned ranks, hosts;
-    bool near; /* files are on the disks of who saved them */
-    rank_load loads[RANKS_MOST];
-    uint64_t sent[HOSTS];    /* by host */
-    uint64_t on_host[HOSTS]; /* of the item under way */
-    double took;
-} cluster;
-
-static unsigned host_of_rank(const cluster *c, unsigned rank)
-{
-    return rank / (c->ranks / c->hosts);
-}
-
-static void count_segments(cluster *c, uint64_t item, uint64_t *nbytes)
-{
-    static segment_walk s;
-    output_range range;
-    range_walk walk;
-    range_part part;
-    *nbytes = 0;
-    memset(c->on_host, 0, sizeof c->on_host);
-    plan_get_item(c->p, item, &range);
-    range_walk_begin(&walk, c->p, &range);
-    while (range_walk_next(&walk, &part)) {
-        *nbytes += part.end - part.begin;
-        if (part.kind != PART_CHUNK || !c->near)
-            continue;
-        segment_walk_begin(&s, c->p, part.chunk, part.first_elem, part.end_elem);
-        while (segment_walk_next(&s))
-            c->on_host[catalogue_chunk(&c->w->from, s.src_chunk)->rank / (RANKS_IN / HOSTS)] +=
-                4 * s.nelems;
-    }
-}
-
-static unsigned choose(cluster *c, deal *d, uint64_t nbytes)
-{
-    const unsigned each = c->ranks / c->hosts;
-    for (unsigned h = 0; h < c->hosts; h++)
-        for (unsigned k = 0; c->on_host[h] > 0 && k < each; k++)
-            deal_near(d, h * each + k, c->on_host[h]);
-    return deal_next(d, nbytes);
-}
-
-static void deal_cluster(cluster *c, fsdpck_error *err)
-{
-    const double began = seconds();
-    const uint64_t items = plan_item_count(c->p);
-    uint64_t nbytes, total = 0, largest = 0, begin = 0, end = 0;
-    unsigned owner = 0;
-    deal d;
-    memset(c->loads, 0, sizeof c->loads);
-    memset(c->sent, 0, sizeof c->sent);
-    for (uint64_t i = 0; i < items; i++) {
-        output_range range;
-        plan_get_item(c->p, i, &range);
-        total += range.end - range.begin;
-        largest = range.end - range.begin > largest ? range.end - range.begin : largest;
-    }
-    must_do(deal_init(&d, c->ranks, NULL, total, largest, err), err);
-    group_share(0, c->ranks, items, &begin, &end);
-    for (uint64_t i = 0; i < items; i++) {
-        count_segments(c, i, &nbytes);
-        while (!c->near && i >= end)
-            group_share(++owner, c->ranks, items, &begin, &end);
-        if (c->near)
-            owner = choose(c, &d, nbytes);
-        c->loads[owner].items++;
-        c->loads[owner].nbytes += nbytes;
-        for (unsigned h = 0; h < c->hosts && c->near; h++) {
-            const uint64_t some = h == host_of_rank(c, owner) ? 0 : c->on_host[h];
-            c->loads[owner].received += some;
-            c->sent[h] += some;
-        }
-    }
-    deal_release(&d);
-    c->took = seconds() - began;
-}
-
-static void print_cluster(const cluster *c)
-{
-    uint64_t least = UINT64_MAX, most = 0, total = 0, travelled = 0, received = 0, sent = 0,
-             items = 0;
-    for (unsigned r = 0; r < c->ranks; r++) {
-        const rank_load *l = &c->loads[r];
-        least = l->nbytes < least ? l->nbytes : least;
-        most = l->nbytes > most ? l->nbytes : most;
-        items = l->items > items ? l->items : items;
-        received = l->received > received ? l->received : received;
-        total += l->nbytes;
-        travelled += l->received;
-    }
-    for (unsigned h = 0; h < c->hosts; h++)
-        sent = c->sent[h] > sent ? c->sent[h] : sent;
-    printf("%5u %5u %-7s %7.3f to %7.3f %6" PRIu64 " %8.2f %5.1f%% %8.3f %8.3f %6.2f", c->ranks,
-           c->hosts, c->near ? "local" : "shared", (double)least / 1e9, (double)most / 1e9, items,
-           (double)travelled / 1e9, 100 * (double)travelled / (double)total, (double)received / 1e9,
-           (double)sent / 1e9, c->took);
-    /* The slowest rank: its part of a path of so many GB/s. */
-    const double part = (double)most / 1e9 * (double)c->ranks;
-    if (!c->near)
-        printf(" %7.1f %7.1f %7.1f %7.1f\n", part / 300, part / 500 + part / 300, part / 50,
-               part / 100 + part / 50);
     else
-        printf(" %7.1f %7s %7.1f %7s\n", part / 300, "-", part / 50, "-");
-    must(total > 0 && (c->near || travelled == 0), "bytes travel on a shared file system");
-    must(most - least <= (uint64_t)total / c->ranks / 4 + 2 * PLAN_TILE_NBYTES ||
-             c->w->layers < LAYERS,
-         "ranks do not do about as much");
-    must(travelled < total / 4, "too much travels");
+        snprintf(fqn, capacity, "layers.%" PRIu64 ".%s", (i - OUTSIDE) / IN_LAYER, name);
 }
 
-static void print_all(const world *w, const plan *p, fsdpck_error *err)
+/* ---- what each rank has ---- */
+
+typedef struct extent {
+    uint64_t least, most, total;
+} extent;
+
+static void add(extent *e, uint64_t n)
 {
-    static cluster c;
-    static const struct {
-        unsigned ranks, hosts;
-        bool near;
-    } all[] = {
-        {8, 8, false}, {128, 128, false}, {1024, 128, false}, {128, 128, true}, {1024, 128, true}};
-    printf(
-        "                      read and write, GB  most  travelled of all  most GB    most GB      "
-        "  "
-        "    seconds at read/write GB/s\n"
-        "ranks hosts source    of a rank           items       GB        received     sent   dealt "
-        "500/300 one path 100/50 one path\n");
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        c = (cluster){
-            .w = w, .p = p, .ranks = all[i].ranks, .hosts = all[i].hosts, .near = all[i].near};
-        deal_cluster(&c, err);
-        print_cluster(&c);
+    e->least = e->total == 0 || n < e->least ? n : e->least;
+    e->most = n > e->most ? n : e->most;
+    e->total += n;
+}
+
+typedef struct extents {
+    extent read, written, sent, received, items, messages, memory;
+} extents;
+
+static void sum_loads(const exec_cluster *c, const exec_load *loads, extents *e)
+{
+    memset(e, 0, sizeof *e);
+    for (unsigned r = 0; r < c->ranks; r++) {
+        add(&e->read, loads[r].read_nbytes);
+        add(&e->written, loads[r].written_nbytes);
+        add(&e->sent, loads[r].sent_nbytes);
+        add(&e->received, loads[r].received_nbytes);
+        add(&e->items, loads[r].items + loads[r].bands);
+        add(&e->messages, loads[r].messages);
+        add(&e->memory, loads[r].memory_nbytes);
     }
+}
+
+static bool is_near(const extent *e, unsigned ranks, uint64_t slack)
+{
+    const uint64_t mean = e->total / ranks;
+    return e->most <= mean + slack && e->least + slack >= mean;
+}
+
+static void check(const exec_cluster *c, const exec_load *loads, const extents *e,
+                  const plan_sums *s, uint64_t output_nbytes)
+{
+    /* Elements that the edges of items cut are read by both. */
+    dcp_world_must(e->read.total >= s->source_bytes &&
+                       e->read.total <= s->source_bytes + 4 * s->items,
+                   "not every element is read once");
+    dcp_world_must(e->written.total == output_nbytes, "not every byte is written once");
+    dcp_world_must(e->sent.total == e->received.total, "what is sent is not what is received");
+    dcp_world_must(e->items.total == s->items, "not every item is done once");
+    const uint64_t mean = e->written.total / c->ranks;
+    if (!c->local) {
+        dcp_world_must(is_near(&e->written, c->ranks, PLAN_TILE_NBYTES),
+                       "ranks differ by more than a tile from the mean");
+        dcp_world_must(e->read.most <= e->written.most + 4 * e->items.most,
+                       "a rank reads more than it writes");
+        dcp_world_must(e->sent.total == 0 && e->messages.total == 0,
+                       "bytes travel on a shared file system");
+        return;
+    }
+    dcp_world_must(e->written.most <= mean + mean / 16 + PLAN_TILE_NBYTES,
+                   "a rank writes much more than the mean");
+    dcp_world_must(e->received.total < e->read.total / 4, "too much travels");
+    for (unsigned r = 0; r < c->ranks; r++)
+        dcp_world_must(loads[r].messages <=
+                           3 * ((loads[r].sent_nbytes + loads[r].received_nbytes) / STEP_NBYTES +
+                                2 * e->items.most),
+                       "more messages than bytes and items ask for");
+}
+
+/* ---- the table ---- */
+
+static double most_of(double a, double b, double c)
+{
+    const double most = a > b ? a : b;
+    return most > c ? most : c;
+}
+
+static void print_times(const exec_cluster *c, const exec_load *loads, double all_nbytes,
+                        uint64_t read, uint64_t write)
+{
+    const exec_bandwidth bandwidth = {c->local ? 0 : read * GB, write * GB, NET};
+    const double reading = c->local ? 0 : all_nbytes / (double)(read * GB);
+    const double writing = all_nbytes / (double)(write * GB);
+    const double net = all_nbytes / ((double)c->hosts * (double)NET);
+    exec_times t;
+    exec_predict(c, loads, &bandwidth, &t);
+    printf(" %6.1f/%-6.1f", t.overlapped, most_of(reading, writing, net));
+    if (c->local)
+        printf(" %6s %-6s", "-", "");
+    else
+        printf(" %6.1f/%-6.1f", t.serial, most_of(reading + writing, net, 0));
+    if (!c->local && c->hosts > 8)
+        dcp_world_must(t.overlapped <= 1.02 * writing, "slower than the file system");
+}
+
+static void deal_cluster(const dcp_world *w, const exec_cluster *c, const plan_sums *sums)
+{
+    static exec_load loads[RANKS_MOST];
+    fsdpck_error err;
+    extents e;
+    uint64_t output_nbytes = 0;
+    fsdpck_error_init(&err);
+    memset(loads, 0, sizeof loads);
+    for (size_t i = 0; i < catalogue_file_count(&w->to.cat); i++)
+        output_nbytes += catalogue_file(&w->to.cat, i)->nbytes;
+    const double began = seconds();
+    dcp_world_must(exec_simulate(w->exec, c, loads, &err) == FSDPCK_OK, err.message);
+    const double took = seconds() - began;
+    sum_loads(c, loads, &e);
+    printf("%5u %5u %-6s %8.3f %8.3f %8.3f %8.3f %6" PRIu64 " %7.3f %7.3f %7" PRIu64
+           " %6.0f %5.1f%%",
+           c->ranks, c->hosts, c->local ? "local" : "shared", (double)e.read.least / 1e9,
+           (double)e.read.most / 1e9, (double)e.written.least / 1e9, (double)e.written.most / 1e9,
+           e.items.most, (double)e.sent.most / 1e9, (double)e.received.most / 1e9, e.messages.most,
+           (double)e.memory.most / 1e6, 100 * (double)e.received.total / (double)e.read.total);
+    print_times(c, loads, (double)sums->target_bytes, 500, 300);
+    print_times(c, loads, (double)sums->target_bytes, 100, 50);
+    printf(" %6.2f\n", took);
+    fflush(stdout);
+    check(c, loads, &e, sums, output_nbytes);
+}
+
+static void deal_all(const dcp_world *w, const plan_sums *sums)
+{
+    static const exec_cluster all[] = {{8, 8, false},      {16, 16, false},  {128, 128, false},
+                                       {1024, 128, false}, {128, 128, true}, {1024, 128, true}};
+    printf(
+        "                   read, GB          written, GB        most    most GB   most GB    most "
+        " "
+        "most MB travels seconds/bound at 500/300    at 100/50\n"
+        "ranks hosts source    least     most    least     most  items    sent received messages "
+        "memory  of all     both         one path      both         one path    dealt\n");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        deal_cluster(w, &all[i], sums);
 }
 
 int main(int argc, char **argv)
 {
-    world w = {.layers = argc > 1 ? strtoull(argv[1], NULL, 10) : 4};
-    plan *p;
+    const uint64_t layers = argc > 1 ? strtoull(argv[1], NULL, 10) : 4;
+    const dcp_world_model model = {layers * IN_LAYER + OUTSIDE, name_of, shape_of};
+    dcp_world w;
     plan_sums sums;
-    const plan_options opt = {.replicas = REPLICAS_CRC};
-    const writer_options wo = {0};
-    uint64_t otherwise;
-    fsdpck_error err;
-    fsdpck_error_init(&err);
-    w.tensors = 3 * (w.layers * IN_LAYER + OUTSIDE);
-    budget_init(&w.metadata, LIMIT, "metadata", NULL);
-    catalogue_init(&w.from, &w.metadata);
-    target_init(&w.to, &w.metadata);
-    w.src = (source){.ctx = &w, .cat = &w.from, .locate = locate};
-    add_source(&w, &err);
+    dcp_world_init(&w, &model, RANKS_IN, LIMIT);
     const double began = seconds();
-    must_do(aim_parts_find(&w.from, &w.parts, &err), &err);
-    must_do(aim_explain(&w.from, &otherwise, &err), &err);
-    aim_at_ranks(&w, &err);
-    must_do(dcp_writer.layout(&w.to, &wo, &err), &err);
-    must_do(plan_new(&w.from, &w.to, &opt, &w.metadata, &p, &err), &err);
+    dcp_world_explain(&w);
+    dcp_world_aim(&w, RANKS_OUT);
+    dcp_world_place(&w);
+    dcp_world_plan(&w);
     const double planned = seconds() - began;
-    locate_all(&w, p, &err);
+    dcp_world_locate(&w);
     const double located = seconds() - began - planned;
-    plan_get_sums(p, &sums);
+    plan_get_sums(w.plan, &sums);
     printf("%" PRIu64 " layers, %" PRIu64 " tensors, %.3f TB; %" PRIu64 " chunks in, %" PRIu64
            " out, %" PRIu64 " items; planned in %.2f s, located in %.2f s\n",
-           w.layers, w.tensors, (double)sums.target_bytes / 1e12, sums.chunks_in, sums.chunks_out,
+           layers, w.tensors, (double)sums.target_bytes / 1e12, sums.chunks_in, sums.chunks_out,
            sums.items, planned, located);
-    print_all(&w, p, &err);
-    printf("all in %.1f s; peak %.0f MB\n", seconds() - began, (double)peak_nbytes() / 1e6);
-    must(seconds() - began < SECONDS, "more than 30 s");
-    must(peak_nbytes() <= LIMIT, "more than 4 GiB");
-    plan_free(p);
-    layout_release(&w.cut);
-    aim_parts_release(&w.parts);
-    catalogue_release(&w.from);
-    target_release(&w.to);
-    must(w.metadata.used_bytes == 0, "memory was not given back");
+    deal_all(&w, &sums);
+    const double all = seconds() - began;
+    printf("all in %.1f s; peak %.0f MB\n", all, (double)dcp_world_peak_nbytes() / 1e6);
+    dcp_world_must(all < SECONDS, "more than 30 s");
+    dcp_world_must(dcp_world_peak_nbytes() <= LIMIT, "more than 4 GiB");
+    dcp_world_release(&w);
     return 0;
 }

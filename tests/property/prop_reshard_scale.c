@@ -11,53 +11,20 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 
-#include "aim/aim.h"
-#include "exec/exec.h"
-#include "formats/dcp/dcp.h"
-#include "plan/plan.h"
 #include "plan/segment.h"
+#include "tests/support/dcp_world.h"
 
 #define RANKS_IN  1024u
 #define RANKS_OUT 256u
-#define HEAD      700u /* bytes of a blob in front of a chunk's elements, and behind them */
-#define TAIL      300u
 #define LIMIT     ((uint64_t)2 << 30)
 #define SECONDS   20.0
-
-typedef struct world {
-    budget metadata;
-    catalogue from;
-    target to;
-    layout cut;
-    aim_parts parts;
-    source src;
-    uint64_t tensors;
-} world;
 
 typedef struct times {
     double explain, aim, place, plan, locate, segments;
     double planned; /* the sum of the first four */
 } times;
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "prop_reshard_scale: %s\n", what);
-    exit(1);
-}
-
-static void must_do(fsdpck_status st, const fsdpck_error *err)
-{
-    if (st == FSDPCK_OK)
-        return;
-    fprintf(stderr, "prop_reshard_scale: %s: %s\n", err->tensor, err->message);
-    exit(1);
-}
 
 /* CPU time of all threads: what else runs on the machine does not count. */
 static double seconds(void)
@@ -75,8 +42,6 @@ static double since(double *last)
     return took;
 }
 
-/* ---- the source ---- */
-
 /* Weights of 8,192 rows, every fifth of a few more, of which the last ranks have no part; every
  * eighth tensor is a bias. */
 static unsigned shape_of(uint64_t parameter, uint64_t *shape)
@@ -86,113 +51,9 @@ static unsigned shape_of(uint64_t parameter, uint64_t *shape)
     return parameter % 8 == 7 ? 1 : 2;
 }
 
-/* "model.layers.3.weight", "optim.state.layers.3.weight.exp_avg": flat key and path of torch. */
-static void name_tensor(world *w, uint64_t i, uint32_t tensor, fsdpck_error *err)
+static void name_of(uint64_t parameter, char *fqn, size_t capacity)
 {
-    static const char *const moments[] = {"", "exp_avg", "exp_avg_sq"};
-    value_pool *pool = &w->from.pool;
-    value path[4];
-    size_t n = 0;
-    char fqn[48];
-    snprintf(fqn, sizeof fqn, "layers.%" PRIu64 ".weight", i / 3);
-    const char *const texts[] = {i % 3 == 0 ? "model" : "optim", "state", fqn, moments[i % 3]};
-    for (size_t k = 0; k < 4; k++) {
-        if (i % 3 != 0 || k == 0 || k == 2)
-            must_do(value_new_str(pool, texts[k], strlen(texts[k]), &path[n++], err), err);
-    }
-    must_do(
-        value_new_from(pool, VALUE_TUPLE, path, n, &catalogue_tensor(&w->from, tensor)->path, err),
-        err);
-}
-
-static void add_tensor(world *w, uint64_t i, fsdpck_error *err)
-{
-    char name[80];
-    uint64_t shape[2];
-    uint32_t tensor;
-    const uint64_t p = i / 3;
-    int n = snprintf(name, sizeof name, "model.layers.%" PRIu64 ".weight", p);
-    if (i % 3 != 0)
-        n = snprintf(name, sizeof name, "optim.state.layers.%" PRIu64 ".weight.%s", p,
-                     i % 3 == 1 ? "exp_avg" : "exp_avg_sq");
-    const unsigned ndim = shape_of(p, shape);
-    must_do(
-        catalogue_add_tensor(&w->from, name, (size_t)n, DTYPE_FLOAT32, ndim, shape, &tensor, err),
-        err);
-    name_tensor(w, i, tensor, err);
-}
-
-/* Rank r's part, by torch's rule; its bytes. */
-static uint64_t piece_of(uint64_t tensor, uint32_t r, uint64_t *offsets, uint64_t *sizes)
-{
-    const unsigned ndim = shape_of(tensor / 3, sizes);
-    const uint64_t rows = sizes[0];
-    const uint64_t each = (rows + RANKS_IN - 1) / RANKS_IN;
-    offsets[0] = r * each < rows ? r * each : rows;
-    offsets[1] = 0;
-    sizes[0] = rows - offsets[0] < each ? rows - offsets[0] : each;
-    return sizes[0] * (ndim == 2 ? sizes[1] : 1) * 4;
-}
-
-static void add_source(world *w, fsdpck_error *err)
-{
-    uint64_t offsets[2], sizes[2];
-    for (uint64_t i = 0; i < w->tensors; i++)
-        add_tensor(w, i, err);
-    for (uint32_t r = 0; r < RANKS_IN; r++) { /* rank by rank, as .metadata has them */
-        char name[32];
-        uint32_t index;
-        uint64_t at = 0;
-        const int n = snprintf(name, sizeof name, "__%u_0.distcp", r);
-        must_do(catalogue_add_file(&w->from, name, (size_t)n, (uint64_t)1 << 50, r, &index, err),
-                err);
-        for (uint64_t t = 0; t < w->tensors; t++) {
-            const uint64_t nbytes = piece_of(t, r, offsets, sizes) + HEAD + TAIL;
-            const cat_chunk proto = {.file = index,
-                                     .rank = (uint16_t)r,
-                                     .place = PLACE_BLOB,
-                                     .offset_bytes = at,
-                                     .nbytes = nbytes};
-            must_do(catalogue_add_chunk(&w->from, (uint32_t)t, offsets, sizes, &proto, err), err);
-            at += nbytes;
-        }
-    }
-    w->from.origin.world_size = RANKS_IN;
-    must_do(catalogue_seal(&w->from, err), err);
-}
-
-static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
-{
-    const world *w = ctx;
-    const cat_chunk *k = catalogue_chunk(&w->from, chunk);
-    (void)err;
-    where->file = k->file;
-    where->offset_bytes = k->offset_bytes + HEAD;
-    where->rows = true;
-    return FSDPCK_OK;
-}
-
-/* ---- what a run does before it writes ---- */
-
-static void aim_at_ranks(world *w, fsdpck_error *err)
-{
-    const aim_cut_request cut = {.layout = &w->cut, .every_rank = dcp_writer.every_rank};
-    const aim_request request = {
-        .src = &w->src,
-        .part = PART_ALL,
-        .nested = dcp_writer.takes == TAKES_NESTED,
-        .keyed = dcp_writer.takes == TAKES_KEYED,
-        .holds = dcp_writer.holds,
-        .format = dcp_writer.name,
-        .cut = &cut,
-    };
-    aim_result result;
-    must(w->from.meshes.count == 1, "the chunks were not explained");
-    layout_init(&w->cut, &w->metadata);
-    must_do(layout_scale_mesh(catalogue_mesh(&w->from, 0), RANKS_OUT, &w->cut.mesh, err), err);
-    must_do(aim_build(&w->from, &w->parts, &request, &w->to, &result, err), err);
-    must(result.tensors_out == w->tensors, "tensors were lost");
-    aim_result_release(&result);
+    snprintf(fqn, capacity, "layers.%" PRIu64 ".weight", parameter);
 }
 
 /* Every segment of every item: elements must add up to those of the target. */
@@ -219,30 +80,8 @@ static uint64_t walk_items(const plan *p)
     return nelems;
 }
 
-static void locate_all(world *w, const plan *p, fsdpck_error *err)
-{
-    struct exec *x;
-    const exec_request request = {
-        .plan = p,
-        .source = &w->src,
-        .target = &w->to,
-        .nthreads = 2,
-        .memory_nbytes = EXEC_MEMORY_NBYTES_MIN,
-        .metadata = &w->metadata,
-    };
-    must_do(exec_locate(&request, &x, err), err);
-    exec_free(x);
-}
-
-/* Bytes of memory that the process has had at most. */
-static uint64_t peak_nbytes(void)
-{
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return (uint64_t)usage.ru_maxrss * 1024;
-}
-
-static void print_times(const world *w, const plan_sums *sums, const times *t, uint64_t kept_nbytes)
+static void print_times(const dcp_world *w, const plan_sums *sums, const times *t,
+                        uint64_t kept_nbytes)
 {
     printf("%5" PRIu64 " tensors, %8" PRIu64 " chunks in, %8" PRIu64 " out, %9" PRIu64
            " segments: planned in %.2f s (explain %.2f, aim %.2f, places %.2f, plan %.2f), located "
@@ -250,57 +89,43 @@ static void print_times(const world *w, const plan_sums *sums, const times *t, u
            w->tensors, sums->chunks_in, sums->chunks_out, sums->segments_at_least, t->planned,
            t->explain, t->aim, t->place, t->plan, t->locate, t->segments,
            (double)kept_nbytes / (double)catalogue_chunk_count(&w->from),
-           (double)peak_nbytes() / 1e6);
+           (double)dcp_world_peak_nbytes() / 1e6);
     fflush(stdout);
 }
 
 static double measure(uint64_t parameters)
 {
-    world w = {.tensors = 3 * parameters};
-    plan *p;
+    const dcp_world_model model = {parameters, name_of, shape_of};
+    dcp_world w;
     plan_sums sums;
     times t;
-    const plan_options opt = {.replicas = REPLICAS_CRC};
-    const writer_options wo = {0};
-    fsdpck_error err;
-    fsdpck_error_init(&err);
-    budget_init(&w.metadata, LIMIT, "metadata", NULL);
-    catalogue_init(&w.from, &w.metadata);
-    target_init(&w.to, &w.metadata);
-    w.src = (source){.ctx = &w, .cat = &w.from, .locate = locate};
-    add_source(&w, &err);
+    dcp_world_init(&w, &model, RANKS_IN, LIMIT);
     const uint64_t chunks = catalogue_chunk_count(&w.from);
-    must(w.metadata.used_bytes <= 64 * chunks + (4 << 20), "more than 64 bytes a source chunk");
+    dcp_world_must(w.metadata.used_bytes <= 64 * chunks + (4 << 20),
+                   "more than 64 bytes a source chunk");
     double last = seconds();
-    must_do(aim_parts_find(&w.from, &w.parts, &err), &err);
-    uint64_t otherwise;
-    must_do(aim_explain(&w.from, &otherwise, &err), &err);
+    dcp_world_explain(&w);
     t.explain = since(&last);
-    aim_at_ranks(&w, &err);
+    dcp_world_aim(&w, RANKS_OUT);
     t.aim = since(&last);
-    must_do(dcp_writer.layout(&w.to, &wo, &err), &err);
+    dcp_world_place(&w);
     t.place = since(&last);
     const uint64_t before = w.metadata.used_bytes;
-    must_do(plan_new(&w.from, &w.to, &opt, &w.metadata, &p, &err), &err);
+    dcp_world_plan(&w);
     t.plan = since(&last);
     t.planned = t.explain + t.aim + t.place + t.plan;
     const uint64_t kept = w.metadata.used_bytes - before;
-    locate_all(&w, p, &err);
+    dcp_world_locate(&w);
     t.locate = since(&last);
-    plan_get_sums(p, &sums);
-    must(walk_items(p) * 4 == sums.target_bytes, "segments do not add up");
+    plan_get_sums(w.plan, &sums);
+    dcp_world_must(walk_items(w.plan) * 4 == sums.target_bytes, "segments do not add up");
     t.segments = since(&last);
     print_times(&w, &sums, &t, kept);
-    must(peak_nbytes() <= LIMIT, "more than 2 GiB");
-    must(t.planned + t.locate < SECONDS, "more than 20 s");
-    must(kept <= 32 * chunks, "the plan keeps too much");
-    must(sums.target_bytes == sums.source_bytes, "bytes were lost");
-    plan_free(p);
-    layout_release(&w.cut);
-    aim_parts_release(&w.parts);
-    catalogue_release(&w.from);
-    target_release(&w.to);
-    must(w.metadata.used_bytes == 0, "memory was not given back");
+    dcp_world_must(dcp_world_peak_nbytes() <= LIMIT, "more than 2 GiB");
+    dcp_world_must(t.planned + t.locate < SECONDS, "more than 20 s");
+    dcp_world_must(kept <= 32 * chunks, "the plan keeps too much");
+    dcp_world_must(sums.target_bytes == sums.source_bytes, "bytes were lost");
+    dcp_world_release(&w);
     return t.planned + t.locate + t.segments;
 }
 
@@ -325,6 +150,6 @@ int main(int argc, char **argv)
     printf("twice the tensors: %.2f and %.2f times the time\n", half / quarter, whole / half);
     /* n log n gives 4.4 over a factor of 4; caches that are left behind a little more; quadratic is
      * 16. */
-    must(whole < 9 * quarter || whole < 0.3, "time grows faster than n log n");
+    dcp_world_must(whole < 9 * quarter || whole < 0.3, "time grows faster than n log n");
     return 0;
 }

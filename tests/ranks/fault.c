@@ -89,9 +89,21 @@ static void *next(const char *name)
     return f;
 }
 
+/* The whole of a function that stands before another: that one's result, or error -1. */
+#define PASS_ON(function, fault, ...)          \
+    do {                                       \
+        static __typeof__(&function) real;     \
+        const int e = (fault);                 \
+        if (real == NULL)                      \
+            *(void **)&real = next(#function); \
+        if (e == 0)                            \
+            return real(__VA_ARGS__);          \
+        errno = e;                             \
+        return -1;                             \
+    } while (0)
+
 int openat64(int dirfd, const char *path, int flags, ...)
 {
-    static int (*real)(int, const char *, int, ...);
     mode_t mode = 0;
     if (flags & (O_CREAT | O_TMPFILE)) {
         va_list list;
@@ -99,90 +111,35 @@ int openat64(int dirfd, const char *path, int flags, ...)
         mode = va_arg(list, mode_t);
         va_end(list);
     }
-    if (real == NULL)
-        *(void **)&real = next("openat64");
-    const int e = fault("open", path);
-    if (e != 0) {
-        errno = e;
-        return -1;
-    }
-    return real(dirfd, path, flags, mode);
+    PASS_ON(openat64, fault("open", path), dirfd, path, flags, mode);
 }
 
 ssize_t pread64(int fd, void *bytes, size_t nbytes, off64_t at)
 {
-    static ssize_t (*real)(int, void *, size_t, off64_t);
-    if (real == NULL)
-        *(void **)&real = next("pread64");
-    const int e = fault_fd("pread", fd);
-    if (e != 0) {
-        errno = e;
-        return -1;
-    }
-    return real(fd, bytes, nbytes, at);
+    PASS_ON(pread64, fault_fd("pread", fd), fd, bytes, nbytes, at);
 }
 
 ssize_t pwrite64(int fd, const void *bytes, size_t nbytes, off64_t at)
 {
-    static ssize_t (*real)(int, const void *, size_t, off64_t);
-    if (real == NULL)
-        *(void **)&real = next("pwrite64");
-    const int e = fault_fd("pwrite", fd);
-    if (e != 0) {
-        errno = e;
-        return -1;
-    }
-    return real(fd, bytes, nbytes, at);
+    PASS_ON(pwrite64, fault_fd("pwrite", fd), fd, bytes, nbytes, at);
 }
 
 int fsync(int fd)
 {
-    static int (*real)(int);
-    if (real == NULL)
-        *(void **)&real = next("fsync");
-    const int e = fault_fd("fsync", fd);
-    if (e != 0) {
-        errno = e;
-        return -1;
-    }
-    return real(fd);
+    PASS_ON(fsync, fault_fd("fsync", fd), fd);
 }
 
 int fdatasync(int fd)
 {
-    static int (*real)(int);
-    if (real == NULL)
-        *(void **)&real = next("fdatasync");
-    const int e = fault_fd("fsync", fd);
-    if (e != 0) {
-        errno = e;
-        return -1;
-    }
-    return real(fd);
+    PASS_ON(fdatasync, fault_fd("fsync", fd), fd);
 }
 
 int renameat2(int fromfd, const char *from, int tofd, const char *to, unsigned flags)
 {
-    static int (*real)(int, const char *, int, const char *, unsigned);
-    if (real == NULL)
-        *(void **)&real = next("renameat2");
-    const int e = fault("rename", from);
-    if (e != 0) {
-        errno = e;
-        return -1;
-    }
-    return real(fromfd, from, tofd, to, flags);
+    PASS_ON(renameat2, fault("rename", from), fromfd, from, tofd, to, flags);
 }
 
 int renameat(int fromfd, const char *from, int tofd, const char *to)
 {
-    static int (*real)(int, const char *, int, const char *);
-    if (real == NULL)
-        *(void **)&real = next("renameat");
-    const int e = fault("rename", from);
-    if (e != 0) {
-        errno = e;
-        return -1;
-    }
-    return real(fromfd, from, tofd, to);
+    PASS_ON(renameat, fault("rename", from), fromfd, from, tofd, to);
 }

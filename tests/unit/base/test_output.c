@@ -506,3 +506,77 @@ Test(output, remove_tree_of_any_depth, .timeout = 60)
     cr_assert_eq(scratch_count(dir), 0);
     close(top);
 }
+
+/* Publishes, then takes it back: `old` (NULL: nothing) is there as before, and nothing else. */
+static void expect_withdrawn(output_kind kind, const char *old)
+{
+    const bool is_folder = kind == OUTPUT_FOLDER;
+    begin_kind(kind, old != NULL ? OUTPUT_REPLACE : 0);
+    write_text(add(is_folder ? "x" : "", 3, false), "new");
+    cr_assert_eq(output_finish(&out, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(scratch_count_ending(dir, ".partial"), 1, "durable is not there yet");
+    cr_assert_eq(output_publish(&out, &err), FSDPCK_OK, "%s", err.message);
+    expect_content(is_folder ? "out/x" : "out", "new");
+    output_withdraw(&out);
+    cr_assert_eq(scratch_count(dir), old != NULL);
+    if (old != NULL)
+        expect_content(is_folder ? "out/x" : "out", old);
+    if (old != NULL && is_folder)
+        cr_assert_eq(scratch_count(path), 1);
+    output_withdraw(&out);
+    cr_assert_eq(scratch_count(dir), old != NULL, "a second time nothing happens");
+}
+
+Test(output, what_was_published_is_taken_back)
+{
+    expect_withdrawn(OUTPUT_FILE, NULL);
+    expect_withdrawn(OUTPUT_FOLDER, NULL);
+    scratch_write(dir, "out", "old", 3);
+    expect_withdrawn(OUTPUT_FILE, "old");
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    scratch_write(path, "x", "old", 3);
+    expect_withdrawn(OUTPUT_FOLDER, "old");
+}
+
+Test(output, what_another_put_there_meanwhile_is_not_taken_back)
+{
+    begin_kind(OUTPUT_FILE, 0);
+    write_text(add("", 3, false), "new");
+    cr_assert_eq(output_finish(&out, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(output_publish(&out, &err), FSDPCK_OK, "%s", err.message);
+    scratch_write(dir, "theirs", "theirs", 6);
+    cr_assert_eq(rename(scratch_path(other, dir, "theirs"), path), 0);
+    output_withdraw(&out);
+    expect_content("out", "theirs");
+}
+
+Test(output, what_is_replaced_goes_last)
+{
+    scratch_write(dir, "out", "old", 3);
+    begin_kind(OUTPUT_FILE, OUTPUT_REPLACE);
+    write_text(add("", 3, false), "new");
+    cr_assert_eq(output_finish(&out, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(output_publish(&out, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(scratch_count(dir), 2);
+    expect_content("out", "new");
+    cr_assert_eq(output_settle(&out, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(scratch_count(dir), 1);
+}
+
+Test(output, files_of_others_count_and_are_none)
+{
+    size_t index;
+    begin_kind(OUTPUT_FOLDER, 0);
+    cr_assert_eq(output_add_none(&out, &index, &err), FSDPCK_OK);
+    cr_assert_eq(index, 0);
+    write_text(add("own", 3, false), "own");
+    cr_assert_eq(output_add_none(&out, &index, &err), FSDPCK_OK);
+    cr_assert_eq(index, 2);
+    cr_assert_eq(output_file_nbytes(&out, 1), 3);
+    cr_assert_str_eq(output_file_name(&out, 1), "own");
+    cr_assert_str_eq(output_file_name(&out, add("sub/inner", 0, false)), "sub/inner");
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(scratch_count(path), 2);
+    expect_content("out/own", "own");
+}

@@ -1,0 +1,137 @@
+/* In a group each rank locates a part of the chunks and has the rest from the others: the heads of all
+ * blobs are read once, however many ranks there are, and where files are on the disks of ranks' own, by
+ * a rank that has them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "exec/exec_state.h"
+#include "exec/group_view.h"
+
+/* Neighbouring chunks that one of several holders of a file locates. */
+#define HOLDER_CHUNKS 256u
+
+static unsigned owner_of(const struct exec *x, uint64_t chunk, uint64_t at, uint64_t count)
+{
+    const catalogue *from = plan_from(x->r.plan);
+    const cat_file *f = catalogue_file(from, catalogue_chunk(from, chunk)->file);
+    uint32_t holders;
+    const uint32_t *ranks = group_view_holders(x->r.near, catalogue_name(from, f->path), &holders);
+    return holders > 0 ? ranks[at / HOLDER_CHUNKS % holders]
+                       : (unsigned)(at * group_size(x->r.group) / count);
+}
+
+void locate_share_begin(const struct exec *x, sort_pair *list, sort_pair *scratch, uint64_t count)
+{
+    if (x->r.near == NULL)
+        return;
+    for (uint64_t i = 0; i < count; i++)
+        list[i].key = owner_of(x, list[i].item, i, count);
+    sort_pairs(list, scratch, count, NULL, NULL);
+}
+
+void locate_share_of(const struct exec *x, const sort_pair *list, uint64_t count, unsigned rank,
+                     uint64_t *begin, uint64_t *end)
+{
+    if (x->r.near == NULL) {
+        group_share(rank, group_size(x->r.group), count, begin, end);
+        return;
+    }
+    for (*begin = 0; *begin < count && list[*begin].key < rank;)
+        ++*begin;
+    for (*end = *begin; *end < count && list[*end].key == rank;)
+        ++*end;
+}
+
+/* ---- to the others ---- */
+
+#define OTHERS_LOCATED "a rank located other chunks than were dealt to it"
+
+typedef struct exchange {
+    struct exec *x;
+    const sort_pair *list;
+    uint64_t count, taken;
+} exchange;
+
+static unsigned dims_of(const struct exec *x, uint64_t chunk)
+{
+    const catalogue *from = plan_from(x->r.plan);
+    return catalogue_tensor(from, catalogue_chunk(from, chunk)->tensor)->ndim;
+}
+
+/* This rank's spots, then the strides of those that are not rows. */
+static fsdpck_status pack(const exchange *e, text_buf *bytes, fsdpck_error *err)
+{
+    const struct exec *x = e->x;
+    uint64_t begin, end;
+    locate_share_of(x, e->list, e->count, group_rank(x->r.group), &begin, &end);
+    for (uint64_t i = begin; i < end; i++)
+        text_append(bytes, (const char *)&x->spots[e->list[i].item], sizeof(spot));
+    for (uint64_t i = begin; i < end; i++) {
+        const spot *s = &x->spots[e->list[i].item];
+        if (!(s->flags & SPOT_ROWS))
+            text_append(bytes, (const char *)VEC_AT(&x->strides, const uint64_t, s->strides_at),
+                        dims_of(x, e->list[i].item) * sizeof(uint64_t));
+    }
+    return text_check(bytes, err);
+}
+
+static fsdpck_status take(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
+                          fsdpck_error *err)
+{
+    exchange *e = ctx;
+    struct exec *x = e->x;
+    uint64_t begin, end;
+    locate_share_of(x, e->list, e->count, rank, &begin, &end);
+    e->taken += end - begin;
+    uint64_t at = (end - begin) * sizeof(spot);
+    if (rank == group_rank(x->r.group))
+        return FSDPCK_OK;
+    for (uint64_t i = begin; i < end && at <= nbytes; i++) {
+        const uint64_t chunk = e->list[i].item;
+        spot *s = &x->spots[chunk];
+        memcpy(s, bytes + (i - begin) * sizeof *s, sizeof *s);
+        if (s->flags & SPOT_ROWS)
+            continue;
+        const size_t ndim = dims_of(x, chunk);
+        uint64_t *strides = vec_push_n(&x->strides, ndim, err);
+        if (strides == NULL)
+            return FSDPCK_LIMIT;
+        s->strides_at = (uint32_t)(x->strides.count - ndim);
+        if (nbytes - at < ndim * sizeof *strides)
+            return error_set(err, FSDPCK_INTERNAL, "", OTHERS_LOCATED);
+        memcpy(strides, bytes + at, ndim * sizeof *strides);
+        at += ndim * sizeof *strides;
+    }
+    return at == nbytes ? FSDPCK_OK : error_set(err, FSDPCK_INTERNAL, "", OTHERS_LOCATED);
+}
+
+/* What is wrong with the storage depends on who looks; what is wrong with a file does not. */
+static void name_rank(const group *g, fsdpck_status st, fsdpck_error *err)
+{
+    if (err == NULL || err->rank >= 0 || (st != FSDPCK_IO && st != FSDPCK_CHANGED))
+        return;
+    const fsdpck_error plain = *err;
+    err->rank = (int)group_rank(g);
+    snprintf(err->message, sizeof err->message, "rank %u on %s: %.400s", group_rank(g),
+             group_host(g, group_rank(g)), plain.message);
+}
+
+fsdpck_status locate_share_exchange(group *g, fsdpck_status st, struct exec *x,
+                                    const sort_pair *list, uint64_t count, fsdpck_error *err)
+{
+    exchange e = {.x = x, .list = list, .count = count};
+    text_buf bytes = {.limit_bytes = SIZE_MAX / 2};
+    if (g == NULL)
+        return st;
+    if (st != FSDPCK_OK)
+        name_rank(g, st, err);
+    /* It may be a result like another (verify): nobody is stopped because of it. */
+    st = group_settle(g, st, false, err);
+    RETURN_IF(st);
+    st = pack(&e, &bytes, err);
+    st = group_gather(g, st, bytes.text, bytes.nbytes, take, &e, err);
+    if (st == FSDPCK_OK && e.taken != count)
+        st = error_set(err, FSDPCK_INTERNAL, "", OTHERS_LOCATED);
+    text_release(&bytes);
+    return st;
+}

@@ -1,0 +1,277 @@
+#include "exec/simulate.h"
+
+#include <stdlib.h>
+
+#include "exec/bundle.h"
+#include "exec/exec_state.h"
+#include "exec/group_reads.h"
+#include "exec/share.h"
+
+/* Question, its answer's head, and the bytes. */
+#define MESSAGES_A_READ 3u
+
+typedef struct simulation {
+    const struct exec *x;
+    const exec_cluster *cluster;
+    share_holders *holders; /* by source file; NULL: all see all */
+    uint32_t *ranks;        /* that they point into */
+    uint64_t read_nbytes;   /* of one read at most */
+    exec_load *loads;
+} simulation;
+
+unsigned exec_cluster_host(const exec_cluster *c, unsigned rank)
+{
+    return (unsigned)((uint64_t)rank * c->hosts / c->ranks);
+}
+
+static unsigned first_rank(const exec_cluster *c, uint64_t host)
+{
+    return (unsigned)((host * c->ranks + c->hosts - 1) / c->hosts);
+}
+
+/* ---- where the source is ---- */
+
+/* Ranks that wrote it, or 0 where a file does not say by whom it is. */
+static uint64_t count_writers(const catalogue *from)
+{
+    uint64_t writers = 0;
+    for (size_t i = 0; i < catalogue_file_count(from); i++) {
+        const uint32_t rank = catalogue_file(from, i)->rank;
+        if (rank == CAT_NONE)
+            return 0;
+        writers = rank >= writers ? (uint64_t)rank + 1 : writers;
+    }
+    return writers;
+}
+
+static fsdpck_status place_files(simulation *s, fsdpck_error *err)
+{
+    const exec_cluster *c = s->cluster;
+    const catalogue *from = plan_from(s->x->r.plan);
+    const uint64_t files = catalogue_file_count(from);
+    const uint64_t writers = count_writers(from);
+    s->holders = calloc(files + 1, sizeof *s->holders);
+    s->ranks = calloc(c->ranks, sizeof *s->ranks);
+    if (s->holders == NULL || s->ranks == NULL)
+        return error_set_nomem(err, files * sizeof *s->holders);
+    for (unsigned r = 0; r < c->ranks; r++)
+        s->ranks[r] = r;
+    for (uint64_t i = 0; i < files; i++) {
+        const uint64_t host = writers > 0
+                                  ? catalogue_file(from, i)->rank * (uint64_t)c->hosts / writers
+                                  : i * c->hosts / files;
+        const unsigned first = first_rank(c, host);
+        s->holders[i] = (share_holders){s->ranks + first, first_rank(c, host + 1) - first};
+    }
+    return FSDPCK_OK;
+}
+
+/* ---- what a rank does ---- */
+
+/* A stretch of a file, by a rank: itself, or by the one that group_view.h would ask. */
+static void count_read(simulation *s, unsigned rank, uint32_t file_index, uint64_t nbytes)
+{
+    exec_load *own = &s->loads[rank];
+    const share_holders *h = s->holders == NULL ? NULL : &s->holders[file_index];
+    if (h == NULL || (rank >= h->ranks[0] && rank - h->ranks[0] < h->count)) {
+        own->read_nbytes += nbytes;
+        return;
+    }
+    /* Its ends may be anywhere in a step. */
+    const uint64_t messages =
+        MESSAGES_A_READ * ((nbytes + s->read_nbytes - 1) / s->read_nbytes + 1);
+    exec_load *other = &s->loads[h->ranks[0]];
+    own->received_nbytes += nbytes;
+    own->messages += messages;
+    other->read_nbytes += nbytes;
+    other->sent_nbytes += nbytes;
+    other->messages += messages;
+}
+
+/* Elements of a target chunk; returns the bytes of those that rank 0 brings instead, from streams. */
+static uint64_t count_segments(simulation *s, unsigned rank, uint64_t chunk, uint64_t first,
+                               uint64_t end)
+{
+    const struct exec *x = s->x;
+    const catalogue *to = &x->r.target->cat;
+    const dtype type = (dtype)catalogue_tensor(to, catalogue_chunk(to, chunk)->tensor)->dtype;
+    uint64_t streamed = 0;
+    segment_walk seg;
+    segment_walk_begin(&seg, x->r.plan, chunk, first, end);
+    while (segment_walk_next(&seg)) {
+        const spot *where = &x->spots[seg.src_chunk];
+        const dtype from = exec_chunk_dtype(x, seg.src_chunk);
+        if (where->flags & SPOT_STREAM)
+            streamed += seg.nelems * dtype_get(type)->itemsize_bytes;
+        else
+            count_read(s, rank, where->file, seg.nelems * dtype_get(from)->itemsize_bytes);
+    }
+    return streamed;
+}
+
+static uint64_t count_elements(simulation *s, unsigned rank, uint64_t chunk, uint64_t first,
+                               uint64_t end)
+{
+    const struct exec *x = s->x;
+    const uint32_t tensor = catalogue_chunk(&x->r.target->cat, chunk)->tensor;
+    const catalogue *from = plan_from(x->r.plan);
+    if (s->holders != NULL || exec_chunk_is_streamed(x, chunk))
+        return count_segments(s, rank, chunk, first, end);
+    const dtype type = (dtype)catalogue_tensor(from, plan_source_tensor(x->r.plan, tensor))->dtype;
+    s->loads[rank].read_nbytes += (end - first) * dtype_get(type)->itemsize_bytes;
+    return 0;
+}
+
+static fsdpck_status take_item(void *ctx, unsigned rank, uint64_t item, fsdpck_error *err)
+{
+    simulation *s = ctx;
+    const struct exec *x = s->x;
+    output_range range;
+    range_walk walk;
+    range_part part;
+    uint64_t others = 0;
+    (void)err;
+    plan_get_item(x->r.plan, item, &range);
+    range_walk_begin(&walk, x->r.plan, &range);
+    while (range_walk_next(&walk, &part)) {
+        if (part.kind != PART_CHUNK)
+            continue;
+        if (exec_chunk_is_bundled(x, part.chunk)) {
+            others += part.end - part.begin;
+            continue;
+        }
+        const uint64_t streamed =
+            count_elements(s, rank, part.chunk, part.first_elem, part.end_elem);
+        others += streamed;
+        s->loads[0].written_nbytes += streamed;
+    }
+    s->loads[rank].items++;
+    s->loads[rank].written_nbytes += range.end - range.begin - others;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status take_band(void *ctx, unsigned rank, uint64_t item, fsdpck_error *err)
+{
+    simulation *s = ctx;
+    const catalogue *to = &s->x->r.target->cat;
+    bundle_band b;
+    (void)err;
+    bundle_get_band(s->x, item, &b);
+    for (uint32_t i = 0; i < b.count; i++) {
+        const cat_chunk *k = catalogue_chunk(to, b.members[i]);
+        const uint64_t itemsize =
+            dtype_get((dtype)catalogue_tensor(to, k->tensor)->dtype)->itemsize_bytes;
+        const uint64_t row = k->nbytes / b.bundle->rows / itemsize;
+        (void)count_elements(s, rank, b.members[i], b.first_row * row,
+                             (b.first_row + b.rows) * row);
+    }
+    s->loads[rank].bands++;
+    s->loads[rank].written_nbytes += bundle_band_nbytes(s->x, &b);
+    return FSDPCK_OK;
+}
+
+/* What is not dealt by items: streams, which rank 0 decodes, and replicas that are compared. */
+static void count_rest(simulation *s)
+{
+    const struct exec *x = s->x;
+    const catalogue *from = plan_from(x->r.plan);
+    for (size_t i = 0; i < x->streams.count; i++) {
+        const cat_chunk *k = catalogue_chunk(from, *VEC_AT(&x->streams, const uint64_t, i));
+        count_read(s, 0, k->file, k->nbytes);
+    }
+    for (unsigned r = 0; r < s->cluster->ranks; r++) {
+        uint64_t begin, end;
+        group_share(r, s->cluster->ranks, x->compare.count, &begin, &end);
+        for (; begin < end; begin++) {
+            const replica_pair *pair = VEC_AT(&x->compare, const replica_pair, begin);
+            const cat_chunk *a = catalogue_chunk(from, pair->first);
+            const cat_chunk *b = catalogue_chunk(from, pair->again);
+            count_read(s, r, a->file, a->nbytes);
+            count_read(s, r, b->file, b->nbytes);
+        }
+    }
+}
+
+static void count_memory(simulation *s)
+{
+    const struct exec *x = s->x;
+    uint64_t nbytes = x->sums.buffer_nbytes;
+    if (x->r.metadata != NULL)
+        nbytes += atomic_load(&x->r.metadata->peak_bytes);
+    for (unsigned r = 0; r < s->cluster->ranks; r++)
+        s->loads[r].memory_nbytes =
+            nbytes + (s->loads[r].sent_nbytes > 0 ? READS_JOBS * READS_NBYTES_MOST : 0);
+}
+
+fsdpck_status exec_simulate(const struct exec *x, const exec_cluster *cluster, exec_load *loads,
+                            fsdpck_error *err)
+{
+    simulation s = {.x = x, .cluster = cluster, .loads = loads};
+    fsdpck_status st = FSDPCK_OK;
+    if (cluster->ranks == 0 || cluster->hosts == 0 || cluster->hosts > cluster->ranks) {
+        error_set(err, FSDPCK_USAGE, "", "a group needs a rank on each of its hosts");
+        error_found(err, "%u ranks on %u hosts", cluster->ranks, cluster->hosts);
+        return FSDPCK_USAGE;
+    }
+    s.read_nbytes = x->step_nbytes < READS_NBYTES_MOST ? x->step_nbytes : READS_NBYTES_MOST;
+    if (cluster->local && cluster->hosts > 1)
+        GOTO_IF(place_files(&s, err), out);
+    const share_group g = {.size = cluster->ranks, .holders = s.holders};
+    GOTO_IF(share_items(x, &g, take_item, &s, err), out);
+    GOTO_IF(share_bands(x, &g, take_band, &s, err), out);
+    count_rest(&s);
+    count_memory(&s);
+out:
+    free(s.holders);
+    free(s.ranks);
+    return st;
+}
+
+/* ---- how long it takes ---- */
+
+static double longer(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static double seconds_of(uint64_t nbytes, double bandwidth)
+{
+    return bandwidth > 0 ? (double)nbytes / bandwidth : 0;
+}
+
+/* The bytes of one host's ranks, in `at` and behind it. */
+static exec_load host_load(const exec_cluster *c, const exec_load *loads, unsigned *at)
+{
+    exec_load sum = {0};
+    const unsigned host = exec_cluster_host(c, *at);
+    for (; *at < c->ranks && exec_cluster_host(c, *at) == host; ++*at) {
+        sum.read_nbytes += loads[*at].read_nbytes;
+        sum.written_nbytes += loads[*at].written_nbytes;
+        sum.sent_nbytes += loads[*at].sent_nbytes;
+        sum.received_nbytes += loads[*at].received_nbytes;
+    }
+    return sum;
+}
+
+void exec_predict(const exec_cluster *c, const exec_load *loads, const exec_bandwidth *bandwidth,
+                  exec_times *t)
+{
+    const double read = (double)bandwidth->read, write = (double)bandwidth->write;
+    *t = (exec_times){0};
+    /* A rank has its part of what the file system gives to all. */
+    for (unsigned r = 0; r < c->ranks; r++) {
+        if (!c->local)
+            t->read = longer(t->read, seconds_of(loads[r].read_nbytes, read / c->ranks));
+        t->write = longer(t->write, seconds_of(loads[r].written_nbytes, write / c->ranks));
+    }
+    for (unsigned r = 0; r < c->ranks;) {
+        const exec_load host = host_load(c, loads, &r);
+        const uint64_t in = host.received_nbytes + (c->local ? 0 : host.read_nbytes);
+        const uint64_t out = host.sent_nbytes + host.written_nbytes;
+        if (c->local)
+            t->read = longer(t->read, seconds_of(host.read_nbytes, read));
+        t->net = longer(t->net, seconds_of(in > out ? in : out, (double)bandwidth->net));
+    }
+    t->overlapped = longer(longer(t->read, t->write), t->net);
+    t->serial = longer(t->read + t->write, t->net);
+}
