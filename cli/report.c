@@ -270,7 +270,7 @@ static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_er
 {
     const char *finding =
         err->finding[0] != '\0' ? err->finding : fsdpck_status_finding(err->status);
-    const char *next_step = report_next(err->finding, err->next);
+    const char *next_step = report_next(finding != NULL ? finding : "", err->next);
     cJSON *e =
         report_json_begin(c, (int)err->status, is_of_input(finding) ? "findings" : "none", source);
     if (e == NULL)

@@ -52,11 +52,29 @@ static void keep_why(below *found, fsdpck_status st, const fsdpck_error *why)
     found->why = *why;
 }
 
+bool below_is_of_system(const char *path)
+{
+    static const char *const roots[] = {"/proc", "/sys"};
+    char *real = realpath(path, NULL);
+    /* What is in folders of /dev, such as /dev/shm, are files like others. */
+    bool is = real != NULL && strcmp(real, "/dev") == 0;
+    for (size_t i = 0; real != NULL && i < sizeof roots / sizeof roots[0]; i++) {
+        const size_t n = strlen(roots[i]);
+        is = is || (strncmp(real, roots[i], n) == 0 && (real[n] == '/' || real[n] == '\0'));
+    }
+    free(real);
+    return is;
+}
+
 static void visit(search *s, char *path, unsigned depth)
 {
     probe_input in;
     fsdpck_error why;
     fsdpck_error_init(&why);
+    if (below_is_of_system(path)) {
+        free(path);
+        return;
+    }
     fsdpck_status st = probe_gather(path, &in, &why);
     if (st != FSDPCK_OK) {
         keep_why(s->found, st, &why);

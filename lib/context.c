@@ -99,7 +99,8 @@ int fsdpck_context_warning(fsdpck_context *ctx, size_t index, fsdpck_warning *wa
     if (index < ctx->warnings_count)
         *warning = ctx->warnings[index];
     else if (index == ctx->warnings_count && ctx->warnings_more)
-        *warning = (fsdpck_warning){"", "there are more warnings than are listed", ""};
+        *warning =
+            (fsdpck_warning){"LIMIT-WARNINGS", "there are more warnings than are listed", ""};
     else
         found = 0;
     pthread_mutex_unlock(&ctx->warnings_lock);

@@ -192,11 +192,11 @@ static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const 
     if (!known || pointed == newest->step)
         return;
     if (complete == NULL || complete == newest)
-        log_warn(&ctx->log, "", "see which of the two is to be trained on from",
+        log_warn(&ctx->log, "LATEST-POINTER", "see which of the two is to be trained on from",
                  "the file that points to the latest says %" PRIu64 ", the newest is %" PRIu64,
                  pointed, newest->step);
     else
-        log_warn(&ctx->log, "", "see which of these is to be trained on from",
+        log_warn(&ctx->log, "LATEST-POINTER", "see which of these is to be trained on from",
                  "the file that points to the latest says %" PRIu64 ", the newest is %" PRIu64
                  ", the newest complete one %" PRIu64,
                  pointed, newest->step, complete->step);
@@ -209,7 +209,7 @@ static void tell_itself(const fsdpck_context *ctx, const char *root)
     if (probe_gather(root, &in, NULL) != FSDPCK_OK)
         return;
     if (probe_readers(&in, NULL) != NULL)
-        log_warn(&ctx->log, "", "give the folder that it lies in, where the other steps are",
+        log_warn(&ctx->log, "LATEST-ITSELF", "give the folder that it lies in, where the other steps are",
                  "'%s' is a checkpoint itself", root);
     probe_release(&in);
 }

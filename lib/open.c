@@ -132,6 +132,9 @@ static fsdpck_status no_checkpoint(const probe_input *in, const char *path, cons
                                    fsdpck_error *err)
 {
     const bool is_model = looks_like_model(in);
+    const bool is_of_system = in->is_folder && below_is_of_system(path);
+    if (is_of_system)
+        near_miss = "it is the system's folder of devices, processes or settings";
     if (is_model)
         near_miss = "it looks like a description of a model";
     const fsdpck_status st =
@@ -139,7 +142,9 @@ static fsdpck_status no_checkpoint(const probe_input *in, const char *path, cons
                   "NO-CHECKPOINT", "no checkpoint that fsdpck knows%s%s",
                   near_miss == NULL ? "" : ": ", near_miss == NULL ? "" : near_miss);
     error_path(err, path);
-    if (is_model)
+    if (is_of_system)
+        error_next(err, "name the folder that the checkpoint was written to");
+    else if (is_model)
         error_next(err, "give it as --model FILE with the checkpoint of the model; fsdpck layout "
                         "shows what it says");
     else

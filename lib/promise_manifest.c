@@ -188,17 +188,44 @@ static bool is_signature(const char *name)
            ends_with(name, "model.sig");
 }
 
+/* What is not there, or another, and had so many bytes; NULL where nothing had, or several. */
+static const char *lost_of_size(const manifest_work *w, uint64_t nbytes)
+{
+    const char *found = NULL;
+    for (size_t i = 0; w->differs && i < w->m.files.count; i++) {
+        if (w->good[i] || VEC_AT(&w->m.files, const manifest_file, i)->nbytes != nbytes)
+            continue;
+        if (found != NULL)
+            return NULL;
+        found = manifest_file_name(&w->m, i);
+    }
+    return found;
+}
+
+static void tell_renamed(const manifest_work *w, const char *name, const char *lost)
+{
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, is_weights(name) ? "MAN-EXTRA" : "MAN-OTHER",
+              "file is not in the manifest");
+    error_file(w, name, &what);
+    error_found(&what, "the size of '%s', which the manifest lists", lost);
+    error_next(&what, "if it is that file, give it its name again");
+    findings_tell(w->r->found, &what);
+}
+
 static fsdpck_status check_extra(void *arg, const char *name, uint64_t nbytes, fsdpck_error *err)
 {
     manifest_work *w = arg;
     const char *slash = strrchr(name, '/');
-    (void)nbytes;
     (void)err;
     if (manifest_find_file(&w->m, name, strlen(name)) != SIZE_MAX)
         return FSDPCK_OK;
     if (is_signature(name))
         tell_file(w, "SIG-UNCHECKED", name, "signature is not checked",
                   "check it with the tool that made it");
+    else if (lost_of_size(w, nbytes) != NULL)
+        tell_renamed(w, name, lost_of_size(w, nbytes));
     else if (is_weights(name) || strcmp(slash == NULL ? name : slash + 1, ".metadata") == 0)
         tell_file(w, "MAN-EXTRA", name, "file with weights is not in the manifest",
                   "remove it if it is no part of the checkpoint, else make the manifest again: "

@@ -477,7 +477,7 @@ fsdpck_status request_check_space(const run *r, fsdpck_error *err)
     if (!free_space(r, &have) || needed <= have)
         return FSDPCK_OK;
     if (r->opt.dry_run) {
-        log_warn(&r->ctx->log, "", "write it elsewhere, or make room",
+        log_warn(&r->ctx->log, "SYS-SPACE", "write it elsewhere, or make room",
                  "output needs %" PRIu64 " bytes, and where it shall lie %" PRIu64 " are free",
                  needed, have);
         return FSDPCK_OK;

@@ -436,7 +436,7 @@ fsdpck_status run_same_plan(const run *r, fsdpck_error *err)
     return g == NULL ? FSDPCK_OK : group_same(g, plan_hash(r->plan), "plans", err);
 }
 
-fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
+static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
 {
     RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
     RETURN_IF(run_same_plan(r, err));
@@ -460,4 +460,20 @@ fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
         .local = &r->local,
     };
     return report_make(&in, report, err);
+}
+
+fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
+                            const fsdpck_transform_options *options, bool sharded,
+                            fsdpck_report **report, fsdpck_error *err)
+{
+    run r;
+    if (report != NULL)
+        *report = NULL;
+    run_init(&r, ctx, src, options);
+    r.dst = dst;
+    r.sharded = sharded;
+    const fsdpck_status st = run_all(&r, report, err);
+    progress_phase(&ctx->progress, NULL, 0);
+    run_release(&r);
+    return st;
 }

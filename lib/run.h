@@ -97,7 +97,9 @@ fsdpck_status run_read_back(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *beside,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* All of it. */
-fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* All of it, from a run of its own: fsdpck_consolidate, or where it is `sharded` fsdpck_reshard. */
+fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
+                            const fsdpck_transform_options *options, bool sharded,
+                            fsdpck_report **report, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -123,7 +123,8 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
     fsdpck_error local;
     fsdpck_error_init(&local);
     if (open_folder(s, src, folder_name, &local) != FSDPCK_OK) {
-        log_warn(&src->ctx->log, "", "", "'%s' is not copied: %s", folder_name, local.message);
+        log_warn(&src->ctx->log, "SIDE-UNREAD", "", "'%s' is not copied: %s", folder_name,
+                 local.message);
         return FSDPCK_OK;
     }
     char **names;

@@ -142,6 +142,8 @@ typedef struct below {
 char *transform_join(const char *folder_path, const char *name);
 /* Bytes of a file's name before the suffix of a file of weights; all of it where there is none. */
 size_t transform_stem_nbytes(const char *name);
+/* Whether it is a folder of devices, processes or settings, which is not looked into. */
+bool below_is_of_system(const char *path);
 fsdpck_status below_find(const char *path, below *found, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether they are files whose names differ in one number, from 0 on: these may be one checkpoint's,
  * a file a rank. Then their pattern, "r{r}.pt". */

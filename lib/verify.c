@@ -243,6 +243,14 @@ static void harden(fsdpck_verify *v)
     }
 }
 
+/* A record that a tensor is read by has been told of already where its head was read. */
+static void take_found_in_rest(void *ctx, format_severity severity, const fsdpck_error *what)
+{
+    fsdpck_verify *v = ctx;
+    if (!findings_knows(&v->found, what))
+        take_found(ctx, severity, what);
+}
+
 static fsdpck_status check_rest(void *ctx, check_is_summed_fn is_summed, void *summed_ctx,
                                 check_result *result, fsdpck_error *err)
 {
@@ -252,7 +260,7 @@ static fsdpck_status check_rest(void *ctx, check_is_summed_fn is_summed, void *s
         .sums = v->level >= CHECK_CHECKSUM,
         .nthreads = transform_threads(v->options.threads),
         .cancel = &c->ctx->cancel,
-        .found = take_found,
+        .found = take_found_in_rest,
         .found_ctx = v,
         .is_summed = is_summed,
         .summed_ctx = summed_ctx,

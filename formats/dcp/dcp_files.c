@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_folder.h"
+#include "formats/shared/renamed.h"
 
 /* --- sizes --- */
 
@@ -78,12 +79,38 @@ static uint64_t list_lost(const catalogue *cat, const file_state *states, text_b
     return lost;
 }
 
-static fsdpck_status report_missing(dcp_folder *d, const catalogue *cat, const file_state *states,
-                                    fsdpck_error *err)
+/* Where the last blob of a file ends, which is its size; 0: that is no size. */
+static uint64_t size_of_missing(const catalogue *cat, uint32_t file_id)
+{
+    uint64_t nbytes = 0, end;
+
+    for (uint64_t i = 0; i < catalogue_chunk_count(cat); i++) {
+        const cat_chunk *c = catalogue_chunk(cat, i);
+        if (c->place != PLACE_EMPTY && c->file == file_id &&
+            checked_add(c->offset_bytes, c->nbytes, &end) && end > nbytes)
+            nbytes = end;
+    }
+    for (size_t i = 0; i < catalogue_object_count(cat); i++) {
+        const cat_object *o = catalogue_object(cat, i);
+        if (o->file == file_id && checked_add(o->offset_bytes, o->nbytes, &end) && end > nbytes)
+            nbytes = end;
+    }
+    return nbytes;
+}
+
+static bool is_named(const void *ctx, const char *entry)
+{
+    const dcp_folder *d = ctx;
+    return strtab_find(&d->names.paths, entry, strlen(entry)) != STRTAB_NONE;
+}
+
+static fsdpck_status report_missing(dcp_folder *d, const open_request *req, const catalogue *cat,
+                                    const file_state *states, fsdpck_error *err)
 {
     const size_t nfiles = catalogue_file_count(cat);
     text_buf files = {.limit_bytes = 16384}, lost = {.limit_bytes = 65536};
     uint64_t missing = 0;
+    uint32_t first_id = 0;
     const char *first = "";
 
     for (uint32_t i = 0; i < nfiles; i++) {
@@ -94,16 +121,19 @@ static fsdpck_status report_missing(dcp_folder *d, const catalogue *cat, const f
                           name);
             continue;
         }
-        if (missing++ == 0)
+        if (missing++ == 0) {
             first = name;
-        else
+            first_id = i;
+        } else {
             text_printf(&files, "%s'%s'", missing > 2 ? ", " : "", name);
+        }
         /* The error has room for some of them. */
         log_write(&d->log, LOG_DETAIL, "missing file '%s'", name);
     }
     if (missing == 0)
         return FSDPCK_OK;
     const uint64_t nlost = list_lost(cat, states, &lost);
+    const char *other = renamed_find(req->probe, size_of_missing(cat, first_id), is_named, d);
     if (missing == 1)
         error_set(err, FSDPCK_BADINPUT, "DCP-MISSING", "file '%s' is missing", first);
     else
@@ -113,10 +143,12 @@ static fsdpck_status report_missing(dcp_folder *d, const catalogue *cat, const f
     error_expected(err, "%zu files that the metadata names", nfiles);
     error_found(err, "%" PRIu64 " missing", missing);
     error_next(err,
-               "copy the missing files from where the checkpoint was written (all of one node's, "
-               "often); they "
-               "hold parts of %" PRIu64 " tensors and objects: %s%s",
-               nlost, lost.text != NULL ? lost.text : "", nlost > 10 ? ", ..." : "");
+               "%s%s%s%s%scopy the missing files from where the checkpoint was written (all of one "
+               "node's, often); they hold parts of %" PRIu64 " tensors and objects: %s%s",
+               other != NULL ? "'" : "", other != NULL ? other : "",
+               other != NULL ? "' has the size of '" : "", other != NULL ? first : "",
+               other != NULL ? "': rename it back if that is what it is; else " : "", nlost,
+               lost.text != NULL ? lost.text : "", nlost > 10 ? ", ..." : "");
     text_release(&files);
     text_release(&lost);
     return FSDPCK_BADINPUT;
@@ -350,7 +382,7 @@ fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_err
     GOTO_IF(pool_run(req->nthreads, nfiles, probe_file, &job, req->cancel, err), out);
     for (size_t i = 0; i < nfiles; i++)
         catalogue_file(cat, i)->nbytes = states[i].nbytes;
-    st = report_missing(d, cat, states, err);
+    st = report_missing(d, req, cat, states, err);
     if (st != FSDPCK_OK && !open_request_tell(req, st, err))
         goto out;
     fsdpck_error what;

@@ -95,8 +95,8 @@ static void read_settings(const open_request *req, cat_origin *o)
     if (st == FSDPCK_OK)
         memcpy(o->settings, text, nbytes + 1);
     else
-        log_warn(&req->log, "", "", "'%s' cannot be kept, a new one is written: %s", name,
-                 err.message);
+        log_warn(&req->log, "SIDE-UNREAD", "", "'%s' cannot be kept, a new one is written: %s",
+                 name, err.message);
     text_release(&made);
     free(text);
 }

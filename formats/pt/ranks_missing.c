@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "formats/pt/ranks.h"
+#include "formats/shared/renamed.h"
 
 typedef struct census {
     uint8_t *expected; /* by rank */
@@ -81,6 +82,25 @@ static void list_missing(const ranks_state *s, census *c, text_buf *names, uint6
     }
 }
 
+static const char *suffix_of(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot != NULL ? dot : "";
+}
+
+static bool is_listed_or_other(const void *ctx, const char *entry)
+{
+    const ranks_list *l = ctx;
+    bool alike = false;
+    for (size_t i = 0; i < l->files.count; i++) {
+        const char *name = VEC_AT(&l->files, const ranks_file, i)->name;
+        if (strcmp(name, entry) == 0)
+            return true;
+        alike = alike || strcmp(suffix_of(name), suffix_of(entry)) == 0;
+    }
+    return !alike;
+}
+
 static fsdpck_status error_missing(const ranks_state *s, const census *c, const text_buf *names,
                                    uint64_t missing, fsdpck_error *err)
 {
@@ -90,8 +110,12 @@ static fsdpck_status error_missing(const ranks_state *s, const census *c, const 
     error_path(err, s->req->path);
     error_expected(err, "files of %" PRIu64 " ranks", c->expected_count);
     error_found(err, "%zu files, %" PRIu64 " missing", s->list->files.count, missing);
-    error_next(err, "copy them from the machines that wrote them; where the others hold all of it "
-                    "(HSDP), --source-ranks N reads the N that are there");
+    const char *other = renamed_find(s->req->probe, RENAMED_ANY_SIZE, is_listed_or_other, s->list);
+    error_next(err,
+               "%s%s%scopy them from the machines that wrote them; where the others hold all of it "
+               "(HSDP), --source-ranks N reads the N that are there",
+               other != NULL ? "rename '" : "", other != NULL ? other : "",
+               other != NULL ? "' if it is one of them; else " : "");
     return st;
 }
 

@@ -8,6 +8,7 @@
 #include "formats/safetensors/shard_name.h"
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_files.h"
+#include "formats/shared/renamed.h"
 
 #define INDEX_SUFFIX ".safetensors.index.json"
 
@@ -114,6 +115,11 @@ static bool chosen(const choice *c, const char *name)
     return true;
 }
 
+static bool is_chosen_or_other(const void *ctx, const char *entry)
+{
+    return !shard_name_is_safetensors(entry) || chosen(ctx, entry);
+}
+
 static fsdpck_status error_family_incomplete(const probe_input *in, const choice *c,
                                              fsdpck_error *err)
 {
@@ -134,6 +140,9 @@ static fsdpck_status error_family_incomplete(const probe_input *in, const choice
     error_path(err, in->path);
     error_expected(err, "%" PRIu32 " files", count);
     error_found(err, "%zu", c->family_count);
+    const char *other = renamed_find(in, RENAMED_ANY_SIZE, is_chosen_or_other, c);
+    if (other != NULL)
+        error_next(err, "rename '%s' if it is one of them; else copy or download them", other);
     return st;
 }
 
@@ -152,6 +161,22 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, fsd
                      "'%s' is no part of the model beside it", in->entries[i]);
     }
     return FSDPCK_OK;
+}
+
+static bool is_among(const char *const *names, size_t count, const char *name)
+{
+    return bsearch(&name, names, count, sizeof *names, by_text) != NULL;
+}
+
+typedef struct indexed_names {
+    const char *const *names;
+    size_t count;
+} indexed_names;
+
+static bool is_indexed_or_other(const void *ctx, const char *entry)
+{
+    const indexed_names *n = ctx;
+    return !shard_name_is_safetensors(entry) || is_among(n->names, n->count, entry);
 }
 
 static fsdpck_status check_present(const open_request *req, const char *const *names, size_t count,
@@ -179,15 +204,15 @@ static fsdpck_status check_present(const open_request *req, const char *const *n
         error_path(err, req->path);
         error_expected(err, "%zu files", count);
         error_found(err, "%zu", count - missing);
-        error_next(err, "copy or download the missing files");
+        const indexed_names n = {names, count};
+        const char *other = renamed_find(req->probe, RENAMED_ANY_SIZE, is_indexed_or_other, &n);
+        if (other != NULL)
+            error_next(err, "rename '%s' if it is one of them; else copy or download them", other);
+        else
+            error_next(err, "copy or download the missing files");
     }
     text_release(&list);
     return st;
-}
-
-static bool is_among(const char *const *names, size_t count, const char *name)
-{
-    return bsearch(&name, names, count, sizeof *names, by_text) != NULL;
 }
 
 static fsdpck_status add_indexed(const open_request *req, const hf_index *ix, st_files *s,

@@ -7,6 +7,7 @@
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_files.h"
 #include "formats/safetensors/st_layout.h"
+#include "formats/shared/renamed.h"
 
 #define RANKS_MAX 1000000u
 
@@ -219,6 +220,13 @@ static void say_counts(const census *c, uint64_t ranks, text_buf *expected, text
     }
 }
 
+static bool is_shard_or_other(const void *ctx, const char *entry)
+{
+    shard_name parts;
+    (void)ctx;
+    return !shard_name_is_safetensors(entry) || is_shard(entry, &parts);
+}
+
 static fsdpck_status error_missing(const open_request *req, const census *c, uint64_t ranks,
                                    st_files *s, fsdpck_error *err)
 {
@@ -239,7 +247,14 @@ static fsdpck_status error_missing(const open_request *req, const census *c, uin
         error_expected(err, "%s", expected.text);
         error_found(err, "%s", found.text);
     }
-    error_next(err, "copy the missing files from the machines that wrote them");
+    const char *other = renamed_find(req->probe, RENAMED_ANY_SIZE, is_shard_or_other, NULL);
+    if (other != NULL)
+        error_next(err,
+                   "rename '%s' if it is one of them; else copy them from the machines that "
+                   "wrote them",
+                   other);
+    else
+        error_next(err, "copy the missing files from the machines that wrote them");
     text_release(&files);
     text_release(&tensors);
     text_release(&expected);

@@ -99,7 +99,7 @@ void worker_drop_gpu(worker *w, const fsdpck_error *why)
     gpu_lane_free(w->lane);
     w->lane = NULL;
     if (__atomic_exchange_n(&w->x->gpu_given_up, 1, __ATOMIC_RELAXED) == 0)
-        log_warn(w->x->r.log, "", "see what the GPU's driver logged",
+        log_warn(w->x->r.log, "SYS-DEVICE", "see what the GPU's driver logged",
                  "threads go on without the GPU: %s", why->message);
 }
 

@@ -138,6 +138,9 @@ fsdpck_status model_check_optimizers(const model *m, fsdpck_error *err) FSDPCK_M
  * the name `name` there, can be found by the other, too. */
 fsdpck_status model_take_walk_name(model_reader *r, uint32_t module, model_use kind, size_t index,
                                    uint32_t name, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* One more parameter of a module, under the name in r->fqn, which it is given. */
+fsdpck_status model_keep_param(model_reader *r, uint32_t module, model_param *p,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* "modules", whose first token was read. */
 fsdpck_status model_read_modules(model_reader *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -281,6 +281,19 @@ fsdpck_status model_take_walk_name(model_reader *r, uint32_t module, model_use k
     return model_take_name(r->m, r->fqn.text, r->fqn.nbytes, kind, index, &other, err);
 }
 
+fsdpck_status model_keep_param(model_reader *r, uint32_t module, model_param *p, fsdpck_error *err)
+{
+    model *m = r->m;
+    RETURN_IF(model_take_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_PARAM, m->params.count,
+                              &p->name, err));
+    RETURN_IF(model_take_walk_name(r, module, MODEL_USE_PARAM, m->params.count, p->name, err));
+    model_param *kept = vec_push(&m->params, err);
+    if (kept == NULL)
+        return FSDPCK_LIMIT;
+    *kept = *p;
+    return FSDPCK_OK;
+}
+
 static fsdpck_status repeat_param(model_reader *r, uint32_t source, uint32_t module,
                                   fsdpck_error *err)
 {
@@ -290,14 +303,7 @@ static fsdpck_status repeat_param(model_reader *r, uint32_t source, uint32_t mod
     p.same_as = model_param_first(m, source);
     p.same_slot = p.same_slot == MODEL_NONE ? source : p.same_slot;
     p.module = module;
-    RETURN_IF(model_take_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_PARAM, m->params.count,
-                              &p.name, err));
-    RETURN_IF(model_take_walk_name(r, module, MODEL_USE_PARAM, m->params.count, p.name, err));
-    model_param *kept = vec_push(&m->params, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = p;
-    return FSDPCK_OK;
+    return model_keep_param(r, module, &p, err);
 }
 
 static fsdpck_status repeat_buffer(model_reader *r, uint32_t source, uint32_t module,

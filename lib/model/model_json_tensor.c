@@ -353,14 +353,7 @@ static fsdpck_status add_param(model_reader *r, uint32_t module, const raw_tenso
         error_found(err, "%u%s", p.shard_dim, p.shard_dim == NDIM_MAX ? " or more" : "");
         return FSDPCK_BADINPUT;
     }
-    RETURN_IF(model_take_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_PARAM, m->params.count,
-                              &p.name, err));
-    RETURN_IF(model_take_walk_name(r, module, MODEL_USE_PARAM, m->params.count, p.name, err));
-    model_param *kept = vec_push(&m->params, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = p;
-    return FSDPCK_OK;
+    return model_keep_param(r, module, &p, err);
 }
 
 static fsdpck_status add_buffer(model_reader *r, uint32_t module, const raw_tensor *raw,

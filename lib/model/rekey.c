@@ -345,7 +345,7 @@ static fsdpck_status prepare(rekey *r, uint32_t owner, fsdpck_error *err)
     rekey_optimizer *o = REKEY_OPTIMIZER(r, owner);
 
     if (o->unknown > 0)
-        log_warn(r->log, "", "",
+        log_warn(r->log, "OPTIM-STRAY", "",
                  "state of %" PRIu32 " tensors or objects is of parameters that no param_group "
                  "lists: it keeps its keys",
                  o->unknown);

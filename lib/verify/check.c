@@ -164,7 +164,7 @@ static fsdpck_status locate_batch(void *ctx, unsigned worker, uint64_t job, fsdp
     return FSDPCK_OK;
 }
 
-static int compare_extents(const void *left, const void *right)
+int check_compare_extents(const void *left, const void *right)
 {
     const extent *a = left, *b = right;
     if (a->file != b->file)
@@ -184,7 +184,7 @@ static void merge_extents(check *c, extent *list, uint64_t count)
     extent *made = c->extents.items;
     size_t n = 0, spots = 0;
     if (count > 1)
-        qsort(list, count, sizeof *list, compare_extents);
+        qsort(list, count, sizeof *list, check_compare_extents);
     for (uint64_t i = 0; i < count; i++) {
         if (list[i].nbytes == 0)
             continue;

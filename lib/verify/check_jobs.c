@@ -18,18 +18,6 @@ static fsdpck_status add_gap(check *c, uint32_t file, uint64_t begin, uint64_t e
     return FSDPCK_OK;
 }
 
-static int compare_places(const void *left, const void *right)
-{
-    const extent *a = left, *b = right;
-    if (a->file != b->file)
-        return a->file < b->file ? -1 : 1;
-    if (a->offset_bytes != b->offset_bytes)
-        return a->offset_bytes < b->offset_bytes ? -1 : 1;
-    if (a->nbytes != b->nbytes)
-        return a->nbytes > b->nbytes ? -1 : 1;
-    return a->at_bytes < b->at_bytes ? -1 : a->at_bytes > b->at_bytes;
-}
-
 /* Of one file, whose extents are [first, end) in order: gaps, and how much of each was had before. */
 static fsdpck_status add_gaps_of(check *c, uint32_t file, size_t first, size_t end,
                                  fsdpck_error *err)
@@ -70,7 +58,7 @@ fsdpck_status check_jobs_add_gaps(check *c, fsdpck_error *err)
             RETURN_IF(add_gaps_of(c, file, first, at, err));
     }
     if (c->extents.count > count)
-        qsort(c->extents.items, c->extents.count, sizeof(extent), compare_places);
+        qsort(c->extents.items, c->extents.count, sizeof(extent), check_compare_extents);
     return FSDPCK_OK;
 }
 

@@ -84,6 +84,9 @@ static inline uint32_t check_tensor_of(const check *c, const extent *e)
     return catalogue_chunk(c->r->cat, e->chunk)->tensor;
 }
 
+/* For qsort: by file and offset, the longer first. */
+int check_compare_extents(const void *left, const void *right);
+
 /* Bytes of the chunk's elements. */
 uint64_t check_chunk_nbytes(const catalogue *cat, uint64_t chunk);
 

@@ -84,6 +84,19 @@ static bool is_same(const fsdpck_error *a, const fsdpck_error *b)
            a->has_offset == b->has_offset && (!a->has_offset || a->offset_bytes == b->offset_bytes);
 }
 
+bool findings_knows(findings *f, const fsdpck_error *what)
+{
+    bool known = false;
+    pthread_mutex_lock(&f->lock);
+    for (size_t i = 0; what->has_offset && !known && i < f->kept; i++) {
+        const fsdpck_error *k = &f->list[i].what;
+        known = k->has_offset && k->offset_bytes == what->offset_bytes &&
+                strcmp(k->finding, what->finding) == 0 && strcmp(k->path, what->path) == 0;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return known;
+}
+
 void findings_add_new(findings *f, finding_severity severity, const fsdpck_error *what)
 {
     for (size_t i = 0; i < f->kept; i++)

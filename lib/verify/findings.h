@@ -55,13 +55,16 @@ void findings_tell_in(findings *f, finding_group group, const fsdpck_error *what
  * the user has set it otherwise. */
 void findings_tell_as(findings *f, finding_severity severity, const fsdpck_error *what);
 /* As bad as the caller says: of what keeps the checkpoint from being looked at, which is no matter of
- * taste, and of warnings without an id. */
+ * taste. */
 void findings_add(findings *f, finding_severity severity, const fsdpck_error *what);
 
 /* What another process found: its `list` of findings, of any alignment. Counting them is the caller's. */
 void findings_keep(findings *f, const uint8_t *list, uint64_t count);
 
-/* The same, unless it is among those that are kept. */
+/* Whether one of this id at this byte of this file is among those that are kept. From any thread. */
+bool findings_knows(findings *f, const fsdpck_error *what);
+
+/* As findings_add, unless it is among those that are kept. */
 void findings_add_new(findings *f, finding_severity severity, const fsdpck_error *what);
 
 /* One that was added with this severity is told no longer. */

@@ -4,7 +4,7 @@
  *     ... what is under test ...
  *     if (!faults_clear()) break;       it made fewer than k: nothing failed
  *
- * The linker puts faults.c between the library and malloc, calloc, realloc, strdup, strndup, pread
+ * The linker puts faults.c between the library and malloc and its kin, free, strdup, strndup, pread
  * (tests/CMakeLists.txt); other libraries call the true ones. A read that fails gives EIO; one that
  * ends early gives no byte, as of a file that was cut meanwhile. */
 #ifndef TESTS_FUZZ_FAULTS_H

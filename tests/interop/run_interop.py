@@ -1,18 +1,20 @@
 """Runs the program against real torch and safetensors, both ways.
 
-    python run_interop.py --program PATH [--model FILE] [CASE...]
+    python run_interop.py --program PATH [--model FILE] [--jobs N] [CASE...]
 
-CASE is a glob over case names. The last line is 'N passed, N failed'; status 1 if a case failed.
+CASE is a glob over case names; N of them run at the same time. The last line is 'N passed, N failed'; status 1 if a case failed.
 """
 
 import argparse
 import fnmatch
+import importlib
 import os
 import select
 import shutil
 import signal
 import sys
 import tempfile
+import time
 import traceback
 import warnings
 
@@ -50,6 +52,13 @@ import cases_units  # noqa: E402, F401
 import cases_zoo  # noqa: E402, F401
 from support import CASES, Failure, Setting  # noqa: E402
 
+# What most cases import, and each of their ranks for itself: once for all of them. It starts no thread.
+for shared in ("torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp", "torch._dynamo"):
+    try:
+        importlib.import_module(shared)
+    except ImportError:
+        pass  # older releases
+
 
 def run_case(function, options):
     """None, or why the case failed."""
@@ -70,39 +79,63 @@ def run_case(function, options):
     return None
 
 
-def run_apart(function, options):
+class Running:
     """run_case in processes of its own: a case may fork ranks, which is not safe once another has started threads."""
-    read_end, write_end = os.pipe()
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        os.close(read_end)
-        reason = run_case(function, options)
-        with open(write_end, "w", encoding="utf-8", errors="replace") as pipe:
-            pipe.write("passed" if reason is None else "failed" + reason[-30000:])  # a pipe holds 64 KiB
+
+    def __init__(self, name, function, options):
+        self.name = name
+        self.started = time.monotonic()
+        self.read_end, write_end = os.pipe()
         sys.stdout.flush()
-        os._exit(0)
-    os.close(write_end)
-    in_time = select.select([read_end], [], [], CASE_SECONDS_MAX)[0]
-    if in_time:
-        os.waitpid(child, 0)
-    try:
-        os.killpg(child, signal.SIGKILL)  # ranks that hang or were left
-    except ProcessLookupError:
-        pass
-    with open(read_end, encoding="utf-8", errors="replace") as pipe:
-        said = pipe.read()
-    if not in_time:
-        os.waitpid(child, 0)
-        return "not done after %d s" % CASE_SECONDS_MAX
-    return None if said == "passed" else said[len("failed"):] or "ended without a word"
+        self.child = os.fork()
+        if self.child == 0:
+            os.setsid()
+            os.close(self.read_end)
+            reason = run_case(function, options)
+            with open(write_end, "w", encoding="utf-8", errors="replace") as pipe:
+                pipe.write("passed" if reason is None else "failed" + reason[-30000:])  # a pipe holds 64 KiB
+            sys.stdout.flush()
+            os._exit(0)
+        os.close(write_end)
+
+    def seconds(self):
+        return time.monotonic() - self.started
+
+    def finish(self):
+        """Once it has said something, or its time is over: None, or why the case failed."""
+        in_time = select.select([self.read_end], [], [], 0)[0]
+        if in_time:
+            os.waitpid(self.child, 0)
+        try:
+            os.killpg(self.child, signal.SIGKILL)  # ranks that hang or were left
+        except ProcessLookupError:
+            pass
+        with open(self.read_end, encoding="utf-8", errors="replace") as pipe:
+            said = pipe.read()
+        if not in_time:
+            os.waitpid(self.child, 0)
+            return "not done after %d s" % CASE_SECONDS_MAX
+        return None if said == "passed" else said[len("failed"):] or "ended without a word"
+
+
+def run_all(cases, options):
+    """Yields (name, seconds, None or why it failed) of each, in the order in which they end."""
+    waiting, running = list(reversed(cases)), []
+    while waiting or running:
+        while waiting and len(running) < options.jobs:
+            running.append(Running(*waiting.pop(), options))
+        patience = CASE_SECONDS_MAX - max(r.seconds() for r in running)
+        ready = select.select([r.read_end for r in running], [], [], max(patience, 0))[0]
+        for one in [r for r in running if r.read_end in ready or r.seconds() >= CASE_SECONDS_MAX]:
+            running.remove(one)
+            yield one.name, one.seconds(), one.finish()
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
     parser.add_argument("--model", help="safetensors file of a real model; its case is left out without")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="cases at a time")
     parser.add_argument("--keep", action="store_true", help="keep the folders of the cases")
     parser.add_argument("cases", nargs="*", default=["*"])
     options = parser.parse_args()
@@ -111,16 +144,17 @@ def main():
         parser.error("no program at " + options.program)
     torch.set_num_threads(1)
     cases_fixtures.register(FIXTURES)
-    passed, failed = 0, 0
-    for name, function in CASES:
-        if not any(fnmatch.fnmatch(name, pattern) for pattern in options.cases or ["*"]):
-            continue
-        reason = run_apart(function, options)
+    cases = [(name, function) for name, function in CASES
+             if any(fnmatch.fnmatch(name, pattern) for pattern in options.cases or ["*"])]
+    passed, failed, times = 0, 0, []
+    for name, seconds, reason in run_all(cases, options):
+        times.append((seconds, name))
         if reason is None:
             passed += 1
         else:
             failed += 1
             print("FAILED %s: %s" % (name, reason), flush=True)
+    print("slowest: " + ", ".join("%s %.0f s" % (name, seconds) for seconds, name in sorted(times)[:-11:-1]))
     print("%d passed, %d failed" % (passed, failed))
     return 1 if failed or not passed else 0
 

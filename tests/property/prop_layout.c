@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "layout/explain.h"
+#include "tests/support/stride.h"
 
 #define N_MAX 32u
 
@@ -523,7 +524,7 @@ static void check_explained(void)
 
 int main(int argc, char **argv)
 {
-    const unsigned step = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 1;
+    const unsigned step = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : test_stride();
     if (step == 0)
         return 1;
     const uint64_t checked = check_one_dim(step);

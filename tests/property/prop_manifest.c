@@ -14,6 +14,7 @@
 
 #include "fsdpck.h"
 #include "tests/support/scratch.h"
+#include "tests/support/stride.h"
 
 static bool is_clean(const char *path)
 {
@@ -64,7 +65,7 @@ static unsigned flip_file(const char *folder, const char *name, unsigned step)
     const int fd = open(scratch_path(path, folder, name), O_RDWR);
     assert(fd >= 0);
     const off_t nbytes = lseek(fd, 0, SEEK_END);
-    for (off_t at = 0; at < nbytes; at += promise ? 11 : step)
+    for (off_t at = 0; at < nbytes; at += (promise ? 11 : step) * (test_stride() | 1))
         for (unsigned bit = 0; bit < 8; bit++) {
             uint8_t old;
             assert(pread(fd, &old, 1, at) == 1);

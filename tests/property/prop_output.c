@@ -28,6 +28,7 @@
 
 #include "base/output.h"
 #include "tests/support/scratch.h"
+#include "tests/support/stride.h"
 
 enum { BIG_BYTES = 3 * 4096 + 77, SMALL_BYTES = 1000, CALLS_MOST = 500, RANDOM_KILLS = 60 };
 
@@ -315,7 +316,7 @@ static int run_child(const struct shape *s, int at, useconds_t kill_after)
 static void kill_everywhere(const struct shape *s)
 {
     int k = 1;
-    for (;; k++) {
+    for (;; k += (int)test_stride()) {
         start_over(s);
         const int status = run_child(s, k, 0);
         if (WIFSIGNALED(status))
@@ -325,7 +326,7 @@ static void kill_everywhere(const struct shape *s)
         scratch_remove(dir);
         if (!WIFSIGNALED(status))
             break;
-        if (k == CALLS_MOST)
+        if (k >= CALLS_MOST)
             fail(s, "no end of calls", "killed", k);
     }
     printf("prop_output: %s: killed before each of %d calls\n", s->name, k - 1);
@@ -347,8 +348,9 @@ static void kill_at_random(const struct shape *s, unsigned seed)
     run_child(s, 0, 0);
     const double whole = seconds() - begin;
     scratch_remove(dir);
+    const int kills = RANDOM_KILLS / (int)test_stride();
     int killed = 0;
-    for (int i = 0; i < RANDOM_KILLS; i++) {
+    for (int i = 0; i < kills; i++) {
         start_over(s);
         seed = seed * 1664525u + 1013904223u;
         const double share = (double)(seed >> 8) / (1 << 24);
@@ -357,7 +359,7 @@ static void kill_at_random(const struct shape *s, unsigned seed)
         judge_killed(s, "killed at random", i);
         scratch_remove(dir);
     }
-    printf("prop_output: %s: %d of %d runs killed at random\n", s->name, killed, RANDOM_KILLS);
+    printf("prop_output: %s: %d of %d runs killed at random\n", s->name, killed, kills);
 }
 
 static void judge_failed(const struct shape *s, fsdpck_status st, const fsdpck_error *err, int k)
@@ -439,7 +441,7 @@ static void retry(const struct shape *s)
 static void race(const struct shape *s)
 {
     int both[2] = {0, 0};
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0; round < 60; round += (int)test_stride()) {
         start_over(s);
         int gate[2];
         pid_t children[2];

@@ -347,6 +347,18 @@ Test(rekey, without_a_model_the_list_is_warned_of)
     cr_expect_str_eq(s->finding, "OPTIM-ORDER");
 }
 
+Test(rekey, state_that_no_group_lists_keeps_its_keys)
+{
+    add_tensor("state/a/exp_avg", 1, 4, 0);
+    add_tensor("state/gone/exp_avg", 1, 4, 0);
+    add_object("param_groups/@0/params", list_of("a"));
+    must_run(OPTIM_KEYS_ID);
+    expect_tensor("state/#0/exp_avg");
+    expect_tensor("state/gone/exp_avg");
+    cr_expect_eq(s->warnings, 1);
+    cr_expect_str_eq(s->finding, "OPTIM-STRAY");
+}
+
 Test(rekey, ddp_prefix_is_seen_through)
 {
     add_param("b", 1, 3, 0);

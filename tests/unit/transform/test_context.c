@@ -66,6 +66,7 @@ Test(context, too_many_warnings_are_told_by_the_last)
         log_warn(&ctx->log, "A-B", "", "warning %u", i);
     cr_assert(fsdpck_context_warning(ctx, 999, &w));
     cr_expect_str_eq(w.message, "there are more warnings than are listed");
+    cr_expect_str_eq(w.finding, "LIMIT-WARNINGS");
     cr_expect_not(fsdpck_context_warning(ctx, 1000, &w));
     fsdpck_context_free(ctx);
 }
