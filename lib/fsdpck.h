@@ -180,7 +180,7 @@ typedef struct fsdpck_open_options {
 #define FSDPCK_OPEN_OPTIONS_INIT                                                         \
     {                                                                                    \
         sizeof(fsdpck_open_options), 0, 0, 0, 0, 0, 0, 0, FSDPCK_PER_RANK_AUTO, 0, 0, 0, \
-            FSDPCK_OPTIM_KEYS_KEEP, 0                                                    \
+            FSDPCK_OPTIM_KEYS_KEEP, 0, 0                                                 \
     }
 
 /* Reads the metadata of the checkpoint at `path`: a folder or a file. A folder that holds exactly
