@@ -80,7 +80,7 @@ static fsdpck_status take_left(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
         return FSDPCK_OK;
     escape_text(shown, sizeof shown, (const char *)name, n);
     if (why == HDF5_LEFT_DANGLING)
-        log_warn(&b->in->log, "H5-LINK", "remove the link, or find what it should lead to",
+        log_warn(&b->in->log, "H5-DANGLING", "remove the link, or find what it should lead to",
                  "soft link '%s' leads to nothing", shown);
     else
         log_warn(&b->in->log, "H5-LEFT-OUT", "nothing to do, unless it should have been a tensor",

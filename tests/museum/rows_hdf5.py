@@ -79,7 +79,7 @@ def pointing():
         row("H04", "external", "R", "H5-LINK", bad("link-external")),
         row("H04", "through-external", "R", "H5-LINK", bad("link-through")),
         row("H04", "loop", "R", "H5-LINK", bad("link-loop")),
-        row("H04", "dangling", "W", "H5-LINK", bad("link-dangling")),
+        row("H04", "dangling", "W", "H5-DANGLING", bad("link-dangling")),
         row("H05", "missing", "R", "H5-VIRTUAL", bad("virtual-missing")),
         row("H05", "same-file", "R", "H5-VIRTUAL", bad("virtual-same-file")),
         row("H05", "growing", "R", "H5-VIRTUAL", bad("virtual-growing")),

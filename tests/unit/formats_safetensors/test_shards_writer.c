@@ -44,7 +44,7 @@ static void add(const char *name, dtype d, unsigned ndim, const uint64_t *shape,
 static void write_all(void)
 {
     cr_assert_eq(catalogue_seal(&t.cat, &err), FSDPCK_OK);
-    cr_assert_eq(dcp_safetensors_writer.layout(&t, NULL, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(dcp_safetensors_writer.layout(&t, &(writer_options){0}, &err), FSDPCK_OK, "%s", err.message);
     cr_assert_eq(target_write(&t, &dcp_safetensors_writer, dir, target_fill_index, NULL, &err),
                  FSDPCK_OK, "%s", err.message);
 }
@@ -128,6 +128,6 @@ Test(shards_writer, a_dtype_without_a_code_is_refused)
     begin("fsdp=2");
     add("z", DTYPE_COMPLEX128, 1, (uint64_t[]){4}, "0");
     cr_assert_eq(catalogue_seal(&t.cat, &err), FSDPCK_OK);
-    cr_expect_eq(dcp_safetensors_writer.layout(&t, NULL, &err), FSDPCK_UNSUPPORTED);
+    cr_expect_eq(dcp_safetensors_writer.layout(&t, &(writer_options){0}, &err), FSDPCK_UNSUPPORTED);
     cr_expect_str_eq(err.tensor, "z");
 }
