@@ -263,17 +263,14 @@ static void note_wide(struct exec *x)
 
 fsdpck_status exec_locate_all(struct exec *x, group *g, fsdpck_status st, fsdpck_error *err)
 {
-    const uint64_t nbytes = x == NULL ? 0 : 2 * x->spot_count * sizeof(sort_pair);
-    sort_pair *list = NULL;
     uint64_t count = 0;
-    if (st == FSDPCK_OK) {
-        list = budget_alloc(x->r.metadata, nbytes, err);
-        st =
-            list == NULL ? FSDPCK_LIMIT : locate_listed(x, list, list + x->spot_count, &count, err);
-    }
+    /* A rank without memory or its device is named; what is wrong with a file is told as by one alone. */
+    RETURN_IF(group_agree(g, st, err));
+    const uint64_t nbytes = 2 * x->spot_count * sizeof(sort_pair);
+    sort_pair *list = budget_alloc(x->r.metadata, nbytes, err);
+    st = list == NULL ? FSDPCK_LIMIT : locate_listed(x, list, list + x->spot_count, &count, err);
     st = locate_share_exchange(g, st, x, list, count, err);
-    if (x != NULL)
-        budget_free(x->r.metadata, list, nbytes);
+    budget_free(x->r.metadata, list, nbytes);
     RETURN_IF(st);
     vec_trim(&x->strides);
     RETURN_IF(note_streams(x, err));
