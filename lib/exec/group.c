@@ -352,7 +352,10 @@ fsdpck_status group_same(group *g, uint64_t value, const char *what, fsdpck_erro
                        "ranks do not see the same: their %s differ", what);
         error_expected(err, "%016" PRIx64 ", as on rank 0 on %s", all[0], group_host(g, 0));
         error_found(err, "%016" PRIx64 " on rank %u on %s", all[r], r, group_host(g, r));
-        error_next(err, "give every host the same view of the source");
+        error_next(
+            err,
+            "give every host the same view of the source; where each has a part of it under the "
+            "same names, --source-local");
     }
     return st;
 }
