@@ -122,6 +122,7 @@ def chunks():
             offset=FLETCHER.rindex(RAW)),
         row("H13", "sum", "R", "H5-FLETCHER", flipped(FLETCHER, FLETCHER.rindex(RAW) + 48), at="payload"),
         row("H13", "deflated", "R", "H5-DEFLATE", flipped(deflated, at + 12), at="payload", offset=ANY),
+        row("H13", "lost-sector", "R", "H5-DEFLATE", bad("lost-sector"), at="payload", offset=ANY),
         row("H14", "flipped", "A", None, flipped(PLAIN, PLAIN.rindex(RAW) + 9), commands=plain),
         row("H15", "open", "R", "H5-OPEN", put(V110, 11, "B", 1)),
         row("H15", "swmr", "R", "H5-OPEN", put(V110, 11, "B", 5)),
