@@ -102,6 +102,8 @@ static fsdpck_status ask_child(reader *r, const open_request *req, const hdf5_su
         .read = read_child,
         .ctx = &c,
         .end_bytes = super->end_bytes,
+        .is_summed = super->version >= 2,
+        .library = hdf5_built_state(),
         .separator = req->hdf5_separator != NULL ? req->hdf5_separator : ".",
         .tell = req->found != NULL ? req : NULL,
         .log = req->log,

@@ -80,7 +80,7 @@ def pointing():
         row("H04", "through-external", "R", "H5-LINK", bad("link-through")),
         row("H04", "loop", "R", "H5-LINK", bad("link-loop")),
         row("H04", "dangling", "W", "H5-DANGLING", bad("link-dangling")),
-        row("H05", "missing", "R", "H5-VIRTUAL", bad("virtual-missing")),
+        row("H05", "missing", "R", "H5-VIRTUAL", bad("virtual-missing"), says=("sources beside it",)),
         row("H05", "same-file", "R", "H5-VIRTUAL", bad("virtual-same-file")),
         row("H05", "growing", "R", "H5-VIRTUAL", bad("virtual-growing")),
         row("H06", "cycle", "A", None, bad("cycle")),
@@ -96,7 +96,8 @@ def growing():
         row("H08", "deflate", "L", "H5-BOMB", bad("bomb"), at="payload"),
         row("H08", "chunk-of-2-gib", "L", "H5-BOMB", bad("huge-chunk")),
         row("H08", "32-filters", "U", "H5-FILTER", bad("filters")),
-        row("H09", "unknown", "U", "H5-FILTER", bad("filter-unknown"), says=("32099",)),
+        row("H09", "unknown", "U", "H5-FILTER", bad("filter-unknown"), says=("32099", "hdf5plugin")),
+        row("H09", "lzf", "U", "H5-FILTER", bad("filter-lzf"), says=("32000", "h5py")),
         row("H09", "plugin-path", "U", "H5-FILTER", bad("filter-unknown"), env=plugins),
     ]
     rows += [row("H10", name, "U", "H5-TYPE", bad("type-" + name), says=("x",))
