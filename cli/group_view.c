@@ -28,7 +28,11 @@ static bool take_rate(const cli *c, const char *text, size_t nbytes, fsdpck_tran
         char *const per_second = strstr(value, "/s");
         if (per_second != NULL && per_second[2] == '\0')
             *per_second = '\0';
-        return opt_size(c, "--model-bandwidth", value, 1, rates[i].rate);
+        if (value[strspn(value, "0123456789.")] != '\0')
+            return opt_size(c, "--model-bandwidth", value, 1, rates[i].rate);
+        opt_usage_error(c, "--model-bandwidth: '%.*s' has no unit, as in 500GB/s", (int)nbytes,
+                        text);
+        return false;
     }
     opt_usage_error(c, "--model-bandwidth: '%.*s' is none of read=, write= and net= with a rate",
                     (int)nbytes, text);

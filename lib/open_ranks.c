@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file_set.h"
 #include "exec/group_view.h"
 #include "transform.h"
 
@@ -13,6 +14,36 @@ static fsdpck_status refuse_file(const char *path, fsdpck_error *err)
     error_path(err, path);
     error_next(err, "put it where all see it; of a folder each host may have its own files");
     return FSDPCK_IO;
+}
+
+/* One file that all see, or a copy of it on each host. */
+static fsdpck_status check_one_file(group *g, const char *path, fsdpck_error *err)
+{
+    uint64_t nbytes = 0, sample = 0;
+    path_kind kind;
+    uint32_t index;
+    bool same;
+    RETURN_IF(group_is_same(g, path_identity(NULL, path), &same, err));
+    if (same)
+        return FSDPCK_OK;
+    file_set files = {0};
+    fsdpck_status st = file_set_init(&files, NULL, 0, 0, err);
+    if (st == FSDPCK_OK)
+        st = file_set_add(&files, path, &index, err);
+    if (st == FSDPCK_OK)
+        st = path_probe(NULL, path, &kind, &nbytes, err);
+    if (st == FSDPCK_OK)
+        st = file_set_sample(&files, index, nbytes, &sample, err);
+    file_set_release(&files);
+    RETURN_IF(group_settle(g, st, true, err));
+    RETURN_IF(group_is_same(g, sample ^ nbytes, &same, err));
+    if (same)
+        return FSDPCK_OK;
+    error_set(err, FSDPCK_BADINPUT, "GROUP-NAMES", "hosts have different files of this name");
+    error_path(err, path);
+    error_next(err, "put the one that is meant on all hosts, or where all see it; parts of one "
+                    "checkpoint belong into a folder on each host, with --source-local");
+    return FSDPCK_BADINPUT;
 }
 
 /* A folder that is not here is one all the same where others have it. */
@@ -63,7 +94,7 @@ fsdpck_status transform_probe(fsdpck_checkpoint *c, const char *path, const fsdp
     sees[absent ? SEES_NOTHING : c->probe.is_folder ? SEES_FOLDER : SEES_FILE] = 1;
     RETURN_IF(group_sum(g, sees, SEES, err));
     if (sees[SEES_FILE] == group_size(g))
-        return FSDPCK_OK;
+        return check_one_file(g, path, err);
     if (sees[SEES_FILE] > 0)
         return refuse_file(path, err);
     RETURN_IF(group_view_new(g, path, &c->probe.dir, flags, &c->view_of_ranks, err));
@@ -164,11 +195,26 @@ static bool looks_like_dcp(const probe_input *in)
     return false;
 }
 
+/* Of which no checkpoint is made yet: it may be further down. */
+static bool has_rank_files(const probe_input *in)
+{
+    static const char *const suffixes[] = {".pt", ".pth", ".bin", ".ckpt"};
+    for (size_t i = 0; i < in->entry_count; i++) {
+        const char *dot = strrchr(in->entries[i], '.');
+        for (size_t k = 0; dot != NULL && k < sizeof suffixes / sizeof suffixes[0]; k++)
+            if (strcmp(dot, suffixes[k]) == 0)
+                return true;
+    }
+    return false;
+}
+
 static fsdpck_status check_source_local(const fsdpck_checkpoint *c, fsdpck_error *err)
 {
     if (c->format != NULL && is_by_content(c->format))
         return FSDPCK_OK;
     const bool is_dcp = looks_like_dcp(&c->probe);
+    if (c->format == NULL && !is_dcp && !has_rank_files(&c->probe))
+        return FSDPCK_OK;
     error_set(err, FSDPCK_USAGE, "GROUP-LOCAL", "--source-local does not fit this folder: %s",
               is_dcp ? "its metadata name the files" : "its files are told apart by their names");
     error_path(err, c->probe.path);

@@ -157,7 +157,8 @@ fsdpck_status run_locate(run *r, fsdpck_error *err)
         .direct = (int)r->opt.direct,
         .group = r->ctx->group,
         .near = r->src->view_of_ranks,
-        .own_files = r->local.own,
+        /* What a group would do is told of all files. */
+        .own_files = r->opt.dry_run && r->opt.group_size > 0 ? NULL : r->local.own,
         .hosts = &r->local.hosts,
         .gpu = r->gpu,
         .gpu_required = r->opt.use_cuda != 0,

@@ -111,6 +111,15 @@ static fsdpck_status open_folder(sidecars *s, const fsdpck_checkpoint *src, cons
                            : folder_open_inside(&s->dir, &src->probe.dir, name, err);
 }
 
+static bool is_empty_data(const sidecars *s, const char *name)
+{
+    const size_t n = strlen(name), k = strlen(".distcp");
+    path_kind kind;
+    uint64_t nbytes;
+    return n > k && strcmp(name + n - k, ".distcp") == 0 &&
+           path_probe(&s->dir, name, &kind, &nbytes, NULL) == FSDPCK_OK && nbytes == 0;
+}
+
 fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_way way,
                             fsdpck_error *err)
 {
@@ -132,7 +141,8 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
     RETURN_IF(folder_list(&s->dir, NULL, &names, &count, err));
     fsdpck_status st = FSDPCK_OK;
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
-        if (strcmp(names[i], MANIFEST_NAME) != 0) /* what is written has one of its own */
+        /* What is written has a manifest of its own; data files of ranks that had nothing to save are none. */
+        if (strcmp(names[i], MANIFEST_NAME) != 0 && !is_empty_data(s, names[i]))
             st = add_name(s, folder_name, names[i], err);
     free(names);
     if (st == FSDPCK_OK && way != SIDECARS_NAMED)

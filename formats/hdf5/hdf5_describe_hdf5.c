@@ -254,6 +254,8 @@ fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets, fsdpck
     };
     H5E_auto2_t print;
     void *print_ctx;
+    /* What could not be closed would be closed once more at the exit, which crashes. */
+    (void)H5dont_atexit();
     /* Before anything else: the library shall print nothing. */
     if (H5open() < 0 || H5Eget_auto2(H5E_DEFAULT, &print, &print_ctx) < 0)
         return fail(NULL, err);

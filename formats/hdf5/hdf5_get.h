@@ -23,7 +23,8 @@ static inline const uint8_t *get_bytes(hdf5_get *g, size_t nbytes)
         return NULL;
     }
     const uint8_t *bytes = g->at;
-    g->at += nbytes;
+    if (nbytes > 0) /* at may be NULL where nothing is left */
+        g->at += nbytes;
     g->left -= nbytes;
     return bytes;
 }

@@ -84,6 +84,9 @@ static fsdpck_status explain(child_fate fate, fsdpck_status st, fsdpck_error *er
         st = error_set(err, FSDPCK_BADINPUT, "H5-DAMAGED",
                        "HDF5 library crashed on the file, in a process of its own");
         error_next(err, "do not use the file, unless you know who made it");
+    } else if (fate == CHILD_FAILED) {
+        st = error_set(err, FSDPCK_LIMIT, "LIMIT-MEMORY", "no memory to look into the HDF5 file");
+        error_next(err, "raise the limits of the process (ulimit -a), or split the file");
     }
     return st;
 }
@@ -112,7 +115,8 @@ static fsdpck_status ask_child(reader *r, const open_request *req, const hdf5_su
     RETURN_IF(child_start(&c, &limits, hdf5_child_run, NULL, r->in.fd, req->cancel, err));
     const fsdpck_status st = hdf5_build(&r->known, &in, r->cat, err);
     const child_fate fate = child_end(&c);
-    return st == FSDPCK_BADINPUT ? explain(fate, st, err) : st;
+    /* What is wrong with its words ends it too. */
+    return st == FSDPCK_BADINPUT && c.ended ? explain(fate, st, err) : st;
 }
 
 static fsdpck_status fill(reader *r, const open_request *req, fsdpck_error *err)

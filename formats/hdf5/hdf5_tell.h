@@ -10,7 +10,9 @@ bool tell_dataset(hdf5_put *p, int64_t dataset, uint64_t address, uint64_t base_
                   const char *name, size_t name_nbytes);
 /* FAIL, with what the library says. Returns false. */
 bool tell_fail(hdf5_put *p, hdf5_fail why, const char *name, size_t name_nbytes);
-/* Text of a string attribute with one element, malloc'd; NULL where it is none or longer. */
-char *tell_attribute(int64_t object, const char *name, size_t limit_nbytes, size_t *nbytes);
+/* Text of a string attribute with one element, malloc'd; NULL where it is none or longer. False where
+ * there is one that cannot be read: what it says is not to be lost. */
+bool tell_attribute(int64_t object, const char *name, size_t limit_nbytes, char **text,
+                    size_t *nbytes);
 
 #endif

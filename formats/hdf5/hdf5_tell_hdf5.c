@@ -14,7 +14,7 @@ typedef struct described {
     hid_t type, space, create;
     H5D_layout_t layout;
     unsigned ndim;
-    hsize_t dims[HDF5_NDIM_MAX];
+    hsize_t dims[HDF5_NDIM_MAX], most[HDF5_NDIM_MAX];
     hsize_t chunk[HDF5_NDIM_MAX];
     hsize_t nchunks;
 } described;
@@ -43,49 +43,61 @@ bool tell_fail(hdf5_put *p, hdf5_fail why, const char *name, size_t name_nbytes)
 
 /* ---- attributes ---- */
 
-static char *read_long_text(hid_t attribute, hid_t type, size_t limit_nbytes, size_t *nbytes)
+static bool read_long_text(hid_t attribute, hid_t type, size_t limit_nbytes, char **text,
+                           size_t *nbytes)
 {
-    char *text = NULL;
-    if (H5Aread(attribute, type, &text) < 0 || text == NULL)
-        return NULL;
-    *nbytes = strnlen(text, limit_nbytes + 1);
-    char *kept = *nbytes <= limit_nbytes ? strndup(text, *nbytes) : NULL;
-    H5free_memory(text);
-    return kept;
+    char *whole = NULL;
+    if (H5Aread(attribute, type, &whole) < 0)
+        return false;
+    /* An empty one may have no place. */
+    if (whole == NULL)
+        return true;
+    *nbytes = strnlen(whole, limit_nbytes + 1);
+    const bool kept = *nbytes <= limit_nbytes;
+    *text = kept ? strndup(whole, *nbytes) : NULL;
+    H5free_memory(whole);
+    return !kept || *text != NULL;
 }
 
-static char *read_text(hid_t attribute, hid_t type, size_t limit_nbytes, size_t *nbytes)
+static bool read_text(hid_t attribute, hid_t type, size_t limit_nbytes, char **text, size_t *nbytes)
 {
     const size_t size = H5Tget_size(type);
     if (H5Tis_variable_str(type) > 0)
-        return read_long_text(attribute, type, limit_nbytes, nbytes);
+        return read_long_text(attribute, type, limit_nbytes, text, nbytes);
     if (size == 0 || size > limit_nbytes)
-        return NULL;
-    char *text = calloc(1, size + 1);
-    if (text == NULL || H5Aread(attribute, type, text) < 0) {
-        free(text);
-        return NULL;
+        return size > 0;
+    char *fixed = calloc(1, size + 1);
+    if (fixed == NULL || H5Aread(attribute, type, fixed) < 0) {
+        free(fixed);
+        return false;
     }
-    *nbytes = strnlen(text, size);
-    return text;
+    *text = fixed;
+    *nbytes = strnlen(fixed, size);
+    return true;
 }
 
-char *tell_attribute(int64_t object, const char *name, size_t limit_nbytes, size_t *nbytes)
+bool tell_attribute(int64_t object, const char *name, size_t limit_nbytes, char **text,
+                    size_t *nbytes)
 {
-    char *text = NULL;
-    if (H5Aexists((hid_t)object, name) <= 0)
-        return NULL;
+    const htri_t exists = H5Aexists((hid_t)object, name);
+    *text = NULL;
+    *nbytes = 0;
+    if (exists <= 0)
+        return exists == 0;
     const hid_t attribute = H5Aopen((hid_t)object, name, H5P_DEFAULT);
     if (attribute < 0)
-        return NULL;
+        return false;
     const hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
-    if (type >= 0 && space >= 0 && H5Tget_class(type) == H5T_STRING &&
-        H5Sget_simple_extent_npoints(space) == 1)
-        text = read_text(attribute, type, limit_nbytes, nbytes);
+    bool ok = type >= 0 && space >= 0;
+    if (ok && H5Tget_class(type) == H5T_STRING && H5Sget_simple_extent_npoints(space) == 1)
+        ok = read_text(attribute, type, limit_nbytes, text, nbytes);
+    /* The reason is kept for tell_fail: a call that does well forgets it. */
+    if (!ok)
+        return false;
     H5Tclose(type);
     H5Sclose(space);
     H5Aclose(attribute);
-    return text;
+    return true;
 }
 
 /* ---- types ---- */
@@ -172,13 +184,16 @@ static void put_type(hdf5_put *p, hid_t type)
 static void put_fill(hdf5_put *p, const described *d)
 {
     H5D_fill_value_t state = H5D_FILL_VALUE_UNDEFINED;
+    H5D_fill_time_t when;
     uint8_t value[HDF5_FILL_NBYTES_MAX] = {0};
     const size_t size = H5Tget_size(d->type);
     const H5T_class_t class = H5Tget_class(d->type);
     const bool plain = size > 0 && size <= sizeof value &&
                        (class == H5T_INTEGER || class == H5T_FLOAT || class == H5T_ENUM ||
                         class == H5T_COMPOUND || class == H5T_OPAQUE || class == H5T_BITFIELD);
-    (void)H5Pfill_value_defined(d->create, &state);
+    /* Never filled: what libhdf5 gives then is what the memory held. */
+    if (H5Pget_fill_time(d->create, &when) >= 0 && when != H5D_FILL_TIME_NEVER)
+        (void)H5Pfill_value_defined(d->create, &state);
     if (state == H5D_FILL_VALUE_USER_DEFINED && plain &&
         H5Pget_fill_value(d->create, d->type, value) >= 0) {
         put_u8(p, HDF5_FILL_VALUE);
@@ -190,23 +205,29 @@ static void put_fill(hdf5_put *p, const described *d)
     put_u8(p, 0);
 }
 
-static void put_torch_dtype(hdf5_put *p, hid_t dataset)
+static bool put_torch_dtype(hdf5_put *p, hid_t dataset)
 {
-    size_t n = 0;
-    char *text = tell_attribute(dataset, "torch_dtype", DTYPE_NBYTES_MAX, &n);
-    if (text == NULL)
-        text = tell_attribute(dataset, "dtype", DTYPE_NBYTES_MAX, &n); /* Keras */
-    put_u8(p, text == NULL ? 0 : (unsigned)n);
-    put_bytes(p, text, text == NULL ? 0 : n);
+    char *text;
+    size_t n;
+    if (!tell_attribute(dataset, "torch_dtype", DTYPE_NBYTES_MAX, &text, &n) ||
+        (text == NULL &&
+         !tell_attribute(dataset, "dtype", DTYPE_NBYTES_MAX, &text, &n))) /* Keras */
+        return false;
+    put_u8(p, (unsigned)n);
+    put_bytes(p, text, n);
     free(text);
+    return true;
 }
 
-static void put_fqn(hdf5_put *p, hid_t dataset)
+static bool put_fqn(hdf5_put *p, hid_t dataset)
 {
-    size_t n = 0;
-    char *text = tell_attribute(dataset, "fqn", HDF5_NAME_NBYTES_MAX, &n);
-    put_text(p, text, text == NULL ? 0 : n);
+    char *text;
+    size_t n;
+    if (!tell_attribute(dataset, "fqn", HDF5_NAME_NBYTES_MAX, &text, &n))
+        return false;
+    put_text(p, text, n);
     free(text);
+    return true;
 }
 
 static bool put_filters(hdf5_put *p, const described *d)
@@ -246,14 +267,76 @@ static bool put_chunking(hdf5_put *p, hid_t dataset, described *d)
     return true;
 }
 
+/* ---- corners of extensible arrays ----
+ *
+ * Chunks of a dataset with one dim without an end are numbered with that dim slowest. libhdf5 (to 2.0
+ * at least) makes corners of these numbers as if the dims were in their own order. */
+
+/* The dim without an end; 0 where nothing is to be turned. */
+static unsigned endless_dim(hid_t dataset, const described *d)
+{
+    H5D_chunk_index_t index;
+    unsigned endless = 0;
+    if (H5Dget_chunk_index_type(dataset, &index) < 0 || index != H5D_CHUNK_IDX_EARRAY)
+        return 0;
+    for (unsigned i = 0; i < d->ndim; i++) {
+        if (d->chunk[i] == 0)
+            return 0;
+        endless = d->most[i] == H5S_UNLIMITED ? i : endless;
+    }
+    return endless;
+}
+
+static void turn_corner(const described *d, unsigned endless, hsize_t *corner)
+{
+    hsize_t number = 0;
+    for (unsigned i = endless; i < d->ndim; i++)
+        number = number * (i == endless ? 1 : (d->most[i] - 1) / d->chunk[i] + 1) +
+                 corner[i] / d->chunk[i];
+    for (unsigned i = d->ndim; i-- > 0;) {
+        if (i == endless)
+            continue;
+        const hsize_t cells = (d->most[i] - 1) / d->chunk[i] + 1;
+        corner[i] = number % cells * d->chunk[i];
+        number /= cells;
+    }
+    corner[endless] = number * d->chunk[endless];
+}
+
+/* Whether all chunks are where their corners, turned or as told, say. */
+static bool corners_hold(hid_t dataset, const described *d, unsigned endless)
+{
+    for (hsize_t i = 0; i < d->nchunks; i++) {
+        hsize_t corner[HDF5_NDIM_MAX] = {0}, nbytes = 0, kept = 0;
+        if (H5Dget_chunk_info(dataset, d->space, i, corner, NULL, NULL, &nbytes) < 0)
+            return false;
+        if (endless > 0)
+            turn_corner(d, endless, corner);
+        for (unsigned k = 0; k < d->ndim; k++)
+            if (corner[k] >= d->dims[k])
+                return false;
+        if (H5Dget_chunk_storage_size(dataset, corner, &kept) < 0 || kept != nbytes)
+            return false;
+    }
+    return true;
+}
+
 static bool put_chunks(hdf5_put *p, hid_t dataset, const described *d, uint64_t base_nbytes)
 {
+    unsigned endless = endless_dim(dataset, d);
+    if (endless > 0 && !corners_hold(dataset, d, endless)) {
+        if (!corners_hold(dataset, d, 0))
+            return false;
+        endless = 0;
+    }
     for (hsize_t i = 0; i < d->nchunks; i++) {
         hsize_t corner[HDF5_NDIM_MAX] = {0}, nbytes = 0;
         unsigned mask = 0;
         haddr_t at = HADDR_UNDEF;
         if (H5Dget_chunk_info(dataset, d->space, i, corner, &mask, &at, &nbytes) < 0)
             return false;
+        if (endless > 0)
+            turn_corner(d, endless, corner);
         put_u64(p, at == HADDR_UNDEF ? UINT64_MAX : at + base_nbytes);
         put_u64(p, nbytes);
         put_u32(p, mask);
@@ -289,13 +372,15 @@ static bool put_compact(hdf5_put *p, hid_t dataset, const described *d, uint64_t
 static bool put_body(hdf5_put *p, hid_t dataset, uint64_t base_nbytes, described *d)
 {
     const uint64_t stored = H5Dget_storage_size(dataset);
-    const haddr_t at = d->layout == H5D_CONTIGUOUS ? H5Dget_offset(dataset) : HADDR_UNDEF;
+    /* Behind a user block libhdf5 adds that to an undefined address too. */
+    const haddr_t at =
+        d->layout == H5D_CONTIGUOUS && stored > 0 ? H5Dget_offset(dataset) : HADDR_UNDEF;
     put_u8(p, (unsigned)d->layout);
     put_u64(p, at == HADDR_UNDEF ? UINT64_MAX : at);
     put_u64(p, stored);
     put_fill(p, d);
-    put_torch_dtype(p, dataset);
-    put_fqn(p, dataset);
+    if (!put_torch_dtype(p, dataset) || !put_fqn(p, dataset))
+        return false;
     if (d->layout == H5D_CHUNKED && !put_chunking(p, dataset, d))
         return false;
     put_record(p, HDF5_DATASET);
@@ -341,7 +426,7 @@ static bool tell_open(hdf5_put *p, hid_t dataset, uint64_t address, uint64_t bas
         return tell_left(p, HDF5_LEFT_TEXT, name, n);
     const int ndim = H5Sget_simple_extent_ndims(d->space);
     if (ndim < 0 || (unsigned)ndim > HDF5_NDIM_MAX ||
-        H5Sget_simple_extent_dims(d->space, d->dims, NULL) != ndim)
+        H5Sget_simple_extent_dims(d->space, d->dims, d->most) != ndim)
         return tell_fail(p, HDF5_FAIL_OBJECT, name, n);
     d->ndim = (unsigned)ndim;
     put_u64(p, address);

@@ -266,19 +266,20 @@ static bool walk_groups(walk *w)
 
 /* ---- the file ---- */
 
-static herr_t tell_root_attribute(hid_t root, const char *name, const H5A_info_t *info, void *ctx)
+/* Of the root group; others are nobody's business. */
+static bool tell_root_attribute(walk *w, hid_t root, const char *name)
 {
-    walk *w = ctx;
-    size_t n = 0;
-    (void)info;
-    char *text = tell_attribute(root, name, HDF5_OBJECTS_NBYTES_MAX, &n);
+    size_t n;
+    char *text;
+    if (!tell_attribute(root, name, HDF5_OBJECTS_NBYTES_MAX, &text, &n))
+        return tell_fail(&w->put, HDF5_FAIL_OBJECT, name, strlen(name));
     if (text == NULL)
-        return 0;
+        return true;
     put_text(&w->put, name, strlen(name));
     put_bytes(&w->put, text, n);
     put_record(&w->put, HDF5_ATTR);
     free(text);
-    return w->put.failed ? -1 : 0;
+    return !w->put.failed;
 }
 
 /* Before 1.14.4 places of chunks were told without the user block, unlike all other places. */
@@ -323,9 +324,11 @@ static bool look(walk *w, int in_fd)
     if (!open_file(w, in_fd) || !tell_hello(w) || !walk_groups(w))
         return false;
     const hid_t root = H5Gopen2(w->file, "/", H5P_DEFAULT);
-    hsize_t at = 0;
-    if (root < 0 || H5Aiterate2(root, H5_INDEX_NAME, H5_ITER_INC, &at, tell_root_attribute, w) < 0)
+    if (root < 0)
         return fail(w, HDF5_FAIL_OBJECT);
+    if (!tell_root_attribute(w, root, "format") ||
+        !tell_root_attribute(w, root, HDF5_OBJECTS_ATTRIBUTE))
+        return false;
     put_u64(&w->put, w->put.datasets);
     put_record(&w->put, HDF5_END);
     return true;

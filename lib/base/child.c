@@ -92,6 +92,7 @@ static fsdpck_status wait_for_word(const child *c, fsdpck_error *err)
 {
     struct timespec begin, now;
     clock_gettime(CLOCK_MONOTONIC, &begin);
+    RETURN_IF(cancel_check(c->cancel, err));
     for (;;) {
         struct pollfd p = {.fd = c->fd, .events = POLLIN};
         const int ready = poll(&p, 1, POLL_MILLISECONDS);
@@ -117,8 +118,10 @@ fsdpck_status child_read(child *c, void *dst, uint64_t nbytes, uint64_t *got, fs
     while (*got < nbytes) {
         RETURN_IF(wait_for_word(c, err));
         const ssize_t n = read(c->fd, p + *got, nbytes - *got);
-        if (n == 0)
+        if (n == 0) {
+            c->ended = true;
             break;
+        }
         if (n > 0)
             *got += (uint64_t)n;
         else if (errno != EINTR && errno != EAGAIN)

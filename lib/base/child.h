@@ -38,6 +38,7 @@ typedef enum child_fate {
 typedef struct child {
     long pid; /* 0: none */
     int fd;
+    bool ended; /* child_read met the end of what it wrote */
     unsigned silent_seconds;
     const cancel_token *cancel;
 } child;
@@ -53,7 +54,8 @@ fsdpck_status child_start(child *c, const child_limits *limits, child_fn fn, voi
 fsdpck_status child_read(child *c, void *dst, uint64_t nbytes, uint64_t *got,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Ends it, at any time. A child that was ended may be ended again: CHILD_DONE. */
+/* Ends it, at any time. A child that was ended may be ended again: CHILD_DONE. Of one that has not
+ * `ended` the fate tells nothing: it was stopped amid its work. */
 child_fate child_end(child *c);
 
 /* For the child: all of it, or false. */

@@ -87,6 +87,16 @@ fsdpck_status path_probe(const folder *dir, const char *path, path_kind *kind, u
     return FSDPCK_OK;
 }
 
+uint64_t path_identity(const folder *dir, const char *path)
+{
+    struct stat st;
+    if (!is_here(dir) || fstatat(fd_of(dir), path, &st, 0) != 0 || !S_ISREG(st.st_mode))
+        return 0;
+    const uint64_t mixed = ((uint64_t)st.st_ino * UINT64_C(0x9E3779B97F4A7C15)) ^
+                           ((uint64_t)mtime_of(&st) * UINT64_C(0xC2B2AE3D27D4EB4F));
+    return mixed | 1;
+}
+
 static fsdpck_status open_folder(folder *d, const char *path, bool known_names, fsdpck_error *err)
 {
     *d = FOLDER_CLOSED;

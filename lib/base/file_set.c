@@ -4,6 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc.h"
+
+#define SAMPLE_BLOCKS 8u
+#define SAMPLE_NBYTES ((uint64_t)4096)
+
 struct file_set_entry {
     open_slot slot;
     char *path; /* below the folder */
@@ -129,6 +134,21 @@ fsdpck_status file_set_read_at(file_set *s, uint32_t index, uint64_t offset_byte
     const fsdpck_status st = file_read_at(&e->f, offset_bytes, dst, nbytes, err);
     open_cache_put(&s->cache, &e->slot);
     return st;
+}
+
+fsdpck_status file_set_sample(file_set *s, uint32_t index, uint64_t nbytes, uint64_t *crc,
+                              fsdpck_error *err)
+{
+    uint8_t block[SAMPLE_NBYTES];
+    const uint64_t n = nbytes < SAMPLE_NBYTES ? nbytes : SAMPLE_NBYTES;
+    const uint64_t step = (nbytes - n) / (SAMPLE_BLOCKS - 1);
+    *crc = 0;
+    for (unsigned i = 0; i < SAMPLE_BLOCKS && n > 0; i++) {
+        const uint64_t at = i + 1 < SAMPLE_BLOCKS ? i * step : nbytes - n;
+        RETURN_IF(file_set_read_at(s, index, at, block, n, err));
+        *crc = crc64_update(*crc, block, n);
+    }
+    return FSDPCK_OK;
 }
 
 fsdpck_status file_set_check_unchanged(file_set *s, fsdpck_error *err)

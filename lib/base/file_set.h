@@ -19,8 +19,8 @@
 
 typedef struct file_set {
     const folder *dir; /* borrowed for the life of the set */
-    open_cache cache; /* its lock guards the rest */
-    vec files;        /* struct file_set_entry */
+    open_cache cache;  /* its lock guards the rest */
+    vec files;         /* struct file_set_entry */
     unsigned flags;
 } file_set;
 
@@ -36,6 +36,10 @@ fsdpck_status file_set_nbytes(file_set *s, uint32_t index, uint64_t *nbytes,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status file_set_read_at(file_set *s, uint32_t index, uint64_t offset_bytes, void *dst,
                                uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* CRC-64 of a few blocks of it, the first and the last too: tells copies from other files of one size,
+ * not damaged copies from sound ones. */
+fsdpck_status file_set_sample(file_set *s, uint32_t index, uint64_t nbytes, uint64_t *crc,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Looks at every file that was read. */
 fsdpck_status file_set_check_unchanged(file_set *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Path of an added file, borrowed for the life of the set. */

@@ -216,6 +216,16 @@ fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsign
     return st;
 }
 
+static fsdpck_status remember_joined(output *o, fsdpck_error *err)
+{
+    struct stat st;
+    if (fstatat(o->parent.fd, o->partial_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return error_set_errno(err, errno, "opening the output", o->path);
+    o->new_dev = (uint64_t)st.st_dev;
+    o->new_ino = (uint64_t)st.st_ino;
+    return FSDPCK_OK;
+}
+
 fsdpck_status output_join(output *o, const char *path, output_kind kind, unsigned flags,
                           const char *partial_name, fsdpck_error *err)
 {
@@ -228,9 +238,19 @@ fsdpck_status output_join(output *o, const char *path, output_kind kind, unsigne
         st = output_entry_push(o, "", &entry, err);
     else if (st == FSDPCK_OK)
         st = open_self(o, err);
+    if (st == FSDPCK_OK)
+        st = remember_joined(o, err);
     if (st != FSDPCK_OK)
         output_release(o);
     return st;
+}
+
+/* Once names were exchanged the partial name is that of what was replaced. */
+static bool is_partial(const output *o, int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && (uint64_t)st.st_dev == o->new_dev &&
+           (uint64_t)st.st_ino == o->new_ino;
 }
 
 void output_abandon(output *o)
@@ -240,7 +260,8 @@ void output_abandon(output *o)
     const int fd = open_locked(o);
     if (fd < 0)
         return;
-    (void)remove_tree(o->parent.fd, o->partial_name);
+    if (is_partial(o, fd))
+        (void)remove_tree(o->parent.fd, o->partial_name);
     close(fd);
 }
 

@@ -307,6 +307,8 @@ fsdpck_status gpu_lane_finish(gpu_lane *l, uint8_t *span, uint64_t from, uint64_
     *intact = l->counts_here[COUNT_IN] == l->sum_in &&
               l->counts_here[COUNT_TAKEN] == l->counts_here[COUNT_TOLD] &&
               (span == NULL || l->counts_here[COUNT_OUT] == gpu_sum(span + from, to - from));
+    if (!*intact && l->had_new_kinds) /* new again to whoever tries it again */
+        memset(l->kinds_done, 0, sizeof l->kinds_done);
     return FSDPCK_OK;
 }
 

@@ -12,7 +12,7 @@
 #include "exec/group_link.h"
 
 #define HOST_NBYTES 64
-/* How long a rank that is not the first leaves the others for cleaning up before it ends them all. */
+/* How long a rank leaves the others for cleaning up before it ends them all. */
 #define CLEANING_SECONDS 5
 
 /* What each rank says of itself on joining. */
@@ -352,7 +352,10 @@ fsdpck_status group_same(group *g, uint64_t value, const char *what, fsdpck_erro
                        "ranks do not see the same: their %s differ", what);
         error_expected(err, "%016" PRIx64 ", as on rank 0 on %s", all[0], group_host(g, 0));
         error_found(err, "%016" PRIx64 " on rank %u on %s", all[r], r, group_host(g, r));
-        error_next(err, "give every host the same view of the source");
+        error_next(
+            err,
+            "give every host the same view of the source; where each has a part of it under the "
+            "same names, --source-local");
     }
     return st;
 }
@@ -471,8 +474,8 @@ fsdpck_status group_read(group *g, unsigned owner, const link_range *what, void 
 static void leave_broken(group *g, fsdpck_status st)
 {
     const struct timespec pause = {.tv_sec = CLEANING_SECONDS};
-    int lost = -1;
-    if (g->rank != 0 && group_link_is_broken(g->link, &lost) && lost != 0)
+    /* The launcher ends all at once: hosts that have an output of their own may still clean up. */
+    if (group_is_broken(g))
         nanosleep(&pause, NULL);
     /* Whoever is left would wait in vain. */
     group_link_abort(g->link, st == FSDPCK_OK || st == FSDPCK_CANCELLED ? FSDPCK_PEER : (int)st);

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,15 +11,21 @@
 
 /* Entries of one rank's folder. */
 #define NAMES_NBYTES_MOST ((uint64_t)1 << 30)
+/* Before each path as it goes over: kind, bytes, identity. */
+#define ENTRY_NUMBERS 3
+#define NOT_MINE      UINT32_MAX
 
 /* As it goes over, and as the union is kept: sorted by path, then by rank. */
 typedef struct view_entry {
     const char *path; /* in view.texts */
     uint64_t nbytes;
-    uint32_t kind; /* path_kind */
+    uint64_t identity; /* path_identity */
+    uint32_t kind;     /* path_kind */
     uint32_t rank;
     uint32_t served;                /* on its rank: index in view.files */
+    uint32_t mine;                  /* here, or NOT_MINE */
     uint32_t holders, holder_count; /* in view.holders */
+    bool in_doubt;                  /* on several hosts, as different files of one size */
 } view_entry;
 
 struct group_view {
@@ -42,7 +49,8 @@ struct group_view {
 static fsdpck_status put_entry(const group_view *v, text_buf *t, const char *path, path_kind kind,
                                uint64_t nbytes, fsdpck_error *err)
 {
-    const uint64_t numbers[] = {(uint64_t)kind, nbytes};
+    const uint64_t identity = v->prefix_nbytes > 0 ? 0 : path_identity(&v->dir, path);
+    const uint64_t numbers[ENTRY_NUMBERS] = {(uint64_t)kind, nbytes, identity};
     text_append(t, (const char *)numbers, sizeof numbers);
     if (v->prefix_nbytes > 0)
         text_printf(t, "%s:", group_host(v->g, group_rank(v->g)));
@@ -93,7 +101,7 @@ static fsdpck_status take_text(group_view *v, char *text, uint64_t nbytes, uint3
 {
     uint32_t served = 0;
     for (uint64_t at = 0; at < nbytes; served++) {
-        uint64_t numbers[2];
+        uint64_t numbers[ENTRY_NUMBERS];
         memcpy(numbers, text + at, sizeof numbers);
         view_entry *e = vec_push(&v->entries, err);
         if (e == NULL)
@@ -101,8 +109,10 @@ static fsdpck_status take_text(group_view *v, char *text, uint64_t nbytes, uint3
         *e = (view_entry){.path = text + at + sizeof numbers,
                           .kind = (uint32_t)numbers[0],
                           .nbytes = numbers[1],
+                          .identity = numbers[2],
                           .rank = rank,
-                          .served = served};
+                          .served = served,
+                          .mine = rank == group_rank(v->g) ? served : NOT_MINE};
         at += sizeof numbers + strlen(e->path) + 1;
         if (rank == group_rank(v->g)) {
             uint32_t index;
@@ -130,6 +140,29 @@ static fsdpck_status exchange_one(group_view *v, unsigned rank, const text_buf *
     return group_agree(v->g, take_text(v, text, nbytes, rank, err), err);
 }
 
+static fsdpck_status refuse_names(const group_view *v, const char *path, const view_entry *first,
+                                  uint32_t other, const char *expected, const char *found,
+                                  fsdpck_error *err)
+{
+    error_set(err, FSDPCK_BADINPUT, "GROUP-NAMES", "two hosts have different files of one name");
+    error_path(err, path);
+    error_expected(err, "'%s' of %s, as rank %u on %s has it", first->path, expected, first->rank,
+                   group_host(v->g, first->rank));
+    error_found(err, "%s on rank %u on %s", found, other, group_host(v->g, other));
+    error_next(err, "remove what is not of this checkpoint; where both are of it, as with a "
+                    "model.safetensors of each pipeline stage, --source-local");
+    return FSDPCK_BADINPUT;
+}
+
+static fsdpck_status refuse_sizes(const group_view *v, const char *path, const view_entry *first,
+                                  const view_entry *other, fsdpck_error *err)
+{
+    char one[40], two[40];
+    snprintf(one, sizeof one, "%" PRIu64 " bytes", first->nbytes);
+    snprintf(two, sizeof two, "%" PRIu64 " bytes", other->nbytes);
+    return refuse_names(v, path, first, other->rank, one, two, err);
+}
+
 /* Of each path the lowest rank's; sizes must agree. */
 static fsdpck_status unite(group_view *v, const char *path, fsdpck_error *err)
 {
@@ -149,20 +182,92 @@ static fsdpck_status unite(group_view *v, const char *path, fsdpck_error *err)
             continue;
         }
         first->holder_count++;
-        if (first->kind == all[i].kind && first->nbytes == all[i].nbytes)
-            continue;
-        error_set(err, FSDPCK_BADINPUT, "GROUP-NAMES",
-                  "two hosts have different files of one name");
-        error_path(err, path);
-        error_expected(err, "'%s' of %" PRIu64 " bytes, as rank %u on %s has it", first->path,
-                       first->nbytes, first->rank, group_host(v->g, first->rank));
-        error_found(err, "%" PRIu64 " bytes on rank %u on %s", all[i].nbytes, all[i].rank,
-                    group_host(v->g, all[i].rank));
-        error_next(err, "remove what is not of this checkpoint; --source-local, if both are of it");
-        return FSDPCK_BADINPUT;
+        if (first->kind != all[i].kind || first->nbytes != all[i].nbytes)
+            return refuse_sizes(v, path, first, &all[i], err);
+        first->in_doubt |= first->identity != all[i].identity;
+        if (all[i].mine != NOT_MINE)
+            first->mine = all[i].mine;
     }
     v->entries.count = kept;
     return FSDPCK_OK;
+}
+
+/* ---- files of one name and size ---- */
+
+typedef struct samples {
+    group_view *v;
+    const char *path;
+    uint64_t *own;    /* of each entry in doubt, in their order */
+    uint64_t *lowest; /* what the lowest rank that has it says */
+    size_t count;
+} samples;
+
+static bool is_holder(const group_view *v, const view_entry *e, unsigned rank)
+{
+    const uint32_t *ranks = VEC_AT(&v->holders, const uint32_t, e->holders);
+    uint32_t low = 0, high = e->holder_count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (ranks[middle] < rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < e->holder_count && ranks[low] == rank;
+}
+
+static fsdpck_status take_samples(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
+                                  fsdpck_error *err)
+{
+    const samples *s = ctx;
+    size_t k = 0;
+    if (nbytes != s->count * sizeof(uint64_t))
+        return error_set(err, FSDPCK_INTERNAL, "", "a rank compares other files");
+    for (size_t i = 0; i < s->v->entries.count; i++) {
+        const view_entry *e = VEC_AT(&s->v->entries, const view_entry, i);
+        if (!e->in_doubt)
+            continue;
+        uint64_t sample;
+        memcpy(&sample, bytes + k * sizeof sample, sizeof sample);
+        if (e->rank == rank)
+            s->lowest[k] = sample;
+        else if (is_holder(s->v, e, rank) && sample != s->lowest[k])
+            return refuse_names(s->v, s->path, e, rank, "some bytes", "other bytes, as many", err);
+        k++;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status take_own_samples(samples *s, fsdpck_error *err)
+{
+    size_t k = 0;
+    s->own = calloc(s->count, sizeof *s->own);
+    s->lowest = calloc(s->count, sizeof *s->lowest);
+    if (s->own == NULL || s->lowest == NULL)
+        return error_set_nomem(err, 2 * s->count * sizeof *s->own);
+    for (size_t i = 0; i < s->v->entries.count; i++) {
+        const view_entry *e = VEC_AT(&s->v->entries, const view_entry, i);
+        if (e->in_doubt && e->mine != NOT_MINE)
+            RETURN_IF(file_set_sample(&s->v->files, e->mine, e->nbytes, &s->own[k], err));
+        k += e->in_doubt;
+    }
+    return FSDPCK_OK;
+}
+
+/* Copies, which each of the ranks may read its own of, or not: last week's checkpoint is as long. */
+static fsdpck_status compare_samples(group_view *v, const char *path, fsdpck_error *err)
+{
+    samples s = {.v = v, .path = path};
+    for (size_t i = 0; i < v->entries.count; i++)
+        s.count += VEC_AT(&v->entries, const view_entry, i)->in_doubt;
+    if (s.count == 0)
+        return FSDPCK_OK;
+    const fsdpck_status taken = take_own_samples(&s, err);
+    const fsdpck_status st =
+        group_gather(v->g, taken, s.own, s.count * sizeof *s.own, take_samples, &s, err);
+    free(s.own);
+    free(s.lowest);
+    return st;
 }
 
 static fsdpck_status exchange(group_view *v, const char *path, const text_buf *own,
@@ -170,7 +275,8 @@ static fsdpck_status exchange(group_view *v, const char *path, const text_buf *o
 {
     for (unsigned r = 0; r < group_size(v->g); r++)
         RETURN_IF(exchange_one(v, r, own, err));
-    return group_settle(v->g, unite(v, path, err), true, err);
+    RETURN_IF(group_settle(v->g, unite(v, path, err), true, err));
+    return group_settle(v->g, compare_samples(v, path, err), false, err);
 }
 
 /* ---- the remote ---- */
@@ -228,8 +334,8 @@ static fsdpck_status read_remote(void *ctx, uint32_t id, uint64_t offset, void *
     group_view *v = ctx;
     const view_entry *e = VEC_AT(&v->entries, view_entry, id);
     const link_range what = {v->number, e->served, offset, nbytes};
-    if (e->rank == group_rank(v->g)) /* under the name of its host */
-        return file_set_read_at(&v->files, e->served, offset, dst, nbytes, err);
+    if (e->mine != NOT_MINE) /* under the name of its host */
+        return file_set_read_at(&v->files, e->mine, offset, dst, nbytes, err);
     const fsdpck_status st = group_read(v->g, e->rank, &what, dst, err);
     if (st != FSDPCK_OK && err != NULL && err->rank < 0)
         err->rank = (int)e->rank;

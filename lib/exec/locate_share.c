@@ -22,7 +22,7 @@ static unsigned owner_of(const struct exec *x, uint64_t chunk, uint64_t at, uint
 
 void locate_share_begin(const struct exec *x, sort_pair *list, sort_pair *scratch, uint64_t count)
 {
-    if (x->r.near == NULL)
+    if (x->r.group == NULL || x->r.near == NULL)
         return;
     for (uint64_t i = 0; i < count; i++)
         list[i].key = owner_of(x, list[i].item, i, count);
@@ -32,7 +32,7 @@ void locate_share_begin(const struct exec *x, sort_pair *list, sort_pair *scratc
 void locate_share_of(const struct exec *x, const sort_pair *list, uint64_t count, unsigned rank,
                      uint64_t *begin, uint64_t *end)
 {
-    if (x->r.near == NULL) {
+    if (x->r.group == NULL || x->r.near == NULL) {
         group_share(rank, group_size(x->r.group), count, begin, end);
         return;
     }

@@ -24,6 +24,10 @@ static fsdpck_status read_group(model_reader *r, strtab *seen, fsdpck_error *err
             return FSDPCK_OK;
         if (t.kind != JSON_STRING)
             return refuse_shape(&t, err);
+        if (t.nbytes == 0) {
+            model_refuse(err, "MODEL-NAME", t.offset_bytes, "'optimizers' has an empty name");
+            return FSDPCK_BADINPUT;
+        }
         const size_t before = strtab_count(seen);
         RETURN_IF(strtab_intern(seen, t.text, t.nbytes, &id, err));
         if (id < before) {

@@ -580,3 +580,35 @@ Test(output, files_of_others_count_and_are_none)
     cr_assert_eq(scratch_count(path), 2);
     expect_content("out/own", "own");
 }
+
+/* Other processes that wrote it are told of a failure before or after it is taken back. */
+static void expect_abandon_leaves_old(output_kind kind)
+{
+    const bool is_folder = kind == OUTPUT_FOLDER;
+    output joined;
+    size_t index;
+    begin_kind(kind, OUTPUT_REPLACE | OUTPUT_SHARED);
+    add(is_folder ? "x" : "", 3, false);
+    cr_assert_eq(output_join(&joined, path, kind, 0, out.partial_name, &err), FSDPCK_OK, "%s",
+                 err.message);
+    cr_assert_eq(output_add(&joined, is_folder ? "x" : "", 3, false, &index, &err), FSDPCK_OK);
+    cr_assert_eq(output_write_at(&joined, index, 0, "new", 3, &err), FSDPCK_OK);
+    cr_assert_eq(output_flush(&joined, &err), FSDPCK_OK);
+    cr_assert_eq(output_finish(&out, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(output_publish(&out, &err), FSDPCK_OK, "%s", err.message);
+    output_abandon(&joined);
+    output_withdraw(&out);
+    output_release(&joined);
+    cr_assert_eq(scratch_count(dir), 1);
+    expect_content(is_folder ? "out/x" : "out", "old");
+}
+
+Test(output, what_is_abandoned_is_never_what_was_replaced)
+{
+    scratch_write(dir, "out", "old", 3);
+    expect_abandon_leaves_old(OUTPUT_FILE);
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    scratch_write(path, "x", "old", 3);
+    expect_abandon_leaves_old(OUTPUT_FOLDER);
+}
