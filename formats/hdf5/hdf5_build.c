@@ -117,6 +117,9 @@ static void tell_left(const hdf5_builder *b)
         [HDF5_LEFT_NULL] = {"H5-LEFT-OUT", "nothing to do, unless it should have been a tensor",
                             "dataset", "has no dataspace and is left out",
                             "have no dataspace and are left out"},
+        [HDF5_LEFT_GROUP] = {"H5-LEFT-OUT",
+                             "nothing to do: what is in it is read by its first name", "more name",
+                             "of a group is left out", "of groups are left out"},
         [HDF5_LEFT_DANGLING] = {"H5-DANGLING", "remove the link, or find what it should lead to",
                                 "soft link", "leads to nothing", "lead to nothing"},
     };

@@ -83,7 +83,7 @@ def pointing():
         row("H05", "missing", "R", "H5-VIRTUAL", bad("virtual-missing"), says=("sources beside it",)),
         row("H05", "same-file", "R", "H5-VIRTUAL", bad("virtual-same-file")),
         row("H05", "growing", "R", "H5-VIRTUAL", bad("virtual-growing")),
-        row("H06", "cycle", "A", None, bad("cycle")),
+        row("H06", "cycle", "A", "H5-LEFT-OUT", bad("cycle")),
         row("H06", "deep", "L", "H5-DEPTH", bad("deep"), settled="300 groups: more than 256 are too deep"),
     ]
 
