@@ -32,7 +32,9 @@ static const char *left_out_hint(const transform_request *r, const fsdpck_info *
                                  const fsdpck_report *p)
 {
     if (!is_reshard(p))
-        return strcmp(p->part, "all") != 0
+        return strcmp(p->format, "hdf5") == 0 && strcmp(p->part, "all") != 0
+                   ? "; without --part every tensor is taken"
+               : strcmp(p->part, "all") != 0
                    ? "; --part all takes every tensor, a .pt takes everything"
                : strcmp(p->format, "hdf5") == 0 && p->left_out_objects > 0 &&
                        r->transform.objects != FSDPCK_OBJECTS_DROP

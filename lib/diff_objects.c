@@ -304,6 +304,12 @@ static fsdpck_status rename_params(const target *to, const object_key *key, valu
     return FSDPCK_OK;
 }
 
+/* HDF5 files hold objects as JSON, which cannot tell a tuple from a list. */
+static bool is_of_json(const catalogue *c)
+{
+    return strcmp(c->origin.format, "hdf5") == 0;
+}
+
 static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const object_key *b,
                                   uint64_t *const maps[2], fsdpck_error *err)
 {
@@ -321,7 +327,9 @@ static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const obj
     if (st == FSDPCK_OK)
         st = rename_params(&d->b.to, b, &pool, y, err);
     if (st == FSDPCK_OK)
-        st = value_equal(&pool, x, &pool, y, &equal, err);
+        st = is_of_json(from) || is_of_json(to)
+                 ? value_equal_in_json(&pool, x, &pool, y, &equal, err)
+                 : value_equal(&pool, x, &pool, y, &equal, err);
     if (st == FSDPCK_OK && !equal)
         st = show(d, &pool, x, &row.text_at, err);
     if (st == FSDPCK_OK && !equal)

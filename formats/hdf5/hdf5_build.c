@@ -1,6 +1,7 @@
 #include "formats/hdf5/hdf5_build.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,10 @@ fsdpck_status hdf5_bad_record(fsdpck_error *err)
                      "process that looked into the HDF5 file told what cannot be");
 }
 
+/* Of what was left out, told by name. */
+#define NAMES_SHOWN       3u
+#define NAME_SHOWN_NBYTES 100u
+
 /* ---- FAIL, LEFT, HELLO ---- */
 
 static const struct failure {
@@ -28,7 +33,8 @@ static const struct failure {
     [HDF5_FAIL_OBJECT] = {FSDPCK_BADINPUT, "H5-DAMAGED", "HDF5 library cannot read an object",
                           "take another copy of the file"},
     [HDF5_FAIL_EXTERNAL_LINK] = {FSDPCK_BADINPUT, "H5-LINK", "link leads into another file",
-                                 "h5copy what it leads to into one file, where you trust both"},
+                                 "copy what it leads to into this file and delete the link: "
+                                 "h5copy, del file['NAME'] in h5py"},
     [HDF5_FAIL_LINK_LOOP] = {FSDPCK_BADINPUT, "H5-LINK", "soft link leads to itself",
                              "remove the link: del file['NAME'] in h5py"},
     [HDF5_FAIL_LINK_KIND] = {FSDPCK_UNSUPPORTED, "H5-LINK", "link of a kind of its own",
@@ -36,7 +42,8 @@ static const struct failure {
     [HDF5_FAIL_EXTERNAL] = {FSDPCK_BADINPUT, "H5-EXTERNAL", "dataset's data lie in other files",
                             "h5repack puts them into one file, where you trust them"},
     [HDF5_FAIL_VIRTUAL] = {FSDPCK_BADINPUT, "H5-VIRTUAL", "dataset is put together from other ones",
-                           "h5repack -l CONTI makes a real one of it, where you trust its sources"},
+                           "h5repack -l CONTI makes a real one of it, with its sources beside it, "
+                           "where you trust them"},
     [HDF5_FAIL_DEPTH] = {FSDPCK_LIMIT, "H5-DEPTH", "groups are nested too deep",
                          "move what is wanted further up"},
     [HDF5_FAIL_COUNT] = {FSDPCK_LIMIT, "LIMIT-COUNT", "too many links", "split the file"},
@@ -44,7 +51,22 @@ static const struct failure {
                           "split the file"},
 };
 
-static fsdpck_status take_fail(hdf5_get *g, fsdpck_error *err)
+/* Parts of an object's description have versions of their own, which newer libraries raise. Where a
+ * checksum holds over them, a version that the library does not know is no damage; that of what the
+ * checksum lies in ("object header") is looked at before it. */
+static bool is_newer(const hdf5_builder *b, unsigned why, const char *text)
+{
+    static const char last[] = " message";
+    const size_t n = strlen(text), nlast = sizeof last - 1;
+    return b->in->is_summed && (why == HDF5_FAIL_OPEN || why == HDF5_FAIL_OBJECT) && n > nlast &&
+           strcmp(text + n - nlast, last) == 0 && strstr(text, " version number ") != NULL;
+}
+
+static const struct failure newer = {
+    FSDPCK_UNSUPPORTED, "H5-NEWER", "file was written by a newer HDF5 than this build's",
+    "write it with libver='v110' in h5py, or build fsdpck with a newer HDF5"};
+
+static fsdpck_status take_fail(const hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
 {
     const unsigned why = get_u8(g);
     const uint32_t name_nbytes = get_u32(g);
@@ -54,12 +76,16 @@ static fsdpck_status take_fail(hdf5_get *g, fsdpck_error *err)
     char shown[400];
     if (g->failed || why >= HDF5_FAIL_END)
         return hdf5_bad_record(err);
-    const struct failure *f = &failures[why];
+    escape_text(shown, sizeof shown, (const char *)text, text_nbytes);
+    const bool is_new = is_newer(b, why, shown);
+    const struct failure *f = is_new ? &newer : &failures[why];
     const fsdpck_status st = error_set(err, f->status, f->finding, "%s", f->message);
     if (name_nbytes > 0)
         error_tensor(err, escape_text(shown, sizeof shown, (const char *)name, name_nbytes));
     if (text_nbytes > 0)
         error_found(err, "%s", escape_text(shown, sizeof shown, (const char *)text, text_nbytes));
+    if (is_new && b->in->library != NULL)
+        error_expected(err, "what %s reads", b->in->library);
     error_next(err, "%s", f->next);
     return st;
 }
@@ -67,26 +93,44 @@ static fsdpck_status take_fail(hdf5_get *g, fsdpck_error *err)
 static fsdpck_status take_left(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
 {
     const unsigned why = get_u8(g);
-    char shown[300];
+    char shown[NAME_SHOWN_NBYTES];
     const uint32_t n = get_u32(g);
     const uint8_t *name = get_bytes(g, n);
     if (g->failed || why >= HDF5_LEFT_COUNT)
         return hdf5_bad_record(err);
-    hdf5_file *f = b->f;
-    uint64_t *count = why == HDF5_LEFT_TEXT   ? &f->texts
-                      : why == HDF5_LEFT_NULL ? &f->nulls
-                                              : &f->dangling;
-    if ((*count)++ > 0)
-        return FSDPCK_OK;
-    escape_text(shown, sizeof shown, (const char *)name, n);
-    if (why == HDF5_LEFT_DANGLING)
-        log_warn(&b->in->log, "H5-DANGLING", "remove the link, or find what it should lead to",
-                 "soft link '%s' leads to nothing", shown);
-    else
-        log_warn(&b->in->log, "H5-LEFT-OUT", "nothing to do, unless it should have been a tensor",
-                 "dataset '%s' %s, and is left out", shown,
-                 why == HDF5_LEFT_TEXT ? "holds text" : "has no dataspace");
+    hdf5_left_out *left = &b->left[why];
+    const size_t at = strlen(left->names);
+    if (left->count < NAMES_SHOWN)
+        snprintf(left->names + at, sizeof left->names - at, "%s'%s'", at > 0 ? ", " : "",
+                 escape_text(shown, sizeof shown, (const char *)name, n));
+    left->count++;
     return FSDPCK_OK;
+}
+
+static void tell_left(const hdf5_builder *b)
+{
+    static const struct {
+        const char *finding, *next, *what, *one, *many;
+    } words[HDF5_LEFT_COUNT] = {
+        [HDF5_LEFT_TEXT] = {"H5-LEFT-OUT", "nothing to do, unless it should have been a tensor",
+                            "dataset", "holds text and is left out", "hold text and are left out"},
+        [HDF5_LEFT_NULL] = {"H5-LEFT-OUT", "nothing to do, unless it should have been a tensor",
+                            "dataset", "has no dataspace and is left out",
+                            "have no dataspace and are left out"},
+        [HDF5_LEFT_GROUP] = {"H5-LEFT-OUT",
+                             "nothing to do: what is in it is read by its first name", "more name",
+                             "of a group is left out", "of groups are left out"},
+        [HDF5_LEFT_DANGLING] = {"H5-DANGLING", "remove the link, or find what it should lead to",
+                                "soft link", "leads to nothing", "lead to nothing"},
+    };
+    for (unsigned i = 0; i < HDF5_LEFT_COUNT; i++) {
+        const hdf5_left_out *left = &b->left[i];
+        if (left->count > 0)
+            log_warn(&b->in->log, words[i].finding, words[i].next, "%" PRIu64 " %s%s %s: %s%s",
+                     left->count, words[i].what, left->count == 1 ? "" : "s",
+                     left->count == 1 ? words[i].one : words[i].many, left->names,
+                     left->count > NAMES_SHOWN ? ", ..." : "");
+    }
 }
 
 static fsdpck_status take_hello(hdf5_get *g, fsdpck_error *err)
@@ -157,7 +201,7 @@ static fsdpck_status take_record(hdf5_builder *b, uint32_t kind, hdf5_get *g, fs
         RETURN_IF(take_attribute(b, g, err));
         break;
     case HDF5_FAIL:
-        return take_fail(g, err);
+        return take_fail(b, g, err);
     case HDF5_END:
         RETURN_IF(take_end(b, g, err));
         break;
@@ -267,8 +311,10 @@ fsdpck_status hdf5_build(hdf5_file *f, const hdf5_input *in, catalogue *cat, fsd
     fsdpck_status st = read_records(&b, err);
     if (st == FSDPCK_OK)
         st = check_overlaps(&b, err);
-    if (st == FSDPCK_OK)
+    if (st == FSDPCK_OK) {
+        tell_left(&b);
         warn_unwritten(&b);
+    }
     hdf5_told_release(&b);
     vec_release(&b.done);
     vec_release(&b.extents);

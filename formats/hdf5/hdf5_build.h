@@ -14,7 +14,10 @@ typedef struct hdf5_input {
     /* *got is less than nbytes only at the end. */
     fsdpck_status (*read)(void *ctx, void *dst, uint64_t nbytes, uint64_t *got, fsdpck_error *err);
     void *ctx;
-    uint64_t end_bytes;    /* of the file */
+    uint64_t end_bytes; /* of the file */
+    bool
+        is_summed; /* what the file says of objects has checksums: a superblock of version 2 or 3 */
+    const char *library;   /* its name and version, for messages; may be NULL */
     const char *separator; /* between the names of groups and datasets */
     /* Errors that one dataset has to itself go there, and the others are read. NULL: to the caller. */
     const open_request *tell;

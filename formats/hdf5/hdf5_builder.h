@@ -46,6 +46,12 @@ typedef struct hdf5_extent {
     uint32_t tensor;
 } hdf5_extent;
 
+/* What was left out for one reason. */
+typedef struct hdf5_left_out {
+    uint64_t count;
+    char names[400]; /* the first, in quotes */
+} hdf5_left_out;
+
 typedef struct hdf5_builder {
     hdf5_file *f;
     const hdf5_input *in;
@@ -54,6 +60,7 @@ typedef struct hdf5_builder {
     vec done;    /* hdf5_done */
     vec extents; /* hdf5_extent */
     text_buf name;
+    hdf5_left_out left[HDF5_LEFT_COUNT];
     bool ended, is_ours, has_objects;
 } hdf5_builder;
 

@@ -9,6 +9,8 @@
 #define FILTER_DEFLATE    1u
 #define FILTER_SHUFFLE    2u
 #define FILTER_FLETCHER32 3u
+/* Ids from here on are others', which HDF5's own tools do not know. */
+#define FILTERS_OF_HDF5 256u
 
 static hdf5_dataset *dataset_of(const hdf5_builder *b)
 {
@@ -176,7 +178,12 @@ static fsdpck_status unknown_filter(hdf5_builder *b, uint32_t id, unsigned count
     add_name(b, err);
     error_expected(err, "deflate, shuffle and Fletcher32, each at most once");
     error_found(err, "filter %" PRIu32 " (%s), one of %u", id, name, count);
-    error_next(err, "h5repack -f GZIP=4 writes the file with deflate");
+    error_next(err, "%s",
+               id < FILTERS_OF_HDF5 ? "h5repack -f GZIP=4 writes the file with deflate"
+               : id == 32000        ? "copy the dataset with h5py, which has lzf: "
+                                      "create_dataset(name, data=old[()], compression='gzip')"
+                                    : "copy the dataset with h5py and hdf5plugin: "
+                                      "create_dataset(name, data=old[()], compression='gzip')");
     return skip_or_fail(b, st, err);
 }
 

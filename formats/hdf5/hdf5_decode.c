@@ -9,6 +9,8 @@
 
 /* zlib counts in 32 bits. */
 #define INFLATE_NBYTES ((uint64_t)1 << 30)
+/* Of a Fletcher32. */
+#define SUM_NBYTES 4u
 
 struct source_stream {
     uint8_t *owned;
@@ -78,6 +80,26 @@ static fsdpck_status check_fletcher(work *w, fsdpck_error *err)
     return st;
 }
 
+/* Damage may make a stream give more than it held. One that is longer than deflate can make what fits
+ * in was never right. */
+static fsdpck_status too_much(const work *w, fsdpck_error *err)
+{
+    const uint64_t most = w->dataset->chunk_nbytes;
+    fsdpck_status st;
+    if (w->nbytes <= compressBound(most + SUM_NBYTES)) {
+        st = damaged(w, "H5-DEFLATE", "deflated chunk is damaged: it holds more than its shape",
+                     err);
+    } else {
+        st = error_set(err, FSDPCK_LIMIT, "H5-BOMB",
+                       "chunk holds more than its shape once it is inflated");
+        error_offset(err, w->offset_bytes);
+        error_next(err, "do not use the file, unless you know who made it");
+    }
+    error_expected(err, "%" PRIu64 " bytes", most);
+    error_found(err, "more, of %" PRIu64 " that are stored", w->nbytes);
+    return st;
+}
+
 /* Into `out`, which has room for one byte more than there may be. */
 static fsdpck_status inflate_into(const work *w, uint8_t *out, uint64_t room, uint64_t *made,
                                   fsdpck_error *err)
@@ -102,14 +124,8 @@ static fsdpck_status inflate_into(const work *w, uint8_t *out, uint64_t room, ui
     *made = done;
     if (code == Z_STREAM_END && left == 0)
         return FSDPCK_OK;
-    if (code == Z_OK && done == room) {
-        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, "H5-BOMB",
-                                           "chunk holds more than its shape once it is inflated");
-        error_offset(err, w->offset_bytes);
-        error_expected(err, "%" PRIu64 " bytes", room - 1);
-        error_next(err, "do not use the file, unless you know who made it");
-        return st;
-    }
+    if (code == Z_OK && done == room)
+        return too_much(w, err);
     return damaged(w, "H5-DEFLATE",
                    code == Z_STREAM_END ? "bytes follow a deflated chunk"
                                         : "deflated chunk is damaged or cut short",
@@ -126,7 +142,7 @@ static void take(work *w, uint8_t *bytes, uint64_t nbytes)
 /* Filters done after it (before it in this order) may have added a checksum's bytes. */
 static fsdpck_status undo_deflate(work *w, fsdpck_error *err)
 {
-    const uint64_t room = w->dataset->chunk_nbytes + 4 + 1;
+    const uint64_t room = w->dataset->chunk_nbytes + SUM_NBYTES + 1;
     uint64_t made = 0;
     uint8_t *out = malloc(room);
     if (out == NULL)

@@ -3,8 +3,8 @@
  *     *src = (source){..., .stream_open = ..., .stream_read = hdf5_stream_read,
  *                     .stream_finish = hdf5_stream_finish, .stream_close = hdf5_stream_close};
  *
- * Errors: BADINPUT with H5-FLETCHER, H5-DEFLATE (also where it is too short); LIMIT with H5-BOMB where more
- * comes out than a chunk holds.
+ * Errors: BADINPUT with H5-FLETCHER, H5-DEFLATE (also where what comes out is too short or too long); LIMIT
+ * with H5-BOMB where it is too long, and so was what went in.
  */
 #ifndef FSDPCK_FORMATS_HDF5_DECODE_H
 #define FSDPCK_FORMATS_HDF5_DECODE_H

@@ -1,7 +1,7 @@
 #include <hdf5.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "base/child.h"
 #include "formats/hdf5/hdf5_write.h"
 
 /* What the library writes for a dataset beside its name, and for the file: enough for nearly all of
@@ -173,7 +173,7 @@ static herr_t set_access(const describing *s)
 static herr_t create_file(describing *s)
 {
     char path[40];
-    snprintf(path, sizeof path, "/dev/fd/%d", s->d->fd);
+    child_fd_path(s->d->fd, path, sizeof path);
     s->access_list = H5Pcreate(H5P_FILE_ACCESS);
     s->create_list = H5Pcreate(H5P_FILE_CREATE);
     if (s->access_list < 0 || s->create_list < 0 || set_access(s) < 0 ||

@@ -51,7 +51,6 @@ typedef struct hdf5_file {
     vec inlined;  /* uint8_t: data of compact datasets */
     uint64_t unwritten_nbytes;
     uint64_t unwritten_datasets;
-    uint64_t dangling, texts, nulls;
     fsdpck_error skipped;
     fsdpck_status status; /* of datasets whose error was told, and that are not in the catalogue */
 } hdf5_file;

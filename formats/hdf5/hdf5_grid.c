@@ -6,7 +6,7 @@
 #include "formats/hdf5/hdf5_builder.h"
 
 /* What one worker decodes at a time. */
-#define CHUNK_NBYTES_MAX ((uint64_t)1 << 30)
+#define CHUNK_NBYTES_MAX ((uint64_t)256 << 20)
 /* The most that deflate can make of a byte, and what any stream costs. */
 #define DEFLATE_RATIO_MAX  1032u
 #define DEFLATE_NBYTES_MIN ((uint64_t)64 << 10)

@@ -9,7 +9,7 @@
  *              type, u8 space, u8 ndim, u64 dims[ndim], u8 layout,
  *              u64 offset (UINT64_MAX: none), u64 stored bytes,
  *              u8 fill (hdf5_fill), u8 n, n bytes of fill value as stored,
- *              u8 n, n bytes of the attribute that names a torch dtype, u32 n, n bytes of the one
+ *              u8 n, n bytes of the attribute that names a dtype ("torch.x": it has to be torch's), u32 n, n bytes of the one
  *              that gives its name ("fqn"; 0: there is none);
  *              chunked: u8 flags, u64 chunk[ndim], u8 nfilters, of each u32 id, u8 n, u32 words[n];
  *              u64 nchunks
@@ -85,6 +85,7 @@ typedef enum hdf5_left {
     HDF5_LEFT_TEXT,
     HDF5_LEFT_NULL,
     HDF5_LEFT_DANGLING,
+    HDF5_LEFT_GROUP, /* another name of one that was entered */
     HDF5_LEFT_COUNT
 } hdf5_left;
 

@@ -105,10 +105,13 @@ static fsdpck_status ask_child(reader *r, const open_request *req, const hdf5_su
         .read = read_child,
         .ctx = &c,
         .end_bytes = super->end_bytes,
+        .is_summed = super->version >= 2,
+        .library = hdf5_built_state(),
         .separator = req->hdf5_separator != NULL ? req->hdf5_separator : ".",
         .tell = req->found != NULL ? req : NULL,
         .log = req->log,
     };
+    RETURN_IF(child_fd_path_check(r->in.fd, err));
     RETURN_IF(child_start(&c, &limits, hdf5_child_run, NULL, r->in.fd, req->cancel, err));
     const fsdpck_status st = hdf5_build(&r->known, &in, r->cat, err);
     const child_fate fate = child_end(&c);

@@ -205,15 +205,21 @@ static void put_fill(hdf5_put *p, const described *d)
     put_u8(p, 0);
 }
 
+/* What torch_dtype says begins with "torch.", what Keras says need not. */
 static bool put_torch_dtype(hdf5_put *p, hid_t dataset)
 {
+    static const char prefix[] = "torch.";
+    const size_t nprefix = sizeof prefix - 1;
     char *text;
     size_t n;
-    if (!tell_attribute(dataset, "torch_dtype", DTYPE_NBYTES_MAX, &text, &n) ||
-        (text == NULL &&
-         !tell_attribute(dataset, "dtype", DTYPE_NBYTES_MAX, &text, &n))) /* Keras */
+    if (!tell_attribute(dataset, "torch_dtype", DTYPE_NBYTES_MAX, &text, &n))
         return false;
-    put_u8(p, (unsigned)n);
+    const bool bare = n > 0 && strncmp(text, prefix, nprefix) != 0;
+    if (text == NULL && !tell_attribute(dataset, "dtype", DTYPE_NBYTES_MAX, &text, &n))
+        return false;
+    put_u8(p, (unsigned)(n + (bare ? nprefix : 0)));
+    if (bare)
+        put_bytes(p, prefix, nprefix);
     put_bytes(p, text, n);
     free(text);
     return true;
@@ -353,12 +359,16 @@ static bool put_chunks(hdf5_put *p, hid_t dataset, const described *d, uint64_t 
 /* As it is stored: the same type on both sides converts nothing. */
 static bool put_compact(hdf5_put *p, hid_t dataset, const described *d, uint64_t nbytes)
 {
+    const hssize_t count = H5Sget_simple_extent_npoints(d->space);
+    const uint64_t size = H5Tget_size(d->type);
     if (nbytes == 0)
         return true;
-    /* Of this size at most by its layout: 64 KiB. */
-    if (nbytes > HDF5_RECORD_NBYTES_MAX)
+    /* Of this size at most by its layout: 64 KiB. The library fills what the shape says, though. */
+    if (nbytes > HDF5_RECORD_NBYTES_MAX || count < 0 || size == 0 ||
+        (uint64_t)count > HDF5_RECORD_NBYTES_MAX / size)
         return false;
-    uint8_t *bytes = calloc(1, nbytes);
+    const uint64_t room = (uint64_t)count * size;
+    uint8_t *bytes = calloc(1, room > nbytes ? room : nbytes);
     const bool done =
         bytes != NULL && H5Dread(dataset, d->type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes) >= 0;
     if (done)

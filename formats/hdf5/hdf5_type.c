@@ -144,9 +144,12 @@ dtype hdf5_type_dtype(const hdf5_type *t, const char *named, size_t named_nbytes
         t->number.class == HDF5_TYPE_COMPOUND ? t->members[0].order : t->number.order;
     const dtype own = own_dtype(t);
     dtype told = DTYPE_NONE;
-    if (named_nbytes > 6 && memcmp(named, "torch.", 6) == 0)
+    *swap = false;
+    if (named_nbytes > 6 && memcmp(named, "torch.", 6) == 0) {
         told = dtype_from_name(named + 6, named_nbytes - 6);
-    else if (named_nbytes > 0)
+        if (told == DTYPE_NONE)
+            return DTYPE_NONE;
+    } else if (named_nbytes > 0)
         told = dtype_from_name(named, named_nbytes);
     const bool taken = told != DTYPE_NONE && dtype_get(told)->itemsize_bytes == t->number.size &&
                        may_be_named(t, own);

@@ -168,6 +168,14 @@ static herr_t find_why(unsigned n, const H5E_error2_t *e, void *ctx)
     return 0;
 }
 
+static bool tell_left(walk *w, hdf5_left why)
+{
+    put_u8(&w->put, why);
+    put_text(&w->put, w->path, w->path_nbytes);
+    put_record(&w->put, HDF5_LEFT);
+    return !w->put.failed;
+}
+
 /* A soft link that leads nowhere is no harm; one that leads round in circles, or out of the file
  * (such links are not known to this library any more), is. */
 static bool no_object(walk *w, H5L_type_t type)
@@ -180,10 +188,7 @@ static bool no_object(walk *w, H5L_type_t type)
         return fail(w, HDF5_FAIL_EXTERNAL_LINK);
     if (type == H5L_TYPE_HARD)
         return fail(w, HDF5_FAIL_OBJECT);
-    put_u8(&w->put, HDF5_LEFT_DANGLING);
-    put_text(&w->put, w->path, w->path_nbytes);
-    put_record(&w->put, HDF5_LEFT);
-    return !w->put.failed;
+    return tell_left(w, HDF5_LEFT_DANGLING);
 }
 
 static bool tell_again(walk *w, uint64_t dataset)
@@ -222,7 +227,9 @@ static bool visit_object(walk *w, hid_t object)
     }
     if (info.type == H5O_TYPE_GROUP && is_new)
         return push(w, object);
-    if (info.type == H5O_TYPE_DATASET)
+    if (info.type == H5O_TYPE_GROUP)
+        ok = tell_left(w, HDF5_LEFT_GROUP);
+    else if (info.type == H5O_TYPE_DATASET)
         ok = visit_dataset(w, object, met, is_new, info.addr);
     H5Oclose(object);
     return ok;

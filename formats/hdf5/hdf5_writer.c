@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/checked.h"
+#include "base/child.h"
 #include "base/platform.h"
 #include "formats/hdf5/hdf5.h"
 #include "formats/hdf5/hdf5_objects.h"
@@ -166,8 +167,10 @@ static fsdpck_status describe(target *t, const hdf5_names *names, const text_buf
         return FSDPCK_LIMIT;
     const int error = platform_memory_file(&d.fd);
     fsdpck_status st = error == 0
-                           ? hdf5_describe(&d, offsets, err)
+                           ? child_fd_path_check(d.fd, err)
                            : error_set_errno(err, error, "creating a file without a name", NULL);
+    if (st == FSDPCK_OK)
+        st = hdf5_describe(&d, offsets, err);
     if (st == FSDPCK_OK)
         st = take_file(t, offsets, d.fd, err);
     if (d.fd >= 0)

@@ -60,7 +60,10 @@ child_fate child_end(child *c);
 
 /* For the child: all of it, or false. */
 bool child_write(int out_fd, const void *bytes, uint64_t nbytes);
-/* For the child: a path that opens `in_fd` again. */
+/* A path that opens `in_fd` again, for the child or who else has that open. */
 void child_fd_path(int in_fd, char *path, size_t capacity_nbytes);
+/* Before child_start, or before a library is given that path: whether there are such paths. IO where
+ * not, as in a bare chroot. */
+fsdpck_status child_fd_path_check(int fd, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -184,6 +184,9 @@ fsdpck_status value_copy(const value_pool *from, value v, value_pool *to,
  * NaN equals itself. *equal is only set where OK is returned (LIMIT: memory). */
 fsdpck_status value_equal(const value_pool *p, value a, const value_pool *q, value b, bool *equal,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The same, but a tuple equals a list of equal items: JSON has arrays alone. */
+fsdpck_status value_equal_in_json(const value_pool *p, value a, const value_pool *q, value b,
+                                  bool *equal, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* One line for people ("{'lr': 0.001, ...}"), escaped, cut to limit_bytes (at most 3 more) with
  * "..."; nesting deeper than 100 and whatever contains itself print as "...". Check out->failed. */

@@ -21,7 +21,14 @@ struct equal_job {
     const value_pool *q;
     value_map parents; /* handle, with its side in SIDE_B -> the same of its parent */
     vec todo;          /* struct pair */
+    bool in_json;      /* tuples are lists */
 };
+
+static value_kind kind_in(const struct equal_job *job, value v)
+{
+    const value_kind kind = value_kind_inline(v);
+    return job->in_json && kind == VALUE_TUPLE ? VALUE_LIST : kind;
+}
 
 static bool texts_equal(const strtab *s, uint32_t a, const strtab *t, uint32_t b)
 {
@@ -106,7 +113,7 @@ static fsdpck_status compare(struct equal_job *job, struct pair pair, bool *equa
                              fsdpck_error *err)
 {
     *equal = false;
-    if (value_kind_inline(pair.a) != value_kind_inline(pair.b))
+    if (kind_in(job, pair.a) != kind_in(job, pair.b))
         return FSDPCK_OK;
     if (!is_container(pair.a)) {
         *equal = leaves_equal(job, pair.a, pair.b);
@@ -134,11 +141,14 @@ static fsdpck_status compare(struct equal_job *job, struct pair pair, bool *equa
     return FSDPCK_OK;
 }
 
-fsdpck_status value_equal(const value_pool *p, value a, const value_pool *q, value b, bool *equal,
-                          fsdpck_error *err)
+static fsdpck_status run(const value_pool *p, value a, const value_pool *q, value b, bool in_json,
+                         bool *equal, fsdpck_error *err)
 {
-    struct equal_job job = {
-        .p = p, .q = q, .parents = VALUE_MAP(p->owner), .todo = VEC_OF(struct pair, p->owner)};
+    struct equal_job job = {.p = p,
+                            .q = q,
+                            .parents = VALUE_MAP(p->owner),
+                            .todo = VEC_OF(struct pair, p->owner),
+                            .in_json = in_json};
     bool same = true;
     fsdpck_status st = compare(&job, (struct pair){a, b}, &same, err);
     while (st == FSDPCK_OK && same && job.todo.count > 0) {
@@ -150,4 +160,16 @@ fsdpck_status value_equal(const value_pool *p, value a, const value_pool *q, val
     if (st == FSDPCK_OK)
         *equal = same;
     return st;
+}
+
+fsdpck_status value_equal(const value_pool *p, value a, const value_pool *q, value b, bool *equal,
+                          fsdpck_error *err)
+{
+    return run(p, a, q, b, false, equal, err);
+}
+
+fsdpck_status value_equal_in_json(const value_pool *p, value a, const value_pool *q, value b,
+                                  bool *equal, fsdpck_error *err)
+{
+    return run(p, a, q, b, true, equal, err);
 }

@@ -80,10 +80,10 @@ def pointing():
         row("H04", "through-external", "R", "H5-LINK", bad("link-through")),
         row("H04", "loop", "R", "H5-LINK", bad("link-loop")),
         row("H04", "dangling", "W", "H5-DANGLING", bad("link-dangling")),
-        row("H05", "missing", "R", "H5-VIRTUAL", bad("virtual-missing")),
+        row("H05", "missing", "R", "H5-VIRTUAL", bad("virtual-missing"), says=("sources beside it",)),
         row("H05", "same-file", "R", "H5-VIRTUAL", bad("virtual-same-file")),
         row("H05", "growing", "R", "H5-VIRTUAL", bad("virtual-growing")),
-        row("H06", "cycle", "A", None, bad("cycle")),
+        row("H06", "cycle", "A", "H5-LEFT-OUT", bad("cycle")),
         row("H06", "deep", "L", "H5-DEPTH", bad("deep"), settled="300 groups: more than 256 are too deep"),
     ]
 
@@ -96,7 +96,8 @@ def growing():
         row("H08", "deflate", "L", "H5-BOMB", bad("bomb"), at="payload"),
         row("H08", "chunk-of-2-gib", "L", "H5-BOMB", bad("huge-chunk")),
         row("H08", "32-filters", "U", "H5-FILTER", bad("filters")),
-        row("H09", "unknown", "U", "H5-FILTER", bad("filter-unknown"), says=("32099",)),
+        row("H09", "unknown", "U", "H5-FILTER", bad("filter-unknown"), says=("32099", "hdf5plugin")),
+        row("H09", "lzf", "U", "H5-FILTER", bad("filter-lzf"), says=("32000", "h5py")),
         row("H09", "plugin-path", "U", "H5-FILTER", bad("filter-unknown"), env=plugins),
     ]
     rows += [row("H10", name, "U", "H5-TYPE", bad("type-" + name), says=("x",))
@@ -122,6 +123,7 @@ def chunks():
             offset=FLETCHER.rindex(RAW)),
         row("H13", "sum", "R", "H5-FLETCHER", flipped(FLETCHER, FLETCHER.rindex(RAW) + 48), at="payload"),
         row("H13", "deflated", "R", "H5-DEFLATE", flipped(deflated, at + 12), at="payload", offset=ANY),
+        row("H13", "lost-sector", "R", "H5-DEFLATE", bad("lost-sector"), at="payload", offset=ANY),
         row("H14", "flipped", "A", None, flipped(PLAIN, PLAIN.rindex(RAW) + 9), commands=plain),
         row("H15", "open", "R", "H5-OPEN", put(V110, 11, "B", 1)),
         row("H15", "swmr", "R", "H5-OPEN", put(V110, 11, "B", 5)),

@@ -1,4 +1,5 @@
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -15,6 +16,8 @@ typedef struct told {
     catalogue cat;
     hdf5_file f;
     fsdpck_error err;
+    bool is_summed;
+    char said[1000]; /* warnings, with their findings, a line each */
 } told;
 
 static void begin(told *t)
@@ -45,11 +48,24 @@ static fsdpck_status read_pipe(void *ctx, void *dst, uint64_t nbytes, uint64_t *
     return FSDPCK_OK;
 }
 
+static void hear(void *ctx, const log_line *line)
+{
+    told *t = ctx;
+    const size_t n = strlen(t->said);
+    snprintf(t->said + n, sizeof t->said - n, "%s %s\n", line->finding, line->text);
+}
+
 /* Builds from what was put, and is done with it. */
 static void ends_as(told *t, fsdpck_status wanted, const char *finding)
 {
     uint32_t index;
-    const hdf5_input in = {.read = read_pipe, .ctx = t, .end_bytes = FILE_NBYTES, .separator = "."};
+    const hdf5_input in = {.read = read_pipe,
+                           .ctx = t,
+                           .end_bytes = FILE_NBYTES,
+                           .is_summed = t->is_summed,
+                           .library = "HDF5 1.2.3",
+                           .separator = ".",
+                           .log = {hear, t}};
     cr_assert(put_finish(&t->put));
     close(t->ends[1]);
     cr_assert_eq(catalogue_add_file(&t->cat, "f", 1, FILE_NBYTES, CAT_NONE, &index, &t->err),
@@ -262,6 +278,71 @@ Test(hdf5_build, names_are_text)
     end(&t, 1);
     ends_as(&t, FSDPCK_BADINPUT, "H5-NAME");
     release(&t);
+}
+
+static void left(told *t, hdf5_left why, const char *name)
+{
+    put_u8(&t->put, why);
+    put_words(t, name);
+    put_record(&t->put, HDF5_LEFT);
+}
+
+Test(hdf5_build, what_is_left_out_is_told_once_with_its_number)
+{
+    static const char *const texts[] = {"a", "b/c", "d", "e"};
+    char longest[5000];
+    told t;
+    begin(&t);
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    for (unsigned i = 0; i < 4; i++)
+        left(&t, HDF5_LEFT_TEXT, texts[i]);
+    left(&t, HDF5_LEFT_NULL, "none");
+    for (unsigned i = 0; i < 3; i++)
+        left(&t, HDF5_LEFT_DANGLING, longest);
+    end(&t, 0);
+    ends_as(&t, FSDPCK_OK, "");
+    const char *rest = strstr(t.said, "H5-DANGLING 3 soft links lead to nothing: 'xxx");
+    cr_assert_not_null(rest, "%s", t.said);
+    cr_assert(strlen(rest) < 400 && strchr(rest, '\n') == rest + strlen(rest) - 1, "%s", rest);
+    t.said[rest - t.said] = '\0';
+    cr_assert_str_eq(t.said,
+                     "H5-LEFT-OUT 4 datasets hold text and are left out: 'a', 'b/c', 'd', ...\n"
+                     "H5-LEFT-OUT 1 dataset has no dataspace and is left out: 'none'\n");
+    release(&t);
+}
+
+/* Where there are checksums a version that the library does not know is no damage. */
+Test(hdf5_build, what_is_newer_is_told_from_damage)
+{
+    static const struct {
+        bool is_summed;
+        hdf5_fail why;
+        const char *text;
+        bool is_newer;
+    } cases[] = {
+        {true, HDF5_FAIL_OBJECT, "bad version number for datatype message", true},
+        {true, HDF5_FAIL_OPEN, "bad version number for layout message", true},
+        {true, HDF5_FAIL_OBJECT, "wrong version number in dataspace message", true},
+        {false, HDF5_FAIL_OBJECT, "bad version number for datatype message", false},
+        {true, HDF5_FAIL_OBJECT, "bad object header version number", false},
+        {true, HDF5_FAIL_OBJECT, "unable to load layout message", false},
+        {true, HDF5_FAIL_OBJECT, "", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        told t;
+        begin(&t);
+        t.is_summed = cases[i].is_summed;
+        put_u8(&t.put, cases[i].why);
+        put_words(&t, "w");
+        put_words(&t, cases[i].text);
+        put_record(&t.put, HDF5_FAIL);
+        ends_as(&t, cases[i].is_newer ? FSDPCK_UNSUPPORTED : FSDPCK_BADINPUT,
+                cases[i].is_newer ? "H5-NEWER" : "H5-DAMAGED");
+        cr_assert_str_eq(t.err.expected, cases[i].is_newer ? "what HDF5 1.2.3 reads" : "");
+        cr_assert_str_eq(t.err.found, cases[i].text);
+        release(&t);
+    }
 }
 
 Test(hdf5_build, records_that_are_none)

@@ -120,7 +120,43 @@ Test(hdf5_decode, damage_is_told)
     d.chunk_nbytes = NBYTES - 1;
     must_fail(&d, copy_of(stored, n - 4), n - 4, FSDPCK_BADINPUT, "H5-DEFLATE");
     d.chunk_nbytes = NBYTES / 2;
-    must_fail(&d, copy_of(stored, n - 4), n - 4, FSDPCK_LIMIT, "H5-BOMB");
+    must_fail(&d, copy_of(stored, n - 4), n - 4, FSDPCK_BADINPUT, "H5-DEFLATE");
+}
+
+enum { NOISE = 40000, SECTOR = 512 };
+
+/* Zeros in the place of codes stand for long repetitions: more comes out than went in. */
+Test(hdf5_decode, a_sector_that_was_lost_is_damage)
+{
+    const hdf5_dataset d = {.chunk_nbytes = NOISE, .coders = {HDF5_DEFLATE}, .ncoders = 1};
+    uint8_t *plain = calloc(1, NOISE), *stored = malloc(compressBound(NOISE));
+    uLongf n = compressBound(NOISE);
+    uint32_t state = 1;
+    cr_assert(plain != NULL && stored != NULL);
+    /* Floats of few values. */
+    for (size_t i = 3; i < NOISE; i += 4) {
+        state = state * 1664525u + 1013904223u;
+        plain[i] = (uint8_t)(state >> 30);
+    }
+    cr_assert_eq(compress(stored, &n, plain, NOISE), Z_OK);
+    cr_assert_gt(n, 4 * SECTOR);
+    memset(stored + n / 2, 0, SECTOR);
+    must_fail(&d, copy_of(stored, n), n, FSDPCK_BADINPUT, "H5-DEFLATE");
+    free(plain);
+    free(stored);
+}
+
+Test(hdf5_decode, a_stream_that_never_fitted_is_a_bomb)
+{
+    hdf5_dataset d = {.chunk_nbytes = 100, .coders = {HDF5_DEFLATE}, .ncoders = 1};
+    uint8_t *zeros = calloc(1, 1 << 20), stored[4096];
+    uLongf n = sizeof stored;
+    cr_assert_not_null(zeros);
+    cr_assert_eq(compress(stored, &n, zeros, 1 << 20), Z_OK);
+    must_fail(&d, copy_of(stored, n), n, FSDPCK_LIMIT, "H5-BOMB");
+    d.chunk_nbytes = n;
+    must_fail(&d, copy_of(stored, n), n, FSDPCK_BADINPUT, "H5-DEFLATE");
+    free(zeros);
 }
 
 /* Sums by the definition, modulo 65535, with 65535 for 0 as the folding leaves it. */

@@ -97,6 +97,16 @@ Test(hdf5_type, bool_and_complex_as_h5py_has_them)
     cr_assert_eq(hdf5_type_dtype(&c, "", 0, &swap), DTYPE_NONE);
 }
 
+/* Keras has its own names, so what it says may be none of torch's. */
+Test(hdf5_type, a_name_of_torch_is_one)
+{
+    bool swap;
+    const hdf5_type t = {.number = integer(1, 0)};
+    cr_assert_eq(hdf5_type_dtype(&t, "torch.bool", 10, &swap), DTYPE_BOOL);
+    cr_assert_eq(hdf5_type_dtype(&t, "torch.nonsense", 14, &swap), DTYPE_NONE);
+    cr_assert_eq(hdf5_type_dtype(&t, "nonsense", 8, &swap), DTYPE_UINT8);
+}
+
 Test(hdf5_type, byte_order)
 {
     bool swap;

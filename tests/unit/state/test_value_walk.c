@@ -211,6 +211,28 @@ static bool same(value a, value b)
     return equal;
 }
 
+static bool same_in_json(value a, value b)
+{
+    bool equal = false;
+    cr_assert_eq(value_equal_in_json(&pool, a, &other, b, &equal, NULL), FSDPCK_OK);
+    return equal;
+}
+
+Test(value_walk, json_has_arrays_alone)
+{
+    const value one = number(&pool, 1), two = number(&pool, 2);
+    const value here[] = {one, from(&pool, VALUE_TUPLE, &two, 1)};
+    const value three = number(&other, 1), four = number(&other, 2), five = number(&other, 5);
+    const value there[] = {three, from(&other, VALUE_LIST, &four, 1)};
+    const value others[] = {three, from(&other, VALUE_LIST, &five, 1)};
+    const value a = from(&pool, VALUE_TUPLE, here, 2), b = from(&other, VALUE_LIST, there, 2);
+    cr_assert(!same(a, b));
+    cr_assert(same_in_json(a, b));
+    cr_assert(!same_in_json(a, from(&other, VALUE_LIST, others, 2)));
+    cr_assert(!same_in_json(a, from(&other, VALUE_SET, there, 2)));
+    cr_assert(!same_in_json(one, from(&other, VALUE_LIST, &three, 1)));
+}
+
 Test(value_walk, differences_are_seen)
 {
     value f;
