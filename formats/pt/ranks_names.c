@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/utf8.h"
 #include "formats/pt/ranks.h"
 
 /* verl (0.2 to 0.9), accelerate (1.0 and newer). {i} numbers several models of one run. */
@@ -253,6 +254,25 @@ static int by_family_and_rank(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
+/* Names of tensors begin with it, which are text in every format. */
+static fsdpck_status check_key(const char *key, fsdpck_error *err)
+{
+    const size_t nbytes = strlen(key);
+    for (size_t at = 0; at < nbytes;) {
+        uint32_t c;
+        const unsigned n = utf8_decode((const uint8_t *)key + at, nbytes - at, &c);
+        if (n == 0 || utf8_hidden(c)) {
+            const fsdpck_status st =
+                error_set(err, FSDPCK_BADINPUT, "RANK-MIXED",
+                          "files of several kinds are told apart by names that are not plain text");
+            error_next(err, "rename the files, or give --source-rank-pattern");
+            return st;
+        }
+        at += n;
+    }
+    return FSDPCK_OK;
+}
+
 /* The key is the first element of every path: with one family it says nothing. */
 static fsdpck_status name_families(ranks_list *l, fsdpck_error *err)
 {
@@ -264,6 +284,7 @@ static fsdpck_status name_families(ranks_list *l, fsdpck_error *err)
         ranks_family *f = VEC_AT(&l->families, ranks_family, i);
         if (f->key[0] == '\0')
             memcpy(f->key, "rank", 5);
+        RETURN_IF(check_key(f->key, err));
         for (size_t k = 0; k < i; k++) {
             const ranks_family *other = VEC_AT(&l->families, const ranks_family, k);
             if (strcmp(other->key, f->key) == 0)
