@@ -16,34 +16,36 @@ static fsdpck_status refuse_file(const char *path, fsdpck_error *err)
     return FSDPCK_IO;
 }
 
-/* One file that all see, or a copy of it on each host. */
-static fsdpck_status check_one_file(group *g, const char *path, fsdpck_error *err)
+static fsdpck_status sample_file(const char *path, uint64_t nbytes, uint64_t *sample,
+                                 fsdpck_error *err)
 {
-    uint64_t nbytes = 0, sample = 0;
-    path_kind kind;
-    uint32_t index;
-    bool same;
-    RETURN_IF(group_is_same(g, path_identity(NULL, path), &same, err));
-    if (same)
-        return FSDPCK_OK;
     file_set files = {0};
+    uint32_t index;
     fsdpck_status st = file_set_init(&files, NULL, 0, 0, err);
     if (st == FSDPCK_OK)
         st = file_set_add(&files, path, &index, err);
     if (st == FSDPCK_OK)
-        st = path_probe(NULL, path, &kind, &nbytes, err);
-    if (st == FSDPCK_OK)
-        st = file_set_sample(&files, index, nbytes, &sample, err);
+        st = file_set_sample(&files, index, nbytes, sample, err);
     file_set_release(&files);
+    return st;
+}
+
+/* One file that all see, or a copy of it on each host. */
+static fsdpck_status check_one_file(group *g, const char *path, fsdpck_error *err)
+{
+    uint64_t nbytes = 0, identity = 0, sample = 0;
+    path_kind kind;
+    bool same;
+    fsdpck_status st = path_identify(NULL, path, &kind, &nbytes, &identity, err);
     RETURN_IF(group_settle(g, st, true, err));
-    RETURN_IF(group_is_same(g, sample ^ nbytes, &same, err));
+    RETURN_IF(group_is_same(g, identity, &same, err));
     if (same)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, "GROUP-NAMES", "hosts have different files of this name");
-    error_path(err, path);
-    error_next(err, "put the one that is meant on all hosts, or where all see it; parts of one "
-                    "checkpoint belong into a folder on each host, with --source-local");
-    return FSDPCK_BADINPUT;
+    RETURN_IF(group_settle(g, sample_file(path, nbytes, &sample, err), true, err));
+    st = group_same(g, sample ^ nbytes, "bytes of this file", err);
+    if (st == FSDPCK_BADINPUT)
+        error_path(err, path);
+    return st;
 }
 
 /* A folder that is not here is one all the same where others have it. */

@@ -18,18 +18,6 @@ typedef struct json_walk {
     unsigned depth;
 } json_walk;
 
-static bool text_is_plain(const char *text, size_t nbytes)
-{
-    for (size_t at = 0; at < nbytes;) {
-        uint32_t c;
-        const unsigned n = utf8_decode((const uint8_t *)text + at, nbytes - at, &c);
-        if (n == 0)
-            return false;
-        at += n;
-    }
-    return true;
-}
-
 /* A float stays one: 1.0, not 1. */
 static bool put_float(json_writer *w, double d)
 {
@@ -82,7 +70,7 @@ static bool put_value(json_walk *s, value v)
         return value_as_double(s->pool, v, &d) && put_float(&s->w, d);
     case VALUE_STR:
         text = value_text(s->pool, v, &nbytes);
-        if (text == NULL || !text_is_plain(text, nbytes))
+        if (text == NULL || !utf8_is_text(text, nbytes))
             return false;
         json_put_string(&s->w, text, nbytes);
         return true;
@@ -113,7 +101,7 @@ static bool step(json_walk *s)
         size_t nbytes;
         const value key = value_key(s->pool, top->container, at);
         const char *text = value_text(s->pool, key, &nbytes);
-        if (value_kind_of(key) != VALUE_STR || text == NULL || !text_is_plain(text, nbytes))
+        if (value_kind_of(key) != VALUE_STR || text == NULL || !utf8_is_text(text, nbytes))
             return false;
         json_put_key(&s->w, text, nbytes);
     }
@@ -146,7 +134,7 @@ static fsdpck_status check_name(uint8_t *seen, const catalogue *cat, uint32_t na
     if (seen[name])
         st = error_set(err, FSDPCK_UNSUPPORTED, "KEY-DUP",
                        "an HDF5 file cannot hold two objects of one name");
-    else if (!text_is_plain(catalogue_name(cat, name), catalogue_name_nbytes(cat, name)))
+    else if (!utf8_is_text(catalogue_name(cat, name), catalogue_name_nbytes(cat, name)))
         st = error_set(err, FSDPCK_UNSUPPORTED, "",
                        "HDF5 cannot hold an object whose name is no UTF-8");
     else {

@@ -41,7 +41,7 @@
 #define HDF5_HEAD_NBYTES       8u
 #define HDF5_RECORD_NBYTES_MAX ((uint32_t)16 << 20)
 #define HDF5_NAME_NBYTES_MAX   65536u
-#define HDF5_NDIM_MAX          32u
+#define HDF5_NDIM_MAX          32u /* H5S_MAX_RANK */
 #define HDF5_FILTERS_MAX       32u
 #define HDF5_DEPTH_MAX         256u
 #define HDF5_FILL_NBYTES_MAX   32u

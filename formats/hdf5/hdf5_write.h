@@ -21,13 +21,12 @@
 #define FSDPCK_FORMATS_HDF5_WRITE_H
 
 #include "formats/format.h"
+#include "formats/hdf5/hdf5_protocol.h"
 
 #define HDF5_FORMAT_NAME    "fsdpck"
 #define HDF5_FORMAT_VERSION 1u
 /* Data of this size and more begin at a multiple of it. */
 #define HDF5_ALIGN_NBYTES 4096u
-/* H5S_MAX_RANK */
-#define HDF5_NDIM_MAX 32u
 
 /* How the elements of a dtype lie in a dataset. */
 typedef enum hdf5_storage {

@@ -11,18 +11,6 @@ static fsdpck_status refuse(const char *name, const char *what, const char *next
     return st;
 }
 
-static bool is_plain_text(const char *name, size_t nbytes)
-{
-    for (size_t at = 0; at < nbytes;) {
-        uint32_t c;
-        const unsigned n = utf8_decode((const uint8_t *)name + at, nbytes - at, &c);
-        if (n == 0 || c == 0)
-            return false;
-        at += n;
-    }
-    return true;
-}
-
 /* libhdf5 passes over empty parts and '.', so that two names would be one. */
 static bool parts_are_names(const char *path, size_t nbytes)
 {
@@ -47,7 +35,7 @@ static fsdpck_status make_path(const char *name, size_t nbytes, bool dots_too, t
     for (size_t i = 0; dots_too && i < nbytes; i++)
         if (path->text[i] == '.')
             path->text[i] = '/';
-    if (nbytes == 0 || !is_plain_text(name, nbytes))
+    if (nbytes == 0 || memchr(name, 0, nbytes) != NULL || !utf8_is_text(name, nbytes))
         return refuse(name, "HDF5 cannot hold a name that is empty or no UTF-8", next, err);
     if (!parts_are_names(path->text, nbytes))
         return refuse(name, "HDF5 cannot hold a name with an empty part, or a part '.'", next, err);

@@ -31,18 +31,6 @@ bool st_layout_holds(dtype d)
     return dtype_get(d)->safetensors != NULL;
 }
 
-static bool name_is_utf8(const char *name, size_t nbytes)
-{
-    for (size_t at = 0; at < nbytes;) {
-        uint32_t c;
-        const unsigned n = utf8_decode((const uint8_t *)name + at, nbytes - at, &c);
-        if (n == 0)
-            return false;
-        at += n;
-    }
-    return true;
-}
-
 static fsdpck_status refuse(const target *t, uint32_t tensor, const char *what, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "", "%s", what);
@@ -65,7 +53,7 @@ fsdpck_status st_layout_check_tensor(const target *t, uint32_t tensor, fsdpck_er
     /* Half bytes are counted by doubling the last dim, so there must be one. */
     if (ct->dtype == DTYPE_FLOAT4_E2M1FN_X2 && ct->ndim == 0)
         return refuse(t, tensor, "safetensors cannot hold a 0-dim tensor of float4", err);
-    if (!name_is_utf8(name, name_nbytes))
+    if (!utf8_is_text(name, name_nbytes))
         return refuse(t, tensor, "safetensors cannot hold a name that is not UTF-8", err);
     if (name_nbytes == strlen("__metadata__") && memcmp(name, "__metadata__", name_nbytes) == 0)
         return refuse(t, tensor, "safetensors cannot hold a tensor named '__metadata__'", err);

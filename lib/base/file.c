@@ -63,11 +63,19 @@ static fsdpck_status set_errno_at(fsdpck_error *err, int sys_errno, const char *
     return st;
 }
 
-fsdpck_status path_probe(const folder *dir, const char *path, path_kind *kind, uint64_t *nbytes,
-                         fsdpck_error *err)
+static uint64_t identity_of(const struct stat *st)
+{
+    return ((uint64_t)st->st_ino * UINT64_C(0x9E3779B97F4A7C15) ^
+            (uint64_t)mtime_of(st) * UINT64_C(0xC2B2AE3D27D4EB4F)) |
+           1;
+}
+
+fsdpck_status path_identify(const folder *dir, const char *path, path_kind *kind, uint64_t *nbytes,
+                            uint64_t *identity, fsdpck_error *err)
 {
     struct stat st;
     *kind = PATH_ABSENT;
+    *identity = 0;
     if (nbytes != NULL)
         *nbytes = 0;
     if (!is_here(dir) || fstatat(fd_of(dir), path, &st, 0) != 0) {
@@ -84,17 +92,16 @@ fsdpck_status path_probe(const folder *dir, const char *path, path_kind *kind, u
     *kind = S_ISREG(st.st_mode) ? PATH_FILE : S_ISDIR(st.st_mode) ? PATH_FOLDER : PATH_OTHER;
     if (nbytes != NULL && *kind == PATH_FILE)
         *nbytes = (uint64_t)st.st_size;
+    if (*kind == PATH_FILE)
+        *identity = identity_of(&st);
     return FSDPCK_OK;
 }
 
-uint64_t path_identity(const folder *dir, const char *path)
+fsdpck_status path_probe(const folder *dir, const char *path, path_kind *kind, uint64_t *nbytes,
+                         fsdpck_error *err)
 {
-    struct stat st;
-    if (!is_here(dir) || fstatat(fd_of(dir), path, &st, 0) != 0 || !S_ISREG(st.st_mode))
-        return 0;
-    const uint64_t mixed = ((uint64_t)st.st_ino * UINT64_C(0x9E3779B97F4A7C15)) ^
-                           ((uint64_t)mtime_of(&st) * UINT64_C(0xC2B2AE3D27D4EB4F));
-    return mixed | 1;
+    uint64_t identity;
+    return path_identify(dir, path, kind, nbytes, &identity, err);
 }
 
 static fsdpck_status open_folder(folder *d, const char *path, bool known_names, fsdpck_error *err)

@@ -52,9 +52,10 @@ typedef enum path_kind { PATH_ABSENT, PATH_FILE, PATH_FOLDER, PATH_OTHER } path_
 fsdpck_status path_probe(const folder *dir, const char *path, path_kind *kind, uint64_t *nbytes,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* A number that the same file has on every host that sees it, and other files, copies of it too, have not:
- * of its inode and mtime. 0 where there is no file here. */
-uint64_t path_identity(const folder *dir, const char *path);
+/* The same, and a number that the same file has on every host that sees it, and other files, copies of it
+ * too, have not: of its inode and mtime. 0 where it is no file that is here. */
+fsdpck_status path_identify(const folder *dir, const char *path, path_kind *kind, uint64_t *nbytes,
+                            uint64_t *identity, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 fsdpck_status folder_open(folder *d, const char *path, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The same for names that are known, where the folder lets nobody list it (mode 711). */

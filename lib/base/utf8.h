@@ -43,4 +43,17 @@ static inline bool utf8_hidden(uint32_t c)
            (c >= 0xFFF9 && c <= 0xFFFB) || (c >= 0xE0000 && c <= 0xE007F);
 }
 
+/* Whether all of it is well-formed. */
+static inline bool utf8_is_text(const char *text, size_t nbytes)
+{
+    for (size_t at = 0; at < nbytes;) {
+        uint32_t c;
+        const unsigned n = utf8_decode((const uint8_t *)text + at, nbytes - at, &c);
+        if (n == 0)
+            return false;
+        at += n;
+    }
+    return true;
+}
+
 #endif

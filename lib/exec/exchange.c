@@ -7,27 +7,12 @@
 
 /* ---- who reads what ---- */
 
-static bool is_among(const uint32_t *ranks, uint32_t count, unsigned rank)
-{
-    uint32_t low = 0;
-    while (count > 0) {
-        const uint32_t half = count / 2;
-        if (ranks[low + half] < rank) {
-            low += half + 1;
-            count -= half + 1;
-        } else {
-            count = half;
-        }
-    }
-    return ranks[low] == rank;
-}
-
 unsigned exchange_reader(const exchange *e, uint32_t file_index, unsigned rank)
 {
-    const file_readers *f = &e->readers[file_index];
-    if (f->count == 0 || rank > f->ranks[f->count - 1])
-        return f->count == 0 ? rank : f->ranks[rank % f->count];
-    return is_among(f->ranks, f->count, rank) ? rank : f->ranks[rank % f->count];
+    const share_holders *h = &e->readers[file_index];
+    if (h->count == 0 || group_view_is_among(h->ranks, h->count, rank))
+        return rank;
+    return h->ranks[rank % h->count];
 }
 
 /* ---- which tiles ---- */
@@ -96,9 +81,7 @@ fsdpck_status exchange_schedule(exchange *e, fsdpck_error *err)
     e->taken_at = calloc((size_t)x->nworkers * size, sizeof *e->taken_at);
     if (e->readers == NULL || e->next_item == NULL || e->cursors == NULL || e->taken_at == NULL)
         return error_set_nomem(err, x->owners.count * sizeof *e->next_item);
-    for (size_t i = 0; i < catalogue_file_count(from); i++)
-        e->readers[i].ranks = group_view_holders(
-            x->r.near, catalogue_name(from, catalogue_file(from, i)->path), &e->readers[i].count);
+    share_find_holders(x, e->readers);
     for (unsigned r = 0; r < size; r++)
         e->cursors[r].item = ITEM_NONE;
     for (size_t i = x->owners.count; i-- > 0;) {

@@ -4,17 +4,12 @@
 
 #include "exec/exchange.h"
 #include "exec/group_view.h"
+#include "exec/share.h"
 #include "kernels/nccl_exchange.h"
 
 /* The round that is exchanged, the one before and the next one. */
 #define ROUND_LISTS 3u
 #define ITEM_NONE   UINT32_MAX
-
-/* Ranks that have a source file, ascending; none: it is not from the view. */
-typedef struct file_readers {
-    const uint32_t *ranks;
-    uint32_t count;
-} file_readers;
 
 /* Where a rank is in its items. */
 typedef struct tile_cursor {
@@ -33,10 +28,10 @@ struct exchange {
     uint64_t capacity_nbytes; /* of each */
     uint64_t tile_nbytes;     /* what all ranks have: the least of any */
     unsigned tiles_each;
-    file_readers *readers; /* by source file */
-    uint32_t *next_item;   /* by item: the next one of the same rank */
-    tile_cursor *cursors;  /* by rank */
-    uint64_t *taken_at;    /* by worker, then by rank */
+    share_holders *readers; /* by source file */
+    uint32_t *next_item;    /* by item: the next one of the same rank */
+    tile_cursor *cursors;   /* by rank */
+    uint64_t *taken_at;     /* by worker, then by rank */
     segment_walk walk;
     rounds rounds;
     round_list lists[ROUND_LISTS];

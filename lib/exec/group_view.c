@@ -47,9 +47,8 @@ struct group_view {
 /* The name of the host goes before that of its file or folder; v->prefix_nbytes of it are no name
  * here. */
 static fsdpck_status put_entry(const group_view *v, text_buf *t, const char *path, path_kind kind,
-                               uint64_t nbytes, fsdpck_error *err)
+                               uint64_t nbytes, uint64_t identity, fsdpck_error *err)
 {
-    const uint64_t identity = v->prefix_nbytes > 0 ? 0 : path_identity(&v->dir, path);
     const uint64_t numbers[ENTRY_NUMBERS] = {(uint64_t)kind, nbytes, identity};
     text_append(t, (const char *)numbers, sizeof numbers);
     if (v->prefix_nbytes > 0)
@@ -70,14 +69,14 @@ static fsdpck_status put_folder(const group_view *v, const char *sub, bool deepe
     fsdpck_status st = FSDPCK_OK;
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++) {
         path_kind kind;
-        uint64_t nbytes;
+        uint64_t nbytes, identity;
         path.nbytes = 0;
         text_printf(&path, "%s%s%s", sub, sub[0] != '\0' ? "/" : "", names[i]);
         st = text_check(&path, err);
         if (st == FSDPCK_OK)
-            st = path_probe(d, path.text, &kind, &nbytes, err);
+            st = path_identify(d, path.text, &kind, &nbytes, &identity, err);
         if (st == FSDPCK_OK && (kind == PATH_FILE || kind == PATH_FOLDER))
-            st = put_entry(v, t, path.text, kind, nbytes, err);
+            st = put_entry(v, t, path.text, kind, nbytes, identity, err);
         if (st == FSDPCK_OK && kind == PATH_FOLDER && deeper)
             st = put_folder(v, path.text, false, t, err);
     }
@@ -202,20 +201,6 @@ typedef struct samples {
     size_t count;
 } samples;
 
-static bool is_holder(const group_view *v, const view_entry *e, unsigned rank)
-{
-    const uint32_t *ranks = VEC_AT(&v->holders, const uint32_t, e->holders);
-    uint32_t low = 0, high = e->holder_count;
-    while (low < high) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (ranks[middle] < rank)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < e->holder_count && ranks[low] == rank;
-}
-
 static fsdpck_status take_samples(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
                                   fsdpck_error *err)
 {
@@ -231,7 +216,9 @@ static fsdpck_status take_samples(void *ctx, unsigned rank, const uint8_t *bytes
         memcpy(&sample, bytes + k * sizeof sample, sizeof sample);
         if (e->rank == rank)
             s->lowest[k] = sample;
-        else if (is_holder(s->v, e, rank) && sample != s->lowest[k])
+        else if (group_view_is_among(VEC_AT(&s->v->holders, const uint32_t, e->holders),
+                                     e->holder_count, rank) &&
+                 sample != s->lowest[k])
             return refuse_names(s->v, s->path, e, rank, "some bytes", "other bytes, as many", err);
         k++;
     }
@@ -424,6 +411,19 @@ const uint32_t *group_view_holders(const group_view *v, const char *path, uint32
     const view_entry *e = v == NULL ? NULL : entry_named(v, path);
     *count = e == NULL ? 0 : e->holder_count;
     return e == NULL ? NULL : VEC_AT(&v->holders, const uint32_t, e->holders);
+}
+
+bool group_view_is_among(const uint32_t *ranks, uint32_t count, unsigned rank)
+{
+    uint32_t low = 0, high = count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (ranks[middle] < rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < count && ranks[low] == rank;
 }
 
 uint64_t group_view_travelled(const group_view *v)

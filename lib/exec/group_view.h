@@ -31,6 +31,8 @@ fsdpck_status group_view_new(group *g, const char *path, const folder *here, uns
 const remote *group_view_remote(const group_view *v);
 /* The ranks that have a file, in their order; NULL and 0 where nobody has. */
 const uint32_t *group_view_holders(const group_view *v, const char *path, uint32_t *count);
+/* Whether a rank is among ascending ones. */
+bool group_view_is_among(const uint32_t *ranks, uint32_t count, unsigned rank);
 /* Bytes of records that this rank had from others, all in all; NULL has none. */
 uint64_t group_view_travelled(const group_view *v);
 /* Whether files that this rank has read for others are what they were. */

@@ -46,11 +46,11 @@ void locate_share_of(const struct exec *x, const sort_pair *list, uint64_t count
 
 #define OTHERS_LOCATED "a rank located other chunks than were dealt to it"
 
-typedef struct exchange {
+typedef struct located {
     struct exec *x;
     const sort_pair *list;
     uint64_t count, taken;
-} exchange;
+} located;
 
 static unsigned dims_of(const struct exec *x, uint64_t chunk)
 {
@@ -59,7 +59,7 @@ static unsigned dims_of(const struct exec *x, uint64_t chunk)
 }
 
 /* This rank's spots, then the strides of those that are not rows. */
-static fsdpck_status pack(const exchange *e, text_buf *bytes, fsdpck_error *err)
+static fsdpck_status pack(const located *e, text_buf *bytes, fsdpck_error *err)
 {
     const struct exec *x = e->x;
     uint64_t begin, end;
@@ -78,7 +78,7 @@ static fsdpck_status pack(const exchange *e, text_buf *bytes, fsdpck_error *err)
 static fsdpck_status take(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
                           fsdpck_error *err)
 {
-    exchange *e = ctx;
+    located *e = ctx;
     struct exec *x = e->x;
     uint64_t begin, end;
     locate_share_of(x, e->list, e->count, rank, &begin, &end);
@@ -119,7 +119,7 @@ static void name_rank(const group *g, fsdpck_status st, fsdpck_error *err)
 fsdpck_status locate_share_exchange(group *g, fsdpck_status st, struct exec *x,
                                     const sort_pair *list, uint64_t count, fsdpck_error *err)
 {
-    exchange e = {.x = x, .list = list, .count = count};
+    located e = {.x = x, .list = list, .count = count};
     text_buf bytes = {.limit_bytes = SIZE_MAX / 2};
     if (g == NULL)
         return st;

@@ -29,6 +29,9 @@ typedef struct share_group {
     const share_holders *holders; /* by file of the source; NULL: all see all */
 } share_group;
 
+/* Who has each file of a source on disks of the ranks' own; none: it is no file of theirs. */
+void share_find_holders(const struct exec *x, share_holders *by_file);
+
 typedef fsdpck_status (*share_give_fn)(void *ctx, unsigned rank, uint64_t item, fsdpck_error *err);
 
 fsdpck_status share_items(const struct exec *x, const share_group *g, share_give_fn give, void *ctx,

@@ -208,12 +208,12 @@ static fsdpck_status take_band(void *ctx, unsigned rank, uint64_t item, fsdpck_e
     return FSDPCK_OK;
 }
 
-static void find_holders(const struct exec *x, share_holders *holders)
+void share_find_holders(const struct exec *x, share_holders *by_file)
 {
     const catalogue *from = plan_from(x->r.plan);
     for (size_t i = 0; i < catalogue_file_count(from); i++)
-        holders[i].ranks = group_view_holders(
-            x->r.near, catalogue_name(from, catalogue_file(from, i)->path), &holders[i].count);
+        by_file[i].ranks = group_view_holders(
+            x->r.near, catalogue_name(from, catalogue_file(from, i)->path), &by_file[i].count);
 }
 
 static fsdpck_status share_work(struct exec *x, const uint64_t *taking, fsdpck_error *err)
@@ -229,7 +229,7 @@ static fsdpck_status share_work(struct exec *x, const uint64_t *taking, fsdpck_e
         flags[r] = taking[r] != 0 &&
                    (x->r.own_files == NULL || x->r.hosts->of_rank[r] == x->r.hosts->mine);
     if (holders != NULL)
-        find_holders(x, holders);
+        share_find_holders(x, holders);
     const share_group g = {size, flags, holders};
     x->shared = true;
     x->own_items.count = 0;

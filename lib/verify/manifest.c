@@ -30,18 +30,6 @@ void manifest_release(manifest *m)
     vec_release(&m->shapes);
 }
 
-static bool is_utf8(const char *text, size_t nbytes)
-{
-    for (size_t at = 0; at < nbytes;) {
-        uint32_t c;
-        const unsigned n = utf8_decode((const uint8_t *)text + at, nbytes - at, &c);
-        if (n == 0)
-            return false;
-        at += n;
-    }
-    return true;
-}
-
 /* A new name, whose id is the count of what there is. */
 static fsdpck_status add_name(strtab *names, size_t count, const char *name, size_t nbytes,
                               const char *what, fsdpck_error *err)
@@ -61,7 +49,7 @@ fsdpck_status manifest_add_file(manifest *m, const char *name, size_t name_nbyte
 {
     *added = NULL;
     RETURN_IF(path_check_inside(name, name_nbytes, "MAN-PATH", err));
-    if (!is_utf8(name, name_nbytes)) {
+    if (!utf8_is_text(name, name_nbytes)) {
         const fsdpck_status st =
             error_set(err, FSDPCK_UNSUPPORTED, "MAN-PATH",
                       "name of a file is not UTF-8: a manifest cannot list it");
@@ -79,7 +67,7 @@ fsdpck_status manifest_add_file(manifest *m, const char *name, size_t name_nbyte
 /* As it is kept: malloc'd where it is not `name` itself. NULL: no memory. */
 static char *kept_name(const char *name, size_t *nbytes)
 {
-    if (is_utf8(name, *nbytes))
+    if (utf8_is_text(name, *nbytes))
         return (char *)name;
     const size_t capacity = 4 * *nbytes + 1;
     char *text = malloc(capacity);
