@@ -17,8 +17,8 @@ struct progress_view {
     const cli *c;
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t stop_cond;
-    bool stop;
+    pthread_cond_t turn; /* either of the two has changed */
+    bool runs, stop;
     bool terminal;
     bool drawn;
     double started, last_plain;
@@ -53,6 +53,8 @@ static void *watch(void *arg)
 {
     progress_view *v = arg;
     pthread_mutex_lock(&v->lock);
+    v->runs = true;
+    pthread_cond_signal(&v->turn);
     while (!v->stop) {
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
@@ -61,7 +63,7 @@ static void *watch(void *arg)
             until.tv_nsec -= 1000000000L;
             until.tv_sec++;
         }
-        pthread_cond_timedwait(&v->stop_cond, &v->lock, &until);
+        pthread_cond_timedwait(&v->turn, &v->lock, &until);
         if (!v->stop)
             draw(v);
     }
@@ -81,11 +83,17 @@ progress_view *progress_start(const cli *c, progress_mode mode)
     v->started = report_now();
     v->last_plain = mode == PROGRESS_ALWAYS ? v->started - PLAIN_SECONDS : v->started;
     pthread_mutex_init(&v->lock, NULL);
-    pthread_cond_init(&v->stop_cond, NULL);
+    pthread_cond_init(&v->turn, NULL);
     if (pthread_create(&v->thread, NULL, watch, v) != 0) {
         free(v);
         return NULL;
     }
+    /* The library forks children (HDF5). A lock that a thread's start holds at that moment, as in the
+     * allocators of sanitizers, is never free in them. */
+    pthread_mutex_lock(&v->lock);
+    while (!v->runs)
+        pthread_cond_wait(&v->turn, &v->lock);
+    pthread_mutex_unlock(&v->lock);
     return v;
 }
 
@@ -95,12 +103,12 @@ void progress_stop(progress_view *v)
         return;
     pthread_mutex_lock(&v->lock);
     v->stop = true;
-    pthread_cond_signal(&v->stop_cond);
+    pthread_cond_signal(&v->turn);
     pthread_mutex_unlock(&v->lock);
     pthread_join(v->thread, NULL);
     if (v->terminal && v->drawn)
         fputs("\r\033[K", stderr);
-    pthread_cond_destroy(&v->stop_cond);
+    pthread_cond_destroy(&v->turn);
     pthread_mutex_destroy(&v->lock);
     free(v);
 }

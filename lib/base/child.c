@@ -15,6 +15,8 @@
 #define POLL_MILLISECONDS 100
 /* Descriptors of the child lie above this one, so that the lowest is free for what it opens. */
 #define DESCRIPTORS_FROM 10
+/* Any other status is a library's or a sanitizer's. */
+#define EXIT_OF_FAILED 1
 
 static void limit(int resource, rlim_t most)
 {
@@ -28,10 +30,12 @@ static void limit(int resource, rlim_t most)
     (void)setrlimit(resource, &r);
 }
 
-/* Handlers of the process set flags that nobody here looks at. */
+/* Handlers of the process set flags that nobody here looks at, those of a sanitizer end it as if it
+ * had ended itself. */
 static void reset_signals(void)
 {
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU, SIGXFSZ};
+    static const int signals[] = {SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU,
+                                  SIGXFSZ, SIGSEGV, SIGBUS, SIGFPE,  SIGILL,  SIGABRT};
     struct sigaction normal;
     sigset_t none;
     memset(&normal, 0, sizeof normal);
@@ -76,7 +80,7 @@ fsdpck_status child_start(child *c, const child_limits *limits, child_fn fn, voi
     (void)fcntl(ends[1], F_SETFD, FD_CLOEXEC);
     const pid_t pid = fork();
     if (pid == 0)
-        _exit(run(limits, fn, ctx, in_fd, ends[1]) ? 0 : 1);
+        _exit(run(limits, fn, ctx, in_fd, ends[1]) ? 0 : EXIT_OF_FAILED);
     const int why = errno;
     close(ends[1]);
     if (pid < 0) {
@@ -154,7 +158,9 @@ child_fate child_end(child *c)
     c->fd = -1;
     if (WIFSIGNALED(status))
         return WTERMSIG(status) == SIGXCPU ? CHILD_SPENT : CHILD_CRASHED;
-    return WIFEXITED(status) && WEXITSTATUS(status) != 0 ? CHILD_FAILED : CHILD_DONE;
+    if (!WIFEXITED(status) || WEXITSTATUS(status) == 0)
+        return CHILD_DONE;
+    return WEXITSTATUS(status) == EXIT_OF_FAILED ? CHILD_FAILED : CHILD_CRASHED;
 }
 
 fsdpck_status child_fd_path_check(int fd, fsdpck_error *err)

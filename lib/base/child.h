@@ -31,7 +31,7 @@ typedef struct child_limits {
 typedef enum child_fate {
     CHILD_DONE,    /* it returned true */
     CHILD_FAILED,  /* it returned false */
-    CHILD_CRASHED, /* a signal */
+    CHILD_CRASHED, /* a signal, or an exit that is not the function's */
     CHILD_SPENT    /* its processor time is used up */
 } child_fate;
 
