@@ -3,13 +3,12 @@
  * `.metadata` must say the same of them. */
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "formats/dcp/dcp.h"
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_folder.h"
+#include "tests/support/must.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
@@ -37,14 +36,6 @@ static void walk(const catalogue *cat)
         }
     }
 }
-
-#define MUST(truth)                                                            \
-    do {                                                                       \
-        if (!(truth)) {                                                        \
-            fprintf(stderr, "fuzz_dcp_metadata.c:%d: %s\n", __LINE__, #truth); \
-            abort();                                                           \
-        }                                                                      \
-    } while (0)
 
 enum { CHUNKS_MOST = 64, WRITTEN_MOST = 500 };
 

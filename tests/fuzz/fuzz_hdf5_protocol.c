@@ -2,26 +2,17 @@
  * accepted has its data inside the file, none on another's, and every element of every tensor once;
  * chunks of any bytes decode or fail with a word. */
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/bytes.h"
 #include "formats/hdf5/hdf5_build.h"
 #include "formats/hdf5/hdf5_decode.h"
 #include "state/box.h"
+#include "tests/support/must.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
 enum { STORED_MOST = 1 << 16, DECODED_MOST = 1 << 20, CHUNKS_MOST = 2000 };
-
-#define MUST(truth)                                                             \
-    do {                                                                        \
-        if (!(truth)) {                                                         \
-            fprintf(stderr, "fuzz_hdf5_protocol.c:%d: %s\n", __LINE__, #truth); \
-            abort();                                                            \
-        }                                                                       \
-    } while (0)
 
 typedef struct memory {
     const uint8_t *bytes;

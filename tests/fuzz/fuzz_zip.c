@@ -2,12 +2,11 @@
  * no byte that belongs to none: local headers, data and descriptors follow each other from the first byte
  * to the directory, whose entries, one a record, end where the end records begin. */
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/bytes.h"
 #include "formats/shared/zip.h"
+#include "tests/support/must.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
@@ -28,14 +27,6 @@ static fsdpck_status read_memory(void *ctx, uint64_t offset, void *dst, uint64_t
         memcpy(dst, m->bytes + offset, nbytes);
     return FSDPCK_OK;
 }
-
-#define MUST(truth)                                                   \
-    do {                                                              \
-        if (!(truth)) {                                               \
-            fprintf(stderr, "fuzz_zip.c:%d: %s\n", __LINE__, #truth); \
-            abort();                                                  \
-        }                                                             \
-    } while (0)
 
 /* Whether extra fields, u16 kind, u16 size and as many bytes, fill their space. */
 static bool extras_fit(const uint8_t *extra, size_t nbytes)

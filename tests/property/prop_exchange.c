@@ -11,18 +11,12 @@
 
 #include "exec/group_view.h"
 #include "exec/rounds.h"
+#include "tests/support/dice.h"
 #include "tests/support/exec_world.h"
 #include "tests/support/gpu_fake.h"
 #include "tests/support/group_threads.h"
+#include "tests/support/must.h"
 #include "tests/support/scratch.h"
-
-#define MUST(condition)                                                     \
-    do {                                                                    \
-        if (!(condition)) {                                                 \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            abort();                                                        \
-        }                                                                   \
-    } while (0)
 
 #define BOX(...) ((const uint64_t[]){__VA_ARGS__})
 enum { RANKS_MAX = 5, FILES = 4 };
@@ -34,12 +28,6 @@ typedef struct made_up {
     uint64_t left[RANKS_MAX], most;
     uint64_t state;
 } made_up;
-
-static uint64_t draw(uint64_t *state, uint64_t below)
-{
-    *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407u;
-    return (*state >> 33) % below;
-}
 
 static fsdpck_status next_made_up(void *ctx, unsigned rank, output_range *tile,
                                   uint64_t *nbytes_from, bool *there, fsdpck_error *err)
@@ -53,7 +41,7 @@ static fsdpck_status next_made_up(void *ctx, unsigned rank, output_range *tile,
     *tile = (output_range){rank, m->left[rank], m->left[rank] + 1};
     m->left[rank]--;
     for (unsigned from = 0; from < m->size; from++) {
-        const uint64_t n = draw(&m->state, 3) == 0 ? 0 : draw(&m->state, room + 1);
+        const uint64_t n = dice_below(&m->state, 3) == 0 ? 0 : dice_below(&m->state, room + 1);
         nbytes_from[from] = from == rank ? 0 : n;
         room -= nbytes_from[from];
     }
@@ -95,7 +83,7 @@ static void check_rounds(uint64_t seed)
     /* Room for all that a rank may take in a round, or for one tile of it. */
     const uint64_t capacity = rounds_capacity(m.size, seed % 2 == 0 ? each : 1, m.most);
     for (unsigned i = 0; i < m.size; i++)
-        seen[i] = m.left[i] = draw(&m.state, 20);
+        seen[i] = m.left[i] = dice_below(&m.state, 20);
     MUST(rounds_init(&r, m.size, each, capacity, next_made_up, &m, NULL) == FSDPCK_OK);
     do {
         unsigned taken[RANKS_MAX] = {0};

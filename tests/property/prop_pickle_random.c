@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/dice.h"
 #include "tests/support/pickle_check.h"
 
 enum { STACK_MOST = 256, BYTES_MOST = 4096, MEMO_MOST = 6 };
@@ -35,8 +36,7 @@ typedef struct maker {
 
 static uint32_t dice(maker *m, uint32_t sides)
 {
-    m->state = m->state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)(m->state >> 33) % sides;
+    return (uint32_t)dice_below(&m->state, sides);
 }
 
 static void put(maker *m, const void *bytes, size_t nbytes)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/rekey.h"
+#include "tests/support/dice.h"
 
 #define ROUNDS     400u
 #define PARAMS_MAX 24u
@@ -16,8 +17,7 @@ static uint64_t seed = 12345;
 
 static uint32_t pick(uint32_t below)
 {
-    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)((seed >> 33) % below);
+    return (uint32_t)dice_below(&seed, below);
 }
 
 static void must(bool ok, const char *what)

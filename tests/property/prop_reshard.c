@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "fsdpck.h"
+#include "tests/support/dice.h"
 #include "tests/support/scratch.h"
 
 #define REQUIRE(truth)                                                                       \
@@ -27,8 +28,7 @@ static uint64_t state;
 
 static uint64_t below(uint64_t n)
 {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (state >> 33) % n;
+    return dice_below(&state, n);
 }
 
 /* ---- the source: one safetensors file ---- */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "formats/safetensors/st.h"
+#include "tests/support/dice.h"
 #include "tests/support/scratch.h"
 
 #define REQUIRE(truth)                                                                       \
@@ -23,8 +24,7 @@ static uint64_t state;
 
 static uint64_t below(uint64_t n)
 {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (state >> 33) % n;
+    return dice_below(&state, n);
 }
 
 static uint8_t byte_of(uint32_t tensor, uint64_t i)

@@ -9,14 +9,7 @@
 #include "base/status.h"
 #include "kernels/gpu_body.h"
 #include "state/cast.h"
-
-#define MUST(condition)                                                     \
-    do {                                                                    \
-        if (!(condition)) {                                                 \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            abort();                                                        \
-        }                                                                   \
-    } while (0)
+#include "tests/support/must.h"
 
 #define DEVICE_ALIGN 256u
 #define QUEUE_MAX    4096u

@@ -2,12 +2,13 @@
 #include <string.h>
 
 #include "exec/strided.h"
+#include "tests/support/dice.h"
 
 static uint64_t state = 7;
 
 static uint64_t draw(uint64_t below)
 {
-    return ((state = state * 6364136223846793005u + 1442695040888963407u) >> 33) % below;
+    return dice_below(&state, below);
 }
 
 /* Item by item. */

@@ -2,12 +2,13 @@
 #include <stdlib.h>
 
 #include "plan/sort.h"
+#include "tests/support/dice.h"
 
 static uint64_t state = 1;
 
 static uint64_t draw(void)
 {
-    return (state = state * 6364136223846793005u + 1442695040888963407u) >> 33;
+    return dice_below(&state, UINT64_C(1) << 31);
 }
 
 static int by_item(const void *ctx, uint32_t a, uint32_t b)
