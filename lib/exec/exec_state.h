@@ -169,6 +169,9 @@ bool exec_leads(const struct exec *x);
 /* By all ranks, whatever they have come to: st of each. x may be NULL where it is not OK. */
 fsdpck_status exec_locate_all(struct exec *x, group *g, fsdpck_status st,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* *at: where they are in x->strides. From any thread. */
+fsdpck_status locate_keep_strides(struct exec *x, const uint64_t *strides, unsigned ndim,
+                                  uint32_t *at, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Strides of a located chunk, in elements, ndim of them. */
 void exec_chunk_strides(const struct exec *x, uint64_t chunk, uint64_t *strides);
 convert exec_chunk_convert(const struct exec *x, uint64_t chunk, dtype to);

@@ -84,7 +84,7 @@ static bool place_fits(const catalogue *from, const place *where, const uint64_t
     return checked_range(where->offset_bytes, span, limit);
 }
 
-static fsdpck_status keep_strides(struct exec *x, const uint64_t *strides, unsigned ndim,
+fsdpck_status locate_keep_strides(struct exec *x, const uint64_t *strides, unsigned ndim,
                                   uint32_t *at, fsdpck_error *err)
 {
     pthread_mutex_lock(&x->lock);
@@ -125,7 +125,7 @@ static fsdpck_status keep_place(struct exec *x, uint64_t chunk, const place *whe
     s->offset_bytes = where->offset_bytes;
     s->file = where->file;
     if (!rows)
-        RETURN_IF(keep_strides(x, strides, t->ndim, &s->strides_at, err));
+        RETURN_IF(locate_keep_strides(x, strides, t->ndim, &s->strides_at, err));
     unsigned flags = SPOT_LOCATED | s->flags;
     flags |= where->stream ? SPOT_STREAM : 0;
     flags |= where->swap ? SPOT_SWAP : 0;

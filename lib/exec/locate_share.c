@@ -29,6 +29,20 @@ void locate_share_begin(const struct exec *x, sort_pair *list, sort_pair *scratc
     sort_pairs(list, scratch, count, NULL, NULL);
 }
 
+/* The first whose key is not below. */
+static uint64_t first_of(const sort_pair *list, uint64_t count, uint64_t key)
+{
+    uint64_t begin = 0, end = count;
+    while (begin < end) {
+        const uint64_t middle = begin + (end - begin) / 2;
+        if (list[middle].key < key)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
 void locate_share_of(const struct exec *x, const sort_pair *list, uint64_t count, unsigned rank,
                      uint64_t *begin, uint64_t *end)
 {
@@ -36,10 +50,8 @@ void locate_share_of(const struct exec *x, const sort_pair *list, uint64_t count
         group_share(rank, group_size(x->r.group), count, begin, end);
         return;
     }
-    for (*begin = 0; *begin < count && list[*begin].key < rank;)
-        ++*begin;
-    for (*end = *begin; *end < count && list[*end].key == rank;)
-        ++*end;
+    *begin = first_of(list, count, rank);
+    *end = first_of(list, count, (uint64_t)rank + 1);
 }
 
 /* ---- to the others ---- */
@@ -92,14 +104,12 @@ static fsdpck_status take(void *ctx, unsigned rank, const uint8_t *bytes, uint64
         memcpy(s, bytes + (i - begin) * sizeof *s, sizeof *s);
         if (s->flags & SPOT_ROWS)
             continue;
-        const size_t ndim = dims_of(x, chunk);
-        uint64_t *strides = vec_push_n(&x->strides, ndim, err);
-        if (strides == NULL)
-            return FSDPCK_LIMIT;
-        s->strides_at = (uint32_t)(x->strides.count - ndim);
+        const unsigned ndim = dims_of(x, chunk);
+        uint64_t strides[NDIM_MAX];
         if (nbytes - at < ndim * sizeof *strides)
             return error_set(err, FSDPCK_INTERNAL, "", OTHERS_LOCATED);
         memcpy(strides, bytes + at, ndim * sizeof *strides);
+        RETURN_IF(locate_keep_strides(x, strides, ndim, &s->strides_at, err));
         at += ndim * sizeof *strides;
     }
     return at == nbytes ? FSDPCK_OK : error_set(err, FSDPCK_INTERNAL, "", OTHERS_LOCATED);
