@@ -213,6 +213,20 @@ static fsdpck_status stream_new(source_stream **s, fsdpck_error *err)
     return *s != NULL ? FSDPCK_OK : error_set_nomem(err, sizeof **s);
 }
 
+/* Each filter but a checksum has what goes in and what comes out at once. */
+uint64_t hdf5_stream_nbytes(const hdf5_dataset *d, uint64_t stored_nbytes)
+{
+    const uint64_t whole = d->chunk_nbytes + SUM_NBYTES + 1;
+    bool inflates = false, unshuffles = false;
+    for (unsigned i = 0; i < d->ncoders; i++) {
+        inflates = inflates || d->coders[i] == HDF5_DEFLATE;
+        unshuffles = unshuffles || d->coders[i] == HDF5_SHUFFLE;
+    }
+    if (unshuffles && (stored_nbytes < whole || !inflates))
+        return 2 * whole;
+    return stored_nbytes + (inflates ? whole : 0);
+}
+
 fsdpck_status hdf5_stream_decode(const hdf5_dataset *d, uint32_t mask, uint8_t *stored,
                                  uint64_t stored_nbytes, uint64_t offset_bytes, source_stream **s,
                                  fsdpck_error *err)

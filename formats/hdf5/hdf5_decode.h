@@ -12,6 +12,9 @@
 #include "formats/hdf5/hdf5_file.h"
 #include "state/source.h"
 
+/* Memory that the stream of a chunk takes at most, while it is opened: what is stored of it, and decoded
+ * once or twice. */
+uint64_t hdf5_stream_nbytes(const hdf5_dataset *d, uint64_t stored_nbytes);
 /* `stored` is malloc'd and taken, also on failure. `offset_bytes` is for messages. */
 fsdpck_status hdf5_stream_decode(const hdf5_dataset *d, uint32_t mask, uint8_t *stored,
                                  uint64_t stored_nbytes, uint64_t offset_bytes, source_stream **s,
