@@ -108,7 +108,9 @@ def pointing():
         row("H05", "same-file", "R", "H5-VIRTUAL", bad("virtual-same-file")),
         row("H05", "growing", "R", "H5-VIRTUAL", bad("virtual-growing")),
         row("H06", "cycle", "A", "H5-LEFT-OUT", bad("cycle")),
-        row("H06", "million-links", "A", None, million_links, commands=("inspect", "coverage", "consolidate")),
+        row("H06", "million-links", "A", None, million_links, commands=("inspect", "coverage"), lanes="A"),
+        row("H06", "million-links-in-little-memory", "L", "LIMIT-MEMORY", million_links, commands=BRIEF, lanes="B",
+            settled="a million tensors are more metadata than the lane's address space is given"),
         row("H06", "deep", "L", "H5-DEPTH", bad("deep"), settled="300 groups: more than 256 are too deep"),
     ]
 
