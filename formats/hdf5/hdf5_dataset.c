@@ -22,15 +22,28 @@ static void add_name(const hdf5_builder *b, fsdpck_error *err)
     error_tensor(err, b->name.text);
 }
 
-fsdpck_status hdf5_bad_place(hdf5_builder *b, const char *what, uint64_t offset_bytes,
-                             uint64_t nbytes, fsdpck_error *err)
+static fsdpck_status bad_data(const hdf5_builder *b, const char *what, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "H5-CHUNK", "%s", what);
     add_name(b, err);
+    error_next(err, "take another copy of the file");
+    return st;
+}
+
+fsdpck_status hdf5_bad_place(hdf5_builder *b, const char *what, uint64_t offset_bytes,
+                             uint64_t nbytes, fsdpck_error *err)
+{
+    const fsdpck_status st = bad_data(b, what, err);
     if (offset_bytes != UINT64_MAX)
         error_offset(err, offset_bytes);
     error_found(err, "%" PRIu64 " bytes", nbytes);
-    error_next(err, "take another copy of the file");
+    return st;
+}
+
+fsdpck_status hdf5_bad_chunks(hdf5_builder *b, const char *what, uint64_t count, fsdpck_error *err)
+{
+    const fsdpck_status st = bad_data(b, what, err);
+    error_found(err, "%" PRIu64 " of them", count);
     return st;
 }
 
@@ -349,7 +362,7 @@ fsdpck_status hdf5_add_chunks(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
         return FSDPCK_OK;
     }
     if (b->told.nelems == 0)
-        return hdf5_bad_place(b, "empty dataset has chunks", UINT64_MAX, g->left, err);
+        return hdf5_bad_record(err);
     while (g->left > 0)
         RETURN_IF(hdf5_grid_add(b, g, err));
     return FSDPCK_OK;
@@ -403,6 +416,8 @@ static fsdpck_status finish_open(hdf5_builder *b, fsdpck_error *err)
     hdf5_told *t = &b->told;
     const uint64_t zeros[HDF5_NDIM_MAX] = {0};
     const hdf5_chunk none = {.kind = HDF5_ROWS};
+    if (t->nelems == 0 && t->nchunks > 0)
+        return hdf5_bad_chunks(b, "empty dataset has chunks", t->nchunks, err);
     if (t->nelems == 0)
         return hdf5_put_chunk(b, zeros, t->dims, &none, 0, 0, err);
     if (t->layout == HDF5_LAYOUT_CHUNKED)

@@ -111,7 +111,6 @@ static fsdpck_status ask_child(reader *r, const open_request *req, const hdf5_su
         .tell = req->found != NULL ? req : NULL,
         .log = req->log,
     };
-    RETURN_IF(child_fd_path_check(r->in.fd, err));
     RETURN_IF(child_start(&c, &limits, hdf5_child_run, NULL, r->in.fd, req->cancel, err));
     const fsdpck_status st = hdf5_build(&r->known, &in, r->cat, err);
     const child_fate fate = child_end(&c);
@@ -238,6 +237,16 @@ static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, f
                           r->known.inlined.count - c->table_at, s, err);
 }
 
+static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
+{
+    const reader *r = ctx;
+    const cat_chunk *k = catalogue_chunk(r->cat, chunk);
+    if (k->place == PLACE_EMPTY)
+        return 0;
+    const hdf5_chunk *c = chunk_of(r, chunk);
+    return c->kind == HDF5_CODED ? hdf5_stream_nbytes(dataset_of(r, c), k->nbytes) : 0;
+}
+
 static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
 {
     const reader *r = ctx;
@@ -257,6 +266,7 @@ static void source_hdf5(void *self, catalogue *cat, source *src)
         .stream_read = hdf5_stream_read,
         .stream_finish = hdf5_stream_finish,
         .stream_close = hdf5_stream_close,
+        .stream_nbytes = stream_nbytes,
         .check_unchanged = check_unchanged,
     };
 }

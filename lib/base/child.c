@@ -13,8 +13,6 @@
 #include "base/child_confine.h"
 
 #define POLL_MILLISECONDS 100
-/* Descriptors of the child lie above this one, so that the lowest is free for what it opens. */
-#define DESCRIPTORS_FROM 10
 /* Any other status is a library's or a sanitizer's. */
 #define EXIT_OF_FAILED 1
 
@@ -49,12 +47,8 @@ static void reset_signals(void)
 static bool run(const child_limits *limits, child_fn fn, void *ctx, int in_fd, int out_fd)
 {
     reset_signals();
-    const int in = fcntl(in_fd, F_DUPFD, DESCRIPTORS_FROM);
-    const int out = fcntl(out_fd, F_DUPFD, DESCRIPTORS_FROM);
-    if (in < 0 || out < 0)
-        return false;
     confine_memory(limits->memory_nbytes);
-    confine_close_others(in, out);
+    confine_close_others(in_fd, out_fd);
     /* With a limit of 1 the kernel gives no core to a program either that collects them. */
     limit(RLIMIT_CORE, 1);
     limit(RLIMIT_FSIZE, 0);
@@ -65,8 +59,8 @@ static bool run(const child_limits *limits, child_fn fn, void *ctx, int in_fd, i
         cpu.rlim_cur = limits->cpu_seconds;
         (void)setrlimit(RLIMIT_CPU, &cpu);
     }
-    limit(RLIMIT_NOFILE, 1);
-    return confine_calls() && fn(ctx, in, out);
+    limit(RLIMIT_NOFILE, 0);
+    return confine_calls() && fn(ctx, in_fd, out_fd);
 }
 
 fsdpck_status child_start(child *c, const child_limits *limits, child_fn fn, void *ctx, int in_fd,
@@ -115,18 +109,37 @@ static fsdpck_status wait_for_word(const child *c, fsdpck_error *err)
     }
 }
 
+static uint64_t take_held(child *c, uint8_t *dst, uint64_t nbytes)
+{
+    const unsigned left = c->held_nbytes - c->held_at;
+    const unsigned n = nbytes < left ? (unsigned)nbytes : left;
+    if (n > 0)
+        memcpy(dst, c->held + c->held_at, n);
+    c->held_at += n;
+    if (c->held_at == c->held_nbytes)
+        c->held_at = c->held_nbytes = 0;
+    return n;
+}
+
 fsdpck_status child_read(child *c, void *dst, uint64_t nbytes, uint64_t *got, fsdpck_error *err)
 {
     uint8_t *p = dst;
     *got = 0;
     while (*got < nbytes) {
+        *got += take_held(c, p + *got, nbytes - *got);
+        if (*got == nbytes)
+            break;
         RETURN_IF(wait_for_word(c, err));
-        const ssize_t n = read(c->fd, p + *got, nbytes - *got);
+        const bool hold = nbytes - *got < sizeof c->held;
+        const ssize_t n = hold ? read(c->fd, c->held, sizeof c->held)
+                               : read(c->fd, p + *got, nbytes - *got);
         if (n == 0) {
             c->ended = true;
             break;
         }
-        if (n > 0)
+        if (n > 0 && hold)
+            c->held_nbytes = (unsigned)n;
+        else if (n > 0)
             *got += (uint64_t)n;
         else if (errno != EINTR && errno != EAGAIN)
             return error_set_errno(err, errno, "read", NULL);
