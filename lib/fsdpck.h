@@ -28,7 +28,8 @@
  * macros). NULL for an options pointer means the defaults. Texts returned are borrowed from the
  * handle that they were asked of. One handle belongs to one thread at a time; the library makes its
  * own threads inside a call. fsdpck_context_cancel and fsdpck_context_progress may be called from
- * anywhere at any time.
+ * anywhere at any time. Contexts of several threads share libhdf5, one call at a time; while one of
+ * them reads or writes HDF5, the program itself must not be in libhdf5 in another thread.
  */
 #ifndef FSDPCK_H
 #define FSDPCK_H

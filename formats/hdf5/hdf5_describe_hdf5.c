@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/child.h"
+#include "formats/hdf5/hdf5_lock.h"
 #include "formats/hdf5/hdf5_write.h"
 
 /* What the library writes for a dataset beside its name, and for the file: enough for nearly all of
@@ -238,7 +239,7 @@ static herr_t close_all(describing *s)
     return worst;
 }
 
-fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets, fsdpck_error *err)
+static fsdpck_status describe(const hdf5_description *d, uint64_t *offsets, fsdpck_error *err)
 {
     describing s = {
         .d = d,
@@ -264,5 +265,13 @@ fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets, fsdpck
     if (close_all(&s) < 0 && st == FSDPCK_OK)
         st = fail(NULL, err);
     (void)H5Eset_auto2(H5E_DEFAULT, print, print_ctx);
+    return st;
+}
+
+fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets, fsdpck_error *err)
+{
+    hdf5_lock();
+    const fsdpck_status st = describe(d, offsets, err);
+    hdf5_unlock();
     return st;
 }
