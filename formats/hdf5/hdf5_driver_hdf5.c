@@ -1,0 +1,200 @@
+#include <errno.h>
+#include <hdf5.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "formats/hdf5/hdf5_driver.h"
+
+#define OFFSET_MAX ((haddr_t)INT64_MAX)
+/* Of the numbers that libhdf5 leaves to drivers of others. */
+#define DRIVER_NUMBER 4096
+
+/* What a property list holds of it: libhdf5 copies that as bytes. */
+typedef struct info {
+    const hdf5_driver *driver;
+} info;
+
+typedef struct opened {
+    H5FD_t base; /* libhdf5's, first */
+    const hdf5_driver *driver;
+    haddr_t eoa; /* end of what is allocated */
+    haddr_t eof; /* end of the file */
+} opened;
+
+static H5FD_t *driver_open(const char *path, unsigned flags, hid_t access, haddr_t most)
+{
+    const info *have = H5Pget_driver_info(access);
+    struct stat s;
+    (void)path;
+    (void)most;
+    if (have == NULL)
+        return NULL;
+    const int fd = have->driver->fd;
+    if (((flags & H5F_ACC_TRUNC) != 0 && ftruncate(fd, 0) != 0) || fstat(fd, &s) != 0)
+        return NULL;
+    opened *o = calloc(1, sizeof *o);
+    if (o == NULL)
+        return NULL;
+    o->driver = have->driver;
+    o->eof = (haddr_t)s.st_size;
+    return &o->base;
+}
+
+static herr_t driver_close(H5FD_t *base)
+{
+    free(base);
+    return 0;
+}
+
+/* What libhdf5's own drivers for one file say, so that all lies where it would lie with them; but raw
+ * data are not gathered. */
+static herr_t driver_query(const H5FD_t *base, unsigned long *features)
+{
+    (void)base;
+    *features = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA |
+                H5FD_FEAT_AGGREGATE_SMALLDATA | H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
+    return 0;
+}
+
+static haddr_t driver_get_eoa(const H5FD_t *base, H5FD_mem_t type)
+{
+    (void)type;
+    return ((const opened *)base)->eoa;
+}
+
+static herr_t driver_set_eoa(H5FD_t *base, H5FD_mem_t type, haddr_t address)
+{
+    (void)type;
+    ((opened *)base)->eoa = address;
+    return 0;
+}
+
+static haddr_t driver_get_eof(const H5FD_t *base, H5FD_mem_t type)
+{
+    (void)type;
+    return ((const opened *)base)->eof;
+}
+
+static int is_range(haddr_t at, size_t nbytes)
+{
+    return at <= OFFSET_MAX && nbytes <= OFFSET_MAX - at;
+}
+
+/* Whether `bytes` is nowhere: then it is told, and that is all. */
+static int tell(const opened *o, const void *bytes, haddr_t at, size_t nbytes)
+{
+    const hdf5_driver *d = o->driver;
+    if (d->nowhere == NULL || bytes != d->nowhere)
+        return 0;
+    d->raw(d->ctx, at, nbytes);
+    return 1;
+}
+
+/* Behind the end of the file are zeros, as with libhdf5's own drivers: what is allocated need not have
+ * been written. */
+static herr_t driver_read(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t at, size_t nbytes,
+                          void *bytes)
+{
+    const opened *o = (const opened *)base;
+    uint8_t *p = bytes;
+    (void)type;
+    (void)transfer;
+    if (!is_range(at, nbytes))
+        return -1;
+    if (tell(o, bytes, at, nbytes))
+        return 0;
+    while (nbytes > 0) {
+        const ssize_t n = pread(o->driver->fd, p, nbytes, (off_t)at);
+        if (n < 0 && errno != EINTR)
+            return -1;
+        if (n == 0) {
+            memset(p, 0, nbytes);
+            break;
+        }
+        if (n > 0) {
+            p += n;
+            at += (haddr_t)n;
+            nbytes -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
+static herr_t driver_write(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t at, size_t nbytes,
+                           const void *bytes)
+{
+    opened *o = (opened *)base;
+    const uint8_t *p = bytes;
+    (void)type;
+    (void)transfer;
+    if (!is_range(at, nbytes))
+        return -1;
+    if (tell(o, bytes, at, nbytes))
+        return 0;
+    while (nbytes > 0) {
+        const ssize_t n = pwrite(o->driver->fd, p, nbytes, (off_t)at);
+        if (n < 0 && errno != EINTR)
+            return -1;
+        if (n > 0) {
+            p += n;
+            at += (haddr_t)n;
+            nbytes -= (size_t)n;
+        }
+    }
+    o->eof = at > o->eof ? at : o->eof;
+    return 0;
+}
+
+/* The file is as long as what is allocated. libhdf5 asks of files that it may write. */
+static herr_t driver_truncate(H5FD_t *base, hid_t transfer, hbool_t closing)
+{
+    opened *o = (opened *)base;
+    (void)transfer;
+    (void)closing;
+    if (o->eof == o->eoa)
+        return 0;
+    if (o->eoa > OFFSET_MAX || ftruncate(o->driver->fd, (off_t)o->eoa) != 0)
+        return -1;
+    o->eof = o->eoa;
+    return 0;
+}
+
+static const H5FD_class_t driver_class = {
+#if H5_VERSION_GE(1, 14, 0)
+    .version = H5FD_CLASS_VERSION,
+    .value = DRIVER_NUMBER,
+#endif
+    .name = "fsdpck",
+    .maxaddr = OFFSET_MAX,
+    .fc_degree = H5F_CLOSE_WEAK,
+    .fapl_size = sizeof(info),
+    .open = driver_open,
+    .close = driver_close,
+    .query = driver_query,
+    .get_eoa = driver_get_eoa,
+    .set_eoa = driver_set_eoa,
+    .get_eof = driver_get_eof,
+    .read = driver_read,
+    .write = driver_write,
+    .truncate = driver_truncate,
+    .fl_map = H5FD_FLMAP_DICHOTOMY,
+};
+
+int64_t hdf5_driver_access(const hdf5_driver *d)
+{
+    const info want = {d};
+    const hid_t driver = H5FDregister(&driver_class);
+    if (driver < 0)
+        return -1;
+    const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    const int ok = access >= 0 && H5Pset_driver(access, driver, &want) >= 0;
+    /* The list keeps the driver, and files their own. */
+    (void)H5FDunregister(driver);
+    if (ok)
+        return access;
+    if (access >= 0)
+        (void)H5Pclose(access);
+    return -1;
+}
