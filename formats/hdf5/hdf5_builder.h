@@ -91,8 +91,10 @@ fsdpck_status hdf5_too_sparse(hdf5_builder *b, uint64_t count, const char *what,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* A record that is not what it should be. */
 fsdpck_status hdf5_bad_record(fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* BADINPUT, H5-CHUNK, with the open dataset's name. */
+/* BADINPUT, H5-CHUNK, with the open dataset's name: of bytes, or a number of chunks. */
 fsdpck_status hdf5_bad_place(hdf5_builder *b, const char *what, uint64_t offset_bytes,
                              uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status hdf5_bad_chunks(hdf5_builder *b, const char *what, uint64_t count,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

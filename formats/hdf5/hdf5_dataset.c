@@ -34,6 +34,13 @@ fsdpck_status hdf5_bad_place(hdf5_builder *b, const char *what, uint64_t offset_
     return st;
 }
 
+fsdpck_status hdf5_bad_chunks(hdf5_builder *b, const char *what, uint64_t count, fsdpck_error *err)
+{
+    const fsdpck_status st = hdf5_bad_place(b, what, UINT64_MAX, 0, err);
+    error_found(err, "%" PRIu64 " of them", count);
+    return st;
+}
+
 /* An error of this dataset alone: the next are looked at where somebody listens. */
 static fsdpck_status skip_or_fail(hdf5_builder *b, fsdpck_status st, fsdpck_error *err)
 {
@@ -349,7 +356,7 @@ fsdpck_status hdf5_add_chunks(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
         return FSDPCK_OK;
     }
     if (b->told.nelems == 0)
-        return hdf5_bad_place(b, "empty dataset has chunks", UINT64_MAX, g->left, err);
+        return hdf5_bad_record(err);
     while (g->left > 0)
         RETURN_IF(hdf5_grid_add(b, g, err));
     return FSDPCK_OK;
@@ -403,6 +410,8 @@ static fsdpck_status finish_open(hdf5_builder *b, fsdpck_error *err)
     hdf5_told *t = &b->told;
     const uint64_t zeros[HDF5_NDIM_MAX] = {0};
     const hdf5_chunk none = {.kind = HDF5_ROWS};
+    if (t->nelems == 0 && t->nchunks > 0)
+        return hdf5_bad_chunks(b, "empty dataset has chunks", t->nchunks, err);
     if (t->nelems == 0)
         return hdf5_put_chunk(b, zeros, t->dims, &none, 0, 0, err);
     if (t->layout == HDF5_LAYOUT_CHUNKED)

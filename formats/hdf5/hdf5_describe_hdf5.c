@@ -11,6 +11,12 @@
 #define META_NBYTES_LEAST 2048u
 #define META_NBYTES_MOST  ((hsize_t)1 << 30)
 
+/* What the library itself takes of memory, and its cache. */
+#define LIBRARY_NBYTES      ((uint64_t)1 << 20)
+#define LIBRARY_NBYTES_EACH ((uint64_t)1 << 10)
+#define CACHE_NBYTES_EACH   ((uint64_t)8 << 10)
+#define CACHE_NBYTES_MOST   ((uint64_t)32 << 20)
+
 typedef struct describing {
     const hdf5_description *d;
     hdf5_driver driver;
@@ -250,6 +256,23 @@ static herr_t close_all(describing *s)
     return worst;
 }
 
+/* libhdf5 does not survive a failed allocation: it ends in a crash, here or when it is next used. So
+ * what it takes, by what was seen of it and twice that, is asked for beforehand: its cache, which
+ * grows with the datasets up to a bound, and what it keeps of each. */
+static fsdpck_status check_memory(const hdf5_description *d, fsdpck_error *err)
+{
+    const uint64_t count = catalogue_tensor_count(d->cat) + strtab_count(&d->names->groups);
+    const uint64_t cache = count * CACHE_NBYTES_EACH;
+    const uint64_t nbytes = LIBRARY_NBYTES + count * LIBRARY_NBYTES_EACH +
+                            (cache < CACHE_NBYTES_MOST ? cache : CACHE_NBYTES_MOST) +
+                            d->names->paths.text.count + 2 * (uint64_t)d->objects->nbytes;
+    void *p = budget_alloc(d->cat->owner, 2 * nbytes, err);
+    if (p == NULL)
+        return FSDPCK_LIMIT;
+    budget_free(d->cat->owner, p, 2 * nbytes);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status describe(const hdf5_description *d, uint64_t *offsets, fsdpck_error *err)
 {
     describing s = {
@@ -284,7 +307,9 @@ static fsdpck_status describe(const hdf5_description *d, uint64_t *offsets, fsdp
 fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets, fsdpck_error *err)
 {
     hdf5_lock();
-    const fsdpck_status st = describe(d, offsets, err);
+    fsdpck_status st = check_memory(d, err);
+    if (st == FSDPCK_OK)
+        st = describe(d, offsets, err);
     hdf5_unlock();
     return st;
 }

@@ -25,7 +25,7 @@
 #define HDF5_DRIVER_PATH "/hdf5"
 
 typedef struct hdf5_driver {
-    int fd; /* borrowed; H5F_ACC_TRUNC empties it */
+    int fd; /* borrowed, its position moved; H5F_ACC_TRUNC empties it */
     /* What is given for the bytes of a chunk; never looked at, one byte is enough. NULL: there is none. */
     const void *nowhere;
     void (*raw)(void *ctx, uint64_t offset_bytes, uint64_t nbytes);

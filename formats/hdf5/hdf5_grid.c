@@ -13,9 +13,6 @@
 /* A filter that makes its input longer is left out by HDF5, but for a few bytes. */
 #define STORED_MORE_NBYTES ((uint64_t)64 << 10)
 
-#define UNWRITTEN_CELLS ((uint64_t)1 << 16)
-#define UNWRITTEN_RATIO 16u
-
 static hdf5_dataset *dataset_of(const hdf5_builder *b)
 {
     return VEC_AT(&b->f->datasets, hdf5_dataset, b->told.dataset);
@@ -47,12 +44,10 @@ static fsdpck_status count_unwritten(hdf5_builder *b, fsdpck_error *err)
     hdf5_told *t = &b->told;
     uint64_t nbytes;
     if (t->nchunks > t->ncells || t->nchunks > b->in->end_bytes)
-        return hdf5_bad_place(b, "dataset has more chunks than its shape", UINT64_MAX, t->nchunks,
-                              err);
+        return hdf5_bad_chunks(b, "dataset has more chunks than its shape", t->nchunks, err);
     if (t->nchunks == t->ncells)
         return FSDPCK_OK;
-    /* Each costs an entry: so many more than what is in the file are no checkpoint either. */
-    if (t->nchunks > 0 && t->ncells - t->nchunks > UNWRITTEN_CELLS + UNWRITTEN_RATIO * t->nchunks)
+    if (hdf5_is_sparse(t->ncells, t->nchunks))
         return hdf5_too_sparse(b, t->ncells - t->nchunks, "chunks", err);
     if (!checked_mul(t->ncells - t->nchunks, dataset_of(b)->chunk_nbytes, &nbytes) ||
         nbytes > t->nbytes)
@@ -191,7 +186,8 @@ fsdpck_status hdf5_grid_end(hdf5_builder *b, fsdpck_error *err)
     const hdf5_chunk unwritten = {.kind = HDF5_UNWRITTEN};
     uint64_t corner[HDF5_NDIM_MAX] = {0}, sizes[HDF5_NDIM_MAX];
     if (t->nseen != t->nchunks)
-        return hdf5_bad_record(err);
+        return hdf5_bad_chunks(b, "dataset has chunks that are none of its grid",
+                               t->nchunks - t->nseen, err);
     if (t->nchunks == 0)
         return hdf5_put_chunk(b, corner, t->dims, &unwritten, 0, 0, err);
     if (t->nchunks == t->ncells)

@@ -14,8 +14,8 @@
  *              chunked: u8 flags, u64 chunk[ndim], u8 nfilters, of each u32 id, u8 n, u32 words[n];
  *              u64 nchunks
  *     INLINE   the bytes of the DATASET before it, which is compact
- *     CHUNKS   of the DATASET before it, any number of: u64 offset, u64 nbytes, u32 filter mask,
- *              u64 corner[ndim]
+ *     CHUNKS   of the DATASET before it, any number of: u64 offset (UINT64_MAX: behind the end of the
+ *              file), u64 nbytes, u32 filter mask, u64 corner[ndim]
  *     AGAIN    u64 number of a DATASET (from 0), u32 n, n bytes of another name of it
  *     LEFT     u8 why (hdf5_left), u32 n, n bytes of name
  *     ATTR     u32 n, n bytes of name, the rest: text of a root attribute
@@ -45,6 +45,19 @@
 #define HDF5_FILTERS_MAX       32u
 #define HDF5_DEPTH_MAX         256u
 #define HDF5_FILL_NBYTES_MAX   32u
+
+/* A cell of the grid that nobody wrote costs an entry too: so many more than chunks that are in the
+ * file are no checkpoint. The reader refuses them, the child does not look for the chunks among them.
+ * Where there are no chunks at all there is one entry. */
+#define HDF5_SPARSE_CELLS ((uint64_t)1 << 16)
+#define HDF5_SPARSE_RATIO 16u
+
+static inline bool hdf5_is_sparse(uint64_t ncells, uint64_t nchunks)
+{
+    const uint64_t few = nchunks + HDF5_SPARSE_CELLS;
+    return nchunks > 0 && few > nchunks && ncells > few &&
+           (ncells - few - 1) / HDF5_SPARSE_RATIO >= nchunks;
+}
 
 typedef enum hdf5_record {
     HDF5_HELLO = 1,

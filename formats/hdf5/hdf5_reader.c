@@ -112,7 +112,6 @@ static fsdpck_status ask_child(reader *r, const open_request *req, const hdf5_su
         .tell = req->found != NULL ? req : NULL,
         .log = req->log,
     };
-    RETURN_IF(child_fd_path_check(r->in.fd, err));
     hdf5_lock();
     fsdpck_status st = child_start(&c, &limits, hdf5_child_run, NULL, r->in.fd, req->cancel, err);
     hdf5_unlock();

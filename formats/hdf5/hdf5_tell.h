@@ -4,9 +4,16 @@
 
 #include "formats/hdf5/hdf5_put.h"
 
+/* What the file's driver (hdf5_driver.h) told of `nowhere`. */
+typedef struct tell_place {
+    uint8_t nowhere[1];
+    unsigned count;
+    uint64_t offset_bytes, nbytes; /* the last */
+} tell_place;
+
 /* One dataset, open as `dataset`, whole: DATASET and what follows it, LEFT, or FAIL. False after
- * FAIL. `base_nbytes` is what this release of the library forgets to add to places of chunks. */
-bool tell_dataset(hdf5_put *p, int64_t dataset, uint64_t address, uint64_t base_nbytes,
+ * FAIL. */
+bool tell_dataset(hdf5_put *p, int64_t dataset, uint64_t address, tell_place *place,
                   const char *name, size_t name_nbytes);
 /* FAIL, with what the library says. Returns false. */
 bool tell_fail(hdf5_put *p, hdf5_fail why, const char *name, size_t name_nbytes);

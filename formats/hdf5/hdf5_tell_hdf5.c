@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "formats/hdf5/hdf5_tell.h"
 
 #define DTYPE_NBYTES_MAX 64u
@@ -14,7 +15,7 @@ typedef struct described {
     hid_t type, space, create;
     H5D_layout_t layout;
     unsigned ndim;
-    hsize_t dims[HDF5_NDIM_MAX], most[HDF5_NDIM_MAX];
+    hsize_t dims[HDF5_NDIM_MAX];
     hsize_t chunk[HDF5_NDIM_MAX];
     hsize_t nchunks;
 } described;
@@ -273,86 +274,72 @@ static bool put_chunking(hdf5_put *p, hid_t dataset, described *d)
     return true;
 }
 
-/* ---- corners of extensible arrays ----
+/* ---- chunks ----
  *
- * Chunks of a dataset with one dim without an end are numbered with that dim slowest. libhdf5 (to 2.0
- * at least) makes corners of these numbers as if the dims were in their own order. */
+ * Asked for cell by cell of the grid: libhdf5 finds a chunk by its corner in the index, while
+ * H5Dget_chunk_info goes through all before it each time, and makes wrong corners of some indices
+ * (to 2.0 at least). */
 
-/* The dim without an end; 0 where nothing is to be turned. */
-static unsigned endless_dim(hid_t dataset, const described *d)
+/* Cells of the grid, which has `nchunks` chunks; 0 where the reader takes none of it. */
+static uint64_t cells_to_ask(const described *d)
 {
-    H5D_chunk_index_t index;
-    unsigned endless = 0;
-    if (H5Dget_chunk_index_type(dataset, &index) < 0 || index != H5D_CHUNK_IDX_EARRAY)
-        return 0;
-    for (unsigned i = 0; i < d->ndim; i++) {
-        if (d->chunk[i] == 0)
+    uint64_t count = 1;
+    for (unsigned i = 0; i < d->ndim; i++)
+        if (d->dims[i] == 0 || d->chunk[i] == 0 ||
+            !checked_mul(count, (d->dims[i] - 1) / d->chunk[i] + 1, &count))
             return 0;
-        endless = d->most[i] == H5S_UNLIMITED ? i : endless;
-    }
-    return endless;
+    return hdf5_is_sparse(count, d->nchunks) || d->nchunks > count ? 0 : count;
 }
 
-static void turn_corner(const described *d, unsigned endless, hsize_t *corner)
+/* A chunk that is there, with the place that reading it comes to; one that libhdf5 does not read lies
+ * behind the end of the file. */
+static bool put_chunk(hdf5_put *p, hid_t dataset, tell_place *place, const described *d,
+                      const hsize_t *corner, uint64_t nbytes)
 {
-    hsize_t number = 0;
-    for (unsigned i = endless; i < d->ndim; i++)
-        number = number * (i == endless ? 1 : (d->most[i] - 1) / d->chunk[i] + 1) +
-                 corner[i] / d->chunk[i];
-    for (unsigned i = d->ndim; i-- > 0;) {
-        if (i == endless)
-            continue;
-        const hsize_t cells = (d->most[i] - 1) / d->chunk[i] + 1;
-        corner[i] = number % cells * d->chunk[i];
-        number /= cells;
-    }
-    corner[endless] = number * d->chunk[endless];
-}
-
-/* Whether all chunks are where their corners, turned or as told, say. */
-static bool corners_hold(hid_t dataset, const described *d, unsigned endless)
-{
-    for (hsize_t i = 0; i < d->nchunks; i++) {
-        hsize_t corner[HDF5_NDIM_MAX] = {0}, nbytes = 0, kept = 0;
-        if (H5Dget_chunk_info(dataset, d->space, i, corner, NULL, NULL, &nbytes) < 0)
-            return false;
-        if (endless > 0)
-            turn_corner(d, endless, corner);
-        for (unsigned k = 0; k < d->ndim; k++)
-            if (corner[k] >= d->dims[k])
-                return false;
-        if (H5Dget_chunk_storage_size(dataset, corner, &kept) < 0 || kept != nbytes)
-            return false;
-    }
+    uint32_t mask = 0;
+    place->count = 0;
+    const bool read = H5Dread_chunk(dataset, H5P_DEFAULT, corner, &mask, place->nowhere) >= 0;
+    if (read && place->count != 1)
+        return false;
+    put_u64(p, read ? place->offset_bytes : UINT64_MAX);
+    put_u64(p, read ? place->nbytes : nbytes);
+    put_u32(p, mask);
+    for (unsigned k = 0; k < d->ndim; k++)
+        put_u64(p, corner[k]);
     return true;
 }
 
-static bool put_chunks(hdf5_put *p, hid_t dataset, const described *d, uint64_t base_nbytes)
+/* The next in the order of rows. */
+static void step(const described *d, hsize_t *corner)
 {
-    unsigned endless = endless_dim(dataset, d);
-    if (endless > 0 && !corners_hold(dataset, d, endless)) {
-        if (!corners_hold(dataset, d, 0))
-            return false;
-        endless = 0;
+    for (unsigned i = d->ndim; i-- > 0; corner[i] = 0) {
+        if (d->dims[i] - corner[i] > d->chunk[i]) {
+            corner[i] += d->chunk[i];
+            return;
+        }
     }
-    for (hsize_t i = 0; i < d->nchunks; i++) {
-        hsize_t corner[HDF5_NDIM_MAX] = {0}, nbytes = 0;
-        unsigned mask = 0;
-        haddr_t at = HADDR_UNDEF;
-        if (H5Dget_chunk_info(dataset, d->space, i, corner, &mask, &at, &nbytes) < 0)
+}
+
+/* Those that the index has, but no cell, are missed by the reader, who was told how many there are. */
+static bool put_chunks(hdf5_put *p, hid_t dataset, tell_place *place, const described *d)
+{
+    const uint64_t ncells = cells_to_ask(d);
+    hsize_t corner[HDF5_NDIM_MAX] = {0}, put = 0;
+    for (uint64_t i = 0; i < ncells && put < d->nchunks; i++, step(d, corner)) {
+        hsize_t nbytes = 0;
+        if (H5Dget_chunk_storage_size(dataset, corner, &nbytes) < 0)
             return false;
-        if (endless > 0)
-            turn_corner(d, endless, corner);
-        put_u64(p, at == HADDR_UNDEF ? UINT64_MAX : at + base_nbytes);
-        put_u64(p, nbytes);
-        put_u32(p, mask);
-        for (unsigned k = 0; k < d->ndim; k++)
-            put_u64(p, corner[k]);
-        if ((i + 1) % CHUNKS_OF_RECORD == 0 || i + 1 == d->nchunks)
+        if (nbytes == 0)
+            continue;
+        if (!put_chunk(p, dataset, place, d, corner, nbytes))
+            return false;
+        if (++put % CHUNKS_OF_RECORD == 0)
             put_record(p, HDF5_CHUNKS);
         if (p->failed)
             return false;
     }
+    if (put % CHUNKS_OF_RECORD != 0)
+        put_record(p, HDF5_CHUNKS);
     return true;
 }
 
@@ -379,7 +366,7 @@ static bool put_compact(hdf5_put *p, hid_t dataset, const described *d, uint64_t
     return done;
 }
 
-static bool put_body(hdf5_put *p, hid_t dataset, uint64_t base_nbytes, described *d)
+static bool put_body(hdf5_put *p, hid_t dataset, tell_place *place, described *d)
 {
     const uint64_t stored = H5Dget_storage_size(dataset);
     /* Behind a user block libhdf5 adds that to an undefined address too. */
@@ -395,7 +382,7 @@ static bool put_body(hdf5_put *p, hid_t dataset, uint64_t base_nbytes, described
         return false;
     put_record(p, HDF5_DATASET);
     if (d->layout == H5D_CHUNKED)
-        return put_chunks(p, dataset, d, base_nbytes);
+        return put_chunks(p, dataset, place, d);
     return d->layout != H5D_COMPACT || put_compact(p, dataset, d, stored);
 }
 
@@ -422,7 +409,7 @@ static bool tell_left(hdf5_put *p, hdf5_left why, const char *name, size_t n)
     return !p->failed;
 }
 
-static bool tell_open(hdf5_put *p, hid_t dataset, uint64_t address, uint64_t base_nbytes,
+static bool tell_open(hdf5_put *p, hid_t dataset, uint64_t address, tell_place *place,
                       const char *name, size_t n, described *d)
 {
     d->space = H5Dget_space(dataset);
@@ -436,7 +423,7 @@ static bool tell_open(hdf5_put *p, hid_t dataset, uint64_t address, uint64_t bas
         return tell_left(p, HDF5_LEFT_TEXT, name, n);
     const int ndim = H5Sget_simple_extent_ndims(d->space);
     if (ndim < 0 || (unsigned)ndim > HDF5_NDIM_MAX ||
-        H5Sget_simple_extent_dims(d->space, d->dims, d->most) != ndim)
+        H5Sget_simple_extent_dims(d->space, d->dims, NULL) != ndim)
         return tell_fail(p, HDF5_FAIL_OBJECT, name, n);
     d->ndim = (unsigned)ndim;
     put_u64(p, address);
@@ -446,13 +433,13 @@ static bool tell_open(hdf5_put *p, hid_t dataset, uint64_t address, uint64_t bas
     put_u8(p, d->ndim);
     for (unsigned i = 0; i < d->ndim; i++)
         put_u64(p, d->dims[i]);
-    if (put_body(p, dataset, base_nbytes, d))
+    if (put_body(p, dataset, place, d))
         return !p->failed;
     put_drop(p);
     return tell_fail(p, HDF5_FAIL_OBJECT, name, n);
 }
 
-bool tell_dataset(hdf5_put *p, int64_t dataset, uint64_t address, uint64_t base_nbytes,
+bool tell_dataset(hdf5_put *p, int64_t dataset, uint64_t address, tell_place *place,
                   const char *name, size_t name_nbytes)
 {
     described d = {.type = -1, .space = -1, .create = H5Dget_create_plist((hid_t)dataset)};
@@ -463,7 +450,7 @@ bool tell_dataset(hdf5_put *p, int64_t dataset, uint64_t address, uint64_t base_
     ok = d.layout < 0 ? tell_fail(p, HDF5_FAIL_OBJECT, name, name_nbytes)
                       : refuse_foreign(p, &d, name, name_nbytes);
     if (ok)
-        ok = tell_open(p, (hid_t)dataset, address, base_nbytes, name, name_nbytes, &d);
+        ok = tell_open(p, (hid_t)dataset, address, place, name, name_nbytes, &d);
     if (d.type >= 0)
         H5Tclose(d.type);
     if (d.space >= 0)

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/child.h"
 #include "formats/hdf5/hdf5_child.h"
+#include "formats/hdf5/hdf5_driver.h"
 #include "formats/hdf5/hdf5_objects.h"
 #include "formats/hdf5/hdf5_tell.h"
 
@@ -28,7 +28,8 @@ typedef struct seen {
 typedef struct walk {
     hdf5_put put;
     hid_t file;
-    uint64_t base_nbytes;
+    hdf5_driver driver;
+    tell_place place;
     frame stack[HDF5_DEPTH_MAX];
     unsigned depth;
     seen *seen;
@@ -204,7 +205,7 @@ static bool visit_dataset(walk *w, hid_t object, seen *met, bool is_new, uint64_
     if (!is_new)
         return met->dataset == NOT_A_DATASET || tell_again(w, met->dataset);
     const uint64_t before = w->put.datasets;
-    if (!tell_dataset(&w->put, object, address, w->base_nbytes, w->path, w->path_nbytes))
+    if (!tell_dataset(&w->put, object, address, &w->place, w->path, w->path_nbytes))
         return false;
     if (w->put.datasets > before)
         met->dataset = before;
@@ -289,22 +290,20 @@ static bool tell_root_attribute(walk *w, hid_t root, const char *name)
     return !w->put.failed;
 }
 
-/* Before 1.14.4 places of chunks were told without the user block, unlike all other places. */
-static uint64_t forgotten_nbytes(uint64_t user_block)
+static void take_place(void *ctx, uint64_t offset_bytes, uint64_t nbytes)
 {
-    unsigned major = 0, minor = 0, release = 0;
-    (void)H5get_libversion(&major, &minor, &release);
-    const bool adds = major > 1 || (major == 1 && (minor > 14 || (minor == 14 && release >= 4)));
-    return adds ? 0 : user_block;
+    tell_place *place = ctx;
+    place->count++;
+    place->offset_bytes = offset_bytes;
+    place->nbytes = nbytes;
 }
 
 static bool open_file(walk *w, int in_fd)
 {
-    char path[64];
-    const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    child_fd_path(in_fd, path, sizeof path);
-    (void)H5Pset_file_locking(access, 0, 1);
-    w->file = H5Fopen(path, H5F_ACC_RDONLY, access);
+    w->driver = (hdf5_driver){
+        .fd = in_fd, .nowhere = w->place.nowhere, .raw = take_place, .ctx = &w->place};
+    const hid_t access = (hid_t)hdf5_driver_access(&w->driver);
+    w->file = access < 0 ? -1 : H5Fopen(HDF5_DRIVER_PATH, H5F_ACC_RDONLY, access);
     return w->file >= 0 || fail(w, HDF5_FAIL_OPEN);
 }
 
@@ -315,7 +314,6 @@ static bool tell_hello(walk *w)
     if (create < 0 || H5Pget_userblock(create, &user_block) < 0)
         return fail(w, HDF5_FAIL_OPEN);
     H5Pclose(create);
-    w->base_nbytes = forgotten_nbytes(user_block);
     put_u32(&w->put, HDF5_PROTOCOL_VERSION);
     put_u64(&w->put, user_block);
     put_record(&w->put, HDF5_HELLO);

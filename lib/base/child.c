@@ -13,8 +13,6 @@
 #include "base/child_confine.h"
 
 #define POLL_MILLISECONDS 100
-/* Descriptors of the child lie above this one, so that the lowest is free for what it opens. */
-#define DESCRIPTORS_FROM 10
 /* Any other status is a library's or a sanitizer's. */
 #define EXIT_OF_FAILED 1
 
@@ -49,12 +47,8 @@ static void reset_signals(void)
 static bool run(const child_limits *limits, child_fn fn, void *ctx, int in_fd, int out_fd)
 {
     reset_signals();
-    const int in = fcntl(in_fd, F_DUPFD, DESCRIPTORS_FROM);
-    const int out = fcntl(out_fd, F_DUPFD, DESCRIPTORS_FROM);
-    if (in < 0 || out < 0)
-        return false;
     confine_memory(limits->memory_nbytes);
-    confine_close_others(in, out);
+    confine_close_others(in_fd, out_fd);
     /* With a limit of 1 the kernel gives no core to a program either that collects them. */
     limit(RLIMIT_CORE, 1);
     limit(RLIMIT_FSIZE, 0);
@@ -65,8 +59,8 @@ static bool run(const child_limits *limits, child_fn fn, void *ctx, int in_fd, i
         cpu.rlim_cur = limits->cpu_seconds;
         (void)setrlimit(RLIMIT_CPU, &cpu);
     }
-    limit(RLIMIT_NOFILE, 1);
-    return confine_calls() && fn(ctx, in, out);
+    limit(RLIMIT_NOFILE, 0);
+    return confine_calls() && fn(ctx, in_fd, out_fd);
 }
 
 fsdpck_status child_start(child *c, const child_limits *limits, child_fn fn, void *ctx, int in_fd,

@@ -7,11 +7,10 @@
  *     fate = child_end(&c);                                   // killed if it still runs
  *
  * look_at has two descriptors: `in_fd`, a file that was open here, and `out_fd`, a pipe. All others
- * are closed, and it can open one more, to read: child_fd_path names `in_fd` for libraries that want
- * a path. It cannot write files, leaves no core, and dies with who made it, or once it has used its
- * share of processor or memory; on Linux a filter of system calls keeps it from all but files that
- * it has, memory and its end. It is a copy of one thread: of what other threads work on it may
- * touch nothing, and it takes no lock but malloc's.
+ * are closed, and it can open none. It cannot write files, leaves no core, and dies with who made it,
+ * or once it has used its share of processor or memory; on Linux a filter of system calls keeps it
+ * from all but the two files that it has, memory and its end. It is a copy of one thread: of what
+ * other threads work on it may touch nothing, and it takes no lock but malloc's.
  */
 #ifndef FSDPCK_BASE_CHILD_H
 #define FSDPCK_BASE_CHILD_H
@@ -60,10 +59,9 @@ child_fate child_end(child *c);
 
 /* For the child: all of it, or false. */
 bool child_write(int out_fd, const void *bytes, uint64_t nbytes);
-/* A path that opens `in_fd` again, for the child or who else has that open. */
-void child_fd_path(int in_fd, char *path, size_t capacity_nbytes);
-/* Before child_start, or before a library is given that path: whether there are such paths. IO where
- * not, as in a bare chroot. */
+/* A path that opens `fd` again, for libraries that want a path; not in the child, which opens nothing. */
+void child_fd_path(int fd, char *path, size_t capacity_nbytes);
+/* Before a library is given that path: whether there are such paths. IO where not, as in a bare chroot. */
 fsdpck_status child_fd_path_check(int fd, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -28,7 +28,7 @@ bool confine_calls(void)
     return true;
 }
 
-void child_fd_path(int in_fd, char *path, size_t capacity_nbytes)
+void child_fd_path(int fd, char *path, size_t capacity_nbytes)
 {
-    snprintf(path, capacity_nbytes, "/dev/fd/%d", in_fd);
+    snprintf(path, capacity_nbytes, "/dev/fd/%d", fd);
 }

@@ -41,11 +41,27 @@ def allowed(path, inputs, output):
     return path in DEVICES or inside(path, inputs + [output]) or any((path + "/").startswith(s) for s in SYSTEM)
 
 
+def copies(lines):
+    """Processes, not threads, that the log tells of as made."""
+    made, begun = set(), {}
+    for line in lines:
+        pid, _, call = line.partition(" ")
+        call = call.lstrip()
+        if CLONE.match(call):
+            begun[pid] = "CLONE_THREAD" in call
+        elif not re.match(r"<\.\.\. clone3? resumed", call):
+            continue
+        result = re.search(r"= (\d+)(<[^>]*>)?$", call)
+        if result and not begun.get(pid, True):
+            made.add(result[1])
+    return made
+
+
 def complaint(log, program, inputs, output, children=0):
     """The first system call of the log that the program has no business making, or None.
 
     Nothing is started: one execve, the program's own, and threads but no processes, or so many copies of the program
-    as `children` says, which are held to the same. No shared object once the first
+    as `children` says, which ask for no path at all. No shared object once the first
     file that is not one has been opened (what is merely looked for before that is the loader's). No socket. No path but the program's own, and those below `inputs`, below the folder `output` and what is
     the system's own; nothing changed outside `output`.
     """
@@ -55,45 +71,49 @@ def complaint(log, program, inputs, output, children=0):
     started, running = False, False
     forks = 0
     with open(log, encoding="latin-1") as f:
-        for line in f:
-            call = line.rstrip("\n").split(None, 1)[1] if re.match(r"^\d+ ", line) else line.rstrip("\n")
-            if call.startswith("<...") or call.startswith("+++") or call.startswith("---"):
-                continue
-            if PROCESS.match(call):
-                if started or not call.startswith("execve("):
-                    return f"starts a process: {call[:300]}"
-                started = True
-                continue
-            if CLONE.match(call):
-                forks += "CLONE_THREAD" not in call
-                if forks > children:
-                    return f"starts a process: {call[:300]}"
-                continue
-            if NETWORK.match(call):
-                return f"uses the network: {call[:300]}"
-            m = OPEN.match(call)
-            if not m:
-                continue
-            name, _, folder, path, _ = m.groups()
-            path = unescape(path)
-            if path == "":
-                continue
-            whole = os.path.normpath(os.path.join(unescape(folder) if folder else output, path))
-            opened = RESULT.search(call)
-            real = unescape(opened[1]) if opened else whole
-            if not running and (SHARED_OBJECT.search(whole) or whole in ("/etc/ld.so.cache", "/etc/ld.so.preload")):
-                continue
-            if not running and name in LOOKERS:
-                continue # the loader, for folders of libraries: the program has read nothing yet
-            if "open" in name:
-                running = True
-                if SHARED_OBJECT.search(whole) or SHARED_OBJECT.search(real):
-                    return f"opens a shared object: {call[:300]}"
-            writes = name.startswith(WRITERS) or "open" in name and re.search("O_WRONLY|O_RDWR|O_CREAT|O_TRUNC", call)
-            if writes and not inside(whole, [output]) and whole not in DEVICES:
-                return f"changes something outside: {call[:300]}"
-            if name in LOOKERS and inside(output, [whole]) or whole == "/":
-                continue # the way to the output
-            if not allowed(whole, inputs, output) or not allowed(real, inputs, output):
-                return f"looks outside: {call[:300]}"
+        lines = [line.rstrip("\n") for line in f]
+    of_copies = copies(lines)
+    for line in lines:
+        call = line.split(None, 1)[1] if re.match(r"^\d+ ", line) else line
+        if call.startswith("<...") or call.startswith("+++") or call.startswith("---"):
+            continue
+        if PROCESS.match(call):
+            if started or not call.startswith("execve("):
+                return f"starts a process: {call[:300]}"
+            started = True
+            continue
+        if CLONE.match(call):
+            forks += "CLONE_THREAD" not in call
+            if forks > children:
+                return f"starts a process: {call[:300]}"
+            continue
+        if NETWORK.match(call):
+            return f"uses the network: {call[:300]}"
+        m = OPEN.match(call)
+        if not m:
+            continue
+        name, _, folder, path, _ = m.groups()
+        path = unescape(path)
+        if path == "":
+            continue
+        if line.partition(" ")[0] in of_copies:
+            return f"a copy asks for a path: {call[:300]}"
+        whole = os.path.normpath(os.path.join(unescape(folder) if folder else output, path))
+        opened = RESULT.search(call)
+        real = unescape(opened[1]) if opened else whole
+        if not running and (SHARED_OBJECT.search(whole) or whole in ("/etc/ld.so.cache", "/etc/ld.so.preload")):
+            continue
+        if not running and name in LOOKERS:
+            continue # the loader, for folders of libraries: the program has read nothing yet
+        if "open" in name:
+            running = True
+            if SHARED_OBJECT.search(whole) or SHARED_OBJECT.search(real):
+                return f"opens a shared object: {call[:300]}"
+        writes = name.startswith(WRITERS) or "open" in name and re.search("O_WRONLY|O_RDWR|O_CREAT|O_TRUNC", call)
+        if writes and not inside(whole, [output]) and whole not in DEVICES:
+            return f"changes something outside: {call[:300]}"
+        if name in LOOKERS and inside(output, [whole]) or whole == "/":
+            continue # the way to the output
+        if not allowed(whole, inputs, output) or not allowed(real, inputs, output):
+            return f"looks outside: {call[:300]}"
     return None if started else "strace saw nothing"
