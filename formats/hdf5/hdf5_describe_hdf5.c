@@ -13,9 +13,9 @@
 
 /* What the library itself takes of memory, and its cache. */
 #define LIBRARY_NBYTES      ((uint64_t)1 << 20)
-#define LIBRARY_NBYTES_EACH ((uint64_t)1 << 10)
-#define CACHE_NBYTES_EACH   ((uint64_t)8 << 10)
-#define CACHE_NBYTES_MOST   ((uint64_t)32 << 20)
+#define LIBRARY_NBYTES_EACH 1536u
+#define CACHE_NBYTES_EACH   ((uint64_t)12 << 10)
+#define CACHE_NBYTES_MOST   ((uint64_t)48 << 20)
 
 typedef struct describing {
     const hdf5_description *d;
@@ -257,8 +257,8 @@ static herr_t close_all(describing *s)
 }
 
 /* libhdf5 does not survive a failed allocation: it ends in a crash, here or when it is next used. So
- * what it takes, by what was seen of it and twice that, is asked for beforehand: its cache, which
- * grows with the datasets up to a bound, and what it keeps of each. */
+ * what it takes, by what was seen of it and half as much again, is asked for beforehand: its cache,
+ * which grows with the datasets up to a bound, and what it keeps of each. */
 static fsdpck_status check_memory(const hdf5_description *d, fsdpck_error *err)
 {
     const uint64_t count = catalogue_tensor_count(d->cat) + strtab_count(&d->names->groups);
@@ -266,10 +266,10 @@ static fsdpck_status check_memory(const hdf5_description *d, fsdpck_error *err)
     const uint64_t nbytes = LIBRARY_NBYTES + count * LIBRARY_NBYTES_EACH +
                             (cache < CACHE_NBYTES_MOST ? cache : CACHE_NBYTES_MOST) +
                             d->names->paths.text.count + 2 * (uint64_t)d->objects->nbytes;
-    void *p = budget_alloc(d->cat->owner, 2 * nbytes, err);
+    void *p = budget_alloc(d->cat->owner, nbytes, err);
     if (p == NULL)
         return FSDPCK_LIMIT;
-    budget_free(d->cat->owner, p, 2 * nbytes);
+    budget_free(d->cat->owner, p, nbytes);
     return FSDPCK_OK;
 }
 

@@ -37,18 +37,19 @@ static H5FD_t *driver_open(const char *path, unsigned flags, hid_t access, haddr
     (void)most;
     if (have == NULL)
         return NULL;
-    const int fd = have->driver->fd;
-    if ((flags & H5F_ACC_TRUNC) != 0 && ftruncate(fd, 0) != 0)
-        return NULL;
+    const hdf5_driver *d = have->driver;
     /* One call for one number: a filter of calls need let no more pass. */
-    const off_t end = lseek(fd, 0, SEEK_END);
-    if (end < 0)
+    const off_t end = lseek(d->fd, 0, SEEK_END);
+    const bool truncate = end > 0 && (flags & H5F_ACC_TRUNC) != 0;
+    opened *o = NULL;
+    if (end >= 0 && (!truncate || ftruncate(d->fd, 0) == 0))
+        o = calloc(1, sizeof *o);
+    if (o == NULL) {
+        (void)fail(d);
         return NULL;
-    opened *o = calloc(1, sizeof *o);
-    if (o == NULL)
-        return NULL;
-    o->driver = have->driver;
-    o->eof = (haddr_t)end;
+    }
+    o->driver = d;
+    o->eof = truncate ? 0 : (haddr_t)end;
     return &o->base;
 }
 

@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "fsdpck.h"
 #include "formats/hdf5/hdf5.h"
+#include "fsdpck.h"
 #include "tests/support/scratch.h"
 
 #define MUST(condition)                                                     \
@@ -163,7 +163,7 @@ static void check_memory(void)
     unsigned refused = 0;
     if (now == 0 || now > (uint64_t)1 << 38)
         return;
-    for (uint64_t more = 0;; more += (uint64_t)96 << 10) {
+    for (uint64_t more = 0;; more += (uint64_t)250 << 10) {
         const int st = write_limited(RLIMIT_AS, now + more);
         if (st == FSDPCK_OK)
             break;
