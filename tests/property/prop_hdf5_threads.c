@@ -91,20 +91,22 @@ static bool are_equal(const char *a, const char *b)
     return c == d;
 }
 
-/* Half of them write, half read. */
+/* Half of them write, half read; under a sanitizer all write, since the allocators of sanitizers, unlike
+ * libc's, do not survive a fork while another thread is in them. */
 static void *work(void *ctx)
 {
     const worker *w = ctx;
+    const bool writes = w->number % 2 == 0 || test_stride() > 1;
     char name[32], path[SCRATCH_BYTES];
     snprintf(name, sizeof name, "%u.h5", w->number);
     (void)scratch_path(path, w->scratch, name);
     for (unsigned i = 0; i < w->rounds; i++) {
-        if (w->number % 2 == 0)
+        if (writes)
             write_file(path);
         else
             read_file("hdf5/types.h5");
     }
-    if (w->number % 2 == 0)
+    if (writes)
         MUST(are_equal(path, w->expected));
     return NULL;
 }
