@@ -177,4 +177,12 @@ def chunks():
     ]
 
 
-ROWS = truncated() + super() + newer() + pointing() + growing() + chunks()
+def crashes():
+    """Files that made releases of libhdf5 crash (fixtures/README.md): 1.10.8 still does on some. Another one may read
+    them, or refuse them for another reason."""
+    folder = os.path.join(FIXTURES, "hdf5", "cve")
+    return [row("H16", name[:-3], "S", None, fixture(f"cve/{name}"))
+            for name in sorted(os.listdir(folder)) if name.endswith(".h5")]
+
+
+ROWS = truncated() + super() + newer() + pointing() + growing() + chunks() + crashes()
