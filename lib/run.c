@@ -125,8 +125,11 @@ fsdpck_status run_place(run *r, fsdpck_error *err)
 
 uint64_t run_memory(const run *r)
 {
-    if (r->opt.memory_nbytes > 0)
-        return r->opt.memory_nbytes;
+    return r->opt.memory_nbytes > 0 ? r->opt.memory_nbytes : run_memory_default();
+}
+
+uint64_t run_memory_default(void)
+{
     const uint64_t quarter = platform_memory_bytes() / 4;
     const uint64_t memory = quarter < MEMORY_DEFAULT ? quarter : MEMORY_DEFAULT;
     return memory < EXEC_MEMORY_NBYTES_MIN ? EXEC_MEMORY_NBYTES_MIN : memory;

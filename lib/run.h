@@ -80,6 +80,7 @@ fsdpck_status run_same_plan(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status run_locate(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Bytes of buffers to use. */
 uint64_t run_memory(const run *r);
+uint64_t run_memory_default(void);
 /* Opens r->gpu where it is asked for; DEVICE where it is not there. */
 fsdpck_status run_check_engine(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Resharding, after run_aim: finds r->trained, and says what is legal and may not be meant: mesh

@@ -9,6 +9,7 @@
 #include "exec/group_view.h"
 #include "model/unflatten.h"
 #include "promise.h"
+#include "run.h"
 #include "verify_peers.h"
 
 struct fsdpck_verify {
@@ -451,6 +452,7 @@ static fsdpck_status check_all(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_err
         .path = v->src->path,
         .level = v->level,
         .nthreads = transform_threads(v->options.threads),
+        .memory_nbytes = run_memory_default(),
         .peers = ctx->group == NULL ? NULL : &peers,
         .cancel = &ctx->cancel,
         .progress = &ctx->progress,

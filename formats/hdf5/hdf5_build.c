@@ -199,7 +199,8 @@ static fsdpck_status take_attribute(hdf5_builder *b, hdf5_get *g, fsdpck_error *
 
 static fsdpck_status take_record(hdf5_builder *b, uint32_t kind, hdf5_get *g, fsdpck_error *err)
 {
-    if (kind != HDF5_CHUNKS && kind != HDF5_INLINE && b->told.open)
+    /* FAIL may come amid a dataset. */
+    if (kind != HDF5_CHUNKS && kind != HDF5_INLINE && kind != HDF5_FAIL && b->told.open)
         RETURN_IF(hdf5_finish_dataset(b, err));
     switch (kind) {
     case HDF5_HELLO:

@@ -22,21 +22,27 @@ static void add_name(const hdf5_builder *b, fsdpck_error *err)
     error_tensor(err, b->name.text);
 }
 
-fsdpck_status hdf5_bad_place(hdf5_builder *b, const char *what, uint64_t offset_bytes,
-                             uint64_t nbytes, fsdpck_error *err)
+static fsdpck_status bad_data(const hdf5_builder *b, const char *what, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "H5-CHUNK", "%s", what);
     add_name(b, err);
+    error_next(err, "take another copy of the file");
+    return st;
+}
+
+fsdpck_status hdf5_bad_place(hdf5_builder *b, const char *what, uint64_t offset_bytes,
+                             uint64_t nbytes, fsdpck_error *err)
+{
+    const fsdpck_status st = bad_data(b, what, err);
     if (offset_bytes != UINT64_MAX)
         error_offset(err, offset_bytes);
     error_found(err, "%" PRIu64 " bytes", nbytes);
-    error_next(err, "take another copy of the file");
     return st;
 }
 
 fsdpck_status hdf5_bad_chunks(hdf5_builder *b, const char *what, uint64_t count, fsdpck_error *err)
 {
-    const fsdpck_status st = hdf5_bad_place(b, what, UINT64_MAX, 0, err);
+    const fsdpck_status st = bad_data(b, what, err);
     error_found(err, "%" PRIu64 " of them", count);
     return st;
 }

@@ -14,7 +14,8 @@
 
 struct source_stream {
     uint8_t *owned;
-    const uint8_t *bytes; /* NULL: the fill value */
+    const uint8_t *bytes;   /* NULL: the fill value */
+    const hdf5_dataset *of; /* NULL: bytes lie in order; else they are shuffled */
     uint64_t nbytes, at;
     uint8_t fill[HDF5_FILL_NBYTES_MAX];
     uint8_t fill_nbytes;
@@ -156,34 +157,78 @@ static fsdpck_status undo_deflate(work *w, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Elements' first bytes lie first, then their second ones. What is no whole element stays behind. */
+/* Elements' first bytes lie first, then their second ones; what is no whole element stays behind them.
+ * From byte `at` of what they are in order. */
+typedef struct planes {
+    const uint8_t *bytes;
+    uint64_t size, count;
+} planes;
+
+static planes planes_of(const hdf5_dataset *d, const uint8_t *bytes, uint64_t nbytes)
+{
+    const uint64_t size = d->shuffle_nbytes;
+    return (planes){bytes, size, size > 1 ? nbytes / size : 0};
+}
+
+static uint64_t join_bytes(const planes *p, uint8_t *dst, uint64_t at, uint64_t nbytes)
+{
+    uint64_t i = 0;
+    for (; i < nbytes && at + i < p->size * p->count && (i == 0 || (at + i) % p->size != 0); i++)
+        dst[i] = p->bytes[(at + i) % p->size * p->count + (at + i) / p->size];
+    return i;
+}
+
+/* In blocks of elements, so that what is written stays in the cache for all bytes of them. */
+static void join_elements(const planes *p, uint8_t *dst, uint64_t first, uint64_t count)
+{
+    for (uint64_t begin = 0; begin < count; begin += 1024) {
+        const uint64_t end = count - begin < 1024 ? count : begin + 1024;
+        for (uint64_t byte = 0; byte < p->size; byte++) {
+            const uint8_t *src = p->bytes + byte * p->count + first;
+            uint8_t *to = dst + byte;
+            for (uint64_t i = begin; i < end; i++)
+                to[i * p->size] = src[i];
+        }
+    }
+}
+
+static void join_planes(const planes *p, uint8_t *dst, uint64_t at, uint64_t nbytes)
+{
+    const uint64_t body = p->size * p->count;
+    uint64_t done = p->size > 0 && at % p->size != 0 ? join_bytes(p, dst, at, nbytes) : 0;
+    if (at + done < body) {
+        const uint64_t left = body - at - done < nbytes - done ? body - at - done : nbytes - done;
+        join_elements(p, dst + done, (at + done) / p->size, left / p->size);
+        done += left - left % p->size;
+        done += join_bytes(p, dst + done, at + done, nbytes - done);
+    }
+    if (done < nbytes)
+        memcpy(dst + done, p->bytes + at + done, nbytes - done);
+}
+
 static fsdpck_status undo_shuffle(work *w, fsdpck_error *err)
 {
-    const uint64_t size = w->dataset->shuffle_nbytes;
-    const uint64_t count = size == 0 ? 0 : w->nbytes / size;
-    if (size <= 1 || count <= 1)
+    const planes p = planes_of(w->dataset, w->bytes, w->nbytes);
+    if (p.count <= 1)
         return FSDPCK_OK;
     uint8_t *out = malloc(w->nbytes);
     if (out == NULL)
         return error_set_nomem(err, w->nbytes);
-    /* In blocks of elements, so that what is written stays in the cache for all bytes of them. */
-    for (uint64_t first = 0; first < count; first += 1024) {
-        const uint64_t end = count - first < 1024 ? count : first + 1024;
-        for (uint64_t byte = 0; byte < size; byte++) {
-            const uint8_t *src = w->bytes + byte * count;
-            uint8_t *dst = out + byte;
-            for (uint64_t i = first; i < end; i++)
-                dst[i * size] = src[i];
-        }
-    }
-    memcpy(out + count * size, w->bytes + count * size, w->nbytes - count * size);
+    join_planes(&p, out, 0, w->nbytes);
     take(w, out, w->nbytes);
     return FSDPCK_OK;
 }
 
+/* Shuffled before all else, which is the usual: undone as it is read. */
+static bool is_read_joined(const hdf5_dataset *d, uint32_t mask)
+{
+    return d->ncoders > 0 && d->coders[0] == HDF5_SHUFFLE && !(mask & 1u);
+}
+
 static fsdpck_status undo(work *w, uint32_t mask, fsdpck_error *err)
 {
-    for (unsigned i = w->dataset->ncoders; i-- > 0;) {
+    const unsigned last = is_read_joined(w->dataset, mask) ? 1 : 0;
+    for (unsigned i = w->dataset->ncoders; i-- > last;) {
         if (mask >> i & 1u)
             continue;
         switch (w->dataset->coders[i]) {
@@ -213,6 +258,19 @@ static fsdpck_status stream_new(source_stream **s, fsdpck_error *err)
     return *s != NULL ? FSDPCK_OK : error_set_nomem(err, sizeof **s);
 }
 
+uint64_t hdf5_stream_nbytes(const hdf5_dataset *d, uint64_t stored_nbytes)
+{
+    const uint64_t whole = d->chunk_nbytes + SUM_NBYTES + 1;
+    uint64_t most = stored_nbytes;
+    for (unsigned i = 0; i < d->ncoders; i++) {
+        if (d->coders[i] == HDF5_DEFLATE && stored_nbytes + whole > most)
+            most = stored_nbytes + whole;
+        if (d->coders[i] == HDF5_SHUFFLE && i > 0 && 2 * whole > most)
+            most = 2 * whole;
+    }
+    return most;
+}
+
 fsdpck_status hdf5_stream_decode(const hdf5_dataset *d, uint32_t mask, uint8_t *stored,
                                  uint64_t stored_nbytes, uint64_t offset_bytes, source_stream **s,
                                  fsdpck_error *err)
@@ -229,6 +287,7 @@ fsdpck_status hdf5_stream_decode(const hdf5_dataset *d, uint32_t mask, uint8_t *
     (*s)->owned = w.bytes;
     (*s)->bytes = w.bytes;
     (*s)->nbytes = w.nbytes;
+    (*s)->of = is_read_joined(d, mask) ? d : NULL;
     return FSDPCK_OK;
 }
 
@@ -255,13 +314,17 @@ fsdpck_status hdf5_stream_read(source_stream *s, void *dst, uint64_t nbytes, fsd
     uint8_t *p = dst;
     if (nbytes > s->nbytes - s->at)
         return error_set(err, FSDPCK_INTERNAL, "", "more is read than a chunk holds");
-    if (s->bytes != NULL)
+    if (s->of != NULL) {
+        const planes shuffled = planes_of(s->of, s->bytes, s->nbytes);
+        join_planes(&shuffled, p, s->at, nbytes);
+    } else if (s->bytes != NULL) {
         memcpy(p, s->bytes + s->at, nbytes);
-    else if (s->fill_nbytes == 0)
+    } else if (s->fill_nbytes == 0) {
         memset(p, 0, nbytes);
-    else
+    } else {
         for (uint64_t i = 0; i < nbytes; i++)
             p[i] = s->fill[(s->at + i) % s->fill_nbytes];
+    }
     s->at += nbytes;
     return FSDPCK_OK;
 }

@@ -12,7 +12,10 @@
 #include "formats/hdf5/hdf5_file.h"
 #include "state/source.h"
 
-/* `stored` is malloc'd and taken, also on failure. `offset_bytes` is for messages. */
+/* Memory that the stream of a chunk takes at most, while it is opened: what goes into a filter and what
+ * comes out. */
+uint64_t hdf5_stream_nbytes(const hdf5_dataset *d, uint64_t stored_nbytes);
+/* The dataset is borrowed for the life of the stream; `stored` is malloc'd and taken, also on failure. `offset_bytes` is for messages. */
 fsdpck_status hdf5_stream_decode(const hdf5_dataset *d, uint32_t mask, uint8_t *stored,
                                  uint64_t stored_nbytes, uint64_t offset_bytes, source_stream **s,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

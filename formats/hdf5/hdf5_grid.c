@@ -186,7 +186,7 @@ fsdpck_status hdf5_grid_end(hdf5_builder *b, fsdpck_error *err)
     const hdf5_chunk unwritten = {.kind = HDF5_UNWRITTEN};
     uint64_t corner[HDF5_NDIM_MAX] = {0}, sizes[HDF5_NDIM_MAX];
     if (t->nseen != t->nchunks)
-        return hdf5_bad_chunks(b, "dataset has chunks that are none of its grid",
+        return hdf5_bad_chunks(b, "dataset has chunks that are not found in its grid",
                                t->nchunks - t->nseen, err);
     if (t->nchunks == 0)
         return hdf5_put_chunk(b, corner, t->dims, &unwritten, 0, 0, err);

@@ -242,6 +242,16 @@ static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, f
                           r->known.inlined.count - c->table_at, s, err);
 }
 
+static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
+{
+    const reader *r = ctx;
+    const cat_chunk *k = catalogue_chunk(r->cat, chunk);
+    if (k->place == PLACE_EMPTY)
+        return 0;
+    const hdf5_chunk *c = chunk_of(r, chunk);
+    return c->kind == HDF5_CODED ? hdf5_stream_nbytes(dataset_of(r, c), k->nbytes) : 0;
+}
+
 static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
 {
     const reader *r = ctx;
@@ -261,6 +271,7 @@ static void source_hdf5(void *self, catalogue *cat, source *src)
         .stream_read = hdf5_stream_read,
         .stream_finish = hdf5_stream_finish,
         .stream_close = hdf5_stream_close,
+        .stream_nbytes = stream_nbytes,
         .check_unchanged = check_unchanged,
     };
 }

@@ -11,18 +11,25 @@
 
 #define LINKS_MAX     ((uint64_t)1 << 22)
 #define NOT_A_DATASET UINT64_MAX
+#define A_GROUP       (UINT64_MAX - 1)
 
-/* Names of a group's links, each with its NUL. */
+/* Of a link, before its name with its NUL. */
+typedef struct link_head {
+    uint64_t address; /* of a hard one's object */
+    H5L_type_t type;
+} link_head;
+
+/* A group's links. */
 typedef struct frame {
     hid_t group;
-    char *names;
+    char *links;
     size_t nbytes, capacity, at;
     size_t path_nbytes; /* of the group's own */
 } frame;
 
 typedef struct seen {
     uint64_t address; /* 0: free, since the superblock lies there */
-    uint64_t dataset; /* its number, or NOT_A_DATASET */
+    uint64_t dataset; /* its number, NOT_A_DATASET or A_GROUP */
 } seen;
 
 typedef struct walk {
@@ -71,39 +78,53 @@ static bool seen_grow(walk *w)
     return true;
 }
 
+/* An address of 0 cannot be an object's, but a file may say so. */
+static uint64_t key_of(uint64_t address)
+{
+    return address == 0 ? UINT64_MAX : address;
+}
+
+/* NULL: it was not met. */
+static const seen *met_before(const walk *w, uint64_t address)
+{
+    if (w->seen_capacity == 0)
+        return NULL;
+    const seen *s = seen_place(w->seen, w->seen_capacity, key_of(address));
+    return s->address != 0 ? s : NULL;
+}
+
 /* The entry of an object; *is_new where it was not met before. NULL: no memory. */
 static seen *meet(walk *w, uint64_t address, bool *is_new)
 {
     if (!seen_grow(w))
         return NULL;
-    /* An address of 0 cannot be an object's, but a file may say so. */
-    const uint64_t key = address == 0 ? UINT64_MAX : address;
-    seen *s = seen_place(w->seen, w->seen_capacity, key);
+    seen *s = seen_place(w->seen, w->seen_capacity, key_of(address));
     *is_new = s->address == 0;
     if (*is_new) {
         w->seen_count++;
-        *s = (seen){key, NOT_A_DATASET};
+        *s = (seen){key_of(address), NOT_A_DATASET};
     }
     return s;
 }
 
 /* ---- groups ---- */
 
-static herr_t add_name(hid_t group, const char *name, const H5L_info_t *info, void *ctx)
+static herr_t add_link(hid_t group, const char *name, const H5L_info_t *info, void *ctx)
 {
     frame *f = ctx;
-    const size_t n = strlen(name) + 1;
+    const link_head head = {info->type == H5L_TYPE_HARD ? info->u.address : 0, info->type};
+    const size_t nname = strlen(name) + 1, n = sizeof head + nname;
     (void)group;
-    (void)info;
     if (f->capacity - f->nbytes < n) {
         const size_t capacity = 2 * (f->nbytes + n) + 1024;
-        char *grown = realloc(f->names, capacity);
+        char *grown = realloc(f->links, capacity);
         if (grown == NULL)
             return -1;
-        f->names = grown;
+        f->links = grown;
         f->capacity = capacity;
     }
-    memcpy(f->names + f->nbytes, name, n);
+    memcpy(f->links + f->nbytes, &head, sizeof head);
+    memcpy(f->links + f->nbytes + sizeof head, name, nname);
     f->nbytes += n;
     return 0;
 }
@@ -112,7 +133,7 @@ static void pop(walk *w)
 {
     frame *f = &w->stack[--w->depth];
     H5Gclose(f->group);
-    free(f->names);
+    free(f->links);
 }
 
 /* As they were made, where the group knows that; else by name. */
@@ -136,7 +157,7 @@ static bool push(walk *w, hid_t group)
     }
     frame *f = &w->stack[w->depth++];
     *f = (frame){.group = group, .path_nbytes = w->path_nbytes};
-    if (H5Literate(group, order_of(group), H5_ITER_INC, NULL, add_name, f) < 0)
+    if (H5Literate(group, order_of(group), H5_ITER_INC, NULL, add_link, f) < 0)
         return fail(w, HDF5_FAIL_OBJECT);
     return true;
 }
@@ -179,7 +200,7 @@ static bool tell_left(walk *w, hdf5_left why)
 
 /* A soft link that leads nowhere is no harm; one that leads round in circles, or out of the file
  * (such links are not known to this library any more), is. */
-static bool no_object(walk *w, H5L_type_t type)
+static bool no_object(walk *w)
 {
     dead_end why = {0};
     (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, find_why, &why);
@@ -187,8 +208,6 @@ static bool no_object(walk *w, H5L_type_t type)
         return fail(w, HDF5_FAIL_LINK_LOOP);
     if (why.leaves)
         return fail(w, HDF5_FAIL_EXTERNAL_LINK);
-    if (type == H5L_TYPE_HARD)
-        return fail(w, HDF5_FAIL_OBJECT);
     return tell_left(w, HDF5_LEFT_DANGLING);
 }
 
@@ -200,10 +219,16 @@ static bool tell_again(walk *w, uint64_t dataset)
     return !w->put.failed;
 }
 
-static bool visit_dataset(walk *w, hid_t object, seen *met, bool is_new, uint64_t address)
+/* What was met before by another name. */
+static bool visit_again(walk *w, const seen *met)
 {
-    if (!is_new)
-        return met->dataset == NOT_A_DATASET || tell_again(w, met->dataset);
+    if (met->dataset == A_GROUP)
+        return tell_left(w, HDF5_LEFT_GROUP);
+    return met->dataset == NOT_A_DATASET || tell_again(w, met->dataset);
+}
+
+static bool visit_dataset(walk *w, hid_t object, seen *met, uint64_t address)
+{
     const uint64_t before = w->put.datasets;
     if (!tell_dataset(&w->put, object, address, &w->place, w->path, w->path_nbytes))
         return false;
@@ -217,7 +242,7 @@ static bool visit_object(walk *w, hid_t object)
 {
     H5O_info_t info;
     bool is_new, ok = true;
-    if (H5Oget_info(object, &info) < 0) {
+    if (H5Oget_info2(object, &info, H5O_INFO_BASIC) < 0) {
         H5Oclose(object);
         return fail(w, HDF5_FAIL_OBJECT);
     }
@@ -226,29 +251,40 @@ static bool visit_object(walk *w, hid_t object)
         H5Oclose(object);
         return fail(w, HDF5_FAIL_MEMORY);
     }
-    if (info.type == H5O_TYPE_GROUP && is_new)
+    if (info.type == H5O_TYPE_GROUP && is_new) {
+        met->dataset = A_GROUP;
         return push(w, object);
-    if (info.type == H5O_TYPE_GROUP)
-        ok = tell_left(w, HDF5_LEFT_GROUP);
+    }
+    if (!is_new)
+        ok = visit_again(w, met);
     else if (info.type == H5O_TYPE_DATASET)
-        ok = visit_dataset(w, object, met, is_new, info.addr);
+        ok = visit_dataset(w, object, met, info.addr);
     H5Oclose(object);
     return ok;
 }
 
-static bool visit_link(walk *w, hid_t group, const char *name)
+/* What a hard link leads to is not opened again. */
+static bool visit_hard(walk *w, hid_t group, uint64_t address)
 {
-    H5L_info_t link;
+    const seen *met = met_before(w, address);
+    if (met != NULL)
+        return visit_again(w, met);
+    const hid_t object = H5Oopen_by_addr(group, address);
+    return object < 0 ? fail(w, HDF5_FAIL_OBJECT) : visit_object(w, object);
+}
+
+static bool visit_link(walk *w, hid_t group, const link_head *link, const char *name)
+{
     if (++w->links > LINKS_MAX)
         return fail(w, HDF5_FAIL_COUNT);
-    if (H5Lget_info(group, name, &link, H5P_DEFAULT) < 0)
-        return fail(w, HDF5_FAIL_OBJECT);
-    if (link.type == H5L_TYPE_EXTERNAL)
+    if (link->type == H5L_TYPE_EXTERNAL)
         return fail(w, HDF5_FAIL_EXTERNAL_LINK);
-    if (link.type != H5L_TYPE_HARD && link.type != H5L_TYPE_SOFT)
+    if (link->type == H5L_TYPE_HARD)
+        return visit_hard(w, group, link->address);
+    if (link->type != H5L_TYPE_SOFT)
         return fail(w, HDF5_FAIL_LINK_KIND);
     const hid_t object = H5Oopen(group, name, H5P_DEFAULT);
-    return object < 0 ? no_object(w, link.type) : visit_object(w, object);
+    return object < 0 ? no_object(w) : visit_object(w, object);
 }
 
 static bool walk_groups(walk *w)
@@ -264,9 +300,11 @@ static bool walk_groups(walk *w)
             pop(w);
             continue;
         }
-        const char *name = f->names + f->at;
-        f->at += strlen(name) + 1;
-        if (!set_path(w, f, name) || !visit_link(w, f->group, name))
+        const char *name = f->links + f->at + sizeof(link_head);
+        link_head link;
+        memcpy(&link, f->links + f->at, sizeof link);
+        f->at += sizeof link + strlen(name) + 1;
+        if (!set_path(w, f, name) || !visit_link(w, f->group, &link, name))
             return false;
     }
     return true;

@@ -109,18 +109,37 @@ static fsdpck_status wait_for_word(const child *c, fsdpck_error *err)
     }
 }
 
+static uint64_t take_held(child *c, uint8_t *dst, uint64_t nbytes)
+{
+    const unsigned left = c->held_nbytes - c->held_at;
+    const unsigned n = nbytes < left ? (unsigned)nbytes : left;
+    if (n > 0)
+        memcpy(dst, c->held + c->held_at, n);
+    c->held_at += n;
+    if (c->held_at == c->held_nbytes)
+        c->held_at = c->held_nbytes = 0;
+    return n;
+}
+
 fsdpck_status child_read(child *c, void *dst, uint64_t nbytes, uint64_t *got, fsdpck_error *err)
 {
     uint8_t *p = dst;
     *got = 0;
     while (*got < nbytes) {
+        *got += take_held(c, p + *got, nbytes - *got);
+        if (*got == nbytes)
+            break;
         RETURN_IF(wait_for_word(c, err));
-        const ssize_t n = read(c->fd, p + *got, nbytes - *got);
+        const bool hold = nbytes - *got < sizeof c->held;
+        const ssize_t n = hold ? read(c->fd, c->held, sizeof c->held)
+                               : read(c->fd, p + *got, nbytes - *got);
         if (n == 0) {
             c->ended = true;
             break;
         }
-        if (n > 0)
+        if (n > 0 && hold)
+            c->held_nbytes = (unsigned)n;
+        else if (n > 0)
             *got += (uint64_t)n;
         else if (errno != EINTR && errno != EAGAIN)
             return error_set_errno(err, errno, "read", NULL);

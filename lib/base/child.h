@@ -40,6 +40,8 @@ typedef struct child {
     bool ended; /* child_read met the end of what it wrote */
     unsigned silent_seconds;
     const cancel_token *cancel;
+    unsigned held_at, held_nbytes;
+    uint8_t held[8192]; /* what was read, but not yet asked for: its words may be short */
 } child;
 
 /* In the new process; what it returns is told by child_end. */

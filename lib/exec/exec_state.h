@@ -76,7 +76,9 @@ struct exec {
     uint64_t tile_nbytes;        /* of a worker's buffer: divides the plan's tile */
     uint64_t step_nbytes; /* divides tile_nbytes: what is mostly filled and written at a time */
     uint64_t staging_nbytes;
-    int gpu_given_up; /* atomic: the warning was given */
+    uint64_t stream_nbytes;  /* of the largest that is open at a time; 0: they take little */
+    unsigned stream_workers; /* of all: so many may have one open */
+    int gpu_given_up;        /* atomic: the warning was given */
     unsigned nworkers;
     worker **workers;
     struct exec_sums sums;     /* of the workers that are gone, and of locate */

@@ -257,5 +257,7 @@ fsdpck_status replica_compare_rest(struct exec *x, fsdpck_error *err)
     progress_phase(x->r.progress, "comparing replicas", nbytes);
     uint64_t end;
     group_range(x->r.group, x->compare.count, &x->compare_first, &end);
-    return pool_run(x->nworkers, end - x->compare_first, compare_job, x, x->r.cancel, err);
+    /* Each may have two streams open. */
+    const unsigned pairs = x->stream_workers > 1 ? x->stream_workers / 2 : 1;
+    return pool_run(x->stream_nbytes > 0 ? pairs : x->nworkers, end - x->compare_first, compare_job, x, x->r.cancel, err);
 }

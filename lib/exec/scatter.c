@@ -263,7 +263,7 @@ static fsdpck_status run_jobs(scatter *sc, fsdpck_error *err)
         nbytes += catalogue_chunk(plan_from(x->r.plan), *VEC_AT(&x->streams, uint64_t, i))->nbytes;
     progress_phase(x->r.progress, "decoding", nbytes);
     RETURN_IF(list_targets(sc, err));
-    RETURN_IF(pool_run(x->nworkers, x->streams.count, scatter_job, sc, x->r.cancel, err));
+    RETURN_IF(pool_run(x->stream_workers, x->streams.count, scatter_job, sc, x->r.cancel, err));
     if (!crc_parts_wanted(x) || x->out == NULL)
         return FSDPCK_OK;
     return pool_run(x->nworkers, plan_item_count(x->r.plan), sum_item, x, x->r.cancel, err);

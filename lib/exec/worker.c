@@ -41,10 +41,51 @@ static uint64_t worker_nbytes(const struct exec *x, uint64_t tile, uint64_t stag
     return nbytes + (FILE_DIRECT_ALIGN - nbytes % FILE_DIRECT_ALIGN) % FILE_DIRECT_ALIGN;
 }
 
-/* Tiles are halved, then workers are let go, until all fits. */
-static void choose_sizes(struct exec *x, bool direct)
+/* The largest stream of what is read. */
+static uint64_t largest_stream(const struct exec *x)
 {
-    const uint64_t memory = x->r.memory_nbytes;
+    const source *src = x->r.source;
+    const catalogue *from = plan_from(x->r.plan);
+    uint64_t most = 0;
+    if (src->stream_nbytes == NULL)
+        return 0;
+    for (uint64_t t = 0; t < x->tensor_count; t++) {
+        if (!plan_uses_tensor(x->r.plan, (uint32_t)t))
+            continue;
+        const cat_tensor *tensor = catalogue_tensor(from, t);
+        for (uint64_t k = tensor->first_chunk; k < tensor->first_chunk + tensor->nchunks; k++) {
+            const uint64_t nbytes = src->stream_nbytes(src->ctx, k);
+            most = nbytes > most ? nbytes : most;
+        }
+    }
+    return most;
+}
+
+/* What is left to buffers once streams have theirs: for one at least, for more of half the memory. */
+static fsdpck_status buffer_memory(struct exec *x, uint64_t *memory, fsdpck_error *err)
+{
+    const uint64_t most = x->r.memory_nbytes, one = x->stream_nbytes;
+    const uint64_t least = worker_nbytes(x, TILE_NBYTES_MIN, TILE_NBYTES_MIN);
+    const unsigned workers = x->r.nthreads > 0 ? x->r.nthreads : 1;
+    *memory = most;
+    if (one == 0)
+        return FSDPCK_OK;
+    if (one > most || most - one < least) {
+        error_set(err, FSDPCK_LIMIT, "LIMIT-MEMORY",
+                  "compressed chunk of the source does not fit into the memory");
+        error_expected(err, "at least %" PRIu64 " MiB", (one + least + 0xfffff) >> 20);
+        error_found(err, "%" PRIu64 " MiB", most >> 20);
+        error_next(err, "raise --memory, or write the source with smaller chunks");
+        return FSDPCK_LIMIT;
+    }
+    const uint64_t fit = most / 2 / one;
+    *memory -= (fit == 0 ? 1 : fit < workers ? fit : workers) * one;
+    return FSDPCK_OK;
+}
+
+/* Tiles are halved, then workers are let go, until all fits. */
+static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
+{
     const uint64_t items = plan_item_count(x->r.plan);
     unsigned workers = x->r.nthreads > 0 ? x->r.nthreads : 1;
     const uint64_t staging_max = x->r.gpu == NULL ? STAGING_NBYTES_MAX : GPU_STAGING_NBYTES_MAX;
@@ -168,7 +209,10 @@ static bool any_direct(const struct exec *x)
 
 fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err)
 {
-    choose_sizes(x, any_direct(x));
+    uint64_t memory;
+    x->stream_nbytes = largest_stream(x);
+    RETURN_IF(buffer_memory(x, &memory, err));
+    choose_sizes(x, any_direct(x), memory);
     x->step_nbytes = choose_step(x->tile_nbytes);
     x->workers = calloc(x->nworkers, sizeof *x->workers);
     if (x->workers == NULL)
@@ -178,6 +222,15 @@ fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err)
         x->sums.buffer_nbytes += x->workers[i]->memory_nbytes;
     }
     x->sums.workers = x->nworkers;
+    x->stream_workers = x->nworkers;
+    if (x->stream_nbytes > 0) {
+        const uint64_t buffers = x->sums.buffer_nbytes;
+        const uint64_t left = x->r.memory_nbytes > buffers ? x->r.memory_nbytes - buffers : 0;
+        const uint64_t fit = left / x->stream_nbytes;
+        x->stream_workers = fit < x->nworkers ? (unsigned)fit : x->nworkers;
+        x->stream_workers += x->stream_workers == 0;
+        x->sums.buffer_nbytes += x->stream_workers * x->stream_nbytes;
+    }
     return FSDPCK_OK;
 }
 

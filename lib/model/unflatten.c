@@ -91,6 +91,13 @@ static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **stre
     return s->stream_open(s->ctx, spot_of(v, chunk)->chunk, stream, err);
 }
 
+static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
+{
+    const flat_view *v = ctx;
+    const source *s = &v->base_source;
+    return s->stream_nbytes(s->ctx, spot_of(v, chunk)->chunk);
+}
+
 static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
 {
     const source *s = &((const flat_view *)ctx)->base_source;
@@ -236,6 +243,7 @@ static flat_view *view_init(catalogue *base, const source *src, const unit_list 
                          .stream_read = src->stream_read,
                          .stream_finish = src->stream_finish,
                          .stream_close = src->stream_close,
+                         .stream_nbytes = src->stream_nbytes == NULL ? NULL : stream_nbytes,
                          .twin_of = flat_twin_of,
                          .check_unchanged = check_unchanged};
     return v;

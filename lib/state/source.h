@@ -14,16 +14,16 @@
 /* Where the elements of one chunk lie, after its head was read and checked. */
 typedef struct place {
     uint32_t file;
-    bool stream;           /* compressed: offset_bytes counts decoded bytes */
-    bool swap;             /* stored big-endian */
-    bool conj;             /* stored un-conjugated: negate the imaginary half */
-    bool neg;              /* stored un-negated: negate */
-    bool rows;             /* row-major without gaps: strides are those of the box */
-    bool has_crc;          /* crc32 covers [record_offset_bytes, +record_nbytes) */
+    bool stream;  /* compressed: offset_bytes counts decoded bytes */
+    bool swap;    /* stored big-endian */
+    bool conj;    /* stored un-conjugated: negate the imaginary half */
+    bool neg;     /* stored un-negated: negate */
+    bool rows;    /* row-major without gaps: strides are those of the box */
+    bool has_crc; /* crc32 covers [record_offset_bytes, +record_nbytes) */
     uint32_t crc32;
     uint64_t offset_bytes; /* of the box's first element */
     uint64_t record_offset_bytes;
-    uint64_t record_nbytes; /* the elements lie within: checked by locate */
+    uint64_t record_nbytes;     /* the elements lie within: checked by locate */
     uint64_t strides[NDIM_MAX]; /* elements, ndim of them */
 } place;
 
@@ -50,6 +50,8 @@ typedef struct source {
     fsdpck_status (*stream_read)(source_stream *s, void *dst, uint64_t nbytes, fsdpck_error *err);
     fsdpck_status (*stream_finish)(source_stream *s, fsdpck_error *err);
     void (*stream_close)(source_stream *s);
+    /* Memory that the stream of a chunk takes until it is closed. NULL: little. */
+    uint64_t (*stream_nbytes)(void *ctx, uint64_t chunk);
 
     /* The name of another tensor where the chunk is a replica of this one's as both are to be
      * equal; NULL. May be NULL itself. */

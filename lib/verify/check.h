@@ -84,6 +84,8 @@ typedef struct check_request {
     const char *path;   /* of the checkpoint */
     check_level level;
     unsigned nthreads; /* 0 counts as 1 */
+    /* For streams (source.stream_nbytes), which one worker may have whatever it takes; 0: no bound. */
+    uint64_t memory_nbytes;
     const check_peers *peers;
     const cancel_token *cancel;
     progress *progress;

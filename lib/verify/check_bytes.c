@@ -281,6 +281,23 @@ static void release(byte_work *w, unsigned workers)
     spots_end(w->c);
 }
 
+/* As many as may each have a stream open. */
+static unsigned worker_count(const check *c)
+{
+    const source *src = c->r->source;
+    const unsigned workers = c->r->nthreads > 0 ? c->r->nthreads : 1;
+    uint64_t most = 0;
+    if (src->stream_nbytes == NULL || c->r->memory_nbytes == 0)
+        return workers;
+    for (size_t i = 0; i < c->extents.count; i++) {
+        const extent *e = VEC_AT(&c->extents, const extent, i);
+        const uint64_t nbytes = e->stream ? src->stream_nbytes(src->ctx, e->chunk) : 0;
+        most = nbytes > most ? nbytes : most;
+    }
+    const uint64_t fit = most == 0 ? workers : c->r->memory_nbytes / most;
+    return fit == 0 ? 1 : fit < workers ? (unsigned)fit : workers;
+}
+
 /* This process's jobs; then what all of them found. */
 static fsdpck_status read_share(byte_work *w, unsigned workers, const found_mark *before,
                                 fsdpck_error *err)
@@ -294,7 +311,7 @@ static fsdpck_status read_share(byte_work *w, unsigned workers, const found_mark
 fsdpck_status check_bytes(check *c, fsdpck_error *err)
 {
     byte_work w = {.c = c, .jobs = VEC_OF(check_job, c->r->metadata)};
-    const unsigned workers = c->r->nthreads > 0 ? c->r->nthreads : 1;
+    const unsigned workers = worker_count(c);
     found_mark before;
     fsdpck_status st = share_agree(c, begin(&w, workers, err), err);
     progress_phase(c->r->progress, "reading", job_nbytes(&w));

@@ -71,6 +71,30 @@ FLETCHER = bad("fletcher")
 RAW = struct.pack("<12f", *range(12))
 
 
+def million_links():
+    """A million names for one dataset, in few and large nodes of the root group's tree."""
+    count, k = 1_000_000, 32767
+    undefined, end = 2**64 - 1, len(PLAIN)
+    places = struct.pack("<QQ", PLAIN.index(b"TREE"), PLAIN.index(b"HEAP"))
+    dataset = struct.unpack_from("<Q", PLAIN, PLAIN.index(b"SNOD") + 8 + 8)[0]
+    names = bytes(8) + b"".join(b"%07d\0" % i for i in range(count))
+    heap = end
+    nodes = heap + 32 + len(names)
+    pieces = [b"HEAP" + struct.pack("<4xQQQ", len(names), 1, heap + 32), names]
+    keys = [struct.pack("<Q", 0)]
+    for first in range(0, count, 2 * k):
+        some = range(first, min(first + 2 * k, count))
+        node = b"SNOD\1\0" + struct.pack("<H", len(some))
+        node += b"".join(struct.pack("<QQ24x", 8 + 8 * i, dataset) for i in some)
+        keys.append(struct.pack("<QQ", nodes + (len(pieces) - 2) * (8 + 80 * k), 8 + 8 * some[-1]))
+        pieces.append(node.ljust(8 + 80 * k, b"\0"))
+    tree = nodes + (len(pieces) - 2) * (8 + 80 * k)
+    head = b"TREE\0\0" + struct.pack("<HQQ", len(keys) - 1, undefined, undefined)
+    pieces.append((head + b"".join(keys)).ljust(544, b"\0"))
+    data = put(PLAIN, 16, "<H", k).replace(places, struct.pack("<QQ", tree, heap)) + b"".join(pieces)
+    return put(data, END, "<Q", len(data))
+
+
 def truncated():
     data = fixture("types.h5")
     rows = [row("H01", f"at-{n}", "R", "H5-TRUNCATED", data[:n], commands=("inspect", "coverage"))
@@ -130,6 +154,9 @@ def pointing():
         row("H05", "same-file", "R", "H5-VIRTUAL", bad("virtual-same-file")),
         row("H05", "growing", "R", "H5-VIRTUAL", bad("virtual-growing")),
         row("H06", "cycle", "A", "H5-LEFT-OUT", bad("cycle")),
+        row("H06", "million-links", "A", None, million_links, commands=("inspect", "coverage"), lanes="A"),
+        row("H06", "million-links-in-little-memory", "L", "LIMIT-MEMORY", million_links, commands=BRIEF, lanes="B",
+            settled="a million tensors are more metadata than the lane's address space is given"),
         row("H06", "deep", "L", "H5-DEPTH", bad("deep"), settled="300 groups: more than 256 are too deep"),
     ]
 

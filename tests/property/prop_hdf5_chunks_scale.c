@@ -17,8 +17,8 @@
 #define CODED_NBYTES 24u
 /* Of the catalogue and its tables, and of the child at its peak. */
 #define KEPT_NBYTES_EACH  250u
-#define CHILD_NBYTES_EACH 1000u
-#define CHILD_NBYTES      ((uint64_t)160 << 20)
+#define CHILD_NBYTES_EACH 200u
+#define CHILD_NBYTES      ((uint64_t)64 << 20)
 #define SLOWER_MOST       3.0
 
 static const uint8_t nowhere[1];

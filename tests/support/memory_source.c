@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/checked.h"
 #include "base/crc.h"
@@ -71,8 +72,21 @@ static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, f
     must(*s != NULL, "no memory");
     (*s)->m = m;
     (*s)->record = VEC_AT(&m->records, vec, catalogue_chunk(&m->cat, chunk)->aux);
-    atomic_fetch_add(&m->open_streams, 1);
+    const int open = atomic_fetch_add(&m->open_streams, 1) + 1;
+    int most = atomic_load(&m->most_streams);
+    while (open > most && !atomic_compare_exchange_weak(&m->most_streams, &most, open))
+        ;
+    const struct timespec pause = {.tv_nsec = 2000000};
+    if (m->stream_nbytes > 0) /* others open theirs meanwhile, where they may */
+        nanosleep(&pause, NULL);
     return FSDPCK_OK;
+}
+
+static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
+{
+    const memory_source *m = ctx;
+    (void)chunk;
+    return m->stream_nbytes;
 }
 
 static fsdpck_status stream_read(source_stream *s, void *dst, uint64_t nbytes, fsdpck_error *err)
@@ -127,6 +141,7 @@ void memory_source_init(memory_source *m, uint32_t nfiles, budget *owner)
                       .stream_read = stream_read,
                       .stream_finish = stream_finish,
                       .stream_close = stream_close,
+                      .stream_nbytes = stream_nbytes,
                       .check_unchanged = check_unchanged};
 }
 

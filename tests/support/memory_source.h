@@ -45,6 +45,8 @@ typedef struct memory_source {
     uint64_t fail_read; /* number of the read that fails, from 1; 0: none */
     bool changed;       /* what check_unchanged is to say */
     _Atomic int open_streams;
+    _Atomic int most_streams; /* that were open at once */
+    uint64_t stream_nbytes;   /* what source.stream_nbytes is to say; not 0: they open slowly */
 } memory_source;
 
 /* Logical little-endian bytes of an element. bfloat16, float16 and float32 are always finite. */

@@ -1,5 +1,6 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "tests/support/exec_world.h"
 
@@ -87,7 +88,8 @@ Test(exec, columns_out_of_rows)
 static exec_world *columns(uint64_t rows, uint64_t cols, uint64_t members, dtype to)
 {
     exec_world *w = exec_world_new(2, 4);
-    const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_BFLOAT16, 2, BOX(rows, cols));
+    const uint32_t t =
+        memory_source_add_tensor(&w->source, "w", DTYPE_BFLOAT16, 2, BOX(rows, cols));
     const uint32_t u = memory_source_add_tensor(&w->source, "u", DTYPE_INT16, 1, BOX(777));
     for (uint64_t s = 0; s < 2; s++)
         memory_source_add_chunk(&w->source, t, BOX(s * (rows / 2), 0), BOX(rows / 2, cols),
@@ -151,7 +153,8 @@ Test(exec, more_columns_than_buffers_take_passes_and_say_so)
 Test(exec, columns_to_other_columns)
 {
     exec_world *w = exec_world_new(2, 3);
-    const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_FLOAT32, 3, BOX(5, 600, 240));
+    const uint32_t t =
+        memory_source_add_tensor(&w->source, "w", DTYPE_FLOAT32, 3, BOX(5, 600, 240));
     for (uint64_t s = 0; s < 4; s++)
         memory_source_add_chunk(&w->source, t, BOX(0, 0, 60 * s), BOX(5, 600, 60),
                                 &(memory_layout){.file = (uint32_t)(s % 2), .swap = s == 1});
@@ -194,6 +197,36 @@ Test(exec, streams_of_column_shards_share_their_lines)
     run(w, (exec_world_options){.nthreads = 4, .tile_nbytes = 4096});
     cr_assert_eq(w->sums.streams, 16);
     run(w, (exec_world_options){.nthreads = 1});
+    exec_world_free(w);
+}
+
+Test(exec, streams_share_the_memory_with_buffers)
+{
+    const uint64_t nbytes = (uint64_t)3 << 20;
+    exec_world *w = sharded(512, 64, 0, 32, (memory_layout){.stream = true});
+    w->source.stream_nbytes = nbytes;
+    run(w, (exec_world_options){.nthreads = 8});
+    const uint64_t most = (uint64_t)atomic_load(&w->source.most_streams) * nbytes;
+    cr_assert(most >= 2 * nbytes && most <= EXEC_MEMORY_NBYTES_MIN, "%d",
+              atomic_load(&w->source.most_streams));
+    exec_world_free(w);
+}
+
+Test(exec, stream_that_does_not_fit_is_told_before_anything_is_written)
+{
+    fsdpck_error err = {0};
+    exec_world *w = sharded(500, 64, 1, 16, (memory_layout){.stream = true});
+    const exec_world_options o = {.nthreads = 2};
+    w->source.stream_nbytes = EXEC_MEMORY_NBYTES_MIN - ((uint64_t)3 << 20);
+    run(w, o);
+    cr_assert_eq(atomic_load(&w->source.most_streams), 1);
+    w->source.stream_nbytes = EXEC_MEMORY_NBYTES_MIN - 4096;
+    cr_assert_eq(exec_world_run(w, &o, &err), FSDPCK_LIMIT);
+    cr_assert_str_eq(err.finding, "LIMIT-MEMORY");
+    cr_assert_str_eq(err.expected, "at least 18 MiB");
+    cr_assert(strstr(err.next, "--memory") != NULL);
+    w->source.stream_nbytes = UINT64_MAX;
+    cr_assert_eq(exec_world_run(w, &o, &err), FSDPCK_LIMIT);
     exec_world_free(w);
 }
 
