@@ -32,6 +32,7 @@ static void add_counts(cJSON *e, const fsdpck_info *info)
     cJSON_AddNumberToObject(n, "chunks", (double)info->chunks);
     cJSON_AddNumberToObject(n, "elements", (double)info->nelems);
     cJSON_AddNumberToObject(n, "bytes", (double)info->nbytes);
+    cJSON_AddNumberToObject(n, "left_out", (double)info->left_out);
     cJSON *parts = cJSON_AddObjectToObject(e, "parts");
     for (int i = 0; i < 3; i++) {
         cJSON *part = cJSON_AddObjectToObject(parts, fsdpck_part_name((fsdpck_part)i));

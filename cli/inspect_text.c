@@ -63,6 +63,12 @@ static void print_parts(const fsdpck_info *info)
     }
 }
 
+static void print_left_out(const fsdpck_info *info)
+{
+    if (info->left_out > 0)
+        printf("  left out    %s\n", info->left_out_kinds);
+}
+
 static void print_balance(const inspect_sums *s)
 {
     if (s->rank_count < 2)
@@ -98,6 +104,7 @@ int inspect_print_summary(const cli *c, const fsdpck_checkpoint *ckpt)
     char a[32], b[32], name[NAME_CAPACITY], shape[512];
     print_origin(&s.info);
     print_parts(&s.info);
+    print_left_out(&s.info);
     for (size_t i = 0; i < s.dtype_count; i++)
         printf("  %-11s %s %s, %s\n", i == 0 ? "dtypes" : "", s.dtypes[i].dtype,
                report_count(a, sizeof a, s.dtypes[i].tensors, "tensor"),

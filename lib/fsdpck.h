@@ -28,7 +28,8 @@
  * macros). NULL for an options pointer means the defaults. Texts returned are borrowed from the
  * handle that they were asked of. One handle belongs to one thread at a time; the library makes its
  * own threads inside a call. fsdpck_context_cancel and fsdpck_context_progress may be called from
- * anywhere at any time.
+ * anywhere at any time. Contexts of several threads share libhdf5, one call at a time; while one of
+ * them reads or writes HDF5, the program itself must not be in libhdf5 in another thread.
  */
 #ifndef FSDPCK_H
 #define FSDPCK_H
@@ -219,6 +220,9 @@ typedef struct fsdpck_info {
     int boxes_doubtful; /* boxes that no rank can have held: repair_strided may derive them anew */
     uint64_t flat_parameters; /* of FSDP1: only model_path can take them apart */
     const char *model_path;   /* it was opened with; "" where there was none */
+    uint64_t left_out;        /* neither tensors nor objects: what an HDF5 file holds besides */
+    const char
+        *left_out_kinds; /* "2 datasets of text, 1 link to nothing"; "" where there is none */
 } fsdpck_info;
 
 FSDPCK_API void fsdpck_get_info(const fsdpck_checkpoint *ckpt, fsdpck_info *info);

@@ -23,6 +23,8 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     info->boxes_doubtful = o->boxes_doubtful;
     info->flat_parameters = flat_view_count(&c->cat, NULL);
     info->model_path = c->model_path == NULL ? "" : c->model_path;
+    info->left_out = o->left_out;
+    info->left_out_kinds = o->left_out_kinds;
     info->objects = catalogue_object_count(&c->cat);
     info->files = catalogue_file_count(&c->cat);
     info->chunks = catalogue_chunk_count(&c->cat);

@@ -62,6 +62,16 @@ static bool is_newer(const hdf5_builder *b, unsigned why, const char *text)
            strcmp(text + n - nlast, last) == 0 && strstr(text, " version number ") != NULL;
 }
 
+/* "ran off the end of the buffer: current p = 0x55..., ..." is another text each time. */
+static const char *without_addresses(char *text)
+{
+    char *address = strstr(text, " = 0x");
+    char *colon = address == NULL ? NULL : strchr(text, ':');
+    if (colon != NULL && colon < address)
+        *colon = '\0';
+    return text;
+}
+
 static const struct failure newer = {
     FSDPCK_UNSUPPORTED, "H5-NEWER", "file was written by a newer HDF5 than this build's",
     "write it with libver='v110' in h5py, or build fsdpck with a newer HDF5"};
@@ -83,7 +93,9 @@ static fsdpck_status take_fail(const hdf5_builder *b, hdf5_get *g, fsdpck_error 
     if (name_nbytes > 0)
         error_tensor(err, escape_text(shown, sizeof shown, (const char *)name, name_nbytes));
     if (text_nbytes > 0)
-        error_found(err, "%s", escape_text(shown, sizeof shown, (const char *)text, text_nbytes));
+        error_found(
+            err, "%s",
+            without_addresses(escape_text(shown, sizeof shown, (const char *)text, text_nbytes)));
     if (is_new && b->in->library != NULL)
         error_expected(err, "what %s reads", b->in->library);
     error_next(err, "%s", f->next);
@@ -107,29 +119,40 @@ static fsdpck_status take_left(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static void tell_left(const hdf5_builder *b)
+static const struct left_words {
+    const char *finding, *next, *what, *one, *many;
+    const char *kind, *kinds; /* for inspect */
+} left_words[HDF5_LEFT_COUNT] = {
+    [HDF5_LEFT_TEXT] = {"H5-LEFT-OUT", "nothing to do, unless it should have been a tensor",
+                        "dataset", "holds text and is left out", "hold text and are left out",
+                        "dataset of text", "datasets of text"},
+    [HDF5_LEFT_NULL] = {"H5-LEFT-OUT", "nothing to do, unless it should have been a tensor",
+                        "dataset", "has no dataspace and is left out",
+                        "have no dataspace and are left out", "dataset without a dataspace",
+                        "datasets without a dataspace"},
+    [HDF5_LEFT_GROUP] = {"H5-LEFT-OUT", "nothing to do: what is in it is read by its first name",
+                         "more name", "of a group is left out", "of groups are left out",
+                         "more name of a group", "more names of groups"},
+    [HDF5_LEFT_DANGLING] = {"H5-DANGLING", "remove the link, or find what it should lead to",
+                            "soft link", "leads to nothing", "lead to nothing", "link to nothing",
+                            "links to nothing"},
+};
+
+static void tell_left(hdf5_builder *b)
 {
-    static const struct {
-        const char *finding, *next, *what, *one, *many;
-    } words[HDF5_LEFT_COUNT] = {
-        [HDF5_LEFT_TEXT] = {"H5-LEFT-OUT", "nothing to do, unless it should have been a tensor",
-                            "dataset", "holds text and is left out", "hold text and are left out"},
-        [HDF5_LEFT_NULL] = {"H5-LEFT-OUT", "nothing to do, unless it should have been a tensor",
-                            "dataset", "has no dataspace and is left out",
-                            "have no dataspace and are left out"},
-        [HDF5_LEFT_GROUP] = {"H5-LEFT-OUT",
-                             "nothing to do: what is in it is read by its first name", "more name",
-                             "of a group is left out", "of groups are left out"},
-        [HDF5_LEFT_DANGLING] = {"H5-DANGLING", "remove the link, or find what it should lead to",
-                                "soft link", "leads to nothing", "lead to nothing"},
-    };
+    cat_origin *o = &b->cat->origin;
     for (unsigned i = 0; i < HDF5_LEFT_COUNT; i++) {
         const hdf5_left_out *left = &b->left[i];
-        if (left->count > 0)
-            log_warn(&b->in->log, words[i].finding, words[i].next, "%" PRIu64 " %s%s %s: %s%s",
-                     left->count, words[i].what, left->count == 1 ? "" : "s",
-                     left->count == 1 ? words[i].one : words[i].many, left->names,
-                     left->count > NAMES_SHOWN ? ", ..." : "");
+        const struct left_words *w = &left_words[i];
+        const size_t at = strlen(o->left_out_kinds);
+        if (left->count == 0)
+            continue;
+        log_warn(&b->in->log, w->finding, w->next, "%" PRIu64 " %s%s %s: %s%s", left->count,
+                 w->what, left->count == 1 ? "" : "s", left->count == 1 ? w->one : w->many,
+                 left->names, left->count > NAMES_SHOWN ? ", ..." : "");
+        o->left_out += left->count;
+        snprintf(o->left_out_kinds + at, sizeof o->left_out_kinds - at, "%s%" PRIu64 " %s",
+                 at > 0 ? ", " : "", left->count, left->count == 1 ? w->kind : w->kinds);
     }
 }
 

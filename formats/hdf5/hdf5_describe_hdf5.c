@@ -1,7 +1,8 @@
 #include <hdf5.h>
 #include <string.h>
 
-#include "base/child.h"
+#include "formats/hdf5/hdf5_driver.h"
+#include "formats/hdf5/hdf5_lock.h"
 #include "formats/hdf5/hdf5_write.h"
 
 /* What the library writes for a dataset beside its name, and for the file: enough for nearly all of
@@ -10,8 +11,16 @@
 #define META_NBYTES_LEAST 2048u
 #define META_NBYTES_MOST  ((hsize_t)1 << 30)
 
+/* What the library itself takes of memory, and its cache. */
+#define LIBRARY_NBYTES      ((uint64_t)1 << 20)
+#define LIBRARY_NBYTES_EACH 1536u
+#define CACHE_NBYTES_EACH   ((uint64_t)12 << 10)
+#define CACHE_NBYTES_MOST   ((uint64_t)48 << 20)
+
 typedef struct describing {
     const hdf5_description *d;
+    hdf5_driver driver;
+    int error; /* errno of what failed in it */
     hid_t file, root;
     hid_t link_list;  /* names are UTF-8 */
     hid_t group_list; /* creation order, no times */
@@ -24,21 +33,33 @@ typedef struct describing {
 
 /* --- what failed --- */
 
-static herr_t take_first(unsigned n, const H5E_error2_t *what, void *ctx)
+typedef struct cause {
+    const char *text; /* of the innermost call */
+    bool is_memory;
+} cause;
+
+static herr_t take_cause(unsigned n, const H5E_error2_t *what, void *ctx)
 {
-    const char **text = ctx;
+    cause *c = ctx;
     if (n == 0 && what->desc != NULL)
-        *text = what->desc;
+        c->text = what->desc;
+    c->is_memory = c->is_memory || what->maj_num == H5E_RESOURCE || what->min_num == H5E_CANTALLOC;
     return 0;
 }
 
 /* Of the call that failed just now: the next one forgets it. */
-static fsdpck_status fail(const char *name, fsdpck_error *err)
+static fsdpck_status fail(const describing *s, const char *name, fsdpck_error *err)
 {
-    const char *why = "no reason given";
-    (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_first, (void *)&why);
-    const fsdpck_status st =
-        error_set(err, FSDPCK_IO, "", "libhdf5 could not describe the output: %s", why);
+    cause c = {"no reason given", false};
+    (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_cause, &c);
+    fsdpck_status st;
+    if (s->error != 0)
+        st = error_set_errno(err, s->error, "describing the HDF5 file", NULL);
+    else if (c.is_memory)
+        st = error_set(err, FSDPCK_LIMIT, "LIMIT-MEMORY",
+                       "no memory for libhdf5 to describe the output: %s", c.text);
+    else
+        st = error_set(err, FSDPCK_IO, "", "libhdf5 could not describe the output: %s", c.text);
     if (name != NULL)
         error_tensor(err, name);
     (void)H5Eclear2(H5E_DEFAULT);
@@ -120,10 +141,10 @@ static fsdpck_status put_tensor(describing *s, size_t tensor, uint64_t *offset_b
     const haddr_t at = ok ? H5Dget_offset(dataset) : HADDR_UNDEF;
     fsdpck_status st = FSDPCK_OK;
     if (!ok || (at == HADDR_UNDEF && catalogue_tensor_nbytes(s->d->cat, tensor) > 0))
-        st = fail(catalogue_name(s->d->cat, t->name), err);
+        st = fail(s, catalogue_name(s->d->cat, t->name), err);
     *offset_bytes = at == HADDR_UNDEF ? UINT64_MAX : at;
     if (dataset >= 0 && H5Dclose(dataset) < 0 && st == FSDPCK_OK)
-        st = fail(catalogue_name(s->d->cat, t->name), err);
+        st = fail(s, catalogue_name(s->d->cat, t->name), err);
     if (space >= 0)
         (void)H5Sclose(space);
     return st;
@@ -133,7 +154,7 @@ static fsdpck_status put_group(const describing *s, uint32_t i, fsdpck_error *er
 {
     const char *path = strtab_text(&s->d->names->groups, i);
     const hid_t made = H5Gcreate2(s->file, path, s->link_list, s->group_list, H5P_DEFAULT);
-    return made < 0 || H5Gclose(made) < 0 ? fail(path, err) : FSDPCK_OK;
+    return made < 0 || H5Gclose(made) < 0 ? fail(s, path, err) : FSDPCK_OK;
 }
 
 /* --- the file --- */
@@ -161,8 +182,7 @@ static hsize_t meta_block_nbytes(const hdf5_description *d)
 
 static herr_t set_access(const describing *s)
 {
-    return H5Pset_fapl_stdio(s->access_list) < 0 ||
-                   H5Pset_libver_bounds(s->access_list, H5F_LIBVER_V18, H5F_LIBVER_V18) < 0 ||
+    return H5Pset_libver_bounds(s->access_list, H5F_LIBVER_V18, H5F_LIBVER_V18) < 0 ||
                    H5Pset_alignment(s->access_list, HDF5_ALIGN_NBYTES, HDF5_ALIGN_NBYTES) < 0 ||
                    H5Pset_meta_block_size(s->access_list, meta_block_nbytes(s->d)) < 0 ||
                    H5Pset_file_locking(s->access_list, 0, 1) < 0
@@ -172,14 +192,12 @@ static herr_t set_access(const describing *s)
 
 static herr_t create_file(describing *s)
 {
-    char path[40];
-    child_fd_path(s->d->fd, path, sizeof path);
-    s->access_list = H5Pcreate(H5P_FILE_ACCESS);
+    s->access_list = (hid_t)hdf5_driver_access(&s->driver);
     s->create_list = H5Pcreate(H5P_FILE_CREATE);
     if (s->access_list < 0 || s->create_list < 0 || set_access(s) < 0 ||
         set_order(s->create_list) < 0)
         return -1;
-    s->file = H5Fcreate(path, H5F_ACC_TRUNC, s->create_list, s->access_list);
+    s->file = H5Fcreate(HDF5_DRIVER_PATH, H5F_ACC_TRUNC, s->create_list, s->access_list);
     return s->file < 0 ? -1 : 0;
 }
 
@@ -205,10 +223,10 @@ static herr_t make_lists(describing *s)
 static fsdpck_status put_all(describing *s, uint64_t *offsets, fsdpck_error *err)
 {
     if (make_lists(s) < 0 || create_file(s) < 0)
-        return fail(NULL, err);
+        return fail(s, NULL, err);
     s->root = H5Gopen2(s->file, "/", H5P_DEFAULT);
     if (s->root < 0 || put_root_attributes(s) < 0)
-        return fail(NULL, err);
+        return fail(s, NULL, err);
     for (uint32_t i = 0; i < strtab_count(&s->d->names->groups); i++)
         RETURN_IF(put_group(s, i, err));
     for (size_t i = 0; i < catalogue_tensor_count(s->d->cat); i++)
@@ -238,10 +256,28 @@ static herr_t close_all(describing *s)
     return worst;
 }
 
-fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets, fsdpck_error *err)
+/* libhdf5 does not survive a failed allocation: it ends in a crash, here or when it is next used. So
+ * what it takes, by what was seen of it and half as much again, is asked for beforehand: its cache,
+ * which grows with the datasets up to a bound, and what it keeps of each. */
+static fsdpck_status check_memory(const hdf5_description *d, fsdpck_error *err)
+{
+    const uint64_t count = catalogue_tensor_count(d->cat) + strtab_count(&d->names->groups);
+    const uint64_t cache = count * CACHE_NBYTES_EACH;
+    const uint64_t nbytes = LIBRARY_NBYTES + count * LIBRARY_NBYTES_EACH +
+                            (cache < CACHE_NBYTES_MOST ? cache : CACHE_NBYTES_MOST) +
+                            d->names->paths.text.count + 2 * (uint64_t)d->objects->nbytes;
+    void *p = budget_alloc(d->cat->owner, nbytes, err);
+    if (p == NULL)
+        return FSDPCK_LIMIT;
+    budget_free(d->cat->owner, p, nbytes);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status describe(const hdf5_description *d, uint64_t *offsets, fsdpck_error *err)
 {
     describing s = {
         .d = d,
+        .driver = {.fd = d->fd, .error = &s.error},
         .file = H5I_INVALID_HID,
         .root = H5I_INVALID_HID,
         .link_list = H5I_INVALID_HID,
@@ -258,11 +294,22 @@ fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets, fsdpck
     (void)H5dont_atexit();
     /* Before anything else: the library shall print nothing. */
     if (H5open() < 0 || H5Eget_auto2(H5E_DEFAULT, &print, &print_ctx) < 0)
-        return fail(NULL, err);
+        return fail(&s, NULL, err);
     (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     fsdpck_status st = put_all(&s, offsets, err);
-    if (close_all(&s) < 0 && st == FSDPCK_OK)
-        st = fail(NULL, err);
+    s.driver.hides_errors = true;
+    if ((close_all(&s) < 0 || s.error != 0) && st == FSDPCK_OK)
+        st = fail(&s, NULL, err);
     (void)H5Eset_auto2(H5E_DEFAULT, print, print_ctx);
+    return st;
+}
+
+fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets, fsdpck_error *err)
+{
+    hdf5_lock();
+    fsdpck_status st = check_memory(d, err);
+    if (st == FSDPCK_OK)
+        st = describe(d, offsets, err);
+    hdf5_unlock();
     return st;
 }

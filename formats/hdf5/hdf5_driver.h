@@ -17,6 +17,7 @@
 #ifndef FSDPCK_FORMATS_HDF5_DRIVER_H
 #define FSDPCK_FORMATS_HDF5_DRIVER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* For H5Fopen and H5Fcreate, which want a path. Nobody looks for it; it is absolute, so that libhdf5
@@ -29,6 +30,12 @@ typedef struct hdf5_driver {
     const void *nowhere;
     void (*raw)(void *ctx, uint64_t offset_bytes, uint64_t nbytes);
     void *ctx;
+    /* 0 at first; the errno of the first system call that failed, which libhdf5 does not tell. NULL:
+     * nobody asks. */
+    int *error;
+    /* Only *error tells of failures, so that libhdf5 can close what it has open. What it cannot close
+     * it keeps, to try again with a driver that is gone by then. */
+    bool hides_errors;
 } hdf5_driver;
 
 /* A new file access property list (its hid_t), to be closed; negative where it failed. *d is borrowed

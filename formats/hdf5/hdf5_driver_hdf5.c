@@ -22,6 +22,14 @@ typedef struct opened {
     haddr_t eof; /* end of the file */
 } opened;
 
+/* Of a system call. */
+static herr_t fail(const hdf5_driver *d)
+{
+    if (d->error != NULL && *d->error == 0)
+        *d->error = errno;
+    return d->hides_errors ? 0 : -1;
+}
+
 static H5FD_t *driver_open(const char *path, unsigned flags, hid_t access, haddr_t most)
 {
     const info *have = H5Pget_driver_info(access);
@@ -29,18 +37,19 @@ static H5FD_t *driver_open(const char *path, unsigned flags, hid_t access, haddr
     (void)most;
     if (have == NULL)
         return NULL;
-    const int fd = have->driver->fd;
-    if ((flags & H5F_ACC_TRUNC) != 0 && ftruncate(fd, 0) != 0)
-        return NULL;
+    const hdf5_driver *d = have->driver;
     /* One call for one number: a filter of calls need let no more pass. */
-    const off_t end = lseek(fd, 0, SEEK_END);
-    if (end < 0)
+    const off_t end = lseek(d->fd, 0, SEEK_END);
+    const bool truncate = end > 0 && (flags & H5F_ACC_TRUNC) != 0;
+    opened *o = NULL;
+    if (end >= 0 && (!truncate || ftruncate(d->fd, 0) == 0))
+        o = calloc(1, sizeof *o);
+    if (o == NULL) {
+        (void)fail(d);
         return NULL;
-    opened *o = calloc(1, sizeof *o);
-    if (o == NULL)
-        return NULL;
-    o->driver = have->driver;
-    o->eof = (haddr_t)end;
+    }
+    o->driver = d;
+    o->eof = truncate ? 0 : (haddr_t)end;
     return &o->base;
 }
 
@@ -109,11 +118,10 @@ static herr_t driver_read(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t
         return 0;
     while (nbytes > 0) {
         const ssize_t n = pread(o->driver->fd, p, nbytes, (off_t)at);
-        if (n < 0 && errno != EINTR)
-            return -1;
-        if (n == 0) {
+        const bool failed = n < 0 && errno != EINTR;
+        if (n == 0 || failed) {
             memset(p, 0, nbytes);
-            break;
+            return failed ? fail(o->driver) : 0;
         }
         if (n > 0) {
             p += n;
@@ -138,7 +146,7 @@ static herr_t driver_write(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_
     while (nbytes > 0) {
         const ssize_t n = pwrite(o->driver->fd, p, nbytes, (off_t)at);
         if (n < 0 && errno != EINTR)
-            return -1;
+            return fail(o->driver);
         if (n > 0) {
             p += n;
             at += (haddr_t)n;
@@ -157,8 +165,10 @@ static herr_t driver_truncate(H5FD_t *base, hid_t transfer, hbool_t closing)
     (void)closing;
     if (o->eof == o->eoa)
         return 0;
-    if (o->eoa > OFFSET_MAX || ftruncate(o->driver->fd, (off_t)o->eoa) != 0)
+    if (o->eoa > OFFSET_MAX)
         return -1;
+    if (ftruncate(o->driver->fd, (off_t)o->eoa) != 0)
+        return fail(o->driver);
     o->eof = o->eoa;
     return 0;
 }

@@ -8,6 +8,7 @@
 #include "formats/hdf5/hdf5_build.h"
 #include "formats/hdf5/hdf5_child.h"
 #include "formats/hdf5/hdf5_decode.h"
+#include "formats/hdf5/hdf5_lock.h"
 #include "formats/hdf5/hdf5_super.h"
 
 /* What the child may use: libhdf5's own caches are a few MiB, chunk tables grow with the file. */
@@ -111,8 +112,12 @@ static fsdpck_status ask_child(reader *r, const open_request *req, const hdf5_su
         .tell = req->found != NULL ? req : NULL,
         .log = req->log,
     };
-    RETURN_IF(child_start(&c, &limits, hdf5_child_run, NULL, r->in.fd, req->cancel, err));
-    const fsdpck_status st = hdf5_build(&r->known, &in, r->cat, err);
+    hdf5_lock();
+    fsdpck_status st = child_start(&c, &limits, hdf5_child_run, NULL, r->in.fd, req->cancel, err);
+    hdf5_unlock();
+    if (st != FSDPCK_OK)
+        return st;
+    st = hdf5_build(&r->known, &in, r->cat, err);
     const child_fate fate = child_end(&c);
     /* What is wrong with its words ends it too. */
     return st == FSDPCK_BADINPUT && c.ended ? explain(fate, st, err) : st;

@@ -65,7 +65,7 @@ typedef struct hdf5_description {
 } hdf5_description;
 
 /* Where the data of each tensor lie in the file, UINT64_MAX where it has none; the file in `fd` is
- * whole but for them. One thread. */
+ * whole but for them. From any thread: one at a time is in libhdf5 (hdf5_lock.h). */
 fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -120,6 +120,8 @@ typedef struct cat_origin {
     int64_t step;
     int64_t world_size; /* ranks that wrote it */
     char note[256];     /* what a reader wants inspect to say, such as "save looks unfinished" */
+    uint64_t left_out;  /* things that the reader passes over, with a warning for each kind of them */
+    char left_out_kinds[160]; /* "2 datasets of text, 1 link to nothing"; "" */
     bool in_parts; /* model and optimizer each have a folder of their own (dcp_parts.h) */
     /* A trainer's folder as one thing; "" where there is none. A writer for the same trainer keeps
      * the settings; who runs it copies the folder. */

@@ -17,7 +17,8 @@ class Row:
     id        its kind, such as P05; several pieces share one
     name      of the piece
     cls       R refused: verify 1, other commands 3; U unsupported: 4; L limit: 7; W accepted with a warning: 0, under
-              `verify --strict` 1; A accepted: 0, under `verify --strict` too
+              `verify --strict` 1; A accepted: 0, under `verify --strict` too; S survived: how it ends depends on a
+              library's release, but it ends as R, U, L or A would, with a finding where it fails
     finding   the id that every command that fails must name; of a W the warning; of an A a note, or None
     build     build(folder) makes the piece in an empty folder and returns its path
     at        what finds it: "open" any command; "coverage" what reads the heads of the payloads, so not `inspect`

@@ -26,6 +26,38 @@ def put(data, offset, form, *values):
     return data[:offset] + struct.pack(form, *values) + data[offset + struct.calcsize(form):]
 
 
+def lookup3(data):
+    """Jenkins's, as HDF5 sums what it says of objects."""
+    mask = 0xFFFFFFFF
+
+    def rot(x, n):
+        return (x << n | x >> (32 - n)) & mask
+
+    a = b = c = (0xDEADBEEF + len(data)) & mask
+    last = max(0, (len(data) - 1) // 12) * 12
+    for at in range(0, last, 12):
+        x, y, z = struct.unpack_from("<3I", data, at)
+        a, b, c = (a + x) & mask, (b + y) & mask, (c + z) & mask
+        for n in (4, 6, 8, 16, 19, 4):
+            a = (a - c & mask) ^ rot(c, n)
+            c = c + b & mask
+            a, b, c = b, c, a
+    if not data:
+        return c
+    x, y, z = struct.unpack("<3I", data[last:].ljust(12, b"\0"))
+    a, b, c = (a + x) & mask, (b + y) & mask, (c + z) & mask
+    for n in (14, 11, 25, 16, 4, 14, 24):
+        c = ((c ^ b) - rot(b, n)) & mask
+        a, b, c = b, c, a
+    return b
+
+
+def resummed(data, begin):
+    """With the checksum anew over the first part of an object header, with two bytes of length."""
+    end = begin + 8 + struct.unpack_from("<H", data, begin + 6)[0]
+    return put(data, end, "<I", lookup3(data[begin:end]))
+
+
 PLAIN = bad("plain")
 END = 40  # of version 0, the address of the file's end
 V110 = fixture("layouts-v110.h5")
@@ -96,6 +128,20 @@ def super():
     return rows
 
 
+def newer():
+    """An object of a version that no library knows yet: of a dataspace, in the header that is summed."""
+    begin = V110.index(b"OHDR", V110.index(b"OHDR") + 1)
+    at = begin + 12
+    assert V110[begin + 8:at + 1] == b"\1\x24\0\0\2" and resummed(V110, begin) == V110
+    bent = put(V110, at, "B", 7)
+    return [
+        row("H02", "newer-object", "U", "H5-NEWER", resummed(bent, begin), says=("version", "newer HDF5", "libver")),
+        row("H02", "newer-object-unsummed", "R", "H5-DAMAGED", bent),
+        row("H02", "newer-object-header", "R", "H5-DAMAGED", resummed(put(V110, begin + 4, "B", 9), begin),
+            settled="the version of the header is looked at before its checksum, so it may be damage"),
+    ]
+
+
 def pointing():
     return [
         row("H03", "external", "R", "H5-EXTERNAL", bad("external")),
@@ -158,4 +204,12 @@ def chunks():
     ]
 
 
-ROWS = truncated() + super() + pointing() + growing() + chunks()
+def crashes():
+    """Files that made releases of libhdf5 crash (fixtures/README.md): 1.10.8 still does on some. Another one may read
+    them, or refuse them for another reason."""
+    folder = os.path.join(FIXTURES, "hdf5", "cve")
+    return [row("H16", name[:-3], "S", None, fixture(f"cve/{name}"))
+            for name in sorted(os.listdir(folder)) if name.endswith(".h5")]
+
+
+ROWS = truncated() + super() + newer() + pointing() + growing() + chunks() + crashes()

@@ -311,7 +311,31 @@ Test(hdf5_build, what_is_left_out_is_told_once_with_its_number)
     cr_assert_str_eq(t.said,
                      "H5-LEFT-OUT 4 datasets hold text and are left out: 'a', 'b/c', 'd', ...\n"
                      "H5-LEFT-OUT 1 dataset has no dataspace and is left out: 'none'\n");
+    cr_assert_eq(t.cat.origin.left_out, 8);
+    cr_assert_str_eq(t.cat.origin.left_out_kinds,
+                     "4 datasets of text, 1 dataset without a dataspace, 3 links to nothing");
     release(&t);
+}
+
+Test(hdf5_build, nobody_is_told_addresses_of_memory)
+{
+    static const char *const texts[][2] = {
+        {"ran off the end of the buffer: current p = 0x55d9284b4b08, p_size = 40",
+         "ran off the end of the buffer"},
+        {"address = 0x30: not there", "address = 0x30: not there"},
+        {"bad: very", "bad: very"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        told t;
+        begin(&t);
+        put_u8(&t.put, HDF5_FAIL_OBJECT);
+        put_words(&t, "w");
+        put_words(&t, texts[i][0]);
+        put_record(&t.put, HDF5_FAIL);
+        ends_as(&t, FSDPCK_BADINPUT, "H5-DAMAGED");
+        cr_assert_str_eq(t.err.found, texts[i][1]);
+        release(&t);
+    }
 }
 
 /* Where there are checksums a version that the library does not know is no damage. */
