@@ -40,7 +40,8 @@ uint64_t pack_worker_nbytes(const struct exec *x)
 
 uint64_t pack_tile_nbytes_min(const struct exec *x)
 {
-    return x->r.target->pack.cell_nbytes_max;
+    const uint64_t most = x->r.target->pack.cell_nbytes_max;
+    return most + (FILE_DIRECT_ALIGN - most % FILE_DIRECT_ALIGN) % FILE_DIRECT_ALIGN;
 }
 
 /* ---- failures ---- */

@@ -52,6 +52,8 @@ static void choose_sizes(struct exec *x, bool direct)
     unsigned workers = x->r.nthreads > 0 ? x->r.nthreads : 1;
     const uint64_t staging_max = x->r.gpu == NULL ? STAGING_NBYTES_MAX : GPU_STAGING_NBYTES_MAX;
     uint64_t tile = plan_tile_nbytes(x->r.plan);
+    if (packed && tile < least)
+        tile = least;
     /* With direct writes a worker waits for the device: a second one for each thread reads
      * meanwhile. */
     if (direct && workers < 256)
