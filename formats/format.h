@@ -205,7 +205,8 @@ typedef struct format_writer {
     bool (*holds)(dtype d);
     /* Whether it can hold this object, of a writer that takes some; NULL: any. */
     bool (*holds_object)(const value_pool *pool, value content);
-    /* Sets places of all chunks of target->cat, its files with exact sizes, literals, want_crc. */
+    /* Sets places of all chunks of target->cat, its files with exact sizes, literals, want_crc; or, to
+     * compress, target->pack. */
     fsdpck_status (*layout)(target *t, const writer_options *opt, fsdpck_error *err);
     /* Late bytes, once all chunk CRCs are known; NULL where there are none. */
     fsdpck_status (*seal)(const target *t, late_fn put, void *ctx, fsdpck_error *err);

@@ -145,8 +145,9 @@ static fsdpck_status move_on(packing *p, unsigned worker_index, fsdpck_error *er
         st = place_cell(p, s, err);
         pthread_mutex_lock(&p->lock);
         p->placing = false;
-        p->next++;
         s->state = SLOT_PLACED;
+        if (st == FSDPCK_OK) /* else nobody asks for those behind it */
+            p->next++;
         pthread_mutex_unlock(&p->lock);
         if (st == FSDPCK_OK)
             st = write_cell(p, worker_index, s, err);
