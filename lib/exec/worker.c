@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "exec/exchange.h"
 #include "exec/exec_state.h"
+#include "exec/pack.h"
 #include "plan/sort.h"
 
 /* Smaller tiles than this are not worth a system call. */
@@ -86,10 +87,14 @@ static fsdpck_status buffer_memory(struct exec *x, uint64_t *memory, fsdpck_erro
 /* Tiles are halved, then workers are let go, until all fits. */
 static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
 {
-    const uint64_t items = plan_item_count(x->r.plan);
+    const bool packed = x->r.target->pack.place != NULL;
+    const uint64_t items = packed ? x->r.target->pack.cell_count : plan_item_count(x->r.plan);
+    const uint64_t least = packed ? pack_tile_nbytes_min(x) : TILE_NBYTES_MIN;
     unsigned workers = x->r.nthreads > 0 ? x->r.nthreads : 1;
     const uint64_t staging_max = x->r.gpu == NULL ? STAGING_NBYTES_MAX : GPU_STAGING_NBYTES_MAX;
     uint64_t tile = plan_tile_nbytes(x->r.plan);
+    if (packed && tile < least)
+        tile = least;
     /* With direct writes a worker waits for the device: a second one for each thread reads
      * meanwhile. */
     if (direct && workers < 256)
@@ -98,7 +103,7 @@ static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
         workers = (unsigned)items + 1;
     for (;;) {
         const uint64_t staging = tile < staging_max ? tile : staging_max;
-        const uint64_t need = worker_nbytes(x, tile, staging);
+        const uint64_t need = worker_nbytes(x, tile, staging) + pack_worker_nbytes(x);
         const uint64_t device = device_nbytes(x, tile, staging);
         const uint64_t fit = memory / (need > device ? need : device);
         x->tile_nbytes = tile;
@@ -106,7 +111,7 @@ static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
         x->nworkers = fit < workers ? (unsigned)fit : workers;
         if (fit >= workers)
             return;
-        const bool halve = tile % (2 * FILE_DIRECT_ALIGN) == 0 && tile / 2 >= TILE_NBYTES_MIN;
+        const bool halve = tile % (2 * FILE_DIRECT_ALIGN) == 0 && tile / 2 >= least;
         if (!halve)
             break;
         tile /= 2;
@@ -199,7 +204,7 @@ static fsdpck_status new_worker(struct exec *x, worker **out, fsdpck_error *err)
 static bool any_direct(const struct exec *x)
 {
     const catalogue *to = &x->r.target->cat;
-    if (x->r.direct == EXEC_DIRECT_OFF)
+    if (x->r.direct == EXEC_DIRECT_OFF || x->r.target->pack.place != NULL)
         return false;
     for (size_t i = 0; i < catalogue_file_count(to); i++)
         if (catalogue_file(to, i)->nbytes >= EXEC_DIRECT_NBYTES)
