@@ -176,21 +176,6 @@ child_fate child_end(child *c)
     return WEXITSTATUS(status) == EXIT_OF_FAILED ? CHILD_FAILED : CHILD_CRASHED;
 }
 
-fsdpck_status child_fd_path_check(int fd, fsdpck_error *err)
-{
-    char path[64];
-    child_fd_path(fd, path, sizeof path);
-    if (access(path, F_OK) == 0)
-        return FSDPCK_OK;
-    const int why = errno;
-    *strrchr(path, '/') = '\0';
-    const fsdpck_status st =
-        error_set(err, FSDPCK_IO, "SYS-IO", "'%s' is not there, which libraries open files by: %s",
-                  path, strerror(why));
-    error_next(err, "mount /proc: mount -t proc proc /proc");
-    return st;
-}
-
 bool child_write(int out_fd, const void *bytes, uint64_t nbytes)
 {
     const uint8_t *p = bytes;

@@ -61,9 +61,5 @@ child_fate child_end(child *c);
 
 /* For the child: all of it, or false. */
 bool child_write(int out_fd, const void *bytes, uint64_t nbytes);
-/* A path that opens `fd` again, for libraries that want a path; not in the child, which opens nothing. */
-void child_fd_path(int fd, char *path, size_t capacity_nbytes);
-/* Before a library is given that path: whether there are such paths. IO where not, as in a bare chroot. */
-fsdpck_status child_fd_path_check(int fd, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

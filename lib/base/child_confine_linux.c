@@ -4,7 +4,6 @@
 #include <linux/seccomp.h>
 #include <signal.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -12,7 +11,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/child.h"
 #include "base/child_confine.h"
 
 #define DESCRIPTORS_MAX 65536u
@@ -152,9 +150,4 @@ bool confine_calls(void)
     (void)prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 #endif
     return true;
-}
-
-void child_fd_path(int fd, char *path, size_t capacity_nbytes)
-{
-    snprintf(path, capacity_nbytes, "/proc/self/fd/%d", fd);
 }

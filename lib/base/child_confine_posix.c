@@ -1,8 +1,6 @@
-#include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/child.h"
 #include "base/child_confine.h"
 
 #define DESCRIPTORS_MAX 65536
@@ -26,9 +24,4 @@ void confine_memory(uint64_t nbytes)
 bool confine_calls(void)
 {
     return true;
-}
-
-void child_fd_path(int fd, char *path, size_t capacity_nbytes)
-{
-    snprintf(path, capacity_nbytes, "/dev/fd/%d", fd);
 }
