@@ -87,20 +87,21 @@ static fsdpck_status buffer_memory(struct exec *x, uint64_t *memory, fsdpck_erro
 /* Tiles are halved, then workers are let go, until all fits. */
 static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
 {
-    const bool packed = x->r.target->pack.place != NULL;
-    const uint64_t items = packed ? x->r.target->pack.cell_count : plan_item_count(x->r.plan);
-    const uint64_t least = packed ? pack_tile_nbytes_min(x) : TILE_NBYTES_MIN;
     unsigned workers = x->r.nthreads > 0 ? x->r.nthreads : 1;
     const uint64_t staging_max = x->r.gpu == NULL ? STAGING_NBYTES_MAX : GPU_STAGING_NBYTES_MAX;
     uint64_t tile = plan_tile_nbytes(x->r.plan);
-    if (packed && tile < least)
-        tile = least;
+    uint64_t jobs = plan_item_count(x->r.plan), least = TILE_NBYTES_MIN;
+    if (x->r.target->pack.place != NULL) {
+        jobs = x->r.target->pack.cell_count;
+        least = pack_tile_nbytes_min(x);
+        tile = tile < least ? least : tile;
+    }
     /* With direct writes a worker waits for the device: a second one for each thread reads
      * meanwhile. */
     if (direct && workers < 256)
         workers *= 2;
-    if (workers > items + 1)
-        workers = (unsigned)items + 1;
+    if (workers > jobs + 1)
+        workers = (unsigned)jobs + 1;
     for (;;) {
         const uint64_t staging = tile < staging_max ? tile : staging_max;
         const uint64_t need = worker_nbytes(x, tile, staging) + pack_worker_nbytes(x);
