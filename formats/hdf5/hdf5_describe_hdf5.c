@@ -3,6 +3,7 @@
 
 #include "formats/hdf5/hdf5_driver.h"
 #include "formats/hdf5/hdf5_lock.h"
+#include "formats/hdf5/hdf5_objects.h"
 #include "formats/hdf5/hdf5_write.h"
 
 /* What the library writes for a dataset beside its name, and for the file: enough for nearly all of
@@ -93,7 +94,7 @@ static herr_t put_root_attributes(const describing *s)
                       &version) < 0 ||
         put_text(s, s->root, "source_format", s->d->cat->origin.format) < 0)
         return -1;
-    return objects->nbytes > 0 ? put_text(s, s->root, "objects", objects->text) : 0;
+    return objects->nbytes > 0 ? put_text(s, s->root, HDF5_OBJECTS_ATTRIBUTE, objects->text) : 0;
 }
 
 /* --- datasets --- */
