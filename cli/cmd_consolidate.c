@@ -2,11 +2,17 @@
 
 static const opt_row format_rows[] = {
     {"format", .kind = OPT_TEXT, .at = offsetof(transform_words, format), .value = "F",
-     .help = "safetensors, hf, pt, dcp or hdf5; default: from DST's name, a bare name is an hf folder"},
+     .help =
+         "safetensors, hf, pt, dcp or hdf5; default: from DST's name, a bare name is an hf folder"},
     {"max-shard-size", .kind = OPT_SIZE, .at = offsetof(transform_words, max_shard_nbytes),
      .value = "SIZE", .help = "largest file of an hf folder; default 50GB"},
     {"hdf5-groups", .kind = OPT_FLAG, .at = offsetof(transform_words, hdf5_groups),
      .help = "hdf5: dots in names begin groups, so that layers.0.weight is /layers/0/weight"},
+    {"compress", .kind = OPT_CHOICE, .at = offsetof(transform_words, compress),
+     .value = "gzip[:LEVEL]",
+     .choices = "gzip|gzip:1|gzip:2|gzip:3|gzip:4|gzip:5|gzip:6|gzip:7|gzip:8|gzip:9",
+     .help = "hdf5: deflate tensors of 16 KiB and more in shuffled chunks, as h5py does; LEVEL 1 "
+             "(fast) to 9 (small), default 4"},
     {0},
 };
 

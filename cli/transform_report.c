@@ -81,16 +81,16 @@ static void print_left_out(const transform_request *r, const fsdpck_info *info,
     }
 }
 
-static void print_plan(const fsdpck_report *p)
+static void print_plan(const transform_request *r, const fsdpck_report *p)
 {
     char a[32], b[32], n[32], k[32];
     if (p->plan_text != NULL)
         fputs(p->plan_text, stdout);
-    printf("plan: read %s in %s, write %s in %s, read amplification %.2f\n",
+    printf("plan: read %s in %s, write %s in %s%s, read amplification %.2f\n",
            report_bytes(a, sizeof a, p->bytes_read),
            report_count(n, sizeof n, p->segments, "segment"),
            report_bytes(b, sizeof b, p->bytes_written), report_count(k, sizeof k, p->items, "item"),
-           p->read_amplification);
+           r->transform.gzip_level > 0 ? " before they are compressed" : "", p->read_amplification);
 }
 
 static const char *tied_names_written(const transform_request *r, const fsdpck_report *p)
@@ -260,7 +260,7 @@ void transform_print_text(const cli *c, const transform_request *r, const fsdpck
     const bool dry_run = r->transform.dry_run != 0;
     char a[32], b[32], next[1600];
     if (dry_run)
-        print_plan(p);
+        print_plan(r, p);
     if (p->group != NULL)
         group_print_text(c, r, p->group);
     printf("%s%s -> %s: %s", dry_run ? "would write " : "", info->format, p->format,

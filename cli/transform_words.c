@@ -9,6 +9,9 @@
 /* Ranks that a mesh can have: the library counts them in 16 bits. */
 #define RANKS_MAX 65534u
 
+/* Of --compress gzip: what h5py takes. */
+#define GZIP_LEVEL 4u
+
 const opt_row words_reading[] = {
     {"source-format", .kind = OPT_TEXT, .at = AT(source_format), .value = "F",
      .help = "read SRC as this; default: found by content"},
@@ -176,7 +179,8 @@ const opt_row words_running[] = {
 
 void transform_words_init(transform_words *w)
 {
-    *w = (transform_words){.part = -1, .per_rank = -1, .optim_keys = -1, .assume = -1, .torch = -1};
+    *w = (transform_words){
+        .part = -1, .per_rank = -1, .optim_keys = -1, .assume = -1, .torch = -1, .compress = -1};
 }
 
 void transform_words_reading(const transform_words *w, fsdpck_open_options *open)
@@ -226,6 +230,8 @@ static void request_output(const transform_words *w, fsdpck_transform_options *t
     t->max_shard_nbytes = w->max_shard_nbytes;
     t->align_nbytes = w->align_nbytes;
     t->hdf5_groups = w->hdf5_groups;
+    /* The first choice has no level: then h5py's. */
+    t->gzip_level = w->compress < 0 ? 0 : w->compress == 0 ? GZIP_LEVEL : (unsigned)w->compress;
     t->rank_pattern = w->rank_pattern;
     t->device_type = w->device_type;
     t->torch_minor = w->torch < 0 ? 0 : 5 + (unsigned)w->torch; /* the first choice is 2.5 */

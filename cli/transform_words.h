@@ -30,7 +30,7 @@ typedef struct transform_words {
     uint64_t max_shard_nbytes, align_nbytes;
     char *manifest; /* of digest too */
     int no_manifest, sha256, output_local;
-    int hdf5_groups;
+    int hdf5_groups, compress;
     int torch, force, no_sync, read_back, direct, dry_run;
     /* words_group */
     uint64_t group_size, group_hosts;

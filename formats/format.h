@@ -170,6 +170,7 @@ typedef struct writer_options {
     bool lowest_rank; /* what several ranks hold goes to the lowest of them: a rank's file needs no
                          more than those of lower ranks beside it */
     bool hdf5_groups; /* hdf5: a dot in a name begins a group */
+    unsigned gzip_level; /* of a writer that packs: deflate's, 1 to 9; 0: nothing is compressed */
 } writer_options;
 
 typedef struct late_bytes {
@@ -196,6 +197,7 @@ typedef struct format_writer {
     writer_takes takes;
     bool sharded;    /* can be cut over ranks: reshard's */
     bool ranks_only; /* has no use for one rank: not consolidate's */
+    bool packs;      /* can compress what it writes: gzip_level (state/pack.h) */
     bool every_rank; /* each rank has its own copy of what is replicated (see target.h) */
     bool
         flat; /* parameters become FSDP1's flat ones: target.units must be there, model part alone */
@@ -203,7 +205,8 @@ typedef struct format_writer {
     bool (*holds)(dtype d);
     /* Whether it can hold this object, of a writer that takes some; NULL: any. */
     bool (*holds_object)(const value_pool *pool, value content);
-    /* Sets places of all chunks of target->cat, its files with exact sizes, literals, want_crc. */
+    /* Sets places of all chunks of target->cat, its files with exact sizes, literals, want_crc; or, to
+     * compress, target->pack. */
     fsdpck_status (*layout)(target *t, const writer_options *opt, fsdpck_error *err);
     /* Late bytes, once all chunk CRCs are known; NULL where there are none. */
     fsdpck_status (*seal)(const target *t, late_fn put, void *ctx, fsdpck_error *err);

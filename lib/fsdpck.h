@@ -368,6 +368,10 @@ typedef struct fsdpck_transform_options {
     /* Bytes a second, 0 for no bound: of the file system, all ranks together (with group_local read is
      * of each host's disks); net is of each host, each way. */
     uint64_t model_read, model_write, model_net;
+
+    /* hdf5: tensors of 16 KiB and more in chunks, shuffled and deflated at this level, 1 to 9; 0: as they
+     * are. */
+    unsigned gzip_level;
 } fsdpck_transform_options;
 
 /* All defaults, in a variable of yours. */

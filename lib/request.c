@@ -105,6 +105,45 @@ static fsdpck_status check_fits_writer(const run *r, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+static fsdpck_status check_compress(const run *r, fsdpck_error *err)
+{
+    const fsdpck_transform_options *o = &r->opt;
+    fsdpck_status st = FSDPCK_OK;
+    if (o->gzip_level == 0)
+        return FSDPCK_OK;
+    if (!r->writer->packs) {
+        st = error_set(err, FSDPCK_USAGE, "", "--compress says nothing to format '%s'",
+                       r->writer->name);
+        error_next(err, "take it out, or add --format hdf5: the only one that is compressed");
+    } else if (o->gzip_level > 9) {
+        st = error_set(err, FSDPCK_USAGE, "", "gzip has levels 1 to 9, not %u", o->gzip_level);
+    } else if (group_size(r->ctx->group) > 1 || o->group_size > 1) {
+        st = error_set(err, FSDPCK_UNSUPPORTED, "",
+                       "one process alone writes compressed output: each chunk lies behind the one "
+                       "before it");
+        error_next(err, "run it without mpirun: its threads compress in parallel");
+    } else if (o->output_local) {
+        st = error_set(err, FSDPCK_UNSUPPORTED, "", "--output-local writes no compressed output");
+        error_next(err, "leave out --output-local or --compress");
+    }
+    return st;
+}
+
+fsdpck_status request_check_packed(const run *r, fsdpck_error *err)
+{
+    for (uint32_t i = 0; run_is_packed(r) && i < catalogue_tensor_count(&r->to.cat); i++) {
+        if (!exec_is_streamed(r->exec, i))
+            continue;
+        const fsdpck_status st =
+            error_set(err, FSDPCK_UNSUPPORTED, "",
+                      "what is compressed in the source cannot be compressed again in one run");
+        error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, i)->name));
+        error_next(err, "consolidate it without --compress first, then that file with it");
+        return st;
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status check_links(const run *r, fsdpck_error *err)
 {
     if (r->opt.tied != FSDPCK_TIED_LINK || (r->writer->takes == TAKES_NESTED && !r->writer->flat))
@@ -182,6 +221,7 @@ fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
         return refuse_ranks_only(r, err);
     if (!r->sharded || r->writer->sharded) {
         RETURN_IF(check_fits_writer(r, err));
+        RETURN_IF(check_compress(r, err));
         RETURN_IF(check_links(r, err));
         return r->writer->flat ? check_fits_flat(r, err) : FSDPCK_OK;
     }
@@ -476,6 +516,13 @@ fsdpck_status request_check_space(const run *r, fsdpck_error *err)
     }
     if (!free_space(r, &have) || needed <= have)
         return FSDPCK_OK;
+    if (run_is_packed(r)) {
+        log_warn(&r->ctx->log, "SYS-SPACE", "write it elsewhere, or make room",
+                 "output needs up to %" PRIu64
+                 " bytes, less what compressing saves, and where it shall lie %" PRIu64 " are free",
+                 needed, have);
+        return FSDPCK_OK;
+    }
     if (r->opt.dry_run) {
         log_warn(&r->ctx->log, "SYS-SPACE", "write it elsewhere, or make room",
                  "output needs %" PRIu64 " bytes, and where it shall lie %" PRIu64 " are free",

@@ -119,6 +119,7 @@ fsdpck_status run_place(run *r, fsdpck_error *err)
         .torch_minor = o->torch_minor,
         .lowest_rank = o->output_local != 0,
         .hdf5_groups = o->hdf5_groups != 0,
+        .gzip_level = o->gzip_level,
     };
     return r->writer->layout(&r->to, &wo, err);
 }
@@ -143,7 +144,7 @@ fsdpck_status run_make_plan(run *r, fsdpck_error *err)
         [FSDPCK_REPLICAS_FIRST] = REPLICAS_FIRST,
     };
     const plan_options po = {.replicas = replicas[r->opt.replicas]};
-    if (r->opt.read_back)
+    if (r->opt.read_back && !run_is_packed(r))
         r->to.want_crc = true;
     return plan_new(&r->src->cat, &r->to, &po, &r->src->metadata, &r->plan, err);
 }
@@ -170,7 +171,8 @@ fsdpck_status run_locate(run *r, fsdpck_error *err)
         .log = &r->ctx->log,
         .metadata = &r->src->metadata,
     };
-    return exec_locate(&er, &r->exec, err);
+    RETURN_IF(exec_locate(&er, &r->exec, err));
+    return request_check_packed(r, err);
 }
 
 /* ---- writing ---- */
@@ -178,10 +180,12 @@ fsdpck_status run_locate(run *r, fsdpck_error *err)
 fsdpck_status run_add_file(run *r, size_t index, fsdpck_error *err)
 {
     const cat_file *f = catalogue_file(&r->to.cat, index);
-    const bool direct = r->opt.direct == FSDPCK_ON ||
-                        (r->opt.direct == FSDPCK_AUTO && f->nbytes >= EXEC_DIRECT_NBYTES);
+    const uint64_t nbytes = run_is_packed(r) ? 0 : f->nbytes; /* not known yet */
+    const bool direct =
+        !run_is_packed(r) && (r->opt.direct == FSDPCK_ON ||
+                              (r->opt.direct == FSDPCK_AUTO && nbytes >= EXEC_DIRECT_NBYTES));
     size_t same;
-    return output_add(&r->out, catalogue_name(&r->to.cat, f->path), f->nbytes, direct, &same, err);
+    return output_add(&r->out, catalogue_name(&r->to.cat, f->path), nbytes, direct, &same, err);
 }
 
 /* The files of the target, in its order. */
@@ -190,6 +194,11 @@ static fsdpck_status add_files(run *r, fsdpck_error *err)
     for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
         RETURN_IF(run_add_file(r, i, err));
     return FSDPCK_OK;
+}
+
+bool run_is_packed(const run *r)
+{
+    return r->to.pack.place != NULL;
 }
 
 output_kind run_output_kind(const run *r)
@@ -240,6 +249,16 @@ static fsdpck_status put_late(void *ctx, const late_bytes *late, fsdpck_error *e
     return output_write_at(&r->out, late->file, late->offset_bytes, late->bytes, late->nbytes, err);
 }
 
+static fsdpck_status reads_differently(const run *r, uint32_t tensor, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_IO, "READ-BACK", "output reads back differently");
+    error_path(err, r->dst);
+    error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, tensor)->name));
+    error_next(err, "the storage may be failing: write elsewhere");
+    return st;
+}
+
 static fsdpck_status read_back_chunk(run *r, const cat_chunk *k, uint32_t want, uint8_t *buffer,
                                      fsdpck_error *err)
 {
@@ -255,13 +274,28 @@ static fsdpck_status read_back_chunk(run *r, const cat_chunk *k, uint32_t want, 
     }
     if (crc == want)
         return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_IO, "READ-BACK", "output reads back differently");
-    error_path(err, r->dst);
-    error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, k->tensor)->name));
+    const fsdpck_status st = reads_differently(r, k->tensor, err);
     error_expected(err, "CRC-32 %08x", want);
     error_found(err, "%08x", crc);
-    error_next(err, "the storage may be failing: write elsewhere");
+    return st;
+}
+
+/* A chunk of a packed output. */
+static fsdpck_status read_back_cell(run *r, uint64_t index, uint8_t *buffer, fsdpck_error *err)
+{
+    const pack_place *at = VEC_AT(&r->to.pack.places, const pack_place, index);
+    pack_cell cell;
+    RETURN_IF(cancel_check(&r->ctx->cancel, err));
+    RETURN_IF(output_read_at(&r->out, 0, at->offset_bytes, buffer, at->nbytes, err));
+    pack_get_cell(&r->to.pack, index, &cell);
+    progress_add(&r->ctx->progress, cell.nbytes);
+    const uint64_t crc = crc64_raw(0, buffer, at->nbytes);
+    if (crc == at->crc64)
+        return FSDPCK_OK;
+    const fsdpck_status st = reads_differently(r, cell.tensor, err);
+    error_offset(err, at->offset_bytes);
+    error_expected(err, "CRC-64 %016" PRIx64, at->crc64);
+    error_found(err, "%016" PRIx64, crc);
     return st;
 }
 
@@ -283,7 +317,9 @@ fsdpck_status run_read_back(run *r, fsdpck_error *err)
     for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
         if (is_here(r, (uint32_t)i))
             GOTO_IF(output_drop_cache(&r->out, i, err), out);
-    for (uint64_t i = 0; i < catalogue_chunk_count(&r->to.cat); i++) {
+    for (uint64_t i = 0; i < r->to.pack.places.count; i++)
+        GOTO_IF(read_back_cell(r, i, buffer, err), out);
+    for (uint64_t i = 0; !run_is_packed(r) && i < catalogue_chunk_count(&r->to.cat); i++) {
         const cat_chunk *k = catalogue_chunk(&r->to.cat, i);
         if (k->place != PLACE_EMPTY && is_here(r, k->file))
             GOTO_IF(read_back_chunk(r, k, r->to.chunk_crc[i], buffer, err), out);

@@ -59,6 +59,9 @@ fsdpck_status request_choose_writer(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK
 /* Whether DST may be written, as far as this host writes it: not in or around the input, not there yet, or replaceable (an empty
  * folder always is). After r->side is filled. */
 fsdpck_status request_check_output(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Once r->exec knows: a tensor of a compressed output that comes from compressed chunks, which are not
+ * read in the order in which these are made (UNSUPPORTED). */
+fsdpck_status request_check_packed(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Before the commit: an empty folder that was accepted must be empty still. EXISTS. */
 fsdpck_status request_check_still_empty(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether the file system has room for all of it, once the sizes are known: NOSPACE, or, in a dry
@@ -87,6 +90,8 @@ fsdpck_status run_check_engine(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
  * dims that cut nothing, tensors cut by default. */
 fsdpck_status run_advise(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Whether what is written is compressed, so that its size is known only at the end. */
+bool run_is_packed(const run *r);
 /* Of r->out. */
 output_kind run_output_kind(const run *r);
 unsigned run_output_flags(const run *r);

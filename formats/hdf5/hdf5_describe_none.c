@@ -1,12 +1,40 @@
 /* A build without HDF5. */
 #include "formats/hdf5/hdf5_write.h"
 
-fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets, fsdpck_error *err)
+fsdpck_status hdf5_describe_begin(const hdf5_description *d, uint64_t *offsets, hdf5_describing **s,
+                                  fsdpck_error *err)
 {
     (void)d;
     (void)offsets;
+    *s = NULL;
     const fsdpck_status st =
         error_set(err, FSDPCK_UNSUPPORTED, "", "HDF5 cannot be written: built without HDF5");
     error_next(err, "write a .safetensors or .pt file, or build with -DFSDPCK_WITH_HDF5=ON");
     return st;
+}
+
+fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets, fsdpck_error *err)
+{
+    hdf5_describing *s;
+    return hdf5_describe_begin(d, offsets, &s, err);
+}
+
+fsdpck_status hdf5_describe_chunk(hdf5_describing *s, size_t tensor, const uint64_t *corner,
+                                  uint32_t mask, uint64_t nbytes, uint64_t *offset_bytes,
+                                  fsdpck_error *err)
+{
+    (void)s;
+    (void)tensor;
+    (void)corner;
+    (void)mask;
+    (void)nbytes;
+    (void)offset_bytes;
+    return error_set(err, FSDPCK_INTERNAL, "", "a chunk is described without HDF5");
+}
+
+fsdpck_status hdf5_describe_end(hdf5_describing *s, fsdpck_error *err)
+{
+    (void)s;
+    (void)err;
+    return FSDPCK_OK;
 }

@@ -1,94 +1,9 @@
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "base/checked.h"
-#include "base/platform.h"
 #include "formats/hdf5/hdf5.h"
 #include "formats/hdf5/hdf5_objects.h"
+#include "formats/hdf5/hdf5_pack.h"
 #include "formats/hdf5/hdf5_write.h"
-
-/* What lies between the data is looked at in pieces; of each the blocks that are not zero become
- * literals, since whatever has no literal is zero in the output anyhow. */
-#define PIECE_NBYTES ((size_t)256 << 10)
-#define BLOCK_NBYTES 256u
-
-typedef struct extent {
-    uint64_t offset_bytes, nbytes;
-} extent;
-
-/* --- what the library wrote --- */
-
-static bool is_zero(const uint8_t *bytes, size_t nbytes)
-{
-    return nbytes == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, nbytes - 1) == 0);
-}
-
-static fsdpck_status take_piece(target *t, uint64_t offset_bytes, const uint8_t *bytes,
-                                size_t nbytes, fsdpck_error *err)
-{
-    size_t begin = 0;
-    for (size_t at = 0; at < nbytes;) {
-        const size_t n = nbytes - at < BLOCK_NBYTES ? nbytes - at : BLOCK_NBYTES;
-        const bool zero = is_zero(bytes + at, n);
-        if (zero && at > begin)
-            RETURN_IF(
-                target_add_literal(t, 0, offset_bytes + begin, bytes + begin, at - begin, err));
-        at += n;
-        if (zero)
-            begin = at;
-    }
-    return begin == nbytes
-               ? FSDPCK_OK
-               : target_add_literal(t, 0, offset_bytes + begin, bytes + begin, nbytes - begin, err);
-}
-
-static fsdpck_status take_gap(target *t, const file *f, uint64_t begin, uint64_t end,
-                              uint8_t *piece, fsdpck_error *err)
-{
-    while (begin < end) {
-        const size_t n = end - begin < PIECE_NBYTES ? (size_t)(end - begin) : PIECE_NBYTES;
-        RETURN_IF(file_read_at(f, begin, piece, n, err));
-        RETURN_IF(take_piece(t, begin, piece, n, err));
-        begin += n;
-    }
-    return FSDPCK_OK;
-}
-
-static int by_offset(const void *a, const void *b)
-{
-    const extent *x = a;
-    const extent *y = b;
-    return x->offset_bytes < y->offset_bytes ? -1 : x->offset_bytes > y->offset_bytes;
-}
-
-static fsdpck_status error_places(fsdpck_error *err)
-{
-    return error_set(err, FSDPCK_INTERNAL, "", "libhdf5 gave two datasets one place");
-}
-
-/* `extents`: sorted, each inside of the file. */
-static fsdpck_status take_gaps(target *t, const file *f, const extent *extents, size_t count,
-                               fsdpck_error *err)
-{
-    uint64_t at = 0;
-    fsdpck_status st = FSDPCK_OK;
-    uint8_t *piece = malloc(PIECE_NBYTES);
-    if (piece == NULL)
-        return error_set_nomem(err, PIECE_NBYTES);
-    for (size_t i = 0; i < count && st == FSDPCK_OK; i++) {
-        if (extents[i].offset_bytes < at)
-            st = error_places(err);
-        else
-            st = take_gap(t, f, at, extents[i].offset_bytes, piece, err);
-        at = extents[i].offset_bytes + extents[i].nbytes;
-    }
-    if (st == FSDPCK_OK)
-        st = take_gap(t, f, at, f->nbytes, piece, err);
-    free(piece);
-    return st;
-}
 
 /* --- places --- */
 
@@ -113,46 +28,41 @@ static fsdpck_status check_tensor(const target *t, size_t tensor, fsdpck_error *
     return st;
 }
 
-/* The extents of the tensors that have bytes, sorted; into the chunks as well. */
-static fsdpck_status place_tensors(target *t, const uint64_t *offsets, uint64_t file_nbytes,
-                                   extent *extents, size_t *count, fsdpck_error *err)
+/* The ranges of the tensors that have bytes; into the chunks as well. */
+static size_t place_tensors(target *t, const uint64_t *offsets, hdf5_range *taken)
 {
-    *count = 0;
+    size_t count = 0;
     for (size_t i = 0; i < catalogue_tensor_count(&t->cat); i++) {
         cat_chunk *c = catalogue_chunk(&t->cat, catalogue_tensor(&t->cat, i)->first_chunk);
         c->file = 0;
         c->nbytes = catalogue_tensor_nbytes(&t->cat, i);
         c->place = c->nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
         c->offset_bytes = c->nbytes > 0 ? offsets[i] : 0;
-        if (c->nbytes == 0)
-            continue;
-        if (!checked_range(offsets[i], c->nbytes, file_nbytes))
-            return error_places(err);
-        extents[(*count)++] = (extent){offsets[i], c->nbytes};
+        if (c->nbytes > 0)
+            taken[count++] = (hdf5_range){offsets[i], c->nbytes};
     }
-    qsort(extents, *count, sizeof *extents, by_offset);
-    return FSDPCK_OK;
+    return count;
+}
+
+static fsdpck_status add_literal(void *ctx, uint64_t offset_bytes, const void *bytes,
+                                 uint64_t nbytes, fsdpck_error *err)
+{
+    return target_add_literal(ctx, 0, offset_bytes, bytes, nbytes, err);
 }
 
 static fsdpck_status take_file(target *t, const uint64_t *offsets, int fd, fsdpck_error *err)
 {
-    const size_t count = catalogue_tensor_count(&t->cat);
-    file f = FILE_CLOSED;
+    const size_t nbytes = catalogue_tensor_count(&t->cat) * sizeof(hdf5_range);
     uint32_t index;
-    size_t extent_count;
-    const off_t end = lseek(fd, 0, SEEK_END);
-    if (end < 0)
-        return error_set_errno(err, errno, "lseek", NULL);
-    f.fd = fd;
-    f.nbytes = (uint64_t)end;
-    RETURN_IF(catalogue_add_file(&t->cat, "", 0, f.nbytes, CAT_NONE, &index, err));
-    extent *extents = budget_alloc(t->cat.owner, count * sizeof *extents, err);
-    if (extents == NULL)
+    uint64_t file_nbytes = 0;
+    RETURN_IF(hdf5_file_nbytes(fd, &file_nbytes, err));
+    RETURN_IF(catalogue_add_file(&t->cat, "", 0, file_nbytes, CAT_NONE, &index, err));
+    hdf5_range *taken = budget_alloc(t->cat.owner, nbytes, err);
+    if (taken == NULL)
         return FSDPCK_LIMIT;
-    fsdpck_status st = place_tensors(t, offsets, f.nbytes, extents, &extent_count, err);
-    if (st == FSDPCK_OK)
-        st = take_gaps(t, &f, extents, extent_count, err);
-    budget_free(t->cat.owner, extents, count * sizeof *extents);
+    const size_t count = place_tensors(t, offsets, taken);
+    const fsdpck_status st = hdf5_put_rest(fd, taken, count, add_literal, t, err);
+    budget_free(t->cat.owner, taken, nbytes);
     return st;
 }
 
@@ -164,10 +74,7 @@ static fsdpck_status describe(target *t, const hdf5_names *names, const text_buf
     uint64_t *offsets = budget_alloc(t->cat.owner, nbytes, err);
     if (offsets == NULL)
         return FSDPCK_LIMIT;
-    const int error = platform_memory_file(&d.fd);
-    fsdpck_status st = error == 0
-                           ? FSDPCK_OK
-                           : error_set_errno(err, error, "creating a file without a name", NULL);
+    fsdpck_status st = hdf5_memory_file(&d.fd, err);
     if (st == FSDPCK_OK)
         st = hdf5_describe(&d, offsets, err);
     if (st == FSDPCK_OK)
@@ -185,6 +92,8 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
     t->is_folder = false;
     for (size_t i = 0; i < catalogue_tensor_count(&t->cat); i++)
         RETURN_IF(check_tensor(t, i, err));
+    if (opt->gzip_level > 0)
+        return hdf5_pack(t, opt, err);
     fsdpck_status st = hdf5_names_make(&t->cat, opt->hdf5_groups, &names, err);
     if (st == FSDPCK_OK)
         st = hdf5_objects_put(&t->cat, &objects, err);
@@ -205,6 +114,7 @@ const format_writer hdf5_writer = {
     .description = "one HDF5 file",
     .suffixes = " .h5 .hdf5 ",
     .takes = TAKES_KEYED,
+    .packs = true,
     .holds = holds,
     .holds_object = hdf5_holds_object,
     .layout = layout,

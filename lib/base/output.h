@@ -118,6 +118,8 @@ fsdpck_status output_read_at(output *o, size_t index, uint64_t offset, void *dst
 fsdpck_status output_write_direct(output *o, size_t index, uint64_t offset, const void *src,
                                   uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status output_drop_cache(output *o, size_t index, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Of a file whose size was not known when it was added. */
+void output_set_nbytes(output *o, size_t index, uint64_t nbytes);
 uint64_t output_file_nbytes(const output *o, size_t index);
 /* As it was added. */
 const char *output_file_name(const output *o, size_t index);

@@ -343,6 +343,11 @@ bool output_is_direct(const output *o, size_t index)
     return output_entry_at(o, index)->direct;
 }
 
+void output_set_nbytes(output *o, size_t index, uint64_t nbytes)
+{
+    output_entry_at(o, index)->nbytes = nbytes;
+}
+
 uint64_t output_file_nbytes(const output *o, size_t index)
 {
     return output_entry_at(o, index)->nbytes;

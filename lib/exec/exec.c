@@ -6,6 +6,7 @@
 #include "exec/bundle.h"
 #include "exec/exchange.h"
 #include "exec/exec_state.h"
+#include "exec/pack.h"
 
 static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
 {
@@ -96,7 +97,8 @@ static fsdpck_status run_share(struct exec *x, fsdpck_error *err)
     RETURN_IF(replica_compare_rest(x, err));
     progress_phase(x->r.progress, x->out == NULL ? "reading" : "writing",
                    output_nbytes(&x->r.target->cat));
-    return engine_threads_run(x, err);
+    return x->r.target->pack.place != NULL && x->out != NULL ? pack_run(x, err)
+                                                             : engine_threads_run(x, err);
 }
 
 /* Streams read and change what tiles wrote, so they are one rank's, once all have written theirs; where

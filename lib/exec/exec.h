@@ -17,6 +17,9 @@
  * memory_nbytes; what grows with the number of chunks (24 bytes each, 1 for late bytes) is drawn
  * from `metadata`.
  *
+ * Where the target is packed (state/pack.h) exec_run compresses it cell by cell (pack.c), and gives the
+ * output's one file, added with 0 bytes, its size. There is no group then, nor are there streams.
+ *
  * Large files are written with O_DIRECT where the output was opened for it; their last block
  * is padded with zeros up to 4,096 bytes, which output_commit cuts off.
  */

@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "exec/exchange.h"
 #include "exec/exec_state.h"
+#include "exec/pack.h"
 #include "plan/sort.h"
 
 /* Smaller tiles than this are not worth a system call. */
@@ -90,15 +91,21 @@ static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
     unsigned workers = x->r.nthreads > 0 ? x->r.nthreads : 1;
     const uint64_t staging_max = x->r.gpu == NULL ? STAGING_NBYTES_MAX : GPU_STAGING_NBYTES_MAX;
     uint64_t tile = plan_tile_nbytes(x->r.plan);
+    uint64_t jobs = items, least = TILE_NBYTES_MIN;
+    if (x->r.target->pack.place != NULL) {
+        jobs = x->r.target->pack.cell_count;
+        least = pack_tile_nbytes_min(x);
+        tile = tile < least ? least : tile;
+    }
     /* With direct writes a worker waits for the device: a second one for each thread reads
      * meanwhile. */
     if (direct && workers < 256)
         workers *= 2;
-    if (workers > items + 1)
-        workers = (unsigned)items + 1;
+    if (workers > jobs + 1)
+        workers = (unsigned)jobs + 1;
     for (;;) {
         const uint64_t staging = tile < staging_max ? tile : staging_max;
-        const uint64_t need = worker_nbytes(x, tile, staging);
+        const uint64_t need = worker_nbytes(x, tile, staging) + pack_worker_nbytes(x);
         const uint64_t device = device_nbytes(x, tile, staging);
         const uint64_t fit = memory / (need > device ? need : device);
         x->tile_nbytes = tile;
@@ -106,7 +113,7 @@ static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
         x->nworkers = fit < workers ? (unsigned)fit : workers;
         if (fit >= workers)
             return;
-        const bool halve = tile % (2 * FILE_DIRECT_ALIGN) == 0 && tile / 2 >= TILE_NBYTES_MIN;
+        const bool halve = tile % (2 * FILE_DIRECT_ALIGN) == 0 && tile / 2 >= least;
         if (!halve)
             break;
         tile /= 2;
@@ -199,7 +206,7 @@ static fsdpck_status new_worker(struct exec *x, worker **out, fsdpck_error *err)
 static bool any_direct(const struct exec *x)
 {
     const catalogue *to = &x->r.target->cat;
-    if (x->r.direct == EXEC_DIRECT_OFF)
+    if (x->r.direct == EXEC_DIRECT_OFF || x->r.target->pack.place != NULL)
         return false;
     for (size_t i = 0; i < catalogue_file_count(to); i++)
         if (catalogue_file(to, i)->nbytes >= EXEC_DIRECT_NBYTES)

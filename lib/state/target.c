@@ -146,6 +146,7 @@ void target_release(target *t)
     strtab_release(&t->owners);
     vec_release(&t->new_owners);
     text_release(&t->text);
+    pack_release(&t->pack);
     free(t->chunk_crc);
     free(t->chunk_digest);
     free(t->file_crc);

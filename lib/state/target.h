@@ -27,6 +27,7 @@
 #define FSDPCK_STATE_TARGET_H
 
 #include "state/catalogue.h"
+#include "state/pack.h"
 
 #define TARGET_STATE_PLAIN UINT32_MAX
 
@@ -98,6 +99,7 @@ struct target {
     bool want_file_crc; /* exec must fill file_crc */
     uint64_t *file_crc; /* raw, of each file with zeros where seal() writes; see target_file_crc */
     bool is_folder;     /* output is a folder of files */
+    target_pack pack;   /* of a writer that compresses: pack.h; then nothing is late or literal */
 };
 
 /* A literal whose bytes an earlier one, or a text appended to t->text before, holds already. */

@@ -284,6 +284,7 @@ def main():
         "hdf5-out": lambda: hdf5.race_out(a, race, floors, durable),
         "hdf5-in": lambda: hdf5.race_in(a, race, floors, durable, same, False),
         "hdf5-gzip-in": lambda: hdf5.race_in(a, race, floors, durable, same, True),
+        "hdf5-gzip-out": lambda: hdf5.race_gzip_out(a, race, durable),
         "hdf5-memory": lambda: hdf5.race_memory(a),
         "reshard-memory": lambda: race_memory(a, "reshard", "--world-size", "6"),
         **{name: lambda race=race: race(a) for name, race in checks.RACES.items()},

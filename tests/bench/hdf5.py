@@ -24,11 +24,11 @@ with h5py.File(sys.argv[1], "r") as file:
 GZIP = """
 import sys, h5py
 from safetensors import safe_open
-with safe_open(sys.argv[1], "np") as source, h5py.File(sys.argv[2], "w") as file:
+with safe_open(sys.argv[2], "np") as source, h5py.File(sys.argv[3], "w") as file:
     for name in source.keys():
         data = source.get_tensor(name)
         chunks = (max(1, 262144 // data.shape[1]), data.shape[1]) if data.ndim == 2 else None
-        more = dict(chunks=chunks, compression="gzip", compression_opts=1, shuffle=True) if chunks else {}
+        more = dict(chunks=chunks, compression="gzip", compression_opts=int(sys.argv[1]), shuffle=True) if chunks else {}
         file.create_dataset(name, data=data, **more)
 """
 
@@ -82,9 +82,28 @@ def race_out(a, race, floors, durable):
     race(f"safetensors -> HDF5, {a.bytes / 1e9:.1f} GB", source, runners, a.rounds, None)
 
 
+def race_gzip_out(a, race, durable):
+    """Processor time is all of it: there is no copier to compare with."""
+    source = inputs(a, a.bytes)
+    out, peer = f"{a.work}/fsdpck.h5", f"{a.work}/h5py.h5"
+    loop = python(GZIP, 4, source, peer)
+    command = [a.program, "consolidate", source, out, "--compress", "gzip:4"]
+    runners = [Runner("fsdpck", command, out),
+               Runner("fsdpck --threads 1", [*command, "--threads", "1"], out, compare=False),
+               durable("h5py loop", loop, peer)]
+    runners[-1].compare = False
+    runners[-1].verify = lambda path: (written(a, source, "check.h5",
+                                               [a.program, "consolidate", "-q", "--compress", "gzip:4", source]),
+                                       same_h5(a.work / "check.h5", path),
+                                       print(f"  bytes: {(a.work / 'check.h5').stat().st_size / 1e6:.1f} MB, "
+                                             f"h5py {path.stat().st_size / 1e6:.1f} MB", flush=True),
+                                       remove(a.work / "check.h5"))
+    race(f"safetensors -> HDF5 gzip -4 with shuffle, {a.bytes / 1e9:.1f} GB", source, runners, a.rounds, None)
+
+
 def race_in(a, race, floors, durable, same, gzip):
     base = inputs(a, a.bytes)
-    source = (written(a, base, "in-gzip.h5", python(GZIP, base)) if gzip
+    source = (written(a, base, "in-gzip.h5", python(GZIP, 1, base)) if gzip
               else written(a, base, "in.h5", [a.program, "consolidate", "-q", base]))
     out, peer = f"{a.work}/fsdpck.safetensors", f"{a.work}/h5py.safetensors"
     loop = python(IN_LOOP, source, peer)

@@ -1,6 +1,7 @@
 """HDF5 files that fsdpck writes, read by h5py: every dtype, training state, groups, names, objects."""
 
 import json
+import math
 import subprocess
 
 import torch
@@ -62,15 +63,29 @@ def datasets_of(path):
     return file, found
 
 
-def check_file(path, tensors, what):
+def check_place(name, dataset):
+    check(dataset.chunks is None and (dataset.size == 0 or dataset.id.get_offset() is not None), name + " is chunked")
+    if dataset.nbytes >= 4096:
+        check(dataset.id.get_offset() % 4096 == 0, name + " does not begin at a page")
+
+
+def check_chunks(name, dataset):
+    """With --compress."""
+    filtered = dataset.nbytes >= 16384
+    check((dataset.compression == "gzip") == filtered, "%s: %s" % (name, dataset.compression))
+    check(dataset.shuffle == (filtered and dataset.id.get_type().get_size() > 1), name + ": shuffle")
+    if filtered:
+        nbytes = math.prod(dataset.chunks) * dataset.id.get_type().get_size()
+        check(nbytes <= 1 << 20, "%s: a chunk has %d bytes" % (name, nbytes))
+
+
+def check_file(path, tensors, what, check_layout=check_place):
     """All the tensors and no others, by bytes and by the numbers that h5py shows. Returns the open file."""
     file, found = datasets_of(path)
     check_same_tensors({name: tensor for name, (_, tensor) in found.items()}, tensors, what)
     for name, (dataset, _) in found.items():
         check_numbers(what + ": " + name, dataset, tensors[name])
-        check(dataset.chunks is None and (dataset.size == 0 or dataset.id.get_offset() is not None), name + " is chunked")
-        if dataset.nbytes >= 4096:
-            check(dataset.id.get_offset() % 4096 == 0, name + " does not begin at a page")
+        check_layout(name, dataset)
     return file
 
 
@@ -125,6 +140,34 @@ def case_hdf5_of_training(setting):
     check((file.attrs["format"], file.attrs["format_version"], file.attrs["source_format"]) == ("fsdpck", 1, "dcp"),
           "the file says: %r" % dict(file.attrs))
     file.close()
+
+
+@case(first=(2, 4))
+def case_hdf5_compressed(setting):
+    """Every dtype in chunks: of a few rows, that reach over the edge, that are smaller than a row, and of noise."""
+    tensors = every_dtype()
+    for name, tensor in list(tensors.items()):
+        data = tensor_bytes(tensor)
+        for shape in ((3, 5, 7001), (1100001,)):
+            count = math.prod(shape) * tensor.element_size()
+            if data and tensor.dim() > 0 and (len(shape) > 1 or tensor.element_size() < 4):
+                repeated = (data * (count // len(data) + 1))[:count]
+                tensors["%s%d" % (name, len(shape))] = tensor_from_bytes(repeated, tensor.dtype, shape)
+    torch.manual_seed(7)
+    tensors["noise"] = torch.randint(0, 256, (3, 700001), dtype=torch.uint8)
+    tensors["trained"] = torch.randn(700, 2001)
+    source = setting.path("in.pt")
+    torch.save(tensors, source)
+    _, path = setting.consolidate(source, "out.h5", "--compress", "gzip")
+    check_file(path, tensors, "out.h5", check_chunks).close()
+    check_dump(path, tensors)
+    check(digests_of(setting, path) == digests_of(setting, source), "digests differ")
+    for words in (("--threads", "1"), ("--threads", "8", "--memory", "16M")):
+        _, again = setting.consolidate(source, "again.h5", "--compress", "gzip:4", "--force", *words)
+        with open(path, "rb") as a, open(again, "rb") as b:
+            check(a.read() == b.read(), "%s: other bytes" % " ".join(words))
+    _, back = setting.consolidate(path, "back.pt")
+    check_same_tensors(load_pt(back), tensors, "back.pt")
 
 
 @case(first=(2, 4))
