@@ -4,6 +4,7 @@
 
 #include "formats/hdf5/hdf5_driver.h"
 #include "formats/hdf5/hdf5_lock.h"
+#include "formats/hdf5/hdf5_objects.h"
 #include "formats/hdf5/hdf5_write.h"
 
 /* What the library writes for a dataset beside its name, and for the file: enough for nearly all of
@@ -64,7 +65,7 @@ static fsdpck_status fail(const hdf5_describing *s, const char *name, fsdpck_err
     cause c = {"no reason given", false};
     (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_cause, &c);
     fsdpck_status st;
-    if (s != NULL && s->error != 0)
+    if (s->error != 0)
         st = error_set_errno(err, s->error, "describing the HDF5 file", NULL);
     else if (c.is_memory)
         st = error_set(err, FSDPCK_LIMIT, "LIMIT-MEMORY",
@@ -104,7 +105,7 @@ static herr_t put_root_attributes(const hdf5_describing *s)
                       &version) < 0 ||
         put_text(s, s->root, "source_format", s->d.cat->origin.format) < 0)
         return -1;
-    return objects->nbytes > 0 ? put_text(s, s->root, "objects", objects->text) : 0;
+    return objects->nbytes > 0 ? put_text(s, s->root, HDF5_OBJECTS_ATTRIBUTE, objects->text) : 0;
 }
 
 /* --- datasets --- */
@@ -249,7 +250,7 @@ static herr_t set_access(const hdf5_describing *s)
 
 static herr_t create_file(hdf5_describing *s)
 {
-    s->access_list = (hid_t)hdf5_driver_access(&s->driver);
+    s->access_list = hdf5_driver_access(&s->driver);
     s->create_list = H5Pcreate(H5P_FILE_CREATE);
     if (s->access_list < 0 || s->create_list < 0 || set_access(s) < 0 ||
         set_order(s->create_list) < 0)
@@ -362,14 +363,14 @@ static fsdpck_status put_chunk(hdf5_describing *s, size_t tensor, const uint64_t
 static fsdpck_status check_memory(const hdf5_description *d, fsdpck_error *err)
 {
     const uint64_t count = catalogue_tensor_count(d->cat) + strtab_count(&d->names->groups);
-    const uint64_t cache = count * CACHE_NBYTES_EACH;
+    const uint64_t cache = d->level > 0 ? CACHE_NBYTES_MOST : count * CACHE_NBYTES_EACH;
     const uint64_t nbytes = LIBRARY_NBYTES + count * LIBRARY_NBYTES_EACH +
                             (cache < CACHE_NBYTES_MOST ? cache : CACHE_NBYTES_MOST) +
                             d->names->paths.text.count + 2 * (uint64_t)d->objects->nbytes;
-    void *p = budget_alloc(d->cat->owner, nbytes, err);
+    void *p = budget_alloc(NULL, nbytes, err);
     if (p == NULL)
         return FSDPCK_LIMIT;
-    budget_free(d->cat->owner, p, nbytes);
+    budget_free(NULL, p, nbytes);
     return FSDPCK_OK;
 }
 
@@ -377,26 +378,24 @@ static fsdpck_status check_memory(const hdf5_description *d, fsdpck_error *err)
 typedef struct silence {
     H5E_auto2_t print;
     void *ctx;
+    bool begun;
 } silence;
 
-static void leave_library(const silence *was)
+/* Into the library and out of it: each step is one user of it. */
+static void enter(silence *was)
 {
-    if (was->print != NULL)
-        (void)H5Eset_auto2(H5E_DEFAULT, was->print, was->ctx);
-    hdf5_unlock();
-}
-
-/* Each is followed by leave_library, also where it fails. */
-static fsdpck_status enter_library(silence *was, fsdpck_error *err)
-{
-    *was = (silence){NULL, NULL};
     hdf5_lock();
     /* What could not be closed would be closed once more at the exit, which crashes. */
     (void)H5dont_atexit();
-    if (H5open() < 0 || H5Eget_auto2(H5E_DEFAULT, &was->print, &was->ctx) < 0 ||
-        H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0)
-        return fail(NULL, NULL, err);
-    return FSDPCK_OK;
+    was->begun = H5open() >= 0 && H5Eget_auto2(H5E_DEFAULT, &was->print, &was->ctx) >= 0 &&
+                 H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0;
+}
+
+static void leave(const silence *was)
+{
+    if (was->begun)
+        (void)H5Eset_auto2(H5E_DEFAULT, was->print, was->ctx);
+    hdf5_unlock();
 }
 
 static hdf5_describing *new_describing(const hdf5_description *d)
@@ -414,12 +413,11 @@ static hdf5_describing *new_describing(const hdf5_description *d)
     return s;
 }
 
-/* Frees it. */
-static fsdpck_status end(hdf5_describing *s, fsdpck_error *err)
+/* The library shall be able to close all: what failed is in s->error. */
+static fsdpck_status close_describing(hdf5_describing *s, fsdpck_error *err)
 {
     s->driver.hides_errors = true;
-    const bool closed = close_all(s) >= 0;
-    const fsdpck_status st = closed && s->error == 0 ? FSDPCK_OK : fail(s, NULL, err);
+    const fsdpck_status st = close_all(s) < 0 || s->error != 0 ? fail(s, NULL, err) : FSDPCK_OK;
     free(s);
     return st;
 }
@@ -436,8 +434,8 @@ static fsdpck_status begin(const hdf5_description *d, uint64_t *offsets, hdf5_de
         *out = s;
         return FSDPCK_OK;
     }
-    const fsdpck_status unwanted = end(s, NULL);
-    (void)unwanted; /* the first failure is told */
+    const fsdpck_status same = close_describing(s, NULL);
+    (void)same;
     return st;
 }
 
@@ -446,10 +444,9 @@ fsdpck_status hdf5_describe_begin(const hdf5_description *d, uint64_t *offsets,
 {
     silence was;
     *out = NULL;
-    fsdpck_status st = enter_library(&was, err);
-    if (st == FSDPCK_OK)
-        st = begin(d, offsets, out, err);
-    leave_library(&was);
+    enter(&was);
+    const fsdpck_status st = begin(d, offsets, out, err);
+    leave(&was);
     return st;
 }
 
@@ -458,11 +455,10 @@ fsdpck_status hdf5_describe_chunk(hdf5_describing *s, size_t tensor, const uint6
                                   fsdpck_error *err)
 {
     silence was;
-    fsdpck_status st = enter_library(&was, err);
-    if (st == FSDPCK_OK)
-        st = put_chunk(s, tensor, corner, mask, nbytes, err);
+    enter(&was);
+    const fsdpck_status st = put_chunk(s, tensor, corner, mask, nbytes, err);
     *offset_bytes = s->told_at;
-    leave_library(&was);
+    leave(&was);
     return st;
 }
 
@@ -471,10 +467,10 @@ fsdpck_status hdf5_describe_end(hdf5_describing *s, fsdpck_error *err)
     silence was;
     if (s == NULL)
         return FSDPCK_OK;
-    fsdpck_status st = enter_library(&was, err);
-    const fsdpck_status ended = end(s, err);
-    leave_library(&was);
-    return st == FSDPCK_OK ? ended : st;
+    enter(&was);
+    const fsdpck_status st = close_describing(s, err);
+    leave(&was);
+    return st;
 }
 
 fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets, fsdpck_error *err)

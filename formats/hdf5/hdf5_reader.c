@@ -18,6 +18,14 @@
 #define CHILD_SECONDS_MAX    600u
 #define CHILD_SILENT_SECONDS 60u
 
+/* What libhdf5 was seen to take at least, its cache, and what it knows of objects, by the size of a
+ * file of nothing but small ones: half as much again. */
+#define LIBRARY_NBYTES      ((uint64_t)2 << 20)
+#define CACHE_RATIO         32u
+#define CACHE_NBYTES_MOST   ((uint64_t)48 << 20)
+#define LIBRARY_RATIO       2u
+#define LIBRARY_NBYTES_MOST ((uint64_t)64 << 20)
+
 typedef struct reader {
     file in;
     hdf5_file known;
@@ -92,6 +100,25 @@ static fsdpck_status explain(child_fate fate, fsdpck_status st, fsdpck_error *er
     return st;
 }
 
+static uint64_t least_of(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* libhdf5 does not survive a failed allocation, or takes it for damage: so what it takes of memory
+ * for a file of that size is asked for beforehand. Its copy has as much room as this process. */
+static fsdpck_status check_memory(const file *f, fsdpck_error *err)
+{
+    const uint64_t small = least_of(f->nbytes, LIBRARY_NBYTES_MOST);
+    const uint64_t nbytes = LIBRARY_NBYTES + least_of(CACHE_RATIO * small, CACHE_NBYTES_MOST) +
+                            least_of(LIBRARY_RATIO * small, LIBRARY_NBYTES_MOST);
+    void *p = budget_alloc(NULL, nbytes, err);
+    if (p == NULL)
+        return FSDPCK_LIMIT;
+    budget_free(NULL, p, nbytes);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status ask_child(reader *r, const open_request *req, const hdf5_super *super,
                                fsdpck_error *err)
 {
@@ -112,6 +139,7 @@ static fsdpck_status ask_child(reader *r, const open_request *req, const hdf5_su
         .tell = req->found != NULL ? req : NULL,
         .log = req->log,
     };
+    RETURN_IF(check_memory(&r->in, err));
     hdf5_lock();
     fsdpck_status st = child_start(&c, &limits, hdf5_child_run, NULL, r->in.fd, req->cancel, err);
     hdf5_unlock();

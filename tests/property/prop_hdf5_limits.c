@@ -1,4 +1,4 @@
-/* HDF5 is written where there is too little: of file size, of room, of memory. Whatever the limit is,
+/* HDF5 is written and read where there is too little: of file size, of room, of memory. Whatever the limit is,
  * it is told as what it is, nothing is left, nothing printed, and the process ends as it should. */
 #include <assert.h>
 #include <errno.h>
@@ -30,7 +30,7 @@ enum { TENSORS = 3000 };
 /* Of a child: 40 + what it returned. */
 enum { STATUS_FROM = 40 };
 
-static char input[SCRATCH_BYTES], out[SCRATCH_BYTES], said[SCRATCH_BYTES];
+static char input[SCRATCH_BYTES], out[SCRATCH_BYTES], said[SCRATCH_BYTES], whole[SCRATCH_BYTES];
 
 /* TENSORS tensors of a float each, as safetensors. */
 static void make_source(const char *scratch)
@@ -54,6 +54,7 @@ static void make_source(const char *scratch)
     free(text);
     (void)scratch_path(input, scratch, "model.safetensors");
     (void)scratch_path(said, scratch, "said");
+    (void)scratch_path(whole, scratch, "whole.h5");
     (void)scratch_path(out, scratch, "out");
     MUST(mkdir(out, 0700) == 0);
 }
@@ -82,8 +83,18 @@ static fsdpck_status write_hdf5(fsdpck_context *ctx, fsdpck_error *err)
     return st;
 }
 
+static fsdpck_status read_hdf5(fsdpck_context *ctx, fsdpck_error *err)
+{
+    fsdpck_checkpoint *src;
+    const fsdpck_status st = fsdpck_open(ctx, whole, NULL, &src, err);
+    if (st == FSDPCK_OK)
+        fsdpck_close(src);
+    return st;
+}
+
 /* In a process of its own; its status. */
-static int write_limited(int resource, uint64_t most)
+static int do_limited(fsdpck_status (*what)(fsdpck_context *, fsdpck_error *), int resource,
+                      uint64_t most)
 {
     (void)unlink(said);
     const pid_t pid = fork();
@@ -96,7 +107,7 @@ static int write_limited(int resource, uint64_t most)
         MUST(ctx != NULL && fd >= 0 && dup2(fd, 2) == 2);
         signal(SIGXFSZ, SIG_IGN);
         limit_to(resource, most);
-        const fsdpck_status st = write_hdf5(ctx, &err);
+        const fsdpck_status st = what(ctx, &err);
         fsdpck_context_free(ctx);
         limit_to(resource, RLIM_INFINITY);
         if (st == FSDPCK_LIMIT && strcmp(err.finding, "LIMIT-MEMORY") != 0)
@@ -120,14 +131,25 @@ static int write_limited(int resource, uint64_t most)
             fputc(c, stderr);
         abort();
     }
-    const int st = WEXITSTATUS(status) - STATUS_FROM;
-    if (st != FSDPCK_OK)
-        MUST(scratch_count(out) == 0);
-    else
-        MUST(scratch_count(out) == 1);
+    return WEXITSTATUS(status) - STATUS_FROM;
+}
+
+/* Nothing is left but a whole output. */
+static int write_limited(int resource, uint64_t most)
+{
     char dst[SCRATCH_BYTES];
-    (void)unlink(scratch_path(dst, out, "out.h5"));
+    const int st = do_limited(write_hdf5, resource, most);
+    MUST(scratch_count(out) == (st == FSDPCK_OK));
+    if (st == FSDPCK_OK && access(whole, F_OK) != 0)
+        MUST(rename(scratch_path(dst, out, "out.h5"), whole) == 0);
+    else
+        (void)unlink(scratch_path(dst, out, "out.h5"));
     return st;
+}
+
+static int read_limited(int resource, uint64_t most)
+{
+    return do_limited(read_hdf5, resource, most);
 }
 
 /* Of files: the memory file too is one. */
@@ -157,14 +179,14 @@ static uint64_t address_space_nbytes(void)
 }
 
 /* Not with sanitizers, which take terabytes of it. */
-static void check_memory(void)
+static void check_memory(int (*limited)(int, uint64_t))
 {
     const uint64_t now = address_space_nbytes();
     unsigned refused = 0;
     if (now == 0 || now > (uint64_t)1 << 38)
         return;
     for (uint64_t more = 0;; more += (uint64_t)250 << 10) {
-        const int st = write_limited(RLIMIT_AS, now + more);
+        const int st = limited(RLIMIT_AS, now + more);
         if (st == FSDPCK_OK)
             break;
         MUST(st == FSDPCK_LIMIT);
@@ -182,7 +204,8 @@ int main(void)
     scratch_make(scratch);
     make_source(scratch);
     check_file_size();
-    check_memory();
+    check_memory(write_limited);
+    check_memory(read_limited);
     scratch_remove(scratch);
     return 0;
 }

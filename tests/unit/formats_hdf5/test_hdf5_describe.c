@@ -88,13 +88,3 @@ Test(hdf5_describe, a_descriptor_that_cannot_be_written_is_no_lack_of_room)
     }
     close(fd);
 }
-
-Test(hdf5_describe, memory_is_asked_for_beforehand)
-{
-    uint64_t at;
-    if (!is_built())
-        return;
-    owner.limit_bytes = owner.used_bytes + 65536;
-    cr_expect_eq(describe(-1, &at), FSDPCK_LIMIT, "%s", err.message);
-    cr_expect_str_eq(err.finding, "LIMIT-MEMORY");
-}
