@@ -103,12 +103,12 @@ static void print_help(const opt_spec *spec)
         printf("\nExamples:\n%s", spec->examples);
 }
 
-/* What popt fills, and what is still text and waits to be read as a value. */
+/* What popt fills, and what is still text and waits to be read as a value: the last that was given. */
 typedef struct parse {
     struct poptOption popt[ROWS_MAX + 2];
     const opt_row *rows[ROWS_MAX];
     void *members[ROWS_MAX];
-    char *texts[ROWS_MAX];
+    char *given[ROWS_MAX], *texts[ROWS_MAX];
     size_t count;
     int help;
 } parse;
@@ -119,14 +119,15 @@ static void add_row(parse *p, const opt_row *row, void *words)
         [OPT_FLAG] = POPT_ARG_NONE,     [OPT_TEXT] = POPT_ARG_STRING,  [OPT_LIST] = POPT_ARG_ARGV,
         [OPT_CHOICE] = POPT_ARG_STRING, [OPT_COUNT] = POPT_ARG_STRING, [OPT_SIZE] = POPT_ARG_STRING,
     };
-    const bool typed = row->kind == OPT_CHOICE || row->kind == OPT_COUNT || row->kind == OPT_SIZE;
+    const bool is_text = popt_kinds[row->kind] == POPT_ARG_STRING;
     p->rows[p->count] = row;
     p->members[p->count] = (char *)words + row->at;
     p->popt[p->count] = (struct poptOption){
         .longName = row->name,
         .shortName = row->letter,
         .argInfo = (unsigned)popt_kinds[row->kind],
-        .arg = typed ? (void *)&p->texts[p->count] : p->members[p->count],
+        .arg = is_text ? (void *)&p->given[p->count] : p->members[p->count],
+        .val = is_text ? (int)p->count + 1 : 0,
     };
     p->count++;
 }
@@ -308,13 +309,31 @@ static bool take_value(const cli *c, const opt_row *row, const char *text, void 
     return opt_size(c, option, text, row->least, member);
 }
 
-static int take_values(const cli *c, const parse *p)
+static int take_values(const cli *c, parse *p)
 {
     for (size_t i = 0; i < p->count; i++) {
-        if (p->texts[i] != NULL && !take_value(c, p->rows[i], p->texts[i], p->members[i]))
+        if (p->texts[i] == NULL)
+            continue;
+        if (p->rows[i]->kind == OPT_TEXT) {
+            *(char **)p->members[i] = p->texts[i];
+            p->texts[i] = NULL;
+        } else if (!take_value(c, p->rows[i], p->texts[i], p->members[i])) {
             return FSDPCK_USAGE;
+        }
     }
     return -1;
+}
+
+/* popt forgets a text that is given again without freeing it, unless it is taken each time. */
+static int next_options(parse *p, poptContext pc)
+{
+    int rc;
+    while ((rc = poptGetNextOpt(pc)) > 0) {
+        free(p->texts[rc - 1]);
+        p->texts[rc - 1] = p->given[rc - 1];
+        p->given[rc - 1] = NULL;
+    }
+    return rc;
 }
 
 int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const char **operands,
@@ -327,7 +346,7 @@ int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const c
     poptContext pc = poptGetContext(NULL, argc, argv, p.popt, 0);
     if (pc == NULL)
         return opt_usage_error(c, "no memory for the options");
-    const int rc = poptGetNextOpt(pc);
+    const int rc = next_options(&p, pc);
     int code = -1;
     if (rc < -1) {
         code = bad_option(c, &p, pc, rc);
@@ -339,8 +358,10 @@ int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const c
         code = take_operands(c, spec, pc, operands, least, most, count);
     if (code < 0)
         code = take_values(c, &p);
-    for (size_t i = 0; i < p.count; i++)
+    for (size_t i = 0; i < p.count; i++) {
+        free(p.given[i]);
         free(p.texts[i]);
+    }
     c->popt = pc;
     return code;
 }
