@@ -160,6 +160,16 @@ static fsdpck_status fill_plan(const report_input *in, fsdpck_report *r, fsdpck_
     return st;
 }
 
+/* The size of its files: what streams bring is written over what tiles left for it. */
+static uint64_t output_nbytes(const report_input *in)
+{
+    const catalogue *to = &plan_to(in->plan)->cat;
+    uint64_t nbytes = 0;
+    for (size_t i = 0; !in->opt->dry_run && i < catalogue_file_count(to); i++)
+        nbytes += catalogue_file(to, i)->nbytes;
+    return nbytes;
+}
+
 static void fill_counts(const report_input *in, fsdpck_report *r)
 {
     const aim_result *a = in->aimed;
@@ -176,7 +186,7 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->left_out_objects = a->left_out_objects;
     r->left_out_nbytes = a->left_out_nbytes;
     r->bytes_read = done.bytes_read;
-    r->bytes_written = done.bytes_written;
+    r->bytes_written = output_nbytes(in);
     r->direct_nbytes = done.direct_bytes;
     r->cast_overflows = done.cast_overflows;
     r->replicas_compared = done.replicas_compared;

@@ -29,6 +29,13 @@ typedef struct place {
 
 typedef struct source_stream source_stream;
 
+/* Of the bytes of a chunk that comes as a stream. */
+typedef enum stream_sum {
+    STREAM_SUM_UNTOLD, /* or none of its bytes are in a file */
+    STREAM_SUMMED,     /* stream_finish compares a checksum of them all */
+    STREAM_UNSUMMED    /* there is none */
+} stream_sum;
+
 typedef struct source {
     void *ctx;
     const catalogue *cat;
@@ -52,6 +59,8 @@ typedef struct source {
     void (*stream_close)(source_stream *s);
     /* Memory that the stream of a chunk takes until it is closed. NULL: little. */
     uint64_t (*stream_nbytes)(void *ctx, uint64_t chunk);
+    /* NULL: untold, of all. */
+    stream_sum (*stream_sum_of)(void *ctx, uint64_t chunk);
 
     /* The name of another tensor where the chunk is a replica of this one's as both are to be
      * equal; NULL. May be NULL itself. */

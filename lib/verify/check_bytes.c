@@ -189,10 +189,10 @@ static void compare_crcs(byte_work *w)
         fsdpck_error what;
         if (e->unread && e->chunk != NO_CHUNK)
             c->result->skipped_records++;
-        if (!e->has_crc || e->stream || e->unread)
+        if (e->unread || !(e->stream ? e->stream_sum == STREAM_SUMMED : e->has_crc))
             continue;
         c->result->bytes_summed += e->nbytes;
-        if (w->crcs[i] == e->crc32)
+        if (e->stream || w->crcs[i] == e->crc32)
             continue;
         fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, "ZIP-CRC", "bytes of the tensor are not what was saved");
@@ -214,7 +214,7 @@ static fsdpck_status count_unsummed(check *c, fsdpck_error *err)
         return FSDPCK_LIMIT;
     for (size_t i = 0; i < c->extents.count; i++) {
         const extent *e = VEC_AT(&c->extents, const extent, i);
-        if (e->has_crc || e->stream || e->chunk == NO_CHUNK)
+        if (e->chunk == NO_CHUNK || (e->stream ? e->stream_sum != STREAM_UNSUMMED : e->has_crc))
             continue;
         const uint32_t tensor = check_tensor_of(c, e);
         c->result->unsummed_nbytes += e->nbytes;

@@ -37,6 +37,7 @@ typedef struct extent {
     uint32_t first_spot, spots;
     bool has_crc;
     bool stream;
+    uint8_t stream_sum; /* source.h */
     bool swap;
     bool scattered; /* the chunk's elements do not lie side by side */
     bool negated;   /* conj or neg are not resolved: signs are not those of the tensor */
