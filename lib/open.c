@@ -137,6 +137,14 @@ static fsdpck_status no_checkpoint(const probe_input *in, const char *path, cons
         near_miss = "it is the system's folder of devices, processes or settings";
     if (is_model)
         near_miss = "it looks like a description of a model";
+    if (!in->is_folder && in->nbytes == 0) {
+        const fsdpck_status empty =
+            error_set(err, FSDPCK_BADINPUT, "NO-CHECKPOINT", "file is empty");
+        error_path(err, path);
+        error_next(err, "copy it again from where it was saved; its writer or a copy may have been "
+                        "interrupted");
+        return empty;
+    }
     const fsdpck_status st =
         error_set(err, format_is_foreign(in) ? FSDPCK_UNSUPPORTED : FSDPCK_BADINPUT,
                   "NO-CHECKPOINT", "no checkpoint that fsdpck knows%s%s",

@@ -49,6 +49,8 @@ static const struct failure {
     [HDF5_FAIL_COUNT] = {FSDPCK_LIMIT, "LIMIT-COUNT", "too many links", "split the file"},
     [HDF5_FAIL_MEMORY] = {FSDPCK_LIMIT, "LIMIT-MEMORY", "no memory to look into the HDF5 file",
                           "split the file"},
+    [HDF5_FAIL_NAME] = {FSDPCK_LIMIT, "H5-DEPTH", "name of a group or dataset is too long",
+                        "rename it: h5py's file.move"},
 };
 
 /* Parts of an object's description have versions of their own, which newer libraries raise. Where a
@@ -98,6 +100,10 @@ static fsdpck_status take_fail(const hdf5_builder *b, hdf5_get *g, fsdpck_error 
             without_addresses(escape_text(shown, sizeof shown, (const char *)text, text_nbytes)));
     if (is_new && b->in->library != NULL)
         error_expected(err, "what %s reads", b->in->library);
+    if (why == HDF5_FAIL_DEPTH)
+        error_expected(err, "at most %u groups in one another", HDF5_DEPTH_MAX - 1);
+    if (why == HDF5_FAIL_NAME)
+        error_expected(err, "at most %u bytes, with the groups before it", HDF5_NAME_NBYTES_MAX);
     error_next(err, "%s", f->next);
     return st;
 }

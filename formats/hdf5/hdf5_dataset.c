@@ -111,6 +111,7 @@ static fsdpck_status take_fqn(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
     const uint8_t *name = get_bytes(g, n);
     if (g->failed || n > HDF5_NAME_NBYTES_MAX)
         return hdf5_bad_record(err);
+    b->f->is_named = b->f->is_named || n > 0;
     return n > 0 ? set_name(b, name, n, false, err) : FSDPCK_OK;
 }
 
@@ -156,6 +157,20 @@ static fsdpck_status unknown_type(hdf5_builder *b, const hdf5_type *type, fsdpck
     return skip_or_fail(b, st, err);
 }
 
+/* What begins with "torch.", which the child may have put before it. */
+static fsdpck_status unknown_name(hdf5_builder *b, const char *named, size_t nbytes,
+                                  fsdpck_error *err)
+{
+    char shown[160];
+    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "H5-TYPE",
+                                       "attribute 'torch_dtype' of a dataset names no dtype");
+    add_name(b, err);
+    error_expected(err, "torch's name of a dtype, such as bfloat16");
+    error_found(err, "'%s'", escape_text(shown, sizeof shown, named + 6, nbytes - 6));
+    error_next(err, "put it right or remove it: del file['NAME'].attrs['torch_dtype'] in h5py");
+    return skip_or_fail(b, st, err);
+}
+
 static fsdpck_status take_type(hdf5_builder *b, const hdf5_type *type, hdf5_get *g, dtype *d,
                                fsdpck_error *err)
 {
@@ -165,6 +180,8 @@ static fsdpck_status take_type(hdf5_builder *b, const hdf5_type *type, hdf5_get 
     if (g->failed)
         return hdf5_bad_record(err);
     *d = hdf5_type_dtype(type, (const char *)named, n, &known->swap);
+    if (*d == DTYPE_NONE && hdf5_type_is_misnamed(type, (const char *)named, n))
+        return unknown_name(b, (const char *)named, n, err);
     if (*d == DTYPE_NONE)
         return unknown_type(b, type, err);
     b->told.itemsize = dtype_get(*d)->itemsize_bytes;

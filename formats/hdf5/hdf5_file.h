@@ -51,6 +51,7 @@ typedef struct hdf5_file {
     vec inlined;  /* uint8_t: data of compact datasets */
     uint64_t unwritten_nbytes;
     uint64_t unwritten_datasets;
+    bool is_named; /* a dataset has a name beside its path */
     fsdpck_error skipped;
     fsdpck_status status; /* of datasets whose error was told, and that are not in the catalogue */
 } hdf5_file;

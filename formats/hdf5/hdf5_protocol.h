@@ -40,10 +40,10 @@
 #define HDF5_PROTOCOL_VERSION  1u
 #define HDF5_HEAD_NBYTES       8u
 #define HDF5_RECORD_NBYTES_MAX ((uint32_t)16 << 20)
-#define HDF5_NAME_NBYTES_MAX   65536u
-#define HDF5_NDIM_MAX          32u /* H5S_MAX_RANK */
+#define HDF5_NAME_NBYTES_MAX   65536u /* with its groups' */
+#define HDF5_NDIM_MAX          32u    /* H5S_MAX_RANK */
 #define HDF5_FILTERS_MAX       32u
-#define HDF5_DEPTH_MAX         256u
+#define HDF5_DEPTH_MAX         256u /* groups, the root group too */
 #define HDF5_FILL_NBYTES_MAX   32u
 
 /* A cell of the grid that nobody wrote costs an entry too: so many more than chunks that are in the
@@ -114,6 +114,7 @@ typedef enum hdf5_fail {
     HDF5_FAIL_DEPTH,
     HDF5_FAIL_COUNT, /* too many links, chunks, filters */
     HDF5_FAIL_MEMORY,
+    HDF5_FAIL_NAME, /* too long */
     HDF5_FAIL_END
 } hdf5_fail;
 

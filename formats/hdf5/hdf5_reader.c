@@ -151,6 +151,18 @@ static fsdpck_status ask_child(reader *r, const open_request *req, const hdf5_su
     return st == FSDPCK_BADINPUT && c.ended ? explain(fate, st, err) : st;
 }
 
+/* Tensors of one name have two paths, or an attribute says so. */
+static void advise_on_names(const reader *r, const open_request *req, fsdpck_error *err)
+{
+    if (err == NULL || strcmp(err->finding, "KEY-DUP") != 0)
+        return;
+    if (r->known.is_named)
+        error_next(err, "put right or remove the attribute 'fqn' of one of them: "
+                        "del file['NAME'].attrs['fqn'] in h5py");
+    else if (req->hdf5_separator == NULL || strcmp(req->hdf5_separator, "/") != 0)
+        error_next(err, "keep the slashes of their paths: --hdf5-sep=/");
+}
+
 static fsdpck_status fill(reader *r, const open_request *req, fsdpck_error *err)
 {
     const char *slash = strrchr(req->path, '/');
@@ -165,7 +177,11 @@ static fsdpck_status fill(reader *r, const open_request *req, fsdpck_error *err)
             *err = r->known.skipped;
         return r->known.status;
     }
-    RETURN_IF(catalogue_seal(r->cat, err));
+    const fsdpck_status st = catalogue_seal(r->cat, err);
+    if (st != FSDPCK_OK) {
+        advise_on_names(r, req, err);
+        return st;
+    }
     /* Its chunks are how it is stored, and none of ranks. */
     r->cat->origin.world_size = 1;
     snprintf(r->cat->origin.format, sizeof r->cat->origin.format, "hdf5");

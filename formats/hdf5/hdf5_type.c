@@ -138,6 +138,23 @@ static bool may_be_named(const hdf5_type *t, dtype own)
     return class == HDF5_TYPE_FLOAT && t->number.size == 1;
 }
 
+static bool is_of_torch(const char *named, size_t named_nbytes)
+{
+    return named_nbytes > 6 && memcmp(named, "torch.", 6) == 0;
+}
+
+static dtype named_dtype(const char *named, size_t named_nbytes)
+{
+    const size_t skipped = is_of_torch(named, named_nbytes) ? 6 : 0;
+    return named_nbytes > 0 ? dtype_from_name(named + skipped, named_nbytes - skipped) : DTYPE_NONE;
+}
+
+bool hdf5_type_is_misnamed(const hdf5_type *t, const char *named, size_t named_nbytes)
+{
+    return is_of_torch(named, named_nbytes) && may_be_named(t, own_dtype(t)) &&
+           named_dtype(named, named_nbytes) == DTYPE_NONE;
+}
+
 dtype hdf5_type_dtype(const hdf5_type *t, const char *named, size_t named_nbytes, bool *swap)
 {
     const unsigned order =
@@ -145,14 +162,11 @@ dtype hdf5_type_dtype(const hdf5_type *t, const char *named, size_t named_nbytes
     const dtype own = own_dtype(t);
     dtype told = DTYPE_NONE;
     *swap = false;
-    if (named_nbytes > 6 && memcmp(named, "torch.", 6) == 0) {
-        told = dtype_from_name(named + 6, named_nbytes - 6);
-        if (told == DTYPE_NONE)
-            return DTYPE_NONE;
-    } else if (named_nbytes > 0)
-        told = dtype_from_name(named, named_nbytes);
-    const bool taken = told != DTYPE_NONE && dtype_get(told)->itemsize_bytes == t->number.size &&
-                       may_be_named(t, own);
+    if (hdf5_type_is_misnamed(t, named, named_nbytes))
+        return DTYPE_NONE;
+    if (may_be_named(t, own))
+        told = named_dtype(named, named_nbytes);
+    const bool taken = told != DTYPE_NONE && dtype_get(told)->itemsize_bytes == t->number.size;
     const dtype d = taken ? told : own;
     *swap = order == HDF5_ORDER_BE && dtype_get(d)->swap_nbytes > 1;
     if (order == HDF5_ORDER_OTHER && t->number.size > 1)

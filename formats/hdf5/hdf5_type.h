@@ -30,6 +30,9 @@ void hdf5_type_get(hdf5_get *g, hdf5_type *t);
  * stored big-endian. */
 dtype hdf5_type_dtype(const hdf5_type *t, const char *named, size_t named_nbytes, bool *swap);
 
+/* DTYPE_NONE because `named`, which begins with "torch.", is none of torch's. */
+bool hdf5_type_is_misnamed(const hdf5_type *t, const char *named, size_t named_nbytes);
+
 /* "a compound of 3 members", for messages. */
 const char *hdf5_type_describe(const hdf5_type *t, char *text, size_t capacity_nbytes);
 

@@ -1,4 +1,5 @@
-/* The walk over groups, in the child. Of groups each is entered once, so a cycle of links ends. */
+/* The walk over groups, in the child. Of groups each is entered once, so a cycle of links ends.
+ * Hard links come first, wherever they sort: what a soft one leads to has its name by then. */
 #define H5_USE_110_API
 #include <hdf5.h>
 #include <stdlib.h>
@@ -9,9 +10,10 @@
 #include "formats/hdf5/hdf5_objects.h"
 #include "formats/hdf5/hdf5_tell.h"
 
-#define LINKS_MAX     ((uint64_t)1 << 22)
-#define NOT_A_DATASET UINT64_MAX
-#define A_GROUP       (UINT64_MAX - 1)
+#define LINKS_MAX       ((uint64_t)1 << 22)
+#define SOFT_NBYTES_MAX ((size_t)256 << 20)
+#define NOT_A_DATASET   UINT64_MAX
+#define A_GROUP         (UINT64_MAX - 1)
 
 /* Of a link, before its name with its NUL. */
 typedef struct link_head {
@@ -19,9 +21,16 @@ typedef struct link_head {
     H5L_type_t type;
 } link_head;
 
+/* Of a soft link that is looked at in the end, before its path. */
+typedef struct soft_head {
+    uint64_t group; /* its address */
+    uint32_t path_nbytes, name_nbytes;
+} soft_head;
+
 /* A group's links. */
 typedef struct frame {
     hid_t group;
+    uint64_t address;
     char *links;
     size_t nbytes, capacity, at;
     size_t path_nbytes; /* of the group's own */
@@ -42,6 +51,8 @@ typedef struct walk {
     seen *seen;
     size_t seen_count, seen_capacity; /* power of two */
     uint64_t links;
+    char *soft;
+    size_t soft_nbytes, soft_capacity;
     char path[HDF5_NAME_NBYTES_MAX];
     size_t path_nbytes;
 } walk;
@@ -149,14 +160,14 @@ static H5_index_t order_of(hid_t group)
 }
 
 /* Takes the group. */
-static bool push(walk *w, hid_t group)
+static bool push(walk *w, hid_t group, uint64_t address)
 {
     if (w->depth == HDF5_DEPTH_MAX) {
         H5Gclose(group);
         return fail(w, HDF5_FAIL_DEPTH);
     }
     frame *f = &w->stack[w->depth++];
-    *f = (frame){.group = group, .path_nbytes = w->path_nbytes};
+    *f = (frame){.group = group, .address = address, .path_nbytes = w->path_nbytes};
     if (H5Literate(group, order_of(group), H5_ITER_INC, NULL, add_link, f) < 0)
         return fail(w, HDF5_FAIL_OBJECT);
     return true;
@@ -165,14 +176,16 @@ static bool push(walk *w, hid_t group)
 static bool set_path(walk *w, const frame *f, const char *name)
 {
     const size_t n = strlen(name), slash = f->path_nbytes > 0;
+    const bool fits = n + slash <= sizeof w->path - f->path_nbytes;
     w->path_nbytes = f->path_nbytes;
-    if (n + slash > sizeof w->path - f->path_nbytes)
-        return fail(w, HDF5_FAIL_DEPTH);
+    if (!fits && slash)
+        return fail(w, HDF5_FAIL_NAME);
     if (slash)
         w->path[w->path_nbytes++] = '/';
-    memcpy(w->path + w->path_nbytes, name, n);
-    w->path_nbytes += n;
-    return true;
+    const size_t kept = fits ? n : sizeof w->path;
+    memcpy(w->path + w->path_nbytes, name, kept);
+    w->path_nbytes += kept;
+    return fits || fail(w, HDF5_FAIL_NAME);
 }
 
 /* ---- links ---- */
@@ -253,7 +266,7 @@ static bool visit_object(walk *w, hid_t object)
     }
     if (info.type == H5O_TYPE_GROUP && is_new) {
         met->dataset = A_GROUP;
-        return push(w, object);
+        return push(w, object, info.addr);
     }
     if (!is_new)
         ok = visit_again(w, met);
@@ -273,27 +286,42 @@ static bool visit_hard(walk *w, hid_t group, uint64_t address)
     return object < 0 ? fail(w, HDF5_FAIL_OBJECT) : visit_object(w, object);
 }
 
-static bool visit_link(walk *w, hid_t group, const link_head *link, const char *name)
+/* By its path and name, for visit_soft_links(). */
+static bool keep_soft(walk *w, uint64_t group, const char *name)
+{
+    const soft_head head = {group, (uint32_t)w->path_nbytes, (uint32_t)strlen(name)};
+    const size_t n = sizeof head + w->path_nbytes;
+    if (n > SOFT_NBYTES_MAX - w->soft_nbytes)
+        return fail(w, HDF5_FAIL_COUNT);
+    if (w->soft_capacity - w->soft_nbytes < n) {
+        const size_t capacity = 2 * (w->soft_nbytes + n) + 1024;
+        char *grown = realloc(w->soft, capacity);
+        if (grown == NULL)
+            return fail(w, HDF5_FAIL_MEMORY);
+        w->soft = grown;
+        w->soft_capacity = capacity;
+    }
+    memcpy(w->soft + w->soft_nbytes, &head, sizeof head);
+    memcpy(w->soft + w->soft_nbytes + sizeof head, w->path, w->path_nbytes);
+    w->soft_nbytes += n;
+    return true;
+}
+
+static bool visit_link(walk *w, const frame *f, const link_head *link, const char *name)
 {
     if (++w->links > LINKS_MAX)
         return fail(w, HDF5_FAIL_COUNT);
     if (link->type == H5L_TYPE_EXTERNAL)
         return fail(w, HDF5_FAIL_EXTERNAL_LINK);
     if (link->type == H5L_TYPE_HARD)
-        return visit_hard(w, group, link->address);
+        return visit_hard(w, f->group, link->address);
     if (link->type != H5L_TYPE_SOFT)
         return fail(w, HDF5_FAIL_LINK_KIND);
-    const hid_t object = H5Oopen(group, name, H5P_DEFAULT);
-    return object < 0 ? no_object(w) : visit_object(w, object);
+    return keep_soft(w, f->address, name);
 }
 
-static bool walk_groups(walk *w)
+static bool walk_down(walk *w)
 {
-    const hid_t root = H5Oopen(w->file, "/", H5P_DEFAULT);
-    if (root < 0)
-        return fail(w, HDF5_FAIL_OBJECT);
-    if (!visit_object(w, root))
-        return false;
     while (w->depth > 0) {
         frame *f = &w->stack[w->depth - 1];
         if (f->at == f->nbytes) {
@@ -304,10 +332,48 @@ static bool walk_groups(walk *w)
         link_head link;
         memcpy(&link, f->links + f->at, sizeof link);
         f->at += sizeof link + strlen(name) + 1;
-        if (!set_path(w, f, name) || !visit_link(w, f->group, &link, name))
+        if (!set_path(w, f, name) || !visit_link(w, f, &link, name))
             return false;
     }
     return true;
+}
+
+/* The link that the path is of, in a group of that address. */
+static bool visit_soft(walk *w, uint64_t address, const char *name)
+{
+    const hid_t group = H5Oopen_by_addr(w->file, address);
+    if (group < 0)
+        return fail(w, HDF5_FAIL_OBJECT);
+    const hid_t object = H5Oopen(group, name, H5P_DEFAULT);
+    const bool ok = object < 0 ? no_object(w) : visit_object(w, object);
+    H5Oclose(group);
+    return ok;
+}
+
+/* What they lead to was met, but for a damaged file's; there may be more of them then. */
+static bool visit_soft_links(walk *w)
+{
+    for (size_t at = 0; at < w->soft_nbytes;) {
+        soft_head head;
+        char name[HDF5_NAME_NBYTES_MAX + 1];
+        memcpy(&head, w->soft + at, sizeof head);
+        memcpy(w->path, w->soft + at + sizeof head, head.path_nbytes);
+        w->path_nbytes = head.path_nbytes;
+        memcpy(name, w->path + head.path_nbytes - head.name_nbytes, head.name_nbytes);
+        name[head.name_nbytes] = '\0';
+        at += sizeof head + head.path_nbytes;
+        if (!visit_soft(w, head.group, name) || !walk_down(w))
+            return false;
+    }
+    return true;
+}
+
+static bool walk_groups(walk *w)
+{
+    const hid_t root = H5Oopen(w->file, "/", H5P_DEFAULT);
+    if (root < 0)
+        return fail(w, HDF5_FAIL_OBJECT);
+    return visit_object(w, root) && walk_down(w) && visit_soft_links(w);
 }
 
 /* ---- the file ---- */

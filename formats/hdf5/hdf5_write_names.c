@@ -3,6 +3,9 @@
 #include "base/utf8.h"
 #include "formats/hdf5/hdf5_write.h"
 
+static const char next_rename[] = "rename it with --rename, or leave it out with --exclude";
+static const char next_groups[] = "leave out --hdf5-groups, or rename it with --rename";
+
 static fsdpck_status refuse(const char *name, const char *what, const char *next, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "", "%s", what);
@@ -25,10 +28,34 @@ static bool parts_are_names(const char *path, size_t nbytes)
     return true;
 }
 
+/* Whether a reader of fsdpck enters the groups that it lies in. */
+static bool is_too_deep(const char *path, size_t nbytes)
+{
+    unsigned groups = 1;
+    for (size_t i = 0; i < nbytes; i++)
+        groups += path[i] == '/';
+    return groups > HDF5_DEPTH_MAX;
+}
+
+static fsdpck_status check_limits(const char *name, const text_buf *path, fsdpck_error *err)
+{
+    fsdpck_status st = FSDPCK_OK;
+    if (path->nbytes > HDF5_NAME_NBYTES_MAX) {
+        st = refuse(name, "name is too long for an HDF5 file", next_rename, err);
+        error_expected(err, "at most %u bytes", HDF5_NAME_NBYTES_MAX);
+        error_found(err, "%zu bytes", path->nbytes);
+    } else if (is_too_deep(path->text, path->nbytes)) {
+        const bool by_dots = !is_too_deep(name, path->nbytes);
+        st = refuse(name, "tensor would lie in too many groups of the HDF5 file",
+                    by_dots ? next_groups : next_rename, err);
+        error_expected(err, "at most %u groups in one another", HDF5_DEPTH_MAX - 1);
+    }
+    return st;
+}
+
 static fsdpck_status make_path(const char *name, size_t nbytes, bool dots_too, text_buf *path,
                                fsdpck_error *err)
 {
-    static const char next[] = "rename it with --rename, or leave it out with --exclude";
     path->nbytes = 0;
     text_append(path, name, nbytes);
     RETURN_IF(text_check(path, err));
@@ -36,10 +63,11 @@ static fsdpck_status make_path(const char *name, size_t nbytes, bool dots_too, t
         if (path->text[i] == '.')
             path->text[i] = '/';
     if (nbytes == 0 || memchr(name, 0, nbytes) != NULL || !utf8_is_text(name, nbytes))
-        return refuse(name, "HDF5 cannot hold a name that is empty or no UTF-8", next, err);
+        return refuse(name, "HDF5 cannot hold a name that is empty or no UTF-8", next_rename, err);
     if (!parts_are_names(path->text, nbytes))
-        return refuse(name, "HDF5 cannot hold a name with an empty part, or a part '.'", next, err);
-    return FSDPCK_OK;
+        return refuse(name, "HDF5 cannot hold a name with an empty part, or a part '.'",
+                      next_rename, err);
+    return check_limits(name, path, err);
 }
 
 static fsdpck_status add_groups(hdf5_names *names, const text_buf *path, fsdpck_error *err)
@@ -66,14 +94,30 @@ static fsdpck_status add_path(const catalogue *cat, size_t tensor, const text_bu
     return st;
 }
 
+/* Whether a tensor's name goes on behind this one with a slash: they are in each other's way as they
+ * are, whatever becomes of dots. */
+static bool is_in_the_way(const catalogue *cat, const char *name, size_t nbytes)
+{
+    for (size_t i = 0; i < catalogue_tensor_count(cat); i++) {
+        const uint32_t other = catalogue_tensor(cat, i)->name;
+        const char *text = catalogue_name(cat, other);
+        if (catalogue_name_nbytes(cat, other) > nbytes && text[nbytes] == '/' &&
+            memcmp(text, name, nbytes) == 0)
+            return true;
+    }
+    return false;
+}
+
 static fsdpck_status check_apart(const catalogue *cat, const hdf5_names *names, fsdpck_error *err)
 {
     for (uint32_t i = 0; i < strtab_count(&names->paths); i++) {
         const char *path = strtab_text(&names->paths, i);
-        if (strtab_find(&names->groups, path, strtab_nbytes(&names->paths, i)) != STRTAB_NONE)
-            return refuse(catalogue_name(cat, catalogue_tensor(cat, i)->name),
-                          "a tensor would have the path of a group in the HDF5 file",
-                          "leave out --hdf5-groups, or rename it with --rename", err);
+        const size_t nbytes = strtab_nbytes(&names->paths, i);
+        const char *name = catalogue_name(cat, catalogue_tensor(cat, i)->name);
+        if (strtab_find(&names->groups, path, nbytes) == STRTAB_NONE)
+            continue;
+        return refuse(name, "a tensor would have the path of a group in the HDF5 file",
+                      is_in_the_way(cat, name, nbytes) ? next_rename : next_groups, err);
     }
     return FSDPCK_OK;
 }

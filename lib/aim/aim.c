@@ -43,7 +43,8 @@ static fsdpck_status note_of_ranks(aim_state *a, size_t i, fsdpck_error *err)
                     (unsigned)catalogue_object(a->from, k)->rank);
     text_buf text = {0};
     text_append(&text, catalogue_name(a->from, o->name), catalogue_name_nbytes(a->from, o->name));
-    text_printf(&text, " (rank%s %s%s)", ranks.text != NULL && strchr(ranks.text, ',') != NULL ? "s" : "",
+    text_printf(&text, " (rank%s %s%s)",
+                ranks.text != NULL && strchr(ranks.text, ',') != NULL ? "s" : "",
                 ranks.text != NULL ? ranks.text : "", ranks.failed ? ", ..." : "");
     fsdpck_status st = text_check(&text, err);
     if (st == FSDPCK_OK)
@@ -139,8 +140,11 @@ static fsdpck_status pick_tensor(aim_state *a, size_t i, const text_buf *name, f
     aim_pick *pick = vec_push(&a->picks, err);
     if (pick == NULL)
         return FSDPCK_LIMIT;
-    *pick = (aim_pick){
-        .source = (uint32_t)i, .name = id, .tied_to = CAT_NONE, .param = CAT_NONE, .held_by = CAT_NONE};
+    *pick = (aim_pick){.source = (uint32_t)i,
+                       .name = id,
+                       .tied_to = CAT_NONE,
+                       .param = CAT_NONE,
+                       .held_by = CAT_NONE};
     return FSDPCK_OK;
 }
 
@@ -194,8 +198,8 @@ static fsdpck_status pick_objects(aim_state *a, fsdpck_error *err)
 {
     for (size_t i = 0; i < a->parts->object_count; i++) {
         const cat_object *o = catalogue_object(a->from, i);
-        const bool has_objects = a->to->units != NULL ? a->parts->object_part[i] == PART_OPTIMIZER
-                                                      : aim_has_objects(a);
+        const bool has_objects =
+            a->to->units != NULL ? a->parts->object_part[i] == PART_OPTIMIZER : aim_has_objects(a);
         const bool carried =
             object_has_place(a, o) && has_objects && a->request->objects != AIM_OBJECTS_DROP;
         const bool wanted = carried && part_wanted(a, a->parts->object_part[i]) &&
@@ -252,7 +256,7 @@ static fsdpck_status add_target_tensor(aim_state *a, const aim_pick *pick, uint3
     if (state == NULL)
         return FSDPCK_LIMIT;
     *state = pick != NULL && (pick->state == 0 || pick->param != CAT_NONE) ? pick->state
-                                                                            : TARGET_STATE_PLAIN;
+                                                                           : TARGET_STATE_PLAIN;
     return FSDPCK_OK;
 }
 
@@ -387,6 +391,11 @@ static fsdpck_status check_something_picked(const aim_state *a, fsdpck_error *er
                        in_part);
         error_next(err, "take out or narrow the pattern; see the names with: fsdpck inspect --tree "
                         "SRC");
+        return st;
+    }
+    if (a->parts->tensor_count == 0) {
+        st = error_set(err, FSDPCK_USAGE, "", "nothing is left: the checkpoint has no tensors");
+        error_next(err, "see what is there: fsdpck inspect SRC");
         return st;
     }
     st = error_set(err, FSDPCK_USAGE, "", "nothing is left: the %s part has no tensors",

@@ -153,11 +153,14 @@ def pointing():
         row("H05", "missing", "R", "H5-VIRTUAL", bad("virtual-missing"), says=("sources beside it",)),
         row("H05", "same-file", "R", "H5-VIRTUAL", bad("virtual-same-file")),
         row("H05", "growing", "R", "H5-VIRTUAL", bad("virtual-growing")),
+        row("H04", "soft-first", "A", "H5-LEFT-OUT", fixture("soft-first.h5")),
         row("H06", "cycle", "A", "H5-LEFT-OUT", bad("cycle")),
         row("H06", "million-links", "A", None, million_links, commands=("inspect", "coverage"), lanes="A"),
         row("H06", "million-links-in-little-memory", "L", "LIMIT-MEMORY", million_links, commands=BRIEF, lanes="B",
             settled="a million tensors are more metadata than the lane's address space is given"),
         row("H06", "deep", "L", "H5-DEPTH", bad("deep"), settled="300 groups: more than 256 are too deep"),
+        row("H06", "long-name", "L", "H5-DEPTH", bad("long-name"), says=("name", "too long", "65536"),
+            settled="80001 bytes: more than 65536 are too long"),
     ]
 
 
@@ -175,6 +178,7 @@ def growing():
     ]
     rows += [row("H10", name, "U", "H5-TYPE", bad("type-" + name), says=("x",))
              for name in ("vlen", "compound", "reference", "opaque", "enum", "float", "integer", "array")]
+    rows += [row("H10", "misnamed", "U", "H5-TYPE", bad("misnamed"), says=("bytes", "torch_dtype", "<f4"))]
     return rows + [row("H11", "unwritten", "W", "H5-UNWRITTEN", fixture("unwritten.h5"))]
 
 
@@ -200,6 +204,8 @@ def chunks():
         row("H14", "flipped", "A", None, flipped(PLAIN, PLAIN.rindex(RAW) + 9), commands=plain),
         row("H15", "open", "R", "H5-OPEN", put(V110, 11, "B", 1)),
         row("H15", "swmr", "R", "H5-OPEN", put(V110, 11, "B", 5)),
+        row("H15", "names-twice", "R", "KEY-DUP", bad("names-twice"), says=("--hdf5-sep=/",)),
+        row("H15", "fqns-twice", "R", "KEY-DUP", bad("fqns-twice"), says=("attribute 'fqn'",)),
         row("H15", "name-latin1", "R", "H5-NAME", PLAIN.replace(b"\0w\0", b"\0\xe9\0", 1)),
     ]
 

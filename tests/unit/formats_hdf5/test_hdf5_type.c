@@ -105,6 +105,16 @@ Test(hdf5_type, a_name_of_torch_is_one)
     cr_assert_eq(hdf5_type_dtype(&t, "torch.bool", 10, &swap), DTYPE_BOOL);
     cr_assert_eq(hdf5_type_dtype(&t, "torch.nonsense", 14, &swap), DTYPE_NONE);
     cr_assert_eq(hdf5_type_dtype(&t, "nonsense", 8, &swap), DTYPE_UINT8);
+    cr_assert(hdf5_type_is_misnamed(&t, "torch.nonsense", 14));
+    cr_assert_not(hdf5_type_is_misnamed(&t, "torch.bool", 10));
+    cr_assert_not(hdf5_type_is_misnamed(&t, "nonsense", 8));
+}
+
+Test(hdf5_type, a_name_is_not_looked_at_where_the_type_says_all)
+{
+    cr_assert_eq(dtype_of(real(4, 8, 127), "torch.nonsense"), DTYPE_FLOAT32);
+    cr_assert_eq(dtype_of(integer(4, 1), "torch.<f4"), DTYPE_INT32);
+    cr_assert_eq(dtype_of(integer(8, 0), "torch.nonsense"), DTYPE_UINT64);
 }
 
 Test(hdf5_type, byte_order)

@@ -192,6 +192,64 @@ Test(hdf5_writer, dots_begin_groups_where_that_is_asked_for)
     hdf5_names_release(&names);
 }
 
+/* What the reader enters, and no more (HDF5_DEPTH_MAX, HDF5_NAME_NBYTES_MAX). */
+Test(hdf5_writer, names_are_what_can_be_read)
+{
+    static char name[HDF5_NAME_NBYTES_MAX + 2];
+    static const struct {
+        unsigned groups, nbytes;
+        const char *separator, *next;
+        bool dots_too, is_refused;
+    } cases[] = {
+        {255, 511, ".", "", true, false},
+        {256, 513, ".", "leave out --hdf5-groups", true, true},
+        {256, 513, "/", "rename it", true, true},
+        {256, 513, "/", "rename it", false, true},
+        {256, 513, ".", "", false, false},
+        {0, 65536, "", "", false, false},
+        {0, 65537, "", "rename it", false, true},
+        {1, 65537, "/", "rename it", true, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        hdf5_names names;
+        memset(name, 'n', cases[i].nbytes);
+        name[cases[i].nbytes] = '\0';
+        for (unsigned k = 0; k < cases[i].groups; k++)
+            name[2 * k + 1] = *cases[i].separator;
+        add_bytes(name, 1);
+        const fsdpck_status st = name_all(cases[i].dots_too, &names);
+        cr_expect_eq(st, cases[i].is_refused ? FSDPCK_UNSUPPORTED : FSDPCK_OK, "%zu", i);
+        if (cases[i].is_refused)
+            cr_expect(strstr(err.next, cases[i].next) == err.next, "%zu: %s", i, err.next);
+        hdf5_names_release(&names);
+        target_release(&t);
+        target_init(&t, &owner);
+    }
+}
+
+/* --hdf5-groups is advised against where it makes the difference. */
+Test(hdf5_writer, what_is_in_the_way_is_told)
+{
+    static const struct {
+        const char *other, *next;
+        bool dots_too;
+    } cases[] = {
+        {"a/b", "rename it", false},
+        {"a/b", "rename it", true},
+        {"a.b", "leave out --hdf5-groups", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        hdf5_names names;
+        add_bytes("a", 1);
+        add_bytes(cases[i].other, 1);
+        cr_expect_eq(name_all(cases[i].dots_too, &names), FSDPCK_UNSUPPORTED);
+        cr_expect(strstr(err.next, cases[i].next) == err.next, "%zu: %s", i, err.next);
+        hdf5_names_release(&names);
+        target_release(&t);
+        target_init(&t, &owner);
+    }
+}
+
 static void check_refused(bool dots_too, const char *tensor)
 {
     hdf5_names names;
