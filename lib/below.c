@@ -29,7 +29,8 @@ char *transform_join(const char *folder_path, const char *name)
 
 size_t transform_stem_nbytes(const char *name)
 {
-    static const char *const suffixes[] = {".safetensors", ".pt", ".pth", ".bin", ".ckpt"};
+    static const char *const suffixes[] = {".safetensors", ".pt", ".pth", ".bin",
+                                           ".ckpt",        ".h5", ".hdf5"};
     const size_t n = strlen(name);
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         const size_t k = strlen(suffixes[i]);
@@ -150,11 +151,18 @@ static bool differ_there(const below *found, size_t at, size_t digits)
     return has_zero;
 }
 
+/* Files a rank are torch's alone. */
+static bool is_hdf5(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot != NULL && (strcmp(dot, ".h5") == 0 || strcmp(dot, ".hdf5") == 0);
+}
+
 bool below_rank_pattern(const below *found, text_buf *pattern)
 {
     path_kind kind;
     if (found->count < 2 || path_probe(NULL, found->paths[0], &kind, NULL, NULL) != FSDPCK_OK ||
-        kind != PATH_FILE)
+        kind != PATH_FILE || is_hdf5(found->paths[0]))
         return false;
     const char *first = found->paths[0];
     const char *slash = strrchr(first, '/');

@@ -304,6 +304,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
     c->format->source(c->self, into, viewed ? &c->read_src : &c->src);
     if (viewed) {
         c->read_src.root = c->path;
+        c->read_src.root_is_file = !c->probe.is_folder;
         RETURN_IF(see_described(c, d, request.per_rank, err));
     } else {
         RETURN_IF(transform_shard_view(c, &request, err));
@@ -311,6 +312,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         RETURN_IF(aim_parts_find(&c->cat, &c->parts, err));
     }
     c->src.root = c->path;
+    c->src.root_is_file = !c->probe.is_folder;
     if (o->optim_keys != FSDPCK_OPTIM_KEYS_KEEP)
         RETURN_IF(transform_rekey(c, (optim_keys)o->optim_keys, viewed ? &d->m : NULL, err));
     else

@@ -118,10 +118,12 @@ static fsdpck_status check_compress(const run *r, fsdpck_error *err)
     } else if (o->gzip_level > 9) {
         st = error_set(err, FSDPCK_USAGE, "", "gzip has levels 1 to 9, not %u", o->gzip_level);
     } else if (group_size(r->ctx->group) > 1 || o->group_size > 1) {
+        const bool asked = group_size(r->ctx->group) == 1;
         st = error_set(err, FSDPCK_UNSUPPORTED, "",
                        "one process alone writes compressed output: each chunk lies behind the one "
                        "before it");
-        error_next(err, "run it without mpirun: its threads compress in parallel");
+        error_next(err, "%s: its threads compress in parallel",
+                   asked ? "leave out --group-size" : "run it without mpirun");
     } else if (o->output_local) {
         st = error_set(err, FSDPCK_UNSUPPORTED, "", "--output-local writes no compressed output");
         error_next(err, "leave out --output-local or --compress");
@@ -136,7 +138,8 @@ fsdpck_status request_check_packed(const run *r, fsdpck_error *err)
             continue;
         const fsdpck_status st =
             error_set(err, FSDPCK_UNSUPPORTED, "",
-                      "what is compressed in the source cannot be compressed again in one run");
+                      "what is decoded or put together while it is read cannot be compressed in "
+                      "the same run");
         error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, i)->name));
         error_next(err, "consolidate it without --compress first, then that file with it");
         return st;

@@ -13,9 +13,10 @@
 
 bool sidecars_is_weights(const char *name)
 {
-    static const char *const suffixes[] = {".safetensors", ".pt",     ".pth",       ".bin",
-                                           ".ckpt",        ".distcp", ".index.json"};
+    static const char *const suffixes[] = {".distcp", ".index.json"};
     const size_t n = strlen(name);
+    if (name[transform_stem_nbytes(name)] != '\0')
+        return true;
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         const size_t k = strlen(suffixes[i]);
         if (n > k && strcmp(name + n - k, suffixes[i]) == 0)

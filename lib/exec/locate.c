@@ -21,7 +21,9 @@ void exec_chunk_context(const struct exec *x, uint64_t chunk, fsdpck_error *err)
     const catalogue *from = plan_from(x->r.plan);
     const cat_chunk *k = catalogue_chunk(from, chunk);
     error_tensor(err, catalogue_name(from, catalogue_tensor(from, k->tensor)->name));
-    if (k->file < catalogue_file_count(from))
+    if (x->r.source->root_is_file)
+        error_path(err, x->r.source->root);
+    else if (k->file < catalogue_file_count(from))
         error_path_in(err, x->r.source->root,
                       catalogue_name(from, catalogue_file(from, k->file)->path));
 }

@@ -39,7 +39,8 @@ typedef enum stream_sum {
 typedef struct source {
     void *ctx;
     const catalogue *cat;
-    const char *root; /* for messages: the folder or file that was opened; NULL: not said */
+    const char *root;  /* for messages: the folder or file that was opened; NULL: not said */
+    bool root_is_file; /* the one file of the catalogue */
 
     /* Reads what is needed to know where chunk's elements lie, and checks dtype, shape and bounds
      * against the catalogue (DCP-PAYLOAD-DTYPE, DCP-PAYLOAD-SHAPE, PT-BOUNDS, DCP-RANGE). Not for
