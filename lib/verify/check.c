@@ -118,7 +118,7 @@ static extent extent_of(const check *c, uint64_t chunk, const place *where)
         e.offset_bytes = catalogue_chunk(c->r->cat, chunk)->offset_bytes;
         e.at_bytes = where->offset_bytes;
         if (c->r->source->stream_sum_of != NULL)
-            e.stream_sum = c->r->source->stream_sum_of(c->r->source->ctx, chunk);
+            e.stream_sum = (uint8_t)c->r->source->stream_sum_of(c->r->source->ctx, chunk);
     } else if (where->has_crc) {
         e.offset_bytes = where->record_offset_bytes;
         e.nbytes = where->record_nbytes;
