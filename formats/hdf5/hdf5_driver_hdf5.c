@@ -88,15 +88,12 @@ static haddr_t driver_get_eof(const H5FD_t *base, H5FD_mem_t type)
     return ((const opened *)base)->eof;
 }
 
-static int is_range(haddr_t at, size_t nbytes)
-{
-    return at <= OFFSET_MAX && nbytes <= OFFSET_MAX - at;
-}
-
-/* Whether `bytes` is nowhere: then it is told, and that is all. */
+/* 1 where `bytes` is nowhere: then it is told, and that is all; -1 where no file reaches; else 0. */
 static int tell(const opened *o, const void *bytes, haddr_t at, size_t nbytes)
 {
     const hdf5_driver *d = o->driver;
+    if (at > OFFSET_MAX || nbytes > OFFSET_MAX - at)
+        return -1;
     if (d->nowhere == NULL || bytes != d->nowhere)
         return 0;
     d->raw(d->ctx, at, nbytes);
@@ -112,10 +109,9 @@ static herr_t driver_read(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t
     uint8_t *p = bytes;
     (void)type;
     (void)transfer;
-    if (!is_range(at, nbytes))
-        return -1;
-    if (tell(o, bytes, at, nbytes))
-        return 0;
+    const int told = tell(o, bytes, at, nbytes);
+    if (told != 0)
+        return told < 0 ? -1 : 0;
     while (nbytes > 0) {
         const ssize_t n = pread(o->driver->fd, p, nbytes, (off_t)at);
         const bool failed = n < 0 && errno != EINTR;
@@ -139,10 +135,9 @@ static herr_t driver_write(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_
     const uint8_t *p = bytes;
     (void)type;
     (void)transfer;
-    if (!is_range(at, nbytes))
-        return -1;
-    if (tell(o, bytes, at, nbytes))
-        return 0;
+    const int told = tell(o, bytes, at, nbytes);
+    if (told != 0)
+        return told < 0 ? -1 : 0;
     while (nbytes > 0) {
         const ssize_t n = pwrite(o->driver->fd, p, nbytes, (off_t)at);
         if (n < 0 && errno != EINTR)

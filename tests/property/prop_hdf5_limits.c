@@ -16,15 +16,8 @@
 
 #include "formats/hdf5/hdf5.h"
 #include "fsdpck.h"
+#include "tests/support/must.h"
 #include "tests/support/scratch.h"
-
-#define MUST(condition)                                                     \
-    do {                                                                    \
-        if (!(condition)) {                                                 \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            abort();                                                        \
-        }                                                                   \
-    } while (0)
 
 enum { TENSORS = 3000 };
 /* Of a child: 40 + what it returned. */

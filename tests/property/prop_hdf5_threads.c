@@ -8,16 +8,9 @@
 
 #include "formats/hdf5/hdf5.h"
 #include "fsdpck.h"
+#include "tests/support/must.h"
 #include "tests/support/scratch.h"
 #include "tests/support/stride.h"
-
-#define MUST(condition)                                                     \
-    do {                                                                    \
-        if (!(condition)) {                                                 \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            abort();                                                        \
-        }                                                                   \
-    } while (0)
 
 enum { THREADS = 4, ROUNDS = 24 };
 

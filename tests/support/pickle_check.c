@@ -8,16 +8,9 @@
 
 #include "formats/shared/pickle.h"
 #include "formats/shared/pickle_writer.h"
+#include "tests/support/must.h"
 
 enum { MEMORY_BYTES = 64 << 20, PRINT_BYTES = 1 << 16, WRITE_BYTES = 8 << 20 };
-
-#define REQUIRE(condition)                                                  \
-    do {                                                                    \
-        if (!(condition)) {                                                 \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            abort();                                                        \
-        }                                                                   \
-    } while (0)
 
 typedef struct reading {
     budget memory;
@@ -37,18 +30,18 @@ static void read_pickle(reading *r, const void *bytes, size_t nbytes, const pick
     const pickle_input in = {.bytes = bytes, .nbytes = nbytes};
     const pickle_limits limits = PICKLE_LIMITS_DEFAULT;
     r->st = pickle_read(&in, &limits, &r->pool, hooks, &r->root, &r->used_nbytes, &err);
-    REQUIRE(r->st == FSDPCK_OK || r->st == FSDPCK_BADINPUT || r->st == FSDPCK_LIMIT);
+    MUST(r->st == FSDPCK_OK || r->st == FSDPCK_BADINPUT || r->st == FSDPCK_LIMIT);
     if (r->st == FSDPCK_OK) {
-        REQUIRE(r->used_nbytes <= nbytes);
+        MUST(r->used_nbytes <= nbytes);
     } else {
-        REQUIRE(err.message[0] != '\0' && err.has_offset && err.offset_bytes <= nbytes);
+        MUST(err.message[0] != '\0' && err.has_offset && err.offset_bytes <= nbytes);
     }
 }
 
 static void release(reading *r)
 {
     value_pool_release(&r->pool);
-    REQUIRE(r->memory.used_bytes == 0);
+    MUST(r->memory.used_bytes == 0);
 }
 
 /* Small limits refuse it as such, or do not matter. */
@@ -67,7 +60,7 @@ static void check_limits(const void *bytes, size_t nbytes)
         budget_init(&r.memory, MEMORY_BYTES, "metadata", NULL);
         value_pool_init(&r.pool, &r.memory);
         r.st = pickle_read(&in, &few[i], &r.pool, NULL, &r.root, &r.used_nbytes, &err);
-        REQUIRE(r.st == FSDPCK_OK || err.message[0] != '\0');
+        MUST(r.st == FSDPCK_OK || err.message[0] != '\0');
         release(&r);
     }
 }
@@ -113,7 +106,7 @@ static bool write_pickle(const reading *r, text_buf *out)
 {
     *out = (text_buf){.limit_bytes = WRITE_BYTES};
     const fsdpck_status st = pickle_write(&r->pool, r->root, NULL, NULL, out, NULL);
-    REQUIRE(st == FSDPCK_OK || st == FSDPCK_UNSUPPORTED || st == FSDPCK_LIMIT);
+    MUST(st == FSDPCK_OK || st == FSDPCK_UNSUPPORTED || st == FSDPCK_LIMIT);
     return st == FSDPCK_OK;
 }
 
@@ -129,17 +122,17 @@ static void check_writing(const reading *first)
         return;
     }
     read_pickle(&second, once.text, once.nbytes, &plain_hooks);
-    REQUIRE(second.st == FSDPCK_OK || second.st == FSDPCK_LIMIT);
+    MUST(second.st == FSDPCK_OK || second.st == FSDPCK_LIMIT);
     if (second.st == FSDPCK_OK) {
-        REQUIRE(second.used_nbytes == once.nbytes);
-        REQUIRE(value_walk(&first->pool, first->root, look_at_name, &n, NULL) == FSDPCK_OK);
-        REQUIRE(value_equal(&first->pool, first->root, &second.pool, second.root, &equal, NULL) ==
-                FSDPCK_OK);
-        REQUIRE(equal || n.changed);
-        REQUIRE(write_pickle(&second, &twice));
+        MUST(second.used_nbytes == once.nbytes);
+        MUST(value_walk(&first->pool, first->root, look_at_name, &n, NULL) == FSDPCK_OK);
+        MUST(value_equal(&first->pool, first->root, &second.pool, second.root, &equal, NULL) ==
+             FSDPCK_OK);
+        MUST(equal || n.changed);
+        MUST(write_pickle(&second, &twice));
         /* An old name may be the new name of something else (dbm.ndbm, dbm, anydbm). */
-        REQUIRE(n.changed ||
-                (once.nbytes == twice.nbytes && memcmp(once.text, twice.text, once.nbytes) == 0));
+        MUST(n.changed ||
+             (once.nbytes == twice.nbytes && memcmp(once.text, twice.text, once.nbytes) == 0));
         text_release(&twice);
     }
     text_release(&once);
@@ -155,11 +148,11 @@ static void check_copy(const reading *r)
     budget_init(&memory, MEMORY_BYTES, "metadata", NULL);
     value_pool_init(&copies, &memory);
     const fsdpck_status st = value_copy(&r->pool, r->root, &copies, NULL, &copy, NULL);
-    REQUIRE(st == FSDPCK_OK || st == FSDPCK_LIMIT);
+    MUST(st == FSDPCK_OK || st == FSDPCK_LIMIT);
     if (st == FSDPCK_OK && value_equal(&r->pool, r->root, &copies, copy, &equal, NULL) == FSDPCK_OK)
-        REQUIRE(equal);
+        MUST(equal);
     value_pool_release(&copies);
-    REQUIRE(memory.used_bytes == 0);
+    MUST(memory.used_bytes == 0);
 }
 
 /* --- replacing --- */
@@ -247,10 +240,10 @@ static void check_replacing(const uint8_t *data, size_t size)
         text_buf text_b = {0};
         print_notes(&a, &text_a);
         print_notes(&b, &text_b);
-        REQUIRE(reuses.notes == keeps.notes);
+        MUST(reuses.notes == keeps.notes);
         if (strstr(text_a.text, "...") == NULL && strstr(text_b.text, "...") == NULL)
-            REQUIRE(text_a.nbytes == text_b.nbytes &&
-                    memcmp(text_a.text, text_b.text, text_a.nbytes) == 0);
+            MUST(text_a.nbytes == text_b.nbytes &&
+                 memcmp(text_a.text, text_b.text, text_a.nbytes) == 0);
         text_release(&text_a);
         text_release(&text_b);
         check_copy(&a);
@@ -271,7 +264,7 @@ bool pickle_check(const uint8_t *data, size_t size)
     check_limits(data, size);
     if (raw.st == FSDPCK_OK) {
         const pickle_input in = {.bytes = data, .nbytes = size};
-        REQUIRE(pickle_skim(&in, &skimmed, NULL) == FSDPCK_OK && skimmed == raw.used_nbytes);
+        MUST(pickle_skim(&in, &skimmed, NULL) == FSDPCK_OK && skimmed == raw.used_nbytes);
         check_copy(&raw);
     }
     if (plain.st == FSDPCK_OK)
