@@ -45,6 +45,7 @@ static const char *find_foreign_option(const transform_request *r)
         {r->open.repair_strided != 0, "--repair-strided"},
         {r->open.assume_tp_first != 0, "--assume"},
         {r->open.hdf5_separator != NULL, "--hdf5-sep"},
+        {r->open.hdf5_fill != 0, "--hdf5-fill"},
         {r->open.no_follow != 0, "--no-follow"},
     };
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)

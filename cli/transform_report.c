@@ -107,6 +107,10 @@ static void print_changes(const transform_request *r, const fsdpck_report *p)
         printf("cast: %s, %s overflowed to infinity\n",
                report_count(a, sizeof a, p->cast, "tensor"),
                report_count(b, sizeof b, p->cast_overflows, "value"));
+    if (p->filled > 0)
+        printf("filled: %s, %s that were never written, with the fill value of the file\n",
+               report_count(a, sizeof a, p->filled, "tensor"),
+               report_bytes(b, sizeof b, p->filled_nbytes));
     if (p->replicas_by_checksum > 0)
         printf("replicas: %s compared by their recorded checksums alone\n",
                report_number(a, sizeof a, p->replicas_by_checksum));
@@ -312,6 +316,10 @@ static void json_counts(cJSON *e, const fsdpck_report *p)
     cJSON_AddNumberToObject(n, "bytes_written_direct", (double)p->direct_nbytes);
     cJSON_AddNumberToObject(n, "replicas_compared", (double)p->replicas_compared);
     cJSON_AddNumberToObject(n, "replicas_by_checksum", (double)p->replicas_by_checksum);
+    if (p->filled > 0) {
+        cJSON_AddNumberToObject(n, "filled", (double)p->filled);
+        cJSON_AddNumberToObject(n, "filled_bytes", (double)p->filled_nbytes);
+    }
     if (p->ranks > 1) {
         cJSON_AddNumberToObject(n, "ranks", (double)p->ranks);
         cJSON_AddNumberToObject(n, "bytes_travelled", (double)p->bytes_travelled);

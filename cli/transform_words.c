@@ -35,6 +35,8 @@ const opt_row words_reading[] = {
              "order of cuts"},
     {"hdf5-sep", .kind = OPT_TEXT, .at = AT(hdf5_separator), .value = "TEXT",
      .help = "what joins the names of HDF5 groups and datasets; default: '.'"},
+    {"hdf5-fill", .kind = OPT_FLAG, .at = AT(hdf5_fill),
+     .help = "elements of HDF5 that were never written are the file's fill value"},
     {"no-follow", .kind = OPT_FLAG, .at = AT(no_follow), .help = "links inside SRC are errors"},
     {0},
 };
@@ -198,6 +200,7 @@ void transform_words_reading(const transform_words *w, fsdpck_open_options *open
     open->assume_tp_first = w->assume == 0;
     open->model_path = w->model;
     open->hdf5_separator = w->hdf5_separator;
+    open->hdf5_fill = w->hdf5_fill;
     open->optim_keys = (fsdpck_optim_keys)(w->optim_keys + 1); /* KEEP comes first */
 }
 

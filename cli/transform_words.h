@@ -18,6 +18,7 @@ typedef struct transform_words {
     uint64_t source_ranks;
     int per_rank, optim_keys, assume, repair_strided, no_follow, replicas;
     int source_local;
+    int hdf5_fill;
     /* words_selecting, words_objects, words_naming */
     int part, objects, tied, clean, keep;
     char **keys, **exclude, **strip_prefix, **rename, **dtype;

@@ -71,6 +71,8 @@ typedef struct open_request {
         repair_strided; /* --repair-strided: boxes that do not fit their blobs (D1) are derived anew */
     bool
         assume_tp_first; /* --assume fsdp2-tp-2.3: two Shards of one dim mean the right one first */
+    bool
+        hdf5_fill; /* --hdf5-fill: what was never written is the fill value that the file defines */
     const char *hdf5_separator; /* --hdf5-sep: between names of groups and datasets; NULL: "." */
     /* A model description will tell what flat parameters are made of (lib/model/unflatten.h): what
      * may be pieces of them is left to it, one tensor of each rank (CAT_TENSOR_OF_RANK), and what

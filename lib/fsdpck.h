@@ -176,12 +176,15 @@ typedef struct fsdpck_open_options {
     int source_local;
     /* Between the names of HDF5's groups and datasets; NULL: ".". */
     const char *hdf5_separator;
+    /* Elements of HDF5 datasets that were never written are the fill value that the file defines;
+     * else they are errors: H5-UNWRITTEN. */
+    int hdf5_fill;
 } fsdpck_open_options;
 
 #define FSDPCK_OPEN_OPTIONS_INIT                                                         \
     {                                                                                    \
         sizeof(fsdpck_open_options), 0, 0, 0, 0, 0, 0, 0, FSDPCK_PER_RANK_AUTO, 0, 0, 0, \
-            FSDPCK_OPTIM_KEYS_KEEP, 0, 0                                                 \
+            FSDPCK_OPTIM_KEYS_KEEP, 0, 0, 0                                              \
     }
 
 /* Reads the metadata of the checkpoint at `path`: a folder or a file. A folder that holds exactly
@@ -440,6 +443,8 @@ typedef struct fsdpck_report {
     size_t hosts_count;
     uint64_t bytes_copied;          /* of files that several of them have, from one to the others */
     const fsdpck_group_plan *group; /* with options.group_size, in a dry run; else NULL */
+    /* Tensors with elements that are in no file, which got the fill value of the file. */
+    uint64_t filled, filled_nbytes;
 } fsdpck_report;
 
 /* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless

@@ -290,6 +290,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         .per_rank = (format_per_rank)o->per_rank,
         .repair_strided = o->repair_strided,
         .assume_tp_first = o->assume_tp_first,
+        .hdf5_fill = o->hdf5_fill != 0,
         .hdf5_separator = o->hdf5_separator,
         .flat_pieces = viewed,
         .agree = viewed ? &d->agree : NULL,

@@ -170,6 +170,26 @@ static uint64_t output_nbytes(const report_input *in)
     return nbytes;
 }
 
+/* What the source has no bytes of. */
+static void count_filled(const plan *p, fsdpck_report *r)
+{
+    const catalogue *from = plan_from(p);
+    for (size_t i = 0; i < catalogue_tensor_count(from); i++) {
+        const cat_tensor *t = catalogue_tensor(from, i);
+        uint64_t nelems = 0, sizes[NDIM_MAX];
+        for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
+            if (catalogue_chunk(from, k)->place != PLACE_FILL)
+                continue;
+            catalogue_chunk_box(from, k, NULL, sizes);
+            nelems += box_nelems(sizes, t->ndim);
+        }
+        if (nelems == 0 || !plan_uses_tensor(p, (uint32_t)i))
+            continue;
+        r->filled++;
+        r->filled_nbytes += nelems * dtype_get((dtype)t->dtype)->itemsize_bytes;
+    }
+}
+
 static void fill_counts(const report_input *in, fsdpck_report *r)
 {
     const aim_result *a = in->aimed;
@@ -193,6 +213,7 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->replicas_by_checksum = done.replicas_by_crc;
     r->ranks = group_size(in->src->ctx->group);
     r->bytes_travelled = done.bytes_travelled;
+    count_filled(in->plan, r);
 }
 
 /* Where each host has an output of its own. */

@@ -319,13 +319,17 @@ static fsdpck_status check_overlaps(hdf5_builder *b, fsdpck_error *err)
 
 static void warn_unwritten(const hdf5_builder *b)
 {
-    if (b->f->unwritten_nbytes > 0)
-        log_warn(&b->in->log, "H5-UNWRITTEN",
-                 "if the program that wrote the file did not end well, use an earlier file",
+    const hdf5_file *f = b->f;
+    if (f->refused_datasets > 0 && !f->tells)
+        log_warn(&b->in->log, "H5-UNWRITTEN", "",
+                 "%" PRIu64 " dataset%s %" PRIu64 " bytes that were never written",
+                 f->refused_datasets, f->refused_datasets == 1 ? " has" : "s have",
+                 f->refused_nbytes);
+    if (f->filled_datasets > 0)
+        log_warn(&b->in->log, "H5-FILLED", "",
                  "%" PRIu64 " dataset%s %" PRIu64
-                 " bytes that were never written: they read as the fill value",
-                 b->f->unwritten_datasets, b->f->unwritten_datasets == 1 ? " has" : "s have",
-                 b->f->unwritten_nbytes);
+                 " bytes that were never written; --hdf5-fill takes the file's fill value",
+                 f->filled_datasets, f->filled_datasets == 1 ? " has" : "s have", f->filled_nbytes);
 }
 
 fsdpck_status hdf5_build(hdf5_file *f, const hdf5_input *in, catalogue *cat, fsdpck_error *err)
@@ -338,6 +342,8 @@ fsdpck_status hdf5_build(hdf5_file *f, const hdf5_input *in, catalogue *cat, fsd
         .extents = VEC_OF(hdf5_extent, f->owner),
         .name = {.limit_bytes = 4 * HDF5_NAME_NBYTES_MAX},
     };
+    f->fills = in->fills;
+    f->tells = in->tell != NULL;
     fsdpck_status st = read_records(&b, err);
     if (st == FSDPCK_OK)
         st = check_overlaps(&b, err);

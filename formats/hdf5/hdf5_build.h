@@ -19,6 +19,7 @@ typedef struct hdf5_input {
         is_summed; /* what the file says of objects has checksums: a superblock of version 2 or 3 */
     const char *library;   /* its name and version, for messages; may be NULL */
     const char *separator; /* between the names of groups and datasets */
+    bool fills;            /* as in hdf5_file */
     /* Errors that one dataset has to itself go there, and the others are read. NULL: to the caller. */
     const open_request *tell;
     logger log;
@@ -28,5 +29,8 @@ typedef struct hdf5_input {
  * H5-DAMAGED. */
 fsdpck_status hdf5_build(hdf5_file *f, const hdf5_input *in, catalogue *cat,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Elements of this dataset were never written and have no value: BADINPUT with H5-UNWRITTEN. */
+fsdpck_status hdf5_refuse_unwritten(const hdf5_file *f, const hdf5_dataset *d, fsdpck_error *err);
 
 #endif

@@ -143,6 +143,7 @@ static fsdpck_status take_fill(hdf5_told *t, hdf5_dataset *d, hdf5_get *g, fsdpc
     if (n > 0)
         memcpy(d->fill, bytes, n);
     d->fill_nbytes = (uint8_t)n;
+    d->fill_state = t->fill;
     return FSDPCK_OK;
 }
 
@@ -308,7 +309,16 @@ fsdpck_status hdf5_add_dataset(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
     if (!checked_product(t->dims, t->ndim, &t->nelems) ||
         !checked_mul(t->nelems, t->itemsize, &t->nbytes))
         return hdf5_bad_record(err);
+    dataset_of(b)->nbytes = t->nbytes;
     return t->layout == HDF5_LAYOUT_CHUNKED && t->nelems > 0 ? hdf5_grid_begin(b, err) : FSDPCK_OK;
+}
+
+static void count_unwritten(hdf5_builder *b, hdf5_chunk *chunk, uint64_t nbytes)
+{
+    hdf5_dataset *d = dataset_of(b);
+    chunk->first = d->unwritten_nbytes == 0;
+    d->unwritten_nbytes += nbytes;
+    b->f->unwritten_nbytes += nbytes;
 }
 
 fsdpck_status hdf5_put_chunk(hdf5_builder *b, const uint64_t *offsets, const uint64_t *sizes,
@@ -318,7 +328,7 @@ fsdpck_status hdf5_put_chunk(hdf5_builder *b, const uint64_t *offsets, const uin
     static const uint8_t places[] = {[HDF5_ROWS] = PLACE_ROWS,
                                      [HDF5_GRID] = PLACE_STRIDED,
                                      [HDF5_CODED] = PLACE_BLOB,
-                                     [HDF5_UNWRITTEN] = PLACE_STRIDED,
+                                     [HDF5_UNWRITTEN] = PLACE_FILL,
                                      [HDF5_IN_TABLE] = PLACE_STRIDED};
     hdf5_chunk *kept = vec_push(&b->f->chunks, err);
     if (kept == NULL)
@@ -326,7 +336,7 @@ fsdpck_status hdf5_put_chunk(hdf5_builder *b, const uint64_t *offsets, const uin
     *kept = *c;
     kept->dataset = b->told.dataset;
     if (c->kind == HDF5_UNWRITTEN)
-        b->f->unwritten_nbytes += box_nelems(sizes, b->told.ndim) * b->told.itemsize;
+        count_unwritten(b, kept, box_nelems(sizes, b->told.ndim) * b->told.itemsize);
     const bool swap = dataset_of(b)->swap;
     const cat_chunk proto = {.aux = (uint32_t)(b->f->chunks.count - 1),
                              .rank = UINT16_MAX,
@@ -359,14 +369,6 @@ fsdpck_status hdf5_may_be_unwritten(hdf5_builder *b, uint64_t nbytes, fsdpck_err
         most = HDF5_UNWRITTEN_NBYTES_MAX;
     if (!checked_add(b->f->unwritten_nbytes, nbytes, &sum) || sum > most)
         return hdf5_too_sparse(b, nbytes, "bytes", err);
-    if (b->told.fill == HDF5_FILL_UNDEFINED) {
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "H5-UNWRITTEN",
-                                           "data were never written, and no fill value is set");
-        add_name(b, err);
-        error_next(err, "use an earlier file: its writer did not end well");
-        return st;
-    }
-    b->f->unwritten_datasets++;
     return FSDPCK_OK;
 }
 
@@ -444,11 +446,55 @@ static fsdpck_status finish_open(hdf5_builder *b, fsdpck_error *err)
     return t->nseen == 1 ? FSDPCK_OK : hdf5_bad_record(err);
 }
 
+fsdpck_status hdf5_refuse_unwritten(const hdf5_file *f, const hdf5_dataset *d, fsdpck_error *err)
+{
+    const bool has_value = d->fill_state == HDF5_FILL_VALUE;
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "H5-UNWRITTEN", "%s",
+                  d->unwritten_nbytes == d->nbytes ? "dataset was never written"
+                                                   : "part of the dataset was never written");
+    error_found(err, "%" PRIu64 " of %" PRIu64 " bytes are not in the file; %s",
+                d->unwritten_nbytes, d->nbytes,
+                has_value ? "it defines a fill value for them" : "it defines no fill value");
+    if (has_value && !f->fills)
+        error_next(err, "use an earlier file; if these elements are meant to be the fill value, "
+                        "give --hdf5-fill");
+    else
+        error_next(err, "use an earlier file, or leave the dataset out with --exclude");
+    return st;
+}
+
+/* Where somebody listens, the error is reported now, once, at every level of verify. */
+static void judge_unwritten(hdf5_builder *b)
+{
+    const hdf5_dataset *d = dataset_of(b);
+    hdf5_file *f = b->f;
+    fsdpck_error what;
+    if (d->unwritten_nbytes == 0)
+        return;
+    if (hdf5_is_filled(f, d)) {
+        f->filled_datasets++;
+        f->filled_nbytes += d->unwritten_nbytes;
+        return;
+    }
+    f->refused_datasets++;
+    f->refused_nbytes += d->unwritten_nbytes;
+    if (!f->tells)
+        return;
+    fsdpck_error_init(&what);
+    const fsdpck_status st = hdf5_refuse_unwritten(f, d, &what);
+    add_name(b, &what);
+    error_path(&what, b->in->tell->path);
+    (void)open_request_tell(b->in->tell, st, &what);
+}
+
 fsdpck_status hdf5_finish_dataset(hdf5_builder *b, fsdpck_error *err)
 {
     hdf5_told *t = &b->told;
-    if (!t->skipped)
+    if (!t->skipped) {
         RETURN_IF(finish_open(b, err));
+        judge_unwritten(b);
+    }
     hdf5_done *done = vec_push(&b->done, err);
     if (done == NULL)
         return FSDPCK_LIMIT;

@@ -17,13 +17,16 @@ enum { HDF5_DEFLATE = 1, HDF5_SHUFFLE = 2, HDF5_FLETCHER32 = 3 };
 #define HDF5_CODERS_MAX 3u
 
 typedef struct hdf5_dataset {
-    uint64_t chunk_nbytes; /* of one chunk, decoded */
-    uint64_t chunk_at;     /* in file.sizes: ndim sizes of a chunk */
+    uint64_t nbytes;
+    uint64_t unwritten_nbytes; /* of them: elements that are not in the file */
+    uint64_t chunk_nbytes;     /* of one chunk, decoded */
+    uint64_t chunk_at;         /* in file.sizes: ndim sizes of a chunk */
     uint32_t shuffle_nbytes;
     uint8_t coders[HDF5_CODERS_MAX];
     uint8_t ncoders;
     uint8_t ndim;
     uint8_t fill_nbytes; /* 0: zeros */
+    uint8_t fill_state;  /* hdf5_fill */
     bool swap;
     uint8_t fill[HDF5_FILL_NBYTES_MAX];
 } hdf5_dataset;
@@ -41,6 +44,7 @@ typedef struct hdf5_chunk {
     uint32_t mask;     /* coders that were not applied, by bit */
     uint64_t table_at; /* HDF5_IN_TABLE */
     uint8_t kind;
+    bool first; /* HDF5_UNWRITTEN: the first one of its dataset, which has the error of them all */
 } hdf5_chunk;
 
 typedef struct hdf5_file {
@@ -50,7 +54,11 @@ typedef struct hdf5_file {
     vec sizes;    /* uint64_t */
     vec inlined;  /* uint8_t: data of compact datasets */
     uint64_t unwritten_nbytes;
-    uint64_t unwritten_datasets;
+    /* Datasets with unwritten elements and the bytes of these: refused, and filled. */
+    uint64_t refused_datasets, refused_nbytes;
+    uint64_t filled_datasets, filled_nbytes;
+    bool fills;    /* --hdf5-fill: a fill value that the file defines is what was never written */
+    bool tells;    /* datasets that are refused are reported while the file is opened */
     bool is_named; /* a dataset has a name beside its path */
     fsdpck_error skipped;
     fsdpck_status status; /* of datasets whose error was told, and that are not in the catalogue */
@@ -65,6 +73,13 @@ static inline void hdf5_file_init(hdf5_file *f, budget *owner)
         .sizes = VEC_OF(uint64_t, owner),
         .inlined = VEC_OF(uint8_t, owner),
     };
+}
+
+/* Whether the unwritten elements of a dataset have a value: one that the file defines, not the
+ * library's default, and that the user accepts. */
+static inline bool hdf5_is_filled(const hdf5_file *f, const hdf5_dataset *d)
+{
+    return f->fills && d->fill_state == HDF5_FILL_VALUE;
 }
 
 static inline void hdf5_file_release(hdf5_file *f)

@@ -136,6 +136,7 @@ static fsdpck_status ask_child(reader *r, const open_request *req, const hdf5_su
         .is_summed = super->version >= 2,
         .library = hdf5_built_state(),
         .separator = req->hdf5_separator != NULL ? req->hdf5_separator : ".",
+        .fills = req->hdf5_fill,
         .tell = req->found != NULL ? req : NULL,
         .log = req->log,
     };
@@ -230,6 +231,14 @@ static const hdf5_dataset *dataset_of(const reader *r, const hdf5_chunk *c)
     return VEC_AT(&r->known.datasets, const hdf5_dataset, c->dataset);
 }
 
+/* Whether its elements have no value. An error that was reported on opening is not repeated: then
+ * nothing is written, and the rest is checked. */
+static bool is_refused(const reader *r, const hdf5_chunk *c)
+{
+    return c->kind == HDF5_UNWRITTEN && !r->known.tells &&
+           !hdf5_is_filled(&r->known, dataset_of(r, c));
+}
+
 static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
 {
     const reader *r = ctx;
@@ -237,7 +246,8 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     const hdf5_dataset *d = dataset_of(r, c);
     const cat_chunk *k = catalogue_chunk(r->cat, chunk);
     uint64_t sizes[NDIM_MAX];
-    (void)err;
+    if (is_refused(r, c) && c->first)
+        return hdf5_refuse_unwritten(&r->known, d, err);
     catalogue_chunk_box(r->cat, chunk, NULL, sizes);
     *where = (place){.file = k->file, .swap = d->swap, .offset_bytes = k->offset_bytes};
     where->stream = c->kind != HDF5_ROWS && c->kind != HDF5_GRID;
@@ -280,6 +290,8 @@ static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, f
     *s = NULL;
     if (c->kind == HDF5_CODED)
         return decode(r, c, catalogue_chunk(r->cat, chunk), s, err);
+    if (is_refused(r, c))
+        return hdf5_refuse_unwritten(&r->known, dataset_of(r, c), err);
     if (c->kind == HDF5_UNWRITTEN)
         return hdf5_stream_fill(dataset_of(r, c), s, err);
     return hdf5_stream_of(VEC_AT(&r->known.inlined, const uint8_t, c->table_at),

@@ -179,7 +179,9 @@ def growing():
     rows += [row("H10", name, "U", "H5-TYPE", bad("type-" + name), says=("x",))
              for name in ("vlen", "compound", "reference", "opaque", "enum", "float", "integer", "array")]
     rows += [row("H10", "misnamed", "U", "H5-TYPE", bad("misnamed"), says=("bytes", "torch_dtype", "<f4"))]
-    return rows + [row("H11", "unwritten", "W", "H5-UNWRITTEN", fixture("unwritten.h5"))]
+    return rows + [row("H11", name, "R", "H5-UNWRITTEN", fixture(name + ".h5"),
+                       commands=("structure", "coverage", "checksum", "consolidate", "reshard", "digest"))
+                   for name in ("unwritten", "sparse", "sparse-v110")]
 
 
 def chunks():

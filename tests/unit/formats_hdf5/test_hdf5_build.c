@@ -263,7 +263,21 @@ Test(hdf5_build, nothing_is_invented)
     put_layout(&t, HDF5_LAYOUT_CONTIGUOUS, NONE, 0, HDF5_FILL_UNDEFINED);
     put_record(&t.put, HDF5_DATASET);
     end(&t, 1);
-    ends_as(&t, FSDPCK_BADINPUT, "H5-UNWRITTEN");
+    ends_as(&t, FSDPCK_OK, "");
+    const hdf5_dataset *d = VEC_AT(&t.f.datasets, const hdf5_dataset, 0);
+    cr_assert_eq(d->unwritten_nbytes, 48);
+    cr_assert_eq(catalogue_chunk(&t.cat, 0)->place, PLACE_FILL);
+    for (unsigned state = HDF5_FILL_UNDEFINED; state <= HDF5_FILL_VALUE; state++) {
+        hdf5_dataset any = *d;
+        any.fill_state = (uint8_t)state;
+        t.f.fills = false;
+        cr_assert(!hdf5_is_filled(&t.f, &any));
+        t.f.fills = true;
+        cr_assert_eq(hdf5_is_filled(&t.f, &any), state == HDF5_FILL_VALUE);
+    }
+    cr_assert_eq(hdf5_refuse_unwritten(&t.f, d, &t.err), FSDPCK_BADINPUT);
+    cr_assert_str_eq(t.err.finding, "H5-UNWRITTEN");
+    cr_assert_neq(strstr(t.said, "H5-UNWRITTEN 1 dataset has 48 bytes"), NULL);
     release(&t);
     begin(&t);
     contiguous(&t, "w", (uint64_t)1 << 40, NONE, 0);
