@@ -8,6 +8,7 @@
 #include "report.h"
 #include "text_file.h"
 #include "transform_run.h"
+#include "written_names.h"
 
 #define AT(member) offsetof(transform_words, member)
 
@@ -74,9 +75,7 @@ static bool selects(const fsdpck_transform_options *o)
 static fsdpck_status check_manifest_path(const transform_request *r, fsdpck_error *err)
 {
     const char *path = r->transform.manifest_path;
-    if (path == NULL || r->transform.force)
-        return FSDPCK_OK;
-    return fsdpck_manifest_check_path(path, err);
+    return path == NULL ? FSDPCK_OK : fsdpck_manifest_check_path(path, r->transform.force, err);
 }
 
 static int run(cli *c, const transform_request *r)
@@ -104,6 +103,8 @@ static int run(cli *c, const transform_request *r)
     if (first && st == FSDPCK_OK)
         st = check_manifest_path(r, &err);
     st = fsdpck_context_agree(c->ctx, st, &err);
+    if (st == FSDPCK_OK)
+        st = written_names_check(c, r, NULL, &err);
     progress_view *view = progress_start(c, (progress_mode)r->progress);
     if (st == FSDPCK_OK)
         st = transform_inputs_open(c, r, &in, &err);

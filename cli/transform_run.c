@@ -6,6 +6,7 @@
 #include "report.h"
 #include "text_file.h"
 #include "transform_report.h"
+#include "written_names.h"
 
 /* Longest TP plan: real ones have a few lines for each kind of layer. */
 #define TP_PLAN_NBYTES_MAX ((size_t)16 << 20)
@@ -29,7 +30,8 @@ fsdpck_status transform_inputs_open(const cli *c, const transform_request *r, tr
     *in = (transform_inputs){.options = r->transform};
     fsdpck_status st = FSDPCK_OK;
     if (r->tp_plan_path != NULL)
-        st = text_file_read(r->tp_plan_path, "TP plan", TP_PLAN_NBYTES_MAX, &in->tp_plan, NULL, err);
+        st =
+            text_file_read(r->tp_plan_path, "TP plan", TP_PLAN_NBYTES_MAX, &in->tp_plan, NULL, err);
     if (st == FSDPCK_OK)
         st = fsdpck_open(c->ctx, r->src, &r->open, &in->src, err);
     if (st == FSDPCK_OK)
@@ -55,9 +57,11 @@ int transform_run(cli *c, const transform_request *r, transform_call call)
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_report *report = NULL;
-    transform_inputs in;
+    transform_inputs in = {0};
     progress_view *view = progress_start(c, (progress_mode)r->progress);
-    fsdpck_status st = transform_inputs_open(c, r, &in, &err);
+    fsdpck_status st = written_names_check(c, r, r->dst, &err);
+    if (st == FSDPCK_OK)
+        st = transform_inputs_open(c, r, &in, &err);
     if (st == FSDPCK_OK)
         st = call(c->ctx, in.src, r->dst, &in.options, &report, &err);
     progress_stop(view);

@@ -5,6 +5,7 @@
 #include "digest.h"
 #include "file_sums.h"
 #include "manifest_run.h"
+#include "output_paths.h"
 
 struct fsdpck_files {
     fsdpck_checkpoint *src;
@@ -81,9 +82,9 @@ static fsdpck_status fill(manifest *m, const fsdpck_files *f, const fsdpck_diges
     return manifest_add_rows(m, &d->rows, &d->run.to, err);
 }
 
-fsdpck_status fsdpck_manifest_check_path(const char *path, fsdpck_error *err)
+fsdpck_status fsdpck_manifest_check_path(const char *path, int force, fsdpck_error *err)
 {
-    return manifest_check_path(path, false, err);
+    return output_check_manifest_file(path, force != 0, err);
 }
 
 static fsdpck_status write_manifest(const fsdpck_files *f, const fsdpck_digests *d,
@@ -92,7 +93,7 @@ static fsdpck_status write_manifest(const fsdpck_files *f, const fsdpck_digests 
     manifest m;
     text_buf text = {.limit_bytes = MANIFEST_NBYTES_MAX};
     output out = {0};
-    RETURN_IF(manifest_check_path(path, force != 0, err));
+    RETURN_IF(output_check_manifest_file(path, force != 0, err));
     manifest_init(&m, &f->src->metadata);
     fsdpck_status st = fill(&m, f, d, err);
     if (st == FSDPCK_OK)

@@ -129,10 +129,10 @@ FSDPCK_API size_t fsdpck_files_count(const fsdpck_files *f);
 FSDPCK_API void fsdpck_files_get(const fsdpck_files *f, size_t index, fsdpck_file *one);
 FSDPCK_API void fsdpck_files_free(fsdpck_files *f);
 
-/* EXISTS where there is something at `path`. */
-FSDPCK_API fsdpck_status fsdpck_manifest_check_path(const char *path,
+/* EXISTS where there is something at `path`; with `force` a manifest may be there, by its content. */
+FSDPCK_API fsdpck_status fsdpck_manifest_check_path(const char *path, int force,
                                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* `digests` of the same checkpoint. EXISTS where `path` is there, unless `force`. */
+/* `digests` of the same checkpoint. EXISTS as above. */
 FSDPCK_API fsdpck_status fsdpck_manifest_write(const fsdpck_files *f, const fsdpck_digests *digests,
                                                const char *path, int force,
                                                fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -5,6 +5,7 @@
 
 #include "digest.h"
 #include "file_sums.h"
+#include "output_paths.h"
 #include "verify/manifest.h"
 
 bool manifest_run_puts(const run *r)
@@ -187,38 +188,12 @@ fsdpck_status manifest_run_put(run *r, const text_buf *text, fsdpck_error *err)
 
 /* ---- a file of its own ---- */
 
-static fsdpck_status check_folder_of(const char *path, fsdpck_error *err)
-{
-    folder dir = FOLDER_CLOSED;
-    const char *slash = strrchr(path, '/');
-    char *parent = slash == NULL ? strdup(".") : strndup(path, (size_t)(slash - path) + 1);
-    if (parent == NULL)
-        return error_set_nomem(err, strlen(path));
-    const fsdpck_status st = folder_open_search(&dir, parent, err);
-    free(parent);
-    folder_close(&dir);
-    return st;
-}
-
-fsdpck_status manifest_check_path(const char *path, bool replace, fsdpck_error *err)
-{
-    path_kind kind;
-    RETURN_IF(check_folder_of(path, err));
-    RETURN_IF(path_probe(NULL, path, &kind, NULL, err));
-    if (kind == PATH_ABSENT || (kind == PATH_FILE && replace))
-        return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_EXISTS, "", "file for the manifest exists");
-    error_path(err, path);
-    error_next(err, kind == PATH_FILE ? "choose another name, or --force to replace it"
-                                      : "choose another name");
-    return st;
-}
-
 fsdpck_status manifest_stage(const char *path, const text_buf *text, unsigned output_flags,
                              output *out, fsdpck_error *err)
 {
     size_t index;
     RETURN_IF(output_begin(out, path, OUTPUT_FILE, output_flags, err));
+    RETURN_IF(output_check_replaced(out, err));
     RETURN_IF(output_add(out, "", text->nbytes, false, &index, err));
     return output_write_at(out, index, 0, text->text, text->nbytes, err);
 }

@@ -19,9 +19,6 @@ void manifest_run_want(run *r);
 fsdpck_status manifest_run_make(run *r, text_buf *text, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status manifest_run_put(run *r, const text_buf *text, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* EXISTS, unless it may be replaced; a contradiction in the request: USAGE. Before the run. */
-fsdpck_status manifest_check_path(const char *path, bool replace,
-                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* As any output: absent or complete. Written, to be committed; *out is to be released also after a
  * failure. */
 fsdpck_status manifest_stage(const char *path, const text_buf *text, unsigned output_flags,

@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 
+#include "output_paths.h"
 #include "run.h"
 #include "verify/manifest.h"
 
@@ -236,58 +237,6 @@ fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
     return st;
 }
 
-/* The folder that `path` lies in, as realpath gives it; NULL where there is none. */
-static char *real_parent(const char *path)
-{
-    char *parent = strdup(path);
-    if (parent == NULL)
-        return NULL;
-    size_t n = strlen(parent);
-    while (n > 1 && parent[n - 1] == '/')
-        parent[--n] = '\0';
-    char *slash = strrchr(parent, '/');
-    if (slash != NULL)
-        slash[slash == parent] = '\0';
-    char *real = realpath(slash == NULL ? "." : parent, NULL);
-    free(parent);
-    return real;
-}
-
-/* Both as realpath gives them; false where either is NULL. */
-static bool path_within(const char *path, const char *folder_path)
-{
-    if (path == NULL || folder_path == NULL)
-        return false;
-    const size_t n = strcmp(folder_path, "/") == 0 ? 0 : strlen(folder_path);
-    return strncmp(path, folder_path, n) == 0 && (path[n] == '/' || path[n] == '\0');
-}
-
-/* An output inside its input would be read back by the next run as a part of it; an output around
- * its input would, with --force, take the input away. */
-static fsdpck_status check_apart(const run *r, fsdpck_error *err)
-{
-    char *input = realpath(r->src->path, NULL);
-    char *parent = real_parent(r->dst);
-    char *existing = realpath(r->dst, NULL);
-    const char *why = NULL;
-    if (r->src->probe.is_folder && path_within(parent, input))
-        why = "output lies inside the input";
-    else if (input != NULL && existing != NULL && strcmp(input, existing) == 0)
-        why = "output is the input";
-    else if (path_within(input, existing))
-        why = "input lies inside the output";
-    fsdpck_status st = FSDPCK_OK;
-    if (why != NULL) {
-        st = error_set(err, FSDPCK_USAGE, "", "%s", why);
-        error_path(err, r->dst);
-        error_next(err, "write it beside '%s'", r->src->path);
-    }
-    free(input);
-    free(parent);
-    free(existing);
-    return st;
-}
-
 static bool is_one_of(const char *name, const char *const *patterns)
 {
     for (size_t k = 0; patterns[k] != NULL; k++)
@@ -443,7 +392,7 @@ static fsdpck_status check_no_link(const run *r, fsdpck_error *err)
 /* The folder that DST shall lie in must be there and let us write, in a dry run too. */
 static fsdpck_status check_parent(const run *r, fsdpck_error *err)
 {
-    char *parent = real_parent(r->dst);
+    char *parent = output_real_parent(r->dst);
     struct stat found;
     fsdpck_status st = FSDPCK_OK;
     if (parent != NULL && stat(parent, &found) == 0 && !S_ISDIR(found.st_mode)) {
@@ -480,7 +429,7 @@ fsdpck_status request_check_output(run *r, fsdpck_error *err)
         return FSDPCK_OK;
     RETURN_IF(check_parent(r, err));
     RETURN_IF(check_no_link(r, err));
-    RETURN_IF(check_apart(r, err));
+    RETURN_IF(output_check_apart(r, err));
     return check_existing(r, err);
 }
 
@@ -495,7 +444,7 @@ fsdpck_status request_check_still_empty(const run *r, fsdpck_error *err)
 /* Free bytes where DST will lie; false where that cannot be told. */
 static bool free_space(const run *r, uint64_t *nbytes)
 {
-    char *parent = real_parent(r->dst);
+    char *parent = output_real_parent(r->dst);
     struct statvfs fs;
     const bool told = parent != NULL && statvfs(parent, &fs) == 0 && fs.f_blocks > 0 &&
                       checked_mul(fs.f_bavail, fs.f_frsize, nbytes);

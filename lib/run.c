@@ -9,6 +9,7 @@
 #include "base/platform.h"
 #include "exec/group_view.h"
 #include "manifest_run.h"
+#include "output_paths.h"
 #include "report.h"
 
 #define MEMORY_DEFAULT    ((uint64_t)256 << 20)
@@ -337,15 +338,34 @@ fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *bes
     return manifest_stage(r->opt.manifest_path, text, flags, beside, err);
 }
 
-/* The manifest is the last file before the commit; one beside the output comes after it. */
+/* Both or none: what was published is withdrawn where the other cannot be. */
+static fsdpck_status commit_both(output *out, output *beside, fsdpck_error *err)
+{
+    fsdpck_error second;
+    RETURN_IF(output_finish(beside, err));
+    RETURN_IF(output_finish(out, err));
+    RETURN_IF(output_publish(out, err));
+    fsdpck_status st = output_publish(beside, err);
+    if (st != FSDPCK_OK) {
+        output_withdraw(out);
+        return st;
+    }
+    fsdpck_error_init(&second);
+    st = output_settle(out, err);
+    const fsdpck_status settled = output_settle(beside, st == FSDPCK_OK ? err : &second);
+    return st == FSDPCK_OK ? settled : st;
+}
+
+/* The manifest is the last file before the commit; one beside the output comes with it. */
 static fsdpck_status finish_output(run *r, fsdpck_error *err)
 {
     text_buf text;
     output beside = {0};
+    const bool has_beside = r->opt.manifest_path != NULL;
     fsdpck_status st = manifest_run_make(r, &text, err);
     if (st == FSDPCK_OK)
         st = manifest_run_put(r, &text, err);
-    if (st == FSDPCK_OK && r->opt.manifest_path != NULL)
+    if (st == FSDPCK_OK && has_beside)
         st = run_stage_manifest(r, &text, &beside, err);
     if (st == FSDPCK_OK)
         st = cancel_check(&r->ctx->cancel, err);
@@ -353,10 +373,8 @@ static fsdpck_status finish_output(run *r, fsdpck_error *err)
         st = request_check_still_empty(r, err);
     if (st == FSDPCK_OK) {
         progress_phase(&r->ctx->progress, "making durable", 0);
-        st = output_commit(&r->out, err);
+        st = has_beside ? commit_both(&r->out, &beside, err) : output_commit(&r->out, err);
     }
-    if (st == FSDPCK_OK && r->opt.manifest_path != NULL)
-        st = output_commit(&beside, err);
     output_release(&beside);
     text_release(&text);
     return st;
@@ -459,8 +477,10 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     if (r->opt.sha256 && !r->writer->is_folder && r->opt.manifest_path == NULL)
         return error_set(err, FSDPCK_USAGE, "",
                          "a single file has a manifest only by --manifest FILE");
-    if (r->opt.manifest_path != NULL && group_rank(r->ctx->group) == 0)
-        RETURN_IF(manifest_check_path(r->opt.manifest_path, r->opt.force, err));
+    if (r->opt.manifest_path != NULL && group_rank(r->ctx->group) == 0) {
+        RETURN_IF(output_check_manifest(r, err));
+        RETURN_IF(output_check_manifest_file(r->opt.manifest_path, r->opt.force, err));
+    }
     RETURN_IF(transform_check_flat(r->src, &r->to.cat, err));
     if (r->sharded)
         RETURN_IF(run_advise(r, err));

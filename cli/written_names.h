@@ -1,0 +1,12 @@
+/* written_names.h: files that options name to be read are not what the same command writes. */
+#ifndef FSDPCK_CLI_WRITTEN_NAMES_H
+#define FSDPCK_CLI_WRITTEN_NAMES_H
+
+#include "transform_words.h"
+
+/* USAGE where DST or the manifest would replace the file of --model, --like, --tp-plan or --check, or
+ * a folder that holds it. `dst` is NULL where there is none. By all ranks. */
+fsdpck_status written_names_check(const cli *c, const transform_request *r, const char *dst,
+                                  fsdpck_error *err);
+
+#endif
