@@ -3,8 +3,8 @@
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -169,7 +169,8 @@ Test(child, it_can_read_its_file_and_nothing_else)
     int other = open("/dev/zero", O_RDONLY);
     cr_assert_geq(other, 0);
     cr_assert_eq(run(tries, &other, &limits, text), CHILD_DONE);
-    if (strchr(text, 'p') == NULL)
+    /* What the build has tells, not the child: one without its filter would be taken for the other. */
+    if (strcmp(FSDPCK_TEST_PLATFORM, "linux") == 0)
         cr_assert_str_eq(text, "r", "could '%s'", text);
     else
         cr_assert(text[0] == 'r' && strpbrk(text, "aowuds") == NULL, "could '%s'", text);

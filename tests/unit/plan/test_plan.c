@@ -187,6 +187,41 @@ Test(plan, a_missing_shard_is_an_error)
     end();
 }
 
+/* Two chunks of rows [0, 3) and [first, 4), and a target of the rows that both have or one has. */
+static void overlapping(uint64_t first, uint64_t wanted_at, uint64_t wanted)
+{
+    uint32_t f;
+    begin();
+    const uint32_t w = add_tensor(&from, "w", DTYPE_FLOAT32, 2, BOX(4, 4));
+    add_chunk(&from, w, BOX(0, 0), BOX(3, 4), 0, 100, 48);
+    add_chunk(&from, w, BOX(first, 0), BOX(4 - first, 4), 1, 200, 16 * (4 - first));
+    cr_assert_eq(catalogue_seal(&from, NULL), FSDPCK_OK);
+    cr_assert_eq(catalogue_add_file(&to.cat, "", 0, 64, CAT_NONE, &f, NULL), FSDPCK_OK);
+    const uint32_t x = add_tensor(&to.cat, "w", DTYPE_FLOAT32, 2, BOX(4, 4));
+    add_chunk(&to.cat, x, BOX(wanted_at, 0), BOX(wanted, 4), 0, 0, 16 * wanted);
+    uint32_t *entry = vec_push(&to.from, NULL);
+    *entry = w;
+    cr_assert_eq(catalogue_seal(&to.cat, NULL), FSDPCK_OK);
+}
+
+Test(plan, chunks_that_overlap_are_an_error)
+{
+    plan *p;
+    overlapping(3, 0, 4);
+    cr_assert_eq(make(&p, NULL), FSDPCK_OK);
+    plan_free(p);
+    end();
+    for (uint64_t first = 1; first < 3; first++) {
+        overlapping(first, 0, 4);
+        expect_failure(FSDPCK_BADINPUT, "DCP-OVERLAP", "w");
+        end();
+        /* Of elements that one chunk alone has, too: which chunk is wrong is not known. */
+        overlapping(first, 0, 1);
+        expect_failure(FSDPCK_BADINPUT, "DCP-OVERLAP", "w");
+        end();
+    }
+}
+
 Test(plan, integers_are_not_cast)
 {
     two_shards(DTYPE_BFLOAT16);
