@@ -58,6 +58,16 @@ static void flip_sign(uint8_t *part, size_t nbytes)
     part[nbytes - 1] ^= 0x80;
 }
 
+/* Two's complement, byte by byte. */
+static void negate_integer(uint8_t *bytes, size_t nbytes)
+{
+    unsigned carry = 1;
+    for (size_t i = 0; i < nbytes; i++, carry >>= 8) {
+        carry += (uint8_t)~bytes[i];
+        bytes[i] = (uint8_t)carry;
+    }
+}
+
 static void take_element(const place *where, const dtype_info *info, const uint8_t *from,
                          uint8_t *to)
 {
@@ -69,7 +79,9 @@ static void take_element(const place *where, const dtype_info *info, const uint8
         for (size_t at = 0; at < n; at += info->swap_nbytes)
             for (size_t i = 0; i < info->swap_nbytes; i++)
                 to[at + i] = from[at + info->swap_nbytes - 1 - i];
-    if (where->neg)
+    if (where->neg && info->kind == DTYPE_IS_INT)
+        negate_integer(to, n);
+    else if (where->neg)
         for (size_t at = 0; at < n; at += part)
             flip_sign(to + at, part);
     if (where->conj)
