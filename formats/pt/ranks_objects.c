@@ -304,61 +304,12 @@ fsdpck_status ranks_tensor_to_object(ranks_state *s, uint32_t entry, const uint3
 
 /* --- the catalogue's objects --- */
 
-static fsdpck_status add_inner(ranks_state *s, uint32_t piece, uint32_t *tensor, fsdpck_error *err)
-{
-    static const uint64_t zeros[NDIM_MAX];
-    const ranks_piece *q = VEC_AT(&s->reader->pieces, const ranks_piece, piece);
-    uint64_t sizes[NDIM_MAX] = {0};
-    char name[64];
-
-    memcpy(sizes, piece_sizes(s->reader, q), q->ndim * sizeof *sizes);
-    do
-        snprintf(name, sizeof name, "(tensor of an object %" PRIu64 ")", s->made_up++);
-    while (strtab_find(&s->names, name, strlen(name)) != STRTAB_NONE);
-    RETURN_IF(catalogue_add_tensor(s->cat, name, strlen(name), (dtype)q->dtype, q->ndim, sizes,
-                                   tensor, err));
-    catalogue_tensor(s->cat, *tensor)->flags |=
-        CAT_TENSOR_IN_OBJECT | (q->flags & PIECE_GRAD ? CAT_TENSOR_REQUIRES_GRAD : 0);
-    cat_chunk chunk = ranks_chunk(s->reader, piece);
-    chunk.nbytes = catalogue_tensor_nbytes(s->cat, *tensor);
-    return catalogue_add_chunk(s->cat, *tensor, zeros, sizes, &chunk, err);
-}
-
-/* The variant in the catalogue's pool: made once and shared by the ranks that have it, unless it
- * holds tensors, which then belong to one rank's object. */
-static fsdpck_status variant_value(ranks_state *s, uint32_t variant, value *content,
-                                   fsdpck_error *err)
-{
-    ranks_variant *v = VEC_AT(&s->variants, ranks_variant, variant);
-    const uint64_t map_nbytes = v->piece_count * sizeof(uint64_t);
-
-    if (v->is_placed && v->piece_count == 0) {
-        *content = v->placed;
-        return FSDPCK_OK;
-    }
-    uint64_t *map = budget_alloc(s->req->metadata, map_nbytes, err);
-    fsdpck_status st = map == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
-    for (uint32_t i = 0; st == FSDPCK_OK && i < v->piece_count; i++) {
-        uint32_t tensor = 0;
-        st = add_inner(s, *VEC_AT(&s->leaves, const uint32_t, v->pieces_at + i), &tensor, err);
-        map[i] = tensor;
-    }
-    if (st == FSDPCK_OK)
-        st = value_copy(&s->pool, v->content, &s->cat->pool, map, &v->placed, err);
-    if (map != NULL)
-        budget_free(s->req->metadata, map, map_nbytes);
-    RETURN_IF(st);
-    v->is_placed = true;
-    *content = v->placed;
-    return FSDPCK_OK;
-}
-
 static fsdpck_status add_object(ranks_state *s, const ranks_object *o, uint32_t variant,
                                 uint16_t rank, fsdpck_error *err)
 {
     uint32_t index;
     value content;
-    RETURN_IF(variant_value(s, variant, &content, err));
+    RETURN_IF(ranks_variant_value(s, variant, o, rank, &content, err));
     RETURN_IF(catalogue_add_object(s->cat, strtab_text(&s->names, o->entry),
                                    strtab_nbytes(&s->names, o->entry), &index, err));
     cat_object *made = catalogue_object(s->cat, index);

@@ -59,6 +59,9 @@ enum {
     /* Several ranks have a plain tensor of this name; each is a chunk, and none need be a copy of
      * another: buffers differ where nobody synchronises them. */
     CAT_TENSOR_EACH_RANK = 32,
+    /* Beside CAT_TENSOR_IN_OBJECT: dicts, lists and tuples alone lead to it, so its name and path are
+     * what they would be if these were opened; it can be taken without its object. */
+    CAT_TENSOR_NAMED = 64,
 };
 
 typedef struct cat_tensor {
