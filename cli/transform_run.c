@@ -29,7 +29,8 @@ fsdpck_status transform_inputs_open(const cli *c, const transform_request *r, tr
     *in = (transform_inputs){.options = r->transform};
     fsdpck_status st = FSDPCK_OK;
     if (r->tp_plan_path != NULL)
-        st = text_file_read(r->tp_plan_path, "TP plan", TP_PLAN_NBYTES_MAX, &in->tp_plan, NULL, err);
+        st =
+            text_file_read(r->tp_plan_path, "TP plan", TP_PLAN_NBYTES_MAX, &in->tp_plan, NULL, err);
     if (st == FSDPCK_OK)
         st = fsdpck_open(c->ctx, r->src, &r->open, &in->src, err);
     if (st == FSDPCK_OK)
@@ -68,6 +69,8 @@ int transform_run(cli *c, const transform_request *r, transform_call call)
         code = transform_print_json(c, r, &in.info, report);
     else if (!c->quiet)
         transform_print_text(c, r, &in.info, report);
+    else
+        transform_warn_left_out(c, report);
     fsdpck_report_free(report);
     transform_inputs_release(&in);
     return code;

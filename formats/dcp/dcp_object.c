@@ -193,13 +193,13 @@ static fsdpck_status name_all_inside(inside_names *n, fsdpck_error *err)
 {
     value_map judged = VALUE_MAP(n->d->owner), seen = VALUE_MAP(n->d->owner);
     cat_object *o = catalogue_object(n->cat, n->object);
-    inner_names in = {
-        .pool = &n->cat->pool,
-        .judged = &judged,
-        .seen = &seen,
-        .steps_limit = INSIDE_STEPS_LEAST + INSIDE_STEPS_PER_CELL * n->archive->pool->cells.count,
-        .on_tensor = name_inside,
-        .ctx = n};
+    inner_names in = {.pool = &n->cat->pool,
+                      .judged = &judged,
+                      .seen = &seen,
+                      .steps_limit = INSIDE_STEPS_LEAST +
+                                     INSIDE_STEPS_PER_CELL * n->archive->pool->cells.count,
+                      .on_tensor = name_inside,
+                      .ctx = n};
     const fsdpck_status st =
         n->archived.count == 0
             ? FSDPCK_OK

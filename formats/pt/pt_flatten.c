@@ -349,7 +349,8 @@ static fsdpck_status place_visit(pt_flat *f, const frame *top, value v, fsdpck_e
     if (top == NULL)
         text_puts(&f->name, value_kind_of(v) == VALUE_TENSOR ? "tensor" : "object");
     RETURN_IF(text_check(&f->name, err));
-    return value_kind_of(v) == VALUE_TENSOR ? tensor_leaf(f, top, v, err) : object_leaf(f, top, v, err);
+    return value_kind_of(v) == VALUE_TENSOR ? tensor_leaf(f, top, v, err)
+                                            : object_leaf(f, top, v, err);
 }
 
 static fsdpck_status walk(pt_flat *f, fsdpck_error *err)

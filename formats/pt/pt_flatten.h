@@ -42,7 +42,7 @@ typedef struct pt_flat {
     value_map seen;  /* containers that have a place already */
     value_map lists; /* whether a list is opened */
     vec list_frames;
-    vec objects;     /* pt_object_place */
+    vec objects; /* pt_object_place */
     text_buf name;
     uint64_t steps, steps_limit;
     /* DTensors and ShardedTensors (calls of _rebuild_from_type_v2) count as tensors and become

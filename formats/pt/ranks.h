@@ -205,7 +205,7 @@ typedef struct ranks_state {
     value_pool pool;      /* contents of variants */
     vec members;          /* uint8_t by rank: some file says that it takes part */
     uint64_t group_world; /* ranks of the process group that ShardedTensors name, 0: none does */
-    vec own_ranks;    /* uint32_t by list file: the rank that the file itself says, or CAT_NONE */
+    vec own_ranks;      /* uint32_t by list file: the rank that the file itself says, or CAT_NONE */
     strtab inner_names; /* of tensors of objects */
     uint64_t partial_count; /* plain tensors that only some ranks hold */
     uint64_t dropped_count; /* tensors left out because they differ */

@@ -19,8 +19,8 @@ static const uint64_t *piece_sizes(const ranks_reader *r, const ranks_piece *q)
 static bool fills_record(const ranks_reader *r, const ranks_piece *q)
 {
     return (q->flags & PIECE_ROWS) && q->offset_bytes == q->record_offset_bytes &&
-           q->record_nbytes == box_nelems(piece_sizes(r, q), q->ndim) *
-                                   dtype_get((dtype)q->dtype)->itemsize_bytes;
+           q->record_nbytes ==
+               box_nelems(piece_sizes(r, q), q->ndim) * dtype_get((dtype)q->dtype)->itemsize_bytes;
 }
 
 static fsdpck_status rows_equal(const ranks_reader *r, const ranks_piece *a, const ranks_piece *b,
@@ -34,7 +34,8 @@ static fsdpck_status rows_equal(const ranks_reader *r, const ranks_piece *a, con
         file_set *files = (file_set *)&r->files;
         st = file_set_read_at(files, a->file, a->offset_bytes + at, block, n, err);
         if (st == FSDPCK_OK)
-            st = file_set_read_at(files, b->file, b->offset_bytes + at, block + BLOCK_NBYTES, n, err);
+            st = file_set_read_at(files, b->file, b->offset_bytes + at, block + BLOCK_NBYTES, n,
+                                  err);
         *equal = st == FSDPCK_OK && memcmp(block, block + BLOCK_NBYTES, n) == 0;
     }
     if (block != NULL)
@@ -176,10 +177,9 @@ static fsdpck_status variants_equal(const ranks_state *s, const ranks_variant *a
         return FSDPCK_OK;
     RETURN_IF(value_equal(&s->pool, a->content, &s->pool, b->content, equal, err));
     for (uint32_t i = 0; *equal && i < a->piece_count; i++)
-        RETURN_IF(ranks_pieces_equal(s->reader,
-                                     *VEC_AT(&s->leaves, const uint32_t, a->pieces_at + i),
-                                     *VEC_AT(&s->leaves, const uint32_t, b->pieces_at + i), equal,
-                                     err));
+        RETURN_IF(
+            ranks_pieces_equal(s->reader, *VEC_AT(&s->leaves, const uint32_t, a->pieces_at + i),
+                               *VEC_AT(&s->leaves, const uint32_t, b->pieces_at + i), equal, err));
     return FSDPCK_OK;
 }
 
@@ -360,7 +360,8 @@ static fsdpck_status add_differing(ranks_state *s, const ranks_object *o,
 fsdpck_status ranks_merge_objects(ranks_state *s, fsdpck_error *err)
 {
     const size_t count = s->objects.count;
-    ranks_sighting *sorted = budget_alloc(s->req->metadata, s->sightings.count * sizeof *sorted, err);
+    ranks_sighting *sorted =
+        budget_alloc(s->req->metadata, s->sightings.count * sizeof *sorted, err);
     uint64_t *first = budget_alloc(s->req->metadata, (count + 1) * sizeof *first, err);
     fsdpck_status st = sorted == NULL || first == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
 

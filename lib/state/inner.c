@@ -36,8 +36,8 @@ static bool is_named_tuple(const value_call *call)
 {
     return call->how == CALL_NEWOBJ && value_kind_of(call->args) == VALUE_TUPLE &&
            value_kind_of(call->callee) == VALUE_SYMBOL && value_is_none(call->kwargs) &&
-           !call->has_state && value_is_none(call->list_items) &&
-           value_is_none(call->dict_items) && value_is_none(call->set_items);
+           !call->has_state && value_is_none(call->list_items) && value_is_none(call->dict_items) &&
+           value_is_none(call->set_items);
 }
 
 /* The part of a call that has the items; NULL: it is not opened. */
