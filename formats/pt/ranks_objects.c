@@ -338,6 +338,38 @@ static fsdpck_status differ_failed(const ranks_state *s, const ranks_object *o,
     return st;
 }
 
+/* Of each rank that has it, and what tensors lie inside. */
+static fsdpck_status pass_over(ranks_state *s, const ranks_object *o, const ranks_sighting *list,
+                               fsdpck_error *err)
+{
+    text_buf name = {.limit_bytes = UINT32_MAX};
+    fsdpck_status st = FSDPCK_OK;
+    for (uint32_t i = 0; st == FSDPCK_OK && i < o->rank_count; i++) {
+        const ranks_variant *v = VEC_AT(&s->variants, const ranks_variant, list[i].variant);
+        name.nbytes = 0;
+        text_append(&name, strtab_text(&s->names, o->entry), strtab_nbytes(&s->names, o->entry));
+        text_printf(&name, ".rank%u", (unsigned)list[i].rank);
+        const size_t nbytes = name.nbytes;
+        st = text_check(&name, err);
+        if (st == FSDPCK_OK)
+            st = catalogue_pass_over(s->cat, name.text, nbytes, true, 0, err);
+        for (uint32_t k = 0; st == FSDPCK_OK && k < v->piece_count; k++) {
+            const ranks_piece *q = VEC_AT(&s->reader->pieces, const ranks_piece,
+                                          *VEC_AT(&s->leaves, const uint32_t, v->pieces_at + k));
+            name.nbytes = nbytes;
+            text_printf(&name, "#%u", (unsigned)k);
+            st = text_check(&name, err);
+            if (st == FSDPCK_OK)
+                st = catalogue_pass_over(s->cat, name.text, name.nbytes, false,
+                                         box_nelems(piece_sizes(s->reader, q), q->ndim) *
+                                             dtype_get((dtype)q->dtype)->itemsize_bytes,
+                                         err);
+        }
+    }
+    text_release(&name);
+    return st;
+}
+
 static fsdpck_status add_differing(ranks_state *s, const ranks_object *o,
                                    const ranks_sighting *list, fsdpck_error *err)
 {
@@ -347,7 +379,7 @@ static fsdpck_status add_differing(ranks_state *s, const ranks_object *o,
     case PER_RANK_DROP:
         log_write(&s->req->log, LOG_NOTE, "'%s' differs between ranks: left out",
                   strtab_text(&s->names, o->entry));
-        return FSDPCK_OK;
+        return pass_over(s, o, list, err);
     case PER_RANK_FIRST:
         return add_object(s, o, list[0].variant, UINT16_MAX, err);
     default:

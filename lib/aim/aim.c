@@ -412,6 +412,7 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     GOTO_IF(load_objects(&a, err), out);
     GOTO_IF(aim_inner_keep(&a, err), out);
     GOTO_IF(pick_tensors(&a, err), out);
+    GOTO_IF(aim_leave_out_passed(&a, err), out);
     GOTO_IF(aim_objects_rename(&a, err), out);
     GOTO_IF(aim_find_ties(&a, err), out);
     if (to->units != NULL) {

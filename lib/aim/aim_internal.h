@@ -151,6 +151,8 @@ fsdpck_status aim_keep_views(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
  * AIM_OBJECTS_ERROR. */
 fsdpck_status aim_leave_out_tensor(aim_state *a, size_t i, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status aim_leave_out_object(aim_state *a, size_t i, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* What the reader left out before. */
+fsdpck_status aim_leave_out_passed(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Names of objects behind those of tensors: once, last. */
 fsdpck_status aim_left_out_join(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

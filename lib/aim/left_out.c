@@ -73,6 +73,26 @@ fsdpck_status aim_leave_out_object(aim_state *a, size_t i, fsdpck_error *err)
     return push_name(&a->left_out_objects, name, catalogue_name_nbytes(a->from, o->name), err);
 }
 
+fsdpck_status aim_leave_out_passed(aim_state *a, fsdpck_error *err)
+{
+    aim_result *r = a->result;
+    for (size_t i = 0; i < a->from->passed_over.count; i++) {
+        const cat_passed *p = VEC_AT(&a->from->passed_over, const cat_passed, i);
+        if (p->is_object) {
+            r->left_out_objects++;
+        } else {
+            r->tensors_in++;
+            r->nbytes_in += p->nbytes;
+            r->left_out_tensors++;
+            r->left_out_nbytes += p->nbytes;
+        }
+        RETURN_IF(push_name(p->is_object ? &a->left_out_objects : &r->left_out_names,
+                            catalogue_name(a->from, p->name),
+                            catalogue_name_nbytes(a->from, p->name), err));
+    }
+    return FSDPCK_OK;
+}
+
 fsdpck_status aim_left_out_join(aim_state *a, fsdpck_error *err)
 {
     aim_names *to = &a->result->left_out_names, *more = &a->left_out_objects;

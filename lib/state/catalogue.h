@@ -54,7 +54,7 @@ enum {
     /* A whole storage that several tensors view, 1-dim; no tensor of the checkpoint itself. Such
      * ones come last. */
     CAT_TENSOR_STORAGE = 4,
-    CAT_TENSOR_OF_RANK = 8, /* one rank's tensor of this name, which ends in '.rank3' for it */
+    CAT_TENSOR_OF_RANK = 8,  /* one rank's tensor of this name, which ends in '.rank3' for it */
     CAT_TENSOR_DIFFERS = 16, /* of a CAT_TENSOR_OF_RANK: other ranks' are known to be others */
     /* Several ranks have a plain tensor of this name; each is a chunk, and none need be a copy of
      * another: buffers differ where nobody synchronises them. */
@@ -89,8 +89,8 @@ typedef struct cat_tensor {
 typedef struct cat_chunk {
     uint32_t file;
     uint32_t tensor;
-    uint32_t aux; /* the reader's own note (zip record, transform, ...) */
-    uint16_t rank; /* writer rank, UINT16_MAX unknown */
+    uint32_t aux;   /* the reader's own note (zip record, transform, ...) */
+    uint16_t rank;  /* writer rank, UINT16_MAX unknown */
     uint16_t place; /* place_kind */
     uint64_t offset_bytes;
     uint64_t nbytes;
@@ -110,8 +110,8 @@ typedef struct cat_object {
     uint16_t rank;
     uint32_t number;   /* among the objects as the reader added them: its own tables go by it */
     uint32_t saved_at; /* as in cat_tensor */
-    value path;     /* as in cat_tensor */
-    value content;  /* once loaded */
+    value path;        /* as in cat_tensor */
+    value content;     /* once loaded */
 } cat_object;
 
 /* What can be told about the origin; empty strings and -1 where it cannot. */
@@ -119,21 +119,30 @@ typedef struct cat_origin {
     char format[32];        /* "dcp" */
     char trainer[32];       /* "torchtitan", "verl", ... */
     char torch_version[48]; /* "2.9 or newer", a guess from the bytes */
-    unsigned dtensor_minor; /* rank files: DTensors pickled as torch 2.N does, from 2.5; 0: not told */
+    unsigned
+        dtensor_minor; /* rank files: DTensors pickled as torch 2.N does, from 2.5; 0: not told */
     int64_t step;
     int64_t world_size; /* ranks that wrote it */
     char note[256];     /* what a reader wants inspect to say, such as "save looks unfinished" */
-    uint64_t left_out;  /* things that the reader passes over, with a warning for each kind of them */
+    uint64_t
+        left_out; /* things that the reader passes over, with a warning for each kind of them */
     char left_out_kinds[160]; /* "2 datasets of text, 1 link to nothing"; "" */
     bool in_parts; /* model and optimizer each have a folder of their own (dcp_parts.h) */
     /* A trainer's folder as one thing; "" where there is none. A writer for the same trainer keeps
      * the settings; who runs it copies the folder. */
-    char side_folder[32]; /* of small files that do not depend on the ranks: "huggingface" */
-    char settings[1024];  /* text of the trainer's JSON file of settings */
+    char side_folder[32];   /* of small files that do not depend on the ranks: "huggingface" */
+    char settings[1024];    /* text of the trainer's JSON file of settings */
     char rank_pattern[256]; /* of rank files of no known trainer: "weights_rank_{r}.pt"; "" */
-    bool order_doubtful;  /* rows may be misplaced: --assume fsdp2-tp-2.3 (torch 2.3, 2.4) */
-    bool boxes_doubtful;  /* recorded boxes may not be the physical ones: --repair-strided */
+    bool order_doubtful;    /* rows may be misplaced: --assume fsdp2-tp-2.3 (torch 2.3, 2.4) */
+    bool boxes_doubtful;    /* recorded boxes may not be the physical ones: --repair-strided */
 } cat_origin;
+
+/* A tensor or object that the reader was told not to take (--per-rank). */
+typedef struct cat_passed {
+    uint32_t name;
+    bool is_object;
+    uint64_t nbytes;
+} cat_passed;
 
 typedef struct catalogue {
     budget *owner;
@@ -145,13 +154,14 @@ typedef struct catalogue {
     vec shapes;  /* uint64_t */
     vec dims32;  /* chunk dims: offsets then sizes, uint32_t */
     vec dims64;
-    vec meshes; /* mesh */
-    vec specs;  /* cat_spec */
-    value_pool pool; /* paths, object contents, root */
-    value root;      /* nested state with TENSOR leaves where the file has one (.pt), else None */
+    vec meshes;        /* mesh */
+    vec specs;         /* cat_spec */
+    value_pool pool;   /* paths, object contents, root */
+    value root;        /* nested state with TENSOR leaves where the file has one (.pt), else None */
     uint32_t *by_name; /* hash over tensors, after seal */
     size_t by_name_count;
     cat_origin origin;
+    vec passed_over; /* cat_passed: no tensor or object of this catalogue */
     int sealed;
 } catalogue;
 
@@ -175,6 +185,11 @@ fsdpck_status catalogue_add_chunk(catalogue *c, uint32_t tensor, const uint64_t 
 
 fsdpck_status catalogue_add_object(catalogue *c, const char *name, size_t name_nbytes,
                                    uint32_t *object, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Of one that is left out before it gets here; any time. */
+fsdpck_status catalogue_pass_over(catalogue *c, const char *name, size_t name_nbytes,
+                                  bool is_object, uint64_t nbytes,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* The number of a mesh or spec, added where there is none like it yet (few: a linear search). */
 fsdpck_status catalogue_add_mesh(catalogue *c, const mesh *m, uint32_t *index,
