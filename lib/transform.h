@@ -69,7 +69,7 @@ struct fsdpck_checkpoint {
     char *mesh;             /* as text; NULL where none is known */
     uint64_t cut_otherwise; /* tensors that a derived mesh does not explain */
     bool opaque_calls;
-    bool inner_loaded; /* transform_load_inner was here */
+    bool inner_loaded;                /* transform_load_inner was here */
     struct group_view *view_of_ranks; /* of files on other hosts; NULL: all see the same */
     format_found_fn found;            /* while it is opened */
     void *found_ctx;
