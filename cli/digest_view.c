@@ -7,28 +7,44 @@
 
 #include "report.h"
 
+/* Names of what is left out, without --verbose. */
+#define NAMES_SHOWN 5u
+
 static int no_memory(const cli *c)
 {
     fprintf(stderr, "fsdpck %s: no memory\n", c->command);
     return FSDPCK_LIMIT;
 }
 
+/* Objects are no matter of digests: with --quiet tensors alone are told of. */
 static void note_left_out(const cli *c, const fsdpck_digests_info *k)
 {
-    char a[40], b[40];
-    if (c->quiet || k->left_out_tensors + k->left_out_objects == 0)
+    char a[40], b[40], n[40];
+    const bool some = k->left_out_tensors > 0 || (k->left_out_objects > 0 && !c->quiet);
+    if (!some)
         return;
-    fprintf(stderr, "fsdpck %s: not looked at: %s, %s\n", c->command,
-            report_count(a, sizeof a, k->left_out_tensors, "tensor"),
-            report_count(b, sizeof b, k->left_out_objects, "object"));
+    flockfile(stderr);
+    fprintf(stderr, "fsdpck %s: %snot looked at: %s", c->command, c->quiet ? "warning: " : "",
+            report_count(a, sizeof a, k->left_out_tensors, "tensor"));
+    if (k->left_out_tensors > 0)
+        fprintf(stderr, " (%s)", report_bytes(n, sizeof n, k->left_out_nbytes));
+    fprintf(stderr, ", %s\n", report_count(b, sizeof b, k->left_out_objects, "object"));
+    const size_t shown = c->verbose > 0 ? SIZE_MAX : NAMES_SHOWN;
+    fputs("  ", stderr);
+    for (size_t i = 0; i < k->left_out_names_count && i < shown; i++)
+        fprintf(stderr, "%s%s", i == 0 ? "" : ", ", k->left_out_names[i]);
+    fputs(k->left_out_names_count > shown ? ", ...\n" : "\n", stderr);
+    funlockfile(stderr);
 }
 
 int digest_print_text(const cli *c, const transform_request *r, const fsdpck_digests *d)
 {
     fsdpck_digests_info k;
     fsdpck_digests_get_info(d, &k);
-    if (c->quiet && r->transform.manifest_path != NULL)
+    if (c->quiet && r->transform.manifest_path != NULL) {
+        note_left_out(c, &k);
         return 0;
+    }
     for (uint64_t i = 0; i < k.tensors; i++) {
         fsdpck_digest t;
         fsdpck_digests_get(d, i, &t);
@@ -62,6 +78,12 @@ static void add_counts(cJSON *e, const fsdpck_digests_info *k)
     cJSON *left_out = cJSON_AddObjectToObject(n, "left_out");
     cJSON_AddNumberToObject(left_out, "tensors", (double)k->left_out_tensors);
     cJSON_AddNumberToObject(left_out, "objects", (double)k->left_out_objects);
+    cJSON_AddNumberToObject(left_out, "bytes", (double)k->left_out_nbytes);
+    cJSON_AddNumberToObject(n, "in", (double)k->tensors_in);
+    cJSON_AddNumberToObject(n, "in_bytes", (double)k->nbytes_in);
+    cJSON_AddNumberToObject(n, "tied_dropped", (double)k->tied_dropped);
+    cJSON_AddNumberToObject(n, "tied_dropped_bytes", (double)k->tied_dropped_nbytes);
+    report_json_names(e, "left_out", k->left_out_names, k->left_out_names_count);
     add_hex(e, "digest", k->whole);
 }
 

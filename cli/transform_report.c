@@ -19,12 +19,17 @@ static bool is_reshard(const fsdpck_report *p)
     return p->mesh != NULL && p->mesh[0] != '\0';
 }
 
+static void put_names(FILE *to, char *const *names, size_t count, size_t shown)
+{
+    for (size_t i = 0; i < count && i < shown; i++)
+        fprintf(to, "%s%s", i == 0 ? "" : ", ", names[i]);
+    fputs(count > shown ? ", ...\n" : "\n", to);
+}
+
 static void print_names(char *const *names, size_t count)
 {
     printf("  ");
-    for (size_t i = 0; i < count && i < NAMES_SHOWN; i++)
-        printf("%s%s", i == 0 ? "" : ", ", names[i]);
-    printf("%s\n", count > NAMES_SHOWN ? ", ..." : "");
+    put_names(stdout, names, count, NAMES_SHOWN);
 }
 
 /* What would have taken along what was left out. */
@@ -54,20 +59,39 @@ static const char *left_out_hint(const transform_request *r, const fsdpck_info *
     return "; what is of one rank alone has no place on other ranks (--per-rank)";
 }
 
-static void print_left_out(const transform_request *r, const fsdpck_info *info,
-                           const fsdpck_report *p)
+static void put_left_out(FILE *to, const fsdpck_report *p)
 {
     char a[32], b[32], n[32];
+    fputs("left out: ", to);
+    if (p->left_out_tensors > 0)
+        fprintf(to, "%s (%s)%s", report_count(n, sizeof n, p->left_out_tensors, "tensor"),
+                report_bytes(a, sizeof a, p->left_out_nbytes),
+                p->left_out_objects > 0 ? " and " : "");
+    if (p->left_out_objects > 0)
+        fputs(report_count(b, sizeof b, p->left_out_objects, "object"), to);
+}
+
+void transform_warn_left_out(const cli *c, const fsdpck_report *p)
+{
+    if (p->left_out_tensors + p->left_out_objects == 0)
+        return;
+    flockfile(stderr);
+    fprintf(stderr, "fsdpck %s: warning: ", c->command);
+    put_left_out(stderr, p);
+    fputs(": ", stderr);
+    put_names(stderr, p->left_out_names, p->left_out_names_count, NAMES_SHOWN);
+    funlockfile(stderr);
+}
+
+static void print_left_out(const cli *c, const transform_request *r, const fsdpck_info *info,
+                           const fsdpck_report *p)
+{
+    char n[32];
     if (p->left_out_tensors > 0 || p->left_out_objects > 0) {
-        printf("left out: ");
-        if (p->left_out_tensors > 0)
-            printf("%s (%s)%s", report_count(n, sizeof n, p->left_out_tensors, "tensor"),
-                   report_bytes(a, sizeof a, p->left_out_nbytes),
-                   p->left_out_objects > 0 ? " and " : "");
-        if (p->left_out_objects > 0)
-            printf("%s", report_count(b, sizeof b, p->left_out_objects, "object"));
-        printf("%s\n", left_out_hint(r, info, p));
-        print_names(p->left_out_names, p->left_out_names_count);
+        put_left_out(stdout, p);
+        printf("%s\n  ", left_out_hint(r, info, p));
+        put_names(stdout, p->left_out_names, p->left_out_names_count,
+                  c->verbose > 0 ? SIZE_MAX : NAMES_SHOWN);
     }
     if (p->copied_count > 0) {
         printf("copied: %s beside the weights\n",
@@ -291,7 +315,7 @@ void transform_print_text(const cli *c, const transform_request *r, const fsdpck
     if (c->verbose > 0 && p->ranks > 1)
         printf("ranks: %u; %s came from the disks of others\n", p->ranks,
                report_bytes(a, sizeof a, p->bytes_travelled));
-    print_left_out(r, info, p);
+    print_left_out(c, r, info, p);
     print_outputs(c, r, p);
     if (next_step(r, p, next, sizeof next)[0] != '\0')
         printf("next: %s\n", next);
@@ -311,6 +335,11 @@ static void json_counts(cJSON *e, const fsdpck_report *p)
     cJSON_AddNumberToObject(n, "left_out", (double)p->left_out_tensors);
     cJSON_AddNumberToObject(n, "left_out_objects", (double)p->left_out_objects);
     cJSON_AddNumberToObject(n, "left_out_bytes", (double)p->left_out_nbytes);
+    cJSON_AddNumberToObject(n, "merged", (double)p->merged);
+    cJSON_AddNumberToObject(n, "in_bytes", (double)p->nbytes_in);
+    cJSON_AddNumberToObject(n, "out_bytes", (double)p->nbytes_out);
+    cJSON_AddNumberToObject(n, "tied_dropped_bytes", (double)p->tied_dropped_nbytes);
+    cJSON_AddNumberToObject(n, "merged_bytes", (double)p->merged_nbytes);
     cJSON_AddNumberToObject(n, "bytes_read", (double)p->bytes_read);
     cJSON_AddNumberToObject(n, "bytes_written", (double)p->bytes_written);
     cJSON_AddNumberToObject(n, "bytes_written_direct", (double)p->direct_nbytes);

@@ -9,6 +9,8 @@
 void transform_print_text(const cli *c, const transform_request *r, const fsdpck_info *info,
                           const fsdpck_report *p);
 /* Returns the exit code. */
+/* With --quiet: what is left out, on stderr. */
+void transform_warn_left_out(const cli *c, const fsdpck_report *p);
 int transform_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
                          const fsdpck_report *p);
 

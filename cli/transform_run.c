@@ -72,6 +72,8 @@ int transform_run(cli *c, const transform_request *r, transform_call call)
         code = transform_print_json(c, r, &in.info, report);
     else if (!c->quiet)
         transform_print_text(c, r, &in.info, report);
+    else
+        transform_warn_left_out(c, report);
     fsdpck_report_free(report);
     transform_inputs_release(&in);
     return code;

@@ -317,6 +317,8 @@ static fsdpck_status prepare(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkp
                              const fsdpck_transform_options *o, fsdpck_part *part,
                              fsdpck_error *err)
 {
+    RETURN_IF(transform_load_inner(a, err));
+    RETURN_IF(transform_load_inner(b, err));
     RETURN_IF(diff_choose_part(o, a, b, part, err));
     RETURN_IF(begin_side(d, &d->a, o, *part, a, err));
     RETURN_IF(begin_side(d, &d->b, o, *part, b, err));

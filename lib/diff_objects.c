@@ -207,7 +207,8 @@ static void list_release(object_list *l)
     text_release(&l->names);
 }
 
-/* Tensors are told apart by their names, those inside objects by what they hold. */
+/* Tensors are told apart by their names, those inside objects by what they hold; where these have names
+ * too, they are compared by them elsewhere and their places alone count here. */
 static fsdpck_status map_tensors(run *r, strtab *names, uint64_t **map, fsdpck_error *err)
 {
     const catalogue *c = &r->src->cat;
@@ -224,7 +225,9 @@ static fsdpck_status map_tensors(run *r, strtab *names, uint64_t **map, fsdpck_e
         char digest[24];
         uint32_t id;
         const int nbytes = snprintf(digest, sizeof digest, "\n%016" PRIx64, inner[i]);
-        if (t->flags & CAT_TENSOR_IN_OBJECT)
+        if (t->flags & CAT_TENSOR_NAMED)
+            st = strtab_intern(names, "\nnamed", 6, &id, err);
+        else if (t->flags & CAT_TENSOR_IN_OBJECT)
             st = strtab_intern(names, digest, (size_t)nbytes, &id, err);
         else
             st = strtab_intern(names, catalogue_name(c, t->name), catalogue_name_nbytes(c, t->name),

@@ -145,6 +145,13 @@ void fsdpck_digests_get_info(const fsdpck_digests *d, fsdpck_digests_info *info)
         .left_out_tensors = d->run.aimed.left_out_tensors,
         .left_out_objects = d->run.aimed.left_out_objects,
         .whole = d->rows.whole,
+        .left_out_nbytes = d->run.aimed.left_out_nbytes,
+        .left_out_names = d->run.aimed.left_out_names.list,
+        .left_out_names_count = d->run.aimed.left_out_names.count,
+        .tensors_in = d->run.aimed.tensors_in,
+        .nbytes_in = d->run.aimed.nbytes_in,
+        .tied_dropped = d->run.aimed.tied_dropped,
+        .tied_dropped_nbytes = d->run.aimed.tied_dropped_nbytes,
     };
 }
 

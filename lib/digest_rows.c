@@ -18,7 +18,8 @@ static int compare_names(const void *a, const void *b)
 
 static bool is_listed(const cat_tensor *ct)
 {
-    return (ct->flags & (CAT_TENSOR_STORAGE | CAT_TENSOR_IN_OBJECT)) == 0;
+    return (ct->flags & CAT_TENSOR_STORAGE) == 0 &&
+           (!(ct->flags & CAT_TENSOR_IN_OBJECT) || (ct->flags & CAT_TENSOR_NAMED));
 }
 
 static fsdpck_status make_row(digest_rows *d, const target *t, uint64_t tensor, fsdpck_error *err)

@@ -421,7 +421,7 @@ typedef struct fsdpck_report {
     uint64_t cast, cast_overflows, renamed, tied, tied_dropped;
     uint64_t left_out_tensors, left_out_objects, objects_out, replicas_compared;
     uint64_t left_out_nbytes;
-    char *const *left_out_names; /* the first 20 */
+    char *const *left_out_names; /* of tensors, all of them; then of objects */
     size_t left_out_names_count;
     char *const *tied_names; /* "b = a", the first 20 */
     size_t tied_names_count;
@@ -445,6 +445,10 @@ typedef struct fsdpck_report {
     const fsdpck_group_plan *group; /* with options.group_size, in a dry run; else NULL */
     /* Tensors with elements that are in no file, which got the fill value of the file. */
     uint64_t filled, filled_nbytes;
+    /* Bytes of tensors as the source has them, before a cast: nbytes_in is the sum of the others and
+     * left_out_nbytes, as tensors_in is of tensors_out, tied_dropped, merged and left_out_tensors. */
+    uint64_t nbytes_in, nbytes_out, tied_dropped_nbytes, merged_nbytes;
+    uint64_t merged; /* of fsdp1: optimizer state that one tensor of a flat unit stands for */
 } fsdpck_report;
 
 /* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless

@@ -49,6 +49,11 @@ typedef struct fsdpck_digests_info {
     uint64_t bytes_read; /* replicas that had to be compared included */
     uint64_t left_out_tensors, left_out_objects;
     uint64_t whole; /* CRC-64/XZ of the lines `digest  dtype[shape]  name`, ordered by name */
+    uint64_t left_out_nbytes;    /* of left_out_tensors */
+    char *const *left_out_names; /* of tensors, all of them; then of objects; escaped; borrowed */
+    size_t left_out_names_count;
+    uint64_t tensors_in, nbytes_in; /* with those left out and tied_dropped; before a cast */
+    uint64_t tied_dropped, tied_dropped_nbytes;
 } fsdpck_digests_info;
 
 typedef struct fsdpck_digest {

@@ -45,11 +45,19 @@ static fsdpck_status sum_views(run *r, digest_rows *rows, fsdpck_error *err)
     fsdpck_status st = fsdpck_digests_new(r->ctx, r->src, &options, &d, err);
     r->ctx->group = others;
     RETURN_IF(st);
+    uint64_t kept = 0;
     for (uint64_t i = 0; i < rows->count; i++) {
-        digest_row *row = &rows->rows[i];
-        if (catalogue_tensor(&r->to.cat, row->tensor)->alias == CAT_NONE)
+        digest_row *row = &rows->rows[kept];
+        *row = rows->rows[i];
+        kept++;
+        const cat_tensor *t = catalogue_tensor(&r->to.cat, row->tensor);
+        if (t->alias == CAT_NONE)
             continue;
         const uint64_t k = digest_rows_find(&d->rows, row->name, row->name_nbytes);
+        if (k == d->rows.count && (t->flags & CAT_TENSOR_IN_OBJECT)) {
+            kept--; /* renamed with its object: it has no line */
+            continue;
+        }
         if (k == d->rows.count) {
             st = error_set(err, FSDPCK_INTERNAL, "", "a view has no digest");
             error_tensor(err, row->name);
@@ -57,6 +65,8 @@ static fsdpck_status sum_views(run *r, digest_rows *rows, fsdpck_error *err)
         }
         row->digest = d->rows.rows[k].digest;
     }
+    if (st == FSDPCK_OK)
+        rows->count = kept;
     fsdpck_digests_free(d);
     return st;
 }

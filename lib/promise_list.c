@@ -13,7 +13,8 @@ typedef struct telling {
 
 bool promise_is_listed(const cat_tensor *t)
 {
-    return (t->flags & (CAT_TENSOR_STORAGE | CAT_TENSOR_IN_OBJECT)) == 0;
+    return (t->flags & CAT_TENSOR_STORAGE) == 0 &&
+           (!(t->flags & CAT_TENSOR_IN_OBJECT) || (t->flags & CAT_TENSOR_NAMED));
 }
 
 static void begin(fsdpck_error *what, const char *id, const char *text, const char *list)
@@ -108,7 +109,8 @@ uint64_t promise_compare(const manifest *list, const list_names *names, const ca
             continue;
         const size_t at = find_tensor(list, names, cat, i);
         if (at == SIZE_MAX) {
-            if (!names->any_more)
+            /* Lists of earlier releases have none of the tensors inside objects. */
+            if (!names->any_more && !(ct->flags & CAT_TENSOR_IN_OBJECT))
                 tell_extra(&t, catalogue_name(cat, ct->name));
             continue;
         }

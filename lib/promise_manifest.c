@@ -522,6 +522,7 @@ static fsdpck_status check_tensors(manifest_work *w, fsdpck_error *err)
         note_unseen(w, &what);
         return FSDPCK_OK;
     }
+    RETURN_IF(transform_load_inner(r->src, err));
     set_names(w);
     const uint64_t differing =
         promise_compare(&w->m, &w->names, &r->src->cat, &manifest_ids, r->found);

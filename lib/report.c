@@ -205,6 +205,11 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->left_out_tensors = a->left_out_tensors;
     r->left_out_objects = a->left_out_objects;
     r->left_out_nbytes = a->left_out_nbytes;
+    r->nbytes_in = a->nbytes_in;
+    r->nbytes_out = a->nbytes_out;
+    r->tied_dropped_nbytes = a->tied_dropped_nbytes;
+    r->merged = a->merged;
+    r->merged_nbytes = a->merged_nbytes;
     r->bytes_read = done.bytes_read;
     r->bytes_written = output_nbytes(in);
     r->direct_nbytes = done.direct_bytes;
@@ -281,7 +286,7 @@ fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck
     GOTO_IF(list_hosts(in, r, err), out);
     GOTO_IF(list_sidecars(in, r, err), out);
     GOTO_IF(list_copied(in, r, err), out);
-    GOTO_IF(copy_names(in->aimed->left_out_names, in->aimed->left_out_names_count,
+    GOTO_IF(copy_names(in->aimed->left_out_names.list, in->aimed->left_out_names.count,
                        &r->left_out_names, &r->left_out_names_count, err),
             out);
     GOTO_IF(copy_names(in->aimed->tied_names, in->aimed->tied_names_count, &r->tied_names,

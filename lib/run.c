@@ -99,6 +99,7 @@ fsdpck_status run_aim(run *r, fsdpck_error *err)
         log_warn(&r->ctx->log, "PKL-CALL", "load the output with weights_only=True",
                  "unknown calls are written as they were: torch.load(weights_only=False) of the "
                  "output may run them");
+    RETURN_IF(transform_load_inner(r->src, err));
     RETURN_IF(aim_build(&r->src->cat, &r->src->parts, &request, &r->to, &r->aimed, err));
     if (r->aimed.not_in_like > 0)
         log_write(&r->ctx->log, LOG_NOTE,

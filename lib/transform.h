@@ -69,6 +69,7 @@ struct fsdpck_checkpoint {
     char *mesh;             /* as text; NULL where none is known */
     uint64_t cut_otherwise; /* tensors that a derived mesh does not explain */
     bool opaque_calls;
+    bool inner_loaded;                /* transform_load_inner was here */
     struct group_view *view_of_ranks; /* of files on other hosts; NULL: all see the same */
     format_found_fn found;            /* while it is opened */
     void *found_ctx;
@@ -87,6 +88,10 @@ fsdpck_status transform_open(fsdpck_context *ctx, const char *path,
 /* Reads an object that was left until it is wanted. */
 fsdpck_status transform_load_object(fsdpck_checkpoint *c, uint32_t object,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* inner_load.c: all of them, once, as they may hold tensors; c->parts are found anew. One that cannot
+ * be read is passed over with a warning. */
+fsdpck_status transform_load_inner(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* model_view.c: a model description, which is read before the checkpoint is, as readers ask it what
  * names mean. */

@@ -33,6 +33,7 @@ typedef struct dcp_folder {
     vec repeats;          /* dcp_repeat, sorted by object */
     vec ends;             /* uint64_t, by file: where the last blob that is named ends */
     vec inside;           /* dcp_inside: tensors inside byte items */
+    strtab inside_names;  /* of those that have a name of their own */
     pthread_mutex_t lock; /* streams */
     vec streams;          /* dcp_inner *: first of each file */
     dcp_marks marks;

@@ -8,10 +8,26 @@
 #include "formats/shared/pickle.h"
 #include "formats/shared/torch_archive.h"
 #include "formats/shared/zstd_stream.h"
+#include "state/inner.h"
 
 #define OBJECT_LIMIT (UINT64_C(1) << 30)
 
+/* Places of an object that a tree of so many cells may have: parts may be shared, but not so that a
+ * small item takes long. */
+static const uint64_t INSIDE_STEPS_LEAST = (uint64_t)1 << 16, INSIDE_STEPS_PER_CELL = 8;
+
 typedef dcp_item_bytes item_bytes;
+
+/* While the tensors inside one object get their names. */
+typedef struct inside_names {
+    dcp_folder *d;
+    catalogue *cat;
+    uint32_t object;
+    const torch_archive *archive;
+    const item_bytes *item;
+    vec archived; /* uint32_t: of each tensor of the catalogue from `first` on, that of the archive */
+    size_t first;
+} inside_names;
 
 static fsdpck_status too_large(fsdpck_error *err)
 {
@@ -93,16 +109,17 @@ bool dcp_item_is_pickle(const uint8_t *bytes, uint64_t nbytes)
            bytes[nbytes - 1] == '.';
 }
 
-/* Tensor i of the archive as a tensor of the catalogue, named after the object. */
-static fsdpck_status add_inside(dcp_folder *d, catalogue *cat, uint32_t object,
-                                const torch_archive *a, size_t i, const item_bytes *item,
-                                uint64_t *mapped, fsdpck_error *err)
+/* Tensor i of the archive as a tensor of the catalogue. */
+static fsdpck_status add_inside(inside_names *n, size_t i, const text_buf *name, uint64_t *mapped,
+                                fsdpck_error *err)
 {
+    dcp_folder *d = n->d;
+    const torch_archive *a = n->archive;
     const torch_tensor *t = VEC_AT(&a->tensors, torch_tensor, i);
-    const cat_object *o = catalogue_object(cat, object);
-    text_buf name = {0};
+    const cat_object *o = catalogue_object(n->cat, n->object);
 
     *mapped = UINT64_MAX;
+    RETURN_IF(text_check(name, err));
     if (t->meta)
         return FSDPCK_OK;
     if (VEC_AT(&a->storages, torch_storage, t->storage)->deflated)
@@ -115,7 +132,7 @@ static fsdpck_status add_inside(dcp_folder *d, catalogue *cat, uint32_t object,
         return FSDPCK_LIMIT;
     RETURN_IF(torch_tensor_place(a, t, &inside->where, err));
     inside->where.file = o->file;
-    inside->where.stream = item->zstd;
+    inside->where.stream = n->item->zstd;
     const cat_chunk proto = {
         .file = o->file,
         .aux = DCP_AUX_INSIDE | (uint32_t)(d->inside.count - 1),
@@ -124,16 +141,72 @@ static fsdpck_status add_inside(dcp_folder *d, catalogue *cat, uint32_t object,
         .offset_bytes = o->offset_bytes,
         .nbytes = o->nbytes,
     };
-    text_append(&name, catalogue_name(cat, o->name), catalogue_name_nbytes(cat, o->name));
+    uint32_t tensor, *archived = vec_push(&n->archived, err);
+    if (archived == NULL)
+        return FSDPCK_LIMIT;
+    RETURN_IF(catalogue_add_object_tensor(n->cat, name->text, name->nbytes, (dtype)t->dtype,
+                                          t->ndim, torch_tensor_sizes(a, t), &proto, &tensor, err));
+    *archived = (uint32_t)i;
+    *mapped = tensor;
+    return FSDPCK_OK;
+}
+
+/* Named after the object and a number, until it is seen what leads to it. */
+static fsdpck_status add_numbered(inside_names *n, size_t i, uint64_t *mapped, fsdpck_error *err)
+{
+    const uint32_t id = catalogue_object(n->cat, n->object)->name;
+    text_buf name = {0};
+    text_append(&name, catalogue_name(n->cat, id), catalogue_name_nbytes(n->cat, id));
     text_printf(&name, "#%zu", i);
-    uint32_t tensor;
-    fsdpck_status st = text_check(&name, err);
-    if (st == FSDPCK_OK)
-        st = catalogue_add_object_tensor(cat, name.text, name.nbytes, (dtype)t->dtype, t->ndim,
-                                         torch_tensor_sizes(a, t), &proto, &tensor, err);
+    const fsdpck_status st = add_inside(n, i, &name, mapped, err);
     text_release(&name);
-    if (st == FSDPCK_OK)
-        *mapped = tensor;
+    return st;
+}
+
+/* A tensor that has a place in the object already is entered once more. */
+static fsdpck_status name_inside(void *ctx, const char *name, size_t nbytes, value path,
+                                 uint64_t *tensor, fsdpck_error *err)
+{
+    inside_names *n = ctx;
+    uint32_t id;
+    if (catalogue_find(n->cat, name, nbytes) != CAT_NONE ||
+        strtab_find(&n->d->inside_names, name, nbytes) != STRTAB_NONE)
+        return FSDPCK_OK;
+    RETURN_IF(strtab_intern(&n->d->inside_names, name, nbytes, &id, err));
+    if (catalogue_tensor(n->cat, *tensor)->flags & CAT_TENSOR_NAMED) {
+        text_buf text = {0};
+        text_append(&text, name, nbytes);
+        const uint32_t archived = *VEC_AT(&n->archived, const uint32_t, *tensor - n->first);
+        const fsdpck_status st = add_inside(n, archived, &text, tensor, err);
+        text_release(&text);
+        RETURN_IF(st);
+    } else {
+        RETURN_IF(catalogue_rename(n->cat, (uint32_t)*tensor, name, nbytes, err));
+    }
+    cat_tensor *t = catalogue_tensor(n->cat, *tensor);
+    t->path = path;
+    t->flags |= CAT_TENSOR_NAMED;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status name_all_inside(inside_names *n, fsdpck_error *err)
+{
+    value_map judged = VALUE_MAP(n->d->owner), seen = VALUE_MAP(n->d->owner);
+    cat_object *o = catalogue_object(n->cat, n->object);
+    inner_names in = {.pool = &n->cat->pool,
+                      .judged = &judged,
+                      .seen = &seen,
+                      .steps_limit = INSIDE_STEPS_LEAST +
+                                     INSIDE_STEPS_PER_CELL * n->archive->pool->cells.count,
+                      .on_tensor = name_inside,
+                      .ctx = n};
+    const fsdpck_status st =
+        n->archived.count == 0
+            ? FSDPCK_OK
+            : inner_name(&in, catalogue_name(n->cat, o->name),
+                         catalogue_name_nbytes(n->cat, o->name), o->path, &o->content, err);
+    value_map_release(&judged);
+    value_map_release(&seen);
     return st;
 }
 
@@ -154,14 +227,24 @@ static fsdpck_status load_archive(dcp_folder *d, catalogue *cat, uint32_t object
         return st;
     }
     const size_t count = a.tensors.count;
+    inside_names n = {.d = d,
+                      .cat = cat,
+                      .object = object,
+                      .archive = &a,
+                      .item = item,
+                      .archived = VEC_OF(uint32_t, d->owner),
+                      .first = catalogue_tensor_count(cat)};
     uint64_t *map = budget_alloc(d->owner, count * sizeof *map, err);
     if (map == NULL)
         st = FSDPCK_LIMIT;
     for (size_t i = 0; i < count && st == FSDPCK_OK; i++)
-        st = add_inside(d, cat, object, &a, i, item, &map[i], err);
+        st = add_numbered(&n, i, &map[i], err);
     if (st == FSDPCK_OK)
         st = value_copy(&pool, a.root, &cat->pool, map, &catalogue_object(cat, object)->content,
                         err);
+    if (st == FSDPCK_OK)
+        st = name_all_inside(&n, err);
+    vec_release(&n.archived);
     budget_free(d->owner, map, count * sizeof *map);
     torch_archive_release(&a);
     value_pool_release(&pool);

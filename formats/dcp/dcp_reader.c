@@ -64,6 +64,7 @@ static void dcp_close(void *self)
         dcp_inner_free(*VEC_AT(&d->streams, dcp_inner *, i));
     vec_release(&d->streams);
     vec_release(&d->inside);
+    strtab_release(&d->inside_names);
     vec_release(&d->repeats);
     vec_release(&d->ends);
     if (d->has_names)
@@ -89,6 +90,7 @@ static fsdpck_status folder_new(const open_request *req, catalogue *cat, dcp_fol
     d->opaque_calls = req->opaque_calls;
     d->cat = cat;
     d->inside = VEC_OF(dcp_inside, req->metadata);
+    strtab_init(&d->inside_names, req->metadata);
     d->streams = VEC_OF(dcp_inner *, req->metadata);
     d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0;
     d->has_names = true;

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "state/inner.h"
+
 enum { DEPTH_LIMIT = 1000, KEY_NBYTES_LIMIT = 4096 };
 /* Places of a state that a tree of so many cells may have: parts may be shared, but not so that a
  * small file takes long. */
@@ -20,7 +22,8 @@ typedef struct list_frame {
 } list_frame;
 
 enum { LIST_UNKNOWN, LIST_IN_PROGRESS, LIST_CLOSED, LIST_OPENED };
-enum { SEEN_NO, SEEN_OPEN, SEEN_DONE };
+/* pt_inner.c goes on with the same map. */
+enum { SEEN_NO = INNER_SEEN_NO, SEEN_OPEN = INNER_SEEN_OPEN, SEEN_DONE = INNER_SEEN_DONE };
 
 void pt_flat_init(pt_flat *f, catalogue *cat, torch_archive *archive)
 {
@@ -31,6 +34,7 @@ void pt_flat_init(pt_flat *f, catalogue *cat, torch_archive *archive)
     f->frames = VEC_OF(frame, cat->owner);
     f->path = VEC_OF(value, cat->owner);
     f->list_frames = VEC_OF(list_frame, cat->owner);
+    f->objects = VEC_OF(pt_object_place, cat->owner);
     f->seen = VALUE_MAP(cat->owner);
     f->lists = VALUE_MAP(cat->owner);
 }
@@ -43,6 +47,7 @@ void pt_flat_release(pt_flat *f)
     vec_release(&f->frames);
     vec_release(&f->path);
     vec_release(&f->list_frames);
+    vec_release(&f->objects);
     value_map_release(&f->seen);
     value_map_release(&f->lists);
     text_release(&f->name);
@@ -195,7 +200,7 @@ static fsdpck_status tensor_leaf(pt_flat *f, const frame *top, value item, fsdpc
 {
     torch_archive *a = f->archive;
     uint64_t index = value_tensor_index(item);
-    pt_name claimed;
+    pt_name claimed = {0};
 
     RETURN_IF(name_claim(f, &claimed.flat, &claimed.path, err));
     if (VEC_AT(&f->names, pt_name, index)->flat != STRTAB_NONE) {
@@ -211,7 +216,7 @@ static fsdpck_status tensor_leaf(pt_flat *f, const frame *top, value item, fsdpc
     return FSDPCK_OK;
 }
 
-static fsdpck_status object_leaf(pt_flat *f, value item, fsdpck_error *err)
+static fsdpck_status object_leaf(pt_flat *f, const frame *top, value item, fsdpck_error *err)
 {
     uint32_t flat, object;
     value path;
@@ -232,6 +237,14 @@ static fsdpck_status object_leaf(pt_flat *f, value item, fsdpck_error *err)
     o->path = path;
     o->content = item;
     o->loaded = 1;
+    pt_object_place *kept = vec_push(&f->objects, err);
+    if (kept == NULL)
+        return FSDPCK_LIMIT;
+    *kept = (pt_object_place){.object = object, .is_root = top == NULL};
+    if (top != NULL) {
+        kept->items = top->items;
+        kept->at = top->at;
+    }
     return FSDPCK_OK;
 }
 
@@ -297,7 +310,7 @@ static fsdpck_status enter(pt_flat *f, const frame *top, value v, fsdpck_error *
     if (value_kind_of(v) != VALUE_LIST)
         RETURN_IF(dict_of(f, v, &items, err));
     if (f->keep_empty && top != NULL && value_count(&f->cat->pool, items) == 0)
-        return object_leaf(f, v, err);
+        return object_leaf(f, top, v, err);
     uint64_t *seen = value_map_put(&f->seen, v, NULL, err);
     if (seen == NULL)
         return FSDPCK_LIMIT;
@@ -336,7 +349,8 @@ static fsdpck_status place_visit(pt_flat *f, const frame *top, value v, fsdpck_e
     if (top == NULL)
         text_puts(&f->name, value_kind_of(v) == VALUE_TENSOR ? "tensor" : "object");
     RETURN_IF(text_check(&f->name, err));
-    return value_kind_of(v) == VALUE_TENSOR ? tensor_leaf(f, top, v, err) : object_leaf(f, v, err);
+    return value_kind_of(v) == VALUE_TENSOR ? tensor_leaf(f, top, v, err)
+                                            : object_leaf(f, top, v, err);
 }
 
 static fsdpck_status walk(pt_flat *f, fsdpck_error *err)
@@ -378,7 +392,7 @@ fsdpck_status pt_flatten(pt_flat *f, fsdpck_error *err)
     if (count > 0 && vec_push_n(&f->names, count, err) == NULL)
         return FSDPCK_LIMIT;
     for (size_t i = 0; i < count; i++)
-        VEC_AT(&f->names, pt_name, i)->flat = STRTAB_NONE;
+        *VEC_AT(&f->names, pt_name, i) = (pt_name){.flat = STRTAB_NONE};
     f->steps_limit = STEPS_LEAST + STEPS_PER_CELL * f->cat->pool.cells.count;
     RETURN_IF(place_visit(f, NULL, f->archive->root, err));
     return walk(f, err);

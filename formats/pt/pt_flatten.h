@@ -20,7 +20,16 @@
 typedef struct pt_name {
     uint32_t flat; /* in pt_flat.flat; STRTAB_NONE: not reached by opening dicts and lists */
     value path;
+    bool inner; /* lies inside an object; path None: it has no way to it of dicts, lists, tuples */
 } pt_name;
+
+/* An object that may hold tensors: the place of its content. */
+typedef struct pt_object_place {
+    uint32_t object; /* of the catalogue */
+    bool is_root;
+    value items; /* DICT or LIST that holds it */
+    size_t at;
+} pt_object_place;
 
 typedef struct pt_flat {
     catalogue *cat;
@@ -33,6 +42,7 @@ typedef struct pt_flat {
     value_map seen;  /* containers that have a place already */
     value_map lists; /* whether a list is opened */
     vec list_frames;
+    vec objects; /* pt_object_place */
     text_buf name;
     uint64_t steps, steps_limit;
     /* DTensors and ShardedTensors (calls of _rebuild_from_type_v2) count as tensors and become
@@ -48,5 +58,7 @@ void pt_flat_init(pt_flat *f, catalogue *cat, torch_archive *archive);
 void pt_flat_release(pt_flat *f);
 /* Errors: KEY-DUP, PKL-CYCLE, PKL-DEPTH, PKL-EXPAND, PT-TENSOR-KIND (DTensor, ShardedTensor). */
 fsdpck_status pt_flatten(pt_flat *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* pt_inner.c: names for the tensors inside objects too. After pt_flatten, which names come before. */
+fsdpck_status pt_flatten_inner(pt_flat *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -93,7 +93,8 @@ static void made_up_name(const strtab *taken, const char *kind, uint64_t *number
 }
 
 static fsdpck_status add_tensor(const torch_archive *a, catalogue *cat, uint32_t index,
-                                const char *name, size_t name_nbytes, value path, fsdpck_error *err)
+                                const char *name, size_t name_nbytes, const pt_name *named,
+                                fsdpck_error *err)
 {
     static const uint64_t zeros[NDIM_MAX];
     const torch_tensor *t = VEC_AT(&a->tensors, const torch_tensor, index);
@@ -110,11 +111,11 @@ static fsdpck_status add_tensor(const torch_archive *a, catalogue *cat, uint32_t
     }
     RETURN_IF(catalogue_add_tensor(cat, name, name_nbytes, t->dtype, t->ndim, sizes, &tensor, err));
     cat_tensor *ct = catalogue_tensor(cat, tensor);
-    ct->path = path;
+    ct->path = named->path;
     if (t->requires_grad)
         ct->flags |= CAT_TENSOR_REQUIRES_GRAD;
-    if (value_is_none(path))
-        ct->flags |= CAT_TENSOR_IN_OBJECT;
+    if (named->inner)
+        ct->flags |= CAT_TENSOR_IN_OBJECT | (value_is_none(named->path) ? 0 : CAT_TENSOR_NAMED);
     chunk.nbytes = catalogue_tensor_nbytes(cat, tensor);
     const torch_storage *s = VEC_AT(&a->storages, const torch_storage, t->storage);
     const bool known =
@@ -132,6 +133,7 @@ static fsdpck_status add_tensor(const torch_archive *a, catalogue *cat, uint32_t
 static fsdpck_status add_tensors(const torch_archive *a, const pt_flat *f, catalogue *cat,
                                  fsdpck_error *err)
 {
+    static const pt_name nowhere = {.inner = true};
     uint64_t made_up = 0;
     char name[64];
 
@@ -139,11 +141,11 @@ static fsdpck_status add_tensors(const torch_archive *a, const pt_flat *f, catal
         const pt_name *n = VEC_AT(&f->names, const pt_name, i);
         if (n->flat != STRTAB_NONE) {
             RETURN_IF(add_tensor(a, cat, (uint32_t)i, strtab_text(&f->flat, n->flat),
-                                 strtab_nbytes(&f->flat, n->flat), n->path, err));
+                                 strtab_nbytes(&f->flat, n->flat), n, err));
             continue;
         }
         made_up_name(&f->flat, "tensor of an object", &made_up, name, sizeof(name));
-        RETURN_IF(add_tensor(a, cat, (uint32_t)i, name, strlen(name), VALUE_OF_NONE, err));
+        RETURN_IF(add_tensor(a, cat, (uint32_t)i, name, strlen(name), &nowhere, err));
     }
     return FSDPCK_OK;
 }
@@ -276,6 +278,8 @@ static fsdpck_status fill(pt_file *p, catalogue *cat, fsdpck_error *err)
     cat->root = p->archive.root;
     pt_flat_init(&f, cat, &p->archive);
     fsdpck_status st = pt_flatten(&f, err);
+    if (st == FSDPCK_OK)
+        st = pt_flatten_inner(&f, err);
     if (st == FSDPCK_OK)
         st = add_tensors(&p->archive, &f, cat, err);
     pt_flat_release(&f);

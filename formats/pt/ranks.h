@@ -205,8 +205,8 @@ typedef struct ranks_state {
     value_pool pool;      /* contents of variants */
     vec members;          /* uint8_t by rank: some file says that it takes part */
     uint64_t group_world; /* ranks of the process group that ShardedTensors name, 0: none does */
-    vec own_ranks;    /* uint32_t by list file: the rank that the file itself says, or CAT_NONE */
-    uint64_t made_up; /* tensors of objects: their names are numbered */
+    vec own_ranks;      /* uint32_t by list file: the rank that the file itself says, or CAT_NONE */
+    strtab inner_names; /* of tensors of objects */
     uint64_t partial_count; /* plain tensors that only some ranks hold */
     uint64_t dropped_count; /* tensors left out because they differ */
     uint64_t beside_count;  /* left out: they may be pieces of flat parameters, which are there */
@@ -264,6 +264,11 @@ fsdpck_status ranks_merge(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ranks_objects.c */
 fsdpck_status ranks_see_object(ranks_parse *p, uint32_t entry, value path, value content,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The variant in the catalogue's pool: made once and shared by the ranks that have it, unless it
+ * holds tensors, which then belong to one rank's object. */
+fsdpck_status ranks_variant_value(ranks_state *s, uint32_t variant, const ranks_object *o,
+                                  uint16_t rank, value *content,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status ranks_merge_objects(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* A plain tensor that is state of each rank's own becomes an object of each: before
  * ranks_merge_objects. */

@@ -232,12 +232,16 @@ static bool owns_records(const ranks_state *s, const plain_list *l)
     return owns;
 }
 
-static fsdpck_status drop(ranks_state *s, const plain_list *l, const char *why, uint64_t *count)
+static fsdpck_status drop(ranks_state *s, const plain_list *l, const char *why, uint64_t *count,
+                          fsdpck_error *err)
 {
     VEC_AT(&s->tensors, ranks_tensor, l->entry)->dropped = 1;
     log_write(&s->req->log, LOG_DETAIL, "'%s' %s: left out", strtab_text(&s->names, l->entry), why);
     ++*count;
-    return FSDPCK_OK;
+    const ranks_piece *q = piece_at(s, l->pieces[0]);
+    return catalogue_pass_over(
+        s->cat, strtab_text(&s->names, l->entry), strtab_nbytes(&s->names, l->entry), false,
+        box_nelems(sizes_at(s, q), q->ndim) * dtype_get((dtype)q->dtype)->itemsize_bytes, err);
 }
 
 static bool may_be_flat(const ranks_state *s, const plain_list *l)
@@ -289,10 +293,10 @@ static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpc
         return keep_each(s, l, err);
     const bool kept = policy == PER_RANK_KEEP && owns_records(s, l);
     if (l->differs && beside_flat_param(s, l) && !kept)
-        return drop(s, l, "may be one rank's piece of a flat parameter beside it",
-                    &s->beside_count);
+        return drop(s, l, "may be one rank's piece of a flat parameter beside it", &s->beside_count,
+                    err);
     if (l->differs && policy == PER_RANK_DROP)
-        return drop(s, l, "differs between ranks", &s->dropped_count);
+        return drop(s, l, "differs between ranks", &s->dropped_count, err);
     s->flat_count += flat;
     if (l->differs && policy == PER_RANK_KEEP && !t->in_rng)
         return keep_each(s, l, err);

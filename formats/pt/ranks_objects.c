@@ -19,8 +19,8 @@ static const uint64_t *piece_sizes(const ranks_reader *r, const ranks_piece *q)
 static bool fills_record(const ranks_reader *r, const ranks_piece *q)
 {
     return (q->flags & PIECE_ROWS) && q->offset_bytes == q->record_offset_bytes &&
-           q->record_nbytes == box_nelems(piece_sizes(r, q), q->ndim) *
-                                   dtype_get((dtype)q->dtype)->itemsize_bytes;
+           q->record_nbytes ==
+               box_nelems(piece_sizes(r, q), q->ndim) * dtype_get((dtype)q->dtype)->itemsize_bytes;
 }
 
 static fsdpck_status rows_equal(const ranks_reader *r, const ranks_piece *a, const ranks_piece *b,
@@ -34,7 +34,8 @@ static fsdpck_status rows_equal(const ranks_reader *r, const ranks_piece *a, con
         file_set *files = (file_set *)&r->files;
         st = file_set_read_at(files, a->file, a->offset_bytes + at, block, n, err);
         if (st == FSDPCK_OK)
-            st = file_set_read_at(files, b->file, b->offset_bytes + at, block + BLOCK_NBYTES, n, err);
+            st = file_set_read_at(files, b->file, b->offset_bytes + at, block + BLOCK_NBYTES, n,
+                                  err);
         *equal = st == FSDPCK_OK && memcmp(block, block + BLOCK_NBYTES, n) == 0;
     }
     if (block != NULL)
@@ -176,10 +177,9 @@ static fsdpck_status variants_equal(const ranks_state *s, const ranks_variant *a
         return FSDPCK_OK;
     RETURN_IF(value_equal(&s->pool, a->content, &s->pool, b->content, equal, err));
     for (uint32_t i = 0; *equal && i < a->piece_count; i++)
-        RETURN_IF(ranks_pieces_equal(s->reader,
-                                     *VEC_AT(&s->leaves, const uint32_t, a->pieces_at + i),
-                                     *VEC_AT(&s->leaves, const uint32_t, b->pieces_at + i), equal,
-                                     err));
+        RETURN_IF(
+            ranks_pieces_equal(s->reader, *VEC_AT(&s->leaves, const uint32_t, a->pieces_at + i),
+                               *VEC_AT(&s->leaves, const uint32_t, b->pieces_at + i), equal, err));
     return FSDPCK_OK;
 }
 
@@ -304,61 +304,12 @@ fsdpck_status ranks_tensor_to_object(ranks_state *s, uint32_t entry, const uint3
 
 /* --- the catalogue's objects --- */
 
-static fsdpck_status add_inner(ranks_state *s, uint32_t piece, uint32_t *tensor, fsdpck_error *err)
-{
-    static const uint64_t zeros[NDIM_MAX];
-    const ranks_piece *q = VEC_AT(&s->reader->pieces, const ranks_piece, piece);
-    uint64_t sizes[NDIM_MAX] = {0};
-    char name[64];
-
-    memcpy(sizes, piece_sizes(s->reader, q), q->ndim * sizeof *sizes);
-    do
-        snprintf(name, sizeof name, "(tensor of an object %" PRIu64 ")", s->made_up++);
-    while (strtab_find(&s->names, name, strlen(name)) != STRTAB_NONE);
-    RETURN_IF(catalogue_add_tensor(s->cat, name, strlen(name), (dtype)q->dtype, q->ndim, sizes,
-                                   tensor, err));
-    catalogue_tensor(s->cat, *tensor)->flags |=
-        CAT_TENSOR_IN_OBJECT | (q->flags & PIECE_GRAD ? CAT_TENSOR_REQUIRES_GRAD : 0);
-    cat_chunk chunk = ranks_chunk(s->reader, piece);
-    chunk.nbytes = catalogue_tensor_nbytes(s->cat, *tensor);
-    return catalogue_add_chunk(s->cat, *tensor, zeros, sizes, &chunk, err);
-}
-
-/* The variant in the catalogue's pool: made once and shared by the ranks that have it, unless it
- * holds tensors, which then belong to one rank's object. */
-static fsdpck_status variant_value(ranks_state *s, uint32_t variant, value *content,
-                                   fsdpck_error *err)
-{
-    ranks_variant *v = VEC_AT(&s->variants, ranks_variant, variant);
-    const uint64_t map_nbytes = v->piece_count * sizeof(uint64_t);
-
-    if (v->is_placed && v->piece_count == 0) {
-        *content = v->placed;
-        return FSDPCK_OK;
-    }
-    uint64_t *map = budget_alloc(s->req->metadata, map_nbytes, err);
-    fsdpck_status st = map == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
-    for (uint32_t i = 0; st == FSDPCK_OK && i < v->piece_count; i++) {
-        uint32_t tensor = 0;
-        st = add_inner(s, *VEC_AT(&s->leaves, const uint32_t, v->pieces_at + i), &tensor, err);
-        map[i] = tensor;
-    }
-    if (st == FSDPCK_OK)
-        st = value_copy(&s->pool, v->content, &s->cat->pool, map, &v->placed, err);
-    if (map != NULL)
-        budget_free(s->req->metadata, map, map_nbytes);
-    RETURN_IF(st);
-    v->is_placed = true;
-    *content = v->placed;
-    return FSDPCK_OK;
-}
-
 static fsdpck_status add_object(ranks_state *s, const ranks_object *o, uint32_t variant,
                                 uint16_t rank, fsdpck_error *err)
 {
     uint32_t index;
     value content;
-    RETURN_IF(variant_value(s, variant, &content, err));
+    RETURN_IF(ranks_variant_value(s, variant, o, rank, &content, err));
     RETURN_IF(catalogue_add_object(s->cat, strtab_text(&s->names, o->entry),
                                    strtab_nbytes(&s->names, o->entry), &index, err));
     cat_object *made = catalogue_object(s->cat, index);
@@ -387,6 +338,38 @@ static fsdpck_status differ_failed(const ranks_state *s, const ranks_object *o,
     return st;
 }
 
+/* Of each rank that has it, and what tensors lie inside. */
+static fsdpck_status pass_over(ranks_state *s, const ranks_object *o, const ranks_sighting *list,
+                               fsdpck_error *err)
+{
+    text_buf name = {.limit_bytes = UINT32_MAX};
+    fsdpck_status st = FSDPCK_OK;
+    for (uint32_t i = 0; st == FSDPCK_OK && i < o->rank_count; i++) {
+        const ranks_variant *v = VEC_AT(&s->variants, const ranks_variant, list[i].variant);
+        name.nbytes = 0;
+        text_append(&name, strtab_text(&s->names, o->entry), strtab_nbytes(&s->names, o->entry));
+        text_printf(&name, ".rank%u", (unsigned)list[i].rank);
+        const size_t nbytes = name.nbytes;
+        st = text_check(&name, err);
+        if (st == FSDPCK_OK)
+            st = catalogue_pass_over(s->cat, name.text, nbytes, true, 0, err);
+        for (uint32_t k = 0; st == FSDPCK_OK && k < v->piece_count; k++) {
+            const ranks_piece *q = VEC_AT(&s->reader->pieces, const ranks_piece,
+                                          *VEC_AT(&s->leaves, const uint32_t, v->pieces_at + k));
+            name.nbytes = nbytes;
+            text_printf(&name, "#%u", (unsigned)k);
+            st = text_check(&name, err);
+            if (st == FSDPCK_OK)
+                st = catalogue_pass_over(s->cat, name.text, name.nbytes, false,
+                                         box_nelems(piece_sizes(s->reader, q), q->ndim) *
+                                             dtype_get((dtype)q->dtype)->itemsize_bytes,
+                                         err);
+        }
+    }
+    text_release(&name);
+    return st;
+}
+
 static fsdpck_status add_differing(ranks_state *s, const ranks_object *o,
                                    const ranks_sighting *list, fsdpck_error *err)
 {
@@ -396,7 +379,7 @@ static fsdpck_status add_differing(ranks_state *s, const ranks_object *o,
     case PER_RANK_DROP:
         log_write(&s->req->log, LOG_NOTE, "'%s' differs between ranks: left out",
                   strtab_text(&s->names, o->entry));
-        return FSDPCK_OK;
+        return pass_over(s, o, list, err);
     case PER_RANK_FIRST:
         return add_object(s, o, list[0].variant, UINT16_MAX, err);
     default:
@@ -409,7 +392,8 @@ static fsdpck_status add_differing(ranks_state *s, const ranks_object *o,
 fsdpck_status ranks_merge_objects(ranks_state *s, fsdpck_error *err)
 {
     const size_t count = s->objects.count;
-    ranks_sighting *sorted = budget_alloc(s->req->metadata, s->sightings.count * sizeof *sorted, err);
+    ranks_sighting *sorted =
+        budget_alloc(s->req->metadata, s->sightings.count * sizeof *sorted, err);
     uint64_t *first = budget_alloc(s->req->metadata, (count + 1) * sizeof *first, err);
     fsdpck_status st = sorted == NULL || first == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
 

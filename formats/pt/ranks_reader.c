@@ -121,6 +121,7 @@ static void state_init(ranks_state *s, const open_request *req, ranks_reader *r,
     budget *owner = req->metadata;
     *s = (ranks_state){.req = req, .reader = r, .list = list, .cat = cat};
     strtab_init(&s->names, owner);
+    strtab_init(&s->inner_names, owner);
     value_pool_init(&s->pool, owner);
     s->tensors = VEC_OF(ranks_tensor, owner);
     s->objects = VEC_OF(ranks_object, owner);
@@ -134,6 +135,7 @@ static void state_init(ranks_state *s, const open_request *req, ranks_reader *r,
 static void state_release(ranks_state *s)
 {
     strtab_release(&s->names);
+    strtab_release(&s->inner_names);
     value_pool_release(&s->pool);
     vec_release(&s->tensors);
     vec_release(&s->objects);

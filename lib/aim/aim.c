@@ -7,71 +7,6 @@
 #include "aim/aim_internal.h"
 #include "model/fqn.h"
 
-static fsdpck_status note_name(char **list, size_t *count, const char *text, size_t nbytes,
-                               fsdpck_error *err)
-{
-    if (*count >= AIM_NAMES_MAX)
-        return FSDPCK_OK;
-    const size_t capacity = 4 * nbytes + 8 < 512 ? 4 * nbytes + 8 : 512;
-    char *escaped = malloc(capacity);
-    if (escaped == NULL)
-        return error_set_nomem(err, capacity);
-    list[(*count)++] = escape_text(escaped, capacity, text, nbytes);
-    return FSDPCK_OK;
-}
-
-static fsdpck_status leave_out_tensor(aim_state *a, size_t i, fsdpck_error *err)
-{
-    const cat_tensor *t = catalogue_tensor(a->from, i);
-    a->result->left_out_tensors++;
-    a->result->left_out_nbytes += catalogue_tensor_nbytes(a->from, i);
-    return note_name(a->result->left_out_names, &a->result->left_out_names_count,
-                     catalogue_name(a->from, t->name), catalogue_name_nbytes(a->from, t->name),
-                     err);
-}
-
-/* "NAME (ranks 0, 1, 2)" for all objects of one name, each of one rank, at the first of them. */
-static fsdpck_status note_of_ranks(aim_state *a, size_t i, fsdpck_error *err)
-{
-    const cat_object *o = catalogue_object(a->from, i);
-    const size_t count = catalogue_object_count(a->from);
-    if (i > 0 && catalogue_object(a->from, i - 1)->name == o->name)
-        return FSDPCK_OK;
-    text_buf ranks = {.limit_bytes = 120};
-    for (size_t k = i; k < count && catalogue_object(a->from, k)->name == o->name; k++)
-        text_printf(&ranks, "%s%u", k == i ? "" : ", ",
-                    (unsigned)catalogue_object(a->from, k)->rank);
-    text_buf text = {0};
-    text_append(&text, catalogue_name(a->from, o->name), catalogue_name_nbytes(a->from, o->name));
-    text_printf(&text, " (rank%s %s%s)",
-                ranks.text != NULL && strchr(ranks.text, ',') != NULL ? "s" : "",
-                ranks.text != NULL ? ranks.text : "", ranks.failed ? ", ..." : "");
-    fsdpck_status st = text_check(&text, err);
-    if (st == FSDPCK_OK)
-        st = note_name(a->result->left_out_names, &a->result->left_out_names_count, text.text,
-                       text.nbytes, err);
-    text_release(&text);
-    text_release(&ranks);
-    return st;
-}
-
-static fsdpck_status leave_out_object(aim_state *a, size_t i, fsdpck_error *err)
-{
-    const cat_object *o = catalogue_object(a->from, i);
-    const char *name = catalogue_name(a->from, o->name);
-    a->result->left_out_objects++;
-    if (a->request->objects == AIM_OBJECTS_ERROR) {
-        const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "KEY-TYPE",
-                                           "object '%s' has no place in the output", name);
-        error_next(err, "write a .pt file, or allow it to be left out with --objects keep");
-        return st;
-    }
-    if (o->rank != UINT16_MAX)
-        return note_of_ranks(a, i, err);
-    return note_name(a->result->left_out_names, &a->result->left_out_names_count, name,
-                     catalogue_name_nbytes(a->from, o->name), err);
-}
-
 static bool aim_has_objects(const aim_state *a)
 {
     return a->request->nested || a->request->keyed;
@@ -94,8 +29,7 @@ static bool stands_alone(const aim_state *a, aim_part part)
     return a->request->part == PART_MODEL || a->to->units != NULL;
 }
 
-/* The name before the rules. */
-static void first_name(const aim_state *a, uint32_t name, aim_part part, text_buf *out)
+void aim_first_name(const aim_state *a, uint32_t name, aim_part part, text_buf *out)
 {
     out->nbytes = 0;
     aim_parts_name(a->parts, part, stands_alone(a, part), a->request->clean,
@@ -107,9 +41,9 @@ static fsdpck_status name_tensor(aim_state *a, size_t i, text_buf *name, bool *w
                                  fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(a->from, i);
-    first_name(a, t->name, (aim_part)a->parts->tensor_part[i], name);
+    aim_first_name(a, t->name, (aim_part)a->parts->tensor_part[i], name);
     RETURN_IF(text_check(name, err));
-    *wanted = aim_rules_select(&a->rules, name->text);
+    RETURN_IF(aim_inner_is_selected(a, i, name->text, wanted, err));
     bool changed = false;
     if (*wanted)
         RETURN_IF(aim_rules_rename(&a->rules, name, &changed, err));
@@ -148,21 +82,40 @@ static fsdpck_status pick_tensor(aim_state *a, size_t i, const text_buf *name, f
     return FSDPCK_OK;
 }
 
+/* Whether a tensor lies inside an object that is written. */
+static bool goes_with_object(const aim_state *a, size_t i)
+{
+    const uint32_t object = a->inner_owner[i];
+    return (catalogue_tensor(a->from, i)->flags & CAT_TENSOR_IN_OBJECT) && object != CAT_NONE &&
+           a->object_kept[object];
+}
+
+/* A target that has a place for objects takes the tensors inside them as parts of them alone, but for
+ * one that holds no such objects. */
+static bool can_be_picked(const aim_state *a, size_t i)
+{
+    const unsigned flags = catalogue_tensor(a->from, i)->flags;
+    if (!(flags & CAT_TENSOR_IN_OBJECT))
+        return true;
+    return (flags & CAT_TENSOR_NAMED) && (!aim_has_objects(a) || a->request->holds_object != NULL);
+}
+
 static fsdpck_status pick_tensors(aim_state *a, fsdpck_error *err)
 {
     text_buf name = {0};
     fsdpck_status st = FSDPCK_OK;
     for (size_t i = 0; i < a->parts->tensor_count; i++) {
-        if (catalogue_tensor(a->from, i)->flags & CAT_TENSOR_IN_OBJECT)
-            continue;
         a->result->tensors_in++;
-        bool wanted = part_wanted(a, a->parts->tensor_part[i]);
+        a->result->nbytes_in += catalogue_tensor_nbytes(a->from, i);
+        if (goes_with_object(a, i))
+            continue;
+        bool wanted = can_be_picked(a, i) && part_wanted(a, a->parts->tensor_part[i]);
         if (wanted)
             GOTO_IF(name_tensor(a, i, &name, &wanted, err), out);
         if (wanted)
             GOTO_IF(pick_tensor(a, i, &name, err), out);
         else
-            GOTO_IF(leave_out_tensor(a, i, err), out);
+            GOTO_IF(aim_leave_out_tensor(a, i, err), out);
     }
 out:
     text_release(&name);
@@ -180,12 +133,20 @@ static bool object_has_place(const aim_state *a, const cat_object *o)
             (int64_t)a->to->world_size == a->from->origin.world_size);
 }
 
+/* What is not loaded yet is looked at later (leave_out_unheld). */
+static bool object_is_held(const aim_state *a, const cat_object *o)
+{
+    return a->request->holds_object == NULL || !o->loaded ||
+           (!o->opaque && a->request->holds_object(&a->from->pool, o->content));
+}
+
 /* Rules that match an object alone are not in vain where it is compared under its own name. */
 static fsdpck_status use_rules(aim_state *a, size_t i, fsdpck_error *err)
 {
     text_buf name = {0};
     bool changed = false;
-    first_name(a, catalogue_object(a->from, i)->name, (aim_part)a->parts->object_part[i], &name);
+    aim_first_name(a, catalogue_object(a->from, i)->name, (aim_part)a->parts->object_part[i],
+                   &name);
     fsdpck_status st = text_check(&name, err);
     if (st == FSDPCK_OK && aim_rules_select(&a->rules, name.text))
         st = aim_rules_rename(&a->rules, &name, &changed, err);
@@ -200,16 +161,21 @@ static fsdpck_status pick_objects(aim_state *a, fsdpck_error *err)
         const cat_object *o = catalogue_object(a->from, i);
         const bool has_objects =
             a->to->units != NULL ? a->parts->object_part[i] == PART_OPTIMIZER : aim_has_objects(a);
-        const bool carried =
-            object_has_place(a, o) && has_objects && a->request->objects != AIM_OBJECTS_DROP;
-        const bool wanted = carried && part_wanted(a, a->parts->object_part[i]) &&
-                            aim_rules_select(&a->rules, catalogue_name(a->from, o->name));
+        bool only = false;
+        const bool named = aim_inner_has_named(a, i, &only);
+        const bool carried = object_has_place(a, o) && has_objects && object_is_held(a, o) &&
+                             (a->request->objects != AIM_OBJECTS_DROP || only);
+        bool wanted = carried && part_wanted(a, a->parts->object_part[i]);
+        if (wanted)
+            RETURN_IF(aim_inner_select(a, i, &wanted, err));
         if (!wanted) {
             if (a->request->names_objects && part_wanted(a, a->parts->object_part[i]))
                 RETURN_IF(use_rules(a, i, err));
-            RETURN_IF(leave_out_object(a, i, err));
+            if (!named || !only || (has_objects && a->request->holds_object == NULL))
+                RETURN_IF(aim_leave_out_object(a, i, err));
             continue;
         }
+        a->object_kept[i] = 1;
         uint32_t *pick = vec_push(&a->objects, err);
         if (pick == NULL)
             return FSDPCK_LIMIT;
@@ -246,6 +212,7 @@ static fsdpck_status add_target_tensor(aim_state *a, const aim_pick *pick, uint3
         return FSDPCK_LIMIT;
     *from = from_index;
     a->result->tensors_out++;
+    a->result->nbytes_out += catalogue_tensor_nbytes(a->from, from_index);
     if (a->to->units == NULL)
         return FSDPCK_OK;
     uint32_t *param = vec_push(&a->to->flat_params, err);
@@ -297,7 +264,7 @@ static fsdpck_status add_picked(aim_state *a, fsdpck_error *err)
     return aim_place_tied(a, err);
 }
 
-/* Tensors that lie inside picked objects follow them, under the name that the reader made up. */
+/* Tensors that lie inside picked objects follow them. */
 static fsdpck_status add_inner(aim_state *a, uint64_t from_index, fsdpck_error *err)
 {
     if (a->tensor_map[from_index] != UINT64_MAX)
@@ -305,11 +272,22 @@ static fsdpck_status add_inner(aim_state *a, uint64_t from_index, fsdpck_error *
     const cat_tensor *t = catalogue_tensor(a->from, from_index);
     if (!(t->flags & CAT_TENSOR_IN_OBJECT))
         return FSDPCK_OK;
-    uint32_t index;
-    RETURN_IF(add_target_tensor(a, NULL, (uint32_t)from_index, catalogue_name(a->from, t->name),
-                                catalogue_name_nbytes(a->from, t->name), (dtype)t->dtype, &index,
-                                err));
-    catalogue_tensor(&a->to->cat, index)->flags |= CAT_TENSOR_IN_OBJECT;
+    const bool is_model =
+        from_index < a->parts->tensor_count && a->parts->tensor_part[from_index] == PART_MODEL;
+    text_buf name = {.limit_bytes = UINT32_MAX};
+    fsdpck_status st = aim_inner_name(a, a->inner_pick, from_index, &name, err);
+    dtype d = (dtype)t->dtype;
+    if (st == FSDPCK_OK && (t->flags & CAT_TENSOR_NAMED))
+        d = aim_rules_cast(&a->rules, name.text, d, is_model);
+    uint32_t index = 0;
+    a->result->cast += d != (dtype)t->dtype;
+    if (st == FSDPCK_OK)
+        st = add_target_tensor(a, NULL, (uint32_t)from_index, name.text, name.nbytes, d, &index,
+                               err);
+    text_release(&name);
+    RETURN_IF(st);
+    catalogue_tensor(&a->to->cat, index)->flags |=
+        CAT_TENSOR_IN_OBJECT | (t->flags & CAT_TENSOR_NAMED);
     a->tensor_map[from_index] = index;
     return FSDPCK_OK;
 }
@@ -330,7 +308,8 @@ static fsdpck_status leave_out_unheld(aim_state *a, fsdpck_error *err)
         const cat_object *o = catalogue_object(a->from, i);
         if (o->opaque || !a->request->holds_object(&a->from->pool, o->content)) {
             a->result->objects_out--;
-            RETURN_IF(leave_out_object(a, i, err));
+            a->object_kept[i] = 0;
+            RETURN_IF(aim_leave_out_object(a, i, err));
             continue;
         }
         *VEC_AT(&a->objects, uint32_t, kept) = i;
@@ -366,6 +345,7 @@ static fsdpck_status add_inner_all(aim_state *a, fsdpck_error *err)
     for (size_t k = 0; k < a->objects.count; k++) {
         const cat_object *o = catalogue_object(a->from, *VEC_AT(&a->objects, uint32_t, k));
         a->inner_rank = o->rank;
+        a->inner_pick = k;
         RETURN_IF(value_walk(&a->from->pool, o->content, visit_inner, a, err));
     }
     return FSDPCK_OK;
@@ -427,8 +407,12 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     to->units = request->cut == NULL ? NULL : request->cut->units;
     fsdpck_status st;
     GOTO_IF(aim_rules_compile(&request->words, &a.rules, err), out);
-    GOTO_IF(pick_tensors(&a, err), out);
+    GOTO_IF(aim_inner_find(&a, err), out);
     GOTO_IF(pick_objects(&a, err), out);
+    GOTO_IF(load_objects(&a, err), out);
+    GOTO_IF(aim_inner_keep(&a, err), out);
+    GOTO_IF(pick_tensors(&a, err), out);
+    GOTO_IF(aim_leave_out_passed(&a, err), out);
     GOTO_IF(aim_objects_rename(&a, err), out);
     GOTO_IF(aim_find_ties(&a, err), out);
     if (to->units != NULL) {
@@ -436,7 +420,6 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
             GOTO_IF(aim_flatten_find(&a, err), out);
         GOTO_IF(aim_flat_states_find(&a, err), out);
     }
-    GOTO_IF(load_objects(&a, err), out);
     GOTO_IF(add_picked(&a, err), out);
     GOTO_IF(aim_objects_find_owners(&a, err), out);
     GOTO_IF(add_inner_all(&a, err), out);
@@ -453,6 +436,7 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
         GOTO_IF(aim_build_root(&a, err), out);
     if (to->units != NULL)
         GOTO_IF(aim_flat_root(&a, err), out);
+    GOTO_IF(aim_left_out_join(&a, err), out);
 out:
     aim_rules_release(&a.rules);
     strtab_release(&a.names);
@@ -461,13 +445,15 @@ out:
     vec_release(&a.objects);
     vec_release(&a.object_names);
     free(a.tensor_map);
+    free(a.inner_owner);
+    free(a.object_kept);
+    aim_names_release(&a.left_out_objects);
     return st;
 }
 
 void aim_result_release(aim_result *result)
 {
-    for (size_t i = 0; i < result->left_out_names_count; i++)
-        free(result->left_out_names[i]);
+    aim_names_release(&result->left_out_names);
     for (size_t i = 0; i < result->tied_names_count; i++)
         free(result->tied_names[i]);
     memset(result, 0, sizeof *result);

@@ -87,7 +87,7 @@ typedef struct aim_request {
     bool (*holds)(dtype d); /* of the writer */
     /* Of the writer: what it does not hold is left out; NULL: it holds any object. */
     bool (*holds_object)(const value_pool *pool, value content);
-    const char *format;     /* of the writer, for messages */
+    const char *format; /* of the writer, for messages */
     aim_objects objects;
     aim_load_fn load_object;
     void *load_ctx;
@@ -101,17 +101,26 @@ fsdpck_status aim_explain(catalogue *c, uint64_t *otherwise, fsdpck_error *err) 
 
 #define AIM_NAMES_MAX 20u
 
+typedef struct aim_names {
+    char **list;
+    size_t count, capacity;
+} aim_names;
+
 typedef struct aim_result {
     uint64_t tensors_in, tensors_out, objects_out;
     uint64_t cast, renamed, tied, tied_dropped;
     uint64_t left_out_tensors, left_out_objects, left_out_nbytes;
-    char *left_out_names[AIM_NAMES_MAX]; /* escaped; free()d by aim_result_release */
-    size_t left_out_names_count;
+    /* All of them, tensors before objects; escaped; free()d by aim_result_release. */
+    aim_names left_out_names;
+    /* Bytes of elements before a cast: nbytes_in is the sum of the others and left_out_nbytes. */
+    uint64_t nbytes_in, nbytes_out, tied_dropped_nbytes;
+    uint64_t merged, merged_nbytes;  /* optimizer state that is one tensor for all of a flat unit */
     char *tied_names[AIM_NAMES_MAX]; /* "b = a" */
     size_t tied_names_count;
     uint64_t not_in_like; /* tensors cut by the rules though there is a `like` */
 } aim_result;
 
+/* tensors_in == tensors_out + tied_dropped + merged + left_out_tensors, those inside objects among them. */
 fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_request *request,
                         target *to, aim_result *result, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void aim_result_release(aim_result *result);

@@ -32,8 +32,14 @@ typedef struct aim_state {
     vec objects;      /* uint32_t: picked objects */
     vec object_names; /* uint32_t, beside them: in names, where the rules change it; or CAT_NONE */
     bool objects_renamed;
-    uint16_t inner_rank;  /* the one rank whose object is walked, UINT16_MAX: every rank's */
-    strtab state_keys;    /* of a flat writer: "exp_avg" */
+    size_t inner_pick;   /* which of `objects` is walked */
+    uint16_t inner_rank; /* the one rank whose object is walked, UINT16_MAX: every rank's */
+    /* Of each source tensor inside an object, that object, or CAT_NONE; of each object, whether it is
+     * written: its tensors go with it. */
+    uint32_t *inner_owner;
+    uint8_t *object_kept;
+    aim_names left_out_objects; /* names, until they follow those of tensors */
+    strtab state_keys;          /* of a flat writer: "exp_avg" */
     uint64_t *tensor_map; /* source tensor -> target tensor, UINT64_MAX where it is not taken */
 } aim_state;
 
@@ -140,6 +146,35 @@ fsdpck_status aim_place_tied(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Fills to->views: storages whose every view is taken, uncast, stay shared. */
 fsdpck_status aim_keep_views(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* left_out.c: counts and names what is not written. An object is UNSUPPORTED with
+ * AIM_OBJECTS_ERROR. */
+fsdpck_status aim_leave_out_tensor(aim_state *a, size_t i, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status aim_leave_out_object(aim_state *a, size_t i, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* What the reader left out before. */
+fsdpck_status aim_leave_out_passed(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Names of objects behind those of tensors: once, last. */
+fsdpck_status aim_left_out_join(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+void aim_names_release(aim_names *n);
+
+/* inner.c: tensors that lie inside objects. Fills inner_owner. */
+fsdpck_status aim_inner_find(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Objects may share a tensor that has no name: it goes with one that is written. */
+fsdpck_status aim_inner_keep(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether the rules take an object that holds tensors with names: all of them, or none. USAGE. */
+fsdpck_status aim_inner_select(aim_state *a, size_t object, bool *wanted,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether an object holds tensors that can be taken without it and, with *only, nothing else. */
+bool aim_inner_has_named(const aim_state *a, size_t object, bool *only);
+/* Whether the rules take a tensor by this name, its own or, inside an object, the object's. */
+fsdpck_status aim_inner_is_selected(aim_state *a, size_t i, const char *name, bool *wanted,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The name before the rules. */
+void aim_first_name(const aim_state *a, uint32_t name, aim_part part, text_buf *out);
+/* What a tensor inside the k-th picked object is called in the target, and its dtype. */
+fsdpck_status aim_inner_name(const aim_state *a, size_t k, uint64_t from_index, text_buf *name,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Makes to->root. */
 fsdpck_status aim_build_root(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -304,8 +304,7 @@ static fsdpck_status give_specs(catalogue *c, const explain *x, const mesh *m, f
     RETURN_IF(catalogue_add_mesh(c, m, &spec.mesh, err));
     for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
         cat_tensor *t = catalogue_tensor(c, i);
-        if (t->ndim == 0 || t->nchunks == 0 || (t->flags & CAT_TENSOR_IN_OBJECT) ||
-            all_whole(c, i))
+        if (t->ndim == 0 || t->nchunks == 0 || (t->flags & CAT_TENSOR_IN_OBJECT) || all_whole(c, i))
             continue;
         memset(spec.placements, 0, sizeof spec.placements);
         if (explain_tensor(x, i, m, spec.placements))

@@ -229,7 +229,8 @@ fsdpck_status aim_parts_find(const catalogue *c, aim_parts *parts, fsdpck_error 
         const cat_tensor *t = catalogue_tensor(c, i);
         outer_key key;
         outer_key_of(c, t->path, t->name, &key);
-        const bool apart = is_counter(c, i, &key) || (t->flags & CAT_TENSOR_IN_OBJECT);
+        const bool apart = is_counter(c, i, &key) ||
+                           ((t->flags & CAT_TENSOR_IN_OBJECT) && !(t->flags & CAT_TENSOR_NAMED));
         parts->tensor_part[i] = (uint8_t)part_of(parts, &key, apart, false);
     }
     for (size_t i = 0; i < parts->object_count; i++) {

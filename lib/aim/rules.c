@@ -179,24 +179,29 @@ out:
     return st;
 }
 
-bool aim_rules_select(aim_rules *rules, const char *name)
+bool aim_rules_select_either(aim_rules *rules, const char *name, const char *outer)
 {
     const aim_words *w = rules->words;
     bool wanted = w->keys_count == 0;
     for (size_t i = 0; i < w->keys_count; i++) {
-        if (fnmatch(w->keys[i], name, 0) == 0) {
+        if (fnmatch(w->keys[i], name, 0) == 0 || fnmatch(w->keys[i], outer, 0) == 0) {
             rules->used[i] = 1;
             wanted = true;
         }
     }
     /* Only what --keys would have taken counts as excluded. */
     for (size_t i = 0; wanted && i < w->exclude_count; i++) {
-        if (fnmatch(w->exclude[i], name, 0) == 0) {
+        if (fnmatch(w->exclude[i], name, 0) == 0 || fnmatch(w->exclude[i], outer, 0) == 0) {
             rules->used[w->keys_count + i] = 1;
             return false;
         }
     }
     return wanted;
+}
+
+bool aim_rules_select(aim_rules *rules, const char *name)
+{
+    return aim_rules_select_either(rules, name, name);
 }
 
 static fsdpck_status apply_rename(const aim_rename *r, const char *word, text_buf *name,

@@ -39,6 +39,8 @@ fsdpck_status aim_rules_compile(const aim_words *words, aim_rules *rules,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether a (cleaned) name is wanted. Names hold no NUL: callers have checked. */
 bool aim_rules_select(aim_rules *rules, const char *name);
+/* The same for a tensor that also goes by the name of the object around it. */
+bool aim_rules_select_either(aim_rules *rules, const char *name, const char *outer);
 /* Strips and renames: replaces *name's content. *changed is set where it did. */
 fsdpck_status aim_rules_rename(aim_rules *rules, text_buf *name, bool *changed,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;

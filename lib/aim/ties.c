@@ -179,6 +179,7 @@ static fsdpck_status drop_tied(aim_state *a, const aim_pick *p, const aim_pick *
                                fsdpck_error *err)
 {
     a->result->tied_dropped++;
+    a->result->tied_dropped_nbytes += catalogue_tensor_nbytes(a->from, p->source);
     if (head == p || head->target == CAT_NONE)
         return FSDPCK_OK;
     target_dropped *d = vec_push(&a->to->dropped, err);
@@ -193,6 +194,8 @@ fsdpck_status aim_place_tied(aim_state *a, fsdpck_error *err)
 {
     for (uint32_t k = 0; k < a->picks.count; k++) {
         aim_pick *p = VEC_AT(&a->picks, aim_pick, k);
+        a->result->merged += p->is_merged;
+        a->result->merged_nbytes += p->is_merged ? catalogue_tensor_nbytes(a->from, p->source) : 0;
         if (p->target != CAT_NONE || p->is_merged)
             continue;
         const aim_pick *head = aim_tie_head(a, k);
@@ -203,6 +206,7 @@ fsdpck_status aim_place_tied(aim_state *a, fsdpck_error *err)
         p->target = head->target;
         a->tensor_map[p->source] = p->target;
         a->result->tensors_out++;
+        a->result->nbytes_out += catalogue_tensor_nbytes(a->from, p->source);
     }
     return FSDPCK_OK;
 }

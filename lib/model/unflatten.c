@@ -332,6 +332,12 @@ static fsdpck_status take_inner(flat_view *v, fsdpck_error *err)
             v->out, catalogue_name(v->base, t->name), catalogue_name_nbytes(v->base, t->name),
             (dtype)t->dtype, t->ndim, catalogue_shape(v->base, i), &k, &made, err));
         *mapped = made;
+        if (!(t->flags & CAT_TENSOR_NAMED))
+            continue;
+        value path;
+        RETURN_IF(value_copy(&v->base->pool, t->path, &v->out->pool, NULL, &path, err));
+        catalogue_tensor(v->out, made)->path = path;
+        catalogue_tensor(v->out, made)->flags |= CAT_TENSOR_NAMED;
     }
     return FSDPCK_OK;
 }

@@ -16,6 +16,7 @@ void catalogue_init(catalogue *c, budget *owner)
     c->tensors = VEC_OF(cat_tensor, owner);
     c->chunks = VEC_OF(cat_chunk, owner);
     c->objects = VEC_OF(cat_object, owner);
+    c->passed_over = VEC_OF(cat_passed, owner);
     c->shapes = VEC_OF(uint64_t, owner);
     c->dims32 = VEC_OF(uint32_t, owner);
     c->dims64 = VEC_OF(uint64_t, owner);
@@ -33,6 +34,7 @@ void catalogue_release(catalogue *c)
     vec_release(&c->tensors);
     vec_release(&c->chunks);
     vec_release(&c->objects);
+    vec_release(&c->passed_over);
     vec_release(&c->shapes);
     vec_release(&c->dims32);
     vec_release(&c->dims64);
@@ -402,6 +404,18 @@ fsdpck_status catalogue_set_box(catalogue *c, uint64_t chunk, const uint64_t *of
         }
     }
     k->place = (uint16_t)(empty ? PLACE_EMPTY : k->place == PLACE_EMPTY ? place : k->place);
+    return FSDPCK_OK;
+}
+
+fsdpck_status catalogue_pass_over(catalogue *c, const char *name, size_t name_nbytes,
+                                  bool is_object, uint64_t nbytes, fsdpck_error *err)
+{
+    uint32_t id;
+    RETURN_IF(strtab_intern(&c->names, name, name_nbytes, &id, err));
+    cat_passed *slot = vec_push(&c->passed_over, err);
+    if (slot == NULL)
+        return FSDPCK_LIMIT;
+    *slot = (cat_passed){.name = id, .is_object = is_object, .nbytes = nbytes};
     return FSDPCK_OK;
 }
 

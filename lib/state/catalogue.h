@@ -60,6 +60,9 @@ enum {
     /* Several ranks have a plain tensor of this name; each is a chunk, and none need be a copy of
      * another: buffers differ where nobody synchronises them. */
     CAT_TENSOR_EACH_RANK = 32,
+    /* Beside CAT_TENSOR_IN_OBJECT: dicts, lists and tuples alone lead to it, so its name and path are
+     * what they would be if these were opened; it can be taken without its object. */
+    CAT_TENSOR_NAMED = 64,
 };
 
 typedef struct cat_tensor {
@@ -135,6 +138,13 @@ typedef struct cat_origin {
     bool boxes_doubtful;    /* recorded boxes may not be the physical ones: --repair-strided */
 } cat_origin;
 
+/* A tensor or object that the reader was told not to take (--per-rank). */
+typedef struct cat_passed {
+    uint32_t name;
+    bool is_object;
+    uint64_t nbytes;
+} cat_passed;
+
 typedef struct catalogue {
     budget *owner;
     strtab names;
@@ -152,6 +162,7 @@ typedef struct catalogue {
     uint32_t *by_name; /* hash over tensors, after seal */
     size_t by_name_count;
     cat_origin origin;
+    vec passed_over; /* cat_passed: no tensor or object of this catalogue */
     int sealed;
 } catalogue;
 
@@ -175,6 +186,11 @@ fsdpck_status catalogue_add_chunk(catalogue *c, uint32_t tensor, const uint64_t 
 
 fsdpck_status catalogue_add_object(catalogue *c, const char *name, size_t name_nbytes,
                                    uint32_t *object, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Of one that is left out before it gets here; any time. */
+fsdpck_status catalogue_pass_over(catalogue *c, const char *name, size_t name_nbytes,
+                                  bool is_object, uint64_t nbytes,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* The number of a mesh or spec, added where there is none like it yet (few: a linear search). */
 fsdpck_status catalogue_add_mesh(catalogue *c, const mesh *m, uint32_t *index,

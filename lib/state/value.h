@@ -154,7 +154,7 @@ const value *value_items(const value_pool *p, value v, size_t *count);
 bool value_keys_equal(const value_pool *p, value a, value b);
 /* Looks a str key up (linear; the last equal key wins); false where it is not there. */
 bool value_dict_find(const value_pool *p, value dict, const char *key, value *item);
-/* Replaces item i (LIST, DICT). */
+/* Replaces item i (LIST, DICT, TUPLE), for all that share the value. */
 void value_set_item(value_pool *p, value v, size_t i, value item);
 /* CALL: borrowed until the pool grows, writable in place; NULL for all else. */
 value_call *value_call_of(const value_pool *p, value v);

@@ -184,8 +184,12 @@ value value_key(const value_pool *p, value v, size_t i)
 void value_set_item(value_pool *p, value v, size_t i, value item)
 {
     const value_kind kind = value_kind_inline(v);
-    if ((kind != VALUE_LIST && kind != VALUE_DICT) || i >= value_count(p, v))
+    if ((kind != VALUE_LIST && kind != VALUE_DICT && kind != VALUE_TUPLE) || i >= value_count(p, v))
         return;
+    if (kind == VALUE_TUPLE) {
+        *value_cell(p, value_payload(v) + 1 + i) = item;
+        return;
+    }
     const uint64_t at = kind == VALUE_DICT ? 2 * (uint64_t)i + 1 : i;
     *value_cell(p, value_node_of(p, v)->items_at + at) = item;
 }

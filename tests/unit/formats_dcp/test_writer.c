@@ -352,9 +352,14 @@ Test(writer, tensors_inside_objects)
     dcp_target_add_object(&d, "after", dcp_target_int(&d, 7));
     save(&d, &(writer_options){.align_nbytes = 4096});
     open_and_compare(&d, &o);
-    const uint32_t made[] = {c, a, b};
-    cr_assert_eq(catalogue_tensor_count(&o.cat), 4);
-    for (uint32_t i = 0; i < 3; i++) {
+    /* Each place has a name: the second of c is one more. */
+    const uint32_t made[] = {c, a, b, c};
+    const char *const names[] = {"pair.0", "pair.1", "pair.3", "pair.2"};
+    cr_assert_eq(catalogue_tensor_count(&o.cat), 5);
+    for (uint32_t i = 0; i < 4; i++) {
+        const cat_tensor *t = catalogue_tensor(&o.cat, 1 + i);
+        cr_expect_str_eq(catalogue_name(&o.cat, t->name), names[i]);
+        cr_expect_eq(t->flags, CAT_TENSOR_IN_OBJECT | CAT_TENSOR_NAMED);
         char digest[17], want[17], label[256];
         cr_assert_eq(opening_digest(&o, 1 + i, digest, label), FSDPCK_OK, "%s", o.err.message);
         true_digest(&d, made[i], want);

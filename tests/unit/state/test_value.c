@@ -200,7 +200,8 @@ Test(value, tuples)
     cr_assert_eq(value_count(&pool, empty), 0);
     cr_assert_eq(value_kind_of(empty), VALUE_TUPLE);
     value_set_item(&pool, v, 0, str("x"));
-    cr_assert_eq(value_item(&pool, v, 0), number(1), "a tuple stays");
+    cr_assert_eq(value_item(&pool, v, 0), str("x"));
+    cr_assert_eq(value_item(&pool, v, 1), str("b"), "the others stay");
     cr_assert_eq(value_new_from(&pool, VALUE_DICT, items, 2, &v, NULL), FSDPCK_INTERNAL);
     cr_assert_eq(value_new_from(&pool, VALUE_LIST, items, 3, &v, NULL), FSDPCK_OK);
     cr_assert_eq(value_append(&pool, v, number(4), NULL), FSDPCK_OK);
