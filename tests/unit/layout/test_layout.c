@@ -346,44 +346,106 @@ Test(layout, plan_for_a_tensor_dim_that_is_not_there)
     end();
 }
 
+static layout_refit refit;
+
 static void expect_scaled(const mesh *from, uint64_t world_size, const char *expected)
 {
     mesh m;
     text_buf out = {0};
-    const fsdpck_status st = layout_scale_mesh(from, world_size, &m, &err);
+    const fsdpck_status st = layout_scale_mesh(from, world_size, true, &m, &refit, &err);
     if (st == FSDPCK_OK)
         mesh_print(&m, &out);
-    cr_expect_str_eq(st == FSDPCK_OK ? out.text : err.message, expected);
+    cr_expect_str_eq(st == FSDPCK_OK ? out.text : err.message, expected, "%s: %s", expected,
+                     out.text);
     text_release(&out);
 }
 
+/* Bit i of `lost`: dim i of the source. */
+static void expect_refit(const mesh *from, uint64_t world_size, const char *expected, unsigned lost,
+                         const char *keeper, bool is_exact)
+{
+    unsigned found = 0;
+    text_buf out = {0};
+    expect_scaled(from, world_size, expected);
+    for (unsigned i = 0; i < refit.lost_count; i++)
+        found |= 1u << refit.lost[i];
+    cr_expect_eq(found, lost, "%s: lost %x", expected, found);
+    mesh_print(&refit.keeper, &out);
+    cr_expect_str_eq(out.text == NULL ? "" : out.text, keeper);
+    cr_expect_eq(refit.is_exact, is_exact, "%s", expected);
+    text_release(&out);
+}
+
+static const mesh hsdp = {.ndim = 2, .sizes = {2, 4}, .names = {"ddp", "fsdp"}};
+
 Test(layout, scaled_meshes)
 {
-    static const mesh hsdp = {.ndim = 2, .sizes = {2, 4}, .names = {"ddp", "fsdp"}},
-                      tp = {.ndim = 1, .sizes = {4}, .names = {"tp"}},
-                      ddp = {.ndim = 1, .sizes = {4}, .names = {"dp_replicate"}},
-                      one = {.ndim = 1, .sizes = {4}};
+    static const mesh tp = {.ndim = 1, .sizes = {4}, .names = {"tp"}},
+                      one = {.ndim = 1, .sizes = {4}},
+                      pp = {.ndim = 1, .sizes = {4}, .names = {"pp"}},
+                      single = {.ndim = 3, .sizes = {1, 4, 1}, .names = {"ddp", "fsdp", "tp"}};
     expect_scaled(NULL, 6, "fsdp=6");
-    expect_scaled(&hsdp, 16, "ddp=2,fsdp=8");
-    expect_scaled(&hsdp, 2, "ddp=2,fsdp=1");
-    expect_scaled(
-        &hsdp, 3,
-        "world size 3 does not fit the source's mesh, of which all but the FSDP dim is kept");
-    cr_expect_str_eq(err.expected, "a multiple of 2");
-    cr_expect_str_eq(err.found, "ddp=2,fsdp=4 in the source");
-    cr_expect_str_eq(err.next, "choose 2 or 4 ranks, or give another mesh, as --mesh fsdp=3");
-    expect_scaled(&source_2d, 6, "dp=3,tp=2");
-    expect_scaled(&tp, 8, "fsdp=2,tp=4");
-    expect_scaled(
-        &tp, 3,
-        "world size 3 does not fit the source's mesh, of which all but the FSDP dim is kept");
-    cr_expect_str_eq(err.found, "tp=4 in the source");
-    cr_expect_str_eq(err.next, "choose 4 ranks, or give another mesh, as --mesh fsdp=3");
-    expect_scaled(&ddp, 6, "dp_replicate=6");
-    expect_scaled(&one, 6, "6");
-    expect_scaled(&source_unnamed, 4, "2x2");
-    expect_scaled(&source_unnamed, 8,
-                  "names of the source's mesh dims do not say which one to fit to 8 ranks");
+    expect_refit(&hsdp, 8, "ddp=2,fsdp=4", 0, "", false);
+    expect_refit(&source_2d, 6, "dp=3,tp=2", 0, "", false);
+    expect_refit(&source_2d, 2, "dp=1,tp=2", 0, "", false);
+    expect_refit(&tp, 8, "fsdp=2,tp=4", 0, "", false);
+    expect_refit(&one, 6, "6", 0, "", false);
+    expect_refit(&pp, 6, "pp=6", 0, "", false);
+    expect_refit(&single, 3, "ddp=1,fsdp=3,tp=1", 0, "", false);
+    expect_refit(&source_unnamed, 4, "2x2", 0, "", false);
     expect_scaled(NULL, 0, "0 ranks asked for, 1 to 65534 are possible");
     expect_scaled(NULL, 65535, "65535 ranks asked for, 1 to 65534 are possible");
+}
+
+/* Replicate dims, dims without names, and dims of model parallelism that do not divide. */
+Test(layout, refitted_meshes)
+{
+    static const mesh tp = {.ndim = 1, .sizes = {4}, .names = {"tp"}},
+                      ddp = {.ndim = 1, .sizes = {4}, .names = {"dp_replicate"}},
+                      hybrid = {.ndim = 3,
+                                .sizes = {2, 2, 2},
+                                .names = {"dp_replicate", "dp_shard", "tp"}},
+                      half = {.ndim = 2, .sizes = {2, 2}, .names = {"outer", "tp"}};
+    expect_refit(&hsdp, 16, "fsdp=16", 1, "ddp=2,fsdp=8", true);
+    expect_refit(&hsdp, 2, "fsdp=2", 1, "ddp=2,fsdp=1", true);
+    expect_refit(&hsdp, 3, "fsdp=3", 1, "ddp=2,fsdp=2", false);
+    cr_expect_eq(refit.step, 2);
+    expect_refit(&hsdp, 1, "fsdp=1", 1, "ddp=2,fsdp=4", false);
+    expect_refit(&tp, 3, "fsdp=3", 1, "tp=4", false);
+    expect_refit(&tp, 2, "fsdp=2", 1, "tp=4", false);
+    expect_refit(&ddp, 6, "fsdp=6", 1, "dp_replicate=4,fsdp=2", false);
+    expect_refit(&ddp, 8, "fsdp=8", 1, "dp_replicate=4,fsdp=2", true);
+    expect_refit(&hybrid, 4, "dp_shard=2,tp=2", 1, "dp_replicate=2,dp_shard=1,tp=2", true);
+    expect_refit(&hybrid, 6, "dp_shard=3,tp=2", 1, "dp_replicate=2,dp_shard=2,tp=2", false);
+    expect_refit(&hybrid, 9, "dp_shard=9", 5, "dp_replicate=2,dp_shard=3,tp=2", false);
+    cr_expect_eq(refit.step, 4);
+    expect_refit(&source_unnamed, 8, "fsdp=8", 3, "", false);
+    cr_expect(refit.has_unknown);
+    expect_refit(&half, 4, "outer=2,tp=2", 0, "", false);
+    expect_refit(&half, 8, "fsdp=4,tp=2", 1, "", false);
+    expect_refit(&half, 3, "fsdp=3", 3, "fsdp=2,tp=2", false);
+    mesh m;
+    cr_expect_eq(layout_scale_mesh(&half, 4, false, &m, &refit, &err), FSDPCK_OK);
+    cr_expect_eq(m.sizes[0], 2);
+    cr_expect_str_eq(m.names[0], "fsdp");
+}
+
+/* From the last dim to the first; a dim that does not divide does not keep others out. */
+Test(layout, dims_of_model_parallelism_that_stay)
+{
+    static const mesh ep = {.ndim = 3, .sizes = {2, 2, 4}, .names = {"dp_shard", "ep", "tp"}},
+                      cp = {.ndim = 4,
+                            .sizes = {2, 2, 3, 2},
+                            .names = {"pp", "dp_shard", "cp", "tp"}},
+                      context = {.ndim = 2, .sizes = {2, 2}, .names = {"cp", "tp"}};
+    expect_refit(&ep, 8, "dp_shard=1,ep=2,tp=4", 0, "", false);
+    expect_refit(&ep, 4, "dp_shard=1,tp=4", 2, "dp_shard=2,ep=2,tp=4", false);
+    expect_refit(&ep, 12, "dp_shard=3,tp=4", 2, "dp_shard=2,ep=2,tp=4", false);
+    expect_refit(&ep, 6, "dp_shard=3,ep=2", 4, "dp_shard=2,ep=2,tp=4", false);
+    expect_refit(&ep, 2, "dp_shard=1,ep=2", 4, "dp_shard=2,ep=2,tp=4", false);
+    expect_refit(&ep, 5, "dp_shard=5", 6, "dp_shard=2,ep=2,tp=4", false);
+    expect_refit(&cp, 12, "pp=2,dp_shard=1,cp=3,tp=2", 0, "", false);
+    expect_refit(&cp, 6, "dp_shard=1,cp=3,tp=2", 1, "", false);
+    expect_refit(&cp, 8, "pp=2,dp_shard=2,tp=2", 4, "dp_shard=2,cp=3,tp=2", false);
+    expect_refit(&context, 8, "cp=4,tp=2", 0, "", false);
 }
