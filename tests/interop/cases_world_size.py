@@ -187,11 +187,13 @@ def check_boxes(metadata, sizes, placements):
 
 
 def with_prefix(tensors, digests):
-    """As the whole checkpoint names them: trainers keep the model and the optimizer in files of their own."""
+    """As the whole checkpoint names them: trainers keep the model and the optimizer in files of their own, and FSDP1's
+    rank files add an outer key to a bare model."""
     for prefix in ["", *sorted({name.split(".")[0] + "." for name in digests})]:
         if all(prefix + name in digests for name in tensors):
             return {prefix + name: tensor for name, tensor in tensors.items()}
-    return tensors
+    bare = {name.partition(".")[2]: tensor for name, tensor in tensors.items()}
+    return bare if all(name in digests for name in bare) else tensors
 
 
 def load_rank_files(job, rank):
@@ -314,7 +316,7 @@ def check_report(source, world_size, report):
 
 
 def check_fsdp1(setting, source, folder):
-    found = digests_of(setting, folder, "--model", source.units)
+    found = with_prefix(digests_of(setting, folder, "--model", source.units), source.digests)
     wanted = {name: row for name, row in source.digests.items() if name in found}
     check(wanted == found and len(found) > 0, "tensors of fsdp1 differ: %s" % sorted(found)[:5])
     missing = sorted(set(source.digests) - set(found))

@@ -346,6 +346,122 @@ Test(layout, plan_for_a_tensor_dim_that_is_not_there)
     end();
 }
 
+/* What a rule names is sharded whatever its dtype, and where it has no elements too; FSDP, which no
+ * rule asks for, leaves it alone. */
+Test(layout, rules_for_integers_and_empty_tensors)
+{
+    static const uint64_t empty[] = {0, 3};
+    layout_tensor quantised = weight("q.weight"), none = weight("e.weight"),
+                  scale = weight("s.scale");
+    quantised.dtype = DTYPE_INT8;
+    none.shape = empty;
+    scale.ndim = 0;
+    begin("fsdp=4,tp=2");
+    read_plan("{\"q.weight\": \"Shard(1)\", \"e\": \"Shard(1)\"}");
+    expect(quantised, "[Replicate(), Shard(1)]");
+    expect(none, "[Replicate(), Shard(1)]");
+    cr_expect_eq(layout_check_used(&l, &err), FSDPCK_OK, "%s", err.message);
+    end();
+
+    begin("dp_shard=4,ep=2,tp=2");
+    read_plan("{\"q\": [\"ep\", \"rowwise\"], \"*\": \"colwise\"}");
+    cr_assert_eq(layout_add_shard_text(&l, "*=0", &err), FSDPCK_OK);
+    expect(quantised, "[_StridedShard(0, 2), Shard(0), Shard(1)]");
+    expect(none, "[_StridedShard(0, 2), Replicate(), Shard(0)]");
+    expect(scale, "[Replicate(), Replicate(), Replicate()]");
+    cr_expect_eq(layout_check_used(&l, &err), FSDPCK_OK, "%s", err.message);
+    end();
+
+    begin("fsdp=4,tp=2");
+    read_plan("{\"e.weight\": \"Shard(2)\"}");
+    expect_refused(none, FSDPCK_USAGE, "");
+    cr_expect_str_eq(err.message, "rule 'e.weight' shards dim 2 of a tensor of 2 dims");
+    end();
+}
+
+static void expect_unfit(const char *plan, const char *shard)
+{
+    layout_tensor scale = weight("s.scale");
+    scale.ndim = 0;
+    begin("fsdp=4,tp=2");
+    if (plan != NULL)
+        read_plan(plan);
+    if (shard != NULL)
+        cr_assert_eq(layout_add_shard_text(&l, shard, &err), FSDPCK_OK);
+    expect(scale, "[Replicate(), Replicate()]");
+    cr_expect_eq(layout_check_used(&l, &err), FSDPCK_USAGE);
+    cr_expect_str_eq(err.message, "rule 's.scale' names dim 0, which none of its tensors has");
+    end();
+}
+
+/* A rule for scalars alone would do nothing. */
+Test(layout, rules_for_tensors_without_dims)
+{
+    expect_unfit("{\"s.scale\": \"colwise\"}", NULL);
+    expect_unfit("{\"s.scale\": \"rowwise\"}", NULL);
+    expect_unfit(NULL, "s.scale=0");
+}
+
+/* Adafactor's row_var goes by its parameter's name, and has other dims. */
+Test(layout, rules_are_not_for_odd_state)
+{
+    layout_tensor t = bias("w");
+    t.odd_state = t.source_whole = true;
+    begin("fsdp=4,tp=2");
+    read_plan("{\"w\": \"Shard(1)\"}");
+    expect(t, "[Replicate(), Replicate()]");
+    expect(weight("w"), "[Shard(0), Shard(1)]");
+    cr_expect_eq(layout_check_used(&l, &err), FSDPCK_OK);
+    end();
+}
+
+/* What a dim sharded that the mesh does not have, FSDP shards. */
+Test(layout, dims_that_are_given_up)
+{
+    static const mesh replicated = {.ndim = 1, .sizes = {4}, .names = {"ddp"}},
+                      half = {.ndim = 2, .sizes = {2, 2}, .names = {"outer", "tp"}};
+    static const placement by_tp[] = {{.kind = PLACEMENT_REPLICATE},
+                                      {.kind = PLACEMENT_SHARD, .dim = 1}},
+                           strided[] = {{.kind = PLACEMENT_STRIDED_SHARD,
+                                         .dim = 1,
+                                         .split_factor = 2},
+                                        {.kind = PLACEMENT_SHARD, .dim = 1}},
+                           whole[] = {{.kind = PLACEMENT_REPLICATE}, {.kind = PLACEMENT_REPLICATE}};
+    begin("dp=4");
+    expect(held("a", &source_2d, by_tp), "Shard(0)");
+    expect(held("a", &source_2d, strided), "Shard(1)");
+    expect(held("a", &source_2d, whole), "Replicate()");
+    expect(held("a", &source_unnamed, by_tp), "Shard(1)");
+    expect(held("a", &source_unnamed, whole), "Replicate()");
+    expect(held("a", &replicated, whole), "Shard(0)");
+    expect(held("a", &half, by_tp), "Shard(0)");
+    end();
+    begin("dp=4,tp=2");
+    expect(held("a", &source_2d, by_tp), "[Replicate(), Shard(1)]");
+    expect(held("a", &half, by_tp), "[Shard(0), Shard(1)]");
+    end();
+}
+
+/* Of the source's dims alone: a rule is kept to, or refused. */
+Test(layout, uneven_dims_that_are_moved)
+{
+    static const placement columns[] = {{.kind = PLACEMENT_SHARD, .dim = 1},
+                                        {.kind = PLACEMENT_SHARD}};
+    placement p[MESH_NDIM_MAX];
+    begin("dp=3,tp=2");
+    expect_refused(held("w", &source_2d, columns), FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN");
+    l.moves_uneven = true;
+    expect(held("w", &source_2d, columns), "[_StridedShard(0, 2), Shard(0)]");
+    cr_expect_eq(l.moved, 1);
+    layout_tensor t = held("w", &source_2d, columns);
+    cr_expect_eq(layout_place(&l, &t, true, p, &err), FSDPCK_OK);
+    cr_expect_eq(p[0].dim, 1);
+    cr_assert_eq(layout_add_shard_text(&l, "w=1", &err), FSDPCK_OK);
+    expect_refused(held("w", &source_2d, columns), FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN");
+    cr_expect_eq(l.moved, 1);
+    end();
+}
+
 static layout_refit refit;
 
 static void expect_scaled(const mesh *from, uint64_t world_size, const char *expected)
