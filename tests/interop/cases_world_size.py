@@ -401,3 +401,71 @@ def case_world_sizes(setting):
         failures += failed
     check(not failures, "%d of %d failed:\n%s" % (len(failures), count, "\n".join(failures[:200])))
     check(count >= len(sources), "only %d checkpoints were loaded" % count)
+
+
+# ---- sources that were never sharded, and rules for any dtype ----
+
+
+def unsharded_state(rank):
+    from checkpoint_truth import seeded
+    return {"model": {"wide": seeded("wide", (8, 4)), "odd": seeded("odd", (7,)), "step": torch.tensor(3)},
+            "local%d" % rank: {"table": seeded("table%d" % rank, (5, 2))}}
+
+
+def rank_save_unsharded(folder):
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    dcp.save(unsharded_state(dist.get_rank()), checkpoint_id=folder)
+
+
+def make_unsharded(setting):
+    """By several ranks, some of it each rank's own; and by torch_save_to_dcp."""
+    from process_group import run_ranks
+    from torch.distributed.checkpoint.format_utils import torch_save_to_dcp
+    run_ranks(4, rank_save_unsharded, setting.path("by4"))
+    torch.save(unsharded_state(0), setting.path("one.pt"))
+    torch_save_to_dcp(setting.path("one.pt"), setting.path("by1"))
+    for name, ranks in (("by4", range(4)), ("by1", range(1))):
+        truth = {}
+        for rank in ranks:
+            truth.update(tensors_of_state(unsharded_state(rank)))
+        digests = {key: (tensor_digest(t), tensor_label(t)) for key, t in truth.items()}
+        yield Source(setting, setting.path(name), name, [], digests)
+
+
+@case(first=(2, 15))
+def case_world_sizes_of_unsharded(setting):
+    sources = list(make_unsharded(setting))
+    for source in sources:
+        rows = json.loads(setting.run("layout", source.path, "--world-size", 3, "--json").stdout)["tensors"]
+        for row in rows:
+            expected = "Shard(0)" if row["dtype"] == "float32" else "Replicate()"
+            check(row["placements"] == expected, "%s: '%s' is %s" % (source.name, row["name"], row["placements"]))
+    for world_size in (3, 4):
+        _, failed = run_world_size(setting, sources, False, world_size)
+        check(not failed, "\n".join(failed))
+
+
+@case(first=(2, 15))
+def case_rules_for_any_dtype(setting):
+    from process_group import run_ranks
+    from safetensors.torch import save_file
+    state = {"q.weight": torch.arange(32, dtype=torch.int8).reshape(8, 4), "e.weight": torch.zeros(0, 3),
+             "m.mask": torch.tensor([True, False, True]), "w.weight": torch.arange(24.0).reshape(6, 4)}
+    save_file(state, setting.path("one.safetensors"))
+    with open(setting.path("plan.json"), "w", encoding="utf-8") as plan:
+        json.dump({"q": "Shard(1)", "e.weight": "Shard(1)", "m": "colwise"}, plan)
+    cuts = {"q.weight": "[Replicate(), Shard(1)]", "e.weight": "[Replicate(), Shard(1)]",
+            "m.mask": "[Replicate(), Shard(0)]", "w.weight": "[Shard(0), Replicate()]"}
+    jobs = []
+    for output, options in (("dcp", []), ("pt-ranks", ["--torch", "2.15", "--device-type", "cpu"]),
+                            ("dcp-safetensors", [])):
+        setting.run("reshard", "one.safetensors", output, "--format", output, "--mesh", "fsdp=2,tp=2", "--tp-plan",
+                    "plan.json", *options)
+        digests = {key: (tensor_digest(t), tensor_label(t)) for key, t in state.items()}
+        jobs.append({"what": output, "folder": setting.path(output), "format": output, "placements": cuts,
+                     "digests": digests, "sizes": (2, 2), "names": ["fsdp", "tp"]})
+    run_ranks(4, rank_load_all, jobs, setting.path("result.json"))
+    with open(setting.path("result.json"), encoding="utf-8") as text:
+        failures = json.load(text)
+    check(not failures, failures)
