@@ -147,9 +147,11 @@ static fsdpck_status check_group(const layout *l, const layout_rule *rule, fsdpc
     return st;
 }
 
-static bool cuts(const layout_rule *rule)
+/* Of colwise and rowwise a scalar gets nothing: "*" may be for what is left. */
+static bool names_dim(const layout_rule *rule)
 {
-    return rule->kind != LAYOUT_REPLICATE && rule->kind != LAYOUT_TP_REPLICATE;
+    return rule->kind == LAYOUT_SHARD || rule->kind == LAYOUT_TP_SHARD ||
+           rule->kind == LAYOUT_EP_SHARD;
 }
 
 fsdpck_status layout_check_used(const layout *l, fsdpck_error *err)
@@ -159,7 +161,7 @@ fsdpck_status layout_check_used(const layout *l, fsdpck_error *err)
         RETURN_IF(check_group(l, rule, err));
         if (rule->matched == 0)
             return unused_rule(l, rule, err);
-        if (!rule->fits && cuts(rule))
+        if (!rule->fits && names_dim(rule))
             return unfit_rule(l, rule, err);
     }
     return FSDPCK_OK;

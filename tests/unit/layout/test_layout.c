@@ -397,9 +397,15 @@ static void expect_unfit(const char *plan, const char *shard)
 /* A rule for scalars alone would do nothing. */
 Test(layout, rules_for_tensors_without_dims)
 {
-    expect_unfit("{\"s.scale\": \"colwise\"}", NULL);
-    expect_unfit("{\"s.scale\": \"rowwise\"}", NULL);
+    expect_unfit("{\"s.scale\": \"Shard(0)\"}", NULL);
     expect_unfit(NULL, "s.scale=0");
+    layout_tensor scale = weight("s.scale");
+    scale.ndim = 0;
+    begin("fsdp=4,tp=2");
+    read_plan("{\"*\": \"colwise\"}"); /* of what is left, scalars */
+    expect(scale, "[Replicate(), Replicate()]");
+    cr_expect_eq(layout_check_used(&l, &err), FSDPCK_OK, "%s", err.message);
+    end();
 }
 
 /* Adafactor's row_var goes by its parameter's name, and has other dims. */
