@@ -203,7 +203,8 @@ def with_prefix(tensors, digests):
 def load_rank_files(job, rank):
     found = {}
     for name in sorted(os.listdir(job["folder"])):
-        if re.search(r"rank_?%d\.(pt|bin)$" % rank, name):
+        # Random generators are each rank's own, and given back to as many ranks.
+        if re.search(r"rank_?%d\.(pt|bin)$" % rank, name) and not name.startswith("extra_state"):
             state = torch.load(os.path.join(job["folder"], name), weights_only=False)
             found.update(with_prefix(tensors_of_state(state), job["digests"]))
     return found
@@ -365,6 +366,16 @@ def check_unsharded(source, world_size, rows):
     check(world_size == 1 or 2 * len(whole) <= len(large), "on %d ranks whole: %s" % (world_size, whole))
 
 
+def batches_of(jobs):
+    """What the same processes load. A DTensor in a rank file finds its mesh by its ranks alone: one of three dims must
+    not meet another of the same sizes and other names."""
+    batches = {}
+    for job in jobs:
+        apart = job["format"] == "pt-ranks" and len(job["sizes"]) > 2
+        batches.setdefault(tuple(job["names"]) if apart else None, []).append(job)
+    return batches.values()
+
+
 def run_world_size(setting, sources, all_formats, world_size):
     from process_group import run_ranks
     jobs, failures = [], []
@@ -379,9 +390,10 @@ def run_world_size(setting, sources, all_formats, world_size):
             except Failure as failure:
                 failures.append("%s to %s of %d ranks: %s" % (source.name, output, world_size, failure))
     result = setting.path("result-%d.json" % world_size)
-    run_ranks(world_size, rank_load_all, jobs, result)
-    with open(result, encoding="utf-8") as text:
-        failures += ["%s, rank %d: %s" % tuple(row) for row in json.load(text)]
+    for batch in batches_of(jobs):
+        run_ranks(world_size, rank_load_all, batch, result)
+        with open(result, encoding="utf-8") as text:
+            failures += ["%s, rank %d: %s" % tuple(row) for row in json.load(text)]
     shutil.rmtree(setting.path("of-%d" % world_size), ignore_errors=True)
     return len(jobs), failures
 
