@@ -154,6 +154,21 @@ static void print_changes(const transform_request *r, const fsdpck_report *p)
     print_names(p->tied_names, p->tied_names_count);
 }
 
+/* Whether two printed meshes differ in sizes alone. */
+static bool has_same_dims(const char *a, const char *b)
+{
+    while (*a != '\0' && *a == *b) {
+        if (*a == '=') {
+            a += 1 + strspn(a + 1, "0123456789");
+            b += 1 + strspn(b + 1, "0123456789");
+        } else {
+            a++;
+            b++;
+        }
+    }
+    return *a == *b;
+}
+
 char *transform_mesh_reason(const transform_request *r, const fsdpck_info *info, const char *mesh,
                             char *text, size_t capacity_nbytes)
 {
@@ -167,8 +182,8 @@ char *transform_mesh_reason(const transform_request *r, const fsdpck_info *info,
     else if (strcmp(was, mesh) == 0)
         snprintf(text, capacity_nbytes, "as the source");
     else
-        snprintf(text, capacity_nbytes, "the source's %s, its FSDP dim fitted to --world-size",
-                 was);
+        snprintf(text, capacity_nbytes, "the source's %s, %s to --world-size", was,
+                 has_same_dims(was, mesh) ? "its FSDP dim fitted" : "fitted");
     return text;
 }
 

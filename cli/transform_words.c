@@ -106,7 +106,7 @@ const opt_row words_casting[] = {
 const opt_row words_cutting[] = {
     {"world-size", .kind = OPT_COUNT, .at = AT(world_size), .value = "N", .least = 1,
      .most = RANKS_MAX,
-     .help = "ranks; without --mesh the source's mesh with its FSDP dim scaled, or fsdp=N"},
+     .help = "ranks; without --mesh any number fits: the source's mesh refitted, or fsdp=N"},
     {"mesh", .kind = OPT_TEXT, .at = AT(mesh), .value = "DIMS",
      .help = "names and sizes, outermost first: dp_replicate=2,dp_shard=4,tp=2"},
     {"tp-plan", .kind = OPT_TEXT, .at = AT(tp_plan), .value = "FILE",

@@ -71,35 +71,20 @@ static void advise_dims(const run *r)
              "no mesh dim cuts a tensor: each of %" PRIu64 " ranks holds everything", mesh_size(m));
 }
 
-/* HSDP whose ranks were taken away until only replicas are left. */
-static void advise_hsdp(const run *r)
+/* Cuts of the source that fully_shard() would not make on so many ranks. */
+static void advise_moved(const run *r)
 {
     const mesh *m = &r->layout.mesh;
-    const mesh *from = transform_mesh(&r->src->cat);
-    const unsigned fsdp = mesh_dim_of(m, ROLE_FSDP);
-    const unsigned replicate = mesh_dim_of(m, ROLE_REPLICATE);
-    if (r->opt.mesh != NULL || r->opt.like != NULL || from == NULL || fsdp == m->ndim ||
-        replicate == m->ndim || m->sizes[fsdp] > 1 || m->sizes[replicate] == 1 ||
-        mesh_equal(m, from))
-        return;
-    mesh other = {0};
-    text_buf was = {0}, better = {0};
-    for (unsigned i = 0; i < m->ndim; i++) {
-        if (i == replicate)
-            continue;
-        memcpy(other.names[other.ndim], m->names[i], sizeof m->names[i]);
-        other.sizes[other.ndim++] = i == fsdp ? m->sizes[replicate] : m->sizes[i];
-    }
-    mesh_print(from, &was);
-    text_puts(&better, "give --mesh ");
-    mesh_print(&other, &better);
-    if (text_check(&was, NULL) == FSDPCK_OK && text_check(&better, NULL) == FSDPCK_OK)
-        log_warn(&r->ctx->log, "MESH-REPLICAS", better.text,
-                 "world size %" PRIu64 " leaves 1 to '%s' of the source's mesh %s: what it cut, "
-                 "each of the %" PRIu64 " replicas holds whole",
-                 mesh_size(m), m->names[fsdp], was.text, m->sizes[replicate]);
-    text_release(&was);
-    text_release(&better);
+    const catalogue *c = &r->to.cat;
+    const uint64_t count = r->layout.moved;
+    if (count > 0)
+        log_warn(&r->ctx->log, "MESH-REFIT",
+                 "choose another number of ranks, or add --format dcp, which keeps such cuts",
+                 "%" PRIu64
+                 " tensor%s sharded on dim 0 in place of the source's dim, which does not "
+                 "divide evenly over %" PRIu64 " ranks; the first is '%s'",
+                 count, plural(count), m->sizes[mesh_dim_of(m, ROLE_FSDP)],
+                 catalogue_name(c, catalogue_tensor(c, r->aimed.moved_first)->name));
 }
 
 /* Rank files name the mesh of every tensor; a DCP folder does not tell which tensors of a model
@@ -221,7 +206,7 @@ fsdpck_status run_advise(run *r, fsdpck_error *err)
         return FSDPCK_OK;
     if (has_floats(&r->to.cat))
         advise_dims(r);
-    advise_hsdp(r);
+    advise_moved(r);
     advise_slices(r);
     advise_default(r);
     advise_states(r);

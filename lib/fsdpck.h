@@ -335,8 +335,8 @@ typedef struct fsdpck_transform_options {
 
     /* fsdpck_reshard and fsdpck_layout_new alone. */
     uint64_t world_size; /* ranks; 0: what mesh says, or as many as `like` */
-    const char *mesh; /* "dp_replicate=2,dp_shard=4,tp=2"; NULL: the source's, its FSDP dim scaled
-                            to world_size; a source without one: "fsdp=N" */
+    const char *mesh; /* "dp_replicate=2,dp_shard=4,tp=2"; NULL: the source's, refitted to
+                            world_size (MESH-REFIT); a source without one: "fsdp=N" */
     const char *tp_plan;      /* text of a JSON object: glob -> "colwise", "rowwise", "replicate",
                             "Shard(d)"; NULL: as the source, where it has TP */
     const char *const *shard; /* "GLOB=DIM": FSDP cuts this dim; first match wins */

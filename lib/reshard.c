@@ -45,6 +45,78 @@ static fsdpck_status flat_mesh(run *r, mesh *m, fsdpck_error *err)
     return mesh_parse(text, m, err);
 }
 
+/* A mesh whose dims have no known names can only be kept where all that is on a mesh is on it. */
+static bool all_are_on(const catalogue *c, const mesh *m)
+{
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+        const cat_spec *spec = catalogue_spec(c, i);
+        if (spec != NULL && !mesh_equal(catalogue_mesh(c, spec->mesh), m))
+            return false;
+    }
+    return true;
+}
+
+static void list_lost(const mesh *from, const layout_refit *refit, text_buf *out)
+{
+    for (unsigned i = 0; i < refit->lost_count; i++) {
+        const unsigned dim = refit->lost[i];
+        char shown[4 * MESH_NAME_NBYTES];
+        escape_text(shown, sizeof shown, from->names[dim], strlen(from->names[dim]));
+        text_printf(out, "%s%s%s%" PRIu64, i > 0 ? ", " : "", shown, shown[0] == '\0' ? "" : "=",
+                    from->sizes[dim]);
+    }
+}
+
+/* Which --mesh has what is lost. */
+static void refit_next(const layout_refit *refit, text_buf *next)
+{
+    mesh parsed;
+    text_buf keeper = {0};
+    mesh_print(&refit->keeper, &keeper);
+    const bool known = refit->keeper.ndim > 0 && text_check(&keeper, NULL) == FSDPCK_OK &&
+                       mesh_parse(keeper.text, &parsed, NULL) == FSDPCK_OK;
+    if (known && refit->is_exact)
+        text_printf(next, "give --mesh %s to keep what is given up", keeper.text);
+    else if (known)
+        text_printf(next,
+                    "choose a multiple of %" PRIu64 " ranks to keep what is given up, as --mesh %s",
+                    refit->step, keeper.text);
+    else if (refit->has_unknown)
+        text_puts(next, "say what the dims are for, as --mesh dp_shard=4,tp=2");
+    text_release(&keeper);
+}
+
+static void warn_refit(const run *r, const mesh *from, const mesh *m, const layout_refit *refit)
+{
+    text_buf was = {0}, is = {0}, lost = {0}, next = {0};
+    mesh_print(from, &was);
+    mesh_print(m, &is);
+    list_lost(from, refit, &lost);
+    refit_next(refit, &next);
+    if (text_check(&was, NULL) == FSDPCK_OK && text_check(&is, NULL) == FSDPCK_OK &&
+        text_check(&lost, NULL) == FSDPCK_OK && text_check(&next, NULL) == FSDPCK_OK)
+        log_warn(&r->ctx->log, "MESH-REFIT", next.text == NULL ? "" : next.text,
+                 "mesh %s of the source becomes %s for %" PRIu64 " rank%s; given up: %s%s",
+                 was.text, is.text, mesh_size(m), mesh_size(m) == 1 ? "" : "s", lost.text,
+                 refit->has_unknown ? " (names do not say what they are for)" : "");
+    text_release(&was);
+    text_release(&is);
+    text_release(&lost);
+    text_release(&next);
+}
+
+static fsdpck_status fit_mesh(run *r, mesh *m, fsdpck_error *err)
+{
+    const mesh *from = transform_mesh(&r->src->cat);
+    layout_refit refit;
+    r->layout.moves_uneven = true;
+    RETURN_IF(layout_scale_mesh(from, r->opt.world_size,
+                                from == NULL || all_are_on(&r->src->cat, from), m, &refit, err));
+    if (refit.lost_count > 0)
+        warn_refit(r, from, m, &refit);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status choose_mesh(run *r, mesh *m, fsdpck_error *err)
 {
     if (r->writer->flat)
@@ -54,7 +126,7 @@ static fsdpck_status choose_mesh(run *r, mesh *m, fsdpck_error *err)
     if (r->opt.mesh != NULL)
         return mesh_parse(r->opt.mesh, m, err);
     if (r->opt.world_size > 0)
-        return layout_scale_mesh(transform_mesh(&r->src->cat), r->opt.world_size, m, err);
+        return fit_mesh(r, m, err);
     const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "number of ranks is not stated");
     error_next(err, "give --world-size N, --mesh NAME=N,... or --like OTHER");
     return st;
@@ -98,10 +170,9 @@ static void say_mesh(const run *r)
         if (from != NULL)
             mesh_print(from, &was);
         if (from != NULL && from->ndim > 1 && text_check(&was, NULL) == FSDPCK_OK)
-            log_write(
-                &r->ctx->log, LOG_DETAIL,
-                "mesh: %s: the source has %s, of which the FSDP dim was fitted; --mesh chooses",
-                text.text, was.text);
+            log_write(&r->ctx->log, LOG_DETAIL,
+                      "mesh: %s: fitted to --world-size, the source has %s; --mesh chooses",
+                      text.text, was.text);
         text_release(&was);
     }
     text_release(&text);
@@ -124,8 +195,8 @@ fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err)
     say_mesh(r);
     say_otherwise(r);
     if (r->writer->flat) {
-        RETURN_IF(unit_list_scale(&r->src->units, (uint32_t)mesh_size(&r->layout.mesh), &r->units,
-                                  err));
+        RETURN_IF(
+            unit_list_scale(&r->src->units, (uint32_t)mesh_size(&r->layout.mesh), &r->units, err));
         r->cut.units = &r->units;
     }
     r->cut.layout = &r->layout;

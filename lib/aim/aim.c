@@ -396,6 +396,7 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
 {
     memset(result, 0, sizeof *result);
     aim_state a = {.from = from, .parts = parts, .request = request, .to = to, .result = result};
+    a.source_shards = request->cut != NULL && aim_source_shards(from);
     a.picks = VEC_OF(aim_pick, from->owner);
     a.objects = VEC_OF(uint32_t, from->owner);
     a.object_names = VEC_OF(uint32_t, from->owner);

@@ -118,6 +118,7 @@ typedef struct aim_result {
     char *tied_names[AIM_NAMES_MAX]; /* "b = a" */
     size_t tied_names_count;
     uint64_t not_in_like; /* tensors cut by the rules though there is a `like` */
+    uint32_t moved_first; /* target tensor: the first of layout.moved */
 } aim_result;
 
 /* tensors_in == tensors_out + tied_dropped + merged + left_out_tensors, those inside objects among them. */

@@ -40,6 +40,7 @@ typedef struct aim_state {
     uint8_t *object_kept;
     aim_names left_out_objects; /* names, until they follow those of tensors */
     strtab state_keys;          /* of a flat writer: "exp_avg" */
+    bool source_shards;         /* several ranks wrote the source, and a tensor of it in pieces */
     uint64_t *tensor_map; /* source tensor -> target tensor, UINT64_MAX where it is not taken */
 } aim_state;
 
@@ -61,6 +62,8 @@ fsdpck_status aim_copy_path(aim_state *a, value path, uint32_t name, bool is_mod
 fsdpck_status aim_fit_path(aim_state *a, const char *name, size_t nbytes, aim_path *p,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Value of aim_state.source_shards. */
+bool aim_source_shards(const catalogue *c);
 /* Gives target tensor `index`, made from source tensor `from`, its spec and its chunks. `pick` is
  * NULL for a tensor inside an object: replicated. */
 fsdpck_status aim_cut(aim_state *a, const aim_pick *pick, uint32_t from, uint32_t index,

@@ -18,6 +18,19 @@ static bool is_whole(const catalogue *c, uint64_t chunk, const uint64_t *shape, 
     return memcmp(sizes, shape, ndim * sizeof *sizes) == 0;
 }
 
+bool aim_source_shards(const catalogue *c)
+{
+    if (c->origin.world_size <= 1)
+        return false;
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+        const cat_tensor *t = catalogue_tensor(c, i);
+        for (uint32_t k = 0; k < t->nchunks; k++)
+            if (!is_whole(c, t->first_chunk + k, catalogue_shape(c, i), t->ndim))
+                return true;
+    }
+    return false;
+}
+
 /* Whether the model has that parameter with another shape: then the tensor is no moment of it. */
 static bool parameter_differs(const aim_state *a, uint32_t from, const text_buf *fqn)
 {
@@ -70,15 +83,16 @@ static void describe_source(const aim_state *a, const aim_pick *pick, text_buf *
         t->source = spec->placements;
         t->source_absent_dims = spec->absent_dims;
     }
-    t->source_whole = c->origin.world_size > 1 && s->nchunks > 0 && s->ndim > 0 &&
+    t->source_whole = a->source_shards && s->nchunks > 0 && s->ndim > 0 &&
                       is_whole(c, s->first_chunk, t->shape, s->ndim);
     if (a->parts->tensor_part[from] != PART_OPTIMIZER) {
         model_name(a, pick, fqn);
     } else if (!trained_parameter(c, a->parts, s, fqn)) {
         fqn->nbytes = 0;
         text_append(fqn, "", 0);
-    } else if (spec == NULL && parameter_differs(a, from, fqn)) {
-        t->source_whole = true;
+    } else if (parameter_differs(a, from, fqn)) {
+        t->odd_state = true;
+        t->source_whole = spec == NULL;
     }
     t->fqn = fqn->text == NULL ? "" : fqn->text;
     if (a->parts->model_depth > 0 && t->fqn[0] != '\0') {
@@ -202,7 +216,11 @@ static bool take_like(cut_state *s, const aim_pick *pick, const char *fqn)
 static fsdpck_status place_by_rules(cut_state *s, const layout_tensor *t, fsdpck_error *err)
 {
     const aim_cut_request *cut = s->a->request->cut;
+    aim_result *result = s->a->result;
+    const uint64_t moved = cut->layout->moved;
     RETURN_IF(layout_place(cut->layout, t, cut->any_size, s->spec.placements, err));
+    if (moved == 0 && cut->layout->moved > 0)
+        result->moved_first = s->index;
     s->spec.absent_dims = layout_absent_dims(cut->layout, t);
     for (unsigned i = 0; i < s->m->ndim; i++)
         if (s->spec.placements[i].kind != PLACEMENT_REPLICATE)

@@ -42,8 +42,8 @@ static fsdpck_status fail_missing(const aim_state *a, const unit_param *p, fsdpc
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "MODEL-MISMATCH",
                                        "the model has a parameter that is not to be written");
     error_tensor(err, unit_name(a->to->units, p->fqn, NULL));
-    error_next(err, "a flat parameter needs all of its parameters: see --keys, --exclude and "
-                    "--rename, and fsdpck-model(5)");
+    error_next(err, "a flat parameter needs all of its parameters: see --keys, --exclude, "
+                    "--strip-prefix and --rename, and fsdpck-model(5)");
     return st;
 }
 

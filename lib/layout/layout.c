@@ -124,8 +124,10 @@ static fsdpck_status unfit_rule(const layout *l, const layout_rule *rule, fsdpck
     const fsdpck_status st =
         error_set(err, FSDPCK_USAGE, "", "rule '%s' names dim %u, which none of its tensors has",
                   rule->glob, (unsigned)rule->dim);
-    add_plan_path(l, err);
-    error_next(err, "dims are counted from 0: name a lower one");
+    if (group_of(rule->kind) != GROUP_FSDP)
+        add_plan_path(l, err);
+    error_next(err, rule->dim == 0 ? "take it out: they have no dims, and nothing can be sharded"
+                                   : "dims are counted from 0: name a lower one");
     return st;
 }
 
@@ -145,6 +147,13 @@ static fsdpck_status check_group(const layout *l, const layout_rule *rule, fsdpc
     return st;
 }
 
+/* Of colwise and rowwise a scalar gets nothing: "*" may be for what is left. */
+static bool names_dim(const layout_rule *rule)
+{
+    return rule->kind == LAYOUT_SHARD || rule->kind == LAYOUT_TP_SHARD ||
+           rule->kind == LAYOUT_EP_SHARD;
+}
+
 fsdpck_status layout_check_used(const layout *l, fsdpck_error *err)
 {
     for (size_t i = 0; i < l->rules.count; i++) {
@@ -152,7 +161,7 @@ fsdpck_status layout_check_used(const layout *l, fsdpck_error *err)
         RETURN_IF(check_group(l, rule, err));
         if (rule->matched == 0)
             return unused_rule(l, rule, err);
-        if (!rule->fits && (rule->kind == LAYOUT_TP_SHARD || rule->kind == LAYOUT_EP_SHARD))
+        if (!rule->fits && names_dim(rule))
             return unfit_rule(l, rule, err);
     }
     return FSDPCK_OK;
@@ -175,6 +184,8 @@ static void find_rules(layout *l, const layout_tensor *t, matches *found)
 {
     rule_names names;
     *found = (matches){0};
+    if (t->odd_state)
+        return;
     rule_names_of(t, &names);
     for (size_t i = 0; i < l->rules.count; i++) {
         layout_rule *rule = VEC_AT(&l->rules, layout_rule, i);
@@ -201,30 +212,47 @@ static void find_rules(layout *l, const layout_tensor *t, matches *found)
 static unsigned source_dim(const layout_tensor *t, mesh_role role, bool *told)
 {
     mesh_role roles[MESH_NDIM_MAX];
-    unsigned lowest = NO_DIM;
-    bool unknown = false;
+    unsigned lowest = NO_DIM, own = NO_DIM;
+    bool unknown = false, shards = false;
     *told = false;
     if (t->source == NULL)
         return NO_DIM;
     mesh_roles(t->source_mesh, roles);
     for (unsigned i = 0; i < t->source_mesh->ndim; i++) {
         const unsigned dim = t->source[i].kind == PLACEMENT_REPLICATE ? NO_DIM : t->source[i].dim;
-        if (roles[i] == role) {
-            *told = true;
-            return dim;
-        }
+        shards = shards || dim != NO_DIM;
+        *told = *told || roles[i] == role;
+        if (roles[i] == role && own == NO_DIM)
+            own = dim;
         unknown = unknown || roles[i] == ROLE_UNKNOWN;
-        lowest = dim < lowest ? dim : lowest;
+        if (roles[i] == ROLE_UNKNOWN)
+            lowest = dim < lowest ? dim : lowest;
     }
-    /* Dims without names: what is cut at all is cut by FSDP. */
-    *told = unknown;
-    return unknown && role == ROLE_FSDP ? lowest : NO_DIM;
+    if (*told)
+        return own;
+    /* Dims without names: what they cut is cut by FSDP. */
+    *told = unknown && (lowest != NO_DIM || !shards);
+    return role == ROLE_FSDP ? lowest : NO_DIM;
 }
 
 static bool source_shards(const layout_tensor *t)
 {
     for (unsigned i = 0; t->source != NULL && i < t->source_mesh->ndim; i++)
         if (t->source[i].kind != PLACEMENT_REPLICATE)
+            return true;
+    return false;
+}
+
+/* Over a dim that the mesh has no more: all that its ranks had apart would be whole on each. */
+static bool loses_shards(const layout *l, const layout_tensor *t)
+{
+    mesh_role roles[MESH_NDIM_MAX];
+    if (t->source == NULL)
+        return false;
+    mesh_roles(t->source_mesh, roles);
+    for (unsigned i = 0; i < t->source_mesh->ndim; i++)
+        if (t->source[i].kind != PLACEMENT_REPLICATE &&
+            mesh_dim_of(&l->mesh, roles[i]) == l->mesh.ndim)
             return true;
     return false;
 }
@@ -261,9 +289,10 @@ static fsdpck_status no_such_dim(const layout *l, const layout_rule *rule, unsig
 static fsdpck_status choose_fsdp(layout *l, const layout_tensor *t, const matches *found,
                                  unsigned *dim, fsdpck_error *err)
 {
-    const layout_rule *rule = found->rules[GROUP_FSDP];
+    layout_rule *rule = found->rules[GROUP_FSDP];
     bool told;
     if (rule != NULL) {
+        rule->fits = rule->fits || rule->dim < t->ndim;
         *dim = rule->kind == LAYOUT_SHARD ? rule->dim : NO_DIM;
         return rule->kind == LAYOUT_SHARD && rule->dim >= t->ndim
                    ? no_such_dim(l, rule, t->ndim, err)
@@ -273,6 +302,8 @@ static fsdpck_status choose_fsdp(layout *l, const layout_tensor *t, const matche
     if (!told) {
         *dim = t->source == NULL && t->source_whole ? NO_DIM : 0;
         l->cut_by_default += *dim == 0;
+    } else if (*dim == NO_DIM && loses_shards(l, t)) {
+        *dim = 0;
     }
     return FSDPCK_OK;
 }
@@ -287,7 +318,7 @@ static fsdpck_status choose_tp(const layout *l, const layout_tensor *t, const ma
         *dim = source_dim(t, ROLE_TP, &told);
     if (rule == NULL)
         return FSDPCK_OK;
-    rule->fits = rule->fits || rule->kind != LAYOUT_TP_SHARD || rule->dim < t->ndim;
+    rule->fits = rule->fits || rule->dim < t->ndim;
     switch ((layout_rule_kind)rule->kind) {
     case LAYOUT_TP_COLWISE:
         *dim = 0;
@@ -328,8 +359,8 @@ static fsdpck_status choose_ep(const layout *l, const layout_tensor *t, const ma
 
 void layout_cut_order(const mesh *m, unsigned *order)
 {
-    static const mesh_role turns[] = {ROLE_REPLICATE, ROLE_EP, ROLE_TP,
-                                      ROLE_FSDP,      ROLE_CP, ROLE_UNKNOWN};
+    static const mesh_role turns[] = {ROLE_REPLICATE, ROLE_EP,       ROLE_TP,     ROLE_FSDP,
+                                      ROLE_CP,        ROLE_PIPELINE, ROLE_UNKNOWN};
     mesh_role roles[MESH_NDIM_MAX];
     unsigned n = 0;
     mesh_roles(m, roles);
@@ -353,39 +384,43 @@ static bool source_is_uneven(const layout_tensor *t, unsigned dim)
     return false;
 }
 
-/* FSDP cuts the pieces that ep and tp leave; each of them must divide (torch checks its own). */
-static fsdpck_status check_even(const mesh *m, const placement *p, unsigned fsdp,
-                                const layout_tensor *t, fsdpck_error *err)
+/* FSDP cuts the pieces that ep and tp leave; each of them must divide (torch checks its own).
+ * *uneven is the size of one that does not, 0 where there is none. */
+static fsdpck_status find_uneven(const mesh *m, const placement *p, unsigned fsdp,
+                                 const layout_tensor *t, uint64_t *uneven, fsdpck_error *err)
 {
     const unsigned dim = p[fsdp].dim;
-    const uint64_t nparts = m->sizes[fsdp];
     mesh others = *m;
     placement before[MESH_NDIM_MAX] = {0};
     uint64_t coord[MESH_NDIM_MAX], offsets[NDIM_MAX], sizes[NDIM_MAX];
+    *uneven = 0;
     for (unsigned i = 0; i < m->ndim; i++) {
         if (i != fsdp && p[i].kind != PLACEMENT_REPLICATE && p[i].dim == dim)
             before[i] = p[i];
         else
             others.sizes[i] = 1;
     }
-    for (uint64_t rank = 0; rank < mesh_size(&others); rank++) {
+    for (uint64_t rank = 0; rank < mesh_size(&others) && *uneven == 0; rank++) {
         mesh_coord(&others, rank, coord);
         RETURN_IF(piece_box(&others, before, t->ndim, t->shape, coord, PIECE_PHYSICAL, offsets,
                             sizes, err));
-        if (sizes[dim] % nparts == 0)
-            continue;
-        const fsdpck_status st =
-            error_set(err, FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN",
-                      "dim %u of %" PRIu64 " does not divide evenly over %" PRIu64 " ranks", dim,
-                      sizes[dim], nparts);
-        error_expected(err, "an even division: fully_shard() refuses any other on a dim beside 0");
-        error_next(err,
-                   "shard dim 0 with --shard '%s=0', choose another number of ranks, or write "
-                   "it with --format dcp, which can hold such cuts",
-                   t->fqn);
-        return st;
+        *uneven = sizes[dim] % m->sizes[fsdp] == 0 ? 0 : sizes[dim];
     }
     return FSDPCK_OK;
+}
+
+static fsdpck_status refuse_uneven(const layout_tensor *t, unsigned dim, uint64_t n,
+                                   uint64_t nparts, fsdpck_error *err)
+{
+    const fsdpck_status st = error_set(
+        err, FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN",
+        "dim %u of %" PRIu64 " does not divide evenly over %" PRIu64 " ranks", dim, n, nparts);
+    error_expected(err, "an even division: fully_shard() refuses any other on a dim beside 0");
+    error_next(err,
+               "shard dim 0 with --shard '%s=0', choose another number of ranks, or write "
+               "it with --format dcp, which can hold such cuts",
+               t->fqn);
+    return st;
 }
 
 /* A mesh whose dims have no known names: only the source's own will do. */
@@ -423,44 +458,75 @@ static fsdpck_status check_rules(const matches *found, fsdpck_error *err)
 static bool is_cut_by_default(const layout_tensor *t)
 {
     const uint8_t kind = dtype_get(t->dtype)->kind;
-    return kind == DTYPE_IS_FLOAT || kind == DTYPE_IS_COMPLEX;
+    return box_nelems(t->shape, t->ndim) > 0 &&
+           (kind == DTYPE_IS_FLOAT || kind == DTYPE_IS_COMPLEX || source_shards(t));
+}
+
+/* dims: by role, what each cuts of the tensor. */
+static void make_placements(const mesh *m, const unsigned *dims, placement *placements)
+{
+    mesh_role roles[MESH_NDIM_MAX];
+    unsigned order[MESH_NDIM_MAX];
+    mesh_roles(m, roles);
+    memset(placements, 0, MESH_NDIM_MAX * sizeof *placements);
+    for (unsigned i = 0; i < m->ndim; i++)
+        if (dims[roles[i]] != NO_DIM)
+            placements[i] = (placement){.kind = PLACEMENT_SHARD, .dim = (uint8_t)dims[roles[i]]};
+    layout_cut_order(m, order);
+    piece_stride_placements(m, order, placements);
+}
+
+/* What fully_shard() would refuse. */
+static fsdpck_status settle_uneven(layout *l, const layout_tensor *t, bool is_named, unsigned *dims,
+                                   placement *placements, fsdpck_error *err)
+{
+    const unsigned fsdp = mesh_dim_of(&l->mesh, ROLE_FSDP);
+    const unsigned dim = dims[ROLE_FSDP];
+    uint64_t uneven;
+    if (fsdp == l->mesh.ndim || dim == NO_DIM || dim == 0 || source_is_uneven(t, dim))
+        return FSDPCK_OK;
+    RETURN_IF(find_uneven(&l->mesh, placements, fsdp, t, &uneven, err));
+    if (uneven == 0)
+        return FSDPCK_OK;
+    if (is_named || !l->moves_uneven)
+        return refuse_uneven(t, dim, uneven, l->mesh.sizes[fsdp], err);
+    dims[ROLE_FSDP] = 0;
+    make_placements(&l->mesh, dims, placements);
+    l->moved++;
+    return FSDPCK_OK;
 }
 
 static fsdpck_status place(layout *l, const layout_tensor *t, bool any_size, placement *placements,
                            fsdpck_error *err)
 {
     mesh_role roles[MESH_NDIM_MAX];
-    unsigned order[MESH_NDIM_MAX];
-    unsigned dims[ROLE_EP + 1];
+    unsigned dims[ROLE_COUNT];
     matches found;
     find_rules(l, t, &found);
-    if (t->ndim == 0 || box_nelems(t->shape, t->ndim) == 0)
+    if (t->ndim == 0)
         return FSDPCK_OK;
     RETURN_IF(check_source(t, err));
     RETURN_IF(check_rules(&found, err));
-    const layout_rule *fsdp_rule = found.rules[GROUP_FSDP];
-    if (!is_cut_by_default(t) && !source_shards(t) &&
-        (fsdp_rule == NULL || fsdp_rule->kind != LAYOUT_SHARD))
+    const bool by_default = is_cut_by_default(t);
+    bool named[3];
+    for (unsigned i = 0; i < 3; i++)
+        named[i] = found.rules[i] != NULL;
+    if (!by_default && !named[GROUP_FSDP] && !named[GROUP_TP] && !named[GROUP_EP])
         return FSDPCK_OK;
     mesh_roles(&l->mesh, roles);
     for (unsigned i = 0; i < l->mesh.ndim; i++)
         if (roles[i] == ROLE_UNKNOWN)
             return place_as_source(l, t, &found, placements, err);
-    for (unsigned i = 0; i <= ROLE_EP; i++)
+    for (unsigned i = 0; i < ROLE_COUNT; i++)
         dims[i] = NO_DIM;
-    RETURN_IF(choose_fsdp(l, t, &found, &dims[ROLE_FSDP], err));
-    RETURN_IF(choose_tp(l, t, &found, &dims[ROLE_TP], err));
-    RETURN_IF(choose_ep(l, t, &found, &dims[ROLE_EP], err));
-    for (unsigned i = 0; i < l->mesh.ndim; i++)
-        if (dims[roles[i]] != NO_DIM)
-            placements[i] = (placement){.kind = PLACEMENT_SHARD, .dim = (uint8_t)dims[roles[i]]};
-    layout_cut_order(&l->mesh, order);
-    piece_stride_placements(&l->mesh, order, placements);
-    const unsigned fsdp = mesh_dim_of(&l->mesh, ROLE_FSDP);
-    if (!any_size && fsdp < l->mesh.ndim && dims[ROLE_FSDP] != NO_DIM && dims[ROLE_FSDP] > 0 &&
-        !source_is_uneven(t, dims[ROLE_FSDP]))
-        return check_even(&l->mesh, placements, fsdp, t, err);
-    return FSDPCK_OK;
+    if (by_default || named[GROUP_FSDP])
+        RETURN_IF(choose_fsdp(l, t, &found, &dims[ROLE_FSDP], err));
+    if (by_default || named[GROUP_TP])
+        RETURN_IF(choose_tp(l, t, &found, &dims[ROLE_TP], err));
+    if (by_default || named[GROUP_EP])
+        RETURN_IF(choose_ep(l, t, &found, &dims[ROLE_EP], err));
+    make_placements(&l->mesh, dims, placements);
+    return any_size ? FSDPCK_OK : settle_uneven(l, t, named[GROUP_FSDP], dims, placements, err);
 }
 
 fsdpck_status layout_place(layout *l, const layout_tensor *t, bool any_size, placement *placements,

@@ -12,13 +12,14 @@
  * What a mesh dim does is told by its name (mesh_text.h). Dims of replication (HSDP's outer dim) are
  * always Replicate(). The others, first that applies:
  *
- *   1. A tensor without dims or elements is replicated on every mesh dim. So is one that is neither
- *      floating nor complex, unless the source says that it was sharded, or a --shard rule that it
- *      shall be.
+ *   1. A tensor without dims is replicated on every mesh dim. So is one without elements, and one
+ *      that is neither floating nor complex and was not sharded in the source, but for the mesh dims
+ *      that a rule shards it over.
  *   2. FSDP dim: the first --shard rule whose glob matches a name (the role of fully_shard's
  *      shard_placement_fn), or a --replicate rule. Where both kinds match: USAGE.
- *   3. FSDP dim: what the source says. Replicated by FSDP, or whole on every rank: replicated;
- *      sharded on dim d by FSDP: Shard(d).
+ *   3. FSDP dim: what the source says. Replicated by FSDP, or whole on every rank of a source that
+ *      sharded others: replicated; sharded on dim d by FSDP: Shard(d). Replicated by FSDP, but
+ *      sharded over a dim that the mesh does not have: Shard(0).
  *   4. FSDP dim: Shard(0).
  *   TP dim: the first rule of the plan whose glob matches a name, or its module's (the name without
  *      its last part), else Replicate(). Without a plan as the source says.
@@ -32,7 +33,8 @@
  * cut too. The placements given back say so already.
  *
  * Optimizer state follows its parameter: `fqn` is the parameter's. A state tensor of another shape
- * (Adafactor's row_var) is no moment of it: say source_whole, and no source.
+ * (Adafactor's row_var) is no moment of it: say odd_state, and source_whole where there is no
+ * source.
  *
  * A mesh of several dims with names that say nothing (a DeviceMesh made without names) can only be
  * kept as it is: each tensor then takes the source's placements; else USAGE.
@@ -73,12 +75,14 @@ typedef struct layout {
     bool has_ep_rule;         /* else EP follows the source */
     const char *tp_plan_path; /* for messages; NULL: not known; borrowed */
     uint64_t cut_by_default;  /* tensors for which neither rule nor source names FSDP's dim */
+    bool moves_uneven;        /* in place of LAYOUT-UNEVEN, where only the source names the dim */
+    uint64_t moved;           /* tensors that got dim 0 so */
     budget *owner;
 } layout;
 
 /* What is known of a tensor. */
 typedef struct layout_tensor {
-    const char *fqn; /* the parameter's: for optimizer state that of its parameter */
+    const char *fqn;       /* the parameter's: for optimizer state that of its parameter */
     const char *outer_fqn; /* with the outer key of the model; NULL where it has none */
     dtype dtype;
     unsigned ndim;
@@ -88,7 +92,8 @@ typedef struct layout_tensor {
     const mesh *source_mesh;
     const placement *source;
     uint8_t source_absent_dims; /* cat_spec's */
-    bool source_whole;          /* no source, but in one chunk of a source of many ranks */
+    bool source_whole;          /* no source, but in one chunk of a source that sharded others */
+    bool odd_state;             /* rules do not name it */
 } layout_tensor;
 
 void layout_init(layout *l, budget *owner);
@@ -109,19 +114,35 @@ fsdpck_status layout_add_shard_text(layout *l, const char *text,
 fsdpck_status layout_read_tp_plan(layout *l, const char *json, size_t nbytes,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The mesh for --world-size n on a source with mesh `from` (NULL: none known): the FSDP dim takes
- * what the other dims leave; without a mesh "fsdp=n". A mesh without an FSDP dim gets one, "fsdp",
- * in front, unless its one dim is replication's, which then takes all. USAGE where n is no multiple
- * of the other dims: the message names them. */
-fsdpck_status layout_scale_mesh(const mesh *from, uint64_t world_size, mesh *m,
-                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* What a mesh for another number of ranks loses of the source's. */
+typedef struct layout_refit {
+    unsigned lost_count;
+    uint8_t lost[MESH_NDIM_MAX]; /* dims of the source's mesh */
+    bool has_unknown;            /* one of them has a name that does not say what it is for */
+    mesh keeper;                 /* has all that --mesh can name; ndim 0: none */
+    uint64_t step;               /* of a keeper: the number of ranks must be a multiple of this */
+    bool is_exact;               /* the keeper has the number of ranks that was asked for */
+} layout_refit;
+
+/* The mesh for --world-size n on a source with mesh `from` (NULL: none known, "fsdp=n").
+ *
+ *   n is the source's number of ranks: its mesh, unless names of its dims say nothing and
+ *   !keeps_unknown.
+ *   Else: dims of model parallelism (tp, ep, pp; cp beside an FSDP dim), from the last to the first,
+ *   stay where the product of all that stay divides n. The FSDP dim takes the rest; a mesh without
+ *   one gets "fsdp" in front of them, where a rest is left. Nothing else stays: replicate dims, and
+ *   dims whose names say nothing. Dims of one rank are no loss, and a replicate dim of one stays.
+ *
+ * USAGE: n is 0 or too large, or the mesh has no room for another dim. */
+fsdpck_status layout_scale_mesh(const mesh *from, uint64_t world_size, bool keeps_unknown, mesh *m,
+                                layout_refit *refit, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Placements for l->mesh, already in their recorded form (_StridedShard where due); MESH_NDIM_MAX of
  * them, zero behind the mesh's dims. Counts rule matches. USAGE: a rule names a dim that the tensor
  * does not have, or a --shard and a --replicate rule name the tensor. UNSUPPORTED: LAYOUT-PARTIAL
  * (the source's); LAYOUT-UNEVEN: FSDP on a dim > 0 that does not divide evenly (torch refuses to
  * build such a model), unless `any_size` (dcp, dcp-safetensors: boxes in files, which torch cuts
- * anew while it loads them), or the source itself is so cut (by distribute_tensor, which FSDP's rule
+ * anew while it loads them), or l->moves_uneven and no rule names the dim, or the source itself is so cut (by distribute_tensor, which FSDP's rule
  * does not bind). TP and EP cut any dim unevenly, as distribute_tensor does. */
 fsdpck_status layout_place(layout *l, const layout_tensor *t, bool any_size, placement *placements,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;

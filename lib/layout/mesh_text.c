@@ -35,10 +35,21 @@ static mesh_role role_of_bytes(const char *name, size_t nbytes)
     return ROLE_UNKNOWN;
 }
 
+static bool is_pipeline(const char *name, size_t nbytes)
+{
+    static const char *const names[] = {"pp", "pipe", "pipeline"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == nbytes && memcmp(names[i], name, nbytes) == 0)
+            return true;
+    return false;
+}
+
 mesh_role mesh_role_of(const char *name)
 {
     const size_t nbytes = strlen(name);
     const mesh_role role = role_of_bytes(name, nbytes);
+    if (is_pipeline(name, nbytes))
+        return ROLE_PIPELINE;
     if (role == ROLE_UNKNOWN && nbytes > 3 && strcmp(name + nbytes - 3, "_cp") == 0 &&
         role_of_bytes(name, nbytes - 3) == ROLE_FSDP)
         return ROLE_FSDP;
@@ -49,7 +60,8 @@ void mesh_roles(const mesh *m, mesh_role *roles)
 {
     for (unsigned i = 0; i < m->ndim; i++) {
         roles[i] = mesh_role_of(m->names[i]);
-        if (roles[i] == ROLE_CP || (roles[i] == ROLE_UNKNOWN && m->ndim == 1))
+        const bool says_nothing = roles[i] == ROLE_UNKNOWN || roles[i] == ROLE_PIPELINE;
+        if (roles[i] == ROLE_CP || (says_nothing && m->ndim == 1))
             roles[i] = ROLE_FSDP;
     }
 }
@@ -88,15 +100,6 @@ static fsdpck_status bad_item(fsdpck_error *err, const char *text, size_t at, co
     const fsdpck_status st = bad_text(err, text, at, strcspn(text + at, ","), why);
     error_expected(err, "NAME=SIZE,..., outermost first, as dp_replicate=2,dp_shard=4,tp=2");
     return st;
-}
-
-static bool is_pipeline(const char *name, size_t nbytes)
-{
-    static const char *const names[] = {"pp", "pipe", "pipeline"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strlen(names[i]) == nbytes && memcmp(names[i], name, nbytes) == 0)
-            return true;
-    return false;
 }
 
 static fsdpck_status bad_name(fsdpck_error *err, const char *text, size_t at, size_t nbytes)
@@ -154,7 +157,7 @@ static const char *add_dim(mesh *m, const char *name, size_t nbytes, uint64_t si
         return unknown_name;
     memcpy(copy, name, nbytes);
     role = mesh_role_of(copy);
-    if (role == ROLE_UNKNOWN)
+    if (role == ROLE_UNKNOWN || role == ROLE_PIPELINE)
         return unknown_name;
     if (role == ROLE_CP && m->ndim > 0 && mesh_role_of(m->names[m->ndim - 1]) == ROLE_FSDP) {
         char *last = m->names[m->ndim - 1];

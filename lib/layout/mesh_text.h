@@ -24,13 +24,16 @@ typedef enum mesh_role {
                        also with _cp behind: parameters are sharded over it */
     ROLE_CP,        /* cp: FSDP shards over it too */
     ROLE_TP,        /* tp, model, tensor_parallel: as the TP plan says */
-    ROLE_EP         /* ep: experts, dim 0 */
+    ROLE_EP,        /* ep: experts, dim 0 */
+    ROLE_PIPELINE   /* pp, pipe, pipeline: of a source alone; cuts no tensor */
 } mesh_role;
+
+#define ROLE_COUNT (ROLE_PIPELINE + 1u)
 
 mesh_role mesh_role_of(const char *name);
 
-/* Roles of all dims: by name, and the one dim of a mesh of one whose name says nothing is FSDP's,
- * as is a cp. */
+/* Roles of all dims: by name, and the one dim of a mesh of one whose name says nothing of tensors is
+ * FSDP's, as is a cp. */
 void mesh_roles(const mesh *m, mesh_role *roles);
 
 /* The mesh dim that has the role; m->ndim where none has. */

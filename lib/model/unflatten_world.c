@@ -16,7 +16,7 @@ static void add(candidates *c, uint64_t world)
     for (size_t i = 0; i < c->count; i++)
         if (c->worlds[i] == world)
             return;
-    if (world > 1 && world <= MESH_RANKS_MAX && c->count < CANDIDATES_MAX)
+    if (world > 0 && world <= MESH_RANKS_MAX && c->count < CANDIDATES_MAX)
         c->worlds[c->count++] = (uint32_t)world;
 }
 
@@ -29,13 +29,13 @@ static uint32_t most_ranks(const unit_list *l)
     return most;
 }
 
-/* The likeliest first: all ranks that there are, where the description has one group of all; else
- * as many such groups. */
+/* The likeliest first: all ranks that there are, where the description has one group of all or they
+ * are one; else as many such groups. */
 static void find_candidates(const catalogue *base, uint32_t most, uint32_t described, candidates *c)
 {
     const uint64_t ranks = base->origin.world_size > 0 ? (uint64_t)base->origin.world_size : 0;
     const bool hybrid = described > most && most > 1;
-    if (!hybrid)
+    if (!hybrid || ranks == 1)
         add(c, ranks);
     add(c, most);
     if (hybrid && ranks % (described / most) == 0)

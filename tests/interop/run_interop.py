@@ -20,7 +20,7 @@ import warnings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FIXTURES = os.path.join(os.path.dirname(HERE), "fixtures")
-CASE_SECONDS_MAX = 600
+CASE_SECONDS_MAX = int(os.environ.get("INTEROP_CASE_SECONDS", "600"))
 sys.path[:0] = [HERE, FIXTURES]
 os.environ.update(USE_LIBUV="0", OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", TORCH_CPP_LOG_LEVEL="ERROR")
 warnings.filterwarnings("ignore")
@@ -49,6 +49,7 @@ import cases_selection  # noqa: E402, F401
 import cases_ties  # noqa: E402, F401
 import cases_trainer  # noqa: E402, F401
 import cases_units  # noqa: E402, F401
+import cases_world_size  # noqa: E402, F401
 import cases_zoo  # noqa: E402, F401
 from support import CASES, Failure, Setting  # noqa: E402
 

@@ -159,7 +159,10 @@ void dcp_world_aim(dcp_world *w, uint32_t ranks_out)
     aim_result result;
     fsdpck_error err;
     fsdpck_error_init(&err);
-    must_do(layout_scale_mesh(catalogue_mesh(&w->from, 0), ranks_out, &w->cut.mesh, &err), &err);
+    layout_refit refit;
+    must_do(
+        layout_scale_mesh(catalogue_mesh(&w->from, 0), ranks_out, true, &w->cut.mesh, &refit, &err),
+        &err);
     must_do(aim_build(&w->from, &w->parts, &request, &w->to, &result, &err), &err);
     dcp_world_must(result.tensors_out == w->tensors, "tensors were lost");
     aim_result_release(&result);

@@ -346,44 +346,228 @@ Test(layout, plan_for_a_tensor_dim_that_is_not_there)
     end();
 }
 
+/* What a rule names is sharded whatever its dtype, and where it has no elements too; FSDP, which no
+ * rule asks for, leaves it alone. */
+Test(layout, rules_for_integers_and_empty_tensors)
+{
+    static const uint64_t empty[] = {0, 3};
+    layout_tensor quantised = weight("q.weight"), none = weight("e.weight"),
+                  scale = weight("s.scale");
+    quantised.dtype = DTYPE_INT8;
+    none.shape = empty;
+    scale.ndim = 0;
+    begin("fsdp=4,tp=2");
+    read_plan("{\"q.weight\": \"Shard(1)\", \"e\": \"Shard(1)\"}");
+    expect(quantised, "[Replicate(), Shard(1)]");
+    expect(none, "[Replicate(), Shard(1)]");
+    cr_expect_eq(layout_check_used(&l, &err), FSDPCK_OK, "%s", err.message);
+    end();
+
+    begin("dp_shard=4,ep=2,tp=2");
+    read_plan("{\"q\": [\"ep\", \"rowwise\"], \"*\": \"colwise\"}");
+    cr_assert_eq(layout_add_shard_text(&l, "*=0", &err), FSDPCK_OK);
+    expect(quantised, "[_StridedShard(0, 2), Shard(0), Shard(1)]");
+    expect(none, "[_StridedShard(0, 2), Replicate(), Shard(0)]");
+    expect(scale, "[Replicate(), Replicate(), Replicate()]");
+    cr_expect_eq(layout_check_used(&l, &err), FSDPCK_OK, "%s", err.message);
+    end();
+
+    begin("fsdp=4,tp=2");
+    read_plan("{\"e.weight\": \"Shard(2)\"}");
+    expect_refused(none, FSDPCK_USAGE, "");
+    cr_expect_str_eq(err.message, "rule 'e.weight' shards dim 2 of a tensor of 2 dims");
+    end();
+}
+
+static void expect_unfit(const char *plan, const char *shard)
+{
+    layout_tensor scale = weight("s.scale");
+    scale.ndim = 0;
+    begin("fsdp=4,tp=2");
+    if (plan != NULL)
+        read_plan(plan);
+    if (shard != NULL)
+        cr_assert_eq(layout_add_shard_text(&l, shard, &err), FSDPCK_OK);
+    expect(scale, "[Replicate(), Replicate()]");
+    cr_expect_eq(layout_check_used(&l, &err), FSDPCK_USAGE);
+    cr_expect_str_eq(err.message, "rule 's.scale' names dim 0, which none of its tensors has");
+    end();
+}
+
+/* A rule for scalars alone would do nothing. */
+Test(layout, rules_for_tensors_without_dims)
+{
+    expect_unfit("{\"s.scale\": \"Shard(0)\"}", NULL);
+    expect_unfit(NULL, "s.scale=0");
+    layout_tensor scale = weight("s.scale");
+    scale.ndim = 0;
+    begin("fsdp=4,tp=2");
+    read_plan("{\"*\": \"colwise\"}"); /* of what is left, scalars */
+    expect(scale, "[Replicate(), Replicate()]");
+    cr_expect_eq(layout_check_used(&l, &err), FSDPCK_OK, "%s", err.message);
+    end();
+}
+
+/* Adafactor's row_var goes by its parameter's name, and has other dims. */
+Test(layout, rules_are_not_for_odd_state)
+{
+    layout_tensor t = bias("w");
+    t.odd_state = t.source_whole = true;
+    begin("fsdp=4,tp=2");
+    read_plan("{\"w\": \"Shard(1)\"}");
+    expect(t, "[Replicate(), Replicate()]");
+    expect(weight("w"), "[Shard(0), Shard(1)]");
+    cr_expect_eq(layout_check_used(&l, &err), FSDPCK_OK);
+    end();
+}
+
+/* What a dim sharded that the mesh does not have, FSDP shards. */
+Test(layout, dims_that_are_given_up)
+{
+    static const mesh replicated = {.ndim = 1, .sizes = {4}, .names = {"ddp"}},
+                      half = {.ndim = 2, .sizes = {2, 2}, .names = {"outer", "tp"}};
+    static const placement by_tp[] = {{.kind = PLACEMENT_REPLICATE},
+                                      {.kind = PLACEMENT_SHARD, .dim = 1}},
+                           strided[] = {{.kind = PLACEMENT_STRIDED_SHARD,
+                                         .dim = 1,
+                                         .split_factor = 2},
+                                        {.kind = PLACEMENT_SHARD, .dim = 1}},
+                           whole[] = {{.kind = PLACEMENT_REPLICATE}, {.kind = PLACEMENT_REPLICATE}};
+    begin("dp=4");
+    expect(held("a", &source_2d, by_tp), "Shard(0)");
+    expect(held("a", &source_2d, strided), "Shard(1)");
+    expect(held("a", &source_2d, whole), "Replicate()");
+    expect(held("a", &source_unnamed, by_tp), "Shard(1)");
+    expect(held("a", &source_unnamed, whole), "Replicate()");
+    expect(held("a", &replicated, whole), "Shard(0)");
+    expect(held("a", &half, by_tp), "Shard(0)");
+    end();
+    begin("dp=4,tp=2");
+    expect(held("a", &source_2d, by_tp), "[Replicate(), Shard(1)]");
+    expect(held("a", &half, by_tp), "[Shard(0), Shard(1)]");
+    end();
+}
+
+/* Of the source's dims alone: a rule is kept to, or refused. */
+Test(layout, uneven_dims_that_are_moved)
+{
+    static const placement columns[] = {{.kind = PLACEMENT_SHARD, .dim = 1},
+                                        {.kind = PLACEMENT_SHARD}};
+    placement p[MESH_NDIM_MAX];
+    begin("dp=3,tp=2");
+    expect_refused(held("w", &source_2d, columns), FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN");
+    l.moves_uneven = true;
+    expect(held("w", &source_2d, columns), "[_StridedShard(0, 2), Shard(0)]");
+    cr_expect_eq(l.moved, 1);
+    layout_tensor t = held("w", &source_2d, columns);
+    cr_expect_eq(layout_place(&l, &t, true, p, &err), FSDPCK_OK);
+    cr_expect_eq(p[0].dim, 1);
+    cr_assert_eq(layout_add_shard_text(&l, "w=1", &err), FSDPCK_OK);
+    expect_refused(held("w", &source_2d, columns), FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN");
+    cr_expect_eq(l.moved, 1);
+    end();
+}
+
+static layout_refit refit;
+
 static void expect_scaled(const mesh *from, uint64_t world_size, const char *expected)
 {
     mesh m;
     text_buf out = {0};
-    const fsdpck_status st = layout_scale_mesh(from, world_size, &m, &err);
+    const fsdpck_status st = layout_scale_mesh(from, world_size, true, &m, &refit, &err);
     if (st == FSDPCK_OK)
         mesh_print(&m, &out);
-    cr_expect_str_eq(st == FSDPCK_OK ? out.text : err.message, expected);
+    cr_expect_str_eq(st == FSDPCK_OK ? out.text : err.message, expected, "%s: %s", expected,
+                     out.text);
     text_release(&out);
 }
 
+/* Bit i of `lost`: dim i of the source. */
+static void expect_refit(const mesh *from, uint64_t world_size, const char *expected, unsigned lost,
+                         const char *keeper, bool is_exact)
+{
+    unsigned found = 0;
+    text_buf out = {0};
+    expect_scaled(from, world_size, expected);
+    for (unsigned i = 0; i < refit.lost_count; i++)
+        found |= 1u << refit.lost[i];
+    cr_expect_eq(found, lost, "%s: lost %x", expected, found);
+    mesh_print(&refit.keeper, &out);
+    cr_expect_str_eq(out.text == NULL ? "" : out.text, keeper);
+    cr_expect_eq(refit.is_exact, is_exact, "%s", expected);
+    text_release(&out);
+}
+
+static const mesh hsdp = {.ndim = 2, .sizes = {2, 4}, .names = {"ddp", "fsdp"}};
+
 Test(layout, scaled_meshes)
 {
-    static const mesh hsdp = {.ndim = 2, .sizes = {2, 4}, .names = {"ddp", "fsdp"}},
-                      tp = {.ndim = 1, .sizes = {4}, .names = {"tp"}},
-                      ddp = {.ndim = 1, .sizes = {4}, .names = {"dp_replicate"}},
-                      one = {.ndim = 1, .sizes = {4}};
+    static const mesh tp = {.ndim = 1, .sizes = {4}, .names = {"tp"}},
+                      one = {.ndim = 1, .sizes = {4}},
+                      pp = {.ndim = 1, .sizes = {4}, .names = {"pp"}},
+                      single = {.ndim = 3, .sizes = {1, 4, 1}, .names = {"ddp", "fsdp", "tp"}};
     expect_scaled(NULL, 6, "fsdp=6");
-    expect_scaled(&hsdp, 16, "ddp=2,fsdp=8");
-    expect_scaled(&hsdp, 2, "ddp=2,fsdp=1");
-    expect_scaled(
-        &hsdp, 3,
-        "world size 3 does not fit the source's mesh, of which all but the FSDP dim is kept");
-    cr_expect_str_eq(err.expected, "a multiple of 2");
-    cr_expect_str_eq(err.found, "ddp=2,fsdp=4 in the source");
-    cr_expect_str_eq(err.next, "choose 2 or 4 ranks, or give another mesh, as --mesh fsdp=3");
-    expect_scaled(&source_2d, 6, "dp=3,tp=2");
-    expect_scaled(&tp, 8, "fsdp=2,tp=4");
-    expect_scaled(
-        &tp, 3,
-        "world size 3 does not fit the source's mesh, of which all but the FSDP dim is kept");
-    cr_expect_str_eq(err.found, "tp=4 in the source");
-    cr_expect_str_eq(err.next, "choose 4 ranks, or give another mesh, as --mesh fsdp=3");
-    expect_scaled(&ddp, 6, "dp_replicate=6");
-    expect_scaled(&one, 6, "6");
-    expect_scaled(&source_unnamed, 4, "2x2");
-    expect_scaled(&source_unnamed, 8,
-                  "names of the source's mesh dims do not say which one to fit to 8 ranks");
+    expect_refit(&hsdp, 8, "ddp=2,fsdp=4", 0, "", false);
+    expect_refit(&source_2d, 6, "dp=3,tp=2", 0, "", false);
+    expect_refit(&source_2d, 2, "dp=1,tp=2", 0, "", false);
+    expect_refit(&tp, 8, "fsdp=2,tp=4", 0, "", false);
+    expect_refit(&one, 6, "6", 0, "", false);
+    expect_refit(&pp, 6, "pp=6", 0, "", false);
+    expect_refit(&single, 3, "ddp=1,fsdp=3,tp=1", 0, "", false);
+    expect_refit(&source_unnamed, 4, "2x2", 0, "", false);
     expect_scaled(NULL, 0, "0 ranks asked for, 1 to 65534 are possible");
     expect_scaled(NULL, 65535, "65535 ranks asked for, 1 to 65534 are possible");
+}
+
+/* Replicate dims, dims without names, and dims of model parallelism that do not divide. */
+Test(layout, refitted_meshes)
+{
+    static const mesh tp = {.ndim = 1, .sizes = {4}, .names = {"tp"}},
+                      ddp = {.ndim = 1, .sizes = {4}, .names = {"dp_replicate"}},
+                      hybrid = {.ndim = 3,
+                                .sizes = {2, 2, 2},
+                                .names = {"dp_replicate", "dp_shard", "tp"}},
+                      half = {.ndim = 2, .sizes = {2, 2}, .names = {"outer", "tp"}};
+    expect_refit(&hsdp, 16, "fsdp=16", 1, "ddp=2,fsdp=8", true);
+    expect_refit(&hsdp, 2, "fsdp=2", 1, "ddp=2,fsdp=1", true);
+    expect_refit(&hsdp, 3, "fsdp=3", 1, "ddp=2,fsdp=2", false);
+    cr_expect_eq(refit.step, 2);
+    expect_refit(&hsdp, 1, "fsdp=1", 1, "ddp=2,fsdp=4", false);
+    expect_refit(&tp, 3, "fsdp=3", 1, "tp=4", false);
+    expect_refit(&tp, 2, "fsdp=2", 1, "tp=4", false);
+    expect_refit(&ddp, 6, "fsdp=6", 1, "dp_replicate=4,fsdp=2", false);
+    expect_refit(&ddp, 8, "fsdp=8", 1, "dp_replicate=4,fsdp=2", true);
+    expect_refit(&hybrid, 4, "dp_shard=2,tp=2", 1, "dp_replicate=2,dp_shard=1,tp=2", true);
+    expect_refit(&hybrid, 6, "dp_shard=3,tp=2", 1, "dp_replicate=2,dp_shard=2,tp=2", false);
+    expect_refit(&hybrid, 9, "dp_shard=9", 5, "dp_replicate=2,dp_shard=3,tp=2", false);
+    cr_expect_eq(refit.step, 4);
+    expect_refit(&source_unnamed, 8, "fsdp=8", 3, "", false);
+    cr_expect(refit.has_unknown);
+    expect_refit(&half, 4, "outer=2,tp=2", 0, "", false);
+    expect_refit(&half, 8, "fsdp=4,tp=2", 1, "", false);
+    expect_refit(&half, 3, "fsdp=3", 3, "fsdp=2,tp=2", false);
+    mesh m;
+    cr_expect_eq(layout_scale_mesh(&half, 4, false, &m, &refit, &err), FSDPCK_OK);
+    cr_expect_eq(m.sizes[0], 2);
+    cr_expect_str_eq(m.names[0], "fsdp");
+}
+
+/* From the last dim to the first; a dim that does not divide does not keep others out. */
+Test(layout, dims_of_model_parallelism_that_stay)
+{
+    static const mesh ep = {.ndim = 3, .sizes = {2, 2, 4}, .names = {"dp_shard", "ep", "tp"}},
+                      cp = {.ndim = 4,
+                            .sizes = {2, 2, 3, 2},
+                            .names = {"pp", "dp_shard", "cp", "tp"}},
+                      context = {.ndim = 2, .sizes = {2, 2}, .names = {"cp", "tp"}};
+    expect_refit(&ep, 8, "dp_shard=1,ep=2,tp=4", 0, "", false);
+    expect_refit(&ep, 4, "dp_shard=1,tp=4", 2, "dp_shard=2,ep=2,tp=4", false);
+    expect_refit(&ep, 12, "dp_shard=3,tp=4", 2, "dp_shard=2,ep=2,tp=4", false);
+    expect_refit(&ep, 6, "dp_shard=3,ep=2", 4, "dp_shard=2,ep=2,tp=4", false);
+    expect_refit(&ep, 2, "dp_shard=1,ep=2", 4, "dp_shard=2,ep=2,tp=4", false);
+    expect_refit(&ep, 5, "dp_shard=5", 6, "dp_shard=2,ep=2,tp=4", false);
+    expect_refit(&cp, 12, "pp=2,dp_shard=1,cp=3,tp=2", 0, "", false);
+    expect_refit(&cp, 6, "dp_shard=1,cp=3,tp=2", 1, "", false);
+    expect_refit(&cp, 8, "pp=2,dp_shard=2,tp=2", 4, "dp_shard=2,cp=3,tp=2", false);
+    expect_refit(&context, 8, "cp=4,tp=2", 0, "", false);
 }
