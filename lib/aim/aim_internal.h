@@ -34,6 +34,7 @@ typedef struct aim_state {
     bool objects_renamed;
     uint16_t inner_rank;  /* the one rank whose object is walked, UINT16_MAX: every rank's */
     strtab state_keys;    /* of a flat writer: "exp_avg" */
+    vec open_states;      /* uint32_t: source tensors, one for each kind of CAT_TENSOR_PARAM_OPEN */
     uint64_t *tensor_map; /* source tensor -> target tensor, UINT64_MAX where it is not taken */
 } aim_state;
 

@@ -108,9 +108,9 @@ fsdpck_status rekey_note_param(rekey *r, const rekey_position *p, uint32_t tenso
                                fsdpck_error *err)
 {
     cat_tensor *t = catalogue_tensor(r->cat, tensor);
+    t->flags |= p->open ? CAT_TENSOR_PARAM_OPEN : 0;
     if (p->name == REKEY_NONE)
         return FSDPCK_OK;
-    t->flags |= p->open ? CAT_TENSOR_PARAM_OPEN : 0;
     return strtab_intern(&r->cat->names, strtab_text(&r->texts, p->name),
                          strtab_nbytes(&r->texts, p->name), &t->param, err);
 }

@@ -59,7 +59,7 @@ enum {
     /* Several ranks have a plain tensor of this name; each is a chunk, and none need be a copy of
      * another: buffers differ where nobody synchronises them. */
     CAT_TENSOR_EACH_RANK = 32,
-    /* `param` is one of several parameters of its shape: nothing tells which. */
+    /* Optimizer state by number of one of several parameters: `param` is one of them, or none. */
     CAT_TENSOR_PARAM_OPEN = 64,
 };
 
