@@ -132,16 +132,19 @@ static fsdpck_status refuse(flat_view *v, flat_optimizer *o, const char *why, ui
     o->failed = true;
     if (v->refusal.status != FSDPCK_OK)
         return FSDPCK_OK;
-    (void)error_set(&v->refusal, FSDPCK_BADINPUT, "MODEL-OPTIM", "optimizer state by number %s",
-                    why);
+    /* Another order may fit, unless the user says that this one is right. */
+    const bool asks = o->by_order && !v->options.assume_order;
+    (void)error_set(&v->refusal, FSDPCK_BADINPUT, asks ? "MODEL-NEEDED" : "MODEL-OPTIM",
+                    "optimizer state by number %s", why);
     error_expected(&v->refusal, "as the model's %zu units and %zu parameters",
                    v->units->units.count, v->units->params.count);
     if (number == CAT_NONE)
         error_found(&v->refusal, "%" PRIu32 " parameters in the optimizer", o->count);
     else
         error_found(&v->refusal, "parameter %" PRIu32 " of %" PRIu32, number, o->count);
-    error_next(&v->refusal, "describe_model.py's describe(model, optimizer) says what is in which "
-                            "group; --part model, where a command has it, leaves it out");
+    error_next(&v->refusal, "describe the model and its optimizer with scripts/describe_model.py, "
+                            "and give --model FILE; --part model, where a command has it, leaves "
+                            "the state out");
     return FSDPCK_OK;
 }
 

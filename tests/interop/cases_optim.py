@@ -469,7 +469,7 @@ def case_optim_sorted_groups(setting):
 
 
 def rank_save_same_units(folder, orig):
-    """FSDP1's raw state by number of an optimizer that was given the parameters last first."""
+    """FSDP1's raw state by number of an optimizer that was given units of one size last first."""
     import torch.distributed as dist
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
     from cases_fsdp1 import allow_cpu
@@ -479,7 +479,9 @@ def rank_save_same_units(folder, orig):
     options = {"device_id": torch.device("cpu"), "use_orig_params": orig}
     torch.manual_seed(7)
     model = FSDP(nn.Sequential(*(FSDP(nn.Linear(6, 6), **options) for _ in range(3)), nn.Linear(6, 2)), **options)
-    optimizer = torch.optim.SGD(list(reversed(list(model.parameters()))), lr=0.125, momentum=0.5)
+    params = list(model.parameters())
+    params = params[4:6] + params[2:4] + params[:2] + params[6:] if orig else params[:1] + params[:0:-1]
+    optimizer = torch.optim.SGD(params, lr=0.125, momentum=0.5)
     for seed in (2, 3):
         model((torch.arange(30.0).reshape(5, 6) * seed) % 7 / 7).square().sum().backward()
         optimizer.step()

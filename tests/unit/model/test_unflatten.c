@@ -723,6 +723,17 @@ Test(unflatten, an_order_that_no_tree_has_is_refused_and_the_model_stays)
     cr_expect(strstr(flat_view_refusal(s->view)->message, "no order") != NULL);
 }
 
+Test(unflatten, an_order_that_nobody_stated_is_asked_for)
+{
+    make_units(true, 4);
+    s->strict = true;
+    for (uint32_t n = 0; n < PARAM_COUNT; n++)
+        add_pieces(n, tree_order[PARAM_COUNT - 1 - n], 4);
+    add_group(PARAM_COUNT);
+    open_well();
+    expect_state_refused("optim.state.0.exp_avg.rank3", "MODEL-NEEDED", "no order");
+}
+
 Test(unflatten, pieces_that_could_mean_two_orders_are_refused)
 {
     const uint64_t shape[] = {4};
