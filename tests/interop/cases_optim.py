@@ -444,7 +444,8 @@ def case_optim_sorted_groups(setting):
             if not named:
                 for keys in ("name", "flat"):
                     for options in ((), bare):
-                        done, _ = setting.consolidate(source, "no.pt", "--optim-keys", keys, *options, expected=BAD_INPUT)
+                        done, _ = setting.consolidate(source, "no.pt", "--optim-keys", keys, *options,
+                                                      expected=BAD_INPUT)
                         check("MODEL-NEEDED" in done.stderr and "'h." in done.stderr and
                               "describe_model" in done.stderr and "--assume order" in done.stderr, done.stderr)
                 check(not os.path.exists(setting.path("no.pt")), what + ": something was written")
@@ -508,7 +509,8 @@ def case_optim_fsdp1_other_order(setting):
         run_ranks(2, rank_save_same_units, folder, orig)
         truth = torch.load(folder + ".truth", weights_only=True)
         for options in (("--optim-keys", "name"), ()):
-            done, _ = setting.consolidate(folder, "no.pt", "--model", folder + ".bare.json", *options, expected=BAD_INPUT)
+            done, _ = setting.consolidate(folder, "no.pt", "--model", folder + ".bare.json", *options,
+                                          expected=BAD_INPUT)
             check("MODEL-NEEDED" in done.stderr and "describe_model" in done.stderr, done.stderr)
         setting.consolidate(folder, "model.safetensors", "--force", "--model", folder + ".bare.json")
         _, named = rekey(setting, folder, "name", "named.pt", "--model", folder + ".full.json")
@@ -605,7 +607,8 @@ def case_optim_fsdp2_ranks(setting):
         _, again = rekey(setting, to, "name", "again.pt")
         same(again, named, "resharded by " + keys)
     to = setting.path("back")
-    setting.run("reshard", setting.path("dcp-name"), to, "--world-size", "3", "--format", "pt-ranks", "--optim-keys", "id", *IN_ORDER)
+    setting.run("reshard", setting.path("dcp-name"), to, "--world-size", "3", "--format", "pt-ranks", "--optim-keys", "id",
+                *IN_ORDER)
     same(rekey(setting, to, "name", "again.pt", *IN_ORDER)[1], named, "back as numbers")
 
 
