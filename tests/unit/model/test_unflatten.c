@@ -21,7 +21,6 @@ typedef struct stage {
     float data[DATA_MAX];
     uint32_t used;
     bool has_file;
-    bool strict; /* without the assumption that numbers follow the order of the model */
 } stage;
 
 static stage *s;
@@ -203,7 +202,7 @@ static void add_bare(const char *path, uint32_t unit_index, uint32_t ranks)
 
 static fsdpck_status open_view_of(flat_ranks ranks, fsdpck_error *err)
 {
-    const flat_view_options options = {.ranks = ranks, .assume_order = !s->strict};
+    const flat_view_options options = {.ranks = ranks, .assume_order = true};
     if (!s->base.sealed)
         cr_assert_eq(catalogue_seal(&s->base, NULL), FSDPCK_OK);
     fsdpck_error_init(err);
@@ -664,50 +663,6 @@ static void expect_state_refused(const char *name, const char *finding, const ch
     cr_expect(strstr(err.message, what) != NULL, "%s", err.message);
 }
 
-/* Two blocks of one size may have changed places, and so may their flat parameters. */
-static void make_twins(bool orig, bool equal)
-{
-    const uint64_t shape[] = {6}, other[] = {equal ? 6 : 10};
-    begin_unit("a", orig, 2);
-    add_param("a.w", 1, shape, NULL);
-    end_unit();
-    begin_unit("b", orig, 2);
-    add_param("b.w", 1, other, NULL);
-    end_unit();
-    cr_assert_eq(unit_list_seal(&s->units, NULL), FSDPCK_OK);
-    s->strict = true;
-    if (orig) {
-        add_pieces(0, "a.w", 2);
-        add_pieces(1, "b.w", 2);
-    } else {
-        add_bare("optim/state/#0/exp_avg", 0, 2);
-        add_bare("optim/state/#1/exp_avg", 1, 2);
-    }
-    add_group(2);
-    open_well();
-}
-
-Test(unflatten, pieces_of_one_length_tell_no_parameter)
-{
-    for (unsigned orig = 0; orig < 2; orig++) {
-        make_twins(orig != 0, true);
-        expect_state_refused("optim.state.0.exp_avg.rank0", "MODEL-NEEDED", "does not tell");
-        teardown();
-        setup();
-    }
-}
-
-Test(unflatten, pieces_of_different_lengths_tell_it)
-{
-    for (unsigned orig = 0; orig < 2; orig++) {
-        make_twins(orig != 0, false);
-        cr_expect_null(flat_view_refusal(s->view));
-        cr_expect_neq(seen_tensor("optim.state.b.w.exp_avg"), CAT_NONE);
-        teardown();
-        setup();
-    }
-}
-
 Test(unflatten, an_order_that_no_tree_has_is_refused_and_the_model_stays)
 {
     make_units(true, 4);
@@ -721,17 +676,6 @@ Test(unflatten, an_order_that_no_tree_has_is_refused_and_the_model_stays)
     expect_state_refused("optim.state.0.exp_avg.rank3", "MODEL-OPTIM", "no order");
     cr_assert_not_null(flat_view_refusal(s->view));
     cr_expect(strstr(flat_view_refusal(s->view)->message, "no order") != NULL);
-}
-
-Test(unflatten, an_order_that_nobody_stated_is_asked_for)
-{
-    make_units(true, 4);
-    s->strict = true;
-    for (uint32_t n = 0; n < PARAM_COUNT; n++)
-        add_pieces(n, tree_order[PARAM_COUNT - 1 - n], 4);
-    add_group(PARAM_COUNT);
-    open_well();
-    expect_state_refused("optim.state.0.exp_avg.rank3", "MODEL-NEEDED", "no order");
 }
 
 Test(unflatten, pieces_that_could_mean_two_orders_are_refused)
