@@ -43,7 +43,7 @@ static const char *find_foreign_option(const transform_request *r)
         {r->open.per_rank != FSDPCK_PER_RANK_AUTO, "--per-rank"},
         {r->open.model_path != NULL, "--model"},
         {r->open.repair_strided != 0, "--repair-strided"},
-        {r->open.assume_tp_first != 0, "--assume"},
+        {r->open.assume_tp_first != 0 || r->open.assume_order != 0, "--assume"},
         {r->open.hdf5_separator != NULL, "--hdf5-sep"},
         {r->open.hdf5_fill != 0, "--hdf5-fill"},
         {r->open.no_follow != 0, "--no-follow"},

@@ -109,6 +109,7 @@ typedef struct parse {
     const opt_row *rows[ROWS_MAX];
     void *members[ROWS_MAX];
     char *given[ROWS_MAX], *texts[ROWS_MAX];
+    char **sets[ROWS_MAX];
     size_t count;
     int help;
 } parse;
@@ -118,15 +119,19 @@ static void add_row(parse *p, const opt_row *row, void *words)
     static const int popt_kinds[] = {
         [OPT_FLAG] = POPT_ARG_NONE,     [OPT_TEXT] = POPT_ARG_STRING,  [OPT_LIST] = POPT_ARG_ARGV,
         [OPT_CHOICE] = POPT_ARG_STRING, [OPT_COUNT] = POPT_ARG_STRING, [OPT_SIZE] = POPT_ARG_STRING,
+        [OPT_SET] = POPT_ARG_ARGV,
     };
     const bool is_text = popt_kinds[row->kind] == POPT_ARG_STRING;
+    const bool is_set = row->kind == OPT_SET;
     p->rows[p->count] = row;
     p->members[p->count] = (char *)words + row->at;
     p->popt[p->count] = (struct poptOption){
         .longName = row->name,
         .shortName = row->letter,
         .argInfo = (unsigned)popt_kinds[row->kind],
-        .arg = is_text ? (void *)&p->given[p->count] : p->members[p->count],
+        .arg = is_text  ? (void *)&p->given[p->count]
+               : is_set ? (void *)&p->sets[p->count]
+                        : p->members[p->count],
         .val = is_text ? (int)p->count + 1 : 0,
     };
     p->count++;
@@ -309,9 +314,24 @@ static bool take_value(const cli *c, const opt_row *row, const char *text, void 
     return opt_size(c, option, text, row->least, member);
 }
 
+static bool take_set(const cli *c, const opt_row *row, char **words, int *member)
+{
+    char option[64];
+    snprintf(option, sizeof option, "--%s", row->name);
+    for (size_t i = 0; words != NULL && words[i] != NULL; i++) {
+        int index;
+        if (!opt_choice(c, option, words[i], row->choices, &index))
+            return false;
+        *member |= 1 << index;
+    }
+    return true;
+}
+
 static int take_values(const cli *c, parse *p)
 {
     for (size_t i = 0; i < p->count; i++) {
+        if (p->rows[i]->kind == OPT_SET && !take_set(c, p->rows[i], p->sets[i], p->members[i]))
+            return FSDPCK_USAGE;
         if (p->texts[i] == NULL)
             continue;
         if (p->rows[i]->kind == OPT_TEXT) {
@@ -361,6 +381,9 @@ int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const c
     for (size_t i = 0; i < p.count; i++) {
         free(p.given[i]);
         free(p.texts[i]);
+        for (size_t k = 0; p.sets[i] != NULL && p.sets[i][k] != NULL; k++)
+            free(p.sets[i][k]);
+        free(p.sets[i]);
     }
     c->popt = pc;
     return code;

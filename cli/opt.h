@@ -28,6 +28,7 @@ typedef enum opt_kind {
     OPT_TEXT,   /* char *, freed by opt_release */
     OPT_LIST,   /* char **, NULL-terminated, freed by opt_release; the option may be repeated */
     OPT_CHOICE, /* int: place of the word among `choices` */
+    OPT_SET,    /* int: a bit for each word of `choices`, by place; the option may be repeated */
     OPT_COUNT,  /* uint64_t, `least` to `most` */
     OPT_SIZE    /* uint64_t, bytes: "64M", at least `least` */
 } opt_kind;

@@ -30,9 +30,10 @@ const opt_row words_reading[] = {
     {"repair-strided", .kind = OPT_FLAG, .at = AT(repair_strided),
      .help = "FSDP+TP folders of torch 2.10 and newer whose boxes do not fit their data: derive "
              "the boxes anew where all then fit"},
-    {"assume", .kind = OPT_CHOICE, .at = AT(assume), .value = "WHAT", .choices = "fsdp2-tp-2.3",
+    {"assume", .kind = OPT_SET, .at = AT(assume), .value = "WHAT", .choices = "fsdp2-tp-2.3|order",
      .help = "fsdp2-tp-2.3: SRC is FSDP2 with TP of torch 2.3 or 2.4, whose files name the wrong "
-             "order of cuts"},
+             "order of cuts; order: the optimizer was given model.parameters() in their order; "
+             "repeatable"},
     {"hdf5-sep", .kind = OPT_TEXT, .at = AT(hdf5_separator), .value = "TEXT",
      .help = "what joins the names of HDF5 groups and datasets; default: '.'"},
     {"hdf5-fill", .kind = OPT_FLAG, .at = AT(hdf5_fill),
@@ -182,7 +183,7 @@ const opt_row words_running[] = {
 void transform_words_init(transform_words *w)
 {
     *w = (transform_words){
-        .part = -1, .per_rank = -1, .optim_keys = -1, .assume = -1, .torch = -1, .compress = -1};
+        .part = -1, .per_rank = -1, .optim_keys = -1, .torch = -1, .compress = -1};
 }
 
 void transform_words_reading(const transform_words *w, fsdpck_open_options *open)
@@ -197,7 +198,8 @@ void transform_words_reading(const transform_words *w, fsdpck_open_options *open
     open->rank_pattern = w->source_rank_pattern;
     open->per_rank = (fsdpck_per_rank)(w->per_rank + 1); /* AUTO comes first */
     open->repair_strided = w->repair_strided;
-    open->assume_tp_first = w->assume == 0;
+    open->assume_tp_first = (w->assume & 1) != 0;
+    open->assume_order = (w->assume & 2) != 0;
     open->model_path = w->model;
     open->hdf5_separator = w->hdf5_separator;
     open->hdf5_fill = w->hdf5_fill;

@@ -141,8 +141,8 @@ typedef enum fsdpck_per_rank {
 } fsdpck_per_rank;
 
 /* How optimizer state is keyed. Each optimizer of the checkpoint, found by its param_groups, is made
- * into the form asked for; names come from the checkpoint (param_names, or the order and shapes of
- * its model part) or from model_path. */
+ * into the form asked for; names come from the checkpoint (param_names, or the shapes of its model part
+ * where these leave one way alone), from model_path, or by assume_order. */
 typedef enum fsdpck_optim_keys {
     FSDPCK_OPTIM_KEYS_KEEP,
     FSDPCK_OPTIM_KEYS_NAME, /* state.emb.weight.exp_avg; params: names */
@@ -179,6 +179,9 @@ typedef struct fsdpck_open_options {
     /* Elements of HDF5 datasets that were never written are the fill value that the file defines;
      * else they are errors: H5-UNWRITTEN. */
     int hdf5_fill;
+    /* Numbers in optimizer state follow the order of the model's parameters within each param_group.
+     * Its files do not tell this; without it, numbers that several parameters fit are MODEL-NEEDED. */
+    int assume_order;
 } fsdpck_open_options;
 
 #define FSDPCK_OPEN_OPTIONS_INIT                                                         \

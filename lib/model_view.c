@@ -190,9 +190,10 @@ flat_ranks transform_flat_ranks(format_per_rank per_rank)
 }
 
 fsdpck_status transform_model_view(fsdpck_checkpoint *c, described_model *d,
-                                   format_per_rank per_rank, fsdpck_error *err)
+                                   format_per_rank per_rank, bool assume_order, fsdpck_error *err)
 {
-    flat_view_options options = {.ranks = transform_flat_ranks(per_rank), .agree = &d->agree};
+    flat_view_options options = {
+        .ranks = transform_flat_ranks(per_rank), .assume_order = assume_order, .agree = &d->agree};
     vec order = VEC_OF(flat_order, &c->metadata), ties = VEC_OF(agree_tie, &c->metadata);
     fsdpck_status st = flat_view_rescale(&c->read, d->m.world_size, &c->units, err);
 

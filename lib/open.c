@@ -264,9 +264,9 @@ static fsdpck_status print_mesh(fsdpck_checkpoint *c, fsdpck_error *err)
 
 /* Tensors as the description has them, which must be the model's. */
 static fsdpck_status see_described(fsdpck_checkpoint *c, described_model *d,
-                                   format_per_rank per_rank, fsdpck_error *err)
+                                   format_per_rank per_rank, bool assume_order, fsdpck_error *err)
 {
-    RETURN_IF(transform_model_view(c, d, per_rank, err));
+    RETURN_IF(transform_model_view(c, d, per_rank, assume_order, err));
     RETURN_IF(aim_parts_find(&c->cat, &c->parts, err));
     return transform_model_check(c, d, err);
 }
@@ -274,7 +274,7 @@ static fsdpck_status see_described(fsdpck_checkpoint *c, described_model *d,
 static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_options *o,
                                    described_model *d, fsdpck_error *err)
 {
-    const bool viewed = d->path != NULL;
+    const bool viewed = d->path != NULL, assume_order = o->assume_order != 0;
     catalogue *into = viewed ? &c->read : &c->cat;
     const open_request request = {
         .path = c->path,
@@ -306,18 +306,19 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
     if (viewed) {
         c->read_src.root = c->path;
         c->read_src.root_is_file = !c->probe.is_folder;
-        RETURN_IF(see_described(c, d, request.per_rank, err));
+        RETURN_IF(see_described(c, d, request.per_rank, assume_order, err));
     } else {
-        RETURN_IF(transform_shard_view(c, &request, err));
+        RETURN_IF(transform_shard_view(c, &request, assume_order, err));
         transform_note_flat(c);
         RETURN_IF(aim_parts_find(&c->cat, &c->parts, err));
     }
     c->src.root = c->path;
     c->src.root_is_file = !c->probe.is_folder;
     if (o->optim_keys != FSDPCK_OPTIM_KEYS_KEEP)
-        RETURN_IF(transform_rekey(c, (optim_keys)o->optim_keys, viewed ? &d->m : NULL, err));
+        RETURN_IF(transform_rekey(c, (optim_keys)o->optim_keys, viewed ? &d->m : NULL, assume_order,
+                                  err));
     else
-        RETURN_IF(transform_learn_params(c, err));
+        RETURN_IF(transform_learn_params(c, viewed ? &d->m : NULL, assume_order, err));
     RETURN_IF(aim_explain(&c->cat, &c->cut_otherwise, err));
     return print_mesh(c, err);
 }

@@ -174,7 +174,7 @@ static fsdpck_status no_optimizer(fsdpck_error *err)
 }
 
 /* to: OPTIM_KEYS_AS_THEY_ARE to learn alone what numbers mean. */
-static fsdpck_status with_order(fsdpck_checkpoint *c, optim_keys to, const model *m,
+static fsdpck_status with_order(fsdpck_checkpoint *c, optim_keys to, const model *m, bool assumed,
                                 const aim_parts *parts, uint32_t *count, fsdpck_error *err)
 {
     vec params = VEC_OF(rekey_param, c->cat.owner);
@@ -189,6 +189,7 @@ static fsdpck_status with_order(fsdpck_checkpoint *c, optim_keys to, const model
         st = params_of_part(c, parts, &names, &params, err);
     const rekey_order order = {.params = params.items,
                                .count = (uint32_t)params.count,
+                               .assumed = assumed,
                                .described = described,
                                .strip_ddp = parts->model_has_ddp,
                                .groups = m != NULL && m->optimizers.lists.count > 0 ? &m->optimizers
@@ -203,7 +204,7 @@ static fsdpck_status with_order(fsdpck_checkpoint *c, optim_keys to, const model
 }
 
 fsdpck_status transform_rekey(fsdpck_checkpoint *c, optim_keys to, const model *m,
-                              fsdpck_error *err)
+                              bool assume_order, fsdpck_error *err)
 {
     aim_parts parts = {0};
     uint32_t count = 0;
@@ -220,7 +221,7 @@ fsdpck_status transform_rekey(fsdpck_checkpoint *c, optim_keys to, const model *
     if (st == FSDPCK_OK)
         st = aim_parts_find(&c->cat, &parts, err);
     if (st == FSDPCK_OK)
-        st = with_order(c, to, m, &parts, &count, err);
+        st = with_order(c, to, m, assume_order, &parts, &count, err);
     if (st == FSDPCK_OK && count == 0)
         st = no_optimizer(err);
     aim_parts_release(&parts);
@@ -246,10 +247,11 @@ static bool has_numbers(const catalogue *c)
     return false;
 }
 
-fsdpck_status transform_learn_params(fsdpck_checkpoint *c, fsdpck_error *err)
+fsdpck_status transform_learn_params(fsdpck_checkpoint *c, const model *m, bool assume_order,
+                                     fsdpck_error *err)
 {
     uint32_t count;
     if (!has_numbers(&c->cat))
         return FSDPCK_OK;
-    return with_order(c, OPTIM_KEYS_AS_THEY_ARE, NULL, &c->parts, &count, err);
+    return with_order(c, OPTIM_KEYS_AS_THEY_ARE, m, assume_order, &c->parts, &count, err);
 }

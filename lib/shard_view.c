@@ -18,10 +18,11 @@ static fsdpck_status reopen(fsdpck_checkpoint *c, const open_request *request, f
 }
 
 fsdpck_status transform_shard_view(fsdpck_checkpoint *c, const open_request *request,
-                                   fsdpck_error *err)
+                                   bool assume_order, fsdpck_error *err)
 {
     const int64_t ranks = c->cat.origin.world_size;
     const flat_view_options options = {.ranks = transform_flat_ranks(request->per_rank),
+                                       .assume_order = assume_order,
                                        .from_metadata = true};
 
     if (!shard_metadata_is(&c->cat))

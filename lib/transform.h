@@ -109,19 +109,22 @@ flat_ranks transform_flat_ranks(format_per_rank per_rank);
 void transform_say_dropped(const fsdpck_checkpoint *c);
 /* From what was read (c->read), c->cat and c->src. */
 fsdpck_status transform_model_view(fsdpck_checkpoint *c, described_model *d,
-                                   format_per_rank per_rank, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                                   format_per_rank per_rank, bool assume_order,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Once c->parts are known: MODEL-MISMATCH where c->cat is not of this model; fills c->ties. */
 fsdpck_status transform_model_check(fsdpck_checkpoint *c, described_model *d,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* rekey_view.c: --optim-keys, on c->cat; makes c->parts anew. m: NULL without a description. */
+/* rekey_view.c: --optim-keys, on c->cat; makes c->parts anew. m: NULL without a description.
+ * assume_order: numbers follow the order of the model. */
 fsdpck_status transform_rekey(fsdpck_checkpoint *c, optim_keys to, const model *m,
-                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+                              bool assume_order, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* shard_view.c: where the checkpoint itself says what its flat parameters are made of, what was read
  * into c->cat becomes a view of it. */
 fsdpck_status transform_shard_view(fsdpck_checkpoint *c, const open_request *request,
-                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+                                   bool assume_order, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Notes whose state by number is, where that can be told from what is loaded (cat_tensor.param). */
-fsdpck_status transform_learn_params(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status transform_learn_params(fsdpck_checkpoint *c, const model *m, bool assume_order,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Says in the origin's note that there are flat parameters. */
 void transform_note_flat(fsdpck_checkpoint *c);
 /* BADINPUT (MODEL-NEEDED) where what is to be written has flat parameters. */

@@ -400,6 +400,7 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     a.picks = VEC_OF(aim_pick, from->owner);
     a.objects = VEC_OF(uint32_t, from->owner);
     a.object_names = VEC_OF(uint32_t, from->owner);
+    a.open_states = VEC_OF(uint32_t, from->owner);
     strtab_init(&a.names, from->owner);
     strtab_init(&a.state_keys, from->owner);
     to->cat.origin = from->origin;
@@ -445,6 +446,7 @@ out:
     vec_release(&a.picks);
     vec_release(&a.objects);
     vec_release(&a.object_names);
+    vec_release(&a.open_states);
     free(a.tensor_map);
     free(a.inner_owner);
     free(a.object_kept);

@@ -41,6 +41,7 @@ typedef struct aim_state {
     aim_names left_out_objects; /* names, until they follow those of tensors */
     strtab state_keys;          /* of a flat writer: "exp_avg" */
     bool source_shards;         /* several ranks wrote the source, and a tensor of it in pieces */
+    vec open_states;            /* uint32_t: source tensors, one for each kind of CAT_TENSOR_PARAM_OPEN */
     uint64_t *tensor_map; /* source tensor -> target tensor, UINT64_MAX where it is not taken */
 } aim_state;
 

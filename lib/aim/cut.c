@@ -5,6 +5,7 @@
 #include "layout/explain.h"
 #include "layout/piece.h"
 #include "layout/slice.h"
+#include "model/fqn.h"
 
 /* Empty boxes of one tensor that are told apart by their offsets; torch's layouts have a handful. */
 #define EMPTY_MAX 64u
@@ -31,27 +32,34 @@ bool aim_source_shards(const catalogue *c)
     return false;
 }
 
-/* Whether the model has that parameter with another shape: then the tensor is no moment of it. */
-static bool parameter_differs(const aim_state *a, uint32_t from, const text_buf *fqn)
+static bool same_shape(const catalogue *c, uint32_t x, uint32_t y)
+{
+    const unsigned ndim = catalogue_tensor(c, x)->ndim;
+    return catalogue_tensor(c, y)->ndim == ndim &&
+           memcmp(catalogue_shape(c, x), catalogue_shape(c, y), ndim * sizeof(uint64_t)) == 0;
+}
+
+/* The model's tensor of that name, CAT_NONE: it has none. */
+static uint32_t find_parameter(const aim_state *a, const char *fqn)
 {
     text_buf key = {0};
     if (a->parts->model_depth > 0) {
         text_puts(&key, a->parts->model_key);
         text_puts(&key, ".");
     }
-    text_append(&key, fqn->text, fqn->nbytes);
-    bool differs = false;
-    if (text_check(&key, NULL) == FSDPCK_OK) {
-        const uint32_t other = catalogue_find(a->from, key.text, key.nbytes);
-        if (other != CAT_NONE) {
-            const cat_tensor *t = catalogue_tensor(a->from, from);
-            differs = catalogue_tensor(a->from, other)->ndim != t->ndim ||
-                      memcmp(catalogue_shape(a->from, other), catalogue_shape(a->from, from),
-                             t->ndim * sizeof(uint64_t)) != 0;
-        }
-    }
+    text_puts(&key, fqn);
+    const uint32_t found = text_check(&key, NULL) == FSDPCK_OK
+                               ? catalogue_find(a->from, key.text, key.nbytes)
+                               : CAT_NONE;
     text_release(&key);
-    return differs;
+    return found;
+}
+
+/* Whether the model has that parameter with another shape: then the tensor is no moment of it. */
+static bool parameter_differs(const aim_state *a, uint32_t from, const text_buf *fqn)
+{
+    const uint32_t other = find_parameter(a, fqn->text == NULL ? "" : fqn->text);
+    return other != CAT_NONE && !same_shape(a->from, other, from);
 }
 
 /* The final name of a model tensor without the outer key, for the rules of the layout. */
@@ -228,6 +236,95 @@ static fsdpck_status place_by_rules(cut_state *s, const layout_tensor *t, fsdpck
     return FSDPCK_OK;
 }
 
+static fsdpck_status place_named(cut_state *s, const aim_pick *pick, const layout_tensor *t,
+                                 fsdpck_error *err)
+{
+    return take_like(s, pick, t->fqn) ? FSDPCK_OK : place_by_rules(s, t, err);
+}
+
+static bool same_placements(const cut_state *a, const cut_state *b)
+{
+    for (unsigned i = 0; i < a->m->ndim; i++) {
+        const placement *x = &a->spec.placements[i], *y = &b->spec.placements[i];
+        if (x->kind != y->kind || (x->kind != PLACEMENT_REPLICATE &&
+                                   (x->dim != y->dim || x->split_factor != y->split_factor)))
+            return false;
+    }
+    return a->spec.absent_dims == b->spec.absent_dims;
+}
+
+static fsdpck_status refuse_open(const char *one, const char *other, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "MODEL-NEEDED",
+                  "optimizer state by number follows its parameter, and nothing tells which it is");
+    error_found(err, "'%.100s' and '%.100s' may be it, and are cut differently", one, other);
+    error_next(err, "describe the model and its optimizer with scripts/describe_model.py, and give "
+                    "--model FILE; or --assume order if the optimizer was given model.parameters() "
+                    "in their order");
+    return st;
+}
+
+/* As if the state were of model tensor i. */
+static fsdpck_status place_as(const cut_state *s, const aim_pick *pick, const layout_tensor *t,
+                              uint32_t i, fsdpck_error *err)
+{
+    const aim_state *a = s->a;
+    const uint32_t name = catalogue_tensor(a->from, i)->name;
+    const size_t outer = a->parts->model_depth > 0 ? strlen(a->parts->model_key) + 1 : 0;
+    cut_state other = *s;
+    layout_tensor named = *t;
+    text_buf fqn = {0}, whole = {0};
+    if (catalogue_name_nbytes(a->from, name) <= outer)
+        return FSDPCK_OK;
+    fqn_clean(catalogue_name(a->from, name) + outer, catalogue_name_nbytes(a->from, name) - outer,
+              a->parts->model_has_ddp, &fqn);
+    text_append(&fqn, "", 0);
+    text_append(&whole, catalogue_name(a->from, name), outer);
+    text_append(&whole, fqn.text == NULL ? "" : fqn.text, fqn.nbytes);
+    fsdpck_status st = text_check(&fqn, err);
+    if (st == FSDPCK_OK)
+        st = text_check(&whole, err);
+    if (st == FSDPCK_OK) {
+        named.fqn = fqn.text;
+        named.outer_fqn = outer > 0 ? whole.text : t->outer_fqn;
+        st = place_named(&other, pick, &named, err);
+    }
+    if (st == FSDPCK_OK && !same_placements(s, &other))
+        st = refuse_open(t->fqn, named.fqn, err);
+    text_release(&fqn);
+    text_release(&whole);
+    return st;
+}
+
+/* State of one of several parameters: all of them must be cut alike. Once for each kind. */
+static fsdpck_status check_open(const cut_state *s, const aim_pick *pick, const layout_tensor *t,
+                                fsdpck_error *err)
+{
+    aim_state *a = s->a;
+    const catalogue *c = a->from;
+    const cat_tensor *state = catalogue_tensor(c, pick->source);
+    const uint64_t not_in_like = a->result->not_in_like;
+    const uint32_t param = find_parameter(a, t->fqn);
+
+    for (size_t i = 0; i < a->open_states.count; i++) {
+        const uint32_t seen = *VEC_AT(&a->open_states, const uint32_t, i);
+        if (same_shape(c, seen, pick->source) && catalogue_tensor(c, seen)->dtype == state->dtype &&
+            catalogue_tensor(c, seen)->spec == state->spec)
+            return FSDPCK_OK;
+    }
+    const uint32_t like = param != CAT_NONE ? param : pick->source;
+    for (uint32_t i = 0; i < a->parts->tensor_count; i++)
+        if (a->parts->tensor_part[i] == PART_MODEL && i != param && same_shape(c, i, like))
+            RETURN_IF(place_as(s, pick, t, i, err));
+    a->result->not_in_like = not_in_like;
+    uint32_t *slot = vec_push(&a->open_states, err);
+    if (slot == NULL)
+        return FSDPCK_LIMIT;
+    *slot = pick->source;
+    return FSDPCK_OK;
+}
+
 static fsdpck_status choose_placements(cut_state *s, const aim_pick *pick, fsdpck_error *err)
 {
     text_buf fqn = {0}, outer = {0};
@@ -236,8 +333,11 @@ static fsdpck_status choose_placements(cut_state *s, const aim_pick *pick, fsdpc
     fsdpck_status st = text_check(&fqn, err);
     if (st == FSDPCK_OK)
         st = text_check(&outer, err);
-    if (st == FSDPCK_OK && !take_like(s, pick, t.fqn))
-        st = place_by_rules(s, &t, err);
+    if (st == FSDPCK_OK)
+        st = place_named(s, pick, &t, err);
+    if (st == FSDPCK_OK && s->ndim > 0 &&
+        (catalogue_tensor(s->a->from, pick->source)->flags & CAT_TENSOR_PARAM_OPEN))
+        st = check_open(s, pick, &t, err);
     text_release(&fqn);
     text_release(&outer);
     return st;

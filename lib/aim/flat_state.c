@@ -102,11 +102,15 @@ fsdpck_status aim_state_refuse(fsdpck_status status, const char *what, const cha
 
 fsdpck_status aim_state_refuse_numbers(const char *name, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "MODEL-OPTIM",
-                                       "which parameters the optimizer numbers is not known");
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "MODEL-NEEDED",
+                  "optimizer state is by number, and rank files of FSDP1 need to know whose it is");
     if (name != NULL)
         error_tensor(err, name);
-    error_next(err, "--optim-keys name names them; or take the model alone: --part model");
+    error_next(err,
+               "give --optim-keys name, with --model FILE that lists 'optimizers' "
+               "(scripts/describe_model.py), or with --assume order if the optimizer was given "
+               "model.parameters() in their order; or take the model alone: --part model");
     return st;
 }
 

@@ -51,7 +51,8 @@ fsdpck_status optim_groups_put(optim_groups *g, const char *fqn, size_t nbytes, 
     return FSDPCK_OK;
 }
 
-const optim_list *optim_groups_find(const optim_groups *g, const char *prefix, size_t nbytes)
+const optim_list *optim_groups_find(const optim_groups *g, const char *prefix, size_t nbytes,
+                                    bool is_only)
 {
     if (nbytes > 0 && prefix[nbytes - 1] == '.')
         nbytes--;
@@ -64,7 +65,7 @@ const optim_list *optim_groups_find(const optim_groups *g, const char *prefix, s
             memcmp(strtab_text(&g->names, l->name), prefix + at, nbytes - at) == 0)
             return l;
     }
-    return g->lists.count == 1 ? VEC_AT(&g->lists, const optim_list, 0) : NULL;
+    return is_only && g->lists.count == 1 ? VEC_AT(&g->lists, const optim_list, 0) : NULL;
 }
 
 const optim_group *optim_groups_at(const optim_groups *g, const optim_list *l, uint32_t i)

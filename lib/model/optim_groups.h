@@ -7,11 +7,13 @@
  *     RETURN_IF(optim_groups_open(&g, err));                     // a group of it
  *     RETURN_IF(optim_groups_put(&g, "emb.weight", 10, err));    // a member
  *     ...
- *     const optim_list *l = optim_groups_find(&g, "optim.", 6);
+ *     const optim_list *l = optim_groups_find(&g, "optim.", 6, true);
  *     optim_groups_release(&g);
  */
 #ifndef FSDPCK_MODEL_OPTIM_GROUPS_H
 #define FSDPCK_MODEL_OPTIM_GROUPS_H
+
+#include <stdbool.h>
 
 #include "base/alloc.h"
 
@@ -42,9 +44,10 @@ fsdpck_status optim_groups_open(optim_groups *g, fsdpck_error *err) FSDPCK_MUST_
 fsdpck_status optim_groups_put(optim_groups *g, const char *fqn, size_t nbytes,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The optimizer whose state is kept under `prefix` ("optim.", ""): that of the same last key, else
- * the only one that there is; NULL. */
-const optim_list *optim_groups_find(const optim_groups *g, const char *prefix, size_t nbytes);
+/* The optimizer whose state is kept under `prefix` ("optim.", ""): that of the same last key, else,
+ * where the checkpoint has one optimizer alone, the only one that there is; NULL. */
+const optim_list *optim_groups_find(const optim_groups *g, const char *prefix, size_t nbytes,
+                                    bool is_only);
 const optim_group *optim_groups_at(const optim_groups *g, const optim_list *l, uint32_t i);
 const char *optim_groups_member(const optim_groups *g, const optim_group *group, uint32_t i,
                                 size_t *nbytes);

@@ -200,6 +200,26 @@ static uint32_t longest_label(const rekey_optimizer *o, const char *text, size_t
     return REKEY_NONE;
 }
 
+/* Known to hold nothing: None, or an empty dict. */
+static bool is_nothing(catalogue *c, uint32_t object)
+{
+    const cat_object *o = catalogue_object(c, object);
+    value dict;
+    return o->loaded && (value_is_none(o->content) || (value_as_dict(&c->pool, o->content, &dict) &&
+                                                       value_count(&c->pool, dict) == 0));
+}
+
+/* Objects of its state tell parameters apart; one that is the whole state, all of them. */
+static void see_object(rekey *r, rekey_optimizer *o, const rekey_entry *e)
+{
+    if (!e->is_object || is_nothing(r->cat, e->index))
+        return;
+    if (e->kind == REKEY_STATE && e->at != REKEY_NONE)
+        REKEY_POSITION(o, e->at)->has_objects = true;
+    for (uint32_t i = 0; e->kind == REKEY_STATE_ALL && i < o->positions.count; i++)
+        REKEY_POSITION(o, i)->has_objects = true;
+}
+
 static fsdpck_status see_state(rekey *r, uint32_t index, bool is_object, uint32_t name, value path,
                                fsdpck_error *err)
 {
@@ -231,6 +251,7 @@ static fsdpck_status see_state(rekey *r, uint32_t index, bool is_object, uint32_
             e.key = (uint32_t)n;
         }
         o->unknown += e.kind == REKEY_STATE && e.at == REKEY_NONE;
+        see_object(r, o, &e);
         return add_entry(r, &e, err);
     }
     return FSDPCK_OK;
@@ -354,9 +375,9 @@ static fsdpck_status prepare(rekey *r, uint32_t owner, fsdpck_error *err)
         return FSDPCK_OK;
     RETURN_IF(list_states(r, owner, err));
     if (o->form == OPTIM_KEYS_ID && r->to != OPTIM_KEYS_ID)
-        RETURN_IF(rekey_match(r, owner, err));
+        RETURN_IF(rekey_match(r, owner, false, err));
     else if (o->form == OPTIM_KEYS_ID)
-        (void)!rekey_match(r, owner, NULL); /* for cat_tensor.param alone */
+        (void)!rekey_match(r, owner, true, NULL); /* for cat_tensor.param alone */
     else
         RETURN_IF(rekey_names_clean(r, o, err));
     if (o->form == OPTIM_KEYS_FLAT)
@@ -385,7 +406,6 @@ static fsdpck_status run(rekey *r, fsdpck_error *err)
 /* What is wrong with an optimizer here is none of the caller's business. */
 static fsdpck_status learn(rekey *r, fsdpck_error *err)
 {
-    catalogue *c = r->cat;
     RETURN_IF(see_all(r, see_group, err));
     for (uint32_t i = 0; i < r->optimizers.count; i++)
         REKEY_OPTIMIZER(r, i)->same = rekey_groups_read(r, i, NULL) != FSDPCK_OK;
@@ -394,18 +414,14 @@ static fsdpck_status learn(rekey *r, fsdpck_error *err)
     for (uint32_t i = 0; i < r->optimizers.count; i++) {
         rekey_optimizer *o = REKEY_OPTIMIZER(r, i);
         o->same = o->same || o->form != OPTIM_KEYS_ID || list_states(r, i, NULL) != FSDPCK_OK ||
-                  rekey_match(r, i, NULL) != FSDPCK_OK;
+                  rekey_match(r, i, true, NULL) != FSDPCK_OK;
     }
     for (size_t i = 0; i < r->entries.count; i++) {
         const rekey_entry *e = REKEY_ENTRY(r, i);
         const rekey_optimizer *o = REKEY_OPTIMIZER(r, e->owner);
         if (o->same || e->kind != REKEY_STATE || e->is_object || e->at == REKEY_NONE)
             continue;
-        const uint32_t name = REKEY_POSITION(o, e->at)->name;
-        if (name != REKEY_NONE)
-            RETURN_IF(strtab_intern(&c->names, strtab_text(&r->texts, name),
-                                    strtab_nbytes(&r->texts, name),
-                                    &catalogue_tensor(c, e->index)->param, err));
+        RETURN_IF(rekey_note_param(r, REKEY_POSITION(o, e->at), e->index, err));
     }
     return FSDPCK_OK;
 }

@@ -18,14 +18,18 @@
  * param_groups, wherever they lie) is judged by itself; one that has the wanted form already stays
  * as it is, but for numbers that a DCP folder keeps as texts, which become numbers again.
  *
- * Numbers -> names. A number is a place: 0, 1, ... through the groups in order. Names come from
- * `param_names` of the groups (torch 2.6 and newer, where the optimizer was given names), else from
- * the parameters of `order`: by shape, in their order within each group. The match has to be the
- * only one. Names are clean (model/fqn.h).
+ * Numbers -> names. A number is a place: 0, 1, ... through the groups in order. Which parameter was
+ * at that place nobody knows but who made the optimizer: groups may list them sorted by name, or
+ * some of them alone. So names come from what is written down (`order->groups`, or `param_names` of
+ * the groups: torch 2.6 and newer, where the optimizer was given names), else from the shapes of
+ * `order` where these leave one way alone, else from the order of `order` where that is assumed.
+ * Parameters of one group without any state change places freely: nothing else tells them apart.
+ * Names are clean (model/fqn.h).
  *
- * Names -> numbers. Numbers are given through the groups in order. Within a group they follow
- * `param_names`, else `order` where it knows all names (torch lists names sorted by the alphabet
- * here and there), else the list.
+ * Names -> numbers. Numbers are given through the groups in order. Within a group they follow what a
+ * description lists, else `param_names`, else the list where `order` lists the names likewise. Where
+ * it does not (an optimizer may list names sorted, and so does torch here and there): as `order`
+ * where that is assumed. Where `order` does not know all names, the list.
  *
  * Flattened -> groups. Parameters of equal hyper-parameters make a group, in the order in which
  * they are met; where a description lists the groups, those.
@@ -57,6 +61,7 @@ typedef struct rekey_param {
 typedef struct rekey_order {
     const rekey_param *params;
     uint32_t count;
+    bool assumed;   /* the user says that numbers follow it (--assume order) */
     bool described; /* these and no others; else a model part, which may hold what is not trained */
     bool strip_ddp; /* the model's names begin with `module.`, which names here do not have */
     const optim_groups *groups; /* of a description; NULL */

@@ -440,11 +440,7 @@ fsdpck_status rekey_groups_make(rekey *r, uint32_t owner, fsdpck_error *err)
     fsdpck_status st = gather_hypers(&l, owner, err);
     for (uint32_t p = 0; st == FSDPCK_OK && p + 1 < count; p++)
         st = classify(&l, p, &text, err);
-    const optim_list *list =
-        r->order->groups == NULL
-            ? NULL
-            : optim_groups_find(r->order->groups, strtab_text(&r->texts, o->prefix),
-                                strtab_nbytes(&r->texts, o->prefix));
+    const optim_list *list = rekey_described(r, o);
     if (st == FSDPCK_OK && list != NULL)
         st = described_groups(&l, list, &used, err);
     if (st == FSDPCK_OK && !used)

@@ -113,9 +113,7 @@ static bool rank_described(const rekey *r, const rekey_optimizer *o, const rekey
                            ranked *rows)
 {
     const optim_groups *all = r->order->groups;
-    const optim_list *list = all == NULL ? NULL
-                                         : optim_groups_find(all, strtab_text(&r->texts, o->prefix),
-                                                             strtab_nbytes(&r->texts, o->prefix));
+    const optim_list *list = rekey_described(r, o);
     const uint32_t index = (uint32_t)(g - REKEY_GROUP(o, 0));
     if (list == NULL || index >= list->count ||
         optim_groups_at(all, list, index)->count != g->count)
@@ -135,6 +133,33 @@ static bool rank_described(const rekey *r, const rekey_optimizer *o, const rekey
     return true;
 }
 
+/* Where the list has another order than the model, either may be that of the optimizer. */
+static fsdpck_status check_order(rekey *r, const rekey_optimizer *o, const rekey_group *g,
+                                 const ranked *rows, fsdpck_error *err)
+{
+    uint32_t moved = REKEY_NONE;
+    bool has_state = false;
+    for (uint32_t i = 0; i < g->count; i++) {
+        const rekey_position *p = REKEY_POSITION(o, rows[i].position);
+        has_state = has_state || p->nstates > 0 || p->has_objects;
+        if (moved == REKEY_NONE && i > 0 && rows[i].rank < rows[i - 1].rank)
+            moved = i;
+    }
+    if (r->order->assumed || moved == REKEY_NONE || !has_state)
+        return FSDPCK_OK;
+    const fsdpck_status st = rekey_fail(
+        r, o, FSDPCK_BADINPUT, "MODEL-NEEDED", err,
+        "param_group %" PRIu32 " lists names in another order than the model has them, and numbers "
+        "may follow either",
+        g->index);
+    error_found(err, "'%.100s' before '%.100s'", strtab_text(&o->labels, rows[moved - 1].position),
+                strtab_text(&o->labels, rows[moved].position));
+    error_next(err, "describe the model and its optimizer with scripts/describe_model.py, and give "
+                    "--model FILE; or --assume order if the optimizer was given model.parameters() "
+                    "in their order");
+    return st;
+}
+
 typedef struct order_words {
     uint32_t moved, unknown;
 } order_words;
@@ -150,8 +175,10 @@ static fsdpck_status order_group(rekey *r, rekey_optimizer *o, const rekey_group
     fsdpck_status st = o->form == OPTIM_KEYS_NAME ? rank_given(r, o, g, rows, &known) : FSDPCK_OK;
     if (!known && o->form == OPTIM_KEYS_NAME)
         known = rank_described(r, o, g, rows);
-    if (!known)
+    if (st == FSDPCK_OK && !known) {
         known = rank_known(o, g, rows);
+        st = known ? check_order(r, o, g, rows, err) : FSDPCK_OK;
+    }
     if (known && g->count > 1)
         qsort(rows, g->count, sizeof *rows, compare_ranked);
     for (uint32_t i = 0; known && i < g->count; i++) {

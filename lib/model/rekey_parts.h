@@ -3,6 +3,9 @@
  *     rekey.c         which optimizers there are, and what belongs to them
  *     rekey_groups.c  what their param_groups say: which parameters, in which order
  *     rekey_match.c   what numbers mean
+ *     rekey_unique.c  what they mean where shapes leave one way
+ *     rekey_order.c   what they mean in the order of the model
+ *     rekey_shape.c   which parameters a number can mean
  *     rekey_number.c  which number a name gets
  *     rekey_write.c   names and paths, and objects
  *     rekey_root.c    the nested root
@@ -43,6 +46,8 @@ typedef struct rekey_position {
     uint32_t param;                /* in rekey_order.params, REKEY_NONE */
     uint32_t number;               /* the one to be given */
     uint32_t first_state, nstates; /* in rekey_optimizer.states */
+    bool has_objects;              /* its state has more than tensors and None */
+    bool open;                     /* `param` is one of several parameters of its shape */
 } rekey_position;
 
 typedef struct rekey_group {
@@ -109,8 +114,52 @@ fsdpck_status rekey_groups_make(rekey *r, uint32_t owner, fsdpck_error *err) FSD
 
 /* --- rekey_match.c --- */
 
-/* Fills names of positions by number. */
-fsdpck_status rekey_match(rekey *r, uint32_t owner, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Parameters that numbers may mean, and which do so far. */
+typedef struct rekey_matching {
+    rekey *r;
+    rekey_optimizer *o;
+    vec candidates; /* uint32_t: in order->params */
+    uint8_t *taken; /* by candidate */
+    /* By position: first and last candidate that can be it; rekey_unique.c: low is it. */
+    uint32_t *low, *high;
+    uint8_t *fixed; /* by position */
+    bool lenient;   /* the order says it: only a contradiction matters */
+    bool tentative; /* what several parameters can be is no error */
+    uint64_t steps;
+} rekey_matching;
+
+/* A search gives up where more than these were needed. */
+#define REKEY_STEPS_MAX (UINT64_C(1) << 31)
+
+static inline const rekey_param *rekey_candidate(const rekey_matching *m, uint32_t i)
+{
+    return &m->r->order->params[*VEC_AT(&m->candidates, const uint32_t, i)];
+}
+
+/* Fills names of positions by number. tentative: those that several parameters can be are `open`
+ * and have the name of one of them, or none. */
+fsdpck_status rekey_match(rekey *r, uint32_t owner, bool tentative,
+                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The groups that a description lists of this optimizer; NULL. */
+const optim_list *rekey_described(const rekey *r, const rekey_optimizer *o);
+fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_error *err);
+
+/* --- rekey_unique.c, rekey_order.c --- */
+
+/* Fill `param` of all positions. BADINPUT: MODEL-OPTIM (there is no way), MODEL-NEEDED (there are
+ * several). */
+fsdpck_status rekey_match_unique(rekey_matching *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status rekey_match_order(rekey_matching *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- rekey_shape.c --- */
+
+/* Whether the parameter is a likely one, by all of the state. */
+bool rekey_fits(rekey_matching *m, uint32_t position, const rekey_param *param);
+/* Whether state of a known kind permits it. */
+bool rekey_may_be(rekey_matching *m, uint32_t position, const rekey_param *param);
+/* The only shape that its parameter can have; NULL where that is not known. */
+const uint64_t *rekey_shape_of(rekey_matching *m, uint32_t position, unsigned *ndim);
+void rekey_print_shape(unsigned ndim, const uint64_t *shape, text_buf *out);
 
 /* --- rekey_number.c --- */
 
@@ -126,6 +175,9 @@ fsdpck_status rekey_lists_make(rekey *r, rekey_optimizer *o, fsdpck_error *err) 
 /* The new name or number of a parameter, as text. */
 void rekey_label(const rekey *r, const rekey_optimizer *o, uint32_t position, text_buf *out);
 
+/* Writes down whose state a tensor is (cat_tensor.param), where that is known. */
+fsdpck_status rekey_note_param(rekey *r, const rekey_position *p, uint32_t tensor,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status rekey_tensors(rekey *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status rekey_objects(rekey *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

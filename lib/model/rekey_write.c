@@ -104,6 +104,17 @@ static fsdpck_status state_path(writing *w, const rekey_optimizer *o, value old,
     return end_path(w, path, err);
 }
 
+fsdpck_status rekey_note_param(rekey *r, const rekey_position *p, uint32_t tensor,
+                               fsdpck_error *err)
+{
+    cat_tensor *t = catalogue_tensor(r->cat, tensor);
+    t->flags |= p->open ? CAT_TENSOR_PARAM_OPEN : 0;
+    if (p->name == REKEY_NONE)
+        return FSDPCK_OK;
+    return strtab_intern(&r->cat->names, strtab_text(&r->texts, p->name),
+                         strtab_nbytes(&r->texts, p->name), &t->param, err);
+}
+
 static fsdpck_status write_state(writing *w, const rekey_entry *e, fsdpck_error *err)
 {
     catalogue *c = w->r->cat;
@@ -127,11 +138,7 @@ static fsdpck_status write_state(writing *w, const rekey_entry *e, fsdpck_error 
     }
     catalogue_tensor(c, e->index)->path = path;
     RETURN_IF(catalogue_rename(c, e->index, w->name.text, w->name.nbytes, err));
-    if (p->name != REKEY_NONE)
-        RETURN_IF(strtab_intern(&c->names, strtab_text(&w->r->texts, p->name),
-                                strtab_nbytes(&w->r->texts, p->name),
-                                &catalogue_tensor(c, e->index)->param, err));
-    return FSDPCK_OK;
+    return rekey_note_param(w->r, p, e->index, err);
 }
 
 static fsdpck_status check_form(const rekey *r, const rekey_entry *e, fsdpck_error *err)

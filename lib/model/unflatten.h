@@ -66,6 +66,7 @@ typedef enum flat_ranks {
 
 typedef struct flat_view_options {
     flat_ranks ranks;
+    bool assume_order; /* numbers of an optimizer follow the order of the model */
     /* What model.parameters() gives, in its order, where that is known; else NULL. */
     const flat_order *order;
     uint32_t order_count;

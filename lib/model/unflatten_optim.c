@@ -127,21 +127,43 @@ static void count_numbers(const flat_view *v, flat_optimizer *o, uint32_t *group
 
 /* --- from numbers to parameters --- */
 
-static fsdpck_status refuse(flat_view *v, flat_optimizer *o, const char *why, uint32_t number,
-                            fsdpck_status status)
+static fsdpck_status refuse(flat_view *v, flat_optimizer *o, const char *why, uint32_t number)
 {
     o->failed = true;
     if (v->refusal.status != FSDPCK_OK)
         return FSDPCK_OK;
-    (void)error_set(&v->refusal, status, "MODEL-OPTIM", "optimizer state by number %s", why);
+    /* Another order may fit, unless the user says that this one is right. */
+    const bool asks = o->by_order && !v->options.assume_order;
+    (void)error_set(&v->refusal, FSDPCK_BADINPUT, asks ? "MODEL-NEEDED" : "MODEL-OPTIM",
+                    "optimizer state by number %s", why);
     error_expected(&v->refusal, "as the model's %zu units and %zu parameters",
                    v->units->units.count, v->units->params.count);
     if (number == CAT_NONE)
         error_found(&v->refusal, "%" PRIu32 " parameters in the optimizer", o->count);
     else
         error_found(&v->refusal, "parameter %" PRIu32 " of %" PRIu32, number, o->count);
-    error_next(&v->refusal, "describe_model.py's describe(model, optimizer) says what is in which "
-                            "group; --part model, where a command has it, leaves it out");
+    error_next(&v->refusal, "describe the model and its optimizer with scripts/describe_model.py, "
+                            "and give --model FILE; --part model, where a command has it, leaves "
+                            "the state out");
+    return FSDPCK_OK;
+}
+
+/* Nothing is wrong with the state, but nobody says whose it is. */
+static fsdpck_status ask(flat_view *v, flat_optimizer *o, const char *why, const char *found)
+{
+    o->failed = true;
+    if (v->refusal.status != FSDPCK_OK)
+        return FSDPCK_OK;
+    (void)error_set(&v->refusal, FSDPCK_BADINPUT, "MODEL-NEEDED", "optimizer state by number %s",
+                    why);
+    if (found[0] != '\0')
+        error_found(&v->refusal, "%s", found);
+    error_next(&v->refusal,
+               "describe the model and its optimizer with scripts/describe_model.py, and give "
+               "--model FILE%s; --part model, where a command has it, leaves the state out",
+               v->options.assume_order ? ""
+                                       : ", or --assume order if the optimizer was given "
+                                         "model.parameters() in their order");
     return FSDPCK_OK;
 }
 
@@ -295,7 +317,8 @@ static void take_groups(flat_view *v, const flat_optimizer *o, bool orig, bool *
     const optim_groups *g = v->options.groups;
     const optim_list *list = g == NULL ? NULL
                                        : optim_groups_find(g, strtab_text(&v->texts, o->prefix),
-                                                           strtab_nbytes(&v->texts, o->prefix));
+                                                           strtab_nbytes(&v->texts, o->prefix),
+                                                           v->optimizers.count == 1);
     uint32_t *targets = VEC_AT(&v->targets, uint32_t, o->targets_at);
     uint32_t known = 0;
     *taken = false;
@@ -345,25 +368,22 @@ static fsdpck_status find_targets(flat_view *v, flat_optimizer *o, bool orig, fs
     if (named)
         return FSDPCK_OK;
     if (groups > 1)
-        return refuse(v, o, "is in several param_groups, without names", CAT_NONE,
-                      FSDPCK_UNSUPPORTED);
+        return ask(v, o, "is in several param_groups, without names", "");
+    o->by_order = true;
     if (take_order(v, o, targets))
         return FSDPCK_OK;
     if (!orig) {
         if (o->count != unit_count(v->units))
-            return refuse(v, o, "has another number of parameters than there are units", CAT_NONE,
-                          FSDPCK_BADINPUT);
+            return refuse(v, o, "has another number of parameters than there are units", CAT_NONE);
         for (uint32_t i = 0; i < o->count; i++)
             targets[i] = i;
         return FSDPCK_OK;
     }
     RETURN_IF(match_lengths(v, o, targets, &solutions, err));
     if (solutions == 0)
-        return refuse(v, o, "has no order of parameters that fits its pieces", CAT_NONE,
-                      FSDPCK_BADINPUT);
+        return refuse(v, o, "has no order of parameters that fits its pieces", CAT_NONE);
     if (solutions > 1)
-        return refuse(v, o, "could mean parameters in more than one order", CAT_NONE,
-                      FSDPCK_UNSUPPORTED);
+        return ask(v, o, "could mean parameters in more than one order", "");
     return FSDPCK_OK;
 }
 
@@ -422,10 +442,20 @@ static fsdpck_status check_pieces(flat_view *v, uint32_t owner, bool orig)
             fits = fits && (catalogue_tensor(v->base, q->tensor)->ndim == 0) ==
                                (catalogue_tensor(v->base, p->tensor)->ndim == 0);
         if (!fits)
-            return refuse(v, o, "is not as long as its parameter's pieces", p->number,
-                          FSDPCK_BADINPUT);
+            return refuse(v, o, "is not as long as its parameter's pieces", p->number);
     }
     return FSDPCK_OK;
+}
+
+static fsdpck_status check_only_way(flat_view *v, uint32_t owner, bool orig, fsdpck_error *err)
+{
+    text_buf why = {0};
+    fsdpck_status st = flat_find_rivals(v, owner, orig, &why, err);
+    if (st == FSDPCK_OK && why.nbytes > 0)
+        st = ask(v, VEC_AT(&v->optimizers, flat_optimizer, owner),
+                 "does not tell which parameters the numbers are", why.text);
+    text_release(&why);
+    return st;
 }
 
 fsdpck_status flat_optim_find(flat_view *v, fsdpck_error *err)
@@ -439,12 +469,13 @@ fsdpck_status flat_optim_find(flat_view *v, fsdpck_error *err)
     for (uint32_t i = 0; i < v->optimizers.count; i++) {
         flat_optimizer *o = VEC_AT(&v->optimizers, flat_optimizer, i);
         if (mixed)
-            RETURN_IF(refuse(v, o, "is of units with and without use_orig_params", CAT_NONE,
-                             FSDPCK_BADINPUT));
+            RETURN_IF(refuse(v, o, "is of units with and without use_orig_params", CAT_NONE));
         else
             RETURN_IF(find_targets(v, o, orig, err));
         if (!o->failed)
             RETURN_IF(check_pieces(v, i, orig));
+        if (!o->failed && o->by_order && !v->options.assume_order)
+            RETURN_IF(check_only_way(v, i, orig, err));
     }
     return FSDPCK_OK;
 }

@@ -49,6 +49,7 @@ typedef struct flat_optimizer {
     uint32_t count;      /* of its parameters */
     uint64_t targets_at; /* in flat_view.targets: of each number a unit, or (orig) a parameter; or
                             FLAT_OTHER and a place in the order; CAT_NONE */
+    bool by_order;       /* targets follow an order that the checkpoint does not state */
     bool failed;         /* flat_view.refusal says why there are no targets */
 } flat_optimizer;
 
@@ -206,6 +207,13 @@ bool flat_has_pieces(const catalogue *base);
 /* State by number of an optimizer that knew nothing of FSDP1, such as that of a model on one rank: it
  * stays as it is. */
 bool flat_numbers_are_whole(const catalogue *base);
+
+/* --- unflatten_rivals.c --- */
+
+/* Whether numbers of an optimizer could be other parameters than its targets say: those whose
+ * pieces are as long. *why becomes an example, empty where there is one way alone. */
+fsdpck_status flat_find_rivals(const flat_view *v, uint32_t owner, bool orig, text_buf *why,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- unflatten_match.c --- */
 

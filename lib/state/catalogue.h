@@ -63,6 +63,8 @@ enum {
     /* Beside CAT_TENSOR_IN_OBJECT: dicts, lists and tuples alone lead to it, so its name and path are
      * what they would be if these were opened; it can be taken without its object. */
     CAT_TENSOR_NAMED = 64,
+    /* Optimizer state by number of one of several parameters: `param` is one of them, or none. */
+    CAT_TENSOR_PARAM_OPEN = 128,
 };
 
 typedef struct cat_tensor {

@@ -392,6 +392,7 @@ static void run(const pack *p)
     open.no_follow = has_word(p, "no_follow");
     open.repair_strided = has_word(p, "repair");
     open.assume_tp_first = has_word(p, "tp_first");
+    open.assume_order = has_word(p, "in_order");
     open.model_path = p->model[0] != '\0' ? p->model : NULL;
     if (has_word(p, "starve "))
         starve(p, &open);

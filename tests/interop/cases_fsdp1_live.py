@@ -108,7 +108,7 @@ def make(setting, world_size, orig, half=False, ignore=False, strategy=None):
 
 
 def read_all(setting, source, units, *options):
-    _, path = setting.consolidate(setting.path(source), source + ".pt", "--model", units, *options)
+    _, path = setting.consolidate(setting.path(source), source + ".pt", "--model", units, "--assume", "order", *options)
     return tensors_of_state(load_pt(path))
 
 
@@ -139,7 +139,8 @@ def check_ignored(orig):
         model = {name: tensor for name, tensor in truth.items() if name.startswith("model.")}
         check_same_tensors(read_all(setting, "dcp", units), model, "DCP")
         check_same_tensors(read_all(setting, "ranks", setting.path("net.model.json")), truth, "rank files")
-        done, path = setting.consolidate(setting.path("ranks"), "out.pt", "--model", units, expected=BAD_INPUT)
+        done, path = setting.consolidate(setting.path("ranks"), "out.pt", "--model", units, "--assume", "order",
+                                         expected=BAD_INPUT)
         check("MODEL-OPTIM" in done.stderr and "--part model" in done.stderr, done.stderr)
         check_nothing_at(path)
         setting.consolidate(setting.path("ranks"), "out.pt", "--model", units, "--part", "model")
@@ -169,7 +170,7 @@ def check_strategy(strategy, orig):
         for description in (units, setting.path("net.model.json")):
             check_same_tensors(read_all(setting, "ranks", description, "--force"), truth, "rank files")
             setting.run("reshard", setting.path("ranks"), setting.path("again"), "--format", "fsdp1", "--force",
-                        "--world-size", 3, "--model", description)
+                        "--world-size", 3, "--model", description, "--assume", "order")
             check_same_files(setting, "again", "ranks", 3)
             check_same_tensors(read_all(setting, "again", description, "--force"), truth, "written again")
     run.__name__ = "case_fsdp1_%s_%s" % (strategy.lower(), "orig" if orig else "flat")
@@ -208,7 +209,7 @@ def case_fsdp1_to_fsdp2_on_3(setting):
     for orig in (False, True):
         truth, units = make(setting, 4, orig)
         setting.run("reshard", setting.path("ranks"), setting.path("out"), "--model", units, "--format", "dcp",
-                    "--world-size", "3", "--force")
+                    "--world-size", "3", "--force", "--assume", "order")
         run_ranks(3, rank_load, setting.folder)
         check_same_tensors(load_pt(setting.path("loaded.pt")), truth, "loaded by FSDP2")
         for name in ("ranks", "dcp"):

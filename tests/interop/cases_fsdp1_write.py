@@ -168,11 +168,11 @@ def case_fsdp1_write_from_local(setting):
         CASES[name][1](setting.path(name))
         run_ranks(4, rank_make, setting.folder, orig, False)
         setting.run("reshard", name, name + "-out", "--format", "fsdp1", "--world-size", 2,
-                    "--model", name + ".units.json")
+                    "--model", name + ".units.json", "--assume", "order")
         run_ranks(2, rank_load, setting.folder, name + "-out", orig, False)
         run_ranks(2, rank_load_optim, setting.folder, name + "-out", orig, False)
         # And what lies on 2 ranks now is whole again: the description is of 4.
-        setting.run("consolidate", name + "-out", name + ".pt", "--model", name + ".units.json")
+        setting.run("consolidate", name + "-out", name + ".pt", "--model", name + ".units.json", "--assume", "order")
         check_same_tensors(tensors_of_state(load_pt(setting.path(name + ".pt"))),
                            tensors_of_state(truth_by_name(setting)), "whole again")
 
@@ -259,7 +259,7 @@ def case_fsdp1_write_optim_refused(setting):
                 continue
             if name == "split":  # which numbers are in which group a list of units cannot say
                 continue
-            setting.run("consolidate", out, out + ".pt", "--model", "net.units.json")
+            setting.run("consolidate", out, out + ".pt", "--model", "net.units.json", "--assume", "order")
             check_same_tensors(tensors_of_state(load_pt(setting.path(out + ".pt"))),
                                tensors_of_state(load_pt(setting.path(name + ".pt"))), out)
 

@@ -13,6 +13,9 @@ from checkpoint_truth import tensor_bytes, tensor_label
 from release import RELEASE
 from support import (BAD_INPUT, UNSUPPORTED, USAGE, Failure, case, check, check_same_names, fixture_source, load_pt)
 
+# What one says who gave the optimizer model.parameters() as they come; numbers do not tell it.
+IN_ORDER = ("--assume", "order")
+
 STATE = re.compile(r"^\S+\s+\S+\s+(?:optim\w*\.)?state\.", re.M)
 
 
@@ -93,16 +96,17 @@ def groups_by_number(name, number):
 
 def turn(setting, stem, options):
     """name -> id -> name and id -> name -> id, both from the fixture as it is; the flattened form and back."""
+    options = [*options, *IN_ORDER]
     _, path = setting.consolidate(fixture_source(stem), "as-is.pt", "--force", *options)
     given = part(load_pt(path, weights_only=False))
     name_path, name = rekey(setting, fixture_source(stem), "name", "name.pt", *options)
     id_path, number = rekey(setting, fixture_source(stem), "id", "id.pt", *options)
     check(form_of(name) == "name" and form_of(number) == "id", "forms of " + stem)
-    again = ()
-    if options or "-tied" in stem:  # a second name of a parameter, with bytes of its own
+    again = IN_ORDER
+    if len(options) > len(IN_ORDER) or "-tied" in stem:  # a second name of a parameter, with bytes of its own
         with open(setting.path("again.json"), "w", encoding="utf-8") as out:
             json.dump(described(load_pt(name_path, weights_only=False), groups_by_number(name, number)), out)
-        again = ("--model", setting.path("again.json"))
+        again = ("--model", setting.path("again.json"), *IN_ORDER)
     if form_of(given) == "flat":
         same(rekey(setting, name_path, "flat", "flat.pt")[1], given, "flat of " + stem)
     else:
@@ -277,8 +281,12 @@ def case_optim_plain(setting):
         source = setting.path(name + ".pt")
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, source)
         truth = {"optimizer": clone(optimizer.state_dict()), "next": after_one_more(model, optimizer)}
-        name_path, named = rekey(setting, source, "name", "by-name.pt")
-        number_path, number = rekey(setting, name_path, "id", "by-id.pt")
+        says = () if name == "given-names" else IN_ORDER
+        if name not in ("given-names", "sgd"):  # the norm's weight and bias have one shape
+            done, _ = setting.consolidate(source, "no.pt", "--optim-keys", "name", expected=BAD_INPUT)
+            check("MODEL-NEEDED" in done.stderr and "--assume order" in done.stderr, done.stderr)
+        name_path, named = rekey(setting, source, "name", "by-name.pt", *says)
+        number_path, number = rekey(setting, name_path, "id", "by-id.pt", *says)
         same(number, truth["optimizer"], name + ", there and back")
         check_goes_on(make, state["model"], truth, number, load_by_number, name + " by number")
         # set_optimizer_state_dict knows neither a group without parameters nor groups that list names in another order.
@@ -287,13 +295,13 @@ def case_optim_plain(setting):
         if name == "with-empty":
             continue
         if name == "tensor-lr":
-            done, _ = setting.consolidate(source, "no.pt", "--optim-keys", "flat", expected=UNSUPPORTED)
+            done, _ = setting.consolidate(source, "no.pt", "--optim-keys", "flat", *says, expected=UNSUPPORTED)
             check("lr" in done.stderr, done.stderr)
             continue
         if name == "given-names":  # an order that the flattened form does not tell
             continue
-        flat_path, flat = rekey(setting, source, "flat", "flat.pt")
-        same(rekey(setting, flat_path, "id", "of-flat.pt")[1]["state"], number["state"], name + " of flat")
+        flat_path, flat = rekey(setting, source, "flat", "flat.pt", *says)
+        same(rekey(setting, flat_path, "id", "of-flat.pt", *says)[1]["state"], number["state"], name + " of flat")
         # 2.6 asks for the state of both names of a tied weight.
         if name not in ("by-decay", "sgd") and RELEASE >= (2, 15):
             check_goes_on(make, state["model"], truth, flat, load_by_name, name + " flattened")
@@ -318,7 +326,7 @@ def case_optim_dcp(setting):
             model_state = clone(model.state_dict())
             truth = {"optimizer": clone(optimizer.state_dict()), "next": after_one_more(model, optimizer)}
             what = "%s of DCP%s" % (name, ", flattened" if flat else "")
-            _, number = rekey(setting, folder, "id", "by-id.pt")
+            _, number = rekey(setting, folder, "id", "by-id.pt", *IN_ORDER)
             if name == "sgd":  # DCP has no place for a dict without items
                 number.setdefault("state", {})
             check_goes_on(make, model_state, truth, number, load_by_number, what)
@@ -349,6 +357,166 @@ def case_optim_needs_model(setting):
     check("MODEL-NEEDED" in done.stderr, done.stderr)
     torch.save({"model": model.state_dict()}, setting.path("model.pt"))
     setting.consolidate(setting.path("model.pt"), "no.pt", "--optim-keys", "name", expected=USAGE)
+
+
+# --- numbers in another order than the model's ---
+
+class Block(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.ln = nn.LayerNorm(size)
+        self.fc = nn.Linear(size, size)
+
+    def forward(self, x):
+        return x + self.fc(self.ln(x))
+
+
+class Blocks(nn.Module):
+    """Twelve blocks, so that `h.10` sorts before `h.2`."""
+
+    def __init__(self):
+        super().__init__()
+        self.emb = nn.Embedding(9, 6)
+        self.h = nn.ModuleList(Block(6) for _ in range(12))
+        self.head = nn.Linear(6, 9, bias=False)
+
+    def forward(self, tokens):
+        x = self.emb(tokens)
+        for block in self.h:
+            x = block(x)
+        return self.head(x)
+
+
+def sorted_groups(model, named):
+    """As configure_optimizers() of minGPT makes them."""
+    params = dict(model.named_parameters())
+    decay = sorted(name for name, p in params.items() if p.dim() > 1 and not name.startswith("emb"))
+    plain = sorted(set(params) - set(decay))
+    return [{"params": [(name, params[name]) if named else params[name] for name in names], "weight_decay": value}
+            for names, value in ((decay, 0.25), (plain, 0.0))]
+
+
+def some_backwards(model, named):
+    """A part of the parameters, last ones first, in one group."""
+    params = [(name, p) for name, p in model.named_parameters() if ".fc." in name and not name.startswith("h.0.")]
+    return [{"params": [pair if named else pair[1] for pair in reversed(params)]}]
+
+
+def train_blocks(groups, named):
+    torch.manual_seed(3)
+    model = Blocks()
+    optimizer = torch.optim.AdamW(groups(model, named), lr=0.125)
+    tokens = torch.arange(9)
+    for seed in (2, 3):
+        nn.functional.cross_entropy(model(tokens), tokens * seed % 9).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, optimizer
+
+
+def check_moments(model, optimizer, state, what):
+    """Each parameter has its own moments, and they load by name into an optimizer made alike."""
+    own = {name: optimizer.state[p] for name, p in model.named_parameters() if p in optimizer.state}
+    check_same_names(state["state"], own, what)
+    for name, moments in own.items():
+        same(dict(state["state"][name]), dict(moments), "%s: %s" % (what, name))
+    for group, expected in zip(state["param_groups"], optimizer.param_groups):
+        ids = {id(p): name for name, p in model.named_parameters()}
+        check(group["params"] == [ids[id(p)] for p in expected["params"]], what + ": groups")
+        check(group["weight_decay"] == expected["weight_decay"], what + ": weight_decay")
+
+
+@case(first=(2, 6))
+def case_optim_sorted_groups(setting):
+    """Numbers do not tell which parameters they are: asked for, unless names or a description tell it."""
+    import describe_model
+    for groups in (sorted_groups, some_backwards):
+        what = groups.__name__
+        for named in (False, True):
+            model, optimizer = train_blocks(groups, named)
+            source = setting.path("%s-%s.pt" % (what, named))
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, source)
+            for keys, described in (("bare", describe_model.describe(model)),
+                                    ("full", describe_model.describe(model, optimizer))):
+                with open(setting.path(keys + ".json"), "w", encoding="utf-8") as out:
+                    json.dump(described, out)
+            bare, full = ("--model", setting.path("bare.json")), ("--model", setting.path("full.json"))
+            if not named:
+                for keys in ("name", "flat"):
+                    for options in ((), bare):
+                        done, _ = setting.consolidate(source, "no.pt", "--optim-keys", keys, *options,
+                                                      expected=BAD_INPUT)
+                        check("MODEL-NEEDED" in done.stderr and "'h." in done.stderr and
+                              "describe_model" in done.stderr and "--assume order" in done.stderr, done.stderr)
+                check(not os.path.exists(setting.path("no.pt")), what + ": something was written")
+                done = setting.run("reshard", source, setting.path("no"), "--world-size", "2", "--format", "pt-ranks",
+                                   "--replicate", "h.3.fc.*", expected=BAD_INPUT)
+                check("MODEL-NEEDED" in done.stderr, done.stderr)
+            for options in ((), bare, full) if named else (full,):
+                name_path, state = rekey(setting, source, "name", "named.pt", *options)
+                check_moments(model, optimizer, state, "%s, %s" % (what, options[-1:]))
+            _, number = rekey(setting, name_path, "id", "number.pt", *full)
+            same(number["state"], clone(optimizer.state_dict())["state"], what + ": back to numbers")
+            torch.manual_seed(4)
+            again = Blocks()
+            loaded = torch.optim.AdamW(groups(again, named), lr=0.5)
+            loaded.load_state_dict(number)
+            same(loaded.state_dict()["state"], optimizer.state_dict()["state"], what + ": loaded")
+            if not named:  # sorted names say nothing of the order, nor does the flattened form
+                for keys in ("name", "flat"):
+                    path, _ = rekey(setting, source, keys, "in.pt", *full)
+                    done, _ = setting.consolidate(path, "no.pt", "--optim-keys", "id", expected=BAD_INPUT)
+                    check("MODEL-NEEDED" in done.stderr, done.stderr)
+
+
+def rank_save_same_units(folder, orig):
+    """FSDP1's raw state by number of an optimizer that was given units of one size last first."""
+    import torch.distributed as dist
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+    from cases_fsdp1 import allow_cpu
+    from describe_model import describe
+    allow_cpu()
+    rank, world = dist.get_rank(), dist.get_world_size()
+    options = {"device_id": torch.device("cpu"), "use_orig_params": orig}
+    torch.manual_seed(7)
+    model = FSDP(nn.Sequential(*(FSDP(nn.Linear(6, 6), **options) for _ in range(3)), nn.Linear(6, 2)), **options)
+    params = list(model.parameters())
+    params = params[4:6] + params[2:4] + params[:2] + params[6:] if orig else params[:1] + params[:0:-1]
+    optimizer = torch.optim.SGD(params, lr=0.125, momentum=0.5)
+    for seed in (2, 3):
+        model((torch.arange(30.0).reshape(5, 6) * seed) % 7 / 7).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    os.makedirs(folder, exist_ok=True)
+    with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
+        torch.save(model.state_dict(), os.path.join(folder, "model_world_size_%d_rank_%d.pt" % (world, rank)))
+    torch.save(optimizer.state_dict(), os.path.join(folder, "optim_world_size_%d_rank_%d.pt" % (world, rank)))
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+        truth = FSDP.optim_state_dict(model, optimizer)
+    bare, full = describe(model), describe(model, optimizer)
+    if rank == 0:
+        torch.save(truth, folder + ".truth")
+        for name, described_model in (("bare", bare), ("full", full)):
+            with open("%s.%s.json" % (folder, name), "w", encoding="utf-8") as out:
+                json.dump(described_model, out)
+
+
+@case(first=(2, 15))
+def case_optim_fsdp1_other_order(setting):
+    from process_group import run_ranks
+    for orig in (False, True):
+        folder = setting.path("same-%s" % orig)
+        run_ranks(2, rank_save_same_units, folder, orig)
+        truth = torch.load(folder + ".truth", weights_only=True)
+        for options in (("--optim-keys", "name"), ()):
+            done, _ = setting.consolidate(folder, "no.pt", "--model", folder + ".bare.json", *options,
+                                          expected=BAD_INPUT)
+            check("MODEL-NEEDED" in done.stderr and "describe_model" in done.stderr, done.stderr)
+        setting.consolidate(folder, "model.safetensors", "--force", "--model", folder + ".bare.json")
+        _, named = rekey(setting, folder, "name", "named.pt", "--model", folder + ".full.json")
+        check_same_names(named["state"], truth["state"], "units of one size")
+        for name, state in truth["state"].items():
+            same(dict(named["state"][name]), dict(state), "state of %s, %s" % (name, orig))
 
 
 # --- sharded ---
@@ -409,9 +577,9 @@ def check_sharded(setting, kind):
     run_ranks(3, rank_save_sharded, folder, kind)
     truth = torch.load(folder + ".truth", weights_only=True)
     source = os.path.join(folder, "checkpoint.pt") if kind == "full" else folder
-    _, named = rekey(setting, source, "name", "named.pt")
-    _, number = rekey(setting, source, "id", "number.pt")
-    _, flat = rekey(setting, source, "flat", "flattened.pt")
+    _, named = rekey(setting, source, "name", "named.pt", *IN_ORDER)
+    _, number = rekey(setting, source, "id", "number.pt", *IN_ORDER)
+    _, flat = rekey(setting, source, "flat", "flattened.pt", *IN_ORDER)
     model = nn.Sequential(nn.Linear(4, 7), nn.Sequential(nn.Linear(7, 7), nn.Linear(7, 3, bias=False)), nn.Linear(3, 4))
     model.load_state_dict(truth["model"])
     names = [name for name, _ in model.named_parameters()]
@@ -435,12 +603,13 @@ def case_optim_fsdp2_ranks(setting):
     folder, named = check_sharded(setting, "fsdp2")
     for keys in ("name", "flat"):
         to = setting.path("dcp-" + keys)
-        setting.run("reshard", folder, to, "--world-size", "2", "--format", "dcp", "--optim-keys", keys)
+        setting.run("reshard", folder, to, "--world-size", "2", "--format", "dcp", "--optim-keys", keys, *IN_ORDER)
         _, again = rekey(setting, to, "name", "again.pt")
         same(again, named, "resharded by " + keys)
     to = setting.path("back")
-    setting.run("reshard", setting.path("dcp-name"), to, "--world-size", "3", "--format", "pt-ranks", "--optim-keys", "id")
-    same(rekey(setting, to, "name", "again.pt")[1], named, "back as numbers")
+    setting.run("reshard", setting.path("dcp-name"), to, "--world-size", "3", "--format", "pt-ranks", "--optim-keys", "id",
+                *IN_ORDER)
+    same(rekey(setting, to, "name", "again.pt", *IN_ORDER)[1], named, "back as numbers")
 
 
 @case(first=(2, 15))

@@ -301,7 +301,7 @@ def rank_load_experts(folder, target, orig):
 
 def check_experts_again(setting, source, target, world, orig):
     from process_group import run_ranks
-    described_by = ("--model", setting.path("model.json"))
+    described_by = ("--model", setting.path("model.json"), "--assume", "order")
     if target == "flat":
         reshard = ("reshard", setting.path(source), setting.path(target), *described_by, "--format", "fsdp1",
                    "--world-size", world)
@@ -319,7 +319,7 @@ def check_experts(orig):
         from process_group import run_ranks
         world = 3
         run_ranks(world, rank_experts, setting.folder, orig)
-        model = ("--model", setting.path("model.json"))
+        model = ("--model", setting.path("model.json"), "--assume", "order")
         for source in ("full", "sharded", "local"):
             done, path = setting.consolidate(setting.path(source), source + ".pt", *model, "--part", "model")
             check("each rank has of its own" in done.stderr, done.stderr)

@@ -209,7 +209,7 @@ def check_flat(setting, folder, option):
     if option == "compile":  # the description's names are clean
         truth = {name.replace("_orig_mod.", ""): tensor for name, tensor in truth.items()}
     truth = local_buffers(truth, option)
-    described = ("--model", setting.path(folder, "model.json"), *(["--clean-names"] * folder.startswith("rank_in_ddp")))
+    described = ("--assume", "order", "--model", setting.path(folder, "model.json"), *(["--clean-names"] * folder.startswith("rank_in_ddp")))
     truth = own_by_rank(truth)
     check_form(setting, folder, "local", truth, *described)
     model = {name: tensor for name, tensor in truth.items() if name.startswith("model.")}
@@ -232,7 +232,7 @@ def rank_by_hand(folder, name, option, orig):
 
 
 def check_by_hand(setting, folder, option):
-    described = ("--model", setting.path(folder, "model.json"))
+    described = ("--assume", "order", "--model", setting.path(folder, "model.json"))
     truth = local_buffers(load_pt(setting.path(folder, "truth.pt")), option)
     check_form(setting, folder, "local", truth, *described)
 
@@ -335,7 +335,7 @@ def check_converted(setting, made_on, ranks, name, orig):
     run_ranks(made_on, rank_rows, setting.folder, [(rank_flat, name, "", orig)])
     truth = load_pt(setting.path(folder, "truth.pt"))
     model = {name: tensor for name, tensor in truth.items() if name.startswith("model.")}
-    described = ("--model", setting.path(folder, "model.json"))
+    described = ("--assume", "order", "--model", setting.path(folder, "model.json"))
     source, sharded, flat = os.path.join(folder, "local"), folder + "-dcp", folder + "-flat"
     setting.run("reshard", source, sharded, *described, "--format", "dcp", "--world-size", ranks)
     run_ranks(ranks, loaded_sharded, setting.path(sharded), name)

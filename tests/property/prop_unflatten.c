@@ -240,7 +240,7 @@ static void run(void)
 {
     static trial t;
     const uint32_t world = 1 + draw(9);
-    const flat_view_options options = {0};
+    const flat_view_options options = {.assume_order = true};
     const bool bare = draw(2), with_model = draw(4) > 0;
     fsdpck_error err;
     uint32_t file;

@@ -224,6 +224,7 @@ static void add_adam(void)
 Test(rekey, one_group_by_order)
 {
     add_adam();
+    s->order.assumed = true;
     add_object("optim/param_groups/@0/lr", number(3));
     add_object("optim/param_groups/@0/params", list_of("0 1 2 3"));
     must_run(OPTIM_KEYS_NAME);
@@ -239,9 +240,10 @@ Test(rekey, one_group_by_order)
     expect_object("optim/param_groups/@0/params", "[0, 1, 2, 3]");
 }
 
-Test(rekey, groups_that_shapes_settle)
+Test(rekey, groups_in_the_order_of_the_model)
 {
     add_adam();
+    s->order.assumed = true;
     add_object("optim/param_groups/@1/params", list_of("2 3"));
     add_object("optim/param_groups/@0/params", list_of("0 1"));
     catalogue_object(&s->cat, 1)->content = list_of("0 3");
@@ -250,6 +252,143 @@ Test(rekey, groups_that_shapes_settle)
     expect_tensor("optim/state/head.weight/exp_avg");
     expect_object("optim/param_groups/@0/params", "['emb.weight', 'head.weight']");
     expect_object("optim/param_groups/@1/params", "['norm.weight', 'norm.scale']");
+}
+
+Test(rekey, two_of_one_shape_are_refused)
+{
+    add_adam();
+    add_object("optim/param_groups/@0/params", list_of("0 1 2 3"));
+    must_refuse(OPTIM_KEYS_NAME, "MODEL-NEEDED"); /* 1 and 2 may be either norm */
+}
+
+Test(rekey, flattened_by_number_is_refused_too)
+{
+    add_adam();
+    add_object("optim/param_groups/@0/params", list_of("0 1 2 3"));
+    must_refuse(OPTIM_KEYS_FLAT, "MODEL-NEEDED");
+}
+
+/* A number that Adafactor's factors leave two parameters for has one once another took its own. */
+Test(rekey, what_is_left_is_settled)
+{
+    add_param("b", 2, 6, 5);
+    add_param("a", 2, 6, 3);
+    add_param("c", 0, 0, 0);
+    add_tensor("optim/state/#0/exp_avg", 0, 0, 0);
+    add_tensor("optim/state/#1/row_var", 2, 6, 1);
+    add_tensor("optim/state/#2/exp_avg", 2, 6, 5);
+    add_object("optim/param_groups/@0/params", list_of("0 1 2"));
+    must_run(OPTIM_KEYS_NAME);
+    expect_tensor("optim/state/c/exp_avg");
+    expect_tensor("optim/state/a/row_var");
+    expect_tensor("optim/state/b/exp_avg");
+}
+
+/* Shapes settle whatever the order is. */
+Test(rekey, another_order)
+{
+    add_param("a", 1, 3, 0);
+    add_param("b", 1, 4, 0);
+    add_param("unused", 1, 9, 0);
+    add_tensor("optim/state/#0/exp_avg", 1, 4, 0);
+    add_tensor("optim/state/#1/exp_avg", 1, 3, 0);
+    add_object("optim/param_groups/@0/params", list_of("0 1"));
+    must_run(OPTIM_KEYS_NAME);
+    expect_object("optim/param_groups/@0/params", "['b', 'a']");
+}
+
+/* SGD without momentum: one group has all, so its members are known. */
+Test(rekey, without_state_one_group_of_all_is_settled)
+{
+    add_param("a", 1, 3, 0);
+    add_param("b", 1, 3, 0);
+    add_object("optim/state/#0/momentum_buffer", VALUE_OF_NONE);
+    add_object("optim/param_groups/@0/params", list_of("0 1"));
+    must_run(OPTIM_KEYS_NAME);
+    expect_object("optim/param_groups/@0/params", "['a', 'b']");
+}
+
+Test(rekey, without_state_groups_are_not_settled)
+{
+    add_param("a", 1, 3, 0);
+    add_param("b", 1, 3, 0);
+    add_object("optim/param_groups/@0/params", list_of("0"));
+    add_object("optim/param_groups/@1/params", list_of("1"));
+    must_refuse(OPTIM_KEYS_NAME, "MODEL-NEEDED");
+}
+
+Test(rekey, without_state_a_part_is_not_settled)
+{
+    add_param("a", 1, 3, 0);
+    add_param("b", 1, 3, 0);
+    add_object("optim/param_groups/@0/params", list_of("0"));
+    must_refuse(OPTIM_KEYS_NAME, "MODEL-NEEDED");
+}
+
+/* State of a kind that is not known tells no shape. */
+Test(rekey, unknown_state_tells_nothing)
+{
+    add_param("a", 1, 3, 0);
+    add_param("b", 1, 4, 0);
+    add_tensor("optim/state/#0/preconditioner", 1, 3, 0);
+    add_tensor("optim/state/#1/preconditioner", 1, 4, 0);
+    add_object("optim/param_groups/@0/params", list_of("0 1"));
+    must_refuse(OPTIM_KEYS_NAME, "MODEL-NEEDED");
+}
+
+static void describe_groups(const char *key, const char *first, const char *second)
+{
+    cr_assert_eq(optim_groups_add(&s->groups, key, strlen(key), NULL), FSDPCK_OK);
+    cr_assert_eq(optim_groups_open(&s->groups, NULL), FSDPCK_OK);
+    cr_assert_eq(optim_groups_put(&s->groups, first, strlen(first), NULL), FSDPCK_OK);
+    cr_assert_eq(optim_groups_put(&s->groups, second, strlen(second), NULL), FSDPCK_OK);
+    s->order.groups = &s->groups;
+}
+
+static void add_pair(void)
+{
+    add_param("a", 1, 3, 0);
+    add_param("b", 1, 4, 0);
+    add_tensor("optim/state/#0/exp_avg", 1, 3, 0);
+    add_tensor("optim/state/#1/exp_avg", 1, 4, 0);
+    add_object("optim/param_groups/@0/params", list_of("0 1"));
+}
+
+Test(rekey, a_description_of_other_shapes_is_refused)
+{
+    add_pair();
+    describe_groups("optim", "b", "a");
+    must_refuse(OPTIM_KEYS_NAME, "MODEL-OPTIM");
+}
+
+Test(rekey, given_names_of_other_shapes_are_refused)
+{
+    add_pair();
+    add_object("optim/param_groups/@0/param_names", list_of("b a"));
+    must_refuse(OPTIM_KEYS_NAME, "MODEL-OPTIM");
+}
+
+Test(rekey, a_description_against_given_names_is_refused)
+{
+    add_pair();
+    add_object("optim/param_groups/@0/param_names", list_of("a b"));
+    describe_groups("optim", "b", "a");
+    must_refuse(OPTIM_KEYS_NAME, "MODEL-OPTIM");
+}
+
+/* A list under another key is no list of one of several optimizers. */
+Test(rekey, one_list_for_two_optimizers_is_not_taken)
+{
+    add_param("a", 1, 3, 0);
+    add_param("b", 1, 3, 0);
+    add_tensor("one/state/#0/exp_avg", 1, 3, 0);
+    add_tensor("one/state/#1/exp_avg", 1, 3, 0);
+    add_tensor("two/state/#0/exp_avg", 1, 3, 0);
+    add_tensor("two/state/#1/exp_avg", 1, 3, 0);
+    add_object("one/param_groups/@0/params", list_of("0 1"));
+    add_object("two/param_groups/@0/params", list_of("0 1"));
+    describe_groups("any", "b", "a");
+    must_refuse(OPTIM_KEYS_NAME, "MODEL-NEEDED");
 }
 
 Test(rekey, ambiguous_is_refused)
@@ -321,8 +460,18 @@ Test(rekey, frozen_without_state_and_rows)
 
 /* --- names to numbers --- */
 
+Test(rekey, sorted_names_may_be_the_optimizers_own)
+{
+    add_param("z", 1, 3, 0);
+    add_param("a", 1, 4, 0);
+    add_tensor("optim/state/a/exp_avg", 1, 4, 0);
+    add_object("optim/param_groups/@0/params", list_of("a z"));
+    must_refuse(OPTIM_KEYS_ID, "MODEL-NEEDED");
+}
+
 Test(rekey, sorted_names_follow_the_model)
 {
+    s->order.assumed = true;
     add_param("z", 1, 3, 0);
     add_param("a", 1, 4, 0);
     add_tensor("optim/state/a/exp_avg", 1, 4, 0);
@@ -361,6 +510,7 @@ Test(rekey, state_that_no_group_lists_keeps_its_keys)
 
 Test(rekey, ddp_prefix_is_seen_through)
 {
+    s->order.assumed = true;
     add_param("b", 1, 3, 0);
     add_param("a", 1, 4, 0);
     add_tensor("optim/state/module.a/exp_avg", 1, 4, 0);
@@ -460,4 +610,7 @@ Test(rekey, learning_changes_no_name)
     const uint32_t tensor = catalogue_find(&s->cat, "optim.state.3.exp_avg", 21);
     cr_expect_str_eq(catalogue_name(&s->cat, catalogue_tensor(&s->cat, tensor)->param),
                      "head.weight");
+    cr_expect_eq(catalogue_tensor(&s->cat, tensor)->flags & CAT_TENSOR_PARAM_OPEN, 0);
+    const uint32_t open = catalogue_find(&s->cat, "optim.state.1.exp_avg", 21);
+    cr_expect_neq(catalogue_tensor(&s->cat, open)->flags & CAT_TENSOR_PARAM_OPEN, 0);
 }
