@@ -69,6 +69,12 @@ static void print_left_out(const transform_request *r, const fsdpck_info *info,
         printf("%s\n", left_out_hint(r, info, p));
         print_names(p->left_out_names, p->left_out_names_count);
     }
+    if (p->carried > 0) {
+        printf("left out by name, written inside objects: %s (%s); --exclude such an object\n",
+               report_count(n, sizeof n, p->carried, "tensor"),
+               report_bytes(a, sizeof a, p->carried_nbytes));
+        print_names(p->carried_names, p->carried_names_count);
+    }
     if (p->copied_count > 0) {
         printf("copied: %s beside the weights\n",
                report_count(n, sizeof n, p->copied_count, "file"));
@@ -307,6 +313,10 @@ static void json_counts(cJSON *e, const fsdpck_report *p)
     cJSON_AddNumberToObject(n, "left_out", (double)p->left_out_tensors);
     cJSON_AddNumberToObject(n, "left_out_objects", (double)p->left_out_objects);
     cJSON_AddNumberToObject(n, "left_out_bytes", (double)p->left_out_nbytes);
+    if (p->carried > 0) {
+        cJSON_AddNumberToObject(n, "carried", (double)p->carried);
+        cJSON_AddNumberToObject(n, "carried_bytes", (double)p->carried_nbytes);
+    }
     cJSON_AddNumberToObject(n, "bytes_read", (double)p->bytes_read);
     cJSON_AddNumberToObject(n, "bytes_written", (double)p->bytes_written);
     cJSON_AddNumberToObject(n, "bytes_written_direct", (double)p->direct_nbytes);
@@ -374,6 +384,8 @@ int transform_print_json(const cli *c, const transform_request *r, const fsdpck_
     cJSON_AddNumberToObject(unchecked, "bytes", (double)p->bytes_written);
     report_json_names(e, "left_out", p->left_out_names, p->left_out_names_count);
     report_json_names(e, "tied", p->tied_names, p->tied_names_count);
+    if (p->carried > 0)
+        report_json_names(e, "carried", p->carried_names, p->carried_names_count);
     report_json_names(e, "sidecars", p->sidecars, p->sidecars_count);
     report_json_names(e, "copied", p->copied, p->copied_count);
     if (p->plan_text != NULL)

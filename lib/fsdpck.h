@@ -440,6 +440,10 @@ typedef struct fsdpck_report {
     size_t hosts_count;
     uint64_t bytes_copied;          /* of files that several of them have, from one to the others */
     const fsdpck_group_plan *group; /* with options.group_size, in a dry run; else NULL */
+    /* Tensors that are left out under their own names, and are written inside objects. */
+    uint64_t carried, carried_nbytes;
+    char *const *carried_names; /* "model.w in 'ema'", the first 20 */
+    size_t carried_names_count;
 } fsdpck_report;
 
 /* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless

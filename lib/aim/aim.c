@@ -7,8 +7,8 @@
 #include "aim/aim_internal.h"
 #include "model/fqn.h"
 
-static fsdpck_status note_name(char **list, size_t *count, const char *text, size_t nbytes,
-                               fsdpck_error *err)
+fsdpck_status aim_note_name(char **list, size_t *count, const char *text, size_t nbytes,
+                            fsdpck_error *err)
 {
     if (*count >= AIM_NAMES_MAX)
         return FSDPCK_OK;
@@ -25,9 +25,9 @@ static fsdpck_status leave_out_tensor(aim_state *a, size_t i, fsdpck_error *err)
     const cat_tensor *t = catalogue_tensor(a->from, i);
     a->result->left_out_tensors++;
     a->result->left_out_nbytes += catalogue_tensor_nbytes(a->from, i);
-    return note_name(a->result->left_out_names, &a->result->left_out_names_count,
-                     catalogue_name(a->from, t->name), catalogue_name_nbytes(a->from, t->name),
-                     err);
+    return aim_note_name(a->result->left_out_names, &a->result->left_out_names_count,
+                         catalogue_name(a->from, t->name), catalogue_name_nbytes(a->from, t->name),
+                         err);
 }
 
 /* "NAME (ranks 0, 1, 2)" for all objects of one name, each of one rank, at the first of them. */
@@ -48,8 +48,8 @@ static fsdpck_status note_of_ranks(aim_state *a, size_t i, fsdpck_error *err)
                 ranks.text != NULL ? ranks.text : "", ranks.failed ? ", ..." : "");
     fsdpck_status st = text_check(&text, err);
     if (st == FSDPCK_OK)
-        st = note_name(a->result->left_out_names, &a->result->left_out_names_count, text.text,
-                       text.nbytes, err);
+        st = aim_note_name(a->result->left_out_names, &a->result->left_out_names_count, text.text,
+                           text.nbytes, err);
     text_release(&text);
     text_release(&ranks);
     return st;
@@ -68,8 +68,8 @@ static fsdpck_status leave_out_object(aim_state *a, size_t i, fsdpck_error *err)
     }
     if (o->rank != UINT16_MAX)
         return note_of_ranks(a, i, err);
-    return note_name(a->result->left_out_names, &a->result->left_out_names_count, name,
-                     catalogue_name_nbytes(a->from, o->name), err);
+    return aim_note_name(a->result->left_out_names, &a->result->left_out_names_count, name,
+                         catalogue_name_nbytes(a->from, o->name), err);
 }
 
 static bool aim_has_objects(const aim_state *a)
@@ -231,9 +231,9 @@ static fsdpck_status check_dtype(const aim_state *a, const char *name, dtype d, 
     return st;
 }
 
-static fsdpck_status add_target_tensor(aim_state *a, const aim_pick *pick, uint32_t from_index,
-                                       const char *name, size_t nbytes, dtype d, uint32_t *index,
-                                       fsdpck_error *err)
+fsdpck_status aim_add_tensor(aim_state *a, const aim_pick *pick, uint32_t from_index,
+                             const char *name, size_t nbytes, dtype d, uint32_t *index,
+                             fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(a->from, from_index);
     const uint64_t *shape = catalogue_shape(a->from, from_index);
@@ -290,35 +290,11 @@ static fsdpck_status add_picked(aim_state *a, fsdpck_error *err)
         const cat_tensor *t = catalogue_tensor(a->from, pick->source);
         const dtype d = dtype_of(a, pick);
         a->result->cast += d != (dtype)t->dtype;
-        RETURN_IF(add_target_tensor(a, pick, pick->source, name,
-                                    strtab_nbytes(&a->names, pick->name), d, &pick->target, err));
+        RETURN_IF(aim_add_tensor(a, pick, pick->source, name, strtab_nbytes(&a->names, pick->name),
+                                 d, &pick->target, err));
         a->tensor_map[pick->source] = pick->target;
     }
     return aim_place_tied(a, err);
-}
-
-/* Tensors that lie inside picked objects follow them, under the name that the reader made up. */
-static fsdpck_status add_inner(aim_state *a, uint64_t from_index, fsdpck_error *err)
-{
-    if (a->tensor_map[from_index] != UINT64_MAX)
-        return FSDPCK_OK;
-    const cat_tensor *t = catalogue_tensor(a->from, from_index);
-    if (!(t->flags & CAT_TENSOR_IN_OBJECT))
-        return FSDPCK_OK;
-    uint32_t index;
-    RETURN_IF(add_target_tensor(a, NULL, (uint32_t)from_index, catalogue_name(a->from, t->name),
-                                catalogue_name_nbytes(a->from, t->name), (dtype)t->dtype, &index,
-                                err));
-    catalogue_tensor(&a->to->cat, index)->flags |= CAT_TENSOR_IN_OBJECT;
-    a->tensor_map[from_index] = index;
-    return FSDPCK_OK;
-}
-
-static fsdpck_status visit_inner(void *ctx, value v, fsdpck_error *err)
-{
-    if (value_kind_of(v) != VALUE_TENSOR)
-        return FSDPCK_OK;
-    return add_inner(ctx, value_tensor_index(v), err);
 }
 
 /* What the writer has no place for, once it is seen what it is. */
@@ -353,21 +329,13 @@ static fsdpck_status load_objects(aim_state *a, fsdpck_error *err)
     }
     if (a->request->holds_object != NULL)
         RETURN_IF(leave_out_unheld(a, err));
-    const size_t count = catalogue_tensor_count(a->from);
-    a->tensor_map = malloc((count + 1) * sizeof *a->tensor_map);
-    if (a->tensor_map == NULL)
-        return error_set_nomem(err, count * sizeof *a->tensor_map);
-    memset(a->tensor_map, 0xff, (count + 1) * sizeof *a->tensor_map);
-    return FSDPCK_OK;
-}
-
-static fsdpck_status add_inner_all(aim_state *a, fsdpck_error *err)
-{
-    for (size_t k = 0; k < a->objects.count; k++) {
-        const cat_object *o = catalogue_object(a->from, *VEC_AT(&a->objects, uint32_t, k));
-        a->inner_rank = o->rank;
-        RETURN_IF(value_walk(&a->from->pool, o->content, visit_inner, a, err));
-    }
+    const size_t nbytes = (catalogue_tensor_count(a->from) + 1) * sizeof *a->tensor_map;
+    a->tensor_map = malloc(nbytes);
+    a->inner_map = malloc(nbytes);
+    if (a->tensor_map == NULL || a->inner_map == NULL)
+        return error_set_nomem(err, nbytes);
+    memset(a->tensor_map, 0xff, nbytes);
+    memset(a->inner_map, 0xff, nbytes);
     return FSDPCK_OK;
 }
 
@@ -419,6 +387,7 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     a.picks = VEC_OF(aim_pick, from->owner);
     a.objects = VEC_OF(uint32_t, from->owner);
     a.object_names = VEC_OF(uint32_t, from->owner);
+    a.inner = VALUE_MAP(from->owner);
     strtab_init(&a.names, from->owner);
     strtab_init(&a.state_keys, from->owner);
     to->cat.origin = from->origin;
@@ -439,7 +408,7 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     GOTO_IF(load_objects(&a, err), out);
     GOTO_IF(add_picked(&a, err), out);
     GOTO_IF(aim_objects_find_owners(&a, err), out);
-    GOTO_IF(add_inner_all(&a, err), out);
+    GOTO_IF(aim_add_inner_all(&a, err), out);
     if (to->units != NULL)
         GOTO_IF(aim_flatten_check(&a, err), out);
     if (request->cut == NULL)
@@ -460,7 +429,9 @@ out:
     vec_release(&a.picks);
     vec_release(&a.objects);
     vec_release(&a.object_names);
+    value_map_release(&a.inner);
     free(a.tensor_map);
+    free(a.inner_map);
     return st;
 }
 
@@ -470,5 +441,7 @@ void aim_result_release(aim_result *result)
         free(result->left_out_names[i]);
     for (size_t i = 0; i < result->tied_names_count; i++)
         free(result->tied_names[i]);
+    for (size_t i = 0; i < result->carried_names_count; i++)
+        free(result->carried_names[i]);
     memset(result, 0, sizeof *result);
 }

@@ -22,6 +22,13 @@
  * types, its order, its _metadata) where everything is taken under its own name, else plain dicts
  * and lists rebuilt from the paths. A renamed tensor keeps the outer keys that its new name still
  * begins with.
+ *
+ * An object that is written has all of its tensors, in their own dtype. One that also has a name of
+ * its own is the same tensor in both places where the writer keeps nesting and the name is written
+ * uncast and whole, or cast and of the object's own part; else the object gets a copy of its own.
+ *
+ * A list keeps the positions of its items: a run that would leave out one before the last, and keep
+ * a later one, is refused (KEY-LIST).
  */
 #ifndef FSDPCK_AIM_AIM_H
 #define FSDPCK_AIM_AIM_H
@@ -82,12 +89,13 @@ typedef struct aim_request {
     aim_tied tied;
     const aim_tie *ties; /* besides those that the source's storages tell */
     size_t tie_count;
-    bool nested; /* the writer takes target.root */
-    bool keyed;  /* the writer takes objects by flat key and path; neither: names alone */
+    bool nested;    /* the writer takes target.root */
+    bool keyed;     /* the writer takes objects by flat key and path; neither: names alone */
+    bool has_paths; /* the writer keeps the path of each tensor and object */
     bool (*holds)(dtype d); /* of the writer */
     /* Of the writer: what it does not hold is left out; NULL: it holds any object. */
     bool (*holds_object)(const value_pool *pool, value content);
-    const char *format;     /* of the writer, for messages */
+    const char *format; /* of the writer, for messages */
     aim_objects objects;
     aim_load_fn load_object;
     void *load_ctx;
@@ -110,6 +118,10 @@ typedef struct aim_result {
     char *tied_names[AIM_NAMES_MAX]; /* "b = a" */
     size_t tied_names_count;
     uint64_t not_in_like; /* tensors cut by the rules though there is a `like` */
+    /* Tensors that are left out under their own names, and are written inside objects. */
+    uint64_t carried, carried_nbytes;
+    char *carried_names[AIM_NAMES_MAX]; /* "model.w in 'ema'" */
+    size_t carried_names_count;
 } aim_result;
 
 fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_request *request,
