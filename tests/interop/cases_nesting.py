@@ -77,7 +77,9 @@ class Maker:
 
     def state(self):
         if self.random.random() < 0.06:
-            return [self.tree(2) for _ in range(3)]
+            items = [self.tree(2) for _ in range(3)]
+            items.insert(self.random.randrange(4), self.tensor())
+            return items
         state = {"model": {"ww": self.tensor(), **{key: self.tree(3) for key in self.random.sample(KEYS, 2)}}}
         self.named.append(state["model"]["ww"])
         for key in self.random.sample(("optimizer", "extra", "keeper"), self.random.choice((1, 2, 3))):
