@@ -86,11 +86,19 @@ void transform_warn_left_out(const cli *c, const fsdpck_report *p)
 static void print_left_out(const cli *c, const transform_request *r, const fsdpck_info *info,
                            const fsdpck_report *p)
 {
-    char n[32];
+    char a[32], n[32];
     if (p->left_out_tensors > 0 || p->left_out_objects > 0) {
         put_left_out(stdout, p);
         printf("%s\n  ", left_out_hint(r, info, p));
         put_names(stdout, p->left_out_names, p->left_out_names_count,
+                  c->verbose > 0 ? SIZE_MAX : NAMES_SHOWN);
+    }
+    if (p->carried > 0) {
+        printf("left out by name, written inside objects: %s (%s); --exclude such an object\n",
+               report_count(n, sizeof n, p->carried, "tensor"),
+               report_bytes(a, sizeof a, p->carried_nbytes));
+        fputs("  ", stdout);
+        put_names(stdout, p->carried_names, p->carried_names_count,
                   c->verbose > 0 ? SIZE_MAX : NAMES_SHOWN);
     }
     if (p->copied_count > 0) {
@@ -355,6 +363,10 @@ static void json_counts(cJSON *e, const fsdpck_report *p)
     cJSON_AddNumberToObject(n, "out_bytes", (double)p->nbytes_out);
     cJSON_AddNumberToObject(n, "tied_dropped_bytes", (double)p->tied_dropped_nbytes);
     cJSON_AddNumberToObject(n, "merged_bytes", (double)p->merged_nbytes);
+    if (p->carried > 0) {
+        cJSON_AddNumberToObject(n, "carried", (double)p->carried);
+        cJSON_AddNumberToObject(n, "carried_bytes", (double)p->carried_nbytes);
+    }
     cJSON_AddNumberToObject(n, "bytes_read", (double)p->bytes_read);
     cJSON_AddNumberToObject(n, "bytes_written", (double)p->bytes_written);
     cJSON_AddNumberToObject(n, "bytes_written_direct", (double)p->direct_nbytes);
@@ -426,6 +438,8 @@ int transform_print_json(const cli *c, const transform_request *r, const fsdpck_
     cJSON_AddNumberToObject(unchecked, "bytes", (double)p->bytes_written);
     report_json_names(e, "left_out", p->left_out_names, p->left_out_names_count);
     report_json_names(e, "tied", p->tied_names, p->tied_names_count);
+    if (p->carried > 0)
+        report_json_names(e, "carried", p->carried_names, p->carried_names_count);
     report_json_names(e, "sidecars", p->sidecars, p->sidecars_count);
     report_json_names(e, "copied", p->copied, p->copied_count);
     if (p->plan_text != NULL)

@@ -203,6 +203,7 @@ typedef struct format_writer {
     bool every_rank; /* each rank has its own copy of what is replicated (see target.h) */
     bool
         flat; /* parameters become FSDP1's flat ones: target.units must be there, model part alone */
+    bool has_paths; /* of TAKES_KEYED: readers rebuild the nested state, a dict, from the paths */
     /* Whether it can hold this dtype. */
     bool (*holds)(dtype d);
     /* Whether it can hold this object, of a writer that takes some; NULL: any. */

@@ -187,7 +187,7 @@ typedef struct fsdpck_open_options {
 #define FSDPCK_OPEN_OPTIONS_INIT                                                         \
     {                                                                                    \
         sizeof(fsdpck_open_options), 0, 0, 0, 0, 0, 0, 0, FSDPCK_PER_RANK_AUTO, 0, 0, 0, \
-            FSDPCK_OPTIM_KEYS_KEEP, 0, 0, 0                                              \
+            FSDPCK_OPTIM_KEYS_KEEP, 0, 0, 0, 0                                           \
     }
 
 /* Reads the metadata of the checkpoint at `path`: a folder or a file. A folder that holds exactly
@@ -337,8 +337,8 @@ typedef struct fsdpck_transform_options {
     int dry_run;   /* 1: plan, check, write nothing; 2: also tell the plan in plan_text */
 
     /* fsdpck_reshard and fsdpck_layout_new alone. */
-    uint64_t world_size; /* ranks; 0: what mesh says, or as many as `like` */
-    const char *mesh; /* "dp_replicate=2,dp_shard=4,tp=2"; NULL: the source's, refitted to
+    uint64_t world_size;      /* ranks; 0: what mesh says, or as many as `like` */
+    const char *mesh;         /* "dp_replicate=2,dp_shard=4,tp=2"; NULL: the source's, refitted to
                             world_size (MESH-REFIT); a source without one: "fsdp=N" */
     const char *tp_plan;      /* text of a JSON object: glob -> "colwise", "rowwise", "replicate",
                             "Shard(d)"; NULL: as the source, where it has TP */
@@ -452,6 +452,10 @@ typedef struct fsdpck_report {
      * left_out_nbytes, as tensors_in is of tensors_out, tied_dropped, merged and left_out_tensors. */
     uint64_t nbytes_in, nbytes_out, tied_dropped_nbytes, merged_nbytes;
     uint64_t merged; /* of fsdp1: optimizer state that one tensor of a flat unit stands for */
+    /* Tensors that are left out under their own names, and are written inside objects. */
+    uint64_t carried, carried_nbytes;
+    char *const *carried_names; /* "model.w in 'ema'" */
+    size_t carried_names_count;
 } fsdpck_report;
 
 /* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless

@@ -210,6 +210,8 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->tied_dropped_nbytes = a->tied_dropped_nbytes;
     r->merged = a->merged;
     r->merged_nbytes = a->merged_nbytes;
+    r->carried = a->carried;
+    r->carried_nbytes = a->carried_nbytes;
     r->bytes_read = done.bytes_read;
     r->bytes_written = output_nbytes(in);
     r->direct_nbytes = done.direct_bytes;
@@ -292,6 +294,9 @@ fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck
     GOTO_IF(copy_names(in->aimed->tied_names, in->aimed->tied_names_count, &r->tied_names,
                        &r->tied_names_count, err),
             out);
+    GOTO_IF(copy_names(in->aimed->carried_names.list, in->aimed->carried_names.count,
+                       &r->carried_names, &r->carried_names_count, err),
+            out);
 out:
     if (st != FSDPCK_OK) {
         fsdpck_report_free(r);
@@ -320,6 +325,7 @@ void fsdpck_report_free(fsdpck_report *r)
     free_names(r->copied, r->copied_count);
     free_names(r->left_out_names, r->left_out_names_count);
     free_names(r->tied_names, r->tied_names_count);
+    free_names(r->carried_names, r->carried_names_count);
     free((void *)r->plan_text);
     free((void *)r->model_key);
     free((void *)r->mesh);

@@ -86,6 +86,7 @@ fsdpck_status run_aim(run *r, fsdpck_error *err)
         .tie_count = r->src->ties.count,
         .nested = r->writer->takes == TAKES_NESTED,
         .keyed = r->writer->takes == TAKES_KEYED,
+        .has_paths = r->writer->has_paths,
         .holds = r->writer->holds,
         .holds_object = r->writer->holds_object,
         .format = r->writer->name,

@@ -294,6 +294,7 @@ const format_writer dcp_writer = {
     .description = "folder of torch.distributed.checkpoint",
     .is_folder = true,
     .takes = TAKES_KEYED,
+    .has_paths = true,
     .sharded = true,
     .holds = holds,
     .layout = layout,

@@ -85,6 +85,15 @@ static fsdpck_status list_push(pt_flat *f, value list, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* Whether a dict has a key; one without is an object where it is kept at all. */
+static bool is_filled(const pt_flat *f, value v)
+{
+    value dict;
+    return is_dict(&f->cat->pool, v) &&
+           (!f->keep_empty || !value_as_dict(&f->cat->pool, v, &dict) ||
+            value_count(&f->cat->pool, dict) > 0);
+}
+
 /* Whether a list holds a tensor or a dict, itself or in lists inside of it; each list is judged
  * once. */
 static fsdpck_status list_judge(pt_flat *f, value list, bool *opened, fsdpck_error *err)
@@ -98,7 +107,7 @@ static fsdpck_status list_judge(pt_flat *f, value list, bool *opened, fsdpck_err
         list_frame *top = VEC_AT(&f->list_frames, list_frame, f->list_frames.count - 1);
         const bool at_end = top->at == value_count(pool, top->list);
         const value item = at_end ? VALUE_OF_NONE : value_item(pool, top->list, top->at);
-        bool yes = value_kind_of(item) == VALUE_TENSOR || is_dict(pool, item) ||
+        bool yes = value_kind_of(item) == VALUE_TENSOR || is_filled(f, item) ||
                    (f->keep_sharded && pt_is_sharded(pool, item));
         if (value_kind_of(item) == VALUE_LIST) {
             const uint64_t *inner = value_map_find(&f->lists, item);

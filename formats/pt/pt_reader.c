@@ -277,6 +277,7 @@ static fsdpck_status fill(pt_file *p, catalogue *cat, fsdpck_error *err)
 
     cat->root = p->archive.root;
     pt_flat_init(&f, cat, &p->archive);
+    f.keep_empty = true;
     fsdpck_status st = pt_flatten(&f, err);
     if (st == FSDPCK_OK)
         st = pt_flatten_inner(&f, err);

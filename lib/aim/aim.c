@@ -197,9 +197,9 @@ static fsdpck_status check_dtype(const aim_state *a, const char *name, dtype d, 
     return st;
 }
 
-static fsdpck_status add_target_tensor(aim_state *a, const aim_pick *pick, uint32_t from_index,
-                                       const char *name, size_t nbytes, dtype d, uint32_t *index,
-                                       fsdpck_error *err)
+fsdpck_status aim_add_tensor(aim_state *a, const aim_pick *pick, uint32_t from_index,
+                             const char *name, size_t nbytes, dtype d, uint32_t *index,
+                             fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(a->from, from_index);
     const uint64_t *shape = catalogue_shape(a->from, from_index);
@@ -257,46 +257,11 @@ static fsdpck_status add_picked(aim_state *a, fsdpck_error *err)
         const cat_tensor *t = catalogue_tensor(a->from, pick->source);
         const dtype d = dtype_of(a, pick);
         a->result->cast += d != (dtype)t->dtype;
-        RETURN_IF(add_target_tensor(a, pick, pick->source, name,
-                                    strtab_nbytes(&a->names, pick->name), d, &pick->target, err));
+        RETURN_IF(aim_add_tensor(a, pick, pick->source, name, strtab_nbytes(&a->names, pick->name),
+                                 d, &pick->target, err));
         a->tensor_map[pick->source] = pick->target;
     }
     return aim_place_tied(a, err);
-}
-
-/* Tensors that lie inside picked objects follow them. */
-static fsdpck_status add_inner(aim_state *a, uint64_t from_index, fsdpck_error *err)
-{
-    if (a->tensor_map[from_index] != UINT64_MAX)
-        return FSDPCK_OK;
-    const cat_tensor *t = catalogue_tensor(a->from, from_index);
-    if (!(t->flags & CAT_TENSOR_IN_OBJECT))
-        return FSDPCK_OK;
-    const bool is_model =
-        from_index < a->parts->tensor_count && a->parts->tensor_part[from_index] == PART_MODEL;
-    text_buf name = {.limit_bytes = UINT32_MAX};
-    fsdpck_status st = aim_inner_name(a, a->inner_pick, from_index, &name, err);
-    dtype d = (dtype)t->dtype;
-    if (st == FSDPCK_OK && (t->flags & CAT_TENSOR_NAMED))
-        d = aim_rules_cast(&a->rules, name.text, d, is_model);
-    uint32_t index = 0;
-    a->result->cast += d != (dtype)t->dtype;
-    if (st == FSDPCK_OK)
-        st = add_target_tensor(a, NULL, (uint32_t)from_index, name.text, name.nbytes, d, &index,
-                               err);
-    text_release(&name);
-    RETURN_IF(st);
-    catalogue_tensor(&a->to->cat, index)->flags |=
-        CAT_TENSOR_IN_OBJECT | (t->flags & CAT_TENSOR_NAMED);
-    a->tensor_map[from_index] = index;
-    return FSDPCK_OK;
-}
-
-static fsdpck_status visit_inner(void *ctx, value v, fsdpck_error *err)
-{
-    if (value_kind_of(v) != VALUE_TENSOR)
-        return FSDPCK_OK;
-    return add_inner(ctx, value_tensor_index(v), err);
 }
 
 /* What the writer has no place for, once it is seen what it is. */
@@ -332,22 +297,13 @@ static fsdpck_status load_objects(aim_state *a, fsdpck_error *err)
     }
     if (a->request->holds_object != NULL)
         RETURN_IF(leave_out_unheld(a, err));
-    const size_t count = catalogue_tensor_count(a->from);
-    a->tensor_map = malloc((count + 1) * sizeof *a->tensor_map);
-    if (a->tensor_map == NULL)
-        return error_set_nomem(err, count * sizeof *a->tensor_map);
-    memset(a->tensor_map, 0xff, (count + 1) * sizeof *a->tensor_map);
-    return FSDPCK_OK;
-}
-
-static fsdpck_status add_inner_all(aim_state *a, fsdpck_error *err)
-{
-    for (size_t k = 0; k < a->objects.count; k++) {
-        const cat_object *o = catalogue_object(a->from, *VEC_AT(&a->objects, uint32_t, k));
-        a->inner_rank = o->rank;
-        a->inner_pick = k;
-        RETURN_IF(value_walk(&a->from->pool, o->content, visit_inner, a, err));
-    }
+    const size_t nbytes = (catalogue_tensor_count(a->from) + 1) * sizeof *a->tensor_map;
+    a->tensor_map = malloc(nbytes);
+    a->inner_map = malloc(nbytes);
+    if (a->tensor_map == NULL || a->inner_map == NULL)
+        return error_set_nomem(err, nbytes);
+    memset(a->tensor_map, 0xff, nbytes);
+    memset(a->inner_map, 0xff, nbytes);
     return FSDPCK_OK;
 }
 
@@ -401,6 +357,7 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     a.objects = VEC_OF(uint32_t, from->owner);
     a.object_names = VEC_OF(uint32_t, from->owner);
     a.open_states = VEC_OF(uint32_t, from->owner);
+    a.inner = VALUE_MAP(from->owner);
     strtab_init(&a.names, from->owner);
     strtab_init(&a.state_keys, from->owner);
     to->cat.origin = from->origin;
@@ -424,7 +381,7 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     }
     GOTO_IF(add_picked(&a, err), out);
     GOTO_IF(aim_objects_find_owners(&a, err), out);
-    GOTO_IF(add_inner_all(&a, err), out);
+    GOTO_IF(aim_add_inner_all(&a, err), out);
     if (to->units != NULL)
         GOTO_IF(aim_flatten_check(&a, err), out);
     if (request->cut == NULL)
@@ -447,7 +404,9 @@ out:
     vec_release(&a.objects);
     vec_release(&a.object_names);
     vec_release(&a.open_states);
+    value_map_release(&a.inner);
     free(a.tensor_map);
+    free(a.inner_map);
     free(a.inner_owner);
     free(a.object_kept);
     aim_names_release(&a.left_out_objects);
@@ -459,5 +418,6 @@ void aim_result_release(aim_result *result)
     aim_names_release(&result->left_out_names);
     for (size_t i = 0; i < result->tied_names_count; i++)
         free(result->tied_names[i]);
+    aim_names_release(&result->carried_names);
     memset(result, 0, sizeof *result);
 }

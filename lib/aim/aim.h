@@ -22,6 +22,13 @@
  * types, its order, its _metadata) where everything is taken under its own name, else plain dicts
  * and lists rebuilt from the paths. A renamed tensor keeps the outer keys that its new name still
  * begins with.
+ *
+ * An object that is written has all of its tensors, in their own dtype. One that also has a name of
+ * its own is the same tensor in both places where the writer keeps nesting and the name is written
+ * uncast and whole, or cast and of the object's own part; else the object gets a copy of its own.
+ *
+ * A list keeps the positions of its items: a run that would leave out one before the last, and keep
+ * a later one, is refused (KEY-LIST).
  */
 #ifndef FSDPCK_AIM_AIM_H
 #define FSDPCK_AIM_AIM_H
@@ -82,8 +89,9 @@ typedef struct aim_request {
     aim_tied tied;
     const aim_tie *ties; /* besides those that the source's storages tell */
     size_t tie_count;
-    bool nested; /* the writer takes target.root */
-    bool keyed;  /* the writer takes objects by flat key and path; neither: names alone */
+    bool nested;    /* the writer takes target.root */
+    bool keyed;     /* the writer takes objects by flat key and path; neither: names alone */
+    bool has_paths; /* the writer keeps the path of each tensor and object */
     bool (*holds)(dtype d); /* of the writer */
     /* Of the writer: what it does not hold is left out; NULL: it holds any object. */
     bool (*holds_object)(const value_pool *pool, value content);
@@ -119,6 +127,9 @@ typedef struct aim_result {
     size_t tied_names_count;
     uint64_t not_in_like; /* tensors cut by the rules though there is a `like` */
     uint32_t moved_first; /* target tensor: the first of layout.moved */
+    /* Tensors that are left out under their own names, and are written inside objects. */
+    uint64_t carried, carried_nbytes;
+    aim_names carried_names; /* "model.w in 'ema'" */
 } aim_result;
 
 /* tensors_in == tensors_out + tied_dropped + merged + left_out_tensors, those inside objects among them. */

@@ -3,6 +3,7 @@
 #define FSDPCK_AIM_INTERNAL_H
 
 #include "aim/aim.h"
+#include "state/value_map.h"
 
 /* A source tensor that goes into the target. */
 typedef struct aim_pick {
@@ -41,9 +42,27 @@ typedef struct aim_state {
     aim_names left_out_objects; /* names, until they follow those of tensors */
     strtab state_keys;          /* of a flat writer: "exp_avg" */
     bool source_shards;         /* several ranks wrote the source, and a tensor of it in pieces */
-    vec open_states;            /* uint32_t: source tensors, one for each kind of CAT_TENSOR_PARAM_OPEN */
+    vec open_states;      /* uint32_t: source tensors, one for each kind of CAT_TENSOR_PARAM_OPEN */
     uint64_t *tensor_map; /* source tensor -> target tensor, UINT64_MAX where it is not taken */
+    uint64_t *inner_map;  /* the same inside the object that aim_add_inner was last called for */
+    value_map inner;      /* copies of tensors that objects alone have in the target */
+    uint32_t inner_object; /* that object, CAT_NONE: none */
+    bool has_own_inner;    /* an object has a copy of its own of a tensor that has a name */
 } aim_state;
+
+/* Adds a target tensor that is made from a source tensor, with its chunks. `pick` is NULL for one
+ * inside an object. KEY-DTYPE. */
+fsdpck_status aim_add_tensor(aim_state *a, const aim_pick *pick, uint32_t from_index,
+                             const char *name, size_t nbytes, dtype d, uint32_t *index,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Tensors inside objects (inner_copy.c), once all picked tensors are added: adds those of the k-th picked
+ * object to the target where they are not there yet, and fills inner_map for it. For all objects,
+ * unless the writer keeps them apart and takes them one by one. */
+fsdpck_status aim_add_inner(aim_state *a, size_t k, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status aim_add_inner_all(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether every tensor and object goes under its own name: then the source's own nesting serves. */
+bool aim_takes_everything(const aim_state *a);
 
 /* Deepest path that is rebuilt; torch's own flattening recurses and so stays far below. */
 #define AIM_PATH_ELEMENTS 64u
@@ -133,6 +152,12 @@ fsdpck_status aim_objects_rename(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CH
 /* Once all tensors have their places: fills to->owners. */
 fsdpck_status aim_objects_find_owners(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+struct nest;
+/* Whether a list of the target would have a hole where the source has something: KEY-LIST. rank: whose
+ * state it is, UINT64_MAX for all ranks'. */
+fsdpck_status aim_check_lists(aim_state *a, const struct nest *n, uint64_t rank,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* Paths of the target's tensors, and its objects. */
 fsdpck_status aim_build_keyed(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -160,6 +185,9 @@ fsdpck_status aim_leave_out_passed(aim_state *a, fsdpck_error *err) FSDPCK_MUST_
 /* Names of objects behind those of tensors: once, last. */
 fsdpck_status aim_left_out_join(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Adds an escaped name. */
+fsdpck_status aim_names_add(aim_names *n, const char *text, size_t nbytes,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 void aim_names_release(aim_names *n);
 
 /* inner.c: tensors that lie inside objects. Fills inner_owner. */

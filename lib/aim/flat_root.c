@@ -62,8 +62,9 @@ static fsdpck_status fill_nest(aim_state *a, nest *n, fsdpck_error *err)
     for (size_t k = 0; k < a->objects.count; k++) {
         const cat_object *o = catalogue_object(a->from, *VEC_AT(&a->objects, const uint32_t, k));
         value content;
+        RETURN_IF(aim_add_inner(a, k, err));
         RETURN_IF(
-            value_copy(&a->from->pool, o->content, &a->to->cat.pool, a->tensor_map, &content, err));
+            value_copy(&a->from->pool, o->content, &a->to->cat.pool, a->inner_map, &content, err));
         RETURN_IF(put_leaf(a, n, o->path, o->name, content, err));
     }
     return FSDPCK_OK;

@@ -4,7 +4,7 @@
 
 #include "aim/aim_internal.h"
 
-static fsdpck_status push_name(aim_names *n, const char *text, size_t nbytes, fsdpck_error *err)
+fsdpck_status aim_names_add(aim_names *n, const char *text, size_t nbytes, fsdpck_error *err)
 {
     const size_t room = 4 * nbytes + 8;
     if (n->count == n->capacity) {
@@ -29,8 +29,8 @@ fsdpck_status aim_leave_out_tensor(aim_state *a, size_t i, fsdpck_error *err)
     const cat_tensor *t = catalogue_tensor(a->from, i);
     a->result->left_out_tensors++;
     a->result->left_out_nbytes += catalogue_tensor_nbytes(a->from, i);
-    return push_name(&a->result->left_out_names, catalogue_name(a->from, t->name),
-                     catalogue_name_nbytes(a->from, t->name), err);
+    return aim_names_add(&a->result->left_out_names, catalogue_name(a->from, t->name),
+                         catalogue_name_nbytes(a->from, t->name), err);
 }
 
 /* "NAME (ranks 0, 1, 2)" for all objects of one name, each of one rank, at the first of them. */
@@ -51,7 +51,7 @@ static fsdpck_status note_of_ranks(aim_state *a, size_t i, fsdpck_error *err)
                 ranks.text != NULL ? ranks.text : "", ranks.failed ? ", ..." : "");
     fsdpck_status st = text_check(&text, err);
     if (st == FSDPCK_OK)
-        st = push_name(&a->left_out_objects, text.text, text.nbytes, err);
+        st = aim_names_add(&a->left_out_objects, text.text, text.nbytes, err);
     text_release(&text);
     text_release(&ranks);
     return st;
@@ -70,7 +70,7 @@ fsdpck_status aim_leave_out_object(aim_state *a, size_t i, fsdpck_error *err)
     }
     if (o->rank != UINT16_MAX)
         return note_of_ranks(a, i, err);
-    return push_name(&a->left_out_objects, name, catalogue_name_nbytes(a->from, o->name), err);
+    return aim_names_add(&a->left_out_objects, name, catalogue_name_nbytes(a->from, o->name), err);
 }
 
 fsdpck_status aim_leave_out_passed(aim_state *a, fsdpck_error *err)
@@ -86,9 +86,9 @@ fsdpck_status aim_leave_out_passed(aim_state *a, fsdpck_error *err)
             r->left_out_tensors++;
             r->left_out_nbytes += p->nbytes;
         }
-        RETURN_IF(push_name(p->is_object ? &a->left_out_objects : &r->left_out_names,
-                            catalogue_name(a->from, p->name),
-                            catalogue_name_nbytes(a->from, p->name), err));
+        RETURN_IF(aim_names_add(p->is_object ? &a->left_out_objects : &r->left_out_names,
+                                catalogue_name(a->from, p->name),
+                                catalogue_name_nbytes(a->from, p->name), err));
     }
     return FSDPCK_OK;
 }

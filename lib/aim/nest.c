@@ -8,14 +8,16 @@
 /* A list index past this is no list but an attack on memory. */
 #define LIST_INDEX_MAX ((uint64_t)1 << 24)
 
+#define SLOT_NONE UINT32_MAX
+
 typedef struct nest_slot {
     value container;
     value element; /* strings are interned, so equal elements are equal handles */
     value child;
     uint32_t next;
+    uint32_t parent; /* the slot whose child the container is, SLOT_NONE for the root */
+    bool is_opened;  /* the child is a list that holds a tensor, a dict or such a list */
 } nest_slot;
-
-#define SLOT_NONE UINT32_MAX
 
 fsdpck_status nest_init(nest *n, value_pool *pool, fsdpck_error *err)
 {
@@ -65,7 +67,7 @@ static nest_slot *find_slot(const nest *n, value container, value element)
     return NULL;
 }
 
-static fsdpck_status add_slot(nest *n, value container, value element, value child,
+static fsdpck_status add_slot(nest *n, uint32_t parent, value container, value element, value child,
                               fsdpck_error *err)
 {
     RETURN_IF(grow_buckets(n, err));
@@ -73,7 +75,7 @@ static fsdpck_status add_slot(nest *n, value container, value element, value chi
     if (s == NULL)
         return FSDPCK_LIMIT;
     const size_t b = bucket_of(n, container, element);
-    *s = (nest_slot){container, element, child, n->buckets[b]};
+    *s = (nest_slot){container, element, child, n->buckets[b], parent, false};
     n->buckets[b] = (uint32_t)(n->slots.count - 1);
     return FSDPCK_OK;
 }
@@ -123,8 +125,12 @@ static bool fits(value container, value element)
 
 fsdpck_status nest_put(nest *n, const value *elements, size_t count, value leaf, fsdpck_error *err)
 {
+    if (n->slots.count == 0 && value_kind_of(elements[0]) == VALUE_INT)
+        RETURN_IF(value_new_list(n->pool, &n->root, err));
     value at = n->root;
+    uint32_t parent = SLOT_NONE;
     for (size_t i = 0; i < count; i++) {
+        n->has_lists = n->has_lists || value_kind_of(elements[i]) == VALUE_INT;
         if (!fits(at, elements[i]))
             return clash(err);
         nest_slot *s = find_slot(n, at, elements[i]);
@@ -134,6 +140,7 @@ fsdpck_status nest_put(nest *n, const value *elements, size_t count, value leaf,
             if (last || (kind != VALUE_DICT && kind != VALUE_LIST))
                 return clash(err);
             at = s->child;
+            parent = (uint32_t)(s - (const nest_slot *)n->slots.items);
             continue;
         }
         value child = leaf;
@@ -142,10 +149,45 @@ fsdpck_status nest_put(nest *n, const value *elements, size_t count, value leaf,
         else if (!last)
             RETURN_IF(value_new_dict(n->pool, &child, err));
         RETURN_IF(attach(n, at, elements[i], child, err));
-        RETURN_IF(add_slot(n, at, elements[i], child, err));
+        RETURN_IF(add_slot(n, parent, at, elements[i], child, err));
         at = child;
+        parent = (uint32_t)(n->slots.count - 1);
     }
     return FSDPCK_OK;
+}
+
+void nest_find_opened(nest *n)
+{
+    /* What a container holds was put after the container itself. */
+    for (size_t i = n->slots.count; i-- > 0;) {
+        const nest_slot *s = VEC_AT(&n->slots, const nest_slot, i);
+        const value_kind kind = value_kind_of(s->child);
+        if (s->parent != SLOT_NONE &&
+            (kind == VALUE_TENSOR || kind == VALUE_DICT || (kind == VALUE_LIST && s->is_opened)))
+            VEC_AT(&n->slots, nest_slot, s->parent)->is_opened = true;
+    }
+    n->has_opened = true;
+}
+
+nest_lack nest_look(const nest *n, const value *elements, size_t count)
+{
+    value at = n->root;
+    bool closed = false;
+    for (size_t i = 0; i < count; i++) {
+        const value_kind kind = value_kind_of(at);
+        uint64_t index;
+        if ((kind != VALUE_DICT && kind != VALUE_LIST) || !fits(at, elements[i]))
+            return NEST_LACKS_NOTHING;
+        const nest_slot *s = find_slot(n, at, elements[i]);
+        if (s == NULL && kind == VALUE_LIST && value_as_u64(n->pool, elements[i], &index) &&
+            index < value_count(n->pool, at))
+            return NEST_LACKS_ITEM;
+        if (s == NULL)
+            return closed ? NEST_LACKS_TENSOR : NEST_LACKS_NOTHING;
+        at = s->child;
+        closed = closed || (n->has_opened && value_kind_of(at) == VALUE_LIST && !s->is_opened);
+    }
+    return NEST_LACKS_NOTHING;
 }
 
 void nest_release(nest *n)

@@ -168,7 +168,8 @@ fsdpck_status aim_object_content(aim_state *a, size_t k, value *content, fsdpck_
     const uint32_t object = *VEC_AT(&a->objects, uint32_t, k);
     const cat_object *o = catalogue_object(a->from, object);
     const value_pool *pool = &a->from->pool;
-    RETURN_IF(value_copy(pool, o->content, &a->to->cat.pool, a->tensor_map, content, err));
+    RETURN_IF(aim_add_inner(a, k, err));
+    RETURN_IF(value_copy(pool, o->content, &a->to->cat.pool, a->inner_map, content, err));
     if (strtab_count(&a->to->owners) == 0 || a->parts->object_part[object] != PART_OPTIMIZER)
         return FSDPCK_OK;
     const size_t count = value_is_none(o->path) ? 0 : value_count(pool, o->path);

@@ -42,7 +42,7 @@ static fsdpck_status put_object(aim_state *a, nest *n, size_t k, uint64_t rank, 
 }
 
 /* Whether every tensor and object goes under its own name: then the source's own nesting serves. */
-static bool takes_everything(const aim_state *a)
+bool aim_takes_everything(const aim_state *a)
 {
     const aim_result *r = a->result;
     if (r->left_out_tensors > 0 || r->left_out_objects > 0 || r->tied_dropped > 0 ||
@@ -97,6 +97,7 @@ static fsdpck_status build_from_paths(aim_state *a, uint64_t rank, value *root, 
         else
             GOTO_IF(put_tensor(a, &n, VEC_AT(&a->picks, aim_pick, leaf->index), rank, err), out);
     }
+    GOTO_IF(aim_check_lists(a, &n, rank, err), out);
     *root = n.root;
 out:
     vec_release(&leaves);
@@ -117,6 +118,30 @@ static fsdpck_status build_rank_roots(aim_state *a, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* The source's own. Objects that have tensors of their own are copied first. */
+static fsdpck_status copy_root(aim_state *a, fsdpck_error *err)
+{
+    const value_pool *pool = &a->from->pool;
+    value_map made = VALUE_MAP(a->from->owner);
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t k = 0; a->has_own_inner && k < a->objects.count; k++) {
+        const uint32_t object = *VEC_AT(&a->objects, const uint32_t, k);
+        const value content = catalogue_object(a->from, object)->content;
+        value copy;
+        GOTO_IF(aim_object_content(a, k, &copy, err), out);
+        if (value_is_none(content))
+            continue;
+        uint64_t *slot = value_map_put(&made, content, NULL, err);
+        GOTO_IF(slot == NULL ? FSDPCK_LIMIT : FSDPCK_OK, out);
+        *slot = copy;
+    }
+    st = value_copy_beside(pool, a->from->root, &a->to->cat.pool, a->tensor_map, &made,
+                           &a->to->root, err);
+out:
+    value_map_release(&made);
+    return st;
+}
+
 fsdpck_status aim_build_root(aim_state *a, fsdpck_error *err)
 {
     for (size_t k = 0; k < a->picks.count; k++)
@@ -127,8 +152,7 @@ fsdpck_status aim_build_root(aim_state *a, fsdpck_error *err)
         if (catalogue_object(a->from, object)->rank != UINT16_MAX)
             return build_rank_roots(a, err);
     }
-    if (!value_is_none(a->from->root) && takes_everything(a))
-        return value_copy(&a->from->pool, a->from->root, &a->to->cat.pool, a->tensor_map,
-                          &a->to->root, err);
+    if (!value_is_none(a->from->root) && aim_takes_everything(a))
+        return copy_root(a, err);
     return build_from_paths(a, UINT64_MAX, &a->to->root, err);
 }

@@ -179,6 +179,13 @@ fsdpck_status value_copy(const value_pool *from, value v, value_pool *to,
                          const uint64_t *tensor_map, value *copy,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+struct value_map;
+/* The same, beside copies that exist already: `made` maps containers and calls of `from` to their
+ * copies in `to`, and gets those that are made here. */
+fsdpck_status value_copy_beside(const value_pool *from, value v, value_pool *to,
+                                const uint64_t *tensor_map, struct value_map *made, value *copy,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* Whether two values are the same in structure: kinds, contents, order, and how calls came about;
  * whether parts are shared is not compared. An INT and a BIGINT, 1 and 1.0, 0.0 and -0.0 differ; a
  * NaN equals itself. *equal is only set where OK is returned (LIMIT: memory). */

@@ -8,8 +8,8 @@ struct copy_job {
     const value_pool *from;
     value_pool *to;
     const uint64_t *tensor_map;
-    value_map made; /* container or call in `from` -> its copy */
-    vec todo;       /* struct copy_pair: copied, but its parts are not */
+    value_map *made; /* container or call in `from` -> its copy */
+    vec todo;        /* struct copy_pair: copied, but its parts are not */
 };
 
 struct copy_pair {
@@ -95,7 +95,7 @@ static fsdpck_status copy_one(struct copy_job *job, value v, value *copy, fsdpck
     if (!value_has_cells(v) || kind == VALUE_INT || kind == VALUE_FLOAT)
         return copy_leaf(job, v, copy, err);
     bool fresh = false;
-    uint64_t *made = value_map_put(&job->made, v, &fresh, err);
+    uint64_t *made = value_map_put(job->made, v, &fresh, err);
     if (made == NULL)
         return FSDPCK_LIMIT;
     if (fresh) {
@@ -144,23 +144,32 @@ static fsdpck_status copy_parts(struct copy_job *job, struct copy_pair pair, fsd
     return FSDPCK_OK;
 }
 
-fsdpck_status value_copy(const value_pool *from, value v, value_pool *to,
-                         const uint64_t *tensor_map, value *copy, fsdpck_error *err)
+fsdpck_status value_copy_beside(const value_pool *from, value v, value_pool *to,
+                                const uint64_t *tensor_map, value_map *made, value *copy,
+                                fsdpck_error *err)
 {
     struct copy_job job = {.from = from,
                            .to = to,
                            .tensor_map = tensor_map,
-                           .made = VALUE_MAP(to->owner),
+                           .made = made,
                            .todo = VEC_OF(struct copy_pair, to->owner)};
-    value made = VALUE_OF_NONE;
-    fsdpck_status st = copy_one(&job, v, &made, err);
+    value fresh = VALUE_OF_NONE;
+    fsdpck_status st = copy_one(&job, v, &fresh, err);
     while (st == FSDPCK_OK && job.todo.count > 0) {
         job.todo.count--;
         st = copy_parts(&job, *VEC_AT(&job.todo, struct copy_pair, job.todo.count), err);
     }
     vec_release(&job.todo);
-    value_map_release(&job.made);
     if (st == FSDPCK_OK)
-        *copy = made;
+        *copy = fresh;
+    return st;
+}
+
+fsdpck_status value_copy(const value_pool *from, value v, value_pool *to,
+                         const uint64_t *tensor_map, value *copy, fsdpck_error *err)
+{
+    value_map made = VALUE_MAP(to->owner);
+    const fsdpck_status st = value_copy_beside(from, v, to, tensor_map, &made, copy, err);
+    value_map_release(&made);
     return st;
 }

@@ -28,9 +28,8 @@ static void teardown(void)
 TestSuite(nest, .init = setup, .fini = teardown);
 
 /* "a/3/b": words of digits are list indices. */
-static fsdpck_status put(const char *path, uint64_t leaf)
+static size_t split(const char *path, value elements[16])
 {
-    value elements[16];
     size_t count = 0;
     for (const char *at = path;; at++) {
         const size_t k = strcspn(at, "/");
@@ -44,7 +43,26 @@ static fsdpck_status put(const char *path, uint64_t leaf)
         if (*at == '\0')
             break;
     }
-    return nest_put(&n, elements, count, value_of_tensor(leaf), &err);
+    return count;
+}
+
+static fsdpck_status put_value(const char *path, value leaf)
+{
+    value elements[16];
+    const size_t count = split(path, elements);
+    return nest_put(&n, elements, count, leaf, &err);
+}
+
+static fsdpck_status put(const char *path, uint64_t leaf)
+{
+    return put_value(path, value_of_tensor(leaf));
+}
+
+static nest_lack look(const char *path)
+{
+    value elements[16];
+    const size_t count = split(path, elements);
+    return nest_look(&n, elements, count);
 }
 
 static void expect_root(const char *want)
@@ -103,9 +121,44 @@ Test(nest, paths_that_disagree_are_refused)
     }
 }
 
-Test(nest, the_outermost_is_a_dict)
+Test(nest, the_first_path_tells_what_the_outermost_is)
 {
-    cr_expect_eq(put("0/a", 0), FSDPCK_BADINPUT);
+    cr_assert_eq(put("0/a", 0), FSDPCK_OK);
+    cr_assert_eq(put("2", 1), FSDPCK_OK);
+    expect_root("[{'a': <tensor 0>}, None, <tensor 1>]");
+    cr_expect_eq(put("a", 2), FSDPCK_BADINPUT);
+    nest_release(&n);
+    cr_assert_eq(nest_init(&n, &pool, &err), FSDPCK_OK);
+    cr_assert_eq(put("a", 0), FSDPCK_OK);
+    cr_expect_eq(put("0/a", 1), FSDPCK_BADINPUT);
+}
+
+Test(nest, a_place_that_was_padded_is_a_hole)
+{
+    cr_assert_eq(put("l/2/w", 0), FSDPCK_OK);
+    cr_assert_eq(put("l/0", 1), FSDPCK_OK);
+    cr_expect_eq(look("l/1"), NEST_LACKS_ITEM);
+    cr_expect_eq(look("l/1/w"), NEST_LACKS_ITEM);
+    cr_expect_eq(look("l/0"), NEST_LACKS_NOTHING);
+    cr_expect_eq(look("l/2/b"), NEST_LACKS_NOTHING, "a dict lacks a key");
+    cr_expect_eq(look("l/3"), NEST_LACKS_NOTHING, "behind the end");
+    cr_expect_eq(look("m/0"), NEST_LACKS_NOTHING, "of a list that is not there");
+}
+
+Test(nest, a_list_without_tensor_or_dict_is_not_opened)
+{
+    cr_assert_eq(put_value("l/0", VALUE_OF_NONE), FSDPCK_OK);
+    cr_assert_eq(put_value("m/0/0", VALUE_OF_NONE), FSDPCK_OK);
+    cr_assert_eq(put_value("m/1/0", value_of_tensor(1)), FSDPCK_OK);
+    cr_assert_eq(put_value("d/0/k", VALUE_OF_NONE), FSDPCK_OK);
+    cr_expect_eq(look("l/1"), NEST_LACKS_NOTHING, "before they were looked for");
+    nest_find_opened(&n);
+    cr_expect_eq(look("l/1"), NEST_LACKS_TENSOR);
+    cr_expect_eq(look("l/0"), NEST_LACKS_NOTHING, "it is there");
+    cr_expect_eq(look("m/0/1"), NEST_LACKS_TENSOR);
+    cr_expect_eq(look("m/1/1"), NEST_LACKS_NOTHING);
+    cr_expect_eq(look("m/2"), NEST_LACKS_NOTHING);
+    cr_expect_eq(look("d/1/k"), NEST_LACKS_NOTHING);
 }
 
 Test(nest, an_index_is_no_size_that_is_trusted)
