@@ -223,6 +223,7 @@ typedef struct fsdpck_info {
     uint64_t left_out;        /* neither tensors nor objects: what an HDF5 file holds besides */
     const char
         *left_out_kinds; /* "2 datasets of text, 1 link to nothing"; "" where there is none */
+    const char *part_rule; /* one line: what told model, optimizer and other apart */
 } fsdpck_info;
 
 FSDPCK_API void fsdpck_get_info(const fsdpck_checkpoint *ckpt, fsdpck_info *info);

@@ -80,8 +80,9 @@ typedef struct flat_view_options {
     bool from_metadata;
 } flat_view_options;
 
-/* Flat parameters in a catalogue, by their names: those that end in `_flat_param` or `flat_param`,
- * as whole dotted parts. Returns how many; *first (may be NULL) is the number of the first. */
+/* Flat parameters in a catalogue, by their names: those of one dim that end in `_flat_param` or
+ * `flat_param`, as whole dotted parts. A `flat_param` that one chunk holds beside other parameters
+ * of its module is a parameter that is only called so. Returns how many; *first (may be NULL) is the number of the first. */
 uint64_t flat_view_count(const catalogue *cat, uint32_t *first);
 
 /* Bytes of a name without '.rank12' at its end. */
