@@ -441,6 +441,11 @@ typedef struct fsdpck_report {
     size_t hosts_count;
     uint64_t bytes_copied;          /* of files that several of them have, from one to the others */
     const fsdpck_group_plan *group; /* with options.group_size, in a dry run; else NULL */
+    /* Of the model part: floating tensors of one dim or more that were left out as neither the
+     * model's nor the optimizer's, and the name of the first ("" where there is none). */
+    uint64_t other_params, other_params_nbytes;
+    const char *other_params_first;
+    const char *part_rule; /* one line: what told model, optimizer and other apart */
 } fsdpck_report;
 
 /* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless

@@ -20,9 +20,26 @@ static fsdpck_status note_name(char **list, size_t *count, const char *text, siz
     return FSDPCK_OK;
 }
 
+/* A tensor of the other part that could be a parameter. */
+static fsdpck_status note_other_param(aim_state *a, size_t i, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(a->from, i);
+    const unsigned kind = dtype_get((dtype)t->dtype)->kind;
+    size_t count = 0;
+    if (a->parts->tensor_part[i] != PART_OTHER || a->request->part != PART_MODEL || t->ndim == 0 ||
+        (kind != DTYPE_IS_FLOAT && kind != DTYPE_IS_COMPLEX))
+        return FSDPCK_OK;
+    a->result->other_params_nbytes += catalogue_tensor_nbytes(a->from, i);
+    if (a->result->other_params++ > 0)
+        return FSDPCK_OK;
+    return note_name(&a->result->other_params_first, &count, catalogue_name(a->from, t->name),
+                     catalogue_name_nbytes(a->from, t->name), err);
+}
+
 static fsdpck_status leave_out_tensor(aim_state *a, size_t i, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(a->from, i);
+    RETURN_IF(note_other_param(a, i, err));
     a->result->left_out_tensors++;
     a->result->left_out_nbytes += catalogue_tensor_nbytes(a->from, i);
     return note_name(a->result->left_out_names, &a->result->left_out_names_count,
@@ -466,6 +483,7 @@ out:
 
 void aim_result_release(aim_result *result)
 {
+    free(result->other_params_first);
     for (size_t i = 0; i < result->left_out_names_count; i++)
         free(result->left_out_names[i]);
     for (size_t i = 0; i < result->tied_names_count; i++)

@@ -87,7 +87,7 @@ typedef struct aim_request {
     bool (*holds)(dtype d); /* of the writer */
     /* Of the writer: what it does not hold is left out; NULL: it holds any object. */
     bool (*holds_object)(const value_pool *pool, value content);
-    const char *format;     /* of the writer, for messages */
+    const char *format; /* of the writer, for messages */
     aim_objects objects;
     aim_load_fn load_object;
     void *load_ctx;
@@ -110,6 +110,10 @@ typedef struct aim_result {
     char *tied_names[AIM_NAMES_MAX]; /* "b = a" */
     size_t tied_names_count;
     uint64_t not_in_like; /* tensors cut by the rules though there is a `like` */
+    /* Of the tensors left out: floating ones of one dim or more that are neither the model's nor the
+     * optimizer's. Somebody may have taken them for the model's. */
+    uint64_t other_params, other_params_nbytes;
+    char *other_params_first; /* escaped name; free()d by aim_result_release */
 } aim_result;
 
 fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_request *request,

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "model/unflatten.h"
+
 /* Longer roots are none: looking them up costs their length, once for each word. */
 #define ROOT_MAX_NBYTES 512u
 
@@ -54,7 +56,8 @@ static bool is_slot(const words *w)
 bool optimizer_roots_is_stem(const char *text, size_t nbytes, const char *stem)
 {
     static const char *const ends[] = {
-        "", "s", "_state", "_states", "_state_dict", "_state_dicts", "s_state_dict", "s_state"};
+        "",        "s",       "_state", "_states", "_state_dict", "_state_dicts", "s_state_dict",
+        "s_state", "_weights"};
     const size_t n = strlen(stem);
     while (nbytes > n && text[nbytes - 1] >= '0' && text[nbytes - 1] <= '9')
         nbytes--;
@@ -75,23 +78,45 @@ bool optimizer_roots_is_key(const char *text, size_t nbytes)
            is_word(text, nbytes, "last_optimizer_state");
 }
 
+static bool is_number(const words *w)
+{
+    for (size_t i = w->at; i < w->end; i++)
+        if (w->text[i] < '0' || w->text[i] > '9')
+            return false;
+    return w->end > w->at;
+}
+
+/* Behind a key that only an optimizer has, less is asked for: `state.FQN.step` of no dim, of an
+ * optimizer that keeps nothing else, Keras' `vars.0`, or any slot. */
+static bool has_key_shape(const words *key, unsigned ndim)
+{
+    words w = *key;
+    (void)next_word(&w);
+    if (word_is(&w, "vars") && next_word(&w))
+        return is_number(&w);
+    const bool is_state = word_is(&w, "state") && next_word(&w);
+    bool found = false;
+    while (!found && next_word(&w))
+        found = is_slot(&w) || (is_state && ndim == 0 && w.end == w.nbytes && word_is(&w, "step"));
+    return found;
+}
+
 /* The root of a tensor's name by the slots in it, 0 where there is none: what stands before the last
  * `state` that has a slot behind it, or a first word that only an optimizer has. */
-static size_t root_by_slot(const char *name, size_t nbytes)
+static size_t root_by_slot(const char *name, size_t nbytes, unsigned ndim)
 {
-    words w = words_of(name, nbytes);
-    const bool is_key = optimizer_roots_is_key(name, w.end);
-    size_t root = 0, pending = 0, key = 0;
-    if (is_key)
-        key = w.end;
+    const words first = words_of(name, nbytes);
+    words w = first;
+    size_t root = 0, pending = 0;
     while (next_word(&w)) {
         if (word_is(&w, "state") && w.at <= ROOT_MAX_NBYTES)
             pending = w.at - 1;
         else if (pending > 0 && is_slot(&w))
             root = pending;
-        else if (key > 0 && root == 0 && is_slot(&w))
-            root = key;
     }
+    if (root == 0 && first.end < nbytes && optimizer_roots_is_key(name, first.end) &&
+        has_key_shape(&first, ndim))
+        root = first.end;
     return root;
 }
 
@@ -104,33 +129,62 @@ static size_t root_by_groups(const char *name, size_t nbytes)
     return 0;
 }
 
+/* In flat names too, where the name is its only key. */
+static fsdpck_status add_root(const catalogue *c, optimizer_roots *r, strtab *to, value path,
+                              const char *root, size_t nbytes, fsdpck_error *err)
+{
+    uint32_t id;
+    if (nbytes == 0)
+        return FSDPCK_OK;
+    RETURN_IF(strtab_intern(to, root, nbytes, &id, err));
+    if (!value_is_none(path) && value_count(&c->pool, path) > 1)
+        return FSDPCK_OK;
+    return strtab_intern(&r->flat, root, nbytes, &id, err);
+}
+
+static fsdpck_status find_in_tensors(const catalogue *c, size_t tensor_count, optimizer_roots *r,
+                                     fsdpck_error *err)
+{
+    static const char keras[] = "optimizer_weights";
+    bool has_model = false, has_keras = false;
+    for (size_t i = 0; i < tensor_count; i++) {
+        const cat_tensor *t = catalogue_tensor(c, i);
+        const char *text = catalogue_name(c, t->name);
+        size_t nbytes = catalogue_name_nbytes(c, t->name);
+        if (t->flags & CAT_TENSOR_OF_RANK)
+            nbytes = flat_name_without_rank(text, nbytes);
+        const words first = words_of(text, nbytes);
+        has_model = has_model || (first.end < nbytes && word_is(&first, "model_weights"));
+        has_keras = has_keras || (first.end < nbytes && word_is(&first, keras));
+        RETURN_IF(
+            add_root(c, r, &r->slots, t->path, text, root_by_slot(text, nbytes, t->ndim), err));
+    }
+    if (!has_model || !has_keras)
+        return FSDPCK_OK;
+    /* A file of Keras 2 has no other shape to go by. */
+    return add_root(c, r, &r->slots, VALUE_OF_NONE, keras, strlen(keras), err);
+}
+
 fsdpck_status optimizer_roots_find(const catalogue *c, size_t tensor_count, optimizer_roots *r,
                                    fsdpck_error *err)
 {
-    uint32_t id;
     strtab_init(&r->groups, c->owner);
     strtab_init(&r->slots, c->owner);
+    strtab_init(&r->flat, c->owner);
     for (size_t i = 0; i < catalogue_object_count(c); i++) {
-        const uint32_t name = catalogue_object(c, i)->name;
-        const char *text = catalogue_name(c, name);
-        const size_t n = root_by_groups(text, catalogue_name_nbytes(c, name));
-        if (n > 0)
-            RETURN_IF(strtab_intern(&r->groups, text, n, &id, err));
+        const cat_object *o = catalogue_object(c, i);
+        const char *text = catalogue_name(c, o->name);
+        const size_t n = root_by_groups(text, catalogue_name_nbytes(c, o->name));
+        RETURN_IF(add_root(c, r, &r->groups, o->path, text, n, err));
     }
-    for (size_t i = 0; i < tensor_count; i++) {
-        const uint32_t name = catalogue_tensor(c, i)->name;
-        const char *text = catalogue_name(c, name);
-        const size_t n = root_by_slot(text, catalogue_name_nbytes(c, name));
-        if (n > 0)
-            RETURN_IF(strtab_intern(&r->slots, text, n, &id, err));
-    }
-    return FSDPCK_OK;
+    return find_in_tensors(c, tensor_count, r, err);
 }
 
 void optimizer_roots_release(optimizer_roots *r)
 {
     strtab_release(&r->groups);
     strtab_release(&r->slots);
+    strtab_release(&r->flat);
 }
 
 bool optimizer_roots_any(const optimizer_roots *r)
@@ -138,7 +192,12 @@ bool optimizer_roots_any(const optimizer_roots *r)
     return strtab_count(&r->groups) > 0 || strtab_count(&r->slots) > 0;
 }
 
-bool optimizer_roots_has(const optimizer_roots *r, const char *root, size_t nbytes)
+bool optimizer_roots_has_flat(const optimizer_roots *r, const char *root, size_t nbytes)
+{
+    return strtab_find(&r->flat, root, nbytes) != STRTAB_NONE;
+}
+
+static bool has_root(const optimizer_roots *r, const char *root, size_t nbytes)
 {
     return strtab_find(&r->groups, root, nbytes) != STRTAB_NONE ||
            strtab_find(&r->slots, root, nbytes) != STRTAB_NONE;
@@ -149,8 +208,7 @@ bool optimizer_roots_cover(const optimizer_roots *r, const char *name, size_t nb
 {
     words w = words_of(name, nbytes);
     while (optimizer_roots_any(r) && next_word(&w) && w.at <= ROOT_MAX_NBYTES) {
-        if ((word_is(&w, "state") || word_is(&w, "param_groups")) &&
-            optimizer_roots_has(r, name, w.at - 1)) {
+        if ((word_is(&w, "state") || word_is(&w, "param_groups")) && has_root(r, name, w.at - 1)) {
             *root_nbytes = w.at - 1;
             return true;
         }

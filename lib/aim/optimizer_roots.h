@@ -18,6 +18,7 @@
 typedef struct optimizer_roots {
     strtab groups; /* roots with objects below `param_groups` */
     strtab slots;  /* roots with tensors that are named as those of torch's optimizers */
+    strtab flat;   /* those of both that were found in names without a nesting */
 } optimizer_roots;
 
 /* On failure *r may still be released. */
@@ -31,7 +32,8 @@ bool optimizer_roots_cover(const optimizer_roots *r, const char *name, size_t nb
                            size_t *root_nbytes);
 /* Likewise of a root with `param_groups` alone. */
 bool optimizer_roots_group(const optimizer_roots *r, const char *name, size_t nbytes);
-bool optimizer_roots_has(const optimizer_roots *r, const char *root, size_t nbytes);
+/* Whether ROOT is one of flat names: a first word, not a dict. */
+bool optimizer_roots_has_flat(const optimizer_roots *r, const char *root, size_t nbytes);
 
 /* "optimizer", "optim_0", "optimizers", "optimizer_state_dict": a key that only an optimizer has. */
 bool optimizer_roots_is_key(const char *text, size_t nbytes);

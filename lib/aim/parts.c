@@ -257,7 +257,7 @@ static bool is_optimizer(const parts_search *s, const char *name, size_t nbytes,
         return true;
     if (optimizer_roots_is_key(text, strlen(text)))
         return key->has_more || s->parts->model_depth > 0 ||
-               optimizer_roots_has(&s->roots, key->text, strlen(key->text));
+               optimizer_roots_has_flat(&s->roots, key->text, strlen(key->text));
     return key->has_more && may_be_optimizer(text) && !has_params(s, key);
 }
 

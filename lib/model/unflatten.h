@@ -81,9 +81,11 @@ typedef struct flat_view_options {
 } flat_view_options;
 
 /* Flat parameters in a catalogue, by their names: those of one dim that end in `_flat_param` or
- * `flat_param`, as whole dotted parts. A `flat_param` that one chunk holds beside other parameters
- * of its module is a parameter that is only called so. Returns how many; *first (may be NULL) is the number of the first. */
+ * `flat_param`, as whole dotted parts. Returns how many; *first (may be NULL) is the number of the
+ * first. A `flat_param` whose module has other parameters, held as it is, is a namesake. */
 uint64_t flat_view_count(const catalogue *cat, uint32_t *first);
+/* Parameters that are only called flat_param. */
+uint64_t flat_view_namesakes(const catalogue *cat);
 
 /* Bytes of a name without '.rank12' at its end. */
 size_t flat_name_without_rank(const char *text, size_t nbytes);
