@@ -69,7 +69,7 @@ static bool is_named(const st_files *s)
     return false;
 }
 
-static void warn(const open_request *req, const char *index_name, const char *what)
+static void say_shadow(const open_request *req, const char *index_name, const char *what)
 {
     log_warn(
         &req->log, "IDX-SHADOW",
@@ -99,7 +99,7 @@ fsdpck_status hf_beside_check(const open_request *req, const st_files *s, const 
     fsdpck_error_init(&what);
     fsdpck_status st = read_single(single, &what);
     if (st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED) {
-        warn(req, index_name, "which is damaged");
+        say_shadow(req, index_name, "which is damaged");
         st_files_close(single);
         return FSDPCK_OK;
     }
@@ -117,7 +117,7 @@ fsdpck_status hf_beside_check(const open_request *req, const st_files *s, const 
                      "which lacks %" PRIu64 ", adds %" PRIu64 " and has %" PRIu64
                      " in another dtype or shape",
                      n.missing, extra, n.other);
-        warn(req, index_name, text);
+        say_shadow(req, index_name, text);
     }
     st_files_close(single);
     return st;
