@@ -8,8 +8,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from checkpoint_truth import seeded
 from release import RELEASE
-from support import BAD_INPUT, UNSUPPORTED, USAGE, case, check, check_nothing_at, check_same_tensors, load_pt, tensors_of_state
+from support import BAD_INPUT, UNSUPPORTED, USAGE, case, check, check_nothing_at, check_same_tensors, load_file, load_pt, \
+    tensors_of_state
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../scripts"))
 
