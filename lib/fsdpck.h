@@ -222,7 +222,7 @@ typedef struct fsdpck_info {
     const char *model_path;   /* it was opened with; "" where there was none */
     uint64_t left_out;        /* neither tensors nor objects: what an HDF5 file holds besides */
     const char
-        *left_out_kinds; /* "2 datasets of text, 1 link to nothing"; "" where there is none */
+        *left_out_kinds;   /* "2 datasets of text, 1 link to nothing"; "" where there is none */
     const char *part_rule; /* one line: what told model, optimizer and other apart */
 } fsdpck_info;
 
