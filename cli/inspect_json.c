@@ -41,6 +41,7 @@ static void add_counts(cJSON *e, const fsdpck_info *info)
         cJSON_AddNumberToObject(part, "objects", (double)info->part_objects[i]);
     }
     cJSON_AddStringToObject(e, "model_key", info->model_key);
+    cJSON_AddStringToObject(e, "part_rule", info->part_rule);
     cJSON_AddStringToObject(e, "note", info->note);
 }
 

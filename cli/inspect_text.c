@@ -61,6 +61,7 @@ static void print_parts(const fsdpck_info *info)
             printf(" (under '%s')", info->model_key);
         putchar('\n');
     }
+    printf("  parts       %s\n", info->part_rule);
 }
 
 static void print_left_out(const fsdpck_info *info)

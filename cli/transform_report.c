@@ -59,6 +59,18 @@ static const char *left_out_hint(const transform_request *r, const fsdpck_info *
     return "; what is of one rank alone has no place on other ranks (--per-rank)";
 }
 
+/* What could have been meant as the model's, and why it was not taken for that. */
+static void print_other_params(const fsdpck_report *p)
+{
+    char n[40], a[32];
+    if (p->other_params == 0)
+        return;
+    printf("not the model: %s (%s), '%s' the first; --part other takes them\n",
+           report_count(n, sizeof n, p->other_params, "floating tensor"),
+           report_bytes(a, sizeof a, p->other_params_nbytes), p->other_params_first);
+    printf("  %s\n", p->part_rule);
+}
+
 static void put_left_out(FILE *to, const fsdpck_report *p)
 {
     char a[32], b[32], n[32];
@@ -101,6 +113,7 @@ static void print_left_out(const cli *c, const transform_request *r, const fsdpc
         put_names(stdout, p->carried_names, p->carried_names_count,
                   c->verbose > 0 ? SIZE_MAX : NAMES_SHOWN);
     }
+    print_other_params(p);
     if (p->copied_count > 0) {
         printf("copied: %s beside the weights\n",
                report_count(n, sizeof n, p->copied_count, "file"));
@@ -367,6 +380,8 @@ static void json_counts(cJSON *e, const fsdpck_report *p)
         cJSON_AddNumberToObject(n, "carried", (double)p->carried);
         cJSON_AddNumberToObject(n, "carried_bytes", (double)p->carried_nbytes);
     }
+    cJSON_AddNumberToObject(n, "other_params", (double)p->other_params);
+    cJSON_AddNumberToObject(n, "other_params_bytes", (double)p->other_params_nbytes);
     cJSON_AddNumberToObject(n, "bytes_read", (double)p->bytes_read);
     cJSON_AddNumberToObject(n, "bytes_written", (double)p->bytes_written);
     cJSON_AddNumberToObject(n, "bytes_written_direct", (double)p->direct_nbytes);
@@ -420,6 +435,7 @@ int transform_print_json(const cli *c, const transform_request *r, const fsdpck_
     cJSON_AddStringToObject(e, "format", p->format);
     cJSON_AddStringToObject(e, "part", p->part);
     cJSON_AddStringToObject(e, "model_key", p->model_key);
+    cJSON_AddStringToObject(e, "part_rule", p->part_rule);
     cJSON_AddBoolToObject(e, "dry_run", r->transform.dry_run != 0);
     if (is_reshard(p))
         json_cut(e, p);

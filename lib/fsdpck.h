@@ -228,7 +228,8 @@ typedef struct fsdpck_info {
     const char *model_path;   /* it was opened with; "" where there was none */
     uint64_t left_out;        /* neither tensors nor objects: what an HDF5 file holds besides */
     const char
-        *left_out_kinds; /* "2 datasets of text, 1 link to nothing"; "" where there is none */
+        *left_out_kinds;   /* "2 datasets of text, 1 link to nothing"; "" where there is none */
+    const char *part_rule; /* one line: what told model, optimizer and other apart */
 } fsdpck_info;
 
 FSDPCK_API void fsdpck_get_info(const fsdpck_checkpoint *ckpt, fsdpck_info *info);
@@ -456,6 +457,11 @@ typedef struct fsdpck_report {
     uint64_t carried, carried_nbytes;
     char *const *carried_names; /* "model.w in 'ema'" */
     size_t carried_names_count;
+    /* Of the model part: floating tensors of one dim or more that were left out as neither the
+     * model's nor the optimizer's, and the name of the first ("" where there is none). */
+    uint64_t other_params, other_params_nbytes;
+    const char *other_params_first;
+    const char *part_rule; /* one line: what told model, optimizer and other apart */
 } fsdpck_report;
 
 /* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless

@@ -298,6 +298,11 @@ void transform_note_flat(fsdpck_checkpoint *c)
                  "%" PRIu64 " flat parameter%s of FSDP1: --model FILE says what they are made of, "
                  "fsdpck-model(5)",
                  count, count == 1 ? "" : "s");
+    else if (note[0] == '\0' && flat_view_namesakes(&c->cat) > 0)
+        snprintf(
+            note, capacity,
+            "'flat_param' is read as a parameter of that name, as others lie beside it; if FSDP "
+            "made it, give --model FILE");
 }
 
 fsdpck_status transform_check_flat(const fsdpck_checkpoint *c, const catalogue *to,

@@ -302,6 +302,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         error_path(err, c->path);
         return st;
     }
+    transform_warn_beside(c, into);
     c->format->source(c->self, into, viewed ? &c->read_src : &c->src);
     if (viewed) {
         c->read_src.root = c->path;

@@ -23,7 +23,7 @@ struct promise_manifest {
     uint8_t *good;    /* by file of the manifest: it is there with its size */
     const char *only; /* name of the file that the checkpoint is; NULL: a folder */
     list_names names;
-    char outer[40]; /* names.outer */
+    char outer[72]; /* names.outer */
     bool differs;   /* some file is not what it was */
     uint64_t told_hashes;
     bool lost_are_told; /* files of chunks that are not there */

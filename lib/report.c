@@ -212,6 +212,8 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->merged_nbytes = a->merged_nbytes;
     r->carried = a->carried;
     r->carried_nbytes = a->carried_nbytes;
+    r->other_params = a->other_params;
+    r->other_params_nbytes = a->other_params_nbytes;
     r->bytes_read = done.bytes_read;
     r->bytes_written = output_nbytes(in);
     r->direct_nbytes = done.direct_bytes;
@@ -277,7 +279,10 @@ fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck
     fsdpck_status st = FSDPCK_OK;
     char *key = strdup(dropped ? in->src->parts.model_key : "");
     r->model_key = key;
-    if (key == NULL)
+    r->part_rule = strdup(in->src->parts.rule);
+    r->other_params_first =
+        strdup(in->aimed->other_params > 0 ? in->aimed->other_params_first : "");
+    if (key == NULL || r->part_rule == NULL || r->other_params_first == NULL)
         GOTO_IF(error_set_nomem(err, 32), out);
     fill_counts(in, r);
     GOTO_IF(fill_plan(in, r, err), out);
@@ -328,6 +333,8 @@ void fsdpck_report_free(fsdpck_report *r)
     free_names(r->carried_names, r->carried_names_count);
     free((void *)r->plan_text);
     free((void *)r->model_key);
+    free((void *)r->part_rule);
+    free((void *)r->other_params_first);
     free((void *)r->mesh);
     if (r->group != NULL)
         free((void *)r->group->ranks);

@@ -85,6 +85,9 @@ fsdpck_status transform_open(fsdpck_context *ctx, const char *path,
                              void *found_ctx, fsdpck_checkpoint **out,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Says what weights beside those that were read were not (weights_beside.c). */
+void transform_warn_beside(const fsdpck_checkpoint *c, const catalogue *read);
+
 /* Reads an object that was left until it is wanted. */
 fsdpck_status transform_load_object(fsdpck_checkpoint *c, uint32_t object,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;

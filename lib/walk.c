@@ -15,6 +15,7 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     info->torch_version = o->torch_version;
     info->note = o->note;
     info->model_key = c->parts.model_key;
+    info->part_rule = c->parts.rule;
     info->step = o->step;
     info->world_size = o->world_size;
     info->mesh = c->mesh == NULL ? "" : c->mesh;

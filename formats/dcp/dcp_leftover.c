@@ -3,7 +3,8 @@
 
 #include "formats/dcp/dcp_leftover.h"
 
-static const char *const flat_names[] = {"_flat_param", "flat_param"};
+/* torch 1.13 has 'flat_param', but no use_orig_params, so nothing is left beside it. */
+static const char flat_name[] = "_flat_param";
 
 /* Bytes of a name up to its last dot, that included. */
 static size_t module_nbytes(const char *name, size_t nbytes)
@@ -16,10 +17,15 @@ static size_t module_nbytes(const char *name, size_t nbytes)
 static bool is_flat(const char *name, size_t nbytes)
 {
     const size_t at = module_nbytes(name, nbytes);
-    for (size_t i = 0; i < sizeof flat_names / sizeof *flat_names; i++)
-        if (strcmp(name + at, flat_names[i]) == 0)
-            return true;
-    return false;
+    return strcmp(name + at, flat_name) == 0;
+}
+
+/* Whether a tensor is cut as FSDP1 cuts a flat parameter: one dim, in pieces of several ranks. One
+ * that is whole leaves none behind: the names beside it have all of their parameters. */
+static bool has_pieces(const dcp_metadata *m, const dcp_tensor *t)
+{
+    return t->list != DCP_NONE && VEC_AT(&m->lists, dcp_chunk_list, t->list)->count > 1 &&
+           dcp_size_get(m, t->size_at, NULL) == 1;
 }
 
 fsdpck_status dcp_leftovers_init(dcp_leftovers *l, const dcp_metadata *m, const dcp_names *names,
@@ -39,7 +45,7 @@ fsdpck_status dcp_leftovers_init(dcp_leftovers *l, const dcp_metadata *m, const 
         const dcp_tensor *t = VEC_AT(&m->tensors, dcp_tensor, item->tensor);
         if (t->properties == DCP_NONE)
             continue;
-        if (is_flat(name, nbytes))
+        if (is_flat(name, nbytes) && has_pieces(m, t))
             st = strtab_intern(&l->units, name, module_nbytes(name, nbytes), &id, err);
         else if (dcp_size_get(m, t->size_at, NULL) > 1)
             st = strtab_intern(&l->modules, name, module_nbytes(name, nbytes), &id, err);

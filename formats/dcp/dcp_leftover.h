@@ -10,7 +10,8 @@
  *     if (dcp_is_leftover(&l, item)) ...                 // item is a tensor
  *     dcp_leftovers_release(&l);
  *
- * A leftover is a floating tensor of one dim in one chunk, below a module that has a flat parameter.
+ * A leftover is a floating tensor of one dim in one chunk, below a module that has a flat parameter
+ * of one dim in pieces of several ranks: a parameter that is only called so leaves nothing.
  * Kept are buffers by their usual names, and tensors of a module that has one of two dims or more: no
  * leftover has, so that module's parameters are not in the flat one (ignored_modules).
  */

@@ -193,11 +193,19 @@ static fsdpck_status differ_failed(const ranks_state *s, const plain_list *l, fs
     return st;
 }
 
+/* Whether a ShardedTensor has the one dim of a flat parameter. */
+static bool is_flat_param(const ranks_state *s, uint32_t entry)
+{
+    const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, entry);
+    return t->kind == RANKS_SHARDED && t->index != CAT_NONE &&
+           catalogue_tensor(s->cat, t->index)->ndim == 1;
+}
+
 /* LOCAL state dicts of FSDP1 with use_orig_params hold each rank's pieces of the parameters too,
  * under their names, beside the flat parameter that has all of it (defect D9). */
 static bool beside_flat_param(const ranks_state *s, const plain_list *l)
 {
-    static const char *const flat_names[] = {"_flat_param", "flat_param"};
+    static const char flat_name[] = "_flat_param"; /* no release before 2.0 leaves pieces */
     const char *name = strtab_text(&s->names, l->entry);
     const size_t length = strlen(name);
     char sibling[1024];
@@ -208,13 +216,10 @@ static bool beside_flat_param(const ranks_state *s, const plain_list *l)
     for (size_t n = length; n-- > 0;) { /* every prefix that ends in a dot, and the empty one */
         if (n > 0 && name[n - 1] != '.')
             continue;
-        for (size_t i = 0; i < 2; i++) {
-            memcpy(sibling + n, flat_names[i], strlen(flat_names[i]) + 1);
-            const uint32_t found = strtab_find(&s->names, sibling, strlen(sibling));
-            if (found != STRTAB_NONE &&
-                VEC_AT(&s->tensors, const ranks_tensor, found)->kind == RANKS_SHARDED)
-                return true;
-        }
+        memcpy(sibling + n, flat_name, sizeof flat_name);
+        const uint32_t found = strtab_find(&s->names, sibling, strlen(sibling));
+        if (found != STRTAB_NONE && is_flat_param(s, found))
+            return true;
     }
     return false;
 }

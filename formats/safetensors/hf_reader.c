@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/safetensors/hf_beside.h"
 #include "formats/safetensors/hf_index.h"
 #include "formats/safetensors/hf_ties.h"
 #include "formats/safetensors/shard_name.h"
@@ -87,7 +88,7 @@ static bool same_family(const choice *c, const char *name, const shard_name *par
 
 static void survey(const probe_input *in, choice *c)
 {
-    *c = (choice){.model_alone = has_entry(in, "model.safetensors")};
+    *c = (choice){.model_alone = has_entry(in, HF_SINGLE_FILE)};
     for (size_t i = 0; i < in->entry_count; i++) {
         shard_name parts;
         if (!shard_name_parse(in->entries[i], &parts))
@@ -109,7 +110,7 @@ static bool chosen(const choice *c, const char *name)
     if (!shard_name_is_safetensors(name))
         return false;
     if (c->model_alone)
-        return strcmp(name, "model.safetensors") == 0;
+        return strcmp(name, HF_SINGLE_FILE) == 0;
     if (c->families == 1)
         return shard_name_parse(name, &parts) && same_family(c, name, &parts);
     return true;
@@ -158,7 +159,8 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, fsd
             RETURN_IF(st_files_add(s, in->entries[i], err));
         else if (shard_name_is_safetensors(in->entries[i]))
             log_warn(&req->log, "IDX-EXTRA", "name the file itself to read it",
-                     "'%s' is no part of the model beside it", in->entries[i]);
+                     "'%s' is no part of the model beside it, '%s', which is read", in->entries[i],
+                     c.model_alone ? HF_SINGLE_FILE : c.family);
     }
     return FSDPCK_OK;
 }
@@ -230,7 +232,8 @@ static fsdpck_status add_indexed(const open_request *req, const hf_index *ix, st
         st = st_files_add(s, names[i], err);
     for (size_t i = 0; st == FSDPCK_OK && i < req->probe->entry_count; i++) {
         const char *entry = req->probe->entries[i];
-        if (shard_name_is_safetensors(entry) && !is_among(names, count, entry))
+        if (shard_name_is_safetensors(entry) && !is_among(names, count, entry) &&
+            strcmp(entry, HF_SINGLE_FILE) != 0)
             log_warn(&req->log, "IDX-EXTRA", "name the file itself to read it",
                      "'%s' is not named by the index", entry);
     }
@@ -415,28 +418,11 @@ static bool is_sidecar(const char *name)
     return false;
 }
 
-/* torch 2.9 to 2.15 writes 0-dim tensors as zeros when it consolidates; its files have no
- * metadata. */
-static bool has_doubtful_scalars(const probe_input *in, const st_files *s)
-{
-    if (!has_entry(in, "sharded"))
-        return false;
-    for (size_t i = 0; i < st_files_count(s); i++) {
-        const st_header *h = st_files_header(s, i);
-        if (strtab_count(&h->metadata_keys) > 0)
-            continue;
-        for (size_t k = 0; k < h->entries.count; k++)
-            if (VEC_AT(&h->entries, const st_entry, k)->ndim == 0)
-                return true;
-    }
-    return false;
-}
-
 static void describe(const open_request *req, const st_files *s, cat_origin *origin)
 {
     text_buf note = {.limit_bytes = sizeof origin->note - 1};
     snprintf(origin->format, sizeof origin->format, "hf");
-    if (has_doubtful_scalars(req->probe, s)) {
+    if (hf_beside_zeroed_scalars(req->probe, s)) {
         text_puts(&note, "0-dim tensors may be zeros that torch wrote by mistake: 'sharded/' has "
                          "the right ones; ");
         log_warn(&req->log, "ST-ZERO-DIM", "read the folder 'sharded' in it instead",
@@ -475,8 +461,10 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     GOTO_IF(st_files_read_headers(s, err), out);
     st_files_warn_extra_fields(s, &req->log);
     st_files_note_unpadded(s, req);
-    if (index_name != NULL)
+    if (index_name != NULL) {
         GOTO_IF(check_index(req, &ix, s, &ties, err), out);
+        GOTO_IF(hf_beside_check(req, s, index_name, err), out);
+    }
     GOTO_IF(fill(s, &ties, req->metadata, cat, err), out);
     describe(req, s, &cat->origin);
     st_files_drop_headers(s);

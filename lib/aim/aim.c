@@ -415,6 +415,7 @@ out:
 
 void aim_result_release(aim_result *result)
 {
+    free(result->other_params_first);
     aim_names_release(&result->left_out_names);
     for (size_t i = 0; i < result->tied_names_count; i++)
         free(result->tied_names[i]);

@@ -130,6 +130,10 @@ typedef struct aim_result {
     /* Tensors that are left out under their own names, and are written inside objects. */
     uint64_t carried, carried_nbytes;
     aim_names carried_names; /* "model.w in 'ema'" */
+    /* Of the tensors left out: floating ones of one dim or more that are neither the model's nor the
+     * optimizer's. Somebody may have taken them for the model's. */
+    uint64_t other_params, other_params_nbytes;
+    char *other_params_first; /* escaped name; free()d by aim_result_release */
 } aim_result;
 
 /* tensors_in == tensors_out + tied_dropped + merged + left_out_tensors, those inside objects among them. */

@@ -24,9 +24,30 @@ fsdpck_status aim_names_add(aim_names *n, const char *text, size_t nbytes, fsdpc
     return FSDPCK_OK;
 }
 
+/* A tensor of the other part that could be a parameter. */
+static fsdpck_status note_other_param(aim_state *a, size_t i, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(a->from, i);
+    const unsigned kind = dtype_get((dtype)t->dtype)->kind;
+    const char *name = catalogue_name(a->from, t->name);
+    const size_t nbytes = catalogue_name_nbytes(a->from, t->name);
+    if (a->parts->tensor_part[i] != PART_OTHER || a->request->part != PART_MODEL || t->ndim == 0 ||
+        (kind != DTYPE_IS_FLOAT && kind != DTYPE_IS_COMPLEX))
+        return FSDPCK_OK;
+    a->result->other_params_nbytes += catalogue_tensor_nbytes(a->from, i);
+    if (a->result->other_params++ > 0)
+        return FSDPCK_OK;
+    a->result->other_params_first = malloc(4 * nbytes + 8);
+    if (a->result->other_params_first == NULL)
+        return error_set_nomem(err, 4 * nbytes + 8);
+    (void)escape_text(a->result->other_params_first, 4 * nbytes + 8, name, nbytes);
+    return FSDPCK_OK;
+}
+
 fsdpck_status aim_leave_out_tensor(aim_state *a, size_t i, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(a->from, i);
+    RETURN_IF(note_other_param(a, i, err));
     a->result->left_out_tensors++;
     a->result->left_out_nbytes += catalogue_tensor_nbytes(a->from, i);
     return aim_names_add(&a->result->left_out_names, catalogue_name(a->from, t->name),

@@ -1,11 +1,16 @@
 /* parts.h: which tensors and objects are the model, which the optimizer, which neither.
  *
- * Told by the outer key of each path (planner_data of a DCP folder, nesting of a .pt): the model is
- * the first of `model`, `module`, `state_dict`, `model_state_dict`, `app.model` that is there; else
- * every tensor that is not under `optim*`, `last_optimizer_state`, `lr_scheduler*`, `dataloader*`, `train_state*`, `rng*`,
- * `extra_state*` and no plain counter. `state` beside `param_groups` at the top is the state dict of
- * an optimizer, saved by itself. A flat name (no path) is judged by its first dotted part,
- * and no outer key is looked for: Hugging Face names begin with `model.` themselves.
+ * Judged by what the whole checkpoint shows, in this order:
+ *   - what is under an outer key of a nested state that only a model has (`model`, `module`,
+ *     `state_dict`, ...; the first of the list that is there) is the model;
+ *   - what has the shape of an optimizer's state dict is the optimizer, whatever its key
+ *     (optimizer_roots.h); `state` beside `param_groups` at the top is one that stands alone;
+ *   - a nested outer key such as `optim`, `rng_state`, `dataloader` covers its whole subtree. Where
+ *     the key only begins so (`rng_embed`), its subtree counts as such unless parameters are in it;
+ *   - beside a model key all else is other; without one it is the model.
+ * A flat name is a parameter's: its first word says `optimizer` only where the rest has the shape of
+ * one, and `rng` or a counter only where there is more than a bare model, and for no parameter.
+ * No model key is looked for in flat names: Hugging Face names begin with `model.` themselves.
  */
 #ifndef FSDPCK_AIM_PARTS_H
 #define FSDPCK_AIM_PARTS_H
@@ -15,14 +20,15 @@
 typedef enum aim_part { PART_MODEL, PART_OPTIMIZER, PART_OTHER, PART_ALL } aim_part;
 
 typedef struct aim_parts {
-    char model_key[32];     /* "model", "app.model", "" */
+    char model_key[64];     /* "model", "app.model", "" */
     unsigned model_depth;   /* path elements that make it: 0, 1 or 2 */
     bool model_has_ddp;     /* every model tensor's name begins with `module.` */
     bool bare_optimizer;    /* the keys of an optimizer's state dict are outer keys themselves */
-    char optimizer_key[32]; /* that all of the optimizer is under; "" where there is no one such */
+    char optimizer_key[96]; /* that all of the optimizer is under; "" where there is no one such */
     uint8_t *tensor_part;   /* aim_part of each tensor */
     uint8_t *object_part;
     size_t tensor_count, object_count;
+    char rule[256]; /* one line: what told the parts */
 } aim_parts;
 
 fsdpck_status aim_parts_find(const catalogue *c, aim_parts *parts,

@@ -12,6 +12,7 @@ typedef struct tie_key {
     uint32_t alias;
     uint32_t pick;
     uint64_t offset_bytes;
+    uint64_t view; /* a hash of dtype, shape and strides: equal views of one byte come together */
 } tie_key;
 
 static int compare_keys(const void *left, const void *right)
@@ -21,6 +22,8 @@ static int compare_keys(const void *left, const void *right)
         return a->alias < b->alias ? -1 : 1;
     if (a->offset_bytes != b->offset_bytes)
         return a->offset_bytes < b->offset_bytes ? -1 : 1;
+    if (a->view != b->view)
+        return a->view < b->view ? -1 : 1;
     return a->pick < b->pick ? -1 : a->pick > b->pick;
 }
 
@@ -72,6 +75,25 @@ fsdpck_status aim_note_tie(aim_state *a, const aim_pick *first, const aim_pick *
     return st;
 }
 
+/* FNV-1a. */
+static void hash_bytes(uint64_t *hash, const void *bytes, size_t nbytes)
+{
+    const uint8_t *b = bytes;
+    for (size_t i = 0; i < nbytes; i++)
+        *hash = (*hash ^ b[i]) * UINT64_C(0x100000001b3);
+}
+
+static uint64_t hash_view(const aim_state *a, uint32_t from_index, const place *where)
+{
+    const cat_tensor *t = catalogue_tensor(a->from, from_index);
+    const uint8_t kind[] = {t->dtype, t->ndim, where->conj, where->neg};
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    hash_bytes(&hash, kind, sizeof kind);
+    hash_bytes(&hash, catalogue_shape(a->from, from_index), t->ndim * sizeof(uint64_t));
+    hash_bytes(&hash, where->strides, t->ndim * sizeof *where->strides);
+    return hash;
+}
+
 static fsdpck_status list_views(const aim_state *a, vec *keys, fsdpck_error *err)
 {
     for (size_t k = 0; k < a->picks.count; k++) {
@@ -86,7 +108,8 @@ static fsdpck_status list_views(const aim_state *a, vec *keys, fsdpck_error *err
         tie_key *key = vec_push(keys, err);
         if (key == NULL)
             return FSDPCK_LIMIT;
-        *key = (tie_key){t->alias, (uint32_t)k, where.offset_bytes};
+        *key =
+            (tie_key){t->alias, (uint32_t)k, where.offset_bytes, hash_view(a, from_index, &where)};
     }
     return FSDPCK_OK;
 }

@@ -81,9 +81,12 @@ typedef struct flat_view_options {
     bool from_metadata;
 } flat_view_options;
 
-/* Flat parameters in a catalogue, by their names: those that end in `_flat_param` or `flat_param`,
- * as whole dotted parts. Returns how many; *first (may be NULL) is the number of the first. */
+/* Flat parameters in a catalogue, by their names: those of one dim that end in `_flat_param` or
+ * `flat_param`, as whole dotted parts. Returns how many; *first (may be NULL) is the number of the
+ * first. A `flat_param` whose module has other parameters, held as it is, is a namesake. */
 uint64_t flat_view_count(const catalogue *cat, uint32_t *first);
+/* Parameters that are only called flat_param. */
+uint64_t flat_view_namesakes(const catalogue *cat);
 
 /* Bytes of a name without '.rank12' at its end. */
 size_t flat_name_without_rank(const char *text, size_t nbytes);

@@ -149,9 +149,45 @@ bool flat_path_numbered(const value_pool *pool, value path, size_t *depth, uint3
     return true;
 }
 
-uint64_t flat_view_count(const catalogue *cat, uint32_t *first)
+/* Of more tensors nobody looks for neighbours: a model has one parameter of that name, if any. */
+#define NAMESAKES_TRIED 256u
+
+static bool is_buffer(const char *name, size_t nbytes)
 {
-    uint64_t count = 0;
+    static const char *const buffers[] = {"running_mean", "running_var", "inv_freq"};
+    const size_t at = last_part_at(name, nbytes);
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        if (nbytes - at == strlen(buffers[i]) && memcmp(name + at, buffers[i], nbytes - at) == 0)
+            return true;
+    return false;
+}
+
+/* Whether a tensor is `flat_param` or `flat_param_0` by its name alone: its module has other
+ * parameters, which FSDP would have put into it, held as it is: whole, or in pieces. What is whole
+ * beside pieces may be a buffer. `_flat_param` is torch's own name. */
+static bool is_namesake(const catalogue *cat, const cat_tensor *t, const flat_name *n)
+{
+    const size_t module = last_part_at(n->text, n->key_at + n->key_nbytes);
+    if (n->text[module] == '_' || (t->flags & CAT_TENSOR_OF_RANK))
+        return false;
+    for (size_t i = 0; i < catalogue_tensor_count(cat); i++) {
+        const cat_tensor *k = catalogue_tensor(cat, i);
+        const char *name = catalogue_name(cat, k->name);
+        const size_t nbytes = catalogue_name_nbytes(cat, k->name);
+        if (k->ndim > 0 && dtype_get((dtype)k->dtype)->kind == DTYPE_IS_FLOAT &&
+            !(k->flags & (CAT_TENSOR_IN_OBJECT | CAT_TENSOR_STORAGE)) && nbytes > module &&
+            memcmp(name, n->text, module) == 0 && !flat_name_is_flat(name, nbytes) &&
+            !is_buffer(name, nbytes) && (t->nchunks <= 1 || k->nchunks > 1))
+            return true;
+    }
+    return false;
+}
+
+/* *namesakes: how many are called so and are none. */
+static uint64_t count_flat(const catalogue *cat, uint32_t *first, uint64_t *namesakes)
+{
+    uint64_t count = 0, tried = 0;
+    *namesakes = 0;
     for (size_t i = 0; i < catalogue_tensor_count(cat); i++) {
         const cat_tensor *t = catalogue_tensor(cat, i);
         flat_name n;
@@ -160,8 +196,23 @@ uint64_t flat_view_count(const catalogue *cat, uint32_t *first)
         flat_name_read(cat, (uint32_t)i, &n);
         if (t->ndim != 1 || !flat_name_is_flat(n.text + n.key_at, n.key_nbytes))
             continue;
-        if (count++ == 0 && first != NULL)
+        if (tried++ < NAMESAKES_TRIED && is_namesake(cat, t, &n))
+            ++*namesakes;
+        else if (count++ == 0 && first != NULL)
             *first = (uint32_t)i;
     }
     return count;
+}
+
+uint64_t flat_view_count(const catalogue *cat, uint32_t *first)
+{
+    uint64_t namesakes;
+    return count_flat(cat, first, &namesakes);
+}
+
+uint64_t flat_view_namesakes(const catalogue *cat)
+{
+    uint64_t namesakes;
+    (void)count_flat(cat, NULL, &namesakes);
+    return namesakes;
 }

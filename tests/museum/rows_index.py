@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import struct
 
 from rows import SEED, Row, from_fixture
@@ -97,6 +98,15 @@ def duplicated(path):
         f.write(text.replace(pair, pair + "," + pair, 1))
 
 
+def single(path, of=SECOND):
+    shutil.copyfile(os.path.join(path, of), os.path.join(path, "model.safetensors"))
+
+
+def beside(path, name):
+    with open(os.path.join(path, name), "wb") as f:
+        f.write(b"not looked into")
+
+
 ROWS = [
     *[row("X01", name, "R", "IDX-PATH", mapped(value)) for name, value in (
         ("up", "../" + FIRST), ("absolute", "/etc/passwd"), ("up-inside", "x/../../" + FIRST), ("empty", ""),
@@ -112,6 +122,9 @@ ROWS = [
     row("X02", "tensor-nowhere", "R", "IDX-MISSING", index(unknown_tensor), says=("not.there",)),
     row("X02", "in-two-shards", "R", "IDX-DUP", from_fixture(HF, second_holds_first)),
     row("X02", "in-no-map", "W", "IDX-EXTRA", index(drop_from_map)),
+    row("X02", "single-file", "W", "IDX-SHADOW", from_fixture(HF, single)),
+    row("X02", "single-same", "W", "IDX-SHADOW", from_fixture(HF, lambda p: single(p, FIRST))),
+    row("X02", "bin-beside", "A", "WEIGHTS-BESIDE", from_fixture(HF, lambda p: beside(p, "pytorch_model.bin"))),
     row("X02", "named-twice", "R", "IDX-DUP", from_fixture(HF, duplicated)),
     row("X03", "wrong", "W", "IDX-TOTAL", total(5)),
     row("X03", "absent", "A", None, total(None), settled="that it is absent is a note"),

@@ -58,6 +58,15 @@ static void find(void)
     cr_assert_eq(aim_parts_find(&c, &parts, &err), FSDPCK_OK);
 }
 
+static void expect_name(aim_part part, bool alone, const char *name, const char *expected)
+{
+    text_buf made = {0};
+    aim_parts_name(&parts, part, alone, false, name, strlen(name), &made);
+    text_append(&made, "", 0);
+    cr_expect_str_eq(made.text, expected);
+    text_release(&made);
+}
+
 Test(parts, the_model_is_what_lies_under_the_first_known_key)
 {
     add("state_dict/w", DTYPE_FLOAT32, 2);
@@ -112,6 +121,132 @@ Test(parts, without_a_key_all_is_model_but_what_trainers_keep_beside_it)
         cr_expect_eq(parts.tensor_part[i], PART_OTHER, "%s", others[i - 2]);
     cr_expect_eq(parts.tensor_part[7], PART_OTHER, "a counter");
     cr_expect_eq(parts.tensor_part[8], PART_MODEL, "a counter has no dims");
+    cr_expect(strstr(parts.rule, "'optimizer'") != NULL, "%s", parts.rule);
+}
+
+/* Names that begin as a trainer's keys do. */
+static const char *const namesakes[] = {"rng_embed.weight",
+                                        "optimizer_head.weight",
+                                        "optimizer.weight",
+                                        "dataloader_proj.weight",
+                                        "extra_state_x",
+                                        "lr_scheduler_net.w",
+                                        "train_state.w",
+                                        "rng.weight",
+                                        "optim.state.weight",
+                                        "flat_param",
+                                        "state.w"};
+
+Test(parts, of_a_bare_model_no_parameter_is_lost_by_its_name)
+{
+    for (size_t i = 0; i < sizeof namesakes / sizeof namesakes[0]; i++)
+        add(namesakes[i], DTYPE_FLOAT32, 2);
+    add("step_embed.num_batches_tracked", DTYPE_INT64, 0);
+    add("global_step", DTYPE_INT64, 0);
+    find();
+    for (size_t i = 0; i < parts.tensor_count; i++)
+        cr_expect_eq(parts.tensor_part[i], PART_MODEL, "%zu", i);
+    cr_expect_str_eq(parts.rule, "all of it is the model: no outer key, no optimizer state");
+}
+
+/* torchtitan keeps the model's names at the top, beside the optimizer. */
+Test(parts, beside_an_optimizer_parameters_keep_their_names_too)
+{
+    for (size_t i = 0; i < sizeof namesakes / sizeof namesakes[0]; i++)
+        add(namesakes[i], DTYPE_FLOAT32, 2);
+    add("step_embed.num_batches_tracked", DTYPE_INT64, 0);
+    add("optimizer/state.rng_embed.weight.exp_avg", DTYPE_FLOAT32, 2);
+    add("train_state/step", DTYPE_INT64, 0);
+    find();
+    const size_t n = parts.tensor_count;
+    for (size_t i = 0; i < n - 2; i++)
+        cr_expect_eq(parts.tensor_part[i], PART_MODEL, "%zu", i);
+    cr_expect_eq(parts.tensor_part[n - 2], PART_OPTIMIZER);
+    cr_expect_eq(parts.tensor_part[n - 1], PART_OTHER);
+}
+
+Test(parts, modules_that_are_nested_dicts_are_none_of_a_trainers)
+{
+    add("rng_embed/weight", DTYPE_FLOAT32, 2);
+    add("optim_head/weight", DTYPE_FLOAT32, 2);
+    add("dataloader_proj/weight", DTYPE_FLOAT32, 2);
+    add("dataloader_0/index", DTYPE_INT64, 1);
+    find();
+    for (size_t i = 0; i < 3; i++)
+        cr_expect_eq(parts.tensor_part[i], PART_MODEL, "%zu", i);
+    cr_expect_eq(parts.tensor_part[3], PART_OTHER);
+}
+
+static void add_object(const char *path)
+{
+    const uint32_t t = add(path, DTYPE_UINT8, 1);
+    const cat_tensor *like = catalogue_tensor(&c, t);
+    uint32_t index;
+    cr_assert_eq(catalogue_add_object(&c, catalogue_name(&c, like->name),
+                                      catalogue_name_nbytes(&c, like->name), &index, &err),
+                 FSDPCK_OK);
+    catalogue_object(&c, index)->path = like->path;
+    catalogue_tensor(&c, t)->flags |= CAT_TENSOR_IN_OBJECT;
+}
+
+Test(parts, composer_keeps_model_and_optimizers_below_state)
+{
+    add("state/model/blk.w", DTYPE_FLOAT32, 2);
+    add("state/optimizers/DecoupledAdamW/state/blk.w/exp_avg", DTYPE_FLOAT32, 2);
+    add("state/optimizers/DecoupledAdamW/state/blk.w/odd", DTYPE_FLOAT32, 2);
+    add("rng/0/cuda", DTYPE_UINT8, 1);
+    find();
+    cr_expect_str_eq(parts.model_key, "state.model");
+    cr_expect_eq(parts.model_depth, 2);
+    cr_expect_str_eq(parts.optimizer_key, "state.optimizers.DecoupledAdamW");
+    cr_expect_eq(parts.tensor_part[0], PART_MODEL);
+    cr_expect_eq(parts.tensor_part[1], PART_OPTIMIZER);
+    cr_expect_eq(parts.tensor_part[2], PART_OPTIMIZER, "a slot that no list has");
+    cr_expect_eq(parts.tensor_part[3], PART_OTHER);
+    expect_name(PART_MODEL, true, "state.model.blk.w", "blk.w");
+}
+
+Test(parts, an_optimizer_is_one_by_its_param_groups_whatever_its_key)
+{
+    add("net/w", DTYPE_FLOAT32, 2);
+    add("adam/state/w/odd", DTYPE_FLOAT32, 2);
+    add("adam/extra/w", DTYPE_FLOAT32, 2);
+    add_object("adam/param_groups/lr");
+    find();
+    cr_expect_eq(parts.tensor_part[0], PART_MODEL);
+    cr_expect_eq(parts.tensor_part[1], PART_OPTIMIZER);
+    cr_expect_eq(parts.tensor_part[2], PART_MODEL, "nothing says that it is no parameter");
+    cr_expect_eq(parts.object_part[0], PART_OPTIMIZER);
+}
+
+Test(parts, flat_names_of_an_optimizer_are_told_by_their_shape)
+{
+    static const char *const states[] = {
+        "optimizer.state.exp_avg.blk.w",        "optimizer.state.fp32_param.blk.w",
+        "optim_1.state.0.momentum_buffer",      "state.optimizers.A.state.0.exp_avg_sq",
+        "optimizer_states.0.state.1.exp_avg",   "opt.state.blk.state.w.exp_avg",
+        "optimizers.distributed.a.b.exp_avg_sq"};
+    for (size_t i = 0; i < sizeof states / sizeof states[0]; i++)
+        add(states[i], DTYPE_FLOAT32, 2);
+    add("optim_2.state.w.step", DTYPE_FLOAT32, 0);
+    add("blk.w", DTYPE_FLOAT32, 2);
+    add("blk.state.w", DTYPE_FLOAT32, 2);
+    find();
+    const size_t n = parts.tensor_count;
+    for (size_t i = 0; i < n - 2; i++)
+        cr_expect_eq(parts.tensor_part[i], PART_OPTIMIZER, "%zu", i);
+    cr_expect_eq(parts.tensor_part[n - 2], PART_MODEL);
+    cr_expect_eq(parts.tensor_part[n - 1], PART_MODEL);
+}
+
+Test(parts, an_optimizer_inside_the_models_dict_is_no_parameter)
+{
+    add("model/w", DTYPE_FLOAT32, 2);
+    add("model/opt/state/w/exp_avg", DTYPE_FLOAT32, 2);
+    add_object("model/opt/param_groups/lr");
+    find();
+    cr_expect_eq(parts.tensor_part[0], PART_MODEL);
+    cr_expect_eq(parts.tensor_part[1], PART_OPTIMIZER);
 }
 
 Test(parts, a_key_that_is_itself_a_tensor_is_no_outer_key)
@@ -179,15 +314,6 @@ Test(parts, state_alone_and_flat_names_are_no_optimizer)
     cr_expect_not(parts.bare_optimizer);
     cr_expect_eq(parts.tensor_part[0], PART_MODEL);
     cr_expect_eq(parts.tensor_part[1], PART_MODEL);
-}
-
-static void expect_name(aim_part part, bool alone, const char *name, const char *expected)
-{
-    text_buf made = {0};
-    aim_parts_name(&parts, part, alone, false, name, strlen(name), &made);
-    text_append(&made, "", 0);
-    cr_expect_str_eq(made.text, expected);
-    text_release(&made);
 }
 
 Test(parts, the_optimizer_alone_goes_without_its_one_outer_key)
