@@ -15,7 +15,7 @@ static bool read_number(const char *text, uint64_t *number)
     return n > 0 && n <= DIGITS_MOST;
 }
 
-/* torch's own files, and those of verl, transformers and accelerate. */
+/* Files of verl, transformers and accelerate. */
 static uint64_t ranks_of_name(const char *name)
 {
     static const char *const before_rank[] = {"rng_state_", "random_states_", "rank_", "rank",
@@ -32,9 +32,7 @@ static uint64_t ranks_of_name(const char *name)
         return number;
     for (size_t i = 0; i < sizeof before_rank / sizeof before_rank[0]; i++) {
         at = strstr(name, before_rank[i]);
-        if (at == NULL || !read_number(at + strlen(before_rank[i]), &number))
-            continue;
-        if (before_rank[i][1] != '_' || (at == name && strstr(name, ".distcp") != NULL))
+        if (at != NULL && read_number(at + strlen(before_rank[i]), &number))
             return number + 1;
     }
     return 0;
