@@ -149,7 +149,10 @@ Test(shards_missing, replicated_tensors_alone)
     PUT(1, 1, {"l.0.w", 8, 0, 2});
     PUT(2, 1, {"l.1.w", 8, 0, 2});
     PUT(1, 2, {"l.2.w", 8, 0, 2});
-    expect_open(FSDPCK_OK);
+    cr_expect_eq(opening_begin(&o, &dcp_safetensors_reader, dir), FSDPCK_OK, "%s", o.err.message);
+    cr_expect_not_null(strstr(o.log, "ST-FILES-UNKNOWN"), "%s", o.log);
+    opening_end(&o);
+    o = (opening){0};
 }
 
 /* A mesh of 2 x 2: the rank that held the second half of a layer is lost as a whole. */
