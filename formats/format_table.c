@@ -14,6 +14,7 @@ const format_reader *const format_readers[] = {
     &hdf5_reader,
     &pt_ranks_reader,
     &pt_reader,
+    &hf_bin_reader,
     NULL,
 };
 

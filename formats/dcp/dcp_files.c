@@ -360,7 +360,54 @@ fsdpck_status dcp_ranges_check(dcp_folder *d, const catalogue *cat, fsdpck_error
     return check_ranges(d, cat, NULL, NULL, err);
 }
 
-/* --- both --- */
+/* --- ends --- */
+
+/* Files are filled to their end. Where another blob follows what the metadata name, the file is of a
+ * save that they are not of: a newer one that did not come to write its metadata, or it was written
+ * to twice. */
+static fsdpck_status check_end(dcp_folder *d, uint32_t file_id, fsdpck_error *err)
+{
+    static const uint8_t zstd[] = {0x28, 0xB5, 0x2F, 0xFD};
+    const uint64_t nbytes = catalogue_file(d->cat, file_id)->nbytes;
+    const uint64_t end = *VEC_AT(&d->ends, const uint64_t, file_id);
+    uint8_t head[4];
+
+    if (end == 0 || end >= nbytes || nbytes - end < sizeof head)
+        return FSDPCK_OK;
+    RETURN_IF(file_set_read_at(&d->blobs, file_id, end, head, sizeof head, err));
+    if (memcmp(head, "PK\3\4", 4) != 0 && memcmp(head, zstd, 4) != 0)
+        return FSDPCK_OK;
+    error_set(err, FSDPCK_BADINPUT, "DCP-MIXED",
+              "file holds more blobs than the metadata state: it is of another save");
+    error_path_in(err, d->dir.path, catalogue_name(d->cat, catalogue_file(d->cat, file_id)->path));
+    error_offset(err, end);
+    error_expected(err, "%" PRIu64 " bytes", end);
+    error_found(err, "%" PRIu64 " bytes", nbytes);
+    error_next(err, "a newer save may have been cut short before it wrote '.metadata': use another "
+                    "checkpoint, or find the file that belongs to this one");
+    return FSDPCK_BADINPUT;
+}
+
+static fsdpck_status check_ends(dcp_folder *d, const open_request *req, fsdpck_error *err)
+{
+    fsdpck_status failed = FSDPCK_OK;
+    const size_t nfiles = catalogue_file_count(d->cat);
+    for (uint32_t i = 0; i < nfiles && i < d->ends.count; i++) {
+        fsdpck_error what;
+        fsdpck_error_init(&what);
+        const fsdpck_status st = check_end(d, i, &what);
+        if (st == FSDPCK_OK)
+            continue;
+        if (err != NULL && failed == FSDPCK_OK)
+            *err = what;
+        failed = failed == FSDPCK_OK ? st : failed;
+        if (!open_request_tell(req, st, &what))
+            return st;
+    }
+    return failed;
+}
+
+/* --- all --- */
 
 fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_error *err)
 {
@@ -393,6 +440,8 @@ fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_err
         if (err != NULL)
             *err = what;
     }
+    if (st == FSDPCK_OK)
+        st = check_ends(d, req, err);
 out:
     budget_free(d->owner, states, nfiles * sizeof *states);
     return st;

@@ -434,6 +434,7 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
             return report_unfinished(req->path, has_entry(req->probe, ".metadata.tmp"), err);
         RETURN_IF(read_ranks(d, req, b, &marks, err));
     }
+    keep_tables(d, b);
     RETURN_IF(dcp_files_check(d, req, err));
     if (!marks.no_collectives)
         RETURN_IF(count_ranks(d, req, &marks, err));
@@ -448,7 +449,6 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
                  "leaves beside its flat parameters (LOCAL_STATE_DICT with use_orig_params)",
                  b->leftovers, b->leftovers == 1 ? " is" : "s are",
                  strtab_text(&d->names.fqns, b->first_leftover));
-    keep_tables(d, b);
     marks.has_transforms = strtab_count(&d->names.transforms) > 1;
     dcp_origin_fill(d->cat, req, &marks);
     d->marks = marks;

@@ -268,37 +268,6 @@ static fsdpck_status sum_blob(rest_blob *b, fsdpck_error *err)
     return st == FSDPCK_BADINPUT && b->is_located ? FSDPCK_OK : judge(b, st, &what, err);
 }
 
-/* --- files --- */
-
-/* Files are filled to their end. Where another blob follows what the metadata name, the file is of a
- * save that they are not of, or was written to twice. */
-static fsdpck_status see_end(rest_work *w, uint32_t file_id, fsdpck_error *err)
-{
-    static const uint8_t zstd[] = {0x28, 0xB5, 0x2F, 0xFD};
-    const catalogue *cat = w->d->cat;
-    const uint64_t nbytes = catalogue_file(cat, file_id)->nbytes;
-    const uint64_t end = *VEC_AT(&w->d->ends, const uint64_t, file_id);
-    dcp_blob_reader reader = {.d = w->d, .file = file_id};
-    uint8_t head[4];
-    fsdpck_error what;
-
-    if (end == 0 || end >= nbytes || nbytes - end < sizeof head)
-        return FSDPCK_OK;
-    RETURN_IF(dcp_blob_read(&reader, end, head, sizeof head, err));
-    if (memcmp(head, "PK\3\4", 4) != 0 && memcmp(head, zstd, 4) != 0)
-        return FSDPCK_OK;
-    fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, "DCP-MIXED",
-              "file holds more blobs than the metadata know: it is of another save");
-    error_path_in(&what, w->d->dir.path, catalogue_name(cat, catalogue_file(cat, file_id)->path));
-    error_offset(&what, end);
-    error_expected(&what, "%" PRIu64 " bytes", end);
-    error_found(&what, "%" PRIu64 " bytes", nbytes);
-    error_next(&what, "find the file that belongs to this '.metadata', or use another checkpoint");
-    w->request->found(w->request->found_ctx, FORMAT_WARNING, &what);
-    return FSDPCK_OK;
-}
-
 /* --- all --- */
 
 static const char *name_of_number(const catalogue *cat, uint32_t number)
@@ -397,8 +366,6 @@ static fsdpck_status see_all(rest_work *w, rest_result *result, fsdpck_error *er
     fsdpck_status st = FSDPCK_OK;
 
     note_streams(w);
-    for (uint32_t i = 0; i < nfiles && i < w->d->ends.count; i++)
-        RETURN_IF(see_end(w, i, err));
     dcp_blobs_group(w->d->cat, true, w->starts, w->blobs);
     w->count = w->starts[nfiles];
     keep_objects(w);

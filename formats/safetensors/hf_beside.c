@@ -53,14 +53,6 @@ static fsdpck_status compare(const open_request *req, const st_files *s, const s
     return FSDPCK_OK;
 }
 
-static bool has_entry(const probe_input *in, const char *name)
-{
-    for (size_t i = 0; i < in->entry_count; i++)
-        if (strcmp(in->entries[i], name) == 0)
-            return true;
-    return false;
-}
-
 static bool is_named(const st_files *s)
 {
     for (size_t i = 0; i < st_files_count(s); i++)
@@ -93,7 +85,7 @@ fsdpck_status hf_beside_check(const open_request *req, const st_files *s, const 
     fsdpck_error what;
     char text[200];
 
-    if (!has_entry(in, HF_SINGLE_FILE) || is_named(s))
+    if (!hf_missing_has_entry(in, HF_SINGLE_FILE) || is_named(s))
         return FSDPCK_OK;
     RETURN_IF(st_files_open(req, &single, err));
     fsdpck_error_init(&what);
@@ -127,7 +119,7 @@ fsdpck_status hf_beside_check(const open_request *req, const st_files *s, const 
  * metadata. */
 bool hf_beside_zeroed_scalars(const probe_input *in, const st_files *s)
 {
-    if (!has_entry(in, "sharded"))
+    if (!hf_missing_has_entry(in, "sharded"))
         return false;
     for (size_t i = 0; i < st_files_count(s); i++) {
         const st_header *h = st_files_header(s, i);

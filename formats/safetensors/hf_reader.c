@@ -5,6 +5,7 @@
 
 #include "formats/safetensors/hf_beside.h"
 #include "formats/safetensors/hf_index.h"
+#include "formats/safetensors/hf_missing.h"
 #include "formats/safetensors/hf_ties.h"
 #include "formats/safetensors/shard_name.h"
 #include "formats/safetensors/st.h"
@@ -23,12 +24,6 @@ static bool is_index(const char *name)
 static int by_text(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static bool has_entry(const probe_input *in, const char *name)
-{
-    return in->entry_count > 0 &&
-           bsearch(&name, in->entries, in->entry_count, sizeof *in->entries, by_text) != NULL;
 }
 
 static bool probe(const probe_input *in, const char **near_miss)
@@ -75,7 +70,6 @@ typedef struct choice {
     bool model_alone;
     const char *family; /* one file of the numbered ones */
     shard_name family_parts;
-    size_t family_count;
     size_t families;
 } choice;
 
@@ -88,19 +82,17 @@ static bool same_family(const choice *c, const char *name, const shard_name *par
 
 static void survey(const probe_input *in, choice *c)
 {
-    *c = (choice){.model_alone = has_entry(in, HF_SINGLE_FILE)};
+    *c = (choice){.model_alone = hf_missing_has_entry(in, HF_SINGLE_FILE)};
     for (size_t i = 0; i < in->entry_count; i++) {
         shard_name parts;
         if (!shard_name_parse(in->entries[i], &parts))
             continue;
         if (c->families > 0 && same_family(c, in->entries[i], &parts)) {
-            c->family_count++;
             continue;
         }
         c->families++;
         c->family = in->entries[i];
         c->family_parts = parts;
-        c->family_count = 1;
     }
 }
 
@@ -116,44 +108,14 @@ static bool chosen(const choice *c, const char *name)
     return true;
 }
 
-static bool is_chosen_or_other(const void *ctx, const char *entry)
-{
-    return !shard_name_is_safetensors(entry) || chosen(ctx, entry);
-}
-
-static fsdpck_status error_family_incomplete(const probe_input *in, const choice *c,
-                                             fsdpck_error *err)
-{
-    const uint32_t count = c->family_parts.file_count;
-    text_buf list = {.limit_bytes = 200};
-    for (uint32_t n = 1; n <= count && !list.failed; n++) {
-        char name[512];
-        snprintf(name, sizeof name, "%.*s-%05" PRIu32 "-of-%05" PRIu32 ".safetensors",
-                 (int)(c->family_parts.prefix_nbytes < 400 ? c->family_parts.prefix_nbytes : 400),
-                 c->family, n, count);
-        if (!has_entry(in, name))
-            text_printf(&list, "%s%s", list.nbytes > 0 ? ", " : "", name);
-    }
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING", "files of the model are missing: %s%s",
-                  list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
-    text_release(&list);
-    error_path(err, in->path);
-    error_expected(err, "%" PRIu32 " files", count);
-    error_found(err, "%zu", c->family_count);
-    const char *other = renamed_find(in, RENAMED_ANY_SIZE, is_chosen_or_other, c);
-    if (other != NULL)
-        error_next(err, "rename '%s' if it is one of them; else copy or download them", other);
-    return st;
-}
-
 static fsdpck_status add_without_index(const open_request *req, st_files *s, fsdpck_error *err)
 {
     const probe_input *in = req->probe;
     choice c;
     survey(in, &c);
-    if (!c.model_alone && c.families == 1 && c.family_count < c.family_parts.file_count)
-        return error_family_incomplete(in, &c, err);
+    const char *entry;
+    if (!c.model_alone && hf_missing_family(in, ".safetensors", &entry))
+        return hf_missing_family_error(in, ".safetensors", entry, err);
     for (size_t i = 0; i < in->entry_count; i++) {
         if (chosen(&c, in->entries[i]))
             RETURN_IF(st_files_add(s, in->entries[i], err));
@@ -170,53 +132,6 @@ static bool is_among(const char *const *names, size_t count, const char *name)
     return bsearch(&name, names, count, sizeof *names, by_text) != NULL;
 }
 
-typedef struct indexed_names {
-    const char *const *names;
-    size_t count;
-} indexed_names;
-
-static bool is_indexed_or_other(const void *ctx, const char *entry)
-{
-    const indexed_names *n = ctx;
-    return !shard_name_is_safetensors(entry) || is_among(n->names, n->count, entry);
-}
-
-static fsdpck_status check_present(const open_request *req, const char *const *names, size_t count,
-                                   fsdpck_error *err)
-{
-    text_buf list = {.limit_bytes = 300};
-    size_t missing = 0;
-    for (size_t i = 0; i < count; i++) {
-        path_kind kind;
-        const fsdpck_status st = path_probe(&req->probe->dir, names[i], &kind, NULL, err);
-        if (st != FSDPCK_OK) {
-            text_release(&list);
-            return st;
-        }
-        if (kind != PATH_ABSENT)
-            continue;
-        missing++;
-        text_printf(&list, "%s%s", missing > 1 ? ", " : "", names[i]);
-    }
-    fsdpck_status st = FSDPCK_OK;
-    if (missing > 0) {
-        st = error_set(err, FSDPCK_BADINPUT, "IDX-MISSING",
-                       "files that the index names are missing: %s%s",
-                       list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
-        error_path(err, req->path);
-        error_expected(err, "%zu files", count);
-        error_found(err, "%zu", count - missing);
-        const indexed_names n = {names, count};
-        const char *other = renamed_find(req->probe, RENAMED_ANY_SIZE, is_indexed_or_other, &n);
-        if (other != NULL)
-            error_next(err, "rename '%s' if it is one of them; else copy or download them", other);
-        else
-            error_next(err, "copy or download the missing files");
-    }
-    text_release(&list);
-    return st;
-}
-
 static fsdpck_status add_indexed(const open_request *req, const hf_index *ix, st_files *s,
                                  fsdpck_error *err)
 {
@@ -227,7 +142,7 @@ static fsdpck_status add_indexed(const open_request *req, const hf_index *ix, st
     for (uint32_t i = 0; i < count; i++)
         names[i] = strtab_text(&ix->files, i);
     qsort(names, count, sizeof *names, by_text);
-    fsdpck_status st = check_present(req, names, count, err);
+    fsdpck_status st = hf_missing_check(req->probe, names, count, ".safetensors", err);
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
         st = st_files_add(s, names[i], err);
     for (size_t i = 0; st == FSDPCK_OK && i < req->probe->entry_count; i++) {

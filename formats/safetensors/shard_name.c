@@ -39,9 +39,14 @@ bool shard_name_is_safetensors(const char *name)
 
 bool shard_name_parse(const char *name, shard_name *parts)
 {
+    return shard_name_parse_as(name, ".safetensors", parts);
+}
+
+bool shard_name_parse_as(const char *name, const char *suffix, shard_name *parts)
+{
     size_t n = strlen(name);
     *parts = (shard_name){0};
-    if (!take_suffix(name, &n, ".safetensors") || !take_number(name, &n, &parts->file_count) ||
+    if (!take_suffix(name, &n, suffix) || !take_number(name, &n, &parts->file_count) ||
         !take_suffix(name, &n, "-of-") || !take_number(name, &n, &parts->file_number) ||
         !take_suffix(name, &n, "-") || parts->file_number == 0 ||
         parts->file_number > parts->file_count)

@@ -19,6 +19,8 @@ typedef struct shard_name {
 
 /* False where `name` is of neither form. */
 bool shard_name_parse(const char *name, shard_name *parts);
+/* The same for names that end in another suffix, ".bin". */
+bool shard_name_parse_as(const char *name, const char *suffix, shard_name *parts);
 /* Whether the name ends in ".safetensors". */
 bool shard_name_is_safetensors(const char *name);
 

@@ -20,7 +20,9 @@ typedef struct global_shard {
     uint32_t tensor;
     uint32_t file;
     uint32_t entry;
-    uint64_t offsets_at;
+    uint64_t offsets_at; /* NO_OFFSETS: no elements, and dims that are not the tensor's */
+    uint64_t ends_at;    /* then: its offsets, which are the end of the tensor */
+    uint32_t ends_count;
 } global_shard;
 
 void shards_global_init(shards_global *g, budget *owner)
@@ -81,7 +83,8 @@ static fsdpck_status read_offsets(json_reader *r, vec *offsets, shard_place *p, 
     }
 }
 
-static fsdpck_status read_tensor_info(json_reader *r, vec *offsets, shard_place *p, fsdpck_error *err)
+static fsdpck_status read_tensor_info(json_reader *r, vec *offsets, shard_place *p,
+                                      fsdpck_error *err)
 {
     json_token t;
     bool has = false;
@@ -176,8 +179,17 @@ static fsdpck_status settle_ndim(shards_global *g, global_tensor *t, const st_en
     return vec_push_n(&g->dims, e->ndim, err) != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
 }
 
-static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_entry *e, shard_place p,
-                               global_shard shard, fsdpck_error *err)
+static fsdpck_status push_shard(shards_global *g, global_shard shard, fsdpck_error *err)
+{
+    global_shard *slot = vec_push(&g->shards, err);
+    if (slot == NULL)
+        return FSDPCK_LIMIT;
+    *slot = shard;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_entry *e,
+                               shard_place p, global_shard shard, fsdpck_error *err)
 {
     const uint64_t *shape = st_header_shape(h, e);
     global_tensor *t = VEC_AT(&g->tensors, global_tensor, shard.tensor);
@@ -190,7 +202,10 @@ static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_en
         RETURN_IF(settle_ndim(g, t, e, err));
         t->solid = 1;
     } else if (t->ndim != e->ndim || (p.offsets_at != NO_OFFSETS && p.count != e->ndim)) {
-        return FSDPCK_OK; /* says nothing */
+        shard.offsets_at = NO_OFFSETS;
+        shard.ends_at = p.offsets_at;
+        shard.ends_count = p.count;
+        return push_shard(g, shard, err);
     }
     if (p.offsets_at == NO_OFFSETS)
         return fail(err, "ST-META", "DCP_SHARDING_INFO does not name a tensor of its file", NULL);
@@ -208,11 +223,24 @@ static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_en
         if (end > *size)
             *size = end;
     }
-    global_shard *slot = vec_push(&g->shards, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = shard;
-    return FSDPCK_OK;
+    return push_shard(g, shard, err);
+}
+
+/* torch gives a shard without elements the end of the tensor as its offset. */
+static void add_ends(shards_global *g)
+{
+    for (size_t i = 0; i < g->shards.count; i++) {
+        const global_shard *shard = VEC_AT(&g->shards, const global_shard, i);
+        const global_tensor *t = VEC_AT(&g->tensors, const global_tensor, shard->tensor);
+        if (shard->offsets_at != NO_OFFSETS || shard->ends_at == NO_OFFSETS || !t->solid ||
+            shard->ends_count != t->ndim)
+            continue;
+        for (unsigned d = 0; d < t->ndim; d++) {
+            uint64_t *size = VEC_AT(&g->dims, uint64_t, t->dims_at + d);
+            const uint64_t end = *VEC_AT(&g->offsets, const uint64_t, shard->ends_at + d);
+            *size = end > *size ? end : *size;
+        }
+    }
 }
 
 static fsdpck_status gather_file(shards_global *g, const st_files *s, size_t index,
@@ -252,6 +280,7 @@ fsdpck_status shards_global_gather(shards_global *g, const st_files *s, fsdpck_e
             return st;
         }
     }
+    add_ends(g);
     return FSDPCK_OK;
 }
 
@@ -272,6 +301,8 @@ fsdpck_status shards_global_fill(const shards_global *g, const st_files *s, cata
         const global_shard *shard = VEC_AT(&g->shards, const global_shard, i);
         const st_header *h = st_files_header(s, shard->file);
         const st_entry *e = VEC_AT(&h->entries, const st_entry, shard->entry);
+        if (shard->offsets_at == NO_OFFSETS)
+            continue;
         const uint64_t *offsets =
             e->ndim > 0 ? VEC_AT(&g->offsets, const uint64_t, shard->offsets_at) : none;
         if (e->ndim != VEC_AT(&g->tensors, const global_tensor, shard->tensor)->ndim)
@@ -291,15 +322,46 @@ fsdpck_status shards_global_fill(const shards_global *g, const st_files *s, cata
     return FSDPCK_OK;
 }
 
+size_t shards_global_count(const shards_global *g)
+{
+    return g->shards.count;
+}
+
+void shards_global_get(const shards_global *g, const st_files *s, size_t index, shards_shard *shard)
+{
+    const global_shard *from = VEC_AT(&g->shards, const global_shard, index);
+    const st_header *h = st_files_header(s, from->file);
+    const st_entry *e = VEC_AT(&h->entries, const st_entry, from->entry);
+    *shard = (shards_shard){
+        .tensor = from->tensor,
+        .file = from->file,
+        .ndim = e->ndim,
+        .sizes = st_header_shape(h, e),
+        .nelems = box_nelems(st_header_shape(h, e), e->ndim),
+    };
+    if (from->offsets_at != NO_OFFSETS && e->ndim > 0)
+        shard->offsets = VEC_AT(&g->offsets, const uint64_t, from->offsets_at);
+}
+
+const uint64_t *shards_global_shape(const shards_global *g, uint32_t tensor, unsigned *ndim)
+{
+    const global_tensor *t = VEC_AT(&g->tensors, const global_tensor, tensor);
+    *ndim = t->ndim;
+    return t->ndim > 0 ? VEC_AT(&g->dims, const uint64_t, t->dims_at) : NULL;
+}
+
+bool shards_global_has_hole(const shards_global *g, uint32_t tensor)
+{
+    const global_tensor *t = VEC_AT(&g->tensors, const global_tensor, tensor);
+    uint64_t nelems;
+    return t->ndim > 0 &&
+           checked_product(VEC_AT(&g->dims, const uint64_t, t->dims_at), t->ndim, &nelems) &&
+           nelems > t->nelems_held;
+}
+
 void shards_global_list_holes(const shards_global *g, text_buf *list)
 {
-    for (uint32_t i = 0; i < g->tensors.count && !list->failed; i++) {
-        const global_tensor *t = VEC_AT(&g->tensors, const global_tensor, i);
-        uint64_t nelems;
-        if (t->ndim == 0 ||
-            !checked_product(VEC_AT(&g->dims, const uint64_t, t->dims_at), t->ndim, &nelems))
-            continue;
-        if (nelems > t->nelems_held)
+    for (uint32_t i = 0; i < g->tensors.count && !list->failed; i++)
+        if (shards_global_has_hole(g, i))
             text_printf(list, "%s'%s'", list->nbytes > 0 ? ", " : "", strtab_text(&g->names, i));
-    }
 }

@@ -34,6 +34,23 @@ fsdpck_status shards_global_gather(shards_global *g, const st_files *s,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status shards_global_fill(const shards_global *g, const st_files *s, catalogue *cat,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* One entry of a file. */
+typedef struct shards_shard {
+    uint32_t tensor; /* id of its name in shards_global.names */
+    uint32_t file;
+    unsigned ndim;
+    const uint64_t *sizes;
+    const uint64_t *offsets; /* NULL: without elements or dims */
+    uint64_t nelems;
+} shards_shard;
+
+size_t shards_global_count(const shards_global *g);
+void shards_global_get(const shards_global *g, const st_files *s, size_t index,
+                       shards_shard *shard);
+/* NULL where there are no dims. */
+const uint64_t *shards_global_shape(const shards_global *g, uint32_t tensor, unsigned *ndim);
+/* Whether the shards hold fewer elements than the shape. */
+bool shards_global_has_hole(const shards_global *g, uint32_t tensor);
 /* Appends the names of tensors whose shards hold fewer elements than their shape: "a, b". */
 void shards_global_list_holes(const shards_global *g, text_buf *list);
 

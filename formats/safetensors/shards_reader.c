@@ -4,6 +4,7 @@
 
 #include "formats/safetensors/shard_name.h"
 #include "formats/safetensors/shards_global.h"
+#include "formats/safetensors/shards_judge.h"
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_files.h"
 #include "formats/safetensors/st_layout.h"
@@ -312,7 +313,17 @@ static fsdpck_status add_files(const open_request *req, st_files *s, fsdpck_erro
     return FSDPCK_OK;
 }
 
-static fsdpck_status fill_catalogue(st_files *s, budget *owner, catalogue *cat, fsdpck_error *err)
+/* Files that fsdpck wrote record their number, which was compared. */
+static fsdpck_status judge(const open_request *req, const st_files *s, const shards_global *g,
+                           const census *c, fsdpck_error *err)
+{
+    const shards_case judged = {
+        .req = req, .files = s, .global = g, .ranks = c->ranks, .file_count = c->file_count};
+    return c->told_files > 0 ? FSDPCK_OK : shards_judge(&judged, err);
+}
+
+static fsdpck_status fill_catalogue(const open_request *req, st_files *s, census *c, catalogue *cat,
+                                    fsdpck_error *err)
 {
     for (size_t i = 0; i < st_files_count(s); i++) {
         const char *name = st_files_name(s, i);
@@ -323,12 +334,26 @@ static fsdpck_status fill_catalogue(st_files *s, budget *owner, catalogue *cat, 
                                      parts.rank_number - 1, &index, err));
     }
     shards_global g;
-    shards_global_init(&g, owner);
+    shards_global_init(&g, req->metadata);
     fsdpck_status st = shards_global_gather(&g, s, err);
+    if (st == FSDPCK_OK)
+        st = judge(req, s, &g, c, err);
     if (st == FSDPCK_OK)
         st = shards_global_fill(&g, s, cat, err);
     shards_global_release(&g);
     return st == FSDPCK_OK ? catalogue_seal(cat, err) : st;
+}
+
+/* A rank has no file for tensors of which it holds nothing. */
+static void warn_of_absent(const open_request *req, const st_files *s, const census *c)
+{
+    const uint64_t absent = (uint64_t)c->rank_kinds * c->file_kinds - st_files_count(s);
+    if (absent > 0 && c->told_files == 0)
+        log_warn(&req->log, "ST-FILES-UNKNOWN",
+                 "compare the names with those of the machines that wrote them",
+                 "ranks lack %" PRIu64 " of the files that others have: those with tensors that "
+                 "they do not hold, or files that were lost",
+                 absent);
 }
 
 static void describe(const open_request *req, const census *c, cat_origin *origin)
@@ -356,7 +381,8 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     GOTO_IF(check_complete(req, &c, s, err), out);
     st_files_warn_extra_fields(s, &req->log);
     st_files_note_unpadded(s, req);
-    GOTO_IF(fill_catalogue(s, req->metadata, cat, err), out);
+    GOTO_IF(fill_catalogue(req, s, &c, cat, err), out);
+    warn_of_absent(req, s, &c);
     describe(req, &c, &cat->origin);
     st_files_drop_headers(s);
     *self = s;

@@ -1,0 +1,153 @@
+#include "formats/safetensors/hf_missing.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/safetensors/shard_name.h"
+#include "formats/shared/renamed.h"
+
+enum { NAME_NBYTES_MAX = 512 };
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+bool hf_missing_has_entry(const probe_input *in, const char *name)
+{
+    return in->entry_count > 0 &&
+           bsearch(&name, in->entries, in->entry_count, sizeof *in->entries, by_text) != NULL;
+}
+
+static bool ends_with(const char *name, const char *suffix)
+{
+    const size_t n = strlen(name);
+    const size_t m = strlen(suffix);
+    return n > m && strcmp(name + n - m, suffix) == 0;
+}
+
+/* --- names that count --- */
+
+/* Its name with another number, as wide; false where it is too long. */
+static bool name_with(const char *entry, const shard_name *parts, uint32_t number, char *name)
+{
+    const char *digits = entry + parts->prefix_nbytes + 1;
+    const int width = (int)strspn(digits, "0123456789");
+    const int n = snprintf(name, NAME_NBYTES_MAX, "%.*s-%0*" PRIu32 "%s", (int)parts->prefix_nbytes,
+                           entry, width, number, digits + width);
+    return n > 0 && n < NAME_NBYTES_MAX;
+}
+
+static bool has_number(const probe_input *in, const char *entry, const shard_name *parts,
+                       uint32_t number)
+{
+    char name[NAME_NBYTES_MAX];
+    return number == 0 || number > parts->file_count || !name_with(entry, parts, number, name) ||
+           hf_missing_has_entry(in, name);
+}
+
+/* A family lacks a file where one of its files lacks a neighbour. */
+bool hf_missing_family(const probe_input *in, const char *suffix, const char **entry)
+{
+    for (size_t i = 0; i < in->entry_count; i++) {
+        shard_name parts;
+        *entry = in->entries[i];
+        if (!shard_name_parse_as(*entry, suffix, &parts))
+            continue;
+        if (!has_number(in, *entry, &parts, parts.file_number - 1) ||
+            !has_number(in, *entry, &parts, parts.file_number + 1))
+            return true;
+    }
+    return false;
+}
+
+static bool is_numbered_or_other(const void *ctx, const char *entry)
+{
+    const char *suffix = ctx;
+    shard_name parts;
+    return !ends_with(entry, suffix) || shard_name_parse_as(entry, suffix, &parts);
+}
+
+fsdpck_status hf_missing_family_error(const probe_input *in, const char *suffix, const char *entry,
+                                      fsdpck_error *err)
+{
+    shard_name parts;
+    text_buf list = {.limit_bytes = 200};
+    uint32_t found = 0;
+    if (!shard_name_parse_as(entry, suffix, &parts))
+        return error_set(err, FSDPCK_INTERNAL, "", "name has no numbers");
+    for (uint32_t n = 1; n <= parts.file_count && !list.failed; n++) {
+        if (has_number(in, entry, &parts, n)) {
+            found++;
+            continue;
+        }
+        char name[NAME_NBYTES_MAX];
+        (void)name_with(entry, &parts, n, name);
+        text_printf(&list, "%s%s", list.nbytes > 0 ? ", " : "", name);
+    }
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING", "files of the model are missing: %s%s",
+                  list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
+    error_path(err, in->path);
+    error_expected(err, "%" PRIu32 " files", parts.file_count);
+    if (!list.failed)
+        error_found(err, "%" PRIu32, found);
+    text_release(&list);
+    const char *other = renamed_find(in, RENAMED_ANY_SIZE, is_numbered_or_other, suffix);
+    if (other != NULL)
+        error_next(err, "rename '%s' if it is one of them; else copy or download them", other);
+    return st;
+}
+
+/* --- names in an index --- */
+
+typedef struct indexed_names {
+    const char *const *names;
+    size_t count;
+    const char *suffix;
+} indexed_names;
+
+static bool is_indexed_or_other(const void *ctx, const char *entry)
+{
+    const indexed_names *n = ctx;
+    return !ends_with(entry, n->suffix) ||
+           bsearch(&entry, n->names, n->count, sizeof *n->names, by_text) != NULL;
+}
+
+fsdpck_status hf_missing_check(const probe_input *in, const char *const *names, size_t count,
+                               const char *suffix, fsdpck_error *err)
+{
+    text_buf list = {.limit_bytes = 300};
+    size_t missing = 0;
+    for (size_t i = 0; i < count; i++) {
+        path_kind kind;
+        const fsdpck_status st = path_probe(&in->dir, names[i], &kind, NULL, err);
+        if (st != FSDPCK_OK) {
+            text_release(&list);
+            return st;
+        }
+        if (kind != PATH_ABSENT)
+            continue;
+        missing++;
+        text_printf(&list, "%s%s", missing > 1 ? ", " : "", names[i]);
+    }
+    fsdpck_status st = FSDPCK_OK;
+    if (missing > 0) {
+        const indexed_names n = {names, count, suffix};
+        st = error_set(err, FSDPCK_BADINPUT, "IDX-MISSING",
+                       "files that the index names are missing: %s%s",
+                       list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
+        error_path(err, in->path);
+        error_expected(err, "%zu files", count);
+        error_found(err, "%zu", count - missing);
+        const char *other = renamed_find(in, RENAMED_ANY_SIZE, is_indexed_or_other, &n);
+        if (other != NULL)
+            error_next(err, "rename '%s' if it is one of them; else copy or download them", other);
+        else
+            error_next(err, "copy or download the missing files");
+    }
+    text_release(&list);
+    return st;
+}

@@ -1,0 +1,81 @@
+/* shards_evidence.h: what the tensors of a folder show of files that are missing.
+ *
+ * torch's HuggingFaceStorageWriter records neither the number of ranks nor the shapes of tensors, so
+ * a tensor whose last shards are missing looks like a smaller tensor. These facts contradict that:
+ *
+ * - A DTensor has an entry for each position of its mesh, an empty one at the tensor's end included
+ *   (ranks that hold the same box write it once). A ShardedTensor has no empty entries.
+ * - torch shards n elements over s ranks in chunks of ceil(n / s), and s divides the number of ranks.
+ * - Layers repeat: 'layers.0.w' and 'layers.1.w' with equal first shards have equally many of them.
+ *
+ * A tensor that contradicts them is reported; what cannot be decided is not.
+ *
+ *     shards_evidence e;
+ *     RETURN_IF(shards_evidence_gather(&e, &global, files, owner, err));
+ *     if (shards_lack_find(&e, ranks, false, &lack)) ...
+ *     shards_evidence_release(&e);
+ */
+#ifndef FSDPCK_SHARDS_EVIDENCE_H
+#define FSDPCK_SHARDS_EVIDENCE_H
+
+#include "formats/safetensors/shards_global.h"
+
+/* How a tensor is spread over the files. */
+typedef struct shards_spread {
+    uint32_t shards; /* entries with elements */
+    uint32_t rank_number;
+    uint32_t file_number;
+    uint32_t pattern; /* id of its name without the numbers */
+    uint32_t peer;    /* tensor of that pattern and that first shard with the most shards */
+    uint8_t ndim;
+    uint8_t dim;     /* the one that is sharded; UINT8_MAX: none */
+    bool has_end;    /* an entry without elements */
+    bool is_regular; /* one dim is sharded, all shards but the last are equal */
+    uint64_t first;  /* size of the first shard in `dim` */
+    uint64_t end;    /* size of the tensor in `dim` */
+    uint64_t others; /* product of the other dims */
+} shards_spread;
+
+typedef struct shards_rank {
+    uint32_t files;   /* that it has */
+    uint32_t members; /* of a root: ranks with files */
+    uint32_t entries; /* of a root: most entries, empty ones too, of a tensor that has an end */
+    bool begins;      /* it has the first shard of a tensor of several */
+} shards_rank;
+
+typedef struct shards_evidence {
+    const shards_global *global;
+    vec tensors;   /* shards_spread: by tensor */
+    vec parent;    /* uint32_t: by rank number; ranks that share a tensor have one root */
+    vec seen;      /* struct shards_rank: by rank number */
+    vec files;     /* how many ranks of a root lack a file that others have; sorted */
+    vec complete;  /* shard counts of tensors whose file no rank of the root lacks; sorted */
+    bool has_ends; /* some tensor has an empty entry at its end: they are DTensors */
+    budget *owner;
+} shards_evidence;
+
+/* A tensor that lacks shards. */
+typedef struct shards_lack {
+    uint32_t tensor;
+    uint32_t peer;        /* a tensor that has more, or STRTAB_NONE */
+    uint32_t shards;      /* that it has */
+    uint32_t peer_shards; /* that the peer or most tensors have */
+    uint32_t root;
+    uint32_t file_number; /* ranks of the root lack it; 0: files of whole ranks are missing */
+} shards_lack;
+
+fsdpck_status shards_evidence_gather(shards_evidence *e, const shards_global *g, const st_files *s,
+                                     budget *owner, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void shards_evidence_release(shards_evidence *e);
+/* The root of the ranks that share tensors with this one. */
+uint32_t shards_evidence_root(const shards_evidence *e, uint32_t rank_number);
+/* How many ranks of the tensor's root lack its file. */
+uint32_t shards_evidence_lacking(const shards_evidence *e, const shards_spread *t);
+
+/* shards_lack.c. The first tensor whose shards cannot be all, or false. `ranks`: how many wrote files,
+ * at least; with `are_stated` no files of whole ranks are missing. */
+bool shards_lack_find(const shards_evidence *e, uint64_t ranks, bool are_stated, shards_lack *lack);
+/* The first tensor with several shards that has no entry at its end. */
+bool shards_lack_find_open(const shards_evidence *e, shards_lack *lack);
+
+#endif

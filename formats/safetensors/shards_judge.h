@@ -1,0 +1,36 @@
+/* shards_judge.h: refuses a folder whose tensors, or files beside them, show that shards are missing.
+ *
+ *     RETURN_IF(shards_judge(&judged, err));     // ST-SHARD-MISSING
+ */
+#ifndef FSDPCK_SHARDS_JUDGE_H
+#define FSDPCK_SHARDS_JUDGE_H
+
+#include "formats/safetensors/shards_evidence.h"
+
+typedef struct shards_case {
+    const open_request *req;
+    const st_files *files;
+    const shards_global *global;
+    uint32_t ranks;      /* highest rank number of a file */
+    uint32_t file_count; /* N of -of-N */
+} shards_case;
+
+fsdpck_status shards_judge(const shards_case *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* shards_beside.c. The number of ranks that names of other files in the folder tell, and the name of
+ * such a file; 0: none does. */
+uint64_t shards_beside_ranks(const open_request *req, const char **name);
+
+/* shards_config.c: `config.json` in the folder, or above a folder 'sharded'. */
+typedef struct shards_config {
+    uint64_t vocab_size; /* 0: not told */
+    uint64_t hidden_size;
+} shards_config;
+
+/* What it holds; zeros where there is none that can be read. */
+void shards_config_read(const open_request *req, shards_config *config);
+/* The size that the tensor must have in a dim, or 0. */
+uint64_t shards_config_size(const shards_config *config, const char *tensor, const uint64_t *shape,
+                            unsigned ndim, unsigned *dim);
+
+#endif
