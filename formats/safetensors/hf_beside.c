@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/safetensors/hf_missing.h"
+
 typedef struct count_of {
     uint64_t same, other, missing; /* tensors of the single file; of the index, not in it */
 } count_of;
