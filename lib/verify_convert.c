@@ -112,8 +112,9 @@ static fsdpck_status tell_stop(fsdpck_verify *v, fsdpck_error *what, fsdpck_erro
             *err = *what;
         return st;
     }
-    if (what->finding[0] == '\0' && finding_of_status(st) != NULL)
-        snprintf(what->finding, sizeof what->finding, "%s", finding_of_status(st));
+    if (what->finding[0] == '\0')
+        snprintf(what->finding, sizeof what->finding, "%s",
+                 st == FSDPCK_LIMIT ? "LIMIT-MEMORY" : "SYS-UNSUPPORTED");
     if (what->path[0] == '\0')
         error_path(what, v->src->path);
     if (!findings_has(&v->found, what->finding, FINDING_WARNING))
