@@ -233,8 +233,10 @@ static void add_manifest(cJSON *e, const fsdpck_verify_info *k)
 /* Of a part nobody says that it is clean. */
 static const char *verdict_of(const fsdpck_verify_info *k)
 {
-    if (k->errors > 0)
-        return k->errors == k->unsupported ? "none" : "findings";
+    if (k->errors > 0 && k->errors == k->unsupported)
+        return "none";
+    if (k->errors + k->warnings > 0)
+        return "findings";
     return k->sampled || k->stopped ? "unfinished" : "clean";
 }
 

@@ -88,12 +88,13 @@ static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)
     return digest_rows_make(&d->rows, &d->run.to, err);
 }
 
-fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, bool replicas,
-                                    fsdpck_error *err)
+fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_part part,
+                                    bool replicas, fsdpck_error *err)
 {
     run r;
     run_init(&r, ctx, src, NULL);
     r.dst = "";
+    r.opt.part = (int)part;
     fsdpck_status st = group_settle(ctx->group, prepare(&r, err), true, err);
     if (st == FSDPCK_OK)
         st = run_same_plan(&r, err);

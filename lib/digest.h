@@ -11,11 +11,11 @@ struct fsdpck_digests {
     digest_rows rows;
 };
 
-/* As far as digests go without reading data: that every tensor is there as a whole, and that the
+/* As far as digests of a part go without reading data: that every tensor is there as a whole, and that the
  * heads of its payloads agree with the metadata. `replicas`: that copies of a chunk are equal too
  * (REPLICA-DIFFER), by recorded checksums, else by their bytes. */
-fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, bool replicas,
-                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_part part,
+                                    bool replicas, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Selection, names and dtypes alone: r->to gets its tensors, without places. */
 fsdpck_status digest_aim(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -104,7 +104,7 @@ static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
     ctx->log = (logger){say_doubts, (void *)&log};
     fsdpck_status st = fsdpck_open(ctx, path, o->open, &c, err);
     if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
-        st = digest_check_coverage(ctx, c, false, err);
+        st = digest_check_coverage(ctx, c, FSDPCK_PART_ALL, false, err);
     fsdpck_close(c);
     ctx->log = log;
     return st;

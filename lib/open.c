@@ -369,7 +369,8 @@ fsdpck_status transform_open(fsdpck_context *ctx, const char *path,
     c->found = found;
     c->found_ctx = found_ctx;
     const uint64_t limit = o.metadata_nbytes > 0 ? o.metadata_nbytes : platform_memory_bytes() / 2;
-    budget_init(&c->metadata, limit, "metadata", NULL);
+    budget_init(&c->metadata, limit, "metadata",
+                "ulimit -v or the job's memory: metadata may use half of it");
     catalogue_init(&c->cat, &c->metadata);
     catalogue_init(&c->read, &c->metadata);
     unit_list_init(&c->units, &c->metadata);

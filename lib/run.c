@@ -488,7 +488,6 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
         RETURN_IF(run_advise(r, err));
     RETURN_IF(run_place(r, err));
     RETURN_IF(local_output_place(r, err));
-    RETURN_IF(request_check_space(r, err));
     return run_make_plan(r, err);
 }
 
@@ -503,6 +502,8 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
     RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
     RETURN_IF(run_same_plan(r, err));
     RETURN_IF(group_agree(r->ctx->group, run_locate(r, err), err));
+    /* What is forged needs more room than there is: what is wrong with the source goes first. */
+    RETURN_IF(group_agree(r->ctx->group, request_check_space(r, err), err));
     if (!r->opt.dry_run)
         RETURN_IF(write_output(r, err));
     if (report == NULL)

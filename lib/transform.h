@@ -6,7 +6,7 @@
  *     model_view.c   flat parameters: the catalogue that a model description makes of it
  *     shard_view.c   the same for a checkpoint that says itself what they are made of
  *     rekey_view.c   optimizer state by number, by name or flattened, made one from another
- *     verify.c       looking through it, without a run
+ *     verify.c       looking through it, without a run; verify_convert.c, verify_result.c
  *     run.c          aim -> layout -> plan -> locate -> run -> seal -> commit (see run.h)
  *     walk.c         borrowed views of the catalogue
  *     layout_view.c  who would hold what; rank_sums.c how much of it

@@ -1,95 +1,16 @@
 /* Opens a checkpoint and looks through it; what is wrong with it is no failure here. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "digest.h"
 #include "exec/group_view.h"
-#include "model/unflatten.h"
-#include "promise.h"
 #include "run.h"
+#include "verify_internal.h"
 #include "verify_peers.h"
 
-struct fsdpck_verify {
-    fsdpck_checkpoint *src; /* NULL: it could not be opened */
-    const char *path;       /* while it is looked at */
-    fsdpck_verify_options options;
-    check_level level;
-    size_t first_warning; /* of the context, from which on warnings are ours */
-    findings found;
-    findings softened; /* errors that --set makes less of, told while the checkpoint was opened */
-    check_result result;
-    promise_manifest *manifest; /* while it is looked through; NULL where there is none */
-    check_file *files;          /* by file of the catalogue; NULL: no sums are wanted */
-    manifest_result promised;
-    uint64_t deadline_ns;
-    char blind[512];
-};
-
-static bool is_sample(const fsdpck_verify *v)
-{
-    return v->options.sample_end > 0 && (v->options.sample_begin > 0 || v->options.sample_end < 1);
-}
-
-/* Not everything is looked at: a sample, or time ran out. */
-static bool is_partial(const fsdpck_verify *v)
-{
-    return is_sample(v) || v->result.stopped;
-}
-
-static const char *blind_of_level(const fsdpck_verify *v)
-{
-    static const char *const texts[] = {
-        [CHECK_QUICK] = "anything inside the data; holes and overlaps; payloads that are not what "
-                        "the metadata say",
-        [CHECK_STRUCTURE] = "anything inside the data; holes and overlaps; payloads that are not "
-                            "what the metadata say",
-        [CHECK_COVERAGE] = "flipped bits",
-        [CHECK_CHECKSUM] = "values that were wrong when they were saved; bytes without a checksum",
-        [CHECK_NUMERIC] = "most values that were wrong when they were saved (NaN is seen, a wrong "
-                          "number is not); bytes without a checksum",
-    };
-    if (v->promised.covers)
-        return v->level >= CHECK_NUMERIC ? "most values that were wrong when they were saved (NaN "
-                                           "is seen, a wrong number is not)"
-                                         : "values that were wrong when they were saved";
-    return texts[v->level];
-}
-
-/* Files that fit each other may still not belong together. */
-static const char *blind_of_files(const fsdpck_verify *v)
-{
-    const bool is_of_dcp = v->src != NULL && strncmp(v->src->format->name, "dcp", 3) == 0;
-    if (v->src == NULL || v->promised.covers || v->level < CHECK_COVERAGE ||
-        !v->src->probe.is_folder)
-        return "";
-    return catalogue_file_count(&v->src->cat) > 1
-               ? "; files of two saves that were mixed; shards of one shape that were swapped"
-           : is_of_dcp ? "; files of two saves that were mixed"
-                       : "";
-}
-
-static void set_blind(fsdpck_verify *v)
-{
-    if (v->src == NULL) {
-        snprintf(v->blind, sizeof v->blind, "%s",
-                 v->promised.there
-                     ? "all of it: it could not be opened, and nothing was looked at "
-                       "but its files, with the manifest"
-                     : "all of it: it could not be opened, and nothing else was looked "
-                       "at");
-        return;
-    }
-    const bool doubt = v->src->cat.origin.order_doubtful;
-    snprintf(v->blind, sizeof v->blind, "%s%s%s%s", is_partial(v) ? "what was skipped; " : "",
-             blind_of_level(v), blind_of_files(v),
-             doubt ? "; whether rows are in the right order (see the notes)" : "");
-}
-
 /* What the readers warned of: a warning, or a note where good checkpoints cause it. */
-static void take_warnings(fsdpck_verify *v, fsdpck_context *ctx)
+void verify_take_warnings(fsdpck_verify *v, fsdpck_context *ctx)
 {
     fsdpck_warning w;
     for (; fsdpck_context_warning(ctx, v->first_warning, &w); v->first_warning++) {
@@ -147,7 +68,7 @@ static void note_unsummed(fsdpck_verify *v)
     error_set(&what, FSDPCK_BADINPUT, "CHECKSUM-NONE", "no checksum is recorded for some tensors");
     error_found(&what, "%" PRIu64 " tensor%s, %" PRIu64 " bytes", v->result.unsummed_tensors,
                 v->result.unsummed_tensors == 1 ? "" : "s", v->result.unsummed_nbytes);
-    if (v->promised.there && is_partial(v))
+    if (v->promised.there && verify_is_partial(v))
         error_next(&what,
                    "the manifest has checksums of whole files alone: run it without --sample "
                    "and --max-duration");
@@ -189,7 +110,7 @@ static fsdpck_status begin_promises(fsdpck_verify *v, fsdpck_context *ctx, const
 {
     const promise_request r = promise_of(v, ctx, path);
     RETURN_IF(promise_manifest_new(&r, &v->manifest, err));
-    if (v->manifest == NULL || v->src == NULL || v->level < CHECK_CHECKSUM || is_sample(v))
+    if (v->manifest == NULL || v->src == NULL || v->level < CHECK_CHECKSUM || verify_is_sample(v))
         return FSDPCK_OK;
     v->files = calloc(catalogue_file_count(&v->src->cat) + 1, sizeof *v->files);
     if (v->files == NULL)
@@ -203,7 +124,8 @@ static fsdpck_status check_promises(fsdpck_verify *v, fsdpck_context *ctx, const
                                     fsdpck_error *err)
 {
     const promise_request r = promise_of(v, ctx, path);
-    RETURN_IF(promise_manifest_check(v->manifest, v->files, is_partial(v), &v->promised, err));
+    RETURN_IF(
+        promise_manifest_check(v->manifest, v->files, verify_is_partial(v), &v->promised, err));
     if (v->promised.covers) {
         v->result.bytes_summed += v->result.unsummed_nbytes;
         v->result.unsummed_nbytes = 0;
@@ -277,145 +199,43 @@ static fsdpck_status check_rest(void *ctx, check_is_summed_fn is_summed, void *s
     return st;
 }
 
-/* Raw optimizer state without a description is the same trouble in every tensor: said once. */
+/* Raw optimizer state without a description: of a tensor, where its head was read, or of all of them,
+ * when the checkpoint was opened. */
+static bool is_flat(const finding *k)
+{
+    return strcmp(k->what.finding, "RANK-FLAT") == 0;
+}
+
+static uint64_t count_flat(const findings *f)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < f->kept; i++)
+        count += is_flat(&f->list[i]) && f->list[i].what.tensor[0] != '\0';
+    return count;
+}
+
+/* The same trouble in every tensor is said once. */
 static void merge_flat(findings *f)
 {
+    const uint64_t same = count_flat(f);
     size_t kept = 0;
-    uint64_t same = 0;
     finding *first = NULL;
+    if (same == 0)
+        return;
     for (size_t i = 0; i < f->kept; i++) {
-        const bool flat = strcmp(f->list[i].what.finding, "RANK-FLAT") == 0;
-        if (flat && same++ > 0)
+        const bool flat = is_flat(&f->list[i]);
+        if (flat && (first != NULL || f->list[i].what.tensor[0] == '\0')) {
+            f->counts[f->list[i].severity]--;
             continue;
+        }
         f->list[kept] = f->list[i];
         if (flat)
             first = &f->list[kept];
         kept++;
     }
-    if (same < 2)
-        return;
-    f->counts[first->severity] -= same - 1;
     f->kept = kept;
-    error_found(&first->what, "%" PRIu64 " tensors so; this is the first", same);
-}
-
-static bool is_of_optimizer(const fsdpck_checkpoint *c, uint64_t tensor)
-{
-    return tensor < c->parts.tensor_count && c->parts.tensor_part[tensor] == PART_OPTIMIZER;
-}
-
-static bool names_optimizer(const fsdpck_checkpoint *c, const char *name)
-{
-    const uint32_t tensor = catalogue_find(&c->cat, name, strlen(name));
-    return tensor != CAT_NONE && is_of_optimizer(c, tensor);
-}
-
-/* Buffers of the model may differ where nobody synchronises them; state of an optimizer has no reason
- * to, but that the files are of several saves. *any: there is some. */
-static fsdpck_status tell_optimizer_differs(fsdpck_verify *v, const fsdpck_checkpoint *apart,
-                                            const fsdpck_error *first, bool *any, fsdpck_error *err)
-{
-    const bool is_first = names_optimizer(v->src, first->tensor);
-    fsdpck_error what;
-    strtab names;
-    uint32_t id;
-    fsdpck_status st = FSDPCK_OK;
-    strtab_init(&names, NULL);
-    for (uint64_t i = 0; st == FSDPCK_OK && i < catalogue_tensor_count(&apart->cat); i++) {
-        const cat_tensor *t = catalogue_tensor(&apart->cat, i);
-        const char *name = catalogue_name(&apart->cat, t->name);
-        const size_t nbytes = catalogue_name_nbytes(&apart->cat, t->name);
-        if ((t->flags & CAT_TENSOR_DIFFERS) && is_of_optimizer(apart, i))
-            st = strtab_intern(&names, name, flat_name_without_rank(name, nbytes), &id, err);
-    }
-    const size_t count = strtab_count(&names);
-    *any = st == FSDPCK_OK && count > 0;
-    if (*any) {
-        fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, "RANK-DIFFER", "optimizer state differs between ranks");
-        error_path(&what, is_first ? first->path : v->src->path);
-        error_tensor(&what, is_first ? first->tensor : strtab_text(&names, 0));
-        if (count > 1)
-            error_found(&what, "%s%s%zu tensors so", is_first ? first->found : "",
-                        is_first ? "; " : "", count);
-        else if (is_first)
-            error_found(&what, "%s", first->found);
-        error_next(&what,
-                   "see whether all files are of one save; else say what becomes of it where "
-                   "it is read: --per-rank keep, first or drop");
-        findings_tell_as(&v->found, FINDING_WARNING, &what);
-    }
-    strtab_release(&names);
-    return st;
-}
-
-/* One tensor of each rank, so that those that differ do not hide copies that must not. */
-static fsdpck_status check_copies_apart(fsdpck_verify *v, const fsdpck_error *first, bool *any,
-                                        fsdpck_error *err)
-{
-    fsdpck_context *ctx = v->src->ctx;
-    const fsdpck_open_options *given = v->options.open;
-    fsdpck_open_options o = FSDPCK_OPEN_OPTIONS_INIT;
-    fsdpck_checkpoint *apart = NULL;
-    fsdpck_warning w;
-
-    if (given != NULL)
-        memcpy(&o, given, given->struct_nbytes < sizeof o ? given->struct_nbytes : sizeof o);
-    o.struct_nbytes = sizeof o;
-    o.per_rank = FSDPCK_PER_RANK_KEEP;
-    take_warnings(v, ctx);
-    fsdpck_status st = transform_open(ctx, v->path, &o, NULL, NULL, &apart, err);
-    if (st == FSDPCK_OK)
-        st = tell_optimizer_differs(v, apart, first, any, err);
-    if (st == FSDPCK_OK)
-        st = digest_check_coverage(ctx, apart, true, err);
-    fsdpck_close(apart);
-    while (fsdpck_context_warning(ctx, v->first_warning, &w)) /* have been told */
-        v->first_warning++;
-    return st;
-}
-
-/* Whoever puts the ranks together refuses both; a note is only what good files have too. */
-static void raise_optimizer(fsdpck_verify *v)
-{
-    findings *f = &v->found;
-    for (size_t i = 0; i < f->kept; i++) {
-        finding *k = &f->list[i];
-        if (strcmp(k->what.finding, "RANK-DIFFER") != 0 || k->severity != FINDING_NOTE ||
-            finding_rules_given(&f->rules, k->what.finding, FINDING_WARNING) != FINDING_WARNING ||
-            !names_optimizer(v->src, k->what.tensor))
-            continue;
-        k->severity = FINDING_WARNING;
-        f->counts[FINDING_NOTE]--;
-        f->counts[FINDING_WARNING]++;
-    }
-}
-
-/* What a merge would refuse: copies of a chunk that differ. What else may be wrong has been told. */
-static fsdpck_status check_replicas(fsdpck_verify *v, fsdpck_error *err)
-{
-    static const char *const ids[] = {"RANK-DIFFER", "REPLICA-DIFFER", "TIE-DIFFERS"};
-    fsdpck_error what;
-    if (v->level < CHECK_CHECKSUM || v->found.counts[FINDING_ERROR] > 0 || is_partial(v))
-        return FSDPCK_OK;
-    fsdpck_error_init(&what);
-    fsdpck_status st = digest_check_coverage(v->src->ctx, v->src, true, &what);
-    if (strcmp(what.finding, "RANK-DIFFER") == 0) {
-        const fsdpck_error first = what;
-        bool any = false;
-        fsdpck_error_init(&what);
-        st = check_copies_apart(v, &first, &any, &what);
-        if (!any || !names_optimizer(v->src, first.tensor))
-            findings_tell(&v->found, &first);
-    }
-    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
-        if (strcmp(what.finding, ids[i]) == 0)
-            findings_tell(&v->found, &what);
-    if (st == FSDPCK_OK || st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED || st == FSDPCK_USAGE)
-        return FSDPCK_OK; /* not to be merged as it is, which is no fault of the files */
-    if (err != NULL)
-        *err = what;
-    return st;
+    if (same > 1)
+        error_found(&first->what, "%" PRIu64 " tensors so; this is the first", same);
 }
 
 /* Of what is of another kind the verdict is none, but there is one. */
@@ -462,7 +282,7 @@ static fsdpck_status check_all(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_err
         .files = v->files,
         .statistics = v->options.statistics != 0,
         .sample_begin = fraction_of(v->options.sample_begin),
-        .sample_end = is_sample(v) ? fraction_of(v->options.sample_end) - 1 : 0,
+        .sample_end = verify_is_sample(v) ? fraction_of(v->options.sample_end) - 1 : 0,
         .deadline_ns = v->deadline_ns,
     };
     RETURN_IF(check_run(&r, &v->found, &v->result, err));
@@ -493,10 +313,11 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     note_unfinished(v);
     st = check_all(v, ctx, err);
     if (st == FSDPCK_OK)
-        st = check_replicas(v, err);
-    raise_optimizer(v);
+        st = verify_copies(v, err);
+    verify_take_warnings(v, ctx); /* before what may be very many */
     merge_flat(&v->found);
-    take_warnings(v, ctx); /* before what may be very many */
+    if (st == FSDPCK_OK)
+        st = verify_conversions(v, err);
     if (st == FSDPCK_OK)
         st = group_agree(ctx->group, check_promises(v, ctx, path, err), err);
     note_unsummed(v);
@@ -534,108 +355,15 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
     if (st == FSDPCK_OK)
         st = look(v, ctx, path, err);
     progress_phase(&ctx->progress, NULL, 0);
-    take_warnings(v, ctx);
+    verify_take_warnings(v, ctx);
     if (st == FSDPCK_OK)
         st = share_counts(v, ctx->group, err);
     v->path = NULL;
     findings_sort(&v->found);
-    set_blind(v);
+    verify_set_blind(v);
     if (st != FSDPCK_OK)
         fsdpck_verify_free(v);
     else
         *out = v;
     return st;
-}
-
-/* Without storages, which come last. */
-static uint64_t statistics_count(const fsdpck_verify *v)
-{
-    return v->result.numbers == NULL ? 0 : v->src->parts.tensor_count;
-}
-
-void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
-{
-    *info = (fsdpck_verify_info){
-        .level = (fsdpck_level)v->level,
-        .opened = v->src != NULL,
-        .errors = v->found.counts[FINDING_ERROR],
-        .warnings = v->found.counts[FINDING_WARNING],
-        .notes = v->found.counts[FINDING_NOTE],
-        .ignored = v->found.counts[FINDING_IGNORE],
-        .listed = v->found.kept,
-        .chunks = v->result.chunks,
-        .records = v->result.records,
-        .bytes_total = v->result.bytes_total,
-        .bytes_read = v->result.bytes_read,
-        .bytes_summed = v->result.bytes_summed,
-        .unchecked_tensors = v->result.unsummed_tensors,
-        .unchecked_nbytes = v->result.unsummed_nbytes,
-        .unread_tensors = v->result.unread_tensors,
-        .unread_nbytes = v->result.unread_nbytes,
-        .unsupported = v->found.unsupported,
-        .manifest = v->promised.there,
-        .manifest_files = v->promised.files,
-        .manifest_nbytes = v->promised.bytes_summed,
-        .manifest_tensors = v->promised.tensors,
-        .manifest_unsummed_files = v->promised.unsummed_files,
-        .sampled = is_sample(v),
-        .stopped = v->result.stopped,
-        .skipped_records = v->result.skipped_records,
-        .skipped_nbytes = is_partial(v) ? v->result.bytes_total - v->result.bytes_read : 0,
-        .statistics = statistics_count(v),
-        .blind = v->blind,
-    };
-    if (v->options.strict) {
-        info->errors += info->warnings;
-        info->warnings = 0;
-    }
-    if (v->src != NULL)
-        fsdpck_get_info(v->src, &info->source);
-}
-
-void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index, fsdpck_finding *f)
-{
-    const finding *k = &v->found.list[index];
-    const finding_severity severity =
-        v->options.strict && k->severity == FINDING_WARNING ? FINDING_ERROR : k->severity;
-    *f = (fsdpck_finding){
-        .id = k->what.finding, .severity = finding_severity_name(severity), .what = &k->what};
-}
-
-int fsdpck_verify_get_statistics(const fsdpck_verify *v, uint64_t index,
-                                 fsdpck_tensor_statistics *statistics)
-{
-    fsdpck_tensor_statistics all = {.struct_nbytes = statistics->struct_nbytes};
-    if (index >= statistics_count(v))
-        return 0;
-    const check_statistics *s = &v->result.numbers[index];
-    fsdpck_get_tensor(v->src, index, &all.tensor);
-    all.nelems = s->nelems;
-    all.nan = s->nan;
-    all.inf = s->inf;
-    all.zeros = s->m.zeros;
-    all.finite = s->m.numbers;
-    all.mean = s->m.mean;
-    all.variance = s->m.numbers > 0 ? s->m.squares / (double)s->m.numbers : 0;
-    all.minimum = s->m.least;
-    all.maximum = s->m.most;
-    all.exponent_least = s->exponent_least;
-    all.exponents = s->exponents;
-    all.exponent_counts = s->counts;
-    memcpy(statistics, &all,
-           statistics->struct_nbytes < sizeof all ? statistics->struct_nbytes : sizeof all);
-    return 1;
-}
-
-void fsdpck_verify_free(fsdpck_verify *v)
-{
-    if (v == NULL)
-        return;
-    promise_manifest_free(v->manifest);
-    free(v->files);
-    check_result_release(&v->result);
-    fsdpck_close(v->src);
-    findings_release(&v->found);
-    findings_release(&v->softened);
-    free(v);
 }

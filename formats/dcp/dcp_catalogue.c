@@ -400,6 +400,28 @@ static fsdpck_status add_chunk(join *j, uint32_t fqn, uint32_t tensor, unsigned 
     return st;
 }
 
+/* A hint may give an entry to an empty chunk where a full one begins at the same offset: then entries
+ * of empty chunks go back to the group, to be matched by offset. */
+static uint32_t return_entries(const join *j, uint32_t list_id, uint32_t count, uint32_t *group,
+                               uint32_t left, uint32_t *matched)
+{
+    bool lacks = false;
+    run_walk walk = run_walk_begin(j->m, list_id);
+    for (uint32_t i = 0; i < count && !lacks; i++) {
+        const dcp_chunk *chunk = run_walk_next(&walk);
+        lacks = matched[i] == DCP_NONE && chunk->sizes_at != 0 && has_elements(j->m, chunk);
+    }
+    walk = run_walk_begin(j->m, list_id);
+    for (uint32_t i = 0; i < count && lacks; i++) {
+        const dcp_chunk *chunk = run_walk_next(&walk);
+        if (matched[i] == DCP_NONE || chunk->sizes_at == 0 || has_elements(j->m, chunk))
+            continue;
+        group[left++] = matched[i];
+        matched[i] = DCP_NONE;
+    }
+    return left;
+}
+
 static fsdpck_status add_tensor(join *j, const dcp_item *item, fsdpck_error *err)
 {
     const dcp_metadata *m = j->m;
@@ -425,7 +447,10 @@ static fsdpck_status add_tensor(join *j, const dcp_item *item, fsdpck_error *err
     if (matched == NULL)
         return FSDPCK_LIMIT;
     memset(matched, 0xFF, list->count * sizeof *matched);
-    left = match_hints(j, list, group, left, matched);
+    const uint32_t count = left;
+    left = match_hints(j, list, group, count, matched);
+    if (count - left < list->count) /* not every chunk has an entry */
+        left = return_entries(j, t->list, list->count, group, left, matched);
     if (left > 0)
         RETURN_IF(match_offsets(j, item->fqn, list, t->list, group, left, matched, err));
     const unsigned ndim = catalogue_tensor(j->b->cat, tensor)->ndim;

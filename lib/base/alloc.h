@@ -94,6 +94,7 @@ typedef struct text_buf {
     size_t capacity;
     size_t limit_bytes; /* 0: 1 GiB */
     int failed;
+    size_t refused_nbytes; /* memory that was not to be had; 0: none was refused */
 } text_buf;
 
 void text_append(text_buf *b, const void *bytes, size_t nbytes);

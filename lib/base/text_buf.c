@@ -34,6 +34,7 @@ static int text_reserve(text_buf *b, size_t extra)
     char *text = realloc(b->text, capacity);
     if (text == NULL) {
         b->failed = 1;
+        b->refused_nbytes = capacity;
         return 0;
     }
     b->text = text;
@@ -77,6 +78,8 @@ fsdpck_status text_check(const text_buf *b, fsdpck_error *err)
 {
     if (!b->failed)
         return FSDPCK_OK;
+    if (b->refused_nbytes > 0)
+        return error_set_nomem(err, b->refused_nbytes);
     return error_set(err, FSDPCK_LIMIT, "LIMIT-SIZE",
                      "text could not be kept: its limit is %zu bytes", limit_of(b));
 }
@@ -88,4 +91,5 @@ void text_release(text_buf *b)
     b->nbytes = 0;
     b->capacity = 0;
     b->failed = 0;
+    b->refused_nbytes = 0;
 }

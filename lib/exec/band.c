@@ -1,10 +1,11 @@
 #include "exec/band.h"
 
-fsdpck_status band_open(band_reader *b, worker *w, uint64_t chunk, uint64_t limit_bytes,
-                        fsdpck_error *err)
+#include <stdlib.h>
+#include <string.h>
+
+static void begin(band_reader *b, worker *w, uint64_t chunk, uint64_t limit_bytes)
 {
     struct exec *x = w->x;
-    const source *src = x->r.source;
     const catalogue *from = plan_from(x->r.plan);
     const uint64_t itemsize = dtype_get(exec_chunk_dtype(x, chunk))->itemsize_bytes;
     b->worker = w;
@@ -12,57 +13,113 @@ fsdpck_status band_open(band_reader *b, worker *w, uint64_t chunk, uint64_t limi
     b->limit_bytes = limit_bytes;
     b->stream = NULL;
     b->stream_at = 0;
+    b->staged = NULL;
     b->ndim = catalogue_tensor(from, catalogue_chunk(from, chunk)->tensor)->ndim;
     catalogue_chunk_box(from, chunk, NULL, b->sizes);
     exec_chunk_strides(x, chunk, b->strides);
     for (unsigned d = 0; d < b->ndim; d++)
         b->strides[d] *= itemsize;
     box_split_begin(&b->split, b->ndim, b->sizes, b->strides, itemsize, limit_bytes);
-    if (!(x->spots[chunk].flags & SPOT_STREAM))
-        return FSDPCK_OK;
-    fsdpck_status st;
-    if (strides_nest(b->ndim, b->sizes, b->strides, itemsize))
-        st = src->stream_open(src->ctx, chunk, &b->stream, err);
-    else
-        st =
-            error_set(err, FSDPCK_UNSUPPORTED, "",
-                      "compressed chunk has strides that overlap: it cannot be read front to back");
-    if (st != FSDPCK_OK)
-        exec_chunk_context(x, chunk, err);
-    else
-        w->sums.streams++;
-    return st;
+}
+
+/* Some of the decoded bytes, in steps that a cancellation may come between. */
+static fsdpck_status decode(band_reader *b, uint8_t *to, uint64_t nbytes, fsdpck_error *err)
+{
+    const source *src = b->worker->x->r.source;
+    while (nbytes > 0) {
+        const uint64_t n = nbytes < b->limit_bytes ? nbytes : b->limit_bytes;
+        RETURN_IF(cancel_check(b->worker->x->r.cancel, err));
+        RETURN_IF(src->stream_read(b->stream, to, n, err));
+        b->stream_at += n;
+        b->worker->sums.bytes_read += n;
+        to += n;
+        nbytes -= n;
+    }
+    return FSDPCK_OK;
 }
 
 /* Up to an offset of the decoded bytes, thrown away. */
 static fsdpck_status skip_to(band_reader *b, uint8_t *buffer, uint64_t offset_bytes,
                              fsdpck_error *err)
 {
-    const source *src = b->worker->x->r.source;
     while (b->stream_at < offset_bytes) {
         const uint64_t left = offset_bytes - b->stream_at;
-        const uint64_t n = left < b->limit_bytes ? left : b->limit_bytes;
-        RETURN_IF(src->stream_read(b->stream, buffer, n, err));
-        b->stream_at += n;
-        b->worker->sums.bytes_read += n;
+        RETURN_IF(decode(b, buffer, left < b->limit_bytes ? left : b->limit_bytes, err));
     }
     return FSDPCK_OK;
 }
 
-static fsdpck_status read_band(band_reader *b, uint8_t *buffer, fsdpck_error *err)
+static fsdpck_status stage(band_reader *b, fsdpck_error *err)
+{
+    const struct exec *x = b->worker->x;
+    const uint64_t itemsize = dtype_get(exec_chunk_dtype(x, b->chunk))->itemsize_bytes;
+    const uint64_t nbytes = strided_span(b->ndim, b->sizes, b->strides, itemsize);
+    const uint64_t room = nbytes > b->limit_bytes ? nbytes : b->limit_bytes;
+    b->staged = malloc(room);
+    if (b->staged == NULL)
+        return error_set_nomem(err, room);
+    RETURN_IF(skip_to(b, b->staged, x->spots[b->chunk].offset_bytes, err));
+    return decode(b, b->staged, nbytes, err);
+}
+
+static fsdpck_status open_stream(band_reader *b, bool staged, fsdpck_error *err)
 {
     const source *src = b->worker->x->r.source;
+    fsdpck_status st = src->stream_open(src->ctx, b->chunk, &b->stream, err);
+    if (st == FSDPCK_OK && staged) {
+        st = stage(b, err);
+        if (st != FSDPCK_OK)
+            st = band_close(b, st, err);
+    }
+    if (st != FSDPCK_OK)
+        exec_chunk_context(b->worker->x, b->chunk, err);
+    else
+        b->worker->sums.streams++;
+    return st;
+}
+
+static bool nests(const struct exec *x, const band_reader *b)
+{
+    return strides_nest(b->ndim, b->sizes, b->strides,
+                        dtype_get(exec_chunk_dtype(x, b->chunk))->itemsize_bytes);
+}
+
+fsdpck_status band_open(band_reader *b, worker *w, uint64_t chunk, uint64_t limit_bytes,
+                        fsdpck_error *err)
+{
+    begin(b, w, chunk, limit_bytes);
+    return w->x->spots[chunk].flags & SPOT_STREAM ? open_stream(b, !nests(w->x, b), err)
+                                                  : FSDPCK_OK;
+}
+
+fsdpck_status band_open_staged(band_reader *b, worker *w, uint64_t chunk, fsdpck_error *err)
+{
+    begin(b, w, chunk, w->x->staging_nbytes);
+    return open_stream(b, true, err);
+}
+
+const uint8_t *band_element(const band_reader *b, const uint64_t *at)
+{
+    const uint8_t *element = b->staged;
+    for (unsigned d = 0; d < b->ndim; d++)
+        element += at[d] * b->strides[d];
+    return element;
+}
+
+static fsdpck_status read_band(band_reader *b, uint8_t *buffer, fsdpck_error *err)
+{
     const spot *s = &b->worker->x->spots[b->chunk];
     const uint64_t at = s->offset_bytes + b->split.offset_bytes;
+    if (b->staged != NULL) {
+        memcpy(buffer, b->staged + b->split.offset_bytes, b->split.span_bytes);
+        return FSDPCK_OK;
+    }
     if (b->stream == NULL)
         return worker_read(b->worker, s->file, at, buffer, b->split.span_bytes, err);
     RETURN_IF(skip_to(b, buffer, at, err));
     if (b->stream_at != at)
         return error_set(err, FSDPCK_INTERNAL, "", "bands of a stream are not in order");
-    RETURN_IF(src->stream_read(b->stream, buffer, b->split.span_bytes, err));
-    b->stream_at += b->split.span_bytes;
-    b->worker->sums.bytes_read += b->split.span_bytes;
-    return FSDPCK_OK;
+    return decode(b, buffer, b->split.span_bytes, err);
 }
 
 fsdpck_status band_next(band_reader *b, uint8_t *buffer, bool *more, fsdpck_error *err)
@@ -87,6 +144,53 @@ fsdpck_status band_close(band_reader *b, fsdpck_status st, fsdpck_error *err)
             exec_chunk_context(b->worker->x, b->chunk, err);
     }
     src->stream_close(b->stream);
+    free(b->staged);
     b->stream = NULL;
+    b->staged = NULL;
     return st;
+}
+
+/* Bytes from the first element of a chunk to the end of its last one; 0 where it can be read front to
+ * back. */
+static uint64_t span_of(const struct exec *x, uint64_t chunk, bool always)
+{
+    const catalogue *from = plan_from(x->r.plan);
+    const unsigned ndim = catalogue_tensor(from, catalogue_chunk(from, chunk)->tensor)->ndim;
+    const uint64_t itemsize = dtype_get(exec_chunk_dtype(x, chunk))->itemsize_bytes;
+    uint64_t sizes[NDIM_MAX], strides[NDIM_MAX];
+    catalogue_chunk_box(from, chunk, NULL, sizes);
+    exec_chunk_strides(x, chunk, strides);
+    for (unsigned d = 0; d < ndim; d++)
+        strides[d] *= itemsize;
+    return always || !strides_nest(ndim, sizes, strides, itemsize)
+               ? strided_span(ndim, sizes, strides, itemsize)
+               : 0;
+}
+
+bool band_same_strides(const struct exec *x, uint64_t chunk, uint64_t other)
+{
+    const catalogue *from = plan_from(x->r.plan);
+    const unsigned ndim = catalogue_tensor(from, catalogue_chunk(from, chunk)->tensor)->ndim;
+    uint64_t a[NDIM_MAX], b[NDIM_MAX];
+    exec_chunk_strides(x, chunk, a);
+    exec_chunk_strides(x, other, b);
+    return memcmp(a, b, ndim * sizeof *a) == 0;
+}
+
+uint64_t band_staged_nbytes(const struct exec *x)
+{
+    uint64_t most = 0;
+    for (uint64_t k = 0; k < x->spot_count; k++) {
+        const uint64_t nbytes = x->spots[k].flags & SPOT_STREAM ? span_of(x, k, false) : 0;
+        most = nbytes > most ? nbytes : most;
+    }
+    for (size_t i = 0; i < x->compare.count; i++) {
+        const replica_pair *p = VEC_AT(&x->compare, replica_pair, i);
+        const bool both = (x->spots[p->first].flags & x->spots[p->again].flags & SPOT_STREAM) != 0;
+        if (!both || band_same_strides(x, p->first, p->again))
+            continue;
+        const uint64_t nbytes = span_of(x, p->again, true);
+        most = nbytes > most ? nbytes : most;
+    }
+    return most;
 }

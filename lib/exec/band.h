@@ -22,15 +22,26 @@ typedef struct band_reader {
     uint64_t limit_bytes;
     source_stream *stream;
     uint64_t stream_at;
+    uint8_t *staged; /* what the stream gives of the chunk; NULL: it is read band by band */
 } band_reader;
 
-/* UNSUPPORTED for a compressed chunk whose strides do not nest, which no torch writes. */
+/* A stream whose bands do not follow each other is decoded into memory first. */
 fsdpck_status band_open(band_reader *b, worker *w, uint64_t chunk, uint64_t limit_bytes,
                         fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Decodes all of a stream into memory, for any order of reading: band_element. */
+fsdpck_status band_open_staged(band_reader *b, worker *w, uint64_t chunk,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The element at an index of a chunk that was opened so. */
+const uint8_t *band_element(const band_reader *b, const uint64_t *at);
 /* `buffer` has room for limit_bytes. */
 fsdpck_status band_next(band_reader *b, uint8_t *buffer, bool *more,
                         fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* With st OK a stream is read to its end and checked. Returns the first failure. */
 fsdpck_status band_close(band_reader *b, fsdpck_status st, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Whether bands of the two follow each other in the same order. */
+bool band_same_strides(const struct exec *x, uint64_t chunk, uint64_t other);
+/* Memory that the chunks that were located need to be staged, one at a time. */
+uint64_t band_staged_nbytes(const struct exec *x);
 
 #endif

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "exec/band.h"
 #include "exec/bundle.h"
 #include "exec/exchange.h"
 #include "exec/exec_state.h"
@@ -54,9 +55,21 @@ static fsdpck_status new_exec(const exec_request *r, struct exec **out, fsdpck_e
     return begin(x, err);
 }
 
+/* Once it is known which streams are decoded into memory, buffers leave them room. */
+static fsdpck_status make_room(struct exec *x, fsdpck_error *err)
+{
+    x->staged_nbytes = band_staged_nbytes(x);
+    if (x->staged_nbytes == 0)
+        return FSDPCK_OK;
+    exec_stop_workers(x);
+    x->sums.buffer_nbytes = 0;
+    return exec_start_workers(x, err);
+}
+
 static fsdpck_status finish(struct exec *x, fsdpck_error *err)
 {
     plan_sums sums;
+    RETURN_IF(make_room(x, err));
     RETURN_IF(bundle_all(x, err));
     plan_get_sums(x->r.plan, &sums);
     x->sums.read_amplification = sums.read_amplification;

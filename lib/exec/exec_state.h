@@ -76,6 +76,7 @@ struct exec {
     uint64_t tile_nbytes;        /* of a worker's buffer: divides the plan's tile */
     uint64_t step_nbytes; /* divides tile_nbytes: what is mostly filled and written at a time */
     uint64_t staging_nbytes;
+    uint64_t staged_nbytes;  /* of the largest stream that is decoded into memory */
     uint64_t stream_nbytes;  /* of the largest that is open at a time; 0: they take little */
     unsigned stream_workers; /* of all: so many may have one open */
     int gpu_given_up;        /* atomic: the warning was given */

@@ -190,26 +190,28 @@ static fsdpck_status compare_band(worker *w, const band_reader *band, const repl
     return FSDPCK_OK;
 }
 
-/* Two streams, decoded side by side. */
+/* Two streams, decoded side by side; the second one into memory where its bands come in another order. */
 static fsdpck_status compare_streams(worker *w, band_reader *a, const replica_pair *pair,
                                      fsdpck_error *err)
 {
     struct exec *x = w->x;
     const dtype type = exec_chunk_dtype(x, pair->again);
+    const bool same = band_same_strides(x, pair->first, pair->again);
     band_reader b;
     bool more = true;
-    RETURN_IF(band_open(&b, w, pair->again, x->staging_nbytes, err));
+    if (same)
+        RETURN_IF(band_open(&b, w, pair->again, x->staging_nbytes, err));
+    else
+        RETURN_IF(band_open_staged(&b, w, pair->again, err));
     fsdpck_status st = FSDPCK_OK;
-    if (memcmp(a->strides, b.strides, a->ndim * sizeof *a->strides) != 0)
-        st = error_set(
-            err, FSDPCK_UNSUPPORTED, "",
-            "compressed copies of a chunk have different strides: they cannot be compared");
     while (st == FSDPCK_OK && more) {
         bool more_too;
         GOTO_IF(band_next(a, w->tile, &more, err), out);
-        GOTO_IF(band_next(&b, w->staging, &more_too, err), out);
+        if (same)
+            GOTO_IF(band_next(&b, w->staging, &more_too, err), out);
         const side one = {w->tile, a->strides, exec_chunk_convert(x, pair->first, type)};
-        const side two = {w->staging, b.strides, exec_chunk_convert(x, pair->again, type)};
+        const side two = {same || !more ? w->staging : band_element(&b, a->split.at), b.strides,
+                          exec_chunk_convert(x, pair->again, type)};
         if (more && !boxes_equal(&one, &two, a->ndim, a->split.part, w->scratch))
             st = error_differ(x, pair, "elements", err);
     }
@@ -259,5 +261,6 @@ fsdpck_status replica_compare_rest(struct exec *x, fsdpck_error *err)
     group_range(x->r.group, x->compare.count, &x->compare_first, &end);
     /* Each may have two streams open. */
     const unsigned pairs = x->stream_workers > 1 ? x->stream_workers / 2 : 1;
-    return pool_run(x->stream_nbytes > 0 ? pairs : x->nworkers, end - x->compare_first, compare_job, x, x->r.cancel, err);
+    return pool_run(x->stream_nbytes > 0 ? pairs : x->nworkers, end - x->compare_first, compare_job,
+                    x, x->r.cancel, err);
 }

@@ -73,8 +73,12 @@ static fsdpck_status buffer_memory(struct exec *x, uint64_t *memory, fsdpck_erro
         return FSDPCK_OK;
     if (one > most || most - one < least) {
         error_set(err, FSDPCK_LIMIT, "LIMIT-MEMORY",
-                  "compressed chunk of the source does not fit into the memory");
-        error_expected(err, "at least %" PRIu64 " MiB", (one + least + 0xfffff) >> 20);
+                  x->staged_nbytes > 0
+                      ? "compressed tensor with overlapping elements does not fit into the memory"
+                      : "compressed chunk of the source does not fit into the memory");
+        error_expected(err, "at least %" PRIu64 " MiB",
+                       one > UINT64_MAX - least - 0xfffff ? one >> 20
+                                                          : (one + least + 0xfffff) >> 20);
         error_found(err, "%" PRIu64 " MiB", most >> 20);
         error_next(err, "raise --memory, or write the source with smaller chunks");
         return FSDPCK_LIMIT;
@@ -216,7 +220,8 @@ static bool any_direct(const struct exec *x)
 fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err)
 {
     uint64_t memory;
-    x->stream_nbytes = largest_stream(x);
+    if (!checked_add(largest_stream(x), x->staged_nbytes, &x->stream_nbytes))
+        x->stream_nbytes = UINT64_MAX;
     RETURN_IF(buffer_memory(x, &memory, err));
     choose_sizes(x, any_direct(x), memory);
     x->step_nbytes = choose_step(x->tile_nbytes);

@@ -104,10 +104,24 @@ static bool is_dense(const check *c, uint64_t chunk, const place *where)
     return box_nelems(sizes, ndim) == 1;
 }
 
+/* Bytes from the first element to the end of the last one: fewer than all take where some share theirs,
+ * more where others lie between. Known to lie within the record. */
+static uint64_t span_nbytes(const check *c, uint64_t chunk, const place *where)
+{
+    uint64_t sizes[NDIM_MAX], last = 0;
+    const cat_tensor *t = catalogue_tensor(c->r->cat, catalogue_chunk(c->r->cat, chunk)->tensor);
+    if (where->rows)
+        return check_chunk_nbytes(c->r->cat, chunk);
+    catalogue_chunk_box(c->r->cat, chunk, NULL, sizes);
+    for (unsigned d = 0; d < t->ndim; d++)
+        last += (sizes[d] - 1) * where->strides[d];
+    return (last + 1) * dtype_get((dtype)t->dtype)->itemsize_bytes;
+}
+
 static extent extent_of(const check *c, uint64_t chunk, const place *where)
 {
     extent e = {.offset_bytes = where->offset_bytes,
-                .nbytes = check_chunk_nbytes(c->r->cat, chunk),
+                .nbytes = span_nbytes(c, chunk, where),
                 .chunk = chunk,
                 .file = where->file,
                 .stream = where->stream,

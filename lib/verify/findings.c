@@ -97,6 +97,16 @@ bool findings_knows(findings *f, const fsdpck_error *what)
     return known;
 }
 
+bool findings_has(findings *f, const char *id, finding_severity severity)
+{
+    bool has = false;
+    pthread_mutex_lock(&f->lock);
+    for (size_t i = 0; !has && i < f->kept; i++)
+        has = f->list[i].severity >= severity && strcmp(f->list[i].what.finding, id) == 0;
+    pthread_mutex_unlock(&f->lock);
+    return has;
+}
+
 void findings_add_new(findings *f, finding_severity severity, const fsdpck_error *what)
 {
     for (size_t i = 0; i < f->kept; i++)

@@ -2,6 +2,7 @@
 `latest` takes it, and digests are those of the tensors, whatever the form and however many ranks have cut it."""
 
 import os
+import zipfile
 
 import torch
 import torch.distributed as dist
@@ -9,7 +10,7 @@ from safetensors.torch import save_file
 
 from checkpoint_truth import dtype_name, seeded, tensor_bytes, tensor_digest, tensor_from_bytes, tensor_label
 from release import RELEASE
-from support import case, check, check_good, check_same_names, digests_of, load_file
+from support import case, check, check_good, check_same_names, check_same_tensors, digests_of, load_file
 
 NUMBERS = {"NUM-ZERO", "NUM-ZERO-FILE", "NUM-INF", "NUM-CONSTANT", "CHECKSUM-NONE"}
 
@@ -84,6 +85,33 @@ def case_good_views_of_garbage(setting):
         torch.save(state, setting.path(name), **options)
         check_good(setting, setting.path(name))
         check_digests_of(setting, setting.path(name), state)
+
+
+def deflated(source, target):
+    with zipfile.ZipFile(source) as given, zipfile.ZipFile(target, "w") as made:
+        for entry in given.infolist():
+            made.writestr(zipfile.ZipInfo(entry.filename), given.read(entry), compress_type=zipfile.ZIP_DEFLATED)
+
+
+@case((2, 1))
+def case_good_views_without_crc_or_deflated(setting):
+    """Views that overlap, or repeat one element far beyond their storage, in records that are streams or have no CRC."""
+    line = seeded("line", (4000,))
+    state = {"window": line.as_strided((900, 64), (4, 1)), "turned": line.as_strided((7, 300), (3, 2), 5),
+             "rows": line[:40].expand(50, 40), "every": line[3:3800:7], "last": torch.tensor(3.0).expand(100000)}
+    torch.save({name: view for name, view in state.items()}, setting.path("zip.pt"))
+    deflated(setting.path("zip.pt"), setting.path("deflated.pt"))
+    sources = ["zip.pt", "deflated.pt"]
+    if hasattr(torch.serialization, "set_crc32_options"):
+        torch.serialization.set_crc32_options(False)
+        torch.save(state, setting.path("crcless.pt"))
+        torch.serialization.set_crc32_options(True)
+        sources.append("crcless.pt")
+    for source in sources:
+        check_good(setting, setting.path(source))
+        check_digests_of(setting, setting.path(source), state)
+        _, made = setting.consolidate(setting.path(source), source + ".safetensors")
+        check_same_tensors(load_file(made), {name: view.contiguous() for name, view in state.items()}, source)
 
 
 @case()

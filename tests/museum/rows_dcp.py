@@ -153,6 +153,7 @@ def boxes():
         row("D11", "gap", "R", "DCP-GAP", folder(chunks=[((0, 0), (2, 3))], places=both[:1], files={FIRST: BLOB}), at="coverage",
             says=("[2:4, 0:3]",)),
         row("D11", "gap-row", "R", "DCP-GAP", folder(shape=(5, 3)), at="coverage", says=("[4:5, 0:3]",)),
+        row("D11", "gap-larger-than-disks", "R", "DCP-GAP", folder(shape=(2**41, 3)), at="coverage"),
         row("D12", "different", "R", "DCP-OVERLAP", folder(shape=(3, 3), **moved), at="coverage"),
         row("D12", "equal", "R", "DCP-OVERLAP", folder(shape=(3, 3), files={FIRST: blob(fill=0), SECOND: blob(fill=0)}, **moved),
             at="coverage"),
@@ -174,6 +175,9 @@ def boxes():
                                                        files={FIRST: scalar, SECOND: scalar},
                                                        places=[((), FIRST, 0, len(scalar)), ((), SECOND, 0, len(scalar))])),
         row("D17", "no-storage", "R", "DCP-ORPHAN", folder(more={"v": described((2, 3), [((0, 0), (2, 3))])})),
+        row("D17", "empty-takes-entry", "A", None, folder(
+            chunks=[((0, 0), (0, 3)), ((0, 0), (2, 3)), ((2, 0), (2, 3))], places=[],
+            more_places=[(index("w", (0, 0), 0), place(FIRST, 0, N)), (index("w", (2, 0), 2), place(SECOND, 0, N))])),
         row("D17", "no-tensor", "W", "DCP-ORPHAN", folder(files={FIRST: BLOB, SECOND: BLOB, "__0_1.distcp": BLOB},
                                                           more_places=[(index("v", (0, 0)), place("__0_1.distcp", 0, N))])),
     ]
@@ -185,6 +189,8 @@ def payloads():
         row("D18", "shape", "R", "DCP-PAYLOAD-SHAPE", other(blob((3, 2))), at="coverage"),
         row("D18", "rank", "R", "DCP-PAYLOAD-SHAPE", other(blob((6,))), at="coverage"),
         row("D18", "larger", "R", "DCP-PAYLOAD-SHAPE", other(blob((4, 3))), at="coverage"),
+        row("D18", "larger-than-disks", "R", "DCP-PAYLOAD-SHAPE", folder(
+            shape=(2**41, 3), chunks=[((0, 0), (2, 3)), ((2, 0), (2**41 - 2, 3))]), at="coverage"),
         row("D19", "same-size", "R", "DCP-PAYLOAD-DTYPE", other(blob(dtype="IntStorage")), at="coverage"),
         row("D19", "int8", "R", "DCP-PAYLOAD-DTYPE", other(blob(dtype="CharStorage", itemsize=1)), at="coverage"),
         row("D19", "double", "R", "DCP-PAYLOAD-DTYPE", other(blob(dtype="DoubleStorage", itemsize=8)), at="coverage"),

@@ -183,6 +183,12 @@ static uint64_t choose_strides(unsigned ndim, const uint64_t *sizes, const memor
                                uint64_t *strides)
 {
     uint64_t stride = 1;
+    if (layout->tilted) {
+        must(ndim == 2, "tilted takes two dims");
+        strides[0] = sizes[0] + 1;
+        strides[1] = sizes[0];
+        return (sizes[0] - 1) * strides[0] + (sizes[1] - 1) * strides[1] + 1;
+    }
     for (unsigned i = ndim; i-- > 0;) {
         const unsigned d = layout->permuted ? layout->order[i] : i;
         strides[d] = stride;
@@ -243,7 +249,7 @@ void memory_source_add_chunk(memory_source *m, uint32_t tensor, const uint64_t *
     where->swap = layout->swap;
     where->conj = layout->conj;
     where->neg = layout->neg;
-    where->rows = !layout->permuted && layout->pad_elems == 0;
+    where->rows = !layout->permuted && !layout->tilted && layout->pad_elems == 0;
     where->offset_bytes = (uint64_t)(bytes - (uint8_t *)to->items);
     where->record_offset_bytes = where->offset_bytes;
     where->record_nbytes = n == 0 ? 0 : stored;

@@ -26,6 +26,7 @@ typedef struct memory_layout {
     uint32_t gap_nbytes; /* bytes before the chunk's record */
     bool permuted;       /* dims are stored in `order`, outermost first; else row-major */
     unsigned char order[NDIM_MAX];
+    bool tilted; /* of 2 dims: strides that do not nest, though no two elements share a byte */
     uint32_t pad_elems; /* unused elements behind each innermost row */
     bool stream; /* reached by decoding only; before the chunk lie gap_nbytes decoded bytes */
     bool swap, conj, neg;

@@ -116,3 +116,18 @@ Test(text, failure_sticks)
     cr_assert_str_eq(b.text, "0123456789");
     text_release(&b);
 }
+
+Test(text_buf, memory_that_is_not_there_is_no_limit_of_size)
+{
+    text_buf text = {.limit_bytes = SIZE_MAX / 2};
+    fsdpck_error err = {0};
+    text_append(&text, "", SIZE_MAX / 4);
+    cr_assert_eq(text_check(&text, &err), FSDPCK_LIMIT);
+    cr_assert_str_eq(err.finding, "LIMIT-MEMORY");
+    text_release(&text);
+    text.limit_bytes = 3;
+    text_puts(&text, "four");
+    cr_assert_eq(text_check(&text, &err), FSDPCK_LIMIT);
+    cr_assert_str_eq(err.finding, "LIMIT-SIZE");
+    text_release(&text);
+}

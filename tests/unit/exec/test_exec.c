@@ -240,6 +240,59 @@ Test(exec, streams_with_elements_that_change)
     exec_world_free(w);
 }
 
+Test(exec, stream_whose_elements_do_not_follow_each_other_is_staged)
+{
+    fsdpck_error err = {0};
+    exec_world *w =
+        sharded(900, 500, 0, 3, (memory_layout){.gap_nbytes = 7, .stream = true, .tilted = true});
+    run(w, (exec_world_options){.nthreads = 2, .tile_nbytes = 8192});
+    cr_assert_eq(w->sums.streams, 3);
+    exec_world_free(w);
+    /* 4 x (2999 x 3001 + 2 x 3000 + 1) bytes need 36 MB beside the buffers, whatever else is streamed. */
+    w = sharded(3000, 3, 0, 1, (memory_layout){.stream = true, .tilted = true});
+    const exec_world_options o = {.nthreads = 2, .memory_nbytes = (uint64_t)32 << 20};
+    cr_assert_eq(exec_world_run(w, &o, &err), FSDPCK_LIMIT);
+    cr_assert_str_eq(err.finding, "LIMIT-MEMORY");
+    cr_assert_str_eq(err.expected, "at least 36 MiB");
+    cr_assert_str_eq(err.found, "32 MiB");
+    run(w, (exec_world_options){.nthreads = 2, .memory_nbytes = (uint64_t)36 << 20});
+    exec_world_free(w);
+}
+
+/* Copies of which no two lie alike. */
+static exec_world *replicas_unlike(bool wrong)
+{
+    const memory_layout layouts[] = {
+        {.stream = true},
+        {.stream = true, .permuted = true, .order = {1, 0}},
+        {.stream = true, .tilted = true, .wrong = wrong},
+    };
+    exec_world *w = exec_world_new(1, 1);
+    const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_INT32, 2, BOX(90, 70));
+    for (size_t i = 0; i < 3; i++)
+        memory_source_add_chunk(&w->source, t, BOX(0, 0), BOX(90, 70), &layouts[i]);
+    memory_source_seal(&w->source);
+    exec_world_add_whole(w, t, 0, DTYPE_INT32);
+    cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+    exec_world_place(w, 0);
+    exec_world_expect(w);
+    return w;
+}
+
+Test(exec, streams_with_other_strides_are_compared)
+{
+    fsdpck_error err = {0};
+    const exec_world_options o = {.nthreads = 2, .replicas = REPLICAS_COMPARE};
+    exec_world *w = replicas_unlike(false);
+    run(w, o);
+    cr_assert_eq(w->sums.replicas_compared, 2);
+    exec_world_free(w);
+    w = replicas_unlike(true);
+    cr_assert_eq(exec_world_run(w, &o, &err), FSDPCK_BADINPUT);
+    cr_assert_str_eq(err.finding, "REPLICA-DIFFER");
+    exec_world_free(w);
+}
+
 Test(exec, two_names_for_one_place)
 {
     exec_world *w = exec_world_new(1, 1);
