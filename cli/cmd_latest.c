@@ -44,7 +44,7 @@ static void on_candidate(void *arg, const char *path, uint64_t step, const fsdpc
         report_json_name(o, "path", path, strlen(path));
         cJSON_AddNumberToObject(o, "step", (double)step);
         if (why != NULL) {
-            cJSON_AddStringToObject(o, "finding", why->finding);
+            cJSON_AddStringToObject(o, "finding", fsdpck_finding_name(why->finding));
             cJSON_AddStringToObject(o, "message", why->message);
         }
         cJSON_AddItemToArray(why == NULL ? v->found : v->skipped, o);
@@ -55,8 +55,8 @@ static void on_candidate(void *arg, const char *path, uint64_t step, const fsdpc
     else if (!v->c->quiet)
         fprintf(stderr, "fsdpck %s: passed over '%s': %s%s%s%s\n", v->c->command,
                 why->path[0] != '\0' ? why->path : path, why->message,
-                why->finding[0] == '\0' ? "" : " [", why->finding,
-                why->finding[0] == '\0' ? "" : "]");
+                why->finding == FSDPCK_FINDING_NONE ? "" : " [", fsdpck_finding_name(why->finding),
+                why->finding == FSDPCK_FINDING_NONE ? "" : "]");
 }
 
 static int finish(const cli *c, view *v, uint64_t found)
@@ -74,8 +74,8 @@ static int finish(const cli *c, view *v, uint64_t found)
         return FSDPCK_LIMIT;
     }
     if (found == 0) {
-        warnings_add_finding(cJSON_GetObjectItem(e, "findings"), "NO-CHECKPOINT", "error",
-                             "no complete checkpoint",
+        warnings_add_finding(cJSON_GetObjectItem(e, "findings"), FSDPCK_FINDING_NO_CHECKPOINT,
+                             "error", "no complete checkpoint",
                              "see why each was passed over: fsdpck verify tells more of one");
     }
     cJSON_AddItemToObject(e, "checkpoints", v->found);

@@ -13,16 +13,16 @@
 #define NAME_CAPACITY  1024u
 
 static const struct {
-    const char *id;
+    fsdpck_finding_id finding;
     const char *words;
 } kinds[] = {
-    [FSDPCK_DIFF_ONLY_A] = {"DIFF-ONLY-A", "only in A"},
-    [FSDPCK_DIFF_ONLY_B] = {"DIFF-ONLY-B", "only in B"},
-    [FSDPCK_DIFF_TYPE] = {"DIFF-TYPE", "other dtype or shape"},
-    [FSDPCK_DIFF_VALUES] = {"DIFF-VALUES", "values"},
-    [FSDPCK_DIFF_OBJECT_ONLY_A] = {"DIFF-OBJECT", "object only in A"},
-    [FSDPCK_DIFF_OBJECT_ONLY_B] = {"DIFF-OBJECT", "object only in B"},
-    [FSDPCK_DIFF_OBJECT] = {"DIFF-OBJECT", "object"},
+    [FSDPCK_DIFF_ONLY_A] = {FSDPCK_FINDING_DIFF_ONLY_A, "only in A"},
+    [FSDPCK_DIFF_ONLY_B] = {FSDPCK_FINDING_DIFF_ONLY_B, "only in B"},
+    [FSDPCK_DIFF_TYPE] = {FSDPCK_FINDING_DIFF_TYPE, "other dtype or shape"},
+    [FSDPCK_DIFF_VALUES] = {FSDPCK_FINDING_DIFF_VALUES, "values"},
+    [FSDPCK_DIFF_OBJECT_ONLY_A] = {FSDPCK_FINDING_DIFF_OBJECT, "object only in A"},
+    [FSDPCK_DIFF_OBJECT_ONLY_B] = {FSDPCK_FINDING_DIFF_OBJECT, "object only in B"},
+    [FSDPCK_DIFF_OBJECT] = {FSDPCK_FINDING_DIFF_OBJECT, "object"},
 };
 
 static void print_type(const char *dtype, const uint64_t *shape, unsigned ndim)
@@ -244,7 +244,7 @@ static void add_side(cJSON *o, const char *key, const char *dtype, const uint64_
 static cJSON *row_json(const fsdpck_diff_row *r)
 {
     cJSON *o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "finding", kinds[r->kind].id);
+    cJSON_AddStringToObject(o, "finding", fsdpck_finding_name(kinds[r->kind].finding));
     cJSON_AddStringToObject(o, "message", kinds[r->kind].words);
     report_json_name(o, r->kind < FSDPCK_DIFF_OBJECT_ONLY_A ? "tensor" : "object", r->name,
                      r->name_nbytes);
@@ -286,7 +286,8 @@ static void add_findings(cJSON *findings, const fsdpck_diff *d, uint64_t rows)
         snprintf(message, sizeof message, "%s: %s", kinds[k].words,
                  report_count(a, sizeof a, counts[k],
                               k < FSDPCK_DIFF_OBJECT_ONLY_A ? "tensor" : "object"));
-        warnings_add_finding(findings, kinds[k].id, "error", message, report_next(kinds[k].id, ""));
+        warnings_add_finding(findings, kinds[k].finding, "error", message,
+                             report_next(kinds[k].finding, ""));
     }
 }
 

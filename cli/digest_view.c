@@ -200,14 +200,14 @@ typedef struct check_view {
 } check_view;
 
 static const struct {
-    const char *finding;
+    fsdpck_finding_id finding;
     const char *words;
 } verdicts[] = {
-    [FSDPCK_DIGEST_OK] = {"", "OK"},
-    [FSDPCK_DIGEST_DIFFERS] = {"DIGEST-DIFFERS", "digest differs"},
-    [FSDPCK_DIGEST_OTHER_TYPE] = {"DIGEST-TYPE", "other dtype or shape"},
-    [FSDPCK_DIGEST_MISSING] = {"DIGEST-MISSING", "not in the checkpoint"},
-    [FSDPCK_DIGEST_EXTRA] = {"DIGEST-EXTRA", "not in the list"},
+    [FSDPCK_DIGEST_OK] = {FSDPCK_FINDING_NONE, "OK"},
+    [FSDPCK_DIGEST_DIFFERS] = {FSDPCK_FINDING_DIGEST_DIFFERS, "digest differs"},
+    [FSDPCK_DIGEST_OTHER_TYPE] = {FSDPCK_FINDING_DIGEST_TYPE, "other dtype or shape"},
+    [FSDPCK_DIGEST_MISSING] = {FSDPCK_FINDING_DIGEST_MISSING, "not in the checkpoint"},
+    [FSDPCK_DIGEST_EXTRA] = {FSDPCK_FINDING_DIGEST_EXTRA, "not in the list"},
 };
 
 /* From the list, which may be anybody's; what is escaped already stays as it is. */
@@ -283,13 +283,11 @@ static void on_result(void *arg, const fsdpck_digest_result *r)
     }
     if (ok)
         return;
-    fsdpck_finding_kind kind = {0};
-    fsdpck_finding_kind_find(verdicts[r->verdict].finding, &kind);
     cJSON *o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "finding", verdicts[r->verdict].finding);
+    cJSON_AddStringToObject(o, "finding", fsdpck_finding_name(verdicts[r->verdict].finding));
     cJSON_AddStringToObject(o, "severity", "error");
     cJSON_AddStringToObject(o, "message", verdicts[r->verdict].words);
-    cJSON_AddStringToObject(o, "next", kind.next != NULL ? kind.next : "");
+    cJSON_AddStringToObject(o, "next", report_next(verdicts[r->verdict].finding, ""));
     report_json_name(o, "tensor", r->name, r->name_nbytes);
     if (r->expected != NULL)
         report_json_name(o, "expected", r->expected, r->expected_nbytes);

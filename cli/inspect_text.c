@@ -260,7 +260,7 @@ int inspect_print_objects(const cli *c, fsdpck_checkpoint *ckpt)
         if (fsdpck_print_object(ckpt, i, 400, &text, &err) == FSDPCK_OK)
             printf("%s%s = %s\n", name, rank, text == NULL ? "" : text);
         else
-            printf("%s%s: %s [%s]\n", name, rank, err.message, err.finding);
+            printf("%s%s: %s [%s]\n", name, rank, err.message, fsdpck_finding_name(err.finding));
         free(text);
     }
     return 0;

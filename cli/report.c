@@ -230,10 +230,10 @@ void report_json_add_name(cJSON *list, const char *name)
     cJSON_AddItemToArray(list, new_text(name));
 }
 
-const char *report_next(const char *finding, const char *next)
+const char *report_next(fsdpck_finding_id finding, const char *next)
 {
     fsdpck_finding_kind kind;
-    return next[0] == '\0' && fsdpck_finding_kind_find(finding, &kind) ? kind.next : next;
+    return next[0] == '\0' && fsdpck_finding_kind_get(finding, &kind) ? kind.next : next;
 }
 
 static void print_text(const char *lead, const char *text, const char *tail)
@@ -249,7 +249,7 @@ static void failure_text(const cli *c, const fsdpck_error *err)
     fprintf(stderr, "fsdpck%s%s: ", c->command[0] == '\0' ? "" : " ", c->command);
     print_text("'", err->path, "': ");
     print_text("", err->message, "");
-    print_text(" [", err->finding, "]");
+    print_text(" [", fsdpck_finding_name(err->finding), "]");
     fputc('\n', stderr);
     print_text("  tensor:   ", err->tensor, "\n");
     if (err->has_offset)
@@ -260,27 +260,27 @@ static void failure_text(const cli *c, const fsdpck_error *err)
 }
 
 /* Found in the input, not in the machine or in how much of it there is. */
-static bool is_of_input(const char *finding)
+static bool is_of_input(fsdpck_finding_id finding)
 {
-    return finding != NULL && strncmp(finding, "SYS-", 4) != 0 &&
-           strncmp(finding, "LIMIT-", 6) != 0;
+    fsdpck_finding_kind kind;
+    return fsdpck_finding_kind_get(finding, &kind) && !kind.of_machine;
 }
 
 static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
 {
-    const char *finding =
-        err->finding[0] != '\0' ? err->finding : fsdpck_status_finding(err->status);
-    const char *next_step = report_next(finding != NULL ? finding : "", err->next);
+    const fsdpck_finding_id finding =
+        err->finding != FSDPCK_FINDING_NONE ? err->finding : fsdpck_status_finding(err->status);
+    const char *next_step = report_next(finding, err->next);
     cJSON *e =
         report_json_begin(c, (int)err->status, is_of_input(finding) ? "findings" : "none", source);
     if (e == NULL)
         return (int)err->status;
-    if (finding != NULL)
+    if (finding != FSDPCK_FINDING_NONE)
         warnings_add_finding(cJSON_GetObjectItem(e, "findings"), finding, "error", err->message,
                              next_step);
     cJSON *o = cJSON_AddObjectToObject(e, "error");
     cJSON_AddStringToObject(o, "status", fsdpck_status_name(err->status));
-    add_text(o, "finding", finding != NULL ? finding : "");
+    add_text(o, "finding", fsdpck_finding_name(finding));
     add_text(o, "message", err->message);
     add_text(o, "path", err->path);
     add_text(o, "tensor", err->tensor);

@@ -52,7 +52,7 @@ void report_json_names(cJSON *object, const char *key, char *const *names, size_
 void report_json_add_name(cJSON *list, const char *name);
 
 /* What to do: `next`, or where it is "" what the table of findings says. */
-const char *report_next(const char *finding, const char *next);
+const char *report_next(fsdpck_finding_id finding, const char *next);
 
 /* "1.25 GB", "813 bytes"; decimal units, as disks and Hugging Face count. Returns text. */
 char *report_bytes(char *text, size_t capacity, uint64_t nbytes);

@@ -22,8 +22,8 @@ static void print_field(const char *label, const char *text)
 }
 
 /* What is to be done of this kind of findings in general is said once for those that follow each
- * other: `before` is the one above, or NULL. */
-static void print_finding(const fsdpck_finding *f, const char *before)
+ * other: `before` is the one above, or FSDPCK_FINDING_NONE. */
+static void print_finding(const fsdpck_finding *f, fsdpck_finding_id before)
 {
     const fsdpck_error *e = f->what;
     char where[40];
@@ -31,8 +31,8 @@ static void print_finding(const fsdpck_finding *f, const char *before)
     if (e->path[0] != '\0')
         printf("'%s': ", e->path);
     printf("%s", e->message);
-    if (f->id[0] != '\0')
-        printf(" [%s]", f->id);
+    if (e->finding != FSDPCK_FINDING_NONE)
+        printf(" [%s]", fsdpck_finding_name(e->finding));
     putchar('\n');
     print_field("tensor:", e->tensor);
     if (e->has_offset) {
@@ -41,8 +41,8 @@ static void print_finding(const fsdpck_finding *f, const char *before)
     }
     print_field("expected:", e->expected);
     print_field("found:", e->found);
-    const bool said = before != NULL && strcmp(before, f->id) == 0;
-    print_field("next:", said ? e->next : report_next(f->id, e->next));
+    const bool said = e->finding != FSDPCK_FINDING_NONE && before == e->finding;
+    print_field("next:", said ? e->next : report_next(e->finding, e->next));
 }
 
 static void print_summary(const cli *c, const char *path, const fsdpck_verify_info *k)
@@ -114,23 +114,16 @@ static int exit_code(const fsdpck_verify_info *k)
     return k->errors == k->unsupported ? FSDPCK_UNSUPPORTED : FSDPCK_FINDING;
 }
 
-/* A tensor of a list or manifest that differs: where one does, many may. */
-static bool is_one_of_many(const fsdpck_finding *f)
-{
-    return (strncmp(f->id, "MAN-", 4) == 0 || strncmp(f->id, "EXPECT-", 7) == 0) &&
-           f->what->tensor[0] != '\0' && f->what->path[0] == '\0';
-}
-
 /* How many findings from `first` on are of one kind; they stand together. */
 static uint64_t count_alike(const fsdpck_verify *v, const fsdpck_verify_info *k, uint64_t first)
 {
     fsdpck_finding a, b;
     uint64_t end = first + 1;
     fsdpck_verify_get_finding(v, first, &a);
-    for (; is_one_of_many(&a) && end < k->listed; end++) {
+    for (; a.group != 0 && end < k->listed; end++) {
         fsdpck_verify_get_finding(v, end, &b);
-        if (!is_one_of_many(&b) || strcmp(a.id, b.id) != 0 || strcmp(a.severity, b.severity) != 0 ||
-            strcmp(a.what->message, b.what->message) != 0)
+        if (a.group != b.group || a.what->finding != b.what->finding ||
+            strcmp(a.severity, b.severity) != 0)
             break;
     }
     return end - first;
@@ -138,7 +131,7 @@ static uint64_t count_alike(const fsdpck_verify *v, const fsdpck_verify_info *k,
 
 static void print_findings(const cli *c, const fsdpck_verify *v, const fsdpck_verify_info *k)
 {
-    const char *before = NULL;
+    fsdpck_finding_id before = FSDPCK_FINDING_NONE;
     for (uint64_t i = 0; i < k->listed;) {
         fsdpck_finding f;
         const uint64_t alike = count_alike(v, k, i);
@@ -148,11 +141,11 @@ static void print_findings(const cli *c, const fsdpck_verify *v, const fsdpck_ve
             if (strcmp(f.severity, "note") == 0 && c->verbose == 0)
                 continue;
             print_finding(&f, before);
-            before = f.id;
+            before = f.what->finding;
         }
         if (alike > told && (strcmp(f.severity, "note") != 0 || c->verbose != 0))
             printf("... and %" PRIu64 " more such tensors [%s]; --json lists them\n", alike - told,
-                   f.id);
+                   fsdpck_finding_name(f.what->finding));
         i += alike;
     }
     if (k->listed < k->errors + k->warnings + k->notes)
@@ -175,10 +168,10 @@ static cJSON *finding_json(const fsdpck_finding *f)
 {
     const fsdpck_error *e = f->what;
     cJSON *o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "finding", f->id);
+    cJSON_AddStringToObject(o, "finding", fsdpck_finding_name(e->finding));
     cJSON_AddStringToObject(o, "severity", f->severity);
     cJSON_AddStringToObject(o, "message", e->message);
-    cJSON_AddStringToObject(o, "next", report_next(f->id, e->next));
+    cJSON_AddStringToObject(o, "next", report_next(e->finding, e->next));
     if (e->path[0] != '\0')
         cJSON_AddStringToObject(o, "path", e->path);
     if (e->tensor[0] != '\0')

@@ -10,8 +10,8 @@ void warnings_print(cli *c)
     flockfile(stderr);
     for (; fsdpck_context_warning(c->ctx, c->warnings_printed, &w); c->warnings_printed++) {
         fprintf(stderr, "fsdpck %s: warning: %s", c->command, w.message);
-        if (w.finding[0] != '\0')
-            fprintf(stderr, " [%s]", w.finding);
+        if (w.finding != FSDPCK_FINDING_NONE)
+            fprintf(stderr, " [%s]", fsdpck_finding_name(w.finding));
         fputc('\n', stderr);
         const char *next = report_next(w.finding, w.next);
         if (next[0] != '\0')
@@ -26,11 +26,11 @@ bool warnings_any(const cli *c)
     return fsdpck_context_warning(c->ctx, 0, &w) != 0;
 }
 
-void warnings_add_finding(cJSON *findings, const char *finding, const char *severity,
+void warnings_add_finding(cJSON *findings, fsdpck_finding_id finding, const char *severity,
                           const char *message, const char *next)
 {
     cJSON *o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "finding", finding);
+    cJSON_AddStringToObject(o, "finding", fsdpck_finding_name(finding));
     cJSON_AddStringToObject(o, "severity", severity);
     cJSON_AddStringToObject(o, "message", message);
     cJSON_AddStringToObject(o, "next", next);

@@ -18,7 +18,7 @@ bool warnings_any(const cli *c);
 void warnings_add_json(const cli *c, cJSON *findings);
 
 /* One finding; texts may be "". */
-void warnings_add_finding(cJSON *findings, const char *finding, const char *severity,
+void warnings_add_finding(cJSON *findings, fsdpck_finding_id finding, const char *severity,
                           const char *message, const char *next);
 
 #endif

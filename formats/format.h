@@ -109,11 +109,11 @@ static inline bool open_request_tell(const open_request *req, fsdpck_status st,
 
 /* What verify says of good files too: what they hold that other readers stumble over, by its id; what
  * to do about it is in the table. `name`: of a file in the folder, or NULL. */
-static inline void format_note(format_found_fn found, void *ctx, const char *finding,
+static inline void format_note(format_found_fn found, void *ctx, fsdpck_finding_id finding,
                                const char *path, const char *name, const char *message)
 {
     fsdpck_error what;
-    const finding_kind *kind = finding_find(finding);
+    const finding_kind *kind = finding_get(finding);
     if (found == NULL)
         return;
     fsdpck_error_init(&what);

@@ -24,8 +24,8 @@ static fsdpck_status failed(int code, const char *what, fsdpck_error *err)
     if (code == cudaSuccess)
         return FSDPCK_OK;
     const cudaError_t e = (cudaError_t)code;
-    error_set(err, FSDPCK_DEVICE, "", "%s failed on the GPU: %s (%s)", what, cudaGetErrorString(e),
-              cudaGetErrorName(e));
+    error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "%s failed on the GPU: %s (%s)", what,
+              cudaGetErrorString(e), cudaGetErrorName(e));
     error_next(err, e == cudaErrorMemoryAllocation
                         ? "lower --memory or --threads, or leave --engine away"
                         : "leave --engine away to work without the GPU");
@@ -217,18 +217,20 @@ static fsdpck_status no_device(int code, fsdpck_error *err)
     const cudaError_t e = (cudaError_t)code;
     int driver = 0;
     if (e == cudaSuccess || e == cudaErrorNoDevice)
-        error_set(err, FSDPCK_DEVICE, "", "no GPU is usable: the driver shows none");
+        error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
+                  "no GPU is usable: the driver shows none");
     else if (e == cudaErrorInsufficientDriver &&
              (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0))
-        error_set(err, FSDPCK_DEVICE, "", "no GPU is usable: there is no CUDA driver here");
+        error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
+                  "no GPU is usable: there is no CUDA driver here");
     else if (e == cudaErrorInsufficientDriver)
-        error_set(err, FSDPCK_DEVICE, "",
+        error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
                   "no GPU is usable: the driver knows CUDA up to %d.%d, this build is for %d.%d",
                   driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
                   CUDART_VERSION % 1000 / 10);
     else
-        error_set(err, FSDPCK_DEVICE, "", "no GPU is usable: %s (%s)", cudaGetErrorString(e),
-                  cudaGetErrorName(e));
+        error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "no GPU is usable: %s (%s)",
+                  cudaGetErrorString(e), cudaGetErrorName(e));
     error_next(err, "leave --engine away: threads are as fast as the storage");
     return FSDPCK_DEVICE;
 }
@@ -243,8 +245,8 @@ static fsdpck_status describe(gpu *g, fsdpck_error *err)
     g->capability = (unsigned)(p.major * 10 + p.minor);
     if (gpu_launch_check() == cudaSuccess)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_DEVICE, "", "this build has no code for the GPU '%s' (sm_%u)", g->name,
-              g->capability);
+    error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
+              "this build has no code for the GPU '%s' (sm_%u)", g->name, g->capability);
     error_expected(err, "%s", gpu_built_description());
     error_next(err, "build with -DCMAKE_CUDA_ARCHITECTURES=%u, or leave --engine away",
                g->capability);

@@ -93,7 +93,8 @@ static fsdpck_status load(nccl *n, const char *path, fsdpck_error *err)
     n->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (n->library == NULL) {
         const char *why = dlerror();
-        error_set(err, FSDPCK_DEVICE, "", "NCCL cannot be loaded: %s", why == NULL ? "" : why);
+        error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "NCCL cannot be loaded: %s",
+                  why == NULL ? "" : why);
         error_next(err, "install NCCL 2, or name its folder in LD_LIBRARY_PATH");
         return FSDPCK_DEVICE;
     }
@@ -102,7 +103,7 @@ static fsdpck_status load(nccl *n, const char *path, fsdpck_error *err)
     n->version = (unsigned)version;
     if (missing == NULL && told && version >= VERSION_MIN)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_UNSUPPORTED, "", "this NCCL is too old");
+    error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE, "this NCCL is too old");
     error_path(err, path);
     error_expected(err, "2.14.3 or newer");
     if (missing != NULL)
@@ -144,7 +145,8 @@ unsigned nccl_version(const nccl *n)
 static fsdpck_status failed(const nccl *n, int result, const char *what, fsdpck_error *err)
 {
     const char *why = n->get_error_string(result);
-    error_set(err, FSDPCK_DEVICE, "", "%s failed in NCCL: %s", what, why == NULL ? "" : why);
+    error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "%s failed in NCCL: %s", what,
+              why == NULL ? "" : why);
     error_next(err, "NCCL_DEBUG=WARN tells more; without --engine cuda ranks exchange by MPI");
     return FSDPCK_DEVICE;
 }
@@ -176,17 +178,18 @@ static fsdpck_status aborted(const nccl_comm *c, fsdpck_error *err)
 {
     if (c->handle != NULL)
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_DEVICE, "", "a communicator of NCCL was used after its end");
+    return error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
+                     "a communicator of NCCL was used after its end");
 }
 
 /* Whether to go on waiting; `since` is when that began. */
 static fsdpck_status may_wait(const nccl_comm *c, double since, const char *what, fsdpck_error *err)
 {
     if (c->watch.stop != NULL && c->watch.stop(c->watch.ctx))
-        return error_set(err, FSDPCK_CANCELLED, "", "cancelled");
+        return error_set(err, FSDPCK_CANCELLED, FSDPCK_FINDING_NONE, "cancelled");
     if (now() - since < c->watch.timeout_seconds)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_DEVICE, "", "%s took NCCL more than %u s", what,
+    error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "%s took NCCL more than %u s", what,
               c->watch.timeout_seconds);
     error_next(err, "see whether all ranks still run; --peer-timeout sets how long to wait");
     return FSDPCK_DEVICE;
@@ -238,7 +241,7 @@ fsdpck_status nccl_join(nccl *n, const uint8_t *id, unsigned rank, unsigned size
     const int result = n->init_rank_config(&c->handle, (int)size, value, (int)rank, &config);
     fsdpck_status st;
     if (c->handle == NULL && (result == RESULT_SUCCESS || result == RESULT_IN_PROGRESS))
-        st = error_set(err, FSDPCK_DEVICE, "", "NCCL gave no communicator");
+        st = error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "NCCL gave no communicator");
     else if (c->handle == NULL)
         st = failed(n, result, "joining the ranks", err);
     else

@@ -61,12 +61,12 @@ static void advise_dims(const run *r)
         if (cuts || m->sizes[i] == 1 || (roles[i] != ROLE_TP && roles[i] != ROLE_EP))
             continue;
         any_idle = true;
-        log_warn(&r->ctx->log, "MESH-IDLE", idle_dim_next(r, roles[i]),
+        log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_IDLE, idle_dim_next(r, roles[i]),
                  "mesh dim '%s' cuts no tensor: its ranks hold the same", m->names[i]);
     }
     if (any_cut || any_idle || mesh_size(m) == 1)
         return;
-    log_warn(&r->ctx->log, "MESH-IDLE",
+    log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_IDLE,
              mesh_dim_of(m, ROLE_FSDP) < m->ndim ? "" : "give an FSDP dim, as --mesh dp_shard=8",
              "no mesh dim cuts a tensor: each of %" PRIu64 " ranks holds everything", mesh_size(m));
 }
@@ -78,7 +78,7 @@ static void advise_moved(const run *r)
     const catalogue *c = &r->to.cat;
     const uint64_t count = r->layout.moved;
     if (count > 0)
-        log_warn(&r->ctx->log, "MESH-REFIT",
+        log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_REFIT,
                  "choose another number of ranks, or add --format dcp, which keeps such cuts",
                  "%" PRIu64
                  " tensor%s sharded on dim 0 in place of the source's dim, which does not "
@@ -104,7 +104,7 @@ static void advise_slices(const run *r)
                  (spec->absent_dims >> tp & 1u) == 0;
     }
     if (count > 0)
-        log_warn(&r->ctx->log, "MESH-WHOLE",
+        log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_WHOLE,
                  "give --tp-plan FILE: what it does not name lies on the other dims alone",
                  "%" PRIu64 " tensor%s that '%s' does not cut will be on the whole mesh: "
                  "load_state_dict() of a model that has them on its FSDP dims alone fails",
@@ -176,7 +176,7 @@ static void advise_own(const run *r)
         first = count++ == 0 ? catalogue_name(&r->to.cat, name) : first;
     }
     if (count > 0)
-        log_warn(&r->ctx->log, "RANK-OWN",
+        log_warn(&r->ctx->log, FSDPCK_FINDING_RANK_OWN,
                  "--per-rank first gives the lowest rank's to all, under its own name",
                  "tensors that each of %" PRId64 " ranks had of its own: %" PRIu64
                  ", the first is '%s': each file has all of them, and a model that wants them "

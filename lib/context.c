@@ -66,15 +66,14 @@ char *fsdpck_builtin_state(const char *name, char *dst, size_t capacity_nbytes)
 
 static void free_warning(fsdpck_warning *w)
 {
-    free((void *)w->finding);
     free((void *)w->message);
     free((void *)w->next);
 }
 
 static bool copy_warning(fsdpck_warning *w, const log_line *line)
 {
-    *w = (fsdpck_warning){strdup(line->finding), strdup(line->text), strdup(line->next)};
-    if (w->finding != NULL && w->message != NULL && w->next != NULL)
+    *w = (fsdpck_warning){line->finding, strdup(line->text), strdup(line->next)};
+    if (w->message != NULL && w->next != NULL)
         return true;
     free_warning(w);
     return false;
@@ -99,8 +98,8 @@ int fsdpck_context_warning(fsdpck_context *ctx, size_t index, fsdpck_warning *wa
     if (index < ctx->warnings_count)
         *warning = ctx->warnings[index];
     else if (index == ctx->warnings_count && ctx->warnings_more)
-        *warning =
-            (fsdpck_warning){"LIMIT-WARNINGS", "there are more warnings than are listed", ""};
+        *warning = (fsdpck_warning){FSDPCK_FINDING_LIMIT_WARNINGS,
+                                    "there are more warnings than are listed", ""};
     else
         found = 0;
     pthread_mutex_unlock(&ctx->warnings_lock);

@@ -24,7 +24,8 @@ fsdpck_status digest_place(catalogue *c, uint32_t tensor, uint32_t file_index, u
     const uint64_t nbytes = catalogue_tensor_nbytes(c, tensor);
     uint64_t end;
     if (!checked_add(*at, nbytes, &end) || end > INT64_MAX - DIGEST_ALIGN)
-        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "tensors are too many bytes to count");
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
+                         "tensors are too many bytes to count");
     for (uint32_t k = 0; k < t->nchunks; k++) {
         cat_chunk *chunk = catalogue_chunk(c, t->first_chunk + k);
         chunk->file = file_index;

@@ -30,8 +30,8 @@ bool digest_line_read(const char *text, size_t nbytes, digest_line *l)
 
 static fsdpck_status refuse(const digest_line *l, const char *what, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "DIGEST-LIST", "line %zu of the list %s", l->number, what);
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DIGEST_LIST,
+                                       "line %zu of the list %s", l->number, what);
     error_expected(err, "16 hexadecimal digits, two blanks, dtype[shape], two blanks, a name");
     error_next(err, "fsdpck digest SRC writes such a list");
     return st;

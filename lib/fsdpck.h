@@ -74,7 +74,7 @@ FSDPCK_API void fsdpck_context_set_log(fsdpck_context *ctx, fsdpck_log_fn fn, vo
 /* Why a result may not be what it seems: a doubtful order of rows, tensors left out, ... They do not
  * make a call fail. */
 typedef struct fsdpck_warning {
-    const char *finding; /* "RANK-TP-ORDER" */
+    fsdpck_finding_id finding;
     const char *message; /* as the log callback got it */
     const char *next;    /* what to do about it; "" */
 } fsdpck_warning;

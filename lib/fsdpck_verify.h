@@ -225,15 +225,17 @@ typedef struct fsdpck_finding_kind {
     int fixed;              /* and it cannot be set otherwise */
     const char *means;      /* one line each */
     const char *next;
+    int of_machine; /* about the machine, the program or a limit, not about the checkpoint */
 } fsdpck_finding_kind;
 
 /* In the order of the ids, index from 0; 0 behind the last. All texts are constants. */
 FSDPCK_API int fsdpck_finding_kind_at(size_t index, fsdpck_finding_kind *kind);
-/* 0 where there is no such id. */
+/* 0 where there is no such id, or no such number. */
 FSDPCK_API int fsdpck_finding_kind_find(const char *id, fsdpck_finding_kind *kind);
-/* An id for failures whose error has none, such as those of system calls: "SYS-IO". NULL where the
- * request is at fault (USAGE, EXISTS), or nothing is. */
-FSDPCK_API const char *fsdpck_status_finding(fsdpck_status status);
+FSDPCK_API int fsdpck_finding_kind_get(fsdpck_finding_id id, fsdpck_finding_kind *kind);
+/* For failures whose error names none, such as those of system calls: FSDPCK_FINDING_SYS_IO.
+ * FSDPCK_FINDING_NONE where the request is at fault (USAGE, EXISTS), or nothing is. */
+FSDPCK_API fsdpck_finding_id fsdpck_status_finding(fsdpck_status status);
 
 /* ---- verifying ---- */
 
@@ -305,9 +307,9 @@ typedef struct fsdpck_verify_info {
 } fsdpck_verify_info;
 
 typedef struct fsdpck_finding {
-    const char *id;           /* "DCP-GAP" */
     const char *severity;     /* "error", "warning", "note" */
-    const fsdpck_error *what; /* message, path, tensor, offset, expected, found, next */
+    const fsdpck_error *what; /* finding, message, path, tensor, offset, expected, found, next */
+    int group;                /* findings of one group differ in the tensor alone; 0: in no group */
 } fsdpck_finding;
 
 FSDPCK_API fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,

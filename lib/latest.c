@@ -89,7 +89,7 @@ static fsdpck_status list_candidates(const char *root, const folder *dir, candid
 static void say_doubts(void *arg, const log_line *line)
 {
     const logger *to = arg;
-    const finding_kind *kind = line->finding == NULL ? NULL : finding_find(line->finding);
+    const finding_kind *kind = finding_get(line->finding);
     if (to->fn != NULL && (kind == NULL || kind->severity >= FINDING_WARNING))
         to->fn(to->ctx, line);
 }
@@ -116,7 +116,7 @@ static bool is_no_verdict(fsdpck_status st, const fsdpck_error *why)
 {
     if (st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)
         return true;
-    if (why->finding[0] != '\0')
+    if (why->finding != FSDPCK_FINDING_NONE)
         return false;
     return st == FSDPCK_LIMIT || (st == FSDPCK_IO && why->sys_errno != 0 &&
                                   why->sys_errno != ENOENT && why->sys_errno != ENOTDIR);
@@ -127,7 +127,7 @@ static bool is_above(const char *path, fsdpck_status st, const fsdpck_error *why
 {
     probe_input in;
     if (st != FSDPCK_OK)
-        return st == FSDPCK_USAGE || strcmp(why->finding, "NO-CHECKPOINT") == 0;
+        return st == FSDPCK_USAGE || why->finding == FSDPCK_FINDING_NO_CHECKPOINT;
     if (probe_gather(path, &in, NULL) != FSDPCK_OK)
         return false;
     const bool above = in.is_folder && probe_readers(&in, NULL) == NULL;
@@ -192,11 +192,13 @@ static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const 
     if (!known || pointed == newest->step)
         return;
     if (complete == NULL || complete == newest)
-        log_warn(&ctx->log, "LATEST-POINTER", "see which of the two is to be trained on from",
+        log_warn(&ctx->log, FSDPCK_FINDING_LATEST_POINTER,
+                 "see which of the two is to be trained on from",
                  "the file that points to the latest says %" PRIu64 ", the newest is %" PRIu64,
                  pointed, newest->step);
     else
-        log_warn(&ctx->log, "LATEST-POINTER", "see which of these is to be trained on from",
+        log_warn(&ctx->log, FSDPCK_FINDING_LATEST_POINTER,
+                 "see which of these is to be trained on from",
                  "the file that points to the latest says %" PRIu64 ", the newest is %" PRIu64
                  ", the newest complete one %" PRIu64,
                  pointed, newest->step, complete->step);
@@ -209,7 +211,8 @@ static void tell_itself(const fsdpck_context *ctx, const char *root)
     if (probe_gather(root, &in, NULL) != FSDPCK_OK)
         return;
     if (probe_readers(&in, NULL) != NULL)
-        log_warn(&ctx->log, "LATEST-ITSELF", "give the folder that it lies in, where the other steps are",
+        log_warn(&ctx->log, FSDPCK_FINDING_LATEST_ITSELF,
+                 "give the folder that it lies in, where the other steps are",
                  "'%s' is a checkpoint itself", root);
     probe_release(&in);
 }

@@ -28,10 +28,12 @@ fsdpck_status fsdpck_layout_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
     fsdpck_status st = FSDPCK_OK;
     GOTO_IF(request_choose_writer(r, err), out);
     if (r->writer->flat) {
-        st = error_set(err, FSDPCK_UNSUPPORTED, "", "layout of flat parameters is not told");
-        error_next(err, "fsdpck layout FILE --world-size N, with the FILE that --model has, tells "
-                        "units, pieces and padding; reshard --dry-run --format %s how much each "
-                        "rank's files hold",
+        st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
+                       "layout of flat parameters is not told");
+        error_next(err,
+                   "fsdpck layout FILE --world-size N, with the FILE that --model has, tells "
+                   "units, pieces and padding; reshard --dry-run --format %s how much each "
+                   "rank's files hold",
                    r->writer->name);
         goto out;
     }

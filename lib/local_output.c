@@ -55,7 +55,7 @@ static fsdpck_status check_not_shared(const run *r, const partial_names *names, 
         if (h == r->local.hosts.mine || names->of_rank[leader] == NULL ||
             faccessat(r->out.parent.fd, names->of_rank[leader], F_OK, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
-        error_set(err, FSDPCK_USAGE, "GROUP-SHARED",
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_SHARED,
                   "--output-local, but the folder of the output is the same on two hosts");
         error_path(err, r->dst);
         error_expected(err, "a file system of each host's own");
@@ -72,7 +72,8 @@ static fsdpck_status join(run *r, const partial_names *names, fsdpck_error *err)
     const unsigned leader = r->local.hosts.leaders[r->local.hosts.mine];
     const unsigned flags = r->opt.no_sync ? OUTPUT_NO_SYNC : 0u;
     if (names->of_rank[leader] == NULL)
-        return error_set(err, FSDPCK_INTERNAL, "", "an output of this host has no name");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "an output of this host has no name");
     RETURN_IF(output_join(&r->out, r->dst, run_output_kind(r), flags, names->of_rank[leader], err));
     return add_files(r, err);
 }
@@ -113,7 +114,7 @@ static fsdpck_status serve(void *ctx, const link_range *what, void *dst, fsdpck_
 {
     const local_output *l = ctx;
     if (what->file >= l->out->files.count)
-        return error_set(err, FSDPCK_INTERNAL, "",
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                          "an output was asked for a file without a number");
     return output_read_at(l->out, what->file, what->offset, dst, what->nbytes, err);
 }

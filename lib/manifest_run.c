@@ -59,7 +59,7 @@ static fsdpck_status sum_views(run *r, digest_rows *rows, fsdpck_error *err)
             continue;
         }
         if (k == d->rows.count) {
-            st = error_set(err, FSDPCK_INTERNAL, "", "a view has no digest");
+            st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a view has no digest");
             error_tensor(err, row->name);
             break;
         }

@@ -150,7 +150,8 @@ fsdpck_status fsdpck_model_open(fsdpck_context *ctx, const char *path, fsdpck_mo
     size_t nbytes = 0;
     *out = NULL;
     if (path[0] == '\0')
-        return error_set(err, FSDPCK_USAGE, "", "name of the description is empty");
+        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                         "name of the description is empty");
     RETURN_IF(file_read_whole(NULL, path, MODEL_FILE_NBYTES_MAX, &text, &nbytes, err));
     const fsdpck_status st = fsdpck_model_read(ctx, text, nbytes, out, err);
     free(text);
@@ -298,7 +299,7 @@ fsdpck_status fsdpck_mesh_sizes(const char *mesh_text, uint64_t *world_size, uin
             *shard_size *= m.sizes[i];
         if (roles[i] == ROLE_FSDP || roles[i] == ROLE_CP || replicates)
             continue;
-        error_set(err, FSDPCK_USAGE, "",
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                   "a description of a model says nothing of such a mesh dim");
         error_expected(err, "dims of FSDP and its replicas, such as dp_replicate=2,dp_shard=4");
         error_found(err, "'%s'", m.names[i]);
@@ -306,7 +307,8 @@ fsdpck_status fsdpck_mesh_sizes(const char *mesh_text, uint64_t *world_size, uin
     }
     /* FSDP's dim is inside the other: that is how ranks of a group follow each other. */
     if (m.ndim == 2 && roles[0] != ROLE_REPLICATE) {
-        error_set(err, FSDPCK_USAGE, "", "mesh has FSDP's dim outside of its replicas");
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                  "mesh has FSDP's dim outside of its replicas");
         error_expected(err, "the replicated dim first, as torch has it");
         error_found(err, "'%s'", mesh_text);
         return FSDPCK_USAGE;
@@ -324,7 +326,7 @@ fsdpck_status fsdpck_place(const char *mesh_text, const char *placements, unsign
     RETURN_IF(mesh_parse(mesh_text, &m, err));
     RETURN_IF(placements_parse(placements, m.ndim, p, err));
     if (ndim > NDIM_MAX || rank >= mesh_size(&m)) {
-        error_set(err, FSDPCK_USAGE, "",
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                   ndim > NDIM_MAX ? "tensor has too many dims" : "rank is not of the mesh");
         error_expected(err, "less than %" PRIu64, ndim > NDIM_MAX ? NDIM_MAX + 1 : mesh_size(&m));
         error_found(err, "%" PRIu64, ndim > NDIM_MAX ? ndim : rank);
@@ -333,7 +335,8 @@ fsdpck_status fsdpck_place(const char *mesh_text, const char *placements, unsign
     for (unsigned i = 0; i < m.ndim; i++) {
         if (p[i].kind == PLACEMENT_REPLICATE || p[i].dim < ndim)
             continue;
-        error_set(err, FSDPCK_USAGE, "LAYOUT-DIM", "placement cuts a dim that is not there");
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_LAYOUT_DIM,
+                  "placement cuts a dim that is not there");
         error_expected(err, "less than %u", ndim);
         error_found(err, "%u", p[i].dim);
         return FSDPCK_USAGE;

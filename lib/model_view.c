@@ -71,10 +71,10 @@ static fsdpck_status read_model(fsdpck_checkpoint *c, const char *path, model *m
     size_t nbytes = 0;
 
     if (path[0] == '\0')
-        return error_set(err, FSDPCK_USAGE, "", "--model names no file");
+        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "--model names no file");
     path_kind kind;
     if (path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_ABSENT) {
-        error_set(err, FSDPCK_IO, "", "--model: no such file");
+        error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE, "--model: no such file");
         error_path(err, path);
         error_next(err, "scripts/describe_model.py writes it where the model is: fsdpck-model(5)");
         return FSDPCK_IO;
@@ -140,7 +140,8 @@ static void say_ties(const fsdpck_checkpoint *c, const vec *ties)
     }
     const uint64_t uncompared = flat_view_ties_uncompared(c->view);
     if (uncompared > 0)
-        log_warn(log, "TIE-UNCOMPARED", "compare them with fsdpck diff, once consolidated",
+        log_warn(log, FSDPCK_FINDING_TIE_UNCOMPARED,
+                 "compare them with fsdpck diff, once consolidated",
                  "%" PRIu64 " tensor%s that the model has under another name too %s cut otherwise "
                  "there, and not compared with it",
                  uncompared, uncompared == 1 ? "" : "s", uncompared == 1 ? "is" : "are");
@@ -256,7 +257,7 @@ static void say_notes(const fsdpck_checkpoint *c, const agree_notes *n)
     }
     if (n->unfound > 0)
         log_warn(
-            log, "MODEL-OVERRIDE", "compare 'override' with the names that state has",
+            log, FSDPCK_FINDING_MODEL_OVERRIDE, "compare 'override' with the names that state has",
             "parameters and buffers below an overridden name that the checkpoint lacks: %" PRIu64
             ", first '%s'",
             n->unfound, n->first_unfound);
@@ -313,7 +314,7 @@ fsdpck_status transform_check_flat(const fsdpck_checkpoint *c, const catalogue *
     if (count == 0)
         return FSDPCK_OK;
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "MODEL-NEEDED",
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
                   "%" PRIu64 " flat parameter%s of FSDP1 cannot be taken apart without the model",
                   count, count == 1 ? "" : "s");
     error_path(err, c->path);

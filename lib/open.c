@@ -49,19 +49,20 @@ fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err)
     path_kind kind;
     if (path[0] == '\0') {
         const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, "", "name of the checkpoint is empty");
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "name of the checkpoint is empty");
         error_next(err, "name a file or folder; '.' is the folder that you are in");
         return st;
     }
     RETURN_IF(path_probe(NULL, path, &kind, NULL, err));
     if (kind == PATH_ABSENT) {
-        const fsdpck_status st = error_set(err, FSDPCK_IO, "", "no such file or folder");
+        const fsdpck_status st =
+            error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE, "no such file or folder");
         error_path(err, path);
         return st;
     }
     if (kind == PATH_OTHER) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, "DCP-FILETYPE", "neither a regular file nor a folder");
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_FILETYPE,
+                                           "neither a regular file nor a folder");
         error_path(err, path);
         return st;
     }
@@ -139,7 +140,7 @@ static fsdpck_status no_checkpoint(const probe_input *in, const char *path, cons
         near_miss = "it looks like a description of a model";
     if (!in->is_folder && in->nbytes == 0) {
         const fsdpck_status empty =
-            error_set(err, FSDPCK_BADINPUT, "NO-CHECKPOINT", "file is empty");
+            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_NO_CHECKPOINT, "file is empty");
         error_path(err, path);
         error_next(err, "copy it again from where it was saved; its writer or a copy may have been "
                         "interrupted");
@@ -147,7 +148,7 @@ static fsdpck_status no_checkpoint(const probe_input *in, const char *path, cons
     }
     const fsdpck_status st =
         error_set(err, format_is_foreign(in) ? FSDPCK_UNSUPPORTED : FSDPCK_BADINPUT,
-                  "NO-CHECKPOINT", "no checkpoint that fsdpck knows%s%s",
+                  FSDPCK_FINDING_NO_CHECKPOINT, "no checkpoint that fsdpck knows%s%s",
                   near_miss == NULL ? "" : ": ", near_miss == NULL ? "" : near_miss);
     error_path(err, path);
     if (is_of_system)
@@ -162,7 +163,8 @@ static fsdpck_status no_checkpoint(const probe_input *in, const char *path, cons
 
 static fsdpck_status several_checkpoints(const below *found, const char *path, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "folder holds several checkpoints");
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "folder holds several checkpoints");
     error_path(err, path);
     text_buf list = {0};
     text_puts(&list, "name one of them:");
@@ -218,7 +220,7 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
         if (c->format != NULL)
             return transform_agree_format(c, o, err);
         const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, "", "no reader is called '%s'", format);
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "no reader is called '%s'", format);
         error_next(err, "fsdpck version lists the formats");
         return st;
     }
@@ -235,7 +237,8 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
     log_write(&c->ctx->log, LOG_NOTE, "reading the one checkpoint below: '%s'", c->probe.path);
     RETURN_IF(transform_agree_format(c, o, err));
     if (c->format == NULL)
-        return error_set(err, FSDPCK_CHANGED, "", "folder changed while it was looked into");
+        return error_set(err, FSDPCK_CHANGED, FSDPCK_FINDING_NONE,
+                         "folder changed while it was looked into");
     return FSDPCK_OK;
 }
 

@@ -10,7 +10,7 @@ enum { SEES_FILE, SEES_FOLDER, SEES_NOTHING, SEES };
 
 static fsdpck_status refuse_file(const char *path, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_IO, "GROUP-FILE", "not every host has this file");
+    error_set(err, FSDPCK_IO, FSDPCK_FINDING_GROUP_FILE, "not every host has this file");
     error_path(err, path);
     error_next(err, "put it where all see it; of a folder each host may have its own files");
     return FSDPCK_IO;
@@ -217,7 +217,8 @@ static fsdpck_status check_source_local(const fsdpck_checkpoint *c, fsdpck_error
     const bool is_dcp = looks_like_dcp(&c->probe);
     if (c->format == NULL && !is_dcp && !has_rank_files(&c->probe))
         return FSDPCK_OK;
-    error_set(err, FSDPCK_USAGE, "GROUP-LOCAL", "--source-local does not fit this folder: %s",
+    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_LOCAL,
+              "--source-local does not fit this folder: %s",
               is_dcp ? "its metadata name the files" : "its files are told apart by their names");
     error_path(err, c->probe.path);
     error_expected(err, "safetensors files, which say themselves what they hold");

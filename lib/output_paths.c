@@ -105,7 +105,7 @@ static const char *first_that_would_go(const run *r, const char *existing)
 static fsdpck_status not_apart(const run *r, const char *path, const char *why, const char *name,
                                fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "%s", why);
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s", why);
     error_path(err, path);
     if (name != NULL)
         error_found(err, "'%s' of the input", name);
@@ -165,7 +165,7 @@ fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
     const char *path = r->opt.manifest_path;
     if (is_one_name(path, r->dst)) {
         const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, "", "manifest and output have one name");
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "manifest and output have one name");
         error_path(err, path);
         error_next(err, "give --manifest another name");
         return st;
@@ -177,7 +177,7 @@ fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
     if (r->src->probe.is_folder && is_within(parent, input)) {
         st = not_apart(r, path, "manifest of the output lies inside the input", NULL, err);
     } else if (is_within(parent, existing)) {
-        st = error_set(err, FSDPCK_USAGE, "", "manifest lies inside the output");
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "manifest lies inside the output");
         error_path(err, path);
         error_next(err, "leave --manifest out: a folder that is written has its manifest in it");
     }
@@ -192,7 +192,7 @@ fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
 static fsdpck_status refuse(const char *path, const char *what, const char *next, fsdpck_error *err)
 {
     const fsdpck_status st =
-        error_set(err, FSDPCK_EXISTS, "", "file for the manifest exists%s", what);
+        error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE, "file for the manifest exists%s", what);
     error_path(err, path);
     error_next(err, "%s", next);
     return st;

@@ -59,8 +59,8 @@ fsdpck_status promise_check_expect(const promise_request *r, const char *expect,
 
 /* What a list of tensors says against a catalogue. */
 typedef struct list_ids {
-    const char *missing, *extra, *type; /* ids of findings */
-    const char *list;                   /* for messages: "the manifest" */
+    fsdpck_finding_id missing, extra, type;
+    const char *list; /* for messages: "the manifest" */
 } list_ids;
 
 /* How names of the list are found. */

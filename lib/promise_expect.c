@@ -9,8 +9,8 @@
 /* Lists of names and indexes: some ten million tensors. */
 #define LIST_NBYTES_MAX ((uint64_t)2 << 30)
 
-static const list_ids expect_ids = {"EXPECT-MISSING", "EXPECT-EXTRA", "EXPECT-TYPE",
-                                    "what is expected"};
+static const list_ids expect_ids = {FSDPCK_FINDING_EXPECT_MISSING, FSDPCK_FINDING_EXPECT_EXTRA,
+                                    FSDPCK_FINDING_EXPECT_TYPE, "what is expected"};
 
 /* ---- two ways to see a checkpoint ---- */
 
@@ -56,7 +56,8 @@ static uint64_t count_met(const manifest *list, const catalogue *cat)
 
 static fsdpck_status refuse(const char *what, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "EXPECT-LIST", "%s", what);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_EXPECT_LIST, "%s", what);
     error_next(err,
                "give a list of names, one a line, or of fsdpck digest, a manifest, an index of "
                "safetensors, or a checkpoint");
@@ -130,7 +131,7 @@ static fsdpck_status read_index(manifest *list, const char *text, size_t nbytes,
     static const char key[] = "weight_map";
     json_reader r;
     json_token t;
-    json_reader_init(&r, text, nbytes, "EXPECT-LIST");
+    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_EXPECT_LIST);
     fsdpck_status st = json_expect(&r, JSON_OBJECT, &t, err);
     while (st == FSDPCK_OK) {
         st = json_next(&r, &t, err);

@@ -17,7 +17,7 @@ bool promise_is_listed(const cat_tensor *t)
            (!(t->flags & CAT_TENSOR_IN_OBJECT) || (t->flags & CAT_TENSOR_NAMED));
 }
 
-static void begin(fsdpck_error *what, const char *id, const char *text, const char *list)
+static void begin(fsdpck_error *what, fsdpck_finding_id id, const char *text, const char *list)
 {
     fsdpck_error_init(what);
     error_set(what, FSDPCK_BADINPUT, id, text, list);

@@ -34,7 +34,8 @@ struct promise_manifest {
 /* Files that are not what they were, for which the manifest is searched for what they are. */
 #define HASHES_TRACED 1000u
 
-static const list_ids manifest_ids = {"MAN-TENSOR", "MAN-TENSOR", "MAN-TENSOR", "the manifest"};
+static const list_ids manifest_ids = {FSDPCK_FINDING_MAN_TENSOR, FSDPCK_FINDING_MAN_TENSOR,
+                                      FSDPCK_FINDING_MAN_TENSOR, "the manifest"};
 
 /* ---- which manifest, which folder ---- */
 
@@ -112,8 +113,8 @@ static void error_file(const manifest_work *w, const char *name, fsdpck_error *e
     error_path_in(err, strcmp(w->dir->path, ".") == 0 ? NULL : w->dir->path, name);
 }
 
-static void tell_file(const manifest_work *w, const char *id, const char *name, const char *message,
-                      const char *next)
+static void tell_file(const manifest_work *w, fsdpck_finding_id id, const char *name,
+                      const char *message, const char *next)
 {
     fsdpck_error what;
     fsdpck_error_init(&what);
@@ -135,15 +136,16 @@ static bool is_weights(const char *name)
     return sidecars_is_weights(slash == NULL ? name : slash + 1);
 }
 
-/* The reader has told of all files that hold chunks and are not there. */
+/* The reader has told of all files that hold chunks and are not there. A finding of a tensor is about
+ * a file that is there and lacks the tensor. */
 static bool are_lost_told(const findings *f)
 {
-    static const char *const ids[] = {"DCP-MISSING", "IDX-MISSING", "RANK-MISSING",
-                                      "ST-SHARD-MISSING"};
+    static const fsdpck_finding_id ids[] = {FSDPCK_FINDING_DCP_MISSING, FSDPCK_FINDING_IDX_MISSING,
+                                            FSDPCK_FINDING_RANK_MISSING,
+                                            FSDPCK_FINDING_ST_SHARD_MISSING};
     for (size_t i = 0; i < f->kept; i++)
         for (size_t k = 0; k < sizeof ids / sizeof *ids; k++)
-            if (strcmp(f->list[i].what.finding, ids[k]) == 0 &&
-                strstr(f->list[i].what.message, "missing") != NULL)
+            if (f->list[i].what.finding == ids[k] && f->list[i].what.tensor[0] == '\0')
                 return true;
     return false;
 }
@@ -163,7 +165,7 @@ static fsdpck_status check_listed(manifest_work *w, size_t i, fsdpck_error *err)
     if (kind == PATH_ABSENT && w->lost_are_told && is_weights(name) && !ends_with(name, ".json"))
         return FSDPCK_OK;
     if (kind != PATH_FILE) {
-        tell_file(w, "MAN-MISSING", name,
+        tell_file(w, FSDPCK_FINDING_MAN_MISSING, name,
                   kind == PATH_ABSENT ? "file that the manifest lists is not there"
                                       : "what the manifest lists as a file is none",
                   "copy the file from where the checkpoint was written");
@@ -172,7 +174,8 @@ static fsdpck_status check_listed(manifest_work *w, size_t i, fsdpck_error *err)
     if (w->good[i])
         return FSDPCK_OK;
     fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, "MAN-SIZE", "file has another size than the manifest says");
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_SIZE,
+              "file has another size than the manifest says");
     error_file(w, name, &what);
     error_expected(&what, "%" PRIu64 " bytes", f->nbytes);
     error_found(&what, "%" PRIu64 " bytes", nbytes);
@@ -206,7 +209,8 @@ static void tell_renamed(const manifest_work *w, const char *name, const char *l
 {
     fsdpck_error what;
     fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, is_weights(name) ? "MAN-EXTRA" : "MAN-OTHER",
+    error_set(&what, FSDPCK_BADINPUT,
+              is_weights(name) ? FSDPCK_FINDING_MAN_EXTRA : FSDPCK_FINDING_MAN_OTHER,
               "file is not in the manifest");
     error_file(w, name, &what);
     error_found(&what, "the size of '%s', which the manifest lists", lost);
@@ -222,16 +226,16 @@ static fsdpck_status check_extra(void *arg, const char *name, uint64_t nbytes, f
     if (manifest_find_file(&w->m, name, strlen(name)) != SIZE_MAX)
         return FSDPCK_OK;
     if (is_signature(name))
-        tell_file(w, "SIG-UNCHECKED", name, "signature is not checked",
+        tell_file(w, FSDPCK_FINDING_SIG_UNCHECKED, name, "signature is not checked",
                   "check it with the tool that made it");
     else if (lost_of_size(w, nbytes) != NULL)
         tell_renamed(w, name, lost_of_size(w, nbytes));
     else if (is_weights(name) || strcmp(slash == NULL ? name : slash + 1, ".metadata") == 0)
-        tell_file(w, "MAN-EXTRA", name, "file with weights is not in the manifest",
+        tell_file(w, FSDPCK_FINDING_MAN_EXTRA, name, "file with weights is not in the manifest",
                   "remove it if it is no part of the checkpoint, else make the manifest again: "
                   "fsdpck digest --manifest FILE SRC");
     else
-        tell_file(w, "MAN-OTHER", name, "file is not in the manifest",
+        tell_file(w, FSDPCK_FINDING_MAN_OTHER, name, "file is not in the manifest",
                   "nothing, if it was put there on purpose");
     return FSDPCK_OK;
 }
@@ -278,7 +282,8 @@ static void tell_hash(manifest_work *w, const manifest_file *f, const file_sum *
     const char *other = sha || w->told_hashes++ > HASHES_TRACED ? NULL : listed_as(w, s);
     fsdpck_error what;
     fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, "MAN-HASH", "file is not what it was when it was written");
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_HASH,
+              "file is not what it was when it was written");
     error_file(w, s->name, &what);
     if (!sha) {
         error_expected(&what, "CRC-64 %016" PRIx64 " over %" PRIu64 " bytes", f->crc64, f->nbytes);
@@ -388,7 +393,8 @@ static void tell_without_sha(const manifest_work *w)
     if (without == 0)
         return;
     fsdpck_error_init(&note);
-    error_set(&note, FSDPCK_BADINPUT, "MAN-UNSEEN", "files have no SHA-256 in the manifest");
+    error_set(&note, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_UNSEEN,
+              "files have no SHA-256 in the manifest");
     error_found(&note, "%" PRIu64 " file%s", without, without == 1 ? "" : "s");
     error_next(&note, "fsdpck digest --sha256 --manifest FILE SRC records them; without --sha256 "
                       "their CRC-64 is compared");
@@ -441,7 +447,7 @@ static void note_unseen(const manifest_work *w, const fsdpck_error *why)
 {
     fsdpck_error what;
     fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, "MAN-UNSEEN",
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_UNSEEN,
               "tensors are not compared with the manifest: %s", why->message);
     if (why->next[0] != '\0')
         error_next(&what, "%s", why->next);
@@ -460,7 +466,7 @@ static void compare_digests(const manifest_work *w, const fsdpck_digests *d)
         if (t->digest == row->digest)
             continue;
         fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, "MAN-HASH",
+        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_HASH,
                   "tensor is not what it was when it was written");
         error_tensor(&what, row->name);
         error_expected(&what, "digest %016" PRIx64, t->digest);
@@ -541,7 +547,7 @@ static fsdpck_status check_files(manifest_work *w, fsdpck_error *err)
         RETURN_IF(check_listed(w, i, err));
     if (w->only != NULL && w->m.files.count > 0 &&
         find_file(w, w->only, strlen(w->only)) == SIZE_MAX)
-        tell_file(w, "MAN-MISSING", w->only, "file is not among those of the manifest",
+        tell_file(w, FSDPCK_FINDING_MAN_MISSING, w->only, "file is not among those of the manifest",
                   "give the manifest that was made of this file, or the folder that it is of");
     RETURN_IF(check_extras(w, err));
     return map_files(w, err);
@@ -609,7 +615,7 @@ static void tell_no_manifest(const manifest_work *w)
 {
     fsdpck_error what;
     fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, "MAN-UNSEEN",
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_UNSEEN,
               "no SHA-256 was compared: there is no manifest that could be read");
     error_path(&what, w->r->path);
     error_next(&what, "name it with --manifest, or leave --sha256 out");

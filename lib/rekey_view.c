@@ -167,8 +167,9 @@ static fsdpck_status load_wanted(fsdpck_checkpoint *c, optim_keys to, fsdpck_err
 
 static fsdpck_status no_optimizer(fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(
-        err, FSDPCK_USAGE, "", "--optim-keys: no optimizer state with param_groups is there");
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                  "--optim-keys: no optimizer state with param_groups is there");
     error_next(err, "fsdpck inspect --tree SRC shows what there is; leave --optim-keys out");
     return st;
 }

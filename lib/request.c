@@ -47,8 +47,8 @@ static const format_writer *writer_of_suffix(const char *dst)
 
 static fsdpck_status refuse_stream(fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "", "output cannot be a stream: it is written in parallel");
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "output cannot be a stream: it is written in parallel");
     error_next(err, "name a file; './-' is a file called '-'");
     return st;
 }
@@ -66,8 +66,8 @@ static void next_writers(const run *r, fsdpck_error *err)
 
 static fsdpck_status no_such_writer(const run *r, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "", "no writer is called '%s'", r->opt.format);
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "no writer is called '%s'", r->opt.format);
     next_writers(r, err);
     return st;
 }
@@ -98,8 +98,9 @@ static fsdpck_status check_fits_writer(const run *r, fsdpck_error *err)
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
         if (!own[i].given || strcmp(r->writer->name, own[i].format) == 0)
             continue;
-        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "%s says nothing to format '%s'",
-                                           own[i].option, r->writer->name);
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s says nothing to format '%s'",
+                      own[i].option, r->writer->name);
         error_next(err, "take it out, or add --format %s", own[i].format);
         return st;
     }
@@ -113,20 +114,22 @@ static fsdpck_status check_compress(const run *r, fsdpck_error *err)
     if (o->gzip_level == 0)
         return FSDPCK_OK;
     if (!r->writer->packs) {
-        st = error_set(err, FSDPCK_USAGE, "", "--compress says nothing to format '%s'",
-                       r->writer->name);
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                       "--compress says nothing to format '%s'", r->writer->name);
         error_next(err, "take it out, or add --format hdf5: the only one that is compressed");
     } else if (o->gzip_level > 9) {
-        st = error_set(err, FSDPCK_USAGE, "", "gzip has levels 1 to 9, not %u", o->gzip_level);
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "gzip has levels 1 to 9, not %u",
+                       o->gzip_level);
     } else if (group_size(r->ctx->group) > 1 || o->group_size > 1) {
         const bool asked = group_size(r->ctx->group) == 1;
-        st = error_set(err, FSDPCK_UNSUPPORTED, "",
+        st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
                        "one process alone writes compressed output: each chunk lies behind the one "
                        "before it");
         error_next(err, "%s: its threads compress in parallel",
                    asked ? "leave out --group-size" : "run it without mpirun");
     } else if (o->output_local) {
-        st = error_set(err, FSDPCK_UNSUPPORTED, "", "--output-local writes no compressed output");
+        st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
+                       "--output-local writes no compressed output");
         error_next(err, "leave out --output-local or --compress");
     }
     return st;
@@ -138,7 +141,7 @@ fsdpck_status request_check_packed(const run *r, fsdpck_error *err)
         if (!exec_is_streamed(r->exec, i))
             continue;
         const fsdpck_status st =
-            error_set(err, FSDPCK_UNSUPPORTED, "",
+            error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
                       "what is decoded or put together while it is read cannot be compressed in "
                       "the same run");
         error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, i)->name));
@@ -152,8 +155,8 @@ static fsdpck_status check_links(const run *r, fsdpck_error *err)
 {
     if (r->opt.tied != FSDPCK_TIED_LINK || (r->writer->takes == TAKES_NESTED && !r->writer->flat))
         return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "", "format '%s' cannot link names", r->writer->name);
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "format '%s' cannot link names", r->writer->name);
     error_next(err, "--tied keep or first; %s links them",
                r->sharded ? "--format pt-ranks" : "a .pt file");
     return st;
@@ -171,15 +174,16 @@ static fsdpck_status check_fits_flat(const run *r, fsdpck_error *err)
                                                         : NULL;
     fsdpck_status st = FSDPCK_OK;
     if (!r->sharded) {
-        st = error_set(err, FSDPCK_USAGE, "", "'%s' is cut over ranks", r->writer->name);
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "'%s' is cut over ranks",
+                       r->writer->name);
         error_next(err, "fsdpck reshard --format %s --world-size N", r->writer->name);
     } else if (unit_count(&r->src->units) == 0 || unit_at(&r->src->units, 0)->keyed) {
-        st = error_set(err, FSDPCK_USAGE, "MODEL-NEEDED",
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_MODEL_NEEDED,
                        "what flat parameters are made of is not stated");
         error_next(err, "describe the model with --model FILE: fsdpck-model(5)");
     } else if (option != NULL) {
-        st = error_set(err, FSDPCK_USAGE, "", "%s says nothing to format '%s'", option,
-                       r->writer->name);
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s says nothing to format '%s'",
+                       option, r->writer->name);
         error_next(err, "take it out: model and optimizer are cut as --model FILE says");
     }
     return st;
@@ -187,8 +191,8 @@ static fsdpck_status check_fits_flat(const run *r, fsdpck_error *err)
 
 static fsdpck_status refuse_ranks_only(const run *r, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "", "'%s' is cut over ranks", r->writer->name);
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "'%s' is cut over ranks", r->writer->name);
     error_path(err, r->dst);
     error_next(err, "fsdpck reshard --format %s --world-size N", r->writer->name);
     return st;
@@ -229,8 +233,8 @@ fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
         RETURN_IF(check_links(r, err));
         return r->writer->flat ? check_fits_flat(r, err) : FSDPCK_OK;
     }
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "", "'%s' cannot be cut over ranks", r->writer->name);
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "'%s' cannot be cut over ranks", r->writer->name);
     error_path(err, r->dst);
     error_next(err, "choose dcp, pt-ranks or dcp-safetensors with --format and name a folder; for "
                     "full tensors: fsdpck consolidate");
@@ -323,7 +327,7 @@ static fsdpck_status is_empty_folder(const char *path, bool *empty, fsdpck_error
 
 static fsdpck_status error_exists(const run *r, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_EXISTS, "", "output exists");
+    const fsdpck_status st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE, "output exists");
     error_path(err, r->dst);
     error_next(err, "choose another name, or replace it with --force");
     return st;
@@ -351,12 +355,12 @@ static fsdpck_status check_existing(run *r, fsdpck_error *err)
     RETURN_IF(probe_gather(r->dst, &in, err));
     char *other = NULL;
     if (probe_readers(&in, NULL) == NULL)
-        st = error_set(err, FSDPCK_EXISTS, "",
+        st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
                        "output is a folder that holds no checkpoint: not replaced");
     else
         st = first_lost(r, &in, &other, err);
     if (st == FSDPCK_OK && other != NULL)
-        st = error_set(err, FSDPCK_EXISTS, "",
+        st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
                        "output is a folder that holds more than a checkpoint: '%s' would be lost",
                        other);
     if (st == FSDPCK_EXISTS) {
@@ -382,7 +386,7 @@ static fsdpck_status check_no_link(const run *r, fsdpck_error *err)
     free(path);
     if (!is_link)
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_EXISTS, "",
+    const fsdpck_status st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
                                        "output exists: a symbolic link, which is never followed");
     error_path(err, r->dst);
     error_next(err, "name what it leads to, choose another name, or remove the link");
@@ -401,8 +405,8 @@ static fsdpck_status check_parent(const run *r, fsdpck_error *err)
         errno = ENOTDIR;
     }
     if (parent == NULL && (errno == ENOENT || errno == ENOTDIR)) {
-        st = error_set(err, FSDPCK_IO, "", "there is no folder to write the output into: %s",
-                       strerror(errno));
+        st = error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE,
+                       "there is no folder to write the output into: %s", strerror(errno));
         error_next(err, "make it first, or write elsewhere");
     } else if (parent == NULL) {
         st = error_set_errno(err, errno, "looking at the folder of the output", NULL);
@@ -469,20 +473,20 @@ fsdpck_status request_check_space(const run *r, fsdpck_error *err)
     if (!free_space(r, &have) || needed <= have)
         return FSDPCK_OK;
     if (run_is_packed(r)) {
-        log_warn(&r->ctx->log, "SYS-SPACE", "write it elsewhere, or make room",
+        log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE, "write it elsewhere, or make room",
                  "output needs up to %" PRIu64
                  " bytes, less what compressing saves, and where it shall lie %" PRIu64 " are free",
                  needed, have);
         return FSDPCK_OK;
     }
     if (r->opt.dry_run) {
-        log_warn(&r->ctx->log, "SYS-SPACE", "write it elsewhere, or make room",
+        log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE, "write it elsewhere, or make room",
                  "output needs %" PRIu64 " bytes, and where it shall lie %" PRIu64 " are free",
                  needed, have);
         return FSDPCK_OK;
     }
-    const fsdpck_status st =
-        error_set(err, FSDPCK_NOSPACE, "", "no room for the output: nothing was written");
+    const fsdpck_status st = error_set(err, FSDPCK_NOSPACE, FSDPCK_FINDING_NONE,
+                                       "no room for the output: nothing was written");
     error_path(err, r->dst);
     error_expected(err, "%" PRIu64 " bytes free", needed);
     error_found(err, "%" PRIu64 " bytes free", have);

@@ -9,7 +9,7 @@ static fsdpck_status like_mesh(run *r, mesh *m, fsdpck_error *err)
     fsdpck_checkpoint *like = r->opt.like;
     const mesh *theirs = transform_mesh(&like->cat);
     if (theirs == NULL) {
-        const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "LAYOUT-UNKNOWN",
+        const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_UNKNOWN,
                                            "layout cannot be told from its chunks");
         error_path(err, like->path);
         error_next(err, "say it with --mesh, --tp-plan, --shard and --replicate");
@@ -30,14 +30,15 @@ static fsdpck_status flat_mesh(run *r, mesh *m, fsdpck_error *err)
         RETURN_IF(mesh_parse(r->opt.mesh, &asked, err));
     if (asked.ndim > 1) {
         const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, "", "format '%s' has no mesh but that of all ranks",
-                      r->writer->name);
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                      "format '%s' has no mesh but that of all ranks", r->writer->name);
         error_next(err, "give --world-size N");
         return st;
     }
     const uint64_t ranks = asked.ndim > 0 ? asked.sizes[0] : r->opt.world_size;
     if (ranks == 0 || ranks > MESH_RANKS_MAX) {
-        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "number of ranks is not stated");
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "number of ranks is not stated");
         error_expected(err, "--world-size of 1 to %u", (unsigned)MESH_RANKS_MAX);
         return st;
     }
@@ -95,7 +96,7 @@ static void warn_refit(const run *r, const mesh *from, const mesh *m, const layo
     refit_next(refit, &next);
     if (text_check(&was, NULL) == FSDPCK_OK && text_check(&is, NULL) == FSDPCK_OK &&
         text_check(&lost, NULL) == FSDPCK_OK && text_check(&next, NULL) == FSDPCK_OK)
-        log_warn(&r->ctx->log, "MESH-REFIT", next.text == NULL ? "" : next.text,
+        log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_REFIT, next.text == NULL ? "" : next.text,
                  "mesh %s of the source becomes %s for %" PRIu64 " rank%s; given up: %s%s",
                  was.text, is.text, mesh_size(m), mesh_size(m) == 1 ? "" : "s", lost.text,
                  refit->has_unknown ? " (names do not say what they are for)" : "");
@@ -127,7 +128,8 @@ static fsdpck_status choose_mesh(run *r, mesh *m, fsdpck_error *err)
         return mesh_parse(r->opt.mesh, m, err);
     if (r->opt.world_size > 0)
         return fit_mesh(r, m, err);
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "number of ranks is not stated");
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "number of ranks is not stated");
     error_next(err, "give --world-size N, --mesh NAME=N,... or --like OTHER");
     return st;
 }
@@ -137,8 +139,8 @@ static fsdpck_status check_world_size(const run *r, fsdpck_error *err)
     const uint64_t ranks = mesh_size(&r->layout.mesh);
     if (r->opt.world_size == 0 || r->opt.world_size == ranks)
         return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "", "mesh and world size contradict each other");
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "mesh and world size contradict each other");
     error_expected(err, "%" PRIu64 " rank%s (--world-size)", r->opt.world_size,
                    r->opt.world_size == 1 ? "" : "s");
     error_found(err, "%" PRIu64 " rank%s (%s)", ranks, ranks == 1 ? "" : "s",

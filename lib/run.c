@@ -97,7 +97,7 @@ fsdpck_status run_aim(run *r, fsdpck_error *err)
     };
     r->opt.part = (int)request.part;
     if (o->objects == FSDPCK_OBJECTS_OPAQUE && !flat)
-        log_warn(&r->ctx->log, "PKL-CALL", "load the output with weights_only=True",
+        log_warn(&r->ctx->log, FSDPCK_FINDING_PKL_CALL, "load the output with weights_only=True",
                  "unknown calls are written as they were: torch.load(weights_only=False) of the "
                  "output may run them");
     RETURN_IF(transform_load_inner(r->src, err));
@@ -255,7 +255,7 @@ static fsdpck_status put_late(void *ctx, const late_bytes *late, fsdpck_error *e
 static fsdpck_status reads_differently(const run *r, uint32_t tensor, fsdpck_error *err)
 {
     const fsdpck_status st =
-        error_set(err, FSDPCK_IO, "READ-BACK", "output reads back differently");
+        error_set(err, FSDPCK_IO, FSDPCK_FINDING_READ_BACK, "output reads back differently");
     error_path(err, r->dst);
     error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, tensor)->name));
     error_next(err, "the storage may be failing: write elsewhere");
@@ -477,7 +477,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     /* What is wrong with the request itself comes before what lies in its way. */
     RETURN_IF(request_check_output(r, err));
     if (r->opt.sha256 && !r->writer->is_folder && r->opt.manifest_path == NULL)
-        return error_set(err, FSDPCK_USAGE, "",
+        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                          "a single file has a manifest only by --manifest FILE");
     if (r->opt.manifest_path != NULL && group_rank(r->ctx->group) == 0) {
         RETURN_IF(output_check_manifest(r, err));

@@ -133,8 +133,8 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
     fsdpck_error local;
     fsdpck_error_init(&local);
     if (open_folder(s, src, folder_name, &local) != FSDPCK_OK) {
-        log_warn(&src->ctx->log, "SIDE-UNREAD", "", "'%s' is not copied: %s", folder_name,
-                 local.message);
+        log_warn(&src->ctx->log, FSDPCK_FINDING_SIDE_UNREAD, "", "'%s' is not copied: %s",
+                 folder_name, local.message);
         return FSDPCK_OK;
     }
     char **names;
@@ -173,8 +173,8 @@ fsdpck_status sidecars_add(sidecars *s, output *out, fsdpck_error *err)
 
 static fsdpck_status changed(const char *path, uint64_t expected, uint64_t found, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_CHANGED, "", "file changed while the checkpoint was read");
+    const fsdpck_status st = error_set(err, FSDPCK_CHANGED, FSDPCK_FINDING_NONE,
+                                       "file changed while the checkpoint was read");
     error_path(err, path);
     error_expected(err, "%" PRIu64 " bytes", expected);
     error_found(err, "%" PRIu64 " bytes", found);

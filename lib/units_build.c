@@ -56,7 +56,7 @@ fsdp2_spec units_spec(const fsdpck_units *u, const units_row *row, uint32_t para
 static fsdpck_status refuse_ranks(fsdpck_error *err, const char *message, uint64_t expected,
                                   uint64_t found)
 {
-    error_set(err, FSDPCK_USAGE, "MODEL-WORLD", "%s", message);
+    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_MODEL_WORLD, "%s", message);
     error_expected(err, "%" PRIu64, expected);
     error_found(err, "%" PRIu64, found);
     return FSDPCK_USAGE;
@@ -81,7 +81,8 @@ static fsdpck_status choose_ranks(fsdpck_units *u, uint64_t world_size, uint64_t
     if (world_size == 0 && m->lists_units)
         world_size = list_group(&m->units);
     if (world_size == 0) {
-        error_set(err, FSDPCK_BADINPUT, "MODEL-WORLD", "nothing says how many ranks there are");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_WORLD,
+                  "nothing says how many ranks there are");
         error_expected(err, "'world_size' in the description");
         error_found(err, "no such key");
         error_next(err, "give --world-size N or --mesh DIMS, or add it to the description");
@@ -113,7 +114,8 @@ static fsdpck_status check_group(const fsdpck_units *u, uint64_t size, const cha
 {
     if (u->info.world_size % size == 0)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_USAGE, "MODEL-WORLD", "a unit's group does not divide the ranks");
+    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_MODEL_WORLD,
+              "a unit's group does not divide the ranks");
     error_expected(err, "a factor of %" PRIu64 " ranks", u->info.world_size);
     error_found(err, "a group of %" PRIu64, size);
     error_next(err, "the description gives the unit a group of its own; choose a multiple of it");
@@ -256,7 +258,7 @@ static fsdpck_status check_param(const fsdpck_units *u, const units_row *row, ui
     for (uint32_t i = 0; st == FSDPCK_OK && i < ninputs; i++)
         st = fsdp2_check_extension(&spec, inputs[i].ndim, model_shape(m, inputs[i].shape_at), err);
     if (st == FSDPCK_OK && p->strided) {
-        st = error_set(err, FSDPCK_BADINPUT, "MODEL-SHAPE",
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_SHAPE,
                        "fully_shard takes no parameter that is not contiguous");
         error_next(err, "make it contiguous first; torch refuses it");
     }

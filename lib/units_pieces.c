@@ -163,7 +163,7 @@ static fsdpck_status take_dtype(const char *name, const char *what, uint8_t *d, 
     *d = (uint8_t)dtype_from_name(name, strlen(name));
     if (*d != DTYPE_NONE)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_USAGE, "", "'%s' is no dtype", what);
+    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "'%s' is no dtype", what);
     error_expected(err, "torch's name of one, such as bfloat16");
     error_found(err, "'%s'", name);
     return FSDPCK_USAGE;
@@ -176,7 +176,7 @@ fsdpck_status fsdpck_sharded_param_of(const fsdpck_sharded_spec *spec, uint64_t 
     fsdpck_sharded_param p = {0};
     memcpy(&of, spec, spec->struct_nbytes < sizeof of ? spec->struct_nbytes : sizeof of);
     if (of.ndim > NDIM_MAX)
-        return error_set(err, FSDPCK_USAGE, "", "tensor has too many dims");
+        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "tensor has too many dims");
     fsdp2_spec s = {
         .ndim = of.ndim,
         .shape = of.shape,
@@ -191,7 +191,7 @@ fsdpck_status fsdpck_sharded_param_of(const fsdpck_sharded_spec *spec, uint64_t 
     RETURN_IF(take_dtype(of.reduce_dtype, "reduce_dtype", &s.reduce_dtype, err));
     RETURN_IF(fsdp2_check(&s, err));
     if (rank / of.world_size >= s.replicas)
-        return error_set(err, FSDPCK_USAGE, "", "rank is not of the mesh");
+        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "rank is not of the mesh");
     fill_sharded(&s, rank, 1, &p);
     model_give(to, &p, sizeof p);
     return FSDPCK_OK;

@@ -125,7 +125,7 @@ static bool fits(const fsdpck_units *u, const fsdpck_unit *of, uint64_t *total)
 
 static fsdpck_status too_large(fsdpck_error *err)
 {
-    return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT",
+    return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
                      "bytes of the model on all ranks do not fit 63 bits");
 }
 
@@ -135,7 +135,8 @@ static fsdpck_status sum_unit(fsdpck_units *u, uint64_t index, uint64_t *total, 
     fsdpck_unit of;
     units_fill(u, row, &of);
     if (!row->fully_shard && units_flat_of(u, row)->dtype == DTYPE_NONE) {
-        error_set(err, FSDPCK_BADINPUT, "MODEL-DTYPE", "list of units does not say a dtype");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_DTYPE,
+                  "list of units does not say a dtype");
         error_tensor(err, of.path);
         error_expected(err, "'dtype' of the flat parameter");
         error_found(err, "no such key");

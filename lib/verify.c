@@ -14,7 +14,7 @@ void verify_take_warnings(fsdpck_verify *v, fsdpck_context *ctx)
 {
     fsdpck_warning w;
     for (; fsdpck_context_warning(ctx, v->first_warning, &w); v->first_warning++) {
-        const finding_kind *kind = finding_find(w.finding);
+        const finding_kind *kind = finding_get(w.finding);
         fsdpck_error what;
         fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, w.finding, "%s", w.message);
@@ -51,7 +51,7 @@ static void note_unfinished(fsdpck_verify *v)
         return;
     fsdpck_error what;
     fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, "DCP-PARTIAL",
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_PARTIAL,
               "something that was not finished was left beside the checkpoint");
     error_path_in(&what, in->path, first);
     error_found(&what, "%" PRIu64 " such name%s", count, count == 1 ? "" : "s");
@@ -65,7 +65,8 @@ static void note_unsummed(fsdpck_verify *v)
     if (v->level < CHECK_CHECKSUM || v->result.unsummed_nbytes == 0)
         return;
     fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, "CHECKSUM-NONE", "no checksum is recorded for some tensors");
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_CHECKSUM_NONE,
+              "no checksum is recorded for some tensors");
     error_found(&what, "%" PRIu64 " tensor%s, %" PRIu64 " bytes", v->result.unsummed_tensors,
                 v->result.unsummed_tensors == 1 ? "" : "s", v->result.unsummed_nbytes);
     if (v->promised.there && verify_is_partial(v))
@@ -203,7 +204,7 @@ static fsdpck_status check_rest(void *ctx, check_is_summed_fn is_summed, void *s
  * when the checkpoint was opened. */
 static bool is_flat(const finding *k)
 {
-    return strcmp(k->what.finding, "RANK-FLAT") == 0;
+    return k->what.finding == FSDPCK_FINDING_RANK_FLAT;
 }
 
 static uint64_t count_flat(const findings *f)
@@ -242,7 +243,7 @@ static void merge_flat(findings *f)
 static bool is_verdict(fsdpck_status st, const fsdpck_error *what)
 {
     return st == FSDPCK_BADINPUT ||
-           (st == FSDPCK_UNSUPPORTED && strcmp(what->finding, "NO-CHECKPOINT") == 0);
+           (st == FSDPCK_UNSUPPORTED && what->finding == FSDPCK_FINDING_NO_CHECKPOINT);
 }
 
 /* 2^64 times as much; 1 and more is 0, as 2^64 is. */

@@ -41,7 +41,8 @@ static fsdpck_status tell_optimizer_differs(fsdpck_verify *v, const fsdpck_check
     *any = st == FSDPCK_OK && count > 0;
     if (*any) {
         fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, "RANK-DIFFER", "optimizer state differs between ranks");
+        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
+                  "optimizer state differs between ranks");
         error_path(&what, is_first ? first->path : v->src->path);
         error_tensor(&what, is_first ? first->tensor : strtab_text(&names, 0));
         if (count > 1)
@@ -93,7 +94,7 @@ static bool is_choice(const finding_kind *kind)
 
 static finding_severity severity_of(const fsdpck_error *what)
 {
-    const finding_kind *kind = finding_find(what->finding);
+    const finding_kind *kind = finding_get(what->finding);
     if (kind == NULL)
         return FINDING_ERROR;
     if (is_choice(kind) || what->status == FSDPCK_LIMIT)
@@ -112,9 +113,9 @@ static fsdpck_status tell_stop(fsdpck_verify *v, fsdpck_error *what, fsdpck_erro
             *err = *what;
         return st;
     }
-    if (what->finding[0] == '\0')
-        snprintf(what->finding, sizeof what->finding, "%s",
-                 st == FSDPCK_LIMIT ? "LIMIT-MEMORY" : "SYS-UNSUPPORTED");
+    if (what->finding == FSDPCK_FINDING_NONE)
+        what->finding =
+            st == FSDPCK_LIMIT ? FSDPCK_FINDING_LIMIT_MEMORY : FSDPCK_FINDING_SYS_UNSUPPORTED;
     if (what->path[0] == '\0')
         error_path(what, v->src->path);
     if (!findings_has(&v->found, what->finding, FINDING_WARNING))
@@ -147,7 +148,7 @@ fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err)
     fsdpck_status st = digest_check_coverage(v->src->ctx, v->src, FSDPCK_PART_ALL, true, &what);
     if (st == FSDPCK_OK)
         return st;
-    if (strcmp(what.finding, "RANK-DIFFER") == 0) {
+    if (what.finding == FSDPCK_FINDING_RANK_DIFFER) {
         const fsdpck_error first = what;
         bool any = false;
         fsdpck_error_init(&what);

@@ -116,7 +116,7 @@ void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index, fsdpck_fi
     const finding_severity severity =
         v->options.strict && k->severity == FINDING_WARNING ? FINDING_ERROR : k->severity;
     *f = (fsdpck_finding){
-        .id = k->what.finding, .severity = finding_severity_name(severity), .what = &k->what};
+        .severity = finding_severity_name(severity), .what = &k->what, .group = (int)k->group};
 }
 
 int fsdpck_verify_get_statistics(const fsdpck_verify *v, uint64_t index,

@@ -63,6 +63,7 @@ void transform_warn_beside(const fsdpck_checkpoint *c, const catalogue *read)
         snprintf(more, sizeof more, " and %zu more", files - 1);
     if (count > 1)
         snprintf(others, sizeof others, " and %llu more", (unsigned long long)(count - 1));
-    log_warn(&c->ctx->log, "WEIGHTS-BESIDE", next, "read: '%s'%s; not read: '%s'%s beside it",
+    log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_BESIDE, next,
+             "read: '%s'%s; not read: '%s'%s beside it",
              catalogue_name(read, catalogue_file(read, 0)->path), more, first, others);
 }

@@ -30,7 +30,7 @@ fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool 
         *zstd = true;
         return FSDPCK_OK;
     }
-    error_set(err, FSDPCK_UNSUPPORTED, "DCP-TRANSFORM",
+    error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_TRANSFORM,
               "blob is stored behind '%s', which is not known", name);
     error_expected(err, "stream.zstd/1, or nothing");
     error_next(err, "save the checkpoint again without this extension");
@@ -72,7 +72,7 @@ fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found
     uint64_t want[NDIM_MAX];
 
     if (found != t->dtype) {
-        error_set(err, FSDPCK_BADINPUT, "DCP-PAYLOAD-DTYPE",
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_PAYLOAD_DTYPE,
                   "blob holds another dtype than the metadata states");
         error_expected(err, "%s", dtype_get((dtype)t->dtype)->name);
         error_found(err, "%s", dtype_get(found)->name);
@@ -83,7 +83,7 @@ fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found
     if (ndim == t->ndim && memcmp(sizes, want, ndim * sizeof *want) == 0)
         return FSDPCK_OK;
     text_buf expected = {.limit_bytes = 4096}, got = {.limit_bytes = 4096};
-    error_set(err, FSDPCK_BADINPUT, "DCP-PAYLOAD-SHAPE",
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_PAYLOAD_SHAPE,
               "blob holds another shape than the metadata states");
     error_expected(err, "%s", print_sizes(&expected, want, t->ndim));
     error_found(err, "%s", print_sizes(&got, sizes, ndim));
@@ -122,7 +122,7 @@ static fsdpck_status locate_zstd(dcp_folder *d, const cat_chunk *c, dtype *found
         if (st != FSDPCK_LIMIT || need <= head.count)
             break;
         if (ended || need > HEAD_LIMIT) {
-            st = error_set(err, FSDPCK_BADINPUT, "Z-TRUNCATED",
+            st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_Z_TRUNCATED,
                            "compressed blob ends before its tensor is described");
             break;
         }
@@ -214,7 +214,7 @@ static fsdpck_status observe(source_stream *s, const uint8_t *bytes, uint64_t nb
         } else if (!s->inside) {
             vec *part = at < begin ? &s->head : &s->tail;
             if (part->count + n > (at < begin ? HEAD_LIMIT : TAIL_LIMIT))
-                return error_set(err, FSDPCK_UNSUPPORTED, "DCP-TRANSFORM",
+                return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_TRANSFORM,
                                  "compressed blob holds more than one tensor");
             uint8_t *copy = vec_push_n(part, (size_t)n, err);
             if (copy == NULL)
@@ -256,13 +256,14 @@ static fsdpck_status read_around(void *ctx, uint64_t offset_bytes, void *dst, ui
         }
         return FSDPCK_OK;
     }
-    return error_set(err, FSDPCK_BADINPUT, "Z-TRUNCATED",
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_Z_TRUNCATED,
                      "compressed zip names bytes past its end");
 }
 
 static fsdpck_status bad_crc(uint32_t expected, uint32_t found, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_BADINPUT, "ZIP-CRC", "checksum of the tensor's bytes is wrong");
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CRC,
+              "checksum of the tensor's bytes is wrong");
     error_expected(err, "%08" PRIx32, expected);
     error_found(err, "%08" PRIx32, found);
     error_next(err, "the blob is damaged: copy the file again");
@@ -302,7 +303,7 @@ static fsdpck_status check_zip(source_stream *s, fsdpck_error *err)
             record = e;
     }
     if (record == NULL || record->nbytes != s->where.record_nbytes || record->method != 0)
-        st = error_set(err, FSDPCK_BADINPUT, "ZIP-LOCAL",
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_LOCAL,
                        "directory of the compressed zip does not name the tensor's bytes");
     else if (!zip.no_crc && record->crc32 != s->crc)
         st = bad_crc(record->crc32, s->crc, err);
@@ -318,7 +319,7 @@ static fsdpck_status open_decoder(source_stream *s, fsdpck_error *err)
     const zip_input in = blob_input(&s->reader, c);
 
     if (!s->where.stream)
-        return error_set(err, FSDPCK_INTERNAL, "",
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                          "a stream was opened on a blob that is not compressed");
     return zstd_stream_open(&in, s->d->owner, &s->zstd, err);
 }

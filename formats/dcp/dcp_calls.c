@@ -100,7 +100,7 @@ fsdpck_status dcp_getattr(value_pool *pool, const value_call *call, value *symbo
         return FSDPCK_OK;
     text_buf args = {.limit_bytes = 1024};
     value_print(pool, call->args, 200, &args);
-    error_set(err, FSDPCK_BADINPUT, "PKL-GETATTR",
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_GETATTR,
               "pickle asks for an attribute by getattr%s, which torch does for one enum alone",
               args.text != NULL ? args.text : "");
     error_next(err, "nothing was run; find out who wrote this file before loading it elsewhere");
@@ -119,11 +119,12 @@ fsdpck_status dcp_call_judge(const value_pool *pool, const value_call *call, fsd
     if (value_kind_of(call->callee) == VALUE_SYMBOL) {
         const char *module = value_symbol_module(pool, call->callee);
         const char *name = value_symbol_name(pool, call->callee);
-        error_set(err, FSDPCK_BADINPUT, runs_code ? "PKL-GLOBAL" : "PKL-CALL",
+        error_set(err, FSDPCK_BADINPUT,
+                  runs_code ? FSDPCK_FINDING_PKL_GLOBAL : FSDPCK_FINDING_PKL_CALL,
                   "pickle asks to call '%s.%s' with %s", module, name, shown);
     } else {
-        error_set(err, FSDPCK_BADINPUT, "PKL-CALL", "pickle asks to call a computed object with %s",
-                  shown);
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_CALL,
+                  "pickle asks to call a computed object with %s", shown);
     }
     text_release(&args);
     error_expected(err, "calls that torch's metadata is made of, such as torch.Size");

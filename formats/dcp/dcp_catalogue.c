@@ -89,8 +89,8 @@ static const char *fqn_text(const join *j, uint32_t fqn)
     return strtab_text(&j->b->names->fqns, fqn);
 }
 
-static fsdpck_status fail(const join *j, uint32_t fqn, const char *finding, const char *message,
-                          fsdpck_error *err)
+static fsdpck_status fail(const join *j, uint32_t fqn, fsdpck_finding_id finding,
+                          const char *message, fsdpck_error *err)
 {
     error_set(err, FSDPCK_BADINPUT, finding, "%s", message);
     error_tensor(err, fqn_text(j, fqn));
@@ -197,7 +197,8 @@ static fsdpck_status keep_tensor(join *j, uint32_t fqn, const dcp_tensor *t, uin
     const unsigned ndim = dcp_size_get(j->m, t->size_at, shape);
 
     if (p->dtype == DTYPE_NONE) {
-        error_set(err, FSDPCK_UNSUPPORTED, "DCP-DTYPE", "element type '%s' is not known",
+        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_DTYPE,
+                  "element type '%s' is not known",
                   value_kind_of(p->dtype_symbol) == VALUE_SYMBOL
                       ? value_symbol_name(&cat->pool, p->dtype_symbol)
                       : "none");
@@ -217,8 +218,8 @@ static fsdpck_status keep_tensor(join *j, uint32_t fqn, const dcp_tensor *t, uin
     const cat_tensor *known = kept->kind == KEPT_TENSOR ? catalogue_tensor(cat, *tensor) : NULL;
     if (known == NULL || known->dtype != p->dtype || known->ndim != ndim ||
         memcmp(catalogue_shape(cat, *tensor), shape, ndim * sizeof *shape) != 0)
-        return fail(j, fqn, "DCP-MIXED", "ranks disagree about the dtype or shape of a tensor",
-                    err);
+        return fail(j, fqn, FSDPCK_FINDING_DCP_MIXED,
+                    "ranks disagree about the dtype or shape of a tensor", err);
     return FSDPCK_OK;
 }
 
@@ -297,8 +298,8 @@ static fsdpck_status hash_chunks(const join *j, uint32_t fqn, const dcp_chunk *c
         if (slots[at] == DCP_NONE || !has_elements(j->m, chunks[slots[at]]))
             slots[at] = i;
         else if (has_elements(j->m, chunks[i]))
-            return fail(j, fqn, "DCP-OVERLAP", "two chunks of a tensor begin at the same offset",
-                        err);
+            return fail(j, fqn, FSDPCK_FINDING_DCP_OVERLAP,
+                        "two chunks of a tensor begin at the same offset", err);
     }
     return FSDPCK_OK;
 }
@@ -344,7 +345,7 @@ static fsdpck_status match_offsets(join *j, uint32_t fqn, const dcp_chunk_list *
         else if (matched[slots[at]] == DCP_NONE)
             matched[slots[at]] = group[i];
         else if (has_elements(j->m, chunks[slots[at]]))
-            st = fail(j, fqn, "KEY-DUP", "storage_data names one chunk twice", err);
+            st = fail(j, fqn, FSDPCK_FINDING_KEY_DUP, "storage_data names one chunk twice", err);
     }
     budget_free(j->m->owner, chunks, list->count * sizeof *chunks);
     return st;
@@ -352,7 +353,8 @@ static fsdpck_status match_offsets(join *j, uint32_t fqn, const dcp_chunk_list *
 
 static fsdpck_status orphan(const join *j, uint32_t fqn, const dcp_chunk *chunk, fsdpck_error *err)
 {
-    fail(j, fqn, "DCP-ORPHAN", "metadata names a chunk, but not where its bytes are", err);
+    fail(j, fqn, FSDPCK_FINDING_DCP_ORPHAN, "metadata names a chunk, but not where its bytes are",
+         err);
     if (chunk != NULL) {
         uint64_t offsets[NDIM_MAX];
         const unsigned ndim = dcp_size_get(j->m, chunk->offsets_at, offsets);
@@ -376,9 +378,11 @@ static fsdpck_status add_chunk(join *j, uint32_t fqn, uint32_t tensor, unsigned 
     cat_chunk proto = {.file = CAT_NONE, .rank = UINT16_MAX, .place = PLACE_BLOB};
 
     if (chunk->sizes_at == 0)
-        return fail(j, fqn, "DCP-META-TYPE", "metadata holds a chunk without sizes", err);
+        return fail(j, fqn, FSDPCK_FINDING_DCP_META_TYPE, "metadata holds a chunk without sizes",
+                    err);
     if (ndim_offsets != ndim || ndim_sizes != ndim) {
-        fail(j, fqn, "DCP-RANK", "a chunk has another number of dims than its tensor", err);
+        fail(j, fqn, FSDPCK_FINDING_DCP_RANK, "a chunk has another number of dims than its tensor",
+             err);
         error_expected(err, "%u dims", ndim);
         error_found(err, "%u offsets, %u sizes", ndim_offsets, ndim_sizes);
         return FSDPCK_BADINPUT;
@@ -434,8 +438,8 @@ static fsdpck_status add_tensor(join *j, const dcp_item *item, fsdpck_error *err
     uint32_t tensor;
 
     if (t->properties == DCP_NONE)
-        return fail(j, item->fqn, "DCP-META-TYPE", "metadata holds a tensor without properties",
-                    err);
+        return fail(j, item->fqn, FSDPCK_FINDING_DCP_META_TYPE,
+                    "metadata holds a tensor without properties", err);
     RETURN_IF(keep_tensor(j, item->fqn, t, &tensor, err));
     if (list->count == 0) {
         j->b->stray_blobs += left;
@@ -470,9 +474,10 @@ static fsdpck_status add_object(join *j, const dcp_item *item, fsdpck_error *err
     if (count == 0)
         return orphan(j, item->fqn, NULL, err);
     if (count > 1)
-        return fail(j, item->fqn, "KEY-DUP", "storage_data names one byte item twice", err);
+        return fail(j, item->fqn, FSDPCK_FINDING_KEY_DUP, "storage_data names one byte item twice",
+                    err);
     if (kept->kind == KEPT_TENSOR)
-        return fail(j, item->fqn, "DCP-MIXED",
+        return fail(j, item->fqn, FSDPCK_FINDING_DCP_MIXED,
                     "a name is a tensor on one rank, an object on another", err);
     const dcp_entry *e = VEC_AT(&j->m->entries, dcp_entry, j->order[first]);
     if (kept->kind == KEPT_OBJECT) {
@@ -513,7 +518,7 @@ static fsdpck_status join_items(join *j, fsdpck_error *err)
 
     for (size_t i = 0; i < j->m->items.count && st == FSDPCK_OK; i++) {
         if (j->seen[items[i].fqn])
-            st = fail(j, items[i].fqn, "KEY-DUP", "metadata names one key twice", err);
+            st = fail(j, items[i].fqn, FSDPCK_FINDING_KEY_DUP, "metadata names one key twice", err);
         else if (!leave_out(j, &l, &items[i]))
             st = items[i].tensor == DCP_NONE ? add_object(j, &items[i], err)
                                              : add_tensor(j, &items[i], err);

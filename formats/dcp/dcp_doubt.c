@@ -129,7 +129,8 @@ fsdpck_status dcp_boxes_doubt(dcp_folder *d, const open_request *req, fsdpck_err
         if (!wrong)
             continue;
         d->cat->origin.boxes_doubtful = true;
-        log_warn(&d->log, "DCP-BOX", "give --repair-strided to derive the boxes from the data",
+        log_warn(&d->log, FSDPCK_FINDING_DCP_BOX,
+                 "give --repair-strided to derive the boxes from the data",
                  "recorded boxes of '%s' are none that FSDP with tensor parallelism can have held: "
                  "torch 2.10 to 2.15 record such where a dim does not divide evenly",
                  catalogue_name(d->cat, catalogue_tensor(d->cat, i)->name));

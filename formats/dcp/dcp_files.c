@@ -135,10 +135,11 @@ static fsdpck_status report_missing(dcp_folder *d, const open_request *req, cons
     const uint64_t nlost = list_lost(cat, states, &lost);
     const char *other = renamed_find(req->probe, size_of_missing(cat, first_id), is_named, d);
     if (missing == 1)
-        error_set(err, FSDPCK_BADINPUT, "DCP-MISSING", "file '%s' is missing", first);
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_MISSING, "file '%s' is missing", first);
     else
-        error_set(err, FSDPCK_BADINPUT, "DCP-MISSING", "%" PRIu64 " files are missing: '%s', %s",
-                  missing, first, files.text != NULL ? files.text : "");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_MISSING,
+                  "%" PRIu64 " files are missing: '%s', %s", missing, first,
+                  files.text != NULL ? files.text : "");
     error_path(err, d->dir.path);
     error_expected(err, "%zu files that the metadata names", nfiles);
     error_found(err, "%" PRIu64 " missing", missing);
@@ -200,13 +201,15 @@ static fsdpck_status report_range(const catalogue *cat, const blob *b, uint32_t 
                                   uint64_t needed, dcp_folder *d, fsdpck_error *err)
 {
     if (needed > 0) {
-        error_set(err, FSDPCK_BADINPUT, "DCP-SHORT", "file ends before the blobs that it holds");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_SHORT,
+                  "file ends before the blobs that it holds");
         error_expected(err, "at least %" PRIu64 " bytes", needed);
         error_next(
             err,
             "copy the file again from where it was written; the copy or the save was cut short");
     } else {
-        error_set(err, FSDPCK_BADINPUT, "DCP-RANGE", "metadata puts a blob outside of its file");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_RANGE,
+                  "metadata puts a blob outside of its file");
         error_expected(err, "%" PRIu64 " bytes at offset %" PRIu64, b->nbytes, b->offset_bytes);
         error_next(err, "metadata and files do not belong together, or one of them was altered");
     }
@@ -242,7 +245,7 @@ static fsdpck_status check_overlap(const catalogue *cat, const blob *a, const bl
             return FSDPCK_OK;
         }
     }
-    error_set(err, FSDPCK_BADINPUT, "DCP-RANGE-OVERLAP",
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_RANGE_OVERLAP,
               "metadata puts two blobs into the same bytes of a file");
     error_expected(err, "offset %" PRIu64 " or later", a->offset_bytes + a->nbytes);
     error_found(err, "offset %" PRIu64, b->offset_bytes);
@@ -377,7 +380,7 @@ static fsdpck_status check_end(dcp_folder *d, uint32_t file_id, fsdpck_error *er
     RETURN_IF(file_set_read_at(&d->blobs, file_id, end, head, sizeof head, err));
     if (memcmp(head, "PK\3\4", 4) != 0 && memcmp(head, zstd, 4) != 0)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, "DCP-MIXED",
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_MIXED,
               "file holds more blobs than the metadata state: it is of another save");
     error_path_in(err, d->dir.path, catalogue_name(d->cat, catalogue_file(d->cat, file_id)->path));
     error_offset(err, end);

@@ -79,7 +79,7 @@ static fsdpck_status read_box(json_reader *json, dcp_inner *inner, inner_box *bo
             if (offset == NULL)
                 return FSDPCK_LIMIT;
             if (t.kind != JSON_NUMBER || !t.is_u64 || ++box->ndim > NDIM_MAX)
-                return error_set(err, FSDPCK_BADINPUT, "ST-META",
+                return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_META,
                                  "DCP_SHARDING_INFO holds no list of offsets");
             *offset = t.u64;
         }
@@ -96,7 +96,7 @@ static fsdpck_status read_boxes(dcp_inner *inner, fsdpck_error *err)
 
     if (text == NULL)
         return FSDPCK_OK;
-    json_reader_init(&json, text, nbytes, "ST-META");
+    json_reader_init(&json, text, nbytes, FSDPCK_FINDING_ST_META);
     GOTO_IF(json_expect(&json, JSON_OBJECT, &t, err), out);
     for (;;) {
         inner_box ignored, *box = &ignored;
@@ -198,7 +198,7 @@ static fsdpck_status check_box(const dcp_folder *d, const dcp_inner *inner, uint
     if (box->ndim == ndim && (ndim == 0 || memcmp(VEC_AT(&inner->offsets, uint64_t, box->at),
                                                   offsets, ndim * sizeof *offsets) == 0))
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, "DCP-ST-BOX",
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_ST_BOX,
               "safetensors stream holds another part of the tensor than the metadata states");
     error_next(
         err,
@@ -220,7 +220,7 @@ fsdpck_status dcp_inner_locate(dcp_folder *d, uint64_t chunk, place *where, fsdp
     const uint32_t number =
         id == STRTAB_NONE ? UINT32_MAX : *VEC_AT(&inner->by_name, const uint32_t, id);
     if (number == UINT32_MAX) {
-        error_set(err, FSDPCK_BADINPUT, "DCP-ORPHAN",
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_ORPHAN,
                   "safetensors stream does not hold the tensor");
         error_next(err, "metadata and files are not of one save: copy both again");
         return FSDPCK_BADINPUT;

@@ -31,7 +31,8 @@ typedef struct inside_names {
 
 static fsdpck_status too_large(fsdpck_error *err)
 {
-    error_set(err, FSDPCK_LIMIT, "DCP-OBJECT", "byte item is too large to be read as an object");
+    error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_DCP_OBJECT,
+              "byte item is too large to be read as an object");
     error_expected(err, "at most %" PRIu64 " bytes", OBJECT_LIMIT);
     error_next(err, "leave the objects out with --objects drop");
     return FSDPCK_LIMIT;
@@ -80,7 +81,7 @@ fsdpck_status dcp_item_read_at(void *ctx, uint64_t offset_bytes, void *dst, uint
     const item_bytes *item = ctx;
     if (offset_bytes < item->base_bytes ||
         !checked_range(offset_bytes - item->base_bytes, nbytes, item->bytes.count))
-        return error_set(err, FSDPCK_BADINPUT, "DCP-RANGE",
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_RANGE,
                          "byte item refers to bytes past its end");
     if (nbytes > 0)
         memcpy(dst, VEC_AT(&item->bytes, uint8_t, offset_bytes - item->base_bytes), (size_t)nbytes);
@@ -123,10 +124,11 @@ static fsdpck_status add_inside(inside_names *n, size_t i, const text_buf *name,
     if (t->meta)
         return FSDPCK_OK;
     if (VEC_AT(&a->storages, torch_storage, t->storage)->deflated)
-        return error_set(err, FSDPCK_UNSUPPORTED, "ZIP-METHOD",
+        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ZIP_METHOD,
                          "byte item holds a tensor in a deflated record");
     if (d->inside.count >= DCP_AUX_INSIDE - 1)
-        return error_set(err, FSDPCK_LIMIT, "DCP-OBJECT", "byte items hold too many tensors");
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_DCP_OBJECT,
+                         "byte items hold too many tensors");
     dcp_inside *inside = vec_push(&d->inside, err);
     if (inside == NULL)
         return FSDPCK_LIMIT;
@@ -324,7 +326,7 @@ static fsdpck_status compare_repeats(dcp_folder *d, catalogue *cat, uint32_t obj
         RETURN_IF(st);
     }
     if (differing > 0)
-        log_warn(&d->log, "DCP-DIFFER", "",
+        log_warn(&d->log, FSDPCK_FINDING_DCP_DIFFER, "",
                  "object '%s' differs on %" PRIu64 " other ranks: that of rank %" PRIu32 " is used",
                  catalogue_name(cat, catalogue_object(cat, object)->name), differing,
                  catalogue_file(cat, catalogue_object(cat, object)->file)->rank);

@@ -267,7 +267,7 @@ static bool may_be_wrong(const dcp_marks *m)
            !m->has_transforms && !m->has_mcore_data && !m->old_package && !m->old_properties;
 }
 
-static fsdpck_status refuse(fsdpck_status code, const char *finding, const char *what,
+static fsdpck_status refuse(fsdpck_status code, fsdpck_finding_id finding, const char *what,
                             const char *next, fsdpck_error *err)
 {
     error_set(err, code, finding, "%s", what);
@@ -277,7 +277,7 @@ static fsdpck_status refuse(fsdpck_status code, const char *finding, const char 
 
 fsdpck_status dcp_order_unsure(fsdpck_error *err)
 {
-    return refuse(FSDPCK_UNSUPPORTED, "DCP-TP-UNSURE",
+    return refuse(FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_TP_UNSURE,
                   "blobs do not tell whether tensor parallelism or FSDP cut this tensor first",
                   "leave it out with --exclude, or load it with torch 2.3 on the mesh it was saved "
                   "on; without --assume fsdp2-tp-2.3 it is read as recorded",
@@ -299,7 +299,7 @@ static void report(dcp_folder *d, const open_request *req, const two_dims *m,
                  "%" PRIu64 " tensor%s may have rows in the wrong order: see --assume fsdp2-tp-2.3",
                  counts->suspects, plural(counts->suspects));
         o->order_doubtful = true;
-        log_warn(&d->log, "DCP-TP-ORDER",
+        log_warn(&d->log, FSDPCK_FINDING_DCP_TP_ORDER,
                  "give --assume fsdp2-tp-2.3 if FSDP2 with tensor parallelism wrote this; FSDP1 "
                  "with tensor parallelism looks the same and is right",
                  "%" PRIu64 " tensor%s, '%s' the first, may have rows in the wrong order: torch "
@@ -315,7 +315,7 @@ static void report(dcp_folder *d, const open_request *req, const two_dims *m,
              counts->corrected, plural(counts->corrected), m->fsdp, m->tp);
     log_write(&d->log, LOG_NOTE, "--assume fsdp2-tp-2.3: %s", o->note);
     if (counts->unsure > 0)
-        log_warn(&d->log, "DCP-TP-UNSURE", "leave them out with --exclude",
+        log_warn(&d->log, FSDPCK_FINDING_DCP_TP_UNSURE, "leave them out with --exclude",
                  "%" PRIu64 " tensor%s of no clear order will be refused", counts->unsure,
                  plural(counts->unsure));
 }
@@ -327,14 +327,15 @@ fsdpck_status dcp_order_check(dcp_folder *d, const open_request *req, fsdpck_err
 
     if (!may_be_wrong(&d->marks))
         return req->assume_tp_first
-                   ? refuse(FSDPCK_USAGE, "", "--assume fsdp2-tp-2.3 does not fit this checkpoint",
+                   ? refuse(FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                            "--assume fsdp2-tp-2.3 does not fit this checkpoint",
                             "torch 2.3 or 2.4 did not write it: leave the option out", err)
                    : FSDPCK_OK;
     RETURN_IF(infer_mesh(d, &m, err));
     if (m.tp < 2)
         return req->assume_tp_first
                    ? refuse(
-                         FSDPCK_UNSUPPORTED, "DCP-TP-UNSURE",
+                         FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_TP_UNSURE,
                          "number of tensor-parallel ranks cannot be told from the tensors' boxes",
                          "load the checkpoint with torch 2.3 on the mesh it was saved on", err)
                    : FSDPCK_OK;

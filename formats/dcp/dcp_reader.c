@@ -153,7 +153,7 @@ static fsdpck_status read_metadata(dcp_folder *d, const open_request *req, const
     RETURN_IF(file_set_add(&d->metadatas, name, &index, err));
     RETURN_IF(file_set_nbytes(&d->metadatas, index, &nbytes, err));
     if (nbytes > METADATA_LIMIT) {
-        error_set(err, FSDPCK_LIMIT, "PKL-LIMIT", "metadata file is too large");
+        error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT, "metadata file is too large");
         error_expected(err, "at most %" PRIu64 " bytes", METADATA_LIMIT);
         error_found(err, "%" PRIu64 " bytes", nbytes);
         return FSDPCK_LIMIT;
@@ -194,7 +194,7 @@ static fsdpck_status read_named(dcp_folder *d, const open_request *req, const ch
 
 static fsdpck_status report_unfinished(const char *path, bool tmp, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_BADINPUT, "DCP-NO-META",
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_NO_META,
               "save did not complete: the folder has no '.metadata'");
     error_path(err, path);
     error_expected(err, "'.metadata', or '__{rank}.metadata' of every rank");
@@ -229,7 +229,7 @@ static fsdpck_status report_ranks(const open_request *req, const uint8_t *seen, 
     for (uint64_t r = 0; r < nranks && listed < 32; r++)
         if (!seen[r])
             text_printf(&list, "%s%" PRIu64, listed++ > 0 ? ", " : "", r);
-    error_set(err, FSDPCK_BADINPUT, "DCP-MISSING",
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_MISSING,
               "metadata of %" PRIu64 " of %" PRIu64 " ranks is missing: rank %s%s", nmissing,
               nranks, list.text != NULL ? list.text : "", listed < nmissing ? ", ..." : "");
     text_release(&list);
@@ -350,7 +350,8 @@ static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_mar
                                              : count_unnamed(d, "", req->probe->entries,
                                                              req->probe->entry_count, &u, err);
     if (st == FSDPCK_OK && u.stale > 0)
-        log_warn(&d->log, "DCP-STALE", "remove them once you know that this save is whole",
+        log_warn(&d->log, FSDPCK_FINDING_DCP_STALE,
+                 "remove them once you know that this save is whole",
                  "%" PRIu64 " .distcp file%s not named by the metadata, left from another save: "
                  "%s%s (%" PRIu64 " bytes)",
                  u.stale, u.stale == 1 ? " is" : "s are", u.names.text != NULL ? u.names.text : "",
@@ -361,7 +362,7 @@ static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_mar
     marks->world_size = highest < 0 ? -1 : highest + 1;
     if (req->expect_ranks == 0 || highest < 0 || (uint64_t)highest + 1 == req->expect_ranks)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, "RANKS-STATED",
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANKS_STATED,
               "checkpoint is of another number of ranks than stated");
     error_path(err, req->path);
     error_expected(err, "%" PRIu64 " rank%s (--source-ranks)", req->expect_ranks,
@@ -439,11 +440,12 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
     if (!marks.no_collectives)
         RETURN_IF(count_ranks(d, req, &marks, err));
     if (b->stray_blobs > 0)
-        log_warn(&d->log, "DCP-ORPHAN", "metadata were altered, or were made by another program",
+        log_warn(&d->log, FSDPCK_FINDING_DCP_ORPHAN,
+                 "metadata were altered, or were made by another program",
                  "%" PRIu64 " blob%s to no tensor and no object", b->stray_blobs,
                  b->stray_blobs == 1 ? " belongs" : "s belong");
     if (b->leftovers > 0)
-        log_warn(&d->log, "DCP-LEFT-OUT",
+        log_warn(&d->log, FSDPCK_FINDING_DCP_LEFT_OUT,
                  "--model FILE puts the parameters together: fsdpck-model(5)",
                  "%" PRIu64 " tensor%s left out, '%s' the first: pieces of one rank that FSDP1 "
                  "leaves beside its flat parameters (LOCAL_STATE_DICT with use_orig_params)",
@@ -453,10 +455,10 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
     dcp_origin_fill(d->cat, req, &marks);
     d->marks = marks;
     if (marks.has_traces)
-        format_note(req->found, req->found_ctx, "DCP-TRACES", d->dir.path, NULL,
+        format_note(req->found, req->found_ctx, FSDPCK_FINDING_DCP_TRACES, d->dir.path, NULL,
                     "metadata tell the path under which the checkpoint was saved, or an id of it");
     if (marks.has_new_paths)
-        format_note(req->found, req->found_ctx, "DCP-PATHLIB", d->dir.path, NULL,
+        format_note(req->found, req->found_ctx, FSDPCK_FINDING_DCP_PATHLIB, d->dir.path, NULL,
                     "metadata hold a path of Python 3.13, which older ones cannot read");
     RETURN_IF(catalogue_seal(d->cat, err));
     RETURN_IF(dcp_order_check(d, req, err));

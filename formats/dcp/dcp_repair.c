@@ -62,7 +62,7 @@ typedef struct search {
 static fsdpck_status refuse_more(const search *s, fsdpck_error *err)
 {
     const fsdpck_status st =
-        error_set(err, FSDPCK_LIMIT, "DCP-LAYOUTS",
+        error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_DCP_LAYOUTS,
                   "--repair-strided has too many layouts to try for the tensors that need it");
     error_tensor(err,
                  catalogue_name(s->b->d->cat, catalogue_tensor(s->b->d->cat, s->b->tensor)->name));
@@ -150,7 +150,8 @@ static fsdpck_status repair_tensor(dcp_folder *d, const open_request *req, uint3
             st = repair_dim(&b, req, dim, steps, &repaired, err);
         *nrepaired += repaired;
         if (st == FSDPCK_OK && !repaired)
-            log_warn(&d->log, "DCP-PAYLOAD-SHAPE", "leave it out with --exclude, or save again",
+            log_warn(&d->log, FSDPCK_FINDING_DCP_PAYLOAD_SHAPE,
+                     "leave it out with --exclude, or save again",
                      "blobs of '%s' do not fit their boxes, and no layout explains them: some of "
                      "it may be lost; its boxes stay as they are recorded",
                      catalogue_name(d->cat, catalogue_tensor(d->cat, tensor)->name));

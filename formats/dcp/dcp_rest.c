@@ -81,7 +81,7 @@ static fsdpck_status see_value(void *ctx, value v, fsdpck_error *err)
     fsdpck_error_init(&what);
     if (torch_call_refuse(w->pool, call, &what) == FSDPCK_OK)
         return FSDPCK_OK;
-    const bool runs_code = strcmp(what.finding, "PKL-GLOBAL") == 0;
+    const bool runs_code = what.finding == FSDPCK_FINDING_PKL_GLOBAL;
     if (runs_code || w->named < CALLS_NAMED)
         report(w->b, runs_code ? FORMAT_ERROR : FORMAT_WARNING, &what);
     w->named++;
@@ -124,7 +124,7 @@ static fsdpck_status see_archive(const rest_blob *b, const zip_input *in, uint32
         RETURN_IF(sum_archive(b, in, file_id, owner, err));
     fsdpck_error_init(&what);
     fsdpck_status st = torch_archive_open(in, owner, pool, TORCH_CALLS_SHOW, &a, &what);
-    if (st == FSDPCK_BADINPUT && sums && strcmp(what.finding, "ZIP-CRC") == 0)
+    if (st == FSDPCK_BADINPUT && sums && what.finding == FSDPCK_FINDING_ZIP_CRC)
         return FSDPCK_OK; /* told */
     if (st != FSDPCK_OK) {
         *err = what;
@@ -342,7 +342,7 @@ static void note_streams(const rest_work *w)
         if (*VEC_AT(&w->d->streams, dcp_inner *const, i) == NULL)
             continue;
         const uint32_t path = catalogue_file(w->d->cat, i)->path;
-        format_note(r->found, r->found_ctx, "DCP-ST-INSIDE", w->d->dir.path,
+        format_note(r->found, r->found_ctx, FSDPCK_FINDING_DCP_ST_INSIDE, w->d->dir.path,
                     catalogue_name(w->d->cat, path),
                     "file holds a safetensors stream, which torch writes but cannot read here");
         return;

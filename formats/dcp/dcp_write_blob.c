@@ -158,7 +158,7 @@ fsdpck_status dcp_put_chunk(dcp_write *w, target *t, uint64_t chunk, uint64_t al
     c->place = nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
     if (!checked_add(c->offset_bytes, nbytes, &end) || !checked_add(end, form->tail_nbytes, &end) ||
         end > INT64_MAX)
-        return error_set(err, FSDPCK_LIMIT, "LIMIT-SIZE",
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
                          "a file of the output would be larger than any can be");
     const uint64_t literal_nbytes = form->head_nbytes + (nbytes > 0 ? 0 : form->tail_nbytes);
     RETURN_IF(target_add_literal_at(t, c->file, *at, form->text_at, literal_nbytes, err));

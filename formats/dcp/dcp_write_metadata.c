@@ -100,7 +100,7 @@ static void put_path(meta_writer *m, value path, uint32_t name)
         if (value_as_u64(pool, v, &position)) {
             meta_put_int(m, position);
         } else if (text == NULL || value_kind_of(v) != VALUE_STR) {
-            meta_fail(m, error_set(m->err, FSDPCK_INTERNAL, "",
+            meta_fail(m, error_set(m->err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                                    "a path has a key that is no text or number"));
         } else {
             uint64_t *memo = value_map_put(&m->keys, v, NULL, m->err);

@@ -21,7 +21,7 @@ typedef struct inner_state {
 
 static fsdpck_status fail(const inner_state *s, const char *what, fsdpck_error *err)
 {
-    fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "", "%s", what);
+    fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE, "%s", what);
     error_tensor(err, catalogue_name(&s->t->cat, s->object->name));
     error_next(err, "leave the object out with --exclude, or write a .pt file");
     return st;
@@ -37,7 +37,8 @@ static fsdpck_status put_inner_tensor(void *ctx, pickle_writer *w, uint64_t inde
     char name[TORCH_STORAGE_NAME_NBYTES];
 
     if (index >= catalogue_tensor_count(cat))
-        return error_set(err, FSDPCK_INTERNAL, "", "an object names a tensor that is not there");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "an object names a tensor that is not there");
     const cat_tensor *t = catalogue_tensor(cat, index);
     if (!(t->flags & CAT_TENSOR_IN_OBJECT) || t->nchunks != 1)
         return fail(s, "an object holds a tensor that has an entry of its own", err);
@@ -94,7 +95,8 @@ static fsdpck_status put_opaque(target *t, const cat_object *o, uint64_t *at, fs
     const char *bytes = value_text(&t->cat.pool, o->content, &nbytes);
 
     if (bytes == NULL || value_kind_of(o->content) != VALUE_BYTES)
-        return error_set(err, FSDPCK_INTERNAL, "", "the bytes of an opaque object are not there");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "the bytes of an opaque object are not there");
     if (nbytes > 0)
         RETURN_IF(target_add_literal(t, o->file, *at, bytes, nbytes, err));
     *at += nbytes;
@@ -129,7 +131,7 @@ static fsdpck_status put_storages(const dcp_write *w, target *t, const dcp_inner
         c->offset_bytes = blob->blob_at + *in_blob;
         c->place = c->nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
         if (!checked_add(c->offset_bytes, c->nbytes, &end) || end > INT64_MAX / 2)
-            return error_set(err, FSDPCK_LIMIT, "LIMIT-SIZE",
+            return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
                              "a file of the output would be larger than any can be");
         *in_blob += c->nbytes + zip_descriptor_nbytes(header_at, c->nbytes);
     }
@@ -202,7 +204,8 @@ fsdpck_status dcp_put_object(dcp_write *w, target *t, uint32_t object, uint64_t 
     o->offset_bytes = *at;
     fsdpck_status st;
     if (!o->loaded) {
-        st = error_set(err, FSDPCK_INTERNAL, "", "an object to be written was not loaded");
+        st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                       "an object to be written was not loaded");
     } else if (o->opaque) {
         st = put_opaque(t, o, at, err);
     } else {

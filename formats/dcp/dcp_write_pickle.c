@@ -89,7 +89,7 @@ void meta_remember(meta_writer *m, uint32_t *memo)
     put_numbered(m, OP_BINPUT, OP_LONG_BINPUT, m->nmemo);
     *memo = ++m->nmemo;
     if (m->nmemo == UINT32_MAX)
-        meta_fail(m, error_set(m->err, FSDPCK_UNSUPPORTED, "",
+        meta_fail(m, error_set(m->err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
                                "there are more names than .metadata can have"));
 }
 
@@ -129,7 +129,8 @@ void meta_put_text(meta_writer *m, const char *text, size_t nbytes)
     at[0] = OP_BINUNICODE;
     store_le32(at + 1, (uint32_t)nbytes);
     if (nbytes > UINT32_MAX)
-        meta_fail(m, error_set(m->err, FSDPCK_UNSUPPORTED, "", "a name is too long for a pickle"));
+        meta_fail(m, error_set(m->err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
+                               "a name is too long for a pickle"));
     meta_put_bytes(m, text, nbytes);
 }
 

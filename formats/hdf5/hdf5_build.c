@@ -14,7 +14,7 @@
 
 fsdpck_status hdf5_bad_record(fsdpck_error *err)
 {
-    return error_set(err, FSDPCK_BADINPUT, "H5-DAMAGED",
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_DAMAGED,
                      "process that looked into the HDF5 file told what cannot be");
 }
 
@@ -26,31 +26,36 @@ fsdpck_status hdf5_bad_record(fsdpck_error *err)
 
 static const struct failure {
     fsdpck_status status;
-    const char *finding, *message, *next;
+    fsdpck_finding_id finding;
+    const char *message, *next;
 } failures[HDF5_FAIL_END] = {
-    [HDF5_FAIL_OPEN] = {FSDPCK_BADINPUT, "H5-DAMAGED", "HDF5 library does not open the file",
-                        "take another copy of it"},
-    [HDF5_FAIL_OBJECT] = {FSDPCK_BADINPUT, "H5-DAMAGED", "HDF5 library cannot read an object",
-                          "take another copy of the file"},
-    [HDF5_FAIL_EXTERNAL_LINK] = {FSDPCK_BADINPUT, "H5-LINK", "link leads into another file",
+    [HDF5_FAIL_OPEN] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_DAMAGED,
+                        "HDF5 library does not open the file", "take another copy of it"},
+    [HDF5_FAIL_OBJECT] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_DAMAGED,
+                          "HDF5 library cannot read an object", "take another copy of the file"},
+    [HDF5_FAIL_EXTERNAL_LINK] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_LINK,
+                                 "link leads into another file",
                                  "copy what it leads to into this file and delete the link: "
                                  "h5copy, del file['NAME'] in h5py"},
-    [HDF5_FAIL_LINK_LOOP] = {FSDPCK_BADINPUT, "H5-LINK", "soft link leads to itself",
+    [HDF5_FAIL_LINK_LOOP] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_LINK, "soft link leads to itself",
                              "remove the link: del file['NAME'] in h5py"},
-    [HDF5_FAIL_LINK_KIND] = {FSDPCK_UNSUPPORTED, "H5-LINK", "link of a kind of its own",
-                             "h5repack writes the file without it"},
-    [HDF5_FAIL_EXTERNAL] = {FSDPCK_BADINPUT, "H5-EXTERNAL", "dataset's data lie in other files",
+    [HDF5_FAIL_LINK_KIND] = {FSDPCK_UNSUPPORTED, FSDPCK_FINDING_H5_LINK,
+                             "link of a kind of its own", "h5repack writes the file without it"},
+    [HDF5_FAIL_EXTERNAL] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_EXTERNAL,
+                            "dataset's data lie in other files",
                             "h5repack puts them into one file, where you trust them"},
-    [HDF5_FAIL_VIRTUAL] = {FSDPCK_BADINPUT, "H5-VIRTUAL", "dataset is put together from other ones",
+    [HDF5_FAIL_VIRTUAL] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_VIRTUAL,
+                           "dataset is put together from other ones",
                            "h5repack -l CONTI makes a real one of it, with its sources beside it, "
                            "where you trust them"},
-    [HDF5_FAIL_DEPTH] = {FSDPCK_LIMIT, "H5-DEPTH", "groups are nested too deep",
+    [HDF5_FAIL_DEPTH] = {FSDPCK_LIMIT, FSDPCK_FINDING_H5_DEPTH, "groups are nested too deep",
                          "move what is wanted further up"},
-    [HDF5_FAIL_COUNT] = {FSDPCK_LIMIT, "LIMIT-COUNT", "too many links", "split the file"},
-    [HDF5_FAIL_MEMORY] = {FSDPCK_LIMIT, "LIMIT-MEMORY", "no memory to look into the HDF5 file",
-                          "split the file"},
-    [HDF5_FAIL_NAME] = {FSDPCK_LIMIT, "H5-DEPTH", "name of a group or dataset is too long",
-                        "rename it: h5py's file.move"},
+    [HDF5_FAIL_COUNT] = {FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many links",
+                         "split the file"},
+    [HDF5_FAIL_MEMORY] = {FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_MEMORY,
+                          "no memory to look into the HDF5 file", "split the file"},
+    [HDF5_FAIL_NAME] = {FSDPCK_LIMIT, FSDPCK_FINDING_H5_DEPTH,
+                        "name of a group or dataset is too long", "rename it: h5py's file.move"},
 };
 
 /* Parts of an object's description have versions of their own, which newer libraries raise. Where a
@@ -75,7 +80,8 @@ static const char *without_addresses(char *text)
 }
 
 static const struct failure newer = {
-    FSDPCK_UNSUPPORTED, "H5-NEWER", "file was written by a newer HDF5 than this build's",
+    FSDPCK_UNSUPPORTED, FSDPCK_FINDING_H5_NEWER,
+    "file was written by a newer HDF5 than this build's",
     "write it with libver='v110' in h5py, or build fsdpck with a newer HDF5"};
 
 static fsdpck_status take_fail(const hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
@@ -126,21 +132,25 @@ static fsdpck_status take_left(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
 }
 
 static const struct left_words {
-    const char *finding, *next, *what, *one, *many;
+    fsdpck_finding_id finding;
+    const char *next, *what, *one, *many;
     const char *kind, *kinds; /* for inspect */
 } left_words[HDF5_LEFT_COUNT] = {
-    [HDF5_LEFT_TEXT] = {"H5-LEFT-OUT", "nothing to do, unless it should have been a tensor",
-                        "dataset", "holds text and is left out", "hold text and are left out",
+    [HDF5_LEFT_TEXT] = {FSDPCK_FINDING_H5_LEFT_OUT,
+                        "nothing to do, unless it should have been a tensor", "dataset",
+                        "holds text and is left out", "hold text and are left out",
                         "dataset of text", "datasets of text"},
-    [HDF5_LEFT_NULL] = {"H5-LEFT-OUT", "nothing to do, unless it should have been a tensor",
-                        "dataset", "has no dataspace and is left out",
-                        "have no dataspace and are left out", "dataset without a dataspace",
-                        "datasets without a dataspace"},
-    [HDF5_LEFT_GROUP] = {"H5-LEFT-OUT", "nothing to do: what is in it is read by its first name",
-                         "more name", "of a group is left out", "of groups are left out",
-                         "more name of a group", "more names of groups"},
-    [HDF5_LEFT_DANGLING] = {"H5-DANGLING", "remove the link, or find what it should lead to",
-                            "soft link", "leads to nothing", "lead to nothing", "link to nothing",
+    [HDF5_LEFT_NULL] = {FSDPCK_FINDING_H5_LEFT_OUT,
+                        "nothing to do, unless it should have been a tensor", "dataset",
+                        "has no dataspace and is left out", "have no dataspace and are left out",
+                        "dataset without a dataspace", "datasets without a dataspace"},
+    [HDF5_LEFT_GROUP] = {FSDPCK_FINDING_H5_LEFT_OUT,
+                         "nothing to do: what is in it is read by its first name", "more name",
+                         "of a group is left out", "of groups are left out", "more name of a group",
+                         "more names of groups"},
+    [HDF5_LEFT_DANGLING] = {FSDPCK_FINDING_H5_DANGLING,
+                            "remove the link, or find what it should lead to", "soft link",
+                            "leads to nothing", "lead to nothing", "link to nothing",
                             "links to nothing"},
 };
 
@@ -200,7 +210,7 @@ static fsdpck_status take_attribute(hdf5_builder *b, hdf5_get *g, fsdpck_error *
     if (b->has_objects)
         return hdf5_bad_record(err);
     b->has_objects = true;
-    return hdf5_objects_take(b->cat, (const char *)text, nbytes, "H5-OBJECTS", err);
+    return hdf5_objects_take(b->cat, (const char *)text, nbytes, FSDPCK_FINDING_H5_OBJECTS, err);
 }
 
 static fsdpck_status take_record(hdf5_builder *b, uint32_t kind, hdf5_get *g, fsdpck_error *err)
@@ -247,7 +257,7 @@ static fsdpck_status read_all(const hdf5_input *in, void *dst, uint64_t nbytes, 
     RETURN_IF(in->read(in->ctx, dst, nbytes, &got, err));
     if (got == nbytes)
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_BADINPUT, "H5-DAMAGED",
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_DAMAGED,
                      "process that looked into the HDF5 file ended before its work did");
 }
 
@@ -304,7 +314,7 @@ static fsdpck_status check_overlaps(hdf5_builder *b, fsdpck_error *err)
     for (size_t i = 1; i < b->extents.count; i++) {
         if (e[i].offset_bytes - e[i - 1].offset_bytes >= e[i - 1].nbytes)
             continue;
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "H5-CHUNK",
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_CHUNK,
                                            "two pieces of data share bytes of the file");
         error_tensor(err, catalogue_name(b->cat, catalogue_tensor(b->cat, e[i].tensor)->name));
         error_offset(err, e[i].offset_bytes);
@@ -321,12 +331,12 @@ static void warn_unwritten(const hdf5_builder *b)
 {
     const hdf5_file *f = b->f;
     if (f->refused_datasets > 0 && !f->tells)
-        log_warn(&b->in->log, "H5-UNWRITTEN", "",
+        log_warn(&b->in->log, FSDPCK_FINDING_H5_UNWRITTEN, "",
                  "%" PRIu64 " dataset%s %" PRIu64 " bytes that were never written",
                  f->refused_datasets, f->refused_datasets == 1 ? " has" : "s have",
                  f->refused_nbytes);
     if (f->filled_datasets > 0)
-        log_warn(&b->in->log, "H5-FILLED", "",
+        log_warn(&b->in->log, FSDPCK_FINDING_H5_FILLED, "",
                  "%" PRIu64 " dataset%s %" PRIu64
                  " bytes that were never written; --hdf5-fill takes the file's fill value",
                  f->filled_datasets, f->filled_datasets == 1 ? " has" : "s have", f->filled_nbytes);

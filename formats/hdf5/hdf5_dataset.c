@@ -24,7 +24,7 @@ static void add_name(const hdf5_builder *b, fsdpck_error *err)
 
 static fsdpck_status bad_data(const hdf5_builder *b, const char *what, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "H5-CHUNK", "%s", what);
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_CHUNK, "%s", what);
     add_name(b, err);
     error_next(err, "take another copy of the file");
     return st;
@@ -70,7 +70,7 @@ static fsdpck_status bad_name(const uint8_t *name, size_t nbytes, fsdpck_error *
 {
     char shown[300];
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "H5-NAME", "name of a dataset is not UTF-8");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_NAME, "name of a dataset is not UTF-8");
     error_found(err, "%s", escape_text(shown, sizeof shown, (const char *)name, nbytes));
     error_next(err, "rename it: h5py's file.move");
     return st;
@@ -150,7 +150,7 @@ static fsdpck_status take_fill(hdf5_told *t, hdf5_dataset *d, hdf5_get *g, fsdpc
 static fsdpck_status unknown_type(hdf5_builder *b, const hdf5_type *type, fsdpck_error *err)
 {
     char text[160];
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "H5-TYPE",
+    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_H5_TYPE,
                                        "dataset's type is none that a tensor can have");
     add_name(b, err);
     error_found(err, "%s", hdf5_type_describe(type, text, sizeof text));
@@ -163,7 +163,7 @@ static fsdpck_status unknown_name(hdf5_builder *b, const char *named, size_t nby
                                   fsdpck_error *err)
 {
     char shown[160];
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "H5-TYPE",
+    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_H5_TYPE,
                                        "attribute 'torch_dtype' of a dataset names no dtype");
     add_name(b, err);
     error_expected(err, "torch's name of a dtype, such as bfloat16");
@@ -204,7 +204,7 @@ static fsdpck_status unknown_filter(hdf5_builder *b, uint32_t id, unsigned count
                        : id == 32008                       ? "bitshuffle"
                        : id == 32015                       ? "zstd"
                                                            : "unknown";
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "H5-FILTER",
+    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_H5_FILTER,
                                        "dataset is filtered in a way that fsdpck does not undo");
     add_name(b, err);
     error_expected(err, "deflate, shuffle and Fletcher32, each at most once");
@@ -345,14 +345,14 @@ fsdpck_status hdf5_put_chunk(hdf5_builder *b, const uint64_t *offsets, const uin
                              .offset_bytes = offset_bytes,
                              .nbytes = nbytes};
     if (b->f->chunks.count > UINT32_MAX)
-        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many chunks");
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many chunks");
     return catalogue_add_chunk(b->cat, b->told.tensor, offsets, sizes, &proto, err);
 }
 
 fsdpck_status hdf5_too_sparse(hdf5_builder *b, uint64_t count, const char *what, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_LIMIT, "H5-SPARSE", "file declares far more than was ever written");
+    const fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_H5_SPARSE,
+                                       "file declares far more than was ever written");
     add_name(b, err);
     error_found(err, "%" PRIu64 " %s that were never written", count, what);
     error_next(err,
@@ -450,7 +450,7 @@ fsdpck_status hdf5_refuse_unwritten(const hdf5_file *f, const hdf5_dataset *d, f
 {
     const bool has_value = d->fill_state == HDF5_FILL_VALUE;
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "H5-UNWRITTEN", "%s",
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_UNWRITTEN, "%s",
                   d->unwritten_nbytes == d->nbytes ? "dataset was never written"
                                                    : "part of the dataset was never written");
     error_found(err, "%" PRIu64 " of %" PRIu64 " bytes are not in the file; %s",

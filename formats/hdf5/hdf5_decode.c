@@ -55,7 +55,7 @@ typedef struct work {
     const hdf5_dataset *dataset;
 } work;
 
-static fsdpck_status damaged(const work *w, const char *finding, const char *what,
+static fsdpck_status damaged(const work *w, fsdpck_finding_id finding, const char *what,
                              fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, finding, "%s", what);
@@ -67,7 +67,7 @@ static fsdpck_status damaged(const work *w, const char *finding, const char *wha
 static fsdpck_status check_fletcher(work *w, fsdpck_error *err)
 {
     if (w->nbytes < 4)
-        return damaged(w, "H5-FLETCHER", "chunk is too short for its checksum", err);
+        return damaged(w, FSDPCK_FINDING_H5_FLETCHER, "chunk is too short for its checksum", err);
     w->nbytes -= 4;
     const uint32_t kept = load_le32(w->bytes + w->nbytes);
     const uint32_t sum = hdf5_fletcher32(w->bytes, w->nbytes);
@@ -75,7 +75,8 @@ static fsdpck_status check_fletcher(work *w, fsdpck_error *err)
     const uint32_t turned = (sum & 0x00ff00ffu) << 8 | (sum >> 8 & 0x00ff00ffu);
     if (sum == kept || turned == kept)
         return FSDPCK_OK;
-    const fsdpck_status st = damaged(w, "H5-FLETCHER", "Fletcher32 of a chunk does not match", err);
+    const fsdpck_status st =
+        damaged(w, FSDPCK_FINDING_H5_FLETCHER, "Fletcher32 of a chunk does not match", err);
     error_expected(err, "%08" PRIx32, kept);
     error_found(err, "%08" PRIx32, sum);
     return st;
@@ -88,10 +89,10 @@ static fsdpck_status too_much(const work *w, fsdpck_error *err)
     const uint64_t most = w->dataset->chunk_nbytes;
     fsdpck_status st;
     if (w->nbytes <= compressBound(most + SUM_NBYTES)) {
-        st = damaged(w, "H5-DEFLATE", "deflated chunk is damaged: it holds more than its shape",
-                     err);
+        st = damaged(w, FSDPCK_FINDING_H5_DEFLATE,
+                     "deflated chunk is damaged: it holds more than its shape", err);
     } else {
-        st = error_set(err, FSDPCK_LIMIT, "H5-BOMB",
+        st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_H5_BOMB,
                        "chunk holds more than its shape once it is inflated");
         error_offset(err, w->offset_bytes);
         error_next(err, "do not use the file, unless you know who made it");
@@ -127,7 +128,7 @@ static fsdpck_status inflate_into(const work *w, uint8_t *out, uint64_t room, ui
         return FSDPCK_OK;
     if (code == Z_OK && done == room)
         return too_much(w, err);
-    return damaged(w, "H5-DEFLATE",
+    return damaged(w, FSDPCK_FINDING_H5_DEFLATE,
                    code == Z_STREAM_END ? "bytes follow a deflated chunk"
                                         : "deflated chunk is damaged or cut short",
                    err);
@@ -246,7 +247,7 @@ static fsdpck_status undo(work *w, uint32_t mask, fsdpck_error *err)
     if (w->nbytes == w->dataset->chunk_nbytes)
         return FSDPCK_OK;
     const fsdpck_status st =
-        damaged(w, "H5-DEFLATE", "chunk is of another size than its shape", err);
+        damaged(w, FSDPCK_FINDING_H5_DEFLATE, "chunk is of another size than its shape", err);
     error_expected(err, "%" PRIu64 " bytes", w->dataset->chunk_nbytes);
     error_found(err, "%" PRIu64 " bytes", w->nbytes);
     return st;
@@ -313,7 +314,8 @@ fsdpck_status hdf5_stream_read(source_stream *s, void *dst, uint64_t nbytes, fsd
 {
     uint8_t *p = dst;
     if (nbytes > s->nbytes - s->at)
-        return error_set(err, FSDPCK_INTERNAL, "", "more is read than a chunk holds");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "more is read than a chunk holds");
     if (s->of != NULL) {
         const planes shuffled = planes_of(s->of, s->bytes, s->nbytes);
         join_planes(&shuffled, p, s->at, nbytes);

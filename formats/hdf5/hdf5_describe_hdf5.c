@@ -68,10 +68,11 @@ static fsdpck_status fail(const hdf5_describing *s, const char *name, fsdpck_err
     if (s->error != 0)
         st = error_set_errno(err, s->error, "describing the HDF5 file", NULL);
     else if (c.is_memory)
-        st = error_set(err, FSDPCK_LIMIT, "LIMIT-MEMORY",
+        st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_MEMORY,
                        "no memory for libhdf5 to describe the output: %s", c.text);
     else
-        st = error_set(err, FSDPCK_IO, "", "libhdf5 could not describe the output: %s", c.text);
+        st = error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE,
+                       "libhdf5 could not describe the output: %s", c.text);
     if (name != NULL)
         error_tensor(err, name);
     (void)H5Eclear2(H5E_DEFAULT);
@@ -352,7 +353,8 @@ static fsdpck_status put_chunk(hdf5_describing *s, size_t tensor, const uint64_t
         return fail(s, name, err);
     if (s->told_nbytes == nbytes)
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_INTERNAL, "", "libhdf5 gave no place to a chunk of '%s'", name);
+    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                     "libhdf5 gave no place to a chunk of '%s'", name);
 }
 
 /* --- steps --- */

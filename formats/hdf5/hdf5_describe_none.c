@@ -7,8 +7,8 @@ fsdpck_status hdf5_describe_begin(const hdf5_description *d, uint64_t *offsets, 
     (void)d;
     (void)offsets;
     *s = NULL;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_UNSUPPORTED, "", "HDF5 cannot be written: built without HDF5");
+    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
+                                       "HDF5 cannot be written: built without HDF5");
     error_next(err, "write a .safetensors or .pt file, or build with -DFSDPCK_WITH_HDF5=ON");
     return st;
 }
@@ -29,7 +29,8 @@ fsdpck_status hdf5_describe_chunk(hdf5_describing *s, size_t tensor, const uint6
     (void)mask;
     (void)nbytes;
     (void)offset_bytes;
-    return error_set(err, FSDPCK_INTERNAL, "", "a chunk is described without HDF5");
+    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                     "a chunk is described without HDF5");
 }
 
 fsdpck_status hdf5_describe_end(hdf5_describing *s, fsdpck_error *err)

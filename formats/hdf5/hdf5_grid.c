@@ -128,8 +128,8 @@ static fsdpck_status check_sizes(hdf5_builder *b, const hdf5_chunk *c, uint64_t 
     if (decoded <= CHUNK_NBYTES_MAX && checked_mul(nbytes, DEFLATE_RATIO_MAX, &most) &&
         (decoded <= DEFLATE_NBYTES_MIN || decoded <= most))
         return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_LIMIT, "H5-BOMB", "chunk is too large once it is decoded");
+    const fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_H5_BOMB,
+                                       "chunk is too large once it is decoded");
     error_tensor(err, b->name.text);
     error_offset(err, at);
     error_expected(err, "at most %" PRIu64 " bytes, and %u for each that is stored",

@@ -29,6 +29,6 @@ fsdpck_status hdf5_objects_put(const catalogue *cat, text_buf *json,
 /* Adds an object for each member, its content loaded; `json` is not trusted. BADINPUT with `finding`
  * where it is no such text, or names an object twice. */
 fsdpck_status hdf5_objects_take(catalogue *cat, const char *json, size_t nbytes,
-                                const char *finding, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                                fsdpck_finding_id finding, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -69,7 +69,7 @@ static fsdpck_status value_of(taking *s, const json_token *t, value *v, fsdpck_e
         return FSDPCK_OK;
     }
     if (s->depth == JSON_DEPTH_LIMIT)
-        return error_set(err, FSDPCK_LIMIT, "", "an object is nested too deeply");
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_NONE, "an object is nested too deeply");
     s->stack[s->depth++] = *v;
     return FSDPCK_OK;
 }
@@ -136,7 +136,7 @@ static fsdpck_status take_all(taking *s, catalogue *cat, strtab *seen, fsdpck_er
 }
 
 fsdpck_status hdf5_objects_take(catalogue *cat, const char *json, size_t nbytes,
-                                const char *finding, fsdpck_error *err)
+                                fsdpck_finding_id finding, fsdpck_error *err)
 {
     taking s = {.pool = &cat->pool};
     strtab seen;

@@ -128,7 +128,8 @@ static fsdpck_status add_tensor(target *t, size_t tensor, uint64_t *end, fsdpck_
     c->offset_bytes = c->nbytes > 0 ? *end : 0;
     if (!checked_add(*end, c->nbytes, end) || !checked_align_up(*end, IMAGE_ALIGN_NBYTES, end) ||
         *end > INT64_MAX)
-        return error_set(err, FSDPCK_UNSUPPORTED, "", "the output has more bytes than a file can");
+        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
+                         "the output has more bytes than a file can");
     if (!cut_of(t, tensor, &cut))
         return pack_add(&t->pack, c->nbytes, c->nbytes, c->nbytes, err);
     return pack_add(&t->pack, cut.chunk_nbytes, cut.span_nbytes, c->nbytes, err);

@@ -86,15 +86,16 @@ static fsdpck_status read_child(void *ctx, void *dst, uint64_t nbytes, uint64_t 
 static fsdpck_status explain(child_fate fate, fsdpck_status st, fsdpck_error *err)
 {
     if (fate == CHILD_SPENT) {
-        st =
-            error_set(err, FSDPCK_LIMIT, "LIMIT-SIZE", "HDF5 library takes too long over the file");
+        st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
+                       "HDF5 library takes too long over the file");
         error_next(err, "h5repack the file; if it is large, with larger chunks");
     } else if (fate == CHILD_CRASHED) {
-        st = error_set(err, FSDPCK_BADINPUT, "H5-DAMAGED",
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_DAMAGED,
                        "HDF5 library crashed on the file, in a process of its own");
         error_next(err, "do not use the file, unless you know who made it");
     } else if (fate == CHILD_FAILED) {
-        st = error_set(err, FSDPCK_LIMIT, "LIMIT-MEMORY", "no memory to look into the HDF5 file");
+        st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_MEMORY,
+                       "no memory to look into the HDF5 file");
         error_next(err, "raise the limits of the process (ulimit -a), or split the file");
     }
     return st;
@@ -155,7 +156,7 @@ static fsdpck_status ask_child(reader *r, const open_request *req, const hdf5_su
 /* Tensors of one name have two paths, or an attribute says so. */
 static void advise_on_names(const reader *r, const open_request *req, fsdpck_error *err)
 {
-    if (err == NULL || strcmp(err->finding, "KEY-DUP") != 0)
+    if (err == NULL || err->finding != FSDPCK_FINDING_KEY_DUP)
         return;
     if (r->known.is_named)
         error_next(err, "put right or remove the attribute 'fqn' of one of them: "
@@ -191,7 +192,8 @@ static fsdpck_status fill(reader *r, const open_request *req, fsdpck_error *err)
 
 static fsdpck_status not_built(fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "", "built without HDF5");
+    const fsdpck_status st =
+        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE, "built without HDF5");
     error_next(err, "build fsdpck where libhdf5 is installed: -DFSDPCK_WITH_HDF5=ON");
     return st;
 }

@@ -27,7 +27,7 @@ bool hdf5_super_find(const file *f, uint64_t *at)
 static fsdpck_status cut_short(const file *f, uint64_t wanted, fsdpck_error *err)
 {
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "H5-TRUNCATED", "HDF5 file is cut short");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_TRUNCATED, "HDF5 file is cut short");
     error_expected(err, "%" PRIu64 " bytes", wanted);
     error_found(err, "%" PRIu64 " bytes", f->nbytes);
     error_next(err, "copy the file again; its writer may have been interrupted");
@@ -37,7 +37,8 @@ static fsdpck_status cut_short(const file *f, uint64_t wanted, fsdpck_error *err
 static fsdpck_status bad_super(uint64_t at, fsdpck_status status, const char *what, unsigned found,
                                fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, status, "H5-SUPER", "HDF5 superblock %s", what);
+    const fsdpck_status st =
+        error_set(err, status, FSDPCK_FINDING_H5_SUPER, "HDF5 superblock %s", what);
     error_offset(err, at);
     error_found(err, "%u", found);
     return st;
@@ -53,7 +54,8 @@ fsdpck_status hdf5_super_read(const file *f, hdf5_super *super, fsdpck_error *er
     uint8_t b[SUPER_NBYTES] = {0};
     memset(super, 0, sizeof *super);
     if (!hdf5_super_find(f, &super->at))
-        return error_set(err, FSDPCK_BADINPUT, "H5-SUPER", "no HDF5 signature in the file");
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_SUPER,
+                         "no HDF5 signature in the file");
     const uint64_t left = f->nbytes - super->at;
     RETURN_IF(file_read_at(f, super->at, b, left < SUPER_NBYTES ? left : SUPER_NBYTES, err));
     super->version = b[8];
@@ -70,7 +72,7 @@ fsdpck_status hdf5_super_read(const file *f, hdf5_super *super, fsdpck_error *er
     if (left < end_at + size)
         return cut_short(f, super->at + end_at + size, err);
     if (super->version == 3 && (b[11] & (FLAG_WRITE | FLAG_SWMR))) {
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "H5-OPEN",
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_OPEN,
                                            "HDF5 file was not closed by the program that wrote it");
         error_offset(err, super->at + 11);
         error_next(err,

@@ -8,7 +8,7 @@ static const char next_groups[] = "leave out --hdf5-groups, or rename it with --
 
 static fsdpck_status refuse(const char *name, const char *what, const char *next, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "", "%s", what);
+    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE, "%s", what);
     error_tensor(err, name);
     error_next(err, "%s", next);
     return st;

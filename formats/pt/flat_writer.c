@@ -32,7 +32,7 @@ fsdpck_status flat_fail_tensor(const flat_layout *s, uint64_t tensor, const char
                                fsdpck_error *err)
 {
     const catalogue *cat = &s->t->cat;
-    const fsdpck_status st = error_set(err, FSDPCK_INTERNAL, "", "%s", what);
+    const fsdpck_status st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "%s", what);
     error_tensor(err, catalogue_name(cat, catalogue_tensor(cat, tensor)->name));
     return st;
 }
@@ -329,7 +329,8 @@ static fsdpck_status find_tensors(flat_layout *s, fsdpck_error *err)
         for (uint32_t k = 0; has_model && unit_is_sharded(u) && k < u->nparams; k++)
             if (flat_tensor_of(s, 0, u->first_param + k) == CAT_NONE ||
                 u->world_size != t->world_size)
-                return error_set(err, FSDPCK_INTERNAL, "", "a unit does not fit the target");
+                return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                                 "a unit does not fit the target");
     }
     return FSDPCK_OK;
 }
@@ -340,7 +341,8 @@ static fsdpck_status lay_out_found(flat_layout *s, const writer_options *opt, fs
     RETURN_IF(make_root(s, err));
     RETURN_IF(lay_out_all(s, opt == NULL ? NULL : opt->rank_pattern, err));
     if (s->nchunks_placed != catalogue_chunk_count(&s->t->cat))
-        return error_set(err, FSDPCK_INTERNAL, "", "a rank has no place for part of a parameter");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "a rank has no place for part of a parameter");
     return FSDPCK_OK;
 }
 
@@ -362,9 +364,10 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
 
     t->is_folder = true;
     if (t->units == NULL)
-        return error_set(err, FSDPCK_INTERNAL, "", "no units to flatten");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "no units to flatten");
     if (t->flat_params.count != s.ntensors || t->flat_states.count != s.ntensors)
-        return error_set(err, FSDPCK_INTERNAL, "", "tensors and parameters do not match");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "tensors and parameters do not match");
     RETURN_IF(pt_files_begin(t, err));
     flat_records_init(&s);
     s.nparams = t->units->params.count;

@@ -189,8 +189,8 @@ static fsdpck_status name_claim(pt_flat *f, uint32_t *flat, value *path, fsdpck_
     char first[256], second[256];
     print_path(f, *VEC_AT(&f->paths, value, *flat), first, sizeof(first));
     print_path(f, *path, second, sizeof(second));
-    fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "KEY-DUP", "two places of the state have one flat key");
+    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_DUP,
+                                 "two places of the state have one flat key");
     error_tensor(err, name_text(f));
     error_expected(err, "one of them: %s", first);
     error_found(err, "also %s", second);
@@ -233,7 +233,7 @@ static fsdpck_status object_leaf(pt_flat *f, const frame *top, value item, fsdpc
     RETURN_IF(name_claim(f, &flat, &path, err));
     if (!f->keep_sharded && pt_is_sharded(&f->cat->pool, item)) {
         fsdpck_status st =
-            error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+            error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
                       "a DTensor or ShardedTensor holds only one rank's part of a tensor");
         error_tensor(err, name_text(f));
         error_next(err,
@@ -314,8 +314,8 @@ static fsdpck_status enter(pt_flat *f, const frame *top, value v, fsdpck_error *
     value items = v;
 
     if (f->frames.count >= DEPTH_LIMIT)
-        return error_set(err, FSDPCK_LIMIT, "PKL-DEPTH", "state is nested more than %d deep",
-                         DEPTH_LIMIT);
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_DEPTH,
+                         "state is nested more than %d deep", DEPTH_LIMIT);
     if (value_kind_of(v) != VALUE_LIST)
         RETURN_IF(dict_of(f, v, &items, err));
     if (f->keep_empty && top != NULL && value_count(&f->cat->pool, items) == 0)
@@ -324,7 +324,8 @@ static fsdpck_status enter(pt_flat *f, const frame *top, value v, fsdpck_error *
     if (seen == NULL)
         return FSDPCK_LIMIT;
     if (*seen == SEEN_OPEN) {
-        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "PKL-CYCLE", "state contains itself");
+        fsdpck_status st =
+            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_CYCLE, "state contains itself");
         error_tensor(err, name_text(f));
         return st;
     }
@@ -348,7 +349,7 @@ static fsdpck_status place_visit(pt_flat *f, const frame *top, value v, fsdpck_e
     bool opened = is_dict(&f->cat->pool, v);
 
     if (++f->steps > f->steps_limit)
-        return error_set(err, FSDPCK_LIMIT, "PKL-EXPAND",
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_EXPAND,
                          "state has too many places: its parts share each other");
     if (value_kind_of(v) == VALUE_LIST)
         RETURN_IF(list_judge(f, v, &opened, err));

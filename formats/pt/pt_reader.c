@@ -104,7 +104,7 @@ static fsdpck_status add_tensor(const torch_archive *a, catalogue *cat, uint32_t
     uint32_t tensor;
 
     if (t->meta) {
-        fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+        fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
                                      "tensor on the meta device has no data");
         error_tensor(err, name);
         return st;
@@ -249,7 +249,7 @@ static fsdpck_status note_waste(const torch_archive *a, const open_request *req,
     }
     budget_free(req->metadata, used, nbytes);
     if (wasted > 0)
-        format_note(req->found, req->found_ctx, "PT-WASTE", req->path, NULL,
+        format_note(req->found, req->found_ctx, FSDPCK_FINDING_PT_WASTE, req->path, NULL,
                     "storages are larger than the tensors that use them");
     return FSDPCK_OK;
 }
@@ -258,7 +258,7 @@ static void report(const torch_archive *a, const open_request *req)
 {
     const logger *log = &req->log;
     if (a->zip.any_deflated)
-        format_note(req->found, req->found_ctx, "ZIP-DEFLATED", req->path, NULL,
+        format_note(req->found, req->found_ctx, FSDPCK_FINDING_ZIP_DEFLATED, req->path, NULL,
                     "records are deflated, which torch.load(mmap=True) takes for data");
     if (a->zip.any_deflated)
         log_write(log, LOG_NOTE,
@@ -266,7 +266,7 @@ static void report(const torch_archive *a, const open_request *req)
     if (!a->is_legacy && a->zip.no_crc)
         log_write(log, LOG_NOTE, "zip records no checksums");
     if (a->duplicate_keys > 0)
-        log_warn(log, "PKL-DUPKEY", "",
+        log_warn(log, FSDPCK_FINDING_PKL_DUPKEY, "",
                  "%" PRIu64 " keys of dicts are set twice; the last value counts",
                  a->duplicate_keys);
 }
@@ -361,7 +361,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     const torch_tensor *t = chunk_tensor(p, chunk);
 
     if (t == NULL)
-        return error_set(err, FSDPCK_INTERNAL, "", "no such chunk");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "no such chunk");
     RETURN_IF(torch_tensor_place(&p->archive, t, where, err));
     if (chunk >= p->archive.tensors.count) {
         where->offset_bytes = where->record_offset_bytes;
@@ -390,10 +390,10 @@ static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, f
     *s = NULL;
     const torch_tensor *t = chunk_tensor(p, chunk);
     if (t == NULL)
-        return error_set(err, FSDPCK_INTERNAL, "", "no such chunk");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "no such chunk");
     const torch_storage *storage = VEC_AT(&a->storages, const torch_storage, t->storage);
     if (!storage->deflated)
-        return error_set(err, FSDPCK_INTERNAL, "", "record is not compressed");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "record is not compressed");
     return zip_stream_open(&a->zip.in, VEC_AT(&a->zip.entries, const zip_entry, storage->entry),
                            storage->has_crc, s, err);
 }

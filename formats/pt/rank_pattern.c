@@ -9,7 +9,7 @@
 static fsdpck_status bad_pattern(const char *pattern, const char *expected, fsdpck_error *err)
 {
     const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "", "the rank pattern gives no file names");
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "the rank pattern gives no file names");
     error_found(err, "%s", pattern);
     error_expected(err, "%s", expected);
     return st;

@@ -59,7 +59,7 @@ static fsdpck_status local_tensor(const ranks_parse *p, uint64_t index, const ra
     if (t->dtype == c->dtype && t->ndim == c->ndim)
         return FSDPCK_OK;
     const fsdpck_status st = error_set(
-        err, FSDPCK_BADINPUT, "RANK-SHAPE",
+        err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_SHAPE,
         "rank %" PRIu32 "'s part of a tensor has another dtype or number of dims", p->file->rank);
     error_expected(err, "%s, %u dims", dtype_get(c->dtype)->name, c->ndim);
     error_found(err, "%s, %u dims", dtype_get((dtype)t->dtype)->name, t->ndim);
@@ -80,7 +80,7 @@ static fsdpck_status set_spec(ranks_parse *p, uint32_t entry, const mesh *m, con
     RETURN_IF(catalogue_add_mesh(cat, m, &spec.mesh, err));
     RETURN_IF(catalogue_add_spec(cat, &spec, &index, err));
     if (cat->specs.count > SPECS_MAX || cat->meshes.count > MESHES_MAX)
-        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT",
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
                          "files of ranks describe too many layouts");
     cat_tensor *ct = catalogue_tensor(cat, t->index);
     if (t->rank_count == 1)
@@ -89,7 +89,7 @@ static fsdpck_status set_spec(ranks_parse *p, uint32_t entry, const mesh *m, con
         return FSDPCK_OK;
     text_buf text = {.limit_bytes = 4096};
     const cat_spec *first = catalogue_spec(cat, t->index);
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "RANK-DISAGREE",
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
                                        "files of two ranks disagree on how a tensor is cut");
     error_tensor(err, name_of(p, entry));
     if (first != NULL) {
@@ -159,7 +159,7 @@ static fsdpck_status misfit(ranks_parse *p, uint32_t entry, const ranks_claim *c
     error_tensor(err, name_of(p, entry));
     if (st != FSDPCK_OK)
         return st;
-    st = error_set(err, FSDPCK_BADINPUT, "RANK-SHAPE",
+    st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_SHAPE,
                    "rank %" PRIu32 "'s part of a tensor has another size than its placements give",
                    p->file->rank);
     error_tensor(err, name_of(p, entry));
@@ -276,17 +276,17 @@ static fsdpck_status add_shard(ranks_parse *p, uint32_t entry, const ranks_claim
 
     if (!ranks_is_class(pool, shard, "Shard") || !ranks_attribute(pool, shard, "tensor", &tensor) ||
         !ranks_attribute(pool, shard, "metadata", &metadata))
-        return error_set(err, FSDPCK_BADINPUT, "RANK-SHARDED",
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_SHARDED,
                          "ShardedTensor's local shard has an unknown form");
     if (value_kind_of(tensor) != VALUE_TENSOR)
-        return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
                          "ShardedTensor's local shard is no plain tensor");
     RETURN_IF(ranks_shard_box(pool, metadata, c->ndim, offsets, sizes, &rank, err));
     RETURN_IF(local_tensor(p, value_tensor_index(tensor), c, &local, err));
     if (c->ndim > 0 && memcmp(local, sizes, c->ndim * sizeof *sizes) != 0) {
         text_buf text = {.limit_bytes = 4096};
         const fsdpck_status st = error_set(
-            err, FSDPCK_BADINPUT, "RANK-SHAPE",
+            err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_SHAPE,
             "rank %" PRIu32 "'s shard has another size than its metadata say", p->file->rank);
         error_tensor(err, name_of(p, entry));
         print_box(&text, offsets, sizes, c->ndim);

@@ -24,7 +24,7 @@ enum { MESHES_PER_FILE = 4096, LAYOUT_STEPS = 64 };
 
 static fsdpck_status bad(fsdpck_error *err, const char *what)
 {
-    return error_set(err, FSDPCK_BADINPUT, "RANK-DTENSOR", "DTensor's %s", what);
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DTENSOR, "DTensor's %s", what);
 }
 
 /* --- looking into pickles --- */
@@ -356,8 +356,8 @@ static fsdpck_status mesh_of(ranks_parse *p, value v, const ranks_mesh **found, 
         }
         *slot = rm;
         if (p->meshes.count > MESHES_PER_FILE)
-            return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "file has over %d meshes",
-                             MESHES_PER_FILE);
+            return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
+                             "file has over %d meshes", MESHES_PER_FILE);
         RETURN_IF(mesh_parse_value(p, v, rm, err));
         known = value_map_put(&p->mesh_of, v, NULL, err);
         if (known == NULL)
@@ -396,7 +396,8 @@ static fsdpck_status read_placement(const value_pool *pool, value v, unsigned nd
     }
     const bool strided = ranks_is_class(pool, v, "_StridedShard");
     if (!strided && !ranks_is_class(pool, v, "Shard"))
-        return error_set(err, FSDPCK_UNSUPPORTED, "RANK-PLACEMENT", "unknown placement: '%s'",
+        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_RANK_PLACEMENT,
+                         "unknown placement: '%s'",
                          escape_text(shown, sizeof shown, name, strlen(name)));
     if (!ranks_attribute(pool, v, "dim", &item) || !value_as_u64(pool, item, &dim) || dim >= ndim)
         return bad(err, "placement shards a dim that the tensor does not have");
@@ -491,7 +492,7 @@ fsdpck_status ranks_dtensor_read(ranks_parse *p, value v, ranks_claim *c, fsdpck
         !ranks_is_class(pool, spec, "DTensorSpec") || !ranks_attribute(pool, spec, "mesh", &of))
         return bad(err, "state has an unknown form");
     if (value_kind_of(c->local) != VALUE_TENSOR)
-        return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
                          "DTensor's local tensor is of a kind that is not supported");
     if (ranks_attribute(pool, spec, "tensor_meta", &meta) && !value_is_none(meta)) {
         uint64_t shape[NDIM_MAX];

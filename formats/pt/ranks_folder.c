@@ -68,7 +68,7 @@ fsdpck_status ranks_settings_put(const char *text, uint64_t world_size, text_buf
 
     if (text[0] == '\0')
         text = newest;
-    json_reader_init(&r, text, strlen(text), "");
+    json_reader_init(&r, text, strlen(text), FSDPCK_FINDING_NONE);
     json_writer_init(&w, out, 4); /* as its json.dump(..., indent=4) */
     const fsdpck_status st = copy_object(&r, &w, world_size, err);
     json_reader_release(&r);
@@ -89,14 +89,14 @@ static void read_settings(const open_request *req, cat_origin *o)
     fsdpck_status st =
         file_read_whole(&req->probe->dir, name, sizeof o->settings - 1, &text, &nbytes, &err);
     if (st == FSDPCK_OK && strlen(text) != nbytes)
-        st = error_set(&err, FSDPCK_BADINPUT, "", "it holds a zero byte");
+        st = error_set(&err, FSDPCK_BADINPUT, FSDPCK_FINDING_NONE, "it holds a zero byte");
     if (st == FSDPCK_OK)
         st = ranks_settings_put(text, 1, &made, &err);
     if (st == FSDPCK_OK)
         memcpy(o->settings, text, nbytes + 1);
     else
-        log_warn(&req->log, "SIDE-UNREAD", "", "'%s' cannot be kept, a new one is written: %s",
-                 name, err.message);
+        log_warn(&req->log, FSDPCK_FINDING_SIDE_UNREAD, "",
+                 "'%s' cannot be kept, a new one is written: %s", name, err.message);
     text_release(&made);
     free(text);
 }

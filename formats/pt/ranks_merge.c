@@ -25,7 +25,7 @@ static fsdpck_status check_own_ranks(const ranks_state *s, fsdpck_error *err)
         if (first == NULL) {
             st = FSDPCK_LIMIT;
         } else if (*first != 0) {
-            st = error_set(err, FSDPCK_BADINPUT, "RANK-DOUBLE",
+            st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DOUBLE,
                            "two files say to be rank %" PRIu32 "'s", own);
             error_found(err, "'%s' and '%s'", ranks_path(s, (uint32_t)(*first - 1)), f->name);
             error_next(err, "one of them is a copy: find the file of the missing rank");
@@ -33,7 +33,8 @@ static fsdpck_status check_own_ranks(const ranks_state *s, fsdpck_error *err)
             *first = (uint64_t)f->index + 1;
         }
         if (st == FSDPCK_OK && own != f->rank && !told)
-            log_warn(&s->req->log, "RANK-NAME", "see whether the files were renamed by mistake",
+            log_warn(&s->req->log, FSDPCK_FINDING_RANK_NAME,
+                     "see whether the files were renamed by mistake",
                      "'%s' says to be rank %" PRIu32 "'s: what files say goes before their names",
                      f->name, own);
         told = told || own != f->rank;
@@ -182,8 +183,8 @@ static fsdpck_status differ_failed(const ranks_state *s, const plain_list *l, fs
             text_printf(&ranks, "%s%u", ranks.nbytes > 0 ? ", " : "",
                         (unsigned)piece_at(s, l->pieces[i])->rank);
     }
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "RANK-DIFFER", "a plain tensor differs between ranks");
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
+                                       "a plain tensor differs between ranks");
     error_tensor(err, strtab_text(&s->names, l->entry));
     error_expected(err, "what rank %u has", (unsigned)a->rank);
     error_found(err, "another %s on ranks %s%s", l->shapes_differ ? "shape" : "value",

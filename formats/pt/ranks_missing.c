@@ -104,9 +104,9 @@ static bool is_listed_or_other(const void *ctx, const char *entry)
 static fsdpck_status error_missing(const ranks_state *s, const census *c, const text_buf *names,
                                    uint64_t missing, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "RANK-MISSING", "files of ranks are missing: %s%s",
-                  names->text == NULL ? "" : names->text, names->failed ? ", ..." : "");
+    const fsdpck_status st = error_set(
+        err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_MISSING, "files of ranks are missing: %s%s",
+        names->text == NULL ? "" : names->text, names->failed ? ", ..." : "");
     error_path(err, s->req->path);
     error_expected(err, "files of %" PRIu64 " ranks", c->expected_count);
     error_found(err, "%zu files, %" PRIu64 " missing", s->list->files.count, missing);
@@ -122,9 +122,9 @@ static fsdpck_status error_missing(const ranks_state *s, const census *c, const 
 static fsdpck_status too_many(const ranks_state *s, uint64_t there, fsdpck_error *err)
 {
     const uint64_t stated = s->req->expect_ranks;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "RANK-MIXED", "folder holds files of more ranks than %s",
-                  stated > 0 ? "stated" : "their names say");
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_MIXED,
+                                       "folder holds files of more ranks than %s",
+                                       stated > 0 ? "stated" : "their names say");
     error_path(err, s->req->path);
     error_expected(err, "%" PRIu64 " ranks%s", stated > 0 ? stated : world_of_names(s->list),
                    stated > 0 ? " (--source-ranks)" : "");
@@ -139,7 +139,7 @@ static fsdpck_status check_worlds(const ranks_state *s, fsdpck_error *err)
         const ranks_family *f = VEC_AT(&s->list->families, const ranks_family, i);
         if (f->world == 0 || f->world == world)
             continue;
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "RANK-MIXED",
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_MIXED,
                                            "folder holds files of different numbers of ranks");
         error_path(err, s->req->path);
         error_found(err, "%" PRIu64 " and %" PRIu64, world, f->world);
@@ -164,7 +164,8 @@ fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err)
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         c.count = others[i] > c.count ? others[i] : c.count;
     if (c.count > MESH_RANKS_MAX)
-        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "more than %u ranks", MESH_RANKS_MAX);
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "more than %u ranks",
+                         MESH_RANKS_MAX);
     c.expected = budget_alloc(s->req->metadata, 2 * c.count, err);
     if (c.expected == NULL)
         return FSDPCK_LIMIT;

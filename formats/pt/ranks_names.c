@@ -189,8 +189,8 @@ static fsdpck_status mixed(const ranks_family *f, const char *name, fsdpck_error
 {
     char first[512];
     ranks_file_name(f, 0, first, sizeof first);
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "RANK-MIXED", "folder holds the rank files of two saves");
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_MIXED,
+                                       "folder holds the rank files of two saves");
     error_expected(err, "names like '%s'", first);
     error_found(err, "also '%s'", name);
     error_next(err, "name the files of one of them: --source-rank-pattern, with {r} for the rank");
@@ -233,7 +233,7 @@ static fsdpck_status add_name(ranks_list *l, const char *name, const parts *p, f
 {
     uint32_t family;
     if (p->rank >= MESH_RANKS_MAX || p->world > MESH_RANKS_MAX) {
-        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT",
+        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
                                            "rank in the name of a file is too large: '%s'", name);
         error_expected(err, "at most %u", MESH_RANKS_MAX);
         return st;
@@ -263,7 +263,7 @@ static fsdpck_status check_key(const char *key, fsdpck_error *err)
         const unsigned n = utf8_decode((const uint8_t *)key + at, nbytes - at, &c);
         if (n == 0 || utf8_hidden(c)) {
             const fsdpck_status st =
-                error_set(err, FSDPCK_BADINPUT, "RANK-MIXED",
+                error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_MIXED,
                           "files of several kinds are told apart by names that are not plain text");
             error_next(err, "rename the files, or give --source-rank-pattern");
             return st;
@@ -301,7 +301,7 @@ static fsdpck_status check_doubles(const ranks_list *l, fsdpck_error *err)
         const ranks_file *b = VEC_AT(&l->files, const ranks_file, i);
         if (a->family != b->family || a->rank != b->rank)
             continue;
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "RANK-DOUBLE",
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DOUBLE,
                                            "two files are rank %" PRIu32 "'s", a->rank);
         error_found(err, "'%s' and '%s'", a->name, b->name);
         return st;
@@ -313,8 +313,8 @@ static fsdpck_status pattern_check(const char *pattern, fsdpck_error *err)
 {
     if (pattern == NULL || strstr(pattern, "{r}") != NULL)
         return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "", "pattern of rank files does not say where the rank is");
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "pattern of rank files does not say where the rank is");
     error_found(err, "'%s'", pattern);
     error_expected(err, "'{r}' in it, such as 'model_rank_{r}.pt'");
     return st;
@@ -345,8 +345,8 @@ fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,
     RETURN_IF(pattern_check(pattern, err));
     RETURN_IF(gather(l, entries, count, pattern, err));
     if (l->files.count == 0) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, "RANK-NONE", "folder holds no files of ranks");
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_NONE,
+                                           "folder holds no files of ranks");
         error_expected(err, "names like '%s'",
                        pattern != NULL ? pattern : "model_world_size_{W}_rank_{r}.pt");
         error_next(err, "--source-rank-pattern names them, with {r} for the rank");

@@ -64,7 +64,7 @@ fsdpck_status ranks_piece_of(ranks_parse *p, uint64_t tensor, uint32_t *piece, f
         return FSDPCK_OK;
     }
     if (t->meta)
-        return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
                          "tensor on the meta device has no data");
     RETURN_IF(place_of(&p->archive, t, &where, &checked, err));
     RETURN_IF(keep_dims(r, &p->archive, t, &where, &made.dims_at, err));
@@ -78,7 +78,7 @@ fsdpck_status ranks_piece_of(ranks_parse *p, uint64_t tensor, uint32_t *piece, f
                             (where.has_crc ? PIECE_CRC : 0) | (where.stream ? PIECE_STREAM : 0) |
                             (checked ? 0 : PIECE_UNCHECKED) | (t->requires_grad ? PIECE_GRAD : 0));
     if (r->pieces.count >= CAT_NONE)
-        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT",
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
                          "too many tensors in the files of all ranks");
     ranks_piece *slot = vec_push(&r->pieces, err);
     if (slot == NULL)
@@ -93,7 +93,7 @@ fsdpck_status ranks_piece_of(ranks_parse *p, uint64_t tensor, uint32_t *piece, f
 fsdpck_status ranks_note_member(ranks_state *s, uint64_t rank, fsdpck_error *err)
 {
     if (rank >= MESH_RANKS_MAX)
-        return error_set(err, FSDPCK_BADINPUT, "RANK-DTENSOR",
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DTENSOR,
                          "mesh names rank %" PRIu64 ", too large a number", rank);
     if (s->members.count <= rank &&
         vec_push_n(&s->members, (size_t)rank + 1 - s->members.count, err) == NULL)
@@ -158,8 +158,8 @@ static bool generator_state(const value_pool *pool, value path)
 static fsdpck_status disagree(const ranks_parse *p, const ranks_tensor *t, const char *name,
                               const char *what, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "RANK-DISAGREE", "files of two ranks disagree on %s", what);
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
+                                       "files of two ranks disagree on %s", what);
     error_tensor(err, name);
     error_expected(err, "what '%s' says", ranks_path(p->s, t->first_file));
     error_next(err, "make sure that all files are of one save");
@@ -258,9 +258,10 @@ static fsdpck_status read_wrapper(ranks_parse *p, value call, ranks_claim *c, fs
     c->dtype =
         value_kind_of(type) == VALUE_SYMBOL ? dtype_from_name(name, strlen(name)) : DTYPE_NONE;
     if (c->dtype == DTYPE_NONE)
-        return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "tensor has an unknown dtype");
+        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
+                         "tensor has an unknown dtype");
     if (!ranks_dims(pool, value_item(pool, args, 2), c->shape, NDIM_MAX, &c->ndim))
-        return error_set(err, FSDPCK_BADINPUT, "PT-BOUNDS", "tensor has no shape");
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_BOUNDS, "tensor has no shape");
     c->requires_grad = value_kind_of(grad) == VALUE_BOOL && value_as_bool(grad);
     return FSDPCK_OK;
 }
@@ -276,7 +277,7 @@ static fsdpck_status same_shape(const ranks_parse *p, uint32_t entry, const rank
     if (ct->dtype == c->dtype && ct->ndim == c->ndim &&
         (c->ndim == 0 || memcmp(shape, c->shape, c->ndim * sizeof *shape) == 0))
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "RANK-DISAGREE",
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
                                        "files of two ranks disagree on a tensor's dtype or shape");
     error_tensor(err, strtab_text(&p->s->names, entry));
     text_printf(&found, "%s[", dtype_get((dtype)ct->dtype)->name);
@@ -408,7 +409,7 @@ static fsdpck_status parse_archive(ranks_parse *p, fsdpck_error *err)
         return FSDPCK_LIMIT;
     memset(p->pieces, 0xFF, p->piece_count * sizeof *p->pieces);
     if (p->archive.duplicate_keys > 0)
-        log_warn(&s->req->log, "PKL-DUPKEY", "",
+        log_warn(&s->req->log, FSDPCK_FINDING_PKL_DUPKEY, "",
                  "%" PRIu64 " keys of dicts in '%s' are set twice; the last counts",
                  p->archive.duplicate_keys, p->file->name);
     return walk_names(p, err);

@@ -106,7 +106,8 @@ static fsdpck_status add_files(ranks_reader *r, ranks_list *list, catalogue *cat
             st = catalogue_add_file(cat, f->name, strlen(f->name), nbytes, f->rank, &in_catalogue,
                                     err);
         if (st == FSDPCK_OK && in_catalogue != in_set)
-            st = error_set(err, FSDPCK_INTERNAL, "", "files were added in two orders");
+            st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                           "files were added in two orders");
         if (st != FSDPCK_OK) {
             error_path_in(err, r->files.dir->path, f->name);
             return st;
@@ -227,10 +228,10 @@ static void note_traps(const ranks_state *s)
 {
     const open_request *req = s->req;
     if (s->any_dtensor)
-        format_note(req->found, req->found_ctx, "RANK-BOUND", req->path, NULL,
+        format_note(req->found, req->found_ctx, FSDPCK_FINDING_RANK_BOUND, req->path, NULL,
                     "files of ranks pickle DTensors, which other versions of torch may not load");
     if (s->any_deflated)
-        format_note(req->found, req->found_ctx, "ZIP-DEFLATED", req->path, NULL,
+        format_note(req->found, req->found_ctx, FSDPCK_FINDING_ZIP_DEFLATED, req->path, NULL,
                     "records are deflated, which torch.load(mmap=True) takes for data");
 }
 
@@ -281,12 +282,12 @@ static void report(const ranks_state *s)
 
     const bool says_itself = s->flat_count > 0 && shard_metadata_is(s->cat);
     if (s->flat_count > 0 && !says_itself)
-        log_warn(log, "RANK-FLAT", "say what they are made of with --model FILE: fsdpck-model(5)",
-                 "%s", o->note);
+        log_warn(log, FSDPCK_FINDING_RANK_FLAT,
+                 "say what they are made of with --model FILE: fsdpck-model(5)", "%s", o->note);
     else if (!says_itself && o->note[0] != '\0' && !o->order_doubtful)
         log_write(log, LOG_NOTE, "%s", o->note);
     if (o->order_doubtful)
-        log_warn(log, "RANK-TP-ORDER",
+        log_warn(log, FSDPCK_FINDING_RANK_TP_ORDER,
                  "give --assume fsdp2-tp-2.3 if FSDP2 with tensor parallelism wrote this; FSDP1 "
                  "with tensor parallelism looks the same and is right",
                  "rows may be in the wrong order: two Shards of one dim, which torch 2.3 and 2.4 "
@@ -306,7 +307,7 @@ static void report(const ranks_state *s)
 
 static fsdpck_status refuse_torch_checkpointing(fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "SRC-FOREIGN",
+    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_SRC_FOREIGN,
                                        "checkpoint is in the format of torch_checkpointing, which "
                                        "is not supported");
     error_found(err, "its 'metadata.pkl'");
@@ -325,7 +326,8 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     ranks_state s;
 
     if (!req->probe->is_folder)
-        return error_set(err, FSDPCK_USAGE, "", "pt-ranks reads a folder, and this is a file");
+        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                         "pt-ranks reads a folder, and this is a file");
     if (req->rank_pattern == NULL && ranks_is_torch_checkpointing(req->probe))
         return refuse_torch_checkpointing(err);
     fsdpck_status st = ranks_list_make(&list, req->probe->entries, req->probe->entry_count,
@@ -363,13 +365,13 @@ static fsdpck_status refused(const ranks_reader *r, const ranks_piece *q, fsdpck
     fsdpck_status st;
     (void)r;
     if (q->flags & PIECE_FLAT) {
-        st = error_set(err, FSDPCK_UNSUPPORTED, "RANK-FLAT",
+        st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_RANK_FLAT,
                        "optimizer state is each rank's piece of a flat parameter (FSDP1)");
         error_next(err, "--model FILE says what the flat parameters are made of: fsdpck-model(5); "
                         "--part model, where a command has it, leaves them out");
         return st;
     }
-    st = error_set(err, FSDPCK_BADINPUT, "RANK-DIFFER",
+    st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
                    "a plain tensor has other shapes or dtypes on other ranks");
     error_next(err, "--per-rank keep, first or drop says what becomes of it");
     return st;
@@ -420,7 +422,7 @@ static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, f
 
     *s = NULL;
     if (!(q->flags & PIECE_STREAM))
-        return error_set(err, FSDPCK_INTERNAL, "", "record is not compressed");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "record is not compressed");
     return zip_stream_open(&z->in, VEC_AT(&z->entries, const zip_entry, q->entry), !z->no_crc, s,
                            err);
 }

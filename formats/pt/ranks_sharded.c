@@ -10,7 +10,7 @@
 
 static fsdpck_status bad(fsdpck_error *err, const char *what)
 {
-    return error_set(err, FSDPCK_BADINPUT, "RANK-SHARDED", "ShardedTensor's %s", what);
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_SHARDED, "ShardedTensor's %s", what);
 }
 
 static uint64_t count_of(const value_pool *pool, value v, const char *name)
@@ -21,8 +21,7 @@ static uint64_t count_of(const value_pool *pool, value v, const char *name)
 }
 
 fsdpck_status ranks_shard_box(const value_pool *pool, value metadata, unsigned ndim,
-                              uint64_t *offsets, uint64_t *sizes, uint64_t *rank,
-                              fsdpck_error *err)
+                              uint64_t *offsets, uint64_t *sizes, uint64_t *rank, fsdpck_error *err)
 {
     value item;
     unsigned n, m;
@@ -79,7 +78,8 @@ fsdpck_status ranks_sharded_read(ranks_parse *p, value v, ranks_claim *c, fsdpck
     c->world = count_of(pool, group, "global_world_size");
     read_spec(pool, value_item(pool, state, 3), c);
     /* torch 2.15 keeps strides in a sixth property. */
-    if (p->s->form[0] == '\0' && ranks_attribute(pool, metadata, "tensor_properties", &properties)) {
+    if (p->s->form[0] == '\0' &&
+        ranks_attribute(pool, metadata, "tensor_properties", &properties)) {
         const value_call *call = value_call_of(pool, properties);
         if (call != NULL && call->has_state && value_count(pool, call->state) > 5)
             memcpy(p->s->form, "2.15 or newer", sizeof "2.15 or newer");

@@ -66,7 +66,7 @@ static bool is_named(const st_files *s)
 static void say_shadow(const open_request *req, const char *index_name, const char *what)
 {
     log_warn(
-        &req->log, "IDX-SHADOW",
+        &req->log, FSDPCK_FINDING_IDX_SHADOW,
         "compare them: fsdpck diff DIR DIR/" HF_SINGLE_FILE "; then remove the one that is old",
         "read: the files that '%s' names; transformers reads '" HF_SINGLE_FILE "' beside it, %s",
         index_name, what);

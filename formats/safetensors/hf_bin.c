@@ -79,8 +79,8 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     (void)cat;
     *self = NULL;
     RETURN_IF(check(req->probe, req->metadata, err));
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "", "folder holds several files of torch.save");
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "folder holds several files of torch.save");
     error_path(err, req->path);
     error_next(err, "name one of them");
     return st;

@@ -10,7 +10,7 @@
 
 static fsdpck_status fail(fsdpck_error *err, size_t offset_bytes, const char *what)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "IDX-JSON", "%s", what);
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_JSON, "%s", what);
     error_offset(err, offset_bytes);
     return st;
 }
@@ -56,8 +56,8 @@ static fsdpck_status read_map(json_reader *r, hf_index *ix, fsdpck_error *err)
         uint32_t path;
         RETURN_IF(strtab_intern(&ix->tensors, t.text, t.nbytes, &tensor, err));
         if (tensor < known) {
-            const fsdpck_status st =
-                error_set(err, FSDPCK_BADINPUT, "IDX-DUP", "'weight_map' names a tensor twice");
+            const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_DUP,
+                                               "'weight_map' names a tensor twice");
             error_offset(err, t.offset_bytes);
             error_tensor(err, strtab_text(&ix->tensors, tensor));
             return st;
@@ -65,7 +65,7 @@ static fsdpck_status read_map(json_reader *r, hf_index *ix, fsdpck_error *err)
         RETURN_IF(json_next(r, &t, err));
         if (t.kind != JSON_STRING)
             return fail(err, t.offset_bytes, "'weight_map' has a value that is not a string");
-        const fsdpck_status st = path_check_inside(t.text, t.nbytes, "IDX-PATH", err);
+        const fsdpck_status st = path_check_inside(t.text, t.nbytes, FSDPCK_FINDING_IDX_PATH, err);
         if (st != FSDPCK_OK) {
             error_offset(err, t.offset_bytes);
             error_tensor(err, strtab_text(&ix->tensors, tensor));
@@ -115,7 +115,7 @@ fsdpck_status hf_index_parse(const char *text, size_t nbytes, budget *owner, hf_
     strtab_init(&ix->tensors, owner);
     strtab_init(&ix->files, owner);
     json_reader r;
-    json_reader_init(&r, text, nbytes, "IDX-JSON");
+    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_IDX_JSON);
     const fsdpck_status st = read_root(&r, ix, err);
     json_reader_release(&r);
     if (st != FSDPCK_OK)
@@ -130,8 +130,8 @@ fsdpck_status hf_index_read(const folder *dir, const char *name, budget *owner, 
     size_t nbytes = 0;
     *ix = (hf_index){0};
     fsdpck_status st = file_read_whole(dir, name, INDEX_NBYTES_MAX, &text, &nbytes, err);
-    if (st == FSDPCK_LIMIT && err != NULL && strcmp(err->finding, "LIMIT-SIZE") == 0)
-        snprintf(err->finding, sizeof err->finding, "IDX-JSON");
+    if (st == FSDPCK_LIMIT && err != NULL && err->finding == FSDPCK_FINDING_LIMIT_SIZE)
+        err->finding = FSDPCK_FINDING_IDX_JSON;
     RETURN_IF(st);
     st = hf_index_parse(text, nbytes, owner, ix, err);
     free(text);

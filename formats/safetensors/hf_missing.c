@@ -77,7 +77,7 @@ fsdpck_status hf_missing_family_error(const probe_input *in, const char *suffix,
     text_buf list = {.limit_bytes = 200};
     uint32_t found = 0;
     if (!shard_name_parse_as(entry, suffix, &parts))
-        return error_set(err, FSDPCK_INTERNAL, "", "name has no numbers");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "name has no numbers");
     for (uint32_t n = 1; n <= parts.file_count && !list.failed; n++) {
         if (has_number(in, entry, &parts, n)) {
             found++;
@@ -88,8 +88,9 @@ fsdpck_status hf_missing_family_error(const probe_input *in, const char *suffix,
         text_printf(&list, "%s%s", list.nbytes > 0 ? ", " : "", name);
     }
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING", "files of the model are missing: %s%s",
-                  list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
+                  "files of the model are missing: %s%s", list.text != NULL ? list.text : "",
+                  list.failed ? ", ..." : "");
     error_path(err, in->path);
     error_expected(err, "%" PRIu32 " files", parts.file_count);
     if (!list.failed)
@@ -136,7 +137,7 @@ fsdpck_status hf_missing_check(const probe_input *in, const char *const *names, 
     fsdpck_status st = FSDPCK_OK;
     if (missing > 0) {
         const indexed_names n = {names, count, suffix};
-        st = error_set(err, FSDPCK_BADINPUT, "IDX-MISSING",
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_MISSING,
                        "files that the index names are missing: %s%s",
                        list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
         error_path(err, in->path);

@@ -58,7 +58,7 @@ static fsdpck_status choose_index(const probe_input *in, const char **name, fsdp
     if (count <= 1)
         return FSDPCK_OK;
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "IDX-JSON", "folder has several indexes");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_JSON, "folder has several indexes");
     error_path(err, in->path);
     error_expected(err, "one index, or one named '%s'", usual);
     return st;
@@ -120,7 +120,7 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, fsd
         if (chosen(&c, in->entries[i]))
             RETURN_IF(st_files_add(s, in->entries[i], err));
         else if (shard_name_is_safetensors(in->entries[i]))
-            log_warn(&req->log, "IDX-EXTRA", "name the file itself to read it",
+            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, "name the file itself to read it",
                      "'%s' is no part of the model beside it, '%s', which is read", in->entries[i],
                      c.model_alone ? HF_SINGLE_FILE : c.family);
     }
@@ -149,7 +149,7 @@ static fsdpck_status add_indexed(const open_request *req, const hf_index *ix, st
         const char *entry = req->probe->entries[i];
         if (shard_name_is_safetensors(entry) && !is_among(names, count, entry) &&
             strcmp(entry, HF_SINGLE_FILE) != 0)
-            log_warn(&req->log, "IDX-EXTRA", "name the file itself to read it",
+            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, "name the file itself to read it",
                      "'%s' is not named by the index", entry);
     }
     budget_free(req->metadata, names, count * sizeof *names);
@@ -167,7 +167,7 @@ static fsdpck_status error_missing(const open_request *req, const hf_index *ix, 
                                    const misplaced *m, fsdpck_error *err)
 {
     const char *name = strtab_text(&ix->tensors, tensor);
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "IDX-MISSING",
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_MISSING,
                                        "file does not hold a tensor that the index places there");
     char path[1024];
     snprintf(path, sizeof path, "%s/%s", req->path,
@@ -208,7 +208,7 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
                 m = (misplaced){name, st_files_name(s, i)};
         }
         if (extra > 0)
-            log_warn(&req->log, "IDX-EXTRA", "leave them out with --exclude",
+            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, "leave them out with --exclude",
                      "'%s' holds %zu tensors that are not in the index; they are read too",
                      st_files_name(s, i), extra);
     }
@@ -232,7 +232,7 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
         return failed;
     if (m.tensor != NULL) {
         const fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, "IDX-DUP", "tensor lies in two files");
+            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_DUP, "tensor lies in two files");
         error_tensor(err, m.tensor);
         error_path(err, req->path);
         error_found(err, "also in '%s'", m.where);
@@ -241,7 +241,8 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
     if (!ix->has_total)
         log_write(&req->log, LOG_NOTE, "IDX-TOTAL: the index states no total_size");
     else if (ix->total_nbytes != total)
-        log_warn(&req->log, "IDX-TOTAL", "see whether files were replaced after the index was made",
+        log_warn(&req->log, FSDPCK_FINDING_IDX_TOTAL,
+                 "see whether files were replaced after the index was made",
                  "the index states %" PRIu64 " bytes, its files hold %" PRIu64, ix->total_nbytes,
                  total);
     return FSDPCK_OK;
@@ -273,7 +274,7 @@ static fsdpck_status add_file_tensors(const st_files *s, size_t index, strtab *n
         RETURN_IF(strtab_intern(names, name, nbytes, &id, err));
         if (id < known) {
             const fsdpck_status st =
-                error_set(err, FSDPCK_BADINPUT, "IDX-DUP", "tensor lies in two files");
+                error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_DUP, "tensor lies in two files");
             error_tensor(err, name);
             st_files_blame(s, index, err);
             error_found(err, "also in '%s'", st_files_name(s, *VEC_AT(owners, const uint32_t, id)));
@@ -340,7 +341,7 @@ static void describe(const open_request *req, const st_files *s, cat_origin *ori
     if (hf_beside_zeroed_scalars(req->probe, s)) {
         text_puts(&note, "0-dim tensors may be zeros that torch wrote by mistake: 'sharded/' has "
                          "the right ones; ");
-        log_warn(&req->log, "ST-ZERO-DIM", "read the folder 'sharded' in it instead",
+        log_warn(&req->log, FSDPCK_FINDING_ST_ZERO_DIM, "read the folder 'sharded' in it instead",
                  "'%s' holds 0-dim tensors consolidated by torch, which writes them as zeros",
                  req->path);
     }

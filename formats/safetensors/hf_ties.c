@@ -56,7 +56,7 @@ static bool config_ties(const open_request *req)
     if (file_read_whole(&req->probe->dir, "config.json", CONFIG_NBYTES_MAX, &text, &nbytes, NULL) !=
         FSDPCK_OK)
         return false;
-    json_reader_init(&r, text, nbytes, "");
+    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_NONE);
     if (read_config(&r, &tied, NULL) != FSDPCK_OK)
         tied = false;
     json_reader_release(&r);
@@ -122,7 +122,7 @@ fsdpck_status hf_ties_fill(hf_ties *t, const hf_index *ix, const uint8_t *seen, 
     if (f->name == NULL || f->twin == NULL)
         return error_set_nomem(err, strlen(name));
     log_warn(
-        &t->req->log, "IDX-TIED", "leave it out with --exclude",
+        &t->req->log, FSDPCK_FINDING_IDX_TIED, "leave it out with --exclude",
         "the index names '%s', which no file holds: it is filled from '%s', to which %s ties it",
         name, twin, by_model ? "the model" : "'config.json'");
     return FSDPCK_OK;
@@ -141,7 +141,7 @@ static fsdpck_status add_fill(const hf_fill *f, const st_files *s, catalogue *ca
                 return st_files_add_named(s, i, e, f->name, strlen(f->name), cat, err);
         }
     }
-    return error_set(err, FSDPCK_INTERNAL, "", "a twin that was there is gone");
+    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a twin that was there is gone");
 }
 
 fsdpck_status hf_ties_add(const hf_ties *t, const st_files *s, catalogue *cat, fsdpck_error *err)

@@ -56,7 +56,7 @@ static bool read_from(const folder *dir, shards_config *config)
     if (path_probe(dir, "config.json", &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE ||
         file_read_whole(dir, "config.json", CONFIG_NBYTES_MAX, &text, &nbytes, NULL) != FSDPCK_OK)
         return false;
-    json_reader_init(&r, text, nbytes, "");
+    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_NONE);
     if (parse(&r, config, NULL) != FSDPCK_OK)
         *config = (shards_config){0};
     json_reader_release(&r);

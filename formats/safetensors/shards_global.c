@@ -46,7 +46,7 @@ void shards_global_release(shards_global *g)
     vec_release(&g->offsets);
 }
 
-static fsdpck_status fail(fsdpck_error *err, const char *finding, const char *what,
+static fsdpck_status fail(fsdpck_error *err, fsdpck_finding_id finding, const char *what,
                           const char *tensor)
 {
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, finding, "%s", what);
@@ -74,7 +74,8 @@ static fsdpck_status read_offsets(json_reader *r, vec *offsets, shard_place *p, 
         if (t.kind == JSON_ARRAY_END)
             return FSDPCK_OK;
         if (t.kind != JSON_NUMBER || !t.is_u64 || t.u64 > INT64_MAX || p->count == NDIM_MAX)
-            return fail(err, "ST-META", "DCP_SHARDING_INFO has bad saved_offsets", NULL);
+            return fail(err, FSDPCK_FINDING_ST_META, "DCP_SHARDING_INFO has bad saved_offsets",
+                        NULL);
         uint64_t *slot = vec_push(offsets, err);
         if (slot == NULL)
             return FSDPCK_LIMIT;
@@ -95,7 +96,8 @@ static fsdpck_status read_tensor_info(json_reader *r, vec *offsets, shard_place 
             break;
         const bool wanted = t.nbytes == 13 && memcmp(t.text, "saved_offsets", 13) == 0;
         if (wanted && has)
-            return fail(err, "ST-META", "DCP_SHARDING_INFO has saved_offsets twice", NULL);
+            return fail(err, FSDPCK_FINDING_ST_META, "DCP_SHARDING_INFO has saved_offsets twice",
+                        NULL);
         if (wanted) {
             has = true;
             RETURN_IF(read_offsets(r, offsets, p, err));
@@ -104,7 +106,8 @@ static fsdpck_status read_tensor_info(json_reader *r, vec *offsets, shard_place 
             RETURN_IF(json_skip(r, &t, err));
         }
     }
-    return has ? FSDPCK_OK : fail(err, "ST-META", "DCP_SHARDING_INFO lacks saved_offsets", NULL);
+    return has ? FSDPCK_OK
+               : fail(err, FSDPCK_FINDING_ST_META, "DCP_SHARDING_INFO lacks saved_offsets", NULL);
 }
 
 static fsdpck_status read_info(const st_header *h, vec *offsets, shard_place *places,
@@ -113,12 +116,12 @@ static fsdpck_status read_info(const st_header *h, vec *offsets, shard_place *pl
     size_t nbytes;
     const char *text = st_header_metadata(h, "DCP_SHARDING_INFO", &nbytes);
     if (text == NULL)
-        return h->entries.count == 0
-                   ? FSDPCK_OK
-                   : fail(err, "ST-META", "shard has no DCP_SHARDING_INFO in its metadata", NULL);
+        return h->entries.count == 0 ? FSDPCK_OK
+                                     : fail(err, FSDPCK_FINDING_ST_META,
+                                            "shard has no DCP_SHARDING_INFO in its metadata", NULL);
     json_reader r;
     json_token t;
-    json_reader_init(&r, text, nbytes, "ST-META");
+    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_ST_META);
     fsdpck_status st;
     GOTO_IF(json_expect(&r, JSON_OBJECT, &t, err), out);
     for (;;) {
@@ -129,7 +132,7 @@ static fsdpck_status read_info(const st_header *h, vec *offsets, shard_place *pl
         shard_place unused = {.offsets_at = NO_OFFSETS};
         shard_place *p = id != STRTAB_NONE ? &places[id] : &unused;
         if (p->offsets_at != NO_OFFSETS) {
-            st = fail(err, "ST-META", "DCP_SHARDING_INFO names a tensor twice",
+            st = fail(err, FSDPCK_FINDING_ST_META, "DCP_SHARDING_INFO names a tensor twice",
                       strtab_text(&h->names, id));
             goto out;
         }
@@ -172,7 +175,7 @@ static fsdpck_status settle_ndim(shards_global *g, global_tensor *t, const st_en
     if (t->ndim == e->ndim)
         return FSDPCK_OK;
     if (t->solid)
-        return error_set(err, FSDPCK_BADINPUT, "ST-SHARD-RANK",
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_RANK,
                          "shards of one tensor have %u and %u dims", t->ndim, e->ndim);
     t->ndim = e->ndim;
     t->dims_at = g->dims.count;
@@ -195,7 +198,7 @@ static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_en
     global_tensor *t = VEC_AT(&g->tensors, global_tensor, shard.tensor);
     const uint64_t nelems = box_nelems(shape, e->ndim);
     if (t->dtype != e->dtype)
-        return error_set(err, FSDPCK_BADINPUT, "ST-SHARD-DTYPE",
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_DTYPE,
                          "shards of one tensor are %s and %s", dtype_get((dtype)t->dtype)->name,
                          dtype_get((dtype)e->dtype)->name);
     if (nelems > 0) {
@@ -208,9 +211,10 @@ static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_en
         return push_shard(g, shard, err);
     }
     if (p.offsets_at == NO_OFFSETS)
-        return fail(err, "ST-META", "DCP_SHARDING_INFO does not name a tensor of its file", NULL);
+        return fail(err, FSDPCK_FINDING_ST_META,
+                    "DCP_SHARDING_INFO does not name a tensor of its file", NULL);
     if (p.count != e->ndim)
-        return error_set(err, FSDPCK_BADINPUT, "ST-META",
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_META,
                          "DCP_SHARDING_INFO has %u offsets for a shard of %u dims", p.count,
                          e->ndim);
     t->nelems_held += nelems;
@@ -219,7 +223,8 @@ static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_en
         uint64_t *size = VEC_AT(&g->dims, uint64_t, t->dims_at + d);
         uint64_t end;
         if (!checked_add(*VEC_AT(&g->offsets, const uint64_t, p.offsets_at + d), shape[d], &end))
-            return fail(err, "ST-SHAPE", "offset and size of a shard are too large to exist", NULL);
+            return fail(err, FSDPCK_FINDING_ST_SHAPE,
+                        "offset and size of a shard are too large to exist", NULL);
         if (end > *size)
             *size = end;
     }

@@ -63,8 +63,9 @@ static fsdpck_status census_take(const open_request *req, census *c, fsdpck_erro
         if (!is_shard(in->entries[i], &parts))
             continue;
         if (c->file_count != 0 && c->file_count != parts.file_count) {
-            const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING",
-                                               "folder holds the shards of two saves");
+            const fsdpck_status st =
+                error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
+                          "folder holds the shards of two saves");
             error_path(err, req->path);
             error_expected(err, "'-of-%05" PRIu32 "' in all names", c->file_count);
             error_found(err, "'%s'", in->entries[i]);
@@ -75,8 +76,8 @@ static fsdpck_status census_take(const open_request *req, census *c, fsdpck_erro
             c->ranks = parts.rank_number;
     }
     if (c->ranks > RANKS_MAX || c->file_count > RANKS_MAX)
-        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "names of the shards count over %u",
-                         RANKS_MAX);
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
+                         "names of the shards count over %u", RANKS_MAX);
     c->rank_seen = budget_alloc(c->owner, (uint64_t)c->ranks + 1, err);
     c->file_seen = budget_alloc(c->owner, (uint64_t)c->file_count + 1, err);
     if (c->rank_seen == NULL || c->file_seen == NULL)
@@ -108,15 +109,15 @@ static fsdpck_status read_number(const st_header *h, const char *key, uint64_t *
         if (i + 1 == nbytes && *n > 0 && *n <= RANKS_MAX)
             return FSDPCK_OK;
     }
-    return error_set(err, FSDPCK_BADINPUT, "ST-META", "%s is no number from 1 to %u", key,
-                     RANKS_MAX);
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_META, "%s is no number from 1 to %u",
+                     key, RANKS_MAX);
 }
 
 static fsdpck_status error_two_saves(const open_request *req, const char *what, uint64_t expected,
                                      uint64_t found, const char *unit, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING", "folder holds the shards of two saves");
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
+                                       "folder holds the shards of two saves");
     error_path(err, req->path);
     error_expected(err, "%" PRIu64 " %s%s, as %s", expected, unit, expected == 1 ? "" : "s", what);
     error_found(err, "%" PRIu64 " %s%s", found, unit, found == 1 ? "" : "s");
@@ -133,7 +134,7 @@ static fsdpck_status census_hear(census *c, const st_files *s, fsdpck_error *err
         if (st == FSDPCK_OK)
             st = read_number(h, ST_WORLD_SIZE, &ranks, err);
         if (st == FSDPCK_OK && files > 0 && ranks < files)
-            st = error_set(err, FSDPCK_BADINPUT, "ST-META",
+            st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_META,
                            ST_WORLD_SIZE " is less than the number "
                                          "of files");
         if (st != FSDPCK_OK) {
@@ -141,7 +142,7 @@ static fsdpck_status census_hear(census *c, const st_files *s, fsdpck_error *err
             return st;
         }
         if (i > 0 && files != c->told_files) {
-            st = error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING",
+            st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
                            "folder holds the shards of two saves");
             st_files_blame(s, i, err);
             error_expected(err, ST_SHARD_COUNT " %" PRIu64 " (0: not told), as in the others",
@@ -237,9 +238,9 @@ static fsdpck_status error_missing(const open_request *req, const census *c, uin
     list_missing(c, ranks, &files);
     list_holes(req, s, &tensors);
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING", "files of ranks are missing: %s%s%s",
-                  are_candidates(c, ranks) ? "some of " : "", files.text != NULL ? files.text : "",
-                  files.failed ? ", ..." : "");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
+                  "files of ranks are missing: %s%s%s", are_candidates(c, ranks) ? "some of " : "",
+                  files.text != NULL ? files.text : "", files.failed ? ", ..." : "");
     error_path(err, req->path);
     say_counts(c, ranks, &expected, &found);
     if (tensors.nbytes > 0)
@@ -265,7 +266,7 @@ static fsdpck_status error_missing(const open_request *req, const census *c, uin
 
 static fsdpck_status error_stated(const open_request *req, uint64_t ranks, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ST-SHARD-MISSING",
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
                                        "folder holds the shards of %s ranks than stated",
                                        ranks > req->expect_ranks ? "more" : "fewer");
     error_path(err, req->path);
@@ -307,7 +308,7 @@ static fsdpck_status add_files(const open_request *req, st_files *s, fsdpck_erro
         if (is_shard(name, &parts))
             RETURN_IF(st_files_add(s, name, err));
         else if (shard_name_is_safetensors(name))
-            log_warn(&req->log, "IDX-EXTRA", "name the file itself to read it",
+            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, "name the file itself to read it",
                      "'%s' is no shard of this save", name);
     }
     return FSDPCK_OK;
@@ -349,7 +350,7 @@ static void warn_of_absent(const open_request *req, const st_files *s, const cen
 {
     const uint64_t absent = (uint64_t)c->rank_kinds * c->file_kinds - st_files_count(s);
     if (absent > 0 && c->told_files == 0)
-        log_warn(&req->log, "ST-FILES-UNKNOWN",
+        log_warn(&req->log, FSDPCK_FINDING_ST_FILES_UNKNOWN,
                  "compare the names with those of the machines that wrote them",
                  "ranks lack %" PRIu64 " of the files that others have: those with tensors that "
                  "they do not hold, or files that were lost",
@@ -362,7 +363,8 @@ static void describe(const open_request *req, const census *c, cat_origin *origi
     snprintf(origin->torch_version, sizeof origin->torch_version, "2.8 or newer");
     origin->world_size = (int64_t)expected_ranks(req, c);
     if (req->expect_ranks == 0 && c->told_files == 0)
-        log_warn(&req->log, "ST-RANKS-UNKNOWN", "state with --source-ranks N how many wrote them",
+        log_warn(&req->log, FSDPCK_FINDING_ST_RANKS_UNKNOWN,
+                 "state with --source-ranks N how many wrote them",
                  "%" PRIu32 " rank%s seen; a lost last rank cannot be told from these files",
                  c->ranks, c->ranks == 1 ? "" : "s");
 }

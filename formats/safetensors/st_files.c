@@ -160,8 +160,8 @@ void st_files_warn_extra_fields(const st_files *s, const logger *log)
     for (size_t i = 0; i < s->opened.count; i++) {
         const uint64_t n = st_files_header(s, i)->extra_fields;
         if (n > 0)
-            log_warn(log, "ST-FIELD", "", "%" PRIu64 " unknown fields in the header of '%s'", n,
-                     st_files_name(s, i));
+            log_warn(log, FSDPCK_FINDING_ST_FIELD, "",
+                     "%" PRIu64 " unknown fields in the header of '%s'", n, st_files_name(s, i));
     }
 }
 
@@ -171,7 +171,7 @@ void st_files_note_unpadded(const st_files *s, const open_request *req)
         const st_header *h = st_files_header(s, i);
         if (h->data_offset_bytes % 8 == 0 || h->entries.count == 0)
             continue;
-        format_note(req->found, req->found_ctx, "ST-UNPADDED", req->path,
+        format_note(req->found, req->found_ctx, FSDPCK_FINDING_ST_UNPADDED, req->path,
                     req->probe->is_folder ? st_files_name(s, i) : NULL,
                     "data of the file do not begin at a multiple of 8 bytes");
         return;
@@ -192,7 +192,8 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     const st_files *s = ctx;
     const cat_chunk *k = catalogue_chunk(s->cat, chunk);
     if (k->place != PLACE_ROWS)
-        return error_set(err, FSDPCK_INTERNAL, "", "chunk has no bytes to be located");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "chunk has no bytes to be located");
     uint64_t sizes[NDIM_MAX];
     *where = (place){
         .file = k->file,

@@ -33,7 +33,7 @@ bool st_layout_holds(dtype d)
 
 static fsdpck_status refuse(const target *t, uint32_t tensor, const char *what, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "", "%s", what);
+    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE, "%s", what);
     error_tensor(err, catalogue_name(&t->cat, catalogue_tensor(&t->cat, tensor)->name));
     return st;
 }

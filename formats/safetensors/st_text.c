@@ -64,7 +64,7 @@ fsdpck_status st_text_end(st_text *w, fsdpck_error *err)
     const uint64_t n = w->out->nbytes - 8;
     if (n > ST_HEADER_NBYTES_MAX) {
         const fsdpck_status st =
-            error_set(err, FSDPCK_LIMIT, "ST-HEADER-SIZE",
+            error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_ST_HEADER_SIZE,
                       "too many tensors for the header of one safetensors file");
         error_next(err, "write a folder (--format hf) with a smaller --max-shard-size");
         return st;

@@ -85,7 +85,8 @@ static fsdpck_status target_of(pickle_machine *m, size_t i, value_kind kind, val
         return FSDPCK_OK;
     }
     if (value_kind_inline(v) != VALUE_CALL)
-        return pickle_bad(m, "PKL-CALL", "items are added to a value that takes none", err);
+        return pickle_bad(m, FSDPCK_FINDING_PKL_CALL, "items are added to a value that takes none",
+                          err);
     const value_call *call = value_call_of(m->pool, v);
     *target = kind == VALUE_LIST   ? call->list_items
               : kind == VALUE_DICT ? call->dict_items
@@ -195,7 +196,7 @@ fsdpck_status pickle_do_pairs(pickle_machine *m, size_t first, fsdpck_error *err
     if (first <= m->fence)
         return pickle_too_few(m, err);
     if ((m->stack.count - first) % 2 != 0)
-        return pickle_bad(m, "PKL-ODD", "a dict gets a key without an item", err);
+        return pickle_bad(m, FSDPCK_FINDING_PKL_ODD, "a dict gets a key without an item", err);
     if (m->hooks->on_pair != NULL)
         RETURN_IF(offer_pairs(m, first, err));
     return take_items(m, first, VALUE_DICT, err);

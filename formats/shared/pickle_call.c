@@ -50,10 +50,10 @@ static fsdpck_status check_call(const pickle_machine *m, value callee, value arg
                                 fsdpck_error *err)
 {
     if (!is_callable(callee))
-        return pickle_bad(m, "PKL-CALL", "something that cannot be called is applied to arguments",
-                          err);
+        return pickle_bad(m, FSDPCK_FINDING_PKL_CALL,
+                          "something that cannot be called is applied to arguments", err);
     if (value_kind_inline(args) != VALUE_TUPLE)
-        return pickle_bad(m, "PKL-CALL", "the arguments of a call are no tuple", err);
+        return pickle_bad(m, FSDPCK_FINDING_PKL_CALL, "the arguments of a call are no tuple", err);
     return FSDPCK_OK;
 }
 
@@ -75,7 +75,8 @@ fsdpck_status pickle_do_newobj_ex(pickle_machine *m, fsdpck_error *err)
                              .how = CALL_NEWOBJ_EX};
     RETURN_IF(check_call(m, call.callee, call.args, err));
     if (value_kind_inline(call.kwargs) != VALUE_DICT)
-        return pickle_bad(m, "PKL-CALL", "the keyword arguments of a call are no dict", err);
+        return pickle_bad(m, FSDPCK_FINDING_PKL_CALL, "the keyword arguments of a call are no dict",
+                          err);
     return push_call(m, 3, &call, err);
 }
 
@@ -103,7 +104,8 @@ static fsdpck_status build_host(pickle_machine *m, fsdpck_error *err)
 {
     const pickle_slot state = *pickle_top(m, 0);
     if (m->hooks->on_build_host == NULL)
-        return pickle_bad(m, "PKL-CALL", "state is set on a value that takes none", err);
+        return pickle_bad(m, FSDPCK_FINDING_PKL_CALL, "state is set on a value that takes none",
+                          err);
     RETURN_IF(m->hooks->on_build_host(m->hooks->ctx, m->pool, pickle_top(m, 1)->v, state.v, err));
     m->stack.count--;
     pickle_rewind(m, state.mark);
@@ -122,10 +124,11 @@ fsdpck_status pickle_do_build(pickle_machine *m, fsdpck_error *err)
     if (kind == VALUE_HOST || kind == VALUE_TENSOR)
         return build_host(m, err);
     if (kind != VALUE_CALL)
-        return pickle_bad(m, "PKL-CALL", "state is set on a value that takes none", err);
+        return pickle_bad(m, FSDPCK_FINDING_PKL_CALL, "state is set on a value that takes none",
+                          err);
     value_call call = *value_call_of(m->pool, slot->v);
     if (call.has_state)
-        return pickle_bad(m, "PKL-CALL", "the state of an object is set twice", err);
+        return pickle_bad(m, FSDPCK_FINDING_PKL_CALL, "the state of an object is set twice", err);
     RETURN_IF(pickle_deepen(m, slot, state.depth, err));
     call.state = state.v;
     call.has_state = 1;

@@ -56,9 +56,9 @@ typedef struct pickle_machine {
 enum { PICKLE_NESTING_MOST = 10000 };
 
 /* Error at the opcode being run. Returns BADINPUT (LIMIT in the second form). */
-fsdpck_status pickle_bad(const pickle_machine *m, const char *finding, const char *text,
+fsdpck_status pickle_bad(const pickle_machine *m, fsdpck_finding_id finding, const char *text,
                          fsdpck_error *err);
-fsdpck_status pickle_over(const pickle_machine *m, const char *finding, const char *text,
+fsdpck_status pickle_over(const pickle_machine *m, fsdpck_finding_id finding, const char *text,
                           fsdpck_error *err);
 fsdpck_status pickle_too_few(const pickle_machine *m, fsdpck_error *err);
 fsdpck_status pickle_stack_grow(pickle_machine *m, fsdpck_error *err);

@@ -18,8 +18,8 @@ fsdpck_status pickle_memo_prepare(pickle_memo *m, uint64_t max_entries, fsdpck_e
         total += pickle_memo_ones(block->wanted);
     }
     if (total > max_entries) {
-        fsdpck_status st =
-            error_set(err, FSDPCK_LIMIT, "PKL-LIMIT", "the memo of the pickle is too large");
+        fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT,
+                                     "the memo of the pickle is too large");
         error_expected(err, "at most %" PRIu64 " entries that are fetched", max_entries);
         error_found(err, "%" PRIu64, total);
         return st;

@@ -14,7 +14,7 @@ enum { INTS_AT_ONCE = 1024 };
 void pickle_fail(pickle_writer *w, fsdpck_status st, const char *text)
 {
     if (w->st == FSDPCK_OK)
-        w->st = error_set(w->err, st, "", "%s", text);
+        w->st = error_set(w->err, st, FSDPCK_FINDING_NONE, "%s", text);
 }
 
 void pickle_put_bytes(pickle_writer *w, const void *bytes, size_t nbytes)

@@ -6,13 +6,13 @@
 #include "formats/shared/pickle_opcodes.h"
 #include "formats/shared/pickle_skim.h"
 
-fsdpck_status pickle_bad(const pickle_machine *m, const char *finding, const char *text,
+fsdpck_status pickle_bad(const pickle_machine *m, fsdpck_finding_id finding, const char *text,
                          fsdpck_error *err)
 {
     return pickle_error(m->in, m->op_at, FSDPCK_BADINPUT, finding, err, "%s", text);
 }
 
-fsdpck_status pickle_over(const pickle_machine *m, const char *finding, const char *text,
+fsdpck_status pickle_over(const pickle_machine *m, fsdpck_finding_id finding, const char *text,
                           fsdpck_error *err)
 {
     return pickle_error(m->in, m->op_at, FSDPCK_LIMIT, finding, err, "%s", text);
@@ -20,13 +20,15 @@ fsdpck_status pickle_over(const pickle_machine *m, const char *finding, const ch
 
 fsdpck_status pickle_too_few(const pickle_machine *m, fsdpck_error *err)
 {
-    return pickle_bad(m, "PKL-STACK", "an opcode takes more values than there are", err);
+    return pickle_bad(m, FSDPCK_FINDING_PKL_STACK, "an opcode takes more values than there are",
+                      err);
 }
 
 fsdpck_status pickle_stack_grow(pickle_machine *m, fsdpck_error *err)
 {
     if (m->stack.count >= m->limits->max_stack)
-        return pickle_over(m, "PKL-LIMIT", "the pickle keeps too many values on its stack", err);
+        return pickle_over(m, FSDPCK_FINDING_PKL_LIMIT,
+                           "the pickle keeps too many values on its stack", err);
     RETURN_IF(vec_reserve(&m->stack, 1, err));
     m->stack_room =
         m->stack.capacity < m->limits->max_stack ? m->stack.capacity : (size_t)m->limits->max_stack;
@@ -44,13 +46,14 @@ void pickle_rewind(pickle_machine *m, uint64_t mark)
 
 fsdpck_status pickle_too_deep(const pickle_machine *m, fsdpck_error *err)
 {
-    return pickle_over(m, "PKL-DEPTH", "containers are nested too deeply", err);
+    return pickle_over(m, FSDPCK_FINDING_PKL_DEPTH, "containers are nested too deeply", err);
 }
 
 fsdpck_status pickle_close_mark(pickle_machine *m, size_t *first, fsdpck_error *err)
 {
     if (m->marks.count == 0)
-        return pickle_bad(m, "PKL-MARK", "an opcode needs a mark and there is none", err);
+        return pickle_bad(m, FSDPCK_FINDING_PKL_MARK, "an opcode needs a mark and there is none",
+                          err);
     *first = m->fence;
     m->marks.count--;
     m->fence = m->marks.count > 0 ? *VEC_AT(&m->marks, size_t, m->marks.count - 1) : 0;
@@ -85,7 +88,8 @@ static fsdpck_status memo_fetch_slowly(pickle_machine *m, uint64_t index, fsdpck
 {
     const value *entry = pickle_memo_at(&m->memo, index);
     if (entry == NULL || *entry == PICKLE_MEMO_UNSET)
-        return pickle_bad(m, "PKL-MEMO", "a memo entry is fetched before it was stored", err);
+        return pickle_bad(m, FSDPCK_FINDING_PKL_MEMO,
+                          "a memo entry is fetched before it was stored", err);
     if (value_kind_inline(*entry) == VALUE_CALL) { /* may yet be replaced: not kept as recent */
         const value_call *call = value_call_of(m->pool, *entry);
         return pickle_push_plain(m, call->forwarded ? call->state : *entry, err);
@@ -105,7 +109,7 @@ static inline fsdpck_status memo_fetch(pickle_machine *m, uint64_t index, fsdpck
 static fsdpck_status do_mark(pickle_machine *m, fsdpck_error *err)
 {
     if (m->marks.count >= m->limits->max_depth)
-        return pickle_over(m, "PKL-DEPTH", "too many marks are open", err);
+        return pickle_over(m, FSDPCK_FINDING_PKL_DEPTH, "too many marks are open", err);
     size_t *mark = vec_push(&m->marks, err);
     if (mark == NULL)
         return FSDPCK_LIMIT;
@@ -200,7 +204,7 @@ static fsdpck_status do_fetch_or_store(pickle_machine *m, uint8_t op, fsdpck_err
     size_t nbytes = op == OP_BINPUT || op == OP_BINGET ? 1 : 4;
     if (op == OP_PUT || op == OP_GET) {
         if (!pickle_line(m->in, m->at, &nbytes) || !pickle_decimal(p, nbytes, &index))
-            return pickle_bad(m, "PKL-INT", "a memo index is no number", err);
+            return pickle_bad(m, FSDPCK_FINDING_PKL_INT, "a memo index is no number", err);
         nbytes++;
     } else {
         index = nbytes == 1 ? p[0] : load_le32(p);
@@ -385,18 +389,18 @@ static fsdpck_status run(pickle_machine *m, size_t nbytes, value *root, fsdpck_e
     }
     m->op_at = nbytes - 1;
     if (m->marks.count > 0)
-        return pickle_bad(m, "PKL-MARK", "a mark is still open at STOP", err);
+        return pickle_bad(m, FSDPCK_FINDING_PKL_MARK, "a mark is still open at STOP", err);
     RETURN_IF(pickle_need(m, 1, err));
     if (m->stack.count > 1)
-        return pickle_bad(m, "PKL-MARK", "more than one value is left at STOP", err);
+        return pickle_bad(m, FSDPCK_FINDING_PKL_MARK, "more than one value is left at STOP", err);
     *root = pickle_top(m, 0)->v;
     return pickle_settle_dicts(m, err);
 }
 
-static bool is_about_code(const char *finding)
+static bool is_about_code(fsdpck_finding_id finding)
 {
-    return strcmp(finding, "PKL-GLOBAL") == 0 || strcmp(finding, "PKL-GETATTR") == 0 ||
-           strcmp(finding, "PKL-CALL") == 0;
+    return finding == FSDPCK_FINDING_PKL_GLOBAL || finding == FSDPCK_FINDING_PKL_GETATTR ||
+           finding == FSDPCK_FINDING_PKL_CALL;
 }
 
 /* A pickle that breaks off has run, in Python, up to there: what it asked for until then is told

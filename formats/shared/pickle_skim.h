@@ -14,8 +14,9 @@ fsdpck_status pickle_skim_all(const pickle_input *in, pickle_memo *memo, size_t 
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Sets the error with the offset of the opcode at bytes[at]. Returns st. */
-fsdpck_status pickle_error(const pickle_input *in, size_t at, fsdpck_status st, const char *finding,
-                           fsdpck_error *err, const char *fmt, ...) PRINTF_LIKE(6, 7);
+fsdpck_status pickle_error(const pickle_input *in, size_t at, fsdpck_status st,
+                           fsdpck_finding_id finding, fsdpck_error *err, const char *fmt, ...)
+    PRINTF_LIKE(6, 7);
 
 /* A line (INT, GLOBAL, PUT, ...) that begins at bytes[at]: its length without the newline; false
  * where there is no newline. */

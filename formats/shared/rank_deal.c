@@ -130,7 +130,7 @@ static fsdpck_status check_ranks(const target *t, fsdpck_error *err)
         good = rank == UINT16_MAX || rank < t->world_size;
     }
     return good ? FSDPCK_OK
-                : error_set(err, FSDPCK_INTERNAL, "",
+                : error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                             "a target's chunk has a rank that is not there");
 }
 
@@ -152,11 +152,13 @@ static fsdpck_status rank_of_replica(const target *t, const loads *l, const cat_
     piece_holders_begin(&holders, m, spec->placements, coord);
     while (piece_holders_next(&holders, &holder)) {
         if (holder >= t->world_size)
-            return error_set(err, FSDPCK_INTERNAL, "", "a target's mesh has more ranks than it");
+            return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                             "a target's mesh has more ranks than it");
         *rank = winner_of(l, *rank, (uint32_t)holder);
     }
-    return *rank != CAT_NONE ? FSDPCK_OK
-                             : error_set(err, FSDPCK_INTERNAL, "", "no rank holds a chunk");
+    return *rank != CAT_NONE
+               ? FSDPCK_OK
+               : error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "no rank holds a chunk");
 }
 
 static fsdpck_status deal_chunks_of(target *t, loads *l, const rank_order *order, uint32_t rank,

@@ -82,7 +82,7 @@ static fsdpck_status check_tiling(st_header *h, fsdpck_error *err)
         if (e[i].begin_bytes != end) {
             const bool gap = e[i].begin_bytes > end;
             const fsdpck_status st =
-                error_set(err, FSDPCK_BADINPUT, "ST-OFFSET",
+                error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_OFFSET,
                           gap ? "bytes between tensors belong to none" : "tensors overlap");
             error_tensor(err, strtab_text(&h->names, e[i].name));
             error_offset(err, h->data_offset_bytes + (end < h->data_nbytes ? end : h->data_nbytes));
@@ -95,7 +95,7 @@ static fsdpck_status check_tiling(st_header *h, fsdpck_error *err)
     if (end == h->data_nbytes)
         return FSDPCK_OK;
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "ST-EOF",
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_EOF,
                   end > h->data_nbytes ? "file is cut short" : "bytes behind the last tensor");
     error_offset(err, h->data_offset_bytes + (end < h->data_nbytes ? end : h->data_nbytes));
     error_expected(err, "%" PRIu64 " bytes of data", end);
@@ -141,9 +141,9 @@ static fsdpck_status check_header_nbytes(const st_input *in, uint64_t n, fsdpck_
     if (n >= 2 && n <= ST_HEADER_NBYTES_MAX && n <= in->nbytes - 8)
         return FSDPCK_OK;
     const bool short_one = n < 2;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, short_one ? "ST-SHORT" : "ST-HEADER-SIZE",
-                  "impossible length of the header");
+    const fsdpck_status st = error_set(
+        err, FSDPCK_BADINPUT, short_one ? FSDPCK_FINDING_ST_SHORT : FSDPCK_FINDING_ST_HEADER_SIZE,
+        "impossible length of the header");
     const uint64_t most =
         in->nbytes - 8 < ST_HEADER_NBYTES_MAX ? in->nbytes - 8 : ST_HEADER_NBYTES_MAX;
     error_offset(err, in->base_offset_bytes);
@@ -161,8 +161,8 @@ fsdpck_status st_header_read(const st_input *in, budget *owner, st_header *h, fs
 {
     *h = (st_header){0};
     if (in->nbytes < 8) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, "ST-SHORT", "too short for a safetensors header");
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHORT,
+                                           "too short for a safetensors header");
         error_found(err, "%" PRIu64 " bytes", in->nbytes);
         return st;
     }

@@ -23,7 +23,7 @@ typedef struct fields {
     dtype d;
 } fields;
 
-static fsdpck_status fail(fsdpck_error *err, const char *finding, size_t offset_bytes,
+static fsdpck_status fail(fsdpck_error *err, fsdpck_finding_id finding, size_t offset_bytes,
                           const char *what)
 {
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, finding, "%s", what);
@@ -61,15 +61,15 @@ static fsdpck_status check_text(const char *text, size_t nbytes, fsdpck_error *e
 {
     const uint8_t *s = (const uint8_t *)text;
     if (nbytes >= 3 && s[0] == 0xEF && s[1] == 0xBB && s[2] == 0xBF)
-        return fail(err, "ST-UTF8", 0, "header begins with a byte order mark");
+        return fail(err, FSDPCK_FINDING_ST_UTF8, 0, "header begins with a byte order mark");
     const size_t bad = bad_text_at(s, nbytes);
     if (bad < nbytes)
-        return fail(err, "ST-UTF8", bad,
+        return fail(err, FSDPCK_FINDING_ST_UTF8, bad,
                     s[bad] == 0 ? "header holds a NUL byte" : "header is not UTF-8");
     if (nbytes < 2)
-        return fail(err, "ST-SHORT", 0, "header is too short to be a JSON object");
+        return fail(err, FSDPCK_FINDING_ST_SHORT, 0, "header is too short to be a JSON object");
     if (text[0] != '{')
-        return fail(err, "ST-JSON", 0, "header does not begin with '{'");
+        return fail(err, FSDPCK_FINDING_ST_JSON, 0, "header does not begin with '{'");
     return FSDPCK_OK;
 }
 
@@ -80,11 +80,11 @@ static fsdpck_status read_metadata(parser *p, fsdpck_error *err)
     st_header *h = p->h;
     json_token t;
     if (p->saw_metadata)
-        return fail(err, "ST-META", p->json.at, "header has '__metadata__' twice");
+        return fail(err, FSDPCK_FINDING_ST_META, p->json.at, "header has '__metadata__' twice");
     p->saw_metadata = true;
     RETURN_IF(json_next(&p->json, &t, err));
     if (t.kind != JSON_OBJECT)
-        return fail(err, "ST-META", t.offset_bytes, "'__metadata__' is not an object");
+        return fail(err, FSDPCK_FINDING_ST_META, t.offset_bytes, "'__metadata__' is not an object");
     for (;;) {
         RETURN_IF(json_next(&p->json, &t, err));
         if (t.kind == JSON_OBJECT_END)
@@ -95,10 +95,10 @@ static fsdpck_status read_metadata(parser *p, fsdpck_error *err)
         uint32_t text;
         RETURN_IF(strtab_intern(&h->metadata_keys, t.text, t.nbytes, &key, err));
         if (key < known)
-            return fail(err, "ST-META", key_at, "'__metadata__' has a key twice");
+            return fail(err, FSDPCK_FINDING_ST_META, key_at, "'__metadata__' has a key twice");
         RETURN_IF(json_next(&p->json, &t, err));
         if (t.kind != JSON_STRING)
-            return fail(err, "ST-META", t.offset_bytes,
+            return fail(err, FSDPCK_FINDING_ST_META, t.offset_bytes,
                         "'__metadata__' has a value that is not a string");
         RETURN_IF(strtab_intern(&h->metadata_texts, t.text, t.nbytes, &text, err));
         uint32_t *slot = vec_push(&h->metadata, err);
@@ -121,21 +121,22 @@ static fsdpck_status next_number(parser *p, bool of_shape, uint64_t *number, boo
         at++;
     const bool numeric = at < r->nbytes && strchr("+-.0123456789", r->text[at]) != NULL;
     json_token t;
-    r->finding = numeric ? "ST-NUMBER" : "ST-JSON";
+    r->finding = numeric ? FSDPCK_FINDING_ST_NUMBER : FSDPCK_FINDING_ST_JSON;
     const fsdpck_status st = json_next(r, &t, err);
-    r->finding = "ST-JSON";
+    r->finding = FSDPCK_FINDING_ST_JSON;
     RETURN_IF(st);
     *end = t.kind == JSON_ARRAY_END;
     if (*end)
         return FSDPCK_OK;
     if (t.kind != JSON_NUMBER)
-        return fail(err, "ST-ENTRY", t.offset_bytes, "array holds something else than numbers");
+        return fail(err, FSDPCK_FINDING_ST_ENTRY, t.offset_bytes,
+                    "array holds something else than numbers");
     *number = t.u64;
     if (t.is_u64)
         return FSDPCK_OK;
     const bool negative = t.text[0] == '-' && t.nbytes > 1 && t.text[1] != '0';
-    (void)fail(err, of_shape && negative ? "ST-SHAPE" : "ST-NUMBER", t.offset_bytes,
-               of_shape ? "bad size in a shape" : "bad number in data_offsets");
+    (void)fail(err, of_shape && negative ? FSDPCK_FINDING_ST_SHAPE : FSDPCK_FINDING_ST_NUMBER,
+               t.offset_bytes, of_shape ? "bad size in a shape" : "bad number in data_offsets");
     error_expected(err, "an integer from 0 to 2^64-1");
     char shown[64];
     error_found(err, "%s", escape_text(shown, sizeof shown, t.text, t.nbytes < 48 ? t.nbytes : 48));
@@ -147,7 +148,8 @@ static fsdpck_status begin_array(parser *p, const char *what, fsdpck_error *err)
     json_token t;
     RETURN_IF(json_next(&p->json, &t, err));
     if (t.kind != JSON_ARRAY) {
-        (void)fail(err, "ST-ENTRY", t.offset_bytes, "field of an entry is not an array");
+        (void)fail(err, FSDPCK_FINDING_ST_ENTRY, t.offset_bytes,
+                   "field of an entry is not an array");
         error_expected(err, "'%s': an array", what);
         return FSDPCK_BADINPUT;
     }
@@ -165,13 +167,14 @@ static fsdpck_status read_shape(parser *p, fields *f, fsdpck_error *err)
             return FSDPCK_OK;
         if (f->ndim == NDIM_MAX) {
             const fsdpck_status st =
-                error_set(err, FSDPCK_LIMIT, "ST-SHAPE", "tensor has too many dims");
+                error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_ST_SHAPE, "tensor has too many dims");
             error_offset(err, p->json.at);
             error_expected(err, "at most %u", NDIM_MAX);
             return st;
         }
         if (size > INT64_MAX)
-            return fail(err, "ST-SHAPE", p->json.at, "size in a shape is too large to exist");
+            return fail(err, FSDPCK_FINDING_ST_SHAPE, p->json.at,
+                        "size in a shape is too large to exist");
         f->dims[f->ndim++] = size;
     }
 }
@@ -186,7 +189,8 @@ static fsdpck_status read_offsets(parser *p, fields *f, fsdpck_error *err)
         if (end && f->offset_count == 2)
             return FSDPCK_OK;
         if (end || f->offset_count == 2)
-            return fail(err, "ST-ENTRY", p->json.at, "data_offsets does not hold two numbers");
+            return fail(err, FSDPCK_FINDING_ST_ENTRY, p->json.at,
+                        "data_offsets does not hold two numbers");
         f->offsets[f->offset_count++] = offset;
     }
 }
@@ -200,7 +204,7 @@ static fsdpck_status error_dtype(const json_token *t, fsdpck_error *err)
         upper[i] = (char)(t->text[i] >= 'a' && t->text[i] <= 'z' ? t->text[i] - 32 : t->text[i]);
     const bool misspelt = dtype_from_safetensors(upper, n) != DTYPE_NONE;
     const fsdpck_status st = error_set(err, misspelt ? FSDPCK_BADINPUT : FSDPCK_UNSUPPORTED,
-                                       "ST-DTYPE", "unknown dtype");
+                                       FSDPCK_FINDING_ST_DTYPE, "unknown dtype");
     error_offset(err, t->offset_bytes);
     if (misspelt)
         error_expected(err, "'%s'", upper);
@@ -214,7 +218,8 @@ static fsdpck_status read_dtype(parser *p, fields *f, fsdpck_error *err)
     json_token t;
     RETURN_IF(json_next(&p->json, &t, err));
     if (t.kind != JSON_STRING)
-        return fail(err, "ST-ENTRY", t.offset_bytes, "dtype of an entry is not a string");
+        return fail(err, FSDPCK_FINDING_ST_ENTRY, t.offset_bytes,
+                    "dtype of an entry is not a string");
     f->d = dtype_from_safetensors(t.text, t.nbytes);
     return f->d != DTYPE_NONE ? FSDPCK_OK : error_dtype(&t, err);
 }
@@ -229,7 +234,8 @@ static fsdpck_status read_fields(parser *p, fields *f, fsdpck_error *err)
     json_token t;
     RETURN_IF(json_next(&p->json, &t, err));
     if (t.kind != JSON_OBJECT)
-        return fail(err, "ST-ENTRY", t.offset_bytes, "entry of a tensor is not an object");
+        return fail(err, FSDPCK_FINDING_ST_ENTRY, t.offset_bytes,
+                    "entry of a tensor is not an object");
     for (;;) {
         RETURN_IF(json_next(&p->json, &t, err));
         if (t.kind == JSON_OBJECT_END)
@@ -239,7 +245,7 @@ static fsdpck_status read_fields(parser *p, fields *f, fsdpck_error *err)
                     : token_is(&t, "data_offsets") ? &f->has_offsets
                                                    : NULL;
         if (has != NULL && *has)
-            return fail(err, "ST-DUPKEY", t.offset_bytes, "entry has a field twice");
+            return fail(err, FSDPCK_FINDING_ST_DUPKEY, t.offset_bytes, "entry has a field twice");
         if (has != NULL)
             *has = true;
         if (has == &f->has_dtype) {
@@ -264,16 +270,16 @@ static fsdpck_status check_length(const fields *f, size_t at, fsdpck_error *err)
     uint64_t nelems;
     uint64_t bits;
     if (!checked_product(f->dims, f->ndim, &nelems) || !checked_mul(nelems, bits_each, &bits))
-        return fail(err, "ST-SHAPE", at, "shape is too large to exist");
+        return fail(err, FSDPCK_FINDING_ST_SHAPE, at, "shape is too large to exist");
     if (bits % 8 != 0)
-        return fail(err, "ST-DTYPE", at, "tensor does not fill whole bytes");
+        return fail(err, FSDPCK_FINDING_ST_DTYPE, at, "tensor does not fill whole bytes");
     if (f->offsets[0] > f->offsets[1]) {
-        (void)fail(err, "ST-OFFSET", at, "data_offsets end before they begin");
+        (void)fail(err, FSDPCK_FINDING_ST_OFFSET, at, "data_offsets end before they begin");
         error_found(err, "[%" PRIu64 ", %" PRIu64 "]", f->offsets[0], f->offsets[1]);
         return FSDPCK_BADINPUT;
     }
     if (f->offsets[1] - f->offsets[0] != bits / 8) {
-        (void)fail(err, "ST-LENGTH", at, "data_offsets do not fit dtype and shape");
+        (void)fail(err, FSDPCK_FINDING_ST_LENGTH, at, "data_offsets do not fit dtype and shape");
         error_expected(err, "%" PRIu64 " bytes", bits / 8);
         error_found(err, "%" PRIu64 " bytes", f->offsets[1] - f->offsets[0]);
         return FSDPCK_BADINPUT;
@@ -285,7 +291,7 @@ static fsdpck_status add_entry(parser *p, uint32_t name, fields *f, size_t at, f
 {
     st_header *h = p->h;
     if (!f->has_dtype || !f->has_shape || !f->has_offsets) {
-        (void)fail(err, "ST-ENTRY", at, "entry of a tensor is incomplete");
+        (void)fail(err, FSDPCK_FINDING_ST_ENTRY, at, "entry of a tensor is incomplete");
         error_expected(err, "dtype, shape and data_offsets");
         return FSDPCK_BADINPUT;
     }
@@ -294,7 +300,7 @@ static fsdpck_status add_entry(parser *p, uint32_t name, fields *f, size_t at, f
         uint64_t *last = &f->dims[f->ndim - 1]; /* ndim 0 was no whole byte */
         if (*last % 2 != 0) {
             const fsdpck_status st =
-                error_set(err, FSDPCK_UNSUPPORTED, "ST-SHAPE",
+                error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ST_SHAPE,
                           "F4 tensor with an odd last dim: torch has no such tensor");
             error_offset(err, at);
             return st;
@@ -325,7 +331,8 @@ static fsdpck_status error_duplicate(const st_header *h, uint32_t name, size_t a
 {
     /* Not yet sorted: entry i defines name i. */
     const st_entry *e = VEC_AT(&h->entries, const st_entry, name);
-    const fsdpck_status st = fail(err, "ST-DUPKEY", at, "header defines a tensor twice");
+    const fsdpck_status st =
+        fail(err, FSDPCK_FINDING_ST_DUPKEY, at, "header defines a tensor twice");
     error_tensor(err, strtab_text(&h->names, name));
     error_expected(err, "one definition");
     error_found(err,
@@ -369,7 +376,8 @@ static fsdpck_status read_root(parser *p, fsdpck_error *err)
     }
     for (size_t at = r->at; at < r->nbytes; at++)
         if (r->text[at] != ' ')
-            return fail(err, "ST-JSON", at, "header is followed by something else than spaces");
+            return fail(err, FSDPCK_FINDING_ST_JSON, at,
+                        "header is followed by something else than spaces");
     return FSDPCK_OK;
 }
 
@@ -377,7 +385,7 @@ fsdpck_status st_header_read_text(const char *text, size_t nbytes, st_header *h,
 {
     RETURN_IF(check_text(text, nbytes, err));
     parser p = {.h = h};
-    json_reader_init(&p.json, text, nbytes, "ST-JSON");
+    json_reader_init(&p.json, text, nbytes, FSDPCK_FINDING_ST_JSON);
     const fsdpck_status st = read_root(&p, err);
     json_reader_release(&p.json);
     return st;

@@ -72,18 +72,18 @@ static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64
     fsdpck_status st;
 
     if (nbytes >= 262 && memcmp(head + 257, "ustar", 5) == 0) {
-        st = error_set(err, FSDPCK_UNSUPPORTED, "PT-TAR",
+        st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TAR,
                        "tar form of torch before 0.1.10 is not supported");
         error_next(err, "load it and save it again with a newer torch");
         return st;
     }
     if (nbytes == 0) {
-        st = error_set(err, FSDPCK_BADINPUT, "ZIP-EMPTY", "file is empty");
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_EMPTY, "file is empty");
         error_next(err, "copy it again from where it was saved; its writer or a copy may have been "
                         "interrupted");
         return st;
     }
-    st = error_set(err, FSDPCK_BADINPUT, "PT-CONTAINER", "this is %s",
+    st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_CONTAINER, "this is %s",
                    what != NULL ? what : "no file of torch.save");
     error_offset(err, offset);
     error_expected(err, "a zip of torch.save, or its older stream form");
@@ -93,7 +93,7 @@ static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64
 /* --- small records --- */
 
 static fsdpck_status small_record(const zip_archive *z, const zip_entry *e, uint64_t limit,
-                                  const char *finding, uint8_t *bytes, uint64_t *nbytes,
+                                  fsdpck_finding_id finding, uint8_t *bytes, uint64_t *nbytes,
                                   fsdpck_error *err)
 {
     uint8_t *p;
@@ -121,13 +121,16 @@ static fsdpck_status read_marks(torch_archive *a, fsdpck_error *err)
     if (e == NULL)
         e = zip_find(&a->zip, ".data/version");
     if (e == NULL)
-        return error_set(err, FSDPCK_BADINPUT, "PT-VERSION", "zip has no record 'version'");
-    RETURN_IF(small_record(&a->zip, e, sizeof(bytes), "PT-VERSION", bytes, &nbytes, err));
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_VERSION,
+                         "zip has no record 'version'");
+    RETURN_IF(
+        small_record(&a->zip, e, sizeof(bytes), FSDPCK_FINDING_PT_VERSION, bytes, &nbytes, err));
     RETURN_IF(torch_version_check(bytes, nbytes, err));
     e = zip_find(&a->zip, "byteorder");
     if (e == NULL)
         return FSDPCK_OK;
-    RETURN_IF(small_record(&a->zip, e, sizeof(bytes), "PT-BYTEORDER", bytes, &nbytes, err));
+    RETURN_IF(
+        small_record(&a->zip, e, sizeof(bytes), FSDPCK_FINDING_PT_BYTEORDER, bytes, &nbytes, err));
     return torch_byteorder_parse(bytes, nbytes, &a->big_endian, err);
 }
 
@@ -144,8 +147,8 @@ static bool equal_but_for_case(const char *a, const char *lower)
 /* Such an archive has a data.pkl too, but its classes live in the archive's own code. */
 static fsdpck_status is_torchscript(fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_UNSUPPORTED, "PT-CONTAINER", "this is a TorchScript archive");
+    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_CONTAINER,
+                                       "this is a TorchScript archive");
     error_next(err, "save the module's state_dict() with torch.save instead");
     return st;
 }
@@ -157,15 +160,15 @@ static fsdpck_status pickle_missing(const zip_archive *z, fsdpck_error *err)
     for (size_t i = 0; i < z->entries.count; i++) {
         const char *name = zip_name(z, VEC_AT(&z->entries, const zip_entry, i));
         if (equal_but_for_case(name, "data.pkl"))
-            return error_set(err, FSDPCK_BADINPUT, "ZIP-CASE", "record data.pkl is named '%s'",
-                             name);
+            return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CASE,
+                             "record data.pkl is named '%s'", name);
         only_marks = only_marks &&
                      (strcmp(name, "version") == 0 || strcmp(name, "byteorder") == 0 ||
                       strncmp(name, ".data/", 6) == 0 || strcmp(name, ".format_version") == 0 ||
                       strcmp(name, ".storage_alignment") == 0);
     }
     fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "PT-CONTAINER",
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_CONTAINER,
                   only_marks ? "save was interrupted: the zip holds no data.pkl"
                              : "this is a zip, but not of torch.save: it holds no data.pkl");
     error_next(err,
@@ -196,7 +199,7 @@ static fsdpck_status read_pickle(torch_archive *a, torch_calls calls, fsdpck_err
         .bytes = bytes, .nbytes = nbytes, .file_offset_bytes = e->data_offset_bytes};
     fsdpck_status st = pickle_read(&in, &limits, a->pool, &hooks, &a->root, &consumed, err);
     if (st == FSDPCK_OK && consumed != nbytes) {
-        st = error_set(err, FSDPCK_BADINPUT, "PKL-TRAILING",
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_TRAILING,
                        "bytes behind the end of data.pkl's pickle");
         error_offset(err, e->data_offset_bytes + consumed);
     }
@@ -226,10 +229,10 @@ static fsdpck_status open_parts(const zip_input *in, torch_archive *a, torch_cal
         /* A real zip behind something else is named as such. */
         fsdpck_status st = zip_open(in, a->owner, &a->zip, err);
         if (st == FSDPCK_BADINPUT && err != NULL &&
-            (strcmp(err->finding, "ZIP-NOEND") == 0 || strcmp(err->finding, "ZIP-EMPTY") == 0))
+            (err->finding == FSDPCK_FINDING_ZIP_NOEND || err->finding == FSDPCK_FINDING_ZIP_EMPTY))
             st = container_failed(head, n, in->base_offset_bytes, err);
-        else if (st == FSDPCK_BADINPUT && err != NULL && strcmp(err->finding, "ZIP-DIR") == 0) {
-            st = error_set(err, FSDPCK_BADINPUT, "ZIP-PREFIX", "bytes before the zip");
+        else if (st == FSDPCK_BADINPUT && err != NULL && err->finding == FSDPCK_FINDING_ZIP_DIR) {
+            st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_PREFIX, "bytes before the zip");
             error_offset(err, in->base_offset_bytes);
         }
         return st == FSDPCK_OK || err == NULL
@@ -290,7 +293,7 @@ fsdpck_status torch_tensor_place(const torch_archive *a, const torch_tensor *t, 
 
     memset(where, 0, sizeof(*where));
     if (t->meta)
-        return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
                          "tensor on the meta device has no data");
     const torch_storage *s = VEC_AT(&a->storages, torch_storage, t->storage);
     if (s->entry != UINT32_MAX)

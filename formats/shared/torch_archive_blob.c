@@ -203,7 +203,7 @@ static bool blob_fast(const zip_input *in, plain_pickle *p, place *where)
 
 static fsdpck_status not_a_tensor(fsdpck_error *err)
 {
-    return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+    return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
                      "blob holds something else than one plain tensor");
 }
 
@@ -227,7 +227,7 @@ static fsdpck_status blob_slow(const zip_input *in, dtype *d, unsigned *ndim, ui
             memcpy(sizes, torch_tensor_sizes(&a, t), t->ndim * sizeof(uint64_t));
         st = torch_tensor_place(&a, t, where, err);
         if (st == FSDPCK_OK && where->stream)
-            st = error_set(err, FSDPCK_UNSUPPORTED, "ZIP-METHOD",
+            st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ZIP_METHOD,
                            "deflated record inside of a blob");
     }
     torch_archive_release(&a);

@@ -235,11 +235,11 @@ fsdpck_status torch_call_refuse(const value_pool *pool, const value_call *call, 
     }
     text_buf shown = {.limit_bytes = 4096};
     value_print(pool, call->args, 120, &shown);
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, runs_code ? "PKL-GLOBAL" : "PKL-CALL",
-                  runs_code ? "pickle would run code when loaded by Python: '%s.%s'"
-                            : "pickle calls something unknown: '%s.%s'",
-                  module, name);
+    const fsdpck_status st = error_set(
+        err, FSDPCK_BADINPUT, runs_code ? FSDPCK_FINDING_PKL_GLOBAL : FSDPCK_FINDING_PKL_CALL,
+        runs_code ? "pickle would run code when loaded by Python: '%s.%s'"
+                  : "pickle calls something unknown: '%s.%s'",
+        module, name);
     error_found(err, "arguments %s", shown.text == NULL ? "()" : shown.text);
     error_next(
         err,

@@ -34,10 +34,10 @@ typedef struct record {
 static fsdpck_status need_more(walk *w, uint64_t end, fsdpck_error *err)
 {
     w->need_nbytes = end + MORE_NBYTES;
-    return error_set(err, FSDPCK_LIMIT, "", "more of the blob's head is needed");
+    return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_NONE, "more of the blob's head is needed");
 }
 
-static fsdpck_status walk_failed(const walk *w, const char *finding, const char *what,
+static fsdpck_status walk_failed(const walk *w, fsdpck_finding_id finding, const char *what,
                                  fsdpck_error *err)
 {
     fsdpck_status st = error_set(err, FSDPCK_BADINPUT, finding, "%s", what);
@@ -54,21 +54,23 @@ static fsdpck_status header_read(walk *w, record *r, fsdpck_error *err)
     const uint8_t *p = w->head + w->at;
     const uint32_t header_nbytes = zip_local_nbytes(p);
     if (header_nbytes == 0)
-        return walk_failed(w, "ZIP-LOCAL", "no local header where the next record is due", err);
+        return walk_failed(w, FSDPCK_FINDING_ZIP_LOCAL,
+                           "no local header where the next record is due", err);
     if (left < header_nbytes)
         return need_more(w, w->at + header_nbytes, err);
     const unsigned flags = load_le16(p + 6);
     const char *name = (const char *)p + ZIP_LOCAL_NBYTES;
     const size_t name_nbytes = load_le16(p + 26);
     if ((flags & ~(unsigned)(ZIP_FLAG_DESCRIPTOR | ZIP_FLAG_UTF8)) != 0)
-        return walk_failed(w, "ZIP-FLAGS", "zip entry has encryption or reserved flags", err);
+        return walk_failed(w, FSDPCK_FINDING_ZIP_FLAGS,
+                           "zip entry has encryption or reserved flags", err);
     if (load_le16(p + 8) != 0)
-        return error_set(err, FSDPCK_UNSUPPORTED, "ZIP-METHOD",
+        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ZIP_METHOD,
                          "compressed record inside of a compressed blob");
     RETURN_IF(zip_name_check(name, name_nbytes, (flags & ZIP_FLAG_UTF8) != 0, err));
     const char *slash = memchr(name, '/', name_nbytes);
     if (slash == NULL)
-        return walk_failed(w, "ZIP-ROOT", "zip entry is not in a folder", err);
+        return walk_failed(w, FSDPCK_FINDING_ZIP_ROOT, "zip entry is not in a folder", err);
     r->name = slash + 1;
     r->name_nbytes = name_nbytes - (size_t)(slash + 1 - name);
     r->data_at = w->at + header_nbytes;
@@ -79,7 +81,8 @@ static fsdpck_status header_read(walk *w, record *r, fsdpck_error *err)
     r->wide = extra_nbytes >= 4 && load_le16(extra) == 1;
     if (!r->has_descriptor && r->nbytes == UINT32_MAX) {
         if (!r->wide || extra_nbytes < 12)
-            return walk_failed(w, "ZIP64", "local header needs a zip64 field that it lacks", err);
+            return walk_failed(w, FSDPCK_FINDING_ZIP64,
+                               "local header needs a zip64 field that it lacks", err);
         r->nbytes = load_le64(extra + 4);
     }
     return FSDPCK_OK;
@@ -115,11 +118,11 @@ static fsdpck_status record_pass(walk *w, const record *r, uint64_t nbytes, fsdp
     const unsigned descriptor_nbytes = !r->has_descriptor ? 0 : r->wide ? 24 : 16;
 
     if (!checked_add(r->data_at + descriptor_nbytes, nbytes, &end) || end > INT64_MAX)
-        return walk_failed(w, "PT-STORAGE-SIZE", "record is too large", err);
+        return walk_failed(w, FSDPCK_FINDING_PT_STORAGE_SIZE, "record is too large", err);
     if (end > w->nbytes)
         return need_more(w, end, err);
     if (r->has_descriptor ? !descriptor_fits(w, r, nbytes) : r->nbytes != nbytes)
-        return walk_failed(w, "ZIP-DESCRIPTOR",
+        return walk_failed(w, FSDPCK_FINDING_ZIP_DESCRIPTOR,
                            "record has another size or CRC than its pickle tells", err);
     w->at = end;
     return FSDPCK_OK;
@@ -135,7 +138,8 @@ static fsdpck_status small_pass(walk *w, const record *r, uint64_t *nbytes, fsdp
         if (descriptor_fits(w, r, n))
             *nbytes = n;
     if (*nbytes > SMALL_RECORD_NBYTES)
-        return walk_failed(w, "ZIP-DESCRIPTOR", "size of a record cannot be told", err);
+        return walk_failed(w, FSDPCK_FINDING_ZIP_DESCRIPTOR, "size of a record cannot be told",
+                           err);
     return record_pass(w, r, *nbytes, err);
 }
 
@@ -169,11 +173,11 @@ static fsdpck_status machine_read(head_pickle *p, const uint8_t *bytes, size_t n
     torch_builder_release(&b);
     RETURN_IF(st);
     if (value_kind_of(a->root) != VALUE_TENSOR)
-        return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
                          "blob holds something else than one plain tensor");
     p->tensor = *VEC_AT(&a->tensors, torch_tensor, value_tensor_index(a->root));
     if (p->tensor.meta)
-        return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
                          "tensor on the meta device has no data");
     tensor_claim *c = &p->plain.claim;
     c->dtype = p->tensor.dtype;
@@ -198,7 +202,7 @@ static fsdpck_status pickle_pass(walk *w, head_pickle *p, const record *r, fsdpc
     const pickle_input in = {.bytes = bytes, .nbytes = left, .file_offset_bytes = r->data_at};
     fsdpck_status st = pickle_skim(&in, &n, &own);
     if (st != FSDPCK_OK &&
-        (strcmp(own.finding, "PKL-TRUNCATED") == 0 || strcmp(own.finding, "PKL-LENGTH") == 0))
+        (own.finding == FSDPCK_FINDING_PKL_TRUNCATED || own.finding == FSDPCK_FINDING_PKL_LENGTH))
         return need_more(w, (uint64_t)w->nbytes * 2, err);
     if (st != FSDPCK_OK && err != NULL)
         *err = own;
@@ -238,13 +242,14 @@ static fsdpck_status walk_records(walk *w, head_pickle *p, place *where, fsdpck_
 
     RETURN_IF(header_read(w, &r, err));
     if (!record_named(&r, "data.pkl"))
-        return walk_failed(w, "PT-CONTAINER", "blob does not begin with a record data.pkl", err);
+        return walk_failed(w, FSDPCK_FINDING_PT_CONTAINER,
+                           "blob does not begin with a record data.pkl", err);
     RETURN_IF(pickle_pass(w, p, &r, err));
     for (;;) {
         RETURN_IF(header_read(w, &r, err));
         if (r.name_nbytes > 5 && memcmp(r.name, "data/", 5) == 0) {
             if (!storage_known(p, r.name + 5, r.name_nbytes - 5, &nbytes, &wanted))
-                return walk_failed(w, "PT-PERSID",
+                return walk_failed(w, FSDPCK_FINDING_PT_PERSID,
                                    "blob holds a storage that its pickle does not name", err);
             if (wanted)
                 break;
@@ -257,7 +262,8 @@ static fsdpck_status walk_records(walk *w, head_pickle *p, place *where, fsdpck_
             RETURN_IF(torch_byteorder_parse(w->head + begin, nbytes, &w->big_endian, err));
     }
     if (!r.has_descriptor && r.nbytes != nbytes)
-        return walk_failed(w, "PT-STORAGE-SIZE", "record has another size than its storage", err);
+        return walk_failed(w, FSDPCK_FINDING_PT_STORAGE_SIZE,
+                           "record has another size than its storage", err);
     where->stream = true;
     where->record_offset_bytes = r.data_at;
     where->record_nbytes = nbytes;

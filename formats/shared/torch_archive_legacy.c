@@ -28,7 +28,8 @@ static fsdpck_status head_grow(head *h, fsdpck_error *err)
 
     n = n < h->in->nbytes ? n : h->in->nbytes;
     if (n > HEAD_NBYTES_LIMIT)
-        return error_set(err, FSDPCK_LIMIT, "PKL-LIMIT", "pickles of a legacy file are too long");
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT,
+                         "pickles of a legacy file are too long");
     budget_free(h->owner, h->bytes, h->nbytes);
     h->bytes = NULL;
     h->nbytes = 0;
@@ -55,8 +56,8 @@ static fsdpck_status find_pickles(head *h, uint64_t ends[5], fsdpck_error *err)
         if (st == FSDPCK_OK) {
             at += n;
             ends[i++] = at;
-        } else if (h->nbytes < h->in->nbytes && (strcmp(own.finding, "PKL-TRUNCATED") == 0 ||
-                                                 strcmp(own.finding, "PKL-LENGTH") == 0)) {
+        } else if (h->nbytes < h->in->nbytes && (own.finding == FSDPCK_FINDING_PKL_TRUNCATED ||
+                                                 own.finding == FSDPCK_FINDING_PKL_LENGTH)) {
             RETURN_IF(head_grow(h, err));
         } else {
             if (err != NULL)
@@ -82,7 +83,8 @@ static fsdpck_status read_at(const head *h, const uint64_t ends[5], unsigned i, 
 
 static fsdpck_status legacy_bad(fsdpck_error *err, const char *what)
 {
-    return error_set(err, FSDPCK_BADINPUT, "PT-LEGACY", "legacy file of torch.save has %s", what);
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_LEGACY,
+                     "legacy file of torch.save has %s", what);
 }
 
 static fsdpck_status system_check(const value_pool *pool, value protocol, value system,
@@ -97,7 +99,7 @@ static fsdpck_status system_check(const value_pool *pool, value protocol, value 
         !value_dict_find(pool, system, "little_endian", &little))
         return legacy_bad(err, "no record of its system");
     if (!value_as_bool(little))
-        return error_set(err, FSDPCK_UNSUPPORTED, "PT-BYTEORDER",
+        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_BYTEORDER,
                          "legacy file of a big-endian machine is not supported");
     return FSDPCK_OK;
 }
@@ -126,7 +128,7 @@ static fsdpck_status place_storages(torch_builder *b, const zip_input *in, value
         s->data_offset_bytes = in->base_offset_bytes + at + 8;
         if (!checked_mul(load_le64(count), dtype_get(s->dtype)->itemsize_bytes, &end) ||
             end != s->nbytes) {
-            fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "PT-STORAGE-SIZE",
+            fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_STORAGE_SIZE,
                                          "storage has another size than its tensors state");
             error_offset(err, in->base_offset_bytes + at);
             error_expected(err, "%" PRIu64 " bytes", s->nbytes);

@@ -5,7 +5,8 @@
 
 static fsdpck_status persid_bad(fsdpck_error *err, const char *what)
 {
-    return error_set(err, FSDPCK_BADINPUT, "PT-PERSID", "persistent id of a storage has %s", what);
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_PERSID,
+                     "persistent id of a storage has %s", what);
 }
 
 static fsdpck_status key_check(const char *key, size_t nbytes, fsdpck_error *err)
@@ -17,7 +18,8 @@ static fsdpck_status key_check(const char *key, size_t nbytes, fsdpck_error *err
     if (nbytes > 0 && nbytes < 256 && !dots && memchr(key, '/', nbytes) == NULL &&
         memchr(key, '\0', nbytes) == NULL)
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_BADINPUT, "PT-PERSID", "storage key is no name of a record: '%s'",
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_PERSID,
+                     "storage key is no name of a record: '%s'",
                      escape_text(shown, sizeof(shown), key, nbytes));
 }
 
@@ -31,9 +33,9 @@ static fsdpck_status class_dtype(const value_pool *pool, value class, dtype *d, 
     if (*d != DTYPE_NONE)
         return FSDPCK_OK;
     char shown[160];
-    fsdpck_status st =
-        error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "storage class is not supported: '%s'",
-                  escape_text(shown, sizeof(shown), name, strlen(name)));
+    fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
+                                 "storage class is not supported: '%s'",
+                                 escape_text(shown, sizeof(shown), name, strlen(name)));
     error_next(err, "quantised tensors must be dequantised in the program that saves them");
     return st;
 }
@@ -50,7 +52,8 @@ static fsdpck_status storage_record(const zip_archive *zip, const char *key, siz
     const zip_entry *e = zip_find(zip, name);
     escape_text(shown, sizeof(shown), name, key_nbytes + 5);
     if (e == NULL)
-        return error_set(err, FSDPCK_BADINPUT, "PT-PERSID", "storage has no record '%s'", shown);
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_PERSID,
+                         "storage has no record '%s'", shown);
     s->entry = (uint32_t)(e - VEC_AT(&zip->entries, const zip_entry, 0));
     s->data_offset_bytes = e->data_offset_bytes;
     s->header_offset_bytes = zip->in.base_offset_bytes + e->header_offset_bytes;
@@ -59,7 +62,7 @@ static fsdpck_status storage_record(const zip_archive *zip, const char *key, siz
     s->deflated = e->method != 0;
     if (e->nbytes == s->nbytes)
         return FSDPCK_OK;
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "PT-STORAGE-SIZE",
+    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_STORAGE_SIZE,
                                  "record '%s' has another size than its storage", shown);
     error_expected(err, "%" PRIu64 " bytes", s->nbytes);
     error_found(err, "%" PRIu64 " bytes", e->nbytes);

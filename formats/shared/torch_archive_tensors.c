@@ -33,9 +33,9 @@ static fsdpck_status kind_unsupported(const rebuild *r, const char *what, const 
         RETURN_IF(value_new_call(r->pool, &bare, &v, r->err));
         return set_to(r, v);
     }
-    fsdpck_status st =
-        error_set(r->err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "%s is not supported: '%s'", what,
-                  escape_text(shown, sizeof(shown), class_name, strlen(class_name)));
+    fsdpck_status st = error_set(r->err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
+                                 "%s is not supported: '%s'", what,
+                                 escape_text(shown, sizeof(shown), class_name, strlen(class_name)));
     error_next(r->err, "%s",
                strncmp(what, "sparse", 6) == 0
                    ? "make it dense with to_dense(), in the program that saves it"
@@ -45,8 +45,8 @@ static fsdpck_status kind_unsupported(const rebuild *r, const char *what, const 
 
 static fsdpck_status args_bad(const rebuild *r, const char *what)
 {
-    return error_set(r->err, FSDPCK_BADINPUT, "PT-BOUNDS", "call that rebuilds a tensor has %s",
-                     what);
+    return error_set(r->err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_BOUNDS,
+                     "call that rebuilds a tensor has %s", what);
 }
 
 static value arg(const rebuild *r, value args, size_t i)
@@ -78,10 +78,10 @@ static fsdpck_status dtype_from(const rebuild *r, value v, dtype *d)
     const char *name = value_symbol_name(r->pool, v);
     *d = dtype_from_name(name, strlen(name));
     char shown[160];
-    return *d != DTYPE_NONE
-               ? FSDPCK_OK
-               : error_set(r->err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "unknown dtype '%s'",
-                           escape_text(shown, sizeof(shown), name, strlen(name)));
+    return *d != DTYPE_NONE ? FSDPCK_OK
+                            : error_set(r->err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
+                                        "unknown dtype '%s'",
+                                        escape_text(shown, sizeof(shown), name, strlen(name)));
 }
 
 static fsdpck_status tensor_push(const rebuild *r, const tensor_claim *c, torch_tensor t,
@@ -303,7 +303,7 @@ static fsdpck_status resolve_getattr(const rebuild *r)
         return set_to(r, symbol);
     return is_kept(r->b, runs_code)
                ? FSDPCK_OK
-               : error_set(r->err, FSDPCK_BADINPUT, "PKL-GETATTR",
+               : error_set(r->err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_GETATTR,
                            "pickle takes an attribute of something other than a class of data");
 }
 
@@ -418,7 +418,7 @@ static fsdpck_status visit(void *ctx, value v, fsdpck_error *err)
     (void)ctx;
     if (value_kind_of(v) != VALUE_HOST)
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND",
+    return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
                      "file holds a bare storage outside of any tensor");
 }
 

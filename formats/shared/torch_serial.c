@@ -40,7 +40,7 @@ fsdpck_status torch_serial_check(const zip_archive *z, fsdpck_error *err)
     const bool differs = torch_serial_differs(text, nbytes, hash);
     fsdpck_status st = FSDPCK_OK;
     if (differs) {
-        st = error_set(err, FSDPCK_BADINPUT, "PT-SERID",
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_SERID,
                        "serialization id is not that of the records it stands with");
         error_offset(err, id->data_offset_bytes);
         error_expected(err, "...%020" PRIu64, hash);

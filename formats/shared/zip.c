@@ -111,7 +111,8 @@ static fsdpck_status entry_check_at(window *w, const zip_entry *e, uint64_t *dat
     *data_at = at + local.header_nbytes;
     if (!checked_add(*data_at, e->stored_nbytes, &descriptor_at) ||
         !checked_range(descriptor_at, local.descriptor_nbytes, w->limit)) {
-        st = error_set(err, FSDPCK_BADINPUT, "ZIP-OVERLAP", "zip entry reaches into the directory");
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_OVERLAP,
+                       "zip entry reaches into the directory");
         return entry_failed(w->zip, at, st, err);
     }
     *end = descriptor_at + local.descriptor_nbytes;
@@ -124,7 +125,7 @@ static fsdpck_status entry_check_at(window *w, const zip_entry *e, uint64_t *dat
 
 /* --- the directory --- */
 
-static fsdpck_status name_failed(const zip_central *c, const char *finding, const char *what,
+static fsdpck_status name_failed(const zip_central *c, fsdpck_finding_id finding, const char *what,
                                  fsdpck_error *err)
 {
     char shown[160];
@@ -153,7 +154,7 @@ static fsdpck_status case_check(const zip_central *c, const strtab *names, strta
         clash = strtab_find(names, lower, nbytes) != STRTAB_NONE;
         RETURN_IF(strtab_intern(folded, lower, nbytes, &id, err));
     }
-    return clash ? name_failed(c, "ZIP-CASE",
+    return clash ? name_failed(c, FSDPCK_FINDING_ZIP_CASE,
                                "two zip entries have names that differ in case alone", err)
                  : FSDPCK_OK;
 }
@@ -167,7 +168,8 @@ static fsdpck_status entry_add(zip_archive *z, const zip_central *c, strtab *fol
         memcpy(z->prefix, c->name, c->prefix_nbytes);
     else if (strlen(z->prefix) != c->prefix_nbytes ||
              memcmp(z->prefix, c->name, c->prefix_nbytes) != 0)
-        return name_failed(c, "ZIP-ROOT", "zip entries lie under two different folders", err);
+        return name_failed(c, FSDPCK_FINDING_ZIP_ROOT,
+                           "zip entries lie under two different folders", err);
     zip_entry *e = vec_push(&z->entries, err);
     if (e == NULL)
         return FSDPCK_LIMIT;
@@ -175,7 +177,7 @@ static fsdpck_status entry_add(zip_archive *z, const zip_central *c, strtab *fol
     const size_t nbytes = (size_t)(c->name_nbytes - c->prefix_nbytes - 1);
     RETURN_IF(strtab_intern(&z->names, name, nbytes, &e->name, err));
     if (strtab_count(&z->names) == before)
-        return name_failed(c, "ZIP-DUPNAME", "two zip entries have one name", err);
+        return name_failed(c, FSDPCK_FINDING_ZIP_DUPNAME, "two zip entries have one name", err);
     e->method = c->method;
     e->flags = c->flags;
     e->crc32 = c->crc32;
@@ -208,7 +210,7 @@ static fsdpck_status directory_parse(zip_archive *z, const zip_end *end, const u
     }
     if (st == FSDPCK_OK && at != end->directory_nbytes)
         st = entry_failed(z, end->directory_offset_bytes + at,
-                          error_set(err, FSDPCK_BADINPUT, "ZIP-COUNT",
+                          error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_COUNT,
                                     "zip directory holds more than its entries"),
                           err);
     strtab_release(&folded);
@@ -218,8 +220,8 @@ static fsdpck_status directory_parse(zip_archive *z, const zip_end *end, const u
 static fsdpck_status directory_read(zip_archive *z, const zip_end *end, fsdpck_error *err)
 {
     if (end->count > ENTRIES_LIMIT)
-        return error_set(err, FSDPCK_LIMIT, "ZIP-ENTRIES", "zip has more than %d entries",
-                         ENTRIES_LIMIT);
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_ZIP_ENTRIES,
+                         "zip has more than %d entries", ENTRIES_LIMIT);
     RETURN_IF(vec_reserve(&z->entries, end->count, err));
     if (end->directory_offset_bytes >= z->tail_offset_bytes)
         return directory_parse(z, end,
@@ -267,9 +269,9 @@ static fsdpck_status tile_failed(const zip_archive *z, uint64_t expected, uint64
     const bool gap = found > expected;
     const bool first = expected == 0;
     fsdpck_status st = error_set(err, FSDPCK_BADINPUT,
-                                 !gap    ? "ZIP-OVERLAP"
-                                 : first ? "ZIP-PREFIX"
-                                         : "ZIP-GAP",
+                                 !gap    ? FSDPCK_FINDING_ZIP_OVERLAP
+                                 : first ? FSDPCK_FINDING_ZIP_PREFIX
+                                         : FSDPCK_FINDING_ZIP_GAP,
                                  !gap    ? "zip entries overlap"
                                  : first ? "bytes before the first zip entry"
                                          : "bytes between zip entries that belong to none");
@@ -358,11 +360,13 @@ fsdpck_status zip_open(const zip_input *in, budget *owner, zip_archive *z, fsdpc
     z->entries = VEC_OF(zip_entry, owner);
     strtab_init(&z->names, owner);
     if (!checked_add(in->base_offset_bytes, in->nbytes, &end) || end > INT64_MAX)
-        return error_set(err, FSDPCK_BADINPUT, "ZIP-DIR", "zip reaches past the largest file");
-    fsdpck_status st = in->nbytes < ZIP_END_NBYTES ? error_set(err, FSDPCK_BADINPUT, "ZIP-EMPTY",
-                                                               "too short for a zip: %llu bytes",
-                                                               (unsigned long long)in->nbytes)
-                                                   : open_parts(z, err);
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DIR,
+                         "zip reaches past the largest file");
+    fsdpck_status st =
+        in->nbytes < ZIP_END_NBYTES
+            ? error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_EMPTY,
+                        "too short for a zip: %llu bytes", (unsigned long long)in->nbytes)
+            : open_parts(z, err);
     if (st != FSDPCK_OK)
         zip_release(z);
     return st;
@@ -413,7 +417,7 @@ static fsdpck_status entry_bytes(const zip_archive *z, const zip_entry *e, uint8
         return FSDPCK_OK;
     char shown[160];
     fsdpck_status st = error_set(
-        err, FSDPCK_BADINPUT, "ZIP-CRC", "CRC of a zip entry does not match: '%s'",
+        err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CRC, "CRC of a zip entry does not match: '%s'",
         escape_text(shown, sizeof(shown), zip_name(z, e), strtab_nbytes(&z->names, e->name)));
     error_offset(err, e->data_offset_bytes);
     error_expected(err, "%08x", e->crc32);
@@ -431,7 +435,7 @@ fsdpck_status zip_read_entry(const zip_archive *z, const zip_entry *e, uint64_t 
     if (e->nbytes > limit_bytes) {
         char shown[160];
         fsdpck_status st = error_set(
-            err, FSDPCK_LIMIT, e->method != 0 ? "ZIP-BOMB" : "ZIP-SIZE",
+            err, FSDPCK_LIMIT, e->method != 0 ? FSDPCK_FINDING_ZIP_BOMB : FSDPCK_FINDING_ZIP_SIZE,
             "zip entry is too large: '%s'",
             escape_text(shown, sizeof(shown), zip_name(z, e), strtab_nbytes(&z->names, e->name)));
         error_expected(err, "at most %llu bytes", (unsigned long long)limit_bytes);

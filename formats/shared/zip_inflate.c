@@ -44,8 +44,8 @@ fsdpck_status zip_inflater_open(const zip_input *in, const zip_entry *e, bool ch
     return FSDPCK_OK;
 }
 
-static fsdpck_status inflate_failed(const zip_inflater *s, const char *finding, const char *what,
-                                    fsdpck_error *err)
+static fsdpck_status inflate_failed(const zip_inflater *s, fsdpck_finding_id finding,
+                                    const char *what, fsdpck_error *err)
 {
     fsdpck_status st = error_set(err, FSDPCK_BADINPUT, finding, "%s", what);
     error_offset(err, s->data_offset_bytes);
@@ -81,9 +81,9 @@ static fsdpck_status step(zip_inflater *s, uint8_t *dst, uInt nbytes, uInt *made
             s->ended = true;
         else if (code == Z_BUF_ERROR || (code == Z_OK && *made == 0 && s->stream.avail_in == 0 &&
                                          s->left_stored_nbytes == 0))
-            return inflate_failed(s, "ZIP-SIZE", "deflated record is cut short", err);
+            return inflate_failed(s, FSDPCK_FINDING_ZIP_SIZE, "deflated record is cut short", err);
         else if (code != Z_OK)
-            return inflate_failed(s, "ZIP-DEFLATE", "deflated record is damaged", err);
+            return inflate_failed(s, FSDPCK_FINDING_ZIP_DEFLATE, "deflated record is damaged", err);
     }
     s->crc = crc32_update(s->crc, dst, *made);
     s->done_nbytes += *made;
@@ -99,7 +99,7 @@ fsdpck_status zip_inflater_read(zip_inflater *s, void *dst, uint64_t nbytes, fsd
         uInt made;
         RETURN_IF(step(s, p, want, &made, err));
         if (made == 0)
-            return inflate_failed(s, "ZIP-SIZE",
+            return inflate_failed(s, FSDPCK_FINDING_ZIP_SIZE,
                                   "deflated record is shorter than the directory states", err);
         p += made;
         nbytes -= made;
@@ -115,11 +115,11 @@ fsdpck_status zip_inflater_finish(zip_inflater *s, fsdpck_error *err)
     while (made > 0 && s->done_nbytes <= s->nbytes)
         RETURN_IF(step(s, rest, sizeof(rest), &made, err));
     if (s->done_nbytes != s->nbytes || s->left_stored_nbytes > 0 || s->stream.avail_in > 0)
-        return inflate_failed(s, "ZIP-SIZE",
+        return inflate_failed(s, FSDPCK_FINDING_ZIP_SIZE,
                               "deflated record has another size than the directory states", err);
     if (s->check_crc && s->crc != s->expected_crc) {
-        fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, "ZIP-CRC", "CRC of a deflated record does not match");
+        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CRC,
+                                     "CRC of a deflated record does not match");
         error_offset(err, s->data_offset_bytes);
         error_expected(err, "%08x", s->expected_crc);
         error_found(err, "%08x", s->crc);

@@ -46,13 +46,14 @@ fsdpck_status zip_name_check(const char *name, size_t nbytes, bool utf8, fsdpck_
     if (what == NULL)
         return FSDPCK_OK;
     char shown[160];
-    return error_set(err, FSDPCK_BADINPUT, "ZIP-NAME", "name of a zip entry %s: '%s'", what,
-                     escape_text(shown, sizeof(shown), name, nbytes));
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_NAME, "name of a zip entry %s: '%s'",
+                     what, escape_text(shown, sizeof(shown), name, nbytes));
 }
 
 static fsdpck_status bad_zip64(fsdpck_error *err, const char *what)
 {
-    return error_set(err, FSDPCK_BADINPUT, "ZIP64", "zip64 records disagree: %s", what);
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP64, "zip64 records disagree: %s",
+                     what);
 }
 
 /* No end record at the very end: say what is there instead. */
@@ -62,7 +63,7 @@ static fsdpck_status end_missing(const uint8_t *tail, size_t tail_nbytes, fsdpck
         if (tail_nbytes - at < ZIP_END_NBYTES || load_le32(tail + at) != ZIP_END_MAGIC)
             continue;
         const size_t behind = tail_nbytes - at - ZIP_END_NBYTES;
-        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ZIP-TRAILING",
+        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_TRAILING,
                                      load_le16(tail + at + 20) == behind
                                          ? "zip has a comment behind its end record"
                                          : "zip is followed by bytes that do not belong to it");
@@ -70,7 +71,8 @@ static fsdpck_status end_missing(const uint8_t *tail, size_t tail_nbytes, fsdpck
         error_found(err, "%zu bytes behind it", behind);
         return st;
     }
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ZIP-NOEND", "zip has no end record");
+    fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_NOEND, "zip has no end record");
     error_next(err, "copy the file again; it was cut short, or its writer was interrupted");
     return st;
 }
@@ -95,7 +97,7 @@ static fsdpck_status end64_parse(const uint8_t *tail, size_t end_at, uint64_t ar
         if (checked_add(load_le64(end64 + 48), load_le64(end64 + 40), &directory_end) &&
             directory_end == load_le64(locator + 8) && directory_end < end64_offset) {
             fsdpck_status st =
-                error_set(err, FSDPCK_BADINPUT, "ZIP-PREFIX", "bytes before the zip");
+                error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_PREFIX, "bytes before the zip");
             error_found(err, "%llu bytes", (unsigned long long)(end64_offset - directory_end));
             return st;
         }
@@ -103,9 +105,10 @@ static fsdpck_status end64_parse(const uint8_t *tail, size_t end_at, uint64_t ar
     }
     if (load_le32(locator + 4) != 0 || load_le32(locator + 16) > 1 || load_le32(end64 + 16) != 0 ||
         load_le32(end64 + 20) != 0)
-        return error_set(err, FSDPCK_BADINPUT, "ZIP-DISK", "zip spans several disks");
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DISK, "zip spans several disks");
     if (load_le64(end64 + 24) != load_le64(end64 + 32))
-        return error_set(err, FSDPCK_BADINPUT, "ZIP-COUNT", "zip states two counts of entries");
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_COUNT,
+                         "zip states two counts of entries");
     end->count = load_le64(end64 + 24);
     end->directory_nbytes = load_le64(end64 + 40);
     end->directory_offset_bytes = load_le64(end64 + 48);
@@ -127,11 +130,11 @@ static fsdpck_status directory_place_check(const zip_end *end, uint64_t director
     uint64_t stated_end;
 
     if (end->count == 0 && end->directory_nbytes == 0)
-        return error_set(err, FSDPCK_BADINPUT, "ZIP-EMPTY", "zip holds no entries");
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_EMPTY, "zip holds no entries");
     if (!checked_add(end->directory_offset_bytes, end->directory_nbytes, &stated_end) ||
         stated_end > directory_end) {
-        fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, "ZIP-DIR", "zip directory does not fit the archive");
+        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DIR,
+                                     "zip directory does not fit the archive");
         error_expected(err, "an end at byte %llu", (unsigned long long)directory_end);
         error_found(err, "offset %llu, %llu bytes", (unsigned long long)end->directory_offset_bytes,
                     (unsigned long long)end->directory_nbytes);
@@ -142,16 +145,17 @@ static fsdpck_status directory_place_check(const zip_end *end, uint64_t director
         const bool second = stated_end >= tail_offset && directory_end - stated_end >= 4 &&
                             (load_le32(tail + (stated_end - tail_offset)) == ZIP_END_MAGIC ||
                              load_le32(tail + (stated_end - tail_offset)) == ZIP_END64_MAGIC);
-        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, second ? "ZIP-AMBIGUOUS-END" : "ZIP-DIR",
-                                     second ? "zip has two end records"
-                                            : "zip directory does not reach to the end record");
+        fsdpck_status st = error_set(
+            err, FSDPCK_BADINPUT,
+            second ? FSDPCK_FINDING_ZIP_AMBIGUOUS_END : FSDPCK_FINDING_ZIP_DIR,
+            second ? "zip has two end records" : "zip directory does not reach to the end record");
         error_expected(err, "an end at byte %llu", (unsigned long long)directory_end);
         error_found(err, "byte %llu", (unsigned long long)stated_end);
         return st;
     }
     if (end->count == 0 || end->count > end->directory_nbytes / ZIP_CENTRAL_NBYTES) {
         fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, "ZIP-COUNT",
+            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_COUNT,
                       "zip states another count of entries than its directory holds");
         error_found(err, "%llu entries in %llu bytes", (unsigned long long)end->count,
                     (unsigned long long)end->directory_nbytes);
@@ -164,8 +168,8 @@ fsdpck_status zip_end_parse(const uint8_t *tail, size_t tail_nbytes, uint64_t ar
                             zip_end *end, fsdpck_error *err)
 {
     if (tail_nbytes < ZIP_END_NBYTES)
-        return error_set(err, FSDPCK_BADINPUT, "ZIP-EMPTY", "too short for a zip: %zu bytes",
-                         tail_nbytes);
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_EMPTY,
+                         "too short for a zip: %zu bytes", tail_nbytes);
     const size_t at = tail_nbytes - ZIP_END_NBYTES;
     const uint8_t *plain = tail + at;
     if (load_le32(plain) != ZIP_END_MAGIC || load_le16(plain + 20) != 0)
@@ -184,9 +188,10 @@ fsdpck_status zip_end_parse(const uint8_t *tail, size_t tail_nbytes, uint64_t ar
             return bad_zip64(err, "the end record needs a zip64 record that is not there");
     }
     if (load_le16(plain + 4) != 0 || load_le16(plain + 6) != 0)
-        return error_set(err, FSDPCK_BADINPUT, "ZIP-DISK", "zip spans several disks");
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DISK, "zip spans several disks");
     if (load_le16(plain + 8) != load_le16(plain + 10))
-        return error_set(err, FSDPCK_BADINPUT, "ZIP-COUNT", "zip states two counts of entries");
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_COUNT,
+                         "zip states two counts of entries");
     return directory_place_check(end, directory_end, tail, tail_nbytes, archive_nbytes, err);
 }
 
@@ -231,7 +236,7 @@ static fsdpck_status central_flags_check(const zip_central *c, fsdpck_error *err
     char shown[160];
 
     if ((c->flags & ~(ZIP_FLAG_DESCRIPTOR | ZIP_FLAG_UTF8 | deflate_bits)) != 0) {
-        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ZIP-FLAGS",
+        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_FLAGS,
                                      "zip entry has encryption or reserved flags: '%s'",
                                      escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
         error_found(err, "flags 0x%04x", c->flags);
@@ -239,7 +244,7 @@ static fsdpck_status central_flags_check(const zip_central *c, fsdpck_error *err
     }
     if (c->method != METHOD_STORED && c->method != METHOD_DEFLATED) {
         fsdpck_status st =
-            error_set(err, FSDPCK_UNSUPPORTED, "ZIP-METHOD",
+            error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ZIP_METHOD,
                       "zip entry is compressed by a method that torch does not use: '%s'",
                       escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
         error_expected(err, "0 (stored) or 8 (deflate)");
@@ -258,7 +263,7 @@ static fsdpck_status central_sizes_check(const zip_central *c, fsdpck_error *err
 
     if (!stored_differs && !impossible)
         return FSDPCK_OK;
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "ZIP-SIZE",
+    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_SIZE,
                                  "sizes of a zip entry contradict each other: '%s'",
                                  escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
     error_found(err, "%llu bytes stored as %llu", (unsigned long long)c->nbytes,
@@ -275,15 +280,16 @@ fsdpck_status zip_central_parse(const uint8_t *directory, size_t nbytes, size_t 
     size_t field_nbytes;
 
     if (left < ZIP_CENTRAL_NBYTES)
-        return error_set(err, FSDPCK_BADINPUT, "ZIP-COUNT",
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_COUNT,
                          "zip directory holds fewer entries than stated");
     if (load_le32(p) != ZIP_CENTRAL_MAGIC)
-        return error_set(err, FSDPCK_BADINPUT, "ZIP-DIR", "no directory entry where one is due");
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DIR,
+                         "no directory entry where one is due");
     const size_t extra_nbytes = load_le16(p + 30);
     const size_t comment_nbytes = load_le16(p + 32);
     c->name_nbytes = load_le16(p + 28);
     if (left - ZIP_CENTRAL_NBYTES < c->name_nbytes + extra_nbytes + comment_nbytes)
-        return error_set(err, FSDPCK_BADINPUT, "ZIP-DIR",
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DIR,
                          "directory entry reaches past the directory");
     c->name = (const char *)p + ZIP_CENTRAL_NBYTES;
     c->flags = load_le16(p + 8);
@@ -298,7 +304,7 @@ fsdpck_status zip_central_parse(const uint8_t *directory, size_t nbytes, size_t 
     if (slash == NULL || slash - c->name > ZIP_PREFIX_LIMIT) {
         char shown[160];
         const fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, "ZIP-ROOT",
+            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_ROOT,
                       "zip entry is not in a folder of at most %d bytes: '%s'", ZIP_PREFIX_LIMIT,
                       escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
         if (c->name_nbytes > 4 && memcmp(c->name + c->name_nbytes - 4, ".npy", 4) == 0)
@@ -308,13 +314,14 @@ fsdpck_status zip_central_parse(const uint8_t *directory, size_t nbytes, size_t 
     c->prefix_nbytes = (uint16_t)(slash - c->name);
     RETURN_IF(central_flags_check(c, err));
     if (p[6] > VERSION_MOST) {
-        fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "ZIP-METHOD",
+        fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ZIP_METHOD,
                                      "zip entry needs a reader of a version that does not exist");
         error_found(err, "%u.%u", p[6] / 10u, p[6] % 10u);
         return st;
     }
     if (load_le16(p + 34) != 0)
-        return error_set(err, FSDPCK_BADINPUT, "ZIP-DISK", "zip entry lies on another disk");
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DISK,
+                         "zip entry lies on another disk");
     RETURN_IF(extra_find_zip64(p + ZIP_CENTRAL_NBYTES + c->name_nbytes, extra_nbytes, &field,
                                &field_nbytes, err));
     if (!take64(&field, &field_nbytes, &c->nbytes) ||
@@ -333,7 +340,7 @@ uint32_t zip_local_nbytes(const uint8_t *bytes)
     return ZIP_LOCAL_NBYTES + (uint32_t)load_le16(bytes + 26) + load_le16(bytes + 28);
 }
 
-static fsdpck_status local_bad(const zip_central *c, const char *finding, const char *what,
+static fsdpck_status local_bad(const zip_central *c, fsdpck_finding_id finding, const char *what,
                                fsdpck_error *err)
 {
     char shown[160];
@@ -356,17 +363,18 @@ static fsdpck_status local_sizes_check(const uint8_t *p, const zip_central *c, c
         for (size_t at = 0; at + 8 <= field_nbytes; at += 8) {
             const uint64_t v = load_le64(field + at);
             if (v != 0 && v != c->nbytes && v != c->stored_nbytes && v != c->header_offset_bytes)
-                return local_bad(c, "ZIP64",
+                return local_bad(c, FSDPCK_FINDING_ZIP64,
                                  "zip64 field of a local header contradicts the directory", err);
         }
         return FSDPCK_OK;
     }
     if (!take64(&field, &field_nbytes, &nbytes) || !take64(&field, &field_nbytes, &stored))
-        return local_bad(c, "ZIP64", "local header needs a zip64 field that it lacks", err);
+        return local_bad(c, FSDPCK_FINDING_ZIP64, "local header needs a zip64 field that it lacks",
+                         err);
     if ((crc != c->crc32 && !(descriptor && crc == 0)) || stored != c->stored_nbytes ||
         nbytes != c->nbytes)
-        return local_bad(c, "ZIP-LOCAL", "sizes or CRC of a local header are not the directory's",
-                         err);
+        return local_bad(c, FSDPCK_FINDING_ZIP_LOCAL,
+                         "sizes or CRC of a local header are not the directory's", err);
     return FSDPCK_OK;
 }
 
@@ -378,20 +386,21 @@ fsdpck_status zip_local_parse(const uint8_t *bytes, size_t nbytes, const zip_cen
 
     const uint32_t header_nbytes = nbytes < ZIP_LOCAL_NBYTES ? 0 : zip_local_nbytes(bytes);
     if (header_nbytes == 0)
-        return local_bad(c, "ZIP-LOCAL", "no local header where the directory points", err);
+        return local_bad(c, FSDPCK_FINDING_ZIP_LOCAL, "no local header where the directory points",
+                         err);
     if (header_nbytes > nbytes)
-        return local_bad(c, "ZIP-OVERLAP", "local header reaches past its space", err);
+        return local_bad(c, FSDPCK_FINDING_ZIP_OVERLAP, "local header reaches past its space", err);
     const size_t name_nbytes = load_le16(bytes + 26);
     if (name_nbytes != c->name_nbytes ||
         memcmp(bytes + ZIP_LOCAL_NBYTES, c->name, name_nbytes) != 0)
-        return local_bad(c, "ZIP-LOCAL-NAME",
+        return local_bad(c, FSDPCK_FINDING_ZIP_LOCAL_NAME,
                          "local header has another name than its directory entry", err);
     if (load_le16(bytes + 6) != c->flags)
-        return local_bad(c, "ZIP-FLAGS", "local header has other flags than its directory entry",
-                         err);
+        return local_bad(c, FSDPCK_FINDING_ZIP_FLAGS,
+                         "local header has other flags than its directory entry", err);
     if (load_le16(bytes + 8) != c->method)
-        return local_bad(c, "ZIP-LOCAL", "local header has another method than its directory entry",
-                         err);
+        return local_bad(c, FSDPCK_FINDING_ZIP_LOCAL,
+                         "local header has another method than its directory entry", err);
     RETURN_IF(extra_find_zip64(bytes + ZIP_LOCAL_NBYTES + name_nbytes, load_le16(bytes + 28),
                                &field, &field_nbytes, err));
     RETURN_IF(local_sizes_check(bytes, c, field, field_nbytes, err));
@@ -409,7 +418,7 @@ fsdpck_status zip_descriptor_check(const uint8_t *bytes, unsigned nbytes, const 
 
     if (load_le32(bytes) != ZIP_DESCRIPTOR_MAGIC || load_le32(bytes + 4) != c->crc32 ||
         stored != c->stored_nbytes || whole != c->nbytes)
-        return local_bad(c, "ZIP-DESCRIPTOR",
+        return local_bad(c, FSDPCK_FINDING_ZIP_DESCRIPTOR,
                          "descriptor behind a record is missing or not the directory's", err);
     return FSDPCK_OK;
 }

@@ -62,7 +62,7 @@ static fsdpck_status pick_tensor(aim_state *a, size_t i, const text_buf *name, f
             if (VEC_AT(&a->picks, aim_pick, k)->name == id)
                 other = VEC_AT(&a->picks, aim_pick, k);
         }
-        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "KEY-DUP",
+        const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_KEY_DUP,
                                            "two tensors would get the name '%s'", name->text);
         error_expected(err, "one name for each tensor");
         error_found(err, "'%s' and '%s'",
@@ -190,7 +190,7 @@ static fsdpck_status check_dtype(const aim_state *a, const char *name, dtype d, 
     if (a->request->holds(d))
         return FSDPCK_OK;
     const fsdpck_status st =
-        error_set(err, FSDPCK_UNSUPPORTED, "KEY-DTYPE", "%s cannot hold %s tensors",
+        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DTYPE, "%s cannot hold %s tensors",
                   a->request->format, dtype_get(d)->name);
     error_tensor(err, name);
     error_next(err, "write a .pt file, or leave it out with --exclude '%s'", name);
@@ -319,7 +319,7 @@ static fsdpck_status check_something_picked(const aim_state *a, fsdpck_error *er
                    part_wanted(a, a->parts->tensor_part[i]);
     fsdpck_status st;
     if (in_part > 0 && (words->keys_count > 0 || words->exclude_count > 0)) {
-        st = error_set(err, FSDPCK_USAGE, "",
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                        "nothing is left: %s leaves none of %" PRIu64 " tensors",
                        words->exclude_count == 0 ? "--keys"
                        : words->keys_count == 0  ? "--exclude"
@@ -330,12 +330,13 @@ static fsdpck_status check_something_picked(const aim_state *a, fsdpck_error *er
         return st;
     }
     if (a->parts->tensor_count == 0) {
-        st = error_set(err, FSDPCK_USAGE, "", "nothing is left: the checkpoint has no tensors");
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                       "nothing is left: the checkpoint has no tensors");
         error_next(err, "see what is there: fsdpck inspect SRC");
         return st;
     }
-    st = error_set(err, FSDPCK_USAGE, "", "nothing is left: the %s part has no tensors",
-                   names[a->request->part]);
+    st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                   "nothing is left: the %s part has no tensors", names[a->request->part]);
     if (a->parts->bare_optimizer && a->request->part != PART_ALL)
         error_next(err, "an optimizer's state dict alone is the optimizer part: take it with "
                         "--part all");

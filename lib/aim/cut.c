@@ -256,7 +256,7 @@ static bool same_placements(const cut_state *a, const cut_state *b)
 static fsdpck_status refuse_open(const char *one, const char *other, fsdpck_error *err)
 {
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "MODEL-NEEDED",
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
                   "optimizer state by number follows its parameter, and nothing tells which it is");
     error_found(err, "'%.100s' and '%.100s' may be it, and are cut differently", one, other);
     error_next(err, "describe the model and its optimizer with scripts/describe_model.py, and give "

@@ -82,7 +82,7 @@ static fsdpck_status find_optimizer(root_state *s, value root, fsdpck_error *err
             break;
         if (value_count(s->pool, dict) > 1) {
             const fsdpck_status st =
-                error_set(err, FSDPCK_UNSUPPORTED, "MODEL-OPTIM",
+                error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM,
                           "optimizer state is flattened, or of several optimizers");
             error_next(err, "--optim-keys name makes groups of flattened state; or take the model "
                             "alone: --part model");

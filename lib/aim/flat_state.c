@@ -93,7 +93,7 @@ fsdpck_status aim_state_owner(aim_state *a, text_buf *fqn, uint32_t *param, fsdp
 fsdpck_status aim_state_refuse(fsdpck_status status, const char *what, const char *name,
                                fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, status, "MODEL-OPTIM", "%s", what);
+    const fsdpck_status st = error_set(err, status, FSDPCK_FINDING_MODEL_OPTIM, "%s", what);
     if (name != NULL)
         error_tensor(err, name);
     error_next(err, "take the model alone: --part model");
@@ -103,7 +103,7 @@ fsdpck_status aim_state_refuse(fsdpck_status status, const char *what, const cha
 fsdpck_status aim_state_refuse_numbers(const char *name, fsdpck_error *err)
 {
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "MODEL-NEEDED",
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
                   "optimizer state is by number, and rank files of FSDP1 need to know whose it is");
     if (name != NULL)
         error_tensor(err, name);

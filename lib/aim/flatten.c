@@ -14,7 +14,7 @@ static fsdpck_status check_shape(const aim_state *a, const aim_pick *pick, const
     const uint64_t *wanted = unit_param_shape(l, p);
     if (t->ndim == p->ndim && (p->ndim == 0 || memcmp(shape, wanted, p->ndim * sizeof *shape) == 0))
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "MODEL-MISMATCH",
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
                                        "tensor has another shape than the model's parameter");
     text_buf text = {0};
     error_tensor(err, strtab_text(&a->names, pick->name));
@@ -39,7 +39,7 @@ static fsdpck_status check_shape(const aim_state *a, const aim_pick *pick, const
 
 static fsdpck_status fail_missing(const aim_state *a, const unit_param *p, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "MODEL-MISMATCH",
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
                                        "the model has a parameter that is not to be written");
     error_tensor(err, unit_name(a->to->units, p->fqn, NULL));
     error_next(err, "a flat parameter needs all of its parameters: see --keys, --exclude, "
@@ -218,7 +218,7 @@ fsdpck_status aim_flatten_check(const aim_state *a, fsdpck_error *err)
         const unit *u = unit_at(l, i);
         if (unit_is_sharded(u) && u->nparams > 0 &&
             dtype_get((dtype)dtypes[u->first_param])->kind != DTYPE_IS_FLOAT) {
-            st = error_set(err, FSDPCK_UNSUPPORTED, "KEY-DTYPE",
+            st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DTYPE,
                            "FSDP flattens floating tensors only");
             error_tensor(err, unit_name(l, unit_param_at(l, u, 0)->fqn, NULL));
             error_found(err, "%s", dtype_get((dtype)dtypes[u->first_param])->name);
@@ -226,7 +226,7 @@ fsdpck_status aim_flatten_check(const aim_state *a, fsdpck_error *err)
         for (uint32_t k = 1; st == FSDPCK_OK && unit_is_sharded(u) && k < u->nparams; k++) {
             if (dtypes[u->first_param + k] == dtypes[u->first_param])
                 continue;
-            st = error_set(err, FSDPCK_UNSUPPORTED, "KEY-DTYPE",
+            st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DTYPE,
                            "a flat parameter cannot hold two dtypes");
             error_tensor(err, unit_name(l, unit_param_at(l, u, k)->fqn, NULL));
             error_expected(err, "%s, as '%s' has", dtype_get((dtype)dtypes[u->first_param])->name,

@@ -148,7 +148,7 @@ fsdpck_status aim_inner_select(aim_state *a, size_t object, bool *wanted, fsdpck
     if (s.named == 0 || s.selected == 0 || s.selected == s.named)
         return FSDPCK_OK;
     const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "",
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                   "object '%s' holds tensors: it is written whole or not at all", name);
     error_expected(err, "all or none of its %zu tensors selected", s.named);
     error_found(err, "%zu", s.selected);

@@ -34,7 +34,7 @@ static fsdpck_status note_path(const aim_state *a, nest *lists, const aim_path *
         return FSDPCK_OK;
     fsdpck_status st;
     if (value_kind_of(p->elements[0]) == VALUE_INT) {
-        st = error_set(err, FSDPCK_UNSUPPORTED, "KEY-LIST",
+        st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_LIST,
                        "the state is a list, and format '%s' holds a dict", a->request->format);
         error_next(err, "give the items keys, as --rename 's/^/item./' does, or write a .pt file");
     } else {

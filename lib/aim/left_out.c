@@ -84,7 +84,7 @@ fsdpck_status aim_leave_out_object(aim_state *a, size_t i, fsdpck_error *err)
     const char *name = catalogue_name(a->from, o->name);
     a->result->left_out_objects++;
     if (a->request->objects == AIM_OBJECTS_ERROR) {
-        const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, "KEY-TYPE",
+        const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_TYPE,
                                            "object '%s' has no place in the output", name);
         error_next(err, "write a .pt file, or allow it to be left out with --objects keep");
         return st;

@@ -31,7 +31,8 @@ static fsdpck_status check_leaf(aim_state *a, const nest *n, value path, uint32_
     if (lack == NEST_LACKS_NOTHING)
         return FSDPCK_OK;
     const fsdpck_status st =
-        error_set(err, is_chosen(a->request) ? FSDPCK_USAGE : FSDPCK_UNSUPPORTED, "KEY-LIST", "%s",
+        error_set(err, is_chosen(a->request) ? FSDPCK_USAGE : FSDPCK_UNSUPPORTED,
+                  FSDPCK_FINDING_KEY_LIST, "%s",
                   lack == NEST_LACKS_ITEM
                       ? "a list would have a hole: later items are written, this one is not"
                       : "a list would have no tensor without this one: torch could not load it");

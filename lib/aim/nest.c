@@ -91,7 +91,8 @@ static fsdpck_status int_key(nest *n, value *element, fsdpck_error *err)
     errno = 0;
     const long long key = strtoll(text, &end, 10);
     if (errno != 0 || nbytes == 0 || end != text + nbytes)
-        return error_set(err, FSDPCK_BADINPUT, "KEY-NEST", "path has an impossible int key");
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_NEST,
+                         "path has an impossible int key");
     return value_new_int(n->pool, key, element, err);
 }
 
@@ -103,7 +104,8 @@ static fsdpck_status attach(nest *n, value container, value element, value child
     }
     uint64_t index;
     if (!value_as_u64(n->pool, element, &index) || index > LIST_INDEX_MAX)
-        return error_set(err, FSDPCK_BADINPUT, "KEY-NEST", "path has an impossible list index");
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_NEST,
+                         "path has an impossible list index");
     while (value_count(n->pool, container) <= index)
         RETURN_IF(value_append(n->pool, container, VALUE_OF_NONE, err));
     value_set_item(n->pool, container, (size_t)index, child);
@@ -112,7 +114,7 @@ static fsdpck_status attach(nest *n, value container, value element, value child
 
 static fsdpck_status clash(fsdpck_error *err)
 {
-    return error_set(err, FSDPCK_BADINPUT, "KEY-NEST",
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_NEST,
                      "two paths disagree about what lies at one place of the nested state");
 }
 

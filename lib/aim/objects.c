@@ -26,7 +26,7 @@ static fsdpck_status intern_object(aim_state *a, uint32_t object, const text_buf
     const bool of_rank = catalogue_object(a->from, object)->rank != UINT16_MAX;
     if (id < before && changed && !of_rank) { /* ranks have one of each name */
         const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, "KEY-DUP",
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_KEY_DUP,
                       "an object would get the name '%s', which is taken", name->text);
         error_next(err, "use another --rename, or --exclude one of them");
         return st;

@@ -8,8 +8,8 @@ static fsdpck_status put_text(aim_state *a, aim_path *p, const char *text, size_
                               fsdpck_error *err)
 {
     if (p->count == AIM_PATH_ELEMENTS)
-        return error_set(err, FSDPCK_LIMIT, "KEY-NEST", "path has more than %u elements",
-                         AIM_PATH_ELEMENTS);
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_KEY_NEST,
+                         "path has more than %u elements", AIM_PATH_ELEMENTS);
     return value_new_str(&a->to->cat.pool, text, nbytes, &p->elements[p->count++], err);
 }
 

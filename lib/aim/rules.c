@@ -41,8 +41,9 @@ static const char *part_end(const char *at, char delimiter)
 
 static fsdpck_status bad_rename(const char *word, const char *why, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(
-        err, FSDPCK_USAGE, "", "--rename '%s' is not of the form s/RE/TEXT/: %s", word, why);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                  "--rename '%s' is not of the form s/RE/TEXT/: %s", word, why);
     error_next(err, "write it as sed does, for example --rename 's/^layers\\./model.layers./'");
     return st;
 }
@@ -137,8 +138,8 @@ static fsdpck_status compile_cast(const char *word, aim_cast *cast, fsdpck_error
     }
     cast->to = dtype_from_name(name, strlen(name));
     if (dtype_get(cast->to)->kind != DTYPE_IS_FLOAT || cast->to == DTYPE_FLOAT4_E2M1FN_X2) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, "", "'%s' does not name a floating dtype", word);
+        const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                           "'%s' does not name a floating dtype", word);
         error_next(
             err,
             "use bf16, fp16, fp32, fp64 or a torch name, perhaps with a glob: '*.norm.*=fp32'");
@@ -229,12 +230,14 @@ static fsdpck_status apply_rename(const aim_rename *r, const char *word, text_bu
         if (n != PCRE2_ERROR_NOMEMORY) {
             PCRE2_UCHAR why[128] = "";
             pcre2_get_error_message(n, why, sizeof why);
-            return error_set(err, FSDPCK_USAGE, "", "--rename '%s' failed on '%s': %s", word,
-                             name->text, (const char *)why);
+            return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                             "--rename '%s' failed on '%s': %s", word, name->text,
+                             (const char *)why);
         }
         nbytes = out_nbytes;
     }
-    return error_set(err, FSDPCK_LIMIT, "LIMIT-SIZE", "--rename '%s' makes a name too long", word);
+    return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
+                     "--rename '%s' makes a name too long", word);
 }
 
 fsdpck_status aim_rules_rename(aim_rules *rules, text_buf *name, bool *changed, fsdpck_error *err)
@@ -291,8 +294,8 @@ static fsdpck_status check_list(const aim_rules *r, const char *option, const ch
         if (r->used[at + i])
             continue;
         const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, "", "%s '%s' matches no%s", option, list[i],
-                      strcmp(option, "--dtype") == 0 ? " floating tensor" : "thing");
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s '%s' matches no%s", option,
+                      list[i], strcmp(option, "--dtype") == 0 ? " floating tensor" : "thing");
         error_next(err, "see the names with: fsdpck inspect --tree SRC");
         return st;
     }

@@ -23,7 +23,7 @@ fsdpck_status budget_take(budget *b, uint64_t nbytes, fsdpck_error *err)
     do {
         if (checked_range(used, nbytes, b->limit_bytes))
             continue;
-        error_set(err, FSDPCK_LIMIT, "LIMIT-MEMORY",
+        error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_MEMORY,
                   "%s needs more than its %" PRIu64 " bytes of memory", b->what, b->limit_bytes);
         error_found(err, "%" PRIu64 " bytes in use, %" PRIu64 " more wanted", used, nbytes);
         if (b->option != NULL)

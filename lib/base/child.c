@@ -101,8 +101,8 @@ static fsdpck_status wait_for_word(const child *c, fsdpck_error *err)
         RETURN_IF(cancel_check(c->cancel, err));
         clock_gettime(CLOCK_MONOTONIC, &now);
         if (now.tv_sec - begin.tv_sec > (time_t)c->silent_seconds) {
-            const fsdpck_status st =
-                error_set(err, FSDPCK_LIMIT, "", "process that looks into the file says nothing");
+            const fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_NONE,
+                                               "process that looks into the file says nothing");
             error_expected(err, "a word within %u s", c->silent_seconds);
             return st;
         }
@@ -131,8 +131,8 @@ fsdpck_status child_read(child *c, void *dst, uint64_t nbytes, uint64_t *got, fs
             break;
         RETURN_IF(wait_for_word(c, err));
         const bool hold = nbytes - *got < sizeof c->held;
-        const ssize_t n = hold ? read(c->fd, c->held, sizeof c->held)
-                               : read(c->fd, p + *got, nbytes - *got);
+        const ssize_t n =
+            hold ? read(c->fd, c->held, sizeof c->held) : read(c->fd, p + *got, nbytes - *got);
         if (n == 0) {
             c->ended = true;
             break;

@@ -194,7 +194,7 @@ static fsdpck_status check_regular(const struct stat *st, const char *path, fsdp
 {
     if (S_ISREG(st->st_mode))
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, "DCP-FILETYPE", "not a regular file");
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_FILETYPE, "not a regular file");
     error_path(err, path);
     error_expected(err, "a regular file");
     error_found(err, "%s", kind_word(st->st_mode));
@@ -268,9 +268,10 @@ static fsdpck_status short_read(const file *f, uint64_t offset, uint64_t nbytes,
 {
     fsdpck_status st = FSDPCK_BADINPUT;
     if (checked_range(offset, nbytes, f->nbytes))
-        st = error_set(err, FSDPCK_CHANGED, "", "file became shorter while it was read");
+        st = error_set(err, FSDPCK_CHANGED, FSDPCK_FINDING_NONE,
+                       "file became shorter while it was read");
     else
-        error_set(err, st, "", "file ends before the data that it should hold");
+        error_set(err, st, FSDPCK_FINDING_NONE, "file ends before the data that it should hold");
     error_path(err, f->path);
     error_offset(err, at);
     error_expected(err, "%" PRIu64 " bytes at offset %" PRIu64, nbytes, offset);
@@ -325,7 +326,7 @@ fsdpck_status file_check_unchanged(const file *f, fsdpck_error *err)
     if ((uint64_t)st.st_size == f->nbytes && mtime_of(&st) == f->mtime_ns &&
         (uint64_t)st.st_dev == f->dev && (uint64_t)st.st_ino == f->ino)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_CHANGED, "", "file changed while it was read");
+    error_set(err, FSDPCK_CHANGED, FSDPCK_FINDING_NONE, "file changed while it was read");
     error_path(err, f->path);
     error_expected(err, "%" PRIu64 " bytes, last written at %" PRId64 " ns", f->nbytes,
                    f->mtime_ns);
@@ -346,7 +347,8 @@ fsdpck_status file_read_whole(const folder *dir, const char *path, uint64_t limi
     size_t size = 0;
     char *bytes = NULL;
     if (f.nbytes > limit_bytes || !checked_size(f.nbytes, &size) || size == SIZE_MAX) {
-        st = error_set(err, FSDPCK_LIMIT, "LIMIT-SIZE", "file is larger than its limit");
+        st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
+                       "file is larger than its limit");
         error_path(err, f.path);
         error_expected(err, "at most %" PRIu64 " bytes", limit_bytes);
         error_found(err, "%" PRIu64 " bytes", f.nbytes);

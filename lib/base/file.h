@@ -82,7 +82,7 @@ fsdpck_status file_open_read(file *f, const folder *dir, const char *path, unsig
 /* Whether `path`, found inside an input, is a plain one below its folder: relative, no part "..",
  * "." or "", no NUL, at most 4,096 bytes; so that one file has one name. Status BADINPUT with
  * `finding` where it is not. */
-fsdpck_status path_check_inside(const char *path, size_t nbytes, const char *finding,
+fsdpck_status path_check_inside(const char *path, size_t nbytes, fsdpck_finding_id finding,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Exactly nbytes, or an error: reaching the end of the file is CHANGED ("file became shorter")

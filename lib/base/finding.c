@@ -4,11 +4,25 @@
 
 /* More edits than this, and no id is meant. */
 #define EDITS_MOST  4u
-#define ID_CAPACITY sizeof((fsdpck_error *)NULL)->finding
+#define ID_CAPACITY 32u
 
 static const finding_kind kinds[FINDING_KINDS] = {
-#define FINDING(id, class, severity, means, next) \
-    {id, FINDING_##class, FINDING_##severity, means, next},
+#define FINDING(name, id, class, severity, means, next) \
+    {FSDPCK_FINDING_##name, id, FINDING_##class, FINDING_##severity, means, next},
+#include "base/findings.def"
+#undef FINDING
+};
+
+/* Rows of `kinds`, in the order of the rows. */
+enum {
+#define FINDING(name, id, class, severity, means, next) ROW_##name,
+#include "base/findings.def"
+#undef FINDING
+};
+
+/* By number: its row and one; 0 where there is none. */
+static const uint16_t rows[] = {
+#define FINDING(name, id, class, severity, means, next) [FSDPCK_FINDING_##name] = ROW_##name + 1,
 #include "base/findings.def"
 #undef FINDING
 };
@@ -23,6 +37,19 @@ static const char *const severity_names[FINDING_SEVERITIES] = {
 const finding_kind *finding_at(size_t index)
 {
     return index < FINDING_KINDS ? &kinds[index] : NULL;
+}
+
+const finding_kind *finding_get(fsdpck_finding_id id)
+{
+    const size_t number = (size_t)id;
+    return number < sizeof rows / sizeof *rows && rows[number] > 0 ? &kinds[rows[number] - 1]
+                                                                   : NULL;
+}
+
+const char *fsdpck_finding_name(fsdpck_finding_id id)
+{
+    const finding_kind *kind = finding_get(id);
+    return kind == NULL ? "" : kind->id;
 }
 
 const finding_kind *finding_find(const char *id)
@@ -61,25 +88,39 @@ const char *finding_class_name(finding_class class)
     return names[class];
 }
 
-const char *finding_of_status(fsdpck_status status)
+fsdpck_finding_id finding_of_status(fsdpck_status status)
 {
     switch (status) {
     case FSDPCK_UNSUPPORTED:
-        return "SYS-UNSUPPORTED";
+        return FSDPCK_FINDING_SYS_UNSUPPORTED;
     case FSDPCK_IO:
-        return "SYS-IO";
+        return FSDPCK_FINDING_SYS_IO;
     case FSDPCK_NOSPACE:
-        return "SYS-SPACE";
+        return FSDPCK_FINDING_SYS_SPACE;
     case FSDPCK_CHANGED:
-        return "SYS-CHANGED";
+        return FSDPCK_FINDING_SYS_CHANGED;
     case FSDPCK_PEER:
-        return "SYS-PEER";
+        return FSDPCK_FINDING_SYS_PEER;
     case FSDPCK_DEVICE:
-        return "SYS-DEVICE";
+        return FSDPCK_FINDING_SYS_DEVICE;
     case FSDPCK_INTERNAL:
-        return "SYS-BUG";
+        return FSDPCK_FINDING_SYS_BUG;
     default:
-        return NULL;
+        return FSDPCK_FINDING_NONE;
+    }
+}
+
+bool finding_is_of_machine(const finding_kind *kind)
+{
+    switch (kind->number) {
+    case FSDPCK_FINDING_LIMIT_COUNT:
+    case FSDPCK_FINDING_LIMIT_MEMORY:
+    case FSDPCK_FINDING_LIMIT_OPEN:
+    case FSDPCK_FINDING_LIMIT_SIZE:
+    case FSDPCK_FINDING_LIMIT_WARNINGS:
+        return true;
+    default:
+        return kind->class == FINDING_SYSTEM;
     }
 }
 
@@ -136,7 +177,7 @@ static const finding_kind *nearest(const char *id)
 static fsdpck_status refuse_id(const char *id, fsdpck_error *err)
 {
     const finding_kind *meant = strlen(id) < ID_CAPACITY ? nearest(id) : NULL;
-    error_set(err, FSDPCK_USAGE, "", "there is no finding '%s'", id);
+    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "there is no finding '%s'", id);
     if (meant != NULL)
         error_next(err, "is '%s' meant? fsdpck-findings(7) lists them all", meant->id);
     else
@@ -146,7 +187,7 @@ static fsdpck_status refuse_id(const char *id, fsdpck_error *err)
 
 static fsdpck_status refuse_fixed(const finding_kind *kind, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_USAGE, "", "how bad '%s' is cannot be set: %s", kind->id,
+    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "how bad '%s' is cannot be set: %s", kind->id,
               kind->class == FINDING_PATH ? "names that lead out of a checkpoint are never good"
                                           : "what readers see in different ways is never good");
     error_next(err, "leave it out: findings of the classes ambiguity and path stay errors");
@@ -178,7 +219,8 @@ fsdpck_status finding_rules_set(finding_rules *rules, const char *text, fsdpck_e
     const char *equals = strchr(text, '=');
     const size_t nbytes = equals == NULL ? 0 : (size_t)(equals - text);
     if (nbytes == 0 || nbytes >= sizeof id || !severity_of(equals + 1, &severity)) {
-        error_set(err, FSDPCK_USAGE, "", "'%s' does not say how bad a finding is", text);
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "'%s' does not say how bad a finding is",
+                  text);
         error_expected(err, "ID=error, ID=warn, ID=note or ID=ignore, as NUM-NAN=error");
         error_next(err, "fsdpck-findings(7) lists the ids");
         return FSDPCK_USAGE;
@@ -195,17 +237,17 @@ fsdpck_status finding_rules_set(finding_rules *rules, const char *text, fsdpck_e
     return FSDPCK_OK;
 }
 
-finding_severity finding_rules_get(const finding_rules *rules, const char *id,
+finding_severity finding_rules_get(const finding_rules *rules, fsdpck_finding_id id,
                                    finding_severity otherwise)
 {
-    const finding_kind *kind = finding_find(id);
+    const finding_kind *kind = finding_get(id);
     return kind == NULL ? otherwise : (finding_severity)rules->severity[kind - kinds];
 }
 
-finding_severity finding_rules_given(const finding_rules *rules, const char *id,
+finding_severity finding_rules_given(const finding_rules *rules, fsdpck_finding_id id,
                                      finding_severity otherwise)
 {
-    const finding_kind *kind = finding_find(id);
+    const finding_kind *kind = finding_get(id);
     return kind == NULL || !rules->given[kind - kinds]
                ? otherwise
                : (finding_severity)rules->severity[kind - kinds];

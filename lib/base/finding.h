@@ -1,7 +1,7 @@
 /* finding.h: the kinds of findings, as constant data: findings.def is the table, fsdpck-findings(7)
  * the same for users.
  *
- *     const finding_kind *k = finding_find("ZIP-CRC");   // NULL: there is no such id
+ *     const finding_kind *k = finding_find("ZIP-CRC");   // what a user typed; NULL: no such id
  *     for (size_t i = 0; i < FINDING_KINDS; i++)
  *         ... finding_at(i)->id ...                      // in the order of the ids
  *
@@ -50,7 +50,8 @@ typedef enum finding_class {
 } finding_class;
 
 typedef struct finding_kind {
-    const char *id;
+    fsdpck_finding_id number;
+    const char *id; /* "ZIP-CRC" */
     finding_class class;
     finding_severity severity;
     const char *means; /* one line */
@@ -58,7 +59,7 @@ typedef struct finding_kind {
 } finding_kind;
 
 enum {
-#define FINDING(id, class, severity, means, next) +1
+#define FINDING(name, id, class, severity, means, next) +1
     FINDING_KINDS = 0
 #include "base/findings.def"
 #undef FINDING
@@ -67,13 +68,17 @@ enum {
 /* NULL from FINDING_KINDS on. */
 const finding_kind *finding_at(size_t index);
 const finding_kind *finding_find(const char *id);
+/* NULL for FSDPCK_FINDING_NONE. */
+const finding_kind *finding_get(fsdpck_finding_id id);
 
-/* Of a failure that names none: of system calls, and what else is no matter of the input. NULL where
- * nothing is said of the status. */
-const char *finding_of_status(fsdpck_status status);
+/* For a failure without a finding, such as that of a system call. FSDPCK_FINDING_NONE where the table
+ * has no row for the status. */
+fsdpck_finding_id finding_of_status(fsdpck_status status);
 
 const char *finding_severity_name(finding_severity severity); /* "error" */
 const char *finding_class_name(finding_class class);          /* "ambiguity" */
+/* About the machine, the program or its limits, not about the checkpoint. */
+bool finding_is_of_machine(const finding_kind *kind);
 /* Users may not set it: what is ambiguous or leads elsewhere is never good. */
 bool finding_is_fixed(const finding_kind *kind);
 
@@ -86,11 +91,11 @@ void finding_rules_init(finding_rules *rules);
 /* "ID=error", "=warn", "=note" or "=ignore". Errors: USAGE, with the nearest id. */
 fsdpck_status finding_rules_set(finding_rules *rules, const char *text,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* `otherwise` of an id that the table does not have, such as "". */
-finding_severity finding_rules_get(const finding_rules *rules, const char *id,
+/* `otherwise` for FSDPCK_FINDING_NONE. */
+finding_severity finding_rules_get(const finding_rules *rules, fsdpck_finding_id id,
                                    finding_severity otherwise);
 /* `otherwise` of an id that was not set. */
-finding_severity finding_rules_given(const finding_rules *rules, const char *id,
+finding_severity finding_rules_given(const finding_rules *rules, fsdpck_finding_id id,
                                      finding_severity otherwise);
 
 #endif

@@ -34,7 +34,7 @@ static fsdpck_status collect(DIR *dir, const char *path, text_buf *text, size_t 
         if (is_dot(entry->d_name))
             continue;
         if (++*count > ENTRIES_MOST) {
-            error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "folder has too many entries");
+            error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "folder has too many entries");
             error_expected(err, "at most %d", ENTRIES_MOST);
             error_path(err, path);
             return FSDPCK_LIMIT;
@@ -125,7 +125,7 @@ fsdpck_status folder_list(const folder *d, const char *sub, char ***names, size_
     return st;
 }
 
-static fsdpck_status refuse_path(const char *path, size_t nbytes, const char *finding,
+static fsdpck_status refuse_path(const char *path, size_t nbytes, fsdpck_finding_id finding,
                                  const char *why, fsdpck_error *err)
 {
     char shown[200];
@@ -136,7 +136,7 @@ static fsdpck_status refuse_path(const char *path, size_t nbytes, const char *fi
     return FSDPCK_BADINPUT;
 }
 
-fsdpck_status path_check_inside(const char *path, size_t nbytes, const char *finding,
+fsdpck_status path_check_inside(const char *path, size_t nbytes, fsdpck_finding_id finding,
                                 fsdpck_error *err)
 {
     enum { PATH_MOST = 4096, PART_MOST = 255 };

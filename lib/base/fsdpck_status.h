@@ -21,12 +21,14 @@
 
 #include <stdint.h>
 
+#include "fsdpck_findings.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define FSDPCK_API __attribute__((visibility("default")))
+#define FSDPCK_API        __attribute__((visibility("default")))
 #define FSDPCK_MUST_CHECK __attribute__((warn_unused_result))
 #else
 #define FSDPCK_API
@@ -53,14 +55,14 @@ typedef enum fsdpck_status {
 
 typedef struct fsdpck_error {
     fsdpck_status status;
-    int sys_errno;         /* 0 where no system call failed */
-    int rank;              /* -1 where no rank is to blame */
-    int has_offset;        /* whether offset_bytes means something */
-    uint64_t offset_bytes; /* from the start of the file `path` */
-    char finding[32];      /* stable id such as "ZIP-CRC"; "" where there is none */
-    char message[512];     /* what failed: lower case, no full stop, no newline */
-    char path[1024];       /* the file, escaped for a terminal; "" where there is none */
-    char tensor[512];      /* FQN, escaped; "" where there is none */
+    int sys_errno;             /* 0 where no system call failed */
+    int rank;                  /* -1 where no rank is to blame */
+    int has_offset;            /* whether offset_bytes means something */
+    uint64_t offset_bytes;     /* from the start of the file `path` */
+    fsdpck_finding_id finding; /* the kind of finding; FSDPCK_FINDING_NONE where there is none */
+    char message[512];         /* what failed: lower case, no full stop, no newline */
+    char path[1024];           /* the file, escaped for a terminal; "" where there is none */
+    char tensor[512];          /* FQN, escaped; "" where there is none */
     char expected[256];
     char found[256];
     char next[512]; /* the next step for the user */
@@ -68,6 +70,10 @@ typedef struct fsdpck_error {
 
 /* Zeroed, with rank -1. A zeroed error is a valid one too. */
 FSDPCK_API void fsdpck_error_init(fsdpck_error *err);
+
+/* The id that users see, such as "ZIP-CRC"; "" for FSDPCK_FINDING_NONE and unknown numbers. Never
+ * NULL. */
+FSDPCK_API const char *fsdpck_finding_name(fsdpck_finding_id id);
 
 /* Short lower-case name such as "bad input". Never NULL. */
 FSDPCK_API const char *fsdpck_status_name(fsdpck_status status);

@@ -59,14 +59,14 @@ typedef struct json_reader {
     const char *text;
     size_t nbytes;
     size_t at;
-    const char *finding;
+    fsdpck_finding_id finding;
     uint8_t stack[JSON_DEPTH_LIMIT]; /* 'o' or 'a' */
     unsigned depth;
     int state;
     text_buf unescaped;
 } json_reader;
 
-void json_reader_init(json_reader *r, const char *text, size_t nbytes, const char *finding);
+void json_reader_init(json_reader *r, const char *text, size_t nbytes, fsdpck_finding_id finding);
 fsdpck_status json_next(json_reader *r, json_token *token, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Skips the rest of the value whose first token was just read. */
 fsdpck_status json_skip(json_reader *r, const json_token *first,

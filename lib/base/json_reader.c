@@ -13,7 +13,7 @@ enum state {
     STATE_FAILED
 };
 
-void json_reader_init(json_reader *r, const char *text, size_t nbytes, const char *finding)
+void json_reader_init(json_reader *r, const char *text, size_t nbytes, fsdpck_finding_id finding)
 {
     memset(r, 0, sizeof(*r));
     r->text = text;

@@ -20,14 +20,14 @@ static void write_line(const logger *l, log_line *line, const char *fmt, va_list
 
 void log_write(const logger *l, log_level level, const char *fmt, ...)
 {
-    log_line line = {.level = level, .finding = "", .next = ""};
+    log_line line = {.level = level, .next = ""};
     va_list args;
     va_start(args, fmt);
     write_line(l, &line, fmt, args);
     va_end(args);
 }
 
-void log_warn(const logger *l, const char *finding, const char *next, const char *fmt, ...)
+void log_warn(const logger *l, fsdpck_finding_id finding, const char *next, const char *fmt, ...)
 {
     log_line line = {.level = LOG_WARNING, .finding = finding, .next = next};
     va_list args;

@@ -9,7 +9,7 @@ typedef enum log_level { LOG_WARNING = 1, LOG_NOTE = 2, LOG_DETAIL = 3 } log_lev
 /* Each text is one line without newline, escaped, and borrowed for the call. */
 typedef struct log_line {
     log_level level;
-    const char *finding; /* of a warning, as error_set's; else "" */
+    fsdpck_finding_id finding; /* of a warning */
     const char *text;
     const char *next; /* of a warning: what to do about it; "" */
 } log_line;
@@ -27,7 +27,7 @@ void log_write(const logger *l, log_level level, const char *fmt, ...) PRINTF_LI
 /* A warning: the result may not be what the user thinks. `finding` and `next` are borrowed
  * for the call and hold nothing to be escaped; `next` begins as error_next's do, "" is that of
  * findings.def. */
-void log_warn(const logger *l, const char *finding, const char *next, const char *fmt, ...)
+void log_warn(const logger *l, fsdpck_finding_id finding, const char *next, const char *fmt, ...)
     PRINTF_LIKE(4, 5);
 
 #endif

@@ -35,7 +35,8 @@ static fsdpck_status split_path(output *o, const char *path, char **parent, fsdp
     const size_t n = end - begin;
     if (n == 0 || path[end - 1] == '/' || (n == 1 && path[begin] == '.') ||
         (n == 2 && memcmp(path + begin, "..", 2) == 0)) {
-        error_set(err, FSDPCK_USAGE, "", "'%s' cannot be the name of an output", path);
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "'%s' cannot be the name of an output",
+                  path);
         return FSDPCK_USAGE;
     }
     o->path = strndup(path, end);
@@ -65,7 +66,7 @@ char *output_decorate(const output *o, const char *suffix)
 fsdpck_status output_refuse_existing(const output *o, const char *what, fsdpck_error *err)
 {
     const bool replaceable = (o->flags & OUTPUT_REPLACE) == 0;
-    error_set(err, FSDPCK_EXISTS, "", "output exists: %s", what);
+    error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE, "output exists: %s", what);
     error_path(err, output_path(o));
     error_next(err, replaceable ? "choose another name, or replace it with --force"
                                 : "remove it or choose another name");

@@ -39,7 +39,8 @@ fsdpck_status cancel_check(const cancel_token *cancel, fsdpck_error *err)
 {
     if (!is_cancelled(cancel))
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_CANCELLED, "", "stopped before the end, as asked");
+    return error_set(err, FSDPCK_CANCELLED, FSDPCK_FINDING_NONE,
+                     "stopped before the end, as asked");
 }
 
 /* Jobs are begun in order, so every job below a failed one has been begun and will be heard: the

@@ -107,14 +107,14 @@ static void set_field(char *field, size_t capacity_bytes, const char *fmt, va_li
     escape_text(field, capacity_bytes, raw, strlen(raw));
 }
 
-fsdpck_status error_set(fsdpck_error *err, fsdpck_status status, const char *finding,
+fsdpck_status error_set(fsdpck_error *err, fsdpck_status status, fsdpck_finding_id finding,
                         const char *fmt, ...)
 {
     if (err == NULL)
         return status;
     fsdpck_error_init(err);
     err->status = status;
-    snprintf(err->finding, sizeof(err->finding), "%s", finding != NULL ? finding : "");
+    err->finding = finding;
     va_list args;
     va_start(args, fmt);
     set_field(err->message, sizeof(err->message), fmt, args);
@@ -147,9 +147,9 @@ fsdpck_status error_set_errno(fsdpck_error *err, int sys_errno, const char *call
         return st;
     /* strerror, not strerror_r, whose two forms differ: for the codes a system call gives, libc
      * returns constant text, which threads may share. */
-    const char *finding = st != FSDPCK_LIMIT    ? ""
-                          : sys_errno == ENOMEM ? "LIMIT-MEMORY"
-                                                : "LIMIT-OPEN";
+    const fsdpck_finding_id finding = st != FSDPCK_LIMIT    ? FSDPCK_FINDING_NONE
+                                      : sys_errno == ENOMEM ? FSDPCK_FINDING_LIMIT_MEMORY
+                                                            : FSDPCK_FINDING_LIMIT_OPEN;
     error_set(err, st, finding, "%s failed: %s", call, strerror(sys_errno));
     err->sys_errno = sys_errno;
     if (path != NULL)
@@ -165,7 +165,7 @@ fsdpck_status error_set_errno(fsdpck_error *err, int sys_errno, const char *call
 
 fsdpck_status error_set_nomem(fsdpck_error *err, uint64_t nbytes)
 {
-    return error_set(err, FSDPCK_LIMIT, "LIMIT-MEMORY",
+    return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_MEMORY,
                      "out of memory: %" PRIu64 " bytes could not be had", nbytes);
 }
 

@@ -2,11 +2,11 @@
  *
  * The place that knows the cause:
  *
- *     return error_set(err, FSDPCK_BADINPUT, "ZIP-NOEND", "zip has no end record");
+ *     return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_NOEND, "zip has no end record");
  *
  * with more of it known:
  *
- *     st = error_set(err, FSDPCK_BADINPUT, "DCP-RANGE", "blob reaches past the end of its file");
+ *     st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_RANGE, "blob reaches past the end of its file");
  *     error_offset(err, info->offset_bytes);
  *     error_expected(err, "at least %" PRIu64 " bytes", want);
  *     error_found(err, "%" PRIu64 " bytes", have);
@@ -31,23 +31,23 @@
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 
 /* Pass a failure on. */
-#define RETURN_IF(expr)                        \
-    do {                                       \
-        const fsdpck_status status_ = (expr);  \
-        if (status_ != FSDPCK_OK)              \
-            return status_;                    \
+#define RETURN_IF(expr)                       \
+    do {                                      \
+        const fsdpck_status status_ = (expr); \
+        if (status_ != FSDPCK_OK)             \
+            return status_;                   \
     } while (0)
 
 /* The same where there is something to release: the function has `fsdpck_status st` and `out:`. */
-#define GOTO_IF(expr, label)      \
-    do {                          \
-        st = (expr);              \
-        if (st != FSDPCK_OK)      \
-            goto label;           \
+#define GOTO_IF(expr, label) \
+    do {                     \
+        st = (expr);         \
+        if (st != FSDPCK_OK) \
+            goto label;      \
     } while (0)
 
-/* Resets *err and sets status, finding id ("" for none) and message. Returns `status`. */
-fsdpck_status error_set(fsdpck_error *err, fsdpck_status status, const char *finding,
+/* Resets *err and sets status, finding and message. Returns `status`. */
+fsdpck_status error_set(fsdpck_error *err, fsdpck_status status, fsdpck_finding_id finding,
                         const char *fmt, ...) PRINTF_LIKE(4, 5);
 
 /* A failed system call: status from errno (NOSPACE for ENOSPC, EDQUOT, EFBIG; LIMIT for ENOMEM and

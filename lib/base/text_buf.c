@@ -80,7 +80,7 @@ fsdpck_status text_check(const text_buf *b, fsdpck_error *err)
         return FSDPCK_OK;
     if (b->refused_nbytes > 0)
         return error_set_nomem(err, b->refused_nbytes);
-    return error_set(err, FSDPCK_LIMIT, "LIMIT-SIZE",
+    return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
                      "text could not be kept: its limit is %zu bytes", limit_of(b));
 }
 

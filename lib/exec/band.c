@@ -118,7 +118,8 @@ static fsdpck_status read_band(band_reader *b, uint8_t *buffer, fsdpck_error *er
         return worker_read(b->worker, s->file, at, buffer, b->split.span_bytes, err);
     RETURN_IF(skip_to(b, buffer, at, err));
     if (b->stream_at != at)
-        return error_set(err, FSDPCK_INTERNAL, "", "bands of a stream are not in order");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "bands of a stream are not in order");
     return decode(b, buffer, b->split.span_bytes, err);
 }
 

@@ -207,7 +207,8 @@ static fsdpck_status size_bundle(struct exec *x, cut_bundle *bundle, fsdpck_erro
 {
     const uint64_t row = bundle->widest_nbytes;
     if (row + BUNDLE_GUARD_NBYTES > x->bundle_nbytes)
-        return error_set(err, FSDPCK_INTERNAL, "", "a row of a bundle is longer than its buffer");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "a row of a bundle is longer than its buffer");
     const uint64_t least = (row > SHARE_NBYTES_MIN ? row : SHARE_NBYTES_MIN) + BUNDLE_GUARD_NBYTES;
     uint64_t fit = x->bundle_nbytes / least;
     if (fit > MEMBERS_MAX)

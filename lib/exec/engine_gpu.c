@@ -289,7 +289,8 @@ fsdpck_status gpu_lane_finish(gpu_lane *l, uint8_t *span, uint64_t from, uint64_
     *lost = 0;
     *intact = true;
     if (l->refused)
-        return error_set(err, FSDPCK_DEVICE, "", "a box has too many elements for the GPU");
+        return error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
+                         "a box has too many elements for the GPU");
     RETURN_IF(submit(l, err));
     if (!l->any)
         return FSDPCK_OK;

@@ -135,7 +135,8 @@ static fsdpck_status gather_message(worker *w, const void *ctx, fsdpck_error *er
     fsdpck_status st = gather_range(w, &m->range, err);
     w->travel.way = TRAVEL_NONE;
     if (st == FSDPCK_OK && w->travel.sent != m->nbytes)
-        st = error_set(err, FSDPCK_INTERNAL, "", "a message has other bytes than planned");
+        st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                       "a message has other bytes than planned");
     return st;
 }
 

@@ -29,7 +29,7 @@ static fsdpck_status take_word(void *ctx, unsigned rank, const uint8_t *bytes, u
     all_can *all = ctx;
     can_do c;
     if (nbytes != sizeof c)
-        return error_set(err, FSDPCK_INTERNAL, "", "a rank said something else");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a rank said something else");
     memcpy(&c, bytes, sizeof c);
     c.why_not[WHY_NBYTES - 1] = '\0';
     all->tile_nbytes = c.tile_nbytes < all->tile_nbytes ? c.tile_nbytes : all->tile_nbytes;

@@ -12,14 +12,15 @@
 static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
 {
     if (r->memory_nbytes < EXEC_MEMORY_NBYTES_MIN) {
-        error_set(err, FSDPCK_USAGE, "", "too little memory to work with");
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "too little memory to work with");
         error_expected(err, "at least %" PRIu64 " bytes", EXEC_MEMORY_NBYTES_MIN);
         error_found(err, "%" PRIu64 " bytes", r->memory_nbytes);
         error_next(err, "raise --memory");
         return FSDPCK_USAGE;
     }
     if (r->target != plan_to(r->plan) || r->source->cat != plan_from(r->plan))
-        return error_set(err, FSDPCK_INTERNAL, "", "plan was made for other catalogues");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "plan was made for other catalogues");
     return FSDPCK_OK;
 }
 

@@ -127,7 +127,8 @@ static fsdpck_status check_by_threads(worker *w, const gpu_fill *f, fsdpck_error
     w->sums = sums;
     if (f->sum(w, f->ctx) == before)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_DEVICE, "", "the GPU gave other bytes than the processor");
+    error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
+              "the GPU gave other bytes than the processor");
     error_next(err, "leave --engine away, and report it with the names of the GPU and its driver");
     return FSDPCK_DEVICE;
 }
@@ -140,7 +141,8 @@ fsdpck_status fill_by_gpu(worker *w, const gpu_fill *f, fsdpck_error *err)
     if (!intact)
         RETURN_IF(fill_once(w, f, &intact, err));
     if (!intact) {
-        error_set(err, FSDPCK_DEVICE, "", "copies to or from the GPU changed bytes, twice");
+        error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
+                  "copies to or from the GPU changed bytes, twice");
         error_next(err, "leave --engine away: the GPU or its slot is failing");
         return FSDPCK_DEVICE;
     }

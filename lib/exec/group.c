@@ -102,7 +102,7 @@ static fsdpck_status refuse(const char *launcher, const char *count, const char 
 {
     if (!is_several(count))
         return FSDPCK_OK;
-    error_set(err, FSDPCK_USAGE, "GROUP-LONE",
+    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_LONE,
               "started by %s as one of %s processes, which would all do the same", launcher, count);
     error_next(
         err,
@@ -126,7 +126,7 @@ static fsdpck_status refuse_lone(const char *count, fsdpck_error *err)
 {
     if (!is_several(count))
         return FSDPCK_OK;
-    error_set(err, FSDPCK_USAGE, "GROUP-LONE",
+    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_LONE,
               "one of %s processes that do not find each other: they would all do the same", count);
     error_expected(err, "a launcher for %s", group_link_description());
     error_next(err, "mpirun of the MPI that fsdpck version names, or srun --mpi=pmix for Open MPI, "
@@ -148,7 +148,7 @@ static fsdpck_status meet(group *g, fsdpck_error *err)
         h->build[HOST_NBYTES - 1] = '\0';
         if (strcmp(h->build, g->hellos[0].build) == 0)
             continue;
-        error_set(err, FSDPCK_USAGE, "GROUP-BUILDS", "ranks run different builds");
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_BUILDS, "ranks run different builds");
         error_expected(err, "'%s', as rank 0 on %s", g->hellos[0].build, g->hellos[0].host);
         error_found(err, "'%s' on rank %u on %s", h->build, r, h->host);
         error_next(err, "install the same fsdpck on every host");
@@ -230,8 +230,8 @@ static fsdpck_status do_call(group *g, const link_call *call, fsdpck_error *err)
     const fsdpck_status st = group_link_do(g->link, call, err);
     int lost = -1;
     if (st != FSDPCK_OK && group_link_is_broken(g->link, &lost) && lost >= 0) {
-        error_set(err, FSDPCK_PEER, "GROUP-LOST", "rank %d on %s does not answer", lost,
-                  group_host(g, (unsigned)lost));
+        error_set(err, FSDPCK_PEER, FSDPCK_FINDING_GROUP_LOST, "rank %d on %s does not answer",
+                  lost, group_host(g, (unsigned)lost));
         error_expected(err, "a sign of life within %u s",
                        atomic_load(&g->watch->peer_timeout_seconds));
         error_next(err, "look for its messages; --peer-timeout gives it longer");
@@ -270,7 +270,8 @@ static fsdpck_status tell_cause(const group *g, unsigned cause, fsdpck_status ow
     if (theirs->status == FSDPCK_CANCELLED) {
         if (own == FSDPCK_CANCELLED)
             return own;
-        error_set(err, FSDPCK_PEER, "", "rank %u on %s was stopped", cause, group_host(g, cause));
+        error_set(err, FSDPCK_PEER, FSDPCK_FINDING_NONE, "rank %u on %s was stopped", cause,
+                  group_host(g, cause));
         if (err != NULL)
             err->rank = (int)cause;
         return FSDPCK_PEER;
@@ -348,7 +349,7 @@ fsdpck_status group_same(group *g, uint64_t value, const char *what, fsdpck_erro
     for (unsigned r = 1; st == FSDPCK_OK && r < g->size; r++) {
         if (all[r] == all[0])
             continue;
-        st = error_set(err, FSDPCK_BADINPUT, "GROUP-SEES",
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_GROUP_SEES,
                        "ranks do not see the same: their %s differ", what);
         error_expected(err, "%016" PRIx64 ", as on rank 0 on %s", all[0], group_host(g, 0));
         error_found(err, "%016" PRIx64 " on rank %u on %s", all[r], r, group_host(g, r));
@@ -424,7 +425,7 @@ static fsdpck_status serve(void *ctx, const link_range *what, void *dst, fsdpck_
     }
     pthread_mutex_unlock(&g->lock);
     if (s.ctx == NULL)
-        return error_set(err, FSDPCK_INTERNAL, "",
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                          "a rank was asked for a file that it does not serve");
     const fsdpck_status st = s.fn(s.ctx, what, dst, err);
     pthread_mutex_lock(&g->lock);

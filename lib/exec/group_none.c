@@ -5,7 +5,7 @@ fsdpck_status group_link_open(group_watch *watch, group_link **out, fsdpck_error
 {
     (void)watch;
     *out = NULL;
-    error_set(err, FSDPCK_UNSUPPORTED, "",
+    error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
               "several ranks were started, but this is a build without MPI");
     error_next(err, "run fsdpck without a launcher, or build it with -DFSDPCK_WITH_MPI=ON");
     return FSDPCK_UNSUPPORTED;
@@ -27,7 +27,8 @@ fsdpck_status group_link_do(group_link *l, const link_call *call, fsdpck_error *
 {
     (void)l;
     (void)call;
-    return error_set(err, FSDPCK_INTERNAL, "", "a link was used in a build without MPI");
+    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                     "a link was used in a build without MPI");
 }
 
 fsdpck_status group_link_read(group_link *l, unsigned owner, const link_range *what, void *dst,
@@ -37,7 +38,8 @@ fsdpck_status group_link_read(group_link *l, unsigned owner, const link_range *w
     (void)owner;
     (void)what;
     (void)dst;
-    return error_set(err, FSDPCK_INTERNAL, "", "a link was used in a build without MPI");
+    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                     "a link was used in a build without MPI");
 }
 
 void group_link_serve(group_link *l, group_serve_fn fn, void *ctx)

@@ -71,7 +71,7 @@ static slot *take_slot(link_reads *r)
 
 static fsdpck_status set_lost(fsdpck_error *err)
 {
-    return error_set(err, FSDPCK_PEER, "", "the rank that has the file was lost");
+    return error_set(err, FSDPCK_PEER, FSDPCK_FINDING_NONE, "the rank that has the file was lost");
 }
 
 /* Under the lock. */
@@ -164,7 +164,7 @@ static void answer(const link_reads *r, job *j)
     if (j->bytes == NULL)
         j->head.status = error_set_nomem(&j->head, READS_NBYTES_MOST);
     else if (r->serve == NULL)
-        j->head.status = error_set(&j->head, FSDPCK_INTERNAL, "",
+        j->head.status = error_set(&j->head, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                                    "a rank was asked for a file that it does not serve");
     else
         j->head.status = r->serve(r->serve_ctx, &j->q.what, j->bytes, &j->head);

@@ -143,7 +143,8 @@ static fsdpck_status refuse_names(const group_view *v, const char *path, const v
                                   uint32_t other, const char *expected, const char *found,
                                   fsdpck_error *err)
 {
-    error_set(err, FSDPCK_BADINPUT, "GROUP-NAMES", "two hosts have different files of one name");
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_GROUP_NAMES,
+              "two hosts have different files of one name");
     error_path(err, path);
     error_expected(err, "'%s' of %s, as rank %u on %s has it", first->path, expected, first->rank,
                    group_host(v->g, first->rank));
@@ -207,7 +208,7 @@ static fsdpck_status take_samples(void *ctx, unsigned rank, const uint8_t *bytes
     const samples *s = ctx;
     size_t k = 0;
     if (nbytes != s->count * sizeof(uint64_t))
-        return error_set(err, FSDPCK_INTERNAL, "", "a rank compares other files");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a rank compares other files");
     for (size_t i = 0; i < s->v->entries.count; i++) {
         const view_entry *e = VEC_AT(&s->v->entries, const view_entry, i);
         if (!e->in_doubt)
@@ -376,7 +377,7 @@ static fsdpck_status make(group *g, const char *path, const folder *here, unsign
     RETURN_IF(group_is_same(g, sum, &same, err));
     if (same && here->path == NULL) {
         const fsdpck_status st =
-            error_set(err, FSDPCK_IO, "", "no such file or folder, on any host");
+            error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE, "no such file or folder, on any host");
         error_path(err, path);
         return st;
     }

@@ -52,7 +52,8 @@ static fsdpck_status write_batch(void *ctx, unsigned worker_index, uint64_t job,
             continue;
         }
         if (first->nbytes > x->tile_nbytes)
-            return error_set(err, FSDPCK_INTERNAL, "", "late bytes are longer than a tile");
+            return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                             "late bytes are longer than a tile");
         for (; i < end && !x->late_done[i]; i++) {
             const target_late *late = late_at(x, i);
             if (late->file != first->file || late->offset_bytes != first->offset_bytes + nbytes ||

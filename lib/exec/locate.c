@@ -92,7 +92,8 @@ fsdpck_status locate_keep_strides(struct exec *x, const uint64_t *strides, unsig
     pthread_mutex_lock(&x->lock);
     fsdpck_status st = FSDPCK_OK;
     if (x->strides.count > UINT32_MAX - NDIM_MAX)
-        st = error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many chunks that are not in rows");
+        st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
+                       "too many chunks that are not in rows");
     uint64_t *kept = st == FSDPCK_OK ? vec_push_n(&x->strides, ndim, err) : NULL;
     if (kept == NULL) {
         st = FSDPCK_LIMIT;
@@ -123,7 +124,8 @@ static fsdpck_status keep_place(struct exec *x, uint64_t chunk, const place *whe
         for (unsigned d = 0; d < t->ndim; d++)
             strides[d] = where->strides[d];
     if (!place_fits(from, where, strides, sizes, t->ndim, itemsize))
-        return error_set(err, FSDPCK_INTERNAL, "", "reader placed a chunk outside of its file");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "reader placed a chunk outside of its file");
     s->offset_bytes = where->offset_bytes;
     s->file = where->file;
     if (!rows)

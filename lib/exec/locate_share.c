@@ -107,12 +107,13 @@ static fsdpck_status take(void *ctx, unsigned rank, const uint8_t *bytes, uint64
         const unsigned ndim = dims_of(x, chunk);
         uint64_t strides[NDIM_MAX];
         if (nbytes - at < ndim * sizeof *strides)
-            return error_set(err, FSDPCK_INTERNAL, "", OTHERS_LOCATED);
+            return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, OTHERS_LOCATED);
         memcpy(strides, bytes + at, ndim * sizeof *strides);
         RETURN_IF(locate_keep_strides(x, strides, ndim, &s->strides_at, err));
         at += ndim * sizeof *strides;
     }
-    return at == nbytes ? FSDPCK_OK : error_set(err, FSDPCK_INTERNAL, "", OTHERS_LOCATED);
+    return at == nbytes ? FSDPCK_OK
+                        : error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, OTHERS_LOCATED);
 }
 
 /* What is wrong with the storage depends on who looks; what is wrong with a file does not. */
@@ -141,7 +142,7 @@ fsdpck_status locate_share_exchange(group *g, fsdpck_status st, struct exec *x,
     st = pack(&e, &bytes, err);
     st = group_gather(g, st, bytes.text, bytes.nbytes, take, &e, err);
     if (st == FSDPCK_OK && e.taken != count)
-        st = error_set(err, FSDPCK_INTERNAL, "", OTHERS_LOCATED);
+        st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, OTHERS_LOCATED);
     text_release(&bytes);
     return st;
 }

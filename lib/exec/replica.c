@@ -24,11 +24,12 @@ static void chunks_differ(const struct exec *x, const replica_pair *pair, const 
 {
     const bool damaged = is_damaged(x, pair);
     if (!damaged && (t->flags & CAT_TENSOR_EACH_RANK)) {
-        error_set(err, FSDPCK_BADINPUT, "RANK-DIFFER", "a plain tensor differs between ranks");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
+                  "a plain tensor differs between ranks");
         error_next(err, "say what becomes of it: --per-rank keep, first or drop");
         return;
     }
-    error_set(err, FSDPCK_BADINPUT, "REPLICA-DIFFER", "two copies of a chunk differ");
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_REPLICA_DIFFER, "two copies of a chunk differ");
     error_next(err, "%s",
                damaged ? "their recorded checksums are equal: one file is damaged, copy both again"
                        : "find out which rank is right; --replicas first takes the first copy");
@@ -45,7 +46,7 @@ static const char *twin_of(const struct exec *x, const replica_pair *pair)
 static void twins_differ(const struct exec *x, const char *name, uint32_t tensor, fsdpck_error *err)
 {
     const catalogue *from = plan_from(x->r.plan);
-    error_set(err, FSDPCK_BADINPUT, "TIE-DIFFERS",
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_TIE_DIFFERS,
               "'%s' and '%s' are one tensor in the model and differ",
               catalogue_name(from, catalogue_tensor(from, tensor)->name), name);
     error_next(err,

@@ -72,7 +72,7 @@ static fsdpck_status buffer_memory(struct exec *x, uint64_t *memory, fsdpck_erro
     if (one == 0)
         return FSDPCK_OK;
     if (one > most || most - one < least) {
-        error_set(err, FSDPCK_LIMIT, "LIMIT-MEMORY",
+        error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_MEMORY,
                   x->staged_nbytes > 0
                       ? "compressed tensor with overlapping elements does not fit into the memory"
                       : "compressed chunk of the source does not fit into the memory");
@@ -150,7 +150,7 @@ void worker_drop_gpu(worker *w, const fsdpck_error *why)
     gpu_lane_free(w->lane);
     w->lane = NULL;
     if (__atomic_exchange_n(&w->x->gpu_given_up, 1, __ATOMIC_RELAXED) == 0)
-        log_warn(w->x->r.log, "SYS-DEVICE", "see what the GPU's driver logged",
+        log_warn(w->x->r.log, FSDPCK_FINDING_SYS_DEVICE, "see what the GPU's driver logged",
                  "threads go on without the GPU: %s", why->message);
 }
 

@@ -26,17 +26,17 @@ fsdpck_status layout_add_rule(layout *l, layout_rule_kind kind, const char *glob
                               fsdpck_error *err)
 {
     if (dim >= NDIM_MAX)
-        return error_set(err, FSDPCK_USAGE, "", "rule '%s' names dim %u: tensors have at most %u",
-                         glob, dim, NDIM_MAX);
+        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                         "rule '%s' names dim %u: tensors have at most %u", glob, dim, NDIM_MAX);
     if (glob[0] == '\0') {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, "", "rule of the layout has an empty name pattern");
+        const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                           "rule of the layout has an empty name pattern");
         error_next(err, "'*' names every tensor");
         return st;
     }
     if (l->rules.count >= LAYOUT_RULES_MAX)
-        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "more than %u rules of a layout",
-                         LAYOUT_RULES_MAX);
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
+                         "more than %u rules of a layout", LAYOUT_RULES_MAX);
     const size_t nbytes = strlen(glob) + 1;
     char *copy = budget_alloc(l->owner, nbytes, err);
     if (copy == NULL)
@@ -63,8 +63,8 @@ fsdpck_status layout_add_shard_text(layout *l, const char *text, fsdpck_error *e
         dim = dim * 10 + (unsigned)(*digit - '0');
     }
     if (!ok) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, "", "cannot read '%s': expected GLOB=DIM", text);
+        const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                           "cannot read '%s': expected GLOB=DIM", text);
         error_next(err, "write the tensor dim behind the pattern, as --shard '*.experts.*=1'");
         return st;
     }
@@ -109,8 +109,8 @@ static fsdpck_status unused_rule(const layout *l, const layout_rule *rule, fsdpc
     const char *what = of_plan                      ? "rule of the TP plan"
                        : rule->kind == LAYOUT_SHARD ? "--shard"
                                                     : "--replicate";
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "", "%s matches no tensor: '%s'", what, rule->glob);
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "%s matches no tensor: '%s'", what, rule->glob);
     if (of_plan)
         add_plan_path(l, err);
     error_next(err, "take it out, or see the names with inspect; of several rules that match a "
@@ -121,9 +121,9 @@ static fsdpck_status unused_rule(const layout *l, const layout_rule *rule, fsdpc
 /* The tensors of a module need not all have the dim that is named, but one of them must. */
 static fsdpck_status unfit_rule(const layout *l, const layout_rule *rule, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "", "rule '%s' names dim %u, which none of its tensors has",
-                  rule->glob, (unsigned)rule->dim);
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "rule '%s' names dim %u, which none of its tensors has",
+                                       rule->glob, (unsigned)rule->dim);
     if (group_of(rule->kind) != GROUP_FSDP)
         add_plan_path(l, err);
     error_next(err, rule->dim == 0 ? "take it out: they have no dims, and nothing can be sharded"
@@ -140,7 +140,7 @@ static fsdpck_status check_group(const layout *l, const layout_rule *rule, fsdpc
         return FSDPCK_OK;
     const char *name = group == GROUP_TP ? "tp" : "ep";
     const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "",
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                   "rule '%s' is for mesh dim %s, which the mesh does not have", rule->glob, name);
     add_plan_path(l, err);
     error_next(err, "add it to the mesh, as --mesh dp_shard=4,%s=2", name);
@@ -262,10 +262,10 @@ static fsdpck_status check_source(const layout_tensor *t, fsdpck_error *err)
     for (unsigned i = 0; t->source != NULL && i < t->source_mesh->ndim; i++) {
         const placement *p = &t->source[i];
         if (p->kind == PLACEMENT_PARTIAL)
-            return error_set(err, FSDPCK_UNSUPPORTED, "LAYOUT-PARTIAL",
+            return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_PARTIAL,
                              "tensor is Partial on mesh dim %u of the source", i);
         if (p->kind != PLACEMENT_REPLICATE && p->dim >= t->ndim)
-            return error_set(err, FSDPCK_BADINPUT, "LAYOUT-DIM",
+            return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_LAYOUT_DIM,
                              "source shards dim %u of a tensor of %u dims", (unsigned)p->dim,
                              t->ndim);
     }
@@ -277,9 +277,9 @@ static fsdpck_status check_source(const layout_tensor *t, fsdpck_error *err)
 static fsdpck_status no_such_dim(const layout *l, const layout_rule *rule, unsigned ndim,
                                  fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "", "rule '%s' shards dim %u of a tensor of %u dims",
-                  rule->glob, (unsigned)rule->dim, ndim);
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "rule '%s' shards dim %u of a tensor of %u dims", rule->glob,
+                                       (unsigned)rule->dim, ndim);
     if (group_of(rule->kind) != GROUP_FSDP)
         add_plan_path(l, err);
     error_next(err, "its dims are counted from 0: name a lower one, or narrow the pattern");
@@ -413,7 +413,7 @@ static fsdpck_status refuse_uneven(const layout_tensor *t, unsigned dim, uint64_
                                    uint64_t nparts, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(
-        err, FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN",
+        err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_UNEVEN,
         "dim %u of %" PRIu64 " does not divide evenly over %" PRIu64 " ranks", dim, n, nparts);
     error_expected(err, "an even division: fully_shard() refuses any other on a dim beside 0");
     error_next(err,
@@ -430,8 +430,8 @@ static fsdpck_status place_as_source(const layout *l, const layout_tensor *t, co
     const bool same = t->source == NULL || mesh_equal(t->source_mesh, &l->mesh);
     if (!same || found->rules[GROUP_FSDP] != NULL || found->rules[GROUP_TP] != NULL ||
         found->rules[GROUP_EP] != NULL) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, "", "names of the mesh dims do not say what each is for");
+        const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                           "names of the mesh dims do not say what each is for");
         error_next(err, "give the mesh by known names, as --mesh dp_shard=4,tp=2");
         return st;
     }
@@ -448,9 +448,9 @@ static fsdpck_status check_rules(const matches *found, fsdpck_error *err)
         return FSDPCK_OK;
     const layout_rule *shard = one->kind == LAYOUT_SHARD ? one : other;
     const layout_rule *replicate = one->kind == LAYOUT_SHARD ? other : one;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "", "--shard '%s=%u' and --replicate '%s' both name a tensor",
-                  shard->glob, (unsigned)shard->dim, replicate->glob);
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "--shard '%s=%u' and --replicate '%s' both name a tensor",
+                                       shard->glob, (unsigned)shard->dim, replicate->glob);
     error_next(err, "narrow one of the patterns, so that every tensor is named by one of them");
     return st;
 }

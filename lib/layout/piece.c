@@ -114,24 +114,24 @@ static fsdpck_status bad_placement(fsdpck_error *err, const mesh *m, const place
 {
     if (p[i].kind == PLACEMENT_PARTIAL) {
         const fsdpck_status st = error_set(
-            err, FSDPCK_UNSUPPORTED, "LAYOUT-PARTIAL",
+            err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_PARTIAL,
             "tensor is Partial on mesh dim %u: its ranks hold terms of a sum that was not done", i);
         error_next(err,
                    "reduce it in the training program, as redistribute() does, and save again");
         return st;
     }
     if (!shards(&p[i]))
-        return error_set(err, FSDPCK_BADINPUT, "LAYOUT-KIND", "mesh dim %u has no known placement",
-                         i);
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_LAYOUT_KIND,
+                         "mesh dim %u has no known placement", i);
     if (p[i].dim >= ndim)
-        return error_set(err, FSDPCK_BADINPUT, "LAYOUT-DIM",
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_LAYOUT_DIM,
                          "mesh dim %u shards dim %u of a tensor of %u dims", i, (unsigned)p[i].dim,
                          ndim);
     if (coord[i] >= m->sizes[i])
-        return error_set(err, FSDPCK_BADINPUT, "LAYOUT-COORD",
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_LAYOUT_COORD,
                          "coordinate %" PRIu64 " is outside mesh dim %u of %" PRIu64 " ranks",
                          coord[i], i, m->sizes[i]);
-    return error_set(err, FSDPCK_BADINPUT, "LAYOUT-SPLIT",
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_LAYOUT_SPLIT,
                      "_StridedShard of mesh dim %u has the split factor 0", i);
 }
 
@@ -142,7 +142,7 @@ static fsdpck_status dim_recorded(const mesh *m, const placement *p, unsigned di
     piece_list l;
     piece_list_init(&l, m, p, dim, n, coord);
     if (!piece_list_is_run(&l))
-        return error_set(err, FSDPCK_UNSUPPORTED, "LAYOUT-RUN",
+        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_RUN,
                          "rank holds %" PRIu64 " indices of dim %u that are not consecutive: "
                          "from %" PRIu64 " to %" PRIu64,
                          l.count, dim, piece_list_at(&l, 0), piece_list_at(&l, l.count - 1));
@@ -165,7 +165,7 @@ static fsdpck_status dim_physical(const mesh *m, const placement *p, unsigned di
     unsigned order[MESH_NDIM_MAX];
     unsigned count;
     if (!piece_order(m, p, dim, order, &count))
-        return error_set(err, FSDPCK_UNSUPPORTED, "LAYOUT-ORDER",
+        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_ORDER,
                          "split factors of dim %u are no order of cuts on this mesh", dim);
     *offset = 0;
     *size = n;

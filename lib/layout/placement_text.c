@@ -69,7 +69,7 @@ static bool take_placement(const char **at, placement *p)
 
 static fsdpck_status refuse(const char *at, const char *expected, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_USAGE, "", "placements cannot be read");
+    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "placements cannot be read");
     error_expected(err, "%s", expected);
     error_found(err, *at == '\0' ? "the end%s" : "'%.40s'", at);
     error_next(err, "write them as torch does: [Replicate(), Shard(0), _StridedShard(0, 2)]");

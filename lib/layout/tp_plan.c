@@ -15,7 +15,7 @@ static fsdpck_status bad_value(plan_reader *r, const char *glob, const json_toke
 {
     (void)r;
     const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, "", "cannot read the TP plan at '%s'", glob);
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "cannot read the TP plan at '%s'", glob);
     error_offset(err, t->offset_bytes);
     error_expected(err, "\"colwise\", \"rowwise\", \"replicate\", \"Shard(DIM)\", \"ep\" or "
                         "\"ep:Shard(DIM)\"");
@@ -84,14 +84,16 @@ static fsdpck_status read_member(plan_reader *r, const json_token *key, fsdpck_e
     uint32_t id;
     json_token t;
     if (key->nbytes == 0 || memchr(key->text, '\0', key->nbytes) != NULL) {
-        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "TP plan has an empty pattern");
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "TP plan has an empty pattern");
         error_offset(err, key->offset_bytes);
         return st;
     }
     RETURN_IF(strtab_intern(&r->keys, key->text, key->nbytes, &id, err));
     const char *glob = strtab_text(&r->keys, id);
     if (id < known) {
-        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "TP plan has '%s' twice", glob);
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "TP plan has '%s' twice", glob);
         error_offset(err, key->offset_bytes);
         return st;
     }
@@ -111,7 +113,8 @@ static fsdpck_status read_plan(plan_reader *r, fsdpck_error *err)
     json_token t;
     RETURN_IF(json_next(&r->json, &t, err));
     if (t.kind != JSON_OBJECT) {
-        const fsdpck_status st = error_set(err, FSDPCK_USAGE, "", "TP plan is no JSON object");
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "TP plan is no JSON object");
         error_next(err, "write it as {\"*.wq\": \"colwise\", \"*.wo\": \"rowwise\"}");
         return st;
     }
@@ -126,7 +129,7 @@ static fsdpck_status read_plan(plan_reader *r, fsdpck_error *err)
 fsdpck_status layout_read_tp_plan(layout *l, const char *json, size_t nbytes, fsdpck_error *err)
 {
     plan_reader r = {.l = l};
-    json_reader_init(&r.json, json, nbytes, "");
+    json_reader_init(&r.json, json, nbytes, FSDPCK_FINDING_NONE);
     strtab_init(&r.keys, l->owner);
     fsdpck_status st = read_plan(&r, err);
     if (st == FSDPCK_BADINPUT) { /* the user's own file: how it reads is his request */

@@ -268,7 +268,8 @@ static fsdpck_status refuse_twin(const agree *a, const named *head, const named 
                                  fsdpck_error *err)
 {
     char expected[160], found[160];
-    error_set(err, FSDPCK_BADINPUT, "TIE-DIFFERS", "two names of one tensor hold other tensors");
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_TIE_DIFFERS,
+              "two names of one tensor hold other tensors");
     error_tensor(err, twin->fqn);
     agree_print_tensor(a->cat, head->tensor, expected, sizeof expected);
     agree_print_tensor(a->cat, twin->tensor, found, sizeof found);

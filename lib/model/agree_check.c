@@ -40,7 +40,7 @@ typedef struct checking {
 static fsdpck_status differ(const char *fqn, const char *message, const char *expected,
                             const char *found, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_BADINPUT, "MODEL-MISMATCH", "%s", message);
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH, "%s", message);
     error_tensor(err, fqn);
     error_expected(err, "%s", expected);
     error_found(err, "%s", found);

@@ -187,7 +187,7 @@ static fsdpck_status check_plain(const chooser *c, uint32_t first, uint32_t end,
         const model_module *module = model_module_at(c->m, i);
         if (!(module->kinds & (MODULE_FSDP | MODULE_FULLY_SHARD)))
             continue;
-        error_set(err, FSDPCK_BADINPUT, "MODEL-WRAP",
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_WRAP,
                   "auto_wrap is above a module already wrapped");
         error_offset(err, c->wrap->offset_bytes);
         error_tensor(err, model_name(c->m, module->name, NULL));

@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "layout/chunk.h"
 
-static fsdpck_status refuse(fsdpck_error *err, const char *finding, const char *message)
+static fsdpck_status refuse(fsdpck_error *err, fsdpck_finding_id finding, const char *message)
 {
     return error_set(err, FSDPCK_BADINPUT, finding, "%s", message);
 }
@@ -14,10 +14,10 @@ static fsdpck_status refuse(fsdpck_error *err, const char *finding, const char *
 static fsdpck_status check_group(const fsdp2_spec *s, fsdpck_error *err)
 {
     if (s->world_size == 0 || s->replicas == 0)
-        return refuse(err, "MODEL-WORLD", "no rank holds the parameter");
+        return refuse(err, FSDPCK_FINDING_MODEL_WORLD, "no rank holds the parameter");
     if (s->post_forward < 2 || s->world_size % s->post_forward == 0)
         return FSDPCK_OK;
-    refuse(err, "MODEL-WORLD", "'reshard_after_forward' does not divide the group");
+    refuse(err, FSDPCK_FINDING_MODEL_WORLD, "'reshard_after_forward' does not divide the group");
     error_expected(err, "a factor of %" PRIu64 " ranks", s->world_size);
     error_found(err, "%" PRIu64, s->post_forward);
     error_next(err, "choose a number of ranks that it divides; torch refuses this one");
@@ -35,10 +35,11 @@ static fsdpck_status check_cut(const fsdp2_spec *s, unsigned cut, unsigned ndim,
         fits = fits && checked_mul(gathered, n, &gathered) && gathered <= INT64_MAX;
     }
     if (!fits)
-        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "what is gathered does not fit 63 bits");
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
+                         "what is gathered does not fit 63 bits");
     if (cut == 0 || sizes[cut] % s->world_size == 0)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN",
+    error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_UNEVEN,
               "FSDP cuts dim %u only where it divides evenly", cut);
     error_expected(err, "a multiple of %" PRIu64, s->world_size);
     error_found(err, "%" PRIu64, sizes[cut]);
@@ -50,14 +51,14 @@ fsdpck_status fsdp2_check(const fsdp2_spec *s, fsdpck_error *err)
 {
     RETURN_IF(check_group(s, err));
     if (s->ndim == 0) {
-        refuse(err, "MODEL-SHAPE", "fully_shard takes no parameter without dims");
+        refuse(err, FSDPCK_FINDING_MODEL_SHAPE, "fully_shard takes no parameter without dims");
         error_expected(err, "at least one dim");
         error_found(err, "a 0-dim tensor");
         error_next(err, "make it a tensor of one element, or mark it as ignored");
         return FSDPCK_BADINPUT;
     }
     if (s->shard_dim >= s->ndim) {
-        refuse(err, "MODEL-SHAPE", "'shard_dim' is no dim of its parameter");
+        refuse(err, FSDPCK_FINDING_MODEL_SHAPE, "'shard_dim' is no dim of its parameter");
         error_expected(err, "less than %u", s->ndim);
         error_found(err, "%u", s->shard_dim);
         return FSDPCK_BADINPUT;

@@ -154,12 +154,14 @@ fsdpck_status model_take_name(model *m, const char *text, size_t nbytes, model_u
                               size_t index, uint32_t *id, fsdpck_error *err)
 {
     if (index > MODEL_ITEMS_MAX)
-        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "model has too many modules or tensors");
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
+                         "model has too many modules or tensors");
     const size_t before = strtab_count(&m->names);
     RETURN_IF(strtab_intern(&m->names, text, nbytes, id, err));
     if (*id < before) {
         static const char *const words[] = {"a module", "a parameter", "a buffer"};
-        error_set(err, FSDPCK_BADINPUT, "MODEL-NAME-DUP", "two things of the model have one name");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NAME_DUP,
+                  "two things of the model have one name");
         error_tensor(err, strtab_text(&m->names, *id));
         error_expected(err, "a name of its own for %s", words[kind]);
         error_found(err, "the name of %s", words[*VEC_AT(&m->uses, uint32_t, *id) >> 30]);
@@ -231,7 +233,8 @@ static fsdpck_status check_settings(const model *m, fsdpck_error *err)
         if (!modes && s->limit_all_gathers == root->limit_all_gathers)
             continue;
         const bool want = modes ? root->use_orig_params : root->limit_all_gathers;
-        error_set(err, FSDPCK_BADINPUT, "MODEL-SETTINGS", "'%s' differs within one tree of FSDP",
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_SETTINGS,
+                  "'%s' differs within one tree of FSDP",
                   modes ? "use_orig_params" : "limit_all_gathers");
         error_tensor(err, model_name(m, module->name, NULL));
         error_expected(err, "%s, as the outermost module has it", want ? "true" : "false");

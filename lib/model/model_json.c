@@ -6,7 +6,7 @@
 
 #include "model/unit_json.h"
 
-fsdpck_status model_refuse(fsdpck_error *err, const char *finding, size_t offset_bytes,
+fsdpck_status model_refuse(fsdpck_error *err, fsdpck_finding_id finding, size_t offset_bytes,
                            const char *fmt, ...)
 {
     char message[256];
@@ -58,7 +58,7 @@ static fsdpck_status refuse_key(const json_token *key, const char *what, const k
         const size_t n = strlen(known);
         snprintf(known + n, sizeof known - n, "%s'%s'", i > 0 ? ", " : "", rules[i].name);
     }
-    model_refuse(err, "MODEL-KEY", key->offset_bytes, "%s has an unknown key", what);
+    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, key->offset_bytes, "%s has an unknown key", what);
     error_expected(err, "one of %s", known);
     error_found(err, "'%s'", escape_text(shown, sizeof shown, key->text, key->nbytes));
     error_next(err, "see fsdpck-model(5) for the keys");
@@ -78,8 +78,8 @@ fsdpck_status model_next_key(model_reader *r, const char *what, const key_rule *
         return refuse_key(value, what, rules, nrules, err);
     const key_rule *rule = &rules[found];
     if (*seen & 1u << found) {
-        model_refuse(err, "MODEL-KEY", value->offset_bytes, "%s has the key '%s' twice", what,
-                     rule->name);
+        model_refuse(err, FSDPCK_FINDING_MODEL_KEY, value->offset_bytes,
+                     "%s has the key '%s' twice", what, rule->name);
         error_expected(err, "each key once");
         error_found(err, "'%s' again", rule->name);
         return FSDPCK_BADINPUT;
@@ -88,8 +88,8 @@ fsdpck_status model_next_key(model_reader *r, const char *what, const key_rule *
     RETURN_IF(json_next(&r->json, value, err));
     if (!(rule->kinds & ACCEPT(value->kind))) {
         const bool is_bool = value->kind == JSON_TRUE || value->kind == JSON_FALSE;
-        model_refuse(err, "MODEL-KEY", value->offset_bytes, "%s has a '%s' of the wrong type", what,
-                     rule->name);
+        model_refuse(err, FSDPCK_FINDING_MODEL_KEY, value->offset_bytes,
+                     "%s has a '%s' of the wrong type", what, rule->name);
         error_expected(err, "%s", kind_words(rule->kinds));
         error_found(err, "%s", kind_words(is_bool ? ACCEPT_BOOL : ACCEPT(value->kind)));
         return FSDPCK_BADINPUT;
@@ -115,7 +115,8 @@ static fsdpck_status refuse_value(const json_token *value, const char *key, cons
                                   fsdpck_error *err)
 {
     char shown[64];
-    model_refuse(err, "MODEL-KEY", value->offset_bytes, "'%s' has a value out of range", key);
+    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, value->offset_bytes,
+                 "'%s' has a value out of range", key);
     error_expected(err, "%s", expected);
     error_found(err, "'%s'", escape_text(shown, sizeof shown, value->text, value->nbytes));
     return FSDPCK_BADINPUT;
@@ -154,7 +155,8 @@ fsdpck_status model_get_sizes(model_reader *r, uint32_t *at, uint8_t *count, fsd
             return FSDPCK_OK;
         }
         if (n == NDIM_MAX || !t.is_u64 || t.u64 > INT64_MAX) {
-            model_refuse(err, "MODEL-SHAPE", t.offset_bytes, "sizes of a tensor cannot be");
+            model_refuse(err, FSDPCK_FINDING_MODEL_SHAPE, t.offset_bytes,
+                         "sizes of a tensor cannot be");
             error_expected(err, "at most %u whole numbers", NDIM_MAX);
             error_found(err, n == NDIM_MAX ? "more" : "something else");
             return FSDPCK_BADINPUT;
@@ -192,7 +194,7 @@ static fsdpck_status read_version(const json_token *value, fsdpck_error *err)
     if (value->is_u64 && value->u64 == 1)
         return FSDPCK_OK;
     char shown[64];
-    model_refuse(err, "MODEL-VERSION", value->offset_bytes,
+    model_refuse(err, FSDPCK_FINDING_MODEL_VERSION, value->offset_bytes,
                  "description is of a version that is not known");
     error_expected(err, "1");
     error_found(err, "%s", escape_text(shown, sizeof shown, value->text, value->nbytes));
@@ -227,7 +229,8 @@ static fsdpck_status check_order(int key, unsigned seen, size_t offset_bytes, fs
         late = "'units' last";
     if (late == NULL)
         return FSDPCK_OK;
-    model_refuse(err, "MODEL-KEY", offset_bytes, "keys of the description do not go together");
+    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, offset_bytes,
+                 "keys of the description do not go together");
     error_expected(err, "%s", late);
     error_found(err, "'%s' here", top_rules[key].name);
     return FSDPCK_BADINPUT;
@@ -270,7 +273,7 @@ static fsdpck_status find_wrapped(model_reader *r, fsdpck_error *err)
         r->wrap.module == MODEL_NONE ? NULL : model_module_at(r->m, r->wrap.module);
     if (module != NULL && module->kinds & MODULE_FSDP)
         return FSDPCK_OK;
-    model_refuse(err, "MODEL-WRAP", r->wrap.offset_bytes,
+    model_refuse(err, FSDPCK_FINDING_MODEL_WRAP, r->wrap.offset_bytes,
                  "auto_wrap has no FSDP call to belong to");
     error_tensor(err, path);
     error_expected(err, "a module with 'fsdp'");
@@ -296,7 +299,7 @@ static fsdpck_status read_document(model_reader *r, fsdpck_error *err)
     const bool has_list = seen & (1u << TOP_MODULES | 1u << TOP_UNITS);
     if (!has_list || !(seen & 1u << TOP_VERSION) ||
         (r->m->lists_units && seen & 1u << TOP_AUTO_WRAP)) {
-        model_refuse(err, "MODEL-KEY", t.offset_bytes, "description is not whole");
+        model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes, "description is not whole");
         error_expected(err, "'version' and 'modules', or 'version' and 'units'");
         error_found(err, has_list ? "other keys" : "neither 'modules' nor 'units'");
         return FSDPCK_BADINPUT;
@@ -314,7 +317,7 @@ static fsdpck_status read_document(model_reader *r, fsdpck_error *err)
 fsdpck_status model_read(model *m, const char *text, size_t nbytes, fsdpck_error *err)
 {
     model_reader r = {.m = m};
-    json_reader_init(&r.json, text, nbytes, "MODEL-JSON");
+    json_reader_init(&r.json, text, nbytes, FSDPCK_FINDING_MODEL_JSON);
     r.numbers = VEC_OF(uint64_t, m->owner);
     r.params = VEC_OF(raw_tensor, m->owner);
     r.buffers = VEC_OF(raw_tensor, m->owner);

@@ -91,7 +91,7 @@ typedef struct model_reader {
 } model_reader;
 
 /* BADINPUT at an offset; the caller adds expected, found and names. */
-fsdpck_status model_refuse(fsdpck_error *err, const char *finding, size_t offset_bytes,
+fsdpck_status model_refuse(fsdpck_error *err, fsdpck_finding_id finding, size_t offset_bytes,
                            const char *fmt, ...) PRINTF_LIKE(4, 5);
 
 /* The next member of an object: *key is the index in rules, and *value the first token of its

@@ -104,7 +104,8 @@ static fsdpck_status check_whole(const raw_module *raw, fsdpck_error *err)
     }
     if (expected == NULL)
         return FSDPCK_OK;
-    model_refuse(err, "MODEL-KEY", raw->offset_bytes, "keys of a module do not go together");
+    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, raw->offset_bytes,
+                 "keys of a module do not go together");
     error_expected(err, "%s", expected);
     error_found(err, "%s", found);
     return FSDPCK_BADINPUT;
@@ -113,7 +114,8 @@ static fsdpck_status check_whole(const raw_module *raw, fsdpck_error *err)
 static fsdpck_status refuse_name(const raw_module *raw, const char *expected, const char *found,
                                  fsdpck_error *err)
 {
-    model_refuse(err, "MODEL-NAME", raw->name.offset_bytes, "name of a module cannot be");
+    model_refuse(err, FSDPCK_FINDING_MODEL_NAME, raw->name.offset_bytes,
+                 "name of a module cannot be");
     error_expected(err, "%s", expected);
     error_found(err, "%s", found);
     return FSDPCK_BADINPUT;
@@ -161,7 +163,8 @@ static fsdpck_status find_parent(model_reader *r, const raw_module *raw, const c
     }
     char shown[128];
     const uint32_t listed = model_find_module(m, path, nbytes);
-    model_refuse(err, "MODEL-ORDER", raw->offset_bytes, "module is not below its parent");
+    model_refuse(err, FSDPCK_FINDING_MODEL_ORDER, raw->offset_bytes,
+                 "module is not below its parent");
     error_expected(err, "'%s' before it, with nothing between that is not below '%s'",
                    escape_text(shown, sizeof shown, path, nbytes), shown);
     if (listed == MODEL_NONE)
@@ -180,7 +183,8 @@ static fsdpck_status place(model_reader *r, const raw_module *raw, uint32_t *par
     size_t nbytes = raw->name.nbytes;
     *parent = MODEL_NONE;
     if ((model_module_count(r->m) == 0) != (nbytes == 0)) {
-        model_refuse(err, "MODEL-ORDER", raw->offset_bytes, "root is not the first module");
+        model_refuse(err, FSDPCK_FINDING_MODEL_ORDER, raw->offset_bytes,
+                     "root is not the first module");
         error_expected(err, "the module '' first, once");
         error_found(err, nbytes == 0 ? "'' again" : "another");
         return FSDPCK_BADINPUT;
@@ -197,7 +201,7 @@ static fsdpck_status place(model_reader *r, const raw_module *raw, uint32_t *par
 
 static fsdpck_status refuse_repeat(const raw_module *raw, const char *found, fsdpck_error *err)
 {
-    model_refuse(err, "MODEL-TIE", raw->same_as.offset_bytes,
+    model_refuse(err, FSDPCK_FINDING_MODEL_TIE, raw->same_as.offset_bytes,
                  "module is not the same as the one named");
     error_expected(err, "the path of a module that ended further up");
     error_found(err, "%s", found);
@@ -396,7 +400,7 @@ static fsdpck_status add_sharding(model_reader *r, raw_module *raw, model_module
     if (raw->has_with) {
         const uint32_t with = model_find_module(m, model_word(r, &raw->with), raw->with.nbytes);
         if (with == MODEL_NONE || !(model_module_at(m, with)->kinds & MODULE_FULLY_SHARD)) {
-            model_refuse(err, "MODEL-KEY", raw->with.offset_bytes,
+            model_refuse(err, FSDPCK_FINDING_MODEL_KEY, raw->with.offset_bytes,
                          "'with' names no call of fully_shard");
             error_expected(err, "a module with 'fully_shard' further up");
             error_found(err, "%s", with == MODEL_NONE ? "no such module" : "a module without it");
@@ -460,7 +464,8 @@ fsdpck_status model_read_modules(model_reader *r, fsdpck_error *err)
         if (t.kind == JSON_ARRAY_END)
             break;
         if (t.kind != JSON_OBJECT) {
-            model_refuse(err, "MODEL-KEY", t.offset_bytes, "'modules' holds something else");
+            model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes,
+                         "'modules' holds something else");
             error_expected(err, "an object for each module");
             error_found(err, "something that is no object");
             return FSDPCK_BADINPUT;
@@ -482,7 +487,7 @@ fsdpck_status model_read_modules(model_reader *r, fsdpck_error *err)
     }
     if (model_module_count(r->m) > 0)
         return FSDPCK_OK;
-    model_refuse(err, "MODEL-KEY", t.offset_bytes, "description has no modules");
+    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes, "description has no modules");
     error_expected(err, "the root, '', and what is below it");
     error_found(err, "an empty list");
     return FSDPCK_BADINPUT;

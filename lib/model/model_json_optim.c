@@ -5,7 +5,7 @@
 
 static fsdpck_status refuse_shape(const json_token *t, fsdpck_error *err)
 {
-    model_refuse(err, "MODEL-KEY", t->offset_bytes, "'optimizers' is none");
+    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t->offset_bytes, "'optimizers' is none");
     error_expected(err, "{\"optim\": [[names of the first param_group], ...], ...}");
     error_found(err, "something else");
     return FSDPCK_BADINPUT;
@@ -25,13 +25,14 @@ static fsdpck_status read_group(model_reader *r, strtab *seen, fsdpck_error *err
         if (t.kind != JSON_STRING)
             return refuse_shape(&t, err);
         if (t.nbytes == 0) {
-            model_refuse(err, "MODEL-NAME", t.offset_bytes, "'optimizers' has an empty name");
+            model_refuse(err, FSDPCK_FINDING_MODEL_NAME, t.offset_bytes,
+                         "'optimizers' has an empty name");
             return FSDPCK_BADINPUT;
         }
         const size_t before = strtab_count(seen);
         RETURN_IF(strtab_intern(seen, t.text, t.nbytes, &id, err));
         if (id < before) {
-            model_refuse(err, "MODEL-NAME-DUP", t.offset_bytes,
+            model_refuse(err, FSDPCK_FINDING_MODEL_NAME_DUP, t.offset_bytes,
                          "'optimizers' has a parameter twice");
             error_tensor(err, strtab_text(seen, id));
             return FSDPCK_BADINPUT;
@@ -73,13 +74,14 @@ fsdpck_status model_read_optimizers(model_reader *r, fsdpck_error *err)
             const uint32_t name = VEC_AT(&g->lists, const optim_list, i)->name;
             if (strtab_nbytes(&g->names, name) == t.nbytes &&
                 memcmp(strtab_text(&g->names, name), t.text, t.nbytes) == 0) {
-                model_refuse(err, "MODEL-KEY", t.offset_bytes, "'optimizers' has a key twice");
+                model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes,
+                             "'optimizers' has a key twice");
                 return FSDPCK_BADINPUT;
             }
         }
         if (g->lists.count == OPTIM_LISTS_MAX)
-            return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "more than %u 'optimizers'",
-                             OPTIM_LISTS_MAX);
+            return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
+                             "more than %u 'optimizers'", OPTIM_LISTS_MAX);
         RETURN_IF(optim_groups_add(g, t.text, t.nbytes, err));
         RETURN_IF(json_next(&r->json, &t, err));
         if (t.kind != JSON_ARRAY)
@@ -114,7 +116,7 @@ fsdpck_status model_check_optimizers(const model *m, fsdpck_error *err)
         const uint32_t id = *VEC_AT(&g->members, const uint32_t, i);
         if (is_member(m, strtab_text(&g->names, id), strtab_nbytes(&g->names, id)))
             continue;
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "MODEL-NAME",
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NAME,
                                            "'optimizers' names what is no parameter");
         error_tensor(err, strtab_text(&g->names, id));
         error_expected(err, "the first name of a parameter, or a module's '_flat_param'");

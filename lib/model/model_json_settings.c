@@ -23,7 +23,8 @@ static fsdpck_status read_strategy(const json_token *value, uint8_t *strategy, f
         }
     }
     char shown[64];
-    model_refuse(err, "MODEL-KEY", value->offset_bytes, "'sharding_strategy' is not known");
+    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, value->offset_bytes,
+                 "'sharding_strategy' is not known");
     error_expected(err, "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD or _HYBRID_SHARD_ZERO2");
     error_found(err, "'%s'", escape_text(shown, sizeof shown, value->text, value->nbytes));
     return FSDPCK_BADINPUT;
@@ -191,7 +192,8 @@ static fsdpck_status read_classes(model_reader *r, fsdpck_error *err)
         if (t.kind == JSON_ARRAY_END)
             return FSDPCK_OK;
         if (t.kind != JSON_STRING) {
-            model_refuse(err, "MODEL-KEY", t.offset_bytes, "'classes' holds something else");
+            model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes,
+                         "'classes' holds something else");
             error_expected(err, "names of classes, as the modules have them");
             error_found(err, "something that is no string");
             return FSDPCK_BADINPUT;
@@ -229,7 +231,7 @@ fsdpck_status model_read_wrap(model_reader *r, size_t offset_bytes, fsdpck_error
     }
     if (r->wrap.by_size != (seen >> WRAP_CLASSES & 1))
         return text_check(&r->wrap_path, err);
-    model_refuse(err, "MODEL-KEY", offset_bytes, "'auto_wrap' is not one policy");
+    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, offset_bytes, "'auto_wrap' is not one policy");
     error_expected(err, "either 'classes' or 'min_numel'");
     error_found(err, r->wrap.by_size ? "both" : "neither");
     return FSDPCK_BADINPUT;

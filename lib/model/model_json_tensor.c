@@ -44,7 +44,7 @@ static const key_rule input_rules[INPUT_KEYS] = {
 
 static fsdpck_status refuse_inputs(size_t offset_bytes, const char *found, fsdpck_error *err)
 {
-    model_refuse(err, "MODEL-KEY", offset_bytes, "'all_gather' is no list of inputs");
+    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, offset_bytes, "'all_gather' is no list of inputs");
     error_expected(err, "[{\"dtype\": ..., \"shape\": [...]}, ...]");
     error_found(err, "%s", found);
     return FSDPCK_BADINPUT;
@@ -140,14 +140,16 @@ static fsdpck_status check_whole(const raw_tensor *raw, const char *what, fsdpck
     else if (!(raw->seen & (BIT(TENSOR_DTYPE) | BIT(TENSOR_SAME_AS))))
         missing = "dtype";
     if (missing != NULL) {
-        model_refuse(err, "MODEL-KEY", raw->offset_bytes, "%s has no '%s'", what, missing);
+        model_refuse(err, FSDPCK_FINDING_MODEL_KEY, raw->offset_bytes, "%s has no '%s'", what,
+                     missing);
         error_expected(err, "'%s'", missing);
         error_found(err, "no such key");
         return FSDPCK_BADINPUT;
     }
     if (raw->seen & BIT(TENSOR_STRIDES) &&
         (!(raw->seen & BIT(TENSOR_SHAPE)) || raw->nstrides != raw->ndim)) {
-        model_refuse(err, "MODEL-SHAPE", raw->offset_bytes, "%s has strides of other dims", what);
+        model_refuse(err, FSDPCK_FINDING_MODEL_SHAPE, raw->offset_bytes,
+                     "%s has strides of other dims", what);
         error_expected(err, "one for each of its %u sizes", raw->ndim);
         error_found(err, "%u", raw->nstrides);
         return FSDPCK_BADINPUT;
@@ -185,7 +187,8 @@ fsdpck_status model_read_tensors(model_reader *r, bool buffers, fsdpck_error *er
         if (t.kind == JSON_ARRAY_END)
             return FSDPCK_OK;
         if (t.kind != JSON_OBJECT) {
-            model_refuse(err, "MODEL-KEY", t.offset_bytes, "list of tensors holds something else");
+            model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes,
+                         "list of tensors holds something else");
             error_expected(err, "an object for each tensor");
             error_found(err, "something that is no object");
             return FSDPCK_BADINPUT;
@@ -222,7 +225,8 @@ static fsdpck_status build_fqn(model_reader *r, uint32_t module, const raw_tenso
     RETURN_IF(text_check(&r->fqn, err));
     if (raw->name.nbytes > 0 && memchr(local, '.', raw->name.nbytes) == NULL)
         return FSDPCK_OK;
-    model_refuse(err, "MODEL-NAME", raw->name.offset_bytes, "name of a tensor cannot be");
+    model_refuse(err, FSDPCK_FINDING_MODEL_NAME, raw->name.offset_bytes,
+                 "name of a tensor cannot be");
     error_tensor(err, r->fqn.text);
     error_expected(err, "a name in its module, without dots");
     error_found(err, raw->name.nbytes == 0 ? "an empty name" : "a dot");
@@ -257,7 +261,7 @@ static fsdpck_status count_elements(model_reader *r, const raw_tensor *raw, bool
             r->m->nelems = total;
         return FSDPCK_OK;
     }
-    model_refuse(err, "MODEL-SHAPE", raw->offset_bytes, "sizes do not fit 63 bits");
+    model_refuse(err, FSDPCK_FINDING_MODEL_SHAPE, raw->offset_bytes, "sizes do not fit 63 bits");
     error_expected(err, "at most %" PRId64 " elements in all", INT64_MAX);
     error_found(err, "more");
     return FSDPCK_BADINPUT;
@@ -266,7 +270,7 @@ static fsdpck_status count_elements(model_reader *r, const raw_tensor *raw, bool
 static fsdpck_status refuse_tie(const raw_tensor *raw, const char *expected, const char *found,
                                 fsdpck_error *err)
 {
-    model_refuse(err, "MODEL-TIE", raw->same_as.offset_bytes,
+    model_refuse(err, FSDPCK_FINDING_MODEL_TIE, raw->same_as.offset_bytes,
                  "parameter is not the same as the one named");
     error_expected(err, "%s", expected);
     error_found(err, "%s", found);
@@ -347,7 +351,7 @@ static fsdpck_status add_param(model_reader *r, uint32_t module, const raw_tenso
     }
     RETURN_IF(add_inputs(r, raw, err));
     if (p.shard_dim != UINT8_MAX && p.shard_dim >= p.ndim) {
-        model_refuse(err, "MODEL-SHAPE", raw->offset_bytes,
+        model_refuse(err, FSDPCK_FINDING_MODEL_SHAPE, raw->offset_bytes,
                      "'shard_dim' is no dim of its parameter");
         error_expected(err, "less than %u", p.ndim);
         error_found(err, "%u%s", p.shard_dim, p.shard_dim == NDIM_MAX ? " or more" : "");

@@ -79,7 +79,7 @@ static fsdpck_status find_optimizer(rekey *r, uint32_t name, value path, size_t 
     if (!make)
         return FSDPCK_OK;
     if (r->optimizers.count == OPTIMIZERS_MAX)
-        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "more than %u optimizers",
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "more than %u optimizers",
                          OPTIMIZERS_MAX);
     RETURN_IF(strtab_intern(&r->texts, catalogue_name(c, name), prefix, &id, err));
     rekey_optimizer *o = vec_push(&r->optimizers, err);
@@ -308,7 +308,7 @@ static fsdpck_status list_states(rekey *r, uint32_t owner, fsdpck_error *err)
 /* --- all of it --- */
 
 fsdpck_status rekey_fail(const rekey *r, const rekey_optimizer *o, fsdpck_status status,
-                         const char *finding, fsdpck_error *err, const char *fmt, ...)
+                         fsdpck_finding_id finding, fsdpck_error *err, const char *fmt, ...)
 {
     char why[400];
     va_list args;
@@ -366,7 +366,7 @@ static fsdpck_status prepare(rekey *r, uint32_t owner, fsdpck_error *err)
     rekey_optimizer *o = REKEY_OPTIMIZER(r, owner);
 
     if (o->unknown > 0)
-        log_warn(r->log, "OPTIM-STRAY", "",
+        log_warn(r->log, FSDPCK_FINDING_OPTIM_STRAY, "",
                  "state of %" PRIu32 " tensors or objects is of parameters that no param_group "
                  "lists: it keeps its keys",
                  o->unknown);

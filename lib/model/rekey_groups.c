@@ -46,7 +46,7 @@ static fsdpck_status check_groups(const rekey *r, rekey_optimizer *o, fsdpck_err
         qsort(o->groups.items, o->groups.count, sizeof(rekey_group), compare_groups);
     for (size_t i = 1; i < o->groups.count; i++)
         if (REKEY_GROUP(o, i)->index == REKEY_GROUP(o, i - 1)->index)
-            return rekey_fail(r, o, FSDPCK_UNSUPPORTED, "MODEL-OPTIM", err,
+            return rekey_fail(r, o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
                               "param_group %" PRIu32 " lists other parameters on other ranks",
                               REKEY_GROUP(o, i)->index);
     return FSDPCK_OK;
@@ -57,11 +57,12 @@ static fsdpck_status whole_groups(rekey *r, rekey_optimizer *o, const cat_object
 {
     value_pool *pool = &r->cat->pool;
     if (value_kind_of(from->content) != VALUE_LIST || o->groups.count > 0)
-        return rekey_fail(r, o, FSDPCK_BADINPUT, "MODEL-OPTIM", err, "param_groups is no list");
+        return rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
+                          "param_groups is no list");
     for (size_t i = 0; i < value_count(pool, from->content); i++) {
         value dict;
         if (!value_as_dict(pool, value_item(pool, from->content, i), &dict))
-            return rekey_fail(r, o, FSDPCK_BADINPUT, "MODEL-OPTIM", err,
+            return rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                               "param_group %zu is no dict", i);
         RETURN_IF(add_group(o, (uint32_t)i, CAT_NONE, dict, err));
     }
@@ -84,11 +85,11 @@ static fsdpck_status add_position(rekey *r, rekey_optimizer *o, const char *text
 {
     uint32_t id;
     if (o->positions.count == REKEY_POSITIONS_MAX)
-        return rekey_fail(r, o, FSDPCK_LIMIT, "LIMIT-COUNT", err,
+        return rekey_fail(r, o, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, err,
                           "optimizer has more than %u parameters", REKEY_POSITIONS_MAX);
     RETURN_IF(strtab_intern(&o->labels, text, nbytes, &id, err));
     if (id < o->positions.count)
-        return rekey_fail(r, o, FSDPCK_BADINPUT, "MODEL-OPTIM", err,
+        return rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                           "parameter '%s' is in two places of the param_groups",
                           strtab_text(&o->labels, id));
     rekey_position *p = vec_push(&o->positions, err);
@@ -106,7 +107,7 @@ static fsdpck_status read_params(rekey *r, rekey_optimizer *o, rekey_group *g, b
     const value list = list_of(r, g, false);
     const value_kind kind = value_kind_of(list);
     if (kind != VALUE_LIST && kind != VALUE_TUPLE)
-        return rekey_fail(r, o, FSDPCK_BADINPUT, "MODEL-OPTIM", err,
+        return rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                           "param_group %" PRIu32 " has no list of parameters", g->index);
     g->first = (uint32_t)o->members.count;
     for (size_t i = 0; i < value_count(&r->cat->pool, list); i++) {
@@ -114,7 +115,7 @@ static fsdpck_status read_params(rekey *r, rekey_optimizer *o, rekey_group *g, b
         char digits[24];
         size_t nbytes;
         if (value_kind_of(item) != VALUE_INT && value_kind_of(item) != VALUE_STR)
-            return rekey_fail(r, o, FSDPCK_BADINPUT, "MODEL-OPTIM", err,
+            return rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                               "param_group %" PRIu32 " lists what is neither number nor name",
                               g->index);
         *ids = *ids || value_kind_of(item) == VALUE_INT;
@@ -165,7 +166,7 @@ static fsdpck_status read_nested(rekey *r, uint32_t owner, fsdpck_error *err)
             continue;
         rekey_group *g = find_group(o, e->at);
         if (g == NULL)
-            return rekey_fail(r, o, FSDPCK_BADINPUT, "MODEL-OPTIM", err,
+            return rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                               "param_group %" PRIu32 " has no list of parameters", e->at);
         if (e->kind == REKEY_NAMES)
             g->names = e->index;
@@ -175,7 +176,7 @@ static fsdpck_status read_nested(rekey *r, uint32_t owner, fsdpck_error *err)
         RETURN_IF(read_names(r, o, REKEY_GROUP(o, i), err));
     }
     if (ids && names)
-        return rekey_fail(r, o, FSDPCK_BADINPUT, "MODEL-OPTIM", err,
+        return rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                           "param_groups list numbers and names");
     o->form = ids ? OPTIM_KEYS_ID : OPTIM_KEYS_NAME;
     return FSDPCK_OK;
@@ -327,7 +328,7 @@ static fsdpck_status gather_hypers(likeness *l, uint32_t owner, fsdpck_error *er
         if (e->owner != owner || e->kind != REKEY_HYPER)
             continue;
         if (!e->is_object || catalogue_object(l->r->cat, e->index)->rank != UINT16_MAX)
-            return rekey_fail(l->r, l->o, FSDPCK_UNSUPPORTED, "MODEL-OPTIM", err,
+            return rekey_fail(l->r, l->o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
                               "hyper-parameter '%s' is a tensor, or differs between ranks",
                               strtab_text(&l->r->texts, e->key));
         alike *a = vec_push(&l->hypers, err);
@@ -383,7 +384,7 @@ static fsdpck_status described_groups(likeness *l, const optim_list *list, bool 
                 return FSDPCK_LIMIT;
             *member = strtab_find(&o->labels, text, nbytes);
             if (k > 0 && l->class_of[*member] != l->class_of[member[-1]])
-                return rekey_fail(l->r, o, FSDPCK_BADINPUT, "MODEL-OPTIM", err,
+                return rekey_fail(l->r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                                   "the model description puts '%s' into a group of other "
                                   "hyper-parameters",
                                   text);
@@ -413,7 +414,7 @@ static fsdpck_status alike_groups(likeness *l, fsdpck_error *err)
         *REKEY_MEMBER(o, g->first + g->count++) = p;
     }
     if (runs > o->groups.count)
-        log_warn(l->r->log, "OPTIM-GROUPS",
+        log_warn(l->r->log, FSDPCK_FINDING_OPTIM_GROUPS,
                  "--model FILE says which groups there were: "
                  "'optimizers' in fsdpck-model(5)",
                  "flattened optimizer state: %zu param_groups made of parameters with equal "

@@ -12,7 +12,7 @@ fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_
     const rekey *r = m->r;
     const rekey_position *p = REKEY_POSITION(m->o, position);
     const fsdpck_status st =
-        rekey_fail(r, m->o, FSDPCK_BADINPUT, "MODEL-OPTIM", err,
+        rekey_fail(r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                    "optimizer state by number does not fit the model's parameters%s",
                    r->order->assumed ? " in their order" : "");
     error_expected(err, "one of %zu parameters", m->candidates.count);
@@ -67,7 +67,7 @@ static fsdpck_status by_model(rekey_matching *m, fsdpck_error *err)
     RETURN_IF(list_candidates(m, err));
     if (m->candidates.count == 0) {
         const fsdpck_status st = rekey_fail(
-            m->r, m->o, FSDPCK_BADINPUT, "MODEL-NEEDED", err,
+            m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
             "optimizer state by number has no names, and there is no model part to take them from");
         error_next(err, "describe the model and its optimizer with scripts/describe_model.py, and "
                         "give --model FILE: fsdpck-model(5)");
@@ -107,7 +107,7 @@ static fsdpck_status take_described(rekey *r, rekey_optimizer *o, uint32_t posit
         const uint32_t is = known_param(r, text, nbytes);
         if (was != REKEY_NONE && is != REKEY_NONE && was != is) {
             const fsdpck_status st =
-                rekey_fail(r, o, FSDPCK_BADINPUT, "MODEL-OPTIM", err,
+                rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                            "param_names and the model description name different parameters");
             error_expected(err, "'%s' for number %s, as param_names", given,
                            strtab_text(&o->labels, position));
@@ -128,7 +128,7 @@ static fsdpck_status by_description(rekey *r, rekey_optimizer *o, const optim_li
         alike = optim_groups_at(g, list, i)->count == REKEY_GROUP(o, i)->count;
     if (!alike) {
         const fsdpck_status st =
-            rekey_fail(r, o, FSDPCK_BADINPUT, "MODEL-OPTIM", err,
+            rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                        "optimizer has other param_groups than the model description says");
         error_expected(err, "%" PRIu32 " groups", list->count);
         error_found(err, "%zu groups, or groups of other sizes", o->groups.count);
@@ -191,7 +191,7 @@ static fsdpck_status check_shapes(rekey *r, rekey_optimizer *o, fsdpck_error *er
         if (param == REKEY_NONE || rekey_may_be(&m, i, &r->order->params[param]))
             continue;
         const fsdpck_status st =
-            rekey_fail(r, o, FSDPCK_BADINPUT, "MODEL-OPTIM", err,
+            rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                        "state of number %s has another shape than '%s'", strtab_text(&o->labels, i),
                        strtab_text(&r->texts, p->name));
         text_buf shape = {.limit_bytes = 200};

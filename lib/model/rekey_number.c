@@ -148,7 +148,7 @@ static fsdpck_status check_order(rekey *r, const rekey_optimizer *o, const rekey
     if (r->order->assumed || moved == REKEY_NONE || !has_state)
         return FSDPCK_OK;
     const fsdpck_status st = rekey_fail(
-        r, o, FSDPCK_BADINPUT, "MODEL-NEEDED", err,
+        r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
         "param_group %" PRIu32 " lists names in another order than the model has them, and numbers "
         "may follow either",
         g->index);
@@ -213,7 +213,8 @@ fsdpck_status rekey_number(rekey *r, rekey_optimizer *o, fsdpck_error *err)
     if (r->to != OPTIM_KEYS_ID)
         return FSDPCK_OK;
     if (words.unknown > 0)
-        log_warn(r->log, "OPTIM-ORDER", "--model FILE says the order of model.parameters()",
+        log_warn(r->log, FSDPCK_FINDING_OPTIM_ORDER,
+                 "--model FILE says the order of model.parameters()",
                  "numbers of optimizer state follow the order in which its names are listed; "
                  "torch lists them sorted by the alphabet here and there");
     else if (words.moved > 0)

@@ -57,7 +57,7 @@ static bool narrow(rekey_matching *m, uint32_t *left, uint32_t *failed)
 static fsdpck_status ambiguous(const rekey_matching *m, uint32_t left, fsdpck_error *err)
 {
     const fsdpck_status st =
-        rekey_fail(m->r, m->o, FSDPCK_BADINPUT, "MODEL-NEEDED", err,
+        rekey_fail(m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
                    "optimizer state by number could mean the model's parameters in several ways");
     error_expected(err, "one way to give %zu numbers to %zu parameters", m->o->positions.count,
                    m->candidates.count);

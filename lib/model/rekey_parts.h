@@ -102,7 +102,7 @@ const char *rekey_element(const catalogue *c, value v, char digits[24], size_t *
 bool rekey_is(const catalogue *c, value path, size_t i, const char *text);
 /* MODEL-OPTIM or another finding, with the optimizer as the tensor, and what to do about it. */
 fsdpck_status rekey_fail(const rekey *r, const rekey_optimizer *o, fsdpck_status status,
-                         const char *finding, fsdpck_error *err, const char *fmt, ...)
+                         fsdpck_finding_id finding, fsdpck_error *err, const char *fmt, ...)
     PRINTF_LIKE(6, 7);
 
 /* --- rekey_groups.c --- */

@@ -21,7 +21,8 @@ fsdpck_status rekey_dict(rekey *r, const rekey_optimizer *o, value dict, value *
     value_pool *pool = &r->cat->pool;
     value from, to;
     if (!value_as_dict(pool, dict, &from))
-        return rekey_fail(r, o, FSDPCK_BADINPUT, "MODEL-OPTIM", err, "state is no dict");
+        return rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
+                          "state is no dict");
     RETURN_IF(value_new_dict(pool, &to, err));
     for (size_t i = 0; i < value_count(pool, from); i++) {
         char digits[24];
@@ -60,7 +61,7 @@ fsdpck_status rekey_group_list(rekey *r, const rekey_optimizer *o, value list, v
         if (value_kind_of(list) != VALUE_LIST || g->index >= value_count(pool, list) ||
             !value_as_dict(pool, value_item(pool, list, g->index), &dict) ||
             !find_key(pool, dict, "params", &at))
-            return rekey_fail(r, o, FSDPCK_BADINPUT, "MODEL-OPTIM", err,
+            return rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                               "param_group %u has no list of parameters", (unsigned)g->index);
         value_set_item(pool, dict, at, g->new_params);
     }
@@ -294,10 +295,11 @@ fsdpck_status rekey_root(rekey *r, uint32_t owner, fsdpck_error *err)
 
     for (uint32_t i = 0; i < o->depth; i++)
         if (!step_into(r, value_item(pool, o->sample, i), &p))
-            return rekey_fail(r, o, FSDPCK_INTERNAL, "", err,
+            return rekey_fail(r, o, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, err,
                               "state does not nest as its paths say");
     if (!value_as_dict(pool, p.container, &dict))
-        return rekey_fail(r, o, FSDPCK_INTERNAL, "", err, "state does not nest as its paths say");
+        return rekey_fail(r, o, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, err,
+                          "state does not nest as its paths say");
     if (o->flat || r->to == OPTIM_KEYS_FLAT) {
         RETURN_IF(make_anew(r, owner, dict, &made, err));
         if (o->depth == 0)

@@ -166,7 +166,7 @@ static fsdpck_status ambiguous(unique *u, fsdpck_error *err)
     while (m->fixed[position])
         position++;
     const fsdpck_status st =
-        rekey_fail(m->r, m->o, FSDPCK_BADINPUT, "MODEL-NEEDED", err,
+        rekey_fail(m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
                    "optimizer state by number does not tell which parameters the numbers are");
     for (uint32_t i = 0; i < m->candidates.count; i++) {
         const rekey_param *p = rekey_candidate(m, i);

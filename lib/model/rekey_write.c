@@ -65,7 +65,8 @@ static fsdpck_status state_name(writing *w, const rekey_optimizer *o, const reke
     const size_t nbytes = catalogue_name_nbytes(c, name);
     const size_t skip = strtab_nbytes(&w->r->texts, o->prefix) + strlen("state.");
     if (skip + e->key > nbytes)
-        return error_set(err, FSDPCK_BADINPUT, "KEY-NEST", "a name is not what its path says");
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_NEST,
+                         "a name is not what its path says");
     w->name.nbytes = 0;
     text_append(&w->name, text, skip);
     *label_at = skip;
@@ -150,13 +151,13 @@ static fsdpck_status check_form(const rekey *r, const rekey_entry *e, fsdpck_err
     const char *name = catalogue_name(c, e->is_object ? catalogue_object(c, e->index)->name
                                                       : catalogue_tensor(c, e->index)->name);
     if (e->kind == REKEY_HYPER)
-        return rekey_fail(r, o, FSDPCK_UNSUPPORTED, "MODEL-OPTIM", err,
+        return rekey_fail(r, o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
                           "hyper-parameter '%.200s' is a tensor, which cannot go between the "
                           "flattened form and others",
                           name);
     if (e->kind != REKEY_STATE || e->at != REKEY_NONE)
         return FSDPCK_OK;
-    return rekey_fail(r, o, FSDPCK_UNSUPPORTED, "MODEL-OPTIM", err,
+    return rekey_fail(r, o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
                       "state '%.200s' is of no parameter of the param_groups", name);
 }
 
@@ -288,7 +289,7 @@ static fsdpck_status write_flat(rewriting *x, uint32_t owner, fsdpck_error *err)
             RETURN_IF(flatten_dict(x, o, g, err));
     }
     if (empty > 0)
-        log_warn(r->log, "OPTIM-GROUPS", "",
+        log_warn(r->log, FSDPCK_FINDING_OPTIM_GROUPS, "",
                  "%zu param_group%s without parameters: the flattened form has no place for them",
                  empty, empty == 1 ? "" : "s");
     for (size_t i = 0; i < r->entries.count; i++) {
@@ -297,7 +298,7 @@ static fsdpck_status write_flat(rewriting *x, uint32_t owner, fsdpck_error *err)
             continue;
         const cat_object *from = catalogue_object(r->cat, e->index);
         if (e->key == REKEY_NONE || from->rank != UINT16_MAX)
-            return rekey_fail(r, o, FSDPCK_UNSUPPORTED, "MODEL-OPTIM", err,
+            return rekey_fail(r, o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
                               "hyper-parameter '%.200s' is nested, or differs between ranks",
                               catalogue_name(r->cat, from->name));
         for (size_t k = 0; k < o->groups.count; k++)
@@ -356,7 +357,7 @@ static fsdpck_status flatten_state_object(rewriting *x, const rekey_optimizer *o
     *gone = value_as_dict(pool, from->content, &dict) && value_count(pool, dict) == 0;
     if (*gone)
         return FSDPCK_OK;
-    return rekey_fail(x->w.r, o, FSDPCK_UNSUPPORTED, "MODEL-OPTIM", err,
+    return rekey_fail(x->w.r, o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
                       "state '%.200s' is a dict, which the flattened form has no place for",
                       catalogue_name(x->w.r->cat, from->name));
 }

@@ -31,7 +31,7 @@ typedef struct reading {
 static fsdpck_status bad(const char *what, const char *expected, fsdpck_error *err)
 {
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "SHARD-METADATA", "shard_metadata %s", what);
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_SHARD_METADATA, "shard_metadata %s", what);
     error_expected(err, "%s", expected);
     return st;
 }

@@ -200,7 +200,7 @@ static bool becomes_primary(walk *w, uint32_t param, uint32_t taker)
     return true;
 }
 
-static fsdpck_status refuse_param(const model *m, const model_param *p, const char *finding,
+static fsdpck_status refuse_param(const model *m, const model_param *p, fsdpck_finding_id finding,
                                   const char *message, const char *expected, const char *found,
                                   fsdpck_error *err)
 {
@@ -218,17 +218,18 @@ static fsdpck_status check_flattens(const model *m, const model_param *first, co
 {
     const dtype_info *d = dtype_get(p->dtype);
     if (d->kind != DTYPE_IS_FLOAT)
-        return refuse_param(m, p, "MODEL-DTYPE", "FSDP cannot flatten the parameter",
+        return refuse_param(m, p, FSDPCK_FINDING_MODEL_DTYPE, "FSDP cannot flatten the parameter",
                             "a floating dtype", d->name, err);
     if (p->dtype != first->dtype)
-        return refuse_param(m, p, "MODEL-DTYPE", "parameters of one unit differ in dtype",
-                            dtype_get(first->dtype)->name, d->name, err);
+        return refuse_param(m, p, FSDPCK_FINDING_MODEL_DTYPE,
+                            "parameters of one unit differ in dtype", dtype_get(first->dtype)->name,
+                            d->name, err);
     if (p->ndim == 0)
-        return refuse_param(m, p, "MODEL-SHAPE", "FSDP cannot flatten the parameter",
+        return refuse_param(m, p, FSDPCK_FINDING_MODEL_SHAPE, "FSDP cannot flatten the parameter",
                             "at least one dim", "a 0-dim tensor", err);
     if (!use_orig_params && p->requires_grad != first->requires_grad)
         return refuse_param(
-            m, p, "MODEL-SETTINGS",
+            m, p, FSDPCK_FINDING_MODEL_SETTINGS,
             "parameters of one unit differ in requires_grad, without use_orig_params",
             first->requires_grad ? "true" : "false", p->requires_grad ? "true" : "false", err);
     return FSDPCK_OK;
@@ -268,14 +269,15 @@ static fsdpck_status refuse_ranks(const model *m, const model_module *module, bo
     size_t n;
     const char *path = model_name(m, module->name, &n);
     if (hybrid) {
-        error_set(err, FSDPCK_BADINPUT, "MODEL-WORLD",
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_WORLD,
                   "hybrid sharding of %s%s%s does not say how many ranks share a parameter",
                   n == 0 ? "the root module" : "module '", path, n == 0 ? "" : "'");
         error_expected(err, "'world_size' of the sharding group in the module's 'fsdp'");
         error_found(err, "no such key");
         error_next(err, "add it; fsdpck layout also takes --mesh dp_replicate=R,dp_shard=S");
     } else {
-        error_set(err, FSDPCK_BADINPUT, "MODEL-WORLD", "nothing says how many ranks share a unit");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_WORLD,
+                  "nothing says how many ranks share a unit");
         error_expected(err, "'world_size' in the description");
         error_found(err, "no such key");
         error_next(err, "add it");
@@ -453,7 +455,7 @@ static bool has_kind(const model *m, unsigned kind)
 static fsdpck_status refuse_both(const model *m, uint32_t param, uint32_t flat, uint32_t sharded,
                                  fsdpck_error *err)
 {
-    const fsdpck_status st = refuse_param(m, model_param_at(m, param), "MODEL-WRAP",
+    const fsdpck_status st = refuse_param(m, model_param_at(m, param), FSDPCK_FINDING_MODEL_WRAP,
                                           "FSDP and fully_shard would both cut the parameter",
                                           "one of them around it", "", err);
     error_found(err, "FSDP of module '%s', fully_shard of '%s'",

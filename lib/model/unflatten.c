@@ -44,7 +44,7 @@ static fsdpck_status refused(const flat_view *v, const flat_spot *s, fsdpck_erro
             *err = v->refusal;
         return v->refusal.status;
     }
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "RANK-DIFFER",
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
                                        "a plain tensor has other shapes or dtypes on other ranks");
     error_next(err, "--per-rank keep");
     return st;
@@ -67,7 +67,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     if (!checked_mul(s->skip, step, &skip) ||
         !checked_mul(skip, dtype_get(d)->itemsize_bytes, &skip) ||
         !checked_add(where->offset_bytes, skip, &where->offset_bytes))
-        return error_set(err, FSDPCK_BADINPUT, "PT-BOUNDS",
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_BOUNDS,
                          "tensor reaches outside of its storage");
     catalogue_chunk_box(v->out, chunk, NULL, sizes);
     const unit_param *p = flat_param(v, s->param);
@@ -141,7 +141,8 @@ static fsdpck_status list_twins(flat_view *v, fsdpck_error *err)
         if (t == NULL)
             return FSDPCK_LIMIT;
         if (p == NULL)
-            return error_set(err, FSDPCK_INTERNAL, "", "list of units is not sealed");
+            return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                             "list of units is not sealed");
         const size_t at = (size_t)(p - VEC_AT(&l->params, const unit_param, 0));
         *t = (flat_twin){.fqn = s->fqn, .next = first[at]};
         first[at] = (uint32_t)(v->twins.count - 1);

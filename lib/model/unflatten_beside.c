@@ -41,7 +41,7 @@ static fsdpck_status lies_elsewhere(const flat_view *v, const cat_chunk *piece,
                                     fsdpck_error *err)
 {
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "MODEL-MISMATCH",
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
                   "parameter lies elsewhere in the flat parameter than the model says");
     error_tensor(err, catalogue_name(v->base, catalogue_tensor(v->base, piece->tensor)->name));
     if (expected[0] == expected[1])

@@ -134,7 +134,8 @@ static fsdpck_status refuse(flat_view *v, flat_optimizer *o, const char *why, ui
         return FSDPCK_OK;
     /* Another order may fit, unless the user says that this one is right. */
     const bool asks = o->by_order && !v->options.assume_order;
-    (void)error_set(&v->refusal, FSDPCK_BADINPUT, asks ? "MODEL-NEEDED" : "MODEL-OPTIM",
+    (void)error_set(&v->refusal, FSDPCK_BADINPUT,
+                    asks ? FSDPCK_FINDING_MODEL_NEEDED : FSDPCK_FINDING_MODEL_OPTIM,
                     "optimizer state by number %s", why);
     error_expected(&v->refusal, "as the model's %zu units and %zu parameters",
                    v->units->units.count, v->units->params.count);
@@ -154,8 +155,8 @@ static fsdpck_status ask(flat_view *v, flat_optimizer *o, const char *why, const
     o->failed = true;
     if (v->refusal.status != FSDPCK_OK)
         return FSDPCK_OK;
-    (void)error_set(&v->refusal, FSDPCK_BADINPUT, "MODEL-NEEDED", "optimizer state by number %s",
-                    why);
+    (void)error_set(&v->refusal, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
+                    "optimizer state by number %s", why);
     if (found[0] != '\0')
         error_found(&v->refusal, "%s", found);
     error_next(&v->refusal,

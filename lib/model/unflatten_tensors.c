@@ -47,8 +47,8 @@ static fsdpck_status new_tensor(flat_view *v, const char *name, size_t nbytes, d
         *tensor = found - 1;
         if (made_as != SPOT_AS_IS && *VEC_AT(&v->made_as, const uint32_t, *tensor) == made_as)
             return FSDPCK_OK;
-        const fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, "KEY-DUP", "two tensors get the same name");
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_DUP,
+                                           "two tensors get the same name");
         error_tensor(err, name);
         return st;
     }
@@ -77,8 +77,9 @@ fsdpck_status flat_add_spot(flat_view *v, uint64_t chunk, uint64_t skip, uint32_
 {
     flat_spot *s = vec_push(&v->spots, err);
     if (s == NULL || v->spots.count > UINT32_MAX)
-        return s == NULL ? FSDPCK_LIMIT
-                         : error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many chunks");
+        return s == NULL
+                   ? FSDPCK_LIMIT
+                   : error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many chunks");
     *s = (flat_spot){.chunk = chunk, .skip = skip, .param = param};
     *k = *catalogue_chunk(v->base, chunk);
     k->aux = (uint32_t)(v->spots.count - 1);
@@ -106,7 +107,7 @@ static fsdpck_status check_held(const flat_view *v, uint32_t tensor, uint64_t ch
     catalogue_chunk_box(v->base, chunk, NULL, sizes);
     if (t->dtype == made->dtype && begin <= end && end <= box_nelems(sizes, t->ndim))
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "RANK-DISAGREE",
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
                                        "ranks have pieces of a flat parameter that do not go "
                                        "together");
     error_tensor(err, catalogue_name(v->base, t->name));
@@ -237,7 +238,7 @@ static fsdpck_status beside_and_whole(const flat_view *v, uint32_t base_tensor, 
 {
     const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "MODEL-MISMATCH",
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
                   "tensor is there by itself, though a unit has it in its flat parameter");
     error_tensor(err, catalogue_name(v->base, t->name));
     error_next(err, "was it in ignored_modules? Then the unit's list must not have it");

@@ -19,7 +19,7 @@ static fsdpck_status wrong_length(const flat_view *v, const unit *u, uint32_t ba
                                   fsdpck_error *err)
 {
     const catalogue *c = v->base;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "MODEL-MISMATCH",
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
                                        "flat parameter is not as long as its unit says");
     error_tensor(err, catalogue_name(c, catalogue_tensor(c, base_tensor)->name));
     error_expected(err, "%" PRIu64 " elements, or %" PRIu64 " on each of %" PRIu32 " ranks",
@@ -193,7 +193,7 @@ fsdpck_status flat_expand(flat_view *v, uint32_t base_tensor, const flat_name *n
     fsdpck_status st = FSDPCK_OK;
 
     if (u->dtype != DTYPE_NONE && u->dtype != t->dtype) {
-        st = error_set(err, FSDPCK_BADINPUT, "MODEL-MISMATCH",
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
                        "flat parameter has another dtype than its unit says");
         error_tensor(err, catalogue_name(v->base, t->name));
         error_expected(err, "%s", dtype_get((dtype)u->dtype)->name);
@@ -238,7 +238,7 @@ static fsdpck_status cover_unit(flat_view *v, const unit *u, const text_buf *out
 
 static fsdpck_status no_unit(const flat_view *v, uint32_t tensor, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "MODEL-MISMATCH",
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
                                        "flat parameter belongs to no unit of the model");
     error_tensor(err, catalogue_name(v->base, catalogue_tensor(v->base, tensor)->name));
     error_expected(err, "one of %" PRIu32 " units", unit_count(v->units));
@@ -249,7 +249,7 @@ static fsdpck_status no_unit(const flat_view *v, uint32_t tensor, fsdpck_error *
 static fsdpck_status unit_missing(const flat_view *v, const unit *u, fsdpck_error *err)
 {
     size_t nbytes;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, "MODEL-MISMATCH",
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
                                        "unit '%s' has no flat parameter in the checkpoint",
                                        unit_name(v->units, u->prefix, &nbytes));
     error_next(err, "describe the model that was trained: scripts/describe_model.py");

@@ -39,7 +39,7 @@ void unit_list_release(unit_list *l)
     l->open = false;
 }
 
-static fsdpck_status fail(fsdpck_error *err, const char *finding, const char *message,
+static fsdpck_status fail(fsdpck_error *err, fsdpck_finding_id finding, const char *message,
                           const char *name)
 {
     error_set(err, FSDPCK_BADINPUT, finding, "%s", message);
@@ -51,7 +51,7 @@ static fsdpck_status misused(const unit_list *l, bool open, fsdpck_error *err)
 {
     if (l->open == open)
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_INTERNAL, "",
+    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                      open ? "no unit is open" : "the unit before is not closed");
 }
 
@@ -86,14 +86,14 @@ fsdpck_status unit_list_add(unit_list *l, const unit *proto, const char *prefix,
     uint32_t prefix_id, flat_id;
     RETURN_IF(misused(l, false, err));
     if (proto->world_size == 0)
-        return error_set(err, FSDPCK_INTERNAL, "", "a unit of no ranks");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a unit of no ranks");
     if (l->units.count >= COUNT_MAX)
-        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many units");
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many units");
     RETURN_IF(name_intern(l, prefix, prefix_nbytes, &prefix_id, err));
     RETURN_IF(name_intern(l, flat_name, flat_name_nbytes, &flat_id, err));
     if (use_of(l, prefix_id)->unit != 0) {
-        error_set(err, FSDPCK_BADINPUT, "MODEL-NAME-DUP", "two units have the prefix '%s'",
-                  strtab_text(&l->names, prefix_id));
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NAME_DUP,
+                  "two units have the prefix '%s'", strtab_text(&l->names, prefix_id));
         error_next(err, "give each unit the path of its module as \"prefix\"");
         return FSDPCK_BADINPUT;
     }
@@ -127,10 +127,10 @@ static fsdpck_status fqn_intern(unit_list *l, const char *fqn, size_t nbytes, ui
     RETURN_IF(misused(l, true, err));
     RETURN_IF(name_intern(l, fqn, nbytes, id, err));
     if (use_of(l, *id)->fqn != 0)
-        return fail(err, "MODEL-NAME-DUP", "the name stands twice in the units",
+        return fail(err, FSDPCK_FINDING_MODEL_NAME_DUP, "the name stands twice in the units",
                     strtab_text(&l->names, *id));
     if (l->params.count >= COUNT_MAX || l->shared.count >= COUNT_MAX)
-        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many parameters");
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many parameters");
     return FSDPCK_OK;
 }
 
@@ -169,7 +169,7 @@ static fsdpck_status keep_order(unit_list *l, unit_param *p, unsigned ndim, cons
     if (strides == NULL || p->nelems == 0 || last_unit(l)->row_major)
         return FSDPCK_OK;
     if (!order_dims(ndim, shape, strides, order)) {
-        error_set(err, FSDPCK_UNSUPPORTED, "", "strides leave gaps or overlap");
+        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE, "strides leave gaps or overlap");
         error_next(err, "make the parameter contiguous before it is wrapped");
         return FSDPCK_UNSUPPORTED;
     }
@@ -192,9 +192,10 @@ fsdpck_status unit_list_add_param(unit_list *l, const char *fqn, size_t nbytes, 
     RETURN_IF(fqn_intern(l, fqn, nbytes, &p.fqn, err));
     const char *name = strtab_text(&l->names, p.fqn);
     if (ndim > NDIM_MAX)
-        return fail(err, "MODEL-SHAPE", "the parameter has too many dims", name);
+        return fail(err, FSDPCK_FINDING_MODEL_SHAPE, "the parameter has too many dims", name);
     if (!checked_product(shape, ndim, &p.nelems) || p.nelems > INT64_MAX)
-        return fail(err, "MODEL-SHAPE", "the shape has more elements than 63 bits can count", name);
+        return fail(err, FSDPCK_FINDING_MODEL_SHAPE,
+                    "the shape has more elements than 63 bits can count", name);
     uint64_t *sizes = vec_push_n(&l->dims, ndim, err);
     if (sizes == NULL)
         return FSDPCK_LIMIT;
@@ -246,13 +247,14 @@ fsdpck_status unit_list_close(unit_list *l, fsdpck_error *err)
         unit_param *p = param_at(l, u->first_param + k);
         if ((aligned && !round_up(total, u->alignment, &total)) ||
             !checked_add(total, p->nelems, &p->offset) || p->offset > INT64_MAX)
-            return fail(err, "MODEL-SHAPE", "the unit has more elements than 63 bits can count",
+            return fail(err, FSDPCK_FINDING_MODEL_SHAPE,
+                        "the unit has more elements than 63 bits can count",
                         strtab_text(&l->names, p->fqn));
         p->offset = total;
         total += p->nelems;
     }
     if (aligned && !round_up(total, u->world_size, &total))
-        return error_set(err, FSDPCK_BADINPUT, "MODEL-SHAPE",
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_SHAPE,
                          "the unit '%s' has more elements than 63 bits can count",
                          strtab_text(&l->names, u->prefix));
     u->total = total;
@@ -269,7 +271,7 @@ fsdpck_status unit_list_seal(unit_list *l, fsdpck_error *err)
         const uint32_t use = use_of(l, s->same_as)->fqn;
         if (use != 0 && (use & USE_SHARED) == 0)
             continue;
-        error_set(err, FSDPCK_BADINPUT, "MODEL-TIE",
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_TIE,
                   "no unit flattens '%s', which a shared name is",
                   strtab_text(&l->names, s->same_as));
         error_tensor(err, strtab_text(&l->names, s->fqn));

@@ -55,7 +55,7 @@ typedef struct unit_object {
     uint32_t seen; /* 1 << unit_key */
 } unit_object;
 
-static fsdpck_status fail(fsdpck_error *err, const char *finding, const char *message,
+static fsdpck_status fail(fsdpck_error *err, fsdpck_finding_id finding, const char *message,
                           const char *key, size_t offset_bytes)
 {
     error_set(err, FSDPCK_BADINPUT, finding, "%s '%s'", message, key);
@@ -75,13 +75,13 @@ static fsdpck_status next_key(json_reader *r, key_set *set, json_token *t, unsig
         if (strlen(set->keys[i]) != t->nbytes || memcmp(set->keys[i], t->text, t->nbytes) != 0)
             continue;
         if ((set->seen & (1u << i)) != 0)
-            return fail(err, "MODEL-KEY", "list of units has twice the key", set->keys[i],
-                        t->offset_bytes);
+            return fail(err, FSDPCK_FINDING_MODEL_KEY, "list of units has twice the key",
+                        set->keys[i], t->offset_bytes);
         set->seen |= 1u << i;
         *key = i;
         return FSDPCK_OK;
     }
-    return fail(err, "MODEL-KEY", "list of units has an unknown key",
+    return fail(err, FSDPCK_FINDING_MODEL_KEY, "list of units has an unknown key",
                 escape_text(shown, sizeof shown, t->text, t->nbytes), t->offset_bytes);
 }
 
@@ -90,13 +90,15 @@ static fsdpck_status need_key(const key_set *set, unsigned key, size_t offset_by
 {
     if ((set->seen & (1u << key)) != 0)
         return FSDPCK_OK;
-    return fail(err, "MODEL-KEY", "list of units lacks the key", set->keys[key], offset_bytes);
+    return fail(err, FSDPCK_FINDING_MODEL_KEY, "list of units lacks the key", set->keys[key],
+                offset_bytes);
 }
 
 static fsdpck_status wrong_kind(const char *key, const char *expected, const json_token *t,
                                 fsdpck_error *err)
 {
-    fail(err, "MODEL-KEY", "list of units has a wrong value for", key, t->offset_bytes);
+    fail(err, FSDPCK_FINDING_MODEL_KEY, "list of units has a wrong value for", key,
+         t->offset_bytes);
     error_expected(err, "%s", expected);
     return FSDPCK_BADINPUT;
 }
@@ -181,7 +183,7 @@ static fsdpck_status next_sizes(json_reader *r, const char *key, uint64_t *sizes
         if (t.kind != JSON_NUMBER || !t.is_u64 || t.u64 > INT64_MAX)
             return wrong_kind(key, "whole numbers of at most 63 bits", &t, err);
         if (*count == NDIM_MAX)
-            return fail(err, "MODEL-SHAPE", "list of units has too many dims in", key,
+            return fail(err, FSDPCK_FINDING_MODEL_SHAPE, "list of units has too many dims in", key,
                         t.offset_bytes);
         sizes[*count] = t.u64;
     }
@@ -240,7 +242,7 @@ static fsdpck_status read_unit_value(json_reader *r, unsigned key, unit_object *
     case UNIT_KEYS:
         break;
     }
-    return error_set(err, FSDPCK_INTERNAL, "", "a key of units without a reader");
+    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a key of units without a reader");
 }
 
 static bool has(const unit_object *o, enum unit_key key)
@@ -278,8 +280,8 @@ static fsdpck_status read_scalars(json_reader *r, const json_token *start, unit_
     if (o->compute == DTYPE_NONE)
         o->compute = (dtype)o->proto.dtype;
     if (o->compute == DTYPE_NONE) {
-        fail(err, "MODEL-KEY", "list of units lacks the key", unit_keys[UNIT_ALIGNMENT],
-             start->offset_bytes);
+        fail(err, FSDPCK_FINDING_MODEL_KEY, "list of units lacks the key",
+             unit_keys[UNIT_ALIGNMENT], start->offset_bytes);
         error_next(err, "with use_orig_params give dtype, param_dtype or alignment_elements");
         return FSDPCK_BADINPUT;
     }
@@ -311,7 +313,8 @@ static fsdpck_status read_param(json_reader *r, size_t offset_bytes, text_buf *f
     RETURN_IF(need_key(&set, PARAM_SHAPE, offset_bytes, err));
     const bool strided = (set.seen & (1u << PARAM_STRIDES)) != 0;
     if (strided && nstrides != ndim) {
-        error_set(err, FSDPCK_BADINPUT, "MODEL-SHAPE", "strides are not as many as dims");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_SHAPE,
+                  "strides are not as many as dims");
         error_tensor(err, fqn->text);
         error_expected(err, "%u strides", ndim);
         error_found(err, "%u", nstrides);
@@ -382,7 +385,7 @@ static fsdpck_status read_unit(json_reader *r, const json_token *start, unit_obj
     const unit *u = unit_at(l, unit_count(l) - 1);
     if (!has(o, UNIT_TOTAL) || u->total == o->total)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, "MODEL-TOTAL",
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_TOTAL,
               "parameters of the unit '%s' do not make up its total",
               unit_name(l, u->prefix, NULL));
     error_expected(err, "total_unpadded %" PRIu64, u->total);

@@ -220,7 +220,7 @@ fsdpck_status cover_check_index(const box_index *x, struct cover_report *r, fsdp
             r->covered = UINT64_MAX;
     }
     if (!find_overlap(x, r)) {
-        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT",
+        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
                                            "chunks of the tensor are too entangled to be checked");
         error_tensor(err, catalogue_name(x->cat, catalogue_tensor(x->cat, x->tensor)->name));
         error_found(err, "%" PRIu32 " boxes", x->count);
@@ -266,7 +266,8 @@ fsdpck_status cover_error(const catalogue *c, uint32_t tensor, const struct cove
     char b[160];
     const cat_tensor *t = catalogue_tensor(c, tensor);
     if (r->overlap) {
-        error_set(err, FSDPCK_BADINPUT, "DCP-OVERLAP", "chunks of a tensor overlap in part");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_OVERLAP,
+                  "chunks of a tensor overlap in part");
         error_expected(err, "boxes that are equal or share no element");
         error_found(err, "%s in '%s' and %s in '%s'", chunk_text(c, r->overlap_a, a, sizeof a),
                     chunk_path(c, r->overlap_a), chunk_text(c, r->overlap_b, b, sizeof b),
@@ -277,7 +278,8 @@ fsdpck_status cover_error(const catalogue *c, uint32_t tensor, const struct cove
                             : "files of two saves may be mixed: look for the files of each in its "
                               "folder");
     } else {
-        error_set(err, FSDPCK_BADINPUT, "DCP-GAP", "chunks of a tensor do not cover it");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_GAP,
+                  "chunks of a tensor do not cover it");
         error_expected(err, "%" PRIu64 " elements", r->nelems);
         if (r->hole_located)
             error_found(err, "%" PRIu64 " missing, among them %s", r->missing,

@@ -7,7 +7,7 @@ static fsdpck_status error_places(const plan *p, uint64_t chunk, const char *wha
                                   fsdpck_error *err)
 {
     const catalogue *to = &p->to->cat;
-    const fsdpck_status st = error_set(err, FSDPCK_INTERNAL, "", "%s", what);
+    const fsdpck_status st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "%s", what);
     error_tensor(
         err, catalogue_name(to, catalogue_tensor(to, catalogue_chunk(to, chunk)->tensor)->name));
     return st;
@@ -74,7 +74,7 @@ static const target_late *late_at(const plan *p, uint64_t i)
 
 static fsdpck_status error_shared(fsdpck_error *err)
 {
-    return error_set(err, FSDPCK_INTERNAL, "",
+    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                      "target chunks, literals or late bytes share bytes of a file");
 }
 
@@ -125,7 +125,8 @@ static fsdpck_status check_late(const plan *p, const target_late *late, fsdpck_e
         late->chunk < catalogue_chunk_count(to) &&
         catalogue_chunk(to, late->chunk)->place != PLACE_EMPTY)
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_INTERNAL, "", "late bytes of the target depend on nothing");
+    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                     "late bytes of the target depend on nothing");
 }
 
 fsdpck_status plan_index_output(plan *p, fsdpck_error *err)
@@ -164,7 +165,7 @@ fsdpck_status plan_index_output(plan *p, fsdpck_error *err)
         RETURN_IF(check_file(p, file, err));
     }
     if (l != p->to->literals.count || late != p->to->lates.count)
-        return error_set(err, FSDPCK_INTERNAL, "",
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                          "literals or late bytes of the target are not in order");
     p->sums.files = p->file_count;
     p->sums.items = p->file_item[p->file_count];

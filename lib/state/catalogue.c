@@ -51,7 +51,7 @@ fsdpck_status catalogue_add_file(catalogue *c, const char *path, size_t path_nby
     uint32_t name;
     RETURN_IF(strtab_intern(&c->names, path, path_nbytes, &name, err));
     if (c->files.count >= CAT_NONE)
-        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many files");
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many files");
     cat_file *f = vec_push(&c->files, err);
     if (f == NULL)
         return FSDPCK_LIMIT;
@@ -66,7 +66,7 @@ static fsdpck_status check_shape(const char *name, dtype d, unsigned ndim, const
 {
     if (ndim > NDIM_MAX) {
         const fsdpck_status st =
-            error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "tensor has %u dims", ndim);
+            error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "tensor has %u dims", ndim);
         error_expected(err, "at most %u", NDIM_MAX);
         error_tensor(err, name);
         return st;
@@ -80,8 +80,8 @@ static fsdpck_status check_shape(const char *name, dtype d, unsigned ndim, const
         fits = shape[i] <= INT64_MAX;
     if (fits)
         return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "DCP-BOUNDS", "tensor's shape is too large to exist");
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_BOUNDS,
+                                       "tensor's shape is too large to exist");
     error_tensor(err, name);
     return st;
 }
@@ -92,7 +92,8 @@ static fsdpck_status add_tensor(catalogue *c, const char *name, size_t name_nbyt
 {
     RETURN_IF(check_shape(name, d, ndim, shape, err));
     if (c->tensors.count >= TENSOR_LIMIT) {
-        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many tensors");
+        const fsdpck_status st =
+            error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many tensors");
         error_expected(err, "at most %zu", TENSOR_LIMIT);
         return st;
     }
@@ -126,7 +127,7 @@ static fsdpck_status add_tensor(catalogue *c, const char *name, size_t name_nbyt
 
 static fsdpck_status error_sealed(fsdpck_error *err)
 {
-    return error_set(err, FSDPCK_INTERNAL, "", "catalogue is sealed already");
+    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "catalogue is sealed already");
 }
 
 fsdpck_status catalogue_add_tensor(catalogue *c, const char *name, size_t name_nbytes, dtype d,
@@ -141,8 +142,8 @@ fsdpck_status catalogue_add_tensor(catalogue *c, const char *name, size_t name_n
 static fsdpck_status error_bounds(const catalogue *c, uint32_t tensor, unsigned dim,
                                   uint64_t offset, uint64_t size, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, "DCP-BOUNDS", "chunk reaches outside of its tensor");
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_BOUNDS,
+                                       "chunk reaches outside of its tensor");
     error_tensor(err, catalogue_name(c, catalogue_tensor(c, tensor)->name));
     error_expected(err, "dim %u within 0..%" PRIu64, dim, catalogue_shape(c, tensor)[dim]);
     error_found(err, "offset %" PRIu64 ", size %" PRIu64, offset, size);
@@ -180,7 +181,7 @@ static fsdpck_status add_chunk(catalogue *c, uint32_t tensor, const uint64_t *of
                                const uint64_t *sizes, const cat_chunk *proto, fsdpck_error *err)
 {
     if (c->chunks.count >= CHUNK_LIMIT)
-        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many chunks");
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many chunks");
     cat_tensor *t = catalogue_tensor(c, tensor);
     const uint64_t *shape = catalogue_shape(c, tensor);
     bool empty = false;
@@ -215,7 +216,7 @@ fsdpck_status catalogue_add_object(catalogue *c, const char *name, size_t name_n
                                    uint32_t *object, fsdpck_error *err)
 {
     if (c->objects.count >= CAT_NONE)
-        return error_set(err, FSDPCK_LIMIT, "LIMIT-COUNT", "too many objects");
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many objects");
     uint32_t id;
     RETURN_IF(strtab_intern(&c->names, name, name_nbytes, &id, err));
     cat_object *o = vec_push(&c->objects, err);
@@ -309,8 +310,8 @@ static fsdpck_status index_names(catalogue *c, fsdpck_error *err)
     for (size_t i = 0; i < c->tensors.count; i++) {
         const uint32_t name = catalogue_tensor(c, i)->name;
         if (c->by_name[name] != CAT_NONE) {
-            const fsdpck_status st =
-                error_set(err, FSDPCK_BADINPUT, "KEY-DUP", "two tensors have the same name");
+            const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_DUP,
+                                               "two tensors have the same name");
             error_tensor(err, catalogue_name(c, name));
             return st;
         }

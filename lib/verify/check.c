@@ -58,7 +58,8 @@ static fsdpck_status check_tensor(void *ctx, unsigned worker, uint64_t tensor, f
     findings_tell(c->found, &what);
     if (report.overlap && report.hole && report.covered <= report.nelems) {
         fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, "DCP-GAP", "chunks of a tensor do not cover it");
+        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_GAP,
+                  "chunks of a tensor do not cover it");
         error_tensor(&what, catalogue_name(c->r->cat, catalogue_tensor(c->r->cat, tensor)->name));
         error_expected(&what, "%" PRIu64 " elements", report.nelems);
         error_found(&what, "%" PRIu64 ", some of them twice", report.covered);

@@ -195,7 +195,8 @@ static void compare_crcs(byte_work *w)
         if (e->stream || w->crcs[i] == e->crc32)
             continue;
         fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, "ZIP-CRC", "bytes of the tensor are not what was saved");
+        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CRC,
+                  "bytes of the tensor are not what was saved");
         check_context(c, e->chunk, &what);
         error_offset(&what, e->offset_bytes);
         error_expected(&what, "CRC-32 %08x over %" PRIu64 " bytes", e->crc32, e->nbytes);

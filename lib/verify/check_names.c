@@ -18,7 +18,7 @@ static void tell(const names_walk *w, uint32_t tensor, uint32_t other)
     char shown[200];
     fsdpck_error what;
     fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, "KEY-CONFUSABLE",
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_CONFUSABLE,
               "two tensors have names that look the same and are not");
     error_path(&what, w->c->r->path);
     error_tensor(&what, catalogue_name(cat, catalogue_tensor(cat, tensor)->name));

@@ -34,8 +34,8 @@ static const char *name_of(const check *c, uint64_t tensor)
     return catalogue_name(c->r->cat, catalogue_tensor(c->r->cat, tensor)->name);
 }
 
-static void tell(check *c, uint64_t tensor, const char *id, const char *message, uint64_t count,
-                 uint64_t of, const char *next)
+static void tell(check *c, uint64_t tensor, fsdpck_finding_id id, const char *message,
+                 uint64_t count, uint64_t of, const char *next)
 {
     fsdpck_error what;
     fsdpck_error_init(&what);
@@ -89,7 +89,7 @@ static void tell_steps(check *c, const step_count *steps, size_t n)
             most = i;
     odd = most == 0 ? 1 : 0;
     fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, "NUM-STEP", "parameters are at different steps");
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_STEP, "parameters are at different steps");
     error_tensor(&what, name_of(c, steps[odd].first));
     error_expected(&what, "step %.0f, as %" PRIu64 " parameters", steps[most].step,
                    steps[most].tensors);
@@ -140,7 +140,7 @@ static void tell_lost(check *c, uint64_t chunk, uint64_t lost, uint64_t of)
 {
     fsdpck_error what;
     fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, "NUM-ZERO-BLOCK",
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_ZERO_BLOCK,
               "a shard is all zeros, other shards are not");
     check_context(c, chunk, &what);
     describe_box(c, chunk, &what);
@@ -216,7 +216,7 @@ static void check_files(check *c, const unsigned char *live)
         if (files[i] != FILE_ZEROS)
             continue;
         fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, "NUM-ZERO-FILE",
+        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_ZERO_FILE,
                   "all floating numbers of the file are zeros, those of other files are not");
         check_path(c, (uint32_t)i, &what);
         error_found(&what, "%" PRIu64 " chunk%s of zeros", chunks[i], chunks[i] == 1 ? "" : "s");
@@ -259,7 +259,7 @@ static void check_blocks(check *c)
             continue;
         last = z->spot;
         fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, "NUM-ZERO-BLOCK",
+        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_ZERO_BLOCK,
                   "a long run inside of a tensor is zeros, the rest is not");
         check_context(c, spot->chunk, &what);
         if (!spot->stream)
@@ -277,12 +277,13 @@ static void check_equal(check *c, uint64_t tensor, const scan_sums *s)
     if (s->nelems < EQUAL_LEAST || !is_whole(c, tensor))
         return;
     if (s->zeros == s->nelems) {
-        tell(c, tensor, "NUM-ZERO", "tensor is all zeros", s->zeros, s->nelems, NULL);
+        tell(c, tensor, FSDPCK_FINDING_NUM_ZERO, "tensor is all zeros", s->zeros, s->nelems, NULL);
     } else if (s->constant && s->nan == 0) {
         const dtype d = (dtype)catalogue_tensor(c->r->cat, tensor)->dtype;
         fsdpck_error what;
         fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, "NUM-CONSTANT", "all numbers of the tensor are equal");
+        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_CONSTANT,
+                  "all numbers of the tensor are equal");
         error_tensor(&what, name_of(c, tensor));
         if (dtype_get(d)->kind == DTYPE_IS_FLOAT && s->inf == 0)
             error_found(&what, "%" PRIu64 " times %.9g", s->nelems, first_number(d, s));
@@ -299,20 +300,20 @@ void check_numbers(check *c)
         const scan_sums *s = &c->sums[i];
         const uint32_t id = catalogue_tensor(cat, i)->name;
         if (c->unseen[i] & SPOT_SCATTERED && scan_supported((dtype)catalogue_tensor(cat, i)->dtype))
-            tell(c, i, "NUM-UNSEEN",
+            tell(c, i, FSDPCK_FINDING_NUM_UNSEEN,
                  "numbers of the tensor are not looked at: others lie between them", 0, 0,
                  "consolidate it, and look at the result");
         if (s->nelems == 0)
             continue;
         if (s->nan > 0)
-            tell(c, i, "NUM-NAN", "tensor holds NaN", s->nan, s->nelems,
+            tell(c, i, FSDPCK_FINDING_NUM_NAN, "tensor holds NaN", s->nan, s->nelems,
                  "training from here gives NaN: go back to an earlier checkpoint");
         if (s->inf > 0)
-            tell(c, i, "NUM-INF", "tensor holds infinities", s->inf, s->nelems, NULL);
+            tell(c, i, FSDPCK_FINDING_NUM_INF, "tensor holds infinities", s->inf, s->nelems, NULL);
         check_equal(c, i, s);
         if (s->negative &&
             is_second_moment(catalogue_name(cat, id), catalogue_name_nbytes(cat, id)))
-            tell(c, i, "NUM-NEGATIVE", "means of squares are below zero", 0, 0,
+            tell(c, i, FSDPCK_FINDING_NUM_NEGATIVE, "means of squares are below zero", 0, 0,
                  "the optimizer state is damaged");
     }
     check_steps(c);

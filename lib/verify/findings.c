@@ -79,7 +79,7 @@ void findings_tell_as(findings *f, finding_severity severity, const fsdpck_error
 
 static bool is_same(const fsdpck_error *a, const fsdpck_error *b)
 {
-    return strcmp(a->finding, b->finding) == 0 && strcmp(a->path, b->path) == 0 &&
+    return a->finding == b->finding && strcmp(a->path, b->path) == 0 &&
            strcmp(a->tensor, b->tensor) == 0 && strcmp(a->message, b->message) == 0 &&
            a->has_offset == b->has_offset && (!a->has_offset || a->offset_bytes == b->offset_bytes);
 }
@@ -91,18 +91,18 @@ bool findings_knows(findings *f, const fsdpck_error *what)
     for (size_t i = 0; what->has_offset && !known && i < f->kept; i++) {
         const fsdpck_error *k = &f->list[i].what;
         known = k->has_offset && k->offset_bytes == what->offset_bytes &&
-                strcmp(k->finding, what->finding) == 0 && strcmp(k->path, what->path) == 0;
+                k->finding == what->finding && strcmp(k->path, what->path) == 0;
     }
     pthread_mutex_unlock(&f->lock);
     return known;
 }
 
-bool findings_has(findings *f, const char *id, finding_severity severity)
+bool findings_has(findings *f, fsdpck_finding_id id, finding_severity severity)
 {
     bool has = false;
     pthread_mutex_lock(&f->lock);
     for (size_t i = 0; !has && i < f->kept; i++)
-        has = f->list[i].severity >= severity && strcmp(f->list[i].what.finding, id) == 0;
+        has = f->list[i].severity >= severity && f->list[i].what.finding == id;
     pthread_mutex_unlock(&f->lock);
     return has;
 }
@@ -141,7 +141,7 @@ static int compare(const void *left, const void *right)
     if (order == 0)
         order = strcmp(a->tensor, b->tensor);
     if (order == 0)
-        order = strcmp(a->finding, b->finding);
+        order = strcmp(fsdpck_finding_name(a->finding), fsdpck_finding_name(b->finding));
     return order != 0 ? order : strcmp(a->message, b->message);
 }
 

@@ -65,7 +65,7 @@ void findings_keep(findings *f, const uint8_t *list, uint64_t count);
 bool findings_knows(findings *f, const fsdpck_error *what);
 
 /* Whether one of this id, at least so bad, is among those that are kept. */
-bool findings_has(findings *f, const char *id, finding_severity severity);
+bool findings_has(findings *f, fsdpck_finding_id id, finding_severity severity);
 
 /* As findings_add, unless it is among those that are kept. */
 void findings_add_new(findings *f, finding_severity severity, const fsdpck_error *what);

@@ -6,9 +6,9 @@
 #include "state/box.h"
 #include "verify/manifest.h"
 
-#define JSON_FINDING "MAN-JSON"
+#define JSON_FINDING FSDPCK_FINDING_MAN_JSON
 
-static fsdpck_status refuse(const json_token *t, fsdpck_status status, const char *finding,
+static fsdpck_status refuse(const json_token *t, fsdpck_status status, fsdpck_finding_id finding,
                             const char *what, fsdpck_error *err)
 {
     error_set(err, status, finding, "manifest %s", what);
@@ -80,7 +80,8 @@ static fsdpck_status want_hex(json_reader *r, uint8_t *bytes, size_t nbytes, fsd
     }
     if (good)
         return FSDPCK_OK;
-    const fsdpck_status st = refuse(&t, FSDPCK_BADINPUT, "MAN-ALG", "has a damaged checksum", err);
+    const fsdpck_status st =
+        refuse(&t, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_ALG, "has a damaged checksum", err);
     error_expected(err, "%zu hexadecimal digits", 2 * nbytes);
     error_found(err, "%zu characters", t.nbytes);
     return st;
@@ -130,10 +131,10 @@ static fsdpck_status check_head(const head *h, fsdpck_error *err)
     if (!h->has_schema)
         return malformed(&start, "does not say \"schema\": \"" MANIFEST_SCHEMA "\"", err);
     if (!h->has_version || h->version == 0)
-        return refuse(&version, FSDPCK_BADINPUT, "MAN-VERSION", "has no version", err);
+        return refuse(&version, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_VERSION, "has no version", err);
     if (h->version > MANIFEST_VERSION) {
-        const fsdpck_status st =
-            refuse(&version, FSDPCK_UNSUPPORTED, "MAN-VERSION", "is of a newer version", err);
+        const fsdpck_status st = refuse(&version, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MAN_VERSION,
+                                        "is of a newer version", err);
         error_expected(err, "at most %u", MANIFEST_VERSION);
         error_found(err, "%llu", (unsigned long long)h->version);
         error_next(err, "a newer fsdpck reads it");
@@ -142,7 +143,8 @@ static fsdpck_status check_head(const head *h, fsdpck_error *err)
     if (!h->has_checksum)
         return malformed(&checksum, "does not say which checksum it holds", err);
     if (!h->known_checksum)
-        return refuse(&checksum, FSDPCK_UNSUPPORTED, "MAN-ALG", "holds an unknown checksum", err);
+        return refuse(&checksum, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MAN_ALG,
+                      "holds an unknown checksum", err);
     return FSDPCK_OK;
 }
 
@@ -323,7 +325,7 @@ static fsdpck_status read_body(manifest *m, json_reader *r, fsdpck_error *err)
     RETURN_IF(manifest_sum(m, &sum, err));
     if (sum == digest)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, "MAN-HASH",
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_HASH,
               "manifest was changed: its list has another digest");
     error_expected(err, "%016llx", (unsigned long long)digest);
     error_found(err, "%016llx", (unsigned long long)sum);

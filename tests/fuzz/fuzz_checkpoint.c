@@ -211,7 +211,8 @@ static uint64_t verify(fsdpck_context *ctx, const char *path, fsdpck_level level
         fsdpck_finding f;
         fsdpck_finding_kind kind;
         fsdpck_verify_get_finding(v, i, &f);
-        check(fsdpck_finding_kind_find(f.id, &kind) != 0, "a finding that is not in the table");
+        check(fsdpck_finding_kind_get(f.what->finding, &kind) != 0,
+              "a finding that is not in the table");
     }
     fsdpck_verify_free(v);
     *warnings = info.warnings;

@@ -221,7 +221,8 @@ static void open_it(const contents *c, const uint8_t *index, size_t nbytes)
         check_catalogue(&cat, c, has_index ? &ix : NULL);
         hf_reader.close(self);
     } else {
-        must(err.message[0] != '\0' && err.finding[0] != '\0', "refused without a word");
+        must(err.message[0] != '\0' && err.finding != FSDPCK_FINDING_NONE,
+             "refused without a word");
     }
     if (has_index)
         hf_index_release(&ix);

@@ -27,7 +27,7 @@ static bool rewrite(const char *text, size_t nbytes, text_buf *out, unsigned ind
     json_writer w;
     json_token t = {.kind = JSON_NULL};
     fsdpck_error err;
-    json_reader_init(&r, text, nbytes, "ST-JSON");
+    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_ST_JSON);
     json_writer_init(&w, out, indent);
     fsdpck_status st = FSDPCK_OK;
     while (st == FSDPCK_OK) {
@@ -52,8 +52,8 @@ static void compare_tokens(const char *a, size_t a_nbytes, const text_buf *b)
     json_reader rb;
     json_token ta = {.kind = JSON_NULL};
     json_token tb;
-    json_reader_init(&ra, a, a_nbytes, "");
-    json_reader_init(&rb, b->text, b->nbytes, "");
+    json_reader_init(&ra, a, a_nbytes, FSDPCK_FINDING_NONE);
+    json_reader_init(&rb, b->text, b->nbytes, FSDPCK_FINDING_NONE);
     while (ta.kind != JSON_END) {
         check(json_next(&ra, &ta, NULL) == FSDPCK_OK, "accepted once, refused the second time");
         check(json_next(&rb, &tb, NULL) == FSDPCK_OK, "what was written is refused");
@@ -71,7 +71,7 @@ static bool skips(const char *text, size_t nbytes)
 {
     json_reader r;
     json_token t;
-    json_reader_init(&r, text, nbytes, "ST-JSON");
+    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_ST_JSON);
     const bool ok = json_next(&r, &t, NULL) == FSDPCK_OK && json_skip(&r, &t, NULL) == FSDPCK_OK &&
                     json_expect(&r, JSON_END, &t, NULL) == FSDPCK_OK;
     json_reader_release(&r);

@@ -21,7 +21,8 @@ static void check_refusal(fsdpck_status st, const fsdpck_error *err)
 {
     check(st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED || st == FSDPCK_LIMIT,
           "refused with another status");
-    check(st == FSDPCK_LIMIT || strncmp(err->finding, "MAN-", 4) == 0, "refused without a finding");
+    check(st == FSDPCK_LIMIT || strncmp(fsdpck_finding_name(err->finding), "MAN-", 4) == 0,
+          "refused without a finding");
 }
 
 static void write_again(const manifest *m)

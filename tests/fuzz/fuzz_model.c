@@ -77,7 +77,7 @@ static void run_list(const uint8_t *data, size_t nbytes, budget *memory)
     unit_list l, scaled;
     unit_list_init(&l, memory);
     unit_list_init(&scaled, memory);
-    json_reader_init(&r, (const char *)data, nbytes, "MODEL-JSON");
+    json_reader_init(&r, (const char *)data, nbytes, FSDPCK_FINDING_MODEL_JSON);
     if (json_expect(&r, JSON_ARRAY, &t, NULL) == FSDPCK_OK &&
         unit_json_read(&r, 4, &l, NULL) == FSDPCK_OK) {
         check_list(&l);

@@ -104,7 +104,7 @@ static void fuzz_stream(const uint8_t *bytes, size_t nbytes, budget *owner)
     if (st != FSDPCK_OK) {
         REQUIRE(st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED || st == FSDPCK_LIMIT);
         REQUIRE(err.status == st && err.message[0] != '\0');
-        REQUIRE(st == FSDPCK_LIMIT || err.finding[0] != '\0');
+        REQUIRE(st == FSDPCK_LIMIT || err.finding != FSDPCK_FINDING_NONE);
         REQUIRE(!err.has_offset || err.offset_bytes <= nbytes);
         return;
     }
@@ -119,7 +119,8 @@ static void fuzz_index(const uint8_t *bytes, size_t nbytes, budget *owner)
     fsdpck_error err;
     fsdpck_error_init(&err);
     if (hf_index_parse((const char *)bytes, nbytes, owner, &ix, &err) != FSDPCK_OK) {
-        REQUIRE(err.status != FSDPCK_OK && (err.status == FSDPCK_LIMIT || err.finding[0] != '\0'));
+        REQUIRE(err.status != FSDPCK_OK &&
+                (err.status == FSDPCK_LIMIT || err.finding != FSDPCK_FINDING_NONE));
         return;
     }
     REQUIRE(ix.file_of.count > 0 && ix.file_of.count == strtab_count(&ix.tensors));

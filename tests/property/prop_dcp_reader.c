@@ -147,8 +147,8 @@ static int check_fixture(const char *path, uint32_t *state)
     fsdpck_error err;
     unsigned refused = 0;
     if (run(path, &err) != FSDPCK_OK) {
-        fprintf(stderr, "%s: %s %s (%s, %s)\n", path, err.finding, err.message, err.expected,
-                err.found);
+        fprintf(stderr, "%s: %s %s (%s, %s)\n", path, fsdpck_finding_name(err.finding), err.message,
+                err.expected, err.found);
         return 1;
     }
     for (int i = 0; i < DAMAGED_COPIES; i++) {

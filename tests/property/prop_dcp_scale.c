@@ -23,8 +23,8 @@ static double seconds(void)
 
 static void fail(const fsdpck_error *err)
 {
-    fprintf(stderr, "%s: %s (%s) expected %s, found %s\n", err->finding, err->message, err->tensor,
-            err->expected, err->found);
+    fprintf(stderr, "%s: %s (%s) expected %s, found %s\n", fsdpck_finding_name(err->finding),
+            err->message, err->tensor, err->expected, err->found);
     exit(1);
 }
 

@@ -24,7 +24,8 @@ static uint64_t draw(uint64_t below)
 static void fail(uint64_t seed, const fsdpck_error *err)
 {
     fprintf(stderr, "seed %llu: %s %s (%s), expected %s, found %s\n", (unsigned long long)seed,
-            err->finding, err->message, err->tensor, err->expected, err->found);
+            fsdpck_finding_name(err->finding), err->message, err->tensor, err->expected,
+            err->found);
     abort();
 }
 

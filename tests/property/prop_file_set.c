@@ -73,7 +73,7 @@ static fsdpck_status job(void *ctx, unsigned worker, uint64_t number, fsdpck_err
     text_of(want, index);
     RETURN_IF(file_set_read_at(&w->set, index, at, have, TEXT_BYTES - at, err));
     if (memcmp(have, want + at, TEXT_BYTES - at) != 0)
-        return error_set(err, FSDPCK_INTERNAL, "", "bytes of another file");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "bytes of another file");
     uint64_t nbytes;
     RETURN_IF(file_set_nbytes(&w->set, (uint32_t)(number % added), &nbytes, err));
     return nbytes == TEXT_BYTES ? FSDPCK_OK : FSDPCK_INTERNAL;

@@ -107,7 +107,8 @@ static double open_file(const char *path, const index_kind *k, unsigned nchunks)
     const open_request req = {.path = path, .metadata = &owner};
     const double begin = seconds();
     if (hdf5_reader.open(&req, &cat, &self, &err) != FSDPCK_OK) {
-        fprintf(stderr, "%s: %s: %s (%s)\n", k->name, err.finding, err.message, err.found);
+        fprintf(stderr, "%s: %s: %s (%s)\n", k->name, fsdpck_finding_name(err.finding), err.message,
+                err.found);
         exit(1);
     }
     const double took = (seconds() - begin) * 1e6 / nchunks;

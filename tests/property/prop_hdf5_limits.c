@@ -103,8 +103,8 @@ static int do_limited(fsdpck_status (*what)(fsdpck_context *, fsdpck_error *), i
         const fsdpck_status st = what(ctx, &err);
         fsdpck_context_free(ctx);
         limit_to(resource, RLIM_INFINITY);
-        if (st == FSDPCK_LIMIT && strcmp(err.finding, "LIMIT-MEMORY") != 0)
-            fprintf(stderr, "%s: %s\n", err.finding, err.message);
+        if (st == FSDPCK_LIMIT && strcmp(fsdpck_finding_name(err.finding), "LIMIT-MEMORY") != 0)
+            fprintf(stderr, "%s: %s\n", fsdpck_finding_name(err.finding), err.message);
         if (st == FSDPCK_NOSPACE && err.next[0] == '\0')
             fprintf(stderr, "no advice with: %s\n", err.message);
         if (st == FSDPCK_INTERNAL || st == FSDPCK_IO)

@@ -185,7 +185,8 @@ static bool is_run(const index_list *l)
 /* Messages cost more than all else, so refusals are asked for their reason only now and then. */
 static bool is_refused(fsdpck_status st, const fsdpck_error *err, const char *finding)
 {
-    return st == FSDPCK_UNSUPPORTED && (err == NULL || strcmp(err->finding, finding) == 0);
+    return st == FSDPCK_UNSUPPORTED &&
+           (err == NULL || strcmp(fsdpck_finding_name(err->finding), finding) == 0);
 }
 
 static bool same(const index_list *l, unsigned n, uint64_t offset, uint64_t size)

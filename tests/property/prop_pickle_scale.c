@@ -364,7 +364,8 @@ static bool measure(uint32_t nchunks, double *best_seconds, double *bytes_per_ch
         const fsdpck_status st = pickle_read(&in, &limits, &pool, &hooks, &root, &used, &err);
         const double took = seconds() - begin;
         if (st != FSDPCK_OK)
-            fprintf(stderr, "%s: %s at %" PRIu64 "\n", err.finding, err.message, err.offset_bytes);
+            fprintf(stderr, "%s: %s at %" PRIu64 "\n", fsdpck_finding_name(err.finding),
+                    err.message, err.offset_bytes);
         good = st == FSDPCK_OK && used == in.nbytes && check(&t, &pool, root, ntensors);
         *best_seconds = i == 0 || took < *best_seconds ? took : *best_seconds;
         *bytes_per_chunk = (double)t.most_bytes / (double)ntensors / RANKS;

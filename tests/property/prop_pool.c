@@ -50,7 +50,7 @@ static fsdpck_status job(void *ctx, unsigned worker, uint64_t number, fsdpck_err
 {
     struct trial *t = ctx;
     if (worker >= t->nthreads || t->busy[worker] != 0)
-        return error_set(err, FSDPCK_INTERNAL, "", "two jobs on one worker");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "two jobs on one worker");
     t->busy[worker] = 1;
     atomic_fetch_add(&t->times[number], 1);
     fsdpck_status st = budget_take(&t->shared, 64, err);
@@ -62,7 +62,7 @@ static fsdpck_status job(void *ctx, unsigned worker, uint64_t number, fsdpck_err
     if (number == t->cancels)
         atomic_store(&t->cancel.set, 1);
     if (number == t->fails[0] || number == t->fails[1])
-        st = error_set(err, FSDPCK_IO, "", "%d", (int)number);
+        st = error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE, "%d", (int)number);
     t->busy[worker] = 0;
     return st;
 }

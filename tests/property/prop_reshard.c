@@ -38,7 +38,8 @@ typedef struct kind {
     unsigned nbytes;
 } kind;
 
-static const kind kinds[] = {{"F32", 4}, {"BF16", 2}, {"F64", 8}, {"I64", 8}, {"U8", 1}, {"F8_E5M2", 1}};
+static const kind kinds[] = {{"F32", 4}, {"BF16", 2}, {"F64", 8},
+                             {"I64", 8}, {"U8", 1},   {"F8_E5M2", 1}};
 
 static void make_source(const char *dir)
 {
@@ -51,16 +52,19 @@ static void make_source(const char *dir)
         const kind *k = &kinds[below(sizeof kinds / sizeof kinds[0])];
         const unsigned ndim = (unsigned)below(4);
         uint64_t nelems = 1;
-        n += (size_t)snprintf(header + n, sizeof header - n, "%s\"m.%u.%s\":{\"dtype\":\"%s\",\"shape\":[",
-                              i == 0 ? "" : ",", i, below(2) ? "weight" : "bias", k->name);
+        n += (size_t)snprintf(header + n, sizeof header - n,
+                              "%s\"m.%u.%s\":{\"dtype\":\"%s\",\"shape\":[", i == 0 ? "" : ",", i,
+                              below(2) ? "weight" : "bias", k->name);
         for (unsigned d = 0; d < ndim; d++) {
             static const uint64_t sizes[] = {0, 1, 2, 3, 5, 6, 8, 9, 12, 13, 16, 67, 1030};
             const uint64_t size = sizes[below(13 - (ndim == 3 ? 2 : ndim == 2 ? 1 : 0))];
             nelems *= size;
-            n += (size_t)snprintf(header + n, sizeof header - n, "%s%" PRIu64, d == 0 ? "" : ",", size);
+            n += (size_t)snprintf(header + n, sizeof header - n, "%s%" PRIu64, d == 0 ? "" : ",",
+                                  size);
         }
-        n += (size_t)snprintf(header + n, sizeof header - n, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}",
-                              nbytes, nbytes + nelems * k->nbytes);
+        n += (size_t)snprintf(header + n, sizeof header - n,
+                              "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", nbytes,
+                              nbytes + nelems * k->nbytes);
         nbytes += nelems * k->nbytes;
     }
     header[n++] = '}';
@@ -156,7 +160,7 @@ static bool run(fsdpck_context *ctx, const char *from, const char *to, const way
         fprintf(stderr, "round %u: %s -> %s (%s %s %s %s %s): %s [%s] %s: expected %s, found %s\n",
                 the_round, from, to, w == NULL ? "" : w->format, w == NULL ? "" : w->mesh,
                 w == NULL ? "" : w->plan, w == NULL ? "" : w->shard, w == NULL ? "" : w->replicate,
-                err.message, err.finding, err.tensor, err.expected, err.found);
+                err.message, fsdpck_finding_name(err.finding), err.tensor, err.expected, err.found);
     REQUIRE(st == FSDPCK_OK);
     return true;
 }

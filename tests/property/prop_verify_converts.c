@@ -50,7 +50,7 @@ typedef struct tally {
 typedef struct verdict {
     bool errors; /* or there is none */
     unsigned count;
-    char ids[WARNINGS_MAX][32];
+    fsdpck_finding_id ids[WARNINGS_MAX];
 } verdict;
 
 static void judge(fsdpck_context *ctx, const char *path, verdict *told)
@@ -70,16 +70,17 @@ static void judge(fsdpck_context *ctx, const char *path, verdict *told)
         fsdpck_finding f;
         fsdpck_verify_get_finding(v, i, &f);
         if (strcmp(f.severity, "warning") == 0)
-            snprintf(told->ids[told->count++], sizeof *told->ids, "%s", f.id);
+            told->ids[told->count++] = f.what->finding;
     }
     fsdpck_verify_free(v);
 }
 
 static bool warned(const verdict *told, const fsdpck_error *err)
 {
-    const char *id = err->finding[0] != '\0' ? err->finding : "SYS-UNSUPPORTED";
+    const fsdpck_finding_id id =
+        err->finding != FSDPCK_FINDING_NONE ? err->finding : FSDPCK_FINDING_SYS_UNSUPPORTED;
     for (unsigned i = 0; i < told->count; i++)
-        if (strcmp(told->ids[i], id) == 0)
+        if (told->ids[i] == id)
             return true;
     return false;
 }
@@ -141,11 +142,12 @@ static bool holds(const char *path, tally *t, char *why, size_t capacity)
         t->clean += told.count == 0;
         const fsdpck_status st = fsdpck_open(ctx, path, NULL, &c, &err);
         good = st == FSDPCK_OK;
-        snprintf(why, capacity, "open: exit %d [%s] %s", (int)err.status, err.finding, err.message);
+        snprintf(why, capacity, "open: exit %d [%s] %s", (int)err.status,
+                 fsdpck_finding_name(err.finding), err.message);
         for (unsigned way = 0; good && way < WAYS; way++) {
             good = converts(ctx, c, way, &told, t, &err);
-            snprintf(why, capacity, "%s: exit %d [%s] %s", ways[way], (int)err.status, err.finding,
-                     err.message);
+            snprintf(why, capacity, "%s: exit %d [%s] %s", ways[way], (int)err.status,
+                     fsdpck_finding_name(err.finding), err.message);
         }
     }
     fsdpck_close(c);

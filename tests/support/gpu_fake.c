@@ -42,14 +42,14 @@ static fsdpck_status step(gpu_fake *f, fake_call call, fsdpck_error *err)
 {
     atomic_fetch_add(&f->made[call], 1);
     if (atomic_fetch_add(&f->calls, 1) + 1 == f->fail_at)
-        return error_set(err, FSDPCK_DEVICE, "", "the fake GPU failed as told");
+        return error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "the fake GPU failed as told");
     return FSDPCK_OK;
 }
 
 static fsdpck_status stream_step(gpu_stream *s, fake_call call, fsdpck_error *err)
 {
     if (s->broken)
-        return error_set(err, FSDPCK_DEVICE, "", "the fake GPU failed before");
+        return error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "the fake GPU failed before");
     const fsdpck_status st = step(s->fake, call, err);
     s->broken = st != FSDPCK_OK;
     return st;
@@ -259,7 +259,7 @@ static fsdpck_status fake_is_done(gpu_stream *s, unsigned mark, bool *done, fsdp
 {
     *done = false;
     if (s->broken)
-        return error_set(err, FSDPCK_DEVICE, "", "the fake GPU failed before");
+        return error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "the fake GPU failed before");
     *done = do_some(s, s->marks[mark]);
     return FSDPCK_OK;
 }

@@ -34,7 +34,8 @@ fsdpck_status gpu_open(unsigned local_rank, gpu **out, fsdpck_error *err)
     const char *count = getenv("FAKE_GPU_COUNT");
     *out = NULL;
     if (reads("FAKE_GPU_NONE", local_rank, &first, &second))
-        return error_set(err, FSDPCK_DEVICE, "", "no GPU is usable: the fake driver shows none");
+        return error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
+                         "no GPU is usable: the fake driver shows none");
     gpu_fake *f = calloc(1, sizeof *f);
     if (f == NULL)
         abort();

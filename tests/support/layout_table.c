@@ -110,10 +110,10 @@ static void print_rule(const struct line *l, const uint64_t *coord, piece_rule r
     if (piece_box(&l->mesh, l->placements, l->ndim, l->shape, coord, rule, offsets, sizes, &err) ==
         FSDPCK_OK)
         print_box(offsets, sizes, l->ndim);
-    else if (strcmp(err.finding, "LAYOUT-RUN") == 0)
+    else if (strcmp(fsdpck_finding_name(err.finding), "LAYOUT-RUN") == 0)
         print_gaps(l, coord);
     else
-        printf("%s", err.finding);
+        printf("%s", fsdpck_finding_name(err.finding));
 }
 
 int main(void)

@@ -59,7 +59,7 @@ static fsdpck_status read_at(void *ctx, uint32_t file, uint64_t offset_bytes, vo
     must(file < m->file_count, "read of a file that is not there");
     must(checked_range(offset_bytes, nbytes, m->files[file].count), "read past the end of a file");
     if (number == m->fail_read)
-        return error_set(err, FSDPCK_IO, "", "read failed as the test wants");
+        return error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE, "read failed as the test wants");
     memcpy(dst, (uint8_t *)m->files[file].items + offset_bytes, nbytes);
     return FSDPCK_OK;
 }
@@ -114,7 +114,9 @@ static void stream_close(source_stream *s)
 static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
 {
     const memory_source *m = ctx;
-    return m->changed ? error_set(err, FSDPCK_CHANGED, "", "changed as the test wants") : FSDPCK_OK;
+    return m->changed
+               ? error_set(err, FSDPCK_CHANGED, FSDPCK_FINDING_NONE, "changed as the test wants")
+               : FSDPCK_OK;
 }
 
 void memory_source_init(memory_source *m, uint32_t nfiles, budget *owner)

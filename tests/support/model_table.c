@@ -177,8 +177,9 @@ int main(int argc, char **argv)
     if (st == FSDPCK_OK)
         st = print_all(&m, &units, &groups, &err);
     if (st != FSDPCK_OK)
-        fprintf(stderr, "%s: %s: '%s' at %" PRIu64 ": expected %s, found %s\n", err.finding,
-                err.message, err.tensor, err.offset_bytes, err.expected, err.found);
+        fprintf(stderr, "%s: %s: '%s' at %" PRIu64 ": expected %s, found %s\n",
+                fsdpck_finding_name(err.finding), err.message, err.tensor, err.offset_bytes,
+                err.expected, err.found);
     sharded_list_release(&groups);
     unit_list_release(&units);
     model_release(&m);

@@ -30,7 +30,7 @@ static void put_text(json_writer *w, const char *key, const char *text)
 
 static void put_refusal(json_writer *w, const fsdpck_error *err)
 {
-    put_text(w, "finding", err->finding);
+    put_text(w, "finding", fsdpck_finding_name(err->finding));
     put_text(w, "message", err->message);
 }
 
@@ -46,7 +46,8 @@ static bool is_opcode(uint8_t *bytes, size_t nbytes, size_t at)
     const fsdpck_status st = pickle_skim(&in, &used, &err);
     bytes[at] = was;
     return st == FSDPCK_OK ? used == at + 1
-                           : strcmp(err.finding, "PKL-FRAME") == 0 && err.offset_bytes == at;
+                           : strcmp(fsdpck_finding_name(err.finding), "PKL-FRAME") == 0 &&
+                                 err.offset_bytes == at;
 }
 
 static void print_pickle(json_writer *w, uint8_t *bytes, size_t nbytes)
@@ -111,7 +112,8 @@ static void print_entry(json_writer *w, const zip_archive *z, const zip_entry *e
         json_put_u64(w, crc32_update(0, bytes, nbytes));
         budget_free(z->owner, bytes, nbytes);
     } else {
-        json_put_string(w, err.finding, strlen(err.finding));
+        json_put_string(w, fsdpck_finding_name(err.finding),
+                        strlen(fsdpck_finding_name(err.finding)));
     }
     json_end_array(w);
 }
@@ -148,7 +150,7 @@ static void print_json(json_writer *w, uint8_t *bytes, size_t nbytes)
     json_writer copy;
     fsdpck_error err;
     fsdpck_error_init(&err);
-    json_reader_init(&r, (const char *)bytes, nbytes, "JSON");
+    json_reader_init(&r, (const char *)bytes, nbytes, FSDPCK_FINDING_ST_JSON);
     json_writer_init(&copy, &again, 0);
     fsdpck_status st = FSDPCK_OK;
     while (st == FSDPCK_OK && (st = json_next(&r, &t, &err)) == FSDPCK_OK && t.kind != JSON_END)

@@ -45,7 +45,8 @@ static fsdpck_status give(writing *w, uint32_t index, uint64_t offset, const voi
 {
     image *im = index < w->count ? &w->images[index] : NULL;
     if (im == NULL || offset > im->nbytes || nbytes > im->nbytes - offset)
-        return error_set(err, FSDPCK_INTERNAL, "", "bytes outside of file %u", index);
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "bytes outside of file %u",
+                         index);
     memcpy(im->bytes + offset, bytes, nbytes);
     for (uint64_t i = 0; i < nbytes; i++)
         im->times[offset + i]++;
@@ -70,7 +71,8 @@ static fsdpck_status give_chunk(writing *w, uint64_t index, target_fill_fn fill,
     catalogue_chunk_box(cat, index, offsets, sizes);
     box_row_major_strides(catalogue_shape(cat, c->tensor), tensor->ndim, strides);
     if (c->nbytes != box_nelems(sizes, tensor->ndim) * item)
-        return error_set(err, FSDPCK_INTERNAL, "", "chunk %" PRIu64 " has another size", index);
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "chunk %" PRIu64 " has another size", index);
     uint8_t *bytes = malloc(c->nbytes + 1);
     for (uint64_t i = 0; i < c->nbytes / item; i++) {
         uint64_t element = 0;
@@ -101,7 +103,8 @@ static fsdpck_status give_all(writing *w, const format_writer *writer, target_fi
         const target_literal *last = i > 0 ? l - 1 : l;
         if (i > 0 && (last->file > l->file ||
                       (last->file == l->file && last->offset_bytes >= l->offset_bytes)))
-            return error_set(err, FSDPCK_INTERNAL, "", "literals are not in order");
+            return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                             "literals are not in order");
         RETURN_IF(give(w, l->file, l->offset_bytes, t->text.text + l->text_at, l->nbytes, err));
     }
     for (uint64_t i = 0; i < catalogue_chunk_count(&t->cat); i++)
@@ -110,7 +113,7 @@ static fsdpck_status give_all(writing *w, const format_writer *writer, target_fi
     for (size_t i = 0; i < t->lates.count; i++) {
         const target_late *l = VEC_AT(&t->lates, const target_late, i);
         if (l->nbytes > sizeof late_text)
-            return error_set(err, FSDPCK_INTERNAL, "", "late bytes are too many");
+            return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "late bytes are too many");
         t->make_late(t, i, t->chunk_crc[l->chunk], late_text);
         RETURN_IF(give(w, l->file, l->offset_bytes, late_text, l->nbytes, err));
     }
@@ -125,13 +128,13 @@ static fsdpck_status save(const writing *w, const char *path, fsdpck_error *err)
         char full[4096];
         for (uint64_t k = 0; k < im->nbytes; k++)
             if (im->times[k] != 1)
-                return error_set(err, FSDPCK_INTERNAL, "",
+                return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                                  "byte %" PRIu64 " of '%s' was given %u times", k, name,
                                  im->times[k]);
         snprintf(full, sizeof full, "%s%s%s", path, w->t->is_folder ? "/" : "", name);
         FILE *out = fopen(full, "wb");
         if (out == NULL || fwrite(im->bytes, 1, im->nbytes, out) != im->nbytes || fclose(out) != 0)
-            return error_set(err, FSDPCK_IO, "", "cannot write '%s'", full);
+            return error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE, "cannot write '%s'", full);
     }
     return FSDPCK_OK;
 }

@@ -184,7 +184,7 @@ static fsdpck_status read_units(const text_buf *text, uint32_t world_size, unit_
 {
     json_reader r;
     json_token t;
-    json_reader_init(&r, text->text, text->nbytes, "MODEL-JSON");
+    json_reader_init(&r, text->text, text->nbytes, FSDPCK_FINDING_MODEL_JSON);
     fsdpck_status st = json_expect(&r, JSON_ARRAY, &t, err);
     if (st == FSDPCK_OK)
         st = unit_json_read(&r, world_size, l, err);
@@ -225,8 +225,8 @@ int main(int argc, char **argv)
     if (st == FSDPCK_OK)
         printf("%s\n", out.text);
     else
-        fprintf(stderr, "unit_table: %s: %s (%s; expected %s, found %s)\n", err.finding,
-                err.message, err.tensor, err.expected, err.found);
+        fprintf(stderr, "unit_table: %s: %s (%s; expected %s, found %s)\n",
+                fsdpck_finding_name(err.finding), err.message, err.tensor, err.expected, err.found);
     unit_list_release(&scaled);
     unit_list_release(&given);
     text_release(&text);

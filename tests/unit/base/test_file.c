@@ -156,7 +156,7 @@ Test(file, only_regular_files_and_never_blocking, .timeout = 5)
     cr_assert_eq(folder_open(&d, dir, &err), FSDPCK_OK);
     cr_assert_eq(mkfifo(scratch_path(path, dir, "fifo"), 0600), 0);
     cr_assert_eq(file_open_read(&f, &d, "fifo", 0, &err), FSDPCK_BADINPUT);
-    cr_assert_str_eq(err.finding, "DCP-FILETYPE");
+    cr_assert_str_eq(fsdpck_finding_name(err.finding), "DCP-FILETYPE");
     cr_assert_str_eq(err.found, "a FIFO");
     cr_assert_eq(file_open_read(&f, &d, ".", 0, &err), FSDPCK_BADINPUT);
     cr_assert_eq(file_open_read(&f, NULL, "/dev/null", 0, &err), FSDPCK_BADINPUT);
@@ -181,7 +181,7 @@ Test(file, read_whole)
     cr_assert_str_eq(text, "12345");
     free(text);
     cr_assert_eq(file_read_whole(NULL, path, 4, &text, &nbytes, &err), FSDPCK_LIMIT);
-    cr_assert_str_eq(err.finding, "LIMIT-SIZE");
+    cr_assert_str_eq(fsdpck_finding_name(err.finding), "LIMIT-SIZE");
     cr_assert_null(text);
 }
 
@@ -274,7 +274,7 @@ Test(file, never_a_standard_descriptor)
 
 static fsdpck_status inside(const char *name, size_t nbytes)
 {
-    return path_check_inside(name, nbytes, "DCP-PATH", &err);
+    return path_check_inside(name, nbytes, FSDPCK_FINDING_DCP_PATH, &err);
 }
 
 Test(path, inside)
@@ -287,7 +287,7 @@ Test(path, inside)
         cr_assert_eq(inside(good[i], strlen(good[i])), FSDPCK_OK, "'%s'", good[i]);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         cr_assert_eq(inside(bad[i], strlen(bad[i])), FSDPCK_BADINPUT, "'%s'", bad[i]);
-        cr_assert_str_eq(err.finding, "DCP-PATH");
+        cr_assert_str_eq(fsdpck_finding_name(err.finding), "DCP-PATH");
     }
     cr_assert_eq(inside("a\0b", 3), FSDPCK_BADINPUT);
     char long_name[4200];

@@ -9,7 +9,9 @@ Test(finding, rows_are_found_in_order)
         const finding_kind *k = finding_at(i);
         cr_expect_eq(finding_find(k->id), k, "%s", k->id);
         cr_expect(i == 0 || strcmp(finding_at(i - 1)->id, k->id) < 0, "%s", k->id);
-        cr_expect(strlen(k->id) < sizeof((fsdpck_error *)NULL)->finding, "%s", k->id);
+        cr_expect_eq(finding_get(k->number), k, "%s", k->id);
+        cr_expect_str_eq(fsdpck_finding_name(k->number), k->id);
+        cr_expect(strlen(k->id) < 32, "%s", k->id);
         cr_expect_neq(k->severity, FINDING_IGNORE);
         /* What nobody may make milder is bad to begin with. */
         cr_expect(!finding_is_fixed(k) || k->severity == FINDING_ERROR, "%s", k->id);
@@ -19,16 +21,19 @@ Test(finding, rows_are_found_in_order)
     cr_expect_null(finding_find("A"));
     cr_expect_null(finding_find("ZZZ"));
     cr_expect_null(finding_find("ZIP-CR"));
+    cr_expect_null(finding_get(FSDPCK_FINDING_NONE));
+    cr_expect_null(finding_get((fsdpck_finding_id)100000));
+    cr_expect_str_eq(fsdpck_finding_name((fsdpck_finding_id)100000), "");
 }
 
 Test(finding, rules_start_as_the_table_says)
 {
     finding_rules r;
     finding_rules_init(&r);
-    cr_expect_eq(finding_rules_get(&r, "NUM-NAN", FINDING_ERROR), FINDING_WARNING);
-    cr_expect_eq(finding_rules_get(&r, "NUM-ZERO", FINDING_ERROR), FINDING_NOTE);
-    cr_expect_eq(finding_rules_get(&r, "ZIP-CRC", FINDING_NOTE), FINDING_ERROR);
-    cr_expect_eq(finding_rules_get(&r, "", FINDING_NOTE), FINDING_NOTE);
+    cr_expect_eq(finding_rules_get(&r, FSDPCK_FINDING_NUM_NAN, FINDING_ERROR), FINDING_WARNING);
+    cr_expect_eq(finding_rules_get(&r, FSDPCK_FINDING_NUM_ZERO, FINDING_ERROR), FINDING_NOTE);
+    cr_expect_eq(finding_rules_get(&r, FSDPCK_FINDING_ZIP_CRC, FINDING_NOTE), FINDING_ERROR);
+    cr_expect_eq(finding_rules_get(&r, FSDPCK_FINDING_NONE, FINDING_NOTE), FINDING_NOTE);
 }
 
 Test(finding, rules_are_set_one_by_one)
@@ -38,12 +43,12 @@ Test(finding, rules_are_set_one_by_one)
     cr_assert_eq(finding_rules_set(&r, "NUM-NAN=error", NULL), FSDPCK_OK);
     cr_assert_eq(finding_rules_set(&r, "ZIP-CRC=ignore", NULL), FSDPCK_OK);
     cr_assert_eq(finding_rules_set(&r, "NUM-ZERO=warn", NULL), FSDPCK_OK);
-    cr_expect_eq(finding_rules_get(&r, "NUM-NAN", FINDING_NOTE), FINDING_ERROR);
-    cr_expect_eq(finding_rules_get(&r, "ZIP-CRC", FINDING_NOTE), FINDING_IGNORE);
-    cr_expect_eq(finding_rules_get(&r, "NUM-ZERO", FINDING_NOTE), FINDING_WARNING);
-    cr_expect_eq(finding_rules_get(&r, "NUM-INF", FINDING_ERROR), FINDING_NOTE);
+    cr_expect_eq(finding_rules_get(&r, FSDPCK_FINDING_NUM_NAN, FINDING_NOTE), FINDING_ERROR);
+    cr_expect_eq(finding_rules_get(&r, FSDPCK_FINDING_ZIP_CRC, FINDING_NOTE), FINDING_IGNORE);
+    cr_expect_eq(finding_rules_get(&r, FSDPCK_FINDING_NUM_ZERO, FINDING_NOTE), FINDING_WARNING);
+    cr_expect_eq(finding_rules_get(&r, FSDPCK_FINDING_NUM_INF, FINDING_ERROR), FINDING_NOTE);
     cr_assert_eq(finding_rules_set(&r, "NUM-NAN=note", NULL), FSDPCK_OK, "the last one counts");
-    cr_expect_eq(finding_rules_get(&r, "NUM-NAN", FINDING_ERROR), FINDING_NOTE);
+    cr_expect_eq(finding_rules_get(&r, FSDPCK_FINDING_NUM_NAN, FINDING_ERROR), FINDING_NOTE);
 }
 
 static void expect_refused(const char *text, const char *words)
@@ -98,12 +103,12 @@ Test(finding, failures_without_one_have_that_of_their_status)
         {FSDPCK_INTERNAL, "SYS-BUG"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        cr_assert_str_eq(finding_of_status(rows[i].status), rows[i].id);
+        cr_assert_str_eq(fsdpck_finding_name(finding_of_status(rows[i].status)), rows[i].id);
         cr_expect_eq(finding_find(rows[i].id)->class, FINDING_SYSTEM, "%s", rows[i].id);
     }
-    cr_expect_null(finding_of_status(FSDPCK_OK));
-    cr_expect_null(finding_of_status(FSDPCK_FINDING));
-    cr_expect_null(finding_of_status(FSDPCK_USAGE));
-    cr_expect_null(finding_of_status(FSDPCK_EXISTS));
-    cr_expect_null(finding_of_status(FSDPCK_LIMIT), "limits name their own");
+    cr_expect_eq(finding_of_status(FSDPCK_OK), FSDPCK_FINDING_NONE);
+    cr_expect_eq(finding_of_status(FSDPCK_FINDING), FSDPCK_FINDING_NONE);
+    cr_expect_eq(finding_of_status(FSDPCK_USAGE), FSDPCK_FINDING_NONE);
+    cr_expect_eq(finding_of_status(FSDPCK_EXISTS), FSDPCK_FINDING_NONE);
+    cr_expect_eq(finding_of_status(FSDPCK_LIMIT), FSDPCK_FINDING_NONE, "limits name their own");
 }

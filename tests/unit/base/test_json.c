@@ -16,7 +16,7 @@ static fsdpck_status walk(const char *text, size_t nbytes)
     memcpy(copy, text, nbytes);
     json_reader r;
     json_token t;
-    json_reader_init(&r, copy, nbytes, "ST-JSON");
+    json_reader_init(&r, copy, nbytes, FSDPCK_FINDING_ST_JSON);
     fsdpck_status st;
     do {
         st = json_next(&r, &t, &err);
@@ -149,7 +149,7 @@ Test(json, refused)
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         cr_assert_eq(walk(rows[i], strlen(rows[i])), FSDPCK_BADINPUT, "%s", rows[i]);
-        cr_assert_str_eq(err.finding, "ST-JSON");
+        cr_assert_str_eq(fsdpck_finding_name(err.finding), "ST-JSON");
     }
     cr_assert_eq(WALK("{}\0"), FSDPCK_BADINPUT, "a NUL behind");
     cr_assert_eq(WALK("\"a\0b\""), FSDPCK_BADINPUT, "a NUL inside");
@@ -218,7 +218,7 @@ Test(json, tokens)
         "{\"k\\n\": [18446744073709551615, 18446744073709551616, -1, 1.0, -0, "
         "\"a\\u0000\\ud83d\\ude00\\\\\", \"\"], \"x\": true}";
     json_reader r;
-    json_reader_init(&r, text, sizeof(text) - 1, "J");
+    json_reader_init(&r, text, sizeof(text) - 1, FSDPCK_FINDING_NONE);
     cr_assert_eq(next(&r).kind, JSON_OBJECT);
     expect_text(&r, JSON_KEY, "k\n", 2);
     cr_assert_eq(next(&r).kind, JSON_ARRAY);
@@ -248,7 +248,7 @@ Test(json, only_plain_numbers_are_u64)
         "-1", "-0", "1.0", "1e5", "1E5", "0e0", "18446744073709551616"};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         json_reader r;
-        json_reader_init(&r, rows[i], strlen(rows[i]), "J");
+        json_reader_init(&r, rows[i], strlen(rows[i]), FSDPCK_FINDING_NONE);
         const json_token t = next(&r);
         cr_assert_eq(t.kind, JSON_NUMBER);
         cr_assert_not(t.is_u64, "%s", rows[i]);
@@ -261,7 +261,7 @@ Test(json, skip_and_expect)
 {
     static const char text[] = "{\"a\": [1, {\"b\": []}, \"]\"], \"c\": 5}";
     json_reader r;
-    json_reader_init(&r, text, sizeof(text) - 1, "J");
+    json_reader_init(&r, text, sizeof(text) - 1, FSDPCK_FINDING_NONE);
     json_token t;
     cr_assert_eq(json_expect(&r, JSON_OBJECT, &t, &err), FSDPCK_OK);
     cr_assert_eq(json_expect(&r, JSON_KEY, &t, &err), FSDPCK_OK);
@@ -274,7 +274,7 @@ Test(json, skip_and_expect)
     cr_assert_str_eq(err.found, "a number");
     cr_assert_eq(err.offset_bytes, 32);
     json_reader_release(&r);
-    json_reader_init(&r, "[1,[2]", 6, "J");
+    json_reader_init(&r, "[1,[2]", 6, FSDPCK_FINDING_NONE);
     cr_assert_eq(json_next(&r, &t, &err), FSDPCK_OK);
     cr_assert_eq(json_skip(&r, &t, &err), FSDPCK_BADINPUT, "a skip checks what it skips");
     json_reader_release(&r);

@@ -32,7 +32,7 @@ static fsdpck_status job(void *ctx, unsigned worker, uint64_t number, fsdpck_err
     while (s->cancel != NULL && number > s->cancel_at && !atomic_load(&s->cancel->set))
         sched_yield();
     if (number >= s->fails_from)
-        return error_set(e, FSDPCK_IO, "", "job %d", (int)number);
+        return error_set(e, FSDPCK_IO, FSDPCK_FINDING_NONE, "job %d", (int)number);
     return FSDPCK_OK;
 }
 
@@ -73,7 +73,7 @@ static fsdpck_status slow_but_the_first(void *ctx, unsigned worker, uint64_t num
     (void)worker;
     atomic_fetch_add(&s->times[number], 1);
     if (number == 0)
-        return error_set(e, FSDPCK_IO, "", "first");
+        return error_set(e, FSDPCK_IO, FSDPCK_FINDING_NONE, "first");
     nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     return FSDPCK_OK;
 }
@@ -135,7 +135,8 @@ Test(progress, counts)
 
 static void keep_line(void *ctx, const log_line *line)
 {
-    sprintf(ctx, "%d %s: %s (%s)", (int)line->level, line->finding, line->text, line->next);
+    sprintf(ctx, "%d %s: %s (%s)", (int)line->level, fsdpck_finding_name(line->finding), line->text,
+            line->next);
 }
 
 Test(log, one_escaped_line)
@@ -144,9 +145,9 @@ Test(log, one_escaped_line)
     const logger l = {keep_line, line};
     log_write(&l, LOG_NOTE, "file '%s' has %d", "a\nb", 3);
     cr_assert_str_eq(line, "2 : file 'a\\x0Ab' has 3 ()");
-    log_warn(&l, "X-Y", "look again", "file '%s'", "\x1b");
-    cr_assert_str_eq(line, "1 X-Y: file '\\x1B' (look again)");
-    log_warn(NULL, "X-Y", "", "x");
+    log_warn(&l, FSDPCK_FINDING_ZIP_CRC, "look again", "file '%s'", "\x1b");
+    cr_assert_str_eq(line, "1 ZIP-CRC: file '\\x1B' (look again)");
+    log_warn(NULL, FSDPCK_FINDING_ZIP_CRC, "", "x");
     log_write(NULL, LOG_NOTE, "x");
     log_write(&(logger){0}, LOG_NOTE, "x");
 }

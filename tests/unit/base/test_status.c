@@ -26,11 +26,12 @@ Test(status, set_resets_what_was_there)
 {
     fsdpck_error err;
     memset(&err, 0x5A, sizeof(err));
-    const fsdpck_status st = error_set(&err, FSDPCK_BADINPUT, "ZIP-CRC", "record %d is bad", 7);
+    const fsdpck_status st =
+        error_set(&err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CRC, "record %d is bad", 7);
     cr_assert_eq(st, FSDPCK_BADINPUT);
     cr_assert_eq(err.status, FSDPCK_BADINPUT);
     cr_assert_str_eq(err.message, "record 7 is bad");
-    cr_assert_str_eq(err.finding, "ZIP-CRC");
+    cr_assert_str_eq(fsdpck_finding_name(err.finding), "ZIP-CRC");
     cr_assert_eq(err.rank, -1);
     cr_assert_eq(err.has_offset, 0);
     cr_assert_str_eq(err.path, "");
@@ -39,7 +40,7 @@ Test(status, set_resets_what_was_there)
 
 Test(status, null_error_is_fine)
 {
-    cr_assert_eq(error_set(NULL, FSDPCK_LIMIT, NULL, "x"), FSDPCK_LIMIT);
+    cr_assert_eq(error_set(NULL, FSDPCK_LIMIT, FSDPCK_FINDING_NONE, "x"), FSDPCK_LIMIT);
     cr_assert_eq(error_set_errno(NULL, ENOSPC, "write", "p"), FSDPCK_NOSPACE);
     error_path(NULL, "x");
     error_offset(NULL, 1);
@@ -50,7 +51,7 @@ Test(status, null_error_is_fine)
 Test(status, the_innermost_caller_wins)
 {
     fsdpck_error err;
-    error_set(&err, FSDPCK_IO, "", "x");
+    error_set(&err, FSDPCK_IO, FSDPCK_FINDING_NONE, "x");
     error_path(&err, "inner");
     error_path(&err, "outer");
     error_offset(&err, 0);
@@ -75,9 +76,10 @@ Test(status, errno_gives_the_status)
         fsdpck_error err;
         cr_assert_eq(error_set_errno(&err, rows[i].sys_errno, "pread", "a\nb"), rows[i].status);
         cr_assert_eq(err.sys_errno, rows[i].sys_errno);
-        cr_assert_str_eq(err.finding, rows[i].sys_errno == ENOMEM   ? "LIMIT-MEMORY"
-                                      : rows[i].sys_errno == EMFILE ? "LIMIT-OPEN"
-                                                                    : "");
+        cr_assert_str_eq(fsdpck_finding_name(err.finding),
+                         rows[i].sys_errno == ENOMEM   ? "LIMIT-MEMORY"
+                         : rows[i].sys_errno == EMFILE ? "LIMIT-OPEN"
+                                                       : "");
         cr_assert_str_eq(err.path, "a\\x0Ab");
         cr_assert_eq(strncmp(err.message, "pread failed: ", 14), 0);
     }
@@ -86,7 +88,7 @@ Test(status, errno_gives_the_status)
 Test(status, texts_from_files_are_escaped)
 {
     fsdpck_error err;
-    error_set(&err, FSDPCK_BADINPUT, "", "tensor '%s'", "a\x1b[31mb");
+    error_set(&err, FSDPCK_BADINPUT, FSDPCK_FINDING_NONE, "tensor '%s'", "a\x1b[31mb");
     cr_assert_str_eq(err.message, "tensor 'a\\x1B[31mb'");
     error_tensor(&err, "w\r\n");
     cr_assert_str_eq(err.tensor, "w\\x0D\\x0A");
@@ -141,7 +143,7 @@ Test(escape, long_messages_are_cut_inside_the_field)
     static char text[5000];
     memset(text, 'a', sizeof(text) - 1);
     fsdpck_error err;
-    error_set(&err, FSDPCK_IO, "", "%s", text);
+    error_set(&err, FSDPCK_IO, FSDPCK_FINDING_NONE, "%s", text);
     cr_assert_eq(strlen(err.message), sizeof(err.message) - 1);
     cr_assert_str_eq(err.message + sizeof(err.message) - 4, "...");
     error_path(&err, text);

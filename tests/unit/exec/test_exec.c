@@ -222,7 +222,7 @@ Test(exec, stream_that_does_not_fit_is_told_before_anything_is_written)
     cr_assert_eq(atomic_load(&w->source.most_streams), 1);
     w->source.stream_nbytes = EXEC_MEMORY_NBYTES_MIN - 4096;
     cr_assert_eq(exec_world_run(w, &o, &err), FSDPCK_LIMIT);
-    cr_assert_str_eq(err.finding, "LIMIT-MEMORY");
+    cr_assert_str_eq(fsdpck_finding_name(err.finding), "LIMIT-MEMORY");
     cr_assert_str_eq(err.expected, "at least 18 MiB");
     cr_assert(strstr(err.next, "--memory") != NULL);
     w->source.stream_nbytes = UINT64_MAX;
@@ -252,7 +252,7 @@ Test(exec, stream_whose_elements_do_not_follow_each_other_is_staged)
     w = sharded(3000, 3, 0, 1, (memory_layout){.stream = true, .tilted = true});
     const exec_world_options o = {.nthreads = 2, .memory_nbytes = (uint64_t)32 << 20};
     cr_assert_eq(exec_world_run(w, &o, &err), FSDPCK_LIMIT);
-    cr_assert_str_eq(err.finding, "LIMIT-MEMORY");
+    cr_assert_str_eq(fsdpck_finding_name(err.finding), "LIMIT-MEMORY");
     cr_assert_str_eq(err.expected, "at least 36 MiB");
     cr_assert_str_eq(err.found, "32 MiB");
     run(w, (exec_world_options){.nthreads = 2, .memory_nbytes = (uint64_t)36 << 20});
@@ -289,7 +289,7 @@ Test(exec, streams_with_other_strides_are_compared)
     exec_world_free(w);
     w = replicas_unlike(true);
     cr_assert_eq(exec_world_run(w, &o, &err), FSDPCK_BADINPUT);
-    cr_assert_str_eq(err.finding, "REPLICA-DIFFER");
+    cr_assert_str_eq(fsdpck_finding_name(err.finding), "REPLICA-DIFFER");
     exec_world_free(w);
 }
 
@@ -389,7 +389,7 @@ Test(exec, replicas_that_differ_are_refused)
         exec_world *w = replicated(i & 1, true, i & 2);
         const exec_world_options o = {.replicas = i & 4 ? REPLICAS_COMPARE : REPLICAS_CRC};
         cr_assert_eq(exec_world_run(w, &o, &err), FSDPCK_BADINPUT);
-        cr_assert_str_eq(err.finding, "REPLICA-DIFFER");
+        cr_assert_str_eq(fsdpck_finding_name(err.finding), "REPLICA-DIFFER");
         cr_assert_str_eq(err.tensor, "w");
         cr_assert_str_eq(err.found, "'rank_0.bin' and 'rank_2.bin' differ");
         run(w, (exec_world_options){.replicas = REPLICAS_FIRST});

@@ -46,7 +46,7 @@ static fsdpck_status code(const target *t, void *coder, const pack_cell *cell, c
     if (number % 5 == 0)
         (void)nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     if (number == p->fail_code)
-        return error_set(err, FSDPCK_BADINPUT, "", "cell %u", (unsigned)number);
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_NONE, "cell %u", (unsigned)number);
     memcpy(coded, bytes, cell->nbytes);
     *nbytes = cell->nbytes;
     *how = (uint32_t)number;
@@ -61,7 +61,8 @@ static fsdpck_status put_in_place(target *t, const pack_cell *cell, uint64_t nby
     cr_assert_eq(p->placed, how);
     cr_assert_eq(nbytes, cell->nbytes);
     if (p->placed == p->fail_place)
-        return error_set(err, FSDPCK_IO, "", "place of cell %u", (unsigned)p->placed);
+        return error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE, "place of cell %u",
+                         (unsigned)p->placed);
     p->placed++;
     *offset_bytes = catalogue_chunk(&t->cat, catalogue_tensor(&t->cat, cell->tensor)->first_chunk)
                         ->offset_bytes +

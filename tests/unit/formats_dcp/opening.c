@@ -12,7 +12,7 @@
 
 static void take_log(void *ctx, const log_line *line)
 {
-    text_printf(ctx, "%s [%s] %s\n", line->text, line->finding, line->next);
+    text_printf(ctx, "%s [%s] %s\n", line->text, fsdpck_finding_name(line->finding), line->next);
 }
 
 void opening_prepare(opening *o, const char *path)

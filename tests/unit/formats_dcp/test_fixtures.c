@@ -30,7 +30,8 @@ static void check_digests(opening *o, const char *fixture)
         const uint32_t tensor = catalogue_find(&o->cat, name, strlen(name));
         cr_assert_neq(tensor, CAT_NONE, "%s: no tensor '%s'", fixture, name);
         cr_assert_eq(opening_digest(o, tensor, digest, label), FSDPCK_OK, "%s: %s: %s %s (%s, %s)",
-                     fixture, name, o->err.finding, o->err.message, o->err.expected, o->err.found);
+                     fixture, name, fsdpck_finding_name(o->err.finding), o->err.message,
+                     o->err.expected, o->err.found);
         cr_assert_str_eq(label, want_label, "%s: %s", fixture, name);
         cr_assert_str_eq(digest, line, "%s: %s", fixture, name);
         count++;
@@ -46,7 +47,8 @@ static void load_objects(opening *o, const char *fixture)
 {
     for (uint32_t i = 0; i < catalogue_object_count(&o->cat); i++) {
         cr_assert_eq(dcp_reader.load_object(o->self, &o->cat, i, &o->err), FSDPCK_OK,
-                     "%s: %s: %s %s", fixture, o->err.tensor, o->err.finding, o->err.message);
+                     "%s: %s: %s %s", fixture, o->err.tensor, fsdpck_finding_name(o->err.finding),
+                     o->err.message);
         cr_assert(catalogue_object(&o->cat, i)->loaded);
         cr_assert(!catalogue_object(&o->cat, i)->opaque, "%s: object %u is opaque", fixture, i);
     }
@@ -68,8 +70,8 @@ static size_t check_release(const char *release)
             continue;
         snprintf(fixture, sizeof fixture, "%s/%s", release, names[i]);
         cr_assert_eq(opening_of(&o, fixture_path(path, sizeof path, fixture)), FSDPCK_OK,
-                     "%s: %s %s (%s, %s)", fixture, o.err.finding, o.err.message, o.err.expected,
-                     o.err.found);
+                     "%s: %s %s (%s, %s)", fixture, fsdpck_finding_name(o.err.finding),
+                     o.err.message, o.err.expected, o.err.found);
         load_objects(&o, fixture);
         check_digests(&o, fixture);
         cr_assert_eq(o.src.check_unchanged(o.src.ctx, &o.err), FSDPCK_OK);

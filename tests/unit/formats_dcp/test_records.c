@@ -51,8 +51,8 @@ static void generate(records *r, const dcp_pickle *spec)
 {
     text_buf text = {0};
     dcp_pickle_make(spec, &text);
-    cr_assert_eq(parse(r, text.text, text.nbytes, false), FSDPCK_OK, "%s %s", r->err.finding,
-                 r->err.message);
+    cr_assert_eq(parse(r, text.text, text.nbytes, false), FSDPCK_OK, "%s %s",
+                 fsdpck_finding_name(r->err.finding), r->err.message);
     text_release(&text);
 }
 
@@ -66,7 +66,7 @@ static const char *built(records *r, uint64_t file_nbytes)
         st = dcp_ranges_check(NULL, &r->cat, &r->err);
     if (st == FSDPCK_OK)
         st = catalogue_seal(&r->cat, &r->err);
-    return st == FSDPCK_OK ? "" : r->err.finding;
+    return st == FSDPCK_OK ? "" : fsdpck_finding_name(r->err.finding);
 }
 
 static dcp_entry *entry(const records *r, size_t i)
@@ -236,7 +236,7 @@ Test(ranks, must_agree_about_a_tensor)
     const pickle_input in = {.bytes = (const uint8_t *)text.text, .nbytes = text.nbytes};
     cr_assert_eq(dcp_metadata_read(&in, &r.names, &r.cat.pool, false, &other, &r.err), FSDPCK_OK);
     cr_assert_eq(dcp_builder_add(&r.builder, &other, &r.err), FSDPCK_BADINPUT);
-    cr_assert_str_eq(r.err.finding, "DCP-MIXED");
+    cr_assert_str_eq(fsdpck_finding_name(r.err.finding), "DCP-MIXED");
     dcp_metadata_release(&other);
     text_release(&text);
     release(&r);
@@ -247,7 +247,7 @@ static void expect_bytes(const char *bytes, size_t nbytes, bool opaque, const ch
 {
     records r;
     cr_assert_eq(parse(&r, bytes, nbytes, opaque), FSDPCK_BADINPUT);
-    cr_assert_str_eq(r.err.finding, finding, "%s", r.err.message);
+    cr_assert_str_eq(fsdpck_finding_name(r.err.finding), finding, "%s", r.err.message);
     cr_assert_not_null(strstr(r.err.message, word), "%s", r.err.message);
     release(&r);
 }
@@ -367,7 +367,7 @@ Test(releases, emulated_forms_are_read)
         cr_assert_eq(file_read_whole(NULL, path, 1u << 20, &bytes, &nbytes, NULL), FSDPCK_OK, "%s",
                      path);
         cr_assert_eq(parse(&r, bytes, nbytes, false), FSDPCK_OK, "%s: %s %s", rows[i].name,
-                     r.err.finding, r.err.message);
+                     fsdpck_finding_name(r.err.finding), r.err.message);
         cr_assert_eq(r.m.old_package, rows[i].old_package, "%s", rows[i].name);
         cr_assert_eq(r.m.old_properties, rows[i].old_properties, "%s", rows[i].name);
         cr_assert_eq(r.m.has_six_properties, rows[i].has_six, "%s", rows[i].name);

@@ -75,7 +75,7 @@ static void expect(frame *f, fsdpck_status status, const char *finding)
     fsdpck_error err;
     fsdpck_error_init(&err);
     cr_assert_eq(decode(f, 100000, to, &err), status, "%s", err.message);
-    cr_assert_str_eq(err.finding, finding, "%s", err.message);
+    cr_assert_str_eq(fsdpck_finding_name(err.finding), finding, "%s", err.message);
     free(to);
 }
 

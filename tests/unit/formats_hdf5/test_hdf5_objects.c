@@ -136,13 +136,13 @@ Test(hdf5_objects, two_of_one_name_are_refused)
     add("a", whole(1));
     add("a", whole(2));
     cr_expect_eq(hdf5_objects_put(&cat, &json, &err), FSDPCK_UNSUPPORTED);
-    cr_expect_str_eq(err.finding, "KEY-DUP");
+    cr_expect_str_eq(fsdpck_finding_name(err.finding), "KEY-DUP");
     text_release(&json);
 }
 
 static fsdpck_status take(const char *json)
 {
-    return hdf5_objects_take(&cat, json, strlen(json), "H5-OBJECTS", &err);
+    return hdf5_objects_take(&cat, json, strlen(json), FSDPCK_FINDING_H5_OBJECTS, &err);
 }
 
 Test(hdf5_objects, what_is_put_is_taken)
@@ -174,7 +174,7 @@ Test(hdf5_objects, other_texts_are_refused)
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         cr_expect_eq(take(bad[i]), FSDPCK_BADINPUT, "%s", bad[i]);
-        cr_expect_str_eq(err.finding, "H5-OBJECTS", "%s", bad[i]);
+        cr_expect_str_eq(fsdpck_finding_name(err.finding), "H5-OBJECTS", "%s", bad[i]);
         catalogue_release(&cat);
         catalogue_init(&cat, &owner);
     }

@@ -25,8 +25,7 @@ bool ranks_opening_probe(const char *path)
 {
     probe_input in;
     const char *near_miss = NULL;
-    const bool taken =
-        look(&in, path, NULL) == FSDPCK_OK && pt_ranks_reader.probe(&in, &near_miss);
+    const bool taken = look(&in, path, NULL) == FSDPCK_OK && pt_ranks_reader.probe(&in, &near_miss);
     free(in.entries);
     folder_close(&in.dir);
     return taken;
@@ -85,7 +84,8 @@ static fsdpck_status take_chunk(ranks_opening *o, uint64_t chunk, uint8_t *whole
         RETURN_IF(o->src.read_at(o->src.ctx, where.file, where.offset_bytes + from * itemsize,
                                  element, itemsize, err));
         if (seen[to] && memcmp(whole + to * itemsize, element, itemsize) != 0)
-            return error_set(err, FSDPCK_BADINPUT, "REPLICA-DIFFER", "two chunks disagree");
+            return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_REPLICA_DIFFER,
+                             "two chunks disagree");
         memcpy(whole + to * itemsize, element, itemsize);
         seen[to] = 1;
         for (unsigned d = t->ndim; d-- > 0 && ++at[d] == sizes[d];)
@@ -111,9 +111,11 @@ fsdpck_status ranks_digest(ranks_opening *o, uint32_t tensor, char text[RANKS_DI
             st = take_chunk(o, t->first_chunk + k, whole, seen, err);
     for (uint64_t i = 0; st == FSDPCK_OK && i < nelems; i++)
         if (!seen[i])
-            st = error_set(err, FSDPCK_BADINPUT, "HOLE", "element %" PRIu64 " is missing", i);
+            st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_GAP,
+                           "element %" PRIu64 " is missing", i);
     for (unsigned d = 0; d < t->ndim; d++)
-        n += snprintf(label + n, sizeof label - (size_t)n, "%s%" PRIu64, d > 0 ? "," : "", shape[d]);
+        n +=
+            snprintf(label + n, sizeof label - (size_t)n, "%s%" PRIu64, d > 0 ? "," : "", shape[d]);
     n += snprintf(label + n, sizeof label - (size_t)n, "]\n");
     uint64_t crc = crc64_update(0, label, (uint64_t)n);
     crc = crc64_update(crc, whole, nbytes);

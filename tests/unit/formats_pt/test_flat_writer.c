@@ -303,7 +303,7 @@ Test(flat_writer, the_only_name_there_is_may_be_the_shared_one)
 static void expect_refused(fsdpck_status status, const char *finding, const char *tensor)
 {
     cr_expect_eq(aim("fsdp=4"), status, "%s", err.message);
-    cr_expect_str_eq(err.finding, finding);
+    cr_expect_str_eq(fsdpck_finding_name(err.finding), finding);
     cr_expect_str_eq(err.tensor, tensor);
 }
 

@@ -52,8 +52,8 @@ static void expect_digests(const char *path, const char *digests)
     size_t without_names = 0;
 
     fsdpck_error_init(&err);
-    cr_assert_eq(pt_opening_begin(&o, path, false, &err), FSDPCK_OK, "%s: %s %s", path, err.finding,
-                 err.message);
+    cr_assert_eq(pt_opening_begin(&o, path, false, &err), FSDPCK_OK, "%s: %s %s", path,
+                 fsdpck_finding_name(err.finding), err.message);
     for (uint32_t i = 0; i < catalogue_tensor_count(&o.cat); i++) {
         if (catalogue_tensor(&o.cat, i)->flags & (CAT_TENSOR_IN_OBJECT | CAT_TENSOR_STORAGE)) {
             without_names++;

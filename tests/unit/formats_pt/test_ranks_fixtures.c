@@ -34,8 +34,8 @@ static void expect_truth(const char *folder_path, bool assume_tp_first)
     snprintf(path, sizeof path, "%s.digests", folder_path);
     cr_assert_eq(file_read_whole(NULL, path, 1 << 20, &digests, &nbytes, &err), FSDPCK_OK);
     cr_expect(ranks_opening_probe(folder_path), "%s", folder_path);
-    cr_assert_eq(ranks_opening_begin(&o, folder_path, &err), FSDPCK_OK, "%s: %s: %s %s", folder_path,
-                 err.finding, err.message, err.tensor);
+    cr_assert_eq(ranks_opening_begin(&o, folder_path, &err), FSDPCK_OK, "%s: %s: %s %s",
+                 folder_path, fsdpck_finding_name(err.finding), err.message, err.tensor);
     for (uint32_t i = 0; i < catalogue_tensor_count(&o.cat); i++) {
         if (catalogue_tensor(&o.cat, i)->flags & CAT_TENSOR_IN_OBJECT)
             continue;
@@ -69,8 +69,8 @@ static size_t each_case(const char *release)
     return tried;
 }
 
-static const char *const releases[] = {"1.13.1", "2.1.2",  "2.3.1",  "2.4.1", "2.6.0",
-                                       "2.8.0",  "2.9.1",  "2.10.0", "2.13.0", "2.15.0"};
+static const char *const releases[] = {"1.13.1", "2.1.2", "2.3.1",  "2.4.1",  "2.6.0",
+                                       "2.8.0",  "2.9.1", "2.10.0", "2.13.0", "2.15.0"};
 
 Test(ranks, fixtures_of_all_releases_hold_what_torch_says)
 {
@@ -158,8 +158,7 @@ Test(ranks, a_trainers_folder_is_one_checkpoint)
     cr_expect_eq(o.warnings, 0);
     cr_expect_neq(ranks_tensor_named(&o, "model.uneven.weight"), CAT_NONE);
     cr_expect_str_eq(ranks_spec_text(&o, "optim.state.0.exp_avg", text), "fsdp=4 Shard(0)");
-    const cat_tensor *t =
-        catalogue_tensor(&o.cat, ranks_tensor_named(&o, "optim.state.0.exp_avg"));
+    const cat_tensor *t = catalogue_tensor(&o.cat, ranks_tensor_named(&o, "optim.state.0.exp_avg"));
     cr_assert_eq(value_count(&o.cat.pool, t->path), 4);
     cr_expect(value_is_str(&o.cat.pool, value_item(&o.cat.pool, t->path, 0), "optim"));
     cr_expect_eq(value_kind_of(value_item(&o.cat.pool, t->path, 2)), VALUE_BYTES, "an int key");

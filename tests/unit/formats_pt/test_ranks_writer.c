@@ -237,8 +237,8 @@ static void expect_opens(const char *const *specs)
     ranks_opening o = {0};
     char text[RANKS_DIGEST_BYTES], spec[256];
 
-    cr_assert_eq(ranks_opening_begin(&o, scratch, &err), FSDPCK_OK, "%s: %s %s", err.finding,
-                 err.message, err.found);
+    cr_assert_eq(ranks_opening_begin(&o, scratch, &err), FSDPCK_OK, "%s: %s %s",
+                 fsdpck_finding_name(err.finding), err.message, err.found);
     for (size_t i = 0; i < 4; i++) {
         const uint32_t index = ranks_tensor_named(&o, names[i]);
         cr_assert_neq(index, CAT_NONE, "%s", names[i]);

@@ -14,8 +14,8 @@ static void keep_log(void *ctx, const log_line *line)
 {
     opening *o = ctx;
     const size_t n = strlen(o->log);
-    snprintf(o->log + n, sizeof o->log - n, "%s%s%s\n", line->finding,
-             line->finding[0] == '\0' ? "" : ": ", line->text);
+    snprintf(o->log + n, sizeof o->log - n, "%s%s%s\n", fsdpck_finding_name(line->finding),
+             line->finding == FSDPCK_FINDING_NONE ? "" : ": ", line->text);
 }
 
 static void gather_probe(probe_input *in, const char *path)

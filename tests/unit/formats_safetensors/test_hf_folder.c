@@ -42,7 +42,7 @@ static void expect_open(fsdpck_status status, const char *finding)
 {
     o = (opening){0};
     cr_expect_eq(opening_begin(&o, &hf_reader, dir), status, "%s", o.err.message);
-    cr_expect_str_eq(o.err.finding, finding, "%s", o.err.message);
+    cr_expect_str_eq(fsdpck_finding_name(o.err.finding), finding, "%s", o.err.message);
     opening_end(&o);
 }
 

@@ -10,8 +10,8 @@ static opening o;
 static void check(const format_reader *reader, const char *name, const char *digests)
 {
     cr_assert(opening_probes(reader, fixture(name)));
-    cr_assert_eq(opening_begin(&o, reader, fixture(name)), FSDPCK_OK, "%s: %s", o.err.finding,
-                 o.err.message);
+    cr_assert_eq(opening_begin(&o, reader, fixture(name)), FSDPCK_OK, "%s: %s",
+                 fsdpck_finding_name(o.err.finding), o.err.message);
     char path[512];
     snprintf(path, sizeof path, "%s.digests", fixture(digests));
     opening_expect_digests(&o, path);

@@ -40,19 +40,20 @@ static void put(const char *file_name, const char *dtype_code, const char *shape
 static void put_telling(const char *file_name, unsigned row, const char *count, const char *ranks)
 {
     char header[1024];
-    snprintf(header, sizeof header,
-             "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\": {\\\"saved_offsets\\\": [%u]}}\","
-             "\"shard_count\":\"%s\",\"world_size\":\"%s\"},"
-             "\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
-             row, count, ranks);
+    snprintf(
+        header, sizeof header,
+        "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\": {\\\"saved_offsets\\\": [%u]}}\","
+        "\"shard_count\":\"%s\",\"world_size\":\"%s\"},"
+        "\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
+        row, count, ranks);
     write_safetensors(dir, file_name, header, 1);
 }
 
 static void expect_open(fsdpck_status status, const char *finding)
 {
-    cr_expect_eq(opening_begin(&o, &dcp_safetensors_reader, dir), status, "%s: %s", o.err.finding,
-                 o.err.message);
-    cr_expect_str_eq(o.err.finding, finding, "%s", o.err.message);
+    cr_expect_eq(opening_begin(&o, &dcp_safetensors_reader, dir), status, "%s: %s",
+                 fsdpck_finding_name(o.err.finding), o.err.message);
+    cr_expect_str_eq(fsdpck_finding_name(o.err.finding), finding, "%s", o.err.message);
 }
 
 static void next(void)

@@ -83,10 +83,11 @@ static void put_text(const char *name, const char *text)
 
 static void expect_open(fsdpck_status status)
 {
-    cr_expect_eq(opening_begin(&o, &dcp_safetensors_reader, dir), status, "%s: %s", o.err.finding,
-                 o.err.message);
+    cr_expect_eq(opening_begin(&o, &dcp_safetensors_reader, dir), status, "%s: %s",
+                 fsdpck_finding_name(o.err.finding), o.err.message);
     if (status != FSDPCK_OK)
-        cr_expect_str_eq(o.err.finding, "ST-SHARD-MISSING", "%s", o.err.message);
+        cr_expect_str_eq(fsdpck_finding_name(o.err.finding), "ST-SHARD-MISSING", "%s",
+                         o.err.message);
     opening_end(&o);
     o = (opening){0};
 }

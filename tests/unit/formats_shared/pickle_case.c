@@ -50,7 +50,8 @@ const char *pickle_case_outcome(const void *bytes, size_t nbytes, const pickle_h
         snprintf(outcome, sizeof(outcome), "%s", c.text.text);
     else
         snprintf(outcome, sizeof(outcome), "%s%s @%" PRIu64, c.st == FSDPCK_LIMIT ? "limit " : "",
-                 c.err.finding, c.err.has_offset ? c.err.offset_bytes - 1000 : UINT64_MAX);
+                 fsdpck_finding_name(c.err.finding),
+                 c.err.has_offset ? c.err.offset_bytes - 1000 : UINT64_MAX);
     pickle_case_release(&c);
     return outcome;
 }

@@ -280,7 +280,7 @@ static fsdpck_status refuse(void *ctx, value_pool *pool, const value_call *call,
     (void)built;
     (void)replacement;
     (void)replaced;
-    return error_set(err, FSDPCK_BADINPUT, "PKL-CALL", "no");
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_CALL, "no");
 }
 
 Test(pickle_hooks, a_refusal_carries_the_offset)

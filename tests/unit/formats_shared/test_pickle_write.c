@@ -170,7 +170,7 @@ static fsdpck_status put_tensor(void *ctx, pickle_writer *w, uint64_t tensor_ind
 {
     (void)ctx;
     if (tensor_index == 9)
-        return error_set(err, FSDPCK_UNSUPPORTED, "", "no tensor 9");
+        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE, "no tensor 9");
     pickle_put_global(w, "torch", "Tensor");
     pickle_put_mark(w);
     pickle_put_str(w, "storage", 7);

@@ -88,7 +88,7 @@ static fsdpck_status read_made(void *ctx, uint64_t offset, void *dst, uint64_t n
 
     z->nreads++;
     if (!checked_range(offset, nbytes, z->bytes.nbytes))
-        return error_set(err, FSDPCK_INTERNAL, "", "read outside of the archive");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "read outside of the archive");
     memcpy(dst, z->bytes.text + offset, nbytes);
     return FSDPCK_OK;
 }

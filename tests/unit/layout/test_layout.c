@@ -53,7 +53,7 @@ static void expect_refused(layout_tensor t, fsdpck_status st, const char *findin
 {
     placement p[MESH_NDIM_MAX];
     cr_expect_eq(layout_place(&l, &t, false, p, &err), st);
-    cr_expect_str_eq(err.finding, finding);
+    cr_expect_str_eq(fsdpck_finding_name(err.finding), finding);
     cr_expect_str_eq(err.tensor, t.fqn);
 }
 

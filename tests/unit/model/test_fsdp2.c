@@ -73,7 +73,7 @@ Test(fsdp2, a_group_that_does_not_divide_is_refused)
     fsdpck_error err;
     s.post_forward = 3;
     cr_assert_eq(fsdp2_check(&s, &err), FSDPCK_BADINPUT);
-    cr_expect_str_eq(err.finding, "MODEL-WORLD");
+    cr_expect_str_eq(fsdpck_finding_name(err.finding), "MODEL-WORLD");
     s.post_forward = 8;
     cr_expect_eq(fsdp2_check(&s, NULL), FSDPCK_BADINPUT);
     s.world_size = 0;
@@ -93,13 +93,13 @@ Test(fsdp2, another_dim_must_divide_evenly)
     cr_expect_eq(shard.offset, 6);
     s.world_size = 3;
     cr_assert_eq(fsdp2_check(&s, &err), FSDPCK_UNSUPPORTED);
-    cr_expect_str_eq(err.finding, "LAYOUT-UNEVEN");
+    cr_expect_str_eq(fsdpck_finding_name(err.finding), "LAYOUT-UNEVEN");
     s.shard_dim = 2;
     cr_assert_eq(fsdp2_check(&s, &err), FSDPCK_BADINPUT);
-    cr_expect_str_eq(err.finding, "MODEL-SHAPE");
+    cr_expect_str_eq(fsdpck_finding_name(err.finding), "MODEL-SHAPE");
     s.ndim = s.shard_dim = 0;
     cr_assert_eq(fsdp2_check(&s, &err), FSDPCK_BADINPUT);
-    cr_expect_str_eq(err.finding, "MODEL-SHAPE");
+    cr_expect_str_eq(fsdpck_finding_name(err.finding), "MODEL-SHAPE");
 }
 
 /* An empty piece keeps its other sizes; a parameter without elements has no first chunk either. */

@@ -25,7 +25,7 @@ static void expect_refused(const char *text, const char *finding, const char *na
     model m;
     fsdpck_error err;
     cr_expect_eq(read_text(&m, text, &err), FSDPCK_BADINPUT, "read: %s", text);
-    cr_expect_str_eq(err.finding, finding, "'%s': %s", err.message, text);
+    cr_expect_str_eq(fsdpck_finding_name(err.finding), finding, "'%s': %s", err.message, text);
     cr_expect_str_eq(err.tensor, name, "'%s': %s", err.tensor, text);
     cr_expect(err.expected[0] != '\0' && err.found[0] != '\0', "expected, found: %s", text);
     cr_expect(err.has_offset || at == NULL, "offset: %s", text);

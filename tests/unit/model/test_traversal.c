@@ -233,7 +233,7 @@ static void expect_refused(const char *text, const char *finding, const char *te
     cr_assert_eq(model_read(&m, text, strlen(text), &err), FSDPCK_OK, "%s: %s", err.message, text);
     unit_list_init(&units, &memory);
     cr_expect_eq(model_find_units(&m, 0, &units, &err), FSDPCK_BADINPUT, "%s", text);
-    cr_expect_str_eq(err.finding, finding, "%s: %s", err.message, text);
+    cr_expect_str_eq(fsdpck_finding_name(err.finding), finding, "%s: %s", err.message, text);
     cr_expect_str_eq(err.tensor, tensor, "%s: %s", err.message, text);
     cr_expect(err.expected[0] != '\0' && err.found[0] != '\0' && err.next[0] != '\0', "%s", text);
     unit_list_release(&units);

@@ -387,7 +387,7 @@ Test(unit, names_stand_once)
     cr_assert_eq(start("a", &proto), FSDPCK_OK);
     cr_assert_eq(put("a.w", 1, two, NULL), FSDPCK_OK);
     cr_expect_eq(put("a.w", 1, two, NULL), FSDPCK_BADINPUT);
-    cr_expect_str_eq(why.finding, "MODEL-NAME-DUP");
+    cr_expect_str_eq(fsdpck_finding_name(why.finding), "MODEL-NAME-DUP");
     cr_expect_str_eq(why.tensor, "a.w");
     cr_expect_eq(put_shared("a.w", "a.w"), FSDPCK_BADINPUT);
     cr_assert_eq(put_shared("a.v", "a.w"), FSDPCK_OK);
@@ -395,7 +395,7 @@ Test(unit, names_stand_once)
     cr_expect_eq(put("a.v", 1, two, NULL), FSDPCK_BADINPUT);
     cr_assert_eq(unit_list_close(&list, NULL), FSDPCK_OK);
     cr_expect_eq(start("a", &proto), FSDPCK_BADINPUT);
-    cr_expect_str_eq(why.finding, "MODEL-NAME-DUP");
+    cr_expect_str_eq(fsdpck_finding_name(why.finding), "MODEL-NAME-DUP");
     cr_expect_eq(start("a.w", &proto), FSDPCK_OK, "a module may be called as a parameter is");
 }
 
@@ -408,7 +408,7 @@ Test(unit, a_shared_name_is_one_of_a_parameter)
     cr_assert_eq(put_shared("second", "head"), FSDPCK_OK);
     cr_assert_eq(unit_list_close(&list, NULL), FSDPCK_OK);
     cr_expect_eq(unit_list_seal(&list, &why), FSDPCK_BADINPUT);
-    cr_expect_str_eq(why.finding, "MODEL-TIE");
+    cr_expect_str_eq(fsdpck_finding_name(why.finding), "MODEL-TIE");
     cr_expect_str_eq(why.tensor, "head");
     cr_assert_eq(start("later", &proto), FSDPCK_OK);
     cr_assert_eq(put("emb", 1, two, NULL), FSDPCK_OK);
@@ -455,13 +455,13 @@ Test(unit, sizes_past_63_bits_are_refused)
     unit proto = {.world_size = 4, .use_orig_params = true, .alignment = 4};
     cr_assert_eq(start("", &proto), FSDPCK_OK);
     cr_expect_eq(put("huge", 2, huge, NULL), FSDPCK_BADINPUT);
-    cr_expect_str_eq(why.finding, "MODEL-SHAPE");
+    cr_expect_str_eq(fsdpck_finding_name(why.finding), "MODEL-SHAPE");
     cr_expect_eq(put("dims", NDIM_MAX + 1, dims, NULL), FSDPCK_BADINPUT);
     cr_expect_eq(put("empty", 2, empty, NULL), FSDPCK_OK);
     cr_expect_eq(put("half", 1, half, NULL), FSDPCK_OK);
     cr_expect_eq(put("other", 1, half, NULL), FSDPCK_OK);
     cr_expect_eq(unit_list_close(&list, &why), FSDPCK_BADINPUT);
-    cr_expect_str_eq(why.finding, "MODEL-SHAPE");
+    cr_expect_str_eq(fsdpck_finding_name(why.finding), "MODEL-SHAPE");
     unit_list_release(&list);
     unit_list_init(&list, &bytes);
     cr_assert_eq(start("", &proto), FSDPCK_OK);

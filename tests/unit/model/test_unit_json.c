@@ -26,7 +26,7 @@ static fsdpck_status read_list(const char *text, uint32_t world_size)
 {
     json_reader r;
     json_token t;
-    json_reader_init(&r, text, strlen(text), "MODEL-JSON");
+    json_reader_init(&r, text, strlen(text), FSDPCK_FINDING_MODEL_JSON);
     fsdpck_status st = json_expect(&r, JSON_ARRAY, &t, &why);
     if (st == FSDPCK_OK)
         st = unit_json_read(&r, world_size, &list, &why);
@@ -38,7 +38,7 @@ static void expect_refused(const char *text, const char *finding)
 {
     fsdpck_error_init(&why);
     cr_expect_eq(read_list(text, 4), FSDPCK_BADINPUT, "%s", text);
-    cr_expect_str_eq(why.finding, finding, "%s: %s", text, why.message);
+    cr_expect_str_eq(fsdpck_finding_name(why.finding), finding, "%s: %s", text, why.message);
     unit_list_release(&list);
     unit_list_init(&list, &bytes);
 }
@@ -155,7 +155,7 @@ Test(unit_json, wrong_kinds_are_refused)
 Test(unit_json, the_world_size_is_said_somewhere)
 {
     cr_expect_eq(read_list("[{\"params\": []}]", 0), FSDPCK_BADINPUT);
-    cr_expect_str_eq(why.finding, "MODEL-KEY");
+    cr_expect_str_eq(fsdpck_finding_name(why.finding), "MODEL-KEY");
 }
 
 Test(unit_json, an_error_says_where_it_is)
@@ -177,9 +177,9 @@ Test(unit_json, an_error_says_where_it_is)
 
 Test(unit_json, defaults_are_those_of_a_release)
 {
-    static const char text[] =
-        "[{\"use_orig_params\": true, \"dtype\": \"float32\", \"params\": ["
-        "{\"fqn\": \"a\", \"shape\": [2, 3], \"strides\": [1, 2]}, {\"fqn\": \"b\", \"shape\": [2]}]}]";
+    static const char text[] = "[{\"use_orig_params\": true, \"dtype\": \"float32\", \"params\": ["
+                               "{\"fqn\": \"a\", \"shape\": [2, 3], \"strides\": [1, 2]}, "
+                               "{\"fqn\": \"b\", \"shape\": [2]}]}]";
     static const struct {
         uint32_t major, minor;
         const char *flat_name;
@@ -195,7 +195,7 @@ Test(unit_json, defaults_are_those_of_a_release)
         const unit_defaults d = unit_defaults_of(2, releases[i].major, releases[i].minor);
         json_reader r;
         json_token t;
-        json_reader_init(&r, text, strlen(text), "MODEL-JSON");
+        json_reader_init(&r, text, strlen(text), FSDPCK_FINDING_MODEL_JSON);
         cr_assert_eq(json_expect(&r, JSON_ARRAY, &t, &why), FSDPCK_OK);
         cr_assert_eq(unit_json_read_as(&r, &d, &list, &why), FSDPCK_OK, "%s", why.message);
         const unit *u = unit_at(&list, 0);

@@ -150,7 +150,7 @@ static void expect_failure(fsdpck_status status, const char *finding, const char
     const uint64_t used = b.used_bytes;
     cr_assert_eq(make(&p, &err), status, "%s", err.message);
     cr_assert_null(p);
-    cr_assert_str_eq(err.finding, finding);
+    cr_assert_str_eq(fsdpck_finding_name(err.finding), finding);
     cr_assert_str_eq(err.tensor, name);
     cr_assert_eq(b.used_bytes, used);
 }

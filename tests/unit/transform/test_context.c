@@ -33,19 +33,19 @@ Test(context, warnings_are_kept_in_order)
     cr_assert_not_null(ctx);
     cr_expect_not(fsdpck_context_warning(ctx, 0, &w));
     /* Without a callback too. */
-    log_warn(&ctx->log, "A-B", "do this", "file '%s'", "x\ny");
+    log_warn(&ctx->log, FSDPCK_FINDING_ZIP_CRC, "do this", "file '%s'", "x\ny");
     fsdpck_context_set_log(ctx, hear, &h);
     log_write(&ctx->log, LOG_NOTE, "a note");
-    log_warn(&ctx->log, "", "", "second");
+    log_warn(&ctx->log, FSDPCK_FINDING_NONE, "", "second");
     cr_expect_eq(h.warnings, 1);
     cr_expect_eq(h.others, 1);
     cr_expect_str_eq(h.last, "second");
     cr_assert(fsdpck_context_warning(ctx, 0, &w));
-    cr_expect_str_eq(w.finding, "A-B");
+    cr_expect_eq(w.finding, FSDPCK_FINDING_ZIP_CRC);
     cr_expect_str_eq(w.message, "file 'x\\x0Ay'");
     cr_expect_str_eq(w.next, "do this");
     cr_assert(fsdpck_context_warning(ctx, 1, &w));
-    cr_expect_str_eq(w.finding, "");
+    cr_expect_eq(w.finding, FSDPCK_FINDING_NONE);
     cr_expect_str_eq(w.message, "second");
     cr_expect_str_eq(w.next, "");
     cr_expect_not(fsdpck_context_warning(ctx, 2, &w));
@@ -58,15 +58,15 @@ Test(context, too_many_warnings_are_told_by_the_last)
     fsdpck_warning w;
     cr_assert_not_null(ctx);
     for (unsigned i = 0; i < 999; i++)
-        log_warn(&ctx->log, "A-B", "", "warning %u", i);
+        log_warn(&ctx->log, FSDPCK_FINDING_ZIP_CRC, "", "warning %u", i);
     cr_assert(fsdpck_context_warning(ctx, 998, &w));
     cr_expect_str_eq(w.message, "warning 998");
     cr_expect_not(fsdpck_context_warning(ctx, 999, &w));
     for (unsigned i = 999; i < 1200; i++)
-        log_warn(&ctx->log, "A-B", "", "warning %u", i);
+        log_warn(&ctx->log, FSDPCK_FINDING_ZIP_CRC, "", "warning %u", i);
     cr_assert(fsdpck_context_warning(ctx, 999, &w));
     cr_expect_str_eq(w.message, "there are more warnings than are listed");
-    cr_expect_str_eq(w.finding, "LIMIT-WARNINGS");
+    cr_expect_eq(w.finding, FSDPCK_FINDING_LIMIT_WARNINGS);
     cr_expect_not(fsdpck_context_warning(ctx, 1000, &w));
     fsdpck_context_free(ctx);
 }
@@ -75,7 +75,7 @@ static void *warn(void *arg)
 {
     fsdpck_context *ctx = arg;
     for (unsigned i = 0; i < 100; i++)
-        log_warn(&ctx->log, "A-B", "", "warning %u", i);
+        log_warn(&ctx->log, FSDPCK_FINDING_ZIP_CRC, "", "warning %u", i);
     return NULL;
 }
 

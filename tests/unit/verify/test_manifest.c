@@ -28,7 +28,7 @@ static void expect(fsdpck_status want, const char *finding, const char *format, 
     snprintf(text, sizeof text, format, middle);
     const fsdpck_status st = read_text(text, &err);
     cr_assert_eq(st, want, "%s: status %d, %s", text, st, err.message);
-    cr_assert_str_eq(err.finding, finding, "%s: %s", text, err.message);
+    cr_assert_str_eq(fsdpck_finding_name(err.finding), finding, "%s: %s", text, err.message);
 }
 
 static void fill(manifest *m)
