@@ -92,9 +92,11 @@ static bool is_choice(const finding_kind *kind)
            kind->class == FINDING_REQUEST || kind->class == FINDING_LIMIT;
 }
 
-static finding_severity severity_of(const fsdpck_error *what)
+static finding_severity severity_of(const fsdpck_error *what, bool another_holds)
 {
     const finding_kind *kind = finding_get(what->finding);
+    if (what->status == FSDPCK_UNSUPPORTED && another_holds)
+        return FINDING_NOTE;
     if (kind == NULL)
         return FINDING_ERROR;
     if (is_choice(kind) || what->status == FSDPCK_LIMIT)
@@ -102,8 +104,10 @@ static finding_severity severity_of(const fsdpck_error *what)
     return kind->severity < FINDING_WARNING ? FINDING_WARNING : kind->severity;
 }
 
-/* What stopped a conversion becomes a finding; any other failure is the result. */
-static fsdpck_status tell_stop(fsdpck_verify *v, fsdpck_error *what, fsdpck_error *err)
+/* What stopped a conversion becomes a finding; any other failure is the result. `another_holds`: another
+ * format holds what this one cannot. */
+static fsdpck_status tell_stop(fsdpck_verify *v, fsdpck_error *what, bool another_holds,
+                               fsdpck_error *err)
 {
     const fsdpck_status st = what->status;
     if (st == FSDPCK_USAGE)
@@ -118,9 +122,9 @@ static fsdpck_status tell_stop(fsdpck_verify *v, fsdpck_error *what, fsdpck_erro
             st == FSDPCK_LIMIT ? FSDPCK_FINDING_LIMIT_MEMORY : FSDPCK_FINDING_SYS_UNSUPPORTED;
     if (what->path[0] == '\0')
         error_path(what, v->src->path);
-    if (!findings_has(&v->found, what->finding, FINDING_WARNING))
-        findings_add_new(&v->found,
-                         finding_rules_given(&v->found.rules, what->finding, severity_of(what)),
+    const finding_severity severity = severity_of(what, another_holds);
+    if (!findings_has(&v->found, what->finding, severity))
+        findings_add_new(&v->found, finding_rules_given(&v->found.rules, what->finding, severity),
                          what);
     return FSDPCK_OK;
 }
@@ -134,7 +138,7 @@ static fsdpck_status check_parts(fsdpck_verify *v, fsdpck_error *err)
         fsdpck_error what;
         fsdpck_error_init(&what);
         if (digest_check_coverage(v->src->ctx, v->src, parts[i], true, &what) != FSDPCK_OK)
-            RETURN_IF(tell_stop(v, &what, err));
+            RETURN_IF(tell_stop(v, &what, false, err));
     }
     return FSDPCK_OK;
 }
@@ -155,9 +159,9 @@ fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err)
         st = check_copies_apart(v, &first, &any, &what);
         if (!any || !names_optimizer(v->src, first.tensor))
             findings_tell(&v->found, &first);
-        return st == FSDPCK_OK ? st : tell_stop(v, &what, err);
+        return st == FSDPCK_OK ? st : tell_stop(v, &what, false, err);
     }
-    RETURN_IF(tell_stop(v, &what, err));
+    RETURN_IF(tell_stop(v, &what, false, err));
     return check_parts(v, err);
 }
 
@@ -173,8 +177,9 @@ static fsdpck_status plan_conversion(run *r, fsdpck_error *err)
     return run_make_plan(r, err);
 }
 
+/* *works: it can be done; given: another one can. */
 static fsdpck_status try_conversion(fsdpck_verify *v, const char *format, uint64_t world_size,
-                                    fsdpck_error *err)
+                                    bool *works, fsdpck_error *err)
 {
     group *g = v->src->ctx->group;
     fsdpck_error what;
@@ -189,7 +194,11 @@ static fsdpck_status try_conversion(fsdpck_verify *v, const char *format, uint64
     if (st == FSDPCK_OK)
         st = run_same_plan(&r, &what);
     run_release(&r);
-    return st == FSDPCK_OK ? st : tell_stop(v, &what, err);
+    if (st == FSDPCK_OK) {
+        *works = true;
+        return st;
+    }
+    return tell_stop(v, &what, *works, err);
 }
 
 fsdpck_status verify_conversions(fsdpck_verify *v, fsdpck_error *err)
@@ -198,11 +207,12 @@ fsdpck_status verify_conversions(fsdpck_verify *v, fsdpck_error *err)
     fsdpck_warning w;
     if (v->level < CHECK_COVERAGE || v->found.counts[FINDING_ERROR] > 0)
         return FSDPCK_OK;
-    fsdpck_status st = try_conversion(v, "safetensors", 0, err);
+    bool works = false;
+    fsdpck_status st = try_conversion(v, "pt", 0, &works, err);
     if (st == FSDPCK_OK)
-        st = try_conversion(v, "pt", 0, err);
+        st = try_conversion(v, "dcp", 2, &works, err);
     if (st == FSDPCK_OK)
-        st = try_conversion(v, "dcp", 2, err);
+        st = try_conversion(v, "safetensors", 0, &works, err);
     while (fsdpck_context_warning(ctx, v->first_warning, &w)) /* of options that were not given */
         v->first_warning++;
     return st;

@@ -50,7 +50,9 @@ typedef struct tally {
 typedef struct verdict {
     bool errors; /* or there is none */
     unsigned count;
-    fsdpck_finding_id ids[WARNINGS_MAX];
+    fsdpck_finding_id ids[WARNINGS_MAX]; /* of warnings and notes */
+    bool notes[WARNINGS_MAX];
+    unsigned warnings;
 } verdict;
 
 static void judge(fsdpck_context *ctx, const char *path, verdict *told)
@@ -69,8 +71,9 @@ static void judge(fsdpck_context *ctx, const char *path, verdict *told)
     for (uint64_t i = 0; i < info.listed && told->count < WARNINGS_MAX; i++) {
         fsdpck_finding f;
         fsdpck_verify_get_finding(v, i, &f);
-        if (strcmp(f.severity, "warning") == 0)
-            told->ids[told->count++] = f.what->finding;
+        told->notes[told->count] = strcmp(f.severity, "note") == 0;
+        told->ids[told->count++] = f.what->finding;
+        told->warnings += !told->notes[told->count - 1];
     }
     fsdpck_verify_free(v);
 }
@@ -80,7 +83,7 @@ static bool warned(const verdict *told, const fsdpck_error *err)
     const fsdpck_finding_id id =
         err->finding != FSDPCK_FINDING_NONE ? err->finding : FSDPCK_FINDING_SYS_UNSUPPORTED;
     for (unsigned i = 0; i < told->count; i++)
-        if (told->ids[i] == id)
+        if (told->ids[i] == id && (!told->notes[i] || err->status == FSDPCK_UNSUPPORTED))
             return true;
     return false;
 }
@@ -139,7 +142,7 @@ static bool holds(const char *path, tally *t, char *why, size_t capacity)
     bool good = true;
     judge(ctx, path, &told);
     if (!told.errors) {
-        t->clean += told.count == 0;
+        t->clean += told.warnings == 0;
         const fsdpck_status st = fsdpck_open(ctx, path, NULL, &c, &err);
         good = st == FSDPCK_OK;
         snprintf(why, capacity, "open: exit %d [%s] %s", (int)err.status,
