@@ -200,43 +200,42 @@ static fsdpck_status check_rest(void *ctx, check_is_summed_fn is_summed, void *s
     return st;
 }
 
-/* Raw optimizer state without a description: of a tensor, where its head was read, or of all of them,
- * when the checkpoint was opened. */
-static bool is_flat(const finding *k)
-{
-    return k->what.finding == FSDPCK_FINDING_RANK_FLAT;
-}
-
-static uint64_t count_flat(const findings *f)
+/* Findings of this id that name a tensor. */
+static uint64_t count_tensors(const findings *f, fsdpck_finding_id id)
 {
     uint64_t count = 0;
     for (size_t i = 0; i < f->kept; i++)
-        count += is_flat(&f->list[i]) && f->list[i].what.tensor[0] != '\0';
+        count += f->list[i].what.finding == id && f->list[i].what.tensor[0] != '\0';
     return count;
 }
 
-/* The same trouble in every tensor is said once. */
-static void merge_flat(findings *f)
+/* Keeps the first finding of this id: the others have the same cause, in other tensors. */
+static void merge_tensors(findings *f, fsdpck_finding_id id)
 {
-    const uint64_t same = count_flat(f);
+    const uint64_t same = count_tensors(f, id);
     size_t kept = 0;
     finding *first = NULL;
     if (same == 0)
         return;
     for (size_t i = 0; i < f->kept; i++) {
-        const bool flat = is_flat(&f->list[i]);
-        if (flat && (first != NULL || f->list[i].what.tensor[0] == '\0')) {
+        const bool is_one = f->list[i].what.finding == id;
+        if (is_one && (first != NULL || f->list[i].what.tensor[0] == '\0')) {
             f->counts[f->list[i].severity]--;
             continue;
         }
         f->list[kept] = f->list[i];
-        if (flat)
+        if (is_one)
             first = &f->list[kept];
         kept++;
     }
     f->kept = kept;
-    if (same > 1)
-        error_found(&first->what, "%" PRIu64 " tensors so; this is the first", same);
+    char found[sizeof first->what.found];
+    if (same < 2)
+        return;
+    memcpy(found, first->what.found, sizeof found);
+    first->what.found[0] = '\0';
+    error_found(&first->what, "%s%s%" PRIu64 " tensors so; this is the first", found,
+                found[0] == '\0' ? "" : "; ", same);
 }
 
 /* Of what is of another kind the verdict is none, but there is one. */
@@ -316,7 +315,8 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     if (st == FSDPCK_OK)
         st = verify_copies(v, err);
     verify_take_warnings(v, ctx); /* before what may be very many */
-    merge_flat(&v->found);
+    merge_tensors(&v->found, FSDPCK_FINDING_RANK_FLAT);
+    merge_tensors(&v->found, FSDPCK_FINDING_MODEL_NEEDED);
     if (st == FSDPCK_OK)
         st = verify_conversions(v, err);
     if (st == FSDPCK_OK)
