@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "digest.h"
+#include "digest_run.h"
 #include "file_sums.h"
 #include "output_paths.h"
 #include "verify/manifest.h"
@@ -38,36 +38,35 @@ static bool has_views(const target *t)
  * made from. */
 static fsdpck_status sum_views(run *r, digest_rows *rows, fsdpck_error *err)
 {
-    fsdpck_digests *d;
+    fsdpck_digests d = {0};
     fsdpck_transform_options options = r->opt;
     group *const others = r->ctx->group; /* they wait */
     r->ctx->group = NULL;
-    fsdpck_status st = fsdpck_digests_new(r->ctx, r->src, &options, &d, err);
+    fsdpck_status st = digest_run(&d, r->ctx, r->src, &options, err);
     r->ctx->group = others;
-    RETURN_IF(st);
     uint64_t kept = 0;
-    for (uint64_t i = 0; i < rows->count; i++) {
+    for (uint64_t i = 0; st == FSDPCK_OK && i < rows->count; i++) {
         digest_row *row = &rows->rows[kept];
         *row = rows->rows[i];
         kept++;
         const cat_tensor *t = catalogue_tensor(&r->to.cat, row->tensor);
         if (t->alias == CAT_NONE)
             continue;
-        const uint64_t k = digest_rows_find(&d->rows, row->name, row->name_nbytes);
-        if (k == d->rows.count && (t->flags & CAT_TENSOR_IN_OBJECT)) {
+        const uint64_t k = digest_rows_find(&d.rows, row->name, row->name_nbytes);
+        if (k == d.rows.count && (t->flags & CAT_TENSOR_IN_OBJECT)) {
             kept--; /* renamed with its object: it has no line */
             continue;
         }
-        if (k == d->rows.count) {
+        if (k == d.rows.count) {
             st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a view has no digest");
             error_tensor(err, row->name);
             break;
         }
-        row->digest = d->rows.rows[k].digest;
+        row->digest = d.rows.rows[k].digest;
     }
     if (st == FSDPCK_OK)
         rows->count = kept;
-    fsdpck_digests_free(d);
+    digest_run_release(&d);
     return st;
 }
 

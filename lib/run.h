@@ -12,7 +12,8 @@
  *     diff.c         two runs that write nothing, side by side; diff_objects.c
  *     latest.c       which of a run's checkpoints is complete
  *     inner_digests.c  of tensors inside objects
- *     digest.c       the run that writes nothing and sums each tensor; digest_check.c compares
+ *     digest_run.c   the run that writes nothing and sums each tensor; digest.c for callers,
+ *                    digest_check.c compares with a list
  */
 #ifndef FSDPCK_RUN_H
 #define FSDPCK_RUN_H
