@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "diff_view.h"
-#include "progress.h"
+#include "progress_print.h"
 #include "report.h"
 
 #define AT(member) offsetof(transform_words, member)

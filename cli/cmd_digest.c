@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "digest_view.h"
-#include "progress.h"
+#include "progress_print.h"
 #include "report.h"
 #include "text_file.h"
 #include "transform_run.h"

@@ -1,5 +1,5 @@
 #include "inspect_view.h"
-#include "progress.h"
+#include "progress_print.h"
 #include "report.h"
 #include "transform_words.h"
 

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "progress.h"
+#include "progress_print.h"
 #include "report.h"
 #include "transform_words.h"
 #include "warnings.h"

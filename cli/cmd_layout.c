@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "layout_model.h"
-#include "progress.h"
+#include "progress_print.h"
 #include "report.h"
 #include "transform_run.h"
 

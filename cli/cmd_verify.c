@@ -1,6 +1,6 @@
 #include <stddef.h>
 
-#include "progress.h"
+#include "progress_print.h"
 #include "report.h"
 #include "transform_words.h"
 #include "verify_view.h"

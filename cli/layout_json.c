@@ -1,4 +1,4 @@
-#include "layout_view.h"
+#include "layout_print.h"
 
 #include <stdlib.h>
 

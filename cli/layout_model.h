@@ -2,7 +2,7 @@
 #ifndef FSDPCK_CLI_LAYOUT_MODEL_H
 #define FSDPCK_CLI_LAYOUT_MODEL_H
 
-#include "layout_view.h"
+#include "layout_print.h"
 
 typedef struct model_layout {
     const char *path;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layout_view.h"
+#include "layout_print.h"
 #include "report.h"
 #include "table.h"
 #include "transform_report.h"

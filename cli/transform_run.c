@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "progress.h"
+#include "progress_print.h"
 #include "report.h"
 #include "text_file.h"
 #include "transform_report.h"

@@ -18,11 +18,11 @@
 #ifndef FSDPCK_FORMAT_H
 #define FSDPCK_FORMAT_H
 
-#include "base/file.h"
-#include "base/finding.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/progress.h"
+#include "findings/finding.h"
+#include "io/file.h"
 #include "state/catalogue.h"
 #include "state/source.h"
 #include "state/target.h"
@@ -74,7 +74,7 @@ typedef struct open_request {
     bool
         hdf5_fill; /* --hdf5-fill: what was never written is the fill value that the file defines */
     const char *hdf5_separator; /* --hdf5-sep: between names of groups and datasets; NULL: "." */
-    /* A model description will tell what flat parameters are made of (lib/model/unflatten.h): what
+    /* A model description will tell what flat parameters are made of (lib/statedict/unflatten.h): what
      * may be pieces of them is left to it, one tensor of each rank (CAT_TENSOR_OF_RANK), and what
      * may be leftovers of them is not left out. */
     bool flat_pieces;
@@ -109,15 +109,15 @@ static inline bool open_request_tell(const open_request *req, fsdpck_status st,
 
 /* What verify says of good files too: what they hold that other readers stumble over, by its id; what
  * to do about it is in the table. `name`: of a file in the folder, or NULL. */
-static inline void format_note(format_found_fn found, void *ctx, fsdpck_finding_id finding,
+static inline void format_note(format_found_fn found, void *ctx, fsdpck_finding_id id,
                                const char *path, const char *name, const char *message)
 {
     fsdpck_error what;
-    const finding_kind *kind = finding_get(finding);
+    const finding_kind *kind = finding_get(id);
     if (found == NULL)
         return;
     fsdpck_error_init(&what);
-    (void)error_set(&what, FSDPCK_BADINPUT, finding, "%s", message);
+    (void)error_set(&what, FSDPCK_BADINPUT, id, "%s", message);
     error_path_in(&what, path, name);
     if (kind != NULL)
         error_next(&what, "%s", kind->next);
@@ -199,7 +199,7 @@ typedef struct format_writer {
     writer_takes takes;
     bool sharded;    /* can be cut over ranks: reshard's */
     bool ranks_only; /* has no use for one rank: not consolidate's */
-    bool packs;      /* can compress what it writes: gzip_level (state/pack.h) */
+    bool packs;      /* can compress what it writes: gzip_level (state/filter.h) */
     bool every_rank; /* each rank has its own copy of what is replicated (see target.h) */
     bool
         flat; /* parameters become FSDP1's flat ones: target.units must be there, model part alone */

@@ -1,25 +1,19 @@
+#include "formats/common/torch_archive.h"
 #include "formats/dcp/dcp.h"
 #include "formats/format.h"
 #include "formats/hdf5/hdf5.h"
 #include "formats/pt/pt.h"
 #include "formats/safetensors/st.h"
-#include "formats/shared/torch_archive.h"
 
 /* The order of detection: what is told by a name that nothing else has comes first. */
 const format_reader *const format_readers[] = {
-    &dcp_reader,
-    &dcp_safetensors_reader,
-    &hf_reader,
-    &safetensors_reader,
-    &hdf5_reader,
-    &pt_ranks_reader,
-    &pt_reader,
-    &hf_bin_reader,
+    &dcp_reader,  &dcp_safetensors_reader, &hf_reader, &safetensors_reader,
+    &hdf5_reader, &pt_ranks_reader,        &pt_reader, &hf_bin_reader,
     NULL,
 };
 
 const format_writer *const format_writers[] = {
-    &safetensors_writer,     &hf_writer,    &pt_writer, &dcp_writer, &pt_ranks_writer,
+    &safetensors_writer,     &hf_writer,    &pt_writer,   &dcp_writer, &pt_ranks_writer,
     &dcp_safetensors_writer, &fsdp1_writer, &hdf5_writer, NULL,
 };
 

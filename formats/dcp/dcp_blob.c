@@ -3,11 +3,11 @@
 #include <string.h>
 
 #include "base/crc.h"
+#include "formats/common/torch_archive.h"
+#include "formats/common/zstd_stream.h"
 #include "formats/dcp/dcp_boxes.h"
 #include "formats/dcp/dcp_folder.h"
 #include "formats/dcp/dcp_inside.h"
-#include "formats/shared/torch_archive.h"
-#include "formats/shared/zstd_stream.h"
 
 #define HEAD_LIMIT (16u << 20)
 #define TAIL_LIMIT (1u << 20)

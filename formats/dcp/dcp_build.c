@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "base/file.h"
 #include "formats/dcp/dcp_hooks.h"
+#include "io/file.h"
 #include "state/box.h"
 
 #define WIDE_MARK (UINT32_C(1) << 31)

@@ -2,8 +2,8 @@
  * called. */
 #include <string.h>
 
+#include "formats/common/torch_archive.h"
 #include "formats/dcp/dcp_metadata.h"
-#include "formats/shared/torch_archive.h"
 
 typedef struct known_class {
     const char *name;

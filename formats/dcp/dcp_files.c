@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "formats/common/renamed.h"
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_folder.h"
-#include "formats/shared/renamed.h"
 
 /* --- sizes --- */
 

@@ -4,9 +4,9 @@
 
 #include <pthread.h>
 
-#include "base/file_set.h"
 #include "formats/dcp/dcp_metadata.h"
 #include "formats/format.h"
+#include "io/file_set.h"
 
 /* cat_chunk.aux and cat_object.aux are an id in names.transforms; with this mark, an index in
  * inside. */

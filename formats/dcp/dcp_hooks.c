@@ -1,5 +1,5 @@
 #include "formats/dcp/dcp_hooks.h"
-#include "formats/shared/torch_archive.h"
+#include "formats/common/torch_archive.h"
 
 #include <string.h>
 

@@ -5,8 +5,8 @@
 #include "base/bytes.h"
 #include "base/checked.h"
 #include "base/json.h"
+#include "formats/common/st_header.h"
 #include "formats/dcp/dcp_folder.h"
-#include "formats/shared/st_header.h"
 
 struct dcp_inner {
     uint32_t file;

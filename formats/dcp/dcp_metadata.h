@@ -16,7 +16,7 @@
 #ifndef FSDPCK_DCP_METADATA_H
 #define FSDPCK_DCP_METADATA_H
 
-#include "formats/shared/pickle.h"
+#include "formats/common/pickle.h"
 #include "state/dtype.h"
 #include "state/value.h"
 

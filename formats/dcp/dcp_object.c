@@ -3,11 +3,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "formats/common/pickle.h"
+#include "formats/common/torch_archive.h"
+#include "formats/common/zstd_stream.h"
 #include "formats/dcp/dcp_inside.h"
 #include "formats/dcp/dcp_item.h"
-#include "formats/shared/pickle.h"
-#include "formats/shared/torch_archive.h"
-#include "formats/shared/zstd_stream.h"
 #include "state/inner.h"
 
 #define OBJECT_LIMIT (UINT64_C(1) << 30)

@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "formats/common/pickle.h"
+#include "formats/common/torch_archive.h"
+#include "formats/common/zip_sum.h"
 #include "formats/dcp/dcp_item.h"
-#include "formats/shared/pickle.h"
-#include "formats/shared/torch_archive.h"
-#include "formats/shared/zip_sum.h"
 
 /* Blobs looked at by one job. */
 #define BATCH         64u

@@ -13,9 +13,9 @@
 #ifndef FSDPCK_DCP_WRITE_H
 #define FSDPCK_DCP_WRITE_H
 
+#include "formats/common/rank_deal.h"
 #include "formats/dcp/dcp_parts.h"
 #include "formats/format.h"
-#include "formats/shared/rank_deal.h"
 
 /* A blob but for its data: all blobs of one dtype and shape share it. cat_chunk.aux is its number.
  */

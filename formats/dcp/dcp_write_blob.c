@@ -3,11 +3,11 @@
 
 #include "base/bytes.h"
 #include "base/crc.h"
+#include "formats/common/pickle.h"
+#include "formats/common/torch_archive.h"
+#include "formats/common/torch_zip_put.h"
+#include "formats/common/zip.h"
 #include "formats/dcp/dcp_write.h"
-#include "formats/shared/pickle.h"
-#include "formats/shared/torch_archive.h"
-#include "formats/shared/torch_zip_put.h"
-#include "formats/shared/zip.h"
 
 /* Blobs of tensors. All but data and CRC depends on dtype and shape alone, so millions of chunks
  * share the few texts of their forms.

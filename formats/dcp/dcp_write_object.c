@@ -1,11 +1,11 @@
 #include <string.h>
 
 #include "base/crc.h"
+#include "formats/common/pickle.h"
+#include "formats/common/torch_archive.h"
+#include "formats/common/torch_zip_put.h"
+#include "formats/common/zip.h"
 #include "formats/dcp/dcp_write.h"
-#include "formats/shared/pickle.h"
-#include "formats/shared/torch_archive.h"
-#include "formats/shared/torch_zip_put.h"
-#include "formats/shared/zip.h"
 
 /* Byte items: a torch.save zip of the value, or, where a reader could make nothing of it, its bytes
  * as they were. A value that tensors lie in has them as storages of the same zip, numbered as the

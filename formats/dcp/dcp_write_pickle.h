@@ -5,8 +5,8 @@
 #ifndef FSDPCK_DCP_WRITE_PICKLE_H
 #define FSDPCK_DCP_WRITE_PICKLE_H
 
+#include "formats/common/pickle_opcodes.h"
 #include "formats/dcp/dcp_write.h"
-#include "formats/shared/pickle_opcodes.h"
 #include "state/value_map.h"
 
 /* Classes and attribute names. */

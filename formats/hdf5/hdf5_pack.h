@@ -1,5 +1,5 @@
 /* hdf5_pack.h: the HDF5 writer where tensors are compressed: layout() for opt->gzip_level, which makes
- * the target a packed one (state/pack.h).
+ * the target a packed one (state/filter.h).
  *
  * The image is all tensors, each at a multiple of 64 bytes; a cell is a chunk of HDF5, or all of a
  * tensor that is contiguous. libhdf5 has the file, in memory, open from here to pack.finish, and is

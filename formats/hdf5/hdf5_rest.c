@@ -4,9 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/platform.h"
 #include "formats/hdf5/hdf5_write.h"
+#include "io/file.h"
 
 /* What lies between the data is looked at in pieces; of each the blocks that are not zero are put,
  * since whatever is not written is zero in the output anyhow. */

@@ -2,7 +2,7 @@
 #ifndef FSDPCK_FORMATS_HDF5_SUPER_H
 #define FSDPCK_FORMATS_HDF5_SUPER_H
 
-#include "base/file.h"
+#include "io/file.h"
 
 /* Largest place that a signature is looked for at: the file's end. */
 typedef struct hdf5_super {

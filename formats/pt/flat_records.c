@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/common/torch_archive.h"
 #include "formats/pt/flat_writer_parts.h"
 #include "formats/pt/pt_file.h"
-#include "formats/shared/torch_archive.h"
 
 /* --- padding --- */
 

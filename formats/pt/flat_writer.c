@@ -2,13 +2,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/common/torch_archive.h"
 #include "formats/pt/flat_writer_parts.h"
 #include "formats/pt/flat_writer_pickle.h"
 #include "formats/pt/pt.h"
 #include "formats/pt/pt_file.h"
 #include "formats/pt/rank_pattern.h"
-#include "formats/shared/torch_archive.h"
-#include "model/unflatten.h"
+#include "statedict/unflatten.h"
 
 /* One torch.save zip (pt_file.h) a rank with FSDP1's LOCAL state dict, and one with the optimizer's own
  * state_dict(), or both in one where a pattern of names is given. The model's: `PREFIX._flat_param`, a

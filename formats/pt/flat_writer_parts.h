@@ -6,7 +6,7 @@
 #ifndef FSDPCK_FLAT_WRITER_PARTS_H
 #define FSDPCK_FLAT_WRITER_PARTS_H
 
-#include "formats/shared/pickle.h"
+#include "formats/common/pickle.h"
 #include "model/unit.h"
 #include "state/target.h"
 

@@ -1,6 +1,6 @@
 #include "formats/pt/flat_writer_pickle.h"
 
-#include "formats/shared/torch_archive.h"
+#include "formats/common/torch_archive.h"
 
 /* What a file holds once (pickle_put_again). */
 enum {

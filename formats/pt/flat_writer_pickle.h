@@ -14,7 +14,7 @@
 #ifndef FSDPCK_FLAT_WRITER_PICKLE_H
 #define FSDPCK_FLAT_WRITER_PICKLE_H
 
-#include "formats/shared/pickle.h"
+#include "formats/common/pickle.h"
 #include "state/dtype.h"
 
 typedef struct flat_shard {

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/crc.h"
-#include "formats/shared/torch_zip_put.h"
-#include "formats/shared/zip.h"
+#include "formats/common/torch_zip_put.h"
+#include "formats/common/zip.h"
 
 enum {
     SHARED_LEAST = 1024, /* bytes of a pickle that are worth a literal of their own */

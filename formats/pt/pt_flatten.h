@@ -13,7 +13,7 @@
 #ifndef FSDPCK_FORMATS_PT_FLATTEN_H
 #define FSDPCK_FORMATS_PT_FLATTEN_H
 
-#include "formats/shared/torch_archive.h"
+#include "formats/common/torch_archive.h"
 #include "state/catalogue.h"
 #include "state/value_map.h"
 

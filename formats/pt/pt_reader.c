@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "formats/common/zip_stream.h"
 #include "formats/pt/pt.h"
 #include "formats/pt/pt_flatten.h"
 #include "formats/pt/pt_rest.h"
-#include "formats/shared/zip_stream.h"
 
 typedef struct pt_file {
     file f;

@@ -2,7 +2,7 @@
 #ifndef FSDPCK_FORMATS_PT_REST_H
 #define FSDPCK_FORMATS_PT_REST_H
 
-#include "formats/shared/zip_sum.h"
+#include "formats/common/zip_sum.h"
 
 /* `path`: for findings. Large records go to several threads, one each. */
 fsdpck_status pt_rest_sum(const zip_archive *zip, const char *path, const rest_request *request,

@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/common/pickle.h"
+#include "formats/common/torch_archive.h"
 #include "formats/pt/pt.h"
 #include "formats/pt/pt_file.h"
-#include "formats/shared/pickle.h"
-#include "formats/shared/torch_archive.h"
 
 /* One zip (pt_file.h) with the nested state. A tensor that views a storage (target.views) is
  * PLACE_EMPTY and has no bytes of its own: the CAT_TENSOR_STORAGE tensor that it views has them. */

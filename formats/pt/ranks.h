@@ -20,9 +20,9 @@
 #ifndef FSDPCK_FORMATS_PT_RANKS_H
 #define FSDPCK_FORMATS_PT_RANKS_H
 
-#include "base/file_set.h"
 #include "formats/format.h"
 #include "formats/pt/pt_flatten.h"
+#include "io/file_set.h"
 
 /* --- names --- */
 

@@ -6,8 +6,8 @@
 
 #include "formats/pt/ranks.h"
 #include "layout/mesh_text.h"
-#include "model/agree.h"
 #include "model/unit.h"
+#include "statedict/agree.h"
 
 /* Two files that say to be the same rank's: one of them is a copy under another name. */
 static fsdpck_status check_own_ranks(const ranks_state *s, fsdpck_error *err)

@@ -2,8 +2,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "formats/common/renamed.h"
 #include "formats/pt/ranks.h"
-#include "formats/shared/renamed.h"
 
 typedef struct census {
     uint8_t *expected; /* by rank */

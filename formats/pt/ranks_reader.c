@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "formats/common/zip_stream.h"
 #include "formats/pt/pt.h"
 #include "formats/pt/ranks.h"
-#include "formats/shared/zip_stream.h"
-#include "model/shard_metadata.h"
+#include "statedict/shard_metadata.h"
 
 /* --- probe --- */
 

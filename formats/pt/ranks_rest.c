@@ -1,8 +1,8 @@
 /* ranks_rest.c: records of the files of ranks that no chunk lies in, for verify: pickles, what is
  * the same on several ranks and taken from one, storages that nothing uses. */
 #include "base/bytes.h"
+#include "formats/common/zip_sum.h"
 #include "formats/pt/ranks.h"
-#include "formats/shared/zip_sum.h"
 
 typedef struct rest_work {
     ranks_reader *r;

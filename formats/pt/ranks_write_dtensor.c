@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "formats/shared/torch_archive.h"
+#include "formats/common/torch_archive.h"
 #include "layout/mesh_text.h"
 #include "layout/piece.h"
 #include "layout/slice.h"

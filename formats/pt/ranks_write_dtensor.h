@@ -25,8 +25,8 @@
 #ifndef FSDPCK_RANKS_WRITE_DTENSOR_H
 #define FSDPCK_RANKS_WRITE_DTENSOR_H
 
+#include "formats/common/pickle.h"
 #include "formats/format.h"
-#include "formats/shared/pickle.h"
 
 typedef enum dtensor_form {
     DTORCH_2_6,

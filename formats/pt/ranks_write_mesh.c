@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/common/torch_archive.h"
 #include "formats/pt/ranks_write_dtensor.h"
-#include "formats/shared/torch_archive.h"
 #include "layout/mesh_text.h"
 #include "layout/slice.h"
 

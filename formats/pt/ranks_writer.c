@@ -2,12 +2,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/common/torch_archive.h"
 #include "formats/pt/pt.h"
 #include "formats/pt/pt_file.h"
 #include "formats/pt/rank_pattern.h"
 #include "formats/pt/ranks.h"
 #include "formats/pt/ranks_write_dtensor.h"
-#include "formats/shared/torch_archive.h"
 
 /* One torch.save zip (pt_file.h) a rank: the nested state, where a tensor that is cut has become a
  * DTensor of what the rank holds, and every other one a plain CPU tensor. All are compact: torch's

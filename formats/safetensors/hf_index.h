@@ -15,7 +15,7 @@
 #include <stdbool.h>
 
 #include "base/alloc.h"
-#include "base/file.h"
+#include "io/file.h"
 
 typedef struct hf_index {
     strtab tensors;

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/common/renamed.h"
 #include "formats/safetensors/shard_name.h"
-#include "formats/shared/renamed.h"
 
 enum { NAME_NBYTES_MAX = 512 };
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/common/renamed.h"
 #include "formats/safetensors/hf_beside.h"
 #include "formats/safetensors/hf_index.h"
 #include "formats/safetensors/hf_missing.h"
@@ -10,7 +11,6 @@
 #include "formats/safetensors/shard_name.h"
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_files.h"
-#include "formats/shared/renamed.h"
 
 #define INDEX_SUFFIX ".safetensors.index.json"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "model/agree.h"
+#include "statedict/agree.h"
 
 #define CONFIG_NBYTES_MAX (UINT64_C(16) << 20)
 

@@ -2,13 +2,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/common/renamed.h"
 #include "formats/safetensors/shard_name.h"
 #include "formats/safetensors/shards_global.h"
 #include "formats/safetensors/shards_judge.h"
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_files.h"
 #include "formats/safetensors/st_layout.h"
-#include "formats/shared/renamed.h"
 
 #define RANKS_MAX 1000000u
 

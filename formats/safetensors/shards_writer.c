@@ -1,9 +1,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "formats/common/rank_deal.h"
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_layout.h"
-#include "formats/shared/rank_deal.h"
 
 /* One file a rank, as HuggingFaceStorageWriter(save_distributed=True) of torch 2.9 to 2.15 leaves
  * them where it has no mapping of names to files: every name is in file 1 of 1. Which rank writes

@@ -12,7 +12,7 @@
  * Writers: safetensors (one file), hf (`model.safetensors`, or numbered files with an index),
  * dcp-safetensors (a file a rank). Their bytes are those of the safetensors library, 0.8: tensors by dtype, then name; see st_layout.h.
  *
- * Shared parts: the header of a stream is read by formats/shared/st_header.h; open files by
+ * Shared parts: the header of a stream is read by formats/common/st_header.h; open files by
  * st_files.h.
  */
 #ifndef FSDPCK_ST_H

@@ -14,9 +14,9 @@
 #ifndef FSDPCK_ST_FILES_H
 #define FSDPCK_ST_FILES_H
 
-#include "base/file_set.h"
+#include "formats/common/st_header.h"
 #include "formats/format.h"
-#include "formats/shared/st_header.h"
+#include "io/file_set.h"
 
 typedef struct st_files st_files;
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "formats/shared/st_header.h"
+#include "formats/common/st_header.h"
 
 void st_text_begin(st_text *w, text_buf *out)
 {

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "exec/bundle.h"
-#include "exec/exchange.h"
 #include "exec/exec_state.h"
+#include "exec/gpu/exchange.h"
 
 bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk)
 {

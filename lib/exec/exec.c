@@ -5,9 +5,9 @@
 
 #include "exec/band.h"
 #include "exec/bundle.h"
-#include "exec/exchange.h"
+#include "exec/compress.h"
 #include "exec/exec_state.h"
-#include "exec/pack.h"
+#include "exec/gpu/exchange.h"
 
 static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
 {

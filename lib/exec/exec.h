@@ -17,7 +17,7 @@
  * memory_nbytes; what grows with the number of chunks (24 bytes each, 1 for late bytes) is drawn
  * from `metadata`.
  *
- * Where the target is packed (state/pack.h) exec_run compresses it cell by cell (pack.c), and gives the
+ * Where the target is packed (state/filter.h) exec_run compresses it cell by cell (pack.c), and gives the
  * output's one file, added with 0 bytes, its size. There is no group then, nor are there streams.
  *
  * Large files are written with O_DIRECT where the output was opened for it; their last block
@@ -27,10 +27,10 @@
 #define FSDPCK_EXEC_EXEC_H
 
 #include "base/log.h"
-#include "base/output.h"
 #include "base/pool.h"
 #include "base/progress.h"
-#include "exec/group.h"
+#include "group/group.h"
+#include "io/output.h"
 #include "kernels/gpu.h"
 #include "plan/plan.h"
 #include "plan/segment.h"

@@ -5,8 +5,8 @@
 #include <pthread.h>
 
 #include "exec/convert.h"
-#include "exec/engine_gpu.h"
 #include "exec/exec.h"
+#include "exec/gpu/engine_gpu.h"
 #include "plan/segment.h"
 #include "plan/sort.h"
 

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/crc.h"
-#include "exec/exchange.h"
 #include "exec/exec_state.h"
+#include "exec/gpu/exchange.h"
 
 /* Literals at once, chunks through gather; what nobody fills is zeros. */
 static fsdpck_status fill_by_threads(worker *w, const output_range *range, bool *wanted,

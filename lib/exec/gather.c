@@ -2,8 +2,8 @@
  * places. */
 #include <string.h>
 
-#include "exec/exchange.h"
 #include "exec/exec_state.h"
+#include "exec/gpu/exchange.h"
 #include "plan/sort.h"
 
 static dtype piece_from(const piece *q)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "exec/exec_state.h"
-#include "exec/group_view.h"
+#include "group/remote_folder.h"
 
 /* Neighbouring chunks that one of several holders of a file locates. */
 #define HOLDER_CHUNKS 256u

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "exec/exec_state.h"
-#include "exec/group_view.h"
+#include "group/remote_folder.h"
 
 /* Words that go over at once, where an array is not of words. */
 #define PIECE_WORDS 8192u

@@ -1,10 +1,10 @@
 #include <stdlib.h>
 
 #include "exec/bundle.h"
-#include "exec/deal.h"
 #include "exec/exec_state.h"
-#include "exec/hosts.h"
 #include "exec/share.h"
+#include "group/deal.h"
+#include "group/hosts.h"
 
 /* ---- outputs of each host ---- */
 

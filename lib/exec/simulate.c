@@ -4,8 +4,8 @@
 
 #include "exec/bundle.h"
 #include "exec/exec_state.h"
-#include "exec/group_reads.h"
 #include "exec/share.h"
+#include "group/group_reads.h"
 
 /* Question, its answer's head, and the bytes. */
 #define MESSAGES_A_READ 3u

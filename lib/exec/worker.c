@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #include "base/checked.h"
-#include "exec/exchange.h"
+#include "exec/compress.h"
 #include "exec/exec_state.h"
-#include "exec/pack.h"
+#include "exec/gpu/exchange.h"
 #include "plan/sort.h"
 
 /* Smaller tiles than this are not worth a system call. */

@@ -27,7 +27,7 @@
 #define FSDPCK_STATE_TARGET_H
 
 #include "state/catalogue.h"
-#include "state/pack.h"
+#include "state/filter.h"
 
 #define TARGET_STATE_PLAIN UINT32_MAX
 

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "formats/common/torch_archive.h"
 #include "formats/pt/pt.h"
-#include "formats/shared/torch_archive.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 

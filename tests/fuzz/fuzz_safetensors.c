@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/common/st_header.h"
 #include "formats/safetensors/hf_index.h"
 #include "formats/safetensors/st_text.h"
-#include "formats/shared/st_header.h"
 #include "tests/support/st_reference.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);

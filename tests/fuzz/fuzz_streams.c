@@ -12,7 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/crc.h"
-#include "formats/shared/zstd_stream.h"
+#include "formats/common/zstd_stream.h"
 
 enum { OUT_MOST = 1 << 20 };
 

@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/unflatten.h"
 #include "model/unit_json.h"
+#include "statedict/unflatten.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "formats/shared/zip.h"
+#include "formats/common/zip.h"
 #include "tests/support/must.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/engine_gpu.h"
 #include "exec/exec_state.h"
+#include "exec/gpu/engine_gpu.h"
 #include "state/cast.h"
 #include "tests/support/gpu_fake.h"
 

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "exec/group_view.h"
-#include "exec/rounds.h"
+#include "exec/gpu/rounds.h"
+#include "group/remote_folder.h"
 #include "tests/support/dice.h"
 #include "tests/support/exec_world.h"
 #include "tests/support/gpu_fake.h"

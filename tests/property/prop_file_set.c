@@ -10,8 +10,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/file_set.h"
 #include "base/pool.h"
+#include "io/file_set.h"
 #include "tests/support/scratch.h"
 
 enum { FILES = 60, JOBS = 6000, TEXT_BYTES = 32 };

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aim/aim.h"
 #include "formats/pt/pt.h"
+#include "select/select.h"
 #include "tests/support/scratch.h"
 #include "tests/support/target_write.h"
 

@@ -26,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/output.h"
+#include "io/output.h"
 #include "tests/support/scratch.h"
 #include "tests/support/stride.h"
 

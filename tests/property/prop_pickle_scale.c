@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "base/bytes.h"
-#include "formats/shared/pickle.h"
+#include "formats/common/pickle.h"
 
 /* --- making --- */
 

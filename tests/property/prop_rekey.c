@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/rekey.h"
+#include "statedict/rekey.h"
 #include "tests/support/dice.h"
 
 #define ROUNDS     400u

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/unflatten.h"
+#include "statedict/unflatten.h"
 
 #define PARAMS_MAX 5u
 #define DATA_MAX   65536u

@@ -18,8 +18,8 @@
 #ifndef FSDPCK_TESTS_DCP_WORLD_H
 #define FSDPCK_TESTS_DCP_WORLD_H
 
-#include "aim/aim.h"
 #include "exec/exec.h"
+#include "select/select.h"
 
 /* Its parameters, by number. */
 typedef struct dcp_world_model {

@@ -1,9 +1,9 @@
 /* dtype_reference.h: conversion and comparison of elements one at a time, by real numbers instead of
- * bits: slow, and written independently of lib/state/cast.c and lib/verify/compare.c. */
+ * bits: slow, and written independently of lib/state/cast.c and lib/check/compare.c. */
 #ifndef FSDPCK_TESTS_DTYPE_REFERENCE_H
 #define FSDPCK_TESTS_DTYPE_REFERENCE_H
 
-#include "verify/compare.h"
+#include "check/compare.h"
 
 /* Of a floating dtype that can be cast. */
 double reference_decode(dtype d, const uint8_t *element);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/group_link.h"
+#include "group/group_link.h"
 
 enum { SIZE_MAX_RANKS = 16 };
 

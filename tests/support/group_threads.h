@@ -1,4 +1,4 @@
-/* group_threads.h: ranks that are threads of one process: in place of MPI under exec/group.h, for
+/* group_threads.h: ranks that are threads of one process: in place of MPI under group/group.h, for
  * programs that are linked with group_threads.c.
  *
  *     group_threads_begin(4);              // before any of them joins

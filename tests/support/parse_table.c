@@ -17,8 +17,8 @@
 #include "base/bytes.h"
 #include "base/crc.h"
 #include "base/json.h"
-#include "formats/shared/pickle.h"
-#include "formats/shared/zip.h"
+#include "formats/common/pickle.h"
+#include "formats/common/zip.h"
 
 enum { INPUT_BYTES_MAX = 1 << 20, OPCODES_BYTES_MAX = 2048 };
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/shared/pickle.h"
-#include "formats/shared/pickle_writer.h"
+#include "formats/common/pickle.h"
+#include "formats/common/pickle_writer.h"
 #include "tests/support/must.h"
 
 enum { MEMORY_BYTES = 64 << 20, PRINT_BYTES = 1 << 16, WRITE_BYTES = 8 << 20 };

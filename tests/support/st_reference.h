@@ -1,5 +1,5 @@
 /* st_reference.h: which safetensors streams are good, told by another reader: recursive, with
- * fixed arrays, over the text alone. For tests of formats/shared/st_header.h.
+ * fixed arrays, over the text alone. For tests of formats/common/st_header.h.
  *
  * Good are those of the format that torch has tensors for: known dtypes, at most 64 dims of at most 2^63 - 1, an even
  * last dim for F4. Beyond 1,000 entries or 100 keys of metadata nothing is said. */

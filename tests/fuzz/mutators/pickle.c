@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "formats/shared/pickle_opcodes.h"
+#include "formats/common/pickle_opcodes.h"
 #include "tests/fuzz/mutators/mutate.h"
 
 enum { OPS_MAX = 4096 };

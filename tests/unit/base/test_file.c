@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/platform.h"
+#include "io/file.h"
 #include "tests/support/scratch.h"
 
 static char dir[SCRATCH_BYTES];

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file_set.h"
 #include "base/pool.h"
+#include "io/file_set.h"
 #include "tests/support/scratch.h"
 
 enum { FILES = 20 };

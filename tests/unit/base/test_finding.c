@@ -1,7 +1,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "base/finding.h"
+#include "findings/finding.h"
 
 Test(finding, rows_are_found_in_order)
 {

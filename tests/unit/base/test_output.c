@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/output.h"
-#include "base/output_remove.h"
 #include "base/pool.h"
+#include "io/output.h"
+#include "io/output_remove.h"
 #include "tests/support/scratch.h"
 
 static char dir[SCRATCH_BYTES];

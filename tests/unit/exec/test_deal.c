@@ -1,6 +1,6 @@
 #include <criterion/criterion.h>
 
-#include "exec/deal.h"
+#include "group/deal.h"
 
 #define MIB ((uint64_t)1 << 20)
 

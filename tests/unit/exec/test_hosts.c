@@ -1,6 +1,6 @@
 #include <criterion/criterion.h>
 
-#include "exec/hosts.h"
+#include "group/hosts.h"
 
 Test(hosts, are_numbered_by_their_lowest_ranks)
 {

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_folder.h"
+#include "io/file.h"
 #include "tests/support/dcp_pickle.h"
 
 typedef struct records {

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <zstd.h>
 
-#include "formats/shared/zstd_stream.h"
+#include "formats/common/zstd_stream.h"
 
 enum { PLAIN_NBYTES = 300000 };
 

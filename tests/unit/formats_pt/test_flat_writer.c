@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aim/aim.h"
 #include "base/bytes.h"
 #include "formats/pt/pt.h"
 #include "ranks_opening.h"
+#include "select/select.h"
 #include "tests/support/scratch.h"
 #include "tests/support/target_write.h"
 

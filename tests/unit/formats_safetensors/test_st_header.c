@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "formats/shared/st_header.h"
+#include "formats/common/st_header.h"
 
 #define W "\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}"
 

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "formats/common/st_header.h"
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_text.h"
-#include "formats/shared/st_header.h"
 #include "opening.h"
 
 static budget owner;

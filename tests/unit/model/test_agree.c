@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/agree.h"
+#include "statedict/agree.h"
 
 /* A description, and a catalogue whose tensors are said to be the model's. */
 typedef struct stage {

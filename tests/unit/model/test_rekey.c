@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/rekey.h"
+#include "statedict/rekey.h"
 
 /* Catalogues are written down as paths: 'optim/state/#0/exp_avg' has an int key 0 of a dict, and
  * 'optim/param_groups/@0/lr' an index of a list. */

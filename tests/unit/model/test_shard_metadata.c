@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/shard_metadata.h"
+#include "statedict/shard_metadata.h"
 
 /* Two wrappers as fairscale describes them: the root with a tied weight, and `blk`. */
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/unflatten.h"
+#include "statedict/unflatten.h"
 
 /* The worked units of a small model: emb (3,7), norm (3), norm (3), head tied to emb; below it `blk`
  * with a (5,3), a (5), b (3,5), and a channels-last conv (4,3,2,2). Each element of a flat parameter

@@ -1,6 +1,6 @@
 #include <criterion/criterion.h>
 
-#include "state/pack.h"
+#include "state/filter.h"
 
 Test(pack, cells_cover_every_tensor_in_order)
 {

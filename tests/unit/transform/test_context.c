@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "transform.h"
+#include "open/transform.h"
 
 typedef struct heard {
     unsigned warnings, others;

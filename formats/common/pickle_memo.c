@@ -1,0 +1,40 @@
+#include "formats/common/pickle_memo.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+fsdpck_status pickle_memo_grow(pickle_memo *m, uint64_t index, fsdpck_error *err)
+{
+    const size_t want = (size_t)(index / 64) + 1;
+    return vec_push_n(&m->blocks, want - m->blocks.count, err) == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
+}
+
+fsdpck_status pickle_memo_prepare(pickle_memo *m, uint64_t max_entries, fsdpck_error *err)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < m->blocks.count; i++) {
+        pickle_memo_block *block = VEC_AT(&m->blocks, pickle_memo_block, i);
+        block->before = total;
+        total += pickle_memo_ones(block->wanted);
+    }
+    if (total > max_entries) {
+        fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT,
+                                     "the memo of the pickle is too large");
+        error_expected(err, "at most %" PRIu64 " entries that are fetched", max_entries);
+        error_found(err, "%" PRIu64, total);
+        return st;
+    }
+    if (total == 0)
+        return FSDPCK_OK;
+    value *entries = vec_push_n(&m->entries, (size_t)total, err);
+    if (entries == NULL)
+        return FSDPCK_LIMIT;
+    memset(entries, 0xFF, (size_t)total * sizeof(value)); /* PICKLE_MEMO_UNSET */
+    return FSDPCK_OK;
+}
+
+void pickle_memo_release(pickle_memo *m)
+{
+    vec_release(&m->blocks);
+    vec_release(&m->entries);
+}

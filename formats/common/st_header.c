@@ -1,0 +1,195 @@
+#include "formats/common/st_header.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/checked.h"
+#include "formats/common/st_header_parts.h"
+
+/* Most headers are smaller; on network storage one read of this size costs what one of 8 bytes
+ * does. */
+#define FIRST_READ_NBYTES ((uint64_t)64 << 10)
+
+static void init(st_header *h, budget *owner)
+{
+    *h = (st_header){0};
+    strtab_init(&h->names, owner);
+    h->entries = VEC_OF(st_entry, owner);
+    h->dims = VEC_OF(uint64_t, owner);
+    strtab_init(&h->metadata_keys, owner);
+    strtab_init(&h->metadata_texts, owner);
+    h->metadata = VEC_OF(uint32_t, owner);
+}
+
+void st_header_release(st_header *h)
+{
+    strtab_release(&h->names);
+    vec_release(&h->entries);
+    vec_release(&h->dims);
+    strtab_release(&h->metadata_keys);
+    strtab_release(&h->metadata_texts);
+    vec_release(&h->metadata);
+}
+
+const char *st_header_name(const st_header *h, const st_entry *e, size_t *nbytes)
+{
+    *nbytes = strtab_nbytes(&h->names, e->name);
+    return strtab_text(&h->names, e->name);
+}
+
+const uint64_t *st_header_shape(const st_header *h, const st_entry *e)
+{
+    static const uint64_t none[1];
+    return e->ndim > 0 ? VEC_AT(&h->dims, const uint64_t, e->dims_at) : none;
+}
+
+const char *st_header_metadata(const st_header *h, const char *key, size_t *nbytes)
+{
+    const uint32_t id = strtab_find(&h->metadata_keys, key, strlen(key));
+    if (id == STRTAB_NONE)
+        return NULL;
+    const uint32_t text = *VEC_AT(&h->metadata, const uint32_t, id);
+    *nbytes = strtab_nbytes(&h->metadata_texts, text);
+    return strtab_text(&h->metadata_texts, text);
+}
+
+/* --- all entries --- */
+
+static int by_offset(const void *a, const void *b)
+{
+    const st_entry *x = a;
+    const st_entry *y = b;
+    if (x->begin_bytes != y->begin_bytes)
+        return x->begin_bytes < y->begin_bytes ? -1 : 1;
+    if (x->end_bytes != y->end_bytes)
+        return x->end_bytes < y->end_bytes ? -1 : 1;
+    return x->name < y->name ? -1 : x->name > y->name;
+}
+
+static fsdpck_status check_tiling(st_header *h, fsdpck_error *err)
+{
+    st_entry *e = h->entries.items;
+    const size_t count = h->entries.count;
+    bool sorted = true;
+    for (size_t i = 1; sorted && i < count; i++)
+        sorted = by_offset(&e[i - 1], &e[i]) < 0;
+    if (!sorted)
+        qsort(e, count, sizeof *e, by_offset);
+    uint64_t end = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (e[i].begin_bytes != end) {
+            const bool gap = e[i].begin_bytes > end;
+            const fsdpck_status st =
+                error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_OFFSET,
+                          gap ? "bytes between tensors belong to none" : "tensors overlap");
+            error_tensor(err, strtab_text(&h->names, e[i].name));
+            error_offset(err, h->data_offset_bytes + (end < h->data_nbytes ? end : h->data_nbytes));
+            error_expected(err, "data_offsets that begin at %" PRIu64, end);
+            error_found(err, "%" PRIu64, e[i].begin_bytes);
+            return st;
+        }
+        end = e[i].end_bytes;
+    }
+    if (end == h->data_nbytes)
+        return FSDPCK_OK;
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_EOF,
+                  end > h->data_nbytes ? "file is cut short" : "bytes behind the last tensor");
+    error_offset(err, h->data_offset_bytes + (end < h->data_nbytes ? end : h->data_nbytes));
+    error_expected(err, "%" PRIu64 " bytes of data", end);
+    error_found(err, "%" PRIu64 " bytes", h->data_nbytes);
+    if (end > h->data_nbytes)
+        error_next(err, "copy the file again; its writer or a copy may have been interrupted");
+    return st;
+}
+
+fsdpck_status st_header_parse(const char *text, size_t nbytes, uint64_t text_offset_bytes,
+                              uint64_t data_nbytes, budget *owner, st_header *h, fsdpck_error *err)
+{
+    init(h, owner);
+    h->data_offset_bytes = text_offset_bytes + nbytes;
+    h->data_nbytes = data_nbytes;
+    fsdpck_status st = st_header_read_text(text, nbytes, h, err);
+    if (st != FSDPCK_OK && err != NULL && err->has_offset)
+        err->offset_bytes += text_offset_bytes; /* so far it was the text's */
+    if (st == FSDPCK_OK)
+        st = check_tiling(h, err);
+    if (st != FSDPCK_OK)
+        st_header_release(h);
+    return st;
+}
+
+/* --- from a file --- */
+
+/* The length's eight bytes are letters where the file is a text: a git-lfs pointer ("version "), a web
+ * page ("<!DOCTYP"). */
+static bool is_text(uint64_t n)
+{
+    for (; n != 0; n >>= 8) {
+        if ((n & 0xff) < ' ' || (n & 0xff) > '~')
+            return false;
+        if (n >> 8 == 0)
+            return true;
+    }
+    return false;
+}
+
+static fsdpck_status check_header_nbytes(const st_input *in, uint64_t n, fsdpck_error *err)
+{
+    if (n >= 2 && n <= ST_HEADER_NBYTES_MAX && n <= in->nbytes - 8)
+        return FSDPCK_OK;
+    const bool short_one = n < 2;
+    const fsdpck_status st = error_set(
+        err, FSDPCK_BADINPUT, short_one ? FSDPCK_FINDING_ST_SHORT : FSDPCK_FINDING_ST_HEADER_SIZE,
+        "impossible length of the header");
+    const uint64_t most =
+        in->nbytes - 8 < ST_HEADER_NBYTES_MAX ? in->nbytes - 8 : ST_HEADER_NBYTES_MAX;
+    error_offset(err, in->base_offset_bytes);
+    error_expected(err, "2 to %" PRIu64 " bytes", most);
+    error_found(err, "%" PRIu64 " bytes", n);
+    if (n > UINT32_MAX && is_text(n))
+        error_next(err, "the file is a text, perhaps a git-lfs pointer or a web page: fetch the "
+                        "real one (git lfs pull)");
+    else if (n > in->nbytes - 8 && n <= ST_HEADER_NBYTES_MAX)
+        error_next(err, "copy the file again; its writer or a copy may have been interrupted");
+    return st;
+}
+
+fsdpck_status st_header_read(const st_input *in, budget *owner, st_header *h, fsdpck_error *err)
+{
+    *h = (st_header){0};
+    if (in->nbytes < 8) {
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHORT,
+                                           "too short for a safetensors header");
+        error_found(err, "%" PRIu64 " bytes", in->nbytes);
+        return st;
+    }
+    const uint64_t base = in->base_offset_bytes;
+    uint64_t have = in->nbytes < FIRST_READ_NBYTES ? in->nbytes : FIRST_READ_NBYTES;
+    char *first = budget_alloc(owner, have, err);
+    if (first == NULL)
+        return FSDPCK_LIMIT;
+    char *whole = NULL;
+    uint64_t n = 0;
+    fsdpck_status st;
+    GOTO_IF(in->read(in->ctx, base, first, have, err), out);
+    n = load_le64((const uint8_t *)first);
+    GOTO_IF(check_header_nbytes(in, n, err), out);
+    if (n > have - 8) {
+        whole = budget_alloc(owner, n, err);
+        if (whole == NULL) {
+            st = FSDPCK_LIMIT;
+            goto out;
+        }
+        memcpy(whole, first + 8, (size_t)(have - 8));
+        GOTO_IF(in->read(in->ctx, base + have, whole + (have - 8), n - (have - 8), err), out);
+    }
+    st = st_header_parse(whole != NULL ? whole : first + 8, (size_t)n, base + 8, in->nbytes - 8 - n,
+                         owner, h, err);
+out:
+    budget_free(owner, whole, n);
+    budget_free(owner, first, have);
+    return st;
+}

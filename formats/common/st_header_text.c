@@ -1,0 +1,392 @@
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/checked.h"
+#include "base/json.h"
+#include "base/utf8.h"
+#include "formats/common/st_header_parts.h"
+
+typedef struct parser {
+    json_reader json;
+    st_header *h;
+    bool saw_metadata;
+} parser;
+
+/* What is known of the entry being read. */
+typedef struct fields {
+    bool has_dtype, has_shape, has_offsets;
+    unsigned ndim;
+    unsigned offset_count;
+    uint64_t offsets[2];
+    uint64_t dims[NDIM_MAX];
+    dtype d;
+} fields;
+
+static fsdpck_status fail(fsdpck_error *err, fsdpck_finding_id finding, size_t offset_bytes,
+                          const char *what)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, finding, "%s", what);
+    error_offset(err, offset_bytes);
+    return st;
+}
+
+/* --- text --- */
+
+/* Index of the first byte that is not good text, or nbytes. NUL is UTF-8, but ends names early in
+ * readers written in C. */
+static size_t bad_text_at(const uint8_t *s, size_t nbytes)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    const uint64_t highs = ones << 7;
+    size_t at = 0;
+    while (at < nbytes) {
+        if (nbytes - at >= 8) {
+            const uint64_t x = load_le64(s + at);
+            if (((x | (x - ones)) & highs) == 0) {
+                at += 8;
+                continue;
+            }
+        }
+        uint32_t c;
+        const unsigned n = utf8_decode(s + at, nbytes - at, &c);
+        if (n == 0 || c == 0)
+            return at;
+        at += n;
+    }
+    return nbytes;
+}
+
+static fsdpck_status check_text(const char *text, size_t nbytes, fsdpck_error *err)
+{
+    const uint8_t *s = (const uint8_t *)text;
+    if (nbytes >= 3 && s[0] == 0xEF && s[1] == 0xBB && s[2] == 0xBF)
+        return fail(err, FSDPCK_FINDING_ST_UTF8, 0, "header begins with a byte order mark");
+    const size_t bad = bad_text_at(s, nbytes);
+    if (bad < nbytes)
+        return fail(err, FSDPCK_FINDING_ST_UTF8, bad,
+                    s[bad] == 0 ? "header holds a NUL byte" : "header is not UTF-8");
+    if (nbytes < 2)
+        return fail(err, FSDPCK_FINDING_ST_SHORT, 0, "header is too short to be a JSON object");
+    if (text[0] != '{')
+        return fail(err, FSDPCK_FINDING_ST_JSON, 0, "header does not begin with '{'");
+    return FSDPCK_OK;
+}
+
+/* --- __metadata__ --- */
+
+static fsdpck_status read_metadata(parser *p, fsdpck_error *err)
+{
+    st_header *h = p->h;
+    json_token t;
+    if (p->saw_metadata)
+        return fail(err, FSDPCK_FINDING_ST_META, p->json.at, "header has '__metadata__' twice");
+    p->saw_metadata = true;
+    RETURN_IF(json_next(&p->json, &t, err));
+    if (t.kind != JSON_OBJECT)
+        return fail(err, FSDPCK_FINDING_ST_META, t.offset_bytes, "'__metadata__' is not an object");
+    for (;;) {
+        RETURN_IF(json_next(&p->json, &t, err));
+        if (t.kind == JSON_OBJECT_END)
+            return FSDPCK_OK;
+        const size_t known = strtab_count(&h->metadata_keys);
+        const size_t key_at = t.offset_bytes;
+        uint32_t key;
+        uint32_t text;
+        RETURN_IF(strtab_intern(&h->metadata_keys, t.text, t.nbytes, &key, err));
+        if (key < known)
+            return fail(err, FSDPCK_FINDING_ST_META, key_at, "'__metadata__' has a key twice");
+        RETURN_IF(json_next(&p->json, &t, err));
+        if (t.kind != JSON_STRING)
+            return fail(err, FSDPCK_FINDING_ST_META, t.offset_bytes,
+                        "'__metadata__' has a value that is not a string");
+        RETURN_IF(strtab_intern(&h->metadata_texts, t.text, t.nbytes, &text, err));
+        uint32_t *slot = vec_push(&h->metadata, err);
+        if (slot == NULL)
+            return FSDPCK_LIMIT;
+        *slot = text;
+    }
+}
+
+/* --- one entry --- */
+
+/* Next number of an array, or *end. A token that begins like a number but is none in JSON (01, +1)
+ * is a bad number rather than bad JSON. */
+static fsdpck_status next_number(parser *p, bool of_shape, uint64_t *number, bool *end,
+                                 fsdpck_error *err)
+{
+    json_reader *r = &p->json;
+    size_t at = r->at;
+    while (at < r->nbytes && strchr(" \t\r\n,", r->text[at]) != NULL)
+        at++;
+    const bool numeric = at < r->nbytes && strchr("+-.0123456789", r->text[at]) != NULL;
+    json_token t;
+    r->finding = numeric ? FSDPCK_FINDING_ST_NUMBER : FSDPCK_FINDING_ST_JSON;
+    const fsdpck_status st = json_next(r, &t, err);
+    r->finding = FSDPCK_FINDING_ST_JSON;
+    RETURN_IF(st);
+    *end = t.kind == JSON_ARRAY_END;
+    if (*end)
+        return FSDPCK_OK;
+    if (t.kind != JSON_NUMBER)
+        return fail(err, FSDPCK_FINDING_ST_ENTRY, t.offset_bytes,
+                    "array holds something else than numbers");
+    *number = t.u64;
+    if (t.is_u64)
+        return FSDPCK_OK;
+    const bool negative = t.text[0] == '-' && t.nbytes > 1 && t.text[1] != '0';
+    (void)fail(err, of_shape && negative ? FSDPCK_FINDING_ST_SHAPE : FSDPCK_FINDING_ST_NUMBER,
+               t.offset_bytes, of_shape ? "bad size in a shape" : "bad number in data_offsets");
+    error_expected(err, "an integer from 0 to 2^64-1");
+    char shown[64];
+    error_found(err, "%s", escape_text(shown, sizeof shown, t.text, t.nbytes < 48 ? t.nbytes : 48));
+    return FSDPCK_BADINPUT;
+}
+
+static fsdpck_status begin_array(parser *p, const char *what, fsdpck_error *err)
+{
+    json_token t;
+    RETURN_IF(json_next(&p->json, &t, err));
+    if (t.kind != JSON_ARRAY) {
+        (void)fail(err, FSDPCK_FINDING_ST_ENTRY, t.offset_bytes,
+                   "field of an entry is not an array");
+        error_expected(err, "'%s': an array", what);
+        return FSDPCK_BADINPUT;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status read_shape(parser *p, fields *f, fsdpck_error *err)
+{
+    RETURN_IF(begin_array(p, "shape", err));
+    for (;;) {
+        uint64_t size;
+        bool end;
+        RETURN_IF(next_number(p, true, &size, &end, err));
+        if (end)
+            return FSDPCK_OK;
+        if (f->ndim == NDIM_MAX) {
+            const fsdpck_status st =
+                error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_ST_SHAPE, "tensor has too many dims");
+            error_offset(err, p->json.at);
+            error_expected(err, "at most %u", NDIM_MAX);
+            return st;
+        }
+        if (size > INT64_MAX)
+            return fail(err, FSDPCK_FINDING_ST_SHAPE, p->json.at,
+                        "size in a shape is too large to exist");
+        f->dims[f->ndim++] = size;
+    }
+}
+
+static fsdpck_status read_offsets(parser *p, fields *f, fsdpck_error *err)
+{
+    RETURN_IF(begin_array(p, "data_offsets", err));
+    for (;;) {
+        uint64_t offset;
+        bool end;
+        RETURN_IF(next_number(p, false, &offset, &end, err));
+        if (end && f->offset_count == 2)
+            return FSDPCK_OK;
+        if (end || f->offset_count == 2)
+            return fail(err, FSDPCK_FINDING_ST_ENTRY, p->json.at,
+                        "data_offsets does not hold two numbers");
+        f->offsets[f->offset_count++] = offset;
+    }
+}
+
+static fsdpck_status error_dtype(const json_token *t, fsdpck_error *err)
+{
+    char shown[64];
+    char upper[16] = {0};
+    const size_t n = t->nbytes < sizeof upper ? t->nbytes : 0;
+    for (size_t i = 0; i < n; i++)
+        upper[i] = (char)(t->text[i] >= 'a' && t->text[i] <= 'z' ? t->text[i] - 32 : t->text[i]);
+    const bool misspelt = dtype_from_safetensors(upper, n) != DTYPE_NONE;
+    const fsdpck_status st = error_set(err, misspelt ? FSDPCK_BADINPUT : FSDPCK_UNSUPPORTED,
+                                       FSDPCK_FINDING_ST_DTYPE, "unknown dtype");
+    error_offset(err, t->offset_bytes);
+    if (misspelt)
+        error_expected(err, "'%s'", upper);
+    escape_text(shown, sizeof shown, t->text, t->nbytes < 40 ? t->nbytes : 40);
+    error_found(err, "'%s'", shown);
+    return st;
+}
+
+static fsdpck_status read_dtype(parser *p, fields *f, fsdpck_error *err)
+{
+    json_token t;
+    RETURN_IF(json_next(&p->json, &t, err));
+    if (t.kind != JSON_STRING)
+        return fail(err, FSDPCK_FINDING_ST_ENTRY, t.offset_bytes,
+                    "dtype of an entry is not a string");
+    f->d = dtype_from_safetensors(t.text, t.nbytes);
+    return f->d != DTYPE_NONE ? FSDPCK_OK : error_dtype(&t, err);
+}
+
+static bool token_is(const json_token *t, const char *text)
+{
+    return strlen(text) == t->nbytes && memcmp(text, t->text, t->nbytes) == 0;
+}
+
+static fsdpck_status read_fields(parser *p, fields *f, fsdpck_error *err)
+{
+    json_token t;
+    RETURN_IF(json_next(&p->json, &t, err));
+    if (t.kind != JSON_OBJECT)
+        return fail(err, FSDPCK_FINDING_ST_ENTRY, t.offset_bytes,
+                    "entry of a tensor is not an object");
+    for (;;) {
+        RETURN_IF(json_next(&p->json, &t, err));
+        if (t.kind == JSON_OBJECT_END)
+            return FSDPCK_OK;
+        bool *has = token_is(&t, "dtype")          ? &f->has_dtype
+                    : token_is(&t, "shape")        ? &f->has_shape
+                    : token_is(&t, "data_offsets") ? &f->has_offsets
+                                                   : NULL;
+        if (has != NULL && *has)
+            return fail(err, FSDPCK_FINDING_ST_DUPKEY, t.offset_bytes, "entry has a field twice");
+        if (has != NULL)
+            *has = true;
+        if (has == &f->has_dtype) {
+            RETURN_IF(read_dtype(p, f, err));
+        } else if (has == &f->has_shape) {
+            RETURN_IF(read_shape(p, f, err));
+        } else if (has == &f->has_offsets) {
+            RETURN_IF(read_offsets(p, f, err));
+        } else {
+            p->h->extra_fields++;
+            RETURN_IF(json_next(&p->json, &t, err));
+            RETURN_IF(json_skip(&p->json, &t, err));
+        }
+    }
+}
+
+/* Bytes that dtype and shape ask for, counted in bits because F4 has half bytes. */
+static fsdpck_status check_length(const fields *f, size_t at, fsdpck_error *err)
+{
+    const uint64_t bits_each =
+        f->d == DTYPE_FLOAT4_E2M1FN_X2 ? 4 : dtype_get(f->d)->itemsize_bytes * 8u;
+    uint64_t nelems;
+    uint64_t bits;
+    if (!checked_product(f->dims, f->ndim, &nelems) || !checked_mul(nelems, bits_each, &bits))
+        return fail(err, FSDPCK_FINDING_ST_SHAPE, at, "shape is too large to exist");
+    if (bits % 8 != 0)
+        return fail(err, FSDPCK_FINDING_ST_DTYPE, at, "tensor does not fill whole bytes");
+    if (f->offsets[0] > f->offsets[1]) {
+        (void)fail(err, FSDPCK_FINDING_ST_OFFSET, at, "data_offsets end before they begin");
+        error_found(err, "[%" PRIu64 ", %" PRIu64 "]", f->offsets[0], f->offsets[1]);
+        return FSDPCK_BADINPUT;
+    }
+    if (f->offsets[1] - f->offsets[0] != bits / 8) {
+        (void)fail(err, FSDPCK_FINDING_ST_LENGTH, at, "data_offsets do not fit dtype and shape");
+        error_expected(err, "%" PRIu64 " bytes", bits / 8);
+        error_found(err, "%" PRIu64 " bytes", f->offsets[1] - f->offsets[0]);
+        return FSDPCK_BADINPUT;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_entry(parser *p, uint32_t name, fields *f, size_t at, fsdpck_error *err)
+{
+    st_header *h = p->h;
+    if (!f->has_dtype || !f->has_shape || !f->has_offsets) {
+        (void)fail(err, FSDPCK_FINDING_ST_ENTRY, at, "entry of a tensor is incomplete");
+        error_expected(err, "dtype, shape and data_offsets");
+        return FSDPCK_BADINPUT;
+    }
+    RETURN_IF(check_length(f, at, err));
+    if (f->d == DTYPE_FLOAT4_E2M1FN_X2) {
+        uint64_t *last = &f->dims[f->ndim - 1]; /* ndim 0 was no whole byte */
+        if (*last % 2 != 0) {
+            const fsdpck_status st =
+                error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ST_SHAPE,
+                          "F4 tensor with an odd last dim: torch has no such tensor");
+            error_offset(err, at);
+            return st;
+        }
+        *last /= 2;
+    }
+    st_entry *e = vec_push(&h->entries, err);
+    if (e == NULL)
+        return FSDPCK_LIMIT;
+    *e = (st_entry){
+        .name = name,
+        .dtype = (uint8_t)f->d,
+        .ndim = (uint8_t)f->ndim,
+        .dims_at = h->dims.count,
+        .begin_bytes = f->offsets[0],
+        .end_bytes = f->offsets[1],
+    };
+    uint64_t *dims = vec_push_n(&h->dims, f->ndim, err);
+    if (dims == NULL)
+        return FSDPCK_LIMIT;
+    memcpy(dims, f->dims, f->ndim * sizeof *dims);
+    return FSDPCK_OK;
+}
+
+/* Both definitions are told: readers differ in which of them they believe. */
+static fsdpck_status error_duplicate(const st_header *h, uint32_t name, size_t at,
+                                     fsdpck_error *err)
+{
+    /* Not yet sorted: entry i defines name i. */
+    const st_entry *e = VEC_AT(&h->entries, const st_entry, name);
+    const fsdpck_status st =
+        fail(err, FSDPCK_FINDING_ST_DUPKEY, at, "header defines a tensor twice");
+    error_tensor(err, strtab_text(&h->names, name));
+    error_expected(err, "one definition");
+    error_found(err,
+                "first %s of %u dims at bytes %" PRIu64 "..%" PRIu64 " of the data, and again here",
+                dtype_get((dtype)e->dtype)->name, e->ndim, e->begin_bytes, e->end_bytes);
+    return st;
+}
+
+static fsdpck_status read_entry(parser *p, const json_token *key, fsdpck_error *err)
+{
+    st_header *h = p->h;
+    const size_t at = key->offset_bytes;
+    const size_t known = strtab_count(&h->names);
+    uint32_t name;
+    RETURN_IF(strtab_intern(&h->names, key->text, key->nbytes, &name, err));
+    if (name < known)
+        return error_duplicate(h, name, at, err);
+    fields f;
+    memset(&f, 0, offsetof(fields, dims));
+    fsdpck_status st = read_fields(p, &f, err);
+    if (st == FSDPCK_OK)
+        st = add_entry(p, name, &f, at, err);
+    if (st != FSDPCK_OK)
+        error_tensor(err, strtab_text(&h->names, name));
+    return st;
+}
+
+static fsdpck_status read_root(parser *p, fsdpck_error *err)
+{
+    json_reader *r = &p->json;
+    json_token t;
+    RETURN_IF(json_next(r, &t, err)); /* '{', as check_text saw */
+    for (;;) {
+        RETURN_IF(json_next(r, &t, err));
+        if (t.kind == JSON_OBJECT_END)
+            break;
+        if (token_is(&t, "__metadata__"))
+            RETURN_IF(read_metadata(p, err));
+        else
+            RETURN_IF(read_entry(p, &t, err));
+    }
+    for (size_t at = r->at; at < r->nbytes; at++)
+        if (r->text[at] != ' ')
+            return fail(err, FSDPCK_FINDING_ST_JSON, at,
+                        "header is followed by something else than spaces");
+    return FSDPCK_OK;
+}
+
+fsdpck_status st_header_read_text(const char *text, size_t nbytes, st_header *h, fsdpck_error *err)
+{
+    RETURN_IF(check_text(text, nbytes, err));
+    parser p = {.h = h};
+    json_reader_init(&p.json, text, nbytes, FSDPCK_FINDING_ST_JSON);
+    const fsdpck_status st = read_root(&p, err);
+    json_reader_release(&p.json);
+    return st;
+}

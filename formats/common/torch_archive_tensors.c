@@ -1,0 +1,428 @@
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/common/torch_archive_parts.h"
+
+/* A call that the pickle machine has just finished, and what becomes of it. */
+typedef struct rebuild {
+    torch_builder *b;
+    value_pool *pool;
+    const value_call *call;
+    value *replacement;
+    bool *replaced;
+    fsdpck_error *err;
+} rebuild;
+
+static fsdpck_status set_to(const rebuild *r, value v)
+{
+    *r->replacement = v;
+    *r->replaced = true;
+    return FSDPCK_OK;
+}
+
+/* Kinds that fsdpck knows and does not read. Where the caller wants calls kept, what stays is
+ * the call without its arguments, among which are storages. */
+static fsdpck_status kind_unsupported(const rebuild *r, const char *what, const char *class_name)
+{
+    char shown[160];
+
+    if (r->b->calls != TORCH_CALLS_REFUSE) {
+        value_call bare = {.callee = r->call->callee, .how = CALL_REDUCE};
+        value v;
+        RETURN_IF(value_new_from(r->pool, VALUE_TUPLE, NULL, 0, &bare.args, r->err));
+        RETURN_IF(value_new_call(r->pool, &bare, &v, r->err));
+        return set_to(r, v);
+    }
+    fsdpck_status st = error_set(r->err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
+                                 "%s is not supported: '%s'", what,
+                                 escape_text(shown, sizeof(shown), class_name, strlen(class_name)));
+    error_next(r->err, "%s",
+               strncmp(what, "sparse", 6) == 0
+                   ? "make it dense with to_dense(), in the program that saves it"
+                   : "dequantize it, or convert it to plain tensors, in the program that saves it");
+    return st;
+}
+
+static fsdpck_status args_bad(const rebuild *r, const char *what)
+{
+    return error_set(r->err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_BOUNDS,
+                     "call that rebuilds a tensor has %s", what);
+}
+
+static value arg(const rebuild *r, value args, size_t i)
+{
+    return i < value_count(r->pool, args) ? value_item(r->pool, args, i) : VALUE_OF_NONE;
+}
+
+/* A tuple or list of sizes, or torch.Size of one. */
+static fsdpck_status dims_from(const rebuild *r, value v, uint64_t *dims, unsigned *ndim)
+{
+    if (value_kind_of(v) == VALUE_CALL &&
+        value_is_symbol_named(r->pool, value_call_of(r->pool, v)->callee, "Size"))
+        v = arg(r, value_call_of(r->pool, v)->args, 0);
+    if (value_kind_of(v) != VALUE_TUPLE && value_kind_of(v) != VALUE_LIST)
+        return args_bad(r, "a shape or strides that are no tuple");
+    if (value_count(r->pool, v) > NDIM_MAX)
+        return args_bad(r, "more than 64 dims");
+    *ndim = (unsigned)value_count(r->pool, v);
+    for (unsigned i = 0; i < *ndim; i++)
+        if (!value_as_u64(r->pool, value_item(r->pool, v, i), &dims[i]))
+            return args_bad(r, "a size or stride that is no count");
+    return FSDPCK_OK;
+}
+
+static fsdpck_status dtype_from(const rebuild *r, value v, dtype *d)
+{
+    if (value_kind_of(v) != VALUE_SYMBOL)
+        return args_bad(r, "no dtype where one is due");
+    const char *name = value_symbol_name(r->pool, v);
+    *d = dtype_from_name(name, strlen(name));
+    char shown[160];
+    return *d != DTYPE_NONE ? FSDPCK_OK
+                            : error_set(r->err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
+                                        "unknown dtype '%s'",
+                                        escape_text(shown, sizeof(shown), name, strlen(name)));
+}
+
+static fsdpck_status tensor_push(const rebuild *r, const tensor_claim *c, torch_tensor t,
+                                 value *tensor)
+{
+    torch_archive *a = r->b->archive;
+
+    t.dtype = (uint8_t)c->dtype;
+    t.ndim = (uint8_t)c->ndim;
+    t.offset_nelems = c->offset_nelems;
+    t.dims_at = a->dims.count;
+    uint64_t *dims = vec_push_n(&a->dims, 2u * c->ndim, r->err);
+    if (dims == NULL && c->ndim > 0)
+        return FSDPCK_LIMIT;
+    if (c->ndim > 0) {
+        memcpy(dims, c->sizes, c->ndim * sizeof(uint64_t));
+        memcpy(dims + c->ndim, c->strides, c->ndim * sizeof(uint64_t));
+    }
+    torch_tensor *slot = vec_push(&a->tensors, r->err);
+    if (slot == NULL)
+        return FSDPCK_LIMIT;
+    *slot = t;
+    *tensor = value_of_tensor(a->tensors.count - 1);
+    return FSDPCK_OK;
+}
+
+/* {'conj': True, 'neg': True}: the bytes are those before conjugation or negation. */
+static void lazy_bits(const rebuild *r, value metadata, torch_tensor *t)
+{
+    value bit;
+
+    if (value_kind_of(metadata) != VALUE_DICT)
+        return;
+    t->conj = value_dict_find(r->pool, metadata, "conj", &bit) && value_as_bool(bit);
+    t->neg = value_dict_find(r->pool, metadata, "neg", &bit) && value_as_bool(bit);
+}
+
+/* Of _rebuild_tensor (4 arguments), _v2 (6, 7) and _v3 (7, 8). */
+static fsdpck_status plain_tensor(const rebuild *r, value args, unsigned version, value *tensor)
+{
+    const size_t count = value_count(r->pool, args);
+    const value storage = arg(r, args, 0);
+    tensor_claim c = {0};
+    torch_tensor t = {0};
+    unsigned nstrides;
+
+    if (value_kind_of(args) != VALUE_TUPLE || count < (version == 1 ? 4 : 4 + version))
+        return args_bad(r, "too few arguments");
+    if (value_kind_of(storage) != VALUE_HOST)
+        return args_bad(r, "no storage");
+    const storage_ref ref = *VEC_AT(&r->b->refs, storage_ref, value_host_note(storage));
+    const torch_storage *s = VEC_AT(&r->b->archive->storages, torch_storage, ref.storage);
+    if (!value_as_u64(r->pool, arg(r, args, 1), &c.offset_nelems) ||
+        !checked_add(c.offset_nelems, ref.offset_nelems, &c.offset_nelems))
+        return args_bad(r, "a storage offset that is no count");
+    RETURN_IF(dims_from(r, arg(r, args, 2), c.sizes, &c.ndim));
+    RETURN_IF(dims_from(r, arg(r, args, 3), c.strides, &nstrides));
+    if (nstrides != c.ndim)
+        return args_bad(r, "as many strides as dims");
+    c.dtype = s->dtype;
+    if (version == 3)
+        RETURN_IF(dtype_from(r, arg(r, args, 6), &c.dtype));
+    c.storage_nbytes = s->nbytes;
+    RETURN_IF(tensor_claim_check(&c, r->err));
+    t.storage = ref.storage;
+    t.meta = s->meta;
+    t.requires_grad = version > 1 && value_kind_of(arg(r, args, 4)) == VALUE_BOOL &&
+                      value_as_bool(arg(r, args, 4));
+    lazy_bits(r, arg(r, args, version == 3 ? 7 : 6), &t);
+    return tensor_push(r, &c, t, tensor);
+}
+
+static fsdpck_status rebuild_plain(const rebuild *r, value args, unsigned version)
+{
+    value tensor;
+    RETURN_IF(plain_tensor(r, args, version, &tensor));
+    return set_to(r, tensor);
+}
+
+/* A parameter is the tensor that it wraps; of another kind (a DTensor) it is that kind. */
+static fsdpck_status rebuild_parameter(const rebuild *r, value args)
+{
+    const value data = arg(r, args, 0);
+
+    if (value_kind_of(data) == VALUE_TENSOR) {
+        torch_tensor *t = VEC_AT(&r->b->archive->tensors, torch_tensor, value_tensor_index(data));
+        t->is_parameter = true;
+        t->requires_grad = value_as_bool(arg(r, args, 1));
+    } else if (value_kind_of(data) != VALUE_CALL) {
+        return args_bad(r, "no data");
+    }
+    return set_to(r, data);
+}
+
+static fsdpck_status rebuild_meta(const rebuild *r, value args)
+{
+    tensor_claim c = {0};
+    unsigned nstrides;
+    value tensor;
+
+    RETURN_IF(dtype_from(r, arg(r, args, 0), &c.dtype));
+    RETURN_IF(dims_from(r, arg(r, args, 1), c.sizes, &c.ndim));
+    RETURN_IF(dims_from(r, arg(r, args, 2), c.strides, &nstrides));
+    c.storage_nbytes = INT64_MAX;
+    if (nstrides != c.ndim)
+        return args_bad(r, "as many strides as dims");
+    RETURN_IF(tensor_claim_check(&c, r->err));
+    RETURN_IF(tensor_push(r, &c, (torch_tensor){.meta = true, .storage = UINT32_MAX}, &tensor));
+    return set_to(r, tensor);
+}
+
+/* Attributes of a subclass: a dict, or (dict or None, dict of slots). */
+static bool attribute(const rebuild *r, value state, const char *name, value *v)
+{
+    if (value_kind_of(state) == VALUE_DICT)
+        return value_dict_find(r->pool, state, name, v);
+    if (value_kind_of(state) != VALUE_TUPLE)
+        return false;
+    for (size_t i = 0; i < value_count(r->pool, state) && i < 2; i++) {
+        const value part = value_item(r->pool, state, i);
+        if (value_kind_of(part) == VALUE_DICT && value_dict_find(r->pool, part, name, v))
+            return true;
+    }
+    return false;
+}
+
+/* A wrapper whose `_tensor` is a plain tensor of the wrapper's own shape and dtype. */
+static fsdpck_status rebuild_wrapper(const rebuild *r, const char *class_name, value args,
+                                     value state)
+{
+    torch_archive *a = r->b->archive;
+    uint64_t sizes[NDIM_MAX];
+    unsigned ndim;
+    dtype d;
+    value inner;
+
+    if (strcmp(class_name, "DTensor") == 0 || strcmp(class_name, "ShardedTensor") == 0)
+        return FSDPCK_OK;
+    if (!attribute(r, state, "_tensor", &inner) || value_kind_of(inner) != VALUE_TENSOR)
+        return kind_unsupported(r, "tensor subclass", class_name);
+    RETURN_IF(dtype_from(r, arg(r, args, 1), &d));
+    RETURN_IF(dims_from(r, arg(r, args, 2), sizes, &ndim));
+    const torch_tensor *t = VEC_AT(&a->tensors, torch_tensor, value_tensor_index(inner));
+    if (t->dtype != d || t->ndim != ndim ||
+        (ndim > 0 && memcmp(torch_tensor_sizes(a, t), sizes, ndim * sizeof(uint64_t)) != 0))
+        return kind_unsupported(r, "tensor subclass", class_name);
+    return set_to(r, inner);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* (func, type, args, state): a tensor with Python attributes, a Buffer, or a subclass. */
+static fsdpck_status rebuild_from_type(const rebuild *r, value args)
+{
+    const value func = arg(r, args, 0), type = arg(r, args, 1), inner = arg(r, args, 2),
+                state = arg(r, args, 3);
+    unsigned version = 0;
+    value bit;
+
+    if (value_kind_of(func) != VALUE_SYMBOL || value_kind_of(type) != VALUE_SYMBOL ||
+        value_kind_of(inner) != VALUE_TUPLE)
+        return args_bad(r, "arguments of the wrong kinds");
+    const char *class_name = value_symbol_name(r->pool, type);
+    if (value_is_symbol_named(r->pool, func, "_rebuild_wrapper_subclass"))
+        return rebuild_wrapper(r, class_name, inner, state);
+    if (value_is_symbol_named(r->pool, func, "_rebuild_tensor_v2"))
+        version = 2;
+    else if (value_is_symbol_named(r->pool, func, "_rebuild_tensor_v3"))
+        version = 3;
+    if (version == 0 || !(strcmp(class_name, "Tensor") == 0 || ends_with(class_name, "Parameter") ||
+                          ends_with(class_name, "Buffer")))
+        return kind_unsupported(r, "tensor subclass", class_name);
+    RETURN_IF(rebuild_plain(r, inner, version));
+    class_name = value_symbol_name(r->pool, type);
+    torch_tensor *t =
+        VEC_AT(&r->b->archive->tensors, torch_tensor, r->b->archive->tensors.count - 1);
+    t->is_parameter = ends_with(class_name, "Parameter");
+    t->is_buffer = ends_with(class_name, "Buffer") ||
+                   (attribute(r, state, "_is_buffer", &bit) && value_as_bool(bit));
+    return FSDPCK_OK;
+}
+
+/* (cpu tensor, dtype, device, requires_grad) of XLA and its like. */
+static fsdpck_status rebuild_device(const rebuild *r, value args)
+{
+    const value data = arg(r, args, 0);
+    dtype d;
+
+    if (value_kind_of(data) != VALUE_TENSOR)
+        return kind_unsupported(r, "tensor of a device's own format",
+                                value_symbol_name(r->pool, r->call->callee));
+    RETURN_IF(dtype_from(r, arg(r, args, 1), &d));
+    if (VEC_AT(&r->b->archive->tensors, torch_tensor, value_tensor_index(data))->dtype != d)
+        return kind_unsupported(r, "tensor of a device's own dtype",
+                                value_symbol_name(r->pool, r->call->callee));
+    return set_to(r, data);
+}
+
+static bool is_kept(const torch_builder *b, bool runs_code)
+{
+    return runs_code ? b->calls == TORCH_CALLS_SHOW : b->calls != TORCH_CALLS_REFUSE;
+}
+
+/* How Python 3.11 writes enum members and nested classes: the symbol Class.Name, unless it could
+ * be a function of something that runs code. */
+static fsdpck_status resolve_getattr(const rebuild *r)
+{
+    const value class = arg(r, r->call->args, 0);
+    const bool runs_code = torch_callee_runs_code(r->pool, class);
+    bool is_one = false;
+    value symbol;
+
+    RETURN_IF(pickle_getattr_symbol(r->pool, r->call, &symbol, &is_one, r->err));
+    if (is_one && torch_name_is_class(value_symbol_name(r->pool, class)) && !runs_code)
+        return set_to(r, symbol);
+    return is_kept(r->b, runs_code)
+               ? FSDPCK_OK
+               : error_set(r->err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_GETATTR,
+                           "pickle takes an attribute of something other than a class of data");
+}
+
+static fsdpck_status unknown_call(const rebuild *r)
+{
+    return is_kept(r->b, torch_callee_runs_code(r->pool, r->call->callee))
+               ? FSDPCK_OK
+               : torch_call_refuse(r->pool, r->call, r->err);
+}
+
+static const char *kind_of(const char *function)
+{
+    if (strncmp(function, "_rebuild_sparse", 15) == 0)
+        return "sparse tensor";
+    if (strcmp(function, "_rebuild_qtensor") == 0)
+        return "quantised tensor";
+    if (strcmp(function, "_rebuild_nested_tensor") == 0)
+        return "nested tensor";
+    return "kind of tensor";
+}
+
+static fsdpck_status rebuild_call(const rebuild *r)
+{
+    const value args = r->call->args;
+    const char *name = value_kind_of(r->call->callee) == VALUE_SYMBOL
+                           ? value_symbol_name(r->pool, r->call->callee)
+                           : "";
+    const char *module = name[0] != '\0' ? value_symbol_module(r->pool, r->call->callee) : "";
+
+    if (strcmp(name, "getattr") == 0 &&
+        (strcmp(module, "__builtin__") == 0 || strcmp(module, "builtins") == 0))
+        return resolve_getattr(r);
+    if (!torch_call_is_known(r->pool, r->call))
+        return unknown_call(r);
+    if (strncmp(module, "torch.", 6) != 0 || strncmp(name, "_rebuild_", 9) != 0)
+        return FSDPCK_OK;
+    if (strcmp(name, "_rebuild_tensor") == 0)
+        return rebuild_plain(r, args, 1);
+    if (strcmp(name, "_rebuild_tensor_v2") == 0)
+        return rebuild_plain(r, args, 2);
+    if (strcmp(name, "_rebuild_tensor_v3") == 0)
+        return rebuild_plain(r, args, 3);
+    if (strcmp(name, "_rebuild_parameter") == 0 ||
+        strcmp(name, "_rebuild_parameter_with_state") == 0)
+        return rebuild_parameter(r, args);
+    if (strcmp(name, "_rebuild_from_type_v2") == 0)
+        return rebuild_from_type(r, args);
+    if (strcmp(name, "_rebuild_meta_tensor_no_storage") == 0)
+        return rebuild_meta(r, args);
+    if (strcmp(name, "_rebuild_device_tensor_from_cpu_tensor") == 0)
+        return rebuild_device(r, args);
+    return kind_unsupported(r, kind_of(name), name);
+}
+
+static fsdpck_status on_call(void *ctx, value_pool *pool, const value_call *call, bool built,
+                             value *replacement, bool *replaced, fsdpck_error *err)
+{
+    torch_builder *b = ctx;
+    const value_call copy = *call; /* new values may move the pool */
+    const rebuild r = {.b = b,
+                       .pool = pool,
+                       .call = &copy,
+                       .replacement = replacement,
+                       .replaced = replaced,
+                       .err = err};
+
+    if (built)
+        return FSDPCK_OK;
+    if (copy.how == CALL_PERSID) {
+        value v;
+        RETURN_IF(torch_persid_resolve(b, pool, copy.args, &v, err));
+        return set_to(&r, v);
+    }
+    if (copy.how == CALL_REDUCE) {
+        RETURN_IF(pickle_plain_call(pool, &copy, replacement, replaced, err));
+        return *replaced ? FSDPCK_OK : rebuild_call(&r);
+    }
+    if (torch_callee_runs_code(pool, copy.callee))
+        return unknown_call(&r);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status on_duplicate_key(void *ctx, value_pool *pool, value dict, value key,
+                                      fsdpck_error *err)
+{
+    torch_builder *b = ctx;
+
+    (void)pool, (void)dict, (void)key, (void)err;
+    b->archive->duplicate_keys++;
+    return FSDPCK_OK;
+}
+
+pickle_hooks torch_builder_hooks(torch_builder *b)
+{
+    return (pickle_hooks){.ctx = b, .on_call = on_call, .on_duplicate_key = on_duplicate_key};
+}
+
+void torch_builder_init(torch_builder *b)
+{
+    strtab_init(&b->keys, b->archive->owner);
+    b->refs = VEC_OF(storage_ref, b->archive->owner);
+}
+
+void torch_builder_release(torch_builder *b)
+{
+    strtab_release(&b->keys);
+    vec_release(&b->refs);
+}
+
+static fsdpck_status visit(void *ctx, value v, fsdpck_error *err)
+{
+    (void)ctx;
+    if (value_kind_of(v) != VALUE_HOST)
+        return FSDPCK_OK;
+    return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
+                     "file holds a bare storage outside of any tensor");
+}
+
+fsdpck_status torch_builder_finish(torch_builder *b, fsdpck_error *err)
+{
+    return value_walk(b->archive->pool, b->archive->root, visit, NULL, err);
+}

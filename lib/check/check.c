@@ -1,0 +1,367 @@
+#include "check/check.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/check_parts.h"
+#include "plan/cover.h"
+#include "plan/sort.h"
+
+/* Heads read by one job. */
+#define LOCATE_BATCH 64u
+
+bool check_is_finding(fsdpck_status st)
+{
+    return st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED;
+}
+
+void check_path(const check *c, uint32_t file, fsdpck_error *err)
+{
+    const catalogue *cat = c->r->cat;
+    if (c->r->folder == NULL) {
+        error_path(err, c->r->path);
+    } else if (file < catalogue_file_count(cat)) {
+        char path[sizeof err->path];
+        snprintf(path, sizeof path, "%s/%s", c->r->folder,
+                 catalogue_name(cat, catalogue_file(cat, file)->path));
+        error_path(err, path);
+    }
+}
+
+void check_context(const check *c, uint64_t chunk, fsdpck_error *err)
+{
+    const catalogue *cat = c->r->cat;
+    const cat_chunk *k = catalogue_chunk(cat, chunk);
+    error_tensor(err, catalogue_name(cat, catalogue_tensor(cat, k->tensor)->name));
+    check_path(c, k->file, err);
+}
+
+/* ---- coverage ---- */
+
+static fsdpck_status check_tensor(void *ctx, unsigned worker, uint64_t tensor, fsdpck_error *err)
+{
+    check *c = ctx;
+    struct cover_report report;
+    fsdpck_error what;
+    (void)worker;
+    RETURN_IF(cover_check(c->r->cat, (uint32_t)tensor, c->r->metadata, &report, err));
+    if (cover_is_whole(&report))
+        return FSDPCK_OK;
+    fsdpck_error_init(&what);
+    const fsdpck_status st = cover_error(c->r->cat, (uint32_t)tensor, &report, &what);
+    if (!check_is_finding(st)) {
+        *err = what;
+        return st;
+    }
+    findings_tell(c->found, &what);
+    if (report.overlap && report.hole && report.covered <= report.nelems) {
+        fsdpck_error_init(&what);
+        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_GAP,
+                  "chunks of a tensor do not cover it");
+        error_tensor(&what, catalogue_name(c->r->cat, catalogue_tensor(c->r->cat, tensor)->name));
+        error_expected(&what, "%" PRIu64 " elements", report.nelems);
+        error_found(&what, "%" PRIu64 ", some of them twice", report.covered);
+        error_next(&what, "look for the files of each save in its folder");
+        findings_tell(c->found, &what);
+    }
+    return FSDPCK_OK;
+}
+
+/* ---- heads ---- */
+
+typedef struct locate_work {
+    check *c;
+    const sort_pair *chunks; /* in the order of the files */
+    uint64_t count;
+    extent *extents; /* by the same index; nbytes 0: the chunk has a finding */
+} locate_work;
+
+uint64_t check_chunk_nbytes(const catalogue *cat, uint64_t chunk)
+{
+    uint64_t sizes[NDIM_MAX];
+    const cat_tensor *t = catalogue_tensor(cat, catalogue_chunk(cat, chunk)->tensor);
+    catalogue_chunk_box(cat, chunk, NULL, sizes);
+    return box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
+}
+
+/* Whether the elements lie side by side, in whatever order of the dims. */
+static bool is_dense(const check *c, uint64_t chunk, const place *where)
+{
+    uint64_t sizes[NDIM_MAX], reach = 1;
+    const unsigned ndim =
+        catalogue_tensor(c->r->cat, catalogue_chunk(c->r->cat, chunk)->tensor)->ndim;
+    catalogue_chunk_box(c->r->cat, chunk, NULL, sizes);
+    for (unsigned done = 0; done < ndim; done++) {
+        unsigned d = 0;
+        while (d < ndim && (sizes[d] <= 1 || where->strides[d] != reach))
+            d++;
+        if (d == ndim)
+            break;
+        reach *= sizes[d];
+        sizes[d] = 1;
+    }
+    return box_nelems(sizes, ndim) == 1;
+}
+
+/* Bytes from the first element to the end of the last one: fewer than all take where some share theirs,
+ * more where others lie between. Known to lie within the record. */
+static uint64_t span_nbytes(const check *c, uint64_t chunk, const place *where)
+{
+    uint64_t sizes[NDIM_MAX], last = 0;
+    const cat_tensor *t = catalogue_tensor(c->r->cat, catalogue_chunk(c->r->cat, chunk)->tensor);
+    if (where->rows)
+        return check_chunk_nbytes(c->r->cat, chunk);
+    catalogue_chunk_box(c->r->cat, chunk, NULL, sizes);
+    for (unsigned d = 0; d < t->ndim; d++)
+        last += (sizes[d] - 1) * where->strides[d];
+    return (last + 1) * dtype_get((dtype)t->dtype)->itemsize_bytes;
+}
+
+static extent extent_of(const check *c, uint64_t chunk, const place *where)
+{
+    extent e = {.offset_bytes = where->offset_bytes,
+                .nbytes = span_nbytes(c, chunk, where),
+                .chunk = chunk,
+                .file = where->file,
+                .stream = where->stream,
+                .swap = where->swap,
+                .scattered = !where->rows && !is_dense(c, chunk, where),
+                .negated = where->conj || where->neg};
+    if (where->stream) {
+        e.offset_bytes = catalogue_chunk(c->r->cat, chunk)->offset_bytes;
+        e.at_bytes = where->offset_bytes;
+        if (c->r->source->stream_sum_of != NULL)
+            e.stream_sum = (uint8_t)c->r->source->stream_sum_of(c->r->source->ctx, chunk);
+    } else if (where->has_crc) {
+        e.offset_bytes = where->record_offset_bytes;
+        e.nbytes = where->record_nbytes;
+        e.has_crc = true;
+        e.crc32 = where->crc32;
+        if (!e.scattered)
+            e.at_bytes = where->offset_bytes - where->record_offset_bytes;
+    }
+    return e;
+}
+
+static void count_unread(check *c, uint64_t chunk)
+{
+    const uint32_t tensor = catalogue_chunk(c->r->cat, chunk)->tensor;
+    __atomic_fetch_add(&c->result->unread_nbytes, check_chunk_nbytes(c->r->cat, chunk),
+                       __ATOMIC_RELAXED);
+    if (__atomic_exchange_n(&c->unread[tensor], 1, __ATOMIC_RELAXED) == 0)
+        __atomic_fetch_add(&c->result->unread_tensors, 1, __ATOMIC_RELAXED);
+}
+
+static fsdpck_status locate_batch(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
+{
+    locate_work *w = ctx;
+    check *c = w->c;
+    const source *src = c->r->source;
+    (void)worker;
+    for (uint64_t i = job * LOCATE_BATCH; i < (job + 1) * LOCATE_BATCH && i < w->count; i++) {
+        const uint64_t chunk = w->chunks[i].item;
+        place where = {0};
+        fsdpck_error what;
+        fsdpck_error_init(&what);
+        const fsdpck_status st = src->locate(src->ctx, chunk, &where, &what);
+        if (st == FSDPCK_OK) {
+            w->extents[i] = extent_of(c, chunk, &where);
+            continue;
+        }
+        check_context(c, chunk, &what);
+        if (!check_is_finding(st)) {
+            *err = what;
+            return st;
+        }
+        findings_tell(c->found, &what);
+        count_unread(c, chunk);
+    }
+    return FSDPCK_OK;
+}
+
+int check_compare_extents(const void *left, const void *right)
+{
+    const extent *a = left, *b = right;
+    if (a->file != b->file)
+        return a->file < b->file ? -1 : 1;
+    if (a->offset_bytes != b->offset_bytes)
+        return a->offset_bytes < b->offset_bytes ? -1 : 1;
+    if (a->nbytes != b->nbytes)
+        return a->nbytes > b->nbytes ? -1 : 1;
+    if (a->at_bytes != b->at_bytes)
+        return a->at_bytes < b->at_bytes ? -1 : 1;
+    return a->chunk < b->chunk ? -1 : a->chunk > b->chunk;
+}
+
+/* Chunks that view one record make one extent, and are its spots. */
+static void merge_extents(check *c, extent *list, uint64_t count)
+{
+    extent *made = c->extents.items;
+    size_t n = 0, spots = 0;
+    if (count > 1)
+        qsort(list, count, sizeof *list, check_compare_extents);
+    for (uint64_t i = 0; i < count; i++) {
+        if (list[i].nbytes == 0)
+            continue;
+        extent *last = n > 0 ? &made[n - 1] : NULL;
+        list[spots] = list[i];
+        const extent *spot = &list[spots++];
+        if (last != NULL && !last->stream && last->file == spot->file &&
+            last->offset_bytes == spot->offset_bytes && last->nbytes == spot->nbytes) {
+            last->spots++;
+            continue;
+        }
+        made[n] = *spot;
+        made[n].first_spot = (uint32_t)(spots - 1);
+        made[n++].spots = 1;
+        c->result->bytes_total += spot->nbytes;
+    }
+    c->extents.count = n;
+    c->spots.count = spots;
+    c->result->records = n;
+}
+
+static uint64_t list_chunks(const catalogue *cat, sort_pair *list)
+{
+    uint64_t n = 0;
+    for (uint64_t k = 0; k < catalogue_chunk_count(cat); k++)
+        if (catalogue_chunk(cat, k)->place != PLACE_EMPTY)
+            list[n++] = (sort_pair){catalogue_chunk(cat, k)->offset_bytes, (uint32_t)k};
+    return n;
+}
+
+static fsdpck_status locate_listed(check *c, sort_pair *list, sort_pair *scratch, fsdpck_error *err)
+{
+    const uint64_t n = list_chunks(c->r->cat, list);
+    if (n > 0 && vec_push_n(&c->spots, n, err) == NULL)
+        return FSDPCK_LIMIT;
+    sort_pairs(list, scratch, n, NULL, NULL);
+    for (uint64_t i = 0; i < n; i++)
+        list[i].key = catalogue_chunk(c->r->cat, list[i].item)->file;
+    sort_pairs(list, scratch, n, NULL, NULL);
+    locate_work w = {.c = c, .chunks = list, .count = n, .extents = c->spots.items};
+    progress_phase(c->r->progress, "reading heads", 0);
+    c->result->chunks = n;
+    RETURN_IF(pool_run(c->r->nthreads > 0 ? c->r->nthreads : 1,
+                       (n + LOCATE_BATCH - 1) / LOCATE_BATCH, locate_batch, &w, c->r->cancel, err));
+    if (n > 0 && vec_push_n(&c->extents, n, err) == NULL)
+        return FSDPCK_LIMIT;
+    merge_extents(c, c->spots.items, n);
+    if (c->r->level < CHECK_NUMERIC)
+        vec_release(&c->spots);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status locate_all(check *c, fsdpck_error *err)
+{
+    const uint64_t count = catalogue_chunk_count(c->r->cat);
+    const uint64_t pairs_nbytes = 2 * count * sizeof(sort_pair);
+    const uint64_t unread_nbytes = catalogue_tensor_count(c->r->cat);
+    sort_pair *list = budget_alloc(c->r->metadata, pairs_nbytes, err);
+    if (list == NULL)
+        return FSDPCK_LIMIT;
+    c->unread = budget_alloc(c->r->metadata, unread_nbytes, err);
+    const fsdpck_status st =
+        c->unread == NULL ? FSDPCK_LIMIT : locate_listed(c, list, list + count, err);
+    budget_free(c->r->metadata, c->unread, unread_nbytes);
+    budget_free(c->r->metadata, list, pairs_nbytes);
+    c->unread = NULL;
+    return st;
+}
+
+/* Whether an extent with a CRC begins there. */
+static bool is_summed(void *ctx, uint32_t file, uint64_t offset_bytes)
+{
+    const check *c = ctx;
+    size_t low = 0, high = c->extents.count;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const extent *e = VEC_AT(&c->extents, const extent, middle);
+        if (e->file < file || (e->file == file && e->offset_bytes < offset_bytes))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < c->extents.count; low++) {
+        const extent *e = VEC_AT(&c->extents, const extent, low);
+        if (e->file != file || e->offset_bytes != offset_bytes)
+            return false;
+        if (e->has_crc && !e->stream)
+            return true;
+    }
+    return false;
+}
+
+/* All that is done without the bytes. */
+static fsdpck_status look_first(check *c, fsdpck_error *err)
+{
+    const check_request *r = c->r;
+    if (r->level >= CHECK_STRUCTURE)
+        RETURN_IF(check_names(c, err));
+    if (r->level < CHECK_COVERAGE)
+        return FSDPCK_OK;
+    progress_phase(r->progress, "checking coverage", 0);
+    RETURN_IF(pool_run(r->nthreads > 0 ? r->nthreads : 1, catalogue_tensor_count(r->cat),
+                       check_tensor, c, r->cancel, err));
+    return locate_all(c, err);
+}
+
+/* By one process: there is little of it. */
+static fsdpck_status run_rest(check *c, fsdpck_error *err)
+{
+    const check_request *r = c->r;
+    const bool first = r->peers == NULL || r->peers->rank == 0;
+    found_mark before;
+    fsdpck_status st = FSDPCK_OK;
+    share_mark(c, &before);
+    if (first)
+        st = r->rest(r->rest_ctx, is_summed, c, c->result, err);
+    else
+        progress_phase(r->progress, "reading", 0); /* phases are counted */
+    return share_rest(c, st, &before, err);
+}
+
+static fsdpck_status run_levels(check *c, fsdpck_error *err)
+{
+    const check_request *r = c->r;
+    RETURN_IF(share_agree(c, look_first(c, err), err));
+    if (r->level < CHECK_COVERAGE)
+        return FSDPCK_OK;
+    if (r->level >= CHECK_CHECKSUM)
+        RETURN_IF(check_bytes(c, err));
+    c->result->stopped = c->stopped;
+    if (r->rest != NULL && !c->stopped)
+        RETURN_IF(run_rest(c, err));
+    const source *src = r->source;
+    const fsdpck_status st =
+        src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
+    return share_agree(c, st, err);
+}
+
+fsdpck_status check_run(const check_request *r, findings *found, check_result *result,
+                        fsdpck_error *err)
+{
+    check c = {.r = r,
+               .found = found,
+               .result = result,
+               .extents = VEC_OF(extent, r->metadata),
+               .spots = VEC_OF(extent, r->metadata)};
+    *result = (check_result){0};
+    pthread_mutex_init(&c.lock, NULL);
+    const fsdpck_status st = run_levels(&c, err);
+    vec_release(&c.extents);
+    vec_release(&c.spots);
+    pthread_mutex_destroy(&c.lock);
+    return st;
+}
+
+void check_result_release(check_result *result)
+{
+    for (uint64_t i = 0; result->numbers != NULL && i < result->ntensors; i++)
+        free(result->numbers[i].counts);
+    free(result->numbers);
+    result->numbers = NULL;
+}

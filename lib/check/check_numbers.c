@@ -1,0 +1,322 @@
+/* What the elements of a tensor say about it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "check/check_parts.h"
+
+/* Fewer equal numbers than this are nothing to speak of: fresh biases, masks. */
+#define EQUAL_LEAST 4096u
+/* Of zeros inside a chunk: what a lost shard of a merged tensor leaves behind is at least so long, and
+ * no less than this part of the tensor. */
+#define BLOCK_LEAST_NBYTES ((uint64_t)1 << 20)
+#define BLOCK_PARTS        1024u
+
+static bool ends_with(const char *name, size_t nbytes, const char *end)
+{
+    const size_t n = strlen(end);
+    return nbytes >= n && memcmp(name + nbytes - n, end, n) == 0;
+}
+
+/* Adam's and RMSprop's: means of squares. */
+static bool is_second_moment(const char *name, size_t nbytes)
+{
+    static const char *const keys[] = {".exp_avg_sq", ".max_exp_avg_sq", ".square_avg",
+                                       ".exp_avg_sq_row", ".exp_avg_sq_col"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (ends_with(name, nbytes, keys[i]))
+            return true;
+    return false;
+}
+
+static const char *name_of(const check *c, uint64_t tensor)
+{
+    return catalogue_name(c->r->cat, catalogue_tensor(c->r->cat, tensor)->name);
+}
+
+static void tell(check *c, uint64_t tensor, fsdpck_finding_id id, const char *message,
+                 uint64_t count, uint64_t of, const char *next)
+{
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, id, "%s", message);
+    error_tensor(&what, name_of(c, tensor));
+    if (of > 0)
+        error_found(&what, "%" PRIu64 " of %" PRIu64 " numbers", count, of);
+    if (next != NULL)
+        error_next(&what, "%s", next);
+    findings_tell(c->found, &what);
+}
+
+/* ---- steps ---- */
+
+/* Of a tensor of one floating element: a scan keeps it. */
+static double first_number(dtype d, const scan_sums *s)
+{
+    moments m = {0};
+    uint64_t exponents[EXPONENTS];
+    moments_elements(d, s->first, 1, &m, exponents);
+    return m.mean;
+}
+
+typedef struct step_count {
+    double step;
+    uint64_t tensors, first; /* first: the tensor */
+} step_count;
+
+#define STEPS_MOST 16u
+
+static size_t count_step(step_count *steps, size_t n, double step, uint64_t tensor)
+{
+    size_t i = 0;
+    while (i < n && steps[i].step != step)
+        i++;
+    if (i == STEPS_MOST)
+        return n;
+    if (i == n)
+        steps[n++] = (step_count){.step = step, .first = tensor};
+    steps[i].tensors++;
+    return n;
+}
+
+/* Parameters that were frozen for a while, or experts that no token went to, lag behind: a note. */
+static void tell_steps(check *c, const step_count *steps, size_t n)
+{
+    size_t most = 0, odd = 0;
+    fsdpck_error what;
+    for (size_t i = 1; i < n; i++)
+        if (steps[i].tensors > steps[most].tensors)
+            most = i;
+    odd = most == 0 ? 1 : 0;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_STEP, "parameters are at different steps");
+    error_tensor(&what, name_of(c, steps[odd].first));
+    error_expected(&what, "step %.0f, as %" PRIu64 " parameters", steps[most].step,
+                   steps[most].tensors);
+    error_found(&what, "step %.0f at %" PRIu64 " parameters; %zu%s different steps in all",
+                steps[odd].step, steps[odd].tensors, n, n == STEPS_MOST ? " or more" : "");
+    error_next(&what, "nothing, where some parameters were not trained all the time; else see "
+                      "whether files of two saves were mixed");
+    findings_tell(c->found, &what);
+}
+
+static void check_steps(check *c)
+{
+    const catalogue *cat = c->r->cat;
+    step_count steps[STEPS_MOST];
+    size_t n = 0;
+    for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++) {
+        const cat_tensor *t = catalogue_tensor(cat, i);
+        const scan_sums *s = &c->sums[i];
+        if (s->nelems != 1 || s->nan + s->inf > 0 ||
+            dtype_get((dtype)t->dtype)->kind != DTYPE_IS_FLOAT)
+            continue;
+        if (ends_with(catalogue_name(cat, t->name), catalogue_name_nbytes(cat, t->name), ".step"))
+            n = count_step(steps, n, first_number((dtype)t->dtype, s), i);
+    }
+    if (n > 1)
+        tell_steps(c, steps, n);
+}
+
+/* ---- shards that are gone ---- */
+
+static void describe_box(const check *c, uint64_t chunk, fsdpck_error *err)
+{
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
+    const cat_tensor *t = catalogue_tensor(c->r->cat, catalogue_chunk(c->r->cat, chunk)->tensor);
+    char text[2][80] = {"", ""};
+    catalogue_chunk_box(c->r->cat, chunk, offsets, sizes);
+    for (unsigned k = 0; k < 2; k++)
+        for (unsigned d = 0; d < t->ndim; d++) {
+            const size_t n = strlen(text[k]);
+            snprintf(text[k] + n, sizeof text[k] - n, "%s%" PRIu64, d == 0 ? "" : ", ",
+                     (k == 0 ? offsets : sizes)[d]);
+        }
+    error_found(err, "%" PRIu64 " bytes of zeros: the chunk at [%s] of shape [%s]",
+                check_chunk_nbytes(c->r->cat, chunk), text[0], text[1]);
+}
+
+static void tell_lost(check *c, uint64_t chunk, uint64_t lost, uint64_t of)
+{
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_ZERO_BLOCK,
+              "a shard is all zeros, other shards are not");
+    check_context(c, chunk, &what);
+    describe_box(c, chunk, &what);
+    if (lost > 1)
+        error_expected(&what, "numbers; %" PRIu64 " of %" PRIu64 " shards are so", lost, of);
+    error_next(&what, "see whether the shard was lost on its way and zeros were put in its place");
+    findings_tell(c->found, &what);
+}
+
+/* Whether all chunks that count were seen, and what of. */
+static bool count_lost(const check *c, const cat_tensor *t, const unsigned char *live,
+                       uint64_t *zeros, uint64_t *others, uint64_t *first)
+{
+    *zeros = *others = 0;
+    for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
+        if (live[k] == SPOT_ZEROS && check_chunk_nbytes(c->r->cat, k) >= EQUAL_LEAST) {
+            if ((*zeros)++ == 0)
+                *first = k;
+        } else if (live[k] & SPOT_OTHERS) {
+            (*others)++;
+        }
+    }
+    return *zeros > 0 && *others > 0;
+}
+
+static bool is_whole(const check *c, uint64_t tensor)
+{
+    const cat_tensor *t = catalogue_tensor(c->r->cat, tensor);
+    const uint64_t parts = dtype_get((dtype)t->dtype)->kind == DTYPE_IS_COMPLEX ? 2 : 1;
+    return c->sums[tensor].nelems ==
+           parts * box_nelems(catalogue_shape(c->r->cat, tensor), t->ndim);
+}
+
+/* ---- files of zeros ---- */
+
+enum { FILE_ZEROS = 1, FILE_OTHERS = 2, FILE_UNKNOWN = 4 };
+
+/* What the floating chunks of each file are; small ones too, for together they are past chance. */
+static void judge_files(const check *c, const unsigned char *live, unsigned char *files,
+                        uint64_t *chunks)
+{
+    const catalogue *cat = c->r->cat;
+    for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++) {
+        const cat_tensor *t = catalogue_tensor(cat, i);
+        const int kind = dtype_get((dtype)t->dtype)->kind;
+        if (kind != DTYPE_IS_FLOAT && kind != DTYPE_IS_COMPLEX)
+            continue;
+        for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
+            const uint32_t file = catalogue_chunk(cat, k)->file;
+            if (check_chunk_nbytes(cat, k) == 0 || file >= catalogue_file_count(cat))
+                continue;
+            files[file] |= live[k] & SPOT_OTHERS                     ? FILE_OTHERS
+                           : live[k] == SPOT_ZEROS && is_whole(c, i) ? FILE_ZEROS
+                                                                     : FILE_UNKNOWN;
+            chunks[file]++;
+        }
+    }
+}
+
+static void check_files(check *c, const unsigned char *live)
+{
+    const uint64_t count = catalogue_file_count(c->r->cat);
+    const uint64_t nbytes = count + 1;
+    unsigned char *files = budget_alloc(c->r->metadata, nbytes, NULL);
+    uint64_t *chunks = budget_alloc(c->r->metadata, nbytes * sizeof *chunks, NULL);
+    bool others = false;
+    if (files != NULL && chunks != NULL)
+        judge_files(c, live, files, chunks);
+    for (uint64_t i = 0; files != NULL && chunks != NULL && i < count; i++)
+        others = others || (files[i] & FILE_OTHERS) != 0;
+    for (uint64_t i = 0; others && i < count; i++) {
+        fsdpck_error what;
+        if (files[i] != FILE_ZEROS)
+            continue;
+        fsdpck_error_init(&what);
+        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_ZERO_FILE,
+                  "all floating numbers of the file are zeros, those of other files are not");
+        check_path(c, (uint32_t)i, &what);
+        error_found(&what, "%" PRIu64 " chunk%s of zeros", chunks[i], chunks[i] == 1 ? "" : "s");
+        findings_tell(c->found, &what);
+    }
+    budget_free(c->r->metadata, files, files == NULL ? 0 : nbytes);
+    budget_free(c->r->metadata, chunks, chunks == NULL ? 0 : nbytes * sizeof *chunks);
+}
+
+static void check_shards(check *c)
+{
+    const catalogue *cat = c->r->cat;
+    const uint64_t nbytes = catalogue_chunk_count(cat) + 1;
+    unsigned char *live = budget_alloc(c->r->metadata, nbytes, NULL); /* by chunk */
+    if (live == NULL)
+        return; /* notes alone are lost */
+    for (size_t i = 0; i < c->spots.count; i++)
+        live[VEC_AT(&c->spots, const extent, i)->chunk] |= c->live[i];
+    for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++) {
+        uint64_t zeros, others, first = 0;
+        if (is_whole(c, i) &&
+            count_lost(c, catalogue_tensor(cat, i), live, &zeros, &others, &first))
+            tell_lost(c, first, zeros, zeros + others);
+    }
+    check_files(c, live);
+    budget_free(c->r->metadata, live, nbytes);
+}
+
+/* Inside one chunk: what merging puts in the place of a shard that it does not find. */
+static void check_blocks(check *c)
+{
+    uint32_t last = CAT_NONE;
+    for (size_t i = 0; i < c->zero_runs.count; i++) {
+        const zero_run *z = VEC_AT(&c->zero_runs, const zero_run, i);
+        const extent *spot = VEC_AT(&c->spots, const extent, z->spot);
+        const uint64_t nbytes = check_chunk_nbytes(c->r->cat, spot->chunk);
+        fsdpck_error what;
+        if (z->nbytes < BLOCK_LEAST_NBYTES || z->nbytes < nbytes / BLOCK_PARTS ||
+            c->live[z->spot] == SPOT_ZEROS || z->spot == last)
+            continue;
+        last = z->spot;
+        fsdpck_error_init(&what);
+        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_ZERO_BLOCK,
+                  "a long run inside of a tensor is zeros, the rest is not");
+        check_context(c, spot->chunk, &what);
+        if (!spot->stream)
+            error_offset(&what, spot->offset_bytes + spot->at_bytes + z->at_bytes);
+        error_found(&what, "about %" PRIu64 " of %" PRIu64 " bytes", z->nbytes, nbytes);
+        error_next(&what, "see whether a shard was lost when the tensor was merged");
+        findings_tell(c->found, &what);
+    }
+}
+
+/* ---- tensors ---- */
+
+static void check_equal(check *c, uint64_t tensor, const scan_sums *s)
+{
+    if (s->nelems < EQUAL_LEAST || !is_whole(c, tensor))
+        return;
+    if (s->zeros == s->nelems) {
+        tell(c, tensor, FSDPCK_FINDING_NUM_ZERO, "tensor is all zeros", s->zeros, s->nelems, NULL);
+    } else if (s->constant && s->nan == 0) {
+        const dtype d = (dtype)catalogue_tensor(c->r->cat, tensor)->dtype;
+        fsdpck_error what;
+        fsdpck_error_init(&what);
+        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_CONSTANT,
+                  "all numbers of the tensor are equal");
+        error_tensor(&what, name_of(c, tensor));
+        if (dtype_get(d)->kind == DTYPE_IS_FLOAT && s->inf == 0)
+            error_found(&what, "%" PRIu64 " times %.9g", s->nelems, first_number(d, s));
+        else
+            error_found(&what, "%" PRIu64 " numbers", s->nelems);
+        findings_tell(c->found, &what);
+    }
+}
+
+void check_numbers(check *c)
+{
+    const catalogue *cat = c->r->cat;
+    for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++) {
+        const scan_sums *s = &c->sums[i];
+        const uint32_t id = catalogue_tensor(cat, i)->name;
+        if (c->unseen[i] & SPOT_SCATTERED && scan_supported((dtype)catalogue_tensor(cat, i)->dtype))
+            tell(c, i, FSDPCK_FINDING_NUM_UNSEEN,
+                 "numbers of the tensor are not looked at: others lie between them", 0, 0,
+                 "consolidate it, and look at the result");
+        if (s->nelems == 0)
+            continue;
+        if (s->nan > 0)
+            tell(c, i, FSDPCK_FINDING_NUM_NAN, "tensor holds NaN", s->nan, s->nelems,
+                 "training from here gives NaN: go back to an earlier checkpoint");
+        if (s->inf > 0)
+            tell(c, i, FSDPCK_FINDING_NUM_INF, "tensor holds infinities", s->inf, s->nelems, NULL);
+        check_equal(c, i, s);
+        if (s->negative &&
+            is_second_moment(catalogue_name(cat, id), catalogue_name_nbytes(cat, id)))
+            tell(c, i, FSDPCK_FINDING_NUM_NEGATIVE, "means of squares are below zero", 0, 0,
+                 "the optimizer state is damaged");
+    }
+    check_steps(c);
+    check_shards(c);
+    check_blocks(c);
+}

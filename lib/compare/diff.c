@@ -1,0 +1,496 @@
+/* Two checkpoints side by side. Both are aimed at as if each were consolidated, into files of one
+ * layout that are never written: what is at one place in both is one element. */
+#include "compare/diff.h"
+
+#include "compare/digest.h"
+#include "group/remote_folder.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- both targets ---- */
+
+static bool same_type(const catalogue *a, uint32_t i, const catalogue *b, uint32_t k)
+{
+    const cat_tensor *x = catalogue_tensor(a, i), *y = catalogue_tensor(b, k);
+    return x->dtype == y->dtype && x->ndim == y->ndim &&
+           (x->ndim == 0 ||
+            memcmp(catalogue_shape(a, i), catalogue_shape(b, k), x->ndim * sizeof(uint64_t)) == 0);
+}
+
+fsdpck_status diff_add_row(fsdpck_diff *d, const diff_row *row, fsdpck_error *err)
+{
+    diff_row *slot = vec_push(&d->rows, err);
+    if (slot == NULL)
+        return FSDPCK_LIMIT;
+    *slot = *row;
+    return FSDPCK_OK;
+}
+
+/* Pairs by name, in the order of A, then what only one side has. */
+static fsdpck_status match_tensors(fsdpck_diff *d, fsdpck_error *err)
+{
+    catalogue *a = &d->a.to.cat, *b = &d->b.to.cat;
+    const uint64_t na = catalogue_tensor_count(a), nb = catalogue_tensor_count(b);
+    uint8_t *met = calloc(nb + 1, 1);
+    if (met == NULL)
+        return error_set_nomem(err, nb);
+    fsdpck_status st = FSDPCK_OK;
+    for (uint32_t i = 0; st == FSDPCK_OK && i < na; i++) {
+        const uint32_t name = catalogue_tensor(a, i)->name;
+        const uint32_t k =
+            catalogue_find(b, catalogue_name(a, name), catalogue_name_nbytes(a, name));
+        if (k != CAT_NONE)
+            met[k] = 1;
+        if (k == CAT_NONE || !same_type(a, i, b, k)) {
+            st = diff_add_row(
+                d,
+                &(diff_row){
+                    .kind = k == CAT_NONE ? FSDPCK_DIFF_ONLY_A : FSDPCK_DIFF_TYPE, .a = i, .b = k},
+                err);
+            continue;
+        }
+        diff_pair *p = vec_push(&d->pairs, err);
+        if (p == NULL)
+            st = FSDPCK_LIMIT;
+        else
+            *p = (diff_pair){.a = i, .b = k};
+    }
+    for (uint32_t k = 0; st == FSDPCK_OK && k < nb; k++)
+        if (!met[k])
+            st = diff_add_row(d, &(diff_row){.kind = FSDPCK_DIFF_ONLY_B, .a = CAT_NONE, .b = k},
+                              err);
+    free(met);
+    return st;
+}
+
+/* What both have goes to the same places of file 0, the rest into file 1, which nobody looks at. */
+static fsdpck_status place_side(fsdpck_diff *d, bool second, fsdpck_error *err)
+{
+    catalogue *c = second ? &d->b.to.cat : &d->a.to.cat;
+    uint64_t shared = 0, rest = 0;
+    uint32_t index;
+    for (size_t i = 0; i < d->pairs.count; i++) {
+        const diff_pair *p = VEC_AT(&d->pairs, const diff_pair, i);
+        RETURN_IF(digest_place(c, second ? p->b : p->a, 0, &shared, err));
+    }
+    for (size_t i = 0; i < d->rows.count; i++) {
+        const diff_row *r = VEC_AT(&d->rows, const diff_row, i);
+        const uint32_t tensor = second ? r->b : r->a;
+        if (tensor != CAT_NONE)
+            RETURN_IF(digest_place(c, tensor, 1, &rest, err));
+    }
+    RETURN_IF(catalogue_add_file(c, "both", 4, shared, CAT_NONE, &index, err));
+    return catalogue_add_file(c, "rest", 4, rest, CAT_NONE, &index, err);
+}
+
+/* ---- values ---- */
+
+/* The pair at this place of file 0. */
+static diff_pair *pair_at(const fsdpck_diff *d, uint64_t chunk)
+{
+    const catalogue *a = &d->a.to.cat;
+    const uint64_t at = catalogue_chunk(a, chunk)->offset_bytes;
+    size_t low = 0, high = d->pairs.count;
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        const uint32_t tensor = VEC_AT(&d->pairs, const diff_pair, middle)->a;
+        if (catalogue_chunk(a, catalogue_tensor(a, tensor)->first_chunk)->offset_bytes <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    /* Tensors without elements share a place with the next one. */
+    while (VEC_AT(&d->pairs, const diff_pair, low)->a != catalogue_chunk(a, chunk)->tensor)
+        low--;
+    return VEC_AT(&d->pairs, diff_pair, low);
+}
+
+static void compare_part(fsdpck_diff *d, const range_part *part, const uint8_t *a, const uint8_t *b)
+{
+    diff_pair *p = pair_at(d, part->chunk);
+    const dtype type = (dtype)catalogue_tensor(&d->a.to.cat, p->a)->dtype;
+    const uint64_t itemsize = dtype_get(type)->itemsize_bytes;
+    compare_sums sums = {0};
+    if (p->streamed)
+        return;
+    compare_elements(type, &d->rule, a, b, (part->end - part->begin) / itemsize,
+                     (part->begin - part->chunk_begin) / itemsize, &sums);
+    if (sums.differing == 0)
+        return;
+    pthread_mutex_lock(&d->lock);
+    compare_add(&p->sums, &sums);
+    pthread_mutex_unlock(&d->lock);
+    if (d->brief)
+        atomic_store(&d->enough.set, 1);
+}
+
+static fsdpck_status compare_range(fsdpck_diff *d, unsigned worker, const output_range *range,
+                                   fsdpck_error *err)
+{
+    const uint8_t *a, *b;
+    range_walk walk;
+    range_part part;
+    RETURN_IF(cancel_check(&d->a.ctx->cancel, err));
+    RETURN_IF(exec_fill(d->a.exec, worker, range, &a, err));
+    RETURN_IF(exec_fill(d->b.exec, worker, range, &b, err));
+    range_walk_begin(&walk, d->a.plan, range);
+    while (range_walk_next(&walk, &part))
+        compare_part(d, &part, a + (part.begin - range->begin), b + (part.begin - range->begin));
+    progress_add(&d->a.ctx->progress, range->end - range->begin);
+    return FSDPCK_OK;
+}
+
+/* Tiles and elements both begin at multiples of their size, so none is cut. */
+static fsdpck_status compare_item(void *ctx, unsigned worker, uint64_t item, fsdpck_error *err)
+{
+    fsdpck_diff *d = ctx;
+    output_range whole;
+    plan_get_item(d->a.plan, exec_own_item(d->a.exec, item), &whole);
+    if (whole.file != 0)
+        return FSDPCK_OK;
+    uint64_t nbytes = exec_fill_nbytes(d->a.exec, &whole);
+    const uint64_t other = exec_fill_nbytes(d->b.exec, &whole);
+    nbytes = nbytes > other ? nbytes : other; /* strided sources want more at a time */
+    nbytes = nbytes < d->fill_nbytes ? nbytes : d->fill_nbytes;
+    output_range range = whole;
+    for (; range.begin < whole.end; range.begin = range.end) {
+        range.end = whole.end - range.begin > nbytes ? range.begin + nbytes : whole.end;
+        RETURN_IF(compare_range(d, worker, &range, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* Compressed chunks come front to back only: digests of their tensors are compared. */
+static fsdpck_status compare_streamed(fsdpck_diff *d, fsdpck_error *err)
+{
+    bool any = false;
+    for (size_t i = 0; i < d->pairs.count; i++) {
+        diff_pair *p = VEC_AT(&d->pairs, diff_pair, i);
+        p->streamed = exec_is_streamed(d->a.exec, p->a) || exec_is_streamed(d->b.exec, p->b);
+        any = any || p->streamed;
+    }
+    if (!any)
+        return FSDPCK_OK;
+    d->a.to.want_digest = true;
+    d->b.to.want_digest = true;
+    RETURN_IF(exec_run(d->a.exec, NULL, err));
+    RETURN_IF(exec_run(d->b.exec, NULL, err));
+    for (size_t i = 0; i < d->pairs.count; i++) {
+        diff_pair *p = VEC_AT(&d->pairs, diff_pair, i);
+        const cat_tensor *a = catalogue_tensor(&d->a.to.cat, p->a);
+        const cat_tensor *b = catalogue_tensor(&d->b.to.cat, p->b);
+        if (p->streamed && catalogue_tensor_nelems(&d->a.to.cat, p->a) > 0 &&
+            d->a.to.chunk_digest[a->first_chunk] != d->b.to.chunk_digest[b->first_chunk])
+            p->sums.differing = UINT64_MAX;
+    }
+    return FSDPCK_OK;
+}
+
+/* What a rank found of a pair, to the others. */
+typedef struct pair_found {
+    uint64_t pair;
+    compare_sums sums;
+} pair_found;
+
+static fsdpck_status take_pairs(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
+                                fsdpck_error *err)
+{
+    fsdpck_diff *d = ctx;
+    (void)rank;
+    (void)err;
+    for (uint64_t at = 0; at < nbytes; at += sizeof(pair_found)) {
+        pair_found one;
+        memcpy(&one, bytes + at, sizeof one);
+        compare_add(&VEC_AT(&d->pairs, diff_pair, one.pair)->sums, &one.sums);
+        if (d->brief)
+            atomic_store(&d->enough.set, 1);
+    }
+    return FSDPCK_OK;
+}
+
+/* What all found; of streamed ones all know it already. */
+static fsdpck_status share_pairs(fsdpck_diff *d, fsdpck_status st, fsdpck_error *err)
+{
+    text_buf bytes = {.limit_bytes = SIZE_MAX / 2};
+    if (d->a.ctx->group == NULL)
+        return st;
+    for (size_t i = 0; i < d->pairs.count; i++) {
+        diff_pair *p = VEC_AT(&d->pairs, diff_pair, i);
+        pair_found one;
+        if (p->streamed || p->sums.differing == 0)
+            continue;
+        memset(&one, 0, sizeof one);
+        one.pair = i;
+        one.sums = p->sums;
+        text_append(&bytes, (const char *)&one, sizeof one);
+        p->sums = (compare_sums){0};
+    }
+    if (st == FSDPCK_OK)
+        st = text_check(&bytes, err);
+    st = group_gather(d->a.ctx->group, st, bytes.text, bytes.nbytes, take_pairs, d, err);
+    text_release(&bytes);
+    return st;
+}
+
+static fsdpck_status compare_values(fsdpck_diff *d, fsdpck_error *err)
+{
+    group *g = d->a.ctx->group;
+    unsigned workers;
+    uint64_t nbytes;
+    RETURN_IF(exec_share_work(d->a.exec, true, err));
+    RETURN_IF(exec_share_work(d->b.exec, true, err));
+    exec_fill_limits(d->a.exec, &d->workers, &d->fill_nbytes);
+    exec_fill_limits(d->b.exec, &workers, &nbytes);
+    d->workers = workers < d->workers ? workers : d->workers;
+    d->fill_nbytes = nbytes < d->fill_nbytes ? nbytes : d->fill_nbytes;
+    RETURN_IF(compare_streamed(d, err));
+    fsdpck_status st = exec_check_replicas(d->a.exec, err);
+    if (st == FSDPCK_OK)
+        st = exec_check_replicas(d->b.exec, err);
+    RETURN_IF(group_settle(g, st, false, err));
+    progress_phase(&d->a.ctx->progress, "comparing", catalogue_file(&d->a.to.cat, 0)->nbytes);
+    st = pool_run(d->workers, exec_own_count(d->a.exec), compare_item, d, &d->enough, err);
+    if (st == FSDPCK_CANCELLED && atomic_load(&d->enough.set))
+        st = FSDPCK_OK;
+    RETURN_IF(share_pairs(d, st, err));
+    RETURN_IF(exec_share_sums(d->a.exec, err));
+    return exec_share_sums(d->b.exec, err);
+}
+
+static fsdpck_status check_unchanged(const run *r, fsdpck_error *err)
+{
+    const source *s = &r->src->src;
+    RETURN_IF(group_view_check_unchanged(r->src->view_of_ranks, err));
+    return s->check_unchanged == NULL ? FSDPCK_OK : s->check_unchanged(s->ctx, err);
+}
+
+/* ---- all of it ---- */
+
+static const catalogue *row_side(const fsdpck_diff *d, const diff_row *r, uint32_t *index)
+{
+    *index = r->a != CAT_NONE ? r->a : r->b;
+    return r->a != CAT_NONE ? &d->a.to.cat : &d->b.to.cat;
+}
+
+static fsdpck_status begin_side(fsdpck_diff *d, run *r, const fsdpck_transform_options *o,
+                                fsdpck_part part, fsdpck_checkpoint *src, fsdpck_error *err)
+{
+    run_init(r, src->ctx, src, o);
+    r->dst = "";
+    r->writer = &digest_writer;
+    r->bare_optimizer = true;
+    r->names_objects = r->opt.objects != FSDPCK_OBJECTS_DROP;
+    r->opt.part = part;
+    r->opt.direct = FSDPCK_OFF;
+    if (part == FSDPCK_PART_ALL && r->opt.clean_names == FSDPCK_AUTO)
+        r->opt.clean_names = FSDPCK_OFF;
+    if (r == &d->b) {
+        r->opt.strip_prefix_count = 0;
+        r->opt.rename_count = 0;
+        r->opt.dtype_count = 0;
+    }
+    RETURN_IF(run_check_engine(r, err));
+    fsdpck_status st = run_aim(r, err);
+    if (st == FSDPCK_OK)
+        st = transform_check_flat(src, &r->to.cat, err);
+    if (st != FSDPCK_OK)
+        error_path(err, src->path);
+    return st;
+}
+
+static fsdpck_status add_value_rows(fsdpck_diff *d, fsdpck_error *err)
+{
+    for (size_t i = 0; i < d->pairs.count; i++) {
+        const diff_pair *p = VEC_AT(&d->pairs, const diff_pair, i);
+        if (p->sums.differing > 0)
+            RETURN_IF(diff_add_row(
+                d, &(diff_row){.kind = FSDPCK_DIFF_VALUES, .a = p->a, .b = p->b, .sums = p->sums},
+                err));
+    }
+    return FSDPCK_OK;
+}
+
+/* All that is done before values are read. */
+static fsdpck_status prepare(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
+                             const fsdpck_transform_options *o, fsdpck_part *part,
+                             fsdpck_error *err)
+{
+    RETURN_IF(transform_load_inner(a, err));
+    RETURN_IF(transform_load_inner(b, err));
+    RETURN_IF(diff_choose_part(o, a, b, part, err));
+    RETURN_IF(begin_side(d, &d->a, o, *part, a, err));
+    RETURN_IF(begin_side(d, &d->b, o, *part, b, err));
+    if (*part != FSDPCK_PART_ALL && (o == NULL || o->part < 0))
+        log_write(&a->ctx->log, LOG_NOTE, "comparing the %s parts: the rest is not in both",
+                  fsdpck_part_name(*part));
+    /* Both hold buffers at once. */
+    d->a.opt.memory_nbytes = run_memory(&d->a) / 2;
+    if (d->a.opt.memory_nbytes < EXEC_MEMORY_NBYTES_MIN)
+        d->a.opt.memory_nbytes = EXEC_MEMORY_NBYTES_MIN;
+    d->b.opt.memory_nbytes = d->a.opt.memory_nbytes;
+    RETURN_IF(match_tensors(d, err));
+    RETURN_IF(place_side(d, false, err));
+    RETURN_IF(place_side(d, true, err));
+    RETURN_IF(run_make_plan(&d->a, err));
+    return run_make_plan(&d->b, err);
+}
+
+/* Each by all ranks; what fails for one alone comes after. */
+static fsdpck_status locate_both(fsdpck_diff *d, fsdpck_error *err)
+{
+    group *g = d->a.ctx->group;
+    RETURN_IF(group_settle(g, run_locate(&d->a, err), true, err));
+    return run_locate(&d->b, err);
+}
+
+static fsdpck_status finish_values(fsdpck_diff *d, fsdpck_error *err)
+{
+    RETURN_IF(check_unchanged(&d->a, err));
+    RETURN_IF(check_unchanged(&d->b, err));
+    return add_value_rows(d, err);
+}
+
+static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
+                              const fsdpck_transform_options *o, fsdpck_error *err)
+{
+    group *g = a->ctx->group;
+    fsdpck_part part = FSDPCK_PART_ALL;
+    RETURN_IF(group_settle(g, prepare(d, a, b, o, &part, err), true, err));
+    RETURN_IF(run_same_plan(&d->a, err));
+    RETURN_IF(run_same_plan(&d->b, err));
+    RETURN_IF(group_settle(g, locate_both(d, err), true, err));
+    if (!d->brief || d->rows.count == 0)
+        RETURN_IF(compare_values(d, err));
+    RETURN_IF(group_agree(g, finish_values(d, err), err));
+    const bool selected = d->a.opt.keys_count > 0; /* tensors alone */
+    if (part != FSDPCK_PART_MODEL && !selected && d->a.names_objects &&
+        (!d->brief || d->rows.count == 0))
+        RETURN_IF(group_agree(g, diff_objects(d, err), err));
+    return FSDPCK_OK;
+}
+
+fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
+                              const fsdpck_diff_options *options, fsdpck_diff **out,
+                              fsdpck_error *err)
+{
+    fsdpck_diff_options o = {0};
+    *out = NULL;
+    fsdpck_diff *d = calloc(1, sizeof *d);
+    if (d == NULL)
+        return error_set_nomem(err, sizeof *d);
+    if (options != NULL)
+        memcpy(&o, options, options->struct_nbytes < sizeof o ? options->struct_nbytes : sizeof o);
+    d->rule = (compare_rule){o.atol, o.rtol};
+    d->brief = o.brief;
+    d->pairs = VEC_OF(diff_pair, &a->metadata);
+    d->rows = VEC_OF(diff_row, &a->metadata);
+    d->texts.limit_bytes = SIZE_MAX / 2;
+    pthread_mutex_init(&d->lock, NULL);
+    run_init(&d->a, ctx, a, NULL);
+    run_init(&d->b, ctx, b, NULL);
+    const fsdpck_status st = run_diff(d, a, b, o.transform, err);
+    progress_phase(&ctx->progress, NULL, 0);
+    if (st != FSDPCK_OK)
+        fsdpck_diff_free(d);
+    else
+        *out = d;
+    return st;
+}
+
+void fsdpck_diff_free(fsdpck_diff *d)
+{
+    if (d == NULL)
+        return;
+    vec_release(&d->pairs);
+    vec_release(&d->rows);
+    text_release(&d->texts);
+    pthread_mutex_destroy(&d->lock);
+    run_release(&d->a);
+    run_release(&d->b);
+    free(d);
+}
+
+void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *info)
+{
+    struct exec_sums a, b;
+    exec_get_sums(d->a.exec, &a);
+    exec_get_sums(d->b.exec, &b);
+    *info = (fsdpck_diff_info){
+        .part = fsdpck_part_name((fsdpck_part)d->a.opt.part),
+        .tensors_a = catalogue_tensor_count(&d->a.to.cat),
+        .tensors_b = catalogue_tensor_count(&d->b.to.cat),
+        .tensors_compared = d->pairs.count,
+        .objects_compared = d->objects_compared,
+        .bytes_read = a.bytes_read + b.bytes_read,
+        .rows = d->rows.count,
+        .stopped = atomic_load(&d->enough.set) != 0,
+    };
+    for (size_t i = 0; i < d->pairs.count; i++)
+        info->nbytes_compared +=
+            catalogue_tensor_nbytes(&d->a.to.cat, VEC_AT(&d->pairs, const diff_pair, i)->a);
+}
+
+/* The index of an element, row-major. */
+static void unravel(const uint64_t *shape, unsigned ndim, uint64_t number, uint64_t *index)
+{
+    for (unsigned k = ndim; k-- > 0;) {
+        index[k] = number % shape[k];
+        number /= shape[k];
+    }
+}
+
+static void tensor_row(const fsdpck_diff *d, const diff_row *r, fsdpck_diff_row *row)
+{
+    uint32_t index;
+    const catalogue *c = row_side(d, r, &index);
+    const cat_tensor *t = catalogue_tensor(c, index);
+    row->name = catalogue_name(c, t->name);
+    row->name_nbytes = catalogue_name_nbytes(c, t->name);
+    if (r->a != CAT_NONE) {
+        const cat_tensor *a = catalogue_tensor(&d->a.to.cat, r->a);
+        row->dtype_a = dtype_get((dtype)a->dtype)->name;
+        row->ndim_a = a->ndim;
+        row->shape_a = catalogue_shape(&d->a.to.cat, r->a);
+    }
+    if (r->b != CAT_NONE) {
+        const cat_tensor *b = catalogue_tensor(&d->b.to.cat, r->b);
+        row->dtype_b = dtype_get((dtype)b->dtype)->name;
+        row->ndim_b = b->ndim;
+        row->shape_b = catalogue_shape(&d->b.to.cat, r->b);
+    }
+    if (r->kind != FSDPCK_DIFF_VALUES)
+        return;
+    const dtype type = (dtype)t->dtype;
+    row->nelems = catalogue_tensor_nelems(c, index);
+    row->located = r->sums.differing != UINT64_MAX;
+    if (!row->located)
+        return;
+    row->differing = r->sums.differing;
+    row->not_numbers = r->sums.not_numbers;
+    row->largest = r->sums.largest;
+    unravel(row->shape_a, row->ndim_a, r->sums.first, row->first);
+    compare_print(type, r->sums.first_a, row->first_a, sizeof row->first_a);
+    compare_print(type, r->sums.first_b, row->first_b, sizeof row->first_b);
+}
+
+void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t i, fsdpck_diff_row *row)
+{
+    const diff_row *r = VEC_AT(&d->rows, const diff_row, i);
+    memset(row, 0, sizeof *row);
+    row->kind = r->kind;
+    if (r->kind < FSDPCK_DIFF_OBJECT_ONLY_A) {
+        tensor_row(d, r, row);
+        return;
+    }
+    const catalogue *c = r->a != CAT_NONE ? &d->a.src->cat : &d->b.src->cat;
+    const cat_object *o = catalogue_object(c, r->a != CAT_NONE ? r->a : r->b);
+    row->name = d->texts.text + r->name_at;
+    row->name_nbytes = r->name_nbytes;
+    row->rank = o->rank == UINT16_MAX ? -1 : o->rank;
+    if (r->kind == FSDPCK_DIFF_OBJECT) {
+        row->text_a = d->texts.text + r->text_at;
+        row->text_b = d->texts.text + r->text_b_at;
+    }
+}

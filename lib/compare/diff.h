@@ -1,0 +1,50 @@
+/* diff.h: what diff.c (tensors) and diff_objects.c share. */
+#ifndef FSDPCK_COMPARE_DIFF_H
+#define FSDPCK_COMPARE_DIFF_H
+
+#include "check/compare.h"
+#include "run/run.h"
+
+typedef struct diff_row {
+    fsdpck_diff_kind kind;
+    uint32_t a, b; /* target tensors, or objects of the source; CAT_NONE: none */
+    compare_sums sums;
+    uint64_t text_at; /* of both sides' objects, see fsdpck_diff_row */
+    uint64_t text_b_at;
+    uint64_t name_at; /* of an object, likewise */
+    size_t name_nbytes;
+} diff_row;
+
+/* A tensor that both have, of one dtype and shape. */
+typedef struct diff_pair {
+    uint32_t a, b;
+    bool streamed; /* digests alone were compared */
+    compare_sums sums;
+} diff_pair;
+
+struct fsdpck_diff {
+    run a, b;
+    compare_rule rule;
+    bool brief;
+    vec pairs; /* diff_pair, in the order of their places */
+    vec rows;  /* diff_row: what differs, by name */
+    text_buf texts;
+    pthread_mutex_t lock; /* guards sums of pairs */
+    cancel_token enough;  /* brief: a difference is known */
+    uint64_t objects_compared;
+    unsigned workers;
+    uint64_t fill_nbytes;
+};
+
+/* What is compared where nobody says: everything where both are named alike, or where more names meet
+ * so; else the model parts, as they are named by the model, or the optimizer parts where these are all
+ * that both have. */
+fsdpck_status diff_choose_part(const fsdpck_transform_options *o, fsdpck_checkpoint *a,
+                               fsdpck_checkpoint *b, fsdpck_part *part,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Adds rows of objects; after the tensors. */
+fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status diff_add_row(fsdpck_diff *d, const diff_row *row,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

@@ -1,0 +1,401 @@
+/* What is not a tensor, compared leaf by leaf: torch since 2.4 saves each leaf of a dict by itself, and
+ * before that dicts without tensors as one. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare/diff.h"
+#include "compare/digest.h"
+
+/* Of each side in a report. */
+#define SHOWN_NBYTES   120u
+#define LEAF_DEPTH_MAX 64u
+/* Parts of an object may be shared; one of more leaves than this is compared as a whole. */
+#define LEAVES_MAX 65536u
+
+typedef struct object_key {
+    const char *name;
+    size_t name_nbytes;
+    uint16_t rank;
+    uint32_t object;
+    value content;
+} object_key;
+
+static int compare_keys(const void *a, const void *b)
+{
+    const object_key *x = a, *y = b;
+    const size_t shorter = x->name_nbytes < y->name_nbytes ? x->name_nbytes : y->name_nbytes;
+    const int diff = shorter == 0 ? 0 : memcmp(x->name, y->name, shorter);
+    if (diff != 0)
+        return diff;
+    if (x->name_nbytes != y->name_nbytes)
+        return x->name_nbytes > y->name_nbytes ? 1 : -1;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* The objects of one side, by the names that the tensors beside them go by. */
+typedef struct object_list {
+    vec keys; /* object_key */
+    text_buf names;
+} object_list;
+
+/* Appends the name of an object's leaf to the list's; *wanted: the rules do not leave it out. */
+static fsdpck_status name_leaf(const run *r, uint32_t object, const text_buf *leaf,
+                               aim_rules *rules, text_buf *names, bool *wanted, fsdpck_error *err)
+{
+    const aim_part part = (aim_part)r->src->parts.object_part[object];
+    text_buf name = {0};
+    bool changed = false;
+    aim_parts_name(&r->src->parts, part, (int)part == r->opt.part, r->opt.clean_names != FSDPCK_OFF,
+                   leaf->text, leaf->nbytes, &name);
+    text_append(&name, "", 0);
+    fsdpck_status st = text_check(&name, err);
+    *wanted = st == FSDPCK_OK && aim_rules_select(rules, name.text);
+    if (*wanted)
+        st = aim_rules_rename(rules, &name, &changed, err);
+    if (st == FSDPCK_OK && *wanted)
+        text_append(names, name.text, name.nbytes);
+    text_release(&name);
+    return st == FSDPCK_OK ? text_check(names, err) : st;
+}
+
+static fsdpck_status add_leaf(const run *r, uint32_t object, const text_buf *name, value content,
+                              aim_rules *rules, object_list *l, fsdpck_error *err)
+{
+    const size_t at = l->names.nbytes;
+    bool wanted;
+    RETURN_IF(name_leaf(r, object, name, rules, &l->names, &wanted, err));
+    object_key *key = wanted ? vec_push(&l->keys, err) : NULL;
+    if (!wanted)
+        return FSDPCK_OK;
+    if (key == NULL)
+        return FSDPCK_LIMIT;
+    *key = (object_key){.name_nbytes = l->names.nbytes - at,
+                        .rank = catalogue_object(&r->src->cat, object)->rank,
+                        .object = object,
+                        .content = content};
+    return FSDPCK_OK;
+}
+
+/* Whether v is opened, as torch's flatten_state_dict does it: dicts, and lists that hold a dict or a
+ * tensor. *inside: the DICT or LIST. */
+static bool is_opened(value_pool *pool, value v, value *inside)
+{
+    value dict;
+    *inside = v;
+    if (value_as_dict(pool, v, inside))
+        return value_count(pool, *inside) > 0;
+    for (size_t i = 0; value_kind_of(v) == VALUE_LIST && i < value_count(pool, v); i++) {
+        const value item = value_item(pool, v, i);
+        if (value_kind_of(item) == VALUE_TENSOR || value_as_dict(pool, item, &dict))
+            return true;
+    }
+    return false;
+}
+
+typedef struct leaf_frame {
+    value inside;
+    size_t at, name_nbytes;
+} leaf_frame;
+
+static void name_item(const value_pool *pool, value inside, size_t at, text_buf *name)
+{
+    const value key = value_key(pool, inside, at);
+    size_t nbytes;
+    const char *text = value_text(pool, key, &nbytes);
+    text_append(name, ".", 1);
+    if (value_kind_of(inside) == VALUE_LIST)
+        text_printf(name, "%zu", at);
+    else if (value_kind_of(key) == VALUE_STR)
+        text_append(name, text, nbytes);
+    else
+        value_print(pool, key, SHOWN_NBYTES, name);
+}
+
+/* *whole: nested too deeply or too large to be taken apart. */
+static fsdpck_status add_leaves(const run *r, uint32_t object, text_buf *name, aim_rules *rules,
+                                object_list *l, bool *whole, fsdpck_error *err)
+{
+    value_pool *pool = &r->src->cat.pool;
+    leaf_frame frames[LEAF_DEPTH_MAX];
+    const size_t first = l->keys.count;
+    size_t depth = 1, steps = 0;
+
+    *whole = true;
+    frames[0] = (leaf_frame){.name_nbytes = name->nbytes};
+    if (!is_opened(pool, catalogue_object(&r->src->cat, object)->content, &frames[0].inside))
+        return FSDPCK_OK;
+    while (depth > 0) {
+        leaf_frame *top = &frames[depth - 1];
+        value inside;
+        name->nbytes = top->name_nbytes;
+        if (top->at == value_count(pool, top->inside)) {
+            depth--;
+            continue;
+        }
+        const value item = value_item(pool, top->inside, top->at);
+        name_item(pool, top->inside, top->at++, name);
+        RETURN_IF(text_check(name, err));
+        const bool opened = is_opened(pool, item, &inside);
+        if (++steps > LEAVES_MAX || (opened && depth == LEAF_DEPTH_MAX)) {
+            name->nbytes = frames[0].name_nbytes;
+            while (l->keys.count > first)
+                l->names.nbytes -= VEC_AT(&l->keys, object_key, --l->keys.count)->name_nbytes;
+            return FSDPCK_OK;
+        }
+        if (opened)
+            frames[depth++] = (leaf_frame){.inside = inside, .name_nbytes = name->nbytes};
+        else
+            RETURN_IF(add_leaf(r, object, name, item, rules, l, err));
+    }
+    *whole = false;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_objects(const run *r, aim_rules *rules, object_list *l, fsdpck_error *err)
+{
+    const catalogue *c = &r->src->cat;
+    for (uint32_t i = 0; i < catalogue_object_count(c); i++) {
+        const uint32_t id = catalogue_object(c, i)->name;
+        text_buf name = {.limit_bytes = UINT32_MAX};
+        bool whole;
+        if (r->opt.part != FSDPCK_PART_ALL && r->src->parts.object_part[i] != r->opt.part)
+            continue;
+        text_append(&name, catalogue_name(c, id), catalogue_name_nbytes(c, id));
+        fsdpck_status st = text_check(&name, err);
+        if (st == FSDPCK_OK)
+            st = add_leaves(r, i, &name, rules, l, &whole, err);
+        if (st == FSDPCK_OK && whole)
+            st = add_leaf(r, i, &name, catalogue_object(c, i)->content, rules, l, err);
+        text_release(&name);
+        RETURN_IF(st);
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status list_objects(const run *r, object_list *l, fsdpck_error *err)
+{
+    const fsdpck_transform_options *o = &r->opt;
+    const aim_words words = {.exclude = o->exclude,
+                             .exclude_count = o->exclude_count,
+                             .strip_prefix = o->strip_prefix,
+                             .strip_prefix_count = o->strip_prefix_count,
+                             .rename = o->rename,
+                             .rename_count = o->rename_count};
+    aim_rules rules;
+    fsdpck_status st = aim_rules_compile(&words, &rules, err);
+    if (st == FSDPCK_OK)
+        st = add_objects(r, &rules, l, err);
+    aim_rules_release(&rules);
+    RETURN_IF(st);
+    /* The names moved while there came more. */
+    size_t at = 0;
+    for (size_t i = 0; i < l->keys.count; i++) {
+        object_key *key = VEC_AT(&l->keys, object_key, i);
+        key->name = l->names.text + at;
+        at += key->name_nbytes;
+    }
+    if (l->keys.count > 1)
+        qsort(l->keys.items, l->keys.count, sizeof(object_key), compare_keys);
+    return FSDPCK_OK;
+}
+
+static void list_release(object_list *l)
+{
+    vec_release(&l->keys);
+    text_release(&l->names);
+}
+
+/* Tensors are told apart by their names, those inside objects by what they hold; where these have names
+ * too, they are compared by them elsewhere and their places alone count here. */
+static fsdpck_status map_tensors(run *r, strtab *names, uint64_t **map, fsdpck_error *err)
+{
+    const catalogue *c = &r->src->cat;
+    const uint64_t n = catalogue_tensor_count(c);
+    uint64_t *inner = calloc(n + 1, sizeof *inner);
+    *map = calloc(n + 1, sizeof **map);
+    if (*map == NULL || inner == NULL) {
+        free(inner);
+        return error_set_nomem(err, n * sizeof **map);
+    }
+    fsdpck_status st = digest_inner(r->ctx, r->src, &r->opt, inner, err);
+    for (uint64_t i = 0; st == FSDPCK_OK && i < n; i++) {
+        const cat_tensor *t = catalogue_tensor(c, i);
+        char digest[24];
+        uint32_t id;
+        const int nbytes = snprintf(digest, sizeof digest, "\n%016" PRIx64, inner[i]);
+        if (t->flags & CAT_TENSOR_NAMED)
+            st = strtab_intern(names, "\nnamed", 6, &id, err);
+        else if (t->flags & CAT_TENSOR_IN_OBJECT)
+            st = strtab_intern(names, digest, (size_t)nbytes, &id, err);
+        else
+            st = strtab_intern(names, catalogue_name(c, t->name), catalogue_name_nbytes(c, t->name),
+                               &id, err);
+        if (st == FSDPCK_OK)
+            (*map)[i] = id;
+    }
+    free(inner);
+    return st;
+}
+
+/* Names move when objects are loaded, and tensors inside them are added: all at once, before. */
+static fsdpck_status load_all(run *r, fsdpck_error *err)
+{
+    fsdpck_checkpoint *c = r->src;
+    for (uint32_t i = 0; i < c->parts.object_count; i++) {
+        if (r->opt.part != FSDPCK_PART_ALL && c->parts.object_part[i] != r->opt.part)
+            continue;
+        if (!catalogue_object(&c->cat, i)->loaded)
+            RETURN_IF(transform_load_object(c, i, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status show(fsdpck_diff *d, const value_pool *pool, value v, uint64_t *at,
+                          fsdpck_error *err)
+{
+    text_buf text = {0};
+    *at = d->texts.nbytes;
+    value_print(pool, v, SHOWN_NBYTES, &text);
+    fsdpck_status st = text_check(&text, err);
+    if (st == FSDPCK_OK)
+        text_append(&d->texts, text.text == NULL ? "" : text.text, text.nbytes);
+    text_append(&d->texts, "", 1);
+    text_release(&text);
+    return st == FSDPCK_OK ? text_check(&d->texts, err) : st;
+}
+
+static fsdpck_status add_row(fsdpck_diff *d, diff_row *row, const object_key *key,
+                             fsdpck_error *err)
+{
+    row->name_at = d->texts.nbytes;
+    row->name_nbytes = key->name_nbytes;
+    text_append(&d->texts, key->name, key->name_nbytes);
+    text_append(&d->texts, "", 1);
+    RETURN_IF(text_check(&d->texts, err));
+    return diff_add_row(d, row, err);
+}
+
+static fsdpck_status add_lone(fsdpck_diff *d, fsdpck_diff_kind kind, const object_key *key,
+                              fsdpck_error *err)
+{
+    const bool in_a = kind == FSDPCK_DIFF_OBJECT_ONLY_A;
+    diff_row row = {
+        .kind = kind, .a = in_a ? key->object : CAT_NONE, .b = in_a ? CAT_NONE : key->object};
+    return add_row(d, &row, key, err);
+}
+
+/* Optimizers list parameters by the names that their state has: those that the rules make of it. */
+static fsdpck_status rename_params(const target *to, const object_key *key, value_pool *pool,
+                                   value v, fsdpck_error *err)
+{
+    static const char last[] = ".params";
+    const size_t n = sizeof last - 1;
+    if (key->name_nbytes < n || memcmp(key->name + key->name_nbytes - n, last, n) != 0)
+        return FSDPCK_OK;
+    for (size_t i = 0; value_kind_of(v) == VALUE_LIST && i < value_count(pool, v); i++) {
+        size_t nbytes;
+        const char *text = value_text(pool, value_item(pool, v, i), &nbytes);
+        value now = text == NULL ? VALUE_OF_NONE : target_owner(to, text, nbytes);
+        if (value_is_none(now))
+            continue;
+        text = value_text(&to->cat.pool, now, &nbytes);
+        RETURN_IF(value_new_str(pool, text, nbytes, &now, err));
+        value_set_item(pool, v, i, now);
+    }
+    return FSDPCK_OK;
+}
+
+/* HDF5 files hold objects as JSON, which cannot tell a tuple from a list. */
+static bool is_of_json(const catalogue *c)
+{
+    return strcmp(c->origin.format, "hdf5") == 0;
+}
+
+static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const object_key *b,
+                                  uint64_t *const maps[2], fsdpck_error *err)
+{
+    value_pool pool;
+    value x, y;
+    bool equal = false;
+    diff_row row = {.kind = FSDPCK_DIFF_OBJECT, .a = a->object, .b = b->object};
+    value_pool_init(&pool, &d->a.src->metadata);
+    const catalogue *from = &d->a.src->cat, *to = &d->b.src->cat;
+    fsdpck_status st = value_copy(&from->pool, a->content, &pool, maps[0], &x, err);
+    if (st == FSDPCK_OK)
+        st = value_copy(&to->pool, b->content, &pool, maps[1], &y, err);
+    if (st == FSDPCK_OK)
+        st = rename_params(&d->a.to, a, &pool, x, err);
+    if (st == FSDPCK_OK)
+        st = rename_params(&d->b.to, b, &pool, y, err);
+    if (st == FSDPCK_OK)
+        st = is_of_json(from) || is_of_json(to)
+                 ? value_equal_in_json(&pool, x, &pool, y, &equal, err)
+                 : value_equal(&pool, x, &pool, y, &equal, err);
+    if (st == FSDPCK_OK && !equal)
+        st = show(d, &pool, x, &row.text_at, err);
+    if (st == FSDPCK_OK && !equal)
+        st = show(d, &pool, y, &row.text_b_at, err);
+    value_pool_release(&pool);
+    d->objects_compared++;
+    return st == FSDPCK_OK && !equal ? add_row(d, &row, a, err) : st;
+}
+
+/* A dict that holds nothing leaves no trace where leaves are saved. */
+static bool is_nothing(const run *r, const object_key *key)
+{
+    value_pool *pool = &r->src->cat.pool;
+    value dict;
+    return value_as_dict(pool, key->content, &dict) && value_count(pool, dict) == 0;
+}
+
+static fsdpck_status merge(fsdpck_diff *d, const object_list *a, const object_list *b,
+                           uint64_t *const maps[2], fsdpck_error *err)
+{
+    size_t i = 0, k = 0;
+    while (i < a->keys.count || k < b->keys.count) {
+        const object_key *x = i < a->keys.count ? VEC_AT(&a->keys, const object_key, i) : NULL;
+        const object_key *y = k < b->keys.count ? VEC_AT(&b->keys, const object_key, k) : NULL;
+        const int order = x == NULL ? 1 : y == NULL ? -1 : compare_keys(x, y);
+        if (order == 0)
+            RETURN_IF(compare_pair(d, x, y, maps, err));
+        else if (order < 0 && !is_nothing(&d->a, x))
+            RETURN_IF(add_lone(d, FSDPCK_DIFF_OBJECT_ONLY_A, x, err));
+        else if (order > 0 && !is_nothing(&d->b, y))
+            RETURN_IF(add_lone(d, FSDPCK_DIFF_OBJECT_ONLY_B, y, err));
+        i += order <= 0;
+        k += order >= 0;
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err)
+{
+    object_list a = {VEC_OF(object_key, &d->a.src->metadata), {.limit_bytes = SIZE_MAX / 2}};
+    object_list b = {VEC_OF(object_key, &d->b.src->metadata), {.limit_bytes = SIZE_MAX / 2}};
+    uint64_t *maps[2] = {NULL, NULL};
+    group *g = d->a.ctx->group;
+    strtab names;
+    strtab_init(&names, &d->a.src->metadata);
+    fsdpck_status st = load_all(&d->a, err);
+    if (st == FSDPCK_OK)
+        st = load_all(&d->b, err);
+    if (st == FSDPCK_OK)
+        st = list_objects(&d->a, &a, err);
+    if (st == FSDPCK_OK)
+        st = list_objects(&d->b, &b, err);
+    st = group_agree(g, st, err);
+    if (st == FSDPCK_OK)
+        st = group_agree(g, map_tensors(&d->a, &names, &maps[0], err), err);
+    if (st == FSDPCK_OK)
+        st = group_agree(g, map_tensors(&d->b, &names, &maps[1], err), err);
+    if (st == FSDPCK_OK)
+        st = merge(d, &a, &b, maps, err);
+    strtab_release(&names);
+    list_release(&a);
+    list_release(&b);
+    free(maps[0]);
+    free(maps[1]);
+    return st;
+}

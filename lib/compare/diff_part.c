@@ -1,0 +1,89 @@
+/* Which parts of two checkpoints are compared. */
+#include <string.h>
+
+#include "compare/diff.h"
+
+static bool have(uint64_t counts[2][3], fsdpck_part part)
+{
+    return counts[0][part] > 0 && counts[1][part] > 0;
+}
+
+static void count_parts(const fsdpck_checkpoint *c, uint64_t counts[3])
+{
+    for (size_t i = 0; i < c->parts.tensor_count; i++)
+        counts[c->parts.tensor_part[i]]++;
+}
+
+/* The tensor's name as it goes by where `part` alone is compared, wrappers' prefixes dropped; NULL: it
+ * is of another part. Borrowed until the next call. */
+static const char *name_in(const fsdpck_checkpoint *c, uint32_t tensor, fsdpck_part part,
+                           text_buf *text)
+{
+    const uint32_t id = catalogue_tensor(&c->cat, tensor)->name;
+    const char *name = catalogue_name(&c->cat, id);
+    if (part == FSDPCK_PART_ALL)
+        return name;
+    if (c->parts.tensor_part[tensor] != (uint8_t)part)
+        return NULL;
+    text->nbytes = 0;
+    aim_parts_name(&c->parts, (aim_part)part, true, true, name, catalogue_name_nbytes(&c->cat, id),
+                   text);
+    text_append(text, "", 1);
+    return text->failed ? NULL : text->text;
+}
+
+/* How many names of `a` are in `b` where `part` is compared. */
+static fsdpck_status count_met(const fsdpck_checkpoint *a, const fsdpck_checkpoint *b,
+                               fsdpck_part part, budget *owner, uint64_t *met, fsdpck_error *err)
+{
+    text_buf text = {.limit_bytes = UINT32_MAX};
+    strtab names;
+    fsdpck_status st = FSDPCK_OK;
+    uint32_t id;
+
+    *met = 0;
+    strtab_init(&names, owner);
+    for (uint32_t i = 0; st == FSDPCK_OK && i < b->parts.tensor_count; i++) {
+        const char *name = name_in(b, i, part, &text);
+        if (name != NULL)
+            st = strtab_intern(&names, name, strlen(name), &id, err);
+    }
+    for (uint32_t i = 0; st == FSDPCK_OK && i < a->parts.tensor_count; i++) {
+        const char *name = name_in(a, i, part, &text);
+        if (name != NULL && strtab_find(&names, name, strlen(name)) != STRTAB_NONE)
+            ++*met;
+    }
+    strtab_release(&names);
+    text_release(&text);
+    return st;
+}
+
+fsdpck_status diff_choose_part(const fsdpck_transform_options *o, fsdpck_checkpoint *a,
+                               fsdpck_checkpoint *b, fsdpck_part *part, fsdpck_error *err)
+{
+    uint64_t counts[2][3] = {{0}}, all, alone;
+
+    if (o != NULL && o->part >= 0) {
+        *part = (fsdpck_part)o->part;
+        return FSDPCK_OK;
+    }
+    count_parts(a, counts[0]);
+    count_parts(b, counts[1]);
+    const bool models = have(counts, FSDPCK_PART_MODEL);
+    const bool optimizers = have(counts, FSDPCK_PART_OPTIMIZER);
+    const bool alike =
+        strcmp(a->parts.model_key, b->parts.model_key) == 0 &&
+        (models || strcmp(a->parts.optimizer_key, b->parts.optimizer_key) == 0) &&
+        (counts[0][FSDPCK_PART_OPTIMIZER] > 0) == (counts[1][FSDPCK_PART_OPTIMIZER] > 0);
+    *part = FSDPCK_PART_ALL;
+    if (alike || (!models && !optimizers))
+        return FSDPCK_OK;
+    *part = models ? FSDPCK_PART_MODEL : FSDPCK_PART_OPTIMIZER;
+    if (o != NULL && (o->rename_count > 0 || o->strip_prefix_count > 0))
+        return FSDPCK_OK; /* which names meet is not seen here */
+    RETURN_IF(count_met(a, b, FSDPCK_PART_ALL, &a->metadata, &all, err));
+    RETURN_IF(count_met(a, b, *part, &a->metadata, &alone, err));
+    if (all > alone)
+        *part = FSDPCK_PART_ALL;
+    return FSDPCK_OK;
+}

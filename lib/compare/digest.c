@@ -1,0 +1,69 @@
+/* Digests for callers; digest_run.c makes them. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare/digest.h"
+
+fsdpck_status fsdpck_digests_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                                 const fsdpck_transform_options *options, fsdpck_digests **out,
+                                 fsdpck_error *err)
+{
+    *out = NULL;
+    fsdpck_digests *d = calloc(1, sizeof *d);
+    if (d == NULL)
+        return error_set_nomem(err, sizeof *d);
+    const fsdpck_status st = digest_run(d, ctx, src, options, err);
+    if (st != FSDPCK_OK)
+        fsdpck_digests_free(d);
+    else
+        *out = d;
+    return st;
+}
+
+void fsdpck_digests_free(fsdpck_digests *d)
+{
+    if (d == NULL)
+        return;
+    digest_run_release(d);
+    free(d);
+}
+
+void fsdpck_digests_get_info(const fsdpck_digests *d, fsdpck_digests_info *info)
+{
+    struct exec_sums sums;
+    exec_get_sums(d->run.exec, &sums);
+    *info = (fsdpck_digests_info){
+        .tensors = d->rows.count,
+        .nbytes = d->rows.nbytes,
+        .bytes_read = sums.bytes_read,
+        .left_out_tensors = d->run.aimed.left_out_tensors,
+        .left_out_objects = d->run.aimed.left_out_objects,
+        .whole = d->rows.whole,
+        .left_out_nbytes = d->run.aimed.left_out_nbytes,
+        .left_out_names = d->run.aimed.left_out_names.list,
+        .left_out_names_count = d->run.aimed.left_out_names.count,
+        .tensors_in = d->run.aimed.tensors_in,
+        .nbytes_in = d->run.aimed.nbytes_in,
+        .tied_dropped = d->run.aimed.tied_dropped,
+        .tied_dropped_nbytes = d->run.aimed.tied_dropped_nbytes,
+    };
+}
+
+void fsdpck_digests_get(const fsdpck_digests *d, uint64_t index, fsdpck_digest *digest)
+{
+    const digest_row *row = &d->rows.rows[index];
+    const catalogue *cat = &d->run.to.cat;
+    const cat_tensor *ct = catalogue_tensor(cat, row->tensor);
+    *digest = (fsdpck_digest){
+        .name = row->name,
+        .name_nbytes = row->name_nbytes,
+        .dtype = dtype_get((dtype)ct->dtype)->name,
+        .ndim = ct->ndim,
+        .shape = catalogue_shape(cat, row->tensor),
+        .nbytes = catalogue_tensor_nbytes(cat, row->tensor),
+        .type = d->rows.texts.text + row->type_at,
+        .value = row->digest,
+    };
+}

@@ -1,0 +1,325 @@
+#include "exec/gpu/exchange.h"
+
+#include <stdlib.h>
+
+#include "base/crc.h"
+#include "exec/gpu/exchange_state.h"
+
+/* ---- who reads what ---- */
+
+unsigned exchange_reader(const exchange *e, uint32_t file_index, unsigned rank)
+{
+    const share_holders *h = &e->readers[file_index];
+    if (h->count == 0 || group_view_is_among(h->ranks, h->count, rank))
+        return rank;
+    return h->ranks[rank % h->count];
+}
+
+/* ---- which tiles ---- */
+
+static bool next_tile(exchange *e, tile_cursor *c)
+{
+    const struct exec *x = e->x;
+    while (c->item != ITEM_NONE) {
+        if (!c->begun) {
+            plan_get_item(x->r.plan, c->item, &c->whole);
+            c->range = (output_range){.file = c->whole.file, .end = c->whole.begin};
+            c->tile = c->range;
+            c->begun = true;
+        }
+        if (c->tile.end < c->range.end)
+            return exec_next_tile(&c->range, e->tile_nbytes, &c->tile);
+        if (exec_next_range(x, &c->whole, &c->range)) {
+            c->tile = (output_range){.file = c->range.file, .end = c->range.begin};
+        } else {
+            c->item = e->next_item[c->item];
+            c->begun = false;
+        }
+    }
+    return false;
+}
+
+/* What the tile of a rank needs of others: elements of the target, as gather_elements goes through
+ * them. */
+static fsdpck_status weigh_tile(void *ctx, unsigned rank, output_range *tile, uint64_t *nbytes_from,
+                                bool *there, fsdpck_error *err)
+{
+    exchange *e = ctx;
+    const struct exec *x = e->x;
+    const catalogue *to = &x->r.target->cat;
+    range_walk walk;
+    range_part part;
+    (void)err;
+    *there = next_tile(e, &e->cursors[rank]);
+    if (!*there)
+        return FSDPCK_OK;
+    *tile = e->cursors[rank].tile;
+    if (!fill_suits_gpu(x, tile))
+        return FSDPCK_OK;
+    range_walk_begin(&walk, x->r.plan, tile);
+    while (range_walk_next(&walk, &part)) {
+        if (part.kind != PART_CHUNK)
+            continue;
+        const dtype d = (dtype)catalogue_tensor(to, catalogue_chunk(to, part.chunk)->tensor)->dtype;
+        gather_walk_begin(x, &e->walk, part.chunk, false, part.first_elem, part.end_elem);
+        while (segment_walk_next(&e->walk))
+            nbytes_from[exchange_reader(e, x->spots[e->walk.src_chunk].file, rank)] +=
+                e->walk.nelems * dtype_get(d)->itemsize_bytes;
+    }
+    nbytes_from[rank] = 0;
+    return FSDPCK_OK;
+}
+
+fsdpck_status exchange_schedule(exchange *e, fsdpck_error *err)
+{
+    struct exec *x = e->x;
+    const unsigned size = group_size(x->r.group);
+    const catalogue *from = plan_from(x->r.plan);
+    e->readers = calloc(catalogue_file_count(from) + 1, sizeof *e->readers);
+    e->next_item = calloc(x->owners.count + 1, sizeof *e->next_item);
+    e->cursors = calloc(size, sizeof *e->cursors);
+    e->taken_at = calloc((size_t)x->nworkers * size, sizeof *e->taken_at);
+    if (e->readers == NULL || e->next_item == NULL || e->cursors == NULL || e->taken_at == NULL)
+        return error_set_nomem(err, x->owners.count * sizeof *e->next_item);
+    share_find_holders(x, e->readers);
+    for (unsigned r = 0; r < size; r++)
+        e->cursors[r].item = ITEM_NONE;
+    for (size_t i = x->owners.count; i-- > 0;) {
+        tile_cursor *c = &e->cursors[*VEC_AT(&x->owners, const uint32_t, i)];
+        e->next_item[i] = c->item;
+        c->item = (uint32_t)i;
+    }
+    for (unsigned i = 0; i < x->nworkers; i++)
+        x->workers[i]->travel.taken_at = e->taken_at + (size_t)i * size;
+    return rounds_init(&e->rounds, size, e->tiles_each, e->capacity_nbytes, weigh_tile, e, err);
+}
+
+/* ---- one tile, one message ---- */
+
+fsdpck_status exchange_gather(worker *w, const output_range *range, fsdpck_error *err)
+{
+    const exchange_inbox *inbox = w->travel.inbox;
+    fsdpck_status st = FSDPCK_OK;
+    for (uint32_t i = 0; st == FSDPCK_OK && i < inbox->need_count; i++) {
+        const round_need *n = &inbox->needs[i];
+        w->travel.taken_at[n->from] = n->at_to;
+        st = gpu_lane_take(w->lane, inbox->at + n->at_to, n->nbytes, rounds_sum_at(n->nbytes), err);
+    }
+    w->travel.rank = group_rank(w->x->r.group);
+    w->travel.way = TRAVEL_TAKE;
+    if (st == FSDPCK_OK)
+        st = gpu_lane_from(w->lane, inbox->at, err);
+    if (st == FSDPCK_OK)
+        st = gather_range(w, range, err);
+    w->travel.way = TRAVEL_HERE;
+    if (st == FSDPCK_OK)
+        st = gpu_lane_from(w->lane, 0, err);
+    if (st == FSDPCK_OK)
+        st = gather_range(w, range, err);
+    w->travel.way = TRAVEL_NONE;
+    return st;
+}
+
+typedef struct message {
+    output_range range;
+    unsigned rank; /* whose tile */
+    uint64_t nbytes;
+    uint8_t *bytes; /* here, where it is compared */
+} message;
+
+static fsdpck_status gather_message(worker *w, const void *ctx, fsdpck_error *err)
+{
+    const message *m = ctx;
+    w->travel.way = TRAVEL_SEND;
+    w->travel.rank = m->rank;
+    fsdpck_status st = gather_range(w, &m->range, err);
+    w->travel.way = TRAVEL_NONE;
+    if (st == FSDPCK_OK && w->travel.sent != m->nbytes)
+        st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                       "a message has other bytes than planned");
+    return st;
+}
+
+static uint64_t sum_message(worker *w, const void *ctx)
+{
+    const message *m = ctx;
+    (void)w;
+    return crc64_update(0, m->bytes, m->nbytes);
+}
+
+/* What this rank has of another one's tile, to `at` on the device. */
+static fsdpck_status make_message(worker *w, const round_tile *tile, const round_need *n,
+                                  gpu_address at, fsdpck_error *err)
+{
+    const message m = {tile->range, tile->rank, n->nbytes, w->memory};
+    const gpu_fill f = {gather_message, sum_message, &m, w->memory, w->memory + n->nbytes, true};
+    const uint64_t tiles = w->sums.gpu_tiles;
+    w->gather.base = w->memory;
+    gpu_lane_to(w->lane, at);
+    fsdpck_status st = cancel_check(w->x->r.cancel, err);
+    if (st == FSDPCK_OK)
+        st = fill_by_gpu(w, &f, err);
+    if (st == FSDPCK_OK)
+        st = gpu_lane_seal(w->lane, n->nbytes, rounds_sum_at(n->nbytes), err);
+    gpu_lane_to(w->lane, 0);
+    w->gather.base = w->tile;
+    w->gather.count = 0; /* after a failure */
+    w->gather.dims_count = 0;
+    w->sums.gpu_tiles = tiles;
+    return st;
+}
+
+/* ---- what workers do in a round ---- */
+
+/* Jobs: messages of the next round, then tiles of the one before. */
+typedef struct round_jobs {
+    exchange *e;
+    const round_list *out, *in;
+    gpu_address outbox, inbox;
+    vec messages, tiles; /* uint32_t: indices of this rank's in out->needs and in->tiles */
+} round_jobs;
+
+static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
+{
+    const round_jobs *jobs = ctx;
+    worker *w = jobs->e->x->workers[worker_index];
+    if (job < jobs->messages.count) {
+        const round_need *n = VEC_AT(&jobs->out->needs, const round_need,
+                                     *VEC_AT(&jobs->messages, const uint32_t, job));
+        return make_message(w, VEC_AT(&jobs->out->tiles, const round_tile, n->tile), n,
+                            jobs->outbox + n->at_from, err);
+    }
+    job -= jobs->messages.count;
+    const round_tile *tile =
+        VEC_AT(&jobs->in->tiles, const round_tile, *VEC_AT(&jobs->tiles, const uint32_t, job));
+    const exchange_inbox inbox = {
+        jobs->inbox,
+        tile->need_count > 0 ? VEC_AT(&jobs->in->needs, const round_need, tile->first_need) : NULL,
+        tile->need_count};
+    w->travel.inbox = tile->need_count > 0 ? &inbox : NULL;
+    const fsdpck_status st = exec_run_tile(w, &tile->range, tile->range.begin, err);
+    w->travel.inbox = NULL;
+    return st;
+}
+
+static fsdpck_status add_index(vec *v, size_t index, fsdpck_error *err)
+{
+    uint32_t *entry = vec_push(v, err);
+    if (entry == NULL)
+        return FSDPCK_LIMIT;
+    *entry = (uint32_t)index;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status list_jobs(round_jobs *jobs, fsdpck_error *err)
+{
+    const unsigned here = group_rank(jobs->e->x->r.group);
+    for (size_t i = 0; i < jobs->out->needs.count; i++)
+        if (VEC_AT(&jobs->out->needs, const round_need, i)->from == here)
+            RETURN_IF(add_index(&jobs->messages, i, err));
+    for (size_t i = 0; i < jobs->in->tiles.count; i++)
+        if (VEC_AT(&jobs->in->tiles, const round_tile, i)->rank == here)
+            RETURN_IF(add_index(&jobs->tiles, i, err));
+    return FSDPCK_OK;
+}
+
+/* Messages of round `number` + 1 are made, tiles of round `number` - 1 filled. */
+static fsdpck_status work_beside(exchange *e, uint64_t number, fsdpck_error *err)
+{
+    struct exec *x = e->x;
+    round_jobs jobs = {.e = e,
+                       .out = &e->lists[(number + 1) % ROUND_LISTS],
+                       .in = &e->lists[(number + ROUND_LISTS - 1) % ROUND_LISTS],
+                       .outbox = e->outbox[(number + 1) % 2],
+                       .inbox = e->inbox[(number + 1) % 2],
+                       .messages = VEC_OF(uint32_t, NULL),
+                       .tiles = VEC_OF(uint32_t, NULL)};
+    fsdpck_status st = list_jobs(&jobs, err);
+    if (st == FSDPCK_OK)
+        st = pool_run(x->nworkers, jobs.messages.count + jobs.tiles.count, run_job, &jobs,
+                      x->r.cancel, err);
+    vec_release(&jobs.messages);
+    vec_release(&jobs.tiles);
+    return st;
+}
+
+/* ---- between the devices ---- */
+
+static fsdpck_status add_move(exchange *e, gpu_address at, uint64_t nbytes, unsigned peer,
+                              bool receive, fsdpck_error *err)
+{
+    nccl_move *m = vec_push(&e->moves, err);
+    if (m == NULL)
+        return FSDPCK_LIMIT;
+    *m = (nccl_move){at, rounds_message_nbytes(nbytes), peer, receive};
+    e->travelled_nbytes += receive ? nbytes : 0;
+    return FSDPCK_OK;
+}
+
+/* Gives all of a round to the stream. */
+static fsdpck_status begin_moves(exchange *e, uint64_t number, fsdpck_error *err)
+{
+    const round_list *list = &e->lists[number % ROUND_LISTS];
+    const unsigned here = group_rank(e->x->r.group);
+    const gpu_calls *calls = e->x->r.gpu->calls;
+    e->moves.count = 0;
+    for (size_t i = 0; i < list->needs.count; i++) {
+        const round_need *n = VEC_AT(&list->needs, const round_need, i);
+        const unsigned to = VEC_AT(&list->tiles, const round_tile, n->tile)->rank;
+        if (n->from == here)
+            RETURN_IF(add_move(e, e->outbox[number % 2] + n->at_from, n->nbytes, to, false, err));
+        if (to == here)
+            RETURN_IF(add_move(e, e->inbox[number % 2] + n->at_to, n->nbytes, n->from, true, err));
+    }
+    if (e->moves.count == 0)
+        return FSDPCK_OK;
+    RETURN_IF(nccl_exchange(e->comm, e->moves.items, e->moves.count,
+                            calls->stream_handle(e->stream), err));
+    return calls->mark(e->stream, 0, err);
+}
+
+typedef struct waiting {
+    exchange *e;
+    fsdpck_status st;
+    fsdpck_error *err;
+} waiting;
+
+static bool moves_are_done(void *ctx)
+{
+    waiting *w = ctx;
+    bool done = true;
+    w->st = w->e->x->r.gpu->calls->is_done(w->e->stream, 0, &done, w->err);
+    return done || w->st != FSDPCK_OK;
+}
+
+static fsdpck_status finish_moves(exchange *e, fsdpck_error *err)
+{
+    waiting w = {e, FSDPCK_OK, err};
+    if (e->moves.count == 0)
+        return FSDPCK_OK;
+    RETURN_IF(nccl_settle(e->comm, moves_are_done, &w, err));
+    return w.st;
+}
+
+static bool is_empty(const exchange *e)
+{
+    for (unsigned i = 0; i < ROUND_LISTS; i++)
+        if (e->lists[i].tiles.count > 0)
+            return false;
+    return true;
+}
+
+/* Round 0 has nothing yet. */
+fsdpck_status exchange_run(exchange *e, fsdpck_error *err)
+{
+    for (uint64_t number = 0;; number++) {
+        e->round_count += e->lists[number % ROUND_LISTS].needs.count > 0;
+        RETURN_IF(begin_moves(e, number, err));
+        RETURN_IF(rounds_next(&e->rounds, &e->lists[(number + 1) % ROUND_LISTS], err));
+        if (is_empty(e))
+            break;
+        RETURN_IF(work_beside(e, number, err));
+        RETURN_IF(finish_moves(e, err));
+    }
+    return FSDPCK_OK;
+}

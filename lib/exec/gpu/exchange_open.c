@@ -1,0 +1,182 @@
+/* Whether all ranks can exchange by NCCL, and what they need for it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/gpu/exchange_state.h"
+
+#define WHY_NBYTES 400
+/* NCCL is waited for longer than a silent rank, so that a lost one is found as what it is. */
+#define SLACK_SECONDS 5u
+
+/* What a rank says of itself. */
+typedef struct can_do {
+    uint64_t tile_nbytes;
+    uint64_t workers;
+    char why_not[WHY_NBYTES]; /* "": it can */
+} can_do;
+
+typedef struct all_can {
+    const group *g;
+    uint64_t tile_nbytes;
+    uint64_t workers;
+    char why_not[WHY_NBYTES + 64]; /* the first rank that cannot */
+} all_can;
+
+static fsdpck_status take_word(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
+                               fsdpck_error *err)
+{
+    all_can *all = ctx;
+    can_do c;
+    if (nbytes != sizeof c)
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a rank said something else");
+    memcpy(&c, bytes, sizeof c);
+    c.why_not[WHY_NBYTES - 1] = '\0';
+    all->tile_nbytes = c.tile_nbytes < all->tile_nbytes ? c.tile_nbytes : all->tile_nbytes;
+    all->workers = c.workers < all->workers ? c.workers : all->workers;
+    if (c.why_not[0] != '\0' && all->why_not[0] == '\0')
+        (void)snprintf(all->why_not, sizeof all->why_not, "rank %u on %s: %s", rank,
+                       group_host(all->g, rank), c.why_not);
+    return FSDPCK_OK;
+}
+
+/* *can: whether `st` is OK on all ranks; else why not is said. */
+static fsdpck_status ask_all(exchange *e, fsdpck_status st, const fsdpck_error *failure, bool *can,
+                             fsdpck_error *err)
+{
+    const struct exec *x = e->x;
+    can_do here = {.tile_nbytes = x->tile_nbytes, .workers = x->nworkers};
+    all_can all = {.g = x->r.group, .tile_nbytes = UINT64_MAX, .workers = UINT64_MAX};
+    if (st != FSDPCK_OK)
+        (void)snprintf(here.why_not, sizeof here.why_not, "%.399s", failure->message);
+    RETURN_IF(group_gather(x->r.group, FSDPCK_OK, &here, sizeof here, take_word, &all, err));
+    e->tile_nbytes = all.tile_nbytes;
+    e->tiles_each = (unsigned)all.workers;
+    *can = all.why_not[0] == '\0';
+    if (!*can)
+        log_write(x->r.log, LOG_DETAIL, "ranks exchange by MPI, not by NCCL: %s", all.why_not);
+    return FSDPCK_OK;
+}
+
+static bool is_stopped(void *ctx)
+{
+    return cancel_check(ctx, NULL) != FSDPCK_OK;
+}
+
+/* Needs of a tile: rows that its edges cut may be whole ones. */
+static uint64_t needs_nbytes(uint64_t tile_nbytes)
+{
+    return tile_nbytes + 2 * TILE_MARGIN + FILE_DIRECT_ALIGN;
+}
+
+uint64_t exchange_worker_nbytes(uint64_t tile_span)
+{
+    return 4 * rounds_message_nbytes(tile_span);
+}
+
+static fsdpck_status take_memory(exchange *e, fsdpck_error *err)
+{
+    const struct exec *x = e->x;
+    gpu *g = x->r.gpu;
+    e->capacity_nbytes =
+        rounds_capacity(group_size(x->r.group), e->tiles_each, needs_nbytes(e->tile_nbytes));
+    RETURN_IF(exchange_schedule(e, err));
+    RETURN_IF(g->calls->stream_new(g, &e->stream, err));
+    RETURN_IF(g->calls->device_new(g, 4 * e->capacity_nbytes, &e->x->exchange_memory, err));
+    for (unsigned i = 0; i < 2; i++) {
+        e->outbox[i] = x->exchange_memory + i * e->capacity_nbytes;
+        e->inbox[i] = x->exchange_memory + (2 + i) * e->capacity_nbytes;
+    }
+    return FSDPCK_OK;
+}
+
+/* The device is current in this thread since take_memory. */
+static fsdpck_status join(exchange *e, fsdpck_error *err)
+{
+    typedef struct invitation {
+        uint8_t id[NCCL_ID_NBYTES];
+        fsdpck_error failure;
+    } invitation;
+    group *g = e->x->r.group;
+    invitation i;
+    memset(&i, 0, sizeof i);
+    fsdpck_error_init(&i.failure);
+    if (group_rank(g) == 0)
+        i.failure.status = nccl_make_id(e->library, i.id, &i.failure);
+    RETURN_IF(group_broadcast(g, 0, &i, sizeof i, err));
+    fsdpck_status st = i.failure.status;
+    if (st == FSDPCK_OK)
+        st = nccl_join(e->library, i.id, group_rank(g), group_size(g), &e->watch, &e->comm,
+                       &i.failure);
+    bool can;
+    RETURN_IF(ask_all(e, st, &i.failure, &can, err));
+    return can ? FSDPCK_OK : FSDPCK_UNSUPPORTED;
+}
+
+/* UNSUPPORTED: the ranks do without, and why was said. */
+static fsdpck_status open_all(exchange *e, fsdpck_error *err)
+{
+    fsdpck_error failure;
+    bool can;
+    fsdpck_error_init(&failure);
+    fsdpck_status st = nccl_load(NULL, &e->library, &failure);
+    RETURN_IF(ask_all(e, st, &failure, &can, err));
+    if (!can)
+        return FSDPCK_UNSUPPORTED;
+    st = take_memory(e, &failure);
+    RETURN_IF(ask_all(e, st, &failure, &can, err));
+    return can ? join(e, err) : FSDPCK_UNSUPPORTED;
+}
+
+fsdpck_status exchange_open(struct exec *x, fsdpck_error *err)
+{
+    if (x->r.group == NULL || x->r.gpu == NULL || !x->r.gpu_required || x->r.near == NULL ||
+        !x->shared)
+        return FSDPCK_OK;
+    if (x->r.own_files != NULL) { /* ranks know the items of their own host alone */
+        log_write(x->r.log, LOG_DETAIL,
+                  "ranks exchange by MPI, not by NCCL: each host has an output of its own");
+        return FSDPCK_OK;
+    }
+    exchange *e = calloc(1, sizeof *e);
+    RETURN_IF(
+        group_agree(x->r.group, e != NULL ? FSDPCK_OK : error_set_nomem(err, sizeof *e), err));
+    e->x = x;
+    e->moves = VEC_OF(nccl_move, NULL);
+    e->watch = (nccl_watch){is_stopped, (void *)(uintptr_t)x->r.cancel,
+                            group_peer_timeout(x->r.group) + SLACK_SECONDS};
+    x->exchange = e;
+    const fsdpck_status st = open_all(e, err);
+    if (st == FSDPCK_OK)
+        log_write(x->r.log, LOG_DETAIL, "ranks exchange by NCCL %u", nccl_version(e->library));
+    else
+        exchange_close(x, false);
+    return st == FSDPCK_UNSUPPORTED ? FSDPCK_OK : st;
+}
+
+void exchange_close(struct exec *x, bool in_order)
+{
+    exchange *e = x->exchange;
+    if (e == NULL)
+        return;
+    x->exchange = NULL;
+    x->exchanged_nbytes = e->travelled_nbytes;
+    x->exchange_rounds = e->round_count;
+    /* First what the stream may wait for in vain. */
+    if (in_order)
+        nccl_leave(&e->comm);
+    else
+        nccl_abort(&e->comm);
+    if (e->stream != NULL)
+        x->r.gpu->calls->stream_free(e->stream);
+    nccl_unload(e->library);
+    rounds_release(&e->rounds);
+    for (unsigned i = 0; i < ROUND_LISTS; i++)
+        round_list_release(&e->lists[i]);
+    vec_release(&e->moves);
+    free(e->readers);
+    free(e->next_item);
+    free(e->cursors);
+    free(e->taken_at);
+    free(e);
+}

@@ -1,0 +1,496 @@
+#include "group/group.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "group/group_link.h"
+
+#define HOST_NBYTES 64
+/* How long a rank leaves the others for cleaning up before it ends them all. */
+#define CLEANING_SECONDS 5
+
+/* What each rank says of itself on joining. */
+typedef struct hello {
+    char host[HOST_NBYTES];
+    char build[HOST_NBYTES];
+} hello;
+
+struct group {
+    group_link *link;
+    group_watch *watch;
+    unsigned rank, size;
+    hello *hellos;        /* by rank */
+    uint32_t *votes;      /* by rank, for group_agree */
+    uint64_t *values;     /* by rank, for group_same */
+    pthread_mutex_t lock; /* views */
+    vec views;            /* served: who answers, by number */
+};
+
+typedef struct served {
+    group_serve_fn fn;
+    void *ctx; /* NULL: not any more */
+    unsigned busy;
+} served;
+
+unsigned group_rank(const group *g)
+{
+    return g == NULL ? 0 : g->rank;
+}
+
+unsigned group_size(const group *g)
+{
+    return g == NULL ? 1 : g->size;
+}
+
+unsigned group_peer_timeout(const group *g)
+{
+    return g == NULL ? 0 : atomic_load(&g->watch->peer_timeout_seconds);
+}
+
+const char *group_host(const group *g, unsigned rank)
+{
+    return g == NULL || rank >= g->size ? "" : g->hellos[rank].host;
+}
+
+const char *group_built_name(void)
+{
+    return group_link_name();
+}
+
+const char *group_built_description(void)
+{
+    return group_link_description();
+}
+
+/* ---- joining ---- */
+
+static bool is_several(const char *count)
+{
+    return count != NULL && count[0] != '\0' && strcmp(count, "1") != 0 && strcmp(count, "0") != 0;
+}
+
+/* Variables of Open MPI, of MPICH and of srun with PMI: how many ranks there are. */
+static const char *launched_count(void)
+{
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"};
+    const char *count = NULL;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && count == NULL; i++)
+        count = getenv(sizes[i]);
+    return count;
+}
+
+/* Without a launcher MPI must not be begun: it would start a job of its own. Of srun with PMIx the rank
+ * alone is known. */
+static bool launched_ranks(void)
+{
+    const char *count = launched_count();
+    if (count != NULL)
+        return is_several(count);
+    return getenv("PMIX_RANK") != NULL || getenv("PMI_RANK") != NULL || getenv("PMI_FD") != NULL;
+}
+
+/* Several processes that do not know of each other by MPI would all write one output. Whoever wants one
+ * of them to work alone takes the variable away that tells of the others. */
+static fsdpck_status refuse(const char *launcher, const char *count, const char *variable,
+                            fsdpck_error *err)
+{
+    if (!is_several(count))
+        return FSDPCK_OK;
+    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_LONE,
+              "started by %s as one of %s processes, which would all do the same", launcher, count);
+    error_next(
+        err,
+        "mpirun -n %s fsdpck ..., srun --mpi=pmix -n %s fsdpck ..., or for one of them alone "
+        "env -u %s fsdpck ...",
+        count, count, variable);
+    return FSDPCK_USAGE;
+}
+
+static fsdpck_status refuse_others(fsdpck_error *err)
+{
+    if (getenv("TORCHELASTIC_RUN_ID") != NULL)
+        RETURN_IF(refuse("torchrun", getenv("WORLD_SIZE"), "TORCHELASTIC_RUN_ID", err));
+    if (getenv("SLURM_PROCID") != NULL)
+        return refuse("srun without PMI", getenv("SLURM_STEP_NUM_TASKS"), "SLURM_PROCID", err);
+    return FSDPCK_OK;
+}
+
+/* MPI began, but alone: the launcher is another MPI's, or speaks another PMI. */
+static fsdpck_status refuse_lone(const char *count, fsdpck_error *err)
+{
+    if (!is_several(count))
+        return FSDPCK_OK;
+    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_LONE,
+              "one of %s processes that do not find each other: they would all do the same", count);
+    error_expected(err, "a launcher for %s", group_link_description());
+    error_next(err, "mpirun of the MPI that fsdpck version names, or srun --mpi=pmix for Open MPI, "
+                    "--mpi=pmi2 for MPICH");
+    return FSDPCK_USAGE;
+}
+
+static fsdpck_status meet(group *g, fsdpck_error *err)
+{
+    hello mine = {.build = "fsdpck " FSDPCK_VERSION};
+    if (gethostname(mine.host, sizeof mine.host - 1) != 0)
+        mine.host[0] = '?';
+    const link_call call = {
+        .kind = LINK_GATHER, .bytes = &mine, .all = (uint8_t *)g->hellos, .nbytes = sizeof mine};
+    RETURN_IF(group_link_do(g->link, &call, err));
+    for (unsigned r = 0; r < g->size; r++) {
+        hello *h = &g->hellos[r];
+        h->host[HOST_NBYTES - 1] = '\0';
+        h->build[HOST_NBYTES - 1] = '\0';
+        if (strcmp(h->build, g->hellos[0].build) == 0)
+            continue;
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_BUILDS, "ranks run different builds");
+        error_expected(err, "'%s', as rank 0 on %s", g->hellos[0].build, g->hellos[0].host);
+        error_found(err, "'%s' on rank %u on %s", h->build, r, h->host);
+        error_next(err, "install the same fsdpck on every host");
+        return FSDPCK_USAGE;
+    }
+    return FSDPCK_OK;
+}
+
+/* *link is NULL where this process is alone, and shall be. */
+static fsdpck_status open_link(group_watch *watch, group_link **link, fsdpck_error *err)
+{
+    const link_call leave = {.kind = LINK_LEAVE};
+    char count[16] = ""; /* MPI sets these variables anew where it is alone */
+    const char *stated = launched_count();
+    if (stated == NULL)
+        stated = getenv("SLURM_STEP_NUM_TASKS");
+    if (stated != NULL)
+        strncpy(count, stated, sizeof count - 1);
+    RETURN_IF(group_link_open(watch, link, err));
+    if (*link == NULL || group_link_size(*link) > 1)
+        return FSDPCK_OK;
+    RETURN_IF(group_link_do(*link, &leave, err));
+    group_link_free(*link);
+    *link = NULL;
+    return refuse_lone(count, err);
+}
+
+static void free_group(group *g)
+{
+    free(g->hellos);
+    free(g->votes);
+    free(g->values);
+    vec_release(&g->views);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
+
+fsdpck_status group_join(group_watch *watch, group **out, fsdpck_error *err)
+{
+    *out = NULL;
+    if (!launched_ranks())
+        return refuse_others(err);
+    group_link *link = NULL;
+    RETURN_IF(open_link(watch, &link, err));
+    if (link == NULL)
+        return FSDPCK_OK;
+    const unsigned size = group_link_size(link);
+    group *g = calloc(1, sizeof *g);
+    if (g != NULL) {
+        g->hellos = calloc(size, sizeof *g->hellos);
+        g->votes = calloc(size, sizeof *g->votes);
+        g->values = calloc(size, sizeof *g->values);
+    }
+    if (g == NULL || g->hellos == NULL || g->votes == NULL || g->values == NULL) {
+        group_link_abort(link, FSDPCK_LIMIT); /* the others wait for this rank */
+        return error_set_nomem(err, size * sizeof *g->hellos);
+    }
+    pthread_mutex_init(&g->lock, NULL);
+    g->views = VEC_OF(served, NULL);
+    g->link = link;
+    g->watch = watch;
+    g->rank = group_link_rank(link);
+    g->size = size;
+    *out = g;
+    return meet(g, err);
+}
+
+/* ---- agreeing ---- */
+
+bool group_is_broken(const group *g)
+{
+    int lost;
+    return g != NULL && group_link_is_broken(g->link, &lost);
+}
+
+/* Lost ranks are named; what this rank fails with for that reason alone is told by that. */
+static fsdpck_status do_call(group *g, const link_call *call, fsdpck_error *err)
+{
+    const fsdpck_status st = group_link_do(g->link, call, err);
+    int lost = -1;
+    if (st != FSDPCK_OK && group_link_is_broken(g->link, &lost) && lost >= 0) {
+        error_set(err, FSDPCK_PEER, FSDPCK_FINDING_GROUP_LOST, "rank %d on %s does not answer",
+                  lost, group_host(g, (unsigned)lost));
+        error_expected(err, "a sign of life within %u s",
+                       atomic_load(&g->watch->peer_timeout_seconds));
+        error_next(err, "look for its messages; --peer-timeout gives it longer");
+        if (err != NULL)
+            err->rank = lost;
+        return FSDPCK_PEER;
+    }
+    return st;
+}
+
+/* The cause: a cancelled rank was mostly cancelled because of another. */
+static unsigned pick_cause(const group *g)
+{
+    unsigned cause = g->size;
+    for (unsigned r = 0; r < g->size; r++)
+        if (g->votes[r] != FSDPCK_OK && (cause == g->size || (g->votes[cause] == FSDPCK_CANCELLED &&
+                                                              g->votes[r] != FSDPCK_CANCELLED)))
+            cause = r;
+    return cause;
+}
+
+/* All of them alike: no rank is to blame. */
+static bool all_fail(const group *g)
+{
+    for (unsigned r = 0; r < g->size; r++)
+        if (g->votes[r] != g->votes[0])
+            return false;
+    return true;
+}
+
+/* Names the rank, unless all fail. */
+static fsdpck_status tell_cause(const group *g, unsigned cause, fsdpck_status own, bool named,
+                                const fsdpck_error *theirs, fsdpck_error *err)
+{
+    fsdpck_error e = *theirs;
+    if (theirs->status == FSDPCK_CANCELLED) {
+        if (own == FSDPCK_CANCELLED)
+            return own;
+        error_set(err, FSDPCK_PEER, FSDPCK_FINDING_NONE, "rank %u on %s was stopped", cause,
+                  group_host(g, cause));
+        if (err != NULL)
+            err->rank = (int)cause;
+        return FSDPCK_PEER;
+    }
+    if (named && e.rank < 0 && !all_fail(g)) {
+        e.rank = (int)cause;
+        snprintf(e.message, sizeof e.message, "rank %u on %s: %.400s", cause, group_host(g, cause),
+                 theirs->message);
+    }
+    if (err != NULL)
+        *err = e;
+    return e.status;
+}
+
+static fsdpck_status vote_on(group *g, fsdpck_status st, bool named, fsdpck_error *err)
+{
+    if (group_is_broken(g) && st != FSDPCK_OK && st != FSDPCK_CANCELLED && st != FSDPCK_PEER)
+        return st; /* nobody to agree with, and a cause of its own */
+    uint32_t vote = (uint32_t)st;
+    const link_call gather = {
+        .kind = LINK_GATHER, .bytes = &vote, .all = (uint8_t *)g->votes, .nbytes = sizeof vote};
+    RETURN_IF(do_call(g, &gather, err));
+    const unsigned cause = pick_cause(g);
+    if (cause == g->size)
+        return FSDPCK_OK;
+    fsdpck_error theirs;
+    fsdpck_error_init(&theirs);
+    if (cause == g->rank && err != NULL)
+        theirs = *err;
+    theirs.status = (fsdpck_status)g->votes[cause];
+    const link_call tell = {
+        .kind = LINK_BROADCAST, .root = cause, .bytes = &theirs, .nbytes = sizeof theirs};
+    RETURN_IF(do_call(g, &tell, err));
+    return tell_cause(g, cause, st, named, &theirs, err);
+}
+
+fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err)
+{
+    if (g == NULL)
+        return st;
+    if (st != FSDPCK_OK && !group_is_broken(g))
+        group_link_tell_failed(g->link);
+    return vote_on(g, st, true, err);
+}
+
+fsdpck_status group_settle(group *g, fsdpck_status st, bool named, fsdpck_error *err)
+{
+    return g == NULL ? st : vote_on(g, st, named, err);
+}
+
+static fsdpck_status gather_values(group *g, uint64_t value, fsdpck_error *err)
+{
+    const link_call call = {
+        .kind = LINK_GATHER, .bytes = &value, .all = (uint8_t *)g->values, .nbytes = sizeof value};
+    return do_call(g, &call, err);
+}
+
+fsdpck_status group_is_same(group *g, uint64_t value, bool *same, fsdpck_error *err)
+{
+    *same = true;
+    if (g == NULL)
+        return FSDPCK_OK;
+    RETURN_IF(gather_values(g, value, err));
+    for (unsigned r = 1; r < g->size; r++)
+        *same = *same && g->values[r] == g->values[0];
+    return FSDPCK_OK;
+}
+
+fsdpck_status group_same(group *g, uint64_t value, const char *what, fsdpck_error *err)
+{
+    if (g == NULL)
+        return FSDPCK_OK;
+    const uint64_t *all = g->values;
+    fsdpck_status st = gather_values(g, value, err);
+    for (unsigned r = 1; st == FSDPCK_OK && r < g->size; r++) {
+        if (all[r] == all[0])
+            continue;
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_GROUP_SEES,
+                       "ranks do not see the same: their %s differ", what);
+        error_expected(err, "%016" PRIx64 ", as on rank 0 on %s", all[0], group_host(g, 0));
+        error_found(err, "%016" PRIx64 " on rank %u on %s", all[r], r, group_host(g, r));
+        error_next(
+            err,
+            "give every host the same view of the source; where each has a part of it under the "
+            "same names, --source-local");
+    }
+    return st;
+}
+
+/* ---- bytes ---- */
+
+static fsdpck_status in_pieces(group *g, link_kind kind, unsigned root, void *bytes,
+                               uint64_t nbytes, fsdpck_error *err)
+{
+    for (uint64_t at = 0; g != NULL && at < nbytes; at += LINK_NBYTES_MOST) {
+        const link_call call = {
+            .kind = kind,
+            .root = root,
+            .bytes = (uint8_t *)bytes + at,
+            .nbytes = nbytes - at < LINK_NBYTES_MOST ? nbytes - at : LINK_NBYTES_MOST,
+        };
+        RETURN_IF(do_call(g, &call, err));
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status group_broadcast(group *g, unsigned root, void *bytes, uint64_t nbytes,
+                              fsdpck_error *err)
+{
+    return in_pieces(g, LINK_BROADCAST, root, bytes, nbytes, err);
+}
+
+fsdpck_status group_xor(group *g, uint64_t *words, uint64_t count, fsdpck_error *err)
+{
+    return in_pieces(g, LINK_XOR, 0, words, count * sizeof *words, err);
+}
+
+fsdpck_status group_or(group *g, uint64_t *words, uint64_t count, fsdpck_error *err)
+{
+    return in_pieces(g, LINK_OR, 0, words, count * sizeof *words, err);
+}
+
+fsdpck_status group_sum(group *g, uint64_t *words, uint64_t count, fsdpck_error *err)
+{
+    return in_pieces(g, LINK_SUM, 0, words, count * sizeof *words, err);
+}
+
+void group_range(const group *g, uint64_t count, uint64_t *begin, uint64_t *end)
+{
+    group_share(group_rank(g), group_size(g), count, begin, end);
+}
+
+void group_share(uint64_t rank, uint64_t size, uint64_t count, uint64_t *begin, uint64_t *end)
+{
+    const uint64_t each = count / size, more = count % size;
+    *begin = rank * each + (rank < more ? rank : more);
+    *end = *begin + each + (rank < more ? 1 : 0);
+}
+
+/* ---- files of others ---- */
+
+static fsdpck_status serve(void *ctx, const link_range *what, void *dst, fsdpck_error *err)
+{
+    group *g = ctx;
+    served s = {0};
+    pthread_mutex_lock(&g->lock);
+    if (what->view < g->views.count) {
+        served *v = VEC_AT(&g->views, served, what->view);
+        s = *v;
+        v->busy += v->ctx != NULL;
+    }
+    pthread_mutex_unlock(&g->lock);
+    if (s.ctx == NULL)
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "a rank was asked for a file that it does not serve");
+    const fsdpck_status st = s.fn(s.ctx, what, dst, err);
+    pthread_mutex_lock(&g->lock);
+    VEC_AT(&g->views, served, what->view)->busy--;
+    pthread_mutex_unlock(&g->lock);
+    return st;
+}
+
+uint32_t group_serve(group *g, group_serve_fn fn, void *ctx)
+{
+    pthread_mutex_lock(&g->lock);
+    const uint32_t number = (uint32_t)g->views.count;
+    served *v = vec_push(&g->views, NULL);
+    if (v != NULL)
+        *v = (served){.fn = fn, .ctx = ctx};
+    pthread_mutex_unlock(&g->lock);
+    if (number == 0)
+        group_link_serve(g->link, serve, g);
+    return number;
+}
+
+void group_unserve(group *g, const void *ctx)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    pthread_mutex_lock(&g->lock);
+    for (size_t i = 0; i < g->views.count; i++) {
+        if (VEC_AT(&g->views, served, i)->ctx != ctx)
+            continue;
+        VEC_AT(&g->views, served, i)->ctx = NULL;
+        while (VEC_AT(&g->views, served, i)->busy > 0) {
+            pthread_mutex_unlock(&g->lock);
+            nanosleep(&pause, NULL);
+            pthread_mutex_lock(&g->lock);
+        }
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+fsdpck_status group_read(group *g, unsigned owner, const link_range *what, void *dst,
+                         fsdpck_error *err)
+{
+    return group_link_read(g->link, owner, what, dst, err);
+}
+
+/* ---- leaving ---- */
+
+static void leave_broken(group *g, fsdpck_status st)
+{
+    const struct timespec pause = {.tv_sec = CLEANING_SECONDS};
+    /* The launcher ends all at once: hosts that have an output of their own may still clean up. */
+    if (group_is_broken(g))
+        nanosleep(&pause, NULL);
+    /* Whoever is left would wait in vain. */
+    group_link_abort(g->link, st == FSDPCK_OK || st == FSDPCK_CANCELLED ? FSDPCK_PEER : (int)st);
+}
+
+void group_leave(group **g, fsdpck_status st)
+{
+    if (*g == NULL)
+        return;
+    const link_call call = {.kind = LINK_LEAVE};
+    if (group_is_broken(*g) || group_link_do((*g)->link, &call, NULL) != FSDPCK_OK)
+        leave_broken(*g, st);
+    else
+        group_link_free((*g)->link);
+    free_group(*g);
+    *g = NULL;
+}

@@ -1,0 +1,50 @@
+/* file_set.h: many files of one folder, opened when first read, only so many open at once.
+ *
+ *     file_set s;
+ *     file_set_init(&s, &folder, max_open, flags, &err);     // 0: from RLIMIT_NOFILE
+ *     file_set_add(&s, "__0_0.distcp", &index, &err);        // no I/O
+ *     file_set_read_at(&s, index, offset, dst, nbytes, &err);   // many threads
+ *     file_set_check_unchanged(&s, &err);
+ *     file_set_release(&s);
+ *
+ * Opening and reading happen outside of the lock, so that slow storage is asked for many files at
+ * once. A file that had to be closed and is opened again must still be the same (CHANGED).
+ */
+#ifndef FSDPCK_IO_FILE_SET_H
+#define FSDPCK_IO_FILE_SET_H
+
+#include "base/alloc.h"
+#include "io/file.h"
+#include "io/open_cache.h"
+
+typedef struct file_set {
+    const folder *dir; /* borrowed for the life of the set */
+    open_cache cache;  /* its lock guards the rest */
+    vec files;         /* struct file_set_entry */
+    unsigned flags;
+} file_set;
+
+/* max_open 0: a quarter of RLIMIT_NOFILE (a run may hold two checkpoints and its output). flags:
+ * FILE_NO_FOLLOW. `dir` may be NULL: paths are relative to the working folder. */
+fsdpck_status file_set_init(file_set *s, const folder *dir, unsigned max_open, unsigned flags,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* `path` is copied. Adding is safe beside reads. */
+fsdpck_status file_set_add(file_set *s, const char *path, uint32_t *index,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Size at first open; opens it. */
+fsdpck_status file_set_nbytes(file_set *s, uint32_t index, uint64_t *nbytes,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status file_set_read_at(file_set *s, uint32_t index, uint64_t offset_bytes, void *dst,
+                               uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* CRC-64 of a few blocks of it, the first and the last too: tells copies from other files of one size,
+ * not damaged copies from sound ones. */
+fsdpck_status file_set_sample(file_set *s, uint32_t index, uint64_t nbytes, uint64_t *crc,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Looks at every file that was read. */
+fsdpck_status file_set_check_unchanged(file_set *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Path of an added file, borrowed for the life of the set. */
+const char *file_set_path(file_set *s, uint32_t index);
+/* A zeroed set may be released. No reads may be under way. */
+void file_set_release(file_set *s);
+
+#endif

@@ -1,0 +1,296 @@
+#include "io/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/platform.h"
+#include "io/descriptor.h"
+#include "io/output_remove.h"
+#include "io/output_state.h"
+
+/* Of the decoration: ".", ".fsdpck-XXXXXXXX.partial". */
+enum { DECORATION_BYTES = 25, CREATE_TRIES = 100 };
+
+const char *output_path(const output *o)
+{
+    return o->path != NULL ? o->path : "";
+}
+
+/* Splits "a/b/c" into parent "a/b" and name "c". */
+static fsdpck_status split_path(output *o, const char *path, char **parent, fsdpck_error *err)
+{
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    const size_t n = end - begin;
+    if (n == 0 || path[end - 1] == '/' || (n == 1 && path[begin] == '.') ||
+        (n == 2 && memcmp(path + begin, "..", 2) == 0)) {
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "'%s' cannot be the name of an output",
+                  path);
+        return FSDPCK_USAGE;
+    }
+    o->path = strndup(path, end);
+    o->final_name = strndup(path + begin, n);
+    *parent = begin > 0 ? strndup(path, begin > 1 ? begin - 1 : 1) : strdup(".");
+    if (o->path == NULL || o->final_name == NULL || *parent == NULL)
+        return error_set_nomem(err, end);
+    if (n > OUTPUT_NAME_BYTES_MOST)
+        return error_set_errno(err, ENAMETOOLONG, "creating the output", path);
+    return FSDPCK_OK;
+}
+
+char *output_decorate(const output *o, const char *suffix)
+{
+    uint32_t id;
+    platform_random(&id, sizeof(id));
+    size_t n = strlen(o->final_name);
+    if (n > OUTPUT_NAME_BYTES_MOST - DECORATION_BYTES)
+        n = OUTPUT_NAME_BYTES_MOST - DECORATION_BYTES;
+    char *name = malloc(n + DECORATION_BYTES + 1);
+    if (name != NULL)
+        snprintf(name, n + DECORATION_BYTES + 1, ".%.*s.fsdpck-%08" PRIx32 "%s", (int)n,
+                 o->final_name, id, suffix);
+    return name;
+}
+
+fsdpck_status output_refuse_existing(const output *o, const char *what, fsdpck_error *err)
+{
+    const bool replaceable = (o->flags & OUTPUT_REPLACE) == 0;
+    error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE, "output exists: %s", what);
+    error_path(err, output_path(o));
+    error_next(err, replaceable ? "choose another name, or replace it with --force"
+                                : "remove it or choose another name");
+    return FSDPCK_EXISTS;
+}
+
+/* Judges what bears the final name now. Remembers it where it may be replaced. */
+static fsdpck_status check_final_name(output *o, fsdpck_error *err)
+{
+    struct stat st;
+    if (fstatat(o->parent.fd, o->final_name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+        if (errno == ENOENT)
+            return FSDPCK_OK;
+        return error_set_errno(err, errno, "stat", o->path);
+    }
+    if (S_ISLNK(st.st_mode))
+        return output_refuse_existing(o, "a symbolic link, which is never followed", err);
+    if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return output_refuse_existing(o, "neither a file nor a folder", err);
+    if ((o->flags & OUTPUT_REPLACE) == 0)
+        return output_refuse_existing(o, S_ISDIR(st.st_mode) ? "a folder" : "a file", err);
+    if (S_ISDIR(st.st_mode) != (o->kind == OUTPUT_FOLDER))
+        return output_refuse_existing(
+            o, S_ISDIR(st.st_mode) ? "a folder, not a file" : "a file, not a folder", err);
+    o->old_dev = (uint64_t)st.st_dev;
+    o->old_ino = (uint64_t)st.st_ino;
+    o->old_mode = st.st_mode & 0777;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status remember_partial(output *o, int fd, fsdpck_error *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return error_set_errno(err, errno, "fstat", o->path);
+    o->new_dev = (uint64_t)st.st_dev;
+    o->new_ino = (uint64_t)st.st_ino;
+    return FSDPCK_OK;
+}
+
+static int create_only_file(output *o, struct output_entry *entry)
+{
+    fsdpck_error err;
+    fsdpck_error_init(&err);
+    if (open_cache_get(&o->cache, &entry->slot, &err) != FSDPCK_OK)
+        return err.sys_errno != 0 ? err.sys_errno : EIO;
+    open_cache_put(&o->cache, &entry->slot);
+    return 0;
+}
+
+static int create_partial(output *o, struct output_entry *entry)
+{
+    if (o->kind == OUTPUT_FILE)
+        return create_only_file(o, entry);
+    return mkdirat(o->parent.fd, o->partial_name, 0700) == 0 ? 0 : errno;
+}
+
+static fsdpck_status open_self(output *o, fsdpck_error *err)
+{
+    const int rc = descriptor_open(o->parent.fd, o->partial_name,
+                                   O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0, &o->self.fd);
+    if (rc != 0) {
+        o->self.fd = -1;
+        return error_set_errno(err, rc, "opening the output", o->path);
+    }
+    o->self.path = strdup(o->path);
+    if (o->self.path != NULL)
+        return FSDPCK_OK;
+    close(o->self.fd);
+    o->self.fd = -1;
+    return error_set_nomem(err, strlen(o->path) + 1);
+}
+
+static fsdpck_status begin_partial(output *o, fsdpck_error *err)
+{
+    struct output_entry *entry = NULL;
+    if (o->kind == OUTPUT_FILE)
+        RETURN_IF(output_entry_push(o, "", &entry, err));
+    int rc = EEXIST;
+    for (int i = 0; i < CREATE_TRIES && rc == EEXIST; i++) {
+        free(o->partial_name);
+        o->partial_name = output_decorate(o, ".partial");
+        if (o->partial_name == NULL)
+            return error_set_nomem(err, OUTPUT_NAME_BYTES_MOST);
+        rc = create_partial(o, entry);
+    }
+    if (rc != 0) {
+        const fsdpck_status st = error_set_errno(err, rc, "creating the output", o->path);
+        error_next(err, "check that its folder may be written");
+        return st;
+    }
+    o->created = 1;
+    if (o->kind == OUTPUT_FILE) {
+        o->new_dev = entry->f.dev;
+        o->new_ino = entry->f.ino;
+        return FSDPCK_OK;
+    }
+    RETURN_IF(open_self(o, err));
+    return remember_partial(o, o->self.fd, err);
+}
+
+/* The partial under a lock that ends with the process; -1 where another has it, or there is none. */
+static int open_locked(const output *o)
+{
+    int fd = -1;
+    if (descriptor_open(o->parent.fd, o->partial_name, O_RDONLY | O_NOFOLLOW, 0, &fd) != 0)
+        return -1;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static fsdpck_status open_parent(output *o, const char *path, output_kind kind, unsigned flags,
+                                 fsdpck_error *err)
+{
+    memset(o, 0, sizeof(*o));
+    o->parent = FOLDER_CLOSED;
+    o->self = FOLDER_CLOSED;
+    o->lock_fd = -1;
+    o->kind = kind;
+    o->flags = flags;
+    o->files = VEC_OF(struct output_entry *, NULL);
+    o->subs = VEC_OF(struct output_sub, NULL);
+    char *parent = NULL;
+    fsdpck_status st =
+        open_cache_init(&o->cache, 0, 2, output_entry_open, output_entry_close, o, err);
+    if (st == FSDPCK_OK)
+        st = split_path(o, path, &parent, err);
+    if (st == FSDPCK_OK)
+        st = folder_open(&o->parent, parent, err);
+    free(parent);
+    return st;
+}
+
+fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsigned flags,
+                           fsdpck_error *err)
+{
+    fsdpck_status st = open_parent(o, path, kind, flags, err);
+    if (st == FSDPCK_OK)
+        st = check_final_name(o, err);
+    if (st == FSDPCK_OK)
+        st = begin_partial(o, err);
+    if (st == FSDPCK_OK && (flags & OUTPUT_SHARED) != 0)
+        o->lock_fd = open_locked(o);
+    if (st != FSDPCK_OK)
+        output_release(o);
+    return st;
+}
+
+static fsdpck_status remember_joined(output *o, fsdpck_error *err)
+{
+    struct stat st;
+    if (fstatat(o->parent.fd, o->partial_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return error_set_errno(err, errno, "opening the output", o->path);
+    o->new_dev = (uint64_t)st.st_dev;
+    o->new_ino = (uint64_t)st.st_ino;
+    return FSDPCK_OK;
+}
+
+fsdpck_status output_join(output *o, const char *path, output_kind kind, unsigned flags,
+                          const char *partial_name, fsdpck_error *err)
+{
+    struct output_entry *entry;
+    fsdpck_status st = open_parent(o, path, kind, flags, err);
+    o->joined = 1;
+    if (st == FSDPCK_OK && (o->partial_name = strdup(partial_name)) == NULL)
+        st = error_set_nomem(err, strlen(partial_name));
+    if (st == FSDPCK_OK && kind == OUTPUT_FILE)
+        st = output_entry_push(o, "", &entry, err);
+    else if (st == FSDPCK_OK)
+        st = open_self(o, err);
+    if (st == FSDPCK_OK)
+        st = remember_joined(o, err);
+    if (st != FSDPCK_OK)
+        output_release(o);
+    return st;
+}
+
+/* Once names were exchanged the partial name is that of what was replaced. */
+static bool is_partial(const output *o, int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && (uint64_t)st.st_dev == o->new_dev &&
+           (uint64_t)st.st_ino == o->new_ino;
+}
+
+void output_abandon(output *o)
+{
+    if (!o->joined || o->partial_name == NULL)
+        return;
+    const int fd = open_locked(o);
+    if (fd < 0)
+        return;
+    if (is_partial(o, fd))
+        (void)remove_tree(o->parent.fd, o->partial_name);
+    close(fd);
+}
+
+void output_release(output *o)
+{
+    open_cache_release(&o->cache);
+    for (size_t i = 0; i < o->files.count; i++) {
+        free(output_entry_at(o, i)->f.path);
+        free(output_entry_at(o, i));
+    }
+    vec_release(&o->files);
+    for (size_t i = 0; i < o->subs.count; i++)
+        folder_close(&output_sub_at(o, i)->dir);
+    vec_release(&o->subs);
+    folder_close(&o->self);
+    if (o->created && !o->committed)
+        (void)remove_tree(o->parent.fd, o->partial_name);
+    if (o->lock_fd > 0)
+        close(o->lock_fd);
+    o->lock_fd = -1;
+    folder_close(&o->parent);
+    free(o->path);
+    free(o->final_name);
+    free(o->partial_name);
+    free(o->old_name);
+    o->old_name = NULL;
+    o->path = NULL;
+    o->final_name = NULL;
+    o->partial_name = NULL;
+    o->created = 0;
+}

@@ -1,0 +1,303 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/platform.h"
+#include "base/pool.h"
+#include "io/output_remove.h"
+#include "io/output_state.h"
+
+/* Files made durable at once: the file system then joins what they have in common. */
+#define SYNC_THREADS 8u
+
+/* ---- durability ---- */
+
+/* By umask, keeping what the parent handed down (setgid). */
+static fsdpck_status set_mode(int fd, mode_t allowed, const char *path, fsdpck_error *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return error_set_errno(err, errno, "fstat", path);
+    const mode_t mode = (st.st_mode & S_ISGID) | allowed;
+    /* Some file systems have no modes to set. */
+    if (fchmod(fd, mode) != 0 && errno != EPERM && errno != ENOTSUP && errno != ENOSYS)
+        return error_set_errno(err, errno, "fchmod", path);
+    return FSDPCK_OK;
+}
+
+struct finish_work {
+    output *o;
+    mode_t mode;
+};
+
+static fsdpck_status finish_file(void *ctx, unsigned worker, uint64_t index, fsdpck_error *err)
+{
+    const struct finish_work *work = ctx;
+    output *o = work->o;
+    struct output_entry *entry = output_entry_at(o, index);
+    (void)worker;
+    if (entry->none)
+        return FSDPCK_OK;
+    if (!entry->added)
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "an output was committed without its file");
+    RETURN_IF(open_cache_get(&o->cache, &entry->slot, err));
+    fsdpck_status st = file_truncate(&entry->f, entry->nbytes, err);
+    if (st == FSDPCK_OK)
+        st = set_mode(entry->f.fd, work->mode, entry->f.path, err);
+    if (st == FSDPCK_OK && (o->flags & OUTPUT_NO_SYNC) == 0)
+        st = file_sync(&entry->f, err);
+    open_cache_put(&o->cache, &entry->slot);
+    open_cache_drop(&o->cache, &entry->slot);
+    return st;
+}
+
+static mode_t final_mode(const output *o, mode_t most, mode_t mask)
+{
+    return o->old_ino != 0 ? (mode_t)o->old_mode : most & ~mask;
+}
+
+static fsdpck_status finish_files(output *o, mode_t mask, fsdpck_error *err)
+{
+    struct finish_work work = {o, 0666 & ~mask};
+    if (o->kind == OUTPUT_FILE)
+        work.mode = final_mode(o, 0666, mask);
+    RETURN_IF(pool_run(SYNC_THREADS, o->files.count, finish_file, &work, NULL, err));
+    if (o->close_error.status != FSDPCK_OK && err != NULL)
+        *err = o->close_error;
+    return o->close_error.status;
+}
+
+static fsdpck_status sync_folder(const output *o, const folder *d, fsdpck_error *err)
+{
+    if ((o->flags & OUTPUT_NO_SYNC) != 0)
+        return FSDPCK_OK;
+    while (fsync(d->fd) != 0) {
+        /* Some file systems have nothing to sync for a folder and say so. */
+        if (errno == EINVAL || errno == ENOTSUP || errno == ENOSYS)
+            return FSDPCK_OK;
+        if (errno != EINTR)
+            return error_set_errno(err, errno, "fsync of the folder", d->path);
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status finish_folder(const output *o, const folder *d, mode_t mode, fsdpck_error *err)
+{
+    RETURN_IF(set_mode(d->fd, mode, d->path, err));
+    return sync_folder(o, d, err);
+}
+
+/* ---- final names ---- */
+
+/* Whether `name` in the parent is the thing with this identity. */
+static bool is_same(const output *o, const char *name, uint64_t dev, uint64_t ino)
+{
+    struct stat st;
+    return fstatat(o->parent.fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           (uint64_t)st.st_dev == dev && (uint64_t)st.st_ino == ino;
+}
+
+static fsdpck_status set_rename_errno(const output *o, int rc, fsdpck_error *err)
+{
+    if (rc == EEXIST)
+        return output_refuse_existing(o, "it appeared while this one was written", err);
+    return error_set_errno(err, rc, "rename", o->path);
+}
+
+static fsdpck_status publish_new(output *o, fsdpck_error *err)
+{
+    const int rc = platform_rename_noreplace(o->parent.fd, o->partial_name, o->final_name);
+    if (rc != 0)
+        return set_rename_errno(o, rc, err);
+    const fsdpck_status st = sync_folder(o, &o->parent, err);
+    /* Not known to be durable, so not there at all. */
+    if (st != FSDPCK_OK && is_same(o, o->final_name, o->new_dev, o->new_ino))
+        (void)remove_tree(o->parent.fd, o->final_name);
+    return st;
+}
+
+/* Names cannot be exchanged here. The old file keeps a second name until the new one is durable;
+ * where there are no hard links it does without. */
+static fsdpck_status publish_over_file(output *o, char **old_name, fsdpck_error *err)
+{
+    const int dirfd = o->parent.fd;
+    if (linkat(dirfd, o->final_name, dirfd, *old_name, 0) != 0) {
+        free(*old_name);
+        *old_name = NULL;
+    }
+    fsdpck_status st = FSDPCK_OK;
+    if (renameat(dirfd, o->partial_name, dirfd, o->final_name) != 0)
+        st = error_set_errno(err, errno, "rename", o->path);
+    else
+        st = sync_folder(o, &o->parent, err);
+    /* A rename between two names of one file does nothing, so the second name goes in any case. */
+    if (st != FSDPCK_OK && *old_name != NULL) {
+        (void)!renameat(dirfd, *old_name, dirfd, o->final_name);
+        (void)unlinkat(dirfd, *old_name, 0);
+    }
+    return st;
+}
+
+/* The same for a folder: the old one steps aside. */
+static fsdpck_status publish_over_folder(output *o, const char *old_name, fsdpck_error *err)
+{
+    const int dirfd = o->parent.fd;
+    if (renameat(dirfd, o->final_name, dirfd, old_name) != 0)
+        return error_set_errno(err, errno, "rename", o->path);
+    const int rc = platform_rename_noreplace(dirfd, o->partial_name, o->final_name);
+    fsdpck_status st = rc == 0 ? FSDPCK_OK : set_rename_errno(o, rc, err);
+    if (st == FSDPCK_OK)
+        st = sync_folder(o, &o->parent, err);
+    if (st != FSDPCK_OK) {
+        if (rc == 0)
+            (void)remove_tree(dirfd, o->final_name);
+        (void)platform_rename_noreplace(dirfd, old_name, o->final_name);
+    }
+    return st;
+}
+
+static fsdpck_status publish_over(output *o, char **old_name, fsdpck_error *err)
+{
+    if (!is_same(o, o->final_name, o->old_dev, o->old_ino))
+        return output_refuse_existing(o, "it was replaced while this one was written", err);
+    *old_name = output_decorate(o, ".old");
+    if (*old_name == NULL)
+        return error_set_nomem(err, OUTPUT_NAME_BYTES_MOST);
+    return o->kind == OUTPUT_FILE ? publish_over_file(o, old_name, err)
+                                  : publish_over_folder(o, *old_name, err);
+}
+
+/* On success o->old_name (may be NULL) is what is left to remove. */
+static fsdpck_status publish_replacing(output *o, fsdpck_error *err)
+{
+    const int dirfd = o->parent.fd;
+    const int rc = platform_rename_exchange(dirfd, o->partial_name, o->final_name);
+    o->published = PUBLISHED_NEW;
+    if (rc == ENOENT)
+        return publish_new(o, err); /* the old one went away by itself */
+    o->published = PUBLISHED_OVER;
+    if (rc == ENOTSUP)
+        return publish_over(o, &o->old_name, err);
+    if (rc != 0)
+        return error_set_errno(err, rc, "exchanging names", o->path);
+    o->published = PUBLISHED_EXCHANGED;
+    o->old_name = strdup(o->partial_name);
+    fsdpck_status st =
+        o->old_name != NULL ? FSDPCK_OK : error_set_nomem(err, OUTPUT_NAME_BYTES_MOST);
+    if (st == FSDPCK_OK && !is_same(o, o->partial_name, o->old_dev, o->old_ino))
+        st = output_refuse_existing(o, "it was replaced while this one was written", err);
+    if (st == FSDPCK_OK)
+        st = sync_folder(o, &o->parent, err);
+    if (st == FSDPCK_OK)
+        return st;
+    const int back = platform_rename_exchange(dirfd, o->partial_name, o->final_name);
+    if (back != 0)
+        o->created = 0; /* the old one bears the partial name: better left than removed */
+    return st;
+}
+
+fsdpck_status output_publish(output *o, fsdpck_error *err)
+{
+    fsdpck_status st;
+    if (o->old_ino == 0 && o->old_dev == 0) {
+        o->published = PUBLISHED_NEW;
+        st = publish_new(o, err);
+    } else {
+        st = publish_replacing(o, err);
+    }
+    if (st == FSDPCK_OK)
+        o->committed = 1;
+    else
+        output_release(o);
+    return st;
+}
+
+fsdpck_status output_settle(output *o, fsdpck_error *err)
+{
+    const int rc = o->old_name != NULL ? remove_tree(o->parent.fd, o->old_name) : 0;
+    if (rc == 0)
+        return FSDPCK_OK;
+    error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE,
+              "the new output is in place, but the old one could not be removed: %s", strerror(rc));
+    error_path(err, output_path(o));
+    error_next(err, "remove '%s' beside it", o->old_name);
+    return FSDPCK_IO;
+}
+
+/* The old one under its final name again, where it still is; false where that cannot be done. */
+static bool bring_back(output *o)
+{
+    const int dirfd = o->parent.fd;
+    if (o->published == PUBLISHED_NEW)
+        return remove_tree(dirfd, o->final_name) == 0;
+    if (o->old_name == NULL) /* without hard links: nothing is left of it */
+        return false;
+    if (o->published == PUBLISHED_EXCHANGED) {
+        if (platform_rename_exchange(dirfd, o->old_name, o->final_name) != 0)
+            return false;
+        return remove_tree(dirfd, o->old_name) == 0;
+    }
+    if (o->kind == OUTPUT_FOLDER && remove_tree(dirfd, o->final_name) != 0)
+        return false;
+    return renameat(dirfd, o->old_name, dirfd, o->final_name) == 0;
+}
+
+void output_withdraw(output *o)
+{
+    if (o->committed && is_same(o, o->final_name, o->new_dev, o->new_ino)) {
+        (void)bring_back(o);
+        (void)sync_folder(o, &o->parent, NULL);
+    }
+    output_release(o);
+}
+
+static fsdpck_status flush_file(void *ctx, unsigned worker, uint64_t index, fsdpck_error *err)
+{
+    output *o = ctx;
+    struct output_entry *entry = output_entry_at(o, index);
+    (void)worker;
+    if (entry->none)
+        return FSDPCK_OK;
+    RETURN_IF(open_cache_get(&o->cache, &entry->slot, err));
+    const fsdpck_status st =
+        (o->flags & OUTPUT_NO_SYNC) == 0 ? file_sync(&entry->f, err) : FSDPCK_OK;
+    open_cache_put(&o->cache, &entry->slot);
+    open_cache_drop(&o->cache, &entry->slot);
+    return st;
+}
+
+fsdpck_status output_flush(output *o, fsdpck_error *err)
+{
+    RETURN_IF(pool_run(SYNC_THREADS, o->files.count, flush_file, o, NULL, err));
+    if (o->close_error.status != FSDPCK_OK && err != NULL)
+        *err = o->close_error;
+    return o->close_error.status;
+}
+
+fsdpck_status output_finish(output *o, fsdpck_error *err)
+{
+    if (!o->created || o->committed)
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "an output was committed twice or never begun");
+    const mode_t mask = (mode_t)platform_file_mask();
+    fsdpck_status st = finish_files(o, mask, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < o->subs.count; i++)
+        st = finish_folder(o, &output_sub_at(o, i)->dir, 0777 & ~mask, err);
+    if (st == FSDPCK_OK && o->kind == OUTPUT_FOLDER)
+        st = finish_folder(o, &o->self, final_mode(o, 0777, mask), err);
+    if (st != FSDPCK_OK)
+        output_release(o);
+    return st;
+}
+
+fsdpck_status output_commit(output *o, fsdpck_error *err)
+{
+    RETURN_IF(output_finish(o, err));
+    RETURN_IF(output_publish(o, err));
+    return output_settle(o, err);
+}

@@ -1,0 +1,44 @@
+/* Objects that a reader leaves until they are wanted may hold tensors: all are loaded before anything is
+ * selected, so that each tensor is taken or counted as left out. */
+#include <inttypes.h>
+
+#include "open/transform.h"
+
+/* Whether a run can do without the object: what it holds cannot be told. */
+static bool is_of_the_object(fsdpck_status st)
+{
+    return st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED || st == FSDPCK_LIMIT;
+}
+
+fsdpck_status transform_load_inner(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    const size_t had = catalogue_tensor_count(&c->cat);
+    uint64_t unread = 0;
+    uint32_t first = 0;
+    if (c->inner_loaded)
+        return FSDPCK_OK;
+    for (uint32_t i = 0; i < catalogue_object_count(&c->cat); i++) {
+        fsdpck_error why;
+        if (catalogue_object(&c->cat, i)->loaded)
+            continue;
+        RETURN_IF(cancel_check(&c->ctx->cancel, err));
+        fsdpck_error_init(&why);
+        const fsdpck_status st = transform_load_object(c, i, &why);
+        if (st != FSDPCK_OK && !is_of_the_object(st)) {
+            *err = why;
+            return st;
+        }
+        if (st != FSDPCK_OK && unread++ == 0)
+            first = i;
+    }
+    c->inner_loaded = true;
+    if (unread > 0)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_NONE, "fsdpck verify names what is wrong with them",
+                 "%" PRIu64 " object%s cannot be read: tensors inside are not counted; first '%s'",
+                 unread, unread == 1 ? "" : "s",
+                 catalogue_name(&c->cat, catalogue_object(&c->cat, first)->name));
+    if (catalogue_tensor_count(&c->cat) == had)
+        return FSDPCK_OK;
+    aim_parts_release(&c->parts);
+    return aim_parts_find(&c->cat, &c->parts, err);
+}

@@ -1,0 +1,410 @@
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/platform.h"
+#include "group/remote_folder.h"
+#include "open/transform.h"
+
+char *transform_copy(const char *text)
+{
+    const size_t nbytes = strlen(text);
+    const size_t capacity = 4 * nbytes + 1;
+    char *copy = malloc(capacity);
+    return copy == NULL ? NULL : escape_text(copy, capacity, text, nbytes);
+}
+
+void probe_release(probe_input *in)
+{
+    folder_close(&in->dir);
+    free((void *)in->path);
+    free(in->entries);
+    memset(in, 0, sizeof *in);
+    in->dir = FOLDER_CLOSED;
+}
+
+static fsdpck_status gather_file(probe_input *in, fsdpck_error *err)
+{
+    const char *slash = strrchr(in->path, '/');
+    in->name = slash == NULL ? in->path : slash + 1;
+    char *parent = slash == NULL ? strdup(".") : strndup(in->path, (size_t)(slash - in->path) + 1);
+    if (parent == NULL)
+        return error_set_nomem(err, strlen(in->path));
+    fsdpck_status st = folder_open_search(&in->dir, parent, err);
+    free(parent);
+    RETURN_IF(st);
+    file f = FILE_CLOSED;
+    RETURN_IF(file_open_read(&f, &in->dir, in->name, 0, err));
+    in->nbytes = f.nbytes;
+    in->head_nbytes = f.nbytes < sizeof in->head ? (size_t)f.nbytes : sizeof in->head;
+    st = file_read_at(&f, 0, in->head, in->head_nbytes, err);
+    file_abandon(&f);
+    return st;
+}
+
+fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err)
+{
+    memset(in, 0, sizeof *in);
+    in->dir = FOLDER_CLOSED;
+    path_kind kind;
+    if (path[0] == '\0') {
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "name of the checkpoint is empty");
+        error_next(err, "name a file or folder; '.' is the folder that you are in");
+        return st;
+    }
+    RETURN_IF(path_probe(NULL, path, &kind, NULL, err));
+    if (kind == PATH_ABSENT) {
+        const fsdpck_status st =
+            error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE, "no such file or folder");
+        error_path(err, path);
+        return st;
+    }
+    if (kind == PATH_OTHER) {
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_FILETYPE,
+                                           "neither a regular file nor a folder");
+        error_path(err, path);
+        return st;
+    }
+    char *copy = strdup(path);
+    if (copy == NULL)
+        return error_set_nomem(err, strlen(path));
+    size_t n = strlen(copy);
+    while (n > 1 && copy[n - 1] == '/')
+        copy[--n] = '\0';
+    in->path = copy;
+    in->is_folder = kind == PATH_FOLDER;
+    fsdpck_status st;
+    if (in->is_folder) {
+        st = folder_open(&in->dir, copy, err);
+        if (st == FSDPCK_OK)
+            st = folder_list(&in->dir, ".", &in->entries, &in->entry_count, err);
+    } else {
+        st = gather_file(in, err);
+    }
+    if (st != FSDPCK_OK) {
+        error_path(err, path);
+        probe_release(in);
+    }
+    return st;
+}
+
+const format_reader *probe_readers(const probe_input *in, const char **near_miss)
+{
+    for (size_t i = 0; format_readers[i] != NULL; i++) {
+        const char *miss = NULL;
+        if (format_readers[i]->probe(in, &miss))
+            return format_readers[i];
+        if (miss != NULL && near_miss != NULL && *near_miss == NULL)
+            *near_miss = miss;
+    }
+    return NULL;
+}
+
+/* ---- opening ---- */
+
+static const format_reader *reader_named(const char *name)
+{
+    for (size_t i = 0; format_readers[i] != NULL; i++) {
+        if (strcmp(format_readers[i]->name, name) == 0)
+            return format_readers[i];
+    }
+    return NULL;
+}
+
+/* fsdpck-model(5): JSON that begins with its version. */
+static bool looks_like_model(const probe_input *in)
+{
+    static const char key[] = "\"version\"";
+    size_t at = 0;
+    if (in->is_folder)
+        return false;
+    while (at < in->head_nbytes && memchr(" \t\r\n", in->head[at], 4) != NULL)
+        at++;
+    if (at == in->head_nbytes || in->head[at++] != '{')
+        return false;
+    while (at < in->head_nbytes && memchr(" \t\r\n", in->head[at], 4) != NULL)
+        at++;
+    return in->head_nbytes - at >= sizeof key - 1 &&
+           memcmp(in->head + at, key, sizeof key - 1) == 0;
+}
+
+static fsdpck_status no_checkpoint(const probe_input *in, const char *path, const char *near_miss,
+                                   fsdpck_error *err)
+{
+    const bool is_model = looks_like_model(in);
+    const bool is_of_system = in->is_folder && below_is_of_system(path);
+    if (is_of_system)
+        near_miss = "it is the system's folder of devices, processes or settings";
+    if (is_model)
+        near_miss = "it looks like a description of a model";
+    if (!in->is_folder && in->nbytes == 0) {
+        const fsdpck_status empty =
+            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_NO_CHECKPOINT, "file is empty");
+        error_path(err, path);
+        error_next(err, "copy it again from where it was saved; its writer or a copy may have been "
+                        "interrupted");
+        return empty;
+    }
+    const fsdpck_status st =
+        error_set(err, format_is_foreign(in) ? FSDPCK_UNSUPPORTED : FSDPCK_BADINPUT,
+                  FSDPCK_FINDING_NO_CHECKPOINT, "no checkpoint that fsdpck knows%s%s",
+                  near_miss == NULL ? "" : ": ", near_miss == NULL ? "" : near_miss);
+    error_path(err, path);
+    if (is_of_system)
+        error_next(err, "name the folder that the checkpoint was written to");
+    else if (is_model)
+        error_next(err, "give it as --model FILE with the checkpoint of the model; fsdpck layout "
+                        "shows what it says");
+    else
+        error_next(err, "fsdpck-formats(5) lists what is read; a DCP folder holds '.metadata'");
+    return st;
+}
+
+static fsdpck_status several_checkpoints(const below *found, const char *path, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "folder holds several checkpoints");
+    error_path(err, path);
+    text_buf list = {0};
+    text_puts(&list, "name one of them:");
+    for (size_t i = 0; i < found->count; i++)
+        text_printf(&list, "%s %s", i == 0 ? "" : ",", found->paths[i]);
+    if (found->more > 0)
+        text_printf(&list, ", and %zu more", found->more);
+    text_buf pattern = {0};
+    if (below_rank_pattern(found, &pattern) && text_check(&pattern, NULL) == FSDPCK_OK)
+        text_printf(&list, "; if they are one, a file a rank: --source-rank-pattern '%s'",
+                    pattern.text);
+    if (text_check(&list, NULL) == FSDPCK_OK)
+        error_next(err, "%s", list.text);
+    text_release(&pattern);
+    text_release(&list);
+    return st;
+}
+
+/* Opens what is looked at again, one checkpoint further down. */
+static fsdpck_status enter_below(fsdpck_checkpoint *c, const char *near_miss,
+                                 const fsdpck_open_options *o, fsdpck_error *err)
+{
+    const char *path = c->probe.path;
+    const bool viewed = c->view_of_ranks != NULL;
+    below found;
+    RETURN_IF(viewed ? transform_below(c, &found, err) : below_find(path, &found, err));
+    fsdpck_status st = FSDPCK_OK;
+    if (found.count == 0)
+        st = no_checkpoint(&c->probe, path, near_miss, err);
+    else if (found.count > 1)
+        st = several_checkpoints(&found, path, err);
+    if (st == FSDPCK_OK) {
+        probe_release(&c->probe);
+        group_view_free(c->view_of_ranks);
+        c->view_of_ranks = NULL;
+        st = viewed ? transform_probe(c, found.paths[0], o, err)
+                    : probe_gather(found.paths[0], &c->probe, err);
+    }
+    below_release(&found);
+    return st;
+}
+
+static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
+                                   const fsdpck_open_options *o, fsdpck_error *err)
+{
+    const char *format = o->format, *const pattern = o->rank_pattern;
+    RETURN_IF(transform_probe(c, path, o, err));
+    /* Only rank files have such a pattern, and names that it is needed for tell no reader. */
+    if (format == NULL && pattern != NULL)
+        format = "pt-ranks";
+    if (format != NULL) {
+        c->format = reader_named(format);
+        if (c->format != NULL)
+            return transform_agree_format(c, o, err);
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "no reader is called '%s'", format);
+        error_next(err, "fsdpck version lists the formats");
+        return st;
+    }
+    const char *near_miss = NULL;
+    c->format = probe_readers(&c->probe, &near_miss);
+    RETURN_IF(transform_agree_format(c, o, err));
+    if (c->format != NULL)
+        return FSDPCK_OK;
+    if (!c->probe.is_folder)
+        return no_checkpoint(&c->probe, path, near_miss, err);
+    RETURN_IF(enter_below(c, near_miss, o, err));
+    c->entered = true;
+    c->format = probe_readers(&c->probe, &near_miss);
+    log_write(&c->ctx->log, LOG_NOTE, "reading the one checkpoint below: '%s'", c->probe.path);
+    RETURN_IF(transform_agree_format(c, o, err));
+    if (c->format == NULL)
+        return error_set(err, FSDPCK_CHANGED, FSDPCK_FINDING_NONE,
+                         "folder changed while it was looked into");
+    return FSDPCK_OK;
+}
+
+const mesh *transform_mesh(const catalogue *c)
+{
+    const mesh *best = NULL;
+    for (size_t i = 0; i < c->meshes.count; i++) {
+        const mesh *m = catalogue_mesh(c, (uint32_t)i);
+        if (best == NULL || mesh_size(m) > mesh_size(best) ||
+            (mesh_size(m) == mesh_size(best) && m->ndim > best->ndim))
+            best = m;
+    }
+    return best;
+}
+
+static fsdpck_status print_mesh(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    const mesh *m = transform_mesh(&c->cat);
+    if (m == NULL)
+        return FSDPCK_OK;
+    text_buf text = {0};
+    mesh_print(m, &text);
+    c->mesh = text.text;
+    return text_check(&text, err);
+}
+
+/* Tensors as the description has them, which must be the model's. */
+static fsdpck_status see_described(fsdpck_checkpoint *c, described_model *d,
+                                   format_per_rank per_rank, bool assume_order, fsdpck_error *err)
+{
+    RETURN_IF(transform_model_view(c, d, per_rank, assume_order, err));
+    RETURN_IF(aim_parts_find(&c->cat, &c->parts, err));
+    return transform_model_check(c, d, err);
+}
+
+static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_options *o,
+                                   described_model *d, fsdpck_error *err)
+{
+    const bool viewed = d->path != NULL, assume_order = o->assume_order != 0;
+    catalogue *into = viewed ? &c->read : &c->cat;
+    const open_request request = {
+        .path = c->path,
+        .probe = &c->probe,
+        .metadata = &c->metadata,
+        .log = c->ctx->log,
+        .cancel = &c->ctx->cancel,
+        .nthreads = transform_threads(o->threads),
+        .expect_ranks = o->source_ranks,
+        .no_follow = o->no_follow,
+        .opaque_calls = o->opaque_calls,
+        .rank_pattern = o->rank_pattern,
+        .per_rank = (format_per_rank)o->per_rank,
+        .repair_strided = o->repair_strided,
+        .assume_tp_first = o->assume_tp_first,
+        .hdf5_fill = o->hdf5_fill != 0,
+        .hdf5_separator = o->hdf5_separator,
+        .flat_pieces = viewed,
+        .agree = viewed ? &d->agree : NULL,
+        .found = c->found,
+        .found_ctx = c->found_ctx,
+    };
+    const fsdpck_status st = c->format->open(&request, into, &c->self, err);
+    if (st != FSDPCK_OK) {
+        error_path(err, c->path);
+        return st;
+    }
+    transform_warn_beside(c, into);
+    c->format->source(c->self, into, viewed ? &c->read_src : &c->src);
+    if (viewed) {
+        c->read_src.root = c->path;
+        c->read_src.root_is_file = !c->probe.is_folder;
+        RETURN_IF(see_described(c, d, request.per_rank, assume_order, err));
+    } else {
+        RETURN_IF(transform_shard_view(c, &request, assume_order, err));
+        transform_note_flat(c);
+        RETURN_IF(aim_parts_find(&c->cat, &c->parts, err));
+    }
+    c->src.root = c->path;
+    c->src.root_is_file = !c->probe.is_folder;
+    if (o->optim_keys != FSDPCK_OPTIM_KEYS_KEEP)
+        RETURN_IF(transform_rekey(c, (optim_keys)o->optim_keys, viewed ? &d->m : NULL, assume_order,
+                                  err));
+    else
+        RETURN_IF(transform_learn_params(c, viewed ? &d->m : NULL, assume_order, err));
+    RETURN_IF(aim_explain(&c->cat, &c->cut_otherwise, err));
+    return print_mesh(c, err);
+}
+
+static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
+                                const fsdpck_open_options *o, fsdpck_error *err)
+{
+    described_model d = {0};
+    progress_phase(&c->ctx->progress, "reading metadata", 0);
+    RETURN_IF(choose_reader(c, path, o, err));
+    c->path = strdup(c->probe.path);
+    if (c->path == NULL)
+        return error_set_nomem(err, strlen(c->probe.path));
+    if (o->model_path != NULL) {
+        c->model_path = strdup(o->model_path);
+        if (c->model_path == NULL)
+            return error_set_nomem(err, strlen(o->model_path));
+        RETURN_IF(transform_model_read(c, o->model_path, &d, err));
+    }
+    const fsdpck_status st = read_metadata(c, o, &d, err);
+    transform_model_release(&d);
+    return st;
+}
+
+fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_open_options *options,
+                          fsdpck_checkpoint **out, fsdpck_error *err)
+{
+    return transform_open(ctx, path, options, NULL, NULL, out, err);
+}
+
+fsdpck_status transform_open(fsdpck_context *ctx, const char *path,
+                             const fsdpck_open_options *options, format_found_fn found,
+                             void *found_ctx, fsdpck_checkpoint **out, fsdpck_error *err)
+{
+    fsdpck_open_options o = FSDPCK_OPEN_OPTIONS_INIT;
+    if (options != NULL) {
+        const size_t n = options->struct_nbytes < sizeof o ? options->struct_nbytes : sizeof o;
+        memcpy(&o, options, n);
+    }
+    *out = NULL;
+    fsdpck_checkpoint *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return error_set_nomem(err, sizeof *c);
+    c->ctx = ctx;
+    c->probe.dir = FOLDER_CLOSED;
+    c->opaque_calls = o.opaque_calls != 0;
+    c->found = found;
+    c->found_ctx = found_ctx;
+    const uint64_t limit = o.metadata_nbytes > 0 ? o.metadata_nbytes : platform_memory_bytes() / 2;
+    budget_init(&c->metadata, limit, "metadata",
+                "ulimit -v or the job's memory: metadata may use half of it");
+    catalogue_init(&c->cat, &c->metadata);
+    catalogue_init(&c->read, &c->metadata);
+    unit_list_init(&c->units, &c->metadata);
+    c->ties = VEC_OF(aim_tie, &c->metadata);
+    /* Who fails still serves its files to the others until all know. */
+    const fsdpck_status st = group_settle(ctx->group, open_inner(c, path, &o, err), true, err);
+    progress_phase(&ctx->progress, NULL, 0);
+    if (st != FSDPCK_OK) {
+        fsdpck_close(c);
+        return st;
+    }
+    *out = c;
+    return FSDPCK_OK;
+}
+
+void fsdpck_close(fsdpck_checkpoint *c)
+{
+    if (c == NULL)
+        return;
+    flat_view_free(c->view);
+    if (c->self != NULL)
+        c->format->close(c->self);
+    aim_parts_release(&c->parts);
+    catalogue_release(&c->cat);
+    catalogue_release(&c->read);
+    unit_list_release(&c->units);
+    vec_release(&c->ties);
+    probe_release(&c->probe);
+    group_view_free(c->view_of_ranks);
+    free(c->path);
+    free(c->model_path);
+    free(c->mesh);
+    free(c);
+}

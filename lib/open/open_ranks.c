@@ -1,0 +1,243 @@
+/* Opening by several ranks, of which each may see only the files of its own host. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "group/remote_folder.h"
+#include "io/file_set.h"
+#include "open/transform.h"
+
+enum { SEES_FILE, SEES_FOLDER, SEES_NOTHING, SEES };
+
+static fsdpck_status refuse_file(const char *path, fsdpck_error *err)
+{
+    error_set(err, FSDPCK_IO, FSDPCK_FINDING_GROUP_FILE, "not every host has this file");
+    error_path(err, path);
+    error_next(err, "put it where all see it; of a folder each host may have its own files");
+    return FSDPCK_IO;
+}
+
+static fsdpck_status sample_file(const char *path, uint64_t nbytes, uint64_t *sample,
+                                 fsdpck_error *err)
+{
+    file_set files = {0};
+    uint32_t index;
+    fsdpck_status st = file_set_init(&files, NULL, 0, 0, err);
+    if (st == FSDPCK_OK)
+        st = file_set_add(&files, path, &index, err);
+    if (st == FSDPCK_OK)
+        st = file_set_sample(&files, index, nbytes, sample, err);
+    file_set_release(&files);
+    return st;
+}
+
+/* One file that all see, or a copy of it on each host. */
+static fsdpck_status check_one_file(group *g, const char *path, fsdpck_error *err)
+{
+    uint64_t nbytes = 0, identity = 0, sample = 0;
+    path_kind kind;
+    bool same;
+    fsdpck_status st = path_identify(NULL, path, &kind, &nbytes, &identity, err);
+    RETURN_IF(group_settle(g, st, true, err));
+    RETURN_IF(group_is_same(g, identity, &same, err));
+    if (same)
+        return FSDPCK_OK;
+    RETURN_IF(group_settle(g, sample_file(path, nbytes, &sample, err), true, err));
+    st = group_same(g, sample ^ nbytes, "bytes of this file", err);
+    if (st == FSDPCK_BADINPUT)
+        error_path(err, path);
+    return st;
+}
+
+/* A folder that is not here is one all the same where others have it. */
+static fsdpck_status stand_for_folder(const char *path, probe_input *in, fsdpck_error *err)
+{
+    size_t nbytes = strlen(path);
+    while (nbytes > 1 && path[nbytes - 1] == '/')
+        nbytes--;
+    memset(in, 0, sizeof *in);
+    in->dir = FOLDER_CLOSED;
+    in->path = strndup(path, nbytes);
+    in->is_folder = true;
+    in->dir.path = strndup(path, nbytes);
+    return in->path != NULL && in->dir.path != NULL ? FSDPCK_OK : error_set_nomem(err, nbytes);
+}
+
+/* The names of all hosts. */
+static fsdpck_status list_again(probe_input *in, fsdpck_error *err)
+{
+    free(in->entries);
+    in->entries = NULL;
+    in->entry_count = 0;
+    return folder_list(&in->dir, ".", &in->entries, &in->entry_count, err);
+}
+
+/* The folder of this host shows names that are none of the union. */
+static fsdpck_status hide_folder(probe_input *in, const char *path, fsdpck_error *err)
+{
+    probe_release(in);
+    return stand_for_folder(path, in, err);
+}
+
+fsdpck_status transform_probe(fsdpck_checkpoint *c, const char *path, const fsdpck_open_options *o,
+                              fsdpck_error *err)
+{
+    const unsigned flags =
+        (o->no_follow ? VIEW_NO_FOLLOW : 0u) | (o->source_local ? VIEW_BY_HOST : 0u);
+    group *g = c->ctx->group;
+    path_kind kind = PATH_ABSENT;
+    if (g == NULL)
+        return probe_gather(path, &c->probe, err);
+    fsdpck_status st = path[0] == '\0' ? FSDPCK_OK : path_probe(NULL, path, &kind, NULL, err);
+    const bool absent = st == FSDPCK_OK && kind == PATH_ABSENT && path[0] != '\0';
+    if (st == FSDPCK_OK && !absent)
+        st = probe_gather(path, &c->probe, err);
+    RETURN_IF(group_settle(g, st, true, err));
+    uint64_t sees[SEES] = {0};
+    sees[absent ? SEES_NOTHING : c->probe.is_folder ? SEES_FOLDER : SEES_FILE] = 1;
+    RETURN_IF(group_sum(g, sees, SEES, err));
+    if (sees[SEES_FILE] == group_size(g))
+        return check_one_file(g, path, err);
+    if (sees[SEES_FILE] > 0)
+        return refuse_file(path, err);
+    RETURN_IF(group_view_new(g, path, &c->probe.dir, flags, &c->view_of_ranks, err));
+    if (c->view_of_ranks == NULL)
+        return FSDPCK_OK;
+    st = absent            ? stand_for_folder(path, &c->probe, err)
+         : o->source_local ? hide_folder(&c->probe, path, err)
+                           : FSDPCK_OK;
+    c->probe.dir.remote = group_view_remote(c->view_of_ranks);
+    if (st == FSDPCK_OK)
+        st = list_again(&c->probe, err);
+    return group_agree(g, st, err);
+}
+
+/* ---- further down ---- */
+
+/* Paths of one rank, as they are below `root`, each with its NUL. */
+static fsdpck_status put_paths(const below *own, const char *root, text_buf *text,
+                               fsdpck_error *err)
+{
+    const size_t skip = strlen(root);
+    for (size_t i = 0; i < own->count; i++) {
+        const char *inside = own->paths[i] + skip;
+        text_append(text, inside, strlen(inside) + 1);
+    }
+    return text_check(text, err);
+}
+
+typedef struct union_work {
+    const char *root;
+    below *found;
+} union_work;
+
+static fsdpck_status take_paths(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
+                                fsdpck_error *err)
+{
+    const union_work *w = ctx;
+    const size_t skip = strlen(w->root);
+    (void)rank;
+    for (uint64_t at = 0; at < nbytes;) {
+        const char *inside = (const char *)bytes + at;
+        size_t i = 0;
+        at += strlen(inside) + 1;
+        while (i < w->found->count && strcmp(w->found->paths[i] + skip, inside) != 0)
+            i++;
+        if (i < w->found->count)
+            continue;
+        if (i == BELOW_MOST) {
+            w->found->more++;
+            continue;
+        }
+        char *path = malloc(skip + strlen(inside) + 1);
+        if (path == NULL)
+            return error_set_nomem(err, skip + strlen(inside) + 1);
+        memcpy(path, w->root, skip);
+        memcpy(path + skip, inside, strlen(inside) + 1);
+        w->found->paths[w->found->count++] = path;
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status transform_below(fsdpck_checkpoint *c, below *found, fsdpck_error *err)
+{
+    below own = {0};
+    text_buf text = {.limit_bytes = (uint64_t)1 << 20};
+    union_work w = {c->probe.path, found};
+    path_kind kind = PATH_ABSENT;
+    *found = (below){0};
+    fsdpck_status st = path_probe(NULL, c->probe.path, &kind, NULL, err);
+    if (st == FSDPCK_OK && kind == PATH_FOLDER)
+        st = below_find(c->probe.path, &own, err);
+    if (st == FSDPCK_OK)
+        st = put_paths(&own, c->probe.path, &text, err);
+    st = group_gather(c->ctx->group, st, text.text, text.nbytes, take_paths, &w, err);
+    if (st != FSDPCK_OK)
+        below_release(found);
+    below_release(&own);
+    text_release(&text);
+    return st;
+}
+
+/* ---- who reads it ---- */
+
+/* Each file of these says itself which tensors, and which parts of them, it holds. */
+static bool is_by_content(const format_reader *f)
+{
+    return strcmp(f->name, "hf") == 0 || strcmp(f->name, "dcp-safetensors") == 0;
+}
+
+/* With the name of a host before them: files that .metadata names, and a rank has its number for. */
+static bool looks_like_dcp(const probe_input *in)
+{
+    for (size_t i = 0; i < in->entry_count; i++) {
+        const char *name = strchr(in->entries[i], ':');
+        if (name != NULL && (strcmp(name, ":.metadata") == 0 || strncmp(name, ":__", 3) == 0))
+            return true;
+    }
+    return false;
+}
+
+/* Of which no checkpoint is made yet: it may be further down. */
+static bool has_rank_files(const probe_input *in)
+{
+    static const char *const suffixes[] = {".pt", ".pth", ".bin", ".ckpt"};
+    for (size_t i = 0; i < in->entry_count; i++) {
+        const char *dot = strrchr(in->entries[i], '.');
+        for (size_t k = 0; dot != NULL && k < sizeof suffixes / sizeof suffixes[0]; k++)
+            if (strcmp(dot, suffixes[k]) == 0)
+                return true;
+    }
+    return false;
+}
+
+static fsdpck_status check_source_local(const fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    if (c->format != NULL && is_by_content(c->format))
+        return FSDPCK_OK;
+    const bool is_dcp = looks_like_dcp(&c->probe);
+    if (c->format == NULL && !is_dcp && !has_rank_files(&c->probe))
+        return FSDPCK_OK;
+    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_LOCAL,
+              "--source-local does not fit this folder: %s",
+              is_dcp ? "its metadata name the files" : "its files are told apart by their names");
+    error_path(err, c->probe.path);
+    error_expected(err, "safetensors files, which say themselves what they hold");
+    error_next(err, is_dcp
+                        ? "leave it out: the files of all hosts are taken together by their names"
+                        : "leave it out, and number the files over all hosts: "
+                          "model_world_size_8_rank_3.pt; --source-rank-pattern names others");
+    return FSDPCK_USAGE;
+}
+
+fsdpck_status transform_agree_format(fsdpck_checkpoint *c, const fsdpck_open_options *o,
+                                     fsdpck_error *err)
+{
+    uint64_t number = 0;
+    if (c->view_of_ranks == NULL)
+        return FSDPCK_OK;
+    while (c->format != NULL && format_readers[number] != c->format)
+        number++;
+    number = c->format == NULL ? 0 : number + 1;
+    RETURN_IF(group_same(c->ctx->group, number, "formats", err));
+    return o->source_local ? check_source_local(c, err) : FSDPCK_OK;
+}

@@ -1,0 +1,258 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/fqn.h"
+#include "open/transform.h"
+#include "statedict/rekey.h"
+
+/* --- the parameters of a description --- */
+
+static fsdpck_status params_of_model(const model *m, vec *params, fsdpck_error *err)
+{
+    for (uint32_t i = 0; i < model_module_count(m); i++) {
+        const model_module *module = model_module_at(m, i);
+        for (uint32_t k = module->first_param; k < module->first_param + module->nparams; k++) {
+            const model_param *p = model_param_at(m, k);
+            if (p->same_as != MODEL_NONE)
+                continue;
+            rekey_param *made = vec_push(params, err);
+            if (made == NULL)
+                return FSDPCK_LIMIT;
+            *made = (rekey_param){.shape = model_shape(m, p->shape_at),
+                                  .ndim = p->ndim,
+                                  .tensor = CAT_NONE,
+                                  .frozen = !p->requires_grad};
+            made->fqn = model_name(m, p->name, &made->fqn_nbytes);
+        }
+    }
+    return FSDPCK_OK;
+}
+
+/* --- those of the model part --- */
+
+/* By the names that torch's own modules give their buffers; numbers that are no floats get no
+ * gradients either. */
+static bool may_be_trained(const catalogue *c, const cat_tensor *t)
+{
+    static const char *const buffers[] = {"running_mean", "running_var", "num_batches_tracked"};
+    const char *name = catalogue_name(c, t->name);
+    size_t at = catalogue_name_nbytes(c, t->name);
+    const size_t nbytes = at;
+    const unsigned kind = dtype_get((dtype)t->dtype)->kind;
+    if ((t->flags & (CAT_TENSOR_IN_OBJECT | CAT_TENSOR_STORAGE | CAT_TENSOR_OF_RANK)) ||
+        (kind != DTYPE_IS_FLOAT && kind != DTYPE_IS_COMPLEX))
+        return false;
+    while (at > 0 && name[at - 1] != '.')
+        at--;
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        if (strlen(buffers[i]) == nbytes - at && memcmp(buffers[i], name + at, nbytes - at) == 0)
+            return false;
+    return true;
+}
+
+typedef struct candidate {
+    uint32_t saved_at, tensor;
+    uint32_t alias;
+    uint64_t offset_bytes;
+    bool tied; /* to one before it */
+} candidate;
+
+static int compare_saved(const void *left, const void *right)
+{
+    const candidate *a = left, *b = right;
+    if (a->saved_at != b->saved_at)
+        return a->saved_at < b->saved_at ? -1 : 1;
+    return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
+}
+
+static int compare_alias(const void *left, const void *right)
+{
+    const candidate *a = left, *b = right;
+    if (a->alias != b->alias)
+        return a->alias < b->alias ? -1 : 1;
+    if (a->offset_bytes != b->offset_bytes)
+        return a->offset_bytes < b->offset_bytes ? -1 : 1;
+    return compare_saved(left, right);
+}
+
+/* Marks what views the same elements as a tensor before it. */
+static void find_ties(const catalogue *c, candidate *all, size_t count)
+{
+    if (count > 1)
+        qsort(all, count, sizeof *all, compare_alias);
+    for (size_t i = 1; i < count; i++) {
+        const cat_tensor *t = catalogue_tensor(c, all[i].tensor);
+        const cat_tensor *before = catalogue_tensor(c, all[i - 1].tensor);
+        all[i].tied =
+            all[i].alias != CAT_NONE && all[i].alias == all[i - 1].alias &&
+            all[i].offset_bytes == all[i - 1].offset_bytes && t->dtype == before->dtype &&
+            t->ndim == before->ndim &&
+            memcmp(catalogue_shape(c, all[i].tensor), catalogue_shape(c, all[i - 1].tensor),
+                   t->ndim * sizeof(uint64_t)) == 0;
+    }
+    if (count > 1)
+        qsort(all, count, sizeof *all, compare_saved);
+}
+
+static fsdpck_status list_candidates(const fsdpck_checkpoint *c, const aim_parts *parts, vec *all,
+                                     fsdpck_error *err)
+{
+    for (uint32_t i = 0; i < parts->tensor_count; i++) {
+        const cat_tensor *t = catalogue_tensor(&c->cat, i);
+        if (parts->tensor_part[i] != PART_MODEL || !may_be_trained(&c->cat, t))
+            continue;
+        candidate *made = vec_push(all, err);
+        if (made == NULL)
+            return FSDPCK_LIMIT;
+        *made = (candidate){.saved_at = t->saved_at, .tensor = i, .alias = t->alias};
+        if (t->alias == CAT_NONE || t->nchunks != 1 || catalogue_tensor_nelems(&c->cat, i) == 0) {
+            made->alias = CAT_NONE;
+            continue;
+        }
+        place where;
+        RETURN_IF(c->src.locate(c->src.ctx, t->first_chunk, &where, err));
+        made->offset_bytes = where.offset_bytes;
+    }
+    find_ties(&c->cat, all->items, all->count);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status params_of_part(const fsdpck_checkpoint *c, const aim_parts *parts,
+                                    strtab *names, vec *params, fsdpck_error *err)
+{
+    const size_t outer = parts->model_depth > 0 ? strlen(parts->model_key) + 1 : 0;
+    vec all = VEC_OF(candidate, c->cat.owner), ids = VEC_OF(uint32_t, c->cat.owner);
+    text_buf clean = {0};
+    fsdpck_status st = list_candidates(c, parts, &all, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < all.count; i++) {
+        const candidate *k = VEC_AT(&all, const candidate, i);
+        const uint32_t name = catalogue_tensor(&c->cat, k->tensor)->name;
+        if (k->tied || catalogue_name_nbytes(&c->cat, name) <= outer)
+            continue;
+        clean.nbytes = 0;
+        fqn_clean(catalogue_name(&c->cat, name) + outer,
+                  catalogue_name_nbytes(&c->cat, name) - outer, parts->model_has_ddp, &clean);
+        text_append(&clean, "", 0);
+        GOTO_IF(text_check(&clean, err), out);
+        rekey_param *made = vec_push(params, err);
+        uint32_t *id = vec_push(&ids, err);
+        st = made == NULL || id == NULL ? FSDPCK_LIMIT
+                                        : strtab_intern(names, clean.text, clean.nbytes, id, err);
+        if (st == FSDPCK_OK)
+            *made = (rekey_param){.shape = catalogue_shape(&c->cat, k->tensor),
+                                  .ndim = catalogue_tensor(&c->cat, k->tensor)->ndim,
+                                  .tensor = k->tensor};
+    }
+    for (size_t i = 0; st == FSDPCK_OK && i < params->count; i++) {
+        rekey_param *p = VEC_AT(params, rekey_param, i);
+        p->fqn = strtab_text(names, *VEC_AT(&ids, const uint32_t, i));
+        p->fqn_nbytes = strtab_nbytes(names, *VEC_AT(&ids, const uint32_t, i));
+    }
+out:
+    vec_release(&all);
+    vec_release(&ids);
+    text_release(&clean);
+    return st;
+}
+
+/* --- all of it --- */
+
+static fsdpck_status load_wanted(fsdpck_checkpoint *c, optim_keys to, fsdpck_error *err)
+{
+    for (uint32_t i = 0; i < catalogue_object_count(&c->cat); i++)
+        if (!catalogue_object(&c->cat, i)->loaded && rekey_wants(&c->cat, i, to))
+            RETURN_IF(transform_load_object(c, i, err));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status no_optimizer(fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                  "--optim-keys: no optimizer state with param_groups is there");
+    error_next(err, "fsdpck inspect --tree SRC shows what there is; leave --optim-keys out");
+    return st;
+}
+
+/* to: OPTIM_KEYS_AS_THEY_ARE to learn alone what numbers mean. */
+static fsdpck_status with_order(fsdpck_checkpoint *c, optim_keys to, const model *m, bool assumed,
+                                const aim_parts *parts, uint32_t *count, fsdpck_error *err)
+{
+    vec params = VEC_OF(rekey_param, c->cat.owner);
+    strtab names;
+    fsdpck_status st = FSDPCK_OK;
+    const bool described = m != NULL && !m->lists_units;
+
+    strtab_init(&names, c->cat.owner);
+    if (described)
+        st = params_of_model(m, &params, err);
+    else if (c->view == NULL) /* parameters of units are not in the order of the model */
+        st = params_of_part(c, parts, &names, &params, err);
+    const rekey_order order = {.params = params.items,
+                               .count = (uint32_t)params.count,
+                               .assumed = assumed,
+                               .described = described,
+                               .strip_ddp = parts->model_has_ddp,
+                               .groups = m != NULL && m->optimizers.lists.count > 0 ? &m->optimizers
+                                                                                    : NULL};
+    if (st == FSDPCK_OK)
+        st = to == OPTIM_KEYS_AS_THEY_ARE
+                 ? rekey_learn(&c->cat, &order, &c->ctx->log, err)
+                 : rekey_run(&c->cat, &order, to, &c->ctx->log, count, err);
+    vec_release(&params);
+    strtab_release(&names);
+    return st;
+}
+
+fsdpck_status transform_rekey(fsdpck_checkpoint *c, optim_keys to, const model *m,
+                              bool assume_order, fsdpck_error *err)
+{
+    aim_parts parts = {0};
+    uint32_t count = 0;
+
+    /* Numbers that could not be understood are not in the parameters' names: why is known. */
+    const fsdpck_error *refusal = c->view == NULL ? NULL : flat_view_refusal(c->view);
+    if (refusal != NULL) {
+        if (err != NULL)
+            *err = *refusal;
+        error_path(err, c->path);
+        return refusal->status;
+    }
+    fsdpck_status st = load_wanted(c, to, err);
+    if (st == FSDPCK_OK)
+        st = aim_parts_find(&c->cat, &parts, err);
+    if (st == FSDPCK_OK)
+        st = with_order(c, to, m, assume_order, &parts, &count, err);
+    if (st == FSDPCK_OK && count == 0)
+        st = no_optimizer(err);
+    aim_parts_release(&parts);
+    if (st == FSDPCK_OK) {
+        aim_parts_release(&c->parts);
+        st = aim_parts_find(&c->cat, &c->parts, err);
+    }
+    if (st != FSDPCK_OK)
+        error_path(err, c->path);
+    return st;
+}
+
+/* Some optimizer state is keyed by an int. */
+static bool has_numbers(const catalogue *c)
+{
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+        const value path = catalogue_tensor(c, i)->path;
+        const size_t count = value_count(&c->pool, path);
+        if (count >= 3 && value_kind_of(value_item(&c->pool, path, count - 2)) == VALUE_BYTES &&
+            value_is_str(&c->pool, value_item(&c->pool, path, count - 3), "state"))
+            return true;
+    }
+    return false;
+}
+
+fsdpck_status transform_learn_params(fsdpck_checkpoint *c, const model *m, bool assume_order,
+                                     fsdpck_error *err)
+{
+    uint32_t count;
+    if (!has_numbers(&c->cat))
+        return FSDPCK_OK;
+    return with_order(c, OPTIM_KEYS_AS_THEY_ARE, m, assume_order, &c->parts, &count, err);
+}

@@ -1,0 +1,214 @@
+/* advise.c: what is legal, and may not be what the user meant. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "run/run.h"
+
+#define NAMES_SHOWN 3u
+
+static const char *plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+/* ---- mesh dims ---- */
+
+/* Tensors that dim `i` of the mesh cuts. */
+static uint64_t cut_by_dim(const catalogue *c, unsigned i)
+{
+    uint64_t count = 0;
+    for (uint64_t k = 0; k < catalogue_tensor_count(c); k++) {
+        const cat_spec *spec = catalogue_spec(c, k);
+        count += spec != NULL && spec->placements[i].kind != PLACEMENT_REPLICATE;
+    }
+    return count;
+}
+
+/* Whether there is anything to be cut. */
+static bool has_floats(const catalogue *c)
+{
+    for (uint64_t k = 0; k < catalogue_tensor_count(c); k++) {
+        const cat_tensor *t = catalogue_tensor(c, k);
+        if (t->ndim > 0 && dtype_get((dtype)t->dtype)->kind == DTYPE_IS_FLOAT &&
+            catalogue_tensor_nelems(c, k) > 0)
+            return true;
+    }
+    return false;
+}
+
+static const char *idle_dim_next(const run *r, mesh_role role)
+{
+    if (role == ROLE_TP)
+        return r->layout.has_tp_plan
+                   ? "the plan gives it nothing: see TP PLANS in fsdpck-formats(5)"
+                   : "give --tp-plan FILE, which says what it cuts: "
+                     "fsdpck-formats(5)";
+    if (role == ROLE_EP)
+        return "name the experts in --tp-plan FILE, as \"*.experts.*\": \"ep\"";
+    return "";
+}
+
+static void advise_dims(const run *r)
+{
+    const mesh *m = &r->layout.mesh;
+    const catalogue *c = &r->to.cat;
+    mesh_role roles[MESH_NDIM_MAX];
+    bool any_cut = false, any_idle = false;
+    mesh_roles(m, roles);
+    for (unsigned i = 0; i < m->ndim; i++) {
+        const bool cuts = cut_by_dim(c, i) > 0;
+        any_cut = any_cut || cuts;
+        if (cuts || m->sizes[i] == 1 || (roles[i] != ROLE_TP && roles[i] != ROLE_EP))
+            continue;
+        any_idle = true;
+        log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_IDLE, idle_dim_next(r, roles[i]),
+                 "mesh dim '%s' cuts no tensor: its ranks hold the same", m->names[i]);
+    }
+    if (any_cut || any_idle || mesh_size(m) == 1)
+        return;
+    log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_IDLE,
+             mesh_dim_of(m, ROLE_FSDP) < m->ndim ? "" : "give an FSDP dim, as --mesh dp_shard=8",
+             "no mesh dim cuts a tensor: each of %" PRIu64 " ranks holds everything", mesh_size(m));
+}
+
+/* Cuts of the source that fully_shard() would not make on so many ranks. */
+static void advise_moved(const run *r)
+{
+    const mesh *m = &r->layout.mesh;
+    const catalogue *c = &r->to.cat;
+    const uint64_t count = r->layout.moved;
+    if (count > 0)
+        log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_REFIT,
+                 "choose another number of ranks, or add --format dcp, which keeps such cuts",
+                 "%" PRIu64
+                 " tensor%s sharded on dim 0 in place of the source's dim, which does not "
+                 "divide evenly over %" PRIu64 " ranks; the first is '%s'",
+                 count, plural(count), m->sizes[mesh_dim_of(m, ROLE_FSDP)],
+                 catalogue_name(c, catalogue_tensor(c, r->aimed.moved_first)->name));
+}
+
+/* Rank files name the mesh of every tensor; a DCP folder does not tell which tensors of a model
+ * with TP lie on a slice of it. */
+static void advise_slices(const run *r)
+{
+    const mesh *m = &r->layout.mesh;
+    const catalogue *told = r->opt.like != NULL ? &r->opt.like->cat : &r->src->cat;
+    const unsigned tp = mesh_dim_of(m, ROLE_TP);
+    uint64_t count = 0;
+    if (!r->writer->every_rank || r->layout.has_tp_plan || tp == m->ndim || m->ndim == 1 ||
+        strcmp(told->origin.format, r->writer->name) == 0)
+        return;
+    for (uint64_t k = 0; k < catalogue_tensor_count(&r->to.cat); k++) {
+        const cat_spec *spec = catalogue_spec(&r->to.cat, k);
+        count += spec != NULL && spec->placements[tp].kind == PLACEMENT_REPLICATE &&
+                 (spec->absent_dims >> tp & 1u) == 0;
+    }
+    if (count > 0)
+        log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_WHOLE,
+                 "give --tp-plan FILE: what it does not name lies on the other dims alone",
+                 "%" PRIu64 " tensor%s that '%s' does not cut will be on the whole mesh: "
+                 "load_state_dict() of a model that has them on its FSDP dims alone fails",
+                 count, plural(count), m->names[tp]);
+}
+
+/* ---- tensors ---- */
+
+/* Model tensors without optimizer state, where others have it, that FSDP cuts all the same. */
+static uint64_t list_stateless(const run *r, text_buf *names)
+{
+    const catalogue *c = &r->to.cat;
+    const unsigned fsdp = mesh_dim_of(&r->layout.mesh, ROLE_FSDP);
+    uint64_t count = 0;
+    for (uint64_t k = 0; r->trained.known && k < catalogue_tensor_count(c); k++) {
+        const uint32_t from = *VEC_AT(&r->to.from, uint32_t, k);
+        const cat_spec *spec = catalogue_spec(c, k);
+        if (spec == NULL || spec->placements[fsdp].kind == PLACEMENT_REPLICATE ||
+            from >= r->src->parts.tensor_count || r->src->parts.tensor_part[from] != PART_MODEL ||
+            trained_has(&r->trained, from))
+            continue;
+        if (count++ < NAMES_SHOWN)
+            text_printf(names, "%s'%s'", count > 1 ? ", " : "",
+                        catalogue_name(c, catalogue_tensor(c, k)->name));
+    }
+    return count;
+}
+
+/* A source of one rank does not say what FSDP shall cut. */
+static void advise_default(const run *r)
+{
+    const mesh *m = &r->layout.mesh;
+    const unsigned fsdp = mesh_dim_of(m, ROLE_FSDP);
+    const uint64_t count = r->layout.cut_by_default;
+    if (transform_mesh(&r->src->cat) != NULL || fsdp == m->ndim || m->sizes[fsdp] == 1 ||
+        count == 0)
+        return;
+    text_buf names = {0};
+    const uint64_t stateless = list_stateless(r, &names);
+    if (stateless == 0 || text_check(&names, NULL) != FSDPCK_OK)
+        log_write(&r->ctx->log, LOG_NOTE,
+                  "the source does not say how it was cut: %" PRIu64 " floating tensor%s cut on "
+                  "dim 0; --shard GLOB=DIM and --replicate GLOB choose",
+                  count, plural(count));
+    else
+        log_write(&r->ctx->log, LOG_NOTE,
+                  "the source does not say how it was cut: %" PRIu64 " floating tensor%s cut on "
+                  "dim 0, of which %" PRIu64 " without optimizer state (%s%s): if these are "
+                  "buffers, which FSDP does not cut, give --replicate GLOB",
+                  count, plural(count), stateless, names.text,
+                  stateless > NAMES_SHOWN ? ", ..." : "");
+    text_release(&names);
+}
+
+/* A tensor that each rank had of its own goes back to it where there are as many ranks. */
+static void advise_own(const run *r)
+{
+    const catalogue *c = &r->src->cat;
+    uint64_t count = 0;
+    const char *first = "";
+    if ((!r->writer->flat && !r->writer->every_rank) ||
+        (int64_t)r->to.world_size == c->origin.world_size)
+        return;
+    for (uint64_t k = 0; k < catalogue_tensor_count(&r->to.cat); k++) {
+        const cat_tensor *t = catalogue_tensor(c, *VEC_AT(&r->to.from, uint32_t, k));
+        if ((t->flags & CAT_TENSOR_OF_RANK) == 0)
+            continue;
+        const uint32_t name = catalogue_tensor(&r->to.cat, k)->name;
+        first = count++ == 0 ? catalogue_name(&r->to.cat, name) : first;
+    }
+    if (count > 0)
+        log_warn(&r->ctx->log, FSDPCK_FINDING_RANK_OWN,
+                 "--per-rank first gives the lowest rank's to all, under its own name",
+                 "tensors that each of %" PRId64 " ranks had of its own: %" PRIu64
+                 ", the first is '%s': each file has all of them, and a model that wants them "
+                 "without '.rank0' finds none",
+                 c->origin.world_size, count, first);
+}
+
+/* State of its parameter's shape is cut as that is; scalars are everybody's. What an optimizer of
+ * another kind keeps (rows and columns, preconditioners) is given to all ranks. */
+static void advise_states(const run *r)
+{
+    const trained *t = &r->trained;
+    if (t->odd_count == 0)
+        return;
+    log_write(&r->ctx->log, LOG_NOTE,
+              "optimizer state of another shape than its parameter is given whole to every rank: "
+              "%" PRIu64 " tensor%s, the first is '%s'",
+              t->odd_count, plural(t->odd_count),
+              catalogue_name(&r->src->cat, catalogue_tensor(&r->src->cat, t->odd_first)->name));
+}
+
+fsdpck_status run_advise(run *r, fsdpck_error *err)
+{
+    RETURN_IF(trained_find(&r->src->cat, &r->src->parts, &r->trained, err));
+    advise_own(r);
+    if (r->writer->flat)
+        return FSDPCK_OK;
+    if (has_floats(&r->to.cat))
+        advise_dims(r);
+    advise_moved(r);
+    advise_slices(r);
+    advise_default(r);
+    advise_states(r);
+    return FSDPCK_OK;
+}

@@ -1,0 +1,119 @@
+#include "run/digest_run.h"
+#include "base/checked.h"
+
+/* ---- the writer of nothing ---- */
+
+/* Elements begin at a multiple in memory too. */
+#define DIGEST_ALIGN 64u
+
+static bool holds_any(dtype d)
+{
+    return d != DTYPE_NONE;
+}
+
+fsdpck_status digest_place(catalogue *c, uint32_t tensor, uint32_t file_index, uint64_t *at,
+                           fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(c, tensor);
+    const uint64_t nbytes = catalogue_tensor_nbytes(c, tensor);
+    uint64_t end;
+    if (!checked_add(*at, nbytes, &end) || end > INT64_MAX - DIGEST_ALIGN)
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
+                         "tensors are too many bytes to count");
+    for (uint32_t k = 0; k < t->nchunks; k++) {
+        cat_chunk *chunk = catalogue_chunk(c, t->first_chunk + k);
+        chunk->file = file_index;
+        chunk->offset_bytes = *at;
+        chunk->nbytes = nbytes;
+        chunk->place = nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
+    }
+    *at = (end + DIGEST_ALIGN - 1) / DIGEST_ALIGN * DIGEST_ALIGN;
+    return FSDPCK_OK;
+}
+
+/* One tensor after the other, as if there were a file. */
+fsdpck_status digest_give_places(target *t, const writer_options *opt, fsdpck_error *err)
+{
+    (void)opt;
+    uint64_t at = 0;
+    uint32_t index;
+    for (uint32_t i = 0; i < catalogue_tensor_count(&t->cat); i++)
+        RETURN_IF(digest_place(&t->cat, i, 0, &at, err));
+    t->want_digest = true;
+    return catalogue_add_file(&t->cat, "", 0, at, CAT_NONE, &index, err);
+}
+
+const format_writer digest_writer = {
+    .name = "digest",
+    .description = "the digest of each tensor",
+    .takes = TAKES_FLAT,
+    .holds = holds_any,
+    .layout = digest_give_places,
+};
+
+fsdpck_status digest_aim(run *r, fsdpck_error *err)
+{
+    r->writer = &digest_writer;
+    r->bare_optimizer = true;
+    if (r->opt.part < 0)
+        r->opt.part = FSDPCK_PART_ALL;
+    if (r->opt.part == FSDPCK_PART_ALL && r->opt.clean_names == FSDPCK_AUTO)
+        r->opt.clean_names = FSDPCK_OFF;
+    r->opt.direct = FSDPCK_OFF;
+    return run_aim(r, err);
+}
+
+/* Everything but reading the data. */
+static fsdpck_status prepare(run *r, fsdpck_error *err)
+{
+    RETURN_IF(run_check_engine(r, err));
+    RETURN_IF(digest_aim(r, err));
+    RETURN_IF(transform_check_flat(r->src, &r->to.cat, err));
+    RETURN_IF(run_place(r, err));
+    return run_make_plan(r, err);
+}
+
+fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_part part,
+                                    bool replicas, fsdpck_error *err)
+{
+    run r;
+    run_init(&r, ctx, src, NULL);
+    r.dst = "";
+    r.opt.part = (int)part;
+    fsdpck_status st = group_settle(ctx->group, prepare(&r, err), true, err);
+    if (st == FSDPCK_OK)
+        st = run_same_plan(&r, err);
+    if (st == FSDPCK_OK)
+        st = group_settle(ctx->group, run_locate(&r, err), true, err);
+    if (st == FSDPCK_OK && replicas)
+        st = group_settle(ctx->group, exec_check_replicas(r.exec, err), false, err);
+    progress_phase(&ctx->progress, NULL, 0);
+    run_release(&r);
+    return st;
+}
+
+static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)
+{
+    RETURN_IF(group_agree(d->run.ctx->group, prepare(&d->run, err), err));
+    RETURN_IF(run_same_plan(&d->run, err));
+    RETURN_IF(group_agree(d->run.ctx->group, run_locate(&d->run, err), err));
+    RETURN_IF(exec_share_work(d->run.exec, true, err));
+    RETURN_IF(exec_run(d->run.exec, NULL, err));
+    return digest_rows_make(&d->rows, &d->run.to, err);
+}
+
+fsdpck_status digest_run(fsdpck_digests *d, fsdpck_context *ctx, fsdpck_checkpoint *src,
+                         const fsdpck_transform_options *options, fsdpck_error *err)
+{
+    run_init(&d->run, ctx, src, options);
+    d->run.dst = "";
+    const fsdpck_status st = run_digest(d, err);
+    progress_phase(&ctx->progress, NULL, 0);
+    return st;
+}
+
+void digest_run_release(fsdpck_digests *d)
+{
+    run_release(&d->run);
+    digest_rows_release(&d->rows);
+}

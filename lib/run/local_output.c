@@ -1,0 +1,361 @@
+#include "run/local_output.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "manifest/manifest.h"
+#include "run/manifest_run.h"
+#include "run/run.h"
+
+/* Copied at a time. */
+#define COPY_NBYTES ((uint64_t)8 << 20)
+/* Copies at a time: enough for any network. */
+#define COPY_THREADS 8u
+
+static bool leads(const run *r)
+{
+    return hosts_leads(&r->local.hosts, group_rank(r->ctx->group));
+}
+
+/* ---- beginning ---- */
+
+static fsdpck_status add_files(run *r, fsdpck_error *err)
+{
+    size_t index;
+    for (size_t i = 0; i < r->local.file_count; i++) {
+        if (r->local.here[i])
+            RETURN_IF(run_add_file(r, i, err));
+        else
+            RETURN_IF(output_add_none(&r->out, &index, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* What the ranks that begin an output call it meanwhile. */
+typedef struct partial_names {
+    char **of_rank;
+} partial_names;
+
+static fsdpck_status take_name(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
+                               fsdpck_error *err)
+{
+    partial_names *names = ctx;
+    names->of_rank[rank] = strndup((const char *)bytes, nbytes);
+    return names->of_rank[rank] != NULL ? FSDPCK_OK : error_set_nomem(err, nbytes);
+}
+
+/* Of two hosts on one file system neither could have the final name. */
+static fsdpck_status check_not_shared(const run *r, const partial_names *names, fsdpck_error *err)
+{
+    const group *g = r->ctx->group;
+    for (unsigned h = 0; h < r->local.hosts.count; h++) {
+        const unsigned leader = r->local.hosts.leaders[h];
+        if (h == r->local.hosts.mine || names->of_rank[leader] == NULL ||
+            faccessat(r->out.parent.fd, names->of_rank[leader], F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_SHARED,
+                  "--output-local, but the folder of the output is the same on two hosts");
+        error_path(err, r->dst);
+        error_expected(err, "a file system of each host's own");
+        error_found(err, "what %s writes is on %s too", group_host(g, leader),
+                    group_host(g, group_rank(g)));
+        error_next(err, "leave --output-local out, or name a folder on the hosts' own disks");
+        return FSDPCK_USAGE;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status join(run *r, const partial_names *names, fsdpck_error *err)
+{
+    const unsigned leader = r->local.hosts.leaders[r->local.hosts.mine];
+    const unsigned flags = r->opt.no_sync ? OUTPUT_NO_SYNC : 0u;
+    if (names->of_rank[leader] == NULL)
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "an output of this host has no name");
+    RETURN_IF(output_join(&r->out, r->dst, run_output_kind(r), flags, names->of_rank[leader], err));
+    return add_files(r, err);
+}
+
+static fsdpck_status begin_with(run *r, partial_names *names, fsdpck_error *err)
+{
+    group *g = r->ctx->group;
+    fsdpck_status st = FSDPCK_OK;
+    if (leads(r))
+        st = output_begin(&r->out, r->dst, run_output_kind(r), run_output_flags(r), err);
+    if (leads(r) && st == FSDPCK_OK)
+        st = add_files(r, err);
+    const char *mine = leads(r) && st == FSDPCK_OK ? r->out.partial_name : "";
+    RETURN_IF(group_gather(g, st, mine, strlen(mine), take_name, names, err));
+    st = leads(r) ? check_not_shared(r, names, err) : join(r, names, err);
+    return group_agree(g, st, err);
+}
+
+fsdpck_status local_output_begin(run *r, fsdpck_error *err)
+{
+    group *g = r->ctx->group;
+    const unsigned ranks = group_size(g);
+    partial_names names = {calloc(ranks, sizeof *names.of_rank)};
+    fsdpck_status st =
+        names.of_rank != NULL ? FSDPCK_OK : error_set_nomem(err, ranks * sizeof *names.of_rank);
+    st = group_agree(g, st, err);
+    if (st == FSDPCK_OK)
+        st = begin_with(r, &names, err);
+    for (unsigned i = 0; names.of_rank != NULL && i < ranks; i++)
+        free(names.of_rank[i]);
+    free((void *)names.of_rank);
+    return st;
+}
+
+/* ---- bytes that are on another host ---- */
+
+static fsdpck_status serve(void *ctx, const link_range *what, void *dst, fsdpck_error *err)
+{
+    const local_output *l = ctx;
+    if (what->file >= l->out->files.count)
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "an output was asked for a file without a number");
+    return output_read_at(l->out, what->file, what->offset, dst, what->nbytes, err);
+}
+
+/* The host that has written file `index` of the output. */
+static unsigned home_of(const local_output *l, size_t index)
+{
+    return index < l->file_count ? l->home[index] : l->hosts.of_rank[0];
+}
+
+fsdpck_status local_output_read(run *r, size_t index, uint64_t offset_bytes, void *dst,
+                                uint64_t nbytes, fsdpck_error *err)
+{
+    local_output *l = &r->local;
+    const unsigned home = home_of(l, index);
+    const link_range what = {l->view, (uint32_t)index, offset_bytes, nbytes};
+    if (home == l->hosts.mine)
+        return output_read_at(&r->out, index, offset_bytes, dst, nbytes, err);
+    return group_read(r->ctx->group, l->hosts.leaders[home], &what, dst, err);
+}
+
+typedef struct copy_piece {
+    size_t index;
+    uint64_t offset_bytes, nbytes;
+} copy_piece;
+
+typedef struct copy_work {
+    run *r;
+    vec pieces; /* copy_piece */
+    uint8_t *buffers;
+} copy_work;
+
+static fsdpck_status copy_one(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
+{
+    const copy_work *w = ctx;
+    const copy_piece *p = VEC_AT(&w->pieces, const copy_piece, job);
+    uint8_t *buffer = w->buffers + worker * COPY_NBYTES;
+    RETURN_IF(local_output_read(w->r, p->index, p->offset_bytes, buffer, p->nbytes, err));
+    RETURN_IF(output_write_at(&w->r->out, p->index, p->offset_bytes, buffer, p->nbytes, err));
+    progress_add(&w->r->ctx->progress, p->nbytes);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_pieces(copy_work *w, size_t index, uint64_t nbytes, fsdpck_error *err)
+{
+    for (uint64_t at = 0; at < nbytes; at += COPY_NBYTES) {
+        copy_piece *p = vec_push(&w->pieces, err);
+        if (p == NULL)
+            return FSDPCK_LIMIT;
+        *p = (copy_piece){index, at, nbytes - at < COPY_NBYTES ? nbytes - at : COPY_NBYTES};
+    }
+    return FSDPCK_OK;
+}
+
+/* What belongs to this host and was written on others. */
+static fsdpck_status list_pieces(copy_work *w, uint64_t *nbytes, fsdpck_error *err)
+{
+    const run *r = w->r;
+    const local_output *l = &r->local;
+    *nbytes = 0;
+    for (size_t i = 0; i < r->out.files.count; i++) {
+        const bool here = i >= l->file_count || l->here[i];
+        if (!here || home_of(l, i) == l->hosts.mine)
+            continue;
+        const uint64_t size = output_file_nbytes(&r->out, i);
+        RETURN_IF(add_pieces(w, i, size, err));
+        *nbytes += size;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status copy_all(run *r, fsdpck_error *err)
+{
+    unsigned threads = transform_threads(r->opt.threads);
+    const uint64_t fit = run_memory(r) / COPY_NBYTES;
+    copy_work w = {.r = r, .pieces = VEC_OF(copy_piece, NULL)};
+    uint64_t nbytes;
+    threads = threads < COPY_THREADS ? threads : COPY_THREADS;
+    threads = threads < fit ? threads : (unsigned)fit;
+    fsdpck_status st = list_pieces(&w, &nbytes, err);
+    if (st == FSDPCK_OK && w.pieces.count > 0) {
+        w.buffers = malloc(threads * COPY_NBYTES);
+        if (w.buffers == NULL)
+            st = error_set_nomem(err, threads * COPY_NBYTES);
+        progress_phase(&r->ctx->progress, "copying to other hosts", nbytes);
+    }
+    if (st == FSDPCK_OK)
+        st = pool_run(threads, w.pieces.count, copy_one, &w, &r->ctx->cancel, err);
+    r->local.copied_nbytes = nbytes;
+    free(w.buffers);
+    vec_release(&w.pieces);
+    return st;
+}
+
+/* ---- what rank 0 makes besides ---- */
+
+/* Names and sizes of the files behind those of the target. */
+static fsdpck_status tell_besides(run *r, text_buf *text, fsdpck_error *err)
+{
+    for (size_t i = r->local.file_count; i < r->out.files.count; i++) {
+        const uint64_t nbytes = output_file_nbytes(&r->out, i);
+        const char *name = output_file_name(&r->out, i);
+        text_append(text, (const char *)&nbytes, sizeof nbytes);
+        text_append(text, name, strlen(name) + 1);
+    }
+    return text_check(text, err);
+}
+
+static fsdpck_status take_besides(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
+                                  fsdpck_error *err)
+{
+    run *r = ctx;
+    (void)rank;
+    for (uint64_t at = 0; at < nbytes;) {
+        uint64_t size;
+        size_t index;
+        memcpy(&size, bytes + at, sizeof size);
+        const char *name = (const char *)bytes + at + sizeof size;
+        for (unsigned h = 0; h < r->local.hosts.count; h++) {
+            r->local.sums[h].files++;
+            r->local.sums[h].nbytes += size;
+        }
+        if (leads(r) && group_rank(r->ctx->group) != 0)
+            RETURN_IF(output_add(&r->out, name, size, false, &index, err));
+        at += sizeof size + strlen(name) + 1;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_besides(run *r, fsdpck_error *err)
+{
+    text_buf text = {.limit_bytes = (uint64_t)1 << 30};
+    const fsdpck_status st =
+        group_rank(r->ctx->group) == 0 ? tell_besides(r, &text, err) : FSDPCK_OK;
+    const fsdpck_status all =
+        group_gather(r->ctx->group, st, text.text, text.nbytes, take_besides, r, err);
+    text_release(&text);
+    return all;
+}
+
+static fsdpck_status put_late(void *ctx, const late_bytes *late, fsdpck_error *err)
+{
+    run *r = ctx;
+    target_add_file_crc(&r->to, late->file, late->offset_bytes, late->bytes, late->nbytes);
+    return r->local.own[late->file] ? output_write_at(&r->out, late->file, late->offset_bytes,
+                                                      late->bytes, late->nbytes, err)
+                                    : FSDPCK_OK;
+}
+
+static fsdpck_status seal(run *r, fsdpck_error *err)
+{
+    return r->writer->seal != NULL && leads(r) ? r->writer->seal(&r->to, put_late, r, err)
+                                               : FSDPCK_OK;
+}
+
+static fsdpck_status make_besides(run *r, text_buf *manifest_text, fsdpck_error *err)
+{
+    if (group_rank(r->ctx->group) != 0)
+        return FSDPCK_OK;
+    RETURN_IF(sidecars_add(&r->side, &r->out, err));
+    RETURN_IF(sidecars_copy(&r->side, &r->out, &r->ctx->cancel, err));
+    RETURN_IF(manifest_run_make(r, manifest_text, err));
+    return manifest_run_put(r, manifest_text, err);
+}
+
+/* ---- the end ---- */
+
+static fsdpck_status finish(run *r, const text_buf *manifest_text, output *beside,
+                            fsdpck_error *err)
+{
+    if (!leads(r))
+        return FSDPCK_OK;
+    RETURN_IF(cancel_check(&r->ctx->cancel, err));
+    RETURN_IF(request_check_still_empty(r, err));
+    if (r->opt.manifest_path != NULL && group_rank(r->ctx->group) == 0) {
+        RETURN_IF(run_stage_manifest(r, manifest_text, beside, err));
+        RETURN_IF(output_finish(beside, err));
+    }
+    progress_phase(&r->ctx->progress, "making durable", 0);
+    return output_finish(&r->out, err);
+}
+
+static fsdpck_status publish(run *r, output *beside, fsdpck_error *err)
+{
+    if (!leads(r))
+        return FSDPCK_OK;
+    RETURN_IF(output_publish(&r->out, err));
+    return beside->created ? output_publish(beside, err) : FSDPCK_OK;
+}
+
+static fsdpck_status settle(run *r, output *beside, fsdpck_error *err)
+{
+    if (!leads(r))
+        return FSDPCK_OK;
+    const fsdpck_status st = output_settle(&r->out, err);
+    return st == FSDPCK_OK && beside->created ? output_settle(beside, err) : st;
+}
+
+static fsdpck_status commit(run *r, const text_buf *manifest_text, fsdpck_error *err)
+{
+    group *g = r->ctx->group;
+    output beside = {0};
+    fsdpck_status st = group_agree(g, finish(r, manifest_text, &beside, err), err);
+    if (st == FSDPCK_OK) {
+        st = group_agree(g, publish(r, &beside, err), err);
+        if (st != FSDPCK_OK && leads(r)) {
+            output_withdraw(&r->out);
+            if (beside.created)
+                output_withdraw(&beside);
+        }
+    }
+    if (st == FSDPCK_OK)
+        st = group_agree(g, settle(r, &beside, err), err);
+    output_release(&beside);
+    return st;
+}
+
+/* Reading goes on until all have copied what they need. */
+static fsdpck_status copy_between(run *r, text_buf *manifest_text, fsdpck_error *err)
+{
+    group *g = r->ctx->group;
+    r->local.out = &r->out;
+    r->local.view = group_serve(g, serve, &r->local);
+    RETURN_IF(group_agree(g, seal(r, err), err));
+    RETURN_IF(group_agree(g, make_besides(r, manifest_text, err), err));
+    RETURN_IF(add_besides(r, err));
+    RETURN_IF(group_agree(g, leads(r) ? copy_all(r, err) : FSDPCK_OK, err));
+    group_unserve(g, &r->local);
+    r->local.out = NULL;
+    return group_sum(g, &r->local.copied_nbytes, 1, err);
+}
+
+fsdpck_status local_output_complete(run *r, fsdpck_error *err)
+{
+    group *g = r->ctx->group;
+    text_buf text = {0};
+    fsdpck_status st = copy_between(r, &text, err);
+    if (st == FSDPCK_OK && r->opt.read_back)
+        st = group_agree(g, leads(r) ? run_read_back(r, err) : FSDPCK_OK, err);
+    if (st == FSDPCK_OK)
+        st = commit(r, &text, err);
+    text_release(&text);
+    return st;
+}

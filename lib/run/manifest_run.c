@@ -1,0 +1,208 @@
+#include "run/manifest_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "manifest/manifest.h"
+#include "run/digest_run.h"
+#include "run/file_sums.h"
+#include "run/output_paths.h"
+
+bool manifest_run_puts(const run *r)
+{
+    return r->to.is_folder && !r->opt.no_manifest;
+}
+
+bool manifest_run_makes(const run *r)
+{
+    return manifest_run_puts(r) || r->opt.manifest_path != NULL;
+}
+
+void manifest_run_want(run *r)
+{
+    r->to.want_digest = r->to.want_file_crc = manifest_run_makes(r);
+}
+
+/* ---- tensors ---- */
+
+static bool has_views(const target *t)
+{
+    for (size_t i = 0; t->views.count > 0 && i < catalogue_tensor_count(&t->cat); i++)
+        if (catalogue_tensor(&t->cat, i)->alias != CAT_NONE &&
+            catalogue_tensor_nelems(&t->cat, i) > 0)
+            return true;
+    return false;
+}
+
+/* A tensor that views another one's storage has no bytes of its own: its digest is that of what it is
+ * made from. */
+static fsdpck_status sum_views(run *r, digest_rows *rows, fsdpck_error *err)
+{
+    fsdpck_digests d = {0};
+    fsdpck_transform_options options = r->opt;
+    group *const others = r->ctx->group; /* they wait */
+    r->ctx->group = NULL;
+    fsdpck_status st = digest_run(&d, r->ctx, r->src, &options, err);
+    r->ctx->group = others;
+    uint64_t kept = 0;
+    for (uint64_t i = 0; st == FSDPCK_OK && i < rows->count; i++) {
+        digest_row *row = &rows->rows[kept];
+        *row = rows->rows[i];
+        kept++;
+        const cat_tensor *t = catalogue_tensor(&r->to.cat, row->tensor);
+        if (t->alias == CAT_NONE)
+            continue;
+        const uint64_t k = digest_rows_find(&d.rows, row->name, row->name_nbytes);
+        if (k == d.rows.count && (t->flags & CAT_TENSOR_IN_OBJECT)) {
+            kept--; /* renamed with its object: it has no line */
+            continue;
+        }
+        if (k == d.rows.count) {
+            st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a view has no digest");
+            error_tensor(err, row->name);
+            break;
+        }
+        row->digest = d.rows.rows[k].digest;
+    }
+    if (st == FSDPCK_OK)
+        rows->count = kept;
+    digest_run_release(&d);
+    return st;
+}
+
+fsdpck_status manifest_add_rows(manifest *m, const digest_rows *d, const target *t,
+                                fsdpck_error *err)
+{
+    for (uint64_t i = 0; i < d->count; i++) {
+        const digest_row *row = &d->rows[i];
+        const cat_tensor *ct = catalogue_tensor(&t->cat, row->tensor);
+        RETURN_IF(manifest_add_tensor(m, row->name, row->name_nbytes, (dtype)ct->dtype, ct->ndim,
+                                      catalogue_shape(&t->cat, row->tensor), row->digest, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_tensors(run *r, manifest *m, fsdpck_error *err)
+{
+    digest_rows rows;
+    fsdpck_status st = digest_rows_make(&rows, &r->to, err);
+    if (st == FSDPCK_OK && has_views(&r->to))
+        st = sum_views(r, &rows, err);
+    if (st == FSDPCK_OK)
+        st = manifest_add_rows(m, &rows, &r->to, err);
+    digest_rows_release(&rows);
+    return st;
+}
+
+/* ---- files ---- */
+
+/* The file that the output is, or one of its folder. */
+static const char *name_of_file(const run *r, size_t i)
+{
+    const char *slash = strrchr(r->dst, '/');
+    if (r->to.is_folder)
+        return catalogue_name(&r->to.cat, catalogue_file(&r->to.cat, i)->path);
+    return slash == NULL ? r->dst : slash + 1;
+}
+
+static fsdpck_status add_file(manifest *m, const char *name, uint64_t nbytes, uint64_t crc64,
+                              fsdpck_error *err)
+{
+    manifest_file *f;
+    RETURN_IF(manifest_add_file(m, name, strlen(name), nbytes, &f, err));
+    f->crc64 = crc64;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_files(const run *r, manifest *m, fsdpck_error *err)
+{
+    for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
+        RETURN_IF(add_file(m, name_of_file(r, i), catalogue_file(&r->to.cat, i)->nbytes,
+                           target_file_crc(&r->to, i), err));
+    for (size_t i = 0; i < r->side.files.count; i++) {
+        const sidecar *f = VEC_AT(&r->side.files, const sidecar, i);
+        if (f->copied)
+            RETURN_IF(add_file(m, sidecars_output(&r->side, f), f->nbytes, f->crc64, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status read_output(void *arg, size_t file_index, uint64_t offset_bytes, void *dst,
+                                 uint64_t nbytes, fsdpck_error *err)
+{
+    run *r = arg;
+    if (r->local.on)
+        return local_output_read(r, file_index, offset_bytes, dst, nbytes, err);
+    return output_read_at(&r->out, file_index, offset_bytes, dst, nbytes, err);
+}
+
+/* Files of the manifest come in the order of the output. */
+static fsdpck_status add_sha256(run *r, manifest *m, fsdpck_error *err)
+{
+    uint64_t nbytes = 0;
+    file_sum *files = calloc(m->files.count + 1, sizeof *files);
+    if (files == NULL)
+        return error_set_nomem(err, m->files.count * sizeof *files);
+    for (size_t i = 0; i < m->files.count; i++) {
+        files[i].nbytes = VEC_AT(&m->files, const manifest_file, i)->nbytes;
+        nbytes += files[i].nbytes;
+    }
+    const file_sums_request request = {
+        .files = files,
+        .count = m->files.count,
+        .what = SUM_SHA256,
+        .nthreads = transform_threads(r->opt.threads),
+        .read_at = read_output,
+        .arg = r,
+        .cancel = &r->ctx->cancel,
+        .progress = &r->ctx->progress,
+    };
+    progress_phase(&r->ctx->progress, "summing files", nbytes);
+    const fsdpck_status st = file_sums_run(&request, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < m->files.count; i++) {
+        manifest_file *f = VEC_AT(&m->files, manifest_file, i);
+        f->has_sha256 = true;
+        memcpy(f->sha256, files[i].sha256, sizeof f->sha256);
+    }
+    free(files);
+    return st;
+}
+
+fsdpck_status manifest_run_make(run *r, text_buf *text, fsdpck_error *err)
+{
+    manifest m;
+    *text = (text_buf){.limit_bytes = MANIFEST_NBYTES_MAX};
+    if (!manifest_run_makes(r))
+        return FSDPCK_OK;
+    manifest_init(&m, &r->src->metadata);
+    fsdpck_status st = add_files(r, &m, err);
+    if (st == FSDPCK_OK && r->opt.sha256)
+        st = add_sha256(r, &m, err);
+    if (st == FSDPCK_OK)
+        st = add_tensors(r, &m, err);
+    if (st == FSDPCK_OK)
+        st = manifest_write(&m, text, err);
+    manifest_release(&m);
+    return st;
+}
+
+fsdpck_status manifest_run_put(run *r, const text_buf *text, fsdpck_error *err)
+{
+    size_t index;
+    if (!manifest_run_puts(r))
+        return FSDPCK_OK;
+    RETURN_IF(output_add(&r->out, MANIFEST_NAME, text->nbytes, false, &index, err));
+    return output_write_at(&r->out, index, 0, text->text, text->nbytes, err);
+}
+
+/* ---- a file of its own ---- */
+
+fsdpck_status manifest_stage(const char *path, const text_buf *text, unsigned output_flags,
+                             output *out, fsdpck_error *err)
+{
+    size_t index;
+    RETURN_IF(output_begin(out, path, OUTPUT_FILE, output_flags, err));
+    RETURN_IF(output_check_replaced(out, err));
+    RETURN_IF(output_add(out, "", text->nbytes, false, &index, err));
+    return output_write_at(out, index, 0, text->text, text->nbytes, err);
+}

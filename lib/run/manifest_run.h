@@ -1,0 +1,32 @@
+/* manifest_run.h: the manifest of what a run writes, or of a checkpoint that is there.
+ *
+ *     manifest_run_want(r);                        // before exec_run: which sums are needed
+ *     RETURN_IF(manifest_run_make(r, &text, err)); // after all bytes are written
+ *     RETURN_IF(manifest_run_put(r, &text, err));  // into the folder, the last file before commit
+ *     output_commit(...)
+ *     RETURN_IF(output_commit(...));       // --manifest FILE, by manifest_stage before the other
+ */
+#ifndef FSDPCK_RUN_MANIFEST_RUN_H
+#define FSDPCK_RUN_MANIFEST_RUN_H
+
+#include "run/digest_rows.h"
+#include "run/run.h"
+
+/* Whether one is made, and whether one goes into DST. */
+bool manifest_run_makes(const run *r);
+bool manifest_run_puts(const run *r);
+void manifest_run_want(run *r);
+fsdpck_status manifest_run_make(run *r, text_buf *text, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status manifest_run_put(run *r, const text_buf *text, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* As any output: absent or complete. Written, to be committed; *out is to be released also after a
+ * failure. */
+fsdpck_status manifest_stage(const char *path, const text_buf *text, unsigned output_flags,
+                             output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+struct manifest;
+/* All rows of the digests, as tensors. */
+fsdpck_status manifest_add_rows(struct manifest *m, const digest_rows *d, const target *t,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

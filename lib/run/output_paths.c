@@ -1,0 +1,267 @@
+#include "run/output_paths.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "manifest/manifest.h"
+
+/* So much of a file tells whether it is a manifest. */
+#define MANIFEST_HEAD_NBYTES ((size_t)64 << 10)
+
+/* Without slashes at its end: free(). */
+static char *without_slashes(const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    return strndup(path, n);
+}
+
+char *output_real_parent(const char *path)
+{
+    char *parent = without_slashes(path);
+    if (parent == NULL)
+        return NULL;
+    char *slash = strrchr(parent, '/');
+    if (slash != NULL)
+        slash[slash == parent] = '\0';
+    char *real = realpath(slash == NULL ? "." : parent, NULL);
+    free(parent);
+    return real;
+}
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* Whether `path` is the folder or lies in it, however deep. Both as realpath gives them, or NULL. */
+static bool is_within(const char *path, const char *folder_path)
+{
+    struct stat want, have;
+    bool within = false;
+    char *prefix = path == NULL || folder_path == NULL ? NULL : strdup(path);
+    if (prefix == NULL || stat(folder_path, &want) != 0) {
+        free(prefix);
+        return false;
+    }
+    for (size_t n = strlen(prefix); n > 0 && !within;) {
+        within = stat(prefix, &have) == 0 && is_same(&want, &have);
+        while (n > 1 && prefix[n - 1] != '/')
+            n--;
+        while (n > 1 && prefix[n - 1] == '/')
+            n--;
+        if (n == 1 && prefix[1] == '\0')
+            break;
+        prefix[n] = '\0';
+    }
+    free(prefix);
+    return within;
+}
+
+/* ---- DST ---- */
+
+/* The file `name` of the input would go if what is at `existing` did. */
+static bool would_go(const run *r, const char *name, const char *existing, const struct stat *was)
+{
+    const folder *dir = &r->src->probe.dir;
+    struct stat found;
+    if (dir->fd < 0 || fstatat(dir->fd, name, &found, 0) != 0)
+        return false;
+    if (!S_ISDIR(was->st_mode))
+        return is_same(&found, was);
+    /* What a link in the input leads to. */
+    text_buf path = {0};
+    text_printf(&path, "%s/%s", dir->path, name);
+    char *real = text_check(&path, NULL) == FSDPCK_OK ? realpath(path.text, NULL) : NULL;
+    const bool within = is_within(real, existing);
+    free(real);
+    text_release(&path);
+    return within;
+}
+
+/* The name of a file of the input that would go with what the output replaces, or NULL. */
+static const char *first_that_would_go(const run *r, const char *existing)
+{
+    const fsdpck_checkpoint *src = r->src;
+    const catalogue *cat = src->view == NULL ? &src->cat : &src->read;
+    struct stat was;
+    if (existing == NULL || stat(existing, &was) != 0)
+        return NULL;
+    for (size_t i = 0; i < catalogue_file_count(cat); i++) {
+        const char *name = catalogue_name(cat, catalogue_file(cat, i)->path);
+        if (would_go(r, name, existing, &was))
+            return name;
+    }
+    for (size_t i = 0; src->probe.is_folder && i < src->probe.entry_count; i++)
+        if (would_go(r, src->probe.entries[i], existing, &was))
+            return src->probe.entries[i];
+    return NULL;
+}
+
+static fsdpck_status not_apart(const run *r, const char *path, const char *why, const char *name,
+                               fsdpck_error *err)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s", why);
+    error_path(err, path);
+    if (name != NULL)
+        error_found(err, "'%s' of the input", name);
+    error_next(err, "write it beside '%s'", r->src->path);
+    return st;
+}
+
+/* An output inside its input would be read back by the next run as a part of it; an output around
+ * its input would, with --force, take the input away. */
+fsdpck_status output_check_apart(const run *r, fsdpck_error *err)
+{
+    char *input = realpath(r->src->path, NULL);
+    char *parent = output_real_parent(r->dst);
+    char *existing = realpath(r->dst, NULL);
+    const char *why = NULL, *name = NULL;
+    if (r->src->probe.is_folder && is_within(parent, input))
+        why = "output lies inside the input";
+    else if (is_within(input, existing) && is_within(existing, input))
+        why = "output is the input";
+    else if (is_within(input, existing))
+        why = "input lies inside the output";
+    else if ((name = first_that_would_go(r, existing)) != NULL)
+        why = "output would replace a file of the input";
+    const fsdpck_status st = why == NULL ? FSDPCK_OK : not_apart(r, r->dst, why, name, err);
+    free(input);
+    free(parent);
+    free(existing);
+    return st;
+}
+
+/* ---- the manifest beside it ---- */
+
+/* Whether two paths, of things that need not be there, are one name in one folder. */
+static bool is_one_name(const char *a, const char *b)
+{
+    char *parents[2] = {output_real_parent(a), output_real_parent(b)};
+    char *names[2] = {without_slashes(a), without_slashes(b)};
+    struct stat found[2];
+    bool one = false;
+    if (names[0] != NULL && names[1] != NULL) {
+        const char *slashes[2] = {strrchr(names[0], '/'), strrchr(names[1], '/')};
+        one = is_within(parents[0], parents[1]) && is_within(parents[1], parents[0]) &&
+              strcmp(slashes[0] == NULL ? names[0] : slashes[0] + 1,
+                     slashes[1] == NULL ? names[1] : slashes[1] + 1) == 0;
+        one = one || (stat(names[0], &found[0]) == 0 && stat(names[1], &found[1]) == 0 &&
+                      is_same(&found[0], &found[1]));
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        free(parents[i]);
+        free(names[i]);
+    }
+    return one;
+}
+
+fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
+{
+    const char *path = r->opt.manifest_path;
+    if (is_one_name(path, r->dst)) {
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "manifest and output have one name");
+        error_path(err, path);
+        error_next(err, "give --manifest another name");
+        return st;
+    }
+    char *parent = output_real_parent(path);
+    char *input = realpath(r->src->path, NULL);
+    char *existing = realpath(r->dst, NULL);
+    fsdpck_status st = FSDPCK_OK;
+    if (r->src->probe.is_folder && is_within(parent, input)) {
+        st = not_apart(r, path, "manifest of the output lies inside the input", NULL, err);
+    } else if (is_within(parent, existing)) {
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "manifest lies inside the output");
+        error_path(err, path);
+        error_next(err, "leave --manifest out: a folder that is written has its manifest in it");
+    }
+    free(parent);
+    free(input);
+    free(existing);
+    return st;
+}
+
+/* ---- what a manifest replaces ---- */
+
+static fsdpck_status refuse(const char *path, const char *what, const char *next, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE, "file for the manifest exists%s", what);
+    error_path(err, path);
+    error_next(err, "%s", next);
+    return st;
+}
+
+/* `name` in `dir`, which may be NULL. *ino is of the file that was read. */
+static fsdpck_status check_content(const folder *dir, const char *name, const char *path,
+                                   uint64_t *ino, fsdpck_error *err)
+{
+    file f = FILE_CLOSED;
+    RETURN_IF(file_open_read(&f, dir, name, FILE_NO_FOLLOW, err));
+    const size_t nbytes = f.nbytes < MANIFEST_HEAD_NBYTES ? f.nbytes : MANIFEST_HEAD_NBYTES;
+    char *head = malloc(nbytes + 1);
+    fsdpck_status st =
+        head == NULL ? error_set_nomem(err, nbytes + 1) : file_read_at(&f, 0, head, nbytes, err);
+    if (st == FSDPCK_OK && !manifest_seems(head, nbytes))
+        st = refuse(path, " and holds something else: not replaced",
+                    "choose another name, or move what is there", err);
+    *ino = f.ino;
+    free(head);
+    file_abandon(&f);
+    return st;
+}
+
+static fsdpck_status check_folder_of(const char *path, fsdpck_error *err)
+{
+    folder dir = FOLDER_CLOSED;
+    const char *slash = strrchr(path, '/');
+    char *parent = slash == NULL ? strdup(".") : strndup(path, (size_t)(slash - path) + 1);
+    if (parent == NULL)
+        return error_set_nomem(err, strlen(path));
+    const fsdpck_status st = folder_open_search(&dir, parent, err);
+    free(parent);
+    folder_close(&dir);
+    return st;
+}
+
+static fsdpck_status check_found(const char *path, bool replace, fsdpck_error *err)
+{
+    struct stat found;
+    uint64_t ino;
+    RETURN_IF(check_folder_of(path, err));
+    if (lstat(path, &found) != 0)
+        return errno == ENOENT ? FSDPCK_OK : error_set_errno(err, errno, "stat", path);
+    if (S_ISLNK(found.st_mode))
+        return refuse(path, ": a symbolic link, which is never followed", "choose another name",
+                      err);
+    if (!S_ISREG(found.st_mode))
+        return refuse(path, "", "choose another name", err);
+    return replace ? check_content(NULL, path, path, &ino, err)
+                   : refuse(path, "", "choose another name, or --force to replace a manifest", err);
+}
+
+fsdpck_status output_check_manifest_file(const char *path, bool replace, fsdpck_error *err)
+{
+    char *plain = without_slashes(path);
+    const fsdpck_status st =
+        plain == NULL ? error_set_nomem(err, strlen(path)) : check_found(plain, replace, err);
+    free(plain);
+    return st;
+}
+
+fsdpck_status output_check_replaced(const output *o, fsdpck_error *err)
+{
+    uint64_t ino;
+    if (o->old_ino == 0 && o->old_dev == 0)
+        return FSDPCK_OK;
+    RETURN_IF(check_content(&o->parent, o->final_name, o->path, &ino, err));
+    return ino == o->old_ino
+               ? FSDPCK_OK
+               : refuse(o->path, " and was replaced meanwhile", "choose another name", err);
+}

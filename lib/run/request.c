@@ -1,0 +1,495 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+
+#include "manifest/manifest.h"
+#include "run/output_paths.h"
+#include "run/run.h"
+
+static bool has_suffix_in(const char *path, const char *suffixes)
+{
+    const char *dot = strrchr(path, '.');
+    if (dot == NULL || suffixes == NULL || strchr(dot, '/') != NULL || strlen(dot) > 30)
+        return false;
+    char word[34] = " ";
+    for (size_t i = 0; dot[i] != '\0'; i++)
+        word[1 + i] = dot[i] >= 'A' && dot[i] <= 'Z' ? (char)(dot[i] - 'A' + 'a') : dot[i];
+    word[1 + strlen(dot)] = ' ';
+    return strstr(suffixes, word) != NULL;
+}
+
+static const format_writer *writer_named(const char *name)
+{
+    for (size_t i = 0; format_writers[i] != NULL; i++) {
+        if (strcmp(format_writers[i]->name, name) == 0)
+            return format_writers[i];
+    }
+    return NULL;
+}
+
+static const format_writer *writer_of_suffix(const char *dst)
+{
+    for (size_t i = 0; format_writers[i] != NULL; i++) {
+        if (has_suffix_in(dst, format_writers[i]->suffixes))
+            return format_writers[i];
+    }
+    return NULL;
+}
+
+static fsdpck_status refuse_stream(fsdpck_error *err)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "output cannot be a stream: it is written in parallel");
+    error_next(err, "name a file; './-' is a file called '-'");
+    return st;
+}
+
+static void next_writers(const run *r, fsdpck_error *err)
+{
+    text_buf list = {0};
+    for (size_t i = 0; format_writers[i] != NULL; i++)
+        if (r->sharded ? format_writers[i]->sharded : !format_writers[i]->ranks_only)
+            text_printf(&list, "%s%s", list.nbytes > 0 ? ", " : "", format_writers[i]->name);
+    if (text_check(&list, NULL) == FSDPCK_OK)
+        error_next(err, "choose one of %s", list.text);
+    text_release(&list);
+}
+
+static fsdpck_status no_such_writer(const run *r, fsdpck_error *err)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "no writer is called '%s'", r->opt.format);
+    next_writers(r, err);
+    return st;
+}
+
+/* What a bare folder name is written as. */
+static const format_writer *default_writer(const run *r)
+{
+    if (!r->sharded)
+        return writer_named("hf");
+    const format_writer *own = writer_named(r->src->format->name);
+    return own != NULL && own->sharded ? own : writer_named("dcp");
+}
+
+/* An option that the writer would not look at. */
+static fsdpck_status check_fits_writer(const run *r, fsdpck_error *err)
+{
+    const fsdpck_transform_options *o = &r->opt;
+    const struct {
+        bool given;
+        const char *option, *format;
+    } own[] = {
+        {o->align_nbytes > 0, "--align", "dcp"},
+        {o->rank_pattern != NULL && !r->writer->flat, "--rank-pattern", "pt-ranks"},
+        {o->device_type != NULL, "--device-type", "pt-ranks"},
+        {o->torch_minor > 0, "--torch", "pt-ranks"},
+        {o->hdf5_groups != 0, "--hdf5-groups", "hdf5"},
+    };
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        if (!own[i].given || strcmp(r->writer->name, own[i].format) == 0)
+            continue;
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s says nothing to format '%s'",
+                      own[i].option, r->writer->name);
+        error_next(err, "take it out, or add --format %s", own[i].format);
+        return st;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_compress(const run *r, fsdpck_error *err)
+{
+    const fsdpck_transform_options *o = &r->opt;
+    fsdpck_status st = FSDPCK_OK;
+    if (o->gzip_level == 0)
+        return FSDPCK_OK;
+    if (!r->writer->packs) {
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                       "--compress says nothing to format '%s'", r->writer->name);
+        error_next(err, "take it out, or add --format hdf5: the only one that is compressed");
+    } else if (o->gzip_level > 9) {
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "gzip has levels 1 to 9, not %u",
+                       o->gzip_level);
+    } else if (group_size(r->ctx->group) > 1 || o->group_size > 1) {
+        const bool asked = group_size(r->ctx->group) == 1;
+        st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
+                       "one process alone writes compressed output: each chunk lies behind the one "
+                       "before it");
+        error_next(err, "%s: its threads compress in parallel",
+                   asked ? "leave out --group-size" : "run it without mpirun");
+    } else if (o->output_local) {
+        st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
+                       "--output-local writes no compressed output");
+        error_next(err, "leave out --output-local or --compress");
+    }
+    return st;
+}
+
+fsdpck_status request_check_packed(const run *r, fsdpck_error *err)
+{
+    for (uint32_t i = 0; run_is_packed(r) && i < catalogue_tensor_count(&r->to.cat); i++) {
+        if (!exec_is_streamed(r->exec, i))
+            continue;
+        const fsdpck_status st =
+            error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
+                      "what is decoded or put together while it is read cannot be compressed in "
+                      "the same run");
+        error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, i)->name));
+        error_next(err, "consolidate it without --compress first, then that file with it");
+        return st;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_links(const run *r, fsdpck_error *err)
+{
+    if (r->opt.tied != FSDPCK_TIED_LINK || (r->writer->takes == TAKES_NESTED && !r->writer->flat))
+        return FSDPCK_OK;
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "format '%s' cannot link names", r->writer->name);
+    error_next(err, "--tied keep or first; %s links them",
+               r->sharded ? "--format pt-ranks" : "a .pt file");
+    return st;
+}
+
+/* A flat writer cuts as the model's description says. */
+static fsdpck_status check_fits_flat(const run *r, fsdpck_error *err)
+{
+    const fsdpck_transform_options *o = &r->opt;
+    const char *option = o->like != NULL                ? "--like"
+                         : o->tp_plan != NULL           ? "--tp-plan"
+                         : o->shard_count > 0           ? "--shard"
+                         : o->replicate_count > 0       ? "--replicate"
+                         : o->part == FSDPCK_PART_OTHER ? "--part other"
+                                                        : NULL;
+    fsdpck_status st = FSDPCK_OK;
+    if (!r->sharded) {
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "'%s' is cut over ranks",
+                       r->writer->name);
+        error_next(err, "fsdpck reshard --format %s --world-size N", r->writer->name);
+    } else if (unit_count(&r->src->units) == 0 || unit_at(&r->src->units, 0)->keyed) {
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_MODEL_NEEDED,
+                       "what flat parameters are made of is not stated");
+        error_next(err, "describe the model with --model FILE: fsdpck-model(5)");
+    } else if (option != NULL) {
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s says nothing to format '%s'",
+                       option, r->writer->name);
+        error_next(err, "take it out: model and optimizer are cut as --model FILE says");
+    }
+    return st;
+}
+
+static fsdpck_status refuse_ranks_only(const run *r, fsdpck_error *err)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "'%s' is cut over ranks", r->writer->name);
+    error_path(err, r->dst);
+    error_next(err, "fsdpck reshard --format %s --world-size N", r->writer->name);
+    return st;
+}
+
+/* A name that looks like a file's may have been meant as one. Versions (1.5) have dots too. */
+static void say_folder(const run *r)
+{
+    const char *slash = strrchr(r->dst, '/');
+    const char *dot = strrchr(slash == NULL ? r->dst : slash, '.');
+    if (r->sharded || dot == NULL || dot == r->dst || dot[-1] == '/' ||
+        dot[1 + strcspn(dot + 1, "0123456789")] != '\0' || dot[1] == '\0')
+        return;
+    log_write(&r->ctx->log, LOG_NOTE,
+              "'%s' becomes a folder: '%s' is none of the suffixes that fsdpck writes", r->dst,
+              dot);
+}
+
+fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
+{
+    if (strcmp(r->dst, "-") == 0)
+        return refuse_stream(err);
+    if (r->opt.format != NULL)
+        r->writer = writer_named(r->opt.format);
+    else
+        r->writer = writer_of_suffix(r->dst);
+    if (r->writer == NULL) {
+        if (r->opt.format != NULL)
+            return no_such_writer(r, err);
+        r->writer = default_writer(r);
+        say_folder(r);
+    }
+    if (!r->sharded && r->writer->ranks_only)
+        return refuse_ranks_only(r, err);
+    if (!r->sharded || r->writer->sharded) {
+        RETURN_IF(check_fits_writer(r, err));
+        RETURN_IF(check_compress(r, err));
+        RETURN_IF(check_links(r, err));
+        return r->writer->flat ? check_fits_flat(r, err) : FSDPCK_OK;
+    }
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "'%s' cannot be cut over ranks", r->writer->name);
+    error_path(err, r->dst);
+    error_next(err, "choose dcp, pt-ranks or dcp-safetensors with --format and name a folder; for "
+                    "full tensors: fsdpck consolidate");
+    return st;
+}
+
+static bool is_one_of(const char *name, const char *const *patterns)
+{
+    for (size_t k = 0; patterns[k] != NULL; k++)
+        if (fnmatch(patterns[k], name, 0) == 0)
+            return true;
+    return false;
+}
+
+/* The first name in a folder inside the output that is lost with it: of a part of a checkpoint what
+ * is not of one, of side files what will not be there again. NULL where there is none. To be
+ * free()d. */
+static fsdpck_status first_lost_in(const run *r, const folder *dir, const char *name, bool is_part,
+                                   char **lost, fsdpck_error *err)
+{
+    static const char *const own[] = {".metadata", "__*.metadata", "__*.distcp", NULL};
+    char **entries;
+    size_t count;
+    text_buf path = {0};
+    folder inner;
+    RETURN_IF(folder_open_inside(&inner, dir, name, err));
+    fsdpck_status st = folder_list(&inner, NULL, &entries, &count, err);
+    folder_close(&inner);
+    RETURN_IF(st);
+    for (size_t i = 0; i < count && *lost == NULL && st == FSDPCK_OK; i++) {
+        path.nbytes = 0;
+        text_printf(&path, "%s/%s", name, entries[i]);
+        st = text_check(&path, err);
+        if (st != FSDPCK_OK ||
+            (is_part ? is_one_of(entries[i], own) : sidecars_has(&r->side, path.text)))
+            continue;
+        *lost = strdup(path.text);
+        if (*lost == NULL)
+            st = error_set_nomem(err, path.nbytes);
+    }
+    text_release(&path);
+    free(entries);
+    return st;
+}
+
+/* A replaced folder goes as a whole, so it may hold nothing but the files of a checkpoint: not a
+ * tokenizer, a log or a script that somebody put beside the weights. *lost is the first that is
+ * none, to be free()d; NULL where all are. */
+static fsdpck_status first_lost(const run *r, const probe_input *in, char **lost, fsdpck_error *err)
+{
+    static const char *const own[] = {"*.safetensors",   "*.safetensors.index.json",
+                                      ".metadata",       "__*.metadata",
+                                      "__*.distcp",      "sharded",
+                                      "*rank_[0-9]*.pt", "*rank[0-9]*.bin",
+                                      "*rank[0-9]*.pt",  "fsdp_config.json",
+                                      MANIFEST_NAME,     NULL};
+    static const char *const parts[] = {"pytorch_model_fsdp_[0-9]*", "optimizer_[0-9]*", NULL};
+    static const char *const sides[] = {"huggingface", NULL};
+    *lost = NULL;
+    for (size_t i = 0; i < in->entry_count && *lost == NULL; i++) {
+        const char *name = in->entries[i];
+        const bool is_part = is_one_of(name, parts);
+        path_kind kind;
+        if (is_one_of(name, own) || sidecars_has(&r->side, name))
+            continue;
+        RETURN_IF(path_probe(&in->dir, name, &kind, NULL, err));
+        if (kind == PATH_FOLDER && (is_part || is_one_of(name, sides))) {
+            RETURN_IF(first_lost_in(r, &in->dir, name, is_part, lost, err));
+            continue;
+        }
+        *lost = strdup(name);
+        if (*lost == NULL)
+            return error_set_nomem(err, strlen(name));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status is_empty_folder(const char *path, bool *empty, fsdpck_error *err)
+{
+    folder dir;
+    char **entries = NULL;
+    size_t count = 0;
+    RETURN_IF(folder_open(&dir, path, err));
+    const fsdpck_status st = folder_list(&dir, NULL, &entries, &count, err);
+    folder_close(&dir);
+    *empty = st == FSDPCK_OK && count == 0;
+    free(entries);
+    return st;
+}
+
+static fsdpck_status error_exists(const run *r, fsdpck_error *err)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE, "output exists");
+    error_path(err, r->dst);
+    error_next(err, "choose another name, or replace it with --force");
+    return st;
+}
+
+/* What is there already, before any work is done. A folder is only replaced where it is a
+ * checkpoint, or empty: made by mkdir for this run. */
+static fsdpck_status check_existing(run *r, fsdpck_error *err)
+{
+    path_kind kind;
+    RETURN_IF(path_probe(NULL, r->dst, &kind, NULL, err));
+    r->replaces_empty = false;
+    if (kind == PATH_ABSENT)
+        return FSDPCK_OK;
+    fsdpck_status st = FSDPCK_OK;
+    if (kind == PATH_FOLDER && r->writer->is_folder)
+        RETURN_IF(is_empty_folder(r->dst, &r->replaces_empty, err));
+    if (r->replaces_empty)
+        return FSDPCK_OK;
+    if (!r->opt.force)
+        return error_exists(r, err);
+    if (kind != PATH_FOLDER)
+        return FSDPCK_OK;
+    probe_input in;
+    RETURN_IF(probe_gather(r->dst, &in, err));
+    char *other = NULL;
+    if (probe_readers(&in, NULL) == NULL)
+        st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
+                       "output is a folder that holds no checkpoint: not replaced");
+    else
+        st = first_lost(r, &in, &other, err);
+    if (st == FSDPCK_OK && other != NULL)
+        st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
+                       "output is a folder that holds more than a checkpoint: '%s' would be lost",
+                       other);
+    if (st == FSDPCK_EXISTS) {
+        error_path(err, r->dst);
+        error_next(err, "choose another name, and move or remove what is there yourself");
+    }
+    free(other);
+    probe_release(&in);
+    return st;
+}
+
+/* A link is replaced by nobody's wish: what it leads to would stay, and is not what was named. */
+static fsdpck_status check_no_link(const run *r, fsdpck_error *err)
+{
+    struct stat found;
+    char *path = strdup(r->dst);
+    if (path == NULL)
+        return error_set_nomem(err, strlen(r->dst));
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        path[--n] = '\0';
+    const bool is_link = lstat(path, &found) == 0 && S_ISLNK(found.st_mode);
+    free(path);
+    if (!is_link)
+        return FSDPCK_OK;
+    const fsdpck_status st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
+                                       "output exists: a symbolic link, which is never followed");
+    error_path(err, r->dst);
+    error_next(err, "name what it leads to, choose another name, or remove the link");
+    return st;
+}
+
+/* The folder that DST shall lie in must be there and let us write, in a dry run too. */
+static fsdpck_status check_parent(const run *r, fsdpck_error *err)
+{
+    char *parent = output_real_parent(r->dst);
+    struct stat found;
+    fsdpck_status st = FSDPCK_OK;
+    if (parent != NULL && stat(parent, &found) == 0 && !S_ISDIR(found.st_mode)) {
+        free(parent);
+        parent = NULL;
+        errno = ENOTDIR;
+    }
+    if (parent == NULL && (errno == ENOENT || errno == ENOTDIR)) {
+        st = error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE,
+                       "there is no folder to write the output into: %s", strerror(errno));
+        error_next(err, "make it first, or write elsewhere");
+    } else if (parent == NULL) {
+        st = error_set_errno(err, errno, "looking at the folder of the output", NULL);
+    } else if (faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) != 0) {
+        st = error_set_errno(err, errno, "writing into the folder of the output", NULL);
+    }
+    if (st != FSDPCK_OK)
+        error_path(err, r->dst);
+    free(parent);
+    return st;
+}
+
+/* On another host than rank 0's there need not be what it writes into. */
+static bool writes_here(const run *r)
+{
+    const group *g = r->ctx->group;
+    return g == NULL || r->opt.output_local ||
+           strcmp(group_host(g, group_rank(g)), group_host(g, 0)) == 0;
+}
+
+fsdpck_status request_check_output(run *r, fsdpck_error *err)
+{
+    if (!writes_here(r))
+        return FSDPCK_OK;
+    RETURN_IF(check_parent(r, err));
+    RETURN_IF(check_no_link(r, err));
+    RETURN_IF(output_check_apart(r, err));
+    return check_existing(r, err);
+}
+
+fsdpck_status request_check_still_empty(const run *r, fsdpck_error *err)
+{
+    bool empty = true;
+    if (r->replaces_empty)
+        RETURN_IF(is_empty_folder(r->dst, &empty, err));
+    return empty ? FSDPCK_OK : error_exists(r, err);
+}
+
+/* Free bytes where DST will lie; false where that cannot be told. */
+static bool free_space(const run *r, uint64_t *nbytes)
+{
+    char *parent = output_real_parent(r->dst);
+    struct statvfs fs;
+    const bool told = parent != NULL && statvfs(parent, &fs) == 0 && fs.f_blocks > 0 &&
+                      checked_mul(fs.f_bavail, fs.f_frsize, nbytes);
+    free(parent);
+    return told;
+}
+
+fsdpck_status request_check_space(const run *r, fsdpck_error *err)
+{
+    uint64_t needed = 0, have;
+    if (!writes_here(r))
+        return FSDPCK_OK;
+    for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
+        if ((!r->local.on || r->local.here[i]) &&
+            !checked_add(needed, catalogue_file(&r->to.cat, i)->nbytes, &needed))
+            needed = UINT64_MAX;
+    for (size_t i = 0; i < r->side.files.count; i++) {
+        const sidecar *f = VEC_AT(&r->side.files, const sidecar, i);
+        if (f->copied && !checked_add(needed, f->nbytes, &needed))
+            needed = UINT64_MAX;
+    }
+    if (!free_space(r, &have) || needed <= have)
+        return FSDPCK_OK;
+    if (run_is_packed(r)) {
+        log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE, "write it elsewhere, or make room",
+                 "output needs up to %" PRIu64
+                 " bytes, less what compressing saves, and where it shall lie %" PRIu64 " are free",
+                 needed, have);
+        return FSDPCK_OK;
+    }
+    if (r->opt.dry_run) {
+        log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE, "write it elsewhere, or make room",
+                 "output needs %" PRIu64 " bytes, and where it shall lie %" PRIu64 " are free",
+                 needed, have);
+        return FSDPCK_OK;
+    }
+    const fsdpck_status st = error_set(err, FSDPCK_NOSPACE, FSDPCK_FINDING_NONE,
+                                       "no room for the output: nothing was written");
+    error_path(err, r->dst);
+    error_expected(err, "%" PRIu64 " bytes free", needed);
+    error_found(err, "%" PRIu64 " bytes free", have);
+    error_next(err, "write it elsewhere, or make room");
+    return st;
+}

@@ -1,0 +1,215 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "run/run.h"
+
+static fsdpck_status like_mesh(run *r, mesh *m, fsdpck_error *err)
+{
+    fsdpck_checkpoint *like = r->opt.like;
+    const mesh *theirs = transform_mesh(&like->cat);
+    if (theirs == NULL) {
+        const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_UNKNOWN,
+                                           "layout cannot be told from its chunks");
+        error_path(err, like->path);
+        error_next(err, "say it with --mesh, --tp-plan, --shard and --replicate");
+        return st;
+    }
+    *m = *theirs;
+    r->cut.like = &like->cat;
+    r->cut.like_model_key = like->parts.model_depth > 0 ? like->parts.model_key : "";
+    return FSDPCK_OK;
+}
+
+/* FSDP1 has one group, of all ranks. */
+static fsdpck_status flat_mesh(run *r, mesh *m, fsdpck_error *err)
+{
+    mesh asked = {0};
+    char text[32];
+    if (r->opt.mesh != NULL)
+        RETURN_IF(mesh_parse(r->opt.mesh, &asked, err));
+    if (asked.ndim > 1) {
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                      "format '%s' has no mesh but that of all ranks", r->writer->name);
+        error_next(err, "give --world-size N");
+        return st;
+    }
+    const uint64_t ranks = asked.ndim > 0 ? asked.sizes[0] : r->opt.world_size;
+    if (ranks == 0 || ranks > MESH_RANKS_MAX) {
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "number of ranks is not stated");
+        error_expected(err, "--world-size of 1 to %u", (unsigned)MESH_RANKS_MAX);
+        return st;
+    }
+    snprintf(text, sizeof text, "fsdp=%" PRIu64, ranks);
+    return mesh_parse(text, m, err);
+}
+
+/* A mesh whose dims have no known names can only be kept where all that is on a mesh is on it. */
+static bool all_are_on(const catalogue *c, const mesh *m)
+{
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+        const cat_spec *spec = catalogue_spec(c, i);
+        if (spec != NULL && !mesh_equal(catalogue_mesh(c, spec->mesh), m))
+            return false;
+    }
+    return true;
+}
+
+static void list_lost(const mesh *from, const layout_refit *refit, text_buf *out)
+{
+    for (unsigned i = 0; i < refit->lost_count; i++) {
+        const unsigned dim = refit->lost[i];
+        char shown[4 * MESH_NAME_NBYTES];
+        escape_text(shown, sizeof shown, from->names[dim], strlen(from->names[dim]));
+        text_printf(out, "%s%s%s%" PRIu64, i > 0 ? ", " : "", shown, shown[0] == '\0' ? "" : "=",
+                    from->sizes[dim]);
+    }
+}
+
+/* Which --mesh has what is lost. */
+static void refit_next(const layout_refit *refit, text_buf *next)
+{
+    mesh parsed;
+    text_buf keeper = {0};
+    mesh_print(&refit->keeper, &keeper);
+    const bool known = refit->keeper.ndim > 0 && text_check(&keeper, NULL) == FSDPCK_OK &&
+                       mesh_parse(keeper.text, &parsed, NULL) == FSDPCK_OK;
+    if (known && refit->is_exact)
+        text_printf(next, "give --mesh %s to keep what is given up", keeper.text);
+    else if (known)
+        text_printf(next,
+                    "choose a multiple of %" PRIu64 " ranks to keep what is given up, as --mesh %s",
+                    refit->step, keeper.text);
+    else if (refit->has_unknown)
+        text_puts(next, "say what the dims are for, as --mesh dp_shard=4,tp=2");
+    text_release(&keeper);
+}
+
+static void warn_refit(const run *r, const mesh *from, const mesh *m, const layout_refit *refit)
+{
+    text_buf was = {0}, is = {0}, lost = {0}, next = {0};
+    mesh_print(from, &was);
+    mesh_print(m, &is);
+    list_lost(from, refit, &lost);
+    refit_next(refit, &next);
+    if (text_check(&was, NULL) == FSDPCK_OK && text_check(&is, NULL) == FSDPCK_OK &&
+        text_check(&lost, NULL) == FSDPCK_OK && text_check(&next, NULL) == FSDPCK_OK)
+        log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_REFIT, next.text == NULL ? "" : next.text,
+                 "mesh %s of the source becomes %s for %" PRIu64 " rank%s; given up: %s%s",
+                 was.text, is.text, mesh_size(m), mesh_size(m) == 1 ? "" : "s", lost.text,
+                 refit->has_unknown ? " (names do not say what they are for)" : "");
+    text_release(&was);
+    text_release(&is);
+    text_release(&lost);
+    text_release(&next);
+}
+
+static fsdpck_status fit_mesh(run *r, mesh *m, fsdpck_error *err)
+{
+    const mesh *from = transform_mesh(&r->src->cat);
+    layout_refit refit;
+    r->layout.moves_uneven = true;
+    RETURN_IF(layout_scale_mesh(from, r->opt.world_size,
+                                from == NULL || all_are_on(&r->src->cat, from), m, &refit, err));
+    if (refit.lost_count > 0)
+        warn_refit(r, from, m, &refit);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status choose_mesh(run *r, mesh *m, fsdpck_error *err)
+{
+    if (r->writer->flat)
+        return flat_mesh(r, m, err);
+    if (r->opt.like != NULL)
+        return like_mesh(r, m, err);
+    if (r->opt.mesh != NULL)
+        return mesh_parse(r->opt.mesh, m, err);
+    if (r->opt.world_size > 0)
+        return fit_mesh(r, m, err);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "number of ranks is not stated");
+    error_next(err, "give --world-size N, --mesh NAME=N,... or --like OTHER");
+    return st;
+}
+
+static fsdpck_status check_world_size(const run *r, fsdpck_error *err)
+{
+    const uint64_t ranks = mesh_size(&r->layout.mesh);
+    if (r->opt.world_size == 0 || r->opt.world_size == ranks)
+        return FSDPCK_OK;
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "mesh and world size contradict each other");
+    error_expected(err, "%" PRIu64 " rank%s (--world-size)", r->opt.world_size,
+                   r->opt.world_size == 1 ? "" : "s");
+    error_found(err, "%" PRIu64 " rank%s (%s)", ranks, ranks == 1 ? "" : "s",
+                r->opt.like != NULL ? "--like" : "--mesh");
+    error_next(err, "leave --world-size out, or change the other");
+    return st;
+}
+
+static fsdpck_status add_rules(run *r, fsdpck_error *err)
+{
+    const fsdpck_transform_options *o = &r->opt;
+    r->layout.tp_plan_path = o->tp_plan_path;
+    for (size_t i = 0; i < o->replicate_count; i++)
+        RETURN_IF(layout_add_rule(&r->layout, LAYOUT_REPLICATE, o->replicate[i], 0, err));
+    for (size_t i = 0; i < o->shard_count; i++)
+        RETURN_IF(layout_add_shard_text(&r->layout, o->shard[i], err));
+    if (o->tp_plan != NULL)
+        RETURN_IF(layout_read_tp_plan(&r->layout, o->tp_plan, strlen(o->tp_plan), err));
+    return FSDPCK_OK;
+}
+
+static void say_mesh(const run *r)
+{
+    text_buf text = {0};
+    mesh_print(&r->layout.mesh, &text);
+    const mesh *from = transform_mesh(&r->src->cat);
+    if (r->opt.mesh == NULL && r->opt.like == NULL && text_check(&text, NULL) == FSDPCK_OK) {
+        text_buf was = {0};
+        if (from != NULL)
+            mesh_print(from, &was);
+        if (from != NULL && from->ndim > 1 && text_check(&was, NULL) == FSDPCK_OK)
+            log_write(&r->ctx->log, LOG_DETAIL,
+                      "mesh: %s: fitted to --world-size, the source has %s; --mesh chooses",
+                      text.text, was.text);
+        text_release(&was);
+    }
+    text_release(&text);
+}
+
+static void say_otherwise(const run *r)
+{
+    if (r->src->cut_otherwise > 0 && r->opt.like == NULL && !r->writer->flat)
+        log_write(&r->ctx->log, LOG_NOTE,
+                  "tensors that the source cuts otherwise than by the mesh %s: %" PRIu64 "; FSDP "
+                  "cuts their dim 0, --shard and --replicate choose",
+                  r->src->mesh == NULL ? "" : r->src->mesh, r->src->cut_otherwise);
+}
+
+fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err)
+{
+    RETURN_IF(choose_mesh(r, &r->layout.mesh, err));
+    RETURN_IF(check_world_size(r, err));
+    RETURN_IF(add_rules(r, err));
+    say_mesh(r);
+    say_otherwise(r);
+    if (r->writer->flat) {
+        RETURN_IF(
+            unit_list_scale(&r->src->units, (uint32_t)mesh_size(&r->layout.mesh), &r->units, err));
+        r->cut.units = &r->units;
+    }
+    r->cut.layout = &r->layout;
+    r->cut.every_rank = r->writer->every_rank;
+    r->cut.any_size = !r->writer->every_rank; /* boxes in files, not a DTensor a rank */
+    return FSDPCK_OK;
+}
+
+fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
+                             const fsdpck_transform_options *options, fsdpck_report **report,
+                             fsdpck_error *err)
+{
+    return run_transform(ctx, src, dst, options, true, report, err);
+}

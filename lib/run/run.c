@@ -1,0 +1,542 @@
+#include "run/run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc.h"
+#include "base/platform.h"
+#include "group/remote_folder.h"
+#include "run/manifest_run.h"
+#include "run/output_paths.h"
+#include "run/run_report.h"
+
+#define MEMORY_DEFAULT    ((uint64_t)256 << 20)
+#define MAX_SHARD_DEFAULT UINT64_C(50000000000)
+/* Reading back goes in pieces of this size. */
+#define READ_BACK_BYTES ((size_t)4 << 20)
+/* The longest name that a file system gives, and a zero. */
+#define PARTIAL_NAME_NBYTES 256
+
+void fsdpck_transform_options_init(fsdpck_transform_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_nbytes = sizeof *options;
+    options->part = -1;
+}
+
+void run_release(run *r)
+{
+    exec_free(r->exec);
+    exec_close_gpu(r->gpu);
+    plan_free(r->plan);
+    local_output_release(&r->local, r->ctx->group);
+    output_release(&r->out);
+    target_release(&r->to);
+    aim_result_release(&r->aimed);
+    sidecars_release(&r->side);
+    trained_release(&r->trained);
+    layout_release(&r->layout);
+    unit_list_release(&r->units);
+}
+
+void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src,
+              const fsdpck_transform_options *options)
+{
+    *r = (run){.ctx = ctx, .src = src};
+    fsdpck_transform_options_init(&r->opt);
+    if (options != NULL) {
+        const size_t n =
+            options->struct_nbytes < sizeof r->opt ? options->struct_nbytes : sizeof r->opt;
+        memcpy(&r->opt, options, n);
+    }
+    target_init(&r->to, &src->metadata);
+    layout_init(&r->layout, &src->metadata);
+    unit_list_init(&r->units, &src->metadata);
+}
+
+/* ---- the target ---- */
+
+static fsdpck_status load_object(void *ctx, uint32_t object, fsdpck_error *err)
+{
+    fsdpck_checkpoint *c = ctx;
+    const fsdpck_status st = transform_load_object(c, object, err);
+    if (st != FSDPCK_OK)
+        error_tensor(err, catalogue_name(&c->cat, catalogue_object(&c->cat, object)->name));
+    return st;
+}
+
+fsdpck_status run_aim(run *r, fsdpck_error *err)
+{
+    const fsdpck_transform_options *o = &r->opt;
+    const bool flat = r->writer->takes == TAKES_FLAT;
+    const aim_request request = {
+        .src = &r->src->src,
+        .words = {o->keys, o->keys_count, o->exclude, o->exclude_count, o->strip_prefix,
+                  o->strip_prefix_count, o->rename, o->rename_count, o->dtype, o->dtype_count},
+        .part = o->part >= 0               ? (aim_part)o->part
+                : flat && !r->writer->flat ? PART_MODEL
+                                           : PART_ALL,
+        .bare_optimizer = r->bare_optimizer,
+        .names_objects = r->names_objects,
+        .clean = o->clean_names == FSDPCK_ON || (o->clean_names == FSDPCK_AUTO && flat),
+        .tied = (aim_tied)o->tied,
+        .ties = r->src->ties.items,
+        .tie_count = r->src->ties.count,
+        .nested = r->writer->takes == TAKES_NESTED,
+        .keyed = r->writer->takes == TAKES_KEYED,
+        .has_paths = r->writer->has_paths,
+        .holds = r->writer->holds,
+        .holds_object = r->writer->holds_object,
+        .format = r->writer->name,
+        .objects = (aim_objects)o->objects,
+        .load_object = load_object,
+        .load_ctx = r->src,
+        .cut = r->sharded ? &r->cut : NULL,
+    };
+    r->opt.part = (int)request.part;
+    if (o->objects == FSDPCK_OBJECTS_OPAQUE && !flat)
+        log_warn(&r->ctx->log, FSDPCK_FINDING_PKL_CALL, "load the output with weights_only=True",
+                 "unknown calls are written as they were: torch.load(weights_only=False) of the "
+                 "output may run them");
+    RETURN_IF(transform_load_inner(r->src, err));
+    RETURN_IF(aim_build(&r->src->cat, &r->src->parts, &request, &r->to, &r->aimed, err));
+    if (r->aimed.not_in_like > 0)
+        log_write(&r->ctx->log, LOG_NOTE,
+                  "tensors that '%s' does not have: %" PRIu64 "; they are cut as without --like",
+                  r->opt.like->path, r->aimed.not_in_like);
+    return r->sharded ? layout_check_used(&r->layout, err) : FSDPCK_OK;
+}
+
+fsdpck_status run_place(run *r, fsdpck_error *err)
+{
+    const fsdpck_transform_options *o = &r->opt;
+    if (o->torch_minor == 0) /* whoever wrote the rank files of the source shall load these */
+        r->opt.torch_minor = r->src->cat.origin.dtensor_minor;
+    const writer_options wo = {
+        .max_shard_nbytes = o->max_shard_nbytes > 0 ? o->max_shard_nbytes : MAX_SHARD_DEFAULT,
+        .align_nbytes = o->align_nbytes,
+        .rank_pattern = o->rank_pattern,
+        .device_type = o->device_type,
+        .torch_minor = o->torch_minor,
+        .lowest_rank = o->output_local != 0,
+        .hdf5_groups = o->hdf5_groups != 0,
+        .gzip_level = o->gzip_level,
+    };
+    return r->writer->layout(&r->to, &wo, err);
+}
+
+uint64_t run_memory(const run *r)
+{
+    return r->opt.memory_nbytes > 0 ? r->opt.memory_nbytes : run_memory_default();
+}
+
+uint64_t run_memory_default(void)
+{
+    const uint64_t quarter = platform_memory_bytes() / 4;
+    const uint64_t memory = quarter < MEMORY_DEFAULT ? quarter : MEMORY_DEFAULT;
+    return memory < EXEC_MEMORY_NBYTES_MIN ? EXEC_MEMORY_NBYTES_MIN : memory;
+}
+
+fsdpck_status run_make_plan(run *r, fsdpck_error *err)
+{
+    static const plan_replicas replicas[] = {
+        [FSDPCK_REPLICAS_CRC] = REPLICAS_CRC,
+        [FSDPCK_REPLICAS_COMPARE] = REPLICAS_COMPARE,
+        [FSDPCK_REPLICAS_FIRST] = REPLICAS_FIRST,
+    };
+    const plan_options po = {.replicas = replicas[r->opt.replicas]};
+    if (r->opt.read_back && !run_is_packed(r))
+        r->to.want_crc = true;
+    return plan_new(&r->src->cat, &r->to, &po, &r->src->metadata, &r->plan, err);
+}
+
+fsdpck_status run_locate(run *r, fsdpck_error *err)
+{
+    progress_phase(&r->ctx->progress, "locating", 0);
+    const exec_request er = {
+        .plan = r->plan,
+        .source = &r->src->src,
+        .target = &r->to,
+        .nthreads = transform_threads(r->opt.threads),
+        .memory_nbytes = run_memory(r),
+        .direct = (int)r->opt.direct,
+        .group = r->ctx->group,
+        .near = r->src->view_of_ranks,
+        /* What a group would do is told of all files. */
+        .own_files = r->opt.dry_run && r->opt.group_size > 0 ? NULL : r->local.own,
+        .hosts = &r->local.hosts,
+        .gpu = r->gpu,
+        .gpu_required = r->opt.use_cuda != 0,
+        .cancel = &r->ctx->cancel,
+        .progress = &r->ctx->progress,
+        .log = &r->ctx->log,
+        .metadata = &r->src->metadata,
+    };
+    RETURN_IF(exec_locate(&er, &r->exec, err));
+    return request_check_packed(r, err);
+}
+
+/* ---- writing ---- */
+
+fsdpck_status run_add_file(run *r, size_t index, fsdpck_error *err)
+{
+    const cat_file *f = catalogue_file(&r->to.cat, index);
+    const uint64_t nbytes = run_is_packed(r) ? 0 : f->nbytes; /* not known yet */
+    const bool direct =
+        !run_is_packed(r) && (r->opt.direct == FSDPCK_ON ||
+                              (r->opt.direct == FSDPCK_AUTO && nbytes >= EXEC_DIRECT_NBYTES));
+    size_t same;
+    return output_add(&r->out, catalogue_name(&r->to.cat, f->path), nbytes, direct, &same, err);
+}
+
+/* The files of the target, in its order. */
+static fsdpck_status add_files(run *r, fsdpck_error *err)
+{
+    for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
+        RETURN_IF(run_add_file(r, i, err));
+    return FSDPCK_OK;
+}
+
+bool run_is_packed(const run *r)
+{
+    return r->to.pack.place != NULL;
+}
+
+output_kind run_output_kind(const run *r)
+{
+    return r->to.is_folder ? OUTPUT_FOLDER : OUTPUT_FILE;
+}
+
+unsigned run_output_flags(const run *r)
+{
+    return (r->opt.force || r->replaces_empty ? OUTPUT_REPLACE : 0u) |
+           (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u) | (r->ctx->group != NULL ? OUTPUT_SHARED : 0u);
+}
+
+static fsdpck_status begin_output(run *r, fsdpck_error *err)
+{
+    RETURN_IF(output_begin(&r->out, r->dst, run_output_kind(r), run_output_flags(r), err));
+    RETURN_IF(add_files(r, err));
+    return sidecars_add(&r->side, &r->out, err);
+}
+
+/* *writes: whether this rank sees the output. On another host than that of rank 0 it need not, and then
+ * reads for those who do. */
+static fsdpck_status join_output(run *r, const char *partial_name, bool *writes, fsdpck_error *err)
+{
+    const unsigned flags = r->opt.no_sync ? OUTPUT_NO_SYNC : 0u;
+    const group *g = r->ctx->group;
+    fsdpck_error local;
+    fsdpck_error_init(&local);
+    fsdpck_status st =
+        output_join(&r->out, r->dst, run_output_kind(r), flags, partial_name, &local);
+    if (st == FSDPCK_OK)
+        st = add_files(r, &local);
+    *writes = st == FSDPCK_OK;
+    if (!*writes && local.sys_errno == ENOENT &&
+        strcmp(group_host(g, group_rank(g)), group_host(g, 0)) != 0) {
+        output_release(&r->out);
+        return FSDPCK_OK;
+    }
+    if (st != FSDPCK_OK && err != NULL)
+        *err = local;
+    return st;
+}
+
+static fsdpck_status put_late(void *ctx, const late_bytes *late, fsdpck_error *err)
+{
+    run *r = ctx;
+    target_add_file_crc(&r->to, late->file, late->offset_bytes, late->bytes, late->nbytes);
+    return output_write_at(&r->out, late->file, late->offset_bytes, late->bytes, late->nbytes, err);
+}
+
+static fsdpck_status reads_differently(const run *r, uint32_t tensor, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_IO, FSDPCK_FINDING_READ_BACK, "output reads back differently");
+    error_path(err, r->dst);
+    error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, tensor)->name));
+    error_next(err, "the storage may be failing: write elsewhere");
+    return st;
+}
+
+static fsdpck_status read_back_chunk(run *r, const cat_chunk *k, uint32_t want, uint8_t *buffer,
+                                     fsdpck_error *err)
+{
+    uint32_t crc = 0;
+    for (uint64_t at = 0; at < k->nbytes;) {
+        RETURN_IF(cancel_check(&r->ctx->cancel, err));
+        const uint64_t left = k->nbytes - at;
+        const uint64_t n = left < READ_BACK_BYTES ? left : READ_BACK_BYTES;
+        RETURN_IF(output_read_at(&r->out, k->file, k->offset_bytes + at, buffer, n, err));
+        crc = crc32_update(crc, buffer, n);
+        progress_add(&r->ctx->progress, n);
+        at += n;
+    }
+    if (crc == want)
+        return FSDPCK_OK;
+    const fsdpck_status st = reads_differently(r, k->tensor, err);
+    error_expected(err, "CRC-32 %08x", want);
+    error_found(err, "%08x", crc);
+    return st;
+}
+
+/* A chunk of a packed output. */
+static fsdpck_status read_back_cell(run *r, uint64_t index, uint8_t *buffer, fsdpck_error *err)
+{
+    const pack_place *at = VEC_AT(&r->to.pack.places, const pack_place, index);
+    pack_cell cell;
+    RETURN_IF(cancel_check(&r->ctx->cancel, err));
+    RETURN_IF(output_read_at(&r->out, 0, at->offset_bytes, buffer, at->nbytes, err));
+    pack_get_cell(&r->to.pack, index, &cell);
+    progress_add(&r->ctx->progress, cell.nbytes);
+    const uint64_t crc = crc64_raw(0, buffer, at->nbytes);
+    if (crc == at->crc64)
+        return FSDPCK_OK;
+    const fsdpck_status st = reads_differently(r, cell.tensor, err);
+    error_offset(err, at->offset_bytes);
+    error_expected(err, "CRC-64 %016" PRIx64, at->crc64);
+    error_found(err, "%016" PRIx64, crc);
+    return st;
+}
+
+static bool is_here(const run *r, uint32_t file_index)
+{
+    return !r->local.on || r->local.here[file_index] != 0;
+}
+
+/* Syncs, drops what the page cache holds, and compares what the storage gives back. */
+fsdpck_status run_read_back(run *r, fsdpck_error *err)
+{
+    uint8_t *buffer = malloc(READ_BACK_BYTES);
+    if (buffer == NULL)
+        return error_set_nomem(err, READ_BACK_BYTES);
+    fsdpck_status st = FSDPCK_OK;
+    plan_sums sums;
+    plan_get_sums(r->plan, &sums);
+    progress_phase(&r->ctx->progress, "reading back", sums.target_bytes);
+    for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
+        if (is_here(r, (uint32_t)i))
+            GOTO_IF(output_drop_cache(&r->out, i, err), out);
+    for (uint64_t i = 0; i < r->to.pack.places.count; i++)
+        GOTO_IF(read_back_cell(r, i, buffer, err), out);
+    for (uint64_t i = 0; !run_is_packed(r) && i < catalogue_chunk_count(&r->to.cat); i++) {
+        const cat_chunk *k = catalogue_chunk(&r->to.cat, i);
+        if (k->place != PLACE_EMPTY && is_here(r, k->file))
+            GOTO_IF(read_back_chunk(r, k, r->to.chunk_crc[i], buffer, err), out);
+    }
+out:
+    free(buffer);
+    return st;
+}
+
+fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *beside,
+                                 fsdpck_error *err)
+{
+    const unsigned flags =
+        (r->opt.force ? OUTPUT_REPLACE : 0u) | (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u);
+    return manifest_stage(r->opt.manifest_path, text, flags, beside, err);
+}
+
+/* Both or none: what was published is withdrawn where the other cannot be. */
+static fsdpck_status commit_both(output *out, output *beside, fsdpck_error *err)
+{
+    fsdpck_error second;
+    RETURN_IF(output_finish(beside, err));
+    RETURN_IF(output_finish(out, err));
+    RETURN_IF(output_publish(out, err));
+    fsdpck_status st = output_publish(beside, err);
+    if (st != FSDPCK_OK) {
+        output_withdraw(out);
+        return st;
+    }
+    fsdpck_error_init(&second);
+    st = output_settle(out, err);
+    const fsdpck_status settled = output_settle(beside, st == FSDPCK_OK ? err : &second);
+    return st == FSDPCK_OK ? settled : st;
+}
+
+/* The manifest is the last file before the commit; one beside the output comes with it. */
+static fsdpck_status finish_output(run *r, fsdpck_error *err)
+{
+    text_buf text;
+    output beside = {0};
+    const bool has_beside = r->opt.manifest_path != NULL;
+    fsdpck_status st = manifest_run_make(r, &text, err);
+    if (st == FSDPCK_OK)
+        st = manifest_run_put(r, &text, err);
+    if (st == FSDPCK_OK && has_beside)
+        st = run_stage_manifest(r, &text, &beside, err);
+    if (st == FSDPCK_OK)
+        st = cancel_check(&r->ctx->cancel, err);
+    if (st == FSDPCK_OK)
+        st = request_check_still_empty(r, err);
+    if (st == FSDPCK_OK) {
+        progress_phase(&r->ctx->progress, "making durable", 0);
+        st = has_beside ? commit_both(&r->out, &beside, err) : output_commit(&r->out, err);
+    }
+    output_release(&beside);
+    text_release(&text);
+    return st;
+}
+
+/* Rank 0 begins the output, whose temporary name the others learn from it. */
+static fsdpck_status share_output(run *r, fsdpck_error *err)
+{
+    group *g = r->ctx->group;
+    char name[PARTIAL_NAME_NBYTES] = "";
+    fsdpck_status st = FSDPCK_OK;
+    if (group_rank(g) == 0) {
+        st = begin_output(r, err);
+        if (st == FSDPCK_OK)
+            strncpy(name, r->out.partial_name, sizeof name - 1);
+    }
+    RETURN_IF(group_agree(g, st, err));
+    RETURN_IF(group_broadcast(g, 0, name, sizeof name, err));
+    bool writes = true;
+    if (group_rank(g) != 0)
+        st = join_output(r, name, &writes, err);
+    RETURN_IF(group_agree(g, st, err));
+    return exec_share_work(r->exec, writes, err);
+}
+
+/* What is made of the sums of all, and the final name: by rank 0. */
+static fsdpck_status complete_output(run *r, fsdpck_error *err)
+{
+    if (r->writer->seal != NULL)
+        RETURN_IF(r->writer->seal(&r->to, put_late, r, err));
+    RETURN_IF(sidecars_copy(&r->side, &r->out, &r->ctx->cancel, err));
+    if (r->opt.read_back)
+        RETURN_IF(run_read_back(r, err));
+    return finish_output(r, err);
+}
+
+static fsdpck_status write_share(run *r, fsdpck_error *err)
+{
+    group *g = r->ctx->group;
+    plan_sums sums;
+    if (r->local.on) {
+        RETURN_IF(local_output_begin(r, err));
+        RETURN_IF(exec_share_work(r->exec, true, err));
+    } else {
+        RETURN_IF(share_output(r, err));
+    }
+    plan_get_sums(r->plan, &sums);
+    progress_phase(&r->ctx->progress, "writing", sums.target_bytes + sums.literal_bytes);
+    RETURN_IF(exec_run(r->exec, &r->out, err));
+    fsdpck_status st = r->out.joined ? output_flush(&r->out, err) : FSDPCK_OK;
+    if (st == FSDPCK_OK)
+        st = group_view_check_unchanged(r->src->view_of_ranks, err);
+    RETURN_IF(group_agree(g, st, err));
+    if (r->local.on)
+        return local_output_complete(r, err);
+    return group_agree(g, group_rank(g) == 0 ? complete_output(r, err) : FSDPCK_OK, err);
+}
+
+static fsdpck_status write_output(run *r, fsdpck_error *err)
+{
+    manifest_run_want(r);
+    const fsdpck_status st = write_share(r, err);
+    if (st != FSDPCK_OK)
+        output_abandon(&r->out);
+    return st;
+}
+
+/* Threads are what `auto` means. A GPU moves S bytes between its memories in 2 S / 4.3 TB/s, but here
+ * all comes from files and goes to files, and crosses a link of 55 GB/s both ways, while a thread casts
+ * 22 GB/s and scatters 2.5 to 6.5 GB/s: below 20 GB/s of storage there is nothing to win. */
+fsdpck_status run_check_engine(run *r, fsdpck_error *err)
+{
+    if (!r->opt.use_cuda || r->gpu != NULL)
+        return FSDPCK_OK;
+    RETURN_IF(exec_open_gpu(r->ctx->group, &r->gpu, err));
+    log_write(&r->ctx->log, LOG_DETAIL, "GPU %u of %u: %s", r->gpu->index, r->gpu->count,
+              r->gpu->name);
+    return FSDPCK_OK;
+}
+
+static sidecars_way way_of_sidecars(const run *r)
+{
+    if (!r->sharded)
+        return strcmp(r->writer->name, "hf") == 0 ? SIDECARS_FLAT : SIDECARS_NAMED;
+    const bool same = strcmp(r->writer->name, r->src->format->name) == 0;
+    return same ? SIDECARS_KEPT : SIDECARS_NAMED;
+}
+
+/* All that is done before anything is written. */
+static fsdpck_status prepare(run *r, fsdpck_error *err)
+{
+    RETURN_IF(run_check_engine(r, err));
+    RETURN_IF(request_choose_writer(r, err));
+    RETURN_IF(sidecars_find(&r->side, r->src, way_of_sidecars(r), err));
+    if (r->sharded)
+        RETURN_IF(reshard_choose_layout(r, err));
+    RETURN_IF(run_aim(r, err));
+    /* What is wrong with the request itself comes before what lies in its way. */
+    RETURN_IF(request_check_output(r, err));
+    if (r->opt.sha256 && !r->writer->is_folder && r->opt.manifest_path == NULL)
+        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                         "a single file has a manifest only by --manifest FILE");
+    if (r->opt.manifest_path != NULL && group_rank(r->ctx->group) == 0) {
+        RETURN_IF(output_check_manifest(r, err));
+        RETURN_IF(output_check_manifest_file(r->opt.manifest_path, r->opt.force, err));
+    }
+    RETURN_IF(transform_check_flat(r->src, &r->to.cat, err));
+    if (r->sharded)
+        RETURN_IF(run_advise(r, err));
+    RETURN_IF(run_place(r, err));
+    RETURN_IF(local_output_place(r, err));
+    return run_make_plan(r, err);
+}
+
+fsdpck_status run_same_plan(const run *r, fsdpck_error *err)
+{
+    group *g = r->ctx->group;
+    return g == NULL ? FSDPCK_OK : group_same(g, plan_hash(r->plan), "plans", err);
+}
+
+static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
+{
+    RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
+    RETURN_IF(run_same_plan(r, err));
+    RETURN_IF(group_agree(r->ctx->group, run_locate(r, err), err));
+    /* What is forged needs more room than there is: what is wrong with the source goes first. */
+    RETURN_IF(group_agree(r->ctx->group, request_check_space(r, err), err));
+    if (!r->opt.dry_run)
+        RETURN_IF(write_output(r, err));
+    if (report == NULL)
+        return FSDPCK_OK;
+    const report_input in = {
+        .src = r->src,
+        .dst = r->dst,
+        .opt = &r->opt,
+        .writer = r->writer,
+        .aimed = &r->aimed,
+        .side = &r->side,
+        .to = &r->to,
+        .layout = r->sharded ? &r->layout : NULL,
+        .trained = &r->trained,
+        .plan = r->plan,
+        .exec = r->exec,
+        .local = &r->local,
+    };
+    return report_make(&in, report, err);
+}
+
+fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
+                            const fsdpck_transform_options *options, bool sharded,
+                            fsdpck_report **report, fsdpck_error *err)
+{
+    run r;
+    if (report != NULL)
+        *report = NULL;
+    run_init(&r, ctx, src, options);
+    r.dst = dst;
+    r.sharded = sharded;
+    const fsdpck_status st = run_all(&r, report, err);
+    progress_phase(&ctx->progress, NULL, 0);
+    run_release(&r);
+    return st;
+}

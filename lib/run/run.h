@@ -1,0 +1,112 @@
+/* run.h: one run from request to committed output, for the files that make it up:
+ *
+ *     request.c      which writer, and whether DST may be written
+ *     run.c          aim -> layout -> plan -> locate -> run -> seal -> commit
+ *     manifest_run.c the manifest of what is written; file_sums.c checksums of whole files
+ *     local_output.c on each host's own disk: its folder, copies between them, commit on all;
+ *                    local_place.c who gets which file
+ *     sidecars.c     the small files beside the weights that go along
+ *     consolidate.c  the run of one rank
+ *     reshard.c      the run of many: options -> mesh and rules
+ *     advise.c       what the user may not have meant
+ *     diff.c         two runs that write nothing, side by side; diff_objects.c
+ *     latest.c       which of a run's checkpoints is complete
+ *     inner_digests.c  of tensors inside objects
+ *     digest_run.c   the run that writes nothing and sums each tensor; digest.c for callers,
+ *                    digest_check.c compares with a list
+ */
+#ifndef FSDPCK_RUN_RUN_H
+#define FSDPCK_RUN_RUN_H
+
+#include "exec/exec.h"
+#include "io/output.h"
+#include "open/transform.h"
+#include "plan/plan.h"
+#include "run/local_output.h"
+#include "run/sidecars.h"
+#include "select/trained.h"
+
+typedef struct run {
+    fsdpck_context *ctx;
+    fsdpck_checkpoint *src;
+    const char *dst;
+    fsdpck_transform_options opt;
+    bool sharded;                       /* reshard: `cut` says how */
+    bool replaces_empty;                /* DST is an empty folder */
+    bool bare_optimizer, names_objects; /* nothing is written: as in aim_request */
+    const format_writer *writer;
+    layout layout;
+    aim_cut_request cut;
+    unit_list units; /* of a flat writer, over the ranks of `layout`; borrowed by `cut` and `to` */
+    sidecars side;
+    aim_result aimed;
+    trained trained; /* reshard */
+    target to;
+    plan *plan;
+    gpu *gpu; /* NULL: threads do all */
+    struct exec *exec;
+    output out;
+    local_output local; /* where each host has an output of its own */
+} run;
+
+/* An empty run with the caller's options, or the defaults where they are NULL or shorter. */
+void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src,
+              const fsdpck_transform_options *options);
+void run_release(run *r);
+
+/* By name, by what DST ends in; a bare name is an hf folder, or, resharding, the source's own
+ * format (dcp where that cannot be cut). */
+fsdpck_status request_choose_writer(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether DST may be written, as far as this host writes it: not in or around the input, not there yet, or replaceable (an empty
+ * folder always is). After r->side is filled. */
+fsdpck_status request_check_output(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Once r->exec knows: a tensor of a compressed output that comes from compressed chunks, which are not
+ * read in the order in which these are made (UNSUPPORTED). */
+fsdpck_status request_check_packed(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Before the commit: an empty folder that was accepted must be empty still. EXISTS. */
+fsdpck_status request_check_still_empty(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether the file system has room for all of it, once the sizes are known: NOSPACE, or, in a dry
+ * run, a warning. */
+fsdpck_status request_check_space(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Fills r->layout and r->cut from the options. */
+fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Source catalogue and options -> r->to, without places. */
+fsdpck_status run_aim(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The writer gives what is aimed at its places. */
+fsdpck_status run_place(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status run_make_plan(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* After all ranks have agreed on having one: whether it is the same plan. */
+fsdpck_status run_same_plan(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Heads of the blobs that the plan needs; r->exec may run then. By all ranks, of the same plan, who
+ * agree on the result afterwards. */
+fsdpck_status run_locate(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Bytes of buffers to use. */
+uint64_t run_memory(const run *r);
+uint64_t run_memory_default(void);
+/* Opens r->gpu where it is asked for; DEVICE where it is not there. */
+fsdpck_status run_check_engine(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Resharding, after run_aim: finds r->trained, and says what is legal and may not be meant: mesh
+ * dims that cut nothing, tensors cut by default. */
+fsdpck_status run_advise(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Whether what is written is compressed, so that its size is known only at the end. */
+bool run_is_packed(const run *r);
+/* Of r->out. */
+output_kind run_output_kind(const run *r);
+unsigned run_output_flags(const run *r);
+/* File `index` of the target. */
+fsdpck_status run_add_file(run *r, size_t index, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Compares what the storage has with what was written (READ-BACK), of the files that are here. */
+fsdpck_status run_read_back(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* --manifest FILE, to be committed with the output. */
+fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *beside,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* All of it, from a run of its own: fsdpck_consolidate, or where it is `sharded` fsdpck_reshard. */
+fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
+                            const fsdpck_transform_options *options, bool sharded,
+                            fsdpck_report **report, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

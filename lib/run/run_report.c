@@ -1,0 +1,343 @@
+#include "run/run_report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "manifest/manifest.h"
+#include "run/group_plan.h"
+#include "run/rank_sums.h"
+
+/* Most files beside the weights that a report names. */
+#define SIDECARS_MAX 20u
+
+static fsdpck_status copy_names(char *const *names, size_t count, char *const **out,
+                                size_t *out_count, fsdpck_error *err)
+{
+    char **list = calloc(count + 1, sizeof *list);
+    if (list == NULL)
+        return error_set_nomem(err, count * sizeof *list);
+    *out = list;
+    for (size_t i = 0; i < count; i++) {
+        list[i] = strdup(names[i]);
+        if (list[i] == NULL)
+            return error_set_nomem(err, strlen(names[i]));
+        (*out_count)++;
+    }
+    return FSDPCK_OK;
+}
+
+/* "DST/NAME", or DST alone where the output is a file. */
+static fsdpck_status add_output(const report_input *in, const char *name, char **list,
+                                size_t *count, fsdpck_error *err)
+{
+    text_buf path = {0};
+    text_puts(&path, in->dst);
+    if (in->to->is_folder) {
+        while (path.nbytes > 1 && path.text[path.nbytes - 1] == '/')
+            path.text[--path.nbytes] = '\0';
+        text_puts(&path, "/");
+        text_puts(&path, name);
+    }
+    const fsdpck_status st = text_check(&path, err);
+    if (st == FSDPCK_OK)
+        list[(*count)++] = path.text;
+    else
+        text_release(&path);
+    return st;
+}
+
+static fsdpck_status list_outputs(const report_input *in, fsdpck_report *r, fsdpck_error *err)
+{
+    const size_t count = catalogue_file_count(&in->to->cat);
+    const size_t most = count + in->side->files.count + 1;
+    char **list = calloc(most + 1, sizeof *list);
+    if (list == NULL)
+        return error_set_nomem(err, most * sizeof *list);
+    r->outputs = list;
+    for (size_t i = 0; i < count; i++) {
+        const cat_file *f = catalogue_file(&in->to->cat, i);
+        RETURN_IF(
+            add_output(in, catalogue_name(&in->to->cat, f->path), list, &r->outputs_count, err));
+    }
+    for (size_t i = 0; i < in->side->files.count; i++) {
+        const sidecar *f = VEC_AT(&in->side->files, const sidecar, i);
+        if (f->copied)
+            RETURN_IF(add_output(in, sidecars_output(in->side, f), list, &r->outputs_count, err));
+    }
+    return in->to->is_folder && !in->opt->no_manifest
+               ? add_output(in, MANIFEST_NAME, list, &r->outputs_count, err)
+               : FSDPCK_OK;
+}
+
+static bool has_file(const catalogue *cat, const char *name)
+{
+    const uint32_t id = strtab_find(&cat->names, name, strlen(name));
+    for (size_t i = 0; id != STRTAB_NONE && i < catalogue_file_count(cat); i++) {
+        if (catalogue_file(cat, i)->path == id)
+            return true;
+    }
+    return false;
+}
+
+static bool is_index(const char *name)
+{
+    const size_t n = strlen(name);
+    return n > 11 && strcmp(name + n - 11, ".index.json") == 0;
+}
+
+static fsdpck_status add_sidecar(char **list, fsdpck_report *r, const char *name, fsdpck_error *err)
+{
+    list[r->sidecars_count] = transform_copy(name);
+    if (list[r->sidecars_count] == NULL)
+        return error_set_nomem(err, strlen(name));
+    r->sidecars_count++;
+    return FSDPCK_OK;
+}
+
+/* Files that lie beside the weights and belong to a published model (tokenizer, config, code), as
+ * far as they are not copied. What is written anew for the ranks is none of them. */
+static fsdpck_status list_sidecars(const report_input *in, fsdpck_report *r, fsdpck_error *err)
+{
+    const probe_input *p = &in->src->probe;
+    char **list = calloc(SIDECARS_MAX + 1, sizeof *list);
+    if (list == NULL)
+        return error_set_nomem(err, SIDECARS_MAX * sizeof *list);
+    r->sidecars = list;
+    for (size_t i = 0; p->is_folder && i < p->entry_count && r->sidecars_count < SIDECARS_MAX;
+         i++) {
+        path_kind kind;
+        const char *name = p->entries[i];
+        if (name[0] == '.' || is_index(name) || has_file(&in->src->cat, name) ||
+            strcmp(name, MANIFEST_NAME) == 0 || has_file(&in->to->cat, name) ||
+            sidecars_has(in->side, name) ||
+            path_probe(&p->dir, name, &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE)
+            continue;
+        RETURN_IF(add_sidecar(list, r, name, err));
+    }
+    for (size_t i = 0; i < in->side->files.count && r->sidecars_count < SIDECARS_MAX; i++) {
+        const sidecar *f = VEC_AT(&in->side->files, const sidecar, i);
+        if (!f->copied && strchr(f->path, '/') != NULL)
+            RETURN_IF(add_sidecar(list, r, f->path, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status list_copied(const report_input *in, fsdpck_report *r, fsdpck_error *err)
+{
+    const sidecars *s = in->side;
+    char **list = calloc(s->files.count + 1, sizeof *list);
+    if (list == NULL)
+        return error_set_nomem(err, s->files.count * sizeof *list);
+    r->copied = list;
+    for (size_t i = 0; i < s->files.count; i++) {
+        const sidecar *f = VEC_AT(&s->files, const sidecar, i);
+        if (!f->copied)
+            continue;
+        list[r->copied_count] = transform_copy(sidecars_output(s, f));
+        if (list[r->copied_count] == NULL)
+            return error_set_nomem(err, strlen(f->path));
+        r->copied_count++;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status fill_plan(const report_input *in, fsdpck_report *r, fsdpck_error *err)
+{
+    plan_sums sums;
+    plan_get_sums(in->plan, &sums);
+    r->items = sums.items;
+    r->segments = sums.segments_at_least;
+    r->read_amplification = sums.read_amplification;
+    if (in->opt->dry_run) {
+        r->bytes_read = sums.source_bytes;
+        r->bytes_written = sums.target_bytes + sums.literal_bytes;
+    }
+    if (in->opt->dry_run < 2)
+        return FSDPCK_OK;
+    text_buf text = {0};
+    const fsdpck_status st = plan_print(in->plan, &text, err);
+    r->plan_text = text.text; /* freed with the report, whether it is whole or not */
+    return st;
+}
+
+/* The size of its files: what streams bring is written over what tiles left for it. */
+static uint64_t output_nbytes(const report_input *in)
+{
+    const catalogue *to = &plan_to(in->plan)->cat;
+    uint64_t nbytes = 0;
+    for (size_t i = 0; !in->opt->dry_run && i < catalogue_file_count(to); i++)
+        nbytes += catalogue_file(to, i)->nbytes;
+    return nbytes;
+}
+
+/* What the source has no bytes of. */
+static void count_filled(const plan *p, fsdpck_report *r)
+{
+    const catalogue *from = plan_from(p);
+    for (size_t i = 0; i < catalogue_tensor_count(from); i++) {
+        const cat_tensor *t = catalogue_tensor(from, i);
+        uint64_t nelems = 0, sizes[NDIM_MAX];
+        for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
+            if (catalogue_chunk(from, k)->place != PLACE_FILL)
+                continue;
+            catalogue_chunk_box(from, k, NULL, sizes);
+            nelems += box_nelems(sizes, t->ndim);
+        }
+        if (nelems == 0 || !plan_uses_tensor(p, (uint32_t)i))
+            continue;
+        r->filled++;
+        r->filled_nbytes += nelems * dtype_get((dtype)t->dtype)->itemsize_bytes;
+    }
+}
+
+static void fill_counts(const report_input *in, fsdpck_report *r)
+{
+    const aim_result *a = in->aimed;
+    struct exec_sums done;
+    exec_get_sums(in->exec, &done);
+    r->tensors_in = a->tensors_in;
+    r->tensors_out = a->tensors_out;
+    r->objects_out = a->objects_out;
+    r->cast = a->cast;
+    r->renamed = a->renamed;
+    r->tied = a->tied;
+    r->tied_dropped = a->tied_dropped;
+    r->left_out_tensors = a->left_out_tensors;
+    r->left_out_objects = a->left_out_objects;
+    r->left_out_nbytes = a->left_out_nbytes;
+    r->nbytes_in = a->nbytes_in;
+    r->nbytes_out = a->nbytes_out;
+    r->tied_dropped_nbytes = a->tied_dropped_nbytes;
+    r->merged = a->merged;
+    r->merged_nbytes = a->merged_nbytes;
+    r->carried = a->carried;
+    r->carried_nbytes = a->carried_nbytes;
+    r->other_params = a->other_params;
+    r->other_params_nbytes = a->other_params_nbytes;
+    r->bytes_read = done.bytes_read;
+    r->bytes_written = output_nbytes(in);
+    r->direct_nbytes = done.direct_bytes;
+    r->cast_overflows = done.cast_overflows;
+    r->replicas_compared = done.replicas_compared;
+    r->replicas_by_checksum = done.replicas_by_crc;
+    r->ranks = group_size(in->src->ctx->group);
+    r->bytes_travelled = done.bytes_travelled;
+    count_filled(in->plan, r);
+}
+
+/* Where each host has an output of its own. */
+static fsdpck_status list_hosts(const report_input *in, fsdpck_report *r, fsdpck_error *err)
+{
+    const local_output *l = in->local;
+    if (!l->on)
+        return FSDPCK_OK;
+    fsdpck_report_host *list = calloc(l->hosts.count, sizeof *list);
+    if (list == NULL)
+        return error_set_nomem(err, l->hosts.count * sizeof *list);
+    r->hosts = list;
+    r->bytes_copied = l->copied_nbytes;
+    for (unsigned h = 0; h < l->hosts.count; h++) {
+        const char *name = group_host(in->src->ctx->group, l->hosts.leaders[h]);
+        list[h] = (fsdpck_report_host){transform_copy(name), l->sums[h].files, l->sums[h].nbytes};
+        r->hosts_count++;
+        if (list[h].name == NULL)
+            return error_set_nomem(err, strlen(name));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status fill_layout(const report_input *in, fsdpck_report *r, fsdpck_error *err)
+{
+    r->world_size = in->to->world_size;
+    r->torch_minor = in->opt->torch_minor;
+    text_buf text = {0};
+    text_puts(&text, "");
+    if (in->layout != NULL)
+        mesh_print(&in->layout->mesh, &text);
+    r->mesh = text.text; /* freed with the report, whether it is whole or not */
+    RETURN_IF(text_check(&text, err));
+    if (in->layout == NULL)
+        return FSDPCK_OK;
+    rank_sums sums;
+    RETURN_IF(rank_sums_make(&sums, in->to, &in->src->parts, in->trained, err));
+    r->rank_nbytes_min = sums.ranks[sums.rank_min].nbytes;
+    r->rank_nbytes_max = sums.ranks[sums.rank_max].nbytes;
+    r->replicated = sums.replicated;
+    rank_sums_release(&sums);
+    return FSDPCK_OK;
+}
+
+fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck_error *err)
+{
+    fsdpck_report *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return error_set_nomem(err, sizeof *r);
+    r->struct_nbytes = sizeof *r;
+    r->format = in->writer->name;
+    r->part = fsdpck_part_name((fsdpck_part)in->opt->part);
+    const bool dropped = in->writer->takes == TAKES_FLAT && in->opt->part == FSDPCK_PART_MODEL;
+    fsdpck_status st = FSDPCK_OK;
+    char *key = strdup(dropped ? in->src->parts.model_key : "");
+    r->model_key = key;
+    r->part_rule = strdup(in->src->parts.rule);
+    r->other_params_first =
+        strdup(in->aimed->other_params > 0 ? in->aimed->other_params_first : "");
+    if (key == NULL || r->part_rule == NULL || r->other_params_first == NULL)
+        GOTO_IF(error_set_nomem(err, 32), out);
+    fill_counts(in, r);
+    GOTO_IF(fill_plan(in, r, err), out);
+    GOTO_IF(fill_layout(in, r, err), out);
+    if (in->opt->dry_run && in->opt->group_size > 0)
+        GOTO_IF(group_plan_make(in->exec, in->opt, &r->group, err), out);
+    GOTO_IF(list_outputs(in, r, err), out);
+    GOTO_IF(list_hosts(in, r, err), out);
+    GOTO_IF(list_sidecars(in, r, err), out);
+    GOTO_IF(list_copied(in, r, err), out);
+    GOTO_IF(copy_names(in->aimed->left_out_names.list, in->aimed->left_out_names.count,
+                       &r->left_out_names, &r->left_out_names_count, err),
+            out);
+    GOTO_IF(copy_names(in->aimed->tied_names, in->aimed->tied_names_count, &r->tied_names,
+                       &r->tied_names_count, err),
+            out);
+    GOTO_IF(copy_names(in->aimed->carried_names.list, in->aimed->carried_names.count,
+                       &r->carried_names, &r->carried_names_count, err),
+            out);
+out:
+    if (st != FSDPCK_OK) {
+        fsdpck_report_free(r);
+        return st;
+    }
+    *report = r;
+    return FSDPCK_OK;
+}
+
+static void free_names(char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(names[i]);
+    free((void *)names);
+}
+
+void fsdpck_report_free(fsdpck_report *r)
+{
+    if (r == NULL)
+        return;
+    free_names(r->outputs, r->outputs_count);
+    for (size_t i = 0; i < r->hosts_count; i++)
+        free((void *)r->hosts[i].name);
+    free((void *)r->hosts);
+    free_names(r->sidecars, r->sidecars_count);
+    free_names(r->copied, r->copied_count);
+    free_names(r->left_out_names, r->left_out_names_count);
+    free_names(r->tied_names, r->tied_names_count);
+    free_names(r->carried_names, r->carried_names_count);
+    free((void *)r->plan_text);
+    free((void *)r->model_key);
+    free((void *)r->part_rule);
+    free((void *)r->other_params_first);
+    free((void *)r->mesh);
+    if (r->group != NULL)
+        free((void *)r->group->ranks);
+    free((void *)r->group);
+    free(r);
+}

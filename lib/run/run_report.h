@@ -1,0 +1,30 @@
+/* run_report.h: what a run did, as the values that the text and the JSON of a command are made from. */
+#ifndef FSDPCK_RUN_RUN_REPORT_H
+#define FSDPCK_RUN_RUN_REPORT_H
+
+#include "exec/exec.h"
+#include "open/transform.h"
+#include "plan/plan.h"
+#include "run/local_output.h"
+#include "run/sidecars.h"
+#include "select/trained.h"
+
+typedef struct report_input {
+    const fsdpck_checkpoint *src;
+    const char *dst;
+    const fsdpck_transform_options *opt; /* with the part that was chosen */
+    const format_writer *writer;
+    const aim_result *aimed;
+    const sidecars *side;
+    const target *to;
+    const layout *layout; /* of a reshard; else NULL */
+    const trained *trained;
+    const plan *plan;
+    const struct exec *exec;
+    const local_output *local;
+} report_input;
+
+fsdpck_status report_make(const report_input *in, fsdpck_report **report,
+                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

@@ -1,0 +1,229 @@
+#include "run/sidecars.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/crc.h"
+#include "manifest/manifest.h"
+
+#define COPY_NBYTES ((size_t)1 << 20)
+
+bool sidecars_is_weights(const char *name)
+{
+    static const char *const suffixes[] = {".distcp", ".index.json"};
+    const size_t n = strlen(name);
+    if (name[transform_stem_nbytes(name)] != '\0')
+        return true;
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        const size_t k = strlen(suffixes[i]);
+        if (n > k && strcmp(name + n - k, suffixes[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A link of the Hugging Face cache: "../../blobs/HASH". Others may lead anywhere, and what they lead
+ * to would be published with the model. */
+static bool is_cache_link(const folder *dir, const char *name)
+{
+    static const char blobs[] = "../../blobs/";
+    char to[256];
+    const ssize_t n = readlinkat(dir->fd, name, to, sizeof to - 1);
+    if (n < 0)
+        return false;
+    to[n] = '\0';
+    const char *const hash = to + strlen(blobs);
+    return strncmp(to, blobs, strlen(blobs)) == 0 && *hash != '\0' && *hash != '.' &&
+           strchr(hash, '/') == NULL;
+}
+
+/* A regular file, or a link to one in the cache; not open where it is anything else. */
+static fsdpck_status open_plain(const sidecars *s, const char *name, file *f, fsdpck_error *err)
+{
+    const bool follow = s->flat && is_cache_link(&s->dir, name);
+    return file_open_read(f, &s->dir, name, follow ? 0 : FILE_NO_FOLLOW, err);
+}
+
+/* False for anything but a file that may be copied. */
+static bool is_plain_file(const sidecars *s, const char *name, uint64_t *nbytes)
+{
+    file f = FILE_CLOSED;
+    if (open_plain(s, name, &f, NULL) != FSDPCK_OK)
+        return false;
+    *nbytes = f.nbytes;
+    file_abandon(&f);
+    return true;
+}
+
+/* folder_name "": of the checkpoint's own folder. */
+static fsdpck_status add_name(sidecars *s, const char *folder_name, const char *name,
+                              fsdpck_error *err)
+{
+    sidecar *file_of = vec_push(&s->files, err);
+    if (file_of == NULL)
+        return FSDPCK_LIMIT;
+    *file_of = (sidecar){0};
+    const size_t nbytes = strlen(folder_name) + strlen(name) + 2;
+    file_of->path = malloc(nbytes);
+    if (file_of->path == NULL)
+        return error_set_nomem(err, nbytes);
+    snprintf(file_of->path, nbytes, "%s%s%s", folder_name, folder_name[0] == '\0' ? "" : "/", name);
+    return FSDPCK_OK;
+}
+
+static const char *name_of(const sidecar *f)
+{
+    const char *slash = strrchr(f->path, '/');
+    return slash == NULL ? f->path : slash + 1;
+}
+
+const char *sidecars_output(const sidecars *s, const sidecar *f)
+{
+    return s->flat ? name_of(f) : f->path;
+}
+
+static void choose(sidecars *s)
+{
+    uint64_t all = 0;
+    for (size_t i = 0; i < s->files.count; i++) {
+        sidecar *f = VEC_AT(&s->files, sidecar, i);
+        if (name_of(f)[0] == '.' || sidecars_is_weights(name_of(f)) || i >= SIDECARS_MOST ||
+            !is_plain_file(s, name_of(f), &f->nbytes))
+            continue;
+        f->copied = f->nbytes <= SIDECAR_NBYTES_MOST && f->nbytes <= SIDECARS_NBYTES_MOST - all;
+        all += f->copied ? f->nbytes : 0;
+    }
+}
+
+/* Folders of safetensors, which are as transformers wants them. */
+static bool is_model_folder(const fsdpck_checkpoint *src)
+{
+    const char *const format = src->format->name;
+    return strcmp(format, "hf") == 0 || strcmp(format, "dcp-safetensors") == 0;
+}
+
+static fsdpck_status open_folder(sidecars *s, const fsdpck_checkpoint *src, const char *name,
+                                 fsdpck_error *err)
+{
+    return name[0] == '\0' ? folder_open_same(&s->dir, &src->probe.dir, src->path, err)
+                           : folder_open_inside(&s->dir, &src->probe.dir, name, err);
+}
+
+static bool is_empty_data(const sidecars *s, const char *name)
+{
+    const size_t n = strlen(name), k = strlen(".distcp");
+    path_kind kind;
+    uint64_t nbytes;
+    return n > k && strcmp(name + n - k, ".distcp") == 0 &&
+           path_probe(&s->dir, name, &kind, &nbytes, NULL) == FSDPCK_OK && nbytes == 0;
+}
+
+fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_way way,
+                            fsdpck_error *err)
+{
+    const char *folder_name = src->cat.origin.side_folder;
+    *s = (sidecars){
+        .dir = FOLDER_CLOSED, .files = VEC_OF(sidecar, NULL), .flat = way == SIDECARS_FLAT};
+    if (!src->probe.is_folder ||
+        (folder_name[0] == '\0' && !(way == SIDECARS_FLAT && is_model_folder(src))))
+        return FSDPCK_OK;
+    fsdpck_error local;
+    fsdpck_error_init(&local);
+    if (open_folder(s, src, folder_name, &local) != FSDPCK_OK) {
+        log_warn(&src->ctx->log, FSDPCK_FINDING_SIDE_UNREAD, "", "'%s' is not copied: %s",
+                 folder_name, local.message);
+        return FSDPCK_OK;
+    }
+    char **names;
+    size_t count;
+    RETURN_IF(folder_list(&s->dir, NULL, &names, &count, err));
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
+        /* What is written has a manifest of its own; data files of ranks that had nothing to save are none. */
+        if (strcmp(names[i], MANIFEST_NAME) != 0 && !is_empty_data(s, names[i]))
+            st = add_name(s, folder_name, names[i], err);
+    free(names);
+    if (st == FSDPCK_OK && way != SIDECARS_NAMED)
+        choose(s);
+    return st;
+}
+
+bool sidecars_has(const sidecars *s, const char *path)
+{
+    for (size_t i = 0; i < s->files.count; i++) {
+        const sidecar *f = VEC_AT(&s->files, const sidecar, i);
+        if (f->copied && strcmp(sidecars_output(s, f), path) == 0)
+            return true;
+    }
+    return false;
+}
+
+fsdpck_status sidecars_add(sidecars *s, output *out, fsdpck_error *err)
+{
+    for (size_t i = 0; i < s->files.count; i++) {
+        sidecar *f = VEC_AT(&s->files, sidecar, i);
+        if (f->copied)
+            RETURN_IF(output_add(out, sidecars_output(s, f), f->nbytes, false, &f->index, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status changed(const char *path, uint64_t expected, uint64_t found, fsdpck_error *err)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_CHANGED, FSDPCK_FINDING_NONE,
+                                       "file changed while the checkpoint was read");
+    error_path(err, path);
+    error_expected(err, "%" PRIu64 " bytes", expected);
+    error_found(err, "%" PRIu64 " bytes", found);
+    return st;
+}
+
+static fsdpck_status copy_file(const sidecars *s, sidecar *f, output *out, uint8_t *buffer,
+                               fsdpck_error *err)
+{
+    file in = FILE_CLOSED;
+    RETURN_IF(open_plain(s, name_of(f), &in, err));
+    fsdpck_status st = FSDPCK_OK;
+    if (in.nbytes != f->nbytes)
+        st = changed(in.path, f->nbytes, in.nbytes, err);
+    for (uint64_t at = 0; st == FSDPCK_OK && at < f->nbytes; at += COPY_NBYTES) {
+        const uint64_t n = f->nbytes - at < COPY_NBYTES ? f->nbytes - at : COPY_NBYTES;
+        st = file_read_at(&in, at, buffer, n, err);
+        f->crc64 = crc64_update(f->crc64, buffer, n);
+        if (st == FSDPCK_OK)
+            st = output_write_at(out, f->index, at, buffer, n, err);
+    }
+    if (st == FSDPCK_OK)
+        st = file_check_unchanged(&in, err);
+    file_abandon(&in);
+    return st;
+}
+
+fsdpck_status sidecars_copy(sidecars *s, output *out, const cancel_token *cancel, fsdpck_error *err)
+{
+    uint8_t *buffer = malloc(COPY_NBYTES);
+    if (buffer == NULL)
+        return error_set_nomem(err, COPY_NBYTES);
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; st == FSDPCK_OK && i < s->files.count; i++) {
+        sidecar *f = VEC_AT(&s->files, sidecar, i);
+        if (!f->copied)
+            continue;
+        st = cancel_check(cancel, err);
+        if (st == FSDPCK_OK)
+            st = copy_file(s, f, out, buffer, err);
+    }
+    free(buffer);
+    return st;
+}
+
+void sidecars_release(sidecars *s)
+{
+    for (size_t i = 0; i < s->files.count; i++)
+        free(VEC_AT(&s->files, sidecar, i)->path);
+    vec_release(&s->files);
+    folder_close(&s->dir);
+}

@@ -1,0 +1,439 @@
+/* The optimizer's state as rank files of FSDP1 hold it: torch's optimizer.state_dict(), by number.
+ *
+ * Numbers are given through the param_groups in their order. Without use_orig_params they count flat
+ * parameters, within a group in the order of the units, as model.parameters() gives them (a flat
+ * parameter is its module's own and so comes before those of modules below); else the original
+ * parameters as the groups list them, and a rank has state of those alone that it has a piece of. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "select/nest.h"
+#include "select/select_internal.h"
+
+#define NO_NUMBER UINT32_MAX
+
+/* One thing that is said of one number. */
+typedef struct entry {
+    uint32_t number;
+    uint32_t seq;   /* in the order of the source */
+    uint32_t param; /* whose pieces say which ranks have it; CAT_NONE: all */
+    value key, leaf;
+} entry;
+
+typedef struct root_state {
+    aim_state *a;
+    value_pool *pool;   /* the target's */
+    value groups;       /* list of dicts, as the source has them */
+    value states;       /* dict: FQN to dict of what is no tensor */
+    value made_groups;  /* list of dicts, by number */
+    uint32_t *numbers;  /* of each parameter of the units */
+    uint32_t *group_of; /* of each unit without use_orig_params, NO_NUMBER */
+    strtab others;      /* parameters of no unit; ids count them as `other_numbers` does */
+    vec other_numbers;  /* uint32_t */
+    uint32_t next;
+    vec entries;    /* entry */
+    vec rank_dicts; /* value: the `state` of each rank, or one for all */
+    bool per_rank;
+} root_state;
+
+static bool is_flat(const unit *u)
+{
+    return !u->use_orig_params;
+}
+
+/* --- what is no tensor --- */
+
+static fsdpck_status put_leaf(aim_state *a, nest *n, value path, uint32_t name, value leaf,
+                              fsdpck_error *err)
+{
+    aim_path p;
+    RETURN_IF(aim_copy_path(a, path, name, false, &p, err));
+    return nest_put(n, p.elements, p.count, leaf, err);
+}
+
+static fsdpck_status fill_nest(aim_state *a, nest *n, fsdpck_error *err)
+{
+    for (size_t k = 0; k < a->picks.count; k++) {
+        const aim_pick *pick = VEC_AT(&a->picks, const aim_pick, k);
+        const cat_tensor *t = catalogue_tensor(a->from, pick->source);
+        if (pick->state == AIM_STATE_PLAIN)
+            RETURN_IF(put_leaf(a, n, t->path, t->name, value_of_tensor(pick->target), err));
+    }
+    for (size_t k = 0; k < a->objects.count; k++) {
+        const cat_object *o = catalogue_object(a->from, *VEC_AT(&a->objects, const uint32_t, k));
+        value content;
+        RETURN_IF(aim_add_inner(a, k, err));
+        RETURN_IF(
+            value_copy(&a->from->pool, o->content, &a->to->cat.pool, a->inner_map, &content, err));
+        RETURN_IF(put_leaf(a, n, o->path, o->name, content, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* Goes down to the dict that has the groups; what stands around it is the one way to it. */
+static fsdpck_status find_optimizer(root_state *s, value root, fsdpck_error *err)
+{
+    value at = root, dict, item;
+    for (;;) {
+        if (!value_as_dict(s->pool, at, &dict) || value_count(s->pool, dict) == 0)
+            return aim_state_refuse(FSDPCK_BADINPUT, "optimizer state has no param_groups", NULL,
+                                    err);
+        if (value_dict_find(s->pool, dict, "param_groups", &s->groups))
+            break;
+        if (value_count(s->pool, dict) > 1) {
+            const fsdpck_status st =
+                error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM,
+                          "optimizer state is flattened, or of several optimizers");
+            error_next(err, "--optim-keys name makes groups of flattened state; or take the model "
+                            "alone: --part model");
+            return st;
+        }
+        at = value_item(s->pool, dict, 0);
+    }
+    if (value_kind_of(s->groups) != VALUE_LIST)
+        return aim_state_refuse(FSDPCK_BADINPUT, "param_groups are no list", NULL, err);
+    for (size_t i = 0; i < value_count(s->pool, dict); i++) {
+        const value key = value_key(s->pool, dict, i);
+        if (!value_is_str(s->pool, key, "param_groups") && !value_is_str(s->pool, key, "state"))
+            return aim_state_refuse(FSDPCK_UNSUPPORTED,
+                                    "an optimizer has more than 'state' and 'param_groups'", NULL,
+                                    err);
+    }
+    s->states = VALUE_OF_NONE;
+    if (value_dict_find(s->pool, dict, "state", &item) && !value_as_dict(s->pool, item, &s->states))
+        return aim_state_refuse(FSDPCK_BADINPUT, "an optimizer's 'state' is no dict", NULL, err);
+    return FSDPCK_OK;
+}
+
+/* --- numbers --- */
+
+/* Where the number of a name is kept. *param: of the units, CAT_NONE for another. */
+static fsdpck_status find_slot(root_state *s, const char *name, size_t nbytes, uint32_t *param,
+                               uint32_t **slot, fsdpck_error *err)
+{
+    text_buf fqn = {0};
+    uint32_t id = 0;
+    text_append(&fqn, name, nbytes);
+    fsdpck_status st = aim_state_owner(s->a, &fqn, param, err);
+    if (st == FSDPCK_OK && *param == CAT_NONE)
+        st = strtab_intern(&s->others, fqn.text, fqn.nbytes, &id, err);
+    text_release(&fqn);
+    RETURN_IF(st);
+    *slot = *param == CAT_NONE ? NULL : &s->numbers[*param];
+    if (*slot != NULL)
+        return FSDPCK_OK;
+    while (s->other_numbers.count <= id) {
+        uint32_t *fresh = vec_push(&s->other_numbers, err);
+        if (fresh == NULL)
+            return FSDPCK_LIMIT;
+        *fresh = NO_NUMBER;
+    }
+    *slot = VEC_AT(&s->other_numbers, uint32_t, id);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status give_number(root_state *s, uint32_t *slot, value list, fsdpck_error *err)
+{
+    value number;
+    if (*slot != NO_NUMBER)
+        return FSDPCK_OK;
+    *slot = s->next++;
+    RETURN_IF(value_new_int(s->pool, *slot, &number, err));
+    return value_append(s->pool, list, number, err);
+}
+
+/* Flat parameters get theirs after the whole group is known. */
+static fsdpck_status number_name(root_state *s, uint32_t group, value name, value list,
+                                 fsdpck_error *err)
+{
+    const unit_list *l = s->a->to->units;
+    size_t nbytes;
+    const char *text = value_text(s->pool, name, &nbytes);
+    uint32_t param, *slot;
+
+    if (value_kind_of(name) != VALUE_STR)
+        return aim_state_refuse_numbers(NULL, err);
+    RETURN_IF(find_slot(s, text, nbytes, &param, &slot, err));
+    const unit *u = param == CAT_NONE ? NULL : unit_list_holding(l, param);
+    if (u != NULL && u->use_orig_params)
+        return give_number(s, slot, list, err);
+    if (u == NULL && (unit_count(l) == 0 || unit_at(l, 0)->use_orig_params))
+        return give_number(s, slot, list, err);
+    if (u == NULL)
+        return aim_state_refuse(FSDPCK_UNSUPPORTED,
+                                "a parameter of no unit is numbered among flat ones", text, err);
+    uint32_t *of = &s->group_of[u - unit_at(l, 0)];
+    if (*of != NO_NUMBER && *of != group)
+        return aim_state_refuse(
+            FSDPCK_BADINPUT, "parameters of one flat parameter are in two param_groups", text, err);
+    *of = group;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status number_units(root_state *s, uint32_t group, value list, fsdpck_error *err)
+{
+    const unit_list *l = s->a->to->units;
+    for (uint32_t i = 0; i < unit_count(l); i++) {
+        const unit *u = unit_at(l, i);
+        if (s->group_of[i] != group || u->nparams == 0)
+            continue;
+        RETURN_IF(give_number(s, &s->numbers[u->first_param], list, err));
+        for (uint32_t k = 1; k < u->nparams; k++)
+            s->numbers[u->first_param + k] = s->numbers[u->first_param];
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status number_group(root_state *s, uint32_t group, fsdpck_error *err)
+{
+    value from = VALUE_OF_NONE, params = VALUE_OF_NONE, made, list, word;
+    const bool flat = unit_count(s->a->to->units) > 0 && is_flat(unit_at(s->a->to->units, 0));
+
+    if (!value_as_dict(s->pool, value_item(s->pool, s->groups, group), &from) ||
+        !value_dict_find(s->pool, from, "params", &params))
+        return aim_state_refuse(FSDPCK_BADINPUT, "a param_group does not list its parameters", NULL,
+                                err);
+    RETURN_IF(value_new_dict(s->pool, &made, err));
+    RETURN_IF(value_new_list(s->pool, &list, err));
+    for (size_t i = 0; i < value_count(s->pool, from); i++) {
+        const value key = value_key(s->pool, from, i);
+        const bool is_list = value_is_str(s->pool, key, "params") ||
+                             (flat && value_is_str(s->pool, key, "param_names"));
+        if (!is_list)
+            RETURN_IF(value_dict_put(s->pool, made, key, value_item(s->pool, from, i), err));
+    }
+    for (size_t i = 0; i < value_count(s->pool, params); i++)
+        RETURN_IF(number_name(s, group, value_item(s->pool, params, i), list, err));
+    RETURN_IF(number_units(s, group, list, err));
+    RETURN_IF(value_new_str(s->pool, "params", 6, &word, err));
+    RETURN_IF(value_dict_put(s->pool, made, word, list, err));
+    return value_append(s->pool, s->made_groups, made, err);
+}
+
+/* --- states --- */
+
+static fsdpck_status add_entry(root_state *s, const char *fqn, size_t nbytes, value key, value leaf,
+                               fsdpck_error *err)
+{
+    const unit_list *l = s->a->to->units;
+    uint32_t param, *slot;
+    RETURN_IF(find_slot(s, fqn, nbytes, &param, &slot, err));
+    if (*slot == NO_NUMBER)
+        return aim_state_refuse(FSDPCK_BADINPUT, "optimizer state is of a parameter in no group",
+                                fqn, err);
+    const unit *u = param == CAT_NONE ? NULL : unit_list_holding(l, param);
+    entry *e = vec_push(&s->entries, err);
+    if (e == NULL)
+        return FSDPCK_LIMIT;
+    *e = (entry){.number = *slot,
+                 .seq = (uint32_t)s->entries.count,
+                 .param = u != NULL && u->use_orig_params && unit_is_sharded(u) ? param : CAT_NONE,
+                 .key = key,
+                 .leaf = leaf};
+    s->per_rank = s->per_rank || e->param != CAT_NONE;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status add_tensors(root_state *s, fsdpck_error *err)
+{
+    aim_state *a = s->a;
+    aim_state_name name = {0};
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t k = 0; st == FSDPCK_OK && k < a->picks.count; k++) {
+        const aim_pick *pick = VEC_AT(&a->picks, const aim_pick, k);
+        const cat_tensor *t = catalogue_tensor(a->from, pick->source);
+        if (pick->state == 0 || pick->state == AIM_STATE_PLAIN || pick->target == CAT_NONE)
+            continue;
+        (void)aim_state_read(&a->from->pool, t->path, a->parts->model_has_ddp, &name);
+        text_append(&name.fqn, "", 0);
+        value key = VALUE_OF_NONE;
+        st = text_check(&name.fqn, err);
+        if (st == FSDPCK_OK)
+            st = text_check(&name.key, err);
+        if (st == FSDPCK_OK)
+            st = value_new_str(s->pool, name.key.text, name.key.nbytes, &key, err);
+        if (st == FSDPCK_OK)
+            st = add_entry(s, name.fqn.text, name.fqn.nbytes, key, value_of_tensor(pick->target),
+                           err);
+    }
+    aim_state_name_release(&name);
+    return st;
+}
+
+static fsdpck_status add_objects(root_state *s, fsdpck_error *err)
+{
+    for (size_t i = 0; i < value_count(s->pool, s->states); i++) {
+        const value owner = value_key(s->pool, s->states, i);
+        value dict;
+        size_t nbytes;
+        const char *fqn = value_text(s->pool, owner, &nbytes);
+        if (value_kind_of(owner) != VALUE_STR)
+            return aim_state_refuse_numbers(NULL, err);
+        if (!value_as_dict(s->pool, value_item(s->pool, s->states, i), &dict))
+            return aim_state_refuse(FSDPCK_BADINPUT, "a parameter's state is no dict", fqn, err);
+        for (size_t k = 0; k < value_count(s->pool, dict); k++)
+            RETURN_IF(add_entry(s, fqn, nbytes, value_key(s->pool, dict, k),
+                                value_item(s->pool, dict, k), err));
+    }
+    return FSDPCK_OK;
+}
+
+static int compare_entries(const void *left, const void *right)
+{
+    const entry *a = left, *b = right;
+    if (a->number != b->number)
+        return a->number < b->number ? -1 : 1;
+    return a->seq < b->seq ? -1 : a->seq > b->seq;
+}
+
+/* Entry `e` of one number's dict; parameters of a flat one say the same of what is no tensor. */
+static fsdpck_status put_entry(root_state *s, value dict, const entry *e, fsdpck_error *err)
+{
+    for (size_t i = 0; i < value_count(s->pool, dict); i++) {
+        bool same = false;
+        const value had = value_item(s->pool, dict, i);
+        if (value_key(s->pool, dict, i) != e->key)
+            continue;
+        if (value_kind_of(had) == VALUE_TENSOR && value_kind_of(e->leaf) == VALUE_TENSOR)
+            return FSDPCK_OK;
+        RETURN_IF(value_equal(s->pool, had, s->pool, e->leaf, &same, err));
+        size_t nbytes;
+        return same ? FSDPCK_OK
+                    : aim_state_refuse(
+                          FSDPCK_BADINPUT,
+                          "parameters of one flat parameter have different optimizer state",
+                          value_text(s->pool, e->key, &nbytes), err);
+    }
+    return value_dict_put(s->pool, dict, e->key, e->leaf, err);
+}
+
+static fsdpck_status put_number(root_state *s, const entry *first, value dict, fsdpck_error *err)
+{
+    const unit_list *l = s->a->to->units;
+    uint32_t rank = 0, end = (uint32_t)s->rank_dicts.count;
+    value number;
+    RETURN_IF(value_new_int(s->pool, first->number, &number, err));
+    if (first->param != CAT_NONE)
+        aim_flatten_ranks(s->a, unit_list_holding(l, first->param),
+                          VEC_AT(&l->params, const unit_param, first->param), &rank, &end);
+    for (; rank < end; rank++)
+        RETURN_IF(
+            value_dict_put(s->pool, *VEC_AT(&s->rank_dicts, const value, rank), number, dict, err));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status put_states(root_state *s, fsdpck_error *err)
+{
+    if (s->entries.count > 1)
+        qsort(s->entries.items, s->entries.count, sizeof(entry), compare_entries);
+    for (size_t i = 0; i < s->entries.count;) {
+        const entry *first = VEC_AT(&s->entries, const entry, i);
+        value dict;
+        RETURN_IF(value_new_dict(s->pool, &dict, err));
+        for (; i < s->entries.count && VEC_AT(&s->entries, const entry, i)->number == first->number;
+             i++)
+            RETURN_IF(put_entry(s, dict, VEC_AT(&s->entries, const entry, i), err));
+        RETURN_IF(put_number(s, first, dict, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* --- all of it --- */
+
+static fsdpck_status make_rank_dicts(root_state *s, fsdpck_error *err)
+{
+    const uint64_t count = s->per_rank ? s->a->to->world_size : 1;
+    for (uint64_t i = 0; i < count; i++) {
+        value *dict = vec_push(&s->rank_dicts, err);
+        if (dict == NULL)
+            return FSDPCK_LIMIT;
+        RETURN_IF(value_new_dict(s->pool, dict, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status make_root(root_state *s, value state, value *root, fsdpck_error *err)
+{
+    value word;
+    RETURN_IF(value_new_dict(s->pool, root, err));
+    RETURN_IF(value_new_str(s->pool, "state", 5, &word, err));
+    RETURN_IF(value_dict_put(s->pool, *root, word, state, err));
+    RETURN_IF(value_new_str(s->pool, "param_groups", 12, &word, err));
+    return value_dict_put(s->pool, *root, word, s->made_groups, err);
+}
+
+static fsdpck_status make_roots(root_state *s, fsdpck_error *err)
+{
+    target *to = s->a->to;
+    if (!s->per_rank)
+        return make_root(s, *VEC_AT(&s->rank_dicts, const value, 0), &to->root, err);
+    for (size_t i = 0; i < s->rank_dicts.count; i++) {
+        value *root = vec_push(&to->rank_roots, err);
+        if (root == NULL)
+            return FSDPCK_LIMIT;
+        RETURN_IF(make_root(s, *VEC_AT(&s->rank_dicts, const value, i), root, err));
+    }
+    to->root = *VEC_AT(&to->rank_roots, const value, 0);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status make_all(root_state *s, fsdpck_error *err)
+{
+    nest n;
+    fsdpck_status st = nest_init(&n, s->pool, err);
+    if (st == FSDPCK_OK)
+        st = fill_nest(s->a, &n, err);
+    if (st == FSDPCK_OK)
+        st = find_optimizer(s, n.root, err);
+    nest_release(&n);
+    RETURN_IF(st);
+    RETURN_IF(value_new_list(s->pool, &s->made_groups, err));
+    for (uint32_t i = 0; i < value_count(s->pool, s->groups); i++)
+        RETURN_IF(number_group(s, i, err));
+    RETURN_IF(add_tensors(s, err));
+    RETURN_IF(add_objects(s, err));
+    RETURN_IF(make_rank_dicts(s, err));
+    RETURN_IF(put_states(s, err));
+    return make_roots(s, err);
+}
+
+static bool has_optimizer(const aim_state *a)
+{
+    for (size_t k = 0; k < a->picks.count; k++)
+        if (VEC_AT(&a->picks, const aim_pick, k)->state != 0)
+            return true;
+    return a->objects.count > 0;
+}
+
+fsdpck_status aim_flat_root(aim_state *a, fsdpck_error *err)
+{
+    budget *owner = a->from->owner;
+    const unit_list *l = a->to->units;
+    const size_t nparams = l->params.count * sizeof(uint32_t);
+    const size_t nunits = unit_count(l) * sizeof(uint32_t);
+    root_state s = {.a = a,
+                    .pool = &a->to->cat.pool,
+                    .other_numbers = VEC_OF(uint32_t, owner),
+                    .entries = VEC_OF(entry, owner),
+                    .rank_dicts = VEC_OF(value, owner)};
+    if (!has_optimizer(a))
+        return FSDPCK_OK;
+    strtab_init(&s.others, owner);
+    s.numbers = budget_alloc(owner, nparams, err);
+    s.group_of = s.numbers == NULL ? NULL : budget_alloc(owner, nunits, err);
+    fsdpck_status st = FSDPCK_LIMIT;
+    if (s.group_of != NULL) {
+        memset(s.numbers, 0xff, nparams);
+        memset(s.group_of, 0xff, nunits);
+        st = make_all(&s, err);
+    }
+    if (s.group_of != NULL)
+        budget_free(owner, s.group_of, nunits);
+    if (s.numbers != NULL)
+        budget_free(owner, s.numbers, nparams);
+    strtab_release(&s.others);
+    vec_release(&s.other_numbers);
+    vec_release(&s.entries);
+    vec_release(&s.rank_dicts);
+    return st;
+}

@@ -1,0 +1,299 @@
+/* Optimizer state beside flat parameters: which tensor is what of which parameter. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/fqn.h"
+#include "select/select_internal.h"
+
+/* One state of one unit without use_orig_params: all of its parameters have it, in one dtype. */
+typedef struct unit_state {
+    uint32_t unit;
+    uint32_t count; /* parameters that have it */
+    uint32_t pick;  /* the first */
+} unit_state;
+
+typedef struct find_states {
+    aim_state *a;
+    aim_state_name name;
+    text_buf outer; /* what stands before 'state': one optimizer */
+    bool has_outer;
+    strtab seen;  /* "PARAMETER.STATE", "uUNIT.STATE" */
+    vec of_units; /* unit_state, by number of the latter among themselves */
+    strtab unit_states;
+} find_states;
+
+/* --- names --- */
+
+static bool element_is_state(const value_pool *pool, value path, size_t i)
+{
+    return value_is_str(pool, value_item(pool, path, i), "state");
+}
+
+/* Flattened, one element is 'state.FQN.exp_avg'. */
+static aim_state_kind read_flattened(const char *text, size_t nbytes, bool has_ddp,
+                                     aim_state_name *n)
+{
+    size_t end = nbytes;
+    while (end > 6 && text[end - 1] != '.')
+        end--;
+    if (end <= 7 || end == nbytes)
+        return AIM_STATE_UNKNOWN;
+    fqn_clean(text + 6, end - 7, has_ddp, &n->fqn);
+    text_append(&n->key, text + end, nbytes - end);
+    return AIM_STATE_NAMED;
+}
+
+aim_state_kind aim_state_read(const value_pool *pool, value path, bool has_ddp, aim_state_name *n)
+{
+    const size_t count = value_count(pool, path);
+    n->fqn.nbytes = n->key.nbytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t nbytes, key_nbytes;
+        const char *text = value_text(pool, value_item(pool, path, i), &nbytes);
+        n->depth = i;
+        if (text != NULL && nbytes > 6 && memcmp(text, "state.", 6) == 0)
+            return i + 1 == count ? read_flattened(text, nbytes, has_ddp, n) : AIM_STATE_UNKNOWN;
+        if (!element_is_state(pool, path, i))
+            continue;
+        if (i + 3 != count)
+            return AIM_STATE_UNKNOWN;
+        const value owner = value_item(pool, path, i + 1);
+        const char *key = value_text(pool, value_item(pool, path, i + 2), &key_nbytes);
+        text = value_text(pool, owner, &nbytes);
+        if (value_kind_of(owner) != VALUE_STR)
+            return AIM_STATE_NUMBERED;
+        if (key == NULL)
+            return AIM_STATE_UNKNOWN;
+        fqn_clean(text, nbytes, has_ddp, &n->fqn);
+        text_append(&n->key, key, key_nbytes);
+        return AIM_STATE_NAMED;
+    }
+    return AIM_STATE_NONE;
+}
+
+void aim_state_name_release(aim_state_name *n)
+{
+    text_release(&n->fqn);
+    text_release(&n->key);
+}
+
+fsdpck_status aim_state_owner(aim_state *a, text_buf *fqn, uint32_t *param, fsdpck_error *err)
+{
+    const unit_list *l = a->to->units;
+    bool changed;
+    text_append(fqn, "", 0);
+    RETURN_IF(text_check(fqn, err));
+    RETURN_IF(aim_rules_rename(&a->rules, fqn, &changed, err));
+    const unit_param *p = unit_list_find_param(l, fqn->text, fqn->nbytes, NULL);
+    *param = p == NULL ? CAT_NONE : (uint32_t)(p - (const unit_param *)l->params.items);
+    return FSDPCK_OK;
+}
+
+fsdpck_status aim_state_refuse(fsdpck_status status, const char *what, const char *name,
+                               fsdpck_error *err)
+{
+    const fsdpck_status st = error_set(err, status, FSDPCK_FINDING_MODEL_OPTIM, "%s", what);
+    if (name != NULL)
+        error_tensor(err, name);
+    error_next(err, "take the model alone: --part model");
+    return st;
+}
+
+fsdpck_status aim_state_refuse_numbers(const char *name, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
+                  "optimizer state is by number, and rank files of FSDP1 need to know whose it is");
+    if (name != NULL)
+        error_tensor(err, name);
+    error_next(err,
+               "give --optim-keys name, with --model FILE that lists 'optimizers' "
+               "(scripts/describe_model.py), or with --assume order if the optimizer was given "
+               "model.parameters() in their order; or take the model alone: --part model");
+    return st;
+}
+
+/* --- what there is --- */
+
+static const char *source_name(const aim_state *a, const aim_pick *pick)
+{
+    return catalogue_name(a->from, catalogue_tensor(a->from, pick->source)->name);
+}
+
+/* A flat key names one optimizer's state alone. */
+static fsdpck_status check_outer(find_states *f, const aim_pick *pick, fsdpck_error *err)
+{
+    const aim_state *a = f->a;
+    const value_pool *pool = &a->from->pool;
+    const value path = catalogue_tensor(a->from, pick->source)->path;
+    text_buf outer = {0};
+    for (size_t i = 0; i < f->name.depth; i++) {
+        size_t nbytes = 0;
+        const char *text = value_text(pool, value_item(pool, path, i), &nbytes);
+        text_append(&outer, text == NULL ? "" : text, nbytes);
+        text_puts(&outer, ".");
+    }
+    fsdpck_status st = text_check(&outer, err);
+    if (st == FSDPCK_OK && f->has_outer &&
+        (outer.nbytes != f->outer.nbytes ||
+         (outer.nbytes > 0 && memcmp(outer.text, f->outer.text, outer.nbytes) != 0)))
+        st = aim_state_refuse(FSDPCK_UNSUPPORTED, "rank files of FSDP1 have one optimizer",
+                              source_name(a, pick), err);
+    if (!f->has_outer && st == FSDPCK_OK) {
+        text_append(&f->outer, outer.text == NULL ? "" : outer.text, outer.nbytes);
+        f->has_outer = true;
+        st = text_check(&f->outer, err);
+    }
+    text_release(&outer);
+    return st;
+}
+
+static bool has_shape_of(const aim_state *a, const aim_pick *pick, const unit_param *p)
+{
+    const cat_tensor *t = catalogue_tensor(a->from, pick->source);
+    return t->ndim == p->ndim && (t->ndim == 0 || memcmp(catalogue_shape(a->from, pick->source),
+                                                         unit_param_shape(a->to->units, p),
+                                                         t->ndim * sizeof(uint64_t)) == 0);
+}
+
+static fsdpck_status note(strtab *seen, char kind, uint32_t what, uint32_t state, uint32_t *id,
+                          bool *fresh, fsdpck_error *err)
+{
+    char text[40];
+    const size_t before = strtab_count(seen);
+    const int n = snprintf(text, sizeof text, "%c%" PRIu32 ".%" PRIu32, kind, what, state);
+    RETURN_IF(strtab_intern(seen, text, (size_t)n, id, err));
+    *fresh = *id >= before;
+    return FSDPCK_OK;
+}
+
+/* A piece of a flat parameter's state: of this parameter's. */
+static fsdpck_status count_piece(find_states *f, const aim_pick *pick, uint32_t index,
+                                 uint32_t unit_index, fsdpck_error *err)
+{
+    uint32_t id;
+    bool fresh;
+    RETURN_IF(note(&f->unit_states, 'u', unit_index, pick->state, &id, &fresh, err));
+    if (fresh) {
+        unit_state *s = vec_push(&f->of_units, err);
+        if (s == NULL)
+            return FSDPCK_LIMIT;
+        *s = (unit_state){.unit = unit_index, .pick = index};
+    }
+    unit_state *s = VEC_AT(&f->of_units, unit_state, id);
+    s->count++;
+    const aim_pick *first = VEC_AT(&f->a->picks, aim_pick, s->pick);
+    if (catalogue_tensor(f->a->from, first->source)->dtype !=
+        catalogue_tensor(f->a->from, pick->source)->dtype)
+        return aim_state_refuse(FSDPCK_UNSUPPORTED,
+                                "state of a flat parameter cannot have two dtypes",
+                                source_name(f->a, pick), err);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status see_owned(find_states *f, aim_pick *pick, uint32_t index, uint32_t param,
+                               fsdpck_error *err)
+{
+    aim_state *a = f->a;
+    const unit_list *l = a->to->units;
+    const unit_param *p = VEC_AT(&l->params, const unit_param, param);
+    const unit *u = unit_list_holding(l, param);
+    const cat_tensor *t = catalogue_tensor(a->from, pick->source);
+    uint32_t id;
+
+    RETURN_IF(note(&f->seen, 'p', param, pick->state, &id, &pick->is_merged, err));
+    pick->is_merged =
+        !pick->is_merged; /* under another name of the parameter it was there before */
+    if (pick->is_merged)
+        return FSDPCK_OK;
+    if (t->ndim > 0 && !has_shape_of(a, pick, p))
+        return aim_state_refuse(FSDPCK_UNSUPPORTED,
+                                "FSDP1 flattens state of its parameter's shape alone",
+                                source_name(a, pick), err);
+    const uint32_t unit_index = (uint32_t)(u - unit_at(l, 0));
+    if (t->ndim > 0) {
+        if (unit_is_sharded(u) || !u->use_orig_params)
+            pick->param = param;
+        return u->use_orig_params ? FSDPCK_OK : count_piece(f, pick, index, unit_index, err);
+    }
+    if (u->use_orig_params) {
+        pick->held_by = unit_is_sharded(u) ? param : CAT_NONE;
+        return FSDPCK_OK;
+    }
+    RETURN_IF(note(&f->seen, 's', unit_index, pick->state, &id, &pick->is_merged, err));
+    pick->is_merged = !pick->is_merged; /* a flat parameter has one for all */
+    return FSDPCK_OK;
+}
+
+static fsdpck_status see_pick(find_states *f, aim_pick *pick, uint32_t index, fsdpck_error *err)
+{
+    aim_state *a = f->a;
+    const cat_tensor *t = catalogue_tensor(a->from, pick->source);
+    uint32_t param, id;
+    switch (aim_state_read(&a->from->pool, t->path, a->parts->model_has_ddp, &f->name)) {
+    case AIM_STATE_NONE: /* such as a learning rate in a group */
+        pick->state = AIM_STATE_PLAIN;
+        return FSDPCK_OK;
+    case AIM_STATE_NUMBERED:
+        return aim_state_refuse_numbers(source_name(a, pick), err);
+    case AIM_STATE_UNKNOWN:
+        return aim_state_refuse(FSDPCK_UNSUPPORTED, "optimizer state is nested in itself",
+                                source_name(a, pick), err);
+    case AIM_STATE_NAMED:
+        break;
+    }
+    RETURN_IF(text_check(&f->name.key, err));
+    RETURN_IF(check_outer(f, pick, err));
+    RETURN_IF(aim_state_owner(a, &f->name.fqn, &param, err));
+    RETURN_IF(strtab_intern(&a->state_keys, f->name.key.text, f->name.key.nbytes, &id, err));
+    pick->state = id + 1;
+    return param == CAT_NONE ? FSDPCK_OK : see_owned(f, pick, index, param, err);
+}
+
+/* Nothing is filled in: a flat parameter has a state of all its parameters, or of none. */
+static fsdpck_status check_whole(const find_states *f, fsdpck_error *err)
+{
+    for (size_t i = 0; i < f->of_units.count; i++) {
+        const unit_state *s = VEC_AT(&f->of_units, const unit_state, i);
+        if (s->count == unit_at(f->a->to->units, s->unit)->nparams)
+            continue;
+        const fsdpck_status st = aim_state_refuse(
+            FSDPCK_BADINPUT, "a flat parameter's state needs those of all of its parameters",
+            source_name(f->a, VEC_AT(&f->a->picks, const aim_pick, s->pick)), err);
+        error_expected(err, "%" PRIu32 " parameters with it",
+                       unit_at(f->a->to->units, s->unit)->nparams);
+        error_found(err, "%" PRIu32, s->count);
+        return st;
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status aim_flat_states_find(aim_state *a, fsdpck_error *err)
+{
+    budget *owner = a->from->owner;
+    find_states f = {.a = a, .of_units = VEC_OF(unit_state, owner)};
+    fsdpck_status st = FSDPCK_OK;
+    strtab_init(&f.seen, owner);
+    strtab_init(&f.unit_states, owner);
+    for (size_t k = 0; st == FSDPCK_OK && k < a->picks.count; k++) {
+        aim_pick *pick = VEC_AT(&a->picks, aim_pick, k);
+        if (a->parts->tensor_part[pick->source] != PART_OPTIMIZER)
+            continue;
+        if (catalogue_tensor(a->from, pick->source)->flags & CAT_TENSOR_OF_RANK)
+            st = aim_state_refuse(FSDPCK_UNSUPPORTED,
+                                  "optimizer state that each rank has of its own is not written by "
+                                  "number",
+                                  source_name(a, pick), err);
+        else
+            st = see_pick(&f, pick, (uint32_t)k, err);
+    }
+    if (st == FSDPCK_OK)
+        st = check_whole(&f, err);
+    aim_state_name_release(&f.name);
+    text_release(&f.outer);
+    strtab_release(&f.seen);
+    strtab_release(&f.unit_states);
+    vec_release(&f.of_units);
+    return st;
+}

@@ -1,0 +1,240 @@
+/* flatten.c: original parameters cut as FSDP1's flat ones are. An interval of a flat parameter is a
+ * few boxes of each parameter that it meets, so what plans them knows nothing of flat parameters. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "select/select_internal.h"
+
+static fsdpck_status check_shape(const aim_state *a, const aim_pick *pick, const unit_param *p,
+                                 fsdpck_error *err)
+{
+    const unit_list *l = a->to->units;
+    const cat_tensor *t = catalogue_tensor(a->from, pick->source);
+    const uint64_t *shape = catalogue_shape(a->from, pick->source);
+    const uint64_t *wanted = unit_param_shape(l, p);
+    if (t->ndim == p->ndim && (p->ndim == 0 || memcmp(shape, wanted, p->ndim * sizeof *shape) == 0))
+        return FSDPCK_OK;
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
+                                       "tensor has another shape than the model's parameter");
+    text_buf text = {0};
+    error_tensor(err, strtab_text(&a->names, pick->name));
+    for (unsigned side = 0; side < 2; side++) {
+        const unsigned ndim = side == 0 ? p->ndim : t->ndim;
+        text.nbytes = 0;
+        text_puts(&text, "[");
+        for (unsigned d = 0; d < ndim; d++)
+            text_printf(&text, "%s%" PRIu64, d == 0 ? "" : ", ", (side == 0 ? wanted : shape)[d]);
+        text_puts(&text, "]");
+        if (text_check(&text, NULL) != FSDPCK_OK)
+            break;
+        if (side == 0)
+            error_expected(err, "%s", text.text);
+        else
+            error_found(err, "%s", text.text);
+    }
+    text_release(&text);
+    error_next(err, "describe the model that the checkpoint is of: fsdpck-model(5)");
+    return st;
+}
+
+static fsdpck_status fail_missing(const aim_state *a, const unit_param *p, fsdpck_error *err)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
+                                       "the model has a parameter that is not to be written");
+    error_tensor(err, unit_name(a->to->units, p->fqn, NULL));
+    error_next(err, "a flat parameter needs all of its parameters: see --keys, --exclude, "
+                    "--strip-prefix and --rename, and fsdpck-model(5)");
+    return st;
+}
+
+/* One round over the picks: under a parameter's own name, or under its shared ones. A shared name
+ * stands for the parameter where nothing has its own. */
+static fsdpck_status find_named(aim_state *a, bool shared, uint32_t *filled, fsdpck_error *err)
+{
+    const unit_list *l = a->to->units;
+    for (size_t k = 0; k < a->picks.count; k++) {
+        aim_pick *pick = VEC_AT(&a->picks, aim_pick, k);
+        const char *name = strtab_text(&a->names, pick->name);
+        const size_t nbytes = strtab_nbytes(&a->names, pick->name);
+        const unit *u;
+        const unit_param *p = unit_list_find_param(l, name, nbytes, &u);
+        if (p == NULL || !unit_is_sharded(u) || a->parts->tensor_part[pick->source] != PART_MODEL)
+            continue;
+        size_t own_nbytes;
+        const char *own = unit_name(l, p->fqn, &own_nbytes);
+        const bool is_own = own_nbytes == nbytes && memcmp(own, name, nbytes) == 0;
+        if (is_own == shared)
+            continue;
+        RETURN_IF(check_shape(a, pick, p, err));
+        const uint32_t param = (uint32_t)(p - (const unit_param *)l->params.items);
+        if (filled[param] == CAT_NONE) {
+            filled[param] = (uint32_t)k;
+            pick->param = param;
+            continue;
+        }
+        pick->is_twin = true;
+        if (pick->tied_to == CAT_NONE)
+            RETURN_IF(aim_note_tie(a, VEC_AT(&a->picks, aim_pick, filled[param]), pick, err));
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status aim_flatten_find(aim_state *a, fsdpck_error *err)
+{
+    const unit_list *l = a->to->units;
+    const size_t nbytes = l->params.count * sizeof(uint32_t);
+    uint32_t *filled = budget_alloc(a->from->owner, nbytes, err);
+    if (filled == NULL)
+        return FSDPCK_LIMIT;
+    if (nbytes > 0)
+        memset(filled, 0xff, nbytes);
+    fsdpck_status st = find_named(a, false, filled, err);
+    if (st == FSDPCK_OK)
+        st = find_named(a, true, filled, err);
+    for (uint32_t i = 0; st == FSDPCK_OK && i < unit_count(l); i++) {
+        const unit *u = unit_at(l, i);
+        for (uint32_t k = 0; st == FSDPCK_OK && unit_is_sharded(u) && k < u->nparams; k++)
+            if (filled[u->first_param + k] == CAT_NONE)
+                st = fail_missing(a, unit_param_at(l, u, k), err);
+    }
+    budget_free(a->from->owner, filled, nbytes);
+    return st;
+}
+
+/* ---- chunks ---- */
+
+/* Dims, outermost in memory first, that must be walked one index at a time so that what is left of
+ * the box lies row-major. */
+static unsigned walked_dims(const unit_boxes *b, unsigned ndim)
+{
+    uint64_t inner = NDIM_MAX;
+    unsigned walked = ndim;
+    for (unsigned i = ndim; b->order != NULL && i-- > 0;) {
+        const uint64_t d = b->order[i];
+        if (b->sizes[d] > 1) {
+            if (d > inner)
+                return walked;
+            inner = d;
+        }
+        walked = i;
+    }
+    return 0;
+}
+
+/* A box of a permuted parameter is stored in memory order, chunks are row-major: it becomes those
+ * parts that are both, such as one pixel's channels. */
+static fsdpck_status add_box(aim_state *a, uint32_t index, unsigned ndim, uint16_t rank,
+                             const unit_boxes *b, fsdpck_error *err)
+{
+    const cat_chunk proto = {.file = CAT_NONE, .rank = rank, .place = PLACE_ROWS};
+    const unsigned walked = walked_dims(b, ndim);
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
+    memcpy(offsets, b->offsets, ndim * sizeof *offsets);
+    memcpy(sizes, b->sizes, ndim * sizeof *sizes);
+    for (unsigned i = 0; i < walked; i++)
+        sizes[b->order[i]] = 1;
+    for (;;) {
+        RETURN_IF(catalogue_add_chunk(&a->to->cat, index, offsets, sizes, &proto, err));
+        unsigned i = walked;
+        for (; i > 0; i--) {
+            const uint64_t d = b->order[i - 1];
+            if (++offsets[d] < b->offsets[d] + b->sizes[d])
+                break;
+            offsets[d] = b->offsets[d];
+        }
+        if (i == 0)
+            return FSDPCK_OK;
+    }
+}
+
+static fsdpck_status cut_rank(aim_state *a, const aim_pick *pick, uint32_t index,
+                              const unit_param *p, const unit_piece *piece, uint16_t rank,
+                              fsdpck_error *err)
+{
+    unit_boxes b;
+    if (!piece->in_shard || piece->begin >= piece->end)
+        return FSDPCK_OK;
+    if (pick->param == CAT_NONE) { /* a scalar beside it */
+        static const uint64_t none[NDIM_MAX];
+        const cat_chunk whole = {.file = CAT_NONE, .rank = rank, .place = PLACE_ROWS};
+        return catalogue_add_chunk(&a->to->cat, index, none, none, &whole, err);
+    }
+    unit_boxes_init(&b, a->to->units, p, piece->begin, piece->end);
+    while (unit_boxes_next(&b))
+        RETURN_IF(add_box(a, index, p->ndim, rank, &b, err));
+    return FSDPCK_OK;
+}
+
+void aim_flatten_ranks(const aim_state *a, const unit *u, const unit_param *p, uint32_t *first,
+                       uint32_t *end)
+{
+    *first = 0;
+    *end = p->nelems == 0 ? 0 : (uint32_t)a->to->world_size;
+    if (!unit_is_sharded(u) || p->nelems == 0)
+        return;
+    *first = (uint32_t)(p->offset / u->shard_size);
+    *end = (uint32_t)((p->offset + p->nelems - 1) / u->shard_size) + 1;
+}
+
+fsdpck_status aim_flatten_cut(aim_state *a, const aim_pick *pick, uint32_t index, fsdpck_error *err)
+{
+    const unit_list *l = a->to->units;
+    const uint32_t param = pick->param == CAT_NONE ? pick->held_by : pick->param;
+    const unit_param *p = VEC_AT(&l->params, const unit_param, param);
+    const unit *u = unit_list_holding(l, param);
+    uint32_t first, end;
+
+    if (a->request->cut->no_chunks)
+        return FSDPCK_OK;
+    aim_flatten_ranks(a, u, p, &first, &end);
+    for (uint32_t rank = first; rank < end; rank++) {
+        const unit_piece piece =
+            unit_piece_of(l, u, param - u->first_param, unit_is_sharded(u) ? rank : 0);
+        const fsdpck_status st = cut_rank(a, pick, index, p, &piece, (uint16_t)rank, err);
+        if (st != FSDPCK_OK) {
+            error_tensor(err, strtab_text(&a->names, pick->name));
+            return st;
+        }
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status aim_flatten_check(const aim_state *a, fsdpck_error *err)
+{
+    const catalogue *cat = &a->to->cat;
+    const unit_list *l = a->to->units;
+    const size_t nbytes = l->params.count;
+    uint8_t *dtypes = budget_alloc(a->from->owner, nbytes, err);
+    if (dtypes == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < a->to->flat_params.count; i++) {
+        const uint32_t param = *VEC_AT(&a->to->flat_params, const uint32_t, i);
+        if (param != CAT_NONE && *VEC_AT(&a->to->flat_states, const uint32_t, i) == 0)
+            dtypes[param] = catalogue_tensor(cat, i)->dtype;
+    }
+    fsdpck_status st = FSDPCK_OK;
+    const bool has_model = a->request->part != PART_OPTIMIZER;
+    for (uint32_t i = 0; has_model && st == FSDPCK_OK && i < unit_count(l); i++) {
+        const unit *u = unit_at(l, i);
+        if (unit_is_sharded(u) && u->nparams > 0 &&
+            dtype_get((dtype)dtypes[u->first_param])->kind != DTYPE_IS_FLOAT) {
+            st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DTYPE,
+                           "FSDP flattens floating tensors only");
+            error_tensor(err, unit_name(l, unit_param_at(l, u, 0)->fqn, NULL));
+            error_found(err, "%s", dtype_get((dtype)dtypes[u->first_param])->name);
+        }
+        for (uint32_t k = 1; st == FSDPCK_OK && unit_is_sharded(u) && k < u->nparams; k++) {
+            if (dtypes[u->first_param + k] == dtypes[u->first_param])
+                continue;
+            st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DTYPE,
+                           "a flat parameter cannot hold two dtypes");
+            error_tensor(err, unit_name(l, unit_param_at(l, u, k)->fqn, NULL));
+            error_expected(err, "%s, as '%s' has", dtype_get((dtype)dtypes[u->first_param])->name,
+                           unit_name(l, unit_param_at(l, u, 0)->fqn, NULL));
+            error_found(err, "%s", dtype_get((dtype)dtypes[u->first_param + k])->name);
+            error_next(err, "cast with --dtype");
+        }
+    }
+    budget_free(a->from->owner, dtypes, nbytes);
+    return st;
+}

@@ -1,0 +1,200 @@
+#include "select/nest.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A list index past this is no list but an attack on memory. */
+#define LIST_INDEX_MAX ((uint64_t)1 << 24)
+
+#define SLOT_NONE UINT32_MAX
+
+typedef struct nest_slot {
+    value container;
+    value element; /* strings are interned, so equal elements are equal handles */
+    value child;
+    uint32_t next;
+    uint32_t parent; /* the slot whose child the container is, SLOT_NONE for the root */
+    bool is_opened;  /* the child is a list that holds a tensor, a dict or such a list */
+} nest_slot;
+
+fsdpck_status nest_init(nest *n, value_pool *pool, fsdpck_error *err)
+{
+    *n = (nest){.pool = pool};
+    n->slots = VEC_OF(nest_slot, pool->owner);
+    return value_new_dict(pool, &n->root, err);
+}
+
+static size_t bucket_of(const nest *n, value container, value element)
+{
+    uint64_t h = (container ^ (element << 17) ^ (element >> 47)) * UINT64_C(0x9E3779B97F4A7C15);
+    h ^= h >> 32;
+    return (size_t)h & (n->bucket_count - 1);
+}
+
+static fsdpck_status grow_buckets(nest *n, fsdpck_error *err)
+{
+    if (n->slots.count < n->bucket_count / 2)
+        return FSDPCK_OK;
+    const size_t count = n->bucket_count == 0 ? 64 : n->bucket_count * 2;
+    uint32_t *buckets = malloc(count * sizeof *buckets);
+    if (buckets == NULL)
+        return error_set_nomem(err, count * sizeof *buckets);
+    memset(buckets, 0xff, count * sizeof *buckets);
+    free(n->buckets);
+    n->buckets = buckets;
+    n->bucket_count = count;
+    for (size_t i = 0; i < n->slots.count; i++) {
+        nest_slot *s = VEC_AT(&n->slots, nest_slot, i);
+        const size_t b = bucket_of(n, s->container, s->element);
+        s->next = buckets[b];
+        buckets[b] = (uint32_t)i;
+    }
+    return FSDPCK_OK;
+}
+
+static nest_slot *find_slot(const nest *n, value container, value element)
+{
+    if (n->bucket_count == 0)
+        return NULL;
+    for (uint32_t i = n->buckets[bucket_of(n, container, element)]; i != SLOT_NONE;) {
+        nest_slot *s = VEC_AT(&n->slots, nest_slot, i);
+        if (s->container == container && s->element == element)
+            return s;
+        i = s->next;
+    }
+    return NULL;
+}
+
+static fsdpck_status add_slot(nest *n, uint32_t parent, value container, value element, value child,
+                              fsdpck_error *err)
+{
+    RETURN_IF(grow_buckets(n, err));
+    nest_slot *s = vec_push(&n->slots, err);
+    if (s == NULL)
+        return FSDPCK_LIMIT;
+    const size_t b = bucket_of(n, container, element);
+    *s = (nest_slot){container, element, child, n->buckets[b], parent, false};
+    n->buckets[b] = (uint32_t)(n->slots.count - 1);
+    return FSDPCK_OK;
+}
+
+/* The int that the digits of a BYTES element say; other elements stay. */
+static fsdpck_status int_key(nest *n, value *element, fsdpck_error *err)
+{
+    size_t nbytes;
+    if (value_kind_of(*element) != VALUE_BYTES)
+        return FSDPCK_OK;
+    const char *text = value_text(n->pool, *element, &nbytes); /* NUL-terminated */
+    char *end;
+    errno = 0;
+    const long long key = strtoll(text, &end, 10);
+    if (errno != 0 || nbytes == 0 || end != text + nbytes)
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_NEST,
+                         "path has an impossible int key");
+    return value_new_int(n->pool, key, element, err);
+}
+
+static fsdpck_status attach(nest *n, value container, value element, value child, fsdpck_error *err)
+{
+    if (value_kind_of(container) == VALUE_DICT) {
+        RETURN_IF(int_key(n, &element, err));
+        return value_dict_put(n->pool, container, element, child, err);
+    }
+    uint64_t index;
+    if (!value_as_u64(n->pool, element, &index) || index > LIST_INDEX_MAX)
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_NEST,
+                         "path has an impossible list index");
+    while (value_count(n->pool, container) <= index)
+        RETURN_IF(value_append(n->pool, container, VALUE_OF_NONE, err));
+    value_set_item(n->pool, container, (size_t)index, child);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status clash(fsdpck_error *err)
+{
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_NEST,
+                     "two paths disagree about what lies at one place of the nested state");
+}
+
+/* The element's own kind says what its container must be. */
+static bool fits(value container, value element)
+{
+    const bool is_list = value_kind_of(container) == VALUE_LIST;
+    return is_list == (value_kind_of(element) == VALUE_INT);
+}
+
+fsdpck_status nest_put(nest *n, const value *elements, size_t count, value leaf, fsdpck_error *err)
+{
+    if (n->slots.count == 0 && value_kind_of(elements[0]) == VALUE_INT)
+        RETURN_IF(value_new_list(n->pool, &n->root, err));
+    value at = n->root;
+    uint32_t parent = SLOT_NONE;
+    for (size_t i = 0; i < count; i++) {
+        n->has_lists = n->has_lists || value_kind_of(elements[i]) == VALUE_INT;
+        if (!fits(at, elements[i]))
+            return clash(err);
+        nest_slot *s = find_slot(n, at, elements[i]);
+        const bool last = i + 1 == count;
+        if (s != NULL) {
+            const value_kind kind = value_kind_of(s->child);
+            if (last || (kind != VALUE_DICT && kind != VALUE_LIST))
+                return clash(err);
+            at = s->child;
+            parent = (uint32_t)(s - (const nest_slot *)n->slots.items);
+            continue;
+        }
+        value child = leaf;
+        if (!last && value_kind_of(elements[i + 1]) == VALUE_INT)
+            RETURN_IF(value_new_list(n->pool, &child, err));
+        else if (!last)
+            RETURN_IF(value_new_dict(n->pool, &child, err));
+        RETURN_IF(attach(n, at, elements[i], child, err));
+        RETURN_IF(add_slot(n, parent, at, elements[i], child, err));
+        at = child;
+        parent = (uint32_t)(n->slots.count - 1);
+    }
+    return FSDPCK_OK;
+}
+
+void nest_find_opened(nest *n)
+{
+    /* What a container holds was put after the container itself. */
+    for (size_t i = n->slots.count; i-- > 0;) {
+        const nest_slot *s = VEC_AT(&n->slots, const nest_slot, i);
+        const value_kind kind = value_kind_of(s->child);
+        if (s->parent != SLOT_NONE &&
+            (kind == VALUE_TENSOR || kind == VALUE_DICT || (kind == VALUE_LIST && s->is_opened)))
+            VEC_AT(&n->slots, nest_slot, s->parent)->is_opened = true;
+    }
+    n->has_opened = true;
+}
+
+nest_lack nest_look(const nest *n, const value *elements, size_t count)
+{
+    value at = n->root;
+    bool closed = false;
+    for (size_t i = 0; i < count; i++) {
+        const value_kind kind = value_kind_of(at);
+        uint64_t index;
+        if ((kind != VALUE_DICT && kind != VALUE_LIST) || !fits(at, elements[i]))
+            return NEST_LACKS_NOTHING;
+        const nest_slot *s = find_slot(n, at, elements[i]);
+        if (s == NULL && kind == VALUE_LIST && value_as_u64(n->pool, elements[i], &index) &&
+            index < value_count(n->pool, at))
+            return NEST_LACKS_ITEM;
+        if (s == NULL)
+            return closed ? NEST_LACKS_TENSOR : NEST_LACKS_NOTHING;
+        at = s->child;
+        closed = closed || (n->has_opened && value_kind_of(at) == VALUE_LIST && !s->is_opened);
+    }
+    return NEST_LACKS_NOTHING;
+}
+
+void nest_release(nest *n)
+{
+    vec_release(&n->slots);
+    free(n->buckets);
+    *n = (nest){0};
+}

@@ -1,0 +1,45 @@
+/* nest.h: rebuilding the nested state from paths, as torch's set_element does (dcp_to_torch_save).
+ *
+ *     nest n;
+ *     RETURN_IF(nest_init(&n, &pool, err));
+ *     RETURN_IF(nest_put(&n, elements, count, leaf, err));     // in the order that shall be kept
+ *     root = n.root;
+ *     nest_release(&n);
+ *
+ * A str element opens a dict, an int element a list that is padded with None up to it; the root is a
+ * list where the first path begins with an int. Lookups are
+ * hashed, so building is linear in the number of leaves. Where two paths disagree (a leaf where
+ * another has a container): BADINPUT, KEY-NEST.
+ */
+#ifndef FSDPCK_SELECT_NEST_H
+#define FSDPCK_SELECT_NEST_H
+
+#include "state/value.h"
+
+typedef struct nest {
+    value_pool *pool;
+    value root;
+    vec slots; /* struct nest_slot: (container, element) -> child */
+    uint32_t *buckets;
+    size_t bucket_count;
+    bool has_lists, has_opened;
+} nest;
+
+fsdpck_status nest_init(nest *n, value_pool *pool, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Elements are STR or INT values of the nest's pool. count >= 1. */
+fsdpck_status nest_put(nest *n, const value *elements, size_t count, value leaf,
+                       fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Finds the lists that torch opens when it loads: those that hold a tensor, a dict or such a list. */
+void nest_find_opened(nest *n);
+
+/* Why a list that lacks something cannot be read back. */
+typedef enum nest_lack {
+    NEST_LACKS_NOTHING,
+    NEST_LACKS_ITEM,  /* at that place the list was padded, as it has later items */
+    NEST_LACKS_TENSOR /* after nest_find_opened: a list on the way is not opened */
+} nest_lack;
+/* Of a leaf that may not have been put. */
+nest_lack nest_look(const nest *n, const value *elements, size_t count);
+void nest_release(nest *n);
+
+#endif

@@ -1,0 +1,179 @@
+/* Names of objects, and of parameters inside them. */
+#include <string.h>
+
+#include "select/select_internal.h"
+
+/* --- their own names --- */
+
+static fsdpck_status name_object(aim_state *a, uint32_t object, text_buf *name, bool *changed,
+                                 fsdpck_error *err)
+{
+    const uint32_t id = catalogue_object(a->from, object)->name;
+    name->nbytes = 0;
+    aim_parts_name(a->parts, (aim_part)a->parts->object_part[object], false, a->request->clean,
+                   catalogue_name(a->from, id), catalogue_name_nbytes(a->from, id), name);
+    text_append(name, "", 0);
+    RETURN_IF(text_check(name, err));
+    return aim_rules_rename(&a->rules, name, changed, err);
+}
+
+static fsdpck_status intern_object(aim_state *a, uint32_t object, const text_buf *name,
+                                   bool changed, uint32_t *slot, fsdpck_error *err)
+{
+    const size_t before = strtab_count(&a->names);
+    uint32_t id;
+    RETURN_IF(strtab_intern(&a->names, name->text, name->nbytes, &id, err));
+    const bool of_rank = catalogue_object(a->from, object)->rank != UINT16_MAX;
+    if (id < before && changed && !of_rank) { /* ranks have one of each name */
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_KEY_DUP,
+                      "an object would get the name '%s', which is taken", name->text);
+        error_next(err, "use another --rename, or --exclude one of them");
+        return st;
+    }
+    *slot = changed ? id : CAT_NONE;
+    return FSDPCK_OK;
+}
+
+fsdpck_status aim_objects_rename(aim_state *a, fsdpck_error *err)
+{
+    const bool has_rules =
+        a->request->words.rename_count + a->request->words.strip_prefix_count > 0;
+    text_buf name = {.limit_bytes = UINT32_MAX};
+    fsdpck_status st = FSDPCK_OK;
+
+    if (a->objects.count == 0)
+        return FSDPCK_OK;
+    if (vec_push_n(&a->object_names, a->objects.count, err) == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t k = 0; k < a->objects.count; k++)
+        *VEC_AT(&a->object_names, uint32_t, k) = CAT_NONE;
+    /* Those that keep their names come first: whoever takes one of these is told of it. */
+    for (int pass = 0; has_rules && a->to->units == NULL && pass < 2; pass++)
+        for (size_t k = 0; st == FSDPCK_OK && k < a->objects.count; k++) {
+            const uint32_t object = *VEC_AT(&a->objects, uint32_t, k);
+            bool changed = false;
+            st = name_object(a, object, &name, &changed, err);
+            if (st == FSDPCK_OK && changed == (pass == 1))
+                st = intern_object(a, object, &name, changed, VEC_AT(&a->object_names, uint32_t, k),
+                                   err);
+            a->objects_renamed = a->objects_renamed || changed;
+        }
+    text_release(&name);
+    return st;
+}
+
+fsdpck_status aim_object_path(aim_state *a, size_t k, aim_path *p, fsdpck_error *err)
+{
+    const uint32_t object = *VEC_AT(&a->objects, uint32_t, k);
+    const uint32_t name = *VEC_AT(&a->object_names, uint32_t, k);
+    const cat_object *o = catalogue_object(a->from, object);
+    RETURN_IF(
+        aim_copy_path(a, o->path, o->name, a->parts->object_part[object] == PART_MODEL, p, err));
+    if (name == CAT_NONE)
+        return FSDPCK_OK;
+    return aim_fit_path(a, strtab_text(&a->names, name), strtab_nbytes(&a->names, name), p, err);
+}
+
+/* --- names of parameters --- */
+
+/* The element of a tensor's path that names a parameter: the last one of the model's, the one before
+ * the last behind 'state' of an optimizer's. False where there is none. */
+static bool find_owner(const value_pool *pool, const value *path, size_t count, aim_part part,
+                       size_t *at)
+{
+    if (part == PART_MODEL)
+        *at = count - 1;
+    else if (part == PART_OPTIMIZER && count >= 3 && value_is_str(pool, path[count - 3], "state"))
+        *at = count - 2;
+    else
+        return false;
+    return count > 0 && value_kind_of(path[*at]) == VALUE_STR;
+}
+
+static fsdpck_status add_owner(aim_state *a, const aim_pick *pick, aim_part part, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(a->from, pick->source);
+    const value_pool *pool = &a->from->pool;
+    const size_t count = value_is_none(t->path) ? 0 : value_count(pool, t->path);
+    value old[AIM_PATH_ELEMENTS];
+    aim_path p;
+    size_t at, new_at, nbytes;
+    uint32_t id;
+
+    for (size_t i = 0; i < count && i < AIM_PATH_ELEMENTS; i++)
+        old[i] = value_item(pool, t->path, i);
+    if (count == 0 || count > AIM_PATH_ELEMENTS || !find_owner(pool, old, count, part, &at))
+        return FSDPCK_OK;
+    RETURN_IF(aim_copy_path(a, t->path, t->name, part == PART_MODEL, &p, err));
+    RETURN_IF(aim_fit_path(a, strtab_text(&a->names, pick->name),
+                           strtab_nbytes(&a->names, pick->name), &p, err));
+    if (!find_owner(&a->to->cat.pool, p.elements, p.count, part, &new_at))
+        return FSDPCK_OK;
+    const char *text = value_text(pool, old[at], &nbytes);
+    const size_t before = strtab_count(&a->to->owners);
+    RETURN_IF(strtab_intern(&a->to->owners, text, nbytes, &id, err));
+    value *slot =
+        id < before ? VEC_AT(&a->to->new_owners, value, id) : vec_push(&a->to->new_owners, err);
+    if (slot == NULL)
+        return FSDPCK_LIMIT;
+    *slot = p.elements[new_at];
+    return FSDPCK_OK;
+}
+
+fsdpck_status aim_objects_find_owners(aim_state *a, fsdpck_error *err)
+{
+    static const aim_part order[] = {PART_MODEL, PART_OPTIMIZER}; /* the latter decides */
+    const bool has_rules =
+        a->request->words.rename_count + a->request->words.strip_prefix_count > 0;
+    if (!(has_rules || a->request->clean) || (a->objects.count == 0 && !a->request->names_objects))
+        return FSDPCK_OK;
+    for (size_t i = 0; i < 2; i++)
+        for (size_t k = 0; k < a->picks.count; k++) {
+            const aim_pick *pick = VEC_AT(&a->picks, const aim_pick, k);
+            if ((aim_part)a->parts->tensor_part[pick->source] == order[i])
+                RETURN_IF(add_owner(a, pick, order[i], err));
+        }
+    return FSDPCK_OK;
+}
+
+static void rename_owners(target *to, value list)
+{
+    value_pool *pool = &to->cat.pool;
+    for (size_t i = 0; value_kind_of(list) == VALUE_LIST && i < value_count(pool, list); i++) {
+        size_t nbytes;
+        const value item = value_item(pool, list, i);
+        if (value_kind_of(item) != VALUE_STR)
+            continue;
+        const char *text = value_text(pool, item, &nbytes);
+        const value now = target_owner(to, text, nbytes);
+        if (!value_is_none(now))
+            value_set_item(pool, list, i, now);
+    }
+}
+
+/* A dict is one of param_groups where it has 'params'. */
+static fsdpck_status visit_group(void *ctx, value v, fsdpck_error *err)
+{
+    const aim_state *a = ctx;
+    value params;
+    (void)err;
+    if (value_kind_of(v) == VALUE_DICT && value_dict_find(&a->to->cat.pool, v, "params", &params))
+        rename_owners(a->to, params);
+    return FSDPCK_OK;
+}
+
+fsdpck_status aim_object_content(aim_state *a, size_t k, value *content, fsdpck_error *err)
+{
+    const uint32_t object = *VEC_AT(&a->objects, uint32_t, k);
+    const cat_object *o = catalogue_object(a->from, object);
+    const value_pool *pool = &a->from->pool;
+    RETURN_IF(aim_add_inner(a, k, err));
+    RETURN_IF(value_copy(pool, o->content, &a->to->cat.pool, a->inner_map, content, err));
+    if (strtab_count(&a->to->owners) == 0 || a->parts->object_part[object] != PART_OPTIMIZER)
+        return FSDPCK_OK;
+    const size_t count = value_is_none(o->path) ? 0 : value_count(pool, o->path);
+    if (count > 0 && value_is_str(pool, value_item(pool, o->path, count - 1), "params"))
+        rename_owners(a->to, *content);
+    return value_walk(&a->to->cat.pool, *content, visit_group, a, err);
+}

@@ -1,0 +1,43 @@
+/* optimizer_roots.h: where optimizers lie in a checkpoint, by the shape of their state dicts.
+ *
+ * An optimizer's state dict has `param_groups` beside `state`, and `state` has a few tensors for each
+ * parameter: `state.FQN.exp_avg`, or Megatron's `state.exp_avg.FQN`. The root is what stands before
+ * `state`: "optimizer", "state.optimizers.AdamW", "optimizer_states.0". Names alone tell nothing
+ * here: a parameter may be called `optimizer_head.weight`, and an optimizer `opt`.
+ *
+ *     optimizer_roots roots;
+ *     RETURN_IF(optimizer_roots_find(&cat, tensor_count, &roots, err));
+ *     if (optimizer_roots_cover(&roots, name, nbytes, &root_nbytes)) ...
+ *     optimizer_roots_release(&roots);
+ */
+#ifndef FSDPCK_SELECT_OPTIMIZER_ROOTS_H
+#define FSDPCK_SELECT_OPTIMIZER_ROOTS_H
+
+#include "state/catalogue.h"
+
+typedef struct optimizer_roots {
+    strtab groups; /* roots with objects below `param_groups` */
+    strtab slots;  /* roots with tensors that are named as those of torch's optimizers */
+    strtab flat;   /* those of both that were found in names without a nesting */
+} optimizer_roots;
+
+/* On failure *r may still be released. */
+fsdpck_status optimizer_roots_find(const catalogue *c, size_t tensor_count, optimizer_roots *r,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+void optimizer_roots_release(optimizer_roots *r);
+
+bool optimizer_roots_any(const optimizer_roots *r);
+/* Whether NAME is `ROOT.state...` or `ROOT.param_groups...` of a root. */
+bool optimizer_roots_cover(const optimizer_roots *r, const char *name, size_t nbytes,
+                           size_t *root_nbytes);
+/* Likewise of a root with `param_groups` alone. */
+bool optimizer_roots_group(const optimizer_roots *r, const char *name, size_t nbytes);
+/* Whether ROOT is one of flat names: a first word, not a dict. */
+bool optimizer_roots_has_flat(const optimizer_roots *r, const char *root, size_t nbytes);
+
+/* "optimizer", "optim_0", "optimizers", "optimizer_state_dict": a key that only an optimizer has. */
+bool optimizer_roots_is_key(const char *text, size_t nbytes);
+/* Whether TEXT is STEM with nothing behind it but a number, an s or `_state(s)(_dict(s))`. */
+bool optimizer_roots_is_stem(const char *text, size_t nbytes, const char *stem);
+
+#endif

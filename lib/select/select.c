@@ -1,0 +1,425 @@
+#include "select/select.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/fqn.h"
+#include "select/select_internal.h"
+
+static bool aim_has_objects(const aim_state *a)
+{
+    return a->request->nested || a->request->keyed;
+}
+
+static bool part_wanted(const aim_state *a, uint8_t part)
+{
+    if (a->to->units != NULL && part == PART_OTHER)
+        return false;
+    return a->request->part == PART_ALL || (aim_part)part == a->request->part;
+}
+
+/* Whether a part goes without its outer key: where it stands alone in a flat file. */
+static bool stands_alone(const aim_state *a, aim_part part)
+{
+    if (aim_has_objects(a))
+        return false;
+    if (part == PART_OPTIMIZER)
+        return a->request->bare_optimizer && a->request->part == PART_OPTIMIZER;
+    return a->request->part == PART_MODEL || a->to->units != NULL;
+}
+
+void aim_first_name(const aim_state *a, uint32_t name, aim_part part, text_buf *out)
+{
+    out->nbytes = 0;
+    aim_parts_name(a->parts, part, stands_alone(a, part), a->request->clean,
+                   catalogue_name(a->from, name), catalogue_name_nbytes(a->from, name), out);
+    text_append(out, "", 0);
+}
+
+static fsdpck_status name_tensor(aim_state *a, size_t i, text_buf *name, bool *wanted,
+                                 fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(a->from, i);
+    aim_first_name(a, t->name, (aim_part)a->parts->tensor_part[i], name);
+    RETURN_IF(text_check(name, err));
+    RETURN_IF(aim_inner_is_selected(a, i, name->text, wanted, err));
+    bool changed = false;
+    if (*wanted)
+        RETURN_IF(aim_rules_rename(&a->rules, name, &changed, err));
+    a->result->renamed += changed;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status pick_tensor(aim_state *a, size_t i, const text_buf *name, fsdpck_error *err)
+{
+    uint32_t id;
+    const size_t before = strtab_count(&a->names);
+    RETURN_IF(strtab_intern(&a->names, name->text, name->nbytes, &id, err));
+    if (id < before) {
+        const aim_pick *other = NULL;
+        for (size_t k = 0; k < a->picks.count; k++) {
+            if (VEC_AT(&a->picks, aim_pick, k)->name == id)
+                other = VEC_AT(&a->picks, aim_pick, k);
+        }
+        const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_KEY_DUP,
+                                           "two tensors would get the name '%s'", name->text);
+        error_expected(err, "one name for each tensor");
+        error_found(err, "'%s' and '%s'",
+                    catalogue_name(a->from, catalogue_tensor(a->from, other->source)->name),
+                    catalogue_name(a->from, catalogue_tensor(a->from, i)->name));
+        error_next(err, "use --keep-names, another --rename, or --exclude one of them");
+        return st;
+    }
+    aim_pick *pick = vec_push(&a->picks, err);
+    if (pick == NULL)
+        return FSDPCK_LIMIT;
+    *pick = (aim_pick){.source = (uint32_t)i,
+                       .name = id,
+                       .tied_to = CAT_NONE,
+                       .param = CAT_NONE,
+                       .held_by = CAT_NONE};
+    return FSDPCK_OK;
+}
+
+/* Whether a tensor lies inside an object that is written. */
+static bool goes_with_object(const aim_state *a, size_t i)
+{
+    const uint32_t object = a->inner_owner[i];
+    return (catalogue_tensor(a->from, i)->flags & CAT_TENSOR_IN_OBJECT) && object != CAT_NONE &&
+           a->object_kept[object];
+}
+
+/* A target that has a place for objects takes the tensors inside them as parts of them alone, but for
+ * one that holds no such objects. */
+static bool can_be_picked(const aim_state *a, size_t i)
+{
+    const unsigned flags = catalogue_tensor(a->from, i)->flags;
+    if (!(flags & CAT_TENSOR_IN_OBJECT))
+        return true;
+    return (flags & CAT_TENSOR_NAMED) && (!aim_has_objects(a) || a->request->holds_object != NULL);
+}
+
+static fsdpck_status pick_tensors(aim_state *a, fsdpck_error *err)
+{
+    text_buf name = {0};
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; i < a->parts->tensor_count; i++) {
+        a->result->tensors_in++;
+        a->result->nbytes_in += catalogue_tensor_nbytes(a->from, i);
+        if (goes_with_object(a, i))
+            continue;
+        bool wanted = can_be_picked(a, i) && part_wanted(a, a->parts->tensor_part[i]);
+        if (wanted)
+            GOTO_IF(name_tensor(a, i, &name, &wanted, err), out);
+        if (wanted)
+            GOTO_IF(pick_tensor(a, i, &name, err), out);
+        else
+            GOTO_IF(aim_leave_out_tensor(a, i, err), out);
+    }
+out:
+    text_release(&name);
+    return st;
+}
+
+/* What differs between ranks has a place only in a format with a file for each, and RNG or
+ * dataloader state of one number of ranks means nothing to another. */
+static bool object_has_place(const aim_state *a, const cat_object *o)
+{
+    if (a->to->units != NULL)
+        return o->rank == UINT16_MAX || o->rank == 0;
+    return o->rank == UINT16_MAX ||
+           (a->request->nested && a->request->cut != NULL && a->request->cut->every_rank &&
+            (int64_t)a->to->world_size == a->from->origin.world_size);
+}
+
+/* What is not loaded yet is looked at later (leave_out_unheld). */
+static bool object_is_held(const aim_state *a, const cat_object *o)
+{
+    return a->request->holds_object == NULL || !o->loaded ||
+           (!o->opaque && a->request->holds_object(&a->from->pool, o->content));
+}
+
+/* Rules that match an object alone are not in vain where it is compared under its own name. */
+static fsdpck_status use_rules(aim_state *a, size_t i, fsdpck_error *err)
+{
+    text_buf name = {0};
+    bool changed = false;
+    aim_first_name(a, catalogue_object(a->from, i)->name, (aim_part)a->parts->object_part[i],
+                   &name);
+    fsdpck_status st = text_check(&name, err);
+    if (st == FSDPCK_OK && aim_rules_select(&a->rules, name.text))
+        st = aim_rules_rename(&a->rules, &name, &changed, err);
+    text_release(&name);
+    return st;
+}
+
+/* Objects go by their flat key, as tensors do; only a nested target has a place for them. */
+static fsdpck_status pick_objects(aim_state *a, fsdpck_error *err)
+{
+    for (size_t i = 0; i < a->parts->object_count; i++) {
+        const cat_object *o = catalogue_object(a->from, i);
+        const bool has_objects =
+            a->to->units != NULL ? a->parts->object_part[i] == PART_OPTIMIZER : aim_has_objects(a);
+        bool only = false;
+        const bool named = aim_inner_has_named(a, i, &only);
+        const bool carried = object_has_place(a, o) && has_objects && object_is_held(a, o) &&
+                             (a->request->objects != AIM_OBJECTS_DROP || only);
+        bool wanted = carried && part_wanted(a, a->parts->object_part[i]);
+        if (wanted)
+            RETURN_IF(aim_inner_select(a, i, &wanted, err));
+        if (!wanted) {
+            if (a->request->names_objects && part_wanted(a, a->parts->object_part[i]))
+                RETURN_IF(use_rules(a, i, err));
+            if (!named || !only || (has_objects && a->request->holds_object == NULL))
+                RETURN_IF(aim_leave_out_object(a, i, err));
+            continue;
+        }
+        a->object_kept[i] = 1;
+        uint32_t *pick = vec_push(&a->objects, err);
+        if (pick == NULL)
+            return FSDPCK_LIMIT;
+        *pick = (uint32_t)i;
+        a->result->objects_out++;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_dtype(const aim_state *a, const char *name, dtype d, fsdpck_error *err)
+{
+    if (a->request->holds(d))
+        return FSDPCK_OK;
+    const fsdpck_status st =
+        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DTYPE, "%s cannot hold %s tensors",
+                  a->request->format, dtype_get(d)->name);
+    error_tensor(err, name);
+    error_next(err, "write a .pt file, or leave it out with --exclude '%s'", name);
+    return st;
+}
+
+fsdpck_status aim_add_tensor(aim_state *a, const aim_pick *pick, uint32_t from_index,
+                             const char *name, size_t nbytes, dtype d, uint32_t *index,
+                             fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(a->from, from_index);
+    const uint64_t *shape = catalogue_shape(a->from, from_index);
+    RETURN_IF(check_dtype(a, name, d, err));
+    catalogue *cat = &a->to->cat;
+    RETURN_IF(catalogue_add_tensor(cat, name, nbytes, d, t->ndim, shape, index, err));
+    RETURN_IF(aim_cut(a, pick, from_index, *index, err));
+    uint32_t *from = vec_push(&a->to->from, err);
+    if (from == NULL)
+        return FSDPCK_LIMIT;
+    *from = from_index;
+    a->result->tensors_out++;
+    a->result->nbytes_out += catalogue_tensor_nbytes(a->from, from_index);
+    if (a->to->units == NULL)
+        return FSDPCK_OK;
+    uint32_t *param = vec_push(&a->to->flat_params, err);
+    if (param == NULL)
+        return FSDPCK_LIMIT;
+    *param = pick == NULL ? CAT_NONE : pick->param;
+    uint32_t *state = vec_push(&a->to->flat_states, err);
+    if (state == NULL)
+        return FSDPCK_LIMIT;
+    *state = pick != NULL && (pick->state == 0 || pick->param != CAT_NONE) ? pick->state
+                                                                           : TARGET_STATE_PLAIN;
+    return FSDPCK_OK;
+}
+
+static dtype dtype_of(aim_state *a, const aim_pick *pick)
+{
+    return aim_rules_cast(&a->rules, strtab_text(&a->names, pick->name),
+                          (dtype)catalogue_tensor(a->from, pick->source)->dtype,
+                          a->parts->tensor_part[pick->source] == PART_MODEL);
+}
+
+/* Whether a pick has no tensor of its own in the target. */
+static bool goes_with_head(aim_state *a, uint32_t k)
+{
+    aim_pick *pick = VEC_AT(&a->picks, aim_pick, k);
+    const bool is_tied = pick->tied_to != CAT_NONE && pick->param == CAT_NONE;
+    if (pick->is_twin || (is_tied && a->request->tied == AIM_TIED_FIRST))
+        return true;
+    pick->is_linked = is_tied && a->request->tied == AIM_TIED_LINK &&
+                      dtype_of(a, pick) == dtype_of(a, aim_tie_head(a, k));
+    return pick->is_linked;
+}
+
+static fsdpck_status add_picked(aim_state *a, fsdpck_error *err)
+{
+    for (uint32_t k = 0; k < a->picks.count; k++) {
+        aim_pick *pick = VEC_AT(&a->picks, aim_pick, k);
+        pick->target = CAT_NONE;
+        if (pick->is_merged || goes_with_head(a, k))
+            continue;
+        const char *name = strtab_text(&a->names, pick->name);
+        const cat_tensor *t = catalogue_tensor(a->from, pick->source);
+        const dtype d = dtype_of(a, pick);
+        a->result->cast += d != (dtype)t->dtype;
+        RETURN_IF(aim_add_tensor(a, pick, pick->source, name, strtab_nbytes(&a->names, pick->name),
+                                 d, &pick->target, err));
+        a->tensor_map[pick->source] = pick->target;
+    }
+    return aim_place_tied(a, err);
+}
+
+/* What the writer has no place for, once it is seen what it is. */
+static fsdpck_status leave_out_unheld(aim_state *a, fsdpck_error *err)
+{
+    size_t kept = 0;
+    for (size_t k = 0; k < a->objects.count; k++) {
+        const uint32_t i = *VEC_AT(&a->objects, uint32_t, k);
+        const cat_object *o = catalogue_object(a->from, i);
+        if (o->opaque || !a->request->holds_object(&a->from->pool, o->content)) {
+            a->result->objects_out--;
+            a->object_kept[i] = 0;
+            RETURN_IF(aim_leave_out_object(a, i, err));
+            continue;
+        }
+        *VEC_AT(&a->objects, uint32_t, kept) = i;
+        if (a->object_names.count > 0)
+            *VEC_AT(&a->object_names, uint32_t, kept) = *VEC_AT(&a->object_names, uint32_t, k);
+        kept++;
+    }
+    a->objects.count = kept;
+    if (a->object_names.count > 0)
+        a->object_names.count = kept;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status load_objects(aim_state *a, fsdpck_error *err)
+{
+    for (size_t k = 0; k < a->objects.count; k++) {
+        const uint32_t i = *VEC_AT(&a->objects, uint32_t, k);
+        if (!catalogue_object(a->from, i)->loaded)
+            RETURN_IF(a->request->load_object(a->request->load_ctx, i, err));
+    }
+    if (a->request->holds_object != NULL)
+        RETURN_IF(leave_out_unheld(a, err));
+    const size_t nbytes = (catalogue_tensor_count(a->from) + 1) * sizeof *a->tensor_map;
+    a->tensor_map = malloc(nbytes);
+    a->inner_map = malloc(nbytes);
+    if (a->tensor_map == NULL || a->inner_map == NULL)
+        return error_set_nomem(err, nbytes);
+    memset(a->tensor_map, 0xff, nbytes);
+    memset(a->inner_map, 0xff, nbytes);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_something_picked(const aim_state *a, fsdpck_error *err)
+{
+    if (a->result->tensors_out > 0 || a->result->objects_out > 0)
+        return FSDPCK_OK;
+    static const char *const names[] = {"model", "optimizer", "other", "whole"};
+    const aim_words *words = &a->request->words;
+    uint64_t in_part = 0;
+    for (size_t i = 0; i < a->parts->tensor_count; i++)
+        in_part += (catalogue_tensor(a->from, i)->flags & CAT_TENSOR_IN_OBJECT) == 0 &&
+                   part_wanted(a, a->parts->tensor_part[i]);
+    fsdpck_status st;
+    if (in_part > 0 && (words->keys_count > 0 || words->exclude_count > 0)) {
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                       "nothing is left: %s leaves none of %" PRIu64 " tensors",
+                       words->exclude_count == 0 ? "--keys"
+                       : words->keys_count == 0  ? "--exclude"
+                                                 : "--keys with --exclude",
+                       in_part);
+        error_next(err, "take out or narrow the pattern; see the names with: fsdpck inspect --tree "
+                        "SRC");
+        return st;
+    }
+    if (a->parts->tensor_count == 0) {
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                       "nothing is left: the checkpoint has no tensors");
+        error_next(err, "see what is there: fsdpck inspect SRC");
+        return st;
+    }
+    st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                   "nothing is left: the %s part has no tensors", names[a->request->part]);
+    if (a->parts->bare_optimizer && a->request->part != PART_ALL)
+        error_next(err, "an optimizer's state dict alone is the optimizer part: take it with "
+                        "--part all");
+    else if (a->request->part == PART_ALL)
+        error_next(err, "tensors inside other objects cannot be taken alone: write a .pt, or save "
+                        "the module's state_dict()");
+    else
+        error_next(err, "see what is there: fsdpck inspect SRC; or take it all with --part all");
+    return st;
+}
+
+fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_request *request,
+                        target *to, aim_result *result, fsdpck_error *err)
+{
+    memset(result, 0, sizeof *result);
+    aim_state a = {.from = from, .parts = parts, .request = request, .to = to, .result = result};
+    a.source_shards = request->cut != NULL && aim_source_shards(from);
+    a.picks = VEC_OF(aim_pick, from->owner);
+    a.objects = VEC_OF(uint32_t, from->owner);
+    a.object_names = VEC_OF(uint32_t, from->owner);
+    a.open_states = VEC_OF(uint32_t, from->owner);
+    a.inner = VALUE_MAP(from->owner);
+    strtab_init(&a.names, from->owner);
+    strtab_init(&a.state_keys, from->owner);
+    to->cat.origin = from->origin;
+    to->world_size = request->cut == NULL ? 1 : mesh_size(&request->cut->layout->mesh);
+    to->cat.origin.world_size = (int64_t)to->world_size;
+    to->units = request->cut == NULL ? NULL : request->cut->units;
+    fsdpck_status st;
+    GOTO_IF(aim_rules_compile(&request->words, &a.rules, err), out);
+    GOTO_IF(aim_inner_find(&a, err), out);
+    GOTO_IF(pick_objects(&a, err), out);
+    GOTO_IF(load_objects(&a, err), out);
+    GOTO_IF(aim_inner_keep(&a, err), out);
+    GOTO_IF(pick_tensors(&a, err), out);
+    GOTO_IF(aim_leave_out_passed(&a, err), out);
+    GOTO_IF(aim_objects_rename(&a, err), out);
+    GOTO_IF(aim_find_ties(&a, err), out);
+    if (to->units != NULL) {
+        if (request->part != PART_OPTIMIZER)
+            GOTO_IF(aim_flatten_find(&a, err), out);
+        GOTO_IF(aim_flat_states_find(&a, err), out);
+    }
+    GOTO_IF(add_picked(&a, err), out);
+    GOTO_IF(aim_objects_find_owners(&a, err), out);
+    GOTO_IF(aim_add_inner_all(&a, err), out);
+    if (to->units != NULL)
+        GOTO_IF(aim_flatten_check(&a, err), out);
+    if (request->cut == NULL)
+        GOTO_IF(aim_keep_views(&a, err), out);
+    GOTO_IF(aim_rules_check_used(&a.rules, err), out);
+    GOTO_IF(check_something_picked(&a, err), out);
+    if (request->keyed)
+        GOTO_IF(aim_build_keyed(&a, err), out);
+    GOTO_IF(catalogue_seal(&to->cat, err), out);
+    if (request->nested)
+        GOTO_IF(aim_build_root(&a, err), out);
+    if (to->units != NULL)
+        GOTO_IF(aim_flat_root(&a, err), out);
+    GOTO_IF(aim_left_out_join(&a, err), out);
+out:
+    aim_rules_release(&a.rules);
+    strtab_release(&a.names);
+    strtab_release(&a.state_keys);
+    vec_release(&a.picks);
+    vec_release(&a.objects);
+    vec_release(&a.object_names);
+    vec_release(&a.open_states);
+    value_map_release(&a.inner);
+    free(a.tensor_map);
+    free(a.inner_map);
+    free(a.inner_owner);
+    free(a.object_kept);
+    aim_names_release(&a.left_out_objects);
+    return st;
+}
+
+void aim_result_release(aim_result *result)
+{
+    free(result->other_params_first);
+    aim_names_release(&result->left_out_names);
+    for (size_t i = 0; i < result->tied_names_count; i++)
+        free(result->tied_names[i]);
+    aim_names_release(&result->carried_names);
+    memset(result, 0, sizeof *result);
+}

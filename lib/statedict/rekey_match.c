@@ -1,0 +1,231 @@
+/* What numbers mean: parameters of the model, told by names, a description, or shapes. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/fqn.h"
+#include "statedict/rekey_parts.h"
+
+/* What the state of a number says of it, where its parameter is not found. */
+fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_error *err)
+{
+    const rekey *r = m->r;
+    const rekey_position *p = REKEY_POSITION(m->o, position);
+    const fsdpck_status st =
+        rekey_fail(r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
+                   "optimizer state by number does not fit the model's parameters%s",
+                   r->order->assumed ? " in their order" : "");
+    error_expected(err, "one of %zu parameters", m->candidates.count);
+    for (uint32_t i = 0; i < p->nstates; i++) {
+        const uint32_t tensor = *VEC_AT(&m->o->states, const uint32_t, p->first_state + i);
+        const cat_tensor *t = catalogue_tensor(r->cat, tensor);
+        text_buf shape = {.limit_bytes = 200};
+        rekey_print_shape(t->ndim, catalogue_shape(r->cat, tensor), &shape);
+        if (t->ndim > 0)
+            error_found(err, "'%s' of shape %s", catalogue_name(r->cat, t->name),
+                        shape.text == NULL ? "" : shape.text);
+        text_release(&shape);
+    }
+    error_found(err, "parameter %" PRIu32 " of %zu", position, m->o->positions.count);
+    error_next(err, "--model FILE says what the parameters are (fsdpck-model(5))");
+    return st;
+}
+
+/* --- what may be meant --- */
+
+/* All that the order has, but for what is the optimizer's own. Where the order is taken for that of
+ * the numbers and it counts exactly the trained ones, those. */
+static fsdpck_status list_candidates(rekey_matching *m, fsdpck_error *err)
+{
+    const rekey_order *order = m->r->order;
+    uint32_t trained = 0;
+    for (uint32_t i = 0; i < order->count; i++)
+        trained += !order->params[i].frozen;
+    const size_t numbers = m->o->positions.count;
+    const bool leave =
+        order->assumed && order->described && numbers != order->count && numbers == trained;
+    for (uint32_t i = 0; i < order->count; i++) {
+        const rekey_param *p = &order->params[i];
+        if ((p->tensor != CAT_NONE && m->r->mine[p->tensor]) || (leave && p->frozen))
+            continue;
+        uint32_t *slot = vec_push(&m->candidates, err);
+        if (slot == NULL)
+            return FSDPCK_LIMIT;
+        *slot = i;
+    }
+    uint32_t filled = 0;
+    for (size_t g = 0; g < m->o->groups.count; g++)
+        filled += REKEY_GROUP(m->o, g)->count > 0;
+    m->lenient = order->described && filled == 1 && numbers == m->candidates.count;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status by_model(rekey_matching *m, fsdpck_error *err)
+{
+    budget *owner = m->r->cat->owner;
+    const size_t numbers = m->o->positions.count;
+    RETURN_IF(list_candidates(m, err));
+    if (m->candidates.count == 0) {
+        const fsdpck_status st = rekey_fail(
+            m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
+            "optimizer state by number has no names, and there is no model part to take them from");
+        error_next(err, "describe the model and its optimizer with scripts/describe_model.py, and "
+                        "give --model FILE: fsdpck-model(5)");
+        return st;
+    }
+    const uint64_t work_nbytes = numbers * sizeof(uint32_t);
+    m->taken = budget_alloc(owner, m->candidates.count, err);
+    m->fixed = budget_alloc(owner, numbers, err);
+    m->low = budget_alloc(owner, work_nbytes, err);
+    m->high = budget_alloc(owner, work_nbytes, err);
+    fsdpck_status st = FSDPCK_LIMIT;
+    if (m->taken != NULL && m->fixed != NULL && m->low != NULL && m->high != NULL)
+        st = m->r->order->assumed ? rekey_match_order(m, err) : rekey_match_unique(m, err);
+    budget_free(owner, m->taken, m->candidates.count);
+    budget_free(owner, m->fixed, numbers);
+    budget_free(owner, m->low, work_nbytes);
+    budget_free(owner, m->high, work_nbytes);
+    return st;
+}
+
+/* --- by what is written down --- */
+
+static uint32_t known_param(const rekey *r, const char *text, size_t nbytes)
+{
+    const uint32_t id = strtab_find(&r->known, text, nbytes);
+    return id == STRTAB_NONE ? REKEY_NONE : *VEC_AT(&r->known_at, const uint32_t, id);
+}
+
+/* A name in place of that in `param_names`, which must not be another parameter's. */
+static fsdpck_status take_described(rekey *r, rekey_optimizer *o, uint32_t position,
+                                    const char *text, size_t nbytes, fsdpck_error *err)
+{
+    rekey_position *p = REKEY_POSITION(o, position);
+    const char *given = p->name == REKEY_NONE ? NULL : strtab_text(&r->texts, p->name);
+    if (given != NULL) {
+        const uint32_t was = known_param(r, given, strtab_nbytes(&r->texts, p->name));
+        const uint32_t is = known_param(r, text, nbytes);
+        if (was != REKEY_NONE && is != REKEY_NONE && was != is) {
+            const fsdpck_status st =
+                rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
+                           "param_names and the model description name different parameters");
+            error_expected(err, "'%s' for number %s, as param_names", given,
+                           strtab_text(&o->labels, position));
+            error_found(err, "'%s' in 'optimizers' of the description", text);
+            error_next(err, "describe the optimizer that was saved: fsdpck-model(5)");
+            return st;
+        }
+    }
+    return strtab_intern(&r->texts, text, nbytes, &p->name, err);
+}
+
+static fsdpck_status by_description(rekey *r, rekey_optimizer *o, const optim_list *list,
+                                    fsdpck_error *err)
+{
+    const optim_groups *g = r->order->groups;
+    bool alike = list->count == o->groups.count;
+    for (uint32_t i = 0; alike && i < list->count; i++)
+        alike = optim_groups_at(g, list, i)->count == REKEY_GROUP(o, i)->count;
+    if (!alike) {
+        const fsdpck_status st =
+            rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
+                       "optimizer has other param_groups than the model description says");
+        error_expected(err, "%" PRIu32 " groups", list->count);
+        error_found(err, "%zu groups, or groups of other sizes", o->groups.count);
+        return st;
+    }
+    for (uint32_t i = 0; i < list->count; i++) {
+        for (uint32_t k = 0; k < REKEY_GROUP(o, i)->count; k++) {
+            size_t nbytes;
+            const char *text = optim_groups_member(g, optim_groups_at(g, list, i), k, &nbytes);
+            const uint32_t position = *REKEY_MEMBER(o, REKEY_GROUP(o, i)->first + k);
+            RETURN_IF(take_described(r, o, position, text, nbytes, err));
+        }
+    }
+    return FSDPCK_OK;
+}
+
+const optim_list *rekey_described(const rekey *r, const rekey_optimizer *o)
+{
+    return r->order->groups == NULL
+               ? NULL
+               : optim_groups_find(r->order->groups, strtab_text(&r->texts, o->prefix),
+                                   strtab_nbytes(&r->texts, o->prefix), r->optimizers.count == 1);
+}
+
+static bool all_named(const rekey_optimizer *o)
+{
+    for (size_t i = 0; i < o->positions.count; i++)
+        if (REKEY_POSITION(o, i)->name == REKEY_NONE)
+            return false;
+    return true;
+}
+
+/* `param_names` are as the optimizer was given them: by a wrapped model, with its prefixes. */
+static fsdpck_status clean_given(rekey *r, rekey_optimizer *o, fsdpck_error *err)
+{
+    text_buf clean = {0};
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; st == FSDPCK_OK && i < o->positions.count; i++) {
+        rekey_position *p = REKEY_POSITION(o, i);
+        clean.nbytes = 0;
+        fqn_clean(strtab_text(&r->texts, p->name), strtab_nbytes(&r->texts, p->name),
+                  r->order->strip_ddp, &clean);
+        st = text_check(&clean, err);
+        if (st == FSDPCK_OK)
+            st = strtab_intern(&r->texts, clean.text == NULL ? "" : clean.text, clean.nbytes,
+                               &p->name, err);
+    }
+    text_release(&clean);
+    return st;
+}
+
+/* Names that are written down must be of parameters that have the shape of their state. */
+static fsdpck_status check_shapes(rekey *r, rekey_optimizer *o, fsdpck_error *err)
+{
+    rekey_matching m = {.r = r, .o = o};
+    for (uint32_t i = 0; i < o->positions.count; i++) {
+        rekey_position *p = REKEY_POSITION(o, i);
+        const uint32_t param =
+            known_param(r, strtab_text(&r->texts, p->name), strtab_nbytes(&r->texts, p->name));
+        if (param == REKEY_NONE || rekey_may_be(&m, i, &r->order->params[param]))
+            continue;
+        const fsdpck_status st =
+            rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
+                       "state of number %s has another shape than '%s'", strtab_text(&o->labels, i),
+                       strtab_text(&r->texts, p->name));
+        text_buf shape = {.limit_bytes = 200};
+        rekey_print_shape(r->order->params[param].ndim, r->order->params[param].shape, &shape);
+        if (shape.text != NULL)
+            error_expected(err, "shape %s", shape.text);
+        text_release(&shape);
+        error_next(err, "describe the model and the optimizer that were saved: fsdpck-model(5)");
+        return st;
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status rekey_match(rekey *r, uint32_t owner, bool tentative, fsdpck_error *err)
+{
+    rekey_optimizer *o = REKEY_OPTIMIZER(r, owner);
+    const optim_list *list = rekey_described(r, o);
+    const bool named = all_named(o);
+    if (named)
+        RETURN_IF(clean_given(r, o, err));
+    if (list != NULL)
+        RETURN_IF(by_description(r, o, list, err));
+    if (named || list != NULL)
+        return check_shapes(r, o, err);
+    rekey_matching m = {
+        .r = r, .o = o, .candidates = VEC_OF(uint32_t, r->cat->owner), .tentative = tentative};
+    fsdpck_status st = by_model(&m, err);
+    vec_release(&m.candidates);
+    for (size_t i = 0; st == FSDPCK_OK && i < o->positions.count; i++) {
+        rekey_position *p = REKEY_POSITION(o, i);
+        if (p->param == REKEY_NONE)
+            continue;
+        const rekey_param *param = &r->order->params[p->param];
+        st = strtab_intern(&r->texts, param->fqn, param->fqn_nbytes, &p->name, err);
+    }
+    return st;
+}

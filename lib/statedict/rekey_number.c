@@ -1,0 +1,252 @@
+/* Names of what is known by name, and the numbers that they get. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/fqn.h"
+#include "statedict/rekey_parts.h"
+
+static uint32_t find_known(const rekey *r, const text_buf *name)
+{
+    const uint32_t id = strtab_find(&r->known, name->text, name->nbytes);
+    return id == STRTAB_NONE ? REKEY_NONE : *VEC_AT(&r->known_at, const uint32_t, id);
+}
+
+/* DDP's `module.` goes where the model does without it. */
+static fsdpck_status clean_label(const rekey *r, const rekey_optimizer *o, uint32_t position,
+                                 text_buf *clean, uint32_t *param, fsdpck_error *err)
+{
+    const char *text = strtab_text(&o->labels, position);
+    const size_t nbytes = strtab_nbytes(&o->labels, position);
+    clean->nbytes = 0;
+    fqn_clean(text, nbytes, false, clean);
+    text_append(clean, "", 0);
+    RETURN_IF(text_check(clean, err));
+    *param = find_known(r, clean);
+    if (*param != REKEY_NONE || !fqn_has_ddp_prefix(text, nbytes))
+        return FSDPCK_OK;
+    clean->nbytes = 0;
+    fqn_clean(text, nbytes, true, clean);
+    text_append(clean, "", 0);
+    RETURN_IF(text_check(clean, err));
+    *param = find_known(r, clean);
+    if (*param != REKEY_NONE || r->order->strip_ddp)
+        return FSDPCK_OK;
+    clean->nbytes = 0;
+    fqn_clean(text, nbytes, false, clean);
+    return text_check(clean, err);
+}
+
+fsdpck_status rekey_names_clean(rekey *r, rekey_optimizer *o, fsdpck_error *err)
+{
+    text_buf clean = {0};
+    fsdpck_status st = FSDPCK_OK;
+    for (uint32_t i = 0; st == FSDPCK_OK && i < o->positions.count; i++) {
+        rekey_position *p = REKEY_POSITION(o, i);
+        st = clean_label(r, o, i, &clean, &p->param, err);
+        if (st == FSDPCK_OK)
+            st = strtab_intern(&r->texts, clean.text, clean.nbytes, &p->name, err);
+    }
+    text_release(&clean);
+    return st;
+}
+
+/* --- the order within groups --- */
+
+typedef struct ranked {
+    uint32_t rank, position;
+} ranked;
+
+static int compare_ranked(const void *left, const void *right)
+{
+    const ranked *a = left, *b = right;
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    return a->position < b->position ? -1 : a->position > b->position;
+}
+
+/* Rank by `param_names`: an index by text id. */
+static fsdpck_status rank_given(const rekey *r, const rekey_optimizer *o, const rekey_group *g,
+                                ranked *rows, bool *known)
+{
+    value list = VALUE_OF_NONE;
+    *known = false;
+    if (g->names != CAT_NONE)
+        list = catalogue_object(r->cat, g->names)->content;
+    else if (!value_is_none(g->whole))
+        (void)value_dict_find(&r->cat->pool, g->whole, "param_names", &list);
+    if (value_kind_of(list) != VALUE_LIST || value_count(&r->cat->pool, list) != g->count)
+        return FSDPCK_OK;
+    for (uint32_t i = 0; i < g->count; i++)
+        rows[i] = (ranked){REKEY_NONE, *REKEY_MEMBER(o, g->first + i)};
+    /* As names they are listed in that order already, or sorted. */
+    for (uint32_t i = 0; i < g->count; i++) {
+        size_t nbytes = 0;
+        const value item = value_item(&r->cat->pool, list, i);
+        const char *text = value_text(&r->cat->pool, item, &nbytes);
+        if (value_kind_of(item) != VALUE_STR)
+            return FSDPCK_OK;
+        const uint32_t position = strtab_find(&o->labels, text, nbytes);
+        const uint32_t low = *REKEY_MEMBER(o, g->first);
+        if (position == STRTAB_NONE || position < low || position - low >= g->count ||
+            rows[position - low].rank != REKEY_NONE)
+            return FSDPCK_OK;
+        rows[position - low].rank = i;
+    }
+    *known = true;
+    return FSDPCK_OK;
+}
+
+static bool rank_known(const rekey_optimizer *o, const rekey_group *g, ranked *rows)
+{
+    for (uint32_t i = 0; i < g->count; i++) {
+        const uint32_t position = *REKEY_MEMBER(o, g->first + i);
+        rows[i] = (ranked){REKEY_POSITION(o, position)->param, position};
+        if (rows[i].rank == REKEY_NONE)
+            return false;
+    }
+    return true;
+}
+
+/* Members of one list in a description come in the order that it gives. */
+static bool rank_described(const rekey *r, const rekey_optimizer *o, const rekey_group *g,
+                           ranked *rows)
+{
+    const optim_groups *all = r->order->groups;
+    const optim_list *list = rekey_described(r, o);
+    const uint32_t index = (uint32_t)(g - REKEY_GROUP(o, 0));
+    if (list == NULL || index >= list->count ||
+        optim_groups_at(all, list, index)->count != g->count)
+        return false;
+    for (uint32_t i = 0; i < g->count; i++)
+        rows[i] = (ranked){REKEY_NONE, *REKEY_MEMBER(o, g->first + i)};
+    const uint32_t low = *REKEY_MEMBER(o, g->first);
+    for (uint32_t i = 0; i < g->count; i++) {
+        size_t nbytes;
+        const char *text = optim_groups_member(all, optim_groups_at(all, list, index), i, &nbytes);
+        const uint32_t position = strtab_find(&o->labels, text, nbytes);
+        if (position == STRTAB_NONE || position < low || position - low >= g->count ||
+            rows[position - low].rank != REKEY_NONE)
+            return false;
+        rows[position - low].rank = i;
+    }
+    return true;
+}
+
+/* Where the list has another order than the model, either may be that of the optimizer. */
+static fsdpck_status check_order(rekey *r, const rekey_optimizer *o, const rekey_group *g,
+                                 const ranked *rows, fsdpck_error *err)
+{
+    uint32_t moved = REKEY_NONE;
+    bool has_state = false;
+    for (uint32_t i = 0; i < g->count; i++) {
+        const rekey_position *p = REKEY_POSITION(o, rows[i].position);
+        has_state = has_state || p->nstates > 0 || p->has_objects;
+        if (moved == REKEY_NONE && i > 0 && rows[i].rank < rows[i - 1].rank)
+            moved = i;
+    }
+    if (r->order->assumed || moved == REKEY_NONE || !has_state)
+        return FSDPCK_OK;
+    const fsdpck_status st = rekey_fail(
+        r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
+        "param_group %" PRIu32 " lists names in another order than the model has them, and numbers "
+        "may follow either",
+        g->index);
+    error_found(err, "'%.100s' before '%.100s'", strtab_text(&o->labels, rows[moved - 1].position),
+                strtab_text(&o->labels, rows[moved].position));
+    error_next(err, "describe the model and its optimizer with scripts/describe_model.py, and give "
+                    "--model FILE; or --assume order if the optimizer was given model.parameters() "
+                    "in their order");
+    return st;
+}
+
+typedef struct order_words {
+    uint32_t moved, unknown;
+} order_words;
+
+static fsdpck_status order_group(rekey *r, rekey_optimizer *o, const rekey_group *g,
+                                 order_words *words, fsdpck_error *err)
+{
+    budget *owner = r->cat->owner;
+    bool known = false;
+    ranked *rows = budget_alloc(owner, g->count * sizeof *rows, err);
+    if (rows == NULL)
+        return FSDPCK_LIMIT;
+    fsdpck_status st = o->form == OPTIM_KEYS_NAME ? rank_given(r, o, g, rows, &known) : FSDPCK_OK;
+    if (!known && o->form == OPTIM_KEYS_NAME)
+        known = rank_described(r, o, g, rows);
+    if (st == FSDPCK_OK && !known) {
+        known = rank_known(o, g, rows);
+        st = known ? check_order(r, o, g, rows, err) : FSDPCK_OK;
+    }
+    if (known && g->count > 1)
+        qsort(rows, g->count, sizeof *rows, compare_ranked);
+    for (uint32_t i = 0; known && i < g->count; i++) {
+        uint32_t *member = REKEY_MEMBER(o, g->first + i);
+        words->moved += *member != rows[i].position;
+        *member = rows[i].position;
+    }
+    words->unknown += !known && g->count > 1;
+    budget_free(owner, rows, g->count * sizeof *rows);
+    return st;
+}
+
+/* Those that there are; a list that does not count from 0 through the groups is told. */
+static void keep_numbers(rekey_optimizer *o)
+{
+    for (uint32_t i = 0; i < o->positions.count; i++)
+        REKEY_POSITION(o, i)->number = (uint32_t)strtoul(strtab_text(&o->labels, i), NULL, 10);
+}
+
+fsdpck_status rekey_number(rekey *r, rekey_optimizer *o, fsdpck_error *err)
+{
+    order_words words = {0};
+    if (o->form == OPTIM_KEYS_ID) {
+        keep_numbers(o);
+        return FSDPCK_OK;
+    }
+    if (r->to == OPTIM_KEYS_ID && !o->settled)
+        for (size_t i = 0; i < o->groups.count; i++)
+            RETURN_IF(order_group(r, o, REKEY_GROUP(o, i), &words, err));
+    for (uint32_t i = 0; i < o->members.count; i++)
+        REKEY_POSITION(o, *REKEY_MEMBER(o, i))->number = i;
+    if (r->to != OPTIM_KEYS_ID)
+        return FSDPCK_OK;
+    if (words.unknown > 0)
+        log_warn(r->log, FSDPCK_FINDING_OPTIM_ORDER,
+                 "--model FILE says the order of model.parameters()",
+                 "numbers of optimizer state follow the order in which its names are listed; "
+                 "torch lists them sorted by the alphabet here and there");
+    else if (words.moved > 0)
+        log_write(r->log, LOG_NOTE,
+                  "numbers of optimizer state follow the order of the model's parameters, not "
+                  "that in which its names are listed");
+    return FSDPCK_OK;
+}
+
+/* --- the lists of the groups --- */
+
+static fsdpck_status append_label(rekey *r, const rekey_optimizer *o, value list, uint32_t position,
+                                  fsdpck_error *err)
+{
+    value_pool *pool = &r->cat->pool;
+    const rekey_position *p = REKEY_POSITION(o, position);
+    value item;
+    if (r->to == OPTIM_KEYS_ID)
+        RETURN_IF(value_new_int(pool, p->number, &item, err));
+    else
+        RETURN_IF(value_new_str(pool, strtab_text(&r->texts, p->name),
+                                strtab_nbytes(&r->texts, p->name), &item, err));
+    return value_append(pool, list, item, err);
+}
+
+fsdpck_status rekey_lists_make(rekey *r, rekey_optimizer *o, fsdpck_error *err)
+{
+    for (size_t i = 0; i < o->groups.count; i++) {
+        rekey_group *g = REKEY_GROUP(o, i);
+        RETURN_IF(value_new_list(&r->cat->pool, &g->new_params, err));
+        for (uint32_t k = 0; k < g->count; k++)
+            RETURN_IF(append_label(r, o, g->new_params, *REKEY_MEMBER(o, g->first + k), err));
+    }
+    return FSDPCK_OK;
+}

@@ -1,0 +1,83 @@
+/* What numbers mean where the order of the model is taken for that of the numbers (--assume order). */
+#include <inttypes.h>
+
+#include "statedict/rekey_parts.h"
+
+/* The first way to go through the candidates; *failed: the position that finds none. */
+static bool embed(rekey_matching *m, const rekey_group *g, bool backwards, uint32_t *failed)
+{
+    const uint32_t count = (uint32_t)m->candidates.count;
+    uint32_t at = 0; /* candidates used up, from the side that it begins at */
+    for (uint32_t i = 0; i < g->count; i++) {
+        const uint32_t member = backwards ? g->count - 1 - i : i;
+        const uint32_t position = *REKEY_MEMBER(m->o, g->first + member);
+        uint32_t *slot = backwards ? &m->high[position] : &m->low[position];
+        *failed = position;
+        if (m->fixed[position]) {
+            const uint32_t used = backwards ? count - 1 - *slot : *slot;
+            if (used < at)
+                return false;
+            at = used + 1;
+            continue;
+        }
+        for (;; at++) {
+            if (at >= count || m->steps > REKEY_STEPS_MAX)
+                return false;
+            m->steps++;
+            const uint32_t candidate = backwards ? count - 1 - at : at;
+            if (!m->taken[candidate] && rekey_fits(m, position, rekey_candidate(m, candidate))) {
+                *slot = candidate;
+                at++;
+                break;
+            }
+        }
+    }
+    return true;
+}
+
+/* Fixes what the first and the last way agree on. */
+static bool narrow(rekey_matching *m, uint32_t *left, uint32_t *failed)
+{
+    for (size_t g = 0; g < m->o->groups.count; g++) {
+        const rekey_group *group = REKEY_GROUP(m->o, g);
+        if (!embed(m, group, false, failed) || !embed(m, group, true, failed))
+            return false;
+        for (uint32_t i = 0; i < group->count; i++) {
+            const uint32_t position = *REKEY_MEMBER(m->o, group->first + i);
+            if (m->fixed[position] || m->low[position] != m->high[position])
+                continue;
+            m->fixed[position] = 1;
+            m->taken[m->low[position]] = 1;
+            --*left;
+        }
+    }
+    return true;
+}
+
+static fsdpck_status ambiguous(const rekey_matching *m, uint32_t left, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        rekey_fail(m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
+                   "optimizer state by number could mean the model's parameters in several ways");
+    error_expected(err, "one way to give %zu numbers to %zu parameters", m->o->positions.count,
+                   m->candidates.count);
+    error_found(err, "%" PRIu32 " of them not settled by shapes and order", left);
+    error_next(err, "--model FILE says what the parameters are, and, where there are several "
+                    "param_groups, its 'optimizers' which are in which: fsdpck-model(5)");
+    return st;
+}
+
+fsdpck_status rekey_match_order(rekey_matching *m, fsdpck_error *err)
+{
+    uint32_t left = (uint32_t)m->o->positions.count, failed = 0;
+    for (uint32_t before = left + 1; left > 0 && left < before && m->steps <= REKEY_STEPS_MAX;) {
+        before = left;
+        if (!narrow(m, &left, &failed) && m->steps <= REKEY_STEPS_MAX)
+            return rekey_no_match(m, failed, err);
+    }
+    if (left > 0)
+        return ambiguous(m, left, err);
+    for (size_t i = 0; i < m->o->positions.count; i++)
+        REKEY_POSITION(m->o, i)->param = *VEC_AT(&m->candidates, const uint32_t, m->low[i]);
+    return FSDPCK_OK;
+}

@@ -1,0 +1,39 @@
+/* shard_metadata.h: units of a checkpoint that says itself what its flat parameters are made of.
+ *
+ * fairscale's FullyShardedDataParallel, and metaseq with it, save each rank's bare 1-dim shards with
+ * what local_metadata_dict() gives:
+ *
+ *     {'model': {'layers.0.flat_param_0': shard, 'flat_param_0': shard, ...buffers},
+ *      'shard_metadata': {'buffer_names': [...], 'param_metadata': [
+ *          {'fsdp_path': 'layers.0', 'no_broadcast_optim_state': False,
+ *           'params': {'flat_param_0': {'names': ['fc.weight', ...], 'shapes': [torch.Size, ...],
+ *                                       'numels': [15, ...], 'padding': 0}},
+ *           'shared_param_info': [('emb.weight', 'head.weight')]}, ...]}}
+ *
+ * A parameter that is sharded by itself (flatten_parameters=False) stands under its own name, the
+ * one name of its list. Nothing is padded inside; each rank's padding at the end is that of
+ * unit_shard. no_broadcast_optim_state marks a group of one rank, which has all of it.
+ *
+ *     if (shard_metadata_is(&cat)) {
+ *         unit_list_init(&units, &budget);
+ *         RETURN_IF(shard_metadata_units(&cat, ranks, &units, err));
+ *         ...                           // units are `keyed`: found by the keys of their tensors
+ *     }
+ *
+ * Source: fairscale 0.4.13, nn/data_parallel/fully_sharded_data_parallel.py (local_metadata_dict,
+ * consolidate_shard_weights); metaseq, scripts/reshard_fsdp.py.
+ */
+#ifndef FSDPCK_STATEDICT_SHARD_METADATA_H
+#define FSDPCK_STATEDICT_SHARD_METADATA_H
+
+#include "model/unit.h"
+#include "state/catalogue.h"
+
+bool shard_metadata_is(const catalogue *c);
+
+/* Objects of c are loaded. world_size: files of ranks. `units` is initialised and empty; sealed
+ * afterwards. BADINPUT (SHARD-METADATA) where it contradicts itself. */
+fsdpck_status shard_metadata_units(const catalogue *c, uint32_t world_size, unit_list *units,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

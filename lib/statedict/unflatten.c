@@ -1,0 +1,358 @@
+#include "statedict/unflatten.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "statedict/unflatten_parts.h"
+
+const unit_param *flat_param(const flat_view *v, uint32_t index)
+{
+    return VEC_AT(&v->units->params, const unit_param, index);
+}
+
+const unit *flat_unit_of(const flat_view *v, uint32_t param)
+{
+    return unit_at(v->units, *VEC_AT(&v->unit_of, const uint32_t, param));
+}
+
+/* --- the source --- */
+
+static const flat_spot *spot_of(const flat_view *v, uint64_t chunk)
+{
+    return VEC_AT(&v->spots, const flat_spot, catalogue_chunk(v->out, chunk)->aux);
+}
+
+/* Strides of a box whose elements lie without gaps in the parameter's memory order. */
+static void box_strides(const flat_view *v, const unit_param *p, const uint64_t *sizes,
+                        uint64_t step, uint64_t *strides)
+{
+    const uint64_t *order =
+        p->permuted ? VEC_AT(&v->units->dims, const uint64_t, p->order_at) : NULL;
+    uint64_t stride = step;
+    for (unsigned i = p->ndim; i-- > 0;) {
+        const uint64_t d = order == NULL ? i : order[i];
+        strides[d] = stride;
+        stride *= sizes[d];
+    }
+}
+
+static fsdpck_status refused(const flat_view *v, const flat_spot *s, fsdpck_error *err)
+{
+    if (s->param == SPOT_REFUSED) {
+        if (err != NULL)
+            *err = v->refusal;
+        return v->refusal.status;
+    }
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
+                                       "a plain tensor has other shapes or dtypes on other ranks");
+    error_next(err, "--per-rank keep");
+    return st;
+}
+
+static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
+{
+    const flat_view *v = ctx;
+    const flat_spot *s = spot_of(v, chunk);
+    const cat_chunk *k = catalogue_chunk(v->out, chunk);
+    uint64_t sizes[NDIM_MAX], step, skip;
+
+    if (s->param == SPOT_REFUSED || s->param == SPOT_DIFFERS)
+        return refused(v, s, err);
+    RETURN_IF(v->base_source.locate(v->base_source.ctx, s->chunk, where, err));
+    if (s->param == SPOT_AS_IS || s->param == SPOT_TWIN)
+        return FSDPCK_OK;
+    const dtype d = (dtype)catalogue_tensor(v->out, k->tensor)->dtype;
+    step = where->rows ? 1 : where->strides[0];
+    if (!checked_mul(s->skip, step, &skip) ||
+        !checked_mul(skip, dtype_get(d)->itemsize_bytes, &skip) ||
+        !checked_add(where->offset_bytes, skip, &where->offset_bytes))
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_BOUNDS,
+                         "tensor reaches outside of its storage");
+    catalogue_chunk_box(v->out, chunk, NULL, sizes);
+    const unit_param *p = flat_param(v, s->param);
+    box_strides(v, p, sizes, step, where->strides);
+    where->rows = step == 1 && !p->permuted;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status read_at(void *ctx, uint32_t file, uint64_t offset_bytes, void *dst,
+                             uint64_t nbytes, fsdpck_error *err)
+{
+    const source *s = &((const flat_view *)ctx)->base_source;
+    return s->read_at(s->ctx, file, offset_bytes, dst, nbytes, err);
+}
+
+static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **stream,
+                                 fsdpck_error *err)
+{
+    const flat_view *v = ctx;
+    const source *s = &v->base_source;
+    return s->stream_open(s->ctx, spot_of(v, chunk)->chunk, stream, err);
+}
+
+static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
+{
+    const flat_view *v = ctx;
+    const source *s = &v->base_source;
+    return s->stream_nbytes(s->ctx, spot_of(v, chunk)->chunk);
+}
+
+static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
+{
+    const source *s = &((const flat_view *)ctx)->base_source;
+    return s->check_unchanged(s->ctx, err);
+}
+
+const source *flat_view_source(const flat_view *v)
+{
+    return &v->source;
+}
+
+uint64_t flat_view_dropped(const flat_view *v)
+{
+    return v->dropped_count;
+}
+
+/* --- making it --- */
+
+/* The other names of each parameter, whichever unit lists them. */
+static fsdpck_status list_twins(flat_view *v, fsdpck_error *err)
+{
+    const unit_list *l = v->units;
+    uint32_t *first = vec_push_n(&v->first_twin, l->params.count, err);
+    uint32_t *of = vec_push_n(&v->unit_of, l->params.count, err);
+
+    if ((first == NULL || of == NULL) && l->params.count > 0)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < l->params.count; i++)
+        first[i] = CAT_NONE;
+    for (uint32_t i = 0; i < unit_count(l); i++) {
+        const unit *u = unit_at(l, i);
+        for (uint32_t k = 0; k < u->nparams; k++)
+            of[u->first_param + k] = i;
+    }
+    for (size_t i = l->shared.count; i-- > 0;) {
+        const unit_shared *s = VEC_AT(&l->shared, const unit_shared, i);
+        size_t nbytes;
+        const char *name = unit_name(l, s->same_as, &nbytes);
+        const unit_param *p = unit_list_find_param(l, name, nbytes, NULL);
+        flat_twin *t = vec_push(&v->twins, err);
+        if (t == NULL)
+            return FSDPCK_LIMIT;
+        if (p == NULL)
+            return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                             "list of units is not sealed");
+        const size_t at = (size_t)(p - VEC_AT(&l->params, const unit_param, 0));
+        *t = (flat_twin){.fqn = s->fqn, .next = first[at]};
+        first[at] = (uint32_t)(v->twins.count - 1);
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status copy_frame(flat_view *v, fsdpck_error *err)
+{
+    const catalogue *from = v->base;
+    uint32_t index;
+    for (size_t i = 0; i < catalogue_file_count(from); i++) {
+        const cat_file *f = catalogue_file(from, i);
+        RETURN_IF(catalogue_add_file(v->out, catalogue_name(from, f->path),
+                                     catalogue_name_nbytes(from, f->path), f->nbytes, f->rank,
+                                     &index, err));
+    }
+    for (uint32_t i = 0; i < from->meshes.count; i++)
+        RETURN_IF(catalogue_add_mesh(v->out, catalogue_mesh(from, i), &index, err));
+    for (size_t i = 0; i < from->specs.count; i++)
+        RETURN_IF(catalogue_add_spec(v->out, VEC_AT(&from->specs, const cat_spec, i), &index, err));
+    v->out->origin = from->origin;
+    return FSDPCK_OK;
+}
+
+/* A flat parameter is cut without regard to its parameters' dims; nobody wants to have them cut like
+ * that again. They are said to be cut as FSDP cuts what it does not flatten: along dim 0. */
+static fsdpck_status make_spec(flat_view *v, fsdpck_error *err)
+{
+    const int64_t all = v->base->origin.world_size;
+    uint64_t ranks = 1;
+    v->spec = CAT_NONE;
+    if (!flat_has_pieces(v->base))
+        return FSDPCK_OK;
+    for (uint32_t i = 0; i < unit_count(v->units); i++) {
+        const uint32_t n = unit_at(v->units, i)->world_size;
+        if (n > 1 && ranks > 1 && n != ranks)
+            return FSDPCK_OK;
+        ranks = n > 1 ? n : ranks;
+    }
+    if (ranks == 1)
+        return FSDPCK_OK;
+    cat_spec spec = {0};
+    mesh m = {.ndim = 1, .sizes = {ranks}, .names = {"fsdp"}};
+    if (all > 0 && (uint64_t)all > ranks && (uint64_t)all % ranks == 0)
+        m = (mesh){.ndim = 2, .sizes = {(uint64_t)all / ranks, ranks}, .names = {"ddp", "fsdp"}};
+    spec.placements[m.ndim - 1] = (placement){.kind = PLACEMENT_SHARD};
+    RETURN_IF(catalogue_add_mesh(v->out, &m, &spec.mesh, err));
+    return catalogue_add_spec(v->out, &spec, &v->spec, err);
+}
+
+/* Where the view has what the first catalogue has, its nesting serves. */
+static fsdpck_status keep_root(flat_view *v, fsdpck_error *err)
+{
+    const catalogue *from = v->base;
+    if (value_is_none(from->root) || flat_has_pieces(from) ||
+        catalogue_tensor_count(from) != catalogue_tensor_count(v->out))
+        return FSDPCK_OK;
+    for (size_t i = 0; i < v->map.count; i++)
+        if (*VEC_AT(&v->map, const uint64_t, i) == UINT64_MAX)
+            return FSDPCK_OK;
+    return value_copy(&from->pool, from->root, &v->out->pool, v->map.items, &v->out->root, err);
+}
+
+static flat_view *view_init(catalogue *base, const source *src, const unit_list *units,
+                            const flat_view_options *options, catalogue *out)
+{
+    budget *owner = out->owner;
+    flat_view *v = calloc(1, sizeof *v);
+    if (v == NULL)
+        return NULL;
+    v->base = base;
+    v->base_source = *src;
+    v->units = units;
+    v->options = *options;
+    v->out = out;
+    v->owner = owner;
+    v->whole = flat_numbers_are_whole(base);
+    v->spots = VEC_OF(flat_spot, owner);
+    v->map = VEC_OF(uint64_t, owner);
+    v->object_origin = VEC_OF(uint32_t, owner);
+    v->twins = VEC_OF(flat_twin, owner);
+    v->first_twin = VEC_OF(uint32_t, owner);
+    v->unit_of = VEC_OF(uint32_t, owner);
+    v->made_as = VEC_OF(uint32_t, owner);
+    v->flat_of = VEC_OF(uint32_t, owner);
+    v->by_name = VEC_OF(uint32_t, owner);
+    v->pieces = VEC_OF(flat_piece, owner);
+    v->optimizers = VEC_OF(flat_optimizer, owner);
+    v->targets = VEC_OF(uint32_t, owner);
+    strtab_init(&v->texts, owner);
+    strtab_init(&v->covered, owner);
+    strtab_init(&v->dropped, owner);
+    v->source = (source){.ctx = v,
+                         .cat = out,
+                         .locate = locate,
+                         .read_at = read_at,
+                         .stream_open = src->stream_open == NULL ? NULL : stream_open,
+                         .stream_read = src->stream_read,
+                         .stream_finish = src->stream_finish,
+                         .stream_close = src->stream_close,
+                         .stream_nbytes = src->stream_nbytes == NULL ? NULL : stream_nbytes,
+                         .twin_of = flat_twin_of,
+                         .check_unchanged = check_unchanged};
+    return v;
+}
+
+/* What only the making of it needs. */
+static void release_scratch(flat_view *v)
+{
+    v->options.order = NULL;
+    v->options.order_count = 0;
+    v->options.groups = NULL;
+    v->options.agree = NULL;
+    v->options.ties = NULL;
+    v->options.tie_count = 0;
+    vec_release(&v->made_as);
+    vec_release(&v->flat_of);
+    vec_release(&v->by_name);
+    vec_release(&v->pieces);
+    vec_release(&v->optimizers);
+    vec_release(&v->targets);
+    vec_release(&v->twins);
+    vec_release(&v->first_twin);
+    strtab_release(&v->texts);
+    strtab_release(&v->covered);
+    v->dropped_count = strtab_count(&v->dropped);
+    strtab_release(&v->dropped);
+}
+
+fsdpck_status flat_view_new(catalogue *base, const source *src, const unit_list *units,
+                            const flat_view_options *options, catalogue *out, flat_view **view,
+                            fsdpck_error *err)
+{
+    *view = NULL;
+    flat_view *v = view_init(base, src, units, options, out);
+    if (v == NULL)
+        return error_set_nomem(err, sizeof *v);
+    fsdpck_status st = FSDPCK_OK;
+    GOTO_IF(list_twins(v, err), out);
+    GOTO_IF(copy_frame(v, err), out);
+    GOTO_IF(make_spec(v, err), out);
+    GOTO_IF(flat_make_tensors(v, err), out);
+    GOTO_IF(keep_root(v, err), out);
+    GOTO_IF(catalogue_seal(v->out, err), out);
+    vec_trim(&v->spots);
+out:
+    release_scratch(v);
+    if (st != FSDPCK_OK)
+        flat_view_free(v);
+    else
+        *view = v;
+    return st;
+}
+
+void flat_view_free(flat_view *v)
+{
+    if (v == NULL)
+        return;
+    vec_release(&v->spots);
+    vec_release(&v->map);
+    vec_release(&v->object_origin);
+    vec_release(&v->unit_of);
+    free(v);
+}
+
+/* --- objects that are loaded late --- */
+
+uint32_t flat_view_object_origin(const flat_view *v, uint32_t object)
+{
+    return *VEC_AT(&v->object_origin, const uint32_t, catalogue_object(v->out, object)->number);
+}
+
+/* Tensors that the object brought along. */
+static fsdpck_status take_inner(flat_view *v, fsdpck_error *err)
+{
+    for (size_t i = v->map.count; i < catalogue_tensor_count(v->base); i++) {
+        const cat_tensor *t = catalogue_tensor(v->base, i);
+        flat_spot *s = vec_push(&v->spots, err);
+        uint64_t *mapped = vec_push(&v->map, err);
+        uint32_t made;
+        if (s == NULL || mapped == NULL)
+            return FSDPCK_LIMIT;
+        *s = (flat_spot){.chunk = t->first_chunk, .param = SPOT_AS_IS};
+        cat_chunk k = *catalogue_chunk(v->base, t->first_chunk);
+        k.aux = (uint32_t)(v->spots.count - 1);
+        RETURN_IF(catalogue_add_object_tensor(
+            v->out, catalogue_name(v->base, t->name), catalogue_name_nbytes(v->base, t->name),
+            (dtype)t->dtype, t->ndim, catalogue_shape(v->base, i), &k, &made, err));
+        *mapped = made;
+        if (!(t->flags & CAT_TENSOR_NAMED))
+            continue;
+        value path;
+        RETURN_IF(value_copy(&v->base->pool, t->path, &v->out->pool, NULL, &path, err));
+        catalogue_tensor(v->out, made)->path = path;
+        catalogue_tensor(v->out, made)->flags |= CAT_TENSOR_NAMED;
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status flat_view_take_object(flat_view *v, uint32_t object, fsdpck_error *err)
+{
+    const cat_object *from = catalogue_object(v->base, flat_view_object_origin(v, object));
+    value copy;
+
+    RETURN_IF(take_inner(v, err));
+    RETURN_IF(value_copy(&v->base->pool, from->content, &v->out->pool, v->map.items, &copy, err));
+    cat_object *to = catalogue_object(v->out, object);
+    to->content = copy;
+    to->loaded = from->loaded;
+    to->opaque = from->opaque;
+    return FSDPCK_OK;
+}

@@ -1,0 +1,482 @@
+/* Optimizer state by number: what there is of it, and which parameters the numbers mean. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/fqn.h"
+#include "statedict/unflatten_parts.h"
+
+#define NUMBERS_MAX (1u << 22)
+
+/* --- gathering --- */
+
+size_t flat_prefix_nbytes(const catalogue *c, value path, uint32_t name, size_t depth)
+{
+    size_t nbytes = catalogue_name_nbytes(c, name), tail = 0;
+    for (size_t i = depth; i < value_count(&c->pool, path); i++) {
+        size_t n = 0;
+        (void)value_text(&c->pool, value_item(&c->pool, path, i), &n);
+        tail += n + (i > depth);
+    }
+    return nbytes > tail ? nbytes - tail : 0;
+}
+
+static fsdpck_status optimizer_of(flat_view *v, const char *prefix, size_t nbytes, size_t depth,
+                                  uint32_t tensor, uint32_t *index, fsdpck_error *err)
+{
+    uint32_t id;
+    RETURN_IF(strtab_intern(&v->texts, prefix, nbytes, &id, err));
+    for (*index = 0; *index < v->optimizers.count; ++*index)
+        if (VEC_AT(&v->optimizers, const flat_optimizer, *index)->prefix == id)
+            return FSDPCK_OK;
+    flat_optimizer *o = vec_push(&v->optimizers, err);
+    if (o == NULL)
+        return FSDPCK_LIMIT;
+    *o = (flat_optimizer){.prefix = id, .depth = (uint32_t)depth, .sample = tensor};
+    return FSDPCK_OK;
+}
+
+fsdpck_status flat_optim_see(flat_view *v, uint32_t base_tensor, bool *taken, fsdpck_error *err)
+{
+    const catalogue *c = v->base;
+    const cat_tensor *t = catalogue_tensor(c, base_tensor);
+    size_t depth, key_nbytes;
+    uint32_t number, owner, key;
+    flat_name n;
+
+    *taken = !v->whole && (t->flags & CAT_TENSOR_IN_OBJECT) == 0 &&
+             flat_path_numbered(&c->pool, t->path, &depth, &number);
+    if (!*taken)
+        return FSDPCK_OK;
+    flat_name_read(c, base_tensor, &n);
+    const char *text = value_text(
+        &c->pool, value_item(&c->pool, t->path, value_count(&c->pool, t->path) - 1), &key_nbytes);
+    if (text == NULL) {
+        *taken = false;
+        return FSDPCK_OK;
+    }
+    RETURN_IF(optimizer_of(v, n.text, flat_prefix_nbytes(c, t->path, t->name, depth), depth,
+                           base_tensor, &owner, err));
+    RETURN_IF(
+        strtab_intern(&v->texts, text, n.rank == CAT_NONE ? key_nbytes : n.key_nbytes, &key, err));
+    flat_piece *p = vec_push(&v->pieces, err);
+    if (p == NULL)
+        return FSDPCK_LIMIT;
+    *p = (flat_piece){
+        .owner = owner, .number = number, .key = key, .tensor = base_tensor, .rank = n.rank};
+    return FSDPCK_OK;
+}
+
+static int compare_pieces(const void *left, const void *right)
+{
+    const flat_piece *a = left, *b = right;
+    if (a->owner != b->owner)
+        return a->owner < b->owner ? -1 : 1;
+    if (a->number != b->number)
+        return a->number < b->number ? -1 : 1;
+    if (a->key != b->key)
+        return a->key < b->key ? -1 : 1;
+    return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
+}
+
+/* --- what the param_groups say --- */
+
+bool flat_is_of_group(const flat_view *v, const flat_optimizer *o, const cat_object *from,
+                      const char *what)
+{
+    const value_pool *pool = &v->base->pool;
+    const size_t count = value_count(pool, from->path);
+    const size_t skip = strtab_nbytes(&v->texts, o->prefix);
+    return count == o->depth + 3u && catalogue_name_nbytes(v->base, from->name) >= skip &&
+           memcmp(catalogue_name(v->base, from->name), strtab_text(&v->texts, o->prefix), skip) ==
+               0 &&
+           value_is_str(pool, value_item(pool, from->path, o->depth), "param_groups") &&
+           value_is_str(pool, value_item(pool, from->path, count - 1), what);
+}
+
+uint32_t flat_number_at(const flat_view *v, value list, size_t i)
+{
+    uint64_t n;
+    if (!value_as_u64(&v->base->pool, value_item(&v->base->pool, list, i), &n) || n >= NUMBERS_MAX)
+        return CAT_NONE;
+    return (uint32_t)n;
+}
+
+static void count_numbers(const flat_view *v, flat_optimizer *o, uint32_t *groups)
+{
+    *groups = 0;
+    for (uint32_t i = 0; i < catalogue_object_count(v->base); i++) {
+        const cat_object *from = catalogue_object(v->base, i);
+        if (!flat_is_of_group(v, o, from, "params") ||
+            (from->rank != UINT16_MAX && from->rank != 0))
+            continue;
+        ++*groups;
+        for (size_t k = 0; k < value_count(&v->base->pool, from->content); k++) {
+            const uint32_t n = flat_number_at(v, from->content, k);
+            if (n != CAT_NONE && n >= o->count)
+                o->count = n + 1;
+        }
+    }
+    for (size_t i = 0; *groups == 0 && i < v->pieces.count; i++) {
+        const flat_piece *p = VEC_AT(&v->pieces, const flat_piece, i);
+        if (VEC_AT(&v->optimizers, flat_optimizer, p->owner) == o && p->number < NUMBERS_MAX &&
+            p->number >= o->count)
+            o->count = p->number + 1;
+    }
+}
+
+/* --- from numbers to parameters --- */
+
+static fsdpck_status refuse(flat_view *v, flat_optimizer *o, const char *why, uint32_t number)
+{
+    o->failed = true;
+    if (v->refusal.status != FSDPCK_OK)
+        return FSDPCK_OK;
+    /* Another order may fit, unless the user says that this one is right. */
+    const bool asks = o->by_order && !v->options.assume_order;
+    (void)error_set(&v->refusal, FSDPCK_BADINPUT,
+                    asks ? FSDPCK_FINDING_MODEL_NEEDED : FSDPCK_FINDING_MODEL_OPTIM,
+                    "optimizer state by number %s", why);
+    error_expected(&v->refusal, "as the model's %zu units and %zu parameters",
+                   v->units->units.count, v->units->params.count);
+    if (number == CAT_NONE)
+        error_found(&v->refusal, "%" PRIu32 " parameters in the optimizer", o->count);
+    else
+        error_found(&v->refusal, "parameter %" PRIu32 " of %" PRIu32, number, o->count);
+    error_next(&v->refusal, "describe the model and its optimizer with scripts/describe_model.py, "
+                            "and give --model FILE; --part model, where a command has it, leaves "
+                            "the state out");
+    return FSDPCK_OK;
+}
+
+/* Nothing is wrong with the state, but nobody says whose it is. */
+static fsdpck_status ask(flat_view *v, flat_optimizer *o, const char *why, const char *found)
+{
+    o->failed = true;
+    if (v->refusal.status != FSDPCK_OK)
+        return FSDPCK_OK;
+    (void)error_set(&v->refusal, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
+                    "optimizer state by number %s", why);
+    if (found[0] != '\0')
+        error_found(&v->refusal, "%s", found);
+    error_next(&v->refusal,
+               "describe the model and its optimizer with scripts/describe_model.py, and give "
+               "--model FILE%s; --part model, where a command has it, leaves the state out",
+               v->options.assume_order ? ""
+                                       : ", or --assume order if the optimizer was given "
+                                         "model.parameters() in their order");
+    return FSDPCK_OK;
+}
+
+static bool all_orig(const unit_list *l, bool *mixed)
+{
+    size_t orig = 0;
+    for (uint32_t i = 0; i < unit_count(l); i++)
+        orig += unit_at(l, i)->use_orig_params;
+    *mixed = orig > 0 && orig < unit_count(l);
+    return orig > 0;
+}
+
+/* torch 2.6 and newer note the names that the optimizer was given. */
+static fsdpck_status take_names(flat_view *v, flat_optimizer *o, bool orig, bool *complete,
+                                fsdpck_error *err)
+{
+    const value_pool *pool = &v->base->pool;
+    uint32_t *targets = VEC_AT(&v->targets, uint32_t, o->targets_at);
+    text_buf clean = {0};
+    value params = VALUE_OF_NONE;
+    uint32_t named = 0;
+    for (uint32_t i = 0; i < catalogue_object_count(v->base); i++) {
+        const cat_object *from = catalogue_object(v->base, i);
+        if (flat_is_of_group(v, o, from, "params"))
+            params = from->content;
+        if (!flat_is_of_group(v, o, from, "param_names"))
+            continue;
+        for (size_t k = 0; k < value_count(pool, from->content); k++) {
+            size_t nbytes;
+            const char *text = value_text(pool, value_item(pool, from->content, k), &nbytes);
+            const uint32_t n = flat_number_at(v, params, k);
+            if (text == NULL || n >= o->count)
+                continue;
+            clean.nbytes = 0;
+            fqn_clean(text, nbytes, false, &clean);
+            if (text_check(&clean, err) != FSDPCK_OK)
+                break;
+            const unit *u = NULL;
+            if (orig) {
+                const unit_param *p = unit_list_find_param(v->units, clean.text, clean.nbytes, &u);
+                if (p != NULL)
+                    targets[n] = (uint32_t)(p - flat_param(v, 0));
+            } else if (flat_name_is_flat(clean.text, clean.nbytes)) {
+                while (clean.nbytes > 0 && clean.text[clean.nbytes - 1] != '.')
+                    clean.nbytes--;
+                u = unit_list_find(v->units, clean.text, clean.nbytes > 0 ? clean.nbytes - 1 : 0);
+                if (u != NULL)
+                    targets[n] = (uint32_t)(u - unit_at(v->units, 0));
+            }
+            named += u != NULL;
+        }
+    }
+    *complete = named > 0;
+    const fsdpck_status st = text_check(&clean, err);
+    text_release(&clean);
+    return st;
+}
+
+/* Lengths of each number's pieces, one state of it (all are cut alike). */
+static fsdpck_status match_lengths(flat_view *v, const flat_optimizer *o, uint32_t *found,
+                                   unsigned *solutions, fsdpck_error *err)
+{
+    const uint32_t owner = (uint32_t)(o - VEC_AT(&v->optimizers, const flat_optimizer, 0));
+    vec first = VEC_OF(uint64_t, v->owner), ranks = VEC_OF(uint32_t, v->owner),
+        nelems = VEC_OF(uint64_t, v->owner);
+    fsdpck_status st = FSDPCK_OK;
+    size_t at = 0;
+    for (uint32_t n = 0; st == FSDPCK_OK && n <= o->count; n++) {
+        uint64_t *begin = vec_push(&first, err);
+        if (begin == NULL) {
+            st = FSDPCK_LIMIT;
+            break;
+        }
+        *begin = ranks.count;
+        uint32_t key = CAT_NONE;
+        for (; at < v->pieces.count; at++) {
+            const flat_piece *p = VEC_AT(&v->pieces, const flat_piece, at);
+            if (p->owner > owner || (p->owner == owner && p->number > n))
+                break;
+            const cat_tensor *t = catalogue_tensor(v->base, p->tensor);
+            if (p->owner < owner || t->ndim == 0 || (key != CAT_NONE && p->key != key))
+                continue;
+            key = p->key;
+            for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
+                uint32_t *rank = vec_push(&ranks, err);
+                uint64_t *length = vec_push(&nelems, err);
+                if (rank == NULL || length == NULL) {
+                    st = FSDPCK_LIMIT;
+                    break;
+                }
+                *rank = p->rank != CAT_NONE ? p->rank : catalogue_chunk(v->base, k)->rank;
+                *length = catalogue_tensor_nelems(v->base, p->tensor);
+            }
+        }
+    }
+    flat_match m = {.units = v->units,
+                    .count = o->count,
+                    .first = first.items,
+                    .ranks = ranks.items,
+                    .nelems = nelems.items,
+                    .found = found,
+                    .owner = v->owner};
+    if (st == FSDPCK_OK)
+        st = flat_match_run(&m, solutions, err);
+    vec_release(&first);
+    vec_release(&ranks);
+    vec_release(&nelems);
+    return st;
+}
+
+/* The order of the tree, where the description has it: all parameters or those that are trained. */
+static bool take_order(flat_view *v, const flat_optimizer *o, uint32_t *targets)
+{
+    const flat_view_options *opt = &v->options;
+    uint32_t trained = 0, n = 0;
+    for (uint32_t i = 0; i < opt->order_count; i++)
+        trained += opt->order[i].requires_grad;
+    const bool all = o->count == opt->order_count;
+    if (opt->order_count == 0 || (!all && o->count != trained))
+        return false;
+    for (uint32_t i = 0; i < opt->order_count; i++) {
+        if (!all && !opt->order[i].requires_grad)
+            continue;
+        targets[n++] = opt->order[i].target != CAT_NONE ? opt->order[i].target : FLAT_OTHER | i;
+    }
+    return true;
+}
+
+static uint32_t target_named(const flat_view *v, bool orig, const char *text, size_t nbytes)
+{
+    const unit *u = NULL;
+    const unit_param *p = unit_list_find_param(v->units, text, nbytes, &u);
+    if (orig && p != NULL)
+        return (uint32_t)(p - flat_param(v, 0));
+    if (!orig && flat_name_is_flat(text, nbytes)) {
+        while (nbytes > 0 && text[nbytes - 1] != '.')
+            nbytes--;
+        u = unit_list_find(v->units, text, nbytes > 0 ? nbytes - 1 : 0);
+        return u == NULL ? CAT_NONE : (uint32_t)(u - unit_at(v->units, 0));
+    }
+    for (uint32_t i = 0; i < v->options.order_count; i++)
+        if (v->options.order[i].target == CAT_NONE && v->options.order[i].nbytes == nbytes &&
+            memcmp(v->options.order[i].fqn, text, nbytes) == 0)
+            return FLAT_OTHER | i;
+    return CAT_NONE;
+}
+
+/* As the description lists the groups; *taken false where it lists none, or others. */
+static void take_groups(flat_view *v, const flat_optimizer *o, bool orig, bool *taken)
+{
+    const optim_groups *g = v->options.groups;
+    const optim_list *list = g == NULL ? NULL
+                                       : optim_groups_find(g, strtab_text(&v->texts, o->prefix),
+                                                           strtab_nbytes(&v->texts, o->prefix),
+                                                           v->optimizers.count == 1);
+    uint32_t *targets = VEC_AT(&v->targets, uint32_t, o->targets_at);
+    uint32_t known = 0;
+    *taken = false;
+    for (uint32_t i = 0; list != NULL && i < catalogue_object_count(v->base); i++) {
+        const cat_object *from = catalogue_object(v->base, i);
+        uint64_t at;
+        if (!flat_is_of_group(v, o, from, "params") ||
+            !value_as_u64(&v->base->pool, value_item(&v->base->pool, from->path, o->depth + 1u),
+                          &at) ||
+            at >= list->count)
+            continue;
+        const optim_group *group = optim_groups_at(g, list, (uint32_t)at);
+        if (value_count(&v->base->pool, from->content) != group->count)
+            return;
+        for (uint32_t k = 0; k < group->count; k++) {
+            size_t nbytes;
+            const char *text = optim_groups_member(g, group, k, &nbytes);
+            const uint32_t n = flat_number_at(v, from->content, k);
+            if (n >= o->count)
+                return;
+            targets[n] = target_named(v, orig, text, nbytes);
+            if (targets[n] == CAT_NONE)
+                return;
+            known++;
+        }
+    }
+    *taken = known > 0;
+}
+
+static fsdpck_status find_targets(flat_view *v, flat_optimizer *o, bool orig, fsdpck_error *err)
+{
+    uint32_t groups;
+    bool named;
+    unsigned solutions = 0;
+
+    count_numbers(v, o, &groups);
+    o->targets_at = v->targets.count;
+    uint32_t *targets = vec_push_n(&v->targets, o->count, err);
+    if (targets == NULL && o->count > 0)
+        return FSDPCK_LIMIT;
+    for (uint32_t i = 0; i < o->count; i++)
+        targets[i] = CAT_NONE;
+    RETURN_IF(take_names(v, o, orig, &named, err));
+    if (named)
+        return FSDPCK_OK;
+    take_groups(v, o, orig, &named);
+    if (named)
+        return FSDPCK_OK;
+    if (groups > 1)
+        return ask(v, o, "is in several param_groups, without names", "");
+    o->by_order = true;
+    if (take_order(v, o, targets))
+        return FSDPCK_OK;
+    if (!orig) {
+        if (o->count != unit_count(v->units))
+            return refuse(v, o, "has another number of parameters than there are units", CAT_NONE);
+        for (uint32_t i = 0; i < o->count; i++)
+            targets[i] = i;
+        return FSDPCK_OK;
+    }
+    RETURN_IF(match_lengths(v, o, targets, &solutions, err));
+    if (solutions == 0)
+        return refuse(v, o, "has no order of parameters that fits its pieces", CAT_NONE);
+    if (solutions > 1)
+        return ask(v, o, "could mean parameters in more than one order", "");
+    return FSDPCK_OK;
+}
+
+bool flat_piece_is_whole(const flat_view *v, uint32_t base_tensor, uint32_t param)
+{
+    const unit_param *p = flat_param(v, param);
+    return !unit_is_sharded(flat_unit_of(v, param)) && p->ndim > 0 &&
+           catalogue_tensor(v->base, base_tensor)->ndim == p->ndim &&
+           memcmp(catalogue_shape(v->base, base_tensor), unit_param_shape(v->units, p),
+                  p->ndim * sizeof(uint64_t)) == 0;
+}
+
+/* Whether each piece is as long as what it is said to be a piece of. */
+static fsdpck_status check_piece(flat_view *v, const flat_piece *p, const uint32_t *targets,
+                                 bool orig, bool *fits)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, p->tensor);
+    const uint32_t target = targets[p->number];
+    *fits = true;
+    if (target == CAT_NONE || (target & FLAT_OTHER) || t->ndim == 0)
+        return FSDPCK_OK;
+    if (orig && flat_piece_is_whole(v, p->tensor, target))
+        return FSDPCK_OK;
+    *fits = t->ndim == 1;
+    for (uint64_t k = t->first_chunk; *fits && k < t->first_chunk + t->nchunks; k++) {
+        const uint64_t nelems = catalogue_tensor_nelems(v->base, p->tensor);
+        const uint32_t rank = p->rank != CAT_NONE ? p->rank : catalogue_chunk(v->base, k)->rank;
+        uint64_t begin, end;
+        if (!orig) {
+            *fits = flat_rank_interval(v, unit_at(v->units, target), p->tensor, k, &begin, &end,
+                                       NULL) == FSDPCK_OK;
+            continue;
+        }
+        const unit *u = flat_unit_of(v, target);
+        const unit_piece q =
+            unit_piece_of(v->units, u, target - u->first_param, rank % u->world_size);
+        *fits = nelems == (q.in_shard ? q.end - q.begin : 0) &&
+                (rank != UINT16_MAX || u->world_size == 1);
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_pieces(flat_view *v, uint32_t owner, bool orig)
+{
+    flat_optimizer *o = VEC_AT(&v->optimizers, flat_optimizer, owner);
+    const uint32_t *targets = VEC_AT(&v->targets, const uint32_t, o->targets_at);
+    for (size_t i = 0; !o->failed && i < v->pieces.count; i++) {
+        const flat_piece *p = VEC_AT(&v->pieces, const flat_piece, i);
+        bool fits = false;
+        if (p->owner != owner)
+            continue;
+        if (p->number < o->count)
+            RETURN_IF(check_piece(v, p, targets, orig, &fits));
+        const flat_piece *q = i > 0 ? p - 1 : p;
+        if (q->owner == owner && q->number == p->number && q->key == p->key)
+            fits = fits && (catalogue_tensor(v->base, q->tensor)->ndim == 0) ==
+                               (catalogue_tensor(v->base, p->tensor)->ndim == 0);
+        if (!fits)
+            return refuse(v, o, "is not as long as its parameter's pieces", p->number);
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_only_way(flat_view *v, uint32_t owner, bool orig, fsdpck_error *err)
+{
+    text_buf why = {0};
+    fsdpck_status st = flat_find_rivals(v, owner, orig, &why, err);
+    if (st == FSDPCK_OK && why.nbytes > 0)
+        st = ask(v, VEC_AT(&v->optimizers, flat_optimizer, owner),
+                 "does not tell which parameters the numbers are", why.text);
+    text_release(&why);
+    return st;
+}
+
+fsdpck_status flat_optim_find(flat_view *v, fsdpck_error *err)
+{
+    bool mixed;
+    const bool orig = all_orig(v->units, &mixed);
+
+    v->orig = orig;
+    if (v->pieces.count > 1)
+        qsort(v->pieces.items, v->pieces.count, sizeof(flat_piece), compare_pieces);
+    for (uint32_t i = 0; i < v->optimizers.count; i++) {
+        flat_optimizer *o = VEC_AT(&v->optimizers, flat_optimizer, i);
+        if (mixed)
+            RETURN_IF(refuse(v, o, "is of units with and without use_orig_params", CAT_NONE));
+        else
+            RETURN_IF(find_targets(v, o, orig, err));
+        if (!o->failed)
+            RETURN_IF(check_pieces(v, i, orig));
+        if (!o->failed && o->by_order && !v->options.assume_order)
+            RETURN_IF(check_only_way(v, i, orig, err));
+    }
+    return FSDPCK_OK;
+}

@@ -1,0 +1,397 @@
+/* One walk over the first catalogue: tensors and objects of the second. */
+#include <string.h>
+
+#include "model/fqn.h"
+#include "statedict/unflatten_parts.h"
+
+/* --- adding --- */
+
+fsdpck_status flat_path(flat_view *v, value path, size_t keep, const char *const *more,
+                        const size_t *more_nbytes, size_t more_count, value *made,
+                        fsdpck_error *err)
+{
+    value_pool *pool = &v->out->pool;
+    vec items = VEC_OF(value, v->owner);
+    fsdpck_status st = FSDPCK_OK;
+
+    *made = VALUE_OF_NONE;
+    if (value_is_none(path))
+        return FSDPCK_OK;
+    value *slots = vec_push_n(&items, keep + more_count, err);
+    if (slots == NULL && keep + more_count > 0)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < keep; i++)
+        GOTO_IF(value_copy(&v->base->pool, value_item(&v->base->pool, path, i), pool, NULL,
+                           &slots[i], err),
+                out);
+    for (size_t i = 0; i < more_count; i++)
+        GOTO_IF(value_new_str(pool, more[i], more_nbytes[i], &slots[keep + i], err), out);
+    st = value_new_from(pool, VALUE_TUPLE, slots, keep + more_count, made, err);
+out:
+    vec_release(&items);
+    return st;
+}
+
+static fsdpck_status new_tensor(flat_view *v, const char *name, size_t nbytes, dtype d,
+                                unsigned ndim, const uint64_t *shape, uint32_t made_as,
+                                uint32_t *tensor, bool *fresh, fsdpck_error *err)
+{
+    uint32_t id;
+    RETURN_IF(strtab_intern(&v->out->names, name, nbytes, &id, err));
+    const size_t names = strtab_count(&v->out->names);
+    if (names > v->by_name.count && vec_push_n(&v->by_name, names - v->by_name.count, err) == NULL)
+        return FSDPCK_LIMIT;
+    const uint32_t found = *VEC_AT(&v->by_name, const uint32_t, id);
+    *fresh = found == 0;
+    if (!*fresh) {
+        *tensor = found - 1;
+        if (made_as != SPOT_AS_IS && *VEC_AT(&v->made_as, const uint32_t, *tensor) == made_as)
+            return FSDPCK_OK;
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_DUP,
+                                           "two tensors get the same name");
+        error_tensor(err, name);
+        return st;
+    }
+    RETURN_IF(catalogue_add_tensor(v->out, name, nbytes, d, ndim, shape, tensor, err));
+    uint32_t *as = vec_push(&v->made_as, err);
+    if (as == NULL)
+        return FSDPCK_LIMIT;
+    *as = made_as;
+    *VEC_AT(&v->by_name, uint32_t, id) = *tensor + 1;
+    return FSDPCK_OK;
+}
+
+fsdpck_status flat_tensor_get(flat_view *v, const char *name, size_t nbytes, dtype d,
+                              uint32_t param, uint32_t *tensor, bool *fresh, fsdpck_error *err)
+{
+    const unit_param *p = flat_param(v, param);
+    RETURN_IF(new_tensor(v, name, nbytes, d, p->ndim, unit_param_shape(v->units, p), param, tensor,
+                         fresh, err));
+    if (*fresh && p->ndim > 0 && flat_unit_of(v, param)->world_size > 1)
+        catalogue_tensor(v->out, *tensor)->spec = v->spec;
+    return FSDPCK_OK;
+}
+
+fsdpck_status flat_add_spot(flat_view *v, uint64_t chunk, uint64_t skip, uint32_t param,
+                            cat_chunk *k, fsdpck_error *err)
+{
+    flat_spot *s = vec_push(&v->spots, err);
+    if (s == NULL || v->spots.count > UINT32_MAX)
+        return s == NULL
+                   ? FSDPCK_LIMIT
+                   : error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many chunks");
+    *s = (flat_spot){.chunk = chunk, .skip = skip, .param = param};
+    *k = *catalogue_chunk(v->base, chunk);
+    k->aux = (uint32_t)(v->spots.count - 1);
+    return FSDPCK_OK;
+}
+
+fsdpck_status flat_add_same(flat_view *v, uint32_t tensor, uint64_t chunk, uint32_t spot_param,
+                            fsdpck_error *err)
+{
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
+    cat_chunk k;
+    RETURN_IF(flat_add_spot(v, chunk, 0, spot_param, &k, err));
+    catalogue_chunk_box(v->base, chunk, offsets, sizes);
+    return catalogue_add_chunk(v->out, tensor, offsets, sizes, &k, err);
+}
+
+/* Whether a chunk of the first catalogue has elements [begin, end), in the tensor's dtype: tensors of
+ * ranks are each described by their own file. */
+static fsdpck_status check_held(const flat_view *v, uint32_t tensor, uint64_t chunk, uint64_t begin,
+                                uint64_t end, fsdpck_error *err)
+{
+    const cat_tensor *made = catalogue_tensor(v->out, tensor);
+    const cat_tensor *t = catalogue_tensor(v->base, catalogue_chunk(v->base, chunk)->tensor);
+    uint64_t sizes[NDIM_MAX];
+    catalogue_chunk_box(v->base, chunk, NULL, sizes);
+    if (t->dtype == made->dtype && begin <= end && end <= box_nelems(sizes, t->ndim))
+        return FSDPCK_OK;
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
+                                       "ranks have pieces of a flat parameter that do not go "
+                                       "together");
+    error_tensor(err, catalogue_name(v->base, t->name));
+    error_expected(err, "%s", dtype_get((dtype)made->dtype)->name);
+    error_found(err, "%s", dtype_get((dtype)t->dtype)->name);
+    return st;
+}
+
+fsdpck_status flat_add_interval(flat_view *v, uint32_t tensor, uint32_t param, uint64_t offset,
+                                uint64_t chunk, uint64_t held, uint64_t begin, uint64_t end,
+                                fsdpck_error *err)
+{
+    const unit_param *p = flat_param(v, param);
+    const uint64_t lo = begin > offset ? begin : offset;
+    const uint64_t hi = end < offset + p->nelems ? end : offset + p->nelems;
+    const uint64_t itemsize =
+        dtype_get((dtype)catalogue_tensor(v->out, tensor)->dtype)->itemsize_bytes;
+    unit_boxes b;
+
+    if (lo >= hi)
+        return FSDPCK_OK;
+    RETURN_IF(check_held(v, tensor, chunk, lo - held, hi - held, err));
+    unit_boxes_init(&b, v->units, p, lo - offset, hi - offset);
+    while (unit_boxes_next(&b)) {
+        const uint64_t skip = offset + b.flat - held;
+        cat_chunk k;
+        RETURN_IF(flat_add_spot(v, chunk, skip, param, &k, err));
+        if (k.place == PLACE_ROWS) {
+            k.offset_bytes += skip * itemsize;
+            k.nbytes = box_nelems(b.sizes, p->ndim) * itemsize;
+            k.place = p->permuted ? PLACE_STRIDED : PLACE_ROWS;
+        }
+        RETURN_IF(catalogue_add_chunk(v->out, tensor, b.offsets, b.sizes, &k, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* --- what else there is --- */
+
+fsdpck_status flat_copy_tensor(flat_view *v, uint32_t base_tensor, const char *name, size_t nbytes,
+                               value path, uint32_t *made, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
+    bool fresh;
+    RETURN_IF(new_tensor(v, name, nbytes, (dtype)t->dtype, t->ndim,
+                         catalogue_shape(v->base, base_tensor), SPOT_AS_IS, made, &fresh, err));
+    cat_tensor *m = catalogue_tensor(v->out, *made);
+    m->path = path;
+    m->flags = t->flags;
+    m->spec = t->spec;
+    return FSDPCK_OK;
+}
+
+fsdpck_status flat_keep_tensor(flat_view *v, uint32_t base_tensor, uint32_t spot_param,
+                               fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
+    uint32_t made;
+    bool fresh;
+    value path;
+
+    RETURN_IF(new_tensor(v, catalogue_name(v->base, t->name),
+                         catalogue_name_nbytes(v->base, t->name), (dtype)t->dtype, t->ndim,
+                         catalogue_shape(v->base, base_tensor), SPOT_AS_IS, &made, &fresh, err));
+    RETURN_IF(value_copy(&v->base->pool, t->path, &v->out->pool, NULL, &path, err));
+    cat_tensor *m = catalogue_tensor(v->out, made);
+    m->path = path;
+    m->flags = t->flags;
+    m->spec = t->spec;
+    m->alias = t->alias; /* numbers of the first catalogue until all are made */
+    *VEC_AT(&v->map, uint64_t, base_tensor) = made;
+    for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++)
+        RETURN_IF(flat_add_same(v, made, k, spot_param, err));
+    return FSDPCK_OK;
+}
+
+fsdpck_status flat_join_tensor(flat_view *v, uint32_t base_tensor, const char *name, size_t nbytes,
+                               value path, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
+    const uint64_t *shape = catalogue_shape(v->base, base_tensor);
+    uint32_t made, id;
+    bool fresh;
+
+    if (v->options.ranks == FLAT_RANKS_DROP && (t->flags & CAT_TENSOR_DIFFERS))
+        return strtab_intern(&v->dropped, name, nbytes, &id, err);
+    RETURN_IF(new_tensor(v, name, nbytes, (dtype)t->dtype, t->ndim, shape, SPOT_JOINED, &made,
+                         &fresh, err));
+    cat_tensor *m = catalogue_tensor(v->out, made);
+    if (fresh) {
+        m->path = path;
+        m->flags = (uint8_t)(t->flags & ~(CAT_TENSOR_OF_RANK | CAT_TENSOR_DIFFERS));
+    }
+    *VEC_AT(&v->map, uint64_t, base_tensor) = made;
+    if (!fresh && v->options.ranks == FLAT_RANKS_FIRST && (t->flags & CAT_TENSOR_OF_RANK))
+        return FSDPCK_OK;
+    const bool same = m->dtype == t->dtype && m->ndim == t->ndim &&
+                      (t->ndim == 0 ||
+                       memcmp(catalogue_shape(v->out, made), shape, t->ndim * sizeof *shape) == 0);
+    if (!same) { /* whoever wants it hears of it */
+        for (size_t i = 0; i < v->out->chunks.count; i++)
+            if (catalogue_chunk(v->out, i)->tensor == made)
+                VEC_AT(&v->spots, flat_spot, catalogue_chunk(v->out, i)->aux)->param = SPOT_DIFFERS;
+        return FSDPCK_OK;
+    }
+    if (!fresh)
+        m->flags |= CAT_TENSOR_EACH_RANK;
+    for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++)
+        RETURN_IF(flat_add_same(v, made, k, SPOT_AS_IS, err));
+    return FSDPCK_OK;
+}
+
+/* One rank's tensor of a name: all ranks' together are one again. */
+static fsdpck_status join_ranks(flat_view *v, uint32_t base_tensor, const flat_name *n,
+                                fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
+    const size_t depth = value_count(&v->base->pool, t->path);
+    const char *key = n->text + n->key_at;
+    value path;
+
+    RETURN_IF(
+        flat_path(v, t->path, depth == 0 ? 0 : depth - 1, &key, &n->key_nbytes, 1, &path, err));
+    return flat_join_tensor(v, base_tensor, n->text, n->key_at + n->key_nbytes, path, err);
+}
+
+static fsdpck_status beside_and_whole(const flat_view *v, uint32_t base_tensor, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
+                  "tensor is there by itself, though a unit has it in its flat parameter");
+    error_tensor(err, catalogue_name(v->base, t->name));
+    error_next(err, "was it in ignored_modules? Then the unit's list must not have it");
+    return st;
+}
+
+/* A parameter that a unit has, though the state has it whole (FULL): it is cut as the others. */
+static void give_spec(flat_view *v, uint32_t base_tensor, const flat_name *n)
+{
+    const unit *u = NULL;
+    const unit_param *p = unit_list_find_param(v->units, n->text + n->key_at, n->key_nbytes, &u);
+    const uint64_t made = *VEC_AT(&v->map, const uint64_t, base_tensor);
+    cat_tensor *m = catalogue_tensor(v->out, made);
+    if (p != NULL && m->spec == CAT_NONE && p->ndim > 0 && m->ndim == p->ndim &&
+        u->world_size > 1 &&
+        memcmp(unit_param_shape(v->units, p), catalogue_shape(v->out, made),
+               p->ndim * sizeof(uint64_t)) == 0)
+        m->spec = v->spec;
+}
+
+/* Whether flat parameters give a tensor of this name. torch leaves what compile puts into names, the
+ * description does not. */
+static fsdpck_status is_covered(const flat_view *v, const flat_name *n, text_buf *clean,
+                                bool *covered, fsdpck_error *err)
+{
+    *covered = strtab_find(&v->covered, n->text, n->key_at + n->key_nbytes) != STRTAB_NONE;
+    if (*covered || strtab_count(&v->covered) == 0)
+        return FSDPCK_OK;
+    clean->nbytes = 0;
+    text_append(clean, n->text, n->key_at);
+    fqn_clean(n->text + n->key_at, n->key_nbytes, false, clean);
+    RETURN_IF(text_check(clean, err));
+    *covered = strtab_find(&v->covered, clean->text, clean->nbytes) != STRTAB_NONE;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status see_tensor(flat_view *v, uint32_t i, text_buf *outer, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, i);
+    const unit *u;
+    bool is_flat, covered, taken;
+    flat_name n;
+
+    flat_name_read(v->base, i, &n);
+    RETURN_IF(flat_name_unit(v, &n, &u, &is_flat, outer, err));
+    if (is_flat && u != NULL)
+        return flat_expand(v, i, &n, u, outer, err);
+    RETURN_IF(is_covered(v, &n, outer, &covered, err));
+    if (covered)
+        return t->ndim == 1 ? flat_check_beside(v, i, &n, outer, err) : beside_and_whole(v, i, err);
+    RETURN_IF(flat_optim_see(v, i, &taken, err));
+    if (taken)
+        return FSDPCK_OK;
+    if (n.rank != CAT_NONE && v->options.ranks != FLAT_RANKS_KEEP &&
+        !flat_is_local(v, n.text, n.key_at + n.key_nbytes))
+        return join_ranks(v, i, &n, err);
+    RETURN_IF(flat_keep_tensor(v, i, SPOT_AS_IS, err));
+    give_spec(v, i, &n);
+    return FSDPCK_OK;
+}
+
+/* --- objects --- */
+
+fsdpck_status flat_add_object(flat_view *v, const char *name, size_t nbytes, value path,
+                              uint32_t base_object, uint32_t *object, fsdpck_error *err)
+{
+    const cat_object *from = catalogue_object(v->base, base_object);
+    value content = VALUE_OF_NONE;
+    uint32_t *origin = vec_push(&v->object_origin, err);
+
+    if (origin == NULL)
+        return FSDPCK_LIMIT;
+    *origin = base_object;
+    RETURN_IF(catalogue_add_object(v->out, name, nbytes, object, err));
+    if (from->loaded || from->file == CAT_NONE)
+        RETURN_IF(
+            value_copy(&v->base->pool, from->content, &v->out->pool, v->map.items, &content, err));
+    cat_object *to = catalogue_object(v->out, *object);
+    const uint32_t id = to->name, number = to->number;
+    *to = *from;
+    to->name = id;
+    to->number = number;
+    to->path = path;
+    to->content = content;
+    return FSDPCK_OK;
+}
+
+static bool is_metadata(const flat_view *v, const cat_object *o)
+{
+    const value_pool *pool = &v->base->pool;
+    for (size_t i = 0; v->options.from_metadata && i < value_count(pool, o->path); i++)
+        if (value_is_str(pool, value_item(pool, o->path, i), "shard_metadata"))
+            return true;
+    return false;
+}
+
+static fsdpck_status copy_objects(flat_view *v, fsdpck_error *err)
+{
+    for (uint32_t i = 0; i < catalogue_object_count(v->base); i++) {
+        const cat_object *o = catalogue_object(v->base, i);
+        uint32_t made;
+        bool taken;
+        value path;
+        RETURN_IF(flat_optim_object(v, i, &taken, err));
+        if (taken || is_metadata(v, o))
+            continue;
+        RETURN_IF(value_copy(&v->base->pool, o->path, &v->out->pool, NULL, &path, err));
+        RETURN_IF(flat_add_object(v, catalogue_name(v->base, o->name),
+                                  catalogue_name_nbytes(v->base, o->name), path, i, &made, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* Storages come last; those that view them are told the new numbers. */
+static fsdpck_status copy_storages(flat_view *v, fsdpck_error *err)
+{
+    for (uint32_t i = 0; i < catalogue_tensor_count(v->base); i++)
+        if (catalogue_tensor(v->base, i)->flags & CAT_TENSOR_STORAGE)
+            RETURN_IF(flat_keep_tensor(v, i, SPOT_AS_IS, err));
+    for (size_t i = 0; i < catalogue_tensor_count(v->out); i++) {
+        cat_tensor *t = catalogue_tensor(v->out, i);
+        if (t->alias != CAT_NONE)
+            t->alias = (uint32_t)*VEC_AT(&v->map, const uint64_t, t->alias);
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status flat_make_tensors(flat_view *v, fsdpck_error *err)
+{
+    const size_t units = unit_count(v->units), count = catalogue_tensor_count(v->base);
+    text_buf outer = {0};
+    fsdpck_status st = FSDPCK_OK;
+    uint8_t *seen = budget_alloc(v->owner, units, err);
+    uint64_t *map = seen == NULL ? NULL : vec_push_n(&v->map, count, err);
+
+    if (seen == NULL || (map == NULL && count > 0)) {
+        st = FSDPCK_LIMIT;
+        goto out;
+    }
+    for (size_t i = 0; i < count; i++)
+        map[i] = UINT64_MAX;
+    GOTO_IF(flat_cover_all(v, seen, &outer, err), out);
+    for (uint32_t i = 0; i < count; i++)
+        if (!(catalogue_tensor(v->base, i)->flags & CAT_TENSOR_STORAGE))
+            GOTO_IF(see_tensor(v, i, &outer, err), out);
+    GOTO_IF(flat_optim_find(v, err), out);
+    GOTO_IF(flat_optim_make(v, err), out);
+    GOTO_IF(flat_add_ties(v, err), out);
+    GOTO_IF(copy_storages(v, err), out);
+    st = copy_objects(v, err);
+out:
+    if (seen != NULL)
+        budget_free(v->owner, seen, units);
+    text_release(&outer);
+    return st;
+}

@@ -1,0 +1,289 @@
+/* Flat parameters: which units are there, and their parameters as tensors. */
+#include <inttypes.h>
+
+#include "statedict/unflatten_parts.h"
+
+/* A parameter without elements has no interval, and still a chunk that says so. */
+static fsdpck_status add_nothing(flat_view *v, uint32_t tensor, uint32_t param, uint64_t chunk,
+                                 fsdpck_error *err)
+{
+    static const uint64_t zeros[NDIM_MAX];
+    cat_chunk k;
+    if (flat_param(v, param)->nelems > 0)
+        return FSDPCK_OK;
+    RETURN_IF(flat_add_spot(v, chunk, 0, SPOT_AS_IS, &k, err));
+    return catalogue_add_chunk(v->out, tensor, zeros, catalogue_shape(v->out, tensor), &k, err);
+}
+
+static fsdpck_status wrong_length(const flat_view *v, const unit *u, uint32_t base_tensor,
+                                  fsdpck_error *err)
+{
+    const catalogue *c = v->base;
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
+                                       "flat parameter is not as long as its unit says");
+    error_tensor(err, catalogue_name(c, catalogue_tensor(c, base_tensor)->name));
+    error_expected(err, "%" PRIu64 " elements, or %" PRIu64 " on each of %" PRIu32 " ranks",
+                   u->total, u->shard_size, u->world_size);
+    error_found(err, "%" PRIu64, catalogue_tensor_nelems(c, base_tensor));
+    error_next(err, "compare the unit's parameters, world_size and alignment with the training "
+                    "code's: fsdpck-model(5)");
+    return st;
+}
+
+fsdpck_status flat_rank_interval(const flat_view *v, const unit *u, uint32_t base_tensor,
+                                 uint64_t chunk, uint64_t *begin, uint64_t *end, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
+    const uint64_t nelems = catalogue_tensor_nelems(v->base, base_tensor);
+    uint64_t offset = 0, size = 1;
+    flat_name n;
+
+    if (t->ndim != 1)
+        return wrong_length(v, u, base_tensor, err);
+    catalogue_chunk_box(v->base, chunk, &offset, &size);
+    flat_name_read(v->base, base_tensor, &n);
+    /* Of one element, a shard is as long as the whole. */
+    if (nelems == u->total && (n.rank == CAT_NONE || nelems != u->shard_size)) {
+        *begin = offset;
+        *end = offset + size;
+        return FSDPCK_OK;
+    }
+    uint32_t rank = n.rank;
+    if (rank == CAT_NONE)
+        rank = catalogue_chunk(v->base, chunk)->rank;
+    if ((n.rank == CAT_NONE && rank == UINT16_MAX) || size != nelems)
+        return wrong_length(v, u, base_tensor, err);
+    /* Hybrid sharding shards over neighbours. */
+    const unit_shard s = unit_shard_of(u, rank % u->world_size);
+    if (nelems != u->shard_size && nelems != s.end - s.begin)
+        return wrong_length(v, u, base_tensor, err);
+    *begin = s.begin;
+    *end = s.end;
+    return FSDPCK_OK;
+}
+
+/* The names of parameter `param`: its own, then its twins. id CAT_NONE after the last. */
+typedef struct name_walk {
+    uint32_t next_twin;
+    uint32_t id;
+} name_walk;
+
+static void names_begin(const flat_view *v, uint32_t param, name_walk *w)
+{
+    w->id = flat_param(v, param)->fqn;
+    w->next_twin = *VEC_AT(&v->first_twin, const uint32_t, param);
+}
+
+static void names_next(const flat_view *v, name_walk *w)
+{
+    w->id = CAT_NONE;
+    if (w->next_twin == CAT_NONE)
+        return;
+    const flat_twin *t = VEC_AT(&v->twins, const flat_twin, w->next_twin);
+    w->id = t->fqn;
+    w->next_twin = t->next;
+}
+
+typedef struct unit_tensors {
+    const unit *u;
+    uint32_t base_tensor;
+    const text_buf *outer;
+    size_t key_at; /* in the base tensor's name: path elements before it stay */
+    vec tensors;   /* uint32_t: of each parameter those of all its names */
+    vec first;     /* uint64_t: where a parameter's begin */
+} unit_tensors;
+
+static fsdpck_status make_named(flat_view *v, unit_tensors *ut, uint32_t param, uint32_t fqn,
+                                fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, ut->base_tensor);
+    const size_t depth = value_count(&v->base->pool, t->path);
+    text_buf name = {0};
+    uint32_t tensor = 0;
+    bool fresh = false;
+    size_t nbytes;
+    const char *text = unit_name(v->units, fqn, &nbytes);
+
+    text_append(&name, ut->outer->text, ut->outer->nbytes);
+    text_append(&name, text, nbytes);
+    fsdpck_status st = text_check(&name, err);
+    if (st == FSDPCK_OK)
+        st = flat_tensor_get(v, name.text, name.nbytes, (dtype)t->dtype, param, &tensor, &fresh,
+                             err);
+    if (st == FSDPCK_OK && fresh) {
+        const char *key = name.text + ut->key_at;
+        const size_t key_nbytes = name.nbytes - ut->key_at;
+        value path = VALUE_OF_NONE;
+        st = flat_path(v, t->path, depth == 0 ? 0 : depth - 1, &key, &key_nbytes, 1, &path, err);
+        catalogue_tensor(v->out, tensor)->path = path;
+        catalogue_tensor(v->out, tensor)->flags |= t->flags & CAT_TENSOR_REQUIRES_GRAD;
+        if (st == FSDPCK_OK && t->nchunks > 0)
+            st = add_nothing(v, tensor, param, t->first_chunk, err);
+    }
+    text_release(&name);
+    RETURN_IF(st);
+    uint32_t *slot = vec_push(&ut->tensors, err);
+    if (slot == NULL)
+        return FSDPCK_LIMIT;
+    *slot = tensor;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status make_unit(flat_view *v, unit_tensors *ut, fsdpck_error *err)
+{
+    for (uint32_t k = 0; k <= ut->u->nparams; k++) {
+        uint64_t *first = vec_push(&ut->first, err);
+        if (first == NULL)
+            return FSDPCK_LIMIT;
+        *first = ut->tensors.count;
+        if (k == ut->u->nparams)
+            break;
+        const uint32_t param = ut->u->first_param + k;
+        name_walk w;
+        for (names_begin(v, param, &w); w.id != CAT_NONE; names_next(v, &w))
+            RETURN_IF(make_named(v, ut, param, w.id, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* The first parameter of a unit that ends after `at`. */
+static uint32_t param_after(const flat_view *v, const unit *u, uint64_t at)
+{
+    uint32_t low = 0, high = u->nparams;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        const unit_param *p = unit_param_at(v->units, u, middle);
+        if (p->offset + p->nelems <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static fsdpck_status cut_chunk(flat_view *v, const unit_tensors *ut, uint64_t chunk,
+                               fsdpck_error *err)
+{
+    const unit *u = ut->u;
+    uint64_t begin, end;
+    RETURN_IF(flat_rank_interval(v, u, ut->base_tensor, chunk, &begin, &end, err));
+    for (uint32_t k = param_after(v, u, begin); k < u->nparams; k++) {
+        const uint32_t param = u->first_param + k;
+        const uint64_t offset = flat_param(v, param)->offset;
+        if (offset >= end)
+            break;
+        const uint64_t *at = VEC_AT(&ut->first, const uint64_t, k);
+        for (uint64_t i = at[0]; i < at[1]; i++)
+            RETURN_IF(flat_add_interval(v, *VEC_AT(&ut->tensors, const uint32_t, i), param, offset,
+                                        chunk, begin, begin, end, err));
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status flat_expand(flat_view *v, uint32_t base_tensor, const flat_name *n, const unit *u,
+                          const text_buf *outer, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
+    unit_tensors ut = {.u = u,
+                       .base_tensor = base_tensor,
+                       .outer = outer,
+                       .key_at = n->key_at,
+                       .tensors = VEC_OF(uint32_t, v->owner),
+                       .first = VEC_OF(uint64_t, v->owner)};
+    fsdpck_status st = FSDPCK_OK;
+
+    if (u->dtype != DTYPE_NONE && u->dtype != t->dtype) {
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
+                       "flat parameter has another dtype than its unit says");
+        error_tensor(err, catalogue_name(v->base, t->name));
+        error_expected(err, "%s", dtype_get((dtype)u->dtype)->name);
+        error_found(err, "%s", dtype_get((dtype)t->dtype)->name);
+        return st;
+    }
+    GOTO_IF(make_unit(v, &ut, err), out);
+    for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++)
+        if (catalogue_chunk(v->base, k)->place != PLACE_EMPTY)
+            GOTO_IF(cut_chunk(v, &ut, k, err), out);
+out:
+    vec_release(&ut.tensors);
+    vec_release(&ut.first);
+    return st;
+}
+
+/* --- which units are there --- */
+
+static fsdpck_status cover_unit(flat_view *v, const unit *u, const text_buf *outer,
+                                fsdpck_error *err)
+{
+    text_buf name = {0};
+    fsdpck_status st = FSDPCK_OK;
+    for (uint32_t k = 0; st == FSDPCK_OK && k < u->nparams; k++) {
+        name_walk w;
+        for (names_begin(v, u->first_param + k, &w); st == FSDPCK_OK && w.id != CAT_NONE;
+             names_next(v, &w)) {
+            size_t nbytes;
+            uint32_t id;
+            const char *text = unit_name(v->units, w.id, &nbytes);
+            name.nbytes = 0;
+            text_append(&name, outer->text, outer->nbytes);
+            text_append(&name, text, nbytes);
+            st = text_check(&name, err);
+            if (st == FSDPCK_OK)
+                st = strtab_intern(&v->covered, name.text, name.nbytes, &id, err);
+        }
+    }
+    text_release(&name);
+    return st;
+}
+
+static fsdpck_status no_unit(const flat_view *v, uint32_t tensor, fsdpck_error *err)
+{
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
+                                       "flat parameter belongs to no unit of the model");
+    error_tensor(err, catalogue_name(v->base, catalogue_tensor(v->base, tensor)->name));
+    error_expected(err, "one of %" PRIu32 " units", unit_count(v->units));
+    error_next(err, "describe the model that was trained: scripts/describe_model.py");
+    return st;
+}
+
+static fsdpck_status unit_missing(const flat_view *v, const unit *u, fsdpck_error *err)
+{
+    size_t nbytes;
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
+                                       "unit '%s' has no flat parameter in the checkpoint",
+                                       unit_name(v->units, u->prefix, &nbytes));
+    error_next(err, "describe the model that was trained: scripts/describe_model.py");
+    return st;
+}
+
+fsdpck_status flat_cover_all(flat_view *v, uint8_t *seen, text_buf *outer, fsdpck_error *err)
+{
+    uint32_t count = 0;
+    uint32_t *flat_of = vec_push_n(&v->flat_of, unit_count(v->units), err);
+    if (flat_of == NULL && unit_count(v->units) > 0)
+        return FSDPCK_LIMIT;
+    for (uint32_t i = 0; i < unit_count(v->units); i++)
+        flat_of[i] = CAT_NONE;
+    for (uint32_t i = 0; i < catalogue_tensor_count(v->base); i++) {
+        const unit *u;
+        bool is_flat;
+        flat_name n;
+        if (catalogue_tensor(v->base, i)->flags & (CAT_TENSOR_IN_OBJECT | CAT_TENSOR_STORAGE))
+            continue;
+        flat_name_read(v->base, i, &n);
+        RETURN_IF(flat_name_unit(v, &n, &u, &is_flat, outer, err));
+        if (!is_flat)
+            continue;
+        if (u == NULL)
+            return no_unit(v, i, err);
+        RETURN_IF(cover_unit(v, u, outer, err));
+        uint8_t *mark = &seen[u - unit_at(v->units, 0)];
+        count += *mark == 0;
+        flat_of[u - unit_at(v->units, 0)] = n.rank == CAT_NONE ? i : CAT_NONE;
+        *mark = 1;
+    }
+    for (uint32_t i = 0; count > 0 && i < unit_count(v->units); i++)
+        if (!seen[i] && unit_at(v->units, i)->nparams > 0 && unit_is_sharded(unit_at(v->units, i)))
+            return unit_missing(v, unit_at(v->units, i), err);
+    return FSDPCK_OK;
+}

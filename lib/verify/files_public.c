@@ -1,0 +1,117 @@
+/* Checksums of a checkpoint's files, and the manifest of one that is there. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare/digest.h"
+#include "run/file_sums.h"
+#include "run/manifest_run.h"
+#include "run/output_paths.h"
+
+struct fsdpck_files {
+    fsdpck_checkpoint *src;
+    file_sums sums;
+    bool has_sha256;
+};
+
+static int compare_files(const void *a, const void *b)
+{
+    const file_sum *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+fsdpck_status fsdpck_files_new(fsdpck_context *ctx, fsdpck_checkpoint *src, unsigned threads,
+                               int sha256, fsdpck_files **out, fsdpck_error *err)
+{
+    *out = NULL;
+    fsdpck_files *f = calloc(1, sizeof *f);
+    if (f == NULL)
+        return error_set_nomem(err, sizeof *f);
+    f->src = src;
+    f->has_sha256 = sha256 != 0;
+    file_sums_init(&f->sums, &src->probe.dir, false);
+    file_sums_share(&f->sums, src);
+    fsdpck_status st = group_agree(ctx->group, file_sums_add_checkpoint(&f->sums, src, err), err);
+    if (st == FSDPCK_OK && f->sums.files.count > 1)
+        qsort(f->sums.files.items, f->sums.files.count, sizeof(file_sum), compare_files);
+    if (st == FSDPCK_OK)
+        st = file_sums_read(&f->sums, ctx, transform_threads(threads),
+                            SUM_CRC64 | (sha256 ? SUM_SHA256 : 0), err);
+    progress_phase(&ctx->progress, NULL, 0);
+    if (st != FSDPCK_OK)
+        fsdpck_files_free(f);
+    else
+        *out = f;
+    return st;
+}
+
+size_t fsdpck_files_count(const fsdpck_files *f)
+{
+    return f->sums.files.count;
+}
+
+void fsdpck_files_get(const fsdpck_files *f, size_t index, fsdpck_file *one)
+{
+    const file_sum *s = VEC_AT(&f->sums.files, const file_sum, index);
+    *one = (fsdpck_file){
+        .name = s->name,
+        .nbytes = s->nbytes,
+        .crc64 = s->crc64,
+        .sha256 = f->has_sha256 ? s->sha256 : NULL,
+    };
+}
+
+void fsdpck_files_free(fsdpck_files *f)
+{
+    if (f == NULL)
+        return;
+    file_sums_release(&f->sums);
+    free(f);
+}
+
+static fsdpck_status fill(manifest *m, const fsdpck_files *f, const fsdpck_digests *d,
+                          fsdpck_error *err)
+{
+    for (size_t i = 0; i < f->sums.files.count; i++) {
+        const file_sum *s = VEC_AT(&f->sums.files, const file_sum, i);
+        manifest_file *entry;
+        RETURN_IF(manifest_add_file(m, s->name, strlen(s->name), s->nbytes, &entry, err));
+        entry->crc64 = s->crc64;
+        entry->has_sha256 = f->has_sha256;
+        memcpy(entry->sha256, s->sha256, sizeof entry->sha256);
+    }
+    return manifest_add_rows(m, &d->rows, &d->run.to, err);
+}
+
+fsdpck_status fsdpck_manifest_check_path(const char *path, int force, fsdpck_error *err)
+{
+    return output_check_manifest_file(path, force != 0, err);
+}
+
+static fsdpck_status write_manifest(const fsdpck_files *f, const fsdpck_digests *d,
+                                    const char *path, int force, fsdpck_error *err)
+{
+    manifest m;
+    text_buf text = {.limit_bytes = MANIFEST_NBYTES_MAX};
+    output out = {0};
+    RETURN_IF(output_check_manifest_file(path, force != 0, err));
+    manifest_init(&m, &f->src->metadata);
+    fsdpck_status st = fill(&m, f, d, err);
+    if (st == FSDPCK_OK)
+        st = manifest_write(&m, &text, err);
+    if (st == FSDPCK_OK)
+        st = manifest_stage(path, &text, force ? OUTPUT_REPLACE : 0, &out, err);
+    if (st == FSDPCK_OK)
+        st = output_commit(&out, err);
+    output_release(&out);
+    manifest_release(&m);
+    text_release(&text);
+    return st;
+}
+
+fsdpck_status fsdpck_manifest_write(const fsdpck_files *f, const fsdpck_digests *d,
+                                    const char *path, int force, fsdpck_error *err)
+{
+    group *g = f->src->ctx->group;
+    const bool first = group_rank(g) == 0; /* the file is one for all */
+    return group_agree(g, first ? write_manifest(f, d, path, force, err) : FSDPCK_OK, err);
+}

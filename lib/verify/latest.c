@@ -1,0 +1,275 @@
+/* The newest complete checkpoint of a run. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare/digest.h"
+#include "findings/finding.h"
+#include "io/file.h"
+
+/* Longest file that points to the latest: a number, or a name. */
+#define POINTER_NBYTES_MAX 4096u
+
+typedef struct candidate {
+    char *path;
+    uint64_t step;
+} candidate;
+
+/* ---- names ---- */
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* "step-1000", "global_step_1000", "checkpoint-1000", "iter_0001000", "epoch=3-step=1000.ckpt",
+ * "1000": the number that the name ends in. */
+static bool step_of(const char *name, uint64_t *step)
+{
+    size_t end = transform_stem_nbytes(name);
+    size_t begin = end;
+    while (begin > 0 && is_digit(name[begin - 1]))
+        begin--;
+    if (name[0] == '.' || begin == end || end - begin > 18)
+        return false;
+    *step = 0;
+    for (size_t i = begin; i < end; i++)
+        *step = *step * 10 + (uint64_t)(name[i] - '0');
+    return true;
+}
+
+/* Newest first; names decide between equals, so that the answer is always the same. */
+static int compare_candidates(const void *a, const void *b)
+{
+    const candidate *x = a, *y = b;
+    if (x->step != y->step)
+        return x->step > y->step ? -1 : 1;
+    return strcmp(x->path, y->path);
+}
+
+/* So is what cannot be looked at: opening it tells why. */
+static bool may_be_one(const folder *dir, const char *name)
+{
+    path_kind kind;
+    return path_probe(dir, name, &kind, NULL, NULL) != FSDPCK_OK || kind == PATH_FOLDER ||
+           (kind == PATH_FILE && name[transform_stem_nbytes(name)] != '\0');
+}
+
+static fsdpck_status list_candidates(const char *root, const folder *dir, candidate **list,
+                                     size_t *count, fsdpck_error *err)
+{
+    char **names = NULL;
+    size_t nnames = 0;
+    *count = 0;
+    RETURN_IF(folder_list(dir, ".", &names, &nnames, err));
+    fsdpck_status st = FSDPCK_OK;
+    *list = calloc(nnames + 1, sizeof **list);
+    if (*list == NULL)
+        st = error_set_nomem(err, nnames * sizeof **list);
+    for (size_t i = 0; st == FSDPCK_OK && i < nnames; i++) {
+        uint64_t step;
+        if (!step_of(names[i], &step) || !may_be_one(dir, names[i]))
+            continue;
+        char *path = transform_join(root, names[i]);
+        if (path == NULL)
+            st = error_set_nomem(err, strlen(root));
+        else
+            (*list)[(*count)++] = (candidate){path, step};
+    }
+    if (*count > 1)
+        qsort(*list, *count, sizeof **list, compare_candidates);
+    free(names);
+    return st;
+}
+
+/* ---- complete or not ---- */
+
+/* What good checkpoints cause too is left to whoever opens the one that is taken. */
+static void say_doubts(void *arg, const log_line *line)
+{
+    const logger *to = arg;
+    const finding_kind *kind = finding_get(line->finding);
+    if (to->fn != NULL && (kind == NULL || kind->severity >= FINDING_WARNING))
+        to->fn(to->ctx, line);
+}
+
+/* Quick: metadata, and that all files are there and long enough. Coverage: that each tensor is
+ * there as a whole too, and what the heads of its payloads say. */
+static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
+                               const fsdpck_latest_options *o, fsdpck_error *err)
+{
+    fsdpck_checkpoint *c = NULL;
+    const logger log = ctx->log;
+    ctx->log = (logger){say_doubts, (void *)&log};
+    fsdpck_status st = fsdpck_open(ctx, path, o->open, &c, err);
+    if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
+        st = digest_check_coverage(ctx, c, FSDPCK_PART_ALL, false, err);
+    fsdpck_close(c);
+    ctx->log = log;
+    return st;
+}
+
+/* Whether the failure says nothing of the checkpoint: a mount that is stale, a right that lacks, no
+ * memory. What is not there is the checkpoint's. */
+static bool is_no_verdict(fsdpck_status st, const fsdpck_error *why)
+{
+    if (st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)
+        return true;
+    if (why->finding != FSDPCK_FINDING_NONE)
+        return false;
+    return st == FSDPCK_LIMIT || (st == FSDPCK_IO && why->sys_errno != 0 &&
+                                  why->sys_errno != ENOENT && why->sys_errno != ENOTDIR);
+}
+
+/* Whether what was looked at may lie further down. */
+static bool is_above(const char *path, fsdpck_status st, const fsdpck_error *why)
+{
+    probe_input in;
+    if (st != FSDPCK_OK)
+        return st == FSDPCK_USAGE || why->finding == FSDPCK_FINDING_NO_CHECKPOINT;
+    if (probe_gather(path, &in, NULL) != FSDPCK_OK)
+        return false;
+    const bool above = in.is_folder && probe_readers(&in, NULL) == NULL;
+    probe_release(&in);
+    return above;
+}
+
+/* A folder of several checkpoints (actor and critic) is complete when all of them are. */
+static fsdpck_status check_all(fsdpck_context *ctx, const char *path,
+                               const fsdpck_latest_options *o, fsdpck_error *err)
+{
+    const fsdpck_status st = check_one(ctx, path, o, err);
+    below found;
+    if (!is_above(path, st, err))
+        return st;
+    RETURN_IF(below_find(path, &found, NULL));
+    fsdpck_status all = found.count > 0 && found.more == 0 ? FSDPCK_OK : st;
+    if (found.unread && is_no_verdict(found.why.status, &found.why)) {
+        *err = found.why;
+        all = found.why.status;
+    } else if (all == FSDPCK_OK) {
+        fsdpck_error_init(err);
+    }
+    for (size_t i = 0; all == FSDPCK_OK && st != FSDPCK_OK && i < found.count; i++)
+        all = check_one(ctx, found.paths[i], o, err);
+    below_release(&found);
+    return all;
+}
+
+/* ---- pointer files ---- */
+
+/* latest_checkpointed_iteration.txt holds "1000", DeepSpeed's latest "global_step1000". */
+static void read_pointer(const folder *dir, uint64_t *step, bool *known)
+{
+    static const char *const names[] = {"latest_checkpointed_iteration.txt", "latest",
+                                        "latest_checkpoint.txt", "latest.txt"};
+    *known = false;
+    for (size_t i = 0; !*known && i < sizeof names / sizeof *names; i++) {
+        path_kind kind;
+        char *text = NULL;
+        size_t nbytes;
+        if (path_probe(dir, names[i], &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE ||
+            file_read_whole(dir, names[i], POINTER_NBYTES_MAX, &text, &nbytes, NULL) != FSDPCK_OK)
+            continue;
+        while (nbytes > 0 && strchr(" \r\n\t/", text[nbytes - 1]) != NULL)
+            nbytes--;
+        char word[POINTER_NBYTES_MAX + 1];
+        memcpy(word, text, nbytes);
+        word[nbytes] = '\0';
+        *known = step_of(word, step);
+        free(text);
+    }
+}
+
+/* Some number that the folder's own file states, while the newest is another. */
+static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const candidate *newest,
+                            const candidate *complete)
+{
+    uint64_t pointed;
+    bool known;
+    read_pointer(dir, &pointed, &known);
+    if (!known || pointed == newest->step)
+        return;
+    if (complete == NULL || complete == newest)
+        log_warn(&ctx->log, FSDPCK_FINDING_LATEST_POINTER,
+                 "see which of the two is to be trained on from",
+                 "the file that points to the latest says %" PRIu64 ", the newest is %" PRIu64,
+                 pointed, newest->step);
+    else
+        log_warn(&ctx->log, FSDPCK_FINDING_LATEST_POINTER,
+                 "see which of these is to be trained on from",
+                 "the file that points to the latest says %" PRIu64 ", the newest is %" PRIu64
+                 ", the newest complete one %" PRIu64,
+                 pointed, newest->step, complete->step);
+}
+
+/* The folder of the run is asked for, not that of a step. */
+static void tell_itself(const fsdpck_context *ctx, const char *root)
+{
+    probe_input in;
+    if (probe_gather(root, &in, NULL) != FSDPCK_OK)
+        return;
+    if (probe_readers(&in, NULL) != NULL)
+        log_warn(&ctx->log, FSDPCK_FINDING_LATEST_ITSELF,
+                 "give the folder that it lies in, where the other steps are",
+                 "'%s' is a checkpoint itself", root);
+    probe_release(&in);
+}
+
+/* Where one that is newer was found, what cannot be read is passed over; else nobody knows which is
+ * the newest. *complete: the first that is. */
+static fsdpck_status walk(fsdpck_context *ctx, const candidate *list, size_t count,
+                          const fsdpck_latest_options *o, fsdpck_latest_fn fn, void *arg,
+                          uint64_t *found, const candidate **complete, fsdpck_error *err)
+{
+    const uint64_t most = o->most > 0 ? o->most : 1;
+    for (size_t i = 0; *found < most && i < count; i++) {
+        fsdpck_error why;
+        fsdpck_error_init(&why);
+        const fsdpck_status st = check_all(ctx, list[i].path, o, &why);
+        if (is_no_verdict(st, &why) &&
+            (*found == 0 || st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)) {
+            *err = why;
+            error_path(err, list[i].path);
+            error_next(err, "whether it is complete, and so which is the newest, is not known: see "
+                            "to it that it can be read, or move it away");
+            return st;
+        }
+        if (st == FSDPCK_OK && *found == 0)
+            *complete = &list[i];
+        fn(arg, list[i].path, list[i].step, st == FSDPCK_OK ? NULL : &why);
+        *found += st == FSDPCK_OK;
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
+                            const fsdpck_latest_options *options, fsdpck_latest_fn fn, void *arg,
+                            uint64_t *found, fsdpck_error *err)
+{
+    fsdpck_latest_options o = {0};
+    folder dir = FOLDER_CLOSED;
+    candidate *list = NULL;
+    size_t count = 0;
+    const candidate *complete = NULL;
+    if (options != NULL)
+        memcpy(&o, options, options->struct_nbytes < sizeof o ? options->struct_nbytes : sizeof o);
+    *found = 0;
+    fsdpck_status st = folder_open(&dir, root, err);
+    if (st == FSDPCK_OK)
+        st = list_candidates(root, &dir, &list, &count, err);
+    if (st != FSDPCK_OK)
+        error_path(err, root);
+    else
+        st = walk(ctx, list, count, &o, fn, arg, found, &complete, err);
+    if (st == FSDPCK_OK && count > 0)
+        compare_pointer(ctx, &dir, &list[0], complete);
+    if (st == FSDPCK_OK && *found == 0)
+        tell_itself(ctx, root);
+    for (size_t i = 0; i < count; i++)
+        free(list[i].path);
+    free(list);
+    folder_close(&dir);
+    return st;
+}

@@ -1,0 +1,370 @@
+/* Opens a checkpoint and looks through it; what is wrong with it is no failure here. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "group/remote_folder.h"
+#include "run/run.h"
+#include "verify/verify_internal.h"
+#include "verify/verify_peers.h"
+
+/* What the readers warned of: a warning, or a note where good checkpoints cause it. */
+void verify_take_warnings(fsdpck_verify *v, fsdpck_context *ctx)
+{
+    fsdpck_warning w;
+    for (; fsdpck_context_warning(ctx, v->first_warning, &w); v->first_warning++) {
+        const finding_kind *kind = finding_get(w.finding);
+        fsdpck_error what;
+        fsdpck_error_init(&what);
+        error_set(&what, FSDPCK_BADINPUT, w.finding, "%s", w.message);
+        if (w.next[0] != '\0')
+            error_next(&what, "%s", w.next);
+        findings_tell_as(&v->found,
+                         kind != NULL && kind->severity < FINDING_WARNING ? kind->severity
+                                                                          : FINDING_WARNING,
+                         &what);
+    }
+}
+
+/* Names that savers and downloaders give to what is not finished. */
+static bool is_unfinished(const char *name)
+{
+    static const char *const ends[] = {".tmp", ".partial", ".incomplete"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (n > strlen(ends[i]) && strcmp(name + n - strlen(ends[i]), ends[i]) == 0)
+            return true;
+    return false;
+}
+
+static void note_unfinished(fsdpck_verify *v)
+{
+    const probe_input *in = &v->src->probe;
+    const char *first = NULL;
+    uint64_t count = 0;
+
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (is_unfinished(in->entries[i]) && count++ == 0)
+            first = in->entries[i];
+    if (count == 0)
+        return;
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_PARTIAL,
+              "something that was not finished was left beside the checkpoint");
+    error_path_in(&what, in->path, first);
+    error_found(&what, "%" PRIu64 " such name%s", count, count == 1 ? "" : "s");
+    error_next(&what, "it is no part of the checkpoint: remove it");
+    findings_tell(&v->found, &what);
+}
+
+static void note_unsummed(fsdpck_verify *v)
+{
+    fsdpck_error what;
+    if (v->level < CHECK_CHECKSUM || v->result.unsummed_nbytes == 0)
+        return;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_CHECKSUM_NONE,
+              "no checksum is recorded for some tensors");
+    error_found(&what, "%" PRIu64 " tensor%s, %" PRIu64 " bytes", v->result.unsummed_tensors,
+                v->result.unsummed_tensors == 1 ? "" : "s", v->result.unsummed_nbytes);
+    if (v->promised.there && verify_is_partial(v))
+        error_next(&what,
+                   "the manifest has checksums of whole files alone: run it without --sample "
+                   "and --max-duration");
+    else
+        error_next(&what,
+                   "keep digests of them: fsdpck digest SRC >FILE, fsdpck digest -c FILE SRC");
+    findings_tell(&v->found, &what);
+}
+
+/* What the options say of how bad things are; what --set says goes before --require-checksums. */
+static fsdpck_status set_rules(fsdpck_verify *v, fsdpck_error *err)
+{
+    finding_rules *rules = &v->found.rules;
+    if (v->options.require_checksums)
+        RETURN_IF(finding_rules_set(rules, "CHECKSUM-NONE=error", err));
+    for (size_t i = 0; v->options.set != NULL && v->options.set[i] != NULL; i++)
+        RETURN_IF(finding_rules_set(rules, v->options.set[i], err));
+    return FSDPCK_OK;
+}
+
+static promise_request promise_of(fsdpck_verify *v, fsdpck_context *ctx, const char *path)
+{
+    return (promise_request){
+        .ctx = ctx,
+        .path = path,
+        .src = v->src,
+        .manifest_path = v->options.manifest,
+        .level = v->level,
+        .nthreads = transform_threads(v->options.threads),
+        .no_follow = v->options.open != NULL && v->options.open->no_follow,
+        .sha256 = v->options.sha256 != 0,
+        .found = &v->found,
+    };
+}
+
+/* Before the bytes are read: which files are to be summed meanwhile. */
+static fsdpck_status begin_promises(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
+                                    fsdpck_error *err)
+{
+    const promise_request r = promise_of(v, ctx, path);
+    RETURN_IF(promise_manifest_new(&r, &v->manifest, err));
+    if (v->manifest == NULL || v->src == NULL || v->level < CHECK_CHECKSUM || verify_is_sample(v))
+        return FSDPCK_OK;
+    v->files = calloc(catalogue_file_count(&v->src->cat) + 1, sizeof *v->files);
+    if (v->files == NULL)
+        return error_set_nomem(err, catalogue_file_count(&v->src->cat) * sizeof *v->files);
+    promise_manifest_wants(v->manifest, v->files);
+    return FSDPCK_OK;
+}
+
+/* What the checkpoint was, or ought to be, where somebody says so. */
+static fsdpck_status check_promises(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
+                                    fsdpck_error *err)
+{
+    const promise_request r = promise_of(v, ctx, path);
+    RETURN_IF(
+        promise_manifest_check(v->manifest, v->files, verify_is_partial(v), &v->promised, err));
+    if (v->promised.covers) {
+        v->result.bytes_summed += v->result.unsummed_nbytes;
+        v->result.unsummed_nbytes = 0;
+        v->result.unsummed_tensors = 0;
+    }
+    return v->options.expect == NULL ? FSDPCK_OK : promise_check_expect(&r, v->options.expect, err);
+}
+
+static void take_found(void *ctx, format_severity severity, const fsdpck_error *what)
+{
+    static const finding_severity severities[] = {
+        [FORMAT_NOTE] = FINDING_NOTE,
+        [FORMAT_WARNING] = FINDING_WARNING,
+        [FORMAT_ERROR] = FINDING_ERROR,
+    };
+    fsdpck_verify *v = ctx;
+    findings_tell_as(&v->found, severities[severity], what);
+}
+
+/* While the checkpoint is opened: the user's word holds only if that works out. */
+static void take_found_opening(void *ctx, format_severity severity, const fsdpck_error *what)
+{
+    fsdpck_verify *v = ctx;
+    take_found(ctx, severity, what);
+    if (severity == FORMAT_ERROR &&
+        finding_rules_given(&v->found.rules, what->finding, FINDING_ERROR) != FINDING_ERROR)
+        findings_add(&v->softened, FINDING_ERROR, what);
+}
+
+/* What keeps a checkpoint from being opened is no matter of taste. */
+static void harden(fsdpck_verify *v)
+{
+    for (size_t i = 0; i < v->softened.kept; i++) {
+        const fsdpck_error *what = &v->softened.list[i].what;
+        findings_take_back(
+            &v->found, finding_rules_given(&v->found.rules, what->finding, FINDING_ERROR), what);
+        findings_add(&v->found, FINDING_ERROR, what);
+    }
+}
+
+/* A record that a tensor is read by has been told of already where its head was read. */
+static void take_found_in_rest(void *ctx, format_severity severity, const fsdpck_error *what)
+{
+    fsdpck_verify *v = ctx;
+    if (!findings_knows(&v->found, what))
+        take_found(ctx, severity, what);
+}
+
+static fsdpck_status check_rest(void *ctx, check_is_summed_fn is_summed, void *summed_ctx,
+                                check_result *result, fsdpck_error *err)
+{
+    fsdpck_verify *v = ctx;
+    fsdpck_checkpoint *c = v->src;
+    const rest_request r = {
+        .sums = v->level >= CHECK_CHECKSUM,
+        .nthreads = transform_threads(v->options.threads),
+        .cancel = &c->ctx->cancel,
+        .found = take_found_in_rest,
+        .found_ctx = v,
+        .is_summed = is_summed,
+        .summed_ctx = summed_ctx,
+    };
+    rest_result rest = {0};
+    progress_phase(&c->ctx->progress, r.sums ? "reading other records" : "reading objects", 0);
+    const fsdpck_status st = c->format->check_rest(c->self, &r, &rest, err);
+    result->records += rest.records;
+    result->bytes_total += rest.summed_nbytes + rest.unsummed_nbytes;
+    result->bytes_read += rest.summed_nbytes + rest.unsummed_nbytes;
+    result->bytes_summed += rest.summed_nbytes;
+    result->unsummed_nbytes += rest.unsummed_nbytes;
+    return st;
+}
+
+/* Findings of this id that name a tensor. */
+static uint64_t count_tensors(const findings *f, fsdpck_finding_id id)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < f->kept; i++)
+        count += f->list[i].what.finding == id && f->list[i].what.tensor[0] != '\0';
+    return count;
+}
+
+/* Keeps the first finding of this id: the others have the same cause, in other tensors. */
+static void merge_tensors(findings *f, fsdpck_finding_id id)
+{
+    const uint64_t same = count_tensors(f, id);
+    size_t kept = 0;
+    finding *first = NULL;
+    if (same == 0)
+        return;
+    for (size_t i = 0; i < f->kept; i++) {
+        const bool is_one = f->list[i].what.finding == id;
+        if (is_one && (first != NULL || f->list[i].what.tensor[0] == '\0')) {
+            f->counts[f->list[i].severity]--;
+            continue;
+        }
+        f->list[kept] = f->list[i];
+        if (is_one)
+            first = &f->list[kept];
+        kept++;
+    }
+    f->kept = kept;
+    char found[sizeof first->what.found];
+    if (same < 2)
+        return;
+    memcpy(found, first->what.found, sizeof found);
+    first->what.found[0] = '\0';
+    error_found(&first->what, "%s%s%" PRIu64 " tensors so; this is the first", found,
+                found[0] == '\0' ? "" : "; ", same);
+}
+
+/* Of what is of another kind the verdict is none, but there is one. */
+static bool is_verdict(fsdpck_status st, const fsdpck_error *what)
+{
+    return st == FSDPCK_BADINPUT ||
+           (st == FSDPCK_UNSUPPORTED && what->finding == FSDPCK_FINDING_NO_CHECKPOINT);
+}
+
+/* 2^64 times as much; 1 and more is 0, as 2^64 is. */
+static uint64_t fraction_of(double part)
+{
+    return part <= 0 || part >= 1 ? 0 : (uint64_t)(part * 0x1p64);
+}
+
+static uint64_t deadline_of(double seconds)
+{
+    struct timespec now;
+    if (!(seconds > 0))
+        return 0;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const uint64_t ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return ns + (seconds < 1e9 ? (uint64_t)(seconds * 1e9) : UINT64_C(1000000000000000000));
+}
+
+/* What can be told from the checkpoint itself. */
+static fsdpck_status check_all(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_error *err)
+{
+    const check_peers peers = verify_peers(v->src);
+    const check_request r = {
+        .cat = &v->src->cat,
+        .source = &v->src->src,
+        .folder = v->src->probe.is_folder ? v->src->path : NULL,
+        .path = v->src->path,
+        .level = v->level,
+        .nthreads = transform_threads(v->options.threads),
+        .memory_nbytes = run_memory_default(),
+        .peers = ctx->group == NULL ? NULL : &peers,
+        .cancel = &ctx->cancel,
+        .progress = &ctx->progress,
+        .metadata = &v->src->metadata,
+        .rest = v->src->format->check_rest != NULL ? check_rest : NULL,
+        .rest_ctx = v,
+        .files = v->files,
+        .statistics = v->options.statistics != 0,
+        .sample_begin = fraction_of(v->options.sample_begin),
+        .sample_end = verify_is_sample(v) ? fraction_of(v->options.sample_end) - 1 : 0,
+        .deadline_ns = v->deadline_ns,
+    };
+    RETURN_IF(check_run(&r, &v->found, &v->result, err));
+    return group_agree(ctx->group, group_view_check_unchanged(v->src->view_of_ranks, err), err);
+}
+
+static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
+                          fsdpck_error *err)
+{
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    fsdpck_status st =
+        transform_open(ctx, path, v->options.open, take_found_opening, v, &v->src, &what);
+    if (is_verdict(st, &what)) {
+        harden(v);
+        findings_add_new(&v->found, FINDING_ERROR, &what);
+        st = group_rank(ctx->group) == 0 ? begin_promises(v, ctx, path, err) : FSDPCK_OK;
+        if (st == FSDPCK_OK)
+            st = check_promises(v, ctx, path, err);
+        return group_agree(ctx->group, st, err);
+    }
+    if (st != FSDPCK_OK) {
+        if (err != NULL)
+            *err = what;
+        return st;
+    }
+    RETURN_IF(group_agree(ctx->group, begin_promises(v, ctx, path, err), err));
+    note_unfinished(v);
+    st = check_all(v, ctx, err);
+    if (st == FSDPCK_OK)
+        st = verify_copies(v, err);
+    verify_take_warnings(v, ctx); /* before what may be very many */
+    merge_tensors(&v->found, FSDPCK_FINDING_RANK_FLAT);
+    merge_tensors(&v->found, FSDPCK_FINDING_MODEL_NEEDED);
+    if (st == FSDPCK_OK)
+        st = verify_conversions(v, err);
+    if (st == FSDPCK_OK)
+        st = group_agree(ctx->group, check_promises(v, ctx, path, err), err);
+    note_unsummed(v);
+    return st;
+}
+
+/* Of all ranks the first speaks: what it alone was told counts for all. */
+static fsdpck_status share_counts(fsdpck_verify *v, group *g, fsdpck_error *err)
+{
+    return group_broadcast(g, 0, v->found.counts, sizeof v->found.counts, err);
+}
+
+fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
+                                const fsdpck_verify_options *options, fsdpck_verify **out,
+                                fsdpck_error *err)
+{
+    fsdpck_warning w;
+    *out = NULL;
+    fsdpck_verify *v = calloc(1, sizeof *v);
+    if (v == NULL)
+        return error_set_nomem(err, sizeof *v);
+    v->options.level = -1;
+    if (options != NULL)
+        memcpy(&v->options, options,
+               options->struct_nbytes < sizeof v->options ? options->struct_nbytes
+                                                          : sizeof v->options);
+    v->deadline_ns = deadline_of(v->options.max_seconds);
+    v->level = v->options.level < 0 ? CHECK_COVERAGE : (check_level)v->options.level;
+    findings_init(&v->found);
+    findings_init(&v->softened);
+    while (fsdpck_context_warning(ctx, v->first_warning, &w))
+        v->first_warning++;
+    v->path = path;
+    fsdpck_status st = set_rules(v, err);
+    if (st == FSDPCK_OK)
+        st = look(v, ctx, path, err);
+    progress_phase(&ctx->progress, NULL, 0);
+    verify_take_warnings(v, ctx);
+    if (st == FSDPCK_OK)
+        st = share_counts(v, ctx->group, err);
+    v->path = NULL;
+    findings_sort(&v->found);
+    verify_set_blind(v);
+    if (st != FSDPCK_OK)
+        fsdpck_verify_free(v);
+    else
+        *out = v;
+    return st;
+}

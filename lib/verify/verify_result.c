@@ -1,0 +1,158 @@
+/* What verify found, for the caller; and what it could not see. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "verify/verify_internal.h"
+
+bool verify_is_sample(const fsdpck_verify *v)
+{
+    return v->options.sample_end > 0 && (v->options.sample_begin > 0 || v->options.sample_end < 1);
+}
+
+bool verify_is_partial(const fsdpck_verify *v)
+{
+    return verify_is_sample(v) || v->result.stopped;
+}
+
+static const char *blind_of_level(const fsdpck_verify *v)
+{
+    static const char *const texts[] = {
+        [CHECK_QUICK] = "anything inside the data; holes and overlaps; payloads that are not what "
+                        "the metadata say",
+        [CHECK_STRUCTURE] = "anything inside the data; holes and overlaps; payloads that are not "
+                            "what the metadata say",
+        [CHECK_COVERAGE] = "flipped bits",
+        [CHECK_CHECKSUM] = "values that were wrong when they were saved; bytes without a checksum",
+        [CHECK_NUMERIC] = "most values that were wrong when they were saved (NaN is seen, a wrong "
+                          "number is not); bytes without a checksum",
+    };
+    if (v->promised.covers)
+        return v->level >= CHECK_NUMERIC ? "most values that were wrong when they were saved (NaN "
+                                           "is seen, a wrong number is not)"
+                                         : "values that were wrong when they were saved";
+    return texts[v->level];
+}
+
+/* Files that fit each other may still not belong together. */
+static const char *blind_of_files(const fsdpck_verify *v)
+{
+    const bool is_of_dcp = v->src != NULL && strncmp(v->src->format->name, "dcp", 3) == 0;
+    if (v->src == NULL || v->promised.covers || v->level < CHECK_COVERAGE ||
+        !v->src->probe.is_folder)
+        return "";
+    return catalogue_file_count(&v->src->cat) > 1
+               ? "; files of two saves that were mixed; shards of one shape that were swapped"
+           : is_of_dcp ? "; files of two saves that were mixed"
+                       : "";
+}
+
+void verify_set_blind(fsdpck_verify *v)
+{
+    if (v->src == NULL) {
+        snprintf(v->blind, sizeof v->blind, "%s",
+                 v->promised.there
+                     ? "all of it: it could not be opened, and nothing was looked at "
+                       "but its files, with the manifest"
+                     : "all of it: it could not be opened, and nothing else was looked "
+                       "at");
+        return;
+    }
+    const bool doubt = v->src->cat.origin.order_doubtful;
+    snprintf(v->blind, sizeof v->blind, "%s%s%s%s",
+             verify_is_partial(v) ? "what was skipped; " : "", blind_of_level(v), blind_of_files(v),
+             doubt ? "; whether rows are in the right order (see the notes)" : "");
+}
+
+/* Without storages, which come last. */
+static uint64_t statistics_count(const fsdpck_verify *v)
+{
+    return v->result.numbers == NULL ? 0 : v->src->parts.tensor_count;
+}
+
+void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
+{
+    *info = (fsdpck_verify_info){
+        .level = (fsdpck_level)v->level,
+        .opened = v->src != NULL,
+        .errors = v->found.counts[FINDING_ERROR],
+        .warnings = v->found.counts[FINDING_WARNING],
+        .notes = v->found.counts[FINDING_NOTE],
+        .ignored = v->found.counts[FINDING_IGNORE],
+        .listed = v->found.kept,
+        .chunks = v->result.chunks,
+        .records = v->result.records,
+        .bytes_total = v->result.bytes_total,
+        .bytes_read = v->result.bytes_read,
+        .bytes_summed = v->result.bytes_summed,
+        .unchecked_tensors = v->result.unsummed_tensors,
+        .unchecked_nbytes = v->result.unsummed_nbytes,
+        .unread_tensors = v->result.unread_tensors,
+        .unread_nbytes = v->result.unread_nbytes,
+        .unsupported = v->found.unsupported,
+        .manifest = v->promised.there,
+        .manifest_files = v->promised.files,
+        .manifest_nbytes = v->promised.bytes_summed,
+        .manifest_tensors = v->promised.tensors,
+        .manifest_unsummed_files = v->promised.unsummed_files,
+        .sampled = verify_is_sample(v),
+        .stopped = v->result.stopped,
+        .skipped_records = v->result.skipped_records,
+        .skipped_nbytes = verify_is_partial(v) ? v->result.bytes_total - v->result.bytes_read : 0,
+        .statistics = statistics_count(v),
+        .blind = v->blind,
+    };
+    if (v->options.strict) {
+        info->errors += info->warnings;
+        info->warnings = 0;
+    }
+    if (v->src != NULL)
+        fsdpck_get_info(v->src, &info->source);
+}
+
+void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index, fsdpck_finding *f)
+{
+    const finding *k = &v->found.list[index];
+    const finding_severity severity =
+        v->options.strict && k->severity == FINDING_WARNING ? FINDING_ERROR : k->severity;
+    *f = (fsdpck_finding){
+        .severity = finding_severity_name(severity), .what = &k->what, .group = (int)k->group};
+}
+
+int fsdpck_verify_get_statistics(const fsdpck_verify *v, uint64_t index,
+                                 fsdpck_tensor_statistics *statistics)
+{
+    fsdpck_tensor_statistics all = {.struct_nbytes = statistics->struct_nbytes};
+    if (index >= statistics_count(v))
+        return 0;
+    const check_statistics *s = &v->result.numbers[index];
+    fsdpck_get_tensor(v->src, index, &all.tensor);
+    all.nelems = s->nelems;
+    all.nan = s->nan;
+    all.inf = s->inf;
+    all.zeros = s->m.zeros;
+    all.finite = s->m.numbers;
+    all.mean = s->m.mean;
+    all.variance = s->m.numbers > 0 ? s->m.squares / (double)s->m.numbers : 0;
+    all.minimum = s->m.least;
+    all.maximum = s->m.most;
+    all.exponent_least = s->exponent_least;
+    all.exponents = s->exponents;
+    all.exponent_counts = s->counts;
+    memcpy(statistics, &all,
+           statistics->struct_nbytes < sizeof all ? statistics->struct_nbytes : sizeof all);
+    return 1;
+}
+
+void fsdpck_verify_free(fsdpck_verify *v)
+{
+    if (v == NULL)
+        return;
+    promise_manifest_free(v->manifest);
+    free(v->files);
+    check_result_release(&v->result);
+    fsdpck_close(v->src);
+    findings_release(&v->found);
+    findings_release(&v->softened);
+    free(v);
+}
