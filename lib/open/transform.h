@@ -1,19 +1,15 @@
-/* transform.h: what the files that make up the public interface share. The way of one run:
+/* transform.h: an open checkpoint, and what the files of open/ share:
  *
- *     context.c      what the caller watches and stops a run with
- *     open_ranks.c   path -> what the ranks of a group see there
- *     open.c         path -> format reader -> sealed catalogue, parts; below.c: further down
- *     model_view.c   flat parameters: the catalogue that a model description makes of it
- *     shard_view.c   the same for a checkpoint that says itself what they are made of
- *     rekey_view.c   optimizer state by number, by name or flattened, made one from another
- *     verify.c       looking through it, without a run; verify_convert.c, verify_result.c
- *     run.c          aim -> layout -> plan -> locate -> run -> seal -> commit (see run.h)
- *     walk.c         borrowed views of the catalogue
- *     layout_view.c  who would hold what; rank_sums.c how much of it
- *     sidecars.c     small files beside the weights that are copied along
- *     report.c       what a run did
- *
- * and, without a checkpoint, the files behind fsdpck_model.h: model_public.c, units_*.c (units.h).
+ *     context.c         what the caller watches and stops a call with; warnings
+ *     open_ranks.c      path -> what the ranks of a group see there
+ *     open.c            path -> format reader -> sealed catalogue, parts
+ *     below.c           checkpoints below a folder
+ *     inner_load.c      tensors inside objects
+ *     model_view.c      flat parameters: the catalogue that a model description makes of them
+ *     shard_view.c      the same where the checkpoint itself describes them
+ *     rekey_view.c      optimizer state by number, by name or flattened, each from another
+ *     weights_beside.c  other weights in the same folder
+ *     walk.c            the catalogue for callers; finding_view.c the table of findings
  */
 #ifndef FSDPCK_OPEN_TRANSFORM_H
 #define FSDPCK_OPEN_TRANSFORM_H

@@ -1,19 +1,17 @@
 /* run.h: one run from request to committed output, for the files that make it up:
  *
- *     request.c      which writer, and whether DST may be written
- *     run.c          aim -> layout -> plan -> locate -> run -> seal -> commit
- *     manifest_run.c the manifest of what is written; file_sums.c checksums of whole files
- *     local_output.c on each host's own disk: its folder, copies between them, commit on all;
- *                    local_place.c who gets which file
- *     sidecars.c     the small files beside the weights that go along
- *     consolidate.c  the run of one rank
- *     reshard.c      the run of many: options -> mesh and rules
- *     advise.c       what the user may not have meant
- *     diff.c         two runs that write nothing, side by side; diff_objects.c
- *     latest.c       which of a run's checkpoints is complete
- *     inner_digests.c  of tensors inside objects
- *     digest_run.c   the run that writes nothing and sums each tensor; digest.c for callers,
- *                    digest_check.c compares with a list
+ *     request.c       which writer; whether DST may be written
+ *     output_paths.c  whether an output would replace a file that the run reads
+ *     run.c           select -> layout -> plan -> resolve -> execute -> seal -> commit
+ *     consolidate.c   a run onto one rank
+ *     reshard.c       a run onto many: options -> mesh and rules
+ *     advise.c        warnings about legal requests that may not be meant
+ *     digest_run.c    a run that writes nothing and computes the digest of each tensor; digest_rows.c
+ *     manifest_run.c  the manifest of the output; file_sums.c checksums of whole files
+ *     local_output.c  outputs on each host's own disk; local_place.c which host gets which file
+ *     sidecars.c      small files beside the weights that are copied along
+ *     run_report.c    what the run did; rank_sums.c totals per rank
+ *     group_plan.c    what a group of many processes would do
  */
 #ifndef FSDPCK_RUN_RUN_H
 #define FSDPCK_RUN_RUN_H
