@@ -280,6 +280,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_ZIP_SIZE = 266,
     FSDPCK_FINDING_ZIP_TRAILING = 267,
     FSDPCK_FINDING_ZIP64 = 268,
+    FSDPCK_FINDING_OBJECT_UNREAD = 269,
 } fsdpck_finding_id;
 
 #endif

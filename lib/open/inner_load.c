@@ -33,8 +33,9 @@ fsdpck_status transform_load_inner(fsdpck_checkpoint *c, fsdpck_error *err)
     }
     c->inner_loaded = true;
     if (unread > 0)
-        log_warn(&c->ctx->log, FSDPCK_FINDING_NONE, "fsdpck verify names what is wrong with them",
-                 "%" PRIu64 " object%s cannot be read: tensors inside are not counted; first '%s'",
+        log_warn(&c->ctx->log, FSDPCK_FINDING_OBJECT_UNREAD, "",
+                 "%" PRIu64
+                 " object%s cannot be read, and tensors inside are not counted; the first is '%s'",
                  unread, unread == 1 ? "" : "s",
                  catalogue_name(&c->cat, catalogue_object(&c->cat, first)->name));
     if (catalogue_tensor_count(&c->cat) == had)
