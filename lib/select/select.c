@@ -309,7 +309,8 @@ static fsdpck_status load_objects(aim_state *a, fsdpck_error *err)
 
 static fsdpck_status check_something_picked(const aim_state *a, fsdpck_error *err)
 {
-    if (a->result->tensors_out > 0 || a->result->objects_out > 0)
+    const bool is_layout = a->request->cut != NULL && a->request->cut->no_chunks;
+    if (a->result->tensors_out > 0 || (a->result->objects_out > 0 && !is_layout))
         return FSDPCK_OK;
     static const char *const names[] = {"model", "optimizer", "other", "whole"};
     const aim_words *words = &a->request->words;

@@ -123,7 +123,8 @@ static fsdpck_status tell_stop(fsdpck_verify *v, fsdpck_error *what, bool anothe
     if (what->path[0] == '\0')
         error_path(what, v->src->path);
     const finding_severity severity = severity_of(what, another_holds);
-    if (!findings_has(&v->found, what->finding, severity))
+    if (!findings_has(&v->found, what->finding,
+                      severity < FINDING_WARNING ? severity : FINDING_WARNING))
         findings_add_new(&v->found, finding_rules_given(&v->found.rules, what->finding, severity),
                          what);
     return FSDPCK_OK;
@@ -177,42 +178,45 @@ static fsdpck_status plan_conversion(run *r, fsdpck_error *err)
     return run_make_plan(r, err);
 }
 
-/* *works: it can be done; given: another one can. */
 static fsdpck_status try_conversion(fsdpck_verify *v, const char *format, uint64_t world_size,
-                                    bool *works, fsdpck_error *err)
+                                    fsdpck_error *what)
 {
     group *g = v->src->ctx->group;
-    fsdpck_error what;
     run r;
-    fsdpck_error_init(&what);
+    fsdpck_error_init(what);
     run_init(&r, v->src->ctx, v->src, NULL);
     r.dst = "";
     r.sharded = world_size > 0;
     r.opt.format = format;
     r.opt.world_size = world_size;
-    fsdpck_status st = group_settle(g, plan_conversion(&r, &what), true, &what);
+    fsdpck_status st = group_settle(g, plan_conversion(&r, what), true, what);
     if (st == FSDPCK_OK)
-        st = run_same_plan(&r, &what);
+        st = run_same_plan(&r, what);
     run_release(&r);
-    if (st == FSDPCK_OK) {
-        *works = true;
-        return st;
-    }
-    return tell_stop(v, &what, *works, err);
+    return st;
 }
 
 fsdpck_status verify_conversions(fsdpck_verify *v, fsdpck_error *err)
 {
+    static const struct {
+        const char *format;
+        uint64_t world_size;
+    } ways[] = {{"safetensors", 0}, {"pt", 0}, {"dcp", 2}};
+    enum { WAYS = sizeof ways / sizeof *ways };
     fsdpck_context *ctx = v->src->ctx;
+    fsdpck_error stops[WAYS];
+    fsdpck_status results[WAYS], st = FSDPCK_OK;
     fsdpck_warning w;
+    bool works = false;
     if (v->level < CHECK_COVERAGE || v->found.counts[FINDING_ERROR] > 0)
         return FSDPCK_OK;
-    bool works = false;
-    fsdpck_status st = try_conversion(v, "pt", 0, &works, err);
-    if (st == FSDPCK_OK)
-        st = try_conversion(v, "dcp", 2, &works, err);
-    if (st == FSDPCK_OK)
-        st = try_conversion(v, "safetensors", 0, &works, err);
+    for (size_t i = 0; i < WAYS; i++) {
+        results[i] = try_conversion(v, ways[i].format, ways[i].world_size, &stops[i]);
+        works = works || results[i] == FSDPCK_OK;
+    }
+    for (size_t i = 0; i < WAYS && st == FSDPCK_OK; i++)
+        if (results[i] != FSDPCK_OK)
+            st = tell_stop(v, &stops[i], works, err);
     while (fsdpck_context_warning(ctx, v->first_warning, &w)) /* of options that were not given */
         v->first_warning++;
     return st;
