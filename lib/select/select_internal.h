@@ -190,7 +190,7 @@ fsdpck_status aim_names_add(aim_names *n, const char *text, size_t nbytes,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 void aim_names_release(aim_names *n);
 
-/* inner.c: tensors that lie inside objects. Fills inner_owner. */
+/* inner_select.c: tensors that lie inside objects. Fills inner_owner. */
 fsdpck_status aim_inner_find(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Objects may share a tensor that has no name: it goes with one that is written. */
 fsdpck_status aim_inner_keep(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
