@@ -316,7 +316,7 @@ static void change_record(mutation *m, archive *z)
         deflate_data(r);
         break;
     case 5:
-        r->flags ^= mutate_once_in(m, 2) ? HAS_DESCRIPTOR : (uint16_t)(1u << mutate_below(m, 16));
+        r->flags ^= (uint16_t)(mutate_once_in(m, 2) ? HAS_DESCRIPTOR : 1u << mutate_below(m, 16));
         break;
     case 6:
         if (mutate_once_in(m, 2)) /* length of the first field */
