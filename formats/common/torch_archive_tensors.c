@@ -195,11 +195,12 @@ static bool is_set(const rebuild *r, value state, const char *name)
 }
 
 /* CAT_PYTHON_... of a tensor by its attributes: those that torch gives a Buffer, a Parameter of
- * another class and a DTensor, and others. */
+ * another class, what FSDP1 has gathered and a DTensor, and others. */
 static uint8_t python_of(const rebuild *r, value state)
 {
-    static const char *const own[] = {"_is_buffer", "persistent", "_is_param", "_local_tensor",
-                                      "_spec"};
+    static const char *const own[] = {
+        "_is_buffer",      "persistent",    "_is_param", "_has_been_cloned",
+        "_fsdp_flattened", "_local_tensor", "_spec"};
     const bool pair = value_kind_of(state) == VALUE_TUPLE;
     unsigned found = (is_set(r, state, "_is_param") ? CAT_PYTHON_PARAMETER : 0) |
                      (is_set(r, state, "_is_buffer") ? CAT_PYTHON_BUFFER : 0);

@@ -268,8 +268,8 @@ fsdpck_status output_check_replaced(const output *o, fsdpck_error *err)
 
 bool output_is_rank_file(const run *r, const char *name)
 {
-    const char *p = r->opt.rank_pattern != NULL ? r->opt.rank_pattern
-                                                : r->src->cat.origin.rank_pattern;
+    const char *p =
+        r->opt.rank_pattern != NULL ? r->opt.rank_pattern : r->src->cat.origin.rank_pattern;
     if (*p == '\0')
         return false;
     while (*p != '\0') {
@@ -284,4 +284,12 @@ bool output_is_rank_file(const run *r, const char *name)
         }
     }
     return *name == '\0';
+}
+
+bool output_has_rank_file(const run *r, const probe_input *in)
+{
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (output_is_rank_file(r, in->entries[i]))
+            return true;
+    return false;
 }

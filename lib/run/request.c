@@ -354,7 +354,7 @@ static fsdpck_status check_existing(run *r, fsdpck_error *err)
     probe_input in;
     RETURN_IF(probe_gather(r->dst, &in, err));
     char *other = NULL;
-    if (probe_readers(&in, NULL) == NULL)
+    if (probe_readers(&in, NULL) == NULL && !output_has_rank_file(r, &in))
         st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
                        "output is a folder that holds no checkpoint: not replaced");
     else
