@@ -380,6 +380,8 @@ static void json_counts(cJSON *e, const fsdpck_report *p)
         cJSON_AddNumberToObject(n, "carried", (double)p->carried);
         cJSON_AddNumberToObject(n, "carried_bytes", (double)p->carried_nbytes);
     }
+    if (p->attributes_lost > 0)
+        cJSON_AddNumberToObject(n, "attributes_lost", (double)p->attributes_lost);
     cJSON_AddNumberToObject(n, "other_params", (double)p->other_params);
     cJSON_AddNumberToObject(n, "other_params_bytes", (double)p->other_params_nbytes);
     cJSON_AddNumberToObject(n, "bytes_read", (double)p->bytes_read);

@@ -462,6 +462,8 @@ typedef struct fsdpck_report {
     uint64_t other_params, other_params_nbytes;
     const char *other_params_first;
     const char *part_rule; /* one line: what told model, optimizer and other apart */
+    /* Tensors written without their Python attributes, hooks or class (PT-ATTRS). */
+    uint64_t attributes_lost;
 } fsdpck_report;
 
 /* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless

@@ -29,7 +29,8 @@
 typedef struct torch_tensor {
     uint8_t dtype;
     uint8_t ndim;
-    bool conj, neg, requires_grad, is_parameter, is_buffer;
+    bool conj, neg, requires_grad;
+    uint8_t python;         /* CAT_PYTHON_... of state/catalogue.h */
     bool meta;              /* no data at all */
     uint32_t storage;       /* index in torch_archive.storages */
     uint64_t offset_nelems; /* storage offset, elements */
@@ -137,5 +138,13 @@ struct pickle_writer;
 void torch_put_tensor(struct pickle_writer *w, const char *key, dtype d, unsigned ndim,
                       const uint64_t *sizes, const uint64_t *strides, uint64_t offset_nelems,
                       uint64_t storage_nelems);
+/* The same of a tensor of the catalogue: a Parameter where it is one, with its requires_grad. */
+struct cat_tensor;
+void torch_put_tensor_of(struct pickle_writer *w, const char *key, const struct cat_tensor *t,
+                         const uint64_t *sizes, const uint64_t *strides, uint64_t offset_nelems,
+                         uint64_t storage_nelems);
+/* Before and after the opcodes of a tensor: what makes a Parameter of it, where it is one. */
+void torch_put_parameter_begin(struct pickle_writer *w, const struct cat_tensor *t);
+void torch_put_parameter_end(struct pickle_writer *w, const struct cat_tensor *t);
 
 #endif

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "formats/common/torch_archive_parts.h"
+#include "state/catalogue.h"
 
 /* A call that the pickle machine has just finished, and what becomes of it. */
 typedef struct rebuild {
@@ -119,6 +120,16 @@ static void lazy_bits(const rebuild *r, value metadata, torch_tensor *t)
     t->neg = value_dict_find(r->pool, metadata, "neg", &bit) && value_as_bool(bit);
 }
 
+/* Whether a dict, or a call that makes one, is not empty: hooks. */
+static bool has_items(const rebuild *r, value v)
+{
+    const value_call *call = value_call_of(r->pool, v);
+    const value dict = call == NULL ? v : call->dict_items;
+    if (value_kind_of(dict) == VALUE_DICT && value_count(r->pool, dict) > 0)
+        return true;
+    return call != NULL && value_count(r->pool, arg(r, call->args, 0)) > 0;
+}
+
 /* Of _rebuild_tensor (4 arguments), _v2 (6, 7) and _v3 (7, 8). */
 static fsdpck_status plain_tensor(const rebuild *r, value args, unsigned version, value *tensor)
 {
@@ -150,6 +161,7 @@ static fsdpck_status plain_tensor(const rebuild *r, value args, unsigned version
     t.meta = s->meta;
     t.requires_grad = version > 1 && value_kind_of(arg(r, args, 4)) == VALUE_BOOL &&
                       value_as_bool(arg(r, args, 4));
+    t.python = version > 1 && has_items(r, arg(r, args, 5)) ? CAT_PYTHON_ATTRIBUTES : 0;
     lazy_bits(r, arg(r, args, version == 3 ? 7 : 6), &t);
     return tensor_push(r, &c, t, tensor);
 }
@@ -161,17 +173,70 @@ static fsdpck_status rebuild_plain(const rebuild *r, value args, unsigned versio
     return set_to(r, tensor);
 }
 
-/* A parameter is the tensor that it wraps; of another kind (a DTensor) it is that kind. */
+/* Attributes of a subclass: a dict, or (dict or None, dict of slots). */
+static bool attribute(const rebuild *r, value state, const char *name, value *v)
+{
+    if (value_kind_of(state) == VALUE_DICT)
+        return value_dict_find(r->pool, state, name, v);
+    if (value_kind_of(state) != VALUE_TUPLE)
+        return false;
+    for (size_t i = 0; i < value_count(r->pool, state) && i < 2; i++) {
+        const value part = value_item(r->pool, state, i);
+        if (value_kind_of(part) == VALUE_DICT && value_dict_find(r->pool, part, name, v))
+            return true;
+    }
+    return false;
+}
+
+static bool is_set(const rebuild *r, value state, const char *name)
+{
+    value bit;
+    return attribute(r, state, name, &bit) && value_as_bool(bit);
+}
+
+/* CAT_PYTHON_... of a tensor by its attributes: those that torch gives a Buffer, a Parameter of
+ * another class, what FSDP1 has gathered and a DTensor, and others. */
+static uint8_t python_of(const rebuild *r, value state)
+{
+    static const char *const own[] = {
+        "_is_buffer",      "persistent",    "_is_param", "_has_been_cloned",
+        "_fsdp_flattened", "_local_tensor", "_spec"};
+    const bool pair = value_kind_of(state) == VALUE_TUPLE;
+    unsigned found = (is_set(r, state, "_is_param") ? CAT_PYTHON_PARAMETER : 0) |
+                     (is_set(r, state, "_is_buffer") ? CAT_PYTHON_BUFFER : 0);
+    value ignored;
+
+    for (size_t i = 0; i < (pair ? 2 : 1); i++) {
+        const value part = pair ? arg(r, state, i) : state;
+        if (value_kind_of(part) != VALUE_DICT)
+            continue;
+        size_t known = 0;
+        for (size_t k = 0; k < sizeof own / sizeof *own; k++)
+            known += value_dict_find(r->pool, part, own[k], &ignored);
+        found |= value_count(r->pool, part) > known ? CAT_PYTHON_ATTRIBUTES : 0;
+    }
+    return (uint8_t)found;
+}
+
+/* A parameter is the tensor that it wraps; of another kind (a DTensor) it is that kind, and its
+ * local tensor is marked. */
 static fsdpck_status rebuild_parameter(const rebuild *r, value args)
 {
     const value data = arg(r, args, 0);
+    value inner = data;
 
-    if (value_kind_of(data) == VALUE_TENSOR) {
-        torch_tensor *t = VEC_AT(&r->b->archive->tensors, torch_tensor, value_tensor_index(data));
-        t->is_parameter = true;
-        t->requires_grad = value_as_bool(arg(r, args, 1));
-    } else if (value_kind_of(data) != VALUE_CALL) {
+    if (value_kind_of(data) == VALUE_CALL) {
+        const value state = arg(r, value_call_of(r->pool, data)->args, 3);
+        if (!attribute(r, state, "_local_tensor", &inner))
+            return set_to(r, data);
+    } else if (value_kind_of(data) != VALUE_TENSOR) {
         return args_bad(r, "no data");
+    }
+    if (value_kind_of(inner) == VALUE_TENSOR) {
+        torch_tensor *t = VEC_AT(&r->b->archive->tensors, torch_tensor, value_tensor_index(inner));
+        t->python |= CAT_PYTHON_PARAMETER | python_of(r, arg(r, args, 3)) |
+                     (has_items(r, arg(r, args, 2)) ? CAT_PYTHON_ATTRIBUTES : 0);
+        t->requires_grad = value_as_bool(arg(r, args, 1));
     }
     return set_to(r, data);
 }
@@ -193,21 +258,6 @@ static fsdpck_status rebuild_meta(const rebuild *r, value args)
     return set_to(r, tensor);
 }
 
-/* Attributes of a subclass: a dict, or (dict or None, dict of slots). */
-static bool attribute(const rebuild *r, value state, const char *name, value *v)
-{
-    if (value_kind_of(state) == VALUE_DICT)
-        return value_dict_find(r->pool, state, name, v);
-    if (value_kind_of(state) != VALUE_TUPLE)
-        return false;
-    for (size_t i = 0; i < value_count(r->pool, state) && i < 2; i++) {
-        const value part = value_item(r->pool, state, i);
-        if (value_kind_of(part) == VALUE_DICT && value_dict_find(r->pool, part, name, v))
-            return true;
-    }
-    return false;
-}
-
 /* A wrapper whose `_tensor` is a plain tensor of the wrapper's own shape and dtype. */
 static fsdpck_status rebuild_wrapper(const rebuild *r, const char *class_name, value args,
                                      value state)
@@ -218,16 +268,23 @@ static fsdpck_status rebuild_wrapper(const rebuild *r, const char *class_name, v
     dtype d;
     value inner;
 
-    if (strcmp(class_name, "DTensor") == 0 || strcmp(class_name, "ShardedTensor") == 0)
+    if (strcmp(class_name, "DTensor") == 0 || strcmp(class_name, "ShardedTensor") == 0) {
+        if (!attribute(r, state, "_local_tensor", &inner) || value_kind_of(inner) != VALUE_TENSOR)
+            return FSDPCK_OK;
+        torch_tensor *local = VEC_AT(&a->tensors, torch_tensor, value_tensor_index(inner));
+        local->python |= python_of(r, state);
+        local->requires_grad = value_as_bool(arg(r, args, 7));
         return FSDPCK_OK;
+    }
     if (!attribute(r, state, "_tensor", &inner) || value_kind_of(inner) != VALUE_TENSOR)
         return kind_unsupported(r, "tensor subclass", class_name);
     RETURN_IF(dtype_from(r, arg(r, args, 1), &d));
     RETURN_IF(dims_from(r, arg(r, args, 2), sizes, &ndim));
-    const torch_tensor *t = VEC_AT(&a->tensors, torch_tensor, value_tensor_index(inner));
+    torch_tensor *t = VEC_AT(&a->tensors, torch_tensor, value_tensor_index(inner));
     if (t->dtype != d || t->ndim != ndim ||
         (ndim > 0 && memcmp(torch_tensor_sizes(a, t), sizes, ndim * sizeof(uint64_t)) != 0))
         return kind_unsupported(r, "tensor subclass", class_name);
+    t->python |= CAT_PYTHON_ATTRIBUTES; /* its class */
     return set_to(r, inner);
 }
 
@@ -243,7 +300,6 @@ static fsdpck_status rebuild_from_type(const rebuild *r, value args)
     const value func = arg(r, args, 0), type = arg(r, args, 1), inner = arg(r, args, 2),
                 state = arg(r, args, 3);
     unsigned version = 0;
-    value bit;
 
     if (value_kind_of(func) != VALUE_SYMBOL || value_kind_of(type) != VALUE_SYMBOL ||
         value_kind_of(inner) != VALUE_TUPLE)
@@ -262,9 +318,13 @@ static fsdpck_status rebuild_from_type(const rebuild *r, value args)
     class_name = value_symbol_name(r->pool, type);
     torch_tensor *t =
         VEC_AT(&r->b->archive->tensors, torch_tensor, r->b->archive->tensors.count - 1);
-    t->is_parameter = ends_with(class_name, "Parameter");
-    t->is_buffer = ends_with(class_name, "Buffer") ||
-                   (attribute(r, state, "_is_buffer", &bit) && value_as_bool(bit));
+    const bool is_own = strcmp(class_name, "Tensor") == 0 || strcmp(class_name, "Parameter") == 0 ||
+                        strcmp(class_name, "Buffer") == 0;
+    t->python |= python_of(r, state) | (is_own ? 0 : CAT_PYTHON_ATTRIBUTES);
+    if (ends_with(class_name, "Parameter"))
+        t->python |= CAT_PYTHON_PARAMETER;
+    if (ends_with(class_name, "Buffer"))
+        t->python |= CAT_PYTHON_BUFFER;
     return FSDPCK_OK;
 }
 

@@ -148,6 +148,9 @@ static fsdpck_status add_inside(inside_names *n, size_t i, const text_buf *name,
         return FSDPCK_LIMIT;
     RETURN_IF(catalogue_add_object_tensor(n->cat, name->text, name->nbytes, (dtype)t->dtype,
                                           t->ndim, torch_tensor_sizes(a, t), &proto, &tensor, err));
+    catalogue_tensor(n->cat, tensor)->python = t->python;
+    if (t->requires_grad)
+        catalogue_tensor(n->cat, tensor)->flags |= CAT_TENSOR_REQUIRES_GRAD;
     *archived = (uint32_t)i;
     *mapped = tensor;
     return FSDPCK_OK;

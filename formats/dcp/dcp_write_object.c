@@ -53,8 +53,8 @@ static fsdpck_status put_inner_tensor(void *ctx, pickle_writer *w, uint64_t inde
     const uint64_t *shape = catalogue_shape(cat, index);
     box_row_major_strides(shape, t->ndim, strides);
     torch_zip_storage_name((uint32_t)(s->w->inner_chunks.count - 1 - s->first), name);
-    torch_put_tensor(w, name + strlen("archive/data/"), (dtype)t->dtype, t->ndim, shape, strides, 0,
-                     catalogue_tensor_nelems(cat, index));
+    torch_put_tensor_of(w, name + strlen("archive/data/"), t, shape, strides, 0,
+                        catalogue_tensor_nelems(cat, index));
     return FSDPCK_OK;
 }
 

@@ -97,8 +97,7 @@ static fsdpck_status put_plain(flat_layout *s, pickle_writer *w, uint32_t tensor
     s->nchunks_placed++;
     snprintf(key, sizeof key, "%" PRIu32, record);
     box_row_major_strides(shape, t->ndim, strides);
-    torch_put_tensor(w, key, (dtype)t->dtype, t->ndim, shape, strides, 0,
-                     box_nelems(shape, t->ndim));
+    torch_put_tensor_of(w, key, t, shape, strides, 0, box_nelems(shape, t->ndim));
     return FSDPCK_OK;
 }
 

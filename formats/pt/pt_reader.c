@@ -112,6 +112,7 @@ static fsdpck_status add_tensor(const torch_archive *a, catalogue *cat, uint32_t
     RETURN_IF(catalogue_add_tensor(cat, name, name_nbytes, t->dtype, t->ndim, sizes, &tensor, err));
     cat_tensor *ct = catalogue_tensor(cat, tensor);
     ct->path = named->path;
+    ct->python = t->python;
     if (t->requires_grad)
         ct->flags |= CAT_TENSOR_REQUIRES_GRAD;
     if (named->inner)

@@ -75,12 +75,12 @@ static fsdpck_status put_tensor(void *ctx, pickle_writer *w, uint64_t index, fsd
     snprintf(key, sizeof(key), "%" PRIu32, s->of_tensor[index]);
     if (view != NULL) {
         const uint64_t *strides = VEC_AT(&to->strides, const uint64_t, view->strides_at);
-        torch_put_tensor(w, key, t->dtype, t->ndim, shape, strides, view->offset_nelems,
-                         catalogue_tensor_nelems(cat, view->storage));
+        torch_put_tensor_of(w, key, t, shape, strides, view->offset_nelems,
+                            catalogue_tensor_nelems(cat, view->storage));
         return FSDPCK_OK;
     }
     box_row_major_strides(shape, t->ndim, rows);
-    torch_put_tensor(w, key, t->dtype, t->ndim, shape, rows, 0, box_nelems(shape, t->ndim));
+    torch_put_tensor_of(w, key, t, shape, rows, 0, box_nelems(shape, t->ndim));
     return FSDPCK_OK;
 }
 

@@ -90,6 +90,7 @@ typedef struct ranks_claim {
     unsigned ndim;
     uint64_t shape[NDIM_MAX]; /* global */
     bool requires_grad;
+    uint8_t python; /* CAT_PYTHON_... */
     /* DTENSOR */
     const ranks_mesh *mesh;
     placement placements[MESH_NDIM_MAX];
@@ -133,6 +134,7 @@ typedef struct ranks_piece {
     uint16_t flags;
     uint8_t dtype;
     uint8_t ndim;
+    uint8_t python; /* CAT_PYTHON_... */
 } ranks_piece;
 
 /* --- the merge --- */

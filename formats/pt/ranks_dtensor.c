@@ -494,6 +494,10 @@ fsdpck_status ranks_dtensor_read(ranks_parse *p, value v, ranks_claim *c, fsdpck
     if (value_kind_of(c->local) != VALUE_TENSOR)
         return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
                          "DTensor's local tensor is of a kind that is not supported");
+    const torch_tensor *local =
+        VEC_AT(&p->archive.tensors, const torch_tensor, value_tensor_index(c->local));
+    c->python = local->python;
+    c->requires_grad = local->requires_grad; /* a Parameter's own where one is around it */
     if (ranks_attribute(pool, spec, "tensor_meta", &meta) && !value_is_none(meta)) {
         uint64_t shape[NDIM_MAX];
         unsigned ndim;

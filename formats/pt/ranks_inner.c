@@ -63,6 +63,7 @@ static fsdpck_status add_inner(ranks_inner *n, uint32_t piece, const text_buf *n
     memcpy(sizes, VEC_AT(&s->reader->dims, const uint64_t, q->dims_at), q->ndim * sizeof *sizes);
     RETURN_IF(catalogue_add_tensor(s->cat, name->text, name->nbytes, (dtype)q->dtype, q->ndim,
                                    sizes, tensor, err));
+    catalogue_tensor(s->cat, *tensor)->python = q->python;
     catalogue_tensor(s->cat, *tensor)->flags |=
         CAT_TENSOR_IN_OBJECT | (q->flags & PIECE_GRAD ? CAT_TENSOR_REQUIRES_GRAD : 0);
     cat_chunk chunk = ranks_chunk(s->reader, piece);

@@ -164,9 +164,11 @@ static fsdpck_status keep_each(ranks_state *s, const plain_list *l, fsdpck_error
         text_release(&name);
         RETURN_IF(st);
         RETURN_IF(rank_path(s, path, suffix, &own, err));
-        catalogue_tensor(s->cat, tensor)->path = own;
-        catalogue_tensor(s->cat, tensor)->flags |=
-            (uint8_t)(CAT_TENSOR_OF_RANK | (l->differs ? CAT_TENSOR_DIFFERS : 0));
+        cat_tensor *each = catalogue_tensor(s->cat, tensor);
+        each->path = own;
+        each->python = q->python;
+        each->flags |= (uint8_t)(CAT_TENSOR_OF_RANK | (l->differs ? CAT_TENSOR_DIFFERS : 0) |
+                                 (q->flags & PIECE_GRAD ? CAT_TENSOR_REQUIRES_GRAD : 0));
         RETURN_IF(add_whole(s, tensor, l->pieces[i], 0, err));
     }
     return FSDPCK_OK;

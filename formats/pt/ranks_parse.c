@@ -55,6 +55,7 @@ fsdpck_status ranks_piece_of(ranks_parse *p, uint64_t tensor, uint32_t *piece, f
                         .rank = (uint16_t)p->file->rank,
                         .dtype = t->dtype,
                         .ndim = t->ndim,
+                        .python = t->python,
                         .tensor = CAT_NONE};
     place where;
     bool checked;
@@ -217,6 +218,7 @@ static fsdpck_status new_tensor(ranks_parse *p, uint32_t entry, value path, cons
     RETURN_IF(copy_path(p, path, &copy, err));
     cat_tensor *t = catalogue_tensor(s->cat, index);
     t->path = copy;
+    t->python = c->python;
     if (c->requires_grad)
         t->flags |= CAT_TENSOR_REQUIRES_GRAD;
     VEC_AT(&s->tensors, ranks_tensor, entry)->index = index;
@@ -231,7 +233,8 @@ static fsdpck_status see_plain(ranks_parse *p, uint64_t tensor, uint32_t flat, v
     ranks_claim c = {.kind = RANKS_PLAIN,
                      .dtype = (dtype)t->dtype,
                      .ndim = t->ndim,
-                     .requires_grad = t->requires_grad};
+                     .requires_grad = t->requires_grad,
+                     .python = t->python};
     uint32_t entry, piece;
     bool fresh;
 

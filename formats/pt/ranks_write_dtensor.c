@@ -221,7 +221,8 @@ static void put_wrapper(pickle_writer *w, const cat_tensor *t, const uint64_t *s
         pickle_put_reduce(w);
         pickle_put_remember(w, DTENSOR_DEVICE);
     }
-    pickle_put_bool(w, false);
+    pickle_put_bool(w, !(t->python & CAT_PYTHON_PARAMETER) &&
+                           (t->flags & CAT_TENSOR_REQUIRES_GRAD) != 0);
     pickle_put_tuple_marked(w);
 }
 
@@ -234,6 +235,7 @@ fsdpck_status dtensor_put(const dtensor_writer *d, pickle_writer *w, size_t tens
 
     box_row_major_strides(shape, t->ndim, strides);
     box_row_major_strides(local_sizes, t->ndim, local_strides);
+    torch_put_parameter_begin(w, t);
     pickle_put_global(w, "torch._tensor", "_rebuild_from_type_v2");
     pickle_put_mark(w);
     pickle_put_global(w, "torch._utils", "_rebuild_wrapper_subclass");
@@ -251,5 +253,6 @@ fsdpck_status dtensor_put(const dtensor_writer *d, pickle_writer *w, size_t tens
     pickle_put_tuple(w, 2);
     pickle_put_tuple_marked(w);
     pickle_put_reduce(w);
+    torch_put_parameter_end(w, t);
     return FSDPCK_OK;
 }

@@ -135,8 +135,7 @@ static fsdpck_status put_tensor(void *ctx, pickle_writer *w, uint64_t index, fsd
     if (t->ndim > 0 && memcmp(sizes, catalogue_shape(cat, index), t->ndim * sizeof *sizes) != 0)
         return fail_tensor(s, index, FSDPCK_INTERNAL, "a part of a tensor that is not cut", err);
     box_row_major_strides(sizes, t->ndim, strides);
-    torch_put_tensor(w, key, (dtype)t->dtype, t->ndim, sizes, strides, 0,
-                     box_nelems(sizes, t->ndim));
+    torch_put_tensor_of(w, key, t, sizes, strides, 0, box_nelems(sizes, t->ndim));
     return FSDPCK_OK;
 }
 

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "run/attributes.h"
 #include "run/run.h"
 
 #define NAMES_SHOWN 3u
@@ -196,6 +197,17 @@ static void advise_states(const run *r)
               "%" PRIu64 " tensor%s, the first is '%s'",
               t->odd_count, plural(t->odd_count),
               catalogue_name(&r->src->cat, catalogue_tensor(&r->src->cat, t->odd_first)->name));
+}
+
+void run_advise_attributes(const run *r)
+{
+    const attributes_lost lost = attributes_lost_by(&r->to, r->writer->takes == TAKES_NESTED);
+    if (lost.tensors == 0)
+        return;
+    log_warn(&r->ctx->log, FSDPCK_FINDING_PT_ATTRS, "",
+             "%" PRIu64 " tensor%s without Python attributes or class: the first is '%s'",
+             lost.tensors, lost.tensors == 1 ? " is written" : "s are written",
+             catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, lost.first)->name));
 }
 
 fsdpck_status run_advise(run *r, fsdpck_error *err)

@@ -265,3 +265,31 @@ fsdpck_status output_check_replaced(const output *o, fsdpck_error *err)
                ? FSDPCK_OK
                : refuse(o->path, " and was replaced meanwhile", "choose another name", err);
 }
+
+bool output_is_rank_file(const run *r, const char *name)
+{
+    const char *p =
+        r->opt.rank_pattern != NULL ? r->opt.rank_pattern : r->src->cat.origin.rank_pattern;
+    if (*p == '\0')
+        return false;
+    while (*p != '\0') {
+        if (strncmp(p, "{r}", 3) == 0 || strncmp(p, "{W}", 3) == 0) {
+            const size_t digits = strspn(name, "0123456789");
+            if (digits == 0)
+                return false;
+            p += 3;
+            name += digits;
+        } else if (*p++ != *name++) {
+            return false;
+        }
+    }
+    return *name == '\0';
+}
+
+bool output_has_rank_file(const run *r, const probe_input *in)
+{
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (output_is_rank_file(r, in->entries[i]))
+            return true;
+    return false;
+}

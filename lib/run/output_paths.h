@@ -13,6 +13,12 @@
 /* The folder that `path` lies in, as realpath gives it: free(). NULL where there is none: errno. */
 char *output_real_parent(const char *path);
 
+/* Whether the file has a name that this run gives to a rank: --rank-pattern, or the source's own
+ * pattern, with any numbers in it. */
+bool output_is_rank_file(const run *r, const char *name);
+/* Whether a name of a folder is one. */
+bool output_has_rank_file(const run *r, const probe_input *in);
+
 /* USAGE where the output would lie in the input, or replace the input or a file of it. */
 fsdpck_status output_check_apart(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

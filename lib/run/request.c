@@ -298,7 +298,7 @@ static fsdpck_status first_lost(const run *r, const probe_input *in, char **lost
         const char *name = in->entries[i];
         const bool is_part = is_one_of(name, parts);
         path_kind kind;
-        if (is_one_of(name, own) || sidecars_has(&r->side, name))
+        if (is_one_of(name, own) || output_is_rank_file(r, name) || sidecars_has(&r->side, name))
             continue;
         RETURN_IF(path_probe(&in->dir, name, &kind, NULL, err));
         if (kind == PATH_FOLDER && (is_part || is_one_of(name, sides))) {
@@ -354,7 +354,7 @@ static fsdpck_status check_existing(run *r, fsdpck_error *err)
     probe_input in;
     RETURN_IF(probe_gather(r->dst, &in, err));
     char *other = NULL;
-    if (probe_readers(&in, NULL) == NULL)
+    if (probe_readers(&in, NULL) == NULL && !output_has_rank_file(r, &in))
         st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
                        "output is a folder that holds no checkpoint: not replaced");
     else

@@ -484,6 +484,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
         RETURN_IF(output_check_manifest_file(r->opt.manifest_path, r->opt.force, err));
     }
     RETURN_IF(transform_check_flat(r->src, &r->to.cat, err));
+    run_advise_attributes(r);
     if (r->sharded)
         RETURN_IF(run_advise(r, err));
     RETURN_IF(run_place(r, err));

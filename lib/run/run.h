@@ -88,6 +88,8 @@ fsdpck_status run_check_engine(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Resharding, after run_aim: finds r->trained, and says what is legal and may not be meant: mesh
  * dims that cut nothing, tensors cut by default. */
 fsdpck_status run_advise(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* After run_aim: warns of tensors that lose Python attributes (PT-ATTRS). */
+void run_advise_attributes(const run *r);
 
 /* Whether what is written is compressed, so that its size is known only at the end. */
 bool run_is_packed(const run *r);

@@ -1,4 +1,5 @@
 #include "run/run_report.h"
+#include "run/attributes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -214,6 +215,7 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->carried_nbytes = a->carried_nbytes;
     r->other_params = a->other_params;
     r->other_params_nbytes = a->other_params_nbytes;
+    r->attributes_lost = attributes_lost_by(in->to, in->writer->takes == TAKES_NESTED).tensors;
     r->bytes_read = done.bytes_read;
     r->bytes_written = output_nbytes(in);
     r->direct_nbytes = done.direct_bytes;

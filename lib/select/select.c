@@ -206,6 +206,9 @@ fsdpck_status aim_add_tensor(aim_state *a, const aim_pick *pick, uint32_t from_i
     RETURN_IF(check_dtype(a, name, d, err));
     catalogue *cat = &a->to->cat;
     RETURN_IF(catalogue_add_tensor(cat, name, nbytes, d, t->ndim, shape, index, err));
+    catalogue_tensor(cat, *index)->python = t->python;
+    if (dtype_get(d)->kind == DTYPE_IS_FLOAT || dtype_get(d)->kind == DTYPE_IS_COMPLEX)
+        catalogue_tensor(cat, *index)->flags |= t->flags & CAT_TENSOR_REQUIRES_GRAD;
     RETURN_IF(aim_cut(a, pick, from_index, *index, err));
     uint32_t *from = vec_push(&a->to->from, err);
     if (from == NULL)

@@ -67,6 +67,13 @@ enum {
     CAT_TENSOR_PARAM_OPEN = 128,
 };
 
+/* What a tensor is in Python besides its bytes (cat_tensor.python). */
+enum {
+    CAT_PYTHON_PARAMETER = 1,
+    CAT_PYTHON_BUFFER = 2,
+    CAT_PYTHON_ATTRIBUTES = 4, /* attributes, hooks, or a class other than torch's own */
+};
+
 typedef struct cat_tensor {
     uint32_t name; /* flat key, name id */
     uint8_t dtype;
@@ -84,6 +91,7 @@ typedef struct cat_tensor {
     /* Optimizer state by number: name id of its parameter's FQN, where that is known; else
      * CAT_NONE. */
     uint32_t param;
+    uint8_t python; /* CAT_PYTHON_... */
     /* Tuple of what leads to it: str, a dict's key; int, a list's index; bytes, the digits of a
      * dict's int key. None: the name is the only key. */
     value path;

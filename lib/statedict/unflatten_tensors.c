@@ -199,6 +199,7 @@ fsdpck_status flat_join_tensor(flat_view *v, uint32_t base_tensor, const char *n
     cat_tensor *m = catalogue_tensor(v->out, made);
     if (fresh) {
         m->path = path;
+        m->python = t->python;
         m->flags = (uint8_t)(t->flags & ~(CAT_TENSOR_OF_RANK | CAT_TENSOR_DIFFERS));
     }
     *VEC_AT(&v->map, uint64_t, base_tensor) = made;
