@@ -23,6 +23,7 @@
  * some of them alone. So names come from what is written down (`order->groups`, or `param_names` of
  * the groups: torch 2.6 and newer, where the optimizer was given names), else from the shapes of
  * `order` where these leave one way alone, else from the order of `order` where that is assumed.
+ * One parameter for two optimizers is such a way for neither, unless their names are written down.
  * Parameters of one group without any state change places freely: nothing else tells them apart.
  * Names are clean (model/fqn.h).
  *
@@ -56,6 +57,7 @@ typedef struct rekey_param {
     unsigned ndim;
     uint32_t tensor; /* of the catalogue, CAT_NONE: of a description */
     bool frozen;     /* known to need no gradient */
+    bool outside;    /* a tensor beside the model, which another optimizer may hold */
 } rekey_param;
 
 typedef struct rekey_order {

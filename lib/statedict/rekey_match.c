@@ -46,7 +46,8 @@ static fsdpck_status list_candidates(rekey_matching *m, fsdpck_error *err)
         order->assumed && order->described && numbers != order->count && numbers == trained;
     for (uint32_t i = 0; i < order->count; i++) {
         const rekey_param *p = &order->params[i];
-        if ((p->tensor != CAT_NONE && m->r->mine[p->tensor]) || (leave && p->frozen))
+        if ((p->tensor != CAT_NONE && m->r->mine[p->tensor]) || (leave && p->frozen) ||
+            (order->assumed && p->outside))
             continue;
         uint32_t *slot = vec_push(&m->candidates, err);
         if (slot == NULL)
@@ -218,6 +219,7 @@ fsdpck_status rekey_match(rekey *r, uint32_t owner, bool tentative, fsdpck_error
         return check_shapes(r, o, err);
     rekey_matching m = {
         .r = r, .o = o, .candidates = VEC_OF(uint32_t, r->cat->owner), .tentative = tentative};
+    o->inferred = true;
     fsdpck_status st = by_model(&m, err);
     vec_release(&m.candidates);
     for (size_t i = 0; st == FSDPCK_OK && i < o->positions.count; i++) {

@@ -6,6 +6,7 @@
  *     rekey_unique.c  what they mean where shapes leave one way
  *     rekey_order.c   what they mean in the order of the model
  *     rekey_shape.c   which parameters a number can mean
+ *     rekey_rivals.c  optimizers that would have the same parameter
  *     rekey_number.c  which number a name gets
  *     rekey_write.c   names and paths, and objects
  *     rekey_root.c    the nested root
@@ -65,6 +66,7 @@ typedef struct rekey_optimizer {
     optim_keys form;
     bool same;        /* nothing is to be done */
     bool settled;     /* members are in the order that a description gives */
+    bool inferred;    /* what its numbers mean is written down nowhere */
     value sample;     /* a path that begins with the prefix's elements */
     strtab labels;    /* ids are positions */
     vec positions;    /* rekey_position */
@@ -150,6 +152,14 @@ fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_
  * several). */
 fsdpck_status rekey_match_unique(rekey_matching *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status rekey_match_order(rekey_matching *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- rekey_rivals.c --- */
+
+/* After all are matched: no two optimizers may have one parameter unless their names are written
+ * down. BADINPUT (MODEL-NEEDED); tentative: their positions are open instead. */
+fsdpck_status rekey_rivals(rekey *r, bool tentative, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Nothing is known of any parameter of it. */
+void rekey_open_all(rekey_optimizer *o);
 
 /* --- rekey_shape.c --- */
 
