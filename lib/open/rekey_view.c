@@ -7,13 +7,29 @@
 
 /* --- the parameters of a description --- */
 
+/* Of a parameter with several names the one that is taken. */
+static bool find_first(const model *m, const model_param *p, const vec *params, uint32_t *at)
+{
+    size_t nbytes;
+    while (p->same_as != MODEL_NONE)
+        p = model_param_at(m, p->same_as);
+    const char *fqn = model_name(m, p->name, &nbytes);
+    for (*at = 0; *at < params->count; ++*at) {
+        const rekey_param *q = VEC_AT(params, const rekey_param, *at);
+        if (q->fqn_nbytes == nbytes && memcmp(q->fqn, fqn, nbytes) == 0)
+            return true;
+    }
+    return false;
+}
+
 static fsdpck_status params_of_model(const model *m, vec *params, fsdpck_error *err)
 {
     for (uint32_t i = 0; i < model_module_count(m); i++) {
         const model_module *module = model_module_at(m, i);
         for (uint32_t k = module->first_param; k < module->first_param + module->nparams; k++) {
             const model_param *p = model_param_at(m, k);
-            if (p->same_as != MODEL_NONE)
+            uint32_t tied_to = 0;
+            if (p->same_as != MODEL_NONE && !find_first(m, p, params, &tied_to))
                 continue;
             rekey_param *made = vec_push(params, err);
             if (made == NULL)
@@ -21,6 +37,8 @@ static fsdpck_status params_of_model(const model *m, vec *params, fsdpck_error *
             *made = (rekey_param){.shape = model_shape(m, p->shape_at),
                                   .ndim = p->ndim,
                                   .tensor = CAT_NONE,
+                                  .tied = p->same_as != MODEL_NONE,
+                                  .tied_to = tied_to,
                                   .frozen = !p->requires_grad};
             made->fqn = model_name(m, p->name, &made->fqn_nbytes);
         }
@@ -54,8 +72,9 @@ typedef struct candidate {
     uint32_t saved_at, tensor;
     uint32_t alias;
     uint64_t offset_bytes;
-    bool outside; /* beside the model part */
-    bool tied;    /* to one before it */
+    bool outside;     /* beside the model part */
+    bool tied;        /* to one before it */
+    uint32_t tied_to; /* its tensor */
 } candidate;
 
 static int compare_saved(const void *left, const void *right)
@@ -92,6 +111,7 @@ static void find_ties(const catalogue *c, candidate *all, size_t count)
             t->ndim == before->ndim &&
             memcmp(catalogue_shape(c, all[i].tensor), catalogue_shape(c, all[i - 1].tensor),
                    t->ndim * sizeof(uint64_t)) == 0;
+        all[i].tied_to = all[i - 1].tied ? all[i - 1].tied_to : all[i - 1].tensor;
     }
     if (count > 1)
         qsort(all, count, sizeof *all, compare_saved);
@@ -188,9 +208,21 @@ static fsdpck_status note_name(params_search *s, uint32_t param, const char *tex
     return FSDPCK_OK;
 }
 
+/* Ties are few: those before it are looked through. */
+static bool find_tied(const params_search *s, const candidate *k, uint32_t *param)
+{
+    for (*param = 0; *param < s->params->count; ++*param)
+        if (VEC_AT(s->params, const rekey_param, *param)->tensor == k->tied_to)
+            return true;
+    return false;
+}
+
 static fsdpck_status add_param(params_search *s, const candidate *k, text_buf *clean,
                                fsdpck_error *err)
 {
+    uint32_t tied_to = 0;
+    if (k->tied && (k->outside || !find_tied(s, k, &tied_to)))
+        return FSDPCK_OK;
     RETURN_IF(name_of(s->c, s->parts, k, clean, err));
     if (clean->nbytes == 0 ||
         (k->outside && is_copy(s->c, s->parts, k, s->names, &s->of_name, s->params)))
@@ -202,6 +234,8 @@ static fsdpck_status add_param(params_search *s, const candidate *k, text_buf *c
     *made = (rekey_param){.shape = catalogue_shape(&s->c->cat, k->tensor),
                           .ndim = catalogue_tensor(&s->c->cat, k->tensor)->ndim,
                           .tensor = k->tensor,
+                          .tied = k->tied,
+                          .tied_to = tied_to,
                           .outside = k->outside};
     return FSDPCK_OK;
 }
@@ -226,7 +260,7 @@ static fsdpck_status params_of_part(const fsdpck_checkpoint *c, const aim_parts 
     }
     for (size_t i = 0; st == FSDPCK_OK && i < all.count; i++) {
         const candidate *k = VEC_AT(&all, const candidate, i);
-        if (!k->tied && (k->outside || !described))
+        if (k->outside || !described)
             st = add_param(&s, k, &clean, err);
     }
     for (size_t i = first; st == FSDPCK_OK && i < params->count; i++) {

@@ -350,13 +350,14 @@ static fsdpck_status know_names(rekey *r, fsdpck_error *err)
         uint32_t id;
         if (p->tensor != CAT_NONE && r->mine[p->tensor])
             continue;
+        r->has_model = r->has_model || !p->outside;
         RETURN_IF(strtab_intern(&r->known, p->fqn, p->fqn_nbytes, &id, err));
         if (id < r->known_at.count)
             continue;
         uint32_t *at = vec_push(&r->known_at, err);
         if (at == NULL)
             return FSDPCK_LIMIT;
-        *at = i;
+        *at = p->tied ? p->tied_to : i;
     }
     return FSDPCK_OK;
 }

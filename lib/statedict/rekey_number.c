@@ -13,11 +13,9 @@ static uint32_t find_known(const rekey *r, const text_buf *name)
 }
 
 /* DDP's `module.` goes where the model does without it. */
-static fsdpck_status clean_label(const rekey *r, const rekey_optimizer *o, uint32_t position,
-                                 text_buf *clean, uint32_t *param, fsdpck_error *err)
+fsdpck_status rekey_clean(const rekey *r, const char *text, size_t nbytes, text_buf *clean,
+                          uint32_t *param, fsdpck_error *err)
 {
-    const char *text = strtab_text(&o->labels, position);
-    const size_t nbytes = strtab_nbytes(&o->labels, position);
     clean->nbytes = 0;
     fqn_clean(text, nbytes, false, clean);
     text_append(clean, "", 0);
@@ -43,7 +41,8 @@ fsdpck_status rekey_names_clean(rekey *r, rekey_optimizer *o, fsdpck_error *err)
     fsdpck_status st = FSDPCK_OK;
     for (uint32_t i = 0; st == FSDPCK_OK && i < o->positions.count; i++) {
         rekey_position *p = REKEY_POSITION(o, i);
-        st = clean_label(r, o, i, &clean, &p->param, err);
+        st = rekey_clean(r, strtab_text(&o->labels, i), strtab_nbytes(&o->labels, i), &clean,
+                         &p->param, err);
         if (st == FSDPCK_OK)
             st = strtab_intern(&r->texts, clean.text, clean.nbytes, &p->name, err);
     }

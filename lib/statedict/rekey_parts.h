@@ -84,6 +84,7 @@ typedef struct rekey {
     strtab texts;
     strtab known;   /* names of order->params */
     vec known_at;   /* uint32_t: its index there, by id in `known` */
+    bool has_model; /* some of order->params are the model's */
     vec optimizers; /* rekey_optimizer */
     vec entries;    /* rekey_entry */
     uint8_t *mine;  /* by tensor: it belongs to an optimizer */
@@ -173,6 +174,9 @@ void rekey_print_shape(unsigned ndim, const uint64_t *shape, text_buf *out);
 
 /* --- rekey_number.c --- */
 
+/* A name as the model has it, without what wrappers put into it, and its parameter. */
+fsdpck_status rekey_clean(const rekey *r, const char *text, size_t nbytes, text_buf *clean,
+                          uint32_t *param, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Of a form with names: fills name and param of each position from its label. */
 fsdpck_status rekey_names_clean(rekey *r, rekey_optimizer *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Sorts members within groups and gives numbers. */

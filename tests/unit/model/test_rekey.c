@@ -570,6 +570,56 @@ Test(rekey, state_that_fits_nothing_stays_open)
     cr_expect(is_open("optim.state.1.exp_avg"));
 }
 
+/* --- param_names --- */
+
+Test(rekey, given_names_of_a_wrapper_are_the_models)
+{
+    add_pair();
+    add_object("optim/param_groups/@0/param_names", list_of("module.a module._orig_mod.b"));
+    must_run(OPTIM_KEYS_NAME);
+    expect_object("optim/param_groups/@0/params", "['a', 'b']");
+}
+
+Test(rekey, given_names_that_the_model_does_not_have_are_refused)
+{
+    add_pair();
+    add_object("optim/param_groups/@0/param_names", list_of("a gone"));
+    must_refuse(OPTIM_KEYS_NAME, "MODEL-OPTIM");
+}
+
+Test(rekey, given_names_of_what_is_beside_the_model_are_its_own)
+{
+    add_pair();
+    add_outside("critic.q", 1, 6, 0);
+    add_tensor("critic_optim/state/#0/exp_avg", 1, 6, 0);
+    add_object("critic_optim/param_groups/@0/params", list_of("0"));
+    add_object("critic_optim/param_groups/@0/param_names", list_of("q"));
+    must_run(OPTIM_KEYS_NAME);
+    expect_tensor("critic_optim/state/q/exp_avg");
+}
+
+Test(rekey, given_names_of_a_tie_stay)
+{
+    add_pair();
+    add_param("tied", 1, 4, 0);
+    s->params[2].tied = true;
+    s->params[2].tied_to = 1;
+    add_object("optim/param_groups/@0/param_names", list_of("a tied"));
+    must_run(OPTIM_KEYS_NAME);
+    expect_tensor("optim/state/tied/exp_avg");
+}
+
+/* A tie is no second parameter of its shape. */
+Test(rekey, a_tie_is_no_parameter_of_its_own)
+{
+    add_pair();
+    add_param("tied", 1, 4, 0);
+    s->params[2].tied = true;
+    s->params[2].tied_to = 1;
+    must_run(OPTIM_KEYS_NAME);
+    expect_tensor("optim/state/b/exp_avg");
+}
+
 /* --- names to numbers --- */
 
 Test(rekey, sorted_names_may_be_the_optimizers_own)
