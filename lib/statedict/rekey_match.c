@@ -33,20 +33,15 @@ fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_
 
 /* --- what may be meant --- */
 
-/* All that the order has, but for what is the optimizer's own. Where the order is taken for that of
- * the numbers and it counts exactly the trained ones, those. */
+/* All that the order has, but for what is the optimizer's own. Frozen ones are among them: an
+ * optimizer of as many parameters as need a gradient may hold others. */
 static fsdpck_status list_candidates(rekey_matching *m, fsdpck_error *err)
 {
     const rekey_order *order = m->r->order;
-    uint32_t trained = 0;
-    for (uint32_t i = 0; i < order->count; i++)
-        trained += !order->params[i].frozen;
     const size_t numbers = m->o->positions.count;
-    const bool leave =
-        order->assumed && order->described && numbers != order->count && numbers == trained;
     for (uint32_t i = 0; i < order->count; i++) {
         const rekey_param *p = &order->params[i];
-        if (p->tied || (p->tensor != CAT_NONE && m->r->mine[p->tensor]) || (leave && p->frozen) ||
+        if (p->tied || (p->tensor != CAT_NONE && m->r->mine[p->tensor]) ||
             (order->assumed && p->outside))
             continue;
         uint32_t *slot = vec_push(&m->candidates, err);
