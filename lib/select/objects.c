@@ -187,6 +187,17 @@ static fsdpck_status visit_group(void *ctx, value v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* 'param_names', or flattened 'param_groups.FQN.param_names'. */
+static bool ends_with_names(const value_pool *pool, value last)
+{
+    static const char names[] = "param_names";
+    const size_t n = sizeof names - 1;
+    size_t nbytes = 0;
+    const char *text = value_kind_of(last) == VALUE_STR ? value_text(pool, last, &nbytes) : NULL;
+    return text != NULL && nbytes >= n && memcmp(text + nbytes - n, names, n) == 0 &&
+           (nbytes == n || text[nbytes - n - 1] == '.');
+}
+
 fsdpck_status aim_object_content(aim_state *a, size_t k, value *content, fsdpck_error *err)
 {
     const uint32_t object = *VEC_AT(&a->objects, uint32_t, k);
@@ -198,7 +209,7 @@ fsdpck_status aim_object_content(aim_state *a, size_t k, value *content, fsdpck_
         return FSDPCK_OK;
     const size_t count = value_is_none(o->path) ? 0 : value_count(pool, o->path);
     const value last = count == 0 ? VALUE_OF_NONE : value_item(pool, o->path, count - 1);
-    if (value_is_str(pool, last, "params") || value_is_str(pool, last, "param_names"))
+    if (value_is_str(pool, last, "params") || ends_with_names(pool, last))
         rename_owners(a, *content);
     return value_walk(&a->to->cat.pool, *content, visit_group, a, err);
 }

@@ -113,3 +113,38 @@ def case_optim_given_names(setting):
     check(list(found["optimizer"]["state"]) == ["b.w", "a.w"], list(found["optimizer"]["state"]))
     state["optimizer"]["param_groups"][0]["param_names"] = ["old.b", "old.a"]
     refused(setting, saved(setting, "stale.pt", state), "MODEL-OPTIM")
+
+
+@case(first=(2, 6))
+def case_optim_flat_names(setting):
+    """The flattened form has param_names of each parameter, as torch's own, which needs them to load."""
+    from torch.distributed.checkpoint import state_dict as sd
+    options = sd.StateDictOptions(flatten_optimizer_state_dict=True)
+
+    def make():
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2)
+        return model, torch.optim.Adam(model.named_parameters(), lr=0.125)
+    model, made = make()
+    model(torch.ones(2, 3)).sum().backward()
+    made.step()
+    truth = sd.get_optimizer_state_dict(model, made, options=options)
+    source = saved(setting, "in.pt", {"model": model.state_dict(), "optimizer": made.state_dict()})
+    for path in (written(setting, source, "--optim-keys", "flat"), through_dcp(setting, source)):
+        found = path["optimizer"]
+        check(set(found) == set(truth), "%s and %s" % (sorted(found), sorted(truth)))
+        check(found["param_groups.weight.param_names"] == truth["param_groups.weight.param_names"], "names")
+        fresh, other = make()
+        sd.set_optimizer_state_dict(fresh, other, found, options=options)
+        for name, param in fresh.named_parameters():
+            check(torch.equal(other.state[param]["exp_avg"], truth["state.%s.exp_avg" % name]), name)
+    flat = saved(setting, "flat.pt", path)
+    back = written(setting, flat, "--optim-keys", "id")["optimizer"]
+    check(back["param_groups"] == made.state_dict()["param_groups"], back["param_groups"])
+    renamed = written(setting, flat, "--rename", "s/weight/w/")["optimizer"]
+    check(renamed["param_groups.bias.param_names"] == ["w", "bias"], renamed["param_groups.bias.param_names"])
+
+
+def through_dcp(setting, source):
+    setting.run("reshard", source, setting.path("dcp"), "--format", "dcp", "--world-size", "1", "--optim-keys", "flat")
+    return written(setting, setting.path("dcp"))

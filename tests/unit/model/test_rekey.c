@@ -719,6 +719,26 @@ Test(rekey, flattened_keys_may_have_dots)
     expect_tensor("optim/state/a/exp_avg");
 }
 
+/* As torch: each parameter has the names of its whole group, and they give the order of numbers. */
+Test(rekey, flattened_names_are_those_of_the_group)
+{
+    add_param("a", 1, 3, 0);
+    add_param("b", 1, 4, 0);
+    add_tensor("optim/state/#0/exp_avg", 1, 4, 0);
+    add_tensor("optim/state/#1/exp_avg", 1, 3, 0);
+    add_object("optim/param_groups/@0/params", list_of("0 1"));
+    add_object("optim/param_groups/@0/param_names", list_of("b a"));
+    must_run(OPTIM_KEYS_FLAT);
+    expect_object("optim/param_groups.a.param_names", "['b', 'a']");
+    expect_object("optim/param_groups.b.param_names", "['b', 'a']");
+    must_run(OPTIM_KEYS_ID);
+    expect_object("optim/param_groups/@0/params", "[0, 1]");
+    expect_object("optim/param_groups/@0/param_names", "['b', 'a']");
+    const uint32_t first = catalogue_find(&s->cat, "optim.state.0.exp_avg", 21);
+    cr_assert_neq(first, CAT_NONE);
+    cr_expect_eq(catalogue_shape(&s->cat, first)[0], 4, "number 0 is 'b'");
+}
+
 /* --- what cannot be --- */
 
 Test(rekey, a_parameter_twice)
