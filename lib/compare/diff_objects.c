@@ -286,13 +286,17 @@ static fsdpck_status add_lone(fsdpck_diff *d, fsdpck_diff_kind kind, const objec
     return add_row(d, &row, key, err);
 }
 
+static bool ends_with(const object_key *key, const char *last)
+{
+    const size_t n = strlen(last);
+    return key->name_nbytes >= n && memcmp(key->name + key->name_nbytes - n, last, n) == 0;
+}
+
 /* Optimizers list parameters by the names that their state has: those that the rules make of it. */
 static fsdpck_status rename_params(const target *to, const object_key *key, value_pool *pool,
                                    value v, fsdpck_error *err)
 {
-    static const char last[] = ".params";
-    const size_t n = sizeof last - 1;
-    if (key->name_nbytes < n || memcmp(key->name + key->name_nbytes - n, last, n) != 0)
+    if (!ends_with(key, ".params") && !ends_with(key, ".param_names"))
         return FSDPCK_OK;
     for (size_t i = 0; value_kind_of(v) == VALUE_LIST && i < value_count(pool, v); i++) {
         size_t nbytes;

@@ -7,13 +7,29 @@
 
 /* --- the parameters of a description --- */
 
+/* Of a parameter with several names the one that is taken. */
+static bool find_first(const model *m, const model_param *p, const vec *params, uint32_t *at)
+{
+    size_t nbytes;
+    while (p->same_as != MODEL_NONE)
+        p = model_param_at(m, p->same_as);
+    const char *fqn = model_name(m, p->name, &nbytes);
+    for (*at = 0; *at < params->count; ++*at) {
+        const rekey_param *q = VEC_AT(params, const rekey_param, *at);
+        if (q->fqn_nbytes == nbytes && memcmp(q->fqn, fqn, nbytes) == 0)
+            return true;
+    }
+    return false;
+}
+
 static fsdpck_status params_of_model(const model *m, vec *params, fsdpck_error *err)
 {
     for (uint32_t i = 0; i < model_module_count(m); i++) {
         const model_module *module = model_module_at(m, i);
         for (uint32_t k = module->first_param; k < module->first_param + module->nparams; k++) {
             const model_param *p = model_param_at(m, k);
-            if (p->same_as != MODEL_NONE)
+            uint32_t tied_to = 0;
+            if (p->same_as != MODEL_NONE && !find_first(m, p, params, &tied_to))
                 continue;
             rekey_param *made = vec_push(params, err);
             if (made == NULL)
@@ -21,6 +37,8 @@ static fsdpck_status params_of_model(const model *m, vec *params, fsdpck_error *
             *made = (rekey_param){.shape = model_shape(m, p->shape_at),
                                   .ndim = p->ndim,
                                   .tensor = CAT_NONE,
+                                  .tied = p->same_as != MODEL_NONE,
+                                  .tied_to = tied_to,
                                   .frozen = !p->requires_grad};
             made->fqn = model_name(m, p->name, &made->fqn_nbytes);
         }
@@ -54,12 +72,16 @@ typedef struct candidate {
     uint32_t saved_at, tensor;
     uint32_t alias;
     uint64_t offset_bytes;
-    bool tied; /* to one before it */
+    bool outside;     /* beside the model part */
+    bool tied;        /* to one before it */
+    uint32_t tied_to; /* its tensor */
 } candidate;
 
 static int compare_saved(const void *left, const void *right)
 {
     const candidate *a = left, *b = right;
+    if (a->outside != b->outside)
+        return a->outside ? 1 : -1;
     if (a->saved_at != b->saved_at)
         return a->saved_at < b->saved_at ? -1 : 1;
     return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
@@ -89,6 +111,7 @@ static void find_ties(const catalogue *c, candidate *all, size_t count)
             t->ndim == before->ndim &&
             memcmp(catalogue_shape(c, all[i].tensor), catalogue_shape(c, all[i - 1].tensor),
                    t->ndim * sizeof(uint64_t)) == 0;
+        all[i].tied_to = all[i - 1].tied ? all[i - 1].tied_to : all[i - 1].tensor;
     }
     if (count > 1)
         qsort(all, count, sizeof *all, compare_saved);
@@ -99,12 +122,15 @@ static fsdpck_status list_candidates(const fsdpck_checkpoint *c, const aim_parts
 {
     for (uint32_t i = 0; i < parts->tensor_count; i++) {
         const cat_tensor *t = catalogue_tensor(&c->cat, i);
-        if (parts->tensor_part[i] != PART_MODEL || !may_be_trained(&c->cat, t))
+        if (parts->tensor_part[i] == PART_OPTIMIZER || !may_be_trained(&c->cat, t))
             continue;
         candidate *made = vec_push(all, err);
         if (made == NULL)
             return FSDPCK_LIMIT;
-        *made = (candidate){.saved_at = t->saved_at, .tensor = i, .alias = t->alias};
+        *made = (candidate){.saved_at = t->saved_at,
+                            .tensor = i,
+                            .alias = t->alias,
+                            .outside = parts->tensor_part[i] != PART_MODEL};
         if (t->alias == CAT_NONE || t->nchunks != 1 || catalogue_tensor_nelems(&c->cat, i) == 0) {
             made->alias = CAT_NONE;
             continue;
@@ -117,40 +143,134 @@ static fsdpck_status list_candidates(const fsdpck_checkpoint *c, const aim_parts
     return FSDPCK_OK;
 }
 
-static fsdpck_status params_of_part(const fsdpck_checkpoint *c, const aim_parts *parts,
-                                    strtab *names, vec *params, fsdpck_error *err)
+/* Its clean name: of the model without the outer key, else the whole key. */
+static fsdpck_status name_of(const fsdpck_checkpoint *c, const aim_parts *parts, const candidate *k,
+                             text_buf *clean, fsdpck_error *err)
 {
-    const size_t outer = parts->model_depth > 0 ? strlen(parts->model_key) + 1 : 0;
-    vec all = VEC_OF(candidate, c->cat.owner), ids = VEC_OF(uint32_t, c->cat.owner);
+    const uint32_t name = catalogue_tensor(&c->cat, k->tensor)->name;
+    const size_t nbytes = catalogue_name_nbytes(&c->cat, name);
+    size_t outer = parts->model_depth > 0 && !k->outside ? strlen(parts->model_key) + 1 : 0;
+    outer = nbytes <= outer ? nbytes : outer;
+    clean->nbytes = 0;
+    fqn_clean(catalogue_name(&c->cat, name) + outer, nbytes - outer,
+              parts->model_has_ddp && !k->outside, clean);
+    text_append(clean, "", 0);
+    return text_check(clean, err);
+}
+
+/* Whether it is what the model has, under another key (averaged weights): params are those. */
+static bool is_copy(const fsdpck_checkpoint *c, const aim_parts *parts, const candidate *k,
+                    const strtab *names, const vec *of_name, const vec *params)
+{
+    const cat_tensor *t = catalogue_tensor(&c->cat, k->tensor);
+    const size_t count = value_count(&c->cat.pool, t->path);
     text_buf clean = {0};
+    size_t nbytes = 0;
+    const value v = count == 0 ? VALUE_OF_NONE : value_item(&c->cat.pool, t->path, count - 1);
+    const char *text = value_text(&c->cat.pool, v, &nbytes);
+    if (text == NULL || value_kind_of(v) != VALUE_STR)
+        return false;
+    fqn_clean(text, nbytes, parts->model_has_ddp, &clean);
+    const uint32_t id =
+        clean.text == NULL ? STRTAB_NONE : strtab_find(names, clean.text, clean.nbytes);
+    text_release(&clean);
+    if (id == STRTAB_NONE)
+        return false;
+    const rekey_param *p = VEC_AT(params, const rekey_param, *VEC_AT(of_name, const uint32_t, id));
+    return p->ndim == t->ndim &&
+           memcmp(p->shape, catalogue_shape(&c->cat, k->tensor), p->ndim * sizeof *p->shape) == 0;
+}
+
+typedef struct params_search {
+    const fsdpck_checkpoint *c;
+    const aim_parts *parts;
+    strtab *names; /* of params */
+    vec ids;       /* uint32_t: by param, in names */
+    vec of_name;   /* uint32_t: param, by id in names */
+    vec *params;
+} params_search;
+
+static fsdpck_status note_name(params_search *s, uint32_t param, const char *text, size_t nbytes,
+                               fsdpck_error *err)
+{
+    uint32_t id;
+    RETURN_IF(strtab_intern(s->names, text, nbytes, &id, err));
+    uint32_t *slot = vec_push(&s->ids, err);
+    if (slot == NULL)
+        return FSDPCK_LIMIT;
+    *slot = id;
+    if (id < s->of_name.count)
+        return FSDPCK_OK;
+    slot = vec_push(&s->of_name, err);
+    if (slot == NULL)
+        return FSDPCK_LIMIT;
+    *slot = param;
+    return FSDPCK_OK;
+}
+
+/* Ties are few: those before it are looked through. */
+static bool find_tied(const params_search *s, const candidate *k, uint32_t *param)
+{
+    for (*param = 0; *param < s->params->count; ++*param)
+        if (VEC_AT(s->params, const rekey_param, *param)->tensor == k->tied_to)
+            return true;
+    return false;
+}
+
+static fsdpck_status add_param(params_search *s, const candidate *k, text_buf *clean,
+                               fsdpck_error *err)
+{
+    uint32_t tied_to = 0;
+    if (k->tied && (k->outside || !find_tied(s, k, &tied_to)))
+        return FSDPCK_OK;
+    RETURN_IF(name_of(s->c, s->parts, k, clean, err));
+    if (clean->nbytes == 0 ||
+        (k->outside && is_copy(s->c, s->parts, k, s->names, &s->of_name, s->params)))
+        return FSDPCK_OK;
+    RETURN_IF(note_name(s, (uint32_t)s->params->count, clean->text, clean->nbytes, err));
+    rekey_param *made = vec_push(s->params, err);
+    if (made == NULL)
+        return FSDPCK_LIMIT;
+    *made = (rekey_param){.shape = catalogue_shape(&s->c->cat, k->tensor),
+                          .ndim = catalogue_tensor(&s->c->cat, k->tensor)->ndim,
+                          .tensor = k->tensor,
+                          .tied = k->tied,
+                          .tied_to = tied_to,
+                          .outside = k->outside};
+    return FSDPCK_OK;
+}
+
+/* described: `params` are those of a description already, and only what is outside is added. */
+static fsdpck_status params_of_part(const fsdpck_checkpoint *c, const aim_parts *parts,
+                                    bool described, strtab *names, vec *params, fsdpck_error *err)
+{
+    vec all = VEC_OF(candidate, c->cat.owner);
+    params_search s = {.c = c,
+                       .parts = parts,
+                       .names = names,
+                       .ids = VEC_OF(uint32_t, c->cat.owner),
+                       .of_name = VEC_OF(uint32_t, c->cat.owner),
+                       .params = params};
+    text_buf clean = {0};
+    const size_t first = params->count;
     fsdpck_status st = list_candidates(c, parts, &all, err);
+    for (uint32_t i = 0; st == FSDPCK_OK && i < first; i++) {
+        const rekey_param *p = VEC_AT(params, const rekey_param, i);
+        st = note_name(&s, i, p->fqn, p->fqn_nbytes, err);
+    }
     for (size_t i = 0; st == FSDPCK_OK && i < all.count; i++) {
         const candidate *k = VEC_AT(&all, const candidate, i);
-        const uint32_t name = catalogue_tensor(&c->cat, k->tensor)->name;
-        if (k->tied || catalogue_name_nbytes(&c->cat, name) <= outer)
-            continue;
-        clean.nbytes = 0;
-        fqn_clean(catalogue_name(&c->cat, name) + outer,
-                  catalogue_name_nbytes(&c->cat, name) - outer, parts->model_has_ddp, &clean);
-        text_append(&clean, "", 0);
-        GOTO_IF(text_check(&clean, err), out);
-        rekey_param *made = vec_push(params, err);
-        uint32_t *id = vec_push(&ids, err);
-        st = made == NULL || id == NULL ? FSDPCK_LIMIT
-                                        : strtab_intern(names, clean.text, clean.nbytes, id, err);
-        if (st == FSDPCK_OK)
-            *made = (rekey_param){.shape = catalogue_shape(&c->cat, k->tensor),
-                                  .ndim = catalogue_tensor(&c->cat, k->tensor)->ndim,
-                                  .tensor = k->tensor};
+        if (k->outside || !described)
+            st = add_param(&s, k, &clean, err);
     }
-    for (size_t i = 0; st == FSDPCK_OK && i < params->count; i++) {
+    for (size_t i = first; st == FSDPCK_OK && i < params->count; i++) {
         rekey_param *p = VEC_AT(params, rekey_param, i);
-        p->fqn = strtab_text(names, *VEC_AT(&ids, const uint32_t, i));
-        p->fqn_nbytes = strtab_nbytes(names, *VEC_AT(&ids, const uint32_t, i));
+        p->fqn = strtab_text(names, *VEC_AT(&s.ids, const uint32_t, i));
+        p->fqn_nbytes = strtab_nbytes(names, *VEC_AT(&s.ids, const uint32_t, i));
     }
-out:
     vec_release(&all);
-    vec_release(&ids);
+    vec_release(&s.ids);
+    vec_release(&s.of_name);
     text_release(&clean);
     return st;
 }
@@ -186,8 +306,9 @@ static fsdpck_status with_order(fsdpck_checkpoint *c, optim_keys to, const model
     strtab_init(&names, c->cat.owner);
     if (described)
         st = params_of_model(m, &params, err);
-    else if (c->view == NULL) /* parameters of units are not in the order of the model */
-        st = params_of_part(c, parts, &names, &params, err);
+    /* Parameters of units are not in the order of the model. */
+    if (st == FSDPCK_OK && (described || c->view == NULL))
+        st = params_of_part(c, parts, described, &names, &params, err);
     const rekey_order order = {.params = params.items,
                                .count = (uint32_t)params.count,
                                .assumed = assumed,

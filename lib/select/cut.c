@@ -271,7 +271,9 @@ static fsdpck_status place_as(const cut_state *s, const aim_pick *pick, const la
 {
     const aim_state *a = s->a;
     const uint32_t name = catalogue_tensor(a->from, i)->name;
-    const size_t outer = a->parts->model_depth > 0 ? strlen(a->parts->model_key) + 1 : 0;
+    const size_t outer = a->parts->tensor_part[i] == PART_MODEL && a->parts->model_depth > 0
+                             ? strlen(a->parts->model_key) + 1
+                             : 0;
     cut_state other = *s;
     layout_tensor named = *t;
     text_buf fqn = {0}, whole = {0};
@@ -297,6 +299,27 @@ static fsdpck_status place_as(const cut_state *s, const aim_pick *pick, const la
     return st;
 }
 
+/* State by number may be of it: of the model, or of what is beside it and no copy. */
+static bool may_be_of(const aim_state *a, uint32_t i)
+{
+    const cat_tensor *t = catalogue_tensor(a->from, i);
+    if (a->parts->tensor_part[i] == PART_OPTIMIZER || (t->flags & CAT_TENSOR_IN_OBJECT))
+        return false;
+    if (a->parts->tensor_part[i] == PART_MODEL)
+        return true;
+    const size_t count = value_count(&a->from->pool, t->path);
+    size_t nbytes = 0;
+    const value v = count == 0 ? VALUE_OF_NONE : value_item(&a->from->pool, t->path, count - 1);
+    const char *text = value_text(&a->from->pool, v, &nbytes);
+    text_buf fqn = {0};
+    if (text != NULL)
+        fqn_clean(text, nbytes, a->parts->model_has_ddp, &fqn);
+    text_append(&fqn, "", 0);
+    const uint32_t param = fqn.text == NULL ? CAT_NONE : find_parameter(a, fqn.text);
+    text_release(&fqn);
+    return param == CAT_NONE || !same_shape(a->from, param, i);
+}
+
 /* State of one of several parameters: all of them must be cut alike. Once for each kind. */
 static fsdpck_status check_open(const cut_state *s, const aim_pick *pick, const layout_tensor *t,
                                 fsdpck_error *err)
@@ -315,7 +338,7 @@ static fsdpck_status check_open(const cut_state *s, const aim_pick *pick, const 
     }
     const uint32_t like = param != CAT_NONE ? param : pick->source;
     for (uint32_t i = 0; i < a->parts->tensor_count; i++)
-        if (a->parts->tensor_part[i] == PART_MODEL && i != param && same_shape(c, i, like))
+        if (may_be_of(a, i) && i != param && same_shape(c, i, like))
             RETURN_IF(place_as(s, pick, t, i, err));
     a->result->not_in_like = not_in_like;
     uint32_t *slot = vec_push(&a->open_states, err);

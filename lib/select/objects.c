@@ -1,6 +1,7 @@
 /* Names of objects, and of parameters inside them. */
 #include <string.h>
 
+#include "model/fqn.h"
 #include "select/select_internal.h"
 
 /* --- their own names --- */
@@ -137,16 +138,35 @@ fsdpck_status aim_objects_find_owners(aim_state *a, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static void rename_owners(target *to, value list)
+/* param_names may have what wrappers put into them, which the model's names do not. */
+static value owner_of(const aim_state *a, const char *text, size_t nbytes)
 {
-    value_pool *pool = &to->cat.pool;
+    value now = target_owner(a->to, text, nbytes);
+    text_buf clean = {0};
+    if (!value_is_none(now))
+        return now;
+    fqn_clean(text, nbytes, a->parts->model_has_ddp, &clean);
+    if (clean.text != NULL && clean.nbytes < nbytes)
+        now = target_owner(a->to, clean.text, clean.nbytes);
+    if (value_is_none(now) && !a->parts->model_has_ddp && fqn_has_ddp_prefix(text, nbytes)) {
+        clean.nbytes = 0;
+        fqn_clean(text, nbytes, true, &clean);
+        now = target_owner(a->to, clean.text, clean.nbytes);
+    }
+    text_release(&clean);
+    return now;
+}
+
+static void rename_owners(const aim_state *a, value list)
+{
+    value_pool *pool = &a->to->cat.pool;
     for (size_t i = 0; value_kind_of(list) == VALUE_LIST && i < value_count(pool, list); i++) {
         size_t nbytes;
         const value item = value_item(pool, list, i);
         if (value_kind_of(item) != VALUE_STR)
             continue;
         const char *text = value_text(pool, item, &nbytes);
-        const value now = target_owner(to, text, nbytes);
+        const value now = owner_of(a, text, nbytes);
         if (!value_is_none(now))
             value_set_item(pool, list, i, now);
     }
@@ -156,11 +176,26 @@ static void rename_owners(target *to, value list)
 static fsdpck_status visit_group(void *ctx, value v, fsdpck_error *err)
 {
     const aim_state *a = ctx;
-    value params;
+    const value_pool *pool = &a->to->cat.pool;
+    value params, names;
     (void)err;
-    if (value_kind_of(v) == VALUE_DICT && value_dict_find(&a->to->cat.pool, v, "params", &params))
-        rename_owners(a->to, params);
+    if (value_kind_of(v) != VALUE_DICT || !value_dict_find(pool, v, "params", &params))
+        return FSDPCK_OK;
+    rename_owners(a, params);
+    if (value_dict_find(pool, v, "param_names", &names) && names != params)
+        rename_owners(a, names);
     return FSDPCK_OK;
+}
+
+/* 'param_names', or flattened 'param_groups.FQN.param_names'. */
+static bool ends_with_names(const value_pool *pool, value last)
+{
+    static const char names[] = "param_names";
+    const size_t n = sizeof names - 1;
+    size_t nbytes = 0;
+    const char *text = value_kind_of(last) == VALUE_STR ? value_text(pool, last, &nbytes) : NULL;
+    return text != NULL && nbytes >= n && memcmp(text + nbytes - n, names, n) == 0 &&
+           (nbytes == n || text[nbytes - n - 1] == '.');
 }
 
 fsdpck_status aim_object_content(aim_state *a, size_t k, value *content, fsdpck_error *err)
@@ -173,7 +208,8 @@ fsdpck_status aim_object_content(aim_state *a, size_t k, value *content, fsdpck_
     if (strtab_count(&a->to->owners) == 0 || a->parts->object_part[object] != PART_OPTIMIZER)
         return FSDPCK_OK;
     const size_t count = value_is_none(o->path) ? 0 : value_count(pool, o->path);
-    if (count > 0 && value_is_str(pool, value_item(pool, o->path, count - 1), "params"))
-        rename_owners(a->to, *content);
+    const value last = count == 0 ? VALUE_OF_NONE : value_item(pool, o->path, count - 1);
+    if (value_is_str(pool, last, "params") || ends_with_names(pool, last))
+        rename_owners(a, *content);
     return value_walk(&a->to->cat.pool, *content, visit_group, a, err);
 }

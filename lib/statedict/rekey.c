@@ -350,18 +350,27 @@ static fsdpck_status know_names(rekey *r, fsdpck_error *err)
         uint32_t id;
         if (p->tensor != CAT_NONE && r->mine[p->tensor])
             continue;
+        r->has_model = r->has_model || !p->outside;
         RETURN_IF(strtab_intern(&r->known, p->fqn, p->fqn_nbytes, &id, err));
         if (id < r->known_at.count)
             continue;
         uint32_t *at = vec_push(&r->known_at, err);
         if (at == NULL)
             return FSDPCK_LIMIT;
-        *at = i;
+        *at = p->tied ? p->tied_to : i;
     }
     return FSDPCK_OK;
 }
 
-static fsdpck_status prepare(rekey *r, uint32_t owner, fsdpck_error *err)
+/* Numbers that fit no parameters may be any of them. */
+static void match_tentative(rekey *r, uint32_t owner)
+{
+    if (rekey_match(r, owner, true, NULL) != FSDPCK_OK)
+        rekey_open_all(REKEY_OPTIMIZER(r, owner));
+}
+
+/* What its labels mean. */
+static fsdpck_status match(rekey *r, uint32_t owner, fsdpck_error *err)
 {
     rekey_optimizer *o = REKEY_OPTIMIZER(r, owner);
 
@@ -377,9 +386,17 @@ static fsdpck_status prepare(rekey *r, uint32_t owner, fsdpck_error *err)
     if (o->form == OPTIM_KEYS_ID && r->to != OPTIM_KEYS_ID)
         RETURN_IF(rekey_match(r, owner, false, err));
     else if (o->form == OPTIM_KEYS_ID)
-        (void)!rekey_match(r, owner, true, NULL); /* for cat_tensor.param alone */
+        match_tentative(r, owner); /* for cat_tensor.param alone */
     else
         RETURN_IF(rekey_names_clean(r, o, err));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status prepare(rekey *r, uint32_t owner, fsdpck_error *err)
+{
+    rekey_optimizer *o = REKEY_OPTIMIZER(r, owner);
+    if (o->same)
+        return FSDPCK_OK;
     if (o->form == OPTIM_KEYS_FLAT)
         RETURN_IF(rekey_groups_make(r, owner, err));
     RETURN_IF(rekey_number(r, o, err));
@@ -393,6 +410,9 @@ static fsdpck_status run(rekey *r, fsdpck_error *err)
         RETURN_IF(rekey_groups_read(r, i, err));
     RETURN_IF(see_all(r, see_state, err));
     RETURN_IF(know_names(r, err));
+    for (uint32_t i = 0; i < r->optimizers.count; i++)
+        RETURN_IF(match(r, i, err));
+    RETURN_IF(rekey_rivals(r, r->to == OPTIM_KEYS_ID, err));
     for (uint32_t i = 0; i < r->optimizers.count; i++)
         RETURN_IF(prepare(r, i, err));
     for (uint32_t i = 0; i < r->optimizers.count; i++)
@@ -413,9 +433,11 @@ static fsdpck_status learn(rekey *r, fsdpck_error *err)
     RETURN_IF(know_names(r, err));
     for (uint32_t i = 0; i < r->optimizers.count; i++) {
         rekey_optimizer *o = REKEY_OPTIMIZER(r, i);
-        o->same = o->same || o->form != OPTIM_KEYS_ID || list_states(r, i, NULL) != FSDPCK_OK ||
-                  rekey_match(r, i, true, NULL) != FSDPCK_OK;
+        o->same = o->same || o->form != OPTIM_KEYS_ID || list_states(r, i, NULL) != FSDPCK_OK;
+        if (!o->same)
+            match_tentative(r, i);
     }
+    RETURN_IF(rekey_rivals(r, true, err));
     for (size_t i = 0; i < r->entries.count; i++) {
         const rekey_entry *e = REKEY_ENTRY(r, i);
         const rekey_optimizer *o = REKEY_OPTIMIZER(r, e->owner);

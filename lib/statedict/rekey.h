@@ -23,8 +23,9 @@
  * some of them alone. So names come from what is written down (`order->groups`, or `param_names` of
  * the groups: torch 2.6 and newer, where the optimizer was given names), else from the shapes of
  * `order` where these leave one way alone, else from the order of `order` where that is assumed.
+ * One parameter for two optimizers is such a way for neither, unless their names are written down.
  * Parameters of one group without any state change places freely: nothing else tells them apart.
- * Names are clean (model/fqn.h).
+ * Names are clean (model/fqn.h), and of parameters in `order` where that has any of a model.
  *
  * Names -> numbers. Numbers are given through the groups in order. Within a group they follow what a
  * description lists, else `param_names`, else the list where `order` lists the names likewise. Where
@@ -56,6 +57,9 @@ typedef struct rekey_param {
     unsigned ndim;
     uint32_t tensor; /* of the catalogue, CAT_NONE: of a description */
     bool frozen;     /* known to need no gradient */
+    bool tied;       /* another name of params[tied_to], which comes before it */
+    uint32_t tied_to;
+    bool outside; /* a tensor beside the model, which another optimizer may hold */
 } rekey_param;
 
 typedef struct rekey_order {

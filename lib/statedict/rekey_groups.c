@@ -428,6 +428,20 @@ static fsdpck_status alike_groups(likeness *l, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* Each parameter has the names of its whole group. */
+static void find_names(likeness *l)
+{
+    for (size_t i = 0; i < l->o->groups.count; i++) {
+        rekey_group *g = REKEY_GROUP(l->o, i);
+        const uint32_t first = g->count == 0 ? 0 : *REKEY_MEMBER(l->o, g->first);
+        for (uint32_t k = l->starts[first]; g->count > 0 && k < l->starts[first + 1]; k++) {
+            const rekey_entry *e = REKEY_ENTRY(l->r, VEC_AT(&l->hypers, const alike, k)->entry);
+            if (strcmp(strtab_text(&l->r->texts, e->key), "param_names") == 0)
+                g->names = e->index;
+        }
+    }
+}
+
 fsdpck_status rekey_groups_make(rekey *r, uint32_t owner, fsdpck_error *err)
 {
     rekey_optimizer *o = REKEY_OPTIMIZER(r, owner);
@@ -446,6 +460,8 @@ fsdpck_status rekey_groups_make(rekey *r, uint32_t owner, fsdpck_error *err)
         st = described_groups(&l, list, &used, err);
     if (st == FSDPCK_OK && !used)
         st = alike_groups(&l, err);
+    if (st == FSDPCK_OK)
+        find_names(&l);
     text_release(&text);
     strtab_release(&l.texts);
     vec_release(&l.hypers);

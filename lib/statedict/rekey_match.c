@@ -33,20 +33,16 @@ fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_
 
 /* --- what may be meant --- */
 
-/* All that the order has, but for what is the optimizer's own. Where the order is taken for that of
- * the numbers and it counts exactly the trained ones, those. */
+/* All that the order has, but for what is the optimizer's own. Frozen ones are among them: an
+ * optimizer of as many parameters as need a gradient may hold others. */
 static fsdpck_status list_candidates(rekey_matching *m, fsdpck_error *err)
 {
     const rekey_order *order = m->r->order;
-    uint32_t trained = 0;
-    for (uint32_t i = 0; i < order->count; i++)
-        trained += !order->params[i].frozen;
     const size_t numbers = m->o->positions.count;
-    const bool leave =
-        order->assumed && order->described && numbers != order->count && numbers == trained;
     for (uint32_t i = 0; i < order->count; i++) {
         const rekey_param *p = &order->params[i];
-        if ((p->tensor != CAT_NONE && m->r->mine[p->tensor]) || (leave && p->frozen))
+        if (p->tied || (p->tensor != CAT_NONE && m->r->mine[p->tensor]) ||
+            (order->assumed && p->outside))
             continue;
         uint32_t *slot = vec_push(&m->candidates, err);
         if (slot == NULL)
@@ -161,20 +157,47 @@ static bool all_named(const rekey_optimizer *o)
     return true;
 }
 
-/* `param_names` are as the optimizer was given them: by a wrapped model, with its prefixes. */
-static fsdpck_status clean_given(rekey *r, rekey_optimizer *o, fsdpck_error *err)
+/* Under an outer key of its own, where another model may be. */
+static bool is_outside(const rekey *r, const char *text, size_t nbytes)
+{
+    for (uint32_t i = 0; i < r->order->count; i++) {
+        const rekey_param *p = &r->order->params[i];
+        if (p->outside && p->fqn_nbytes > nbytes + 1 && p->fqn[p->fqn_nbytes - nbytes - 1] == '.' &&
+            memcmp(p->fqn + p->fqn_nbytes - nbytes, text, nbytes) == 0)
+            return true;
+    }
+    return false;
+}
+
+static fsdpck_status no_such_name(const rekey *r, const rekey_optimizer *o, uint32_t position,
+                                  const char *text, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
+                   "param_names name a parameter that the model does not have");
+    error_found(err, "'%.200s' for number %s", text, strtab_text(&o->labels, position));
+    error_next(err,
+               "describe the optimizer that was saved with scripts/describe_model.py, and give "
+               "--model FILE: 'optimizers' in fsdpck-model(5)");
+    return st;
+}
+
+/* `param_names` are as the optimizer was given them: by a wrapped model, with its prefixes.
+ * described: what they lack is no matter. */
+static fsdpck_status clean_given(rekey *r, rekey_optimizer *o, bool described, fsdpck_error *err)
 {
     text_buf clean = {0};
     fsdpck_status st = FSDPCK_OK;
-    for (size_t i = 0; st == FSDPCK_OK && i < o->positions.count; i++) {
+    for (uint32_t i = 0; st == FSDPCK_OK && i < o->positions.count; i++) {
         rekey_position *p = REKEY_POSITION(o, i);
-        clean.nbytes = 0;
-        fqn_clean(strtab_text(&r->texts, p->name), strtab_nbytes(&r->texts, p->name),
-                  r->order->strip_ddp, &clean);
-        st = text_check(&clean, err);
+        uint32_t param;
+        st = rekey_clean(r, strtab_text(&r->texts, p->name), strtab_nbytes(&r->texts, p->name),
+                         &clean, &param, err);
+        if (st == FSDPCK_OK && param == REKEY_NONE && r->has_model && !described &&
+            !is_outside(r, clean.text, clean.nbytes))
+            st = no_such_name(r, o, i, strtab_text(&r->texts, p->name), err);
         if (st == FSDPCK_OK)
-            st = strtab_intern(&r->texts, clean.text == NULL ? "" : clean.text, clean.nbytes,
-                               &p->name, err);
+            st = strtab_intern(&r->texts, clean.text, clean.nbytes, &p->name, err);
     }
     text_release(&clean);
     return st;
@@ -211,13 +234,14 @@ fsdpck_status rekey_match(rekey *r, uint32_t owner, bool tentative, fsdpck_error
     const optim_list *list = rekey_described(r, o);
     const bool named = all_named(o);
     if (named)
-        RETURN_IF(clean_given(r, o, err));
+        RETURN_IF(clean_given(r, o, list != NULL, err));
     if (list != NULL)
         RETURN_IF(by_description(r, o, list, err));
     if (named || list != NULL)
         return check_shapes(r, o, err);
     rekey_matching m = {
         .r = r, .o = o, .candidates = VEC_OF(uint32_t, r->cat->owner), .tentative = tentative};
+    o->inferred = true;
     fsdpck_status st = by_model(&m, err);
     vec_release(&m.candidates);
     for (size_t i = 0; st == FSDPCK_OK && i < o->positions.count; i++) {

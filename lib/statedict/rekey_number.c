@@ -13,11 +13,9 @@ static uint32_t find_known(const rekey *r, const text_buf *name)
 }
 
 /* DDP's `module.` goes where the model does without it. */
-static fsdpck_status clean_label(const rekey *r, const rekey_optimizer *o, uint32_t position,
-                                 text_buf *clean, uint32_t *param, fsdpck_error *err)
+fsdpck_status rekey_clean(const rekey *r, const char *text, size_t nbytes, text_buf *clean,
+                          uint32_t *param, fsdpck_error *err)
 {
-    const char *text = strtab_text(&o->labels, position);
-    const size_t nbytes = strtab_nbytes(&o->labels, position);
     clean->nbytes = 0;
     fqn_clean(text, nbytes, false, clean);
     text_append(clean, "", 0);
@@ -43,7 +41,8 @@ fsdpck_status rekey_names_clean(rekey *r, rekey_optimizer *o, fsdpck_error *err)
     fsdpck_status st = FSDPCK_OK;
     for (uint32_t i = 0; st == FSDPCK_OK && i < o->positions.count; i++) {
         rekey_position *p = REKEY_POSITION(o, i);
-        st = clean_label(r, o, i, &clean, &p->param, err);
+        st = rekey_clean(r, strtab_text(&o->labels, i), strtab_nbytes(&o->labels, i), &clean,
+                         &p->param, err);
         if (st == FSDPCK_OK)
             st = strtab_intern(&r->texts, clean.text, clean.nbytes, &p->name, err);
     }
@@ -63,6 +62,20 @@ static int compare_ranked(const void *left, const void *right)
     if (a->rank != b->rank)
         return a->rank < b->rank ? -1 : 1;
     return a->position < b->position ? -1 : a->position > b->position;
+}
+
+/* The row of a position; rows are by position. */
+static ranked *find_row(ranked *rows, uint32_t count, uint32_t position)
+{
+    uint32_t low = 0, high = count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (rows[middle].position < position)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < count && rows[low].position == position ? &rows[low] : NULL;
 }
 
 /* Rank by `param_names`: an index by text id. */
@@ -87,11 +100,10 @@ static fsdpck_status rank_given(const rekey *r, const rekey_optimizer *o, const 
         if (value_kind_of(item) != VALUE_STR)
             return FSDPCK_OK;
         const uint32_t position = strtab_find(&o->labels, text, nbytes);
-        const uint32_t low = *REKEY_MEMBER(o, g->first);
-        if (position == STRTAB_NONE || position < low || position - low >= g->count ||
-            rows[position - low].rank != REKEY_NONE)
+        ranked *row = position == STRTAB_NONE ? NULL : find_row(rows, g->count, position);
+        if (row == NULL || row->rank != REKEY_NONE)
             return FSDPCK_OK;
-        rows[position - low].rank = i;
+        row->rank = i;
     }
     *known = true;
     return FSDPCK_OK;
@@ -172,7 +184,7 @@ static fsdpck_status order_group(rekey *r, rekey_optimizer *o, const rekey_group
     ranked *rows = budget_alloc(owner, g->count * sizeof *rows, err);
     if (rows == NULL)
         return FSDPCK_LIMIT;
-    fsdpck_status st = o->form == OPTIM_KEYS_NAME ? rank_given(r, o, g, rows, &known) : FSDPCK_OK;
+    fsdpck_status st = rank_given(r, o, g, rows, &known);
     if (!known && o->form == OPTIM_KEYS_NAME)
         known = rank_described(r, o, g, rows);
     if (st == FSDPCK_OK && !known) {

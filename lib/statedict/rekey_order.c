@@ -75,9 +75,11 @@ fsdpck_status rekey_match_order(rekey_matching *m, fsdpck_error *err)
         if (!narrow(m, &left, &failed) && m->steps <= REKEY_STEPS_MAX)
             return rekey_no_match(m, failed, err);
     }
-    if (left > 0)
+    if (left > 0 && !m->tentative)
         return ambiguous(m, left, err);
-    for (size_t i = 0; i < m->o->positions.count; i++)
+    for (size_t i = 0; i < m->o->positions.count; i++) {
+        REKEY_POSITION(m->o, i)->open = !m->fixed[i];
         REKEY_POSITION(m->o, i)->param = *VEC_AT(&m->candidates, const uint32_t, m->low[i]);
+    }
     return FSDPCK_OK;
 }

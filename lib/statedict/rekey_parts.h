@@ -6,6 +6,7 @@
  *     rekey_unique.c  what they mean where shapes leave one way
  *     rekey_order.c   what they mean in the order of the model
  *     rekey_shape.c   which parameters a number can mean
+ *     rekey_rivals.c  optimizers that would have the same parameter
  *     rekey_number.c  which number a name gets
  *     rekey_write.c   names and paths, and objects
  *     rekey_root.c    the nested root
@@ -65,6 +66,7 @@ typedef struct rekey_optimizer {
     optim_keys form;
     bool same;        /* nothing is to be done */
     bool settled;     /* members are in the order that a description gives */
+    bool inferred;    /* what its numbers mean is written down nowhere */
     value sample;     /* a path that begins with the prefix's elements */
     strtab labels;    /* ids are positions */
     vec positions;    /* rekey_position */
@@ -82,6 +84,7 @@ typedef struct rekey {
     strtab texts;
     strtab known;   /* names of order->params */
     vec known_at;   /* uint32_t: its index there, by id in `known` */
+    bool has_model; /* some of order->params are the model's */
     vec optimizers; /* rekey_optimizer */
     vec entries;    /* rekey_entry */
     uint8_t *mine;  /* by tensor: it belongs to an optimizer */
@@ -151,6 +154,14 @@ fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_
 fsdpck_status rekey_match_unique(rekey_matching *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status rekey_match_order(rekey_matching *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* --- rekey_rivals.c --- */
+
+/* After all are matched: no two optimizers may have one parameter unless their names are written
+ * down. BADINPUT (MODEL-NEEDED); tentative: their positions are open instead. */
+fsdpck_status rekey_rivals(rekey *r, bool tentative, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Nothing is known of any parameter of it. */
+void rekey_open_all(rekey_optimizer *o);
+
 /* --- rekey_shape.c --- */
 
 /* Whether the parameter is a likely one, by all of the state. */
@@ -163,6 +174,9 @@ void rekey_print_shape(unsigned ndim, const uint64_t *shape, text_buf *out);
 
 /* --- rekey_number.c --- */
 
+/* A name as the model has it, without what wrappers put into it, and its parameter. */
+fsdpck_status rekey_clean(const rekey *r, const char *text, size_t nbytes, text_buf *clean,
+                          uint32_t *param, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Of a form with names: fills name and param of each position from its label. */
 fsdpck_status rekey_names_clean(rekey *r, rekey_optimizer *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Sorts members within groups and gives numbers. */

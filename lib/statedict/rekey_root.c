@@ -241,8 +241,7 @@ static fsdpck_status flatten_groups(making *m, value list, fsdpck_error *err)
                 const value key = value_key(pool, dict, h);
                 size_t nbytes = 0;
                 const char *text = value_text(pool, key, &nbytes);
-                if (value_kind_of(key) != VALUE_STR || value_is_str(pool, key, "params") ||
-                    value_is_str(pool, key, "param_names"))
+                if (value_kind_of(key) != VALUE_STR || value_is_str(pool, key, "params"))
                     continue;
                 m->key.nbytes = 0;
                 text_puts(&m->key, "param_groups.");

@@ -266,8 +266,7 @@ static fsdpck_status flatten_dict(rewriting *x, const rekey_optimizer *o, const 
         size_t nbytes = 0;
         uint32_t id;
         const char *text = value_text(pool, key, &nbytes);
-        if (value_kind_of(key) != VALUE_STR || value_is_str(pool, key, "params") ||
-            value_is_str(pool, key, "param_names"))
+        if (value_kind_of(key) != VALUE_STR || value_is_str(pool, key, "params"))
             continue;
         RETURN_IF(strtab_intern(texts, text, nbytes, &id, err)); /* the pool may move */
         RETURN_IF(flatten_hyper(x, o, g, strtab_text(texts, id), nbytes,
@@ -294,7 +293,8 @@ static fsdpck_status write_flat(rewriting *x, uint32_t owner, fsdpck_error *err)
                  empty, empty == 1 ? "" : "s");
     for (size_t i = 0; i < r->entries.count; i++) {
         const rekey_entry *e = REKEY_ENTRY(r, i);
-        if (e->owner != owner || e->kind != REKEY_HYPER || !e->is_object)
+        if (e->owner != owner || (e->kind != REKEY_HYPER && e->kind != REKEY_NAMES) ||
+            !e->is_object)
             continue;
         const cat_object *from = catalogue_object(r->cat, e->index);
         if (e->key == REKEY_NONE || from->rank != UINT16_MAX)

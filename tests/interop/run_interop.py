@@ -43,6 +43,7 @@ import cases_model  # noqa: E402, F401
 import cases_model_tree  # noqa: E402, F401
 import cases_nesting  # noqa: E402, F401
 import cases_optim  # noqa: E402, F401
+import cases_optim_names  # noqa: E402, F401
 import cases_parts  # noqa: E402, F401
 import cases_plan  # noqa: E402, F401
 import cases_rank_files  # noqa: E402, F401

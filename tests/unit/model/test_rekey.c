@@ -459,6 +459,167 @@ Test(rekey, frozen_without_state_and_rows)
     expect_tensor("optim/state/b/exp_avg_sq_row");
 }
 
+/* --- several optimizers --- */
+
+/* A tensor beside the model, which an optimizer may hold as well. */
+static void add_outside(const char *fqn, unsigned ndim, uint64_t rows, uint64_t columns)
+{
+    add_param(fqn, ndim, rows, columns);
+    s->params[s->order.count - 1].outside = true;
+}
+
+static void add_two_optimizers(void)
+{
+    add_param("pi", 1, 3, 0);
+    add_tensor("one/state/#0/exp_avg", 1, 3, 0);
+    add_tensor("two/state/#0/exp_avg", 1, 3, 0);
+    add_object("one/param_groups/@0/params", list_of("0"));
+    add_object("two/param_groups/@0/params", list_of("0"));
+}
+
+Test(rekey, two_optimizers_of_one_parameter_are_refused)
+{
+    add_two_optimizers();
+    must_refuse(OPTIM_KEYS_NAME, "MODEL-NEEDED");
+}
+
+Test(rekey, two_optimizers_in_the_order_of_one_model_are_refused)
+{
+    add_two_optimizers();
+    s->order.assumed = true;
+    must_refuse(OPTIM_KEYS_NAME, "MODEL-NEEDED");
+}
+
+Test(rekey, names_of_one_of_two_optimizers_settle_nothing_for_the_other)
+{
+    add_two_optimizers();
+    add_object("one/param_groups/@0/param_names", list_of("pi"));
+    must_refuse(OPTIM_KEYS_FLAT, "MODEL-NEEDED");
+}
+
+Test(rekey, names_of_both_optimizers_are_believed)
+{
+    add_two_optimizers();
+    add_object("one/param_groups/@0/param_names", list_of("pi"));
+    add_object("two/param_groups/@0/param_names", list_of("pi"));
+    must_run(OPTIM_KEYS_NAME);
+    expect_tensor("one/state/pi/exp_avg");
+    expect_tensor("two/state/pi/exp_avg");
+}
+
+Test(rekey, a_tensor_beside_the_model_may_be_meant)
+{
+    add_param("x", 1, 5, 0);
+    add_outside("criterion.log_vars", 1, 5, 0);
+    add_tensor("optim/state/#0/exp_avg", 1, 5, 0);
+    add_object("optim/param_groups/@0/params", list_of("0"));
+    must_refuse(OPTIM_KEYS_NAME, "MODEL-NEEDED");
+}
+
+Test(rekey, the_order_is_that_of_the_model_alone)
+{
+    add_param("x", 1, 5, 0);
+    add_outside("criterion.log_vars", 1, 5, 0);
+    add_tensor("optim/state/#0/exp_avg", 1, 5, 0);
+    add_object("optim/param_groups/@0/params", list_of("0"));
+    s->order.assumed = true;
+    must_run(OPTIM_KEYS_NAME);
+    expect_tensor("optim/state/x/exp_avg");
+}
+
+static bool is_open(const char *name)
+{
+    const uint32_t tensor = catalogue_find(&s->cat, name, strlen(name));
+    cr_assert_neq(tensor, CAT_NONE);
+    return (catalogue_tensor(&s->cat, tensor)->flags & CAT_TENSOR_PARAM_OPEN) != 0;
+}
+
+static void learn(void)
+{
+    const logger log = {0};
+    cr_assert_eq(catalogue_seal(&s->cat, NULL), FSDPCK_OK);
+    cr_assert_eq(rekey_learn(&s->cat, &s->order, &log, NULL), FSDPCK_OK);
+}
+
+Test(rekey, what_two_optimizers_could_mean_stays_open)
+{
+    add_two_optimizers();
+    learn();
+    cr_expect(is_open("one.state.0.exp_avg"));
+    cr_expect(is_open("two.state.0.exp_avg"));
+}
+
+Test(rekey, groups_that_leave_the_order_open_stay_open)
+{
+    add_adam();
+    add_object("optim/param_groups/@0/params", list_of("0 1"));
+    add_object("optim/param_groups/@1/params", list_of("2 3"));
+    s->order.assumed = true;
+    learn();
+    cr_expect_not(is_open("optim.state.0.exp_avg"));
+    cr_expect(is_open("optim.state.1.exp_avg"));
+    cr_expect(is_open("optim.state.2.exp_avg"));
+}
+
+Test(rekey, state_that_fits_nothing_stays_open)
+{
+    add_pair();
+    add_tensor("optim/state/#0/exp_avg_sq", 1, 9, 0);
+    learn();
+    cr_expect(is_open("optim.state.0.exp_avg"));
+    cr_expect(is_open("optim.state.1.exp_avg"));
+}
+
+/* --- param_names --- */
+
+Test(rekey, given_names_of_a_wrapper_are_the_models)
+{
+    add_pair();
+    add_object("optim/param_groups/@0/param_names", list_of("module.a module._orig_mod.b"));
+    must_run(OPTIM_KEYS_NAME);
+    expect_object("optim/param_groups/@0/params", "['a', 'b']");
+}
+
+Test(rekey, given_names_that_the_model_does_not_have_are_refused)
+{
+    add_pair();
+    add_object("optim/param_groups/@0/param_names", list_of("a gone"));
+    must_refuse(OPTIM_KEYS_NAME, "MODEL-OPTIM");
+}
+
+Test(rekey, given_names_of_what_is_beside_the_model_are_its_own)
+{
+    add_pair();
+    add_outside("critic.q", 1, 6, 0);
+    add_tensor("critic_optim/state/#0/exp_avg", 1, 6, 0);
+    add_object("critic_optim/param_groups/@0/params", list_of("0"));
+    add_object("critic_optim/param_groups/@0/param_names", list_of("q"));
+    must_run(OPTIM_KEYS_NAME);
+    expect_tensor("critic_optim/state/q/exp_avg");
+}
+
+Test(rekey, given_names_of_a_tie_stay)
+{
+    add_pair();
+    add_param("tied", 1, 4, 0);
+    s->params[2].tied = true;
+    s->params[2].tied_to = 1;
+    add_object("optim/param_groups/@0/param_names", list_of("a tied"));
+    must_run(OPTIM_KEYS_NAME);
+    expect_tensor("optim/state/tied/exp_avg");
+}
+
+/* A tie is no second parameter of its shape. */
+Test(rekey, a_tie_is_no_parameter_of_its_own)
+{
+    add_pair();
+    add_param("tied", 1, 4, 0);
+    s->params[2].tied = true;
+    s->params[2].tied_to = 1;
+    must_run(OPTIM_KEYS_NAME);
+    expect_tensor("optim/state/b/exp_avg");
+}
+
 /* --- names to numbers --- */
 
 Test(rekey, sorted_names_may_be_the_optimizers_own)
@@ -556,6 +717,26 @@ Test(rekey, flattened_keys_may_have_dots)
     must_run(OPTIM_KEYS_NAME);
     expect_tensor("optim/state/a.b/exp_avg");
     expect_tensor("optim/state/a/exp_avg");
+}
+
+/* As torch: each parameter has the names of its whole group, and they give the order of numbers. */
+Test(rekey, flattened_names_are_those_of_the_group)
+{
+    add_param("a", 1, 3, 0);
+    add_param("b", 1, 4, 0);
+    add_tensor("optim/state/#0/exp_avg", 1, 4, 0);
+    add_tensor("optim/state/#1/exp_avg", 1, 3, 0);
+    add_object("optim/param_groups/@0/params", list_of("0 1"));
+    add_object("optim/param_groups/@0/param_names", list_of("b a"));
+    must_run(OPTIM_KEYS_FLAT);
+    expect_object("optim/param_groups.a.param_names", "['b', 'a']");
+    expect_object("optim/param_groups.b.param_names", "['b', 'a']");
+    must_run(OPTIM_KEYS_ID);
+    expect_object("optim/param_groups/@0/params", "[0, 1]");
+    expect_object("optim/param_groups/@0/param_names", "['b', 'a']");
+    const uint32_t first = catalogue_find(&s->cat, "optim.state.0.exp_avg", 21);
+    cr_assert_neq(first, CAT_NONE);
+    cr_expect_eq(catalogue_shape(&s->cat, first)[0], 4, "number 0 is 'b'");
 }
 
 /* --- what cannot be --- */

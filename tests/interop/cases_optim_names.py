@@ -1,0 +1,150 @@
+"""Whose the numbers and names of optimizer state are: several models, wrappers, renames."""
+
+import os
+
+import torch
+
+from support import BAD_INPUT, case, check, load_pt
+
+
+def adam(*shapes, start=0.0):
+    """State by number of these shapes, each of its own value."""
+    return {i: {"step": torch.tensor(1.0), "exp_avg": torch.full(shape, start + i + 1.0)}
+            for i, shape in enumerate(shapes)}
+
+
+def optimizer(state, **group):
+    return {"state": state, "param_groups": [{"lr": 0.5, "params": list(state), **group}]}
+
+
+def saved(setting, name, state):
+    path = setting.path(name)
+    torch.save(state, path)
+    return path
+
+
+def written(setting, source, *options):
+    _, path = setting.consolidate(source, "out.pt", "--force", *options)
+    return load_pt(path, weights_only=False)
+
+
+def refused(setting, source, finding, *options):
+    done, _ = setting.consolidate(source, "no.pt", "--optim-keys", "name", *options, expected=BAD_INPUT)
+    check("[%s]" % finding in done.stderr, done.stderr)
+
+
+def two_models():
+    return {"model": {"pi.w": torch.ones(4, 4), "pi.b": torch.ones(4)},
+            "critic": {"q.w": torch.ones(4, 4), "q.b": torch.ones(4)},
+            "optimizer": optimizer(adam((4, 4), (4,))),
+            "critic_optimizer": optimizer(adam((4, 4), (4,), start=10))}
+
+
+@case(first=(2, 6))
+def case_optim_beside_model(setting):
+    """A second optimizer does not get the first model's names or placement."""
+    source = saved(setting, "two.pt", two_models())
+    refused(setting, source, "MODEL-NEEDED")
+    refused(setting, source, "MODEL-NEEDED", "--assume", "order")
+    done = setting.run("reshard", source, setting.path("no"), "--format", "pt-ranks", "--world-size", "2",
+                       "--device-type", "cpu", "--shard", "pi.w=1", expected=BAD_INPUT)
+    check("[MODEL-NEEDED]" in done.stderr, done.stderr)
+    state = two_models()
+    state["optimizer"]["param_groups"][0]["param_names"] = ["pi.w", "pi.b"]
+    state["critic_optimizer"]["param_groups"][0]["param_names"] = ["q.w", "q.b"]
+    found = written(setting, saved(setting, "named.pt", state), "--optim-keys", "name")
+    check(list(found["critic_optimizer"]["state"]) == ["q.w", "q.b"], list(found["critic_optimizer"]["state"]))
+    state = {"model": {"w": torch.ones(4, 4), "x": torch.ones(5)}, "criterion": {"log_vars": torch.ones(5)},
+             "optimizer": optimizer(adam((4, 4), (5,)))}
+    refused(setting, saved(setting, "loss.pt", state), "MODEL-NEEDED")
+    del state["model"]["x"]
+    found = written(setting, saved(setting, "loss.pt", state), "--optim-keys", "name")
+    check(list(found["optimizer"]["state"]) == ["w", "criterion.log_vars"], list(found["optimizer"]["state"]))
+    state = {"model": {"g": torch.ones(4, 4)}, "netD": {"d": torch.ones(4, 4)}, "optD": optimizer(adam((4, 4)))}
+    refused(setting, saved(setting, "gan.pt", state), "MODEL-NEEDED")
+    # Averaged weights are no other parameters.
+    state = {"model": {"g": torch.ones(4, 4)}, "ema": {"g": torch.ones(4, 4)}, "optimizer": optimizer(adam((4, 4)))}
+    found = written(setting, saved(setting, "ema.pt", state), "--optim-keys", "name")
+    check(list(found["optimizer"]["state"]) == ["g"], list(found["optimizer"]["state"]))
+
+
+@case(first=(2, 6))
+def case_optim_open_order(setting):
+    """--assume order places no state that several groups leave open."""
+    state = {"model": {"l3": torch.ones(6, 4), "l4": torch.ones(6, 4)},
+             "optimizer": {"state": adam((6, 4), (6, 4)), "param_groups": [{"params": [0]}, {"params": [1]}]}}
+    reshard = ("reshard", saved(setting, "open.pt", state), setting.path("out"), "--format", "pt-ranks",
+               "--world-size", "2", "--device-type", "cpu", "--assume", "order")
+    done = setting.run(*reshard, "--shard", "l3=1", expected=BAD_INPUT)
+    check("[MODEL-NEEDED]" in done.stderr, done.stderr)
+    setting.run(*reshard, "--shard", "l*=1")
+    check(len(os.listdir(setting.path("out"))) == 3, os.listdir(setting.path("out")))
+
+
+SWAP = ("--rename", r"s/blocks\.0/TMP/", "--rename", r"s/blocks\.1/blocks.0/", "--rename", "s/TMP/blocks.1/")
+
+
+@case(first=(2, 6))
+def case_optim_rename_names(setting):
+    """param_names are renamed with the parameters: a second run gives the moments to the right ones."""
+    names = ["blocks.0.w", "blocks.1.w"]
+    model = {name: torch.full((4, 4), float(i)) for i, name in enumerate(names)}
+    for given in (names, ["module._orig_mod." + name for name in names]):
+        source = saved(setting, "in.pt", {"model": model, "optimizer": optimizer(adam((4, 4), (4, 4)),
+                                                                              param_names=given)})
+        found = written(setting, source, *SWAP)
+        check(found["model"]["blocks.1.w"][0, 0] == 0, "the model is renamed")
+        check(found["optimizer"]["param_groups"][0]["param_names"] == names[::-1], found["optimizer"]["param_groups"])
+        twice = written(setting, saved(setting, "one.pt", found), "--optim-keys", "name")
+        once = written(setting, source, *SWAP, "--optim-keys", "name")
+        for state in (once, twice):
+            moments = {key: float(slots["exp_avg"][0, 0]) for key, slots in state["optimizer"]["state"].items()}
+            check(moments == {"blocks.1.w": 1.0, "blocks.0.w": 2.0}, moments)
+            group = state["optimizer"]["param_groups"][0]
+            check(group["params"] == group["param_names"] == names[::-1], group)
+
+
+@case(first=(2, 6))
+def case_optim_given_names(setting):
+    """param_names of a wrapper are the model's; those that it does not have are refused."""
+    model = {"a.w": torch.ones(4, 4), "b.w": torch.ones(2, 4)}
+    state = {"model": model, "optimizer": optimizer(adam((2, 4), (4, 4)), param_names=["module.b.w", "module.a.w"])}
+    found = written(setting, saved(setting, "ddp.pt", state), "--optim-keys", "name")
+    check(list(found["optimizer"]["state"]) == ["b.w", "a.w"], list(found["optimizer"]["state"]))
+    state["optimizer"]["param_groups"][0]["param_names"] = ["old.b", "old.a"]
+    refused(setting, saved(setting, "stale.pt", state), "MODEL-OPTIM")
+
+
+@case(first=(2, 6))
+def case_optim_flat_names(setting):
+    """The flattened form has param_names of each parameter, as torch's own, which needs them to load."""
+    from torch.distributed.checkpoint import state_dict as sd
+    options = sd.StateDictOptions(flatten_optimizer_state_dict=True)
+
+    def make():
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2)
+        return model, torch.optim.Adam(model.named_parameters(), lr=0.125)
+    model, made = make()
+    model(torch.ones(2, 3)).sum().backward()
+    made.step()
+    truth = sd.get_optimizer_state_dict(model, made, options=options)
+    source = saved(setting, "in.pt", {"model": model.state_dict(), "optimizer": made.state_dict()})
+    for path in (written(setting, source, "--optim-keys", "flat"), through_dcp(setting, source)):
+        found = path["optimizer"]
+        check(set(found) == set(truth), "%s and %s" % (sorted(found), sorted(truth)))
+        check(found["param_groups.weight.param_names"] == truth["param_groups.weight.param_names"], "names")
+        fresh, other = make()
+        sd.set_optimizer_state_dict(fresh, other, found, options=options)
+        for name, param in fresh.named_parameters():
+            check(torch.equal(other.state[param]["exp_avg"], truth["state.%s.exp_avg" % name]), name)
+    flat = saved(setting, "flat.pt", path)
+    back = written(setting, flat, "--optim-keys", "id")["optimizer"]
+    check(back["param_groups"] == made.state_dict()["param_groups"], back["param_groups"])
+    renamed = written(setting, flat, "--rename", "s/weight/w/")["optimizer"]
+    check(renamed["param_groups.bias.param_names"] == ["w", "bias"], renamed["param_groups.bias.param_names"])
+
+
+def through_dcp(setting, source):
+    setting.run("reshard", source, setting.path("dcp"), "--format", "dcp", "--world-size", "1", "--optim-keys", "flat")
+    return written(setting, setting.path("dcp"))
