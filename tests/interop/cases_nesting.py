@@ -7,9 +7,11 @@ FSDPCK_NESTING_ROUNDS: how many states, 40 without it; FSDPCK_NESTING_SEED: of t
 import fnmatch
 import json
 import os
+import pickle
 import random
 import shutil
 import subprocess
+from collections import OrderedDict
 
 import torch
 
@@ -95,6 +97,33 @@ def is_container(value):
         isinstance(item, torch.Tensor) or is_container(item) for item in value)
 
 
+def is_void(value):
+    """What flatten_state_dict gives no key: dicts without items, and lists of such alone."""
+    if isinstance(value, list):
+        return len(value) > 0 and all(map(is_void, value))
+    return isinstance(value, dict) and not value
+
+
+def list_items_of(state, path):
+    """[(path of the list, index)] of the lists that a path leads through."""
+    found = []
+    for i, key in enumerate(path):
+        if isinstance(state, list):
+            found.append((path[:i], key))
+        state = state[key]
+    return found
+
+
+def keyed_leaves(state):
+    """Without what has no key in DCP; torch could not load a list of which an item before another has none."""
+    leaves, last = leaves_of(state), {}
+    for path, value in leaves:
+        for place, index in [] if is_void(value) else list_items_of(state, path):
+            last[place] = max(index, last.get(place, index))
+    return [(path, value) for path, value in leaves if not is_void(value) or any(
+        last.get(place, index) > index for place, index in list_items_of(state, path))]
+
+
 def items_of(value):
     return value.items() if isinstance(value, dict) else enumerate(value)
 
@@ -123,13 +152,13 @@ def part_of(path):
 
 
 class Wanted:
-    """What options leave of a state."""
+    """What options leave of a state. of_leaves: in DCP, where flatten_state_dict gives no key to a dict without items."""
 
-    def __init__(self, state, options):
+    def __init__(self, state, options, of_leaves=False):
         self.state = state
         chosen = {kind: [value for option, value in options if option == kind] for kind, _ in options}
         self.cast = bool(chosen.get("--dtype"))
-        leaves = leaves_of(state)
+        leaves = keyed_leaves(state) if of_leaves else leaves_of(state)
         self.left = {path for path, _ in leaves if (
             chosen.get("--part", [part_of(path)])[0] == part_of(path) and
             any(fnmatch.fnmatchcase(name_of(path), glob) for glob in chosen.get("--keys", ["*"])) and
@@ -166,6 +195,9 @@ class Wanted:
     def has(self, path):
         return any(other[:len(path)] == path for other in self.left)
 
+    def existed(self, path):
+        return any(other[:len(path)] == path for other in self.values)
+
     def lists(self):
         """[(path, list)] of the lists that are opened."""
         found, todo = [], [((), self.state)]
@@ -178,7 +210,7 @@ class Wanted:
 
     def has_hole(self):
         for path, value in self.lists():
-            kept = [self.has(path + (i,)) for i in range(len(value))]
+            kept = [self.has(path + (i,)) for i in range(len(value)) if self.existed(path + (i,))]
             if False in kept and True in kept[kept.index(False):]:
                 return True
         return False
@@ -197,7 +229,9 @@ class Wanted:
 
     def is_closed(self):
         """Whether torch opens one no longer, though something is left of it."""
-        return any(self.has(path) and not self.stays_open(path, value) for path, value in self.lists())
+        return any(self.has(path) and not self.stays_open(path, value) and
+                   any(other[:len(path)] == path and other not in self.left for other in self.values)
+                   for path, value in self.lists())
 
     def tree(self, text_keys):
         """The nested state; text_keys: as DCP has them."""
@@ -351,8 +385,8 @@ def check_round(setting, seed):
     torch.save(state, setting.path("in.pt"))
     paths = [path for path, _ in leaves_of(state)]
     options = random_options(chance, paths, isinstance(state, dict)) if chance.random() < 0.85 else []
-    wanted = Wanted(state, options)
     for form, target in (("pt", "out.pt"), ("dcp", "dcp"), ("pt-ranks", "ranks"), ("hdf5", "out.h5")):
+        wanted = Wanted(state, options, form == "dcp")
         what = "seed %d, %s %s" % (seed, form, " ".join(word for option in options for word in option))
         status, stderr, path = run(setting, target, form, options)
         if status != OK:
@@ -368,6 +402,40 @@ def case_random_nesting(setting):
     first = int(os.environ.get("FSDPCK_NESTING_SEED", "1"))
     for seed in range(first, first + int(os.environ.get("FSDPCK_NESTING_ROUNDS", "40"))):
         check_round(setting, seed)
+
+
+@case(first=(2, 15))
+def case_dcp_has_the_keys_of_torch(setting):
+    """Dicts without items: fsdpck writes the keys and the paths that torch writes, and names what has none."""
+    import torch.distributed.checkpoint as dcp
+    module = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(module.parameters())
+    module(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    state = {"model": module.state_dict(), "optimizer": optimizer.state_dict(), "config": {}, "callbacks": {"a": {}, "n": 1},
+             "list": [{}], "empty": [], "lists": [[], 1], "deep": [[{}]], "tuple": ({},),
+             "ordered": OrderedDict(), "tensors": [torch.ones(2), {}]}
+    torch.save(state, setting.path("in.pt"))
+    setting.run("reshard", setting.path("in.pt"), setting.path("ranks"), "--world-size", "2", "--format", "pt-ranks")
+    dcp.save(state, checkpoint_id=setting.path("torch"), no_dist=True)
+    expected = dcp.FileSystemReader(setting.path("torch")).read_metadata()
+    for source in ("in.pt", "ranks"):
+        done, path = setting.consolidate(setting.path(source), "dcp-" + source, "--format", "dcp", "--json")
+        found = dcp.FileSystemReader(path).read_metadata()
+        check(found.planner_data == expected.planner_data, "paths: %s" % sorted(
+            set(found.planner_data.items()) ^ set(expected.planner_data.items()), key=str))
+        check(set(found.state_dict_metadata) == set(expected.state_dict_metadata), "keys")
+        left_out = json.loads(done.stdout)["left_out"]
+        check(left_out == ["config", "callbacks.a", "list", "deep", "ordered", "tensors.1"],
+              "left out: %s" % left_out)
+        template = pickle.loads(pickle.dumps(state))
+        dcp.load(template, checkpoint_id=path, no_dist=True)
+        check_same(template, state, source)
+    # What torch could not load from its own DCP is kept whole.
+    before = {"model": {"ww": torch.ones(2)}, "one": [{}, 1], "two": [{}, torch.ones(2)]}
+    torch.save(before, setting.path("before.pt"))
+    _, path = setting.consolidate(setting.path("before.pt"), "before", "--format", "dcp")
+    check_same(load_dcp(path), before, "items before others")
 
 
 @case(first=(2, 15))
