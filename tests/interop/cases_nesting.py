@@ -463,3 +463,19 @@ def case_objects_have_their_tensors(setting):
                                      expected=USAGE)
     check("KEY-LIST" in done.stderr and "list.1" in done.stderr, done.stderr)
     check(not os.path.exists(path), "refused, and an output is there")
+
+
+@case(first=(2, 15))
+def case_other_objects_are_not_cast(setting):
+    """A tensor that the model has in a tuple is cast there, and stays as it is in an object of another part."""
+    for first in ("model", "ema"):
+        shared = torch.arange(3.0)
+        state = {"model": {"ww": torch.ones(2), "tt": (shared,)}, "ema": Keeper(shadow=shared)}
+        torch.save({key: state[key] for key in sorted(state, key=lambda key: key != first)}, setting.path("in.pt"))
+        for form in ("pt", "dcp"):
+            done, path = setting.consolidate(setting.path("in.pt"), "%s-%s" % (first, form), "--format", form, "--dtype", "bf16",
+                                             "--json")
+            found = torch.load(path, weights_only=False) if form == "pt" else load_dcp(path)
+            check_same(found["ema"], state["ema"], form)
+            check_same(found["model"], {"ww": state["model"]["ww"].bfloat16(), "tt": (shared.bfloat16(),)}, form)
+            check(json.loads(done.stdout)["counts"]["cast"] == 2, "counts of casts")
