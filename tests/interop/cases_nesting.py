@@ -479,3 +479,20 @@ def case_other_objects_are_not_cast(setting):
             check_same(found["ema"], state["ema"], form)
             check_same(found["model"], {"ww": state["model"]["ww"].bfloat16(), "tt": (shared.bfloat16(),)}, form)
             check(json.loads(done.stdout)["counts"]["cast"] == 2, "counts of casts")
+
+
+@case(first=(2, 15))
+def case_selection_keeps_other_objects(setting):
+    """A pattern takes away the objects that it matches, and none that shares a tensor with them."""
+    for inner in ((True, {"kk": torch.arange(3.0)}), (torch.arange(3.0),)):
+        shared = inner[1]["kk"] if len(inner) > 1 else inner[0]
+        for order in (("model", "xx", "yy"), ("yy", "xx", "model")):
+            state = {"model": {"ww": torch.ones(2), "tt": inner}, "xx": inner, "yy": Keeper(shadow=shared, number=5)}
+            torch.save({key: state[key] for key in order}, setting.path("in.pt"))
+            for form in ("pt", "dcp"):
+                for option, kept in ((("--exclude", "xx*"), ("model", "yy")), (("--exclude", "yy*"), ("model", "xx")),
+                                     (("--keys", "yy*", "--keys", "model*"), ("model", "yy"))):
+                    done, path = setting.consolidate(setting.path("in.pt"), "out", "--format", form, *option, "--force")
+                    found = torch.load(path, weights_only=False) if form == "pt" else load_dcp(path)
+                    check_same(found, {key: state[key] for key in kept}, "%s %s" % (form, " ".join(option)))
+                    shutil.rmtree(path) if form == "dcp" else os.remove(path)
