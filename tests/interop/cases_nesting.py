@@ -496,3 +496,19 @@ def case_selection_keeps_other_objects(setting):
                     found = torch.load(path, weights_only=False) if form == "pt" else load_dcp(path)
                     check_same(found, {key: state[key] for key in kept}, "%s %s" % (form, " ".join(option)))
                     shutil.rmtree(path) if form == "dcp" else os.remove(path)
+
+
+@case(first=(2, 15))
+def case_diff_of_dicts_without_items(setting):
+    """Reported between formats that hold them; no difference to DCP, which does not."""
+    for one, other in (([{}], [{}, {}]), ([{"aa": 1}, {}], [{"aa": 1}]), ({"aa": {}}, {"bb": {}}), ({}, None), ([[{}]], 5)):
+        for name, value in (("one", one), ("other", other)):
+            state = {"model": {"ww": torch.ones(2)}}
+            state.update({} if value is None else {"extra": value})
+            torch.save(state, setting.path(name + ".pt"))
+            for form in ("dcp", "hdf5", "pt"):
+                _, path = setting.consolidate(setting.path(name + ".pt"), "%s-%s" % (name, form), "--format", form, "--force")
+                setting.run("diff", setting.path(name + ".pt"), path)
+                shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+        setting.run("diff", setting.path("one.pt"), setting.path("other.pt"), expected=1)
+        setting.run("diff", setting.path("other.pt"), setting.path("one.pt"), expected=1)
