@@ -512,3 +512,19 @@ def case_diff_of_dicts_without_items(setting):
                 shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
         setting.run("diff", setting.path("one.pt"), setting.path("other.pt"), expected=1)
         setting.run("diff", setting.path("other.pt"), setting.path("one.pt"), expected=1)
+
+
+@case(first=(2, 15))
+def case_places_that_disagree(setting):
+    """What torch could not put together again is refused alike by the formats that keep the nesting."""
+    weight = torch.ones(2)
+    for inner in ({"aa": 1}, {"aa": weight}):
+        torch.save({"model": {"ww": weight}, "xx": inner}, setting.path("in.pt"))
+        for form in ("pt", "dcp"):
+            done, path = setting.consolidate(setting.path("in.pt"), "out", "--format", form, "--rename", "s/^model.ww$/xx/",
+                                             expected=3)
+            check("KEY-NEST" in done.stderr and not os.path.exists(path), done.stderr)
+    for root in ((weight, weight + 1), [weight, weight + 1]):
+        torch.save(root, setting.path("in.pt"))
+        done, path = setting.consolidate(setting.path("in.pt"), "out", "--format", "dcp", expected=UNSUPPORTED)
+        check("KEY-LIST" in done.stderr and not os.path.exists(path), done.stderr)
