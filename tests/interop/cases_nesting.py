@@ -11,7 +11,7 @@ import pickle
 import random
 import shutil
 import subprocess
-from collections import OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 
 import torch
 
@@ -528,3 +528,37 @@ def case_places_that_disagree(setting):
         torch.save(root, setting.path("in.pt"))
         done, path = setting.consolidate(setting.path("in.pt"), "out", "--format", "dcp", expected=UNSUPPORTED)
         check("KEY-LIST" in done.stderr and not os.path.exists(path), done.stderr)
+
+
+def shape_of(value):
+    """Classes of the containers, kinds of the keys, and what hangs on the dicts."""
+    if isinstance(value, dict):
+        return (type(value).__name__, getattr(value, "_metadata", None), getattr(value, "default_factory", None),
+                [(type(key).__name__, key, shape_of(item)) for key, item in value.items()])
+    if isinstance(value, list):
+        return [shape_of(item) for item in value]
+    return type(value).__name__
+
+
+@case(first=(2, 15))
+def case_selection_keeps_containers(setting):
+    """Classes of dicts, _metadata and kinds of keys stay where something is left out."""
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    lists = defaultdict(list)
+    lists["aa"] = 1
+    kinds = {1.5: 1, None: 2, True: 3, b"xx": 4, (1, 2): 5, 7: 6, "text": 7}
+    state = {"model": module.state_dict(), "extra": {"deep": [OrderedDict(
+        one=torch.ones(1), two=OrderedDict(three=torch.ones(2)))], "count": Counter("aab"), "lists": lists, "kinds": kinds}, "gone": {"tensor": torch.ones(3)}}
+    torch.save(state, setting.path("in.pt"))
+    expected = {key: state[key] for key in ("model", "extra")}
+    for number, options in enumerate((("--exclude", "gone*"), ("--keys", "model*", "--keys", "extra*"),
+                                      ("--exclude", "gone*", "--rename", "s/^extra.deep.0.one$/extra.deep.0.four/"))):
+        _, path = setting.consolidate(setting.path("in.pt"), "out%d.pt" % number, "--format", "pt", *options)
+        found = torch.load(path, weights_only=False)
+        if number == 2:
+            deep = found["extra"]["deep"][0]
+            check(isinstance(deep, OrderedDict) and sorted(deep) == ["four", "two"], "renamed: %s" % deep)
+            deep["one"] = deep.pop("four")
+            deep.move_to_end("two")
+        check(shape_of(found) == shape_of(expected), "%s: %s, expected %s" % (options, shape_of(found), shape_of(expected)))
+        module.load_state_dict(found["model"])
