@@ -346,12 +346,29 @@ static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const obj
     return st == FSDPCK_OK && !equal ? add_row(d, &row, a, err) : st;
 }
 
-/* A dict that holds nothing leaves no trace where leaves are saved. */
-static bool is_nothing(const run *r, const object_key *key)
+/* *bad: it holds what has a key of its own where leaves are saved. */
+static fsdpck_status visit_nothing(void *ctx, value v, fsdpck_error *err)
+{
+    bool *bad = ctx;
+    (void)err;
+    *bad = *bad || (value_kind_of(v) != VALUE_LIST && value_kind_of(v) != VALUE_DICT);
+    return FSDPCK_OK;
+}
+
+/* Dicts without items, and lists of such, leave no trace in DCP: `other` lacks them for that reason. */
+static bool is_nothing(const run *r, const run *other, const object_key *key)
 {
     value_pool *pool = &r->src->cat.pool;
     value dict;
-    return value_as_dict(pool, key->content, &dict) && value_count(pool, dict) == 0;
+    bool bad = false;
+    fsdpck_error ignored;
+    fsdpck_error_init(&ignored);
+    if (strcmp(other->src->cat.origin.format, "dcp") != 0)
+        return false;
+    if (value_as_dict(pool, key->content, &dict))
+        return value_count(pool, dict) == 0;
+    return value_kind_of(key->content) == VALUE_LIST && value_count(pool, key->content) > 0 &&
+           value_walk(pool, key->content, visit_nothing, &bad, &ignored) == FSDPCK_OK && !bad;
 }
 
 static fsdpck_status merge(fsdpck_diff *d, const object_list *a, const object_list *b,
@@ -364,9 +381,9 @@ static fsdpck_status merge(fsdpck_diff *d, const object_list *a, const object_li
         const int order = x == NULL ? 1 : y == NULL ? -1 : compare_keys(x, y);
         if (order == 0)
             RETURN_IF(compare_pair(d, x, y, maps, err));
-        else if (order < 0 && !is_nothing(&d->a, x))
+        else if (order < 0 && !is_nothing(&d->a, &d->b, x))
             RETURN_IF(add_lone(d, FSDPCK_DIFF_OBJECT_ONLY_A, x, err));
-        else if (order > 0 && !is_nothing(&d->b, y))
+        else if (order > 0 && !is_nothing(&d->b, &d->a, y))
             RETURN_IF(add_lone(d, FSDPCK_DIFF_OBJECT_ONLY_B, y, err));
         i += order <= 0;
         k += order >= 0;

@@ -81,23 +81,33 @@ static fsdpck_status first_name(const aim_state *a, uint32_t tensor, bool has_na
     return text_check(name, err);
 }
 
-/* A tensor without a name of its own goes by the rules where containers alone lead to it. */
-static dtype dtype_by_rules(aim_state *a, uint32_t tensor, const char *name)
+/* A tensor without a name of its own goes by the rules where containers alone lead to it, inside objects of
+ * its own part; an object of another part has it as it is. */
+static fsdpck_status dtype_by_rules(aim_state *a, uint32_t tensor, dtype *d, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(a->from, tensor);
-    const bool is_model =
-        tensor < a->parts->tensor_count && a->parts->tensor_part[tensor] == PART_MODEL;
-    return t->flags & CAT_TENSOR_NAMED ? aim_rules_cast(&a->rules, name, (dtype)t->dtype, is_model)
-                                       : (dtype)t->dtype;
+    text_buf name = {.limit_bytes = UINT32_MAX};
+    *d = (dtype)t->dtype;
+    if (!(t->flags & CAT_TENSOR_NAMED) || tensor >= a->parts->tensor_count ||
+        !is_of_same_part(a, tensor))
+        return FSDPCK_OK;
+    const fsdpck_status st = first_name(a, tensor, false, &name, err);
+    if (st == FSDPCK_OK)
+        *d = aim_rules_cast(&a->rules, name.text, (dtype)t->dtype,
+                            a->parts->tensor_part[tensor] == PART_MODEL);
+    text_release(&name);
+    return st;
 }
 
-/* A tensor is counted once, however many objects have a copy of it. */
-static void count_once(aim_state *a, uint32_t tensor, dtype d, bool is_first)
+/* A tensor is counted once, however many objects have a copy of it, and its cast once. */
+static void count_once(aim_state *a, uint32_t tensor, dtype d, bool has_name)
 {
-    if (is_first) {
-        a->result->cast += d != (dtype)catalogue_tensor(a->from, tensor)->dtype;
+    const uint64_t made = a->tensor_map[tensor];
+    const uint8_t own = catalogue_tensor(a->from, tensor)->dtype;
+    if (!has_name && (made == UINT64_MAX || catalogue_tensor(&a->to->cat, made)->dtype == own))
+        a->result->cast += d != (dtype)own;
+    if (!has_name && made == UINT64_MAX)
         return;
-    }
     a->result->tensors_out--;
     a->result->nbytes_out -= catalogue_tensor_nbytes(a->from, tensor);
 }
@@ -108,8 +118,6 @@ static fsdpck_status add_copy(aim_state *a, uint32_t tensor, bool has_name, dtyp
     const unsigned named = catalogue_tensor(a->from, tensor)->flags & CAT_TENSOR_NAMED;
     text_buf name = {.limit_bytes = UINT32_MAX};
     fsdpck_status st = first_name(a, tensor, has_name, &name, err);
-    if (st == FSDPCK_OK && !has_name)
-        d = dtype_by_rules(a, tensor, name.text);
     if (st == FSDPCK_OK &&
         (has_name || strtab_find(&a->to->cat.names, name.text, name.nbytes) != STRTAB_NONE))
         st = make_name(a, tensor, &name, err);
@@ -117,7 +125,7 @@ static fsdpck_status add_copy(aim_state *a, uint32_t tensor, bool has_name, dtyp
         st = aim_add_tensor(a, NULL, tensor, name.text, name.nbytes, d, index, err);
     if (st == FSDPCK_OK) {
         catalogue_tensor(&a->to->cat, *index)->flags |= (uint8_t)(CAT_TENSOR_IN_OBJECT | named);
-        count_once(a, tensor, d, !has_name && a->tensor_map[tensor] == UINT64_MAX);
+        count_once(a, tensor, d, has_name);
     }
     text_release(&name);
     return st;
@@ -135,8 +143,9 @@ static fsdpck_status add_source(aim_state *a, uint32_t tensor, fsdpck_error *err
 {
     const bool has_name = (catalogue_tensor(a->from, tensor)->flags & CAT_TENSOR_IN_OBJECT) == 0;
     const uint64_t named = a->tensor_map[tensor];
-    const dtype d =
-        has_name ? dtype_inside(a, tensor) : (dtype)catalogue_tensor(a->from, tensor)->dtype;
+    dtype d = dtype_inside(a, tensor);
+    if (!has_name)
+        RETURN_IF(dtype_by_rules(a, tensor, &d, err));
     bool fresh = false;
     uint32_t index;
     if (has_name && named != UINT64_MAX && a->request->nested && a->request->cut == NULL &&
@@ -150,10 +159,11 @@ static fsdpck_status add_source(aim_state *a, uint32_t tensor, fsdpck_error *err
     if (fresh) {
         RETURN_IF(add_copy(a, tensor, has_name, d, &index, err));
         *slot = index;
-        a->has_own_inner = a->has_own_inner || has_name;
+        a->has_own_inner = a->has_own_inner || has_name || named != UINT64_MAX;
         if (has_name && named == UINT64_MAX)
             RETURN_IF(note_carried(a, tensor, err));
-        if (!has_name && named == UINT64_MAX)
+        if (!has_name &&
+            (named == UINT64_MAX || d != (dtype)catalogue_tensor(a->from, tensor)->dtype))
             a->tensor_map[tensor] = index;
     }
     a->inner_map[tensor] = *slot;

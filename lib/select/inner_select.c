@@ -11,14 +11,31 @@ typedef struct owner_visit {
     bool is_kept;
 } owner_visit;
 
+/* Whether the tensor has its name from this object: containers alone lead from it to the tensor. */
+static bool is_named_by(const catalogue *c, uint64_t tensor, uint32_t object)
+{
+    const cat_tensor *t = catalogue_tensor(c, tensor);
+    const cat_object *o = catalogue_object(c, object);
+    const size_t nbytes = catalogue_name_nbytes(c, o->name);
+    const size_t own_nbytes = catalogue_name_nbytes(c, t->name);
+    const char *name = catalogue_name(c, t->name);
+    if (!(t->flags & CAT_TENSOR_NAMED))
+        return false;
+    if (!value_is_none(o->path) && value_count(&c->pool, o->path) == 0) /* the state itself */
+        return true;
+    return own_nbytes >= nbytes && memcmp(name, catalogue_name(c, o->name), nbytes) == 0 &&
+           (own_nbytes == nbytes || name[nbytes] == '.');
+}
+
 static fsdpck_status visit_owner(void *ctx, value v, fsdpck_error *err)
 {
     const owner_visit *o = ctx;
     (void)err;
     if (value_kind_of(v) != VALUE_TENSOR)
         return FSDPCK_OK;
-    uint32_t *owner = &o->a->inner_owner[value_tensor_index(v)];
-    if (*owner == CAT_NONE || o->is_kept)
+    const uint64_t tensor = value_tensor_index(v);
+    uint32_t *owner = &o->a->inner_owner[tensor];
+    if (*owner == CAT_NONE || o->is_kept || is_named_by(o->a->from, tensor, o->object))
         *owner = o->object;
     return FSDPCK_OK;
 }
@@ -83,8 +100,7 @@ static fsdpck_status visit_scan(void *ctx, value v, fsdpck_error *err)
         s->other = true;
         return FSDPCK_OK;
     }
-    const uint64_t i = value_tensor_index(v);
-    if (catalogue_tensor(s->a->from, i)->flags & CAT_TENSOR_NAMED)
+    if (is_named_by(s->a->from, value_tensor_index(v), (uint32_t)s->object))
         s->named++;
     else
         s->other = true;
@@ -129,7 +145,7 @@ static fsdpck_status visit_select(void *ctx, value v, fsdpck_error *err)
     const uint64_t i = value_tensor_index(v);
     const cat_tensor *t = catalogue_tensor(s->a->from, i);
     bool wanted;
-    if (!(t->flags & CAT_TENSOR_NAMED))
+    if (!is_named_by(s->a->from, i, (uint32_t)s->object))
         return FSDPCK_OK;
     RETURN_IF(aim_inner_is_selected(s->a, i, catalogue_name(s->a->from, t->name), &wanted, err));
     s->named++;

@@ -22,30 +22,37 @@ static fsdpck_status path_tuple(aim_state *a, aim_path *p, value *tuple, fsdpck_
     return value_new_from(&a->to->cat.pool, VALUE_TUPLE, p->elements, p->count, tuple, err);
 }
 
-/* A reader rebuilds a dict from the paths. Those that lead into lists are kept in `lists`, to see
- * whether one has a hole. */
-static fsdpck_status note_path(const aim_state *a, nest *lists, const aim_path *p, value leaf,
+static fsdpck_status refuse_root(const aim_state *a, const char *what, const char *next,
+                                 fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_LIST,
+                  "the state is %s, and format '%s' holds a dict", what, a->request->format);
+    error_next(err, "%s", next);
+    return st;
+}
+
+/* A reader rebuilds a dict from the paths: they must agree, and `places` shows whether a list has a hole. */
+static fsdpck_status note_path(const aim_state *a, nest *places, const aim_path *p, value leaf,
                                uint32_t name, fsdpck_error *err)
 {
-    bool has_index = false;
-    for (size_t i = 0; i < p->count; i++)
-        has_index = has_index || value_kind_of(p->elements[i]) == VALUE_INT;
-    if (!a->request->has_paths || !has_index)
-        return FSDPCK_OK;
     fsdpck_status st;
-    if (value_kind_of(p->elements[0]) == VALUE_INT) {
-        st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_LIST,
-                       "the state is a list, and format '%s' holds a dict", a->request->format);
-        error_next(err, "give the items keys, as --rename 's/^/item./' does, or write a .pt file");
-    } else {
-        st = nest_put(lists, p->elements, p->count, leaf, err);
-    }
+    if (!a->request->has_paths)
+        return FSDPCK_OK;
+    if (p->count == 0)
+        st = refuse_root(a, "no dict", "give it a key with --rename, or write a .pt file", err);
+    else if (value_kind_of(p->elements[0]) == VALUE_INT)
+        st = refuse_root(a, "a list",
+                         "give the items keys, as --rename 's/^/item./' does, or write a .pt file",
+                         err);
+    else
+        st = nest_put(places, p->elements, p->count, leaf, err);
     if (st != FSDPCK_OK)
         error_tensor(err, catalogue_name(a->from, name));
     return st;
 }
 
-static fsdpck_status give_path(aim_state *a, const aim_pick *pick, nest *lists, fsdpck_error *err)
+static fsdpck_status give_path(aim_state *a, const aim_pick *pick, nest *places, fsdpck_error *err)
 {
     if (pick->target == CAT_NONE)
         return FSDPCK_OK;
@@ -55,12 +62,12 @@ static fsdpck_status give_path(aim_state *a, const aim_pick *pick, nest *lists, 
                             &p, err));
     RETURN_IF(aim_fit_path(a, strtab_text(&a->names, pick->name),
                            strtab_nbytes(&a->names, pick->name), &p, err));
-    RETURN_IF(note_path(a, lists, &p, value_of_tensor(pick->target), t->name, err));
+    RETURN_IF(note_path(a, places, &p, value_of_tensor(pick->target), t->name, err));
     catalogue_tensor(&a->to->cat, pick->target)->saved_at = t->saved_at;
     return path_tuple(a, &p, &catalogue_tensor(&a->to->cat, pick->target)->path, err);
 }
 
-static fsdpck_status add_object(aim_state *a, size_t k, nest *lists, fsdpck_error *err)
+static fsdpck_status add_object(aim_state *a, size_t k, nest *places, fsdpck_error *err)
 {
     const cat_object *o = catalogue_object(a->from, *VEC_AT(&a->objects, uint32_t, k));
     const uint32_t renamed = *VEC_AT(&a->object_names, uint32_t, k);
@@ -76,7 +83,7 @@ static fsdpck_status add_object(aim_state *a, size_t k, nest *lists, fsdpck_erro
     }
     RETURN_IF(catalogue_add_object(cat, name, nbytes, &index, err));
     RETURN_IF(aim_object_path(a, k, &p, err));
-    RETURN_IF(note_path(a, lists, &p, VALUE_OF_NONE, o->name, err));
+    RETURN_IF(note_path(a, places, &p, VALUE_OF_NONE, o->name, err));
     RETURN_IF(path_tuple(a, &p, &path, err));
     RETURN_IF(aim_object_content(a, k, &content, err));
     cat_object *made = catalogue_object(cat, index);
@@ -90,16 +97,16 @@ static fsdpck_status add_object(aim_state *a, size_t k, nest *lists, fsdpck_erro
 
 fsdpck_status aim_build_keyed(aim_state *a, fsdpck_error *err)
 {
-    nest lists;
+    nest places;
     fsdpck_status st;
-    GOTO_IF(nest_init(&lists, &a->to->cat.pool, err), out);
+    GOTO_IF(nest_init(&places, &a->to->cat.pool, err), out);
     for (size_t k = 0; k < a->picks.count; k++)
-        GOTO_IF(give_path(a, VEC_AT(&a->picks, aim_pick, k), &lists, err), out);
+        GOTO_IF(give_path(a, VEC_AT(&a->picks, aim_pick, k), &places, err), out);
     for (size_t k = 0; k < a->objects.count; k++)
-        GOTO_IF(add_object(a, k, &lists, err), out);
-    nest_find_opened(&lists);
-    st = aim_check_lists(a, &lists, UINT64_MAX, err);
+        GOTO_IF(add_object(a, k, &places, err), out);
+    nest_find_opened(&places);
+    st = aim_check_lists(a, &places, UINT64_MAX, err);
 out:
-    nest_release(&lists);
+    nest_release(&places);
     return st;
 }

@@ -56,7 +56,7 @@ fsdpck_status aim_check_lists(aim_state *a, const nest *n, uint64_t rank, fsdpck
     }
     for (size_t i = 0; n->has_lists && i < a->parts->object_count; i++) {
         const cat_object *o = catalogue_object(from, i);
-        if (o->rank != UINT16_MAX && rank != UINT64_MAX && o->rank != rank)
+        if ((o->rank != UINT16_MAX && rank != UINT64_MAX && o->rank != rank) || a->without_key[i])
             continue;
         RETURN_IF(check_leaf(a, n, o->path, o->name, a->parts->object_part[i] == PART_MODEL, err));
     }

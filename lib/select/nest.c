@@ -10,15 +10,6 @@
 
 #define SLOT_NONE UINT32_MAX
 
-typedef struct nest_slot {
-    value container;
-    value element; /* strings are interned, so equal elements are equal handles */
-    value child;
-    uint32_t next;
-    uint32_t parent; /* the slot whose child the container is, SLOT_NONE for the root */
-    bool is_opened;  /* the child is a list that holds a tensor, a dict or such a list */
-} nest_slot;
-
 fsdpck_status nest_init(nest *n, value_pool *pool, fsdpck_error *err)
 {
     *n = (nest){.pool = pool};

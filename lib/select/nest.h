@@ -16,6 +16,15 @@
 
 #include "state/value.h"
 
+typedef struct nest_slot {
+    value container;
+    value element; /* strings are interned, so equal elements are equal handles */
+    value child;
+    uint32_t next;
+    uint32_t parent; /* the slot whose child the container is, SLOT_NONE for the root */
+    bool is_opened;  /* the child is a list that holds a tensor, a dict or such a list */
+} nest_slot;
+
 typedef struct nest {
     value_pool *pool;
     value root;
@@ -40,6 +49,10 @@ typedef enum nest_lack {
 } nest_lack;
 /* Of a leaf that may not have been put. */
 nest_lack nest_look(const nest *n, const value *elements, size_t count);
+/* *made: the root with its containers as those of `root` in the pool `from` under the same keys: their classes,
+ * what hangs on them, keys that are no texts (nest_like.c). Last, before nest_release. */
+fsdpck_status nest_restore(nest *n, value_pool *from, value root, value *made,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 void nest_release(nest *n);
 
 #endif

@@ -99,6 +99,8 @@ static fsdpck_status build_from_paths(aim_state *a, uint64_t rank, value *root, 
     }
     GOTO_IF(aim_check_lists(a, &n, rank, err), out);
     *root = n.root;
+    if (!value_is_none(a->from->root))
+        GOTO_IF(nest_restore(&n, &a->from->pool, a->from->root, root, err), out);
 out:
     vec_release(&leaves);
     nest_release(&n);

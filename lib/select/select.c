@@ -164,6 +164,7 @@ static fsdpck_status pick_objects(aim_state *a, fsdpck_error *err)
         bool only = false;
         const bool named = aim_inner_has_named(a, i, &only);
         const bool carried = object_has_place(a, o) && has_objects && object_is_held(a, o) &&
+                             !a->without_key[i] &&
                              (a->request->objects != AIM_OBJECTS_DROP || only);
         bool wanted = carried && part_wanted(a, a->parts->object_part[i]);
         if (wanted)
@@ -371,6 +372,7 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     to->units = request->cut == NULL ? NULL : request->cut->units;
     fsdpck_status st;
     GOTO_IF(aim_rules_compile(&request->words, &a.rules, err), out);
+    GOTO_IF(aim_without_key_find(&a, err), out);
     GOTO_IF(aim_inner_find(&a, err), out);
     GOTO_IF(pick_objects(&a, err), out);
     GOTO_IF(load_objects(&a, err), out);
@@ -414,6 +416,7 @@ out:
     free(a.inner_map);
     free(a.inner_owner);
     free(a.object_kept);
+    free(a.without_key);
     aim_names_release(&a.left_out_objects);
     return st;
 }

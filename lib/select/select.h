@@ -19,8 +19,9 @@
  * is taken, uncast; else each becomes compact.
  *
  * Where the writer keeps nesting, to->root becomes the nested state: the source's own (its dict
- * types, its order, its _metadata) where everything is taken under its own name, else plain dicts
- * and lists rebuilt from the paths. A renamed tensor keeps the outer keys that its new name still
+ * types, its order, its _metadata) where everything is taken under its own name, else rebuilt from the
+ * paths, tensors first in each container; a container has the class, the key types and the _metadata of
+ * the source's under the same keys. A renamed tensor keeps the outer keys that its new name still
  * begins with.
  *
  * An object that is written has all of its tensors, in their own dtype. One that also has a name of

@@ -39,6 +39,7 @@ typedef struct aim_state {
      * written: its tensors go with it. */
     uint32_t *inner_owner;
     uint8_t *object_kept;
+    bool *without_key;          /* of each object: torch gives it no key in DCP (without_key.c) */
     aim_names left_out_objects; /* names, until they follow those of tensors */
     strtab state_keys;          /* of a flat writer: "exp_avg" */
     bool source_shards;         /* several ranks wrote the source, and a tensor of it in pieces */
@@ -189,6 +190,9 @@ fsdpck_status aim_left_out_join(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHE
 fsdpck_status aim_names_add(aim_names *n, const char *text, size_t nbytes,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 void aim_names_release(aim_names *n);
+
+/* Fills without_key. */
+fsdpck_status aim_without_key_find(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* inner_select.c: tensors that lie inside objects. Fills inner_owner. */
 fsdpck_status aim_inner_find(aim_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;

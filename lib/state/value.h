@@ -156,6 +156,8 @@ bool value_keys_equal(const value_pool *p, value a, value b);
 bool value_dict_find(const value_pool *p, value dict, const char *key, value *item);
 /* Replaces item i (LIST, DICT, TUPLE), for all that share the value. */
 void value_set_item(value_pool *p, value v, size_t i, value item);
+/* Replaces the key of a DICT's i-th pair. */
+void value_set_key(value_pool *p, value dict, size_t i, value key);
 /* CALL: borrowed until the pool grows, writable in place; NULL for all else. */
 value_call *value_call_of(const value_pool *p, value v);
 

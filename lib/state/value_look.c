@@ -194,6 +194,12 @@ void value_set_item(value_pool *p, value v, size_t i, value item)
     *value_cell(p, value_node_of(p, v)->items_at + at) = item;
 }
 
+void value_set_key(value_pool *p, value dict, size_t i, value key)
+{
+    if (value_kind_inline(dict) == VALUE_DICT && i < value_count(p, dict))
+        *value_cell(p, value_node_of(p, dict)->items_at + 2 * (uint64_t)i) = key;
+}
+
 value_call *value_call_of(const value_pool *p, value v)
 {
     if (value_kind_inline(v) != VALUE_CALL)

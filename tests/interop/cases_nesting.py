@@ -7,9 +7,11 @@ FSDPCK_NESTING_ROUNDS: how many states, 40 without it; FSDPCK_NESTING_SEED: of t
 import fnmatch
 import json
 import os
+import pickle
 import random
 import shutil
 import subprocess
+from collections import Counter, OrderedDict, defaultdict
 
 import torch
 
@@ -95,6 +97,33 @@ def is_container(value):
         isinstance(item, torch.Tensor) or is_container(item) for item in value)
 
 
+def is_void(value):
+    """What flatten_state_dict gives no key: dicts without items, and lists of such alone."""
+    if isinstance(value, list):
+        return len(value) > 0 and all(map(is_void, value))
+    return isinstance(value, dict) and not value
+
+
+def list_items_of(state, path):
+    """[(path of the list, index)] of the lists that a path leads through."""
+    found = []
+    for i, key in enumerate(path):
+        if isinstance(state, list):
+            found.append((path[:i], key))
+        state = state[key]
+    return found
+
+
+def keyed_leaves(state):
+    """Without what has no key in DCP; torch could not load a list of which an item before another has none."""
+    leaves, last = leaves_of(state), {}
+    for path, value in leaves:
+        for place, index in [] if is_void(value) else list_items_of(state, path):
+            last[place] = max(index, last.get(place, index))
+    return [(path, value) for path, value in leaves if not is_void(value) or any(
+        last.get(place, index) > index for place, index in list_items_of(state, path))]
+
+
 def items_of(value):
     return value.items() if isinstance(value, dict) else enumerate(value)
 
@@ -123,13 +152,13 @@ def part_of(path):
 
 
 class Wanted:
-    """What options leave of a state."""
+    """What options leave of a state. of_leaves: in DCP, where flatten_state_dict gives no key to a dict without items."""
 
-    def __init__(self, state, options):
+    def __init__(self, state, options, of_leaves=False):
         self.state = state
         chosen = {kind: [value for option, value in options if option == kind] for kind, _ in options}
         self.cast = bool(chosen.get("--dtype"))
-        leaves = leaves_of(state)
+        leaves = keyed_leaves(state) if of_leaves else leaves_of(state)
         self.left = {path for path, _ in leaves if (
             chosen.get("--part", [part_of(path)])[0] == part_of(path) and
             any(fnmatch.fnmatchcase(name_of(path), glob) for glob in chosen.get("--keys", ["*"])) and
@@ -166,6 +195,9 @@ class Wanted:
     def has(self, path):
         return any(other[:len(path)] == path for other in self.left)
 
+    def existed(self, path):
+        return any(other[:len(path)] == path for other in self.values)
+
     def lists(self):
         """[(path, list)] of the lists that are opened."""
         found, todo = [], [((), self.state)]
@@ -178,7 +210,7 @@ class Wanted:
 
     def has_hole(self):
         for path, value in self.lists():
-            kept = [self.has(path + (i,)) for i in range(len(value))]
+            kept = [self.has(path + (i,)) for i in range(len(value)) if self.existed(path + (i,))]
             if False in kept and True in kept[kept.index(False):]:
                 return True
         return False
@@ -197,7 +229,9 @@ class Wanted:
 
     def is_closed(self):
         """Whether torch opens one no longer, though something is left of it."""
-        return any(self.has(path) and not self.stays_open(path, value) for path, value in self.lists())
+        return any(self.has(path) and not self.stays_open(path, value) and
+                   any(other[:len(path)] == path and other not in self.left for other in self.values)
+                   for path, value in self.lists())
 
     def tree(self, text_keys):
         """The nested state; text_keys: as DCP has them."""
@@ -351,8 +385,8 @@ def check_round(setting, seed):
     torch.save(state, setting.path("in.pt"))
     paths = [path for path, _ in leaves_of(state)]
     options = random_options(chance, paths, isinstance(state, dict)) if chance.random() < 0.85 else []
-    wanted = Wanted(state, options)
     for form, target in (("pt", "out.pt"), ("dcp", "dcp"), ("pt-ranks", "ranks"), ("hdf5", "out.h5")):
+        wanted = Wanted(state, options, form == "dcp")
         what = "seed %d, %s %s" % (seed, form, " ".join(word for option in options for word in option))
         status, stderr, path = run(setting, target, form, options)
         if status != OK:
@@ -368,6 +402,40 @@ def case_random_nesting(setting):
     first = int(os.environ.get("FSDPCK_NESTING_SEED", "1"))
     for seed in range(first, first + int(os.environ.get("FSDPCK_NESTING_ROUNDS", "40"))):
         check_round(setting, seed)
+
+
+@case(first=(2, 15))
+def case_dcp_has_the_keys_of_torch(setting):
+    """Dicts without items: fsdpck writes the keys and the paths that torch writes, and names what has none."""
+    import torch.distributed.checkpoint as dcp
+    module = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(module.parameters())
+    module(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    state = {"model": module.state_dict(), "optimizer": optimizer.state_dict(), "config": {}, "callbacks": {"a": {}, "n": 1},
+             "list": [{}], "empty": [], "lists": [[], 1], "deep": [[{}]], "tuple": ({},),
+             "ordered": OrderedDict(), "tensors": [torch.ones(2), {}]}
+    torch.save(state, setting.path("in.pt"))
+    setting.run("reshard", setting.path("in.pt"), setting.path("ranks"), "--world-size", "2", "--format", "pt-ranks")
+    dcp.save(state, checkpoint_id=setting.path("torch"), no_dist=True)
+    expected = dcp.FileSystemReader(setting.path("torch")).read_metadata()
+    for source in ("in.pt", "ranks"):
+        done, path = setting.consolidate(setting.path(source), "dcp-" + source, "--format", "dcp", "--json")
+        found = dcp.FileSystemReader(path).read_metadata()
+        check(found.planner_data == expected.planner_data, "paths: %s" % sorted(
+            set(found.planner_data.items()) ^ set(expected.planner_data.items()), key=str))
+        check(set(found.state_dict_metadata) == set(expected.state_dict_metadata), "keys")
+        left_out = json.loads(done.stdout)["left_out"]
+        check(left_out == ["config", "callbacks.a", "list", "deep", "ordered", "tensors.1"],
+              "left out: %s" % left_out)
+        template = pickle.loads(pickle.dumps(state))
+        dcp.load(template, checkpoint_id=path, no_dist=True)
+        check_same(template, state, source)
+    # What torch could not load from its own DCP is kept whole.
+    before = {"model": {"ww": torch.ones(2)}, "one": [{}, 1], "two": [{}, torch.ones(2)]}
+    torch.save(before, setting.path("before.pt"))
+    _, path = setting.consolidate(setting.path("before.pt"), "before", "--format", "dcp")
+    check_same(load_dcp(path), before, "items before others")
 
 
 @case(first=(2, 15))
@@ -395,3 +463,102 @@ def case_objects_have_their_tensors(setting):
                                      expected=USAGE)
     check("KEY-LIST" in done.stderr and "list.1" in done.stderr, done.stderr)
     check(not os.path.exists(path), "refused, and an output is there")
+
+
+@case(first=(2, 15))
+def case_other_objects_are_not_cast(setting):
+    """A tensor that the model has in a tuple is cast there, and stays as it is in an object of another part."""
+    for first in ("model", "ema"):
+        shared = torch.arange(3.0)
+        state = {"model": {"ww": torch.ones(2), "tt": (shared,)}, "ema": Keeper(shadow=shared)}
+        torch.save({key: state[key] for key in sorted(state, key=lambda key: key != first)}, setting.path("in.pt"))
+        for form in ("pt", "dcp"):
+            done, path = setting.consolidate(setting.path("in.pt"), "%s-%s" % (first, form), "--format", form, "--dtype", "bf16",
+                                             "--json")
+            found = torch.load(path, weights_only=False) if form == "pt" else load_dcp(path)
+            check_same(found["ema"], state["ema"], form)
+            check_same(found["model"], {"ww": state["model"]["ww"].bfloat16(), "tt": (shared.bfloat16(),)}, form)
+            check(json.loads(done.stdout)["counts"]["cast"] == 2, "counts of casts")
+
+
+@case(first=(2, 15))
+def case_selection_keeps_other_objects(setting):
+    """A pattern takes away the objects that it matches, and none that shares a tensor with them."""
+    for inner in ((True, {"kk": torch.arange(3.0)}), (torch.arange(3.0),)):
+        shared = inner[1]["kk"] if len(inner) > 1 else inner[0]
+        for order in (("model", "xx", "yy"), ("yy", "xx", "model")):
+            state = {"model": {"ww": torch.ones(2), "tt": inner}, "xx": inner, "yy": Keeper(shadow=shared, number=5)}
+            torch.save({key: state[key] for key in order}, setting.path("in.pt"))
+            for form in ("pt", "dcp"):
+                for option, kept in ((("--exclude", "xx*"), ("model", "yy")), (("--exclude", "yy*"), ("model", "xx")),
+                                     (("--keys", "yy*", "--keys", "model*"), ("model", "yy"))):
+                    done, path = setting.consolidate(setting.path("in.pt"), "out", "--format", form, *option, "--force")
+                    found = torch.load(path, weights_only=False) if form == "pt" else load_dcp(path)
+                    check_same(found, {key: state[key] for key in kept}, "%s %s" % (form, " ".join(option)))
+                    shutil.rmtree(path) if form == "dcp" else os.remove(path)
+
+
+@case(first=(2, 15))
+def case_diff_of_dicts_without_items(setting):
+    """Reported between formats that hold them; no difference to DCP, which does not."""
+    for one, other in (([{}], [{}, {}]), ([{"aa": 1}, {}], [{"aa": 1}]), ({"aa": {}}, {"bb": {}}), ({}, None), ([[{}]], 5)):
+        for name, value in (("one", one), ("other", other)):
+            state = {"model": {"ww": torch.ones(2)}}
+            state.update({} if value is None else {"extra": value})
+            torch.save(state, setting.path(name + ".pt"))
+            for form in ("dcp", "hdf5", "pt"):
+                _, path = setting.consolidate(setting.path(name + ".pt"), "%s-%s" % (name, form), "--format", form, "--force")
+                setting.run("diff", setting.path(name + ".pt"), path)
+                shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+        setting.run("diff", setting.path("one.pt"), setting.path("other.pt"), expected=1)
+        setting.run("diff", setting.path("other.pt"), setting.path("one.pt"), expected=1)
+
+
+@case(first=(2, 15))
+def case_places_that_disagree(setting):
+    """What torch could not put together again is refused alike by the formats that keep the nesting."""
+    weight = torch.ones(2)
+    for inner in ({"aa": 1}, {"aa": weight}):
+        torch.save({"model": {"ww": weight}, "xx": inner}, setting.path("in.pt"))
+        for form in ("pt", "dcp"):
+            done, path = setting.consolidate(setting.path("in.pt"), "out", "--format", form, "--rename", "s/^model.ww$/xx/",
+                                             expected=3)
+            check("KEY-NEST" in done.stderr and not os.path.exists(path), done.stderr)
+    for root in ((weight, weight + 1), [weight, weight + 1]):
+        torch.save(root, setting.path("in.pt"))
+        done, path = setting.consolidate(setting.path("in.pt"), "out", "--format", "dcp", expected=UNSUPPORTED)
+        check("KEY-LIST" in done.stderr and not os.path.exists(path), done.stderr)
+
+
+def shape_of(value):
+    """Classes of the containers, kinds of the keys, and what hangs on the dicts."""
+    if isinstance(value, dict):
+        return (type(value).__name__, getattr(value, "_metadata", None), getattr(value, "default_factory", None),
+                [(type(key).__name__, key, shape_of(item)) for key, item in value.items()])
+    if isinstance(value, list):
+        return [shape_of(item) for item in value]
+    return type(value).__name__
+
+
+@case(first=(2, 15))
+def case_selection_keeps_containers(setting):
+    """Classes of dicts, _metadata and kinds of keys stay where something is left out."""
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    lists = defaultdict(list)
+    lists["aa"] = 1
+    kinds = {1.5: 1, None: 2, True: 3, b"xx": 4, (1, 2): 5, 7: 6, "text": 7}
+    state = {"model": module.state_dict(), "extra": {"deep": [OrderedDict(
+        one=torch.ones(1), two=OrderedDict(three=torch.ones(2)))], "count": Counter("aab"), "lists": lists, "kinds": kinds}, "gone": {"tensor": torch.ones(3)}}
+    torch.save(state, setting.path("in.pt"))
+    expected = {key: state[key] for key in ("model", "extra")}
+    for number, options in enumerate((("--exclude", "gone*"), ("--keys", "model*", "--keys", "extra*"),
+                                      ("--exclude", "gone*", "--rename", "s/^extra.deep.0.one$/extra.deep.0.four/"))):
+        _, path = setting.consolidate(setting.path("in.pt"), "out%d.pt" % number, "--format", "pt", *options)
+        found = torch.load(path, weights_only=False)
+        if number == 2:
+            deep = found["extra"]["deep"][0]
+            check(isinstance(deep, OrderedDict) and sorted(deep) == ["four", "two"], "renamed: %s" % deep)
+            deep["one"] = deep.pop("four")
+            deep.move_to_end("two")
+        check(shape_of(found) == shape_of(expected), "%s: %s, expected %s" % (options, shape_of(found), shape_of(expected)))
+        module.load_state_dict(found["model"])
