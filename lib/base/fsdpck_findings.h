@@ -281,6 +281,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_ZIP_TRAILING = 267,
     FSDPCK_FINDING_ZIP64 = 268,
     FSDPCK_FINDING_OBJECT_UNREAD = 269,
+    FSDPCK_FINDING_RANKS_UNKNOWN = 270,
 } fsdpck_finding_id;
 
 #endif
