@@ -272,6 +272,12 @@ static fsdpck_status read_ranks(dcp_folder *d, const open_request *req, dcp_buil
             st = read_named(d, req, name, b, marks, err);
     }
     budget_free(d->owner, seen, nranks);
+    if (st == FSDPCK_OK && req->expect_ranks == 0)
+        log_warn(&d->log, FSDPCK_FINDING_RANKS_UNKNOWN,
+                 "state with --source-ranks N how many wrote them",
+                 "%" PRIu64 " rank%s seen, each with metadata of its own; these files cannot show "
+                 "whether a last rank is missing",
+                 nranks, nranks == 1 ? "" : "s");
     return st;
 }
 

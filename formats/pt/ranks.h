@@ -210,6 +210,7 @@ typedef struct ranks_state {
     vec own_ranks;      /* uint32_t by list file: the rank that the file itself says, or CAT_NONE */
     strtab inner_names; /* of tensors of objects */
     uint64_t partial_count; /* plain tensors that only some ranks hold */
+    text_buf partial;       /* the first of them, with their ranks */
     uint64_t dropped_count; /* tensors left out because they differ */
     uint64_t beside_count;  /* left out: they may be pieces of flat parameters, which are there */
     uint64_t flat_count;    /* pieces of flat parameters, in tensors */
@@ -260,8 +261,11 @@ fsdpck_status ranks_note_member(ranks_state *s, uint64_t rank, fsdpck_error *err
 fsdpck_status ranks_add_boxes(ranks_parse *p, uint32_t entry, const ranks_claim *c,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* ranks_merge.c */
+/* ranks_missing.c */
 fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether neither names, contents nor the user state the number of ranks. After parsing. */
+bool ranks_is_count_unknown(const ranks_state *s);
+/* ranks_merge.c */
 fsdpck_status ranks_merge(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ranks_objects.c */
 fsdpck_status ranks_see_object(ranks_parse *p, uint32_t entry, value path, value content,

@@ -385,6 +385,21 @@ static size_t files_of(const ranks_state *s, uint32_t family)
     return n;
 }
 
+static void note_partial(ranks_state *s, const plain_list *l)
+{
+    if (s->req->flat_pieces) /* of FSDP1, many are */
+        return;
+    s->partial_count++;
+    if (s->partial.failed)
+        return;
+    text_printf(&s->partial, "%s'%s' (rank%s", s->partial.nbytes > 0 ? ", " : "",
+                strtab_text(&s->names, l->entry), l->count == 1 ? "" : "s");
+    for (size_t i = 0; i < l->count && !s->partial.failed; i++)
+        text_printf(&s->partial, " %" PRIu32,
+                    catalogue_file(s->cat, piece_at(s, l->pieces[i])->file)->rank);
+    text_puts(&s->partial, ")");
+}
+
 /* One piece that differs between ranks, or is on some only, shows that all of its optimizer are
  * pieces: equal ones are so by chance. */
 static fsdpck_status merge_plain(ranks_state *s, plain_index *x, uint8_t *is_flat,
@@ -396,7 +411,8 @@ static fsdpck_status merge_plain(ranks_state *s, plain_index *x, uint8_t *is_fla
             continue;
         const uint32_t family = family_of(s, entry);
         const bool partial = l.count < files_of(s, family);
-        s->partial_count += partial && !s->req->flat_pieces; /* of FSDP1, many are */
+        if (partial)
+            note_partial(s, &l);
         if (is_flat[family] || !may_be_flat(s, &l))
             continue;
         RETURN_IF(look(s, &l, err));

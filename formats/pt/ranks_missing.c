@@ -152,6 +152,12 @@ static fsdpck_status check_worlds(const ranks_state *s, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+bool ranks_is_count_unknown(const ranks_state *s)
+{
+    return s->req->expect_ranks == 0 && world_of_names(s->list) == 0 && s->members.count == 0 &&
+           s->group_world == 0;
+}
+
 fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err)
 {
     const uint64_t world = world_of_names(s->list);

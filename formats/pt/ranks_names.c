@@ -87,14 +87,56 @@ static bool ends_with_weights(const char *name)
     return false;
 }
 
+/* Where a text states the number of ranks. */
+typedef struct world_text {
+    size_t word_at;    /* "world_size_8": the word */
+    size_t at, nbytes; /* its digits */
+    uint64_t world;    /* 0: it does not */
+} world_text;
+
+static bool is_separator(char c)
+{
+    return c != '\0' && strchr("_-=.", c) != NULL;
+}
+
+/* "world_size_8", "world-size8", "world8" in text[0..nbytes). */
+static world_text find_world(const char *text, size_t nbytes)
+{
+    world_text w = {0};
+    for (const char *word = text; (word = strstr(word, "world")) != NULL; word++) {
+        const char *at = word + strlen("world");
+        if (is_separator(at[0]) && strncmp(at + 1, "size", 4) == 0)
+            at += 5;
+        at += is_separator(*at);
+        w.nbytes = read_number(at, &w.world);
+        w.word_at = (size_t)(word - text);
+        w.at = (size_t)(at - text);
+        if (w.nbytes > 0 && w.at + w.nbytes <= nbytes)
+            return w;
+    }
+    return (world_text){0};
+}
+
+/* After the rank: the same, or "_of_8". */
+static world_text find_world_after(const char *text)
+{
+    const size_t of = is_separator(text[0]) ? 1 : 0;
+    world_text w = {0};
+    if (strncmp(text + of, "of", 2) != 0)
+        return find_world(text, strlen(text));
+    w.at = of + 2 + is_separator(text[of + 2]);
+    w.nbytes = read_number(text + w.at, &w.world);
+    return w.nbytes > 0 ? w : (world_text){0};
+}
+
 /* "weights_world_size_8_" -> "weights", and its 8; "" where nothing is left. */
 static void stem_of(const char *name, size_t nbytes, parts *p)
 {
-    const char *world = strstr(name, "world_size_");
-    if (world != NULL && world < name + nbytes) {
-        (void)read_number(world + strlen("world_size_"), &p->world);
-        nbytes = (size_t)(world - name);
-    }
+    const world_text before = find_world(name, nbytes);
+    p->world = before.world > 0 ? before.world
+                                : find_world_after(name + p->rank_at + p->rank_nbytes).world;
+    if (before.world > 0)
+        nbytes = before.word_at;
     while (nbytes > 0 && strchr("_-.=", name[nbytes - 1]) != NULL)
         nbytes--;
     if (nbytes >= sizeof p->key)
@@ -339,6 +381,18 @@ static fsdpck_status gather(ranks_list *l, char *const *entries, size_t count, c
     return FSDPCK_OK;
 }
 
+/* "world2_rank3.pt" is of a model, and no rank of two. */
+static void doubt_worlds(ranks_list *l)
+{
+    for (size_t i = 0; i < l->files.count; i++) {
+        const ranks_file *of_rank = VEC_AT(&l->files, const ranks_file, i);
+        ranks_family *f = VEC_AT(&l->families, ranks_family, of_rank->family);
+        if (f->trainer[0] == '\0' && of_rank->rank >= f->world &&
+            strstr(f->prefix, "world_size_") == NULL)
+            f->world = 0;
+    }
+}
+
 fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,
                               const char *pattern, fsdpck_error *err)
 {
@@ -352,6 +406,8 @@ fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,
         error_next(err, "--source-rank-pattern names them, with {r} for the rank");
         return st;
     }
+    if (pattern == NULL)
+        doubt_worlds(l);
     RETURN_IF(name_families(l, err));
     qsort(l->files.items, l->files.count, sizeof(ranks_file), by_family_and_rank);
     return check_doubles(l, err);
@@ -359,11 +415,11 @@ fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,
 
 void ranks_list_pattern(const ranks_list *l, const char *given, char *pattern, size_t capacity)
 {
-    static const char words[] = "world_size_";
     const ranks_family *f = VEC_AT(&l->families, const ranks_family, 0);
-    const char *world = f->world > 0 ? strstr(f->prefix, words) : NULL;
+    const world_text none = {0};
+    const world_text before = f->world > 0 ? find_world(f->prefix, strlen(f->prefix)) : none;
+    const world_text after = f->world > 0 ? find_world_after(f->suffix) : none;
     int n;
-    uint64_t number;
 
     pattern[0] = '\0';
     if (l->families.count != 1 || f->trainer[0] != '\0')
@@ -372,12 +428,14 @@ void ranks_list_pattern(const ranks_list *l, const char *given, char *pattern, s
         n = strstr(given, "{i}") != NULL ? 0 : snprintf(pattern, capacity, "%s", given);
     } else if (strpbrk(f->prefix, "{}") != NULL || strpbrk(f->suffix, "{}") != NULL) {
         n = 0;
-    } else if (world == NULL) {
-        n = snprintf(pattern, capacity, "%s{r}%s", f->prefix, f->suffix);
+    } else if (before.world > 0) {
+        n = snprintf(pattern, capacity, "%.*s{W}%s{r}%s", (int)before.at, f->prefix,
+                     f->prefix + before.at + before.nbytes, f->suffix);
+    } else if (after.world > 0) {
+        n = snprintf(pattern, capacity, "%s{r}%.*s{W}%s", f->prefix, (int)after.at, f->suffix,
+                     f->suffix + after.at + after.nbytes);
     } else {
-        world += strlen(words);
-        n = snprintf(pattern, capacity, "%.*s{W}%s{r}%s", (int)(world - f->prefix), f->prefix,
-                     world + read_number(world, &number), f->suffix);
+        n = snprintf(pattern, capacity, "%s{r}%s", f->prefix, f->suffix);
     }
     if (n < 0 || (size_t)n >= capacity)
         pattern[0] = '\0';

@@ -120,7 +120,8 @@ static void state_init(ranks_state *s, const open_request *req, ranks_reader *r,
                        const ranks_list *list, catalogue *cat)
 {
     budget *owner = req->metadata;
-    *s = (ranks_state){.req = req, .reader = r, .list = list, .cat = cat};
+    *s = (ranks_state){
+        .req = req, .reader = r, .list = list, .cat = cat, .partial = {.limit_bytes = 240}};
     strtab_init(&s->names, owner);
     strtab_init(&s->inner_names, owner);
     value_pool_init(&s->pool, owner);
@@ -145,6 +146,7 @@ static void state_release(ranks_state *s)
     vec_release(&s->leaves);
     vec_release(&s->members);
     vec_release(&s->own_ranks);
+    text_release(&s->partial);
 }
 
 /* Of files that cannot be read all are told, where somebody wants to hear of them. */
@@ -293,8 +295,14 @@ static void report(const ranks_state *s)
                  "rows may be in the wrong order: two Shards of one dim, which torch 2.3 and 2.4 "
                  "record for FSDP2 with tensor parallelism too");
     if (s->partial_count > 0)
-        log_write(log, LOG_NOTE, "plain tensors that only some ranks hold: %" PRIu64,
-                  s->partial_count);
+        log_write(log, LOG_NOTE, "plain tensors that only some ranks hold: %" PRIu64 "%s%s%s",
+                  s->partial_count, s->partial.nbytes > 0 ? ": " : "",
+                  s->partial.nbytes > 0 ? s->partial.text : "", s->partial.failed ? ", ..." : "");
+    if (ranks_is_count_unknown(s))
+        log_warn(log, FSDPCK_FINDING_RANKS_UNKNOWN,
+                 "state with --source-ranks N how many wrote them",
+                 "%" PRId64 " rank%s seen; these files cannot show whether a last rank is missing",
+                 o->world_size, o->world_size == 1 ? "" : "s");
     if (s->beside_count > 0)
         log_write(log, LOG_NOTE,
                   "1-dim tensors left out, which may be pieces of the flat parameters beside them: "

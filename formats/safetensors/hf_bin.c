@@ -1,19 +1,23 @@
-/* A Hugging Face folder of torch.save files that are not all there. It is claimed so that its owner
- * learns what is missing; the files of a complete folder are read one by one. */
+/* A Hugging Face folder of torch.save files that are not all there, or of which one cannot be read or
+ * is a copy of another. It is claimed so that its owner learns what is wrong; the files of a complete
+ * folder are read one by one. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/safetensors/hf_bin_files.h"
 #include "formats/safetensors/hf_index.h"
 #include "formats/safetensors/hf_missing.h"
+#include "formats/safetensors/shard_name.h"
 #include "formats/safetensors/st.h"
 
+#define MODEL     "pytorch_model"
 #define BIN       ".bin"
 #define BIN_INDEX ".bin.index.json"
 
 /* The index that transformers reads, else the only one; NULL. */
 static const char *find_index(const probe_input *in)
 {
-    static const char usual[] = "pytorch_model" BIN_INDEX;
+    static const char usual[] = MODEL BIN_INDEX;
     const char *found = NULL;
     size_t count = 0;
     if (hf_missing_has_entry(in, usual))
@@ -34,6 +38,53 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+static fsdpck_status check_files(const probe_input *in, const char *const *names, size_t count,
+                                 bool is_one_model, fsdpck_error *err)
+{
+    hf_bin_files files;
+    fsdpck_status st = FSDPCK_OK;
+    hf_bin_files_init(&files, in, is_one_model);
+    for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
+        st = hf_bin_files_check(&files, names[i], err);
+    hf_bin_files_release(&files);
+    return st;
+}
+
+/* The files that count as `first` does. */
+static fsdpck_status check_family(const probe_input *in, const char *first, const shard_name *as,
+                                  budget *owner, fsdpck_error *err)
+{
+    const bool is_model = strncmp(first, MODEL, strlen(MODEL)) == 0;
+    const char **names = budget_alloc(owner, in->entry_count * sizeof *names, err);
+    size_t count = 0;
+    if (names == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < in->entry_count; i++) {
+        const char *entry = in->entries[i];
+        shard_name parts;
+        if (shard_name_parse_as(entry, BIN, &parts) && parts.file_count == as->file_count &&
+            parts.prefix_nbytes == as->prefix_nbytes &&
+            strncmp(entry, first, as->prefix_nbytes) == 0)
+            names[count++] = entry;
+    }
+    const fsdpck_status st = check_files(in, names, count, is_model, err);
+    budget_free(owner, names, in->entry_count * sizeof *names);
+    return st;
+}
+
+static fsdpck_status check_families(const probe_input *in, budget *owner, fsdpck_error *err)
+{
+    const char *const whole[] = {MODEL BIN};
+    if (hf_missing_has_entry(in, whole[0]))
+        RETURN_IF(check_files(in, whole, 1, true, err));
+    for (size_t i = 0; i < in->entry_count; i++) {
+        shard_name parts;
+        if (shard_name_parse_as(in->entries[i], BIN, &parts) && parts.file_number == 1)
+            RETURN_IF(check_family(in, in->entries[i], &parts, owner, err));
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status check_index(const probe_input *in, const char *index, budget *owner,
                                  fsdpck_error *err)
 {
@@ -50,6 +101,8 @@ static fsdpck_status check_index(const probe_input *in, const char *index, budge
         qsort(names, count, sizeof *names, by_text);
         st = hf_missing_check(in, names, count, BIN, err);
     }
+    if (st == FSDPCK_OK)
+        st = check_files(in, names, count, true, err);
     budget_free(owner, names, count * sizeof *names);
     hf_index_release(&ix);
     return st;
@@ -61,10 +114,10 @@ static fsdpck_status check(const probe_input *in, budget *owner, fsdpck_error *e
     const char *index = find_index(in);
     if (index != NULL)
         return check_index(in, index, owner, err);
-    /* One file of the whole model is read rather than those beside it. */
-    if (!hf_missing_has_entry(in, "pytorch_model" BIN) && hf_missing_family(in, BIN, &entry))
+    /* Also beside one file of the whole model, which may be older. */
+    if (hf_missing_family(in, BIN, &entry))
         return hf_missing_family_error(in, BIN, entry, err);
-    return FSDPCK_OK;
+    return check_families(in, owner, err);
 }
 
 static bool probe(const probe_input *in, const char **near_miss)

@@ -17,6 +17,9 @@ typedef struct shards_case {
 
 fsdpck_status shards_judge(const shards_case *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* shards_twice.c. Refuses a shard with elements that lies in two files: ST-SHARD-MISSING. */
+fsdpck_status shards_check_twice(const shards_case *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* shards_beside.c. The number of ranks that names of other files in the folder tell, and the name of
  * such a file; 0: none does. */
 uint64_t shards_beside_ranks(const open_request *req, const char **name);

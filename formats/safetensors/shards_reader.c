@@ -320,6 +320,7 @@ static fsdpck_status judge(const open_request *req, const st_files *s, const sha
 {
     const shards_case judged = {
         .req = req, .files = s, .global = g, .ranks = c->ranks, .file_count = c->file_count};
+    RETURN_IF(shards_check_twice(&judged, err));
     return c->told_files > 0 ? FSDPCK_OK : shards_judge(&judged, err);
 }
 

@@ -7,7 +7,8 @@
  *                    hf_reader.c. A consolidated folder with its shards in `sharded/` is this, too.
  *   dcp-safetensors  `shard-R-model-I-of-N.safetensors`, written by HuggingFaceStorageWriter
  *                    (torch 2.8 to 2.15): shards_reader.c
- *   hf-bin           a folder of numbered `.bin` files of which some are missing: hf_bin.c
+ *   hf-bin           a folder of numbered `.bin` files of which some are missing, cannot be read or are
+ *                    copies: hf_bin.c, hf_bin_files.c
  *
  * Writers: safetensors (one file), hf (`model.safetensors`, or numbered files with an index),
  * dcp-safetensors (a file a rank). Their bytes are those of the safetensors library, 0.8: tensors by dtype, then name; see st_layout.h.

@@ -282,6 +282,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_ZIP64 = 268,
     FSDPCK_FINDING_OBJECT_UNREAD = 269,
     FSDPCK_FINDING_PT_ATTRS = 270,
+    FSDPCK_FINDING_RANKS_UNKNOWN = 271,
 } fsdpck_finding_id;
 
 #endif

@@ -1,5 +1,6 @@
 #include "run/digest_run.h"
 #include "base/checked.h"
+#include "plan/cover.h"
 
 /* ---- the writer of nothing ---- */
 
@@ -71,6 +72,21 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     RETURN_IF(transform_check_flat(r->src, &r->to.cat, err));
     RETURN_IF(run_place(r, err));
     return run_make_plan(r, err);
+}
+
+fsdpck_status digest_check_boxes(fsdpck_checkpoint *src, fsdpck_error *err)
+{
+    const catalogue *cat = &src->cat;
+    struct cover_report report;
+    for (uint32_t i = 0; cat->origin.by_rank && i < catalogue_tensor_count(cat); i++) {
+        RETURN_IF(cover_check(cat, i, &src->metadata, &report, err));
+        if (cover_is_whole(&report))
+            continue;
+        const fsdpck_status st = cover_error(cat, i, &report, err);
+        error_path(err, src->path);
+        return st;
+    }
+    return FSDPCK_OK;
 }
 
 fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_part part,

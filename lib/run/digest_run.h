@@ -22,6 +22,10 @@ struct fsdpck_digests {
 fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_part part,
                                     bool replicas, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Where each rank described only its own part: that the recorded boxes cover each tensor. Reads
+ * nothing. */
+fsdpck_status digest_check_boxes(fsdpck_checkpoint *src, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* Selection, names and dtypes alone: r->to gets its tensors, without places. */
 fsdpck_status digest_aim(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -146,6 +146,7 @@ typedef struct cat_origin {
     char rank_pattern[256]; /* of rank files of no known trainer: "weights_rank_{r}.pt"; "" */
     bool order_doubtful;    /* rows may be misplaced: --assume fsdp2-tp-2.3 (torch 2.3, 2.4) */
     bool boxes_doubtful;    /* recorded boxes may not be the physical ones: --repair-strided */
+    bool by_rank;           /* each rank described only its own part: metadata alone show a gap */
 } cat_origin;
 
 /* A tensor or object that the reader was told not to take (--per-rank). */

@@ -94,7 +94,8 @@ static void say_doubts(void *arg, const log_line *line)
         to->fn(to->ctx, line);
 }
 
-/* Quick: metadata, and that all files are there and long enough. Coverage: that each tensor is
+/* Quick: metadata, and that all files are there and long enough; where each rank wrote metadata of
+ * its own, that they cover each tensor. Coverage: that each tensor is
  * there as a whole too, and what the heads of its payloads say. */
 static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
                                const fsdpck_latest_options *o, fsdpck_error *err)
@@ -105,6 +106,8 @@ static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
     fsdpck_status st = fsdpck_open(ctx, path, o->open, &c, err);
     if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
         st = digest_check_coverage(ctx, c, FSDPCK_PART_ALL, false, err);
+    else if (st == FSDPCK_OK)
+        st = digest_check_boxes(c, err);
     fsdpck_close(c);
     ctx->log = log;
     return st;
