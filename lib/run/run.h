@@ -2,6 +2,7 @@
  *
  *     request.c       which writer; whether DST may be written
  *     output_paths.c  whether an output would replace a file that the run reads
+ *     output_replaced.c  what a folder that is replaced consists of
  *     run.c           select -> layout -> plan -> resolve -> execute -> seal -> commit
  *     consolidate.c   a run onto one rank
  *     reshard.c       a run onto many: options -> mesh and rules
