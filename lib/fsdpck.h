@@ -461,7 +461,8 @@ typedef struct fsdpck_report {
      * model's nor the optimizer's, and the name of the first ("" where there is none). */
     uint64_t other_params, other_params_nbytes;
     const char *other_params_first;
-    const char *part_rule; /* one line: what told model, optimizer and other apart */
+    const char *part_rule;     /* one line: what told model, optimizer and other apart */
+    uint64_t replicas_trusted; /* replicas "first": copies of chunks that nobody compared */
 } fsdpck_report;
 
 /* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless
