@@ -162,6 +162,9 @@ static void print_changes(const transform_request *r, const fsdpck_report *p)
     if (p->replicas_compared > 0)
         printf("replicas: %s compared byte by byte\n",
                report_number(a, sizeof a, p->replicas_compared));
+    if (p->replicas_trusted > 0)
+        printf("replicas: %s not compared: --replicas first\n",
+               report_number(a, sizeof a, p->replicas_trusted));
     if (p->renamed > 0)
         printf("renamed: %s\n", report_count(a, sizeof a, p->renamed, "tensor"));
     if (p->tied == 0)
@@ -389,6 +392,8 @@ static void json_counts(cJSON *e, const fsdpck_report *p)
     cJSON_AddNumberToObject(n, "bytes_written_direct", (double)p->direct_nbytes);
     cJSON_AddNumberToObject(n, "replicas_compared", (double)p->replicas_compared);
     cJSON_AddNumberToObject(n, "replicas_by_checksum", (double)p->replicas_by_checksum);
+    if (p->replicas_trusted > 0)
+        cJSON_AddNumberToObject(n, "replicas_not_compared", (double)p->replicas_trusted);
     if (p->filled > 0) {
         cJSON_AddNumberToObject(n, "filled", (double)p->filled);
         cJSON_AddNumberToObject(n, "filled_bytes", (double)p->filled_nbytes);

@@ -161,6 +161,11 @@ typedef struct format_reader {
     fsdpck_status (*check_rest)(void *self, const rest_request *request, rest_result *result,
                                 fsdpck_error *err);
     void (*close)(void *self);
+    /* Whether a file of the folder, which is none of the catalogue's, belongs to the checkpoint: the
+     * metadata that open() read, or what its writers put there with nothing in it. `path` is relative
+     * to the folder. NULL: there are no such files. */
+    bool (*owns)(const probe_input *in, const cat_origin *origin, const char *path,
+                 uint64_t nbytes);
 } format_reader;
 
 typedef struct writer_options {

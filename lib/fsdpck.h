@@ -464,6 +464,7 @@ typedef struct fsdpck_report {
     const char *part_rule; /* one line: what told model, optimizer and other apart */
     /* Tensors written without their Python attributes, hooks or class (PT-ATTRS). */
     uint64_t attributes_lost;
+    uint64_t replicas_trusted; /* replicas "first": copies of chunks that nobody compared */
 } fsdpck_report;
 
 /* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless

@@ -521,6 +521,18 @@ static void dcp_source(void *self, catalogue *cat, source *src)
     };
 }
 
+/* Ranks that had nothing to write left empty files. */
+static bool owns(const probe_input *in, const cat_origin *origin, const char *path, uint64_t nbytes)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash == NULL ? path : slash + 1;
+    if (strcmp(name, ".metadata") == 0)
+        return (slash != NULL) == origin->in_parts;
+    if (dcp_rank_of_metadata(name) != CAT_NONE)
+        return slash == NULL && !has_entry(in, ".metadata") && !origin->in_parts;
+    return nbytes == 0 && dcp_rank_of_blobs(name) != CAT_NONE;
+}
+
 const format_reader dcp_reader = {
     .name = "dcp",
     .description = "folder of torch.distributed.checkpoint (.metadata and .distcp files)",
@@ -530,4 +542,5 @@ const format_reader dcp_reader = {
     .load_object = dcp_object_load,
     .check_rest = dcp_check_rest,
     .close = dcp_close,
+    .owns = owns,
 };

@@ -455,6 +455,14 @@ static void fill_source(void *self, catalogue *cat, source *src)
                     .check_unchanged = check_unchanged};
 }
 
+/* verl's settings, which are kept or written anew. */
+static bool owns(const probe_input *in, const cat_origin *origin, const char *path, uint64_t nbytes)
+{
+    (void)in;
+    (void)nbytes;
+    return strcmp(origin->trainer, "verl") == 0 && strcmp(path, "fsdp_config.json") == 0;
+}
+
 const format_reader pt_ranks_reader = {
     .name = "pt-ranks",
     .description =
@@ -464,4 +472,5 @@ const format_reader pt_ranks_reader = {
     .source = fill_source,
     .check_rest = ranks_check_rest,
     .close = close_ranks,
+    .owns = owns,
 };

@@ -393,6 +393,14 @@ out:
     return st;
 }
 
+static bool owns(const probe_input *in, const cat_origin *origin, const char *path, uint64_t nbytes)
+{
+    const char *index;
+    (void)origin;
+    (void)nbytes;
+    return choose_index(in, &index, NULL) == FSDPCK_OK && index != NULL && strcmp(path, index) == 0;
+}
+
 const format_reader hf_reader = {
     .name = "hf",
     .description = "a folder of safetensors files with an index, as transformers reads it",
@@ -400,4 +408,5 @@ const format_reader hf_reader = {
     .open = open_folder,
     .source = st_files_source,
     .close = st_files_close,
+    .owns = owns,
 };

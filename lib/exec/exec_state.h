@@ -276,6 +276,8 @@ fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_
 fsdpck_status scatter_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- replica.c --- */
+/* Whether other copies of the tensor's boxes are not looked at. */
+bool replica_is_trusted(const plan *p, uint32_t tensor);
 fsdpck_status replica_check_crcs(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status replica_compare_rest(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

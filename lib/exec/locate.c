@@ -170,12 +170,12 @@ static uint64_t list_chunks(const struct exec *x, sort_pair *list)
 {
     const plan *p = x->r.plan;
     const catalogue *from = plan_from(p);
-    const unsigned skip = plan_replica_policy(p) == REPLICAS_FIRST ? SPOT_REPLICA : 0;
     uint64_t n = 0;
     for (uint64_t t = 0; t < x->tensor_count; t++) {
         if (!plan_uses_tensor(p, (uint32_t)t))
             continue;
         const cat_tensor *tensor = catalogue_tensor(from, t);
+        const unsigned skip = replica_is_trusted(p, (uint32_t)t) ? SPOT_REPLICA : 0;
         for (uint64_t k = tensor->first_chunk; k < tensor->first_chunk + tensor->nchunks; k++)
             if (catalogue_chunk(from, k)->place != PLACE_EMPTY && !(x->spots[k].flags & skip))
                 list[n++] = (sort_pair){catalogue_chunk(from, k)->offset_bytes, (uint32_t)k};
@@ -191,7 +191,7 @@ static void mark_replicas(struct exec *x)
         const box_replica *pairs = plan_replicas_of(x->r.plan, (uint32_t)t, &count);
         for (uint32_t i = 0; i < count; i++)
             x->spots[catalogue_tensor(from, t)->first_chunk + pairs[i].again].flags = SPOT_REPLICA;
-        if (plan_replica_policy(x->r.plan) == REPLICAS_FIRST)
+        if (replica_is_trusted(x->r.plan, (uint32_t)t))
             x->sums.replicas_trusted += count;
     }
 }

@@ -84,7 +84,7 @@ static fsdpck_status check_pair(struct exec *x, const replica_pair *pair, fsdpck
     const unsigned same = SPOT_SWAP | SPOT_CONJ | SPOT_NEG;
     const spot *a = &x->spots[pair->first];
     const spot *b = &x->spots[pair->again];
-    const bool sums = plan_replica_policy(x->r.plan) == REPLICAS_CRC && (a->flags & SPOT_CRC) &&
+    const bool sums = plan_replica_policy(x->r.plan) != REPLICAS_COMPARE && (a->flags & SPOT_CRC) &&
                       (b->flags & SPOT_CRC) && (a->flags & same) == (b->flags & same);
     if (sums && a->crc32 != b->crc32)
         return error_differ(x, pair, "checksums", err);
@@ -99,13 +99,20 @@ static fsdpck_status check_pair(struct exec *x, const replica_pair *pair, fsdpck
     return FSDPCK_OK;
 }
 
+/* REPLICAS_FIRST is about copies of one tensor: plain tensors of ranks are none of each other. */
+bool replica_is_trusted(const plan *p, uint32_t tensor)
+{
+    return plan_replica_policy(p) == REPLICAS_FIRST &&
+           (catalogue_tensor(plan_from(p), tensor)->flags & CAT_TENSOR_EACH_RANK) == 0;
+}
+
 fsdpck_status replica_check_crcs(struct exec *x, fsdpck_error *err)
 {
     const catalogue *from = plan_from(x->r.plan);
-    if (plan_replica_policy(x->r.plan) == REPLICAS_FIRST)
-        return FSDPCK_OK;
     for (uint64_t t = 0; t < x->tensor_count; t++) {
         uint32_t count;
+        if (replica_is_trusted(x->r.plan, (uint32_t)t))
+            continue;
         const box_replica *pairs = plan_replicas_of(x->r.plan, (uint32_t)t, &count);
         const uint64_t first = catalogue_tensor(from, t)->first_chunk;
         for (uint32_t i = 0; i < count; i++) {

@@ -1,6 +1,5 @@
 #include <errno.h>
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -11,8 +10,8 @@
 
 #include "base/checked.h"
 
-#include "manifest/manifest.h"
 #include "run/output_paths.h"
+#include "run/output_replaced.h"
 #include "run/run.h"
 
 static bool has_suffix_in(const char *path, const char *suffixes)
@@ -241,77 +240,6 @@ fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
     return st;
 }
 
-static bool is_one_of(const char *name, const char *const *patterns)
-{
-    for (size_t k = 0; patterns[k] != NULL; k++)
-        if (fnmatch(patterns[k], name, 0) == 0)
-            return true;
-    return false;
-}
-
-/* The first name in a folder inside the output that is lost with it: of a part of a checkpoint what
- * is not of one, of side files what will not be there again. NULL where there is none. To be
- * free()d. */
-static fsdpck_status first_lost_in(const run *r, const folder *dir, const char *name, bool is_part,
-                                   char **lost, fsdpck_error *err)
-{
-    static const char *const own[] = {".metadata", "__*.metadata", "__*.distcp", NULL};
-    char **entries;
-    size_t count;
-    text_buf path = {0};
-    folder inner;
-    RETURN_IF(folder_open_inside(&inner, dir, name, err));
-    fsdpck_status st = folder_list(&inner, NULL, &entries, &count, err);
-    folder_close(&inner);
-    RETURN_IF(st);
-    for (size_t i = 0; i < count && *lost == NULL && st == FSDPCK_OK; i++) {
-        path.nbytes = 0;
-        text_printf(&path, "%s/%s", name, entries[i]);
-        st = text_check(&path, err);
-        if (st != FSDPCK_OK ||
-            (is_part ? is_one_of(entries[i], own) : sidecars_has(&r->side, path.text)))
-            continue;
-        *lost = strdup(path.text);
-        if (*lost == NULL)
-            st = error_set_nomem(err, path.nbytes);
-    }
-    text_release(&path);
-    free(entries);
-    return st;
-}
-
-/* A replaced folder goes as a whole, so it may hold nothing but the files of a checkpoint: not a
- * tokenizer, a log or a script that somebody put beside the weights. *lost is the first that is
- * none, to be free()d; NULL where all are. */
-static fsdpck_status first_lost(const run *r, const probe_input *in, char **lost, fsdpck_error *err)
-{
-    static const char *const own[] = {"*.safetensors",   "*.safetensors.index.json",
-                                      ".metadata",       "__*.metadata",
-                                      "__*.distcp",      "sharded",
-                                      "*rank_[0-9]*.pt", "*rank[0-9]*.bin",
-                                      "*rank[0-9]*.pt",  "fsdp_config.json",
-                                      MANIFEST_NAME,     NULL};
-    static const char *const parts[] = {"pytorch_model_fsdp_[0-9]*", "optimizer_[0-9]*", NULL};
-    static const char *const sides[] = {"huggingface", NULL};
-    *lost = NULL;
-    for (size_t i = 0; i < in->entry_count && *lost == NULL; i++) {
-        const char *name = in->entries[i];
-        const bool is_part = is_one_of(name, parts);
-        path_kind kind;
-        if (is_one_of(name, own) || output_is_rank_file(r, name) || sidecars_has(&r->side, name))
-            continue;
-        RETURN_IF(path_probe(&in->dir, name, &kind, NULL, err));
-        if (kind == PATH_FOLDER && (is_part || is_one_of(name, sides))) {
-            RETURN_IF(first_lost_in(r, &in->dir, name, is_part, lost, err));
-            continue;
-        }
-        *lost = strdup(name);
-        if (*lost == NULL)
-            return error_set_nomem(err, strlen(name));
-    }
-    return FSDPCK_OK;
-}
-
 static fsdpck_status is_empty_folder(const char *path, bool *empty, fsdpck_error *err)
 {
     folder dir;
@@ -354,11 +282,7 @@ static fsdpck_status check_existing(run *r, fsdpck_error *err)
     probe_input in;
     RETURN_IF(probe_gather(r->dst, &in, err));
     char *other = NULL;
-    if (probe_readers(&in, NULL) == NULL && !output_has_rank_file(r, &in))
-        st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
-                       "output is a folder that holds no checkpoint: not replaced");
-    else
-        st = first_lost(r, &in, &other, err);
+    st = output_first_lost(r, &in, &other, err);
     if (st == FSDPCK_OK && other != NULL)
         st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
                        "output is a folder that holds more than a checkpoint: '%s' would be lost",

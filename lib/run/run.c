@@ -8,6 +8,7 @@
 #include "base/crc.h"
 #include "base/platform.h"
 #include "group/remote_folder.h"
+#include "run/manifest_files.h"
 #include "run/manifest_run.h"
 #include "run/output_paths.h"
 #include "run/run_report.h"
@@ -474,6 +475,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     if (r->sharded)
         RETURN_IF(reshard_choose_layout(r, err));
     RETURN_IF(run_aim(r, err));
+    RETURN_IF(manifest_files_check_run(r, err));
     /* What is wrong with the request itself comes before what lies in its way. */
     RETURN_IF(request_check_output(r, err));
     if (r->opt.sha256 && !r->writer->is_folder && r->opt.manifest_path == NULL)

@@ -2,12 +2,14 @@
  *
  *     request.c       which writer; whether DST may be written
  *     output_paths.c  whether an output would replace a file that the run reads
+ *     output_replaced.c  what a folder that is replaced consists of
  *     run.c           select -> layout -> plan -> resolve -> execute -> seal -> commit
  *     consolidate.c   a run onto one rank
  *     reshard.c       a run onto many: options -> mesh and rules
  *     advise.c        warnings about legal requests that may not be meant
  *     digest_run.c    a run that writes nothing and computes the digest of each tensor; digest_rows.c
  *     manifest_run.c  the manifest of the output; file_sums.c checksums of whole files
+ *     manifest_files.c  the manifest in the source's folder: names and sizes of its files
  *     local_output.c  outputs on each host's own disk; local_place.c which host gets which file
  *     sidecars.c      small files beside the weights that are copied along
  *     run_report.c    what the run did; rank_sums.c totals per rank

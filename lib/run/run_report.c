@@ -222,6 +222,7 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->cast_overflows = done.cast_overflows;
     r->replicas_compared = done.replicas_compared;
     r->replicas_by_checksum = done.replicas_by_crc;
+    r->replicas_trusted = done.replicas_trusted;
     r->ranks = group_size(in->src->ctx->group);
     r->bytes_travelled = done.bytes_travelled;
     count_filled(in->plan, r);

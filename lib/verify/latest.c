@@ -7,6 +7,7 @@
 #include "compare/digest.h"
 #include "findings/finding.h"
 #include "io/file.h"
+#include "run/manifest_files.h"
 
 /* Longest file that points to the latest: a number, or a name. */
 #define POINTER_NBYTES_MAX 4096u
@@ -94,6 +95,16 @@ static void say_doubts(void *arg, const log_line *line)
         to->fn(to->ctx, line);
 }
 
+/* What the manifest in its folder lists is there, with its size. */
+static fsdpck_status check_manifest(const fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    manifest m;
+    manifest_init(&m, NULL);
+    const fsdpck_status st = manifest_files_check(c, &m, NULL, NULL, err);
+    manifest_release(&m);
+    return st;
+}
+
 /* Quick: metadata, and that all files are there and long enough; where each rank wrote metadata of
  * its own, that they cover each tensor. Coverage: that each tensor is
  * there as a whole too, and what the heads of its payloads say. */
@@ -104,6 +115,8 @@ static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
     const logger log = ctx->log;
     ctx->log = (logger){say_doubts, (void *)&log};
     fsdpck_status st = fsdpck_open(ctx, path, o->open, &c, err);
+    if (st == FSDPCK_OK)
+        st = check_manifest(c, err);
     if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
         st = digest_check_coverage(ctx, c, FSDPCK_PART_ALL, false, err);
     else if (st == FSDPCK_OK)

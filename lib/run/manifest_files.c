@@ -1,0 +1,147 @@
+#include "run/manifest_files.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* *there: the manifest in the folder was read. */
+static fsdpck_status read_manifest(const fsdpck_checkpoint *src, manifest *m, bool *there,
+                                   fsdpck_error *err)
+{
+    path_kind kind;
+    char *text = NULL;
+    size_t nbytes;
+    fsdpck_error why;
+    *there = false;
+    /* Each rank of a group may have another part of the files. */
+    if (!src->probe.is_folder || src->view_of_ranks != NULL)
+        return FSDPCK_OK;
+    RETURN_IF(path_probe(&src->probe.dir, MANIFEST_NAME, &kind, NULL, err));
+    if (kind == PATH_ABSENT)
+        return FSDPCK_OK;
+    fsdpck_error_init(&why);
+    fsdpck_status st =
+        file_read_whole(&src->probe.dir, MANIFEST_NAME, MANIFEST_NBYTES_MAX, &text, &nbytes, &why);
+    if (st == FSDPCK_OK)
+        st = manifest_read(m, text, nbytes, &why);
+    free(text);
+    *there = st == FSDPCK_OK;
+    if (st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED) {
+        log_warn(&src->ctx->log, FSDPCK_FINDING_MAN_UNSEEN,
+                 "take the manifest that was written with the checkpoint",
+                 "files were not compared with '" MANIFEST_NAME "', which cannot be read: %s",
+                 why.message);
+        return FSDPCK_OK;
+    }
+    if (st != FSDPCK_OK && err != NULL)
+        *err = why;
+    return st;
+}
+
+static fsdpck_status lacks(const fsdpck_checkpoint *src, const char *name, path_kind kind,
+                           uint64_t expected, uint64_t found, fsdpck_error *err)
+{
+    const bool size = kind == PATH_FILE;
+    const fsdpck_status st = error_set(
+        err, FSDPCK_BADINPUT, size ? FSDPCK_FINDING_MAN_SIZE : FSDPCK_FINDING_MAN_MISSING, "%s",
+        size                  ? "file has another size than the manifest says"
+        : kind == PATH_ABSENT ? "file that the manifest lists is not there"
+                              : "what the manifest lists as a file is none");
+    error_path_in(err, src->path, name);
+    if (size) {
+        error_expected(err, "%" PRIu64 " bytes", expected);
+        error_found(err, "%" PRIu64 " bytes", found);
+    }
+    error_next(err, "copy the file from where the checkpoint was written; '" MANIFEST_NAME
+                    "' moved away, what is there is taken as the checkpoint");
+    return st;
+}
+
+fsdpck_status manifest_files_check(const fsdpck_checkpoint *src, manifest *m,
+                                   manifest_needed_fn needed, void *arg, fsdpck_error *err)
+{
+    bool there;
+    uint64_t unneeded = 0;
+    const char *first = NULL;
+    RETURN_IF(read_manifest(src, m, &there, err));
+    for (size_t i = 0; there && i < m->files.count; i++) {
+        const manifest_file *f = VEC_AT(&m->files, const manifest_file, i);
+        const char *name = manifest_file_name(m, i);
+        path_kind kind;
+        uint64_t nbytes = 0;
+        RETURN_IF(path_probe(&src->probe.dir, name, &kind, &nbytes, err));
+        if (kind == PATH_FILE && nbytes == f->nbytes)
+            continue;
+        if (needed == NULL || needed(arg, m, name))
+            return lacks(src, name, kind, f->nbytes, nbytes, err);
+        first = first == NULL ? name : first;
+        unneeded++;
+    }
+    if (unneeded > 0)
+        log_warn(&src->ctx->log, FSDPCK_FINDING_MAN_MISSING,
+                 "see with verify which; they are not needed for what is taken",
+                 "%" PRIu64 " file%s of the manifest %s not there or %s another size: '%s'%s",
+                 unneeded, unneeded == 1 ? "" : "s", unneeded == 1 ? "is" : "are",
+                 unneeded == 1 ? "has" : "have", first, unneeded == 1 ? "" : ", ...");
+    return FSDPCK_OK;
+}
+
+/* ---- of a run ---- */
+
+typedef struct taken {
+    const run *r;
+    int lost; /* whether a tensor is lost that may be of what is taken; -1: not looked for yet */
+} taken;
+
+/* A tensor of the manifest that the checkpoint does not have. */
+static bool has_lost(const run *r, const manifest *m)
+{
+    const catalogue *cat = &r->src->cat;
+    const char *outer = r->opt.part == (int)PART_MODEL ? r->src->parts.model_key : "";
+    const size_t n = strlen(outer);
+    bool lost = false;
+    uint8_t *seen = calloc(m->tensors.count + 1, 1);
+    if (seen == NULL || r->src->view != NULL) {
+        free(seen);
+        return true;
+    }
+    for (uint32_t i = 0; i < catalogue_tensor_count(cat); i++) {
+        const uint32_t name = catalogue_tensor(cat, i)->name;
+        const size_t at =
+            manifest_find_tensor(m, catalogue_name(cat, name), catalogue_name_nbytes(cat, name));
+        if (at < m->tensors.count)
+            seen[at] = 1;
+    }
+    for (uint32_t i = 0; i < m->tensors.count && !lost; i++) {
+        const char *name = strtab_text(&m->tensor_names, i);
+        lost = !seen[i] && (n == 0 || (strncmp(name, outer, n) == 0 && name[n] == '.'));
+    }
+    free(seen);
+    return lost;
+}
+
+static bool is_needed(void *arg, const manifest *m, const char *name)
+{
+    taken *t = arg;
+    const fsdpck_checkpoint *src = t->r->src;
+    const catalogue *cat = src->view == NULL ? &src->cat : &src->read;
+    const char *slash = strrchr(name, '/');
+    for (size_t i = 0; i < catalogue_file_count(cat); i++)
+        if (strcmp(catalogue_name(cat, catalogue_file(cat, i)->path), name) == 0)
+            return true;
+    if (!sidecars_is_weights(slash == NULL ? name : slash + 1))
+        return false;
+    if (t->lost < 0)
+        t->lost = has_lost(t->r, m);
+    return t->r->opt.part != (int)PART_MODEL || t->lost > 0;
+}
+
+fsdpck_status manifest_files_check_run(run *r, fsdpck_error *err)
+{
+    taken t = {r, -1};
+    manifest m;
+    manifest_init(&m, &r->src->metadata);
+    const fsdpck_status st = manifest_files_check(r->src, &m, is_needed, &t, err);
+    manifest_release(&m);
+    return st;
+}

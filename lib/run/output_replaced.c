@@ -1,0 +1,159 @@
+#include "run/output_replaced.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "manifest/manifest.h"
+
+/* What may go: files of the checkpoint, and the folders that these lie in. */
+typedef struct replaced {
+    const run *r;
+    const probe_input *in;
+    fsdpck_checkpoint *there;
+    strtab files, folders; /* paths below the folder; folder 0 is "", the folder itself */
+} replaced;
+
+/* A folder is read by every rank for itself, and in silence: it is not the input. */
+static fsdpck_status open_alone(const replaced *w, const fsdpck_open_options *options,
+                                fsdpck_checkpoint **out, fsdpck_error *err)
+{
+    fsdpck_context *ctx = w->r->ctx;
+    const logger log = ctx->log;
+    group *const together = ctx->group;
+    ctx->log = (logger){0};
+    ctx->group = NULL;
+    const fsdpck_status st = transform_open(ctx, w->in->path, options, NULL, NULL, out, err);
+    ctx->log = log;
+    ctx->group = together;
+    return st;
+}
+
+/* The run's own names of rank files come first: what it wrote before is what is replaced most. A name
+ * that tells no format is not looked below. */
+static fsdpck_status open_there(replaced *w, fsdpck_error *err)
+{
+    const run *r = w->r;
+    const bool known = probe_readers(w->in, NULL) != NULL;
+    const char *pattern =
+        r->opt.rank_pattern != NULL ? r->opt.rank_pattern : r->src->cat.origin.rank_pattern;
+    fsdpck_open_options options = {.struct_nbytes = sizeof options,
+                                   .opaque_calls = 1,
+                                   .threads = r->opt.threads,
+                                   .per_rank = FSDPCK_PER_RANK_KEEP};
+    fsdpck_error why;
+    fsdpck_error_init(&why);
+    fsdpck_status st = FSDPCK_EXISTS;
+    options.rank_pattern = pattern;
+    if (pattern[0] != '\0')
+        st = open_alone(w, &options, &w->there, NULL);
+    options.rank_pattern = NULL;
+    if (st != FSDPCK_OK && st != FSDPCK_CANCELLED && known)
+        st = open_alone(w, &options, &w->there, &why);
+    if (st == FSDPCK_OK)
+        return st;
+    if (st == FSDPCK_CANCELLED)
+        return cancel_check(&r->ctx->cancel, err);
+    if (!known)
+        return error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
+                         "output is a folder that holds no checkpoint: not replaced");
+    st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
+                   "output is a folder whose checkpoint cannot be read: which files are its own is "
+                   "not known");
+    error_found(err, "%s", why.message);
+    return st;
+}
+
+/* The folders that lead to a file. */
+static fsdpck_status add_folders_of(replaced *w, const char *path, fsdpck_error *err)
+{
+    uint32_t id;
+    for (const char *at = strchr(path, '/'); at != NULL; at = strchr(at + 1, '/'))
+        RETURN_IF(strtab_intern(&w->folders, path, (size_t)(at - path), &id, err));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status list_own(replaced *w, fsdpck_error *err)
+{
+    const fsdpck_checkpoint *c = w->there;
+    const catalogue *cat = c->view == NULL ? &c->cat : &c->read;
+    const char *side = c->cat.origin.side_folder;
+    uint32_t id;
+    RETURN_IF(strtab_intern(&w->folders, "", 0, &id, err));
+    RETURN_IF(strtab_intern(&w->files, MANIFEST_NAME, strlen(MANIFEST_NAME), &id, err));
+    if (side[0] != '\0')
+        RETURN_IF(strtab_intern(&w->folders, side, strlen(side), &id, err));
+    for (size_t i = 0; i < catalogue_file_count(cat); i++) {
+        const uint32_t path = catalogue_file(cat, i)->path;
+        const char *name = catalogue_name(cat, path);
+        RETURN_IF(strtab_intern(&w->files, name, catalogue_name_nbytes(cat, path), &id, err));
+        RETURN_IF(add_folders_of(w, name, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status is_own(const replaced *w, const char *path, bool *own, fsdpck_error *err)
+{
+    const fsdpck_checkpoint *c = w->there;
+    path_kind kind;
+    uint64_t nbytes = 0;
+    *own = true;
+    if (strtab_find(&w->files, path, strlen(path)) != STRTAB_NONE ||
+        sidecars_has(&w->r->side, path))
+        return FSDPCK_OK;
+    RETURN_IF(path_probe(&w->in->dir, path, &kind, &nbytes, err));
+    if (kind == PATH_FOLDER)
+        *own = strtab_find(&w->folders, path, strlen(path)) != STRTAB_NONE;
+    else
+        *own = kind == PATH_FILE && c->format->owns != NULL &&
+               c->format->owns(&c->probe, &c->cat.origin, path, nbytes);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status look_into(const replaced *w, const char *folder_path, char **lost,
+                               fsdpck_error *err)
+{
+    const bool top = folder_path[0] == '\0';
+    char **entries;
+    size_t count;
+    text_buf path = {0};
+    RETURN_IF(folder_list(&w->in->dir, top ? NULL : folder_path, &entries, &count, err));
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; i < count && *lost == NULL && st == FSDPCK_OK; i++) {
+        bool own = true;
+        path.nbytes = 0;
+        text_printf(&path, "%s%s%s", folder_path, top ? "" : "/", entries[i]);
+        st = text_check(&path, err);
+        if (st == FSDPCK_OK)
+            st = is_own(w, path.text, &own, err);
+        if (st != FSDPCK_OK || own)
+            continue;
+        *lost = strdup(path.text);
+        if (*lost == NULL)
+            st = error_set_nomem(err, path.nbytes);
+    }
+    text_release(&path);
+    free(entries);
+    return st;
+}
+
+fsdpck_status output_first_lost(const run *r, const probe_input *in, char **lost, fsdpck_error *err)
+{
+    replaced w = {.r = r, .in = in};
+    *lost = NULL;
+    strtab_init(&w.files, NULL);
+    strtab_init(&w.folders, NULL);
+    fsdpck_status st = open_there(&w, err);
+    if (st == FSDPCK_OK)
+        st = list_own(&w, err);
+    for (uint32_t i = 0; st == FSDPCK_OK && *lost == NULL && i < strtab_count(&w.folders); i++) {
+        path_kind kind;
+        const char *path = strtab_text(&w.folders, i);
+        st = path_probe(&in->dir, path[0] == '\0' ? "." : path, &kind, NULL, err);
+        if (st == FSDPCK_OK && kind == PATH_FOLDER)
+            st = look_into(&w, path, lost, err);
+    }
+    fsdpck_close(w.there);
+    strtab_release(&w.folders);
+    strtab_release(&w.files);
+    return st;
+}
