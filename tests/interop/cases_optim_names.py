@@ -1,5 +1,6 @@
 """Whose the numbers and names of optimizer state are: several models, wrappers, renames."""
 
+import json
 import os
 
 import torch
@@ -148,3 +149,26 @@ def case_optim_flat_names(setting):
 def through_dcp(setting, source):
     setting.run("reshard", source, setting.path("dcp"), "--format", "dcp", "--world-size", "1", "--optim-keys", "flat")
     return written(setting, setting.path("dcp"))
+
+
+@case(first=(2, 6))
+def case_optim_described_biases(setting):
+    """A description without units names state that has one dim alone: it is no piece of anything."""
+    sizes = {"a.weight": (4, 4), "a.bias": (4,), "b.weight": (2, 4), "b.bias": (2,)}
+    parts = {name: {"name": name, "params": []} for name in ("a", "b")}
+    for name, shape in sizes.items():
+        module, leaf = name.split(".")
+        parts[module]["params"].append({"name": leaf, "shape": list(shape), "dtype": "float32"})
+    description = {"version": 1, "modules": [{"name": ""}, *parts.values()]}
+    source = saved(setting, "in.pt", {"model": {name: torch.ones(shape) for name, shape in sizes.items()},
+                                      "optimizer": optimizer(adam((2,), (4,)))})
+    for extra in ({}, {"optimizers": {"optimizer": [["b.bias", "a.bias"]]}}):
+        with open(setting.path("model.json"), "w", encoding="utf-8") as out:
+            json.dump({**description, **extra}, out)
+        model = ("--model", setting.path("model.json"))
+        found = written(setting, source, "--optim-keys", "name", *model)
+        check(list(found["optimizer"]["state"]) == ["b.bias", "a.bias"], list(found["optimizer"]["state"]))
+        setting.run("reshard", source, setting.path("ranks"), "--format", "pt-ranks", "--world-size", "1", "--force",
+                    "--device-type", "cpu", "--optim-keys", "name", *model)
+        shown = setting.run("inspect", "--table", setting.path("ranks")).stdout
+        check("optimizer.state.b.bias.exp_avg" in shown, shown)
