@@ -172,3 +172,23 @@ def case_optim_described_biases(setting):
                     "--device-type", "cpu", "--optim-keys", "name", *model)
         shown = setting.run("inspect", "--table", setting.path("ranks")).stdout
         check("optimizer.state.b.bias.exp_avg" in shown, shown)
+
+
+@case(first=(2, 6))
+def case_optim_dcp_numbers(setting):
+    """State by number comes out of a DCP folder with the ints that load_state_dict() looks for."""
+    import torch.distributed.checkpoint as dcp
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2)
+    made = torch.optim.Adam(model.parameters(), lr=0.125)
+    model(torch.ones(2, 3)).sum().backward()
+    made.step()
+    truth = {"model": model.state_dict(), "optimizer": made.state_dict()}
+    dcp.save(truth, checkpoint_id=setting.path("dcp"), no_dist=True)
+    found = written(setting, setting.path("dcp"))["optimizer"]
+    check(list(found["state"]) == [0, 1], list(found["state"]))
+    fresh = torch.nn.Linear(3, 2)
+    other = torch.optim.Adam(fresh.parameters(), lr=0.125)
+    other.load_state_dict(found)
+    for a, b in zip(model.parameters(), fresh.parameters()):
+        check(torch.equal(made.state[a]["exp_avg"], other.state[b]["exp_avg"]), "moments")
