@@ -356,13 +356,26 @@ fsdpck_status transform_rekey(fsdpck_checkpoint *c, optim_keys to, const model *
     return st;
 }
 
+/* An int, or its text as DCP has it. */
+static bool is_number(const value_pool *pool, value v)
+{
+    size_t nbytes = 0;
+    const char *text = value_text(pool, v, &nbytes);
+    if (value_kind_of(v) != VALUE_STR)
+        return value_kind_of(v) == VALUE_BYTES;
+    for (size_t i = 0; i < nbytes; i++)
+        if (text[i] < '0' || text[i] > '9')
+            return false;
+    return nbytes > 0;
+}
+
 /* Some optimizer state is keyed by an int. */
 static bool has_numbers(const catalogue *c)
 {
     for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
         const value path = catalogue_tensor(c, i)->path;
         const size_t count = value_count(&c->pool, path);
-        if (count >= 3 && value_kind_of(value_item(&c->pool, path, count - 2)) == VALUE_BYTES &&
+        if (count >= 3 && is_number(&c->pool, value_item(&c->pool, path, count - 2)) &&
             value_is_str(&c->pool, value_item(&c->pool, path, count - 3), "state"))
             return true;
     }
@@ -375,5 +388,9 @@ fsdpck_status transform_learn_params(fsdpck_checkpoint *c, const model *m, bool 
     uint32_t count;
     if (!has_numbers(&c->cat))
         return FSDPCK_OK;
+    for (uint32_t i = 0; i < catalogue_object_count(&c->cat); i++)
+        if (!catalogue_object(&c->cat, i)->loaded &&
+            rekey_wants(&c->cat, i, OPTIM_KEYS_AS_THEY_ARE))
+            (void)!transform_load_object(c, i, NULL); /* who needs it is told what is wrong */
     return with_order(c, OPTIM_KEYS_AS_THEY_ARE, m, assume_order, &c->parts, &count, err);
 }

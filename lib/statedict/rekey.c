@@ -438,6 +438,7 @@ static fsdpck_status learn(rekey *r, fsdpck_error *err)
             match_tentative(r, i);
     }
     RETURN_IF(rekey_rivals(r, true, err));
+    RETURN_IF(rekey_text_numbers(r, err));
     for (size_t i = 0; i < r->entries.count; i++) {
         const rekey_entry *e = REKEY_ENTRY(r, i);
         const rekey_optimizer *o = REKEY_OPTIMIZER(r, e->owner);

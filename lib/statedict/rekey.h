@@ -80,7 +80,8 @@ bool rekey_wants(const catalogue *c, uint32_t object, optim_keys to);
 fsdpck_status rekey_run(catalogue *c, const rekey_order *order, optim_keys to, const logger *log,
                         uint32_t *count, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Changes nothing but cat_tensor.param of state by number, where its meaning can be told. */
+/* Changes nothing but cat_tensor.param of state by number, where its meaning can be told, and texts
+ * that a DCP folder has for the numbers that param_groups list: they become numbers. */
 fsdpck_status rekey_learn(catalogue *c, const rekey_order *order, const logger *log,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 

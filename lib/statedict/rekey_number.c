@@ -6,6 +6,9 @@
 #include "model/fqn.h"
 #include "statedict/rekey_parts.h"
 
+/* Longer paths are left alone. */
+#define REKEY_PATH_MAX 64u
+
 static uint32_t find_known(const rekey *r, const text_buf *name)
 {
     const uint32_t id = strtab_find(&r->known, name->text, name->nbytes);
@@ -233,6 +236,47 @@ fsdpck_status rekey_number(rekey *r, rekey_optimizer *o, fsdpck_error *err)
         log_write(r->log, LOG_NOTE,
                   "numbers of optimizer state follow the order of the model's parameters, not "
                   "that in which its names are listed");
+    return FSDPCK_OK;
+}
+
+/* --- numbers that are texts --- */
+
+/* A path with an int as its element `at`. */
+static fsdpck_status number_element(value_pool *pool, size_t at, value *path, fsdpck_error *err)
+{
+    const size_t count = value_count(pool, *path);
+    value elements[REKEY_PATH_MAX];
+    size_t nbytes = 0;
+    for (size_t i = 0; i < count && i < REKEY_PATH_MAX; i++)
+        elements[i] = value_item(pool, *path, i);
+    if (at >= count || count > REKEY_PATH_MAX || value_kind_of(elements[at]) != VALUE_STR)
+        return FSDPCK_OK;
+    char digits[24];
+    const char *text = value_text(pool, elements[at], &nbytes);
+    if (text == NULL || nbytes >= sizeof digits)
+        return FSDPCK_OK;
+    memcpy(digits, text, nbytes); /* the pool may move */
+    RETURN_IF(value_new_bytes(pool, digits, nbytes, &elements[at], err));
+    return value_new_from(pool, VALUE_TUPLE, elements, count, path, err);
+}
+
+fsdpck_status rekey_text_numbers(rekey *r, fsdpck_error *err)
+{
+    if (!value_is_none(r->cat->root)) /* which has them as they were */
+        return FSDPCK_OK;
+    for (size_t i = 0; i < r->entries.count; i++) {
+        const rekey_entry *e = REKEY_ENTRY(r, i);
+        const rekey_optimizer *o = REKEY_OPTIMIZER(r, e->owner);
+        if (o->flat || o->form != OPTIM_KEYS_ID || e->kind != REKEY_STATE || e->at == REKEY_NONE)
+            continue;
+        value path = e->is_object ? catalogue_object(r->cat, e->index)->path
+                                  : catalogue_tensor(r->cat, e->index)->path;
+        RETURN_IF(number_element(&r->cat->pool, o->depth + 1u, &path, err));
+        if (e->is_object)
+            catalogue_object(r->cat, e->index)->path = path;
+        else
+            catalogue_tensor(r->cat, e->index)->path = path;
+    }
     return FSDPCK_OK;
 }
 

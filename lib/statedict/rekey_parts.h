@@ -179,6 +179,8 @@ fsdpck_status rekey_clean(const rekey *r, const char *text, size_t nbytes, text_
                           uint32_t *param, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Of a form with names: fills name and param of each position from its label. */
 fsdpck_status rekey_names_clean(rekey *r, rekey_optimizer *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Numbers kept as texts in paths become numbers, where param_groups list numbers. */
+fsdpck_status rekey_text_numbers(rekey *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Sorts members within groups and gives numbers. */
 fsdpck_status rekey_number(rekey *r, rekey_optimizer *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The names or numbers of a group's members as a list, each sorted as above. */

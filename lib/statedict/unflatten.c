@@ -220,7 +220,9 @@ static flat_view *view_init(catalogue *base, const source *src, const unit_list 
     v->options = *options;
     v->out = out;
     v->owner = owner;
-    v->whole = flat_numbers_are_whole(base);
+    /* Without units and flat parameters no state is a piece of any. */
+    v->whole = flat_numbers_are_whole(base) ||
+               (unit_count(units) == 0 && flat_view_count(base, NULL) == 0);
     v->spots = VEC_OF(flat_spot, owner);
     v->map = VEC_OF(uint64_t, owner);
     v->object_origin = VEC_OF(uint32_t, owner);

@@ -374,6 +374,8 @@ static fsdpck_status find_targets(flat_view *v, flat_optimizer *o, bool orig, fs
     if (take_order(v, o, targets))
         return FSDPCK_OK;
     if (!orig) {
+        if (unit_count(v->units) == 0)
+            return ask(v, o, "needs 'optimizers' of a model description that has no FSDP unit", "");
         if (o->count != unit_count(v->units))
             return refuse(v, o, "has another number of parameters than there are units", CAT_NONE);
         for (uint32_t i = 0; i < o->count; i++)

@@ -1,5 +1,6 @@
 """Whose the numbers and names of optimizer state are: several models, wrappers, renames."""
 
+import json
 import os
 
 import torch
@@ -148,3 +149,46 @@ def case_optim_flat_names(setting):
 def through_dcp(setting, source):
     setting.run("reshard", source, setting.path("dcp"), "--format", "dcp", "--world-size", "1", "--optim-keys", "flat")
     return written(setting, setting.path("dcp"))
+
+
+@case(first=(2, 6))
+def case_optim_described_biases(setting):
+    """A description without units names state that has one dim alone: it is no piece of anything."""
+    sizes = {"a.weight": (4, 4), "a.bias": (4,), "b.weight": (2, 4), "b.bias": (2,)}
+    parts = {name: {"name": name, "params": []} for name in ("a", "b")}
+    for name, shape in sizes.items():
+        module, leaf = name.split(".")
+        parts[module]["params"].append({"name": leaf, "shape": list(shape), "dtype": "float32"})
+    description = {"version": 1, "modules": [{"name": ""}, *parts.values()]}
+    source = saved(setting, "in.pt", {"model": {name: torch.ones(shape) for name, shape in sizes.items()},
+                                      "optimizer": optimizer(adam((2,), (4,)))})
+    for extra in ({}, {"optimizers": {"optimizer": [["b.bias", "a.bias"]]}}):
+        with open(setting.path("model.json"), "w", encoding="utf-8") as out:
+            json.dump({**description, **extra}, out)
+        model = ("--model", setting.path("model.json"))
+        found = written(setting, source, "--optim-keys", "name", *model)
+        check(list(found["optimizer"]["state"]) == ["b.bias", "a.bias"], list(found["optimizer"]["state"]))
+        setting.run("reshard", source, setting.path("ranks"), "--format", "pt-ranks", "--world-size", "1", "--force",
+                    "--device-type", "cpu", "--optim-keys", "name", *model)
+        shown = setting.run("inspect", "--table", setting.path("ranks")).stdout
+        check("optimizer.state.b.bias.exp_avg" in shown, shown)
+
+
+@case(first=(2, 6))
+def case_optim_dcp_numbers(setting):
+    """State by number comes out of a DCP folder with the ints that load_state_dict() looks for."""
+    import torch.distributed.checkpoint as dcp
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2)
+    made = torch.optim.Adam(model.parameters(), lr=0.125)
+    model(torch.ones(2, 3)).sum().backward()
+    made.step()
+    truth = {"model": model.state_dict(), "optimizer": made.state_dict()}
+    dcp.save(truth, checkpoint_id=setting.path("dcp"), no_dist=True)
+    found = written(setting, setting.path("dcp"))["optimizer"]
+    check(list(found["state"]) == [0, 1], list(found["state"]))
+    fresh = torch.nn.Linear(3, 2)
+    other = torch.optim.Adam(fresh.parameters(), lr=0.125)
+    other.load_state_dict(found)
+    for a, b in zip(model.parameters(), fresh.parameters()):
+        check(torch.equal(made.state[a]["exp_avg"], other.state[b]["exp_avg"]), "moments")

@@ -570,6 +570,21 @@ Test(rekey, state_that_fits_nothing_stays_open)
     cr_expect(is_open("optim.state.1.exp_avg"));
 }
 
+/* Two numbers may be the two that need a gradient, or others. */
+Test(rekey, frozen_ones_of_a_description_may_be_meant)
+{
+    add_param("a", 1, 3, 0);
+    add_param("b", 1, 3, 0);
+    add_param("c", 1, 3, 0);
+    s->params[1].frozen = true;
+    add_tensor("optim/state/#0/exp_avg", 1, 3, 0);
+    add_tensor("optim/state/#1/exp_avg", 1, 3, 0);
+    add_object("optim/param_groups/@0/params", list_of("0 1"));
+    s->order.assumed = true;
+    s->order.described = true;
+    must_refuse(OPTIM_KEYS_NAME, "MODEL-NEEDED");
+}
+
 /* --- param_names --- */
 
 Test(rekey, given_names_of_a_wrapper_are_the_models)
