@@ -385,6 +385,41 @@ static bool is_nothing(const run *r, const run *other, const object_key *key)
            value_walk(pool, key->content, visit_nothing, &bad, &ignored) == FSDPCK_OK && !bad;
 }
 
+/* has_other: what is no list, no tuple and no tensor with a name of its own. */
+typedef struct named_scan {
+    const catalogue *from;
+    bool has_tensor, has_other;
+} named_scan;
+
+static fsdpck_status visit_named(void *ctx, value v, fsdpck_error *err)
+{
+    named_scan *s = ctx;
+    const value_kind kind = value_kind_of(v);
+    (void)err;
+    if (kind == VALUE_TENSOR &&
+        (catalogue_tensor(s->from, value_tensor_index(v))->flags & CAT_TENSOR_NAMED))
+        s->has_tensor = true;
+    else if (kind != VALUE_LIST && kind != VALUE_TUPLE)
+        s->has_other = true;
+    return FSDPCK_OK;
+}
+
+/* A tuple of tensors is datasets of their names in an HDF5 file, as a list of them is. */
+static bool is_of_datasets(const run *r, const run *other, const object_key *key)
+{
+    named_scan s = {.from = &r->src->cat};
+    fsdpck_error ignored;
+    fsdpck_error_init(&ignored);
+    return is_of_json(&other->src->cat) &&
+           value_walk(&r->src->cat.pool, key->content, visit_named, &s, &ignored) == FSDPCK_OK &&
+           s.has_tensor && !s.has_other;
+}
+
+static bool is_no_difference(const run *r, const run *other, const object_key *key)
+{
+    return is_nothing(r, other, key) || is_of_datasets(r, other, key);
+}
+
 static fsdpck_status merge(fsdpck_diff *d, const object_list *a, const object_list *b,
                            const tensor_maps maps[2], fsdpck_error *err)
 {
@@ -395,9 +430,9 @@ static fsdpck_status merge(fsdpck_diff *d, const object_list *a, const object_li
         const int order = x == NULL ? 1 : y == NULL ? -1 : compare_keys(x, y);
         if (order == 0)
             RETURN_IF(compare_pair(d, x, y, maps, err));
-        else if (order < 0 && !is_nothing(&d->a, &d->b, x))
+        else if (order < 0 && !is_no_difference(&d->a, &d->b, x))
             RETURN_IF(add_lone(d, FSDPCK_DIFF_OBJECT_ONLY_A, x, err));
-        else if (order > 0 && !is_nothing(&d->b, &d->a, y))
+        else if (order > 0 && !is_no_difference(&d->b, &d->a, y))
             RETURN_IF(add_lone(d, FSDPCK_DIFF_OBJECT_ONLY_B, y, err));
         i += order <= 0;
         k += order >= 0;

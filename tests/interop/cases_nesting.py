@@ -579,3 +579,11 @@ def case_diff_of_shared_tensors(setting):
         other = dict(state, keeper=Keeper(**dict(vars(state["keeper"]), **{name: torch.arange(3.0) + 1})))
         torch.save(other, setting.path("other.pt"))
         setting.run("diff", setting.path("other.pt"), path, expected=1)
+    tuples = {"model": {"ww": shared, "tt": (torch.ones(2), [torch.zeros(2)])}}
+    torch.save(tuples, setting.path("tuples.pt"))
+    _, path = setting.consolidate(setting.path("tuples.pt"), "tuples.h5", "--format", "hdf5")
+    setting.run("diff", setting.path("tuples.pt"), path)
+    setting.run("diff", path, setting.path("tuples.pt"))
+    torch.save({"model": {"ww": shared, "tt": ("text", torch.ones(2))}}, setting.path("mixed.pt"))
+    _, path = setting.consolidate(setting.path("mixed.pt"), "mixed.h5", "--format", "hdf5")
+    setting.run("diff", setting.path("mixed.pt"), path, expected=1)
