@@ -207,17 +207,23 @@ static void list_release(object_list *l)
     text_release(&l->names);
 }
 
+/* Of each tensor, a number for its name and one for what it holds. */
+typedef struct tensor_maps {
+    uint64_t *by_name, *by_content;
+} tensor_maps;
+
 /* Tensors are told apart by their names, those inside objects by what they hold; where these have names
  * too, they are compared by them elsewhere and their places alone count here. */
-static fsdpck_status map_tensors(run *r, strtab *names, uint64_t **map, fsdpck_error *err)
+static fsdpck_status map_tensors(run *r, strtab *names, tensor_maps *maps, fsdpck_error *err)
 {
     const catalogue *c = &r->src->cat;
     const uint64_t n = catalogue_tensor_count(c);
     uint64_t *inner = calloc(n + 1, sizeof *inner);
-    *map = calloc(n + 1, sizeof **map);
-    if (*map == NULL || inner == NULL) {
+    maps->by_name = calloc(n + 1, sizeof *inner);
+    maps->by_content = calloc(n + 1, sizeof *inner);
+    if (maps->by_name == NULL || maps->by_content == NULL || inner == NULL) {
         free(inner);
-        return error_set_nomem(err, n * sizeof **map);
+        return error_set_nomem(err, n * sizeof *inner);
     }
     fsdpck_status st = digest_inner(r->ctx, r->src, &r->opt, inner, err);
     for (uint64_t i = 0; st == FSDPCK_OK && i < n; i++) {
@@ -225,15 +231,17 @@ static fsdpck_status map_tensors(run *r, strtab *names, uint64_t **map, fsdpck_e
         char digest[24];
         uint32_t id;
         const int nbytes = snprintf(digest, sizeof digest, "\n%016" PRIx64, inner[i]);
+        st = strtab_intern(names, digest, (size_t)nbytes, &id, err);
+        maps->by_content[i] = id;
+        if (st != FSDPCK_OK)
+            break;
         if (t->flags & CAT_TENSOR_NAMED)
             st = strtab_intern(names, "\nnamed", 6, &id, err);
-        else if (t->flags & CAT_TENSOR_IN_OBJECT)
-            st = strtab_intern(names, digest, (size_t)nbytes, &id, err);
-        else
+        else if ((t->flags & CAT_TENSOR_IN_OBJECT) == 0)
             st = strtab_intern(names, catalogue_name(c, t->name), catalogue_name_nbytes(c, t->name),
                                &id, err);
         if (st == FSDPCK_OK)
-            (*map)[i] = id;
+            maps->by_name[i] = id;
     }
     free(inner);
     return st;
@@ -317,30 +325,40 @@ static bool is_of_json(const catalogue *c)
     return strcmp(c->origin.format, "hdf5") == 0;
 }
 
-static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const object_key *b,
-                                  uint64_t *const maps[2], fsdpck_error *err)
+/* both: copies of both in the pool, with the numbers of their tensors. */
+static fsdpck_status compare_by(fsdpck_diff *d, const object_key *a, const object_key *b,
+                                uint64_t *const maps[2], value_pool *pool, value both[2],
+                                bool *equal, fsdpck_error *err)
 {
+    const catalogue *from = &d->a.src->cat, *to = &d->b.src->cat;
+    RETURN_IF(value_copy(&from->pool, a->content, pool, maps[0], &both[0], err));
+    RETURN_IF(value_copy(&to->pool, b->content, pool, maps[1], &both[1], err));
+    RETURN_IF(rename_params(&d->a.to, a, pool, both[0], err));
+    RETURN_IF(rename_params(&d->b.to, b, pool, both[1], err));
+    if (is_of_json(from) || is_of_json(to))
+        return value_equal_in_json(pool, both[0], pool, both[1], equal, err);
+    return value_equal(pool, both[0], pool, both[1], equal, err);
+}
+
+/* A tensor that one side shares with a name is the other's own copy where the format has no sharing: then what
+ * they hold decides. */
+static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const object_key *b,
+                                  const tensor_maps maps[2], fsdpck_error *err)
+{
+    uint64_t *const by_name[2] = {maps[0].by_name, maps[1].by_name};
+    uint64_t *const by_content[2] = {maps[0].by_content, maps[1].by_content};
     value_pool pool;
-    value x, y;
+    value both[2], again[2];
     bool equal = false;
     diff_row row = {.kind = FSDPCK_DIFF_OBJECT, .a = a->object, .b = b->object};
     value_pool_init(&pool, &d->a.src->metadata);
-    const catalogue *from = &d->a.src->cat, *to = &d->b.src->cat;
-    fsdpck_status st = value_copy(&from->pool, a->content, &pool, maps[0], &x, err);
-    if (st == FSDPCK_OK)
-        st = value_copy(&to->pool, b->content, &pool, maps[1], &y, err);
-    if (st == FSDPCK_OK)
-        st = rename_params(&d->a.to, a, &pool, x, err);
-    if (st == FSDPCK_OK)
-        st = rename_params(&d->b.to, b, &pool, y, err);
-    if (st == FSDPCK_OK)
-        st = is_of_json(from) || is_of_json(to)
-                 ? value_equal_in_json(&pool, x, &pool, y, &equal, err)
-                 : value_equal(&pool, x, &pool, y, &equal, err);
+    fsdpck_status st = compare_by(d, a, b, by_name, &pool, both, &equal, err);
     if (st == FSDPCK_OK && !equal)
-        st = show(d, &pool, x, &row.text_at, err);
+        st = compare_by(d, a, b, by_content, &pool, again, &equal, err);
     if (st == FSDPCK_OK && !equal)
-        st = show(d, &pool, y, &row.text_b_at, err);
+        st = show(d, &pool, both[0], &row.text_at, err);
+    if (st == FSDPCK_OK && !equal)
+        st = show(d, &pool, both[1], &row.text_b_at, err);
     value_pool_release(&pool);
     d->objects_compared++;
     return st == FSDPCK_OK && !equal ? add_row(d, &row, a, err) : st;
@@ -371,8 +389,43 @@ static bool is_nothing(const run *r, const run *other, const object_key *key)
            value_walk(pool, key->content, visit_nothing, &bad, &ignored) == FSDPCK_OK && !bad;
 }
 
+/* has_other: what is no list, no tuple and no tensor with a name of its own. */
+typedef struct named_scan {
+    const catalogue *from;
+    bool has_tensor, has_other;
+} named_scan;
+
+static fsdpck_status visit_named(void *ctx, value v, fsdpck_error *err)
+{
+    named_scan *s = ctx;
+    const value_kind kind = value_kind_of(v);
+    (void)err;
+    if (kind == VALUE_TENSOR &&
+        (catalogue_tensor(s->from, value_tensor_index(v))->flags & CAT_TENSOR_NAMED))
+        s->has_tensor = true;
+    else if (kind != VALUE_LIST && kind != VALUE_TUPLE)
+        s->has_other = true;
+    return FSDPCK_OK;
+}
+
+/* A tuple of tensors is datasets of their names in an HDF5 file, as a list of them is. */
+static bool is_of_datasets(const run *r, const run *other, const object_key *key)
+{
+    named_scan s = {.from = &r->src->cat};
+    fsdpck_error ignored;
+    fsdpck_error_init(&ignored);
+    return is_of_json(&other->src->cat) &&
+           value_walk(&r->src->cat.pool, key->content, visit_named, &s, &ignored) == FSDPCK_OK &&
+           s.has_tensor && !s.has_other;
+}
+
+static bool is_no_difference(const run *r, const run *other, const object_key *key)
+{
+    return is_nothing(r, other, key) || is_of_datasets(r, other, key);
+}
+
 static fsdpck_status merge(fsdpck_diff *d, const object_list *a, const object_list *b,
-                           uint64_t *const maps[2], fsdpck_error *err)
+                           const tensor_maps maps[2], fsdpck_error *err)
 {
     size_t i = 0, k = 0;
     while (i < a->keys.count || k < b->keys.count) {
@@ -381,9 +434,9 @@ static fsdpck_status merge(fsdpck_diff *d, const object_list *a, const object_li
         const int order = x == NULL ? 1 : y == NULL ? -1 : compare_keys(x, y);
         if (order == 0)
             RETURN_IF(compare_pair(d, x, y, maps, err));
-        else if (order < 0 && !is_nothing(&d->a, &d->b, x))
+        else if (order < 0 && !is_no_difference(&d->a, &d->b, x))
             RETURN_IF(add_lone(d, FSDPCK_DIFF_OBJECT_ONLY_A, x, err));
-        else if (order > 0 && !is_nothing(&d->b, &d->a, y))
+        else if (order > 0 && !is_no_difference(&d->b, &d->a, y))
             RETURN_IF(add_lone(d, FSDPCK_DIFF_OBJECT_ONLY_B, y, err));
         i += order <= 0;
         k += order >= 0;
@@ -395,7 +448,7 @@ fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err)
 {
     object_list a = {VEC_OF(object_key, &d->a.src->metadata), {.limit_bytes = SIZE_MAX / 2}};
     object_list b = {VEC_OF(object_key, &d->b.src->metadata), {.limit_bytes = SIZE_MAX / 2}};
-    uint64_t *maps[2] = {NULL, NULL};
+    tensor_maps maps[2] = {{NULL, NULL}, {NULL, NULL}};
     group *g = d->a.ctx->group;
     strtab names;
     strtab_init(&names, &d->a.src->metadata);
@@ -416,7 +469,9 @@ fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err)
     strtab_release(&names);
     list_release(&a);
     list_release(&b);
-    free(maps[0]);
-    free(maps[1]);
+    for (int side = 0; side < 2; side++) {
+        free(maps[side].by_name);
+        free(maps[side].by_content);
+    }
     return st;
 }

@@ -8,19 +8,47 @@
 #include "base/crc.h"
 #include "compare/digest.h"
 
-static bool is_inner(const catalogue *c, uint64_t tensor)
+/* Of each tensor of the catalogue, whether an object holds it. */
+typedef struct inner_tensors {
+    uint8_t *is_held;
+    uint64_t count;
+} inner_tensors;
+
+static fsdpck_status visit(void *ctx, value v, fsdpck_error *err)
 {
-    return (catalogue_tensor(c, tensor)->flags & CAT_TENSOR_IN_OBJECT) != 0;
+    const inner_tensors *t = ctx;
+    (void)err;
+    if (value_kind_of(v) == VALUE_TENSOR && !t->is_held[value_tensor_index(v)]) {
+        t->is_held[value_tensor_index(v)] = 1;
+        ((inner_tensors *)ctx)->count++;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status find_inner(const catalogue *c, inner_tensors *t, fsdpck_error *err)
+{
+    t->is_held = calloc(catalogue_tensor_count(c) + 1, 1);
+    if (t->is_held == NULL)
+        return error_set_nomem(err, catalogue_tensor_count(c));
+    for (uint64_t i = 0; i < catalogue_tensor_count(c); i++) {
+        t->is_held[i] = (catalogue_tensor(c, i)->flags & CAT_TENSOR_IN_OBJECT) != 0;
+        t->count += t->is_held[i];
+    }
+    for (uint64_t i = 0; i < catalogue_object_count(c); i++)
+        if (catalogue_object(c, i)->loaded && !catalogue_object(c, i)->opaque)
+            RETURN_IF(value_walk(&c->pool, catalogue_object(c, i)->content, visit, t, err));
+    return FSDPCK_OK;
 }
 
 /* One target tensor for each. */
-static fsdpck_status aim_all(const catalogue *c, target *to, fsdpck_error *err)
+static fsdpck_status aim_all(const catalogue *c, const inner_tensors *inner, target *to,
+                             fsdpck_error *err)
 {
     static const uint64_t zeros[NDIM_MAX];
     const cat_chunk proto = {.file = CAT_NONE, .rank = UINT16_MAX, .place = PLACE_ROWS};
     for (uint64_t i = 0; i < catalogue_tensor_count(c); i++) {
         const cat_tensor *t = catalogue_tensor(c, i);
-        if (!is_inner(c, i))
+        if (!inner->is_held[i])
             continue;
         char name[24];
         uint32_t index;
@@ -36,16 +64,16 @@ static fsdpck_status aim_all(const catalogue *c, target *to, fsdpck_error *err)
     return catalogue_seal(&to->cat, err);
 }
 
-static fsdpck_status prepare(run *r, fsdpck_error *err)
+static fsdpck_status prepare(run *r, const inner_tensors *inner, fsdpck_error *err)
 {
-    RETURN_IF(aim_all(&r->src->cat, &r->to, err));
+    RETURN_IF(aim_all(&r->src->cat, inner, &r->to, err));
     RETURN_IF(digest_give_places(&r->to, NULL, err));
     return run_make_plan(r, err);
 }
 
-static fsdpck_status run_all_of_them(run *r, fsdpck_error *err)
+static fsdpck_status run_all_of_them(run *r, const inner_tensors *inner, fsdpck_error *err)
 {
-    RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
+    RETURN_IF(group_agree(r->ctx->group, prepare(r, inner, err), err));
     RETURN_IF(run_same_plan(r, err));
     RETURN_IF(group_agree(r->ctx->group, run_locate(r, err), err));
     RETURN_IF(exec_share_work(r->exec, true, err));
@@ -56,15 +84,16 @@ fsdpck_status digest_inner(fsdpck_context *ctx, fsdpck_checkpoint *src,
                            const fsdpck_transform_options *options, uint64_t *digests,
                            fsdpck_error *err)
 {
-    uint64_t first = 0;
+    inner_tensors inner = {0};
     run r;
-    while (first < catalogue_tensor_count(&src->cat) && !is_inner(&src->cat, first))
-        first++;
-    if (first == catalogue_tensor_count(&src->cat))
-        return FSDPCK_OK;
+    fsdpck_status st = group_agree(ctx->group, find_inner(&src->cat, &inner, err), err);
+    if (st != FSDPCK_OK || inner.count == 0) {
+        free(inner.is_held);
+        return st;
+    }
     run_init(&r, ctx, src, options);
     r.opt.direct = FSDPCK_OFF;
-    fsdpck_status st = run_all_of_them(&r, err);
+    st = run_all_of_them(&r, &inner, err);
     for (uint64_t i = 0; st == FSDPCK_OK && i < catalogue_tensor_count(&r.to.cat); i++) {
         const cat_tensor *t = catalogue_tensor(&r.to.cat, i);
         uint64_t crc = crc64_update(0, &t->dtype, sizeof t->dtype);
@@ -75,5 +104,6 @@ fsdpck_status digest_inner(fsdpck_context *ctx, fsdpck_checkpoint *src,
         digests[*VEC_AT(&r.to.from, const uint32_t, i)] = crc;
     }
     run_release(&r);
+    free(inner.is_held);
     return st;
 }

@@ -562,3 +562,28 @@ def case_selection_keeps_containers(setting):
             deep.move_to_end("two")
         check(shape_of(found) == shape_of(expected), "%s: %s, expected %s" % (options, shape_of(found), shape_of(expected)))
         module.load_state_dict(found["model"])
+
+
+@case(first=(2, 15))
+def case_diff_of_shared_tensors(setting):
+    """An object that shares a tensor with the model equals its copy in another format, and no other tensor."""
+    shared = torch.arange(3.0)
+    state = {"model": {"ww": shared, "tt": (torch.ones(2), torch.zeros(2))}, "keeper": Keeper(shadow=shared, own=torch.ones(4))}
+    state["ema"] = Keeper(first=state["model"]["tt"][0])
+    torch.save(state, setting.path("in.pt"))
+    _, path = setting.consolidate(setting.path("in.pt"), "dcp", "--format", "dcp")
+    setting.run("diff", setting.path("in.pt"), path)
+    setting.run("reshard", setting.path("in.pt"), setting.path("ranks"), "--world-size", "2", "--format", "pt-ranks")
+    setting.run("diff", setting.path("in.pt"), setting.path("ranks"))
+    for name in ("shadow", "own"):
+        other = dict(state, keeper=Keeper(**dict(vars(state["keeper"]), **{name: torch.arange(3.0) + 1})))
+        torch.save(other, setting.path("other.pt"))
+        setting.run("diff", setting.path("other.pt"), path, expected=1)
+    tuples = {"model": {"ww": shared, "tt": (torch.ones(2), [torch.zeros(2)])}}
+    torch.save(tuples, setting.path("tuples.pt"))
+    _, path = setting.consolidate(setting.path("tuples.pt"), "tuples.h5", "--format", "hdf5")
+    setting.run("diff", setting.path("tuples.pt"), path)
+    setting.run("diff", path, setting.path("tuples.pt"))
+    torch.save({"model": {"ww": shared, "tt": ("text", torch.ones(2))}}, setting.path("mixed.pt"))
+    _, path = setting.consolidate(setting.path("mixed.pt"), "mixed.h5", "--format", "hdf5")
+    setting.run("diff", setting.path("mixed.pt"), path, expected=1)
