@@ -47,8 +47,15 @@ static bool probe(const probe_input *in, const char **near_miss)
     /* Claimed, so that its owner hears what it is. */
     if (ranks_is_torch_checkpointing(in))
         return true;
-    return ranks_names_any(in->entries, in->entry_count, &sample) &&
-           begins_as_torch_save(in, sample);
+    if (!ranks_names_any(in->entries, in->entry_count, &sample))
+        return false;
+    /* A trainer's names suffice: a file that is empty or damaged is then named. */
+    if (ranks_name_is_known(sample))
+        return true;
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (ranks_name_is_generic(in->entries[i]) && begins_as_torch_save(in, in->entries[i]))
+            return true;
+    return false;
 }
 
 /* --- open --- */
