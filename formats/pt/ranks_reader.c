@@ -305,7 +305,7 @@ static void report(const ranks_state *s)
         log_write(log, LOG_NOTE, "plain tensors that only some ranks hold: %" PRIu64 "%s%s%s",
                   s->partial_count, s->partial.nbytes > 0 ? ": " : "",
                   s->partial.nbytes > 0 ? s->partial.text : "", s->partial.failed ? ", ..." : "");
-    if (ranks_is_count_unknown(s))
+    if (ranks_is_count_unknown(s) && !shard_metadata_is(s->cat))
         log_warn(log, FSDPCK_FINDING_RANKS_UNKNOWN,
                  "state with --source-ranks N how many wrote them",
                  "%" PRId64 " rank%s seen; these files cannot show whether a last rank is missing",
