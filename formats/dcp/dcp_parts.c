@@ -40,6 +40,17 @@ static bool holds_metadata(const probe_input *in, const char *folder_name)
     return path_probe(&in->dir, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
 }
 
+/* "optimizer_1", a folder. */
+static bool is_of_other_model(const probe_input *in, const char *name, const char *family)
+{
+    const char *digits = name + strlen(family);
+    path_kind kind;
+
+    return digits[0] != '\0' && digits[strspn(digits, "0123456789")] == '\0' &&
+           strcmp(digits, "0") != 0 && path_probe(&in->dir, name, &kind, NULL, NULL) == FSDPCK_OK &&
+           kind == PATH_FOLDER;
+}
+
 bool dcp_parts_probe(const probe_input *in)
 {
     bool has_model = false;
@@ -47,8 +58,11 @@ bool dcp_parts_probe(const probe_input *in)
     for (size_t i = 0; i < in->entry_count; i++) {
         const char *name = in->entries[i];
         for (uint32_t p = 0; p < DCP_PART_COUNT; p++) {
-            if (strncmp(name, parts[p].family, strlen(parts[p].family)) != 0 ||
-                !holds_metadata(in, name))
+            if (strncmp(name, parts[p].family, strlen(parts[p].family)) != 0)
+                continue;
+            if (is_of_other_model(in, name, parts[p].family))
+                return false;
+            if (!holds_metadata(in, name))
                 continue;
             if (strcmp(name, parts[p].folder) != 0)
                 return false;

@@ -50,6 +50,9 @@ typedef struct ranks_list {
 
 /* Whether names look like files of ranks; *sample is one of them. */
 bool ranks_names_any(char *const *entries, size_t count, const char **sample);
+/* Whether a trainer writes this name; whether it is another name with a rank. */
+bool ranks_name_is_known(const char *name);
+bool ranks_name_is_generic(const char *name);
 /* pattern: --source-rank-pattern, or NULL. BADINPUT: RANK-MIXED (two saves in one folder), RANK-DOUBLE (two
  * files of one rank), RANK-NONE. USAGE: a pattern without {r}. */
 fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,

@@ -152,6 +152,24 @@ static fsdpck_status check_worlds(const ranks_state *s, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* verl's files of the scheduler and of random states, without a model or an optimizer. */
+static fsdpck_status check_extra_alone(const ranks_state *s, fsdpck_error *err)
+{
+    static const char extra[] = "extra_state_world_size_";
+    const ranks_family *f = VEC_AT(&s->list->families, const ranks_family, 0);
+    if (s->list->families.count != 1 || s->req->rank_pattern != NULL || f->trainer[0] == '\0' ||
+        strncmp(f->prefix, extra, strlen(extra)) != 0)
+        return FSDPCK_OK;
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_MISSING,
+                                       "files of the model and the optimizer are missing");
+    error_path(err, s->req->path);
+    error_expected(err, "model_world_size_%" PRIu64 "_rank_{r}.pt", f->world);
+    error_found(err, "extra_state files alone");
+    error_next(err, "copy them from the machines that wrote them; --source-rank-pattern "
+                    "'extra_state_world_size_{W}_rank_{r}.pt' reads what is there");
+    return st;
+}
+
 bool ranks_is_count_unknown(const ranks_state *s)
 {
     return s->req->expect_ranks == 0 && world_of_names(s->list) == 0 && s->members.count == 0 &&
@@ -166,6 +184,7 @@ fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err)
     uint64_t missing;
 
     RETURN_IF(check_worlds(s, err));
+    RETURN_IF(check_extra_alone(s, err));
     const uint64_t others[] = {world, s->req->expect_ranks, s->members.count, s->group_world};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         c.count = others[i] > c.count ? others[i] : c.count;

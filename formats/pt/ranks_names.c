@@ -219,6 +219,18 @@ bool ranks_names_any(char *const *entries, size_t count, const char **sample)
     return first_rank || generic_count > 1;
 }
 
+bool ranks_name_is_known(const char *name)
+{
+    parts p;
+    return take_apart(name, NULL, &p) && p.order != GENERIC;
+}
+
+bool ranks_name_is_generic(const char *name)
+{
+    parts p;
+    return take_apart(name, NULL, &p) && p.order == GENERIC;
+}
+
 /* --- families --- */
 
 static void family_release(ranks_family *f)

@@ -47,8 +47,15 @@ static bool probe(const probe_input *in, const char **near_miss)
     /* Claimed, so that its owner hears what it is. */
     if (ranks_is_torch_checkpointing(in))
         return true;
-    return ranks_names_any(in->entries, in->entry_count, &sample) &&
-           begins_as_torch_save(in, sample);
+    if (!ranks_names_any(in->entries, in->entry_count, &sample))
+        return false;
+    /* A trainer's names suffice: a file that is empty or damaged is then named. */
+    if (ranks_name_is_known(sample))
+        return true;
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (ranks_name_is_generic(in->entries[i]) && begins_as_torch_save(in, in->entries[i]))
+            return true;
+    return false;
 }
 
 /* --- open --- */
@@ -298,7 +305,7 @@ static void report(const ranks_state *s)
         log_write(log, LOG_NOTE, "plain tensors that only some ranks hold: %" PRIu64 "%s%s%s",
                   s->partial_count, s->partial.nbytes > 0 ? ": " : "",
                   s->partial.nbytes > 0 ? s->partial.text : "", s->partial.failed ? ", ..." : "");
-    if (ranks_is_count_unknown(s))
+    if (ranks_is_count_unknown(s) && !shard_metadata_is(s->cat))
         log_warn(log, FSDPCK_FINDING_RANKS_UNKNOWN,
                  "state with --source-ranks N how many wrote them",
                  "%" PRId64 " rank%s seen; these files cannot show whether a last rank is missing",

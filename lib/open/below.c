@@ -67,6 +67,25 @@ bool below_is_of_system(const char *path)
     return is;
 }
 
+/* "optimizer_0", or "optimizer". */
+static bool is_numbered(const char *name, const char *word)
+{
+    const size_t n = strlen(word);
+    if (strncmp(name, word, n) != 0)
+        return false;
+    return name[n] == '\0' || (name[n] == '_' && name[n + 1] != '\0' &&
+                               name[n + 1 + strspn(name + n + 1, "0123456789")] == '\0');
+}
+
+/* Of accelerate and verl. */
+static bool is_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash == NULL ? path : slash + 1;
+    return strcmp(name, "actor") == 0 || strcmp(name, "critic") == 0 ||
+           is_numbered(name, "pytorch_model_fsdp") || is_numbered(name, "optimizer");
+}
+
 static void visit(search *s, char *path, unsigned depth)
 {
     probe_input in;
@@ -91,6 +110,11 @@ static void visit(search *s, char *path, unsigned depth)
         }
         probe_release(&in);
         return;
+    }
+    if (in.is_folder && depth > 0 && is_part(path) && s->found->part_count < BELOW_MOST) {
+        char *part = strdup(path);
+        if (part != NULL)
+            s->found->parts[s->found->part_count++] = part;
     }
     for (size_t i = 0; in.is_folder && depth < SEARCH_DEPTH && i < in.entry_count; i++) {
         path_kind kind;
@@ -179,8 +203,45 @@ bool below_rank_pattern(const below *found, text_buf *pattern)
     return false;
 }
 
+/* In the same folder, or further down. */
+static bool is_beside(const char *path, const char *part)
+{
+    const char *slash = strrchr(part, '/');
+    const size_t n = slash == NULL ? 0 : (size_t)(slash - part) + 1;
+    return strncmp(path, part, n) == 0;
+}
+
+static bool is_inside(const char *path, const char *part)
+{
+    const size_t n = strlen(part);
+    return strncmp(path, part, n) == 0 && (path[n] == '/' || path[n] == '\0');
+}
+
+fsdpck_status below_check_parts(const below *found, fsdpck_error *err)
+{
+    for (size_t i = 0; i < found->part_count && found->more == 0; i++) {
+        const char *part = found->parts[i];
+        bool any = false, beside = false;
+        for (size_t k = 0; k < found->count; k++) {
+            any = any || is_inside(found->paths[k], part);
+            beside = beside || is_beside(found->paths[k], part);
+        }
+        if (any || !beside)
+            continue;
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_NO_META,
+                                           "folder of a part holds no checkpoint: the save did "
+                                           "not complete, or its files were lost");
+        error_path(err, part);
+        error_next(err, "use an older checkpoint, or name the part that is there");
+        return st;
+    }
+    return FSDPCK_OK;
+}
+
 void below_release(below *found)
 {
+    for (size_t i = 0; i < found->part_count; i++)
+        free(found->parts[i]);
     for (size_t i = 0; i < found->count; i++)
         free(found->paths[i]);
     *found = (below){0};

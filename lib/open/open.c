@@ -191,10 +191,10 @@ static fsdpck_status enter_below(fsdpck_checkpoint *c, const char *near_miss,
     const bool viewed = c->view_of_ranks != NULL;
     below found;
     RETURN_IF(viewed ? transform_below(c, &found, err) : below_find(path, &found, err));
-    fsdpck_status st = FSDPCK_OK;
-    if (found.count == 0)
+    fsdpck_status st = below_check_parts(&found, err);
+    if (st == FSDPCK_OK && found.count == 0)
         st = no_checkpoint(&c->probe, path, near_miss, err);
-    else if (found.count > 1)
+    else if (st == FSDPCK_OK && found.count > 1)
         st = several_checkpoints(&found, path, err);
     if (st == FSDPCK_OK) {
         probe_release(&c->probe);

@@ -144,6 +144,9 @@ typedef struct below {
     size_t more;  /* found besides */
     bool unread;  /* something could not be read: `why` is of the first */
     fsdpck_error why;
+    /* Folders that a trainer keeps a part of its state in. */
+    char *parts[BELOW_MOST];
+    size_t part_count;
 } below;
 /* folder/name, malloc's; NULL where memory ran out. */
 char *transform_join(const char *folder_path, const char *name);
@@ -152,6 +155,8 @@ size_t transform_stem_nbytes(const char *name);
 /* Whether it is a folder of devices, processes or settings, which is not looked into. */
 bool below_is_of_system(const char *path);
 fsdpck_status below_find(const char *path, below *found, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* DCP-NO-META where a part's folder holds no checkpoint, while there is one beside it. */
+fsdpck_status below_check_parts(const below *found, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether they are files whose names differ in one number, from 0 on: these may be one checkpoint's,
  * a file a rank. Then their pattern, "r{r}.pt". */
 bool below_rank_pattern(const below *found, text_buf *pattern);

@@ -309,7 +309,10 @@ Test(ranks_refuse, names_that_are_no_ranks)
     copy_as("2.15.0", "ranks-dtensor/state_rank0.pt", "mp_rank_00_model_states.pt");
     copy_as("2.15.0", "ranks-dtensor/state_rank0.pt", "model_rank4.pt");
     cr_expect_not(ranks_opening_probe(scratch));
+    /* One file of torch.save suffices: the one that is none is then named. */
     scratch_write(scratch, "model_rank0.pt", "no zip at all", 13);
+    cr_expect(ranks_opening_probe(scratch));
+    scratch_write(scratch, "model_rank4.pt", "no zip at all", 13);
     cr_expect_not(ranks_opening_probe(scratch));
     copy_as("2.15.0", "ranks-dtensor/state_rank0.pt", "model_rank0.pt");
     cr_expect(ranks_opening_probe(scratch));
