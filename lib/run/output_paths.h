@@ -13,10 +13,11 @@
 /* The folder that `path` lies in, as realpath gives it: free(). NULL where there is none: errno. */
 char *output_real_parent(const char *path);
 
-/* USAGE where the output would lie in the input, or replace the input or a file of it. */
+/* USAGE where the output would lie in the input, or replace the input or a file of it; or those of --like. */
 fsdpck_status output_check_apart(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* USAGE where the manifest beside the output would lie in the input or in the output, or be it. */
+/* USAGE where the manifest beside the output would lie in the input, in the checkpoint of --like or in the output,
+ * or be it. */
 fsdpck_status output_check_manifest(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* EXISTS where something is at `path`; with `replace` a manifest may be there. IO without a folder. */
