@@ -205,10 +205,15 @@ fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
     char *parent = output_real_parent(path);
     char *input = realpath(r->src->path, NULL);
     char *existing = realpath(r->dst, NULL);
+    /* As it is written: the folder need not be there yet. */
+    const char *slash = strrchr(path, '/');
+    char *folder_path = slash == NULL ? NULL : strndup(path, (size_t)(slash - path));
+    const bool in_new = existing == NULL && folder_path != NULL && folder_path[0] != '\0' &&
+                        is_one_name(folder_path, r->dst);
     fsdpck_status st = FSDPCK_OK;
     if (r->src->probe.is_folder && is_within(parent, input)) {
         st = not_apart(r, path, "manifest of the output lies inside the input", NULL, err);
-    } else if (is_within(parent, existing)) {
+    } else if (in_new || is_within(parent, existing)) {
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "manifest lies inside the output");
         error_path(err, path);
         error_next(err, "leave --manifest out: a folder that is written has its manifest in it");
@@ -217,6 +222,7 @@ fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
         st = check_apart_from_like(r, path, parent, replaced_file, err);
         free(replaced_file);
     }
+    free(folder_path);
     free(parent);
     free(input);
     free(existing);
