@@ -129,6 +129,13 @@ static uint64_t count_alike(const fsdpck_verify *v, const fsdpck_verify_info *k,
     return end - first;
 }
 
+/* Notes are for -v, but for the doubt whether all of the checkpoint is there. */
+static bool is_shown(const cli *c, const fsdpck_finding *f)
+{
+    return strcmp(f->severity, "note") != 0 || c->verbose != 0 ||
+           f->what->finding == FSDPCK_FINDING_ST_RANKS_UNKNOWN;
+}
+
 static void print_findings(const cli *c, const fsdpck_verify *v, const fsdpck_verify_info *k)
 {
     fsdpck_finding_id before = FSDPCK_FINDING_NONE;
@@ -138,12 +145,12 @@ static void print_findings(const cli *c, const fsdpck_verify *v, const fsdpck_ve
         const uint64_t told = alike > ALIKE_MOST ? ALIKE_MOST : alike;
         for (uint64_t n = 0; n < told; n++) {
             fsdpck_verify_get_finding(v, i + n, &f);
-            if (strcmp(f.severity, "note") == 0 && c->verbose == 0)
+            if (!is_shown(c, &f))
                 continue;
             print_finding(&f, before);
             before = f.what->finding;
         }
-        if (alike > told && (strcmp(f.severity, "note") != 0 || c->verbose != 0))
+        if (alike > told && is_shown(c, &f))
             printf("... and %" PRIu64 " more such tensors [%s]; --json lists them\n", alike - told,
                    fsdpck_finding_name(f.what->finding));
         i += alike;

@@ -38,8 +38,10 @@ static fsdpck_status check(const transform_request *r, const char *dst, fsdpck_e
                 continue;
             err->status = FSDPCK_USAGE;
             fsdpck_escape(err->path, sizeof err->path, written[k], strlen(written[k]));
-            snprintf(err->message, sizeof err->message, "%s would replace the file of %s",
-                     k == 0 ? "output" : "manifest", read[i].option);
+            struct stat found;
+            const bool is_folder = stat(read[i].path, &found) == 0 && S_ISDIR(found.st_mode);
+            snprintf(err->message, sizeof err->message, "%s would replace the %s of %s",
+                     k == 0 ? "output" : "manifest", is_folder ? "folder" : "file", read[i].option);
             snprintf(err->next, sizeof err->next, "choose another name");
             return FSDPCK_USAGE;
         }

@@ -331,10 +331,12 @@ static void warn_unwritten(const hdf5_builder *b)
 {
     const hdf5_file *f = b->f;
     if (f->refused_datasets > 0 && !f->tells)
-        log_warn(&b->in->log, FSDPCK_FINDING_H5_UNWRITTEN, "",
-                 "%" PRIu64 " dataset%s %" PRIu64 " bytes that were never written",
-                 f->refused_datasets, f->refused_datasets == 1 ? " has" : "s have",
-                 f->refused_nbytes);
+        log_warn(
+            &b->in->log, FSDPCK_FINDING_H5_UNWRITTEN,
+            f->may_fill ? "use an earlier file; --hdf5-fill accepts the fill values that it defines"
+                        : "use an earlier file",
+            "%" PRIu64 " dataset%s %" PRIu64 " bytes that were never written", f->refused_datasets,
+            f->refused_datasets == 1 ? " has" : "s have", f->refused_nbytes);
     if (f->filled_datasets > 0)
         log_warn(&b->in->log, FSDPCK_FINDING_H5_FILLED, "",
                  "%" PRIu64 " dataset%s %" PRIu64

@@ -478,6 +478,7 @@ static void judge_unwritten(hdf5_builder *b)
         return;
     }
     f->refused_datasets++;
+    f->may_fill = f->may_fill || (d->fill_state == HDF5_FILL_VALUE && !f->fills);
     f->refused_nbytes += d->unwritten_nbytes;
     if (!f->tells)
         return;

@@ -56,6 +56,7 @@ typedef struct hdf5_file {
     uint64_t unwritten_nbytes;
     /* Datasets with unwritten elements and the bytes of these: refused, and filled. */
     uint64_t refused_datasets, refused_nbytes;
+    bool may_fill; /* --hdf5-fill would accept some of them */
     uint64_t filled_datasets, filled_nbytes;
     bool fills;    /* --hdf5-fill: a fill value that the file defines is what was never written */
     bool tells;    /* datasets that are refused are reported while the file is opened */

@@ -80,6 +80,7 @@ typedef struct output {
     unsigned old_mode;         /* of what is replaced: the new one gets it too */
     uint64_t new_dev, new_ino; /* the partial */
     int published;             /* enum output_published */
+    bool sync_later;           /* output_publish leaves the folder around it to its caller */
     char *old_name;            /* in the parent folder: what was replaced, until it is removed */
 } output;
 
@@ -136,6 +137,8 @@ fsdpck_status output_commit(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
  * which fails as said there. output_withdraw may be called at any time. */
 fsdpck_status output_finish(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status output_publish(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Of two: both have their names before the folders around them are synced; or neither has. */
+fsdpck_status output_publish_both(output *o, output *beside, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void output_withdraw(output *o);
 fsdpck_status output_settle(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

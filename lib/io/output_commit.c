@@ -109,12 +109,17 @@ static fsdpck_status set_rename_errno(const output *o, int rc, fsdpck_error *err
     return error_set_errno(err, rc, "rename", o->path);
 }
 
+static fsdpck_status sync_parent(const output *o, fsdpck_error *err)
+{
+    return o->sync_later ? FSDPCK_OK : sync_folder(o, &o->parent, err);
+}
+
 static fsdpck_status publish_new(output *o, fsdpck_error *err)
 {
     const int rc = platform_rename_noreplace(o->parent.fd, o->partial_name, o->final_name);
     if (rc != 0)
         return set_rename_errno(o, rc, err);
-    const fsdpck_status st = sync_folder(o, &o->parent, err);
+    const fsdpck_status st = sync_parent(o, err);
     /* Not known to be durable, so not there at all. */
     if (st != FSDPCK_OK && is_same(o, o->final_name, o->new_dev, o->new_ino))
         (void)remove_tree(o->parent.fd, o->final_name);
@@ -134,7 +139,7 @@ static fsdpck_status publish_over_file(output *o, char **old_name, fsdpck_error 
     if (renameat(dirfd, o->partial_name, dirfd, o->final_name) != 0)
         st = error_set_errno(err, errno, "rename", o->path);
     else
-        st = sync_folder(o, &o->parent, err);
+        st = sync_parent(o, err);
     /* A rename between two names of one file does nothing, so the second name goes in any case. */
     if (st != FSDPCK_OK && *old_name != NULL) {
         (void)!renameat(dirfd, *old_name, dirfd, o->final_name);
@@ -152,7 +157,7 @@ static fsdpck_status publish_over_folder(output *o, const char *old_name, fsdpck
     const int rc = platform_rename_noreplace(dirfd, o->partial_name, o->final_name);
     fsdpck_status st = rc == 0 ? FSDPCK_OK : set_rename_errno(o, rc, err);
     if (st == FSDPCK_OK)
-        st = sync_folder(o, &o->parent, err);
+        st = sync_parent(o, err);
     if (st != FSDPCK_OK) {
         if (rc == 0)
             (void)remove_tree(dirfd, o->final_name);
@@ -192,7 +197,7 @@ static fsdpck_status publish_replacing(output *o, fsdpck_error *err)
     if (st == FSDPCK_OK && !is_same(o, o->partial_name, o->old_dev, o->old_ino))
         st = output_refuse_existing(o, "it was replaced while this one was written", err);
     if (st == FSDPCK_OK)
-        st = sync_folder(o, &o->parent, err);
+        st = sync_parent(o, err);
     if (st == FSDPCK_OK)
         return st;
     const int back = platform_rename_exchange(dirfd, o->partial_name, o->final_name);
@@ -254,6 +259,22 @@ void output_withdraw(output *o)
         (void)sync_folder(o, &o->parent, NULL);
     }
     output_release(o);
+}
+
+/* Between the renames nothing is waited for: who dies there leaves the one without the other. */
+fsdpck_status output_publish_both(output *o, output *beside, fsdpck_error *err)
+{
+    o->sync_later = true;
+    RETURN_IF(output_publish(o, err));
+    fsdpck_status st = output_publish(beside, err);
+    if (st == FSDPCK_OK) {
+        st = sync_folder(o, &o->parent, err);
+        if (st != FSDPCK_OK)
+            output_withdraw(beside);
+    }
+    if (st != FSDPCK_OK)
+        output_withdraw(o);
+    return st;
 }
 
 static fsdpck_status flush_file(void *ctx, unsigned worker, uint64_t index, fsdpck_error *err)

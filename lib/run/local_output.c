@@ -301,8 +301,8 @@ static fsdpck_status publish(run *r, output *beside, fsdpck_error *err)
 {
     if (!leads(r))
         return FSDPCK_OK;
-    RETURN_IF(output_publish(&r->out, err));
-    return beside->created ? output_publish(beside, err) : FSDPCK_OK;
+    return beside->created ? output_publish_both(&r->out, beside, err)
+                           : output_publish(&r->out, err);
 }
 
 static fsdpck_status settle(run *r, output *beside, fsdpck_error *err)

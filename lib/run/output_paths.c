@@ -64,10 +64,11 @@ static bool is_within(const char *path, const char *folder_path)
 
 /* ---- DST ---- */
 
-/* The file `name` of the input would go if what is at `existing` did. */
-static bool would_go(const run *r, const char *name, const char *existing, const struct stat *was)
+/* The file `name` of a checkpoint that is read would go if what is at `existing` did. */
+static bool would_go(const fsdpck_checkpoint *src, const char *name, const char *existing,
+                     const struct stat *was)
 {
-    const folder *dir = &r->src->probe.dir;
+    const folder *dir = &src->probe.dir;
     struct stat found;
     if (dir->fd < 0 || fstatat(dir->fd, name, &found, 0) != 0)
         return false;
@@ -83,21 +84,20 @@ static bool would_go(const run *r, const char *name, const char *existing, const
     return within;
 }
 
-/* The name of a file of the input that would go with what the output replaces, or NULL. */
-static const char *first_that_would_go(const run *r, const char *existing)
+/* The name of a file of `src` that would go with what the output replaces, or NULL. */
+static const char *first_that_would_go(const fsdpck_checkpoint *src, const char *existing)
 {
-    const fsdpck_checkpoint *src = r->src;
     const catalogue *cat = src->view == NULL ? &src->cat : &src->read;
     struct stat was;
     if (existing == NULL || stat(existing, &was) != 0)
         return NULL;
     for (size_t i = 0; i < catalogue_file_count(cat); i++) {
         const char *name = catalogue_name(cat, catalogue_file(cat, i)->path);
-        if (would_go(r, name, existing, &was))
+        if (would_go(src, name, existing, &was))
             return name;
     }
     for (size_t i = 0; src->probe.is_folder && i < src->probe.entry_count; i++)
-        if (would_go(r, src->probe.entries[i], existing, &was))
+        if (would_go(src, src->probe.entries[i], existing, &was))
             return src->probe.entries[i];
     return NULL;
 }
@@ -110,6 +110,37 @@ static fsdpck_status not_apart(const run *r, const char *path, const char *why, 
     if (name != NULL)
         error_found(err, "'%s' of the input", name);
     error_next(err, "write it beside '%s'", r->src->path);
+    return st;
+}
+
+/* The checkpoint of --like is read, and stays what it is. */
+static fsdpck_status check_apart_from_like(const run *r, const char *path, const char *parent,
+                                           const char *existing, fsdpck_error *err)
+{
+    const fsdpck_checkpoint *like = r->opt.like;
+    const bool is_dst = path == r->dst;
+    const char *name = NULL;
+    fsdpck_status st = FSDPCK_OK;
+    if (like == NULL)
+        return FSDPCK_OK;
+    char *real = realpath(like->path, NULL);
+    if (like->probe.is_folder && is_within(parent, real))
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                       "%s lies inside the checkpoint of --like",
+                       is_dst ? "output" : "manifest of the output");
+    else if (is_within(real, existing))
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                       "%s would replace the checkpoint of --like", is_dst ? "output" : "manifest");
+    else if ((name = first_that_would_go(like, existing)) != NULL)
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s would replace a file of --like",
+                       is_dst ? "output" : "manifest");
+    if (st != FSDPCK_OK) {
+        error_path(err, path);
+        if (name != NULL)
+            error_found(err, "'%s' of '%s'", name, like->path);
+        error_next(err, "write it beside '%s'", like->path);
+    }
+    free(real);
     return st;
 }
 
@@ -127,9 +158,10 @@ fsdpck_status output_check_apart(const run *r, fsdpck_error *err)
         why = "output is the input";
     else if (is_within(input, existing))
         why = "input lies inside the output";
-    else if ((name = first_that_would_go(r, existing)) != NULL)
+    else if ((name = first_that_would_go(r->src, existing)) != NULL)
         why = "output would replace a file of the input";
-    const fsdpck_status st = why == NULL ? FSDPCK_OK : not_apart(r, r->dst, why, name, err);
+    const fsdpck_status st = why == NULL ? check_apart_from_like(r, r->dst, parent, existing, err)
+                                         : not_apart(r, r->dst, why, name, err);
     free(input);
     free(parent);
     free(existing);
@@ -173,14 +205,24 @@ fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
     char *parent = output_real_parent(path);
     char *input = realpath(r->src->path, NULL);
     char *existing = realpath(r->dst, NULL);
+    /* As it is written: the folder need not be there yet. */
+    const char *slash = strrchr(path, '/');
+    char *folder_path = slash == NULL ? NULL : strndup(path, (size_t)(slash - path));
+    const bool in_new = existing == NULL && folder_path != NULL && folder_path[0] != '\0' &&
+                        is_one_name(folder_path, r->dst);
     fsdpck_status st = FSDPCK_OK;
     if (r->src->probe.is_folder && is_within(parent, input)) {
         st = not_apart(r, path, "manifest of the output lies inside the input", NULL, err);
-    } else if (is_within(parent, existing)) {
+    } else if (in_new || is_within(parent, existing)) {
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "manifest lies inside the output");
         error_path(err, path);
         error_next(err, "leave --manifest out: a folder that is written has its manifest in it");
+    } else {
+        char *replaced_file = realpath(path, NULL);
+        st = check_apart_from_like(r, path, parent, replaced_file, err);
+        free(replaced_file);
     }
+    free(folder_path);
     free(parent);
     free(input);
     free(existing);
@@ -264,32 +306,4 @@ fsdpck_status output_check_replaced(const output *o, fsdpck_error *err)
     return ino == o->old_ino
                ? FSDPCK_OK
                : refuse(o->path, " and was replaced meanwhile", "choose another name", err);
-}
-
-bool output_is_rank_file(const run *r, const char *name)
-{
-    const char *p =
-        r->opt.rank_pattern != NULL ? r->opt.rank_pattern : r->src->cat.origin.rank_pattern;
-    if (*p == '\0')
-        return false;
-    while (*p != '\0') {
-        if (strncmp(p, "{r}", 3) == 0 || strncmp(p, "{W}", 3) == 0) {
-            const size_t digits = strspn(name, "0123456789");
-            if (digits == 0)
-                return false;
-            p += 3;
-            name += digits;
-        } else if (*p++ != *name++) {
-            return false;
-        }
-    }
-    return *name == '\0';
-}
-
-bool output_has_rank_file(const run *r, const probe_input *in)
-{
-    for (size_t i = 0; i < in->entry_count; i++)
-        if (output_is_rank_file(r, in->entries[i]))
-            return true;
-    return false;
 }

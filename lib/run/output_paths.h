@@ -13,16 +13,11 @@
 /* The folder that `path` lies in, as realpath gives it: free(). NULL where there is none: errno. */
 char *output_real_parent(const char *path);
 
-/* Whether the file has a name that this run gives to a rank: --rank-pattern, or the source's own
- * pattern, with any numbers in it. */
-bool output_is_rank_file(const run *r, const char *name);
-/* Whether a name of a folder is one. */
-bool output_has_rank_file(const run *r, const probe_input *in);
-
-/* USAGE where the output would lie in the input, or replace the input or a file of it. */
+/* USAGE where the output would lie in the input, or replace the input or a file of it; or those of --like. */
 fsdpck_status output_check_apart(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* USAGE where the manifest beside the output would lie in the input or in the output, or be it. */
+/* USAGE where the manifest beside the output would lie in the input, in the checkpoint of --like or in the output,
+ * or be it. */
 fsdpck_status output_check_manifest(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* EXISTS where something is at `path`; with `replace` a manifest may be there. IO without a folder. */

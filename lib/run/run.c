@@ -347,14 +347,9 @@ static fsdpck_status commit_both(output *out, output *beside, fsdpck_error *err)
     fsdpck_error second;
     RETURN_IF(output_finish(beside, err));
     RETURN_IF(output_finish(out, err));
-    RETURN_IF(output_publish(out, err));
-    fsdpck_status st = output_publish(beside, err);
-    if (st != FSDPCK_OK) {
-        output_withdraw(out);
-        return st;
-    }
+    RETURN_IF(output_publish_both(out, beside, err));
     fsdpck_error_init(&second);
-    st = output_settle(out, err);
+    const fsdpck_status st = output_settle(out, err);
     const fsdpck_status settled = output_settle(beside, st == FSDPCK_OK ? err : &second);
     return st == FSDPCK_OK ? settled : st;
 }
