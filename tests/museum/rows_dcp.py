@@ -348,7 +348,7 @@ def million_chunks(tensors=2000, ranks=512):
 def large():
     lazily = lambda where: million_chunks()(where)
     return [
-        row("D27", "million-chunks", "A", None, lazily, commands=("inspect", "structure"), lanes="A", strict=False),
+        row("D27", "million-chunks", "A", None, lazily, commands=("inspect", "structure"), lanes="A", strict=False, seconds=40),
         row("D27", "million-chunks-in-little-memory", "L", None, lazily, commands=("inspect", "structure"), lanes="B",
             settled="a million chunks need more than 256 MiB"),
         row("D27", "100000-chunks", "A", None, lambda where: million_chunks(200)(where), commands=("inspect", "structure"),

@@ -162,7 +162,7 @@ def good():
         rows.append(row("T17", name, "A", None, st({text: entry()})))
     rows += [
         row("T18", "500000", "A", None, lambda: many([f"layers.{i:06d}.{'x' * 90}" for i in range(500_000)]), lanes="A",
-            commands=("inspect", "structure", "coverage")),
+            commands=("inspect", "structure", "coverage"), seconds=60),
         row("T18", "500000-in-little-memory", "L", None, lambda: many([f"layers.{i:06d}.{'x' * 90}" for i in range(500_000)]),
             lanes="B", commands=("inspect", "structure", "coverage"),
             settled="half a million tensors need more than a part of 256 MiB"),

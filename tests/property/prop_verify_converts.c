@@ -241,8 +241,16 @@ static void load_fixture(const char *path, const char *name)
         load_folder(f, path, "");
     for (size_t i = 0; i < f->count; i++)
         nbytes += f->files[i].nbytes;
-    if (f->count > 0 && nbytes < FIXTURE_NBYTES_MAX)
+    if (f->count > 0 && nbytes < FIXTURE_NBYTES_MAX) {
         fixtures[fixture_count++] = f;
+        return;
+    }
+    for (size_t i = 0; i < f->count; i++) {
+        free(f->files[i].name);
+        free(f->files[i].bytes);
+    }
+    free(f->name);
+    free(f);
 }
 
 static bool ends(const char *name, const char *end)
