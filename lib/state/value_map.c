@@ -60,7 +60,7 @@ uint64_t *value_map_put(value_map *m, uint64_t key, bool *fresh, fsdpck_error *e
 
 uint64_t *value_map_find(const value_map *m, uint64_t key)
 {
-    if (m->capacity == 0)
+    if (m->capacity == 0 || key == 0) /* that of an entry without one */
         return NULL;
     struct value_map_entry *entry = entry_of(m, key);
     return entry->key == key ? &entry->number : NULL;

@@ -141,7 +141,7 @@ def names():
         ("nul", FIRST + "\0"), ("escape", "/\x1b[31m\nINJECTED"), ("folder", "..")) ]
     missing = ("a\x1b[31m\nINJECTED", "a\u202eb\u2066", "x" * 250)
     rows += [row("N01", f"escaped-{i}", "R", "MAN-MISSING", with_manifest(lambda d, t=text: d["files"].append(
-        {"name": t, "nbytes": 1, "crc64": "0" * 16}))) for i, text in enumerate(missing)]
+        {"name": t, "nbytes": 1, "crc64": "0" * 16})), expect={"latest": 1}) for i, text in enumerate(missing)]
     return rows + [
         row("N01", "file-twice", "R", "MAN-DUP", with_manifest(lambda d: d["files"].append(d["files"][0])), offset=ANY),
         row("N01", "tensor-twice", "R", "MAN-DUP", with_manifest(lambda d: d["tensors"].append(d["tensors"][0])), offset=ANY),
@@ -178,14 +178,16 @@ def files():
     gone = lambda *names: lambda path: [os.remove(os.path.join(path, n)) for n in names] and None
     return [
         row("N03", "missing", "R", "MAN-MISSING", with_manifest(lambda d: d["files"].append(
-            {"name": "tokenizer.json", "nbytes": 2, "crc64": "0" * 16})), says=("tokenizer.json",)),
+            {"name": "tokenizer.json", "nbytes": 2, "crc64": "0" * 16})), says=("tokenizer.json",), expect={"latest": 1}),
         row("N03", "shard-missing", "R", "DCP-MISSING", with_manifest(after=gone(SECOND)), says=(SECOND,),
             expect=dict.fromkeys(("inspect", "inspect-all", "consolidate", "reshard", "diff", "digest",
                                   "layout"), 3) | {"latest": 1}),
         row("N03", "folder-in-its-place", "R", "MAN-MISSING", with_manifest(lambda d: d["files"].append(
-            {"name": "sub", "nbytes": 2, "crc64": "0" * 16}), after=lambda p: os.mkdir(p + "/sub"))),
-        row("N03", "size", "R", "MAN-SIZE", with_manifest(after=bent(SECOND, lambda data: data + b"tail"))),
-        row("N03", "size-safetensors", "R", "MAN-SIZE", safetensors(changed("files", nbytes=5))),
+            {"name": "sub", "nbytes": 2, "crc64": "0" * 16}), after=lambda p: os.mkdir(p + "/sub")), expect={"latest": 1}),
+        row("N03", "size", "R", "MAN-SIZE", with_manifest(after=bent(SECOND, lambda data: data + b"tail")),
+            expect={"latest": 1, "consolidate": 3, "reshard": 3}),
+        row("N03", "size-safetensors", "R", "MAN-SIZE", safetensors(changed("files", nbytes=5)),
+            expect={"latest": 1, "consolidate": 3, "reshard": 3}),
         row("N03", "hash", "R", "MAN-HASH", with_manifest(changed("files", crc64="0" * 16)), at="manifest-bytes"),
         row("N03", "hash-of-metadata", "R", "MAN-HASH", with_manifest(lambda d: d["files"][0].update(crc64="0" * 16)),
             at="manifest-bytes", says=(".metadata",)),
