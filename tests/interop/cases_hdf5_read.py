@@ -144,6 +144,12 @@ def case_hdf5_read_refused(setting):
     check("lzf" in done.stderr and "H5-FILTER" in done.stderr, done.stderr)
 
 
+def digest_or_refusal(setting, path):
+    """What digest says of a file, some of whose elements may never have been written."""
+    done = subprocess.run([setting.program, "digest", "--hdf5-fill", path], capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr.replace(path, "FILE") if done.returncode else ""
+
+
 @case(first=(2, 15))
 def case_hdf5_read_fixtures(setting):
     """The committed fixtures are what their script makes."""
@@ -153,4 +159,4 @@ def case_hdf5_read_fixtures(setting):
     for name in sorted(os.listdir(folder)):
         if not name.endswith(".digests"):
             committed = os.path.join(setting.fixtures, "hdf5", name)
-            check(digests_of(setting, os.path.join(folder, name)) == digests_of(setting, committed), name)
+            check(digest_or_refusal(setting, os.path.join(folder, name)) == digest_or_refusal(setting, committed), name)
