@@ -38,6 +38,7 @@ class Row:
     seconds   the most that one run may take
     children  copies of itself that the program may start in one run
     env       further variables, as pairs
+    converts  whether what verify says is held against planned conversions; not where that takes minutes
     """
 
     id: str
@@ -60,6 +61,7 @@ class Row:
     seconds: float = 10
     children: int = 0
     env: tuple = ()
+    converts: bool = True
 
     @property
     def title(self):
