@@ -155,7 +155,7 @@ def pointing():
         row("H05", "growing", "R", "H5-VIRTUAL", bad("virtual-growing")),
         row("H04", "soft-first", "A", "H5-LEFT-OUT", fixture("soft-first.h5")),
         row("H06", "cycle", "A", "H5-LEFT-OUT", bad("cycle")),
-        row("H06", "million-links", "A", None, million_links, commands=("inspect", "coverage"), lanes="A", seconds=60,
+        row("H06", "million-links", "A", None, million_links, commands=("inspect", "coverage"), lanes="A", seconds=150,
             converts=False),
         row("H06", "million-links-in-little-memory", "L", "LIMIT-MEMORY", million_links, commands=BRIEF, lanes="B",
             settled="a million tensors are more metadata than the lane's address space is given"),
