@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "progress_line.h"
 #include "report.h"
 
 /* Between two looks; a terminal is redrawn each time. */
@@ -21,29 +23,61 @@ struct progress_view {
     bool runs, stop;
     bool terminal;
     bool drawn;
-    double started, last_plain;
+    double last_plain;
+    const char *phase;   /* constant texts of the library: their addresses tell them apart */
+    double phase_began;  /* seconds */
+    double rate;         /* bytes per second, smoothed */
+    double last_seconds; /* and the sample before */
+    uint64_t last_done;
 };
+
+/* Where a sample older than this has lost two thirds of its weight. */
+#define SMOOTH_SECONDS 4.0
+
+static void follow_rate(progress_view *v, const char *phase, uint64_t done, double now)
+{
+    if (phase != v->phase || done < v->last_done) {
+        v->phase = phase;
+        v->phase_began = v->last_seconds = now;
+        v->last_done = done;
+        v->rate = 0;
+        return;
+    }
+    const double step = now - v->last_seconds;
+    if (step <= 0 || (done == v->last_done && v->rate <= 0))
+        return;
+    const double current = (double)(done - v->last_done) / step;
+    const double weight = v->rate <= 0 ? 1 : step / (step + SMOOTH_SECONDS);
+    v->rate += weight * (current - v->rate);
+    v->last_seconds = now;
+    v->last_done = done;
+}
+
+/* Columns of the terminal, less the last one, which some wrap at. */
+static unsigned columns(void)
+{
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 2)
+        return 79;
+    return size.ws_col - 1U;
+}
 
 static void draw(progress_view *v)
 {
     const char *phase;
     uint64_t done, total;
+    char line[PROGRESS_LINE_MOST];
     fsdpck_context_progress(v->c->ctx, &phase, &done, &total);
     const double now = report_now();
+    follow_rate(v, phase, done, now);
     if (phase[0] == '\0' || (!v->terminal && now - v->last_plain < PLAIN_SECONDS))
         return;
-    char a[32], b[32], rate[32];
-    const double seconds = now - v->started;
-    report_bytes(a, sizeof a, done);
-    report_bytes(b, sizeof b, total);
-    report_bytes(rate, sizeof rate, seconds > 0 ? (uint64_t)((double)done / seconds) : 0);
-    const char *lead = v->terminal ? "\r\033[K" : "";
-    const char *tail = v->terminal ? "" : "\n";
-    if (total > 0)
-        fprintf(stderr, "%sfsdpck: %s: %s of %s (%u%%), %s/s%s", lead, phase, a, b,
-                (unsigned)(100.0 * (double)done / (double)total), rate, tail);
+    const progress_sample sample = {phase, done, total, now - v->phase_began, v->rate};
+    (void)progress_line(line, &sample, v->terminal ? columns() : 0);
+    if (v->terminal)
+        fprintf(stderr, "\r%s\033[K", line);
     else
-        fprintf(stderr, "%sfsdpck: %s, %.0f s%s", lead, phase, seconds, tail);
+        fprintf(stderr, "fsdpck: %s\n", line);
     fflush(stderr);
     v->drawn = true;
     v->last_plain = now;
@@ -80,8 +114,7 @@ progress_view *progress_start(const cli *c, progress_mode mode)
         return NULL;
     v->c = c;
     v->terminal = isatty(STDERR_FILENO) == 1;
-    v->started = report_now();
-    v->last_plain = mode == PROGRESS_ALWAYS ? v->started - PLAIN_SECONDS : v->started;
+    v->last_plain = mode == PROGRESS_ALWAYS ? report_now() - PLAIN_SECONDS : report_now();
     pthread_mutex_init(&v->lock, NULL);
     pthread_cond_init(&v->turn, NULL);
     if (pthread_create(&v->thread, NULL, watch, v) != 0) {
