@@ -48,6 +48,8 @@ static bool find_kind(const char *word, fsdpck_finding_kind *k)
 
 static int print_finding(const fsdpck_finding_kind *k)
 {
+    if (k->former_id != NULL)
+        printf("%s is a former id of %s\n", k->former_id, k->id);
     printf("%s: %s\n", k->id, k->means);
     printf("  class:    %s\n", k->class_name);
     printf("  verify:   %s%s\n", k->severity, k->fixed ? ", which cannot be set otherwise" : "");
@@ -80,6 +82,8 @@ static int print_finding_json(const cli *c, const fsdpck_finding_kind *k)
         return FSDPCK_LIMIT;
     cJSON *o = cJSON_AddObjectToObject(e, "kind");
     cJSON_AddStringToObject(o, "id", k->id);
+    if (k->former_id != NULL)
+        cJSON_AddStringToObject(o, "former_id", k->former_id);
     cJSON_AddStringToObject(o, "class", k->class_name);
     cJSON_AddStringToObject(o, "severity", k->severity);
     cJSON_AddBoolToObject(o, "fixed", k->fixed);

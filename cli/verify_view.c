@@ -133,7 +133,7 @@ static uint64_t count_alike(const fsdpck_verify *v, const fsdpck_verify_info *k,
 static bool is_shown(const cli *c, const fsdpck_finding *f)
 {
     return strcmp(f->severity, "note") != 0 || c->verbose != 0 ||
-           f->what->finding == FSDPCK_FINDING_ST_RANKS_UNKNOWN;
+           f->what->finding == FSDPCK_FINDING_RANKS_UNKNOWN;
 }
 
 static void print_findings(const cli *c, const fsdpck_verify *v, const fsdpck_verify_info *k)

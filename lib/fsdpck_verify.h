@@ -219,18 +219,20 @@ FSDPCK_API void fsdpck_diff_free(fsdpck_diff *d);
 /* What can be wrong with a checkpoint, by the ids that findings and errors carry. Neither the name
  * nor the meaning of an id changes within a major version. */
 typedef struct fsdpck_finding_kind {
-    const char *id;         /* "DCP-GAP" */
+    const char *id;         /* "CHUNK-GAP" */
     const char *class_name; /* "coverage", see fsdpck-findings(7) */
     const char *severity;   /* "error", "warning", "note": by default, for fsdpck_verify_new */
     int fixed;              /* and it cannot be set otherwise */
     const char *means;      /* one line each */
     const char *next;
     int of_machine; /* about the machine, the program or a limit, not about the checkpoint */
+    const char
+        *former_id; /* of kind_find: what it was found by, where that is a former id; else NULL */
 } fsdpck_finding_kind;
 
 /* In the order of the ids, index from 0; 0 behind the last. All texts are constants. */
 FSDPCK_API int fsdpck_finding_kind_at(size_t index, fsdpck_finding_kind *kind);
-/* 0 where there is no such id, or no such number. */
+/* 0 where there is no such id, or no such number. kind_find takes former ids, too, for one release. */
 FSDPCK_API int fsdpck_finding_kind_find(const char *id, fsdpck_finding_kind *kind);
 FSDPCK_API int fsdpck_finding_kind_get(fsdpck_finding_id id, fsdpck_finding_kind *kind);
 /* For failures whose error names none, such as those of system calls: FSDPCK_FINDING_SYS_IO.

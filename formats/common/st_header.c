@@ -95,8 +95,10 @@ static fsdpck_status check_tiling(st_header *h, fsdpck_error *err)
     if (end == h->data_nbytes)
         return FSDPCK_OK;
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_EOF,
-                  end > h->data_nbytes ? "file is cut short" : "bytes behind the last tensor");
+        end > h->data_nbytes
+            ? error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_SHORT, "file is cut short")
+            : error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_TRAILING,
+                        "bytes behind the last tensor");
     error_offset(err, h->data_offset_bytes + (end < h->data_nbytes ? end : h->data_nbytes));
     error_expected(err, "%" PRIu64 " bytes of data", end);
     error_found(err, "%" PRIu64 " bytes", h->data_nbytes);
@@ -140,10 +142,8 @@ static fsdpck_status check_header_nbytes(const st_input *in, uint64_t n, fsdpck_
 {
     if (n >= 2 && n <= ST_HEADER_NBYTES_MAX && n <= in->nbytes - 8)
         return FSDPCK_OK;
-    const bool short_one = n < 2;
-    const fsdpck_status st = error_set(
-        err, FSDPCK_BADINPUT, short_one ? FSDPCK_FINDING_ST_SHORT : FSDPCK_FINDING_ST_HEADER_SIZE,
-        "impossible length of the header");
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_HEADER_SIZE,
+                                       "impossible length of the header");
     const uint64_t most =
         in->nbytes - 8 < ST_HEADER_NBYTES_MAX ? in->nbytes - 8 : ST_HEADER_NBYTES_MAX;
     error_offset(err, in->base_offset_bytes);
@@ -161,7 +161,7 @@ fsdpck_status st_header_read(const st_input *in, budget *owner, st_header *h, fs
 {
     *h = (st_header){0};
     if (in->nbytes < 8) {
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHORT,
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_SHORT,
                                            "too short for a safetensors header");
         error_found(err, "%" PRIu64 " bytes", in->nbytes);
         return st;

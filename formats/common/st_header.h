@@ -19,8 +19,8 @@
  * `__metadata__` maps strings to strings; the entries' bytes follow their dtype and shape and tile
  * the data: no gap, no overlap, no rest.
  *
- * Errors: BADINPUT with ST-SHORT, ST-HEADER-SIZE, ST-UTF8, ST-JSON, ST-DUPKEY, ST-META, ST-NUMBER,
- * ST-SHAPE, ST-OFFSET, ST-EOF, ST-LENGTH, ST-DTYPE, ST-ENTRY; UNSUPPORTED with ST-DTYPE for a dtype
+ * Errors: BADINPUT with FILE-SHORT, ST-HEADER-SIZE, ST-UTF8, ST-JSON, ST-DUPKEY, ST-META, ST-NUMBER,
+ * ST-SHAPE, ST-OFFSET, ST-TRAILING, ST-LENGTH, ST-DTYPE, ST-ENTRY; UNSUPPORTED with ST-DTYPE for a dtype
  * that torch does not have; LIMIT with ST-SHAPE for more dims than torch has. Offsets are the
  * file's.
  */

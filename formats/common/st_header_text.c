@@ -67,7 +67,7 @@ static fsdpck_status check_text(const char *text, size_t nbytes, fsdpck_error *e
         return fail(err, FSDPCK_FINDING_ST_UTF8, bad,
                     s[bad] == 0 ? "header holds a NUL byte" : "header is not UTF-8");
     if (nbytes < 2)
-        return fail(err, FSDPCK_FINDING_ST_SHORT, 0, "header is too short to be a JSON object");
+        return fail(err, FSDPCK_FINDING_ST_JSON, 0, "header is too short to be a JSON object");
     if (text[0] != '{')
         return fail(err, FSDPCK_FINDING_ST_JSON, 0, "header does not begin with '{'");
     return FSDPCK_OK;

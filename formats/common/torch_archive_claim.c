@@ -17,7 +17,7 @@ fsdpck_status torch_storage_nbytes(dtype d, uint64_t nelems, uint64_t *nbytes, f
 
 static fsdpck_status bounds_failed(const tensor_claim *c, const char *what, fsdpck_error *err)
 {
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_BOUNDS, "%s", what);
+    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_TENSOR_BOUNDS, "%s", what);
     error_found(err, "%u dims, storage offset %" PRIu64 ", storage of %" PRIu64 " bytes", c->ndim,
                 c->offset_nelems, c->storage_nbytes);
     return st;

@@ -56,7 +56,7 @@ typedef struct tensor_claim {
     uint64_t strides[NDIM_MAX];
 } tensor_claim;
 
-/* Elements and their last byte lie inside the storage: PT-BOUNDS; hugely expanded: PT-EXPAND. */
+/* Elements and their last byte lie inside the storage: TENSOR-BOUNDS; hugely expanded: PT-EXPAND. */
 fsdpck_status tensor_claim_check(const tensor_claim *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* offset, strides, rows, swap of a place whose record_* are set. */

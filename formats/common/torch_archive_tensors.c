@@ -46,7 +46,7 @@ static fsdpck_status kind_unsupported(const rebuild *r, const char *what, const 
 
 static fsdpck_status args_bad(const rebuild *r, const char *what)
 {
-    return error_set(r->err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_BOUNDS,
+    return error_set(r->err, FSDPCK_BADINPUT, FSDPCK_FINDING_TENSOR_BOUNDS,
                      "call that rebuilds a tensor has %s", what);
 }
 

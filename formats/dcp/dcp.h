@@ -3,7 +3,7 @@
  * What is read, of torch 1.13 to 2.15: the form with one `.metadata`, the form with one
  * `__{rank}.metadata` a rank (use_collectives=False), blobs as torch.save zips, blobs behind
  * `stream.zstd/1`, and safetensors streams inside `.distcp` files. A folder without any metadata
- * is a save that did not complete: DCP-NO-META.
+ * is a save that did not complete: SAVE-INCOMPLETE.
  *
  * Steps of open(): dcp_metadata.c (pickle to records), dcp_catalogue.c (records to catalogue),
  * dcp_files.c (sizes and ranges of the blobs), dcp_origin.c (who wrote it), dcp_parts.c

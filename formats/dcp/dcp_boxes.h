@@ -90,7 +90,7 @@ fsdpck_status dcp_boxes_doubt(dcp_folder *d, const open_request *req,
 
 /* A warning where torch 2.3 or 2.4 may have recorded rows in the wrong order; with assume_tp_first
  * they are put where TP first puts them. USAGE where no such release wrote it; UNSUPPORTED,
- * DCP-TP-ORDER, where the number of TP ranks cannot be told. Tensors that fit neither reading are
+ * TP-ORDER, where the number of TP ranks cannot be told. Tensors that fit neither reading are
  * marked DCP_AUX_UNSURE. */
 fsdpck_status dcp_order_check(dcp_folder *d, const open_request *req,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;

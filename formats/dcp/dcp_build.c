@@ -33,7 +33,7 @@ fsdpck_status dcp_size_from(dcp_parser *parser, const value_pool *pool, value it
     size_t ndim;
     const value *cells = value_items(pool, items, &ndim);
     if (ndim > NDIM_MAX)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_BOUNDS,
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_BOUNDS,
                          "torch.Size in metadata has %zu dims, torch allows %u", ndim, NDIM_MAX);
     for (size_t i = 0; i < ndim; i++) {
         const value item = cells[i];
@@ -41,7 +41,7 @@ fsdpck_status dcp_size_from(dcp_parser *parser, const value_pool *pool, value it
         if (item_kind != VALUE_INT && item_kind != VALUE_BIGINT)
             return malformed(err, "torch.Size", "an item is not an int");
         if (!value_as_u64(pool, item, &sizes[i]))
-            return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_BOUNDS,
+            return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_BOUNDS,
                              "torch.Size in metadata holds a negative or overlong number");
         all |= sizes[i];
     }

@@ -298,7 +298,7 @@ static fsdpck_status hash_chunks(const join *j, uint32_t fqn, const dcp_chunk *c
         if (slots[at] == DCP_NONE || !has_elements(j->m, chunks[slots[at]]))
             slots[at] = i;
         else if (has_elements(j->m, chunks[i]))
-            return fail(j, fqn, FSDPCK_FINDING_DCP_OVERLAP,
+            return fail(j, fqn, FSDPCK_FINDING_CHUNK_OVERLAP,
                         "two chunks of a tensor begin at the same offset", err);
     }
     return FSDPCK_OK;

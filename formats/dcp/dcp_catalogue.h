@@ -43,7 +43,7 @@ typedef struct dcp_builder {
 void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names);
 void dcp_builder_release(dcp_builder *b);
 
-/* Errors: DCP-ORPHAN (a chunk or byte item without a blob), DCP-RANK, DCP-BOUNDS, DCP-OVERLAP,
+/* Errors: DCP-ORPHAN (a chunk or byte item without a blob), DCP-RANK, CHUNK-BOUNDS, CHUNK-OVERLAP,
  * KEY-DUP, DCP-DTYPE (UNSUPPORTED), DCP-MIXED (ranks disagree about a tensor). */
 fsdpck_status dcp_builder_add(dcp_builder *b, const dcp_metadata *m,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;

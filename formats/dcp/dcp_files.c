@@ -135,9 +135,9 @@ static fsdpck_status report_missing(dcp_folder *d, const open_request *req, cons
     const uint64_t nlost = list_lost(cat, states, &lost);
     const char *other = renamed_find(req->probe, size_of_missing(cat, first_id), is_named, d);
     if (missing == 1)
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_MISSING, "file '%s' is missing", first);
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING, "file '%s' is missing", first);
     else
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_MISSING,
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
                   "%" PRIu64 " files are missing: '%s', %s", missing, first,
                   files.text != NULL ? files.text : "");
     error_path(err, d->dir.path);
@@ -201,7 +201,7 @@ static fsdpck_status report_range(const catalogue *cat, const blob *b, uint32_t 
                                   uint64_t needed, dcp_folder *d, fsdpck_error *err)
 {
     if (needed > 0) {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_SHORT,
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_SHORT,
                   "file ends before the blobs that it holds");
         error_expected(err, "at least %" PRIu64 " bytes", needed);
         error_next(

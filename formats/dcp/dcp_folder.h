@@ -43,7 +43,7 @@ typedef struct dcp_folder {
 } dcp_folder;
 
 /* Sizes of all files that the catalogue needs, into the catalogue (not yet sealed) and the file
- * set; then all blobs against them. DCP-MISSING, DCP-FILETYPE, DCP-SHORT, DCP-RANGE,
+ * set; then all blobs against them. FILE-MISSING, FILE-TYPE, FILE-SHORT, DCP-RANGE,
  * DCP-RANGE-OVERLAP. */
 fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;

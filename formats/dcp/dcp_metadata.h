@@ -110,7 +110,7 @@ typedef struct dcp_metadata {
 
 /* Parses one whole `.metadata`. Errors: all of pickle.h; PKL-CALL (a call that no torch writes,
  * unless opaque_calls), PKL-GETATTR, PKL-TRAILING, DCP-META-TYPE (records of the wrong form),
- * DCP-PATH, DCP-BOUNDS. On failure *m is released. */
+ * DCP-PATH, CHUNK-BOUNDS. On failure *m is released. */
 fsdpck_status dcp_metadata_read(const pickle_input *in, dcp_names *names, value_pool *pool,
                                 bool opaque_calls, dcp_metadata *m,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -299,7 +299,7 @@ static void report(dcp_folder *d, const open_request *req, const two_dims *m,
                  "%" PRIu64 " tensor%s may have rows in the wrong order: see --assume fsdp2-tp-2.3",
                  counts->suspects, plural(counts->suspects));
         o->order_doubtful = true;
-        log_warn(&d->log, FSDPCK_FINDING_DCP_TP_ORDER,
+        log_warn(&d->log, FSDPCK_FINDING_TP_ORDER,
                  "give --assume fsdp2-tp-2.3 if FSDP2 with tensor parallelism wrote this; FSDP1 "
                  "with tensor parallelism looks the same and is right",
                  "%" PRIu64 " tensor%s, '%s' the first, may have rows in the wrong order: torch "

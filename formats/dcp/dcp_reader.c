@@ -194,7 +194,7 @@ static fsdpck_status read_named(dcp_folder *d, const open_request *req, const ch
 
 static fsdpck_status report_unfinished(const char *path, bool tmp, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_NO_META,
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_SAVE_INCOMPLETE,
               "save did not complete: the folder has no '.metadata'");
     error_path(err, path);
     error_expected(err, "'.metadata', or '__{rank}.metadata' of every rank");
@@ -229,7 +229,7 @@ static fsdpck_status report_ranks(const open_request *req, const uint8_t *seen, 
     for (uint64_t r = 0; r < nranks && listed < 32; r++)
         if (!seen[r])
             text_printf(&list, "%s%" PRIu64, listed++ > 0 ? ", " : "", r);
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_MISSING,
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
               "metadata of %" PRIu64 " of %" PRIu64 " ranks is missing: rank %s%s", nmissing,
               nranks, list.text != NULL ? list.text : "", listed < nmissing ? ", ..." : "");
     text_release(&list);

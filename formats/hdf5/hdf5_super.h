@@ -14,7 +14,7 @@ typedef struct hdf5_super {
 /* Where a signature is: at 0, or at 512, 1024, 2048 and so on behind a user block. False where there is none. */
 bool hdf5_super_find(const file *f, uint64_t *at);
 
-/* H5-SUPER, H5-TRUNCATED, H5-OPEN. */
+/* H5-SUPER, FILE-SHORT, H5-OPEN. */
 fsdpck_status hdf5_super_read(const file *f, hdf5_super *super,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -105,7 +105,7 @@ static fsdpck_status error_missing(const ranks_state *s, const census *c, const 
                                    uint64_t missing, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(
-        err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_MISSING, "files of ranks are missing: %s%s",
+        err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING, "files of ranks are missing: %s%s",
         names->text == NULL ? "" : names->text, names->failed ? ", ..." : "");
     error_path(err, s->req->path);
     error_expected(err, "files of %" PRIu64 " ranks", c->expected_count);
@@ -160,7 +160,7 @@ static fsdpck_status check_extra_alone(const ranks_state *s, fsdpck_error *err)
     if (s->list->families.count != 1 || s->req->rank_pattern != NULL || f->trainer[0] == '\0' ||
         strncmp(f->prefix, extra, strlen(extra)) != 0)
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_MISSING,
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
                                        "files of the model and the optimizer are missing");
     error_path(err, s->req->path);
     error_expected(err, "model_world_size_%" PRIu64 "_rank_{r}.pt", f->world);

@@ -264,7 +264,7 @@ static fsdpck_status read_wrapper(ranks_parse *p, value call, ranks_claim *c, fs
         return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
                          "tensor has an unknown dtype");
     if (!ranks_dims(pool, value_item(pool, args, 2), c->shape, NDIM_MAX, &c->ndim))
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_BOUNDS, "tensor has no shape");
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_TENSOR_BOUNDS, "tensor has no shape");
     c->requires_grad = value_kind_of(grad) == VALUE_BOOL && value_as_bool(grad);
     return FSDPCK_OK;
 }

@@ -296,7 +296,7 @@ static void report(const ranks_state *s)
     else if (!says_itself && o->note[0] != '\0' && !o->order_doubtful)
         log_write(log, LOG_NOTE, "%s", o->note);
     if (o->order_doubtful)
-        log_warn(log, FSDPCK_FINDING_RANK_TP_ORDER,
+        log_warn(log, FSDPCK_FINDING_TP_ORDER,
                  "give --assume fsdp2-tp-2.3 if FSDP2 with tensor parallelism wrote this; FSDP1 "
                  "with tensor parallelism looks the same and is right",
                  "rows may be in the wrong order: two Shards of one dim, which torch 2.3 and 2.4 "

@@ -87,10 +87,9 @@ fsdpck_status hf_missing_family_error(const probe_input *in, const char *suffix,
         (void)name_with(entry, &parts, n, name);
         text_printf(&list, "%s%s", list.nbytes > 0 ? ", " : "", name);
     }
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
-                  "files of the model are missing: %s%s", list.text != NULL ? list.text : "",
-                  list.failed ? ", ..." : "");
+    const fsdpck_status st = error_set(
+        err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING, "files of the model are missing: %s%s",
+        list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
     error_path(err, in->path);
     error_expected(err, "%" PRIu32 " files", parts.file_count);
     if (!list.failed)
@@ -137,7 +136,7 @@ fsdpck_status hf_missing_check(const probe_input *in, const char *const *names, 
     fsdpck_status st = FSDPCK_OK;
     if (missing > 0) {
         const indexed_names n = {names, count, suffix};
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_MISSING,
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
                        "files that the index names are missing: %s%s",
                        list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
         error_path(err, in->path);

@@ -3,8 +3,8 @@
  * files of torch.save.
  *
  *     hf_missing_family(in, ".safetensors", &entry)                 // entry of an incomplete family
- *     hf_missing_family_error(in, ".safetensors", entry, err)       // ST-SHARD-MISSING
- *     RETURN_IF(hf_missing_check(req, names, count, suffix, err));  // IDX-MISSING
+ *     hf_missing_family_error(in, ".safetensors", entry, err)       // FILE-MISSING
+ *     RETURN_IF(hf_missing_check(req, names, count, suffix, err));  // FILE-MISSING
  */
 #ifndef FSDPCK_HF_MISSING_H
 #define FSDPCK_HF_MISSING_H

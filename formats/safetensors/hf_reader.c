@@ -167,7 +167,7 @@ static fsdpck_status error_missing(const open_request *req, const hf_index *ix, 
                                    const misplaced *m, fsdpck_error *err)
 {
     const char *name = strtab_text(&ix->tensors, tensor);
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_MISSING,
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_TENSOR,
                                        "file does not hold a tensor that the index places there");
     char path[1024];
     snprintf(path, sizeof path, "%s/%s", req->path,

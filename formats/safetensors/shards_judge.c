@@ -47,11 +47,11 @@ static fsdpck_status error_of_lack(const shards_case *c, const shards_evidence *
     fsdpck_status st;
     if (l->file_number > 0) {
         list_files(c, e, l->root, l->file_number, &list);
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
                        "files of ranks are missing: %s%s", list.text != NULL ? list.text : "",
                        list.failed ? ", ..." : "");
     } else {
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
                        "files of ranks are missing: a tensor has fewer shards than others");
     }
     text_release(&list);
@@ -91,7 +91,7 @@ static fsdpck_status error_of_holes(const shards_case *c, const shards_evidence 
         return FSDPCK_OK; /* they are not the cause: the coverage of tensors is checked later */
     }
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
                   "files of ranks are missing: %s%s", list.text, list.failed ? ", ..." : "");
     text_release(&list);
     error_path(err, c->req->path);
@@ -119,7 +119,7 @@ static fsdpck_status check_beside(const shards_case *c, const shards_evidence *e
     const uint64_t ranks = shards_beside_ranks(c->req, &name);
     if (ranks <= c->ranks || !shards_lack_find_open(e, &open))
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
                                        "files of ranks are missing: more ranks wrote other files");
     error_path(err, c->req->path);
     error_tensor(err, tensor_name(c, open.tensor));
@@ -144,7 +144,7 @@ static fsdpck_status check_config(const shards_case *c, const shards_evidence *e
         if (size == 0 || t->has_end || shape[dim] >= size || (t->dim != UINT8_MAX && t->dim != dim))
             continue;
         const fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
+            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
                       "files of ranks are missing: a tensor is smaller than 'config.json' states");
         error_path(err, c->req->path);
         error_tensor(err, tensor_name(c, i));

@@ -1,6 +1,6 @@
 /* shards_judge.h: refuses a folder whose tensors, or files beside them, show that shards are missing.
  *
- *     RETURN_IF(shards_judge(&judged, err));     // ST-SHARD-MISSING
+ *     RETURN_IF(shards_judge(&judged, err));     // FILE-MISSING
  */
 #ifndef FSDPCK_SHARDS_JUDGE_H
 #define FSDPCK_SHARDS_JUDGE_H
@@ -17,7 +17,7 @@ typedef struct shards_case {
 
 fsdpck_status shards_judge(const shards_case *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* shards_twice.c. Refuses a shard with elements that lies in two files: ST-SHARD-MISSING. */
+/* shards_twice.c. Refuses a shard with elements that lies in two files: ST-SHARD-MIXED. */
 fsdpck_status shards_check_twice(const shards_case *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* shards_beside.c. The number of ranks that names of other files in the folder tell, and the name of

@@ -63,9 +63,8 @@ static fsdpck_status census_take(const open_request *req, census *c, fsdpck_erro
         if (!is_shard(in->entries[i], &parts))
             continue;
         if (c->file_count != 0 && c->file_count != parts.file_count) {
-            const fsdpck_status st =
-                error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
-                          "folder holds the shards of two saves");
+            const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MIXED,
+                                               "folder holds the shards of two saves");
             error_path(err, req->path);
             error_expected(err, "'-of-%05" PRIu32 "' in all names", c->file_count);
             error_found(err, "'%s'", in->entries[i]);
@@ -116,7 +115,7 @@ static fsdpck_status read_number(const st_header *h, const char *key, uint64_t *
 static fsdpck_status error_two_saves(const open_request *req, const char *what, uint64_t expected,
                                      uint64_t found, const char *unit, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MIXED,
                                        "folder holds the shards of two saves");
     error_path(err, req->path);
     error_expected(err, "%" PRIu64 " %s%s, as %s", expected, unit, expected == 1 ? "" : "s", what);
@@ -142,7 +141,7 @@ static fsdpck_status census_hear(census *c, const st_files *s, fsdpck_error *err
             return st;
         }
         if (i > 0 && files != c->told_files) {
-            st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
+            st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MIXED,
                            "folder holds the shards of two saves");
             st_files_blame(s, i, err);
             error_expected(err, ST_SHARD_COUNT " %" PRIu64 " (0: not told), as in the others",
@@ -238,7 +237,7 @@ static fsdpck_status error_missing(const open_request *req, const census *c, uin
     list_missing(c, ranks, &files);
     list_holes(req, s, &tensors);
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
                   "files of ranks are missing: %s%s%s", are_candidates(c, ranks) ? "some of " : "",
                   files.text != NULL ? files.text : "", files.failed ? ", ..." : "");
     error_path(err, req->path);
@@ -266,7 +265,7 @@ static fsdpck_status error_missing(const open_request *req, const census *c, uin
 
 static fsdpck_status error_stated(const open_request *req, uint64_t ranks, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANKS_STATED,
                                        "folder holds the shards of %s ranks than stated",
                                        ranks > req->expect_ranks ? "more" : "fewer");
     error_path(err, req->path);
@@ -364,7 +363,7 @@ static void describe(const open_request *req, const census *c, cat_origin *origi
     snprintf(origin->torch_version, sizeof origin->torch_version, "2.8 or newer");
     origin->world_size = (int64_t)expected_ranks(req, c);
     if (req->expect_ranks == 0 && c->told_files == 0)
-        log_warn(&req->log, FSDPCK_FINDING_ST_RANKS_UNKNOWN,
+        log_warn(&req->log, FSDPCK_FINDING_RANKS_UNKNOWN,
                  "state with --source-ranks N how many wrote them",
                  "%" PRIu32 " rank%s seen; a lost last rank cannot be told from these files",
                  c->ranks, c->ranks == 1 ? "" : "s");

@@ -32,7 +32,7 @@ static fsdpck_status error_twice(const shards_case *c, const shards_shard *first
                                  const shards_shard *second, fsdpck_error *err)
 {
     const char *name = st_files_name(c->files, first->file);
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MISSING,
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MIXED,
                                        "two files contain the same shard: one is a copy of the "
                                        "other, or belongs to another save");
     st_files_blame(c->files, second->file, err);

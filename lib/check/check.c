@@ -58,7 +58,7 @@ static fsdpck_status check_tensor(void *ctx, unsigned worker, uint64_t tensor, f
     findings_tell(c->found, &what);
     if (report.overlap && report.hole && report.covered <= report.nelems) {
         fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_GAP,
+        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_GAP,
                   "chunks of a tensor do not cover it");
         error_tensor(&what, catalogue_name(c->r->cat, catalogue_tensor(c->r->cat, tensor)->name));
         error_expected(&what, "%" PRIu64 " elements", report.nelems);

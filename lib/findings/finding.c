@@ -13,6 +13,14 @@ static const finding_kind kinds[FINDING_KINDS] = {
 #undef FINDING
 };
 
+static const finding_former formers[] = {
+#define FORMER(id, name) {id, FSDPCK_FINDING_##name},
+#include "findings/former_ids.def"
+#undef FORMER
+};
+
+#define FORMER_IDS (sizeof formers / sizeof *formers)
+
 /* Rows of `kinds`, in the order of the rows. */
 enum {
 #define FINDING(name, id, class, severity, means, next) ROW_##name,
@@ -65,6 +73,15 @@ const finding_kind *finding_find(const char *id)
         else
             low = middle + 1;
     }
+    const finding_former *former = finding_former_find(id);
+    return former == NULL ? NULL : finding_get(former->now);
+}
+
+const finding_former *finding_former_find(const char *id)
+{
+    for (size_t i = 0; i < FORMER_IDS; i++)
+        if (strcmp(id, formers[i].id) == 0)
+            return &formers[i];
     return NULL;
 }
 
@@ -164,11 +181,13 @@ static const finding_kind *nearest(const char *id)
     /* Not more than half of its letters. */
     const unsigned half = (unsigned)strlen(id) / 2;
     unsigned best_edits = (half < EDITS_MOST ? half : EDITS_MOST) + 1;
-    for (size_t i = 0; i < FINDING_KINDS; i++) {
-        const unsigned edits = edits_between(id, kinds[i].id);
+    for (size_t i = 0; i < FINDING_KINDS + FORMER_IDS; i++) {
+        const bool former = i >= FINDING_KINDS;
+        const char *candidate = former ? formers[i - FINDING_KINDS].id : kinds[i].id;
+        const unsigned edits = edits_between(id, candidate);
         if (edits < best_edits) {
             best_edits = edits;
-            best = &kinds[i];
+            best = former ? finding_get(formers[i - FINDING_KINDS].now) : &kinds[i];
         }
     }
     return best;

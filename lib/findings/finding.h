@@ -2,6 +2,7 @@
  * the same for users.
  *
  *     const finding_kind *k = finding_find("ZIP-CRC");   // what a user typed; NULL: no such id
+ *     const finding_former *f = finding_former_find("DCP-GAP"); // an id of older releases; NULL: none
  *     for (size_t i = 0; i < FINDING_KINDS; i++)
  *         ... finding_at(i)->id ...                      // in the order of the ids
  *
@@ -65,9 +66,18 @@ enum {
 #undef FINDING
 };
 
+/* An id that findings had in older releases: findings/former_ids.def. */
+typedef struct finding_former {
+    const char *id; /* "DCP-GAP" */
+    fsdpck_finding_id now;
+} finding_former;
+
 /* NULL from FINDING_KINDS on. */
 const finding_kind *finding_at(size_t index);
+/* By its id, or by a former one. */
 const finding_kind *finding_find(const char *id);
+/* NULL where `id` is not a former one. */
+const finding_former *finding_former_find(const char *id);
 /* NULL for FSDPCK_FINDING_NONE. */
 const finding_kind *finding_get(fsdpck_finding_id id);
 

@@ -194,7 +194,7 @@ static fsdpck_status check_regular(const struct stat *st, const char *path, fsdp
 {
     if (S_ISREG(st->st_mode))
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_FILETYPE, "not a regular file");
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_TYPE, "not a regular file");
     error_path(err, path);
     error_expected(err, "a regular file");
     error_found(err, "%s", kind_word(st->st_mode));

@@ -12,7 +12,7 @@
  *     folder_close(&dir);
  *
  * All functions are safe to call from many threads on one open file; open and close are not.
- * A file never blocks on open (FIFOs and devices are refused: status BADINPUT, DCP-FILETYPE).
+ * A file never blocks on open (FIFOs and devices are refused: status BADINPUT, FILE-TYPE).
  * Sources are never mapped into memory: a file cut short under us must be an error, not SIGBUS.
  */
 #ifndef FSDPCK_IO_FILE_H

@@ -228,7 +228,7 @@ fsdpck_status below_check_parts(const below *found, fsdpck_error *err)
         }
         if (any || !beside)
             continue;
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_NO_META,
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_SAVE_INCOMPLETE,
                                            "folder of a part holds no checkpoint: the save did "
                                            "not complete, or its files were lost");
         error_path(err, part);

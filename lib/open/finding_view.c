@@ -30,7 +30,11 @@ int fsdpck_finding_kind_get(fsdpck_finding_id id, fsdpck_finding_kind *kind)
 
 int fsdpck_finding_kind_find(const char *id, fsdpck_finding_kind *kind)
 {
-    return show(finding_find(id), kind);
+    const finding_former *former = finding_former_find(id);
+    if (!show(finding_find(id), kind))
+        return 0;
+    kind->former_id = former == NULL ? NULL : former->id;
+    return 1;
 }
 
 fsdpck_finding_id fsdpck_status_finding(fsdpck_status status)

@@ -61,7 +61,7 @@ fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err)
         return st;
     }
     if (kind == PATH_OTHER) {
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_FILETYPE,
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_TYPE,
                                            "neither a regular file nor a folder");
         error_path(err, path);
         return st;

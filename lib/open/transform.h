@@ -155,7 +155,7 @@ size_t transform_stem_nbytes(const char *name);
 /* Whether it is a folder of devices, processes or settings, which is not looked into. */
 bool below_is_of_system(const char *path);
 fsdpck_status below_find(const char *path, below *found, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* DCP-NO-META where a part's folder holds no checkpoint, while there is one beside it. */
+/* SAVE-INCOMPLETE where a part's folder holds no checkpoint, while there is one beside it. */
 fsdpck_status below_check_parts(const below *found, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether they are files whose names differ in one number, from 0 on: these may be one checkpoint's,
  * a file a rank. Then their pattern, "r{r}.pt". */

@@ -266,7 +266,7 @@ fsdpck_status cover_error(const catalogue *c, uint32_t tensor, const struct cove
     char b[160];
     const cat_tensor *t = catalogue_tensor(c, tensor);
     if (r->overlap) {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_OVERLAP,
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_OVERLAP,
                   "chunks of a tensor overlap in part");
         error_expected(err, "boxes that are equal or share no element");
         error_found(err, "%s in '%s' and %s in '%s'", chunk_text(c, r->overlap_a, a, sizeof a),
@@ -278,7 +278,7 @@ fsdpck_status cover_error(const catalogue *c, uint32_t tensor, const struct cove
                             : "files of two saves may be mixed: look for the files of each in its "
                               "folder");
     } else {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_GAP,
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_GAP,
                   "chunks of a tensor do not cover it");
         error_expected(err, "%" PRIu64 " elements", r->nelems);
         if (r->hole_located)

@@ -53,7 +53,7 @@ uint64_t cover_count(const box_index *x, const uint64_t *offsets, const uint64_t
 bool cover_find_hole(const box_index *x, const uint64_t *offsets, const uint64_t *sizes,
                      uint64_t *hole_offsets, uint64_t *hole_sizes);
 
-/* The report as an error: DCP-OVERLAP with both boxes and files, else DCP-GAP with the hole's box
+/* The report as an error: CHUNK-OVERLAP with both boxes and files, else CHUNK-GAP with the hole's box
  * and the number of missing elements. BADINPUT. */
 fsdpck_status cover_error(const catalogue *c, uint32_t tensor, const struct cover_report *report,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -52,7 +52,7 @@ typedef struct plan_sums {
 
 typedef struct plan plan;
 
-/* Checks that the source covers every chunk of the target exactly once: DCP-GAP, DCP-OVERLAP (see
+/* Checks that the source covers every chunk of the target exactly once: CHUNK-GAP, CHUNK-OVERLAP (see
  * cover.h), BADINPUT; that dtypes are equal or of floating point (else UNSUPPORTED); and that
  * the writer's places are in order (else INTERNAL). Memory is drawn from `owner` and given back by
  * plan_free. */

@@ -80,7 +80,7 @@ static fsdpck_status check_shape(const char *name, dtype d, unsigned ndim, const
         fits = shape[i] <= INT64_MAX;
     if (fits)
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_BOUNDS,
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_BOUNDS,
                                        "tensor's shape is too large to exist");
     error_tensor(err, name);
     return st;
@@ -142,7 +142,7 @@ fsdpck_status catalogue_add_tensor(catalogue *c, const char *name, size_t name_n
 static fsdpck_status error_bounds(const catalogue *c, uint32_t tensor, unsigned dim,
                                   uint64_t offset, uint64_t size, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_BOUNDS,
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_BOUNDS,
                                        "chunk reaches outside of its tensor");
     error_tensor(err, catalogue_name(c, catalogue_tensor(c, tensor)->name));
     error_expected(err, "dim %u within 0..%" PRIu64, dim, catalogue_shape(c, tensor)[dim]);

@@ -190,7 +190,7 @@ fsdpck_status catalogue_add_tensor(catalogue *c, const char *name, size_t name_n
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* `proto` gives file, aux, rank, place, offset_bytes, nbytes; tensor and dims are filled here.
- * Checks the box against the shape: DCP-BOUNDS. A box without elements becomes PLACE_EMPTY. */
+ * Checks the box against the shape: CHUNK-BOUNDS. A box without elements becomes PLACE_EMPTY. */
 fsdpck_status catalogue_add_chunk(catalogue *c, uint32_t tensor, const uint64_t *offsets,
                                   const uint64_t *sizes, const cat_chunk *proto,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -43,7 +43,7 @@ typedef struct source {
     bool root_is_file; /* the one file of the catalogue */
 
     /* Reads what is needed to know where chunk's elements lie, and checks dtype, shape and bounds
-     * against the catalogue (DCP-PAYLOAD-DTYPE, DCP-PAYLOAD-SHAPE, PT-BOUNDS, DCP-RANGE). Not for
+     * against the catalogue (DCP-PAYLOAD-DTYPE, DCP-PAYLOAD-SHAPE, TENSOR-BOUNDS, DCP-RANGE). Not for
      * PLACE_EMPTY. */
     fsdpck_status (*locate)(void *ctx, uint64_t chunk, place *where, fsdpck_error *err);
 

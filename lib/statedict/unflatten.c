@@ -67,7 +67,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     if (!checked_mul(s->skip, step, &skip) ||
         !checked_mul(skip, dtype_get(d)->itemsize_bytes, &skip) ||
         !checked_add(where->offset_bytes, skip, &where->offset_bytes))
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_BOUNDS,
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_TENSOR_BOUNDS,
                          "tensor reaches outside of its storage");
     catalogue_chunk_box(v->out, chunk, NULL, sizes);
     const unit_param *p = flat_param(v, s->param);

@@ -140,13 +140,10 @@ static bool is_weights(const char *name)
  * a file that is there and lacks the tensor. */
 static bool are_lost_told(const findings *f)
 {
-    static const fsdpck_finding_id ids[] = {FSDPCK_FINDING_DCP_MISSING, FSDPCK_FINDING_IDX_MISSING,
-                                            FSDPCK_FINDING_RANK_MISSING,
-                                            FSDPCK_FINDING_ST_SHARD_MISSING};
     for (size_t i = 0; i < f->kept; i++)
-        for (size_t k = 0; k < sizeof ids / sizeof *ids; k++)
-            if (f->list[i].what.finding == ids[k] && f->list[i].what.tensor[0] == '\0')
-                return true;
+        if (f->list[i].what.finding == FSDPCK_FINDING_FILE_MISSING &&
+            f->list[i].what.tensor[0] == '\0')
+            return true;
     return false;
 }
 

@@ -51,7 +51,7 @@ static void note_unfinished(fsdpck_verify *v)
         return;
     fsdpck_error what;
     fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_PARTIAL,
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_SAVE_LEFTOVER,
               "something that was not finished was left beside the checkpoint");
     error_path_in(&what, in->path, first);
     error_found(&what, "%" PRIu64 " such name%s", count, count == 1 ? "" : "s");

@@ -136,7 +136,7 @@ assert not _validate_global_plan([None, None], metadata)
 def race_metadata(a):
     small, large = (make("metadata", a.work / f"metadata-{n}", "--tensors", n, "--ranks", 1000) for n in (100, 1000))
     os.truncate(large / "__7_0.distcp", 1000)
-    Look("a short file", [a.program, "verify", "--level", "structure", large], status=1, says="DCP-").run(a.work)
+    Look("a short file", [a.program, "verify", "--level", "structure", large], status=1, says="FILE-SHORT").run(a.work)
     os.truncate(large / "__7_0.distcp", (large / "__6_0.distcp").stat().st_size)
     structure = [a.program, "verify", "--level", "structure"]
     contest(a, f".metadata of 1,000,000 chunks in 1,000 files, {(large / '.metadata').stat().st_size / 1e6:.0f} MB", [],

@@ -72,16 +72,16 @@ def first_at(path, offset=0, length=N):
 def shards():
     files = [f"__{r}_0.distcp" for r in range(4)]
     return [
-        row("D01", "no-metadata", "R", "DCP-NO-META", without(".metadata"), says=("did not complete",)),
+        row("D01", "no-metadata", "R", "SAVE-INCOMPLETE", without(".metadata"), says=("did not complete",)),
         row("D01", "rank-metadata", "A", None, from_fixture("dcp-nocollective"),
             settled="a folder with a metadata file of each rank is whole"),
-        row("D02", "tmp-alone", "R", "DCP-NO-META",
+        row("D02", "tmp-alone", "R", "SAVE-INCOMPLETE",
             bent(lambda p: os.rename(p + "/.metadata", p + "/.metadata.tmp")), says=(".metadata.tmp",)),
-        row("D03", "one-lost", "R", "DCP-MISSING", without(files[2]), says=(files[2],)),
-        row("D03", "a-node-lost", "R", "DCP-MISSING", without(*files[2:]), says=tuple(files[2:])),
-        row("D03", "all-lost", "R", "DCP-MISSING", without(*files), says=tuple(files)),
-        *[row("D04", f"cut-{n}", "R", "DCP-SHORT", cut_by(n)) for n in (1, 10, 100, 4000, "half", "all")],
-        row("D05", "past-end", "R", "DCP-SHORT", folder(places=first_at(FIRST, 0, N + 1)),
+        row("D03", "one-lost", "R", "FILE-MISSING", without(files[2]), says=(files[2],)),
+        row("D03", "a-node-lost", "R", "FILE-MISSING", without(*files[2:]), says=tuple(files[2:])),
+        row("D03", "all-lost", "R", "FILE-MISSING", without(*files), says=tuple(files)),
+        *[row("D04", f"cut-{n}", "R", "FILE-SHORT", cut_by(n)) for n in (1, 10, 100, 4000, "half", "all")],
+        row("D05", "past-end", "R", "FILE-SHORT", folder(places=first_at(FIRST, 0, N + 1)),
             settled="a range that ends behind the file is a file that is too short"),
         row("D05", "offset-past-end", "R", "DCP-RANGE", folder(places=first_at(FIRST, 10**6))),
         row("D05", "negative", "R", "DCP-RANGE", folder(places=first_at(FIRST, -1))),
@@ -131,17 +131,17 @@ def kinds():
 
     return [
         row("D09", "link", "A", None, bent(outside), settled="links that the owner placed are followed"),
-        row("D09", "link-refused", "R", "DCP-FILETYPE", bent(outside), options=("--no-follow",),
+        row("D09", "link-refused", "R", "FILE-TYPE", bent(outside), options=("--no-follow",),
             settled="paths found inside files are DCP-PATH, links in the folder what they are"),
         row("D09", "folder-is-link", "A", None, bent(link_itself)),
-        row("D10", "fifo", "R", "DCP-FILETYPE", in_place_of("__1_0.distcp", os.mkfifo)),
-        row("D10", "folder", "R", "DCP-FILETYPE", in_place_of("__1_0.distcp", os.mkdir)),
-        row("D10", "socket", "R", "DCP-FILETYPE", in_place_of("__1_0.distcp", make_socket)),
-        row("D10", "device", "R", "DCP-FILETYPE", in_place_of("__1_0.distcp", lambda p: os.symlink("/dev/zero", p))),
-        row("D10", "metadata-fifo", "R", "DCP-FILETYPE", metadata_is(os.mkfifo)),
-        row("D10", "metadata-folder", "R", "DCP-FILETYPE", metadata_is(os.mkdir)),
-        row("D10", "metadata-device", "R", "DCP-FILETYPE", metadata_is(lambda p: os.symlink("/dev/zero", p))),
-        row("D10", "fifo-itself", "R", "DCP-FILETYPE", bent(fifo_itself)),
+        row("D10", "fifo", "R", "FILE-TYPE", in_place_of("__1_0.distcp", os.mkfifo)),
+        row("D10", "folder", "R", "FILE-TYPE", in_place_of("__1_0.distcp", os.mkdir)),
+        row("D10", "socket", "R", "FILE-TYPE", in_place_of("__1_0.distcp", make_socket)),
+        row("D10", "device", "R", "FILE-TYPE", in_place_of("__1_0.distcp", lambda p: os.symlink("/dev/zero", p))),
+        row("D10", "metadata-fifo", "R", "FILE-TYPE", metadata_is(os.mkfifo)),
+        row("D10", "metadata-folder", "R", "FILE-TYPE", metadata_is(os.mkdir)),
+        row("D10", "metadata-device", "R", "FILE-TYPE", metadata_is(lambda p: os.symlink("/dev/zero", p))),
+        row("D10", "fifo-itself", "R", "FILE-TYPE", bent(fifo_itself)),
     ]
 
 
@@ -150,28 +150,28 @@ def boxes():
     moved = dict(chunks=[((0, 0), (2, 3)), ((1, 0), (2, 3))], places=[both[0], ((1, 0), SECOND, 0, N)])
     scalar = blob(())
     return [
-        row("D11", "gap", "R", "DCP-GAP", folder(chunks=[((0, 0), (2, 3))], places=both[:1], files={FIRST: BLOB}), at="coverage",
+        row("D11", "gap", "R", "CHUNK-GAP", folder(chunks=[((0, 0), (2, 3))], places=both[:1], files={FIRST: BLOB}), at="coverage",
             says=("[2:4, 0:3]",)),
-        row("D11", "gap-row", "R", "DCP-GAP", folder(shape=(5, 3)), at="coverage", says=("[4:5, 0:3]",)),
-        row("D11", "gap-larger-than-disks", "R", "DCP-GAP", folder(shape=(2**41, 3)), at="coverage"),
-        row("D12", "different", "R", "DCP-OVERLAP", folder(shape=(3, 3), **moved), at="coverage"),
-        row("D12", "equal", "R", "DCP-OVERLAP", folder(shape=(3, 3), files={FIRST: blob(fill=0), SECOND: blob(fill=0)}, **moved),
+        row("D11", "gap-row", "R", "CHUNK-GAP", folder(shape=(5, 3)), at="coverage", says=("[4:5, 0:3]",)),
+        row("D11", "gap-larger-than-disks", "R", "CHUNK-GAP", folder(shape=(2**41, 3)), at="coverage"),
+        row("D12", "different", "R", "CHUNK-OVERLAP", folder(shape=(3, 3), **moved), at="coverage"),
+        row("D12", "equal", "R", "CHUNK-OVERLAP", folder(shape=(3, 3), files={FIRST: blob(fill=0), SECOND: blob(fill=0)}, **moved),
             at="coverage"),
-        row("D13", "both", "R", "DCP-OVERLAP", folder(**moved), at="coverage", also=("DCP-GAP",), says=("missing",)),
-        row("D14", "out-of-bounds", "R", "DCP-BOUNDS", folder(shape=(3, 3))),
-        row("D14", "negative", "R", "DCP-BOUNDS", folder(chunks=[((0, 0), (2, 3)), ((2, 0), (-2, 3))])),
-        row("D14", "negative-offset", "R", "DCP-BOUNDS", folder(chunks=[((0, 0), (2, 3)), ((-2, 0), (2, 3))],
+        row("D13", "both", "R", "CHUNK-OVERLAP", folder(**moved), at="coverage", also=("CHUNK-GAP",), says=("missing",)),
+        row("D14", "out-of-bounds", "R", "CHUNK-BOUNDS", folder(shape=(3, 3))),
+        row("D14", "negative", "R", "CHUNK-BOUNDS", folder(chunks=[((0, 0), (2, 3)), ((2, 0), (-2, 3))])),
+        row("D14", "negative-offset", "R", "CHUNK-BOUNDS", folder(chunks=[((0, 0), (2, 3)), ((-2, 0), (2, 3))],
                                                                 places=[both[0], ((-2, 0), SECOND, 0, N)])),
-        row("D14", "negative-shape", "R", "DCP-BOUNDS", folder(shape=(-4, 3))),
-        row("D14", "offset-wraps", "R", "DCP-BOUNDS", folder(chunks=[((0, 0), (2, 3)), ((2**63 - 1, 0), (2, 3))],
+        row("D14", "negative-shape", "R", "CHUNK-BOUNDS", folder(shape=(-4, 3))),
+        row("D14", "offset-wraps", "R", "CHUNK-BOUNDS", folder(chunks=[((0, 0), (2, 3)), ((2**63 - 1, 0), (2, 3))],
                                                              places=[both[0], ((2**63 - 1, 0), SECOND, 0, N)])),
-        row("D14", "volume", "R", "DCP-BOUNDS", folder(shape=(2**40, 2**40))),
-        row("D14", "zero-chunk-outside", "R", "DCP-BOUNDS", folder(chunks=[((0, 0), (2, 3)), ((2, 0), (2, 3)), ((5, 0), (0, 3))])),
+        row("D14", "volume", "R", "CHUNK-BOUNDS", folder(shape=(2**40, 2**40))),
+        row("D14", "zero-chunk-outside", "R", "CHUNK-BOUNDS", folder(chunks=[((0, 0), (2, 3)), ((2, 0), (2, 3)), ((5, 0), (0, 3))])),
         row("D15", "less", "R", "DCP-RANK", folder(chunks=[((0, 0), (2, 3)), ((2,), (2,))], places=[both[0], ((2,), SECOND, 0, N)])),
         row("D15", "more", "R", "DCP-RANK", folder(chunks=[((0, 0), (2, 3)), ((2, 0, 0), (2, 3, 1))],
                                                    places=[both[0], ((2, 0, 0), SECOND, 0, N)])),
         row("D15", "offsets-and-sizes", "R", "DCP-RANK", folder(chunks=[((0, 0), (2, 3)), ((2, 0), (2,))])),
-        row("D16", "twice", "R", "DCP-OVERLAP", folder(shape=(), chunks=[((), ()), ((), ())],
+        row("D16", "twice", "R", "CHUNK-OVERLAP", folder(shape=(), chunks=[((), ()), ((), ())],
                                                        files={FIRST: scalar, SECOND: scalar},
                                                        places=[((), FIRST, 0, len(scalar)), ((), SECOND, 0, len(scalar))])),
         row("D17", "no-storage", "R", "DCP-ORPHAN", folder(more={"v": described((2, 3), [((0, 0), (2, 3))])})),
@@ -230,7 +230,7 @@ def values():
         row("D22", "one", "W", "DCP-STALE", bent(stale)),
         row("D23", "sizes-equal", "A", None, folder(files={FIRST: BLOB, SECOND: blob(fill=7)}),
             settled="nothing recorded tells them apart; a manifest does"),
-        row("D23", "other-sizes", "R", "DCP-SHORT", bent(mixed)),
+        row("D23", "other-sizes", "R", "FILE-SHORT", bent(mixed)),
     ]
 
 
@@ -270,7 +270,7 @@ def good():
         row("D25", "fsdp2-tp", "A", None, from_fixture("dcp-tp"), cut=("--world-size", "4")),
         row("D25", "hsdp-tp", "A", None, from_fixture("dcp-hsdp-tp"), cut=("--world-size", "8")),
         row("D26", "once", "A", None, from_fixture("dcp-tied")),
-        row("D26", "by-every-rank-equal", "R", "DCP-OVERLAP", folder(
+        row("D26", "by-every-rank-equal", "R", "CHUNK-OVERLAP", folder(
             shape=(2, 3), chunks=[((0, 0), (2, 3)), ((0, 0), (2, 3))],
             places=[((0, 0), FIRST, 0, N)], more_places=[(index("w", (0, 0), 1), place(SECOND, 0, N))])),
     ]

@@ -6,7 +6,7 @@ V01 to V21 are the defects of that number:
     V02  0-dim tensors consolidated as zeros (2.9 to 2.15)                                      ST-ZERO-DIM
     V04  a consolidated header without padding (2.9 to 2.15)                                    ST-UNPADDED
     V05  safetensors streams in .distcp, at places that are not stated (2.8 to 2.15)            DCP-ST-INSIDE, DCP-ST-BOX
-    V06  HF writer without save_distributed on many ranks                                       IDX-MISSING
+    V06  HF writer without save_distributed on many ranks                                       IDX-TENSOR
     V07  pathlib._local of Python 3.13                                                          DCP-PATHLIB
     V08  rank files with DTensors, which other versions do not load                             RANK-BOUND
     V09  pieces of one rank beside flat parameters                                              DCP-LEFT-OUT
@@ -16,7 +16,7 @@ V01 to V21 are the defects of that number:
     V15  tied weights that have become different                                                TIE-DIFFERS (with --model)
     V16  paths and ids in .metadata                                                             DCP-TRACES
     V17  the whole storage saved with a small view                                              PT-WASTE
-    V18  2.3 and 2.4: rows of FSDP2 with tensor parallelism in another order                    DCP-TP-ORDER, RANK-TP-ORDER
+    V18  2.3 and 2.4: rows of FSDP2 with tensor parallelism in another order                    TP-ORDER
     V19  Partial saved as data                                                                  LAYOUT-PARTIAL
     V20  2.8 and 2.9: boxes larger than their blobs                                             DCP-PAYLOAD-SHAPE
 
@@ -111,7 +111,7 @@ ROWS = [
     row("V04", "unpadded", "A", "ST-UNPADDED", unpadded),
     row("V05", "read", "A", "DCP-ST-INSIDE", from_fixture("dcp-st-inside"), at="coverage"),
     row("V05", "one-part-kept", "R", "DCP-ST-BOX", from_fixture("dcp-st-inside", one_part), at="coverage"),
-    row("V06", "lost", "R", "IDX-MISSING", from_fixture("hf-index", without_first)),
+    row("V06", "lost", "R", "IDX-TENSOR", from_fixture("hf-index", without_first)),
     row("V07", "python-3.13", "A", "DCP-PATHLIB", folder(fields=storage_meta(Call(Global("pathlib._local", "PosixPath"), *PATH), None))),
     row("V08", "dtensor", "A", "RANK-BOUND", from_fixture("ranks-dtensor"), cut=("--like", "SRC")),
     row("V09", "pieces", "A", "DCP-LEFT-OUT", from_fixture("fsdp1-orig-dcp", release="torch-2.1.2/"), commands=("inspect", "structure"),
@@ -124,7 +124,7 @@ ROWS = [
     row("V16", "torch", "A", "DCP-TRACES", from_fixture("dcp-fsdp2")),
     row("V17", "small-view", "A", "PT-WASTE", as_file(saved({"w": tensor(size=(2,), stride=(1,), offset=3)}))),
     row("V17", "views", "A", "PT-WASTE", from_fixture("pt-views/checkpoint.pt")),
-    row("V18", "order", "A", "DCP-TP-ORDER", from_fixture("wrong-order", release="torch-2.3.1/"), commands=("inspect", "structure", "coverage")),
+    row("V18", "order", "A", "TP-ORDER", from_fixture("wrong-order", release="torch-2.3.1/"), commands=("inspect", "structure", "coverage")),
     row("V19", "partial", "U", "LAYOUT-PARTIAL", from_fixture("ranks-partial")),
     row("V20", "torch-2.8", "R", "DCP-PAYLOAD-SHAPE", from_fixture("wrong-lost", release="torch-2.8.0/"), at="coverage",
         commands=("inspect", "coverage", "consolidate", "diff")),

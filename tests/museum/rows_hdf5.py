@@ -97,19 +97,19 @@ def million_links():
 
 def truncated():
     data = fixture("types.h5")
-    rows = [row("H01", f"at-{n}", "R", "H5-TRUNCATED", data[:n], commands=("inspect", "coverage"))
+    rows = [row("H01", f"at-{n}", "R", "FILE-SHORT", data[:n], commands=("inspect", "coverage"))
             for n in range(512, len(data), 512)]
     assert len(V110) == struct.unpack_from("<Q", V110, V110_END)[0]
     rows += [
-        row("H01", "last-byte", "R", "H5-TRUNCATED", data[:-1]),
-        row("H01", "v110", "R", "H5-TRUNCATED", V110[:-1]),
-        row("H01", "end-too-large", "R", "H5-TRUNCATED", put(PLAIN, END, "<Q", len(PLAIN) + 1)),
-        row("H01", "end-2e63", "R", "H5-TRUNCATED", put(PLAIN, END, "<Q", 2**63)),
+        row("H01", "last-byte", "R", "FILE-SHORT", data[:-1]),
+        row("H01", "v110", "R", "FILE-SHORT", V110[:-1]),
+        row("H01", "end-too-large", "R", "FILE-SHORT", put(PLAIN, END, "<Q", len(PLAIN) + 1)),
+        row("H01", "end-2e63", "R", "FILE-SHORT", put(PLAIN, END, "<Q", 2**63)),
         row("H01", "end-too-small", "R", "H5-DAMAGED", put(PLAIN, END, "<Q", 700)),
         row("H01", "end-0", "R", "H5-DAMAGED", put(PLAIN, END, "<Q", 0)),
         row("H01", "end-before-data", "R", "H5-CHUNK", put(PLAIN, END, "<Q", PLAIN.rindex(RAW) + 40)),
         row("H01", "more-behind", "A", None, PLAIN + b"\0" * 100, settled="what lies behind the end is none of the file's"),
-        row("H01", "v110-end", "R", "H5-TRUNCATED", put(V110, V110_END, "<Q", len(V110) * 2)),
+        row("H01", "v110-end", "R", "FILE-SHORT", put(V110, V110_END, "<Q", len(V110) * 2)),
     ]
     return rows
 
@@ -121,7 +121,7 @@ def super():
             row("Z30", "hdf5", "R", "H5-SUPER", PLAIN[:8] + b"\0" * 60, file="input.pt", says=("HDF5",),
                 settled="what a file is is told by its content; a name is a hint"),
             row("H02", "named-pt", "A", None, PLAIN, file="input.pt"),
-            row("H02", "signature-alone", "R", "H5-TRUNCATED", PLAIN[:8])]
+            row("H02", "signature-alone", "R", "FILE-SHORT", PLAIN[:8])]
     rows += [row("H02", f"before-{n}", "A", None, b"\1" * n + PLAIN) for n in (512, 1024, 1 << 20)]
     rows += [row("H02", f"before-{n}", "R", "NO-CHECKPOINT", b"\1" * n + PLAIN, commands=BRIEF) for n in (100, 768)]
     rows += [row("H02", f"version-{n}", "U", "H5-SUPER", put(PLAIN, 8, "B", n)) for n in (4, 9, 255)]

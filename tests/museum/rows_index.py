@@ -111,15 +111,15 @@ ROWS = [
     *[row("X01", name, "R", "IDX-PATH", mapped(value)) for name, value in (
         ("up", "../" + FIRST), ("absolute", "/etc/passwd"), ("up-inside", "x/../../" + FIRST), ("empty", ""),
         ("nul", FIRST + "\0"), ("here", "./" + FIRST), ("escape", "/\x1b[31m\nINJECTED"))],
-    row("X01", "backslash", "R", "IDX-MISSING", mapped("..\\" + FIRST), settled="here it is a letter of a name as any other"),
+    row("X01", "backslash", "R", "FILE-MISSING", mapped("..\\" + FIRST), settled="here it is a letter of a name as any other"),
     row("X01", "url", "R", "IDX-PATH", mapped("https://example.org/" + FIRST)),
     row("X01", "link", "A", None, from_fixture(HF, linked), settled="links that the owner placed are followed"),
     row("X01", "snapshot", "A", None, from_fixture("hf-snapshot")),
-    row("X02", "shard-lost", "R", "IDX-MISSING", from_fixture(HF, lambda p: os.remove(os.path.join(p, SECOND))), says=(SECOND,)),
-    row("X02", "both-lost", "R", "IDX-MISSING", from_fixture(HF, lambda p: [os.remove(os.path.join(p, f)) for f in (FIRST, SECOND)]
+    row("X02", "shard-lost", "R", "FILE-MISSING", from_fixture(HF, lambda p: os.remove(os.path.join(p, SECOND))), says=(SECOND,)),
+    row("X02", "both-lost", "R", "FILE-MISSING", from_fixture(HF, lambda p: [os.remove(os.path.join(p, f)) for f in (FIRST, SECOND)]
                                                              and None), says=(FIRST, SECOND)),
-    row("X02", "tensor-elsewhere", "R", "IDX-MISSING", index(other_file)),
-    row("X02", "tensor-nowhere", "R", "IDX-MISSING", index(unknown_tensor), says=("not.there",)),
+    row("X02", "tensor-elsewhere", "R", "IDX-TENSOR", index(other_file)),
+    row("X02", "tensor-nowhere", "R", "IDX-TENSOR", index(unknown_tensor), says=("not.there",)),
     row("X02", "in-two-shards", "R", "IDX-DUP", from_fixture(HF, second_holds_first)),
     row("X02", "in-no-map", "W", "IDX-EXTRA", index(drop_from_map)),
     row("X02", "single-file", "W", "IDX-SHADOW", from_fixture(HF, single)),
@@ -158,8 +158,8 @@ def cut(path):
 
 
 ROWS += [
-    row("S01", "first-lost", "R", "ST-SHARD-MISSING", lost(1)),
-    row("S01", "middle-lost", "R", "ST-SHARD-MISSING", lost(2)),
-    row("S01", "last-stated", "R", "ST-SHARD-MISSING", lost(4), options=("--source-ranks", "4")),
-    row("S02", "cut", "R", "ST-EOF", from_fixture(SHARDS, cut)),
+    row("S01", "first-lost", "R", "FILE-MISSING", lost(1)),
+    row("S01", "middle-lost", "R", "FILE-MISSING", lost(2)),
+    row("S01", "last-stated", "R", "FILE-MISSING", lost(4), options=("--source-ranks", "4")),
+    row("S02", "cut", "R", "FILE-SHORT", from_fixture(SHARDS, cut)),
 ]

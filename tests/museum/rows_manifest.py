@@ -179,7 +179,7 @@ def files():
     return [
         row("N03", "missing", "R", "MAN-MISSING", with_manifest(lambda d: d["files"].append(
             {"name": "tokenizer.json", "nbytes": 2, "crc64": "0" * 16})), says=("tokenizer.json",), expect={"latest": 1}),
-        row("N03", "shard-missing", "R", "DCP-MISSING", with_manifest(after=gone(SECOND)), says=(SECOND,),
+        row("N03", "shard-missing", "R", "FILE-MISSING", with_manifest(after=gone(SECOND)), says=(SECOND,),
             expect=dict.fromkeys(("inspect", "inspect-all", "consolidate", "reshard", "diff", "digest",
                                   "layout"), 3) | {"latest": 1}),
         row("N03", "folder-in-its-place", "R", "MAN-MISSING", with_manifest(lambda d: d["files"].append(
@@ -228,9 +228,9 @@ def texts():
     rows = [row("N07", name, "R", "MAN-VERSION" if name == "float" else "MAN-JSON", text_of(change)) for name, change in json_rows]
     return rows + [
         row("N07", "not-utf8", "R", "MAN-JSON", with_manifest(lambda d: json.dumps(d).encode() + b"\xff")),
-        row("N07", "folder", "R", "DCP-FILETYPE", in_its_place(os.mkdir)),
-        row("N07", "fifo", "R", "DCP-FILETYPE", in_its_place(os.mkfifo)),
-        row("N07", "device", "R", "DCP-FILETYPE", in_its_place(lambda p: os.symlink("/dev/zero", p))),
+        row("N07", "folder", "R", "FILE-TYPE", in_its_place(os.mkdir)),
+        row("N07", "fifo", "R", "FILE-TYPE", in_its_place(os.mkfifo)),
+        row("N07", "device", "R", "FILE-TYPE", in_its_place(lambda p: os.symlink("/dev/zero", p))),
     ]
 
 

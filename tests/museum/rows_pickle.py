@@ -64,9 +64,9 @@ def grammar():
         row("P04", "long4-negative", "R", "PKL-INT", raw(b"\x8b" + struct.pack("<i", -4) + b"abcd."), offset=ANY),
         row("P04", "long4-negative-metadata", "R", "PKL-INT", meta(b"\x80\x02\x8b" + struct.pack("<i", -4) + b"abcd."),
             offset=2),
-        row("P04", "size-of-255-bytes", "R", "PT-BOUNDS", saved({"w": tensor(size=(Raw(b"\x8a\xff" + b"\x11" * 255), 3))}),
+        row("P04", "size-of-255-bytes", "R", "TENSOR-BOUNDS", saved({"w": tensor(size=(Raw(b"\x8a\xff" + b"\x11" * 255), 3))}),
             settled="a size that is too large, as P26's 2**63 is"),
-        row("P04", "size-of-255-bytes-metadata", "R", "DCP-BOUNDS", dcp.folder(shape=(Raw(b"\x8a\xff" + b"\x11" * 255), 3)),
+        row("P04", "size-of-255-bytes-metadata", "R", "CHUNK-BOUNDS", dcp.folder(shape=(Raw(b"\x8a\xff" + b"\x11" * 255), 3)),
             settled="a size that is too large, as D14's are"),
     ]
     for name, code in (("tuple3", b"NN\x87."), ("tuple2", b"N\x86."), ("tuple1", b"\x85."), ("reduce", b"R."),
@@ -161,7 +161,7 @@ def benign():
         for name in [fixture] if fixture else dcp.fixtures_of(release):
             cls, finding, settled = "A", None, ""
             if name == "dcp-fsdp1-tp":
-                cls, finding = "A", "DCP-TP-ORDER"
+                cls, finding = "A", "TP-ORDER"
                 settled = "what torch 2.3 and 2.4 write wrongly looks the same"
             rows.append(row("P17", f"{release}-{name}", cls, finding, from_fixture(name, release=f"torch-{release}/"),
                             cut=("--like", "SRC") if name != "dcp-transposed" else ("--world-size", "2"), settled=settled))
@@ -246,7 +246,7 @@ def tensors():
                         ("product", dict(size=(2**40, 2**40))), ("past-end", dict(size=(3, 3))),
                         ("offset-past-end", dict(offset=1)), ("rank", dict(size=(2, 3, 1))),
                         ("stride-past-end", dict(stride=(4, 1))), ("bool-offset", dict(offset=True))):
-        rows.append(row("P26", name, "R", "PT-BOUNDS", saved({"w": tensor(**words)})))
+        rows.append(row("P26", name, "R", "TENSOR-BOUNDS", saved({"w": tensor(**words)})))
     numels = {"shorter": 8, "longer": 4}
     for name, numel in numels.items():
         rows.append(row("P27", "record-" + name, "R", "PT-STORAGE-SIZE", saved(

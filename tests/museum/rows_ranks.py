@@ -68,7 +68,7 @@ def row(id, name, cls, finding, build, **words):
 SHARDED = "ranks-sharded-tensor"
 ROWS = [
     row("Q01", "dtensor", "A", None, from_fixture("ranks-dtensor")),
-    row("Q01", "coordinate", "R", "DCP-GAP", bent("ranks-dtensor", b"_coordinate_on_dim", b"_coordinate_on_din"),
+    row("Q01", "coordinate", "R", "CHUNK-GAP", bent("ranks-dtensor", b"_coordinate_on_dim", b"_coordinate_on_din"),
         at="coverage", settled="without a place of its own a rank holds nothing, so that something is missing"),
     row("Q01", "layout", "R", "RANK-DTENSOR", bent("ranks-dtensor", b"X\x04\0\0\0axes", b"X\x04\0\0\0axet")),
     row("Q01", "dim", "R", "RANK-DTENSOR", bent("ranks-dtensor", b"X\x03\0\0\0dim", b"X\x03\0\0\0din")),
@@ -80,7 +80,7 @@ ROWS = [
     row("Q03", "shard", "R", "RANK-SHARDED", bent(SHARDED, b"shard_offsets", b"shard_offsett")),
     row("Q04", "renamed", "W", "RANK-NAME", from_fixture("ranks-dtensor", renamed)),
     row("Q04", "twice", "R", "RANK-DOUBLE", from_fixture("ranks-dtensor", doubled)),
-    row("Q04", "lost", "R", "RANK-MISSING", from_fixture("ranks-dtensor", lost)),
+    row("Q04", "lost", "R", "FILE-MISSING", from_fixture("ranks-dtensor", lost)),
     row("Q05", "mesh-of-none", "R", "LAYOUT-MESH", bent("ranks-dtensor", b"shapeq0K\x04", b"shapeq0K\x00")),
     row("Q05", "mesh-of-others", "R", "RANK-SHAPE", bent("ranks-dtensor", b"shapeq0K\x04", b"shapeq0K\xff")),
 ]

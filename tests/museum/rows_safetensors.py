@@ -45,11 +45,11 @@ def padded(nbytes):
 
 def head():
     whole = len(st(GOOD))
-    rows = [row("T01", f"{n}-bytes", "R", "ST-SHORT", st(GOOD)[:n]) for n in range(8)]
+    rows = [row("T01", f"{n}-bytes", "R", "FILE-SHORT", st(GOOD)[:n]) for n in range(8)]
     rows += [
-        row("T01", "length-0", "R", "ST-SHORT", st("", b"")),
-        row("T01", "length-0-with-data", "R", "ST-SHORT", st("")),
-        row("T01", "length-1", "R", "ST-SHORT", st("{", b"")),
+        row("T01", "length-0", "R", "ST-HEADER-SIZE", st("", b"")),
+        row("T01", "length-0-with-data", "R", "ST-HEADER-SIZE", st("")),
+        row("T01", "length-1", "R", "ST-HEADER-SIZE", st("{", b"")),
         row("T02", "100000000", "A", None, padded(LIMIT), commands=("inspect", "structure", "coverage", "consolidate")),
         row("T02", "100000001", "R", "ST-HEADER-SIZE", padded(LIMIT + 1), offset=0),
     ]
@@ -112,9 +112,9 @@ def numbers():
         row("T11", "gap-between", "R", "ST-OFFSET", st({"w": entry(), "v": entry(offsets=(28, 52))}, FLOATS * 2 + b"\0" * 4)),
         row("T11", "overlap", "R", "ST-OFFSET", st({"w": entry(), "v": entry(offsets=(20, 44))}, FLOATS * 2)),
         row("T11", "same", "R", "ST-OFFSET", st({"w": entry(), "v": entry()})),
-        row("T12", "before", "R", "ST-EOF", st(GOOD, FLOATS[:-1])),
-        row("T12", "after", "R", "ST-EOF", st(GOOD, FLOATS + b"\0")),
-        row("T12", "long-after", "R", "ST-EOF", st(GOOD, FLOATS + b"PK\x05\x06" + b"\0" * 18)),
+        row("T12", "before", "R", "FILE-SHORT", st(GOOD, FLOATS[:-1])),
+        row("T12", "after", "R", "ST-TRAILING", st(GOOD, FLOATS + b"\0")),
+        row("T12", "long-after", "R", "ST-TRAILING", st(GOOD, FLOATS + b"PK\x05\x06" + b"\0" * 18)),
         row("T13", "less", "R", "ST-LENGTH", st({"w": entry(offsets=(0, 20))}, FLOATS[:20])),
         row("T13", "more", "R", "ST-LENGTH", st({"w": entry(offsets=(0, 28))}, FLOATS + b"\0" * 4)),
         row("T14", "unknown", "U", "ST-DTYPE", one(dtype="F6_E2M3", shape=(4, 8))),

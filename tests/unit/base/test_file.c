@@ -156,7 +156,7 @@ Test(file, only_regular_files_and_never_blocking, .timeout = 5)
     cr_assert_eq(folder_open(&d, dir, &err), FSDPCK_OK);
     cr_assert_eq(mkfifo(scratch_path(path, dir, "fifo"), 0600), 0);
     cr_assert_eq(file_open_read(&f, &d, "fifo", 0, &err), FSDPCK_BADINPUT);
-    cr_assert_str_eq(fsdpck_finding_name(err.finding), "DCP-FILETYPE");
+    cr_assert_str_eq(fsdpck_finding_name(err.finding), "FILE-TYPE");
     cr_assert_str_eq(err.found, "a FIFO");
     cr_assert_eq(file_open_read(&f, &d, ".", 0, &err), FSDPCK_BADINPUT);
     cr_assert_eq(file_open_read(&f, NULL, "/dev/null", 0, &err), FSDPCK_BADINPUT);

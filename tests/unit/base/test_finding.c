@@ -51,6 +51,31 @@ Test(finding, rules_are_set_one_by_one)
     cr_expect_eq(finding_rules_get(&r, FSDPCK_FINDING_NUM_NAN, FINDING_ERROR), FINDING_NOTE);
 }
 
+Test(finding, former_ids_mean_the_finding_of_today)
+{
+    static const char *const former[] = {
+#define FORMER(id, name) id,
+#include "findings/former_ids.def"
+#undef FORMER
+    };
+    for (size_t i = 0; i < sizeof former / sizeof *former; i++) {
+        const finding_former *f = finding_former_find(former[i]);
+        cr_assert_not_null(f, "%s", former[i]);
+        cr_assert_not_null(finding_get(f->now), "%s", former[i]);
+        cr_expect_eq(finding_find(former[i]), finding_get(f->now), "%s", former[i]);
+        cr_expect_str_neq(finding_get(f->now)->id, former[i]);
+        cr_expect(i == 0 || strcmp(former[i - 1], former[i]) < 0, "%s", former[i]);
+    }
+    for (size_t i = 0; i < FINDING_KINDS; i++)
+        cr_expect_null(finding_former_find(finding_at(i)->id), "%s", finding_at(i)->id);
+    finding_rules r;
+    finding_rules_init(&r);
+    cr_assert_eq(finding_rules_set(&r, "DCP-GAP=note", NULL), FSDPCK_OK);
+    cr_expect_eq(finding_rules_get(&r, FSDPCK_FINDING_CHUNK_GAP, FINDING_ERROR), FINDING_NOTE);
+    cr_assert_eq(finding_rules_set(&r, "CHUNK-GAP=warn", NULL), FSDPCK_OK);
+    cr_expect_eq(finding_rules_get(&r, FSDPCK_FINDING_CHUNK_GAP, FINDING_ERROR), FINDING_WARNING);
+}
+
 static void expect_refused(const char *text, const char *words)
 {
     finding_rules r;
@@ -70,7 +95,7 @@ Test(finding, nonsense_is_refused)
     char longest[400];
     expect_refused("NUM-NAM=error", "is 'NUM-NAN' meant?");
     expect_refused("num-nan=error", "is 'NUM-NAN' meant?");
-    expect_refused("DCP-OVERLAPS=error", "is 'DCP-OVERLAP' meant?");
+    expect_refused("DCP-OVERLAPS=error", "is 'CHUNK-OVERLAP' meant?");
     expect_refused("QUITE-ANOTHER=error", "lists them");
     expect_refused("ZIP-DUPNAME=note", "'ZIP-DUPNAME' is cannot be set");
     expect_refused("ZIP-DUPNAME=error", "'ZIP-DUPNAME' is cannot be set");

@@ -126,7 +126,7 @@ Test(torch_legacy, what_does_not_fit)
     make_stream(&z, true, past_view, sizeof(past_view) - 1);
     expect_bad(&z, FSDPCK_BADINPUT, "PT-PERSID");
     make_stream(&z, true, past_storage, sizeof(past_storage) - 1);
-    expect_bad(&z, FSDPCK_BADINPUT, "PT-BOUNDS");
+    expect_bad(&z, FSDPCK_BADINPUT, "TENSOR-BOUNDS");
     make_stream(&z, true, one_only, sizeof(one_only) - 1);
     expect_bad(&z, FSDPCK_BADINPUT, "PT-LEGACY");
     make_stream(&z, true, usual, sizeof(usual) - 1);

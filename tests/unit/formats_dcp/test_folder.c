@@ -96,7 +96,7 @@ Test(folder, without_metadata_the_save_did_not_complete)
     opening_prepare(&o, dir);
     cr_assert(dcp_reader.probe(&o.probe, &near_miss));
     opening_close(&o);
-    expect(FSDPCK_BADINPUT, "DCP-NO-META");
+    expect(FSDPCK_BADINPUT, "SAVE-INCOMPLETE");
     scratch_write(dir, ".metadata.tmp", "", 0);
     cr_assert_eq(opening_of(&o, dir), FSDPCK_BADINPUT);
     cr_assert_not_null(strstr(o.err.message, "save did not complete"));
@@ -112,7 +112,7 @@ Test(folder, all_missing_files_and_lost_tensors_are_named)
     unlink(in_dir("__0_1.distcp"));
     unlink(in_dir("__1_0.distcp"));
     cr_assert_eq(opening_of(&o, dir), FSDPCK_BADINPUT);
-    cr_assert_str_eq(fsdpck_finding_name(o.err.finding), "DCP-MISSING");
+    cr_assert_str_eq(fsdpck_finding_name(o.err.finding), "FILE-MISSING");
     cr_assert_not_null(strstr(o.err.message, "2 files"), "%s", o.err.message);
     cr_assert_not_null(strstr(o.err.message, "__0_1.distcp"));
     cr_assert_not_null(strstr(o.err.message, "__1_0.distcp"));
@@ -129,7 +129,7 @@ Test(folder, truncated_file_is_short)
     const long kept[] = {nbytes - 1, nbytes - 10, nbytes / 2, 0};
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
         cr_assert_eq(truncate(in_dir("__0_0.distcp"), kept[i]), 0);
-        expect(FSDPCK_BADINPUT, "DCP-SHORT");
+        expect(FSDPCK_BADINPUT, "FILE-SHORT");
     }
     end();
 }
@@ -161,10 +161,10 @@ Test(folder, only_regular_files_hold_blobs)
     begin("torch-2.15.0/dcp-multifile");
     unlink(in_dir("__0_0.distcp"));
     cr_assert_eq(mkfifo(in_dir("__0_0.distcp"), 0600), 0);
-    expect(FSDPCK_BADINPUT, "DCP-FILETYPE");
+    expect(FSDPCK_BADINPUT, "FILE-TYPE");
     unlink(in_dir("__0_0.distcp"));
     cr_assert_eq(mkdir(in_dir("__0_0.distcp"), 0700), 0);
-    expect(FSDPCK_BADINPUT, "DCP-FILETYPE");
+    expect(FSDPCK_BADINPUT, "FILE-TYPE");
     end();
 }
 
@@ -181,7 +181,7 @@ Test(folder, links_are_followed_unless_refused)
     opening_prepare(&o, dir);
     o.request.no_follow = true;
     cr_assert_eq(opening_open(&o), FSDPCK_BADINPUT);
-    cr_assert_str_eq(fsdpck_finding_name(o.err.finding), "DCP-FILETYPE");
+    cr_assert_str_eq(fsdpck_finding_name(o.err.finding), "FILE-TYPE");
     opening_close(&o);
     end();
 }
@@ -306,21 +306,21 @@ Test(ranks, each_rank_needs_its_metadata)
     begin("torch-2.15.0/dcp-nocollective");
     unlink(in_dir("__2.metadata"));
     cr_assert_eq(opening_of(&o, dir), FSDPCK_BADINPUT);
-    cr_assert_str_eq(fsdpck_finding_name(o.err.finding), "DCP-MISSING");
+    cr_assert_str_eq(fsdpck_finding_name(o.err.finding), "FILE-MISSING");
     cr_assert_not_null(strstr(o.err.message, "rank 2"), "%s", o.err.message);
     opening_close(&o);
     end();
 
     begin("torch-2.15.0/dcp-nocollective");
     unlink(in_dir("__3.metadata"));
-    expect(FSDPCK_BADINPUT, "DCP-MISSING"); /* its data file tells */
+    expect(FSDPCK_BADINPUT, "FILE-MISSING"); /* its data file tells */
     unlink(in_dir("__3_0.distcp"));
     expect(FSDPCK_OK, "");
     opening_prepare(&o, dir);
     o.request.expect_ranks = 4;
     cr_assert_eq(opening_open(&o), FSDPCK_BADINPUT,
                  "a stated number of ranks sees what names cannot");
-    cr_assert_str_eq(fsdpck_finding_name(o.err.finding), "DCP-MISSING");
+    cr_assert_str_eq(fsdpck_finding_name(o.err.finding), "FILE-MISSING");
     opening_close(&o);
     end();
 }

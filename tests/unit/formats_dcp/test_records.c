@@ -140,7 +140,7 @@ Test(join, two_chunks_at_one_offset)
     spec.hints = 0;
     generate(&r, &spec);
     VEC_AT(&r.m.chunks, dcp_chunk, 1)->offsets_at = VEC_AT(&r.m.chunks, dcp_chunk, 0)->offsets_at;
-    cr_assert_str_eq(built(&r, 300), "DCP-OVERLAP");
+    cr_assert_str_eq(built(&r, 300), "CHUNK-OVERLAP");
     release(&r);
 }
 
@@ -159,7 +159,7 @@ Test(join, chunk_outside_of_its_tensor)
     records r;
     generate(&r, &small);
     *VEC_AT(&r.m.dims, uint32_t, VEC_AT(&r.m.chunks, dcp_chunk, 0)->sizes_at + 1) = 9;
-    cr_assert_str_eq(built(&r, 300), "DCP-BOUNDS");
+    cr_assert_str_eq(built(&r, 300), "CHUNK-BOUNDS");
     cr_assert_str_eq(r.err.tensor, "model.layers.0.feed_forward.experts.w0.weight");
     release(&r);
 }
@@ -194,7 +194,7 @@ Test(ranges, blobs_lie_in_their_files)
         uint64_t offset_bytes, nbytes;
         const char *finding;
     } rows[] = {
-        {200, 101, "DCP-SHORT"},
+        {200, 101, "FILE-SHORT"},
         {200, UINT64_MAX, "DCP-RANGE"},
         {UINT64_MAX, 2, "DCP-RANGE"},
         {UINT64_MAX - 1, 1, "DCP-RANGE"},
@@ -213,7 +213,7 @@ Test(ranges, blobs_lie_in_their_files)
     }
     records r;
     generate(&r, &small);
-    cr_assert_str_eq(built(&r, 299), "DCP-SHORT");
+    cr_assert_str_eq(built(&r, 299), "FILE-SHORT");
     cr_assert_not_null(strstr(r.err.expected, "300"));
     cr_assert_not_null(strstr(r.err.found, "299"));
     release(&r);
@@ -301,9 +301,9 @@ Test(shape, odd_records_are_refused)
     EXPECT("\x80\4" CLASS "_StorageInfo\n)\x81}\x8c\3fqnK\1sb.", false, "DCP-META-TYPE",
            "relative_path");
     EXPECT("\x80\4" CLASS "TensorProperties\n)\x81K\1b.", false, "DCP-META-TYPE", "dtype");
-    EXPECT("\x80\4ctorch\nSize\nJ\xff\xff\xff\xff\x85\x85R.", false, "DCP-BOUNDS", "negative");
+    EXPECT("\x80\4ctorch\nSize\nJ\xff\xff\xff\xff\x85\x85R.", false, "CHUNK-BOUNDS", "negative");
     EXPECT("\x80\4ctorch\nSize\nN\x85\x85R.", false, "DCP-META-TYPE", "int");
-    EXPECT("\x80\4ctorch\nSize\n\x8a\x09\0\0\0\0\0\0\0\0\1\x85\x85R.", false, "DCP-BOUNDS",
+    EXPECT("\x80\4ctorch\nSize\n\x8a\x09\0\0\0\0\0\0\0\0\1\x85\x85R.", false, "CHUNK-BOUNDS",
            "overlong");
     EXPECT("\x80\4}" CLASS "MetadataIndex\n)\x81" CLASS "_StorageInfo\n)\x81s.", false,
            "DCP-META-TYPE", "before its state");

@@ -111,7 +111,7 @@ fsdpck_status ranks_digest(ranks_opening *o, uint32_t tensor, char text[RANKS_DI
             st = take_chunk(o, t->first_chunk + k, whole, seen, err);
     for (uint64_t i = 0; st == FSDPCK_OK && i < nelems; i++)
         if (!seen[i])
-            st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_GAP,
+            st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_GAP,
                            "element %" PRIu64 " is missing", i);
     for (unsigned d = 0; d < t->ndim; d++)
         n +=

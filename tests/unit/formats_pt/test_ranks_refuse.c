@@ -107,22 +107,22 @@ Test(ranks_refuse, missing_files_are_named)
 {
     copy_ranks("2.15.0", state_name, "state_rank%u.pt", 0, 2);
     copy_ranks("2.15.0", state_name, "state_rank%u.pt", 3, 4);
-    expect_refused((ranks_opening){0}, FSDPCK_BADINPUT, "RANK-MISSING", "state_rank2.pt");
+    expect_refused((ranks_opening){0}, FSDPCK_BADINPUT, "FILE-MISSING", "state_rank2.pt");
 }
 
 Test(ranks_refuse, the_last_rank_is_missed_because_every_file_tells_the_mesh)
 {
     copy_ranks("2.15.0", state_name, "state_rank%u.pt", 0, 3);
-    expect_refused((ranks_opening){0}, FSDPCK_BADINPUT, "RANK-MISSING", "state_rank3.pt");
+    expect_refused((ranks_opening){0}, FSDPCK_BADINPUT, "FILE-MISSING", "state_rank3.pt");
     copy_ranks("2.1.2", state_name, "state_rank%u.pt", 0, 3);
-    expect_refused((ranks_opening){0}, FSDPCK_BADINPUT, "RANK-MISSING", "state_rank3.pt");
+    expect_refused((ranks_opening){0}, FSDPCK_BADINPUT, "FILE-MISSING", "state_rank3.pt");
 }
 
 Test(ranks_refuse, sharded_tensors_tell_who_is_missing)
 {
     copy_ranks("1.13.1", "ranks-sharded-tensor/pytorch_model_fsdp_rank%u.bin",
                "pytorch_model_fsdp_rank%u.bin", 0, 3);
-    expect_refused((ranks_opening){0}, FSDPCK_BADINPUT, "RANK-MISSING",
+    expect_refused((ranks_opening){0}, FSDPCK_BADINPUT, "FILE-MISSING",
                    "pytorch_model_fsdp_rank3.bin");
 }
 
@@ -131,7 +131,7 @@ Test(ranks_refuse, a_family_that_lacks_a_rank)
     copy_ranks("2.15.0", verl_name, "model_world_size_4_rank_%u.pt", 0, 4);
     copy_ranks("2.15.0", "ranks-verl/optim_world_size_4_rank_%u.pt",
                "optim_world_size_4_rank_%u.pt", 0, 3);
-    expect_refused((ranks_opening){0}, FSDPCK_BADINPUT, "RANK-MISSING",
+    expect_refused((ranks_opening){0}, FSDPCK_BADINPUT, "FILE-MISSING",
                    "optim_world_size_4_rank_3.pt");
 }
 
@@ -143,9 +143,9 @@ Test(ranks_refuse, fewer_ranks_are_read_only_where_they_are_stated)
     fsdpck_error err;
 
     copy_ranks("2.15.0", hsdp, "model_world_size_4_rank_%u.pt", 0, 2);
-    expect_refused((ranks_opening){0}, FSDPCK_BADINPUT, "RANK-MISSING",
+    expect_refused((ranks_opening){0}, FSDPCK_BADINPUT, "FILE-MISSING",
                    "model_world_size_4_rank_2.pt, model_world_size_4_rank_3.pt");
-    expect_refused((ranks_opening){.expect_ranks = 3}, FSDPCK_BADINPUT, "RANK-MISSING",
+    expect_refused((ranks_opening){.expect_ranks = 3}, FSDPCK_BADINPUT, "FILE-MISSING",
                    "model_world_size_4_rank_2.pt");
     cr_assert_eq(ranks_opening_begin(&o, scratch, &err), FSDPCK_OK, "%s", err.message);
     cr_expect_eq(ranks_digest(&o, ranks_tensor_named(&o, "uneven.weight"), text, &err), FSDPCK_OK);

@@ -68,11 +68,11 @@ Test(hf_folder, index_and_files_disagree)
 {
     put("1.safetensors", "ab");
     put_index(MAP("\"a\":\"1.safetensors\",\"c\":\"2.safetensors\",\"d\":\"3.safetensors\""));
-    expect_open(FSDPCK_BADINPUT, "IDX-MISSING");
+    expect_open(FSDPCK_BADINPUT, "FILE-MISSING");
     cr_expect_not_null(strstr(o.err.message, "2.safetensors, 3.safetensors"), "all are listed");
     put("2.safetensors", "x");
     put("3.safetensors", "d");
-    expect_open(FSDPCK_BADINPUT, "IDX-MISSING");
+    expect_open(FSDPCK_BADINPUT, "IDX-TENSOR");
     cr_expect_str_eq(o.err.tensor, "c");
     put("2.safetensors", "ac");
     expect_open(FSDPCK_BADINPUT, "IDX-DUP");
@@ -122,7 +122,7 @@ Test(hf_folder, without_an_index)
     put("model-00001-of-00003.safetensors", "a");
     put("model-00003-of-00003.safetensors", "c");
     put("consolidated.safetensors", "ac");
-    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MISSING");
+    expect_open(FSDPCK_BADINPUT, "FILE-MISSING");
     cr_expect_not_null(strstr(o.err.message, ": model-00002-of-00003.safetensors"));
     put("model-00002-of-00003.safetensors", "b");
     expect_open(FSDPCK_OK, "");
@@ -152,7 +152,7 @@ Test(hf_folder, a_bad_header_names_its_file)
     expect_open(FSDPCK_BADINPUT, "ST-HEADER-SIZE");
     cr_expect_not_null(strstr(o.err.path, "/y.safetensors"));
     scratch_write(dir, "y.safetensors", "", 0);
-    expect_open(FSDPCK_BADINPUT, "ST-SHORT");
+    expect_open(FSDPCK_BADINPUT, "FILE-SHORT");
 }
 
 Test(hf_folder, scalars_that_torch_consolidated_are_doubted)

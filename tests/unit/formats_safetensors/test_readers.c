@@ -56,7 +56,7 @@ Test(readers, shards_of_four_ranks)
 {
     check(&dcp_safetensors_reader, "hf-shards", "hf-shards");
     cr_expect_eq(o.cat.origin.world_size, 4);
-    cr_expect_not_null(strstr(o.log, "ST-RANKS-UNKNOWN"));
+    cr_expect_not_null(strstr(o.log, "RANKS-UNKNOWN"));
     const uint32_t t = catalogue_find(&o.cat, "0.weight", 8);
     const cat_tensor *tensor = catalogue_tensor(&o.cat, t);
     for (uint32_t k = 0; k < tensor->nchunks; k++) {

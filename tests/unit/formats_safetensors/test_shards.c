@@ -103,7 +103,7 @@ Test(shards, a_missing_rank_is_named_with_what_it_held)
     put_three();
     char path[SCRATCH_BYTES];
     remove(scratch_path(path, dir, SHARD(2)));
-    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MISSING");
+    expect_open(FSDPCK_BADINPUT, "FILE-MISSING");
     cr_expect_not_null(strstr(o.err.message, SHARD(2)));
     cr_expect_null(strstr(o.err.message, SHARD(1)));
     cr_expect_not_null(strstr(o.err.found, "'w'"), "%s", o.err.found);
@@ -122,11 +122,11 @@ Test(shards, a_missing_file_of_all_ranks_is_named)
 {
     put("shard-00001-model-00001-of-00003.safetensors", "U8", "[2]", "[0]", 2);
     put("shard-00001-model-00003-of-00003.safetensors", "U8", "[2]", "[0]", 2);
-    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MISSING");
+    expect_open(FSDPCK_BADINPUT, "FILE-MISSING");
     cr_expect_not_null(strstr(o.err.message, ": shard-*-model-00002-of-00003.safetensors"));
     next();
     put("shard-00001-model-00001-of-00002.safetensors", "U8", "[2]", "[0]", 2);
-    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MISSING");
+    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MIXED");
     cr_expect_not_null(strstr(o.err.message, "two saves"));
     next();
 }
@@ -140,18 +140,18 @@ Test(shards, files_that_tell_their_number)
     cr_expect_str_eq(o.log, "");
     next();
     o.req.expect_ranks = 2;
-    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MISSING");
+    expect_open(FSDPCK_BADINPUT, "RANKS-STATED");
     next();
     put_telling(SHARD(2), 1, "3", "3");
-    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MISSING"); /* two saves */
+    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MIXED"); /* two saves */
     next();
     put_telling(SHARD(1), 0, "3", "3");
-    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MISSING");
+    expect_open(FSDPCK_BADINPUT, "FILE-MISSING");
     cr_expect_not_null(strstr(o.err.message, SHARD(3)), "%s", o.err.message);
     next();
     put_telling(SHARD(1), 0, "1", "3");
     put_telling(SHARD(2), 1, "1", "3");
-    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MISSING"); /* more than they say */
+    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MIXED"); /* more than they say */
     next();
 }
 
@@ -174,11 +174,11 @@ Test(shards, ranks_as_stated)
     cr_expect_str_empty(o.cat.origin.note, "nothing is in doubt");
     next();
     o.req.expect_ranks = 5;
-    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MISSING");
+    expect_open(FSDPCK_BADINPUT, "FILE-MISSING");
     cr_expect_not_null(strstr(o.err.message, SHARD(4) ", " SHARD(5)), "%s", o.err.message);
     next();
     o.req.expect_ranks = 2;
-    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MISSING");
+    expect_open(FSDPCK_BADINPUT, "RANKS-STATED");
     next();
 }
 
@@ -199,7 +199,7 @@ Test(shards, shards_that_do_not_fit_together)
     expect_open(FSDPCK_BADINPUT, "ST-META");
     next();
     put(SHARD(2), "U8", "[2,3]", "[9223372036854775807, 0]", 6);
-    expect_open(FSDPCK_BADINPUT, "DCP-BOUNDS");
+    expect_open(FSDPCK_BADINPUT, "CHUNK-BOUNDS");
     next();
     write_safetensors(dir, SHARD(2),
                       "{\"w\":{\"dtype\":\"U8\",\"shape\":[2,3],\"data_offsets\":[0,6]}}", 6);

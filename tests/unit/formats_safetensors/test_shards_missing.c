@@ -86,8 +86,7 @@ static void expect_open(fsdpck_status status)
     cr_expect_eq(opening_begin(&o, &dcp_safetensors_reader, dir), status, "%s: %s",
                  fsdpck_finding_name(o.err.finding), o.err.message);
     if (status != FSDPCK_OK)
-        cr_expect_str_eq(fsdpck_finding_name(o.err.finding), "ST-SHARD-MISSING", "%s",
-                         o.err.message);
+        cr_expect_str_eq(fsdpck_finding_name(o.err.finding), "FILE-MISSING", "%s", o.err.message);
     opening_end(&o);
     o = (opening){0};
 }

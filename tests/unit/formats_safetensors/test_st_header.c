@@ -64,7 +64,7 @@ Test(st_header, text)
         {"{\"w\xC0\x80\":{}}", 0, BAD, "ST-UTF8"},
         {"{\"w\xED\xA0\x80\":{}}", 0, BAD, "ST-UTF8"},
         {"\xEF\xBB\xBF{}", 0, BAD, "ST-UTF8"},
-        {"{", 0, BAD, "ST-SHORT"},
+        {"{", 0, BAD, "ST-JSON"},
         {"[]", 0, BAD, "ST-JSON"},
         {"{}", 0, FSDPCK_OK, ""},
     };
@@ -109,7 +109,7 @@ Test(st_header, numbers)
         {SHAPED("U8", "[1]", "[0,-1]"), 1, BAD, "ST-NUMBER"},
         {SHAPED("U8", "[18446744073709551616]", "[0,1]"), 1, BAD, "ST-NUMBER"},
         {SHAPED("U8", "[9007199254740993]", "[0,9007199254740992]"), 1, BAD, "ST-LENGTH"},
-        {SHAPED("U8", "[9007199254740993]", "[0,9007199254740993]"), 1, BAD, "ST-EOF"},
+        {SHAPED("U8", "[9007199254740993]", "[0,9007199254740993]"), 1, BAD, "FILE-SHORT"},
         {SHAPED("U8", "[NaN]", "[0,1]"), 1, BAD, "ST-JSON"},
         {SHAPED("U8", "[-1]", "[0,1]"), 1, BAD, "ST-SHAPE"},
         {SHAPED("U8", "[true]", "[0,1]"), 1, BAD, "ST-ENTRY"},
@@ -155,10 +155,10 @@ Test(st_header, offsets)
         {TWO("[0,4]", "[3,7]"), 7, BAD, "ST-OFFSET"},
         {TWO("[0,4]", "[0,4]"), 4, BAD, "ST-OFFSET"},
         {TWO("[4,0]", "[4,8]"), 8, BAD, "ST-OFFSET"},
-        {TWO("[0,4]", "[4,8]"), 9, BAD, "ST-EOF"},
-        {TWO("[0,4]", "[4,8]"), 7, BAD, "ST-EOF"},
+        {TWO("[0,4]", "[4,8]"), 9, BAD, "ST-TRAILING"},
+        {TWO("[0,4]", "[4,8]"), 7, BAD, "FILE-SHORT"},
         {TWO("[0,4]", "[4,9]"), 9, BAD, "ST-LENGTH"},
-        {"{}", 1, BAD, "ST-EOF"},
+        {"{}", 1, BAD, "ST-TRAILING"},
         {SHAPED("U8", "[0]", "[5,5]"), 0, BAD, "ST-OFFSET"},
         {"{\"e\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
          "\"f\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[0,0]}," W "}",
@@ -261,14 +261,12 @@ Test(st_header, impossible_lengths)
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         store_le64(bytes, lengths[i]);
         cr_expect_eq(read_bytes(&m, 0), BAD);
-        if (lengths[i] < 2)
-            cr_expect_str_eq(fsdpck_finding_name(err.finding), "ST-SHORT");
-        else if (lengths[i] > 24)
+        if (lengths[i] < 2 || lengths[i] > 24)
             cr_expect_str_eq(fsdpck_finding_name(err.finding), "ST-HEADER-SIZE");
     }
     for (m.nbytes = 0; m.nbytes < 8; m.nbytes++) {
         cr_expect_eq(read_bytes(&m, 0), BAD);
-        cr_expect_str_eq(fsdpck_finding_name(err.finding), "ST-SHORT");
+        cr_expect_str_eq(fsdpck_finding_name(err.finding), "FILE-SHORT");
         cr_expect_eq(m.reads, 0);
     }
 }

@@ -68,7 +68,7 @@ Test(cover, hole_is_found_and_named)
     cr_assert_eq(r.hole_sizes[0], 4);
     cr_assert_eq(r.hole_sizes[1], 4);
     cr_assert_eq(cover_error(&c, tensor, &r, &err), FSDPCK_BADINPUT);
-    cr_assert_str_eq(fsdpck_finding_name(err.finding), "DCP-GAP");
+    cr_assert_str_eq(fsdpck_finding_name(err.finding), "CHUNK-GAP");
     cr_assert_str_eq(err.tensor, "w");
     cr_assert_str_eq(err.found, "16 missing, among them [4:8, 0:4]");
     end();
@@ -84,7 +84,7 @@ Test(cover, overlap_and_gap_of_equal_volume_are_both_seen)
     check(&r);
     cr_assert(r.overlap && r.hole);
     cr_assert_eq(cover_error(&c, tensor, &r, &err), FSDPCK_BADINPUT);
-    cr_assert_str_eq(fsdpck_finding_name(err.finding), "DCP-OVERLAP");
+    cr_assert_str_eq(fsdpck_finding_name(err.finding), "CHUNK-OVERLAP");
     cr_assert_str_eq(err.found, "[0:5] in 'a' and [4:9] in 'b'");
     end();
 }

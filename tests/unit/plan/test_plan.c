@@ -183,7 +183,7 @@ Test(plan, a_missing_shard_is_an_error)
     entry = vec_push(&to.from, NULL);
     *entry = v;
     cr_assert_eq(catalogue_seal(&to.cat, NULL), FSDPCK_OK);
-    expect_failure(FSDPCK_BADINPUT, "DCP-GAP", "w");
+    expect_failure(FSDPCK_BADINPUT, "CHUNK-GAP", "w");
     end();
 }
 
@@ -213,11 +213,11 @@ Test(plan, chunks_that_overlap_are_an_error)
     end();
     for (uint64_t first = 1; first < 3; first++) {
         overlapping(first, 0, 4);
-        expect_failure(FSDPCK_BADINPUT, "DCP-OVERLAP", "w");
+        expect_failure(FSDPCK_BADINPUT, "CHUNK-OVERLAP", "w");
         end();
         /* Of elements that one chunk alone has, too: which chunk is wrong is not known. */
         overlapping(first, 0, 1);
-        expect_failure(FSDPCK_BADINPUT, "DCP-OVERLAP", "w");
+        expect_failure(FSDPCK_BADINPUT, "CHUNK-OVERLAP", "w");
         end();
     }
 }

@@ -106,7 +106,7 @@ Test(catalogue, boxes_outside_of_the_tensor_are_refused)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         fsdpck_error_init(&err);
         cr_expect_eq(catalogue_add_chunk(&c, t, bad[i], bad[i] + 2, &proto, &err), FSDPCK_BADINPUT);
-        cr_expect_str_eq(fsdpck_finding_name(err.finding), "DCP-BOUNDS");
+        cr_expect_str_eq(fsdpck_finding_name(err.finding), "CHUNK-BOUNDS");
     }
     const uint64_t last[] = {5, 0}, none[] = {0, 3};
     cr_expect_eq(catalogue_add_chunk(&c, t, last, none, &proto, &err), FSDPCK_OK,
