@@ -283,6 +283,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_OBJECT_UNREAD = 269,
     FSDPCK_FINDING_PT_ATTRS = 270,
     FSDPCK_FINDING_RANKS_UNKNOWN = 271,
+    FSDPCK_FINDING_RANK_COPIED = 272,
 } fsdpck_finding_id;
 
 #endif

@@ -1,6 +1,7 @@
 """Objects and containers beside the tensors: what torch loads from the source must be in what is written."""
 
 import json
+import os
 import types
 
 import torch
@@ -53,3 +54,52 @@ def case_object_with_flat_parameter(setting):
     check(torch.equal(state["model"]["bias"], flat[6:]), "bias")
     check(state["held"].number == 3 and torch.equal(state["held"].tensor, flat), "object: %r" % state["held"])
     check([item.tolist() for item in state["set"]] == [flat.tolist()], "set: %r" % state["set"])
+
+
+def findings_of(setting, name, *arguments, expected=0):
+    """Messages of the findings of one id."""
+    report = json.loads(setting.run(*arguments, "--json", expected=expected).stdout)
+    return [finding["message"] for finding in report["findings"] if finding["finding"] == name]
+
+
+def save_ranks(folder, shard_of):
+    """FSDP1's LOCAL state, a file a rank; shard_of: which shard each rank's optimizer file has."""
+    os.makedirs(folder)
+    generator = torch.Generator().manual_seed(7)
+    shards = [{key: torch.randn(600, generator=generator) for key in ("weight", "exp_avg", "exp_avg_sq")} for _ in range(4)]
+    for rank, shard in enumerate(shard_of):
+        name = "%%s_world_size_%d_rank_%d.pt" % (len(shard_of), rank)
+        model = {"flat_param": shards[rank % 4 if len(shard_of) == 4 else rank % 2]["weight"], "ones": torch.ones(600)}
+        state = {key: shards[shard][key] for key in ("exp_avg", "exp_avg_sq")}
+        zeros = {"exp_avg": torch.zeros(600), "exp_avg_sq": torch.zeros(600)}
+        torch.save(model, os.path.join(folder, name % "model"))
+        torch.save({"state": {0: {**state, "step": torch.tensor(3.)}, 1: zeros}, "param_groups": [{"params": [0, 1]}]},
+                   os.path.join(folder, name % "optim"))
+
+
+@case()
+def case_copied_rank_file(setting):
+    for name, shard_of, ranks in (("whole", (0, 1, 2, 3), None), ("copied", (0, 1, 1, 3), "1, 2"), ("hybrid", (0, 1, 0, 1), None),
+                                  ("hybrid-copied", (0, 1, 1, 1), "1, 2, 3")):
+        folder = setting.path(name)
+        save_ranks(folder, shard_of)
+        found = findings_of(setting, "RANK-COPIED", "verify", folder)
+        check(len(found) == (ranks is not None), "%s: %r" % (name, found))
+        if ranks is not None:
+            check("optim_world_size_4" in found[0] and "ranks %s have" % ranks in found[0], "%s: %r" % (name, found))
+            found = findings_of(setting, "RANK-COPIED", "consolidate", folder, setting.path(name + ".safetensors"), "--part", "model",
+                                "--per-rank", "keep")
+            check(len(found) == 1, "consolidate: %r" % found)
+
+
+@case()
+def case_files_of_other_ranks(setting):
+    folder = setting.path("ranks")
+    save_ranks(folder, (0, 1, 2, 3))
+    check(findings_of(setting, "WEIGHTS-BESIDE", "verify", folder) == [], "nothing beside")
+    for name in ("ema_rank0.pt", "ema_rank1.pt", "ckpt_rank0.pt", "note_rank.txt"):
+        torch.save({"weight": torch.ones(3)}, os.path.join(folder, name))
+    found = findings_of(setting, "WEIGHTS-BESIDE", "verify", folder)
+    check(len(found) == 1 and "'ckpt_rank0.pt' and 2 more" in found[0], "%r" % found)
+    done = setting.run("consolidate", folder, setting.path("out.safetensors"), "--part", "model", "--per-rank", "keep", "-q")
+    check("ckpt_rank0.pt" in done.stderr, "consolidate -q: %r" % done.stderr)
