@@ -3,6 +3,7 @@
 import json
 import os
 import types
+from collections import OrderedDict
 
 import torch
 
@@ -103,3 +104,24 @@ def case_files_of_other_ranks(setting):
     check(len(found) == 1 and "'ckpt_rank0.pt' and 2 more" in found[0], "%r" % found)
     done = setting.run("consolidate", folder, setting.path("out.safetensors"), "--part", "model", "--per-rank", "keep", "-q")
     check("ckpt_rank0.pt" in done.stderr, "consolidate -q: %r" % done.stderr)
+
+
+@case()
+def case_tensors_that_objects_hold(setting):
+    """Names and advice of tensors that no key leads to; one that hangs on a dict goes with all of the state."""
+    model = OrderedDict(weight=torch.arange(4.))
+    model.note = {"moved": torch.arange(7.)}
+    torch.save({"model": model, "held": types.SimpleNamespace(a=torch.ones(3))}, setting.path("in.pt"))
+    table = setting.run("inspect", setting.path("in.pt"), "--table").stdout
+    check("\nmodel#0 " in table and "\nheld#0 " in table, table)
+    done, _ = setting.consolidate(setting.path("in.pt"), "out.safetensors")
+    check("--part all takes every tensor but those in objects, a .pt takes everything" in done.stdout, done.stdout)
+    done, _ = setting.consolidate(setting.path("in.pt"), "all.safetensors", "--part", "all")
+    check("left out: 2 tensors (40 bytes) and 1 object; a .pt takes objects" in done.stdout, done.stdout)
+    done, out = setting.consolidate(setting.path("in.pt"), "out.pt")
+    check("left out" not in done.stdout, done.stdout)
+    state = load_pt(out, weights_only=False)
+    check(state["model"].note["moved"].tolist() == model.note["moved"].tolist(), "attribute: %r" % vars(state["model"]))
+    check(state["held"].a.tolist() == [1., 1., 1.], "object")
+    done, out = setting.consolidate(setting.path("in.pt"), "some.pt", "--exclude", "held")
+    check("left out: 2 tensors (40 bytes) and 1 object" in done.stdout and "model#0" in done.stdout, done.stdout)
