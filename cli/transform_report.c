@@ -36,6 +36,11 @@ static void print_names(char *const *names, size_t count)
 static const char *left_out_hint(const transform_request *r, const fsdpck_info *info,
                                  const fsdpck_report *p)
 {
+    if (!is_reshard(p) && p->left_out_inside > 0 && strcmp(p->format, "pt") != 0 &&
+        strcmp(p->format, "dcp") != 0)
+        return strcmp(p->part, "all") != 0
+                   ? "; --part all takes every tensor but those in objects, a .pt takes everything"
+                   : "; a .pt takes objects and the tensors in them";
     if (!is_reshard(p))
         return strcmp(p->format, "hdf5") == 0 && strcmp(p->part, "all") != 0
                    ? "; without --part every tensor is taken"
@@ -48,7 +53,10 @@ static const char *left_out_hint(const transform_request *r, const fsdpck_info *
     if (is_flat(p))
         return "; --format dcp takes everything";
     if (strcmp(p->part, "all") != 0 && r->transform.part < 0)
-        return "; --part all takes every tensor, --format dcp takes everything";
+        return p->left_out_inside > 0
+                   ? "; --part all takes every tensor but those in objects, --format dcp takes "
+                     "everything"
+                   : "; --part all takes every tensor, --format dcp takes everything";
     const fsdpck_transform_options *t = &r->transform;
     const bool chosen = t->keys_count > 0 || t->exclude_count > 0 ||
                         t->objects == FSDPCK_OBJECTS_DROP ||

@@ -465,6 +465,7 @@ typedef struct fsdpck_report {
     /* Tensors written without their Python attributes, hooks or class (PT-ATTRS). */
     uint64_t attributes_lost;
     uint64_t replicas_trusted; /* replicas "first": copies of chunks that nobody compared */
+    uint64_t left_out_inside;  /* of left_out_tensors: in objects, which alone lead to them */
 } fsdpck_report;
 
 /* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless

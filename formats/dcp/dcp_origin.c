@@ -114,6 +114,7 @@ void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *m
     snprintf(o->torch_version, sizeof o->torch_version, "%s", guess_torch(marks));
     o->world_size = marks->world_size;
     o->in_parts = marks->in_parts;
+    o->omits_empty_dicts = true;
     o->by_rank = marks->no_collectives;
     o->step = step_of(name);
     if (o->step < 0)

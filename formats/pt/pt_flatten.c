@@ -35,6 +35,7 @@ void pt_flat_init(pt_flat *f, catalogue *cat, torch_archive *archive)
     f->path = VEC_OF(value, cat->owner);
     f->list_frames = VEC_OF(list_frame, cat->owner);
     f->objects = VEC_OF(pt_object_place, cat->owner);
+    f->attributes = VEC_OF(pt_attributes, cat->owner);
     f->seen = VALUE_MAP(cat->owner);
     f->lists = VALUE_MAP(cat->owner);
 }
@@ -48,6 +49,7 @@ void pt_flat_release(pt_flat *f)
     vec_release(&f->path);
     vec_release(&f->list_frames);
     vec_release(&f->objects);
+    vec_release(&f->attributes);
     value_map_release(&f->seen);
     value_map_release(&f->lists);
     text_release(&f->name);
@@ -309,6 +311,22 @@ static fsdpck_status unshare(pt_flat *f, const frame *top, value *owner, value *
     return FSDPCK_OK;
 }
 
+static fsdpck_status keep_attributes(pt_flat *f, value owner, fsdpck_error *err)
+{
+    const value_call *call = value_call_of(&f->cat->pool, owner);
+    if (call == NULL || !call->has_state)
+        return FSDPCK_OK;
+    pt_attributes a = {.state = call->state};
+    const bool is_root = f->name.nbytes == 0;
+    RETURN_IF(value_new_str(&f->cat->pool, is_root ? "object" : name_text(f),
+                            is_root ? strlen("object") : f->name.nbytes, &a.name, err));
+    pt_attributes *kept = vec_push(&f->attributes, err);
+    if (kept == NULL)
+        return FSDPCK_LIMIT;
+    *kept = a;
+    return FSDPCK_OK;
+}
+
 static fsdpck_status enter(pt_flat *f, const frame *top, value v, fsdpck_error *err)
 {
     value items = v;
@@ -340,7 +358,7 @@ static fsdpck_status enter(pt_flat *f, const frame *top, value v, fsdpck_error *
     if (next == NULL)
         return FSDPCK_LIMIT;
     *next = (frame){.items = items, .owner = v, .name_nbytes = f->name.nbytes};
-    return FSDPCK_OK;
+    return keep_attributes(f, v, err);
 }
 
 /* `top` is a copy of the frame that holds v, or NULL for the root. */

@@ -31,6 +31,12 @@ typedef struct pt_object_place {
     size_t at;
 } pt_object_place;
 
+/* What hangs on a container, such as an attribute of an OrderedDict: it may hold tensors too. */
+typedef struct pt_attributes {
+    value name; /* STR: the container's */
+    value state;
+} pt_attributes;
+
 typedef struct pt_flat {
     catalogue *cat;
     torch_archive *archive;
@@ -42,7 +48,8 @@ typedef struct pt_flat {
     value_map seen;  /* containers that have a place already */
     value_map lists; /* whether a list is opened */
     vec list_frames;
-    vec objects; /* pt_object_place */
+    vec objects;    /* pt_object_place */
+    vec attributes; /* pt_attributes */
     text_buf name;
     uint64_t steps, steps_limit;
     /* DTensors and ShardedTensors (calls of _rebuild_from_type_v2) count as tensors and become

@@ -60,7 +60,8 @@ static fsdpck_status name_in_object(pt_flat *f, inner_names *in, const pt_object
 
 typedef struct numbering {
     pt_flat *f;
-    uint32_t object;
+    const char *name; /* of what holds them */
+    size_t nbytes;
     uint64_t number;
     uint64_t steps, unnamed;
 } numbering;
@@ -73,14 +74,12 @@ static fsdpck_status number_tensor(void *ctx, value v, fsdpck_error *err)
     if (value_kind_of(v) != VALUE_TENSOR)
         return FSDPCK_OK;
     pt_name *slot = VEC_AT(&f->names, pt_name, value_tensor_index(v));
-    const uint32_t object_name = catalogue_object(f->cat, n->object)->name;
     text_buf name = {.limit_bytes = UINT32_MAX};
     fsdpck_status st = FSDPCK_OK;
     n->unnamed -= slot->flat == STRTAB_NONE;
     while (st == FSDPCK_OK && slot->flat == STRTAB_NONE) {
         name.nbytes = 0;
-        text_append(&name, catalogue_name(f->cat, object_name),
-                    catalogue_name_nbytes(f->cat, object_name));
+        text_append(&name, n->name, n->nbytes);
         text_printf(&name, "#%" PRIu64, n->number++);
         st = text_check(&name, err);
         if (st == FSDPCK_OK)
@@ -89,6 +88,15 @@ static fsdpck_status number_tensor(void *ctx, value v, fsdpck_error *err)
     }
     text_release(&name);
     return st;
+}
+
+static fsdpck_status number_in(numbering *n, const char *name, size_t nbytes, value content,
+                               fsdpck_error *err)
+{
+    n->name = name;
+    n->nbytes = nbytes;
+    n->number = 0;
+    return value_walk(&n->f->cat->pool, content, number_tensor, n, err);
 }
 
 static fsdpck_status number_the_rest(pt_flat *f, fsdpck_error *err)
@@ -101,10 +109,18 @@ static fsdpck_status number_the_rest(pt_flat *f, fsdpck_error *err)
     for (size_t i = 0;
          st == FSDPCK_OK && i < f->objects.count && n.unnamed > 0 && n.steps <= f->steps_limit;
          i++) {
-        n.object = VEC_AT(&f->objects, const pt_object_place, i)->object;
-        n.number = 0;
-        st = value_walk(&f->cat->pool, catalogue_object(f->cat, n.object)->content, number_tensor,
-                        &n, err);
+        const cat_object *o =
+            catalogue_object(f->cat, VEC_AT(&f->objects, const pt_object_place, i)->object);
+        st = number_in(&n, catalogue_name(f->cat, o->name), catalogue_name_nbytes(f->cat, o->name),
+                       o->content, err);
+    }
+    for (size_t i = 0;
+         st == FSDPCK_OK && i < f->attributes.count && n.unnamed > 0 && n.steps <= f->steps_limit;
+         i++) {
+        const pt_attributes *a = VEC_AT(&f->attributes, const pt_attributes, i);
+        size_t nbytes;
+        const char *name = value_text(&f->cat->pool, a->name, &nbytes);
+        st = number_in(&n, name, nbytes, a->state, err);
     }
     return st;
 }
@@ -123,5 +139,5 @@ fsdpck_status pt_flatten_inner(pt_flat *f, fsdpck_error *err)
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
         st = name_in_object(f, &in, VEC_AT(&f->objects, const pt_object_place, i), err);
     value_map_release(&judged);
-    return st == FSDPCK_OK && count > 0 ? number_the_rest(f, err) : st;
+    return st == FSDPCK_OK ? number_the_rest(f, err) : st;
 }

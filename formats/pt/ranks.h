@@ -264,6 +264,24 @@ fsdpck_status ranks_note_member(ranks_state *s, uint64_t rank, fsdpck_error *err
 fsdpck_status ranks_add_boxes(ranks_parse *p, uint32_t entry, const ranks_claim *c,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* ranks_beside.c */
+/* Warns of files with a rank in their names that are of no family. */
+void ranks_warn_beside(const open_request *req, const ranks_list *l);
+/* What a file's pieces of tensors that differ between ranks are, by their recorded CRCs. */
+typedef struct ranks_copy {
+    uint64_t hash, nbytes;
+    uint32_t family, rank;
+    const char *name;
+} ranks_copy;
+typedef struct ranks_copies {
+    ranks_copy *files; /* by ranks_file.index */
+    size_t count;
+} ranks_copies;
+void ranks_copies_see(ranks_copies *c, const ranks_state *s, uint32_t entry, const uint32_t *pieces,
+                      size_t count);
+/* Warns of files of one family that have the same, where not all are copies of one another. */
+void ranks_copies_warn(ranks_copies *c, const ranks_state *s);
+
 /* ranks_missing.c */
 fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether neither names, contents nor the user state the number of ranks. After parsing. */

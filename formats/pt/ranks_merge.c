@@ -403,7 +403,7 @@ static void note_partial(ranks_state *s, const plain_list *l)
 /* One piece that differs between ranks, or is on some only, shows that all of its optimizer are
  * pieces: equal ones are so by chance. */
 static fsdpck_status merge_plain(ranks_state *s, plain_index *x, uint8_t *is_flat,
-                                 fsdpck_error *err)
+                                 ranks_copies *copies, fsdpck_error *err)
 {
     plain_list l;
     for (uint32_t entry = 0; entry < x->tensor_count; entry++) {
@@ -422,6 +422,8 @@ static fsdpck_status merge_plain(ranks_state *s, plain_index *x, uint8_t *is_fla
         if (!index_list(x, entry, &l))
             continue;
         RETURN_IF(look(s, &l, err));
+        if (l.differs)
+            ranks_copies_see(copies, s, entry, l.pieces, l.count);
         RETURN_IF(judge(s, &l, is_flat[family_of(s, entry)] && may_be_flat(s, &l), err));
     }
     return FSDPCK_OK;
@@ -532,10 +534,16 @@ fsdpck_status ranks_merge(ranks_state *s, fsdpck_error *err)
     is_flat = budget_alloc(s->req->metadata, families, err);
     if (is_flat == NULL)
         return FSDPCK_LIMIT;
-    fsdpck_status st = index_make(s, &x, err);
+    ranks_copies copies = {.count = s->list->files.count};
+    copies.files = budget_alloc(s->req->metadata, copies.count * sizeof *copies.files, err);
+    fsdpck_status st = copies.files == NULL ? FSDPCK_LIMIT : index_make(s, &x, err);
     if (st == FSDPCK_OK)
-        st = merge_plain(s, &x, is_flat, err);
+        st = merge_plain(s, &x, is_flat, &copies, err);
+    if (st == FSDPCK_OK)
+        ranks_copies_warn(&copies, s);
     index_release(s, &x);
+    if (copies.files != NULL)
+        budget_free(s->req->metadata, copies.files, copies.count * sizeof *copies.files);
     budget_free(s->req->metadata, is_flat, families);
     RETURN_IF(st);
     RETURN_IF(compact(s, err));

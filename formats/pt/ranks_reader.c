@@ -352,6 +352,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     if (st == FSDPCK_OK)
         st = add_files(r, &list, cat, err);
     if (st == FSDPCK_OK) {
+        ranks_warn_beside(req, &list);
         state_init(&s, req, r, &list, cat);
         st = read_all(&s, err);
         if (st == FSDPCK_OK) {

@@ -279,6 +279,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_IDX_TENSOR = 272,
     FSDPCK_FINDING_ST_SHARD_MIXED = 273,
     FSDPCK_FINDING_ST_TRAILING = 274,
+    FSDPCK_FINDING_RANK_COPIED = 275,
 } fsdpck_finding_id;
 
 #endif

@@ -206,6 +206,7 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->left_out_tensors = a->left_out_tensors;
     r->left_out_objects = a->left_out_objects;
     r->left_out_nbytes = a->left_out_nbytes;
+    r->left_out_inside = a->left_out_inside;
     r->nbytes_in = a->nbytes_in;
     r->nbytes_out = a->nbytes_out;
     r->tied_dropped_nbytes = a->tied_dropped_nbytes;

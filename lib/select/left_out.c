@@ -50,6 +50,8 @@ fsdpck_status aim_leave_out_tensor(aim_state *a, size_t i, fsdpck_error *err)
     RETURN_IF(note_other_param(a, i, err));
     a->result->left_out_tensors++;
     a->result->left_out_nbytes += catalogue_tensor_nbytes(a->from, i);
+    if ((t->flags & CAT_TENSOR_IN_OBJECT) && !(t->flags & CAT_TENSOR_NAMED))
+        a->result->left_out_inside++;
     return aim_names_add(&a->result->left_out_names, catalogue_name(a->from, t->name),
                          catalogue_name_nbytes(a->from, t->name), err);
 }

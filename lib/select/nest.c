@@ -66,7 +66,11 @@ static fsdpck_status add_slot(nest *n, uint32_t parent, value container, value e
     if (s == NULL)
         return FSDPCK_LIMIT;
     const size_t b = bucket_of(n, container, element);
-    *s = (nest_slot){container, element, child, n->buckets[b], parent, false};
+    *s = (nest_slot){.container = container,
+                     .element = element,
+                     .child = child,
+                     .next = n->buckets[b],
+                     .parent = parent};
     n->buckets[b] = (uint32_t)(n->slots.count - 1);
     return FSDPCK_OK;
 }
@@ -145,6 +149,7 @@ fsdpck_status nest_put(nest *n, const value *elements, size_t count, value leaf,
         RETURN_IF(add_slot(n, parent, at, elements[i], child, err));
         at = child;
         parent = (uint32_t)(n->slots.count - 1);
+        VEC_AT(&n->slots, nest_slot, parent)->opens = !last;
     }
     return FSDPCK_OK;
 }
@@ -181,6 +186,33 @@ nest_lack nest_look(const nest *n, const value *elements, size_t count)
         closed = closed || (n->has_opened && value_kind_of(at) == VALUE_LIST && !s->is_opened);
     }
     return NEST_LACKS_NOTHING;
+}
+
+static fsdpck_status fill_list(nest *n, value list, fsdpck_error *err)
+{
+    for (size_t i = 0; i < value_count(n->pool, list); i++) {
+        value index, dict;
+        if (!value_is_none(value_item(n->pool, list, i)))
+            continue;
+        RETURN_IF(value_new_int(n->pool, (int64_t)i, &index, err));
+        if (find_slot(n, list, index) != NULL)
+            continue;
+        RETURN_IF(value_new_dict(n->pool, &dict, err));
+        value_set_item(n->pool, list, i, dict);
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status nest_fill_holes(nest *n, fsdpck_error *err)
+{
+    if (value_kind_of(n->root) == VALUE_LIST)
+        RETURN_IF(fill_list(n, n->root, err));
+    for (size_t i = 0; n->has_lists && i < n->slots.count; i++) {
+        const nest_slot *s = VEC_AT(&n->slots, const nest_slot, i);
+        if (s->opens && value_kind_of(s->child) == VALUE_LIST)
+            RETURN_IF(fill_list(n, s->child, err));
+    }
+    return FSDPCK_OK;
 }
 
 void nest_release(nest *n)

@@ -22,6 +22,7 @@ typedef struct nest_slot {
     value child;
     uint32_t next;
     uint32_t parent; /* the slot whose child the container is, SLOT_NONE for the root */
+    bool opens;      /* the child is a container of the nest, not a leaf */
     bool is_opened;  /* the child is a list that holds a tensor, a dict or such a list */
 } nest_slot;
 
@@ -49,6 +50,8 @@ typedef enum nest_lack {
 } nest_lack;
 /* Of a leaf that may not have been put. */
 nest_lack nest_look(const nest *n, const value *elements, size_t count);
+/* Makes an empty dict of each place of a list where nothing was put. */
+fsdpck_status nest_fill_holes(nest *n, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* *made: the root with its containers as those of `root` in the pool `from` under the same keys: their classes,
  * what hangs on them, keys that are no texts (nest_like.c). Last, before nest_release. */
 fsdpck_status nest_restore(nest *n, value_pool *from, value root, value *made,

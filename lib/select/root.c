@@ -98,6 +98,8 @@ static fsdpck_status build_from_paths(aim_state *a, uint64_t rank, value *root, 
             GOTO_IF(put_tensor(a, &n, VEC_AT(&a->picks, aim_pick, leaf->index), rank, err), out);
     }
     GOTO_IF(aim_check_lists(a, &n, rank, err), out);
+    if (a->from->origin.omits_empty_dicts)
+        GOTO_IF(nest_fill_holes(&n, err), out);
     *root = n.root;
     if (!value_is_none(a->from->root))
         GOTO_IF(nest_restore(&n, &a->from->pool, a->from->root, root, err), out);

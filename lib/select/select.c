@@ -100,6 +100,25 @@ static bool can_be_picked(const aim_state *a, size_t i)
     return (flags & CAT_TENSOR_NAMED) && (!aim_has_objects(a) || a->request->holds_object != NULL);
 }
 
+/* Whether a tensor hangs on a container of the state, as an attribute of an OrderedDict does. */
+static bool hangs_on_container(const aim_state *a, size_t i)
+{
+    return a->request->nested && !value_is_none(a->from->root) &&
+           (catalogue_tensor(a->from, i)->flags & CAT_TENSOR_IN_OBJECT) &&
+           a->inner_owner[i] == CAT_NONE;
+}
+
+/* What hangs on containers goes with all of the state or not at all. */
+static fsdpck_status leave_out_hanging(aim_state *a, fsdpck_error *err)
+{
+    if (aim_takes_everything(a))
+        return FSDPCK_OK;
+    for (size_t i = 0; i < a->parts->tensor_count; i++)
+        if (hangs_on_container(a, i))
+            RETURN_IF(aim_leave_out_tensor(a, i, err));
+    return FSDPCK_OK;
+}
+
 static fsdpck_status pick_tensors(aim_state *a, fsdpck_error *err)
 {
     text_buf name = {0};
@@ -107,7 +126,7 @@ static fsdpck_status pick_tensors(aim_state *a, fsdpck_error *err)
     for (size_t i = 0; i < a->parts->tensor_count; i++) {
         a->result->tensors_in++;
         a->result->nbytes_in += catalogue_tensor_nbytes(a->from, i);
-        if (goes_with_object(a, i))
+        if (goes_with_object(a, i) || hangs_on_container(a, i))
             continue;
         bool wanted = can_be_picked(a, i) && part_wanted(a, a->parts->tensor_part[i]);
         if (wanted)
@@ -381,6 +400,7 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     GOTO_IF(aim_leave_out_passed(&a, err), out);
     GOTO_IF(aim_objects_rename(&a, err), out);
     GOTO_IF(aim_find_ties(&a, err), out);
+    GOTO_IF(leave_out_hanging(&a, err), out);
     if (to->units != NULL) {
         if (request->part != PART_OPTIMIZER)
             GOTO_IF(aim_flatten_find(&a, err), out);

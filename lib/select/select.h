@@ -135,6 +135,7 @@ typedef struct aim_result {
      * optimizer's. Somebody may have taken them for the model's. */
     uint64_t other_params, other_params_nbytes;
     char *other_params_first; /* escaped name; free()d by aim_result_release */
+    uint64_t left_out_inside; /* of left_out_tensors: inside objects, without a name of their own */
 } aim_result;
 
 /* tensors_in == tensors_out + tied_dropped + merged + left_out_tensors, those inside objects among them. */

@@ -147,6 +147,7 @@ typedef struct cat_origin {
     bool order_doubtful;    /* rows may be misplaced: --assume fsdp2-tp-2.3 (torch 2.3, 2.4) */
     bool boxes_doubtful;    /* recorded boxes may not be the physical ones: --repair-strided */
     bool by_rank;           /* each rank described only its own part: metadata alone show a gap */
+    bool omits_empty_dicts; /* an empty dict has no entry: in a list its place is a hole (DCP) */
 } cat_origin;
 
 /* A tensor or object that the reader was told not to take (--per-rank). */

@@ -198,7 +198,7 @@ static fsdpck_status make_spec(flat_view *v, fsdpck_error *err)
 static fsdpck_status keep_root(flat_view *v, fsdpck_error *err)
 {
     const catalogue *from = v->base;
-    if (value_is_none(from->root) || flat_has_pieces(from) ||
+    if (value_is_none(from->root) || flat_has_pieces(from) || v->carries ||
         catalogue_tensor_count(from) != catalogue_tensor_count(v->out))
         return FSDPCK_OK;
     for (size_t i = 0; i < v->map.count; i++)

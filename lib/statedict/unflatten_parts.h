@@ -80,6 +80,7 @@ struct flat_view {
     uint32_t spec;  /* of parameters, CAT_NONE */
     bool orig;      /* use_orig_params, of all units */
     bool whole;     /* flat_numbers_are_whole */
+    bool carries;   /* an object has a tensor whose elements went to others */
     uint64_t ties_uncompared;
     fsdpck_error refusal;
 };

@@ -1,4 +1,5 @@
 /* One walk over the first catalogue: tensors and objects of the second. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "model/fqn.h"
@@ -157,6 +158,7 @@ fsdpck_status flat_copy_tensor(flat_view *v, uint32_t base_tensor, const char *n
     cat_tensor *m = catalogue_tensor(v->out, *made);
     m->path = path;
     m->flags = t->flags;
+    m->python = t->python;
     m->spec = t->spec;
     return FSDPCK_OK;
 }
@@ -176,6 +178,7 @@ fsdpck_status flat_keep_tensor(flat_view *v, uint32_t base_tensor, uint32_t spot
     cat_tensor *m = catalogue_tensor(v->out, made);
     m->path = path;
     m->flags = t->flags;
+    m->python = t->python;
     m->spec = t->spec;
     m->alias = t->alias; /* numbers of the first catalogue until all are made */
     *VEC_AT(&v->map, uint64_t, base_tensor) = made;
@@ -303,6 +306,67 @@ static fsdpck_status see_tensor(flat_view *v, uint32_t i, text_buf *outer, fsdpc
 
 /* --- objects --- */
 
+typedef struct carry_visit {
+    flat_view *v;
+    const char *name; /* the object's */
+    size_t nbytes;
+    uint64_t number;
+} carry_visit;
+
+static fsdpck_status in_ranks(const flat_view *v, uint32_t base_tensor, const char *object,
+                              fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
+                  "object '%s' contains a tensor that is sharded over the ranks", object);
+    error_tensor(err, catalogue_name(v->base, catalogue_tensor(v->base, base_tensor)->name));
+    error_next(err, "save the object again without the tensor");
+    return st;
+}
+
+/* 'OBJECT#N', a name that no tensor has. */
+static fsdpck_status new_carried(carry_visit *c, uint32_t base_tensor, uint32_t *made,
+                                 fsdpck_error *err)
+{
+    const catalogue *out = c->v->out;
+    text_buf name = {.limit_bytes = UINT32_MAX};
+    fsdpck_status st;
+    do {
+        name.nbytes = 0;
+        text_append(&name, c->name, c->nbytes);
+        text_printf(&name, "#%" PRIu64, c->number++);
+        st = text_check(&name, err);
+    } while (st == FSDPCK_OK && strtab_find(&out->names, name.text, name.nbytes) != STRTAB_NONE);
+    if (st == FSDPCK_OK)
+        st = flat_copy_tensor(c->v, base_tensor, name.text, name.nbytes, VALUE_OF_NONE, made, err);
+    text_release(&name);
+    return st;
+}
+
+/* A tensor whose elements went to others, as a flat parameter's do, stays in the objects that have
+ * it. */
+static fsdpck_status visit_carried(void *ctx, value content, fsdpck_error *err)
+{
+    carry_visit *c = ctx;
+    flat_view *v = c->v;
+    uint32_t made;
+    if (value_kind_of(content) != VALUE_TENSOR)
+        return FSDPCK_OK;
+    const uint64_t i = value_tensor_index(content);
+    const cat_tensor *t = catalogue_tensor(v->base, i);
+    if (*VEC_AT(&v->map, const uint64_t, i) != UINT64_MAX)
+        return FSDPCK_OK;
+    if (t->nchunks != 1)
+        return in_ranks(v, (uint32_t)i, c->name, err);
+    RETURN_IF(new_carried(c, (uint32_t)i, &made, err));
+    cat_tensor *m = catalogue_tensor(v->out, made);
+    m->flags = CAT_TENSOR_IN_OBJECT;
+    m->spec = CAT_NONE;
+    *VEC_AT(&v->map, uint64_t, i) = made;
+    v->carries = true;
+    return flat_add_same(v, made, t->first_chunk, SPOT_AS_IS, err);
+}
+
 fsdpck_status flat_add_object(flat_view *v, const char *name, size_t nbytes, value path,
                               uint32_t base_object, uint32_t *object, fsdpck_error *err)
 {
@@ -314,9 +378,12 @@ fsdpck_status flat_add_object(flat_view *v, const char *name, size_t nbytes, val
         return FSDPCK_LIMIT;
     *origin = base_object;
     RETURN_IF(catalogue_add_object(v->out, name, nbytes, object, err));
-    if (from->loaded || from->file == CAT_NONE)
+    if (from->loaded || from->file == CAT_NONE) {
+        carry_visit carry = {.v = v, .name = name, .nbytes = nbytes};
+        RETURN_IF(value_walk(&v->base->pool, from->content, visit_carried, &carry, err));
         RETURN_IF(
             value_copy(&v->base->pool, from->content, &v->out->pool, v->map.items, &content, err));
+    }
     cat_object *to = catalogue_object(v->out, *object);
     const uint32_t id = to->name, number = to->number;
     *to = *from;

@@ -105,9 +105,46 @@ static fsdpck_status check_manifest(const fsdpck_checkpoint *c, fsdpck_error *er
     return st;
 }
 
+typedef struct rest_found {
+    const logger *log;
+    fsdpck_error first; /* status OK: nothing is wrong */
+} rest_found;
+
+static void take_rest(void *ctx, format_severity severity, const fsdpck_error *what)
+{
+    rest_found *f = ctx;
+    if (severity == FORMAT_ERROR && f->first.status == FSDPCK_OK)
+        f->first = *what;
+    else if (severity == FORMAT_WARNING)
+        log_warn(f->log, what->finding, what->next, "'%s': %s", what->path, what->message);
+}
+
+/* What no tensor is read for: objects, and records beside them. Their bytes are not summed. */
+static fsdpck_status check_rest(const fsdpck_context *ctx, const fsdpck_checkpoint *c,
+                                const fsdpck_latest_options *o, fsdpck_error *err)
+{
+    rest_found found = {.log = &ctx->log};
+    rest_result rest = {0};
+    const rest_request r = {
+        .nthreads = transform_threads(o->open == NULL ? 0 : o->open->threads),
+        .cancel = &ctx->cancel,
+        .found = take_rest,
+        .found_ctx = &found,
+    };
+    fsdpck_error_init(&found.first);
+    if (c->format->check_rest == NULL)
+        return FSDPCK_OK;
+    RETURN_IF(c->format->check_rest(c->self, &r, &rest, err));
+    if (found.first.status == FSDPCK_OK)
+        return FSDPCK_OK;
+    if (err != NULL)
+        *err = found.first;
+    return found.first.status;
+}
+
 /* Quick: metadata, and that all files are there and long enough; where each rank wrote metadata of
  * its own, that they cover each tensor. Coverage: that each tensor is
- * there as a whole too, and what the heads of its payloads say. */
+ * there as a whole too, what the heads of its payloads say, and that objects can be read. */
 static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
                                const fsdpck_latest_options *o, fsdpck_error *err)
 {
@@ -121,6 +158,8 @@ static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
         st = digest_check_coverage(ctx, c, FSDPCK_PART_ALL, false, err);
     else if (st == FSDPCK_OK)
         st = digest_check_boxes(c, err);
+    if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
+        st = check_rest(ctx, c, o, err);
     fsdpck_close(c);
     ctx->log = log;
     return st;

@@ -107,6 +107,20 @@ Test(nest, a_list_is_padded_with_none)
         cr_expect(value_is_none(value_item(&pool, list, i)));
 }
 
+Test(nest, holes_become_empty_dicts_and_none_that_was_put_stays)
+{
+    value list;
+    cr_assert_eq(put("l/2", 0), FSDPCK_OK);
+    cr_assert_eq(put_value("l/1", VALUE_OF_NONE), FSDPCK_OK);
+    cr_assert_eq(put_value("leaf", VALUE_OF_NONE), FSDPCK_OK);
+    cr_assert_eq(nest_fill_holes(&n, &err), FSDPCK_OK);
+    cr_assert(value_dict_find(&pool, n.root, "l", &list));
+    cr_assert_eq(value_count(&pool, list), 3);
+    cr_expect_eq(value_kind_of(value_item(&pool, list, 0)), VALUE_DICT);
+    cr_expect(value_is_none(value_item(&pool, list, 1)));
+    cr_expect_eq(value_kind_of(value_item(&pool, list, 2)), VALUE_TENSOR);
+}
+
 Test(nest, paths_that_disagree_are_refused)
 {
     static const char *const pairs[][2] = {

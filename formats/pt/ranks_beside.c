@@ -1,0 +1,142 @@
+/* Files that may not be what their names say: those of other savers beside a trainer's own, and copies of one rank's
+ * file under the name of another. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc.h"
+#include "formats/pt/ranks.h"
+
+/* --- files that are not read --- */
+
+static bool is_listed(const ranks_list *l, const char *entry)
+{
+    for (size_t i = 0; i < l->files.count; i++)
+        if (strcmp(VEC_AT(&l->files, const ranks_file, i)->name, entry) == 0)
+            return true;
+    return false;
+}
+
+void ranks_warn_beside(const open_request *req, const ranks_list *l)
+{
+    const probe_input *in = req->probe;
+    const char *first = NULL;
+    uint64_t count = 0;
+    char others[40] = "";
+    if (req->rank_pattern != NULL)
+        return;
+    for (size_t i = 0; i < in->entry_count; i++) {
+        const char *entry = in->entries[i];
+        if ((!ranks_name_is_generic(entry) && !ranks_name_is_known(entry)) || is_listed(l, entry))
+            continue;
+        first = first == NULL ? entry : first;
+        count++;
+    }
+    if (count == 0)
+        return;
+    if (count > 1)
+        snprintf(others, sizeof others, " and %" PRIu64 " more", count - 1);
+    log_warn(&req->log, FSDPCK_FINDING_WEIGHTS_BESIDE,
+             "read them by themselves: --source-rank-pattern, with {r} for the rank",
+             "read: files like '%s'; not read: '%s'%s beside them",
+             VEC_AT(&l->files, const ranks_file, 0)->name, first, others);
+}
+
+/* --- copies --- */
+
+static uint64_t mixed(uint64_t h, uint64_t x)
+{
+    h = (h ^ x) * UINT64_C(0x9E3779B97F4A7C15);
+    return h ^ h >> 29;
+}
+
+/* Zeros are equal on many ranks: padding, state of an optimizer that made no step. */
+static bool is_telling(const ranks_piece *q)
+{
+    return q->ndim == 1 && (q->flags & PIECE_CRC) != 0 && q->record_nbytes > 0 &&
+           dtype_get((dtype)q->dtype)->kind == DTYPE_IS_FLOAT &&
+           q->crc32 != crc32_zeros(q->record_nbytes);
+}
+
+void ranks_copies_see(ranks_copies *c, const ranks_state *s, uint32_t entry, const uint32_t *pieces,
+                      size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const ranks_piece *q = VEC_AT(&s->reader->pieces, const ranks_piece, pieces[i]);
+        if (q->file >= c->count || !is_telling(q))
+            continue;
+        uint64_t h = mixed(entry, q->crc32);
+        h = mixed(h, q->record_nbytes);
+        h = mixed(h, q->offset_bytes - q->record_offset_bytes);
+        h = mixed(h, *VEC_AT(&s->reader->dims, const uint64_t, q->dims_at));
+        c->files[q->file].hash += h;
+        c->files[q->file].nbytes += q->record_nbytes;
+    }
+}
+
+static int by_content(const void *a, const void *b)
+{
+    const ranks_copy *x = a, *y = b;
+    if (x->family != y->family)
+        return x->family < y->family ? -1 : 1;
+    if (x->hash != y->hash)
+        return x->hash < y->hash ? -1 : 1;
+    if (x->nbytes != y->nbytes)
+        return x->nbytes < y->nbytes ? -1 : 1;
+    return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+static void warn_same(const ranks_state *s, const ranks_copy *same, size_t count)
+{
+    text_buf ranks = {.limit_bytes = 160};
+    for (size_t i = 0; i < count; i++)
+        text_printf(&ranks, "%s%" PRIu32, i > 0 ? ", " : "", same[i].rank);
+    log_warn(
+        &s->req->log, FSDPCK_FINDING_RANK_COPIED,
+        "compare these files with those that the ranks wrote",
+        "'%s': ranks %s%s have the same bytes where ranks have shards of their own: a file may "
+        "be a copy of another rank's",
+        same->name, ranks.text == NULL ? "" : ranks.text, ranks.failed ? ", ..." : "");
+    text_release(&ranks);
+}
+
+static size_t end_of_same(const ranks_copies *c, size_t begin)
+{
+    const ranks_copy *first = &c->files[begin];
+    size_t end = begin + 1;
+    while (end < c->count && c->files[end].family == first->family &&
+           c->files[end].hash == first->hash && c->files[end].nbytes == first->nbytes)
+        end++;
+    return end;
+}
+
+/* Ranks that hold copies by intent (HSDP) do so in groups of one size. */
+void ranks_copies_warn(ranks_copies *c, const ranks_state *s)
+{
+    enum { TELLING_NBYTES = 1024 };
+    const vec *files = &s->list->files;
+    for (size_t i = 0; i < files->count; i++) {
+        const ranks_file *f = VEC_AT(files, const ranks_file, i);
+        ranks_copy *copy = &c->files[f->index];
+        copy->family = f->family;
+        copy->rank = f->rank;
+        copy->name = f->name;
+    }
+    qsort(c->files, c->count, sizeof *c->files, by_content);
+    for (size_t begin = 0; begin < c->count;) {
+        const uint32_t family = c->files[begin].family;
+        size_t most = begin, largest = 0, smallest = SIZE_MAX;
+        while (begin < c->count && c->files[begin].family == family) {
+            const size_t end = end_of_same(c, begin), n = end - begin;
+            if (c->files[begin].nbytes >= TELLING_NBYTES) {
+                smallest = n < smallest ? n : smallest;
+                most = n > largest ? begin : most;
+                largest = n > largest ? n : largest;
+            }
+            begin = end;
+        }
+        if (largest > 1 && largest != smallest)
+            warn_same(s, &c->files[most], largest);
+    }
+}
