@@ -35,6 +35,7 @@ typedef struct run {
     bool sharded;                       /* reshard: `cut` says how */
     bool replaces_empty;                /* DST is an empty folder */
     bool bare_optimizer, names_objects; /* nothing is written: as in aim_request */
+    rank_differences *differences;      /* as in exec_request */
     const format_writer *writer;
     layout layout;
     aim_cut_request cut;
