@@ -43,8 +43,17 @@ enum { EXEC_DIRECT_AUTO = 0, EXEC_DIRECT_ON = 1, EXEC_DIRECT_OFF = 2 };
 /* Less memory than this is refused (USAGE). */
 #define EXEC_MEMORY_NBYTES_MIN ((uint64_t)16 << 20)
 
-/* All pointers are borrowed until exec_free; group, near, gpu, cancel, progress, log and metadata may be
- * NULL. */
+/* For those who want to know of each plain tensor that differs between ranks (CAT_TENSOR_EACH_RANK): one
+ * that does is no failure then, and all copies are compared before another failure is one. */
+typedef struct rank_differences {
+    uint64_t *tensors;  /* a bit of each source tensor; zeros before */
+    uint64_t first_job; /* of `first`, where there is any */
+    bool any;
+    fsdpck_error first;
+} rank_differences;
+
+/* All pointers are borrowed until exec_free; group, near, gpu, differences, cancel, progress, log and
+ * metadata may be NULL. */
 typedef struct exec_request {
     const plan *plan;
     const source *source;
@@ -60,6 +69,7 @@ typedef struct exec_request {
     const struct hosts *hosts; /* with own_files */
     gpu *gpu;          /* tiles are filled by it; streams and replicas stay with the threads */
     bool gpu_required; /* its failure is the run's; else threads go on, with a warning */
+    rank_differences *differences; /* NULL: the first that differs is a failure */
     const cancel_token *cancel;
     progress *progress;
     const logger *log;

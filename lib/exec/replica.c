@@ -5,6 +5,9 @@
 #include "exec/band.h"
 #include "exec/exec_state.h"
 
+/* Jobs that compare bytes come after those that compare checksums. */
+#define COMPARE_FIRST (UINT64_MAX / 2)
+
 static const char *chunk_path(const struct exec *x, uint64_t chunk)
 {
     const catalogue *from = plan_from(x->r.plan);
@@ -106,9 +109,60 @@ bool replica_is_trusted(const plan *p, uint32_t tensor)
            (catalogue_tensor(plan_from(p), tensor)->flags & CAT_TENSOR_EACH_RANK) == 0;
 }
 
+/* What a comparison found: noted in x->r.differences where somebody wants that, else the result. Of
+ * other findings the one of the lowest job is kept in *found. From any thread. */
+typedef struct findings_of_jobs {
+    struct exec *x;
+    uint64_t first_job; /* jobs count from there */
+    uint64_t job;       /* of `what`, where its status is not OK */
+    fsdpck_error what;
+} findings_of_jobs;
+
+static fsdpck_status note_result(findings_of_jobs *f, uint64_t job, uint64_t chunk,
+                                 fsdpck_status st, const fsdpck_error *what, fsdpck_error *err)
+{
+    struct exec *x = f->x;
+    rank_differences *d = x->r.differences;
+    if (st == FSDPCK_OK)
+        return st;
+    if (st != FSDPCK_BADINPUT || d == NULL) {
+        if (err != NULL)
+            *err = *what;
+        return st;
+    }
+    pthread_mutex_lock(&x->lock);
+    if (what->finding == FSDPCK_FINDING_RANK_DIFFER) {
+        const uint32_t tensor = catalogue_chunk(plan_from(x->r.plan), chunk)->tensor;
+        d->tensors[tensor / 64] |= UINT64_C(1) << tensor % 64;
+        if (!d->any || job < d->first_job) {
+            d->first = *what;
+            d->first_job = job;
+        }
+        d->any = true;
+    } else if (f->what.status == FSDPCK_OK || job < f->job) {
+        f->what = *what;
+        f->job = job;
+    }
+    pthread_mutex_unlock(&x->lock);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status kept_result(const findings_of_jobs *f, fsdpck_status st, fsdpck_error *err)
+{
+    if (st != FSDPCK_OK || f->what.status == FSDPCK_OK)
+        return st;
+    if (err != NULL)
+        *err = f->what;
+    return f->what.status;
+}
+
 fsdpck_status replica_check_crcs(struct exec *x, fsdpck_error *err)
 {
     const catalogue *from = plan_from(x->r.plan);
+    findings_of_jobs found = {.x = x};
+    fsdpck_error what;
+    uint64_t job = 0;
+    fsdpck_error_init(&found.what);
     for (uint64_t t = 0; t < x->tensor_count; t++) {
         uint32_t count;
         if (replica_is_trusted(x->r.plan, (uint32_t)t))
@@ -117,10 +171,11 @@ fsdpck_status replica_check_crcs(struct exec *x, fsdpck_error *err)
         const uint64_t first = catalogue_tensor(from, t)->first_chunk;
         for (uint32_t i = 0; i < count; i++) {
             const replica_pair pair = {first + pairs[i].first, first + pairs[i].again};
-            RETURN_IF(check_pair(x, &pair, err));
+            const fsdpck_status st = check_pair(x, &pair, &what);
+            RETURN_IF(note_result(&found, job++, pair.first, st, &what, err));
         }
     }
-    return FSDPCK_OK;
+    return kept_result(&found, FSDPCK_OK, err);
 }
 
 /* One side of a comparison: a box in memory. */
@@ -227,11 +282,9 @@ out:
     return band_close(&b, st, err);
 }
 
-static fsdpck_status compare_job(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
+static fsdpck_status compare_pair(worker *w, replica_pair pair, fsdpck_error *err)
 {
-    struct exec *x = ctx;
-    worker *w = x->workers[worker_index];
-    replica_pair pair = *VEC_AT(&x->compare, replica_pair, x->compare_first + job);
+    struct exec *x = w->x;
     const bool both = (x->spots[pair.first].flags & x->spots[pair.again].flags & SPOT_STREAM) != 0;
     if (x->spots[pair.again].flags & SPOT_STREAM) /* the stream leads */
         pair = (replica_pair){pair.again, pair.first};
@@ -251,15 +304,28 @@ static fsdpck_status compare_job(void *ctx, unsigned worker_index, uint64_t job,
     st = band_close(&a, st, err);
     if (st == FSDPCK_OK)
         w->sums.replicas_compared++;
-    progress_add(x->r.progress, catalogue_chunk(plan_from(x->r.plan), pair.first)->nbytes);
     return st;
+}
+
+static fsdpck_status compare_job(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
+{
+    findings_of_jobs *found = ctx;
+    struct exec *x = found->x;
+    const replica_pair *pair = VEC_AT(&x->compare, const replica_pair, x->compare_first + job);
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    const fsdpck_status st = compare_pair(x->workers[worker_index], *pair, &what);
+    progress_add(x->r.progress, catalogue_chunk(plan_from(x->r.plan), pair->first)->nbytes);
+    return note_result(found, found->first_job + job, pair->first, st, &what, err);
 }
 
 fsdpck_status replica_compare_rest(struct exec *x, fsdpck_error *err)
 {
+    findings_of_jobs found = {.x = x, .first_job = COMPARE_FIRST};
     uint64_t nbytes = 0;
     if (x->compare.count == 0)
         return FSDPCK_OK;
+    fsdpck_error_init(&found.what);
     for (size_t i = 0; i < x->compare.count; i++) {
         const replica_pair *pair = VEC_AT(&x->compare, replica_pair, i);
         nbytes += catalogue_chunk(plan_from(x->r.plan), pair->first)->nbytes;
@@ -269,6 +335,8 @@ fsdpck_status replica_compare_rest(struct exec *x, fsdpck_error *err)
     group_range(x->r.group, x->compare.count, &x->compare_first, &end);
     /* Each may have two streams open. */
     const unsigned pairs = x->stream_workers > 1 ? x->stream_workers / 2 : 1;
-    return pool_run(x->stream_nbytes > 0 ? pairs : x->nworkers, end - x->compare_first, compare_job,
-                    x, x->r.cancel, err);
+    const fsdpck_status st =
+        pool_run(x->stream_nbytes > 0 ? pairs : x->nworkers, end - x->compare_first, compare_job,
+                 &found, x->r.cancel, err);
+    return kept_result(&found, st, err);
 }

@@ -89,23 +89,59 @@ fsdpck_status digest_check_boxes(fsdpck_checkpoint *src, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_part part,
-                                    bool replicas, fsdpck_error *err)
+uint64_t digest_differences_words(const fsdpck_checkpoint *src)
+{
+    return (catalogue_tensor_count(&src->cat) + 63) / 64;
+}
+
+/* What the ranks of a group have found, each in its share: all of it, and the first one's. st: the same
+ * on all of them. */
+static fsdpck_status share_differences(const run *r, fsdpck_status st, fsdpck_error *err)
+{
+    group *g = r->ctx->group;
+    rank_differences *d = r->differences;
+    fsdpck_error first = d->first;
+    if (g == NULL || (st != FSDPCK_OK && st != FSDPCK_BADINPUT))
+        return st;
+    RETURN_IF(group_or(g, d->tensors, digest_differences_words(r->src), err));
+    d->any = group_settle(g, d->any ? first.status : FSDPCK_OK, false, &first) != FSDPCK_OK;
+    d->first = first;
+    return st;
+}
+
+static fsdpck_status check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_part part,
+                                    bool replicas, rank_differences *d, fsdpck_error *err)
 {
     run r;
     run_init(&r, ctx, src, NULL);
     r.dst = "";
     r.opt.part = (int)part;
+    r.differences = d;
     fsdpck_status st = group_settle(ctx->group, prepare(&r, err), true, err);
     if (st == FSDPCK_OK)
         st = run_same_plan(&r, err);
     if (st == FSDPCK_OK)
         st = group_settle(ctx->group, run_locate(&r, err), true, err);
-    if (st == FSDPCK_OK && replicas)
+    if (st == FSDPCK_OK && replicas) {
         st = group_settle(ctx->group, exec_check_replicas(r.exec, err), false, err);
+        if (d != NULL)
+            st = share_differences(&r, st, err);
+    }
     progress_phase(&ctx->progress, NULL, 0);
     run_release(&r);
     return st;
+}
+
+fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_part part,
+                                    bool replicas, fsdpck_error *err)
+{
+    return check_coverage(ctx, src, part, replicas, NULL, err);
+}
+
+fsdpck_status digest_check_copies(fsdpck_context *ctx, fsdpck_checkpoint *src, rank_differences *d,
+                                  fsdpck_error *err)
+{
+    return check_coverage(ctx, src, FSDPCK_PART_ALL, true, d, err);
 }
 
 static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)

@@ -21,6 +21,11 @@ struct fsdpck_digests {
  * (REPLICA-DIFFER), by recorded checksums, else by their bytes. */
 fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_part part,
                                     bool replicas, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The same with `replicas` of all parts; plain tensors that differ between ranks are no failure, but in
+ * *d, of all ranks of the group. d->tensors: digest_differences_words of zeros. */
+fsdpck_status digest_check_copies(fsdpck_context *ctx, fsdpck_checkpoint *src, rank_differences *d,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+uint64_t digest_differences_words(const fsdpck_checkpoint *src);
 
 /* Where each rank described only its own part: that the recorded boxes cover each tensor. Reads
  * nothing. */

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "manifest/manifest.h"
-#include "run/digest_run.h"
 #include "run/file_sums.h"
 #include "run/output_paths.h"
+#include "run/view_sums.h"
 
 bool manifest_run_puts(const run *r)
 {
@@ -25,51 +25,6 @@ void manifest_run_want(run *r)
 
 /* ---- tensors ---- */
 
-static bool has_views(const target *t)
-{
-    for (size_t i = 0; t->views.count > 0 && i < catalogue_tensor_count(&t->cat); i++)
-        if (catalogue_tensor(&t->cat, i)->alias != CAT_NONE &&
-            catalogue_tensor_nelems(&t->cat, i) > 0)
-            return true;
-    return false;
-}
-
-/* A tensor that views another one's storage has no bytes of its own: its digest is that of what it is
- * made from. */
-static fsdpck_status sum_views(run *r, digest_rows *rows, fsdpck_error *err)
-{
-    fsdpck_digests d = {0};
-    fsdpck_transform_options options = r->opt;
-    group *const others = r->ctx->group; /* they wait */
-    r->ctx->group = NULL;
-    fsdpck_status st = digest_run(&d, r->ctx, r->src, &options, err);
-    r->ctx->group = others;
-    uint64_t kept = 0;
-    for (uint64_t i = 0; st == FSDPCK_OK && i < rows->count; i++) {
-        digest_row *row = &rows->rows[kept];
-        *row = rows->rows[i];
-        kept++;
-        const cat_tensor *t = catalogue_tensor(&r->to.cat, row->tensor);
-        if (t->alias == CAT_NONE)
-            continue;
-        const uint64_t k = digest_rows_find(&d.rows, row->name, row->name_nbytes);
-        if (k == d.rows.count && (t->flags & CAT_TENSOR_IN_OBJECT)) {
-            kept--; /* renamed with its object: it has no line */
-            continue;
-        }
-        if (k == d.rows.count) {
-            st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a view has no digest");
-            error_tensor(err, row->name);
-            break;
-        }
-        row->digest = d.rows.rows[k].digest;
-    }
-    if (st == FSDPCK_OK)
-        rows->count = kept;
-    digest_run_release(&d);
-    return st;
-}
-
 fsdpck_status manifest_add_rows(manifest *m, const digest_rows *d, const target *t,
                                 fsdpck_error *err)
 {
@@ -85,9 +40,8 @@ fsdpck_status manifest_add_rows(manifest *m, const digest_rows *d, const target 
 static fsdpck_status add_tensors(run *r, manifest *m, fsdpck_error *err)
 {
     digest_rows rows;
+    RETURN_IF(view_sums_fill(r, err));
     fsdpck_status st = digest_rows_make(&rows, &r->to, err);
-    if (st == FSDPCK_OK && has_views(&r->to))
-        st = sum_views(r, &rows, err);
     if (st == FSDPCK_OK)
         st = manifest_add_rows(m, &rows, &r->to, err);
     digest_rows_release(&rows);
@@ -127,15 +81,6 @@ static fsdpck_status add_files(const run *r, manifest *m, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status read_output(void *arg, size_t file_index, uint64_t offset_bytes, void *dst,
-                                 uint64_t nbytes, fsdpck_error *err)
-{
-    run *r = arg;
-    if (r->local.on)
-        return local_output_read(r, file_index, offset_bytes, dst, nbytes, err);
-    return output_read_at(&r->out, file_index, offset_bytes, dst, nbytes, err);
-}
-
 /* Files of the manifest come in the order of the output. */
 static fsdpck_status add_sha256(run *r, manifest *m, fsdpck_error *err)
 {
@@ -152,7 +97,7 @@ static fsdpck_status add_sha256(run *r, manifest *m, fsdpck_error *err)
         .count = m->files.count,
         .what = SUM_SHA256,
         .nthreads = transform_threads(r->opt.threads),
-        .read_at = read_output,
+        .read_at = run_read_output,
         .arg = r,
         .cancel = &r->ctx->cancel,
         .progress = &r->ctx->progress,

@@ -170,6 +170,7 @@ fsdpck_status run_locate(run *r, fsdpck_error *err)
         .hosts = &r->local.hosts,
         .gpu = r->gpu,
         .gpu_required = r->opt.use_cuda != 0,
+        .differences = r->differences,
         .cancel = &r->ctx->cancel,
         .progress = &r->ctx->progress,
         .log = &r->ctx->log,

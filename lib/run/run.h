@@ -9,6 +9,7 @@
  *     advise.c        warnings about legal requests that may not be meant
  *     digest_run.c    a run that writes nothing and computes the digest of each tensor; digest_rows.c
  *     manifest_run.c  the manifest of the output; file_sums.c checksums of whole files
+ *     view_sums.c     digests of tensors that share a storage, from the output
  *     manifest_files.c  the manifest in the source's folder: names and sizes of its files
  *     local_output.c  outputs on each host's own disk; local_place.c which host gets which file
  *     sidecars.c      small files beside the weights that are copied along
@@ -34,6 +35,7 @@ typedef struct run {
     bool sharded;                       /* reshard: `cut` says how */
     bool replaces_empty;                /* DST is an empty folder */
     bool bare_optimizer, names_objects; /* nothing is written: as in aim_request */
+    rank_differences *differences;      /* as in exec_request */
     const format_writer *writer;
     layout layout;
     aim_cut_request cut;

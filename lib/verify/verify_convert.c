@@ -1,11 +1,10 @@
 /* What would stop consolidate or reshard with default options is a finding: copies of a chunk that
  * differ, tensors that need an option, and what the formats written by default cannot hold. */
-#include <stdio.h>
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "compare/digest.h"
-#include "run/run.h"
-#include "statedict/unflatten.h"
+#include "run/digest_run.h"
 #include "verify/verify_internal.h"
 
 static bool is_of_optimizer(const fsdpck_checkpoint *c, uint64_t tensor)
@@ -19,70 +18,39 @@ static bool names_optimizer(const fsdpck_checkpoint *c, const char *name)
     return tensor != CAT_NONE && is_of_optimizer(c, tensor);
 }
 
-/* Buffers of the model may differ where nobody synchronises them; state of an optimizer has no reason
- * to, but that the files are of several saves. *any: there is some. */
-static fsdpck_status tell_optimizer_differs(fsdpck_verify *v, const fsdpck_checkpoint *apart,
-                                            const fsdpck_error *first, bool *any, fsdpck_error *err)
+static bool differs(const rank_differences *d, uint64_t tensor)
 {
-    const bool is_first = names_optimizer(v->src, first->tensor);
-    fsdpck_error what;
-    strtab names;
-    uint32_t id;
-    fsdpck_status st = FSDPCK_OK;
-    strtab_init(&names, NULL);
-    for (uint64_t i = 0; st == FSDPCK_OK && i < catalogue_tensor_count(&apart->cat); i++) {
-        const cat_tensor *t = catalogue_tensor(&apart->cat, i);
-        const char *name = catalogue_name(&apart->cat, t->name);
-        const size_t nbytes = catalogue_name_nbytes(&apart->cat, t->name);
-        if ((t->flags & CAT_TENSOR_DIFFERS) && is_of_optimizer(apart, i))
-            st = strtab_intern(&names, name, flat_name_without_rank(name, nbytes), &id, err);
-    }
-    const size_t count = strtab_count(&names);
-    *any = st == FSDPCK_OK && count > 0;
-    if (*any) {
-        fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
-                  "optimizer state differs between ranks");
-        error_path(&what, is_first ? first->path : v->src->path);
-        error_tensor(&what, is_first ? first->tensor : strtab_text(&names, 0));
-        if (count > 1)
-            error_found(&what, "%s%s%zu tensors so", is_first ? first->found : "",
-                        is_first ? "; " : "", count);
-        else if (is_first)
-            error_found(&what, "%s", first->found);
-        error_next(&what,
-                   "see whether all files are of one save; else say what becomes of it where "
-                   "it is read: --per-rank keep, first or drop");
-        findings_tell_as(&v->found, FINDING_WARNING, &what);
-    }
-    strtab_release(&names);
-    return st;
+    return (d->tensors[tensor / 64] >> tensor % 64 & 1) != 0;
 }
 
-/* One tensor of each rank, so that those that differ do not hide copies that must not. */
-static fsdpck_status check_copies_apart(fsdpck_verify *v, const fsdpck_error *first, bool *any,
-                                        fsdpck_error *err)
+/* Buffers of the model may differ where nobody synchronises them; state of an optimizer has no reason
+ * to, but that the files are of several saves. False: there is none that differs. */
+static bool tell_optimizer_differs(fsdpck_verify *v, const rank_differences *d)
 {
-    fsdpck_context *ctx = v->src->ctx;
-    const fsdpck_open_options *given = v->options.open;
-    fsdpck_open_options o = FSDPCK_OPEN_OPTIONS_INIT;
-    fsdpck_checkpoint *apart = NULL;
-    fsdpck_warning w;
-
-    if (given != NULL)
-        memcpy(&o, given, given->struct_nbytes < sizeof o ? given->struct_nbytes : sizeof o);
-    o.struct_nbytes = sizeof o;
-    o.per_rank = FSDPCK_PER_RANK_KEEP;
-    verify_take_warnings(v, ctx);
-    fsdpck_status st = transform_open(ctx, v->path, &o, NULL, NULL, &apart, err);
-    if (st == FSDPCK_OK)
-        st = tell_optimizer_differs(v, apart, first, any, err);
-    if (st == FSDPCK_OK)
-        st = digest_check_coverage(ctx, apart, FSDPCK_PART_ALL, true, err);
-    fsdpck_close(apart);
-    while (fsdpck_context_warning(ctx, v->first_warning, &w)) /* have been told */
-        v->first_warning++;
-    return st;
+    const catalogue *cat = &v->src->cat;
+    const bool is_first = names_optimizer(v->src, d->first.tensor);
+    fsdpck_error what;
+    uint64_t count = 0;
+    const char *name = NULL;
+    for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++)
+        if (differs(d, i) && is_of_optimizer(v->src, i) && count++ == 0)
+            name = catalogue_name(cat, catalogue_tensor(cat, i)->name);
+    if (count == 0)
+        return false;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
+              "optimizer state differs between ranks");
+    error_path(&what, is_first ? d->first.path : v->src->path);
+    error_tensor(&what, is_first ? d->first.tensor : name);
+    if (count > 1)
+        error_found(&what, "%s%s%" PRIu64 " tensors so", is_first ? d->first.found : "",
+                    is_first ? "; " : "", count);
+    else if (is_first)
+        error_found(&what, "%s", d->first.found);
+    error_next(&what, "see whether all files are of one save; else say what becomes of it where "
+                      "it is read: --per-rank keep, first or drop");
+    findings_tell_as(&v->found, FINDING_WARNING, &what);
+    return true;
 }
 
 /* Nothing is wrong with the files: an option, or another format, makes the conversion possible. */
@@ -144,26 +112,37 @@ static fsdpck_status check_parts(fsdpck_verify *v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err)
+/* Those that differ between ranks do not hide copies that must not. */
+static fsdpck_status check_copies(fsdpck_verify *v, rank_differences *d, fsdpck_error *err)
 {
     fsdpck_error what;
-    if (v->level < CHECK_CHECKSUM || v->found.counts[FINDING_ERROR] > 0 || verify_is_partial(v))
-        return FSDPCK_OK;
     fsdpck_error_init(&what);
-    fsdpck_status st = digest_check_coverage(v->src->ctx, v->src, FSDPCK_PART_ALL, true, &what);
+    const fsdpck_status st = digest_check_copies(v->src->ctx, v->src, d, &what);
+    if (d->any) {
+        const bool told = tell_optimizer_differs(v, d);
+        if (!told || !names_optimizer(v->src, d->first.tensor))
+            findings_tell(&v->found, &d->first);
+    }
     if (st == FSDPCK_OK)
         return st;
-    if (what.finding == FSDPCK_FINDING_RANK_DIFFER) {
-        const fsdpck_error first = what;
-        bool any = false;
-        fsdpck_error_init(&what);
-        st = check_copies_apart(v, &first, &any, &what);
-        if (!any || !names_optimizer(v->src, first.tensor))
-            findings_tell(&v->found, &first);
-        return st == FSDPCK_OK ? st : tell_stop(v, &what, false, err);
-    }
     RETURN_IF(tell_stop(v, &what, false, err));
-    return check_parts(v, err);
+    return d->any ? FSDPCK_OK : check_parts(v, err);
+}
+
+fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err)
+{
+    rank_differences d = {0};
+    if (v->level < CHECK_CHECKSUM || v->found.counts[FINDING_ERROR] > 0 || verify_is_partial(v))
+        return FSDPCK_OK;
+    fsdpck_error_init(&d.first);
+    const uint64_t nbytes = digest_differences_words(v->src) * sizeof *d.tensors;
+    d.tensors = calloc(1, nbytes + 1);
+    fsdpck_status st = d.tensors == NULL ? error_set_nomem(err, nbytes) : FSDPCK_OK;
+    st = group_agree(v->src->ctx->group, st, err);
+    if (st == FSDPCK_OK)
+        st = check_copies(v, &d, err);
+    free(d.tensors);
+    return st;
 }
 
 /* All of a conversion but reading and writing data. */

@@ -1,6 +1,7 @@
 """Manifests: digests and checksums as torch and Python compute them, whatever the format and however the state is cut;
 folders with a manifest in them load everywhere."""
 
+import argparse
 import glob
 import hashlib
 import json
@@ -125,6 +126,36 @@ def case_manifest_views(setting):
     setting.run("consolidate", setting.path("in.pt"), setting.path("hf"), "--dtype", "bf16")
     cast = {name: tensor.to(torch.bfloat16) for name, tensor in state.items()}
     check_tensors(read_manifest(setting.path("hf", NAME)), cast, "cast")
+
+
+@case()
+def case_manifest_views_of_every_shape(setting):
+    """Views that are larger than what is read at a time, expanded ones, and single elements."""
+    large = torch.arange(2 * 400 * 431, dtype=torch.int32).view(2, 400, 431)
+    row = seeded("row", (300,))
+    state = {"large": large, "turned": large.permute(2, 0, 1), "columns": large[:, :, 7:419], "thin": large[:, :, 5],
+             "steps": large[::2, 3::5, ::7].transpose(0, 2), "row": row, "expanded": row.expand(400, 300),
+             "columns_expanded": row[:, None].expand(300, 350), "one": row[17], "end": row[299:], "none": row[9:9]}
+    torch.save(state, setting.path("in.pt"))
+    setting.run("consolidate", setting.path("in.pt"), setting.path("out.pt"), "--manifest", setting.path("out.manifest"))
+    check_tensors(read_manifest(setting.path("out.manifest")), state, "views")
+
+
+@case()
+def case_manifest_views_in_objects(setting):
+    """A rule that names an object alone, and tensors inside an object that share a storage with others."""
+    base = seeded("base", (6, 8))
+    model = {"w": base, "turned": base.t()}
+    out, manifest = setting.path("out.pt"), setting.path("out.manifest")
+    torch.save({"model": model, "extra": argparse.Namespace(u=base[1:3])}, setting.path("in.pt"))
+    setting.run("consolidate", setting.path("in.pt"), out, "--part", "all", "--objects", "opaque", "--rename", "s/^extra/other/",
+                "--manifest", manifest)
+    check_tensors(read_manifest(manifest), {"model.w": base, "model.turned": base.t()}, "renamed object")
+    torch.save({"model": model, "lists": [base[:, 3], "text"], "extra": (base[1:3], {"s": base[5]}, "text")}, setting.path("in.pt"))
+    setting.run("consolidate", setting.path("in.pt"), out, "--part", "all", "--rename", "s/s/ss/", "--manifest", manifest, "--force")
+    check_tensors(read_manifest(manifest), {"model.w": base, "model.turned": base.t(), "lissts.0": base[:, 3],
+                                            "extra.0": base[1:3], "extra.1.s": base[5]}, "tensors in objects")
+    setting.run("verify", "--level", "checksum", "--manifest", manifest, out)
 
 
 @case()
