@@ -286,7 +286,7 @@ fsdpck_status bundle_all(struct exec *x, fsdpck_error *err)
     for (size_t t = 0; t < catalogue_tensor_count(to); t++)
         if (catalogue_tensor(to, t)->nchunks > most)
             most = catalogue_tensor(to, t)->nchunks;
-    x->bundle_nbytes = x->r.gpu == NULL ? spare_nbytes(x) : 0; /* a lane fills tiles */
+    x->bundle_nbytes = x->engine->whole_tiles ? 0 : spare_nbytes(x);
     if (x->bundle_nbytes < x->tile_nbytes)
         x->bundle_nbytes = x->tile_nbytes; /* the tile itself: a worker does one or the other */
     if (most < 2 || x->bundle_nbytes < BUFFER_NBYTES_MIN)

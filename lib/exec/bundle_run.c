@@ -148,15 +148,15 @@ static uint64_t sum_band(worker *w, const void *ctx)
 static fsdpck_status fill_shares(worker *w, const band *b, fsdpck_error *err)
 {
     const share *last = &b->shares[b->count - 1];
-    const gpu_fill f = {fill_band,
-                        sum_band,
-                        b,
-                        b->shares[0].bytes,
-                        last->bytes + (last->range.end - last->range.begin),
-                        false};
+    const engine_fill f = {fill_band,
+                           sum_band,
+                           b,
+                           b->shares[0].bytes,
+                           last->bytes + (last->range.end - last->range.begin),
+                           false};
     bool done = false;
     if (w->bundle == w->tile)
-        RETURN_IF(fill_try_gpu(w, &f, &done, err));
+        RETURN_IF(w->x->engine->fill(w, &f, &done, err));
     return done ? FSDPCK_OK : fill_band(w, b, err);
 }
 

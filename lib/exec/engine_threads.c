@@ -1,10 +1,13 @@
-/* The engine that runs items on the threads of one process: one item is one output range, done tile
- * by tile. */
+/* Runs items on the threads of one process: one item is one output range, done tile by tile. Then the
+ * engine of threads, which has nothing else to fill tiles. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "exec/bundle.h"
 #include "exec/exec_state.h"
-#include "exec/gpu/exchange.h"
+
+/* Staging that stays in the caches near the core is faster to copy out of than more of it. */
+#define STAGING_NBYTES_MAX ((uint64_t)2 << 20)
 
 bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk)
 {
@@ -37,7 +40,7 @@ static uint64_t fill_nbytes(const struct exec *x, const output_range *item)
     const catalogue *to = &x->r.target->cat;
     range_walk walk;
     range_part part;
-    if (x->r.gpu != NULL) /* long copies and launches */
+    if (x->engine->whole_tiles)
         return x->tile_nbytes;
     range_walk_begin(&walk, x->r.plan, item);
     while (range_walk_next(&walk, &part)) {
@@ -167,9 +170,127 @@ fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)
 {
     part_of_work s = {.x = x, .items = exec_own_count(x), .band = x->shared ? x->own_band : 0};
     const uint64_t bands = x->shared ? x->own_band_count : x->bundle_items;
-    if (x->exchange != NULL) {
-        RETURN_IF(exchange_run(x->exchange, err));
+    bool done;
+    RETURN_IF(x->engine->run_items(x, &done, err));
+    if (done)
         s.items = 0;
-    }
     return pool_run(x->nworkers, s.items + bands, run_job, &s, x->r.cancel, err);
 }
+
+/* ---- the engine of threads alone: who reads puts it in its place ---- */
+
+static fsdpck_status reserve(worker *w, uint64_t nbytes, const uint8_t *dst, unsigned boxes,
+                             unsigned dims, uint8_t **buffer, fsdpck_error *err)
+{
+    (void)nbytes, (void)dst, (void)boxes, (void)dims, (void)err;
+    *buffer = w->staging;
+    return FSDPCK_OK;
+}
+
+static void place_box(worker *w, const convert *c, const strided *s, uint8_t *dst,
+                      const uint8_t *src)
+{
+    if (convert_is_copy(c))
+        strided_copy(s, dtype_get(c->from)->itemsize_bytes, dst, src);
+    else
+        w->sums.cast_overflows += convert_box(c, s, dst, src, w->scratch);
+}
+
+static void place_run(worker *w, uint8_t *dst, const uint8_t *src, uint64_t nbytes)
+{
+    (void)w;
+    memcpy(dst, src, nbytes);
+}
+
+const engine_place place_by_threads = {
+    .direct = true, .reserve = reserve, .box = place_box, .run = place_run};
+
+static bool suits(const exec_request *r)
+{
+    (void)r;
+    return true;
+}
+
+static fsdpck_status do_nothing(struct exec *x, fsdpck_error *err)
+{
+    (void)x, (void)err;
+    return FSDPCK_OK;
+}
+
+static void close_nothing(struct exec *x)
+{
+    (void)x;
+}
+
+static void end_nothing(struct exec *x, bool in_order)
+{
+    (void)x, (void)in_order;
+}
+
+static uint64_t staging_span(uint64_t staging_nbytes)
+{
+    return staging_nbytes;
+}
+
+static uint64_t device_nbytes(const struct exec *x, uint64_t tile_span, uint64_t staging_nbytes)
+{
+    (void)x, (void)tile_span, (void)staging_nbytes;
+    return 0;
+}
+
+static fsdpck_status worker_open(worker *w, uint64_t tile_span, fsdpck_error *err)
+{
+    (void)tile_span, (void)err;
+    w->memory = aligned_alloc(FILE_DIRECT_ALIGN, w->memory_nbytes);
+    return FSDPCK_OK;
+}
+
+static void worker_close(worker *w)
+{
+    free(w->memory);
+    w->memory = NULL;
+}
+
+static fsdpck_status run_items(struct exec *x, bool *done, fsdpck_error *err)
+{
+    (void)x, (void)err;
+    *done = false;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status fill_nothing(worker *w, const output_range *range, bool *done,
+                                  fsdpck_error *err)
+{
+    (void)w, (void)range, (void)err;
+    *done = false;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status fill(worker *w, const engine_fill *f, bool *done, fsdpck_error *err)
+{
+    (void)w, (void)f, (void)err;
+    *done = false;
+    return FSDPCK_OK;
+}
+
+static void note_exchanged(const struct exec *x, uint64_t nbytes)
+{
+    (void)x, (void)nbytes;
+}
+
+const engine engine_threads = {
+    .suits = suits,
+    .staging_nbytes_max = STAGING_NBYTES_MAX,
+    .open = do_nothing,
+    .close = close_nothing,
+    .staging_span = staging_span,
+    .device_nbytes = device_nbytes,
+    .worker_open = worker_open,
+    .worker_close = worker_close,
+    .begin = do_nothing,
+    .end = end_nothing,
+    .run_items = run_items,
+    .fill_tile = fill_nothing,
+    .fill = fill,
+    .note_exchanged = note_exchanged,
+};

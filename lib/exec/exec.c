@@ -7,7 +7,6 @@
 #include "exec/bundle.h"
 #include "exec/compress.h"
 #include "exec/exec_state.h"
-#include "exec/gpu/exchange.h"
 
 static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
 {
@@ -45,6 +44,7 @@ static fsdpck_status new_exec(const exec_request *r, struct exec **out, fsdpck_e
         return error_set_nomem(err, sizeof *x);
     *out = x;
     x->r = *r;
+    x->engine = engine_choose(r);
     x->strides = VEC_OF(uint64_t, r->metadata);
     x->compare = VEC_OF(replica_pair, r->metadata);
     x->streams = VEC_OF(uint64_t, r->metadata);
@@ -53,6 +53,7 @@ static fsdpck_status new_exec(const exec_request *r, struct exec **out, fsdpck_e
     x->own_items = VEC_OF(uint64_t, r->metadata);
     x->owners = VEC_OF(uint32_t, r->metadata);
     pthread_mutex_init(&x->lock, NULL);
+    RETURN_IF(x->engine->open(x, err));
     return begin(x, err);
 }
 
@@ -134,9 +135,9 @@ static fsdpck_status run_rest(struct exec *x, fsdpck_error *err)
 fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err)
 {
     x->out = out;
-    RETURN_IF(exchange_open(x, err));
+    RETURN_IF(x->engine->begin(x, err));
     const fsdpck_status st = group_agree(x->r.group, run_share(x, err), err);
-    exchange_close(x, st == FSDPCK_OK);
+    x->engine->end(x, st == FSDPCK_OK);
     RETURN_IF(st);
     if (x->streams.count > 0)
         RETURN_IF(group_agree(x->r.group, run_streams(x, err), err));
@@ -158,10 +159,9 @@ void exec_free(struct exec *x)
 {
     if (x == NULL)
         return;
-    exchange_close(x, false);
+    x->engine->end(x, false);
     exec_stop_workers(x);
-    if (x->exchange_memory != 0)
-        x->r.gpu->calls->device_free(x->r.gpu, x->exchange_memory);
+    x->engine->close(x);
     budget_free(x->r.metadata, x->spots, x->spot_count * sizeof *x->spots);
     budget_free(x->r.metadata, x->tensor_flags, x->tensor_count);
     budget_free(x->r.metadata, x->late_done, x->late_count);

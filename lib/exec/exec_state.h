@@ -5,8 +5,8 @@
 #include <pthread.h>
 
 #include "exec/convert.h"
+#include "exec/engine.h"
 #include "exec/exec.h"
-#include "exec/gpu/engine_gpu.h"
 #include "plan/segment.h"
 #include "plan/sort.h"
 
@@ -41,11 +41,11 @@ typedef struct replica_pair {
     uint64_t again;
 } replica_pair;
 
-typedef struct worker worker;
-
 struct exec {
     exec_request r;
-    spot *spots; /* by source chunk */
+    const engine *engine;
+    struct engine_state *of_engine; /* the engine's own */
+    spot *spots;                    /* by source chunk */
     uint64_t spot_count;
     vec strides;           /* uint64_t, elements; ndim for each spot without SPOT_ROWS */
     pthread_mutex_t lock;  /* guards strides while locating */
@@ -67,19 +67,16 @@ struct exec {
     bool shared;               /* what follows is this rank's part; else it does all */
     vec own_items;             /* uint64_t */
     uint64_t own_band, own_band_count;
-    vec owners;                /* uint32_t: rank of every item, where dealt to GPUs */
-    uint64_t exchanged_nbytes; /* came from GPUs of other ranks, in so many rounds */
+    vec owners;                /* uint32_t: rank of every item, where the engine wants them */
+    uint64_t exchanged_nbytes; /* came from devices of other ranks, in so many rounds */
     uint64_t exchange_rounds;
-    gpu_address exchange_memory; /* as long as lanes may have something to do with it */
-    struct exchange *exchange;   /* NULL: bytes of other ranks are asked for by MPI */
-    uint64_t reread_nbytes;      /* of the source, by passes after the first */
-    uint64_t tile_nbytes;        /* of a worker's buffer: divides the plan's tile */
-    uint64_t step_nbytes; /* divides tile_nbytes: what is mostly filled and written at a time */
+    uint64_t reread_nbytes; /* of the source, by passes after the first */
+    uint64_t tile_nbytes;   /* of a worker's buffer: divides the plan's tile */
+    uint64_t step_nbytes;   /* divides tile_nbytes: what is mostly filled and written at a time */
     uint64_t staging_nbytes;
     uint64_t staged_nbytes;  /* of the largest stream that is decoded into memory */
     uint64_t stream_nbytes;  /* of the largest that is open at a time; 0: they take little */
     unsigned stream_workers; /* of all: so many may have one open */
-    int gpu_given_up;        /* atomic: the warning was given */
     unsigned nworkers;
     worker **workers;
     struct exec_sums sums;     /* of the workers that are gone, and of locate */
@@ -111,25 +108,6 @@ typedef struct piece {
     uint8_t ops;      /* SPOT_SWAP, SPOT_CONJ, SPOT_NEG */
 } piece;
 
-/* Which segments of a tile are gathered, where some of its bytes are read by other ranks (exchange.h). */
-typedef enum travel_way {
-    TRAVEL_NONE, /* all, by reads from wherever they are */
-    TRAVEL_SEND, /* those that this rank reads for another: packed, one after the other, as elements of
-                    the target */
-    TRAVEL_TAKE, /* those that others sent, out of their messages */
-    TRAVEL_HERE  /* those that this rank reads for itself */
-} travel_way;
-
-typedef struct travel {
-    travel_way way;
-    unsigned rank; /* whose tile it is */
-    uint64_t sent; /* bytes of the message so far */
-    /* Of the tile worked on: its messages; NULL: none came, or they are not to be used. */
-    const struct exchange_inbox *inbox;
-    /* TRAVEL_TAKE, by rank: where its message goes on, from the inbox's begin. */
-    uint64_t *taken_at;
-} travel;
-
 typedef struct gather {
     piece pieces[GATHER_PIECES];
     uint64_t dims[GATHER_DIMS];
@@ -141,13 +119,17 @@ typedef struct gather {
     bool touched;  /* the tile has got pieces */
 } gather;
 
+/* One of the segments of a chunk, whose first element lies chunk_at bytes from gather.base. */
+typedef fsdpck_status (*gather_segment_fn)(worker *w, const segment_walk *seg, dtype to,
+                                           int64_t chunk_at, fsdpck_error *err);
+
 struct worker {
     struct exec *x;
     uint8_t *memory; /* one mapping: margin, tile, margin, staging */
     uint64_t memory_nbytes;
-    gpu *pinned_by; /* whose the memory is; NULL: aligned_alloc's */
-    gpu_lane *lane; /* NULL: without a GPU; its staging is where `staging` is */
-    bool lane_on;   /* the tile is being filled by it */
+    struct engine_worker *of_engine; /* the engine's own */
+    const engine_place *place; /* by whom the tile is being filled: place_by_threads, mostly */
+    gather_segment_fn segment; /* gather_segment, but where others bring some */
     uint8_t *tile;
     uint64_t at; /* of the range worked on, in the tile: as in a block of its file */
     uint8_t *staging;
@@ -158,7 +140,6 @@ struct worker {
     box_split split;
     segment_walk walk;
     gather gather;
-    travel travel;
     struct exec_sums sums;
 };
 
@@ -196,8 +177,6 @@ fsdpck_status locate_share_exchange(group *g, fsdpck_status st, struct exec *x,
 /* --- worker.c --- */
 fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void exec_stop_workers(struct exec *x);
-/* Goes on without the GPU after this failure, with one warning for all workers. */
-void worker_drop_gpu(worker *w, const fsdpck_error *why);
 /* source.read_at with its count. */
 fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes, void *dst,
                           uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -207,24 +186,8 @@ fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes,
 fsdpck_status fill_tile(worker *w, const output_range *range, bool *wanted,
                         fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* What the worker's lane may fill: bytes [begin, end) of the tile. */
-typedef struct gpu_fill {
-    /* Reads and places all of it, by the lane or by the thread, whichever is on; flushes. */
-    fsdpck_status (*gather)(worker *w, const void *ctx, fsdpck_error *err);
-    uint64_t (*sum)(worker *w, const void *ctx); /* of the bytes that matter, to compare */
-    const void *ctx;
-    uint8_t *begin, *end;
-    bool stays; /* on the device, unless it is to be compared */
-} gpu_fill;
-
-/* By the worker's lane, which it has; DEVICE where that fails. */
-fsdpck_status fill_by_gpu(worker *w, const gpu_fill *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether a lane can fill a range: streams write into what is zeros yet. */
-bool fill_suits_gpu(const struct exec *x, const output_range *range);
-
-/* *done: it is filled; else, without a GPU or where its failure is none of the run, threads have to. */
-fsdpck_status fill_try_gpu(worker *w, const gpu_fill *f, bool *done,
-                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* What no engine brings: literals, and zeros between all parts and for late bytes. */
+void fill_rest(worker *w, const output_range *range);
 
 /* --- gather.c: filling the tile --- */
 /* All segments of these elements of a target chunk, whose first one lies chunk_at bytes from
@@ -239,11 +202,12 @@ void gather_walk_begin(const struct exec *x, segment_walk *seg, uint64_t chunk, 
 /* All chunks of a range, whose begin is at w->at of the tile. */
 fsdpck_status gather_range(worker *w, const output_range *range,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Memory to read to, for so many boxes with that many dims in all, the first of which goes to dst. */
-fsdpck_status gather_buffer(worker *w, uint64_t nbytes, const uint8_t *dst, unsigned boxes,
-                            unsigned dims, uint8_t **buffer, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* One box from there, copied or converted. */
-void gather_place(worker *w, const convert *c, const strided *s, uint8_t *dst, const uint8_t *src);
+/* To its place in the chunk, by reads from wherever its bytes are. */
+fsdpck_status gather_segment(worker *w, const segment_walk *seg, dtype to, int64_t chunk_at,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* To any other place: dst_at bytes from gather.base, with these strides of elements. */
+fsdpck_status gather_segment_to(worker *w, const segment_walk *seg, dtype to, int64_t dst_at,
+                                const uint64_t *dst_strides, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- gather_runs.c: boxes so thin in their file that each run is a read of its own --- */
 bool gather_wants_runs(const worker *w, const strided *s, uint64_t itemsize);

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "exec/exec_state.h"
-#include "exec/gpu/exchange.h"
 #include "plan/sort.h"
 
 static dtype piece_from(const piece *q)
@@ -40,44 +39,19 @@ static fsdpck_status read_piece(worker *w, const piece *q, uint64_t begin, uint8
     return st;
 }
 
-/* Where the device's tile has what dst points to. */
-static uint64_t span_at(const worker *w, const uint8_t *dst)
-{
-    return (uint64_t)(dst - w->memory);
-}
-
-fsdpck_status gather_buffer(worker *w, uint64_t nbytes, const uint8_t *dst, unsigned boxes,
-                            unsigned dims, uint8_t **buffer, fsdpck_error *err)
-{
-    if (w->lane_on)
-        return gpu_lane_reserve(w->lane, nbytes, span_at(w, dst), boxes, dims, buffer, err);
-    *buffer = w->staging;
-    return FSDPCK_OK;
-}
-
-void gather_place(worker *w, const convert *c, const strided *s, uint8_t *dst, const uint8_t *src)
-{
-    if (w->lane_on)
-        gpu_lane_put(w->lane, c, s, span_at(w, dst), src);
-    else if (convert_is_copy(c))
-        strided_copy(s, dtype_get(c->from)->itemsize_bytes, dst, src);
-    else
-        w->sums.cast_overflows += convert_box(c, s, dst, src, w->scratch);
-}
-
-/* A run of its own: straight to its place, or through the device. */
+/* A run of its own: straight to its place, or through staging. */
 static fsdpck_status read_run(worker *w, const piece *q, fsdpck_error *err)
 {
     uint8_t *dst = w->gather.base + q->dst_at;
-    if (!w->lane_on)
+    if (w->place->direct)
         return read_piece(w, q, q->src_offset_bytes, dst, q->span_bytes, err);
     for (uint64_t done = 0; done < q->span_bytes;) {
         const uint64_t left = q->span_bytes - done;
         const uint64_t n = left < w->x->staging_nbytes ? left : w->x->staging_nbytes;
         uint8_t *buffer;
-        RETURN_IF(gather_buffer(w, n, dst + done, 1, 3, &buffer, err));
+        RETURN_IF(w->place->reserve(w, n, dst + done, 1, 3, &buffer, err));
         RETURN_IF(read_piece(w, q, q->src_offset_bytes + done, buffer, n, err));
-        gpu_lane_put_run(w->lane, span_at(w, dst + done), buffer, n);
+        w->place->run(w, dst + done, buffer, n);
         done += n;
     }
     return FSDPCK_OK;
@@ -88,10 +62,7 @@ static void place_piece(worker *w, const piece *q, const uint8_t *src)
 {
     uint8_t *dst = w->gather.base + q->dst_at;
     if (piece_is_run(q)) {
-        if (w->lane_on)
-            gpu_lane_put_run(w->lane, span_at(w, dst), src, q->span_bytes);
-        else
-            memcpy(dst, src, q->span_bytes);
+        w->place->run(w, dst, src, q->span_bytes);
         return;
     }
     const uint64_t *dims = w->gather.dims + q->dims_at;
@@ -103,7 +74,7 @@ static void place_piece(worker *w, const piece *q, const uint8_t *src)
         s.src_strides[d] = dims[q->ndim + d];
         s.dst_strides[d] = dims[2 * q->ndim + d];
     }
-    gather_place(w, &c, &s, dst, src);
+    w->place->box(w, &c, &s, dst, src);
 }
 
 /* Reads pieces [i, j) of the sorted list in one go. */
@@ -116,9 +87,10 @@ static fsdpck_status read_bundle(worker *w, const sort_pair *sorted, unsigned i,
     unsigned dims = 0;
     if (j - i == 1 && piece_is_run(first))
         return read_run(w, first, err);
-    for (unsigned k = i; w->lane_on && k < j; k++)
+    for (unsigned k = i; !w->place->direct && k < j; k++)
         dims += 3u * g->pieces[sorted[k].item].ndim;
-    RETURN_IF(gather_buffer(w, end - begin, g->base + first->dst_at, j - i, dims, &buffer, err));
+    RETURN_IF(
+        w->place->reserve(w, end - begin, g->base + first->dst_at, j - i, dims, &buffer, err));
     RETURN_IF(read_piece(w, first, begin, buffer, end - begin, err));
     for (; i < j; i++) {
         const piece *q = &g->pieces[sorted[i].item];
@@ -234,8 +206,8 @@ static fsdpck_status add_box(worker *w, const piece *box, strided *s, fsdpck_err
     return FSDPCK_OK;
 }
 
-static fsdpck_status add_segment(worker *w, const segment_walk *seg, dtype to, int64_t chunk_at,
-                                 fsdpck_error *err)
+fsdpck_status gather_segment_to(worker *w, const segment_walk *seg, dtype to, int64_t dst_at,
+                                const uint64_t *dst_strides, fsdpck_error *err)
 {
     struct exec *x = w->x;
     const spot *where = &x->spots[seg->src_chunk];
@@ -244,7 +216,7 @@ static fsdpck_status add_segment(worker *w, const segment_walk *seg, dtype to, i
     const uint64_t to_size = dtype_get(to)->itemsize_bytes;
     strided *s = &w->shape;
     piece q = {.src_offset_bytes = where->offset_bytes,
-               .dst_at = chunk_at + (int64_t)(seg->dst_first * to_size),
+               .dst_at = dst_at,
                .file = where->file,
                .src_chunk = (uint32_t)seg->src_chunk,
                .from = (uint8_t)from,
@@ -257,15 +229,8 @@ static fsdpck_status add_segment(worker *w, const segment_walk *seg, dtype to, i
     for (unsigned d = 0; d < seg->ndim; d++) {
         s->sizes[d] = seg->sizes[d];
         s->src_strides[d] = w->src_strides[d] * from_size;
-        s->dst_strides[d] = seg->dst_strides[d] * to_size;
+        s->dst_strides[d] = dst_strides[d] * to_size;
         q.src_offset_bytes += seg->src_offsets[d] * s->src_strides[d];
-    }
-    if (w->travel.way == TRAVEL_SEND) {
-        box_row_major_strides(seg->sizes, seg->ndim, s->dst_strides);
-        for (unsigned d = 0; d < seg->ndim; d++)
-            s->dst_strides[d] *= to_size;
-        q.dst_at = (int64_t)w->travel.sent;
-        w->travel.sent += seg->nelems * to_size;
     }
     strided_collapse(s);
     q.span_bytes = seg->nelems * from_size;
@@ -280,48 +245,12 @@ static fsdpck_status add_segment(worker *w, const segment_walk *seg, dtype to, i
     return add_box(w, &q, s, err);
 }
 
-/* A segment that another rank has sent: out of its message, which has its elements as they are to be. */
-static fsdpck_status take_segment(worker *w, const segment_walk *seg, unsigned sender, dtype to,
-                                  int64_t chunk_at, fsdpck_error *err)
+fsdpck_status gather_segment(worker *w, const segment_walk *seg, dtype to, int64_t chunk_at,
+                             fsdpck_error *err)
 {
     const uint64_t to_size = dtype_get(to)->itemsize_bytes;
-    const convert as_it_is = {.from = to, .to = to};
-    const uint64_t src_at = w->travel.taken_at[sender];
-    const uint8_t *dst = w->gather.base + chunk_at + (int64_t)(seg->dst_first * to_size);
-    strided *s = &w->shape;
-    w->travel.taken_at[sender] += seg->nelems * to_size;
-    s->ndim = seg->ndim;
-    box_row_major_strides(seg->sizes, seg->ndim, s->src_strides);
-    for (unsigned d = 0; d < seg->ndim; d++) {
-        s->sizes[d] = seg->sizes[d];
-        s->src_strides[d] *= to_size;
-        s->dst_strides[d] = seg->dst_strides[d] * to_size;
-    }
-    strided_collapse(s);
-    if (s->ndim == 0) {
-        s->ndim = 1;
-        s->sizes[0] = 1;
-        s->src_strides[0] = s->dst_strides[0] = to_size;
-    }
-    return gpu_lane_put_taken(w->lane, &as_it_is, s, span_at(w, dst), src_at, err);
-}
-
-/* Those of the segments that are gathered now. */
-static fsdpck_status add_travelling(worker *w, const segment_walk *seg, dtype to, int64_t chunk_at,
-                                    fsdpck_error *err)
-{
-    struct exec *x = w->x;
-    travel *t = &w->travel;
-    const unsigned here = group_rank(x->r.group);
-    const unsigned reader =
-        t->way == TRAVEL_NONE
-            ? here
-            : exchange_reader(x->exchange, x->spots[seg->src_chunk].file, t->rank);
-    if (t->way == TRAVEL_TAKE)
-        return reader == here ? FSDPCK_OK : take_segment(w, seg, reader, to, chunk_at, err);
-    if (reader != here)
-        return FSDPCK_OK;
-    return add_segment(w, seg, to, chunk_at, err);
+    return gather_segment_to(w, seg, to, chunk_at + (int64_t)(seg->dst_first * to_size),
+                             seg->dst_strides, err);
 }
 
 /* Rows that the tile's edges cut are read whole where the source is stored across them: their
@@ -359,7 +288,7 @@ fsdpck_status gather_elements(worker *w, uint64_t chunk, uint64_t first_elem, ui
     segment_walk *seg = &w->walk;
     gather_walk_begin(x, seg, chunk, w->gather.bundled, first_elem, end_elem);
     while (segment_walk_next(seg))
-        RETURN_IF(add_travelling(w, seg, d, chunk_at, err));
+        RETURN_IF(w->segment(w, seg, d, chunk_at, err));
     return FSDPCK_OK;
 }
 

@@ -71,7 +71,7 @@ fsdpck_status gather_runs(worker *w, const piece *box, const convert *c, const s
             shape.src_strides[d] = packed[d];
             shape.dst_strides[d] = s->dst_strides[d];
         }
-        RETURN_IF(gather_buffer(w, b->span_bytes, dst, 1, 3 * s->ndim, &buffer, err));
+        RETURN_IF(w->place->reserve(w, b->span_bytes, dst, 1, 3 * s->ndim, &buffer, err));
         for (uint64_t i = 0; i < b->part[along]; i++) {
             const uint64_t at = src_at + i * s->src_strides[along];
             const fsdpck_status st = worker_read(w, box->file, at, buffer + i * run, run, err);
@@ -81,7 +81,7 @@ fsdpck_status gather_runs(worker *w, const piece *box, const convert *c, const s
             }
         }
         strided_collapse(&shape);
-        gather_place(w, c, &shape, dst, buffer);
+        w->place->box(w, c, &shape, dst, buffer);
     }
     return FSDPCK_OK;
 }

@@ -1,5 +1,4 @@
 /* What each rank of a group knows alone after its share, added up over all. */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,8 +84,7 @@ fsdpck_status exec_share_sums(struct exec *x, fsdpck_error *err)
     x->all_sums.gpu_tiles = words[10];
     x->all_sums.bytes_exchanged = words[11];
     if (words[11] > 0)
-        log_write(x->r.log, LOG_DETAIL, "NCCL brought %" PRIu64 " bytes, in %" PRIu64 " rounds",
-                  words[11], x->exchange_rounds);
+        x->engine->note_exchanged(x, words[11]);
     x->has_all_sums = true;
     return FSDPCK_OK;
 }

@@ -175,7 +175,7 @@ fsdpck_status share_bands(const struct exec *x, const share_group *g, share_give
 
 static fsdpck_status note_owner(struct exec *x, unsigned rank, fsdpck_error *err)
 {
-    if (x->r.gpu == NULL || x->r.near == NULL)
+    if (!x->engine->wants_owners || x->r.near == NULL)
         return FSDPCK_OK;
     uint32_t *noted = vec_push(&x->owners, err);
     if (noted == NULL)

@@ -5,7 +5,6 @@
 #include "base/checked.h"
 #include "exec/compress.h"
 #include "exec/exec_state.h"
-#include "exec/gpu/exchange.h"
 #include "plan/sort.h"
 
 /* Smaller tiles than this are not worth a system call. */
@@ -13,32 +12,16 @@
 /* What is filled and written at a time where sources are runs. Measured: 10 to 20 % faster than 8
  * MiB. */
 #define STEP_NBYTES ((uint64_t)1 << 20)
-/* Staging that stays in the caches near the core is faster to copy out of than more of it. */
-#define STAGING_NBYTES_MAX ((uint64_t)2 << 20)
-/* A copy to a GPU takes some 10 us to begin, in which half a MiB is copied. */
-#define GPU_STAGING_NBYTES_MAX ((uint64_t)8 << 20)
 
 static uint64_t tile_span(uint64_t tile)
 {
     return tile + 2 * TILE_MARGIN + FILE_DIRECT_ALIGN;
 }
 
-static uint64_t staging_span(const struct exec *x, uint64_t staging)
-{
-    return x->r.gpu == NULL ? staging : gpu_lane_host_nbytes(staging);
-}
-
-/* Of a GPU with what it exchanges with others, where that is more than the host's. */
-static uint64_t device_nbytes(const struct exec *x, uint64_t tile, uint64_t staging)
-{
-    if (x->r.gpu == NULL || x->r.group == NULL || x->r.near == NULL)
-        return 0;
-    return staging_span(x, staging) + tile_span(tile) + exchange_worker_nbytes(tile_span(tile));
-}
-
 static uint64_t worker_nbytes(const struct exec *x, uint64_t tile, uint64_t staging)
 {
-    const uint64_t nbytes = tile_span(tile) + staging_span(x, staging) + CONVERT_SCRATCH_NBYTES;
+    const uint64_t nbytes =
+        tile_span(tile) + x->engine->staging_span(staging) + CONVERT_SCRATCH_NBYTES;
     return nbytes + (FILE_DIRECT_ALIGN - nbytes % FILE_DIRECT_ALIGN) % FILE_DIRECT_ALIGN;
 }
 
@@ -92,7 +75,7 @@ static fsdpck_status buffer_memory(struct exec *x, uint64_t *memory, fsdpck_erro
 static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
 {
     unsigned workers = x->r.nthreads > 0 ? x->r.nthreads : 1;
-    const uint64_t staging_max = x->r.gpu == NULL ? STAGING_NBYTES_MAX : GPU_STAGING_NBYTES_MAX;
+    const uint64_t staging_max = x->engine->staging_nbytes_max;
     uint64_t tile = plan_tile_nbytes(x->r.plan);
     uint64_t jobs = plan_item_count(x->r.plan), least = TILE_NBYTES_MIN;
     if (x->r.target->pack.place != NULL) {
@@ -109,7 +92,7 @@ static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
     for (;;) {
         const uint64_t staging = tile < staging_max ? tile : staging_max;
         const uint64_t need = worker_nbytes(x, tile, staging) + pack_worker_nbytes(x);
-        const uint64_t device = device_nbytes(x, tile, staging);
+        const uint64_t device = x->engine->device_nbytes(x, tile_span(tile), staging);
         const uint64_t fit = memory / (need > device ? need : device);
         x->tile_nbytes = tile;
         x->staging_nbytes = staging;
@@ -133,60 +116,6 @@ static uint64_t choose_step(uint64_t tile)
     return tile;
 }
 
-static void free_memory(worker *w)
-{
-    gpu_lane_free(w->lane);
-    w->lane = NULL;
-    if (w->pinned_by != NULL)
-        w->pinned_by->calls->host_free(w->pinned_by, w->memory);
-    else
-        free(w->memory);
-    w->memory = NULL;
-    w->pinned_by = NULL;
-}
-
-void worker_drop_gpu(worker *w, const fsdpck_error *why)
-{
-    gpu_lane_free(w->lane);
-    w->lane = NULL;
-    if (__atomic_exchange_n(&w->x->gpu_given_up, 1, __ATOMIC_RELAXED) == 0)
-        log_warn(w->x->r.log, FSDPCK_FINDING_SYS_DEVICE, "see what the GPU's driver logged",
-                 "threads go on without the GPU: %s", why->message);
-}
-
-static fsdpck_status take_pinned_memory(worker *w, fsdpck_error *err)
-{
-    struct exec *x = w->x;
-    gpu *g = x->r.gpu;
-    void *memory;
-    RETURN_IF(g->calls->host_new(g, w->memory_nbytes, &memory, err));
-    w->memory = memory;
-    w->pinned_by = g;
-    return gpu_lane_new(g, tile_span(x->tile_nbytes), x->staging_nbytes,
-                        w->memory + tile_span(x->tile_nbytes), &w->lane, err);
-}
-
-/* w->memory may be NULL then. */
-static fsdpck_status take_memory(worker *w, fsdpck_error *err)
-{
-    fsdpck_error local;
-    fsdpck_error_init(&local);
-    if (w->x->r.gpu != NULL) {
-        const fsdpck_status st = take_pinned_memory(w, &local);
-        if (st == FSDPCK_OK)
-            return FSDPCK_OK;
-        if (st != FSDPCK_DEVICE || w->x->r.gpu_required) {
-            if (err != NULL)
-                *err = local;
-            return st;
-        }
-        free_memory(w);
-        worker_drop_gpu(w, &local);
-    }
-    w->memory = aligned_alloc(FILE_DIRECT_ALIGN, w->memory_nbytes);
-    return FSDPCK_OK;
-}
-
 static fsdpck_status new_worker(struct exec *x, worker **out, fsdpck_error *err)
 {
     worker *w = calloc(1, sizeof *w);
@@ -196,13 +125,15 @@ static fsdpck_status new_worker(struct exec *x, worker **out, fsdpck_error *err)
     w->x = x;
     w->memory_nbytes = worker_nbytes(x, x->tile_nbytes, x->staging_nbytes);
     w->gather.sorted = calloc(2 * GATHER_PIECES, sizeof(sort_pair));
-    RETURN_IF(take_memory(w, err));
+    w->place = &place_by_threads;
+    w->segment = gather_segment;
+    RETURN_IF(x->engine->worker_open(w, tile_span(x->tile_nbytes), err));
     if (w->memory == NULL || w->gather.sorted == NULL)
         return error_set_nomem(err, w->memory_nbytes);
     w->tile = w->memory + TILE_MARGIN;
     w->gather.base = w->tile;
     w->staging = w->memory + tile_span(x->tile_nbytes);
-    w->scratch = w->staging + staging_span(x, x->staging_nbytes);
+    w->scratch = w->staging + x->engine->staging_span(x->staging_nbytes);
     return FSDPCK_OK;
 }
 
@@ -278,7 +209,7 @@ void exec_stop_workers(struct exec *x)
         add_sums(&x->sums, &w->sums);
         if (w->bundle != w->tile)
             free(w->bundle);
-        free_memory(w);
+        x->engine->worker_close(w);
         free(w->gather.sorted);
         free(w);
     }

@@ -4,6 +4,7 @@
 
 #include "base/crc.h"
 #include "exec/gpu/exchange_state.h"
+#include "exec/gpu/fill_gpu.h"
 
 /* ---- who reads what ---- */
 
@@ -90,33 +91,99 @@ fsdpck_status exchange_schedule(exchange *e, fsdpck_error *err)
         c->item = (uint32_t)i;
     }
     for (unsigned i = 0; i < x->nworkers; i++)
-        x->workers[i]->travel.taken_at = e->taken_at + (size_t)i * size;
+        x->workers[i]->of_engine->travel.taken_at = e->taken_at + (size_t)i * size;
     return rounds_init(&e->rounds, size, e->tiles_each, e->capacity_nbytes, weigh_tile, e, err);
 }
 
 /* ---- one tile, one message ---- */
 
+/* A segment that another rank has sent: out of its message, which has its elements as they are to be. */
+static fsdpck_status take_segment(worker *w, const segment_walk *seg, unsigned sender, dtype to,
+                                  int64_t chunk_at, fsdpck_error *err)
+{
+    const uint64_t to_size = dtype_get(to)->itemsize_bytes;
+    const convert as_it_is = {.from = to, .to = to};
+    const uint64_t src_at = w->of_engine->travel.taken_at[sender];
+    const uint8_t *dst = w->gather.base + chunk_at + (int64_t)(seg->dst_first * to_size);
+    strided *s = &w->shape;
+    w->of_engine->travel.taken_at[sender] += seg->nelems * to_size;
+    s->ndim = seg->ndim;
+    box_row_major_strides(seg->sizes, seg->ndim, s->src_strides);
+    for (unsigned d = 0; d < seg->ndim; d++) {
+        s->sizes[d] = seg->sizes[d];
+        s->src_strides[d] *= to_size;
+        s->dst_strides[d] = seg->dst_strides[d] * to_size;
+    }
+    strided_collapse(s);
+    if (s->ndim == 0) {
+        s->ndim = 1;
+        s->sizes[0] = 1;
+        s->src_strides[0] = s->dst_strides[0] = to_size;
+    }
+    return gpu_lane_put_taken(w->of_engine->lane, &as_it_is, s, gpu_span_at(w, dst), src_at, err);
+}
+
+static unsigned reader_of(const worker *w, const segment_walk *seg, unsigned rank)
+{
+    const struct exec *x = w->x;
+    return exchange_reader(x->of_engine->exchange, x->spots[seg->src_chunk].file, rank);
+}
+
+/* Those that others sent. */
+static fsdpck_status take_sent(worker *w, const segment_walk *seg, dtype to, int64_t chunk_at,
+                               fsdpck_error *err)
+{
+    const unsigned here = group_rank(w->x->r.group);
+    const unsigned reader = reader_of(w, seg, here);
+    return reader == here ? FSDPCK_OK : take_segment(w, seg, reader, to, chunk_at, err);
+}
+
+/* Those that this rank reads for itself. */
+static fsdpck_status gather_here(worker *w, const segment_walk *seg, dtype to, int64_t chunk_at,
+                                 fsdpck_error *err)
+{
+    const unsigned here = group_rank(w->x->r.group);
+    return reader_of(w, seg, here) == here ? gather_segment(w, seg, to, chunk_at, err) : FSDPCK_OK;
+}
+
+/* Those that this rank reads for another: packed, one after the other, as elements of the target. */
+static fsdpck_status gather_to_send(worker *w, const segment_walk *seg, dtype to, int64_t chunk_at,
+                                    fsdpck_error *err)
+{
+    travel *t = &w->of_engine->travel;
+    uint64_t strides[NDIM_MAX];
+    (void)chunk_at;
+    if (reader_of(w, seg, t->rank) != group_rank(w->x->r.group) ||
+        (w->x->spots[seg->src_chunk].flags & SPOT_STREAM))
+        return FSDPCK_OK;
+    const int64_t at = (int64_t)t->sent;
+    t->sent += seg->nelems * dtype_get(to)->itemsize_bytes;
+    box_row_major_strides(seg->sizes, seg->ndim, strides);
+    return gather_segment_to(w, seg, to, at, strides, err);
+}
+
 fsdpck_status exchange_gather(worker *w, const output_range *range, fsdpck_error *err)
 {
-    const exchange_inbox *inbox = w->travel.inbox;
+    travel *t = &w->of_engine->travel;
+    gpu_lane *lane = w->of_engine->lane;
+    const exchange_inbox *inbox = t->inbox;
     fsdpck_status st = FSDPCK_OK;
     for (uint32_t i = 0; st == FSDPCK_OK && i < inbox->need_count; i++) {
         const round_need *n = &inbox->needs[i];
-        w->travel.taken_at[n->from] = n->at_to;
-        st = gpu_lane_take(w->lane, inbox->at + n->at_to, n->nbytes, rounds_sum_at(n->nbytes), err);
+        t->taken_at[n->from] = n->at_to;
+        st = gpu_lane_take(lane, inbox->at + n->at_to, n->nbytes, rounds_sum_at(n->nbytes), err);
     }
-    w->travel.rank = group_rank(w->x->r.group);
-    w->travel.way = TRAVEL_TAKE;
+    w->segment = take_sent;
     if (st == FSDPCK_OK)
-        st = gpu_lane_from(w->lane, inbox->at, err);
-    if (st == FSDPCK_OK)
-        st = gather_range(w, range, err);
-    w->travel.way = TRAVEL_HERE;
-    if (st == FSDPCK_OK)
-        st = gpu_lane_from(w->lane, 0, err);
+        st = gpu_lane_from(lane, inbox->at, err);
     if (st == FSDPCK_OK)
         st = gather_range(w, range, err);
-    w->travel.way = TRAVEL_NONE;
+    w->segment = gather_here;
+    if (st == FSDPCK_OK)
+        st = gpu_lane_from(lane, 0, err);
+    if (st == FSDPCK_OK)
+        st = gather_range(w, range, err);
+    w->segment = gather_segment;
     return st;
 }
 
@@ -130,11 +197,11 @@ typedef struct message {
 static fsdpck_status gather_message(worker *w, const void *ctx, fsdpck_error *err)
 {
     const message *m = ctx;
-    w->travel.way = TRAVEL_SEND;
-    w->travel.rank = m->rank;
+    w->segment = gather_to_send;
+    w->of_engine->travel.rank = m->rank;
     fsdpck_status st = gather_range(w, &m->range, err);
-    w->travel.way = TRAVEL_NONE;
-    if (st == FSDPCK_OK && w->travel.sent != m->nbytes)
+    w->segment = gather_segment;
+    if (st == FSDPCK_OK && w->of_engine->travel.sent != m->nbytes)
         st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                        "a message has other bytes than planned");
     return st;
@@ -152,16 +219,16 @@ static fsdpck_status make_message(worker *w, const round_tile *tile, const round
                                   gpu_address at, fsdpck_error *err)
 {
     const message m = {tile->range, tile->rank, n->nbytes, w->memory};
-    const gpu_fill f = {gather_message, sum_message, &m, w->memory, w->memory + n->nbytes, true};
+    const engine_fill f = {gather_message, sum_message, &m, w->memory, w->memory + n->nbytes, true};
     const uint64_t tiles = w->sums.gpu_tiles;
     w->gather.base = w->memory;
-    gpu_lane_to(w->lane, at);
+    gpu_lane_to(w->of_engine->lane, at);
     fsdpck_status st = cancel_check(w->x->r.cancel, err);
     if (st == FSDPCK_OK)
         st = fill_by_gpu(w, &f, err);
     if (st == FSDPCK_OK)
-        st = gpu_lane_seal(w->lane, n->nbytes, rounds_sum_at(n->nbytes), err);
-    gpu_lane_to(w->lane, 0);
+        st = gpu_lane_seal(w->of_engine->lane, n->nbytes, rounds_sum_at(n->nbytes), err);
+    gpu_lane_to(w->of_engine->lane, 0);
     w->gather.base = w->tile;
     w->gather.count = 0; /* after a failure */
     w->gather.dims_count = 0;
@@ -196,9 +263,9 @@ static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsd
         jobs->inbox,
         tile->need_count > 0 ? VEC_AT(&jobs->in->needs, const round_need, tile->first_need) : NULL,
         tile->need_count};
-    w->travel.inbox = tile->need_count > 0 ? &inbox : NULL;
+    w->of_engine->travel.inbox = tile->need_count > 0 ? &inbox : NULL;
     const fsdpck_status st = exec_run_tile(w, &tile->range, tile->range.begin, err);
-    w->travel.inbox = NULL;
+    w->of_engine->travel.inbox = NULL;
     return st;
 }
 

@@ -1,7 +1,7 @@
 /* exchange.h: tiles whose bytes are on disks of other ranks, by NCCL from GPU to GPU.
  *
- *     RETURN_IF(exchange_open(x, err));       // by all ranks; x->exchange is NULL: by MPI, then
- *     st = exchange_run(x->exchange, err);    // this rank's items
+ *     RETURN_IF(exchange_open(x, err));   // by all ranks; x->of_engine->exchange is NULL: by MPI, then
+ *     st = exchange_run(exchange, err);   // this rank's items
  *     st = group_agree(g, st, err);
  *     exchange_close(x, st == FSDPCK_OK);
  *
@@ -24,7 +24,7 @@
 #ifndef FSDPCK_EXEC_GPU_EXCHANGE_H
 #define FSDPCK_EXEC_GPU_EXCHANGE_H
 
-#include "exec/exec_state.h"
+#include "exec/gpu/gpu_state.h"
 #include "exec/gpu/rounds.h"
 
 typedef struct exchange exchange;
@@ -47,7 +47,7 @@ void exchange_close(struct exec *x, bool in_order);
 
 /* Who reads a source file for the tiles of a rank: itself where it has it. */
 unsigned exchange_reader(const exchange *e, uint32_t file_index, unsigned rank);
-/* All of a tile by the worker's lane: out of w->travel.inbox, and what this rank reads itself. */
+/* All of a tile by the worker's lane: out of travel.inbox, and what this rank reads itself. */
 fsdpck_status exchange_gather(worker *w, const output_range *range,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 

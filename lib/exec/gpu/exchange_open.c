@@ -82,10 +82,11 @@ static fsdpck_status take_memory(exchange *e, fsdpck_error *err)
         rounds_capacity(group_size(x->r.group), e->tiles_each, needs_nbytes(e->tile_nbytes));
     RETURN_IF(exchange_schedule(e, err));
     RETURN_IF(g->calls->stream_new(g, &e->stream, err));
-    RETURN_IF(g->calls->device_new(g, 4 * e->capacity_nbytes, &e->x->exchange_memory, err));
+    RETURN_IF(
+        g->calls->device_new(g, 4 * e->capacity_nbytes, &e->x->of_engine->exchange_memory, err));
     for (unsigned i = 0; i < 2; i++) {
-        e->outbox[i] = x->exchange_memory + i * e->capacity_nbytes;
-        e->inbox[i] = x->exchange_memory + (2 + i) * e->capacity_nbytes;
+        e->outbox[i] = x->of_engine->exchange_memory + i * e->capacity_nbytes;
+        e->inbox[i] = x->of_engine->exchange_memory + (2 + i) * e->capacity_nbytes;
     }
     return FSDPCK_OK;
 }
@@ -145,7 +146,7 @@ fsdpck_status exchange_open(struct exec *x, fsdpck_error *err)
     e->moves = VEC_OF(nccl_move, NULL);
     e->watch = (nccl_watch){is_stopped, (void *)(uintptr_t)x->r.cancel,
                             group_peer_timeout(x->r.group) + SLACK_SECONDS};
-    x->exchange = e;
+    x->of_engine->exchange = e;
     const fsdpck_status st = open_all(e, err);
     if (st == FSDPCK_OK)
         log_write(x->r.log, LOG_DETAIL, "ranks exchange by NCCL %u", nccl_version(e->library));
@@ -156,10 +157,10 @@ fsdpck_status exchange_open(struct exec *x, fsdpck_error *err)
 
 void exchange_close(struct exec *x, bool in_order)
 {
-    exchange *e = x->exchange;
+    exchange *e = x->of_engine == NULL ? NULL : x->of_engine->exchange;
     if (e == NULL)
         return;
-    x->exchange = NULL;
+    x->of_engine->exchange = NULL;
     x->exchanged_nbytes = e->travelled_nbytes;
     x->exchange_rounds = e->round_count;
     /* First what the stream may wait for in vain. */
