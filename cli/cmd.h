@@ -2,7 +2,7 @@
  * main.c, a manual page fsdpck-NAME.1 (a test compares it with --help), golden cases under
  * tests/cli/cases.
  *
- * A command parses its words into a request, makes one library call, and reports. It returns the
+ * A command parses its options into a request, makes one library call, and reports. It returns the
  * exit code.
  */
 #ifndef FSDPCK_CLI_CMD_H
@@ -19,7 +19,7 @@ typedef struct cli {
     bool quiet;
     int verbose;
     double started_seconds;
-    void *popt; /* parsed words, see opt.h */
+    void *popt;              /* parsed options, see opt.h */
     size_t warnings_printed; /* see warnings.h */
 } cli;
 

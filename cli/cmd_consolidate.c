@@ -1,14 +1,14 @@
 #include "transform_run.h"
 
 static const opt_row format_rows[] = {
-    {"format", .kind = OPT_TEXT, .at = offsetof(transform_words, format), .value = "F",
+    {"format", .kind = OPT_TEXT, .at = offsetof(transform_options, format), .value = "F",
      .help =
          "safetensors, hf, pt, dcp or hdf5; default: from DST's name, a bare name is an hf folder"},
-    {"max-shard-size", .kind = OPT_SIZE, .at = offsetof(transform_words, max_shard_nbytes),
+    {"max-shard-size", .kind = OPT_SIZE, .at = offsetof(transform_options, max_shard_nbytes),
      .value = "SIZE", .help = "largest file of an hf folder; default 50GB"},
-    {"hdf5-groups", .kind = OPT_FLAG, .at = offsetof(transform_words, hdf5_groups),
+    {"hdf5-groups", .kind = OPT_FLAG, .at = offsetof(transform_options, hdf5_groups),
      .help = "hdf5: dots in names begin groups, so that layers.0.weight is /layers/0/weight"},
-    {"compress", .kind = OPT_CHOICE, .at = offsetof(transform_words, compress),
+    {"compress", .kind = OPT_CHOICE, .at = offsetof(transform_options, compress),
      .value = "gzip[:LEVEL]",
      .choices = "gzip|gzip:1|gzip:2|gzip:3|gzip:4|gzip:5|gzip:6|gzip:7|gzip:8|gzip:9",
      .help = "hdf5: deflate tensors of 16 KiB and more in shuffled chunks, as h5py does; LEVEL 1 "
@@ -23,21 +23,21 @@ static int run(cli *c, const transform_request *r)
 
 int cmd_consolidate(cli *c, int argc, const char **argv)
 {
-    transform_words w;
-    transform_words_init(&w);
+    transform_options w;
+    transform_options_init(&w);
     const opt_group groups[] = {
-        {"What is written:", words_selecting, &w},
-        {"", words_objects, &w},
-        {"Names and dtypes:", words_naming, &w},
-        {"", words_casting, &w},
-        {"Reading:", words_reading, &w},
-        {"", words_hosts, &w},
-        {"", words_keying, &w},
-        {"", words_replicas, &w},
+        {"What is written:", options_selecting, &w},
+        {"", options_objects, &w},
+        {"Names and dtypes:", options_naming, &w},
+        {"", options_casting, &w},
+        {"Reading:", options_reading, &w},
+        {"", options_hosts, &w},
+        {"", options_keying, &w},
+        {"", options_replicas, &w},
         {"Writing:", format_rows, &w},
-        {"", words_writing, &w},
-        {"", words_group, &w},
-        {"Running:", words_running, &w},
+        {"", options_writing, &w},
+        {"", options_group, &w},
+        {"Running:", options_running, &w},
         {0},
     };
     const opt_spec spec = {
@@ -53,5 +53,5 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
                     "  fsdpck consolidate step-1000 everything.pt\n"
                     "  fsdpck consolidate step-1000 archive.h5\n",
     };
-    return transform_with_words(c, &spec, &w, 2, argc, argv, run);
+    return transform_command(c, &spec, &w, 2, argc, argv, run);
 }

@@ -1,11 +1,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "diff_view.h"
+#include "diff_print.h"
 #include "progress_print.h"
 #include "report.h"
 
-#define AT(member) offsetof(transform_words, member)
+#define AT(member) offsetof(transform_options, member)
 
 static const opt_row comparing_rows[] = {
     {"as", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE",
@@ -57,7 +57,7 @@ static int run(cli *c, const transform_request *r)
     fsdpck_checkpoint *b = NULL;
     fsdpck_diff *d = NULL;
     transform_inputs in;
-    progress_view *view = progress_start(c, (progress_mode)r->progress);
+    progress_display *view = progress_start(c, (progress_mode)r->progress);
     fsdpck_status st = transform_inputs_open(c, r, &in, &err);
     o.transform = &in.options;
     if (st == FSDPCK_OK)
@@ -78,17 +78,17 @@ static int run(cli *c, const transform_request *r)
 
 int cmd_diff(cli *c, int argc, const char **argv)
 {
-    transform_words w;
-    transform_words_init(&w);
+    transform_options w;
+    transform_options_init(&w);
     const opt_group groups[] = {
         {"Comparing:", comparing_rows, &w},
-        {"Which tensors:", words_selecting, &w},
-        {"Names of A:", words_naming, &w},
-        {"Reading:", words_reading, &w},
-        {"", words_hosts, &w},
-        {"", words_keying, &w},
-        {"", words_replicas, &w},
-        {"Running:", words_running, &w},
+        {"Which tensors:", options_selecting, &w},
+        {"Names of A:", options_naming, &w},
+        {"Reading:", options_reading, &w},
+        {"", options_hosts, &w},
+        {"", options_keying, &w},
+        {"", options_replicas, &w},
+        {"Running:", options_running, &w},
         {0},
     };
     const opt_spec spec = {
@@ -103,5 +103,5 @@ int cmd_diff(cli *c, int argc, const char **argv)
                     "  fsdpck diff --as bf16 step-1000 export/\n"
                     "  fsdpck diff --rtol 1e-5 --stat fsdp-run/step-10 ddp-run/step-10\n",
     };
-    return transform_with_words(c, &spec, &w, 2, argc, argv, run);
+    return transform_command(c, &spec, &w, 2, argc, argv, run);
 }

@@ -3,14 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "digest_view.h"
+#include "digest_print.h"
+#include "overwrite_check.h"
 #include "progress_print.h"
 #include "report.h"
 #include "text_file.h"
 #include "transform_run.h"
-#include "written_names.h"
 
-#define AT(member) offsetof(transform_words, member)
+#define AT(member) offsetof(transform_options, member)
 
 /* Longest list of digests: some ten million tensors. */
 #define LIST_NBYTES_MAX ((size_t)2 << 30)
@@ -38,7 +38,7 @@ static int run_files(cli *c, const transform_request *r)
     fsdpck_error_init(&err);
     fsdpck_files *files = NULL;
     transform_inputs in = {0};
-    progress_view *view = progress_start(c, (progress_mode)r->progress);
+    progress_display *view = progress_start(c, (progress_mode)r->progress);
     fsdpck_status st = transform_inputs_open(c, r, &in, &err);
     if (st == FSDPCK_OK)
         st = fsdpck_files_new(c->ctx, in.src, in.options.threads, 1, &files, &err);
@@ -81,7 +81,7 @@ static fsdpck_status check_manifest_path(const transform_request *r, fsdpck_erro
 static int run(cli *c, const transform_request *r)
 {
     if (r->transform.sha256 && r->transform.manifest_path == NULL) {
-        if (r->check_path != NULL)
+        if (r->check_add_path != NULL)
             return opt_usage_error(c, "--check and --sha256 contradict each other");
         return run_files(c, r);
     }
@@ -97,15 +97,15 @@ static int run(cli *c, const transform_request *r)
     size_t nbytes = 0;
     fsdpck_status st = FSDPCK_OK;
     const bool first = fsdpck_context_rank(c->ctx) == 0; /* what lies beside SRC is its business */
-    if (first && r->check_path != NULL)
-        st =
-            text_file_read(r->check_path, "list of digests", LIST_NBYTES_MAX, &list, &nbytes, &err);
+    if (first && r->check_add_path != NULL)
+        st = text_file_read(r->check_add_path, "list of digests", LIST_NBYTES_MAX, &list, &nbytes,
+                            &err);
     if (first && st == FSDPCK_OK)
         st = check_manifest_path(r, &err);
     st = fsdpck_context_agree(c->ctx, st, &err);
     if (st == FSDPCK_OK)
-        st = written_names_check(c, r, NULL, &err);
-    progress_view *view = progress_start(c, (progress_mode)r->progress);
+        st = overwrite_check(c, r, NULL, &err);
+    progress_display *view = progress_start(c, (progress_mode)r->progress);
     if (st == FSDPCK_OK)
         st = transform_inputs_open(c, r, &in, &err);
     if (st == FSDPCK_OK)
@@ -116,9 +116,9 @@ static int run(cli *c, const transform_request *r)
     int code = 0;
     if (st != FSDPCK_OK)
         code = report_failure(c, in.src == NULL ? NULL : &in.info, &err);
-    else if (r->check_path != NULL && first)
+    else if (r->check_add_path != NULL && first)
         code = digest_print_check(c, r, &in.info, d, list, nbytes);
-    else if (r->check_path == NULL)
+    else if (r->check_add_path == NULL)
         code = c->json ? digest_print_json(c, r, &in.info, d) : digest_print_text(c, r, d);
     if (st == FSDPCK_OK && fsdpck_context_broadcast(c->ctx, &code, sizeof code, &err) != FSDPCK_OK)
         code = report_failure(c, &in.info, &err);
@@ -130,19 +130,19 @@ static int run(cli *c, const transform_request *r)
 
 int cmd_digest(cli *c, int argc, const char **argv)
 {
-    transform_words w;
-    transform_words_init(&w);
+    transform_options w;
+    transform_options_init(&w);
     const opt_group groups[] = {
         {"Checking:", checking_rows, &w},
         {"Files:", manifest_rows, &w},
-        {"Which tensors:", words_selecting, &w},
-        {"Names and dtypes:", words_naming, &w},
-        {"", words_casting, &w},
-        {"Reading:", words_reading, &w},
-        {"", words_hosts, &w},
-        {"", words_keying, &w},
-        {"", words_replicas, &w},
-        {"Running:", words_running, &w},
+        {"Which tensors:", options_selecting, &w},
+        {"Names and dtypes:", options_naming, &w},
+        {"", options_casting, &w},
+        {"Reading:", options_reading, &w},
+        {"", options_hosts, &w},
+        {"", options_keying, &w},
+        {"", options_replicas, &w},
+        {"Running:", options_running, &w},
         {0},
     };
     const opt_spec spec = {
@@ -159,5 +159,5 @@ int cmd_digest(cli *c, int argc, const char **argv)
             "  fsdpck digest --sha256 step-1000 >S; cd step-1000; sha256sum -c ../S\n"
             "  fsdpck digest --part model step-1000 | fsdpck digest -c - model.safetensors\n",
     };
-    return transform_with_words(c, &spec, &w, 1, argc, argv, run);
+    return transform_command(c, &spec, &w, 1, argc, argv, run);
 }

@@ -36,7 +36,7 @@ int cmd_help_unknown(cli *c, const char *word, int argc, const char **argv)
 }
 
 /* Whether `word` is the id of a finding, in letters of either case. */
-static bool find_kind(const char *word, fsdpck_finding_kind *k)
+static bool find_finding_kind(const char *word, fsdpck_finding_kind *k)
 {
     char id[40];
     size_t n = 0;
@@ -93,7 +93,7 @@ static int print_finding_json(const cli *c, const fsdpck_finding_kind *k)
 }
 
 /* The first operand. */
-static const char *word_of(int argc, const char **argv)
+static const char *first_operand(int argc, const char **argv)
 {
     for (int i = 1; i < argc; i++)
         if (argv[i][0] != '-')
@@ -104,10 +104,10 @@ static const char *word_of(int argc, const char **argv)
 int cmd_help(cli *c, int argc, const char **argv)
 {
     opt_find_json(c, argc, argv);
-    const char *word = word_of(argc, argv);
+    const char *word = first_operand(argc, argv);
     const command *k = word == NULL ? NULL : command_find(word);
     fsdpck_finding_kind kind;
-    if (word != NULL && k == NULL && !find_kind(word, &kind))
+    if (word != NULL && k == NULL && !find_finding_kind(word, &kind))
         return cmd_help_unknown(c, word, argc, argv);
     if (word != NULL && k == NULL)
         return c->json ? print_finding_json(c, &kind) : print_finding(&kind);
@@ -118,6 +118,6 @@ int cmd_help(cli *c, int argc, const char **argv)
         return 0;
     }
     c->command = k->name;
-    const char *words[] = {k->name, "--help", NULL};
-    return k->run(c, 2, words);
+    const char *help_args[] = {k->name, "--help", NULL};
+    return k->run(c, 2, help_args);
 }

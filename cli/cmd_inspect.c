@@ -1,31 +1,32 @@
-#include "inspect_view.h"
+#include "inspect_print.h"
 #include "progress_print.h"
 #include "report.h"
-#include "transform_words.h"
+#include "transform_options.h"
 
-typedef struct words {
-    transform_words reading;
+typedef struct inspect_options {
+    transform_options reading;
     int tree, table, objects, json, quiet, verbose;
-} words;
+} inspect_options;
 
 static const opt_row showing_rows[] = {
-    {"tree", .kind = OPT_FLAG, .at = offsetof(words, tree), .help = "names as a tree"},
-    {"table", .kind = OPT_FLAG, .at = offsetof(words, table),
+    {"tree", .kind = OPT_FLAG, .at = offsetof(inspect_options, tree), .help = "names as a tree"},
+    {"table", .kind = OPT_FLAG, .at = offsetof(inspect_options, table),
      .help = "every tensor with dtype, shape, size and the layout that its chunks imply"},
-    {"objects", .kind = OPT_FLAG, .at = offsetof(words, objects),
+    {"objects", .kind = OPT_FLAG, .at = offsetof(inspect_options, objects),
      .help = "everything that is not a tensor, one a line; shown, never run"},
-    {"json", .kind = OPT_FLAG, .at = offsetof(words, json),
+    {"json", .kind = OPT_FLAG, .at = offsetof(inspect_options, json),
      .help = "machine-readable; with --table all tensors, with --objects all objects"},
     {0},
 };
 
 static const opt_row saying_rows[] = {
-    {"verbose", 'v', OPT_FLAG, .at = offsetof(words, verbose), .help = "say more"},
-    {"quiet", 'q', OPT_FLAG, .at = offsetof(words, quiet), .help = "no notes and no progress"},
+    {"verbose", 'v', OPT_FLAG, .at = offsetof(inspect_options, verbose), .help = "say more"},
+    {"quiet", 'q', OPT_FLAG, .at = offsetof(inspect_options, quiet),
+     .help = "no notes and no progress"},
     {0},
 };
 
-static int show(cli *c, const words *w, fsdpck_checkpoint *ckpt)
+static int show(cli *c, const inspect_options *w, fsdpck_checkpoint *ckpt)
 {
     if (c->json)
         return inspect_print_json(c, ckpt, w->table || w->tree, w->objects != 0);
@@ -38,17 +39,17 @@ static int show(cli *c, const words *w, fsdpck_checkpoint *ckpt)
     return inspect_print_summary(c, ckpt);
 }
 
-static int run(cli *c, const words *w, const char *path)
+static int run(cli *c, const inspect_options *w, const char *path)
 {
     fsdpck_open_options o;
     c->json = w->json != 0;
     c->quiet = w->quiet != 0;
     c->verbose = w->verbose;
-    transform_words_reading(&w->reading, &o);
+    transform_open_options(&w->reading, &o);
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_checkpoint *ckpt = NULL;
-    progress_view *view = progress_start(c, PROGRESS_AUTO);
+    progress_display *view = progress_start(c, PROGRESS_AUTO);
     const fsdpck_status st = fsdpck_open(c->ctx, path, &o, &ckpt, &err);
     progress_stop(view);
     const int code = st == FSDPCK_OK ? show(c, w, ckpt) : report_failure(c, NULL, &err);
@@ -58,12 +59,12 @@ static int run(cli *c, const words *w, const char *path)
 
 int cmd_inspect(cli *c, int argc, const char **argv)
 {
-    words w = {0};
-    transform_words_init(&w.reading);
+    inspect_options w = {0};
+    transform_options_init(&w.reading);
     const opt_group groups[] = {
         {"What is shown:", showing_rows, &w},
-        {"Reading:", words_reading, &w.reading},
-        {"", words_keying, &w.reading},
+        {"Reading:", options_reading, &w.reading},
+        {"", options_keying, &w.reading},
         {"", saying_rows, &w},
         {0},
     };

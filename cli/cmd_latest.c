@@ -4,19 +4,19 @@
 
 #include "progress_print.h"
 #include "report.h"
-#include "transform_words.h"
+#include "transform_options.h"
 #include "warnings.h"
 
-typedef struct words {
-    transform_words reading;
-    uint64_t most;
+typedef struct latest_options {
+    transform_options reading;
+    uint64_t number;
     int level, json, quiet, verbose;
-} words;
+} latest_options;
 
 static const opt_row choosing_rows[] = {
-    {"number", 'n', OPT_COUNT, .at = offsetof(words, most), .value = "K", .least = 1,
-     .most = 1u << 20, .help = "the K newest complete ones; default 1"},
-    {"level", .kind = OPT_CHOICE, .at = offsetof(words, level), .value = "LEVEL",
+    {"number", 'n', OPT_COUNT, .at = offsetof(latest_options, number), .value = "K", .min = 1,
+     .max = 1u << 20, .help = "the K newest complete ones; default 1"},
+    {"level", .kind = OPT_CHOICE, .at = offsetof(latest_options, level), .value = "LEVEL",
      .choices = "quick|coverage",
      .help = "what makes one complete: quick (metadata, and all files are there and long enough; "
              "default) or coverage (each tensor is there as a whole, too)"},
@@ -24,9 +24,9 @@ static const opt_row choosing_rows[] = {
 };
 
 static const opt_row saying_rows[] = {
-    {"json", .kind = OPT_FLAG, .at = offsetof(words, json), .help = "machine-readable"},
-    {"verbose", 'v', OPT_FLAG, .at = offsetof(words, verbose), .help = "say more"},
-    {"quiet", 'q', OPT_FLAG, .at = offsetof(words, quiet),
+    {"json", .kind = OPT_FLAG, .at = offsetof(latest_options, json), .help = "machine-readable"},
+    {"verbose", 'v', OPT_FLAG, .at = offsetof(latest_options, verbose), .help = "say more"},
+    {"quiet", 'q', OPT_FLAG, .at = offsetof(latest_options, quiet),
      .help = "do not say why newer ones were passed over"},
     {0},
 };
@@ -36,7 +36,7 @@ typedef struct view {
     cJSON *found, *skipped;
 } view;
 
-static void on_candidate(void *arg, const char *path, uint64_t step, const fsdpck_error *why)
+static void print_candidate(void *arg, const char *path, uint64_t step, const fsdpck_error *why)
 {
     view *v = arg;
     if (v->found != NULL) {
@@ -83,17 +83,17 @@ static int finish(const cli *c, view *v, uint64_t found)
     return report_json_print(e, code);
 }
 
-static int run(cli *c, const words *w, const char *root)
+static int run(cli *c, const latest_options *w, const char *root)
 {
     fsdpck_open_options open;
     c->json = w->json != 0;
     c->quiet = w->quiet != 0;
     c->verbose = w->verbose;
-    transform_words_reading(&w->reading, &open);
+    transform_open_options(&w->reading, &open);
     const fsdpck_latest_options options = {
         .struct_nbytes = sizeof options,
         .level = w->level == 1 ? FSDPCK_LEVEL_COVERAGE : FSDPCK_LEVEL_QUICK,
-        .most = w->most,
+        .max_count = w->number,
         .open = &open,
     };
     view v = {.c = c};
@@ -104,8 +104,9 @@ static int run(cli *c, const words *w, const char *root)
     fsdpck_error err;
     fsdpck_error_init(&err);
     uint64_t found = 0;
-    progress_view *progress = progress_start(c, PROGRESS_AUTO);
-    const fsdpck_status st = fsdpck_latest(c->ctx, root, &options, on_candidate, &v, &found, &err);
+    progress_display *progress = progress_start(c, PROGRESS_AUTO);
+    const fsdpck_status st =
+        fsdpck_latest(c->ctx, root, &options, print_candidate, &v, &found, &err);
     progress_stop(progress);
     if (st == FSDPCK_OK)
         return finish(c, &v, found);
@@ -116,11 +117,11 @@ static int run(cli *c, const words *w, const char *root)
 
 int cmd_latest(cli *c, int argc, const char **argv)
 {
-    words w = {.level = -1};
-    transform_words_init(&w.reading);
+    latest_options w = {.level = -1};
+    transform_options_init(&w.reading);
     const opt_group groups[] = {
         {"Choosing:", choosing_rows, &w},
-        {"Reading:", words_reading, &w.reading},
+        {"Reading:", options_reading, &w.reading},
         {"Saying:", saying_rows, &w},
         {0},
     };

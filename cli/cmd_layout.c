@@ -5,7 +5,7 @@
 #include "report.h"
 #include "transform_run.h"
 
-#define AT(member) offsetof(transform_words, member)
+#define AT(member) offsetof(transform_options, member)
 
 static const opt_row showing_rows[] = {
     {"rank", .kind = OPT_TEXT, .at = AT(show_rank), .value = "R",
@@ -54,13 +54,13 @@ static int run(cli *c, const transform_request *r)
 {
     if (r->open.format == NULL && fsdpck_model_probe(r->src))
         return layout_model_run(c, r);
-    if (transform_lacks_ranks(c, r))
+    if (transform_ranks_missing(c, r))
         return FSDPCK_USAGE;
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_layout *l = NULL;
     transform_inputs in;
-    progress_view *view = progress_start(c, PROGRESS_AUTO);
+    progress_display *view = progress_start(c, PROGRESS_AUTO);
     fsdpck_status st = transform_inputs_open(c, r, &in, &err);
     if (st == FSDPCK_OK)
         st = fsdpck_layout_new(c->ctx, in.src, &in.options, &l, &err);
@@ -74,14 +74,14 @@ static int run(cli *c, const transform_request *r)
 
 int cmd_layout(cli *c, int argc, const char **argv)
 {
-    transform_words w;
-    transform_words_init(&w);
+    transform_options w;
+    transform_options_init(&w);
     const opt_group groups[] = {
-        {"How it is cut:", words_cutting, &w},
-        {"Which tensors:", words_selecting, &w},
+        {"How it is cut:", options_cutting, &w},
+        {"Which tensors:", options_selecting, &w},
         {"What is shown:", showing_rows, &w},
-        {"Reading:", words_reading, &w},
-        {"", words_keying, &w},
+        {"Reading:", options_reading, &w},
+        {"", options_keying, &w},
         {"", saying_rows, &w},
         {0},
     };
@@ -101,5 +101,5 @@ int cmd_layout(cli *c, int argc, const char **argv)
             "  fsdpck layout model.json --world-size 64\n"
             "  fsdpck layout model.json --mesh dp_replicate=2,dp_shard=32 --rank 0 --json\n",
     };
-    return transform_with_words(c, &spec, &w, 1, argc, argv, run);
+    return transform_command(c, &spec, &w, 1, argc, argv, run);
 }

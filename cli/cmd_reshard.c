@@ -1,6 +1,6 @@
 #include "transform_run.h"
 
-#define AT(member) offsetof(transform_words, member)
+#define AT(member) offsetof(transform_options, member)
 
 static const opt_row format_rows[] = {
     {"format", .kind = OPT_TEXT, .at = AT(format), .value = "F",
@@ -22,27 +22,27 @@ static const opt_row format_rows[] = {
 
 static int run(cli *c, const transform_request *r)
 {
-    return transform_lacks_ranks(c, r) ? (int)FSDPCK_USAGE : transform_run(c, r, fsdpck_reshard);
+    return transform_ranks_missing(c, r) ? (int)FSDPCK_USAGE : transform_run(c, r, fsdpck_reshard);
 }
 
 int cmd_reshard(cli *c, int argc, const char **argv)
 {
-    transform_words w;
-    transform_words_init(&w);
+    transform_options w;
+    transform_options_init(&w);
     const opt_group groups[] = {
-        {"How it is cut:", words_cutting, &w},
-        {"What is written:", words_selecting, &w},
-        {"", words_objects, &w},
-        {"Names and dtypes:", words_naming, &w},
-        {"", words_casting, &w},
-        {"Reading:", words_reading, &w},
-        {"", words_hosts, &w},
-        {"", words_keying, &w},
-        {"", words_replicas, &w},
+        {"How it is cut:", options_cutting, &w},
+        {"What is written:", options_selecting, &w},
+        {"", options_objects, &w},
+        {"Names and dtypes:", options_naming, &w},
+        {"", options_casting, &w},
+        {"Reading:", options_reading, &w},
+        {"", options_hosts, &w},
+        {"", options_keying, &w},
+        {"", options_replicas, &w},
         {"Writing:", format_rows, &w},
-        {"", words_writing, &w},
-        {"", words_group, &w},
-        {"Running:", words_running, &w},
+        {"", options_writing, &w},
+        {"", options_group, &w},
+        {"Running:", options_running, &w},
         {0},
     };
     const opt_spec spec = {
@@ -57,5 +57,5 @@ int cmd_reshard(cli *c, int argc, const char **argv)
                     "  fsdpck reshard model.safetensors tp --mesh fsdp=4,tp=2 --tp-plan plan.json\n"
                     "  fsdpck reshard actor/ actor8 --world-size 8 --dry-run\n",
     };
-    return transform_with_words(c, &spec, &w, 2, argc, argv, run);
+    return transform_command(c, &spec, &w, 2, argc, argv, run);
 }

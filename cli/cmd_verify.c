@@ -2,66 +2,68 @@
 
 #include "progress_print.h"
 #include "report.h"
-#include "transform_words.h"
-#include "verify_view.h"
-#include "verify_words.h"
+#include "transform_options.h"
+#include "verify_options.h"
+#include "verify_print.h"
 
-typedef struct words {
-    transform_words reading;
+typedef struct verify_options {
+    transform_options reading;
     uint64_t threads, peer_timeout_seconds;
     char **set;
     char *manifest, *expect, *sample, *max_duration;
     int stats, sha256, level, strict, require_checksums, json, quiet, verbose;
-} words;
+} verify_options;
 
 static const opt_row checking_rows[] = {
-    {"level", .kind = OPT_CHOICE, .at = offsetof(words, level), .value = "LEVEL",
+    {"level", .kind = OPT_CHOICE, .at = offsetof(verify_options, level), .value = "LEVEL",
      .choices = "quick|structure|coverage|checksum|numeric",
      .help = "quick, structure, coverage (default), checksum or numeric; each includes those "
              "before it"},
-    {"stats", .kind = OPT_FLAG, .at = offsetof(words, stats),
+    {"stats", .kind = OPT_FLAG, .at = offsetof(verify_options, stats),
      .help =
          "mean, standard deviation, extremes, zeros and exponents of each tensor; level numeric"},
-    {"sample", .kind = OPT_TEXT, .at = offsetof(words, sample), .value = "PART",
+    {"sample", .kind = OPT_TEXT, .at = offsetof(verify_options, sample), .value = "PART",
      .help = "at levels checksum and numeric: read 5% of the data, or 1/20, 2/20 and so on, which "
              "together are all; then nothing is called verified"},
-    {"max-duration", .kind = OPT_TEXT, .at = offsetof(words, max_duration), .value = "TIME",
+    {"max-duration", .kind = OPT_TEXT, .at = offsetof(verify_options, max_duration),
+     .value = "TIME",
      .help = "at levels checksum and numeric: stop reading after 90s, 10m or 2h; what was not read "
              "is told"},
-    {"strict", .kind = OPT_FLAG, .at = offsetof(words, strict),
+    {"strict", .kind = OPT_FLAG, .at = offsetof(verify_options, strict),
      .help = "a warning fails the check as an error does"},
-    {"set", .kind = OPT_LIST, .at = offsetof(words, set), .value = "ID=WHAT",
+    {"set", .kind = OPT_LIST, .at = offsetof(verify_options, set), .value = "ID=WHAT",
      .help =
          "how bad finding ID is: error, warn, note or ignore; not for what is ambiguous or leads "
          "out of SRC; repeatable, see fsdpck-findings(7)"},
-    {"require-checksums", .kind = OPT_FLAG, .at = offsetof(words, require_checksums),
+    {"require-checksums", .kind = OPT_FLAG, .at = offsetof(verify_options, require_checksums),
      .help = "bytes for which no checksum is recorded are an error; level checksum, where none is "
              "given"},
-    {"manifest", .kind = OPT_TEXT, .at = offsetof(words, manifest), .value = "FILE",
+    {"manifest", .kind = OPT_TEXT, .at = offsetof(verify_options, manifest), .value = "FILE",
      .help = "compare with this manifest; default: fsdpck-manifest.json in SRC, where it has one"},
-    {"sha256", .kind = OPT_FLAG, .at = offsetof(words, sha256),
+    {"sha256", .kind = OPT_FLAG, .at = offsetof(verify_options, sha256),
      .help = "the SHA-256 of files too, an error where no manifest has it; level checksum, where "
              "none is given"},
-    {"expect", .kind = OPT_TEXT, .at = offsetof(words, expect), .value = "WHAT",
+    {"expect", .kind = OPT_TEXT, .at = offsetof(verify_options, expect), .value = "WHAT",
      .help = "tensors that SRC must have: a list of names, one a line, or of fsdpck digest, a "
              "manifest, an index of safetensors, or another checkpoint"},
     {0},
 };
 
 static const opt_row running_rows[] = {
-    {"threads", .kind = OPT_COUNT, .at = offsetof(words, threads), .value = "N", .least = 1,
-     .most = 1024, .help = "default: what affinity and cgroup allow"},
-    {"peer-timeout", .kind = OPT_COUNT, .at = offsetof(words, peer_timeout_seconds),
-     .value = "SECONDS", .least = 1, .most = 86400,
+    {"threads", .kind = OPT_COUNT, .at = offsetof(verify_options, threads), .value = "N", .min = 1,
+     .max = 1024, .help = "default: what affinity and cgroup allow"},
+    {"peer-timeout", .kind = OPT_COUNT, .at = offsetof(verify_options, peer_timeout_seconds),
+     .value = "SECONDS", .min = 1, .max = 86400,
      .help = "under mpirun: a rank that is silent so long is lost; default 60"},
-    {"json", .kind = OPT_FLAG, .at = offsetof(words, json), .help = "report as JSON"},
-    {"verbose", 'v', OPT_FLAG, .at = offsetof(words, verbose), .help = "notes too"},
-    {"quiet", 'q', OPT_FLAG, .at = offsetof(words, quiet), .help = "findings alone, no summary"},
+    {"json", .kind = OPT_FLAG, .at = offsetof(verify_options, json), .help = "report as JSON"},
+    {"verbose", 'v', OPT_FLAG, .at = offsetof(verify_options, verbose), .help = "notes too"},
+    {"quiet", 'q', OPT_FLAG, .at = offsetof(verify_options, quiet),
+     .help = "findings alone, no summary"},
     {0},
 };
 
-/* What does not go together; level and options are made of words. -1: go on. */
-static int read_words(const cli *c, words *w, fsdpck_verify_options *options)
+/* What does not go together; fills level and options. -1: go on. */
+static int read_options(const cli *c, verify_options *w, fsdpck_verify_options *options)
 {
     if (w->stats && w->level < 0)
         w->level = FSDPCK_LEVEL_NUMERIC;
@@ -78,23 +80,23 @@ static int read_words(const cli *c, words *w, fsdpck_verify_options *options)
     if (w->max_duration != NULL && w->level < FSDPCK_LEVEL_CHECKSUM)
         return opt_usage_error(c, "--max-duration needs --level checksum or numeric");
     if (w->sample != NULL &&
-        !verify_words_sample(c, w->sample, &options->sample_begin, &options->sample_end))
+        !verify_parse_sample(c, w->sample, &options->sample_begin, &options->sample_end))
         return FSDPCK_USAGE;
     if (w->max_duration != NULL &&
-        !verify_words_duration(c, w->max_duration, &options->max_seconds))
+        !verify_parse_duration(c, w->max_duration, &options->max_seconds))
         return FSDPCK_USAGE;
     options->level = w->level;
     options->statistics = w->stats;
     return -1;
 }
 
-static int run(cli *c, words *w, const char *path)
+static int run(cli *c, verify_options *w, const char *path)
 {
     fsdpck_open_options open;
     c->json = w->json != 0;
     c->quiet = w->quiet != 0;
     c->verbose = w->verbose;
-    transform_words_reading(&w->reading, &open);
+    transform_open_options(&w->reading, &open);
     open.threads = (unsigned)w->threads;
     if (w->peer_timeout_seconds > 0)
         fsdpck_context_set_peer_timeout(c->ctx, (unsigned)w->peer_timeout_seconds);
@@ -109,14 +111,14 @@ static int run(cli *c, words *w, const char *path)
         .sha256 = w->sha256,
         .expect = w->expect,
     };
-    const int bad = read_words(c, w, &options);
+    const int bad = read_options(c, w, &options);
     if (bad >= 0)
         return bad;
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_verify *v = NULL;
     fsdpck_context_set_log(c->ctx, NULL, NULL); /* warnings are findings */
-    progress_view *view = progress_start(c, PROGRESS_AUTO);
+    progress_display *view = progress_start(c, PROGRESS_AUTO);
     const fsdpck_status st = fsdpck_verify_new(c->ctx, path, &options, &v, &err);
     progress_stop(view);
     int code;
@@ -130,12 +132,12 @@ static int run(cli *c, words *w, const char *path)
 
 int cmd_verify(cli *c, int argc, const char **argv)
 {
-    words w = {.level = -1};
-    transform_words_init(&w.reading);
+    verify_options w = {.level = -1};
+    transform_options_init(&w.reading);
     const opt_group groups[] = {
         {"Checking:", checking_rows, &w},
-        {"Reading:", words_reading, &w.reading},
-        {"", words_hosts, &w.reading},
+        {"Reading:", options_reading, &w.reading},
+        {"", options_hosts, &w.reading},
         {"Running:", running_rows, &w},
         {0},
     };

@@ -1,7 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "inspect_view.h"
+#include "inspect_print.h"
 #include "report.h"
 
 static cJSON *tensor_json(const fsdpck_checkpoint *ckpt, uint64_t index)
@@ -45,7 +45,7 @@ static void add_counts(cJSON *e, const fsdpck_info *info)
     cJSON_AddStringToObject(e, "note", info->note);
 }
 
-static void add_sums(cJSON *e, const fsdpck_checkpoint *ckpt, const inspect_sums *s)
+static void add_totals(cJSON *e, const fsdpck_checkpoint *ckpt, const inspect_totals *s)
 {
     cJSON *dtypes = cJSON_AddObjectToObject(e, "dtypes");
     for (size_t i = 0; i < s->dtype_count; i++) {
@@ -89,19 +89,19 @@ static void add_objects(cJSON *e, fsdpck_checkpoint *ckpt, uint64_t count)
 
 int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, bool tensors, bool objects)
 {
-    inspect_sums s;
-    if (!inspect_sum(ckpt, &s))
+    inspect_totals s;
+    if (!inspect_collect(ckpt, &s))
         return FSDPCK_LIMIT;
     cJSON *e = report_json_begin(c, 0, "none", &s.info);
     if (e != NULL) {
         add_counts(e, &s.info);
-        add_sums(e, ckpt, &s);
+        add_totals(e, ckpt, &s);
         cJSON *list = tensors ? cJSON_AddArrayToObject(e, "tensors") : NULL;
         for (uint64_t i = 0; list != NULL && i < s.info.tensors; i++)
             cJSON_AddItemToArray(list, tensor_json(ckpt, i));
         if (objects)
             add_objects(e, ckpt, s.info.objects);
     }
-    inspect_sums_release(&s);
+    inspect_totals_release(&s);
     return e == NULL ? (int)FSDPCK_LIMIT : report_json_print(e, 0);
 }

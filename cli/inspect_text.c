@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "inspect_view.h"
+#include "inspect_print.h"
 #include "report.h"
 #include "table.h"
 
@@ -70,7 +70,7 @@ static void print_left_out(const fsdpck_info *info)
         printf("  left out    %s\n", info->left_out_kinds);
 }
 
-static void print_balance(const inspect_sums *s)
+static void print_balance(const inspect_totals *s)
 {
     if (s->rank_count < 2)
         return;
@@ -97,8 +97,8 @@ static void print_balance(const inspect_sums *s)
 
 int inspect_print_summary(const cli *c, const fsdpck_checkpoint *ckpt)
 {
-    inspect_sums s;
-    if (!inspect_sum(ckpt, &s)) {
+    inspect_totals s;
+    if (!inspect_collect(ckpt, &s)) {
         fprintf(stderr, "fsdpck %s: no memory\n", c->command);
         return FSDPCK_LIMIT;
     }
@@ -121,7 +121,7 @@ int inspect_print_summary(const cli *c, const fsdpck_checkpoint *ckpt)
     print_balance(&s);
     for (size_t i = 0; i < INSPECT_NEXT && s.next[i][0] != '\0'; i++)
         printf("  %-11s %s\n", i == 0 ? "next" : "", s.next[i]);
-    inspect_sums_release(&s);
+    inspect_totals_release(&s);
     return 0;
 }
 
@@ -176,7 +176,7 @@ static int compare_names(const void *left, const void *right)
 }
 
 /* Bytes that a and b share up to and including a dot. */
-static size_t shared_dotted(const tree_name *a, const tree_name *b)
+static size_t common_prefix_nbytes(const tree_name *a, const tree_name *b)
 {
     size_t shared = 0;
     for (size_t i = 0; i < a->nbytes && i < b->nbytes && a->name[i] == b->name[i]; i++) {
@@ -236,7 +236,7 @@ int inspect_print_tree(const cli *c, const fsdpck_checkpoint *ckpt)
     }
     qsort(names, count, sizeof *names, compare_names);
     for (size_t i = 0; i < count; i++)
-        print_branch(ckpt, &names[i], i == 0 ? 0 : shared_dotted(&names[i - 1], &names[i]));
+        print_branch(ckpt, &names[i], i == 0 ? 0 : common_prefix_nbytes(&names[i - 1], &names[i]));
     free(names);
     return 0;
 }

@@ -7,9 +7,9 @@
 static cJSON *tensor_json(fsdpck_layout *l, uint64_t index)
 {
     fsdpck_layout_tensor t;
-    fsdpck_layout_piece first;
+    fsdpck_layout_shard first;
     fsdpck_layout_get_tensor(l, index, &t);
-    fsdpck_layout_get_piece(l, index, 0, &first);
+    fsdpck_layout_get_shard(l, index, 0, &first);
     cJSON *o = cJSON_CreateObject();
     if (o == NULL)
         return NULL;
@@ -29,8 +29,8 @@ static cJSON *tensor_json(fsdpck_layout *l, uint64_t index)
 static cJSON *piece_json(const fsdpck_layout *l, const fsdpck_layout_tensor *t, uint64_t index,
                          uint64_t rank)
 {
-    fsdpck_layout_piece piece;
-    fsdpck_layout_get_piece(l, index, rank, &piece);
+    fsdpck_layout_shard piece;
+    fsdpck_layout_get_shard(l, index, rank, &piece);
     cJSON *o = cJSON_CreateObject();
     if (o == NULL)
         return NULL;
@@ -69,7 +69,7 @@ static void add_ranks(report_stream *out, fsdpck_layout *l, uint64_t count,
     free(tensors);
 }
 
-static void add_sums(cJSON *e, const fsdpck_layout_info *k)
+static void add_totals(cJSON *e, const fsdpck_layout_info *k)
 {
     cJSON_AddStringToObject(e, "mesh", k->mesh);
     cJSON_AddNumberToObject(e, "world_size", (double)k->world_size);
@@ -84,9 +84,10 @@ static void add_sums(cJSON *e, const fsdpck_layout_info *k)
     cJSON_AddNumberToObject(ranks, "min_rank", (double)k->rank_min);
     cJSON_AddNumberToObject(ranks, "max", (double)k->rank_nbytes_max);
     cJSON_AddNumberToObject(ranks, "max_rank", (double)k->rank_max);
-    cJSON_AddNumberToObject(ranks, "sum", (double)k->rank_nbytes_sum);
+    cJSON_AddNumberToObject(ranks, "sum", (double)k->rank_nbytes_total);
     if (k->world_size > 0)
-        cJSON_AddNumberToObject(ranks, "mean", (double)k->rank_nbytes_sum / (double)k->world_size);
+        cJSON_AddNumberToObject(ranks, "mean",
+                                (double)k->rank_nbytes_total / (double)k->world_size);
     cJSON_AddNumberToObject(ranks, "imbalance", layout_imbalance(k));
     cJSON *training = cJSON_AddObjectToObject(e, "training_nbytes");
     cJSON_AddNumberToObject(training, "parameters", (double)k->param_nbytes);
@@ -103,7 +104,7 @@ int layout_print_json(const cli *c, const fsdpck_info *info, fsdpck_layout *l,
     cJSON *e = report_json_begin(c, 0, "none", info);
     if (e == NULL)
         return FSDPCK_LIMIT;
-    add_sums(e, &k);
+    add_totals(e, &k);
     report_stream out;
     report_stream_begin(&out, e);
     report_stream_list(&out, "tensors");

@@ -11,7 +11,7 @@ double layout_model_imbalance(uint64_t most, uint64_t sum, uint64_t ranks)
 }
 
 fsdpck_box *layout_model_boxes(const model_layout *l, uint64_t unit, uint64_t k, unsigned ndim,
-                               const fsdpck_unit_piece *piece, size_t *count)
+                               const fsdpck_param_shard *piece, size_t *count)
 {
     const size_t most = ndim == 0 ? 1 : 2 * (size_t)ndim - 1;
     *count = 0;

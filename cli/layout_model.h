@@ -24,6 +24,6 @@ double layout_model_imbalance(uint64_t most, uint64_t sum, uint64_t ranks);
 
 /* Boxes of a piece, *count of them; free() it. NULL where there is none, or no memory. */
 fsdpck_box *layout_model_boxes(const model_layout *l, uint64_t unit, uint64_t k, unsigned ndim,
-                               const fsdpck_unit_piece *piece, size_t *count);
+                               const fsdpck_param_shard *piece, size_t *count);
 
 #endif

@@ -115,7 +115,7 @@ static cJSON *unit_json(const model_layout *l, uint64_t index)
 /* ---- ranks ---- */
 
 static void add_boxes(cJSON *o, const model_layout *l, uint64_t index, uint64_t k, unsigned ndim,
-                      const fsdpck_unit_piece *piece)
+                      const fsdpck_param_shard *piece)
 {
     size_t count;
     fsdpck_box *boxes = layout_model_boxes(l, index, k, ndim, piece, &count);
@@ -133,9 +133,9 @@ static cJSON *piece_json(const model_layout *l, const fsdpck_unit *u, uint64_t i
                          uint64_t rank)
 {
     fsdpck_unit_param p = {.struct_nbytes = sizeof p};
-    fsdpck_unit_piece piece = {.struct_nbytes = sizeof piece};
+    fsdpck_param_shard piece = {.struct_nbytes = sizeof piece};
     fsdpck_units_get_param(l->units, index, k, &p);
-    fsdpck_units_get_piece(l->units, index, k, rank, &piece);
+    fsdpck_units_get_param_shard(l->units, index, k, rank, &piece);
     cJSON *o = cJSON_CreateObject();
     report_json_name(o, "name", p.fqn, p.fqn_nbytes);
     if (u->kind == FSDPCK_SHARDING_FLAT) {
@@ -210,7 +210,7 @@ static cJSON *whole_json(const fsdpck_param *p)
     return o;
 }
 
-static void add_sums(cJSON *e, const model_layout *l)
+static void add_totals(cJSON *e, const model_layout *l)
 {
     const fsdpck_units_info *k = &l->all;
     cJSON_AddStringToObject(e, "sharding", fsdpck_sharding_name(k->sharding));
@@ -232,11 +232,11 @@ static void add_sums(cJSON *e, const model_layout *l)
     put(ranks, "min_rank", k->rank_min);
     put(ranks, "max", k->rank_nbytes_max);
     put(ranks, "max_rank", k->rank_max);
-    put(ranks, "sum", k->rank_nbytes_sum);
-    cJSON_AddNumberToObject(ranks, "mean", (double)k->rank_nbytes_sum / (double)k->world_size);
+    put(ranks, "sum", k->rank_nbytes_total);
+    cJSON_AddNumberToObject(ranks, "mean", (double)k->rank_nbytes_total / (double)k->world_size);
     cJSON_AddNumberToObject(
         ranks, "imbalance",
-        layout_model_imbalance(k->rank_nbytes_max, k->rank_nbytes_sum, k->world_size));
+        layout_model_imbalance(k->rank_nbytes_max, k->rank_nbytes_total, k->world_size));
     cJSON *training = cJSON_AddObjectToObject(e, "training_nbytes");
     put(training, "parameters", k->rank_nbytes);
     put(training, "gradients", k->grad_nbytes);
@@ -260,7 +260,7 @@ int layout_model_json(const cli *c, const model_layout *l, const layout_scope *s
     cJSON *e = report_json_begin(c, 0, "none", &source);
     if (e == NULL)
         return FSDPCK_LIMIT;
-    add_sums(e, l);
+    add_totals(e, l);
     report_stream out;
     report_stream_begin(&out, e);
     report_stream_list(&out, "units");

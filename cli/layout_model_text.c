@@ -22,7 +22,7 @@ static char *unit_name_of(char *text, size_t capacity, const fsdpck_unit *unit)
     return text;
 }
 
-static const char *after_forward(const fsdpck_unit *u, char *text, size_t capacity)
+static const char *text_after_forward(const fsdpck_unit *u, char *text, size_t capacity)
 {
     char a[40];
     report_bytes(a, sizeof a, u->post_forward_nbytes);
@@ -60,14 +60,14 @@ static void print_unit_head(const fsdpck_unit *u)
     putchar('\n');
 }
 
-static void print_unit_sums(const fsdpck_unit *u)
+static void print_unit_totals(const fsdpck_unit *u)
 {
     char a[40], b[40], n[40], after[128];
     const uint64_t held = u->shard_nbytes * u->world_size;
     printf("  %s a rank", report_bytes(a, sizeof a, u->shard_nbytes));
     if (u->gather_nbytes > 0)
         printf(", gathers %s in %s%s", report_bytes(b, sizeof b, u->gather_nbytes), u->gather_dtype,
-               after_forward(u, after, sizeof after));
+               text_after_forward(u, after, sizeof after));
     printf("; padding %s (%.2f %%), imbalance %.3f\n", report_bytes(n, sizeof n, u->padding_nbytes),
            held == 0 ? 0 : 100 * (double)u->padding_nbytes / (double)held,
            u->world_size == 0 ? 1
@@ -191,7 +191,7 @@ static bool print_unit(const model_layout *l, columns *rows, uint64_t index)
     if (!print_rows(u.kind == FSDPCK_SHARDING_FLAT ? &flat_rows : &group_rows, &of, u.params))
         return false;
     print_shared(l, index, &u);
-    print_unit_sums(&u);
+    print_unit_totals(&u);
     putchar('\n');
     return true;
 }
@@ -203,7 +203,7 @@ static const table_column flat_piece_columns[] = {
 
 /* "[0, 2]+[1, 3] [1, 0]+[2, 5]": offsets and sizes, the first few */
 static char *boxes_text(const subject *of, uint64_t k, unsigned ndim,
-                        const fsdpck_unit_piece *piece, char *text, size_t capacity)
+                        const fsdpck_param_shard *piece, char *text, size_t capacity)
 {
     size_t count;
     size_t n = 0;
@@ -223,9 +223,9 @@ static void add_flat_piece(const subject *of, uint64_t k, columns *rows)
 {
     char name[NAME_CAPACITY], boxes[2048], interval[64], at[40];
     fsdpck_unit_param p = {.struct_nbytes = sizeof p};
-    fsdpck_unit_piece piece = {.struct_nbytes = sizeof piece};
+    fsdpck_param_shard piece = {.struct_nbytes = sizeof piece};
     fsdpck_units_get_param(of->l->units, of->index, k, &p);
-    fsdpck_units_get_piece(of->l->units, of->index, k, of->rank, &piece);
+    fsdpck_units_get_param_shard(of->l->units, of->index, k, of->rank, &piece);
     snprintf(interval, sizeof interval, "%" PRIu64 " to %" PRIu64, piece.begin, piece.end);
     const char *const cells[] = {
         fsdpck_escape(name, sizeof name, p.fqn, p.fqn_nbytes),
@@ -235,7 +235,7 @@ static void add_flat_piece(const subject *of, uint64_t k, columns *rows)
     columns_add(rows, cells);
 }
 
-static const row_kind flat_pieces = {flat_piece_columns, 4, add_flat_piece};
+static const row_kind keep_flat_shards = {flat_piece_columns, 4, add_flat_piece};
 
 static const table_column group_piece_columns[] = {
     {"NAME", false}, {"DTYPE", false}, {"SHAPE", false},  {"OFFSET", false},
@@ -283,7 +283,8 @@ static bool print_piece(const model_layout *l, columns *rows, uint64_t index, ui
                s.begin, s.end, s.padding);
     }
     putchar('\n');
-    return print_rows(u.kind == FSDPCK_SHARDING_FLAT ? &flat_pieces : &group_pieces, &of, u.params);
+    return print_rows(u.kind == FSDPCK_SHARDING_FLAT ? &keep_flat_shards : &group_pieces, &of,
+                      u.params);
 }
 
 static bool print_rank(const model_layout *l, columns *rows, uint64_t rank)
@@ -383,16 +384,16 @@ static void print_subject(const model_layout *l)
     printf(" (%s)\n", l->ranks_given ? "as given" : "as described");
 }
 
-static void print_sums(const model_layout *l)
+static void print_totals(const model_layout *l)
 {
     const fsdpck_units_info *k = &l->all;
     char a[40], b[40], n[40], name[NAME_CAPACITY];
     print_subject(l);
     layout_print_ranks(&(layout_ranks){
         k->rank_nbytes_min, k->rank_nbytes_max, k->rank_min, k->rank_max,
-        k->rank_nbytes_sum / k->world_size,
-        layout_model_imbalance(k->rank_nbytes_max, k->rank_nbytes_sum, k->world_size)});
-    layout_print_padding(k->padding_nbytes, k->rank_nbytes_sum);
+        k->rank_nbytes_total / k->world_size,
+        layout_model_imbalance(k->rank_nbytes_max, k->rank_nbytes_total, k->world_size)});
+    layout_print_padding(k->padding_nbytes, k->rank_nbytes_total);
     if (k->gather_nbytes_max > 0) {
         fsdpck_unit u = {.struct_nbytes = sizeof u};
         fsdpck_units_get(l->units, k->gather_unit, &u);
@@ -429,6 +430,6 @@ int layout_model_text(const cli *c, const model_layout *l, const layout_scope *s
         fprintf(stderr, "fsdpck %s: no memory\n", c->command);
         return FSDPCK_LIMIT;
     }
-    print_sums(l);
+    print_totals(l);
     return 0;
 }

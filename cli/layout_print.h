@@ -1,8 +1,8 @@
-/* layout_print.h: the views of `fsdpck layout`, on stdout. Each returns the exit code. */
+/* layout_print.h: output of `fsdpck layout`, on stdout. Each returns the exit code. */
 #ifndef FSDPCK_CLI_LAYOUT_PRINT_H
 #define FSDPCK_CLI_LAYOUT_PRINT_H
 
-#include "transform_words.h"
+#include "transform_options.h"
 
 /* Ranks whose pieces are shown one by one: first to last - 1; none where they are equal. */
 typedef struct layout_scope {

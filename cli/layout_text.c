@@ -21,9 +21,10 @@ static int no_memory(const cli *c)
 
 double layout_imbalance(const fsdpck_layout_info *info)
 {
-    if (info->rank_nbytes_sum == 0)
+    if (info->rank_nbytes_total == 0)
         return 1;
-    return (double)info->rank_nbytes_max * (double)info->world_size / (double)info->rank_nbytes_sum;
+    return (double)info->rank_nbytes_max * (double)info->world_size /
+           (double)info->rank_nbytes_total;
 }
 
 fsdpck_layout_tensor *layout_tensors(fsdpck_layout *l)
@@ -46,9 +47,9 @@ static bool print_tensors(fsdpck_layout *l, uint64_t count)
         char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], first[SHAPE_CAPACITY];
         char pieces[40], empty[40];
         fsdpck_layout_tensor t;
-        fsdpck_layout_piece piece;
+        fsdpck_layout_shard piece;
         fsdpck_layout_get_tensor(l, i, &t);
-        fsdpck_layout_get_piece(l, i, 0, &piece);
+        fsdpck_layout_get_shard(l, i, 0, &piece);
         const char *const cells[] = {fsdpck_escape(name, sizeof name, t.name, t.name_nbytes),
                                      t.dtype,
                                      report_shape(shape, sizeof shape, t.shape, t.ndim),
@@ -81,8 +82,8 @@ static bool print_rank(const fsdpck_layout *l, const fsdpck_layout_tensor *tenso
         char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], offset[SHAPE_CAPACITY];
         char of[SHAPE_CAPACITY], nbytes[40], padding[40];
         const fsdpck_layout_tensor t = tensors[i];
-        fsdpck_layout_piece piece;
-        fsdpck_layout_get_piece(l, i, rank, &piece);
+        fsdpck_layout_shard piece;
+        fsdpck_layout_get_shard(l, i, rank, &piece);
         const char *const cells[] = {fsdpck_escape(name, sizeof name, t.name, t.name_nbytes),
                                      t.dtype,
                                      report_shape(shape, sizeof shape, piece.sizes, t.ndim),
@@ -137,8 +138,8 @@ void layout_print_padding(uint64_t padding_nbytes, uint64_t held_nbytes)
                "dp_replicate=R,dp_shard=S\n");
 }
 
-static void print_sums(const transform_request *r, const fsdpck_info *info,
-                       const fsdpck_layout_info *k)
+static void print_totals(const transform_request *r, const fsdpck_info *info,
+                         const fsdpck_layout_info *k)
 {
     char a[40], b[40], n[40], m[40], reason[512];
     printf("mesh      %s, %s (%s)\n", k->mesh, report_count(a, sizeof a, k->world_size, "rank"),
@@ -147,9 +148,9 @@ static void print_sums(const transform_request *r, const fsdpck_info *info,
            report_bytes(b, sizeof b, k->nbytes), report_number(n, sizeof n, k->replicated));
     layout_print_ranks(&(layout_ranks){
         k->rank_nbytes_min, k->rank_nbytes_max, k->rank_min, k->rank_max,
-        k->world_size == 0 ? 0 : k->rank_nbytes_sum / k->world_size, layout_imbalance(k)});
+        k->world_size == 0 ? 0 : k->rank_nbytes_total / k->world_size, layout_imbalance(k)});
     printf("empty     %s without elements\n", report_count(a, sizeof a, k->empty_pieces, "piece"));
-    layout_print_padding(k->padding_nbytes, k->rank_nbytes_sum);
+    layout_print_padding(k->padding_nbytes, k->rank_nbytes_total);
     if (k->param_nbytes == 0)
         return;
     printf("training  %s a GPU at most: parameters %s, gradients %s in their dtype, ",
@@ -172,6 +173,6 @@ int layout_print_text(const cli *c, const transform_request *r, const fsdpck_inf
     if (!ok)
         return no_memory(c);
     putchar('\n');
-    print_sums(r, info, &k);
+    print_totals(r, info, &k);
     return 0;
 }

@@ -98,7 +98,7 @@ __attribute__((constructor)) static void before_all(void)
 }
 #endif
 
-static void handle(int number, const struct sigaction *action)
+static void install_handler(int number, const struct sigaction *action)
 {
     if (at_start[number].sa_handler == SIG_IGN)
         signal(number, SIG_IGN);
@@ -115,10 +115,10 @@ static void install_handlers(fsdpck_context *ctx)
     static const int numbers[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
                                   SIGUSR1, SIGUSR2, SIGXCPU, SIGALRM};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        handle(numbers[i], &action);
+        install_handler(numbers[i], &action);
     struct sigaction pipe_action = {.sa_sigaction = on_pipe, .sa_flags = SA_SIGINFO};
     sigemptyset(&pipe_action.sa_mask);
-    handle(SIGPIPE, &pipe_action);
+    install_handler(SIGPIPE, &pipe_action);
     /* A file size limit shall be an error of write(), not a death. */
     signal(SIGXFSZ, SIG_IGN);
 }
@@ -142,7 +142,7 @@ static int finish(int code)
     return code;
 }
 
-static const char *word_or_help(int argc, char **argv)
+static const char *command_or_help(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "help";
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
@@ -153,7 +153,7 @@ static const char *word_or_help(int argc, char **argv)
 }
 
 /* Rank 0 speaks for all: what the others would say is the same. Returns where they can still be heard. */
-static int silence(void)
+static int mute_stdout(void)
 {
     const int loud = dup(STDERR_FILENO);
     const int null = open("/dev/null", O_WRONLY);
@@ -174,9 +174,9 @@ static int run_command(cli *c, const command *k, int argc, char **argv)
     fsdpck_status st = fsdpck_context_join(c->ctx, &err);
     const unsigned rank = fsdpck_context_rank(c->ctx);
     if (rank != 0)
-        loud = silence();
+        loud = mute_stdout();
     if (!k->shared) {
-        fsdpck_context_work_alone(c->ctx);
+        fsdpck_context_detach(c->ctx);
         if (st == FSDPCK_USAGE && fsdpck_context_world_size(c->ctx) == 1)
             st = FSDPCK_OK; /* several that do not find each other may well look */
     }
@@ -201,7 +201,7 @@ int main(int argc, char **argv)
         fputs("fsdpck: no memory\n", stderr);
         return FSDPCK_LIMIT;
     }
-    const char *word = word_or_help(argc, argv);
+    const char *word = command_or_help(argc, argv);
     const command *k = command_find(word);
     c.command = k == NULL ? "" : k->name;
     fsdpck_context_set_log(c.ctx, on_log, &c);

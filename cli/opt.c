@@ -114,7 +114,7 @@ typedef struct parse {
     int help;
 } parse;
 
-static void add_row(parse *p, const opt_row *row, void *words)
+static void add_row(parse *p, const opt_row *row, void *values)
 {
     static const int popt_kinds[] = {
         [OPT_FLAG] = POPT_ARG_NONE,     [OPT_TEXT] = POPT_ARG_STRING,  [OPT_LIST] = POPT_ARG_ARGV,
@@ -124,7 +124,7 @@ static void add_row(parse *p, const opt_row *row, void *words)
     const bool is_text = popt_kinds[row->kind] == POPT_ARG_STRING;
     const bool is_set = row->kind == OPT_SET;
     p->rows[p->count] = row;
-    p->members[p->count] = (char *)words + row->at;
+    p->members[p->count] = (char *)values + row->at;
     p->popt[p->count] = (struct poptOption){
         .longName = row->name,
         .shortName = row->letter,
@@ -141,7 +141,7 @@ static void gather_rows(parse *p, const opt_spec *spec)
 {
     for (const opt_group *g = spec->groups; g->title != NULL; g++) {
         for (const opt_row *row = g->rows; row->name != NULL && p->count < ROWS_MAX; row++)
-            add_row(p, row, g->words);
+            add_row(p, row, g->values);
     }
     p->popt[p->count] = (struct poptOption){"help", 'h', POPT_ARG_NONE, &p->help, 0, NULL, NULL};
     p->popt[p->count + 1] = (struct poptOption)POPT_TABLEEND;
@@ -151,7 +151,7 @@ static void gather_rows(parse *p, const opt_spec *spec)
  * same; WORD_MAX where a word is longer than any option. */
 #define WORD_MAX 32u
 
-static size_t word_distance(const char *a, const char *b)
+static size_t edit_distance(const char *a, const char *b)
 {
     size_t row[WORD_MAX + 1];
     const size_t na = strlen(a), nb = strlen(b);
@@ -183,7 +183,7 @@ static const char *similar_option(const parse *p, const char *word)
     const char *best = NULL;
     size_t least = strlen(name) < 6 ? 2 : 3; /* this much is another word */
     for (size_t i = 0; i < p->count; i++) {
-        const size_t distance = word_distance(name, p->rows[i]->name);
+        const size_t distance = edit_distance(name, p->rows[i]->name);
         if (distance < least) {
             least = distance;
             best = p->rows[i]->name;
@@ -192,7 +192,7 @@ static const char *similar_option(const parse *p, const char *word)
     return best;
 }
 
-static int bad_option(cli *c, const parse *p, poptContext pc, int rc)
+static int report_bad_option(cli *c, const parse *p, poptContext pc, int rc)
 {
     const char *word = poptBadOption(pc, POPT_BADOPTION_NOALIAS);
     const char *similar = rc == POPT_ERROR_BADOPT ? similar_option(p, word) : NULL;
@@ -215,7 +215,7 @@ void opt_find_json(cli *c, int argc, const char **argv)
         c->json = c->json || strcmp(argv[i], "--json") == 0;
 }
 
-bool opt_size(const cli *c, const char *option, const char *text, uint64_t least, uint64_t *nbytes)
+bool opt_size(const cli *c, const char *option, const char *text, uint64_t min, uint64_t *nbytes)
 {
     static const struct {
         const char *suffix;
@@ -244,10 +244,10 @@ bool opt_size(const cli *c, const char *option, const char *text, uint64_t least
          i++) {
         if (strcmp(units[i].suffix, end) == 0 && n <= UINT64_MAX / units[i].factor) {
             *nbytes = n * units[i].factor;
-            if (*nbytes >= least)
+            if (*nbytes >= min)
                 return true;
             opt_usage_error(c, "%s: '%s' is too little: at least %lluM", option, text,
-                            (unsigned long long)(least >> 20));
+                            (unsigned long long)(min >> 20));
             return false;
         }
     }
@@ -255,15 +255,15 @@ bool opt_size(const cli *c, const char *option, const char *text, uint64_t least
     return false;
 }
 
-bool opt_count(const cli *c, const char *option, const char *text, uint64_t least, uint64_t most,
+bool opt_count(const cli *c, const char *option, const char *text, uint64_t min, uint64_t max,
                uint64_t *count)
 {
     char *end = NULL;
     errno = 0;
     const unsigned long long n = text[0] >= '0' && text[0] <= '9' ? strtoull(text, &end, 10) : 0;
-    if (end == NULL || *end != '\0' || errno != 0 || n < least || n > most) {
+    if (end == NULL || *end != '\0' || errno != 0 || n < min || n > max) {
         opt_usage_error(c, "%s: '%s' is not a whole number from %llu to %llu", option, text,
-                        (unsigned long long)least, (unsigned long long)most);
+                        (unsigned long long)min, (unsigned long long)max);
         return false;
     }
     *count = n;
@@ -289,55 +289,55 @@ static bool opt_choice(const cli *c, const char *option, const char *text, const
     return false;
 }
 
-static int take_operands(const cli *c, const opt_spec *spec, poptContext pc, const char **operands,
-                         unsigned least, unsigned most, unsigned *count)
+static int parse_operands(const cli *c, const opt_spec *spec, poptContext pc, const char **operands,
+                          unsigned min, unsigned max, unsigned *count)
 {
     const char *operand;
     while ((operand = poptGetArg(pc)) != NULL) {
-        if (*count == most)
+        if (*count == max)
             return opt_usage_error(c, "unexpected operand '%s'", operand);
         operands[(*count)++] = operand;
     }
-    if (*count < least)
+    if (*count < min)
         return opt_usage_error(c, "missing operand: fsdpck %s", spec->usage);
     return -1;
 }
 
-static bool take_value(const cli *c, const opt_row *row, const char *text, void *member)
+static bool parse_value(const cli *c, const opt_row *row, const char *text, void *member)
 {
     char option[64];
     snprintf(option, sizeof option, "--%s", row->name);
     if (row->kind == OPT_CHOICE)
         return opt_choice(c, option, text, row->choices, member);
     if (row->kind == OPT_COUNT)
-        return opt_count(c, option, text, row->least, row->most, member);
-    return opt_size(c, option, text, row->least, member);
+        return opt_count(c, option, text, row->min, row->max, member);
+    return opt_size(c, option, text, row->min, member);
 }
 
-static bool take_set(const cli *c, const opt_row *row, char **words, int *member)
+static bool parse_set(const cli *c, const opt_row *row, char **values, int *member)
 {
     char option[64];
     snprintf(option, sizeof option, "--%s", row->name);
-    for (size_t i = 0; words != NULL && words[i] != NULL; i++) {
+    for (size_t i = 0; values != NULL && values[i] != NULL; i++) {
         int index;
-        if (!opt_choice(c, option, words[i], row->choices, &index))
+        if (!opt_choice(c, option, values[i], row->choices, &index))
             return false;
         *member |= 1 << index;
     }
     return true;
 }
 
-static int take_values(const cli *c, parse *p)
+static int parse_values(const cli *c, parse *p)
 {
     for (size_t i = 0; i < p->count; i++) {
-        if (p->rows[i]->kind == OPT_SET && !take_set(c, p->rows[i], p->sets[i], p->members[i]))
+        if (p->rows[i]->kind == OPT_SET && !parse_set(c, p->rows[i], p->sets[i], p->members[i]))
             return FSDPCK_USAGE;
         if (p->texts[i] == NULL)
             continue;
         if (p->rows[i]->kind == OPT_TEXT) {
             *(char **)p->members[i] = p->texts[i];
             p->texts[i] = NULL;
-        } else if (!take_value(c, p->rows[i], p->texts[i], p->members[i])) {
+        } else if (!parse_value(c, p->rows[i], p->texts[i], p->members[i])) {
             return FSDPCK_USAGE;
         }
     }
@@ -357,7 +357,7 @@ static int next_options(parse *p, poptContext pc)
 }
 
 int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const char **operands,
-              unsigned least, unsigned most, unsigned *count)
+              unsigned min, unsigned max, unsigned *count)
 {
     parse p = {0};
     gather_rows(&p, spec);
@@ -369,15 +369,15 @@ int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const c
     const int rc = next_options(&p, pc);
     int code = -1;
     if (rc < -1) {
-        code = bad_option(c, &p, pc, rc);
+        code = report_bad_option(c, &p, pc, rc);
     } else if (p.help) {
         print_help(spec);
         code = 0;
     }
     if (code < 0)
-        code = take_operands(c, spec, pc, operands, least, most, count);
+        code = parse_operands(c, spec, pc, operands, min, max, count);
     if (code < 0)
-        code = take_values(c, &p);
+        code = parse_values(c, &p);
     for (size_t i = 0; i < p.count; i++) {
         free(p.given[i]);
         free(p.texts[i]);
@@ -408,7 +408,7 @@ void opt_release(cli *c, const opt_spec *spec)
 {
     for (const opt_group *g = spec->groups; g->title != NULL; g++) {
         for (const opt_row *row = g->rows; row->name != NULL; row++)
-            release_row(row, (char *)g->words + row->at);
+            release_row(row, (char *)g->values + row->at);
     }
     if (c->popt != NULL)
         poptFreeContext(c->popt);

@@ -1,12 +1,12 @@
 /* opt.h: option rows as constant tables; what popt needs, the help, and the checks of the values
- * all come from them. A row says where in a struct of words its value goes, so commands share it.
+ * all come from them. A row says where in a struct of values its value goes, so commands share it.
  *
- *     typedef struct words { char *mesh; uint64_t ranks; int json; } words;
+ *     typedef struct values { char *mesh; uint64_t ranks; int json; } values;
  *     static const opt_row rows[] = {
- *         {"mesh", .kind = OPT_TEXT, .at = offsetof(words, mesh), .value = "M", .help = "..."},
- *         {"json", .kind = OPT_FLAG, .at = offsetof(words, json), .help = "machine-readable"},
+ *         {"mesh", .kind = OPT_TEXT, .at = offsetof(values, mesh), .value = "M", .help = "..."},
+ *         {"json", .kind = OPT_FLAG, .at = offsetof(values, json), .help = "machine-readable"},
  *         {0}};
- *     words w = {0};
+ *     values w = {0};
  *     const opt_group groups[] = {{"What is shown:", rows, &w}, {0}};
  *     const opt_spec spec = {.usage = "inspect [OPTION]... SRC", .about = "...", .groups = groups};
  *     int code = opt_parse(c, &spec, argc, argv, operands, 1, 1, &count);
@@ -29,8 +29,8 @@ typedef enum opt_kind {
     OPT_LIST,   /* char **, NULL-terminated, freed by opt_release; the option may be repeated */
     OPT_CHOICE, /* int: place of the word among `choices` */
     OPT_SET,    /* int: a bit for each word of `choices`, by place; the option may be repeated */
-    OPT_COUNT,  /* uint64_t, `least` to `most` */
-    OPT_SIZE    /* uint64_t, bytes: "64M", at least `least` */
+    OPT_COUNT,  /* uint64_t, `min` to `max` */
+    OPT_SIZE    /* uint64_t, bytes: "64M", at least `min` */
 } opt_kind;
 
 typedef struct opt_row {
@@ -41,14 +41,14 @@ typedef struct opt_row {
     const char *value; /* what the help calls it; NULL for flags */
     const char *help;
     const char *choices; /* "all|first" */
-    uint64_t least, most;
+    uint64_t min, max;
 } opt_row;
 
 typedef struct opt_group {
     const char
         *title; /* "What is written:", "" goes on with the group before; NULL ends the list */
     const opt_row *rows;
-    void *words; /* the struct that the rows fill */
+    void *values; /* the struct that the rows fill */
 } opt_group;
 
 typedef struct opt_spec {
@@ -61,16 +61,16 @@ typedef struct opt_spec {
 /* Parses argv; operands and option texts are borrowed until opt_release. -1: go on; else exit with
  * what is returned. */
 int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const char **operands,
-              unsigned least, unsigned most, unsigned *count);
+              unsigned min, unsigned max, unsigned *count);
 
 void opt_release(cli *c, const opt_spec *spec);
 
 /* A whole number in the value of an option; false after having reported a usage error. */
-bool opt_count(const cli *c, const char *option, const char *text, uint64_t least, uint64_t most,
+bool opt_count(const cli *c, const char *option, const char *text, uint64_t min, uint64_t max,
                uint64_t *count);
 
 /* Bytes, "64M", in the value of an option; false after having reported a usage error. */
-bool opt_size(const cli *c, const char *option, const char *text, uint64_t least, uint64_t *nbytes);
+bool opt_size(const cli *c, const char *option, const char *text, uint64_t min, uint64_t *nbytes);
 
 /* NULL-terminated list that popt made, counted. */
 size_t opt_list_count(char **list);

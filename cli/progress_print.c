@@ -12,10 +12,10 @@
 #include "report.h"
 
 /* Between two looks; a terminal is redrawn each time. */
-#define LOOK_NANOSECONDS 200000000L
+#define POLL_NANOSECONDS 200000000L
 #define PLAIN_SECONDS    30.0
 
-struct progress_view {
+struct progress_display {
     const cli *c;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -34,7 +34,7 @@ struct progress_view {
 /* Where a sample older than this has lost two thirds of its weight. */
 #define SMOOTH_SECONDS 4.0
 
-static void follow_rate(progress_view *v, const char *phase, uint64_t done, double now)
+static void follow_rate(progress_display *v, const char *phase, uint64_t done, double now)
 {
     if (phase != v->phase || done < v->last_done) {
         v->phase = phase;
@@ -62,7 +62,7 @@ static unsigned columns(void)
     return size.ws_col - 1U;
 }
 
-static void draw(progress_view *v)
+static void draw(progress_display *v)
 {
     const char *phase;
     uint64_t done, total;
@@ -85,14 +85,14 @@ static void draw(progress_view *v)
 
 static void *watch(void *arg)
 {
-    progress_view *v = arg;
+    progress_display *v = arg;
     pthread_mutex_lock(&v->lock);
     v->runs = true;
     pthread_cond_signal(&v->turn);
     while (!v->stop) {
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += LOOK_NANOSECONDS;
+        until.tv_nsec += POLL_NANOSECONDS;
         if (until.tv_nsec >= 1000000000L) {
             until.tv_nsec -= 1000000000L;
             until.tv_sec++;
@@ -105,11 +105,11 @@ static void *watch(void *arg)
     return NULL;
 }
 
-progress_view *progress_start(const cli *c, progress_mode mode)
+progress_display *progress_start(const cli *c, progress_mode mode)
 {
     if (mode == PROGRESS_NEVER || (mode == PROGRESS_AUTO && c->quiet))
         return NULL;
-    progress_view *v = calloc(1, sizeof *v);
+    progress_display *v = calloc(1, sizeof *v);
     if (v == NULL)
         return NULL;
     v->c = c;
@@ -130,7 +130,7 @@ progress_view *progress_start(const cli *c, progress_mode mode)
     return v;
 }
 
-void progress_stop(progress_view *v)
+void progress_stop(progress_display *v)
 {
     if (v == NULL)
         return;

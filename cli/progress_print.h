@@ -1,7 +1,7 @@
 /* progress_print.h: draws what the library is at, on stderr: on a terminal a line that is redrawn,
  * elsewhere a line every 30 seconds. The only file that asks whether stderr is a terminal.
  *
- *     progress_view *v = progress_start(c, mode);   // NULL is fine: nothing is drawn
+ *     progress_display *v = progress_start(c, mode);   // NULL is fine: nothing is drawn
  *     ... library call ...
  *     progress_stop(v);
  */
@@ -12,9 +12,9 @@
 
 typedef enum progress_mode { PROGRESS_AUTO, PROGRESS_ALWAYS, PROGRESS_NEVER } progress_mode;
 
-typedef struct progress_view progress_view;
+typedef struct progress_display progress_display;
 
-progress_view *progress_start(const cli *c, progress_mode mode);
-void progress_stop(progress_view *v);
+progress_display *progress_start(const cli *c, progress_mode mode);
+void progress_stop(progress_display *v);
 
 #endif

@@ -263,7 +263,7 @@ static void failure_text(const cli *c, const fsdpck_error *err)
 static bool is_of_input(fsdpck_finding_id finding)
 {
     fsdpck_finding_kind kind;
-    return fsdpck_finding_kind_get(finding, &kind) && !kind.of_machine;
+    return fsdpck_finding_kind_get(finding, &kind) && !kind.is_environmental;
 }
 
 static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_error *err)

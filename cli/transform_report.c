@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "group_view.h"
+#include "group_print.h"
 #include "report.h"
 
 #define NAMES_SHOWN 5u
@@ -219,7 +219,7 @@ char *transform_mesh_reason(const transform_request *r, const fsdpck_info *info,
     return text;
 }
 
-static void print_cut(const transform_request *r, const fsdpck_info *info, const fsdpck_report *p)
+static void print_mesh(const transform_request *r, const fsdpck_info *info, const fsdpck_report *p)
 {
     char a[40], b[40], reason[512];
     printf("mesh: %s, %s (%s)\n", p->mesh, report_count(a, sizeof a, p->world_size, "rank"),
@@ -350,7 +350,7 @@ void transform_print_text(const cli *c, const transform_request *r, const fsdpck
     }
     putchar('\n');
     if (is_reshard(p))
-        print_cut(r, info, p);
+        print_mesh(r, info, p);
     printf("part: %s", p->part);
     if (p->model_key[0] != '\0')
         printf(" (outer key '%s' dropped from the names)", p->model_key);
@@ -418,7 +418,7 @@ static void json_counts(cJSON *e, const fsdpck_report *p)
     cJSON_AddNumberToObject(n, "segments", (double)p->segments);
 }
 
-static void json_cut(cJSON *e, const fsdpck_report *p)
+static void json_mesh(cJSON *e, const fsdpck_report *p)
 {
     cJSON_AddStringToObject(e, "mesh", p->mesh);
     cJSON_AddNumberToObject(e, "world_size", (double)p->world_size);
@@ -453,7 +453,7 @@ int transform_print_json(const cli *c, const transform_request *r, const fsdpck_
     cJSON_AddStringToObject(e, "part_rule", p->part_rule);
     cJSON_AddBoolToObject(e, "dry_run", r->transform.dry_run != 0);
     if (is_reshard(p))
-        json_cut(e, p);
+        json_mesh(e, p);
     report_json_names(e, r->transform.dry_run != 0 ? "planned_outputs" : "outputs", p->outputs,
                       p->outputs_count);
     if (r->transform.manifest_path != NULL)

@@ -3,7 +3,7 @@
 #ifndef FSDPCK_CLI_TRANSFORM_REPORT_H
 #define FSDPCK_CLI_TRANSFORM_REPORT_H
 
-#include "transform_words.h"
+#include "transform_options.h"
 
 /* info: of the source. */
 void transform_print_text(const cli *c, const transform_request *r, const fsdpck_info *info,

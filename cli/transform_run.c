@@ -2,11 +2,11 @@
 
 #include <stdlib.h>
 
+#include "overwrite_check.h"
 #include "progress_print.h"
 #include "report.h"
 #include "text_file.h"
 #include "transform_report.h"
-#include "written_names.h"
 
 /* Longest TP plan: real ones have a few lines for each kind of layer. */
 #define TP_PLAN_NBYTES_MAX ((size_t)16 << 20)
@@ -52,14 +52,14 @@ void transform_inputs_release(transform_inputs *in)
     *in = (transform_inputs){0};
 }
 
-int transform_run(cli *c, const transform_request *r, transform_call call)
+int transform_run(cli *c, const transform_request *r, transform_api_fn call)
 {
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_report *report = NULL;
     transform_inputs in = {0};
-    progress_view *view = progress_start(c, (progress_mode)r->progress);
-    fsdpck_status st = written_names_check(c, r, r->dst, &err);
+    progress_display *view = progress_start(c, (progress_mode)r->progress);
+    fsdpck_status st = overwrite_check(c, r, r->dst, &err);
     if (st == FSDPCK_OK)
         st = transform_inputs_open(c, r, &in, &err);
     if (st == FSDPCK_OK)

@@ -3,7 +3,7 @@
 #ifndef FSDPCK_CLI_TRANSFORM_RUN_H
 #define FSDPCK_CLI_TRANSFORM_RUN_H
 
-#include "transform_words.h"
+#include "transform_options.h"
 
 /* All that a request names, opened. transform_inputs_release frees it, after a failure too. */
 typedef struct transform_inputs {
@@ -18,11 +18,11 @@ fsdpck_status transform_inputs_open(const cli *c, const transform_request *r, tr
 void transform_inputs_release(transform_inputs *in);
 
 /* fsdpck_consolidate or fsdpck_reshard. */
-typedef fsdpck_status (*transform_call)(fsdpck_context *ctx, fsdpck_checkpoint *src,
-                                        const char *dst, const fsdpck_transform_options *options,
-                                        fsdpck_report **report, fsdpck_error *err);
+typedef fsdpck_status (*transform_api_fn)(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                                          const char *dst, const fsdpck_transform_options *options,
+                                          fsdpck_report **report, fsdpck_error *err);
 
 /* Opens, calls and reports. Returns the exit code. */
-int transform_run(cli *c, const transform_request *r, transform_call call);
+int transform_run(cli *c, const transform_request *r, transform_api_fn call);
 
 #endif

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "table.h"
-#include "verify_view.h"
+#include "verify_print.h"
 
 /* Bins of the picture of a histogram, from nothing to the most. */
 #define PICTURE_BINS 24u

@@ -77,10 +77,10 @@ typedef struct open_request {
     /* A model description will tell what flat parameters are made of (lib/statedict/unflatten.h): what
      * may be pieces of them is left to it, one tensor of each rank (CAT_TENSOR_OF_RANK), and what
      * may be leftovers of them is not left out. */
-    bool flat_pieces;
+    bool keep_flat_shards;
     /* Units whose keys are those of 1-dim tensors that are each rank's shard; NULL. Borrowed. */
     const struct unit_list *pieces;
-    /* What the description says of names: tensors that each rank has of its own (agree_is_local) are
+    /* What the description says of names: tensors that each rank has of its own (description_is_local) are
      * left one of each rank, as above; a name that an index wants may be filled from its twin.
      * NULL: there is no description. */
     const struct agree *agree;
@@ -98,8 +98,8 @@ static inline fsdpck_status open_request_folder(const open_request *r, folder *d
 }
 
 /* Whether it was told, so that the reader may look on. */
-static inline bool open_request_tell(const open_request *req, fsdpck_status st,
-                                     const fsdpck_error *what)
+static inline bool open_request_report(const open_request *req, fsdpck_status st,
+                                       const fsdpck_error *what)
 {
     if (req->found == NULL || (st != FSDPCK_BADINPUT && st != FSDPCK_UNSUPPORTED))
         return false;
@@ -126,7 +126,7 @@ static inline void format_note(format_found_fn found, void *ctx, fsdpck_finding_
 
 /* What is left of the files once the chunks were looked at: pickles of objects; with `sums` every
  * record that has a checksum, all of it. */
-typedef struct rest_request {
+typedef struct record_check_request {
     bool sums;
     unsigned nthreads;
     const cancel_token *cancel;
@@ -134,16 +134,16 @@ typedef struct rest_request {
     format_found_fn found;
     void *found_ctx;
     /* Whether the caller sums the record whose data begin there. From any thread. */
-    bool (*is_summed)(void *ctx, uint32_t file, uint64_t offset_bytes);
-    void *summed_ctx;
-} rest_request;
+    bool (*is_checked_elsewhere)(void *ctx, uint32_t file, uint64_t offset_bytes);
+    void *checked_ctx;
+} record_check_request;
 
 /* What was summed, besides what the caller does. */
-typedef struct rest_result {
+typedef struct record_check_result {
     uint64_t records;
-    uint64_t summed_nbytes;
-    uint64_t unsummed_nbytes; /* of objects that have no checksum */
-} rest_result;
+    uint64_t checked_nbytes;
+    uint64_t unverified_nbytes; /* of objects that have no checksum */
+} record_check_result;
 
 typedef struct format_reader {
     const char *name;        /* "dcp" */
@@ -158,8 +158,8 @@ typedef struct format_reader {
     fsdpck_status (*load_object)(void *self, catalogue *cat, uint32_t object, fsdpck_error *err);
     /* What is wrong with the input goes to request->found; the status is of what kept it from being
      * looked at. NULL where chunks and their heads are all there is. */
-    fsdpck_status (*check_rest)(void *self, const rest_request *request, rest_result *result,
-                                fsdpck_error *err);
+    fsdpck_status (*check_records)(void *self, const record_check_request *request,
+                                   record_check_result *result, fsdpck_error *err);
     void (*close)(void *self);
     /* Whether a file of the folder, which is none of the catalogue's, belongs to the checkpoint: the
      * metadata that open() read, or what its writers put there with nothing in it. `path` is relative
@@ -180,35 +180,36 @@ typedef struct writer_options {
     unsigned gzip_level; /* of a writer that packs: deflate's, 1 to 9; 0: nothing is compressed */
 } writer_options;
 
-typedef struct late_bytes {
+typedef struct deferred_bytes {
     uint32_t file;
     uint64_t offset_bytes;
     uint64_t nbytes;
     const uint8_t *bytes; /* borrowed for the call */
-} late_bytes;
+} deferred_bytes;
 
-typedef fsdpck_status (*late_fn)(void *ctx, const late_bytes *late, fsdpck_error *err);
+typedef fsdpck_status (*deferred_fn)(void *ctx, const deferred_bytes *late, fsdpck_error *err);
 
 /* How a format keeps what is not a tensor, and names. */
-typedef enum writer_takes {
-    TAKES_FLAT,   /* names alone, no objects */
-    TAKES_NESTED, /* target.root (and rank_roots) */
-    TAKES_KEYED   /* flat names with the path of each tensor and object; objects loaded, in cat */
-} writer_takes;
+typedef enum writer_state_form {
+    STATE_NAMES_ONLY, /* names alone, no objects */
+    STATE_NESTED,     /* target.root (and rank_roots) */
+    STATE_FLAT_KEYS /* flat names with the path of each tensor and object; objects loaded, in cat */
+} writer_state_form;
 
 typedef struct format_writer {
     const char *name;
     const char *description;
     const char *suffixes; /* " .safetensors " or " .pt .pth .bin "; NULL for folders */
     bool is_folder;
-    writer_takes takes;
+    writer_state_form takes;
     bool sharded;    /* can be cut over ranks: reshard's */
     bool ranks_only; /* has no use for one rank: not consolidate's */
     bool packs;      /* can compress what it writes: gzip_level (state/filter.h) */
     bool every_rank; /* each rank has its own copy of what is replicated (see target.h) */
     bool
         flat; /* parameters become FSDP1's flat ones: target.units must be there, model part alone */
-    bool has_paths; /* of TAKES_KEYED: readers rebuild the nested state, a dict, from the paths */
+    bool
+        has_paths; /* of STATE_FLAT_KEYS: readers rebuild the nested state, a dict, from the paths */
     /* Whether it can hold this dtype. */
     bool (*holds)(dtype d);
     /* Whether it can hold this object, of a writer that takes some; NULL: any. */
@@ -217,7 +218,7 @@ typedef struct format_writer {
      * compress, target->pack. */
     fsdpck_status (*layout)(target *t, const writer_options *opt, fsdpck_error *err);
     /* Late bytes, once all chunk CRCs are known; NULL where there are none. */
-    fsdpck_status (*seal)(const target *t, late_fn put, void *ctx, fsdpck_error *err);
+    fsdpck_status (*seal)(const target *t, deferred_fn put, void *ctx, fsdpck_error *err);
 } format_writer;
 
 /* format_table.c: the only lists of formats; readers in order of detection, NULL at the end. */

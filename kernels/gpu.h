@@ -39,7 +39,7 @@ typedef struct gpu_stream gpu_stream;
 typedef uint64_t gpu_address;
 
 /* Numbers that a cast knows. Anything else is bytes. */
-typedef enum gpu_number {
+typedef enum gpu_dtype {
     GPU_BYTES = 0,
     GPU_FLOAT16,
     GPU_BFLOAT16,
@@ -50,7 +50,7 @@ typedef enum gpu_number {
     GPU_FLOAT8_E4M3FNUZ,
     GPU_FLOAT8_E5M2FNUZ,
     GPU_FLOAT8_E8M0FNU
-} gpu_number;
+} gpu_dtype;
 
 /* How a box is worked on; gpu_box_prepare chooses. */
 enum { GPU_WAY_ROWS = 1, GPU_WAY_UNITS = 2, GPU_WAY_CONVERT = 3 };
@@ -58,7 +58,7 @@ enum { GPU_WAY_ROWS = 1, GPU_WAY_UNITS = 2, GPU_WAY_CONVERT = 3 };
 /* One strided copy, maybe with elements that change. As a device reads it: 64 bytes and 3 * ndim
  * words in the list of dims (sizes, source strides, destination strides; strides are bytes). */
 typedef struct gpu_box {
-    uint64_t src; /* bytes from gpu_place.src */
+    uint64_t src; /* bytes from gpu_batch.src */
     uint64_t dst;
     uint64_t nelems;     /* units of `way` */
     uint64_t flip[2];    /* bits of an element that are inverted: signs */
@@ -66,7 +66,7 @@ typedef struct gpu_box {
     uint32_t tasks;
     uint32_t dims_at;
     uint8_t ndim;
-    uint8_t from, to;    /* gpu_number; equal: no cast */
+    uint8_t from, to;    /* gpu_dtype; equal: no cast */
     uint8_t from_nbytes; /* 1 to 16 */
     uint8_t to_nbytes;
     uint8_t swap_nbytes; /* unit whose bytes are reversed: 2, 4, 8; else 0 */
@@ -82,7 +82,7 @@ typedef struct gpu_box {
 #define GPU_DIMS_MAX       64u
 
 /* A launch. All addresses are in device memory; src and dst are multiples of 16. */
-typedef struct gpu_place {
+typedef struct gpu_batch {
     gpu_address src;
     gpu_address dst;
     gpu_address boxes; /* gpu_box, a multiple of 8 */
@@ -94,14 +94,14 @@ typedef struct gpu_place {
     uint64_t sum_expected;
     uint32_t count; /* boxes */
     uint32_t tasks; /* sum of theirs */
-} gpu_place;
+} gpu_batch;
 
 /* What a strided copy is, before gpu_box_prepare: ndim dims, sizes of at least 1, none of them 0. */
 typedef struct gpu_copy {
     uint64_t src, dst;
     unsigned ndim; /* at most GPU_DIMS_MAX */
     const uint64_t *sizes, *src_strides, *dst_strides;
-    gpu_number from, to;
+    gpu_dtype from, to;
     unsigned from_nbytes, to_nbytes;
     unsigned swap_nbytes; /* 0 or 1: none */
     uint64_t flip[2];
@@ -135,7 +135,7 @@ typedef struct gpu_calls {
     fsdpck_status (*copy_out)(gpu_stream *s, void *to, gpu_address from, uint64_t nbytes,
                               fsdpck_error *err);
     fsdpck_status (*zero)(gpu_stream *s, gpu_address at, uint64_t nbytes, fsdpck_error *err);
-    fsdpck_status (*place)(gpu_stream *s, const gpu_place *what, fsdpck_error *err);
+    fsdpck_status (*place)(gpu_stream *s, const gpu_batch *what, fsdpck_error *err);
     /* Adds gpu_sum of device memory, from a multiple of 8 on, to the word at `sum`. */
     fsdpck_status (*add_sum)(gpu_stream *s, gpu_address at, uint64_t nbytes, gpu_address sum,
                              fsdpck_error *err);

@@ -2,7 +2,7 @@
  * then two loops, and what a device will run is tested where there is none (see gpu_math.h).
  *
  *     box = gpu_find_box(boxes, count, task);                       // once a block
- *     lost = gpu_do_task(boxes + box, dims, src, dst, task, thread, nthreads);
+ *     lost = gpu_run_task(boxes + box, dims, src, dst, task, thread, nthreads);
  *
  * A block does one task of a box. Rows are copied by 32 threads each, or by the whole block where
  * they are long: 16 bytes a thread, destination aligned, sources at any offset through words of 4
@@ -47,8 +47,8 @@ GPU_FN uint32_t gpu_find_box(const gpu_box *boxes, uint32_t count, uint32_t task
 }
 
 /* Where element `index` of a box lies, row-major over its first ndim dims. */
-GPU_FN void gpu_locate(const gpu_box *b, const uint64_t *dims, unsigned ndim, uint32_t index,
-                       uint64_t *src, uint64_t *dst)
+GPU_FN void gpu_element_offsets(const gpu_box *b, const uint64_t *dims, unsigned ndim,
+                                uint32_t index, uint64_t *src, uint64_t *dst)
 {
     const unsigned stride = b->ndim;
     *src = b->src;
@@ -102,8 +102,8 @@ GPU_FN void gpu_copy_run(uint8_t *dst, const uint8_t *src, uint32_t n, uint32_t 
 }
 
 /* The last dim is a row, of bytes; tasks are ranges of all rows' bytes. */
-GPU_FN void gpu_do_rows(const gpu_box *b, const uint64_t *dims, const uint8_t *src, uint8_t *dst,
-                        uint64_t begin, uint64_t end, uint32_t thread, uint32_t nthreads)
+GPU_FN void gpu_copy_rows(const gpu_box *b, const uint64_t *dims, const uint8_t *src, uint8_t *dst,
+                          uint64_t begin, uint64_t end, uint32_t thread, uint32_t nthreads)
 {
     const unsigned last = b->ndim - 1u;
     const uint64_t run = dims[last];
@@ -114,7 +114,7 @@ GPU_FN void gpu_do_rows(const gpu_box *b, const uint64_t *dims, const uint8_t *s
         uint64_t from, to;
         const uint64_t first = row * run < begin ? begin - row * run : 0;
         const uint64_t stop = (row + 1) * run > end ? end - row * run : run;
-        gpu_locate(b, dims, last, (uint32_t)row, &from, &to);
+        gpu_element_offsets(b, dims, last, (uint32_t)row, &from, &to);
         gpu_copy_run(dst + to + first, src + from + first, (uint32_t)(stop - first), lane, width);
     }
 }
@@ -212,23 +212,23 @@ GPU_FN uint32_t gpu_convert_element(const gpu_box *b, uint8_t *dst, const uint8_
 }
 
 /* What one thread does of a task; returns its elements that were lost. */
-GPU_FN uint32_t gpu_do_task(const gpu_box *b, const uint64_t *all_dims, const uint8_t *src,
-                            uint8_t *dst, uint32_t task, uint32_t thread, uint32_t nthreads)
+GPU_FN uint32_t gpu_run_task(const gpu_box *b, const uint64_t *all_dims, const uint8_t *src,
+                             uint8_t *dst, uint32_t task, uint32_t thread, uint32_t nthreads)
 {
     const uint64_t *dims = all_dims + b->dims_at;
     const uint64_t number = task - b->first_task;
     uint32_t lost = 0;
     if (b->way == GPU_WAY_ROWS) {
         const uint64_t end = (number + 1) * GPU_TASK_NBYTES;
-        gpu_do_rows(b, dims, src, dst, number * GPU_TASK_NBYTES, end < b->nelems ? end : b->nelems,
-                    thread, nthreads);
+        gpu_copy_rows(b, dims, src, dst, number * GPU_TASK_NBYTES,
+                      end < b->nelems ? end : b->nelems, thread, nthreads);
         return 0;
     }
     const uint64_t end = (number + 1) * GPU_TASK_NELEMS;
     const uint32_t stop = (uint32_t)(end < b->nelems ? end : b->nelems);
     for (uint32_t i = (uint32_t)(number * GPU_TASK_NELEMS) + thread; i < stop; i += nthreads) {
         uint64_t from, to;
-        gpu_locate(b, dims, b->ndim, i, &from, &to);
+        gpu_element_offsets(b, dims, b->ndim, i, &from, &to);
         if (b->way == GPU_WAY_UNITS)
             gpu_copy_unit(dst + to, src + from, b->dst_log2);
         else

@@ -144,10 +144,10 @@ static fsdpck_status cuda_zero(gpu_stream *s, gpu_address at, uint64_t nbytes, f
                   err);
 }
 
-static fsdpck_status cuda_place(gpu_stream *s, const gpu_place *what, fsdpck_error *err)
+static fsdpck_status cuda_run_batch(gpu_stream *s, const gpu_batch *what, fsdpck_error *err)
 {
     RETURN_IF(use(s->gpu, err));
-    return failed(gpu_launch_place(s->stream, what), "placing boxes", err);
+    return failed(gpu_launch_batch(s->stream, what), "placing boxes", err);
 }
 
 static fsdpck_status cuda_add_sum(gpu_stream *s, gpu_address at, uint64_t nbytes, gpu_address sum,
@@ -203,7 +203,7 @@ static const gpu_calls cuda_calls = {
     .copy_in = cuda_copy_in,
     .copy_out = cuda_copy_out,
     .zero = cuda_zero,
-    .place = cuda_place,
+    .place = cuda_run_batch,
     .add_sum = cuda_add_sum,
     .mark = cuda_mark,
     .wait = cuda_wait,

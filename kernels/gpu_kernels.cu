@@ -10,7 +10,7 @@
 
 typedef unsigned long long counter;
 
-__global__ void __launch_bounds__(GPU_THREADS) place_kernel(gpu_place p)
+__global__ void __launch_bounds__(GPU_THREADS) place_kernel(gpu_batch p)
 {
     __shared__ uint32_t found;
     const gpu_box *boxes = (const gpu_box *)p.boxes;
@@ -20,8 +20,8 @@ __global__ void __launch_bounds__(GPU_THREADS) place_kernel(gpu_place p)
         found = gpu_find_box(boxes, p.count, blockIdx.x);
     __syncthreads();
     const uint32_t lost =
-        gpu_do_task(boxes + found, (const uint64_t *)p.dims, (const uint8_t *)p.src,
-                    (uint8_t *)p.dst, blockIdx.x, threadIdx.x, GPU_THREADS);
+        gpu_run_task(boxes + found, (const uint64_t *)p.dims, (const uint8_t *)p.src,
+                     (uint8_t *)p.dst, blockIdx.x, threadIdx.x, GPU_THREADS);
     const uint32_t all = __reduce_add_sync(0xFFFFFFFFu, lost);
     if (all != 0 && threadIdx.x % 32 == 0)
         atomicAdd((counter *)p.lost, (counter)all);
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(GPU_THREADS)
         atomicAdd(total, sum);
 }
 
-int gpu_launch_place(void *stream, const gpu_place *what)
+int gpu_launch_batch(void *stream, const gpu_batch *what)
 {
     if (what->tasks == 0)
         return cudaSuccess;

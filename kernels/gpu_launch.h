@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /* `stream` is a cudaStream_t. */
-int gpu_launch_place(void *stream, const gpu_place *what);
+int gpu_launch_batch(void *stream, const gpu_batch *what);
 int gpu_launch_sum(void *stream, gpu_address at, uint64_t nbytes, gpu_address sum);
 /* Whether the code can be run by the current device: loads it. */
 int gpu_launch_check(void);

@@ -160,13 +160,13 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static void pause_shortly(void)
+static void sleep_briefly(void)
 {
     const struct timespec t = {.tv_nsec = 100000};
     nanosleep(&t, NULL);
 }
 
-static fsdpck_status give_up(nccl_comm *c, fsdpck_status st)
+static fsdpck_status abort_comm(nccl_comm *c, fsdpck_status st)
 {
     if (c->handle != NULL)
         (void)c->n->abort(c->handle);
@@ -196,7 +196,7 @@ static fsdpck_status may_wait(const nccl_comm *c, double since, const char *what
 }
 
 /* `result` is what a call gave: what it began is waited for. Aborts on failure. */
-static fsdpck_status settle_call(nccl_comm *c, int result, const char *what, fsdpck_error *err)
+static fsdpck_status wait_for_call(nccl_comm *c, int result, const char *what, fsdpck_error *err)
 {
     const double since = now();
     fsdpck_status st = FSDPCK_OK;
@@ -207,11 +207,11 @@ static fsdpck_status settle_call(nccl_comm *c, int result, const char *what, fsd
         if (result != RESULT_IN_PROGRESS)
             break;
         st = may_wait(c, since, what, err);
-        pause_shortly();
+        sleep_briefly();
     }
     if (st == FSDPCK_OK && result != RESULT_SUCCESS)
         st = failed(c->n, result, what, err);
-    return st == FSDPCK_OK ? st : give_up(c, st);
+    return st == FSDPCK_OK ? st : abort_comm(c, st);
 }
 
 /* ---- communicators ---- */
@@ -245,7 +245,7 @@ fsdpck_status nccl_join(nccl *n, const uint8_t *id, unsigned rank, unsigned size
     else if (c->handle == NULL)
         st = failed(n, result, "joining the ranks", err);
     else
-        st = settle_call(c, result, "joining the ranks", err);
+        st = wait_for_call(c, result, "joining the ranks", err);
     if (st != FSDPCK_OK)
         nccl_leave(&c);
     *out = c;
@@ -259,7 +259,7 @@ void nccl_leave(nccl_comm **out)
     if (c == NULL)
         return;
     if (c->handle != NULL &&
-        settle_call(c, c->n->finalize(c->handle), "leaving the ranks", NULL) == FSDPCK_OK)
+        wait_for_call(c, c->n->finalize(c->handle), "leaving the ranks", NULL) == FSDPCK_OK)
         (void)c->n->destroy(c->handle);
     free(c);
 }
@@ -267,13 +267,13 @@ void nccl_leave(nccl_comm **out)
 void nccl_abort(nccl_comm **c)
 {
     if (*c != NULL)
-        (void)give_up(*c, FSDPCK_OK);
+        (void)abort_comm(*c, FSDPCK_OK);
     nccl_leave(c);
 }
 
 /* ---- moving ---- */
 
-static int give_move(const nccl_comm *c, const nccl_move *m, void *stream)
+static int enqueue_transfer(const nccl_comm *c, const nccl_transfer *m, void *stream)
 {
     void *at = (void *)(uintptr_t)m->at;
     if (m->receive)
@@ -281,23 +281,23 @@ static int give_move(const nccl_comm *c, const nccl_move *m, void *stream)
     return c->n->send(at, m->nbytes, TYPE_UINT8, (int)m->peer, c->handle, stream);
 }
 
-static bool went_well(int result)
+static bool is_success(int result)
 {
     return result == RESULT_SUCCESS || result == RESULT_IN_PROGRESS;
 }
 
-fsdpck_status nccl_exchange(nccl_comm *c, const nccl_move *moves, size_t count, void *stream,
-                            fsdpck_error *err)
+fsdpck_status nccl_exchange(nccl_comm *c, const nccl_transfer *transfers, size_t count,
+                            void *stream, fsdpck_error *err)
 {
     RETURN_IF(aborted(c, err));
     int result = c->n->group_start();
-    if (!went_well(result))
-        return settle_call(c, result, "an exchange", err);
-    for (size_t i = 0; i < count && went_well(result); i++)
-        if (moves[i].nbytes > 0)
-            result = give_move(c, &moves[i], stream);
+    if (!is_success(result))
+        return wait_for_call(c, result, "an exchange", err);
+    for (size_t i = 0; i < count && is_success(result); i++)
+        if (transfers[i].nbytes > 0)
+            result = enqueue_transfer(c, &transfers[i], stream);
     const int ended = c->n->group_end();
-    return settle_call(c, went_well(result) ? ended : result, "an exchange", err);
+    return wait_for_call(c, is_success(result) ? ended : result, "an exchange", err);
 }
 
 fsdpck_status nccl_all_gather(nccl_comm *c, gpu_address from, gpu_address to, uint64_t nbytes_each,
@@ -306,7 +306,7 @@ fsdpck_status nccl_all_gather(nccl_comm *c, gpu_address from, gpu_address to, ui
     RETURN_IF(aborted(c, err));
     const int result = c->n->all_gather((const void *)(uintptr_t)from, (void *)(uintptr_t)to,
                                         nbytes_each, TYPE_UINT8, c->handle, stream);
-    return settle_call(c, result, "a gathering", err);
+    return wait_for_call(c, result, "a gathering", err);
 }
 
 fsdpck_status nccl_check(nccl_comm *c, fsdpck_error *err)
@@ -316,10 +316,10 @@ fsdpck_status nccl_check(nccl_comm *c, fsdpck_error *err)
     const int asked = c->n->get_async_error(c->handle, &result);
     if (asked != RESULT_SUCCESS)
         result = asked;
-    return went_well(result) ? FSDPCK_OK : give_up(c, failed(c->n, result, "an exchange", err));
+    return is_success(result) ? FSDPCK_OK : abort_comm(c, failed(c->n, result, "an exchange", err));
 }
 
-fsdpck_status nccl_settle(nccl_comm *c, bool (*done)(void *ctx), void *ctx, fsdpck_error *err)
+fsdpck_status nccl_wait(nccl_comm *c, bool (*done)(void *ctx), void *ctx, fsdpck_error *err)
 {
     const double since = now();
     for (;;) {
@@ -328,7 +328,7 @@ fsdpck_status nccl_settle(nccl_comm *c, bool (*done)(void *ctx), void *ctx, fsdp
             return nccl_check(c, err);
         const fsdpck_status st = may_wait(c, since, "an exchange", err);
         if (st != FSDPCK_OK)
-            return give_up(c, st);
-        pause_shortly();
+            return abort_comm(c, st);
+        sleep_briefly();
     }
 }

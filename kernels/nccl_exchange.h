@@ -4,7 +4,7 @@
  *     rank 0: RETURN_IF(nccl_make_id(n, id, err));           // the group broadcasts it
  *     RETURN_IF(nccl_join(n, id, rank, size, &watch, &c, err));
  *     RETURN_IF(nccl_exchange(c, moves, count, stream, err));      // all of them at once
- *     RETURN_IF(nccl_settle(c, is_done, ctx, err));          // until all of it is done, or failed
+ *     RETURN_IF(nccl_wait(c, is_done, ctx, err));          // until all of it is done, or failed
  *     nccl_leave(&c);
  *     nccl_unload(n);
  *
@@ -34,12 +34,12 @@ typedef struct nccl_watch {
 
 /* One piece of device memory that goes to or comes from a rank. Between two ranks the n-th sent is the
  * n-th received, and as long. */
-typedef struct nccl_move {
+typedef struct nccl_transfer {
     gpu_address at;
     uint64_t nbytes;
     uint32_t peer;
     bool receive;
-} nccl_move;
+} nccl_transfer;
 
 /* path NULL: libnccl.so.2 as the loader finds it. UNSUPPORTED: a version too old. */
 fsdpck_status nccl_load(const char *path, nccl **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -58,7 +58,7 @@ void nccl_leave(nccl_comm **c);
 void nccl_abort(nccl_comm **c);
 
 /* Given to the stream (gpu_calls.stream_handle) in one group. */
-fsdpck_status nccl_exchange(nccl_comm *c, const nccl_move *moves, size_t count, void *stream,
+fsdpck_status nccl_exchange(nccl_comm *c, const nccl_transfer *moves, size_t count, void *stream,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* nbytes_each of every rank at `from` to `to` of all, in the order of ranks: where all want the same
  * tile. */
@@ -67,7 +67,7 @@ fsdpck_status nccl_all_gather(nccl_comm *c, gpu_address from, gpu_address to, ui
 /* Whether what was given failed meanwhile; does not wait for it. */
 fsdpck_status nccl_check(nccl_comm *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Asks nccl_check and `done` (of a stream, say) in turn until there is an end. */
-fsdpck_status nccl_settle(nccl_comm *c, bool (*done)(void *ctx), void *ctx,
-                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status nccl_wait(nccl_comm *c, bool (*done)(void *ctx), void *ctx,
+                        fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

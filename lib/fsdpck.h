@@ -115,7 +115,7 @@ FSDPCK_API void fsdpck_context_set_peer_timeout(fsdpck_context *ctx, unsigned se
 /* Whether a rank is lost. */
 FSDPCK_API int fsdpck_context_lost_peer(const fsdpck_context *ctx);
 /* From now on this rank works without the others, which make no calls. */
-FSDPCK_API void fsdpck_context_work_alone(fsdpck_context *ctx);
+FSDPCK_API void fsdpck_context_detach(fsdpck_context *ctx);
 /* A step of the caller's own between collective calls: OK where it is OK on all ranks. */
 FSDPCK_API fsdpck_status fsdpck_context_agree(fsdpck_context *ctx, fsdpck_status status,
                                               fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -222,8 +222,8 @@ typedef struct fsdpck_info {
     uint64_t nelems, nbytes;                                   /* of all tensors, consolidated */
     uint64_t part_tensors[3], part_nbytes[3], part_objects[3]; /* by fsdpck_part */
     uint64_t cut_otherwise; /* tensors that a derived mesh does not explain */
-    int order_doubtful;     /* rows may be in the wrong order without assume_tp_first, or with it */
-    int boxes_doubtful; /* boxes that no rank can have held: repair_strided may derive them anew */
+    int order_suspect;      /* rows may be in the wrong order without assume_tp_first, or with it */
+    int boxes_suspect; /* boxes that no rank can have held: repair_strided may derive them anew */
     uint64_t flat_parameters; /* of FSDP1: only model_path can take them apart */
     const char *model_path;   /* it was opened with; "" where there was none */
     uint64_t left_out;        /* neither tensors nor objects: what an HDF5 file holds besides */
@@ -496,9 +496,9 @@ FSDPCK_API fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *
  *     for (i = 0; i < info.tensors; i++) {
  *         fsdpck_layout_get_tensor(l, i, &t);
  *         for (r = 0; r < info.world_size; r++)
- *             fsdpck_layout_get_piece(l, i, r, &piece);
+ *             fsdpck_layout_get_shard(l, i, r, &piece);
  *     }
- *     fsdpck_layout_get_rank(l, r, &sums);      // totals of one rank
+ *     fsdpck_layout_get_rank(l, r, &totals);      // totals of one rank
  *     fsdpck_layout_free(l);
  */
 typedef struct fsdpck_layout fsdpck_layout;
@@ -511,7 +511,7 @@ typedef struct fsdpck_layout_info {
     uint64_t rank_nbytes_min; /* over the ranks, of what they hold */
     uint64_t rank_nbytes_max;
     uint64_t rank_min, rank_max; /* the lowest ranks that hold so much */
-    uint64_t rank_nbytes_sum;    /* over all ranks, replicas counted */
+    uint64_t rank_nbytes_total;  /* over all ranks, replicas counted */
     uint64_t empty_pieces;       /* pairs of tensor and rank without elements */
     uint64_t padding_nbytes;     /* that FSDP adds in memory, over all ranks */
     /* Of the rank that holds most, in bytes, for training: parameters as stored, gradients of their
@@ -537,11 +537,11 @@ typedef struct fsdpck_layout_tensor {
     uint64_t empty_pieces;
 } fsdpck_layout_tensor;
 
-typedef struct fsdpck_layout_piece {
+typedef struct fsdpck_layout_shard {
     uint64_t offsets[64], sizes[64]; /* ndim of each, elements */
     uint64_t nbytes;
     uint64_t padding_nelems; /* that FSDP adds in memory to reach the size of the first piece */
-} fsdpck_layout_piece;
+} fsdpck_layout_shard;
 
 typedef struct fsdpck_layout_rank {
     uint64_t nbytes, padding_nbytes;
@@ -555,10 +555,10 @@ FSDPCK_API fsdpck_status fsdpck_layout_new(fsdpck_context *ctx, fsdpck_checkpoin
                                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 FSDPCK_API void fsdpck_layout_get_info(const fsdpck_layout *l, fsdpck_layout_info *info);
 FSDPCK_API void fsdpck_layout_get_tensor(fsdpck_layout *l, uint64_t index, fsdpck_layout_tensor *t);
-FSDPCK_API void fsdpck_layout_get_piece(const fsdpck_layout *l, uint64_t index, uint64_t rank,
-                                        fsdpck_layout_piece *piece);
+FSDPCK_API void fsdpck_layout_get_shard(const fsdpck_layout *l, uint64_t index, uint64_t rank,
+                                        fsdpck_layout_shard *piece);
 FSDPCK_API void fsdpck_layout_get_rank(const fsdpck_layout *l, uint64_t rank,
-                                       fsdpck_layout_rank *sums);
+                                       fsdpck_layout_rank *totals);
 FSDPCK_API void fsdpck_layout_free(fsdpck_layout *l);
 
 #ifdef __cplusplus

@@ -15,9 +15,9 @@
  *         fsdpck_units_get(units, i, &unit);
  *         for (k = 0; k < unit.params; k++) {                  // in flat order
  *             fsdpck_unit_param param = {.struct_nbytes = sizeof param};
- *             fsdpck_unit_piece piece = {.struct_nbytes = sizeof piece};
+ *             fsdpck_param_shard piece = {.struct_nbytes = sizeof piece};
  *             fsdpck_units_get_param(units, i, k, &param);
- *             fsdpck_units_get_piece(units, i, k, rank, &piece);
+ *             fsdpck_units_get_param_shard(units, i, k, rank, &piece);
  *         }
  *     }
  *     fsdpck_units_free(units);
@@ -213,14 +213,14 @@ typedef struct fsdpck_units_info {
     uint64_t cpu_nbytes;                 /* of these, offloaded to the CPU */
     uint64_t rank_nbytes_min, rank_nbytes_max; /* without padding; the lowest ranks that hold so */
     uint64_t rank_min, rank_max;
-    uint64_t rank_nbytes_sum; /* over all ranks, without padding */
-    uint64_t padding_nbytes;  /* over all ranks */
-    uint64_t grad_nbytes;     /* of a rank's gradients between steps: padded, in the parameter's
+    uint64_t rank_nbytes_total; /* over all ranks, without padding */
+    uint64_t padding_nbytes;    /* over all ranks */
+    uint64_t grad_nbytes;       /* of a rank's gradients between steps: padded, in the parameter's
                                  dtype, in which both FSDPs keep them */
     uint64_t adam_nbytes; /* of the rank with most: two moments in the parameter's dtype, of what
                              the optimizer sees (padding only of FSDP1 without use_orig_params) */
-    uint64_t gather_nbytes_max; /* the largest all-gather */
-    uint64_t gather_unit;       /* the first unit that has it */
+    uint64_t gather_nbytes_max;              /* the largest all-gather */
+    uint64_t gather_unit;                    /* the first unit that has it */
     uint64_t group_size_min, group_size_max; /* ranks that share a unit; 0: there is none */
 } fsdpck_units_info;
 
@@ -327,14 +327,14 @@ FSDPCK_API void fsdpck_units_get_shard(const fsdpck_units *units, uint64_t unit,
  *
  *     for (k = 0; k < unit.params; k++) {
  *         fsdpck_units_get_param(units, i, k, &param);    // param_names, _shapes, _numels
- *         fsdpck_units_get_piece(units, i, k, rank, &piece);
+ *         fsdpck_units_get_param_shard(units, i, k, rank, &piece);
  *         if (piece.in_shard)                             // param_offsets:
  *             put(param, piece.begin, piece.end - 1);     // (first, last) of the parameter
  *     }
  *
  * with fsdpck_units_get_strides for param_strides. FULLY_SHARD: the box is offset to offset + sizes
  * of shard_dim, and all of the other dims. */
-typedef struct fsdpck_unit_piece {
+typedef struct fsdpck_param_shard {
     size_t struct_nbytes;
     int in_shard;          /* FLAT: torch's word; a parameter without elements may be in one */
     uint64_t nelems;       /* that the rank holds */
@@ -342,10 +342,10 @@ typedef struct fsdpck_unit_piece {
     uint64_t shard_offset; /* FLAT: of its first element in the rank's shard */
     uint64_t begin, end;   /* FLAT: elements of the parameter, in memory order */
     uint64_t offset, size; /* FULLY_SHARD: in shard_dim */
-} fsdpck_unit_piece;
+} fsdpck_param_shard;
 
-FSDPCK_API void fsdpck_units_get_piece(const fsdpck_units *units, uint64_t unit, uint64_t k,
-                                       uint64_t rank, fsdpck_unit_piece *piece);
+FSDPCK_API void fsdpck_units_get_param_shard(const fsdpck_units *units, uint64_t unit, uint64_t k,
+                                             uint64_t rank, fsdpck_param_shard *piece);
 
 typedef struct fsdpck_box {
     uint64_t offsets[64], sizes[64]; /* ndim of each */
@@ -367,7 +367,7 @@ typedef struct fsdpck_units_rank {
 } fsdpck_units_rank;
 
 FSDPCK_API void fsdpck_units_get_rank(const fsdpck_units *units, uint64_t rank,
-                                      fsdpck_units_rank *sums);
+                                      fsdpck_units_rank *totals);
 
 /* ---- one parameter under fully_shard ---- */
 
@@ -444,9 +444,9 @@ FSDPCK_API fsdpck_status fsdpck_mesh_sizes(const char *mesh, uint64_t *world_siz
  * that is always one box. Errors: USAGE (texts, a dim that is not there, a rank outside the mesh),
  * UNSUPPORTED (LAYOUT-ORDER: split factors that name no order). Source: torch 2.15, tensor/_utils.py,
  * fsdp/_fully_shard/_fsdp_param.py. */
-FSDPCK_API fsdpck_status fsdpck_place(const char *mesh, const char *placements, unsigned ndim,
-                                      const uint64_t *shape, uint64_t rank, uint64_t *offsets,
-                                      uint64_t *sizes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+FSDPCK_API fsdpck_status fsdpck_shard_of(const char *mesh, const char *placements, unsigned ndim,
+                                         const uint64_t *shape, uint64_t rank, uint64_t *offsets,
+                                         uint64_t *sizes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #ifdef __cplusplus
 }

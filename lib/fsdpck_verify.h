@@ -81,9 +81,9 @@ FSDPCK_API void fsdpck_digests_free(fsdpck_digests *d);
 typedef enum fsdpck_digest_verdict {
     FSDPCK_DIGEST_OK,
     FSDPCK_DIGEST_DIFFERS,
-    FSDPCK_DIGEST_OTHER_TYPE, /* dtype or shape */
-    FSDPCK_DIGEST_MISSING,    /* in the list alone */
-    FSDPCK_DIGEST_EXTRA       /* in the checkpoint alone */
+    FSDPCK_DIGEST_TYPE_DIFFERS, /* dtype or shape */
+    FSDPCK_DIGEST_MISSING,      /* in the list alone */
+    FSDPCK_DIGEST_EXTRA         /* in the checkpoint alone */
 } fsdpck_digest_verdict;
 
 typedef struct fsdpck_digest_result {
@@ -225,7 +225,7 @@ typedef struct fsdpck_finding_kind {
     int fixed;              /* and it cannot be set otherwise */
     const char *means;      /* one line each */
     const char *next;
-    int of_machine; /* about the machine, the program or a limit, not about the checkpoint */
+    int is_environmental; /* about the machine, the program or a limit, not about the checkpoint */
     const char
         *former_id; /* of kind_find: what it was found by, where that is a former id; else NULL */
 } fsdpck_finding_kind;
@@ -299,11 +299,11 @@ typedef struct fsdpck_verify_info {
     int manifest;                                 /* there is one, and it could be read */
     uint64_t manifest_files, manifest_tensors;    /* that it lists */
     uint64_t manifest_nbytes;                     /* of files, compared with its CRC-64 */
-    const char *blind;                            /* what the level cannot see, for people */
+    const char *not_seen;                         /* what the level cannot see, for people */
     /* Where one of these is set, errors == 0 does not mean that the data are verified. */
     int sampled, stopped; /* options.sample_end; options.max_seconds were over */
     uint64_t skipped_records, skipped_nbytes; /* therefore not read, records not as a whole */
-    uint64_t manifest_unsummed_files;         /* therefore not compared with their CRC-64 */
+    uint64_t manifest_unhashed_files;         /* therefore not compared with their CRC-64 */
     uint64_t statistics;                      /* tensors; 0 where they were not asked for */
     uint64_t unsupported; /* of the errors: legal, but not read; all of them: there is no verdict */
 } fsdpck_verify_info;
@@ -348,7 +348,7 @@ FSDPCK_API void fsdpck_verify_free(fsdpck_verify *v);
 typedef struct fsdpck_latest_options {
     size_t struct_nbytes;
     fsdpck_level level;
-    uint64_t most;                   /* complete checkpoints wanted; 0: 1 */
+    uint64_t max_count;              /* complete checkpoints wanted; 0: 1 */
     const fsdpck_open_options *open; /* NULL: the defaults */
 } fsdpck_latest_options;
 

@@ -148,11 +148,11 @@ void pickle_put_append(pickle_writer *w);
 /* Objects that a callback puts several times, under numbers of its own (below 2^56): the first time
  * they are put and remembered, then fetched:
  *
- *     if (!pickle_put_again(w, 7)) {
+ *     if (!pickle_put_from_memo(w, 7)) {
  *         ... opcodes that make the object
- *         pickle_put_remember(w, 7);
+ *         pickle_put_to_memo(w, 7);
  *     } */
-bool pickle_put_again(pickle_writer *w, uint64_t number);
-void pickle_put_remember(pickle_writer *w, uint64_t number);
+bool pickle_put_from_memo(pickle_writer *w, uint64_t number);
+void pickle_put_to_memo(pickle_writer *w, uint64_t number);
 
 #endif

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "formats/common/pickle_machine.h"
+#include "formats/common/pickle_internal.h"
 #include "state/value_map.h"
 
 fsdpck_status pickle_do_tuple(pickle_machine *m, value_kind kind, size_t first, fsdpck_error *err)
@@ -9,7 +9,7 @@ fsdpck_status pickle_do_tuple(pickle_machine *m, value_kind kind, size_t first, 
     if (count == 0)
         return pickle_push_plain(m, value_make(kind, VALUE_NO_CELLS), err);
     uint64_t at;
-    RETURN_IF(value_cells_take(m->pool, count + 1, &at, err));
+    RETURN_IF(value_cells_reserve(m->pool, count + 1, &at, err));
     uint64_t *cells = value_cell(m->pool, at);
     pickle_slot *slots = pickle_slot_at(m, first);
     uint64_t depth = 0;
@@ -22,10 +22,10 @@ fsdpck_status pickle_do_tuple(pickle_machine *m, value_kind kind, size_t first, 
     slots[0].v = value_make(kind, at);
     slots[0].depth = depth + 1;
     m->stack.count = first + 1;
-    return depth < PICKLE_NESTING_MOST ? FSDPCK_OK : pickle_too_deep(m, err);
+    return depth < PICKLE_NESTING_MAX ? FSDPCK_OK : pickle_too_deep(m, err);
 }
 
-/* A new node; dicts are chained for pickle_settle_dicts. */
+/* A new node; dicts are chained for pickle_dedup_dicts. */
 static fsdpck_status new_node(pickle_machine *m, value_kind kind, value *v, fsdpck_error *err)
 {
     if (kind == VALUE_LIST)
@@ -85,8 +85,8 @@ static fsdpck_status target_of(pickle_machine *m, size_t i, value_kind kind, val
         return FSDPCK_OK;
     }
     if (value_kind_inline(v) != VALUE_CALL)
-        return pickle_bad(m, FSDPCK_FINDING_PKL_CALL, "items are added to a value that takes none",
-                          err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL,
+                                 "items are added to a value that takes none", err);
     const value_call *call = value_call_of(m->pool, v);
     *target = kind == VALUE_LIST   ? call->list_items
               : kind == VALUE_DICT ? call->dict_items
@@ -156,7 +156,7 @@ static fsdpck_status offer_items(pickle_machine *m, size_t first, bool *taken, f
 fsdpck_status pickle_do_items(pickle_machine *m, size_t first, fsdpck_error *err)
 {
     if (first <= m->fence)
-        return pickle_too_few(m, err);
+        return pickle_fail_stack(m, err);
     bool taken = false;
     RETURN_IF(offer_items(m, first, &taken, err));
     if (taken)
@@ -166,7 +166,7 @@ fsdpck_status pickle_do_items(pickle_machine *m, size_t first, fsdpck_error *err
 
 fsdpck_status pickle_do_members(pickle_machine *m, size_t first, fsdpck_error *err)
 {
-    return first <= m->fence ? pickle_too_few(m, err) : take_items(m, first, VALUE_SET, err);
+    return first <= m->fence ? pickle_fail_stack(m, err) : take_items(m, first, VALUE_SET, err);
 }
 
 /* Drops the pairs that the hook takes. */
@@ -194,9 +194,10 @@ static fsdpck_status offer_pairs(pickle_machine *m, size_t first, fsdpck_error *
 fsdpck_status pickle_do_pairs(pickle_machine *m, size_t first, fsdpck_error *err)
 {
     if (first <= m->fence)
-        return pickle_too_few(m, err);
+        return pickle_fail_stack(m, err);
     if ((m->stack.count - first) % 2 != 0)
-        return pickle_bad(m, FSDPCK_FINDING_PKL_ODD, "a dict gets a key without an item", err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_ODD, "a dict gets a key without an item",
+                                 err);
     if (m->hooks->on_pair != NULL)
         RETURN_IF(offer_pairs(m, first, err));
     return take_items(m, first, VALUE_DICT, err);
@@ -297,7 +298,7 @@ static fsdpck_status settle_dict(pickle_machine *m, value dict, fsdpck_error *er
     return st;
 }
 
-fsdpck_status pickle_settle_dicts(pickle_machine *m, fsdpck_error *err)
+fsdpck_status pickle_dedup_dicts(pickle_machine *m, fsdpck_error *err)
 {
     while (m->last_dict > 0) {
         const value dict = value_make(VALUE_DICT, m->last_dict - 1);

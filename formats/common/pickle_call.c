@@ -1,4 +1,4 @@
-#include "formats/common/pickle_machine.h"
+#include "formats/common/pickle_internal.h"
 
 /* What may be applied to arguments: numbers, texts and containers never can. */
 static bool is_callable(value v)
@@ -36,7 +36,7 @@ static fsdpck_status push_call(pickle_machine *m, size_t taken, const value_call
     if (!replaced || value_has_cells(v)) {
         for (size_t i = first; i < m->stack.count; i++)
             depth = pickle_slot_at(m, i)->depth > depth ? pickle_slot_at(m, i)->depth : depth;
-        if (++depth > PICKLE_NESTING_MOST)
+        if (++depth > PICKLE_NESTING_MAX)
             return pickle_too_deep(m, err);
     }
     if (!replaced)
@@ -50,10 +50,11 @@ static fsdpck_status check_call(const pickle_machine *m, value callee, value arg
                                 fsdpck_error *err)
 {
     if (!is_callable(callee))
-        return pickle_bad(m, FSDPCK_FINDING_PKL_CALL,
-                          "something that cannot be called is applied to arguments", err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL,
+                                 "something that cannot be called is applied to arguments", err);
     if (value_kind_inline(args) != VALUE_TUPLE)
-        return pickle_bad(m, FSDPCK_FINDING_PKL_CALL, "the arguments of a call are no tuple", err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL, "the arguments of a call are no tuple",
+                                 err);
     return FSDPCK_OK;
 }
 
@@ -75,8 +76,8 @@ fsdpck_status pickle_do_newobj_ex(pickle_machine *m, fsdpck_error *err)
                              .how = CALL_NEWOBJ_EX};
     RETURN_IF(check_call(m, call.callee, call.args, err));
     if (value_kind_inline(call.kwargs) != VALUE_DICT)
-        return pickle_bad(m, FSDPCK_FINDING_PKL_CALL, "the keyword arguments of a call are no dict",
-                          err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL,
+                                 "the keyword arguments of a call are no dict", err);
     return push_call(m, 3, &call, err);
 }
 
@@ -104,8 +105,8 @@ static fsdpck_status build_host(pickle_machine *m, fsdpck_error *err)
 {
     const pickle_slot state = *pickle_top(m, 0);
     if (m->hooks->on_build_host == NULL)
-        return pickle_bad(m, FSDPCK_FINDING_PKL_CALL, "state is set on a value that takes none",
-                          err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL,
+                                 "state is set on a value that takes none", err);
     RETURN_IF(m->hooks->on_build_host(m->hooks->ctx, m->pool, pickle_top(m, 1)->v, state.v, err));
     m->stack.count--;
     pickle_rewind(m, state.mark);
@@ -124,11 +125,12 @@ fsdpck_status pickle_do_build(pickle_machine *m, fsdpck_error *err)
     if (kind == VALUE_HOST || kind == VALUE_TENSOR)
         return build_host(m, err);
     if (kind != VALUE_CALL)
-        return pickle_bad(m, FSDPCK_FINDING_PKL_CALL, "state is set on a value that takes none",
-                          err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL,
+                                 "state is set on a value that takes none", err);
     value_call call = *value_call_of(m->pool, slot->v);
     if (call.has_state)
-        return pickle_bad(m, FSDPCK_FINDING_PKL_CALL, "the state of an object is set twice", err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL, "the state of an object is set twice",
+                                 err);
     RETURN_IF(pickle_deepen(m, slot, state.depth, err));
     call.state = state.v;
     call.has_state = 1;

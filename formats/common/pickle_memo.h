@@ -26,7 +26,7 @@ typedef struct pickle_memo {
 
 fsdpck_status pickle_memo_grow(pickle_memo *m, uint64_t index, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-static inline fsdpck_status pickle_memo_want(pickle_memo *m, uint64_t index, fsdpck_error *err)
+static inline fsdpck_status pickle_memo_mark(pickle_memo *m, uint64_t index, fsdpck_error *err)
 {
     if (index / 64 >= m->blocks.count)
         RETURN_IF(pickle_memo_grow(m, index, err));
@@ -39,7 +39,7 @@ fsdpck_status pickle_memo_prepare(pickle_memo *m, uint64_t max_entries,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* The bits of an index and those after it, up to the end of the block. */
-static inline uint64_t pickle_memo_wanted_from(const pickle_memo *m, uint64_t index)
+static inline uint64_t pickle_memo_marked_from(const pickle_memo *m, uint64_t index)
 {
     if (index / 64 >= m->blocks.count)
         return 0;

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "formats/common/pickle_writer.h"
+#include "formats/common/pickle_write_internal.h"
 
 struct renamed {
     const char *now;
@@ -78,7 +78,7 @@ static const struct renamed_symbol symbols[] = {
     {{"collections", "UserString"}, {"UserString", "UserString"}},
 };
 
-void pickle_old_names(const char **module, const char **name)
+void pickle_python2_names(const char **module, const char **name)
 {
     for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
         const struct renamed_symbol *s = &symbols[i];

@@ -78,6 +78,6 @@ enum pickle_refused_opcode {
     OP_READONLY_BUFFER = 0x98
 };
 
-enum { PICKLE_PROTOCOL_MOST = 5 };
+enum { PICKLE_PROTOCOL_MAX = 5 };
 
 #endif

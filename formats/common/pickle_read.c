@@ -2,33 +2,33 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "formats/common/pickle_machine.h"
+#include "formats/common/pickle_internal.h"
 #include "formats/common/pickle_opcodes.h"
 #include "formats/common/pickle_skim.h"
 
-fsdpck_status pickle_bad(const pickle_machine *m, fsdpck_finding_id finding, const char *text,
-                         fsdpck_error *err)
+fsdpck_status pickle_fail_input(const pickle_machine *m, fsdpck_finding_id finding,
+                                const char *text, fsdpck_error *err)
 {
     return pickle_error(m->in, m->op_at, FSDPCK_BADINPUT, finding, err, "%s", text);
 }
 
-fsdpck_status pickle_over(const pickle_machine *m, fsdpck_finding_id finding, const char *text,
-                          fsdpck_error *err)
+fsdpck_status pickle_fail_limit(const pickle_machine *m, fsdpck_finding_id finding,
+                                const char *text, fsdpck_error *err)
 {
     return pickle_error(m->in, m->op_at, FSDPCK_LIMIT, finding, err, "%s", text);
 }
 
-fsdpck_status pickle_too_few(const pickle_machine *m, fsdpck_error *err)
+fsdpck_status pickle_fail_stack(const pickle_machine *m, fsdpck_error *err)
 {
-    return pickle_bad(m, FSDPCK_FINDING_PKL_STACK, "an opcode takes more values than there are",
-                      err);
+    return pickle_fail_input(m, FSDPCK_FINDING_PKL_STACK,
+                             "an opcode takes more values than there are", err);
 }
 
 fsdpck_status pickle_stack_grow(pickle_machine *m, fsdpck_error *err)
 {
     if (m->stack.count >= m->limits->max_stack)
-        return pickle_over(m, FSDPCK_FINDING_PKL_LIMIT,
-                           "the pickle keeps too many values on its stack", err);
+        return pickle_fail_limit(m, FSDPCK_FINDING_PKL_LIMIT,
+                                 "the pickle keeps too many values on its stack", err);
     RETURN_IF(vec_reserve(&m->stack, 1, err));
     m->stack_room =
         m->stack.capacity < m->limits->max_stack ? m->stack.capacity : (size_t)m->limits->max_stack;
@@ -46,14 +46,14 @@ void pickle_rewind(pickle_machine *m, uint64_t mark)
 
 fsdpck_status pickle_too_deep(const pickle_machine *m, fsdpck_error *err)
 {
-    return pickle_over(m, FSDPCK_FINDING_PKL_DEPTH, "containers are nested too deeply", err);
+    return pickle_fail_limit(m, FSDPCK_FINDING_PKL_DEPTH, "containers are nested too deeply", err);
 }
 
 fsdpck_status pickle_close_mark(pickle_machine *m, size_t *first, fsdpck_error *err)
 {
     if (m->marks.count == 0)
-        return pickle_bad(m, FSDPCK_FINDING_PKL_MARK, "an opcode needs a mark and there is none",
-                          err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_MARK,
+                                 "an opcode needs a mark and there is none", err);
     *first = m->fence;
     m->marks.count--;
     m->fence = m->marks.count > 0 ? *VEC_AT(&m->marks, size_t, m->marks.count - 1) : 0;
@@ -80,7 +80,7 @@ static inline fsdpck_status memoize(pickle_machine *m, fsdpck_error *err)
     const bool wanted = (m->wanted & 1) != 0;
     m->wanted >>= 1;
     if (m->memoized % 64 == 0)
-        m->wanted = pickle_memo_wanted_from(&m->memo, m->memoized);
+        m->wanted = pickle_memo_marked_from(&m->memo, m->memoized);
     return wanted ? memo_store(m, index, err) : pickle_need(m, 1, err);
 }
 
@@ -88,8 +88,8 @@ static fsdpck_status memo_fetch_slowly(pickle_machine *m, uint64_t index, fsdpck
 {
     const value *entry = pickle_memo_at(&m->memo, index);
     if (entry == NULL || *entry == PICKLE_MEMO_UNSET)
-        return pickle_bad(m, FSDPCK_FINDING_PKL_MEMO,
-                          "a memo entry is fetched before it was stored", err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_MEMO,
+                                 "a memo entry is fetched before it was stored", err);
     if (value_kind_inline(*entry) == VALUE_CALL) { /* may yet be replaced: not kept as recent */
         const value_call *call = value_call_of(m->pool, *entry);
         return pickle_push_plain(m, call->forwarded ? call->state : *entry, err);
@@ -109,7 +109,7 @@ static inline fsdpck_status memo_fetch(pickle_machine *m, uint64_t index, fsdpck
 static fsdpck_status do_mark(pickle_machine *m, fsdpck_error *err)
 {
     if (m->marks.count >= m->limits->max_depth)
-        return pickle_over(m, FSDPCK_FINDING_PKL_DEPTH, "too many marks are open", err);
+        return pickle_fail_limit(m, FSDPCK_FINDING_PKL_DEPTH, "too many marks are open", err);
     size_t *mark = vec_push(&m->marks, err);
     if (mark == NULL)
         return FSDPCK_LIMIT;
@@ -184,7 +184,7 @@ static fsdpck_status do_counted(pickle_machine *m, uint8_t op, fsdpck_error *err
         return pickle_do_bytearray(m, p, (size_t)nbytes, err);
     case OP_BINSTRING:
     case OP_SHORT_BINSTRING:
-        return pickle_push_old_str(m, p, (size_t)nbytes, err);
+        return pickle_push_python2_str(m, p, (size_t)nbytes, err);
     default:
         return pickle_push_str(m, p, (size_t)nbytes, err);
     }
@@ -204,7 +204,7 @@ static fsdpck_status do_fetch_or_store(pickle_machine *m, uint8_t op, fsdpck_err
     size_t nbytes = op == OP_BINPUT || op == OP_BINGET ? 1 : 4;
     if (op == OP_PUT || op == OP_GET) {
         if (!pickle_line(m->in, m->at, &nbytes) || !pickle_decimal(p, nbytes, &index))
-            return pickle_bad(m, FSDPCK_FINDING_PKL_INT, "a memo index is no number", err);
+            return pickle_fail_input(m, FSDPCK_FINDING_PKL_INT, "a memo index is no number", err);
         nbytes++;
     } else {
         index = nbytes == 1 ? p[0] : load_le32(p);
@@ -378,7 +378,7 @@ static inline fsdpck_status run_one(pickle_machine *m, uint8_t op, fsdpck_error 
 static fsdpck_status run(pickle_machine *m, size_t nbytes, value *root, fsdpck_error *err)
 {
     const uint8_t *const bytes = m->in->bytes;
-    m->wanted = pickle_memo_wanted_from(&m->memo, 0);
+    m->wanted = pickle_memo_marked_from(&m->memo, 0);
     while (bytes[m->at] != OP_STOP) {
         m->op_at = m->at++;
         /* Every fourth opcode is this one: told apart here, it costs no jump to guess. */
@@ -389,12 +389,13 @@ static fsdpck_status run(pickle_machine *m, size_t nbytes, value *root, fsdpck_e
     }
     m->op_at = nbytes - 1;
     if (m->marks.count > 0)
-        return pickle_bad(m, FSDPCK_FINDING_PKL_MARK, "a mark is still open at STOP", err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_MARK, "a mark is still open at STOP", err);
     RETURN_IF(pickle_need(m, 1, err));
     if (m->stack.count > 1)
-        return pickle_bad(m, FSDPCK_FINDING_PKL_MARK, "more than one value is left at STOP", err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_MARK, "more than one value is left at STOP",
+                                 err);
     *root = pickle_top(m, 0)->v;
-    return pickle_settle_dicts(m, err);
+    return pickle_dedup_dicts(m, err);
 }
 
 static bool is_about_code(fsdpck_finding_id finding)
@@ -405,7 +406,7 @@ static bool is_about_code(fsdpck_finding_id finding)
 
 /* A pickle that breaks off has run, in Python, up to there: what it asked for until then is told
  * beside the break. `err` is of the skim, with the offset of the opcode that broke it. */
-static void tell_before(pickle_machine *m, fsdpck_error *err)
+static void report_before(pickle_machine *m, fsdpck_error *err)
 {
     const pickle_input *in = m->in;
     const uint64_t nbytes = err->offset_bytes - in->file_offset_bytes;
@@ -452,7 +453,7 @@ fsdpck_status pickle_read(const pickle_input *in, const pickle_limits *limits, v
     fsdpck_status st;
     st = pickle_skim_all(in, &m.memo, &nbytes, err);
     if (st == FSDPCK_BADINPUT && err != NULL && hooks != NULL)
-        tell_before(&m, err);
+        report_before(&m, err);
     if (st != FSDPCK_OK)
         goto out;
     GOTO_IF(pickle_memo_prepare(&m.memo, limits->max_memo, err), out);

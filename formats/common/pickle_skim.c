@@ -153,11 +153,11 @@ static fsdpck_status skim_proto(struct skim *s, fsdpck_error *err)
     if (s->at == s->in->nbytes)
         return truncated(s, err);
     const uint8_t protocol = s->in->bytes[s->at++];
-    if (protocol <= PICKLE_PROTOCOL_MOST)
+    if (protocol <= PICKLE_PROTOCOL_MAX)
         return FSDPCK_OK;
     const fsdpck_status st =
         bad(s, FSDPCK_FINDING_PKL_PROTO, "the protocol of the pickle is unknown", err);
-    error_expected(err, "0 to %d", PICKLE_PROTOCOL_MOST);
+    error_expected(err, "0 to %d", PICKLE_PROTOCOL_MAX);
     error_found(err, "%u", protocol);
     return st;
 }
@@ -178,7 +178,7 @@ static inline fsdpck_status skim_fetch(struct skim *s, uint64_t index, fsdpck_er
 {
     if (index >= s->in->nbytes)
         return check_index(s, index, err);
-    return s->memo != NULL ? pickle_memo_want(s->memo, index, err) : FSDPCK_OK;
+    return s->memo != NULL ? pickle_memo_mark(s->memo, index, err) : FSDPCK_OK;
 }
 
 static fsdpck_status skim_index(struct skim *s, unsigned width, bool fetch, fsdpck_error *err)

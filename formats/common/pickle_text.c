@@ -5,7 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/utf8.h"
-#include "formats/common/pickle_machine.h"
+#include "formats/common/pickle_internal.h"
 #include "formats/common/pickle_opcodes.h"
 #include "formats/common/pickle_skim.h"
 
@@ -42,13 +42,13 @@ fsdpck_status pickle_push_str(pickle_machine *m, const uint8_t *text, size_t nby
 {
     value v;
     if (!is_text(text, nbytes))
-        return pickle_bad(m, FSDPCK_FINDING_PKL_STR, "a string is not UTF-8", err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_STR, "a string is not UTF-8", err);
     RETURN_IF(value_new_str(m->pool, (const char *)text, nbytes, &v, err));
     return pickle_push_plain(m, v, err);
 }
 
-fsdpck_status pickle_push_old_str(pickle_machine *m, const uint8_t *text, size_t nbytes,
-                                  fsdpck_error *err)
+fsdpck_status pickle_push_python2_str(pickle_machine *m, const uint8_t *text, size_t nbytes,
+                                      fsdpck_error *err)
 {
     value v;
     if (is_text(text, nbytes))
@@ -67,8 +67,8 @@ static fsdpck_status push_symbol(pickle_machine *m, const char *module, size_t m
         memchr(name, '\0', name_nbytes) != NULL ||
         !is_text((const uint8_t *)module, module_nbytes) ||
         !is_text((const uint8_t *)name, name_nbytes))
-        return pickle_bad(m, FSDPCK_FINDING_PKL_GLOBAL, "a symbol's module and name are no names",
-                          err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_GLOBAL,
+                                 "a symbol's module and name are no names", err);
     RETURN_IF(value_new_symbol_of(m->pool, module, module_nbytes, name, name_nbytes, &v, err));
     return pickle_push(m, v, mark, 0, err);
 }
@@ -98,8 +98,8 @@ fsdpck_status pickle_do_stack_global(pickle_machine *m, fsdpck_error *err)
     const pickle_slot module = *pickle_top(m, 1);
     const pickle_slot name = *pickle_top(m, 0);
     if (value_kind_inline(module.v) != VALUE_STR || value_kind_inline(name.v) != VALUE_STR)
-        return pickle_bad(m, FSDPCK_FINDING_PKL_GLOBAL, "a symbol's module and name are no strings",
-                          err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_GLOBAL,
+                                 "a symbol's module and name are no strings", err);
     m->stack.count -= 2;
     size_t module_nbytes = 0;
     size_t name_nbytes = 0;
@@ -141,7 +141,7 @@ static fsdpck_status push_decimal(pickle_machine *m, const char *text, size_t nb
     for (size_t i = 0; good && i < ndigits; i++)
         good = digits[i] >= '0' && digits[i] <= '9';
     if (!good)
-        return pickle_bad(m, FSDPCK_FINDING_PKL_INT, "a number is no decimal number", err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_INT, "a number is no decimal number", err);
     uint8_t le[DIGITS_MOST / 2 + 2]; /* a digit takes less than half a byte */
     const size_t le_nbytes = ndigits / 2 + 2;
     bytes_of_digits(digits, ndigits, negative, le, le_nbytes);
@@ -182,7 +182,7 @@ static fsdpck_status push_float(pickle_machine *m, const char *text, size_t nbyt
     double d;
     value v;
     if (!parse_double(text, nbytes, &d))
-        return pickle_bad(m, FSDPCK_FINDING_PKL_INT, "a number is no decimal fraction", err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_INT, "a number is no decimal fraction", err);
     const uint64_t mark = m->pool->cells.count;
     RETURN_IF(value_new_float(m->pool, d, &v, err));
     return pickle_push(m, v, mark, 0, err);
@@ -309,14 +309,15 @@ static fsdpck_status push_escaped(pickle_machine *m, uint8_t op, const char *lin
         return FSDPCK_LIMIT;
     fsdpck_status st;
     if (op == OP_UNICODE)
-        st = unescape_unicode(line, nbytes, plain, &n)
-                 ? pickle_push_str(m, plain, n, err)
-                 : pickle_bad(m, FSDPCK_FINDING_PKL_STR, "a string has a broken escape", err);
+        st =
+            unescape_unicode(line, nbytes, plain, &n)
+                ? pickle_push_str(m, plain, n, err)
+                : pickle_fail_input(m, FSDPCK_FINDING_PKL_STR, "a string has a broken escape", err);
     else
         st = unescape_string(line, nbytes, plain, &n)
-                 ? pickle_push_old_str(m, plain, n, err)
-                 : pickle_bad(m, FSDPCK_FINDING_PKL_STR, "a string is not quoted as it must be",
-                              err);
+                 ? pickle_push_python2_str(m, plain, n, err)
+                 : pickle_fail_input(m, FSDPCK_FINDING_PKL_STR,
+                                     "a string is not quoted as it must be", err);
     budget_free(m->pool->owner, plain, room);
     return st;
 }
@@ -342,6 +343,6 @@ fsdpck_status pickle_do_line(pickle_machine *m, uint8_t op, fsdpck_error *err)
         RETURN_IF(pickle_push_str(m, (const uint8_t *)line, nbytes, err));
         return pickle_do_persid(m, err);
     default: /* the skim lets nothing else pass */
-        return pickle_bad(m, FSDPCK_FINDING_PKL_OPCODE, "an opcode is unknown", err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_OPCODE, "an opcode is unknown", err);
     }
 }

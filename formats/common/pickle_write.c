@@ -1,5 +1,5 @@
 #include "formats/common/pickle_opcodes.h"
-#include "formats/common/pickle_writer.h"
+#include "formats/common/pickle_write_internal.h"
 #include "state/value_cells.h"
 
 /* A value whose parts are being written. */
@@ -86,7 +86,7 @@ static void put_leaf(pickle_writer *w, value v)
         pickle_put_none(w);
         break;
     case VALUE_BOOL:
-        pickle_put_bool(w, value_as_bool(v));
+        pickle_put_bool(w, value_is_true(v));
         break;
     case VALUE_INT:
         (void)value_as_i64(w->pool, v, &i);

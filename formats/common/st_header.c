@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/checked.h"
-#include "formats/common/st_header_parts.h"
+#include "formats/common/st_header_internal.h"
 
 /* Most headers are smaller; on network storage one read of this size costs what one of 8 bytes
  * does. */

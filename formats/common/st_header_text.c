@@ -5,7 +5,7 @@
 #include "base/checked.h"
 #include "base/json.h"
 #include "base/utf8.h"
-#include "formats/common/st_header_parts.h"
+#include "formats/common/st_header_internal.h"
 
 typedef struct parser {
     json_reader json;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "formats/common/torch_archive_parts.h"
+#include "formats/common/torch_archive_internal.h"
 
 enum { HEAD_NBYTES = 512, SMALL_RECORD_NBYTES = 64 };
 
@@ -55,7 +55,7 @@ bool torch_is_foreign(const uint8_t *head, size_t nbytes)
     return c != NULL && c->foreign;
 }
 
-const char *torch_other_container(const uint8_t *head, size_t nbytes)
+const char *torch_name_container(const uint8_t *head, size_t nbytes)
 {
     const struct container *c = find_container(head, nbytes);
     if (c != NULL)
@@ -68,7 +68,7 @@ const char *torch_other_container(const uint8_t *head, size_t nbytes)
 static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64_t offset,
                                       fsdpck_error *err)
 {
-    const char *what = torch_other_container(head, nbytes);
+    const char *what = torch_name_container(head, nbytes);
     fsdpck_status st;
 
     if (nbytes >= 262 && memcmp(head + 257, "ustar", 5) == 0) {
@@ -286,10 +286,10 @@ const uint64_t *torch_tensor_strides(const torch_archive *a, const torch_tensor 
     return VEC_AT(&a->dims, const uint64_t, t->dims_at + t->ndim);
 }
 
-fsdpck_status torch_tensor_place(const torch_archive *a, const torch_tensor *t, place *where,
-                                 fsdpck_error *err)
+fsdpck_status torch_tensor_locate(const torch_archive *a, const torch_tensor *t, place *where,
+                                  fsdpck_error *err)
 {
-    tensor_claim c = {.dtype = t->dtype, .ndim = t->ndim, .offset_nelems = t->offset_nelems};
+    declared_tensor c = {.dtype = t->dtype, .ndim = t->ndim, .offset_nelems = t->offset_nelems};
 
     memset(where, 0, sizeof(*where));
     if (t->meta)
@@ -311,6 +311,6 @@ fsdpck_status torch_tensor_place(const torch_archive *a, const torch_tensor *t, 
     where->crc32 = s->crc32;
     where->conj = t->conj;
     where->neg = t->neg;
-    tensor_claim_place(&c, a->big_endian, where);
+    declared_tensor_locate(&c, a->big_endian, where);
     return FSDPCK_OK;
 }

@@ -67,7 +67,7 @@ typedef struct torch_archive {
 
 /* What a file that begins with these bytes is, where it is some other known container ("an HDF5
  * file"); else NULL. */
-const char *torch_other_container(const uint8_t *head, size_t nbytes);
+const char *torch_name_container(const uint8_t *head, size_t nbytes);
 /* Whether it is of a kind that is not read, rather than a file that should be another. */
 bool torch_is_foreign(const uint8_t *head, size_t nbytes);
 
@@ -75,7 +75,7 @@ bool torch_is_foreign(const uint8_t *head, size_t nbytes);
 typedef enum torch_calls {
     TORCH_CALLS_REFUSE = 0,
     TORCH_CALLS_KEEP = 1, /* as records, but for those that run code */
-    TORCH_CALLS_SHOW      /* all of them, for a reader that judges them itself and writes none */
+    TORCH_CALLS_KEEP_ALL  /* all of them, for a reader that judges them itself and writes none */
 } torch_calls;
 
 /* Also recognises what is not one, by name: PT-CONTAINER, PT-TAR, "save was interrupted" (no
@@ -93,8 +93,8 @@ const uint64_t *torch_tensor_strides(const torch_archive *a, const torch_tensor 
 /* Where tensor t's elements lie in the file. place.file is left 0. Bounds against the storage
  * were checked by torch_archive_open; in large archives this reads the record's local header
  * (see ZIP_EAGER_ENTRIES). Any thread. */
-fsdpck_status torch_tensor_place(const torch_archive *a, const torch_tensor *t, place *where,
-                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status torch_tensor_locate(const torch_archive *a, const torch_tensor *t, place *where,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* The fast way for a blob that holds exactly one tensor: reads all of a small blob, head and
  * tail of a larger one, fills dtype, sizes (room for NDIM_MAX; ndim in *ndim) and place. Same
@@ -112,10 +112,11 @@ fsdpck_status torch_blob_locate_head(const uint8_t *head, size_t head_nbytes, dt
                                      size_t *need_nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* The fast way to sum what else such a blob holds: true where every record is right but those whose
- * data is_summed says somebody else sums; *records and *nbytes are what was. False: look at it the
- * long way (zip_sum.h). Any thread. */
-bool torch_blob_sum(const zip_input *in, bool (*is_summed)(void *ctx, uint64_t offset_bytes),
-                    void *ctx, uint64_t *records, uint64_t *nbytes);
+ * data is_checked_elsewhere says somebody else sums; *records and *nbytes are what was. False: look at it the
+ * long way (zip_check.h). Any thread. */
+bool torch_blob_check(const zip_input *in,
+                      bool (*is_checked_elsewhere)(void *ctx, uint64_t offset_bytes), void *ctx,
+                      uint64_t *records, uint64_t *nbytes);
 
 /* Whether a call of this symbol could run code that is not a constructor of data (os.system,
  * eval, torch.load): PKL-GLOBAL. Nothing here ever calls anything; this is for what is said to

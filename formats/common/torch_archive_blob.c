@@ -3,9 +3,9 @@
 
 #include "base/bytes.h"
 #include "base/crc.h"
-#include "formats/common/torch_archive_parts.h"
-#include "formats/common/torch_serial.h"
-#include "formats/common/zip_parts.h"
+#include "formats/common/torch_archive_internal.h"
+#include "formats/common/torch_serialization_id.h"
+#include "formats/common/zip_records.h"
 
 /* A tensor's blob of a DCP folder is a whole zip of a few records, most of it smaller than
  * SMALL_NBYTES. What is here accepts the usual ones without allocating; all else, right or
@@ -197,7 +197,7 @@ static bool blob_fast(const zip_input *in, plain_pickle *p, place *where)
     where->record_nbytes = e.items[i].nbytes;
     where->has_crc = !e.no_crc;
     where->crc32 = e.items[i].crc32;
-    tensor_claim_place(&p->claim, big_endian, where);
+    declared_tensor_locate(&p->claim, big_endian, where);
     return true;
 }
 
@@ -225,7 +225,7 @@ static fsdpck_status blob_slow(const zip_input *in, dtype *d, unsigned *ndim, ui
         *ndim = t->ndim;
         if (t->ndim > 0)
             memcpy(sizes, torch_tensor_sizes(&a, t), t->ndim * sizeof(uint64_t));
-        st = torch_tensor_place(&a, t, where, err);
+        st = torch_tensor_locate(&a, t, where, err);
         if (st == FSDPCK_OK && where->stream)
             st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ZIP_METHOD,
                            "deflated record inside of a blob");
@@ -254,7 +254,7 @@ fsdpck_status torch_blob_locate(const zip_input *in, dtype *d, unsigned *ndim, u
 /* Whether the serialization id, where there is one, is the one that torch would have given. */
 static bool serial_is_right(const blob *b, const blob_entries *e)
 {
-    const size_t id = entry_find(e, TORCH_SERIAL_RECORD);
+    const size_t id = entry_find(e, TORCH_SERIALIZATION_ID_RECORD);
     const uint8_t *text;
     uint64_t hash = 0;
 
@@ -262,13 +262,14 @@ static bool serial_is_right(const blob *b, const blob_entries *e)
         return true;
     for (size_t i = 0; i < id; i++)
         if (e->items[i].nbytes > 0)
-            hash = torch_serial_add(hash, e->items[i].crc32);
+            hash = torch_serialization_id_add(hash, e->items[i].crc32);
     return blob_has(b, e->data_at[id], e->items[id].nbytes, &text) &&
-           !torch_serial_differs(text, e->items[id].nbytes, hash);
+           !torch_serialization_id_differs(text, e->items[id].nbytes, hash);
 }
 
-bool torch_blob_sum(const zip_input *in, bool (*is_summed)(void *ctx, uint64_t offset_bytes),
-                    void *ctx, uint64_t *records, uint64_t *nbytes)
+bool torch_blob_check(const zip_input *in,
+                      bool (*is_checked_elsewhere)(void *ctx, uint64_t offset_bytes), void *ctx,
+                      uint64_t *records, uint64_t *nbytes)
 {
     blob b;
     blob_entries e;
@@ -279,7 +280,7 @@ bool torch_blob_sum(const zip_input *in, bool (*is_summed)(void *ctx, uint64_t o
     for (size_t i = 0; i < e.count && !e.no_crc; i++) {
         const zip_central *c = &e.items[i];
         const uint8_t *bytes;
-        if (is_summed(ctx, in->base_offset_bytes + e.data_at[i]))
+        if (is_checked_elsewhere(ctx, in->base_offset_bytes + e.data_at[i]))
             continue;
         if (!blob_has(&b, e.data_at[i], c->nbytes, &bytes) ||
             crc32_update(0, bytes, c->nbytes) != c->crc32)

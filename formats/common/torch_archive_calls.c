@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "formats/common/torch_archive_parts.h"
+#include "formats/common/torch_archive_internal.h"
 
 /* Constructors of plain data that state dicts are known to hold; "*" at the end of a module
  * covers what lies below it. Names are listed one by one: a dotted name ("os.system" of pathlib)

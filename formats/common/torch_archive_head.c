@@ -3,8 +3,8 @@
 
 #include "base/bytes.h"
 #include "base/crc.h"
-#include "formats/common/torch_archive_parts.h"
-#include "formats/common/zip_parts.h"
+#include "formats/common/torch_archive_internal.h"
+#include "formats/common/zip_records.h"
 
 /* A blob that is compressed as a whole is read from its beginning, where no directory tells
  * sizes: the records are walked by what is known of them. data.pkl ends with its pickle's STOP,
@@ -179,7 +179,7 @@ static fsdpck_status machine_read(head_pickle *p, const uint8_t *bytes, size_t n
     if (p->tensor.meta)
         return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
                          "tensor on the meta device has no data");
-    tensor_claim *c = &p->plain.claim;
+    declared_tensor *c = &p->plain.claim;
     c->dtype = p->tensor.dtype;
     c->ndim = p->tensor.ndim;
     c->offset_nelems = p->tensor.offset_nelems;
@@ -269,7 +269,7 @@ static fsdpck_status walk_records(walk *w, head_pickle *p, place *where, fsdpck_
     where->record_nbytes = nbytes;
     where->conj = p->tensor.conj;
     where->neg = p->tensor.neg;
-    tensor_claim_place(&p->plain.claim, w->big_endian, where);
+    declared_tensor_locate(&p->plain.claim, w->big_endian, where);
     return FSDPCK_OK;
 }
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "formats/common/torch_archive_parts.h"
+#include "formats/common/torch_archive_internal.h"
 
 /* The stream form: five pickles (magic, 1001, system, object, storage keys), then for each key
  * in that order an element count of 8 bytes and the elements. torch writes both little-endian on
@@ -98,7 +98,7 @@ static fsdpck_status system_check(const value_pool *pool, value protocol, value 
     if (value_kind_of(system) != VALUE_DICT ||
         !value_dict_find(pool, system, "little_endian", &little))
         return legacy_bad(err, "no record of its system");
-    if (!value_as_bool(little))
+    if (!value_is_true(little))
         return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_BYTEORDER,
                          "legacy file of a big-endian machine is not supported");
     return FSDPCK_OK;

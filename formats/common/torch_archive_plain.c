@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "formats/common/torch_archive_parts.h"
+#include "formats/common/torch_archive_internal.h"
 
 /* A DCP folder holds tens of thousands of pickles of this one shape. All that differs is read
  * here without a pool or a memo; whoever gets false uses the pickle machine. */
@@ -200,7 +200,7 @@ static void storage(cursor *c, plain_pickle *p, dtype *d)
 bool torch_plain_pickle_match(const uint8_t *bytes, size_t nbytes, plain_pickle *p)
 {
     cursor c = {.at = bytes, .end = bytes + nbytes, .nbytes = nbytes};
-    tensor_claim *claim = &p->claim;
+    declared_tensor *claim = &p->claim;
     size_t n = 0;
 
     const uint8_t *proto = take(&c, 2);
@@ -230,5 +230,6 @@ bool torch_plain_pickle_match(const uint8_t *bytes, size_t nbytes, plain_pickle 
     expect(&c, 'R');
     expect(&c, '.');
     p->nbytes = (size_t)(c.at - bytes);
-    return !c.failed && claim->dtype != DTYPE_NONE && tensor_claim_check(claim, NULL) == FSDPCK_OK;
+    return !c.failed && claim->dtype != DTYPE_NONE &&
+           declared_tensor_check(claim, NULL) == FSDPCK_OK;
 }

@@ -1,7 +1,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/common/torch_archive_parts.h"
+#include "formats/common/torch_archive_internal.h"
 
 static fsdpck_status persid_bad(fsdpck_error *err, const char *what)
 {

@@ -1,7 +1,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/common/torch_archive_parts.h"
+#include "formats/common/torch_archive_internal.h"
 #include "state/catalogue.h"
 
 /* A call that the pickle machine has just finished, and what becomes of it. */
@@ -85,7 +85,7 @@ static fsdpck_status dtype_from(const rebuild *r, value v, dtype *d)
                                         escape_text(shown, sizeof(shown), name, strlen(name)));
 }
 
-static fsdpck_status tensor_push(const rebuild *r, const tensor_claim *c, torch_tensor t,
+static fsdpck_status tensor_push(const rebuild *r, const declared_tensor *c, torch_tensor t,
                                  value *tensor)
 {
     torch_archive *a = r->b->archive;
@@ -116,8 +116,8 @@ static void lazy_bits(const rebuild *r, value metadata, torch_tensor *t)
 
     if (value_kind_of(metadata) != VALUE_DICT)
         return;
-    t->conj = value_dict_find(r->pool, metadata, "conj", &bit) && value_as_bool(bit);
-    t->neg = value_dict_find(r->pool, metadata, "neg", &bit) && value_as_bool(bit);
+    t->conj = value_dict_find(r->pool, metadata, "conj", &bit) && value_is_true(bit);
+    t->neg = value_dict_find(r->pool, metadata, "neg", &bit) && value_is_true(bit);
 }
 
 /* Whether a dict, or a call that makes one, is not empty: hooks. */
@@ -135,7 +135,7 @@ static fsdpck_status plain_tensor(const rebuild *r, value args, unsigned version
 {
     const size_t count = value_count(r->pool, args);
     const value storage = arg(r, args, 0);
-    tensor_claim c = {0};
+    declared_tensor c = {0};
     torch_tensor t = {0};
     unsigned nstrides;
 
@@ -156,11 +156,11 @@ static fsdpck_status plain_tensor(const rebuild *r, value args, unsigned version
     if (version == 3)
         RETURN_IF(dtype_from(r, arg(r, args, 6), &c.dtype));
     c.storage_nbytes = s->nbytes;
-    RETURN_IF(tensor_claim_check(&c, r->err));
+    RETURN_IF(declared_tensor_check(&c, r->err));
     t.storage = ref.storage;
     t.meta = s->meta;
     t.requires_grad = version > 1 && value_kind_of(arg(r, args, 4)) == VALUE_BOOL &&
-                      value_as_bool(arg(r, args, 4));
+                      value_is_true(arg(r, args, 4));
     t.python = version > 1 && has_items(r, arg(r, args, 5)) ? CAT_PYTHON_ATTRIBUTES : 0;
     lazy_bits(r, arg(r, args, version == 3 ? 7 : 6), &t);
     return tensor_push(r, &c, t, tensor);
@@ -191,7 +191,7 @@ static bool attribute(const rebuild *r, value state, const char *name, value *v)
 static bool is_set(const rebuild *r, value state, const char *name)
 {
     value bit;
-    return attribute(r, state, name, &bit) && value_as_bool(bit);
+    return attribute(r, state, name, &bit) && value_is_true(bit);
 }
 
 /* CAT_PYTHON_... of a tensor by its attributes: those that torch gives a Buffer, a Parameter of
@@ -236,14 +236,14 @@ static fsdpck_status rebuild_parameter(const rebuild *r, value args)
         torch_tensor *t = VEC_AT(&r->b->archive->tensors, torch_tensor, value_tensor_index(inner));
         t->python |= CAT_PYTHON_PARAMETER | python_of(r, arg(r, args, 3)) |
                      (has_items(r, arg(r, args, 2)) ? CAT_PYTHON_ATTRIBUTES : 0);
-        t->requires_grad = value_as_bool(arg(r, args, 1));
+        t->requires_grad = value_is_true(arg(r, args, 1));
     }
     return set_to(r, data);
 }
 
 static fsdpck_status rebuild_meta(const rebuild *r, value args)
 {
-    tensor_claim c = {0};
+    declared_tensor c = {0};
     unsigned nstrides;
     value tensor;
 
@@ -253,7 +253,7 @@ static fsdpck_status rebuild_meta(const rebuild *r, value args)
     c.storage_nbytes = INT64_MAX;
     if (nstrides != c.ndim)
         return args_bad(r, "as many strides as dims");
-    RETURN_IF(tensor_claim_check(&c, r->err));
+    RETURN_IF(declared_tensor_check(&c, r->err));
     RETURN_IF(tensor_push(r, &c, (torch_tensor){.meta = true, .storage = UINT32_MAX}, &tensor));
     return set_to(r, tensor);
 }
@@ -273,7 +273,7 @@ static fsdpck_status rebuild_wrapper(const rebuild *r, const char *class_name, v
             return FSDPCK_OK;
         torch_tensor *local = VEC_AT(&a->tensors, torch_tensor, value_tensor_index(inner));
         local->python |= python_of(r, state);
-        local->requires_grad = value_as_bool(arg(r, args, 7));
+        local->requires_grad = value_is_true(arg(r, args, 7));
         return FSDPCK_OK;
     }
     if (!attribute(r, state, "_tensor", &inner) || value_kind_of(inner) != VALUE_TENSOR)
@@ -346,7 +346,7 @@ static fsdpck_status rebuild_device(const rebuild *r, value args)
 
 static bool is_kept(const torch_builder *b, bool runs_code)
 {
-    return runs_code ? b->calls == TORCH_CALLS_SHOW : b->calls != TORCH_CALLS_REFUSE;
+    return runs_code ? b->calls == TORCH_CALLS_KEEP_ALL : b->calls != TORCH_CALLS_REFUSE;
 }
 
 /* How Python 3.11 writes enum members and nested classes: the symbol Class.Name, unless it could

@@ -5,7 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/crc.h"
-#include "formats/common/zip_parts.h"
+#include "formats/common/zip_records.h"
 
 enum { TAIL_NBYTES = 64 << 10, WINDOW_NBYTES = 4 << 10, ENTRIES_LIMIT = 1 << 24 };
 

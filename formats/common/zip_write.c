@@ -2,7 +2,7 @@
 
 #include "base/bytes.h"
 #include "formats/common/zip.h"
-#include "formats/common/zip_parts.h"
+#include "formats/common/zip_records.h"
 
 /* The bytes of torch's miniz (caffe2/serialize/inline_container.cc, the same from 1.13 to 2.15):
  * sizes and CRC only in the descriptor and the directory, data aligned by a padding field "FB",

@@ -8,7 +8,7 @@
  * Steps of open(): dcp_metadata.c (pickle to records), dcp_catalogue.c (records to catalogue),
  * dcp_files.c (sizes and ranges of the blobs), dcp_origin.c (who wrote it), dcp_parts.c
  * (folders with a DCP folder for each part); bytes are served by
- * dcp_blob.c and dcp_inner.c, byte items by dcp_object.c.
+ * dcp_blob.c and dcp_st_stream.c, byte items by dcp_object.c.
  *
  * What is written (dcp_writer.c): one `__{rank}_0.distcp` a rank and a `.metadata` that torch 2.1
  * to 2.15 load.

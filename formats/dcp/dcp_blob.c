@@ -6,8 +6,8 @@
 #include "formats/common/torch_archive.h"
 #include "formats/common/zstd_stream.h"
 #include "formats/dcp/dcp_boxes.h"
-#include "formats/dcp/dcp_folder.h"
-#include "formats/dcp/dcp_inside.h"
+#include "formats/dcp/dcp_internal.h"
+#include "formats/dcp/dcp_item_tensor.h"
 
 #define HEAD_LIMIT (16u << 20)
 #define TAIL_LIMIT (1u << 20)
@@ -145,13 +145,13 @@ fsdpck_status dcp_blob_describe(dcp_folder *d, uint64_t chunk, dcp_payload *p, p
     p->dtype = DTYPE_NONE;
     p->ndim = 0;
     p->is_stream = false;
-    RETURN_IF(dcp_transform_check(d, c->aux & ~DCP_AUX_UNSURE, &zstd, err));
+    RETURN_IF(dcp_transform_check(d, c->aux & ~DCP_AUX_UNKNOWN_ORDER, &zstd, err));
     if (zstd)
         return locate_zstd(d, c, &p->dtype, &p->ndim, p->sizes, where, err);
     catalogue_chunk_box(d->cat, chunk, NULL, p->sizes);
     /* No zip is as short as its tensor's elements. */
     if (c->nbytes <= box_nelems(p->sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes)
-        RETURN_IF(dcp_inner_probe(d, c->file, c->offset_bytes, &p->is_stream, err));
+        RETURN_IF(dcp_st_stream_probe(d, c->file, c->offset_bytes, &p->is_stream, err));
     if (p->is_stream)
         return FSDPCK_OK;
     const zip_input in = blob_input(&reader, c);
@@ -164,7 +164,7 @@ static fsdpck_status locate_blob(dcp_folder *d, uint64_t chunk, place *where, fs
 
     RETURN_IF(dcp_blob_describe(d, chunk, &p, where, err));
     if (p.is_stream)
-        return dcp_inner_locate(d, chunk, where, err);
+        return dcp_st_stream_locate(d, chunk, where, err);
     where->file = catalogue_chunk(d->cat, chunk)->file;
     return dcp_payload_check(d, chunk, p.dtype, p.ndim, p.sizes, err);
 }
@@ -174,12 +174,12 @@ fsdpck_status dcp_locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *
     dcp_folder *d = ctx;
     const cat_chunk *c = catalogue_chunk(d->cat, chunk);
 
-    if (c->aux & DCP_AUX_INSIDE) {
-        *where = dcp_inside_at(d, c->aux)->where;
+    if (c->aux & DCP_AUX_ITEM_TENSOR) {
+        *where = dcp_item_tensor_at(d, c->aux)->where;
         return FSDPCK_OK;
     }
     const fsdpck_status st =
-        c->aux & DCP_AUX_UNSURE ? dcp_order_unsure(err) : locate_blob(d, chunk, where, err);
+        c->aux & DCP_AUX_UNKNOWN_ORDER ? dcp_order_refuse(err) : locate_blob(d, chunk, where, err);
     if (st != FSDPCK_OK)
         add_context(d, c, err);
     return st;
@@ -335,7 +335,7 @@ fsdpck_status dcp_stream_open(void *ctx, uint64_t chunk, source_stream **s, fsdp
     made->d = d;
     made->chunk = chunk;
     made->reader = (dcp_blob_reader){.d = d, .file = c->file};
-    made->inside = (c->aux & DCP_AUX_INSIDE) != 0;
+    made->inside = (c->aux & DCP_AUX_ITEM_TENSOR) != 0;
     made->head = VEC_OF(uint8_t, d->owner);
     made->tail = VEC_OF(uint8_t, d->owner);
     fsdpck_status st = dcp_locate(d, chunk, &made->where, err);

@@ -6,7 +6,7 @@
 
 #include "base/checked.h"
 #include "layout/mesh_text.h"
-#include "layout/piece.h"
+#include "layout/shard_box.h"
 
 fsdpck_status dcp_boxes_init(dcp_boxes *b, dcp_folder *d, uint32_t tensor, fsdpck_error *err)
 {
@@ -49,7 +49,7 @@ static fsdpck_status read_head(void *ctx, unsigned worker, uint64_t k, fsdpck_er
 
     memcpy(held, b->recorded + (k * 2 + 1) * b->ndim, b->ndim * sizeof *held);
     /* Files of empty boxes alone need not be there. */
-    if (c->place == PLACE_EMPTY &&
+    if (c->place == LOCATION_EMPTY &&
         (c->file == CAT_NONE || c->nbytes == 0 ||
          !checked_range(c->offset_bytes, c->nbytes, catalogue_file(cat, c->file)->nbytes)))
         return FSDPCK_OK;
@@ -62,7 +62,7 @@ static fsdpck_status read_head(void *ctx, unsigned worker, uint64_t k, fsdpck_er
     return FSDPCK_OK;
 }
 
-fsdpck_status dcp_boxes_read_heads(dcp_boxes *b, const open_request *req, fsdpck_error *err)
+fsdpck_status dcp_boxes_read_headers(dcp_boxes *b, const open_request *req, fsdpck_error *err)
 {
     if (b->ndim == 0) {
         b->alien = true;
@@ -172,9 +172,9 @@ static fsdpck_status take_piece(explaining *x, const uint64_t *coord, bool *fits
     const uint64_t n = x->b->shape[r->dim];
     cut c = {.known = x->cuts->number};
 
-    *fits = piece_box(&r->mesh, r->recorded, 1, &n, coord, PIECE_RECORDED, &c.offset, &c.size,
+    *fits = shard_box(&r->mesh, r->recorded, 1, &n, coord, SHARD_RECORDED, &c.offset, &c.size,
                       NULL) == FSDPCK_OK &&
-            piece_box(&r->mesh, r->physical, 1, &n, coord, PIECE_PHYSICAL, &c.new_offset,
+            shard_box(&r->mesh, r->physical, 1, &n, coord, SHARD_PHYSICAL, &c.new_offset,
                       &c.new_size, NULL) == FSDPCK_OK;
     if (!*fits)
         return FSDPCK_OK;
@@ -287,8 +287,8 @@ static fsdpck_status check_tiling(const explaining *x, const uint64_t *derived, 
     return FSDPCK_OK;
 }
 
-fsdpck_status dcp_boxes_explain(const dcp_boxes *b, dcp_cuts *cuts, const dcp_reading *r,
-                                uint64_t *derived, bool *fits, fsdpck_error *err)
+fsdpck_status dcp_boxes_fit(const dcp_boxes *b, dcp_cuts *cuts, const dcp_reading *r,
+                            uint64_t *derived, bool *fits, fsdpck_error *err)
 {
     explaining x = {.b = b, .r = r, .cuts = cuts, .strays = VEC_OF(cut, b->d->owner)};
     fsdpck_status st = FSDPCK_OK;
@@ -317,8 +317,8 @@ fsdpck_status dcp_boxes_apply(const dcp_boxes *b, unsigned dim, const uint64_t *
         memcpy(box, b->recorded + k * 2 * b->ndim, 2 * b->ndim * sizeof *box);
         box[dim] = derived[2 * k];
         box[b->ndim + dim] = derived[2 * k + 1];
-        RETURN_IF(
-            catalogue_set_box(b->d->cat, b->first_chunk + k, box, box + b->ndim, PLACE_BLOB, err));
+        RETURN_IF(catalogue_set_box(b->d->cat, b->first_chunk + k, box, box + b->ndim,
+                                    LOCATION_BLOB, err));
     }
     return FSDPCK_OK;
 }

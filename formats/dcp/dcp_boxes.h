@@ -22,9 +22,9 @@
 #ifndef FSDPCK_DCP_BOXES_H
 #define FSDPCK_DCP_BOXES_H
 
-#include "formats/dcp/dcp_folder.h"
+#include "formats/dcp/dcp_internal.h"
 #include "layout/mesh_text.h"
-#include "layout/piece.h"
+#include "layout/shard_box.h"
 
 /* One tensor: its chunks' boxes as recorded, and the sizes of what their blobs hold. */
 typedef struct dcp_boxes {
@@ -34,7 +34,7 @@ typedef struct dcp_boxes {
     const uint64_t *shape;
     uint64_t first_chunk, count;
     uint64_t *recorded; /* of each chunk ndim offsets, then ndim sizes */
-    uint64_t *held;     /* of each chunk ndim sizes; NULL before dcp_boxes_read_heads */
+    uint64_t *held;     /* of each chunk ndim sizes; NULL before dcp_boxes_read_headers */
     bool alien;         /* some blob holds no plain tensor of this tensor's dtype and dims */
 } dcp_boxes;
 
@@ -42,8 +42,8 @@ fsdpck_status dcp_boxes_init(dcp_boxes *b, dcp_folder *d, uint32_t tensor,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 void dcp_boxes_release(dcp_boxes *b);
 /* Reads the heads of all its blobs, those of empty boxes too. */
-fsdpck_status dcp_boxes_read_heads(dcp_boxes *b, const open_request *req,
-                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status dcp_boxes_read_headers(dcp_boxes *b, const open_request *req,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether all blobs hold what is recorded for them. *dim is the only dim where they do not, NDIM_MAX
  * where there are several. */
 bool dcp_boxes_agree(const dcp_boxes *b, unsigned *dim);
@@ -71,8 +71,8 @@ fsdpck_status dcp_cuts_init(dcp_cuts *cuts, const dcp_boxes *b, unsigned dim,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 void dcp_cuts_release(dcp_cuts *cuts);
 
-fsdpck_status dcp_boxes_explain(const dcp_boxes *b, dcp_cuts *cuts, const dcp_reading *r,
-                                uint64_t *derived, bool *fits, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status dcp_boxes_fit(const dcp_boxes *b, dcp_cuts *cuts, const dcp_reading *r,
+                            uint64_t *derived, bool *fits, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Writes the derived boxes into the catalogue. */
 fsdpck_status dcp_boxes_apply(const dcp_boxes *b, unsigned dim, const uint64_t *derived,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -83,19 +83,19 @@ fsdpck_status dcp_boxes_apply(const dcp_boxes *b, unsigned dim, const uint64_t *
 fsdpck_status dcp_boxes_repair(dcp_folder *d, const open_request *req,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* A warning, and cat_origin.boxes_doubtful, where the boxes of a tensor are those that torch 2.10 to
+/* A warning, and cat_origin.boxes_suspect, where the boxes of a tensor are those that torch 2.10 to
  * 2.15 record for ranks which hold others, and no mesh has them rightly. From the metadata alone. */
-fsdpck_status dcp_boxes_doubt(dcp_folder *d, const open_request *req,
-                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status dcp_boxes_check_suspect(dcp_folder *d, const open_request *req,
+                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* A warning where torch 2.3 or 2.4 may have recorded rows in the wrong order; with assume_tp_first
  * they are put where TP first puts them. USAGE where no such release wrote it; UNSUPPORTED,
  * TP-ORDER, where the number of TP ranks cannot be told. Tensors that fit neither reading are
- * marked DCP_AUX_UNSURE. */
+ * marked DCP_AUX_UNKNOWN_ORDER. */
 fsdpck_status dcp_order_check(dcp_folder *d, const open_request *req,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The refusal of a chunk so marked. */
-fsdpck_status dcp_order_unsure(fsdpck_error *err);
+fsdpck_status dcp_order_refuse(fsdpck_error *err);
 
 /* What to do about a blob whose shape is not that of its box. */
 const char *dcp_boxes_advice(const dcp_folder *d, uint64_t chunk, unsigned ndim,

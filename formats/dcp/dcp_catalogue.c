@@ -375,7 +375,7 @@ static fsdpck_status add_chunk(join *j, uint32_t fqn, uint32_t tensor, unsigned 
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
     const unsigned ndim_offsets = dcp_size_get(j->m, chunk->offsets_at, offsets);
     const unsigned ndim_sizes = dcp_size_get(j->m, chunk->sizes_at, sizes);
-    cat_chunk proto = {.file = CAT_NONE, .rank = UINT16_MAX, .place = PLACE_BLOB};
+    cat_chunk proto = {.file = CAT_NONE, .rank = UINT16_MAX, .place = LOCATION_BLOB};
 
     if (chunk->sizes_at == 0)
         return fail(j, fqn, FSDPCK_FINDING_DCP_META_TYPE, "metadata holds a chunk without sizes",

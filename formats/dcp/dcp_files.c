@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "formats/common/renamed.h"
+#include "formats/common/renamed_file.h"
 #include "formats/dcp/dcp_catalogue.h"
-#include "formats/dcp/dcp_folder.h"
+#include "formats/dcp/dcp_internal.h"
 
 /* --- sizes --- */
 
@@ -43,7 +43,7 @@ static void mark_needed(const catalogue *cat, file_state *states)
 {
     for (uint64_t i = 0; i < catalogue_chunk_count(cat); i++) {
         const cat_chunk *c = catalogue_chunk(cat, i);
-        if (c->place != PLACE_EMPTY)
+        if (c->place != LOCATION_EMPTY)
             states[c->file].needed = 1;
     }
     for (size_t i = 0; i < catalogue_object_count(cat); i++)
@@ -64,7 +64,7 @@ static uint64_t list_lost(const catalogue *cat, const file_state *states, text_b
 
     for (uint64_t i = 0; i < catalogue_chunk_count(cat); i++) {
         const cat_chunk *c = catalogue_chunk(cat, i);
-        if (c->place == PLACE_EMPTY || c->tensor == last || !is_missing(states, c->file))
+        if (c->place == LOCATION_EMPTY || c->tensor == last || !is_missing(states, c->file))
             continue;
         last = c->tensor;
         if (lost++ < 10)
@@ -86,7 +86,7 @@ static uint64_t size_of_missing(const catalogue *cat, uint32_t file_id)
 
     for (uint64_t i = 0; i < catalogue_chunk_count(cat); i++) {
         const cat_chunk *c = catalogue_chunk(cat, i);
-        if (c->place != PLACE_EMPTY && c->file == file_id &&
+        if (c->place != LOCATION_EMPTY && c->file == file_id &&
             checked_add(c->offset_bytes, c->nbytes, &end) && end > nbytes)
             nbytes = end;
     }
@@ -133,7 +133,7 @@ static fsdpck_status report_missing(dcp_folder *d, const open_request *req, cons
     if (missing == 0)
         return FSDPCK_OK;
     const uint64_t nlost = list_lost(cat, states, &lost);
-    const char *other = renamed_find(req->probe, size_of_missing(cat, first_id), is_named, d);
+    const char *other = renamed_file_find(req->probe, size_of_missing(cat, first_id), is_named, d);
     if (missing == 1)
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING, "file '%s' is missing", first);
     else
@@ -239,7 +239,7 @@ static fsdpck_status check_overlap(const catalogue *cat, const blob *a, const bl
     if (a->offset_bytes == b->offset_bytes && may_be_inner(cat, a) && may_be_inner(cat, b)) {
         bool is_stream = *inner_at == a->offset_bytes;
         if (!is_stream && d != NULL)
-            RETURN_IF(dcp_inner_probe(d, file_id, a->offset_bytes, &is_stream, err));
+            RETURN_IF(dcp_st_stream_probe(d, file_id, a->offset_bytes, &is_stream, err));
         if (is_stream) {
             *inner_at = a->offset_bytes;
             return FSDPCK_OK;
@@ -286,7 +286,7 @@ static fsdpck_status check_file(const catalogue *cat, blob *blobs, size_t count,
 
 static bool has_blob(const cat_chunk *c, bool empty_too)
 {
-    return c->place != PLACE_EMPTY || (empty_too && c->file != CAT_NONE && c->nbytes > 0);
+    return c->place != LOCATION_EMPTY || (empty_too && c->file != CAT_NONE && c->nbytes > 0);
 }
 
 void dcp_blobs_group(const catalogue *cat, bool empty_too, uint64_t *starts, dcp_blob *blobs)
@@ -341,7 +341,7 @@ static fsdpck_status check_ranges(dcp_folder *d, const catalogue *cat, const ope
             check_file(cat, &blobs[starts[f]], (size_t)(starts[f + 1] - starts[f]), f, d, &what);
         if (one == FSDPCK_OK)
             continue;
-        if (req != NULL && open_request_tell(req, one, &what)) {
+        if (req != NULL && open_request_report(req, one, &what)) {
             failed = one;
             first = what;
             continue;
@@ -404,7 +404,7 @@ static fsdpck_status check_ends(dcp_folder *d, const open_request *req, fsdpck_e
         if (err != NULL && failed == FSDPCK_OK)
             *err = what;
         failed = failed == FSDPCK_OK ? st : failed;
-        if (!open_request_tell(req, st, &what))
+        if (!open_request_report(req, st, &what))
             return st;
     }
     return failed;
@@ -433,7 +433,7 @@ fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_err
     for (size_t i = 0; i < nfiles; i++)
         catalogue_file(cat, i)->nbytes = states[i].nbytes;
     st = report_missing(d, req, cat, states, err);
-    if (st != FSDPCK_OK && !open_request_tell(req, st, err))
+    if (st != FSDPCK_OK && !open_request_report(req, st, err))
         goto out;
     fsdpck_error what;
     fsdpck_error_init(&what);

@@ -168,14 +168,14 @@ static fsdpck_status on_reduce(dcp_parser *parser, value_pool *pool, const value
     case DCP_SYMBOL_GETATTR:
         *replaced = true;
         return dcp_getattr(pool, call, replacement, err);
-    case DCP_SYMBOL_HARMLESS:
+    case DCP_SYMBOL_DATA:
         return FSDPCK_OK;
     case DCP_SYMBOL_OTHER:
     case DCP_SYMBOL_METADATA:
     case DCP_SYMBOL_STORAGE_META:
         return parser->opaque_calls && !torch_callee_runs_code(pool, call->callee)
                    ? FSDPCK_OK
-                   : dcp_call_judge(pool, call, err);
+                   : dcp_call_check(pool, call, err);
     default:
         return on_newobj(parser, pool, call, replacement, replaced, err);
     }

@@ -1,9 +1,9 @@
-/* dcp_item.h: byte items, as load_object (dcp_object.c) and verify (dcp_rest.c) look at them. */
+/* dcp_item.h: byte items, as load_object (dcp_object.c) and verify (dcp_check_records.c) look at them. */
 #ifndef FSDPCK_DCP_ITEM_H
 #define FSDPCK_DCP_ITEM_H
 
 #include "formats/dcp/dcp_catalogue.h"
-#include "formats/dcp/dcp_folder.h"
+#include "formats/dcp/dcp_internal.h"
 
 /* A byte item in memory, and where its bytes are in the file. */
 typedef struct dcp_item_bytes {

@@ -168,7 +168,7 @@ fsdpck_status dcp_metadata_read(const pickle_input *in, dcp_names *names, value_
         error_found(err, "%zu bytes", in->nbytes);
         goto out;
     }
-    m->is_ours = in->nbytes > 1 && in->bytes[0] == 0x80 && in->bytes[1] == 2;
+    m->is_by_fsdpck = in->nbytes > 1 && in->bytes[0] == 0x80 && in->bytes[1] == 2;
     st = read_root(pool, root, m, err);
 out:
     budget_free(pool->owner, parser, sizeof *parser);

@@ -104,7 +104,7 @@ typedef struct dcp_metadata {
     bool has_six_properties;        /* TensorProperties of 2.15 */
     bool old_package;               /* torch.distributed._shard.checkpoint: 1.13 */
     bool old_properties;            /* TensorProperties of sharded_tensor.metadata: up to 2.2 */
-    bool is_ours;                   /* by fsdpck, in protocol 2: torch's own is 4 or newer */
+    bool is_by_fsdpck;              /* by fsdpck, in protocol 2: torch's own is 4 or newer */
     bool opaque_classes;            /* something that is no class of DCP was kept as a record */
 } dcp_metadata;
 
@@ -122,7 +122,7 @@ bool dcp_size_equal(const dcp_metadata *m, uint32_t a, uint32_t b);
 /* Hash over the items, seeded. */
 uint64_t dcp_size_hash(const dcp_metadata *m, uint32_t at, uint64_t seed);
 
-/* What kind of callable a pickled symbol is (dcp_calls.c). */
+/* What kind of callable a pickled symbol is (dcp_symbols.c). */
 typedef enum dcp_symbol {
     DCP_SYMBOL_OTHER,
     DCP_SYMBOL_SIZE,
@@ -135,7 +135,7 @@ typedef enum dcp_symbol {
     DCP_SYMBOL_METADATA,
     DCP_SYMBOL_STORAGE_META,
     DCP_SYMBOL_GETATTR,
-    DCP_SYMBOL_HARMLESS /* calls that only build plain data: layouts, paths, collections */
+    DCP_SYMBOL_DATA /* calls that only build plain data: layouts, paths, collections */
 } dcp_symbol;
 
 dcp_symbol dcp_symbol_of(const value_pool *pool, value callee);
@@ -147,7 +147,7 @@ fsdpck_status dcp_getattr(value_pool *pool, const value_call *call, value *symbo
 
 /* Judges a REDUCE that is none of ours: OK where it may stay as a record, else PKL-CALL, or
  * PKL-GLOBAL where it would run code. */
-fsdpck_status dcp_call_judge(const value_pool *pool, const value_call *call,
+fsdpck_status dcp_call_check(const value_pool *pool, const value_call *call,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -6,8 +6,8 @@
 #include "formats/common/pickle.h"
 #include "formats/common/torch_archive.h"
 #include "formats/common/zstd_stream.h"
-#include "formats/dcp/dcp_inside.h"
 #include "formats/dcp/dcp_item.h"
+#include "formats/dcp/dcp_item_tensor.h"
 #include "state/inner.h"
 
 #define OBJECT_LIMIT (UINT64_C(1) << 30)
@@ -19,7 +19,7 @@ static const uint64_t INSIDE_STEPS_LEAST = (uint64_t)1 << 16, INSIDE_STEPS_PER_C
 typedef dcp_item_bytes item_bytes;
 
 /* While the tensors inside one object get their names. */
-typedef struct inside_names {
+typedef struct item_tensor_names {
     dcp_folder *d;
     catalogue *cat;
     uint32_t object;
@@ -27,7 +27,7 @@ typedef struct inside_names {
     const item_bytes *item;
     vec archived; /* uint32_t: of each tensor of the catalogue from `first` on, that of the archive */
     size_t first;
-} inside_names;
+} item_tensor_names;
 
 static fsdpck_status too_large(fsdpck_error *err)
 {
@@ -111,8 +111,8 @@ bool dcp_item_is_pickle(const uint8_t *bytes, uint64_t nbytes)
 }
 
 /* Tensor i of the archive as a tensor of the catalogue. */
-static fsdpck_status add_inside(inside_names *n, size_t i, const text_buf *name, uint64_t *mapped,
-                                fsdpck_error *err)
+static fsdpck_status add_inside(item_tensor_names *n, size_t i, const text_buf *name,
+                                uint64_t *mapped, fsdpck_error *err)
 {
     dcp_folder *d = n->d;
     const torch_archive *a = n->archive;
@@ -126,20 +126,20 @@ static fsdpck_status add_inside(inside_names *n, size_t i, const text_buf *name,
     if (VEC_AT(&a->storages, torch_storage, t->storage)->deflated)
         return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ZIP_METHOD,
                          "byte item holds a tensor in a deflated record");
-    if (d->inside.count >= DCP_AUX_INSIDE - 1)
+    if (d->inside.count >= DCP_AUX_ITEM_TENSOR - 1)
         return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_DCP_OBJECT,
                          "byte items hold too many tensors");
-    dcp_inside *inside = vec_push(&d->inside, err);
+    dcp_item_tensor *inside = vec_push(&d->inside, err);
     if (inside == NULL)
         return FSDPCK_LIMIT;
-    RETURN_IF(torch_tensor_place(a, t, &inside->where, err));
+    RETURN_IF(torch_tensor_locate(a, t, &inside->where, err));
     inside->where.file = o->file;
     inside->where.stream = n->item->zstd;
     const cat_chunk proto = {
         .file = o->file,
-        .aux = DCP_AUX_INSIDE | (uint32_t)(d->inside.count - 1),
+        .aux = DCP_AUX_ITEM_TENSOR | (uint32_t)(d->inside.count - 1),
         .rank = UINT16_MAX,
-        .place = PLACE_BLOB,
+        .place = LOCATION_BLOB,
         .offset_bytes = o->offset_bytes,
         .nbytes = o->nbytes,
     };
@@ -157,7 +157,8 @@ static fsdpck_status add_inside(inside_names *n, size_t i, const text_buf *name,
 }
 
 /* Named after the object and a number, until it is seen what leads to it. */
-static fsdpck_status add_numbered(inside_names *n, size_t i, uint64_t *mapped, fsdpck_error *err)
+static fsdpck_status add_numbered(item_tensor_names *n, size_t i, uint64_t *mapped,
+                                  fsdpck_error *err)
 {
     const uint32_t id = catalogue_object(n->cat, n->object)->name;
     text_buf name = {0};
@@ -172,12 +173,12 @@ static fsdpck_status add_numbered(inside_names *n, size_t i, uint64_t *mapped, f
 static fsdpck_status name_inside(void *ctx, const char *name, size_t nbytes, value path,
                                  uint64_t *tensor, fsdpck_error *err)
 {
-    inside_names *n = ctx;
+    item_tensor_names *n = ctx;
     uint32_t id;
     if (catalogue_find(n->cat, name, nbytes) != CAT_NONE ||
-        strtab_find(&n->d->inside_names, name, nbytes) != STRTAB_NONE)
+        strtab_find(&n->d->item_tensor_names, name, nbytes) != STRTAB_NONE)
         return FSDPCK_OK;
-    RETURN_IF(strtab_intern(&n->d->inside_names, name, nbytes, &id, err));
+    RETURN_IF(strtab_intern(&n->d->item_tensor_names, name, nbytes, &id, err));
     if (catalogue_tensor(n->cat, *tensor)->flags & CAT_TENSOR_NAMED) {
         text_buf text = {0};
         text_append(&text, name, nbytes);
@@ -194,7 +195,7 @@ static fsdpck_status name_inside(void *ctx, const char *name, size_t nbytes, val
     return FSDPCK_OK;
 }
 
-static fsdpck_status name_all_inside(inside_names *n, fsdpck_error *err)
+static fsdpck_status name_all_inside(item_tensor_names *n, fsdpck_error *err)
 {
     value_map judged = VALUE_MAP(n->d->owner), seen = VALUE_MAP(n->d->owner);
     cat_object *o = catalogue_object(n->cat, n->object);
@@ -208,8 +209,8 @@ static fsdpck_status name_all_inside(inside_names *n, fsdpck_error *err)
     const fsdpck_status st =
         n->archived.count == 0
             ? FSDPCK_OK
-            : inner_name(&in, catalogue_name(n->cat, o->name),
-                         catalogue_name_nbytes(n->cat, o->name), o->path, &o->content, err);
+            : inner_name_tensors(&in, catalogue_name(n->cat, o->name),
+                                 catalogue_name_nbytes(n->cat, o->name), o->path, &o->content, err);
     value_map_release(&judged);
     value_map_release(&seen);
     return st;
@@ -232,13 +233,13 @@ static fsdpck_status load_archive(dcp_folder *d, catalogue *cat, uint32_t object
         return st;
     }
     const size_t count = a.tensors.count;
-    inside_names n = {.d = d,
-                      .cat = cat,
-                      .object = object,
-                      .archive = &a,
-                      .item = item,
-                      .archived = VEC_OF(uint32_t, d->owner),
-                      .first = catalogue_tensor_count(cat)};
+    item_tensor_names n = {.d = d,
+                           .cat = cat,
+                           .object = object,
+                           .archive = &a,
+                           .item = item,
+                           .archived = VEC_OF(uint32_t, d->owner),
+                           .first = catalogue_tensor_count(cat)};
     uint64_t *map = budget_alloc(d->owner, count * sizeof *map, err);
     if (map == NULL)
         st = FSDPCK_LIMIT;
@@ -271,7 +272,7 @@ static fsdpck_status judge_call(void *ctx, value v, fsdpck_error *err)
     if (call->how != CALL_REDUCE || torch_call_is_known(pool, call) ||
         (j->opaque_calls && !torch_callee_runs_code(pool, call->callee)))
         return FSDPCK_OK;
-    return dcp_call_judge(pool, call, err);
+    return dcp_call_check(pool, call, err);
 }
 
 /* Megatron writes its objects as bare pickles. *is_value false: it is none that reads. */

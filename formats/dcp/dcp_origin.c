@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp/dcp_folder.h"
+#include "formats/dcp/dcp_internal.h"
 
 static bool has_entry(const open_request *req, const char *name)
 {
@@ -73,13 +73,13 @@ static const char *guess_trainer(const catalogue *cat, const open_request *req, 
     if (strncmp(folder_name, "step-", 5) == 0 && any_name_begins(cat, "optimizer.") &&
         any_name_begins(cat, "train_state"))
         return "torchtitan";
-    return m->is_ours ? "fsdpck" : "";
+    return m->is_by_fsdpck ? "fsdpck" : "";
 }
 
 /* What fsdpck writes has the marks of no release: old forms that all of them read. */
 static const char *guess_torch(const dcp_marks *m)
 {
-    if (m->is_ours)
+    if (m->is_by_fsdpck)
         return "";
     if (m->has_six_properties)
         return "2.15 or newer";

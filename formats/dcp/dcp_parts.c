@@ -72,7 +72,7 @@ bool dcp_parts_probe(const probe_input *in)
     return has_model;
 }
 
-bool dcp_parts_wanted(const target *t)
+bool dcp_parts_needed(const target *t)
 {
     const catalogue *cat = &t->cat;
 

@@ -22,6 +22,6 @@ uint32_t dcp_part_of(const char *name);
 /* Whether a folder is such a one, and has no DCP folder of other models. */
 bool dcp_parts_probe(const probe_input *in);
 /* Whether a target becomes such a folder: its origin is one, and every name is of a part. */
-bool dcp_parts_wanted(const target *t);
+bool dcp_parts_needed(const target *t);
 
 #endif

@@ -6,8 +6,8 @@
 #include "formats/dcp/dcp.h"
 #include "formats/dcp/dcp_boxes.h"
 #include "formats/dcp/dcp_catalogue.h"
-#include "formats/dcp/dcp_folder.h"
-#include "formats/dcp/dcp_inside.h"
+#include "formats/dcp/dcp_internal.h"
+#include "formats/dcp/dcp_item_tensor.h"
 #include "formats/dcp/dcp_parts.h"
 
 /* Of files left from another save. */
@@ -61,10 +61,10 @@ static void dcp_close(void *self)
     if (d->has_metadatas)
         file_set_release(&d->metadatas);
     for (size_t i = 0; i < d->streams.count; i++)
-        dcp_inner_free(*VEC_AT(&d->streams, dcp_inner *, i));
+        dcp_st_stream_free(*VEC_AT(&d->streams, dcp_st_stream *, i));
     vec_release(&d->streams);
     vec_release(&d->inside);
-    strtab_release(&d->inside_names);
+    strtab_release(&d->item_tensor_names);
     vec_release(&d->repeats);
     vec_release(&d->ends);
     if (d->has_names)
@@ -89,9 +89,9 @@ static fsdpck_status folder_new(const open_request *req, catalogue *cat, dcp_fol
     d->log = req->log;
     d->opaque_calls = req->opaque_calls;
     d->cat = cat;
-    d->inside = VEC_OF(dcp_inside, req->metadata);
-    strtab_init(&d->inside_names, req->metadata);
-    d->streams = VEC_OF(dcp_inner *, req->metadata);
+    d->inside = VEC_OF(dcp_item_tensor, req->metadata);
+    strtab_init(&d->item_tensor_names, req->metadata);
+    d->streams = VEC_OF(dcp_st_stream *, req->metadata);
     d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0;
     d->has_names = true;
     GOTO_IF(dcp_names_init(&d->names, req->metadata, err), out);
@@ -119,7 +119,7 @@ static void note_marks(dcp_marks *marks, const dcp_metadata *m)
     marks->old_package = marks->old_package || m->old_package;
     marks->old_properties = marks->old_properties || m->old_properties;
     marks->has_planner = marks->has_planner || !value_is_none(m->planner);
-    marks->is_ours = marks->is_ours || m->is_ours;
+    marks->is_by_fsdpck = marks->is_by_fsdpck || m->is_by_fsdpck;
     marks->has_tensors = marks->has_tensors || m->tensors.count > 0;
 }
 
@@ -468,7 +468,8 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
                     "metadata hold a path of Python 3.13, which older ones cannot read");
     RETURN_IF(catalogue_seal(d->cat, err));
     RETURN_IF(dcp_order_check(d, req, err));
-    return req->repair_strided ? dcp_boxes_repair(d, req, err) : dcp_boxes_doubt(d, req, err);
+    return req->repair_strided ? dcp_boxes_repair(d, req, err)
+                               : dcp_boxes_check_suspect(d, req, err);
 }
 
 static fsdpck_status dcp_open(const open_request *req, catalogue *cat, void **self,
@@ -479,7 +480,7 @@ static fsdpck_status dcp_open(const open_request *req, catalogue *cat, void **se
 
     RETURN_IF(folder_new(req, cat, &d, err));
     dcp_builder_init(&b, cat, &d->names);
-    b.keep_leftovers = req->flat_pieces;
+    b.keep_leftovers = req->keep_flat_shards;
     const fsdpck_status st = fill(d, req, &b, err);
     dcp_builder_release(&b);
     if (st != FSDPCK_OK) {
@@ -540,7 +541,7 @@ const format_reader dcp_reader = {
     .open = dcp_open,
     .source = dcp_source,
     .load_object = dcp_object_load,
-    .check_rest = dcp_check_rest,
+    .check_records = dcp_check_records,
     .close = dcp_close,
     .owns = owns,
 };

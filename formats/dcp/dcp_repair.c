@@ -81,7 +81,7 @@ static fsdpck_status try_reading(search *s, uint64_t fsdp, uint64_t outer, uint6
     bool fits;
 
     const uint64_t before = s->cuts.steps;
-    RETURN_IF(dcp_boxes_explain(s->b, &s->cuts, &r, derived, &fits, err));
+    RETURN_IF(dcp_boxes_fit(s->b, &s->cuts, &r, derived, &fits, err));
     *s->steps += s->cuts.steps - before;
     if (*s->steps > REPAIR_STEPS_MAX)
         return refuse_more(s, err);
@@ -144,7 +144,7 @@ static fsdpck_status repair_tensor(dcp_folder *d, const open_request *req, uint3
     fsdpck_status st = dcp_boxes_init(&b, d, tensor, err);
 
     if (st == FSDPCK_OK)
-        st = dcp_boxes_read_heads(&b, req, err);
+        st = dcp_boxes_read_headers(&b, req, err);
     if (st == FSDPCK_OK && !b.alien && !dcp_boxes_agree(&b, &dim)) {
         if (dim != NDIM_MAX)
             st = repair_dim(&b, req, dim, steps, &repaired, err);

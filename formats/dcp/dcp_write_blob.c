@@ -5,9 +5,9 @@
 #include "base/crc.h"
 #include "formats/common/pickle.h"
 #include "formats/common/torch_archive.h"
-#include "formats/common/torch_zip_put.h"
+#include "formats/common/torch_zip_write.h"
 #include "formats/common/zip.h"
-#include "formats/dcp/dcp_write.h"
+#include "formats/dcp/dcp_write_internal.h"
 
 /* Blobs of tensors. All but data and CRC depends on dtype and shape alone, so millions of chunks
  * share the few texts of their forms.
@@ -116,20 +116,20 @@ static fsdpck_status put_gap(dcp_write *w, target *t, uint32_t file_index, uint6
     }
     while (nbytes > 0) {
         const uint64_t n = nbytes < DCP_ZEROS_NBYTES ? nbytes : DCP_ZEROS_NBYTES;
-        RETURN_IF(target_add_literal_at(t, file_index, *at, w->zeros_at, n, err));
+        RETURN_IF(target_add_constant_at(t, file_index, *at, w->zeros_at, n, err));
         *at += n;
         nbytes -= n;
     }
     return FSDPCK_OK;
 }
 
-static fsdpck_status put_late(target *t, uint32_t file_index, uint64_t chunk, uint64_t at,
-                              const dcp_form *form, fsdpck_error *err)
+static fsdpck_status put_deferred(target *t, uint32_t file_index, uint64_t chunk, uint64_t at,
+                                  const dcp_form *form, fsdpck_error *err)
 {
-    target_late *late = vec_push(&t->lates, err);
+    target_deferred *late = vec_push(&t->lates, err);
     if (late == NULL)
         return FSDPCK_LIMIT;
-    *late = (target_late){
+    *late = (target_deferred){
         .offset_bytes = at, .chunk = chunk, .file = file_index, .nbytes = form->tail_nbytes};
     return FSDPCK_OK;
 }
@@ -155,15 +155,15 @@ fsdpck_status dcp_put_chunk(dcp_write *w, target *t, uint64_t chunk, uint64_t al
     c->aux = index;
     c->offset_bytes = *at + form->head_nbytes;
     c->nbytes = nbytes;
-    c->place = nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
+    c->place = nbytes > 0 ? LOCATION_ROWS : LOCATION_EMPTY;
     if (!checked_add(c->offset_bytes, nbytes, &end) || !checked_add(end, form->tail_nbytes, &end) ||
         end > INT64_MAX)
         return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
                          "a file of the output would be larger than any can be");
     const uint64_t literal_nbytes = form->head_nbytes + (nbytes > 0 ? 0 : form->tail_nbytes);
-    RETURN_IF(target_add_literal_at(t, c->file, *at, form->text_at, literal_nbytes, err));
+    RETURN_IF(target_add_constant_at(t, c->file, *at, form->text_at, literal_nbytes, err));
     if (nbytes > 0)
-        RETURN_IF(put_late(t, c->file, chunk, end - form->tail_nbytes, form, err));
+        RETURN_IF(put_deferred(t, c->file, chunk, end - form->tail_nbytes, form, err));
     *at = end;
     return FSDPCK_OK;
 }
@@ -178,10 +178,10 @@ void dcp_blob_range(const target *t, uint64_t chunk, uint64_t *offset_bytes, uin
     *nbytes = form->head_nbytes + c->nbytes + form->tail_nbytes;
 }
 
-void dcp_make_late(const target *t, size_t index, uint32_t crc32, uint8_t *dst)
+void dcp_make_deferred(const target *t, size_t index, uint32_t crc32, uint8_t *dst)
 {
     const dcp_write *w = t->writer_state;
-    const target_late *late = VEC_AT(&t->lates, const target_late, index);
+    const target_deferred *late = VEC_AT(&t->lates, const target_deferred, index);
     const dcp_form *form =
         VEC_AT(&w->forms, const dcp_form, catalogue_chunk(&t->cat, late->chunk)->aux);
 

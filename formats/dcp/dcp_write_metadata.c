@@ -289,7 +289,7 @@ fsdpck_status dcp_put_metadata(target *t, const dcp_write *w, const dcp_write_pa
     fsdpck_status st = m->st != FSDPCK_OK ? m->st : text_check(&t->text, err);
     if (st == FSDPCK_OK) {
         *nbytes = t->text.nbytes - text_at;
-        st = target_add_literal_at(t, file_index, 0, text_at, *nbytes, err);
+        st = target_add_constant_at(t, file_index, 0, text_at, *nbytes, err);
     }
     if (m->names != NULL)
         budget_free(owner, m->names, m->name_count * sizeof(uint32_t));

@@ -3,9 +3,9 @@
 #include "base/crc.h"
 #include "formats/common/pickle.h"
 #include "formats/common/torch_archive.h"
-#include "formats/common/torch_zip_put.h"
+#include "formats/common/torch_zip_write.h"
 #include "formats/common/zip.h"
-#include "formats/dcp/dcp_write.h"
+#include "formats/dcp/dcp_write_internal.h"
 
 /* Byte items: a torch.save zip of the value, or, where a reader could make nothing of it, its bytes
  * as they were. A value that tensors lie in has them as storages of the same zip, numbered as the
@@ -84,7 +84,7 @@ static fsdpck_status put_plain(dcp_write *w, target *t, const cat_object *o, con
         *made = (dcp_pickle_blob){.text_at = base, .nbytes = out->nbytes - base};
     }
     const dcp_pickle_blob *blob = VEC_AT(&w->pickle_blobs, const dcp_pickle_blob, id);
-    RETURN_IF(target_add_literal_at(t, o->file, *at, blob->text_at, blob->nbytes, err));
+    RETURN_IF(target_add_constant_at(t, o->file, *at, blob->text_at, blob->nbytes, err));
     *at += blob->nbytes;
     return FSDPCK_OK;
 }
@@ -98,7 +98,7 @@ static fsdpck_status put_opaque(target *t, const cat_object *o, uint64_t *at, fs
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                          "the bytes of an opaque object are not there");
     if (nbytes > 0)
-        RETURN_IF(target_add_literal(t, o->file, *at, bytes, nbytes, err));
+        RETURN_IF(target_add_constant(t, o->file, *at, bytes, nbytes, err));
     *at += nbytes;
     return FSDPCK_OK;
 }
@@ -109,7 +109,7 @@ static fsdpck_status flush(target *t, uint32_t file_index, text_buf *out, uint64
                            uint64_t *in_blob, fsdpck_error *err)
 {
     RETURN_IF(text_check(out, err));
-    RETURN_IF(target_add_literal(t, file_index, blob_at + *in_blob, out->text, out->nbytes, err));
+    RETURN_IF(target_add_constant(t, file_index, blob_at + *in_blob, out->text, out->nbytes, err));
     *in_blob += out->nbytes;
     out->nbytes = 0;
     return FSDPCK_OK;
@@ -129,7 +129,7 @@ static fsdpck_status put_storages(const dcp_write *w, target *t, const dcp_inner
         zip_put_local(out, header_at, name, torch_zip_storage_name((uint32_t)i, name), c->nbytes);
         RETURN_IF(flush(t, blob->file, out, blob->blob_at, in_blob, err));
         c->offset_bytes = blob->blob_at + *in_blob;
-        c->place = c->nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
+        c->place = c->nbytes > 0 ? LOCATION_ROWS : LOCATION_EMPTY;
         if (!checked_add(c->offset_bytes, c->nbytes, &end) || end > INT64_MAX / 2)
             return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
                              "a file of the output would be larger than any can be");
@@ -224,19 +224,20 @@ fsdpck_status dcp_put_object(dcp_write *w, target *t, uint32_t object, uint64_t 
 
 /* --- sealing --- */
 
-static fsdpck_status put_late(const dcp_inner_blob *blob, const text_buf *out,
-                              uint64_t offset_bytes, late_fn put, void *ctx, fsdpck_error *err)
+static fsdpck_status put_deferred(const dcp_inner_blob *blob, const text_buf *out,
+                                  uint64_t offset_bytes, deferred_fn put, void *ctx,
+                                  fsdpck_error *err)
 {
     RETURN_IF(text_check(out, err));
-    const late_bytes late = {.file = blob->file,
-                             .offset_bytes = offset_bytes,
-                             .nbytes = out->nbytes,
-                             .bytes = (const uint8_t *)out->text};
+    const deferred_bytes late = {.file = blob->file,
+                                 .offset_bytes = offset_bytes,
+                                 .nbytes = out->nbytes,
+                                 .bytes = (const uint8_t *)out->text};
     return put(ctx, &late, err);
 }
 
 static fsdpck_status seal_blob(const dcp_write *w, const target *t, const dcp_inner_blob *blob,
-                               text_buf *out, late_fn put, void *ctx, fsdpck_error *err)
+                               text_buf *out, deferred_fn put, void *ctx, fsdpck_error *err)
 {
     char name[TORCH_STORAGE_NAME_NBYTES];
     out->nbytes = 0;
@@ -252,16 +253,16 @@ static fsdpck_status seal_blob(const dcp_write *w, const target *t, const dcp_in
         if (n > 0) {
             out->nbytes = 0;
             zip_put_descriptor(out, header_at, t->chunk_crc[chunk], c->nbytes);
-            RETURN_IF(put_late(blob, out, c->offset_bytes + c->nbytes, put, ctx, err));
+            RETURN_IF(put_deferred(blob, out, c->offset_bytes + c->nbytes, put, ctx, err));
         }
         header_at = end + n;
     }
     out->nbytes = 0;
     put_directory(w, t, blob, t->chunk_crc, out);
-    return put_late(blob, out, blob->blob_at + blob->directory_at, put, ctx, err);
+    return put_deferred(blob, out, blob->blob_at + blob->directory_at, put, ctx, err);
 }
 
-fsdpck_status dcp_seal_objects(const target *t, late_fn put, void *ctx, fsdpck_error *err)
+fsdpck_status dcp_seal_objects(const target *t, deferred_fn put, void *ctx, fsdpck_error *err)
 {
     const dcp_write *w = t->writer_state;
     text_buf out = {.limit_bytes = SIZE_MAX / 2};

@@ -6,7 +6,7 @@
 #define FSDPCK_DCP_WRITE_PICKLE_H
 
 #include "formats/common/pickle_opcodes.h"
-#include "formats/dcp/dcp_write.h"
+#include "formats/dcp/dcp_write_internal.h"
 #include "state/value_map.h"
 
 /* Classes and attribute names. */

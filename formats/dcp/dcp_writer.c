@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "formats/dcp/dcp.h"
-#include "formats/dcp/dcp_write.h"
+#include "formats/dcp/dcp_write_internal.h"
 
 /* A folder that torch.distributed.checkpoint of torch 2.1 to 2.15 loads: `__{rank}_0.distcp` of
  * every rank, byte items first, then tensors, and `.metadata` (dcp_write_metadata.c). A rank that
@@ -61,7 +61,7 @@ static fsdpck_status make_state(target *t, fsdpck_error *err)
     strtab_init(&w->pickles, owner);
     t->writer_state = w;
     t->free_writer_state = free_state;
-    t->make_late = dcp_make_late;
+    t->make_deferred = dcp_make_deferred;
     t->want_crc = true;
     t->is_folder = true;
     return FSDPCK_OK;
@@ -130,7 +130,7 @@ static fsdpck_status choose_parts(dcp_write *w, const target *t, fsdpck_error *e
     const catalogue *cat = &t->cat;
     bool used[DCP_PART_COUNT + 1] = {false};
 
-    if (!dcp_parts_wanted(t))
+    if (!dcp_parts_needed(t))
         return add_part(w, NULL, 0, err);
     for (size_t i = 0; i < catalogue_tensor_count(cat); i++)
         used[dcp_part_of(catalogue_name(cat, catalogue_tensor(cat, i)->name))] = true;
@@ -273,14 +273,14 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
     dcp_write *w = t->writer_state;
     RETURN_IF(choose_parts(w, t, err));
     RETURN_IF(add_files(w, t, err));
-    RETURN_IF(rank_deal(t, opt->lowest_rank, err));
+    RETURN_IF(rank_assign(t, opt->lowest_rank, err));
     move_to_parts(w, t);
     RETURN_IF(lay_out_files(t, opt, err));
     RETURN_IF(check_placed(t, err));
     return put_metadatas(w, t, err);
 }
 
-static fsdpck_status seal(const target *t, late_fn put, void *ctx, fsdpck_error *err)
+static fsdpck_status seal(const target *t, deferred_fn put, void *ctx, fsdpck_error *err)
 {
     return dcp_seal_objects(t, put, ctx, err);
 }
@@ -294,7 +294,7 @@ const format_writer dcp_writer = {
     .name = "dcp",
     .description = "folder of torch.distributed.checkpoint",
     .is_folder = true,
-    .takes = TAKES_KEYED,
+    .takes = STATE_FLAT_KEYS,
     .has_paths = true,
     .sharded = true,
     .holds = holds,

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/hdf5/hdf5_builder.h"
+#include "formats/hdf5/hdf5_build_internal.h"
 #include "formats/hdf5/hdf5_objects.h"
-#include "formats/hdf5/hdf5_write.h"
+#include "formats/hdf5/hdf5_write_internal.h"
 
 /* Of a record, read at a time. */
 #define PIECE_NBYTES ((size_t)64 << 10)
@@ -65,8 +65,9 @@ static bool is_newer(const hdf5_builder *b, unsigned why, const char *text)
 {
     static const char last[] = " message";
     const size_t n = strlen(text), nlast = sizeof last - 1;
-    return b->in->is_summed && (why == HDF5_FAIL_OPEN || why == HDF5_FAIL_OBJECT) && n > nlast &&
-           strcmp(text + n - nlast, last) == 0 && strstr(text, " version number ") != NULL;
+    return b->in->is_checked_elsewhere && (why == HDF5_FAIL_OPEN || why == HDF5_FAIL_OBJECT) &&
+           n > nlast && strcmp(text + n - nlast, last) == 0 &&
+           strstr(text, " version number ") != NULL;
 }
 
 /* "ran off the end of the buffer: current p = 0x55..., ..." is another text each time. */
@@ -84,7 +85,7 @@ static const struct failure newer = {
     "file was written by a newer HDF5 than this build's",
     "write it with libver='v110' in h5py, or build fsdpck with a newer HDF5"};
 
-static fsdpck_status take_fail(const hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+static fsdpck_status read_fail(const hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
     const unsigned why = get_u8(g);
     const uint32_t name_nbytes = get_u32(g);
@@ -114,7 +115,7 @@ static fsdpck_status take_fail(const hdf5_builder *b, hdf5_get *g, fsdpck_error 
     return st;
 }
 
-static fsdpck_status take_left(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+static fsdpck_status read_left(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
     const unsigned why = get_u8(g);
     char shown[NAME_SHOWN_NBYTES];
@@ -154,7 +155,7 @@ static const struct left_words {
                             "links to nothing"},
 };
 
-static void tell_left(hdf5_builder *b)
+static void report_left(hdf5_builder *b)
 {
     cat_origin *o = &b->cat->origin;
     for (unsigned i = 0; i < HDF5_LEFT_COUNT; i++) {
@@ -172,7 +173,7 @@ static void tell_left(hdf5_builder *b)
     }
 }
 
-static fsdpck_status take_hello(hdf5_get *g, fsdpck_error *err)
+static fsdpck_status read_hello(hdf5_record_reader *g, fsdpck_error *err)
 {
     const uint32_t version = get_u32(g);
     (void)get_u64(g);
@@ -181,7 +182,7 @@ static fsdpck_status take_hello(hdf5_get *g, fsdpck_error *err)
 
 /* ---- records ---- */
 
-static fsdpck_status take_end(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+static fsdpck_status read_end(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
     if (get_u64(g) != b->done.count || g->failed)
         return hdf5_bad_record(err);
@@ -195,7 +196,7 @@ static bool is_text(const uint8_t *bytes, size_t nbytes, const char *text)
 }
 
 /* Objects that are no tensors, where fsdpck wrote the file: "format" comes before "objects". */
-static fsdpck_status take_attribute(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+static fsdpck_status read_attribute(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
     const uint32_t n = get_u32(g);
     const uint8_t *name = get_bytes(g, n);
@@ -204,23 +205,24 @@ static fsdpck_status take_attribute(hdf5_builder *b, hdf5_get *g, fsdpck_error *
     if (g->failed)
         return hdf5_bad_record(err);
     if (is_text(name, n, "format"))
-        b->is_ours = is_text(text, nbytes, HDF5_FORMAT_NAME);
-    if (!b->is_ours || !is_text(name, n, HDF5_OBJECTS_ATTRIBUTE))
+        b->is_by_fsdpck = is_text(text, nbytes, HDF5_FORMAT_NAME);
+    if (!b->is_by_fsdpck || !is_text(name, n, HDF5_OBJECTS_ATTRIBUTE))
         return FSDPCK_OK;
     if (b->has_objects)
         return hdf5_bad_record(err);
     b->has_objects = true;
-    return hdf5_objects_take(b->cat, (const char *)text, nbytes, FSDPCK_FINDING_H5_OBJECTS, err);
+    return hdf5_objects_read(b->cat, (const char *)text, nbytes, FSDPCK_FINDING_H5_OBJECTS, err);
 }
 
-static fsdpck_status take_record(hdf5_builder *b, uint32_t kind, hdf5_get *g, fsdpck_error *err)
+static fsdpck_status read_record(hdf5_builder *b, uint32_t kind, hdf5_record_reader *g,
+                                 fsdpck_error *err)
 {
     /* FAIL may come amid a dataset. */
     if (kind != HDF5_CHUNKS && kind != HDF5_INLINE && kind != HDF5_FAIL && b->told.open)
         RETURN_IF(hdf5_finish_dataset(b, err));
     switch (kind) {
     case HDF5_HELLO:
-        RETURN_IF(take_hello(g, err));
+        RETURN_IF(read_hello(g, err));
         break;
     case HDF5_DATASET:
         RETURN_IF(hdf5_add_dataset(b, g, err));
@@ -231,19 +233,19 @@ static fsdpck_status take_record(hdf5_builder *b, uint32_t kind, hdf5_get *g, fs
     case HDF5_CHUNKS:
         RETURN_IF(hdf5_add_chunks(b, g, err));
         break;
-    case HDF5_AGAIN:
-        RETURN_IF(hdf5_add_again(b, g, err));
+    case HDF5_LINK:
+        RETURN_IF(hdf5_add_link(b, g, err));
         break;
     case HDF5_LEFT:
-        RETURN_IF(take_left(b, g, err));
+        RETURN_IF(read_left(b, g, err));
         break;
     case HDF5_ATTR:
-        RETURN_IF(take_attribute(b, g, err));
+        RETURN_IF(read_attribute(b, g, err));
         break;
     case HDF5_FAIL:
-        return take_fail(b, g, err);
+        return read_fail(b, g, err);
     case HDF5_END:
-        RETURN_IF(take_end(b, g, err));
+        RETURN_IF(read_end(b, g, err));
         break;
     default:
         return hdf5_bad_record(err);
@@ -288,8 +290,8 @@ static fsdpck_status read_records(hdf5_builder *b, fsdpck_error *err)
         if (n > HDF5_RECORD_NBYTES_MAX)
             GOTO_IF(hdf5_bad_record(err), out);
         GOTO_IF(read_payload(b->in, &payload, n, err), out);
-        hdf5_get g = {payload.items, n, false};
-        st = take_record(b, load_le32(head), &g, err);
+        hdf5_record_reader g = {payload.items, n, false};
+        st = read_record(b, load_le32(head), &g, err);
     }
 out:
     vec_release(&payload);
@@ -360,10 +362,10 @@ fsdpck_status hdf5_build(hdf5_file *f, const hdf5_input *in, catalogue *cat, fsd
     if (st == FSDPCK_OK)
         st = check_overlaps(&b, err);
     if (st == FSDPCK_OK) {
-        tell_left(&b);
+        report_left(&b);
         warn_unwritten(&b);
     }
-    hdf5_told_release(&b);
+    hdf5_open_dataset_release(&b);
     vec_release(&b.done);
     vec_release(&b.extents);
     text_release(&b.name);

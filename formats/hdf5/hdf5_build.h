@@ -16,7 +16,7 @@ typedef struct hdf5_input {
     void *ctx;
     uint64_t end_bytes; /* of the file */
     bool
-        is_summed; /* what the file says of objects has checksums: a superblock of version 2 or 3 */
+        is_checked_elsewhere; /* what the file says of objects has checksums: a superblock of version 2 or 3 */
     const char *library;   /* its name and version, for messages; may be NULL */
     const char *separator; /* between the names of groups and datasets */
     bool fills;            /* as in hdf5_file */
@@ -31,6 +31,6 @@ fsdpck_status hdf5_build(hdf5_file *f, const hdf5_input *in, catalogue *cat,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Elements of this dataset were never written and have no value: BADINPUT with H5-UNWRITTEN. */
-fsdpck_status hdf5_refuse_unwritten(const hdf5_file *f, const hdf5_dataset *d, fsdpck_error *err);
+fsdpck_status hdf5_error_unwritten(const hdf5_file *f, const hdf5_dataset *d, fsdpck_error *err);
 
 #endif

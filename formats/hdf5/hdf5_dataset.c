@@ -4,7 +4,7 @@
 
 #include "base/checked.h"
 #include "base/utf8.h"
-#include "formats/hdf5/hdf5_builder.h"
+#include "formats/hdf5/hdf5_build_internal.h"
 
 #define FILTER_DEFLATE    1u
 #define FILTER_SHUFFLE    2u
@@ -55,7 +55,7 @@ static fsdpck_status skip_or_fail(hdf5_builder *b, fsdpck_status st, fsdpck_erro
         return st;
     what = *err;
     error_path(&what, b->in->tell->path);
-    if (!open_request_tell(b->in->tell, st, &what))
+    if (!open_request_report(b->in->tell, st, &what))
         return st;
     b->told.skipped = true;
     if (b->f->status == FSDPCK_OK)
@@ -95,7 +95,7 @@ static fsdpck_status set_name(hdf5_builder *b, const uint8_t *name, size_t nbyte
     return text_check(&b->name, err);
 }
 
-static fsdpck_status take_path(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+static fsdpck_status take_path(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
     const uint32_t n = get_u32(g);
     const uint8_t *name = get_bytes(g, n);
@@ -105,7 +105,7 @@ static fsdpck_status take_path(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
 }
 
 /* The name that its writer kept beside the path, where that says less. */
-static fsdpck_status take_fqn(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+static fsdpck_status take_fqn(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
     const uint32_t n = get_u32(g);
     const uint8_t *name = get_bytes(g, n);
@@ -117,7 +117,7 @@ static fsdpck_status take_fqn(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
 
 /* ---- shapes and types ---- */
 
-static fsdpck_status take_shape(hdf5_told *t, hdf5_get *g, fsdpck_error *err)
+static fsdpck_status take_shape(hdf5_open_dataset *t, hdf5_record_reader *g, fsdpck_error *err)
 {
     const unsigned space = get_u8(g);
     t->ndim = get_u8(g);
@@ -132,7 +132,8 @@ static fsdpck_status take_shape(hdf5_told *t, hdf5_get *g, fsdpck_error *err)
     return g->failed || t->layout > HDF5_LAYOUT_CHUNKED ? hdf5_bad_record(err) : FSDPCK_OK;
 }
 
-static fsdpck_status take_fill(hdf5_told *t, hdf5_dataset *d, hdf5_get *g, fsdpck_error *err)
+static fsdpck_status take_fill(hdf5_open_dataset *t, hdf5_dataset *d, hdf5_record_reader *g,
+                               fsdpck_error *err)
 {
     t->fill = get_u8(g);
     const unsigned n = get_u8(g);
@@ -172,8 +173,8 @@ static fsdpck_status unknown_name(hdf5_builder *b, const char *named, size_t nby
     return skip_or_fail(b, st, err);
 }
 
-static fsdpck_status take_type(hdf5_builder *b, const hdf5_type *type, hdf5_get *g, dtype *d,
-                               fsdpck_error *err)
+static fsdpck_status take_type(hdf5_builder *b, const hdf5_type *type, hdf5_record_reader *g,
+                               dtype *d, fsdpck_error *err)
 {
     const size_t n = get_u8(g);
     const uint8_t *named = get_bytes(g, n);
@@ -218,8 +219,8 @@ static fsdpck_status unknown_filter(hdf5_builder *b, uint32_t id, unsigned count
     return skip_or_fail(b, st, err);
 }
 
-static fsdpck_status take_filter(hdf5_builder *b, unsigned index, hdf5_get *g, uint32_t *refused,
-                                 fsdpck_error *err)
+static fsdpck_status take_filter(hdf5_builder *b, unsigned index, hdf5_record_reader *g,
+                                 uint32_t *refused, fsdpck_error *err)
 {
     hdf5_dataset *d = dataset_of(b);
     const uint32_t id = get_u32(g);
@@ -249,7 +250,7 @@ static fsdpck_status take_filter(hdf5_builder *b, unsigned index, hdf5_get *g, u
     return FSDPCK_OK;
 }
 
-static fsdpck_status take_filters(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+static fsdpck_status take_filters(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
     uint32_t refused = UINT32_MAX;
     b->told.nfilters = get_u8(g);
@@ -261,9 +262,9 @@ static fsdpck_status take_filters(hdf5_builder *b, hdf5_get *g, fsdpck_error *er
     return refused == UINT32_MAX ? FSDPCK_OK : unknown_filter(b, refused, b->told.nfilters, err);
 }
 
-static fsdpck_status take_chunking(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+static fsdpck_status take_chunking(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
-    hdf5_told *t = &b->told;
+    hdf5_open_dataset *t = &b->told;
     if (t->ndim == 0)
         return hdf5_bad_record(err);
     t->chunk_flags = get_u8(g);
@@ -286,9 +287,9 @@ static fsdpck_status begin(hdf5_builder *b, fsdpck_error *err)
     return vec_push(&b->f->datasets, err) != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
 }
 
-fsdpck_status hdf5_add_dataset(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+fsdpck_status hdf5_add_dataset(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
-    hdf5_told *t = &b->told;
+    hdf5_open_dataset *t = &b->told;
     hdf5_type type;
     dtype d = DTYPE_NONE;
     RETURN_IF(begin(b, err));
@@ -325,11 +326,11 @@ fsdpck_status hdf5_put_chunk(hdf5_builder *b, const uint64_t *offsets, const uin
                              const hdf5_chunk *c, uint64_t offset_bytes, uint64_t nbytes,
                              fsdpck_error *err)
 {
-    static const uint8_t places[] = {[HDF5_ROWS] = PLACE_ROWS,
-                                     [HDF5_GRID] = PLACE_STRIDED,
-                                     [HDF5_CODED] = PLACE_BLOB,
-                                     [HDF5_UNWRITTEN] = PLACE_FILL,
-                                     [HDF5_IN_TABLE] = PLACE_STRIDED};
+    static const uint8_t places[] = {[HDF5_ROWS] = LOCATION_ROWS,
+                                     [HDF5_GRID] = LOCATION_STRIDED,
+                                     [HDF5_CODED] = LOCATION_BLOB,
+                                     [HDF5_UNWRITTEN] = LOCATION_FILL,
+                                     [HDF5_IN_TABLE] = LOCATION_STRIDED};
     hdf5_chunk *kept = vec_push(&b->f->chunks, err);
     if (kept == NULL)
         return FSDPCK_LIMIT;
@@ -341,7 +342,7 @@ fsdpck_status hdf5_put_chunk(hdf5_builder *b, const uint64_t *offsets, const uin
     const cat_chunk proto = {.aux = (uint32_t)(b->f->chunks.count - 1),
                              .rank = UINT16_MAX,
                              .place =
-                                 swap && c->kind == HDF5_ROWS ? PLACE_STRIDED : places[c->kind],
+                                 swap && c->kind == HDF5_ROWS ? LOCATION_STRIDED : places[c->kind],
                              .offset_bytes = offset_bytes,
                              .nbytes = nbytes};
     if (b->f->chunks.count > UINT32_MAX)
@@ -372,7 +373,7 @@ fsdpck_status hdf5_may_be_unwritten(hdf5_builder *b, uint64_t nbytes, fsdpck_err
     return FSDPCK_OK;
 }
 
-fsdpck_status hdf5_add_chunks(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+fsdpck_status hdf5_add_chunks(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
     if (!b->told.open || b->told.layout != HDF5_LAYOUT_CHUNKED)
         return hdf5_bad_record(err);
@@ -387,9 +388,9 @@ fsdpck_status hdf5_add_chunks(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-fsdpck_status hdf5_add_inline(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+fsdpck_status hdf5_add_inline(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
-    hdf5_told *t = &b->told;
+    hdf5_open_dataset *t = &b->told;
     const size_t n = g->left;
     const uint8_t *bytes = get_bytes(g, n);
     const uint64_t zeros[HDF5_NDIM_MAX] = {0};
@@ -410,7 +411,7 @@ fsdpck_status hdf5_add_inline(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
 
 static fsdpck_status finish_contiguous(hdf5_builder *b, fsdpck_error *err)
 {
-    hdf5_told *t = &b->told;
+    hdf5_open_dataset *t = &b->told;
     const uint64_t zeros[HDF5_NDIM_MAX] = {0};
     const hdf5_chunk rows = {.kind = HDF5_ROWS}, unwritten = {.kind = HDF5_UNWRITTEN};
     if (t->offset_bytes == UINT64_MAX) {
@@ -432,7 +433,7 @@ static fsdpck_status finish_contiguous(hdf5_builder *b, fsdpck_error *err)
 
 static fsdpck_status finish_open(hdf5_builder *b, fsdpck_error *err)
 {
-    hdf5_told *t = &b->told;
+    hdf5_open_dataset *t = &b->told;
     const uint64_t zeros[HDF5_NDIM_MAX] = {0};
     const hdf5_chunk none = {.kind = HDF5_ROWS};
     if (t->nelems == 0 && t->nchunks > 0)
@@ -446,7 +447,7 @@ static fsdpck_status finish_open(hdf5_builder *b, fsdpck_error *err)
     return t->nseen == 1 ? FSDPCK_OK : hdf5_bad_record(err);
 }
 
-fsdpck_status hdf5_refuse_unwritten(const hdf5_file *f, const hdf5_dataset *d, fsdpck_error *err)
+fsdpck_status hdf5_error_unwritten(const hdf5_file *f, const hdf5_dataset *d, fsdpck_error *err)
 {
     const bool has_value = d->fill_state == HDF5_FILL_VALUE;
     const fsdpck_status st =
@@ -483,15 +484,15 @@ static void judge_unwritten(hdf5_builder *b)
     if (!f->tells)
         return;
     fsdpck_error_init(&what);
-    const fsdpck_status st = hdf5_refuse_unwritten(f, d, &what);
+    const fsdpck_status st = hdf5_error_unwritten(f, d, &what);
     add_name(b, &what);
     error_path(&what, b->in->tell->path);
-    (void)open_request_tell(b->in->tell, st, &what);
+    (void)open_request_report(b->in->tell, st, &what);
 }
 
 fsdpck_status hdf5_finish_dataset(hdf5_builder *b, fsdpck_error *err)
 {
-    hdf5_told *t = &b->told;
+    hdf5_open_dataset *t = &b->told;
     if (!t->skipped) {
         RETURN_IF(finish_open(b, err));
         judge_unwritten(b);
@@ -501,18 +502,18 @@ fsdpck_status hdf5_finish_dataset(hdf5_builder *b, fsdpck_error *err)
         return FSDPCK_LIMIT;
     *done = (hdf5_done){t->first_chunk, catalogue_chunk_count(b->cat) - t->first_chunk,
                         t->skipped ? CAT_NONE : t->tensor};
-    hdf5_told_release(b);
+    hdf5_open_dataset_release(b);
     return FSDPCK_OK;
 }
 
-void hdf5_told_release(hdf5_builder *b)
+void hdf5_open_dataset_release(hdf5_builder *b)
 {
     budget_free(b->f->owner, b->told.taken, b->told.taken_nbytes);
     memset(&b->told, 0, sizeof b->told);
 }
 
 /* Another name for the same dataset: a tensor of its own, with the same places. */
-fsdpck_status hdf5_add_again(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+fsdpck_status hdf5_add_link(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
     const uint64_t number = get_u64(g);
     uint64_t offsets[HDF5_NDIM_MAX], sizes[HDF5_NDIM_MAX], shape[HDF5_NDIM_MAX];

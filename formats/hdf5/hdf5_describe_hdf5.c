@@ -5,7 +5,7 @@
 #include "formats/hdf5/hdf5_driver.h"
 #include "formats/hdf5/hdf5_lock.h"
 #include "formats/hdf5/hdf5_objects.h"
-#include "formats/hdf5/hdf5_write.h"
+#include "formats/hdf5/hdf5_write_internal.h"
 
 /* What the library writes for a dataset beside its name, and for the file: enough for nearly all of
  * it to lie together at the front. */
@@ -23,7 +23,7 @@
 #define CACHE_NBYTES_EACH   ((uint64_t)12 << 10)
 #define CACHE_NBYTES_MOST   ((uint64_t)48 << 20)
 
-struct hdf5_describing {
+struct hdf5_describe_state {
     hdf5_description d;
     hdf5_driver driver;
     int error;                     /* errno of what failed in it */
@@ -60,7 +60,7 @@ static herr_t take_cause(unsigned n, const H5E_error2_t *what, void *ctx)
 }
 
 /* Of the call that failed just now: the next one forgets it. */
-static fsdpck_status fail(const hdf5_describing *s, const char *name, fsdpck_error *err)
+static fsdpck_status fail(const hdf5_describe_state *s, const char *name, fsdpck_error *err)
 {
     cause c = {"no reason given", false};
     (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_cause, &c);
@@ -92,12 +92,13 @@ static herr_t put_attribute(hid_t object, const char *name, hid_t type, hid_t me
     return written < 0 ? written : closed;
 }
 
-static herr_t put_text(const hdf5_describing *s, hid_t object, const char *name, const char *text)
+static herr_t put_text(const hdf5_describe_state *s, hid_t object, const char *name,
+                       const char *text)
 {
     return put_attribute(object, name, s->text_type, s->text_type, s->scalar, &text);
 }
 
-static herr_t put_root_attributes(const hdf5_describing *s)
+static herr_t put_root_attributes(const hdf5_describe_state *s)
 {
     const uint32_t version = HDF5_FORMAT_VERSION;
     const text_buf *objects = s->d.objects;
@@ -111,7 +112,7 @@ static herr_t put_root_attributes(const hdf5_describing *s)
 
 /* --- datasets --- */
 
-static hid_t space_of(const hdf5_describing *s, size_t tensor)
+static hid_t space_of(const hdf5_describe_state *s, size_t tensor)
 {
     const cat_tensor *t = catalogue_tensor(s->d.cat, tensor);
     const uint64_t *shape = catalogue_shape(s->d.cat, tensor);
@@ -123,35 +124,35 @@ static hid_t space_of(const hdf5_describing *s, size_t tensor)
     return H5Screate_simple(t->ndim, dims, NULL);
 }
 
-static hid_t type_of(hdf5_describing *s, dtype d)
+static hid_t type_of(hdf5_describe_state *s, dtype d)
 {
     if (s->types[d] == 0)
         s->types[d] = hdf5_type_new(d);
     return s->types[d];
 }
 
-static herr_t put_tensor_attributes(const hdf5_describing *s, size_t tensor, hid_t dataset)
+static herr_t put_tensor_attributes(const hdf5_describe_state *s, size_t tensor, hid_t dataset)
 {
     const cat_tensor *t = catalogue_tensor(s->d.cat, tensor);
     const char *fqn = catalogue_name(s->d.cat, t->name);
     const char *path = strtab_text(&s->d.names->paths, (uint32_t)tensor);
     if (put_text(s, dataset, "torch_dtype", dtype_get((dtype)t->dtype)->name) < 0)
         return -1;
-    return hdf5_name_is_told(path, fqn) ? 0 : put_text(s, dataset, "fqn", fqn);
+    return hdf5_name_is_implied(path, fqn) ? 0 : put_text(s, dataset, "fqn", fqn);
 }
 
 /* Of this tensor, to be closed. */
-static hid_t creation_of(const hdf5_describing *s, size_t tensor)
+static hid_t creation_of(const hdf5_describe_state *s, size_t tensor)
 {
     const cat_tensor *t = catalogue_tensor(s->d.cat, tensor);
     const hid_t list = H5Pcopy(s->dataset_list);
     uint64_t sizes[HDF5_NDIM_MAX];
     hsize_t chunk[HDF5_NDIM_MAX];
-    hdf5_cut cut;
+    hdf5_chunk_shape cut;
     if (list < 0 || s->d.level == 0 ||
-        !hdf5_cut_make((dtype)t->dtype, t->ndim, catalogue_shape(s->d.cat, tensor), &cut))
+        !hdf5_chunk_shape_choose((dtype)t->dtype, t->ndim, catalogue_shape(s->d.cat, tensor), &cut))
         return list;
-    hdf5_cut_sizes(&cut, t->ndim, catalogue_shape(s->d.cat, tensor), sizes);
+    hdf5_chunk_shape_sizes(&cut, t->ndim, catalogue_shape(s->d.cat, tensor), sizes);
     for (unsigned i = 0; i < t->ndim; i++)
         chunk[i] = sizes[i];
     const bool shuffled = dtype_get((dtype)t->dtype)->itemsize_bytes > 1;
@@ -163,7 +164,7 @@ static hid_t creation_of(const hdf5_describing *s, size_t tensor)
     return H5I_INVALID_HID;
 }
 
-static fsdpck_status put_tensor(hdf5_describing *s, size_t tensor, uint64_t *offset_bytes,
+static fsdpck_status put_tensor(hdf5_describe_state *s, size_t tensor, uint64_t *offset_bytes,
                                 fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(s->d.cat, tensor);
@@ -190,7 +191,7 @@ static fsdpck_status put_tensor(hdf5_describing *s, size_t tensor, uint64_t *off
     return st;
 }
 
-static fsdpck_status put_group(const hdf5_describing *s, uint32_t i, fsdpck_error *err)
+static fsdpck_status put_group(const hdf5_describe_state *s, uint32_t i, fsdpck_error *err)
 {
     const char *path = strtab_text(&s->d.names->groups, i);
     const hid_t made = H5Gcreate2(s->file, path, s->link_list, s->group_list, H5P_DEFAULT);
@@ -213,8 +214,8 @@ static hsize_t tables_nbytes(const hdf5_description *d)
     hsize_t nbytes = 0;
     for (size_t i = 0; d->level > 0 && i < catalogue_tensor_count(d->cat); i++) {
         const cat_tensor *t = catalogue_tensor(d->cat, i);
-        hdf5_cut cut;
-        if (!hdf5_cut_make((dtype)t->dtype, t->ndim, catalogue_shape(d->cat, i), &cut))
+        hdf5_chunk_shape cut;
+        if (!hdf5_chunk_shape_choose((dtype)t->dtype, t->ndim, catalogue_shape(d->cat, i), &cut))
             continue;
         const hsize_t nodes =
             1 + catalogue_tensor_nbytes(d->cat, i) / cut.chunk_nbytes / (META_NODE_CHUNKS / 2);
@@ -237,7 +238,7 @@ static hsize_t meta_block_nbytes(const hdf5_description *d)
     return nbytes;
 }
 
-static herr_t set_access(const hdf5_describing *s)
+static herr_t set_access(const hdf5_describe_state *s)
 {
     /* Chunks of all sizes lie one after the other. */
     const hsize_t align = s->d.level > 0 ? 1 : HDF5_ALIGN_NBYTES;
@@ -249,7 +250,7 @@ static herr_t set_access(const hdf5_describing *s)
                : 0;
 }
 
-static herr_t create_file(hdf5_describing *s)
+static herr_t create_file(hdf5_describe_state *s)
 {
     s->access_list = hdf5_driver_access(&s->driver);
     s->create_list = H5Pcreate(H5P_FILE_CREATE);
@@ -260,7 +261,7 @@ static herr_t create_file(hdf5_describing *s)
     return s->file < 0 ? -1 : 0;
 }
 
-static herr_t make_lists(hdf5_describing *s)
+static herr_t make_lists(hdf5_describe_state *s)
 {
     s->link_list = H5Pcreate(H5P_LINK_CREATE);
     s->group_list = H5Pcreate(H5P_GROUP_CREATE);
@@ -279,7 +280,7 @@ static herr_t make_lists(hdf5_describing *s)
     return 0;
 }
 
-static fsdpck_status put_all(hdf5_describing *s, uint64_t *offsets, fsdpck_error *err)
+static fsdpck_status put_all(hdf5_describe_state *s, uint64_t *offsets, fsdpck_error *err)
 {
     if (make_lists(s) < 0 || create_file(s) < 0)
         return fail(s, NULL, err);
@@ -293,7 +294,7 @@ static fsdpck_status put_all(hdf5_describing *s, uint64_t *offsets, fsdpck_error
     return FSDPCK_OK;
 }
 
-static herr_t close_all(hdf5_describing *s)
+static herr_t close_all(hdf5_describe_state *s)
 {
     const hid_t lists[] = {s->link_list, s->group_list, s->dataset_list, s->access_list,
                            s->create_list};
@@ -321,12 +322,12 @@ static herr_t close_all(hdf5_describing *s)
 
 static void take_place(void *ctx, uint64_t offset_bytes, uint64_t nbytes)
 {
-    hdf5_describing *s = ctx;
+    hdf5_describe_state *s = ctx;
     s->told_at = offset_bytes;
     s->told_nbytes = nbytes;
 }
 
-static herr_t open_dataset(hdf5_describing *s, size_t tensor)
+static herr_t open_dataset(hdf5_describe_state *s, size_t tensor)
 {
     if (s->dataset >= 0 && s->tensor == tensor)
         return 0;
@@ -339,7 +340,7 @@ static herr_t open_dataset(hdf5_describing *s, size_t tensor)
     return s->dataset < 0 ? -1 : 0;
 }
 
-static fsdpck_status put_chunk(hdf5_describing *s, size_t tensor, const uint64_t *corner,
+static fsdpck_status put_chunk(hdf5_describe_state *s, size_t tensor, const uint64_t *corner,
                                uint32_t mask, uint64_t nbytes, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(s->d.cat, tensor);
@@ -400,9 +401,9 @@ static void leave(const silence *was)
     hdf5_unlock();
 }
 
-static hdf5_describing *new_describing(const hdf5_description *d)
+static hdf5_describe_state *new_describing(const hdf5_description *d)
 {
-    hdf5_describing *s = calloc(1, sizeof *s);
+    hdf5_describe_state *s = calloc(1, sizeof *s);
     if (s == NULL)
         return NULL;
     s->d = *d;
@@ -416,7 +417,7 @@ static hdf5_describing *new_describing(const hdf5_description *d)
 }
 
 /* The library shall be able to close all: what failed is in s->error. */
-static fsdpck_status close_describing(hdf5_describing *s, fsdpck_error *err)
+static fsdpck_status close_describing(hdf5_describe_state *s, fsdpck_error *err)
 {
     s->driver.hides_errors = true;
     const fsdpck_status st = close_all(s) < 0 || s->error != 0 ? fail(s, NULL, err) : FSDPCK_OK;
@@ -424,11 +425,11 @@ static fsdpck_status close_describing(hdf5_describing *s, fsdpck_error *err)
     return st;
 }
 
-static fsdpck_status begin(const hdf5_description *d, uint64_t *offsets, hdf5_describing **out,
+static fsdpck_status begin(const hdf5_description *d, uint64_t *offsets, hdf5_describe_state **out,
                            fsdpck_error *err)
 {
     RETURN_IF(check_memory(d, err));
-    hdf5_describing *s = new_describing(d);
+    hdf5_describe_state *s = new_describing(d);
     if (s == NULL)
         return error_set_nomem(err, sizeof *s);
     const fsdpck_status st = put_all(s, offsets, err);
@@ -442,7 +443,7 @@ static fsdpck_status begin(const hdf5_description *d, uint64_t *offsets, hdf5_de
 }
 
 fsdpck_status hdf5_describe_begin(const hdf5_description *d, uint64_t *offsets,
-                                  hdf5_describing **out, fsdpck_error *err)
+                                  hdf5_describe_state **out, fsdpck_error *err)
 {
     silence was;
     *out = NULL;
@@ -452,7 +453,7 @@ fsdpck_status hdf5_describe_begin(const hdf5_description *d, uint64_t *offsets,
     return st;
 }
 
-fsdpck_status hdf5_describe_chunk(hdf5_describing *s, size_t tensor, const uint64_t *corner,
+fsdpck_status hdf5_describe_chunk(hdf5_describe_state *s, size_t tensor, const uint64_t *corner,
                                   uint32_t mask, uint64_t nbytes, uint64_t *offset_bytes,
                                   fsdpck_error *err)
 {
@@ -464,7 +465,7 @@ fsdpck_status hdf5_describe_chunk(hdf5_describing *s, size_t tensor, const uint6
     return st;
 }
 
-fsdpck_status hdf5_describe_end(hdf5_describing *s, fsdpck_error *err)
+fsdpck_status hdf5_describe_end(hdf5_describe_state *s, fsdpck_error *err)
 {
     silence was;
     if (s == NULL)
@@ -477,7 +478,7 @@ fsdpck_status hdf5_describe_end(hdf5_describing *s, fsdpck_error *err)
 
 fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets, fsdpck_error *err)
 {
-    hdf5_describing *s;
+    hdf5_describe_state *s;
     RETURN_IF(hdf5_describe_begin(d, offsets, &s, err));
     return hdf5_describe_end(s, err);
 }

@@ -1,8 +1,8 @@
 /* A build without HDF5. */
-#include "formats/hdf5/hdf5_write.h"
+#include "formats/hdf5/hdf5_write_internal.h"
 
-fsdpck_status hdf5_describe_begin(const hdf5_description *d, uint64_t *offsets, hdf5_describing **s,
-                                  fsdpck_error *err)
+fsdpck_status hdf5_describe_begin(const hdf5_description *d, uint64_t *offsets,
+                                  hdf5_describe_state **s, fsdpck_error *err)
 {
     (void)d;
     (void)offsets;
@@ -15,11 +15,11 @@ fsdpck_status hdf5_describe_begin(const hdf5_description *d, uint64_t *offsets, 
 
 fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets, fsdpck_error *err)
 {
-    hdf5_describing *s;
+    hdf5_describe_state *s;
     return hdf5_describe_begin(d, offsets, &s, err);
 }
 
-fsdpck_status hdf5_describe_chunk(hdf5_describing *s, size_t tensor, const uint64_t *corner,
+fsdpck_status hdf5_describe_chunk(hdf5_describe_state *s, size_t tensor, const uint64_t *corner,
                                   uint32_t mask, uint64_t nbytes, uint64_t *offset_bytes,
                                   fsdpck_error *err)
 {
@@ -33,7 +33,7 @@ fsdpck_status hdf5_describe_chunk(hdf5_describing *s, size_t tensor, const uint6
                      "a chunk is described without HDF5");
 }
 
-fsdpck_status hdf5_describe_end(hdf5_describing *s, fsdpck_error *err)
+fsdpck_status hdf5_describe_end(hdf5_describe_state *s, fsdpck_error *err)
 {
     (void)s;
     (void)err;

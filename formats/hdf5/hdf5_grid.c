@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "formats/hdf5/hdf5_builder.h"
+#include "formats/hdf5/hdf5_build_internal.h"
 
 /* What one worker decodes at a time. */
 #define CHUNK_NBYTES_MAX ((uint64_t)256 << 20)
@@ -20,7 +20,7 @@ static hdf5_dataset *dataset_of(const hdf5_builder *b)
 
 static fsdpck_status size_grid(hdf5_builder *b, fsdpck_error *err)
 {
-    hdf5_told *t = &b->told;
+    hdf5_open_dataset *t = &b->told;
     uint64_t nelems, nbytes;
     t->ncells = 1;
     for (unsigned i = 0; i < t->ndim; i++) {
@@ -41,7 +41,7 @@ static fsdpck_status size_grid(hdf5_builder *b, fsdpck_error *err)
 /* Cells that nobody wrote must be few before there is a bit for each. */
 static fsdpck_status count_unwritten(hdf5_builder *b, fsdpck_error *err)
 {
-    hdf5_told *t = &b->told;
+    hdf5_open_dataset *t = &b->told;
     uint64_t nbytes;
     if (t->nchunks > t->ncells || t->nchunks > b->in->end_bytes)
         return hdf5_bad_chunks(b, "dataset has more chunks than its shape", t->nchunks, err);
@@ -57,7 +57,7 @@ static fsdpck_status count_unwritten(hdf5_builder *b, fsdpck_error *err)
 
 fsdpck_status hdf5_grid_begin(hdf5_builder *b, fsdpck_error *err)
 {
-    hdf5_told *t = &b->told;
+    hdf5_open_dataset *t = &b->told;
     hdf5_dataset *d = dataset_of(b);
     RETURN_IF(size_grid(b, err));
     RETURN_IF(count_unwritten(b, err));
@@ -72,7 +72,7 @@ fsdpck_status hdf5_grid_begin(hdf5_builder *b, fsdpck_error *err)
 }
 
 /* The part of a chunk that is in the dataset; whether it is all of it. */
-static bool clip(const hdf5_told *t, const uint64_t *corner, uint64_t *sizes)
+static bool clip(const hdf5_open_dataset *t, const uint64_t *corner, uint64_t *sizes)
 {
     bool whole = true;
     for (unsigned i = 0; i < t->ndim; i++) {
@@ -87,7 +87,7 @@ static bool clip(const hdf5_told *t, const uint64_t *corner, uint64_t *sizes)
 static fsdpck_status take_cell(hdf5_builder *b, const uint64_t *corner, uint64_t offset_bytes,
                                fsdpck_error *err)
 {
-    hdf5_told *t = &b->told;
+    hdf5_open_dataset *t = &b->told;
     uint64_t cell = 0;
     for (unsigned i = 0; i < t->ndim; i++) {
         if (corner[i] >= t->dims[i] || corner[i] % t->chunk[i] != 0)
@@ -103,7 +103,7 @@ static fsdpck_status take_cell(hdf5_builder *b, const uint64_t *corner, uint64_t
 }
 
 /* Bits of coders that were not applied, from those of filters. */
-static uint32_t mask_of(const hdf5_told *t, uint32_t filters)
+static uint32_t mask_of(const hdf5_open_dataset *t, uint32_t filters)
 {
     uint32_t mask = 0;
     for (unsigned i = 0; i < t->nfilters; i++)
@@ -140,7 +140,7 @@ static fsdpck_status check_sizes(hdf5_builder *b, const hdf5_chunk *c, uint64_t 
 }
 
 /* Whole rows of the dataset need no strides. */
-static bool is_rows(const hdf5_told *t, const uint64_t *sizes, bool whole)
+static bool is_rows(const hdf5_open_dataset *t, const uint64_t *sizes, bool whole)
 {
     unsigned i = 0;
     if (whole)
@@ -153,9 +153,9 @@ static bool is_rows(const hdf5_told *t, const uint64_t *sizes, bool whole)
     return true;
 }
 
-fsdpck_status hdf5_grid_add(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
+fsdpck_status hdf5_grid_add(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
-    hdf5_told *t = &b->told;
+    hdf5_open_dataset *t = &b->told;
     const hdf5_dataset *d = dataset_of(b);
     uint64_t corner[HDF5_NDIM_MAX], sizes[HDF5_NDIM_MAX];
     const uint64_t at = get_u64(g), nbytes = get_u64(g);
@@ -182,7 +182,7 @@ fsdpck_status hdf5_grid_add(hdf5_builder *b, hdf5_get *g, fsdpck_error *err)
 
 fsdpck_status hdf5_grid_end(hdf5_builder *b, fsdpck_error *err)
 {
-    hdf5_told *t = &b->told;
+    hdf5_open_dataset *t = &b->told;
     const hdf5_chunk unwritten = {.kind = HDF5_UNWRITTEN};
     uint64_t corner[HDF5_NDIM_MAX] = {0}, sizes[HDF5_NDIM_MAX];
     if (t->nseen != t->nchunks)

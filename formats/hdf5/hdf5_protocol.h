@@ -64,7 +64,7 @@ typedef enum hdf5_record {
     HDF5_DATASET,
     HDF5_INLINE,
     HDF5_CHUNKS,
-    HDF5_AGAIN,
+    HDF5_LINK,
     HDF5_LEFT,
     HDF5_ATTR,
     HDF5_FAIL,

@@ -9,7 +9,7 @@
 #include "formats/hdf5/hdf5_child.h"
 #include "formats/hdf5/hdf5_decode.h"
 #include "formats/hdf5/hdf5_lock.h"
-#include "formats/hdf5/hdf5_super.h"
+#include "formats/hdf5/hdf5_superblock.h"
 
 /* What the child may use: libhdf5's own caches are a few MiB, chunk tables grow with the file. */
 #define CHILD_MEMORY_NBYTES  ((uint64_t)1 << 30)
@@ -57,7 +57,7 @@ static bool probe(const probe_input *in, const char **near_miss)
     if (!has_suffix(in->name) || in->head_nbytes < sizeof in->head ||
         file_open_read(&f, &in->dir, in->name, 0, NULL) != FSDPCK_OK)
         return false;
-    const bool found = hdf5_super_find(&f, &at);
+    const bool found = hdf5_superblock_find(&f, &at);
     file_abandon(&f);
     if (!found)
         *near_miss = "named as an HDF5 file, but without its signature";
@@ -85,7 +85,7 @@ static fsdpck_status read_child(void *ctx, void *dst, uint64_t nbytes, uint64_t 
 /* Why it said no more. */
 static fsdpck_status explain(child_fate fate, fsdpck_status st, fsdpck_error *err)
 {
-    if (fate == CHILD_SPENT) {
+    if (fate == CHILD_OUT_OF_TIME) {
         st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
                        "HDF5 library takes too long over the file");
         error_next(err, "h5repack the file; if it is large, with larger chunks");
@@ -120,7 +120,7 @@ static fsdpck_status check_memory(const file *f, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status ask_child(reader *r, const open_request *req, const hdf5_super *super,
+static fsdpck_status ask_child(reader *r, const open_request *req, const hdf5_superblock *super,
                                fsdpck_error *err)
 {
     const uint64_t seconds = CHILD_SECONDS + r->in.nbytes / CHILD_NBYTES_SECOND;
@@ -134,7 +134,7 @@ static fsdpck_status ask_child(reader *r, const open_request *req, const hdf5_su
         .read = read_child,
         .ctx = &c,
         .end_bytes = super->end_bytes,
-        .is_summed = super->version >= 2,
+        .is_checked_elsewhere = super->version >= 2,
         .library = hdf5_built_state(),
         .separator = req->hdf5_separator != NULL ? req->hdf5_separator : ".",
         .fills = req->hdf5_fill,
@@ -169,9 +169,9 @@ static fsdpck_status fill(reader *r, const open_request *req, fsdpck_error *err)
 {
     const char *slash = strrchr(req->path, '/');
     const char *name = slash != NULL ? slash + 1 : req->path;
-    hdf5_super super;
+    hdf5_superblock super;
     uint32_t index;
-    RETURN_IF(hdf5_super_read(&r->in, &super, err));
+    RETURN_IF(hdf5_superblock_read(&r->in, &super, err));
     RETURN_IF(catalogue_add_file(r->cat, name, strlen(name), r->in.nbytes, CAT_NONE, &index, err));
     RETURN_IF(ask_child(r, req, &super, err));
     if (r->known.status != FSDPCK_OK) {
@@ -249,7 +249,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     const cat_chunk *k = catalogue_chunk(r->cat, chunk);
     uint64_t sizes[NDIM_MAX];
     if (is_refused(r, c) && c->first)
-        return hdf5_refuse_unwritten(&r->known, d, err);
+        return hdf5_error_unwritten(&r->known, d, err);
     catalogue_chunk_box(r->cat, chunk, NULL, sizes);
     *where = (place){.file = k->file, .swap = d->swap, .offset_bytes = k->offset_bytes};
     where->stream = c->kind != HDF5_ROWS && c->kind != HDF5_GRID;
@@ -293,7 +293,7 @@ static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, f
     if (c->kind == HDF5_CODED)
         return decode(r, c, catalogue_chunk(r->cat, chunk), s, err);
     if (is_refused(r, c))
-        return hdf5_refuse_unwritten(&r->known, dataset_of(r, c), err);
+        return hdf5_error_unwritten(&r->known, dataset_of(r, c), err);
     if (c->kind == HDF5_UNWRITTEN)
         return hdf5_stream_fill(dataset_of(r, c), s, err);
     return hdf5_stream_of(VEC_AT(&r->known.inlined, const uint8_t, c->table_at),
@@ -304,24 +304,24 @@ static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
 {
     const reader *r = ctx;
     const cat_chunk *k = catalogue_chunk(r->cat, chunk);
-    if (k->place == PLACE_EMPTY)
+    if (k->place == LOCATION_EMPTY)
         return 0;
     const hdf5_chunk *c = chunk_of(r, chunk);
     return c->kind == HDF5_CODED ? hdf5_stream_nbytes(dataset_of(r, c), k->nbytes) : 0;
 }
 
 /* Deflate's own checksum is one too. What compact datasets lie in has none, in most files. */
-static stream_sum stream_sum_of(void *ctx, uint64_t chunk)
+static stream_checksum stream_checksum_of(void *ctx, uint64_t chunk)
 {
     const reader *r = ctx;
     const hdf5_chunk *c = chunk_of(r, chunk);
     const hdf5_dataset *d = dataset_of(r, c);
     if (c->kind == HDF5_UNWRITTEN)
-        return STREAM_SUM_UNTOLD;
+        return STREAM_CHECKSUM_UNKNOWN;
     for (unsigned i = 0; c->kind == HDF5_CODED && i < d->ncoders; i++)
         if (d->coders[i] != HDF5_SHUFFLE && !(c->mask >> i & 1u))
-            return STREAM_SUMMED;
-    return STREAM_UNSUMMED;
+            return STREAM_CHECKSUMMED;
+    return STREAM_NO_CHECKSUM;
 }
 
 static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
@@ -344,7 +344,7 @@ static void source_hdf5(void *self, catalogue *cat, source *src)
         .stream_finish = hdf5_stream_finish,
         .stream_close = hdf5_stream_close,
         .stream_nbytes = stream_nbytes,
-        .stream_sum_of = stream_sum_of,
+        .stream_checksum_of = stream_checksum_of,
         .check_unchanged = check_unchanged,
     };
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void get_number(hdf5_get *g, hdf5_number *n)
+static void get_number(hdf5_record_reader *g, hdf5_number *n)
 {
     n->class = get_u8(g);
     n->order = get_u8(g);
@@ -21,7 +21,7 @@ static void get_number(hdf5_get *g, hdf5_number *n)
     n->bias = get_u64(g);
 }
 
-void hdf5_type_get(hdf5_get *g, hdf5_type *t)
+void hdf5_type_get(hdf5_record_reader *g, hdf5_type *t)
 {
     memset(t, 0, sizeof *t);
     get_number(g, &t->number);

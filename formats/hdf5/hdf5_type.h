@@ -2,8 +2,8 @@
 #ifndef FSDPCK_FORMATS_HDF5_TYPE_H
 #define FSDPCK_FORMATS_HDF5_TYPE_H
 
-#include "formats/hdf5/hdf5_get.h"
 #include "formats/hdf5/hdf5_protocol.h"
+#include "formats/hdf5/hdf5_record_reader.h"
 #include "state/dtype.h"
 
 /* A number's bits, as H5Tget_fields and its kin tell them. */
@@ -23,7 +23,7 @@ typedef struct hdf5_type {
 } hdf5_type;
 
 /* From a record, whose `failed` tells whether it was there. */
-void hdf5_type_get(hdf5_get *g, hdf5_type *t);
+void hdf5_type_get(hdf5_record_reader *g, hdf5_type *t);
 
 /* DTYPE_NONE where torch has none. `named`: the dataset's attribute, with or without "torch.", that
  * tells what bytes or bits of a size are; one that the type contradicts is not looked at. *swap:

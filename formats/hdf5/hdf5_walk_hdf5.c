@@ -8,7 +8,7 @@
 #include "formats/hdf5/hdf5_child.h"
 #include "formats/hdf5/hdf5_driver.h"
 #include "formats/hdf5/hdf5_objects.h"
-#include "formats/hdf5/hdf5_tell.h"
+#include "formats/hdf5/hdf5_report.h"
 
 #define LINKS_MAX       ((uint64_t)1 << 22)
 #define SOFT_NBYTES_MAX ((size_t)256 << 20)
@@ -42,10 +42,10 @@ typedef struct seen {
 } seen;
 
 typedef struct walk {
-    hdf5_put put;
+    hdf5_record_writer put;
     hid_t file;
     hdf5_driver driver;
-    tell_place place;
+    raw_extent place;
     frame stack[HDF5_DEPTH_MAX];
     unsigned depth;
     seen *seen;
@@ -59,7 +59,7 @@ typedef struct walk {
 
 static bool fail(walk *w, hdf5_fail why)
 {
-    return tell_fail(&w->put, why, w->path, w->path_nbytes);
+    return report_fail(&w->put, why, w->path, w->path_nbytes);
 }
 
 /* ---- objects that were met ---- */
@@ -203,7 +203,7 @@ static herr_t find_why(unsigned n, const H5E_error2_t *e, void *ctx)
     return 0;
 }
 
-static bool tell_left(walk *w, hdf5_left why)
+static bool report_left(walk *w, hdf5_left why)
 {
     put_u8(&w->put, why);
     put_text(&w->put, w->path, w->path_nbytes);
@@ -221,14 +221,14 @@ static bool no_object(walk *w)
         return fail(w, HDF5_FAIL_LINK_LOOP);
     if (why.leaves)
         return fail(w, HDF5_FAIL_EXTERNAL_LINK);
-    return tell_left(w, HDF5_LEFT_DANGLING);
+    return report_left(w, HDF5_LEFT_DANGLING);
 }
 
-static bool tell_again(walk *w, uint64_t dataset)
+static bool report_link(walk *w, uint64_t dataset)
 {
     put_u64(&w->put, dataset);
     put_text(&w->put, w->path, w->path_nbytes);
-    put_record(&w->put, HDF5_AGAIN);
+    put_record(&w->put, HDF5_LINK);
     return !w->put.failed;
 }
 
@@ -236,14 +236,14 @@ static bool tell_again(walk *w, uint64_t dataset)
 static bool visit_again(walk *w, const seen *met)
 {
     if (met->dataset == A_GROUP)
-        return tell_left(w, HDF5_LEFT_GROUP);
-    return met->dataset == NOT_A_DATASET || tell_again(w, met->dataset);
+        return report_left(w, HDF5_LEFT_GROUP);
+    return met->dataset == NOT_A_DATASET || report_link(w, met->dataset);
 }
 
 static bool visit_dataset(walk *w, hid_t object, seen *met, uint64_t address)
 {
     const uint64_t before = w->put.datasets;
-    if (!tell_dataset(&w->put, object, address, &w->place, w->path, w->path_nbytes))
+    if (!report_dataset(&w->put, object, address, &w->place, w->path, w->path_nbytes))
         return false;
     if (w->put.datasets > before)
         met->dataset = before;
@@ -379,12 +379,12 @@ static bool walk_groups(walk *w)
 /* ---- the file ---- */
 
 /* Of the root group; others are nobody's business. */
-static bool tell_root_attribute(walk *w, hid_t root, const char *name)
+static bool report_root_attribute(walk *w, hid_t root, const char *name)
 {
     size_t n;
     char *text;
-    if (!tell_attribute(root, name, HDF5_OBJECTS_NBYTES_MAX, &text, &n))
-        return tell_fail(&w->put, HDF5_FAIL_OBJECT, name, strlen(name));
+    if (!report_attribute(root, name, HDF5_OBJECTS_NBYTES_MAX, &text, &n))
+        return report_fail(&w->put, HDF5_FAIL_OBJECT, name, strlen(name));
     if (text == NULL)
         return true;
     put_text(&w->put, name, strlen(name));
@@ -396,7 +396,7 @@ static bool tell_root_attribute(walk *w, hid_t root, const char *name)
 
 static void take_place(void *ctx, uint64_t offset_bytes, uint64_t nbytes)
 {
-    tell_place *place = ctx;
+    raw_extent *place = ctx;
     place->count++;
     place->offset_bytes = offset_bytes;
     place->nbytes = nbytes;
@@ -411,7 +411,7 @@ static bool open_file(walk *w, int in_fd)
     return w->file >= 0 || fail(w, HDF5_FAIL_OPEN);
 }
 
-static bool tell_hello(walk *w)
+static bool report_hello(walk *w)
 {
     hsize_t user_block = 0;
     const hid_t create = H5Fget_create_plist(w->file);
@@ -430,13 +430,13 @@ static bool look(walk *w, int in_fd)
     if (H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0 || H5PLset_loading_state(0) < 0 ||
         H5Lunregister(H5L_TYPE_EXTERNAL) < 0)
         return fail(w, HDF5_FAIL_OPEN);
-    if (!open_file(w, in_fd) || !tell_hello(w) || !walk_groups(w))
+    if (!open_file(w, in_fd) || !report_hello(w) || !walk_groups(w))
         return false;
     const hid_t root = H5Gopen2(w->file, "/", H5P_DEFAULT);
     if (root < 0)
         return fail(w, HDF5_FAIL_OBJECT);
-    if (!tell_root_attribute(w, root, "format") ||
-        !tell_root_attribute(w, root, HDF5_OBJECTS_ATTRIBUTE))
+    if (!report_root_attribute(w, root, "format") ||
+        !report_root_attribute(w, root, HDF5_OBJECTS_ATTRIBUTE))
         return false;
     put_u64(&w->put, w->put.datasets);
     put_record(&w->put, HDF5_END);

@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "formats/hdf5/hdf5_write.h"
+#include "formats/hdf5/hdf5_write_internal.h"
 
 static const char next_rename[] = "rename it with --rename, or leave it out with --exclude";
 static const char next_groups[] = "leave out --hdf5-groups, or rename it with --rename";
@@ -142,7 +142,7 @@ fsdpck_status hdf5_names_make(const catalogue *cat, bool dots_too, hdf5_names *n
     return st;
 }
 
-bool hdf5_name_is_told(const char *path, const char *fqn)
+bool hdf5_name_is_implied(const char *path, const char *fqn)
 {
     for (; *path != '\0' && *fqn != '\0'; path++, fqn++)
         if (*fqn != (*path == '/' ? '.' : *path))

@@ -1,4 +1,4 @@
-#include "formats/hdf5/hdf5_write.h"
+#include "formats/hdf5/hdf5_write_internal.h"
 
 hdf5_storage hdf5_stored_as(dtype d)
 {

@@ -1,6 +1,6 @@
 #include <hdf5.h>
 
-#include "formats/hdf5/hdf5_write.h"
+#include "formats/hdf5/hdf5_write_internal.h"
 
 /* A float by the bits that it is made of: sign, exponent and mantissa from the top. */
 typedef struct float_bits {

@@ -1,9 +1,9 @@
 #include <unistd.h>
 
 #include "formats/hdf5/hdf5.h"
+#include "formats/hdf5/hdf5_compress.h"
 #include "formats/hdf5/hdf5_objects.h"
-#include "formats/hdf5/hdf5_pack.h"
-#include "formats/hdf5/hdf5_write.h"
+#include "formats/hdf5/hdf5_write_internal.h"
 
 /* --- places --- */
 
@@ -37,7 +37,7 @@ static size_t place_tensors(target *t, const uint64_t *offsets, hdf5_range *take
         cat_chunk *c = catalogue_chunk(&t->cat, catalogue_tensor(&t->cat, i)->first_chunk);
         c->file = 0;
         c->nbytes = catalogue_tensor_nbytes(&t->cat, i);
-        c->place = c->nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
+        c->place = c->nbytes > 0 ? LOCATION_ROWS : LOCATION_EMPTY;
         c->offset_bytes = c->nbytes > 0 ? offsets[i] : 0;
         if (c->nbytes > 0)
             taken[count++] = (hdf5_range){offsets[i], c->nbytes};
@@ -48,7 +48,7 @@ static size_t place_tensors(target *t, const uint64_t *offsets, hdf5_range *take
 static fsdpck_status add_literal(void *ctx, uint64_t offset_bytes, const void *bytes,
                                  uint64_t nbytes, fsdpck_error *err)
 {
-    return target_add_literal(ctx, 0, offset_bytes, bytes, nbytes, err);
+    return target_add_constant(ctx, 0, offset_bytes, bytes, nbytes, err);
 }
 
 static fsdpck_status take_file(target *t, const uint64_t *offsets, int fd, fsdpck_error *err)
@@ -62,7 +62,7 @@ static fsdpck_status take_file(target *t, const uint64_t *offsets, int fd, fsdpc
     if (taken == NULL)
         return FSDPCK_LIMIT;
     const size_t count = place_tensors(t, offsets, taken);
-    const fsdpck_status st = hdf5_put_rest(fd, taken, count, add_literal, t, err);
+    const fsdpck_status st = hdf5_put_metadata(fd, taken, count, add_literal, t, err);
     budget_free(t->cat.owner, taken, nbytes);
     return st;
 }
@@ -94,10 +94,10 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
     for (size_t i = 0; i < catalogue_tensor_count(&t->cat); i++)
         RETURN_IF(check_tensor(t, i, err));
     if (opt->gzip_level > 0)
-        return hdf5_pack(t, opt, err);
+        return hdf5_compress(t, opt, err);
     fsdpck_status st = hdf5_names_make(&t->cat, opt->hdf5_groups, &names, err);
     if (st == FSDPCK_OK)
-        st = hdf5_objects_put(&t->cat, &objects, err);
+        st = hdf5_objects_write(&t->cat, &objects, err);
     if (st == FSDPCK_OK)
         st = describe(t, &names, &objects, err);
     hdf5_names_release(&names);
@@ -114,7 +114,7 @@ const format_writer hdf5_writer = {
     .name = "hdf5",
     .description = "one HDF5 file",
     .suffixes = " .h5 .hdf5 ",
-    .takes = TAKES_KEYED,
+    .takes = STATE_FLAT_KEYS,
     .packs = true,
     .holds = holds,
     .holds_object = hdf5_holds_object,

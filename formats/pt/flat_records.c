@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "formats/common/torch_archive.h"
-#include "formats/pt/flat_writer_parts.h"
+#include "formats/pt/flat_writer_internal.h"
 #include "formats/pt/pt_file.h"
 
 /* --- padding --- */
@@ -116,10 +116,10 @@ static fsdpck_status put_parts(flat_layout *s, const unit *u, uint32_t state, dt
     uint32_t first, end;
     uint64_t at = 0;
 
-    RETURN_IF(pt_file_add_parts(s->t, record, err));
-    unit_pieces_of(l, u, rank, &first, &end);
+    RETURN_IF(pt_file_add_composite(s->t, record, err));
+    unit_params_of_rank(l, u, rank, &first, &end);
     for (uint32_t k = first; k < end; k++) {
-        const unit_piece piece = unit_piece_of(l, u, k, rank);
+        const unit_param_range piece = unit_param_range_of(l, u, k, rank);
         if (!piece.in_shard || piece.begin >= piece.end)
             continue;
         RETURN_IF(put_padding(s, d, piece.shard_offset - at, err));
@@ -159,16 +159,17 @@ fsdpck_status flat_put_state(flat_layout *s, pickle_writer *w, uint32_t index, f
     const uint32_t param = *VEC_AT(&s->t->flat_params, const uint32_t, index);
     const uint32_t state = *VEC_AT(&s->t->flat_states, const uint32_t, index);
     const dtype d = (dtype)catalogue_tensor(&s->t->cat, index)->dtype;
-    const unit *u = unit_list_holding(l, param);
+    const unit *u = unit_of_param(l, param);
     uint64_t nelems;
     const uint64_t one = 1;
     uint32_t record;
     char key[16];
 
     if (u->use_orig_params) {
-        const unit_piece piece = unit_piece_of(l, u, param - u->first_param, rank_in(s, u));
+        const unit_param_range piece =
+            unit_param_range_of(l, u, param - u->first_param, rank_in(s, u));
         nelems = piece.in_shard ? piece.end - piece.begin : 0;
-        RETURN_IF(pt_file_add_parts(s->t, &record, err));
+        RETURN_IF(pt_file_add_composite(s->t, &record, err));
         RETURN_IF(put_piece(s, index, nelems, err));
     } else {
         const unit_shard shard = unit_shard_of(u, rank_in(s, u));

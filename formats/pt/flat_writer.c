@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "formats/common/torch_archive.h"
-#include "formats/pt/flat_writer_parts.h"
+#include "formats/pt/flat_writer_internal.h"
 #include "formats/pt/flat_writer_pickle.h"
 #include "formats/pt/pt.h"
 #include "formats/pt/pt_file.h"
@@ -39,7 +39,7 @@ fsdpck_status flat_fail_tensor(const flat_layout *s, uint64_t tensor, const char
 
 static fsdpck_status cut(const flat_layout *s, fsdpck_error *err)
 {
-    return pt_file_cut(s->t, s->pickle->nbytes, err);
+    return pt_file_mark(s->t, s->pickle->nbytes, err);
 }
 
 static dtype dtype_of(const flat_layout *s, const unit *u)
@@ -66,7 +66,7 @@ static fsdpck_status put_flat(flat_layout *s, pickle_writer *w, uint32_t index, 
         RETURN_IF(flat_put_record(s, u, shard.dtype, &s->records[index], err));
     if (has_elements)
         snprintf(key, sizeof key, "%" PRIu32, s->records[index]);
-    flat_put_head(w, &shard);
+    flat_put_begin(w, &shard);
     RETURN_IF(cut(s, err));
     flat_put_local(w, &shard);
     RETURN_IF(cut(s, err));
@@ -74,7 +74,7 @@ static fsdpck_status put_flat(flat_layout *s, pickle_writer *w, uint32_t index, 
     RETURN_IF(cut(s, err));
     flat_put_group(w, &shard);
     RETURN_IF(cut(s, err));
-    flat_put_tail(w, &shard);
+    flat_put_end(w, &shard);
     return FSDPCK_OK;
 }
 
@@ -105,10 +105,11 @@ static fsdpck_status put_plain(flat_layout *s, pickle_writer *w, uint32_t tensor
 static fsdpck_status put_piece_view(flat_layout *s, pickle_writer *w, uint32_t param,
                                     fsdpck_error *err)
 {
-    const unit *u = unit_list_holding(s->t->units, param);
+    const unit *u = unit_of_param(s->t->units, param);
     const size_t index = (size_t)(u - unit_at(s->t->units, 0));
     const unit_shard shard = unit_shard_of(u, s->rank);
-    const unit_piece piece = unit_piece_of(s->t->units, u, param - u->first_param, s->rank);
+    const unit_param_range piece =
+        unit_param_range_of(s->t->units, u, param - u->first_param, s->rank);
     const uint64_t nelems = piece.in_shard ? piece.end - piece.begin : 0, one = 1;
     char key[16];
 
@@ -389,7 +390,7 @@ const format_writer fsdp1_writer = {
     .name = "fsdp1",
     .description = "a folder with one file of torch.save for each rank, FSDP1's LOCAL state",
     .is_folder = true,
-    .takes = TAKES_FLAT,
+    .takes = STATE_NAMES_ONLY,
     .sharded = true,
     .ranks_only = true,
     .every_rank = true,

@@ -2,7 +2,7 @@
 
 #include "formats/common/torch_archive.h"
 
-/* What a file holds once (pickle_put_again). */
+/* What a file holds once (pickle_put_from_memo). */
 enum {
     FLAT_LAYOUT = 1,
     FLAT_DEVICE,
@@ -39,24 +39,24 @@ static void put_int_item(pickle_writer *w, const char *key, uint64_t i)
 
 static void put_layout(pickle_writer *w)
 {
-    if (pickle_put_again(w, FLAT_LAYOUT))
+    if (pickle_put_from_memo(w, FLAT_LAYOUT))
         return;
     pickle_put_global(w, "torch.serialization", "_get_layout");
     pickle_put_word(w, "torch.strided");
     pickle_put_tuple(w, 1);
     pickle_put_reduce(w);
-    pickle_put_remember(w, FLAT_LAYOUT);
+    pickle_put_to_memo(w, FLAT_LAYOUT);
 }
 
 static void put_device(pickle_writer *w)
 {
-    if (pickle_put_again(w, FLAT_DEVICE))
+    if (pickle_put_from_memo(w, FLAT_DEVICE))
         return;
     pickle_put_global(w, "torch", "device");
     pickle_put_word(w, "cpu");
     pickle_put_tuple(w, 1);
     pickle_put_reduce(w);
-    pickle_put_remember(w, FLAT_DEVICE);
+    pickle_put_to_memo(w, FLAT_DEVICE);
 }
 
 static void put_remote_device(pickle_writer *w, uint64_t rank)
@@ -75,10 +75,10 @@ static void put_remote_device(pickle_writer *w, uint64_t rank)
 
 static void put_known_device(pickle_writer *w, uint64_t rank)
 {
-    if (pickle_put_again(w, FLAT_DEVICES + rank))
+    if (pickle_put_from_memo(w, FLAT_DEVICES + rank))
         return;
     put_remote_device(w, rank);
-    pickle_put_remember(w, FLAT_DEVICES + rank);
+    pickle_put_to_memo(w, FLAT_DEVICES + rank);
 }
 
 static void put_list_of_one(pickle_writer *w, const char *key, uint64_t i)
@@ -109,7 +109,7 @@ static void put_shard_metadata(pickle_writer *w, const flat_shard *s, uint64_t r
     pickle_put_build(w);
 }
 
-void flat_put_head(pickle_writer *w, const flat_shard *s)
+void flat_put_begin(pickle_writer *w, const flat_shard *s)
 {
     const uint64_t one = 1;
     pickle_put_global(w, "torch._tensor", "_rebuild_from_type_v2");
@@ -190,7 +190,7 @@ void flat_put_shards(pickle_writer *w, const flat_shard *s)
 
 void flat_put_group(pickle_writer *w, const flat_shard *s)
 {
-    if (pickle_put_again(w, FLAT_GROUP))
+    if (pickle_put_from_memo(w, FLAT_GROUP))
         return;
     pickle_put_global(w, "__builtin__", "getattr");
     pickle_put_global(w, api_module, "ShardedTensor");
@@ -205,12 +205,12 @@ void flat_put_group(pickle_writer *w, const flat_shard *s)
     put_int_item(w, "local_world_size", s->world_size);
     put_int_item(w, "global_world_size", s->world_size);
     pickle_put_build(w);
-    pickle_put_remember(w, FLAT_GROUP);
+    pickle_put_to_memo(w, FLAT_GROUP);
 }
 
 static void put_spec(pickle_writer *w, const flat_shard *s)
 {
-    if (pickle_put_again(w, FLAT_SPEC))
+    if (pickle_put_from_memo(w, FLAT_SPEC))
         return;
     put_object(w, "torch.distributed._shard.sharding_spec.chunk_sharding_spec",
                "ChunkShardingSpec");
@@ -224,10 +224,10 @@ static void put_spec(pickle_writer *w, const flat_shard *s)
     }
     pickle_put_setitem(w);
     pickle_put_build(w);
-    pickle_put_remember(w, FLAT_SPEC);
+    pickle_put_to_memo(w, FLAT_SPEC);
 }
 
-void flat_put_tail(pickle_writer *w, const flat_shard *s)
+void flat_put_end(pickle_writer *w, const flat_shard *s)
 {
     put_spec(w, s);
     pickle_put_bool(w, false);

@@ -1,11 +1,11 @@
 /* flat_writer_pickle.h: a flat parameter as FSDP1's LOCAL state holds it: a 1-dim ShardedTensor,
  * which lists the shards of all ranks and has the data of one.
  *
- *     flat_put_head(w, &s);
+ *     flat_put_begin(w, &s);
  *     flat_put_local(w, &s);      // what differs from rank to rank
  *     flat_put_shards(w, &s);
  *     flat_put_group(w, &s);      // likewise
- *     flat_put_tail(w, &s);
+ *     flat_put_end(w, &s);
  *
  * Source: torch 1.13 to 2.15, torch/distributed/_shard/sharded_tensor (api.py, metadata.py), and
  * files that they wrote. TensorProperties get the five items of every release; 2.15 writes a sixth,
@@ -29,10 +29,10 @@ typedef struct flat_shard {
 /* Elements of a rank, whose first is number rank * shard_size. */
 uint64_t flat_shard_nelems(const flat_shard *s, uint64_t rank);
 
-void flat_put_head(pickle_writer *w, const flat_shard *s);
+void flat_put_begin(pickle_writer *w, const flat_shard *s);
 void flat_put_local(pickle_writer *w, const flat_shard *s);
 void flat_put_shards(pickle_writer *w, const flat_shard *s);
 void flat_put_group(pickle_writer *w, const flat_shard *s);
-void flat_put_tail(pickle_writer *w, const flat_shard *s);
+void flat_put_end(pickle_writer *w, const flat_shard *s);
 
 #endif

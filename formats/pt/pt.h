@@ -9,7 +9,7 @@
  * become objects, loaded at once. The index of a tensor in the catalogue, its TENSOR leaf in
  * catalogue.root and cat_chunk.aux are one number.
  *
- * A folder of them, one a rank (pt_ranks_reader): see ranks.h.
+ * A folder of them, one a rank (pt_ranks_reader): see ranks_internal.h.
  *
  * Writing: see pt_writer.c (one file) and ranks_writer.c (one a rank, of DTensors),
  * flat_writer.c (one a rank, of FSDP1's flat parameters).

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/crc.h"
-#include "formats/common/torch_zip_put.h"
+#include "formats/common/torch_zip_write.h"
 #include "formats/common/zip.h"
 
 enum {
@@ -90,9 +90,9 @@ static void release_state(void *state)
     budget_free(s->owner, s, sizeof *s);
 }
 
-static void make_late(const target *t, size_t index, uint32_t crc32, uint8_t *dst)
+static void make_deferred(const target *t, size_t index, uint32_t crc32, uint8_t *dst)
 {
-    const target_late *late = VEC_AT(&t->lates, const target_late, index);
+    const target_deferred *late = VEC_AT(&t->lates, const target_deferred, index);
     zip_make_descriptor(dst, late->nbytes, crc32, catalogue_chunk(&t->cat, late->chunk)->nbytes);
 }
 
@@ -110,7 +110,7 @@ fsdpck_status pt_files_begin(target *t, fsdpck_error *err)
     s->cuts = VEC_OF(uint64_t, s->owner);
     t->writer_state = s;
     t->free_writer_state = release_state;
-    t->make_late = make_late;
+    t->make_deferred = make_deferred;
     t->want_crc = true;
     return FSDPCK_OK;
 }
@@ -163,7 +163,7 @@ fsdpck_status pt_file_add_bytes(target *t, uint64_t text_at, uint64_t nbytes, ui
     return add_record(t, record, number, err);
 }
 
-fsdpck_status pt_file_add_parts(target *t, uint32_t *number, fsdpck_error *err)
+fsdpck_status pt_file_add_composite(target *t, uint32_t *number, fsdpck_error *err)
 {
     pt_files *s = t->writer_state;
     const pt_record record = {.chunk = IN_PARTS, .text_at = s->joins.count};
@@ -202,7 +202,7 @@ fsdpck_status pt_file_part_bytes(target *t, uint64_t text_at, uint64_t nbytes, f
     return add_part(t, (pt_part){.chunk = NO_CHUNK, .text_at = text_at, .nbytes = nbytes}, err);
 }
 
-fsdpck_status pt_file_cut(target *t, uint64_t pickle_nbytes, fsdpck_error *err)
+fsdpck_status pt_file_mark(target *t, uint64_t pickle_nbytes, fsdpck_error *err)
 {
     pt_files *s = t->writer_state;
     uint64_t *added = vec_push(&s->cuts, err);
@@ -215,12 +215,12 @@ fsdpck_status pt_file_cut(target *t, uint64_t pickle_nbytes, fsdpck_error *err)
 /* --- literals --- */
 
 /* The literal of the last file that came at the same place, where it has the same bytes. */
-static const target_literal *same_in_last_file(const laying *l)
+static const target_constant *same_in_last_file(const laying *l)
 {
     if (!l->compares || l->nth >= l->s->nliterals)
         return NULL;
-    const target_literal *last =
-        VEC_AT(&l->t->literals, const target_literal, l->s->literals_at + l->nth);
+    const target_constant *last =
+        VEC_AT(&l->t->literals, const target_constant, l->s->literals_at + l->nth);
     if (last->nbytes != l->out.nbytes ||
         memcmp(l->t->text.text + last->text_at, l->out.text, l->out.nbytes) != 0)
         return NULL;
@@ -233,12 +233,12 @@ static fsdpck_status flush(laying *l, fsdpck_error *err)
     RETURN_IF(text_check(&l->out, err));
     if (l->out.nbytes == 0)
         return FSDPCK_OK;
-    const target_literal *same = same_in_last_file(l);
+    const target_constant *same = same_in_last_file(l);
     l->nth += l->compares;
     if (same != NULL)
-        RETURN_IF(target_add_literal_at(l->t, l->file, l->at, same->text_at, l->out.nbytes, err));
+        RETURN_IF(target_add_constant_at(l->t, l->file, l->at, same->text_at, l->out.nbytes, err));
     else
-        RETURN_IF(target_add_literal(l->t, l->file, l->at, l->out.text, l->out.nbytes, err));
+        RETURN_IF(target_add_constant(l->t, l->file, l->at, l->out.text, l->out.nbytes, err));
     l->at += l->out.nbytes;
     l->out.nbytes = 0;
     return FSDPCK_OK;
@@ -249,7 +249,7 @@ static fsdpck_status put_known(laying *l, uint64_t text_at, uint64_t nbytes, fsd
     RETURN_IF(flush(l, err));
     if (nbytes == 0)
         return FSDPCK_OK;
-    RETURN_IF(target_add_literal_at(l->t, l->file, l->at, text_at, nbytes, err));
+    RETURN_IF(target_add_constant_at(l->t, l->file, l->at, text_at, nbytes, err));
     l->nth += l->compares;
     l->at += nbytes;
     return FSDPCK_OK;
@@ -335,14 +335,14 @@ static fsdpck_status put_chunk(laying *l, uint64_t index, unsigned descriptor_nb
     cat_chunk *chunk = catalogue_chunk(&l->t->cat, index);
     chunk->file = l->file;
     chunk->offset_bytes = l->at;
-    chunk->place = chunk->nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
+    chunk->place = chunk->nbytes > 0 ? LOCATION_ROWS : LOCATION_EMPTY;
     l->at += chunk->nbytes;
     if (descriptor_nbytes == 0)
         return FSDPCK_OK;
-    target_late *late = vec_push(&l->t->lates, err);
+    target_deferred *late = vec_push(&l->t->lates, err);
     if (late == NULL)
         return FSDPCK_LIMIT;
-    *late = (target_late){
+    *late = (target_deferred){
         .offset_bytes = l->at, .chunk = index, .file = l->file, .nbytes = descriptor_nbytes};
     l->at += descriptor_nbytes;
     return FSDPCK_OK;
@@ -485,7 +485,7 @@ fsdpck_status pt_file_end(target *t, const char *name, uint32_t rank, const text
 }
 
 /* CRCs and descriptors of the records of several parts in one file. */
-static fsdpck_status seal_joins(const target *t, const pt_file *f, uint64_t end, late_fn put,
+static fsdpck_status seal_joins(const target *t, const pt_file *f, uint64_t end, deferred_fn put,
                                 void *ctx, fsdpck_error *err)
 {
     const pt_files *s = t->writer_state;
@@ -500,14 +500,14 @@ static fsdpck_status seal_joins(const target *t, const pt_file *f, uint64_t end,
             continue;
         join->crc = join_crc(t, r->text_at);
         zip_make_descriptor(bytes, nbytes, join->crc, r->nbytes);
-        const late_bytes late = {
+        const deferred_bytes late = {
             .file = f->file, .offset_bytes = join->descriptor_at, .nbytes = nbytes, .bytes = bytes};
         RETURN_IF(put(ctx, &late, err));
     }
     return FSDPCK_OK;
 }
 
-fsdpck_status pt_files_seal(const target *t, late_fn put, void *ctx, fsdpck_error *err)
+fsdpck_status pt_files_seal(const target *t, deferred_fn put, void *ctx, fsdpck_error *err)
 {
     const pt_files *s = t->writer_state;
     text_buf out = {.limit_bytes = SIZE_MAX / 2};
@@ -523,10 +523,10 @@ fsdpck_status pt_files_seal(const target *t, late_fn put, void *ctx, fsdpck_erro
             st = seal_joins(t, f, end, put, ctx, err);
         if (st == FSDPCK_OK)
             st = make_directory(t, f, end, &out, &at, err);
-        const late_bytes late = {.file = f->file,
-                                 .offset_bytes = at,
-                                 .nbytes = out.nbytes,
-                                 .bytes = (const uint8_t *)out.text};
+        const deferred_bytes late = {.file = f->file,
+                                     .offset_bytes = at,
+                                     .nbytes = out.nbytes,
+                                     .bytes = (const uint8_t *)out.text};
         if (st == FSDPCK_OK)
             st = put(ctx, &late, err);
     }

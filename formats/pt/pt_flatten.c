@@ -23,7 +23,7 @@ typedef struct list_frame {
 
 enum { LIST_UNKNOWN, LIST_IN_PROGRESS, LIST_CLOSED, LIST_OPENED };
 /* pt_inner.c goes on with the same map. */
-enum { SEEN_NO = INNER_SEEN_NO, SEEN_OPEN = INNER_SEEN_OPEN, SEEN_DONE = INNER_SEEN_DONE };
+enum { SEEN_NO = INNER_UNVISITED, SEEN_OPEN = INNER_VISITING, SEEN_DONE = INNER_VISITED };
 
 void pt_flat_init(pt_flat *f, catalogue *cat, torch_archive *archive)
 {

@@ -47,8 +47,8 @@ static fsdpck_status name_in_object(pt_flat *f, inner_names *in, const pt_object
         text_append(&name, catalogue_name(f->cat, o->name), catalogue_name_nbytes(f->cat, o->name));
     fsdpck_status st = text_check(&name, err);
     if (st == FSDPCK_OK)
-        st =
-            inner_name(in, name.text == NULL ? "" : name.text, name.nbytes, o->path, &content, err);
+        st = inner_name_tensors(in, name.text == NULL ? "" : name.text, name.nbytes, o->path,
+                                &content, err);
     text_release(&name);
     if (st != FSDPCK_OK || content == was)
         return st;

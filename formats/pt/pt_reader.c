@@ -6,8 +6,8 @@
 #include "base/bytes.h"
 #include "formats/common/zip_stream.h"
 #include "formats/pt/pt.h"
+#include "formats/pt/pt_check_records.h"
 #include "formats/pt/pt_flatten.h"
-#include "formats/pt/pt_rest.h"
 
 typedef struct pt_file {
     file f;
@@ -48,7 +48,7 @@ static bool probe(const probe_input *in, const char **near_miss)
         return true;
     if (in->head_nbytes >= 262 && memcmp(in->head + 257, "ustar", 5) == 0)
         return true;
-    const char *other = torch_other_container(in->head, in->head_nbytes);
+    const char *other = torch_name_container(in->head, in->head_nbytes);
     if (other != NULL && near_miss != NULL)
         *near_miss = other;
     return named_so(in->name);
@@ -98,7 +98,7 @@ static fsdpck_status add_tensor(const torch_archive *a, catalogue *cat, uint32_t
 {
     static const uint64_t zeros[NDIM_MAX];
     const torch_tensor *t = VEC_AT(&a->tensors, const torch_tensor, index);
-    cat_chunk chunk = {.rank = UINT16_MAX, .place = PLACE_STRIDED, .aux = index};
+    cat_chunk chunk = {.rank = UINT16_MAX, .place = LOCATION_STRIDED, .aux = index};
     static const uint64_t none[1];
     const uint64_t *sizes = t->ndim > 0 ? torch_tensor_sizes(a, t) : none;
     uint32_t tensor;
@@ -123,10 +123,10 @@ static fsdpck_status add_tensor(const torch_archive *a, catalogue *cat, uint32_t
         s->entry == UINT32_MAX || VEC_AT(&a->zip.entries, const zip_entry, s->entry)->checked;
     if (known && !s->deflated) {
         place where;
-        RETURN_IF(torch_tensor_place(a, t, &where, err));
+        RETURN_IF(torch_tensor_locate(a, t, &where, err));
         chunk.offset_bytes = where.offset_bytes;
         if (where.rows && !where.swap && !where.conj && !where.neg)
-            chunk.place = PLACE_ROWS;
+            chunk.place = LOCATION_ROWS;
     }
     return catalogue_add_chunk(cat, tensor, zeros, sizes, &chunk, err);
 }
@@ -187,7 +187,7 @@ static fsdpck_status add_storage(pt_file *p, catalogue *cat, uint32_t storage, c
     const dtype d = (dtype)v->dtype;
     const uint64_t nelems = s->nbytes / dtype_get(d)->itemsize_bytes;
     const cat_chunk chunk = {
-        .rank = UINT16_MAX, .place = PLACE_STRIDED, .aux = storage, .nbytes = s->nbytes};
+        .rank = UINT16_MAX, .place = LOCATION_STRIDED, .aux = storage, .nbytes = s->nbytes};
     char name[64];
 
     uint64_t number = storage;
@@ -363,7 +363,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
 
     if (t == NULL)
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "no such chunk");
-    RETURN_IF(torch_tensor_place(&p->archive, t, where, err));
+    RETURN_IF(torch_tensor_locate(&p->archive, t, where, err));
     if (chunk >= p->archive.tensors.count) {
         where->offset_bytes = where->record_offset_bytes;
         where->rows = true;
@@ -418,14 +418,14 @@ static void fill_source(void *self, catalogue *cat, source *src)
                     .check_unchanged = check_unchanged};
 }
 
-static fsdpck_status check_rest(void *self, const rest_request *request, rest_result *result,
-                                fsdpck_error *err)
+static fsdpck_status check_records(void *self, const record_check_request *request,
+                                   record_check_result *result, fsdpck_error *err)
 {
     const pt_file *p = self;
 
     if (!request->sums || p->archive.is_legacy)
         return FSDPCK_OK;
-    return pt_rest_sum(&p->archive.zip, p->f.path, request, result, err);
+    return pt_check_records(&p->archive.zip, p->f.path, request, result, err);
 }
 
 const format_reader pt_reader = {
@@ -434,6 +434,6 @@ const format_reader pt_reader = {
     .probe = probe,
     .open = open_file,
     .source = fill_source,
-    .check_rest = check_rest,
+    .check_records = check_records,
     .close = close_file,
 };

@@ -8,7 +8,7 @@
 #include "formats/pt/pt_file.h"
 
 /* One zip (pt_file.h) with the nested state. A tensor that views a storage (target.views) is
- * PLACE_EMPTY and has no bytes of its own: the CAT_TENSOR_STORAGE tensor that it views has them. */
+ * LOCATION_EMPTY and has no bytes of its own: the CAT_TENSOR_STORAGE tensor that it views has them. */
 
 typedef struct layout_state {
     target *t;
@@ -17,10 +17,10 @@ typedef struct layout_state {
 } layout_state;
 
 /* NULL where the tensor has bytes of its own. */
-static const target_view *view_of(const target *t, uint64_t tensor)
+static const target_alias *view_of(const target *t, uint64_t tensor)
 {
     const uint32_t view = catalogue_tensor(&t->cat, tensor)->alias;
-    return view == CAT_NONE ? NULL : VEC_AT(&t->views, const target_view, view);
+    return view == CAT_NONE ? NULL : VEC_AT(&t->views, const target_alias, view);
 }
 
 static fsdpck_status whole_chunk(const catalogue *cat, uint32_t tensor, fsdpck_error *err)
@@ -44,7 +44,7 @@ static fsdpck_status whole_chunk(const catalogue *cat, uint32_t tensor, fsdpck_e
 static fsdpck_status storage_of(layout_state *s, uint32_t tensor, fsdpck_error *err)
 {
     const catalogue *cat = &s->t->cat;
-    const target_view *view = view_of(s->t, tensor);
+    const target_alias *view = view_of(s->t, tensor);
     const uint32_t owner = view == NULL ? tensor : view->storage;
 
     if (s->of_tensor[owner] == CAT_NONE) {
@@ -70,7 +70,7 @@ static fsdpck_status put_tensor(void *ctx, pickle_writer *w, uint64_t index, fsd
     if (s->of_tensor[index] == CAT_NONE)
         RETURN_IF(storage_of(s, (uint32_t)index, err));
     const cat_tensor *t = catalogue_tensor(cat, index);
-    const target_view *view = view_of(to, index);
+    const target_alias *view = view_of(to, index);
     const uint64_t *shape = catalogue_shape(cat, index);
     snprintf(key, sizeof(key), "%" PRIu32, s->of_tensor[index]);
     if (view != NULL) {
@@ -124,7 +124,7 @@ static void place_views(const layout_state *s)
     const catalogue *cat = &s->t->cat;
 
     for (size_t i = 0; i < s->count; i++) {
-        const target_view *view = view_of(s->t, i);
+        const target_alias *view = view_of(s->t, i);
         if (view == NULL)
             continue;
         cat_chunk *chunk = catalogue_chunk(cat, catalogue_tensor(cat, i)->first_chunk);
@@ -134,7 +134,7 @@ static void place_views(const layout_state *s)
         chunk->aux = owner->aux;
         chunk->offset_bytes = owner->offset_bytes;
         chunk->nbytes = owner->nbytes;
-        chunk->place = PLACE_EMPTY;
+        chunk->place = LOCATION_EMPTY;
     }
 }
 
@@ -162,7 +162,7 @@ const format_writer pt_writer = {
     .name = "pt",
     .description = "one file of torch.save",
     .suffixes = " .pt .pth .bin .ckpt ",
-    .takes = TAKES_NESTED,
+    .takes = STATE_NESTED,
     .holds = pt_file_holds,
     .layout = layout,
     .seal = pt_files_seal,

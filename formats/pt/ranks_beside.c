@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/crc.h"
-#include "formats/pt/ranks.h"
+#include "formats/pt/ranks_internal.h"
 
 /* --- files that are not read --- */
 
@@ -52,9 +52,9 @@ static uint64_t mixed(uint64_t h, uint64_t x)
 }
 
 /* Zeros are equal on many ranks: padding, state of an optimizer that made no step. */
-static bool is_telling(const ranks_piece *q)
+static bool is_telling(const ranks_shard *q)
 {
-    return q->ndim == 1 && (q->flags & PIECE_CRC) != 0 && q->record_nbytes > 0 &&
+    return q->ndim == 1 && (q->flags & RANKS_SHARD_CRC) != 0 && q->record_nbytes > 0 &&
            dtype_get((dtype)q->dtype)->kind == DTYPE_IS_FLOAT &&
            q->crc32 != crc32_zeros(q->record_nbytes);
 }
@@ -63,7 +63,7 @@ void ranks_copies_see(ranks_copies *c, const ranks_state *s, uint32_t entry, con
                       size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const ranks_piece *q = VEC_AT(&s->reader->pieces, const ranks_piece, pieces[i]);
+        const ranks_shard *q = VEC_AT(&s->reader->pieces, const ranks_shard, pieces[i]);
         if (q->file >= c->count || !is_telling(q))
             continue;
         uint64_t h = mixed(entry, q->crc32);

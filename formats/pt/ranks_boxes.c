@@ -3,10 +3,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/pt/ranks.h"
-#include "layout/chunk.h"
+#include "formats/pt/ranks_internal.h"
 #include "layout/mesh_text.h"
-#include "layout/piece.h"
+#include "layout/shard_box.h"
+#include "layout/torch_chunk.h"
 
 /* Each tensor looks for its spec among all of them. */
 enum { SPECS_MAX = 4096, MESHES_MAX = 1024 };
@@ -29,28 +29,30 @@ static void print_box(text_buf *out, const uint64_t *offsets, const uint64_t *si
 
 cat_chunk ranks_chunk(const ranks_reader *r, uint32_t piece)
 {
-    const ranks_piece *q = VEC_AT(&r->pieces, const ranks_piece, piece);
-    const unsigned not_plain = PIECE_SWAP | PIECE_CONJ | PIECE_NEG | PIECE_STREAM | PIECE_UNCHECKED;
-    const bool rows = (q->flags & PIECE_ROWS) && !(q->flags & not_plain);
+    const ranks_shard *q = VEC_AT(&r->pieces, const ranks_shard, piece);
+    const unsigned not_plain = RANKS_SHARD_SWAP | RANKS_SHARD_CONJ | RANKS_SHARD_NEG |
+                               RANKS_SHARD_STREAM | RANKS_SHARD_UNCHECKED;
+    const bool rows = (q->flags & RANKS_SHARD_ROWS) && !(q->flags & not_plain);
     return (cat_chunk){.file = q->file,
                        .aux = piece,
                        .rank = q->rank,
-                       .place = rows ? PLACE_ROWS : PLACE_STRIDED,
+                       .place = rows ? LOCATION_ROWS : LOCATION_STRIDED,
                        .offset_bytes = q->offset_bytes};
 }
 
-static fsdpck_status add_chunk(ranks_parse *p, uint32_t entry, const ranks_claim *c, uint64_t local,
-                               const uint64_t *offsets, const uint64_t *sizes, fsdpck_error *err)
+static fsdpck_status add_chunk(ranks_parse *p, uint32_t entry, const ranks_declared *c,
+                               uint64_t local, const uint64_t *offsets, const uint64_t *sizes,
+                               fsdpck_error *err)
 {
     const ranks_tensor *t = VEC_AT(&p->s->tensors, const ranks_tensor, entry);
     uint32_t piece;
-    RETURN_IF(ranks_piece_of(p, local, &piece, err));
+    RETURN_IF(ranks_shard_of(p, local, &piece, err));
     cat_chunk chunk = ranks_chunk(p->s->reader, piece);
     chunk.nbytes = box_nelems(sizes, c->ndim) * dtype_get(c->dtype)->itemsize_bytes;
     return catalogue_add_chunk(p->s->cat, t->index, offsets, sizes, &chunk, err);
 }
 
-static fsdpck_status local_tensor(const ranks_parse *p, uint64_t index, const ranks_claim *c,
+static fsdpck_status local_tensor(const ranks_parse *p, uint64_t index, const ranks_declared *c,
                                   const uint64_t **sizes, fsdpck_error *err)
 {
     static const uint64_t none[1];
@@ -111,7 +113,7 @@ static fsdpck_status set_spec(ranks_parse *p, uint32_t entry, const mesh *m, con
 
 /* Two plain Shards of one dim, one of them by a mesh dim of tensor parallelism, written by torch
  * 2.1 to 2.4: FSDP2 of 2.3 and 2.4 wrote these for data that were cut by TP first. */
-static bool may_be_tp_first(const ranks_claim *c)
+static bool may_be_tp_first(const ranks_declared *c)
 {
     const mesh *m = &c->mesh->m;
     if (!c->of_old_module)
@@ -126,7 +128,7 @@ static bool may_be_tp_first(const ranks_claim *c)
     return false;
 }
 
-static void turn_tp_first(const ranks_claim *c, placement *pl)
+static void turn_tp_first(const ranks_declared *c, placement *pl)
 {
     const mesh *m = &c->mesh->m;
     unsigned order[MESH_NDIM_MAX], n = 0;
@@ -134,27 +136,27 @@ static void turn_tp_first(const ranks_claim *c, placement *pl)
         for (unsigned i = 0; i < m->ndim; i++)
             if ((mesh_role_of(m->names[i]) == ROLE_TP) == (pass == 0))
                 order[n++] = i;
-    piece_stride_placements(m, order, pl);
+    placements_set_strided(m, order, pl);
 }
 
 /* --- DTensors --- */
 
-static bool fits(const ranks_claim *c, const placement *pl, piece_rule rule, const uint64_t *local,
-                 uint64_t *offsets, uint64_t *sizes)
+static bool fits(const ranks_declared *c, const placement *pl, shard_rule rule,
+                 const uint64_t *local, uint64_t *offsets, uint64_t *sizes)
 {
-    return piece_box(&c->mesh->m, pl, c->ndim, c->shape, c->mesh->coord, rule, offsets, sizes,
+    return shard_box(&c->mesh->m, pl, c->ndim, c->shape, c->mesh->coord, rule, offsets, sizes,
                      NULL) == FSDPCK_OK &&
            (c->ndim == 0 || memcmp(sizes, local, c->ndim * sizeof *sizes) == 0);
 }
 
-static fsdpck_status misfit(ranks_parse *p, uint32_t entry, const ranks_claim *c,
+static fsdpck_status misfit(ranks_parse *p, uint32_t entry, const ranks_declared *c,
                             const placement *pl, const uint64_t *local, fsdpck_error *err)
 {
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
     placement turned[MESH_NDIM_MAX];
     text_buf text = {.limit_bytes = 4096};
 
-    fsdpck_status st = piece_box(&c->mesh->m, pl, c->ndim, c->shape, c->mesh->coord, PIECE_PHYSICAL,
+    fsdpck_status st = shard_box(&c->mesh->m, pl, c->ndim, c->shape, c->mesh->coord, SHARD_PHYSICAL,
                                  offsets, sizes, err);
     error_tensor(err, name_of(p, entry));
     if (st != FSDPCK_OK)
@@ -175,13 +177,13 @@ static fsdpck_status misfit(ranks_parse *p, uint32_t entry, const ranks_claim *c
     text_release(&text);
     memcpy(turned, pl, sizeof turned);
     turn_tp_first(c, turned);
-    if (may_be_tp_first(c) && fits(c, turned, PIECE_PHYSICAL, local, offsets, sizes))
+    if (may_be_tp_first(c) && fits(c, turned, SHARD_PHYSICAL, local, offsets, sizes))
         error_next(err, "FSDP2 with TP of torch 2.3 and 2.4 wrote such files: --assume "
                         "fsdp2-tp-2.3 reads them");
     return st;
 }
 
-static fsdpck_status add_dtensor(ranks_parse *p, uint32_t entry, const ranks_claim *c,
+static fsdpck_status add_dtensor(ranks_parse *p, uint32_t entry, const ranks_declared *c,
                                  fsdpck_error *err)
 {
     const uint64_t index = value_tensor_index(c->local);
@@ -192,10 +194,10 @@ static fsdpck_status add_dtensor(ranks_parse *p, uint32_t entry, const ranks_cla
     memcpy(pl, c->placements, sizeof pl);
     for (unsigned i = 0; i < c->mesh->m.ndim; i++)
         if (pl[i].kind == PLACEMENT_PARTIAL)
-            return piece_box(&c->mesh->m, pl, c->ndim, c->shape, c->mesh->coord, PIECE_PHYSICAL,
+            return shard_box(&c->mesh->m, pl, c->ndim, c->shape, c->mesh->coord, SHARD_PHYSICAL,
                              offsets, sizes, err);
     if (may_be_tp_first(c)) {
-        p->s->tp_doubtful = true;
+        p->s->tp_order_suspect = true;
         if (p->s->req->assume_tp_first)
             turn_tp_first(c, pl);
     }
@@ -204,30 +206,31 @@ static fsdpck_status add_dtensor(ranks_parse *p, uint32_t entry, const ranks_cla
     if (!c->mesh->has_coord)
         return FSDPCK_OK;
     RETURN_IF(local_tensor(p, index, c, &local, err));
-    if (!fits(c, pl, PIECE_PHYSICAL, local, offsets, sizes) &&
-        (c->has_order || !fits(c, pl, PIECE_RECORDED, local, offsets, sizes)))
+    if (!fits(c, pl, SHARD_PHYSICAL, local, offsets, sizes) &&
+        (c->has_order || !fits(c, pl, SHARD_RECORDED, local, offsets, sizes)))
         return misfit(p, entry, c, pl, local, err);
     return add_chunk(p, entry, c, index, offsets, sizes, err);
 }
 
 /* --- ShardedTensors --- */
 
-static bool is_chunk_of(const ranks_claim *c, const uint64_t *offsets, const uint64_t *sizes)
+static bool is_chunk_of(const ranks_declared *c, const uint64_t *offsets, const uint64_t *sizes)
 {
-    const uint64_t full = chunk_full_size(c->shape[c->spec_dim], c->group_ranks);
+    const uint64_t full = torch_chunk_size(c->shape[c->spec_dim], c->group_ranks);
     uint64_t offset, size;
     for (unsigned d = 0; d < c->ndim; d++)
         if (d != c->spec_dim && (offsets[d] != 0 || sizes[d] != c->shape[d]))
             return false;
     if (full == 0)
         return true;
-    chunk_piece(c->shape[c->spec_dim], c->group_ranks, offsets[c->spec_dim] / full, &offset, &size);
+    torch_chunk_range(c->shape[c->spec_dim], c->group_ranks, offsets[c->spec_dim] / full, &offset,
+                      &size);
     return size == sizes[c->spec_dim] && (size == 0 || offset == offsets[c->spec_dim]);
 }
 
 /* What every file says about the shards of all: who must be there, and whether it is torch.chunk
  * over all ranks, or over each group of an HSDP. */
-static fsdpck_status read_all_shards(ranks_parse *p, uint32_t entry, const ranks_claim *c,
+static fsdpck_status read_all_shards(ranks_parse *p, uint32_t entry, const ranks_declared *c,
                                      fsdpck_error *err)
 {
     const value_pool *pool = &p->scratch.pool;
@@ -257,7 +260,7 @@ static fsdpck_status read_all_shards(ranks_parse *p, uint32_t entry, const ranks
 }
 
 /* torch 2.1 and newer: a rank past the end has an empty shard that lies beyond the tensor. */
-static void pull_empty_inside(const ranks_claim *c, uint64_t *offsets, const uint64_t *sizes)
+static void pull_empty_inside(const ranks_declared *c, uint64_t *offsets, const uint64_t *sizes)
 {
     if (box_nelems(sizes, c->ndim) > 0)
         return;
@@ -266,7 +269,7 @@ static void pull_empty_inside(const ranks_claim *c, uint64_t *offsets, const uin
             offsets[d] = c->shape[d];
 }
 
-static fsdpck_status add_shard(ranks_parse *p, uint32_t entry, const ranks_claim *c, value shard,
+static fsdpck_status add_shard(ranks_parse *p, uint32_t entry, const ranks_declared *c, value shard,
                                fsdpck_error *err)
 {
     const value_pool *pool = &p->scratch.pool;
@@ -301,7 +304,7 @@ static fsdpck_status add_shard(ranks_parse *p, uint32_t entry, const ranks_claim
     return add_chunk(p, entry, c, value_tensor_index(tensor), offsets, sizes, err);
 }
 
-static fsdpck_status add_sharded(ranks_parse *p, uint32_t entry, const ranks_claim *c,
+static fsdpck_status add_sharded(ranks_parse *p, uint32_t entry, const ranks_declared *c,
                                  fsdpck_error *err)
 {
     const value_pool *pool = &p->scratch.pool;
@@ -314,7 +317,7 @@ static fsdpck_status add_sharded(ranks_parse *p, uint32_t entry, const ranks_cla
     return FSDPCK_OK;
 }
 
-fsdpck_status ranks_add_boxes(ranks_parse *p, uint32_t entry, const ranks_claim *c,
+fsdpck_status ranks_add_boxes(ranks_parse *p, uint32_t entry, const ranks_declared *c,
                               fsdpck_error *err)
 {
     return c->kind == RANKS_DTENSOR ? add_dtensor(p, entry, c, err) : add_sharded(p, entry, c, err);

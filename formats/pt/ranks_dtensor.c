@@ -16,9 +16,9 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "formats/pt/ranks.h"
+#include "formats/pt/ranks_internal.h"
 #include "layout/mesh_text.h"
-#include "layout/piece.h"
+#include "layout/shard_box.h"
 
 enum { MESHES_PER_FILE = 4096, LAYOUT_STEPS = 64 };
 
@@ -410,7 +410,7 @@ static fsdpck_status read_placement(const value_pool *pool, value v, unsigned nd
     return FSDPCK_OK;
 }
 
-static fsdpck_status read_placements(const value_pool *pool, value spec, ranks_claim *c,
+static fsdpck_status read_placements(const value_pool *pool, value spec, ranks_declared *c,
                                      fsdpck_error *err)
 {
     value list;
@@ -430,7 +430,7 @@ static bool shards_dim(const placement *pl, uint64_t dim)
 
 /* `shard_order`: per tensor dim the mesh dims in the order of their cuts; None and () say nothing.
  * What differs from left to right is turned into split factors, where 2.10 had it as such too. */
-static fsdpck_status read_order(const value_pool *pool, value spec, ranks_claim *c,
+static fsdpck_status read_order(const value_pool *pool, value spec, ranks_declared *c,
                                 fsdpck_error *err)
 {
     unsigned order[MESH_NDIM_MAX], count = 0;
@@ -463,7 +463,7 @@ static fsdpck_status read_order(const value_pool *pool, value spec, ranks_claim 
             order[count++] = i;
     placement ordered[MESH_NDIM_MAX];
     memcpy(ordered, c->placements, sizeof ordered);
-    piece_stride_placements(&c->mesh->m, order, ordered);
+    placements_set_strided(&c->mesh->m, order, ordered);
     for (unsigned i = 0; i < c->mesh->m.ndim; i++)
         if (c->placements[i].kind == PLACEMENT_STRIDED_SHARD &&
             (ordered[i].kind != PLACEMENT_STRIDED_SHARD ||
@@ -476,7 +476,7 @@ static fsdpck_status read_order(const value_pool *pool, value spec, ranks_claim 
 
 /* --- the whole --- */
 
-fsdpck_status ranks_dtensor_read(ranks_parse *p, value v, ranks_claim *c, fsdpck_error *err)
+fsdpck_status ranks_dtensor_read(ranks_parse *p, value v, ranks_declared *c, fsdpck_error *err)
 {
     const value_pool *pool = &p->scratch.pool;
     const value args = value_call_of(pool, v)->args;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "formats/pt/ranks.h"
+#include "formats/pt/ranks_internal.h"
 
 static bool has_entry(const probe_input *in, const char *name)
 {

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/pt/ranks.h"
+#include "formats/pt/ranks_internal.h"
 #include "state/inner.h"
 
 /* Places of an object that a pool of so many cells may have: parts may be shared, but not so that a
@@ -48,7 +48,7 @@ static fsdpck_status add_inner(ranks_inner *n, uint32_t piece, const text_buf *n
 {
     static const uint64_t zeros[NDIM_MAX];
     ranks_state *s = n->s;
-    const ranks_piece *q = VEC_AT(&s->reader->pieces, const ranks_piece, piece);
+    const ranks_shard *q = VEC_AT(&s->reader->pieces, const ranks_shard, piece);
     uint64_t sizes[NDIM_MAX] = {0};
     uint32_t id;
 
@@ -65,7 +65,7 @@ static fsdpck_status add_inner(ranks_inner *n, uint32_t piece, const text_buf *n
                                    sizes, tensor, err));
     catalogue_tensor(s->cat, *tensor)->python = q->python;
     catalogue_tensor(s->cat, *tensor)->flags |=
-        CAT_TENSOR_IN_OBJECT | (q->flags & PIECE_GRAD ? CAT_TENSOR_REQUIRES_GRAD : 0);
+        CAT_TENSOR_IN_OBJECT | (q->flags & RANKS_SHARD_GRAD ? CAT_TENSOR_REQUIRES_GRAD : 0);
     cat_chunk chunk = ranks_chunk(s->reader, piece);
     chunk.nbytes = catalogue_tensor_nbytes(s->cat, *tensor);
     return catalogue_add_chunk(s->cat, *tensor, zeros, sizes, &chunk, err);
@@ -135,8 +135,9 @@ static fsdpck_status name_all_inner(ranks_inner *n, value path, value *content, 
                       .steps_limit = INNER_STEPS_LEAST + INNER_STEPS_PER_CELL * pool->cells.count,
                       .on_tensor = name_inner,
                       .ctx = n};
-    const fsdpck_status st = inner_name(&in, strtab_text(&n->s->names, n->entry),
-                                        strtab_nbytes(&n->s->names, n->entry), path, content, err);
+    const fsdpck_status st =
+        inner_name_tensors(&in, strtab_text(&n->s->names, n->entry),
+                           strtab_nbytes(&n->s->names, n->entry), path, content, err);
     value_map_release(&judged);
     value_map_release(&seen);
     return st;

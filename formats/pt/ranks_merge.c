@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/pt/ranks.h"
+#include "formats/pt/ranks_internal.h"
 #include "layout/mesh_text.h"
 #include "model/unit.h"
-#include "statedict/agree.h"
+#include "statedict/description_match.h"
 
 /* Two files that say to be the same rank's: one of them is a copy under another name. */
 static fsdpck_status check_own_ranks(const ranks_state *s, fsdpck_error *err)
@@ -53,17 +53,17 @@ typedef struct plain_list {
     bool differs; /* in shape, dtype or elements, as far as it was looked at */
 } plain_list;
 
-static const ranks_piece *piece_at(const ranks_state *s, uint32_t piece)
+static const ranks_shard *piece_at(const ranks_state *s, uint32_t piece)
 {
-    return VEC_AT(&s->reader->pieces, const ranks_piece, piece);
+    return VEC_AT(&s->reader->pieces, const ranks_shard, piece);
 }
 
-static const uint64_t *sizes_at(const ranks_state *s, const ranks_piece *q)
+static const uint64_t *sizes_at(const ranks_state *s, const ranks_shard *q)
 {
     return VEC_AT(&s->reader->dims, const uint64_t, q->dims_at);
 }
 
-static bool same_shape(const ranks_state *s, const ranks_piece *a, const ranks_piece *b)
+static bool same_shape(const ranks_state *s, const ranks_shard *a, const ranks_shard *b)
 {
     return a->dtype == b->dtype && a->ndim == b->ndim &&
            (a->ndim == 0 ||
@@ -75,16 +75,16 @@ static fsdpck_status look(const ranks_state *s, plain_list *l, fsdpck_error *err
 {
     const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
     const bool closely = s->req->per_rank != PER_RANK_AUTO || t->in_rng;
-    const ranks_piece *a = piece_at(s, l->pieces[0]);
+    const ranks_shard *a = piece_at(s, l->pieces[0]);
 
     for (size_t i = 1; i < l->count && !l->shapes_differ; i++) {
-        const ranks_piece *b = piece_at(s, l->pieces[i]);
+        const ranks_shard *b = piece_at(s, l->pieces[i]);
         bool equal = true;
         l->shapes_differ = !same_shape(s, a, b);
         if (l->differs && !l->shapes_differ)
             continue;
-        if (!l->shapes_differ && (closely || (a->flags & b->flags & PIECE_CRC)))
-            RETURN_IF(ranks_pieces_equal(s->reader, l->pieces[0], l->pieces[i], &equal, err));
+        if (!l->shapes_differ && (closely || (a->flags & b->flags & RANKS_SHARD_CRC)))
+            RETURN_IF(ranks_shards_equal(s->reader, l->pieces[0], l->pieces[i], &equal, err));
         l->differs = l->differs || l->shapes_differ || !equal;
     }
     return FSDPCK_OK;
@@ -94,11 +94,11 @@ static fsdpck_status add_whole(ranks_state *s, uint32_t tensor, uint32_t piece, 
                                fsdpck_error *err)
 {
     static const uint64_t zeros[NDIM_MAX];
-    ranks_piece *q = VEC_AT(&s->reader->pieces, ranks_piece, piece);
+    ranks_shard *q = VEC_AT(&s->reader->pieces, ranks_shard, piece);
     q->flags |= (uint16_t)flags;
     cat_chunk chunk = ranks_chunk(s->reader, piece);
     if (flags != 0)
-        chunk.place = PLACE_STRIDED;
+        chunk.place = LOCATION_STRIDED;
     chunk.nbytes = catalogue_tensor_nbytes(s->cat, tensor);
     return catalogue_add_chunk(s->cat, tensor, zeros, sizes_at(s, q), &chunk, err);
 }
@@ -143,7 +143,7 @@ static fsdpck_status keep_each(ranks_state *s, const plain_list *l, fsdpck_error
     const value path = catalogue_tensor(s->cat, t->index)->path;
 
     for (size_t i = 0; i < l->count; i++) {
-        const ranks_piece *q = piece_at(s, l->pieces[i]);
+        const ranks_shard *q = piece_at(s, l->pieces[i]);
         text_buf name = {.limit_bytes = 1u << 20};
         char suffix[32];
         uint32_t tensor = t->index;
@@ -168,7 +168,7 @@ static fsdpck_status keep_each(ranks_state *s, const plain_list *l, fsdpck_error
         each->path = own;
         each->python = q->python;
         each->flags |= (uint8_t)(CAT_TENSOR_OF_RANK | (l->differs ? CAT_TENSOR_DIFFERS : 0) |
-                                 (q->flags & PIECE_GRAD ? CAT_TENSOR_REQUIRES_GRAD : 0));
+                                 (q->flags & RANKS_SHARD_GRAD ? CAT_TENSOR_REQUIRES_GRAD : 0));
         RETURN_IF(add_whole(s, tensor, l->pieces[i], 0, err));
     }
     return FSDPCK_OK;
@@ -176,11 +176,11 @@ static fsdpck_status keep_each(ranks_state *s, const plain_list *l, fsdpck_error
 
 static fsdpck_status differ_failed(const ranks_state *s, const plain_list *l, fsdpck_error *err)
 {
-    const ranks_piece *a = piece_at(s, l->pieces[0]);
+    const ranks_shard *a = piece_at(s, l->pieces[0]);
     text_buf ranks = {.limit_bytes = 160};
     for (size_t i = 1; i < l->count; i++) {
         bool equal = false;
-        RETURN_IF(ranks_pieces_equal(s->reader, l->pieces[0], l->pieces[i], &equal, err));
+        RETURN_IF(ranks_shards_equal(s->reader, l->pieces[0], l->pieces[i], &equal, err));
         if (!equal)
             text_printf(&ranks, "%s%u", ranks.nbytes > 0 ? ", " : "",
                         (unsigned)piece_at(s, l->pieces[i])->rank);
@@ -233,7 +233,7 @@ static bool owns_records(const ranks_state *s, const plain_list *l)
 {
     bool owns = true;
     for (size_t i = 0; owns && i < l->count; i++) {
-        const ranks_piece *q = piece_at(s, l->pieces[i]);
+        const ranks_shard *q = piece_at(s, l->pieces[i]);
         owns = q->record_nbytes ==
                box_nelems(sizes_at(s, q), q->ndim) * dtype_get((dtype)q->dtype)->itemsize_bytes;
     }
@@ -246,8 +246,8 @@ static fsdpck_status drop(ranks_state *s, const plain_list *l, const char *why, 
     VEC_AT(&s->tensors, ranks_tensor, l->entry)->dropped = 1;
     log_write(&s->req->log, LOG_DETAIL, "'%s' %s: left out", strtab_text(&s->names, l->entry), why);
     ++*count;
-    const ranks_piece *q = piece_at(s, l->pieces[0]);
-    return catalogue_pass_over(
+    const ranks_shard *q = piece_at(s, l->pieces[0]);
+    return catalogue_add_skipped(
         s->cat, strtab_text(&s->names, l->entry), strtab_nbytes(&s->names, l->entry), false,
         box_nelems(sizes_at(s, q), q->ndim) * dtype_get((dtype)q->dtype)->itemsize_bytes, err);
 }
@@ -255,7 +255,7 @@ static fsdpck_status drop(ranks_state *s, const plain_list *l, const char *why, 
 static bool may_be_flat(const ranks_state *s, const plain_list *l)
 {
     const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
-    const ranks_piece *q = piece_at(s, l->pieces[0]);
+    const ranks_shard *q = piece_at(s, l->pieces[0]);
     return t->in_optimizer && q->ndim == 1 && dtype_get((dtype)q->dtype)->kind == DTYPE_IS_FLOAT;
 }
 
@@ -280,11 +280,11 @@ static bool is_for_view(const ranks_state *s, const plain_list *l)
     static const char *const flat_names[] = {"_flat_param", "flat_param"};
     const char *name = strtab_text(&s->names, l->entry);
     const char *last = strrchr(name, '.') == NULL ? name : strrchr(name, '.') + 1;
-    if (s->req->agree != NULL && agree_is_local(s->req->agree, name, strlen(name)))
+    if (s->req->agree != NULL && description_is_local(s->req->agree, name, strlen(name)))
         return true;
-    if (s->req->flat_pieces && l->differs && t->in_optimizer && !t->in_rng)
+    if (s->req->keep_flat_shards && l->differs && t->in_optimizer && !t->in_rng)
         return true;
-    if (!s->req->flat_pieces || piece_at(s, l->pieces[0])->ndim != 1)
+    if (!s->req->keep_flat_shards || piece_at(s, l->pieces[0])->ndim != 1)
         return false;
     return may_be_flat(s, l) || (l->differs && beside_flat_param(s, l)) ||
            is_key_of_unit(s, name) || strncmp(last, "flat_param_", 11) == 0 ||
@@ -309,7 +309,7 @@ static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpc
     if (l->differs && policy == PER_RANK_KEEP && !t->in_rng)
         return keep_each(s, l, err);
     if (flat && policy != PER_RANK_KEEP)
-        return add_whole(s, tensor, l->pieces[0], PIECE_FLAT, err);
+        return add_whole(s, tensor, l->pieces[0], RANKS_SHARD_FLAT, err);
     if (l->differs && policy == PER_RANK_ERROR)
         return differ_failed(s, l, err);
     if (l->differs && policy == PER_RANK_FIRST)
@@ -320,7 +320,7 @@ static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpc
         return FSDPCK_OK;
     }
     if (l->shapes_differ)
-        return add_whole(s, tensor, l->pieces[0], PIECE_SHAPES, err);
+        return add_whole(s, tensor, l->pieces[0], RANKS_SHARD_SHAPES, err);
     if (l->count > 1)
         catalogue_tensor(s->cat, tensor)->flags |= CAT_TENSOR_EACH_RANK;
     for (size_t i = 0; i < l->count; i++)
@@ -345,13 +345,13 @@ static fsdpck_status index_make(const ranks_state *s, plain_index *x, fsdpck_err
     if (x->sorted == NULL || x->first == NULL)
         return FSDPCK_LIMIT;
     for (size_t i = 0; i < pieces->count; i++)
-        if (VEC_AT(pieces, const ranks_piece, i)->flags & PIECE_PLAIN)
-            x->first[VEC_AT(pieces, const ranks_piece, i)->tensor + 2]++;
+        if (VEC_AT(pieces, const ranks_shard, i)->flags & RANKS_SHARD_PLAIN)
+            x->first[VEC_AT(pieces, const ranks_shard, i)->tensor + 2]++;
     for (size_t i = 2; i < x->tensor_count + 2; i++)
         x->first[i] += x->first[i - 1];
     for (size_t i = 0; i < pieces->count; i++)
-        if (VEC_AT(pieces, const ranks_piece, i)->flags & PIECE_PLAIN)
-            x->sorted[x->first[VEC_AT(pieces, const ranks_piece, i)->tensor + 1]++] = (uint32_t)i;
+        if (VEC_AT(pieces, const ranks_shard, i)->flags & RANKS_SHARD_PLAIN)
+            x->sorted[x->first[VEC_AT(pieces, const ranks_shard, i)->tensor + 1]++] = (uint32_t)i;
     return FSDPCK_OK;
 }
 
@@ -387,7 +387,7 @@ static size_t files_of(const ranks_state *s, uint32_t family)
 
 static void note_partial(ranks_state *s, const plain_list *l)
 {
-    if (s->req->flat_pieces) /* of FSDP1, many are */
+    if (s->req->keep_flat_shards) /* of FSDP1, many are */
         return;
     s->partial_count++;
     if (s->partial.failed)

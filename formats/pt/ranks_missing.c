@@ -2,8 +2,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/common/renamed.h"
-#include "formats/pt/ranks.h"
+#include "formats/common/renamed_file.h"
+#include "formats/pt/ranks_internal.h"
 
 typedef struct census {
     uint8_t *expected; /* by rank */
@@ -110,7 +110,8 @@ static fsdpck_status error_missing(const ranks_state *s, const census *c, const 
     error_path(err, s->req->path);
     error_expected(err, "files of %" PRIu64 " ranks", c->expected_count);
     error_found(err, "%zu files, %" PRIu64 " missing", s->list->files.count, missing);
-    const char *other = renamed_find(s->req->probe, RENAMED_ANY_SIZE, is_listed_or_other, s->list);
+    const char *other =
+        renamed_file_find(s->req->probe, RENAMED_FILE_ANY_SIZE, is_listed_or_other, s->list);
     error_next(err,
                "%s%s%scopy them from the machines that wrote them; where the others hold all of it "
                "(HSDP), --source-ranks N reads the N that are there",

@@ -6,7 +6,7 @@
 
 #include "base/checked.h"
 #include "base/utf8.h"
-#include "formats/pt/ranks.h"
+#include "formats/pt/ranks_internal.h"
 
 /* verl (0.2 to 0.9), accelerate (1.0 and newer). {i} numbers several models of one run. */
 static const struct {
@@ -394,7 +394,7 @@ static fsdpck_status gather(ranks_list *l, char *const *entries, size_t count, c
 }
 
 /* "world2_rank3.pt" is of a model, and no rank of two. */
-static void doubt_worlds(ranks_list *l)
+static void check_suspect_worlds(ranks_list *l)
 {
     for (size_t i = 0; i < l->files.count; i++) {
         const ranks_file *of_rank = VEC_AT(&l->files, const ranks_file, i);
@@ -419,7 +419,7 @@ fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,
         return st;
     }
     if (pattern == NULL)
-        doubt_worlds(l);
+        check_suspect_worlds(l);
     RETURN_IF(name_families(l, err));
     qsort(l->files.items, l->files.count, sizeof(ranks_file), by_family_and_rank);
     return check_doubles(l, err);

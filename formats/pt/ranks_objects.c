@@ -3,27 +3,27 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/pt/ranks.h"
+#include "formats/pt/ranks_internal.h"
 
 /* Two tensors inside of objects are compared through memory where their checksums do not tell. */
 enum { BLOCK_NBYTES = 1 << 16, STRIDED_MAX = 1 << 26 };
 
 /* --- equality of pieces --- */
 
-static const uint64_t *piece_sizes(const ranks_reader *r, const ranks_piece *q)
+static const uint64_t *piece_sizes(const ranks_reader *r, const ranks_shard *q)
 {
     return VEC_AT(&r->dims, const uint64_t, q->dims_at);
 }
 
 /* Whether the record is the tensor and nothing else. */
-static bool fills_record(const ranks_reader *r, const ranks_piece *q)
+static bool fills_record(const ranks_reader *r, const ranks_shard *q)
 {
-    return (q->flags & PIECE_ROWS) && q->offset_bytes == q->record_offset_bytes &&
+    return (q->flags & RANKS_SHARD_ROWS) && q->offset_bytes == q->record_offset_bytes &&
            q->record_nbytes ==
                box_nelems(piece_sizes(r, q), q->ndim) * dtype_get((dtype)q->dtype)->itemsize_bytes;
 }
 
-static fsdpck_status rows_equal(const ranks_reader *r, const ranks_piece *a, const ranks_piece *b,
+static fsdpck_status rows_equal(const ranks_reader *r, const ranks_shard *a, const ranks_shard *b,
                                 uint64_t nbytes, bool *equal, fsdpck_error *err)
 {
     uint8_t *block = budget_alloc(r->owner, 2 * BLOCK_NBYTES, err);
@@ -51,8 +51,8 @@ static uint64_t element_at(const uint64_t *index, const uint64_t *strides, unsig
     return at;
 }
 
-static fsdpck_status strided_equal(const ranks_reader *r, const ranks_piece *a,
-                                   const ranks_piece *b, bool *equal, fsdpck_error *err)
+static fsdpck_status strided_equal(const ranks_reader *r, const ranks_shard *a,
+                                   const ranks_shard *b, bool *equal, fsdpck_error *err)
 {
     const uint64_t total = a->record_nbytes + b->record_nbytes;
     const uint64_t *sizes = piece_sizes(r, a);
@@ -85,12 +85,12 @@ static fsdpck_status strided_equal(const ranks_reader *r, const ranks_piece *a,
     return st;
 }
 
-fsdpck_status ranks_pieces_equal(const ranks_reader *r, uint32_t first, uint32_t second,
+fsdpck_status ranks_shards_equal(const ranks_reader *r, uint32_t first, uint32_t second,
                                  bool *equal, fsdpck_error *err)
 {
-    const ranks_piece *a = VEC_AT(&r->pieces, const ranks_piece, first);
-    const ranks_piece *b = VEC_AT(&r->pieces, const ranks_piece, second);
-    const unsigned meaning = PIECE_SWAP | PIECE_CONJ | PIECE_NEG;
+    const ranks_shard *a = VEC_AT(&r->pieces, const ranks_shard, first);
+    const ranks_shard *b = VEC_AT(&r->pieces, const ranks_shard, second);
+    const unsigned meaning = RANKS_SHARD_SWAP | RANKS_SHARD_CONJ | RANKS_SHARD_NEG;
     const uint64_t nelems = box_nelems(piece_sizes(r, a), a->ndim);
 
     *equal = false;
@@ -104,13 +104,13 @@ fsdpck_status ranks_pieces_equal(const ranks_reader *r, uint32_t first, uint32_t
     }
     if ((a->flags & meaning) != (b->flags & meaning))
         return FSDPCK_OK;
-    if ((a->flags & b->flags & PIECE_CRC) && fills_record(r, a) && fills_record(r, b)) {
+    if ((a->flags & b->flags & RANKS_SHARD_CRC) && fills_record(r, a) && fills_record(r, b)) {
         *equal = a->crc32 == b->crc32;
         return FSDPCK_OK;
     }
-    if ((a->flags | b->flags) & PIECE_STREAM)
+    if ((a->flags | b->flags) & RANKS_SHARD_STREAM)
         return FSDPCK_OK;
-    if (a->flags & b->flags & PIECE_ROWS)
+    if (a->flags & b->flags & RANKS_SHARD_ROWS)
         return rows_equal(r, a, b, nelems * dtype_get((dtype)a->dtype)->itemsize_bytes, equal, err);
     return strided_equal(r, a, b, equal, err);
 }
@@ -156,7 +156,7 @@ static fsdpck_status make_variant(ranks_parse *p, value content, const vec *tens
         if (map[tensor] != UINT64_MAX)
             continue;
         map[tensor] = made->piece_count++;
-        st = ranks_piece_of(p, tensor, &piece, err);
+        st = ranks_shard_of(p, tensor, &piece, err);
         uint32_t *slot = st == FSDPCK_OK ? vec_push(&s->leaves, err) : NULL;
         if (slot == NULL)
             st = st == FSDPCK_OK ? FSDPCK_LIMIT : st;
@@ -178,7 +178,7 @@ static fsdpck_status variants_equal(const ranks_state *s, const ranks_variant *a
     RETURN_IF(value_equal(&s->pool, a->content, &s->pool, b->content, equal, err));
     for (uint32_t i = 0; *equal && i < a->piece_count; i++)
         RETURN_IF(
-            ranks_pieces_equal(s->reader, *VEC_AT(&s->leaves, const uint32_t, a->pieces_at + i),
+            ranks_shards_equal(s->reader, *VEC_AT(&s->leaves, const uint32_t, a->pieces_at + i),
                                *VEC_AT(&s->leaves, const uint32_t, b->pieces_at + i), equal, err));
     return FSDPCK_OK;
 }
@@ -220,10 +220,10 @@ static fsdpck_status push_variant(ranks_state *s, const ranks_variant *made, uin
 static fsdpck_status note(ranks_state *s, uint32_t object, uint32_t variant, uint32_t rank,
                           fsdpck_error *err)
 {
-    ranks_sighting *slot = vec_push(&s->sightings, err);
+    ranks_occurrence *slot = vec_push(&s->occurrences, err);
     if (slot == NULL)
         return FSDPCK_LIMIT;
-    *slot = (ranks_sighting){.object = object, .variant = variant, .rank = (uint16_t)rank};
+    *slot = (ranks_occurrence){.object = object, .variant = variant, .rank = (uint16_t)rank};
     VEC_AT(&s->objects, ranks_object, object)->rank_count++;
     return FSDPCK_OK;
 }
@@ -263,7 +263,7 @@ static fsdpck_status see(ranks_parse *p, uint32_t entry, value path, value conte
     return note(s, object, variant, p->file->rank, err);
 }
 
-fsdpck_status ranks_see_object(ranks_parse *p, uint32_t entry, value path, value content,
+fsdpck_status ranks_add_object(ranks_parse *p, uint32_t entry, value path, value content,
                                fsdpck_error *err)
 {
     vec tensors = VEC_OF(uint64_t, p->s->req->metadata);
@@ -294,7 +294,7 @@ fsdpck_status ranks_tensor_to_object(ranks_state *s, uint32_t entry, const uint3
             return FSDPCK_LIMIT;
         *slot = pieces[i];
         RETURN_IF(push_variant(s, &made, &variant, err));
-        const ranks_piece *q = VEC_AT(&s->reader->pieces, const ranks_piece, pieces[i]);
+        const ranks_shard *q = VEC_AT(&s->reader->pieces, const ranks_shard, pieces[i]);
         RETURN_IF(note(s, object, variant, q->rank, err));
         if (i == 0)
             VEC_AT(&s->objects, ranks_object, object)->first_variant = variant;
@@ -321,7 +321,7 @@ static fsdpck_status add_object(ranks_state *s, const ranks_object *o, uint32_t 
 }
 
 static fsdpck_status differ_failed(const ranks_state *s, const ranks_object *o,
-                                   const ranks_sighting *list, fsdpck_error *err)
+                                   const ranks_occurrence *list, fsdpck_error *err)
 {
     text_buf ranks = {.limit_bytes = 160};
     for (uint32_t i = 1; i < o->rank_count; i++)
@@ -339,7 +339,7 @@ static fsdpck_status differ_failed(const ranks_state *s, const ranks_object *o,
 }
 
 /* Of each rank that has it, and what tensors lie inside. */
-static fsdpck_status pass_over(ranks_state *s, const ranks_object *o, const ranks_sighting *list,
+static fsdpck_status pass_over(ranks_state *s, const ranks_object *o, const ranks_occurrence *list,
                                fsdpck_error *err)
 {
     text_buf name = {.limit_bytes = UINT32_MAX};
@@ -352,18 +352,18 @@ static fsdpck_status pass_over(ranks_state *s, const ranks_object *o, const rank
         const size_t nbytes = name.nbytes;
         st = text_check(&name, err);
         if (st == FSDPCK_OK)
-            st = catalogue_pass_over(s->cat, name.text, nbytes, true, 0, err);
+            st = catalogue_add_skipped(s->cat, name.text, nbytes, true, 0, err);
         for (uint32_t k = 0; st == FSDPCK_OK && k < v->piece_count; k++) {
-            const ranks_piece *q = VEC_AT(&s->reader->pieces, const ranks_piece,
+            const ranks_shard *q = VEC_AT(&s->reader->pieces, const ranks_shard,
                                           *VEC_AT(&s->leaves, const uint32_t, v->pieces_at + k));
             name.nbytes = nbytes;
             text_printf(&name, "#%u", (unsigned)k);
             st = text_check(&name, err);
             if (st == FSDPCK_OK)
-                st = catalogue_pass_over(s->cat, name.text, name.nbytes, false,
-                                         box_nelems(piece_sizes(s->reader, q), q->ndim) *
-                                             dtype_get((dtype)q->dtype)->itemsize_bytes,
-                                         err);
+                st = catalogue_add_skipped(s->cat, name.text, name.nbytes, false,
+                                           box_nelems(piece_sizes(s->reader, q), q->ndim) *
+                                               dtype_get((dtype)q->dtype)->itemsize_bytes,
+                                           err);
         }
     }
     text_release(&name);
@@ -371,7 +371,7 @@ static fsdpck_status pass_over(ranks_state *s, const ranks_object *o, const rank
 }
 
 static fsdpck_status add_differing(ranks_state *s, const ranks_object *o,
-                                   const ranks_sighting *list, fsdpck_error *err)
+                                   const ranks_occurrence *list, fsdpck_error *err)
 {
     switch (s->req->per_rank) {
     case PER_RANK_ERROR:
@@ -392,16 +392,16 @@ static fsdpck_status add_differing(ranks_state *s, const ranks_object *o,
 fsdpck_status ranks_merge_objects(ranks_state *s, fsdpck_error *err)
 {
     const size_t count = s->objects.count;
-    ranks_sighting *sorted =
-        budget_alloc(s->req->metadata, s->sightings.count * sizeof *sorted, err);
+    ranks_occurrence *sorted =
+        budget_alloc(s->req->metadata, s->occurrences.count * sizeof *sorted, err);
     uint64_t *first = budget_alloc(s->req->metadata, (count + 1) * sizeof *first, err);
     fsdpck_status st = sorted == NULL || first == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
 
     /* Counting sort by object; ranks stay in order. */
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
         first[i + 1] = first[i] + VEC_AT(&s->objects, const ranks_object, i)->rank_count;
-    for (size_t i = 0; st == FSDPCK_OK && i < s->sightings.count; i++) {
-        const ranks_sighting *seen = VEC_AT(&s->sightings, const ranks_sighting, i);
+    for (size_t i = 0; st == FSDPCK_OK && i < s->occurrences.count; i++) {
+        const ranks_occurrence *seen = VEC_AT(&s->occurrences, const ranks_occurrence, i);
         sorted[first[seen->object]++] = *seen;
     }
     uint64_t at = 0;
@@ -412,7 +412,7 @@ fsdpck_status ranks_merge_objects(ranks_state *s, fsdpck_error *err)
         at += o->rank_count;
     }
     if (sorted != NULL)
-        budget_free(s->req->metadata, sorted, s->sightings.count * sizeof *sorted);
+        budget_free(s->req->metadata, sorted, s->occurrences.count * sizeof *sorted);
     if (first != NULL)
         budget_free(s->req->metadata, first, (count + 1) * sizeof *first);
     return st;

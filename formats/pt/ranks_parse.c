@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/pt/ranks.h"
+#include "formats/pt/ranks_internal.h"
 
 static fsdpck_status read_input(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
                                 fsdpck_error *err)
@@ -28,7 +28,7 @@ static fsdpck_status keep_dims(ranks_reader *r, const torch_archive *a, const to
     return FSDPCK_OK;
 }
 
-/* torch_tensor_place without its I/O: the record of a large zip is looked at when it is used. */
+/* torch_tensor_locate without its I/O: the record of a large zip is looked at when it is used. */
 static fsdpck_status place_of(const torch_archive *a, const torch_tensor *t, place *where,
                               bool *checked, fsdpck_error *err)
 {
@@ -39,19 +39,19 @@ static fsdpck_status place_of(const torch_archive *a, const torch_tensor *t, pla
         if (!e->checked) {
             *checked = false;
             e->checked = true;
-            const fsdpck_status st = torch_tensor_place(a, t, where, err);
+            const fsdpck_status st = torch_tensor_locate(a, t, where, err);
             e->checked = false;
             return st;
         }
     }
-    return torch_tensor_place(a, t, where, err);
+    return torch_tensor_locate(a, t, where, err);
 }
 
-fsdpck_status ranks_piece_of(ranks_parse *p, uint64_t tensor, uint32_t *piece, fsdpck_error *err)
+fsdpck_status ranks_shard_of(ranks_parse *p, uint64_t tensor, uint32_t *piece, fsdpck_error *err)
 {
     ranks_reader *r = p->s->reader;
     const torch_tensor *t = VEC_AT(&p->archive.tensors, const torch_tensor, tensor);
-    ranks_piece made = {.file = p->file->index,
+    ranks_shard made = {.file = p->file->index,
                         .rank = (uint16_t)p->file->rank,
                         .dtype = t->dtype,
                         .ndim = t->ndim,
@@ -74,14 +74,16 @@ fsdpck_status ranks_piece_of(ranks_parse *p, uint64_t tensor, uint32_t *piece, f
     made.record_offset_bytes = where.record_offset_bytes;
     made.record_nbytes = where.record_nbytes;
     made.crc32 = where.crc32;
-    made.flags = (uint16_t)((where.rows ? PIECE_ROWS : 0) | (where.swap ? PIECE_SWAP : 0) |
-                            (where.conj ? PIECE_CONJ : 0) | (where.neg ? PIECE_NEG : 0) |
-                            (where.has_crc ? PIECE_CRC : 0) | (where.stream ? PIECE_STREAM : 0) |
-                            (checked ? 0 : PIECE_UNCHECKED) | (t->requires_grad ? PIECE_GRAD : 0));
+    made.flags =
+        (uint16_t)((where.rows ? RANKS_SHARD_ROWS : 0) | (where.swap ? RANKS_SHARD_SWAP : 0) |
+                   (where.conj ? RANKS_SHARD_CONJ : 0) | (where.neg ? RANKS_SHARD_NEG : 0) |
+                   (where.has_crc ? RANKS_SHARD_CRC : 0) | (where.stream ? RANKS_SHARD_STREAM : 0) |
+                   (checked ? 0 : RANKS_SHARD_UNCHECKED) |
+                   (t->requires_grad ? RANKS_SHARD_GRAD : 0));
     if (r->pieces.count >= CAT_NONE)
         return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
                          "too many tensors in the files of all ranks");
-    ranks_piece *slot = vec_push(&r->pieces, err);
+    ranks_shard *slot = vec_push(&r->pieces, err);
     if (slot == NULL)
         return FSDPCK_LIMIT;
     *slot = made;
@@ -206,7 +208,7 @@ static fsdpck_status entry_of(ranks_parse *p, uint32_t flat, value path, ranks_k
 
 /* --- tensors --- */
 
-static fsdpck_status new_tensor(ranks_parse *p, uint32_t entry, value path, const ranks_claim *c,
+static fsdpck_status new_tensor(ranks_parse *p, uint32_t entry, value path, const ranks_declared *c,
                                 fsdpck_error *err)
 {
     ranks_state *s = p->s;
@@ -230,11 +232,11 @@ static fsdpck_status see_plain(ranks_parse *p, uint64_t tensor, uint32_t flat, v
                                fsdpck_error *err)
 {
     const torch_tensor *t = VEC_AT(&p->archive.tensors, const torch_tensor, tensor);
-    ranks_claim c = {.kind = RANKS_PLAIN,
-                     .dtype = (dtype)t->dtype,
-                     .ndim = t->ndim,
-                     .requires_grad = t->requires_grad,
-                     .python = t->python};
+    ranks_declared c = {.kind = RANKS_PLAIN,
+                        .dtype = (dtype)t->dtype,
+                        .ndim = t->ndim,
+                        .requires_grad = t->requires_grad,
+                        .python = t->python};
     uint32_t entry, piece;
     bool fresh;
 
@@ -243,15 +245,15 @@ static fsdpck_status see_plain(ranks_parse *p, uint64_t tensor, uint32_t flat, v
     RETURN_IF(entry_of(p, flat, path, RANKS_PLAIN, &entry, &fresh, err));
     if (fresh)
         RETURN_IF(new_tensor(p, entry, path, &c, err));
-    RETURN_IF(ranks_piece_of(p, tensor, &piece, err));
-    ranks_piece *slot = VEC_AT(&p->s->reader->pieces, ranks_piece, piece);
+    RETURN_IF(ranks_shard_of(p, tensor, &piece, err));
+    ranks_shard *slot = VEC_AT(&p->s->reader->pieces, ranks_shard, piece);
     slot->tensor = entry;
-    slot->flags |= PIECE_PLAIN;
+    slot->flags |= RANKS_SHARD_PLAIN;
     return FSDPCK_OK;
 }
 
 /* (class, dtype, size, stride, storage offset, layout, device, requires_grad) */
-static fsdpck_status read_wrapper(ranks_parse *p, value call, ranks_claim *c, fsdpck_error *err)
+static fsdpck_status read_wrapper(ranks_parse *p, value call, ranks_declared *c, fsdpck_error *err)
 {
     const value_pool *pool = &p->scratch.pool;
     const value args = value_item(pool, value_call_of(pool, call)->args, 2);
@@ -265,11 +267,11 @@ static fsdpck_status read_wrapper(ranks_parse *p, value call, ranks_claim *c, fs
                          "tensor has an unknown dtype");
     if (!ranks_dims(pool, value_item(pool, args, 2), c->shape, NDIM_MAX, &c->ndim))
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_TENSOR_BOUNDS, "tensor has no shape");
-    c->requires_grad = value_kind_of(grad) == VALUE_BOOL && value_as_bool(grad);
+    c->requires_grad = value_kind_of(grad) == VALUE_BOOL && value_is_true(grad);
     return FSDPCK_OK;
 }
 
-static fsdpck_status same_shape(const ranks_parse *p, uint32_t entry, const ranks_claim *c,
+static fsdpck_status same_shape(const ranks_parse *p, uint32_t entry, const ranks_declared *c,
                                 fsdpck_error *err)
 {
     const ranks_tensor *t = VEC_AT(&p->s->tensors, const ranks_tensor, entry);
@@ -299,7 +301,7 @@ static fsdpck_status same_shape(const ranks_parse *p, uint32_t entry, const rank
 
 /* A ShardedTensor of a group of one rank among more: FSDP1 makes one of the optimizer state of an
  * expert that each rank has of its own. It is whole, and no other rank's. */
-static bool is_of_one_rank(const ranks_parse *p, const ranks_claim *c, uint64_t *tensor)
+static bool is_of_one_rank(const ranks_parse *p, const ranks_declared *c, uint64_t *tensor)
 {
     const value_pool *pool = &p->scratch.pool;
     value local;
@@ -320,7 +322,7 @@ static fsdpck_status see_sharded(ranks_parse *p, value call, uint32_t flat, valu
 {
     const value_pool *pool = &p->scratch.pool;
     const value type = value_item(pool, value_call_of(pool, call)->args, 1);
-    ranks_claim c = {0};
+    ranks_declared c = {0};
     uint64_t tensor;
     uint32_t entry;
     bool fresh;
@@ -342,8 +344,8 @@ static fsdpck_status see_sharded(ranks_parse *p, value call, uint32_t flat, valu
 
 /* --- the walk over names --- */
 
-static fsdpck_status see_object(ranks_parse *p, const cat_object *o, uint32_t flat,
-                                fsdpck_error *err)
+static fsdpck_status add_object_of_rank(ranks_parse *p, const cat_object *o, uint32_t flat,
+                                        fsdpck_error *err)
 {
     uint32_t entry;
     bool fresh;
@@ -353,7 +355,7 @@ static fsdpck_status see_object(ranks_parse *p, const cat_object *o, uint32_t fl
     value path = VALUE_OF_NONE;
     if (fresh)
         RETURN_IF(copy_path(p, o->path, &path, err));
-    return ranks_see_object(p, entry, path, o->content, err);
+    return ranks_add_object(p, entry, path, o->content, err);
 }
 
 /* `order`: of each flat key its tensor, or OBJECT_BIT and its object. */
@@ -365,7 +367,7 @@ static fsdpck_status see_all(ranks_parse *p, const uint32_t *order, fsdpck_error
         const uint32_t at = order[flat] & ~OBJECT_BIT;
         fsdpck_status st;
         if (order[flat] & OBJECT_BIT)
-            st = see_object(p, catalogue_object(&p->scratch, at), flat, err);
+            st = add_object_of_rank(p, catalogue_object(&p->scratch, at), flat, err);
         else
             st = see_plain(p, at, flat, VEC_AT(&p->flat.names, const pt_name, at)->path, err);
         if (st != FSDPCK_OK) {

@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "formats/common/zip_stream.h"
 #include "formats/pt/pt.h"
-#include "formats/pt/ranks.h"
+#include "formats/pt/ranks_internal.h"
 #include "statedict/shard_metadata.h"
 
 /* --- probe --- */
@@ -84,7 +84,7 @@ static fsdpck_status reader_new(const open_request *req, ranks_reader **out, fsd
         return error_set_nomem(err, sizeof *r);
     r->dir = FOLDER_CLOSED;
     r->owner = req->metadata;
-    r->pieces = VEC_OF(ranks_piece, req->metadata);
+    r->pieces = VEC_OF(ranks_shard, req->metadata);
     r->dims = VEC_OF(uint64_t, req->metadata);
     fsdpck_status st = open_request_folder(req, &r->dir, err);
     if (st == FSDPCK_OK)
@@ -135,7 +135,7 @@ static void state_init(ranks_state *s, const open_request *req, ranks_reader *r,
     s->tensors = VEC_OF(ranks_tensor, owner);
     s->objects = VEC_OF(ranks_object, owner);
     s->variants = VEC_OF(ranks_variant, owner);
-    s->sightings = VEC_OF(ranks_sighting, owner);
+    s->occurrences = VEC_OF(ranks_occurrence, owner);
     s->leaves = VEC_OF(uint32_t, owner);
     s->members = VEC_OF(uint8_t, owner);
     s->own_ranks = VEC_OF(uint32_t, owner);
@@ -149,7 +149,7 @@ static void state_release(ranks_state *s)
     vec_release(&s->tensors);
     vec_release(&s->objects);
     vec_release(&s->variants);
-    vec_release(&s->sightings);
+    vec_release(&s->occurrences);
     vec_release(&s->leaves);
     vec_release(&s->members);
     vec_release(&s->own_ranks);
@@ -168,7 +168,7 @@ static fsdpck_status parse_files(ranks_state *s, fsdpck_error *err)
         const fsdpck_status st = ranks_parse_file(s, VEC_AT(files, const ranks_file, i), &what);
         if (st == FSDPCK_OK)
             continue;
-        const bool told = s->file_unread && open_request_tell(s->req, st, &what);
+        const bool told = s->file_unread && open_request_report(s->req, st, &what);
         if ((failed == FSDPCK_OK || !told) && err != NULL)
             *err = what;
         if (!told)
@@ -266,7 +266,7 @@ static void describe(const ranks_state *s, cat_origin *o)
     o->world_size = (int64_t)ranks;
     o->step = step_of(s->req->path);
     ranks_list_pattern(s->list, s->req->rank_pattern, o->rank_pattern, sizeof o->rank_pattern);
-    o->order_doubtful = s->tp_doubtful && !s->req->assume_tp_first;
+    o->order_suspect = s->tp_order_suspect && !s->req->assume_tp_first;
     if (s->flat_count > 0)
         snprintf(o->note, sizeof o->note,
                  "%" PRIu64
@@ -274,7 +274,7 @@ static void describe(const ranks_state *s, cat_origin *o)
                  "put together without the model",
                  s->flat_count, s->flat_count == 1 ? "" : "s",
                  s->flat_count == 1 ? "is in ranks' pieces" : "are ranks' pieces");
-    else if (s->tp_doubtful)
+    else if (s->tp_order_suspect)
         snprintf(
             o->note, sizeof o->note, "%s",
             s->req->assume_tp_first
@@ -293,9 +293,9 @@ static void report(const ranks_state *s)
     if (s->flat_count > 0 && !says_itself)
         log_warn(log, FSDPCK_FINDING_RANK_FLAT,
                  "say what they are made of with --model FILE: fsdpck-model(5)", "%s", o->note);
-    else if (!says_itself && o->note[0] != '\0' && !o->order_doubtful)
+    else if (!says_itself && o->note[0] != '\0' && !o->order_suspect)
         log_write(log, LOG_NOTE, "%s", o->note);
-    if (o->order_doubtful)
+    if (o->order_suspect)
         log_warn(log, FSDPCK_FINDING_TP_ORDER,
                  "give --assume fsdp2-tp-2.3 if FSDP2 with tensor parallelism wrote this; FSDP1 "
                  "with tensor parallelism looks the same and is right",
@@ -376,11 +376,11 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
 
 /* --- the source --- */
 
-static fsdpck_status refused(const ranks_reader *r, const ranks_piece *q, fsdpck_error *err)
+static fsdpck_status refused(const ranks_reader *r, const ranks_shard *q, fsdpck_error *err)
 {
     fsdpck_status st;
     (void)r;
-    if (q->flags & PIECE_FLAT) {
+    if (q->flags & RANKS_SHARD_FLAT) {
         st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_RANK_FLAT,
                        "optimizer state is each rank's piece of a flat parameter (FSDP1)");
         error_next(err, "--model FILE says what the flat parameters are made of: fsdpck-model(5); "
@@ -397,21 +397,21 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
 {
     const ranks_reader *r = ctx;
     const cat_chunk *k = catalogue_chunk(r->cat, chunk);
-    const ranks_piece *q = VEC_AT(&r->pieces, const ranks_piece, k->aux);
+    const ranks_shard *q = VEC_AT(&r->pieces, const ranks_shard, k->aux);
 
-    if (q->flags & (PIECE_FLAT | PIECE_SHAPES))
+    if (q->flags & (RANKS_SHARD_FLAT | RANKS_SHARD_SHAPES))
         return refused(r, q, err);
-    if (q->flags & PIECE_UNCHECKED) {
+    if (q->flags & RANKS_SHARD_UNCHECKED) {
         const zip_archive *z = &r->inputs[q->file].zip;
         RETURN_IF(zip_entry_check(z, VEC_AT(&z->entries, const zip_entry, q->entry), err));
     }
     *where = (place){.file = q->file,
-                     .stream = (q->flags & PIECE_STREAM) != 0,
-                     .swap = (q->flags & PIECE_SWAP) != 0,
-                     .conj = (q->flags & PIECE_CONJ) != 0,
-                     .neg = (q->flags & PIECE_NEG) != 0,
-                     .rows = (q->flags & PIECE_ROWS) != 0,
-                     .has_crc = (q->flags & PIECE_CRC) != 0,
+                     .stream = (q->flags & RANKS_SHARD_STREAM) != 0,
+                     .swap = (q->flags & RANKS_SHARD_SWAP) != 0,
+                     .conj = (q->flags & RANKS_SHARD_CONJ) != 0,
+                     .neg = (q->flags & RANKS_SHARD_NEG) != 0,
+                     .rows = (q->flags & RANKS_SHARD_ROWS) != 0,
+                     .has_crc = (q->flags & RANKS_SHARD_CRC) != 0,
                      .crc32 = q->crc32,
                      .offset_bytes = q->offset_bytes,
                      .record_offset_bytes = q->record_offset_bytes,
@@ -432,12 +432,12 @@ static fsdpck_status read_at(void *ctx, uint32_t index, uint64_t offset_bytes, v
 static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, fsdpck_error *err)
 {
     const ranks_reader *r = ctx;
-    const ranks_piece *q =
-        VEC_AT(&r->pieces, const ranks_piece, catalogue_chunk(r->cat, chunk)->aux);
+    const ranks_shard *q =
+        VEC_AT(&r->pieces, const ranks_shard, catalogue_chunk(r->cat, chunk)->aux);
     const zip_archive *z = &r->inputs[q->file].zip;
 
     *s = NULL;
-    if (!(q->flags & PIECE_STREAM))
+    if (!(q->flags & RANKS_SHARD_STREAM))
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "record is not compressed");
     return zip_stream_open(&z->in, VEC_AT(&z->entries, const zip_entry, q->entry), !z->no_crc, s,
                            err);
@@ -478,7 +478,7 @@ const format_reader pt_ranks_reader = {
     .probe = probe,
     .open = open_folder,
     .source = fill_source,
-    .check_rest = ranks_check_rest,
+    .check_records = ranks_check_records,
     .close = close_ranks,
     .owns = owns,
 };

@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "formats/pt/ranks.h"
+#include "formats/pt/ranks_internal.h"
 
 static fsdpck_status bad(fsdpck_error *err, const char *what)
 {
@@ -40,7 +40,7 @@ fsdpck_status ranks_shard_box(const value_pool *pool, value metadata, unsigned n
     return FSDPCK_OK;
 }
 
-static void read_spec(const value_pool *pool, value spec, ranks_claim *c)
+static void read_spec(const value_pool *pool, value spec, ranks_declared *c)
 {
     value item;
     uint64_t dim;
@@ -52,7 +52,7 @@ static void read_spec(const value_pool *pool, value spec, ranks_claim *c)
     c->spec_dim = (unsigned)dim;
 }
 
-fsdpck_status ranks_sharded_read(ranks_parse *p, value v, ranks_claim *c, fsdpck_error *err)
+fsdpck_status ranks_sharded_read(ranks_parse *p, value v, ranks_declared *c, fsdpck_error *err)
 {
     const value_pool *pool = &p->scratch.pool;
     const value state = value_item(pool, value_call_of(pool, v)->args, 3);

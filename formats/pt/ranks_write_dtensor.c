@@ -4,7 +4,7 @@
 
 #include "formats/common/torch_archive.h"
 #include "layout/mesh_text.h"
-#include "layout/piece.h"
+#include "layout/shard_box.h"
 #include "layout/slice.h"
 
 /* torch 2.5 to 2.15. */
@@ -97,13 +97,13 @@ static fsdpck_status put_placement(const dtensor_writer *d, pickle_writer *w, co
 static fsdpck_status put_placements(const dtensor_writer *d, pickle_writer *w, uint32_t spec,
                                     const mesh_slice *s, fsdpck_error *err)
 {
-    if (pickle_put_again(w, DTENSOR_SPECS + spec))
+    if (pickle_put_from_memo(w, DTENSOR_SPECS + spec))
         return FSDPCK_OK;
     pickle_put_mark(w);
     for (unsigned i = 0; i < s->m.ndim; i++)
         RETURN_IF(put_placement(d, w, &s->placements[i], err));
     pickle_put_tuple_marked(w);
-    pickle_put_remember(w, DTENSOR_SPECS + spec);
+    pickle_put_to_memo(w, DTENSOR_SPECS + spec);
     return FSDPCK_OK;
 }
 
@@ -123,7 +123,7 @@ static fsdpck_status put_order(pickle_writer *w, const mesh_slice *s, unsigned t
     unsigned order[MESH_NDIM_MAX], count;
     pickle_put_mark(w);
     for (unsigned dim = 0; dim < tensor_ndim; dim++) {
-        if (!piece_order(&s->m, s->placements, dim, order, &count))
+        if (!shard_cut_order(&s->m, s->placements, dim, order, &count))
             return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                              "a target's placements are no order");
         if (count == 0)
@@ -207,19 +207,19 @@ static void put_wrapper(pickle_writer *w, const cat_tensor *t, const uint64_t *s
     pickle_put_dims(w, t->ndim, shape);
     pickle_put_dims(w, t->ndim, strides);
     pickle_put_int(w, 0);
-    if (!pickle_put_again(w, DTENSOR_LAYOUT)) {
+    if (!pickle_put_from_memo(w, DTENSOR_LAYOUT)) {
         pickle_put_global(w, "torch.serialization", "_get_layout");
         pickle_put_word(w, "torch.strided");
         pickle_put_tuple(w, 1);
         pickle_put_reduce(w);
-        pickle_put_remember(w, DTENSOR_LAYOUT);
+        pickle_put_to_memo(w, DTENSOR_LAYOUT);
     }
-    if (!pickle_put_again(w, DTENSOR_DEVICE)) {
+    if (!pickle_put_from_memo(w, DTENSOR_DEVICE)) {
         pickle_put_global(w, "torch", "device");
         pickle_put_word(w, "cpu");
         pickle_put_tuple(w, 1);
         pickle_put_reduce(w);
-        pickle_put_remember(w, DTENSOR_DEVICE);
+        pickle_put_to_memo(w, DTENSOR_DEVICE);
     }
     pickle_put_bool(w, !(t->python & CAT_PYTHON_PARAMETER) &&
                            (t->flags & CAT_TENSOR_REQUIRES_GRAD) != 0);

@@ -3,7 +3,7 @@
  *
  *     dtensor_writer d;
  *     RETURN_IF(dtensor_writer_init(&d, cat, world_size, options, err));
- *     d.rank = 3; d.mesh_key = ...; d.mesh_edge = ...;     // for each pickle
+ *     d.rank = 3; d.mesh_key = ...; d.mesh_boundary = ...;     // for each pickle
  *     dtensor_put(&d, w, tensor, local_sizes, key, err);     // from pickle_write's callback
  *
  * Forms (torch reads only what its own generation wrote; see fsdpck-formats(5)):
@@ -46,7 +46,7 @@ typedef struct dtensor_writer {
      * where the file has none yet. */
     fsdpck_status (*mesh_key)(void *ctx, char key[16], fsdpck_error *err);
     /* A mesh begins or has ended: what is in no other rank's pickle lies between. */
-    fsdpck_status (*mesh_edge)(void *ctx, fsdpck_error *err);
+    fsdpck_status (*mesh_boundary)(void *ctx, fsdpck_error *err);
     void *ctx;
 } dtensor_writer;
 
@@ -64,7 +64,7 @@ fsdpck_status dtensor_put(const dtensor_writer *d, pickle_writer *w, size_t tens
 fsdpck_status dtensor_put_mesh(const dtensor_writer *d, pickle_writer *w, const cat_spec *spec,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Numbers for pickle_put_again. */
+/* Numbers for pickle_put_from_memo. */
 enum {
     DTENSOR_LAYOUT = 1,
     DTENSOR_DEVICE,

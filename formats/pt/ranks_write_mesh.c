@@ -251,9 +251,9 @@ static fsdpck_status put_new_fields(const dtensor_writer *d, pickle_writer *w, c
     pickle_put_setitem(w);
     put_layout(d, w, o);
     pickle_put_word(w, "_rank_map");
-    if (!pickle_put_again(w, DTENSOR_MESH_RANKS)) {
+    if (!pickle_put_from_memo(w, DTENSOR_MESH_RANKS)) {
         RETURN_IF(put_rank_tensor(d, w, 1, &d->world_size, &one, 0, err));
-        pickle_put_remember(w, DTENSOR_MESH_RANKS);
+        pickle_put_to_memo(w, DTENSOR_MESH_RANKS);
     }
     pickle_put_setitem(w);
     put_dim_names(w, "_mesh_dim_names", &o->slice.m);
@@ -296,14 +296,14 @@ static fsdpck_status put_mesh(const dtensor_writer *d, pickle_writer *w, const c
     const uint64_t number = DTENSOR_MESHES + ((uint64_t)spec->mesh << 8) + spec->absent_dims;
     own_mesh o;
 
-    if (pickle_put_again(w, number))
+    if (pickle_put_from_memo(w, number))
         return FSDPCK_OK;
-    RETURN_IF(d->mesh_edge(d->ctx, err));
+    RETURN_IF(d->mesh_boundary(d->ctx, err));
     own_mesh_init(&o, d, spec);
     pickle_put_global(w, "torch.distributed.device_mesh", "DeviceMesh");
     pickle_put_tuple(w, 0);
     pickle_put_newobj(w);
-    pickle_put_remember(w, number);
+    pickle_put_to_memo(w, number);
     pickle_put_empty_dict(w);
     /* What differs between ranks comes first: the rest of their pickles is the same then. */
     if (d->form >= DTORCH_2_10) {
@@ -323,7 +323,7 @@ static fsdpck_status put_mesh(const dtensor_writer *d, pickle_writer *w, const c
     put_none(w, "_thread_id");
     put_none(w, "_hash");
     pickle_put_build(w);
-    return d->mesh_edge(d->ctx, err);
+    return d->mesh_boundary(d->ctx, err);
 }
 
 fsdpck_status dtensor_put_mesh(const dtensor_writer *d, pickle_writer *w, const cat_spec *spec,

@@ -6,7 +6,7 @@
 #include "formats/pt/pt.h"
 #include "formats/pt/pt_file.h"
 #include "formats/pt/rank_pattern.h"
-#include "formats/pt/ranks.h"
+#include "formats/pt/ranks_internal.h"
 #include "formats/pt/ranks_write_dtensor.h"
 
 /* One torch.save zip (pt_file.h) a rank: the nested state, where a tensor that is cut has become a
@@ -79,10 +79,10 @@ static fsdpck_status mesh_key(void *ctx, char key[16], fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status mesh_edge(void *ctx, fsdpck_error *err)
+static fsdpck_status mesh_boundary(void *ctx, fsdpck_error *err)
 {
     const layout_state *s = ctx;
-    return pt_file_cut(s->t, s->pickle->nbytes, err);
+    return pt_file_mark(s->t, s->pickle->nbytes, err);
 }
 
 /* The chunk that this rank has of a tensor: the nth where each rank has one, else the one that
@@ -246,7 +246,7 @@ static fsdpck_status add_fsdp_config(target *t, fsdpck_error *err)
     if (st == FSDPCK_OK)
         st = catalogue_add_file(&t->cat, name, strlen(name), text.nbytes, CAT_NONE, &index, err);
     if (st == FSDPCK_OK)
-        st = target_add_literal(t, index, 0, text.text, text.nbytes, err);
+        st = target_add_constant(t, index, 0, text.text, text.nbytes, err);
     text_release(&text);
     return st;
 }
@@ -299,7 +299,7 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a rank has no nested state");
     RETURN_IF(dtensor_writer_init(&s.dtensor, t, opt, err));
     s.dtensor.mesh_key = mesh_key;
-    s.dtensor.mesh_edge = mesh_edge;
+    s.dtensor.mesh_boundary = mesh_boundary;
     s.dtensor.ctx = &s;
     RETURN_IF(pt_files_begin(t, err));
     RETURN_IF(add_ranks(&s, err));
@@ -315,7 +315,7 @@ const format_writer pt_ranks_writer = {
     .name = "pt-ranks",
     .description = "a folder with one file of torch.save for each rank, of DTensors",
     .is_folder = true,
-    .takes = TAKES_NESTED,
+    .takes = STATE_NESTED,
     .sharded = true,
     .ranks_only = true,
     .every_rank = true,

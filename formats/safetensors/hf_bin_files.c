@@ -74,7 +74,7 @@ fsdpck_status hf_bin_files_check(hf_bin_files *b, const char *name, fsdpck_error
         return FSDPCK_OK;
     const zip_input in = {.read = read_file, .ctx = &f, .nbytes = f.nbytes};
     value_pool_init(&pool, &b->owner);
-    fsdpck_status st = torch_archive_open(&in, &b->owner, &pool, TORCH_CALLS_SHOW, &a, err);
+    fsdpck_status st = torch_archive_open(&in, &b->owner, &pool, TORCH_CALLS_KEEP_ALL, &a, err);
     if (st == FSDPCK_OK) {
         st = add_names(b, &pool, a.root, name, err);
         torch_archive_release(&a);

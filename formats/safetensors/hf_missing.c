@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/common/renamed.h"
+#include "formats/common/renamed_file.h"
 #include "formats/safetensors/shard_name.h"
 
 enum { NAME_NBYTES_MAX = 512 };
@@ -95,7 +95,7 @@ fsdpck_status hf_missing_family_error(const probe_input *in, const char *suffix,
     if (!list.failed)
         error_found(err, "%" PRIu32, found);
     text_release(&list);
-    const char *other = renamed_find(in, RENAMED_ANY_SIZE, is_numbered_or_other, suffix);
+    const char *other = renamed_file_find(in, RENAMED_FILE_ANY_SIZE, is_numbered_or_other, suffix);
     if (other != NULL)
         error_next(err, "rename '%s' if it is one of them; else copy or download them", other);
     return st;
@@ -142,7 +142,7 @@ fsdpck_status hf_missing_check(const probe_input *in, const char *const *names, 
         error_path(err, in->path);
         error_expected(err, "%zu files", count);
         error_found(err, "%zu", count - missing);
-        const char *other = renamed_find(in, RENAMED_ANY_SIZE, is_indexed_or_other, &n);
+        const char *other = renamed_file_find(in, RENAMED_FILE_ANY_SIZE, is_indexed_or_other, &n);
         if (other != NULL)
             error_next(err, "rename '%s' if it is one of them; else copy or download them", other);
         else

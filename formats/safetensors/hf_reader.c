@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/common/renamed.h"
-#include "formats/safetensors/hf_beside.h"
+#include "formats/common/renamed_file.h"
 #include "formats/safetensors/hf_index.h"
 #include "formats/safetensors/hf_missing.h"
+#include "formats/safetensors/hf_shadow.h"
 #include "formats/safetensors/hf_ties.h"
 #include "formats/safetensors/shard_name.h"
 #include "formats/safetensors/st.h"
@@ -221,7 +221,7 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
         fsdpck_error what;
         fsdpck_error_init(&what);
         const fsdpck_status st = error_missing(req, ix, t, &m, &what);
-        const bool told = open_request_tell(req, st, &what);
+        const bool told = open_request_report(req, st, &what);
         if ((failed == FSDPCK_OK || !told) && err != NULL)
             *err = what;
         if (!told)
@@ -276,7 +276,7 @@ static fsdpck_status add_file_tensors(const st_files *s, size_t index, strtab *n
             const fsdpck_status st =
                 error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_DUP, "tensor lies in two files");
             error_tensor(err, name);
-            st_files_blame(s, index, err);
+            st_files_error_path(s, index, err);
             error_found(err, "also in '%s'", st_files_name(s, *VEC_AT(owners, const uint32_t, id)));
             error_next(err, "name one file instead of the folder");
             return st;
@@ -338,7 +338,7 @@ static void describe(const open_request *req, const st_files *s, cat_origin *ori
 {
     text_buf note = {.limit_bytes = sizeof origin->note - 1};
     snprintf(origin->format, sizeof origin->format, "hf");
-    if (hf_beside_zeroed_scalars(req->probe, s)) {
+    if (hf_shadow_zeroed_scalars(req->probe, s)) {
         text_puts(&note, "0-dim tensors may be zeros that torch wrote by mistake: 'sharded/' has "
                          "the right ones; ");
         log_warn(&req->log, FSDPCK_FINDING_ST_ZERO_DIM, "read the folder 'sharded' in it instead",
@@ -379,7 +379,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     st_files_note_unpadded(s, req);
     if (index_name != NULL) {
         GOTO_IF(check_index(req, &ix, s, &ties, err), out);
-        GOTO_IF(hf_beside_check(req, s, index_name, err), out);
+        GOTO_IF(hf_shadow_check(req, s, index_name, err), out);
     }
     GOTO_IF(fill(s, &ties, req->metadata, cat, err), out);
     describe(req, s, &cat->origin);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "statedict/agree.h"
+#include "statedict/description_match.h"
 
 #define CONFIG_NBYTES_MAX (UINT64_C(16) << 20)
 
@@ -70,8 +70,8 @@ static bool is_there(const hf_index *ix, const uint8_t *seen, const char *name, 
     return id != STRTAB_NONE && seen[id];
 }
 
-static const char *twin_by_config(hf_ties *t, const hf_index *ix, const uint8_t *seen,
-                                  const char *name)
+static const char *alias_by_config(hf_ties *t, const hf_index *ix, const uint8_t *seen,
+                                   const char *name)
 {
     static const char *const embeddings[] = {"model.embed_tokens.weight", "transformer.wte.weight"};
     static const char head[] = "lm_head.weight";
@@ -89,13 +89,13 @@ static const char *twin_by_config(hf_ties *t, const hf_index *ix, const uint8_t 
     return t->by_config > 0 ? twin : NULL;
 }
 
-static const char *twin_by_model(const hf_ties *t, const hf_index *ix, const uint8_t *seen,
-                                 const char *name, size_t nbytes, size_t *twin_nbytes)
+static const char *alias_by_model(const hf_ties *t, const hf_index *ix, const uint8_t *seen,
+                                  const char *name, size_t nbytes, size_t *alias_nbytes)
 {
     const char *twin = NULL;
     for (unsigned k = 0; t->req->agree != NULL; k++) {
-        twin = agree_twin(t->req->agree, name, nbytes, k, twin_nbytes);
-        if (twin == NULL || is_there(ix, seen, twin, *twin_nbytes))
+        twin = description_alias(t->req->agree, name, nbytes, k, alias_nbytes);
+        if (twin == NULL || is_there(ix, seen, twin, *alias_nbytes))
             break;
     }
     return twin;
@@ -107,10 +107,10 @@ fsdpck_status hf_ties_fill(hf_ties *t, const hf_index *ix, const uint8_t *seen, 
     const char *name = strtab_text(&ix->tensors, tensor);
     size_t nbytes = 0;
     const char *twin =
-        twin_by_model(t, ix, seen, name, strtab_nbytes(&ix->tensors, tensor), &nbytes);
+        alias_by_model(t, ix, seen, name, strtab_nbytes(&ix->tensors, tensor), &nbytes);
     const bool by_model = twin != NULL;
     if (twin == NULL)
-        twin = twin_by_config(t, ix, seen, name);
+        twin = alias_by_config(t, ix, seen, name);
     *filled = twin != NULL;
     if (twin == NULL)
         return FSDPCK_OK;

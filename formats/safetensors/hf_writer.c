@@ -150,7 +150,7 @@ static fsdpck_status place_index(target *t, const split *s, fsdpck_error *err)
     if (st == FSDPCK_OK)
         st = catalogue_add_file(cat, name, strlen(name), text.nbytes, CAT_NONE, &index, err);
     if (st == FSDPCK_OK)
-        st = target_add_literal(t, index, 0, text.text, text.nbytes, err);
+        st = target_add_constant(t, index, 0, text.text, text.nbytes, err);
     text_release(&text);
     return st;
 }

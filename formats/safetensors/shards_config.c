@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "formats/safetensors/shards_judge.h"
+#include "formats/safetensors/shards_check.h"
 
 #define CONFIG_NBYTES_MAX ((uint64_t)1 << 20)
 

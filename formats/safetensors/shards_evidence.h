@@ -12,7 +12,7 @@
  *
  *     shards_evidence e;
  *     RETURN_IF(shards_evidence_gather(&e, &global, files, owner, err));
- *     if (shards_lack_find(&e, ranks, false, &lack)) ...
+ *     if (shards_gap_find(&e, ranks, false, &lack)) ...
  *     shards_evidence_release(&e);
  */
 #ifndef FSDPCK_SHARDS_EVIDENCE_H
@@ -55,14 +55,14 @@ typedef struct shards_evidence {
 } shards_evidence;
 
 /* A tensor that lacks shards. */
-typedef struct shards_lack {
+typedef struct shards_gap {
     uint32_t tensor;
     uint32_t peer;        /* a tensor that has more, or STRTAB_NONE */
     uint32_t shards;      /* that it has */
     uint32_t peer_shards; /* that the peer or most tensors have */
     uint32_t root;
     uint32_t file_number; /* ranks of the root lack it; 0: files of whole ranks are missing */
-} shards_lack;
+} shards_gap;
 
 fsdpck_status shards_evidence_gather(shards_evidence *e, const shards_global *g, const st_files *s,
                                      budget *owner, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -72,10 +72,10 @@ uint32_t shards_evidence_root(const shards_evidence *e, uint32_t rank_number);
 /* How many ranks of the tensor's root lack its file. */
 uint32_t shards_evidence_lacking(const shards_evidence *e, const shards_spread *t);
 
-/* shards_lack.c. The first tensor whose shards cannot be all, or false. `ranks`: how many wrote files,
+/* shards_gap.c. The first tensor whose shards cannot be all, or false. `ranks`: how many wrote files,
  * at least; with `are_stated` no files of whole ranks are missing. */
-bool shards_lack_find(const shards_evidence *e, uint64_t ranks, bool are_stated, shards_lack *lack);
+bool shards_gap_find(const shards_evidence *e, uint64_t ranks, bool are_stated, shards_gap *lack);
 /* The first tensor with several shards that has no entry at its end. */
-bool shards_lack_find_open(const shards_evidence *e, shards_lack *lack);
+bool shards_gap_find_open(const shards_evidence *e, shards_gap *lack);
 
 #endif

@@ -281,7 +281,7 @@ fsdpck_status shards_global_gather(shards_global *g, const st_files *s, fsdpck_e
         const fsdpck_status st = gather_file(g, s, i, places, err);
         budget_free(g->owner, places, nbytes);
         if (st != FSDPCK_OK) {
-            st_files_blame(s, i, err);
+            st_files_error_path(s, i, err);
             return st;
         }
     }
@@ -317,7 +317,7 @@ fsdpck_status shards_global_fill(const shards_global *g, const st_files *s, cata
             .file = shard->file,
             .aux = CAT_NONE,
             .rank = rank < UINT16_MAX ? (uint16_t)rank : UINT16_MAX,
-            .place = PLACE_ROWS,
+            .place = LOCATION_ROWS,
             .offset_bytes = h->data_offset_bytes + e->begin_bytes,
             .nbytes = e->end_bytes - e->begin_bytes,
         };

@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/common/renamed.h"
+#include "formats/common/renamed_file.h"
 #include "formats/safetensors/shard_name.h"
+#include "formats/safetensors/shards_check.h"
 #include "formats/safetensors/shards_global.h"
-#include "formats/safetensors/shards_judge.h"
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_files.h"
 #include "formats/safetensors/st_layout.h"
@@ -137,13 +137,13 @@ static fsdpck_status census_hear(census *c, const st_files *s, fsdpck_error *err
                            ST_WORLD_SIZE " is less than the number "
                                          "of files");
         if (st != FSDPCK_OK) {
-            st_files_blame(s, i, err);
+            st_files_error_path(s, i, err);
             return st;
         }
         if (i > 0 && files != c->told_files) {
             st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MIXED,
                            "folder holds the shards of two saves");
-            st_files_blame(s, i, err);
+            st_files_error_path(s, i, err);
             error_expected(err, ST_SHARD_COUNT " %" PRIu64 " (0: not told), as in the others",
                            c->told_files);
             error_found(err, ST_SHARD_COUNT " %" PRIu64, files);
@@ -204,7 +204,7 @@ static bool are_candidates(const census *c, uint64_t ranks)
     return c->told_files > 0 && c->told_files < ranks;
 }
 
-static void say_counts(const census *c, uint64_t ranks, text_buf *expected, text_buf *found)
+static void format_counts(const census *c, uint64_t ranks, text_buf *expected, text_buf *found)
 {
     if (c->told_files > 0)
         text_printf(expected, "%" PRIu64 " file%s, as each says", c->told_files,
@@ -241,14 +241,15 @@ static fsdpck_status error_missing(const open_request *req, const census *c, uin
                   "files of ranks are missing: %s%s%s", are_candidates(c, ranks) ? "some of " : "",
                   files.text != NULL ? files.text : "", files.failed ? ", ..." : "");
     error_path(err, req->path);
-    say_counts(c, ranks, &expected, &found);
+    format_counts(c, ranks, &expected, &found);
     if (tensors.nbytes > 0)
         text_printf(&found, "; incomplete: %s%s", tensors.text, tensors.failed ? ", ..." : "");
     if (text_check(&expected, NULL) == FSDPCK_OK && text_check(&found, NULL) == FSDPCK_OK) {
         error_expected(err, "%s", expected.text);
         error_found(err, "%s", found.text);
     }
-    const char *other = renamed_find(req->probe, RENAMED_ANY_SIZE, is_shard_or_other, NULL);
+    const char *other =
+        renamed_file_find(req->probe, RENAMED_FILE_ANY_SIZE, is_shard_or_other, NULL);
     if (other != NULL)
         error_next(err,
                    "rename '%s' if it is one of them; else copy them from the machines that "
@@ -317,10 +318,10 @@ static fsdpck_status add_files(const open_request *req, st_files *s, fsdpck_erro
 static fsdpck_status judge(const open_request *req, const st_files *s, const shards_global *g,
                            const census *c, fsdpck_error *err)
 {
-    const shards_case judged = {
+    const shards_check_input judged = {
         .req = req, .files = s, .global = g, .ranks = c->ranks, .file_count = c->file_count};
-    RETURN_IF(shards_check_twice(&judged, err));
-    return c->told_files > 0 ? FSDPCK_OK : shards_judge(&judged, err);
+    RETURN_IF(shards_check_duplicate(&judged, err));
+    return c->told_files > 0 ? FSDPCK_OK : shards_check(&judged, err);
 }
 
 static fsdpck_status fill_catalogue(const open_request *req, st_files *s, census *c, catalogue *cat,

@@ -1,7 +1,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "formats/common/rank_deal.h"
+#include "formats/common/rank_assign.h"
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_layout.h"
 
@@ -43,7 +43,7 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
     t->is_folder = true;
     for (uint32_t i = 0; i < catalogue_tensor_count(&t->cat); i++)
         RETURN_IF(st_layout_check_tensor(t, i, err));
-    RETURN_IF(rank_deal(t, opt->lowest_rank, err));
+    RETURN_IF(rank_assign(t, opt->lowest_rank, err));
     RETURN_IF(rank_order_by(t, catalogue_chunk_count(&t->cat), rank_of_chunk, t->world_size, &order,
                             err));
     const fsdpck_status st = place_files(t, &order, err);
@@ -55,7 +55,7 @@ const format_writer dcp_safetensors_writer = {
     .name = "dcp-safetensors",
     .description = "safetensors files of ranks, as torch's HuggingFaceStorageWriter leaves them",
     .is_folder = true,
-    .takes = TAKES_FLAT,
+    .takes = STATE_NAMES_ONLY,
     .sharded = true,
     .ranks_only = true,
     .holds = st_layout_holds,

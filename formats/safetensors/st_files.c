@@ -92,7 +92,7 @@ const char *st_files_name(const st_files *s, size_t i)
     return file_set_path((file_set *)&s->files, (uint32_t)i);
 }
 
-void st_files_blame(const st_files *s, size_t i, fsdpck_error *err)
+void st_files_error_path(const st_files *s, size_t i, fsdpck_error *err)
 {
     char path[1024];
     const folder *dir = dir_of(s);
@@ -123,7 +123,7 @@ static fsdpck_status read_one(st_files *s, uint64_t job, fsdpck_error *err)
         st = st_header_read(&in, s->owner, &o->header, err);
     }
     if (st != FSDPCK_OK)
-        st_files_blame(s, (size_t)job, err);
+        st_files_error_path(s, (size_t)job, err);
     return st;
 }
 
@@ -137,7 +137,7 @@ static fsdpck_status read_header(void *ctx, unsigned worker, uint64_t job, fsdpc
     const fsdpck_status st = read_one(s, job, &what);
     if (st == FSDPCK_OK)
         return st;
-    VEC_AT(&s->opened, opened, job)->is_bad = open_request_tell(s->req, st, &what);
+    VEC_AT(&s->opened, opened, job)->is_bad = open_request_report(s->req, st, &what);
     if (VEC_AT(&s->opened, opened, job)->is_bad)
         return FSDPCK_OK;
     if (err != NULL)
@@ -191,7 +191,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
 {
     const st_files *s = ctx;
     const cat_chunk *k = catalogue_chunk(s->cat, chunk);
-    if (k->place != PLACE_ROWS)
+    if (k->place != LOCATION_ROWS)
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                          "chunk has no bytes to be located");
     uint64_t sizes[NDIM_MAX];
@@ -252,7 +252,7 @@ fsdpck_status st_files_add_named(const st_files *s, size_t index, const st_entry
         .file = (uint32_t)index,
         .aux = CAT_NONE,
         .rank = UINT16_MAX,
-        .place = PLACE_ROWS,
+        .place = LOCATION_ROWS,
         .offset_bytes = h->data_offset_bytes + e->begin_bytes,
         .nbytes = e->end_bytes - e->begin_bytes,
     };
@@ -262,6 +262,6 @@ fsdpck_status st_files_add_named(const st_files *s, size_t index, const st_entry
     if (st == FSDPCK_OK)
         st = catalogue_add_chunk(cat, tensor, zeros, shape, &proto, err);
     if (st != FSDPCK_OK)
-        st_files_blame(s, index, err);
+        st_files_error_path(s, index, err);
     return st;
 }

@@ -32,7 +32,7 @@ const st_header *st_files_header(const st_files *s, size_t i);
 uint64_t st_files_nbytes(const st_files *s, size_t i);
 const char *st_files_name(const st_files *s, size_t i);
 /* Adds folder and name to an error about file i. */
-void st_files_blame(const st_files *s, size_t i, fsdpck_error *err);
+void st_files_error_path(const st_files *s, size_t i, fsdpck_error *err);
 /* Warns of fields that entries should not have. */
 void st_files_warn_extra_fields(const st_files *s, const logger *log);
 /* ST-UNPADDED, once. */

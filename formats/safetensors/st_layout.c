@@ -7,7 +7,7 @@
 
 #include "base/checked.h"
 #include "base/utf8.h"
-#include "formats/safetensors/st_text.h"
+#include "formats/safetensors/st_header_writer.h"
 
 /* A tensor, or a part of one, that goes into a file. */
 typedef struct ordered {
@@ -112,11 +112,11 @@ static void put_sharding_info(const catalogue *cat, const st_file *f, text_buf *
     json_end_object(&w);
 }
 
-static void put_number(st_text *w, const char *key, uint64_t n)
+static void put_number(st_header_writer *w, const char *key, uint64_t n)
 {
     char digits[24];
     const int count = snprintf(digits, sizeof digits, "%" PRIu64, n);
-    st_text_put_metadata(w, key, digits, (size_t)count);
+    st_header_write_metadata(w, key, digits, (size_t)count);
 }
 
 static ordered item_of(const target *t, uint32_t tensor)
@@ -133,7 +133,7 @@ static ordered item_of(const target *t, uint32_t tensor)
 }
 
 /* Names whose tensor another name of this file has: as safetensors.torch.save_model notes them. */
-static void put_dropped(const target *t, const st_file *f, st_text *w)
+static void put_dropped(const target *t, const st_file *f, st_header_writer *w)
 {
     const catalogue *cat = &t->cat;
     for (size_t i = 0; i < t->dropped.count; i++) {
@@ -142,11 +142,12 @@ static void put_dropped(const target *t, const st_file *f, st_text *w)
         const char *name = catalogue_name(cat, d->name);
         if (bsearch(&kept, f->list, f->count, sizeof *f->list, by_rank_and_name) != NULL &&
             strcmp(name, "format") != 0)
-            st_text_put_metadata(w, name, kept.name, kept.name_nbytes);
+            st_header_write_metadata(w, name, kept.name, kept.name_nbytes);
     }
 }
 
-static fsdpck_status put_metadata(const target *t, const st_file *f, st_text *w, fsdpck_error *err)
+static fsdpck_status put_metadata(const target *t, const st_file *f, st_header_writer *w,
+                                  fsdpck_error *err)
 {
     text_buf info = {.limit_bytes = SIZE_MAX / 2};
     put_dropped(t, f, w);
@@ -155,8 +156,8 @@ static fsdpck_status put_metadata(const target *t, const st_file *f, st_text *w,
     put_sharding_info(&t->cat, f, &info);
     const fsdpck_status st = text_check(&info, err);
     if (st == FSDPCK_OK) {
-        st_text_put_metadata(w, "DCP_VERSION", "1.0", strlen("1.0"));
-        st_text_put_metadata(w, "DCP_SHARDING_INFO", info.text, info.nbytes);
+        st_header_write_metadata(w, "DCP_VERSION", "1.0", strlen("1.0"));
+        st_header_write_metadata(w, "DCP_SHARDING_INFO", info.text, info.nbytes);
         put_number(w, ST_SHARD_COUNT, f->shard->file_count);
         put_number(w, ST_WORLD_SIZE, t->world_size);
     }
@@ -170,9 +171,9 @@ static fsdpck_status lay_out(target *t, const st_file *f, text_buf *header, uint
 {
     catalogue *cat = &t->cat;
     uint64_t sizes[NDIM_MAX];
-    st_text w;
+    st_header_writer w;
     uint64_t at = 0;
-    st_text_begin(&w, header);
+    st_header_write_begin(&w, header);
     RETURN_IF(put_metadata(t, f, &w, err));
     for (size_t i = 0; i < f->count; i++) {
         const ordered *o = &f->list[i];
@@ -187,17 +188,18 @@ static fsdpck_status lay_out(target *t, const st_file *f, text_buf *header, uint
             box_nelems(shape, ct->ndim) * dtype_get((dtype)ct->dtype)->itemsize_bytes;
         if (!checked_add(at, nbytes, &end) || end > INT64_MAX)
             return refuse(t, o->tensor, "tensors are too many for one file", err);
-        st_text_put(&w, o->name, o->name_nbytes, (dtype)ct->dtype, ct->ndim, shape, at, end);
+        st_header_write_tensor(&w, o->name, o->name_nbytes, (dtype)ct->dtype, ct->ndim, shape, at,
+                               end);
         for (uint32_t k = 0; k < o->nchunks; k++) {
             cat_chunk *chunk = catalogue_chunk(cat, o->first_chunk + k);
             chunk->offset_bytes = at;
             chunk->nbytes = nbytes;
-            chunk->place = nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
+            chunk->place = nbytes > 0 ? LOCATION_ROWS : LOCATION_EMPTY;
         }
         at = end;
     }
     *data_nbytes = at;
-    return st_text_end(&w, err);
+    return st_header_write_end(&w, err);
 }
 
 static fsdpck_status place_file(target *t, const st_file *f, fsdpck_error *err)
@@ -211,7 +213,7 @@ static fsdpck_status place_file(target *t, const st_file *f, fsdpck_error *err)
     GOTO_IF(catalogue_add_file(&t->cat, f->name, strlen(f->name), header.nbytes + data_nbytes,
                                f->shard != NULL ? f->shard->rank : CAT_NONE, &index, err),
             out);
-    GOTO_IF(target_add_literal(t, index, 0, header.text, header.nbytes, err), out);
+    GOTO_IF(target_add_constant(t, index, 0, header.text, header.nbytes, err), out);
     for (size_t i = 0; i < f->count; i++) {
         for (uint32_t k = 0; k < f->list[i].nchunks; k++) {
             cat_chunk *chunk = catalogue_chunk(&t->cat, f->list[i].first_chunk + k);

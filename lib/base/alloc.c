@@ -15,7 +15,7 @@ void budget_init(budget *b, uint64_t limit_bytes, const char *what, const char *
     b->option = option;
 }
 
-fsdpck_status budget_take(budget *b, uint64_t nbytes, fsdpck_error *err)
+fsdpck_status budget_reserve(budget *b, uint64_t nbytes, fsdpck_error *err)
 {
     if (b == NULL)
         return FSDPCK_OK;
@@ -39,7 +39,7 @@ fsdpck_status budget_take(budget *b, uint64_t nbytes, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-void budget_give(budget *b, uint64_t nbytes)
+void budget_release(budget *b, uint64_t nbytes)
 {
     if (b != NULL)
         atomic_fetch_sub_explicit(&b->used_bytes, nbytes, memory_order_relaxed);
@@ -52,11 +52,11 @@ void *budget_alloc(budget *b, uint64_t nbytes, fsdpck_error *err)
         (void)error_set_nomem(err, nbytes);
         return NULL;
     }
-    if (budget_take(b, nbytes, err) != FSDPCK_OK)
+    if (budget_reserve(b, nbytes, err) != FSDPCK_OK)
         return NULL;
     void *p = calloc(1, size > 0 ? size : 1);
     if (p == NULL) {
-        budget_give(b, nbytes);
+        budget_release(b, nbytes);
         (void)error_set_nomem(err, nbytes);
     }
     return p;
@@ -67,7 +67,7 @@ void budget_free(budget *b, void *p, uint64_t nbytes)
     if (p == NULL)
         return;
     free(p);
-    budget_give(b, nbytes);
+    budget_release(b, nbytes);
 }
 
 /* Brings the capacity to exactly `capacity` items. */
@@ -79,15 +79,15 @@ static fsdpck_status vec_resize(vec *v, size_t capacity, fsdpck_error *err)
         return error_set_nomem(err, UINT64_MAX);
     const uint64_t have = (uint64_t)v->capacity * v->item_nbytes;
     if (want > have)
-        RETURN_IF(budget_take(v->owner, want - have, err));
+        RETURN_IF(budget_reserve(v->owner, want - have, err));
     void *items = realloc(v->items, size);
     if (items == NULL) {
         if (want > have)
-            budget_give(v->owner, want - have);
+            budget_release(v->owner, want - have);
         return error_set_nomem(err, want);
     }
     if (want < have)
-        budget_give(v->owner, have - want);
+        budget_release(v->owner, have - want);
     v->items = items;
     v->capacity = capacity;
     return FSDPCK_OK;
@@ -138,7 +138,7 @@ void vec_release(vec *v)
 {
     if (v->items != NULL) {
         free(v->items);
-        budget_give(v->owner, (uint64_t)v->capacity * v->item_nbytes);
+        budget_release(v->owner, (uint64_t)v->capacity * v->item_nbytes);
     }
     v->items = NULL;
     v->count = 0;

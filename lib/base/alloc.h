@@ -30,8 +30,8 @@ typedef struct budget {
 } budget;
 
 void budget_init(budget *b, uint64_t limit_bytes, const char *what, const char *option);
-fsdpck_status budget_take(budget *b, uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
-void budget_give(budget *b, uint64_t nbytes);
+fsdpck_status budget_reserve(budget *b, uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void budget_release(budget *b, uint64_t nbytes);
 
 /* Zeroed memory against a budget (NULL: only malloc limits it). The size must be given back as it
  * was taken. NULL and *err on failure. nbytes 0 gives a pointer that may be freed. */

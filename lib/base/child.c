@@ -170,7 +170,7 @@ child_fate child_end(child *c)
     c->pid = 0;
     c->fd = -1;
     if (WIFSIGNALED(status))
-        return WTERMSIG(status) == SIGXCPU ? CHILD_SPENT : CHILD_CRASHED;
+        return WTERMSIG(status) == SIGXCPU ? CHILD_OUT_OF_TIME : CHILD_CRASHED;
     if (!WIFEXITED(status) || WEXITSTATUS(status) == 0)
         return CHILD_DONE;
     return WEXITSTATUS(status) == EXIT_OF_FAILED ? CHILD_FAILED : CHILD_CRASHED;

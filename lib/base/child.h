@@ -28,10 +28,10 @@ typedef struct child_limits {
 } child_limits;
 
 typedef enum child_fate {
-    CHILD_DONE,    /* it returned true */
-    CHILD_FAILED,  /* it returned false */
-    CHILD_CRASHED, /* a signal, or an exit that is not the function's */
-    CHILD_SPENT    /* its processor time is used up */
+    CHILD_DONE,       /* it returned true */
+    CHILD_FAILED,     /* it returned false */
+    CHILD_CRASHED,    /* a signal, or an exit that is not the function's */
+    CHILD_OUT_OF_TIME /* its processor time is used up */
 } child_fate;
 
 typedef struct child {

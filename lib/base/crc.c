@@ -123,7 +123,7 @@ uint64_t crc64_raw(uint64_t raw, const void *bytes, uint64_t nbytes)
     return nbytes > 0 ? ~crc64_ecma_refl(~raw, bytes, nbytes) : raw;
 }
 
-uint64_t crc64_move(uint64_t raw, uint64_t nbytes)
+uint64_t crc64_shift(uint64_t raw, uint64_t nbytes)
 {
     return join(field64, raw, 0, nbytes);
 }
@@ -138,7 +138,7 @@ uint64_t crc64_multiply(uint64_t a, uint64_t b)
     return multiply(field64, a, b);
 }
 
-void crc64_mover_init(crc64_mover *m, uint64_t nbytes)
+void crc64_shifter_init(crc64_shifter *m, uint64_t nbytes)
 {
     uint64_t moved = crc64_power(nbytes);
     for (unsigned byte = 8; byte-- > 0;) {

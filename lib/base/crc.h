@@ -30,20 +30,20 @@ uint64_t crc64_zeros(uint64_t nbytes);
  * alone, moved up by what follows; and the CRC of any text is the sum (xor) of the raw CRCs of its
  * parts so moved, and of crc64_zeros(all of it). */
 uint64_t crc64_raw(uint64_t raw, const void *bytes, uint64_t nbytes); /* start with 0 */
-uint64_t crc64_move(uint64_t raw, uint64_t nbytes);                   /* up to 15 x 60 ns */
+uint64_t crc64_shift(uint64_t raw, uint64_t nbytes);                  /* up to 15 x 60 ns */
 
 /* Moving by one distance again and again: one multiplication by crc64_power(nbytes), or, where it is
  * many times, by tables made once (1 us, 16 KiB). */
 uint64_t crc64_power(uint64_t nbytes);
 uint64_t crc64_multiply(uint64_t raw, uint64_t power);
 
-typedef struct crc64_mover {
+typedef struct crc64_shifter {
     uint64_t rows[8][256];
-} crc64_mover;
+} crc64_shifter;
 
-void crc64_mover_init(crc64_mover *m, uint64_t nbytes);
+void crc64_shifter_init(crc64_shifter *m, uint64_t nbytes);
 
-static inline uint64_t crc64_moved(const crc64_mover *m, uint64_t raw)
+static inline uint64_t crc64_shift_by(const crc64_shifter *m, uint64_t raw)
 {
     uint64_t sum = 0;
     for (unsigned byte = 0; byte < 8; byte++)

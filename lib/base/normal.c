@@ -34,7 +34,7 @@ static const order classes[] = {
 #undef ORDER
 };
 
-bool normal_is_plain(const char *text, size_t nbytes)
+bool normal_is_ascii(const char *text, size_t nbytes)
 {
     for (size_t i = 0; i < nbytes; i++)
         if ((unsigned char)text[i] < 0x20 || (unsigned char)text[i] >= 0x7F)

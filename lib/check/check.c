@@ -5,19 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/check_parts.h"
-#include "plan/cover.h"
+#include "check/check_internal.h"
+#include "plan/coverage.h"
 #include "plan/sort.h"
 
 /* Heads read by one job. */
-#define LOCATE_BATCH 64u
+#define RESOLVE_BATCH 64u
 
 bool check_is_finding(fsdpck_status st)
 {
     return st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED;
 }
 
-void check_path(const check *c, uint32_t file, fsdpck_error *err)
+void check_add_path(const check *c, uint32_t file, fsdpck_error *err)
 {
     const catalogue *cat = c->r->cat;
     if (c->r->folder == NULL) {
@@ -30,12 +30,12 @@ void check_path(const check *c, uint32_t file, fsdpck_error *err)
     }
 }
 
-void check_context(const check *c, uint64_t chunk, fsdpck_error *err)
+void check_add_context(const check *c, uint64_t chunk, fsdpck_error *err)
 {
     const catalogue *cat = c->r->cat;
     const cat_chunk *k = catalogue_chunk(cat, chunk);
     error_tensor(err, catalogue_name(cat, catalogue_tensor(cat, k->tensor)->name));
-    check_path(c, k->file, err);
+    check_add_path(c, k->file, err);
 }
 
 /* ---- coverage ---- */
@@ -43,19 +43,19 @@ void check_context(const check *c, uint64_t chunk, fsdpck_error *err)
 static fsdpck_status check_tensor(void *ctx, unsigned worker, uint64_t tensor, fsdpck_error *err)
 {
     check *c = ctx;
-    struct cover_report report;
+    struct coverage_report report;
     fsdpck_error what;
     (void)worker;
-    RETURN_IF(cover_check(c->r->cat, (uint32_t)tensor, c->r->metadata, &report, err));
-    if (cover_is_whole(&report))
+    RETURN_IF(coverage_check(c->r->cat, (uint32_t)tensor, c->r->metadata, &report, err));
+    if (coverage_is_complete(&report))
         return FSDPCK_OK;
     fsdpck_error_init(&what);
-    const fsdpck_status st = cover_error(c->r->cat, (uint32_t)tensor, &report, &what);
+    const fsdpck_status st = coverage_error(c->r->cat, (uint32_t)tensor, &report, &what);
     if (!check_is_finding(st)) {
         *err = what;
         return st;
     }
-    findings_tell(c->found, &what);
+    findings_report(c->found, &what);
     if (report.overlap && report.hole && report.covered <= report.nelems) {
         fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_GAP,
@@ -64,7 +64,7 @@ static fsdpck_status check_tensor(void *ctx, unsigned worker, uint64_t tensor, f
         error_expected(&what, "%" PRIu64 " elements", report.nelems);
         error_found(&what, "%" PRIu64 ", some of them twice", report.covered);
         error_next(&what, "look for the files of each save in its folder");
-        findings_tell(c->found, &what);
+        findings_report(c->found, &what);
     }
     return FSDPCK_OK;
 }
@@ -132,8 +132,8 @@ static extent extent_of(const check *c, uint64_t chunk, const place *where)
     if (where->stream) {
         e.offset_bytes = catalogue_chunk(c->r->cat, chunk)->offset_bytes;
         e.at_bytes = where->offset_bytes;
-        if (c->r->source->stream_sum_of != NULL)
-            e.stream_sum = (uint8_t)c->r->source->stream_sum_of(c->r->source->ctx, chunk);
+        if (c->r->source->stream_checksum_of != NULL)
+            e.stream_checksum = (uint8_t)c->r->source->stream_checksum_of(c->r->source->ctx, chunk);
     } else if (where->has_crc) {
         e.offset_bytes = where->record_offset_bytes;
         e.nbytes = where->record_nbytes;
@@ -160,7 +160,7 @@ static fsdpck_status locate_batch(void *ctx, unsigned worker, uint64_t job, fsdp
     check *c = w->c;
     const source *src = c->r->source;
     (void)worker;
-    for (uint64_t i = job * LOCATE_BATCH; i < (job + 1) * LOCATE_BATCH && i < w->count; i++) {
+    for (uint64_t i = job * RESOLVE_BATCH; i < (job + 1) * RESOLVE_BATCH && i < w->count; i++) {
         const uint64_t chunk = w->chunks[i].item;
         place where = {0};
         fsdpck_error what;
@@ -170,12 +170,12 @@ static fsdpck_status locate_batch(void *ctx, unsigned worker, uint64_t job, fsdp
             w->extents[i] = extent_of(c, chunk, &where);
             continue;
         }
-        check_context(c, chunk, &what);
+        check_add_context(c, chunk, &what);
         if (!check_is_finding(st)) {
             *err = what;
             return st;
         }
-        findings_tell(c->found, &what);
+        findings_report(c->found, &what);
         count_unread(c, chunk);
     }
     return FSDPCK_OK;
@@ -195,31 +195,32 @@ int check_compare_extents(const void *left, const void *right)
     return a->chunk < b->chunk ? -1 : a->chunk > b->chunk;
 }
 
-/* Chunks that view one record make one extent, and are its spots. */
+/* Chunks that view one record make one extent, and are its chunk_extents. */
 static void merge_extents(check *c, extent *list, uint64_t count)
 {
     extent *made = c->extents.items;
-    size_t n = 0, spots = 0;
+    size_t n = 0, chunk_extents = 0;
     if (count > 1)
         qsort(list, count, sizeof *list, check_compare_extents);
     for (uint64_t i = 0; i < count; i++) {
         if (list[i].nbytes == 0)
             continue;
         extent *last = n > 0 ? &made[n - 1] : NULL;
-        list[spots] = list[i];
-        const extent *spot = &list[spots++];
-        if (last != NULL && !last->stream && last->file == spot->file &&
-            last->offset_bytes == spot->offset_bytes && last->nbytes == spot->nbytes) {
-            last->spots++;
+        list[chunk_extents] = list[i];
+        const extent *chunk_extent = &list[chunk_extents++];
+        if (last != NULL && !last->stream && last->file == chunk_extent->file &&
+            last->offset_bytes == chunk_extent->offset_bytes &&
+            last->nbytes == chunk_extent->nbytes) {
+            last->chunk_extents++;
             continue;
         }
-        made[n] = *spot;
-        made[n].first_spot = (uint32_t)(spots - 1);
-        made[n++].spots = 1;
-        c->result->bytes_total += spot->nbytes;
+        made[n] = *chunk_extent;
+        made[n].first_chunk_extent = (uint32_t)(chunk_extents - 1);
+        made[n++].chunk_extents = 1;
+        c->result->bytes_total += chunk_extent->nbytes;
     }
     c->extents.count = n;
-    c->spots.count = spots;
+    c->chunk_extents.count = chunk_extents;
     c->result->records = n;
 }
 
@@ -227,7 +228,7 @@ static uint64_t list_chunks(const catalogue *cat, sort_pair *list)
 {
     uint64_t n = 0;
     for (uint64_t k = 0; k < catalogue_chunk_count(cat); k++)
-        if (catalogue_chunk(cat, k)->place != PLACE_EMPTY)
+        if (catalogue_chunk(cat, k)->place != LOCATION_EMPTY)
             list[n++] = (sort_pair){catalogue_chunk(cat, k)->offset_bytes, (uint32_t)k};
     return n;
 }
@@ -235,22 +236,23 @@ static uint64_t list_chunks(const catalogue *cat, sort_pair *list)
 static fsdpck_status locate_listed(check *c, sort_pair *list, sort_pair *scratch, fsdpck_error *err)
 {
     const uint64_t n = list_chunks(c->r->cat, list);
-    if (n > 0 && vec_push_n(&c->spots, n, err) == NULL)
+    if (n > 0 && vec_push_n(&c->chunk_extents, n, err) == NULL)
         return FSDPCK_LIMIT;
     sort_pairs(list, scratch, n, NULL, NULL);
     for (uint64_t i = 0; i < n; i++)
         list[i].key = catalogue_chunk(c->r->cat, list[i].item)->file;
     sort_pairs(list, scratch, n, NULL, NULL);
-    locate_work w = {.c = c, .chunks = list, .count = n, .extents = c->spots.items};
+    locate_work w = {.c = c, .chunks = list, .count = n, .extents = c->chunk_extents.items};
     progress_phase(c->r->progress, "reading heads", 0);
     c->result->chunks = n;
     RETURN_IF(pool_run(c->r->nthreads > 0 ? c->r->nthreads : 1,
-                       (n + LOCATE_BATCH - 1) / LOCATE_BATCH, locate_batch, &w, c->r->cancel, err));
+                       (n + RESOLVE_BATCH - 1) / RESOLVE_BATCH, locate_batch, &w, c->r->cancel,
+                       err));
     if (n > 0 && vec_push_n(&c->extents, n, err) == NULL)
         return FSDPCK_LIMIT;
-    merge_extents(c, c->spots.items, n);
+    merge_extents(c, c->chunk_extents.items, n);
     if (c->r->level < CHECK_NUMERIC)
-        vec_release(&c->spots);
+        vec_release(&c->chunk_extents);
     return FSDPCK_OK;
 }
 
@@ -272,7 +274,7 @@ static fsdpck_status locate_all(check *c, fsdpck_error *err)
 }
 
 /* Whether an extent with a CRC begins there. */
-static bool is_summed(void *ctx, uint32_t file, uint64_t offset_bytes)
+static bool is_checked_elsewhere(void *ctx, uint32_t file, uint64_t offset_bytes)
 {
     const check *c = ctx;
     size_t low = 0, high = c->extents.count;
@@ -296,7 +298,7 @@ static bool is_summed(void *ctx, uint32_t file, uint64_t offset_bytes)
 }
 
 /* All that is done without the bytes. */
-static fsdpck_status look_first(check *c, fsdpck_error *err)
+static fsdpck_status check_metadata(check *c, fsdpck_error *err)
 {
     const check_request *r = c->r;
     if (r->level >= CHECK_STRUCTURE)
@@ -310,35 +312,35 @@ static fsdpck_status look_first(check *c, fsdpck_error *err)
 }
 
 /* By one process: there is little of it. */
-static fsdpck_status run_rest(check *c, fsdpck_error *err)
+static fsdpck_status check_other_records(check *c, fsdpck_error *err)
 {
     const check_request *r = c->r;
     const bool first = r->peers == NULL || r->peers->rank == 0;
     found_mark before;
     fsdpck_status st = FSDPCK_OK;
-    share_mark(c, &before);
+    peers_mark_findings(c, &before);
     if (first)
-        st = r->rest(r->rest_ctx, is_summed, c, c->result, err);
+        st = r->other_records(r->other_records_ctx, is_checked_elsewhere, c, c->result, err);
     else
         progress_phase(r->progress, "reading", 0); /* phases are counted */
-    return share_rest(c, st, &before, err);
+    return peers_merge_records(c, st, &before, err);
 }
 
 static fsdpck_status run_levels(check *c, fsdpck_error *err)
 {
     const check_request *r = c->r;
-    RETURN_IF(share_agree(c, look_first(c, err), err));
+    RETURN_IF(peers_agree(c, check_metadata(c, err), err));
     if (r->level < CHECK_COVERAGE)
         return FSDPCK_OK;
     if (r->level >= CHECK_CHECKSUM)
         RETURN_IF(check_bytes(c, err));
     c->result->stopped = c->stopped;
-    if (r->rest != NULL && !c->stopped)
-        RETURN_IF(run_rest(c, err));
+    if (r->other_records != NULL && !c->stopped)
+        RETURN_IF(check_other_records(c, err));
     const source *src = r->source;
     const fsdpck_status st =
         src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
-    return share_agree(c, st, err);
+    return peers_agree(c, st, err);
 }
 
 fsdpck_status check_run(const check_request *r, findings *found, check_result *result,
@@ -348,12 +350,12 @@ fsdpck_status check_run(const check_request *r, findings *found, check_result *r
                .found = found,
                .result = result,
                .extents = VEC_OF(extent, r->metadata),
-               .spots = VEC_OF(extent, r->metadata)};
+               .chunk_extents = VEC_OF(extent, r->metadata)};
     *result = (check_result){0};
     pthread_mutex_init(&c.lock, NULL);
     const fsdpck_status st = run_levels(&c, err);
     vec_release(&c.extents);
-    vec_release(&c.spots);
+    vec_release(&c.chunk_extents);
     pthread_mutex_destroy(&c.lock);
     return st;
 }

@@ -36,12 +36,13 @@ typedef enum check_level {
     CHECK_NUMERIC
 } check_level;
 
-/* What the reader looks at besides the chunks (format.h), after them. is_summed: whether the record of
+/* What the reader looks at besides the chunks (format.h), after them. is_checked_elsewhere: whether the record of
  * a file that begins there is summed with the chunks. Adds to the result. */
 typedef bool (*check_is_summed_fn)(void *ctx, uint32_t file, uint64_t offset_bytes);
 struct check_result;
-typedef fsdpck_status (*check_rest_fn)(void *ctx, check_is_summed_fn is_summed, void *summed_ctx,
-                                       struct check_result *result, fsdpck_error *err);
+typedef fsdpck_status (*check_other_records_fn)(void *ctx, check_is_summed_fn is_checked_elsewhere,
+                                                void *checked_ctx, struct check_result *result,
+                                                fsdpck_error *err);
 
 /* A file of the catalogue whose CRC-64 is wanted, made of the bytes that are read anyway. */
 typedef struct check_file {
@@ -51,29 +52,29 @@ typedef struct check_file {
 } check_file;
 
 /* What one of several processes has of a file to read. */
-typedef struct check_share {
+typedef struct check_work {
     uint64_t nbytes;
     uint32_t file; /* of the catalogue */
-} check_share;
+} check_work;
 
 /* The processes that do a request together: the same on each of them, in the same order of calls. All
  * look at what is looked at without the bytes; these are shared, and all have the same findings and
  * sums in the end. A failure of one is one of all. */
-typedef fsdpck_status (*check_take_fn)(void *arg, unsigned rank, const uint8_t *bytes,
-                                       uint64_t nbytes, fsdpck_error *err);
+typedef fsdpck_status (*check_receive_fn)(void *arg, unsigned rank, const uint8_t *bytes,
+                                          uint64_t nbytes, fsdpck_error *err);
 typedef struct check_peers {
     void *ctx;
     unsigned rank;
     fsdpck_status (*agree)(void *ctx, fsdpck_status st, fsdpck_error *err);
     fsdpck_status (*same)(void *ctx, uint64_t value, const char *what, fsdpck_error *err);
     /* mine[i] is whether job i is this process's. */
-    fsdpck_status (*deal)(void *ctx, const check_share *jobs, uint64_t count, uint8_t *mine,
-                          fsdpck_error *err);
+    fsdpck_status (*assignment)(void *ctx, const check_work *jobs, uint64_t count, uint8_t *mine,
+                                fsdpck_error *err);
     fsdpck_status (*xor_words)(void *ctx, uint64_t *words, uint64_t count, fsdpck_error *err);
     fsdpck_status (*or_words)(void *ctx, uint64_t *words, uint64_t count, fsdpck_error *err);
     /* What each has, to all: take is called for rank after rank, for those that have something. */
     fsdpck_status (*gather)(void *ctx, fsdpck_status st, const void *bytes, uint64_t nbytes,
-                            check_take_fn take, void *arg, fsdpck_error *err);
+                            check_receive_fn take, void *arg, fsdpck_error *err);
 } check_peers;
 
 /* Pointers are borrowed; peers, cancel, progress and metadata may be NULL. */
@@ -90,8 +91,8 @@ typedef struct check_request {
     const cancel_token *cancel;
     progress *progress;
     budget *metadata;
-    check_rest_fn rest; /* NULL: there is nothing besides */
-    void *rest_ctx;
+    check_other_records_fn other_records; /* NULL: there is nothing besides */
+    void *other_records_ctx;
     check_file *files; /* by file of the catalogue; NULL: none is wanted */
     bool statistics;   /* at level numeric */
     /* A sample: records, or parts of those without a checksum, by number: those whose number times
@@ -117,7 +118,7 @@ typedef struct check_result {
     uint64_t bytes_read;
     uint64_t bytes_summed;     /* compared with a checksum */
     uint64_t unsummed_tensors; /* some of whose bytes have no checksum */
-    uint64_t unsummed_nbytes;
+    uint64_t unverified_nbytes;
     uint64_t unread_tensors; /* some of whose chunks have a finding in place of a place */
     uint64_t unread_nbytes;
     uint64_t skipped_records;  /* not read, or not as a whole: sampled, out of time */

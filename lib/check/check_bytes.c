@@ -5,17 +5,17 @@
 #include <time.h>
 
 #include "base/crc.h"
-#include "check/check_parts.h"
+#include "check/check_internal.h"
 
 typedef struct byte_work {
     check *c;
-    vec jobs;         /* check_job */
-    uint32_t *crcs;   /* by extent: what its parts add up to */
-    uint8_t **pieces; /* by worker */
-    spot_scan *scans; /* by worker; NULL below level numeric */
+    vec jobs;          /* check_job */
+    uint32_t *crcs;    /* by extent: what its parts add up to */
+    uint8_t **pieces;  /* by worker */
+    chunk_scan *scans; /* by worker; NULL below level numeric */
 } byte_work;
 
-static bool is_late(check *c)
+static bool is_out_of_time(check *c)
 {
     struct timespec now;
     if (c->r->deadline_ns == 0)
@@ -37,7 +37,7 @@ static void count_read(check *c, const extent *e, uint64_t nbytes)
 }
 
 /* Not all of it was read: nothing is known of its checksum, or of its file's. */
-static void give_up(check *c, extent *e)
+static void mark_unread(check *c, extent *e)
 {
     __atomic_store_n(&e->unread, true, __ATOMIC_RELAXED);
     if (c->r->files != NULL)
@@ -53,8 +53,8 @@ typedef struct part {
     bool wants_raw;
 } part;
 
-static fsdpck_status look_at(byte_work *w, const extent *e, part *p, spot_scan *scan, uint64_t at,
-                             uint8_t *bytes, uint64_t nbytes, fsdpck_error *err)
+static fsdpck_status check_window(byte_work *w, const extent *e, part *p, chunk_scan *scan,
+                                  uint64_t at, uint8_t *bytes, uint64_t nbytes, fsdpck_error *err)
 {
     for (uint64_t i = 0; i < nbytes; i += WINDOW_NBYTES) {
         const uint64_t some = nbytes - i < WINDOW_NBYTES ? nbytes - i : WINDOW_NBYTES;
@@ -65,13 +65,13 @@ static fsdpck_status look_at(byte_work *w, const extent *e, part *p, spot_scan *
             p->raw = crc64_raw(p->raw, bytes + i + skip, some - skip);
         }
         if (scan != NULL && e->chunk != NO_CHUNK)
-            RETURN_IF(spot_scan_window(scan, e, at + i, bytes + i, some, err));
+            RETURN_IF(chunk_scan_window(scan, e, at + i, bytes + i, some, err));
     }
     count_read(w->c, e, nbytes);
     return FSDPCK_OK;
 }
 
-static void keep_crcs(byte_work *w, uint32_t index, const part *p)
+static void store_crcs(byte_work *w, uint32_t index, const part *p)
 {
     const extent *e = VEC_AT(&w->c->extents, const extent, index);
     if (e->has_crc)
@@ -80,7 +80,7 @@ static void keep_crcs(byte_work *w, uint32_t index, const part *p)
     if (p->wants_raw && p->end > p->fresh) {
         check_file *f = &w->c->r->files[e->file];
         const uint64_t behind = f->nbytes - (e->offset_bytes + p->end);
-        (void)__atomic_fetch_xor(&f->crc64, crc64_move(p->raw, behind), __ATOMIC_RELAXED);
+        (void)__atomic_fetch_xor(&f->crc64, crc64_shift(p->raw, behind), __ATOMIC_RELAXED);
     }
 }
 
@@ -91,20 +91,20 @@ static fsdpck_status read_part(byte_work *w, uint32_t index, uint64_t begin, uin
     extent *e = VEC_AT(&c->extents, extent, index);
     const source *src = c->r->source;
     uint8_t *piece = w->pieces[worker];
-    spot_scan *scan = w->scans == NULL ? NULL : &w->scans[worker];
+    chunk_scan *scan = w->scans == NULL ? NULL : &w->scans[worker];
     part p = {.begin = begin,
               .end = end,
-              .fresh = begin > e->summed_nbytes ? begin : e->summed_nbytes,
+              .fresh = begin > e->checked_nbytes ? begin : e->checked_nbytes,
               .wants_raw = c->r->files != NULL && c->r->files[e->file].nbytes > 0};
     for (uint64_t at = begin; at < end;) {
-        const uint64_t n = end - at < PIECE_NBYTES ? end - at : PIECE_NBYTES;
+        const uint64_t n = end - at < READ_NBYTES ? end - at : READ_NBYTES;
         RETURN_IF(cancel_check(c->r->cancel, err));
         RETURN_IF(src->read_at(src->ctx, e->file, e->offset_bytes + at, piece, n, err));
-        RETURN_IF(look_at(w, e, &p, scan, at, piece, n, err));
+        RETURN_IF(check_window(w, e, &p, scan, at, piece, n, err));
         at += n;
     }
-    keep_crcs(w, index, &p);
-    return scan == NULL ? FSDPCK_OK : spot_scan_flush(scan, err);
+    store_crcs(w, index, &p);
+    return scan == NULL ? FSDPCK_OK : chunk_scan_flush(scan, err);
 }
 
 static fsdpck_status read_decoded(byte_work *w, extent *e, source_stream *s, unsigned worker,
@@ -112,14 +112,14 @@ static fsdpck_status read_decoded(byte_work *w, extent *e, source_stream *s, uns
 {
     check *c = w->c;
     const source *src = c->r->source;
-    spot_scan *scan = w->scans == NULL ? NULL : &w->scans[worker];
+    chunk_scan *scan = w->scans == NULL ? NULL : &w->scans[worker];
     part p = {0};
     uint64_t skip = e->at_bytes, at = 0;
     while (at < e->nbytes) {
         const uint64_t wanted = skip > 0 ? skip : e->nbytes - at;
-        const uint64_t n = wanted < PIECE_NBYTES ? wanted : PIECE_NBYTES;
-        if (is_late(c)) {
-            give_up(c, e);
+        const uint64_t n = wanted < READ_NBYTES ? wanted : READ_NBYTES;
+        if (is_out_of_time(c)) {
+            mark_unread(c, e);
             return FSDPCK_OK;
         }
         RETURN_IF(cancel_check(c->r->cancel, err));
@@ -128,11 +128,11 @@ static fsdpck_status read_decoded(byte_work *w, extent *e, source_stream *s, uns
             skip -= n;
             continue;
         }
-        RETURN_IF(look_at(w, e, &p, scan, at, w->pieces[worker], n, err));
+        RETURN_IF(check_window(w, e, &p, scan, at, w->pieces[worker], n, err));
         at += n;
     }
     RETURN_IF(src->stream_finish(s, err));
-    return scan == NULL ? FSDPCK_OK : spot_scan_flush(scan, err);
+    return scan == NULL ? FSDPCK_OK : chunk_scan_flush(scan, err);
 }
 
 /* Decoded to the end, where sizes and checksums are looked at. */
@@ -154,8 +154,8 @@ static fsdpck_status run_job(void *ctx, unsigned worker, uint64_t number, fsdpck
     for (uint32_t i = j->first; i < j->end; i++) {
         extent *e = VEC_AT(&c->extents, extent, i);
         fsdpck_error what;
-        if (is_late(c)) {
-            give_up(c, e);
+        if (is_out_of_time(c)) {
+            mark_unread(c, e);
             continue;
         }
         fsdpck_error_init(&what);
@@ -164,24 +164,24 @@ static fsdpck_status run_job(void *ctx, unsigned worker, uint64_t number, fsdpck
                                            : read_part(w, i, j->begin_bytes, end, worker, &what);
         if (st == FSDPCK_OK)
             continue;
-        give_up(c, e);
+        mark_unread(c, e);
         if (w->scans != NULL)
-            w->scans[worker].spot = CAT_NONE;
+            w->scans[worker].chunk_extent = CAT_NONE;
         if (e->chunk == NO_CHUNK)
-            check_path(c, e->file, &what);
+            check_add_path(c, e->file, &what);
         else
-            check_context(c, e->chunk, &what);
+            check_add_context(c, e->chunk, &what);
         if (!check_is_finding(st)) {
             if (err != NULL)
                 *err = what;
             return st;
         }
-        findings_tell(c->found, &what);
+        findings_report(c->found, &what);
     }
     return FSDPCK_OK;
 }
 
-static void compare_crcs(byte_work *w)
+static void check_crcs(byte_work *w)
 {
     check *c = w->c;
     for (uint32_t i = 0; i < c->extents.count; i++) {
@@ -189,7 +189,7 @@ static void compare_crcs(byte_work *w)
         fsdpck_error what;
         if (e->unread && e->chunk != NO_CHUNK)
             c->result->skipped_records++;
-        if (e->unread || !(e->stream ? e->stream_sum == STREAM_SUMMED : e->has_crc))
+        if (e->unread || !(e->stream ? e->stream_checksum == STREAM_CHECKSUMMED : e->has_crc))
             continue;
         c->result->bytes_summed += e->nbytes;
         if (e->stream || w->crcs[i] == e->crc32)
@@ -197,12 +197,12 @@ static void compare_crcs(byte_work *w)
         fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CRC,
                   "bytes of the tensor are not what was saved");
-        check_context(c, e->chunk, &what);
+        check_add_context(c, e->chunk, &what);
         error_offset(&what, e->offset_bytes);
         error_expected(&what, "CRC-32 %08x over %" PRIu64 " bytes", e->crc32, e->nbytes);
         error_found(&what, "%08x", w->crcs[i]);
         error_next(&what, "the file changed after it was written: take another copy of it");
-        findings_tell(c->found, &what);
+        findings_report(c->found, &what);
     }
 }
 
@@ -215,10 +215,11 @@ static fsdpck_status count_unsummed(check *c, fsdpck_error *err)
         return FSDPCK_LIMIT;
     for (size_t i = 0; i < c->extents.count; i++) {
         const extent *e = VEC_AT(&c->extents, const extent, i);
-        if (e->chunk == NO_CHUNK || (e->stream ? e->stream_sum != STREAM_UNSUMMED : e->has_crc))
+        if (e->chunk == NO_CHUNK ||
+            (e->stream ? e->stream_checksum != STREAM_NO_CHECKSUM : e->has_crc))
             continue;
         const uint32_t tensor = check_tensor_of(c, e);
-        c->result->unsummed_nbytes += e->nbytes;
+        c->result->unverified_nbytes += e->nbytes;
         c->result->unsummed_tensors += counted[tensor] == 0;
         counted[tensor] = 1;
     }
@@ -236,9 +237,9 @@ static fsdpck_status begin(byte_work *w, unsigned workers, fsdpck_error *err)
     if (w->crcs == NULL || w->pieces == NULL)
         return error_set_nomem(err, c->extents.count * sizeof *w->crcs);
     for (unsigned i = 0; i < workers; i++) {
-        w->pieces[i] = malloc(PIECE_NBYTES);
+        w->pieces[i] = malloc(READ_NBYTES);
         if (w->pieces[i] == NULL)
-            return error_set_nomem(err, PIECE_NBYTES);
+            return error_set_nomem(err, READ_NBYTES);
     }
     for (size_t i = 0; c->r->files != NULL && i < catalogue_file_count(c->r->cat); i++)
         c->r->files[i].crc64 = c->r->peers != NULL && c->r->peers->rank > 0
@@ -250,8 +251,8 @@ static fsdpck_status begin(byte_work *w, unsigned workers, fsdpck_error *err)
     if (w->scans == NULL)
         return error_set_nomem(err, workers * sizeof *w->scans);
     for (unsigned i = 0; i < workers; i++)
-        RETURN_IF(spot_scan_init(&w->scans[i], c, err));
-    return spots_begin(c, err);
+        RETURN_IF(chunk_scan_init(&w->scans[i], c, err));
+    return chunk_scans_begin(c, err);
 }
 
 static uint64_t job_nbytes(const byte_work *w)
@@ -273,13 +274,13 @@ static void release(byte_work *w, unsigned workers)
         if (w->pieces != NULL)
             free(w->pieces[i]);
         if (w->scans != NULL)
-            spot_scan_release(&w->scans[i]);
+            chunk_scan_release(&w->scans[i]);
     }
     free(w->pieces);
     free(w->scans);
     free(w->crcs);
     vec_release(&w->jobs);
-    spots_end(w->c);
+    chunk_scans_end(w->c);
 }
 
 /* As many as may each have a stream open. */
@@ -300,13 +301,13 @@ static unsigned worker_count(const check *c)
 }
 
 /* This process's jobs; then what all of them found. */
-static fsdpck_status read_share(byte_work *w, unsigned workers, const found_mark *before,
-                                fsdpck_error *err)
+static fsdpck_status read_own_jobs(byte_work *w, unsigned workers, const found_mark *before,
+                                   fsdpck_error *err)
 {
     check *c = w->c;
-    RETURN_IF(share_jobs(c, &w->jobs, err));
+    RETURN_IF(peers_assign_jobs(c, &w->jobs, err));
     const fsdpck_status st = pool_run(workers, w->jobs.count, run_job, w, c->r->cancel, err);
-    return share_bytes(c, st, before, w->crcs, err);
+    return peers_merge_bytes(c, st, before, w->crcs, err);
 }
 
 fsdpck_status check_bytes(check *c, fsdpck_error *err)
@@ -314,20 +315,20 @@ fsdpck_status check_bytes(check *c, fsdpck_error *err)
     byte_work w = {.c = c, .jobs = VEC_OF(check_job, c->r->metadata)};
     const unsigned workers = worker_count(c);
     found_mark before;
-    fsdpck_status st = share_agree(c, begin(&w, workers, err), err);
+    fsdpck_status st = peers_agree(c, begin(&w, workers, err), err);
     progress_phase(c->r->progress, "reading", job_nbytes(&w));
-    share_mark(c, &before);
+    peers_mark_findings(c, &before);
     if (st == FSDPCK_OK)
-        st = read_share(&w, workers, &before, err);
+        st = read_own_jobs(&w, workers, &before, err);
     if (st == FSDPCK_OK) {
-        compare_crcs(&w);
+        check_crcs(&w);
         st = count_unsummed(c, err);
     }
     if (st == FSDPCK_OK && w.scans != NULL) {
-        st = spots_sum_up(c, err);
+        st = chunk_scans_total(c, err);
         if (st == FSDPCK_OK)
             check_numbers(c);
-        st = share_agree(c, st, err);
+        st = peers_agree(c, st, err);
     }
     release(&w, workers);
     return st;

@@ -2,7 +2,7 @@
  * them where the file itself has a checksum. */
 #include <stdlib.h>
 
-#include "check/check_parts.h"
+#include "check/check_internal.h"
 
 /* ---- what files hold besides ---- */
 
@@ -33,7 +33,7 @@ static fsdpck_status add_gaps_of(check *c, uint32_t file, size_t first, size_t e
             f->nbytes = 0; /* not to be read to its end, which will be a finding */
             return FSDPCK_OK;
         }
-        e->summed_nbytes = had <= begin ? 0 : had - begin < e->nbytes ? had - begin : e->nbytes;
+        e->checked_nbytes = had <= begin ? 0 : had - begin < e->nbytes ? had - begin : e->nbytes;
         RETURN_IF(add_gap(c, file, had, begin, err));
         e = VEC_AT(&c->extents, extent, i);
         had = begin + e->nbytes > had ? begin + e->nbytes : had;
@@ -93,7 +93,7 @@ static fsdpck_status list_sample(check *c, vec *jobs, fsdpck_error *err)
     uint64_t number = 0;
     for (uint32_t i = 0; i < c->extents.count; i++) {
         extent *e = VEC_AT(&c->extents, extent, i);
-        const uint64_t step = e->stream || e->has_crc ? e->nbytes : PIECE_NBYTES;
+        const uint64_t step = e->stream || e->has_crc ? e->nbytes : READ_NBYTES;
         for (uint64_t at = 0; at < e->nbytes;) {
             const uint64_t end = e->nbytes - at < step ? e->nbytes : at + step;
             const bool taken = is_sampled(c->r, number++);

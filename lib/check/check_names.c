@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/normal.h"
-#include "check/check_parts.h"
+#include "check/check_internal.h"
 
 typedef struct names_walk {
     check *c;
@@ -24,22 +24,22 @@ static void tell(const names_walk *w, uint32_t tensor, uint32_t other)
     error_tensor(&what, catalogue_name(cat, catalogue_tensor(cat, tensor)->name));
     error_found(&what, "'%s'", escape_text(shown, sizeof shown, text, strlen(text)));
     error_next(&what, "find out which is meant, and --exclude or --rename the other");
-    findings_tell(w->c->found, &what);
+    findings_report(w->c->found, &what);
 }
 
-static fsdpck_status see(names_walk *w, uint32_t tensor, text_buf *form, fsdpck_error *err)
+static fsdpck_status add_name(names_walk *w, uint32_t tensor, text_buf *form, fsdpck_error *err)
 {
     const catalogue *cat = w->c->r->cat;
     const uint32_t name = catalogue_tensor(cat, tensor)->name;
     const size_t nbytes = catalogue_name_nbytes(cat, name);
     const size_t before = strtab_count(&w->seen);
     uint32_t id;
-    if (normal_is_plain(catalogue_name(cat, name), nbytes))
+    if (normal_is_ascii(catalogue_name(cat, name), nbytes))
         return FSDPCK_OK;
     RETURN_IF(normal_text(catalogue_name(cat, name), nbytes, form, err));
     const char *text = form->nbytes > 0 ? form->text : "";
     const uint32_t plain =
-        normal_is_plain(text, form->nbytes) ? catalogue_find(cat, text, form->nbytes) : CAT_NONE;
+        normal_is_ascii(text, form->nbytes) ? catalogue_find(cat, text, form->nbytes) : CAT_NONE;
     if (plain != CAT_NONE) {
         tell(w, tensor, plain);
         return FSDPCK_OK;
@@ -63,7 +63,7 @@ fsdpck_status check_names(check *c, fsdpck_error *err)
     fsdpck_status st = FSDPCK_OK;
     strtab_init(&w.seen, c->r->metadata);
     for (size_t i = 0; st == FSDPCK_OK && i < catalogue_tensor_count(c->r->cat); i++)
-        st = see(&w, (uint32_t)i, &form, err);
+        st = add_name(&w, (uint32_t)i, &form, err);
     text_release(&form);
     vec_release(&w.owners);
     strtab_release(&w.seen);

@@ -3,14 +3,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "check/check_parts.h"
+#include "check/check_internal.h"
 
 /* Fewer equal numbers than this are nothing to speak of: fresh biases, masks. */
-#define EQUAL_LEAST 4096u
+#define EQUAL_MIN 4096u
 /* Of zeros inside a chunk: what a lost shard of a merged tensor leaves behind is at least so long, and
  * no less than this part of the tensor. */
-#define BLOCK_LEAST_NBYTES ((uint64_t)1 << 20)
-#define BLOCK_PARTS        1024u
+#define BLOCK_NBYTES_MIN ((uint64_t)1 << 20)
+#define BLOCK_PARTS      1024u
 
 static bool ends_with(const char *name, size_t nbytes, const char *end)
 {
@@ -34,8 +34,8 @@ static const char *name_of(const check *c, uint64_t tensor)
     return catalogue_name(c->r->cat, catalogue_tensor(c->r->cat, tensor)->name);
 }
 
-static void tell(check *c, uint64_t tensor, fsdpck_finding_id id, const char *message,
-                 uint64_t count, uint64_t of, const char *next)
+static void report(check *c, uint64_t tensor, fsdpck_finding_id id, const char *message,
+                   uint64_t count, uint64_t of, const char *next)
 {
     fsdpck_error what;
     fsdpck_error_init(&what);
@@ -45,17 +45,17 @@ static void tell(check *c, uint64_t tensor, fsdpck_finding_id id, const char *me
         error_found(&what, "%" PRIu64 " of %" PRIu64 " numbers", count, of);
     if (next != NULL)
         error_next(&what, "%s", next);
-    findings_tell(c->found, &what);
+    findings_report(c->found, &what);
 }
 
 /* ---- steps ---- */
 
 /* Of a tensor of one floating element: a scan keeps it. */
-static double first_number(dtype d, const scan_sums *s)
+static double first_number(dtype d, const scan_counts *s)
 {
     moments m = {0};
     uint64_t exponents[EXPONENTS];
-    moments_elements(d, s->first, 1, &m, exponents);
+    moments_add_elements(d, s->first, 1, &m, exponents);
     return m.mean;
 }
 
@@ -64,14 +64,14 @@ typedef struct step_count {
     uint64_t tensors, first; /* first: the tensor */
 } step_count;
 
-#define STEPS_MOST 16u
+#define STEPS_MAX 16u
 
 static size_t count_step(step_count *steps, size_t n, double step, uint64_t tensor)
 {
     size_t i = 0;
     while (i < n && steps[i].step != step)
         i++;
-    if (i == STEPS_MOST)
+    if (i == STEPS_MAX)
         return n;
     if (i == n)
         steps[n++] = (step_count){.step = step, .first = tensor};
@@ -80,7 +80,7 @@ static size_t count_step(step_count *steps, size_t n, double step, uint64_t tens
 }
 
 /* Parameters that were frozen for a while, or experts that no token went to, lag behind: a note. */
-static void tell_steps(check *c, const step_count *steps, size_t n)
+static void report_steps(check *c, const step_count *steps, size_t n)
 {
     size_t most = 0, odd = 0;
     fsdpck_error what;
@@ -94,20 +94,20 @@ static void tell_steps(check *c, const step_count *steps, size_t n)
     error_expected(&what, "step %.0f, as %" PRIu64 " parameters", steps[most].step,
                    steps[most].tensors);
     error_found(&what, "step %.0f at %" PRIu64 " parameters; %zu%s different steps in all",
-                steps[odd].step, steps[odd].tensors, n, n == STEPS_MOST ? " or more" : "");
+                steps[odd].step, steps[odd].tensors, n, n == STEPS_MAX ? " or more" : "");
     error_next(&what, "nothing, where some parameters were not trained all the time; else see "
                       "whether files of two saves were mixed");
-    findings_tell(c->found, &what);
+    findings_report(c->found, &what);
 }
 
 static void check_steps(check *c)
 {
     const catalogue *cat = c->r->cat;
-    step_count steps[STEPS_MOST];
+    step_count steps[STEPS_MAX];
     size_t n = 0;
     for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++) {
         const cat_tensor *t = catalogue_tensor(cat, i);
-        const scan_sums *s = &c->sums[i];
+        const scan_counts *s = &c->sums[i];
         if (s->nelems != 1 || s->nan + s->inf > 0 ||
             dtype_get((dtype)t->dtype)->kind != DTYPE_IS_FLOAT)
             continue;
@@ -115,7 +115,7 @@ static void check_steps(check *c)
             n = count_step(steps, n, first_number((dtype)t->dtype, s), i);
     }
     if (n > 1)
-        tell_steps(c, steps, n);
+        report_steps(c, steps, n);
 }
 
 /* ---- shards that are gone ---- */
@@ -136,18 +136,18 @@ static void describe_box(const check *c, uint64_t chunk, fsdpck_error *err)
                 check_chunk_nbytes(c->r->cat, chunk), text[0], text[1]);
 }
 
-static void tell_lost(check *c, uint64_t chunk, uint64_t lost, uint64_t of)
+static void report_lost(check *c, uint64_t chunk, uint64_t lost, uint64_t of)
 {
     fsdpck_error what;
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_ZERO_BLOCK,
               "a shard is all zeros, other shards are not");
-    check_context(c, chunk, &what);
+    check_add_context(c, chunk, &what);
     describe_box(c, chunk, &what);
     if (lost > 1)
         error_expected(&what, "numbers; %" PRIu64 " of %" PRIu64 " shards are so", lost, of);
     error_next(&what, "see whether the shard was lost on its way and zeros were put in its place");
-    findings_tell(c->found, &what);
+    findings_report(c->found, &what);
 }
 
 /* Whether all chunks that count were seen, and what of. */
@@ -156,10 +156,10 @@ static bool count_lost(const check *c, const cat_tensor *t, const unsigned char 
 {
     *zeros = *others = 0;
     for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
-        if (live[k] == SPOT_ZEROS && check_chunk_nbytes(c->r->cat, k) >= EQUAL_LEAST) {
+        if (live[k] == EXTENT_ZEROS && check_chunk_nbytes(c->r->cat, k) >= EQUAL_MIN) {
             if ((*zeros)++ == 0)
                 *first = k;
-        } else if (live[k] & SPOT_OTHERS) {
+        } else if (live[k] & EXTENT_NONZEROS) {
             (*others)++;
         }
     }
@@ -176,11 +176,11 @@ static bool is_whole(const check *c, uint64_t tensor)
 
 /* ---- files of zeros ---- */
 
-enum { FILE_ZEROS = 1, FILE_OTHERS = 2, FILE_UNKNOWN = 4 };
+enum { FILE_ZEROS = 1, FILE_NONZEROS = 2, FILE_UNKNOWN = 4 };
 
 /* What the floating chunks of each file are; small ones too, for together they are past chance. */
-static void judge_files(const check *c, const unsigned char *live, unsigned char *files,
-                        uint64_t *chunks)
+static void classify_files(const check *c, const unsigned char *live, unsigned char *files,
+                           uint64_t *chunks)
 {
     const catalogue *cat = c->r->cat;
     for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++) {
@@ -192,9 +192,9 @@ static void judge_files(const check *c, const unsigned char *live, unsigned char
             const uint32_t file = catalogue_chunk(cat, k)->file;
             if (check_chunk_nbytes(cat, k) == 0 || file >= catalogue_file_count(cat))
                 continue;
-            files[file] |= live[k] & SPOT_OTHERS                     ? FILE_OTHERS
-                           : live[k] == SPOT_ZEROS && is_whole(c, i) ? FILE_ZEROS
-                                                                     : FILE_UNKNOWN;
+            files[file] |= live[k] & EXTENT_NONZEROS                   ? FILE_NONZEROS
+                           : live[k] == EXTENT_ZEROS && is_whole(c, i) ? FILE_ZEROS
+                                                                       : FILE_UNKNOWN;
             chunks[file]++;
         }
     }
@@ -208,9 +208,9 @@ static void check_files(check *c, const unsigned char *live)
     uint64_t *chunks = budget_alloc(c->r->metadata, nbytes * sizeof *chunks, NULL);
     bool others = false;
     if (files != NULL && chunks != NULL)
-        judge_files(c, live, files, chunks);
+        classify_files(c, live, files, chunks);
     for (uint64_t i = 0; files != NULL && chunks != NULL && i < count; i++)
-        others = others || (files[i] & FILE_OTHERS) != 0;
+        others = others || (files[i] & FILE_NONZEROS) != 0;
     for (uint64_t i = 0; others && i < count; i++) {
         fsdpck_error what;
         if (files[i] != FILE_ZEROS)
@@ -218,9 +218,9 @@ static void check_files(check *c, const unsigned char *live)
         fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_ZERO_FILE,
                   "all floating numbers of the file are zeros, those of other files are not");
-        check_path(c, (uint32_t)i, &what);
+        check_add_path(c, (uint32_t)i, &what);
         error_found(&what, "%" PRIu64 " chunk%s of zeros", chunks[i], chunks[i] == 1 ? "" : "s");
-        findings_tell(c->found, &what);
+        findings_report(c->found, &what);
     }
     budget_free(c->r->metadata, files, files == NULL ? 0 : nbytes);
     budget_free(c->r->metadata, chunks, chunks == NULL ? 0 : nbytes * sizeof *chunks);
@@ -233,13 +233,13 @@ static void check_shards(check *c)
     unsigned char *live = budget_alloc(c->r->metadata, nbytes, NULL); /* by chunk */
     if (live == NULL)
         return; /* notes alone are lost */
-    for (size_t i = 0; i < c->spots.count; i++)
-        live[VEC_AT(&c->spots, const extent, i)->chunk] |= c->live[i];
+    for (size_t i = 0; i < c->chunk_extents.count; i++)
+        live[VEC_AT(&c->chunk_extents, const extent, i)->chunk] |= c->live[i];
     for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++) {
         uint64_t zeros, others, first = 0;
         if (is_whole(c, i) &&
             count_lost(c, catalogue_tensor(cat, i), live, &zeros, &others, &first))
-            tell_lost(c, first, zeros, zeros + others);
+            report_lost(c, first, zeros, zeros + others);
     }
     check_files(c, live);
     budget_free(c->r->metadata, live, nbytes);
@@ -251,33 +251,34 @@ static void check_blocks(check *c)
     uint32_t last = CAT_NONE;
     for (size_t i = 0; i < c->zero_runs.count; i++) {
         const zero_run *z = VEC_AT(&c->zero_runs, const zero_run, i);
-        const extent *spot = VEC_AT(&c->spots, const extent, z->spot);
-        const uint64_t nbytes = check_chunk_nbytes(c->r->cat, spot->chunk);
+        const extent *chunk_extent = VEC_AT(&c->chunk_extents, const extent, z->chunk_extent);
+        const uint64_t nbytes = check_chunk_nbytes(c->r->cat, chunk_extent->chunk);
         fsdpck_error what;
-        if (z->nbytes < BLOCK_LEAST_NBYTES || z->nbytes < nbytes / BLOCK_PARTS ||
-            c->live[z->spot] == SPOT_ZEROS || z->spot == last)
+        if (z->nbytes < BLOCK_NBYTES_MIN || z->nbytes < nbytes / BLOCK_PARTS ||
+            c->live[z->chunk_extent] == EXTENT_ZEROS || z->chunk_extent == last)
             continue;
-        last = z->spot;
+        last = z->chunk_extent;
         fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_ZERO_BLOCK,
                   "a long run inside of a tensor is zeros, the rest is not");
-        check_context(c, spot->chunk, &what);
-        if (!spot->stream)
-            error_offset(&what, spot->offset_bytes + spot->at_bytes + z->at_bytes);
+        check_add_context(c, chunk_extent->chunk, &what);
+        if (!chunk_extent->stream)
+            error_offset(&what, chunk_extent->offset_bytes + chunk_extent->at_bytes + z->at_bytes);
         error_found(&what, "about %" PRIu64 " of %" PRIu64 " bytes", z->nbytes, nbytes);
         error_next(&what, "see whether a shard was lost when the tensor was merged");
-        findings_tell(c->found, &what);
+        findings_report(c->found, &what);
     }
 }
 
 /* ---- tensors ---- */
 
-static void check_equal(check *c, uint64_t tensor, const scan_sums *s)
+static void check_equal(check *c, uint64_t tensor, const scan_counts *s)
 {
-    if (s->nelems < EQUAL_LEAST || !is_whole(c, tensor))
+    if (s->nelems < EQUAL_MIN || !is_whole(c, tensor))
         return;
     if (s->zeros == s->nelems) {
-        tell(c, tensor, FSDPCK_FINDING_NUM_ZERO, "tensor is all zeros", s->zeros, s->nelems, NULL);
+        report(c, tensor, FSDPCK_FINDING_NUM_ZERO, "tensor is all zeros", s->zeros, s->nelems,
+               NULL);
     } else if (s->constant && s->nan == 0) {
         const dtype d = (dtype)catalogue_tensor(c->r->cat, tensor)->dtype;
         fsdpck_error what;
@@ -289,7 +290,7 @@ static void check_equal(check *c, uint64_t tensor, const scan_sums *s)
             error_found(&what, "%" PRIu64 " times %.9g", s->nelems, first_number(d, s));
         else
             error_found(&what, "%" PRIu64 " numbers", s->nelems);
-        findings_tell(c->found, &what);
+        findings_report(c->found, &what);
     }
 }
 
@@ -297,24 +298,26 @@ void check_numbers(check *c)
 {
     const catalogue *cat = c->r->cat;
     for (uint64_t i = 0; i < catalogue_tensor_count(cat); i++) {
-        const scan_sums *s = &c->sums[i];
+        const scan_counts *s = &c->sums[i];
         const uint32_t id = catalogue_tensor(cat, i)->name;
-        if (c->unseen[i] & SPOT_SCATTERED && scan_supported((dtype)catalogue_tensor(cat, i)->dtype))
-            tell(c, i, FSDPCK_FINDING_NUM_UNSEEN,
-                 "numbers of the tensor are not looked at: others lie between them", 0, 0,
-                 "consolidate it, and look at the result");
+        if (c->no_statistics[i] & STATISTICS_SCATTERED &&
+            scan_supported((dtype)catalogue_tensor(cat, i)->dtype))
+            report(c, i, FSDPCK_FINDING_NUM_UNSEEN,
+                   "numbers of the tensor are not looked at: others lie between them", 0, 0,
+                   "consolidate it, and look at the result");
         if (s->nelems == 0)
             continue;
         if (s->nan > 0)
-            tell(c, i, FSDPCK_FINDING_NUM_NAN, "tensor holds NaN", s->nan, s->nelems,
-                 "training from here gives NaN: go back to an earlier checkpoint");
+            report(c, i, FSDPCK_FINDING_NUM_NAN, "tensor holds NaN", s->nan, s->nelems,
+                   "training from here gives NaN: go back to an earlier checkpoint");
         if (s->inf > 0)
-            tell(c, i, FSDPCK_FINDING_NUM_INF, "tensor holds infinities", s->inf, s->nelems, NULL);
+            report(c, i, FSDPCK_FINDING_NUM_INF, "tensor holds infinities", s->inf, s->nelems,
+                   NULL);
         check_equal(c, i, s);
         if (s->negative &&
             is_second_moment(catalogue_name(cat, id), catalogue_name_nbytes(cat, id)))
-            tell(c, i, FSDPCK_FINDING_NUM_NEGATIVE, "means of squares are below zero", 0, 0,
-                 "the optimizer state is damaged");
+            report(c, i, FSDPCK_FINDING_NUM_NEGATIVE, "means of squares are below zero", 0, 0,
+                   "the optimizer state is damaged");
     }
     check_steps(c);
     check_shards(c);

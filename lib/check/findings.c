@@ -36,7 +36,7 @@ static void add(findings *f, const finding *one)
     pthread_mutex_lock(&f->lock);
     f->counts[severity]++;
     f->unsupported += severity == FINDING_ERROR && one->what.status == FSDPCK_UNSUPPORTED;
-    if (severity != FINDING_IGNORE && f->kept < FINDINGS_KEPT) {
+    if (severity != FINDING_IGNORE && f->kept < FINDINGS_MAX) {
         if (make_room(f))
             f->list[f->kept++] = *one;
         else
@@ -50,9 +50,9 @@ void findings_add(findings *f, finding_severity severity, const fsdpck_error *wh
     add(f, &(finding){.severity = severity, .what = *what});
 }
 
-void findings_keep(findings *f, const uint8_t *list, uint64_t count)
+void findings_append(findings *f, const uint8_t *list, uint64_t count)
 {
-    for (uint64_t i = 0; i < count && f->kept < FINDINGS_KEPT; i++) {
+    for (uint64_t i = 0; i < count && f->kept < FINDINGS_MAX; i++) {
         if (make_room(f))
             memcpy(&f->list[f->kept++], list + i * sizeof *f->list, sizeof *f->list);
         else
@@ -60,19 +60,19 @@ void findings_keep(findings *f, const uint8_t *list, uint64_t count)
     }
 }
 
-void findings_tell(findings *f, const fsdpck_error *what)
+void findings_report(findings *f, const fsdpck_error *what)
 {
     findings_add(f, finding_rules_get(&f->rules, what->finding, FINDING_ERROR), what);
 }
 
-void findings_tell_in(findings *f, finding_group group, const fsdpck_error *what)
+void findings_report_in(findings *f, finding_group group, const fsdpck_error *what)
 {
     add(f, &(finding){.severity = finding_rules_get(&f->rules, what->finding, FINDING_ERROR),
                       .group = group,
                       .what = *what});
 }
 
-void findings_tell_as(findings *f, finding_severity severity, const fsdpck_error *what)
+void findings_report_as(findings *f, finding_severity severity, const fsdpck_error *what)
 {
     findings_add(f, finding_rules_given(&f->rules, what->finding, severity), what);
 }
@@ -84,7 +84,7 @@ static bool is_same(const fsdpck_error *a, const fsdpck_error *b)
            a->has_offset == b->has_offset && (!a->has_offset || a->offset_bytes == b->offset_bytes);
 }
 
-bool findings_knows(findings *f, const fsdpck_error *what)
+bool findings_contain(findings *f, const fsdpck_error *what)
 {
     bool known = false;
     pthread_mutex_lock(&f->lock);
@@ -97,7 +97,7 @@ bool findings_knows(findings *f, const fsdpck_error *what)
     return known;
 }
 
-bool findings_has(findings *f, fsdpck_finding_id id, finding_severity severity)
+bool findings_contain_id(findings *f, fsdpck_finding_id id, finding_severity severity)
 {
     bool has = false;
     pthread_mutex_lock(&f->lock);
@@ -115,7 +115,7 @@ void findings_add_new(findings *f, finding_severity severity, const fsdpck_error
     findings_add(f, severity, what);
 }
 
-void findings_take_back(findings *f, finding_severity severity, const fsdpck_error *what)
+void findings_remove(findings *f, finding_severity severity, const fsdpck_error *what)
 {
     f->counts[severity] -= f->counts[severity] > 0;
     for (size_t i = 0; i < f->kept; i++)

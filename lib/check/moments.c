@@ -151,7 +151,7 @@ bool moments_supported(dtype d)
 
 /* ---- sums ---- */
 
-static double add_lanes(const double *s)
+static double sum_lanes(const double *s)
 {
     return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
 }
@@ -181,7 +181,7 @@ SCAN_CLONES static double sum_block(const block *b, double *least, double *most)
         *least = low[k] < *least ? low[k] : *least;
         *most = high[k] > *most ? high[k] : *most;
     }
-    return add_lanes(s);
+    return sum_lanes(s);
 }
 
 SCAN_CLONES static double sum_squares(const block *b, double mean)
@@ -195,7 +195,7 @@ SCAN_CLONES static double sum_squares(const block *b, double mean)
         }
     for (uint32_t i = whole; i < b->n; i++)
         s[0] += (b->x[i] - mean) * (b->x[i] - mean);
-    return add_lanes(s);
+    return sum_lanes(s);
 }
 
 /* By the exponent field of a double: 0 is of zeros and the smallest. */
@@ -212,7 +212,7 @@ static uint64_t count_exponents(const block *b, uint64_t *exponents)
     return zeros;
 }
 
-static void drop_others(block *b)
+static void drop_non_finite(block *b)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < b->n; i++)
@@ -226,7 +226,7 @@ static void take_block(block *b, moments *m, uint64_t *exponents)
     moments one = {0};
     double sum = sum_block(b, &one.least, &one.most);
     if (!isfinite(sum)) {
-        drop_others(b);
+        drop_non_finite(b);
         if (b->n == 0)
             return;
         sum = sum_block(b, &one.least, &one.most);
@@ -238,7 +238,8 @@ static void take_block(block *b, moments *m, uint64_t *exponents)
     moments_add(m, &one);
 }
 
-void moments_elements(dtype d, const uint8_t *bytes, uint64_t n, moments *m, uint64_t *exponents)
+void moments_add_elements(dtype d, const uint8_t *bytes, uint64_t n, moments *m,
+                          uint64_t *exponents)
 {
     block b;
     unsigned parts;

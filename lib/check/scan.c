@@ -12,7 +12,7 @@
 /* Of one kind of float: the bits of infinity, and the sign's. */
 #define SCAN(name, type)                                                              \
     SCAN_CLONES static void name(const uint8_t *bytes, uint64_t n, uint64_t infinity, \
-                                 uint64_t sign, scan_sums *s)                         \
+                                 uint64_t sign, scan_counts *s)                       \
     {                                                                                 \
         const type inf_bits = (type)infinity, sign_bit = (type)sign;                  \
         for (uint64_t at = 0; at < n; at += BLOCK) {                                  \
@@ -51,7 +51,7 @@ SCAN(scan_32, uint32_t)
 SCAN(scan_64, uint64_t)
 
 /* One byte an element: a table of what each code is. */
-static void count_8(const uint8_t *bytes, uint32_t n, dtype d, scan_sums *s)
+static void count_8(const uint8_t *bytes, uint32_t n, dtype d, scan_counts *s)
 {
     uint64_t counts[256] = {0};
     for (uint32_t i = 0; i < n; i++)
@@ -70,7 +70,7 @@ static void count_8(const uint8_t *bytes, uint32_t n, dtype d, scan_sums *s)
     }
 }
 
-SCAN_CLONES static void scan_8(const uint8_t *bytes, uint64_t n, dtype d, scan_sums *s)
+SCAN_CLONES static void scan_8(const uint8_t *bytes, uint64_t n, dtype d, scan_counts *s)
 {
     const bool fnuz = d == DTYPE_FLOAT8_E4M3FNUZ || d == DTYPE_FLOAT8_E5M2FNUZ;
     const uint8_t odd = fnuz ? 0x80 : d == DTYPE_FLOAT8_E5M2 ? 0x7c : 0x7f;
@@ -102,7 +102,7 @@ bool scan_supported(dtype d)
 }
 
 /* What is not constant mostly tells so by its second element. */
-static void scan_constant(dtype d, const uint8_t *bytes, uint64_t n, scan_sums *s)
+static void scan_constant(dtype d, const uint8_t *bytes, uint64_t n, scan_counts *s)
 {
     const size_t size = dtype_get(d)->itemsize_bytes;
     if (n == 0 || size > sizeof s->first)
@@ -115,7 +115,7 @@ static void scan_constant(dtype d, const uint8_t *bytes, uint64_t n, scan_sums *
                   memcmp(bytes, bytes + size, (n - 1) * size) == 0;
 }
 
-void scan_elements(dtype d, const uint8_t *bytes, uint64_t n, scan_sums *s)
+void scan_add_elements(dtype d, const uint8_t *bytes, uint64_t n, scan_counts *s)
 {
     if (!scan_supported(d))
         return;
@@ -152,7 +152,7 @@ void scan_elements(dtype d, const uint8_t *bytes, uint64_t n, scan_sums *s)
     }
 }
 
-void scan_add(scan_sums *to, const scan_sums *from)
+void scan_add(scan_counts *to, const scan_counts *from)
 {
     if (from->nelems == 0)
         return;

@@ -1,7 +1,7 @@
 /* scan.h: what the elements of a tensor are, counted while they are in the cache.
  *
- *     scan_sums s = {0};
- *     scan_elements(DTYPE_BFLOAT16, bytes, n, &s);      // part by part
+ *     scan_counts s = {0};
+ *     scan_add_elements(DTYPE_BFLOAT16, bytes, n, &s);      // part by part
  *     scan_add(&all, &s);
  */
 #ifndef FSDPCK_CHECK_SCAN_H
@@ -9,22 +9,22 @@
 
 #include "state/dtype.h"
 
-typedef struct scan_sums {
+typedef struct scan_counts {
     uint64_t nelems; /* looked at; complex elements count as two */
     uint64_t nan, inf;
     uint64_t zeros;    /* and -0 */
     uint64_t negative; /* below 0; -inf too */
     bool constant;     /* all have the bits of the first */
     uint8_t first[16]; /* of the host's byte order */
-} scan_sums;
+} scan_counts;
 
 /* Whether its elements have such a thing as NaN. */
 bool scan_supported(dtype d);
 
 /* n elements of the host's byte order (or all of one byte), any alignment. Where the dtype is not
  * supported nothing is counted. */
-void scan_elements(dtype d, const uint8_t *bytes, uint64_t n, scan_sums *sums);
+void scan_add_elements(dtype d, const uint8_t *bytes, uint64_t n, scan_counts *sums);
 /* In any order. */
-void scan_add(scan_sums *to, const scan_sums *from);
+void scan_add(scan_counts *to, const scan_counts *from);
 
 #endif

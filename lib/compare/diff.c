@@ -1,4 +1,4 @@
-/* Two checkpoints side by side. Both are aimed at as if each were consolidated, into files of one
+/* Two checkpoints side by side. Both are selected as if each were consolidated, into files of one
  * layout that are never written: what is at one place in both is one element. */
 #include "compare/diff.h"
 
@@ -66,20 +66,20 @@ static fsdpck_status match_tensors(fsdpck_diff *d, fsdpck_error *err)
 }
 
 /* What both have goes to the same places of file 0, the rest into file 1, which nobody looks at. */
-static fsdpck_status place_side(fsdpck_diff *d, bool second, fsdpck_error *err)
+static fsdpck_status lay_out_side(fsdpck_diff *d, bool second, fsdpck_error *err)
 {
     catalogue *c = second ? &d->b.to.cat : &d->a.to.cat;
     uint64_t shared = 0, rest = 0;
     uint32_t index;
     for (size_t i = 0; i < d->pairs.count; i++) {
         const diff_pair *p = VEC_AT(&d->pairs, const diff_pair, i);
-        RETURN_IF(digest_place(c, second ? p->b : p->a, 0, &shared, err));
+        RETURN_IF(digest_lay_out_tensor(c, second ? p->b : p->a, 0, &shared, err));
     }
     for (size_t i = 0; i < d->rows.count; i++) {
         const diff_row *r = VEC_AT(&d->rows, const diff_row, i);
         const uint32_t tensor = second ? r->b : r->a;
         if (tensor != CAT_NONE)
-            RETURN_IF(digest_place(c, tensor, 1, &rest, err));
+            RETURN_IF(digest_lay_out_tensor(c, tensor, 1, &rest, err));
     }
     RETURN_IF(catalogue_add_file(c, "both", 4, shared, CAT_NONE, &index, err));
     return catalogue_add_file(c, "rest", 4, rest, CAT_NONE, &index, err);
@@ -112,15 +112,15 @@ static void compare_part(fsdpck_diff *d, const range_part *part, const uint8_t *
     diff_pair *p = pair_at(d, part->chunk);
     const dtype type = (dtype)catalogue_tensor(&d->a.to.cat, p->a)->dtype;
     const uint64_t itemsize = dtype_get(type)->itemsize_bytes;
-    compare_sums sums = {0};
+    compare_stats stats = {0};
     if (p->streamed)
         return;
     compare_elements(type, &d->rule, a, b, (part->end - part->begin) / itemsize,
-                     (part->begin - part->chunk_begin) / itemsize, &sums);
-    if (sums.differing == 0)
+                     (part->begin - part->chunk_begin) / itemsize, &stats);
+    if (stats.differing == 0)
         return;
     pthread_mutex_lock(&d->lock);
-    compare_add(&p->sums, &sums);
+    compare_add(&p->stats, &stats);
     pthread_mutex_unlock(&d->lock);
     if (d->brief)
         atomic_store(&d->enough.set, 1);
@@ -183,7 +183,7 @@ static fsdpck_status compare_streamed(fsdpck_diff *d, fsdpck_error *err)
         const cat_tensor *b = catalogue_tensor(&d->b.to.cat, p->b);
         if (p->streamed && catalogue_tensor_nelems(&d->a.to.cat, p->a) > 0 &&
             d->a.to.chunk_digest[a->first_chunk] != d->b.to.chunk_digest[b->first_chunk])
-            p->sums.differing = UINT64_MAX;
+            p->stats.differing = UINT64_MAX;
     }
     return FSDPCK_OK;
 }
@@ -191,11 +191,11 @@ static fsdpck_status compare_streamed(fsdpck_diff *d, fsdpck_error *err)
 /* What a rank found of a pair, to the others. */
 typedef struct pair_found {
     uint64_t pair;
-    compare_sums sums;
+    compare_stats stats;
 } pair_found;
 
-static fsdpck_status take_pairs(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
-                                fsdpck_error *err)
+static fsdpck_status receive_pairs(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
+                                   fsdpck_error *err)
 {
     fsdpck_diff *d = ctx;
     (void)rank;
@@ -203,7 +203,7 @@ static fsdpck_status take_pairs(void *ctx, unsigned rank, const uint8_t *bytes, 
     for (uint64_t at = 0; at < nbytes; at += sizeof(pair_found)) {
         pair_found one;
         memcpy(&one, bytes + at, sizeof one);
-        compare_add(&VEC_AT(&d->pairs, diff_pair, one.pair)->sums, &one.sums);
+        compare_add(&VEC_AT(&d->pairs, diff_pair, one.pair)->stats, &one.stats);
         if (d->brief)
             atomic_store(&d->enough.set, 1);
     }
@@ -211,7 +211,7 @@ static fsdpck_status take_pairs(void *ctx, unsigned rank, const uint8_t *bytes, 
 }
 
 /* What all found; of streamed ones all know it already. */
-static fsdpck_status share_pairs(fsdpck_diff *d, fsdpck_status st, fsdpck_error *err)
+static fsdpck_status all_reduce_pairs(fsdpck_diff *d, fsdpck_status st, fsdpck_error *err)
 {
     text_buf bytes = {.limit_bytes = SIZE_MAX / 2};
     if (d->a.ctx->group == NULL)
@@ -219,17 +219,17 @@ static fsdpck_status share_pairs(fsdpck_diff *d, fsdpck_status st, fsdpck_error 
     for (size_t i = 0; i < d->pairs.count; i++) {
         diff_pair *p = VEC_AT(&d->pairs, diff_pair, i);
         pair_found one;
-        if (p->streamed || p->sums.differing == 0)
+        if (p->streamed || p->stats.differing == 0)
             continue;
         memset(&one, 0, sizeof one);
         one.pair = i;
-        one.sums = p->sums;
+        one.stats = p->stats;
         text_append(&bytes, (const char *)&one, sizeof one);
-        p->sums = (compare_sums){0};
+        p->stats = (compare_stats){0};
     }
     if (st == FSDPCK_OK)
         st = text_check(&bytes, err);
-    st = group_gather(d->a.ctx->group, st, bytes.text, bytes.nbytes, take_pairs, d, err);
+    st = group_all_gather(d->a.ctx->group, st, bytes.text, bytes.nbytes, receive_pairs, d, err);
     text_release(&bytes);
     return st;
 }
@@ -239,8 +239,8 @@ static fsdpck_status compare_values(fsdpck_diff *d, fsdpck_error *err)
     group *g = d->a.ctx->group;
     unsigned workers;
     uint64_t nbytes;
-    RETURN_IF(exec_share_work(d->a.exec, true, err));
-    RETURN_IF(exec_share_work(d->b.exec, true, err));
+    RETURN_IF(exec_assign_work(d->a.exec, true, err));
+    RETURN_IF(exec_assign_work(d->b.exec, true, err));
     exec_fill_limits(d->a.exec, &d->workers, &d->fill_nbytes);
     exec_fill_limits(d->b.exec, &workers, &nbytes);
     d->workers = workers < d->workers ? workers : d->workers;
@@ -249,20 +249,20 @@ static fsdpck_status compare_values(fsdpck_diff *d, fsdpck_error *err)
     fsdpck_status st = exec_check_replicas(d->a.exec, err);
     if (st == FSDPCK_OK)
         st = exec_check_replicas(d->b.exec, err);
-    RETURN_IF(group_settle(g, st, false, err));
+    RETURN_IF(group_agree_result(g, st, false, err));
     progress_phase(&d->a.ctx->progress, "comparing", catalogue_file(&d->a.to.cat, 0)->nbytes);
-    st = pool_run(d->workers, exec_own_count(d->a.exec), compare_item, d, &d->enough, err);
+    st = pool_run(d->workers, exec_own_item_count(d->a.exec), compare_item, d, &d->enough, err);
     if (st == FSDPCK_CANCELLED && atomic_load(&d->enough.set))
         st = FSDPCK_OK;
-    RETURN_IF(share_pairs(d, st, err));
-    RETURN_IF(exec_share_sums(d->a.exec, err));
-    return exec_share_sums(d->b.exec, err);
+    RETURN_IF(all_reduce_pairs(d, st, err));
+    RETURN_IF(exec_all_reduce_stats(d->a.exec, err));
+    return exec_all_reduce_stats(d->b.exec, err);
 }
 
 static fsdpck_status check_unchanged(const run *r, fsdpck_error *err)
 {
     const source *s = &r->src->src;
-    RETURN_IF(group_view_check_unchanged(r->src->view_of_ranks, err));
+    RETURN_IF(remote_folder_check_unchanged(r->src->remote_files, err));
     return s->check_unchanged == NULL ? FSDPCK_OK : s->check_unchanged(s->ctx, err);
 }
 
@@ -292,9 +292,9 @@ static fsdpck_status begin_side(fsdpck_diff *d, run *r, const fsdpck_transform_o
         r->opt.dtype_count = 0;
     }
     RETURN_IF(run_check_engine(r, err));
-    fsdpck_status st = run_aim(r, err);
+    fsdpck_status st = run_select(r, err);
     if (st == FSDPCK_OK)
-        st = transform_check_flat(src, &r->to.cat, err);
+        st = checkpoint_check_flat(src, &r->to.cat, err);
     if (st != FSDPCK_OK)
         error_path(err, src->path);
     return st;
@@ -304,9 +304,9 @@ static fsdpck_status add_value_rows(fsdpck_diff *d, fsdpck_error *err)
 {
     for (size_t i = 0; i < d->pairs.count; i++) {
         const diff_pair *p = VEC_AT(&d->pairs, const diff_pair, i);
-        if (p->sums.differing > 0)
+        if (p->stats.differing > 0)
             RETURN_IF(diff_add_row(
-                d, &(diff_row){.kind = FSDPCK_DIFF_VALUES, .a = p->a, .b = p->b, .sums = p->sums},
+                d, &(diff_row){.kind = FSDPCK_DIFF_VALUES, .a = p->a, .b = p->b, .stats = p->stats},
                 err));
     }
     return FSDPCK_OK;
@@ -317,8 +317,8 @@ static fsdpck_status prepare(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkp
                              const fsdpck_transform_options *o, fsdpck_part *part,
                              fsdpck_error *err)
 {
-    RETURN_IF(transform_load_inner(a, err));
-    RETURN_IF(transform_load_inner(b, err));
+    RETURN_IF(checkpoint_load_inner(a, err));
+    RETURN_IF(checkpoint_load_inner(b, err));
     RETURN_IF(diff_choose_part(o, a, b, part, err));
     RETURN_IF(begin_side(d, &d->a, o, *part, a, err));
     RETURN_IF(begin_side(d, &d->b, o, *part, b, err));
@@ -326,13 +326,13 @@ static fsdpck_status prepare(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkp
         log_write(&a->ctx->log, LOG_NOTE, "comparing the %s parts: the rest is not in both",
                   fsdpck_part_name(*part));
     /* Both hold buffers at once. */
-    d->a.opt.memory_nbytes = run_memory(&d->a) / 2;
+    d->a.opt.memory_nbytes = run_memory_nbytes(&d->a) / 2;
     if (d->a.opt.memory_nbytes < EXEC_MEMORY_NBYTES_MIN)
         d->a.opt.memory_nbytes = EXEC_MEMORY_NBYTES_MIN;
     d->b.opt.memory_nbytes = d->a.opt.memory_nbytes;
     RETURN_IF(match_tensors(d, err));
-    RETURN_IF(place_side(d, false, err));
-    RETURN_IF(place_side(d, true, err));
+    RETURN_IF(lay_out_side(d, false, err));
+    RETURN_IF(lay_out_side(d, true, err));
     RETURN_IF(run_make_plan(&d->a, err));
     return run_make_plan(&d->b, err);
 }
@@ -341,8 +341,8 @@ static fsdpck_status prepare(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkp
 static fsdpck_status locate_both(fsdpck_diff *d, fsdpck_error *err)
 {
     group *g = d->a.ctx->group;
-    RETURN_IF(group_settle(g, run_locate(&d->a, err), true, err));
-    return run_locate(&d->b, err);
+    RETURN_IF(group_agree_result(g, run_resolve(&d->a, err), true, err));
+    return run_resolve(&d->b, err);
 }
 
 static fsdpck_status finish_values(fsdpck_diff *d, fsdpck_error *err)
@@ -357,10 +357,10 @@ static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_check
 {
     group *g = a->ctx->group;
     fsdpck_part part = FSDPCK_PART_ALL;
-    RETURN_IF(group_settle(g, prepare(d, a, b, o, &part, err), true, err));
-    RETURN_IF(run_same_plan(&d->a, err));
-    RETURN_IF(run_same_plan(&d->b, err));
-    RETURN_IF(group_settle(g, locate_both(d, err), true, err));
+    RETURN_IF(group_agree_result(g, prepare(d, a, b, o, &part, err), true, err));
+    RETURN_IF(run_check_same_plan(&d->a, err));
+    RETURN_IF(run_check_same_plan(&d->b, err));
+    RETURN_IF(group_agree_result(g, locate_both(d, err), true, err));
     if (!d->brief || d->rows.count == 0)
         RETURN_IF(compare_values(d, err));
     RETURN_IF(group_agree(g, finish_values(d, err), err));
@@ -414,9 +414,9 @@ void fsdpck_diff_free(fsdpck_diff *d)
 
 void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *info)
 {
-    struct exec_sums a, b;
-    exec_get_sums(d->a.exec, &a);
-    exec_get_sums(d->b.exec, &b);
+    struct exec_stats a, b;
+    exec_get_stats(d->a.exec, &a);
+    exec_get_stats(d->b.exec, &b);
     *info = (fsdpck_diff_info){
         .part = fsdpck_part_name((fsdpck_part)d->a.opt.part),
         .tensors_a = catalogue_tensor_count(&d->a.to.cat),
@@ -433,7 +433,7 @@ void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *info)
 }
 
 /* The index of an element, row-major. */
-static void unravel(const uint64_t *shape, unsigned ndim, uint64_t number, uint64_t *index)
+static void unravel_index(const uint64_t *shape, unsigned ndim, uint64_t number, uint64_t *index)
 {
     for (unsigned k = ndim; k-- > 0;) {
         index[k] = number % shape[k];
@@ -464,15 +464,15 @@ static void tensor_row(const fsdpck_diff *d, const diff_row *r, fsdpck_diff_row 
         return;
     const dtype type = (dtype)t->dtype;
     row->nelems = catalogue_tensor_nelems(c, index);
-    row->located = r->sums.differing != UINT64_MAX;
+    row->located = r->stats.differing != UINT64_MAX;
     if (!row->located)
         return;
-    row->differing = r->sums.differing;
-    row->not_numbers = r->sums.not_numbers;
-    row->largest = r->sums.largest;
-    unravel(row->shape_a, row->ndim_a, r->sums.first, row->first);
-    compare_print(type, r->sums.first_a, row->first_a, sizeof row->first_a);
-    compare_print(type, r->sums.first_b, row->first_b, sizeof row->first_b);
+    row->differing = r->stats.differing;
+    row->not_numbers = r->stats.not_numbers;
+    row->largest = r->stats.largest;
+    unravel_index(row->shape_a, row->ndim_a, r->stats.first, row->first);
+    compare_print(type, r->stats.first_a, row->first_a, sizeof row->first_a);
+    compare_print(type, r->stats.first_b, row->first_b, sizeof row->first_b);
 }
 
 void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t i, fsdpck_diff_row *row)

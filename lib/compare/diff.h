@@ -2,13 +2,13 @@
 #ifndef FSDPCK_COMPARE_DIFF_H
 #define FSDPCK_COMPARE_DIFF_H
 
-#include "check/compare.h"
+#include "check/compare_elements.h"
 #include "run/run.h"
 
 typedef struct diff_row {
     fsdpck_diff_kind kind;
     uint32_t a, b; /* target tensors, or objects of the source; CAT_NONE: none */
-    compare_sums sums;
+    compare_stats stats;
     uint64_t text_at; /* of both sides' objects, see fsdpck_diff_row */
     uint64_t text_b_at;
     uint64_t name_at; /* of an object, likewise */
@@ -19,7 +19,7 @@ typedef struct diff_row {
 typedef struct diff_pair {
     uint32_t a, b;
     bool streamed; /* digests alone were compared */
-    compare_sums sums;
+    compare_stats stats;
 } diff_pair;
 
 struct fsdpck_diff {
@@ -29,7 +29,7 @@ struct fsdpck_diff {
     vec pairs; /* diff_pair, in the order of their places */
     vec rows;  /* diff_row: what differs, by name */
     text_buf texts;
-    pthread_mutex_t lock; /* guards sums of pairs */
+    pthread_mutex_t lock; /* guards stats of pairs */
     cancel_token enough;  /* brief: a difference is known */
     uint64_t objects_compared;
     unsigned workers;

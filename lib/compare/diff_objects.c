@@ -42,18 +42,19 @@ typedef struct object_list {
 
 /* Appends the name of an object's leaf to the list's; *wanted: the rules do not leave it out. */
 static fsdpck_status name_leaf(const run *r, uint32_t object, const text_buf *leaf,
-                               aim_rules *rules, text_buf *names, bool *wanted, fsdpck_error *err)
+                               select_rules *rules, text_buf *names, bool *wanted,
+                               fsdpck_error *err)
 {
-    const aim_part part = (aim_part)r->src->parts.object_part[object];
+    const checkpoint_part part = (checkpoint_part)r->src->parts.object_part[object];
     text_buf name = {0};
     bool changed = false;
-    aim_parts_name(&r->src->parts, part, (int)part == r->opt.part, r->opt.clean_names != FSDPCK_OFF,
-                   leaf->text, leaf->nbytes, &name);
+    checkpoint_parts_append_name(&r->src->parts, part, (int)part == r->opt.part,
+                                 r->opt.clean_names != FSDPCK_OFF, leaf->text, leaf->nbytes, &name);
     text_append(&name, "", 0);
     fsdpck_status st = text_check(&name, err);
-    *wanted = st == FSDPCK_OK && aim_rules_select(rules, name.text);
+    *wanted = st == FSDPCK_OK && select_rules_match(rules, name.text);
     if (*wanted)
-        st = aim_rules_rename(rules, &name, &changed, err);
+        st = select_rules_rename(rules, &name, &changed, err);
     if (st == FSDPCK_OK && *wanted)
         text_append(names, name.text, name.nbytes);
     text_release(&name);
@@ -61,7 +62,7 @@ static fsdpck_status name_leaf(const run *r, uint32_t object, const text_buf *le
 }
 
 static fsdpck_status add_leaf(const run *r, uint32_t object, const text_buf *name, value content,
-                              aim_rules *rules, object_list *l, fsdpck_error *err)
+                              select_rules *rules, object_list *l, fsdpck_error *err)
 {
     const size_t at = l->names.nbytes;
     bool wanted;
@@ -114,7 +115,7 @@ static void name_item(const value_pool *pool, value inside, size_t at, text_buf 
 }
 
 /* *whole: nested too deeply or too large to be taken apart. */
-static fsdpck_status add_leaves(const run *r, uint32_t object, text_buf *name, aim_rules *rules,
+static fsdpck_status add_leaves(const run *r, uint32_t object, text_buf *name, select_rules *rules,
                                 object_list *l, bool *whole, fsdpck_error *err)
 {
     value_pool *pool = &r->src->cat.pool;
@@ -153,7 +154,8 @@ static fsdpck_status add_leaves(const run *r, uint32_t object, text_buf *name, a
     return FSDPCK_OK;
 }
 
-static fsdpck_status add_objects(const run *r, aim_rules *rules, object_list *l, fsdpck_error *err)
+static fsdpck_status add_objects(const run *r, select_rules *rules, object_list *l,
+                                 fsdpck_error *err)
 {
     const catalogue *c = &r->src->cat;
     for (uint32_t i = 0; i < catalogue_object_count(c); i++) {
@@ -177,17 +179,17 @@ static fsdpck_status add_objects(const run *r, aim_rules *rules, object_list *l,
 static fsdpck_status list_objects(const run *r, object_list *l, fsdpck_error *err)
 {
     const fsdpck_transform_options *o = &r->opt;
-    const aim_words words = {.exclude = o->exclude,
-                             .exclude_count = o->exclude_count,
-                             .strip_prefix = o->strip_prefix,
-                             .strip_prefix_count = o->strip_prefix_count,
-                             .rename = o->rename,
-                             .rename_count = o->rename_count};
-    aim_rules rules;
-    fsdpck_status st = aim_rules_compile(&words, &rules, err);
+    const select_options options = {.exclude = o->exclude,
+                                    .exclude_count = o->exclude_count,
+                                    .strip_prefix = o->strip_prefix,
+                                    .strip_prefix_count = o->strip_prefix_count,
+                                    .rename = o->rename,
+                                    .rename_count = o->rename_count};
+    select_rules rules;
+    fsdpck_status st = select_rules_compile(&options, &rules, err);
     if (st == FSDPCK_OK)
         st = add_objects(r, &rules, l, err);
-    aim_rules_release(&rules);
+    select_rules_release(&rules);
     RETURN_IF(st);
     /* The names moved while there came more. */
     size_t at = 0;
@@ -255,13 +257,13 @@ static fsdpck_status load_all(run *r, fsdpck_error *err)
         if (r->opt.part != FSDPCK_PART_ALL && c->parts.object_part[i] != r->opt.part)
             continue;
         if (!catalogue_object(&c->cat, i)->loaded)
-            RETURN_IF(transform_load_object(c, i, err));
+            RETURN_IF(checkpoint_load_object(c, i, err));
     }
     return FSDPCK_OK;
 }
 
-static fsdpck_status show(fsdpck_diff *d, const value_pool *pool, value v, uint64_t *at,
-                          fsdpck_error *err)
+static fsdpck_status print_value(fsdpck_diff *d, const value_pool *pool, value v, uint64_t *at,
+                                 fsdpck_error *err)
 {
     text_buf text = {0};
     *at = d->texts.nbytes;
@@ -285,8 +287,8 @@ static fsdpck_status add_row(fsdpck_diff *d, diff_row *row, const object_key *ke
     return diff_add_row(d, row, err);
 }
 
-static fsdpck_status add_lone(fsdpck_diff *d, fsdpck_diff_kind kind, const object_key *key,
-                              fsdpck_error *err)
+static fsdpck_status add_unmatched(fsdpck_diff *d, fsdpck_diff_kind kind, const object_key *key,
+                                   fsdpck_error *err)
 {
     const bool in_a = kind == FSDPCK_DIFF_OBJECT_ONLY_A;
     diff_row row = {
@@ -309,7 +311,7 @@ static fsdpck_status rename_params(const target *to, const object_key *key, valu
     for (size_t i = 0; value_kind_of(v) == VALUE_LIST && i < value_count(pool, v); i++) {
         size_t nbytes;
         const char *text = value_text(pool, value_item(pool, v, i), &nbytes);
-        value now = text == NULL ? VALUE_OF_NONE : target_owner(to, text, nbytes);
+        value now = text == NULL ? VALUE_OF_NONE : target_param_name(to, text, nbytes);
         if (value_is_none(now))
             continue;
         text = value_text(&to->cat.pool, now, &nbytes);
@@ -356,9 +358,9 @@ static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const obj
     if (st == FSDPCK_OK && !equal)
         st = compare_by(d, a, b, by_content, &pool, again, &equal, err);
     if (st == FSDPCK_OK && !equal)
-        st = show(d, &pool, both[0], &row.text_at, err);
+        st = print_value(d, &pool, both[0], &row.text_at, err);
     if (st == FSDPCK_OK && !equal)
-        st = show(d, &pool, both[1], &row.text_b_at, err);
+        st = print_value(d, &pool, both[1], &row.text_b_at, err);
     value_pool_release(&pool);
     d->objects_compared++;
     return st == FSDPCK_OK && !equal ? add_row(d, &row, a, err) : st;
@@ -419,7 +421,7 @@ static bool is_of_datasets(const run *r, const run *other, const object_key *key
            s.has_tensor && !s.has_other;
 }
 
-static bool is_no_difference(const run *r, const run *other, const object_key *key)
+static bool is_ignored(const run *r, const run *other, const object_key *key)
 {
     return is_nothing(r, other, key) || is_of_datasets(r, other, key);
 }
@@ -434,10 +436,10 @@ static fsdpck_status merge(fsdpck_diff *d, const object_list *a, const object_li
         const int order = x == NULL ? 1 : y == NULL ? -1 : compare_keys(x, y);
         if (order == 0)
             RETURN_IF(compare_pair(d, x, y, maps, err));
-        else if (order < 0 && !is_no_difference(&d->a, &d->b, x))
-            RETURN_IF(add_lone(d, FSDPCK_DIFF_OBJECT_ONLY_A, x, err));
-        else if (order > 0 && !is_no_difference(&d->b, &d->a, y))
-            RETURN_IF(add_lone(d, FSDPCK_DIFF_OBJECT_ONLY_B, y, err));
+        else if (order < 0 && !is_ignored(&d->a, &d->b, x))
+            RETURN_IF(add_unmatched(d, FSDPCK_DIFF_OBJECT_ONLY_A, x, err));
+        else if (order > 0 && !is_ignored(&d->b, &d->a, y))
+            RETURN_IF(add_unmatched(d, FSDPCK_DIFF_OBJECT_ONLY_B, y, err));
         i += order <= 0;
         k += order >= 0;
     }

@@ -3,7 +3,7 @@
 
 #include "compare/diff.h"
 
-static bool have(uint64_t counts[2][3], fsdpck_part part)
+static bool part_exists(uint64_t counts[2][3], fsdpck_part part)
 {
     return counts[0][part] > 0 && counts[1][part] > 0;
 }
@@ -26,15 +26,15 @@ static const char *name_in(const fsdpck_checkpoint *c, uint32_t tensor, fsdpck_p
     if (c->parts.tensor_part[tensor] != (uint8_t)part)
         return NULL;
     text->nbytes = 0;
-    aim_parts_name(&c->parts, (aim_part)part, true, true, name, catalogue_name_nbytes(&c->cat, id),
-                   text);
+    checkpoint_parts_append_name(&c->parts, (checkpoint_part)part, true, true, name,
+                                 catalogue_name_nbytes(&c->cat, id), text);
     text_append(text, "", 1);
     return text->failed ? NULL : text->text;
 }
 
 /* How many names of `a` are in `b` where `part` is compared. */
-static fsdpck_status count_met(const fsdpck_checkpoint *a, const fsdpck_checkpoint *b,
-                               fsdpck_part part, budget *owner, uint64_t *met, fsdpck_error *err)
+static fsdpck_status count_common(const fsdpck_checkpoint *a, const fsdpck_checkpoint *b,
+                                  fsdpck_part part, budget *owner, uint64_t *met, fsdpck_error *err)
 {
     text_buf text = {.limit_bytes = UINT32_MAX};
     strtab names;
@@ -69,8 +69,8 @@ fsdpck_status diff_choose_part(const fsdpck_transform_options *o, fsdpck_checkpo
     }
     count_parts(a, counts[0]);
     count_parts(b, counts[1]);
-    const bool models = have(counts, FSDPCK_PART_MODEL);
-    const bool optimizers = have(counts, FSDPCK_PART_OPTIMIZER);
+    const bool models = part_exists(counts, FSDPCK_PART_MODEL);
+    const bool optimizers = part_exists(counts, FSDPCK_PART_OPTIMIZER);
     const bool alike =
         strcmp(a->parts.model_key, b->parts.model_key) == 0 &&
         (models || strcmp(a->parts.optimizer_key, b->parts.optimizer_key) == 0) &&
@@ -81,8 +81,8 @@ fsdpck_status diff_choose_part(const fsdpck_transform_options *o, fsdpck_checkpo
     *part = models ? FSDPCK_PART_MODEL : FSDPCK_PART_OPTIMIZER;
     if (o != NULL && (o->rename_count > 0 || o->strip_prefix_count > 0))
         return FSDPCK_OK; /* which names meet is not seen here */
-    RETURN_IF(count_met(a, b, FSDPCK_PART_ALL, &a->metadata, &all, err));
-    RETURN_IF(count_met(a, b, *part, &a->metadata, &alone, err));
+    RETURN_IF(count_common(a, b, FSDPCK_PART_ALL, &a->metadata, &all, err));
+    RETURN_IF(count_common(a, b, *part, &a->metadata, &alone, err));
     if (all > alone)
         *part = FSDPCK_PART_ALL;
     return FSDPCK_OK;

@@ -32,22 +32,22 @@ void fsdpck_digests_free(fsdpck_digests *d)
 
 void fsdpck_digests_get_info(const fsdpck_digests *d, fsdpck_digests_info *info)
 {
-    struct exec_sums sums;
-    exec_get_sums(d->run.exec, &sums);
+    struct exec_stats stats;
+    exec_get_stats(d->run.exec, &stats);
     *info = (fsdpck_digests_info){
         .tensors = d->rows.count,
         .nbytes = d->rows.nbytes,
-        .bytes_read = sums.bytes_read,
-        .left_out_tensors = d->run.aimed.left_out_tensors,
-        .left_out_objects = d->run.aimed.left_out_objects,
+        .bytes_read = stats.bytes_read,
+        .left_out_tensors = d->run.selected.left_out_tensors,
+        .left_out_objects = d->run.selected.left_out_objects,
         .whole = d->rows.whole,
-        .left_out_nbytes = d->run.aimed.left_out_nbytes,
-        .left_out_names = d->run.aimed.left_out_names.list,
-        .left_out_names_count = d->run.aimed.left_out_names.count,
-        .tensors_in = d->run.aimed.tensors_in,
-        .nbytes_in = d->run.aimed.nbytes_in,
-        .tied_dropped = d->run.aimed.tied_dropped,
-        .tied_dropped_nbytes = d->run.aimed.tied_dropped_nbytes,
+        .left_out_nbytes = d->run.selected.left_out_nbytes,
+        .left_out_names = d->run.selected.left_out_names.list,
+        .left_out_names_count = d->run.selected.left_out_names.count,
+        .tensors_in = d->run.selected.tensors_in,
+        .nbytes_in = d->run.selected.nbytes_in,
+        .tied_dropped = d->run.selected.tied_dropped,
+        .tied_dropped_nbytes = d->run.selected.tied_dropped_nbytes,
     };
 }
 

@@ -11,7 +11,7 @@ typedef struct digest_line {
     uint64_t value;
     size_t number; /* from 1 */
 } digest_line;
-bool digest_line_read(const char *text, size_t nbytes, digest_line *l);
+bool digest_line_parse(const char *text, size_t nbytes, digest_line *l);
 
 /* inner_digests.c: of the tensors inside objects that are loaded: what tells them apart, dtype, shape
  * and elements, as a number, by their index in the catalogue. */

@@ -5,7 +5,7 @@
 
 #include "compare/digest.h"
 
-bool digest_line_read(const char *text, size_t nbytes, digest_line *l)
+bool digest_line_parse(const char *text, size_t nbytes, digest_line *l)
 {
     if (nbytes < 18 || text[16] != ' ' || text[17] != ' ')
         return false;
@@ -66,7 +66,7 @@ static fsdpck_status read_list(const char *text, size_t nbytes, vec *lines, dige
             length > 0 && text[at + length - 1] == '\r'; /* names have none: they are escaped */
         digest_line l = {.number = ++number};
         const bool blank = length == 0 || text[at] == '#';
-        const bool good = blank || digest_line_read(text + at, length, &l);
+        const bool good = blank || digest_line_parse(text + at, length, &l);
         if (!good)
             return refuse(&l, "cannot be read", err);
         at = next;
@@ -118,9 +118,9 @@ static fsdpck_status print_names(const fsdpck_digests *d, printed_name *names, f
     return FSDPCK_OK;
 }
 
-static void tell(fsdpck_digest_fn fn, void *arg, fsdpck_digest_verdict verdict, const char *name,
-                 size_t name_nbytes, const char *expected, size_t expected_nbytes,
-                 const char *found)
+static void report_row(fsdpck_digest_fn fn, void *arg, fsdpck_digest_verdict verdict,
+                       const char *name, size_t name_nbytes, const char *expected,
+                       size_t expected_nbytes, const char *found)
 {
     const fsdpck_digest_result result = {
         .verdict = verdict,
@@ -153,15 +153,15 @@ static uint64_t merge(const fsdpck_digests *d, const printed_name *names, const 
         else if (order > 0)
             verdict = FSDPCK_DIGEST_MISSING;
         else if (compare_texts(type, strlen(type), l->type, l->type_nbytes) != 0)
-            verdict = FSDPCK_DIGEST_OTHER_TYPE;
+            verdict = FSDPCK_DIGEST_TYPE_DIFFERS;
         else if (row->digest != l->value)
             verdict = FSDPCK_DIGEST_DIFFERS;
         bad += verdict != FSDPCK_DIGEST_OK;
         if (order > 0)
-            tell(fn, arg, verdict, l->name, l->name_nbytes, l->type, l->type_nbytes, NULL);
+            report_row(fn, arg, verdict, l->name, l->name_nbytes, l->type, l->type_nbytes, NULL);
         else
-            tell(fn, arg, verdict, names[i].text, strlen(names[i].text),
-                 order == 0 ? l->type : NULL, order == 0 ? l->type_nbytes : 0, type);
+            report_row(fn, arg, verdict, names[i].text, strlen(names[i].text),
+                       order == 0 ? l->type : NULL, order == 0 ? l->type_nbytes : 0, type);
         i += order <= 0;
         k += order >= 0;
     }
@@ -184,7 +184,7 @@ fsdpck_status fsdpck_digests_check(const fsdpck_digests *d, const char *text, si
         *bad = merge(d, names, &lines, fn, arg);
         if (whole.type_nbytes > 0 && *bad == 0 && whole.value != d->rows.whole) {
             *bad = 1;
-            tell(fn, arg, FSDPCK_DIGEST_DIFFERS, "the whole", 9, NULL, 0, NULL);
+            report_row(fn, arg, FSDPCK_DIGEST_DIFFERS, "the whole", 9, NULL, 0, NULL);
         }
     }
     for (uint64_t i = 0; names != NULL && i < d->rows.count; i++)

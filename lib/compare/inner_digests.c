@@ -41,11 +41,11 @@ static fsdpck_status find_inner(const catalogue *c, inner_tensors *t, fsdpck_err
 }
 
 /* One target tensor for each. */
-static fsdpck_status aim_all(const catalogue *c, const inner_tensors *inner, target *to,
-                             fsdpck_error *err)
+static fsdpck_status select_all(const catalogue *c, const inner_tensors *inner, target *to,
+                                fsdpck_error *err)
 {
     static const uint64_t zeros[NDIM_MAX];
-    const cat_chunk proto = {.file = CAT_NONE, .rank = UINT16_MAX, .place = PLACE_ROWS};
+    const cat_chunk proto = {.file = CAT_NONE, .rank = UINT16_MAX, .place = LOCATION_ROWS};
     for (uint64_t i = 0; i < catalogue_tensor_count(c); i++) {
         const cat_tensor *t = catalogue_tensor(c, i);
         if (!inner->is_held[i])
@@ -66,17 +66,17 @@ static fsdpck_status aim_all(const catalogue *c, const inner_tensors *inner, tar
 
 static fsdpck_status prepare(run *r, const inner_tensors *inner, fsdpck_error *err)
 {
-    RETURN_IF(aim_all(&r->src->cat, inner, &r->to, err));
-    RETURN_IF(digest_give_places(&r->to, NULL, err));
+    RETURN_IF(select_all(&r->src->cat, inner, &r->to, err));
+    RETURN_IF(digest_lay_out(&r->to, NULL, err));
     return run_make_plan(r, err);
 }
 
-static fsdpck_status run_all_of_them(run *r, const inner_tensors *inner, fsdpck_error *err)
+static fsdpck_status run_digests(run *r, const inner_tensors *inner, fsdpck_error *err)
 {
     RETURN_IF(group_agree(r->ctx->group, prepare(r, inner, err), err));
-    RETURN_IF(run_same_plan(r, err));
-    RETURN_IF(group_agree(r->ctx->group, run_locate(r, err), err));
-    RETURN_IF(exec_share_work(r->exec, true, err));
+    RETURN_IF(run_check_same_plan(r, err));
+    RETURN_IF(group_agree(r->ctx->group, run_resolve(r, err), err));
+    RETURN_IF(exec_assign_work(r->exec, true, err));
     return exec_run(r->exec, NULL, err);
 }
 
@@ -93,7 +93,7 @@ fsdpck_status digest_inner(fsdpck_context *ctx, fsdpck_checkpoint *src,
     }
     run_init(&r, ctx, src, options);
     r.opt.direct = FSDPCK_OFF;
-    st = run_all_of_them(&r, &inner, err);
+    st = run_digests(&r, &inner, err);
     for (uint64_t i = 0; st == FSDPCK_OK && i < catalogue_tensor_count(&r.to.cat); i++) {
         const cat_tensor *t = catalogue_tensor(&r.to.cat, i);
         uint64_t crc = crc64_update(0, &t->dtype, sizeof t->dtype);

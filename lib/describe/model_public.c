@@ -5,18 +5,18 @@
 #include "base/platform.h"
 #include "describe/units.h"
 #include "io/file.h"
-#include "layout/chunk.h"
 #include "layout/mesh_text.h"
-#include "layout/piece.h"
 #include "layout/placement_text.h"
+#include "layout/shard_box.h"
+#include "layout/torch_chunk.h"
 #include "model/fqn.h"
-#include "model/model_parts.h"
-#include "open/transform.h"
+#include "model/model_internal.h"
+#include "open/checkpoint.h"
 
 /* A description of a million modules takes some 200 MB. */
 #define MODEL_FILE_NBYTES_MAX (UINT64_C(4) << 30)
 
-void model_give(void *to, const void *from, size_t nbytes)
+void model_copy_out(void *to, const void *from, size_t nbytes)
 {
     size_t given;
     memcpy(&given, to, sizeof given);
@@ -87,7 +87,7 @@ static fsdpck_sharding sharding_of(const fsdpck_model *of, const uint8_t *scopes
 }
 
 /* All that is asked for again and again. */
-static fsdpck_status survey(fsdpck_model *of, fsdpck_error *err)
+static fsdpck_status summarize(fsdpck_model *of, fsdpck_error *err)
 {
     const model *m = &of->m;
     const uint32_t nmodules = model_module_count(m);
@@ -135,7 +135,7 @@ fsdpck_status fsdpck_model_read(fsdpck_context *ctx, const char *text, size_t nb
     model_init(&of->m, &of->metadata);
     fsdpck_status st = model_read(&of->m, text, nbytes, err);
     if (st == FSDPCK_OK)
-        st = survey(of, err);
+        st = summarize(of, err);
     if (st != FSDPCK_OK)
         fsdpck_model_close(of);
     else
@@ -174,7 +174,7 @@ void fsdpck_model_close(fsdpck_model *of)
 
 void fsdpck_model_get_info(const fsdpck_model *of, fsdpck_model_info *info)
 {
-    model_give(info, &of->info, sizeof of->info);
+    model_copy_out(info, &of->info, sizeof of->info);
 }
 
 static uint64_t index_or_none(uint32_t index)
@@ -200,7 +200,7 @@ void fsdpck_model_get_module(const fsdpck_model *of, uint64_t index, fsdpck_modu
         to.first_buffer = from->first_buffer;
         to.buffers = from->nbuffers;
     }
-    model_give(module, &to, sizeof to);
+    model_copy_out(module, &to, sizeof to);
 }
 
 void fsdpck_model_get_param(const fsdpck_model *of, uint64_t index, fsdpck_param *param)
@@ -224,7 +224,7 @@ void fsdpck_model_get_param(const fsdpck_model *of, uint64_t index, fsdpck_param
         to.first_name = first;
         to.next_name = index_or_none(from->next_name);
     }
-    model_give(param, &to, sizeof to);
+    model_copy_out(param, &to, sizeof to);
 }
 
 void fsdpck_model_get_buffer(const fsdpck_model *of, uint64_t index, fsdpck_buffer *buffer)
@@ -242,7 +242,7 @@ void fsdpck_model_get_buffer(const fsdpck_model *of, uint64_t index, fsdpck_buff
         to.persistent = from->persistent;
         to.module = from->module;
     }
-    model_give(buffer, &to, sizeof to);
+    model_copy_out(buffer, &to, sizeof to);
 }
 
 /* ---- finding ---- */
@@ -281,7 +281,7 @@ uint64_t fsdpck_model_find_module(const fsdpck_model *of, const char *path, size
 
 void fsdpck_chunk_of(uint64_t n, uint64_t parts, uint64_t index, uint64_t *offset, uint64_t *size)
 {
-    chunk_piece(n, parts, index, offset, size);
+    torch_chunk_range(n, parts, index, offset, size);
 }
 
 fsdpck_status fsdpck_mesh_sizes(const char *mesh_text, uint64_t *world_size, uint64_t *shard_size,
@@ -316,9 +316,9 @@ fsdpck_status fsdpck_mesh_sizes(const char *mesh_text, uint64_t *world_size, uin
     return FSDPCK_OK;
 }
 
-fsdpck_status fsdpck_place(const char *mesh_text, const char *placements, unsigned ndim,
-                           const uint64_t *shape, uint64_t rank, uint64_t *offsets, uint64_t *sizes,
-                           fsdpck_error *err)
+fsdpck_status fsdpck_shard_of(const char *mesh_text, const char *placements, unsigned ndim,
+                              const uint64_t *shape, uint64_t rank, uint64_t *offsets,
+                              uint64_t *sizes, fsdpck_error *err)
 {
     mesh m;
     placement p[MESH_NDIM_MAX];
@@ -342,5 +342,5 @@ fsdpck_status fsdpck_place(const char *mesh_text, const char *placements, unsign
         return FSDPCK_USAGE;
     }
     mesh_coord(&m, rank, coord);
-    return piece_box(&m, p, ndim, shape, coord, PIECE_PHYSICAL, offsets, sizes, err);
+    return shard_box(&m, p, ndim, shape, coord, SHARD_PHYSICAL, offsets, sizes, err);
 }

@@ -2,9 +2,9 @@
  *
  *     model_public.c   descriptions: opening, walking, finding; names; chunks and placements
  *     units_build.c    fsdpck_units_new: the units of both FSDPs in one order, and what they lack
- *     units_sums.c     totals of the ranks
- *     units_view.c     borrowed views of units and parameters
- *     units_pieces.c   what a rank holds
+ *     units_totals.c     totals of the ranks
+ *     units_public.c     borrowed views of units and parameters
+ *     units_shards.c   what a rank holds
  */
 #ifndef FSDPCK_DESCRIBE_UNITS_H
 #define FSDPCK_DESCRIBE_UNITS_H
@@ -52,14 +52,14 @@ struct fsdpck_units {
     vec places;     /* uint32_t: of each name, its place in groups.params, MODEL_NONE */
     vec in_unit;    /* uint8_t: of first names, whether a unit has the parameter */
     vec shared;     /* units_shared */
-    vec sums;       /* units_group */
+    vec totals;     /* units_group */
     uint64_t whole_grad_nbytes, whole_adam_nbytes; /* of parameters in no unit */
     uint32_t main_group;                           /* model_main_group */
     fsdpck_units_info info;
 };
 
 /* Fills what the caller's struct has room for, by the struct_nbytes that it begins with. */
-void model_give(void *to, const void *from, size_t nbytes);
+void model_copy_out(void *to, const void *from, size_t nbytes);
 
 /* A name as a wrapped model may have it, cleaned into `out`. */
 fsdpck_status model_clean_name(const fsdpck_model *of, const char *name, size_t nbytes,
@@ -72,15 +72,15 @@ const unit *units_flat_of(const fsdpck_units *u, const units_row *row);
 uint32_t units_group_param(const fsdpck_units *u, const units_row *row, uint32_t k);
 fsdp2_spec units_spec(const fsdpck_units *u, const units_row *row, uint32_t param);
 
-/* units_view.c */
+/* units_public.c */
 void units_fill(const fsdpck_units *u, const units_row *row, fsdpck_unit *out);
 
 /* Input j of a parameter's all-gather, and how many there are. */
 fsdp2_input units_input_at(const fsdpck_units *u, const fsdp2_spec *s, uint32_t param, uint64_t j,
                            uint32_t *count);
 
-/* units_sums.c: fills u->sums and u->info from the rows. LIMIT where bytes do not fit 63 bits. */
-fsdpck_status units_sum(fsdpck_units *u, fsdpck_error *err) FSDPCK_MUST_CHECK;
-void units_sums_release(fsdpck_units *u);
+/* units_totals.c: fills u->totals and u->info from the rows. LIMIT where bytes do not fit 63 bits. */
+fsdpck_status units_compute_totals(fsdpck_units *u, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void units_totals_release(fsdpck_units *u);
 
 #endif

@@ -99,7 +99,7 @@ static fsdpck_status choose_ranks(fsdpck_units *u, uint64_t world_size, uint64_t
 
 /* Ranks to ask for; 0: as described. A list of hybrid units does not say that their groups are
  * smaller than the world, but its own world_size does. */
-static uint32_t ranks_asked(const fsdpck_units *u)
+static uint32_t requested_ranks(const fsdpck_units *u)
 {
     const model *m = &u->of->m;
     const uint32_t most = m->lists_units ? list_group(&m->units) : 0;
@@ -301,8 +301,9 @@ static fsdpck_status build(fsdpck_units *u, uint64_t world_size, uint64_t shard_
     const model *m = &u->of->m;
     RETURN_IF(choose_ranks(u, world_size, shard_size, err));
     u->main_group = m->lists_units ? 0 : model_main_group(m);
-    const model_ranks ranks = {
-        .world_size = ranks_asked(u), .group = (uint32_t)shard_size, .main_group = u->main_group};
+    const model_ranks ranks = {.world_size = requested_ranks(u),
+                               .group = (uint32_t)shard_size,
+                               .main_group = u->main_group};
     RETURN_IF(model_find_units_on(m, &ranks, &u->flat, err));
     RETURN_IF(model_find_fully_sharded(m, &u->groups, err));
     RETURN_IF(merge_rows(u, shard_size, err));
@@ -312,7 +313,7 @@ static fsdpck_status build(fsdpck_units *u, uint64_t world_size, uint64_t shard_
         return FSDPCK_LIMIT;
     RETURN_IF(name_flat(u, err));
     RETURN_IF(name_groups(u, err));
-    return units_sum(u, err);
+    return units_compute_totals(u, err);
 }
 
 fsdpck_status fsdpck_units_new(const fsdpck_model *of, uint64_t world_size, uint64_t shard_size,
@@ -331,7 +332,7 @@ fsdpck_status fsdpck_units_new(const fsdpck_model *of, uint64_t world_size, uint
     u->places = VEC_OF(uint32_t, u->owner);
     u->in_unit = VEC_OF(uint8_t, u->owner);
     u->shared = VEC_OF(units_shared, u->owner);
-    u->sums = VEC_OF(units_group, u->owner);
+    u->totals = VEC_OF(units_group, u->owner);
     const fsdpck_status st = build(u, world_size, shard_size, err);
     if (st != FSDPCK_OK)
         fsdpck_units_free(u);
@@ -344,7 +345,7 @@ void fsdpck_units_free(fsdpck_units *u)
 {
     if (u == NULL)
         return;
-    units_sums_release(u);
+    units_totals_release(u);
     vec_release(&u->rows);
     vec_release(&u->flat_names);
     vec_release(&u->places);

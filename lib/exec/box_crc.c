@@ -70,21 +70,21 @@ static uint64_t thin_word(const uint8_t *bytes, uint64_t nbytes)
 }
 
 /* Raw CRC of `count` runs of a row, the last one's end being the end of all. */
-static uint64_t row_crc(const runs *r, const crc64_mover *step, const uint8_t *bytes,
+static uint64_t row_crc(const runs *r, const crc64_shifter *step, const uint8_t *bytes,
                         uint64_t count)
 {
     uint64_t sum = 0;
     if (r->run > 8) {
         for (uint64_t i = 0; i < count; i++)
-            sum = crc64_moved(step, sum) ^ crc64_raw(0, bytes + i * r->run, r->run);
+            sum = crc64_shift_by(step, sum) ^ crc64_raw(0, bytes + i * r->run, r->run);
         return sum;
     }
     uint64_t i = 0;
     for (; i * r->run + 8 <= count * r->run; i++) /* 8 bytes are there */
-        sum = crc64_moved(step, sum) ^ load_le64(bytes + i * r->run) << 8 * (8 - r->run);
+        sum = crc64_shift_by(step, sum) ^ load_le64(bytes + i * r->run) << 8 * (8 - r->run);
     for (; i < count; i++)
-        sum = crc64_moved(step, sum) ^ thin_word(bytes + i * r->run, r->run);
-    return crc64_move(sum, 8);
+        sum = crc64_shift_by(step, sum) ^ thin_word(bytes + i * r->run, r->run);
+    return crc64_shift(sum, 8);
 }
 
 /* A distance that is moved by again and again. */
@@ -104,7 +104,7 @@ static uint64_t move_known(known_move *k, uint64_t raw, uint64_t nbytes)
 uint64_t box_crc(const box_bytes *b, uint64_t begin, uint64_t end, const uint8_t *bytes)
 {
     runs r;
-    crc64_mover step;
+    crc64_shifter step;
     bool have_step = false;
     known_move in_row = {0}, to_row = {0};
     find_runs(b, &r);
@@ -117,7 +117,7 @@ uint64_t box_crc(const box_bytes *b, uint64_t begin, uint64_t end, const uint8_t
         uint64_t nbytes, to, crc;
         if (whole >= ROW_RUNS_MIN) {
             if (!have_step)
-                crc64_mover_init(&step, r.strides[r.ndim - 1]);
+                crc64_shifter_init(&step, r.strides[r.ndim - 1]);
             have_step = true;
             nbytes = whole * r.run;
             to = from + (whole - 1) * r.strides[r.ndim - 1] + r.run;
@@ -133,16 +133,17 @@ uint64_t box_crc(const box_bytes *b, uint64_t begin, uint64_t end, const uint8_t
         bytes += nbytes;
         at += nbytes;
     }
-    return crc64_move(sum, r.nbytes - summed_to);
+    return crc64_shift(sum, r.nbytes - summed_to);
 }
 
-bool box_is_run(const box_bytes *b, uint64_t begin, uint64_t end, uint64_t *behind)
+bool box_is_run(const box_bytes *b, uint64_t begin, uint64_t end, uint64_t *after_nbytes)
 {
     runs r;
     uint64_t left;
     find_runs(b, &r);
     if (begin / r.run != (end - 1) / r.run)
         return false;
-    *behind = r.nbytes - (run_begin(&r, begin / r.run, &left) + begin % r.run) - (end - begin);
+    *after_nbytes =
+        r.nbytes - (run_begin(&r, begin / r.run, &left) + begin % r.run) - (end - begin);
     return true;
 }

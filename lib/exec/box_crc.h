@@ -25,8 +25,8 @@ typedef struct box_bytes {
 /* Raw, for the bytes [begin, end) of the box, begin < end; they may cut elements. */
 uint64_t box_crc(const box_bytes *b, uint64_t begin, uint64_t end, const uint8_t *bytes);
 
-/* Whether these bytes are one run of the tensor; *behind: bytes of the tensor after it. Then
- * box_crc is crc64_move(crc64_raw(0, bytes, end - begin), *behind). */
-bool box_is_run(const box_bytes *b, uint64_t begin, uint64_t end, uint64_t *behind);
+/* Whether these bytes are one run of the tensor; *after_nbytes: bytes of the tensor after it. Then
+ * box_crc is crc64_shift(crc64_raw(0, bytes, end - begin), *after_nbytes). */
+bool box_is_run(const box_bytes *b, uint64_t begin, uint64_t end, uint64_t *after_nbytes);
 
 #endif

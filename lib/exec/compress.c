@@ -18,7 +18,7 @@ typedef struct slot {
     uint8_t *coded;
 } slot;
 
-typedef struct packing {
+typedef struct compression {
     struct exec *x;
     target *t;
     void **coders; /* of each worker */
@@ -30,15 +30,15 @@ typedef struct packing {
     bool placing;         /* somebody asks where it goes */
     fsdpck_status status; /* the first failure, which those that wait give up with */
     fsdpck_error error;
-} packing;
+} compression;
 
-uint64_t pack_worker_nbytes(const struct exec *x)
+uint64_t compress_worker_nbytes(const struct exec *x)
 {
-    const target_pack *p = &x->r.target->pack;
-    return p->place == NULL ? 0 : PACK_SLOTS_EACH * p->cell_nbytes_max + p->coder_nbytes;
+    const target_filter *p = &x->r.target->pack;
+    return p->place == NULL ? 0 : COMPRESS_SLOTS_PER_WORKER * p->cell_nbytes_max + p->coder_nbytes;
 }
 
-uint64_t pack_tile_nbytes_min(const struct exec *x)
+uint64_t compress_tile_nbytes_min(const struct exec *x)
 {
     const uint64_t most = x->r.target->pack.cell_nbytes_max;
     return most + (FILE_DIRECT_ALIGN - most % FILE_DIRECT_ALIGN) % FILE_DIRECT_ALIGN;
@@ -46,7 +46,7 @@ uint64_t pack_tile_nbytes_min(const struct exec *x)
 
 /* ---- failures ---- */
 
-static fsdpck_status give_up(packing *p, fsdpck_status st, const fsdpck_error *why)
+static fsdpck_status fail_run(compression *p, fsdpck_status st, const fsdpck_error *why)
 {
     pthread_mutex_lock(&p->lock);
     if (p->status == FSDPCK_OK) {
@@ -59,7 +59,7 @@ static fsdpck_status give_up(packing *p, fsdpck_status st, const fsdpck_error *w
 }
 
 /* Until the cell that had the slot is written. */
-static fsdpck_status wait_for_slot(packing *p, const slot *s, uint64_t index, fsdpck_error *err)
+static fsdpck_status wait_for_slot(compression *p, const slot *s, uint64_t index, fsdpck_error *err)
 {
     pthread_mutex_lock(&p->lock);
     while (s->cell != index && p->status == FSDPCK_OK)
@@ -73,24 +73,24 @@ static fsdpck_status wait_for_slot(packing *p, const slot *s, uint64_t index, fs
 
 /* ---- one cell ---- */
 
-static void sum_cell(struct exec *x, const pack_cell *cell, const output_range *range,
-                     const uint8_t *bytes)
+static void checksum_cell(struct exec *x, const filter_cell *cell, const output_range *range,
+                          const uint8_t *bytes)
 {
     const target *t = x->r.target;
     const uint64_t chunk = catalogue_tensor(&t->cat, cell->tensor)->first_chunk;
     const range_part part = {
-        .kind = PART_CHUNK,
+        .kind = RANGE_PART_CHUNK,
         .begin = range->begin,
         .end = range->end,
         .chunk = chunk,
         .chunk_begin = catalogue_chunk(&t->cat, chunk)->offset_bytes,
     };
     if (t->want_digest)
-        crc_parts_put_sparse(x, &part, bytes);
+        exec_checksums_add_sparse(x, &part, bytes);
 }
 
-static fsdpck_status code_cell(packing *p, unsigned worker_index, const pack_cell *cell, slot *s,
-                               fsdpck_error *err)
+static fsdpck_status compress_cell(compression *p, unsigned worker_index, const filter_cell *cell,
+                                   slot *s, fsdpck_error *err)
 {
     struct exec *x = p->x;
     const catalogue *to = &p->t->cat;
@@ -99,33 +99,33 @@ static fsdpck_status code_cell(packing *p, unsigned worker_index, const pack_cel
                                 k->offset_bytes + cell->at + cell->nbytes};
     const uint8_t *bytes;
     RETURN_IF(exec_fill(x, worker_index, &range, &bytes, err));
-    sum_cell(x, cell, &range, bytes);
+    checksum_cell(x, cell, &range, bytes);
     RETURN_IF(p->t->pack.code(p->t, p->coders[worker_index], cell, bytes, s->coded, &s->nbytes,
                               &s->how, err));
     progress_add(x->r.progress, cell->nbytes);
     return FSDPCK_OK;
 }
 
-static fsdpck_status write_cell(packing *p, unsigned worker_index, slot *s, fsdpck_error *err)
+static fsdpck_status write_cell(compression *p, unsigned worker_index, slot *s, fsdpck_error *err)
 {
     struct exec *x = p->x;
-    pack_place *at = VEC_AT(&p->t->pack.places, pack_place, s->cell);
+    filter_location *at = VEC_AT(&p->t->pack.places, filter_location, s->cell);
     at->crc64 = crc64_raw(0, s->coded, s->nbytes);
-    x->workers[worker_index]->sums.bytes_written += s->nbytes;
+    x->workers[worker_index]->stats.bytes_written += s->nbytes;
     return output_write_at(x->out, 0, at->offset_bytes, s->coded, s->nbytes, err);
 }
 
-static fsdpck_status place_cell(packing *p, const slot *s, fsdpck_error *err)
+static fsdpck_status place_cell(compression *p, const slot *s, fsdpck_error *err)
 {
-    pack_place *at = VEC_AT(&p->t->pack.places, pack_place, s->cell);
-    pack_cell cell;
-    pack_get_cell(&p->t->pack, s->cell, &cell);
+    filter_location *at = VEC_AT(&p->t->pack.places, filter_location, s->cell);
+    filter_cell cell;
+    filter_get_cell(&p->t->pack, s->cell, &cell);
     at->nbytes = s->nbytes;
     return p->t->pack.place(p->t, &cell, s->nbytes, s->how, &at->offset_bytes, err);
 }
 
 /* The next cell where it is ready and nobody else is at it: it is this thread's to place then. */
-static slot *take_next(packing *p)
+static slot *claim_next(compression *p)
 {
     slot *s = &p->slots[p->next % p->nslots];
     if (p->placing || p->status != FSDPCK_OK || s->state != SLOT_READY || s->cell != p->next)
@@ -135,12 +135,12 @@ static slot *take_next(packing *p)
 }
 
 /* Places and writes what is ready, this thread's own cell or not. */
-static fsdpck_status move_on(packing *p, unsigned worker_index, fsdpck_error *err)
+static fsdpck_status advance(compression *p, unsigned worker_index, fsdpck_error *err)
 {
     fsdpck_status st = FSDPCK_OK;
     slot *s;
     pthread_mutex_lock(&p->lock);
-    while (st == FSDPCK_OK && (s = take_next(p)) != NULL) {
+    while (st == FSDPCK_OK && (s = claim_next(p)) != NULL) {
         pthread_mutex_unlock(&p->lock);
         st = place_cell(p, s, err);
         pthread_mutex_lock(&p->lock);
@@ -160,22 +160,23 @@ static fsdpck_status move_on(packing *p, unsigned worker_index, fsdpck_error *er
     return st;
 }
 
-static fsdpck_status run_cell(packing *p, unsigned worker_index, uint64_t index, fsdpck_error *err)
+static fsdpck_status run_cell(compression *p, unsigned worker_index, uint64_t index,
+                              fsdpck_error *err)
 {
     slot *s = &p->slots[index % p->nslots];
-    pack_cell cell;
+    filter_cell cell;
     RETURN_IF(wait_for_slot(p, s, index, err));
-    pack_get_cell(&p->t->pack, index, &cell);
-    RETURN_IF(code_cell(p, worker_index, &cell, s, err));
+    filter_get_cell(&p->t->pack, index, &cell);
+    RETURN_IF(compress_cell(p, worker_index, &cell, s, err));
     pthread_mutex_lock(&p->lock);
     s->state = SLOT_READY;
     pthread_mutex_unlock(&p->lock);
-    return move_on(p, worker_index, err);
+    return advance(p, worker_index, err);
 }
 
 static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
 {
-    packing *p = ctx;
+    compression *p = ctx;
     fsdpck_error local;
     fsdpck_error_init(&local);
     const fsdpck_status st = run_cell(p, worker_index, job, &local);
@@ -183,7 +184,7 @@ static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsd
         return FSDPCK_OK;
     if (err != NULL)
         *err = local;
-    return give_up(p, st, &local);
+    return fail_run(p, st, &local);
 }
 
 /* ---- all of them ---- */
@@ -192,13 +193,13 @@ static fsdpck_status put_rest(void *ctx, uint64_t offset_bytes, const void *byte
                               fsdpck_error *err)
 {
     struct exec *x = ctx;
-    x->sums.bytes_written += nbytes;
+    x->stats.bytes_written += nbytes;
     target_add_file_crc(x->r.target, 0, offset_bytes, bytes, nbytes);
     return output_write_at(x->out, 0, offset_bytes, bytes, nbytes, err);
 }
 
 /* The file's size is known: its sum can be made, and what lies around the cells be written. */
-static fsdpck_status finish(packing *p, fsdpck_error *err)
+static fsdpck_status finish(compression *p, fsdpck_error *err)
 {
     struct exec *x = p->x;
     target *t = p->t;
@@ -207,15 +208,15 @@ static fsdpck_status finish(packing *p, fsdpck_error *err)
     catalogue_file(&t->cat, 0)->nbytes = nbytes;
     output_set_nbytes(x->out, 0, nbytes);
     for (size_t i = 0; t->want_file_crc && i < t->pack.places.count; i++) {
-        const pack_place *at = VEC_AT(&t->pack.places, const pack_place, i);
-        t->file_crc[0] ^= crc64_move(at->crc64, nbytes - at->offset_bytes - at->nbytes);
+        const filter_location *at = VEC_AT(&t->pack.places, const filter_location, i);
+        t->file_crc[0] ^= crc64_shift(at->crc64, nbytes - at->offset_bytes - at->nbytes);
     }
     return t->pack.put_rest(t, put_rest, x, err);
 }
 
-static fsdpck_status begin(packing *p, fsdpck_error *err)
+static fsdpck_status begin(compression *p, fsdpck_error *err)
 {
-    const target_pack *pack = &p->t->pack;
+    const target_filter *pack = &p->t->pack;
     const unsigned nworkers = p->x->nworkers;
     if (pack->cell_count > 0 &&
         vec_push_n(&p->t->pack.places, (size_t)pack->cell_count, err) == NULL)
@@ -232,11 +233,11 @@ static fsdpck_status begin(packing *p, fsdpck_error *err)
         if (p->slots[i].coded == NULL)
             return error_set_nomem(err, pack->cell_nbytes_max);
     }
-    p->x->sums.buffer_nbytes += nworkers * pack_worker_nbytes(p->x);
+    p->x->stats.buffer_nbytes += nworkers * compress_worker_nbytes(p->x);
     return FSDPCK_OK;
 }
 
-static void end(packing *p)
+static void end(compression *p)
 {
     for (unsigned i = 0; p->coders != NULL && i < p->x->nworkers; i++)
         p->t->pack.coder_free(p->coders[i]);
@@ -248,9 +249,9 @@ static void end(packing *p)
     pthread_mutex_destroy(&p->lock);
 }
 
-fsdpck_status pack_run(struct exec *x, fsdpck_error *err)
+fsdpck_status compress_run(struct exec *x, fsdpck_error *err)
 {
-    packing p = {.x = x, .t = x->r.target, .nslots = PACK_SLOTS_EACH * x->nworkers};
+    compression p = {.x = x, .t = x->r.target, .nslots = COMPRESS_SLOTS_PER_WORKER * x->nworkers};
     pthread_mutex_init(&p.lock, NULL);
     pthread_cond_init(&p.moved, NULL);
     fsdpck_status st = begin(&p, err);

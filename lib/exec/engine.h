@@ -46,7 +46,7 @@ typedef struct engine_fill {
 typedef struct engine {
     bool (*suits)(const exec_request *r);
     uint64_t staging_nbytes_max; /* of a worker */
-    bool whole_tiles;            /* tiles are filled whole, bundles in them: long copies */
+    bool whole_tiles;            /* tiles are filled whole, column groups in them: long copies */
     bool wants_owners;           /* struct exec's, where ranks read from each other's disks */
     fsdpck_status (*open)(struct exec *x, fsdpck_error *err);
     void (*close)(struct exec *x);
@@ -64,7 +64,7 @@ typedef struct engine {
     /* *done: its chunks are filled; else the caller's thread fills them. */
     fsdpck_status (*fill_tile)(worker *w, const output_range *range, bool *done, fsdpck_error *err);
     fsdpck_status (*fill)(worker *w, const engine_fill *f, bool *done, fsdpck_error *err);
-    /* After the ranks' sums are known: what came from other ranks' devices. */
+    /* After the ranks' stats are known: what came from other ranks' devices. */
     void (*note_exchanged)(const struct exec *x, uint64_t nbytes);
 } engine;
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/bundle.h"
-#include "exec/exec_state.h"
+#include "exec/column_group.h"
+#include "exec/exec_internal.h"
 
 /* Staging that stays in the caches near the core is faster to copy out of than more of it. */
 #define STAGING_NBYTES_MAX ((uint64_t)2 << 20)
@@ -17,20 +17,20 @@ bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk)
 
 /* Checksums of what is in the tile now, and the late bytes that depend on them. `item_begin`: from
  * there on this worker has done the file. */
-static void sum_range(worker *w, const output_range *range, uint64_t item_begin)
+static void checksum_range(worker *w, const output_range *range, uint64_t item_begin)
 {
     struct exec *x = w->x;
     const output_range done = {range->file, item_begin, range->end};
     range_walk walk;
     range_part part;
-    if (!crc_parts_wanted(x))
+    if (!exec_checksums_wanted(x))
         return;
-    crc_parts_put_chunks(x, range, w->tile + w->at);
+    exec_checksums_add_chunks(x, range, w->tile + w->at);
     range_walk_begin(&walk, x->r.plan, range);
-    while (x->late_count > 0 && range_walk_next(&walk, &part))
-        if (part.kind == PART_LATE)
-            late_fill(w, &part, &done, w->tile + w->at + (part.begin - range->begin));
-    crc_parts_put_rest(x, range, w->tile + w->at);
+    while (x->deferred_count > 0 && range_walk_next(&walk, &part))
+        if (part.kind == RANGE_PART_DEFERRED)
+            exec_deferred_fill(w, &part, &done, w->tile + w->at + (part.begin - range->begin));
+    exec_checksums_add_other(x, range, w->tile + w->at);
 }
 
 /* How much of an item is filled at a time: small steps stay in the caches, but where sources are
@@ -44,7 +44,7 @@ static uint64_t fill_nbytes(const struct exec *x, const output_range *item)
         return x->tile_nbytes;
     range_walk_begin(&walk, x->r.plan, item);
     while (range_walk_next(&walk, &part)) {
-        if (part.kind != PART_CHUNK)
+        if (part.kind != RANGE_PART_CHUNK)
             continue;
         const uint32_t tensor = catalogue_chunk(to, part.chunk)->tensor;
         if (x->tensor_flags[plan_source_tensor(x->r.plan, tensor)] & TENSOR_WIDE)
@@ -74,14 +74,14 @@ fsdpck_status exec_run_tile(worker *w, const output_range *range, uint64_t item_
     w->at = range->begin % FILE_DIRECT_ALIGN;
     RETURN_IF(cancel_check(x->r.cancel, err));
     RETURN_IF(fill_tile(w, range, &wanted, err));
-    sum_range(w, range, item_begin);
+    checksum_range(w, range, item_begin);
     if (wanted)
         RETURN_IF(write_range(w, range, w->tile + w->at, err));
     progress_add(x->r.progress, range->end - range->begin);
     return FSDPCK_OK;
 }
 
-/* A range without chunks of bundles, tile by tile. */
+/* A range without chunks of column groups, tile by tile. */
 static fsdpck_status run_range(worker *w, const output_range *whole, uint64_t item_begin,
                                fsdpck_error *err)
 {
@@ -98,11 +98,11 @@ bool exec_next_range(const struct exec *x, const output_range *item, output_rang
     range_part part;
     r->begin = r->end;
     r->end = item->end;
-    if (x->bundles.count == 0)
+    if (x->column_groups.count == 0)
         return r->begin < r->end;
     range_walk_begin(&walk, x->r.plan, r);
     while (range_walk_next(&walk, &part)) {
-        if (part.kind != PART_CHUNK || !exec_chunk_is_bundled(x, part.chunk))
+        if (part.kind != RANGE_PART_CHUNK || !exec_chunk_is_grouped(x, part.chunk))
             continue;
         if (part.begin > r->begin) {
             r->end = part.begin;
@@ -113,14 +113,14 @@ bool exec_next_range(const struct exec *x, const output_range *item, output_rang
     return r->begin < r->end;
 }
 
-/* What this rank does: items of the plan, then neighbouring bands of bundles. */
-typedef struct part_of_work {
+/* What this rank does: items of the plan, then neighbouring bands of column_groups. */
+typedef struct thread_items {
     struct exec *x;
     uint64_t items;
-    uint64_t band;
-} part_of_work;
+    uint64_t row_block;
+} thread_items;
 
-uint64_t exec_own_count(const struct exec *x)
+uint64_t exec_own_item_count(const struct exec *x)
 {
     return x->shared ? x->own_items.count : plan_item_count(x->r.plan);
 }
@@ -132,12 +132,12 @@ uint64_t exec_own_item(const struct exec *x, uint64_t job)
 
 static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
 {
-    const part_of_work *s = ctx;
+    const thread_items *s = ctx;
     struct exec *x = s->x;
     worker *w = x->workers[worker_index];
     output_range whole;
     if (job >= s->items)
-        return bundle_run_item(w, s->band + (job - s->items), err);
+        return column_group_run_item(w, s->row_block + (job - s->items), err);
     plan_get_item(x->r.plan, exec_own_item(x, job), &whole);
     output_range range = {.file = whole.file, .end = whole.begin};
     while (exec_next_range(x, &whole, &range))
@@ -168,8 +168,9 @@ fsdpck_status exec_fill(struct exec *x, unsigned worker_index, const output_rang
 
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)
 {
-    part_of_work s = {.x = x, .items = exec_own_count(x), .band = x->shared ? x->own_band : 0};
-    const uint64_t bands = x->shared ? x->own_band_count : x->bundle_items;
+    thread_items s = {
+        .x = x, .items = exec_own_item_count(x), .row_block = x->shared ? x->own_row_block : 0};
+    const uint64_t bands = x->shared ? x->own_row_block_count : x->column_group_items;
     bool done;
     RETURN_IF(x->engine->run_items(x, &done, err));
     if (done)
@@ -193,7 +194,7 @@ static void place_box(worker *w, const convert *c, const strided *s, uint8_t *ds
     if (convert_is_copy(c))
         strided_copy(s, dtype_get(c->from)->itemsize_bytes, dst, src);
     else
-        w->sums.cast_overflows += convert_box(c, s, dst, src, w->scratch);
+        w->stats.cast_overflows += convert_box(c, s, dst, src, w->scratch);
 }
 
 static void place_run(worker *w, uint8_t *dst, const uint8_t *src, uint64_t nbytes)

@@ -3,10 +3,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "exec/band.h"
-#include "exec/bundle.h"
+#include "exec/column_group.h"
 #include "exec/compress.h"
-#include "exec/exec_state.h"
+#include "exec/exec_internal.h"
+#include "exec/row_block.h"
 
 static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
 {
@@ -17,7 +17,7 @@ static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
         error_next(err, "raise --memory");
         return FSDPCK_USAGE;
     }
-    if (r->target != plan_to(r->plan) || r->source->cat != plan_from(r->plan))
+    if (r->target != plan_target(r->plan) || r->source->cat != plan_source(r->plan))
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                          "plan was made for other catalogues");
     return FSDPCK_OK;
@@ -26,11 +26,12 @@ static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
 /* Memory for all that is located; a failure leaves it to exec_free. */
 static fsdpck_status begin(struct exec *x, fsdpck_error *err)
 {
-    const catalogue *from = plan_from(x->r.plan);
-    x->spot_count = catalogue_chunk_count(from);
+    const catalogue *from = plan_source(x->r.plan);
+    x->chunk_extent_count = catalogue_chunk_count(from);
     x->tensor_count = catalogue_tensor_count(from);
-    x->spots = budget_alloc(x->r.metadata, x->spot_count * sizeof *x->spots, err);
-    if (x->spots == NULL)
+    x->chunk_extents =
+        budget_alloc(x->r.metadata, x->chunk_extent_count * sizeof *x->chunk_extents, err);
+    if (x->chunk_extents == NULL)
         return FSDPCK_LIMIT;
     x->tensor_flags = budget_alloc(x->r.metadata, x->tensor_count, err);
     return x->tensor_flags == NULL ? FSDPCK_LIMIT : exec_start_workers(x, err);
@@ -48,7 +49,7 @@ static fsdpck_status new_exec(const exec_request *r, struct exec **out, fsdpck_e
     x->strides = VEC_OF(uint64_t, r->metadata);
     x->compare = VEC_OF(replica_pair, r->metadata);
     x->streams = VEC_OF(uint64_t, r->metadata);
-    x->bundles = VEC_OF(cut_bundle, r->metadata);
+    x->column_groups = VEC_OF(column_group_info, r->metadata);
     x->members = VEC_OF(uint32_t, r->metadata);
     x->own_items = VEC_OF(uint64_t, r->metadata);
     x->owners = VEC_OF(uint32_t, r->metadata);
@@ -60,32 +61,32 @@ static fsdpck_status new_exec(const exec_request *r, struct exec **out, fsdpck_e
 /* Once it is known which streams are decoded into memory, buffers leave them room. */
 static fsdpck_status make_room(struct exec *x, fsdpck_error *err)
 {
-    x->staged_nbytes = band_staged_nbytes(x);
+    x->staged_nbytes = row_block_staged_nbytes(x);
     if (x->staged_nbytes == 0)
         return FSDPCK_OK;
     exec_stop_workers(x);
-    x->sums.buffer_nbytes = 0;
+    x->stats.buffer_nbytes = 0;
     return exec_start_workers(x, err);
 }
 
 static fsdpck_status finish(struct exec *x, fsdpck_error *err)
 {
-    plan_sums sums;
+    plan_totals stats;
     RETURN_IF(make_room(x, err));
-    RETURN_IF(bundle_all(x, err));
-    plan_get_sums(x->r.plan, &sums);
-    x->sums.read_amplification = sums.read_amplification;
-    if (sums.source_bytes > 0)
-        x->sums.read_amplification += (double)x->reread_nbytes / (double)sums.source_bytes;
+    RETURN_IF(column_groups_find(x, err));
+    plan_get_totals(x->r.plan, &stats);
+    x->stats.read_amplification = stats.read_amplification;
+    if (stats.source_bytes > 0)
+        x->stats.read_amplification += (double)x->reread_nbytes / (double)stats.source_bytes;
     return FSDPCK_OK;
 }
 
-fsdpck_status exec_locate(const exec_request *r, struct exec **out, fsdpck_error *err)
+fsdpck_status exec_resolve(const exec_request *r, struct exec **out, fsdpck_error *err)
 {
     struct exec *x = NULL;
     *out = NULL;
     fsdpck_status st = new_exec(r, &x, err);
-    st = exec_locate_all(x, r->group, st, err);
+    st = exec_resolve_all(x, r->group, st, err);
     if (st == FSDPCK_OK)
         st = finish(x, err);
     if (st != FSDPCK_OK) {
@@ -105,14 +106,14 @@ static uint64_t output_nbytes(const catalogue *to)
 }
 
 /* This rank's share of all but streams. */
-static fsdpck_status run_share(struct exec *x, fsdpck_error *err)
+static fsdpck_status run_own_items(struct exec *x, fsdpck_error *err)
 {
-    RETURN_IF(crc_parts_begin(x, err));
-    RETURN_IF(late_begin(x, err));
-    RETURN_IF(replica_compare_rest(x, err));
+    RETURN_IF(exec_checksums_begin(x, err));
+    RETURN_IF(exec_deferred_begin(x, err));
+    RETURN_IF(replica_compare_remaining(x, err));
     progress_phase(x->r.progress, x->out == NULL ? "reading" : "writing",
                    output_nbytes(&x->r.target->cat));
-    return x->r.target->pack.place != NULL && x->out != NULL ? pack_run(x, err)
+    return x->r.target->pack.place != NULL && x->out != NULL ? compress_run(x, err)
                                                              : engine_threads_run(x, err);
 }
 
@@ -120,15 +121,15 @@ static fsdpck_status run_share(struct exec *x, fsdpck_error *err)
  * each host has its own files, one's of each. */
 static fsdpck_status run_streams(struct exec *x, fsdpck_error *err)
 {
-    return exec_leads(x) ? scatter_run(x, err) : FSDPCK_OK;
+    return exec_is_leader(x) ? scatter_run(x, err) : FSDPCK_OK;
 }
 
-static fsdpck_status run_rest(struct exec *x, fsdpck_error *err)
+static fsdpck_status run_remaining(struct exec *x, fsdpck_error *err)
 {
     const source *src = x->r.source;
-    crc_parts_finish(x);
-    if (exec_leads(x))
-        RETURN_IF(late_finish(x, err));
+    exec_checksums_finish(x);
+    if (exec_is_leader(x))
+        RETURN_IF(exec_deferred_finish(x, err));
     return src->check_unchanged == NULL ? FSDPCK_OK : src->check_unchanged(src->ctx, err);
 }
 
@@ -136,13 +137,13 @@ fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err)
 {
     x->out = out;
     RETURN_IF(x->engine->begin(x, err));
-    const fsdpck_status st = group_agree(x->r.group, run_share(x, err), err);
+    const fsdpck_status st = group_agree(x->r.group, run_own_items(x, err), err);
     x->engine->end(x, st == FSDPCK_OK);
     RETURN_IF(st);
     if (x->streams.count > 0)
         RETURN_IF(group_agree(x->r.group, run_streams(x, err), err));
-    RETURN_IF(share_sums(x, err));
-    return group_agree(x->r.group, run_rest(x, err), err);
+    RETURN_IF(all_reduce_sums(x, err));
+    return group_agree(x->r.group, run_remaining(x, err), err);
 }
 
 bool exec_is_streamed(const struct exec *x, uint32_t target_tensor)
@@ -152,7 +153,7 @@ bool exec_is_streamed(const struct exec *x, uint32_t target_tensor)
 
 fsdpck_status exec_check_replicas(struct exec *x, fsdpck_error *err)
 {
-    return replica_compare_rest(x, err);
+    return replica_compare_remaining(x, err);
 }
 
 void exec_free(struct exec *x)
@@ -162,14 +163,14 @@ void exec_free(struct exec *x)
     x->engine->end(x, false);
     exec_stop_workers(x);
     x->engine->close(x);
-    budget_free(x->r.metadata, x->spots, x->spot_count * sizeof *x->spots);
+    budget_free(x->r.metadata, x->chunk_extents, x->chunk_extent_count * sizeof *x->chunk_extents);
     budget_free(x->r.metadata, x->tensor_flags, x->tensor_count);
-    budget_free(x->r.metadata, x->late_done, x->late_count);
-    budget_free(x->r.metadata, x->bundled, x->bundled_nbytes);
+    budget_free(x->r.metadata, x->deferred_done, x->deferred_count);
+    budget_free(x->r.metadata, x->grouped, x->grouped_nbytes);
     vec_release(&x->strides);
     vec_release(&x->compare);
     vec_release(&x->streams);
-    vec_release(&x->bundles);
+    vec_release(&x->column_groups);
     vec_release(&x->members);
     vec_release(&x->own_items);
     vec_release(&x->owners);

@@ -2,7 +2,7 @@
  *
  *     exec_request r = {.plan = p, .source = &src, .target = &to, .nthreads = n, ...};
  *     struct exec *x;
- *     RETURN_IF(exec_locate(&r, &x, err));   // heads of all blobs needed; nothing is written yet
+ *     RETURN_IF(exec_resolve(&r, &x, err));   // heads of all blobs needed; nothing is written yet
  *     output_begin(&out, ...);
  *     for each file of to.cat:
  *         output_add(&out, ...);             // same order, same sizes
@@ -52,7 +52,7 @@ typedef struct rank_differences {
     fsdpck_error first;
 } rank_differences;
 
-/* All pointers are borrowed until exec_free; group, near, gpu, differences, cancel, progress, log and
+/* All pointers are borrowed until exec_free; group, source_folder, gpu, differences, cancel, progress, log and
  * metadata may be NULL. */
 typedef struct exec_request {
     const plan *plan;
@@ -62,11 +62,12 @@ typedef struct exec_request {
     uint64_t memory_nbytes;
     int direct;   /* EXEC_DIRECT_... */
     group *group; /* who shares the work: of every rank the same plan, target and output */
-    const struct group_view *near; /* whose disks the source is on; NULL: all see all of it */
+    const struct remote_folder
+        *source_folder; /* whose disks the source is on; NULL: all see all of it */
     /* Where each host has an output of its own: by target file, whether it is written on this one; every
      * file on one host. NULL: all on one. */
-    const uint8_t *own_files;
-    const struct hosts *hosts; /* with own_files */
+    const uint8_t *is_own_file;
+    const struct hosts *hosts; /* with is_own_file */
     gpu *gpu;          /* tiles are filled by it; streams and replicas stay with the threads */
     bool gpu_required; /* its failure is the run's; else threads go on, with a warning */
     rank_differences *differences; /* NULL: the first that differs is a failure */
@@ -78,7 +79,7 @@ typedef struct exec_request {
 
 struct exec;
 
-struct exec_sums {
+struct exec_stats {
     uint64_t bytes_read;      /* by read_at and decoded from streams; heads excluded */
     uint64_t reads;           /* calls of read_at */
     uint64_t bytes_travelled; /* of bytes_read: from disks of other ranks */
@@ -102,22 +103,22 @@ struct exec_sums {
  * (REPLICA-DIFFER: BADINPUT). On failure *x is NULL. In a group by all ranks, once they have agreed on
  * their plan: each locates a part and tells the others, and a failure of that is the same for all; what
  * follows may fail for one alone. */
-fsdpck_status exec_locate(const exec_request *r, struct exec **x,
-                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status exec_resolve(const exec_request *r, struct exec **x,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* In a group, by all ranks before exec_run: each gets its share of the items, but those that do not
  * take any. Where the source is on disks of the ranks' own, items go to those that have most of what
  * they read. */
-fsdpck_status exec_share_work(struct exec *x, bool takes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status exec_assign_work(struct exec *x, bool takes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* This rank's share: job 0 to count - 1 -> item. */
-uint64_t exec_own_count(const struct exec *x);
+uint64_t exec_own_item_count(const struct exec *x);
 uint64_t exec_own_item(const struct exec *x, uint64_t job);
 
 /* Compares the other replicas, writes all files of `out` (index equal to the target's), then makes
  * sure that the source did not change meanwhile. Once per exec. Where `out` is NULL nothing is
  * written: target.chunk_digest is what the run is for (want_digest, and not want_crc).
- * In a group each rank does its share, they agree in the end, and every rank has all sums; late bytes
- * that only the sums of several ranks give are written by rank 0, or by one rank of each host. */
+ * In a group each rank does its share, they agree in the end, and every rank has all checksums; late bytes
+ * that only the checksums of several ranks give are written by rank 0, or by one rank of each host. */
 fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* For those who look at the bytes themselves: in place of exec_run, or after one without an output.
@@ -134,15 +135,15 @@ uint64_t exec_fill_nbytes(const struct exec *x, const output_range *range);
 bool exec_is_streamed(const struct exec *x, uint32_t target_tensor);
 fsdpck_status exec_check_replicas(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* After exec_fill, by all ranks: from now on exec_get_sums gives those of all. */
-fsdpck_status exec_share_sums(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* After exec_fill, by all ranks: from now on exec_get_stats gives those of all. */
+fsdpck_status exec_all_reduce_stats(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* At any time; complete after exec_run: of all ranks. */
-void exec_get_sums(const struct exec *x, struct exec_sums *sums);
+void exec_get_stats(const struct exec *x, struct exec_stats *stats);
 
 void exec_free(struct exec *x);
 
-/* --- gpus.c --- */
+/* --- gpu_device.c --- */
 
 /* The device of this rank: the ranks of a host take its devices in turn. DEVICE where none is usable.
  * Closed after every exec that has it. */
@@ -150,6 +151,6 @@ fsdpck_status exec_open_gpu(const group *g, gpu **out, fsdpck_error *err) FSDPCK
 void exec_close_gpu(gpu *g);
 /* What was built in, or NULL; and what is there to use it, in one line. */
 const char *exec_gpu_description(void);
-void exec_gpu_state(char *text, size_t capacity);
+void exec_gpu_describe_state(char *text, size_t capacity);
 
 #endif

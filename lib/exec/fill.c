@@ -1,7 +1,7 @@
 /* A tile with all that is in it: by the engine, or by the worker's thread. */
 #include <string.h>
 
-#include "exec/exec_state.h"
+#include "exec/exec_internal.h"
 
 /* Literals at once, chunks through gather; what nobody fills is zeros. */
 static fsdpck_status fill_by_threads(worker *w, const output_range *range, bool *wanted,
@@ -20,12 +20,12 @@ static fsdpck_status fill_by_threads(worker *w, const output_range *range, bool 
         uint8_t *at = tile + (part.begin - range->begin);
         memset(tile + (filled - range->begin), 0, part.begin - filled);
         filled = part.end;
-        if (part.kind != PART_CHUNK) {
+        if (part.kind != RANGE_PART_CHUNK) {
             other = true;
-            if (part.kind == PART_LITERAL)
-                memcpy(at, part.literal, part.end - part.begin);
+            if (part.kind == RANGE_PART_CONSTANT)
+                memcpy(at, part.constant, part.end - part.begin);
             else
-                memset(at, 0, part.end - part.begin); /* see sum_range */
+                memset(at, 0, part.end - part.begin); /* see checksum_range */
             continue;
         }
         if (exec_chunk_is_streamed(x, part.chunk)) {
@@ -45,7 +45,7 @@ static fsdpck_status fill_by_threads(worker *w, const output_range *range, bool 
     return FSDPCK_OK;
 }
 
-void fill_rest(worker *w, const output_range *range)
+void fill_non_chunks(worker *w, const output_range *range)
 {
     range_walk walk;
     range_part part;
@@ -56,9 +56,9 @@ void fill_rest(worker *w, const output_range *range)
         uint8_t *at = tile + (part.begin - range->begin);
         memset(tile + (filled - range->begin), 0, part.begin - filled);
         filled = part.end;
-        if (part.kind == PART_LITERAL)
-            memcpy(at, part.literal, part.end - part.begin);
-        else if (part.kind != PART_CHUNK)
+        if (part.kind == RANGE_PART_CONSTANT)
+            memcpy(at, part.constant, part.end - part.begin);
+        else if (part.kind != RANGE_PART_CHUNK)
             memset(at, 0, part.end - part.begin);
     }
     memset(tile + (filled - range->begin), 0, range->end - filled);
@@ -71,6 +71,6 @@ fsdpck_status fill_tile(worker *w, const output_range *range, bool *wanted, fsdp
     if (!done)
         return fill_by_threads(w, range, wanted, err);
     *wanted = true;
-    fill_rest(w, range);
+    fill_non_chunks(w, range);
     return FSDPCK_OK;
 }

@@ -2,55 +2,55 @@
  * places. */
 #include <string.h>
 
-#include "exec/exec_state.h"
+#include "exec/exec_internal.h"
 #include "plan/sort.h"
 
-static dtype piece_from(const piece *q)
+static dtype read_op_dtype(const read_op *q)
 {
     return (dtype)q->from;
 }
 
-static convert piece_convert(const piece *q)
+static convert read_op_convert(const read_op *q)
 {
-    return (convert){.from = piece_from(q),
+    return (convert){.from = read_op_dtype(q),
                      .to = (dtype)q->to,
-                     .swap = (q->ops & SPOT_SWAP) != 0,
-                     .conj = (q->ops & SPOT_CONJ) != 0,
-                     .neg = (q->ops & SPOT_NEG) != 0};
+                     .swap = (q->ops & EXTENT_SWAP) != 0,
+                     .conj = (q->ops & EXTENT_CONJ) != 0,
+                     .neg = (q->ops & EXTENT_NEG) != 0};
 }
 
-static bool piece_is_run(const piece *q)
+static bool read_op_is_run(const read_op *q)
 {
     return q->ndim == 0 && q->from == q->to && q->ops == 0;
 }
 
 /* To be read straight to its place. */
-static bool piece_is_long_run(const piece *q)
+static bool read_op_is_long_run(const read_op *q)
 {
-    return piece_is_run(q) && q->span_bytes >= GATHER_RUN_NBYTES;
+    return read_op_is_run(q) && q->span_bytes >= GATHER_RUN_NBYTES;
 }
 
-static fsdpck_status read_piece(worker *w, const piece *q, uint64_t begin, uint8_t *dst,
-                                uint64_t nbytes, fsdpck_error *err)
+static fsdpck_status read_op_read(worker *w, const read_op *q, uint64_t begin, uint8_t *dst,
+                                  uint64_t nbytes, fsdpck_error *err)
 {
     const fsdpck_status st = worker_read(w, q->file, begin, dst, nbytes, err);
     if (st != FSDPCK_OK)
-        exec_chunk_context(w->x, q->src_chunk, err);
+        exec_add_chunk_context(w->x, q->src_chunk, err);
     return st;
 }
 
 /* A run of its own: straight to its place, or through staging. */
-static fsdpck_status read_run(worker *w, const piece *q, fsdpck_error *err)
+static fsdpck_status read_run(worker *w, const read_op *q, fsdpck_error *err)
 {
     uint8_t *dst = w->gather.base + q->dst_at;
     if (w->place->direct)
-        return read_piece(w, q, q->src_offset_bytes, dst, q->span_bytes, err);
+        return read_op_read(w, q, q->src_offset_bytes, dst, q->span_bytes, err);
     for (uint64_t done = 0; done < q->span_bytes;) {
         const uint64_t left = q->span_bytes - done;
         const uint64_t n = left < w->x->staging_nbytes ? left : w->x->staging_nbytes;
         uint8_t *buffer;
         RETURN_IF(w->place->reserve(w, n, dst + done, 1, 3, &buffer, err));
-        RETURN_IF(read_piece(w, q, q->src_offset_bytes + done, buffer, n, err));
+        RETURN_IF(read_op_read(w, q, q->src_offset_bytes + done, buffer, n, err));
         w->place->run(w, dst + done, buffer, n);
         done += n;
     }
@@ -58,15 +58,15 @@ static fsdpck_status read_run(worker *w, const piece *q, fsdpck_error *err)
 }
 
 /* From staging to the tile. */
-static void place_piece(worker *w, const piece *q, const uint8_t *src)
+static void read_op_copy(worker *w, const read_op *q, const uint8_t *src)
 {
     uint8_t *dst = w->gather.base + q->dst_at;
-    if (piece_is_run(q)) {
+    if (read_op_is_run(q)) {
         w->place->run(w, dst, src, q->span_bytes);
         return;
     }
     const uint64_t *dims = w->gather.dims + q->dims_at;
-    const convert c = piece_convert(q);
+    const convert c = read_op_convert(q);
     strided s;
     s.ndim = q->ndim;
     for (unsigned d = 0; d < q->ndim; d++) {
@@ -77,24 +77,24 @@ static void place_piece(worker *w, const piece *q, const uint8_t *src)
     w->place->box(w, &c, &s, dst, src);
 }
 
-/* Reads pieces [i, j) of the sorted list in one go. */
-static fsdpck_status read_bundle(worker *w, const sort_pair *sorted, unsigned i, unsigned j,
-                                 uint64_t begin, uint64_t end, fsdpck_error *err)
+/* Reads operations [i, j) of the sorted list in one go. */
+static fsdpck_status read_together(worker *w, const sort_pair *sorted, unsigned i, unsigned j,
+                                   uint64_t begin, uint64_t end, fsdpck_error *err)
 {
     gather *g = &w->gather;
-    const piece *first = &g->pieces[sorted[i].item];
+    const read_op *first = &g->read_ops[sorted[i].item];
     uint8_t *buffer;
     unsigned dims = 0;
-    if (j - i == 1 && piece_is_run(first))
+    if (j - i == 1 && read_op_is_run(first))
         return read_run(w, first, err);
     for (unsigned k = i; !w->place->direct && k < j; k++)
-        dims += 3u * g->pieces[sorted[k].item].ndim;
+        dims += 3u * g->read_ops[sorted[k].item].ndim;
     RETURN_IF(
         w->place->reserve(w, end - begin, g->base + first->dst_at, j - i, dims, &buffer, err));
-    RETURN_IF(read_piece(w, first, begin, buffer, end - begin, err));
+    RETURN_IF(read_op_read(w, first, begin, buffer, end - begin, err));
     for (; i < j; i++) {
-        const piece *q = &g->pieces[sorted[i].item];
-        place_piece(w, q, buffer + (q->src_offset_bytes - begin));
+        const read_op *q = &g->read_ops[sorted[i].item];
+        read_op_copy(w, q, buffer + (q->src_offset_bytes - begin));
     }
     return FSDPCK_OK;
 }
@@ -105,28 +105,28 @@ fsdpck_status gather_flush(worker *w, fsdpck_error *err)
     sort_pair *sorted = g->sorted;
     const unsigned count = g->count;
     for (unsigned i = 0; i < count; i++)
-        sorted[i] = (sort_pair){g->pieces[i].src_offset_bytes, i};
-    sort_pairs(sorted, sorted + GATHER_PIECES, count, NULL, NULL);
+        sorted[i] = (sort_pair){g->read_ops[i].src_offset_bytes, i};
+    sort_pairs(sorted, sorted + GATHER_READ_OPS, count, NULL, NULL);
     for (unsigned i = 0; i < count; i++)
-        sorted[i].key = g->pieces[sorted[i].item].file;
-    sort_pairs(sorted, sorted + GATHER_PIECES, count, NULL, NULL);
+        sorted[i].key = g->read_ops[sorted[i].item].file;
+    sort_pairs(sorted, sorted + GATHER_READ_OPS, count, NULL, NULL);
 
     unsigned i = 0;
     while (i < count) {
-        const piece *first = &g->pieces[sorted[i].item];
+        const read_op *first = &g->read_ops[sorted[i].item];
         const uint64_t begin = first->src_offset_bytes;
         uint64_t end = begin + first->span_bytes;
         unsigned j = i + 1;
-        for (; j < count && !piece_is_long_run(first); j++) {
-            const piece *q = &g->pieces[sorted[j].item];
+        for (; j < count && !read_op_is_long_run(first); j++) {
+            const read_op *q = &g->read_ops[sorted[j].item];
             const uint64_t q_end = q->src_offset_bytes + q->span_bytes;
-            if (piece_is_long_run(q) || q->file != first->file ||
+            if (read_op_is_long_run(q) || q->file != first->file ||
                 q->src_offset_bytes > end + GATHER_GAP_NBYTES ||
                 (q_end > end ? q_end : end) - begin > w->x->staging_nbytes)
                 break;
             end = q_end > end ? q_end : end;
         }
-        RETURN_IF(read_bundle(w, sorted, i, j, begin, end, err));
+        RETURN_IF(read_together(w, sorted, i, j, begin, end, err));
         i = j;
     }
     g->count = 0;
@@ -134,14 +134,14 @@ fsdpck_status gather_flush(worker *w, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* A new piece with room for its dims. */
-static fsdpck_status new_piece(worker *w, unsigned ndim, piece **q, fsdpck_error *err)
+/* A new read operation with room for its dims. */
+static fsdpck_status read_op_new(worker *w, unsigned ndim, read_op **q, fsdpck_error *err)
 {
     gather *g = &w->gather;
-    if (g->count == GATHER_PIECES || g->dims_count + 3 * ndim > GATHER_DIMS)
+    if (g->count == GATHER_READ_OPS || g->dims_count + 3 * ndim > GATHER_DIMS)
         RETURN_IF(gather_flush(w, err));
     g->touched = true;
-    *q = &g->pieces[g->count++];
+    *q = &g->read_ops[g->count++];
     (*q)->ndim = (uint8_t)ndim;
     (*q)->dims_at = g->dims_count;
     g->dims_count += 3 * ndim;
@@ -150,25 +150,25 @@ static fsdpck_status new_piece(worker *w, unsigned ndim, piece **q, fsdpck_error
 
 /* One run on both sides: long ones are read at once, short ones wait for neighbours; a run that
  * goes on where the last one ended, on both sides, becomes part of it. */
-static fsdpck_status add_run(worker *w, const piece *run, fsdpck_error *err)
+static fsdpck_status add_run(worker *w, const read_op *run, fsdpck_error *err)
 {
     gather *g = &w->gather;
     if (g->count > 0) {
-        piece *last = &g->pieces[g->count - 1];
-        if (piece_is_run(last) && last->file == run->file &&
+        read_op *last = &g->read_ops[g->count - 1];
+        if (read_op_is_run(last) && last->file == run->file &&
             last->src_offset_bytes + last->span_bytes == run->src_offset_bytes &&
             last->dst_at + (int64_t)last->span_bytes == run->dst_at) {
             last->span_bytes += run->span_bytes;
             return FSDPCK_OK;
         }
-        if (piece_is_long_run(last)) {
-            const piece whole = *last;
+        if (read_op_is_long_run(last)) {
+            const read_op whole = *last;
             g->count--;
             RETURN_IF(read_run(w, &whole, err));
         }
     }
-    piece *q;
-    RETURN_IF(new_piece(w, 0, &q, err));
+    read_op *q;
+    RETURN_IF(read_op_new(w, 0, &q, err));
     const uint32_t dims_at = q->dims_at;
     *q = *run;
     q->dims_at = dims_at;
@@ -176,19 +176,19 @@ static fsdpck_status add_run(worker *w, const piece *run, fsdpck_error *err)
 }
 
 /* A box that is no run, or whose elements change: cut to what staging holds. */
-static fsdpck_status add_box(worker *w, const piece *box, strided *s, fsdpck_error *err)
+static fsdpck_status add_box(worker *w, const read_op *box, strided *s, fsdpck_error *err)
 {
     gather *g = &w->gather;
-    const uint64_t itemsize = dtype_get(piece_from(box))->itemsize_bytes;
+    const uint64_t itemsize = dtype_get(read_op_dtype(box))->itemsize_bytes;
     box_split *b = &w->split;
-    if (!g->bundled && gather_wants_runs(w, s, itemsize)) {
-        const convert c = piece_convert(box);
+    if (!g->grouped && gather_should_read_runs(w, s, itemsize)) {
+        const convert c = read_op_convert(box);
         return gather_runs(w, box, &c, s, err);
     }
     box_split_begin(b, s->ndim, s->sizes, s->src_strides, itemsize, w->x->staging_nbytes);
     while (box_split_next(b)) {
-        piece *q;
-        RETURN_IF(new_piece(w, s->ndim, &q, err));
+        read_op *q;
+        RETURN_IF(read_op_new(w, s->ndim, &q, err));
         const uint32_t dims_at = q->dims_at;
         uint64_t *dims = g->dims + dims_at;
         *q = *box;
@@ -210,19 +210,19 @@ fsdpck_status gather_segment_to(worker *w, const segment_walk *seg, dtype to, in
                                 const uint64_t *dst_strides, fsdpck_error *err)
 {
     struct exec *x = w->x;
-    const spot *where = &x->spots[seg->src_chunk];
+    const chunk_extent *where = &x->chunk_extents[seg->src_chunk];
     const dtype from = exec_chunk_dtype(x, seg->src_chunk);
     const uint64_t from_size = dtype_get(from)->itemsize_bytes;
     const uint64_t to_size = dtype_get(to)->itemsize_bytes;
     strided *s = &w->shape;
-    piece q = {.src_offset_bytes = where->offset_bytes,
-               .dst_at = dst_at,
-               .file = where->file,
-               .src_chunk = (uint32_t)seg->src_chunk,
-               .from = (uint8_t)from,
-               .to = (uint8_t)to,
-               .ops = (uint8_t)(where->flags & (SPOT_SWAP | SPOT_CONJ | SPOT_NEG))};
-    if (where->flags & SPOT_STREAM)
+    read_op q = {.src_offset_bytes = where->offset_bytes,
+                 .dst_at = dst_at,
+                 .file = where->file,
+                 .src_chunk = (uint32_t)seg->src_chunk,
+                 .from = (uint8_t)from,
+                 .to = (uint8_t)to,
+                 .ops = (uint8_t)(where->flags & (EXTENT_SWAP | EXTENT_CONJ | EXTENT_NEG))};
+    if (where->flags & EXTENT_STREAM)
         return FSDPCK_OK;
     exec_chunk_strides(x, seg->src_chunk, w->src_strides);
     s->ndim = seg->ndim;
@@ -265,15 +265,15 @@ static uint64_t row_to_complete(const struct exec *x, const segment_walk *seg, u
     return 1;
 }
 
-void gather_walk_begin(const struct exec *x, segment_walk *seg, uint64_t chunk, bool bundled,
+void gather_walk_begin(const struct exec *x, segment_walk *seg, uint64_t chunk, bool grouped,
                        uint64_t first_elem, uint64_t end_elem)
 {
     const catalogue *to = &x->r.target->cat;
     const dtype d = (dtype)catalogue_tensor(to, catalogue_chunk(to, chunk)->tensor)->dtype;
     segment_walk_begin(seg, x->r.plan, chunk, first_elem, end_elem);
-    const dtype from = (dtype)catalogue_tensor(plan_from(x->r.plan), seg->src_tensor)->dtype;
+    const dtype from = (dtype)catalogue_tensor(plan_source(x->r.plan), seg->src_tensor)->dtype;
     const uint64_t row =
-        from != d || bundled ? 1 : row_to_complete(x, seg, dtype_get(d)->itemsize_bytes);
+        from != d || grouped ? 1 : row_to_complete(x, seg, dtype_get(d)->itemsize_bytes);
     if (row > 1)
         segment_walk_begin(seg, x->r.plan, chunk, first_elem / row * row,
                            (end_elem + row - 1) / row * row);
@@ -286,7 +286,7 @@ fsdpck_status gather_elements(worker *w, uint64_t chunk, uint64_t first_elem, ui
     const catalogue *to = &x->r.target->cat;
     const dtype d = (dtype)catalogue_tensor(to, catalogue_chunk(to, chunk)->tensor)->dtype;
     segment_walk *seg = &w->walk;
-    gather_walk_begin(x, seg, chunk, w->gather.bundled, first_elem, end_elem);
+    gather_walk_begin(x, seg, chunk, w->gather.grouped, first_elem, end_elem);
     while (segment_walk_next(seg))
         RETURN_IF(w->segment(w, seg, d, chunk_at, err));
     return FSDPCK_OK;
@@ -298,7 +298,7 @@ fsdpck_status gather_range(worker *w, const output_range *range, fsdpck_error *e
     range_part part;
     range_walk_begin(&walk, w->x->r.plan, range);
     while (range_walk_next(&walk, &part))
-        if (part.kind == PART_CHUNK)
+        if (part.kind == RANGE_PART_CHUNK)
             RETURN_IF(gather_elements(
                 w, part.chunk, part.first_elem, part.end_elem,
                 (int64_t)part.chunk_begin - (int64_t)range->begin + (int64_t)w->at, err));

@@ -1,6 +1,6 @@
 /* Boxes that are read run by run: runs are packed in staging, so that many are copied at a time and
  * the lines of the tile are written whole, not element by element. */
-#include "exec/exec_state.h"
+#include "exec/exec_internal.h"
 
 /* Fewer runs than this may as well wait for neighbours, see gather_flush. */
 #define RUNS_MIN 8u
@@ -25,7 +25,7 @@ static uint64_t source_run(const strided *s, uint64_t itemsize, bool *inside)
 
 /* Where all between the first and the last element costs more to read than a system call for each
  * run. */
-bool gather_wants_runs(const worker *w, const strided *s, uint64_t itemsize)
+bool gather_should_read_runs(const worker *w, const strided *s, uint64_t itemsize)
 {
     bool inside[NDIM_MAX];
     const uint64_t span = strided_span(s->ndim, s->sizes, s->src_strides, itemsize);
@@ -45,7 +45,7 @@ static unsigned packed_dim(const strided *s, const bool *inside)
     return best;
 }
 
-fsdpck_status gather_runs(worker *w, const piece *box, const convert *c, const strided *s,
+fsdpck_status gather_runs(worker *w, const read_op *box, const convert *c, const strided *s,
                           fsdpck_error *err)
 {
     const uint64_t itemsize = dtype_get(c->from)->itemsize_bytes;
@@ -76,7 +76,7 @@ fsdpck_status gather_runs(worker *w, const piece *box, const convert *c, const s
             const uint64_t at = src_at + i * s->src_strides[along];
             const fsdpck_status st = worker_read(w, box->file, at, buffer + i * run, run, err);
             if (st != FSDPCK_OK) {
-                exec_chunk_context(w->x, box->src_chunk, err);
+                exec_add_chunk_context(w->x, box->src_chunk, err);
                 return st;
             }
         }

@@ -2,24 +2,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/band.h"
-#include "exec/exec_state.h"
+#include "exec/exec_internal.h"
+#include "exec/row_block.h"
 
 /* Jobs that compare bytes come after those that compare checksums. */
 #define COMPARE_FIRST (UINT64_MAX / 2)
 
 static const char *chunk_path(const struct exec *x, uint64_t chunk)
 {
-    const catalogue *from = plan_from(x->r.plan);
+    const catalogue *from = plan_source(x->r.plan);
     return catalogue_name(from, catalogue_file(from, catalogue_chunk(from, chunk)->file)->path);
 }
 
 /* Of one file at least the bytes are not those of its checksum. */
 static bool is_damaged(const struct exec *x, const replica_pair *pair)
 {
-    const spot *a = &x->spots[pair->first];
-    const spot *b = &x->spots[pair->again];
-    return (a->flags & b->flags & SPOT_CRC) && a->crc32 == b->crc32;
+    const chunk_extent *a = &x->chunk_extents[pair->first];
+    const chunk_extent *b = &x->chunk_extents[pair->again];
+    return (a->flags & b->flags & EXTENT_CRC) && a->crc32 == b->crc32;
 }
 
 static void chunks_differ(const struct exec *x, const replica_pair *pair, const cat_tensor *t,
@@ -39,16 +39,17 @@ static void chunks_differ(const struct exec *x, const replica_pair *pair, const 
 }
 
 /* Two names of one tensor. */
-static const char *twin_of(const struct exec *x, const replica_pair *pair)
+static const char *replica_of(const struct exec *x, const replica_pair *pair)
 {
     const source *s = x->r.source;
-    const char *name = s->twin_of == NULL ? NULL : s->twin_of(s->ctx, pair->again);
-    return name != NULL || s->twin_of == NULL ? name : s->twin_of(s->ctx, pair->first);
+    const char *name = s->replica_of == NULL ? NULL : s->replica_of(s->ctx, pair->again);
+    return name != NULL || s->replica_of == NULL ? name : s->replica_of(s->ctx, pair->first);
 }
 
-static void twins_differ(const struct exec *x, const char *name, uint32_t tensor, fsdpck_error *err)
+static void aliases_differ(const struct exec *x, const char *name, uint32_t tensor,
+                           fsdpck_error *err)
 {
-    const catalogue *from = plan_from(x->r.plan);
+    const catalogue *from = plan_source(x->r.plan);
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_TIE_DIFFERS,
               "'%s' and '%s' are one tensor in the model and differ",
               catalogue_name(from, catalogue_tensor(from, tensor)->name), name);
@@ -64,35 +65,36 @@ static fsdpck_status error_differ(const struct exec *x, const replica_pair *pair
     char text[200];
     uint64_t offsets[NDIM_MAX];
     uint64_t sizes[NDIM_MAX];
-    const catalogue *from = plan_from(x->r.plan);
+    const catalogue *from = plan_source(x->r.plan);
     const uint32_t tensor = catalogue_chunk(from, pair->first)->tensor;
     const uint64_t low = pair->first < pair->again ? pair->first : pair->again;
     const uint64_t high = pair->first < pair->again ? pair->again : pair->first;
     catalogue_chunk_box(from, pair->first, offsets, sizes);
-    const char *twin = twin_of(x, pair);
+    const char *twin = replica_of(x, pair);
     if (twin != NULL)
-        twins_differ(x, twin, tensor, err);
+        aliases_differ(x, twin, tensor, err);
     else
         chunks_differ(x, pair, catalogue_tensor(from, tensor), err);
     error_expected(
         err, "equal %s of %s", what,
         box_text(text, sizeof text, offsets, sizes, catalogue_tensor(from, tensor)->ndim));
     error_found(err, "'%s' and '%s' differ", chunk_path(x, low), chunk_path(x, high));
-    exec_chunk_context(x, high, err);
+    exec_add_chunk_context(x, high, err);
     return FSDPCK_BADINPUT;
 }
 
 static fsdpck_status check_pair(struct exec *x, const replica_pair *pair, fsdpck_error *err)
 {
-    const unsigned same = SPOT_SWAP | SPOT_CONJ | SPOT_NEG;
-    const spot *a = &x->spots[pair->first];
-    const spot *b = &x->spots[pair->again];
-    const bool sums = plan_replica_policy(x->r.plan) != REPLICAS_COMPARE && (a->flags & SPOT_CRC) &&
-                      (b->flags & SPOT_CRC) && (a->flags & same) == (b->flags & same);
-    if (sums && a->crc32 != b->crc32)
+    const unsigned same = EXTENT_SWAP | EXTENT_CONJ | EXTENT_NEG;
+    const chunk_extent *a = &x->chunk_extents[pair->first];
+    const chunk_extent *b = &x->chunk_extents[pair->again];
+    const bool has_crcs = plan_replica_policy(x->r.plan) != REPLICAS_COMPARE &&
+                       (a->flags & EXTENT_CRC) && (b->flags & EXTENT_CRC) &&
+                       (a->flags & same) == (b->flags & same);
+    if (has_crcs && a->crc32 != b->crc32)
         return error_differ(x, pair, "checksums", err);
-    if (sums) {
-        x->sums.replicas_by_crc++;
+    if (has_crcs) {
+        x->stats.replicas_by_crc++;
         return FSDPCK_OK;
     }
     replica_pair *rest = vec_push(&x->compare, err);
@@ -106,7 +108,7 @@ static fsdpck_status check_pair(struct exec *x, const replica_pair *pair, fsdpck
 bool replica_is_trusted(const plan *p, uint32_t tensor)
 {
     return plan_replica_policy(p) == REPLICAS_FIRST &&
-           (catalogue_tensor(plan_from(p), tensor)->flags & CAT_TENSOR_EACH_RANK) == 0;
+           (catalogue_tensor(plan_source(p), tensor)->flags & CAT_TENSOR_EACH_RANK) == 0;
 }
 
 /* What a comparison found: noted in x->r.differences where somebody wants that, else the result. Of
@@ -132,7 +134,7 @@ static fsdpck_status note_result(findings_of_jobs *f, uint64_t job, uint64_t chu
     }
     pthread_mutex_lock(&x->lock);
     if (what->finding == FSDPCK_FINDING_RANK_DIFFER) {
-        const uint32_t tensor = catalogue_chunk(plan_from(x->r.plan), chunk)->tensor;
+        const uint32_t tensor = catalogue_chunk(plan_source(x->r.plan), chunk)->tensor;
         d->tensors[tensor / 64] |= UINT64_C(1) << tensor % 64;
         if (!d->any || job < d->first_job) {
             d->first = *what;
@@ -158,7 +160,7 @@ static fsdpck_status kept_result(const findings_of_jobs *f, fsdpck_status st, fs
 
 fsdpck_status replica_check_crcs(struct exec *x, fsdpck_error *err)
 {
-    const catalogue *from = plan_from(x->r.plan);
+    const catalogue *from = plan_source(x->r.plan);
     findings_of_jobs found = {.x = x};
     fsdpck_error what;
     uint64_t job = 0;
@@ -224,86 +226,88 @@ static bool boxes_equal(const side *a, const side *b, unsigned ndim, const uint6
 }
 
 /* The same box of the other copy, in as many reads as its own strides need. */
-static fsdpck_status compare_band(worker *w, const band_reader *band, const replica_pair *pair,
-                                  fsdpck_error *err)
+static fsdpck_status compare_row_block(worker *w, const row_block_reader *row_block,
+                                       const replica_pair *pair, fsdpck_error *err)
 {
     struct exec *x = w->x;
-    const spot *s = &x->spots[pair->again];
+    const chunk_extent *s = &x->chunk_extents[pair->again];
     const dtype type = exec_chunk_dtype(x, pair->again);
     const uint64_t itemsize = dtype_get(type)->itemsize_bytes;
     uint64_t strides[NDIM_MAX];
     box_split part;
     exec_chunk_strides(x, pair->again, strides);
     uint64_t base = s->offset_bytes;
-    for (unsigned d = 0; d < band->ndim; d++) {
+    for (unsigned d = 0; d < row_block->ndim; d++) {
         strides[d] *= itemsize;
-        base += band->split.at[d] * strides[d];
+        base += row_block->split.at[d] * strides[d];
     }
-    box_split_begin(&part, band->ndim, band->split.part, strides, itemsize, x->staging_nbytes);
+    box_split_begin(&part, row_block->ndim, row_block->split.part, strides, itemsize,
+                    x->staging_nbytes);
     while (box_split_next(&part)) {
-        side a = {w->tile, band->strides, exec_chunk_convert(x, pair->first, type)};
+        side a = {w->tile, row_block->strides, exec_chunk_convert(x, pair->first, type)};
         const side b = {w->staging, strides, exec_chunk_convert(x, pair->again, type)};
-        for (unsigned d = 0; d < band->ndim; d++)
-            a.bytes += part.at[d] * band->strides[d];
+        for (unsigned d = 0; d < row_block->ndim; d++)
+            a.bytes += part.at[d] * row_block->strides[d];
         RETURN_IF(
             worker_read(w, s->file, base + part.offset_bytes, w->staging, part.span_bytes, err));
-        if (!boxes_equal(&a, &b, band->ndim, part.part, w->scratch))
+        if (!boxes_equal(&a, &b, row_block->ndim, part.part, w->scratch))
             return error_differ(x, pair, "elements", err);
     }
     return FSDPCK_OK;
 }
 
 /* Two streams, decoded side by side; the second one into memory where its bands come in another order. */
-static fsdpck_status compare_streams(worker *w, band_reader *a, const replica_pair *pair,
+static fsdpck_status compare_streams(worker *w, row_block_reader *a, const replica_pair *pair,
                                      fsdpck_error *err)
 {
     struct exec *x = w->x;
     const dtype type = exec_chunk_dtype(x, pair->again);
-    const bool same = band_same_strides(x, pair->first, pair->again);
-    band_reader b;
+    const bool same = row_block_same_strides(x, pair->first, pair->again);
+    row_block_reader b;
     bool more = true;
     if (same)
-        RETURN_IF(band_open(&b, w, pair->again, x->staging_nbytes, err));
+        RETURN_IF(row_block_open(&b, w, pair->again, x->staging_nbytes, err));
     else
-        RETURN_IF(band_open_staged(&b, w, pair->again, err));
+        RETURN_IF(row_block_open_staged(&b, w, pair->again, err));
     fsdpck_status st = FSDPCK_OK;
     while (st == FSDPCK_OK && more) {
         bool more_too;
-        GOTO_IF(band_next(a, w->tile, &more, err), out);
+        GOTO_IF(row_block_next(a, w->tile, &more, err), out);
         if (same)
-            GOTO_IF(band_next(&b, w->staging, &more_too, err), out);
+            GOTO_IF(row_block_next(&b, w->staging, &more_too, err), out);
         const side one = {w->tile, a->strides, exec_chunk_convert(x, pair->first, type)};
-        const side two = {same || !more ? w->staging : band_element(&b, a->split.at), b.strides,
-                          exec_chunk_convert(x, pair->again, type)};
+        const side two = {same || !more ? w->staging : row_block_element(&b, a->split.at),
+                          b.strides, exec_chunk_convert(x, pair->again, type)};
         if (more && !boxes_equal(&one, &two, a->ndim, a->split.part, w->scratch))
             st = error_differ(x, pair, "elements", err);
     }
 out:
-    return band_close(&b, st, err);
+    return row_block_close(&b, st, err);
 }
 
 static fsdpck_status compare_pair(worker *w, replica_pair pair, fsdpck_error *err)
 {
     struct exec *x = w->x;
-    const bool both = (x->spots[pair.first].flags & x->spots[pair.again].flags & SPOT_STREAM) != 0;
-    if (x->spots[pair.again].flags & SPOT_STREAM) /* the stream leads */
+    const bool both = (x->chunk_extents[pair.first].flags & x->chunk_extents[pair.again].flags &
+                       EXTENT_STREAM) != 0;
+    if (x->chunk_extents[pair.again].flags & EXTENT_STREAM) /* the stream leads */
         pair = (replica_pair){pair.again, pair.first};
-    band_reader a;
+    row_block_reader a;
     bool more = true;
-    RETURN_IF(band_open(&a, w, pair.first, x->staging_nbytes, err));
+    RETURN_IF(row_block_open(&a, w, pair.first, x->staging_nbytes, err));
     fsdpck_status st = FSDPCK_OK;
     if (both)
         st = compare_streams(w, &a, &pair, err);
     while (!both && st == FSDPCK_OK && more) {
         st = cancel_check(x->r.cancel, err);
         if (st == FSDPCK_OK)
-            st = band_next(&a, w->tile, &more, err);
+            st = row_block_next(&a, w->tile, &more, err);
         if (st == FSDPCK_OK && more)
-            st = compare_band(w, &a, &pair, err);
+            st = compare_row_block(w, &a, &pair, err);
     }
-    st = band_close(&a, st, err);
+    st = row_block_close(&a, st, err);
     if (st == FSDPCK_OK)
-        w->sums.replicas_compared++;
+        w->stats.replicas_compared++;
     return st;
 }
 
@@ -315,11 +319,11 @@ static fsdpck_status compare_job(void *ctx, unsigned worker_index, uint64_t job,
     fsdpck_error what;
     fsdpck_error_init(&what);
     const fsdpck_status st = compare_pair(x->workers[worker_index], *pair, &what);
-    progress_add(x->r.progress, catalogue_chunk(plan_from(x->r.plan), pair->first)->nbytes);
+    progress_add(x->r.progress, catalogue_chunk(plan_source(x->r.plan), pair->first)->nbytes);
     return note_result(found, found->first_job + job, pair->first, st, &what, err);
 }
 
-fsdpck_status replica_compare_rest(struct exec *x, fsdpck_error *err)
+fsdpck_status replica_compare_remaining(struct exec *x, fsdpck_error *err)
 {
     findings_of_jobs found = {.x = x, .first_job = COMPARE_FIRST};
     uint64_t nbytes = 0;
@@ -328,7 +332,7 @@ fsdpck_status replica_compare_rest(struct exec *x, fsdpck_error *err)
     fsdpck_error_init(&found.what);
     for (size_t i = 0; i < x->compare.count; i++) {
         const replica_pair *pair = VEC_AT(&x->compare, replica_pair, i);
-        nbytes += catalogue_chunk(plan_from(x->r.plan), pair->first)->nbytes;
+        nbytes += catalogue_chunk(plan_source(x->r.plan), pair->first)->nbytes;
     }
     progress_phase(x->r.progress, "comparing replicas", nbytes);
     uint64_t end;

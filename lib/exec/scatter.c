@@ -1,11 +1,11 @@
-/* Source-driven items: chunks that can only be decoded front to back are written band by band to
+/* Source-driven items: chunks that can only be decoded front to back are written row block by row block to
  * wherever their elements go, after all tiles are written. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/band.h"
-#include "exec/exec_state.h"
+#include "exec/exec_internal.h"
+#include "exec/row_block.h"
 #include "plan/sort.h"
 
 /* Shorter runs of the output are merged into it by reading, changing and writing a whole
@@ -117,12 +117,12 @@ static fsdpck_status write_part(worker *w, const convert *c, const strided *s,
     if (convert_is_copy(c))
         strided_copy(&shape, dtype_get(c->to)->itemsize_bytes, w->tile, src);
     else
-        w->sums.cast_overflows += convert_box(c, &shape, w->tile, src, w->scratch);
+        w->stats.cast_overflows += convert_box(c, &shape, w->tile, src, w->scratch);
     if (w->x->out == NULL) {
-        crc_parts_put_sparse(w->x, &range, w->tile);
+        exec_checksums_add_sparse(w->x, &range, w->tile);
         return FSDPCK_OK;
     }
-    w->sums.bytes_written += part->span_bytes;
+    w->stats.bytes_written += part->span_bytes;
     return output_write_at(w->x->out, k->file, at, w->tile, part->span_bytes, err);
 }
 
@@ -151,14 +151,15 @@ static fsdpck_status write_box(scatter *sc, worker *w, const convert *c, const s
     return st;
 }
 
-/* Where the band and a target chunk meet. `offsets`: of the band's first element, in the tensor. */
-static fsdpck_status write_meeting(scatter *sc, worker *w, const band_reader *band,
-                                   const uint64_t *offsets, const box_query *q, fsdpck_error *err)
+/* Where the row block and a target chunk meet. `offsets`: of the row block's first element, in the tensor. */
+static fsdpck_status write_intersecting(scatter *sc, worker *w, const row_block_reader *row_block,
+                                        const uint64_t *offsets, const box_query *q,
+                                        fsdpck_error *err)
 {
     struct exec *x = sc->x;
     const catalogue *to = &x->r.target->cat;
     const dtype type = (dtype)catalogue_tensor(to, catalogue_chunk(to, q->chunk)->tensor)->dtype;
-    const convert c = exec_chunk_convert(x, band->chunk, type);
+    const convert c = exec_chunk_convert(x, row_block->chunk, type);
     uint64_t chunk_offsets[NDIM_MAX];
     uint64_t chunk_sizes[NDIM_MAX];
     uint64_t dst_strides[NDIM_MAX];
@@ -168,11 +169,11 @@ static fsdpck_status write_meeting(scatter *sc, worker *w, const band_reader *ba
     if (!exec_file_is_own(x, catalogue_chunk(to, q->chunk)->file))
         return FSDPCK_OK;
     catalogue_chunk_box(to, q->chunk, chunk_offsets, chunk_sizes);
-    box_row_major_strides(chunk_sizes, band->ndim, dst_strides);
-    s.ndim = band->ndim;
-    for (unsigned d = 0; d < band->ndim; d++) {
+    box_row_major_strides(chunk_sizes, row_block->ndim, dst_strides);
+    s.ndim = row_block->ndim;
+    for (unsigned d = 0; d < row_block->ndim; d++) {
         s.sizes[d] = q->sizes[d];
-        s.src_strides[d] = band->strides[d];
+        s.src_strides[d] = row_block->strides[d];
         s.dst_strides[d] = dst_strides[d] * dtype_get(type)->itemsize_bytes;
         src += (q->offsets[d] - offsets[d]) * s.src_strides[d];
         dst_at += (q->offsets[d] - chunk_offsets[d]) * s.dst_strides[d];
@@ -181,24 +182,25 @@ static fsdpck_status write_meeting(scatter *sc, worker *w, const band_reader *ba
     return write_box(sc, w, &c, &s, src, q->chunk, dst_at, err);
 }
 
-static fsdpck_status write_band(scatter *sc, worker *w, const band_reader *band, uint32_t tensor,
-                                const uint64_t *chunk_offsets, fsdpck_error *err)
+static fsdpck_status write_row_block(scatter *sc, worker *w, const row_block_reader *row_block,
+                                     uint32_t tensor, const uint64_t *chunk_offsets,
+                                     fsdpck_error *err)
 {
     uint64_t offsets[NDIM_MAX];
     box_query q;
-    for (unsigned d = 0; d < band->ndim; d++)
-        offsets[d] = chunk_offsets[d] + band->split.at[d];
+    for (unsigned d = 0; d < row_block->ndim; d++)
+        offsets[d] = chunk_offsets[d] + row_block->split.at[d];
     for (size_t i = first_target(sc, tensor); i < sc->targets.count; i++) {
         const scatter_target *t = VEC_AT(&sc->targets, scatter_target, i);
         if (t->source_tensor != tensor)
             break;
         if (t->indexed)
-            box_query_begin(&q, &t->index, offsets, band->split.part);
+            box_query_begin(&q, &t->index, offsets, row_block->split.part);
         else
             box_query_begin_scan(&q, &sc->x->r.target->cat, t->target_tensor, offsets,
-                                 band->split.part);
+                                 row_block->split.part);
         while (box_query_next(&q))
-            RETURN_IF(write_meeting(sc, w, band, offsets, &q, err));
+            RETURN_IF(write_intersecting(sc, w, row_block, offsets, &q, err));
     }
     return FSDPCK_OK;
 }
@@ -208,24 +210,24 @@ static fsdpck_status scatter_job(void *ctx, unsigned worker_index, uint64_t job,
     scatter *sc = ctx;
     struct exec *x = sc->x;
     worker *w = x->workers[worker_index];
-    const catalogue *from = plan_from(x->r.plan);
+    const catalogue *from = plan_source(x->r.plan);
     const uint64_t chunk = *VEC_AT(&x->streams, uint64_t, job);
     const uint32_t tensor = catalogue_chunk(from, chunk)->tensor;
     uint64_t chunk_offsets[NDIM_MAX];
-    band_reader band;
+    row_block_reader row_block;
     bool more = true;
     catalogue_chunk_box(from, chunk, chunk_offsets, NULL);
-    RETURN_IF(band_open(&band, w, chunk, x->staging_nbytes, err));
+    RETURN_IF(row_block_open(&row_block, w, chunk, x->staging_nbytes, err));
     fsdpck_status st = FSDPCK_OK;
     while (st == FSDPCK_OK && more) {
         st = cancel_check(x->r.cancel, err);
         if (st == FSDPCK_OK)
-            st = band_next(&band, w->staging, &more, err);
+            st = row_block_next(&row_block, w->staging, &more, err);
         if (st == FSDPCK_OK && more)
-            st = write_band(sc, w, &band, tensor, chunk_offsets, err);
-        progress_add(x->r.progress, more ? band.split.span_bytes : 0);
+            st = write_row_block(sc, w, &row_block, tensor, chunk_offsets, err);
+        progress_add(x->r.progress, more ? row_block.split.span_bytes : 0);
     }
-    return band_close(&band, st, err);
+    return row_block_close(&row_block, st, err);
 }
 
 /* Sums of what streams wrote, read back. */
@@ -245,11 +247,11 @@ static fsdpck_status sum_item(void *ctx, unsigned worker_index, uint64_t item, f
             whole.end - range.begin < x->step_nbytes ? whole.end : range.begin + x->step_nbytes;
         range_walk_begin(&walk, x->r.plan, &range);
         while (range_walk_next(&walk, &part)) {
-            if (part.kind != PART_CHUNK || !exec_chunk_is_streamed(x, part.chunk))
+            if (part.kind != RANGE_PART_CHUNK || !exec_chunk_is_streamed(x, part.chunk))
                 continue;
             RETURN_IF(output_read_at(x->out, range.file, part.begin, w->tile, part.end - part.begin,
                                      err));
-            crc_parts_put(x, &part, w->tile);
+            exec_checksums_add(x, &part, w->tile);
         }
     }
     return FSDPCK_OK;
@@ -260,11 +262,12 @@ static fsdpck_status run_jobs(scatter *sc, fsdpck_error *err)
     struct exec *x = sc->x;
     uint64_t nbytes = 0;
     for (size_t i = 0; i < x->streams.count; i++)
-        nbytes += catalogue_chunk(plan_from(x->r.plan), *VEC_AT(&x->streams, uint64_t, i))->nbytes;
+        nbytes +=
+            catalogue_chunk(plan_source(x->r.plan), *VEC_AT(&x->streams, uint64_t, i))->nbytes;
     progress_phase(x->r.progress, "decoding", nbytes);
     RETURN_IF(list_targets(sc, err));
     RETURN_IF(pool_run(x->stream_workers, x->streams.count, scatter_job, sc, x->r.cancel, err));
-    if (!crc_parts_wanted(x) || x->out == NULL)
+    if (!exec_checksums_wanted(x) || x->out == NULL)
         return FSDPCK_OK;
     return pool_run(x->nworkers, plan_item_count(x->r.plan), sum_item, x, x->r.cancel, err);
 }

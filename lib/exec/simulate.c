@@ -2,20 +2,20 @@
 
 #include <stdlib.h>
 
-#include "exec/bundle.h"
-#include "exec/exec_state.h"
-#include "exec/share.h"
-#include "group/group_reads.h"
+#include "exec/column_group.h"
+#include "exec/exec_internal.h"
+#include "exec/partition.h"
+#include "group/group_remote_reads.h"
 
 /* Question, its answer's head, and the bytes. */
-#define MESSAGES_A_READ 3u
+#define MESSAGES_PER_READ 3u
 
 typedef struct simulation {
     const struct exec *x;
     const exec_cluster *cluster;
-    share_holders *holders; /* by source file; NULL: all see all */
-    uint32_t *ranks;        /* that they point into */
-    uint64_t read_nbytes;   /* of one read at most */
+    file_holders *holders; /* by source file; NULL: all see all */
+    uint32_t *ranks;       /* that they point into */
+    uint64_t read_nbytes;  /* of one read at most */
     exec_load *loads;
 } simulation;
 
@@ -44,10 +44,10 @@ static uint64_t count_writers(const catalogue *from)
     return writers;
 }
 
-static fsdpck_status place_files(simulation *s, fsdpck_error *err)
+static fsdpck_status assign_files(simulation *s, fsdpck_error *err)
 {
     const exec_cluster *c = s->cluster;
-    const catalogue *from = plan_from(s->x->r.plan);
+    const catalogue *from = plan_source(s->x->r.plan);
     const uint64_t files = catalogue_file_count(from);
     const uint64_t writers = count_writers(from);
     s->holders = calloc(files + 1, sizeof *s->holders);
@@ -61,25 +61,25 @@ static fsdpck_status place_files(simulation *s, fsdpck_error *err)
                                   ? catalogue_file(from, i)->rank * (uint64_t)c->hosts / writers
                                   : i * c->hosts / files;
         const unsigned first = first_rank(c, host);
-        s->holders[i] = (share_holders){s->ranks + first, first_rank(c, host + 1) - first};
+        s->holders[i] = (file_holders){s->ranks + first, first_rank(c, host + 1) - first};
     }
     return FSDPCK_OK;
 }
 
 /* ---- what a rank does ---- */
 
-/* A stretch of a file, by a rank: itself, or by the one that group_view.h would ask. */
+/* A stretch of a file, by a rank: itself, or by the one that remote_folder.h would ask. */
 static void count_read(simulation *s, unsigned rank, uint32_t file_index, uint64_t nbytes)
 {
     exec_load *own = &s->loads[rank];
-    const share_holders *h = s->holders == NULL ? NULL : &s->holders[file_index];
+    const file_holders *h = s->holders == NULL ? NULL : &s->holders[file_index];
     if (h == NULL || (rank >= h->ranks[0] && rank - h->ranks[0] < h->count)) {
         own->read_nbytes += nbytes;
         return;
     }
     /* Its ends may be anywhere in a step. */
     const uint64_t messages =
-        MESSAGES_A_READ * ((nbytes + s->read_nbytes - 1) / s->read_nbytes + 1);
+        MESSAGES_PER_READ * ((nbytes + s->read_nbytes - 1) / s->read_nbytes + 1);
     exec_load *other = &s->loads[h->ranks[0]];
     own->received_nbytes += nbytes;
     own->messages += messages;
@@ -99,9 +99,9 @@ static uint64_t count_segments(simulation *s, unsigned rank, uint64_t chunk, uin
     segment_walk seg;
     segment_walk_begin(&seg, x->r.plan, chunk, first, end);
     while (segment_walk_next(&seg)) {
-        const spot *where = &x->spots[seg.src_chunk];
+        const chunk_extent *where = &x->chunk_extents[seg.src_chunk];
         const dtype from = exec_chunk_dtype(x, seg.src_chunk);
-        if (where->flags & SPOT_STREAM)
+        if (where->flags & EXTENT_STREAM)
             streamed += seg.nelems * dtype_get(type)->itemsize_bytes;
         else
             count_read(s, rank, where->file, seg.nelems * dtype_get(from)->itemsize_bytes);
@@ -114,7 +114,7 @@ static uint64_t count_elements(simulation *s, unsigned rank, uint64_t chunk, uin
 {
     const struct exec *x = s->x;
     const uint32_t tensor = catalogue_chunk(&x->r.target->cat, chunk)->tensor;
-    const catalogue *from = plan_from(x->r.plan);
+    const catalogue *from = plan_source(x->r.plan);
     if (s->holders != NULL || exec_chunk_is_streamed(x, chunk))
         return count_segments(s, rank, chunk, first, end);
     const dtype type = (dtype)catalogue_tensor(from, plan_source_tensor(x->r.plan, tensor))->dtype;
@@ -134,9 +134,9 @@ static fsdpck_status take_item(void *ctx, unsigned rank, uint64_t item, fsdpck_e
     plan_get_item(x->r.plan, item, &range);
     range_walk_begin(&walk, x->r.plan, &range);
     while (range_walk_next(&walk, &part)) {
-        if (part.kind != PART_CHUNK)
+        if (part.kind != RANGE_PART_CHUNK)
             continue;
-        if (exec_chunk_is_bundled(x, part.chunk)) {
+        if (exec_chunk_is_grouped(x, part.chunk)) {
             others += part.end - part.begin;
             continue;
         }
@@ -150,23 +150,23 @@ static fsdpck_status take_item(void *ctx, unsigned rank, uint64_t item, fsdpck_e
     return FSDPCK_OK;
 }
 
-static fsdpck_status take_band(void *ctx, unsigned rank, uint64_t item, fsdpck_error *err)
+static fsdpck_status take_row_block(void *ctx, unsigned rank, uint64_t item, fsdpck_error *err)
 {
     simulation *s = ctx;
     const catalogue *to = &s->x->r.target->cat;
-    bundle_band b;
+    column_block b;
     (void)err;
-    bundle_get_band(s->x, item, &b);
+    column_group_get_block(s->x, item, &b);
     for (uint32_t i = 0; i < b.count; i++) {
         const cat_chunk *k = catalogue_chunk(to, b.members[i]);
         const uint64_t itemsize =
             dtype_get((dtype)catalogue_tensor(to, k->tensor)->dtype)->itemsize_bytes;
-        const uint64_t row = k->nbytes / b.bundle->rows / itemsize;
+        const uint64_t row = k->nbytes / b.column_group->rows / itemsize;
         (void)count_elements(s, rank, b.members[i], b.first_row * row,
                              (b.first_row + b.rows) * row);
     }
-    s->loads[rank].bands++;
-    s->loads[rank].written_nbytes += bundle_band_nbytes(s->x, &b);
+    s->loads[rank].row_blocks++;
+    s->loads[rank].written_nbytes += column_block_nbytes(s->x, &b);
     return FSDPCK_OK;
 }
 
@@ -174,14 +174,14 @@ static fsdpck_status take_band(void *ctx, unsigned rank, uint64_t item, fsdpck_e
 static void count_rest(simulation *s)
 {
     const struct exec *x = s->x;
-    const catalogue *from = plan_from(x->r.plan);
+    const catalogue *from = plan_source(x->r.plan);
     for (size_t i = 0; i < x->streams.count; i++) {
         const cat_chunk *k = catalogue_chunk(from, *VEC_AT(&x->streams, const uint64_t, i));
         count_read(s, 0, k->file, k->nbytes);
     }
     for (unsigned r = 0; r < s->cluster->ranks; r++) {
         uint64_t begin, end;
-        group_share(r, s->cluster->ranks, x->compare.count, &begin, &end);
+        group_range_of(r, s->cluster->ranks, x->compare.count, &begin, &end);
         for (; begin < end; begin++) {
             const replica_pair *pair = VEC_AT(&x->compare, const replica_pair, begin);
             const cat_chunk *a = catalogue_chunk(from, pair->first);
@@ -195,12 +195,13 @@ static void count_rest(simulation *s)
 static void count_memory(simulation *s)
 {
     const struct exec *x = s->x;
-    uint64_t nbytes = x->sums.buffer_nbytes;
+    uint64_t nbytes = x->stats.buffer_nbytes;
     if (x->r.metadata != NULL)
         nbytes += atomic_load(&x->r.metadata->peak_bytes);
     for (unsigned r = 0; r < s->cluster->ranks; r++)
         s->loads[r].memory_nbytes =
-            nbytes + (s->loads[r].sent_nbytes > 0 ? READS_JOBS * READS_NBYTES_MOST : 0);
+            nbytes +
+            (s->loads[r].sent_nbytes > 0 ? REMOTE_READS_JOBS * REMOTE_READS_NBYTES_MAX : 0);
 }
 
 fsdpck_status exec_simulate(const struct exec *x, const exec_cluster *cluster, exec_load *loads,
@@ -214,12 +215,13 @@ fsdpck_status exec_simulate(const struct exec *x, const exec_cluster *cluster, e
         error_found(err, "%u ranks on %u hosts", cluster->ranks, cluster->hosts);
         return FSDPCK_USAGE;
     }
-    s.read_nbytes = x->step_nbytes < READS_NBYTES_MOST ? x->step_nbytes : READS_NBYTES_MOST;
+    s.read_nbytes =
+        x->step_nbytes < REMOTE_READS_NBYTES_MAX ? x->step_nbytes : REMOTE_READS_NBYTES_MAX;
     if (cluster->local && cluster->hosts > 1)
-        GOTO_IF(place_files(&s, err), out);
-    const share_group g = {.size = cluster->ranks, .holders = s.holders};
-    GOTO_IF(share_items(x, &g, take_item, &s, err), out);
-    GOTO_IF(share_bands(x, &g, take_band, &s, err), out);
+        GOTO_IF(assign_files(&s, err), out);
+    const partition_group g = {.size = cluster->ranks, .holders = s.holders};
+    GOTO_IF(partition_items(x, &g, take_item, &s, err), out);
+    GOTO_IF(partition_row_blocks(x, &g, take_row_block, &s, err), out);
     count_rest(&s);
     count_memory(&s);
 out:
@@ -230,7 +232,7 @@ out:
 
 /* ---- how long it takes ---- */
 
-static double longer(double a, double b)
+static double longer_of(double a, double b)
 {
     return a > b ? a : b;
 }
@@ -254,25 +256,25 @@ static exec_load host_load(const exec_cluster *c, const exec_load *loads, unsign
     return sum;
 }
 
-void exec_predict(const exec_cluster *c, const exec_load *loads, const exec_bandwidth *bandwidth,
-                  exec_times *t)
+void exec_predict_times(const exec_cluster *c, const exec_load *loads,
+                        const exec_bandwidth *bandwidth, exec_times *t)
 {
     const double read = (double)bandwidth->read, write = (double)bandwidth->write;
     *t = (exec_times){0};
     /* A rank has its part of what the file system gives to all. */
     for (unsigned r = 0; r < c->ranks; r++) {
         if (!c->local)
-            t->read = longer(t->read, seconds_of(loads[r].read_nbytes, read / c->ranks));
-        t->write = longer(t->write, seconds_of(loads[r].written_nbytes, write / c->ranks));
+            t->read = longer_of(t->read, seconds_of(loads[r].read_nbytes, read / c->ranks));
+        t->write = longer_of(t->write, seconds_of(loads[r].written_nbytes, write / c->ranks));
     }
     for (unsigned r = 0; r < c->ranks;) {
         const exec_load host = host_load(c, loads, &r);
         const uint64_t in = host.received_nbytes + (c->local ? 0 : host.read_nbytes);
         const uint64_t out = host.sent_nbytes + host.written_nbytes;
         if (c->local)
-            t->read = longer(t->read, seconds_of(host.read_nbytes, read));
-        t->net = longer(t->net, seconds_of(in > out ? in : out, (double)bandwidth->net));
+            t->read = longer_of(t->read, seconds_of(host.read_nbytes, read));
+        t->net = longer_of(t->net, seconds_of(in > out ? in : out, (double)bandwidth->net));
     }
-    t->overlapped = longer(longer(t->read, t->write), t->net);
-    t->serial = longer(t->read + t->write, t->net);
+    t->overlapped = longer_of(longer_of(t->read, t->write), t->net);
+    t->serial = longer_of(t->read + t->write, t->net);
 }

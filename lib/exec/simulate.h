@@ -1,13 +1,13 @@
 /* simulate.h: what each rank of a group would do, without the group: by the plan, its located chunks
- * and the very functions that share out the work (share.h). Nothing is read or written.
+ * and the very functions that share out the work (partition.h). Nothing is read or written.
  *
- *     RETURN_IF(exec_locate(&r, &x, err));
+ *     RETURN_IF(exec_resolve(&r, &x, err));
  *     exec_load *loads = calloc(cluster.ranks, sizeof *loads);
  *     RETURN_IF(exec_simulate(x, &cluster, loads, err));
- *     exec_predict(&cluster, loads, &bandwidth, &times);
+ *     exec_predict_times(&cluster, loads, &bandwidth, &times);
  *
  * Bytes are those of elements that are needed, read once for each item that needs them: what is read
- * besides (gaps between them, rows that bundles read again) is in exec_sums.read_amplification.
+ * besides (gaps between them, rows that column groups read again) is in exec_stats.read_amplification.
  */
 #ifndef FSDPCK_EXEC_SIMULATE_H
 #define FSDPCK_EXEC_SIMULATE_H
@@ -23,7 +23,7 @@ typedef struct exec_cluster {
 
 /* Of one rank. */
 typedef struct exec_load {
-    uint64_t items, bands;
+    uint64_t items, row_blocks;
     uint64_t read_nbytes; /* from the storage, for others too */
     uint64_t written_nbytes;
     uint64_t sent_nbytes;     /* read for others */
@@ -53,8 +53,8 @@ typedef struct exec_times {
     double serial;           /* reading, then writing, on one path; or the network's */
 } exec_times;
 
-void exec_predict(const exec_cluster *cluster, const exec_load *loads,
-                  const exec_bandwidth *bandwidth, exec_times *times);
+void exec_predict_times(const exec_cluster *cluster, const exec_load *loads,
+                        const exec_bandwidth *bandwidth, exec_times *times);
 
 unsigned exec_cluster_host(const exec_cluster *cluster, unsigned rank);
 

@@ -4,7 +4,7 @@
 
 #include "base/checked.h"
 #include "exec/compress.h"
-#include "exec/exec_state.h"
+#include "exec/exec_internal.h"
 #include "plan/sort.h"
 
 /* Smaller tiles than this are not worth a system call. */
@@ -29,7 +29,7 @@ static uint64_t worker_nbytes(const struct exec *x, uint64_t tile, uint64_t stag
 static uint64_t largest_stream(const struct exec *x)
 {
     const source *src = x->r.source;
-    const catalogue *from = plan_from(x->r.plan);
+    const catalogue *from = plan_source(x->r.plan);
     uint64_t most = 0;
     if (src->stream_nbytes == NULL)
         return 0;
@@ -80,7 +80,7 @@ static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
     uint64_t jobs = plan_item_count(x->r.plan), least = TILE_NBYTES_MIN;
     if (x->r.target->pack.place != NULL) {
         jobs = x->r.target->pack.cell_count;
-        least = pack_tile_nbytes_min(x);
+        least = compress_tile_nbytes_min(x);
         tile = tile < least ? least : tile;
     }
     /* With direct writes a worker waits for the device: a second one for each thread reads
@@ -91,7 +91,7 @@ static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
         workers = (unsigned)jobs + 1;
     for (;;) {
         const uint64_t staging = tile < staging_max ? tile : staging_max;
-        const uint64_t need = worker_nbytes(x, tile, staging) + pack_worker_nbytes(x);
+        const uint64_t need = worker_nbytes(x, tile, staging) + compress_worker_nbytes(x);
         const uint64_t device = x->engine->device_nbytes(x, tile_span(tile), staging);
         const uint64_t fit = memory / (need > device ? need : device);
         x->tile_nbytes = tile;
@@ -124,7 +124,7 @@ static fsdpck_status new_worker(struct exec *x, worker **out, fsdpck_error *err)
     *out = w;
     w->x = x;
     w->memory_nbytes = worker_nbytes(x, x->tile_nbytes, x->staging_nbytes);
-    w->gather.sorted = calloc(2 * GATHER_PIECES, sizeof(sort_pair));
+    w->gather.sorted = calloc(2 * GATHER_READ_OPS, sizeof(sort_pair));
     w->place = &place_by_threads;
     w->segment = gather_segment;
     RETURN_IF(x->engine->worker_open(w, tile_span(x->tile_nbytes), err));
@@ -161,22 +161,22 @@ fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err)
         return error_set_nomem(err, x->nworkers * sizeof *x->workers);
     for (unsigned i = 0; i < x->nworkers; i++) {
         RETURN_IF(new_worker(x, &x->workers[i], err));
-        x->sums.buffer_nbytes += x->workers[i]->memory_nbytes;
+        x->stats.buffer_nbytes += x->workers[i]->memory_nbytes;
     }
-    x->sums.workers = x->nworkers;
+    x->stats.workers = x->nworkers;
     x->stream_workers = x->nworkers;
     if (x->stream_nbytes > 0) {
-        const uint64_t buffers = x->sums.buffer_nbytes;
+        const uint64_t buffers = x->stats.buffer_nbytes;
         const uint64_t left = x->r.memory_nbytes > buffers ? x->r.memory_nbytes - buffers : 0;
         const uint64_t fit = left / x->stream_nbytes;
         x->stream_workers = fit < x->nworkers ? (unsigned)fit : x->nworkers;
         x->stream_workers += x->stream_workers == 0;
-        x->sums.buffer_nbytes += x->stream_workers * x->stream_nbytes;
+        x->stats.buffer_nbytes += x->stream_workers * x->stream_nbytes;
     }
     return FSDPCK_OK;
 }
 
-static void add_sums(struct exec_sums *to, const struct exec_sums *from)
+static void add_stats(struct exec_stats *to, const struct exec_stats *from)
 {
     to->bytes_read += from->bytes_read;
     to->reads += from->reads;
@@ -188,16 +188,16 @@ static void add_sums(struct exec_sums *to, const struct exec_sums *from)
     to->gpu_tiles += from->gpu_tiles;
 }
 
-void exec_get_sums(const struct exec *x, struct exec_sums *sums)
+void exec_get_stats(const struct exec *x, struct exec_stats *stats)
 {
-    if (x->has_all_sums) {
-        *sums = x->all_sums;
+    if (x->has_all_stats) {
+        *stats = x->all_stats;
         return;
     }
-    *sums = x->sums;
+    *stats = x->stats;
     for (unsigned i = 0; x->workers != NULL && i < x->nworkers; i++)
         if (x->workers[i] != NULL)
-            add_sums(sums, &x->workers[i]->sums);
+            add_stats(stats, &x->workers[i]->stats);
 }
 
 void exec_stop_workers(struct exec *x)
@@ -206,9 +206,9 @@ void exec_stop_workers(struct exec *x)
         worker *w = x->workers[i];
         if (w == NULL)
             continue;
-        add_sums(&x->sums, &w->sums);
-        if (w->bundle != w->tile)
-            free(w->bundle);
+        add_stats(&x->stats, &w->stats);
+        if (w->column_group != w->tile)
+            free(w->column_group);
         x->engine->worker_close(w);
         free(w->gather.sorted);
         free(w);
@@ -221,7 +221,7 @@ fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes,
                           uint64_t nbytes, fsdpck_error *err)
 {
     const source *src = w->x->r.source;
-    w->sums.reads++;
-    w->sums.bytes_read += nbytes;
+    w->stats.reads++;
+    w->stats.bytes_read += nbytes;
     return src->read_at(src->ctx, file_index, offset_bytes, dst, nbytes, err);
 }

@@ -27,7 +27,7 @@ struct group {
     unsigned rank, size;
     hello *hellos;        /* by rank */
     uint32_t *votes;      /* by rank, for group_agree */
-    uint64_t *values;     /* by rank, for group_same */
+    uint64_t *values;     /* by rank, for group_check_same */
     pthread_mutex_t lock; /* views */
     vec views;            /* served: who answers, by number */
 };
@@ -134,7 +134,7 @@ static fsdpck_status refuse_lone(const char *count, fsdpck_error *err)
     return FSDPCK_USAGE;
 }
 
-static fsdpck_status meet(group *g, fsdpck_error *err)
+static fsdpck_status check_same_build(group *g, fsdpck_error *err)
 {
     hello mine = {.build = "fsdpck " FSDPCK_VERSION};
     if (gethostname(mine.host, sizeof mine.host - 1) != 0)
@@ -213,7 +213,7 @@ fsdpck_status group_join(group_watch *watch, group **out, fsdpck_error *err)
     g->rank = group_link_rank(link);
     g->size = size;
     *out = g;
-    return meet(g, err);
+    return check_same_build(g, err);
 }
 
 /* ---- agreeing ---- */
@@ -263,8 +263,8 @@ static bool all_fail(const group *g)
 }
 
 /* Names the rank, unless all fail. */
-static fsdpck_status tell_cause(const group *g, unsigned cause, fsdpck_status own, bool named,
-                                const fsdpck_error *theirs, fsdpck_error *err)
+static fsdpck_status report_cause(const group *g, unsigned cause, fsdpck_status own, bool named,
+                                  const fsdpck_error *theirs, fsdpck_error *err)
 {
     fsdpck_error e = *theirs;
     if (theirs->status == FSDPCK_CANCELLED) {
@@ -286,7 +286,7 @@ static fsdpck_status tell_cause(const group *g, unsigned cause, fsdpck_status ow
     return e.status;
 }
 
-static fsdpck_status vote_on(group *g, fsdpck_status st, bool named, fsdpck_error *err)
+static fsdpck_status exchange_status(group *g, fsdpck_status st, bool named, fsdpck_error *err)
 {
     if (group_is_broken(g) && st != FSDPCK_OK && st != FSDPCK_CANCELLED && st != FSDPCK_PEER)
         return st; /* nobody to agree with, and a cause of its own */
@@ -305,7 +305,7 @@ static fsdpck_status vote_on(group *g, fsdpck_status st, bool named, fsdpck_erro
     const link_call tell = {
         .kind = LINK_BROADCAST, .root = cause, .bytes = &theirs, .nbytes = sizeof theirs};
     RETURN_IF(do_call(g, &tell, err));
-    return tell_cause(g, cause, st, named, &theirs, err);
+    return report_cause(g, cause, st, named, &theirs, err);
 }
 
 fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err)
@@ -313,13 +313,13 @@ fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err)
     if (g == NULL)
         return st;
     if (st != FSDPCK_OK && !group_is_broken(g))
-        group_link_tell_failed(g->link);
-    return vote_on(g, st, true, err);
+        group_link_report_failed(g->link);
+    return exchange_status(g, st, true, err);
 }
 
-fsdpck_status group_settle(group *g, fsdpck_status st, bool named, fsdpck_error *err)
+fsdpck_status group_agree_result(group *g, fsdpck_status st, bool named, fsdpck_error *err)
 {
-    return g == NULL ? st : vote_on(g, st, named, err);
+    return g == NULL ? st : exchange_status(g, st, named, err);
 }
 
 static fsdpck_status gather_values(group *g, uint64_t value, fsdpck_error *err)
@@ -340,7 +340,7 @@ fsdpck_status group_is_same(group *g, uint64_t value, bool *same, fsdpck_error *
     return FSDPCK_OK;
 }
 
-fsdpck_status group_same(group *g, uint64_t value, const char *what, fsdpck_error *err)
+fsdpck_status group_check_same(group *g, uint64_t value, const char *what, fsdpck_error *err)
 {
     if (g == NULL)
         return FSDPCK_OK;
@@ -363,15 +363,15 @@ fsdpck_status group_same(group *g, uint64_t value, const char *what, fsdpck_erro
 
 /* ---- bytes ---- */
 
-static fsdpck_status in_pieces(group *g, link_kind kind, unsigned root, void *bytes,
+static fsdpck_status in_blocks(group *g, link_kind kind, unsigned root, void *bytes,
                                uint64_t nbytes, fsdpck_error *err)
 {
-    for (uint64_t at = 0; g != NULL && at < nbytes; at += LINK_NBYTES_MOST) {
+    for (uint64_t at = 0; g != NULL && at < nbytes; at += LINK_NBYTES_MAX) {
         const link_call call = {
             .kind = kind,
             .root = root,
             .bytes = (uint8_t *)bytes + at,
-            .nbytes = nbytes - at < LINK_NBYTES_MOST ? nbytes - at : LINK_NBYTES_MOST,
+            .nbytes = nbytes - at < LINK_NBYTES_MAX ? nbytes - at : LINK_NBYTES_MAX,
         };
         RETURN_IF(do_call(g, &call, err));
     }
@@ -381,30 +381,30 @@ static fsdpck_status in_pieces(group *g, link_kind kind, unsigned root, void *by
 fsdpck_status group_broadcast(group *g, unsigned root, void *bytes, uint64_t nbytes,
                               fsdpck_error *err)
 {
-    return in_pieces(g, LINK_BROADCAST, root, bytes, nbytes, err);
+    return in_blocks(g, LINK_BROADCAST, root, bytes, nbytes, err);
 }
 
 fsdpck_status group_xor(group *g, uint64_t *words, uint64_t count, fsdpck_error *err)
 {
-    return in_pieces(g, LINK_XOR, 0, words, count * sizeof *words, err);
+    return in_blocks(g, LINK_XOR, 0, words, count * sizeof *words, err);
 }
 
 fsdpck_status group_or(group *g, uint64_t *words, uint64_t count, fsdpck_error *err)
 {
-    return in_pieces(g, LINK_OR, 0, words, count * sizeof *words, err);
+    return in_blocks(g, LINK_OR, 0, words, count * sizeof *words, err);
 }
 
 fsdpck_status group_sum(group *g, uint64_t *words, uint64_t count, fsdpck_error *err)
 {
-    return in_pieces(g, LINK_SUM, 0, words, count * sizeof *words, err);
+    return in_blocks(g, LINK_SUM, 0, words, count * sizeof *words, err);
 }
 
 void group_range(const group *g, uint64_t count, uint64_t *begin, uint64_t *end)
 {
-    group_share(group_rank(g), group_size(g), count, begin, end);
+    group_range_of(group_rank(g), group_size(g), count, begin, end);
 }
 
-void group_share(uint64_t rank, uint64_t size, uint64_t count, uint64_t *begin, uint64_t *end)
+void group_range_of(uint64_t rank, uint64_t size, uint64_t count, uint64_t *begin, uint64_t *end)
 {
     const uint64_t each = count / size, more = count % size;
     *begin = rank * each + (rank < more ? rank : more);
@@ -447,7 +447,7 @@ uint32_t group_serve(group *g, group_serve_fn fn, void *ctx)
     return number;
 }
 
-void group_unserve(group *g, const void *ctx)
+void group_stop_serving(group *g, const void *ctx)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
     pthread_mutex_lock(&g->lock);

@@ -3,7 +3,7 @@
  *     RETURN_IF(group_join(&watch, &g, err));              // g is NULL: one process alone
  *     st = plan_something(...);
  *     RETURN_IF(group_agree(g, st, err));                  // all ranks: OK, or the same failure
- *     RETURN_IF(group_same(g, plan_hash(p), "plan", err));
+ *     RETURN_IF(group_check_same(g, plan_hash(p), "plan", err));
  *     group_range(g, njobs, &begin, &end);                 // this rank's share
  *     st = work(begin, end, err);
  *     RETURN_IF(group_agree(g, st, err));
@@ -58,12 +58,12 @@ fsdpck_status group_agree(group *g, fsdpck_status st, fsdpck_error *err) FSDPCK_
 
 /* The same where a failure is a result like another, after which work may go on: nobody is stopped
  * because of it. Not `named`: it is told as one process alone would tell it. */
-fsdpck_status group_settle(group *g, fsdpck_status st, bool named,
-                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status group_agree_result(group *g, fsdpck_status st, bool named,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* BADINPUT where the ranks do not have the same value: they see different files, say. */
-fsdpck_status group_same(group *g, uint64_t value, const char *what,
-                         fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status group_check_same(group *g, uint64_t value, const char *what,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* The same without an error: whether all have the same value. */
 fsdpck_status group_is_same(group *g, uint64_t value, bool *same,
@@ -82,15 +82,16 @@ fsdpck_status group_sum(group *g, uint64_t *words, uint64_t count,
 
 /* What each rank has, of whatever length, to all: `take` is called for one rank after the other. Every
  * rank comes with OK or its failure, and all go on with the same. */
-typedef fsdpck_status (*group_take_fn)(void *ctx, unsigned rank, const uint8_t *bytes,
-                                       uint64_t nbytes, fsdpck_error *err);
-fsdpck_status group_gather(group *g, fsdpck_status st, const void *bytes, uint64_t nbytes,
-                           group_take_fn take, void *ctx, fsdpck_error *err) FSDPCK_MUST_CHECK;
+typedef fsdpck_status (*group_receive_fn)(void *ctx, unsigned rank, const uint8_t *bytes,
+                                          uint64_t nbytes, fsdpck_error *err);
+fsdpck_status group_all_gather(group *g, fsdpck_status st, const void *bytes, uint64_t nbytes,
+                               group_receive_fn take, void *ctx,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* This rank's share of `count` jobs: neighbours stay together. */
 void group_range(const group *g, uint64_t count, uint64_t *begin, uint64_t *end);
 /* The same of any numbers. */
-void group_share(uint64_t rank, uint64_t size, uint64_t count, uint64_t *begin, uint64_t *end);
+void group_range_of(uint64_t rank, uint64_t size, uint64_t count, uint64_t *begin, uint64_t *end);
 
 /* A stretch of a file that a rank has. */
 typedef struct link_range {
@@ -102,9 +103,9 @@ typedef struct link_range {
 typedef fsdpck_status (*group_serve_fn)(void *ctx, const link_range *what, void *dst,
                                         fsdpck_error *err);
 /* By all ranks in the same order: ranges with the view number that is returned go to fn, until
- * group_unserve of this ctx. */
+ * group_stop_serving of this ctx. */
 uint32_t group_serve(group *g, group_serve_fn fn, void *ctx);
-void group_unserve(group *g, const void *ctx);
+void group_stop_serving(group *g, const void *ctx);
 /* Any thread, at any time. */
 fsdpck_status group_read(group *g, unsigned owner, const link_range *what, void *dst,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -24,10 +24,10 @@ typedef struct link_call {
     unsigned root;
     void *bytes;
     uint8_t *all;    /* size * nbytes */
-    uint64_t nbytes; /* at most LINK_NBYTES_MOST */
+    uint64_t nbytes; /* at most LINK_NBYTES_MAX */
 } link_call;
 
-#define LINK_NBYTES_MOST ((uint64_t)64 << 20)
+#define LINK_NBYTES_MAX ((uint64_t)64 << 20)
 
 typedef struct group_link group_link;
 
@@ -48,7 +48,7 @@ fsdpck_status group_link_read(group_link *l, unsigned owner, const link_range *w
 void group_link_serve(group_link *l, group_serve_fn fn, void *ctx);
 
 /* From now on heartbeats say that this rank has failed, whereupon the others' watch->cancel is set. */
-void group_link_tell_failed(group_link *l);
+void group_link_report_failed(group_link *l);
 /* Whether there is nobody to talk to any more; *lost is the rank that is silent, or -1 where it is not
  * known which. */
 bool group_link_is_broken(group_link *l, int *lost);

@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "group/group_link.h"
-#include "group/group_reads.h"
+#include "group/group_remote_reads.h"
 
 enum { BEAT_TAG = 1 };
 enum { BEAT_FAILED = 1, BEAT_BYE = 2 };
@@ -68,7 +68,7 @@ struct group_link {
     uint64_t beat_ns;  /* when the last one was sent */
     uint64_t round_ns; /* when peers were last looked at */
     bool leaving, left;
-    link_reads *reads;
+    remote_reads *reads;
     bool reads_busy; /* some are under way */
 };
 
@@ -138,7 +138,7 @@ bool group_link_is_broken(group_link *l, int *lost)
     return broken;
 }
 
-void group_link_tell_failed(group_link *l)
+void group_link_report_failed(group_link *l)
 {
     atomic_store(&l->failed, true);
 }
@@ -151,7 +151,7 @@ static void receive_next(group_link *l, peer *p)
                              MPI_COMM_WORLD, &p->receive_request));
 }
 
-static void take_beat(group_link *l, peer *p)
+static void receive_beat(group_link *l, peer *p)
 {
     p->last = p->receive;
     p->seen_ns = now_ns();
@@ -246,7 +246,7 @@ static void do_beats(group_link *l)
         while (!p->left && done && !atomic_load(&l->broken)) {
             done = 0;
             if (is_ok(l, MPI_Test(&p->receive_request, &done, MPI_STATUS_IGNORE)) && done)
-                take_beat(l, p);
+                receive_beat(l, p);
         }
     }
     if (!l->leaving && (now - l->beat_ns >= BEAT_NS)) {
@@ -262,9 +262,9 @@ static void do_beats(group_link *l)
 static void do_reads(group_link *l)
 {
     l->reads_busy = false;
-    if (is_ok(l, link_reads_step(l->reads, &l->reads_busy)))
+    if (is_ok(l, remote_reads_step(l->reads, &l->reads_busy)))
         return;
-    link_reads_fail(l->reads);
+    remote_reads_fail(l->reads);
 }
 
 /* ---- calls ---- */
@@ -344,7 +344,7 @@ static void carry_out(group_link *l)
         }
     }
     if (done && l->leaving) {
-        link_reads_stop(l->reads);
+        remote_reads_stop(l->reads);
         (void)MPI_Finalize();
         l->left = true;
     }
@@ -407,7 +407,7 @@ static void *run_link(void *ctx)
             if (!l->left)
                 do_reads(l);
         } else {
-            link_reads_fail(l->reads);
+            remote_reads_fail(l->reads);
             if (called)
                 report_done(l, FSDPCK_PEER);
         }
@@ -444,12 +444,12 @@ fsdpck_status group_link_do(group_link *l, const link_call *call, fsdpck_error *
 fsdpck_status group_link_read(group_link *l, unsigned owner, const link_range *what, void *dst,
                               fsdpck_error *err)
 {
-    return link_reads_read(l->reads, owner, what, dst, err);
+    return remote_reads_read(l->reads, owner, what, dst, err);
 }
 
 void group_link_serve(group_link *l, group_serve_fn fn, void *ctx)
 {
-    link_reads_serve(l->reads, fn, ctx);
+    remote_reads_serve(l->reads, fn, ctx);
 }
 
 /* ---- life ---- */
@@ -467,7 +467,7 @@ static int start_thread(group_link *l)
 
 static void free_link(group_link *l)
 {
-    link_reads_free(l->reads);
+    remote_reads_free(l->reads);
     pthread_mutex_destroy(&l->lock);
     pthread_cond_destroy(&l->changed);
     free(l->peers);
@@ -496,7 +496,7 @@ static group_link *new_link(group_watch *watch)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&l->changed, &attr);
     pthread_condattr_destroy(&attr);
-    l->reads = link_reads_new(&l->lock, &l->changed);
+    l->reads = remote_reads_new(&l->lock, &l->changed);
     if (l->reads != NULL)
         return l;
     free_link(l);

@@ -49,7 +49,7 @@ void group_link_serve(group_link *l, group_serve_fn fn, void *ctx)
     (void)ctx;
 }
 
-void group_link_tell_failed(group_link *l)
+void group_link_report_failed(group_link *l)
 {
     (void)l;
 }

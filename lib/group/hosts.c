@@ -38,7 +38,7 @@ fsdpck_status hosts_init(hosts *h, const group *g, fsdpck_error *err)
     return st;
 }
 
-bool hosts_leads(const hosts *h, unsigned rank)
+bool hosts_is_leader(const hosts *h, unsigned rank)
 {
     return h->leaders[h->of_rank[rank]] == rank;
 }

@@ -3,7 +3,7 @@
  *     hosts h = {0};
  *     RETURN_IF(hosts_init(&h, g, err));
  *     h.of_rank[r] == h.mine                // whether rank r runs here
- *     if (hosts_leads(&h, rank)) ...        // one rank of each host
+ *     if (hosts_is_leader(&h, rank)) ...        // one rank of each host
  *     hosts_release(&h);
  *
  * Hosts are numbered by their lowest ranks.
@@ -24,7 +24,7 @@ fsdpck_status hosts_init(hosts *h, const group *g, fsdpck_error *err) FSDPCK_MUS
 /* The same from names by rank; `rank` is this one. */
 fsdpck_status hosts_from_names(hosts *h, const char *const *names, unsigned ranks, unsigned rank,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
-bool hosts_leads(const hosts *h, unsigned rank);
+bool hosts_is_leader(const hosts *h, unsigned rank);
 void hosts_release(hosts *h);
 
 #endif

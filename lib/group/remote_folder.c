@@ -10,13 +10,13 @@
 #include "io/file_set.h"
 
 /* Entries of one rank's folder. */
-#define NAMES_NBYTES_MOST ((uint64_t)1 << 30)
+#define NAMES_NBYTES_MAX ((uint64_t)1 << 30)
 /* Before each path as it goes over: kind, bytes, identity. */
 #define ENTRY_NUMBERS 3
 #define NOT_MINE      UINT32_MAX
 
 /* As it goes over, and as the union is kept: sorted by path, then by rank. */
-typedef struct view_entry {
+typedef struct remote_entry {
     const char *path; /* in view.texts */
     uint64_t nbytes;
     uint64_t identity; /* path_identity */
@@ -26,9 +26,9 @@ typedef struct view_entry {
     uint32_t mine;                  /* here, or NOT_MINE */
     uint32_t holders, holder_count; /* in view.holders */
     bool in_doubt;                  /* on several hosts, as different files of one size */
-} view_entry;
+} remote_entry;
 
-struct group_view {
+struct remote_folder {
     remote remote;
     group *g;
     unsigned flags;
@@ -37,7 +37,7 @@ struct group_view {
     size_t prefix_nbytes; /* "HOST:" before names */
     file_set files;       /* that others may ask for: by index of `own` */
     vec texts;            /* char *, owned */
-    vec entries;          /* view_entry, one for each path: of the lowest rank that has it */
+    vec entries;          /* remote_entry, one for each path: of the lowest rank that has it */
     vec holders;          /* uint32_t: ranks, for one entry after the other */
     _Atomic uint64_t travelled;
 };
@@ -46,8 +46,9 @@ struct group_view {
 
 /* The name of the host goes before that of its file or folder; v->prefix_nbytes of it are no name
  * here. */
-static fsdpck_status put_entry(const group_view *v, text_buf *t, const char *path, path_kind kind,
-                               uint64_t nbytes, uint64_t identity, fsdpck_error *err)
+static fsdpck_status put_entry(const remote_folder *v, text_buf *t, const char *path,
+                               path_kind kind, uint64_t nbytes, uint64_t identity,
+                               fsdpck_error *err)
 {
     const uint64_t numbers[ENTRY_NUMBERS] = {(uint64_t)kind, nbytes, identity};
     text_append(t, (const char *)numbers, sizeof numbers);
@@ -58,7 +59,7 @@ static fsdpck_status put_entry(const group_view *v, text_buf *t, const char *pat
 }
 
 /* Names in the folder, or in `sub` of it, and in folders there where deeper. */
-static fsdpck_status put_folder(const group_view *v, const char *sub, bool deeper, text_buf *t,
+static fsdpck_status put_folder(const remote_folder *v, const char *sub, bool deeper, text_buf *t,
                                 fsdpck_error *err)
 {
     const folder *d = &v->dir;
@@ -89,29 +90,29 @@ static fsdpck_status put_folder(const group_view *v, const char *sub, bool deepe
 
 static int compare_entries(const void *a, const void *b)
 {
-    const view_entry *one = a, *two = b;
+    const remote_entry *one = a, *two = b;
     const int order = strcmp(one->path, two->path);
     return order != 0 ? order : (one->rank > two->rank) - (one->rank < two->rank);
 }
 
 /* One rank's text, kept. */
-static fsdpck_status take_text(group_view *v, char *text, uint64_t nbytes, uint32_t rank,
-                               fsdpck_error *err)
+static fsdpck_status parse_entries(remote_folder *v, char *text, uint64_t nbytes, uint32_t rank,
+                                   fsdpck_error *err)
 {
     uint32_t served = 0;
     for (uint64_t at = 0; at < nbytes; served++) {
         uint64_t numbers[ENTRY_NUMBERS];
         memcpy(numbers, text + at, sizeof numbers);
-        view_entry *e = vec_push(&v->entries, err);
+        remote_entry *e = vec_push(&v->entries, err);
         if (e == NULL)
             return FSDPCK_LIMIT;
-        *e = (view_entry){.path = text + at + sizeof numbers,
-                          .kind = (uint32_t)numbers[0],
-                          .nbytes = numbers[1],
-                          .identity = numbers[2],
-                          .rank = rank,
-                          .served = served,
-                          .mine = rank == group_rank(v->g) ? served : NOT_MINE};
+        *e = (remote_entry){.path = text + at + sizeof numbers,
+                            .kind = (uint32_t)numbers[0],
+                            .nbytes = numbers[1],
+                            .identity = numbers[2],
+                            .rank = rank,
+                            .served = served,
+                            .mine = rank == group_rank(v->g) ? served : NOT_MINE};
         at += sizeof numbers + strlen(e->path) + 1;
         if (rank == group_rank(v->g)) {
             uint32_t index;
@@ -121,12 +122,12 @@ static fsdpck_status take_text(group_view *v, char *text, uint64_t nbytes, uint3
     return FSDPCK_OK;
 }
 
-static fsdpck_status exchange_one(group_view *v, unsigned rank, const text_buf *own,
+static fsdpck_status exchange_one(remote_folder *v, unsigned rank, const text_buf *own,
                                   fsdpck_error *err)
 {
     uint64_t nbytes = own->nbytes;
     RETURN_IF(group_broadcast(v->g, rank, &nbytes, sizeof nbytes, err));
-    char *text = nbytes <= NAMES_NBYTES_MOST ? malloc(nbytes + 1) : NULL;
+    char *text = nbytes <= NAMES_NBYTES_MAX ? malloc(nbytes + 1) : NULL;
     char **kept = text != NULL ? vec_push(&v->texts, err) : NULL;
     fsdpck_status st = kept != NULL ? FSDPCK_OK : error_set_nomem(err, nbytes);
     if (kept == NULL)
@@ -136,12 +137,12 @@ static fsdpck_status exchange_one(group_view *v, unsigned rank, const text_buf *
     if (rank == group_rank(v->g) && nbytes > 0)
         memcpy(text, own->text, nbytes);
     RETURN_IF(group_broadcast(v->g, rank, text, nbytes, err));
-    return group_agree(v->g, take_text(v, text, nbytes, rank, err), err);
+    return group_agree(v->g, parse_entries(v, text, nbytes, rank, err), err);
 }
 
-static fsdpck_status refuse_names(const group_view *v, const char *path, const view_entry *first,
-                                  uint32_t other, const char *expected, const char *found,
-                                  fsdpck_error *err)
+static fsdpck_status refuse_names(const remote_folder *v, const char *path,
+                                  const remote_entry *first, uint32_t other, const char *expected,
+                                  const char *found, fsdpck_error *err)
 {
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_GROUP_NAMES,
               "two hosts have different files of one name");
@@ -154,8 +155,9 @@ static fsdpck_status refuse_names(const group_view *v, const char *path, const v
     return FSDPCK_BADINPUT;
 }
 
-static fsdpck_status refuse_sizes(const group_view *v, const char *path, const view_entry *first,
-                                  const view_entry *other, fsdpck_error *err)
+static fsdpck_status refuse_sizes(const remote_folder *v, const char *path,
+                                  const remote_entry *first, const remote_entry *other,
+                                  fsdpck_error *err)
 {
     char one[40], two[40];
     snprintf(one, sizeof one, "%" PRIu64 " bytes", first->nbytes);
@@ -164,13 +166,13 @@ static fsdpck_status refuse_sizes(const group_view *v, const char *path, const v
 }
 
 /* Of each path the lowest rank's; sizes must agree. */
-static fsdpck_status unite(group_view *v, const char *path, fsdpck_error *err)
+static fsdpck_status merge_entries(remote_folder *v, const char *path, fsdpck_error *err)
 {
-    view_entry *all = v->entries.items;
+    remote_entry *all = v->entries.items;
     size_t kept = 0;
     qsort(all, v->entries.count, sizeof *all, compare_entries);
     for (size_t i = 0; i < v->entries.count; i++) {
-        view_entry *first = kept > 0 ? &all[kept - 1] : NULL;
+        remote_entry *first = kept > 0 ? &all[kept - 1] : NULL;
         uint32_t *holder = vec_push(&v->holders, err);
         if (holder == NULL)
             return FSDPCK_LIMIT;
@@ -195,30 +197,30 @@ static fsdpck_status unite(group_view *v, const char *path, fsdpck_error *err)
 /* ---- files of one name and size ---- */
 
 typedef struct samples {
-    group_view *v;
+    remote_folder *v;
     const char *path;
     uint64_t *own;    /* of each entry in doubt, in their order */
     uint64_t *lowest; /* what the lowest rank that has it says */
     size_t count;
 } samples;
 
-static fsdpck_status take_samples(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
-                                  fsdpck_error *err)
+static fsdpck_status receive_samples(void *ctx, unsigned rank, const uint8_t *bytes,
+                                     uint64_t nbytes, fsdpck_error *err)
 {
     const samples *s = ctx;
     size_t k = 0;
     if (nbytes != s->count * sizeof(uint64_t))
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a rank compares other files");
     for (size_t i = 0; i < s->v->entries.count; i++) {
-        const view_entry *e = VEC_AT(&s->v->entries, const view_entry, i);
+        const remote_entry *e = VEC_AT(&s->v->entries, const remote_entry, i);
         if (!e->in_doubt)
             continue;
         uint64_t sample;
         memcpy(&sample, bytes + k * sizeof sample, sizeof sample);
         if (e->rank == rank)
             s->lowest[k] = sample;
-        else if (group_view_is_among(VEC_AT(&s->v->holders, const uint32_t, e->holders),
-                                     e->holder_count, rank) &&
+        else if (ranks_contain(VEC_AT(&s->v->holders, const uint32_t, e->holders), e->holder_count,
+                               rank) &&
                  sample != s->lowest[k])
             return refuse_names(s->v, s->path, e, rank, "some bytes", "other bytes, as many", err);
         k++;
@@ -234,7 +236,7 @@ static fsdpck_status take_own_samples(samples *s, fsdpck_error *err)
     if (s->own == NULL || s->lowest == NULL)
         return error_set_nomem(err, 2 * s->count * sizeof *s->own);
     for (size_t i = 0; i < s->v->entries.count; i++) {
-        const view_entry *e = VEC_AT(&s->v->entries, const view_entry, i);
+        const remote_entry *e = VEC_AT(&s->v->entries, const remote_entry, i);
         if (e->in_doubt && e->mine != NOT_MINE)
             RETURN_IF(file_set_sample(&s->v->files, e->mine, e->nbytes, &s->own[k], err));
         k += e->in_doubt;
@@ -243,35 +245,35 @@ static fsdpck_status take_own_samples(samples *s, fsdpck_error *err)
 }
 
 /* Copies, which each of the ranks may read its own of, or not: last week's checkpoint is as long. */
-static fsdpck_status compare_samples(group_view *v, const char *path, fsdpck_error *err)
+static fsdpck_status compare_samples(remote_folder *v, const char *path, fsdpck_error *err)
 {
     samples s = {.v = v, .path = path};
     for (size_t i = 0; i < v->entries.count; i++)
-        s.count += VEC_AT(&v->entries, const view_entry, i)->in_doubt;
+        s.count += VEC_AT(&v->entries, const remote_entry, i)->in_doubt;
     if (s.count == 0)
         return FSDPCK_OK;
     const fsdpck_status taken = take_own_samples(&s, err);
     const fsdpck_status st =
-        group_gather(v->g, taken, s.own, s.count * sizeof *s.own, take_samples, &s, err);
+        group_all_gather(v->g, taken, s.own, s.count * sizeof *s.own, receive_samples, &s, err);
     free(s.own);
     free(s.lowest);
     return st;
 }
 
-static fsdpck_status exchange(group_view *v, const char *path, const text_buf *own,
+static fsdpck_status exchange(remote_folder *v, const char *path, const text_buf *own,
                               fsdpck_error *err)
 {
     for (unsigned r = 0; r < group_size(v->g); r++)
         RETURN_IF(exchange_one(v, r, own, err));
-    RETURN_IF(group_settle(v->g, unite(v, path, err), true, err));
-    return group_settle(v->g, compare_samples(v, path, err), false, err);
+    RETURN_IF(group_agree_result(v->g, merge_entries(v, path, err), true, err));
+    return group_agree_result(v->g, compare_samples(v, path, err), false, err);
 }
 
 /* ---- the remote ---- */
 
-static const view_entry *entry_named(const group_view *v, const char *path)
+static const remote_entry *entry_named(const remote_folder *v, const char *path)
 {
-    const view_entry *all = v->entries.items;
+    const remote_entry *all = v->entries.items;
     size_t low = 0, high = v->entries.count;
     while (path[0] == '.' && path[1] == '/')
         path += 2;
@@ -291,22 +293,22 @@ static const view_entry *entry_named(const group_view *v, const char *path)
 static bool find_remote(void *ctx, const char *path, path_kind *kind, uint64_t *nbytes,
                         uint32_t *id)
 {
-    const group_view *v = ctx;
-    const view_entry *e = entry_named(v, path);
+    const remote_folder *v = ctx;
+    const remote_entry *e = entry_named(v, path);
     if (e == NULL)
         return false;
     *kind = (path_kind)e->kind;
     *nbytes = e->nbytes;
-    *id = (uint32_t)(e - (const view_entry *)v->entries.items);
+    *id = (uint32_t)(e - (const remote_entry *)v->entries.items);
     return true;
 }
 
 static void list_remote(void *ctx, const char *sub, text_buf *names, size_t *count)
 {
-    const group_view *v = ctx;
+    const remote_folder *v = ctx;
     const size_t skip = sub[0] == '\0' ? 0 : strlen(sub) + 1;
     for (size_t i = 0; i < v->entries.count; i++) {
-        const char *path = VEC_AT(&v->entries, view_entry, i)->path;
+        const char *path = VEC_AT(&v->entries, remote_entry, i)->path;
         if (skip > 0 && (strncmp(path, sub, skip - 1) != 0 || path[skip - 1] != '/'))
             continue;
         if (strchr(path + skip, '/') != NULL)
@@ -319,8 +321,8 @@ static void list_remote(void *ctx, const char *sub, text_buf *names, size_t *cou
 static fsdpck_status read_remote(void *ctx, uint32_t id, uint64_t offset, void *dst,
                                  uint64_t nbytes, fsdpck_error *err)
 {
-    group_view *v = ctx;
-    const view_entry *e = VEC_AT(&v->entries, view_entry, id);
+    remote_folder *v = ctx;
+    const remote_entry *e = VEC_AT(&v->entries, remote_entry, id);
     const link_range what = {v->number, e->served, offset, nbytes};
     if (e->mine != NOT_MINE) /* under the name of its host */
         return file_set_read_at(&v->files, e->mine, offset, dst, nbytes, err);
@@ -333,43 +335,43 @@ static fsdpck_status read_remote(void *ctx, uint32_t id, uint64_t offset, void *
 
 static fsdpck_status serve(void *ctx, const link_range *what, void *dst, fsdpck_error *err)
 {
-    group_view *v = ctx;
+    remote_folder *v = ctx;
     return file_set_read_at(&v->files, what->file, what->offset, dst, what->nbytes, err);
 }
 
 /* ---- life ---- */
 
-static fsdpck_status open_here(group_view *v, const folder *here, fsdpck_error *err)
+static fsdpck_status open_here(remote_folder *v, const folder *here, fsdpck_error *err)
 {
     if (here->path == NULL)
         return FSDPCK_OK;
     RETURN_IF(folder_open_same(&v->dir, here, here->path, err));
     return file_set_init(&v->files, &v->dir, 0,
-                         (v->flags & VIEW_NO_FOLLOW) != 0 ? FILE_NO_FOLLOW : 0, err);
+                         (v->flags & REMOTE_FOLDER_NO_FOLLOW) != 0 ? FILE_NO_FOLLOW : 0, err);
 }
 
 static fsdpck_status begin(group *g, const folder *here, unsigned flags, text_buf *own,
-                           group_view **out, fsdpck_error *err)
+                           remote_folder **out, fsdpck_error *err)
 {
-    group_view *v = calloc(1, sizeof *v);
+    remote_folder *v = calloc(1, sizeof *v);
     if (v == NULL)
         return error_set_nomem(err, sizeof *v);
     *out = v;
     v->g = g;
     v->flags = flags;
-    if ((flags & VIEW_BY_HOST) != 0)
+    if ((flags & REMOTE_FOLDER_BY_HOST) != 0)
         v->prefix_nbytes = strlen(group_host(g, group_rank(g))) + 1;
     v->dir = FOLDER_CLOSED;
     v->remote = (remote){v, find_remote, list_remote, read_remote};
     v->texts = VEC_OF(char *, NULL);
-    v->entries = VEC_OF(view_entry, NULL);
+    v->entries = VEC_OF(remote_entry, NULL);
     v->holders = VEC_OF(uint32_t, NULL);
     RETURN_IF(open_here(v, here, err));
     return here->path == NULL ? FSDPCK_OK : put_folder(v, "", true, own, err);
 }
 
-static fsdpck_status make(group *g, const char *path, const folder *here, unsigned flags,
-                          text_buf *own, group_view **v, fsdpck_error *err)
+static fsdpck_status create(group *g, const char *path, const folder *here, unsigned flags,
+                            text_buf *own, remote_folder **v, fsdpck_error *err)
 {
     RETURN_IF(group_agree(g, begin(g, here, flags, own, v, err), err));
     uint64_t sum = crc64_update(0, own->text, own->nbytes) + own->nbytes;
@@ -382,7 +384,7 @@ static fsdpck_status make(group *g, const char *path, const folder *here, unsign
         return st;
     }
     if (same) {
-        group_view_free(*v);
+        remote_folder_free(*v);
         *v = NULL;
         return FSDPCK_OK;
     }
@@ -391,30 +393,30 @@ static fsdpck_status make(group *g, const char *path, const folder *here, unsign
     return group_agree(g, FSDPCK_OK, err);
 }
 
-fsdpck_status group_view_new(group *g, const char *path, const folder *here, unsigned flags,
-                             group_view **out, fsdpck_error *err)
+fsdpck_status remote_folder_new(group *g, const char *path, const folder *here, unsigned flags,
+                                remote_folder **out, fsdpck_error *err)
 {
-    text_buf own = {.limit_bytes = NAMES_NBYTES_MOST};
+    text_buf own = {.limit_bytes = NAMES_NBYTES_MAX};
     *out = NULL;
     if (g == NULL)
         return FSDPCK_OK;
-    const fsdpck_status st = make(g, path, here, flags, &own, out, err);
+    const fsdpck_status st = create(g, path, here, flags, &own, out, err);
     text_release(&own);
     if (st != FSDPCK_OK) {
-        group_view_free(*out);
+        remote_folder_free(*out);
         *out = NULL;
     }
     return st;
 }
 
-const uint32_t *group_view_holders(const group_view *v, const char *path, uint32_t *count)
+const uint32_t *remote_folder_holders(const remote_folder *v, const char *path, uint32_t *count)
 {
-    const view_entry *e = v == NULL ? NULL : entry_named(v, path);
+    const remote_entry *e = v == NULL ? NULL : entry_named(v, path);
     *count = e == NULL ? 0 : e->holder_count;
     return e == NULL ? NULL : VEC_AT(&v->holders, const uint32_t, e->holders);
 }
 
-bool group_view_is_among(const uint32_t *ranks, uint32_t count, unsigned rank)
+bool ranks_contain(const uint32_t *ranks, uint32_t count, unsigned rank)
 {
     uint32_t low = 0, high = count;
     while (low < high) {
@@ -427,26 +429,26 @@ bool group_view_is_among(const uint32_t *ranks, uint32_t count, unsigned rank)
     return low < count && ranks[low] == rank;
 }
 
-uint64_t group_view_travelled(const group_view *v)
+uint64_t remote_folder_received_nbytes(const remote_folder *v)
 {
     return v == NULL ? 0 : atomic_load(&v->travelled);
 }
 
-const remote *group_view_remote(const group_view *v)
+const remote *remote_folder_get_remote(const remote_folder *v)
 {
     return v == NULL ? NULL : &v->remote;
 }
 
-fsdpck_status group_view_check_unchanged(group_view *v, fsdpck_error *err)
+fsdpck_status remote_folder_check_unchanged(remote_folder *v, fsdpck_error *err)
 {
     return v == NULL || v->dir.path == NULL ? FSDPCK_OK : file_set_check_unchanged(&v->files, err);
 }
 
-void group_view_free(group_view *v)
+void remote_folder_free(remote_folder *v)
 {
     if (v == NULL)
         return;
-    group_unserve(v->g, v);
+    group_stop_serving(v->g, v);
     file_set_release(&v->files);
     folder_close(&v->dir);
     for (size_t i = 0; i < v->texts.count; i++)

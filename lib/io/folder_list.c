@@ -89,7 +89,7 @@ static fsdpck_status list_here(const folder *d, const char *relative, const char
 }
 
 /* Names that are here and elsewhere are told once. */
-static void drop_twins(char **names, size_t *count)
+static void drop_aliases(char **names, size_t *count)
 {
     size_t kept = 0;
     for (size_t i = 0; i < *count; i++)
@@ -120,7 +120,7 @@ fsdpck_status folder_list(const folder *d, const char *sub, char ***names, size_
     if (st == FSDPCK_OK)
         *count = n;
     if (st == FSDPCK_OK && d != NULL && d->remote != NULL)
-        drop_twins(*names, count);
+        drop_aliases(*names, count);
     text_release(&text);
     return st;
 }

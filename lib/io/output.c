@@ -12,8 +12,8 @@
 
 #include "base/platform.h"
 #include "io/descriptor.h"
+#include "io/output_internal.h"
 #include "io/output_remove.h"
-#include "io/output_state.h"
 
 /* Of the decoration: ".", ".fsdpck-XXXXXXXX.partial". */
 enum { DECORATION_BYTES = 25, CREATE_TRIES = 100 };
@@ -63,7 +63,7 @@ char *output_decorate(const output *o, const char *suffix)
     return name;
 }
 
-fsdpck_status output_refuse_existing(const output *o, const char *what, fsdpck_error *err)
+fsdpck_status output_error_exists(const output *o, const char *what, fsdpck_error *err)
 {
     const bool replaceable = (o->flags & OUTPUT_REPLACE) == 0;
     error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE, "output exists: %s", what);
@@ -83,13 +83,13 @@ static fsdpck_status check_final_name(output *o, fsdpck_error *err)
         return error_set_errno(err, errno, "stat", o->path);
     }
     if (S_ISLNK(st.st_mode))
-        return output_refuse_existing(o, "a symbolic link, which is never followed", err);
+        return output_error_exists(o, "a symbolic link, which is never followed", err);
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
-        return output_refuse_existing(o, "neither a file nor a folder", err);
+        return output_error_exists(o, "neither a file nor a folder", err);
     if ((o->flags & OUTPUT_REPLACE) == 0)
-        return output_refuse_existing(o, S_ISDIR(st.st_mode) ? "a folder" : "a file", err);
+        return output_error_exists(o, S_ISDIR(st.st_mode) ? "a folder" : "a file", err);
     if (S_ISDIR(st.st_mode) != (o->kind == OUTPUT_FOLDER))
-        return output_refuse_existing(
+        return output_error_exists(
             o, S_ISDIR(st.st_mode) ? "a folder, not a file" : "a file, not a folder", err);
     o->old_dev = (uint64_t)st.st_dev;
     o->old_ino = (uint64_t)st.st_ino;

@@ -34,8 +34,8 @@
  *     ... all are ...
  *     output_publish(&out, &err);     // the final name; what was replaced is kept aside
  *     ... all are, else ...
- *     output_withdraw(&out);          // as if it had never been
- *     output_settle(&out, &err);      // what was replaced goes
+ *     output_rollback(&out);          // as if it had never been
+ *     output_remove_replaced(&out, &err);      // what was replaced goes
  *
  * What is to be replaced is looked at when the output begins and must still be the same thing at
  * commit (EXISTS otherwise); its permissions go over to the new thing, but for files in a folder: it is a plain file or folder of the same kind, never a link. Where the
@@ -133,14 +133,14 @@ bool output_is_direct(const output *o, size_t index);
  * message names the rest. */
 fsdpck_status output_commit(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The steps of output_commit; see above. Each leaves nothing behind where it fails, but output_settle,
- * which fails as said there. output_withdraw may be called at any time. */
+/* The steps of output_commit; see above. Each leaves nothing behind where it fails, but output_remove_replaced,
+ * which fails as said there. output_rollback may be called at any time. */
 fsdpck_status output_finish(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status output_publish(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Of two: both have their names before the folders around them are synced; or neither has. */
 fsdpck_status output_publish_both(output *o, output *beside, fsdpck_error *err) FSDPCK_MUST_CHECK;
-void output_withdraw(output *o);
-fsdpck_status output_settle(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void output_rollback(output *o);
+fsdpck_status output_remove_replaced(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Always safe, also on a zeroed struct, also twice. */
 void output_release(output *o);

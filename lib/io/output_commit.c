@@ -8,8 +8,8 @@
 
 #include "base/platform.h"
 #include "base/pool.h"
+#include "io/output_internal.h"
 #include "io/output_remove.h"
-#include "io/output_state.h"
 
 /* Files made durable at once: the file system then joins what they have in common. */
 #define SYNC_THREADS 8u
@@ -105,7 +105,7 @@ static bool is_same(const output *o, const char *name, uint64_t dev, uint64_t in
 static fsdpck_status set_rename_errno(const output *o, int rc, fsdpck_error *err)
 {
     if (rc == EEXIST)
-        return output_refuse_existing(o, "it appeared while this one was written", err);
+        return output_error_exists(o, "it appeared while this one was written", err);
     return error_set_errno(err, rc, "rename", o->path);
 }
 
@@ -169,7 +169,7 @@ static fsdpck_status publish_over_folder(output *o, const char *old_name, fsdpck
 static fsdpck_status publish_over(output *o, char **old_name, fsdpck_error *err)
 {
     if (!is_same(o, o->final_name, o->old_dev, o->old_ino))
-        return output_refuse_existing(o, "it was replaced while this one was written", err);
+        return output_error_exists(o, "it was replaced while this one was written", err);
     *old_name = output_decorate(o, ".old");
     if (*old_name == NULL)
         return error_set_nomem(err, OUTPUT_NAME_BYTES_MOST);
@@ -185,7 +185,7 @@ static fsdpck_status publish_replacing(output *o, fsdpck_error *err)
     o->published = PUBLISHED_NEW;
     if (rc == ENOENT)
         return publish_new(o, err); /* the old one went away by itself */
-    o->published = PUBLISHED_OVER;
+    o->published = PUBLISHED_REPLACED;
     if (rc == ENOTSUP)
         return publish_over(o, &o->old_name, err);
     if (rc != 0)
@@ -195,7 +195,7 @@ static fsdpck_status publish_replacing(output *o, fsdpck_error *err)
     fsdpck_status st =
         o->old_name != NULL ? FSDPCK_OK : error_set_nomem(err, OUTPUT_NAME_BYTES_MOST);
     if (st == FSDPCK_OK && !is_same(o, o->partial_name, o->old_dev, o->old_ino))
-        st = output_refuse_existing(o, "it was replaced while this one was written", err);
+        st = output_error_exists(o, "it was replaced while this one was written", err);
     if (st == FSDPCK_OK)
         st = sync_parent(o, err);
     if (st == FSDPCK_OK)
@@ -222,7 +222,7 @@ fsdpck_status output_publish(output *o, fsdpck_error *err)
     return st;
 }
 
-fsdpck_status output_settle(output *o, fsdpck_error *err)
+fsdpck_status output_remove_replaced(output *o, fsdpck_error *err)
 {
     const int rc = o->old_name != NULL ? remove_tree(o->parent.fd, o->old_name) : 0;
     if (rc == 0)
@@ -252,7 +252,7 @@ static bool bring_back(output *o)
     return renameat(dirfd, o->old_name, dirfd, o->final_name) == 0;
 }
 
-void output_withdraw(output *o)
+void output_rollback(output *o)
 {
     if (o->committed && is_same(o, o->final_name, o->new_dev, o->new_ino)) {
         (void)bring_back(o);
@@ -270,10 +270,10 @@ fsdpck_status output_publish_both(output *o, output *beside, fsdpck_error *err)
     if (st == FSDPCK_OK) {
         st = sync_folder(o, &o->parent, err);
         if (st != FSDPCK_OK)
-            output_withdraw(beside);
+            output_rollback(beside);
     }
     if (st != FSDPCK_OK)
-        output_withdraw(o);
+        output_rollback(o);
     return st;
 }
 
@@ -320,5 +320,5 @@ fsdpck_status output_commit(output *o, fsdpck_error *err)
 {
     RETURN_IF(output_finish(o, err));
     RETURN_IF(output_publish(o, err));
-    return output_settle(o, err);
+    return output_remove_replaced(o, err);
 }

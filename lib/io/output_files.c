@@ -12,7 +12,7 @@
 #include "base/checked.h"
 #include "base/platform.h"
 #include "io/descriptor.h"
-#include "io/output_state.h"
+#include "io/output_internal.h"
 
 struct output_entry *output_entry_at(const output *o, size_t index)
 {

@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "layout/chunk.h"
 #include "layout/rule_match.h"
+#include "layout/torch_chunk.h"
 
 void layout_init(layout *l, budget *owner)
 {
@@ -235,7 +235,7 @@ static unsigned source_dim(const layout_tensor *t, mesh_role role, bool *told)
     return role == ROLE_FSDP ? lowest : NO_DIM;
 }
 
-static bool source_shards(const layout_tensor *t)
+static bool source_is_sharded(const layout_tensor *t)
 {
     for (unsigned i = 0; t->source != NULL && i < t->source_mesh->ndim; i++)
         if (t->source[i].kind != PLACEMENT_REPLICATE)
@@ -402,7 +402,7 @@ static fsdpck_status find_uneven(const mesh *m, const placement *p, unsigned fsd
     }
     for (uint64_t rank = 0; rank < mesh_size(&others) && *uneven == 0; rank++) {
         mesh_coord(&others, rank, coord);
-        RETURN_IF(piece_box(&others, before, t->ndim, t->shape, coord, PIECE_PHYSICAL, offsets,
+        RETURN_IF(shard_box(&others, before, t->ndim, t->shape, coord, SHARD_PHYSICAL, offsets,
                             sizes, err));
         *uneven = sizes[dim] % m->sizes[fsdp] == 0 ? 0 : sizes[dim];
     }
@@ -459,7 +459,7 @@ static bool is_cut_by_default(const layout_tensor *t)
 {
     const uint8_t kind = dtype_get(t->dtype)->kind;
     return box_nelems(t->shape, t->ndim) > 0 &&
-           (kind == DTYPE_IS_FLOAT || kind == DTYPE_IS_COMPLEX || source_shards(t));
+           (kind == DTYPE_IS_FLOAT || kind == DTYPE_IS_COMPLEX || source_is_sharded(t));
 }
 
 /* dims: by role, what each cuts of the tensor. */
@@ -473,7 +473,7 @@ static void make_placements(const mesh *m, const unsigned *dims, placement *plac
         if (dims[roles[i]] != NO_DIM)
             placements[i] = (placement){.kind = PLACEMENT_SHARD, .dim = (uint8_t)dims[roles[i]]};
     layout_cut_order(m, order);
-    piece_stride_placements(m, order, placements);
+    placements_set_strided(m, order, placements);
 }
 
 /* What fully_shard() would refuse. */
@@ -529,8 +529,8 @@ static fsdpck_status place(layout *l, const layout_tensor *t, bool any_size, pla
     return any_size ? FSDPCK_OK : settle_uneven(l, t, named[GROUP_FSDP], dims, placements, err);
 }
 
-fsdpck_status layout_place(layout *l, const layout_tensor *t, bool any_size, placement *placements,
-                           fsdpck_error *err)
+fsdpck_status layout_get_placements(layout *l, const layout_tensor *t, bool any_size,
+                                    placement *placements, fsdpck_error *err)
 {
     memset(placements, 0, MESH_NDIM_MAX * sizeof *placements);
     const fsdpck_status st = place(l, t, any_size, placements, err);

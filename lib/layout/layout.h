@@ -5,7 +5,7 @@
  *     RETURN_IF(mesh_parse("dp_replicate=2,dp_shard=4", &l.mesh, err));   // or layout_scale_mesh
  *     RETURN_IF(layout_add_rule(&l, LAYOUT_SHARD, "*.experts.*", 1, err)); // --shard, --replicate
  *     RETURN_IF(layout_read_tp_plan(&l, json, nbytes, err));              // --tp-plan
- *     RETURN_IF(layout_place(&l, &tensor, any_size, placements, err));    // for each tensor
+ *     RETURN_IF(layout_get_placements(&l, &tensor, any_size, placements, err));    // for each tensor
  *     RETURN_IF(layout_check_used(&l, err));      // a rule that matched nothing: USAGE
  *     layout_release(&l);
  *
@@ -45,7 +45,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "layout/mesh_text.h"
-#include "layout/piece.h"
+#include "layout/shard_box.h"
 #include "state/dtype.h"
 
 #define LAYOUT_RULES_MAX 65536u
@@ -144,8 +144,8 @@ fsdpck_status layout_scale_mesh(const mesh *from, uint64_t world_size, bool keep
  * build such a model), unless `any_size` (dcp, dcp-safetensors: boxes in files, which torch cuts
  * anew while it loads them), or l->moves_uneven and no rule names the dim, or the source itself is so cut (by distribute_tensor, which FSDP's rule
  * does not bind). TP and EP cut any dim unevenly, as distribute_tensor does. */
-fsdpck_status layout_place(layout *l, const layout_tensor *t, bool any_size, placement *placements,
-                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status layout_get_placements(layout *l, const layout_tensor *t, bool any_size,
+                                    placement *placements, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* All mesh dims in the order in which they cut a tensor: ep, tp, fsdp. */
 void layout_cut_order(const mesh *m, unsigned *order);

@@ -79,7 +79,7 @@ unsigned mesh_dim_of(const mesh *m, mesh_role role)
 /* Reading */
 
 /* All names, as the manual has them. */
-static void list_names(text_buf *list)
+static void expect_naming(text_buf *list)
 {
     for (size_t i = 0; i < sizeof role_names / sizeof *role_names; i++)
         text_printf(list, "%s%s", i > 0 ? ", " : "", role_names[i].name);
@@ -112,7 +112,7 @@ static fsdpck_status bad_name(fsdpck_error *err, const char *text, size_t at, si
     }
     text_buf names = {0};
     const fsdpck_status st = bad_text(err, text, at, nbytes, "unknown name of a dim");
-    list_names(&names);
+    expect_naming(&names);
     if (text_check(&names, NULL) == FSDPCK_OK)
         error_expected(err, "one of %s; dp_shard_cp and the like", names.text);
     error_next(err, "see MESHES in fsdpck-reshard(1)");

@@ -1,6 +1,6 @@
 /* slice.h: which mesh dims a tensor's own mesh leaves out.
  *
- *     RETURN_IF(layout_place(&l, &tensor, any_size, spec.placements, err));
+ *     RETURN_IF(layout_get_placements(&l, &tensor, any_size, spec.placements, err));
  *     spec.absent_dims = layout_absent_dims(&l, &tensor);
  *     ...
  *     mesh_slice s;

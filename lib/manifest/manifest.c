@@ -65,7 +65,7 @@ fsdpck_status manifest_add_file(manifest *m, const char *name, size_t name_nbyte
 }
 
 /* As it is kept: malloc'd where it is not `name` itself. NULL: no memory. */
-static char *kept_name(const char *name, size_t *nbytes)
+static char *stored_name(const char *name, size_t *nbytes)
 {
     if (utf8_is_text(name, *nbytes))
         return (char *)name;
@@ -82,7 +82,7 @@ fsdpck_status manifest_add_tensor(manifest *m, const char *name, size_t name_nby
                                   unsigned ndim, const uint64_t *shape, uint64_t digest,
                                   fsdpck_error *err)
 {
-    char *kept = kept_name(name, &name_nbytes);
+    char *kept = stored_name(name, &name_nbytes);
     if (kept == NULL)
         return error_set_nomem(err, 4 * name_nbytes);
     const fsdpck_status st =
@@ -118,7 +118,7 @@ size_t manifest_find_file(const manifest *m, const char *name, size_t nbytes)
 
 size_t manifest_find_tensor(const manifest *m, const char *name, size_t nbytes)
 {
-    char *kept = kept_name(name, &nbytes);
+    char *kept = stored_name(name, &nbytes);
     const uint32_t id = kept == NULL ? STRTAB_NONE : strtab_find(&m->tensor_names, kept, nbytes);
     if (kept != name)
         free(kept);
@@ -146,7 +146,7 @@ static int compare_names(const void *a, const void *b)
     return diff != 0 ? diff : (x->nbytes > y->nbytes) - (x->nbytes < y->nbytes);
 }
 
-uint32_t *manifest_sorted(const strtab *names, fsdpck_error *err)
+uint32_t *manifest_sorted_names(const strtab *names, fsdpck_error *err)
 {
     const size_t count = strtab_count(names);
     sorted_name *list = calloc(count + 1, sizeof *list);
@@ -174,8 +174,8 @@ void manifest_put_type(text_buf *out, dtype d, unsigned ndim, const uint64_t *sh
     text_puts(out, "]");
 }
 
-uint64_t manifest_sum_line(uint64_t crc, uint64_t digest, const char *type, const char *name,
-                           size_t name_nbytes)
+uint64_t manifest_digest_line(uint64_t crc, uint64_t digest, const char *type, const char *name,
+                              size_t name_nbytes)
 {
     char hex[20];
     snprintf(hex, sizeof hex, "%016" PRIx64 "  ", digest);
@@ -186,10 +186,10 @@ uint64_t manifest_sum_line(uint64_t crc, uint64_t digest, const char *type, cons
     return crc64_update(crc, "\n", 1);
 }
 
-fsdpck_status manifest_sum(const manifest *m, uint64_t *sum, fsdpck_error *err)
+fsdpck_status manifest_digest(const manifest *m, uint64_t *sum, fsdpck_error *err)
 {
     text_buf type = {0};
-    uint32_t *order = manifest_sorted(&m->tensor_names, err);
+    uint32_t *order = manifest_sorted_names(&m->tensor_names, err);
     fsdpck_status st = order == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
     *sum = 0;
     for (size_t i = 0; st == FSDPCK_OK && i < m->tensors.count; i++) {
@@ -198,9 +198,9 @@ fsdpck_status manifest_sum(const manifest *m, uint64_t *sum, fsdpck_error *err)
         manifest_put_type(&type, (dtype)t->dtype, t->ndim, manifest_shape(m, t));
         st = text_check(&type, err);
         if (st == FSDPCK_OK)
-            *sum = manifest_sum_line(*sum, t->digest, type.text,
-                                     strtab_text(&m->tensor_names, order[i]),
-                                     strtab_nbytes(&m->tensor_names, order[i]));
+            *sum = manifest_digest_line(*sum, t->digest, type.text,
+                                        strtab_text(&m->tensor_names, order[i]),
+                                        strtab_nbytes(&m->tensor_names, order[i]));
     }
     text_release(&type);
     free(order);
@@ -288,7 +288,7 @@ static fsdpck_status put_all(const manifest *m, const uint32_t *files, const uin
 {
     json_writer w;
     uint64_t sum;
-    RETURN_IF(manifest_sum(m, &sum, err));
+    RETURN_IF(manifest_digest(m, &sum, err));
     json_writer_init(&w, out, 1);
     json_begin_object(&w);
     json_put_key(&w, "schema", 6);
@@ -307,8 +307,8 @@ static fsdpck_status put_all(const manifest *m, const uint32_t *files, const uin
 
 fsdpck_status manifest_write(const manifest *m, text_buf *out, fsdpck_error *err)
 {
-    uint32_t *files = manifest_sorted(&m->file_names, err);
-    uint32_t *tensors = files == NULL ? NULL : manifest_sorted(&m->tensor_names, err);
+    uint32_t *files = manifest_sorted_names(&m->file_names, err);
+    uint32_t *tensors = files == NULL ? NULL : manifest_sorted_names(&m->tensor_names, err);
     const fsdpck_status st = tensors == NULL ? FSDPCK_LIMIT : put_all(m, files, tensors, out, err);
     free(files);
     free(tensors);

@@ -66,7 +66,7 @@ fsdpck_status manifest_read(manifest *m, const char *text, size_t nbytes,
 fsdpck_status manifest_write(const manifest *m, text_buf *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Whether a text begins as a manifest does, told from its first object member. */
-bool manifest_seems(const char *text, size_t nbytes);
+bool manifest_is_likely(const char *text, size_t nbytes);
 
 const char *manifest_file_name(const manifest *m, size_t i);
 /* CAT_NONE's like, SIZE_MAX, where there is none. */
@@ -74,14 +74,15 @@ size_t manifest_find_file(const manifest *m, const char *name, size_t nbytes);
 size_t manifest_find_tensor(const manifest *m, const char *name, size_t nbytes);
 const uint64_t *manifest_shape(const manifest *m, const manifest_tensor *t);
 /* The order of names in a manifest: malloc'd, count entries. NULL: no memory. */
-uint32_t *manifest_sorted(const strtab *names, fsdpck_error *err) FSDPCK_MUST_CHECK;
+uint32_t *manifest_sorted_names(const strtab *names, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* "float32[5,3]". */
 void manifest_put_type(text_buf *out, dtype d, unsigned ndim, const uint64_t *shape);
 /* The digest of a list is the CRC-64/XZ of its lines `HEX  TYPE  NAME`, ordered by name: one more. */
-uint64_t manifest_sum_line(uint64_t crc, uint64_t digest, const char *type, const char *name,
-                           size_t name_nbytes);
+uint64_t manifest_digest_line(uint64_t crc, uint64_t digest, const char *type, const char *name,
+                              size_t name_nbytes);
 /* Of all tensors. */
-fsdpck_status manifest_sum(const manifest *m, uint64_t *sum, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status manifest_digest(const manifest *m, uint64_t *sum,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

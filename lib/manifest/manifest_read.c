@@ -27,8 +27,8 @@ static bool is_text(const json_token *t, const char *text)
 }
 
 /* The index of a key in `keys`, marked in *seen; or of none: then its value is skipped. */
-static fsdpck_status which_key(json_reader *r, const json_token *key, const char *const *keys,
-                               unsigned count, unsigned *seen, unsigned *which, fsdpck_error *err)
+static fsdpck_status find_key(json_reader *r, const json_token *key, const char *const *keys,
+                              unsigned count, unsigned *seen, unsigned *which, fsdpck_error *err)
 {
     json_token value;
     for (*which = 0; *which < count && !is_text(key, keys[*which]);)
@@ -43,12 +43,12 @@ static fsdpck_status which_key(json_reader *r, const json_token *key, const char
     return json_skip(r, &value, err);
 }
 
-static fsdpck_status want_text(json_reader *r, json_token *t, fsdpck_error *err)
+static fsdpck_status expect_text(json_reader *r, json_token *t, fsdpck_error *err)
 {
     return json_expect(r, JSON_STRING, t, err);
 }
 
-static fsdpck_status want_u64(json_reader *r, uint64_t *v, fsdpck_error *err)
+static fsdpck_status expect_u64(json_reader *r, uint64_t *v, fsdpck_error *err)
 {
     json_token t;
     RETURN_IF(json_expect(r, JSON_NUMBER, &t, err));
@@ -67,10 +67,10 @@ static int hex_digit(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-static fsdpck_status want_hex(json_reader *r, uint8_t *bytes, size_t nbytes, fsdpck_error *err)
+static fsdpck_status expect_hex(json_reader *r, uint8_t *bytes, size_t nbytes, fsdpck_error *err)
 {
     json_token t;
-    RETURN_IF(want_text(r, &t, err));
+    RETURN_IF(expect_text(r, &t, err));
     bool good = t.nbytes == 2 * nbytes;
     for (size_t i = 0; good && i < nbytes; i++) {
         const int high = hex_digit(t.text[2 * i]), low = hex_digit(t.text[2 * i + 1]);
@@ -87,10 +87,10 @@ static fsdpck_status want_hex(json_reader *r, uint8_t *bytes, size_t nbytes, fsd
     return st;
 }
 
-static fsdpck_status want_hex64(json_reader *r, uint64_t *v, fsdpck_error *err)
+static fsdpck_status expect_hex64(json_reader *r, uint64_t *v, fsdpck_error *err)
 {
     uint8_t bytes[8];
-    RETURN_IF(want_hex(r, bytes, sizeof bytes, err));
+    RETURN_IF(expect_hex(r, bytes, sizeof bytes, err));
     *v = 0;
     for (unsigned i = 0; i < 8; i++)
         *v = *v << 8 | bytes[i];
@@ -99,14 +99,15 @@ static fsdpck_status want_hex64(json_reader *r, uint64_t *v, fsdpck_error *err)
 
 /* ---- first pass ---- */
 
-typedef struct head {
+typedef struct manifest_header {
     bool has_schema, has_version;
     uint64_t version;
     bool known_checksum, has_checksum;
     size_t version_at, checksum_at;
-} head;
+} manifest_header;
 
-static fsdpck_status read_head_member(json_reader *r, unsigned which, head *h, fsdpck_error *err)
+static fsdpck_status read_header_member(json_reader *r, unsigned which, manifest_header *h,
+                                        fsdpck_error *err)
 {
     json_token t;
     RETURN_IF(json_next(r, &t, err));
@@ -124,7 +125,7 @@ static fsdpck_status read_head_member(json_reader *r, unsigned which, head *h, f
     return json_skip(r, &t, err);
 }
 
-static fsdpck_status check_head(const head *h, fsdpck_error *err)
+static fsdpck_status check_header(const manifest_header *h, fsdpck_error *err)
 {
     const json_token start = {0}, version = {.offset_bytes = h->version_at};
     const json_token checksum = {.offset_bytes = h->checksum_at};
@@ -148,10 +149,10 @@ static fsdpck_status check_head(const head *h, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status read_head(json_reader *r, fsdpck_error *err)
+static fsdpck_status read_header(json_reader *r, fsdpck_error *err)
 {
     static const char *const keys[] = {"schema", "version", "checksum"};
-    head h = {0};
+    manifest_header h = {0};
     unsigned seen = 0, which;
     json_token t;
     RETURN_IF(json_expect(r, JSON_OBJECT, &t, err));
@@ -159,12 +160,12 @@ static fsdpck_status read_head(json_reader *r, fsdpck_error *err)
         RETURN_IF(json_next(r, &t, err));
         if (t.kind == JSON_OBJECT_END)
             break;
-        RETURN_IF(which_key(r, &t, keys, 3, &seen, &which, err));
+        RETURN_IF(find_key(r, &t, keys, 3, &seen, &which, err));
         if (which < 3)
-            RETURN_IF(read_head_member(r, which, &h, err));
+            RETURN_IF(read_header_member(r, which, &h, err));
     }
     RETURN_IF(json_expect(r, JSON_END, &t, err));
-    return check_head(&h, err);
+    return check_header(&h, err);
 }
 
 /* ---- second pass ---- */
@@ -182,7 +183,7 @@ typedef struct entry {
 static fsdpck_status read_name(json_reader *r, entry *e, fsdpck_error *err)
 {
     json_token t;
-    RETURN_IF(want_text(r, &t, err));
+    RETURN_IF(expect_text(r, &t, err));
     e->name.nbytes = 0;
     text_append(&e->name, t.text, t.nbytes);
     text_append(&e->name, "", 0);
@@ -192,7 +193,7 @@ static fsdpck_status read_name(json_reader *r, entry *e, fsdpck_error *err)
 static fsdpck_status read_dtype(json_reader *r, entry *e, fsdpck_error *err)
 {
     json_token t;
-    RETURN_IF(want_text(r, &t, err));
+    RETURN_IF(expect_text(r, &t, err));
     e->d = dtype_from_name(t.text, t.nbytes);
     return e->d != DTYPE_NONE ? FSDPCK_OK : malformed(&t, "has an unknown dtype", err);
 }
@@ -219,11 +220,11 @@ static fsdpck_status read_file_member(json_reader *r, unsigned which, entry *e, 
     case 0:
         return read_name(r, e, err);
     case 1:
-        return want_u64(r, &e->nbytes, err);
+        return expect_u64(r, &e->nbytes, err);
     case 2:
-        return want_hex64(r, &e->digest, err);
+        return expect_hex64(r, &e->digest, err);
     default:
-        return want_hex(r, e->sha256, sizeof e->sha256, err);
+        return expect_hex(r, e->sha256, sizeof e->sha256, err);
     }
 }
 
@@ -237,11 +238,11 @@ static fsdpck_status read_tensor_member(json_reader *r, unsigned which, entry *e
     case 2:
         return read_shape(r, e, err);
     default:
-        return want_hex64(r, &e->digest, err);
+        return expect_hex64(r, &e->digest, err);
     }
 }
 
-static fsdpck_status keep_file(manifest *m, const entry *e, bool has_sha256, fsdpck_error *err)
+static fsdpck_status add_file(manifest *m, const entry *e, bool has_sha256, fsdpck_error *err)
 {
     manifest_file *f;
     RETURN_IF(manifest_add_file(m, e->name.nbytes > 0 ? e->name.text : "", e->name.nbytes,
@@ -268,7 +269,7 @@ static fsdpck_status read_entry(manifest *m, json_reader *r, const json_token *f
         RETURN_IF(json_next(r, &t, err));
         if (t.kind == JSON_OBJECT_END)
             break;
-        RETURN_IF(which_key(r, &t, is_file ? file_keys : tensor_keys, 4, &seen, &which, err));
+        RETURN_IF(find_key(r, &t, is_file ? file_keys : tensor_keys, 4, &seen, &which, err));
         if (which < 4)
             RETURN_IF(is_file ? read_file_member(r, which, e, err)
                               : read_tensor_member(r, which, e, err));
@@ -280,7 +281,7 @@ static fsdpck_status read_entry(manifest *m, json_reader *r, const json_token *f
                                  : "has a tensor without name, dtype, shape or digest",
                          err);
     const fsdpck_status st =
-        is_file ? keep_file(m, e, (seen & 8) != 0, err)
+        is_file ? add_file(m, e, (seen & 8) != 0, err)
                 : manifest_add_tensor(m, e->name.nbytes > 0 ? e->name.text : "", e->name.nbytes,
                                       e->d, e->ndim, e->shape, e->digest, err);
     if (st != FSDPCK_OK)
@@ -314,15 +315,15 @@ static fsdpck_status read_body(manifest *m, json_reader *r, fsdpck_error *err)
         RETURN_IF(json_next(r, &t, err));
         if (t.kind == JSON_OBJECT_END)
             break;
-        RETURN_IF(which_key(r, &t, keys, 3, &seen, &which, err));
+        RETURN_IF(find_key(r, &t, keys, 3, &seen, &which, err));
         if (which == 0)
-            RETURN_IF(want_hex64(r, &digest, err));
+            RETURN_IF(expect_hex64(r, &digest, err));
         else if (which < 3)
             RETURN_IF(read_list(m, r, which == 1, err));
     }
     if (seen != 7)
         return malformed(&t, "has no digest, files or tensors", err);
-    RETURN_IF(manifest_sum(m, &sum, err));
+    RETURN_IF(manifest_digest(m, &sum, err));
     if (sum == digest)
         return FSDPCK_OK;
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_HASH,
@@ -336,7 +337,7 @@ fsdpck_status manifest_read(manifest *m, const char *text, size_t nbytes, fsdpck
 {
     json_reader r;
     json_reader_init(&r, text, nbytes, JSON_FINDING);
-    fsdpck_status st = read_head(&r, err);
+    fsdpck_status st = read_header(&r, err);
     json_reader_release(&r);
     if (st != FSDPCK_OK)
         return st;
@@ -346,7 +347,7 @@ fsdpck_status manifest_read(manifest *m, const char *text, size_t nbytes, fsdpck
     return st;
 }
 
-bool manifest_seems(const char *text, size_t nbytes)
+bool manifest_is_likely(const char *text, size_t nbytes)
 {
     json_reader r;
     json_token t;

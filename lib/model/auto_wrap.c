@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "model/model_parts.h"
+#include "model/model_internal.h"
 
 /* All that choosing needs, one item a module (parents: two). */
 typedef struct chooser {

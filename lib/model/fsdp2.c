@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "layout/chunk.h"
+#include "layout/torch_chunk.h"
 
 static fsdpck_status refuse(fsdpck_error *err, fsdpck_finding_id finding, const char *message)
 {
@@ -31,7 +31,7 @@ static fsdpck_status check_cut(const fsdp2_spec *s, unsigned cut, unsigned ndim,
     uint64_t gathered = s->world_size;
     bool fits = true;
     for (unsigned d = 0; d < ndim; d++) {
-        const uint64_t n = d == cut ? chunk_full_size(sizes[d], s->world_size) : sizes[d];
+        const uint64_t n = d == cut ? torch_chunk_size(sizes[d], s->world_size) : sizes[d];
         fits = fits && checked_mul(gathered, n, &gathered) && gathered <= INT64_MAX;
     }
     if (!fits)
@@ -84,7 +84,7 @@ static void chunk_sizes(const fsdp2_spec *s, unsigned cut, unsigned empty_dim, u
                         uint64_t part, uint64_t *offset, uint64_t *sizes, uint64_t *strides)
 {
     uint64_t size;
-    chunk_piece(s->shape[cut], nparts, part, offset, &size);
+    torch_chunk_range(s->shape[cut], nparts, part, offset, &size);
     memcpy(sizes, s->shape, s->ndim * sizeof *sizes);
     sizes[cut] = size;
     if (box_nelems(sizes, s->ndim) == 0) {
@@ -101,7 +101,7 @@ static void chunk_sizes(const fsdp2_spec *s, unsigned cut, unsigned empty_dim, u
 
 uint64_t fsdp2_padded_nelems(const fsdp2_spec *s)
 {
-    uint64_t nelems = chunk_full_size(s->shape[s->shard_dim], s->world_size);
+    uint64_t nelems = torch_chunk_size(s->shape[s->shard_dim], s->world_size);
     for (unsigned d = 0; d < s->ndim; d++)
         nelems *= d == s->shard_dim ? 1 : s->shape[d];
     return nelems;
@@ -113,7 +113,7 @@ void fsdp2_shard_of(const fsdp2_spec *s, uint64_t rank, fsdp2_shard *shard)
     chunk_sizes(s, s->shard_dim, s->shard_dim, s->world_size, rank % s->world_size, &shard->offset,
                 shard->sizes, shard->strides);
     memcpy(shard->padded, s->shape, s->ndim * sizeof *shard->padded);
-    shard->padded[s->shard_dim] = chunk_full_size(s->shape[s->shard_dim], s->world_size);
+    shard->padded[s->shard_dim] = torch_chunk_size(s->shape[s->shard_dim], s->world_size);
     shard->nelems = box_nelems(shard->sizes, s->ndim);
     shard->padded_nelems = fsdp2_padded_nelems(s);
     const uint64_t group = fsdp2_post_forward_size(s);
@@ -167,6 +167,6 @@ fsdp2_input fsdp2_extension_of(const fsdp2_spec *s, uint8_t of, unsigned ndim,
     const unsigned cut = s->shard_dim < ndim ? s->shard_dim : 0;
     uint64_t nelems = 1;
     for (unsigned d = 0; d < ndim; d++)
-        nelems *= d == cut ? chunk_full_size(sizes[d], s->world_size) : sizes[d];
+        nelems *= d == cut ? torch_chunk_size(sizes[d], s->world_size) : sizes[d];
     return (fsdp2_input){of, nelems, nelems * s->world_size};
 }

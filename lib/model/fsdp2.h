@@ -7,7 +7,7 @@
  *     fsdp2_shard_of(&s, rank, &shard);             // (5, 3) on 4, rank 2: 1 row, padded to 2
  *     fsdp2_input in = fsdp2_input_of(&s);          // 6 elements of bfloat16, gathered: 24
  *
- * The sharded parameter is a rank's chunk (chunk.h) of dim `shard_dim`, alone held between steps, in
+ * The sharded parameter is a rank's chunk (torch_chunk.h) of dim `shard_dim`, alone held between steps, in
  * memory padded to the first chunk's size. Its data, cast to param_dtype, are what the rank gives to
  * the all-gather, padding and all; the output is that of all ranks, of which the unsharded parameter
  * is a view. Post-forward it may be cut again, from the gathered flat data, for smaller groups.

@@ -1,5 +1,5 @@
 #include "model/model.h"
-#include "model/model_parts.h"
+#include "model/model_internal.h"
 
 #include <string.h>
 
@@ -150,8 +150,8 @@ uint32_t model_param_first(const model *m, uint32_t param)
     return first == MODEL_NONE ? param : first;
 }
 
-fsdpck_status model_take_name(model *m, const char *text, size_t nbytes, model_use kind,
-                              size_t index, uint32_t *id, fsdpck_error *err)
+fsdpck_status model_add_name(model *m, const char *text, size_t nbytes, model_use kind,
+                             size_t index, uint32_t *id, fsdpck_error *err)
 {
     if (index > MODEL_ITEMS_MAX)
         return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,

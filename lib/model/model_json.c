@@ -98,7 +98,7 @@ fsdpck_status model_next_key(model_reader *r, const char *what, const key_rule *
     return FSDPCK_OK;
 }
 
-word model_keep(model_reader *r, const json_token *value)
+word model_save_word(model_reader *r, const json_token *value)
 {
     const word w = {r->words.nbytes, value->nbytes, value->offset_bytes};
     text_append(&r->words, value->text, value->nbytes);

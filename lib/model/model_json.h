@@ -7,7 +7,7 @@
 #define FSDPCK_MODEL_MODEL_JSON_H
 
 #include "base/json.h"
-#include "model/model_parts.h"
+#include "model/model_internal.h"
 
 #define ACCEPT(kind) (1u << (kind))
 #define ACCEPT_BOOL  (ACCEPT(JSON_TRUE) | ACCEPT(JSON_FALSE))
@@ -101,7 +101,7 @@ fsdpck_status model_next_key(model_reader *r, const char *what, const key_rule *
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* A string token set aside. */
-word model_keep(model_reader *r, const json_token *value);
+word model_save_word(model_reader *r, const json_token *value);
 const char *model_word(const model_reader *r, const word *w);
 
 /* Values of a kind already checked. */
@@ -136,11 +136,11 @@ fsdpck_status model_check_optimizers(const model *m, fsdpck_error *err) FSDPCK_M
 
 /* model_json_module.c: where a module's path in state is not that of the walk, its tensor, which has
  * the name `name` there, can be found by the other, too. */
-fsdpck_status model_take_walk_name(model_reader *r, uint32_t module, model_use kind, size_t index,
-                                   uint32_t name, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status model_add_walk_name(model_reader *r, uint32_t module, model_use kind, size_t index,
+                                  uint32_t name, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* One more parameter of a module, under the name in r->fqn, which it is given. */
-fsdpck_status model_keep_param(model_reader *r, uint32_t module, model_param *p,
-                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status model_add_param(model_reader *r, uint32_t module, model_param *p,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* "modules", whose first token was read. */
 fsdpck_status model_read_modules(model_reader *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

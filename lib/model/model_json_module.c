@@ -56,10 +56,10 @@ static fsdpck_status read_value(model_reader *r, raw_module *raw, int key, const
         raw->kinds |= kinds[key];
     switch (key) {
     case KEY_NAME:
-        raw->name = model_keep(r, value);
+        raw->name = model_save_word(r, value);
         break;
     case KEY_CLASS:
-        raw->class_name = model_keep(r, value);
+        raw->class_name = model_save_word(r, value);
         raw->has_class = true;
         break;
     case KEY_PARAMS:
@@ -71,11 +71,11 @@ static fsdpck_status read_value(model_reader *r, raw_module *raw, int key, const
     case KEY_FULLY_SHARD:
         return model_read_fully_shard(r, raw, err);
     case KEY_SAME_AS:
-        raw->same_as = model_keep(r, value);
+        raw->same_as = model_save_word(r, value);
         raw->repeats = true;
         break;
     case KEY_OVERRIDE:
-        raw->override = model_keep(r, value);
+        raw->override = model_save_word(r, value);
         raw->overrides = true;
         break;
     default:
@@ -272,8 +272,8 @@ static fsdpck_status name_in(model_reader *r, uint32_t module, bool in_state, ui
     return text_check(&r->fqn, err);
 }
 
-fsdpck_status model_take_walk_name(model_reader *r, uint32_t module, model_use kind, size_t index,
-                                   uint32_t name, fsdpck_error *err)
+fsdpck_status model_add_walk_name(model_reader *r, uint32_t module, model_use kind, size_t index,
+                                  uint32_t name, fsdpck_error *err)
 {
     uint32_t other;
     if (model_module_at(r->m, module)->state_path == MODEL_NONE)
@@ -282,15 +282,15 @@ fsdpck_status model_take_walk_name(model_reader *r, uint32_t module, model_use k
     if (r->fqn.nbytes == strtab_nbytes(&r->m->names, name) &&
         memcmp(r->fqn.text, strtab_text(&r->m->names, name), r->fqn.nbytes) == 0)
         return FSDPCK_OK;
-    return model_take_name(r->m, r->fqn.text, r->fqn.nbytes, kind, index, &other, err);
+    return model_add_name(r->m, r->fqn.text, r->fqn.nbytes, kind, index, &other, err);
 }
 
-fsdpck_status model_keep_param(model_reader *r, uint32_t module, model_param *p, fsdpck_error *err)
+fsdpck_status model_add_param(model_reader *r, uint32_t module, model_param *p, fsdpck_error *err)
 {
     model *m = r->m;
-    RETURN_IF(model_take_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_PARAM, m->params.count,
-                              &p->name, err));
-    RETURN_IF(model_take_walk_name(r, module, MODEL_USE_PARAM, m->params.count, p->name, err));
+    RETURN_IF(model_add_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_PARAM, m->params.count,
+                             &p->name, err));
+    RETURN_IF(model_add_walk_name(r, module, MODEL_USE_PARAM, m->params.count, p->name, err));
     model_param *kept = vec_push(&m->params, err);
     if (kept == NULL)
         return FSDPCK_LIMIT;
@@ -307,7 +307,7 @@ static fsdpck_status repeat_param(model_reader *r, uint32_t source, uint32_t mod
     p.same_as = model_param_first(m, source);
     p.same_slot = p.same_slot == MODEL_NONE ? source : p.same_slot;
     p.module = module;
-    return model_keep_param(r, module, &p, err);
+    return model_add_param(r, module, &p, err);
 }
 
 static fsdpck_status repeat_buffer(model_reader *r, uint32_t source, uint32_t module,
@@ -318,9 +318,9 @@ static fsdpck_status repeat_buffer(model_reader *r, uint32_t source, uint32_t mo
     RETURN_IF(name_in(r, module, true, b.name, err));
     b.same_as = b.same_as == MODEL_NONE ? source : b.same_as;
     b.module = module;
-    RETURN_IF(model_take_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_BUFFER, m->buffers.count,
-                              &b.name, err));
-    RETURN_IF(model_take_walk_name(r, module, MODEL_USE_BUFFER, m->buffers.count, b.name, err));
+    RETURN_IF(model_add_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_BUFFER, m->buffers.count,
+                             &b.name, err));
+    RETURN_IF(model_add_walk_name(r, module, MODEL_USE_BUFFER, m->buffers.count, b.name, err));
     model_buffer *kept = vec_push(&m->buffers, err);
     if (kept == NULL)
         return FSDPCK_LIMIT;
@@ -376,8 +376,8 @@ static fsdpck_status repeat(model_reader *r, const raw_module *raw, uint32_t ind
             copy.parent = index + (copy.parent - source);
             rename_below(r, copy.name, from, to);
             RETURN_IF(text_check(&r->fqn, err));
-            RETURN_IF(model_take_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_MODULE, at,
-                                      &copy.name, err));
+            RETURN_IF(model_add_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_MODULE, at,
+                                     &copy.name, err));
             RETURN_IF(find_state_path(r, NULL, &copy, err));
             model_module *module = vec_push(&m->modules, err);
             if (module == NULL)
@@ -429,8 +429,8 @@ static fsdpck_status add_module(model_reader *r, raw_module *raw, fsdpck_error *
         RETURN_IF(strtab_intern(&m->classes, model_word(r, &raw->class_name),
                                 raw->class_name.nbytes, &module.class_name, err));
     RETURN_IF(add_sharding(r, raw, &module, err));
-    RETURN_IF(model_take_name(m, model_word(r, &raw->name), raw->name.nbytes, MODEL_USE_MODULE,
-                              index, &module.name, err));
+    RETURN_IF(model_add_name(m, model_word(r, &raw->name), raw->name.nbytes, MODEL_USE_MODULE,
+                             index, &module.name, err));
     RETURN_IF(find_state_path(r, raw, &module, err));
     module.first_param = model_param_count(m);
     module.nparams = (uint32_t)r->params.count;

@@ -151,7 +151,7 @@ static fsdpck_status read_shard_value(model_reader *r, raw_module *raw, int key,
         s->cpu_offload = value->kind == JSON_TRUE;
         break;
     case SHARD_WITH:
-        raw->with = model_keep(r, value);
+        raw->with = model_save_word(r, value);
         raw->has_with = true;
         break;
     case SHARD_KEYS:

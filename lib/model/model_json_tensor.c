@@ -99,7 +99,7 @@ static fsdpck_status read_value(model_reader *r, raw_tensor *raw, tensor_key key
     const bool yes = value->kind == JSON_TRUE;
     switch (key) {
     case TENSOR_NAME:
-        raw->name = model_keep(r, value);
+        raw->name = model_save_word(r, value);
         break;
     case TENSOR_SHAPE:
         return model_get_sizes(r, &raw->shape_at, &raw->ndim, err);
@@ -114,7 +114,7 @@ static fsdpck_status read_value(model_reader *r, raw_tensor *raw, tensor_key key
         raw->ignored = yes;
         break;
     case TENSOR_SAME_AS:
-        raw->same_as = model_keep(r, value);
+        raw->same_as = model_save_word(r, value);
         break;
     case TENSOR_SHARD_DIM:
         return read_shard_dim(raw, value, err);
@@ -357,7 +357,7 @@ static fsdpck_status add_param(model_reader *r, uint32_t module, const raw_tenso
         error_found(err, "%u%s", p.shard_dim, p.shard_dim == NDIM_MAX ? " or more" : "");
         return FSDPCK_BADINPUT;
     }
-    return model_keep_param(r, module, &p, err);
+    return model_add_param(r, module, &p, err);
 }
 
 static fsdpck_status add_buffer(model_reader *r, uint32_t module, const raw_tensor *raw,
@@ -372,9 +372,9 @@ static fsdpck_status add_buffer(model_reader *r, uint32_t module, const raw_tens
                       .shape_at = m->dims.count};
     RETURN_IF(count_elements(r, raw, false, err));
     RETURN_IF(put_sizes(m, numbers_at(r, raw->shape_at), raw->ndim, err));
-    RETURN_IF(model_take_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_BUFFER, m->buffers.count,
-                              &b.name, err));
-    RETURN_IF(model_take_walk_name(r, module, MODEL_USE_BUFFER, m->buffers.count, b.name, err));
+    RETURN_IF(model_add_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_BUFFER, m->buffers.count,
+                             &b.name, err));
+    RETURN_IF(model_add_walk_name(r, module, MODEL_USE_BUFFER, m->buffers.count, b.name, err));
     model_buffer *kept = vec_push(&m->buffers, err);
     if (kept == NULL)
         return FSDPCK_LIMIT;

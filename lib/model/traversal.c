@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "model/model_parts.h"
+#include "model/model_internal.h"
 
 /* What one walk over the modules finds out. Arrays have one item a module or a parameter. */
 typedef struct walk {

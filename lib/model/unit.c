@@ -324,7 +324,7 @@ const unit *unit_list_find(const unit_list *l, const char *prefix, size_t nbytes
 }
 
 /* The last unit that begins at or before the parameter; empty ones begin where the next does. */
-const unit *unit_list_holding(const unit_list *l, uint32_t param)
+const unit *unit_of_param(const unit_list *l, uint32_t param)
 {
     uint32_t low = 0;
     uint32_t high = unit_count(l);
@@ -350,7 +350,7 @@ const unit_param *unit_list_find_param(const unit_list *l, const char *fqn, size
     if (use == 0 || (use & USE_SHARED) != 0)
         return NULL;
     if (of != NULL)
-        *of = unit_list_holding(l, use - 1);
+        *of = unit_of_param(l, use - 1);
     return param_at(l, use - 1);
 }
 
@@ -389,7 +389,7 @@ unit_shard unit_shard_of(const unit *u, uint32_t rank)
     return s;
 }
 
-unit_piece unit_piece_of(const unit_list *l, const unit *u, uint32_t k, uint32_t rank)
+unit_param_range unit_param_range_of(const unit_list *l, const unit *u, uint32_t k, uint32_t rank)
 {
     const unit_param *p = unit_param_at(l, u, k);
     const unit_shard s = unit_shard_of(u, rank);
@@ -397,10 +397,10 @@ unit_piece unit_piece_of(const unit_list *l, const unit *u, uint32_t k, uint32_t
     /* As torch: the shard with its padding counts, and a parameter of no elements is in the shard
      * that has an element before it. */
     if (s.begin >= end || s.end + s.padding <= p->offset)
-        return (unit_piece){0};
+        return (unit_param_range){0};
     const uint64_t first = s.begin > p->offset ? s.begin : p->offset;
     const uint64_t last = s.end < end ? s.end : end;
-    return (unit_piece){
+    return (unit_param_range){
         .in_shard = true,
         .shard_offset = first - s.begin,
         .begin = first - p->offset,
@@ -408,8 +408,8 @@ unit_piece unit_piece_of(const unit_list *l, const unit *u, uint32_t k, uint32_t
     };
 }
 
-void unit_pieces_of(const unit_list *l, const unit *u, uint32_t rank, uint32_t *first,
-                    uint32_t *end)
+void unit_params_of_rank(const unit_list *l, const unit *u, uint32_t rank, uint32_t *first,
+                         uint32_t *end)
 {
     const unit_shard s = unit_shard_of(u, rank);
     uint32_t low = 0;

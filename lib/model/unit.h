@@ -14,7 +14,7 @@
  *     const unit *u = unit_at(&l, i);
  *     unit_shard s = unit_shard_of(u, rank);                  // its elements and its padding
  *     for (uint32_t k = 0; k < u->nparams; k++)
- *         unit_piece p = unit_piece_of(&l, u, k, rank);       // what of parameter k
+ *         unit_param_range p = unit_param_range_of(&l, u, k, rank);       // what of parameter k
  *
  * Everything is counted in elements. With use_orig_params each parameter begins at a multiple of
  * `alignment` and the end is padded to a multiple of the world size; this padding holds the value
@@ -98,11 +98,11 @@ typedef struct unit_shard {
 } unit_shard;
 
 /* What a rank holds of one parameter: torch's _shard_param_infos, with an exclusive end. */
-typedef struct unit_piece {
+typedef struct unit_param_range {
     bool in_shard;
     uint64_t shard_offset; /* of its first element in the rank's shard */
     uint64_t begin, end;   /* elements of the parameter, in memory order */
-} unit_piece;
+} unit_param_range;
 
 void unit_list_init(unit_list *l, budget *owner);
 void unit_list_release(unit_list *l);
@@ -151,7 +151,7 @@ const unit_param *unit_list_find_param(const unit_list *l, const char *fqn, size
                                        const unit **of);
 
 /* The unit of a parameter, by its number in unit_list.params. */
-const unit *unit_list_holding(const unit_list *l, uint32_t param);
+const unit *unit_of_param(const unit_list *l, uint32_t param);
 
 /* The same units over another number of ranks, 0: as many as now, into `out`, which is initialised
  * and empty. A unit of one rank stays as it is where another has more (experts in groups of one). */
@@ -167,11 +167,11 @@ uint32_t unit_alignment(dtype compute);
 
 /* A rank of the sharding group. */
 unit_shard unit_shard_of(const unit *u, uint32_t rank);
-unit_piece unit_piece_of(const unit_list *l, const unit *u, uint32_t k, uint32_t rank);
+unit_param_range unit_param_range_of(const unit_list *l, const unit *u, uint32_t k, uint32_t rank);
 /* The parameters that a rank may have pieces of: k in [*first, *end). Those of no elements may be in
  * or out. So all pieces of all ranks cost one search a rank. */
-void unit_pieces_of(const unit_list *l, const unit *u, uint32_t rank, uint32_t *first,
-                    uint32_t *end);
+void unit_params_of_rank(const unit_list *l, const unit *u, uint32_t rank, uint32_t *first,
+                         uint32_t *end);
 
 /* What of a parameter a rank's shard holds: one row of torch's FlatParamShardMetadata (names, shapes,
  * strides, contiguities, numels and inclusive offsets of the parameters in a shard; torch 2.0 and
@@ -184,8 +184,9 @@ void unit_pieces_of(const unit_list *l, const unit *u, uint32_t rank, uint32_t *
 typedef struct unit_shard_param {
     const unit_param *param;
     uint64_t strides[NDIM_MAX]; /* those of dims of one element are of no account */
-    bool contiguous;     /* row-major */
-    int64_t first, last; /* elements of it in memory order, both in the shard; none: last is first - 1 */
+    bool contiguous;            /* row-major */
+    int64_t first,
+        last; /* elements of it in memory order, both in the shard; none: last is first - 1 */
 } unit_shard_param;
 
 bool unit_shard_param_next(const unit_list *l, const unit *u, uint32_t rank, uint32_t *next,

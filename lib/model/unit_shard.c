@@ -5,7 +5,7 @@ bool unit_shard_param_next(const unit_list *l, const unit *u, uint32_t rank, uin
 {
     while (*next < u->nparams) {
         const uint32_t k = (*next)++;
-        const unit_piece piece = unit_piece_of(l, u, k, rank);
+        const unit_param_range piece = unit_param_range_of(l, u, k, rank);
         if (!piece.in_shard)
             continue;
         const unit_param *p = unit_param_at(l, u, k);

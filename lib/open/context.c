@@ -4,7 +4,7 @@
 
 #include "base/platform.h"
 #include "exec/exec.h"
-#include "open/transform.h"
+#include "open/checkpoint.h"
 
 #define PEER_TIMEOUT_SECONDS 60u
 
@@ -56,7 +56,7 @@ char *fsdpck_builtin_state(const char *name, char *dst, size_t capacity_nbytes)
     if (capacity_nbytes > 0)
         dst[0] = '\0';
     if (strcmp(name, "cuda") == 0 && exec_gpu_description() != NULL)
-        exec_gpu_state(dst, capacity_nbytes);
+        exec_gpu_describe_state(dst, capacity_nbytes);
     if (strcmp(name, "hdf5") == 0)
         snprintf(dst, capacity_nbytes, "%s", format_hdf5_state());
     return dst;
@@ -176,7 +176,7 @@ fsdpck_status fsdpck_context_join(fsdpck_context *ctx, fsdpck_error *err)
     return st;
 }
 
-void fsdpck_context_work_alone(fsdpck_context *ctx)
+void fsdpck_context_detach(fsdpck_context *ctx)
 {
     ctx->group = NULL;
 }
@@ -218,7 +218,7 @@ void fsdpck_context_leave(fsdpck_context *ctx, fsdpck_status status)
     group_leave(&ctx->joined, status);
 }
 
-unsigned transform_threads(unsigned asked)
+unsigned thread_count(unsigned asked)
 {
     return asked > 0 ? asked : platform_cpu_count();
 }

@@ -2,15 +2,15 @@
  * selected, so that each tensor is taken or counted as left out. */
 #include <inttypes.h>
 
-#include "open/transform.h"
+#include "open/checkpoint.h"
 
 /* Whether a run can do without the object: what it holds cannot be told. */
-static bool is_of_the_object(fsdpck_status st)
+static bool concerns_object(fsdpck_status st)
 {
     return st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED || st == FSDPCK_LIMIT;
 }
 
-fsdpck_status transform_load_inner(fsdpck_checkpoint *c, fsdpck_error *err)
+fsdpck_status checkpoint_load_inner(fsdpck_checkpoint *c, fsdpck_error *err)
 {
     const size_t had = catalogue_tensor_count(&c->cat);
     uint64_t unread = 0;
@@ -23,8 +23,8 @@ fsdpck_status transform_load_inner(fsdpck_checkpoint *c, fsdpck_error *err)
             continue;
         RETURN_IF(cancel_check(&c->ctx->cancel, err));
         fsdpck_error_init(&why);
-        const fsdpck_status st = transform_load_object(c, i, &why);
-        if (st != FSDPCK_OK && !is_of_the_object(st)) {
+        const fsdpck_status st = checkpoint_load_object(c, i, &why);
+        if (st != FSDPCK_OK && !concerns_object(st)) {
             *err = why;
             return st;
         }
@@ -40,6 +40,6 @@ fsdpck_status transform_load_inner(fsdpck_checkpoint *c, fsdpck_error *err)
                  catalogue_name(&c->cat, catalogue_object(&c->cat, first)->name));
     if (catalogue_tensor_count(&c->cat) == had)
         return FSDPCK_OK;
-    aim_parts_release(&c->parts);
-    return aim_parts_find(&c->cat, &c->parts, err);
+    checkpoint_parts_release(&c->parts);
+    return checkpoint_parts_find(&c->cat, &c->parts, err);
 }

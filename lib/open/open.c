@@ -4,9 +4,9 @@
 
 #include "base/platform.h"
 #include "group/remote_folder.h"
-#include "open/transform.h"
+#include "open/checkpoint.h"
 
-char *transform_copy(const char *text)
+char *escaped_copy(const char *text)
 {
     const size_t nbytes = strlen(text);
     const size_t capacity = 4 * nbytes + 1;
@@ -129,11 +129,11 @@ static bool looks_like_model(const probe_input *in)
            memcmp(in->head + at, key, sizeof key - 1) == 0;
 }
 
-static fsdpck_status no_checkpoint(const probe_input *in, const char *path, const char *near_miss,
-                                   fsdpck_error *err)
+static fsdpck_status fail_no_checkpoint(const probe_input *in, const char *path,
+                                        const char *near_miss, fsdpck_error *err)
 {
     const bool is_model = looks_like_model(in);
-    const bool is_of_system = in->is_folder && below_is_of_system(path);
+    const bool is_of_system = in->is_folder && is_system_folder(path);
     if (is_of_system)
         near_miss = "it is the system's folder of devices, processes or settings";
     if (is_model)
@@ -161,7 +161,7 @@ static fsdpck_status no_checkpoint(const probe_input *in, const char *path, cons
     return st;
 }
 
-static fsdpck_status several_checkpoints(const below *found, const char *path, fsdpck_error *err)
+static fsdpck_status fail_several(const search_result *found, const char *path, fsdpck_error *err)
 {
     const fsdpck_status st =
         error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "folder holds several checkpoints");
@@ -173,7 +173,7 @@ static fsdpck_status several_checkpoints(const below *found, const char *path, f
     if (found->more > 0)
         text_printf(&list, ", and %zu more", found->more);
     text_buf pattern = {0};
-    if (below_rank_pattern(found, &pattern) && text_check(&pattern, NULL) == FSDPCK_OK)
+    if (search_rank_pattern(found, &pattern) && text_check(&pattern, NULL) == FSDPCK_OK)
         text_printf(&list, "; if they are one, a file a rank: --source-rank-pattern '%s'",
                     pattern.text);
     if (text_check(&list, NULL) == FSDPCK_OK)
@@ -184,26 +184,26 @@ static fsdpck_status several_checkpoints(const below *found, const char *path, f
 }
 
 /* Opens what is looked at again, one checkpoint further down. */
-static fsdpck_status enter_below(fsdpck_checkpoint *c, const char *near_miss,
+static fsdpck_status enter_found(fsdpck_checkpoint *c, const char *near_miss,
                                  const fsdpck_open_options *o, fsdpck_error *err)
 {
     const char *path = c->probe.path;
-    const bool viewed = c->view_of_ranks != NULL;
-    below found;
-    RETURN_IF(viewed ? transform_below(c, &found, err) : below_find(path, &found, err));
-    fsdpck_status st = below_check_parts(&found, err);
+    const bool viewed = c->remote_files != NULL;
+    search_result found;
+    RETURN_IF(viewed ? open_search_ranks(c, &found, err) : search_folders(path, &found, err));
+    fsdpck_status st = search_check_parts(&found, err);
     if (st == FSDPCK_OK && found.count == 0)
-        st = no_checkpoint(&c->probe, path, near_miss, err);
+        st = fail_no_checkpoint(&c->probe, path, near_miss, err);
     else if (st == FSDPCK_OK && found.count > 1)
-        st = several_checkpoints(&found, path, err);
+        st = fail_several(&found, path, err);
     if (st == FSDPCK_OK) {
         probe_release(&c->probe);
-        group_view_free(c->view_of_ranks);
-        c->view_of_ranks = NULL;
-        st = viewed ? transform_probe(c, found.paths[0], o, err)
+        remote_folder_free(c->remote_files);
+        c->remote_files = NULL;
+        st = viewed ? open_probe_ranks(c, found.paths[0], o, err)
                     : probe_gather(found.paths[0], &c->probe, err);
     }
-    below_release(&found);
+    search_result_release(&found);
     return st;
 }
 
@@ -211,14 +211,14 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
                                    const fsdpck_open_options *o, fsdpck_error *err)
 {
     const char *format = o->format, *const pattern = o->rank_pattern;
-    RETURN_IF(transform_probe(c, path, o, err));
+    RETURN_IF(open_probe_ranks(c, path, o, err));
     /* Only rank files have such a pattern, and names that it is needed for tell no reader. */
     if (format == NULL && pattern != NULL)
         format = "pt-ranks";
     if (format != NULL) {
         c->format = reader_named(format);
         if (c->format != NULL)
-            return transform_agree_format(c, o, err);
+            return open_agree_format(c, o, err);
         const fsdpck_status st =
             error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "no reader is called '%s'", format);
         error_next(err, "fsdpck version lists the formats");
@@ -226,23 +226,23 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
     }
     const char *near_miss = NULL;
     c->format = probe_readers(&c->probe, &near_miss);
-    RETURN_IF(transform_agree_format(c, o, err));
+    RETURN_IF(open_agree_format(c, o, err));
     if (c->format != NULL)
         return FSDPCK_OK;
     if (!c->probe.is_folder)
-        return no_checkpoint(&c->probe, path, near_miss, err);
-    RETURN_IF(enter_below(c, near_miss, o, err));
+        return fail_no_checkpoint(&c->probe, path, near_miss, err);
+    RETURN_IF(enter_found(c, near_miss, o, err));
     c->entered = true;
     c->format = probe_readers(&c->probe, &near_miss);
     log_write(&c->ctx->log, LOG_NOTE, "reading the one checkpoint below: '%s'", c->probe.path);
-    RETURN_IF(transform_agree_format(c, o, err));
+    RETURN_IF(open_agree_format(c, o, err));
     if (c->format == NULL)
         return error_set(err, FSDPCK_CHANGED, FSDPCK_FINDING_NONE,
                          "folder changed while it was looked into");
     return FSDPCK_OK;
 }
 
-const mesh *transform_mesh(const catalogue *c)
+const mesh *catalogue_largest_mesh(const catalogue *c)
 {
     const mesh *best = NULL;
     for (size_t i = 0; i < c->meshes.count; i++) {
@@ -256,7 +256,7 @@ const mesh *transform_mesh(const catalogue *c)
 
 static fsdpck_status print_mesh(fsdpck_checkpoint *c, fsdpck_error *err)
 {
-    const mesh *m = transform_mesh(&c->cat);
+    const mesh *m = catalogue_largest_mesh(&c->cat);
     if (m == NULL)
         return FSDPCK_OK;
     text_buf text = {0};
@@ -266,12 +266,12 @@ static fsdpck_status print_mesh(fsdpck_checkpoint *c, fsdpck_error *err)
 }
 
 /* Tensors as the description has them, which must be the model's. */
-static fsdpck_status see_described(fsdpck_checkpoint *c, described_model *d,
-                                   format_per_rank per_rank, bool assume_order, fsdpck_error *err)
+static fsdpck_status check_described(fsdpck_checkpoint *c, described_model *d,
+                                     format_per_rank per_rank, bool assume_order, fsdpck_error *err)
 {
-    RETURN_IF(transform_model_view(c, d, per_rank, assume_order, err));
-    RETURN_IF(aim_parts_find(&c->cat, &c->parts, err));
-    return transform_model_check(c, d, err);
+    RETURN_IF(model_adapter_apply(c, d, per_rank, assume_order, err));
+    RETURN_IF(checkpoint_parts_find(&c->cat, &c->parts, err));
+    return model_adapter_check(c, d, err);
 }
 
 static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_options *o,
@@ -285,7 +285,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         .metadata = &c->metadata,
         .log = c->ctx->log,
         .cancel = &c->ctx->cancel,
-        .nthreads = transform_threads(o->threads),
+        .nthreads = thread_count(o->threads),
         .expect_ranks = o->source_ranks,
         .no_follow = o->no_follow,
         .opaque_calls = o->opaque_calls,
@@ -295,7 +295,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         .assume_tp_first = o->assume_tp_first,
         .hdf5_fill = o->hdf5_fill != 0,
         .hdf5_separator = o->hdf5_separator,
-        .flat_pieces = viewed,
+        .keep_flat_shards = viewed,
         .agree = viewed ? &d->agree : NULL,
         .found = c->found,
         .found_ctx = c->found_ctx,
@@ -305,25 +305,25 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         error_path(err, c->path);
         return st;
     }
-    transform_warn_beside(c, into);
+    checkpoint_warn_other_weights(c, into);
     c->format->source(c->self, into, viewed ? &c->read_src : &c->src);
     if (viewed) {
         c->read_src.root = c->path;
         c->read_src.root_is_file = !c->probe.is_folder;
-        RETURN_IF(see_described(c, d, request.per_rank, assume_order, err));
+        RETURN_IF(check_described(c, d, request.per_rank, assume_order, err));
     } else {
-        RETURN_IF(transform_shard_view(c, &request, assume_order, err));
-        transform_note_flat(c);
-        RETURN_IF(aim_parts_find(&c->cat, &c->parts, err));
+        RETURN_IF(shard_adapter_apply(c, &request, assume_order, err));
+        checkpoint_note_flat(c);
+        RETURN_IF(checkpoint_parts_find(&c->cat, &c->parts, err));
     }
     c->src.root = c->path;
     c->src.root_is_file = !c->probe.is_folder;
     if (o->optim_keys != FSDPCK_OPTIM_KEYS_KEEP)
-        RETURN_IF(transform_rekey(c, (optim_keys)o->optim_keys, viewed ? &d->m : NULL, assume_order,
-                                  err));
+        RETURN_IF(checkpoint_rekey(c, (optim_keys)o->optim_keys, viewed ? &d->m : NULL,
+                                   assume_order, err));
     else
-        RETURN_IF(transform_learn_params(c, viewed ? &d->m : NULL, assume_order, err));
-    RETURN_IF(aim_explain(&c->cat, &c->cut_otherwise, err));
+        RETURN_IF(checkpoint_infer_params(c, viewed ? &d->m : NULL, assume_order, err));
+    RETURN_IF(select_infer_specs(&c->cat, &c->cut_otherwise, err));
     return print_mesh(c, err);
 }
 
@@ -340,22 +340,22 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
         c->model_path = strdup(o->model_path);
         if (c->model_path == NULL)
             return error_set_nomem(err, strlen(o->model_path));
-        RETURN_IF(transform_model_read(c, o->model_path, &d, err));
+        RETURN_IF(described_model_read(c, o->model_path, &d, err));
     }
     const fsdpck_status st = read_metadata(c, o, &d, err);
-    transform_model_release(&d);
+    described_model_release(&d);
     return st;
 }
 
 fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_open_options *options,
                           fsdpck_checkpoint **out, fsdpck_error *err)
 {
-    return transform_open(ctx, path, options, NULL, NULL, out, err);
+    return checkpoint_open(ctx, path, options, NULL, NULL, out, err);
 }
 
-fsdpck_status transform_open(fsdpck_context *ctx, const char *path,
-                             const fsdpck_open_options *options, format_found_fn found,
-                             void *found_ctx, fsdpck_checkpoint **out, fsdpck_error *err)
+fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
+                              const fsdpck_open_options *options, format_found_fn found,
+                              void *found_ctx, fsdpck_checkpoint **out, fsdpck_error *err)
 {
     fsdpck_open_options o = FSDPCK_OPEN_OPTIONS_INIT;
     if (options != NULL) {
@@ -377,9 +377,10 @@ fsdpck_status transform_open(fsdpck_context *ctx, const char *path,
     catalogue_init(&c->cat, &c->metadata);
     catalogue_init(&c->read, &c->metadata);
     unit_list_init(&c->units, &c->metadata);
-    c->ties = VEC_OF(aim_tie, &c->metadata);
+    c->ties = VEC_OF(tied_pair, &c->metadata);
     /* Who fails still serves its files to the others until all know. */
-    const fsdpck_status st = group_settle(ctx->group, open_inner(c, path, &o, err), true, err);
+    const fsdpck_status st =
+        group_agree_result(ctx->group, open_inner(c, path, &o, err), true, err);
     progress_phase(&ctx->progress, NULL, 0);
     if (st != FSDPCK_OK) {
         fsdpck_close(c);
@@ -393,16 +394,16 @@ void fsdpck_close(fsdpck_checkpoint *c)
 {
     if (c == NULL)
         return;
-    flat_view_free(c->view);
+    flat_adapter_free(c->adapter);
     if (c->self != NULL)
         c->format->close(c->self);
-    aim_parts_release(&c->parts);
+    checkpoint_parts_release(&c->parts);
     catalogue_release(&c->cat);
     catalogue_release(&c->read);
     unit_list_release(&c->units);
     vec_release(&c->ties);
     probe_release(&c->probe);
-    group_view_free(c->view_of_ranks);
+    remote_folder_free(c->remote_files);
     free(c->path);
     free(c->model_path);
     free(c->mesh);

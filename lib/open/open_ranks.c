@@ -4,11 +4,11 @@
 
 #include "group/remote_folder.h"
 #include "io/file_set.h"
-#include "open/transform.h"
+#include "open/checkpoint.h"
 
 enum { SEES_FILE, SEES_FOLDER, SEES_NOTHING, SEES };
 
-static fsdpck_status refuse_file(const char *path, fsdpck_error *err)
+static fsdpck_status fail_own_file(const char *path, fsdpck_error *err)
 {
     error_set(err, FSDPCK_IO, FSDPCK_FINDING_GROUP_FILE, "not every host has this file");
     error_path(err, path);
@@ -37,19 +37,19 @@ static fsdpck_status check_one_file(group *g, const char *path, fsdpck_error *er
     path_kind kind;
     bool same;
     fsdpck_status st = path_identify(NULL, path, &kind, &nbytes, &identity, err);
-    RETURN_IF(group_settle(g, st, true, err));
+    RETURN_IF(group_agree_result(g, st, true, err));
     RETURN_IF(group_is_same(g, identity, &same, err));
     if (same)
         return FSDPCK_OK;
-    RETURN_IF(group_settle(g, sample_file(path, nbytes, &sample, err), true, err));
-    st = group_same(g, sample ^ nbytes, "bytes of this file", err);
+    RETURN_IF(group_agree_result(g, sample_file(path, nbytes, &sample, err), true, err));
+    st = group_check_same(g, sample ^ nbytes, "bytes of this file", err);
     if (st == FSDPCK_BADINPUT)
         error_path(err, path);
     return st;
 }
 
 /* A folder that is not here is one all the same where others have it. */
-static fsdpck_status stand_for_folder(const char *path, probe_input *in, fsdpck_error *err)
+static fsdpck_status assume_folder(const char *path, probe_input *in, fsdpck_error *err)
 {
     size_t nbytes = strlen(path);
     while (nbytes > 1 && path[nbytes - 1] == '/')
@@ -63,7 +63,7 @@ static fsdpck_status stand_for_folder(const char *path, probe_input *in, fsdpck_
 }
 
 /* The names of all hosts. */
-static fsdpck_status list_again(probe_input *in, fsdpck_error *err)
+static fsdpck_status list_all_hosts(probe_input *in, fsdpck_error *err)
 {
     free(in->entries);
     in->entries = NULL;
@@ -75,14 +75,14 @@ static fsdpck_status list_again(probe_input *in, fsdpck_error *err)
 static fsdpck_status hide_folder(probe_input *in, const char *path, fsdpck_error *err)
 {
     probe_release(in);
-    return stand_for_folder(path, in, err);
+    return assume_folder(path, in, err);
 }
 
-fsdpck_status transform_probe(fsdpck_checkpoint *c, const char *path, const fsdpck_open_options *o,
-                              fsdpck_error *err)
+fsdpck_status open_probe_ranks(fsdpck_checkpoint *c, const char *path, const fsdpck_open_options *o,
+                               fsdpck_error *err)
 {
-    const unsigned flags =
-        (o->no_follow ? VIEW_NO_FOLLOW : 0u) | (o->source_local ? VIEW_BY_HOST : 0u);
+    const unsigned flags = (o->no_follow ? REMOTE_FOLDER_NO_FOLLOW : 0u) |
+                           (o->source_local ? REMOTE_FOLDER_BY_HOST : 0u);
     group *g = c->ctx->group;
     path_kind kind = PATH_ABSENT;
     if (g == NULL)
@@ -91,31 +91,31 @@ fsdpck_status transform_probe(fsdpck_checkpoint *c, const char *path, const fsdp
     const bool absent = st == FSDPCK_OK && kind == PATH_ABSENT && path[0] != '\0';
     if (st == FSDPCK_OK && !absent)
         st = probe_gather(path, &c->probe, err);
-    RETURN_IF(group_settle(g, st, true, err));
+    RETURN_IF(group_agree_result(g, st, true, err));
     uint64_t sees[SEES] = {0};
     sees[absent ? SEES_NOTHING : c->probe.is_folder ? SEES_FOLDER : SEES_FILE] = 1;
     RETURN_IF(group_sum(g, sees, SEES, err));
     if (sees[SEES_FILE] == group_size(g))
         return check_one_file(g, path, err);
     if (sees[SEES_FILE] > 0)
-        return refuse_file(path, err);
-    RETURN_IF(group_view_new(g, path, &c->probe.dir, flags, &c->view_of_ranks, err));
-    if (c->view_of_ranks == NULL)
+        return fail_own_file(path, err);
+    RETURN_IF(remote_folder_new(g, path, &c->probe.dir, flags, &c->remote_files, err));
+    if (c->remote_files == NULL)
         return FSDPCK_OK;
-    st = absent            ? stand_for_folder(path, &c->probe, err)
+    st = absent            ? assume_folder(path, &c->probe, err)
          : o->source_local ? hide_folder(&c->probe, path, err)
                            : FSDPCK_OK;
-    c->probe.dir.remote = group_view_remote(c->view_of_ranks);
+    c->probe.dir.remote = remote_folder_get_remote(c->remote_files);
     if (st == FSDPCK_OK)
-        st = list_again(&c->probe, err);
+        st = list_all_hosts(&c->probe, err);
     return group_agree(g, st, err);
 }
 
 /* ---- further down ---- */
 
 /* Paths of one rank, as they are below `root`, each with its NUL. */
-static fsdpck_status put_paths(const below *own, const char *root, text_buf *text,
-                               fsdpck_error *err)
+static fsdpck_status encode_paths(const search_result *own, const char *root, text_buf *text,
+                                  fsdpck_error *err)
 {
     const size_t skip = strlen(root);
     for (size_t i = 0; i < own->count; i++) {
@@ -127,11 +127,11 @@ static fsdpck_status put_paths(const below *own, const char *root, text_buf *tex
 
 typedef struct union_work {
     const char *root;
-    below *found;
+    search_result *found;
 } union_work;
 
-static fsdpck_status take_paths(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
-                                fsdpck_error *err)
+static fsdpck_status merge_paths(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
+                                 fsdpck_error *err)
 {
     const union_work *w = ctx;
     const size_t skip = strlen(w->root);
@@ -144,7 +144,7 @@ static fsdpck_status take_paths(void *ctx, unsigned rank, const uint8_t *bytes, 
             i++;
         if (i < w->found->count)
             continue;
-        if (i == BELOW_MOST) {
+        if (i == SEARCH_RESULTS_MAX) {
             w->found->more++;
             continue;
         }
@@ -158,22 +158,22 @@ static fsdpck_status take_paths(void *ctx, unsigned rank, const uint8_t *bytes, 
     return FSDPCK_OK;
 }
 
-fsdpck_status transform_below(fsdpck_checkpoint *c, below *found, fsdpck_error *err)
+fsdpck_status open_search_ranks(fsdpck_checkpoint *c, search_result *found, fsdpck_error *err)
 {
-    below own = {0};
+    search_result own = {0};
     text_buf text = {.limit_bytes = (uint64_t)1 << 20};
     union_work w = {c->probe.path, found};
     path_kind kind = PATH_ABSENT;
-    *found = (below){0};
+    *found = (search_result){0};
     fsdpck_status st = path_probe(NULL, c->probe.path, &kind, NULL, err);
     if (st == FSDPCK_OK && kind == PATH_FOLDER)
-        st = below_find(c->probe.path, &own, err);
+        st = search_folders(c->probe.path, &own, err);
     if (st == FSDPCK_OK)
-        st = put_paths(&own, c->probe.path, &text, err);
-    st = group_gather(c->ctx->group, st, text.text, text.nbytes, take_paths, &w, err);
+        st = encode_paths(&own, c->probe.path, &text, err);
+    st = group_all_gather(c->ctx->group, st, text.text, text.nbytes, merge_paths, &w, err);
     if (st != FSDPCK_OK)
-        below_release(found);
-    below_release(&own);
+        search_result_release(found);
+    search_result_release(&own);
     text_release(&text);
     return st;
 }
@@ -181,7 +181,7 @@ fsdpck_status transform_below(fsdpck_checkpoint *c, below *found, fsdpck_error *
 /* ---- who reads it ---- */
 
 /* Each file of these says itself which tensors, and which parts of them, it holds. */
-static bool is_by_content(const format_reader *f)
+static bool is_self_describing(const format_reader *f)
 {
     return strcmp(f->name, "hf") == 0 || strcmp(f->name, "dcp-safetensors") == 0;
 }
@@ -212,7 +212,7 @@ static bool has_rank_files(const probe_input *in)
 
 static fsdpck_status check_source_local(const fsdpck_checkpoint *c, fsdpck_error *err)
 {
-    if (c->format != NULL && is_by_content(c->format))
+    if (c->format != NULL && is_self_describing(c->format))
         return FSDPCK_OK;
     const bool is_dcp = looks_like_dcp(&c->probe);
     if (c->format == NULL && !is_dcp && !has_rank_files(&c->probe))
@@ -229,15 +229,15 @@ static fsdpck_status check_source_local(const fsdpck_checkpoint *c, fsdpck_error
     return FSDPCK_USAGE;
 }
 
-fsdpck_status transform_agree_format(fsdpck_checkpoint *c, const fsdpck_open_options *o,
-                                     fsdpck_error *err)
+fsdpck_status open_agree_format(fsdpck_checkpoint *c, const fsdpck_open_options *o,
+                                fsdpck_error *err)
 {
     uint64_t number = 0;
-    if (c->view_of_ranks == NULL)
+    if (c->remote_files == NULL)
         return FSDPCK_OK;
     while (c->format != NULL && format_readers[number] != c->format)
         number++;
     number = c->format == NULL ? 0 : number + 1;
-    RETURN_IF(group_same(c->ctx->group, number, "formats", err));
+    RETURN_IF(group_check_same(c->ctx->group, number, "formats", err));
     return o->source_local ? check_source_local(c, err) : FSDPCK_OK;
 }

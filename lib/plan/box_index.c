@@ -40,7 +40,7 @@ static uint64_t hash_box(const uint64_t *box, uint32_t n)
 
 static bool has_elements(const catalogue *cat, uint64_t chunk)
 {
-    return catalogue_chunk(cat, chunk)->place != PLACE_EMPTY;
+    return catalogue_chunk(cat, chunk)->place != LOCATION_EMPTY;
 }
 
 /* Chunks in strictly ascending order of offsets, the common case, hold no box twice. */
@@ -60,8 +60,8 @@ static bool ascending(const box_index *x, const sort_pair *pairs, size_t n)
     return true;
 }
 
-static fsdpck_status keep_replicas(box_index *x, const sort_pair *sorted, size_t n, budget *owner,
-                                   uint8_t *again, fsdpck_error *err)
+static fsdpck_status store_replicas(box_index *x, const sort_pair *sorted, size_t n, budget *owner,
+                                    uint8_t *again, fsdpck_error *err)
 {
     uint64_t boxes[2][2 * NDIM_MAX];
     const tie_context tie = {.index = x, .box_a = boxes[0], .box_b = boxes[1]};
@@ -112,7 +112,7 @@ static fsdpck_status split_replicas(box_index *x, sort_pair *pairs, sort_pair *s
     }
     const tie_context tie = {.index = x, .box_a = boxes[0], .box_b = boxes[1]};
     sort_pairs(pairs, scratch, n, compare_boxes, &tie);
-    const fsdpck_status st = keep_replicas(x, pairs, n, owner, again, err);
+    const fsdpck_status st = store_replicas(x, pairs, n, owner, again, err);
     if (st == FSDPCK_OK) {
         sort_replicas(x, pairs, scratch);
         uint32_t count = 0;
@@ -279,8 +279,8 @@ void box_index_release(box_index *x, budget *owner)
     *x = (box_index){0};
 }
 
-static bool meets(const uint64_t *bounds, const uint64_t *offsets, const uint64_t *sizes,
-                  unsigned ndim)
+static bool intersects(const uint64_t *bounds, const uint64_t *offsets, const uint64_t *sizes,
+                       unsigned ndim)
 {
     for (unsigned d = 0; d < ndim; d++)
         if (bounds[d] >= offsets[d] + sizes[d] || bounds[ndim + d] <= offsets[d])
@@ -317,13 +317,14 @@ void box_query_begin_scan(box_query *q, const catalogue *cat, uint32_t tensor,
     q->depth = 0;
 }
 
-/* Descends to the next leaf that meets the box; false where there is none. */
+/* Descends to the next leaf that intersects the box; false where there is none. */
 static bool next_leaf(box_query *q)
 {
     const box_index *x = q->index;
     while (q->depth > 0) {
         const uint32_t node = q->stack[--q->depth];
-        if (!meets(x->bounds + 2 * (size_t)node * q->ndim, q->want_offsets, q->want_sizes, q->ndim))
+        if (!intersects(x->bounds + 2 * (size_t)node * q->ndim, q->want_offsets, q->want_sizes,
+                        q->ndim))
             continue;
         if (node >= x->leaves) {
             q->next = box_index_leaf_begin(x, node - x->leaves);

@@ -1,9 +1,9 @@
 /* The output side of a plan: chunks and literals in the order of the files, cut into items. */
 #include "base/checked.h"
-#include "plan/plan_state.h"
+#include "plan/plan_internal.h"
 #include "plan/sort.h"
 
-static fsdpck_status error_places(const plan *p, uint64_t chunk, const char *what,
+static fsdpck_status error_layout(const plan *p, uint64_t chunk, const char *what,
                                   fsdpck_error *err)
 {
     const catalogue *to = &p->to->cat;
@@ -21,9 +21,9 @@ static fsdpck_status check_place(const plan *p, uint64_t chunk, fsdpck_error *er
     uint64_t sizes[NDIM_MAX];
     catalogue_chunk_box(to, chunk, NULL, sizes);
     const uint64_t nbytes = box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
-    if (k->place != PLACE_ROWS || k->file >= p->file_count || k->nbytes != nbytes ||
+    if (k->place != LOCATION_ROWS || k->file >= p->file_count || k->nbytes != nbytes ||
         !checked_range(k->offset_bytes, nbytes, catalogue_file(to, k->file)->nbytes))
-        return error_places(p, chunk, "target chunk has no place in its file", err);
+        return error_layout(p, chunk, "target chunk has no place in its file", err);
     return FSDPCK_OK;
 }
 
@@ -38,7 +38,7 @@ static fsdpck_status sort_chunks(plan *p, fsdpck_error *err)
     fsdpck_status st = FSDPCK_OK;
     for (uint64_t k = 0; st == FSDPCK_OK && k < catalogue_chunk_count(to); k++) {
         const cat_chunk *chunk = catalogue_chunk(to, k);
-        if (chunk->place == PLACE_EMPTY)
+        if (chunk->place == LOCATION_EMPTY)
             continue;
         st = check_place(p, k, err);
         pairs[n++] = (sort_pair){chunk->offset_bytes, (uint32_t)k};
@@ -62,30 +62,30 @@ static uint64_t *new_table(plan *p, fsdpck_error *err)
     return budget_alloc(p->owner, (p->file_count + 1) * sizeof(uint64_t), err);
 }
 
-static const target_literal *literal_at(const plan *p, uint64_t i)
+static const target_constant *constant_at(const plan *p, uint64_t i)
 {
-    return VEC_AT(&p->to->literals, target_literal, i);
+    return VEC_AT(&p->to->literals, target_constant, i);
 }
 
-static const target_late *late_at(const plan *p, uint64_t i)
+static const target_deferred *deferred_at(const plan *p, uint64_t i)
 {
-    return VEC_AT(&p->to->lates, target_late, i);
+    return VEC_AT(&p->to->lates, target_deferred, i);
 }
 
-static fsdpck_status error_shared(fsdpck_error *err)
+static fsdpck_status error_overlapping(fsdpck_error *err)
 {
     return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                     "target chunks, literals or late bytes share bytes of a file");
+                     "target chunks, literals or deferred bytes share bytes of a file");
 }
 
-/* Chunks, literals and late bytes of one file, merged: none may begin before the last one's end,
+/* Chunks, literals and deferred bytes of one file, merged: none may begin before the last one's end,
  * except a chunk that has the very place of the one before it (an alias). */
 static fsdpck_status check_file(const plan *p, uint64_t file, fsdpck_error *err)
 {
     const catalogue *to = &p->to->cat;
     uint64_t c = p->file_order[file];
-    uint64_t l = p->file_literal[file];
-    uint64_t late = p->file_late[file];
+    uint64_t l = p->file_constant[file];
+    uint64_t deferred = p->file_deferred[file];
     uint64_t end = 0;
     const cat_chunk *last = NULL;
     for (;;) {
@@ -101,16 +101,18 @@ static fsdpck_status check_file(const plan *p, uint64_t file, fsdpck_error *err)
         }
         if (chunk != NULL)
             begin = chunk->offset_bytes, nbytes = chunk->nbytes, next = &c;
-        if (l < p->file_literal[file + 1] && literal_at(p, l)->offset_bytes <= begin)
-            begin = literal_at(p, l)->offset_bytes, nbytes = literal_at(p, l)->nbytes, next = &l;
-        if (late < p->file_late[file + 1] && late_at(p, late)->offset_bytes <= begin)
-            begin = late_at(p, late)->offset_bytes, nbytes = late_at(p, late)->nbytes, next = &late;
+        if (l < p->file_constant[file + 1] && constant_at(p, l)->offset_bytes <= begin)
+            begin = constant_at(p, l)->offset_bytes, nbytes = constant_at(p, l)->nbytes, next = &l;
+        if (deferred < p->file_deferred[file + 1] &&
+            deferred_at(p, deferred)->offset_bytes <= begin)
+            begin = deferred_at(p, deferred)->offset_bytes,
+            nbytes = deferred_at(p, deferred)->nbytes, next = &deferred;
         if (next == NULL)
             return FSDPCK_OK;
         if (begin < end || !checked_range(begin, nbytes, catalogue_file(to, file)->nbytes))
             return chunk != NULL
-                       ? error_places(p, p->order[c], "target chunk shares bytes of its file", err)
-                       : error_shared(err);
+                       ? error_layout(p, p->order[c], "target chunk shares bytes of its file", err)
+                       : error_overlapping(err);
         end = begin + nbytes;
         if (next == &c)
             last = chunk;
@@ -118,15 +120,16 @@ static fsdpck_status check_file(const plan *p, uint64_t file, fsdpck_error *err)
     }
 }
 
-static fsdpck_status check_late(const plan *p, const target_late *late, fsdpck_error *err)
+static fsdpck_status check_deferred(const plan *p, const target_deferred *deferred,
+                                    fsdpck_error *err)
 {
     const catalogue *to = &p->to->cat;
-    if (p->to->want_crc && p->to->make_late != NULL && late->nbytes > 0 &&
-        late->chunk < catalogue_chunk_count(to) &&
-        catalogue_chunk(to, late->chunk)->place != PLACE_EMPTY)
+    if (p->to->want_crc && p->to->make_deferred != NULL && deferred->nbytes > 0 &&
+        deferred->chunk < catalogue_chunk_count(to) &&
+        catalogue_chunk(to, deferred->chunk)->place != LOCATION_EMPTY)
         return FSDPCK_OK;
     return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                     "late bytes of the target depend on nothing");
+                     "deferred bytes of the target depend on nothing");
 }
 
 fsdpck_status plan_index_output(plan *p, fsdpck_error *err)
@@ -136,38 +139,40 @@ fsdpck_status plan_index_output(plan *p, fsdpck_error *err)
     p->order_capacity = catalogue_chunk_count(to);
     if ((p->order = budget_alloc(p->owner, p->order_capacity * sizeof *p->order, err)) == NULL ||
         (p->file_order = new_table(p, err)) == NULL ||
-        (p->file_literal = new_table(p, err)) == NULL ||
-        (p->file_late = new_table(p, err)) == NULL || (p->file_item = new_table(p, err)) == NULL)
+        (p->file_constant = new_table(p, err)) == NULL ||
+        (p->file_deferred = new_table(p, err)) == NULL ||
+        (p->file_item = new_table(p, err)) == NULL)
         return FSDPCK_LIMIT;
     RETURN_IF(sort_chunks(p, err));
 
     uint64_t c = 0;
     uint64_t l = 0;
-    uint64_t late = 0;
+    uint64_t deferred = 0;
     for (uint64_t file = 0; file < p->file_count; file++) {
         const uint64_t nbytes = catalogue_file(to, file)->nbytes;
         p->file_order[file] = c;
-        p->file_literal[file] = l;
-        p->file_late[file] = late;
+        p->file_constant[file] = l;
+        p->file_deferred[file] = deferred;
         while (c < p->order_count && catalogue_chunk(to, p->order[c])->file == file)
             c++;
-        while (l < p->to->literals.count && literal_at(p, l)->file == file)
-            p->sums.literal_bytes += literal_at(p, l++)->nbytes;
-        for (; late < p->to->lates.count && late_at(p, late)->file == file; late++) {
-            RETURN_IF(check_late(p, late_at(p, late), err));
-            p->sums.literal_bytes += late_at(p, late)->nbytes;
+        while (l < p->to->literals.count && constant_at(p, l)->file == file)
+            p->totals.constant_bytes += constant_at(p, l++)->nbytes;
+        for (; deferred < p->to->lates.count && deferred_at(p, deferred)->file == file;
+             deferred++) {
+            RETURN_IF(check_deferred(p, deferred_at(p, deferred), err));
+            p->totals.constant_bytes += deferred_at(p, deferred)->nbytes;
         }
         const uint64_t tile = p->opt.tile_nbytes;
         p->file_item[file + 1] = p->file_item[file] + nbytes / tile + (nbytes % tile != 0);
         p->file_order[file + 1] = c;
-        p->file_literal[file + 1] = l;
-        p->file_late[file + 1] = late;
+        p->file_constant[file + 1] = l;
+        p->file_deferred[file + 1] = deferred;
         RETURN_IF(check_file(p, file, err));
     }
-    if (l != p->to->literals.count || late != p->to->lates.count)
+    if (l != p->to->literals.count || deferred != p->to->lates.count)
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "literals or late bytes of the target are not in order");
-    p->sums.files = p->file_count;
-    p->sums.items = p->file_item[p->file_count];
+                         "literals or deferred bytes of the target are not in order");
+    p->totals.files = p->file_count;
+    p->totals.items = p->file_item[p->file_count];
     return FSDPCK_OK;
 }

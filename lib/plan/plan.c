@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "plan/cover.h"
-#include "plan/plan_state.h"
+#include "plan/coverage.h"
+#include "plan/plan_internal.h"
 #include "plan/segment.h"
 
 /* Tensors of so few chunks are scanned: an index would cost more than it saves. */
@@ -52,8 +52,8 @@ void plan_query_begin(const plan *p, uint32_t source_tensor, box_query *q, const
         box_query_begin_scan(q, p->from, source_tensor, offsets, sizes);
 }
 
-static fsdpck_status keep_index(plan *p, uint32_t tensor, const box_index *x, bool partial,
-                                fsdpck_error *err)
+static fsdpck_status store_index(plan *p, uint32_t tensor, const box_index *x, bool partial,
+                                 fsdpck_error *err)
 {
     RETURN_IF(vec_reserve(&p->partial, 1, err));
     box_index *kept = vec_push(&p->indexes, err);
@@ -68,7 +68,7 @@ static fsdpck_status keep_index(plan *p, uint32_t tensor, const box_index *x, bo
 
 /* First use of a source tensor: checks its chunks against each other, keeps an index where it
  * pays. Holes are no error yet: the target may not want what is missing. */
-static fsdpck_status see_source(plan *p, uint32_t tensor, fsdpck_error *err)
+static fsdpck_status check_source(plan *p, uint32_t tensor, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(p->from, tensor);
     const uint64_t nelems = catalogue_tensor_nelems(p->from, tensor);
@@ -81,20 +81,20 @@ static fsdpck_status see_source(plan *p, uint32_t tensor, fsdpck_error *err)
         uint64_t sizes[NDIM_MAX];
         catalogue_chunk_box(p->from, t->first_chunk, NULL, sizes);
         if (box_nelems(sizes, t->ndim) == nelems) {
-            p->sums.chunks_in++;
+            p->totals.chunks_in++;
             return FSDPCK_OK;
         }
     }
     box_index x;
-    struct cover_report report;
+    struct coverage_report report;
     RETURN_IF(box_index_build(&x, p->from, tensor, p->owner, err));
-    fsdpck_status st = cover_check_index(&x, &report, err);
+    fsdpck_status st = coverage_check_index(&x, &report, err);
     if (st == FSDPCK_OK && report.overlap)
-        st = cover_error(p->from, tensor, &report, err);
-    p->sums.chunks_in += (uint64_t)x.count + x.replica_count;
-    p->sums.replicas += x.replica_count;
+        st = coverage_error(p->from, tensor, &report, err);
+    p->totals.chunks_in += (uint64_t)x.count + x.replica_count;
+    p->totals.replicas += x.replica_count;
     if (st == FSDPCK_OK && (report.hole || x.replica_count > 0 || x.count > SCAN_CHUNKS)) {
-        st = keep_index(p, tensor, &x, report.hole, err);
+        st = store_index(p, tensor, &x, report.hole, err);
         if (st == FSDPCK_OK)
             return st;
     }
@@ -106,30 +106,30 @@ static fsdpck_status error_hole(const plan *p, uint32_t tensor, const uint64_t *
                                 const uint64_t *sizes, uint64_t covered, fsdpck_error *err)
 {
     const box_index *x = plan_index_of(p, tensor);
-    struct cover_report r = {
+    struct coverage_report r = {
         .nelems = box_nelems(sizes, x->ndim), .covered = covered, .hole = true};
     r.missing = r.nelems - covered;
-    r.hole_located = cover_find_hole(x, offsets, sizes, r.hole_offsets, r.hole_sizes);
-    return cover_error(p->from, tensor, &r, err);
+    r.hole_located = coverage_find_hole(x, offsets, sizes, r.hole_offsets, r.hole_sizes);
+    return coverage_error(p->from, tensor, &r, err);
 }
 
 /* Counts the source chunks that feed a box of the target and makes sure that they fill it. */
-static fsdpck_status see_target_box(plan *p, uint32_t tensor, const uint64_t *offsets,
-                                    const uint64_t *sizes, fsdpck_error *err)
+static fsdpck_status check_target_box(plan *p, uint32_t tensor, const uint64_t *offsets,
+                                      const uint64_t *sizes, fsdpck_error *err)
 {
     const box_index *x = plan_index_of(p, tensor);
     const unsigned ndim = catalogue_tensor(p->from, tensor)->ndim;
     const uint64_t nelems = box_nelems(sizes, ndim);
     const bool partial = x != NULL && *VEC_AT(&p->partial, uint8_t, p->index_of[tensor]);
     if (x != NULL && !partial && nelems == catalogue_tensor_nelems(p->from, tensor)) {
-        p->sums.segments_at_least += x->count;
+        p->totals.segments_at_least += x->count;
         return FSDPCK_OK;
     }
     box_query q;
     uint64_t covered = 0;
     plan_query_begin(p, tensor, &q, offsets, sizes);
     while (box_query_next(&q)) {
-        p->sums.segments_at_least++;
+        p->totals.segments_at_least++;
         covered += box_nelems(q.sizes, ndim);
     }
     if (covered == nelems)
@@ -140,7 +140,7 @@ static fsdpck_status see_target_box(plan *p, uint32_t tensor, const uint64_t *of
     return error_hole(p, tensor, offsets, sizes, covered, err);
 }
 
-static fsdpck_status see_target_tensor(plan *p, uint32_t tensor, fsdpck_error *err)
+static fsdpck_status check_target_tensor(plan *p, uint32_t tensor, fsdpck_error *err)
 {
     const catalogue *to = &p->to->cat;
     const cat_tensor *t = catalogue_tensor(to, tensor);
@@ -160,20 +160,20 @@ static fsdpck_status see_target_tensor(plan *p, uint32_t tensor, fsdpck_error *e
         error_next(err, "only floating types are cast: leave the tensor out of --dtype");
         return FSDPCK_UNSUPPORTED;
     }
-    p->sums.cast_tensors += s->dtype != t->dtype;
-    RETURN_IF(see_source(p, source, err));
+    p->totals.cast_tensors += s->dtype != t->dtype;
+    RETURN_IF(check_source(p, source, err));
     const uint64_t itemsize = dtype_get((dtype)s->dtype)->itemsize_bytes;
     for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
         uint64_t offsets[NDIM_MAX];
         uint64_t sizes[NDIM_MAX];
         const cat_chunk *chunk = catalogue_chunk(to, k);
-        if (chunk->place == PLACE_EMPTY)
+        if (chunk->place == LOCATION_EMPTY)
             continue;
         catalogue_chunk_box(to, k, offsets, sizes);
-        RETURN_IF(see_target_box(p, source, offsets, sizes, err));
-        p->sums.chunks_out++;
-        p->sums.target_bytes += chunk->nbytes;
-        p->sums.source_bytes += box_nelems(sizes, t->ndim) * itemsize;
+        RETURN_IF(check_target_box(p, source, offsets, sizes, err));
+        p->totals.chunks_out++;
+        p->totals.target_bytes += chunk->nbytes;
+        p->totals.source_bytes += box_nelems(sizes, t->ndim) * itemsize;
     }
     return FSDPCK_OK;
 }
@@ -192,7 +192,7 @@ static fsdpck_status fill(plan *p, fsdpck_error *err)
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                          "target does not name the source of each tensor");
     for (uint64_t i = 0; i < ntensors; i++) {
-        const fsdpck_status st = see_target_tensor(p, (uint32_t)i, err);
+        const fsdpck_status st = check_target_tensor(p, (uint32_t)i, err);
         if (st != FSDPCK_OK) {
             error_tensor(err, catalogue_name(&p->to->cat, catalogue_tensor(&p->to->cat, i)->name));
             return st;
@@ -200,7 +200,7 @@ static fsdpck_status fill(plan *p, fsdpck_error *err)
     }
     RETURN_IF(plan_index_output(p, err));
     vec_trim(&p->indexes);
-    p->sums.read_amplification = 1;
+    p->totals.read_amplification = 1;
     return FSDPCK_OK;
 }
 
@@ -208,7 +208,7 @@ static fsdpck_status fill(plan *p, fsdpck_error *err)
 static void count_replica_bytes(plan *p)
 {
     uint64_t extra = 0;
-    if (p->opt.replicas != REPLICAS_COMPARE || p->sums.source_bytes == 0)
+    if (p->opt.replicas != REPLICAS_COMPARE || p->totals.source_bytes == 0)
         return;
     for (size_t i = 0; i < p->indexes.count; i++) {
         const box_index *x = VEC_AT(&p->indexes, box_index, i);
@@ -219,7 +219,7 @@ static void count_replica_bytes(plan *p)
             extra += box_nelems(sizes, x->ndim) * dtype_get(d)->itemsize_bytes;
         }
     }
-    p->sums.read_amplification += (double)extra / (double)p->sums.source_bytes;
+    p->totals.read_amplification += (double)extra / (double)p->totals.source_bytes;
 }
 
 fsdpck_status plan_new(const catalogue *from, const target *to, const plan_options *opt,
@@ -261,13 +261,13 @@ void plan_free(plan *p)
     budget_free(owner, p->index_of, p->index_of_count * sizeof *p->index_of);
     budget_free(owner, p->order, p->order_capacity * sizeof *p->order);
     budget_free(owner, p->file_order, table_nbytes);
-    budget_free(owner, p->file_literal, table_nbytes);
-    budget_free(owner, p->file_late, table_nbytes);
+    budget_free(owner, p->file_constant, table_nbytes);
+    budget_free(owner, p->file_deferred, table_nbytes);
     budget_free(owner, p->file_item, table_nbytes);
     budget_free(owner, p, sizeof *p);
 }
 
-void plan_get_sums(const plan *p, plan_sums *sums)
+void plan_get_totals(const plan *p, plan_totals *totals)
 {
-    *sums = p->sums;
+    *totals = p->totals;
 }

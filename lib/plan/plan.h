@@ -3,7 +3,7 @@
  *     plan_options opt = {0};
  *     plan *p;
  *     RETURN_IF(plan_new(from, &to, &opt, &budget, &p, err));     // after the writer's layout()
- *     plan_get_sums(p, &sums);
+ *     plan_get_totals(p, &totals);
  *     RETURN_IF(plan_print(p, &text, err));                       // --dry-run
  *     ... lib/exec runs it ...
  *     plan_free(p);
@@ -34,9 +34,9 @@ typedef struct plan_options {
     plan_replicas replicas;
 } plan_options;
 
-typedef struct plan_sums {
+typedef struct plan_totals {
     uint64_t target_bytes;      /* of tensors, as written */
-    uint64_t literal_bytes;     /* headers, directories, late bytes */
+    uint64_t constant_bytes;    /* headers, directories, late bytes */
     uint64_t source_bytes;      /* of elements to be read, each once */
     uint64_t segments_at_least; /* pairs of target and source chunk that share elements */
     uint64_t items;
@@ -48,19 +48,19 @@ typedef struct plan_sums {
     /* Bytes read for each byte of source_bytes as far as it can be told before any head is read:
      * replicas that must be compared (REPLICAS_COMPARE) add to 1. */
     double read_amplification;
-} plan_sums;
+} plan_totals;
 
 typedef struct plan plan;
 
 /* Checks that the source covers every chunk of the target exactly once: CHUNK-GAP, CHUNK-OVERLAP (see
- * cover.h), BADINPUT; that dtypes are equal or of floating point (else UNSUPPORTED); and that
+ * coverage.h), BADINPUT; that dtypes are equal or of floating point (else UNSUPPORTED); and that
  * the writer's places are in order (else INTERNAL). Memory is drawn from `owner` and given back by
  * plan_free. */
 fsdpck_status plan_new(const catalogue *from, const target *to, const plan_options *opt,
                        budget *owner, plan **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void plan_free(plan *p);
 
-void plan_get_sums(const plan *p, plan_sums *sums);
+void plan_get_totals(const plan *p, plan_totals *totals);
 
 /* Files, literals, chunks and the chunks that feed them, in the order of the output; a stable
  * text. */

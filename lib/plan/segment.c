@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "plan/plan_state.h"
+#include "plan/plan_internal.h"
 
 uint64_t plan_item_count(const plan *p)
 {
@@ -37,14 +37,14 @@ static const cat_chunk *ordered_chunk(const plan *p, uint64_t order)
     return catalogue_chunk(&p->to->cat, p->order[order]);
 }
 
-static const target_literal *literal_at(const plan *p, uint64_t i)
+static const target_constant *constant_at(const plan *p, uint64_t i)
 {
-    return VEC_AT(&p->to->literals, target_literal, i);
+    return VEC_AT(&p->to->literals, target_constant, i);
 }
 
-static const target_late *late_at(const plan *p, uint64_t i)
+static const target_deferred *deferred_at(const plan *p, uint64_t i)
 {
-    return VEC_AT(&p->to->lates, target_late, i);
+    return VEC_AT(&p->to->lates, target_deferred, i);
 }
 
 /* First chunk of the file that ends after `at`. Chunks do not overlap, so their ends ascend too. */
@@ -63,13 +63,13 @@ static uint64_t first_chunk_after(const plan *p, uint32_t file, uint64_t at)
     return low;
 }
 
-static uint64_t first_literal_after(const plan *p, uint32_t file, uint64_t at)
+static uint64_t first_constant_after(const plan *p, uint32_t file, uint64_t at)
 {
-    uint64_t low = p->file_literal[file];
-    uint64_t high = p->file_literal[file + 1];
+    uint64_t low = p->file_constant[file];
+    uint64_t high = p->file_constant[file + 1];
     while (low < high) {
         const uint64_t middle = low + (high - low) / 2;
-        if (literal_at(p, middle)->offset_bytes + literal_at(p, middle)->nbytes <= at)
+        if (constant_at(p, middle)->offset_bytes + constant_at(p, middle)->nbytes <= at)
             low = middle + 1;
         else
             high = middle;
@@ -77,13 +77,13 @@ static uint64_t first_literal_after(const plan *p, uint32_t file, uint64_t at)
     return low;
 }
 
-static uint64_t first_late_after(const plan *p, uint32_t file, uint64_t at)
+static uint64_t first_deferred_after(const plan *p, uint32_t file, uint64_t at)
 {
-    uint64_t low = p->file_late[file];
-    uint64_t high = p->file_late[file + 1];
+    uint64_t low = p->file_deferred[file];
+    uint64_t high = p->file_deferred[file + 1];
     while (low < high) {
         const uint64_t middle = low + (high - low) / 2;
-        if (late_at(p, middle)->offset_bytes + late_at(p, middle)->nbytes <= at)
+        if (deferred_at(p, middle)->offset_bytes + deferred_at(p, middle)->nbytes <= at)
             low = middle + 1;
         else
             high = middle;
@@ -111,10 +111,10 @@ void range_walk_begin(range_walk *w, const plan *p, const output_range *range)
                       .range = *range,
                       .order = first_chunk_after(p, range->file, range->begin),
                       .order_end = p->file_order[range->file + 1],
-                      .literal = first_literal_after(p, range->file, range->begin),
-                      .literal_end = p->file_literal[range->file + 1],
-                      .late = first_late_after(p, range->file, range->begin),
-                      .late_end = p->file_late[range->file + 1]};
+                      .constant = first_constant_after(p, range->file, range->begin),
+                      .constant_end = p->file_constant[range->file + 1],
+                      .deferred = first_deferred_after(p, range->file, range->begin),
+                      .deferred_end = p->file_deferred[range->file + 1]};
 }
 
 static uint64_t clip_begin(const range_walk *w, uint64_t at)
@@ -127,7 +127,7 @@ static uint64_t clip_end(const range_walk *w, uint64_t at)
     return at < w->range.end ? at : w->range.end;
 }
 
-static void give_chunk(range_walk *w, const cat_chunk *k, range_part *part)
+static void set_chunk_part(range_walk *w, const cat_chunk *k, range_part *part)
 {
     const plan *p = w->plan;
     const dtype d = (dtype)catalogue_tensor(&p->to->cat, k->tensor)->dtype;
@@ -143,13 +143,13 @@ static void give_chunk(range_walk *w, const cat_chunk *k, range_part *part)
     w->order++;
 }
 
-static void give_literal(range_walk *w, const target_literal *l, range_part *part)
+static void set_constant_part(range_walk *w, const target_constant *l, range_part *part)
 {
-    *part = (range_part){.kind = PART_LITERAL,
+    *part = (range_part){.kind = RANGE_PART_CONSTANT,
                          .begin = clip_begin(w, l->offset_bytes),
                          .end = clip_end(w, l->offset_bytes + l->nbytes)};
-    part->literal = w->plan->to->text.text + l->text_at + (part->begin - l->offset_bytes);
-    w->literal++;
+    part->constant = w->plan->to->text.text + l->text_at + (part->begin - l->offset_bytes);
+    w->constant++;
 }
 
 /* Passes over aliases of the chunk given last. */
@@ -167,23 +167,24 @@ bool range_walk_next(range_walk *w, range_part *part)
 {
     const plan *p = w->plan;
     const cat_chunk *k = next_chunk(w);
-    const uint64_t literal =
-        w->literal < w->literal_end ? literal_at(p, w->literal)->offset_bytes : UINT64_MAX;
-    const uint64_t late = w->late < w->late_end ? late_at(p, w->late)->offset_bytes : UINT64_MAX;
+    const uint64_t constant =
+        w->constant < w->constant_end ? constant_at(p, w->constant)->offset_bytes : UINT64_MAX;
+    const uint64_t deferred =
+        w->deferred < w->deferred_end ? deferred_at(p, w->deferred)->offset_bytes : UINT64_MAX;
     const uint64_t chunk = k != NULL ? k->offset_bytes : UINT64_MAX;
-    const uint64_t other = literal < late ? literal : late;
+    const uint64_t other = constant < deferred ? constant : deferred;
     if ((chunk < other ? chunk : other) >= w->range.end)
         return false;
     if (chunk < other) {
-        give_chunk(w, k, part);
-    } else if (literal < late) {
-        give_literal(w, literal_at(p, w->literal), part);
+        set_chunk_part(w, k, part);
+    } else if (constant < deferred) {
+        set_constant_part(w, constant_at(p, w->constant), part);
     } else {
-        *part = (range_part){.kind = PART_LATE,
-                             .late = w->late,
-                             .begin = clip_begin(w, late),
-                             .end = clip_end(w, late + late_at(p, w->late)->nbytes)};
-        w->late++;
+        *part = (range_part){.kind = RANGE_PART_DEFERRED,
+                             .deferred = w->deferred,
+                             .begin = clip_begin(w, deferred),
+                             .end = clip_end(w, deferred + deferred_at(p, w->deferred)->nbytes)};
+        w->deferred++;
     }
     return true;
 }
@@ -236,12 +237,12 @@ uint32_t plan_source_tensor(const plan *p, uint32_t target_tensor)
     return *VEC_AT(&p->to->from, const uint32_t, target_tensor);
 }
 
-const catalogue *plan_from(const plan *p)
+const catalogue *plan_source(const plan *p)
 {
     return p->from;
 }
 
-const target *plan_to(const plan *p)
+const target *plan_target(const plan *p)
 {
     return p->to;
 }

@@ -4,8 +4,8 @@
  *         plan_get_item(p, item, &range);
  *         range_walk_begin(&w, p, &range);          // or any part of it
  *         while (range_walk_next(&w, &part)) {
- *             if (part.kind != PART_CHUNK) {
- *                 ... part.literal: bytes [part.begin, part.end) of the file ...
+ *             if (part.kind != RANGE_PART_CHUNK) {
+ *                 ... part.constant: bytes [part.begin, part.end) of the file ...
  *                 continue;
  *             }
  *             segment_walk_begin(&s, p, part.chunk, part.first_elem, part.end_elem);
@@ -34,16 +34,20 @@ void plan_get_item(const plan *p, uint64_t item, output_range *range);
 /* The largest range of any item. */
 uint64_t plan_tile_nbytes(const plan *p);
 
-typedef enum part_kind { PART_CHUNK, PART_LITERAL, PART_LATE } part_kind;
+typedef enum range_part_kind {
+    RANGE_PART_CHUNK,
+    RANGE_PART_CONSTANT,
+    RANGE_PART_DEFERRED
+} range_part_kind;
 
-/* A literal, late bytes or a part of one target chunk within a range. */
+/* A constant, deferred bytes or a part of one target chunk within a range. */
 typedef struct range_part {
-    part_kind kind;
-    const char *literal; /* PART_LITERAL: its bytes for [begin, end) */
-    uint64_t late;       /* PART_LATE: index in target.lates */
-    uint64_t begin;      /* bytes of the file */
+    range_part_kind kind;
+    const char *constant; /* RANGE_PART_CONSTANT: its bytes for [begin, end) */
+    uint64_t deferred;    /* RANGE_PART_DEFERRED: index in target.lates */
+    uint64_t begin;       /* bytes of the file */
     uint64_t end;
-    uint64_t chunk;      /* PART_CHUNK, and what follows: of the target */
+    uint64_t chunk;      /* RANGE_PART_CHUNK, and what follows: of the target */
     uint64_t first_elem; /* flat in the chunk */
     uint64_t end_elem;
     uint64_t chunk_begin; /* byte of the file at which the chunk's first element lies */
@@ -53,8 +57,8 @@ typedef struct range_walk {
     const plan *plan;
     output_range range;
     uint64_t order, order_end;
-    uint64_t literal, literal_end;
-    uint64_t late, late_end;
+    uint64_t constant, constant_end;
+    uint64_t deferred, deferred_end;
     uint64_t last_begin, last_end; /* of the last chunk given, to pass over its aliases */
 } range_walk;
 
@@ -95,8 +99,8 @@ void plan_query_begin(const plan *p, uint32_t source_tensor, box_query *q, const
                       const uint64_t *sizes);
 /* Source tensor that feeds a target tensor. */
 uint32_t plan_source_tensor(const plan *p, uint32_t target_tensor);
-const catalogue *plan_from(const plan *p);
-const target *plan_to(const plan *p);
+const catalogue *plan_source(const plan *p);
+const target *plan_target(const plan *p);
 plan_replicas plan_replica_policy(const plan *p);
 /* Whether a source tensor is read at all. */
 bool plan_uses_tensor(const plan *p, uint32_t source_tensor);
@@ -107,7 +111,7 @@ const box_replica *plan_replicas_of(const plan *p, uint32_t source_tensor, uint3
 uint64_t plan_order_count(const plan *p);
 uint64_t plan_ordered_chunk(const plan *p, uint64_t order);
 /* Of the chunks that lie in the very place of this one (itself, and its aliases), that which
- * range_walk gives. Not for PLACE_EMPTY. */
+ * range_walk gives. Not for LOCATION_EMPTY. */
 uint64_t plan_first_alias(const plan *p, uint64_t target_chunk);
 /* Whether another chunk lies in its very place. */
 bool plan_has_alias(const plan *p, uint64_t target_chunk);

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "run/attributes.h"
+#include "run/lost_attributes.h"
 #include "run/run.h"
 
 #define NAMES_SHOWN 3u
@@ -15,7 +15,7 @@ static const char *plural(uint64_t n)
 /* ---- mesh dims ---- */
 
 /* Tensors that dim `i` of the mesh cuts. */
-static uint64_t cut_by_dim(const catalogue *c, unsigned i)
+static uint64_t sharded_by_dim(const catalogue *c, unsigned i)
 {
     uint64_t count = 0;
     for (uint64_t k = 0; k < catalogue_tensor_count(c); k++) {
@@ -57,7 +57,7 @@ static void advise_dims(const run *r)
     bool any_cut = false, any_idle = false;
     mesh_roles(m, roles);
     for (unsigned i = 0; i < m->ndim; i++) {
-        const bool cuts = cut_by_dim(c, i) > 0;
+        const bool cuts = sharded_by_dim(c, i) > 0;
         any_cut = any_cut || cuts;
         if (cuts || m->sizes[i] == 1 || (roles[i] != ROLE_TP && roles[i] != ROLE_EP))
             continue;
@@ -85,7 +85,7 @@ static void advise_moved(const run *r)
                  " tensor%s sharded on dim 0 in place of the source's dim, which does not "
                  "divide evenly over %" PRIu64 " ranks; the first is '%s'",
                  count, plural(count), m->sizes[mesh_dim_of(m, ROLE_FSDP)],
-                 catalogue_name(c, catalogue_tensor(c, r->aimed.moved_first)->name));
+                 catalogue_name(c, catalogue_tensor(c, r->selected.moved_first)->name));
 }
 
 /* Rank files name the mesh of every tensor; a DCP folder does not tell which tensors of a model
@@ -120,12 +120,12 @@ static uint64_t list_stateless(const run *r, text_buf *names)
     const catalogue *c = &r->to.cat;
     const unsigned fsdp = mesh_dim_of(&r->layout.mesh, ROLE_FSDP);
     uint64_t count = 0;
-    for (uint64_t k = 0; r->trained.known && k < catalogue_tensor_count(c); k++) {
+    for (uint64_t k = 0; r->optim_state_map.known && k < catalogue_tensor_count(c); k++) {
         const uint32_t from = *VEC_AT(&r->to.from, uint32_t, k);
         const cat_spec *spec = catalogue_spec(c, k);
         if (spec == NULL || spec->placements[fsdp].kind == PLACEMENT_REPLICATE ||
             from >= r->src->parts.tensor_count || r->src->parts.tensor_part[from] != PART_MODEL ||
-            trained_has(&r->trained, from))
+            optim_state_map_has(&r->optim_state_map, from))
             continue;
         if (count++ < NAMES_SHOWN)
             text_printf(names, "%s'%s'", count > 1 ? ", " : "",
@@ -140,7 +140,7 @@ static void advise_default(const run *r)
     const mesh *m = &r->layout.mesh;
     const unsigned fsdp = mesh_dim_of(m, ROLE_FSDP);
     const uint64_t count = r->layout.cut_by_default;
-    if (transform_mesh(&r->src->cat) != NULL || fsdp == m->ndim || m->sizes[fsdp] == 1 ||
+    if (catalogue_largest_mesh(&r->src->cat) != NULL || fsdp == m->ndim || m->sizes[fsdp] == 1 ||
         count == 0)
         return;
     text_buf names = {0};
@@ -189,19 +189,20 @@ static void advise_own(const run *r)
  * another kind keeps (rows and columns, preconditioners) is given to all ranks. */
 static void advise_states(const run *r)
 {
-    const trained *t = &r->trained;
-    if (t->odd_count == 0)
+    const optim_state_map *t = &r->optim_state_map;
+    if (t->other_shape_count == 0)
         return;
-    log_write(&r->ctx->log, LOG_NOTE,
-              "optimizer state of another shape than its parameter is given whole to every rank: "
-              "%" PRIu64 " tensor%s, the first is '%s'",
-              t->odd_count, plural(t->odd_count),
-              catalogue_name(&r->src->cat, catalogue_tensor(&r->src->cat, t->odd_first)->name));
+    log_write(
+        &r->ctx->log, LOG_NOTE,
+        "optimizer state of another shape than its parameter is given whole to every rank: "
+        "%" PRIu64 " tensor%s, the first is '%s'",
+        t->other_shape_count, plural(t->other_shape_count),
+        catalogue_name(&r->src->cat, catalogue_tensor(&r->src->cat, t->other_shape_first)->name));
 }
 
 void run_advise_attributes(const run *r)
 {
-    const attributes_lost lost = attributes_lost_by(&r->to, r->writer->takes == TAKES_NESTED);
+    const attributes_lost lost = lost_attributes_count(&r->to, r->writer->takes == STATE_NESTED);
     if (lost.tensors == 0)
         return;
     log_warn(&r->ctx->log, FSDPCK_FINDING_PT_ATTRS, "",
@@ -212,7 +213,7 @@ void run_advise_attributes(const run *r)
 
 fsdpck_status run_advise(run *r, fsdpck_error *err)
 {
-    RETURN_IF(trained_find(&r->src->cat, &r->src->parts, &r->trained, err));
+    RETURN_IF(optim_state_map_find(&r->src->cat, &r->src->parts, &r->optim_state_map, err));
     advise_own(r);
     if (r->writer->flat)
         return FSDPCK_OK;

@@ -46,13 +46,13 @@ static fsdpck_status make_row(digest_rows *d, const target *t, uint64_t tensor, 
     return FSDPCK_OK;
 }
 
-void digest_rows_sum(digest_rows *d)
+void digest_rows_update_total(digest_rows *d)
 {
     d->whole = 0;
     for (uint64_t i = 0; i < d->count; i++) {
         const digest_row *row = &d->rows[i];
-        d->whole = manifest_sum_line(d->whole, row->digest, d->texts.text + row->type_at, row->name,
-                                     row->name_nbytes);
+        d->whole = manifest_digest_line(d->whole, row->digest, d->texts.text + row->type_at,
+                                        row->name, row->name_nbytes);
     }
 }
 
@@ -67,7 +67,7 @@ fsdpck_status digest_rows_make(digest_rows *d, const target *t, fsdpck_error *er
         if (is_listed(catalogue_tensor(&t->cat, i)))
             RETURN_IF(make_row(d, t, i, err));
     qsort(d->rows, d->count, sizeof *d->rows, compare_names);
-    digest_rows_sum(d);
+    digest_rows_update_total(d);
     return FSDPCK_OK;
 }
 

@@ -34,7 +34,7 @@ fsdpck_status digest_rows_make(digest_rows *d, const target *t,
 void digest_rows_release(digest_rows *d);
 
 /* The whole anew, after a digest was set by hand. */
-void digest_rows_sum(digest_rows *d);
+void digest_rows_update_total(digest_rows *d);
 /* Index of the row of this name, or d->count. */
 uint64_t digest_rows_find(const digest_rows *d, const char *name, size_t nbytes);
 

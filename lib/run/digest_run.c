@@ -1,19 +1,19 @@
 #include "run/digest_run.h"
 #include "base/checked.h"
-#include "plan/cover.h"
+#include "plan/coverage.h"
 
 /* ---- the writer of nothing ---- */
 
 /* Elements begin at a multiple in memory too. */
 #define DIGEST_ALIGN 64u
 
-static bool holds_any(dtype d)
+static bool holds_any_dtype(dtype d)
 {
     return d != DTYPE_NONE;
 }
 
-fsdpck_status digest_place(catalogue *c, uint32_t tensor, uint32_t file_index, uint64_t *at,
-                           fsdpck_error *err)
+fsdpck_status digest_lay_out_tensor(catalogue *c, uint32_t tensor, uint32_t file_index,
+                                    uint64_t *at, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(c, tensor);
     const uint64_t nbytes = catalogue_tensor_nbytes(c, tensor);
@@ -26,20 +26,20 @@ fsdpck_status digest_place(catalogue *c, uint32_t tensor, uint32_t file_index, u
         chunk->file = file_index;
         chunk->offset_bytes = *at;
         chunk->nbytes = nbytes;
-        chunk->place = nbytes > 0 ? PLACE_ROWS : PLACE_EMPTY;
+        chunk->place = nbytes > 0 ? LOCATION_ROWS : LOCATION_EMPTY;
     }
     *at = (end + DIGEST_ALIGN - 1) / DIGEST_ALIGN * DIGEST_ALIGN;
     return FSDPCK_OK;
 }
 
 /* One tensor after the other, as if there were a file. */
-fsdpck_status digest_give_places(target *t, const writer_options *opt, fsdpck_error *err)
+fsdpck_status digest_lay_out(target *t, const writer_options *opt, fsdpck_error *err)
 {
     (void)opt;
     uint64_t at = 0;
     uint32_t index;
     for (uint32_t i = 0; i < catalogue_tensor_count(&t->cat); i++)
-        RETURN_IF(digest_place(&t->cat, i, 0, &at, err));
+        RETURN_IF(digest_lay_out_tensor(&t->cat, i, 0, &at, err));
     t->want_digest = true;
     return catalogue_add_file(&t->cat, "", 0, at, CAT_NONE, &index, err);
 }
@@ -47,12 +47,12 @@ fsdpck_status digest_give_places(target *t, const writer_options *opt, fsdpck_er
 const format_writer digest_writer = {
     .name = "digest",
     .description = "the digest of each tensor",
-    .takes = TAKES_FLAT,
-    .holds = holds_any,
-    .layout = digest_give_places,
+    .takes = STATE_NAMES_ONLY,
+    .holds = holds_any_dtype,
+    .layout = digest_lay_out,
 };
 
-fsdpck_status digest_aim(run *r, fsdpck_error *err)
+fsdpck_status digest_select(run *r, fsdpck_error *err)
 {
     r->writer = &digest_writer;
     r->bare_optimizer = true;
@@ -61,28 +61,28 @@ fsdpck_status digest_aim(run *r, fsdpck_error *err)
     if (r->opt.part == FSDPCK_PART_ALL && r->opt.clean_names == FSDPCK_AUTO)
         r->opt.clean_names = FSDPCK_OFF;
     r->opt.direct = FSDPCK_OFF;
-    return run_aim(r, err);
+    return run_select(r, err);
 }
 
 /* Everything but reading the data. */
 static fsdpck_status prepare(run *r, fsdpck_error *err)
 {
     RETURN_IF(run_check_engine(r, err));
-    RETURN_IF(digest_aim(r, err));
-    RETURN_IF(transform_check_flat(r->src, &r->to.cat, err));
-    RETURN_IF(run_place(r, err));
+    RETURN_IF(digest_select(r, err));
+    RETURN_IF(checkpoint_check_flat(r->src, &r->to.cat, err));
+    RETURN_IF(run_lay_out(r, err));
     return run_make_plan(r, err);
 }
 
 fsdpck_status digest_check_boxes(fsdpck_checkpoint *src, fsdpck_error *err)
 {
     const catalogue *cat = &src->cat;
-    struct cover_report report;
+    struct coverage_report report;
     for (uint32_t i = 0; cat->origin.by_rank && i < catalogue_tensor_count(cat); i++) {
-        RETURN_IF(cover_check(cat, i, &src->metadata, &report, err));
-        if (cover_is_whole(&report))
+        RETURN_IF(coverage_check(cat, i, &src->metadata, &report, err));
+        if (coverage_is_complete(&report))
             continue;
-        const fsdpck_status st = cover_error(cat, i, &report, err);
+        const fsdpck_status st = coverage_error(cat, i, &report, err);
         error_path(err, src->path);
         return st;
     }
@@ -104,7 +104,7 @@ static fsdpck_status share_differences(const run *r, fsdpck_status st, fsdpck_er
     if (g == NULL || (st != FSDPCK_OK && st != FSDPCK_BADINPUT))
         return st;
     RETURN_IF(group_or(g, d->tensors, digest_differences_words(r->src), err));
-    d->any = group_settle(g, d->any ? first.status : FSDPCK_OK, false, &first) != FSDPCK_OK;
+    d->any = group_agree_result(g, d->any ? first.status : FSDPCK_OK, false, &first) != FSDPCK_OK;
     d->first = first;
     return st;
 }
@@ -117,13 +117,13 @@ static fsdpck_status check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src,
     r.dst = "";
     r.opt.part = (int)part;
     r.differences = d;
-    fsdpck_status st = group_settle(ctx->group, prepare(&r, err), true, err);
+    fsdpck_status st = group_agree_result(ctx->group, prepare(&r, err), true, err);
     if (st == FSDPCK_OK)
-        st = run_same_plan(&r, err);
+        st = run_check_same_plan(&r, err);
     if (st == FSDPCK_OK)
-        st = group_settle(ctx->group, run_locate(&r, err), true, err);
+        st = group_agree_result(ctx->group, run_resolve(&r, err), true, err);
     if (st == FSDPCK_OK && replicas) {
-        st = group_settle(ctx->group, exec_check_replicas(r.exec, err), false, err);
+        st = group_agree_result(ctx->group, exec_check_replicas(r.exec, err), false, err);
         if (d != NULL)
             st = share_differences(&r, st, err);
     }
@@ -147,9 +147,9 @@ fsdpck_status digest_check_copies(fsdpck_context *ctx, fsdpck_checkpoint *src, r
 static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)
 {
     RETURN_IF(group_agree(d->run.ctx->group, prepare(&d->run, err), err));
-    RETURN_IF(run_same_plan(&d->run, err));
-    RETURN_IF(group_agree(d->run.ctx->group, run_locate(&d->run, err), err));
-    RETURN_IF(exec_share_work(d->run.exec, true, err));
+    RETURN_IF(run_check_same_plan(&d->run, err));
+    RETURN_IF(group_agree(d->run.ctx->group, run_resolve(&d->run, err), err));
+    RETURN_IF(exec_assign_work(d->run.exec, true, err));
     RETURN_IF(exec_run(d->run.exec, NULL, err));
     return digest_rows_make(&d->rows, &d->run.to, err);
 }

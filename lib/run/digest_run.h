@@ -32,7 +32,7 @@ uint64_t digest_differences_words(const fsdpck_checkpoint *src);
 fsdpck_status digest_check_boxes(fsdpck_checkpoint *src, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Selection, names and dtypes alone: r->to gets its tensors, without places. */
-fsdpck_status digest_aim(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status digest_select(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Digests of the tensors that `options` select. */
 fsdpck_status digest_run(fsdpck_digests *d, fsdpck_context *ctx, fsdpck_checkpoint *src,
@@ -43,10 +43,10 @@ void digest_run_release(fsdpck_digests *d);
 /* A writer that writes nothing, of any dtype; it lays out as below. */
 extern const format_writer digest_writer;
 /* Places of a tensor's chunks, as if they were at *at of a file, which becomes the next's. */
-fsdpck_status digest_place(catalogue *c, uint32_t tensor, uint32_t file_index, uint64_t *at,
-                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status digest_lay_out_tensor(catalogue *c, uint32_t tensor, uint32_t file_index,
+                                    uint64_t *at, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Of a target without places: one tensor after the other, and want_digest. `opt` is of no account. */
-fsdpck_status digest_give_places(target *t, const writer_options *opt,
-                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status digest_lay_out(target *t, const writer_options *opt,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

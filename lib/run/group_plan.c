@@ -17,7 +17,7 @@ static void fill_ranks(const exec_cluster *cluster, const exec_load *loads, fsdp
         const exec_load *l = &loads[r];
         ranks[r] = (fsdpck_rank_load){
             .host = exec_cluster_host(cluster, r),
-            .items = l->items + l->bands,
+            .items = l->items + l->row_blocks,
             .read_nbytes = l->read_nbytes,
             .written_nbytes = l->written_nbytes,
             .sent_nbytes = l->sent_nbytes,
@@ -45,7 +45,7 @@ fsdpck_status group_plan_make(const struct exec *x, const fsdpck_transform_optio
     if (loads == NULL || ranks == NULL || p == NULL)
         GOTO_IF(error_set_nomem(err, cluster.ranks * sizeof *loads), out);
     GOTO_IF(exec_simulate(x, &cluster, loads, err), out);
-    exec_predict(&cluster, loads, &bandwidth, &times);
+    exec_predict_times(&cluster, loads, &bandwidth, &times);
     *p = (fsdpck_group_plan){
         .ranks = ranks,
         .size = cluster.ranks,

@@ -14,9 +14,9 @@
 /* Copies at a time: enough for any network. */
 #define COPY_THREADS 8u
 
-static bool leads(const run *r)
+static bool is_host_leader(const run *r)
 {
-    return hosts_leads(&r->local.hosts, group_rank(r->ctx->group));
+    return hosts_is_leader(&r->local.hosts, group_rank(r->ctx->group));
 }
 
 /* ---- beginning ---- */
@@ -38,8 +38,8 @@ typedef struct partial_names {
     char **of_rank;
 } partial_names;
 
-static fsdpck_status take_name(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
-                               fsdpck_error *err)
+static fsdpck_status receive_name(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
+                                  fsdpck_error *err)
 {
     partial_names *names = ctx;
     names->of_rank[rank] = strndup((const char *)bytes, nbytes);
@@ -82,13 +82,13 @@ static fsdpck_status begin_with(run *r, partial_names *names, fsdpck_error *err)
 {
     group *g = r->ctx->group;
     fsdpck_status st = FSDPCK_OK;
-    if (leads(r))
+    if (is_host_leader(r))
         st = output_begin(&r->out, r->dst, run_output_kind(r), run_output_flags(r), err);
-    if (leads(r) && st == FSDPCK_OK)
+    if (is_host_leader(r) && st == FSDPCK_OK)
         st = add_files(r, err);
-    const char *mine = leads(r) && st == FSDPCK_OK ? r->out.partial_name : "";
-    RETURN_IF(group_gather(g, st, mine, strlen(mine), take_name, names, err));
-    st = leads(r) ? check_not_shared(r, names, err) : join(r, names, err);
+    const char *mine = is_host_leader(r) && st == FSDPCK_OK ? r->out.partial_name : "";
+    RETURN_IF(group_all_gather(g, st, mine, strlen(mine), receive_name, names, err));
+    st = is_host_leader(r) ? check_not_shared(r, names, err) : join(r, names, err);
     return group_agree(g, st, err);
 }
 
@@ -120,37 +120,37 @@ static fsdpck_status serve(void *ctx, const link_range *what, void *dst, fsdpck_
 }
 
 /* The host that has written file `index` of the output. */
-static unsigned home_of(const local_output *l, size_t index)
+static unsigned writer_host_of(const local_output *l, size_t index)
 {
-    return index < l->file_count ? l->home[index] : l->hosts.of_rank[0];
+    return index < l->file_count ? l->writer_host[index] : l->hosts.of_rank[0];
 }
 
 fsdpck_status local_output_read(run *r, size_t index, uint64_t offset_bytes, void *dst,
                                 uint64_t nbytes, fsdpck_error *err)
 {
     local_output *l = &r->local;
-    const unsigned home = home_of(l, index);
+    const unsigned writer_host = writer_host_of(l, index);
     const link_range what = {l->view, (uint32_t)index, offset_bytes, nbytes};
-    if (home == l->hosts.mine)
+    if (writer_host == l->hosts.mine)
         return output_read_at(&r->out, index, offset_bytes, dst, nbytes, err);
-    return group_read(r->ctx->group, l->hosts.leaders[home], &what, dst, err);
+    return group_read(r->ctx->group, l->hosts.leaders[writer_host], &what, dst, err);
 }
 
-typedef struct copy_piece {
+typedef struct copy_block {
     size_t index;
     uint64_t offset_bytes, nbytes;
-} copy_piece;
+} copy_block;
 
 typedef struct copy_work {
     run *r;
-    vec pieces; /* copy_piece */
+    vec pieces; /* copy_block */
     uint8_t *buffers;
 } copy_work;
 
 static fsdpck_status copy_one(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
 {
     const copy_work *w = ctx;
-    const copy_piece *p = VEC_AT(&w->pieces, const copy_piece, job);
+    const copy_block *p = VEC_AT(&w->pieces, const copy_block, job);
     uint8_t *buffer = w->buffers + worker * COPY_NBYTES;
     RETURN_IF(local_output_read(w->r, p->index, p->offset_bytes, buffer, p->nbytes, err));
     RETURN_IF(output_write_at(&w->r->out, p->index, p->offset_bytes, buffer, p->nbytes, err));
@@ -158,29 +158,29 @@ static fsdpck_status copy_one(void *ctx, unsigned worker, uint64_t job, fsdpck_e
     return FSDPCK_OK;
 }
 
-static fsdpck_status add_pieces(copy_work *w, size_t index, uint64_t nbytes, fsdpck_error *err)
+static fsdpck_status add_copy_blocks(copy_work *w, size_t index, uint64_t nbytes, fsdpck_error *err)
 {
     for (uint64_t at = 0; at < nbytes; at += COPY_NBYTES) {
-        copy_piece *p = vec_push(&w->pieces, err);
+        copy_block *p = vec_push(&w->pieces, err);
         if (p == NULL)
             return FSDPCK_LIMIT;
-        *p = (copy_piece){index, at, nbytes - at < COPY_NBYTES ? nbytes - at : COPY_NBYTES};
+        *p = (copy_block){index, at, nbytes - at < COPY_NBYTES ? nbytes - at : COPY_NBYTES};
     }
     return FSDPCK_OK;
 }
 
 /* What belongs to this host and was written on others. */
-static fsdpck_status list_pieces(copy_work *w, uint64_t *nbytes, fsdpck_error *err)
+static fsdpck_status list_copy_blocks(copy_work *w, uint64_t *nbytes, fsdpck_error *err)
 {
     const run *r = w->r;
     const local_output *l = &r->local;
     *nbytes = 0;
     for (size_t i = 0; i < r->out.files.count; i++) {
         const bool here = i >= l->file_count || l->here[i];
-        if (!here || home_of(l, i) == l->hosts.mine)
+        if (!here || writer_host_of(l, i) == l->hosts.mine)
             continue;
         const uint64_t size = output_file_nbytes(&r->out, i);
-        RETURN_IF(add_pieces(w, i, size, err));
+        RETURN_IF(add_copy_blocks(w, i, size, err));
         *nbytes += size;
     }
     return FSDPCK_OK;
@@ -188,13 +188,13 @@ static fsdpck_status list_pieces(copy_work *w, uint64_t *nbytes, fsdpck_error *e
 
 static fsdpck_status copy_all(run *r, fsdpck_error *err)
 {
-    unsigned threads = transform_threads(r->opt.threads);
-    const uint64_t fit = run_memory(r) / COPY_NBYTES;
-    copy_work w = {.r = r, .pieces = VEC_OF(copy_piece, NULL)};
+    unsigned threads = thread_count(r->opt.threads);
+    const uint64_t fit = run_memory_nbytes(r) / COPY_NBYTES;
+    copy_work w = {.r = r, .pieces = VEC_OF(copy_block, NULL)};
     uint64_t nbytes;
     threads = threads < COPY_THREADS ? threads : COPY_THREADS;
     threads = threads < fit ? threads : (unsigned)fit;
-    fsdpck_status st = list_pieces(&w, &nbytes, err);
+    fsdpck_status st = list_copy_blocks(&w, &nbytes, err);
     if (st == FSDPCK_OK && w.pieces.count > 0) {
         w.buffers = malloc(threads * COPY_NBYTES);
         if (w.buffers == NULL)
@@ -212,7 +212,7 @@ static fsdpck_status copy_all(run *r, fsdpck_error *err)
 /* ---- what rank 0 makes besides ---- */
 
 /* Names and sizes of the files behind those of the target. */
-static fsdpck_status tell_besides(run *r, text_buf *text, fsdpck_error *err)
+static fsdpck_status pack_extra_totals(run *r, text_buf *text, fsdpck_error *err)
 {
     for (size_t i = r->local.file_count; i < r->out.files.count; i++) {
         const uint64_t nbytes = output_file_nbytes(&r->out, i);
@@ -223,8 +223,8 @@ static fsdpck_status tell_besides(run *r, text_buf *text, fsdpck_error *err)
     return text_check(text, err);
 }
 
-static fsdpck_status take_besides(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
-                                  fsdpck_error *err)
+static fsdpck_status receive_extra_totals(void *ctx, unsigned rank, const uint8_t *bytes,
+                                          uint64_t nbytes, fsdpck_error *err)
 {
     run *r = ctx;
     (void)rank;
@@ -234,28 +234,28 @@ static fsdpck_status take_besides(void *ctx, unsigned rank, const uint8_t *bytes
         memcpy(&size, bytes + at, sizeof size);
         const char *name = (const char *)bytes + at + sizeof size;
         for (unsigned h = 0; h < r->local.hosts.count; h++) {
-            r->local.sums[h].files++;
-            r->local.sums[h].nbytes += size;
+            r->local.totals[h].files++;
+            r->local.totals[h].nbytes += size;
         }
-        if (leads(r) && group_rank(r->ctx->group) != 0)
+        if (is_host_leader(r) && group_rank(r->ctx->group) != 0)
             RETURN_IF(output_add(&r->out, name, size, false, &index, err));
         at += sizeof size + strlen(name) + 1;
     }
     return FSDPCK_OK;
 }
 
-static fsdpck_status add_besides(run *r, fsdpck_error *err)
+static fsdpck_status add_extra_totals(run *r, fsdpck_error *err)
 {
     text_buf text = {.limit_bytes = (uint64_t)1 << 30};
     const fsdpck_status st =
-        group_rank(r->ctx->group) == 0 ? tell_besides(r, &text, err) : FSDPCK_OK;
+        group_rank(r->ctx->group) == 0 ? pack_extra_totals(r, &text, err) : FSDPCK_OK;
     const fsdpck_status all =
-        group_gather(r->ctx->group, st, text.text, text.nbytes, take_besides, r, err);
+        group_all_gather(r->ctx->group, st, text.text, text.nbytes, receive_extra_totals, r, err);
     text_release(&text);
     return all;
 }
 
-static fsdpck_status put_late(void *ctx, const late_bytes *late, fsdpck_error *err)
+static fsdpck_status write_deferred(void *ctx, const deferred_bytes *late, fsdpck_error *err)
 {
     run *r = ctx;
     target_add_file_crc(&r->to, late->file, late->offset_bytes, late->bytes, late->nbytes);
@@ -266,18 +266,19 @@ static fsdpck_status put_late(void *ctx, const late_bytes *late, fsdpck_error *e
 
 static fsdpck_status seal(run *r, fsdpck_error *err)
 {
-    return r->writer->seal != NULL && leads(r) ? r->writer->seal(&r->to, put_late, r, err)
-                                               : FSDPCK_OK;
+    return r->writer->seal != NULL && is_host_leader(r)
+               ? r->writer->seal(&r->to, write_deferred, r, err)
+               : FSDPCK_OK;
 }
 
-static fsdpck_status make_besides(run *r, text_buf *manifest_text, fsdpck_error *err)
+static fsdpck_status write_extra_files(run *r, text_buf *manifest_text, fsdpck_error *err)
 {
     if (group_rank(r->ctx->group) != 0)
         return FSDPCK_OK;
     RETURN_IF(sidecars_add(&r->side, &r->out, err));
     RETURN_IF(sidecars_copy(&r->side, &r->out, &r->ctx->cancel, err));
     RETURN_IF(manifest_run_make(r, manifest_text, err));
-    return manifest_run_put(r, manifest_text, err);
+    return manifest_run_write(r, manifest_text, err);
 }
 
 /* ---- the end ---- */
@@ -285,7 +286,7 @@ static fsdpck_status make_besides(run *r, text_buf *manifest_text, fsdpck_error 
 static fsdpck_status finish(run *r, const text_buf *manifest_text, output *beside,
                             fsdpck_error *err)
 {
-    if (!leads(r))
+    if (!is_host_leader(r))
         return FSDPCK_OK;
     RETURN_IF(cancel_check(&r->ctx->cancel, err));
     RETURN_IF(request_check_still_empty(r, err));
@@ -299,18 +300,18 @@ static fsdpck_status finish(run *r, const text_buf *manifest_text, output *besid
 
 static fsdpck_status publish(run *r, output *beside, fsdpck_error *err)
 {
-    if (!leads(r))
+    if (!is_host_leader(r))
         return FSDPCK_OK;
     return beside->created ? output_publish_both(&r->out, beside, err)
                            : output_publish(&r->out, err);
 }
 
-static fsdpck_status settle(run *r, output *beside, fsdpck_error *err)
+static fsdpck_status agree_on_commit(run *r, output *beside, fsdpck_error *err)
 {
-    if (!leads(r))
+    if (!is_host_leader(r))
         return FSDPCK_OK;
-    const fsdpck_status st = output_settle(&r->out, err);
-    return st == FSDPCK_OK && beside->created ? output_settle(beside, err) : st;
+    const fsdpck_status st = output_remove_replaced(&r->out, err);
+    return st == FSDPCK_OK && beside->created ? output_remove_replaced(beside, err) : st;
 }
 
 static fsdpck_status commit(run *r, const text_buf *manifest_text, fsdpck_error *err)
@@ -320,14 +321,14 @@ static fsdpck_status commit(run *r, const text_buf *manifest_text, fsdpck_error 
     fsdpck_status st = group_agree(g, finish(r, manifest_text, &beside, err), err);
     if (st == FSDPCK_OK) {
         st = group_agree(g, publish(r, &beside, err), err);
-        if (st != FSDPCK_OK && leads(r)) {
-            output_withdraw(&r->out);
+        if (st != FSDPCK_OK && is_host_leader(r)) {
+            output_rollback(&r->out);
             if (beside.created)
-                output_withdraw(&beside);
+                output_rollback(&beside);
         }
     }
     if (st == FSDPCK_OK)
-        st = group_agree(g, settle(r, &beside, err), err);
+        st = group_agree(g, agree_on_commit(r, &beside, err), err);
     output_release(&beside);
     return st;
 }
@@ -339,10 +340,10 @@ static fsdpck_status copy_between(run *r, text_buf *manifest_text, fsdpck_error 
     r->local.out = &r->out;
     r->local.view = group_serve(g, serve, &r->local);
     RETURN_IF(group_agree(g, seal(r, err), err));
-    RETURN_IF(group_agree(g, make_besides(r, manifest_text, err), err));
-    RETURN_IF(add_besides(r, err));
-    RETURN_IF(group_agree(g, leads(r) ? copy_all(r, err) : FSDPCK_OK, err));
-    group_unserve(g, &r->local);
+    RETURN_IF(group_agree(g, write_extra_files(r, manifest_text, err), err));
+    RETURN_IF(add_extra_totals(r, err));
+    RETURN_IF(group_agree(g, is_host_leader(r) ? copy_all(r, err) : FSDPCK_OK, err));
+    group_stop_serving(g, &r->local);
     r->local.out = NULL;
     return group_sum(g, &r->local.copied_nbytes, 1, err);
 }
@@ -353,7 +354,7 @@ fsdpck_status local_output_complete(run *r, fsdpck_error *err)
     text_buf text = {0};
     fsdpck_status st = copy_between(r, &text, err);
     if (st == FSDPCK_OK && r->opt.read_back)
-        st = group_agree(g, leads(r) ? run_read_back(r, err) : FSDPCK_OK, err);
+        st = group_agree(g, is_host_leader(r) ? run_read_back(r, err) : FSDPCK_OK, err);
     if (st == FSDPCK_OK)
         st = commit(r, &text, err);
     text_release(&text);

@@ -1,6 +1,6 @@
 /* local_output.h: an output in each host's own folder of the same name (--output-local), for run.c.
  *
- *     RETURN_IF(local_output_place(r, err));   // once r->to has its files: who gets which; no bytes
+ *     RETURN_IF(local_output_assign(r, err));   // once r->to has its files: who gets which; no bytes
  *     if (r->local.on) ...                     // several hosts; else the output is one as ever
  *     RETURN_IF(local_output_begin(r, err));
  *     exec_run(r->exec, &r->out, err);         // each file is written on one host: `own`
@@ -32,16 +32,16 @@ typedef struct local_output {
     bool on;
     hosts hosts;
     size_t file_count;      /* of the target */
-    uint32_t *home;         /* by target file: number of the host that it is written on */
+    uint32_t *writer_host;  /* by target file: number of the host that it is written on */
     uint8_t *own;           /* that is this one */
     uint8_t *here;          /* it goes to this host */
-    local_host *sums;       /* by host; once it is complete also of what came besides */
+    local_host *totals;     /* by host; once it is complete also of what came besides */
     uint64_t copied_nbytes; /* from host to host, besides what the plan reads */
     output *out;            /* the run's, while others may read from it */
     uint32_t view;          /* the group's number for that */
 } local_output;
 
-fsdpck_status local_output_place(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status local_output_assign(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* By all ranks. USAGE (GROUP-SHARED) where two hosts see one folder. */
 fsdpck_status local_output_begin(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* By all ranks, once exec has run: seal, side files, copies, manifest, final names. */

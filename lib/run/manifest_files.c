@@ -14,7 +14,7 @@ static fsdpck_status read_manifest(const fsdpck_checkpoint *src, manifest *m, bo
     fsdpck_error why;
     *there = false;
     /* Each rank of a group may have another part of the files. */
-    if (!src->probe.is_folder || src->view_of_ranks != NULL)
+    if (!src->probe.is_folder || src->remote_files != NULL)
         return FSDPCK_OK;
     RETURN_IF(path_probe(&src->probe.dir, MANIFEST_NAME, &kind, NULL, err));
     if (kind == PATH_ABSENT)
@@ -38,8 +38,8 @@ static fsdpck_status read_manifest(const fsdpck_checkpoint *src, manifest *m, bo
     return st;
 }
 
-static fsdpck_status lacks(const fsdpck_checkpoint *src, const char *name, path_kind kind,
-                           uint64_t expected, uint64_t found, fsdpck_error *err)
+static fsdpck_status report_missing(const fsdpck_checkpoint *src, const char *name, path_kind kind,
+                                    uint64_t expected, uint64_t found, fsdpck_error *err)
 {
     const bool size = kind == PATH_FILE;
     const fsdpck_status st = error_set(
@@ -73,7 +73,7 @@ fsdpck_status manifest_files_check(const fsdpck_checkpoint *src, manifest *m,
         if (kind == PATH_FILE && nbytes == f->nbytes)
             continue;
         if (needed == NULL || needed(arg, m, name))
-            return lacks(src, name, kind, f->nbytes, nbytes, err);
+            return report_missing(src, name, kind, f->nbytes, nbytes, err);
         first = first == NULL ? name : first;
         unneeded++;
     }
@@ -101,7 +101,7 @@ static bool has_lost(const run *r, const manifest *m)
     const size_t n = strlen(outer);
     bool lost = false;
     uint8_t *seen = calloc(m->tensors.count + 1, 1);
-    if (seen == NULL || r->src->view != NULL) {
+    if (seen == NULL || r->src->adapter != NULL) {
         free(seen);
         return true;
     }
@@ -124,7 +124,7 @@ static bool is_needed(void *arg, const manifest *m, const char *name)
 {
     taken *t = arg;
     const fsdpck_checkpoint *src = t->r->src;
-    const catalogue *cat = src->view == NULL ? &src->cat : &src->read;
+    const catalogue *cat = src->adapter == NULL ? &src->cat : &src->read;
     const char *slash = strrchr(name, '/');
     for (size_t i = 0; i < catalogue_file_count(cat); i++)
         if (strcmp(catalogue_name(cat, catalogue_file(cat, i)->path), name) == 0)

@@ -20,7 +20,7 @@ fsdpck_status manifest_files_check(const fsdpck_checkpoint *src, manifest *m,
                                    manifest_needed_fn needed, void *arg,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* What the run takes of its source, once it is aimed. */
+/* What the run takes of its source, once it is selected. */
 fsdpck_status manifest_files_check_run(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

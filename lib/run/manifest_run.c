@@ -4,23 +4,23 @@
 #include <string.h>
 
 #include "manifest/manifest.h"
-#include "run/file_sums.h"
+#include "run/file_checksums.h"
 #include "run/output_paths.h"
 #include "run/view_sums.h"
 
-bool manifest_run_puts(const run *r)
+bool manifest_run_is_in_output(const run *r)
 {
     return r->to.is_folder && !r->opt.no_manifest;
 }
 
-bool manifest_run_makes(const run *r)
+bool manifest_run_is_made(const run *r)
 {
-    return manifest_run_puts(r) || r->opt.manifest_path != NULL;
+    return manifest_run_is_in_output(r) || r->opt.manifest_path != NULL;
 }
 
-void manifest_run_want(run *r)
+void manifest_run_request_checksums(run *r)
 {
-    r->to.want_digest = r->to.want_file_crc = manifest_run_makes(r);
+    r->to.want_digest = r->to.want_file_crc = manifest_run_is_made(r);
 }
 
 /* ---- tensors ---- */
@@ -85,25 +85,25 @@ static fsdpck_status add_files(const run *r, manifest *m, fsdpck_error *err)
 static fsdpck_status add_sha256(run *r, manifest *m, fsdpck_error *err)
 {
     uint64_t nbytes = 0;
-    file_sum *files = calloc(m->files.count + 1, sizeof *files);
+    file_checksum *files = calloc(m->files.count + 1, sizeof *files);
     if (files == NULL)
         return error_set_nomem(err, m->files.count * sizeof *files);
     for (size_t i = 0; i < m->files.count; i++) {
         files[i].nbytes = VEC_AT(&m->files, const manifest_file, i)->nbytes;
         nbytes += files[i].nbytes;
     }
-    const file_sums_request request = {
+    const file_checksums_request request = {
         .files = files,
         .count = m->files.count,
-        .what = SUM_SHA256,
-        .nthreads = transform_threads(r->opt.threads),
+        .what = CHECKSUM_SHA256,
+        .nthreads = thread_count(r->opt.threads),
         .read_at = run_read_output,
         .arg = r,
         .cancel = &r->ctx->cancel,
         .progress = &r->ctx->progress,
     };
     progress_phase(&r->ctx->progress, "summing files", nbytes);
-    const fsdpck_status st = file_sums_run(&request, err);
+    const fsdpck_status st = file_checksums_run(&request, err);
     for (size_t i = 0; st == FSDPCK_OK && i < m->files.count; i++) {
         manifest_file *f = VEC_AT(&m->files, manifest_file, i);
         f->has_sha256 = true;
@@ -117,7 +117,7 @@ fsdpck_status manifest_run_make(run *r, text_buf *text, fsdpck_error *err)
 {
     manifest m;
     *text = (text_buf){.limit_bytes = MANIFEST_NBYTES_MAX};
-    if (!manifest_run_makes(r))
+    if (!manifest_run_is_made(r))
         return FSDPCK_OK;
     manifest_init(&m, &r->src->metadata);
     fsdpck_status st = add_files(r, &m, err);
@@ -131,10 +131,10 @@ fsdpck_status manifest_run_make(run *r, text_buf *text, fsdpck_error *err)
     return st;
 }
 
-fsdpck_status manifest_run_put(run *r, const text_buf *text, fsdpck_error *err)
+fsdpck_status manifest_run_write(run *r, const text_buf *text, fsdpck_error *err)
 {
     size_t index;
-    if (!manifest_run_puts(r))
+    if (!manifest_run_is_in_output(r))
         return FSDPCK_OK;
     RETURN_IF(output_add(&r->out, MANIFEST_NAME, text->nbytes, false, &index, err));
     return output_write_at(&r->out, index, 0, text->text, text->nbytes, err);

@@ -1,8 +1,8 @@
 /* manifest_run.h: the manifest of what a run writes, or of a checkpoint that is there.
  *
- *     manifest_run_want(r);                        // before exec_run: which sums are needed
+ *     manifest_run_request_checksums(r);                        // before exec_run: which sums are needed
  *     RETURN_IF(manifest_run_make(r, &text, err)); // after all bytes are written
- *     RETURN_IF(manifest_run_put(r, &text, err));  // into the folder, the last file before commit
+ *     RETURN_IF(manifest_run_write(r, &text, err));  // into the folder, the last file before commit
  *     output_commit(...)
  *     RETURN_IF(output_commit(...));       // --manifest FILE, by manifest_stage before the other
  */
@@ -13,11 +13,11 @@
 #include "run/run.h"
 
 /* Whether one is made, and whether one goes into DST. */
-bool manifest_run_makes(const run *r);
-bool manifest_run_puts(const run *r);
-void manifest_run_want(run *r);
+bool manifest_run_is_made(const run *r);
+bool manifest_run_is_in_output(const run *r);
+void manifest_run_request_checksums(run *r);
 fsdpck_status manifest_run_make(run *r, text_buf *text, fsdpck_error *err) FSDPCK_MUST_CHECK;
-fsdpck_status manifest_run_put(run *r, const text_buf *text, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status manifest_run_write(run *r, const text_buf *text, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* As any output: absent or complete. Written, to be committed; *out is to be released also after a
  * failure. */

@@ -65,8 +65,8 @@ static bool is_within(const char *path, const char *folder_path)
 /* ---- DST ---- */
 
 /* The file `name` of a checkpoint that is read would go if what is at `existing` did. */
-static bool would_go(const fsdpck_checkpoint *src, const char *name, const char *existing,
-                     const struct stat *was)
+static bool would_be_replaced(const fsdpck_checkpoint *src, const char *name, const char *existing,
+                              const struct stat *was)
 {
     const folder *dir = &src->probe.dir;
     struct stat found;
@@ -85,25 +85,25 @@ static bool would_go(const fsdpck_checkpoint *src, const char *name, const char 
 }
 
 /* The name of a file of `src` that would go with what the output replaces, or NULL. */
-static const char *first_that_would_go(const fsdpck_checkpoint *src, const char *existing)
+static const char *first_to_be_replaced(const fsdpck_checkpoint *src, const char *existing)
 {
-    const catalogue *cat = src->view == NULL ? &src->cat : &src->read;
+    const catalogue *cat = src->adapter == NULL ? &src->cat : &src->read;
     struct stat was;
     if (existing == NULL || stat(existing, &was) != 0)
         return NULL;
     for (size_t i = 0; i < catalogue_file_count(cat); i++) {
         const char *name = catalogue_name(cat, catalogue_file(cat, i)->path);
-        if (would_go(src, name, existing, &was))
+        if (would_be_replaced(src, name, existing, &was))
             return name;
     }
     for (size_t i = 0; src->probe.is_folder && i < src->probe.entry_count; i++)
-        if (would_go(src, src->probe.entries[i], existing, &was))
+        if (would_be_replaced(src, src->probe.entries[i], existing, &was))
             return src->probe.entries[i];
     return NULL;
 }
 
-static fsdpck_status not_apart(const run *r, const char *path, const char *why, const char *name,
-                               fsdpck_error *err)
+static fsdpck_status refuse_overlap(const run *r, const char *path, const char *why,
+                                    const char *name, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s", why);
     error_path(err, path);
@@ -114,8 +114,8 @@ static fsdpck_status not_apart(const run *r, const char *path, const char *why, 
 }
 
 /* The checkpoint of --like is read, and stays what it is. */
-static fsdpck_status check_apart_from_like(const run *r, const char *path, const char *parent,
-                                           const char *existing, fsdpck_error *err)
+static fsdpck_status check_disjoint_from_like(const run *r, const char *path, const char *parent,
+                                              const char *existing, fsdpck_error *err)
 {
     const fsdpck_checkpoint *like = r->opt.like;
     const bool is_dst = path == r->dst;
@@ -131,7 +131,7 @@ static fsdpck_status check_apart_from_like(const run *r, const char *path, const
     else if (is_within(real, existing))
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                        "%s would replace the checkpoint of --like", is_dst ? "output" : "manifest");
-    else if ((name = first_that_would_go(like, existing)) != NULL)
+    else if ((name = first_to_be_replaced(like, existing)) != NULL)
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s would replace a file of --like",
                        is_dst ? "output" : "manifest");
     if (st != FSDPCK_OK) {
@@ -146,7 +146,7 @@ static fsdpck_status check_apart_from_like(const run *r, const char *path, const
 
 /* An output inside its input would be read back by the next run as a part of it; an output around
  * its input would, with --force, take the input away. */
-fsdpck_status output_check_apart(const run *r, fsdpck_error *err)
+fsdpck_status output_check_disjoint(const run *r, fsdpck_error *err)
 {
     char *input = realpath(r->src->path, NULL);
     char *parent = output_real_parent(r->dst);
@@ -158,10 +158,11 @@ fsdpck_status output_check_apart(const run *r, fsdpck_error *err)
         why = "output is the input";
     else if (is_within(input, existing))
         why = "input lies inside the output";
-    else if ((name = first_that_would_go(r->src, existing)) != NULL)
+    else if ((name = first_to_be_replaced(r->src, existing)) != NULL)
         why = "output would replace a file of the input";
-    const fsdpck_status st = why == NULL ? check_apart_from_like(r, r->dst, parent, existing, err)
-                                         : not_apart(r, r->dst, why, name, err);
+    const fsdpck_status st = why == NULL
+                                 ? check_disjoint_from_like(r, r->dst, parent, existing, err)
+                                 : refuse_overlap(r, r->dst, why, name, err);
     free(input);
     free(parent);
     free(existing);
@@ -212,14 +213,14 @@ fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
                         is_one_name(folder_path, r->dst);
     fsdpck_status st = FSDPCK_OK;
     if (r->src->probe.is_folder && is_within(parent, input)) {
-        st = not_apart(r, path, "manifest of the output lies inside the input", NULL, err);
+        st = refuse_overlap(r, path, "manifest of the output lies inside the input", NULL, err);
     } else if (in_new || is_within(parent, existing)) {
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "manifest lies inside the output");
         error_path(err, path);
         error_next(err, "leave --manifest out: a folder that is written has its manifest in it");
     } else {
         char *replaced_file = realpath(path, NULL);
-        st = check_apart_from_like(r, path, parent, replaced_file, err);
+        st = check_disjoint_from_like(r, path, parent, replaced_file, err);
         free(replaced_file);
     }
     free(folder_path);
@@ -250,7 +251,7 @@ static fsdpck_status check_content(const folder *dir, const char *name, const ch
     char *head = malloc(nbytes + 1);
     fsdpck_status st =
         head == NULL ? error_set_nomem(err, nbytes + 1) : file_read_at(&f, 0, head, nbytes, err);
-    if (st == FSDPCK_OK && !manifest_seems(head, nbytes))
+    if (st == FSDPCK_OK && !manifest_is_likely(head, nbytes))
         st = refuse(path, " and holds something else: not replaced",
                     "choose another name, or move what is there", err);
     *ino = f.ino;

@@ -22,7 +22,7 @@ static fsdpck_status open_alone(const replaced *w, const fsdpck_open_options *op
     group *const together = ctx->group;
     ctx->log = (logger){0};
     ctx->group = NULL;
-    const fsdpck_status st = transform_open(ctx, w->in->path, options, NULL, NULL, out, err);
+    const fsdpck_status st = checkpoint_open(ctx, w->in->path, options, NULL, NULL, out, err);
     ctx->log = log;
     ctx->group = together;
     return st;
@@ -75,7 +75,7 @@ static fsdpck_status add_folders_of(replaced *w, const char *path, fsdpck_error 
 static fsdpck_status list_own(replaced *w, fsdpck_error *err)
 {
     const fsdpck_checkpoint *c = w->there;
-    const catalogue *cat = c->view == NULL ? &c->cat : &c->read;
+    const catalogue *cat = c->adapter == NULL ? &c->cat : &c->read;
     const char *side = c->cat.origin.side_folder;
     uint32_t id;
     RETURN_IF(strtab_intern(&w->folders, "", 0, &id, err));
@@ -91,7 +91,8 @@ static fsdpck_status list_own(replaced *w, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status is_own(const replaced *w, const char *path, bool *own, fsdpck_error *err)
+static fsdpck_status is_checkpoint_file(const replaced *w, const char *path, bool *own,
+                                        fsdpck_error *err)
 {
     const fsdpck_checkpoint *c = w->there;
     path_kind kind;
@@ -109,8 +110,8 @@ static fsdpck_status is_own(const replaced *w, const char *path, bool *own, fsdp
     return FSDPCK_OK;
 }
 
-static fsdpck_status look_into(const replaced *w, const char *folder_path, char **lost,
-                               fsdpck_error *err)
+static fsdpck_status search_folder(const replaced *w, const char *folder_path, char **lost,
+                                   fsdpck_error *err)
 {
     const bool top = folder_path[0] == '\0';
     char **entries;
@@ -124,7 +125,7 @@ static fsdpck_status look_into(const replaced *w, const char *folder_path, char 
         text_printf(&path, "%s%s%s", folder_path, top ? "" : "/", entries[i]);
         st = text_check(&path, err);
         if (st == FSDPCK_OK)
-            st = is_own(w, path.text, &own, err);
+            st = is_checkpoint_file(w, path.text, &own, err);
         if (st != FSDPCK_OK || own)
             continue;
         *lost = strdup(path.text);
@@ -150,7 +151,7 @@ fsdpck_status output_first_lost(const run *r, const probe_input *in, char **lost
         const char *path = strtab_text(&w.folders, i);
         st = path_probe(&in->dir, path[0] == '\0' ? "." : path, &kind, NULL, err);
         if (st == FSDPCK_OK && kind == PATH_FOLDER)
-            st = look_into(&w, path, lost, err);
+            st = search_folder(&w, path, lost, err);
     }
     fsdpck_close(w.there);
     strtab_release(&w.folders);

@@ -134,9 +134,9 @@ static fsdpck_status check_compress(const run *r, fsdpck_error *err)
     return st;
 }
 
-fsdpck_status request_check_packed(const run *r, fsdpck_error *err)
+fsdpck_status request_check_compressed(const run *r, fsdpck_error *err)
 {
-    for (uint32_t i = 0; run_is_packed(r) && i < catalogue_tensor_count(&r->to.cat); i++) {
+    for (uint32_t i = 0; run_is_compressed(r) && i < catalogue_tensor_count(&r->to.cat); i++) {
         if (!exec_is_streamed(r->exec, i))
             continue;
         const fsdpck_status st =
@@ -152,7 +152,7 @@ fsdpck_status request_check_packed(const run *r, fsdpck_error *err)
 
 static fsdpck_status check_links(const run *r, fsdpck_error *err)
 {
-    if (r->opt.tied != FSDPCK_TIED_LINK || (r->writer->takes == TAKES_NESTED && !r->writer->flat))
+    if (r->opt.tied != FSDPCK_TIED_LINK || (r->writer->takes == STATE_NESTED && !r->writer->flat))
         return FSDPCK_OK;
     const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                                        "format '%s' cannot link names", r->writer->name);
@@ -198,7 +198,7 @@ static fsdpck_status refuse_ranks_only(const run *r, fsdpck_error *err)
 }
 
 /* A name that looks like a file's may have been meant as one. Versions (1.5) have dots too. */
-static void say_folder(const run *r)
+static void report_folder(const run *r)
 {
     const char *slash = strrchr(r->dst, '/');
     const char *dot = strrchr(slash == NULL ? r->dst : slash, '.');
@@ -222,7 +222,7 @@ fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
         if (r->opt.format != NULL)
             return no_such_writer(r, err);
         r->writer = default_writer(r);
-        say_folder(r);
+        report_folder(r);
     }
     if (!r->sharded && r->writer->ranks_only)
         return refuse_ranks_only(r, err);
@@ -344,7 +344,7 @@ static fsdpck_status check_parent(const run *r, fsdpck_error *err)
 }
 
 /* On another host than rank 0's there need not be what it writes into. */
-static bool writes_here(const run *r)
+static bool writes_on_this_host(const run *r)
 {
     const group *g = r->ctx->group;
     return g == NULL || r->opt.output_local ||
@@ -353,11 +353,11 @@ static bool writes_here(const run *r)
 
 fsdpck_status request_check_output(run *r, fsdpck_error *err)
 {
-    if (!writes_here(r))
+    if (!writes_on_this_host(r))
         return FSDPCK_OK;
     RETURN_IF(check_parent(r, err));
     RETURN_IF(check_no_link(r, err));
-    RETURN_IF(output_check_apart(r, err));
+    RETURN_IF(output_check_disjoint(r, err));
     return check_existing(r, err);
 }
 
@@ -383,7 +383,7 @@ static bool free_space(const run *r, uint64_t *nbytes)
 fsdpck_status request_check_space(const run *r, fsdpck_error *err)
 {
     uint64_t needed = 0, have;
-    if (!writes_here(r))
+    if (!writes_on_this_host(r))
         return FSDPCK_OK;
     for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
         if ((!r->local.on || r->local.here[i]) &&
@@ -396,7 +396,7 @@ fsdpck_status request_check_space(const run *r, fsdpck_error *err)
     }
     if (!free_space(r, &have) || needed <= have)
         return FSDPCK_OK;
-    if (run_is_packed(r)) {
+    if (run_is_compressed(r)) {
         log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE, "write it elsewhere, or make room",
                  "output needs up to %" PRIu64
                  " bytes, less what compressing saves, and where it shall lie %" PRIu64 " are free",

@@ -4,10 +4,10 @@
 
 #include "run/run.h"
 
-static fsdpck_status like_mesh(run *r, mesh *m, fsdpck_error *err)
+static fsdpck_status mesh_of_like(run *r, mesh *m, fsdpck_error *err)
 {
     fsdpck_checkpoint *like = r->opt.like;
-    const mesh *theirs = transform_mesh(&like->cat);
+    const mesh *theirs = catalogue_largest_mesh(&like->cat);
     if (theirs == NULL) {
         const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_UNKNOWN,
                                            "layout cannot be told from its chunks");
@@ -108,7 +108,7 @@ static void warn_refit(const run *r, const mesh *from, const mesh *m, const layo
 
 static fsdpck_status fit_mesh(run *r, mesh *m, fsdpck_error *err)
 {
-    const mesh *from = transform_mesh(&r->src->cat);
+    const mesh *from = catalogue_largest_mesh(&r->src->cat);
     layout_refit refit;
     r->layout.moves_uneven = true;
     RETURN_IF(layout_scale_mesh(from, r->opt.world_size,
@@ -123,7 +123,7 @@ static fsdpck_status choose_mesh(run *r, mesh *m, fsdpck_error *err)
     if (r->writer->flat)
         return flat_mesh(r, m, err);
     if (r->opt.like != NULL)
-        return like_mesh(r, m, err);
+        return mesh_of_like(r, m, err);
     if (r->opt.mesh != NULL)
         return mesh_parse(r->opt.mesh, m, err);
     if (r->opt.world_size > 0)
@@ -162,11 +162,11 @@ static fsdpck_status add_rules(run *r, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static void say_mesh(const run *r)
+static void report_mesh(const run *r)
 {
     text_buf text = {0};
     mesh_print(&r->layout.mesh, &text);
-    const mesh *from = transform_mesh(&r->src->cat);
+    const mesh *from = catalogue_largest_mesh(&r->src->cat);
     if (r->opt.mesh == NULL && r->opt.like == NULL && text_check(&text, NULL) == FSDPCK_OK) {
         text_buf was = {0};
         if (from != NULL)
@@ -180,7 +180,7 @@ static void say_mesh(const run *r)
     text_release(&text);
 }
 
-static void say_otherwise(const run *r)
+static void report_other_specs(const run *r)
 {
     if (r->src->cut_otherwise > 0 && r->opt.like == NULL && !r->writer->flat)
         log_write(&r->ctx->log, LOG_NOTE,
@@ -194,8 +194,8 @@ fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err)
     RETURN_IF(choose_mesh(r, &r->layout.mesh, err));
     RETURN_IF(check_world_size(r, err));
     RETURN_IF(add_rules(r, err));
-    say_mesh(r);
-    say_otherwise(r);
+    report_mesh(r);
+    report_other_specs(r);
     if (r->writer->flat) {
         RETURN_IF(
             unit_list_scale(&r->src->units, (uint32_t)mesh_size(&r->layout.mesh), &r->units, err));

@@ -35,9 +35,9 @@ void run_release(run *r)
     local_output_release(&r->local, r->ctx->group);
     output_release(&r->out);
     target_release(&r->to);
-    aim_result_release(&r->aimed);
+    select_result_release(&r->selected);
     sidecars_release(&r->side);
-    trained_release(&r->trained);
+    optim_state_map_release(&r->optim_state_map);
     layout_release(&r->layout);
     unit_list_release(&r->units);
 }
@@ -62,36 +62,36 @@ void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src,
 static fsdpck_status load_object(void *ctx, uint32_t object, fsdpck_error *err)
 {
     fsdpck_checkpoint *c = ctx;
-    const fsdpck_status st = transform_load_object(c, object, err);
+    const fsdpck_status st = checkpoint_load_object(c, object, err);
     if (st != FSDPCK_OK)
         error_tensor(err, catalogue_name(&c->cat, catalogue_object(&c->cat, object)->name));
     return st;
 }
 
-fsdpck_status run_aim(run *r, fsdpck_error *err)
+fsdpck_status run_select(run *r, fsdpck_error *err)
 {
     const fsdpck_transform_options *o = &r->opt;
-    const bool flat = r->writer->takes == TAKES_FLAT;
-    const aim_request request = {
+    const bool flat = r->writer->takes == STATE_NAMES_ONLY;
+    const select_request request = {
         .src = &r->src->src,
-        .words = {o->keys, o->keys_count, o->exclude, o->exclude_count, o->strip_prefix,
-                  o->strip_prefix_count, o->rename, o->rename_count, o->dtype, o->dtype_count},
-        .part = o->part >= 0               ? (aim_part)o->part
+        .options = {o->keys, o->keys_count, o->exclude, o->exclude_count, o->strip_prefix,
+                    o->strip_prefix_count, o->rename, o->rename_count, o->dtype, o->dtype_count},
+        .part = o->part >= 0               ? (checkpoint_part)o->part
                 : flat && !r->writer->flat ? PART_MODEL
                                            : PART_ALL,
         .bare_optimizer = r->bare_optimizer,
         .names_objects = r->names_objects,
         .clean = o->clean_names == FSDPCK_ON || (o->clean_names == FSDPCK_AUTO && flat),
-        .tied = (aim_tied)o->tied,
+        .tied = (select_tied)o->tied,
         .ties = r->src->ties.items,
         .tie_count = r->src->ties.count,
-        .nested = r->writer->takes == TAKES_NESTED,
-        .keyed = r->writer->takes == TAKES_KEYED,
+        .nested = r->writer->takes == STATE_NESTED,
+        .flat_keys = r->writer->takes == STATE_FLAT_KEYS,
         .has_paths = r->writer->has_paths,
         .holds = r->writer->holds,
         .holds_object = r->writer->holds_object,
         .format = r->writer->name,
-        .objects = (aim_objects)o->objects,
+        .objects = (select_objects)o->objects,
         .load_object = load_object,
         .load_ctx = r->src,
         .cut = r->sharded ? &r->cut : NULL,
@@ -101,16 +101,17 @@ fsdpck_status run_aim(run *r, fsdpck_error *err)
         log_warn(&r->ctx->log, FSDPCK_FINDING_PKL_CALL, "load the output with weights_only=True",
                  "unknown calls are written as they were: torch.load(weights_only=False) of the "
                  "output may run them");
-    RETURN_IF(transform_load_inner(r->src, err));
-    RETURN_IF(aim_build(&r->src->cat, &r->src->parts, &request, &r->to, &r->aimed, err));
-    if (r->aimed.not_in_like > 0)
+    RETURN_IF(checkpoint_load_inner(r->src, err));
+    RETURN_IF(
+        select_build_target(&r->src->cat, &r->src->parts, &request, &r->to, &r->selected, err));
+    if (r->selected.not_in_like > 0)
         log_write(&r->ctx->log, LOG_NOTE,
                   "tensors that '%s' does not have: %" PRIu64 "; they are cut as without --like",
-                  r->opt.like->path, r->aimed.not_in_like);
+                  r->opt.like->path, r->selected.not_in_like);
     return r->sharded ? layout_check_used(&r->layout, err) : FSDPCK_OK;
 }
 
-fsdpck_status run_place(run *r, fsdpck_error *err)
+fsdpck_status run_lay_out(run *r, fsdpck_error *err)
 {
     const fsdpck_transform_options *o = &r->opt;
     if (o->torch_minor == 0) /* whoever wrote the rank files of the source shall load these */
@@ -128,12 +129,12 @@ fsdpck_status run_place(run *r, fsdpck_error *err)
     return r->writer->layout(&r->to, &wo, err);
 }
 
-uint64_t run_memory(const run *r)
+uint64_t run_memory_nbytes(const run *r)
 {
-    return r->opt.memory_nbytes > 0 ? r->opt.memory_nbytes : run_memory_default();
+    return r->opt.memory_nbytes > 0 ? r->opt.memory_nbytes : run_memory_default_nbytes();
 }
 
-uint64_t run_memory_default(void)
+uint64_t run_memory_default_nbytes(void)
 {
     const uint64_t quarter = platform_memory_bytes() / 4;
     const uint64_t memory = quarter < MEMORY_DEFAULT ? quarter : MEMORY_DEFAULT;
@@ -148,25 +149,25 @@ fsdpck_status run_make_plan(run *r, fsdpck_error *err)
         [FSDPCK_REPLICAS_FIRST] = REPLICAS_FIRST,
     };
     const plan_options po = {.replicas = replicas[r->opt.replicas]};
-    if (r->opt.read_back && !run_is_packed(r))
+    if (r->opt.read_back && !run_is_compressed(r))
         r->to.want_crc = true;
     return plan_new(&r->src->cat, &r->to, &po, &r->src->metadata, &r->plan, err);
 }
 
-fsdpck_status run_locate(run *r, fsdpck_error *err)
+fsdpck_status run_resolve(run *r, fsdpck_error *err)
 {
     progress_phase(&r->ctx->progress, "locating", 0);
     const exec_request er = {
         .plan = r->plan,
         .source = &r->src->src,
         .target = &r->to,
-        .nthreads = transform_threads(r->opt.threads),
-        .memory_nbytes = run_memory(r),
+        .nthreads = thread_count(r->opt.threads),
+        .memory_nbytes = run_memory_nbytes(r),
         .direct = (int)r->opt.direct,
         .group = r->ctx->group,
-        .near = r->src->view_of_ranks,
+        .source_folder = r->src->remote_files,
         /* What a group would do is told of all files. */
-        .own_files = r->opt.dry_run && r->opt.group_size > 0 ? NULL : r->local.own,
+        .is_own_file = r->opt.dry_run && r->opt.group_size > 0 ? NULL : r->local.own,
         .hosts = &r->local.hosts,
         .gpu = r->gpu,
         .gpu_required = r->opt.use_cuda != 0,
@@ -176,8 +177,8 @@ fsdpck_status run_locate(run *r, fsdpck_error *err)
         .log = &r->ctx->log,
         .metadata = &r->src->metadata,
     };
-    RETURN_IF(exec_locate(&er, &r->exec, err));
-    return request_check_packed(r, err);
+    RETURN_IF(exec_resolve(&er, &r->exec, err));
+    return request_check_compressed(r, err);
 }
 
 /* ---- writing ---- */
@@ -185,10 +186,10 @@ fsdpck_status run_locate(run *r, fsdpck_error *err)
 fsdpck_status run_add_file(run *r, size_t index, fsdpck_error *err)
 {
     const cat_file *f = catalogue_file(&r->to.cat, index);
-    const uint64_t nbytes = run_is_packed(r) ? 0 : f->nbytes; /* not known yet */
+    const uint64_t nbytes = run_is_compressed(r) ? 0 : f->nbytes; /* not known yet */
     const bool direct =
-        !run_is_packed(r) && (r->opt.direct == FSDPCK_ON ||
-                              (r->opt.direct == FSDPCK_AUTO && nbytes >= EXEC_DIRECT_NBYTES));
+        !run_is_compressed(r) && (r->opt.direct == FSDPCK_ON ||
+                                  (r->opt.direct == FSDPCK_AUTO && nbytes >= EXEC_DIRECT_NBYTES));
     size_t same;
     return output_add(&r->out, catalogue_name(&r->to.cat, f->path), nbytes, direct, &same, err);
 }
@@ -201,7 +202,7 @@ static fsdpck_status add_files(run *r, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-bool run_is_packed(const run *r)
+bool run_is_compressed(const run *r)
 {
     return r->to.pack.place != NULL;
 }
@@ -247,14 +248,14 @@ static fsdpck_status join_output(run *r, const char *partial_name, bool *writes,
     return st;
 }
 
-static fsdpck_status put_late(void *ctx, const late_bytes *late, fsdpck_error *err)
+static fsdpck_status write_deferred(void *ctx, const deferred_bytes *late, fsdpck_error *err)
 {
     run *r = ctx;
     target_add_file_crc(&r->to, late->file, late->offset_bytes, late->bytes, late->nbytes);
     return output_write_at(&r->out, late->file, late->offset_bytes, late->bytes, late->nbytes, err);
 }
 
-static fsdpck_status reads_differently(const run *r, uint32_t tensor, fsdpck_error *err)
+static fsdpck_status read_back_differs(const run *r, uint32_t tensor, fsdpck_error *err)
 {
     const fsdpck_status st =
         error_set(err, FSDPCK_IO, FSDPCK_FINDING_READ_BACK, "output reads back differently");
@@ -279,7 +280,7 @@ static fsdpck_status read_back_chunk(run *r, const cat_chunk *k, uint32_t want, 
     }
     if (crc == want)
         return FSDPCK_OK;
-    const fsdpck_status st = reads_differently(r, k->tensor, err);
+    const fsdpck_status st = read_back_differs(r, k->tensor, err);
     error_expected(err, "CRC-32 %08x", want);
     error_found(err, "%08x", crc);
     return st;
@@ -288,23 +289,23 @@ static fsdpck_status read_back_chunk(run *r, const cat_chunk *k, uint32_t want, 
 /* A chunk of a packed output. */
 static fsdpck_status read_back_cell(run *r, uint64_t index, uint8_t *buffer, fsdpck_error *err)
 {
-    const pack_place *at = VEC_AT(&r->to.pack.places, const pack_place, index);
-    pack_cell cell;
+    const filter_location *at = VEC_AT(&r->to.pack.places, const filter_location, index);
+    filter_cell cell;
     RETURN_IF(cancel_check(&r->ctx->cancel, err));
     RETURN_IF(output_read_at(&r->out, 0, at->offset_bytes, buffer, at->nbytes, err));
-    pack_get_cell(&r->to.pack, index, &cell);
+    filter_get_cell(&r->to.pack, index, &cell);
     progress_add(&r->ctx->progress, cell.nbytes);
     const uint64_t crc = crc64_raw(0, buffer, at->nbytes);
     if (crc == at->crc64)
         return FSDPCK_OK;
-    const fsdpck_status st = reads_differently(r, cell.tensor, err);
+    const fsdpck_status st = read_back_differs(r, cell.tensor, err);
     error_offset(err, at->offset_bytes);
     error_expected(err, "CRC-64 %016" PRIx64, at->crc64);
     error_found(err, "%016" PRIx64, crc);
     return st;
 }
 
-static bool is_here(const run *r, uint32_t file_index)
+static bool is_on_this_host(const run *r, uint32_t file_index)
 {
     return !r->local.on || r->local.here[file_index] != 0;
 }
@@ -316,17 +317,17 @@ fsdpck_status run_read_back(run *r, fsdpck_error *err)
     if (buffer == NULL)
         return error_set_nomem(err, READ_BACK_BYTES);
     fsdpck_status st = FSDPCK_OK;
-    plan_sums sums;
-    plan_get_sums(r->plan, &sums);
-    progress_phase(&r->ctx->progress, "reading back", sums.target_bytes);
+    plan_totals totals;
+    plan_get_totals(r->plan, &totals);
+    progress_phase(&r->ctx->progress, "reading back", totals.target_bytes);
     for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
-        if (is_here(r, (uint32_t)i))
+        if (is_on_this_host(r, (uint32_t)i))
             GOTO_IF(output_drop_cache(&r->out, i, err), out);
     for (uint64_t i = 0; i < r->to.pack.places.count; i++)
         GOTO_IF(read_back_cell(r, i, buffer, err), out);
-    for (uint64_t i = 0; !run_is_packed(r) && i < catalogue_chunk_count(&r->to.cat); i++) {
+    for (uint64_t i = 0; !run_is_compressed(r) && i < catalogue_chunk_count(&r->to.cat); i++) {
         const cat_chunk *k = catalogue_chunk(&r->to.cat, i);
-        if (k->place != PLACE_EMPTY && is_here(r, k->file))
+        if (k->place != LOCATION_EMPTY && is_on_this_host(r, k->file))
             GOTO_IF(read_back_chunk(r, k, r->to.chunk_crc[i], buffer, err), out);
     }
 out:
@@ -350,8 +351,8 @@ static fsdpck_status commit_both(output *out, output *beside, fsdpck_error *err)
     RETURN_IF(output_finish(out, err));
     RETURN_IF(output_publish_both(out, beside, err));
     fsdpck_error_init(&second);
-    const fsdpck_status st = output_settle(out, err);
-    const fsdpck_status settled = output_settle(beside, st == FSDPCK_OK ? err : &second);
+    const fsdpck_status st = output_remove_replaced(out, err);
+    const fsdpck_status settled = output_remove_replaced(beside, st == FSDPCK_OK ? err : &second);
     return st == FSDPCK_OK ? settled : st;
 }
 
@@ -363,7 +364,7 @@ static fsdpck_status finish_output(run *r, fsdpck_error *err)
     const bool has_beside = r->opt.manifest_path != NULL;
     fsdpck_status st = manifest_run_make(r, &text, err);
     if (st == FSDPCK_OK)
-        st = manifest_run_put(r, &text, err);
+        st = manifest_run_write(r, &text, err);
     if (st == FSDPCK_OK && has_beside)
         st = run_stage_manifest(r, &text, &beside, err);
     if (st == FSDPCK_OK)
@@ -380,7 +381,7 @@ static fsdpck_status finish_output(run *r, fsdpck_error *err)
 }
 
 /* Rank 0 begins the output, whose temporary name the others learn from it. */
-static fsdpck_status share_output(run *r, fsdpck_error *err)
+static fsdpck_status write_in_group(run *r, fsdpck_error *err)
 {
     group *g = r->ctx->group;
     char name[PARTIAL_NAME_NBYTES] = "";
@@ -396,36 +397,36 @@ static fsdpck_status share_output(run *r, fsdpck_error *err)
     if (group_rank(g) != 0)
         st = join_output(r, name, &writes, err);
     RETURN_IF(group_agree(g, st, err));
-    return exec_share_work(r->exec, writes, err);
+    return exec_assign_work(r->exec, writes, err);
 }
 
-/* What is made of the sums of all, and the final name: by rank 0. */
+/* What is made of the totals of all, and the final name: by rank 0. */
 static fsdpck_status complete_output(run *r, fsdpck_error *err)
 {
     if (r->writer->seal != NULL)
-        RETURN_IF(r->writer->seal(&r->to, put_late, r, err));
+        RETURN_IF(r->writer->seal(&r->to, write_deferred, r, err));
     RETURN_IF(sidecars_copy(&r->side, &r->out, &r->ctx->cancel, err));
     if (r->opt.read_back)
         RETURN_IF(run_read_back(r, err));
     return finish_output(r, err);
 }
 
-static fsdpck_status write_share(run *r, fsdpck_error *err)
+static fsdpck_status write_own_items(run *r, fsdpck_error *err)
 {
     group *g = r->ctx->group;
-    plan_sums sums;
+    plan_totals totals;
     if (r->local.on) {
         RETURN_IF(local_output_begin(r, err));
-        RETURN_IF(exec_share_work(r->exec, true, err));
+        RETURN_IF(exec_assign_work(r->exec, true, err));
     } else {
-        RETURN_IF(share_output(r, err));
+        RETURN_IF(write_in_group(r, err));
     }
-    plan_get_sums(r->plan, &sums);
-    progress_phase(&r->ctx->progress, "writing", sums.target_bytes + sums.literal_bytes);
+    plan_get_totals(r->plan, &totals);
+    progress_phase(&r->ctx->progress, "writing", totals.target_bytes + totals.constant_bytes);
     RETURN_IF(exec_run(r->exec, &r->out, err));
     fsdpck_status st = r->out.joined ? output_flush(&r->out, err) : FSDPCK_OK;
     if (st == FSDPCK_OK)
-        st = group_view_check_unchanged(r->src->view_of_ranks, err);
+        st = remote_folder_check_unchanged(r->src->remote_files, err);
     RETURN_IF(group_agree(g, st, err));
     if (r->local.on)
         return local_output_complete(r, err);
@@ -434,8 +435,8 @@ static fsdpck_status write_share(run *r, fsdpck_error *err)
 
 static fsdpck_status write_output(run *r, fsdpck_error *err)
 {
-    manifest_run_want(r);
-    const fsdpck_status st = write_share(r, err);
+    manifest_run_request_checksums(r);
+    const fsdpck_status st = write_own_items(r, err);
     if (st != FSDPCK_OK)
         output_abandon(&r->out);
     return st;
@@ -454,7 +455,7 @@ fsdpck_status run_check_engine(run *r, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static sidecars_way way_of_sidecars(const run *r)
+static sidecars_policy choose_sidecars_policy(const run *r)
 {
     if (!r->sharded)
         return strcmp(r->writer->name, "hf") == 0 ? SIDECARS_FLAT : SIDECARS_NAMED;
@@ -467,10 +468,10 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
 {
     RETURN_IF(run_check_engine(r, err));
     RETURN_IF(request_choose_writer(r, err));
-    RETURN_IF(sidecars_find(&r->side, r->src, way_of_sidecars(r), err));
+    RETURN_IF(sidecars_find(&r->side, r->src, choose_sidecars_policy(r), err));
     if (r->sharded)
         RETURN_IF(reshard_choose_layout(r, err));
-    RETURN_IF(run_aim(r, err));
+    RETURN_IF(run_select(r, err));
     RETURN_IF(manifest_files_check_run(r, err));
     /* What is wrong with the request itself comes before what lies in its way. */
     RETURN_IF(request_check_output(r, err));
@@ -481,26 +482,26 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
         RETURN_IF(output_check_manifest(r, err));
         RETURN_IF(output_check_manifest_file(r->opt.manifest_path, r->opt.force, err));
     }
-    RETURN_IF(transform_check_flat(r->src, &r->to.cat, err));
+    RETURN_IF(checkpoint_check_flat(r->src, &r->to.cat, err));
     run_advise_attributes(r);
     if (r->sharded)
         RETURN_IF(run_advise(r, err));
-    RETURN_IF(run_place(r, err));
-    RETURN_IF(local_output_place(r, err));
+    RETURN_IF(run_lay_out(r, err));
+    RETURN_IF(local_output_assign(r, err));
     return run_make_plan(r, err);
 }
 
-fsdpck_status run_same_plan(const run *r, fsdpck_error *err)
+fsdpck_status run_check_same_plan(const run *r, fsdpck_error *err)
 {
     group *g = r->ctx->group;
-    return g == NULL ? FSDPCK_OK : group_same(g, plan_hash(r->plan), "plans", err);
+    return g == NULL ? FSDPCK_OK : group_check_same(g, plan_hash(r->plan), "plans", err);
 }
 
 static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
 {
     RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
-    RETURN_IF(run_same_plan(r, err));
-    RETURN_IF(group_agree(r->ctx->group, run_locate(r, err), err));
+    RETURN_IF(run_check_same_plan(r, err));
+    RETURN_IF(group_agree(r->ctx->group, run_resolve(r, err), err));
     /* What is forged needs more room than there is: what is wrong with the source goes first. */
     RETURN_IF(group_agree(r->ctx->group, request_check_space(r, err), err));
     if (!r->opt.dry_run)
@@ -512,11 +513,11 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
         .dst = r->dst,
         .opt = &r->opt,
         .writer = r->writer,
-        .aimed = &r->aimed,
+        .selected = &r->selected,
         .side = &r->side,
         .to = &r->to,
         .layout = r->sharded ? &r->layout : NULL,
-        .trained = &r->trained,
+        .optim_state_map = &r->optim_state_map,
         .plan = r->plan,
         .exec = r->exec,
         .local = &r->local,

@@ -8,12 +8,12 @@
  *     reshard.c       a run onto many: options -> mesh and rules
  *     advise.c        warnings about legal requests that may not be meant
  *     digest_run.c    a run that writes nothing and computes the digest of each tensor; digest_rows.c
- *     manifest_run.c  the manifest of the output; file_sums.c checksums of whole files
+ *     manifest_run.c  the manifest of the output; file_checksums.c checksums of whole files
  *     view_sums.c     digests of tensors that share a storage, from the output
  *     manifest_files.c  the manifest in the source's folder: names and sizes of its files
- *     local_output.c  outputs on each host's own disk; local_place.c which host gets which file
+ *     local_output.c  outputs on each host's own disk; local_output_assign.c which host gets which file
  *     sidecars.c      small files beside the weights that are copied along
- *     run_report.c    what the run did; rank_sums.c totals per rank
+ *     run_report.c    what the run did; rank_totals.c totals per rank
  *     group_plan.c    what a group of many processes would do
  */
 #ifndef FSDPCK_RUN_RUN_H
@@ -21,11 +21,11 @@
 
 #include "exec/exec.h"
 #include "io/output.h"
-#include "open/transform.h"
+#include "open/checkpoint.h"
 #include "plan/plan.h"
 #include "run/local_output.h"
 #include "run/sidecars.h"
-#include "select/trained.h"
+#include "select/optim_state_map.h"
 
 typedef struct run {
     fsdpck_context *ctx;
@@ -34,15 +34,15 @@ typedef struct run {
     fsdpck_transform_options opt;
     bool sharded;                       /* reshard: `cut` says how */
     bool replaces_empty;                /* DST is an empty folder */
-    bool bare_optimizer, names_objects; /* nothing is written: as in aim_request */
+    bool bare_optimizer, names_objects; /* nothing is written: as in select_request */
     rank_differences *differences;      /* as in exec_request */
     const format_writer *writer;
     layout layout;
-    aim_cut_request cut;
+    shard_request cut;
     unit_list units; /* of a flat writer, over the ranks of `layout`; borrowed by `cut` and `to` */
     sidecars side;
-    aim_result aimed;
-    trained trained; /* reshard */
+    select_result selected;
+    optim_state_map optim_state_map; /* reshard */
     target to;
     plan *plan;
     gpu *gpu; /* NULL: threads do all */
@@ -64,7 +64,7 @@ fsdpck_status request_choose_writer(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK
 fsdpck_status request_check_output(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Once r->exec knows: a tensor of a compressed output that comes from compressed chunks, which are not
  * read in the order in which these are made (UNSUPPORTED). */
-fsdpck_status request_check_packed(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status request_check_compressed(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Before the commit: an empty folder that was accepted must be empty still. EXISTS. */
 fsdpck_status request_check_still_empty(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether the file system has room for all of it, once the sizes are known: NOSPACE, or, in a dry
@@ -75,28 +75,28 @@ fsdpck_status request_check_space(const run *r, fsdpck_error *err) FSDPCK_MUST_C
 fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Source catalogue and options -> r->to, without places. */
-fsdpck_status run_aim(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The writer gives what is aimed at its places. */
-fsdpck_status run_place(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status run_select(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The writer gives what is selected at its places. */
+fsdpck_status run_lay_out(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status run_make_plan(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* After all ranks have agreed on having one: whether it is the same plan. */
-fsdpck_status run_same_plan(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status run_check_same_plan(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Heads of the blobs that the plan needs; r->exec may run then. By all ranks, of the same plan, who
  * agree on the result afterwards. */
-fsdpck_status run_locate(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status run_resolve(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Bytes of buffers to use. */
-uint64_t run_memory(const run *r);
-uint64_t run_memory_default(void);
+uint64_t run_memory_nbytes(const run *r);
+uint64_t run_memory_default_nbytes(void);
 /* Opens r->gpu where it is asked for; DEVICE where it is not there. */
 fsdpck_status run_check_engine(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Resharding, after run_aim: finds r->trained, and says what is legal and may not be meant: mesh
+/* Resharding, after run_select: finds r->optim_state_map, and says what is legal and may not be meant: mesh
  * dims that cut nothing, tensors cut by default. */
 fsdpck_status run_advise(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* After run_aim: warns of tensors that lose Python attributes (PT-ATTRS). */
+/* After run_select: warns of tensors that lose Python attributes (PT-ATTRS). */
 void run_advise_attributes(const run *r);
 
 /* Whether what is written is compressed, so that its size is known only at the end. */
-bool run_is_packed(const run *r);
+bool run_is_compressed(const run *r);
 /* Of r->out. */
 output_kind run_output_kind(const run *r);
 unsigned run_output_flags(const run *r);

@@ -1,12 +1,12 @@
 #include "run/run_report.h"
-#include "run/attributes.h"
+#include "run/lost_attributes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "manifest/manifest.h"
 #include "run/group_plan.h"
-#include "run/rank_sums.h"
+#include "run/rank_totals.h"
 
 /* Most files beside the weights that a report names. */
 #define SIDECARS_MAX 20u
@@ -88,7 +88,7 @@ static bool is_index(const char *name)
 
 static fsdpck_status add_sidecar(char **list, fsdpck_report *r, const char *name, fsdpck_error *err)
 {
-    list[r->sidecars_count] = transform_copy(name);
+    list[r->sidecars_count] = escaped_copy(name);
     if (list[r->sidecars_count] == NULL)
         return error_set_nomem(err, strlen(name));
     r->sidecars_count++;
@@ -134,7 +134,7 @@ static fsdpck_status list_copied(const report_input *in, fsdpck_report *r, fsdpc
         const sidecar *f = VEC_AT(&s->files, const sidecar, i);
         if (!f->copied)
             continue;
-        list[r->copied_count] = transform_copy(sidecars_output(s, f));
+        list[r->copied_count] = escaped_copy(sidecars_output(s, f));
         if (list[r->copied_count] == NULL)
             return error_set_nomem(err, strlen(f->path));
         r->copied_count++;
@@ -144,14 +144,14 @@ static fsdpck_status list_copied(const report_input *in, fsdpck_report *r, fsdpc
 
 static fsdpck_status fill_plan(const report_input *in, fsdpck_report *r, fsdpck_error *err)
 {
-    plan_sums sums;
-    plan_get_sums(in->plan, &sums);
-    r->items = sums.items;
-    r->segments = sums.segments_at_least;
-    r->read_amplification = sums.read_amplification;
+    plan_totals totals;
+    plan_get_totals(in->plan, &totals);
+    r->items = totals.items;
+    r->segments = totals.segments_at_least;
+    r->read_amplification = totals.read_amplification;
     if (in->opt->dry_run) {
-        r->bytes_read = sums.source_bytes;
-        r->bytes_written = sums.target_bytes + sums.literal_bytes;
+        r->bytes_read = totals.source_bytes;
+        r->bytes_written = totals.target_bytes + totals.constant_bytes;
     }
     if (in->opt->dry_run < 2)
         return FSDPCK_OK;
@@ -164,7 +164,7 @@ static fsdpck_status fill_plan(const report_input *in, fsdpck_report *r, fsdpck_
 /* The size of its files: what streams bring is written over what tiles left for it. */
 static uint64_t output_nbytes(const report_input *in)
 {
-    const catalogue *to = &plan_to(in->plan)->cat;
+    const catalogue *to = &plan_target(in->plan)->cat;
     uint64_t nbytes = 0;
     for (size_t i = 0; !in->opt->dry_run && i < catalogue_file_count(to); i++)
         nbytes += catalogue_file(to, i)->nbytes;
@@ -174,12 +174,12 @@ static uint64_t output_nbytes(const report_input *in)
 /* What the source has no bytes of. */
 static void count_filled(const plan *p, fsdpck_report *r)
 {
-    const catalogue *from = plan_from(p);
+    const catalogue *from = plan_source(p);
     for (size_t i = 0; i < catalogue_tensor_count(from); i++) {
         const cat_tensor *t = catalogue_tensor(from, i);
         uint64_t nelems = 0, sizes[NDIM_MAX];
         for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
-            if (catalogue_chunk(from, k)->place != PLACE_FILL)
+            if (catalogue_chunk(from, k)->place != LOCATION_FILL)
                 continue;
             catalogue_chunk_box(from, k, NULL, sizes);
             nelems += box_nelems(sizes, t->ndim);
@@ -193,9 +193,9 @@ static void count_filled(const plan *p, fsdpck_report *r)
 
 static void fill_counts(const report_input *in, fsdpck_report *r)
 {
-    const aim_result *a = in->aimed;
-    struct exec_sums done;
-    exec_get_sums(in->exec, &done);
+    const select_result *a = in->selected;
+    struct exec_stats done;
+    exec_get_stats(in->exec, &done);
     r->tensors_in = a->tensors_in;
     r->tensors_out = a->tensors_out;
     r->objects_out = a->objects_out;
@@ -216,7 +216,7 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->carried_nbytes = a->carried_nbytes;
     r->other_params = a->other_params;
     r->other_params_nbytes = a->other_params_nbytes;
-    r->attributes_lost = attributes_lost_by(in->to, in->writer->takes == TAKES_NESTED).tensors;
+    r->attributes_lost = lost_attributes_count(in->to, in->writer->takes == STATE_NESTED).tensors;
     r->bytes_read = done.bytes_read;
     r->bytes_written = output_nbytes(in);
     r->direct_nbytes = done.direct_bytes;
@@ -242,7 +242,7 @@ static fsdpck_status list_hosts(const report_input *in, fsdpck_report *r, fsdpck
     r->bytes_copied = l->copied_nbytes;
     for (unsigned h = 0; h < l->hosts.count; h++) {
         const char *name = group_host(in->src->ctx->group, l->hosts.leaders[h]);
-        list[h] = (fsdpck_report_host){transform_copy(name), l->sums[h].files, l->sums[h].nbytes};
+        list[h] = (fsdpck_report_host){escaped_copy(name), l->totals[h].files, l->totals[h].nbytes};
         r->hosts_count++;
         if (list[h].name == NULL)
             return error_set_nomem(err, strlen(name));
@@ -262,12 +262,12 @@ static fsdpck_status fill_layout(const report_input *in, fsdpck_report *r, fsdpc
     RETURN_IF(text_check(&text, err));
     if (in->layout == NULL)
         return FSDPCK_OK;
-    rank_sums sums;
-    RETURN_IF(rank_sums_make(&sums, in->to, &in->src->parts, in->trained, err));
-    r->rank_nbytes_min = sums.ranks[sums.rank_min].nbytes;
-    r->rank_nbytes_max = sums.ranks[sums.rank_max].nbytes;
-    r->replicated = sums.replicated;
-    rank_sums_release(&sums);
+    rank_totals totals;
+    RETURN_IF(rank_totals_make(&totals, in->to, &in->src->parts, in->optim_state_map, err));
+    r->rank_nbytes_min = totals.ranks[totals.rank_min].nbytes;
+    r->rank_nbytes_max = totals.ranks[totals.rank_max].nbytes;
+    r->replicated = totals.replicated;
+    rank_totals_release(&totals);
     return FSDPCK_OK;
 }
 
@@ -279,13 +279,14 @@ fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck
     r->struct_nbytes = sizeof *r;
     r->format = in->writer->name;
     r->part = fsdpck_part_name((fsdpck_part)in->opt->part);
-    const bool dropped = in->writer->takes == TAKES_FLAT && in->opt->part == FSDPCK_PART_MODEL;
+    const bool dropped =
+        in->writer->takes == STATE_NAMES_ONLY && in->opt->part == FSDPCK_PART_MODEL;
     fsdpck_status st = FSDPCK_OK;
     char *key = strdup(dropped ? in->src->parts.model_key : "");
     r->model_key = key;
     r->part_rule = strdup(in->src->parts.rule);
     r->other_params_first =
-        strdup(in->aimed->other_params > 0 ? in->aimed->other_params_first : "");
+        strdup(in->selected->other_params > 0 ? in->selected->other_params_first : "");
     if (key == NULL || r->part_rule == NULL || r->other_params_first == NULL)
         GOTO_IF(error_set_nomem(err, 32), out);
     fill_counts(in, r);
@@ -297,13 +298,13 @@ fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck
     GOTO_IF(list_hosts(in, r, err), out);
     GOTO_IF(list_sidecars(in, r, err), out);
     GOTO_IF(list_copied(in, r, err), out);
-    GOTO_IF(copy_names(in->aimed->left_out_names.list, in->aimed->left_out_names.count,
+    GOTO_IF(copy_names(in->selected->left_out_names.list, in->selected->left_out_names.count,
                        &r->left_out_names, &r->left_out_names_count, err),
             out);
-    GOTO_IF(copy_names(in->aimed->tied_names, in->aimed->tied_names_count, &r->tied_names,
+    GOTO_IF(copy_names(in->selected->tied_names, in->selected->tied_names_count, &r->tied_names,
                        &r->tied_names_count, err),
             out);
-    GOTO_IF(copy_names(in->aimed->carried_names.list, in->aimed->carried_names.count,
+    GOTO_IF(copy_names(in->selected->carried_names.list, in->selected->carried_names.count,
                        &r->carried_names, &r->carried_names_count, err),
             out);
 out:

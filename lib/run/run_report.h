@@ -3,22 +3,22 @@
 #define FSDPCK_RUN_RUN_REPORT_H
 
 #include "exec/exec.h"
-#include "open/transform.h"
+#include "open/checkpoint.h"
 #include "plan/plan.h"
 #include "run/local_output.h"
 #include "run/sidecars.h"
-#include "select/trained.h"
+#include "select/optim_state_map.h"
 
 typedef struct report_input {
     const fsdpck_checkpoint *src;
     const char *dst;
     const fsdpck_transform_options *opt; /* with the part that was chosen */
     const format_writer *writer;
-    const aim_result *aimed;
+    const select_result *selected;
     const sidecars *side;
     const target *to;
     const layout *layout; /* of a reshard; else NULL */
-    const trained *trained;
+    const optim_state_map *optim_state_map;
     const plan *plan;
     const struct exec *exec;
     const local_output *local;

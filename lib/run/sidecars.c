@@ -15,7 +15,7 @@ bool sidecars_is_weights(const char *name)
 {
     static const char *const suffixes[] = {".distcp", ".index.json"};
     const size_t n = strlen(name);
-    if (name[transform_stem_nbytes(name)] != '\0')
+    if (name[weights_stem_nbytes(name)] != '\0')
         return true;
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         const size_t k = strlen(suffixes[i]);
@@ -90,10 +90,10 @@ static void choose(sidecars *s)
     uint64_t all = 0;
     for (size_t i = 0; i < s->files.count; i++) {
         sidecar *f = VEC_AT(&s->files, sidecar, i);
-        if (name_of(f)[0] == '.' || sidecars_is_weights(name_of(f)) || i >= SIDECARS_MOST ||
+        if (name_of(f)[0] == '.' || sidecars_is_weights(name_of(f)) || i >= SIDECARS_MAX_COUNT ||
             !is_plain_file(s, name_of(f), &f->nbytes))
             continue;
-        f->copied = f->nbytes <= SIDECAR_NBYTES_MOST && f->nbytes <= SIDECARS_NBYTES_MOST - all;
+        f->copied = f->nbytes <= SIDECAR_NBYTES_MAX && f->nbytes <= SIDECARS_NBYTES_MAX - all;
         all += f->copied ? f->nbytes : 0;
     }
 }
@@ -121,14 +121,14 @@ static bool is_empty_data(const sidecars *s, const char *name)
            path_probe(&s->dir, name, &kind, &nbytes, NULL) == FSDPCK_OK && nbytes == 0;
 }
 
-fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_way way,
+fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_policy policy,
                             fsdpck_error *err)
 {
     const char *folder_name = src->cat.origin.side_folder;
     *s = (sidecars){
-        .dir = FOLDER_CLOSED, .files = VEC_OF(sidecar, NULL), .flat = way == SIDECARS_FLAT};
+        .dir = FOLDER_CLOSED, .files = VEC_OF(sidecar, NULL), .flat = policy == SIDECARS_FLAT};
     if (!src->probe.is_folder ||
-        (folder_name[0] == '\0' && !(way == SIDECARS_FLAT && is_model_folder(src))))
+        (folder_name[0] == '\0' && !(policy == SIDECARS_FLAT && is_model_folder(src))))
         return FSDPCK_OK;
     fsdpck_error local;
     fsdpck_error_init(&local);
@@ -146,7 +146,7 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
         if (strcmp(names[i], MANIFEST_NAME) != 0 && !is_empty_data(s, names[i]))
             st = add_name(s, folder_name, names[i], err);
     free(names);
-    if (st == FSDPCK_OK && way != SIDECARS_NAMED)
+    if (st == FSDPCK_OK && policy != SIDECARS_NAMED)
         choose(s);
     return st;
 }

@@ -16,11 +16,11 @@
 #define FSDPCK_RUN_SIDECARS_H
 
 #include "io/output.h"
-#include "open/transform.h"
+#include "open/checkpoint.h"
 
-#define SIDECAR_NBYTES_MOST  (UINT64_C(64) << 20)
-#define SIDECARS_NBYTES_MOST (UINT64_C(256) << 20)
-#define SIDECARS_MOST        1024u
+#define SIDECAR_NBYTES_MAX  (UINT64_C(64) << 20)
+#define SIDECARS_NBYTES_MAX (UINT64_C(256) << 20)
+#define SIDECARS_MAX_COUNT  1024u
 
 typedef struct sidecar {
     char *path; /* below the source: "huggingface/config.json", "config.json" */
@@ -36,15 +36,15 @@ typedef struct sidecars {
     bool flat; /* SIDECARS_FLAT */
 } sidecars;
 
-typedef enum sidecars_way {
+typedef enum sidecars_policy {
     SIDECARS_NAMED, /* none is copied */
     SIDECARS_KEPT,  /* into a folder of the same name: the output is as the source */
     SIDECARS_FLAT   /* beside the weights: the output is a model folder, as transformers reads */
-} sidecars_way;
+} sidecars_policy;
 
-/* A source without such a folder has none, unless it is itself a folder of safetensors and the way is
+/* A source without such a folder has none, unless it is itself a folder of safetensors and the policy is
  * flat. */
-fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_way way,
+fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_policy policy,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Its path below the output. */
 const char *sidecars_output(const sidecars *s, const sidecar *f);

@@ -61,7 +61,7 @@ static fsdpck_status list_views(view_work *w, uint64_t *nbytes, fsdpck_error *er
 static view find_view(const target *t, uint32_t tensor)
 {
     const cat_tensor *ct = catalogue_tensor(&t->cat, tensor);
-    const target_view *where = VEC_AT(&t->views, const target_view, ct->alias);
+    const target_alias *where = VEC_AT(&t->views, const target_alias, ct->alias);
     const cat_tensor *storage = catalogue_tensor(&t->cat, where->storage);
     const cat_chunk *k = catalogue_chunk(&t->cat, storage->first_chunk);
     view v = {.file = k->file,
@@ -122,13 +122,13 @@ static fsdpck_status sum_view(void *ctx, unsigned worker, uint64_t job, fsdpck_e
     return FSDPCK_OK;
 }
 
-static fsdpck_status sum_views(view_work *w, fsdpck_error *err)
+static fsdpck_status digest_views(view_work *w, fsdpck_error *err)
 {
     uint64_t nbytes;
     RETURN_IF(list_views(w, &nbytes, err));
     if (w->tensors.count == 0)
         return FSDPCK_OK;
-    unsigned workers = transform_threads(w->r->opt.threads);
+    unsigned workers = thread_count(w->r->opt.threads);
     if (workers > w->tensors.count)
         workers = (unsigned)w->tensors.count;
     w->buffers = malloc(workers * WORKER_NBYTES);
@@ -141,7 +141,7 @@ static fsdpck_status sum_views(view_work *w, fsdpck_error *err)
 fsdpck_status view_sums_fill(run *r, fsdpck_error *err)
 {
     view_work w = {.r = r, .tensors = VEC_OF(uint32_t, &r->src->metadata)};
-    const fsdpck_status st = sum_views(&w, err);
+    const fsdpck_status st = digest_views(&w, err);
     vec_release(&w.tensors);
     free(w.buffers);
     return st;

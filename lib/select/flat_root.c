@@ -21,7 +21,7 @@ typedef struct entry {
 } entry;
 
 typedef struct root_state {
-    aim_state *a;
+    select_state *a;
     value_pool *pool;   /* the target's */
     value groups;       /* list of dicts, as the source has them */
     value states;       /* dict: FQN to dict of what is no tensor */
@@ -43,26 +43,26 @@ static bool is_flat(const unit *u)
 
 /* --- what is no tensor --- */
 
-static fsdpck_status put_leaf(aim_state *a, nest *n, value path, uint32_t name, value leaf,
+static fsdpck_status put_leaf(select_state *a, nest *n, value path, uint32_t name, value leaf,
                               fsdpck_error *err)
 {
-    aim_path p;
-    RETURN_IF(aim_copy_path(a, path, name, false, &p, err));
+    target_path p;
+    RETURN_IF(target_path_copy(a, path, name, false, &p, err));
     return nest_put(n, p.elements, p.count, leaf, err);
 }
 
-static fsdpck_status fill_nest(aim_state *a, nest *n, fsdpck_error *err)
+static fsdpck_status fill_nest(select_state *a, nest *n, fsdpck_error *err)
 {
     for (size_t k = 0; k < a->picks.count; k++) {
-        const aim_pick *pick = VEC_AT(&a->picks, const aim_pick, k);
+        const select_pick *pick = VEC_AT(&a->picks, const select_pick, k);
         const cat_tensor *t = catalogue_tensor(a->from, pick->source);
-        if (pick->state == AIM_STATE_PLAIN)
+        if (pick->state == OPTIM_STATE_PLAIN)
             RETURN_IF(put_leaf(a, n, t->path, t->name, value_of_tensor(pick->target), err));
     }
     for (size_t k = 0; k < a->objects.count; k++) {
         const cat_object *o = catalogue_object(a->from, *VEC_AT(&a->objects, const uint32_t, k));
         value content;
-        RETURN_IF(aim_add_inner(a, k, err));
+        RETURN_IF(select_inner_add(a, k, err));
         RETURN_IF(
             value_copy(&a->from->pool, o->content, &a->to->cat.pool, a->inner_map, &content, err));
         RETURN_IF(put_leaf(a, n, o->path, o->name, content, err));
@@ -76,8 +76,8 @@ static fsdpck_status find_optimizer(root_state *s, value root, fsdpck_error *err
     value at = root, dict, item;
     for (;;) {
         if (!value_as_dict(s->pool, at, &dict) || value_count(s->pool, dict) == 0)
-            return aim_state_refuse(FSDPCK_BADINPUT, "optimizer state has no param_groups", NULL,
-                                    err);
+            return optim_state_refuse(FSDPCK_BADINPUT, "optimizer state has no param_groups", NULL,
+                                      err);
         if (value_dict_find(s->pool, dict, "param_groups", &s->groups))
             break;
         if (value_count(s->pool, dict) > 1) {
@@ -91,17 +91,17 @@ static fsdpck_status find_optimizer(root_state *s, value root, fsdpck_error *err
         at = value_item(s->pool, dict, 0);
     }
     if (value_kind_of(s->groups) != VALUE_LIST)
-        return aim_state_refuse(FSDPCK_BADINPUT, "param_groups are no list", NULL, err);
+        return optim_state_refuse(FSDPCK_BADINPUT, "param_groups are no list", NULL, err);
     for (size_t i = 0; i < value_count(s->pool, dict); i++) {
         const value key = value_key(s->pool, dict, i);
         if (!value_is_str(s->pool, key, "param_groups") && !value_is_str(s->pool, key, "state"))
-            return aim_state_refuse(FSDPCK_UNSUPPORTED,
-                                    "an optimizer has more than 'state' and 'param_groups'", NULL,
-                                    err);
+            return optim_state_refuse(FSDPCK_UNSUPPORTED,
+                                      "an optimizer has more than 'state' and 'param_groups'", NULL,
+                                      err);
     }
     s->states = VALUE_OF_NONE;
     if (value_dict_find(s->pool, dict, "state", &item) && !value_as_dict(s->pool, item, &s->states))
-        return aim_state_refuse(FSDPCK_BADINPUT, "an optimizer's 'state' is no dict", NULL, err);
+        return optim_state_refuse(FSDPCK_BADINPUT, "an optimizer's 'state' is no dict", NULL, err);
     return FSDPCK_OK;
 }
 
@@ -114,7 +114,7 @@ static fsdpck_status find_slot(root_state *s, const char *name, size_t nbytes, u
     text_buf fqn = {0};
     uint32_t id = 0;
     text_append(&fqn, name, nbytes);
-    fsdpck_status st = aim_state_owner(s->a, &fqn, param, err);
+    fsdpck_status st = optim_state_find_param(s->a, &fqn, param, err);
     if (st == FSDPCK_OK && *param == CAT_NONE)
         st = strtab_intern(&s->others, fqn.text, fqn.nbytes, &id, err);
     text_release(&fqn);
@@ -132,7 +132,7 @@ static fsdpck_status find_slot(root_state *s, const char *name, size_t nbytes, u
     return FSDPCK_OK;
 }
 
-static fsdpck_status give_number(root_state *s, uint32_t *slot, value list, fsdpck_error *err)
+static fsdpck_status assign_number(root_state *s, uint32_t *slot, value list, fsdpck_error *err)
 {
     value number;
     if (*slot != NO_NUMBER)
@@ -152,19 +152,19 @@ static fsdpck_status number_name(root_state *s, uint32_t group, value name, valu
     uint32_t param, *slot;
 
     if (value_kind_of(name) != VALUE_STR)
-        return aim_state_refuse_numbers(NULL, err);
+        return optim_state_refuse_numbers(NULL, err);
     RETURN_IF(find_slot(s, text, nbytes, &param, &slot, err));
-    const unit *u = param == CAT_NONE ? NULL : unit_list_holding(l, param);
+    const unit *u = param == CAT_NONE ? NULL : unit_of_param(l, param);
     if (u != NULL && u->use_orig_params)
-        return give_number(s, slot, list, err);
+        return assign_number(s, slot, list, err);
     if (u == NULL && (unit_count(l) == 0 || unit_at(l, 0)->use_orig_params))
-        return give_number(s, slot, list, err);
+        return assign_number(s, slot, list, err);
     if (u == NULL)
-        return aim_state_refuse(FSDPCK_UNSUPPORTED,
-                                "a parameter of no unit is numbered among flat ones", text, err);
+        return optim_state_refuse(FSDPCK_UNSUPPORTED,
+                                  "a parameter of no unit is numbered among flat ones", text, err);
     uint32_t *of = &s->group_of[u - unit_at(l, 0)];
     if (*of != NO_NUMBER && *of != group)
-        return aim_state_refuse(
+        return optim_state_refuse(
             FSDPCK_BADINPUT, "parameters of one flat parameter are in two param_groups", text, err);
     *of = group;
     return FSDPCK_OK;
@@ -177,7 +177,7 @@ static fsdpck_status number_units(root_state *s, uint32_t group, value list, fsd
         const unit *u = unit_at(l, i);
         if (s->group_of[i] != group || u->nparams == 0)
             continue;
-        RETURN_IF(give_number(s, &s->numbers[u->first_param], list, err));
+        RETURN_IF(assign_number(s, &s->numbers[u->first_param], list, err));
         for (uint32_t k = 1; k < u->nparams; k++)
             s->numbers[u->first_param + k] = s->numbers[u->first_param];
     }
@@ -191,8 +191,8 @@ static fsdpck_status number_group(root_state *s, uint32_t group, fsdpck_error *e
 
     if (!value_as_dict(s->pool, value_item(s->pool, s->groups, group), &from) ||
         !value_dict_find(s->pool, from, "params", &params))
-        return aim_state_refuse(FSDPCK_BADINPUT, "a param_group does not list its parameters", NULL,
-                                err);
+        return optim_state_refuse(FSDPCK_BADINPUT, "a param_group does not list its parameters",
+                                  NULL, err);
     RETURN_IF(value_new_dict(s->pool, &made, err));
     RETURN_IF(value_new_list(s->pool, &list, err));
     for (size_t i = 0; i < value_count(s->pool, from); i++) {
@@ -219,9 +219,9 @@ static fsdpck_status add_entry(root_state *s, const char *fqn, size_t nbytes, va
     uint32_t param, *slot;
     RETURN_IF(find_slot(s, fqn, nbytes, &param, &slot, err));
     if (*slot == NO_NUMBER)
-        return aim_state_refuse(FSDPCK_BADINPUT, "optimizer state is of a parameter in no group",
-                                fqn, err);
-    const unit *u = param == CAT_NONE ? NULL : unit_list_holding(l, param);
+        return optim_state_refuse(FSDPCK_BADINPUT, "optimizer state is of a parameter in no group",
+                                  fqn, err);
+    const unit *u = param == CAT_NONE ? NULL : unit_of_param(l, param);
     entry *e = vec_push(&s->entries, err);
     if (e == NULL)
         return FSDPCK_LIMIT;
@@ -236,15 +236,15 @@ static fsdpck_status add_entry(root_state *s, const char *fqn, size_t nbytes, va
 
 static fsdpck_status add_tensors(root_state *s, fsdpck_error *err)
 {
-    aim_state *a = s->a;
-    aim_state_name name = {0};
+    select_state *a = s->a;
+    optim_state_name name = {0};
     fsdpck_status st = FSDPCK_OK;
     for (size_t k = 0; st == FSDPCK_OK && k < a->picks.count; k++) {
-        const aim_pick *pick = VEC_AT(&a->picks, const aim_pick, k);
+        const select_pick *pick = VEC_AT(&a->picks, const select_pick, k);
         const cat_tensor *t = catalogue_tensor(a->from, pick->source);
-        if (pick->state == 0 || pick->state == AIM_STATE_PLAIN || pick->target == CAT_NONE)
+        if (pick->state == 0 || pick->state == OPTIM_STATE_PLAIN || pick->target == CAT_NONE)
             continue;
-        (void)aim_state_read(&a->from->pool, t->path, a->parts->model_has_ddp, &name);
+        (void)optim_state_parse(&a->from->pool, t->path, a->parts->model_has_ddp, &name);
         text_append(&name.fqn, "", 0);
         value key = VALUE_OF_NONE;
         st = text_check(&name.fqn, err);
@@ -256,7 +256,7 @@ static fsdpck_status add_tensors(root_state *s, fsdpck_error *err)
             st = add_entry(s, name.fqn.text, name.fqn.nbytes, key, value_of_tensor(pick->target),
                            err);
     }
-    aim_state_name_release(&name);
+    optim_state_name_release(&name);
     return st;
 }
 
@@ -268,9 +268,9 @@ static fsdpck_status add_objects(root_state *s, fsdpck_error *err)
         size_t nbytes;
         const char *fqn = value_text(s->pool, owner, &nbytes);
         if (value_kind_of(owner) != VALUE_STR)
-            return aim_state_refuse_numbers(NULL, err);
+            return optim_state_refuse_numbers(NULL, err);
         if (!value_as_dict(s->pool, value_item(s->pool, s->states, i), &dict))
-            return aim_state_refuse(FSDPCK_BADINPUT, "a parameter's state is no dict", fqn, err);
+            return optim_state_refuse(FSDPCK_BADINPUT, "a parameter's state is no dict", fqn, err);
         for (size_t k = 0; k < value_count(s->pool, dict); k++)
             RETURN_IF(add_entry(s, fqn, nbytes, value_key(s->pool, dict, k),
                                 value_item(s->pool, dict, k), err));
@@ -299,7 +299,7 @@ static fsdpck_status put_entry(root_state *s, value dict, const entry *e, fsdpck
         RETURN_IF(value_equal(s->pool, had, s->pool, e->leaf, &same, err));
         size_t nbytes;
         return same ? FSDPCK_OK
-                    : aim_state_refuse(
+                    : optim_state_refuse(
                           FSDPCK_BADINPUT,
                           "parameters of one flat parameter have different optimizer state",
                           value_text(s->pool, e->key, &nbytes), err);
@@ -314,8 +314,8 @@ static fsdpck_status put_number(root_state *s, const entry *first, value dict, f
     value number;
     RETURN_IF(value_new_int(s->pool, first->number, &number, err));
     if (first->param != CAT_NONE)
-        aim_flatten_ranks(s->a, unit_list_holding(l, first->param),
-                          VEC_AT(&l->params, const unit_param, first->param), &rank, &end);
+        flatten_rank_range(s->a, unit_of_param(l, first->param),
+                           VEC_AT(&l->params, const unit_param, first->param), &rank, &end);
     for (; rank < end; rank++)
         RETURN_IF(
             value_dict_put(s->pool, *VEC_AT(&s->rank_dicts, const value, rank), number, dict, err));
@@ -397,15 +397,15 @@ static fsdpck_status make_all(root_state *s, fsdpck_error *err)
     return make_roots(s, err);
 }
 
-static bool has_optimizer(const aim_state *a)
+static bool has_optimizer(const select_state *a)
 {
     for (size_t k = 0; k < a->picks.count; k++)
-        if (VEC_AT(&a->picks, const aim_pick, k)->state != 0)
+        if (VEC_AT(&a->picks, const select_pick, k)->state != 0)
             return true;
     return a->objects.count > 0;
 }
 
-fsdpck_status aim_flat_root(aim_state *a, fsdpck_error *err)
+fsdpck_status flat_root_build(select_state *a, fsdpck_error *err)
 {
     budget *owner = a->from->owner;
     const unit_list *l = a->to->units;

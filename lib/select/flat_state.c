@@ -14,8 +14,8 @@ typedef struct unit_state {
 } unit_state;
 
 typedef struct find_states {
-    aim_state *a;
-    aim_state_name name;
+    select_state *a;
+    optim_state_name name;
     text_buf outer; /* what stands before 'state': one optimizer */
     bool has_outer;
     strtab seen;  /* "PARAMETER.STATE", "uUNIT.STATE" */
@@ -31,20 +31,21 @@ static bool element_is_state(const value_pool *pool, value path, size_t i)
 }
 
 /* Flattened, one element is 'state.FQN.exp_avg'. */
-static aim_state_kind read_flattened(const char *text, size_t nbytes, bool has_ddp,
-                                     aim_state_name *n)
+static optim_state_kind read_flattened(const char *text, size_t nbytes, bool has_ddp,
+                                       optim_state_name *n)
 {
     size_t end = nbytes;
     while (end > 6 && text[end - 1] != '.')
         end--;
     if (end <= 7 || end == nbytes)
-        return AIM_STATE_UNKNOWN;
+        return OPTIM_STATE_UNKNOWN;
     fqn_clean(text + 6, end - 7, has_ddp, &n->fqn);
     text_append(&n->key, text + end, nbytes - end);
-    return AIM_STATE_NAMED;
+    return OPTIM_STATE_NAMED;
 }
 
-aim_state_kind aim_state_read(const value_pool *pool, value path, bool has_ddp, aim_state_name *n)
+optim_state_kind optim_state_parse(const value_pool *pool, value path, bool has_ddp,
+                                   optim_state_name *n)
 {
     const size_t count = value_count(pool, path);
     n->fqn.nbytes = n->key.nbytes = 0;
@@ -53,45 +54,46 @@ aim_state_kind aim_state_read(const value_pool *pool, value path, bool has_ddp, 
         const char *text = value_text(pool, value_item(pool, path, i), &nbytes);
         n->depth = i;
         if (text != NULL && nbytes > 6 && memcmp(text, "state.", 6) == 0)
-            return i + 1 == count ? read_flattened(text, nbytes, has_ddp, n) : AIM_STATE_UNKNOWN;
+            return i + 1 == count ? read_flattened(text, nbytes, has_ddp, n) : OPTIM_STATE_UNKNOWN;
         if (!element_is_state(pool, path, i))
             continue;
         if (i + 3 != count)
-            return AIM_STATE_UNKNOWN;
+            return OPTIM_STATE_UNKNOWN;
         const value owner = value_item(pool, path, i + 1);
         const char *key = value_text(pool, value_item(pool, path, i + 2), &key_nbytes);
         text = value_text(pool, owner, &nbytes);
         if (value_kind_of(owner) != VALUE_STR)
-            return AIM_STATE_NUMBERED;
+            return OPTIM_STATE_NUMBERED;
         if (key == NULL)
-            return AIM_STATE_UNKNOWN;
+            return OPTIM_STATE_UNKNOWN;
         fqn_clean(text, nbytes, has_ddp, &n->fqn);
         text_append(&n->key, key, key_nbytes);
-        return AIM_STATE_NAMED;
+        return OPTIM_STATE_NAMED;
     }
-    return AIM_STATE_NONE;
+    return OPTIM_STATE_NONE;
 }
 
-void aim_state_name_release(aim_state_name *n)
+void optim_state_name_release(optim_state_name *n)
 {
     text_release(&n->fqn);
     text_release(&n->key);
 }
 
-fsdpck_status aim_state_owner(aim_state *a, text_buf *fqn, uint32_t *param, fsdpck_error *err)
+fsdpck_status optim_state_find_param(select_state *a, text_buf *fqn, uint32_t *param,
+                                     fsdpck_error *err)
 {
     const unit_list *l = a->to->units;
     bool changed;
     text_append(fqn, "", 0);
     RETURN_IF(text_check(fqn, err));
-    RETURN_IF(aim_rules_rename(&a->rules, fqn, &changed, err));
+    RETURN_IF(select_rules_rename(&a->rules, fqn, &changed, err));
     const unit_param *p = unit_list_find_param(l, fqn->text, fqn->nbytes, NULL);
     *param = p == NULL ? CAT_NONE : (uint32_t)(p - (const unit_param *)l->params.items);
     return FSDPCK_OK;
 }
 
-fsdpck_status aim_state_refuse(fsdpck_status status, const char *what, const char *name,
-                               fsdpck_error *err)
+fsdpck_status optim_state_refuse(fsdpck_status status, const char *what, const char *name,
+                                 fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, status, FSDPCK_FINDING_MODEL_OPTIM, "%s", what);
     if (name != NULL)
@@ -100,7 +102,7 @@ fsdpck_status aim_state_refuse(fsdpck_status status, const char *what, const cha
     return st;
 }
 
-fsdpck_status aim_state_refuse_numbers(const char *name, fsdpck_error *err)
+fsdpck_status optim_state_refuse_numbers(const char *name, fsdpck_error *err)
 {
     const fsdpck_status st =
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
@@ -116,15 +118,15 @@ fsdpck_status aim_state_refuse_numbers(const char *name, fsdpck_error *err)
 
 /* --- what there is --- */
 
-static const char *source_name(const aim_state *a, const aim_pick *pick)
+static const char *source_name(const select_state *a, const select_pick *pick)
 {
     return catalogue_name(a->from, catalogue_tensor(a->from, pick->source)->name);
 }
 
 /* A flat key names one optimizer's state alone. */
-static fsdpck_status check_outer(find_states *f, const aim_pick *pick, fsdpck_error *err)
+static fsdpck_status check_outer(find_states *f, const select_pick *pick, fsdpck_error *err)
 {
-    const aim_state *a = f->a;
+    const select_state *a = f->a;
     const value_pool *pool = &a->from->pool;
     const value path = catalogue_tensor(a->from, pick->source)->path;
     text_buf outer = {0};
@@ -138,8 +140,8 @@ static fsdpck_status check_outer(find_states *f, const aim_pick *pick, fsdpck_er
     if (st == FSDPCK_OK && f->has_outer &&
         (outer.nbytes != f->outer.nbytes ||
          (outer.nbytes > 0 && memcmp(outer.text, f->outer.text, outer.nbytes) != 0)))
-        st = aim_state_refuse(FSDPCK_UNSUPPORTED, "rank files of FSDP1 have one optimizer",
-                              source_name(a, pick), err);
+        st = optim_state_refuse(FSDPCK_UNSUPPORTED, "rank files of FSDP1 have one optimizer",
+                                source_name(a, pick), err);
     if (!f->has_outer && st == FSDPCK_OK) {
         text_append(&f->outer, outer.text == NULL ? "" : outer.text, outer.nbytes);
         f->has_outer = true;
@@ -149,7 +151,7 @@ static fsdpck_status check_outer(find_states *f, const aim_pick *pick, fsdpck_er
     return st;
 }
 
-static bool has_shape_of(const aim_state *a, const aim_pick *pick, const unit_param *p)
+static bool has_shape_of(const select_state *a, const select_pick *pick, const unit_param *p)
 {
     const cat_tensor *t = catalogue_tensor(a->from, pick->source);
     return t->ndim == p->ndim && (t->ndim == 0 || memcmp(catalogue_shape(a->from, pick->source),
@@ -169,7 +171,7 @@ static fsdpck_status note(strtab *seen, char kind, uint32_t what, uint32_t state
 }
 
 /* A piece of a flat parameter's state: of this parameter's. */
-static fsdpck_status count_piece(find_states *f, const aim_pick *pick, uint32_t index,
+static fsdpck_status count_piece(find_states *f, const select_pick *pick, uint32_t index,
                                  uint32_t unit_index, fsdpck_error *err)
 {
     uint32_t id;
@@ -183,22 +185,22 @@ static fsdpck_status count_piece(find_states *f, const aim_pick *pick, uint32_t 
     }
     unit_state *s = VEC_AT(&f->of_units, unit_state, id);
     s->count++;
-    const aim_pick *first = VEC_AT(&f->a->picks, aim_pick, s->pick);
+    const select_pick *first = VEC_AT(&f->a->picks, select_pick, s->pick);
     if (catalogue_tensor(f->a->from, first->source)->dtype !=
         catalogue_tensor(f->a->from, pick->source)->dtype)
-        return aim_state_refuse(FSDPCK_UNSUPPORTED,
-                                "state of a flat parameter cannot have two dtypes",
-                                source_name(f->a, pick), err);
+        return optim_state_refuse(FSDPCK_UNSUPPORTED,
+                                  "state of a flat parameter cannot have two dtypes",
+                                  source_name(f->a, pick), err);
     return FSDPCK_OK;
 }
 
-static fsdpck_status see_owned(find_states *f, aim_pick *pick, uint32_t index, uint32_t param,
+static fsdpck_status add_owned(find_states *f, select_pick *pick, uint32_t index, uint32_t param,
                                fsdpck_error *err)
 {
-    aim_state *a = f->a;
+    select_state *a = f->a;
     const unit_list *l = a->to->units;
     const unit_param *p = VEC_AT(&l->params, const unit_param, param);
-    const unit *u = unit_list_holding(l, param);
+    const unit *u = unit_of_param(l, param);
     const cat_tensor *t = catalogue_tensor(a->from, pick->source);
     uint32_t id;
 
@@ -208,9 +210,9 @@ static fsdpck_status see_owned(find_states *f, aim_pick *pick, uint32_t index, u
     if (pick->is_merged)
         return FSDPCK_OK;
     if (t->ndim > 0 && !has_shape_of(a, pick, p))
-        return aim_state_refuse(FSDPCK_UNSUPPORTED,
-                                "FSDP1 flattens state of its parameter's shape alone",
-                                source_name(a, pick), err);
+        return optim_state_refuse(FSDPCK_UNSUPPORTED,
+                                  "FSDP1 flattens state of its parameter's shape alone",
+                                  source_name(a, pick), err);
     const uint32_t unit_index = (uint32_t)(u - unit_at(l, 0));
     if (t->ndim > 0) {
         if (unit_is_sharded(u) || !u->use_orig_params)
@@ -226,29 +228,29 @@ static fsdpck_status see_owned(find_states *f, aim_pick *pick, uint32_t index, u
     return FSDPCK_OK;
 }
 
-static fsdpck_status see_pick(find_states *f, aim_pick *pick, uint32_t index, fsdpck_error *err)
+static fsdpck_status add_pick(find_states *f, select_pick *pick, uint32_t index, fsdpck_error *err)
 {
-    aim_state *a = f->a;
+    select_state *a = f->a;
     const cat_tensor *t = catalogue_tensor(a->from, pick->source);
     uint32_t param, id;
-    switch (aim_state_read(&a->from->pool, t->path, a->parts->model_has_ddp, &f->name)) {
-    case AIM_STATE_NONE: /* such as a learning rate in a group */
-        pick->state = AIM_STATE_PLAIN;
+    switch (optim_state_parse(&a->from->pool, t->path, a->parts->model_has_ddp, &f->name)) {
+    case OPTIM_STATE_NONE: /* such as a learning rate in a group */
+        pick->state = OPTIM_STATE_PLAIN;
         return FSDPCK_OK;
-    case AIM_STATE_NUMBERED:
-        return aim_state_refuse_numbers(source_name(a, pick), err);
-    case AIM_STATE_UNKNOWN:
-        return aim_state_refuse(FSDPCK_UNSUPPORTED, "optimizer state is nested in itself",
-                                source_name(a, pick), err);
-    case AIM_STATE_NAMED:
+    case OPTIM_STATE_NUMBERED:
+        return optim_state_refuse_numbers(source_name(a, pick), err);
+    case OPTIM_STATE_UNKNOWN:
+        return optim_state_refuse(FSDPCK_UNSUPPORTED, "optimizer state is nested in itself",
+                                  source_name(a, pick), err);
+    case OPTIM_STATE_NAMED:
         break;
     }
     RETURN_IF(text_check(&f->name.key, err));
     RETURN_IF(check_outer(f, pick, err));
-    RETURN_IF(aim_state_owner(a, &f->name.fqn, &param, err));
+    RETURN_IF(optim_state_find_param(a, &f->name.fqn, &param, err));
     RETURN_IF(strtab_intern(&a->state_keys, f->name.key.text, f->name.key.nbytes, &id, err));
     pick->state = id + 1;
-    return param == CAT_NONE ? FSDPCK_OK : see_owned(f, pick, index, param, err);
+    return param == CAT_NONE ? FSDPCK_OK : add_owned(f, pick, index, param, err);
 }
 
 /* Nothing is filled in: a flat parameter has a state of all its parameters, or of none. */
@@ -258,9 +260,9 @@ static fsdpck_status check_whole(const find_states *f, fsdpck_error *err)
         const unit_state *s = VEC_AT(&f->of_units, const unit_state, i);
         if (s->count == unit_at(f->a->to->units, s->unit)->nparams)
             continue;
-        const fsdpck_status st = aim_state_refuse(
+        const fsdpck_status st = optim_state_refuse(
             FSDPCK_BADINPUT, "a flat parameter's state needs those of all of its parameters",
-            source_name(f->a, VEC_AT(&f->a->picks, const aim_pick, s->pick)), err);
+            source_name(f->a, VEC_AT(&f->a->picks, const select_pick, s->pick)), err);
         error_expected(err, "%" PRIu32 " parameters with it",
                        unit_at(f->a->to->units, s->unit)->nparams);
         error_found(err, "%" PRIu32, s->count);
@@ -269,7 +271,7 @@ static fsdpck_status check_whole(const find_states *f, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-fsdpck_status aim_flat_states_find(aim_state *a, fsdpck_error *err)
+fsdpck_status flat_state_find(select_state *a, fsdpck_error *err)
 {
     budget *owner = a->from->owner;
     find_states f = {.a = a, .of_units = VEC_OF(unit_state, owner)};
@@ -277,20 +279,21 @@ fsdpck_status aim_flat_states_find(aim_state *a, fsdpck_error *err)
     strtab_init(&f.seen, owner);
     strtab_init(&f.unit_states, owner);
     for (size_t k = 0; st == FSDPCK_OK && k < a->picks.count; k++) {
-        aim_pick *pick = VEC_AT(&a->picks, aim_pick, k);
+        select_pick *pick = VEC_AT(&a->picks, select_pick, k);
         if (a->parts->tensor_part[pick->source] != PART_OPTIMIZER)
             continue;
         if (catalogue_tensor(a->from, pick->source)->flags & CAT_TENSOR_OF_RANK)
-            st = aim_state_refuse(FSDPCK_UNSUPPORTED,
-                                  "optimizer state that each rank has of its own is not written by "
-                                  "number",
-                                  source_name(a, pick), err);
+            st = optim_state_refuse(
+                FSDPCK_UNSUPPORTED,
+                "optimizer state that each rank has of its own is not written by "
+                "number",
+                source_name(a, pick), err);
         else
-            st = see_pick(&f, pick, (uint32_t)k, err);
+            st = add_pick(&f, pick, (uint32_t)k, err);
     }
     if (st == FSDPCK_OK)
         st = check_whole(&f, err);
-    aim_state_name_release(&f.name);
+    optim_state_name_release(&f.name);
     text_release(&f.outer);
     strtab_release(&f.seen);
     strtab_release(&f.unit_states);

@@ -5,8 +5,8 @@
 
 #include "select/select_internal.h"
 
-static fsdpck_status check_shape(const aim_state *a, const aim_pick *pick, const unit_param *p,
-                                 fsdpck_error *err)
+static fsdpck_status check_shape(const select_state *a, const select_pick *pick,
+                                 const unit_param *p, fsdpck_error *err)
 {
     const unit_list *l = a->to->units;
     const cat_tensor *t = catalogue_tensor(a->from, pick->source);
@@ -37,7 +37,7 @@ static fsdpck_status check_shape(const aim_state *a, const aim_pick *pick, const
     return st;
 }
 
-static fsdpck_status fail_missing(const aim_state *a, const unit_param *p, fsdpck_error *err)
+static fsdpck_status fail_missing(const select_state *a, const unit_param *p, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
                                        "the model has a parameter that is not to be written");
@@ -49,11 +49,11 @@ static fsdpck_status fail_missing(const aim_state *a, const unit_param *p, fsdpc
 
 /* One round over the picks: under a parameter's own name, or under its shared ones. A shared name
  * stands for the parameter where nothing has its own. */
-static fsdpck_status find_named(aim_state *a, bool shared, uint32_t *filled, fsdpck_error *err)
+static fsdpck_status find_named(select_state *a, bool shared, uint32_t *filled, fsdpck_error *err)
 {
     const unit_list *l = a->to->units;
     for (size_t k = 0; k < a->picks.count; k++) {
-        aim_pick *pick = VEC_AT(&a->picks, aim_pick, k);
+        select_pick *pick = VEC_AT(&a->picks, select_pick, k);
         const char *name = strtab_text(&a->names, pick->name);
         const size_t nbytes = strtab_nbytes(&a->names, pick->name);
         const unit *u;
@@ -72,14 +72,15 @@ static fsdpck_status find_named(aim_state *a, bool shared, uint32_t *filled, fsd
             pick->param = param;
             continue;
         }
-        pick->is_twin = true;
+        pick->is_alias = true;
         if (pick->tied_to == CAT_NONE)
-            RETURN_IF(aim_note_tie(a, VEC_AT(&a->picks, aim_pick, filled[param]), pick, err));
+            RETURN_IF(
+                select_record_tie(a, VEC_AT(&a->picks, select_pick, filled[param]), pick, err));
     }
     return FSDPCK_OK;
 }
 
-fsdpck_status aim_flatten_find(aim_state *a, fsdpck_error *err)
+fsdpck_status flatten_find_params(select_state *a, fsdpck_error *err)
 {
     const unit_list *l = a->to->units;
     const size_t nbytes = l->params.count * sizeof(uint32_t);
@@ -123,10 +124,10 @@ static unsigned walked_dims(const unit_boxes *b, unsigned ndim)
 
 /* A box of a permuted parameter is stored in memory order, chunks are row-major: it becomes those
  * parts that are both, such as one pixel's channels. */
-static fsdpck_status add_box(aim_state *a, uint32_t index, unsigned ndim, uint16_t rank,
+static fsdpck_status add_box(select_state *a, uint32_t index, unsigned ndim, uint16_t rank,
                              const unit_boxes *b, fsdpck_error *err)
 {
-    const cat_chunk proto = {.file = CAT_NONE, .rank = rank, .place = PLACE_ROWS};
+    const cat_chunk proto = {.file = CAT_NONE, .rank = rank, .place = LOCATION_ROWS};
     const unsigned walked = walked_dims(b, ndim);
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
     memcpy(offsets, b->offsets, ndim * sizeof *offsets);
@@ -147,8 +148,8 @@ static fsdpck_status add_box(aim_state *a, uint32_t index, unsigned ndim, uint16
     }
 }
 
-static fsdpck_status cut_rank(aim_state *a, const aim_pick *pick, uint32_t index,
-                              const unit_param *p, const unit_piece *piece, uint16_t rank,
+static fsdpck_status cut_rank(select_state *a, const select_pick *pick, uint32_t index,
+                              const unit_param *p, const unit_param_range *piece, uint16_t rank,
                               fsdpck_error *err)
 {
     unit_boxes b;
@@ -156,7 +157,7 @@ static fsdpck_status cut_rank(aim_state *a, const aim_pick *pick, uint32_t index
         return FSDPCK_OK;
     if (pick->param == CAT_NONE) { /* a scalar beside it */
         static const uint64_t none[NDIM_MAX];
-        const cat_chunk whole = {.file = CAT_NONE, .rank = rank, .place = PLACE_ROWS};
+        const cat_chunk whole = {.file = CAT_NONE, .rank = rank, .place = LOCATION_ROWS};
         return catalogue_add_chunk(&a->to->cat, index, none, none, &whole, err);
     }
     unit_boxes_init(&b, a->to->units, p, piece->begin, piece->end);
@@ -165,8 +166,8 @@ static fsdpck_status cut_rank(aim_state *a, const aim_pick *pick, uint32_t index
     return FSDPCK_OK;
 }
 
-void aim_flatten_ranks(const aim_state *a, const unit *u, const unit_param *p, uint32_t *first,
-                       uint32_t *end)
+void flatten_rank_range(const select_state *a, const unit *u, const unit_param *p, uint32_t *first,
+                        uint32_t *end)
 {
     *first = 0;
     *end = p->nelems == 0 ? 0 : (uint32_t)a->to->world_size;
@@ -176,20 +177,21 @@ void aim_flatten_ranks(const aim_state *a, const unit *u, const unit_param *p, u
     *end = (uint32_t)((p->offset + p->nelems - 1) / u->shard_size) + 1;
 }
 
-fsdpck_status aim_flatten_cut(aim_state *a, const aim_pick *pick, uint32_t index, fsdpck_error *err)
+fsdpck_status flatten_add_chunks(select_state *a, const select_pick *pick, uint32_t index,
+                                 fsdpck_error *err)
 {
     const unit_list *l = a->to->units;
     const uint32_t param = pick->param == CAT_NONE ? pick->held_by : pick->param;
     const unit_param *p = VEC_AT(&l->params, const unit_param, param);
-    const unit *u = unit_list_holding(l, param);
+    const unit *u = unit_of_param(l, param);
     uint32_t first, end;
 
     if (a->request->cut->no_chunks)
         return FSDPCK_OK;
-    aim_flatten_ranks(a, u, p, &first, &end);
+    flatten_rank_range(a, u, p, &first, &end);
     for (uint32_t rank = first; rank < end; rank++) {
-        const unit_piece piece =
-            unit_piece_of(l, u, param - u->first_param, unit_is_sharded(u) ? rank : 0);
+        const unit_param_range piece =
+            unit_param_range_of(l, u, param - u->first_param, unit_is_sharded(u) ? rank : 0);
         const fsdpck_status st = cut_rank(a, pick, index, p, &piece, (uint16_t)rank, err);
         if (st != FSDPCK_OK) {
             error_tensor(err, strtab_text(&a->names, pick->name));
@@ -199,7 +201,7 @@ fsdpck_status aim_flatten_cut(aim_state *a, const aim_pick *pick, uint32_t index
     return FSDPCK_OK;
 }
 
-fsdpck_status aim_flatten_check(const aim_state *a, fsdpck_error *err)
+fsdpck_status flatten_check_dtypes(const select_state *a, fsdpck_error *err)
 {
     const catalogue *cat = &a->to->cat;
     const unit_list *l = a->to->units;

@@ -107,7 +107,7 @@ static fsdpck_status attach(nest *n, value container, value element, value child
     return FSDPCK_OK;
 }
 
-static fsdpck_status clash(fsdpck_error *err)
+static fsdpck_status refuse_clash(fsdpck_error *err)
 {
     return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_NEST,
                      "two paths disagree about what lies at one place of the nested state");
@@ -129,13 +129,13 @@ fsdpck_status nest_put(nest *n, const value *elements, size_t count, value leaf,
     for (size_t i = 0; i < count; i++) {
         n->has_lists = n->has_lists || value_kind_of(elements[i]) == VALUE_INT;
         if (!fits(at, elements[i]))
-            return clash(err);
+            return refuse_clash(err);
         nest_slot *s = find_slot(n, at, elements[i]);
         const bool last = i + 1 == count;
         if (s != NULL) {
             const value_kind kind = value_kind_of(s->child);
             if (last || (kind != VALUE_DICT && kind != VALUE_LIST))
-                return clash(err);
+                return refuse_clash(err);
             at = s->child;
             parent = (uint32_t)(s - (const nest_slot *)n->slots.items);
             continue;
@@ -167,7 +167,7 @@ void nest_find_opened(nest *n)
     n->has_opened = true;
 }
 
-nest_lack nest_look(const nest *n, const value *elements, size_t count)
+nest_gap nest_find_gap(const nest *n, const value *elements, size_t count)
 {
     value at = n->root;
     bool closed = false;
@@ -175,17 +175,17 @@ nest_lack nest_look(const nest *n, const value *elements, size_t count)
         const value_kind kind = value_kind_of(at);
         uint64_t index;
         if ((kind != VALUE_DICT && kind != VALUE_LIST) || !fits(at, elements[i]))
-            return NEST_LACKS_NOTHING;
+            return NEST_GAP_NONE;
         const nest_slot *s = find_slot(n, at, elements[i]);
         if (s == NULL && kind == VALUE_LIST && value_as_u64(n->pool, elements[i], &index) &&
             index < value_count(n->pool, at))
-            return NEST_LACKS_ITEM;
+            return NEST_GAP_ITEM;
         if (s == NULL)
-            return closed ? NEST_LACKS_TENSOR : NEST_LACKS_NOTHING;
+            return closed ? NEST_GAP_TENSOR : NEST_GAP_NONE;
         at = s->child;
         closed = closed || (n->has_opened && value_kind_of(at) == VALUE_LIST && !s->is_opened);
     }
-    return NEST_LACKS_NOTHING;
+    return NEST_GAP_NONE;
 }
 
 static fsdpck_status fill_list(nest *n, value list, fsdpck_error *err)

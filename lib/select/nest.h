@@ -43,17 +43,17 @@ fsdpck_status nest_put(nest *n, const value *elements, size_t count, value leaf,
 void nest_find_opened(nest *n);
 
 /* Why a list that lacks something cannot be read back. */
-typedef enum nest_lack {
-    NEST_LACKS_NOTHING,
-    NEST_LACKS_ITEM,  /* at that place the list was padded, as it has later items */
-    NEST_LACKS_TENSOR /* after nest_find_opened: a list on the way is not opened */
-} nest_lack;
+typedef enum nest_gap {
+    NEST_GAP_NONE,
+    NEST_GAP_ITEM,  /* at that place the list was padded, as it has later items */
+    NEST_GAP_TENSOR /* after nest_find_opened: a list on the way is not opened */
+} nest_gap;
 /* Of a leaf that may not have been put. */
-nest_lack nest_look(const nest *n, const value *elements, size_t count);
+nest_gap nest_find_gap(const nest *n, const value *elements, size_t count);
 /* Makes an empty dict of each place of a list where nothing was put. */
 fsdpck_status nest_fill_holes(nest *n, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* *made: the root with its containers as those of `root` in the pool `from` under the same keys: their classes,
- * what hangs on them, keys that are no texts (nest_like.c). Last, before nest_release. */
+ * what hangs on them, keys that are no texts (nest_restore.c). Last, before nest_release. */
 fsdpck_status nest_restore(nest *n, value_pool *from, value root, value *made,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 void nest_release(nest *n);

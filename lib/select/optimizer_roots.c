@@ -203,8 +203,8 @@ static bool has_root(const optimizer_roots *r, const char *root, size_t nbytes)
            strtab_find(&r->slots, root, nbytes) != STRTAB_NONE;
 }
 
-bool optimizer_roots_cover(const optimizer_roots *r, const char *name, size_t nbytes,
-                           size_t *root_nbytes)
+bool optimizer_roots_contain(const optimizer_roots *r, const char *name, size_t nbytes,
+                             size_t *root_nbytes)
 {
     words w = words_of(name, nbytes);
     while (optimizer_roots_any(r) && next_word(&w) && w.at <= ROOT_MAX_NBYTES) {
@@ -216,7 +216,7 @@ bool optimizer_roots_cover(const optimizer_roots *r, const char *name, size_t nb
     return false;
 }
 
-bool optimizer_roots_group(const optimizer_roots *r, const char *name, size_t nbytes)
+bool optimizer_roots_contain_group(const optimizer_roots *r, const char *name, size_t nbytes)
 {
     words w = words_of(name, nbytes);
     while (strtab_count(&r->groups) > 0 && next_word(&w) && w.at <= ROOT_MAX_NBYTES)

@@ -7,7 +7,7 @@
  *
  *     optimizer_roots roots;
  *     RETURN_IF(optimizer_roots_find(&cat, tensor_count, &roots, err));
- *     if (optimizer_roots_cover(&roots, name, nbytes, &root_nbytes)) ...
+ *     if (optimizer_roots_contain(&roots, name, nbytes, &root_nbytes)) ...
  *     optimizer_roots_release(&roots);
  */
 #ifndef FSDPCK_SELECT_OPTIMIZER_ROOTS_H
@@ -28,10 +28,10 @@ void optimizer_roots_release(optimizer_roots *r);
 
 bool optimizer_roots_any(const optimizer_roots *r);
 /* Whether NAME is `ROOT.state...` or `ROOT.param_groups...` of a root. */
-bool optimizer_roots_cover(const optimizer_roots *r, const char *name, size_t nbytes,
-                           size_t *root_nbytes);
+bool optimizer_roots_contain(const optimizer_roots *r, const char *name, size_t nbytes,
+                             size_t *root_nbytes);
 /* Likewise of a root with `param_groups` alone. */
-bool optimizer_roots_group(const optimizer_roots *r, const char *name, size_t nbytes);
+bool optimizer_roots_contain_group(const optimizer_roots *r, const char *name, size_t nbytes);
 /* Whether ROOT is one of flat names: a first word, not a dict. */
 bool optimizer_roots_has_flat(const optimizer_roots *r, const char *root, size_t nbytes);
 

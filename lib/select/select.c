@@ -7,60 +7,61 @@
 #include "model/fqn.h"
 #include "select/select_internal.h"
 
-static bool aim_has_objects(const aim_state *a)
+static bool keeps_objects(const select_state *a)
 {
-    return a->request->nested || a->request->keyed;
+    return a->request->nested || a->request->flat_keys;
 }
 
-static bool part_wanted(const aim_state *a, uint8_t part)
+static bool part_wanted(const select_state *a, uint8_t part)
 {
     if (a->to->units != NULL && part == PART_OTHER)
         return false;
-    return a->request->part == PART_ALL || (aim_part)part == a->request->part;
+    return a->request->part == PART_ALL || (checkpoint_part)part == a->request->part;
 }
 
 /* Whether a part goes without its outer key: where it stands alone in a flat file. */
-static bool stands_alone(const aim_state *a, aim_part part)
+static bool stands_alone(const select_state *a, checkpoint_part part)
 {
-    if (aim_has_objects(a))
+    if (keeps_objects(a))
         return false;
     if (part == PART_OPTIMIZER)
         return a->request->bare_optimizer && a->request->part == PART_OPTIMIZER;
     return a->request->part == PART_MODEL || a->to->units != NULL;
 }
 
-void aim_first_name(const aim_state *a, uint32_t name, aim_part part, text_buf *out)
+void select_original_name(const select_state *a, uint32_t name, checkpoint_part part, text_buf *out)
 {
     out->nbytes = 0;
-    aim_parts_name(a->parts, part, stands_alone(a, part), a->request->clean,
-                   catalogue_name(a->from, name), catalogue_name_nbytes(a->from, name), out);
+    checkpoint_parts_append_name(a->parts, part, stands_alone(a, part), a->request->clean,
+                                 catalogue_name(a->from, name),
+                                 catalogue_name_nbytes(a->from, name), out);
     text_append(out, "", 0);
 }
 
-static fsdpck_status name_tensor(aim_state *a, size_t i, text_buf *name, bool *wanted,
+static fsdpck_status name_tensor(select_state *a, size_t i, text_buf *name, bool *wanted,
                                  fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(a->from, i);
-    aim_first_name(a, t->name, (aim_part)a->parts->tensor_part[i], name);
+    select_original_name(a, t->name, (checkpoint_part)a->parts->tensor_part[i], name);
     RETURN_IF(text_check(name, err));
-    RETURN_IF(aim_inner_is_selected(a, i, name->text, wanted, err));
+    RETURN_IF(select_inner_is_selected(a, i, name->text, wanted, err));
     bool changed = false;
     if (*wanted)
-        RETURN_IF(aim_rules_rename(&a->rules, name, &changed, err));
+        RETURN_IF(select_rules_rename(&a->rules, name, &changed, err));
     a->result->renamed += changed;
     return FSDPCK_OK;
 }
 
-static fsdpck_status pick_tensor(aim_state *a, size_t i, const text_buf *name, fsdpck_error *err)
+static fsdpck_status pick_tensor(select_state *a, size_t i, const text_buf *name, fsdpck_error *err)
 {
     uint32_t id;
     const size_t before = strtab_count(&a->names);
     RETURN_IF(strtab_intern(&a->names, name->text, name->nbytes, &id, err));
     if (id < before) {
-        const aim_pick *other = NULL;
+        const select_pick *other = NULL;
         for (size_t k = 0; k < a->picks.count; k++) {
-            if (VEC_AT(&a->picks, aim_pick, k)->name == id)
-                other = VEC_AT(&a->picks, aim_pick, k);
+            if (VEC_AT(&a->picks, select_pick, k)->name == id)
+                other = VEC_AT(&a->picks, select_pick, k);
         }
         const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_KEY_DUP,
                                            "two tensors would get the name '%s'", name->text);
@@ -71,19 +72,19 @@ static fsdpck_status pick_tensor(aim_state *a, size_t i, const text_buf *name, f
         error_next(err, "use --keep-names, another --rename, or --exclude one of them");
         return st;
     }
-    aim_pick *pick = vec_push(&a->picks, err);
+    select_pick *pick = vec_push(&a->picks, err);
     if (pick == NULL)
         return FSDPCK_LIMIT;
-    *pick = (aim_pick){.source = (uint32_t)i,
-                       .name = id,
-                       .tied_to = CAT_NONE,
-                       .param = CAT_NONE,
-                       .held_by = CAT_NONE};
+    *pick = (select_pick){.source = (uint32_t)i,
+                          .name = id,
+                          .tied_to = CAT_NONE,
+                          .param = CAT_NONE,
+                          .held_by = CAT_NONE};
     return FSDPCK_OK;
 }
 
 /* Whether a tensor lies inside an object that is written. */
-static bool goes_with_object(const aim_state *a, size_t i)
+static bool goes_with_object(const select_state *a, size_t i)
 {
     const uint32_t object = a->inner_owner[i];
     return (catalogue_tensor(a->from, i)->flags & CAT_TENSOR_IN_OBJECT) && object != CAT_NONE &&
@@ -92,16 +93,16 @@ static bool goes_with_object(const aim_state *a, size_t i)
 
 /* A target that has a place for objects takes the tensors inside them as parts of them alone, but for
  * one that holds no such objects. */
-static bool can_be_picked(const aim_state *a, size_t i)
+static bool is_selectable(const select_state *a, size_t i)
 {
     const unsigned flags = catalogue_tensor(a->from, i)->flags;
     if (!(flags & CAT_TENSOR_IN_OBJECT))
         return true;
-    return (flags & CAT_TENSOR_NAMED) && (!aim_has_objects(a) || a->request->holds_object != NULL);
+    return (flags & CAT_TENSOR_NAMED) && (!keeps_objects(a) || a->request->holds_object != NULL);
 }
 
 /* Whether a tensor hangs on a container of the state, as an attribute of an OrderedDict does. */
-static bool hangs_on_container(const aim_state *a, size_t i)
+static bool hangs_on_container(const select_state *a, size_t i)
 {
     return a->request->nested && !value_is_none(a->from->root) &&
            (catalogue_tensor(a->from, i)->flags & CAT_TENSOR_IN_OBJECT) &&
@@ -109,17 +110,17 @@ static bool hangs_on_container(const aim_state *a, size_t i)
 }
 
 /* What hangs on containers goes with all of the state or not at all. */
-static fsdpck_status leave_out_hanging(aim_state *a, fsdpck_error *err)
+static fsdpck_status leave_out_hanging(select_state *a, fsdpck_error *err)
 {
-    if (aim_takes_everything(a))
+    if (select_is_everything(a))
         return FSDPCK_OK;
     for (size_t i = 0; i < a->parts->tensor_count; i++)
         if (hangs_on_container(a, i))
-            RETURN_IF(aim_leave_out_tensor(a, i, err));
+            RETURN_IF(select_omit_tensor(a, i, err));
     return FSDPCK_OK;
 }
 
-static fsdpck_status pick_tensors(aim_state *a, fsdpck_error *err)
+static fsdpck_status pick_tensors(select_state *a, fsdpck_error *err)
 {
     text_buf name = {0};
     fsdpck_status st = FSDPCK_OK;
@@ -128,13 +129,13 @@ static fsdpck_status pick_tensors(aim_state *a, fsdpck_error *err)
         a->result->nbytes_in += catalogue_tensor_nbytes(a->from, i);
         if (goes_with_object(a, i) || hangs_on_container(a, i))
             continue;
-        bool wanted = can_be_picked(a, i) && part_wanted(a, a->parts->tensor_part[i]);
+        bool wanted = is_selectable(a, i) && part_wanted(a, a->parts->tensor_part[i]);
         if (wanted)
             GOTO_IF(name_tensor(a, i, &name, &wanted, err), out);
         if (wanted)
             GOTO_IF(pick_tensor(a, i, &name, err), out);
         else
-            GOTO_IF(aim_leave_out_tensor(a, i, err), out);
+            GOTO_IF(select_omit_tensor(a, i, err), out);
     }
 out:
     text_release(&name);
@@ -143,7 +144,7 @@ out:
 
 /* What differs between ranks has a place only in a format with a file for each, and RNG or
  * dataloader state of one number of ranks means nothing to another. */
-static bool object_has_place(const aim_state *a, const cat_object *o)
+static bool object_has_place(const select_state *a, const cat_object *o)
 {
     if (a->to->units != NULL)
         return o->rank == UINT16_MAX || o->rank == 0;
@@ -153,46 +154,45 @@ static bool object_has_place(const aim_state *a, const cat_object *o)
 }
 
 /* What is not loaded yet is looked at later (leave_out_unheld). */
-static bool object_is_held(const aim_state *a, const cat_object *o)
+static bool object_is_held(const select_state *a, const cat_object *o)
 {
     return a->request->holds_object == NULL || !o->loaded ||
            (!o->opaque && a->request->holds_object(&a->from->pool, o->content));
 }
 
 /* Rules that match an object alone are not in vain where it is compared under its own name. */
-static fsdpck_status use_rules(aim_state *a, size_t i, fsdpck_error *err)
+static fsdpck_status use_rules(select_state *a, size_t i, fsdpck_error *err)
 {
     text_buf name = {0};
     bool changed = false;
-    aim_first_name(a, catalogue_object(a->from, i)->name, (aim_part)a->parts->object_part[i],
-                   &name);
+    select_original_name(a, catalogue_object(a->from, i)->name,
+                         (checkpoint_part)a->parts->object_part[i], &name);
     fsdpck_status st = text_check(&name, err);
-    if (st == FSDPCK_OK && aim_rules_select(&a->rules, name.text))
-        st = aim_rules_rename(&a->rules, &name, &changed, err);
+    if (st == FSDPCK_OK && select_rules_match(&a->rules, name.text))
+        st = select_rules_rename(&a->rules, &name, &changed, err);
     text_release(&name);
     return st;
 }
 
 /* Objects go by their flat key, as tensors do; only a nested target has a place for them. */
-static fsdpck_status pick_objects(aim_state *a, fsdpck_error *err)
+static fsdpck_status pick_objects(select_state *a, fsdpck_error *err)
 {
     for (size_t i = 0; i < a->parts->object_count; i++) {
         const cat_object *o = catalogue_object(a->from, i);
         const bool has_objects =
-            a->to->units != NULL ? a->parts->object_part[i] == PART_OPTIMIZER : aim_has_objects(a);
+            a->to->units != NULL ? a->parts->object_part[i] == PART_OPTIMIZER : keeps_objects(a);
         bool only = false;
-        const bool named = aim_inner_has_named(a, i, &only);
+        const bool named = select_inner_has_named(a, i, &only);
         const bool carried = object_has_place(a, o) && has_objects && object_is_held(a, o) &&
-                             !a->without_key[i] &&
-                             (a->request->objects != AIM_OBJECTS_DROP || only);
+                             !a->keyless[i] && (a->request->objects != SELECT_OBJECTS_DROP || only);
         bool wanted = carried && part_wanted(a, a->parts->object_part[i]);
         if (wanted)
-            RETURN_IF(aim_inner_select(a, i, &wanted, err));
+            RETURN_IF(select_inner_match(a, i, &wanted, err));
         if (!wanted) {
             if (a->request->names_objects && part_wanted(a, a->parts->object_part[i]))
                 RETURN_IF(use_rules(a, i, err));
             if (!named || !only || (has_objects && a->request->holds_object == NULL))
-                RETURN_IF(aim_leave_out_object(a, i, err));
+                RETURN_IF(select_omit_object(a, i, err));
             continue;
         }
         a->object_kept[i] = 1;
@@ -205,7 +205,8 @@ static fsdpck_status pick_objects(aim_state *a, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status check_dtype(const aim_state *a, const char *name, dtype d, fsdpck_error *err)
+static fsdpck_status check_dtype(const select_state *a, const char *name, dtype d,
+                                 fsdpck_error *err)
 {
     if (a->request->holds(d))
         return FSDPCK_OK;
@@ -217,9 +218,9 @@ static fsdpck_status check_dtype(const aim_state *a, const char *name, dtype d, 
     return st;
 }
 
-fsdpck_status aim_add_tensor(aim_state *a, const aim_pick *pick, uint32_t from_index,
-                             const char *name, size_t nbytes, dtype d, uint32_t *index,
-                             fsdpck_error *err)
+fsdpck_status select_add_tensor(select_state *a, const select_pick *pick, uint32_t from_index,
+                                const char *name, size_t nbytes, dtype d, uint32_t *index,
+                                fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(a->from, from_index);
     const uint64_t *shape = catalogue_shape(a->from, from_index);
@@ -229,7 +230,7 @@ fsdpck_status aim_add_tensor(aim_state *a, const aim_pick *pick, uint32_t from_i
     catalogue_tensor(cat, *index)->python = t->python;
     if (dtype_get(d)->kind == DTYPE_IS_FLOAT || dtype_get(d)->kind == DTYPE_IS_COMPLEX)
         catalogue_tensor(cat, *index)->flags |= t->flags & CAT_TENSOR_REQUIRES_GRAD;
-    RETURN_IF(aim_cut(a, pick, from_index, *index, err));
+    RETURN_IF(select_shard_tensor(a, pick, from_index, *index, err));
     uint32_t *from = vec_push(&a->to->from, err);
     if (from == NULL)
         return FSDPCK_LIMIT;
@@ -250,45 +251,45 @@ fsdpck_status aim_add_tensor(aim_state *a, const aim_pick *pick, uint32_t from_i
     return FSDPCK_OK;
 }
 
-static dtype dtype_of(aim_state *a, const aim_pick *pick)
+static dtype dtype_of(select_state *a, const select_pick *pick)
 {
-    return aim_rules_cast(&a->rules, strtab_text(&a->names, pick->name),
-                          (dtype)catalogue_tensor(a->from, pick->source)->dtype,
-                          a->parts->tensor_part[pick->source] == PART_MODEL);
+    return select_rules_cast(&a->rules, strtab_text(&a->names, pick->name),
+                             (dtype)catalogue_tensor(a->from, pick->source)->dtype,
+                             a->parts->tensor_part[pick->source] == PART_MODEL);
 }
 
 /* Whether a pick has no tensor of its own in the target. */
-static bool goes_with_head(aim_state *a, uint32_t k)
+static bool is_written_with_primary(select_state *a, uint32_t k)
 {
-    aim_pick *pick = VEC_AT(&a->picks, aim_pick, k);
+    select_pick *pick = VEC_AT(&a->picks, select_pick, k);
     const bool is_tied = pick->tied_to != CAT_NONE && pick->param == CAT_NONE;
-    if (pick->is_twin || (is_tied && a->request->tied == AIM_TIED_FIRST))
+    if (pick->is_alias || (is_tied && a->request->tied == SELECT_TIED_FIRST))
         return true;
-    pick->is_linked = is_tied && a->request->tied == AIM_TIED_LINK &&
-                      dtype_of(a, pick) == dtype_of(a, aim_tie_head(a, k));
+    pick->is_linked = is_tied && a->request->tied == SELECT_TIED_LINK &&
+                      dtype_of(a, pick) == dtype_of(a, select_tied_primary(a, k));
     return pick->is_linked;
 }
 
-static fsdpck_status add_picked(aim_state *a, fsdpck_error *err)
+static fsdpck_status add_picked(select_state *a, fsdpck_error *err)
 {
     for (uint32_t k = 0; k < a->picks.count; k++) {
-        aim_pick *pick = VEC_AT(&a->picks, aim_pick, k);
+        select_pick *pick = VEC_AT(&a->picks, select_pick, k);
         pick->target = CAT_NONE;
-        if (pick->is_merged || goes_with_head(a, k))
+        if (pick->is_merged || is_written_with_primary(a, k))
             continue;
         const char *name = strtab_text(&a->names, pick->name);
         const cat_tensor *t = catalogue_tensor(a->from, pick->source);
         const dtype d = dtype_of(a, pick);
         a->result->cast += d != (dtype)t->dtype;
-        RETURN_IF(aim_add_tensor(a, pick, pick->source, name, strtab_nbytes(&a->names, pick->name),
-                                 d, &pick->target, err));
+        RETURN_IF(select_add_tensor(a, pick, pick->source, name,
+                                    strtab_nbytes(&a->names, pick->name), d, &pick->target, err));
         a->tensor_map[pick->source] = pick->target;
     }
-    return aim_place_tied(a, err);
+    return select_assign_tied(a, err);
 }
 
 /* What the writer has no place for, once it is seen what it is. */
-static fsdpck_status leave_out_unheld(aim_state *a, fsdpck_error *err)
+static fsdpck_status leave_out_unheld(select_state *a, fsdpck_error *err)
 {
     size_t kept = 0;
     for (size_t k = 0; k < a->objects.count; k++) {
@@ -297,7 +298,7 @@ static fsdpck_status leave_out_unheld(aim_state *a, fsdpck_error *err)
         if (o->opaque || !a->request->holds_object(&a->from->pool, o->content)) {
             a->result->objects_out--;
             a->object_kept[i] = 0;
-            RETURN_IF(aim_leave_out_object(a, i, err));
+            RETURN_IF(select_omit_object(a, i, err));
             continue;
         }
         *VEC_AT(&a->objects, uint32_t, kept) = i;
@@ -311,7 +312,7 @@ static fsdpck_status leave_out_unheld(aim_state *a, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status load_objects(aim_state *a, fsdpck_error *err)
+static fsdpck_status load_objects(select_state *a, fsdpck_error *err)
 {
     for (size_t k = 0; k < a->objects.count; k++) {
         const uint32_t i = *VEC_AT(&a->objects, uint32_t, k);
@@ -330,24 +331,24 @@ static fsdpck_status load_objects(aim_state *a, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status check_something_picked(const aim_state *a, fsdpck_error *err)
+static fsdpck_status check_not_empty(const select_state *a, fsdpck_error *err)
 {
     const bool is_layout = a->request->cut != NULL && a->request->cut->no_chunks;
     if (a->result->tensors_out > 0 || (a->result->objects_out > 0 && !is_layout))
         return FSDPCK_OK;
     static const char *const names[] = {"model", "optimizer", "other", "whole"};
-    const aim_words *words = &a->request->words;
+    const select_options *options = &a->request->options;
     uint64_t in_part = 0;
     for (size_t i = 0; i < a->parts->tensor_count; i++)
         in_part += (catalogue_tensor(a->from, i)->flags & CAT_TENSOR_IN_OBJECT) == 0 &&
                    part_wanted(a, a->parts->tensor_part[i]);
     fsdpck_status st;
-    if (in_part > 0 && (words->keys_count > 0 || words->exclude_count > 0)) {
+    if (in_part > 0 && (options->keys_count > 0 || options->exclude_count > 0)) {
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                        "nothing is left: %s leaves none of %" PRIu64 " tensors",
-                       words->exclude_count == 0 ? "--keys"
-                       : words->keys_count == 0  ? "--exclude"
-                                                 : "--keys with --exclude",
+                       options->exclude_count == 0 ? "--keys"
+                       : options->keys_count == 0  ? "--exclude"
+                                                   : "--keys with --exclude",
                        in_part);
         error_next(err, "take out or narrow the pattern; see the names with: fsdpck inspect --tree "
                         "SRC");
@@ -372,13 +373,14 @@ static fsdpck_status check_something_picked(const aim_state *a, fsdpck_error *er
     return st;
 }
 
-fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_request *request,
-                        target *to, aim_result *result, fsdpck_error *err)
+fsdpck_status select_build_target(catalogue *from, const checkpoint_parts *parts,
+                                  const select_request *request, target *to, select_result *result,
+                                  fsdpck_error *err)
 {
     memset(result, 0, sizeof *result);
-    aim_state a = {.from = from, .parts = parts, .request = request, .to = to, .result = result};
-    a.source_shards = request->cut != NULL && aim_source_shards(from);
-    a.picks = VEC_OF(aim_pick, from->owner);
+    select_state a = {.from = from, .parts = parts, .request = request, .to = to, .result = result};
+    a.source_is_sharded = request->cut != NULL && select_source_is_sharded(from);
+    a.picks = VEC_OF(select_pick, from->owner);
     a.objects = VEC_OF(uint32_t, from->owner);
     a.object_names = VEC_OF(uint32_t, from->owner);
     a.open_states = VEC_OF(uint32_t, from->owner);
@@ -390,41 +392,41 @@ fsdpck_status aim_build(catalogue *from, const aim_parts *parts, const aim_reque
     to->cat.origin.world_size = (int64_t)to->world_size;
     to->units = request->cut == NULL ? NULL : request->cut->units;
     fsdpck_status st;
-    GOTO_IF(aim_rules_compile(&request->words, &a.rules, err), out);
-    GOTO_IF(aim_without_key_find(&a, err), out);
-    GOTO_IF(aim_inner_find(&a, err), out);
+    GOTO_IF(select_rules_compile(&request->options, &a.rules, err), out);
+    GOTO_IF(select_find_keyless(&a, err), out);
+    GOTO_IF(select_inner_find(&a, err), out);
     GOTO_IF(pick_objects(&a, err), out);
     GOTO_IF(load_objects(&a, err), out);
-    GOTO_IF(aim_inner_keep(&a, err), out);
+    GOTO_IF(select_inner_keep(&a, err), out);
     GOTO_IF(pick_tensors(&a, err), out);
-    GOTO_IF(aim_leave_out_passed(&a, err), out);
-    GOTO_IF(aim_objects_rename(&a, err), out);
-    GOTO_IF(aim_find_ties(&a, err), out);
+    GOTO_IF(select_omit_unread(&a, err), out);
+    GOTO_IF(select_objects_rename(&a, err), out);
+    GOTO_IF(select_find_ties(&a, err), out);
     GOTO_IF(leave_out_hanging(&a, err), out);
     if (to->units != NULL) {
         if (request->part != PART_OPTIMIZER)
-            GOTO_IF(aim_flatten_find(&a, err), out);
-        GOTO_IF(aim_flat_states_find(&a, err), out);
+            GOTO_IF(flatten_find_params(&a, err), out);
+        GOTO_IF(flat_state_find(&a, err), out);
     }
     GOTO_IF(add_picked(&a, err), out);
-    GOTO_IF(aim_objects_find_owners(&a, err), out);
-    GOTO_IF(aim_add_inner_all(&a, err), out);
+    GOTO_IF(select_objects_find_owners(&a, err), out);
+    GOTO_IF(select_inner_add_all(&a, err), out);
     if (to->units != NULL)
-        GOTO_IF(aim_flatten_check(&a, err), out);
+        GOTO_IF(flatten_check_dtypes(&a, err), out);
     if (request->cut == NULL)
-        GOTO_IF(aim_keep_views(&a, err), out);
-    GOTO_IF(aim_rules_check_used(&a.rules, err), out);
-    GOTO_IF(check_something_picked(&a, err), out);
-    if (request->keyed)
-        GOTO_IF(aim_build_keyed(&a, err), out);
+        GOTO_IF(select_keep_shared(&a, err), out);
+    GOTO_IF(select_rules_check_used(&a.rules, err), out);
+    GOTO_IF(check_not_empty(&a, err), out);
+    if (request->flat_keys)
+        GOTO_IF(select_build_flat_keys(&a, err), out);
     GOTO_IF(catalogue_seal(&to->cat, err), out);
     if (request->nested)
-        GOTO_IF(aim_build_root(&a, err), out);
+        GOTO_IF(select_build_root(&a, err), out);
     if (to->units != NULL)
-        GOTO_IF(aim_flat_root(&a, err), out);
-    GOTO_IF(aim_left_out_join(&a, err), out);
+        GOTO_IF(flat_root_build(&a, err), out);
+    GOTO_IF(select_omit_finish(&a, err), out);
 out:
-    aim_rules_release(&a.rules);
+    select_rules_release(&a.rules);
     strtab_release(&a.names);
     strtab_release(&a.state_keys);
     vec_release(&a.picks);
@@ -436,17 +438,17 @@ out:
     free(a.inner_map);
     free(a.inner_owner);
     free(a.object_kept);
-    free(a.without_key);
-    aim_names_release(&a.left_out_objects);
+    free(a.keyless);
+    name_list_release(&a.left_out_objects);
     return st;
 }
 
-void aim_result_release(aim_result *result)
+void select_result_release(select_result *result)
 {
     free(result->other_params_first);
-    aim_names_release(&result->left_out_names);
+    name_list_release(&result->left_out_names);
     for (size_t i = 0; i < result->tied_names_count; i++)
         free(result->tied_names[i]);
-    aim_names_release(&result->carried_names);
+    name_list_release(&result->carried_names);
     memset(result, 0, sizeof *result);
 }

@@ -16,7 +16,7 @@ void catalogue_init(catalogue *c, budget *owner)
     c->tensors = VEC_OF(cat_tensor, owner);
     c->chunks = VEC_OF(cat_chunk, owner);
     c->objects = VEC_OF(cat_object, owner);
-    c->passed_over = VEC_OF(cat_passed, owner);
+    c->passed_over = VEC_OF(cat_skipped, owner);
     c->shapes = VEC_OF(uint64_t, owner);
     c->dims32 = VEC_OF(uint32_t, owner);
     c->dims64 = VEC_OF(uint64_t, owner);
@@ -199,7 +199,7 @@ static fsdpck_status add_chunk(catalogue *c, uint32_t tensor, const uint64_t *of
     chunk->tensor = tensor;
     chunk->dims_at = dims_at;
     if (empty)
-        chunk->place = PLACE_EMPTY;
+        chunk->place = LOCATION_EMPTY;
     t->nchunks++;
     return FSDPCK_OK;
 }
@@ -384,7 +384,7 @@ fsdpck_status catalogue_add_object_tensor(catalogue *c, const char *name, size_t
 }
 
 fsdpck_status catalogue_set_box(catalogue *c, uint64_t chunk, const uint64_t *offsets,
-                                const uint64_t *sizes, place_kind place, fsdpck_error *err)
+                                const uint64_t *sizes, location_kind place, fsdpck_error *err)
 {
     cat_chunk *k = catalogue_chunk(c, chunk);
     const cat_tensor *t = catalogue_tensor(c, k->tensor);
@@ -404,19 +404,19 @@ fsdpck_status catalogue_set_box(catalogue *c, uint64_t chunk, const uint64_t *of
             *VEC_AT(&c->dims32, uint32_t, k->dims_at + t->ndim + d) = (uint32_t)sizes[d];
         }
     }
-    k->place = (uint16_t)(empty ? PLACE_EMPTY : k->place == PLACE_EMPTY ? place : k->place);
+    k->place = (uint16_t)(empty ? LOCATION_EMPTY : k->place == LOCATION_EMPTY ? place : k->place);
     return FSDPCK_OK;
 }
 
-fsdpck_status catalogue_pass_over(catalogue *c, const char *name, size_t name_nbytes,
-                                  bool is_object, uint64_t nbytes, fsdpck_error *err)
+fsdpck_status catalogue_add_skipped(catalogue *c, const char *name, size_t name_nbytes,
+                                    bool is_object, uint64_t nbytes, fsdpck_error *err)
 {
     uint32_t id;
     RETURN_IF(strtab_intern(&c->names, name, name_nbytes, &id, err));
-    cat_passed *slot = vec_push(&c->passed_over, err);
+    cat_skipped *slot = vec_push(&c->passed_over, err);
     if (slot == NULL)
         return FSDPCK_LIMIT;
-    *slot = (cat_passed){.name = id, .is_object = is_object, .nbytes = nbytes};
+    *slot = (cat_skipped){.name = id, .is_object = is_object, .nbytes = nbytes};
     return FSDPCK_OK;
 }
 

@@ -35,13 +35,13 @@
 #define CAT_NONE UINT32_MAX
 
 /* What the offset of a chunk means before its blob's head has been read. */
-typedef enum place_kind {
-    PLACE_EMPTY,   /* no elements, so no bytes */
-    PLACE_ROWS,    /* at offset_bytes: contiguous, row-major, little-endian, the tensor's dtype */
-    PLACE_STRIDED, /* known to the reader without I/O, but not plain rows: ask locate() */
-    PLACE_FILL,    /* in no file: every element is the value that the file declares: locate() */
-    PLACE_BLOB     /* offset_bytes and nbytes frame a container whose head must be read: locate() */
-} place_kind;
+typedef enum location_kind {
+    LOCATION_EMPTY, /* no elements, so no bytes */
+    LOCATION_ROWS,  /* at offset_bytes: contiguous, row-major, little-endian, the tensor's dtype */
+    LOCATION_STRIDED, /* known to the reader without I/O, but not plain rows: ask locate() */
+    LOCATION_FILL,    /* in no file: every element is the value that the file declares: locate() */
+    LOCATION_BLOB /* offset_bytes and nbytes frame a container whose head must be read: locate() */
+} location_kind;
 
 typedef struct cat_file {
     uint32_t path; /* name id; relative to the checkpoint's folder */
@@ -102,7 +102,7 @@ typedef struct cat_chunk {
     uint32_t tensor;
     uint32_t aux;   /* the reader's own note (zip record, transform, ...) */
     uint16_t rank;  /* writer rank, UINT16_MAX unknown */
-    uint16_t place; /* place_kind */
+    uint16_t place; /* location_kind */
     uint64_t offset_bytes;
     uint64_t nbytes;
     uint64_t dims_at;
@@ -144,18 +144,18 @@ typedef struct cat_origin {
     char side_folder[32];   /* of small files that do not depend on the ranks: "huggingface" */
     char settings[1024];    /* text of the trainer's JSON file of settings */
     char rank_pattern[256]; /* of rank files of no known trainer: "weights_rank_{r}.pt"; "" */
-    bool order_doubtful;    /* rows may be misplaced: --assume fsdp2-tp-2.3 (torch 2.3, 2.4) */
-    bool boxes_doubtful;    /* recorded boxes may not be the physical ones: --repair-strided */
+    bool order_suspect;     /* rows may be misplaced: --assume fsdp2-tp-2.3 (torch 2.3, 2.4) */
+    bool boxes_suspect;     /* recorded boxes may not be the physical ones: --repair-strided */
     bool by_rank;           /* each rank described only its own part: metadata alone show a gap */
     bool omits_empty_dicts; /* an empty dict has no entry: in a list its place is a hole (DCP) */
 } cat_origin;
 
 /* A tensor or object that the reader was told not to take (--per-rank). */
-typedef struct cat_passed {
+typedef struct cat_skipped {
     uint32_t name;
     bool is_object;
     uint64_t nbytes;
-} cat_passed;
+} cat_skipped;
 
 typedef struct catalogue {
     budget *owner;
@@ -174,7 +174,7 @@ typedef struct catalogue {
     uint32_t *by_name; /* hash over tensors, after seal */
     size_t by_name_count;
     cat_origin origin;
-    vec passed_over; /* cat_passed: no tensor or object of this catalogue */
+    vec passed_over; /* cat_skipped: no tensor or object of this catalogue */
     int sealed;
 } catalogue;
 
@@ -191,7 +191,7 @@ fsdpck_status catalogue_add_tensor(catalogue *c, const char *name, size_t name_n
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* `proto` gives file, aux, rank, place, offset_bytes, nbytes; tensor and dims are filled here.
- * Checks the box against the shape: CHUNK-BOUNDS. A box without elements becomes PLACE_EMPTY. */
+ * Checks the box against the shape: CHUNK-BOUNDS. A box without elements becomes LOCATION_EMPTY. */
 fsdpck_status catalogue_add_chunk(catalogue *c, uint32_t tensor, const uint64_t *offsets,
                                   const uint64_t *sizes, const cat_chunk *proto,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -200,9 +200,9 @@ fsdpck_status catalogue_add_object(catalogue *c, const char *name, size_t name_n
                                    uint32_t *object, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Of one that is left out before it gets here; any time. */
-fsdpck_status catalogue_pass_over(catalogue *c, const char *name, size_t name_nbytes,
-                                  bool is_object, uint64_t nbytes,
-                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status catalogue_add_skipped(catalogue *c, const char *name, size_t name_nbytes,
+                                    bool is_object, uint64_t nbytes,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* The number of a mesh or spec, added where there is none like it yet (few: a linear search). */
 fsdpck_status catalogue_add_mesh(catalogue *c, const mesh *m, uint32_t *index,
@@ -226,7 +226,7 @@ fsdpck_status catalogue_add_object_tensor(catalogue *c, const char *name, size_t
 /* A reader's correction, before anybody else looks: another box for a chunk, checked as by
  * catalogue_add_chunk; a chunk that was empty and no longer is becomes `place`. */
 fsdpck_status catalogue_set_box(catalogue *c, uint64_t chunk, const uint64_t *offsets,
-                                const uint64_t *sizes, place_kind place,
+                                const uint64_t *sizes, location_kind place,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Other names for tensors of a sealed catalogue, single-threaded phase only: first all of them, then

@@ -1,8 +1,8 @@
 /* filter.h: an output whose tensors are compressed while they are written, so that where their bytes
  * lie is only known then. A writer's layout() makes a target so by filling target.pack:
  *
- *     t->pack = (target_pack){.grids = VEC_OF(pack_grid, owner), .place = fn, ...};
- *     RETURN_IF(pack_add(&t->pack, cell_nbytes, span_nbytes, nbytes, err));     // for each tensor, in order
+ *     t->pack = (target_filter){.grids = VEC_OF(filter_grid, owner), .place = fn, ...};
+ *     RETURN_IF(filter_add_tensor(&t->pack, cell_nbytes, span_nbytes, nbytes, err));     // for each tensor, in order
  *
  * The target's one file and the places of its chunks are then those of an image that nobody writes:
  * the tensors as they are, one after the other. Each tensor is a grid of cells, which are runs of its
@@ -28,55 +28,55 @@
 struct target;
 
 /* Of one tensor. */
-typedef struct pack_grid {
+typedef struct filter_grid {
     uint64_t first_cell; /* among those of all tensors */
     uint64_t cell_nbytes;
     uint64_t span_nbytes;
-} pack_grid;
+} filter_grid;
 
-typedef struct pack_cell {
+typedef struct filter_cell {
     uint32_t tensor;
     uint64_t number; /* among its tensor's */
     uint64_t at;     /* in its tensor */
     uint64_t nbytes;
-} pack_cell;
+} filter_cell;
 
 /* Where a cell was written. */
-typedef struct pack_place {
+typedef struct filter_location {
     uint64_t offset_bytes;
     uint64_t nbytes;
     uint64_t crc64; /* raw (base/crc.h) */
-} pack_place;
+} filter_location;
 
-typedef fsdpck_status (*pack_put_fn)(void *ctx, uint64_t offset_bytes, const void *bytes,
-                                     uint64_t nbytes, fsdpck_error *err);
+typedef fsdpck_status (*filter_put_fn)(void *ctx, uint64_t offset_bytes, const void *bytes,
+                                       uint64_t nbytes, fsdpck_error *err);
 
-typedef struct target_pack {
-    vec grids;  /* pack_grid of each tensor */
-    vec places; /* pack_place of each cell, filled by whoever runs the plan */
+typedef struct target_filter {
+    vec grids;  /* filter_grid of each tensor */
+    vec places; /* filter_location of each cell, filled by whoever runs the plan */
     uint64_t cell_count;
     uint64_t cell_nbytes_max;
     uint64_t coder_nbytes; /* of memory that a coder takes, about */
     /* NULL: nothing is packed. Members as above; `coded` has room for cell_nbytes of its grid, and `how` is
      * the writer's note from code() to place(). */
-    fsdpck_status (*place)(struct target *t, const pack_cell *cell, uint64_t nbytes, uint32_t how,
+    fsdpck_status (*place)(struct target *t, const filter_cell *cell, uint64_t nbytes, uint32_t how,
                            uint64_t *offset_bytes, fsdpck_error *err);
     fsdpck_status (*coder_new)(const struct target *t, void **coder, fsdpck_error *err);
     void (*coder_free)(void *coder); /* NULL is fine */
-    fsdpck_status (*code)(const struct target *t, void *coder, const pack_cell *cell,
+    fsdpck_status (*code)(const struct target *t, void *coder, const filter_cell *cell,
                           const uint8_t *bytes, uint8_t *coded, uint64_t *nbytes, uint32_t *how,
                           fsdpck_error *err);
     fsdpck_status (*finish)(struct target *t, uint64_t *file_nbytes, fsdpck_error *err);
-    fsdpck_status (*put_rest)(const struct target *t, pack_put_fn put, void *ctx,
+    fsdpck_status (*put_rest)(const struct target *t, filter_put_fn put, void *ctx,
                               fsdpck_error *err);
-} target_pack;
+} target_filter;
 
 /* The grid of the next tensor, of `nbytes` in spans of span_nbytes (a divisor of them). Without bytes
  * it has no cells. */
-fsdpck_status pack_add(target_pack *p, uint64_t cell_nbytes, uint64_t span_nbytes, uint64_t nbytes,
-                       fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status filter_add_tensor(target_filter *p, uint64_t cell_nbytes, uint64_t span_nbytes,
+                                uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Cell 0 to cell_count - 1. */
-void pack_get_cell(const target_pack *p, uint64_t index, pack_cell *cell);
-void pack_release(target_pack *p);
+void filter_get_cell(const target_filter *p, uint64_t index, filter_cell *cell);
+void filter_release(target_filter *p);
 
 #endif

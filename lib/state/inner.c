@@ -222,15 +222,15 @@ static fsdpck_status enter(inner_walk *w, value *v, fsdpck_error *err)
     uint64_t *seen = value_map_put(in->seen, *v, &fresh, err);
     if (seen == NULL)
         return FSDPCK_LIMIT;
-    if (*seen == INNER_SEEN_OPEN) /* it contains itself */
+    if (*seen == INNER_VISITING) /* it contains itself */
         return FSDPCK_OK;
-    if (*seen == INNER_SEEN_DONE) {
+    if (*seen == INNER_VISITED) {
         RETURN_IF(copy_container(in->pool, v, &items, err));
         seen = value_map_put(in->seen, *v, &fresh, err);
         if (seen == NULL)
             return FSDPCK_LIMIT;
     }
-    *seen = INNER_SEEN_OPEN;
+    *seen = INNER_VISITING;
     inner_frame *next = vec_push(&w->frames, err);
     if (next == NULL)
         return FSDPCK_LIMIT;
@@ -244,7 +244,7 @@ static fsdpck_status walk(inner_walk *w, fsdpck_error *err)
         inner_frame *in_place = VEC_AT(&w->frames, inner_frame, w->frames.count - 1);
         const inner_frame top = *in_place;
         if (top.at == value_count(w->in->pool, top.items)) {
-            *value_map_find(w->in->seen, top.owner) = INNER_SEEN_DONE;
+            *value_map_find(w->in->seen, top.owner) = INNER_VISITED;
             w->frames.count--;
             continue;
         }
@@ -269,8 +269,8 @@ static fsdpck_status name_as_path(value_pool *pool, const char *name, size_t nby
     return value_new_from(pool, VALUE_TUPLE, &key, 1, path, err);
 }
 
-fsdpck_status inner_name(inner_names *in, const char *name, size_t nbytes, value path,
-                         value *content, fsdpck_error *err)
+fsdpck_status inner_name_tensors(inner_names *in, const char *name, size_t nbytes, value path,
+                                 value *content, fsdpck_error *err)
 {
     inner_walk w = {.in = in, .name.limit_bytes = UINT32_MAX};
     w.frames = VEC_OF(inner_frame, in->pool->owner);

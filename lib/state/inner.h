@@ -4,7 +4,7 @@
  *     value_map judged = VALUE_MAP(owner), seen = VALUE_MAP(owner);
  *     inner_names in = {.pool = &cat->pool, .judged = &judged, .seen = &seen, .steps_limit = n,
  *                       .on_tensor = fn, .ctx = ctx};
- *     RETURN_IF(inner_name(&in, "model.pair", 10, path, &content, err));   // "model.pair.0"
+ *     RETURN_IF(inner_name_tensors(&in, "model.pair", 10, path, &content, err));   // "model.pair.0"
  *
  * A container or tensor that is met at a second place gets a copy there, so that each place has a
  * tensor of its own. A content that is a tensor goes by the object's name. What is deeper than 1000 levels, or past the limit of steps, is passed over.
@@ -16,7 +16,7 @@
 #include "state/value_map.h"
 
 /* Values of inner_names.seen. */
-enum { INNER_SEEN_NO, INNER_SEEN_OPEN, INNER_SEEN_DONE };
+enum { INNER_UNVISITED, INNER_VISITING, INNER_VISITED };
 
 /* *tensor: the index in the content; may be replaced by that of a copy. `name` is borrowed for the
  * call; `path` is a TUPLE as in cat_tensor.path. */
@@ -34,7 +34,7 @@ typedef struct inner_names {
 
 /* `name` and `path` are the object's; an empty name: its keys begin the names. *content: the object,
  * changed in place; another handle where it had a place already. */
-fsdpck_status inner_name(inner_names *in, const char *name, size_t nbytes, value path,
-                         value *content, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status inner_name_tensors(inner_names *in, const char *name, size_t nbytes, value path,
+                                 value *content, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

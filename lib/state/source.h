@@ -30,11 +30,11 @@ typedef struct place {
 typedef struct source_stream source_stream;
 
 /* Of the bytes of a chunk that comes as a stream. */
-typedef enum stream_sum {
-    STREAM_SUM_UNTOLD, /* or none of its bytes are in a file */
-    STREAM_SUMMED,     /* stream_finish compares a checksum of them all */
-    STREAM_UNSUMMED    /* there is none */
-} stream_sum;
+typedef enum stream_checksum {
+    STREAM_CHECKSUM_UNKNOWN, /* or none of its bytes are in a file */
+    STREAM_CHECKSUMMED,      /* stream_finish compares a checksum of them all */
+    STREAM_NO_CHECKSUM       /* there is none */
+} stream_checksum;
 
 typedef struct source {
     void *ctx;
@@ -44,7 +44,7 @@ typedef struct source {
 
     /* Reads what is needed to know where chunk's elements lie, and checks dtype, shape and bounds
      * against the catalogue (DCP-PAYLOAD-DTYPE, DCP-PAYLOAD-SHAPE, TENSOR-BOUNDS, DCP-RANGE). Not for
-     * PLACE_EMPTY. */
+     * LOCATION_EMPTY. */
     fsdpck_status (*locate)(void *ctx, uint64_t chunk, place *where, fsdpck_error *err);
 
     /* Exactly nbytes of a file of the catalogue. */
@@ -61,11 +61,11 @@ typedef struct source {
     /* Memory that the stream of a chunk takes until it is closed. NULL: little. */
     uint64_t (*stream_nbytes)(void *ctx, uint64_t chunk);
     /* NULL: untold, of all. */
-    stream_sum (*stream_sum_of)(void *ctx, uint64_t chunk);
+    stream_checksum (*stream_checksum_of)(void *ctx, uint64_t chunk);
 
     /* The name of another tensor where the chunk is a replica of this one's as both are to be
      * equal; NULL. May be NULL itself. */
-    const char *(*twin_of)(void *ctx, uint64_t chunk);
+    const char *(*replica_of)(void *ctx, uint64_t chunk);
 
     /* Files that were read are what they were when opened; else CHANGED. */
     fsdpck_status (*check_unchanged)(void *ctx, fsdpck_error *err);

@@ -10,27 +10,27 @@ void target_init(target *t, budget *owner)
     *t = (target){0};
     catalogue_init(&t->cat, owner);
     t->from = VEC_OF(uint32_t, owner);
-    t->views = VEC_OF(target_view, owner);
+    t->views = VEC_OF(target_alias, owner);
     t->strides = VEC_OF(uint64_t, owner);
-    t->literals = VEC_OF(target_literal, owner);
-    t->lates = VEC_OF(target_late, owner);
+    t->literals = VEC_OF(target_constant, owner);
+    t->lates = VEC_OF(target_deferred, owner);
     t->rank_roots = VEC_OF(value, owner);
     t->flat_params = VEC_OF(uint32_t, owner);
     t->flat_states = VEC_OF(uint32_t, owner);
     t->dropped = VEC_OF(target_dropped, owner);
     strtab_init(&t->owners, owner);
-    t->new_owners = VEC_OF(value, owner);
+    t->new_param_names = VEC_OF(value, owner);
     t->world_size = 1;
     t->text.limit_bytes = SIZE_MAX / 2; /* headers and directories grow with the catalogue alone */
 }
 
-fsdpck_status target_add_literal_at(target *t, uint32_t file, uint64_t offset_bytes,
-                                    uint64_t text_at, uint64_t nbytes, fsdpck_error *err)
+fsdpck_status target_add_constant_at(target *t, uint32_t file, uint64_t offset_bytes,
+                                     uint64_t text_at, uint64_t nbytes, fsdpck_error *err)
 {
-    target_literal *lit = vec_push(&t->literals, err);
+    target_constant *lit = vec_push(&t->literals, err);
     if (lit == NULL)
         return FSDPCK_LIMIT;
-    *lit = (target_literal){
+    *lit = (target_constant){
         .file = file,
         .offset_bytes = offset_bytes,
         .nbytes = nbytes,
@@ -39,10 +39,10 @@ fsdpck_status target_add_literal_at(target *t, uint32_t file, uint64_t offset_by
     return FSDPCK_OK;
 }
 
-fsdpck_status target_add_literal(target *t, uint32_t file, uint64_t offset_bytes, const void *bytes,
-                                 uint64_t nbytes, fsdpck_error *err)
+fsdpck_status target_add_constant(target *t, uint32_t file, uint64_t offset_bytes,
+                                  const void *bytes, uint64_t nbytes, fsdpck_error *err)
 {
-    RETURN_IF(target_add_literal_at(t, file, offset_bytes, t->text.nbytes, nbytes, err));
+    RETURN_IF(target_add_constant_at(t, file, offset_bytes, t->text.nbytes, nbytes, err));
     text_append(&t->text, bytes, (size_t)nbytes);
     return text_check(&t->text, err);
 }
@@ -77,7 +77,7 @@ static uint64_t sum_boxes(const target *t, const cat_tensor *ct, uint32_t *seen,
     for (uint32_t i = 0; i < ct->nchunks; i++) {
         const uint64_t chunk = ct->first_chunk + i;
         uint64_t at = box_hash(&t->cat, chunk, ct->ndim) & mask;
-        if (catalogue_chunk(&t->cat, chunk)->place == PLACE_EMPTY)
+        if (catalogue_chunk(&t->cat, chunk)->place == LOCATION_EMPTY)
             continue;
         while (seen[at] != 0 && !same_box(&t->cat, ct->first_chunk + seen[at] - 1, chunk, ct->ndim))
             at = (at + 1) & mask;
@@ -118,15 +118,15 @@ void target_add_file_crc(const target *t, uint32_t file, uint64_t offset_bytes, 
     if (!t->want_file_crc || nbytes == 0)
         return;
     const uint64_t behind = catalogue_file(&t->cat, file)->nbytes - offset_bytes - nbytes;
-    (void)__atomic_fetch_xor(&t->file_crc[file], crc64_move(crc64_raw(0, bytes, nbytes), behind),
+    (void)__atomic_fetch_xor(&t->file_crc[file], crc64_shift(crc64_raw(0, bytes, nbytes), behind),
                              __ATOMIC_RELAXED);
 }
 
-value target_owner(const target *t, const char *name, size_t nbytes)
+value target_param_name(const target *t, const char *name, size_t nbytes)
 {
     const uint32_t id =
         strtab_count(&t->owners) == 0 ? STRTAB_NONE : strtab_find(&t->owners, name, nbytes);
-    return id == STRTAB_NONE ? VALUE_OF_NONE : *VEC_AT(&t->new_owners, const value, id);
+    return id == STRTAB_NONE ? VALUE_OF_NONE : *VEC_AT(&t->new_param_names, const value, id);
 }
 
 void target_release(target *t)
@@ -144,9 +144,9 @@ void target_release(target *t)
     vec_release(&t->flat_states);
     vec_release(&t->dropped);
     strtab_release(&t->owners);
-    vec_release(&t->new_owners);
+    vec_release(&t->new_param_names);
     text_release(&t->text);
-    pack_release(&t->pack);
+    filter_release(&t->pack);
     free(t->chunk_crc);
     free(t->chunk_digest);
     free(t->file_crc);

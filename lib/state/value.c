@@ -43,7 +43,7 @@ static fsdpck_status new_wide(value_pool *p, value_kind kind, uint64_t bits, val
                               fsdpck_error *err)
 {
     uint64_t at;
-    RETURN_IF(value_cells_take(p, 1, &at, err));
+    RETURN_IF(value_cells_reserve(p, 1, &at, err));
     *value_cell(p, at) = bits;
     *v = value_make(kind, at | VALUE_WIDE);
     return FSDPCK_OK;
@@ -151,7 +151,7 @@ fsdpck_status value_new_symbol(value_pool *p, value module_str, value name_str, 
 static fsdpck_status new_node(value_pool *p, value_kind kind, value *v, fsdpck_error *err)
 {
     uint64_t at;
-    RETURN_IF(value_cells_take(p, VALUE_NODE_CELLS, &at, err));
+    RETURN_IF(value_cells_reserve(p, VALUE_NODE_CELLS, &at, err));
     *v = value_make(kind, at);
     *value_node_of(p, *v) = (value_node){0};
     return FSDPCK_OK;
@@ -189,12 +189,12 @@ fsdpck_status value_node_reserve(value_pool *p, value v, size_t extra, fsdpck_er
     const size_t want = node->count + extra;
     uint64_t at;
     if (node->capacity > 0 && node->items_at + node->capacity * width == p->cells.count) {
-        RETURN_IF(value_cells_take(p, (want - node->capacity) * width, &at, err));
+        RETURN_IF(value_cells_reserve(p, (want - node->capacity) * width, &at, err));
         value_node_of(p, v)->capacity = (uint32_t)want;
         return FSDPCK_OK;
     }
     const size_t capacity = want > 2 * (size_t)node->capacity ? want : 2 * (size_t)node->capacity;
-    RETURN_IF(value_cells_take(p, capacity * width, &at, err));
+    RETURN_IF(value_cells_reserve(p, capacity * width, &at, err));
     value_node *moved = value_node_of(p, v);
     if (moved->count > 0)
         memcpy(value_cell(p, at), value_cell(p, moved->items_at),
@@ -226,7 +226,7 @@ fsdpck_status value_new_from(value_pool *p, value_kind kind, const value *items,
         if (count > UINT32_MAX)
             return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT,
                              "a tuple has too many items");
-        RETURN_IF(value_cells_take(p, count + 1, &at, err));
+        RETURN_IF(value_cells_reserve(p, count + 1, &at, err));
         *value_cell(p, at) = count;
         memcpy(value_cell(p, at + 1), items, count * sizeof(value));
     }
@@ -238,7 +238,7 @@ fsdpck_status value_new_call(value_pool *p, const value_call *call, value *v, fs
 {
     uint64_t at;
     const value_call copy = *call; /* it may lie in the pool that now moves */
-    RETURN_IF(value_cells_take(p, VALUE_CALL_CELLS, &at, err));
+    RETURN_IF(value_cells_reserve(p, VALUE_CALL_CELLS, &at, err));
     *v = value_make(VALUE_CALL, at);
     *(value_call *)(void *)value_cell(p, at) = copy;
     return FSDPCK_OK;

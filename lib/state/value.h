@@ -122,7 +122,7 @@ fsdpck_status value_dict_set(value_pool *p, value dict, value key, value item,
 /* --- looking --- */
 value_kind value_kind_of(value v);
 bool value_is_none(value v);
-bool value_as_bool(value v);
+bool value_is_true(value v);
 /* False where it is no INT (a BOOL counts, as in Python). */
 bool value_as_i64(const value_pool *p, value v, int64_t *i);
 /* INT that is >= 0. */
@@ -184,7 +184,7 @@ fsdpck_status value_copy(const value_pool *from, value v, value_pool *to,
 struct value_map;
 /* The same, beside copies that exist already: `made` maps containers and calls of `from` to their
  * copies in `to`, and gets those that are made here. */
-fsdpck_status value_copy_beside(const value_pool *from, value v, value_pool *to,
+fsdpck_status value_copy_shared(const value_pool *from, value v, value_pool *to,
                                 const uint64_t *tensor_map, struct value_map *made, value *copy,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -91,8 +91,8 @@ static inline value_node *value_node_of(const value_pool *p, value v)
 }
 
 /* n cells with any content. */
-static inline fsdpck_status value_cells_take(value_pool *p, size_t n, uint64_t *at,
-                                             fsdpck_error *err)
+static inline fsdpck_status value_cells_reserve(value_pool *p, size_t n, uint64_t *at,
+                                                fsdpck_error *err)
 {
     if (p->cells.capacity - p->cells.count < n)
         RETURN_IF(vec_reserve(&p->cells, n, err));

@@ -74,12 +74,12 @@ static fsdpck_status new_like(struct copy_job *job, value v, value *copy, fsdpck
         return value_new_call(job->to, value_call_of(job->from, v), copy, err);
     uint64_t at;
     if (kind == VALUE_TUPLE || kind == VALUE_FROZENSET) {
-        RETURN_IF(value_cells_take(job->to, count + 1, &at, err));
+        RETURN_IF(value_cells_reserve(job->to, count + 1, &at, err));
         *value_cell(job->to, at) = count;
         *copy = value_make(kind, at);
         return FSDPCK_OK;
     }
-    RETURN_IF(value_cells_take(job->to, VALUE_NODE_CELLS + count, &at, err));
+    RETURN_IF(value_cells_reserve(job->to, VALUE_NODE_CELLS + count, &at, err));
     const uint32_t nitems = (uint32_t)value_count(job->from, v);
     *copy = value_make(kind, at);
     *value_node_of(job->to, *copy) = (value_node){.items_at = at + VALUE_NODE_CELLS,
@@ -144,7 +144,7 @@ static fsdpck_status copy_parts(struct copy_job *job, struct copy_pair pair, fsd
     return FSDPCK_OK;
 }
 
-fsdpck_status value_copy_beside(const value_pool *from, value v, value_pool *to,
+fsdpck_status value_copy_shared(const value_pool *from, value v, value_pool *to,
                                 const uint64_t *tensor_map, value_map *made, value *copy,
                                 fsdpck_error *err)
 {
@@ -169,7 +169,7 @@ fsdpck_status value_copy(const value_pool *from, value v, value_pool *to,
                          const uint64_t *tensor_map, value *copy, fsdpck_error *err)
 {
     value_map made = VALUE_MAP(to->owner);
-    const fsdpck_status st = value_copy_beside(from, v, to, tensor_map, &made, copy, err);
+    const fsdpck_status st = value_copy_shared(from, v, to, tensor_map, &made, copy, err);
     value_map_release(&made);
     return st;
 }

@@ -83,7 +83,7 @@ static void put_leaf(struct printer *pr, value v)
         text_puts(pr->out, "None");
         break;
     case VALUE_BOOL:
-        text_puts(pr->out, value_as_bool(v) ? "True" : "False");
+        text_puts(pr->out, value_is_true(v) ? "True" : "False");
         break;
     case VALUE_INT:
         (void)value_as_i64(pr->p, v, &i);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "statedict/rekey_parts.h"
+#include "statedict/rekey_internal.h"
 
 /* They are looked up one after another. */
 #define OPTIMIZERS_MAX 1024u
@@ -210,7 +210,7 @@ static bool is_nothing(catalogue *c, uint32_t object)
 }
 
 /* Objects of its state tell parameters apart; one that is the whole state, all of them. */
-static void see_object(rekey *r, rekey_optimizer *o, const rekey_entry *e)
+static void add_object_of_rank(rekey *r, rekey_optimizer *o, const rekey_entry *e)
 {
     if (!e->is_object || is_nothing(r->cat, e->index))
         return;
@@ -251,7 +251,7 @@ static fsdpck_status see_state(rekey *r, uint32_t index, bool is_object, uint32_
             e.key = (uint32_t)n;
         }
         o->unknown += e.kind == REKEY_STATE && e.at == REKEY_NONE;
-        see_object(r, o, &e);
+        add_object_of_rank(r, o, &e);
         return add_entry(r, &e, err);
     }
     return FSDPCK_OK;
@@ -324,7 +324,7 @@ fsdpck_status rekey_fail(const rekey *r, const rekey_optimizer *o, fsdpck_status
     return st;
 }
 
-bool rekey_wants(const catalogue *c, uint32_t object, optim_keys to)
+bool rekey_needs_object(const catalogue *c, uint32_t object, optim_keys to)
 {
     const cat_object *o = catalogue_object(c, object);
     const size_t count = value_count(&c->pool, o->path);
@@ -366,7 +366,7 @@ static fsdpck_status know_names(rekey *r, fsdpck_error *err)
 static void match_tentative(rekey *r, uint32_t owner)
 {
     if (rekey_match(r, owner, true, NULL) != FSDPCK_OK)
-        rekey_open_all(REKEY_OPTIMIZER(r, owner));
+        rekey_mark_unknown(REKEY_OPTIMIZER(r, owner));
 }
 
 /* What its labels mean. */
@@ -412,7 +412,7 @@ static fsdpck_status run(rekey *r, fsdpck_error *err)
     RETURN_IF(know_names(r, err));
     for (uint32_t i = 0; i < r->optimizers.count; i++)
         RETURN_IF(match(r, i, err));
-    RETURN_IF(rekey_rivals(r, r->to == OPTIM_KEYS_ID, err));
+    RETURN_IF(rekey_check_conflicts(r, r->to == OPTIM_KEYS_ID, err));
     for (uint32_t i = 0; i < r->optimizers.count; i++)
         RETURN_IF(prepare(r, i, err));
     for (uint32_t i = 0; i < r->optimizers.count; i++)
@@ -437,7 +437,7 @@ static fsdpck_status learn(rekey *r, fsdpck_error *err)
         if (!o->same)
             match_tentative(r, i);
     }
-    RETURN_IF(rekey_rivals(r, true, err));
+    RETURN_IF(rekey_check_conflicts(r, true, err));
     RETURN_IF(rekey_text_numbers(r, err));
     for (size_t i = 0; i < r->entries.count; i++) {
         const rekey_entry *e = REKEY_ENTRY(r, i);
@@ -491,8 +491,8 @@ fsdpck_status rekey_run(catalogue *c, const rekey_order *order, optim_keys to, c
     return to == OPTIM_KEYS_AS_THEY_ARE ? FSDPCK_OK : run_with(c, order, to, log, count, err);
 }
 
-fsdpck_status rekey_learn(catalogue *c, const rekey_order *order, const logger *log,
-                          fsdpck_error *err)
+fsdpck_status rekey_infer_params(catalogue *c, const rekey_order *order, const logger *log,
+                                 fsdpck_error *err)
 {
     uint32_t count;
     return run_with(c, order, OPTIM_KEYS_AS_THEY_ARE, log, &count, err);

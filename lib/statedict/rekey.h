@@ -8,7 +8,7 @@
  * the latter with flatten_optimizer_state_dict (torch 2.15, distributed/checkpoint/state_dict.py;
  * FSDP.rekey_optim_state_dict has PARAM_ID and PARAM_NAME).
  *
- *     for each object for which rekey_wants(&cat, i)
+ *     for each object for which rekey_needs_object(&cat, i)
  *         load it
  *     RETURN_IF(rekey_run(&cat, &order, OPTIM_KEYS_NAME, &log, &count, err));
  *
@@ -72,7 +72,7 @@ typedef struct rekey_order {
 } rekey_order;
 
 /* Whether rekey_run needs the content of this object. */
-bool rekey_wants(const catalogue *c, uint32_t object, optim_keys to);
+bool rekey_needs_object(const catalogue *c, uint32_t object, optim_keys to);
 
 /* *count: optimizers that were found. Errors: BADINPUT (MODEL-NEEDED: nobody says what the numbers
  * mean; MODEL-OPTIM: groups that contradict themselves or the order; KEY-DUP), UNSUPPORTED
@@ -82,7 +82,7 @@ fsdpck_status rekey_run(catalogue *c, const rekey_order *order, optim_keys to, c
 
 /* Changes nothing but cat_tensor.param of state by number, where its meaning can be told, and texts
  * that a DCP folder has for the numbers that param_groups list: they become numbers. */
-fsdpck_status rekey_learn(catalogue *c, const rekey_order *order, const logger *log,
-                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status rekey_infer_params(catalogue *c, const rekey_order *order, const logger *log,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

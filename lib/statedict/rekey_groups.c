@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "statedict/rekey_parts.h"
+#include "statedict/rekey_internal.h"
 
 /* --- nested: lists of parameters --- */
 

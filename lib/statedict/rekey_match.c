@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "model/fqn.h"
-#include "statedict/rekey_parts.h"
+#include "statedict/rekey_internal.h"
 
 /* What the state of a number says of it, where its parameter is not found. */
 fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_error *err)

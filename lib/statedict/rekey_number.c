@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "model/fqn.h"
-#include "statedict/rekey_parts.h"
+#include "statedict/rekey_internal.h"
 
 /* Longer paths are left alone. */
 #define REKEY_PATH_MAX 64u

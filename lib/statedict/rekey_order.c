@@ -1,7 +1,7 @@
 /* What numbers mean where the order of the model is taken for that of the numbers (--assume order). */
 #include <inttypes.h>
 
-#include "statedict/rekey_parts.h"
+#include "statedict/rekey_internal.h"
 
 /* The first way to go through the candidates; *failed: the position that finds none. */
 static bool embed(rekey_matching *m, const rekey_group *g, bool backwards, uint32_t *failed)

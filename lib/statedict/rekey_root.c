@@ -1,7 +1,7 @@
 /* The nested root of a checkpoint that has one: the same dicts with other keys. */
 #include <string.h>
 
-#include "statedict/rekey_parts.h"
+#include "statedict/rekey_internal.h"
 
 /* Of a label as a key: a name as str, a number as int. */
 static fsdpck_status new_key(rekey *r, const rekey_optimizer *o, uint32_t position, value *key,

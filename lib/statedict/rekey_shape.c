@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "statedict/rekey_parts.h"
+#include "statedict/rekey_internal.h"
 
 typedef struct state_tensor {
     const cat_tensor *tensor;

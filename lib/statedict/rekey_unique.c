@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "statedict/rekey_parts.h"
+#include "statedict/rekey_internal.h"
 
 #define NAMES_SHOWN 3u
 #define FITS_ANY    (UINT32_MAX - 1)

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "statedict/rekey_parts.h"
+#include "statedict/rekey_internal.h"
 
 void rekey_label(const rekey *r, const rekey_optimizer *o, uint32_t position, text_buf *out)
 {

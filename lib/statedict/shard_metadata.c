@@ -117,7 +117,7 @@ static fsdpck_status gather_one(reading *r, const cat_object *o, fsdpck_error *e
         else if (value_is_str(r->pool, word, "shared_param_info"))
             w->shared = o->content;
         else if (value_is_str(r->pool, word, "no_broadcast_optim_state"))
-            w->alone = value_as_bool(o->content);
+            w->alone = value_is_true(o->content);
         return FSDPCK_OK;
     }
     if (!value_is_str(r->pool, word, "params"))

@@ -4,27 +4,27 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "statedict/unflatten_parts.h"
+#include "statedict/unflatten_internal.h"
 
-const unit_param *flat_param(const flat_view *v, uint32_t index)
+const unit_param *flat_param(const flat_adapter *v, uint32_t index)
 {
     return VEC_AT(&v->units->params, const unit_param, index);
 }
 
-const unit *flat_unit_of(const flat_view *v, uint32_t param)
+const unit *flat_unit_of(const flat_adapter *v, uint32_t param)
 {
     return unit_at(v->units, *VEC_AT(&v->unit_of, const uint32_t, param));
 }
 
 /* --- the source --- */
 
-static const flat_spot *spot_of(const flat_view *v, uint64_t chunk)
+static const flat_chunk *flat_chunk_of(const flat_adapter *v, uint64_t chunk)
 {
-    return VEC_AT(&v->spots, const flat_spot, catalogue_chunk(v->out, chunk)->aux);
+    return VEC_AT(&v->spots, const flat_chunk, catalogue_chunk(v->out, chunk)->aux);
 }
 
 /* Strides of a box whose elements lie without gaps in the parameter's memory order. */
-static void box_strides(const flat_view *v, const unit_param *p, const uint64_t *sizes,
+static void box_strides(const flat_adapter *v, const unit_param *p, const uint64_t *sizes,
                         uint64_t step, uint64_t *strides)
 {
     const uint64_t *order =
@@ -37,9 +37,9 @@ static void box_strides(const flat_view *v, const unit_param *p, const uint64_t 
     }
 }
 
-static fsdpck_status refused(const flat_view *v, const flat_spot *s, fsdpck_error *err)
+static fsdpck_status refused(const flat_adapter *v, const flat_chunk *s, fsdpck_error *err)
 {
-    if (s->param == SPOT_REFUSED) {
+    if (s->param == FLAT_CHUNK_REFUSED) {
         if (err != NULL)
             *err = v->refusal;
         return v->refusal.status;
@@ -52,15 +52,15 @@ static fsdpck_status refused(const flat_view *v, const flat_spot *s, fsdpck_erro
 
 static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
 {
-    const flat_view *v = ctx;
-    const flat_spot *s = spot_of(v, chunk);
+    const flat_adapter *v = ctx;
+    const flat_chunk *s = flat_chunk_of(v, chunk);
     const cat_chunk *k = catalogue_chunk(v->out, chunk);
     uint64_t sizes[NDIM_MAX], step, skip;
 
-    if (s->param == SPOT_REFUSED || s->param == SPOT_DIFFERS)
+    if (s->param == FLAT_CHUNK_REFUSED || s->param == FLAT_CHUNK_DIFFERS)
         return refused(v, s, err);
     RETURN_IF(v->base_source.locate(v->base_source.ctx, s->chunk, where, err));
-    if (s->param == SPOT_AS_IS || s->param == SPOT_TWIN)
+    if (s->param == FLAT_CHUNK_AS_IS || s->param == FLAT_CHUNK_ALIAS)
         return FSDPCK_OK;
     const dtype d = (dtype)catalogue_tensor(v->out, k->tensor)->dtype;
     step = where->rows ? 1 : where->strides[0];
@@ -79,37 +79,37 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
 static fsdpck_status read_at(void *ctx, uint32_t file, uint64_t offset_bytes, void *dst,
                              uint64_t nbytes, fsdpck_error *err)
 {
-    const source *s = &((const flat_view *)ctx)->base_source;
+    const source *s = &((const flat_adapter *)ctx)->base_source;
     return s->read_at(s->ctx, file, offset_bytes, dst, nbytes, err);
 }
 
 static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **stream,
                                  fsdpck_error *err)
 {
-    const flat_view *v = ctx;
+    const flat_adapter *v = ctx;
     const source *s = &v->base_source;
-    return s->stream_open(s->ctx, spot_of(v, chunk)->chunk, stream, err);
+    return s->stream_open(s->ctx, flat_chunk_of(v, chunk)->chunk, stream, err);
 }
 
 static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
 {
-    const flat_view *v = ctx;
+    const flat_adapter *v = ctx;
     const source *s = &v->base_source;
-    return s->stream_nbytes(s->ctx, spot_of(v, chunk)->chunk);
+    return s->stream_nbytes(s->ctx, flat_chunk_of(v, chunk)->chunk);
 }
 
 static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
 {
-    const source *s = &((const flat_view *)ctx)->base_source;
+    const source *s = &((const flat_adapter *)ctx)->base_source;
     return s->check_unchanged(s->ctx, err);
 }
 
-const source *flat_view_source(const flat_view *v)
+const source *flat_adapter_source(const flat_adapter *v)
 {
     return &v->source;
 }
 
-uint64_t flat_view_dropped(const flat_view *v)
+uint64_t flat_adapter_dropped(const flat_adapter *v)
 {
     return v->dropped_count;
 }
@@ -117,10 +117,10 @@ uint64_t flat_view_dropped(const flat_view *v)
 /* --- making it --- */
 
 /* The other names of each parameter, whichever unit lists them. */
-static fsdpck_status list_twins(flat_view *v, fsdpck_error *err)
+static fsdpck_status list_aliases(flat_adapter *v, fsdpck_error *err)
 {
     const unit_list *l = v->units;
-    uint32_t *first = vec_push_n(&v->first_twin, l->params.count, err);
+    uint32_t *first = vec_push_n(&v->first_alias, l->params.count, err);
     uint32_t *of = vec_push_n(&v->unit_of, l->params.count, err);
 
     if ((first == NULL || of == NULL) && l->params.count > 0)
@@ -137,20 +137,20 @@ static fsdpck_status list_twins(flat_view *v, fsdpck_error *err)
         size_t nbytes;
         const char *name = unit_name(l, s->same_as, &nbytes);
         const unit_param *p = unit_list_find_param(l, name, nbytes, NULL);
-        flat_twin *t = vec_push(&v->twins, err);
+        flat_alias *t = vec_push(&v->twins, err);
         if (t == NULL)
             return FSDPCK_LIMIT;
         if (p == NULL)
             return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                              "list of units is not sealed");
         const size_t at = (size_t)(p - VEC_AT(&l->params, const unit_param, 0));
-        *t = (flat_twin){.fqn = s->fqn, .next = first[at]};
+        *t = (flat_alias){.fqn = s->fqn, .next = first[at]};
         first[at] = (uint32_t)(v->twins.count - 1);
     }
     return FSDPCK_OK;
 }
 
-static fsdpck_status copy_frame(flat_view *v, fsdpck_error *err)
+static fsdpck_status copy_frame(flat_adapter *v, fsdpck_error *err)
 {
     const catalogue *from = v->base;
     uint32_t index;
@@ -170,7 +170,7 @@ static fsdpck_status copy_frame(flat_view *v, fsdpck_error *err)
 
 /* A flat parameter is cut without regard to its parameters' dims; nobody wants to have them cut like
  * that again. They are said to be cut as FSDP cuts what it does not flatten: along dim 0. */
-static fsdpck_status make_spec(flat_view *v, fsdpck_error *err)
+static fsdpck_status make_spec(flat_adapter *v, fsdpck_error *err)
 {
     const int64_t all = v->base->origin.world_size;
     uint64_t ranks = 1;
@@ -195,7 +195,7 @@ static fsdpck_status make_spec(flat_view *v, fsdpck_error *err)
 }
 
 /* Where the view has what the first catalogue has, its nesting serves. */
-static fsdpck_status keep_root(flat_view *v, fsdpck_error *err)
+static fsdpck_status keep_root(flat_adapter *v, fsdpck_error *err)
 {
     const catalogue *from = v->base;
     if (value_is_none(from->root) || flat_has_pieces(from) || v->carries ||
@@ -207,11 +207,11 @@ static fsdpck_status keep_root(flat_view *v, fsdpck_error *err)
     return value_copy(&from->pool, from->root, &v->out->pool, v->map.items, &v->out->root, err);
 }
 
-static flat_view *view_init(catalogue *base, const source *src, const unit_list *units,
-                            const flat_view_options *options, catalogue *out)
+static flat_adapter *view_init(catalogue *base, const source *src, const unit_list *units,
+                               const flat_adapter_options *options, catalogue *out)
 {
     budget *owner = out->owner;
-    flat_view *v = calloc(1, sizeof *v);
+    flat_adapter *v = calloc(1, sizeof *v);
     if (v == NULL)
         return NULL;
     v->base = base;
@@ -222,17 +222,17 @@ static flat_view *view_init(catalogue *base, const source *src, const unit_list 
     v->owner = owner;
     /* Without units and flat parameters no state is a piece of any. */
     v->whole = flat_numbers_are_whole(base) ||
-               (unit_count(units) == 0 && flat_view_count(base, NULL) == 0);
-    v->spots = VEC_OF(flat_spot, owner);
+               (unit_count(units) == 0 && flat_params_count(base, NULL) == 0);
+    v->spots = VEC_OF(flat_chunk, owner);
     v->map = VEC_OF(uint64_t, owner);
     v->object_origin = VEC_OF(uint32_t, owner);
-    v->twins = VEC_OF(flat_twin, owner);
-    v->first_twin = VEC_OF(uint32_t, owner);
+    v->twins = VEC_OF(flat_alias, owner);
+    v->first_alias = VEC_OF(uint32_t, owner);
     v->unit_of = VEC_OF(uint32_t, owner);
     v->made_as = VEC_OF(uint32_t, owner);
     v->flat_of = VEC_OF(uint32_t, owner);
     v->by_name = VEC_OF(uint32_t, owner);
-    v->pieces = VEC_OF(flat_piece, owner);
+    v->pieces = VEC_OF(flat_state_tensor, owner);
     v->optimizers = VEC_OF(flat_optimizer, owner);
     v->targets = VEC_OF(uint32_t, owner);
     strtab_init(&v->texts, owner);
@@ -247,13 +247,13 @@ static flat_view *view_init(catalogue *base, const source *src, const unit_list 
                          .stream_finish = src->stream_finish,
                          .stream_close = src->stream_close,
                          .stream_nbytes = src->stream_nbytes == NULL ? NULL : stream_nbytes,
-                         .twin_of = flat_twin_of,
+                         .replica_of = flat_replica_of,
                          .check_unchanged = check_unchanged};
     return v;
 }
 
 /* What only the making of it needs. */
-static void release_scratch(flat_view *v)
+static void release_scratch(flat_adapter *v)
 {
     v->options.order = NULL;
     v->options.order_count = 0;
@@ -268,23 +268,23 @@ static void release_scratch(flat_view *v)
     vec_release(&v->optimizers);
     vec_release(&v->targets);
     vec_release(&v->twins);
-    vec_release(&v->first_twin);
+    vec_release(&v->first_alias);
     strtab_release(&v->texts);
     strtab_release(&v->covered);
     v->dropped_count = strtab_count(&v->dropped);
     strtab_release(&v->dropped);
 }
 
-fsdpck_status flat_view_new(catalogue *base, const source *src, const unit_list *units,
-                            const flat_view_options *options, catalogue *out, flat_view **view,
-                            fsdpck_error *err)
+fsdpck_status flat_adapter_new(catalogue *base, const source *src, const unit_list *units,
+                               const flat_adapter_options *options, catalogue *out,
+                               flat_adapter **view, fsdpck_error *err)
 {
     *view = NULL;
-    flat_view *v = view_init(base, src, units, options, out);
+    flat_adapter *v = view_init(base, src, units, options, out);
     if (v == NULL)
         return error_set_nomem(err, sizeof *v);
     fsdpck_status st = FSDPCK_OK;
-    GOTO_IF(list_twins(v, err), out);
+    GOTO_IF(list_aliases(v, err), out);
     GOTO_IF(copy_frame(v, err), out);
     GOTO_IF(make_spec(v, err), out);
     GOTO_IF(flat_make_tensors(v, err), out);
@@ -294,13 +294,13 @@ fsdpck_status flat_view_new(catalogue *base, const source *src, const unit_list 
 out:
     release_scratch(v);
     if (st != FSDPCK_OK)
-        flat_view_free(v);
+        flat_adapter_free(v);
     else
         *view = v;
     return st;
 }
 
-void flat_view_free(flat_view *v)
+void flat_adapter_free(flat_adapter *v)
 {
     if (v == NULL)
         return;
@@ -313,22 +313,22 @@ void flat_view_free(flat_view *v)
 
 /* --- objects that are loaded late --- */
 
-uint32_t flat_view_object_origin(const flat_view *v, uint32_t object)
+uint32_t flat_adapter_object_origin(const flat_adapter *v, uint32_t object)
 {
     return *VEC_AT(&v->object_origin, const uint32_t, catalogue_object(v->out, object)->number);
 }
 
 /* Tensors that the object brought along. */
-static fsdpck_status take_inner(flat_view *v, fsdpck_error *err)
+static fsdpck_status take_inner(flat_adapter *v, fsdpck_error *err)
 {
     for (size_t i = v->map.count; i < catalogue_tensor_count(v->base); i++) {
         const cat_tensor *t = catalogue_tensor(v->base, i);
-        flat_spot *s = vec_push(&v->spots, err);
+        flat_chunk *s = vec_push(&v->spots, err);
         uint64_t *mapped = vec_push(&v->map, err);
         uint32_t made;
         if (s == NULL || mapped == NULL)
             return FSDPCK_LIMIT;
-        *s = (flat_spot){.chunk = t->first_chunk, .param = SPOT_AS_IS};
+        *s = (flat_chunk){.chunk = t->first_chunk, .param = FLAT_CHUNK_AS_IS};
         cat_chunk k = *catalogue_chunk(v->base, t->first_chunk);
         k.aux = (uint32_t)(v->spots.count - 1);
         RETURN_IF(catalogue_add_object_tensor(
@@ -345,9 +345,9 @@ static fsdpck_status take_inner(flat_view *v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-fsdpck_status flat_view_take_object(flat_view *v, uint32_t object, fsdpck_error *err)
+fsdpck_status flat_adapter_load_object(flat_adapter *v, uint32_t object, fsdpck_error *err)
 {
-    const cat_object *from = catalogue_object(v->base, flat_view_object_origin(v, object));
+    const cat_object *from = catalogue_object(v->base, flat_adapter_object_origin(v, object));
     value copy;
 
     RETURN_IF(take_inner(v, err));

@@ -5,11 +5,11 @@
  * 2*ndim-1 boxes. So a second catalogue is made whose tensors are the original parameters and whose
  * chunks say which element of which chunk of the first they begin at; no byte moves.
  *
- *     flat_view *v;
+ *     flat_adapter *v;
  *     catalogue_init(&seen, &budget);
- *     RETURN_IF(flat_view_new(&cat, &src, &units, &options, &seen, &v, err));   // seals `seen`
- *     flat_view_source(v)      // locate() asks the first source, then moves to the element
- *     flat_view_free(v);       // before `seen`, `src`, `cat` and `units` go
+ *     RETURN_IF(flat_adapter_new(&cat, &src, &units, &options, &seen, &v, err));   // seals `seen`
+ *     flat_adapter_source(v)      // locate() asks the first source, then moves to the element
+ *     flat_adapter_free(v);       // before `seen`, `src`, `cat` and `units` go
  *
  * What becomes of the tensors of `cat` (files are the same in both):
  *   - `PREFIX._flat_param`, or `flat_param`, of a unit: the unit's parameters, shared names as well.
@@ -20,7 +20,7 @@
  *   - optimizer state by number, 'state.N.exp_avg', each rank's 1-dim pieces: 'state.FQN.exp_avg'
  *     of the parameters of flat parameter N, or (use_orig_params) of parameter N; scalars such as
  *     `step` for each of them. `params` of the param_groups hold FQNs.
- *   - tensors that each rank has of its own (agree_is_local): one of each rank, 'NAME.rank3'.
+ *   - tensors that each rank has of its own (description_is_local): one of each rank, 'NAME.rank3'.
  *   - two names of one tensor (options.ties): the chunks of the second are replicas of the first's,
  *     too; a name that is not there becomes a tensor with the chunks of the other.
  *   - other tensors of ranks that stand for one: one again, its ranks' copies replicas, or what
@@ -43,9 +43,9 @@
 #include "model/optim_groups.h"
 #include "model/unit.h"
 #include "state/source.h"
-#include "statedict/agree.h"
+#include "statedict/description_match.h"
 
-typedef struct flat_view flat_view;
+typedef struct flat_adapter flat_adapter;
 
 /* Something that an optimizer counts. Texts are borrowed while the view is made. */
 typedef struct flat_order {
@@ -64,7 +64,7 @@ typedef enum flat_ranks {
     FLAT_RANKS_DROP   /* left out where they are known to differ (CAT_TENSOR_DIFFERS), else one */
 } flat_ranks;
 
-typedef struct flat_view_options {
+typedef struct flat_adapter_options {
     flat_ranks ranks;
     bool assume_order; /* numbers of an optimizer follow the order of the model */
     /* What model.parameters() gives, in its order, where that is known; else NULL. */
@@ -74,19 +74,19 @@ typedef struct flat_view_options {
     /* What the description says of the first catalogue's names; NULL: nothing. Borrowed while the
      * view is made. */
     const agree *agree;
-    const agree_tie *ties;
+    const description_tie *ties;
     size_t tie_count;
     /* The units are from `shard_metadata` in the checkpoint, which is not true of the view: left
      * out. */
     bool from_metadata;
-} flat_view_options;
+} flat_adapter_options;
 
 /* Flat parameters in a catalogue, by their names: those of one dim that end in `_flat_param` or
  * `flat_param`, as whole dotted parts. Returns how many; *first (may be NULL) is the number of the
  * first. A `flat_param` whose module has other parameters, held as it is, is a namesake. */
-uint64_t flat_view_count(const catalogue *cat, uint32_t *first);
+uint64_t flat_params_count(const catalogue *cat, uint32_t *first);
 /* Parameters that are only called flat_param. */
-uint64_t flat_view_namesakes(const catalogue *cat);
+uint64_t flat_params_namesakes(const catalogue *cat);
 
 /* Bytes of a name without '.rank12' at its end. */
 size_t flat_name_without_rank(const char *text, size_t nbytes);
@@ -95,27 +95,27 @@ size_t flat_name_without_rank(const char *text, size_t nbytes);
  * checkpoint may be others: then the list becomes the same over the number that its flat parameters
  * are cut for, found by the number of its ranks (origin.world_size), groups of hybrid sharding
  * considered. Where nothing fits it stays, and making the view says what is wrong. Before it. */
-fsdpck_status flat_view_rescale(const catalogue *base, uint32_t described, unit_list *units,
-                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status flat_adapter_rescale(const catalogue *base, uint32_t described, unit_list *units,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* `base` is sealed; `out` is initialised and empty. */
-fsdpck_status flat_view_new(catalogue *base, const source *src, const unit_list *units,
-                            const flat_view_options *options, catalogue *out, flat_view **view,
-                            fsdpck_error *err) FSDPCK_MUST_CHECK;
-const source *flat_view_source(const flat_view *view);
+fsdpck_status flat_adapter_new(catalogue *base, const source *src, const unit_list *units,
+                               const flat_adapter_options *options, catalogue *out,
+                               flat_adapter **view, fsdpck_error *err) FSDPCK_MUST_CHECK;
+const source *flat_adapter_source(const flat_adapter *view);
 /* Names that were left out by FLAT_RANKS_DROP. */
-uint64_t flat_view_dropped(const flat_view *view);
+uint64_t flat_adapter_dropped(const flat_adapter *view);
 /* Why numbers of raw optimizer state could not be given to parameters, which reading their tensors
  * fails with; NULL where they could. */
-const fsdpck_error *flat_view_refusal(const flat_view *v);
+const fsdpck_error *flat_adapter_order_error(const flat_adapter *v);
 
 /* Ties whose names are cut otherwise, so that they are no replicas. */
-uint64_t flat_view_ties_uncompared(const flat_view *view);
-void flat_view_free(flat_view *view);
+uint64_t flat_adapter_ties_uncompared(const flat_adapter *view);
+void flat_adapter_free(flat_adapter *view);
 
 /* Objects that were not loaded when the view was made: load the first catalogue's, then take it. */
-uint32_t flat_view_object_origin(const flat_view *view, uint32_t object);
-fsdpck_status flat_view_take_object(flat_view *view, uint32_t object,
-                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+uint32_t flat_adapter_object_origin(const flat_adapter *view, uint32_t object);
+fsdpck_status flat_adapter_load_object(flat_adapter *view, uint32_t object,
+                                       fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

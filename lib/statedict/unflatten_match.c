@@ -7,7 +7,7 @@
  * nested unit may come; once open, a unit is gone through to its end. */
 #include <string.h>
 
-#include "statedict/unflatten_parts.h"
+#include "statedict/unflatten_internal.h"
 
 /* More steps than any tree needs whose pieces tell its parameters apart. */
 #define STEPS_MAX UINT64_C(20000000)
@@ -64,7 +64,7 @@ static bool fits(const search *s, uint32_t unit_index, uint32_t k)
     if (s->number == m->count)
         return false;
     for (uint64_t i = m->first[s->number]; i < m->first[s->number + 1]; i++) {
-        const unit_piece q = unit_piece_of(m->units, u, k, m->ranks[i] % u->world_size);
+        const unit_param_range q = unit_param_range_of(m->units, u, k, m->ranks[i] % u->world_size);
         if (m->nelems[i] != (q.in_shard ? q.end - q.begin : 0))
             return false;
     }

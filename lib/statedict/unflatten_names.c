@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "model/fqn.h"
-#include "statedict/unflatten_parts.h"
+#include "statedict/unflatten_internal.h"
 
 static const char *const flat_names[] = {"_flat_param", "flat_param"};
 
@@ -98,8 +98,8 @@ static const unit *find_unit(const unit_list *l, const char *text, size_t nbytes
     }
 }
 
-fsdpck_status flat_name_unit(const flat_view *v, const flat_name *n, const unit **u, bool *is_flat,
-                             text_buf *outer, fsdpck_error *err)
+fsdpck_status flat_name_unit(const flat_adapter *v, const flat_name *n, const unit **u,
+                             bool *is_flat, text_buf *outer, fsdpck_error *err)
 {
     text_buf clean = {0};
     size_t outer_nbytes = 0;
@@ -204,13 +204,13 @@ static uint64_t count_flat(const catalogue *cat, uint32_t *first, uint64_t *name
     return count;
 }
 
-uint64_t flat_view_count(const catalogue *cat, uint32_t *first)
+uint64_t flat_params_count(const catalogue *cat, uint32_t *first)
 {
     uint64_t namesakes;
     return count_flat(cat, first, &namesakes);
 }
 
-uint64_t flat_view_namesakes(const catalogue *cat)
+uint64_t flat_params_namesakes(const catalogue *cat)
 {
     uint64_t namesakes;
     (void)count_flat(cat, NULL, &namesakes);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "model/fqn.h"
-#include "statedict/unflatten_parts.h"
+#include "statedict/unflatten_internal.h"
 
 #define NUMBERS_MAX (1u << 22)
 
@@ -21,7 +21,7 @@ size_t flat_prefix_nbytes(const catalogue *c, value path, uint32_t name, size_t 
     return nbytes > tail ? nbytes - tail : 0;
 }
 
-static fsdpck_status optimizer_of(flat_view *v, const char *prefix, size_t nbytes, size_t depth,
+static fsdpck_status optimizer_of(flat_adapter *v, const char *prefix, size_t nbytes, size_t depth,
                                   uint32_t tensor, uint32_t *index, fsdpck_error *err)
 {
     uint32_t id;
@@ -36,7 +36,7 @@ static fsdpck_status optimizer_of(flat_view *v, const char *prefix, size_t nbyte
     return FSDPCK_OK;
 }
 
-fsdpck_status flat_optim_see(flat_view *v, uint32_t base_tensor, bool *taken, fsdpck_error *err)
+fsdpck_status flat_optim_add(flat_adapter *v, uint32_t base_tensor, bool *taken, fsdpck_error *err)
 {
     const catalogue *c = v->base;
     const cat_tensor *t = catalogue_tensor(c, base_tensor);
@@ -59,17 +59,17 @@ fsdpck_status flat_optim_see(flat_view *v, uint32_t base_tensor, bool *taken, fs
                            base_tensor, &owner, err));
     RETURN_IF(
         strtab_intern(&v->texts, text, n.rank == CAT_NONE ? key_nbytes : n.key_nbytes, &key, err));
-    flat_piece *p = vec_push(&v->pieces, err);
+    flat_state_tensor *p = vec_push(&v->pieces, err);
     if (p == NULL)
         return FSDPCK_LIMIT;
-    *p = (flat_piece){
+    *p = (flat_state_tensor){
         .owner = owner, .number = number, .key = key, .tensor = base_tensor, .rank = n.rank};
     return FSDPCK_OK;
 }
 
 static int compare_pieces(const void *left, const void *right)
 {
-    const flat_piece *a = left, *b = right;
+    const flat_state_tensor *a = left, *b = right;
     if (a->owner != b->owner)
         return a->owner < b->owner ? -1 : 1;
     if (a->number != b->number)
@@ -81,7 +81,7 @@ static int compare_pieces(const void *left, const void *right)
 
 /* --- what the param_groups say --- */
 
-bool flat_is_of_group(const flat_view *v, const flat_optimizer *o, const cat_object *from,
+bool flat_is_of_group(const flat_adapter *v, const flat_optimizer *o, const cat_object *from,
                       const char *what)
 {
     const value_pool *pool = &v->base->pool;
@@ -94,7 +94,7 @@ bool flat_is_of_group(const flat_view *v, const flat_optimizer *o, const cat_obj
            value_is_str(pool, value_item(pool, from->path, count - 1), what);
 }
 
-uint32_t flat_number_at(const flat_view *v, value list, size_t i)
+uint32_t flat_number_at(const flat_adapter *v, value list, size_t i)
 {
     uint64_t n;
     if (!value_as_u64(&v->base->pool, value_item(&v->base->pool, list, i), &n) || n >= NUMBERS_MAX)
@@ -102,7 +102,7 @@ uint32_t flat_number_at(const flat_view *v, value list, size_t i)
     return (uint32_t)n;
 }
 
-static void count_numbers(const flat_view *v, flat_optimizer *o, uint32_t *groups)
+static void count_numbers(const flat_adapter *v, flat_optimizer *o, uint32_t *groups)
 {
     *groups = 0;
     for (uint32_t i = 0; i < catalogue_object_count(v->base); i++) {
@@ -118,7 +118,7 @@ static void count_numbers(const flat_view *v, flat_optimizer *o, uint32_t *group
         }
     }
     for (size_t i = 0; *groups == 0 && i < v->pieces.count; i++) {
-        const flat_piece *p = VEC_AT(&v->pieces, const flat_piece, i);
+        const flat_state_tensor *p = VEC_AT(&v->pieces, const flat_state_tensor, i);
         if (VEC_AT(&v->optimizers, flat_optimizer, p->owner) == o && p->number < NUMBERS_MAX &&
             p->number >= o->count)
             o->count = p->number + 1;
@@ -127,7 +127,7 @@ static void count_numbers(const flat_view *v, flat_optimizer *o, uint32_t *group
 
 /* --- from numbers to parameters --- */
 
-static fsdpck_status refuse(flat_view *v, flat_optimizer *o, const char *why, uint32_t number)
+static fsdpck_status refuse(flat_adapter *v, flat_optimizer *o, const char *why, uint32_t number)
 {
     o->failed = true;
     if (v->refusal.status != FSDPCK_OK)
@@ -150,7 +150,7 @@ static fsdpck_status refuse(flat_view *v, flat_optimizer *o, const char *why, ui
 }
 
 /* Nothing is wrong with the state, but nobody says whose it is. */
-static fsdpck_status ask(flat_view *v, flat_optimizer *o, const char *why, const char *found)
+static fsdpck_status ask(flat_adapter *v, flat_optimizer *o, const char *why, const char *found)
 {
     o->failed = true;
     if (v->refusal.status != FSDPCK_OK)
@@ -178,7 +178,7 @@ static bool all_orig(const unit_list *l, bool *mixed)
 }
 
 /* torch 2.6 and newer note the names that the optimizer was given. */
-static fsdpck_status take_names(flat_view *v, flat_optimizer *o, bool orig, bool *complete,
+static fsdpck_status take_names(flat_adapter *v, flat_optimizer *o, bool orig, bool *complete,
                                 fsdpck_error *err)
 {
     const value_pool *pool = &v->base->pool;
@@ -224,7 +224,7 @@ static fsdpck_status take_names(flat_view *v, flat_optimizer *o, bool orig, bool
 }
 
 /* Lengths of each number's pieces, one state of it (all are cut alike). */
-static fsdpck_status match_lengths(flat_view *v, const flat_optimizer *o, uint32_t *found,
+static fsdpck_status match_lengths(flat_adapter *v, const flat_optimizer *o, uint32_t *found,
                                    unsigned *solutions, fsdpck_error *err)
 {
     const uint32_t owner = (uint32_t)(o - VEC_AT(&v->optimizers, const flat_optimizer, 0));
@@ -241,7 +241,7 @@ static fsdpck_status match_lengths(flat_view *v, const flat_optimizer *o, uint32
         *begin = ranks.count;
         uint32_t key = CAT_NONE;
         for (; at < v->pieces.count; at++) {
-            const flat_piece *p = VEC_AT(&v->pieces, const flat_piece, at);
+            const flat_state_tensor *p = VEC_AT(&v->pieces, const flat_state_tensor, at);
             if (p->owner > owner || (p->owner == owner && p->number > n))
                 break;
             const cat_tensor *t = catalogue_tensor(v->base, p->tensor);
@@ -276,9 +276,9 @@ static fsdpck_status match_lengths(flat_view *v, const flat_optimizer *o, uint32
 }
 
 /* The order of the tree, where the description has it: all parameters or those that are trained. */
-static bool take_order(flat_view *v, const flat_optimizer *o, uint32_t *targets)
+static bool take_order(flat_adapter *v, const flat_optimizer *o, uint32_t *targets)
 {
-    const flat_view_options *opt = &v->options;
+    const flat_adapter_options *opt = &v->options;
     uint32_t trained = 0, n = 0;
     for (uint32_t i = 0; i < opt->order_count; i++)
         trained += opt->order[i].requires_grad;
@@ -293,7 +293,7 @@ static bool take_order(flat_view *v, const flat_optimizer *o, uint32_t *targets)
     return true;
 }
 
-static uint32_t target_named(const flat_view *v, bool orig, const char *text, size_t nbytes)
+static uint32_t target_named(const flat_adapter *v, bool orig, const char *text, size_t nbytes)
 {
     const unit *u = NULL;
     const unit_param *p = unit_list_find_param(v->units, text, nbytes, &u);
@@ -313,7 +313,7 @@ static uint32_t target_named(const flat_view *v, bool orig, const char *text, si
 }
 
 /* As the description lists the groups; *taken false where it lists none, or others. */
-static void take_groups(flat_view *v, const flat_optimizer *o, bool orig, bool *taken)
+static void take_groups(flat_adapter *v, const flat_optimizer *o, bool orig, bool *taken)
 {
     const optim_groups *g = v->options.groups;
     const optim_list *list = g == NULL ? NULL
@@ -349,7 +349,7 @@ static void take_groups(flat_view *v, const flat_optimizer *o, bool orig, bool *
     *taken = known > 0;
 }
 
-static fsdpck_status find_targets(flat_view *v, flat_optimizer *o, bool orig, fsdpck_error *err)
+static fsdpck_status find_targets(flat_adapter *v, flat_optimizer *o, bool orig, fsdpck_error *err)
 {
     uint32_t groups;
     bool named;
@@ -390,7 +390,7 @@ static fsdpck_status find_targets(flat_view *v, flat_optimizer *o, bool orig, fs
     return FSDPCK_OK;
 }
 
-bool flat_piece_is_whole(const flat_view *v, uint32_t base_tensor, uint32_t param)
+bool flat_piece_is_whole(const flat_adapter *v, uint32_t base_tensor, uint32_t param)
 {
     const unit_param *p = flat_param(v, param);
     return !unit_is_sharded(flat_unit_of(v, param)) && p->ndim > 0 &&
@@ -400,8 +400,8 @@ bool flat_piece_is_whole(const flat_view *v, uint32_t base_tensor, uint32_t para
 }
 
 /* Whether each piece is as long as what it is said to be a piece of. */
-static fsdpck_status check_piece(flat_view *v, const flat_piece *p, const uint32_t *targets,
-                                 bool orig, bool *fits)
+static fsdpck_status check_piece(flat_adapter *v, const flat_state_tensor *p,
+                                 const uint32_t *targets, bool orig, bool *fits)
 {
     const cat_tensor *t = catalogue_tensor(v->base, p->tensor);
     const uint32_t target = targets[p->number];
@@ -421,26 +421,26 @@ static fsdpck_status check_piece(flat_view *v, const flat_piece *p, const uint32
             continue;
         }
         const unit *u = flat_unit_of(v, target);
-        const unit_piece q =
-            unit_piece_of(v->units, u, target - u->first_param, rank % u->world_size);
+        const unit_param_range q =
+            unit_param_range_of(v->units, u, target - u->first_param, rank % u->world_size);
         *fits = nelems == (q.in_shard ? q.end - q.begin : 0) &&
                 (rank != UINT16_MAX || u->world_size == 1);
     }
     return FSDPCK_OK;
 }
 
-static fsdpck_status check_pieces(flat_view *v, uint32_t owner, bool orig)
+static fsdpck_status check_pieces(flat_adapter *v, uint32_t owner, bool orig)
 {
     flat_optimizer *o = VEC_AT(&v->optimizers, flat_optimizer, owner);
     const uint32_t *targets = VEC_AT(&v->targets, const uint32_t, o->targets_at);
     for (size_t i = 0; !o->failed && i < v->pieces.count; i++) {
-        const flat_piece *p = VEC_AT(&v->pieces, const flat_piece, i);
+        const flat_state_tensor *p = VEC_AT(&v->pieces, const flat_state_tensor, i);
         bool fits = false;
         if (p->owner != owner)
             continue;
         if (p->number < o->count)
             RETURN_IF(check_piece(v, p, targets, orig, &fits));
-        const flat_piece *q = i > 0 ? p - 1 : p;
+        const flat_state_tensor *q = i > 0 ? p - 1 : p;
         if (q->owner == owner && q->number == p->number && q->key == p->key)
             fits = fits && (catalogue_tensor(v->base, q->tensor)->ndim == 0) ==
                                (catalogue_tensor(v->base, p->tensor)->ndim == 0);
@@ -450,10 +450,10 @@ static fsdpck_status check_pieces(flat_view *v, uint32_t owner, bool orig)
     return FSDPCK_OK;
 }
 
-static fsdpck_status check_only_way(flat_view *v, uint32_t owner, bool orig, fsdpck_error *err)
+static fsdpck_status check_only_way(flat_adapter *v, uint32_t owner, bool orig, fsdpck_error *err)
 {
     text_buf why = {0};
-    fsdpck_status st = flat_find_rivals(v, owner, orig, &why, err);
+    fsdpck_status st = flat_find_ambiguity(v, owner, orig, &why, err);
     if (st == FSDPCK_OK && why.nbytes > 0)
         st = ask(v, VEC_AT(&v->optimizers, flat_optimizer, owner),
                  "does not tell which parameters the numbers are", why.text);
@@ -461,14 +461,14 @@ static fsdpck_status check_only_way(flat_view *v, uint32_t owner, bool orig, fsd
     return st;
 }
 
-fsdpck_status flat_optim_find(flat_view *v, fsdpck_error *err)
+fsdpck_status flat_optim_find(flat_adapter *v, fsdpck_error *err)
 {
     bool mixed;
     const bool orig = all_orig(v->units, &mixed);
 
     v->orig = orig;
     if (v->pieces.count > 1)
-        qsort(v->pieces.items, v->pieces.count, sizeof(flat_piece), compare_pieces);
+        qsort(v->pieces.items, v->pieces.count, sizeof(flat_state_tensor), compare_pieces);
     for (uint32_t i = 0; i < v->optimizers.count; i++) {
         flat_optimizer *o = VEC_AT(&v->optimizers, flat_optimizer, i);
         if (mixed)

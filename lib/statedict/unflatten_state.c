@@ -1,7 +1,7 @@
 /* Optimizer state by number, as tensors and objects named after the parameters. */
 #include <string.h>
 
-#include "statedict/unflatten_parts.h"
+#include "statedict/unflatten_internal.h"
 
 /* What a number means: parameters [from, to), or one that is in no flat parameter. */
 typedef struct meaning {
@@ -10,7 +10,7 @@ typedef struct meaning {
 } meaning;
 
 /* False where nobody knows. */
-static bool meaning_of(const flat_view *v, const flat_optimizer *o, uint32_t number, meaning *m)
+static bool meaning_of(const flat_adapter *v, const flat_optimizer *o, uint32_t number, meaning *m)
 {
     const uint32_t target = o->failed || number >= o->count
                                 ? CAT_NONE
@@ -31,7 +31,7 @@ static bool meaning_of(const flat_view *v, const flat_optimizer *o, uint32_t num
     return true;
 }
 
-static const char *name_of(const flat_view *v, const meaning *m, uint32_t param, size_t *nbytes)
+static const char *name_of(const flat_adapter *v, const meaning *m, uint32_t param, size_t *nbytes)
 {
     if (m->other == NULL)
         return unit_name(v->units, flat_param(v, param)->fqn, nbytes);
@@ -42,7 +42,7 @@ static const char *name_of(const flat_view *v, const meaning *m, uint32_t param,
 /* --- making tensors --- */
 
 /* 'optim.state.' FQN '.exp_avg' and its path. */
-static fsdpck_status state_name(flat_view *v, const flat_optimizer *o, const char *fqn,
+static fsdpck_status state_name(flat_adapter *v, const flat_optimizer *o, const char *fqn,
                                 size_t fqn_nbytes, const char *key, size_t key_nbytes, value path,
                                 text_buf *name, value *made, fsdpck_error *err)
 {
@@ -58,8 +58,8 @@ static fsdpck_status state_name(flat_view *v, const flat_optimizer *o, const cha
     return flat_path(v, path, o->depth + 1u, more, more_nbytes, 2, made, err);
 }
 
-static fsdpck_status add_piece(flat_view *v, uint32_t made, uint32_t param, const flat_piece *p,
-                               fsdpck_error *err)
+static fsdpck_status add_piece(flat_adapter *v, uint32_t made, uint32_t param,
+                               const flat_state_tensor *p, fsdpck_error *err)
 {
     const unit_param *up = flat_param(v, param);
     const unit *u = flat_unit_of(v, param);
@@ -67,11 +67,11 @@ static fsdpck_status add_piece(flat_view *v, uint32_t made, uint32_t param, cons
     for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
         const uint32_t rank = p->rank != CAT_NONE ? p->rank : catalogue_chunk(v->base, k)->rank;
         uint64_t begin = 0, end = 0;
-        if (catalogue_chunk(v->base, k)->place == PLACE_EMPTY)
+        if (catalogue_chunk(v->base, k)->place == LOCATION_EMPTY)
             continue;
         if (v->orig) {
-            const unit_piece q =
-                unit_piece_of(v->units, u, param - u->first_param, rank % u->world_size);
+            const unit_param_range q =
+                unit_param_range_of(v->units, u, param - u->first_param, rank % u->world_size);
             begin = up->offset + q.begin;
             end = up->offset + q.end;
         } else {
@@ -85,8 +85,8 @@ static fsdpck_status add_piece(flat_view *v, uint32_t made, uint32_t param, cons
 /* Whether each rank has this state of its own, and it is wanted so: an expert's, or that of a
  * parameter that nothing keeps equal. Where it is equal on all ranks only the description can say
  * that. */
-static bool is_own(const flat_view *v, const meaning *m, uint32_t param, const flat_piece *p,
-                   const text_buf *name)
+static bool is_own(const flat_adapter *v, const meaning *m, uint32_t param,
+                   const flat_state_tensor *p, const text_buf *name)
 {
     return (m->other != NULL || flat_unit_of(v, param)->world_size == 1) &&
            ((v->options.ranks == FLAT_RANKS_KEEP && p->rank != CAT_NONE) ||
@@ -94,8 +94,8 @@ static bool is_own(const flat_view *v, const meaning *m, uint32_t param, const f
 }
 
 /* 'optim.state.FQN.exp_avg.rank3', of the shape of the parameter; of one chunk. */
-static fsdpck_status make_own(flat_view *v, const meaning *m, uint32_t param, const flat_piece *p,
-                              uint64_t chunk, fsdpck_error *err)
+static fsdpck_status make_own(flat_adapter *v, const meaning *m, uint32_t param,
+                              const flat_state_tensor *p, uint64_t chunk, fsdpck_error *err)
 {
     const flat_optimizer *o = VEC_AT(&v->optimizers, const flat_optimizer, p->owner);
     const cat_tensor *t = catalogue_tensor(v->base, p->tensor);
@@ -122,7 +122,7 @@ static fsdpck_status make_own(flat_view *v, const meaning *m, uint32_t param, co
         catalogue_tensor(v->out, made)->flags |= CAT_TENSOR_OF_RANK;
     }
     if (st == FSDPCK_OK && whole) {
-        st = flat_add_same(v, made, chunk, SPOT_AS_IS, err);
+        st = flat_add_same(v, made, chunk, FLAT_CHUNK_AS_IS, err);
     } else if (st == FSDPCK_OK) {
         const unit_param *up = flat_param(v, param);
         st = flat_add_interval(v, made, param, up->offset, chunk, v->orig ? up->offset : 0,
@@ -134,10 +134,10 @@ static fsdpck_status make_own(flat_view *v, const meaning *m, uint32_t param, co
 }
 
 /* One state (pieces [first, end)) of one parameter. */
-static fsdpck_status make_state(flat_view *v, const meaning *m, uint32_t param, size_t first,
+static fsdpck_status make_state(flat_adapter *v, const meaning *m, uint32_t param, size_t first,
                                 size_t end, text_buf *name, fsdpck_error *err)
 {
-    const flat_piece *p = VEC_AT(&v->pieces, const flat_piece, first);
+    const flat_state_tensor *p = VEC_AT(&v->pieces, const flat_state_tensor, first);
     const flat_optimizer *o = VEC_AT(&v->optimizers, const flat_optimizer, p->owner);
     const cat_tensor *t = catalogue_tensor(v->base, p->tensor);
     size_t fqn_nbytes;
@@ -150,7 +150,7 @@ static fsdpck_status make_state(flat_view *v, const meaning *m, uint32_t param, 
                          strtab_nbytes(&v->texts, p->key), t->path, name, &path, err));
     if (is_own(v, m, param, p, name)) {
         for (size_t i = first; i < end; i++) {
-            const flat_piece *q = VEC_AT(&v->pieces, const flat_piece, i);
+            const flat_state_tensor *q = VEC_AT(&v->pieces, const flat_state_tensor, i);
             const cat_tensor *of = catalogue_tensor(v->base, q->tensor);
             for (uint64_t k = of->first_chunk; k < of->first_chunk + of->nchunks; k++)
                 RETURN_IF(make_own(v, m, param, q, k, err));
@@ -159,7 +159,7 @@ static fsdpck_status make_state(flat_view *v, const meaning *m, uint32_t param, 
     }
     if (m->other != NULL || t->ndim == 0 || (v->orig && flat_piece_is_whole(v, p->tensor, param))) {
         for (size_t i = first; i < end; i++)
-            RETURN_IF(flat_join_tensor(v, VEC_AT(&v->pieces, const flat_piece, i)->tensor,
+            RETURN_IF(flat_join_tensor(v, VEC_AT(&v->pieces, const flat_state_tensor, i)->tensor,
                                        name->text, name->nbytes, path, err));
         return FSDPCK_OK;
     }
@@ -167,16 +167,16 @@ static fsdpck_status make_state(flat_view *v, const meaning *m, uint32_t param, 
         flat_tensor_get(v, name->text, name->nbytes, (dtype)t->dtype, param, &made, &fresh, err));
     catalogue_tensor(v->out, made)->path = path;
     for (size_t i = first; i < end; i++)
-        RETURN_IF(add_piece(v, made, param, VEC_AT(&v->pieces, const flat_piece, i), err));
+        RETURN_IF(add_piece(v, made, param, VEC_AT(&v->pieces, const flat_state_tensor, i), err));
     return FSDPCK_OK;
 }
 
-static size_t run_end(const flat_view *v, size_t first, bool same_key)
+static size_t run_end(const flat_adapter *v, size_t first, bool same_key)
 {
-    const flat_piece *p = VEC_AT(&v->pieces, const flat_piece, first);
+    const flat_state_tensor *p = VEC_AT(&v->pieces, const flat_state_tensor, first);
     size_t end = first + 1;
     for (; end < v->pieces.count; end++) {
-        const flat_piece *q = VEC_AT(&v->pieces, const flat_piece, end);
+        const flat_state_tensor *q = VEC_AT(&v->pieces, const flat_state_tensor, end);
         if (q->owner != p->owner || q->number != p->number || (same_key && q->key != p->key))
             break;
     }
@@ -184,17 +184,17 @@ static size_t run_end(const flat_view *v, size_t first, bool same_key)
 }
 
 /* All states of one number. */
-static fsdpck_status make_number(flat_view *v, size_t first, size_t end, text_buf *name,
+static fsdpck_status make_number(flat_adapter *v, size_t first, size_t end, text_buf *name,
                                  fsdpck_error *err)
 {
-    const flat_piece *p = VEC_AT(&v->pieces, const flat_piece, first);
+    const flat_state_tensor *p = VEC_AT(&v->pieces, const flat_state_tensor, first);
     const flat_optimizer *o = VEC_AT(&v->optimizers, const flat_optimizer, p->owner);
     meaning m;
 
     if (!meaning_of(v, o, p->number, &m)) {
         for (size_t i = first; i < end; i++)
-            RETURN_IF(flat_keep_tensor(v, VEC_AT(&v->pieces, const flat_piece, i)->tensor,
-                                       o->failed ? SPOT_REFUSED : SPOT_AS_IS, err));
+            RETURN_IF(flat_keep_tensor(v, VEC_AT(&v->pieces, const flat_state_tensor, i)->tensor,
+                                       o->failed ? FLAT_CHUNK_REFUSED : FLAT_CHUNK_AS_IS, err));
         return FSDPCK_OK;
     }
     for (uint32_t param = m.from; param < m.to; param++) {
@@ -207,7 +207,7 @@ static fsdpck_status make_number(flat_view *v, size_t first, size_t end, text_bu
     return FSDPCK_OK;
 }
 
-fsdpck_status flat_optim_make(flat_view *v, fsdpck_error *err)
+fsdpck_status flat_optim_make(flat_adapter *v, fsdpck_error *err)
 {
     text_buf name = {0};
     fsdpck_status st = FSDPCK_OK;
@@ -223,7 +223,7 @@ fsdpck_status flat_optim_make(flat_view *v, fsdpck_error *err)
 
 /* --- objects --- */
 
-static fsdpck_status append_names(flat_view *v, const flat_optimizer *o, uint32_t number,
+static fsdpck_status append_names(flat_adapter *v, const flat_optimizer *o, uint32_t number,
                                   value list, fsdpck_error *err)
 {
     value_pool *pool = &v->out->pool;
@@ -243,7 +243,7 @@ static fsdpck_status append_names(flat_view *v, const flat_optimizer *o, uint32_
     return FSDPCK_OK;
 }
 
-static fsdpck_status rename_params(flat_view *v, const flat_optimizer *o, uint32_t base_object,
+static fsdpck_status rename_params(flat_adapter *v, const flat_optimizer *o, uint32_t base_object,
                                    fsdpck_error *err)
 {
     const cat_object *from = catalogue_object(v->base, base_object);
@@ -265,7 +265,7 @@ static fsdpck_status rename_params(flat_view *v, const flat_optimizer *o, uint32
 }
 
 /* 'state.0.step' that is a Python number: one of each parameter. */
-static fsdpck_status spread_object(flat_view *v, const flat_optimizer *o, uint32_t base_object,
+static fsdpck_status spread_object(flat_adapter *v, const flat_optimizer *o, uint32_t base_object,
                                    const meaning *m, fsdpck_error *err)
 {
     const cat_object *from = catalogue_object(v->base, base_object);
@@ -289,7 +289,7 @@ static fsdpck_status spread_object(flat_view *v, const flat_optimizer *o, uint32
     return st;
 }
 
-static bool has_prefix(const flat_view *v, const flat_optimizer *o, const cat_object *from,
+static bool has_prefix(const flat_adapter *v, const flat_optimizer *o, const cat_object *from,
                        size_t depth)
 {
     const size_t nbytes = flat_prefix_nbytes(v->base, from->path, from->name, depth);
@@ -298,7 +298,8 @@ static bool has_prefix(const flat_view *v, const flat_optimizer *o, const cat_ob
                0;
 }
 
-fsdpck_status flat_optim_object(flat_view *v, uint32_t base_object, bool *taken, fsdpck_error *err)
+fsdpck_status flat_optim_object(flat_adapter *v, uint32_t base_object, bool *taken,
+                                fsdpck_error *err)
 {
     const cat_object *from = catalogue_object(v->base, base_object);
     const value_pool *pool = &v->base->pool;

@@ -3,11 +3,11 @@
 #include <string.h>
 
 #include "model/fqn.h"
-#include "statedict/unflatten_parts.h"
+#include "statedict/unflatten_internal.h"
 
 /* --- adding --- */
 
-fsdpck_status flat_path(flat_view *v, value path, size_t keep, const char *const *more,
+fsdpck_status flat_path(flat_adapter *v, value path, size_t keep, const char *const *more,
                         const size_t *more_nbytes, size_t more_count, value *made,
                         fsdpck_error *err)
 {
@@ -33,7 +33,7 @@ out:
     return st;
 }
 
-static fsdpck_status new_tensor(flat_view *v, const char *name, size_t nbytes, dtype d,
+static fsdpck_status new_tensor(flat_adapter *v, const char *name, size_t nbytes, dtype d,
                                 unsigned ndim, const uint64_t *shape, uint32_t made_as,
                                 uint32_t *tensor, bool *fresh, fsdpck_error *err)
 {
@@ -46,7 +46,7 @@ static fsdpck_status new_tensor(flat_view *v, const char *name, size_t nbytes, d
     *fresh = found == 0;
     if (!*fresh) {
         *tensor = found - 1;
-        if (made_as != SPOT_AS_IS && *VEC_AT(&v->made_as, const uint32_t, *tensor) == made_as)
+        if (made_as != FLAT_CHUNK_AS_IS && *VEC_AT(&v->made_as, const uint32_t, *tensor) == made_as)
             return FSDPCK_OK;
         const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_DUP,
                                            "two tensors get the same name");
@@ -62,7 +62,7 @@ static fsdpck_status new_tensor(flat_view *v, const char *name, size_t nbytes, d
     return FSDPCK_OK;
 }
 
-fsdpck_status flat_tensor_get(flat_view *v, const char *name, size_t nbytes, dtype d,
+fsdpck_status flat_tensor_get(flat_adapter *v, const char *name, size_t nbytes, dtype d,
                               uint32_t param, uint32_t *tensor, bool *fresh, fsdpck_error *err)
 {
     const unit_param *p = flat_param(v, param);
@@ -73,34 +73,34 @@ fsdpck_status flat_tensor_get(flat_view *v, const char *name, size_t nbytes, dty
     return FSDPCK_OK;
 }
 
-fsdpck_status flat_add_spot(flat_view *v, uint64_t chunk, uint64_t skip, uint32_t param,
-                            cat_chunk *k, fsdpck_error *err)
+fsdpck_status flat_add_chunk(flat_adapter *v, uint64_t chunk, uint64_t skip, uint32_t param,
+                             cat_chunk *k, fsdpck_error *err)
 {
-    flat_spot *s = vec_push(&v->spots, err);
+    flat_chunk *s = vec_push(&v->spots, err);
     if (s == NULL || v->spots.count > UINT32_MAX)
         return s == NULL
                    ? FSDPCK_LIMIT
                    : error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many chunks");
-    *s = (flat_spot){.chunk = chunk, .skip = skip, .param = param};
+    *s = (flat_chunk){.chunk = chunk, .skip = skip, .param = param};
     *k = *catalogue_chunk(v->base, chunk);
     k->aux = (uint32_t)(v->spots.count - 1);
     return FSDPCK_OK;
 }
 
-fsdpck_status flat_add_same(flat_view *v, uint32_t tensor, uint64_t chunk, uint32_t spot_param,
-                            fsdpck_error *err)
+fsdpck_status flat_add_same(flat_adapter *v, uint32_t tensor, uint64_t chunk,
+                            uint32_t flat_param_index, fsdpck_error *err)
 {
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
     cat_chunk k;
-    RETURN_IF(flat_add_spot(v, chunk, 0, spot_param, &k, err));
+    RETURN_IF(flat_add_chunk(v, chunk, 0, flat_param_index, &k, err));
     catalogue_chunk_box(v->base, chunk, offsets, sizes);
     return catalogue_add_chunk(v->out, tensor, offsets, sizes, &k, err);
 }
 
 /* Whether a chunk of the first catalogue has elements [begin, end), in the tensor's dtype: tensors of
  * ranks are each described by their own file. */
-static fsdpck_status check_held(const flat_view *v, uint32_t tensor, uint64_t chunk, uint64_t begin,
-                                uint64_t end, fsdpck_error *err)
+static fsdpck_status check_held(const flat_adapter *v, uint32_t tensor, uint64_t chunk,
+                                uint64_t begin, uint64_t end, fsdpck_error *err)
 {
     const cat_tensor *made = catalogue_tensor(v->out, tensor);
     const cat_tensor *t = catalogue_tensor(v->base, catalogue_chunk(v->base, chunk)->tensor);
@@ -117,7 +117,7 @@ static fsdpck_status check_held(const flat_view *v, uint32_t tensor, uint64_t ch
     return st;
 }
 
-fsdpck_status flat_add_interval(flat_view *v, uint32_t tensor, uint32_t param, uint64_t offset,
+fsdpck_status flat_add_interval(flat_adapter *v, uint32_t tensor, uint32_t param, uint64_t offset,
                                 uint64_t chunk, uint64_t held, uint64_t begin, uint64_t end,
                                 fsdpck_error *err)
 {
@@ -135,11 +135,11 @@ fsdpck_status flat_add_interval(flat_view *v, uint32_t tensor, uint32_t param, u
     while (unit_boxes_next(&b)) {
         const uint64_t skip = offset + b.flat - held;
         cat_chunk k;
-        RETURN_IF(flat_add_spot(v, chunk, skip, param, &k, err));
-        if (k.place == PLACE_ROWS) {
+        RETURN_IF(flat_add_chunk(v, chunk, skip, param, &k, err));
+        if (k.place == LOCATION_ROWS) {
             k.offset_bytes += skip * itemsize;
             k.nbytes = box_nelems(b.sizes, p->ndim) * itemsize;
-            k.place = p->permuted ? PLACE_STRIDED : PLACE_ROWS;
+            k.place = p->permuted ? LOCATION_STRIDED : LOCATION_ROWS;
         }
         RETURN_IF(catalogue_add_chunk(v->out, tensor, b.offsets, b.sizes, &k, err));
     }
@@ -148,13 +148,14 @@ fsdpck_status flat_add_interval(flat_view *v, uint32_t tensor, uint32_t param, u
 
 /* --- what else there is --- */
 
-fsdpck_status flat_copy_tensor(flat_view *v, uint32_t base_tensor, const char *name, size_t nbytes,
-                               value path, uint32_t *made, fsdpck_error *err)
+fsdpck_status flat_copy_tensor(flat_adapter *v, uint32_t base_tensor, const char *name,
+                               size_t nbytes, value path, uint32_t *made, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
     bool fresh;
     RETURN_IF(new_tensor(v, name, nbytes, (dtype)t->dtype, t->ndim,
-                         catalogue_shape(v->base, base_tensor), SPOT_AS_IS, made, &fresh, err));
+                         catalogue_shape(v->base, base_tensor), FLAT_CHUNK_AS_IS, made, &fresh,
+                         err));
     cat_tensor *m = catalogue_tensor(v->out, *made);
     m->path = path;
     m->flags = t->flags;
@@ -163,7 +164,7 @@ fsdpck_status flat_copy_tensor(flat_view *v, uint32_t base_tensor, const char *n
     return FSDPCK_OK;
 }
 
-fsdpck_status flat_keep_tensor(flat_view *v, uint32_t base_tensor, uint32_t spot_param,
+fsdpck_status flat_keep_tensor(flat_adapter *v, uint32_t base_tensor, uint32_t flat_param_index,
                                fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
@@ -173,7 +174,8 @@ fsdpck_status flat_keep_tensor(flat_view *v, uint32_t base_tensor, uint32_t spot
 
     RETURN_IF(new_tensor(v, catalogue_name(v->base, t->name),
                          catalogue_name_nbytes(v->base, t->name), (dtype)t->dtype, t->ndim,
-                         catalogue_shape(v->base, base_tensor), SPOT_AS_IS, &made, &fresh, err));
+                         catalogue_shape(v->base, base_tensor), FLAT_CHUNK_AS_IS, &made, &fresh,
+                         err));
     RETURN_IF(value_copy(&v->base->pool, t->path, &v->out->pool, NULL, &path, err));
     cat_tensor *m = catalogue_tensor(v->out, made);
     m->path = path;
@@ -183,12 +185,12 @@ fsdpck_status flat_keep_tensor(flat_view *v, uint32_t base_tensor, uint32_t spot
     m->alias = t->alias; /* numbers of the first catalogue until all are made */
     *VEC_AT(&v->map, uint64_t, base_tensor) = made;
     for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++)
-        RETURN_IF(flat_add_same(v, made, k, spot_param, err));
+        RETURN_IF(flat_add_same(v, made, k, flat_param_index, err));
     return FSDPCK_OK;
 }
 
-fsdpck_status flat_join_tensor(flat_view *v, uint32_t base_tensor, const char *name, size_t nbytes,
-                               value path, fsdpck_error *err)
+fsdpck_status flat_join_tensor(flat_adapter *v, uint32_t base_tensor, const char *name,
+                               size_t nbytes, value path, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
     const uint64_t *shape = catalogue_shape(v->base, base_tensor);
@@ -197,7 +199,7 @@ fsdpck_status flat_join_tensor(flat_view *v, uint32_t base_tensor, const char *n
 
     if (v->options.ranks == FLAT_RANKS_DROP && (t->flags & CAT_TENSOR_DIFFERS))
         return strtab_intern(&v->dropped, name, nbytes, &id, err);
-    RETURN_IF(new_tensor(v, name, nbytes, (dtype)t->dtype, t->ndim, shape, SPOT_JOINED, &made,
+    RETURN_IF(new_tensor(v, name, nbytes, (dtype)t->dtype, t->ndim, shape, FLAT_CHUNK_JOINED, &made,
                          &fresh, err));
     cat_tensor *m = catalogue_tensor(v->out, made);
     if (fresh) {
@@ -214,18 +216,19 @@ fsdpck_status flat_join_tensor(flat_view *v, uint32_t base_tensor, const char *n
     if (!same) { /* whoever wants it hears of it */
         for (size_t i = 0; i < v->out->chunks.count; i++)
             if (catalogue_chunk(v->out, i)->tensor == made)
-                VEC_AT(&v->spots, flat_spot, catalogue_chunk(v->out, i)->aux)->param = SPOT_DIFFERS;
+                VEC_AT(&v->spots, flat_chunk, catalogue_chunk(v->out, i)->aux)->param =
+                    FLAT_CHUNK_DIFFERS;
         return FSDPCK_OK;
     }
     if (!fresh)
         m->flags |= CAT_TENSOR_EACH_RANK;
     for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++)
-        RETURN_IF(flat_add_same(v, made, k, SPOT_AS_IS, err));
+        RETURN_IF(flat_add_same(v, made, k, FLAT_CHUNK_AS_IS, err));
     return FSDPCK_OK;
 }
 
 /* One rank's tensor of a name: all ranks' together are one again. */
-static fsdpck_status join_ranks(flat_view *v, uint32_t base_tensor, const flat_name *n,
+static fsdpck_status join_ranks(flat_adapter *v, uint32_t base_tensor, const flat_name *n,
                                 fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
@@ -238,7 +241,8 @@ static fsdpck_status join_ranks(flat_view *v, uint32_t base_tensor, const flat_n
     return flat_join_tensor(v, base_tensor, n->text, n->key_at + n->key_nbytes, path, err);
 }
 
-static fsdpck_status beside_and_whole(const flat_view *v, uint32_t base_tensor, fsdpck_error *err)
+static fsdpck_status beside_and_whole(const flat_adapter *v, uint32_t base_tensor,
+                                      fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
     const fsdpck_status st =
@@ -250,7 +254,7 @@ static fsdpck_status beside_and_whole(const flat_view *v, uint32_t base_tensor, 
 }
 
 /* A parameter that a unit has, though the state has it whole (FULL): it is cut as the others. */
-static void give_spec(flat_view *v, uint32_t base_tensor, const flat_name *n)
+static void give_spec(flat_adapter *v, uint32_t base_tensor, const flat_name *n)
 {
     const unit *u = NULL;
     const unit_param *p = unit_list_find_param(v->units, n->text + n->key_at, n->key_nbytes, &u);
@@ -265,7 +269,7 @@ static void give_spec(flat_view *v, uint32_t base_tensor, const flat_name *n)
 
 /* Whether flat parameters give a tensor of this name. torch leaves what compile puts into names, the
  * description does not. */
-static fsdpck_status is_covered(const flat_view *v, const flat_name *n, text_buf *clean,
+static fsdpck_status is_covered(const flat_adapter *v, const flat_name *n, text_buf *clean,
                                 bool *covered, fsdpck_error *err)
 {
     *covered = strtab_find(&v->covered, n->text, n->key_at + n->key_nbytes) != STRTAB_NONE;
@@ -279,7 +283,7 @@ static fsdpck_status is_covered(const flat_view *v, const flat_name *n, text_buf
     return FSDPCK_OK;
 }
 
-static fsdpck_status see_tensor(flat_view *v, uint32_t i, text_buf *outer, fsdpck_error *err)
+static fsdpck_status see_tensor(flat_adapter *v, uint32_t i, text_buf *outer, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(v->base, i);
     const unit *u;
@@ -292,14 +296,14 @@ static fsdpck_status see_tensor(flat_view *v, uint32_t i, text_buf *outer, fsdpc
         return flat_expand(v, i, &n, u, outer, err);
     RETURN_IF(is_covered(v, &n, outer, &covered, err));
     if (covered)
-        return t->ndim == 1 ? flat_check_beside(v, i, &n, outer, err) : beside_and_whole(v, i, err);
-    RETURN_IF(flat_optim_see(v, i, &taken, err));
+        return t->ndim == 1 ? flat_check_order(v, i, &n, outer, err) : beside_and_whole(v, i, err);
+    RETURN_IF(flat_optim_add(v, i, &taken, err));
     if (taken)
         return FSDPCK_OK;
     if (n.rank != CAT_NONE && v->options.ranks != FLAT_RANKS_KEEP &&
         !flat_is_local(v, n.text, n.key_at + n.key_nbytes))
         return join_ranks(v, i, &n, err);
-    RETURN_IF(flat_keep_tensor(v, i, SPOT_AS_IS, err));
+    RETURN_IF(flat_keep_tensor(v, i, FLAT_CHUNK_AS_IS, err));
     give_spec(v, i, &n);
     return FSDPCK_OK;
 }
@@ -307,13 +311,13 @@ static fsdpck_status see_tensor(flat_view *v, uint32_t i, text_buf *outer, fsdpc
 /* --- objects --- */
 
 typedef struct carry_visit {
-    flat_view *v;
+    flat_adapter *v;
     const char *name; /* the object's */
     size_t nbytes;
     uint64_t number;
 } carry_visit;
 
-static fsdpck_status in_ranks(const flat_view *v, uint32_t base_tensor, const char *object,
+static fsdpck_status in_ranks(const flat_adapter *v, uint32_t base_tensor, const char *object,
                               fsdpck_error *err)
 {
     const fsdpck_status st =
@@ -348,7 +352,7 @@ static fsdpck_status new_carried(carry_visit *c, uint32_t base_tensor, uint32_t 
 static fsdpck_status visit_carried(void *ctx, value content, fsdpck_error *err)
 {
     carry_visit *c = ctx;
-    flat_view *v = c->v;
+    flat_adapter *v = c->v;
     uint32_t made;
     if (value_kind_of(content) != VALUE_TENSOR)
         return FSDPCK_OK;
@@ -364,10 +368,10 @@ static fsdpck_status visit_carried(void *ctx, value content, fsdpck_error *err)
     m->spec = CAT_NONE;
     *VEC_AT(&v->map, uint64_t, i) = made;
     v->carries = true;
-    return flat_add_same(v, made, t->first_chunk, SPOT_AS_IS, err);
+    return flat_add_same(v, made, t->first_chunk, FLAT_CHUNK_AS_IS, err);
 }
 
-fsdpck_status flat_add_object(flat_view *v, const char *name, size_t nbytes, value path,
+fsdpck_status flat_add_object(flat_adapter *v, const char *name, size_t nbytes, value path,
                               uint32_t base_object, uint32_t *object, fsdpck_error *err)
 {
     const cat_object *from = catalogue_object(v->base, base_object);
@@ -394,7 +398,7 @@ fsdpck_status flat_add_object(flat_view *v, const char *name, size_t nbytes, val
     return FSDPCK_OK;
 }
 
-static bool is_metadata(const flat_view *v, const cat_object *o)
+static bool is_metadata(const flat_adapter *v, const cat_object *o)
 {
     const value_pool *pool = &v->base->pool;
     for (size_t i = 0; v->options.from_metadata && i < value_count(pool, o->path); i++)
@@ -403,7 +407,7 @@ static bool is_metadata(const flat_view *v, const cat_object *o)
     return false;
 }
 
-static fsdpck_status copy_objects(flat_view *v, fsdpck_error *err)
+static fsdpck_status copy_objects(flat_adapter *v, fsdpck_error *err)
 {
     for (uint32_t i = 0; i < catalogue_object_count(v->base); i++) {
         const cat_object *o = catalogue_object(v->base, i);
@@ -421,11 +425,11 @@ static fsdpck_status copy_objects(flat_view *v, fsdpck_error *err)
 }
 
 /* Storages come last; those that view them are told the new numbers. */
-static fsdpck_status copy_storages(flat_view *v, fsdpck_error *err)
+static fsdpck_status copy_storages(flat_adapter *v, fsdpck_error *err)
 {
     for (uint32_t i = 0; i < catalogue_tensor_count(v->base); i++)
         if (catalogue_tensor(v->base, i)->flags & CAT_TENSOR_STORAGE)
-            RETURN_IF(flat_keep_tensor(v, i, SPOT_AS_IS, err));
+            RETURN_IF(flat_keep_tensor(v, i, FLAT_CHUNK_AS_IS, err));
     for (size_t i = 0; i < catalogue_tensor_count(v->out); i++) {
         cat_tensor *t = catalogue_tensor(v->out, i);
         if (t->alias != CAT_NONE)
@@ -434,7 +438,7 @@ static fsdpck_status copy_storages(flat_view *v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-fsdpck_status flat_make_tensors(flat_view *v, fsdpck_error *err)
+fsdpck_status flat_make_tensors(flat_adapter *v, fsdpck_error *err)
 {
     const size_t units = unit_count(v->units), count = catalogue_tensor_count(v->base);
     text_buf outer = {0};

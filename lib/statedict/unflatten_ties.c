@@ -2,11 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "statedict/unflatten_parts.h"
+#include "statedict/unflatten_internal.h"
 
-bool flat_is_local(const flat_view *v, const char *name, size_t nbytes)
+bool flat_is_local(const flat_adapter *v, const char *name, size_t nbytes)
 {
-    return v->options.agree != NULL && agree_is_local(v->options.agree, name, nbytes);
+    return v->options.agree != NULL && description_is_local(v->options.agree, name, nbytes);
 }
 
 /* --- names of one tensor --- */
@@ -42,7 +42,8 @@ static bool same_bytes(const catalogue *c, const cat_tensor *a, const cat_tensor
 }
 
 /* The twin's chunks are replicas of the first's, so that whoever reads it compares them. */
-static fsdpck_status join_twin(flat_view *v, const agree_tie *t, uint32_t made, fsdpck_error *err)
+static fsdpck_status join_alias(flat_adapter *v, const description_tie *t, uint32_t made,
+                                fsdpck_error *err)
 {
     const cat_tensor *a = catalogue_tensor(v->base, t->first);
     const cat_tensor *b = catalogue_tensor(v->base, t->twin);
@@ -53,11 +54,11 @@ static fsdpck_status join_twin(flat_view *v, const agree_tie *t, uint32_t made, 
         return FSDPCK_OK;
     }
     for (uint64_t k = b->first_chunk; k < b->first_chunk + b->nchunks; k++)
-        RETURN_IF(flat_add_same(v, made, k, SPOT_TWIN, err));
+        RETURN_IF(flat_add_same(v, made, k, FLAT_CHUNK_ALIAS, err));
     return FSDPCK_OK;
 }
 
-static fsdpck_status fill_twin(flat_view *v, const agree_tie *t, fsdpck_error *err)
+static fsdpck_status fill_alias(flat_adapter *v, const description_tie *t, fsdpck_error *err)
 {
     const cat_tensor *a = catalogue_tensor(v->base, t->first);
     const size_t depth = value_count(&v->base->pool, a->path);
@@ -83,41 +84,41 @@ static fsdpck_status fill_twin(flat_view *v, const agree_tie *t, fsdpck_error *e
     text_release(&name);
     RETURN_IF(st);
     for (uint64_t k = a->first_chunk; k < a->first_chunk + a->nchunks; k++)
-        RETURN_IF(flat_add_same(v, made, k, SPOT_AS_IS, err));
+        RETURN_IF(flat_add_same(v, made, k, FLAT_CHUNK_AS_IS, err));
     return FSDPCK_OK;
 }
 
-fsdpck_status flat_add_ties(flat_view *v, fsdpck_error *err)
+fsdpck_status flat_add_ties(flat_adapter *v, fsdpck_error *err)
 {
     for (size_t i = 0; i < v->options.tie_count; i++) {
-        const agree_tie *t = &v->options.ties[i];
+        const description_tie *t = &v->options.ties[i];
         const uint64_t made = *VEC_AT(&v->map, const uint64_t, t->first);
         if (made == UINT64_MAX)
             continue;
         if (t->twin == CAT_NONE)
-            RETURN_IF(fill_twin(v, t, err));
+            RETURN_IF(fill_alias(v, t, err));
         else if (*VEC_AT(&v->map, const uint64_t, t->twin) != UINT64_MAX)
-            RETURN_IF(join_twin(v, t, (uint32_t)made, err));
+            RETURN_IF(join_alias(v, t, (uint32_t)made, err));
     }
     return FSDPCK_OK;
 }
 
-const char *flat_twin_of(void *ctx, uint64_t chunk)
+const char *flat_replica_of(void *ctx, uint64_t chunk)
 {
-    const flat_view *v = ctx;
-    const flat_spot *s = VEC_AT(&v->spots, const flat_spot, catalogue_chunk(v->out, chunk)->aux);
-    if (s->param != SPOT_TWIN)
+    const flat_adapter *v = ctx;
+    const flat_chunk *s = VEC_AT(&v->spots, const flat_chunk, catalogue_chunk(v->out, chunk)->aux);
+    if (s->param != FLAT_CHUNK_ALIAS)
         return NULL;
     const uint32_t tensor = catalogue_chunk(v->base, s->chunk)->tensor;
     return catalogue_name(v->base, catalogue_tensor(v->base, tensor)->name);
 }
 
-const fsdpck_error *flat_view_refusal(const flat_view *v)
+const fsdpck_error *flat_adapter_order_error(const flat_adapter *v)
 {
     return v->refusal.status == FSDPCK_OK ? NULL : &v->refusal;
 }
 
-uint64_t flat_view_ties_uncompared(const flat_view *v)
+uint64_t flat_adapter_ties_uncompared(const flat_adapter *v)
 {
     return v->ties_uncompared;
 }

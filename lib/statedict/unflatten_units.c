@@ -1,21 +1,21 @@
 /* Flat parameters: which units are there, and their parameters as tensors. */
 #include <inttypes.h>
 
-#include "statedict/unflatten_parts.h"
+#include "statedict/unflatten_internal.h"
 
 /* A parameter without elements has no interval, and still a chunk that says so. */
-static fsdpck_status add_nothing(flat_view *v, uint32_t tensor, uint32_t param, uint64_t chunk,
+static fsdpck_status add_nothing(flat_adapter *v, uint32_t tensor, uint32_t param, uint64_t chunk,
                                  fsdpck_error *err)
 {
     static const uint64_t zeros[NDIM_MAX];
     cat_chunk k;
     if (flat_param(v, param)->nelems > 0)
         return FSDPCK_OK;
-    RETURN_IF(flat_add_spot(v, chunk, 0, SPOT_AS_IS, &k, err));
+    RETURN_IF(flat_add_chunk(v, chunk, 0, FLAT_CHUNK_AS_IS, &k, err));
     return catalogue_add_chunk(v->out, tensor, zeros, catalogue_shape(v->out, tensor), &k, err);
 }
 
-static fsdpck_status wrong_length(const flat_view *v, const unit *u, uint32_t base_tensor,
+static fsdpck_status wrong_length(const flat_adapter *v, const unit *u, uint32_t base_tensor,
                                   fsdpck_error *err)
 {
     const catalogue *c = v->base;
@@ -30,7 +30,7 @@ static fsdpck_status wrong_length(const flat_view *v, const unit *u, uint32_t ba
     return st;
 }
 
-fsdpck_status flat_rank_interval(const flat_view *v, const unit *u, uint32_t base_tensor,
+fsdpck_status flat_rank_interval(const flat_adapter *v, const unit *u, uint32_t base_tensor,
                                  uint64_t chunk, uint64_t *begin, uint64_t *end, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
@@ -68,18 +68,18 @@ typedef struct name_walk {
     uint32_t id;
 } name_walk;
 
-static void names_begin(const flat_view *v, uint32_t param, name_walk *w)
+static void names_begin(const flat_adapter *v, uint32_t param, name_walk *w)
 {
     w->id = flat_param(v, param)->fqn;
-    w->next_twin = *VEC_AT(&v->first_twin, const uint32_t, param);
+    w->next_twin = *VEC_AT(&v->first_alias, const uint32_t, param);
 }
 
-static void names_next(const flat_view *v, name_walk *w)
+static void names_next(const flat_adapter *v, name_walk *w)
 {
     w->id = CAT_NONE;
     if (w->next_twin == CAT_NONE)
         return;
-    const flat_twin *t = VEC_AT(&v->twins, const flat_twin, w->next_twin);
+    const flat_alias *t = VEC_AT(&v->twins, const flat_alias, w->next_twin);
     w->id = t->fqn;
     w->next_twin = t->next;
 }
@@ -93,7 +93,7 @@ typedef struct unit_tensors {
     vec first;     /* uint64_t: where a parameter's begin */
 } unit_tensors;
 
-static fsdpck_status make_named(flat_view *v, unit_tensors *ut, uint32_t param, uint32_t fqn,
+static fsdpck_status make_named(flat_adapter *v, unit_tensors *ut, uint32_t param, uint32_t fqn,
                                 fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(v->base, ut->base_tensor);
@@ -129,7 +129,7 @@ static fsdpck_status make_named(flat_view *v, unit_tensors *ut, uint32_t param, 
     return FSDPCK_OK;
 }
 
-static fsdpck_status make_unit(flat_view *v, unit_tensors *ut, fsdpck_error *err)
+static fsdpck_status make_unit(flat_adapter *v, unit_tensors *ut, fsdpck_error *err)
 {
     for (uint32_t k = 0; k <= ut->u->nparams; k++) {
         uint64_t *first = vec_push(&ut->first, err);
@@ -147,7 +147,7 @@ static fsdpck_status make_unit(flat_view *v, unit_tensors *ut, fsdpck_error *err
 }
 
 /* The first parameter of a unit that ends after `at`. */
-static uint32_t param_after(const flat_view *v, const unit *u, uint64_t at)
+static uint32_t param_after(const flat_adapter *v, const unit *u, uint64_t at)
 {
     uint32_t low = 0, high = u->nparams;
     while (low < high) {
@@ -161,7 +161,7 @@ static uint32_t param_after(const flat_view *v, const unit *u, uint64_t at)
     return low;
 }
 
-static fsdpck_status cut_chunk(flat_view *v, const unit_tensors *ut, uint64_t chunk,
+static fsdpck_status cut_chunk(flat_adapter *v, const unit_tensors *ut, uint64_t chunk,
                                fsdpck_error *err)
 {
     const unit *u = ut->u;
@@ -180,7 +180,7 @@ static fsdpck_status cut_chunk(flat_view *v, const unit_tensors *ut, uint64_t ch
     return FSDPCK_OK;
 }
 
-fsdpck_status flat_expand(flat_view *v, uint32_t base_tensor, const flat_name *n, const unit *u,
+fsdpck_status flat_expand(flat_adapter *v, uint32_t base_tensor, const flat_name *n, const unit *u,
                           const text_buf *outer, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
@@ -202,7 +202,7 @@ fsdpck_status flat_expand(flat_view *v, uint32_t base_tensor, const flat_name *n
     }
     GOTO_IF(make_unit(v, &ut, err), out);
     for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++)
-        if (catalogue_chunk(v->base, k)->place != PLACE_EMPTY)
+        if (catalogue_chunk(v->base, k)->place != LOCATION_EMPTY)
             GOTO_IF(cut_chunk(v, &ut, k, err), out);
 out:
     vec_release(&ut.tensors);
@@ -212,7 +212,7 @@ out:
 
 /* --- which units are there --- */
 
-static fsdpck_status cover_unit(flat_view *v, const unit *u, const text_buf *outer,
+static fsdpck_status cover_unit(flat_adapter *v, const unit *u, const text_buf *outer,
                                 fsdpck_error *err)
 {
     text_buf name = {0};
@@ -236,7 +236,7 @@ static fsdpck_status cover_unit(flat_view *v, const unit *u, const text_buf *out
     return st;
 }
 
-static fsdpck_status no_unit(const flat_view *v, uint32_t tensor, fsdpck_error *err)
+static fsdpck_status no_unit(const flat_adapter *v, uint32_t tensor, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
                                        "flat parameter belongs to no unit of the model");
@@ -246,7 +246,7 @@ static fsdpck_status no_unit(const flat_view *v, uint32_t tensor, fsdpck_error *
     return st;
 }
 
-static fsdpck_status unit_missing(const flat_view *v, const unit *u, fsdpck_error *err)
+static fsdpck_status unit_missing(const flat_adapter *v, const unit *u, fsdpck_error *err)
 {
     size_t nbytes;
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
@@ -256,7 +256,7 @@ static fsdpck_status unit_missing(const flat_view *v, const unit *u, fsdpck_erro
     return st;
 }
 
-fsdpck_status flat_cover_all(flat_view *v, uint8_t *seen, text_buf *outer, fsdpck_error *err)
+fsdpck_status flat_cover_all(flat_adapter *v, uint8_t *seen, text_buf *outer, fsdpck_error *err)
 {
     uint32_t count = 0;
     uint32_t *flat_of = vec_push_n(&v->flat_of, unit_count(v->units), err);

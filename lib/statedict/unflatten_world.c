@@ -1,7 +1,7 @@
 /* Over how many ranks a checkpoint's flat parameters are cut, whatever its description says. */
 #include <string.h>
 
-#include "statedict/unflatten_parts.h"
+#include "statedict/unflatten_internal.h"
 
 /* Numbers of ranks worth a try. */
 #define CANDIDATES_MAX 32u
@@ -75,7 +75,7 @@ static bool is_cut_so(const catalogue *base, uint32_t tensor, const flat_name *n
 
 static fsdpck_status fits(const catalogue *base, const unit_list *l, bool *fit, fsdpck_error *err)
 {
-    flat_view v = {.units = l};
+    flat_adapter v = {.units = l};
     text_buf outer = {0};
     fsdpck_status st = FSDPCK_OK;
     *fit = true;
@@ -96,7 +96,7 @@ static fsdpck_status fits(const catalogue *base, const unit_list *l, bool *fit, 
 
 bool flat_has_pieces(const catalogue *base)
 {
-    if (flat_view_count(base, NULL) > 0)
+    if (flat_params_count(base, NULL) > 0)
         return true;
     for (size_t i = 0; i < catalogue_tensor_count(base); i++) {
         const cat_tensor *t = catalogue_tensor(base, i);
@@ -124,8 +124,8 @@ bool flat_numbers_are_whole(const catalogue *base)
     return false;
 }
 
-fsdpck_status flat_view_rescale(const catalogue *base, uint32_t described, unit_list *units,
-                                fsdpck_error *err)
+fsdpck_status flat_adapter_rescale(const catalogue *base, uint32_t described, unit_list *units,
+                                   fsdpck_error *err)
 {
     candidates c = {0};
     const uint32_t most = most_ranks(units);

@@ -3,19 +3,19 @@
 #include <string.h>
 
 #include "compare/digest.h"
-#include "run/file_sums.h"
+#include "run/file_checksums.h"
 #include "run/manifest_run.h"
 #include "run/output_paths.h"
 
 struct fsdpck_files {
     fsdpck_checkpoint *src;
-    file_sums sums;
+    file_checksums sums;
     bool has_sha256;
 };
 
 static int compare_files(const void *a, const void *b)
 {
-    const file_sum *x = a, *y = b;
+    const file_checksum *x = a, *y = b;
     return strcmp(x->name, y->name);
 }
 
@@ -28,14 +28,15 @@ fsdpck_status fsdpck_files_new(fsdpck_context *ctx, fsdpck_checkpoint *src, unsi
         return error_set_nomem(err, sizeof *f);
     f->src = src;
     f->has_sha256 = sha256 != 0;
-    file_sums_init(&f->sums, &src->probe.dir, false);
-    file_sums_share(&f->sums, src);
-    fsdpck_status st = group_agree(ctx->group, file_sums_add_checkpoint(&f->sums, src, err), err);
+    file_checksums_init(&f->sums, &src->probe.dir, false);
+    file_checksums_use_group(&f->sums, src);
+    fsdpck_status st =
+        group_agree(ctx->group, file_checksums_add_checkpoint(&f->sums, src, err), err);
     if (st == FSDPCK_OK && f->sums.files.count > 1)
-        qsort(f->sums.files.items, f->sums.files.count, sizeof(file_sum), compare_files);
+        qsort(f->sums.files.items, f->sums.files.count, sizeof(file_checksum), compare_files);
     if (st == FSDPCK_OK)
-        st = file_sums_read(&f->sums, ctx, transform_threads(threads),
-                            SUM_CRC64 | (sha256 ? SUM_SHA256 : 0), err);
+        st = file_checksums_read(&f->sums, ctx, thread_count(threads),
+                                 CHECKSUM_CRC64 | (sha256 ? CHECKSUM_SHA256 : 0), err);
     progress_phase(&ctx->progress, NULL, 0);
     if (st != FSDPCK_OK)
         fsdpck_files_free(f);
@@ -51,7 +52,7 @@ size_t fsdpck_files_count(const fsdpck_files *f)
 
 void fsdpck_files_get(const fsdpck_files *f, size_t index, fsdpck_file *one)
 {
-    const file_sum *s = VEC_AT(&f->sums.files, const file_sum, index);
+    const file_checksum *s = VEC_AT(&f->sums.files, const file_checksum, index);
     *one = (fsdpck_file){
         .name = s->name,
         .nbytes = s->nbytes,
@@ -64,7 +65,7 @@ void fsdpck_files_free(fsdpck_files *f)
 {
     if (f == NULL)
         return;
-    file_sums_release(&f->sums);
+    file_checksums_release(&f->sums);
     free(f);
 }
 
@@ -72,7 +73,7 @@ static fsdpck_status fill(manifest *m, const fsdpck_files *f, const fsdpck_diges
                           fsdpck_error *err)
 {
     for (size_t i = 0; i < f->sums.files.count; i++) {
-        const file_sum *s = VEC_AT(&f->sums.files, const file_sum, i);
+        const file_checksum *s = VEC_AT(&f->sums.files, const file_checksum, i);
         manifest_file *entry;
         RETURN_IF(manifest_add_file(m, s->name, strlen(s->name), s->nbytes, &entry, err));
         entry->crc64 = s->crc64;

@@ -28,7 +28,7 @@ static bool is_digit(char c)
  * "1000": the number that the name ends in. */
 static bool step_of(const char *name, uint64_t *step)
 {
-    size_t end = transform_stem_nbytes(name);
+    size_t end = weights_stem_nbytes(name);
     size_t begin = end;
     while (begin > 0 && is_digit(name[begin - 1]))
         begin--;
@@ -50,11 +50,11 @@ static int compare_candidates(const void *a, const void *b)
 }
 
 /* So is what cannot be looked at: opening it tells why. */
-static bool may_be_one(const folder *dir, const char *name)
+static bool may_be_checkpoint(const folder *dir, const char *name)
 {
     path_kind kind;
     return path_probe(dir, name, &kind, NULL, NULL) != FSDPCK_OK || kind == PATH_FOLDER ||
-           (kind == PATH_FILE && name[transform_stem_nbytes(name)] != '\0');
+           (kind == PATH_FILE && name[weights_stem_nbytes(name)] != '\0');
 }
 
 static fsdpck_status list_candidates(const char *root, const folder *dir, candidate **list,
@@ -70,9 +70,9 @@ static fsdpck_status list_candidates(const char *root, const folder *dir, candid
         st = error_set_nomem(err, nnames * sizeof **list);
     for (size_t i = 0; st == FSDPCK_OK && i < nnames; i++) {
         uint64_t step;
-        if (!step_of(names[i], &step) || !may_be_one(dir, names[i]))
+        if (!step_of(names[i], &step) || !may_be_checkpoint(dir, names[i]))
             continue;
-        char *path = transform_join(root, names[i]);
+        char *path = folder_path_join(root, names[i]);
         if (path == NULL)
             st = error_set_nomem(err, strlen(root));
         else
@@ -87,7 +87,7 @@ static fsdpck_status list_candidates(const char *root, const folder *dir, candid
 /* ---- complete or not ---- */
 
 /* What good checkpoints cause too is left to whoever opens the one that is taken. */
-static void say_doubts(void *arg, const log_line *line)
+static void log_warnings_only(void *arg, const log_line *line)
 {
     const logger *to = arg;
     const finding_kind *kind = finding_get(line->finding);
@@ -120,21 +120,21 @@ static void take_rest(void *ctx, format_severity severity, const fsdpck_error *w
 }
 
 /* What no tensor is read for: objects, and records beside them. Their bytes are not summed. */
-static fsdpck_status check_rest(const fsdpck_context *ctx, const fsdpck_checkpoint *c,
-                                const fsdpck_latest_options *o, fsdpck_error *err)
+static fsdpck_status check_records(const fsdpck_context *ctx, const fsdpck_checkpoint *c,
+                                   const fsdpck_latest_options *o, fsdpck_error *err)
 {
     rest_found found = {.log = &ctx->log};
-    rest_result rest = {0};
-    const rest_request r = {
-        .nthreads = transform_threads(o->open == NULL ? 0 : o->open->threads),
+    record_check_result rest = {0};
+    const record_check_request r = {
+        .nthreads = thread_count(o->open == NULL ? 0 : o->open->threads),
         .cancel = &ctx->cancel,
         .found = take_rest,
         .found_ctx = &found,
     };
     fsdpck_error_init(&found.first);
-    if (c->format->check_rest == NULL)
+    if (c->format->check_records == NULL)
         return FSDPCK_OK;
-    RETURN_IF(c->format->check_rest(c->self, &r, &rest, err));
+    RETURN_IF(c->format->check_records(c->self, &r, &rest, err));
     if (found.first.status == FSDPCK_OK)
         return FSDPCK_OK;
     if (err != NULL)
@@ -150,7 +150,7 @@ static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
 {
     fsdpck_checkpoint *c = NULL;
     const logger log = ctx->log;
-    ctx->log = (logger){say_doubts, (void *)&log};
+    ctx->log = (logger){log_warnings_only, (void *)&log};
     fsdpck_status st = fsdpck_open(ctx, path, o->open, &c, err);
     if (st == FSDPCK_OK)
         st = check_manifest(c, err);
@@ -159,7 +159,7 @@ static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
     else if (st == FSDPCK_OK)
         st = digest_check_boxes(c, err);
     if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
-        st = check_rest(ctx, c, o, err);
+        st = check_records(ctx, c, o, err);
     fsdpck_close(c);
     ctx->log = log;
     return st;
@@ -178,7 +178,7 @@ static bool is_no_verdict(fsdpck_status st, const fsdpck_error *why)
 }
 
 /* Whether what was looked at may lie further down. */
-static bool is_above(const char *path, fsdpck_status st, const fsdpck_error *why)
+static bool may_lie_deeper(const char *path, fsdpck_status st, const fsdpck_error *why)
 {
     probe_input in;
     if (st != FSDPCK_OK)
@@ -195,10 +195,10 @@ static fsdpck_status check_all(fsdpck_context *ctx, const char *path,
                                const fsdpck_latest_options *o, fsdpck_error *err)
 {
     const fsdpck_status st = check_one(ctx, path, o, err);
-    below found;
-    if (!is_above(path, st, err))
+    search_result found;
+    if (!may_lie_deeper(path, st, err))
         return st;
-    RETURN_IF(below_find(path, &found, NULL));
+    RETURN_IF(search_folders(path, &found, NULL));
     fsdpck_status all = found.count > 0 && found.more == 0 ? FSDPCK_OK : st;
     if (found.unread && is_no_verdict(found.why.status, &found.why)) {
         *err = found.why;
@@ -208,7 +208,7 @@ static fsdpck_status check_all(fsdpck_context *ctx, const char *path,
     }
     for (size_t i = 0; all == FSDPCK_OK && st != FSDPCK_OK && i < found.count; i++)
         all = check_one(ctx, found.paths[i], o, err);
-    below_release(&found);
+    search_result_release(&found);
     return all;
 }
 
@@ -260,7 +260,7 @@ static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const 
 }
 
 /* The folder of the run is asked for, not that of a step. */
-static void tell_itself(const fsdpck_context *ctx, const char *root)
+static void warn_is_checkpoint(const fsdpck_context *ctx, const char *root)
 {
     probe_input in;
     if (probe_gather(root, &in, NULL) != FSDPCK_OK)
@@ -278,8 +278,8 @@ static fsdpck_status walk(fsdpck_context *ctx, const candidate *list, size_t cou
                           const fsdpck_latest_options *o, fsdpck_latest_fn fn, void *arg,
                           uint64_t *found, const candidate **complete, fsdpck_error *err)
 {
-    const uint64_t most = o->most > 0 ? o->most : 1;
-    for (size_t i = 0; *found < most && i < count; i++) {
+    const uint64_t max_count = o->max_count > 0 ? o->max_count : 1;
+    for (size_t i = 0; *found < max_count && i < count; i++) {
         fsdpck_error why;
         fsdpck_error_init(&why);
         const fsdpck_status st = check_all(ctx, list[i].path, o, &why);
@@ -321,7 +321,7 @@ fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
     if (st == FSDPCK_OK && count > 0)
         compare_pointer(ctx, &dir, &list[0], complete);
     if (st == FSDPCK_OK && *found == 0)
-        tell_itself(ctx, root);
+        warn_is_checkpoint(ctx, root);
     for (size_t i = 0; i < count; i++)
         free(list[i].path);
     free(list);

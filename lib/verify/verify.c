@@ -10,7 +10,7 @@
 #include "verify/verify_peers.h"
 
 /* What the readers warned of: a warning, or a note where good checkpoints cause it. */
-void verify_take_warnings(fsdpck_verify *v, fsdpck_context *ctx)
+void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx)
 {
     fsdpck_warning w;
     for (; fsdpck_context_warning(ctx, v->first_warning, &w); v->first_warning++) {
@@ -20,10 +20,10 @@ void verify_take_warnings(fsdpck_verify *v, fsdpck_context *ctx)
         error_set(&what, FSDPCK_BADINPUT, w.finding, "%s", w.message);
         if (w.next[0] != '\0')
             error_next(&what, "%s", w.next);
-        findings_tell_as(&v->found,
-                         kind != NULL && kind->severity < FINDING_WARNING ? kind->severity
-                                                                          : FINDING_WARNING,
-                         &what);
+        findings_report_as(&v->found,
+                           kind != NULL && kind->severity < FINDING_WARNING ? kind->severity
+                                                                            : FINDING_WARNING,
+                           &what);
     }
 }
 
@@ -56,27 +56,27 @@ static void note_unfinished(fsdpck_verify *v)
     error_path_in(&what, in->path, first);
     error_found(&what, "%" PRIu64 " such name%s", count, count == 1 ? "" : "s");
     error_next(&what, "it is no part of the checkpoint: remove it");
-    findings_tell(&v->found, &what);
+    findings_report(&v->found, &what);
 }
 
-static void note_unsummed(fsdpck_verify *v)
+static void note_without_checksum(fsdpck_verify *v)
 {
     fsdpck_error what;
-    if (v->level < CHECK_CHECKSUM || v->result.unsummed_nbytes == 0)
+    if (v->level < CHECK_CHECKSUM || v->result.unverified_nbytes == 0)
         return;
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_CHECKSUM_NONE,
               "no checksum is recorded for some tensors");
     error_found(&what, "%" PRIu64 " tensor%s, %" PRIu64 " bytes", v->result.unsummed_tensors,
-                v->result.unsummed_tensors == 1 ? "" : "s", v->result.unsummed_nbytes);
-    if (v->promised.there && verify_is_partial(v))
+                v->result.unsummed_tensors == 1 ? "" : "s", v->result.unverified_nbytes);
+    if (v->manifest_result.there && verify_is_partial(v))
         error_next(&what,
                    "the manifest has checksums of whole files alone: run it without --sample "
                    "and --max-duration");
     else
         error_next(&what,
                    "keep digests of them: fsdpck digest SRC >FILE, fsdpck digest -c FILE SRC");
-    findings_tell(&v->found, &what);
+    findings_report(&v->found, &what);
 }
 
 /* What the options say of how bad things are; what --set says goes before --require-checksums. */
@@ -90,15 +90,15 @@ static fsdpck_status set_rules(fsdpck_verify *v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static promise_request promise_of(fsdpck_verify *v, fsdpck_context *ctx, const char *path)
+static expect_request expect_request_of(fsdpck_verify *v, fsdpck_context *ctx, const char *path)
 {
-    return (promise_request){
+    return (expect_request){
         .ctx = ctx,
         .path = path,
         .src = v->src,
         .manifest_path = v->options.manifest,
         .level = v->level,
-        .nthreads = transform_threads(v->options.threads),
+        .nthreads = thread_count(v->options.threads),
         .no_follow = v->options.open != NULL && v->options.open->no_follow,
         .sha256 = v->options.sha256 != 0,
         .found = &v->found,
@@ -106,36 +106,36 @@ static promise_request promise_of(fsdpck_verify *v, fsdpck_context *ctx, const c
 }
 
 /* Before the bytes are read: which files are to be summed meanwhile. */
-static fsdpck_status begin_promises(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
+static fsdpck_status begin_expected(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
                                     fsdpck_error *err)
 {
-    const promise_request r = promise_of(v, ctx, path);
-    RETURN_IF(promise_manifest_new(&r, &v->manifest, err));
+    const expect_request r = expect_request_of(v, ctx, path);
+    RETURN_IF(manifest_check_new(&r, &v->manifest, err));
     if (v->manifest == NULL || v->src == NULL || v->level < CHECK_CHECKSUM || verify_is_sample(v))
         return FSDPCK_OK;
     v->files = calloc(catalogue_file_count(&v->src->cat) + 1, sizeof *v->files);
     if (v->files == NULL)
         return error_set_nomem(err, catalogue_file_count(&v->src->cat) * sizeof *v->files);
-    promise_manifest_wants(v->manifest, v->files);
+    manifest_check_select_files(v->manifest, v->files);
     return FSDPCK_OK;
 }
 
 /* What the checkpoint was, or ought to be, where somebody says so. */
-static fsdpck_status check_promises(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
+static fsdpck_status check_expected(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
                                     fsdpck_error *err)
 {
-    const promise_request r = promise_of(v, ctx, path);
+    const expect_request r = expect_request_of(v, ctx, path);
     RETURN_IF(
-        promise_manifest_check(v->manifest, v->files, verify_is_partial(v), &v->promised, err));
-    if (v->promised.covers) {
-        v->result.bytes_summed += v->result.unsummed_nbytes;
-        v->result.unsummed_nbytes = 0;
+        manifest_check_run(v->manifest, v->files, verify_is_partial(v), &v->manifest_result, err));
+    if (v->manifest_result.covers) {
+        v->result.bytes_summed += v->result.unverified_nbytes;
+        v->result.unverified_nbytes = 0;
         v->result.unsummed_tensors = 0;
     }
-    return v->options.expect == NULL ? FSDPCK_OK : promise_check_expect(&r, v->options.expect, err);
+    return v->options.expect == NULL ? FSDPCK_OK : expect_check(&r, v->options.expect, err);
 }
 
-static void take_found(void *ctx, format_severity severity, const fsdpck_error *what)
+static void add_finding(void *ctx, format_severity severity, const fsdpck_error *what)
 {
     static const finding_severity severities[] = {
         [FORMAT_NOTE] = FINDING_NOTE,
@@ -143,60 +143,60 @@ static void take_found(void *ctx, format_severity severity, const fsdpck_error *
         [FORMAT_ERROR] = FINDING_ERROR,
     };
     fsdpck_verify *v = ctx;
-    findings_tell_as(&v->found, severities[severity], what);
+    findings_report_as(&v->found, severities[severity], what);
 }
 
 /* While the checkpoint is opened: the user's word holds only if that works out. */
-static void take_found_opening(void *ctx, format_severity severity, const fsdpck_error *what)
+static void add_finding_of_open(void *ctx, format_severity severity, const fsdpck_error *what)
 {
     fsdpck_verify *v = ctx;
-    take_found(ctx, severity, what);
+    add_finding(ctx, severity, what);
     if (severity == FORMAT_ERROR &&
         finding_rules_given(&v->found.rules, what->finding, FINDING_ERROR) != FINDING_ERROR)
-        findings_add(&v->softened, FINDING_ERROR, what);
+        findings_add(&v->downgraded, FINDING_ERROR, what);
 }
 
 /* What keeps a checkpoint from being opened is no matter of taste. */
-static void harden(fsdpck_verify *v)
+static void restore_severity(fsdpck_verify *v)
 {
-    for (size_t i = 0; i < v->softened.kept; i++) {
-        const fsdpck_error *what = &v->softened.list[i].what;
-        findings_take_back(
-            &v->found, finding_rules_given(&v->found.rules, what->finding, FINDING_ERROR), what);
+    for (size_t i = 0; i < v->downgraded.kept; i++) {
+        const fsdpck_error *what = &v->downgraded.list[i].what;
+        findings_remove(&v->found,
+                        finding_rules_given(&v->found.rules, what->finding, FINDING_ERROR), what);
         findings_add(&v->found, FINDING_ERROR, what);
     }
 }
 
 /* A record that a tensor is read by has been told of already where its head was read. */
-static void take_found_in_rest(void *ctx, format_severity severity, const fsdpck_error *what)
+static void add_finding_of_record(void *ctx, format_severity severity, const fsdpck_error *what)
 {
     fsdpck_verify *v = ctx;
-    if (!findings_knows(&v->found, what))
-        take_found(ctx, severity, what);
+    if (!findings_contain(&v->found, what))
+        add_finding(ctx, severity, what);
 }
 
-static fsdpck_status check_rest(void *ctx, check_is_summed_fn is_summed, void *summed_ctx,
-                                check_result *result, fsdpck_error *err)
+static fsdpck_status check_records(void *ctx, check_is_summed_fn is_checked_elsewhere,
+                                   void *checked_ctx, check_result *result, fsdpck_error *err)
 {
     fsdpck_verify *v = ctx;
     fsdpck_checkpoint *c = v->src;
-    const rest_request r = {
+    const record_check_request r = {
         .sums = v->level >= CHECK_CHECKSUM,
-        .nthreads = transform_threads(v->options.threads),
+        .nthreads = thread_count(v->options.threads),
         .cancel = &c->ctx->cancel,
-        .found = take_found_in_rest,
+        .found = add_finding_of_record,
         .found_ctx = v,
-        .is_summed = is_summed,
-        .summed_ctx = summed_ctx,
+        .is_checked_elsewhere = is_checked_elsewhere,
+        .checked_ctx = checked_ctx,
     };
-    rest_result rest = {0};
+    record_check_result other_records = {0};
     progress_phase(&c->ctx->progress, r.sums ? "reading other records" : "reading objects", 0);
-    const fsdpck_status st = c->format->check_rest(c->self, &r, &rest, err);
-    result->records += rest.records;
-    result->bytes_total += rest.summed_nbytes + rest.unsummed_nbytes;
-    result->bytes_read += rest.summed_nbytes + rest.unsummed_nbytes;
-    result->bytes_summed += rest.summed_nbytes;
-    result->unsummed_nbytes += rest.unsummed_nbytes;
+    const fsdpck_status st = c->format->check_records(c->self, &r, &other_records, err);
+    result->records += other_records.records;
+    result->bytes_total += other_records.checked_nbytes + other_records.unverified_nbytes;
+    result->bytes_read += other_records.checked_nbytes + other_records.unverified_nbytes;
+    result->bytes_summed += other_records.checked_nbytes;
+    result->unverified_nbytes += other_records.unverified_nbytes;
     return st;
 }
 
@@ -271,14 +271,14 @@ static fsdpck_status check_all(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_err
         .folder = v->src->probe.is_folder ? v->src->path : NULL,
         .path = v->src->path,
         .level = v->level,
-        .nthreads = transform_threads(v->options.threads),
-        .memory_nbytes = run_memory_default(),
+        .nthreads = thread_count(v->options.threads),
+        .memory_nbytes = run_memory_default_nbytes(),
         .peers = ctx->group == NULL ? NULL : &peers,
         .cancel = &ctx->cancel,
         .progress = &ctx->progress,
         .metadata = &v->src->metadata,
-        .rest = v->src->format->check_rest != NULL ? check_rest : NULL,
-        .rest_ctx = v,
+        .other_records = v->src->format->check_records != NULL ? check_records : NULL,
+        .other_records_ctx = v,
         .files = v->files,
         .statistics = v->options.statistics != 0,
         .sample_begin = fraction_of(v->options.sample_begin),
@@ -286,7 +286,7 @@ static fsdpck_status check_all(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_err
         .deadline_ns = v->deadline_ns,
     };
     RETURN_IF(check_run(&r, &v->found, &v->result, err));
-    return group_agree(ctx->group, group_view_check_unchanged(v->src->view_of_ranks, err), err);
+    return group_agree(ctx->group, remote_folder_check_unchanged(v->src->remote_files, err), err);
 }
 
 static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
@@ -295,13 +295,13 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     fsdpck_error what;
     fsdpck_error_init(&what);
     fsdpck_status st =
-        transform_open(ctx, path, v->options.open, take_found_opening, v, &v->src, &what);
+        checkpoint_open(ctx, path, v->options.open, add_finding_of_open, v, &v->src, &what);
     if (is_verdict(st, &what)) {
-        harden(v);
+        restore_severity(v);
         findings_add_new(&v->found, FINDING_ERROR, &what);
-        st = group_rank(ctx->group) == 0 ? begin_promises(v, ctx, path, err) : FSDPCK_OK;
+        st = group_rank(ctx->group) == 0 ? begin_expected(v, ctx, path, err) : FSDPCK_OK;
         if (st == FSDPCK_OK)
-            st = check_promises(v, ctx, path, err);
+            st = check_expected(v, ctx, path, err);
         return group_agree(ctx->group, st, err);
     }
     if (st != FSDPCK_OK) {
@@ -309,24 +309,24 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
             *err = what;
         return st;
     }
-    RETURN_IF(group_agree(ctx->group, begin_promises(v, ctx, path, err), err));
+    RETURN_IF(group_agree(ctx->group, begin_expected(v, ctx, path, err), err));
     note_unfinished(v);
     st = check_all(v, ctx, err);
     if (st == FSDPCK_OK)
         st = verify_copies(v, err);
-    verify_take_warnings(v, ctx); /* before what may be very many */
+    verify_add_warnings(v, ctx); /* before what may be very many */
     merge_tensors(&v->found, FSDPCK_FINDING_RANK_FLAT);
     merge_tensors(&v->found, FSDPCK_FINDING_MODEL_NEEDED);
     if (st == FSDPCK_OK)
         st = verify_conversions(v, err);
     if (st == FSDPCK_OK)
-        st = group_agree(ctx->group, check_promises(v, ctx, path, err), err);
-    note_unsummed(v);
+        st = group_agree(ctx->group, check_expected(v, ctx, path, err), err);
+    note_without_checksum(v);
     return st;
 }
 
 /* Of all ranks the first speaks: what it alone was told counts for all. */
-static fsdpck_status share_counts(fsdpck_verify *v, group *g, fsdpck_error *err)
+static fsdpck_status broadcast_counts(fsdpck_verify *v, group *g, fsdpck_error *err)
 {
     return group_broadcast(g, 0, v->found.counts, sizeof v->found.counts, err);
 }
@@ -348,7 +348,7 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
     v->deadline_ns = deadline_of(v->options.max_seconds);
     v->level = v->options.level < 0 ? CHECK_COVERAGE : (check_level)v->options.level;
     findings_init(&v->found);
-    findings_init(&v->softened);
+    findings_init(&v->downgraded);
     while (fsdpck_context_warning(ctx, v->first_warning, &w))
         v->first_warning++;
     v->path = path;
@@ -356,12 +356,12 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
     if (st == FSDPCK_OK)
         st = look(v, ctx, path, err);
     progress_phase(&ctx->progress, NULL, 0);
-    verify_take_warnings(v, ctx);
+    verify_add_warnings(v, ctx);
     if (st == FSDPCK_OK)
-        st = share_counts(v, ctx->group, err);
+        st = broadcast_counts(v, ctx->group, err);
     v->path = NULL;
     findings_sort(&v->found);
-    verify_set_blind(v);
+    verify_set_not_seen(v);
     if (st != FSDPCK_OK)
         fsdpck_verify_free(v);
     else

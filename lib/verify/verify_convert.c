@@ -25,7 +25,7 @@ static bool differs(const rank_differences *d, uint64_t tensor)
 
 /* Buffers of the model may differ where nobody synchronises them; state of an optimizer has no reason
  * to, but that the files are of several saves. False: there is none that differs. */
-static bool tell_optimizer_differs(fsdpck_verify *v, const rank_differences *d)
+static bool report_optimizer_differs(fsdpck_verify *v, const rank_differences *d)
 {
     const catalogue *cat = &v->src->cat;
     const bool is_first = names_optimizer(v->src, d->first.tensor);
@@ -49,33 +49,33 @@ static bool tell_optimizer_differs(fsdpck_verify *v, const rank_differences *d)
         error_found(&what, "%s", d->first.found);
     error_next(&what, "see whether all files are of one save; else say what becomes of it where "
                       "it is read: --per-rank keep, first or drop");
-    findings_tell_as(&v->found, FINDING_WARNING, &what);
+    findings_report_as(&v->found, FINDING_WARNING, &what);
     return true;
 }
 
 /* Nothing is wrong with the files: an option, or another format, makes the conversion possible. */
-static bool is_choice(const finding_kind *kind)
+static bool depends_on_options(const finding_kind *kind)
 {
     return kind->class == FINDING_DOUBT || kind->class == FINDING_MODEL ||
            kind->class == FINDING_REQUEST || kind->class == FINDING_LIMIT;
 }
 
-static finding_severity severity_of(const fsdpck_error *what, bool another_holds)
+static finding_severity severity_of(const fsdpck_error *what, bool other_format_works)
 {
     const finding_kind *kind = finding_get(what->finding);
-    if (what->status == FSDPCK_UNSUPPORTED && another_holds)
+    if (what->status == FSDPCK_UNSUPPORTED && other_format_works)
         return FINDING_NOTE;
     if (kind == NULL)
         return FINDING_ERROR;
-    if (is_choice(kind) || what->status == FSDPCK_LIMIT)
+    if (depends_on_options(kind) || what->status == FSDPCK_LIMIT)
         return FINDING_WARNING;
     return kind->severity < FINDING_WARNING ? FINDING_WARNING : kind->severity;
 }
 
-/* What stopped a conversion becomes a finding; any other failure is the result. `another_holds`: another
+/* What stopped a conversion becomes a finding; any other failure is the result. `other_format_works`: another
  * format holds what this one cannot. */
-static fsdpck_status tell_stop(fsdpck_verify *v, fsdpck_error *what, bool another_holds,
-                               fsdpck_error *err)
+static fsdpck_status report_stop(fsdpck_verify *v, fsdpck_error *what, bool other_format_works,
+                                 fsdpck_error *err)
 {
     const fsdpck_status st = what->status;
     if (st == FSDPCK_USAGE)
@@ -90,9 +90,9 @@ static fsdpck_status tell_stop(fsdpck_verify *v, fsdpck_error *what, bool anothe
             st == FSDPCK_LIMIT ? FSDPCK_FINDING_LIMIT_MEMORY : FSDPCK_FINDING_SYS_UNSUPPORTED;
     if (what->path[0] == '\0')
         error_path(what, v->src->path);
-    const finding_severity severity = severity_of(what, another_holds);
-    if (!findings_has(&v->found, what->finding,
-                      severity < FINDING_WARNING ? severity : FINDING_WARNING))
+    const finding_severity severity = severity_of(what, other_format_works);
+    if (!findings_contain_id(&v->found, what->finding,
+                             severity < FINDING_WARNING ? severity : FINDING_WARNING))
         findings_add_new(&v->found, finding_rules_given(&v->found.rules, what->finding, severity),
                          what);
     return FSDPCK_OK;
@@ -107,7 +107,7 @@ static fsdpck_status check_parts(fsdpck_verify *v, fsdpck_error *err)
         fsdpck_error what;
         fsdpck_error_init(&what);
         if (digest_check_coverage(v->src->ctx, v->src, parts[i], true, &what) != FSDPCK_OK)
-            RETURN_IF(tell_stop(v, &what, false, err));
+            RETURN_IF(report_stop(v, &what, false, err));
     }
     return FSDPCK_OK;
 }
@@ -119,13 +119,13 @@ static fsdpck_status check_copies(fsdpck_verify *v, rank_differences *d, fsdpck_
     fsdpck_error_init(&what);
     const fsdpck_status st = digest_check_copies(v->src->ctx, v->src, d, &what);
     if (d->any) {
-        const bool told = tell_optimizer_differs(v, d);
+        const bool told = report_optimizer_differs(v, d);
         if (!told || !names_optimizer(v->src, d->first.tensor))
-            findings_tell(&v->found, &d->first);
+            findings_report(&v->found, &d->first);
     }
     if (st == FSDPCK_OK)
         return st;
-    RETURN_IF(tell_stop(v, &what, false, err));
+    RETURN_IF(report_stop(v, &what, false, err));
     return d->any ? FSDPCK_OK : check_parts(v, err);
 }
 
@@ -151,9 +151,9 @@ static fsdpck_status plan_conversion(run *r, fsdpck_error *err)
     RETURN_IF(request_choose_writer(r, err));
     if (r->sharded)
         RETURN_IF(reshard_choose_layout(r, err));
-    RETURN_IF(run_aim(r, err));
-    RETURN_IF(transform_check_flat(r->src, &r->to.cat, err));
-    RETURN_IF(run_place(r, err));
+    RETURN_IF(run_select(r, err));
+    RETURN_IF(checkpoint_check_flat(r->src, &r->to.cat, err));
+    RETURN_IF(run_lay_out(r, err));
     return run_make_plan(r, err);
 }
 
@@ -168,9 +168,9 @@ static fsdpck_status try_conversion(fsdpck_verify *v, const char *format, uint64
     r.sharded = world_size > 0;
     r.opt.format = format;
     r.opt.world_size = world_size;
-    fsdpck_status st = group_settle(g, plan_conversion(&r, what), true, what);
+    fsdpck_status st = group_agree_result(g, plan_conversion(&r, what), true, what);
     if (st == FSDPCK_OK)
-        st = run_same_plan(&r, what);
+        st = run_check_same_plan(&r, what);
     run_release(&r);
     return st;
 }
@@ -195,7 +195,7 @@ fsdpck_status verify_conversions(fsdpck_verify *v, fsdpck_error *err)
     }
     for (size_t i = 0; i < WAYS && st == FSDPCK_OK; i++)
         if (results[i] != FSDPCK_OK)
-            st = tell_stop(v, &stops[i], works, err);
+            st = report_stop(v, &stops[i], works, err);
     while (fsdpck_context_warning(ctx, v->first_warning, &w)) /* of options that were not given */
         v->first_warning++;
     return st;

@@ -9,8 +9,8 @@
 
 #include "check/check.h"
 #include "fsdpck_verify.h"
-#include "open/transform.h"
-#include "verify/promise.h"
+#include "open/checkpoint.h"
+#include "verify/expect_internal.h"
 
 struct fsdpck_verify {
     fsdpck_checkpoint *src; /* NULL: it could not be opened */
@@ -19,13 +19,13 @@ struct fsdpck_verify {
     check_level level;
     size_t first_warning; /* of the context, from which on warnings are ours */
     findings found;
-    findings softened; /* errors that --set makes less of, told while the checkpoint was opened */
+    findings downgraded; /* errors that --set makes less of, told while the checkpoint was opened */
     check_result result;
-    promise_manifest *manifest; /* while it is looked through; NULL where there is none */
-    check_file *files;          /* by file of the catalogue; NULL: no sums are wanted */
-    manifest_result promised;
+    manifest_check *manifest; /* while it is looked through; NULL where there is none */
+    check_file *files;        /* by file of the catalogue; NULL: no sums are wanted */
+    manifest_check_result manifest_result;
     uint64_t deadline_ns;
-    char blind[512];
+    char not_seen[512];
 };
 
 bool verify_is_sample(const fsdpck_verify *v);
@@ -33,7 +33,7 @@ bool verify_is_sample(const fsdpck_verify *v);
 bool verify_is_partial(const fsdpck_verify *v);
 
 /* Warnings of the context since the last call become findings. */
-void verify_take_warnings(fsdpck_verify *v, fsdpck_context *ctx);
+void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx);
 
 /* At level checksum, of a whole check: copies of a chunk that differ. */
 fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -41,7 +41,7 @@ fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHE
  * catalogue, so it comes last. */
 fsdpck_status verify_conversions(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Fills v->blind: what the check cannot see. */
-void verify_set_blind(fsdpck_verify *v);
+/* Fills v->not_seen: what the check cannot see. */
+void verify_set_not_seen(fsdpck_verify *v);
 
 #endif

@@ -3,7 +3,7 @@
 #define FSDPCK_VERIFY_VERIFY_PEERS_H
 
 #include "check/check.h"
-#include "open/transform.h"
+#include "open/checkpoint.h"
 
 /* Of an open checkpoint, which is borrowed. */
 check_peers verify_peers(fsdpck_checkpoint *src);

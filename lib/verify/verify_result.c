@@ -15,7 +15,7 @@ bool verify_is_partial(const fsdpck_verify *v)
     return verify_is_sample(v) || v->result.stopped;
 }
 
-static const char *blind_of_level(const fsdpck_verify *v)
+static const char *not_seen_of_level(const fsdpck_verify *v)
 {
     static const char *const texts[] = {
         [CHECK_QUICK] = "anything inside the data; holes and overlaps; payloads that are not what "
@@ -27,7 +27,7 @@ static const char *blind_of_level(const fsdpck_verify *v)
         [CHECK_NUMERIC] = "most values that were wrong when they were saved (NaN is seen, a wrong "
                           "number is not); bytes without a checksum",
     };
-    if (v->promised.covers)
+    if (v->manifest_result.covers)
         return v->level >= CHECK_NUMERIC ? "most values that were wrong when they were saved (NaN "
                                            "is seen, a wrong number is not)"
                                          : "values that were wrong when they were saved";
@@ -35,10 +35,10 @@ static const char *blind_of_level(const fsdpck_verify *v)
 }
 
 /* Files that fit each other may still not belong together. */
-static const char *blind_of_files(const fsdpck_verify *v)
+static const char *not_seen_of_files(const fsdpck_verify *v)
 {
     const bool is_of_dcp = v->src != NULL && strncmp(v->src->format->name, "dcp", 3) == 0;
-    if (v->src == NULL || v->promised.covers || v->level < CHECK_COVERAGE ||
+    if (v->src == NULL || v->manifest_result.covers || v->level < CHECK_COVERAGE ||
         !v->src->probe.is_folder)
         return "";
     return catalogue_file_count(&v->src->cat) > 1
@@ -47,20 +47,21 @@ static const char *blind_of_files(const fsdpck_verify *v)
                        : "";
 }
 
-void verify_set_blind(fsdpck_verify *v)
+void verify_set_not_seen(fsdpck_verify *v)
 {
     if (v->src == NULL) {
-        snprintf(v->blind, sizeof v->blind, "%s",
-                 v->promised.there
+        snprintf(v->not_seen, sizeof v->not_seen, "%s",
+                 v->manifest_result.there
                      ? "all of it: it could not be opened, and nothing was looked at "
                        "but its files, with the manifest"
                      : "all of it: it could not be opened, and nothing else was looked "
                        "at");
         return;
     }
-    const bool doubt = v->src->cat.origin.order_doubtful;
-    snprintf(v->blind, sizeof v->blind, "%s%s%s%s",
-             verify_is_partial(v) ? "what was skipped; " : "", blind_of_level(v), blind_of_files(v),
+    const bool doubt = v->src->cat.origin.order_suspect;
+    snprintf(v->not_seen, sizeof v->not_seen, "%s%s%s%s",
+             verify_is_partial(v) ? "what was skipped; " : "", not_seen_of_level(v),
+             not_seen_of_files(v),
              doubt ? "; whether rows are in the right order (see the notes)" : "");
 }
 
@@ -86,21 +87,21 @@ void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
         .bytes_read = v->result.bytes_read,
         .bytes_summed = v->result.bytes_summed,
         .unchecked_tensors = v->result.unsummed_tensors,
-        .unchecked_nbytes = v->result.unsummed_nbytes,
+        .unchecked_nbytes = v->result.unverified_nbytes,
         .unread_tensors = v->result.unread_tensors,
         .unread_nbytes = v->result.unread_nbytes,
         .unsupported = v->found.unsupported,
-        .manifest = v->promised.there,
-        .manifest_files = v->promised.files,
-        .manifest_nbytes = v->promised.bytes_summed,
-        .manifest_tensors = v->promised.tensors,
-        .manifest_unsummed_files = v->promised.unsummed_files,
+        .manifest = v->manifest_result.there,
+        .manifest_files = v->manifest_result.files,
+        .manifest_nbytes = v->manifest_result.bytes_summed,
+        .manifest_tensors = v->manifest_result.tensors,
+        .manifest_unhashed_files = v->manifest_result.unhashed_files,
         .sampled = verify_is_sample(v),
         .stopped = v->result.stopped,
         .skipped_records = v->result.skipped_records,
         .skipped_nbytes = verify_is_partial(v) ? v->result.bytes_total - v->result.bytes_read : 0,
         .statistics = statistics_count(v),
-        .blind = v->blind,
+        .not_seen = v->not_seen,
     };
     if (v->options.strict) {
         info->errors += info->warnings;
@@ -148,11 +149,11 @@ void fsdpck_verify_free(fsdpck_verify *v)
 {
     if (v == NULL)
         return;
-    promise_manifest_free(v->manifest);
+    manifest_check_free(v->manifest);
     free(v->files);
     check_result_release(&v->result);
     fsdpck_close(v->src);
     findings_release(&v->found);
-    findings_release(&v->softened);
+    findings_release(&v->downgraded);
     free(v);
 }

@@ -52,7 +52,7 @@ typedef struct pack {
 } pack;
 
 /* The next line without its end, cut off where `capacity` is too small. False at the end. */
-static bool take_line(pack *p, char *line, size_t capacity)
+static bool next_line(pack *p, char *line, size_t capacity)
 {
     const char *end = p->nbytes > 0 ? memchr(p->at, '\n', p->nbytes) : NULL;
     if (end == NULL)
@@ -146,14 +146,14 @@ static bool unpack(pack *p)
     char line[NAME_BYTES + 40], kind[8], name[NAME_BYTES];
     unsigned nfiles = 0;
     unsigned long file_nbytes, zeros_at, zeros;
-    if (!take_line(p, p->words, sizeof p->words))
+    if (!next_line(p, p->words, sizeof p->words))
         return false;
     text_of(p, "at=", "data", p->name);
     if (p->name[0] == '\0' || p->name[0] == '.' || strchr(p->name, '/') != NULL)
         return false;
     scratch_path(p->path, p->dir, p->name);
     check(mkdir(p->path, 0700) == 0, "cannot make a folder");
-    for (; nfiles < FILES_MAX && take_line(p, line, sizeof line); nfiles++) {
+    for (; nfiles < FILES_MAX && next_line(p, line, sizeof line); nfiles++) {
         zeros_at = zeros = 0;
         if (sscanf(line, "%7s %79s %lu %lu %lu", kind, name, &file_nbytes, &zeros_at, &zeros) < 3 ||
             !put_file(p, kind, name, file_nbytes, zeros_at, zeros))

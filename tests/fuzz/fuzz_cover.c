@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/cover.h"
+#include "plan/coverage.h"
 
 #define NELEMS_MAX 4096u
 #define BOXES_MAX  200u
@@ -46,7 +46,7 @@ static void paint(uint8_t *bitmap, const uint64_t *shape, unsigned ndim, const u
     }
 }
 
-static void check_report(const catalogue *c, const uint8_t *bitmap, const struct cover_report *r)
+static void check_report(const catalogue *c, const uint8_t *bitmap, const struct coverage_report *r)
 {
     const cat_tensor *t = catalogue_tensor(c, 0);
     const uint64_t *shape = catalogue_shape(c, 0);
@@ -84,8 +84,8 @@ static void check_report(const catalogue *c, const uint8_t *bitmap, const struct
     }
 }
 
-static void take_box(reader *r, const uint64_t *shape, unsigned ndim, uint64_t *offsets,
-                     uint64_t *sizes)
+static void consume_box(reader *r, const uint64_t *shape, unsigned ndim, uint64_t *offsets,
+                        uint64_t *sizes)
 {
     for (unsigned d = 0; d < ndim; d++) {
         offsets[d] = take(r) % (shape[d] + 1);
@@ -94,8 +94,8 @@ static void take_box(reader *r, const uint64_t *shape, unsigned ndim, uint64_t *
 }
 
 /* Cuts the whole tensor; each byte pair cuts one of the boxes in two. */
-static unsigned take_partition(reader *r, const uint64_t *shape, unsigned ndim,
-                               uint64_t (*offsets)[4], uint64_t (*sizes)[4])
+static unsigned consume_partition(reader *r, const uint64_t *shape, unsigned ndim,
+                                  uint64_t (*offsets)[4], uint64_t (*sizes)[4])
 {
     unsigned count = 1;
     const unsigned cuts = take(r) % (BOXES_MAX - 20);
@@ -126,14 +126,14 @@ static void run(reader *r, catalogue *c, budget *b)
     static uint8_t bitmap[NELEMS_MAX];
     uint64_t shape[4];
     uint32_t tensor, f;
-    struct cover_report report;
+    struct coverage_report report;
     unsigned count = 0;
     const unsigned first = take(r);
     const unsigned ndim = first % 5;
     for (unsigned d = 0; d < ndim; d++)
         shape[d] = take(r) % (ndim < 3 ? 64 : 8);
     if (first & 0x80)
-        count = take_partition(r, shape, ndim, offsets, sizes);
+        count = consume_partition(r, shape, ndim, offsets, sizes);
     if (first & 0x40 && count > 0) /* one defect: a box is dropped */
         count--;
     const unsigned more = (first & 0x20) || count == 0 ? take(r) % 20 : 0;
@@ -143,7 +143,7 @@ static void run(reader *r, catalogue *c, budget *b)
             memcpy(offsets[count], offsets[which], sizeof *offsets);
             memcpy(sizes[count], sizes[which], sizeof *sizes);
         } else {
-            take_box(r, shape, ndim, offsets[count], sizes[count]);
+            consume_box(r, shape, ndim, offsets[count], sizes[count]);
         }
         count++;
     }
@@ -151,7 +151,7 @@ static void run(reader *r, catalogue *c, budget *b)
     must(catalogue_add_tensor(c, "t", 1, DTYPE_UINT8, ndim, shape, &tensor, NULL) == FSDPCK_OK);
     memset(bitmap, 0, sizeof bitmap);
     for (unsigned i = 0; i < count; i++) {
-        const cat_chunk proto = {.place = PLACE_ROWS};
+        const cat_chunk proto = {.place = LOCATION_ROWS};
         bool again = false;
         must(catalogue_add_chunk(c, tensor, offsets[i], sizes[i], &proto, NULL) == FSDPCK_OK);
         for (unsigned j = 0; j < i && !again; j++)
@@ -160,7 +160,7 @@ static void run(reader *r, catalogue *c, budget *b)
             paint(bitmap, shape, ndim, offsets[i], sizes[i]);
     }
     must(catalogue_seal(c, NULL) == FSDPCK_OK);
-    must(cover_check(c, tensor, b, &report, NULL) == FSDPCK_OK);
+    must(coverage_check(c, tensor, b, &report, NULL) == FSDPCK_OK);
     check_report(c, bitmap, &report);
 }
 

@@ -7,7 +7,7 @@
 
 #include "formats/dcp/dcp.h"
 #include "formats/dcp/dcp_catalogue.h"
-#include "formats/dcp/dcp_folder.h"
+#include "formats/dcp/dcp_internal.h"
 #include "tests/support/must.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
@@ -24,7 +24,7 @@ static void walk(const catalogue *cat)
             for (unsigned d = 0; d < tensor->ndim; d++)
                 if (offsets[d] > shape[d] || sizes[d] > shape[d] - offsets[d])
                     abort();
-            if (c->place != PLACE_EMPTY &&
+            if (c->place != LOCATION_EMPTY &&
                 (c->file >= catalogue_file_count(cat) ||
                  c->offset_bytes + c->nbytes > catalogue_file(cat, c->file)->nbytes))
                 abort();
@@ -37,7 +37,7 @@ static void walk(const catalogue *cat)
     }
 }
 
-enum { CHUNKS_MOST = 64, WRITTEN_MOST = 500 };
+enum { CHUNKS_MAX = 64, WRITTEN_MAX = 500 };
 
 static value copy_path(target *to, const catalogue *from, value path)
 {
@@ -66,7 +66,7 @@ static bool add_tensor(target *to, const catalogue *from, size_t i)
     const uint8_t flags = t->flags & CAT_TENSOR_REQUIRES_GRAD;
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
     uint32_t index;
-    if (t->flags != flags || t->nchunks > CHUNKS_MOST)
+    if (t->flags != flags || t->nchunks > CHUNKS_MAX)
         return false;
     MUST(catalogue_add_tensor(&to->cat, catalogue_name(from, t->name),
                               catalogue_name_nbytes(from, t->name), (dtype)t->dtype, t->ndim,
@@ -74,7 +74,7 @@ static bool add_tensor(target *to, const catalogue *from, size_t i)
     catalogue_tensor(&to->cat, index)->flags = flags;
     catalogue_tensor(&to->cat, index)->path = copy_path(to, from, t->path);
     for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
-        const cat_chunk proto = {.file = CAT_NONE, .place = PLACE_ROWS};
+        const cat_chunk proto = {.file = CAT_NONE, .place = LOCATION_ROWS};
         if (has_box_before(from, t, k))
             continue;
         catalogue_chunk_box(from, k, offsets, sizes);
@@ -85,7 +85,7 @@ static bool add_tensor(target *to, const catalogue *from, size_t i)
 
 static bool fill_target(target *to, const catalogue *from)
 {
-    bool fits = catalogue_tensor_count(from) + catalogue_object_count(from) <= WRITTEN_MOST;
+    bool fits = catalogue_tensor_count(from) + catalogue_object_count(from) <= WRITTEN_MAX;
     for (size_t i = 0; fits && i < catalogue_tensor_count(from); i++)
         fits = add_tensor(to, from, i);
     for (size_t i = 0; fits && i < catalogue_object_count(from); i++) {
@@ -102,8 +102,8 @@ static bool fill_target(target *to, const catalogue *from)
 }
 
 /* A flat key without a path is written with one of itself. */
-static void check_path(const catalogue *a, value path_a, const catalogue *b, value path_b,
-                       uint32_t name_b)
+static void check_add_path(const catalogue *a, value path_a, const catalogue *b, value path_b,
+                           uint32_t name_b)
 {
     bool equal = false;
     if (!value_is_none(path_a) && value_count(&a->pool, path_a) > 0) {
@@ -140,18 +140,18 @@ static void check_same(const catalogue *a, const catalogue *b)
             catalogue_chunk_box(b, y->first_chunk + k, o[1], s[1]);
             MUST(box_equal(o[0], s[0], o[1], s[1], x->ndim));
         }
-        check_path(a, x->path, b, y->path, y->name);
+        check_add_path(a, x->path, b, y->path, y->name);
     }
     for (size_t i = 0; i < catalogue_object_count(a); i++) {
         const cat_object *x = catalogue_object(a, i), *y = catalogue_object(b, i);
         const size_t n = catalogue_name_nbytes(a, x->name);
         MUST(n == catalogue_name_nbytes(b, y->name) &&
              memcmp(catalogue_name(a, x->name), catalogue_name(b, y->name), n) == 0);
-        check_path(a, x->path, b, y->path, y->name);
+        check_add_path(a, x->path, b, y->path, y->name);
     }
 }
 
-static void read_again(const target *to, const target_literal *written, budget *b)
+static void read_again(const target *to, const target_constant *written, budget *b)
 {
     dcp_names names;
     catalogue cat;
@@ -189,7 +189,7 @@ static void write_again(const catalogue *from)
     to.world_size = 1;
     to.is_folder = true;
     if (fill_target(&to, from) && dcp_writer.layout(&to, &options, NULL) == FSDPCK_OK) {
-        const target_literal *l = to.literals.items;
+        const target_constant *l = to.literals.items;
         size_t i = 0;
         while (i < to.literals.count && l[i].file != catalogue_file_count(&to.cat) - 1)
             i++;

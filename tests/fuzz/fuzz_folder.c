@@ -16,7 +16,7 @@
 #include "formats/safetensors/hf_index.h"
 #include "formats/safetensors/st.h"
 
-enum { FILES_MAX = 3, TENSORS_MOST = 7, INDEX_NBYTES_MOST = 1 << 16 };
+enum { FILES_MAX = 3, TENSORS_MAX = 7, INDEX_NBYTES_MAX = 1 << 16 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
@@ -28,7 +28,7 @@ static const char *const file_names[] = {"a.safetensors", "model-00001-of-00002.
 /* Each file's tensors as bytes of the input; -1: no file. */
 typedef struct contents {
     int count[FILES_MAX];
-    uint8_t tensors[FILES_MAX][TENSORS_MOST];
+    uint8_t tensors[FILES_MAX][TENSORS_MAX];
 } contents;
 
 static char parent[256], folder_path[300], sub_path[310];
@@ -104,13 +104,13 @@ static void make_folders(void)
 }
 
 /* A tensor twice in one file is the header's business: left out. */
-static contents take_contents(const uint8_t **data, size_t *nbytes)
+static contents split_contents(const uint8_t **data, size_t *nbytes)
 {
     contents c = {.count = {-1, -1, -1}};
     const uint8_t *p = *data, *end = p + *nbytes;
     const int files = p < end ? *p++ % (FILES_MAX + 1) : 0;
     for (int f = 0; f < files; f++) {
-        const int count = p < end ? *p++ % (TENSORS_MOST + 1) : 0;
+        const int count = p < end ? *p++ % (TENSORS_MAX + 1) : 0;
         unsigned seen = 0;
         c.count[f] = 0;
         for (int i = 0; i < count && p < end; i++, p++) {
@@ -236,12 +236,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 {
     if (parent[0] == '\0')
         make_folders();
-    if (nbytes > INDEX_NBYTES_MOST)
+    if (nbytes > INDEX_NBYTES_MAX)
         return 0;
-    const contents c = take_contents(&data, &nbytes);
+    const contents c = split_contents(&data, &nbytes);
     for (int f = 0; f < FILES_MAX; f++) {
         if (c.count[f] == there.count[f] &&
-            memcmp(c.tensors[f], there.tensors[f], TENSORS_MOST) == 0)
+            memcmp(c.tensors[f], there.tensors[f], TENSORS_MAX) == 0)
             continue;
         if (c.count[f] >= 0)
             write_tensors(folder_path, file_names[f], "t", c.tensors[f], c.count[f]);

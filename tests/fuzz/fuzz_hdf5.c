@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
-enum { CHUNKS_MOST = 200, READ_MOST = 1 << 20 };
+enum { CHUNKS_MAX = 200, READ_MAX = 1 << 20 };
 
 static void must(bool holds, const char *what)
 {
@@ -60,7 +60,7 @@ static fsdpck_status read_chunk(const source *src, const catalogue *cat, uint64_
     for (unsigned d = 0; d < t->ndim; d++)
         reach += (sizes[d] - 1) * where.strides[d];
     must(reach >= nelems, "elements share bytes");
-    if (reach > READ_MOST / itemsize)
+    if (reach > READ_MAX / itemsize)
         return FSDPCK_OK;
     if (where.stream)
         return read_stream(src, chunk, reach * itemsize, dst, err);
@@ -71,12 +71,12 @@ static fsdpck_status read_chunk(const source *src, const catalogue *cat, uint64_
 
 static void read_all(void *self, catalogue *cat)
 {
-    static uint8_t bytes[READ_MOST];
+    static uint8_t bytes[READ_MAX];
     source src;
     hdf5_reader.source(self, cat, &src);
-    for (uint64_t i = 0; i < catalogue_chunk_count(cat) && i < CHUNKS_MOST; i++) {
+    for (uint64_t i = 0; i < catalogue_chunk_count(cat) && i < CHUNKS_MAX; i++) {
         fsdpck_error err;
-        if (catalogue_chunk(cat, i)->place == PLACE_EMPTY)
+        if (catalogue_chunk(cat, i)->place == LOCATION_EMPTY)
             continue;
         fsdpck_error_init(&err);
         const fsdpck_status st = read_chunk(&src, cat, i, bytes, &err);

@@ -24,9 +24,9 @@ static void check_again(const catalogue *cat, budget *owner, const text_buf *tol
     text_buf same = {0};
     fsdpck_error err;
     catalogue_init(&again, owner);
-    if (hdf5_objects_take(&again, told->text, told->nbytes, FSDPCK_FINDING_H5_OBJECTS, &err) !=
+    if (hdf5_objects_read(&again, told->text, told->nbytes, FSDPCK_FINDING_H5_OBJECTS, &err) !=
             FSDPCK_OK ||
-        hdf5_objects_put(&again, &same, &err) != FSDPCK_OK || same.nbytes != told->nbytes ||
+        hdf5_objects_write(&again, &same, &err) != FSDPCK_OK || same.nbytes != told->nbytes ||
         memcmp(same.text, told->text, same.nbytes) != 0 ||
         catalogue_object_count(&again) != catalogue_object_count(cat))
         abort();
@@ -43,10 +43,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     budget_init(&owner, BUDGET_BYTES, "metadata", NULL);
     catalogue_init(&cat, &owner);
     fsdpck_error_init(&err);
-    if (hdf5_objects_take(&cat, (const char *)data, nbytes, FSDPCK_FINDING_H5_OBJECTS, &err) ==
+    if (hdf5_objects_read(&cat, (const char *)data, nbytes, FSDPCK_FINDING_H5_OBJECTS, &err) ==
             FSDPCK_OK &&
         catalogue_object_count(&cat) > 0 && all_are_held(&cat)) {
-        if (hdf5_objects_put(&cat, &told, &err) != FSDPCK_OK)
+        if (hdf5_objects_write(&cat, &told, &err) != FSDPCK_OK)
             abort();
         check_again(&cat, &owner, &told);
     }

@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
-enum { STORED_MOST = 1 << 16, DECODED_MOST = 1 << 20, CHUNKS_MOST = 2000 };
+enum { STORED_MAX = 1 << 16, DECODED_MAX = 1 << 20, CHUNKS_MAX = 2000 };
 
 typedef struct memory {
     const uint8_t *bytes;
@@ -42,17 +42,17 @@ static bool has_bytes(const hdf5_chunk *c)
 static void check_places(const catalogue *cat, const hdf5_file *f, uint64_t end_bytes)
 {
     const uint64_t count =
-        catalogue_chunk_count(cat) < CHUNKS_MOST ? catalogue_chunk_count(cat) : CHUNKS_MOST;
+        catalogue_chunk_count(cat) < CHUNKS_MAX ? catalogue_chunk_count(cat) : CHUNKS_MAX;
     for (uint64_t i = 0; i < count; i++) {
         const cat_chunk *k = catalogue_chunk(cat, i);
-        MUST(k->place == PLACE_EMPTY || k->aux < f->chunks.count);
-        if (k->place == PLACE_EMPTY || !has_bytes(VEC_AT(&f->chunks, const hdf5_chunk, k->aux)))
+        MUST(k->place == LOCATION_EMPTY || k->aux < f->chunks.count);
+        if (k->place == LOCATION_EMPTY || !has_bytes(VEC_AT(&f->chunks, const hdf5_chunk, k->aux)))
             continue;
         MUST(k->nbytes > 0 && k->offset_bytes <= end_bytes &&
              k->nbytes <= end_bytes - k->offset_bytes);
         for (uint64_t j = 0; j < i && j < 64; j++) {
             const cat_chunk *other = catalogue_chunk(cat, j);
-            if (other->place == PLACE_EMPTY || other->aux == k->aux ||
+            if (other->place == LOCATION_EMPTY || other->aux == k->aux ||
                 !has_bytes(VEC_AT(&f->chunks, const hdf5_chunk, other->aux)))
                 continue;
             MUST(k->offset_bytes + k->nbytes <= other->offset_bytes ||
@@ -80,11 +80,11 @@ static void decode(const catalogue *cat, const hdf5_file *f, const uint8_t *data
         const cat_chunk *k = catalogue_chunk(cat, i);
         fsdpck_error err;
         source_stream *s;
-        if (k->place != PLACE_BLOB || k->nbytes > STORED_MOST || k->nbytes > nbytes)
+        if (k->place != LOCATION_BLOB || k->nbytes > STORED_MAX || k->nbytes > nbytes)
             continue;
         const hdf5_chunk *c = VEC_AT(&f->chunks, const hdf5_chunk, k->aux);
         const hdf5_dataset *d = VEC_AT(&f->datasets, const hdf5_dataset, c->dataset);
-        if (d->chunk_nbytes > DECODED_MOST)
+        if (d->chunk_nbytes > DECODED_MAX)
             continue;
         uint8_t *stored = malloc(k->nbytes), *out = malloc(d->chunk_nbytes + 1);
         MUST(stored != NULL && out != NULL);

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layout/explain.h"
+#include "layout/mesh_infer.h"
 #include "layout/placement_text.h"
 
 #define RANKS_MAX 256u
@@ -38,7 +38,7 @@ static void must(bool ok)
         abort();
 }
 
-static uint64_t take_number(reader *r)
+static uint64_t consume_number(reader *r)
 {
     const uint8_t kind = take(r);
     uint64_t v = kind & 0x3f;
@@ -82,9 +82,9 @@ static void run_plan(reader *r)
     if (layout_read_tp_plan(&l, (const char *)r->data, r->nbytes, &err) == FSDPCK_OK) {
         placement p[MESH_NDIM_MAX];
         uint64_t coord[MESH_NDIM_MAX], offsets[2], sizes[2];
-        if (layout_place(&l, &t, false, p, NULL) == FSDPCK_OK) {
+        if (layout_get_placements(&l, &t, false, p, NULL) == FSDPCK_OK) {
             mesh_coord(&l.mesh, 17, coord);
-            must(piece_box(&l.mesh, p, 2, shape, coord, PIECE_PHYSICAL, offsets, sizes, NULL) ==
+            must(shard_box(&l.mesh, p, 2, shape, coord, SHARD_PHYSICAL, offsets, sizes, NULL) ==
                  FSDPCK_OK);
         }
         (void)!layout_check_used(&l, &err);
@@ -93,24 +93,24 @@ static void run_plan(reader *r)
     must(b.used_bytes == 0);
 }
 
-static mesh take_mesh(reader *r)
+static mesh consume_mesh(reader *r)
 {
     mesh m = {.ndim = take(r) % (MESH_NDIM_MAX + 2)};
     for (unsigned i = 0; i < m.ndim && i < MESH_NDIM_MAX; i++) {
-        m.sizes[i] = take_number(r);
+        m.sizes[i] = consume_number(r);
         const unsigned name = take(r);
         memset(m.names[i], "\0tdf"[name & 3], name >> 2 & 3);
     }
     return m;
 }
 
-static void take_placements(reader *r, placement *p)
+static void consume_placements(reader *r, placement *p)
 {
     for (unsigned i = 0; i < MESH_NDIM_MAX; i++) {
         const uint8_t how = take(r);
         p[i] = (placement){.kind = how % 5, .dim = how / 5 % 4};
         if (p[i].kind == PLACEMENT_STRIDED_SHARD)
-            p[i].split_factor = (uint32_t)take_number(r);
+            p[i].split_factor = (uint32_t)consume_number(r);
     }
 }
 
@@ -130,13 +130,13 @@ static void run_explain(const catalogue *c, uint64_t world_size, budget *b, cons
     mesh found_mesh;
     placement again[MESH_NDIM_MAX];
     bool found;
-    explain_init(&x, world_size, b);
-    must(explain_add(&x, c, 0, NULL) == FSDPCK_OK);
-    must(explain_mesh(&x, &found_mesh, &found, NULL) == FSDPCK_OK);
+    mesh_infer_init(&x, world_size, b);
+    must(mesh_infer_add(&x, c, 0, NULL) == FSDPCK_OK);
+    must(mesh_infer_solve(&x, &found_mesh, &found, NULL) == FSDPCK_OK);
     must(mesh_check(&found_mesh, NULL) == FSDPCK_OK);
-    must(explain_tensor(&x, 0, &found_mesh, again) || !found);
-    (void)explain_tensor(&x, 0, m, again);
-    explain_release(&x);
+    must(mesh_infer_tensor(&x, 0, &found_mesh, again) || !found);
+    (void)mesh_infer_tensor(&x, 0, m, again);
+    mesh_infer_release(&x);
 }
 
 static void run_numbers(reader *r)
@@ -146,11 +146,11 @@ static void run_numbers(reader *r)
     budget b;
     catalogue c;
     uint32_t file, tensor;
-    const mesh m = take_mesh(r);
+    const mesh m = consume_mesh(r);
     const unsigned ndim = take(r) % 4;
-    take_placements(r, p);
+    consume_placements(r, p);
     for (unsigned d = 0; d < ndim; d++)
-        shape[d] = take_number(r);
+        shape[d] = consume_number(r);
     if (mesh_check(&m, NULL) != FSDPCK_OK)
         return;
     budget_init(&b, 1u << 24, "metadata", NULL);
@@ -160,13 +160,13 @@ static void run_numbers(reader *r)
         catalogue_add_tensor(&c, "t", 1, DTYPE_UINT8, ndim, shape, &tensor, NULL) == FSDPCK_OK;
     const uint64_t step = mesh_size(&m) / RANKS_MAX + 1;
     for (uint64_t rank = 0; rank < mesh_size(&m); rank += step) {
-        static const cat_chunk proto = {.place = PLACE_ROWS};
+        static const cat_chunk proto = {.place = LOCATION_ROWS};
         uint64_t coord[MESH_NDIM_MAX], offsets[3], sizes[3];
         fsdpck_error err;
         mesh_coord(&m, rank, coord);
-        if (piece_box(&m, p, ndim, shape, coord, PIECE_RECORDED, offsets, sizes, &err) == FSDPCK_OK)
+        if (shard_box(&m, p, ndim, shape, coord, SHARD_RECORDED, offsets, sizes, &err) == FSDPCK_OK)
             check_box(shape, ndim, offsets, sizes);
-        if (piece_box(&m, p, ndim, shape, coord, PIECE_PHYSICAL, offsets, sizes, &err) != FSDPCK_OK)
+        if (shard_box(&m, p, ndim, shape, coord, SHARD_PHYSICAL, offsets, sizes, &err) != FSDPCK_OK)
             continue;
         check_box(shape, ndim, offsets, sizes);
         if (ok)

@@ -31,7 +31,7 @@ static void write_again(const manifest *m)
     text_buf text = {0}, again = {0};
     fsdpck_error err;
     check(manifest_write(m, &text, &err) == FSDPCK_OK, "cannot be written");
-    check(manifest_seems(text.text, text.nbytes), "does not seem what it is");
+    check(manifest_is_likely(text.text, text.nbytes), "does not seem what it is");
     manifest_init(&back, NULL);
     check(manifest_read(&back, text.text, text.nbytes, &err) == FSDPCK_OK, "cannot be read again");
     check(manifest_write(&back, &again, &err) == FSDPCK_OK, "cannot be written again");
@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     fsdpck_error_init(&err);
     budget_init(&b, 64u << 20, "metadata", NULL);
     manifest_init(&m, &b);
-    (void)manifest_seems((const char *)data, nbytes);
+    (void)manifest_is_likely((const char *)data, nbytes);
     const fsdpck_status st = manifest_read(&m, (const char *)data, nbytes, &err);
     if (st == FSDPCK_OK)
         write_again(&m);

@@ -21,7 +21,7 @@ static void check(bool holds, const char *what)
     abort();
 }
 
-static void check_boxes(const unit_list *l, const unit_param *p, const unit_piece *x)
+static void check_boxes(const unit_list *l, const unit_param *p, const unit_param_range *x)
 {
     unit_boxes b;
     uint64_t at = x->begin;
@@ -45,7 +45,7 @@ static void check_rank(const unit_list *l, const unit *u, uint32_t rank)
     check(s.end - s.begin + s.padding == u->shard_size, "shard size");
     for (uint32_t k = 0; k < u->nparams && k < 64; k++) {
         const unit_param *p = unit_param_at(l, u, k);
-        const unit_piece x = unit_piece_of(l, u, k, rank);
+        const unit_param_range x = unit_param_range_of(l, u, k, rank);
         check(x.begin <= x.end && x.end <= p->nelems, "piece outside the parameter");
         check(x.begin == x.end || x.shard_offset + (x.end - x.begin) <= s.end - s.begin,
               "piece outside the shard");
@@ -111,10 +111,10 @@ static uint64_t rank_nbytes(const fsdpck_units *units, uint64_t nunits, uint64_t
         uint64_t nelems = 0;
         for (uint64_t k = 0; k < u.params; k++) {
             fsdpck_unit_param p = {.struct_nbytes = sizeof p};
-            fsdpck_unit_piece piece = {.struct_nbytes = sizeof piece};
+            fsdpck_param_shard piece = {.struct_nbytes = sizeof piece};
             uint64_t unit_found, k_found;
             fsdpck_units_get_param(units, i, k, &p);
-            fsdpck_units_get_piece(units, i, k, r, &piece);
+            fsdpck_units_get_param_shard(units, i, k, r, &piece);
             nbytes += piece.nelems * p.itemsize_nbytes;
             nelems += piece.nelems;
             fsdpck_unit_param found = {.struct_nbytes = sizeof found};
@@ -145,7 +145,7 @@ static void check_units(const fsdpck_model *m, uint64_t world_size, uint64_t sha
         check(rank.nbytes + rank.padding_nbytes == all.rank_nbytes, "padding of a rank");
         sum += rank.nbytes;
     }
-    check(all.world_size > 5 || sum == all.rank_nbytes_sum, "bytes of all ranks");
+    check(all.world_size > 5 || sum == all.rank_nbytes_total, "bytes of all ranks");
     fsdpck_units_free(units);
 }
 

@@ -58,7 +58,7 @@ static void check_tensors(const torch_archive *a, size_t nbytes)
     for (size_t i = 0; i < a->tensors.count; i++) {
         const torch_tensor *t = VEC_AT(&a->tensors, const torch_tensor, i);
         place where;
-        if (torch_tensor_place(a, t, &where, NULL) == FSDPCK_OK)
+        if (torch_tensor_locate(a, t, &where, NULL) == FSDPCK_OK)
             check_place(&where, t->dtype, t->ndim, t->ndim > 0 ? torch_tensor_sizes(a, t) : none,
                         nbytes);
     }
@@ -111,7 +111,7 @@ static void check_reader(const uint8_t *data, size_t nbytes, bool accepted)
         if (src.locate(src.ctx, i, &where, NULL) != FSDPCK_OK)
             continue;
         check_place(&where, t->dtype, t->ndim, catalogue_shape(&cat, c->tensor), nbytes);
-        if (c->place == PLACE_ROWS &&
+        if (c->place == LOCATION_ROWS &&
             (c->offset_bytes != where.offset_bytes || !where.rows || where.swap))
             abort();
     }
@@ -142,7 +142,7 @@ static void check_blob(const zip_input *in, const uint8_t *data, const torch_arc
     if (st == FSDPCK_OK) {
         check_place(&where, d, ndim, sizes, in->nbytes);
         if (root == NULL || root->dtype != d || root->ndim != ndim ||
-            torch_tensor_place(a, root, &long_way, NULL) != FSDPCK_OK ||
+            torch_tensor_locate(a, root, &long_way, NULL) != FSDPCK_OK ||
             !same_place(&where, &long_way))
             abort();
     }

@@ -53,9 +53,9 @@ static void check_chunk(const catalogue *cat, const source *src, uint64_t chunk)
     for (unsigned d = 0; d < t->ndim; d++)
         if (offsets[d] + sizes[d] > catalogue_shape(cat, k->tensor)[d])
             abort();
-    if (k->place == PLACE_EMPTY || src->locate(src->ctx, chunk, &where, NULL) != FSDPCK_OK)
+    if (k->place == LOCATION_EMPTY || src->locate(src->ctx, chunk, &where, NULL) != FSDPCK_OK)
         return;
-    if (k->place == PLACE_ROWS &&
+    if (k->place == LOCATION_ROWS &&
         (k->offset_bytes != where.offset_bytes || !where.rows || where.swap || where.stream))
         abort();
     for (unsigned d = 0; d < t->ndim; d++)

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "layout/mesh_text.h"
-#include "layout/piece.h"
+#include "layout/shard_box.h"
 #include "plan/segment.h"
 
-enum { TENSORS_MAX = 3, RANKS_MOST = 48, NELEMS_MAX = 1024, FILES_MAX = 4 };
+enum { TENSORS_MAX = 3, RANKS_MAX = 48, NELEMS_MAX = 1024, FILES_MAX = 4 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
@@ -72,7 +72,7 @@ static void add_tensor(stage *s, const char *name, dtype d, unsigned ndim, const
 static void add_chunk(stage *s, uint32_t tensor, const uint64_t *offsets, const uint64_t *sizes,
                       uint32_t file_index)
 {
-    const cat_chunk proto = {.file = file_index % s->file_count, .place = PLACE_ROWS};
+    const cat_chunk proto = {.file = file_index % s->file_count, .place = LOCATION_ROWS};
     must(catalogue_add_chunk(&s->t.cat, tensor, offsets, sizes, &proto, NULL) == FSDPCK_OK,
          "chunk");
 }
@@ -95,7 +95,7 @@ static void place_chunks(stage *s, unsigned gap)
         cat_chunk *chunk = catalogue_chunk(c, k);
         const cat_tensor *t = catalogue_tensor(c, chunk->tensor);
         uint64_t sizes[NDIM_MAX];
-        if (chunk->place == PLACE_EMPTY)
+        if (chunk->place == LOCATION_EMPTY)
             continue;
         cat_file *f = catalogue_file(c, chunk->file);
         catalogue_chunk_box(c, k, NULL, sizes);
@@ -136,7 +136,7 @@ static void visit_chunk(const stage *s, uint64_t k, bool write)
     const cat_tensor *t = catalogue_tensor(c, chunk->tensor);
     const size_t item = dtype_get((dtype)t->dtype)->itemsize_bytes;
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX], strides[NDIM_MAX];
-    if (chunk->place == PLACE_EMPTY)
+    if (chunk->place == LOCATION_EMPTY)
         return;
     catalogue_chunk_box(c, k, offsets, sizes);
     box_row_major_strides(catalogue_shape(c, chunk->tensor), t->ndim, strides);
@@ -187,7 +187,7 @@ static void run_part(const plan *p, const stage *from, stage *to, const range_pa
     const cat_tensor *t = catalogue_tensor(&to->t.cat, chunk->tensor);
     segment_walk s;
     uint64_t nelems = 0;
-    must(part->kind == PART_CHUNK, "a literal out of nowhere");
+    must(part->kind == RANGE_PART_CHUNK, "a literal out of nowhere");
     segment_walk_begin(&s, p, part->chunk, part->first_elem, part->end_elem);
     while (segment_walk_next(&s)) {
         run_segment(from, to, &s, chunk, dtype_get((dtype)t->dtype)->itemsize_bytes);
@@ -202,19 +202,19 @@ static void check_hash(const stage *from, const stage *to, const plan *p, budget
     const plan_options first = {.tile_nbytes = 4096, .replicas = REPLICAS_FIRST};
     const plan_options compare = {.tile_nbytes = 4096, .replicas = REPLICAS_COMPARE};
     plan *again, *other;
-    plan_sums sums, others;
+    plan_totals sums, others;
     must(plan_new(&from->t.cat, &to->t, &first, b, &again, NULL) == FSDPCK_OK &&
              plan_new(&from->t.cat, &to->t, &compare, b, &other, NULL) == FSDPCK_OK,
          "a plan cannot be made twice");
-    plan_get_sums(p, &sums);
-    plan_get_sums(other, &others);
+    plan_get_totals(p, &sums);
+    plan_get_totals(other, &others);
     must(plan_hash(p) == plan_hash(again), "a plan has two hashes");
     must(plan_hash(p) != plan_hash(other), "two plans have one hash");
     must((others.read_amplification > sums.read_amplification) ==
              (others.replicas > 0 && others.source_bytes > 0),
          "replicas are compared for nothing");
     for (uint64_t k = 0; k < catalogue_chunk_count(&to->t.cat); k++)
-        if (catalogue_chunk(&to->t.cat, k)->place == PLACE_ROWS)
+        if (catalogue_chunk(&to->t.cat, k)->place == LOCATION_ROWS)
             must(!plan_has_alias(p, k), "a chunk has the place of another");
     plan_free(other);
     plan_free(again);
@@ -229,7 +229,7 @@ static void check_overlap(const stage *from, stage *to, budget *b)
         const cat_chunk was = *chunk;
         fsdpck_error err;
         plan *p = NULL;
-        if (chunk->place != PLACE_ROWS)
+        if (chunk->place != LOCATION_ROWS)
             continue;
         fsdpck_error_init(&err);
         chunk->offset_bytes = catalogue_file(&to->t.cat, chunk->file)->nbytes;
@@ -268,14 +268,14 @@ static bool reshard(const stage *from, stage *to, budget *b)
 
 /* --- cutting --- */
 
-static bool take_mesh(reader *r, mesh *m)
+static bool consume_mesh(reader *r, mesh *m)
 {
     *m = (mesh){.ndim = 1 + take(r, 3)};
     for (unsigned i = 0; i < m->ndim; i++) {
         m->sizes[i] = 1 + take(r, 7);
         m->names[i][0] = (char)('a' + i);
     }
-    return mesh_check(m, NULL) == FSDPCK_OK && mesh_size(m) <= RANKS_MOST;
+    return mesh_check(m, NULL) == FSDPCK_OK && mesh_size(m) <= RANKS_MAX;
 }
 
 /* Chunks of one tensor for all ranks; whole where the placements say nothing that can be. */
@@ -296,24 +296,24 @@ static void cut_tensor(reader *r, stage *s, uint32_t tensor, const mesh *m)
     const bool twice = take(r, 2) == 1; /* replicas too */
     for (uint64_t rank = 0; rank < mesh_size(m); rank++) {
         mesh_coord(m, rank, coord);
-        if (piece_box(m, p, ndim, shape, coord, PIECE_PHYSICAL, offsets, sizes, NULL) !=
+        if (shard_box(m, p, ndim, shape, coord, SHARD_PHYSICAL, offsets, sizes, NULL) !=
             FSDPCK_OK) {
             must(rank == 0, "some ranks have a piece and others do not");
             memset(offsets, 0, sizeof offsets);
             add_chunk(s, tensor, offsets, shape, 0);
             return;
         }
-        if (twice || piece_is_first(m, p, coord))
+        if (twice || shard_is_first_holder(m, p, coord))
             add_chunk(s, tensor, offsets, sizes, (uint32_t)rank);
     }
 }
 
-static bool make_cut(reader *r, stage *s, const catalogue *like, budget *b)
+static bool make_placements(reader *r, stage *s, const catalogue *like, budget *b)
 {
     mesh m;
     stage_init(s, b, 1 + take(r, FILES_MAX));
     copy_tensors(s, like);
-    const bool fits = take_mesh(r, &m);
+    const bool fits = consume_mesh(r, &m);
     for (uint32_t i = 0; fits && i < catalogue_tensor_count(like); i++)
         cut_tensor(r, s, i, &m);
     if (fits)
@@ -322,13 +322,13 @@ static bool make_cut(reader *r, stage *s, const catalogue *like, budget *b)
 }
 
 /* A copy of a stage without one chunk; whether an element is lost by that. */
-static bool take_away(const stage *from, stage *to, uint64_t missing, budget *b)
+static bool remove_part(const stage *from, stage *to, uint64_t missing, budget *b)
 {
     const catalogue *c = &from->t.cat;
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX], o[NDIM_MAX], z[NDIM_MAX];
     const cat_chunk *gone = catalogue_chunk(c, missing);
     const unsigned ndim = catalogue_tensor(c, gone->tensor)->ndim;
-    bool lost = gone->place != PLACE_EMPTY;
+    bool lost = gone->place != LOCATION_EMPTY;
     stage_init(to, b, from->file_count);
     copy_tensors(to, c);
     catalogue_chunk_box(c, missing, offsets, sizes);
@@ -372,7 +372,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     budget_init(&b, 1u << 26, "metadata", NULL);
     make_tensors(&r, &whole, &b);
     const catalogue *c = &whole.t.cat;
-    if (make_cut(&r, &first, c, &b) && make_cut(&r, &second, c, &b)) {
+    if (make_placements(&r, &first, c, &b) && make_placements(&r, &second, c, &b)) {
         for (uint64_t k = 0; k < catalogue_chunk_count(&first.t.cat); k++)
             visit_chunk(&first, k, true);
         must(reshard(&first, &second, &b), "the first plan is refused");
@@ -389,7 +389,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
         for (uint64_t k = 0; k < catalogue_chunk_count(&last.t.cat); k++)
             visit_chunk(&last, k, false);
         const uint64_t chunks = catalogue_chunk_count(&first.t.cat);
-        const bool lost = take_away(&first, &holed, take(&r, 255) % chunks, &b);
+        const bool lost = remove_part(&first, &holed, take(&r, 255) % chunks, &b);
         must(reshard(&holed, &last, &b) == !lost,
              "a missing chunk goes unnoticed, or does not matter");
         stage_release(&holed);

@@ -12,7 +12,7 @@
 
 #include "formats/common/st_header.h"
 #include "formats/safetensors/hf_index.h"
-#include "formats/safetensors/st_text.h"
+#include "formats/safetensors/st_header_writer.h"
 #include "tests/support/st_reference.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
@@ -58,16 +58,16 @@ static void check_entries(const st_header *h)
 static void check_written(const st_header *h, budget *owner)
 {
     text_buf text = {0};
-    st_text w;
-    st_text_begin(&w, &text);
+    st_header_writer w;
+    st_header_write_begin(&w, &text);
     for (size_t i = 0; i < h->entries.count; i++) {
         const st_entry *e = VEC_AT(&h->entries, const st_entry, i);
         size_t n;
         const char *name = st_header_name(h, e, &n);
-        st_text_put(&w, name, n, (dtype)e->dtype, e->ndim, st_header_shape(h, e), e->begin_bytes,
-                    e->end_bytes);
+        st_header_write_tensor(&w, name, n, (dtype)e->dtype, e->ndim, st_header_shape(h, e),
+                               e->begin_bytes, e->end_bytes);
     }
-    REQUIRE(st_text_end(&w, NULL) == FSDPCK_OK);
+    REQUIRE(st_header_write_end(&w, NULL) == FSDPCK_OK);
     st_header again;
     REQUIRE(st_header_parse(text.text + 8, text.nbytes - 8, 8, h->data_nbytes, owner, &again,
                             NULL) == FSDPCK_OK);

@@ -14,7 +14,7 @@
 #include "base/crc.h"
 #include "formats/common/zstd_stream.h"
 
-enum { OUT_MOST = 1 << 20 };
+enum { OUT_MAX = 1 << 20 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
@@ -27,12 +27,12 @@ typedef struct memory {
 typedef struct answer {
     bool whole;    /* one stream that ends where the bytes do */
     bool failed;   /* zstd may have given more than it says before that */
-    bool unsure;   /* more than OUT_MOST, or a window that is too large */
+    bool unsure;   /* more than OUT_MAX, or a window that is too large */
     size_t nbytes; /* of out; also of a stream that breaks off */
     const uint8_t *out;
 } answer;
 
-static uint8_t library_out[OUT_MOST];
+static uint8_t library_out[OUT_MAX];
 
 static void must(bool holds, const char *what)
 {
@@ -53,7 +53,7 @@ static fsdpck_status read_memory(void *ctx, uint64_t offset, void *dst, uint64_t
     return FSDPCK_OK;
 }
 
-static answer ask_zlib(const memory *m)
+static answer check_zlib(const memory *m)
 {
     answer a = {.out = library_out};
     z_stream s = {0};
@@ -61,22 +61,22 @@ static answer ask_zlib(const memory *m)
     s.next_in = (uint8_t *)(uintptr_t)m->bytes;
     s.avail_in = (uInt)m->nbytes;
     s.next_out = library_out;
-    s.avail_out = OUT_MOST;
+    s.avail_out = OUT_MAX;
     const int code = inflate(&s, Z_FINISH);
-    a.nbytes = OUT_MOST - s.avail_out;
+    a.nbytes = OUT_MAX - s.avail_out;
     a.unsure = code != Z_STREAM_END && s.avail_out == 0;
     a.whole = code == Z_STREAM_END && s.avail_in == 0;
     inflateEnd(&s);
     return a;
 }
 
-static answer ask_zstd(const memory *m)
+static answer check_zstd_library(const memory *m)
 {
     answer a = {.out = library_out};
     ZSTD_DStream *d = ZSTD_createDStream();
     must(d != NULL, "no memory");
     ZSTD_inBuffer in = {.src = m->bytes, .size = m->nbytes};
-    ZSTD_outBuffer out = {.dst = library_out, .size = OUT_MOST};
+    ZSTD_outBuffer out = {.dst = library_out, .size = OUT_MAX};
     size_t code = 1, had_in, had_out;
     do {
         had_in = in.pos;
@@ -85,7 +85,7 @@ static answer ask_zstd(const memory *m)
     } while (!ZSTD_isError(code) && code != 0 && (in.pos > had_in || out.pos > had_out));
     a.nbytes = out.pos;
     a.failed = ZSTD_isError(code);
-    a.unsure = out.pos == OUT_MOST;
+    a.unsure = out.pos == OUT_MAX;
     a.whole = code == 0 && in.pos == in.size;
     ZSTD_freeDStream(d);
     return a;
@@ -102,7 +102,7 @@ static void check_prefix(const answer *a, const uint8_t *bytes, uint64_t nbytes)
 
 static void check_deflate(memory *m, uint64_t stated, size_t part)
 {
-    answer a = ask_zlib(m);
+    answer a = check_zlib(m);
     const uint64_t bound = stated == 0xffff ? a.nbytes : stated;
     const zip_input in = {.read = read_memory, .ctx = m, .nbytes = m->nbytes};
     const zip_entry e = {.method = 8,
@@ -133,19 +133,19 @@ static void check_deflate(memory *m, uint64_t stated, size_t part)
     free(out);
 }
 
-static void take_rest(void *ctx, const uint8_t *bytes, size_t nbytes)
+static void read_rest(void *ctx, const uint8_t *bytes, size_t nbytes)
 {
     text_append(ctx, bytes, nbytes);
 }
 
 static void check_zstd(memory *m, uint64_t stated, size_t part)
 {
-    answer a = ask_zstd(m);
+    answer a = check_zstd_library(m);
     const uint64_t wanted = stated == 0xffff ? a.nbytes : stated;
     const zip_input in = {.read = read_memory, .ctx = m, .nbytes = m->nbytes};
     budget b;
     zstd_stream *z;
-    text_buf rest = {.limit_bytes = 2 * OUT_MOST};
+    text_buf rest = {.limit_bytes = 2 * OUT_MAX};
     uint8_t *out = malloc(wanted + 1);
     uint64_t done = 0;
     fsdpck_error err;
@@ -161,7 +161,7 @@ static void check_zstd(memory *m, uint64_t stated, size_t part)
     check_prefix(&a, out, done);
     must(st != FSDPCK_OK || zstd_stream_position(z) == done, "another position");
     if (st == FSDPCK_OK && !a.unsure) {
-        st = zstd_stream_finish(z, take_rest, &rest, &err);
+        st = zstd_stream_finish(z, read_rest, &rest, &err);
         must(a.failed ||
                  (done + rest.nbytes <= a.nbytes &&
                   memcmp(rest.text == NULL ? "" : rest.text, a.out + done, rest.nbytes) == 0),
@@ -198,7 +198,7 @@ static void check_whole(const uint8_t *data, size_t nbytes, bool zstd, uint64_t 
         m.nbytes = s.total_out;
         deflateEnd(&s);
     }
-    answer a = zstd ? ask_zstd(&m) : ask_zlib(&m);
+    answer a = zstd ? check_zstd_library(&m) : check_zlib(&m);
     must(a.whole && a.nbytes == nbytes && (nbytes == 0 || memcmp(a.out, data, nbytes) == 0),
          "the library does not give back what it took");
     if (zstd)

@@ -76,7 +76,7 @@ static bool add_chunk(world *w, uint32_t tensor, uint64_t first, uint64_t count,
 {
     const cat_chunk k = {.file = w->file,
                          .rank = (uint16_t)(rank % 70000),
-                         .place = PLACE_ROWS,
+                         .place = LOCATION_ROWS,
                          .offset_bytes = w->used,
                          .nbytes = dtype_get(w->d)->itemsize_bytes * count};
     w->used += k.nbytes;
@@ -100,7 +100,7 @@ static bool add_sharded(world *w, char *at)
     return true;
 }
 
-static bool give_path(world *w, uint32_t tensor, const char *const *words, size_t count)
+static bool provide_path(world *w, uint32_t tensor, const char *const *words, size_t count)
 {
     value items[4];
     for (size_t i = 0; i < count; i++) {
@@ -126,7 +126,7 @@ static bool add_of_rank(world *w, char *at, bool numbered)
              numbered ? "." : "", key);
     const char *const words[3] = {"state", number, key};
     return add_tensor(w, full, nelems > 0, nelems, CAT_TENSOR_OF_RANK, &tensor) &&
-           (!numbered || give_path(w, tensor, words, 3)) &&
+           (!numbered || provide_path(w, tensor, words, 3)) &&
            add_chunk(w, tensor, 0, nelems > 0 ? nelems : 1, rank);
 }
 
@@ -188,9 +188,9 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     return FSDPCK_OK;
 }
 
-static void check_view(const world *w, const flat_view *v)
+static void check_view(const world *w, const flat_adapter *v)
 {
-    const source *src = flat_view_source(v);
+    const source *src = flat_adapter_source(v);
     const catalogue *c = &w->seen;
     for (uint64_t k = 0; k < catalogue_chunk_count(c); k++) {
         const cat_tensor *t = catalogue_tensor(c, catalogue_chunk(c, k)->tensor);
@@ -200,7 +200,7 @@ static void check_view(const world *w, const flat_view *v)
         catalogue_chunk_box(c, k, offsets, sizes);
         for (unsigned d = 0; d < t->ndim; d++)
             check(offsets[d] <= shape[d] && sizes[d] <= shape[d] - offsets[d], "box outside");
-        if (catalogue_chunk(c, k)->place == PLACE_EMPTY ||
+        if (catalogue_chunk(c, k)->place == LOCATION_EMPTY ||
             src->locate(src->ctx, k, &where, NULL) != FSDPCK_OK)
             continue;
         for (unsigned d = 0; d < t->ndim && !where.rows; d++)
@@ -216,18 +216,19 @@ static void check_view(const world *w, const flat_view *v)
 static void see(world *w)
 {
     const source src = {.ctx = w, .cat = &w->base, .locate = locate};
-    const flat_view_options options = {0};
-    flat_view *v = NULL;
+    const flat_adapter_options options = {0};
+    flat_adapter *v = NULL;
     fsdpck_error err;
     fsdpck_error_init(&err);
-    if (flat_view_rescale(&w->base, 4, &w->units, NULL) != FSDPCK_OK)
+    if (flat_adapter_rescale(&w->base, 4, &w->units, NULL) != FSDPCK_OK)
         return;
-    const fsdpck_status st = flat_view_new(&w->base, &src, &w->units, &options, &w->seen, &v, &err);
+    const fsdpck_status st =
+        flat_adapter_new(&w->base, &src, &w->units, &options, &w->seen, &v, &err);
     check((st == FSDPCK_OK) == (v != NULL), "a view in spite of an error, or none");
     check((st == FSDPCK_OK) == (err.message[0] == '\0'), "refused without a word");
     if (v != NULL)
         check_view(w, v);
-    flat_view_free(v);
+    flat_adapter_free(v);
 }
 
 static void run(world *w, char *text, size_t nbytes)

@@ -34,7 +34,7 @@ typedef struct bench {
     gpu_box *boxes, *boxes_here;
     uint64_t *dims, *dims_here;
     uint64_t *lost;
-    gpu_place place;
+    gpu_batch place;
     uint32_t dims_count;
     cudaStream_t stream;
     cudaEvent_t begin, end;
@@ -50,7 +50,7 @@ static __global__ void copy_kernel(uint4 *to, const uint4 *from, size_t n)
 
 static void launch_boxes(bench *b)
 {
-    MUST(gpu_launch_place(b->stream, &b->place));
+    MUST(gpu_launch_batch(b->stream, &b->place));
 }
 
 static void launch_copy(bench *b)
@@ -162,7 +162,7 @@ static void columns(bench *b, uint64_t run, uint64_t offset)
     report(b, name, 2.0 * (double)done);
 }
 
-static void cast(bench *b, const char *name, gpu_number from, unsigned from_nbytes, gpu_number to,
+static void cast(bench *b, const char *name, gpu_dtype from, unsigned from_nbytes, gpu_dtype to,
                  unsigned to_nbytes)
 {
     const uint64_t each = 1 << 24;

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/exec_state.h"
-#include "exec/gpu/engine_gpu.h"
+#include "exec/exec_internal.h"
+#include "exec/gpu/gpu_worker.h"
 #include "state/cast.h"
-#include "tests/support/gpu_fake.h"
+#include "tests/support/fake_gpu.h"
 
 #define SPAN_NBYTES    ((uint64_t)4 << 20)
 #define STAGING_NBYTES ((uint64_t)1 << 20)
@@ -18,7 +18,7 @@
 
 typedef struct checker {
     gpu *gpu;
-    gpu_lane *lane;
+    gpu_worker *lane;
     uint8_t *memory; /* span, then the lane's */
     uint8_t *want;
     uint8_t *scratch;
@@ -117,20 +117,20 @@ static void fill_span(checker *c)
     fsdpck_error err;
     uint64_t lost;
     bool intact;
-    must(c, gpu_lane_begin(c->lane, &err), &err);
+    must(c, gpu_worker_begin(c->lane, &err), &err);
     randomize(c, c->want, SPAN_NBYTES);
     for (uint64_t at = 0; at < SPAN_NBYTES;) {
         const uint64_t left = SPAN_NBYTES - at;
         uint64_t n = 1 + draw(c, draw(c, 2) == 0 ? 300 : STAGING_NBYTES);
         uint8_t *buffer;
         n = n < left ? n : left;
-        must(c, gpu_lane_reserve(c->lane, n, draw(c, 16), 1, 3, &buffer, &err), &err);
+        must(c, gpu_worker_reserve(c->lane, n, draw(c, 16), 1, 3, &buffer, &err), &err);
         memcpy(buffer, c->want + at, n);
-        gpu_lane_put_run(c->lane, at, buffer, n);
+        gpu_worker_put_run(c->lane, at, buffer, n);
         at += n;
         c->boxes++;
     }
-    must(c, gpu_lane_finish(c->lane, c->memory, 0, SPAN_NBYTES, &lost, &intact, &err), &err);
+    must(c, gpu_worker_finish(c->lane, c->memory, 0, SPAN_NBYTES, &lost, &intact, &err), &err);
     compare(c, lost, 0, intact);
 }
 
@@ -140,7 +140,7 @@ static void place_boxes(checker *c)
     uint64_t lost, src_span, dst_span;
     uint64_t want_lost = 0;
     bool intact;
-    must(c, gpu_lane_begin(c->lane, &err), &err);
+    must(c, gpu_worker_begin(c->lane, &err), &err);
     for (uint64_t at = draw(c, 64);; at += dst_span + draw(c, 33)) {
         strided s;
         uint8_t *buffer;
@@ -150,10 +150,10 @@ static void place_boxes(checker *c)
             draw_box(c, &v, &s, &src_span, &dst_span);
         if (at + dst_span > SPAN_NBYTES)
             break;
-        must(c, gpu_lane_reserve(c->lane, src_span, draw(c, 16), 1, 3 * s.ndim, &buffer, &err),
+        must(c, gpu_worker_reserve(c->lane, src_span, draw(c, 16), 1, 3 * s.ndim, &buffer, &err),
              &err);
         randomize(c, buffer, src_span);
-        gpu_lane_put(c->lane, &v, &s, at, buffer);
+        gpu_worker_put(c->lane, &v, &s, at, buffer);
         if (convert_is_copy(&v))
             strided_copy(&s, dtype_get(v.from)->itemsize_bytes, c->want + at, buffer);
         else
@@ -161,7 +161,7 @@ static void place_boxes(checker *c)
         c->boxes++;
         c->bytes += dst_span;
     }
-    must(c, gpu_lane_finish(c->lane, c->memory, 0, SPAN_NBYTES, &lost, &intact, &err), &err);
+    must(c, gpu_worker_finish(c->lane, c->memory, 0, SPAN_NBYTES, &lost, &intact, &err), &err);
     compare(c, lost, want_lost, intact);
 }
 
@@ -170,12 +170,13 @@ static void check(checker *c, uint64_t rounds)
     fsdpck_error err;
     void *memory;
     must(c,
-         c->gpu->calls->host_new(c->gpu, SPAN_NBYTES + gpu_lane_host_nbytes(STAGING_NBYTES),
+         c->gpu->calls->host_new(c->gpu, SPAN_NBYTES + gpu_worker_host_nbytes(STAGING_NBYTES),
                                  &memory, &err),
          &err);
     c->memory = memory;
     must(c,
-         gpu_lane_new(c->gpu, SPAN_NBYTES, STAGING_NBYTES, c->memory + SPAN_NBYTES, &c->lane, &err),
+         gpu_worker_new(c->gpu, SPAN_NBYTES, STAGING_NBYTES, c->memory + SPAN_NBYTES, &c->lane,
+                        &err),
          &err);
     c->want = malloc(SPAN_NBYTES);
     c->scratch = aligned_alloc(64, CONVERT_SCRATCH_NBYTES);
@@ -188,7 +189,7 @@ static void check(checker *c, uint64_t rounds)
     }
     free(c->want);
     free(c->scratch);
-    gpu_lane_free(c->lane);
+    gpu_worker_free(c->lane);
     c->gpu->calls->host_free(c->gpu, memory);
     printf("%s: %" PRIu64 " boxes, %" PRIu64 " bytes as the processor's\n", c->gpu->name, c->boxes,
            c->bytes);
@@ -198,14 +199,14 @@ static void check(checker *c, uint64_t rounds)
 int main(int argc, char **argv)
 {
     static checker c;
-    gpu_fake fake;
+    fake_gpu fake;
     fsdpck_error err;
     const bool faked = argc > 1 && strcmp(argv[1], "--fake") == 0;
     argc -= faked;
     argv += faked;
     c.seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     if (faked) {
-        gpu_fake_init(&fake);
+        fake_gpu_init(&fake);
         fake.bodies = true;
         c.gpu = &fake.base;
     } else if (gpu_open(0, &c.gpu, &err) != FSDPCK_OK) {
@@ -214,6 +215,6 @@ int main(int argc, char **argv)
     }
     check(&c, argc > 2 ? strtoull(argv[2], NULL, 10) : faked ? 3 : 200);
     if (faked)
-        gpu_fake_release(&fake);
+        fake_gpu_release(&fake);
     return 0;
 }

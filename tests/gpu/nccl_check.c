@@ -42,16 +42,17 @@ static void exchange(gpu *g, gpu_stream *s, nccl_comm *c)
     for (size_t i = 0; i < NBYTES; i++)
         bytes[i] = (uint8_t)(i * 7 + i / 251);
     memset(bytes + NBYTES, 0, NBYTES);
-    const nccl_move moves[] = {{device, NBYTES, 0, false}, {device + NBYTES, NBYTES, 0, true}};
+    const nccl_transfer transfers[] = {{device, NBYTES, 0, false},
+                                       {device + NBYTES, NBYTES, 0, true}};
     must(g->calls->copy_in(s, device, bytes, NBYTES, &err), &err);
-    must(nccl_exchange(c, moves, 2, g->calls->stream_handle(s), &err), &err);
+    must(nccl_exchange(c, transfers, 2, g->calls->stream_handle(s), &err), &err);
     must(nccl_all_gather(c, device + NBYTES, device + 2 * NBYTES, NBYTES,
                          g->calls->stream_handle(s), &err),
          &err);
     must(g->calls->copy_out(s, bytes + NBYTES, device + 2 * NBYTES, NBYTES, &err), &err);
     must(g->calls->mark(s, 0, &err), &err);
     asked a = {g, s};
-    must(nccl_settle(c, is_done, &a, &err), &err);
+    must(nccl_wait(c, is_done, &a, &err), &err);
     if (memcmp(bytes, bytes + NBYTES, NBYTES) != 0) {
         fprintf(stderr, "nccl_check: other bytes came back\n");
         exit(1);

@@ -42,7 +42,7 @@ static fsdpck_status read_chunk(void *ctx, unsigned worker, uint64_t chunk, fsdp
     const cat_chunk *c = catalogue_chunk(j->cat, chunk);
     place where;
     (void)worker;
-    if (c->place == PLACE_EMPTY)
+    if (c->place == LOCATION_EMPTY)
         return FSDPCK_OK;
     RETURN_IF(j->src->locate(j->src->ctx, chunk, &where, err));
     if (where.stream)

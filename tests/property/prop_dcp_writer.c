@@ -93,7 +93,7 @@ static void save(dcp_target *d, uint64_t seed, const char *dir)
     for (uint64_t k = 0; k < catalogue_chunk_count(&d->to.cat) && opt.align_nbytes > 0; k++) {
         const cat_chunk *c = catalogue_chunk(&d->to.cat, k);
         const cat_tensor *t = catalogue_tensor(&d->to.cat, c->tensor);
-        assert(c->place == PLACE_EMPTY || (t->flags & CAT_TENSOR_IN_OBJECT) ||
+        assert(c->place == LOCATION_EMPTY || (t->flags & CAT_TENSOR_IN_OBJECT) ||
                c->offset_bytes % opt.align_nbytes == 0);
     }
     dcp_target_save(d, dir);

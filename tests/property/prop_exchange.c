@@ -11,11 +11,11 @@
 
 #include "exec/gpu/rounds.h"
 #include "group/remote_folder.h"
-#include "tests/support/dice.h"
-#include "tests/support/exec_world.h"
-#include "tests/support/gpu_fake.h"
+#include "tests/support/exec_harness.h"
+#include "tests/support/fake_gpu.h"
 #include "tests/support/group_threads.h"
 #include "tests/support/must.h"
+#include "tests/support/random.h"
 #include "tests/support/scratch.h"
 
 #define BOX(...) ((const uint64_t[]){__VA_ARGS__})
@@ -23,16 +23,16 @@ enum { RANKS_MAX = 5, FILES = 4 };
 
 /* ---- rounds ---- */
 
-typedef struct made_up {
+typedef struct invented_case {
     unsigned size;
     uint64_t left[RANKS_MAX], most;
     uint64_t state;
-} made_up;
+} invented_case;
 
-static fsdpck_status next_made_up(void *ctx, unsigned rank, output_range *tile,
-                                  uint64_t *nbytes_from, bool *there, fsdpck_error *err)
+static fsdpck_status next_invented_case(void *ctx, unsigned rank, output_range *tile,
+                                        uint64_t *nbytes_from, bool *there, fsdpck_error *err)
 {
-    made_up *m = ctx;
+    invented_case *m = ctx;
     uint64_t room = m->most;
     (void)err;
     *there = m->left[rank] > 0;
@@ -41,7 +41,7 @@ static fsdpck_status next_made_up(void *ctx, unsigned rank, output_range *tile,
     *tile = (output_range){rank, m->left[rank], m->left[rank] + 1};
     m->left[rank]--;
     for (unsigned from = 0; from < m->size; from++) {
-        const uint64_t n = dice_below(&m->state, 3) == 0 ? 0 : dice_below(&m->state, room + 1);
+        const uint64_t n = random_below(&m->state, 3) == 0 ? 0 : random_below(&m->state, room + 1);
         nbytes_from[from] = from == rank ? 0 : n;
         room -= nbytes_from[from];
     }
@@ -74,7 +74,7 @@ static void check_places(const round_list *list, unsigned size, uint64_t capacit
 
 static void check_rounds(uint64_t seed)
 {
-    made_up m = {.state = seed, .most = 1 + seed * 37 % 5000};
+    invented_case m = {.state = seed, .most = 1 + seed * 37 % 5000};
     uint64_t seen[RANKS_MAX];
     round_list list = {0};
     rounds r;
@@ -83,8 +83,8 @@ static void check_rounds(uint64_t seed)
     /* Room for all that a rank may take in a round, or for one tile of it. */
     const uint64_t capacity = rounds_capacity(m.size, seed % 2 == 0 ? each : 1, m.most);
     for (unsigned i = 0; i < m.size; i++)
-        seen[i] = m.left[i] = dice_below(&m.state, 20);
-    MUST(rounds_init(&r, m.size, each, capacity, next_made_up, &m, NULL) == FSDPCK_OK);
+        seen[i] = m.left[i] = random_below(&m.state, 20);
+    MUST(rounds_init(&r, m.size, each, capacity, next_invented_case, &m, NULL) == FSDPCK_OK);
     do {
         unsigned taken[RANKS_MAX] = {0};
         MUST(rounds_next(&r, &list, NULL) == FSDPCK_OK);
@@ -103,11 +103,11 @@ static void check_rounds(uint64_t seed)
 
 static void check_no_room(void)
 {
-    made_up m = {.size = 2, .most = 4000, .state = 1, .left = {9, 9}};
+    invented_case m = {.size = 2, .most = 4000, .state = 1, .left = {9, 9}};
     round_list list = {0};
     rounds r;
     fsdpck_status st;
-    MUST(rounds_init(&r, 2, 1, 512, next_made_up, &m, NULL) == FSDPCK_OK);
+    MUST(rounds_init(&r, 2, 1, 512, next_invented_case, &m, NULL) == FSDPCK_OK);
     do
         st = rounds_next(&r, &list, NULL);
     while (st == FSDPCK_OK && list.tiles.count > 0);
@@ -132,16 +132,16 @@ typedef struct rank_run {
     progress progress;
     fsdpck_status st;
     fsdpck_error err;
-    struct exec_sums sums;
+    struct exec_stats sums;
     uint64_t calls;
     unsigned rank;
 } rank_run;
 
 /* Rows and columns in four files, wanted as they are, cast, and cut anew. */
-static exec_world *make_world(void)
+static exec_harness *make_world(void)
 {
     const uint64_t rows = 3000;
-    exec_world *w = exec_world_new(FILES, 2);
+    exec_harness *w = exec_harness_new(FILES, 2);
     const uint32_t a = memory_source_add_tensor(&w->source, "a", DTYPE_BFLOAT16, 2, BOX(rows, 120));
     for (uint32_t s = 0; s < FILES; s++)
         memory_source_add_chunk(&w->source, a, BOX(rows / 4 * s, 0), BOX(rows / 4, 120),
@@ -153,16 +153,16 @@ static exec_world *make_world(void)
     const uint32_t one = memory_source_add_tensor(&w->source, "one", DTYPE_FLOAT32, 0, NULL);
     memory_source_add_chunk(&w->source, one, NULL, NULL, &(memory_layout){.file = 2});
     memory_source_seal(&w->source);
-    exec_world_add_whole(w, a, 0, DTYPE_BFLOAT16);
-    const uint32_t cast = exec_world_add_target(w, a, "cast", DTYPE_FLOAT32);
-    exec_world_add_chunk(w, cast, 1, BOX(0, 0), BOX(rows, 120));
-    const uint32_t cut = exec_world_add_target(w, b, "cut", DTYPE_FLOAT32);
-    exec_world_add_chunk(w, cut, 0, BOX(0, 0), BOX(rows / 3, 48));
-    exec_world_add_chunk(w, cut, 1, BOX(rows / 3, 0), BOX(rows - rows / 3, 48));
-    exec_world_add_whole(w, one, 1, DTYPE_FLOAT32);
+    exec_harness_add_whole(w, a, 0, DTYPE_BFLOAT16);
+    const uint32_t cast = exec_harness_add_target(w, a, "cast", DTYPE_FLOAT32);
+    exec_harness_add_chunk(w, cast, 1, BOX(0, 0), BOX(rows, 120));
+    const uint32_t cut = exec_harness_add_target(w, b, "cut", DTYPE_FLOAT32);
+    exec_harness_add_chunk(w, cut, 0, BOX(0, 0), BOX(rows / 3, 48));
+    exec_harness_add_chunk(w, cut, 1, BOX(rows / 3, 0), BOX(rows - rows / 3, 48));
+    exec_harness_add_whole(w, one, 1, DTYPE_FLOAT32);
     MUST(catalogue_seal(&w->to.cat, NULL) == FSDPCK_OK);
-    exec_world_place(w, 1001);
-    exec_world_expect(w);
+    exec_harness_place(w, 1001);
+    exec_harness_expect(w);
     return w;
 }
 
@@ -181,19 +181,20 @@ static void make_folder(const rank_run *r, unsigned rank, char *path, size_t cap
     }
 }
 
-static fsdpck_status run_world(rank_run *r, group *g, const group_view *near, gpu *device)
+static fsdpck_status run_world(rank_run *r, group *g, const remote_folder *source_folder,
+                               gpu *device)
 {
-    exec_world *w = make_world();
-    const exec_world_options o = {.nthreads = r->c->nthreads,
-                                  .tile_nbytes = 65536,
-                                  .cancel = &r->cancel,
-                                  .group = g,
-                                  .near = near,
-                                  .gpu = device,
-                                  .gpu_required = true};
-    const fsdpck_status st = exec_world_digest(w, &o, &r->err);
+    exec_harness *w = make_world();
+    const exec_harness_options o = {.nthreads = r->c->nthreads,
+                                    .tile_nbytes = 65536,
+                                    .cancel = &r->cancel,
+                                    .group = g,
+                                    .source_folder = source_folder,
+                                    .gpu = device,
+                                    .gpu_required = true};
+    const fsdpck_status st = exec_harness_digest(w, &o, &r->err);
     r->sums = w->sums;
-    exec_world_free(w);
+    exec_harness_free(w);
     return st;
 }
 
@@ -202,27 +203,27 @@ static void *run_rank(void *ctx)
     rank_run *r = ctx;
     group_watch watch = {.cancel = &r->cancel, .progress = &r->progress, .peer_timeout_seconds = 3};
     group *g = NULL;
-    group_view *near = NULL;
+    remote_folder *source_folder = NULL;
     folder here;
-    gpu_fake f;
+    fake_gpu f;
     char path[SCRATCH_BYTES + 16];
     MUST(group_join(&watch, &g, &r->err) == FSDPCK_OK);
     r->rank = group_rank(g);
     make_folder(r, r->rank, path, sizeof path);
     MUST(folder_open(&here, path, &r->err) == FSDPCK_OK);
-    MUST(group_view_new(g, path, &here, 0, &near, &r->err) == FSDPCK_OK);
-    MUST((near != NULL) == (r->c->size > 1));
-    gpu_fake_init(&f);
+    MUST(remote_folder_new(g, path, &here, 0, &source_folder, &r->err) == FSDPCK_OK);
+    MUST((source_folder != NULL) == (r->c->size > 1));
+    fake_gpu_init(&f);
     f.bodies = r->rank == 0;
     if (r->rank == r->c->faulty) {
         f.fail_at = r->c->fail_at;
         f.flip_at = r->c->flip_at;
         f.flips = r->c->flips;
     }
-    r->st = run_world(r, g, near, &f.base);
+    r->st = run_world(r, g, source_folder, &f.base);
     r->calls = atomic_load(&f.calls);
-    gpu_fake_release(&f);
-    group_view_free(near);
+    fake_gpu_release(&f);
+    remote_folder_free(source_folder);
     folder_close(&here);
     group_leave(&g, FSDPCK_OK);
     return NULL;

@@ -44,7 +44,7 @@ typedef struct element {
 typedef struct world {
     budget owner;
     catalogue from;
-    aim_parts parts;
+    checkpoint_parts parts;
     unit_list units;
     layout cut;
     target to;
@@ -63,7 +63,7 @@ static void pad_to(world *w, unsigned u, uint64_t multiple)
 static void add_param(world *w, unsigned u, unsigned tensor, fsdpck_error *err)
 {
     static const uint64_t zeros[4] = {0};
-    const cat_chunk whole = {.rank = UINT16_MAX, .place = PLACE_ROWS};
+    const cat_chunk whole = {.rank = UINT16_MAX, .place = LOCATION_ROWS};
     uint64_t shape[4] = {0}, strides[4] = {0}, rows[4] = {0}, at[4] = {0};
     unsigned order[4] = {0, 1, 2, 3};
     const unsigned ndim = 1 + draw(4);
@@ -130,16 +130,17 @@ static void add_units(world *w, fsdpck_error *err)
 
 static void aim_and_write(world *w, const char *folder_path, fsdpck_error *err)
 {
-    const aim_cut_request cut = {.layout = &w->cut, .every_rank = true, .units = &w->units};
-    const aim_request request = {
+    const shard_request cut = {.layout = &w->cut, .every_rank = true, .units = &w->units};
+    const select_request request = {
         .part = PART_MODEL, .holds = fsdp1_writer.holds, .format = fsdp1_writer.name, .cut = &cut};
-    aim_result result;
+    select_result result;
     char mesh_text[32];
     snprintf(mesh_text, sizeof mesh_text, "fsdp=%u", w->ranks);
     must(mesh_parse(mesh_text, &w->cut.mesh, err) == FSDPCK_OK, "mesh", err);
-    must(aim_parts_find(&w->from, &w->parts, err) == FSDPCK_OK, "parts", err);
-    must(aim_build(&w->from, &w->parts, &request, &w->to, &result, err) == FSDPCK_OK, "aim", err);
-    aim_result_release(&result);
+    must(checkpoint_parts_find(&w->from, &w->parts, err) == FSDPCK_OK, "parts", err);
+    must(select_build_target(&w->from, &w->parts, &request, &w->to, &result, err) == FSDPCK_OK,
+         "aim", err);
+    select_result_release(&result);
     must(fsdp1_writer.layout(&w->to, NULL, err) == FSDPCK_OK, "layout", err);
     must(target_write(&w->to, &fsdp1_writer, folder_path, target_fill_index, NULL, err) ==
              FSDPCK_OK,
@@ -179,7 +180,7 @@ static bool is_padding_at(const target *t, uint32_t in_file, uint64_t at)
 {
     static const uint8_t wanted[4] = {0, 0, 0x28, 0x42};
     for (size_t i = 0; i < t->literals.count; i++) {
-        const target_literal *l = VEC_AT(&t->literals, const target_literal, i);
+        const target_constant *l = VEC_AT(&t->literals, const target_constant, i);
         if (l->file == in_file && at >= l->offset_bytes && at + 4 <= l->offset_bytes + l->nbytes)
             return memcmp(t->text.text + l->text_at + (at - l->offset_bytes), wanted, 4) == 0;
     }
@@ -236,7 +237,7 @@ static void try_one(world *w)
     target_release(&w->to);
     layout_release(&w->cut);
     unit_list_release(&w->units);
-    aim_parts_release(&w->parts);
+    checkpoint_parts_release(&w->parts);
     catalogue_release(&w->from);
     must(w->owner.used_bytes == 0, "memory was not given back", NULL);
     scratch_remove(folder_path);

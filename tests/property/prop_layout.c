@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layout/explain.h"
+#include "layout/mesh_infer.h"
 #include "tests/support/stride.h"
 
 #define N_MAX 32u
@@ -201,16 +201,16 @@ static void check_recorded(const mesh *m, const placement *p, unsigned n, const 
     uint64_t offset, size;
     fsdpck_error full;
     fsdpck_error *err = n % 16 == 7 ? &full : NULL;
-    piece_list indices;
-    const fsdpck_status st = piece_box(m, p, 1, &shape, coord, PIECE_RECORDED, &offset, &size, err);
+    shard_indices indices;
+    const fsdpck_status st = shard_box(m, p, 1, &shape, coord, SHARD_RECORDED, &offset, &size, err);
     if (is_run(l) ? st != FSDPCK_OK || !same(l, n, offset, size)
                   : !is_refused(st, err, "LAYOUT-RUN"))
         fail("recorded rule", m, p, coord, n);
-    piece_list_init(&indices, m, p, 0, n, coord);
-    if (indices.count != l->count || piece_list_is_run(&indices) != is_run(l))
+    shard_indices_init(&indices, m, p, 0, n, coord);
+    if (indices.count != l->count || shard_indices_is_run(&indices) != is_run(l))
         fail("length of the list", m, p, coord, n);
     for (unsigned j = 0; j < l->count; j++)
-        if (piece_list_at(&indices, j) != l->at[j])
+        if (shard_indices_at(&indices, j) != l->at[j])
             fail("index of the list", m, p, coord, n);
 }
 
@@ -221,7 +221,7 @@ static void check_physical(const mesh *m, const placement *p, unsigned n, const 
     uint64_t offset, size;
     index_list l;
     const fsdpck_status st =
-        piece_box(m, p, 1, &shape, coord, PIECE_PHYSICAL, &offset, &size, NULL);
+        shard_box(m, p, 1, &shape, coord, SHARD_PHYSICAL, &offset, &size, NULL);
     if (st != FSDPCK_OK)
         fail("physical rule refuses", m, p, coord, n);
     cut_in_order(m, n, coord, order, count, &l);
@@ -239,8 +239,8 @@ static void refuse_physical(const mesh *m, const placement *p, unsigned n, const
     fsdpck_error *err = n % 16 == 7 ? &full : NULL;
     unsigned order[MESH_NDIM_MAX];
     unsigned count;
-    const fsdpck_status st = piece_box(m, p, 1, &shape, coord, PIECE_PHYSICAL, &offset, &size, err);
-    if (piece_order(m, p, 0, order, &count) || !is_refused(st, err, "LAYOUT-ORDER"))
+    const fsdpck_status st = shard_box(m, p, 1, &shape, coord, SHARD_PHYSICAL, &offset, &size, err);
+    if (shard_cut_order(m, p, 0, order, &count) || !is_refused(st, err, "LAYOUT-ORDER"))
         fail("no order", m, p, coord, n);
 }
 
@@ -334,19 +334,19 @@ static void draw_placements(const mesh *m, unsigned ndim, placement *p, unsigned
         order[i] = order[at];
         order[at] = i;
     }
-    piece_stride_placements(m, order, p);
+    placements_set_strided(m, order, p);
 }
 
 static void check_holders(const mesh *m, const placement *p, const uint64_t *coord)
 {
-    piece_holders h;
+    shard_holders h;
     uint64_t rank;
     uint64_t count = 0;
     uint64_t last = 0;
-    for (piece_holders_begin(&h, m, p, coord); piece_holders_next(&h, &rank); count++) {
+    for (shard_holders_begin(&h, m, p, coord); shard_holders_next(&h, &rank); count++) {
         uint64_t other[MESH_NDIM_MAX];
         mesh_coord(m, rank, other);
-        if ((count > 0 && rank <= last) || piece_is_first(m, p, other) != (count == 0))
+        if ((count > 0 && rank <= last) || shard_is_first_holder(m, p, other) != (count == 0))
             fail("order of the holders", m, p, coord, rank);
         for (unsigned i = 0; i < m->ndim; i++)
             if (p[i].kind != PLACEMENT_REPLICATE && other[i] != coord[i])
@@ -370,7 +370,7 @@ static void check_several_dims(void)
     for (uint64_t rank = 0; rank < mesh_size(&m); rank++) {
         uint64_t coord[MESH_NDIM_MAX], offsets[3], sizes[3];
         mesh_coord(&m, rank, coord);
-        if (piece_box(&m, p, ndim, shape, coord, PIECE_PHYSICAL, offsets, sizes, NULL) != FSDPCK_OK)
+        if (shard_box(&m, p, ndim, shape, coord, SHARD_PHYSICAL, offsets, sizes, NULL) != FSDPCK_OK)
             fail("box refused", &m, p, coord, 0);
         for (unsigned d = 0; d < ndim; d++) {
             unsigned cutting[MESH_NDIM_MAX];
@@ -419,7 +419,7 @@ static void collect(const mesh *m, const placement *p, const uint64_t *shape, bo
     for (uint64_t rank = 0; rank < mesh_size(m); rank++) {
         uint64_t coord[MESH_NDIM_MAX], offsets[2], sizes[2];
         mesh_coord(m, rank, coord);
-        if (piece_box(m, p, 2, shape, coord, PIECE_PHYSICAL, offsets, sizes, NULL) != FSDPCK_OK)
+        if (shard_box(m, p, 2, shape, coord, SHARD_PHYSICAL, offsets, sizes, NULL) != FSDPCK_OK)
             fail("explained placements refused", m, p, coord, shape[0]);
         add_box(s, offsets, sizes);
     }
@@ -455,7 +455,7 @@ static void draw_tensor(const mesh *m, unsigned index, uint64_t *shape, placemen
         if (roles[i] != ROLE_REPLICATE && draw(4) != 0)
             p[i] = (placement){.kind = PLACEMENT_SHARD, .dim = (uint8_t)draw(2)};
     layout_cut_order(m, order);
-    piece_stride_placements(m, order, p);
+    placements_set_strided(m, order, p);
 }
 
 static void add_tensor(catalogue *c, unsigned index, const mesh *m, const placement *p,
@@ -463,14 +463,14 @@ static void add_tensor(catalogue *c, unsigned index, const mesh *m, const placem
 {
     const char name = (char)('a' + index);
     const bool empties = draw(2) == 0;
-    const cat_chunk proto = {.place = PLACE_ROWS};
+    const cat_chunk proto = {.place = LOCATION_ROWS};
     uint32_t tensor;
     bool ok =
         catalogue_add_tensor(c, &name, 1, DTYPE_FLOAT32, 2, shape, &tensor, NULL) == FSDPCK_OK;
     for (uint64_t k = mesh_size(m); k-- > 0 && ok;) {
         uint64_t coord[MESH_NDIM_MAX], offsets[2], sizes[2];
         mesh_coord(m, index % 2 == 0 ? k : mesh_size(m) - 1 - k, coord);
-        ok = piece_box(m, p, 2, shape, coord, PIECE_PHYSICAL, offsets, sizes, NULL) == FSDPCK_OK;
+        ok = shard_box(m, p, 2, shape, coord, SHARD_PHYSICAL, offsets, sizes, NULL) == FSDPCK_OK;
         if (ok && (empties || box_nelems(sizes, 2) > 0))
             ok = catalogue_add_chunk(c, tensor, offsets, sizes, &proto, NULL) == FSDPCK_OK;
     }
@@ -498,18 +498,18 @@ static void check_explained(void)
         add_tensor(&c, i, &m, p[i], shapes[i]);
     }
     ok = ok && catalogue_seal(&c, NULL) == FSDPCK_OK;
-    explain_init(&x, mesh_size(&m), &b);
+    mesh_infer_init(&x, mesh_size(&m), &b);
     for (unsigned i = 0; i < TENSORS && ok; i++)
-        ok = explain_add(&x, &c, i, NULL) == FSDPCK_OK;
-    ok = ok && explain_mesh(&x, &found_mesh, &found, NULL) == FSDPCK_OK;
+        ok = mesh_infer_add(&x, &c, i, NULL) == FSDPCK_OK;
+    ok = ok && mesh_infer_solve(&x, &found_mesh, &found, NULL) == FSDPCK_OK;
     if (!ok || !found || mesh_size(&found_mesh) != mesh_size(&m))
         fail("not explained", &m, p[0], coord, 0);
     for (unsigned i = 0; i < TENSORS; i++) {
         placement again[MESH_NDIM_MAX];
-        /* By what explain_mesh kept, and anew on the mesh that was used. */
+        /* By what mesh_infer_solve kept, and anew on the mesh that was used. */
         for (unsigned k = 0; k < 2; k++) {
             const mesh *on = k == 0 ? &found_mesh : &m;
-            if (!explain_tensor(&x, i, on, again))
+            if (!mesh_infer_tensor(&x, i, on, again))
                 fail("tensor not explained", on, p[i], coord, shapes[i][0]);
             collect(&m, p[i], shapes[i], &given);
             collect(on, again, shapes[i], &explained);
@@ -517,7 +517,7 @@ static void check_explained(void)
                 fail("explained with other boxes", on, again, coord, shapes[i][0]);
         }
     }
-    explain_release(&x);
+    mesh_infer_release(&x);
     catalogue_release(&c);
     if (b.used_bytes != 0)
         fail("memory kept", &m, p[0], coord, 0);

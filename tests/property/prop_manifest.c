@@ -60,18 +60,18 @@ static void write_output(const char *fixture, const char *dst, uint64_t world_si
 static unsigned flip_file(const char *folder, const char *name, unsigned step)
 {
     char path[SCRATCH_BYTES];
-    const bool promise = strcmp(name, "fsdpck-manifest.json") == 0;
+    const bool is_manifest = strcmp(name, "fsdpck-manifest.json") == 0;
     unsigned unseen = 0;
     const int fd = open(scratch_path(path, folder, name), O_RDWR);
     assert(fd >= 0);
     const off_t nbytes = lseek(fd, 0, SEEK_END);
-    for (off_t at = 0; at < nbytes; at += (promise ? 11 : step) * (test_stride() | 1))
+    for (off_t at = 0; at < nbytes; at += (is_manifest ? 11 : step) * (test_stride() | 1))
         for (unsigned bit = 0; bit < 8; bit++) {
             uint8_t old;
             assert(pread(fd, &old, 1, at) == 1);
             const uint8_t changed = (uint8_t)(old ^ 1u << bit);
             assert(pwrite(fd, &changed, 1, at) == 1);
-            if (is_clean(folder) && !promise) {
+            if (is_clean(folder) && !is_manifest) {
                 fprintf(stderr, "%s: bit %u of byte %lld: not found\n", path, bit, (long long)at);
                 unseen++;
             }

@@ -30,7 +30,7 @@
 #include "tests/support/scratch.h"
 #include "tests/support/stride.h"
 
-enum { BIG_BYTES = 3 * 4096 + 77, SMALL_BYTES = 1000, CALLS_MOST = 500, RANDOM_KILLS = 60 };
+enum { BIG_BYTES = 3 * 4096 + 77, SMALL_BYTES = 1000, CALLS_MAX = 500, RANDOM_KILLS = 60 };
 
 enum act { ACT_NOTHING, ACT_FAIL, ACT_KILL, ACT_SHORT };
 
@@ -279,7 +279,7 @@ static void start_over(const struct shape *s)
         fail(s, err.message, "nothing", 0);
 }
 
-static void judge_killed(const struct shape *s, const char *how, int k)
+static void check_killed(const struct shape *s, const char *how, int k)
 {
     const size_t leftovers =
         scratch_count_ending(dir, ".partial") + scratch_count_ending(dir, ".old");
@@ -320,13 +320,13 @@ static void kill_everywhere(const struct shape *s)
         start_over(s);
         const int status = run_child(s, k, 0);
         if (WIFSIGNALED(status))
-            judge_killed(s, "killed", k);
+            check_killed(s, "killed", k);
         else if (status != 0 || !is_complete(s, 2))
             fail(s, "a run without a kill failed", "killed", k);
         scratch_remove(dir);
         if (!WIFSIGNALED(status))
             break;
-        if (k >= CALLS_MOST)
+        if (k >= CALLS_MAX)
             fail(s, "no end of calls", "killed", k);
     }
     printf("prop_output: %s: killed before each of %d calls\n", s->name, k - 1);
@@ -356,13 +356,13 @@ static void kill_at_random(const struct shape *s, unsigned seed)
         const double share = (double)(seed >> 8) / (1 << 24);
         const int status = run_child(s, 0, 1 + (useconds_t)(whole * share * 1e6));
         killed += WIFSIGNALED(status);
-        judge_killed(s, "killed at random", i);
+        check_killed(s, "killed at random", i);
         scratch_remove(dir);
     }
     printf("prop_output: %s: %d of %d runs killed at random\n", s->name, killed, kills);
 }
 
-static void judge_failed(const struct shape *s, fsdpck_status st, const fsdpck_error *err, int k)
+static void check_failed(const struct shape *s, fsdpck_status st, const fsdpck_error *err, int k)
 {
     if (err->status != st || err->message[0] == '\0')
         fail(s, "the error says nothing", "failing", k);
@@ -396,7 +396,7 @@ static void fail_everywhere(const struct shape *s, int sys_errno, fsdpck_status 
             fail(s, "done, but something is left", strerror(sys_errno), k);
         if (st != FSDPCK_OK) {
             failures++;
-            judge_failed(s, st, &err, k);
+            check_failed(s, st, &err, k);
             if (st != want && err.sys_errno == sys_errno)
                 fail(s, fsdpck_status_name(st), strerror(sys_errno), k);
         }

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/support/dice.h"
 #include "tests/support/pickle_check.h"
+#include "tests/support/random.h"
 
-enum { STACK_MOST = 256, BYTES_MOST = 4096, MEMO_MOST = 6 };
+enum { STACK_MAX = 256, BYTES_MAX = 4096, MEMO_MAX = 6 };
 
 /* What lies on the stack, as far as it matters for what may come next. */
 enum kind {
@@ -27,16 +27,16 @@ enum kind {
 
 typedef struct maker {
     uint64_t state;
-    uint8_t bytes[BYTES_MOST];
+    uint8_t bytes[BYTES_MAX];
     size_t nbytes;
-    char stack[STACK_MOST];
+    char stack[STACK_MAX];
     size_t count;
-    char memo[MEMO_MOST]; /* kind of an entry, 0 where there is none */
+    char memo[MEMO_MAX]; /* kind of an entry, 0 where there is none */
 } maker;
 
 static uint32_t dice(maker *m, uint32_t sides)
 {
-    return (uint32_t)dice_below(&m->state, sides);
+    return (uint32_t)random_below(&m->state, sides);
 }
 
 static void put(maker *m, const void *bytes, size_t nbytes)
@@ -152,7 +152,7 @@ static void close_mark(maker *m)
 
 static void use_memo(maker *m)
 {
-    const uint32_t i = dice(m, MEMO_MOST);
+    const uint32_t i = dice(m, MEMO_MAX);
     if (dice(m, 2)) {
         if (m->memo[i] == 0)
             return;

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/support/exec_world.h"
-#include "tests/support/gpu_fake.h"
+#include "tests/support/exec_harness.h"
+#include "tests/support/fake_gpu.h"
 
 #define MUST(condition)                                                                   \
     do {                                                                                  \
@@ -23,7 +23,7 @@
 typedef struct generator {
     uint64_t seed;
     uint64_t state;
-    exec_world *world;
+    exec_harness *world;
     bool has_stream;
     bool has_late;
 } generator;
@@ -168,28 +168,28 @@ static void make_source(generator *g)
 static void add_target_chunk(generator *g, uint32_t tensor, const uint64_t *offsets,
                              const uint64_t *sizes)
 {
-    exec_world_add_chunk(g->world, tensor, (uint32_t)draw(g, g->world->nfiles), offsets, sizes);
+    exec_harness_add_chunk(g->world, tensor, (uint32_t)draw(g, g->world->nfiles), offsets, sizes);
 }
 
-static void add_literal(generator *g, uint32_t index, uint64_t at)
+static void add_constant(generator *g, uint32_t index, uint64_t at)
 {
     char text[300];
     const uint64_t n = 1 + draw(g, sizeof text);
     for (uint64_t i = 0; i < n; i++)
         text[i] = (char)('a' + draw(g, 26));
-    MUST(target_add_literal(&g->world->to, index, at, text, n, NULL) == FSDPCK_OK);
+    MUST(target_add_constant(&g->world->to, index, at, text, n, NULL) == FSDPCK_OK);
 }
 
 /* Late bytes of this chunk or, now and then, of any other. */
-static uint64_t add_late(generator *g, uint32_t index, uint64_t at, uint64_t target_chunk)
+static uint64_t add_deferred(generator *g, uint32_t index, uint64_t at, uint64_t target_chunk)
 {
     const catalogue *c = &g->world->to.cat;
     const uint32_t nbytes = 1 + (uint32_t)draw(g, 400);
     if (chance(g, 10))
         target_chunk = draw(g, catalogue_chunk_count(c));
-    if (catalogue_chunk(c, target_chunk)->place == PLACE_EMPTY)
+    if (catalogue_chunk(c, target_chunk)->place == LOCATION_EMPTY)
         return 0;
-    exec_world_add_late(g->world, index, at, nbytes, target_chunk);
+    exec_harness_add_deferred(g->world, index, at, nbytes, target_chunk);
     return nbytes;
 }
 
@@ -203,11 +203,11 @@ static void place_file(generator *g, uint32_t index)
     for (uint64_t i = 0; i < n; i++) {
         cat_chunk *k = catalogue_chunk(c, (start + i) % n);
         uint64_t sizes[NDIM_MAX];
-        if (k->file != index || k->place == PLACE_EMPTY)
+        if (k->file != index || k->place == LOCATION_EMPTY)
             continue;
         if (chance(g, 40)) {
-            add_literal(g, index, at);
-            at += VEC_AT(&g->world->to.literals, target_literal, g->world->to.literals.count - 1)
+            add_constant(g, index, at);
+            at += VEC_AT(&g->world->to.literals, target_constant, g->world->to.literals.count - 1)
                       ->nbytes;
         }
         at += chance(g, 40) ? draw(g, 200) : 0;
@@ -217,7 +217,7 @@ static void place_file(generator *g, uint32_t index)
         k->nbytes = box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
         at += k->nbytes;
         if (g->has_late)
-            at += add_late(g, index, at, (start + i) % n);
+            at += add_deferred(g, index, at, (start + i) % n);
     }
     at += chance(g, 20) ? draw(g, 6000) : 0;
     catalogue_file(c, index)->nbytes = at;
@@ -251,7 +251,7 @@ static dtype draw_target_type(generator *g, dtype from)
 static void make_target(generator *g)
 {
     const uint64_t zeros[8] = {0};
-    exec_world *w = g->world;
+    exec_harness *w = g->world;
     const size_t nsource = catalogue_tensor_count(&w->source.cat);
     const unsigned ntensors = 1 + (unsigned)draw(g, TENSORS_MAX);
     w->to.want_crc = chance(g, 60);
@@ -264,7 +264,7 @@ static void make_target(generator *g)
         const uint64_t *shape = catalogue_shape(&w->source.cat, from);
         (void)snprintf(name, sizeof name, "x%u", i);
         const uint32_t tensor =
-            exec_world_add_target(w, from, name, draw_target_type(g, (dtype)s->dtype));
+            exec_harness_add_target(w, from, name, draw_target_type(g, (dtype)s->dtype));
         if (box_nelems(shape, s->ndim) > 0 && s->ndim >= 2 && chance(g, 30))
             cut_columns(g, tensor, s->ndim, shape);
         else if (box_nelems(shape, s->ndim) > 0)
@@ -279,11 +279,11 @@ static void make_target(generator *g)
 static void run_once(generator *g, uint64_t tile, unsigned nthreads, int direct)
 {
     fsdpck_error err = {0};
-    const exec_world_options o = {.tile_nbytes = tile,
-                                  .nthreads = nthreads,
-                                  .direct = direct,
-                                  .replicas = chance(g, 50) ? REPLICAS_CRC : REPLICAS_COMPARE};
-    const fsdpck_status st = exec_world_run(g->world, &o, &err);
+    const exec_harness_options o = {.tile_nbytes = tile,
+                                    .nthreads = nthreads,
+                                    .direct = direct,
+                                    .replicas = chance(g, 50) ? REPLICAS_CRC : REPLICAS_COMPARE};
+    const fsdpck_status st = exec_harness_run(g->world, &o, &err);
     if (st == FSDPCK_OK)
         return;
     fprintf(stderr, "seed %" PRIu64 ": status %d: %s; expected %s, found %s; tensor %s\n", g->seed,
@@ -295,24 +295,25 @@ static void run_once(generator *g, uint64_t tile, unsigned nthreads, int direct)
 static void run_failing(generator *g)
 {
     fsdpck_error err = {0};
-    exec_world *w = g->world;
+    exec_harness *w = g->world;
     atomic_store(&w->source.reads, 0);
     w->source.fail_read = 1 + draw(g, 40);
-    const exec_world_options o = {.tile_nbytes = 4096, .nthreads = 2, .replicas = REPLICAS_COMPARE};
-    const fsdpck_status st = exec_world_run(w, &o, &err);
+    const exec_harness_options o = {
+        .tile_nbytes = 4096, .nthreads = 2, .replicas = REPLICAS_COMPARE};
+    const fsdpck_status st = exec_harness_run(w, &o, &err);
     MUST(st == (atomic_load(&w->source.reads) >= w->source.fail_read ? FSDPCK_IO : FSDPCK_OK));
     w->source.fail_read = 0;
 }
 
-static void run_by_gpu(generator *g, gpu_fake *fake, bool required, fsdpck_status want)
+static void run_by_gpu(generator *g, fake_gpu *fake, bool required, fsdpck_status want)
 {
     fsdpck_error err = {0};
-    const exec_world_options o = {.tile_nbytes = chance(g, 50) ? 0 : 4096 * (1 + draw(g, 30)),
-                                  .nthreads = 1 + (unsigned)draw(g, 2),
-                                  .replicas = REPLICAS_FIRST,
-                                  .gpu = &fake->base,
-                                  .gpu_required = required};
-    const fsdpck_status st = exec_world_run(g->world, &o, &err);
+    const exec_harness_options o = {.tile_nbytes = chance(g, 50) ? 0 : 4096 * (1 + draw(g, 30)),
+                                    .nthreads = 1 + (unsigned)draw(g, 2),
+                                    .replicas = REPLICAS_FIRST,
+                                    .gpu = &fake->base,
+                                    .gpu_required = required};
+    const fsdpck_status st = exec_harness_run(g->world, &o, &err);
     if (st != want)
         fprintf(stderr, "seed %" PRIu64 ": status %d: %s\n", g->seed, st, err.message);
     MUST(st == want);
@@ -321,34 +322,34 @@ static void run_by_gpu(generator *g, gpu_fake *fake, bool required, fsdpck_statu
 /* The same bytes; whatever fails is DEVICE, or threads do it. Nothing is left behind. */
 static uint64_t run_gpus(generator *g)
 {
-    gpu_fake fake;
+    fake_gpu fake;
     uint64_t tiles = 0;
     uint64_t calls = 0;
     uint64_t copies = 0;
     for (unsigned i = 0; i < 2; i++) {
-        gpu_fake_init(&fake);
+        fake_gpu_init(&fake);
         fake.bodies = i == 1;
         run_by_gpu(g, &fake, true, FSDPCK_OK);
         tiles += g->world->sums.gpu_tiles;
         calls = atomic_load(&fake.calls);
         copies = atomic_load(&fake.copies);
-        gpu_fake_release(&fake);
+        fake_gpu_release(&fake);
     }
     for (unsigned i = 0; i < 2; i++) {
-        gpu_fake_init(&fake);
+        fake_gpu_init(&fake);
         fake.fail_at = 1 + draw(g, calls);
         run_by_gpu(g, &fake, false, FSDPCK_OK);
-        gpu_fake_release(&fake);
+        fake_gpu_release(&fake);
     }
-    gpu_fake_init(&fake);
+    fake_gpu_init(&fake);
     fake.fail_at = 1 + draw(g, 3); /* a worker's memory and stream */
     run_by_gpu(g, &fake, true, FSDPCK_DEVICE);
-    gpu_fake_release(&fake);
-    gpu_fake_init(&fake);
+    fake_gpu_release(&fake);
+    fake_gpu_init(&fake);
     fake.flip_at = 1 + draw(g, copies + 1);
     fake.flips = 1;
     run_by_gpu(g, &fake, true, FSDPCK_OK);
-    gpu_fake_release(&fake);
+    fake_gpu_release(&fake);
     return tiles;
 }
 
@@ -357,11 +358,11 @@ static uint64_t run_seed(uint64_t seed)
     uint64_t tiles = 0;
     generator g = {.seed = seed, .state = seed};
     const uint32_t nfiles_in = 1 + (uint32_t)draw(&g, 4);
-    g.world = exec_world_new(nfiles_in, 1 + (uint32_t)draw(&g, WORLD_FILES_MAX));
+    g.world = exec_harness_new(nfiles_in, 1 + (uint32_t)draw(&g, HARNESS_FILES_MAX));
     g.world->seed = seed;
     make_source(&g);
     make_target(&g);
-    exec_world_expect(g.world);
+    exec_harness_expect(g.world);
     run_once(&g, 4096, 1, EXEC_DIRECT_OFF);
     run_once(&g, 4096 * (1 + draw(&g, 8)), 3, EXEC_DIRECT_ON);
     run_once(&g, 0, 2, EXEC_DIRECT_AUTO);
@@ -369,7 +370,7 @@ static uint64_t run_seed(uint64_t seed)
         run_failing(&g);
     if (seed % 3 == 0)
         tiles = run_gpus(&g);
-    exec_world_free(g.world);
+    exec_harness_free(g.world);
     return tiles;
 }
 

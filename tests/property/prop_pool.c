@@ -14,7 +14,7 @@
 #include "base/pool.h"
 #include "base/progress.h"
 
-enum { JOBS_MOST = 400, WORKERS_MOST = 12, PART_BYTES = 257 };
+enum { JOBS_MAX = 400, WORKERS_MAX = 12, PART_BYTES = 257 };
 
 struct trial {
     unsigned nthreads;
@@ -24,10 +24,10 @@ struct trial {
     cancel_token cancel;
     budget shared;
     progress done;
-    atomic_int times[JOBS_MOST];
-    int busy[WORKERS_MOST]; /* not atomic: only its worker may touch it */
-    uint64_t crcs[JOBS_MOST];
-    uint8_t bytes[JOBS_MOST * PART_BYTES];
+    atomic_int times[JOBS_MAX];
+    int busy[WORKERS_MAX]; /* not atomic: only its worker may touch it */
+    uint64_t crcs[JOBS_MAX];
+    uint8_t bytes[JOBS_MAX * PART_BYTES];
 };
 
 static uint64_t next_random(uint64_t *state)
@@ -53,11 +53,11 @@ static fsdpck_status job(void *ctx, unsigned worker, uint64_t number, fsdpck_err
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "two jobs on one worker");
     t->busy[worker] = 1;
     atomic_fetch_add(&t->times[number], 1);
-    fsdpck_status st = budget_take(&t->shared, 64, err);
+    fsdpck_status st = budget_reserve(&t->shared, 64, err);
     if (st == FSDPCK_OK) {
         t->crcs[number] = crc64_update(0, t->bytes + number * PART_BYTES, PART_BYTES);
         progress_add(&t->done, PART_BYTES);
-        budget_give(&t->shared, 64);
+        budget_release(&t->shared, 64);
     }
     if (number == t->cancels)
         atomic_store(&t->cancel.set, 1);
@@ -99,13 +99,13 @@ static void run_trial(uint64_t seed)
     struct trial *t = calloc(1, sizeof(*t));
     if (t == NULL)
         exit(1);
-    t->nthreads = 1 + (unsigned)(next_random(&state) % WORKERS_MOST);
-    t->njobs = next_random(&state) % (JOBS_MOST + 1);
+    t->nthreads = 1 + (unsigned)(next_random(&state) % WORKERS_MAX);
+    t->njobs = next_random(&state) % (JOBS_MAX + 1);
     const uint64_t kind = next_random(&state) % 4;
-    t->fails[0] = kind & 1 ? next_random(&state) % JOBS_MOST : UINT64_MAX;
-    t->fails[1] = kind & 1 ? next_random(&state) % JOBS_MOST : UINT64_MAX;
-    t->cancels = kind & 2 ? next_random(&state) % JOBS_MOST : UINT64_MAX;
-    budget_init(&t->shared, 64 * WORKERS_MOST, "test", NULL);
+    t->fails[0] = kind & 1 ? next_random(&state) % JOBS_MAX : UINT64_MAX;
+    t->fails[1] = kind & 1 ? next_random(&state) % JOBS_MAX : UINT64_MAX;
+    t->cancels = kind & 2 ? next_random(&state) % JOBS_MAX : UINT64_MAX;
+    budget_init(&t->shared, 64 * WORKERS_MAX, "test", NULL);
     for (size_t i = 0; i < sizeof(t->bytes); i++)
         t->bytes[i] = (uint8_t)(i * 31 + seed);
     fsdpck_error err;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "statedict/rekey.h"
-#include "tests/support/dice.h"
+#include "tests/support/random.h"
 
 #define ROUNDS     400u
 #define PARAMS_MAX 24u
@@ -17,7 +17,7 @@ static uint64_t seed = 12345;
 
 static uint32_t pick(uint32_t below)
 {
-    return (uint32_t)dice_below(&seed, below);
+    return (uint32_t)random_below(&seed, below);
 }
 
 static void must(bool ok, const char *what)
@@ -63,7 +63,7 @@ static value path3(trial *t, const char *a, value b, const char *c)
 static uint32_t add_tensor(trial *t, const char *name, unsigned ndim, const uint64_t *shape)
 {
     const uint64_t zeros[2] = {0};
-    const cat_chunk k = {.place = PLACE_ROWS};
+    const cat_chunk k = {.place = LOCATION_ROWS};
     uint32_t tensor;
     must(catalogue_add_tensor(&t->cat, name, strlen(name), DTYPE_FLOAT32, ndim, shape, &tensor,
                               NULL) == FSDPCK_OK,

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "fsdpck.h"
-#include "tests/support/dice.h"
+#include "tests/support/random.h"
 #include "tests/support/scratch.h"
 
 #define REQUIRE(truth)                                                                       \
@@ -28,7 +28,7 @@ static uint64_t state;
 
 static uint64_t below(uint64_t n)
 {
-    return dice_below(&state, n);
+    return random_below(&state, n);
 }
 
 /* ---- the source: one safetensors file ---- */

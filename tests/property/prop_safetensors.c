@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "formats/safetensors/st.h"
-#include "tests/support/dice.h"
+#include "tests/support/random.h"
 #include "tests/support/scratch.h"
 
 #define REQUIRE(truth)                                                                       \
@@ -24,7 +24,7 @@ static uint64_t state;
 
 static uint64_t below(uint64_t n)
 {
-    return dice_below(&state, n);
+    return random_below(&state, n);
 }
 
 static uint8_t byte_of(uint32_t tensor, uint64_t i)
@@ -49,7 +49,7 @@ static void add_tensors(target *t, unsigned count)
             shape[k] = below(6);
         const int n = snprintf(name, sizeof name, "%c\"\\%c.%u", (int)('a' + below(3)),
                                (int)(1 + below(31)), i);
-        const cat_chunk proto = {.file = CAT_NONE, .place = PLACE_ROWS};
+        const cat_chunk proto = {.file = CAT_NONE, .place = LOCATION_ROWS};
         uint32_t tensor;
         REQUIRE(catalogue_add_tensor(&t->cat, name, (size_t)n, d, ndim, shape, &tensor, NULL) ==
                 FSDPCK_OK);
@@ -65,7 +65,7 @@ static void write_files(const target *t, const char *dir)
         uint8_t *bytes = calloc(1, file_row->nbytes + 1);
         REQUIRE(bytes != NULL);
         for (size_t i = 0; i < t->literals.count; i++) {
-            const target_literal *lit = VEC_AT(&t->literals, const target_literal, i);
+            const target_constant *lit = VEC_AT(&t->literals, const target_constant, i);
             if (lit->file != f)
                 continue;
             REQUIRE(lit->offset_bytes + lit->nbytes <= file_row->nbytes);
@@ -73,7 +73,7 @@ static void write_files(const target *t, const char *dir)
         }
         for (uint64_t k = 0; k < catalogue_chunk_count(&t->cat); k++) {
             const cat_chunk *c = catalogue_chunk(&t->cat, k);
-            if (c->file != f || c->place == PLACE_EMPTY)
+            if (c->file != f || c->place == LOCATION_EMPTY)
                 continue;
             REQUIRE(c->offset_bytes + c->nbytes <= file_row->nbytes);
             for (uint64_t i = 0; i < c->nbytes; i++)
@@ -97,7 +97,7 @@ static void compare_tensor(const target *t, uint32_t tensor, const source *src)
                    got->ndim * sizeof(uint64_t)) == 0);
     const uint64_t nbytes = catalogue_tensor_nbytes(&t->cat, tensor);
     if (nbytes == 0) {
-        REQUIRE(catalogue_chunk(src->cat, got->first_chunk)->place == PLACE_EMPTY);
+        REQUIRE(catalogue_chunk(src->cat, got->first_chunk)->place == LOCATION_EMPTY);
         return;
     }
     place where;

@@ -24,7 +24,7 @@ typedef struct trial {
     unit_list units;
     catalogue base, seen;
     source src;
-    flat_view *view;
+    flat_adapter *view;
     uint32_t used;
     uint32_t replicas;
     bool orig;
@@ -114,7 +114,7 @@ static void add_values(trial *t, uint32_t tensor, uint64_t offset, uint64_t firs
 {
     const uint64_t sizes[1] = {count + padding};
     const cat_chunk k = {.rank = (uint16_t)rank,
-                         .place = PLACE_ROWS,
+                         .place = LOCATION_ROWS,
                          .offset_bytes = t->used * UINT64_C(4),
                          .nbytes = (count + padding) * 4};
     must(t->used + count + padding <= DATA_MAX, "drawing too much");
@@ -176,7 +176,7 @@ static void add_optimizer(trial *t)
         number += !t->orig;
         for (uint32_t k = 0; t->orig && k < u->nparams; k++, number++)
             for (uint32_t r = 0; r < ranks; r++) {
-                const unit_piece q = unit_piece_of(&t->units, u, k, r % u->world_size);
+                const unit_param_range q = unit_param_range_of(&t->units, u, k, r % u->world_size);
                 if (q.in_shard || draw(2))
                     add_state(t, number, r,
                               unit_param_at(&t->units, u, k)->offset + (q.in_shard ? q.begin : 0),
@@ -191,13 +191,13 @@ static void check_param(const trial *t, const unit_param *p, uint32_t tensor)
     static unsigned counts[4096];
     const uint64_t *shape = unit_param_shape(&t->units, p);
     const cat_tensor *c = catalogue_tensor(&t->seen, tensor);
-    const source *src = flat_view_source(t->view);
+    const source *src = flat_adapter_source(t->view);
     must(c->ndim == p->ndim, "dims of a parameter");
     memset(counts, 0, sizeof counts);
     for (uint64_t k = c->first_chunk; k < c->first_chunk + c->nchunks; k++) {
         uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX], rows[NDIM_MAX];
         place where;
-        if (catalogue_chunk(&t->seen, k)->place == PLACE_EMPTY)
+        if (catalogue_chunk(&t->seen, k)->place == LOCATION_EMPTY)
             continue;
         must(src->locate(src->ctx, k, &where, NULL) == FSDPCK_OK, "locating a chunk");
         catalogue_chunk_box(&t->seen, k, offsets, sizes);
@@ -240,7 +240,7 @@ static void run(void)
 {
     static trial t;
     const uint32_t world = 1 + draw(9);
-    const flat_view_options options = {.assume_order = true};
+    const flat_adapter_options options = {.assume_order = true};
     const bool bare = draw(2), with_model = draw(4) > 0;
     fsdpck_error err;
     uint32_t file;
@@ -263,7 +263,7 @@ static void run(void)
     add_optimizer(&t);
     must(catalogue_seal(&t.base, NULL) == FSDPCK_OK, "sealing");
     fsdpck_error_init(&err);
-    must(flat_view_new(&t.base, &t.src, &t.units, &options, &t.seen, &t.view, &err) == FSDPCK_OK,
+    must(flat_adapter_new(&t.base, &t.src, &t.units, &options, &t.seen, &t.view, &err) == FSDPCK_OK,
          err.message);
     if (with_model)
         check_all(&t, "model.", "", true);
@@ -279,7 +279,7 @@ static void run(void)
     orders += t.orig;
     if (known)
         check_all(&t, "optim.state.", ".exp_avg", false);
-    flat_view_free(t.view);
+    flat_adapter_free(t.view);
     catalogue_release(&t.seen);
     catalogue_release(&t.base);
     unit_list_release(&t.units);

@@ -181,11 +181,11 @@ static void check_rank(const given *g, const unit_list *l, const unit *u, uint32
     uint32_t first_piece, end_piece;
     must(u->shard_size == size, "shard size", g);
     must(s.begin == begin && s.end == end && s.padding == size - (end - begin), "shard", g);
-    unit_pieces_of(l, u, rank, &first_piece, &end_piece);
+    unit_params_of_rank(l, u, rank, &first_piece, &end_piece);
     uint64_t covered = 0;
     for (uint32_t k = 0; k < u->nparams; k++) {
         const unit_param *p = unit_param_at(l, u, k);
-        const unit_piece x = unit_piece_of(l, u, k, rank);
+        const unit_param_range x = unit_param_range_of(l, u, k, rank);
         must(x.in_shard == in_shard(first, size, p), "in shard", g);
         must(x.begin == x.end || (first_piece <= k && k < end_piece), "range of pieces", g);
         must(x.begin < x.end || p->nelems == 0 || k < first_piece || end_piece <= k,

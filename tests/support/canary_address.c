@@ -1,4 +1,4 @@
-/* canary_address.c: three defects that the address and undefined-behaviour lane must report. The
+/* canary_address.c: three defects that the address configuration must report. The
  * sizes come from argc so that no compiler sees the defect in advance. */
 #include <limits.h>
 #include <stdio.h>

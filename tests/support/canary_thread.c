@@ -1,4 +1,4 @@
-/* canary_thread.c: a data race that the thread lane must report. */
+/* canary_thread.c: a data race that the thread configuration must report. */
 #include <pthread.h>
 #include <stddef.h>
 

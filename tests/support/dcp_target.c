@@ -6,7 +6,7 @@
 
 #include "base/crc.h"
 #include "layout/mesh_text.h"
-#include "layout/piece.h"
+#include "layout/shard_box.h"
 #include "tests/support/memory_source.h"
 #include "tests/support/scratch.h"
 
@@ -30,7 +30,7 @@ void dcp_target_begin(dcp_target *d, const mesh *m)
 static void add_chunk(dcp_target *d, uint32_t tensor, const uint64_t *offsets,
                       const uint64_t *sizes, uint64_t rank)
 {
-    const cat_chunk proto = {.file = CAT_NONE, .rank = (uint16_t)rank, .place = PLACE_ROWS};
+    const cat_chunk proto = {.file = CAT_NONE, .rank = (uint16_t)rank, .place = LOCATION_ROWS};
     must(catalogue_add_chunk(&d->to.cat, tensor, offsets, sizes, &proto, NULL) == FSDPCK_OK,
          "chunk");
 }
@@ -68,7 +68,7 @@ uint32_t dcp_target_add(dcp_target *d, const char *name, dtype type, unsigned nd
          "spec");
     for (uint64_t rank = 0; rank < d->to.world_size; rank++) {
         mesh_coord(m, rank, coord);
-        must(piece_box(m, placements, ndim, shape, coord, PIECE_PHYSICAL, offsets, sizes, NULL) ==
+        must(shard_box(m, placements, ndim, shape, coord, SHARD_PHYSICAL, offsets, sizes, NULL) ==
                  FSDPCK_OK,
              "piece");
         if (!has_box(d, first, ndim, offsets, sizes))
@@ -151,17 +151,17 @@ static void put(image *images, uint32_t file_index, uint64_t at, const void *byt
         memcpy(im->bytes + at, bytes, nbytes);
 }
 
-static fsdpck_status put_sealed(void *ctx, const late_bytes *late, fsdpck_error *err)
+static fsdpck_status put_sealed(void *ctx, const deferred_bytes *late, fsdpck_error *err)
 {
     (void)err;
     put(ctx, late->file, late->offset_bytes, late->bytes, late->nbytes);
     return FSDPCK_OK;
 }
 
-static void put_literals(const target *t, image *images)
+static void put_constants(const target *t, image *images)
 {
     for (size_t i = 0; i < t->literals.count; i++) {
-        const target_literal *l = VEC_AT(&t->literals, const target_literal, i);
+        const target_constant *l = VEC_AT(&t->literals, const target_constant, i);
         must(i == 0 || l->file > l[-1].file ||
                  (l->file == l[-1].file && l->offset_bytes > l[-1].offset_bytes),
              "literals are not in order");
@@ -179,7 +179,7 @@ static void put_chunk(const dcp_target *d, uint64_t chunk, image *images)
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX], strides[NDIM_MAX];
     catalogue_chunk_box(cat, chunk, offsets, sizes);
     const uint64_t nelems = box_nelems(sizes, t->ndim);
-    must(c->place == (nelems > 0 ? PLACE_ROWS : PLACE_EMPTY), "place of a chunk");
+    must(c->place == (nelems > 0 ? LOCATION_ROWS : LOCATION_EMPTY), "place of a chunk");
     must(c->nbytes == nelems * item, "size of a chunk");
     box_row_major_strides(catalogue_shape(cat, c->tensor), t->ndim, strides);
     uint8_t *bytes = calloc(nelems + 1, item);
@@ -196,15 +196,15 @@ static void put_chunk(const dcp_target *d, uint64_t chunk, image *images)
     free(bytes);
 }
 
-static void put_lates(const target *t, image *images)
+static void put_deferred(const target *t, image *images)
 {
     for (size_t i = 0; i < t->lates.count; i++) {
-        const target_late *l = VEC_AT(&t->lates, const target_late, i);
+        const target_deferred *l = VEC_AT(&t->lates, const target_deferred, i);
         uint8_t *bytes = malloc(l->nbytes);
         must(i == 0 || l->file > l[-1].file ||
                  (l->file == l[-1].file && l->offset_bytes > l[-1].offset_bytes),
              "late bytes are not in order");
-        t->make_late(t, i, t->chunk_crc[l->chunk], bytes);
+        t->make_deferred(t, i, t->chunk_crc[l->chunk], bytes);
         put(images, l->file, l->offset_bytes, bytes, l->nbytes);
         free(bytes);
     }
@@ -222,10 +222,10 @@ void dcp_target_save(dcp_target *d, const char *dir)
     }
     must(t->want_crc && t->is_folder, "what layout() says of the target");
     t->chunk_crc = calloc(catalogue_chunk_count(&t->cat) + 1, sizeof(uint32_t));
-    put_literals(t, images);
+    put_constants(t, images);
     for (uint64_t k = 0; k < catalogue_chunk_count(&t->cat); k++)
         put_chunk(d, k, images);
-    put_lates(t, images);
+    put_deferred(t, images);
     must(dcp_writer.seal(t, put_sealed, images, NULL) == FSDPCK_OK, "seal()");
     for (size_t i = 0; i < nfiles; i++) {
         for (uint64_t k = 0; k < images[i].nbytes; k++)

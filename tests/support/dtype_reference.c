@@ -168,7 +168,7 @@ static bool are_close(const compare_rule *rule, double x, double y)
 }
 
 void reference_compare(dtype d, const compare_rule *rule, const uint8_t *a, const uint8_t *b,
-                       uint64_t at, compare_sums *sums)
+                       uint64_t at, compare_stats *sums)
 {
     const size_t itemsize = dtype_get(d)->itemsize_bytes;
     dtype half;
@@ -231,7 +231,7 @@ void reference_check_compare(dtype d, const compare_rule *rule, const uint8_t *a
 {
     const size_t itemsize = dtype_get(d)->itemsize_bytes;
     const uint64_t first = 1000;
-    compare_sums found = {0}, expected = {0};
+    compare_stats found = {0}, expected = {0};
     compare_elements(d, rule, a, b, n, first, &found);
     for (uint64_t i = 0; i < n; i++)
         reference_compare(d, rule, a + i * itemsize, b + i * itemsize, first + i, &expected);

@@ -1,9 +1,9 @@
 /* dtype_reference.h: conversion and comparison of elements one at a time, by real numbers instead of
- * bits: slow, and written independently of lib/state/cast.c and lib/check/compare.c. */
+ * bits: slow, and written independently of lib/state/cast.c and lib/check/compare_elements.c. */
 #ifndef FSDPCK_TESTS_DTYPE_REFERENCE_H
 #define FSDPCK_TESTS_DTYPE_REFERENCE_H
 
-#include "check/compare.h"
+#include "check/compare_elements.h"
 
 /* Of a floating dtype that can be cast. */
 double reference_decode(dtype d, const uint8_t *element);
@@ -14,7 +14,7 @@ bool reference_cast_agrees(dtype from, const uint8_t *element, dtype to, const u
 
 /* Element number `at` of both sides, added to what was seen of those before it. */
 void reference_compare(dtype d, const compare_rule *rule, const uint8_t *a, const uint8_t *b,
-                       uint64_t at, compare_sums *sums);
+                       uint64_t at, compare_stats *sums);
 
 /* cast_elements and compare_elements on all n elements at `from` (and at `other`) against the
  * above; ends the program where they differ. */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/support/gpu_fake.h"
+#include "tests/support/fake_gpu.h"
 
 enum { TYPE_UINT8 = 1, PATH_NBYTES = 160, OPS_MAX = 4096 };
 
@@ -50,7 +50,7 @@ struct fake_comm {
 typedef struct fake_group {
     fake_op *ops;
     unsigned count;
-    gpu_fake_handle *stream;
+    fake_gpu_handle *stream;
     fake_comm *comm;
 } fake_group;
 
@@ -59,8 +59,8 @@ static _Atomic(fake_comm *) comms; /* all that were ever made */
 static _Thread_local fake_group group;
 static _Thread_local bool in_group;
 
-__attribute__((visibility("default"))) fake_nccl *fake_nccl_tell(void);
-fake_nccl *fake_nccl_tell(void)
+__attribute__((visibility("default"))) fake_nccl *fake_nccl_control(void);
+fake_nccl *fake_nccl_control(void)
 {
     return &told;
 }

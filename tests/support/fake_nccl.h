@@ -1,5 +1,5 @@
 /* fake_nccl.h: a library in NCCL's place, loaded by tests, that answers as it is told: by
- * fake_nccl_tell in the test's own process, or by variables in others.
+ * fake_nccl_control in the test's own process, or by variables in others.
  *
  *     FAKE_NCCL_FAULT=join:1:2      rank 1 gets result 2 from joining; -1: it never ends
  *     FAKE_NCCL_FAULT=exchange:0:6:3    rank 0 in its third group of sends and receives; -1: it never ends
@@ -8,7 +8,7 @@
  *     FAKE_NCCL_LOG=FILE            gets a line for each communicator that is left: "rank sends receives how"
  *
  * Ranks are processes or threads of one machine: what one sends is a file until another receives it. On
- * the stream of a gpu_fake all is done in the stream's order; without a stream at once.
+ * the stream of a fake_gpu all is done in the stream's order; without a stream at once.
  */
 #ifndef FSDPCK_TESTS_FAKE_NCCL_H
 #define FSDPCK_TESTS_FAKE_NCCL_H
@@ -34,7 +34,7 @@ typedef struct fake_nccl {
     atomic_int bad_config;
 } fake_nccl;
 
-#define FAKE_NCCL_TELL "fake_nccl_tell"
-typedef fake_nccl *(*fake_nccl_tell_fn)(void);
+#define FAKE_NCCL_CONTROL "fake_nccl_control"
+typedef fake_nccl *(*fake_nccl_control_fn)(void);
 
 #endif

@@ -120,7 +120,7 @@ void group_link_serve(group_link *l, group_serve_fn fn, void *ctx)
     l->serve_ctx = ctx;
 }
 
-void group_link_tell_failed(group_link *l)
+void group_link_report_failed(group_link *l)
 {
     (void)l;
     for (unsigned r = 0; r < all.size; r++)

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "layout/mesh_text.h"
-#include "layout/piece.h"
+#include "layout/shard_box.h"
 
 struct line {
     mesh mesh;
@@ -88,26 +88,26 @@ static void print_box(const uint64_t *offsets, const uint64_t *sizes, unsigned n
         printf("%s%" PRIu64, d > 0 ? "," : "", sizes[d]);
 }
 
-/* What torch records where piece_box refuses. */
+/* What torch records where shard_box refuses. */
 static void print_gaps(const struct line *l, const uint64_t *coord)
 {
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
     for (unsigned d = 0; d < l->ndim; d++) {
-        piece_list list;
-        piece_list_init(&list, &l->mesh, l->placements, d, l->shape[d], coord);
+        shard_indices list;
+        shard_indices_init(&list, &l->mesh, l->placements, d, l->shape[d], coord);
         sizes[d] = list.count;
-        offsets[d] = list.count == 0 ? l->shape[d] : piece_list_at(&list, 0);
+        offsets[d] = list.count == 0 ? l->shape[d] : shard_indices_at(&list, 0);
     }
     print_box(offsets, sizes, l->ndim);
     printf("*");
 }
 
-static void print_rule(const struct line *l, const uint64_t *coord, piece_rule rule)
+static void print_rule(const struct line *l, const uint64_t *coord, shard_rule rule)
 {
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
     fsdpck_error err;
     fsdpck_error_init(&err);
-    if (piece_box(&l->mesh, l->placements, l->ndim, l->shape, coord, rule, offsets, sizes, &err) ==
+    if (shard_box(&l->mesh, l->placements, l->ndim, l->shape, coord, rule, offsets, sizes, &err) ==
         FSDPCK_OK)
         print_box(offsets, sizes, l->ndim);
     else if (strcmp(fsdpck_finding_name(err.finding), "LAYOUT-RUN") == 0)
@@ -127,9 +127,9 @@ int main(void)
         for (uint64_t rank = 0; !bad && rank < mesh_size(&l.mesh); rank++) {
             uint64_t coord[MESH_NDIM_MAX];
             mesh_coord(&l.mesh, rank, coord);
-            print_rule(&l, coord, PIECE_RECORDED);
+            print_rule(&l, coord, SHARD_RECORDED);
             printf("|");
-            print_rule(&l, coord, PIECE_PHYSICAL);
+            print_rule(&l, coord, SHARD_PHYSICAL);
             printf(rank + 1 < mesh_size(&l.mesh) ? " " : "\n");
         }
     }

@@ -260,7 +260,7 @@ void memory_source_add_chunk(memory_source *m, uint32_t tensor, const uint64_t *
     const cat_chunk proto = {.file = layout->file,
                              .aux = (uint32_t)(m->places.count - 1),
                              .rank = UINT16_MAX,
-                             .place = PLACE_BLOB,
+                             .place = LOCATION_BLOB,
                              .offset_bytes = where->offset_bytes,
                              .nbytes = n * itemsize};
     must(catalogue_add_chunk(&m->cat, tensor, offsets, sizes, &proto, NULL) == FSDPCK_OK, "chunk");

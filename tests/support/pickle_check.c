@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "formats/common/pickle.h"
-#include "formats/common/pickle_writer.h"
+#include "formats/common/pickle_write_internal.h"
 #include "tests/support/must.h"
 
 enum { MEMORY_BYTES = 64 << 20, PRINT_BYTES = 1 << 16, WRITE_BYTES = 8 << 20 };
@@ -84,7 +84,7 @@ typedef struct names {
     bool changed; /* protocol 2 has another name for something */
 } names;
 
-static fsdpck_status look_at_name(void *ctx, value v, fsdpck_error *err)
+static fsdpck_status inspect_name(void *ctx, value v, fsdpck_error *err)
 {
     names *n = ctx;
     (void)err;
@@ -97,7 +97,7 @@ static fsdpck_status look_at_name(void *ctx, value v, fsdpck_error *err)
     const char *name = value_symbol_name(n->pool, v);
     const char *old_module = module;
     const char *old_name = name;
-    pickle_old_names(&old_module, &old_name);
+    pickle_python2_names(&old_module, &old_name);
     n->changed = n->changed || module != old_module || name != old_name;
     return FSDPCK_OK;
 }
@@ -125,7 +125,7 @@ static void check_writing(const reading *first)
     MUST(second.st == FSDPCK_OK || second.st == FSDPCK_LIMIT);
     if (second.st == FSDPCK_OK) {
         MUST(second.used_nbytes == once.nbytes);
-        MUST(value_walk(&first->pool, first->root, look_at_name, &n, NULL) == FSDPCK_OK);
+        MUST(value_walk(&first->pool, first->root, inspect_name, &n, NULL) == FSDPCK_OK);
         MUST(value_equal(&first->pool, first->root, &second.pool, second.root, &equal, NULL) ==
              FSDPCK_OK);
         MUST(equal || n.changed);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "layout/mesh_text.h"
-#include "layout/piece.h"
+#include "layout/shard_box.h"
 
 fsdpck_status sharded_target_begin(target *t, const char *mesh_text, fsdpck_error *err)
 {
@@ -48,9 +48,9 @@ fsdpck_status sharded_target_add(target *t, const char *name, dtype d, unsigned 
     for (uint64_t r = 0; r < t->world_size; r++) {
         const cat_chunk proto = {.rank = (uint16_t)r};
         mesh_coord(&m, r, coord);
-        if (!every_rank && !piece_is_first(&m, spec.placements, coord))
+        if (!every_rank && !shard_is_first_holder(&m, spec.placements, coord))
             continue;
-        RETURN_IF(piece_box(&m, spec.placements, ndim, shape, coord, PIECE_PHYSICAL, offsets, sizes,
+        RETURN_IF(shard_box(&m, spec.placements, ndim, shape, coord, SHARD_PHYSICAL, offsets, sizes,
                             err));
         RETURN_IF(catalogue_add_chunk(&t->cat, tensor, offsets, sizes, &proto, err));
     }

@@ -40,8 +40,8 @@ void target_fill_index(void *ctx, const catalogue *cat, uint32_t tensor, uint64_
     }
 }
 
-static fsdpck_status give(writing *w, uint32_t index, uint64_t offset, const void *bytes,
-                          uint64_t nbytes, fsdpck_error *err)
+static fsdpck_status fill_bytes(writing *w, uint32_t index, uint64_t offset, const void *bytes,
+                                uint64_t nbytes, fsdpck_error *err)
 {
     image *im = index < w->count ? &w->images[index] : NULL;
     if (im == NULL || offset > im->nbytes || nbytes > im->nbytes - offset)
@@ -53,12 +53,12 @@ static fsdpck_status give(writing *w, uint32_t index, uint64_t offset, const voi
     return FSDPCK_OK;
 }
 
-static fsdpck_status put_late(void *ctx, const late_bytes *late, fsdpck_error *err)
+static fsdpck_status put_deferred(void *ctx, const deferred_bytes *late, fsdpck_error *err)
 {
-    return give(ctx, late->file, late->offset_bytes, late->bytes, late->nbytes, err);
+    return fill_bytes(ctx, late->file, late->offset_bytes, late->bytes, late->nbytes, err);
 }
 
-static fsdpck_status give_chunk(writing *w, uint64_t index, target_fill_fn fill, void *ctx,
+static fsdpck_status fill_chunk(writing *w, uint64_t index, target_fill_fn fill, void *ctx,
                                 fsdpck_error *err)
 {
     const catalogue *cat = &w->t->cat;
@@ -87,37 +87,38 @@ static fsdpck_status give_chunk(writing *w, uint64_t index, target_fill_fn fill,
     }
     if (w->t->want_crc)
         w->t->chunk_crc[index] = crc32_update(0, bytes, c->nbytes);
-    st = give(w, c->file, c->offset_bytes, bytes, c->nbytes, err);
+    st = fill_bytes(w, c->file, c->offset_bytes, bytes, c->nbytes, err);
     free(bytes);
     return st;
 }
 
-static fsdpck_status give_all(writing *w, const format_writer *writer, target_fill_fn fill,
+static fsdpck_status fill_all(writing *w, const format_writer *writer, target_fill_fn fill,
                               void *ctx, fsdpck_error *err)
 {
     target *t = w->t;
-    uint8_t late_text[4096];
+    uint8_t deferred_text[4096];
 
     for (size_t i = 0; i < t->literals.count; i++) {
-        const target_literal *l = VEC_AT(&t->literals, const target_literal, i);
-        const target_literal *last = i > 0 ? l - 1 : l;
+        const target_constant *l = VEC_AT(&t->literals, const target_constant, i);
+        const target_constant *last = i > 0 ? l - 1 : l;
         if (i > 0 && (last->file > l->file ||
                       (last->file == l->file && last->offset_bytes >= l->offset_bytes)))
             return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                              "literals are not in order");
-        RETURN_IF(give(w, l->file, l->offset_bytes, t->text.text + l->text_at, l->nbytes, err));
+        RETURN_IF(
+            fill_bytes(w, l->file, l->offset_bytes, t->text.text + l->text_at, l->nbytes, err));
     }
     for (uint64_t i = 0; i < catalogue_chunk_count(&t->cat); i++)
-        if (catalogue_chunk(&t->cat, i)->place == PLACE_ROWS)
-            RETURN_IF(give_chunk(w, i, fill, ctx, err));
+        if (catalogue_chunk(&t->cat, i)->place == LOCATION_ROWS)
+            RETURN_IF(fill_chunk(w, i, fill, ctx, err));
     for (size_t i = 0; i < t->lates.count; i++) {
-        const target_late *l = VEC_AT(&t->lates, const target_late, i);
-        if (l->nbytes > sizeof late_text)
+        const target_deferred *l = VEC_AT(&t->lates, const target_deferred, i);
+        if (l->nbytes > sizeof deferred_text)
             return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "late bytes are too many");
-        t->make_late(t, i, t->chunk_crc[l->chunk], late_text);
-        RETURN_IF(give(w, l->file, l->offset_bytes, late_text, l->nbytes, err));
+        t->make_deferred(t, i, t->chunk_crc[l->chunk], deferred_text);
+        RETURN_IF(fill_bytes(w, l->file, l->offset_bytes, deferred_text, l->nbytes, err));
     }
-    return writer->seal != NULL ? writer->seal(t, put_late, w, err) : FSDPCK_OK;
+    return writer->seal != NULL ? writer->seal(t, put_deferred, w, err) : FSDPCK_OK;
 }
 
 static fsdpck_status save(const writing *w, const char *path, fsdpck_error *err)
@@ -151,7 +152,7 @@ fsdpck_status target_write(target *t, const format_writer *writer, const char *p
     }
     if (t->want_crc)
         t->chunk_crc = calloc(catalogue_chunk_count(&t->cat) + 1, sizeof(uint32_t));
-    fsdpck_status st = give_all(&w, writer, fill, ctx, err);
+    fsdpck_status st = fill_all(&w, writer, fill, ctx, err);
     if (st == FSDPCK_OK)
         st = save(&w, path, err);
     for (size_t i = 0; i < w.count; i++) {

@@ -66,7 +66,8 @@ static void put_numels(json_writer *w, const unit_list *l, const unit *u, bool m
     json_end_array(w);
 }
 
-static void put_boxes(json_writer *w, const unit_list *l, const unit_param *p, const unit_piece *x)
+static void put_boxes(json_writer *w, const unit_list *l, const unit_param *p,
+                      const unit_param_range *x)
 {
     unit_boxes b;
     unit_boxes_init(&b, l, p, x->begin, x->end);
@@ -112,7 +113,7 @@ static void put_rank(json_writer *w, const unit_list *l, const unit *u, uint32_t
     put_u64(w, "padding", s.padding);
     put_array(w, "infos");
     for (uint32_t k = 0; k < u->nparams; k++) {
-        const unit_piece x = unit_piece_of(l, u, k, rank);
+        const unit_param_range x = unit_param_range_of(l, u, k, rank);
         if (!x.in_shard) {
             json_put_null(w);
             continue;
@@ -128,7 +129,7 @@ static void put_rank(json_writer *w, const unit_list *l, const unit *u, uint32_t
     put_metadata(w, l, u, rank);
     put_array(w, "boxes");
     for (uint32_t k = 0; k < u->nparams; k++) {
-        const unit_piece x = unit_piece_of(l, u, k, rank);
+        const unit_param_range x = unit_param_range_of(l, u, k, rank);
         put_boxes(w, l, unit_param_at(l, u, k), &x);
     }
     json_end_array(w);

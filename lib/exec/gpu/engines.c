@@ -30,9 +30,9 @@ static void close_state(struct exec *x)
 /* Of a GPU with what it exchanges with others, where that is more than the host's. */
 static uint64_t device_nbytes(const struct exec *x, uint64_t tile_span, uint64_t staging_nbytes)
 {
-    if (x->r.group == NULL || x->r.near == NULL)
+    if (x->r.group == NULL || x->r.source_folder == NULL)
         return 0;
-    return gpu_lane_host_nbytes(staging_nbytes) + tile_span + exchange_worker_nbytes(tile_span);
+    return gpu_worker_host_nbytes(staging_nbytes) + tile_span + exchange_worker_nbytes(tile_span);
 }
 
 static fsdpck_status run_items(struct exec *x, bool *done, fsdpck_error *err)
@@ -54,7 +54,7 @@ static const engine engine_gpu = {
     .wants_owners = true,
     .open = open_state,
     .close = close_state,
-    .staging_span = gpu_lane_host_nbytes,
+    .staging_span = gpu_worker_host_nbytes,
     .device_nbytes = device_nbytes,
     .worker_open = worker_open_gpu,
     .worker_close = worker_close_gpu,

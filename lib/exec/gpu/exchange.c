@@ -3,15 +3,15 @@
 #include <stdlib.h>
 
 #include "base/crc.h"
-#include "exec/gpu/exchange_state.h"
+#include "exec/gpu/exchange_internal.h"
 #include "exec/gpu/fill_gpu.h"
 
 /* ---- who reads what ---- */
 
 unsigned exchange_reader(const exchange *e, uint32_t file_index, unsigned rank)
 {
-    const share_holders *h = &e->readers[file_index];
-    if (h->count == 0 || group_view_is_among(h->ranks, h->count, rank))
+    const file_holders *h = &e->readers[file_index];
+    if (h->count == 0 || ranks_contain(h->ranks, h->count, rank))
         return rank;
     return h->ranks[rank % h->count];
 }
@@ -42,8 +42,8 @@ static bool next_tile(exchange *e, tile_cursor *c)
 
 /* What the tile of a rank needs of others: elements of the target, as gather_elements goes through
  * them. */
-static fsdpck_status weigh_tile(void *ctx, unsigned rank, output_range *tile, uint64_t *nbytes_from,
-                                bool *there, fsdpck_error *err)
+static fsdpck_status next_tile_needs(void *ctx, unsigned rank, output_range *tile,
+                                     uint64_t *nbytes_from, bool *there, fsdpck_error *err)
 {
     exchange *e = ctx;
     const struct exec *x = e->x;
@@ -55,16 +55,16 @@ static fsdpck_status weigh_tile(void *ctx, unsigned rank, output_range *tile, ui
     if (!*there)
         return FSDPCK_OK;
     *tile = e->cursors[rank].tile;
-    if (!fill_suits_gpu(x, tile))
+    if (!fill_can_use_gpu(x, tile))
         return FSDPCK_OK;
     range_walk_begin(&walk, x->r.plan, tile);
     while (range_walk_next(&walk, &part)) {
-        if (part.kind != PART_CHUNK)
+        if (part.kind != RANGE_PART_CHUNK)
             continue;
         const dtype d = (dtype)catalogue_tensor(to, catalogue_chunk(to, part.chunk)->tensor)->dtype;
         gather_walk_begin(x, &e->walk, part.chunk, false, part.first_elem, part.end_elem);
         while (segment_walk_next(&e->walk))
-            nbytes_from[exchange_reader(e, x->spots[e->walk.src_chunk].file, rank)] +=
+            nbytes_from[exchange_reader(e, x->chunk_extents[e->walk.src_chunk].file, rank)] +=
                 e->walk.nelems * dtype_get(d)->itemsize_bytes;
     }
     nbytes_from[rank] = 0;
@@ -75,14 +75,14 @@ fsdpck_status exchange_schedule(exchange *e, fsdpck_error *err)
 {
     struct exec *x = e->x;
     const unsigned size = group_size(x->r.group);
-    const catalogue *from = plan_from(x->r.plan);
+    const catalogue *from = plan_source(x->r.plan);
     e->readers = calloc(catalogue_file_count(from) + 1, sizeof *e->readers);
     e->next_item = calloc(x->owners.count + 1, sizeof *e->next_item);
     e->cursors = calloc(size, sizeof *e->cursors);
-    e->taken_at = calloc((size_t)x->nworkers * size, sizeof *e->taken_at);
-    if (e->readers == NULL || e->next_item == NULL || e->cursors == NULL || e->taken_at == NULL)
+    e->received_at = calloc((size_t)x->nworkers * size, sizeof *e->received_at);
+    if (e->readers == NULL || e->next_item == NULL || e->cursors == NULL || e->received_at == NULL)
         return error_set_nomem(err, x->owners.count * sizeof *e->next_item);
-    share_find_holders(x, e->readers);
+    partition_find_holders(x, e->readers);
     for (unsigned r = 0; r < size; r++)
         e->cursors[r].item = ITEM_NONE;
     for (size_t i = x->owners.count; i-- > 0;) {
@@ -91,22 +91,23 @@ fsdpck_status exchange_schedule(exchange *e, fsdpck_error *err)
         c->item = (uint32_t)i;
     }
     for (unsigned i = 0; i < x->nworkers; i++)
-        x->workers[i]->of_engine->travel.taken_at = e->taken_at + (size_t)i * size;
-    return rounds_init(&e->rounds, size, e->tiles_each, e->capacity_nbytes, weigh_tile, e, err);
+        x->workers[i]->of_engine->tile_exchange.received_at = e->received_at + (size_t)i * size;
+    return rounds_init(&e->rounds, size, e->tiles_each, e->capacity_nbytes, next_tile_needs, e,
+                       err);
 }
 
 /* ---- one tile, one message ---- */
 
 /* A segment that another rank has sent: out of its message, which has its elements as they are to be. */
-static fsdpck_status take_segment(worker *w, const segment_walk *seg, unsigned sender, dtype to,
-                                  int64_t chunk_at, fsdpck_error *err)
+static fsdpck_status receive_segment(worker *w, const segment_walk *seg, unsigned sender, dtype to,
+                                     int64_t chunk_at, fsdpck_error *err)
 {
     const uint64_t to_size = dtype_get(to)->itemsize_bytes;
     const convert as_it_is = {.from = to, .to = to};
-    const uint64_t src_at = w->of_engine->travel.taken_at[sender];
+    const uint64_t src_at = w->of_engine->tile_exchange.received_at[sender];
     const uint8_t *dst = w->gather.base + chunk_at + (int64_t)(seg->dst_first * to_size);
     strided *s = &w->shape;
-    w->of_engine->travel.taken_at[sender] += seg->nelems * to_size;
+    w->of_engine->tile_exchange.received_at[sender] += seg->nelems * to_size;
     s->ndim = seg->ndim;
     box_row_major_strides(seg->sizes, seg->ndim, s->src_strides);
     for (unsigned d = 0; d < seg->ndim; d++) {
@@ -120,13 +121,14 @@ static fsdpck_status take_segment(worker *w, const segment_walk *seg, unsigned s
         s->sizes[0] = 1;
         s->src_strides[0] = s->dst_strides[0] = to_size;
     }
-    return gpu_lane_put_taken(w->of_engine->lane, &as_it_is, s, gpu_span_at(w, dst), src_at, err);
+    return gpu_worker_put_received(w->of_engine->gpu_worker, &as_it_is, s, gpu_span_at(w, dst),
+                                   src_at, err);
 }
 
 static unsigned reader_of(const worker *w, const segment_walk *seg, unsigned rank)
 {
     const struct exec *x = w->x;
-    return exchange_reader(x->of_engine->exchange, x->spots[seg->src_chunk].file, rank);
+    return exchange_reader(x->of_engine->exchange, x->chunk_extents[seg->src_chunk].file, rank);
 }
 
 /* Those that others sent. */
@@ -135,7 +137,7 @@ static fsdpck_status take_sent(worker *w, const segment_walk *seg, dtype to, int
 {
     const unsigned here = group_rank(w->x->r.group);
     const unsigned reader = reader_of(w, seg, here);
-    return reader == here ? FSDPCK_OK : take_segment(w, seg, reader, to, chunk_at, err);
+    return reader == here ? FSDPCK_OK : receive_segment(w, seg, reader, to, chunk_at, err);
 }
 
 /* Those that this rank reads for itself. */
@@ -150,11 +152,11 @@ static fsdpck_status gather_here(worker *w, const segment_walk *seg, dtype to, i
 static fsdpck_status gather_to_send(worker *w, const segment_walk *seg, dtype to, int64_t chunk_at,
                                     fsdpck_error *err)
 {
-    travel *t = &w->of_engine->travel;
+    tile_exchange *t = &w->of_engine->tile_exchange;
     uint64_t strides[NDIM_MAX];
     (void)chunk_at;
     if (reader_of(w, seg, t->rank) != group_rank(w->x->r.group) ||
-        (w->x->spots[seg->src_chunk].flags & SPOT_STREAM))
+        (w->x->chunk_extents[seg->src_chunk].flags & EXTENT_STREAM))
         return FSDPCK_OK;
     const int64_t at = (int64_t)t->sent;
     t->sent += seg->nelems * dtype_get(to)->itemsize_bytes;
@@ -164,23 +166,24 @@ static fsdpck_status gather_to_send(worker *w, const segment_walk *seg, dtype to
 
 fsdpck_status exchange_gather(worker *w, const output_range *range, fsdpck_error *err)
 {
-    travel *t = &w->of_engine->travel;
-    gpu_lane *lane = w->of_engine->lane;
-    const exchange_inbox *inbox = t->inbox;
+    tile_exchange *t = &w->of_engine->tile_exchange;
+    gpu_worker *const part = w->of_engine->gpu_worker;
+    const exchange_received *recv_buffer = t->recv_buffer;
     fsdpck_status st = FSDPCK_OK;
-    for (uint32_t i = 0; st == FSDPCK_OK && i < inbox->need_count; i++) {
-        const round_need *n = &inbox->needs[i];
-        t->taken_at[n->from] = n->at_to;
-        st = gpu_lane_take(lane, inbox->at + n->at_to, n->nbytes, rounds_sum_at(n->nbytes), err);
+    for (uint32_t i = 0; st == FSDPCK_OK && i < recv_buffer->need_count; i++) {
+        const round_need *n = &recv_buffer->needs[i];
+        t->received_at[n->from] = n->at_to;
+        st = gpu_worker_receive(part, recv_buffer->at + n->at_to, n->nbytes,
+                                rounds_sum_at(n->nbytes), err);
     }
     w->segment = take_sent;
     if (st == FSDPCK_OK)
-        st = gpu_lane_from(lane, inbox->at, err);
+        st = gpu_worker_set_input(part, recv_buffer->at, err);
     if (st == FSDPCK_OK)
         st = gather_range(w, range, err);
     w->segment = gather_here;
     if (st == FSDPCK_OK)
-        st = gpu_lane_from(lane, 0, err);
+        st = gpu_worker_set_input(part, 0, err);
     if (st == FSDPCK_OK)
         st = gather_range(w, range, err);
     w->segment = gather_segment;
@@ -198,10 +201,10 @@ static fsdpck_status gather_message(worker *w, const void *ctx, fsdpck_error *er
 {
     const message *m = ctx;
     w->segment = gather_to_send;
-    w->of_engine->travel.rank = m->rank;
+    w->of_engine->tile_exchange.rank = m->rank;
     fsdpck_status st = gather_range(w, &m->range, err);
     w->segment = gather_segment;
-    if (st == FSDPCK_OK && w->of_engine->travel.sent != m->nbytes)
+    if (st == FSDPCK_OK && w->of_engine->tile_exchange.sent != m->nbytes)
         st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                        "a message has other bytes than planned");
     return st;
@@ -220,19 +223,20 @@ static fsdpck_status make_message(worker *w, const round_tile *tile, const round
 {
     const message m = {tile->range, tile->rank, n->nbytes, w->memory};
     const engine_fill f = {gather_message, sum_message, &m, w->memory, w->memory + n->nbytes, true};
-    const uint64_t tiles = w->sums.gpu_tiles;
+    const uint64_t tiles = w->stats.gpu_tiles;
     w->gather.base = w->memory;
-    gpu_lane_to(w->of_engine->lane, at);
+    gpu_worker_set_output(w->of_engine->gpu_worker, at);
     fsdpck_status st = cancel_check(w->x->r.cancel, err);
     if (st == FSDPCK_OK)
         st = fill_by_gpu(w, &f, err);
     if (st == FSDPCK_OK)
-        st = gpu_lane_seal(w->of_engine->lane, n->nbytes, rounds_sum_at(n->nbytes), err);
-    gpu_lane_to(w->of_engine->lane, 0);
+        st = gpu_worker_append_sum(w->of_engine->gpu_worker, n->nbytes, rounds_sum_at(n->nbytes),
+                                   err);
+    gpu_worker_set_output(w->of_engine->gpu_worker, 0);
     w->gather.base = w->tile;
     w->gather.count = 0; /* after a failure */
     w->gather.dims_count = 0;
-    w->sums.gpu_tiles = tiles;
+    w->stats.gpu_tiles = tiles;
     return st;
 }
 
@@ -242,7 +246,7 @@ static fsdpck_status make_message(worker *w, const round_tile *tile, const round
 typedef struct round_jobs {
     exchange *e;
     const round_list *out, *in;
-    gpu_address outbox, inbox;
+    gpu_address send_buffer, recv_buffer;
     vec messages, tiles; /* uint32_t: indices of this rank's in out->needs and in->tiles */
 } round_jobs;
 
@@ -254,18 +258,18 @@ static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsd
         const round_need *n = VEC_AT(&jobs->out->needs, const round_need,
                                      *VEC_AT(&jobs->messages, const uint32_t, job));
         return make_message(w, VEC_AT(&jobs->out->tiles, const round_tile, n->tile), n,
-                            jobs->outbox + n->at_from, err);
+                            jobs->send_buffer + n->at_from, err);
     }
     job -= jobs->messages.count;
     const round_tile *tile =
         VEC_AT(&jobs->in->tiles, const round_tile, *VEC_AT(&jobs->tiles, const uint32_t, job));
-    const exchange_inbox inbox = {
-        jobs->inbox,
+    const exchange_received recv_buffer = {
+        jobs->recv_buffer,
         tile->need_count > 0 ? VEC_AT(&jobs->in->needs, const round_need, tile->first_need) : NULL,
         tile->need_count};
-    w->of_engine->travel.inbox = tile->need_count > 0 ? &inbox : NULL;
+    w->of_engine->tile_exchange.recv_buffer = tile->need_count > 0 ? &recv_buffer : NULL;
     const fsdpck_status st = exec_run_tile(w, &tile->range, tile->range.begin, err);
-    w->of_engine->travel.inbox = NULL;
+    w->of_engine->tile_exchange.recv_buffer = NULL;
     return st;
 }
 
@@ -291,14 +295,14 @@ static fsdpck_status list_jobs(round_jobs *jobs, fsdpck_error *err)
 }
 
 /* Messages of round `number` + 1 are made, tiles of round `number` - 1 filled. */
-static fsdpck_status work_beside(exchange *e, uint64_t number, fsdpck_error *err)
+static fsdpck_status run_while_exchanging(exchange *e, uint64_t number, fsdpck_error *err)
 {
     struct exec *x = e->x;
     round_jobs jobs = {.e = e,
                        .out = &e->lists[(number + 1) % ROUND_LISTS],
                        .in = &e->lists[(number + ROUND_LISTS - 1) % ROUND_LISTS],
-                       .outbox = e->outbox[(number + 1) % 2],
-                       .inbox = e->inbox[(number + 1) % 2],
+                       .send_buffer = e->send_buffer[(number + 1) % 2],
+                       .recv_buffer = e->recv_buffer[(number + 1) % 2],
                        .messages = VEC_OF(uint32_t, NULL),
                        .tiles = VEC_OF(uint32_t, NULL)};
     fsdpck_status st = list_jobs(&jobs, err);
@@ -312,35 +316,37 @@ static fsdpck_status work_beside(exchange *e, uint64_t number, fsdpck_error *err
 
 /* ---- between the devices ---- */
 
-static fsdpck_status add_move(exchange *e, gpu_address at, uint64_t nbytes, unsigned peer,
-                              bool receive, fsdpck_error *err)
+static fsdpck_status add_transfer(exchange *e, gpu_address at, uint64_t nbytes, unsigned peer,
+                                  bool receive, fsdpck_error *err)
 {
-    nccl_move *m = vec_push(&e->moves, err);
+    nccl_transfer *m = vec_push(&e->transfers, err);
     if (m == NULL)
         return FSDPCK_LIMIT;
-    *m = (nccl_move){at, rounds_message_nbytes(nbytes), peer, receive};
+    *m = (nccl_transfer){at, rounds_message_nbytes(nbytes), peer, receive};
     e->travelled_nbytes += receive ? nbytes : 0;
     return FSDPCK_OK;
 }
 
 /* Gives all of a round to the stream. */
-static fsdpck_status begin_moves(exchange *e, uint64_t number, fsdpck_error *err)
+static fsdpck_status begin_transfers(exchange *e, uint64_t number, fsdpck_error *err)
 {
     const round_list *list = &e->lists[number % ROUND_LISTS];
     const unsigned here = group_rank(e->x->r.group);
     const gpu_calls *calls = e->x->r.gpu->calls;
-    e->moves.count = 0;
+    e->transfers.count = 0;
     for (size_t i = 0; i < list->needs.count; i++) {
         const round_need *n = VEC_AT(&list->needs, const round_need, i);
         const unsigned to = VEC_AT(&list->tiles, const round_tile, n->tile)->rank;
         if (n->from == here)
-            RETURN_IF(add_move(e, e->outbox[number % 2] + n->at_from, n->nbytes, to, false, err));
+            RETURN_IF(add_transfer(e, e->send_buffer[number % 2] + n->at_from, n->nbytes, to, false,
+                                   err));
         if (to == here)
-            RETURN_IF(add_move(e, e->inbox[number % 2] + n->at_to, n->nbytes, n->from, true, err));
+            RETURN_IF(add_transfer(e, e->recv_buffer[number % 2] + n->at_to, n->nbytes, n->from,
+                                   true, err));
     }
-    if (e->moves.count == 0)
+    if (e->transfers.count == 0)
         return FSDPCK_OK;
-    RETURN_IF(nccl_exchange(e->comm, e->moves.items, e->moves.count,
+    RETURN_IF(nccl_exchange(e->comm, e->transfers.items, e->transfers.count,
                             calls->stream_handle(e->stream), err));
     return calls->mark(e->stream, 0, err);
 }
@@ -351,7 +357,7 @@ typedef struct waiting {
     fsdpck_error *err;
 } waiting;
 
-static bool moves_are_done(void *ctx)
+static bool transfers_are_done(void *ctx)
 {
     waiting *w = ctx;
     bool done = true;
@@ -359,12 +365,12 @@ static bool moves_are_done(void *ctx)
     return done || w->st != FSDPCK_OK;
 }
 
-static fsdpck_status finish_moves(exchange *e, fsdpck_error *err)
+static fsdpck_status finish_transfers(exchange *e, fsdpck_error *err)
 {
     waiting w = {e, FSDPCK_OK, err};
-    if (e->moves.count == 0)
+    if (e->transfers.count == 0)
         return FSDPCK_OK;
-    RETURN_IF(nccl_settle(e->comm, moves_are_done, &w, err));
+    RETURN_IF(nccl_wait(e->comm, transfers_are_done, &w, err));
     return w.st;
 }
 
@@ -381,12 +387,12 @@ fsdpck_status exchange_run(exchange *e, fsdpck_error *err)
 {
     for (uint64_t number = 0;; number++) {
         e->round_count += e->lists[number % ROUND_LISTS].needs.count > 0;
-        RETURN_IF(begin_moves(e, number, err));
+        RETURN_IF(begin_transfers(e, number, err));
         RETURN_IF(rounds_next(&e->rounds, &e->lists[(number + 1) % ROUND_LISTS], err));
         if (is_empty(e))
             break;
-        RETURN_IF(work_beside(e, number, err));
-        RETURN_IF(finish_moves(e, err));
+        RETURN_IF(run_while_exchanging(e, number, err));
+        RETURN_IF(finish_transfers(e, err));
     }
     return FSDPCK_OK;
 }

@@ -17,29 +17,29 @@
  * aborted then.
  *
  * A message has the sum that the sender's device made of it. Where it is another one at the receiver the
- * tile is filled once more, by reads over MPI, as are streams, bundles (bundle.h) and replicas always.
+ * tile is filled once more, by reads over MPI, as are streams, column groups (column_group.h) and replicas always.
  *
  * Device memory: twice what a round sends and receives, with the lanes within the memory of the request.
  */
 #ifndef FSDPCK_EXEC_GPU_EXCHANGE_H
 #define FSDPCK_EXEC_GPU_EXCHANGE_H
 
-#include "exec/gpu/gpu_state.h"
+#include "exec/gpu/gpu_internal.h"
 #include "exec/gpu/rounds.h"
 
 typedef struct exchange exchange;
 
 /* What came for a tile. */
-typedef struct exchange_inbox {
+typedef struct exchange_received {
     gpu_address at; /* needs' at_to count from it; a multiple of ROUNDS_ALIGN */
     const round_need *needs;
     uint32_t need_count;
-} exchange_inbox;
+} exchange_received;
 
 /* Of device memory, for each worker of the rank that has the least of them. */
 uint64_t exchange_worker_nbytes(uint64_t tile_span);
 
-/* After exec_share_work. A failure to get NCCL, or memory for it, is none: then all ranks go without. */
+/* After exec_assign_work. A failure to get NCCL, or memory for it, is none: then all ranks go without. */
 fsdpck_status exchange_open(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status exchange_run(exchange *e, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* In order only where all ranks are done. */
@@ -47,7 +47,7 @@ void exchange_close(struct exec *x, bool in_order);
 
 /* Who reads a source file for the tiles of a rank: itself where it has it. */
 unsigned exchange_reader(const exchange *e, uint32_t file_index, unsigned rank);
-/* All of a tile by the worker's lane: out of travel.inbox, and what this rank reads itself. */
+/* All of a tile by the worker's GPU part: out of travel.recv_buffer, and what this rank reads itself. */
 fsdpck_status exchange_gather(worker *w, const output_range *range,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -3,35 +3,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/gpu/exchange_state.h"
+#include "exec/gpu/exchange_internal.h"
 
-#define WHY_NBYTES 400
+#define REASON_NBYTES 400
 /* NCCL is waited for longer than a silent rank, so that a lost one is found as what it is. */
 #define SLACK_SECONDS 5u
 
 /* What a rank says of itself. */
-typedef struct can_do {
+typedef struct rank_answer {
     uint64_t tile_nbytes;
     uint64_t workers;
-    char why_not[WHY_NBYTES]; /* "": it can */
-} can_do;
+    char why_not[REASON_NBYTES]; /* "": it can */
+} rank_answer;
 
-typedef struct all_can {
+typedef struct all_answers {
     const group *g;
     uint64_t tile_nbytes;
     uint64_t workers;
-    char why_not[WHY_NBYTES + 64]; /* the first rank that cannot */
-} all_can;
+    char why_not[REASON_NBYTES + 64]; /* the first rank that cannot */
+} all_answers;
 
-static fsdpck_status take_word(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
-                               fsdpck_error *err)
+static fsdpck_status receive_answer(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
+                                    fsdpck_error *err)
 {
-    all_can *all = ctx;
-    can_do c;
+    all_answers *all = ctx;
+    rank_answer c;
     if (nbytes != sizeof c)
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a rank said something else");
     memcpy(&c, bytes, sizeof c);
-    c.why_not[WHY_NBYTES - 1] = '\0';
+    c.why_not[REASON_NBYTES - 1] = '\0';
     all->tile_nbytes = c.tile_nbytes < all->tile_nbytes ? c.tile_nbytes : all->tile_nbytes;
     all->workers = c.workers < all->workers ? c.workers : all->workers;
     if (c.why_not[0] != '\0' && all->why_not[0] == '\0')
@@ -41,15 +41,16 @@ static fsdpck_status take_word(void *ctx, unsigned rank, const uint8_t *bytes, u
 }
 
 /* *can: whether `st` is OK on all ranks; else why not is said. */
-static fsdpck_status ask_all(exchange *e, fsdpck_status st, const fsdpck_error *failure, bool *can,
-                             fsdpck_error *err)
+static fsdpck_status agree_on_answers(exchange *e, fsdpck_status st, const fsdpck_error *failure,
+                                      bool *can, fsdpck_error *err)
 {
     const struct exec *x = e->x;
-    can_do here = {.tile_nbytes = x->tile_nbytes, .workers = x->nworkers};
-    all_can all = {.g = x->r.group, .tile_nbytes = UINT64_MAX, .workers = UINT64_MAX};
+    rank_answer here = {.tile_nbytes = x->tile_nbytes, .workers = x->nworkers};
+    all_answers all = {.g = x->r.group, .tile_nbytes = UINT64_MAX, .workers = UINT64_MAX};
     if (st != FSDPCK_OK)
         (void)snprintf(here.why_not, sizeof here.why_not, "%.399s", failure->message);
-    RETURN_IF(group_gather(x->r.group, FSDPCK_OK, &here, sizeof here, take_word, &all, err));
+    RETURN_IF(
+        group_all_gather(x->r.group, FSDPCK_OK, &here, sizeof here, receive_answer, &all, err));
     e->tile_nbytes = all.tile_nbytes;
     e->tiles_each = (unsigned)all.workers;
     *can = all.why_not[0] == '\0';
@@ -74,7 +75,7 @@ uint64_t exchange_worker_nbytes(uint64_t tile_span)
     return 4 * rounds_message_nbytes(tile_span);
 }
 
-static fsdpck_status take_memory(exchange *e, fsdpck_error *err)
+static fsdpck_status allocate_memory(exchange *e, fsdpck_error *err)
 {
     const struct exec *x = e->x;
     gpu *g = x->r.gpu;
@@ -85,13 +86,13 @@ static fsdpck_status take_memory(exchange *e, fsdpck_error *err)
     RETURN_IF(
         g->calls->device_new(g, 4 * e->capacity_nbytes, &e->x->of_engine->exchange_memory, err));
     for (unsigned i = 0; i < 2; i++) {
-        e->outbox[i] = x->of_engine->exchange_memory + i * e->capacity_nbytes;
-        e->inbox[i] = x->of_engine->exchange_memory + (2 + i) * e->capacity_nbytes;
+        e->send_buffer[i] = x->of_engine->exchange_memory + i * e->capacity_nbytes;
+        e->recv_buffer[i] = x->of_engine->exchange_memory + (2 + i) * e->capacity_nbytes;
     }
     return FSDPCK_OK;
 }
 
-/* The device is current in this thread since take_memory. */
+/* The device is current in this thread since allocate_memory. */
 static fsdpck_status join(exchange *e, fsdpck_error *err)
 {
     typedef struct invitation {
@@ -110,7 +111,7 @@ static fsdpck_status join(exchange *e, fsdpck_error *err)
         st = nccl_join(e->library, i.id, group_rank(g), group_size(g), &e->watch, &e->comm,
                        &i.failure);
     bool can;
-    RETURN_IF(ask_all(e, st, &i.failure, &can, err));
+    RETURN_IF(agree_on_answers(e, st, &i.failure, &can, err));
     return can ? FSDPCK_OK : FSDPCK_UNSUPPORTED;
 }
 
@@ -121,20 +122,20 @@ static fsdpck_status open_all(exchange *e, fsdpck_error *err)
     bool can;
     fsdpck_error_init(&failure);
     fsdpck_status st = nccl_load(NULL, &e->library, &failure);
-    RETURN_IF(ask_all(e, st, &failure, &can, err));
+    RETURN_IF(agree_on_answers(e, st, &failure, &can, err));
     if (!can)
         return FSDPCK_UNSUPPORTED;
-    st = take_memory(e, &failure);
-    RETURN_IF(ask_all(e, st, &failure, &can, err));
+    st = allocate_memory(e, &failure);
+    RETURN_IF(agree_on_answers(e, st, &failure, &can, err));
     return can ? join(e, err) : FSDPCK_UNSUPPORTED;
 }
 
 fsdpck_status exchange_open(struct exec *x, fsdpck_error *err)
 {
-    if (x->r.group == NULL || x->r.gpu == NULL || !x->r.gpu_required || x->r.near == NULL ||
-        !x->shared)
+    if (x->r.group == NULL || x->r.gpu == NULL || !x->r.gpu_required ||
+        x->r.source_folder == NULL || !x->shared)
         return FSDPCK_OK;
-    if (x->r.own_files != NULL) { /* ranks know the items of their own host alone */
+    if (x->r.is_own_file != NULL) { /* ranks know the items of their own host alone */
         log_write(x->r.log, LOG_DETAIL,
                   "ranks exchange by MPI, not by NCCL: each host has an output of its own");
         return FSDPCK_OK;
@@ -143,7 +144,7 @@ fsdpck_status exchange_open(struct exec *x, fsdpck_error *err)
     RETURN_IF(
         group_agree(x->r.group, e != NULL ? FSDPCK_OK : error_set_nomem(err, sizeof *e), err));
     e->x = x;
-    e->moves = VEC_OF(nccl_move, NULL);
+    e->transfers = VEC_OF(nccl_transfer, NULL);
     e->watch = (nccl_watch){is_stopped, (void *)(uintptr_t)x->r.cancel,
                             group_peer_timeout(x->r.group) + SLACK_SECONDS};
     x->of_engine->exchange = e;
@@ -174,10 +175,10 @@ void exchange_close(struct exec *x, bool in_order)
     rounds_release(&e->rounds);
     for (unsigned i = 0; i < ROUND_LISTS; i++)
         round_list_release(&e->lists[i]);
-    vec_release(&e->moves);
+    vec_release(&e->transfers);
     free(e->readers);
     free(e->next_item);
     free(e->cursors);
-    free(e->taken_at);
+    free(e->received_at);
     free(e);
 }

@@ -1,4 +1,4 @@
-/* A tile filled by the worker's lane of a GPU. */
+/* A tile filled by the worker's GPU part of a GPU. */
 #include "exec/gpu/fill_gpu.h"
 #include "base/crc.h"
 #include "exec/gpu/exchange.h"
@@ -6,40 +6,40 @@
 static fsdpck_status reserve(worker *w, uint64_t nbytes, const uint8_t *dst, unsigned boxes,
                              unsigned dims, uint8_t **buffer, fsdpck_error *err)
 {
-    return gpu_lane_reserve(w->of_engine->lane, nbytes, gpu_span_at(w, dst), boxes, dims, buffer,
-                            err);
+    return gpu_worker_reserve(w->of_engine->gpu_worker, nbytes, gpu_span_at(w, dst), boxes, dims,
+                              buffer, err);
 }
 
 static void place_box(worker *w, const convert *c, const strided *s, uint8_t *dst,
                       const uint8_t *src)
 {
-    gpu_lane_put(w->of_engine->lane, c, s, gpu_span_at(w, dst), src);
+    gpu_worker_put(w->of_engine->gpu_worker, c, s, gpu_span_at(w, dst), src);
 }
 
 static void place_run(worker *w, uint8_t *dst, const uint8_t *src, uint64_t nbytes)
 {
-    gpu_lane_put_run(w->of_engine->lane, gpu_span_at(w, dst), src, nbytes);
+    gpu_worker_put_run(w->of_engine->gpu_worker, gpu_span_at(w, dst), src, nbytes);
 }
 
 static const engine_place place_by_lane = {.reserve = reserve, .box = place_box, .run = place_run};
 
-bool fill_suits_gpu(const struct exec *x, const output_range *range)
+bool fill_can_use_gpu(const struct exec *x, const output_range *range)
 {
     range_walk walk;
     range_part part;
     bool any = false;
     range_walk_begin(&walk, x->r.plan, range);
     while (range_walk_next(&walk, &part)) {
-        if (part.kind == PART_CHUNK && exec_chunk_is_streamed(x, part.chunk))
+        if (part.kind == RANGE_PART_CHUNK && exec_chunk_is_streamed(x, part.chunk))
             return false;
-        any = any || part.kind == PART_CHUNK;
+        any = any || part.kind == RANGE_PART_CHUNK;
     }
     return any;
 }
 
 static fsdpck_status gather_tile(worker *w, const void *ctx, fsdpck_error *err)
 {
-    if (w->of_engine->travel.inbox != NULL)
+    if (w->of_engine->tile_exchange.recv_buffer != NULL)
         return exchange_gather(w, ctx, err);
     return gather_range(w, ctx, err);
 }
@@ -47,27 +47,27 @@ static fsdpck_status gather_tile(worker *w, const void *ctx, fsdpck_error *err)
 static uint64_t sum_range_bytes(worker *w, const void *ctx)
 {
     const output_range *range = ctx;
-    fill_rest(w, range);
+    fill_non_chunks(w, range);
     return crc64_update(0, w->tile + w->at, range->end - range->begin);
 }
 
 static fsdpck_status fill_once(worker *w, const engine_fill *f, bool *intact, fsdpck_error *err)
 {
     uint64_t lost = 0;
-    RETURN_IF(gpu_lane_begin(w->of_engine->lane, err));
-    w->of_engine->travel.sent = 0;
+    RETURN_IF(gpu_worker_begin(w->of_engine->gpu_worker, err));
+    w->of_engine->tile_exchange.sent = 0;
     w->place = &place_by_lane;
     fsdpck_status st = f->gather(w, f->ctx, err);
     w->place = &place_by_threads;
     w->gather.count = 0; /* after a failure */
     w->gather.dims_count = 0;
     if (st == FSDPCK_OK)
-        st = gpu_lane_finish(
-            w->of_engine->lane,
-            f->stays && !gpu_lane_had_new_kinds(w->of_engine->lane) ? NULL : w->memory,
+        st = gpu_worker_finish(
+            w->of_engine->gpu_worker,
+            f->stays && !gpu_worker_had_new_kinds(w->of_engine->gpu_worker) ? NULL : w->memory,
             (uint64_t)(f->begin - w->memory), (uint64_t)(f->end - w->memory), &lost, intact, err);
     if (st == FSDPCK_OK && *intact)
-        w->sums.cast_overflows += lost;
+        w->stats.cast_overflows += lost;
     return st;
 }
 
@@ -76,10 +76,10 @@ static fsdpck_status fill_once(worker *w, const engine_fill *f, bool *intact, fs
 static fsdpck_status check_by_threads(worker *w, const engine_fill *f, fsdpck_error *err)
 {
     const uint64_t before = f->sum(w, f->ctx);
-    const struct exec_sums sums = w->sums;
-    w->of_engine->travel.sent = 0;
+    const struct exec_stats stats = w->stats;
+    w->of_engine->tile_exchange.sent = 0;
     RETURN_IF(f->gather(w, f->ctx, err));
-    w->sums = sums;
+    w->stats = stats;
     if (f->sum(w, f->ctx) == before)
         return FSDPCK_OK;
     error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
@@ -92,7 +92,7 @@ fsdpck_status fill_by_gpu(worker *w, const engine_fill *f, fsdpck_error *err)
 {
     bool intact;
     RETURN_IF(fill_once(w, f, &intact, err));
-    w->of_engine->travel.inbox = NULL; /* again: all of it is read */
+    w->of_engine->tile_exchange.recv_buffer = NULL; /* again: all of it is read */
     if (!intact)
         RETURN_IF(fill_once(w, f, &intact, err));
     if (!intact) {
@@ -101,17 +101,18 @@ fsdpck_status fill_by_gpu(worker *w, const engine_fill *f, fsdpck_error *err)
         error_next(err, "leave --engine away: the GPU or its slot is failing");
         return FSDPCK_DEVICE;
     }
-    w->sums.gpu_tiles++;
-    return gpu_lane_had_new_kinds(w->of_engine->lane) ? check_by_threads(w, f, err) : FSDPCK_OK;
+    w->stats.gpu_tiles++;
+    return gpu_worker_had_new_kinds(w->of_engine->gpu_worker) ? check_by_threads(w, f, err)
+                                                              : FSDPCK_OK;
 }
 
 fsdpck_status fill_try_gpu(worker *w, const engine_fill *f, bool *done, fsdpck_error *err)
 {
     fsdpck_error local;
     *done = false;
-    if (w->of_engine->lane == NULL)
+    if (w->of_engine->gpu_worker == NULL)
         return FSDPCK_OK;
-    const uint64_t overflows = w->sums.cast_overflows;
+    const uint64_t overflows = w->stats.cast_overflows;
     fsdpck_error_init(&local);
     const fsdpck_status st = fill_by_gpu(w, f, &local);
     *done = st == FSDPCK_OK;
@@ -120,7 +121,7 @@ fsdpck_status fill_try_gpu(worker *w, const engine_fill *f, bool *done, fsdpck_e
             *err = local;
         return st;
     }
-    w->sums.cast_overflows = overflows;
+    w->stats.cast_overflows = overflows;
     worker_drop_gpu(w, &local);
     return FSDPCK_OK;
 }
@@ -134,7 +135,7 @@ fsdpck_status fill_tile_by_gpu(worker *w, const output_range *range, bool *done,
                            w->tile + w->at + (range->end - range->begin),
                            false};
     *done = false;
-    if (w->of_engine->lane == NULL || !fill_suits_gpu(w->x, range))
+    if (w->of_engine->gpu_worker == NULL || !fill_can_use_gpu(w->x, range))
         return FSDPCK_OK;
     return fill_try_gpu(w, &f, done, err);
 }

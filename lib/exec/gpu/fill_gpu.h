@@ -1,13 +1,13 @@
-/* fill_gpu.h: a worker's tile filled by its lane, and the memory that both share. */
+/* fill_gpu.h: a worker's tile filled by its GPU worker, and the memory that both share. */
 #ifndef FSDPCK_EXEC_GPU_FILL_GPU_H
 #define FSDPCK_EXEC_GPU_FILL_GPU_H
 
-#include "exec/gpu/gpu_state.h"
+#include "exec/gpu/gpu_internal.h"
 
-/* By the worker's lane, which it has; DEVICE where that fails. */
+/* By the worker's GPU part, which it has; DEVICE where that fails. */
 fsdpck_status fill_by_gpu(worker *w, const engine_fill *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether a lane can fill a range: streams write into what is zeros yet. */
-bool fill_suits_gpu(const struct exec *x, const output_range *range);
+/* Whether a GPU worker can fill a range: streams write into what is zeros yet. */
+bool fill_can_use_gpu(const struct exec *x, const output_range *range);
 
 /* *done: it is filled; else, without a GPU or where its failure is none of the run, threads have to. */
 fsdpck_status fill_try_gpu(worker *w, const engine_fill *f, bool *done,

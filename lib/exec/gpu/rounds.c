@@ -59,7 +59,7 @@ void round_list_release(round_list *list)
 }
 
 /* The rank's next tile, unless one waits already. */
-static fsdpck_status look(rounds *r, unsigned rank, fsdpck_error *err)
+static fsdpck_status find_next(rounds *r, unsigned rank, fsdpck_error *err)
 {
     rounds_pending *p = &r->pending[rank];
     if (p->there || p->done)
@@ -79,7 +79,7 @@ static fsdpck_status look(rounds *r, unsigned rank, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static bool fits(const rounds *r, unsigned rank)
+static bool has_room(const rounds *r, unsigned rank)
 {
     const rounds_pending *p = &r->pending[rank];
     uint64_t received = r->received[rank];
@@ -93,7 +93,7 @@ static bool fits(const rounds *r, unsigned rank)
     return true;
 }
 
-static fsdpck_status take(rounds *r, unsigned rank, round_list *list, fsdpck_error *err)
+static fsdpck_status add_tile(rounds *r, unsigned rank, round_list *list, fsdpck_error *err)
 {
     rounds_pending *p = &r->pending[rank];
     round_tile *tile = vec_push(&list->tiles, err);
@@ -130,10 +130,10 @@ fsdpck_status rounds_next(rounds *r, round_list *list, fsdpck_error *err)
     for (unsigned i = 0; i < r->size; i++) {
         const unsigned rank = (r->first + i) % r->size;
         unsigned taken = 0;
-        RETURN_IF(look(r, rank, err));
-        for (; taken < r->tiles_each && r->pending[rank].there && fits(r, rank); taken++) {
-            RETURN_IF(take(r, rank, list, err));
-            RETURN_IF(look(r, rank, err));
+        RETURN_IF(find_next(r, rank, err));
+        for (; taken < r->tiles_each && r->pending[rank].there && has_room(r, rank); taken++) {
+            RETURN_IF(add_tile(r, rank, list, err));
+            RETURN_IF(find_next(r, rank, err));
         }
         left = left || r->pending[rank].there;
     }

@@ -1,4 +1,4 @@
-/* A worker's memory, pinned for the device, and its lane. */
+/* A worker's memory, pinned for the device, and its gpu_worker. */
 #include <stdlib.h>
 
 #include "exec/gpu/fill_gpu.h"
@@ -6,8 +6,8 @@
 static void free_memory(worker *w)
 {
     struct engine_worker *own = w->of_engine;
-    gpu_lane_free(own->lane);
-    own->lane = NULL;
+    gpu_worker_free(own->gpu_worker);
+    own->gpu_worker = NULL;
     if (own->pinned_by == NULL) {
         engine_threads.worker_close(w);
         return;
@@ -19,14 +19,14 @@ static void free_memory(worker *w)
 
 void worker_drop_gpu(worker *w, const fsdpck_error *why)
 {
-    gpu_lane_free(w->of_engine->lane);
-    w->of_engine->lane = NULL;
+    gpu_worker_free(w->of_engine->gpu_worker);
+    w->of_engine->gpu_worker = NULL;
     if (__atomic_exchange_n(&w->x->of_engine->given_up, 1, __ATOMIC_RELAXED) == 0)
         log_warn(w->x->r.log, FSDPCK_FINDING_SYS_DEVICE, "see what the GPU's driver logged",
                  "threads go on without the GPU: %s", why->message);
 }
 
-static fsdpck_status take_pinned_memory(worker *w, uint64_t tile_span, fsdpck_error *err)
+static fsdpck_status allocate_pinned_memory(worker *w, uint64_t tile_span, fsdpck_error *err)
 {
     struct exec *x = w->x;
     gpu *g = x->r.gpu;
@@ -34,8 +34,8 @@ static fsdpck_status take_pinned_memory(worker *w, uint64_t tile_span, fsdpck_er
     RETURN_IF(g->calls->host_new(g, w->memory_nbytes, &memory, err));
     w->memory = memory;
     w->of_engine->pinned_by = g;
-    return gpu_lane_new(g, tile_span, x->staging_nbytes, w->memory + tile_span, &w->of_engine->lane,
-                        err);
+    return gpu_worker_new(g, tile_span, x->staging_nbytes, w->memory + tile_span,
+                          &w->of_engine->gpu_worker, err);
 }
 
 /* w->memory may be NULL then. */
@@ -46,7 +46,7 @@ fsdpck_status worker_open_gpu(worker *w, uint64_t tile_span, fsdpck_error *err)
     w->of_engine = calloc(1, sizeof *w->of_engine);
     if (w->of_engine == NULL)
         return error_set_nomem(err, sizeof *w->of_engine);
-    const fsdpck_status st = take_pinned_memory(w, tile_span, &local);
+    const fsdpck_status st = allocate_pinned_memory(w, tile_span, &local);
     if (st == FSDPCK_OK)
         return FSDPCK_OK;
     if (st != FSDPCK_DEVICE || w->x->r.gpu_required) {

@@ -83,7 +83,7 @@ static bool is_scalar(uint8_t c)
 }
 
 /* Where strings, words and brackets are, whether or not the whole is JSON. */
-static void take_apart(const mutation *m, spans *s)
+static void split(const mutation *m, spans *s)
 {
     uint32_t open[DEPTH_MAX];
     size_t depth = 0, at = 0;
@@ -204,7 +204,7 @@ static void exchange(mutation *m, const spans *s, size_t i)
 void mutate_json(mutation *m)
 {
     static spans s;
-    take_apart(m, &s);
+    split(m, &s);
     if (s.count == 0) {
         mutate_bytes(m);
         return;

@@ -161,7 +161,7 @@ static size_t op_nbytes(const uint8_t *p, size_t left)
     return n;
 }
 
-static void take_apart(const mutation *m, ops *o)
+static void split(const mutation *m, ops *o)
 {
     size_t at = 0;
     o->count = 0;
@@ -187,7 +187,7 @@ static size_t find_op(mutation *m, const ops *o, const uint8_t *wanted, size_t c
     return o->count;
 }
 
-static void put_in(mutation *m, size_t at)
+static void insert_op(mutation *m, size_t at)
 {
     uint8_t bytes[300];
     size_t n = 1;
@@ -301,7 +301,7 @@ static void change_number(mutation *m, const ops *o)
 }
 
 /* A run of opcodes goes elsewhere, or is doubled there. */
-static void carry_over(mutation *m, const ops *o, bool move)
+static void copy_from_other(mutation *m, const ops *o, bool move)
 {
     const size_t i = mutate_below(m, o->count);
     const size_t most = o->count - i < 12 ? o->count - i : 12;
@@ -315,7 +315,7 @@ static void carry_over(mutation *m, const ops *o, bool move)
 void mutate_pickle(mutation *m)
 {
     static ops o;
-    take_apart(m, &o);
+    split(m, &o);
     if (o.count == 0) {
         mutate_bytes(m);
         return;
@@ -330,7 +330,7 @@ void mutate_pickle(mutation *m)
                        o.at[i + 1] - o.at[i]);
         break;
     case 2:
-        put_in(m, o.at[i]);
+        insert_op(m, o.at[i]);
         break;
     case 3:
         retarget(m, &o);
@@ -342,7 +342,7 @@ void mutate_pickle(mutation *m)
         exchange_text(m, &o);
         break;
     case 6:
-        carry_over(m, &o, mutate_once_in(m, 2));
+        copy_from_other(m, &o, mutate_once_in(m, 2));
         break;
     default:
         change_number(m, &o);

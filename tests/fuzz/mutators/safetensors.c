@@ -118,7 +118,7 @@ static uint64_t lay_out(mutation *m, char *text, size_t chosen)
     return at;
 }
 
-static void put_together(mutation *m, const char *text, size_t nbytes, uint64_t data_nbytes)
+static void assemble(mutation *m, const char *text, size_t nbytes, uint64_t data_nbytes)
 {
     uint64_t n = nbytes;
     if (8 + nbytes > m->capacity)
@@ -163,7 +163,7 @@ void mutate_st_header(mutation *m)
         mutate_bytes(m);
     } else {
         const uint64_t data_nbytes = lay_out(m, text, mutate_below(m, entries));
-        put_together(m, text, strlen(text), data_nbytes);
+        assemble(m, text, strlen(text), data_nbytes);
     }
     free(text);
 }

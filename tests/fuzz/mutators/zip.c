@@ -17,7 +17,7 @@ enum {
     LOCATOR = 20,
     END64 = 56,
     HAS_DESCRIPTOR = 8,
-    DATA_MOST = 1 << 16
+    DATA_MAX = 1 << 16
 };
 
 typedef struct record {
@@ -49,7 +49,7 @@ typedef struct archive {
 
 /* --- apart --- */
 
-static bool take_record(archive *z, const mutation *m, const uint8_t *central)
+static bool parse_record(archive *z, const mutation *m, const uint8_t *central)
 {
     record *r = &z->of[z->count];
     const uint32_t at = load_le32(central + 42);
@@ -64,7 +64,7 @@ static bool take_record(archive *z, const mutation *m, const uint8_t *central)
     const size_t name = load_le16(local + 26), extra = load_le16(local + 28);
     const size_t left = m->nbytes - at - LOCAL;
     if (name + extra > left || r->stored_nbytes > left - name - extra ||
-        r->stored_nbytes > DATA_MOST)
+        r->stored_nbytes > DATA_MAX)
         return false;
     r->name_nbytes = (uint16_t)(name < sizeof r->name ? name : sizeof r->name);
     memcpy(r->name, local + LOCAL, r->name_nbytes);
@@ -80,7 +80,7 @@ static bool take_record(archive *z, const mutation *m, const uint8_t *central)
     return true;
 }
 
-static bool take_apart(archive *z, const mutation *m)
+static bool split(archive *z, const mutation *m)
 {
     if (m->nbytes < END)
         return false;
@@ -92,7 +92,7 @@ static bool take_apart(archive *z, const mutation *m)
     while (z->count < RECORDS_MAX && at <= m->nbytes && m->nbytes - at >= CENTRAL &&
            load_le32(m->bytes + at) == 0x02014b50) {
         const uint8_t *c = m->bytes + at;
-        if (!take_record(z, m, c))
+        if (!parse_record(z, m, c))
             break;
         at += CENTRAL + (size_t)load_le16(c + 28) + load_le16(c + 30) + load_le16(c + 32);
     }
@@ -150,7 +150,7 @@ static void put_local(archive *z, const record *r)
     put(z, r->nbytes, r->wide ? 8 : 4, true);
 }
 
-static void put_together(archive *z)
+static void assemble(archive *z)
 {
     uint32_t at[RECORDS_MAX];
     for (size_t i = 0; i < z->count; i++) {
@@ -195,7 +195,7 @@ static void put_together(archive *z)
 
 /* --- changes --- */
 
-static void give_data(record *r, uint8_t *data, size_t stored_nbytes)
+static void set_data(record *r, uint8_t *data, size_t stored_nbytes)
 {
     free(r->data);
     r->data = data;
@@ -221,7 +221,7 @@ static void change_data(mutation *m, record *r, bool as_pickle)
     else
         mutate_bytes(&part);
     m->random = part.random;
-    give_data(r, data, part.nbytes);
+    set_data(r, data, part.nbytes);
     if (r->method == 0) {
         r->nbytes = r->stored_nbytes;
         r->crc = r->no_crc ? 0 : crc32_update(0, data, r->stored_nbytes);
@@ -241,7 +241,7 @@ static void deflate_data(record *r)
     s.next_out = data;
     s.avail_out = (uInt)room;
     if (data != NULL && deflate(&s, Z_FINISH) == Z_STREAM_END) {
-        give_data(r, data, s.total_out);
+        set_data(r, data, s.total_out);
         r->method = 8;
     } else {
         free(data);
@@ -361,13 +361,13 @@ void mutate_zip(mutation *m)
 {
     archive *z = calloc(1, sizeof *z);
     uint8_t *out = malloc(m->capacity + 1);
-    if (z != NULL && out != NULL && take_apart(z, m)) {
+    if (z != NULL && out != NULL && split(z, m)) {
         z->out = out;
         z->capacity = m->capacity;
         if (!mutate_once_in(m, 3))
             change_record(m, z);
         z->by_end64 = mutate_once_in(m, 2);
-        put_together(z);
+        assemble(z);
         if (z->nbytes > 0 && z->field_count > 0 && mutate_once_in(m, 2))
             break_field(m, z);
         memcpy(m->bytes, out, z->nbytes);

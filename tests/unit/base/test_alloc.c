@@ -9,14 +9,14 @@ Test(budget, takes_up_to_its_limit)
     budget b;
     fsdpck_error err;
     budget_init(&b, 100, "metadata", "--metadata-limit");
-    cr_assert_eq(budget_take(&b, 60, &err), FSDPCK_OK);
-    cr_assert_eq(budget_take(&b, 41, &err), FSDPCK_LIMIT);
+    cr_assert_eq(budget_reserve(&b, 60, &err), FSDPCK_OK);
+    cr_assert_eq(budget_reserve(&b, 41, &err), FSDPCK_LIMIT);
     cr_assert_str_eq(fsdpck_finding_name(err.finding), "LIMIT-MEMORY");
     cr_assert(strstr(err.next, "--metadata-limit") != NULL);
     cr_assert(strstr(err.message, "metadata") != NULL);
-    cr_assert_eq(budget_take(&b, UINT64_MAX, &err), FSDPCK_LIMIT, "no wrap");
-    cr_assert_eq(budget_take(&b, 40, &err), FSDPCK_OK);
-    budget_give(&b, 100);
+    cr_assert_eq(budget_reserve(&b, UINT64_MAX, &err), FSDPCK_LIMIT, "no wrap");
+    cr_assert_eq(budget_reserve(&b, 40, &err), FSDPCK_OK);
+    budget_release(&b, 100);
     cr_assert_eq(b.used_bytes, 0);
 }
 

@@ -105,7 +105,7 @@ Test(child, its_end_is_told)
 Test(child, processor_time_is_bounded, .timeout = 20)
 {
     char text[64];
-    cr_assert_eq(run(burns, NULL, &limits, text), CHILD_SPENT);
+    cr_assert_eq(run(burns, NULL, &limits, text), CHILD_OUT_OF_TIME);
 }
 
 Test(child, silence_is_bounded_and_cancel_is_heard, .timeout = 20)

@@ -126,17 +126,17 @@ Test(crc, raw_parts_move_to_their_places)
 {
     enum { N = 5000 };
     uint8_t b[N];
-    static crc64_mover mover;
+    static crc64_shifter mover;
     fill(b, N, 9);
     for (size_t begin = 0; begin < N; begin = 3 * begin + 1)
         for (size_t end = begin; end < N; end += 1 + end / 2) {
             uint64_t sum = crc64_zeros(N);
-            sum ^= crc64_move(crc64_raw(0, b, begin), N - begin);
+            sum ^= crc64_shift(crc64_raw(0, b, begin), N - begin);
             const uint64_t raw = crc64_raw(0, b + begin, end - begin);
-            crc64_mover_init(&mover, N - end);
-            cr_assert_eq(crc64_moved(&mover, raw), crc64_move(raw, N - end));
-            cr_assert_eq(crc64_multiply(raw, crc64_power(N - end)), crc64_move(raw, N - end));
-            sum ^= crc64_moved(&mover, raw) ^ crc64_raw(0, b + end, N - end);
+            crc64_shifter_init(&mover, N - end);
+            cr_assert_eq(crc64_shift_by(&mover, raw), crc64_shift(raw, N - end));
+            cr_assert_eq(crc64_multiply(raw, crc64_power(N - end)), crc64_shift(raw, N - end));
+            sum ^= crc64_shift_by(&mover, raw) ^ crc64_raw(0, b + end, N - end);
             cr_assert_eq(sum, crc64_update(0, b, N));
         }
 }

@@ -11,13 +11,13 @@ static moments of(dtype d, const void *bytes, uint64_t n)
 {
     moments m = {0};
     memset(counts, 0, sizeof counts);
-    moments_elements(d, bytes, n, &m, counts);
+    moments_add_elements(d, bytes, n, &m, counts);
     return m;
 }
 
 static uint64_t count_of(int exponent)
 {
-    return counts[exponent - EXPONENT_LEAST];
+    return counts[exponent - EXPONENT_MIN];
 }
 
 Test(moments, of_finite_numbers)

@@ -21,8 +21,8 @@ Test(scan, floats_of_every_width)
                {DTYPE_FLOAT16, half},
                {DTYPE_BFLOAT16, brain}};
     for (size_t i = 0; i < 4; i++) {
-        scan_sums s = {0};
-        scan_elements(all[i].d, all[i].bytes, 7, &s);
+        scan_counts s = {0};
+        scan_add_elements(all[i].d, all[i].bytes, 7, &s);
         cr_assert_eq(s.nelems, 7);
         cr_assert_eq(s.nan, 1);
         cr_assert_eq(s.inf, 2);
@@ -34,13 +34,13 @@ Test(scan, floats_of_every_width)
 Test(scan, nothing_below_zero)
 {
     const float fine[] = {0, -0.0f, 3, INFINITY, NAN, -NAN};
-    scan_sums s = {0};
-    scan_elements(DTYPE_FLOAT32, (const uint8_t *)fine, 6, &s);
+    scan_counts s = {0};
+    scan_add_elements(DTYPE_FLOAT32, (const uint8_t *)fine, 6, &s);
     cr_assert_not(s.negative);
     cr_assert_eq(s.nan, 2);
     const float below[] = {1, -1e-45f};
-    s = (scan_sums){0};
-    scan_elements(DTYPE_FLOAT32, (const uint8_t *)below, 2, &s);
+    s = (scan_counts){0};
+    scan_add_elements(DTYPE_FLOAT32, (const uint8_t *)below, 2, &s);
     cr_assert(s.negative);
     cr_assert_eq(s.nan + s.inf, 0);
 }
@@ -57,14 +57,14 @@ Test(scan, one_in_many)
             memset(memory, 0, (N + 1) * sizeof(float));
             *odd = NAN;
             memcpy(bytes + at * sizeof *odd, odd, sizeof *odd);
-            scan_sums s = {0};
-            scan_elements(DTYPE_FLOAT32, bytes, N, &s);
+            scan_counts s = {0};
+            scan_add_elements(DTYPE_FLOAT32, bytes, N, &s);
             cr_assert_eq(s.nan, 1);
             cr_assert(s.zeros < N);
             *odd = 0;
             memcpy(bytes + at * sizeof *odd, odd, sizeof *odd);
-            s = (scan_sums){0};
-            scan_elements(DTYPE_FLOAT32, bytes, N, &s);
+            s = (scan_counts){0};
+            scan_add_elements(DTYPE_FLOAT32, bytes, N, &s);
             cr_assert_eq(s.zeros, N);
         }
         free(odd);
@@ -90,19 +90,19 @@ Test(scan, eight_bits_one_in_many)
             const unsigned magnitude = code & 0x7f;
             const bool nan = kinds[k].nan == 0 ? code == 0x80 : magnitude >= kinds[k].nan;
             const bool infinite = kinds[k].infinity != 0 && magnitude == kinds[k].infinity;
-            scan_sums s = {0};
+            scan_counts s = {0};
             memset(codes, 0x31, N);
             codes[N - 1 - 20 * code] = (uint8_t)code;
-            scan_elements(kinds[k].d, codes, N, &s);
+            scan_add_elements(kinds[k].d, codes, N, &s);
             cr_assert_eq(s.nelems, N);
             cr_assert_eq(s.nan, nan);
             cr_assert_eq(s.inf, infinite);
             cr_assert_eq(s.negative != 0, !nan && code > 0x80);
             cr_assert(s.zeros < N);
         }
-        scan_sums s = {0};
+        scan_counts s = {0};
         memset(codes, 0, N);
-        scan_elements(kinds[k].d, codes, N, &s);
+        scan_add_elements(kinds[k].d, codes, N, &s);
         cr_assert_eq(s.zeros, N);
     }
     free(codes);
@@ -111,25 +111,25 @@ Test(scan, eight_bits_one_in_many)
 Test(scan, complex_and_eight_bits)
 {
     const float complex64[] = {1, NAN, -1, 2};
-    scan_sums s = {0};
-    scan_elements(DTYPE_COMPLEX64, (const uint8_t *)complex64, 2, &s);
+    scan_counts s = {0};
+    scan_add_elements(DTYPE_COMPLEX64, (const uint8_t *)complex64, 2, &s);
     cr_assert_eq(s.nelems, 4);
     cr_assert_eq(s.nan, 1);
     const uint8_t e4m3fn[] = {0x7f, 0xff, 0x7e, 0x00, 0x80, 0x81};
-    s = (scan_sums){0};
-    scan_elements(DTYPE_FLOAT8_E4M3FN, e4m3fn, 6, &s);
+    s = (scan_counts){0};
+    scan_add_elements(DTYPE_FLOAT8_E4M3FN, e4m3fn, 6, &s);
     cr_assert_eq(s.nan, 2);
     cr_assert_eq(s.inf, 0);
     cr_assert_eq(s.zeros, 2);
     cr_assert(s.negative);
     const uint8_t e5m2[] = {0x7c, 0xfc, 0x7d, 0xff};
-    s = (scan_sums){0};
-    scan_elements(DTYPE_FLOAT8_E5M2, e5m2, 4, &s);
+    s = (scan_counts){0};
+    scan_add_elements(DTYPE_FLOAT8_E5M2, e5m2, 4, &s);
     cr_assert_eq(s.inf, 2);
     cr_assert_eq(s.nan, 2);
     const uint8_t fnuz[] = {0x80, 0x7f, 0};
-    s = (scan_sums){0};
-    scan_elements(DTYPE_FLOAT8_E4M3FNUZ, fnuz, 3, &s);
+    s = (scan_counts){0};
+    scan_add_elements(DTYPE_FLOAT8_E4M3FNUZ, fnuz, 3, &s);
     cr_assert_eq(s.nan, 1);
     cr_assert_eq(s.inf, 0);
     cr_assert_not(s.negative);
@@ -142,11 +142,11 @@ Test(scan, constant)
     float ones[5000];
     for (int i = 0; i < 5000; i++)
         ones[i] = 1;
-    scan_sums s = {0}, other = {0}, none = {0};
-    scan_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 3000, &s);
-    scan_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 2000, &s);
+    scan_counts s = {0}, other = {0}, none = {0};
+    scan_add_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 3000, &s);
+    scan_add_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 2000, &s);
     cr_assert(s.constant);
-    scan_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 10, &other);
+    scan_add_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 10, &other);
     scan_add(&s, &other);
     scan_add(&s, &none);
     scan_add(&none, &s);
@@ -155,18 +155,18 @@ Test(scan, constant)
 
     /* Constant parts of different numbers; one odd element at the end; a part that begins otherwise. */
     ones[0] = 2;
-    other = (scan_sums){0};
-    scan_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 1, &other);
+    other = (scan_counts){0};
+    scan_add_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 1, &other);
     cr_assert(other.constant);
     scan_add(&s, &other);
     cr_assert_not(s.constant);
     ones[0] = 1;
     ones[4999] = 3;
-    s = (scan_sums){0};
-    scan_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 5000, &s);
+    s = (scan_counts){0};
+    scan_add_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 5000, &s);
     cr_assert_not(s.constant);
-    s = (scan_sums){0};
-    scan_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 4999, &s);
-    scan_elements(DTYPE_FLOAT32, (const uint8_t *)(ones + 4999), 1, &s);
+    s = (scan_counts){0};
+    scan_add_elements(DTYPE_FLOAT32, (const uint8_t *)ones, 4999, &s);
+    scan_add_elements(DTYPE_FLOAT32, (const uint8_t *)(ones + 4999), 1, &s);
     cr_assert_not(s.constant);
 }

@@ -5,7 +5,7 @@
 #include "base/crc.h"
 #include "exec/box_crc.h"
 
-#define TENSOR_MOST 60000u
+#define TENSOR_MAX 60000u
 
 typedef struct world {
     uint32_t seed;
@@ -13,7 +13,7 @@ typedef struct world {
     uint64_t itemsize;
     uint64_t shape[5], offsets[5], sizes[5];
     uint64_t box_nbytes, nbytes;
-    uint8_t tensor[TENSOR_MOST], box[TENSOR_MOST], alone[TENSOR_MOST];
+    uint8_t tensor[TENSOR_MAX], box[TENSOR_MAX], alone[TENSOR_MAX];
 } world;
 
 static uint32_t draw(world *w, uint32_t below)
@@ -38,7 +38,7 @@ static void cut_box(world *w)
     }
 }
 
-static void draw_world(world *w)
+static void draw_mesh(world *w)
 {
     static const uint64_t itemsizes[] = {1, 2, 4, 8, 16};
     do {
@@ -53,7 +53,7 @@ static void draw_world(world *w)
             w->nbytes *= w->shape[d];
             w->box_nbytes *= w->sizes[d];
         }
-    } while (w->nbytes > TENSOR_MOST);
+    } while (w->nbytes > TENSOR_MAX);
     for (uint64_t i = 0; i < w->nbytes; i++)
         w->tensor[i] = (uint8_t)draw(w, 256);
     cut_box(w);
@@ -64,7 +64,7 @@ Test(box_crc, random_boxes_in_random_cuts_against_the_whole)
     world *w = calloc(1, sizeof *w);
     w->seed = 1;
     for (unsigned round = 0; round < 3000; round++) {
-        draw_world(w);
+        draw_mesh(w);
         const box_bytes b = {w->ndim, w->shape, w->itemsize, w->offsets, w->sizes};
         uint64_t sum = 0;
         for (uint64_t at = 0; at < w->box_nbytes;) {
@@ -72,9 +72,9 @@ Test(box_crc, random_boxes_in_random_cuts_against_the_whole)
             if (draw(w, 4) == 0)
                 end = w->box_nbytes;
             const uint64_t part = box_crc(&b, at, end, w->box + at);
-            uint64_t behind;
-            if (box_is_run(&b, at, end, &behind))
-                cr_assert_eq(part, crc64_move(crc64_raw(0, w->box + at, end - at), behind));
+            uint64_t after_nbytes;
+            if (box_is_run(&b, at, end, &after_nbytes))
+                cr_assert_eq(part, crc64_shift(crc64_raw(0, w->box + at, end - at), after_nbytes));
             sum ^= part;
             at = end;
         }
@@ -88,10 +88,10 @@ Test(box_crc, a_run_is_seen)
     const uint64_t shape[] = {4, 6}, offsets[] = {1, 0}, sizes[] = {2, 6}, narrow[] = {2, 5};
     const box_bytes whole = {2, shape, 2, offsets, sizes};
     const box_bytes thin = {2, shape, 2, offsets, narrow};
-    uint64_t behind;
-    cr_assert(box_is_run(&whole, 0, 24, &behind));
-    cr_assert_eq(behind, 12);
-    cr_assert(box_is_run(&thin, 3, 10, &behind));
-    cr_assert_eq(behind, 48 - 12 - 10);
-    cr_assert_not(box_is_run(&thin, 3, 11, &behind));
+    uint64_t after_nbytes;
+    cr_assert(box_is_run(&whole, 0, 24, &after_nbytes));
+    cr_assert_eq(after_nbytes, 12);
+    cr_assert(box_is_run(&thin, 3, 10, &after_nbytes));
+    cr_assert_eq(after_nbytes, 48 - 12 - 10);
+    cr_assert_not(box_is_run(&thin, 3, 11, &after_nbytes));
 }

@@ -2,15 +2,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/support/exec_world.h"
+#include "tests/support/exec_harness.h"
 
 #define BOX(...) ((const uint64_t[]){__VA_ARGS__})
 
 /* One float32 tensor [rows, cols] in `nshards` shards, cut along `dim`, each laid out alike. */
-static exec_world *sharded(uint64_t rows, uint64_t cols, unsigned dim, uint64_t nshards,
-                           memory_layout layout)
+static exec_harness *sharded(uint64_t rows, uint64_t cols, unsigned dim, uint64_t nshards,
+                             memory_layout layout)
 {
-    exec_world *w = exec_world_new(2, 1);
+    exec_harness *w = exec_harness_new(2, 1);
     const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_FLOAT32, 2, BOX(rows, cols));
     for (uint64_t s = 0; s < nshards; s++) {
         uint64_t offsets[2] = {0, 0};
@@ -21,73 +21,73 @@ static exec_world *sharded(uint64_t rows, uint64_t cols, unsigned dim, uint64_t 
         memory_source_add_chunk(&w->source, t, offsets, sizes, &layout);
     }
     memory_source_seal(&w->source);
-    exec_world_add_whole(w, t, 0, DTYPE_FLOAT32);
+    exec_harness_add_whole(w, t, 0, DTYPE_FLOAT32);
     cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
-    exec_world_place(w, 1001);
+    exec_harness_place(w, 1001);
     w->to.want_crc = true;
-    exec_world_expect(w);
+    exec_harness_expect(w);
     return w;
 }
 
-static void run(exec_world *w, exec_world_options o)
+static void run(exec_harness *w, exec_harness_options o)
 {
     fsdpck_error err = {0};
-    cr_assert_eq(exec_world_run(w, &o, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(exec_harness_run(w, &o, &err), FSDPCK_OK, "%s", err.message);
 }
 
 Test(exec, rows_of_many_steps)
 {
-    exec_world *w = sharded(1024, 1000, 0, 4, (memory_layout){.gap_nbytes = 99});
-    run(w, (exec_world_options){.nthreads = 2});
+    exec_harness *w = sharded(1024, 1000, 0, 4, (memory_layout){.gap_nbytes = 99});
+    run(w, (exec_harness_options){.nthreads = 2});
     /* Each once, but for elements that a step's edge cuts. */
     cr_assert(w->sums.bytes_read >= 4096000 && w->sums.bytes_read < 4096000 + 100);
     cr_assert_geq(w->sums.bytes_written, 4096000);
-    run(w, (exec_world_options){.nthreads = 1, .direct = EXEC_DIRECT_OFF, .tile_nbytes = 12288});
+    run(w, (exec_harness_options){.nthreads = 1, .direct = EXEC_DIRECT_OFF, .tile_nbytes = 12288});
     cr_assert_eq(w->sums.direct_bytes, 0);
-    exec_world_free(w);
+    exec_harness_free(w);
 }
 
 Test(exec, tiles_and_workers_are_fitted_to_the_memory)
 {
-    exec_world *w = sharded(512, 1000, 0, 4, (memory_layout){.gap_nbytes = 99});
-    run(w, (exec_world_options){.nthreads = 64, .tile_nbytes = (uint64_t)64 << 20});
+    exec_harness *w = sharded(512, 1000, 0, 4, (memory_layout){.gap_nbytes = 99});
+    run(w, (exec_harness_options){.nthreads = 64, .tile_nbytes = (uint64_t)64 << 20});
     cr_assert_leq(w->sums.buffer_nbytes, EXEC_MEMORY_NBYTES_MIN);
-    run(w, (exec_world_options){.nthreads = 64, .tile_nbytes = 4096 * 3});
-    exec_world_free(w);
+    run(w, (exec_harness_options){.nthreads = 64, .tile_nbytes = 4096 * 3});
+    exec_harness_free(w);
 }
 
 Test(exec, stored_across_with_long_strides)
 {
-    exec_world *w = sharded(6000, 40, 1, 1, (memory_layout){.permuted = true, .order = {1, 0}});
-    run(w, (exec_world_options){.nthreads = 2, .tile_nbytes = 4096});
+    exec_harness *w = sharded(6000, 40, 1, 1, (memory_layout){.permuted = true, .order = {1, 0}});
+    run(w, (exec_harness_options){.nthreads = 2, .tile_nbytes = 4096});
     /* Run by run, and not the 1 MB between the first and the last one for each tile. */
     cr_assert_lt(w->sums.bytes_read, 4 * 960000);
-    run(w, (exec_world_options){.nthreads = 2});
-    exec_world_free(w);
+    run(w, (exec_harness_options){.nthreads = 2});
+    exec_harness_free(w);
 }
 
 Test(exec, columns_out_of_rows)
 {
-    exec_world *w = exec_world_new(1, 4);
+    exec_harness *w = exec_harness_new(1, 4);
     const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_INT16, 2, BOX(100, 20000));
     memory_source_add_chunk(&w->source, t, BOX(0, 0), BOX(100, 20000), &(memory_layout){0});
     memory_source_seal(&w->source);
-    const uint32_t x = exec_world_add_target(w, t, "w", DTYPE_INT16);
+    const uint32_t x = exec_harness_add_target(w, t, "w", DTYPE_INT16);
     for (uint32_t i = 0; i < 4; i++)
-        exec_world_add_chunk(w, x, i, BOX(0, 5000 * i), BOX(100, 5000));
+        exec_harness_add_chunk(w, x, i, BOX(0, 5000 * i), BOX(100, 5000));
     cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
-    exec_world_place(w, 3);
-    exec_world_expect(w);
-    run(w, (exec_world_options){.nthreads = 2, .tile_nbytes = 65536});
-    run(w, (exec_world_options){.nthreads = 1});
-    exec_world_free(w);
+    exec_harness_place(w, 3);
+    exec_harness_expect(w);
+    run(w, (exec_harness_options){.nthreads = 2, .tile_nbytes = 65536});
+    run(w, (exec_harness_options){.nthreads = 1});
+    exec_harness_free(w);
 }
 
 /* bfloat16 [rows, cols] in row shards, to columns over four files, `wide` members each; one of the
  * files begins with something else. */
-static exec_world *columns(uint64_t rows, uint64_t cols, uint64_t members, dtype to)
+static exec_harness *columns(uint64_t rows, uint64_t cols, uint64_t members, dtype to)
 {
-    exec_world *w = exec_world_new(2, 4);
+    exec_harness *w = exec_harness_new(2, 4);
     const uint32_t t =
         memory_source_add_tensor(&w->source, "w", DTYPE_BFLOAT16, 2, BOX(rows, cols));
     const uint32_t u = memory_source_add_tensor(&w->source, "u", DTYPE_INT16, 1, BOX(777));
@@ -96,20 +96,20 @@ static exec_world *columns(uint64_t rows, uint64_t cols, uint64_t members, dtype
                                 &(memory_layout){.file = (uint32_t)s, .gap_nbytes = 77});
     memory_source_add_chunk(&w->source, u, BOX(0), BOX(777), &(memory_layout){0});
     memory_source_seal(&w->source);
-    exec_world_add_whole(w, u, 2, DTYPE_INT16);
-    const uint32_t x = exec_world_add_target(w, t, "x", to);
+    exec_harness_add_whole(w, u, 2, DTYPE_INT16);
+    const uint32_t x = exec_harness_add_target(w, t, "x", to);
     const uint64_t each = (cols + members - 1) / members;
     for (uint64_t k = 0; k < members; k++) {
         const uint64_t begin = k * each < cols ? k * each : cols;
         const uint64_t end = begin + each < cols ? begin + each : cols;
-        exec_world_add_chunk(w, x, (uint32_t)(k % 4), BOX(0, begin), BOX(rows, end - begin));
+        exec_harness_add_chunk(w, x, (uint32_t)(k % 4), BOX(0, begin), BOX(rows, end - begin));
     }
     cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
-    exec_world_place(w, 13);
+    exec_harness_place(w, 13);
     for (uint32_t i = 0; i < 4; i++)
         catalogue_file(&w->to.cat, i)->nbytes += 5000;
     w->to.want_crc = true;
-    exec_world_expect(w);
+    exec_harness_expect(w);
     return w;
 }
 
@@ -118,13 +118,13 @@ Test(exec, rows_are_read_once_for_all_their_columns)
     static const uint64_t members[] = {4, 7, 100, 500};
     for (unsigned i = 0; i < 4; i++) {
         for (unsigned cast = 0; cast < 2; cast++) {
-            exec_world *w = columns(3000, 500, members[i], cast ? DTYPE_FLOAT32 : DTYPE_BFLOAT16);
+            exec_harness *w = columns(3000, 500, members[i], cast ? DTYPE_FLOAT32 : DTYPE_BFLOAT16);
             const uint64_t nbytes = 3000 * 500 * 2;
-            run(w, (exec_world_options){.nthreads = 2, .tile_nbytes = 65536});
-            run(w, (exec_world_options){.nthreads = 1, .direct = EXEC_DIRECT_ON});
-            run(w, (exec_world_options){.nthreads = 4,
-                                        .memory_nbytes = (uint64_t)256 << 20,
-                                        .direct = EXEC_DIRECT_ON});
+            run(w, (exec_harness_options){.nthreads = 2, .tile_nbytes = 65536});
+            run(w, (exec_harness_options){.nthreads = 1, .direct = EXEC_DIRECT_ON});
+            run(w, (exec_harness_options){.nthreads = 4,
+                                          .memory_nbytes = (uint64_t)256 << 20,
+                                          .direct = EXEC_DIRECT_ON});
             cr_assert_float_eq(w->sums.read_amplification, 1, 1e-9);
             cr_assert_lt(w->sums.bytes_read, nbytes + nbytes / 8);
             cr_assert_lt(w->sums.reads, 30);
@@ -132,47 +132,47 @@ Test(exec, rows_are_read_once_for_all_their_columns)
                 cr_assert_gt(w->sums.direct_bytes, members[i] < 100 ? nbytes / 2 : 0);
             else
                 cr_assert_eq(w->sums.direct_bytes, 0);
-            exec_world_free(w);
+            exec_harness_free(w);
         }
     }
 }
 
 Test(exec, more_columns_than_buffers_take_passes_and_say_so)
 {
-    exec_world *w = columns(2000, 1200, 1200, DTYPE_BFLOAT16);
-    run(w, (exec_world_options){.nthreads = 1, .memory_nbytes = (uint64_t)256 << 20});
+    exec_harness *w = columns(2000, 1200, 1200, DTYPE_BFLOAT16);
+    run(w, (exec_harness_options){.nthreads = 1, .memory_nbytes = (uint64_t)256 << 20});
     cr_assert_float_eq(w->sums.read_amplification, 3, 1e-3); /* at most 512 members at a time */
     cr_assert_lt(w->sums.bytes_read, 4 * 2000 * 1200 * 2);
-    run(w, (exec_world_options){.nthreads = 1});
+    run(w, (exec_harness_options){.nthreads = 1});
     cr_assert_gt(w->sums.read_amplification, 4);
     cr_assert_lt((double)w->sums.bytes_read, (w->sums.read_amplification + 1) * 2000 * 1200 * 2);
-    run(w, (exec_world_options){.nthreads = 2, .tile_nbytes = 4096});
-    exec_world_free(w);
+    run(w, (exec_harness_options){.nthreads = 2, .tile_nbytes = 4096});
+    exec_harness_free(w);
 }
 
 Test(exec, columns_to_other_columns)
 {
-    exec_world *w = exec_world_new(2, 3);
+    exec_harness *w = exec_harness_new(2, 3);
     const uint32_t t =
         memory_source_add_tensor(&w->source, "w", DTYPE_FLOAT32, 3, BOX(5, 600, 240));
     for (uint64_t s = 0; s < 4; s++)
         memory_source_add_chunk(&w->source, t, BOX(0, 0, 60 * s), BOX(5, 600, 60),
                                 &(memory_layout){.file = (uint32_t)(s % 2), .swap = s == 1});
     memory_source_seal(&w->source);
-    const uint32_t x = exec_world_add_target(w, t, "x", DTYPE_FLOAT32);
+    const uint32_t x = exec_harness_add_target(w, t, "x", DTYPE_FLOAT32);
     for (uint32_t k = 0; k < 6; k++) /* two meshes of three: each box twice */
-        exec_world_add_chunk(w, x, k % 3, BOX(0, 0, 80 * (k % 3)), BOX(5, 600, 80));
+        exec_harness_add_chunk(w, x, k % 3, BOX(0, 0, 80 * (k % 3)), BOX(5, 600, 80));
     cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
-    exec_world_place(w, 4096);
-    exec_world_expect(w);
-    run(w, (exec_world_options){.nthreads = 2});
+    exec_harness_place(w, 4096);
+    exec_harness_expect(w);
+    run(w, (exec_harness_options){.nthreads = 2});
     cr_assert_lt(w->sums.bytes_read, 5 * 600 * 240 * 4 * 9 / 8);
-    exec_world_free(w);
+    exec_harness_free(w);
 }
 
 Test(exec, many_tiny_tensors_take_few_reads)
 {
-    exec_world *w = exec_world_new(2, 1);
+    exec_harness *w = exec_harness_new(2, 1);
     for (unsigned i = 0; i < 3000; i++) {
         char name[16];
         (void)snprintf(name, sizeof name, "t%u", i);
@@ -180,243 +180,244 @@ Test(exec, many_tiny_tensors_take_few_reads)
         for (uint32_t f = 0; f < 2; f++)
             memory_source_add_chunk(&w->source, t, BOX(3 * f), BOX(3),
                                     &(memory_layout){.file = f, .gap_nbytes = 500});
-        exec_world_add_whole(w, t, 0, DTYPE_FLOAT32);
+        exec_harness_add_whole(w, t, 0, DTYPE_FLOAT32);
     }
     memory_source_seal(&w->source);
     cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
-    exec_world_place(w, 0);
-    exec_world_expect(w);
-    run(w, (exec_world_options){.nthreads = 2});
+    exec_harness_place(w, 0);
+    exec_harness_expect(w);
+    run(w, (exec_harness_options){.nthreads = 2});
     cr_assert_lt(w->sums.reads, 20);
-    exec_world_free(w);
+    exec_harness_free(w);
 }
 
 Test(exec, streams_of_column_shards_share_their_lines)
 {
-    exec_world *w = sharded(500, 64, 1, 16, (memory_layout){.gap_nbytes = 10, .stream = true});
-    run(w, (exec_world_options){.nthreads = 4, .tile_nbytes = 4096});
+    exec_harness *w = sharded(500, 64, 1, 16, (memory_layout){.gap_nbytes = 10, .stream = true});
+    run(w, (exec_harness_options){.nthreads = 4, .tile_nbytes = 4096});
     cr_assert_eq(w->sums.streams, 16);
-    run(w, (exec_world_options){.nthreads = 1});
-    exec_world_free(w);
+    run(w, (exec_harness_options){.nthreads = 1});
+    exec_harness_free(w);
 }
 
 Test(exec, streams_share_the_memory_with_buffers)
 {
     const uint64_t nbytes = (uint64_t)3 << 20;
-    exec_world *w = sharded(512, 64, 0, 32, (memory_layout){.stream = true});
+    exec_harness *w = sharded(512, 64, 0, 32, (memory_layout){.stream = true});
     w->source.stream_nbytes = nbytes;
-    run(w, (exec_world_options){.nthreads = 8});
+    run(w, (exec_harness_options){.nthreads = 8});
     const uint64_t most = (uint64_t)atomic_load(&w->source.most_streams) * nbytes;
     cr_assert(most >= 2 * nbytes && most <= EXEC_MEMORY_NBYTES_MIN, "%d",
               atomic_load(&w->source.most_streams));
-    exec_world_free(w);
+    exec_harness_free(w);
 }
 
 Test(exec, stream_that_does_not_fit_is_told_before_anything_is_written)
 {
     fsdpck_error err = {0};
-    exec_world *w = sharded(500, 64, 1, 16, (memory_layout){.stream = true});
-    const exec_world_options o = {.nthreads = 2};
+    exec_harness *w = sharded(500, 64, 1, 16, (memory_layout){.stream = true});
+    const exec_harness_options o = {.nthreads = 2};
     w->source.stream_nbytes = EXEC_MEMORY_NBYTES_MIN - ((uint64_t)3 << 20);
     run(w, o);
     cr_assert_eq(atomic_load(&w->source.most_streams), 1);
     w->source.stream_nbytes = EXEC_MEMORY_NBYTES_MIN - 4096;
-    cr_assert_eq(exec_world_run(w, &o, &err), FSDPCK_LIMIT);
+    cr_assert_eq(exec_harness_run(w, &o, &err), FSDPCK_LIMIT);
     cr_assert_str_eq(fsdpck_finding_name(err.finding), "LIMIT-MEMORY");
     cr_assert_str_eq(err.expected, "at least 18 MiB");
     cr_assert(strstr(err.next, "--memory") != NULL);
     w->source.stream_nbytes = UINT64_MAX;
-    cr_assert_eq(exec_world_run(w, &o, &err), FSDPCK_LIMIT);
-    exec_world_free(w);
+    cr_assert_eq(exec_harness_run(w, &o, &err), FSDPCK_LIMIT);
+    exec_harness_free(w);
 }
 
 Test(exec, streams_with_elements_that_change)
 {
-    exec_world *w =
+    exec_harness *w =
         sharded(300, 70, 0, 3,
                 (memory_layout){
                     .stream = true, .swap = true, .neg = true, .permuted = true, .order = {1, 0}});
-    run(w, (exec_world_options){.nthreads = 2, .tile_nbytes = 8192});
-    exec_world_free(w);
+    run(w, (exec_harness_options){.nthreads = 2, .tile_nbytes = 8192});
+    exec_harness_free(w);
 }
 
 Test(exec, stream_whose_elements_do_not_follow_each_other_is_staged)
 {
     fsdpck_error err = {0};
-    exec_world *w =
+    exec_harness *w =
         sharded(900, 500, 0, 3, (memory_layout){.gap_nbytes = 7, .stream = true, .tilted = true});
-    run(w, (exec_world_options){.nthreads = 2, .tile_nbytes = 8192});
+    run(w, (exec_harness_options){.nthreads = 2, .tile_nbytes = 8192});
     cr_assert_eq(w->sums.streams, 3);
-    exec_world_free(w);
+    exec_harness_free(w);
     /* 4 x (2999 x 3001 + 2 x 3000 + 1) bytes need 36 MB beside the buffers, whatever else is streamed. */
     w = sharded(3000, 3, 0, 1, (memory_layout){.stream = true, .tilted = true});
-    const exec_world_options o = {.nthreads = 2, .memory_nbytes = (uint64_t)32 << 20};
-    cr_assert_eq(exec_world_run(w, &o, &err), FSDPCK_LIMIT);
+    const exec_harness_options o = {.nthreads = 2, .memory_nbytes = (uint64_t)32 << 20};
+    cr_assert_eq(exec_harness_run(w, &o, &err), FSDPCK_LIMIT);
     cr_assert_str_eq(fsdpck_finding_name(err.finding), "LIMIT-MEMORY");
     cr_assert_str_eq(err.expected, "at least 36 MiB");
     cr_assert_str_eq(err.found, "32 MiB");
-    run(w, (exec_world_options){.nthreads = 2, .memory_nbytes = (uint64_t)36 << 20});
-    exec_world_free(w);
+    run(w, (exec_harness_options){.nthreads = 2, .memory_nbytes = (uint64_t)36 << 20});
+    exec_harness_free(w);
 }
 
 /* Copies of which no two lie alike. */
-static exec_world *replicas_unlike(bool wrong)
+static exec_harness *replicas_unlike(bool wrong)
 {
     const memory_layout layouts[] = {
         {.stream = true},
         {.stream = true, .permuted = true, .order = {1, 0}},
         {.stream = true, .tilted = true, .wrong = wrong},
     };
-    exec_world *w = exec_world_new(1, 1);
+    exec_harness *w = exec_harness_new(1, 1);
     const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_INT32, 2, BOX(90, 70));
     for (size_t i = 0; i < 3; i++)
         memory_source_add_chunk(&w->source, t, BOX(0, 0), BOX(90, 70), &layouts[i]);
     memory_source_seal(&w->source);
-    exec_world_add_whole(w, t, 0, DTYPE_INT32);
+    exec_harness_add_whole(w, t, 0, DTYPE_INT32);
     cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
-    exec_world_place(w, 0);
-    exec_world_expect(w);
+    exec_harness_place(w, 0);
+    exec_harness_expect(w);
     return w;
 }
 
 Test(exec, streams_with_other_strides_are_compared)
 {
     fsdpck_error err = {0};
-    const exec_world_options o = {.nthreads = 2, .replicas = REPLICAS_COMPARE};
-    exec_world *w = replicas_unlike(false);
+    const exec_harness_options o = {.nthreads = 2, .replicas = REPLICAS_COMPARE};
+    exec_harness *w = replicas_unlike(false);
     run(w, o);
     cr_assert_eq(w->sums.replicas_compared, 2);
-    exec_world_free(w);
+    exec_harness_free(w);
     w = replicas_unlike(true);
-    cr_assert_eq(exec_world_run(w, &o, &err), FSDPCK_BADINPUT);
+    cr_assert_eq(exec_harness_run(w, &o, &err), FSDPCK_BADINPUT);
     cr_assert_str_eq(fsdpck_finding_name(err.finding), "REPLICA-DIFFER");
-    exec_world_free(w);
+    exec_harness_free(w);
 }
 
 Test(exec, two_names_for_one_place)
 {
-    exec_world *w = exec_world_new(1, 1);
+    exec_harness *w = exec_harness_new(1, 1);
     const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_INT64, 1, BOX(2000));
     memory_source_add_chunk(&w->source, t, BOX(0), BOX(2000), &(memory_layout){0});
     memory_source_seal(&w->source);
-    const uint32_t a = exec_world_add_target(w, t, "a", DTYPE_INT64);
-    const uint32_t b = exec_world_add_target(w, t, "b", DTYPE_INT64);
-    exec_world_add_chunk(w, a, 0, BOX(0), BOX(2000));
-    exec_world_add_chunk(w, b, 0, BOX(0), BOX(2000));
+    const uint32_t a = exec_harness_add_target(w, t, "a", DTYPE_INT64);
+    const uint32_t b = exec_harness_add_target(w, t, "b", DTYPE_INT64);
+    exec_harness_add_chunk(w, a, 0, BOX(0), BOX(2000));
+    exec_harness_add_chunk(w, b, 0, BOX(0), BOX(2000));
     cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
-    exec_world_place(w, 8);
+    exec_harness_place(w, 8);
     catalogue_chunk(&w->to.cat, 1)->offset_bytes = 8;
     catalogue_file(&w->to.cat, 0)->nbytes = 16008;
     w->to.want_crc = true;
-    exec_world_expect(w);
-    run(w, (exec_world_options){.nthreads = 2, .tile_nbytes = 4096});
-    exec_world_free(w);
+    exec_harness_expect(w);
+    run(w, (exec_harness_options){.nthreads = 2, .tile_nbytes = 4096});
+    exec_harness_free(w);
 }
 
 /* Behind each of the chunks its late bytes. */
 Test(exec, late_bytes_with_their_tile_and_after_all)
 {
-    exec_world *w = exec_world_new(1, 2);
+    exec_harness *w = exec_harness_new(1, 2);
     for (unsigned i = 0; i < 60; i++) {
         char name[16];
         (void)snprintf(name, sizeof name, "t%u", i);
         const uint64_t n = i % 10 == 0 ? 30000 : 1 + 40 * i;
         const uint32_t t = memory_source_add_tensor(&w->source, name, DTYPE_FLOAT32, 1, BOX(n));
         memory_source_add_chunk(&w->source, t, BOX(0), BOX(n), &(memory_layout){.stream = i == 31});
-        exec_world_add_whole(w, t, i / 30, DTYPE_FLOAT32);
+        exec_harness_add_whole(w, t, i / 30, DTYPE_FLOAT32);
     }
     memory_source_seal(&w->source);
     cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
-    exec_world_place(w, 350);
+    exec_harness_place(w, 350);
     /* In the gap before the next chunk, with one more right behind it; and those of chunk 3 in front
      * of everything. */
-    exec_world_add_late(w, 0, 0, 5, 3);
+    exec_harness_add_deferred(w, 0, 0, 5, 3);
     for (uint64_t k = 0; k < 60; k++) {
         const cat_chunk *c = catalogue_chunk(&w->to.cat, k);
         if (k == 30)
-            exec_world_add_late(w, 1, 7, 100, 2);
+            exec_harness_add_deferred(w, 1, 7, 100, 2);
         if (k % 30 == 29)
             catalogue_file(&w->to.cat, c->file)->nbytes += 350;
-        exec_world_add_late(w, c->file, c->offset_bytes + c->nbytes, 200, k);
-        exec_world_add_late(w, c->file, c->offset_bytes + c->nbytes + 200, 150, k);
+        exec_harness_add_deferred(w, c->file, c->offset_bytes + c->nbytes, 200, k);
+        exec_harness_add_deferred(w, c->file, c->offset_bytes + c->nbytes + 200, 150, k);
     }
-    exec_world_expect(w);
-    run(w, (exec_world_options){.nthreads = 2, .tile_nbytes = 4096}); /* most chunks are cut */
-    run(w, (exec_world_options){.nthreads = 3, .tile_nbytes = 65536});
-    run(w, (exec_world_options){.nthreads = 1}); /* whole files */
-    run(w, (exec_world_options){.nthreads = 2, .direct = EXEC_DIRECT_ON});
-    exec_world_free(w);
+    exec_harness_expect(w);
+    run(w, (exec_harness_options){.nthreads = 2, .tile_nbytes = 4096}); /* most chunks are cut */
+    run(w, (exec_harness_options){.nthreads = 3, .tile_nbytes = 65536});
+    run(w, (exec_harness_options){.nthreads = 1}); /* whole files */
+    run(w, (exec_harness_options){.nthreads = 2, .direct = EXEC_DIRECT_ON});
+    exec_harness_free(w);
 }
 
 /* w in one chunk that three ranks hold; the last may be wrong. */
-static exec_world *replicated(bool crc, bool wrong, bool stream)
+static exec_harness *replicated(bool crc, bool wrong, bool stream)
 {
-    exec_world *w = exec_world_new(3, 1);
+    exec_harness *w = exec_harness_new(3, 1);
     const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_BFLOAT16, 1, BOX(5000));
     for (uint32_t f = 0; f < 3; f++)
         memory_source_add_chunk(
             &w->source, t, BOX(0), BOX(5000),
             &(memory_layout){.file = f, .crc = crc, .stream = stream, .wrong = wrong && f == 2});
     memory_source_seal(&w->source);
-    exec_world_add_whole(w, t, 0, DTYPE_BFLOAT16);
+    exec_harness_add_whole(w, t, 0, DTYPE_BFLOAT16);
     cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
-    exec_world_place(w, 0);
-    exec_world_expect(w);
+    exec_harness_place(w, 0);
+    exec_harness_expect(w);
     return w;
 }
 
 Test(exec, equal_replicas_by_checksum_by_bytes_or_on_trust)
 {
-    exec_world *w = replicated(true, false, false);
-    run(w, (exec_world_options){.replicas = REPLICAS_CRC});
+    exec_harness *w = replicated(true, false, false);
+    run(w, (exec_harness_options){.replicas = REPLICAS_CRC});
     cr_assert_eq(w->sums.replicas_by_crc, 2);
     cr_assert_eq(w->sums.bytes_read, 10000);
-    run(w, (exec_world_options){.replicas = REPLICAS_COMPARE});
+    run(w, (exec_harness_options){.replicas = REPLICAS_COMPARE});
     cr_assert_eq(w->sums.replicas_compared, 2);
-    run(w, (exec_world_options){.replicas = REPLICAS_FIRST});
+    run(w, (exec_harness_options){.replicas = REPLICAS_FIRST});
     cr_assert_eq(w->sums.replicas_trusted, 2);
-    exec_world_free(w);
+    exec_harness_free(w);
     w = replicated(false, false, false);
-    run(w, (exec_world_options){.replicas = REPLICAS_CRC});
+    run(w, (exec_harness_options){.replicas = REPLICAS_CRC});
     cr_assert_eq(w->sums.replicas_compared, 2);
-    exec_world_free(w);
+    exec_harness_free(w);
 }
 
 Test(exec, replicas_that_differ_are_refused)
 {
     for (unsigned i = 0; i < 8; i++) {
         fsdpck_error err = {0};
-        exec_world *w = replicated(i & 1, true, i & 2);
-        const exec_world_options o = {.replicas = i & 4 ? REPLICAS_COMPARE : REPLICAS_CRC};
-        cr_assert_eq(exec_world_run(w, &o, &err), FSDPCK_BADINPUT);
+        exec_harness *w = replicated(i & 1, true, i & 2);
+        const exec_harness_options o = {.replicas = i & 4 ? REPLICAS_COMPARE : REPLICAS_CRC};
+        cr_assert_eq(exec_harness_run(w, &o, &err), FSDPCK_BADINPUT);
         cr_assert_str_eq(fsdpck_finding_name(err.finding), "REPLICA-DIFFER");
         cr_assert_str_eq(err.tensor, "w");
         cr_assert_str_eq(err.found, "'rank_0.bin' and 'rank_2.bin' differ");
-        run(w, (exec_world_options){.replicas = REPLICAS_FIRST});
-        exec_world_free(w);
+        run(w, (exec_harness_options){.replicas = REPLICAS_FIRST});
+        exec_harness_free(w);
     }
 }
 
 Test(exec, failures_leave_nothing_and_name_the_tensor)
 {
-    exec_world *w = sharded(1024, 100, 0, 8, (memory_layout){.gap_nbytes = 99});
+    exec_harness *w = sharded(1024, 100, 0, 8, (memory_layout){.gap_nbytes = 99});
     for (uint64_t n = 1; n <= 8; n++) {
         fsdpck_error err = {0};
         w->source.fail_read = n;
         atomic_store(&w->source.reads, 0);
-        cr_assert_eq(exec_world_run(w, &(exec_world_options){.nthreads = 2}, &err), FSDPCK_IO);
+        cr_assert_eq(exec_harness_run(w, &(exec_harness_options){.nthreads = 2}, &err), FSDPCK_IO);
         cr_assert_str_eq(err.tensor, "w");
         cr_assert_neq(err.path[0], '\0');
     }
     w->source.fail_read = 0;
     w->source.changed = true;
-    cr_assert_eq(exec_world_run(w, &(exec_world_options){.nthreads = 2}, NULL), FSDPCK_CHANGED);
+    cr_assert_eq(exec_harness_run(w, &(exec_harness_options){.nthreads = 2}, NULL), FSDPCK_CHANGED);
     w->source.changed = false;
     cancel_token cancel = {.set = 1};
-    cr_assert_eq(exec_world_run(w, &(exec_world_options){.nthreads = 2, .cancel = &cancel}, NULL),
-                 FSDPCK_CANCELLED);
-    cr_assert_eq(exec_world_run(w, &(exec_world_options){.memory_nbytes = 1 << 20}, NULL),
+    cr_assert_eq(
+        exec_harness_run(w, &(exec_harness_options){.nthreads = 2, .cancel = &cancel}, NULL),
+        FSDPCK_CANCELLED);
+    cr_assert_eq(exec_harness_run(w, &(exec_harness_options){.memory_nbytes = 1 << 20}, NULL),
                  FSDPCK_USAGE);
-    run(w, (exec_world_options){.nthreads = 2});
-    exec_world_free(w);
+    run(w, (exec_harness_options){.nthreads = 2});
+    exec_harness_free(w);
 }

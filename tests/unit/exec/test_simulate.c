@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "exec/simulate.h"
-#include "tests/support/exec_world.h"
+#include "tests/support/exec_harness.h"
 
 #define BOX(...) ((const uint64_t[]){__VA_ARGS__})
 #define RANKS    8u
@@ -10,28 +10,28 @@
 
 /* A tensor [rows, 1000] in eight row shards, one a file, to `columns` columns (1: whole) of float32 over
  * two files. */
-static exec_world *rows_to_columns(uint64_t rows, uint64_t columns, dtype from)
+static exec_harness *rows_to_columns(uint64_t rows, uint64_t columns, dtype from)
 {
-    exec_world *w = exec_world_new(8, 2);
+    exec_harness *w = exec_harness_new(8, 2);
     const uint32_t t = memory_source_add_tensor(&w->source, "w", from, 2, BOX(rows, 1000));
     for (uint32_t s = 0; s < 8; s++)
         memory_source_add_chunk(&w->source, t, BOX(s * rows / 8, 0), BOX(rows / 8, 1000),
                                 &(memory_layout){.file = s, .gap_nbytes = 99});
     memory_source_seal(&w->source);
-    const uint32_t x = exec_world_add_target(w, t, "w", DTYPE_FLOAT32);
+    const uint32_t x = exec_harness_add_target(w, t, "w", DTYPE_FLOAT32);
     for (uint64_t i = 0; i < columns; i++)
-        exec_world_add_chunk(w, x, (uint32_t)(i % 2), BOX(0, i * 1000 / columns),
-                             BOX(rows, 1000 / columns));
+        exec_harness_add_chunk(w, x, (uint32_t)(i % 2), BOX(0, i * 1000 / columns),
+                               BOX(rows, 1000 / columns));
     cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
-    exec_world_place(w, 0);
+    exec_harness_place(w, 0);
     return w;
 }
 
 typedef struct sums {
-    uint64_t read, written, sent, received, items, bands, least, most;
+    uint64_t read, written, sent, received, items, row_blocks, least, most;
 } sums;
 
-static sums simulate(exec_world *w, const exec_cluster *c, exec_load *loads)
+static sums simulate(exec_harness *w, const exec_cluster *c, exec_load *loads)
 {
     plan *p;
     struct exec *x;
@@ -44,7 +44,7 @@ static sums simulate(exec_world *w, const exec_cluster *c, exec_load *loads)
                             .target = &w->to,
                             .memory_nbytes = EXEC_MEMORY_NBYTES_MIN,
                             .metadata = &w->metadata};
-    cr_assert_eq(exec_locate(&r, &x, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(exec_resolve(&r, &x, &err), FSDPCK_OK, "%s", err.message);
     memset(loads, 0, c->ranks * sizeof *loads);
     cr_assert_eq(exec_simulate(x, c, loads, &err), FSDPCK_OK, "%s", err.message);
     for (unsigned i = 0; i < c->ranks; i++) {
@@ -53,7 +53,7 @@ static sums simulate(exec_world *w, const exec_cluster *c, exec_load *loads)
         s.sent += loads[i].sent_nbytes;
         s.received += loads[i].received_nbytes;
         s.items += loads[i].items;
-        s.bands += loads[i].bands;
+        s.row_blocks += loads[i].row_blocks;
         s.least = loads[i].written_nbytes < s.least ? loads[i].written_nbytes : s.least;
         s.most = loads[i].written_nbytes > s.most ? loads[i].written_nbytes : s.most;
         cr_expect_geq(loads[i].memory_nbytes, w->metadata.used_bytes);
@@ -66,7 +66,7 @@ static sums simulate(exec_world *w, const exec_cluster *c, exec_load *loads)
 Test(simulate, all_see_the_source)
 {
     exec_load loads[RANKS];
-    exec_world *w = rows_to_columns(8000, 1, DTYPE_FLOAT32);
+    exec_harness *w = rows_to_columns(8000, 1, DTYPE_FLOAT32);
     const exec_cluster c = {.ranks = 7, .hosts = 7};
     const sums s = simulate(w, &c, loads);
     const uint64_t mean = 32000000 / 7;
@@ -75,34 +75,34 @@ Test(simulate, all_see_the_source)
     cr_expect_eq(s.items, (32000000 + TILE - 1) / TILE);
     cr_expect_eq(s.sent + s.received, 0);
     cr_expect(s.most <= mean + TILE && s.least + TILE >= mean);
-    exec_world_free(w);
+    exec_harness_free(w);
 }
 
 Test(simulate, what_is_cast_is_read_in_its_own_size)
 {
     exec_load loads[RANKS];
-    exec_world *w = rows_to_columns(800, 1, DTYPE_FLOAT32);
-    exec_world *cast = rows_to_columns(800, 1, DTYPE_BFLOAT16);
+    exec_harness *w = rows_to_columns(800, 1, DTYPE_FLOAT32);
+    exec_harness *cast = rows_to_columns(800, 1, DTYPE_BFLOAT16);
     const exec_cluster c = {.ranks = 2, .hosts = 1};
     cr_expect_eq(simulate(w, &c, loads).read, 3200000);
     const sums s = simulate(cast, &c, loads);
     cr_expect_eq(s.written, 3200000);
     cr_expect_eq(s.read, 1600000);
-    exec_world_free(w);
-    exec_world_free(cast);
+    exec_harness_free(w);
+    exec_harness_free(cast);
 }
 
 Test(simulate, bands_of_columns_are_shared_by_bytes)
 {
     exec_load loads[RANKS];
-    exec_world *w = rows_to_columns(80000, 100, DTYPE_FLOAT32);
+    exec_harness *w = rows_to_columns(80000, 100, DTYPE_FLOAT32);
     const exec_cluster c = {.ranks = 4, .hosts = 4};
     const sums s = simulate(w, &c, loads);
-    cr_expect_gt(s.bands, 4);
+    cr_expect_gt(s.row_blocks, 4);
     cr_expect_eq(s.written, 320000000);
     cr_expect_eq(s.read, 320000000);
-    cr_expect_lt(s.most - s.least, 2 * s.written / s.bands);
-    exec_world_free(w);
+    cr_expect_lt(s.most - s.least, 2 * s.written / s.row_blocks);
+    exec_harness_free(w);
 }
 
 /* Eight row shards on four hosts: what two ranks of a host write is theirs but for a part that keeps
@@ -110,7 +110,7 @@ Test(simulate, bands_of_columns_are_shared_by_bytes)
 Test(simulate, files_of_other_hosts_travel)
 {
     exec_load loads[RANKS];
-    exec_world *w = rows_to_columns(8000, 1, DTYPE_FLOAT32);
+    exec_harness *w = rows_to_columns(8000, 1, DTYPE_FLOAT32);
     const exec_cluster c = {.ranks = 8, .hosts = 4, .local = true};
     const sums s = simulate(w, &c, loads);
     const uint64_t mean = 32000000 / 8;
@@ -125,26 +125,26 @@ Test(simulate, files_of_other_hosts_travel)
         cr_expect((loads[r].sent_nbytes == 0) || r % 2 == 0, "the first rank of a host answers");
         cr_expect_eq(loads[r].messages > 0, loads[r].sent_nbytes + loads[r].received_nbytes > 0);
     }
-    exec_world_free(w);
+    exec_harness_free(w);
 }
 
 /* Columns of rows on all hosts: most of it has to travel. */
 Test(simulate, columns_of_local_rows_travel)
 {
     exec_load loads[RANKS];
-    exec_world *w = rows_to_columns(8000, 2, DTYPE_FLOAT32);
+    exec_harness *w = rows_to_columns(8000, 2, DTYPE_FLOAT32);
     const exec_cluster c = {.ranks = 8, .hosts = 8, .local = true};
     const sums s = simulate(w, &c, loads);
     cr_expect_eq(s.written, 32000000);
     cr_expect_eq(s.sent, s.received);
     cr_expect_eq(s.read, 32000000);
-    exec_world_free(w);
+    exec_harness_free(w);
 }
 
 Test(simulate, more_hosts_than_ranks)
 {
     exec_load loads[RANKS];
-    exec_world *w = rows_to_columns(80, 1, DTYPE_FLOAT32);
+    exec_harness *w = rows_to_columns(80, 1, DTYPE_FLOAT32);
     plan *p;
     struct exec *x;
     fsdpck_error err = {0};
@@ -154,14 +154,14 @@ Test(simulate, more_hosts_than_ranks)
                             .source = &w->source.src,
                             .target = &w->to,
                             .memory_nbytes = EXEC_MEMORY_NBYTES_MIN};
-    cr_assert_eq(exec_locate(&r, &x, &err), FSDPCK_OK);
+    cr_assert_eq(exec_resolve(&r, &x, &err), FSDPCK_OK);
     cr_expect_eq(exec_simulate(x, &(exec_cluster){.ranks = 2, .hosts = 3}, loads, &err),
                  FSDPCK_USAGE);
     cr_expect_eq(exec_simulate(x, &(exec_cluster){.ranks = 0, .hosts = 0}, loads, &err),
                  FSDPCK_USAGE);
     exec_free(x);
     plan_free(p);
-    exec_world_free(w);
+    exec_harness_free(w);
 }
 
 Test(simulate, time_is_the_slowest)
@@ -173,17 +173,17 @@ Test(simulate, time_is_the_slowest)
     exec_cluster c = {.ranks = 4, .hosts = 2};
     exec_times t;
     /* A rank has a quarter of the file system; a host the bytes of two ranks. */
-    exec_predict(&c, loads, &(exec_bandwidth){40, 20, 0}, &t);
+    exec_predict_times(&c, loads, &(exec_bandwidth){40, 20, 0}, &t);
     cr_expect_float_eq(t.read, 10, 1e-9);
     cr_expect_float_eq(t.write, 30, 1e-9);
     cr_expect_float_eq(t.net, 0, 1e-9);
     cr_expect_float_eq(t.overlapped, 30, 1e-9);
     cr_expect_float_eq(t.serial, 40, 1e-9);
-    exec_predict(&c, loads, &(exec_bandwidth){0, 0, 2}, &t);
+    exec_predict_times(&c, loads, &(exec_bandwidth){0, 0, 2}, &t);
     cr_expect_float_eq(t.net, 135, 1e-9); /* host 0 writes 250 and sends 20 */
     cr_expect_float_eq(t.overlapped, 135, 1e-9);
     c.local = true;
-    exec_predict(&c, loads, &(exec_bandwidth){40, 20, 2}, &t);
+    exec_predict_times(&c, loads, &(exec_bandwidth){40, 20, 2}, &t);
     cr_expect_float_eq(t.read, 5, 1e-9); /* 200 bytes of the disks of a host */
     cr_expect_float_eq(t.net, 135, 1e-9);
 }

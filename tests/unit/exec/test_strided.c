@@ -2,13 +2,13 @@
 #include <string.h>
 
 #include "exec/strided.h"
-#include "tests/support/dice.h"
+#include "tests/support/random.h"
 
 static uint64_t state = 7;
 
 static uint64_t draw(uint64_t below)
 {
-    return dice_below(&state, below);
+    return random_below(&state, below);
 }
 
 /* Item by item. */

@@ -50,7 +50,7 @@ static void run(bench *b, uint32_t nthreads)
     for (uint32_t task = b->tasks; task-- > 0;) {
         const uint32_t box = gpu_find_box(b->boxes, b->count, task);
         for (uint32_t t = 0; t < nthreads; t++)
-            lost += gpu_do_task(&b->boxes[box], b->dims, b->src, b->dst, task, t, nthreads);
+            lost += gpu_run_task(&b->boxes[box], b->dims, b->src, b->dst, task, t, nthreads);
     }
     for (size_t i = 0; memcmp(b->dst, b->want, MEMORY_NBYTES) != 0 && i < MEMORY_NBYTES; i++)
         cr_assert_eq(b->dst[i], b->want[i], "byte %zu", i);
@@ -63,7 +63,7 @@ static void run(bench *b, uint32_t nthreads)
 
 static bool add(bench *b, const convert *c, const strided *s, uint64_t src, uint64_t dst)
 {
-    static const gpu_number numbers[DTYPE_COUNT] = {
+    static const gpu_dtype numbers[DTYPE_COUNT] = {
         [DTYPE_FLOAT32] = GPU_FLOAT32, [DTYPE_BFLOAT16] = GPU_BFLOAT16};
     gpu_copy copy = {.src = src,
                      .dst = dst,

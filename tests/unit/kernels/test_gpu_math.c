@@ -6,7 +6,7 @@
 #include "state/cast.h"
 
 typedef struct kind {
-    gpu_number number;
+    gpu_dtype number;
     dtype type;
 } kind;
 

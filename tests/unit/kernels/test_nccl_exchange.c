@@ -13,10 +13,10 @@ static const nccl_watch hurried = {.timeout_seconds = 0};
 /* The one that nccl_load gets under the same name. */
 static fake_nccl *tell(void)
 {
-    fake_nccl_tell_fn get;
+    fake_nccl_control_fn get;
     void *library = dlopen(getenv("FAKE_NCCL"), RTLD_NOW | RTLD_LOCAL);
     cr_assert_not_null(library, "%s", dlerror());
-    *(void **)(void *)&get = dlsym(library, FAKE_NCCL_TELL);
+    *(void **)(void *)&get = dlsym(library, FAKE_NCCL_CONTROL);
     cr_assert_not_null(get);
     return get();
 }
@@ -36,9 +36,9 @@ static fsdpck_status join(nccl *n, const nccl_watch *watch, nccl_comm **c, fsdpc
     return nccl_join(n, id, 0, 1, watch, c, err);
 }
 
-static nccl_move move_of(const void *at, uint64_t nbytes, bool receive)
+static nccl_transfer move_of(const void *at, uint64_t nbytes, bool receive)
 {
-    return (nccl_move){(gpu_address)(uintptr_t)at, nbytes, 0, receive};
+    return (nccl_transfer){(gpu_address)(uintptr_t)at, nbytes, 0, receive};
 }
 
 static bool at_once(void *ctx)
@@ -83,16 +83,17 @@ Test(nccl, tiles_are_exchanged_in_one_group)
     f->init_waiting = f->end_waiting = 3;
     cr_assert_eq(join(n, &patient, &c, NULL), FSDPCK_OK);
     cr_assert_eq(f->bad_config, 0);
-    const nccl_move moves[] = {move_of(a, sizeof a, false), move_of(b, 0, false),
-                               move_of(b, sizeof b, false), move_of(to_a, sizeof a, true),
-                               move_of(to_b, sizeof b, true)};
-    cr_assert_eq(nccl_exchange(c, moves, 5, NULL, NULL), FSDPCK_OK);
+    const nccl_transfer transfers[] = {move_of(a, sizeof a, false), move_of(b, 0, false),
+                                       move_of(b, sizeof b, false), move_of(to_a, sizeof a, true),
+                                       move_of(to_b, sizeof b, true)};
+    cr_assert_eq(nccl_exchange(c, transfers, 5, NULL, NULL), FSDPCK_OK);
     cr_assert_arr_eq(a, to_a, sizeof a);
     cr_assert_arr_eq(b, to_b, sizeof b);
     cr_assert_eq(f->sends, 2);
-    cr_assert_eq(nccl_settle(c, at_once, NULL, NULL), FSDPCK_OK);
+    cr_assert_eq(nccl_wait(c, at_once, NULL, NULL), FSDPCK_OK);
     memset(to_a, 0, sizeof to_a);
-    cr_assert_eq(nccl_all_gather(c, moves[0].at, moves[3].at, sizeof a, NULL, NULL), FSDPCK_OK);
+    cr_assert_eq(nccl_all_gather(c, transfers[0].at, transfers[3].at, sizeof a, NULL, NULL),
+                 FSDPCK_OK);
     cr_assert_arr_eq(a, to_a, sizeof a);
     nccl_leave(&c);
     cr_assert_null(c);
@@ -132,7 +133,7 @@ Test(nccl, joining_fails_at_once_later_or_never_ends)
 static void expect_aborted(fake_nccl *f, nccl *n, nccl_comm *c, fsdpck_status st)
 {
     uint8_t byte = 0;
-    const nccl_move move = move_of(&byte, 1, false);
+    const nccl_transfer move = move_of(&byte, 1, false);
     cr_assert_eq(st, FSDPCK_DEVICE);
     cr_assert_eq(f->aborts, 1);
     cr_assert_eq(nccl_exchange(c, &move, 1, NULL, NULL), FSDPCK_DEVICE);
@@ -148,7 +149,7 @@ Test(nccl, exchanges_that_fail_abort)
 {
     fake_nccl *f = tell();
     uint8_t byte = 0;
-    const nccl_move move = move_of(&byte, 1, false);
+    const nccl_transfer move = move_of(&byte, 1, false);
     nccl *n = load();
     nccl_comm *c;
     cr_assert_eq(join(n, &patient, &c, NULL), FSDPCK_OK);
@@ -165,9 +166,9 @@ Test(nccl, exchanges_that_fail_abort)
     cr_assert_eq(join(n, &patient, &c, NULL), FSDPCK_OK);
     f->end_async = FAKE_NCCL_REMOTE_ERROR;
     cr_assert_eq(nccl_exchange(c, &move, 1, NULL, NULL), FSDPCK_OK);
-    expect_aborted(f, n, c, nccl_settle(c, never, NULL, NULL));
+    expect_aborted(f, n, c, nccl_wait(c, never, NULL, NULL));
     cr_assert_eq(join(n, &hurried, &c, NULL), FSDPCK_OK);
     cr_assert_eq(nccl_exchange(c, &move, 1, NULL, NULL), FSDPCK_OK);
-    expect_aborted(f, n, c, nccl_settle(c, never, NULL, NULL));
+    expect_aborted(f, n, c, nccl_wait(c, never, NULL, NULL));
     nccl_unload(n);
 }

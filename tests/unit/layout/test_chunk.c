@@ -1,6 +1,6 @@
 #include <criterion/criterion.h>
 
-#include "layout/chunk.h"
+#include "layout/torch_chunk.h"
 
 typedef struct row {
     uint64_t n, nparts;
@@ -23,7 +23,7 @@ Test(chunk, pieces_are_those_of_torch)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (uint64_t r = 0; r < rows[i].nparts; r++) {
             uint64_t offset, size;
-            chunk_piece(rows[i].n, rows[i].nparts, r, &offset, &size);
+            torch_chunk_range(rows[i].n, rows[i].nparts, r, &offset, &size);
             cr_assert_eq(size, rows[i].sizes[r], "row %zu piece %lu", i, (unsigned long)r);
             cr_assert_eq(offset, rows[i].offsets[r], "row %zu piece %lu", i, (unsigned long)r);
         }
@@ -37,14 +37,14 @@ Test(chunk, pieces_partition_whatever_the_sizes)
             uint64_t at = 0, nonempty = 0;
             for (uint64_t r = 0; r < w; r++) {
                 uint64_t offset, size;
-                chunk_piece(n, w, r, &offset, &size);
+                torch_chunk_range(n, w, r, &offset, &size);
                 cr_assert_eq(offset, at);
-                cr_assert_leq(size, chunk_full_size(n, w));
+                cr_assert_leq(size, torch_chunk_size(n, w));
                 nonempty += size > 0;
                 at += size;
             }
             cr_assert_eq(at, n);
-            cr_assert_eq(nonempty, chunk_nonempty_count(n, w));
+            cr_assert_eq(nonempty, torch_chunk_nonempty(n, w));
         }
     }
 }
@@ -52,14 +52,14 @@ Test(chunk, pieces_partition_whatever_the_sizes)
 Test(chunk, extreme_values_do_not_wrap)
 {
     uint64_t offset, size;
-    chunk_piece(UINT64_MAX, 2, 1, &offset, &size);
+    torch_chunk_range(UINT64_MAX, 2, 1, &offset, &size);
     cr_assert_eq(offset, (UINT64_C(1) << 63));
     cr_assert_eq(size, (UINT64_C(1) << 63) - 1);
-    chunk_piece(UINT64_MAX, UINT64_MAX, UINT64_MAX - 1, &offset, &size);
+    torch_chunk_range(UINT64_MAX, UINT64_MAX, UINT64_MAX - 1, &offset, &size);
     cr_assert_eq(offset, UINT64_MAX - 1);
     cr_assert_eq(size, 1);
-    chunk_piece(UINT64_MAX, 3, UINT64_MAX, &offset, &size);
+    torch_chunk_range(UINT64_MAX, 3, UINT64_MAX, &offset, &size);
     cr_assert_eq(offset, UINT64_MAX);
     cr_assert_eq(size, 0);
-    cr_assert_eq(chunk_full_size(5, 0), 5);
+    cr_assert_eq(torch_chunk_size(5, 0), 5);
 }

@@ -1,7 +1,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "layout/explain.h"
+#include "layout/mesh_infer.h"
 
 static budget b;
 static catalogue c;
@@ -38,7 +38,7 @@ static uint32_t add_tensor(uint64_t rows, uint64_t columns)
 static void add_box(uint32_t tensor, uint64_t row, uint64_t column, uint64_t rows, uint64_t columns)
 {
     const uint64_t offsets[] = {row, column}, sizes[] = {rows, columns};
-    const cat_chunk proto = {.place = PLACE_ROWS};
+    const cat_chunk proto = {.place = LOCATION_ROWS};
     cr_assert_eq(catalogue_add_chunk(&c, tensor, offsets, sizes, &proto, NULL), FSDPCK_OK);
 }
 
@@ -52,7 +52,7 @@ static void add_cut(const mesh *m, const placement *p, uint64_t rows, uint64_t c
     for (uint64_t rank = 0; rank < mesh_size(m); rank++) {
         uint64_t coord[MESH_NDIM_MAX], offsets[2] = {0}, sizes[2] = {0};
         mesh_coord(m, rank, coord);
-        cr_assert_eq(piece_box(m, p, ndim, shape, coord, PIECE_PHYSICAL, offsets, sizes, NULL),
+        cr_assert_eq(shard_box(m, p, ndim, shape, coord, SHARD_PHYSICAL, offsets, sizes, NULL),
                      FSDPCK_OK);
         if (empties || box_nelems(sizes, ndim) > 0)
             add_box(tensor, offsets[0], offsets[1], sizes[0], sizes[1]);
@@ -67,16 +67,16 @@ static void expect(uint64_t world_size, const char *mesh_expected, const char *c
     uint64_t otherwise = 0;
     text_buf out = {0};
     cr_assert_eq(catalogue_seal(&c, NULL), FSDPCK_OK);
-    explain_init(&x, world_size, &b);
+    mesh_infer_init(&x, world_size, &b);
     for (size_t i = 0; i < catalogue_tensor_count(&c); i++)
-        cr_assert_eq(explain_add(&x, &c, i, NULL), FSDPCK_OK);
-    cr_assert_eq(explain_mesh(&x, &m, &found, NULL), FSDPCK_OK);
+        cr_assert_eq(mesh_infer_add(&x, &c, i, NULL), FSDPCK_OK);
+    cr_assert_eq(mesh_infer_solve(&x, &m, &found, NULL), FSDPCK_OK);
     cr_expect_eq(found, placements != NULL);
     mesh_print(&m, &out);
     cr_expect_str_eq(out.text, mesh_expected);
     for (size_t i = 0; i < catalogue_tensor_count(&c) && placements != NULL; i++) {
         placement p[MESH_NDIM_MAX];
-        cr_expect_eq(explain_tensor(&x, i, &m, p), placements[i] != NULL, "tensor %d", (int)i);
+        cr_expect_eq(mesh_infer_tensor(&x, i, &m, p), placements[i] != NULL, "tensor %d", (int)i);
         otherwise += placements[i] == NULL;
         if (placements[i] == NULL)
             continue;
@@ -86,7 +86,7 @@ static void expect(uint64_t world_size, const char *mesh_expected, const char *c
     }
     cr_expect_eq(x.otherwise, otherwise);
     text_release(&out);
-    explain_release(&x);
+    mesh_infer_release(&x);
 }
 
 #define P(...) ((const placement[MESH_NDIM_MAX]){__VA_ARGS__})
@@ -340,10 +340,10 @@ Test(explain, patterns_are_shared)
         add_cut(&m4, P(S(0)), 8, i % 2 == 0 ? 3 : 4, true);
     cr_assert_eq(catalogue_seal(&c, NULL), FSDPCK_OK);
     explain x;
-    explain_init(&x, 4, &b);
+    mesh_infer_init(&x, 4, &b);
     for (size_t i = 0; i < 5; i++)
-        cr_assert_eq(explain_add(&x, &c, i, NULL), FSDPCK_OK);
+        cr_assert_eq(mesh_infer_add(&x, &c, i, NULL), FSDPCK_OK);
     cr_expect_eq(x.patterns.count, 2);
-    explain_release(&x);
+    mesh_infer_release(&x);
     end();
 }

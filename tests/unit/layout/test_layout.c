@@ -43,7 +43,8 @@ static void expect(layout_tensor t, const char *expected)
 {
     placement p[MESH_NDIM_MAX];
     text_buf out = {0};
-    cr_assert_eq(layout_place(&l, &t, false, p, &err), FSDPCK_OK, "%s: %s", t.fqn, err.message);
+    cr_assert_eq(layout_get_placements(&l, &t, false, p, &err), FSDPCK_OK, "%s: %s", t.fqn,
+                 err.message);
     placements_print(p, l.mesh.ndim, &out);
     cr_expect_str_eq(out.text, expected, "%s: %s, expected %s", t.fqn, out.text, expected);
     text_release(&out);
@@ -52,7 +53,7 @@ static void expect(layout_tensor t, const char *expected)
 static void expect_refused(layout_tensor t, fsdpck_status st, const char *finding)
 {
     placement p[MESH_NDIM_MAX];
-    cr_expect_eq(layout_place(&l, &t, false, p, &err), st);
+    cr_expect_eq(layout_get_placements(&l, &t, false, p, &err), st);
     cr_expect_str_eq(fsdpck_finding_name(err.finding), finding);
     cr_expect_str_eq(err.tensor, t.fqn);
 }
@@ -198,7 +199,7 @@ Test(layout, uneven_dims)
     expect(t, "Shard(0)");
     cr_assert_eq(layout_add_shard_text(&l, "w=1", &err), FSDPCK_OK);
     expect_refused(t, FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN");
-    cr_expect_eq(layout_place(&l, &t, true, p, &err), FSDPCK_OK);
+    cr_expect_eq(layout_get_placements(&l, &t, true, p, &err), FSDPCK_OK);
     cr_expect(p[0].kind == PLACEMENT_SHARD && p[0].dim == 1);
     end();
 
@@ -460,7 +461,7 @@ Test(layout, uneven_dims_that_are_moved)
     expect(held("w", &source_2d, columns), "[_StridedShard(0, 2), Shard(0)]");
     cr_expect_eq(l.moved, 1);
     layout_tensor t = held("w", &source_2d, columns);
-    cr_expect_eq(layout_place(&l, &t, true, p, &err), FSDPCK_OK);
+    cr_expect_eq(layout_get_placements(&l, &t, true, p, &err), FSDPCK_OK);
     cr_expect_eq(p[0].dim, 1);
     cr_assert_eq(layout_add_shard_text(&l, "w=1", &err), FSDPCK_OK);
     expect_refused(held("w", &source_2d, columns), FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN");

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "layout/mesh_text.h"
-#include "layout/piece.h"
+#include "layout/shard_box.h"
 
 #define R                           \
     {                               \
@@ -56,20 +56,20 @@ static const line_case both_rules[] = {
     {9, MESH1(2), {R}, "9@0 9@0"},
 };
 
-static void print_line(const line_case *c, piece_rule rule, text_buf *out)
+static void print_line(const line_case *c, shard_rule rule, text_buf *out)
 {
     uint64_t coord[MESH_NDIM_MAX], offset, size;
     for (uint64_t rank = 0; rank < mesh_size(&c->mesh); rank++) {
         mesh_coord(&c->mesh, rank, coord);
         cr_assert_eq(
-            piece_box(&c->mesh, c->placements, 1, &c->n, coord, rule, &offset, &size, NULL),
+            shard_box(&c->mesh, c->placements, 1, &c->n, coord, rule, &offset, &size, NULL),
             FSDPCK_OK, "rank %d of %s", (int)rank, c->expected);
         text_printf(out, "%s%llu@%llu", rank > 0 ? " " : "", (unsigned long long)size,
                     (unsigned long long)offset);
     }
 }
 
-static void expect_line(const line_case *c, piece_rule rule)
+static void expect_line(const line_case *c, shard_rule rule)
 {
     text_buf out = {0};
     print_line(c, rule, &out);
@@ -81,8 +81,8 @@ static void expect_line(const line_case *c, piece_rule rule)
 Test(piece, worked_tables)
 {
     for (size_t i = 0; i < sizeof both_rules / sizeof *both_rules; i++) {
-        expect_line(&both_rules[i], PIECE_RECORDED);
-        expect_line(&both_rules[i], PIECE_PHYSICAL);
+        expect_line(&both_rules[i], SHARD_RECORDED);
+        expect_line(&both_rules[i], SHARD_PHYSICAL);
     }
 }
 
@@ -96,11 +96,11 @@ Test(piece, two_dims)
     for (uint64_t rank = 0; rank < 4; rank++) {
         uint64_t coord[MESH_NDIM_MAX], offsets[2], sizes[2];
         mesh_coord(&m, rank, coord);
-        cr_assert_eq(piece_box(&m, both, 2, square, coord, PIECE_PHYSICAL, offsets, sizes, NULL),
+        cr_assert_eq(shard_box(&m, both, 2, square, coord, SHARD_PHYSICAL, offsets, sizes, NULL),
                      FSDPCK_OK);
         cr_expect(offsets[0] == expected[rank][0] && offsets[1] == expected[rank][1]);
         cr_expect(sizes[0] == expected[rank][2] && sizes[1] == expected[rank][3]);
-        cr_assert_eq(piece_box(&m, columns, 2, wide, coord, PIECE_RECORDED, offsets, sizes, NULL),
+        cr_assert_eq(shard_box(&m, columns, 2, wide, coord, SHARD_RECORDED, offsets, sizes, NULL),
                      FSDPCK_OK);
         cr_expect(offsets[0] == 0 && sizes[0] == 2);
         cr_expect_eq(offsets[1], expected_columns[rank][0]);
@@ -113,13 +113,13 @@ static void expect_list(uint64_t n, uint64_t m_size, uint32_t factor, uint64_t r
 {
     const mesh m = MESH1(m_size);
     const placement p[] = {SS(0, factor)};
-    piece_list l;
+    shard_indices l;
     text_buf out = {0};
-    piece_list_init(&l, &m, p, 0, n, &rank);
+    shard_indices_init(&l, &m, p, 0, n, &rank);
     for (uint64_t j = 0; j < l.count; j++)
-        text_printf(&out, "%s%llu", j > 0 ? "," : "", (unsigned long long)piece_list_at(&l, j));
+        text_printf(&out, "%s%llu", j > 0 ? "," : "", (unsigned long long)shard_indices_at(&l, j));
     cr_expect_str_eq(out.text, expected);
-    cr_expect_not(piece_list_is_run(&l));
+    cr_expect_not(shard_indices_is_run(&l));
     text_release(&out);
 }
 
@@ -146,19 +146,19 @@ Test(piece, not_decodable)
     static const uint64_t lists[4][2] = {{0, 2}, {1, 3}, {4, 6}, {5, 7}};
     for (uint64_t rank = 0; rank < 4; rank++) {
         uint64_t coord[MESH_NDIM_MAX], offset, size;
-        piece_list l;
+        shard_indices l;
         fsdpck_error err;
         mesh_coord(&m, rank, coord);
-        cr_expect_eq(piece_box(&m, p, 1, &n, coord, PIECE_PHYSICAL, &offset, &size, &err),
+        cr_expect_eq(shard_box(&m, p, 1, &n, coord, SHARD_PHYSICAL, &offset, &size, &err),
                      FSDPCK_UNSUPPORTED);
         cr_expect_str_eq(fsdpck_finding_name(err.finding), "LAYOUT-ORDER");
-        cr_expect_eq(piece_box(&m, p, 1, &n, coord, PIECE_RECORDED, &offset, &size, &err),
+        cr_expect_eq(shard_box(&m, p, 1, &n, coord, SHARD_RECORDED, &offset, &size, &err),
                      FSDPCK_UNSUPPORTED);
         cr_expect_str_eq(fsdpck_finding_name(err.finding), "LAYOUT-RUN");
-        piece_list_init(&l, &m, p, 0, n, coord);
+        shard_indices_init(&l, &m, p, 0, n, coord);
         cr_expect_eq(l.count, 2);
-        cr_expect_eq(piece_list_at(&l, 0), lists[rank][0]);
-        cr_expect_eq(piece_list_at(&l, 1), lists[rank][1]);
+        cr_expect_eq(shard_indices_at(&l, 0), lists[rank][0]);
+        cr_expect_eq(shard_indices_at(&l, 1), lists[rank][1]);
     }
 }
 
@@ -170,9 +170,9 @@ static bool disagree(uint64_t n, uint64_t fsdp, uint64_t tp)
     for (uint64_t rank = 0; rank < fsdp * tp; rank++) {
         uint64_t coord[MESH_NDIM_MAX], a[2], b[2];
         mesh_coord(&m, rank, coord);
-        if (piece_box(&m, p, 1, &n, coord, PIECE_RECORDED, &a[0], &a[1], NULL) != FSDPCK_OK)
+        if (shard_box(&m, p, 1, &n, coord, SHARD_RECORDED, &a[0], &a[1], NULL) != FSDPCK_OK)
             return true;
-        cr_assert_eq(piece_box(&m, p, 1, &n, coord, PIECE_PHYSICAL, &b[0], &b[1], NULL), FSDPCK_OK);
+        cr_assert_eq(shard_box(&m, p, 1, &n, coord, SHARD_PHYSICAL, &b[0], &b[1], NULL), FSDPCK_OK);
         if (a[0] != b[0] || a[1] != b[1])
             return true;
     }
@@ -216,8 +216,8 @@ Test(piece, nine_on_four_by_two)
         9, MESH2(4, 2), {SS(0, 2), S(0)}, "2@0 1@5 2@2 1@6 1@4 1@7 1@8 0@9"};
     static const line_case physical = {
         9, MESH2(4, 2), {SS(0, 2), S(0)}, "2@0 1@5 2@2 1@6 1@4 1@7 0@9 1@8"};
-    expect_line(&recorded, PIECE_RECORDED);
-    expect_line(&physical, PIECE_PHYSICAL);
+    expect_line(&recorded, SHARD_RECORDED);
+    expect_line(&physical, SHARD_PHYSICAL);
 }
 
 static void expect_order(const mesh *m, const placement *p, const char *expected)
@@ -225,7 +225,7 @@ static void expect_order(const mesh *m, const placement *p, const char *expected
     unsigned order[MESH_NDIM_MAX];
     unsigned count = 0;
     char text[MESH_NDIM_MAX + 1] = {0};
-    cr_assert(piece_order(m, p, 0, order, &count));
+    cr_assert(shard_cut_order(m, p, 0, order, &count));
     for (unsigned i = 0; i < count; i++)
         text[i] = (char)('0' + order[i]);
     cr_expect_str_eq(text, expected);
@@ -243,8 +243,8 @@ Test(piece, orders)
     expect_order(&two, plain, "01");
     expect_order(&three, mixed, "201");
     expect_order(&cube, ep_tp, "120");
-    cr_expect_not(piece_order(&two, none, 0, order, &count));
-    cr_expect_not(piece_order(&two, odd, 0, order, &count));
+    cr_expect_not(shard_cut_order(&two, none, 0, order, &count));
+    cr_expect_not(shard_cut_order(&two, odd, 0, order, &count));
 }
 
 Test(piece, orders_written)
@@ -260,12 +260,12 @@ Test(piece, orders_written)
     };
     placement p[3] = {S(0), S(0), S(0)};
     static const placement expected[3] = {SS(0, 2), SS(0, 2), S(0)};
-    piece_stride_placements(&three, tp_fsdp_last, p);
+    placements_set_strided(&three, tp_fsdp_last, p);
     for (unsigned i = 0; i < 3; i++)
         cr_expect(p[i].kind == expected[i].kind && p[i].split_factor == expected[i].split_factor);
     for (size_t k = 0; k < sizeof fsdp_last / sizeof *fsdp_last; k++) {
         memcpy(p, fsdp_last[k].given, sizeof p);
-        piece_stride_placements(&cube, ep_tp_dp, p);
+        placements_set_strided(&cube, ep_tp_dp, p);
         for (unsigned i = 0; i < 3; i++)
             cr_expect(p[i].kind == fsdp_last[k].expected[i].kind &&
                           p[i].dim == fsdp_last[k].expected[i].dim &&
@@ -281,9 +281,9 @@ Test(piece, ep_tp_fsdp)
         9, MESH3(2, 2, 2), {SS(0, 4), S(0), S(0)}, "2@0 1@3 1@5 1@7 1@2 1@4 1@6 1@8"};
     static const line_case eleven = {
         11, MESH3(2, 2, 2), {SS(0, 4), S(0), S(0)}, "2@0 2@3 2@6 1@9 1@2 1@5 1@8 1@10"};
-    expect_line(&nine, PIECE_PHYSICAL);
-    expect_line(&eleven, PIECE_PHYSICAL);
-    expect_line(&eleven, PIECE_RECORDED); /* 11 is saved right, 9 and 13 are refused */
+    expect_line(&nine, SHARD_PHYSICAL);
+    expect_line(&eleven, SHARD_PHYSICAL);
+    expect_line(&eleven, SHARD_RECORDED); /* 11 is saved right, 9 and 13 are refused */
 }
 
 static const char *refusal(const mesh *m, const placement *p, const uint64_t *coord)
@@ -291,7 +291,7 @@ static const char *refusal(const mesh *m, const placement *p, const uint64_t *co
     static fsdpck_error err;
     static const uint64_t shape[] = {8, 8};
     uint64_t offsets[2], sizes[2];
-    const fsdpck_status st = piece_box(m, p, 2, shape, coord, PIECE_PHYSICAL, offsets, sizes, &err);
+    const fsdpck_status st = shard_box(m, p, 2, shape, coord, SHARD_PHYSICAL, offsets, sizes, &err);
     return st == FSDPCK_OK ? "" : fsdpck_finding_name(err.finding);
 }
 
@@ -317,12 +317,12 @@ Test(piece, huge)
     static const placement p[] = {SS(0, 65536), S(0)}, all[] = {SS(0, UINT32_MAX), R};
     const uint64_t n = (uint64_t)1 << 62;
     uint64_t coord[] = {3, 65535}, offset, size;
-    cr_assert_eq(piece_box(&m, p, 1, &n, coord, PIECE_RECORDED, &offset, &size, NULL), FSDPCK_OK);
+    cr_assert_eq(shard_box(&m, p, 1, &n, coord, SHARD_RECORDED, &offset, &size, NULL), FSDPCK_OK);
     cr_expect_eq(size, (uint64_t)1 << 44);
     cr_expect_eq(offset, n - size);
-    cr_assert_eq(piece_box(&m, p, 1, &n, coord, PIECE_PHYSICAL, &offset, &size, NULL), FSDPCK_OK);
+    cr_assert_eq(shard_box(&m, p, 1, &n, coord, SHARD_PHYSICAL, &offset, &size, NULL), FSDPCK_OK);
     cr_expect_eq(offset, n - size);
-    cr_expect_eq(piece_box(&m, all, 1, &n, coord, PIECE_RECORDED, &offset, &size, NULL),
+    cr_expect_eq(shard_box(&m, all, 1, &n, coord, SHARD_RECORDED, &offset, &size, NULL),
                  FSDPCK_UNSUPPORTED);
 }
 
@@ -354,11 +354,11 @@ Test(piece, filled_ranks)
                 uint64_t coord[MESH_NDIM_MAX], offsets[2], sizes[2];
                 mesh_coord(m, rank, coord);
                 cr_assert_eq(
-                    piece_box(m, cases[k].p, 2, shape, coord, PIECE_PHYSICAL, offsets, sizes, NULL),
+                    shard_box(m, cases[k].p, 2, shape, coord, SHARD_PHYSICAL, offsets, sizes, NULL),
                     FSDPCK_OK);
                 filled += sizes[0] > 0 && sizes[1] > 0;
             }
-            cr_expect_eq(piece_filled_ranks(m, cases[k].p, 2, shape), filled, "case %zu, n %d", k,
+            cr_expect_eq(shard_nonempty_ranks(m, cases[k].p, 2, shape), filled, "case %zu, n %d", k,
                          (int)n);
         }
     }
@@ -371,14 +371,14 @@ Test(piece, holders)
     static const uint64_t expected[] = {2, 3, 6, 7};
     uint64_t coord[MESH_NDIM_MAX], rank;
     size_t count = 0;
-    piece_holders h;
+    shard_holders h;
     mesh_coord(&m, 7, coord);
-    for (piece_holders_begin(&h, &m, p, coord); piece_holders_next(&h, &rank);)
+    for (shard_holders_begin(&h, &m, p, coord); shard_holders_next(&h, &rank);)
         cr_expect(count < 4 && rank == expected[count++]);
     cr_expect_eq(count, 4);
     cr_expect_eq(piece_count(&m, p), 2);
     for (rank = 0; rank < 8; rank++) {
         mesh_coord(&m, rank, coord);
-        cr_expect_eq(piece_is_first(&m, p, coord), rank == 0 || rank == 2);
+        cr_expect_eq(shard_is_first_holder(&m, p, coord), rank == 0 || rank == 2);
     }
 }

@@ -76,7 +76,7 @@ static void expect_offsets(const unit *u, const uint64_t *offsets)
 static void expect_piece(const unit *u, uint32_t rank, uint32_t k, bool in_shard,
                          uint64_t shard_offset, uint64_t begin, uint64_t end)
 {
-    const unit_piece p = unit_piece_of(&list, u, k, rank);
+    const unit_param_range p = unit_param_range_of(&list, u, k, rank);
     cr_expect_eq(p.in_shard, in_shard, "rank %u, parameter %u", rank, k);
     cr_expect_eq(p.shard_offset, shard_offset, "rank %u, parameter %u", rank, k);
     cr_expect_eq(p.begin, begin, "rank %u, parameter %u", rank, k);
@@ -134,10 +134,10 @@ static void expect_data(const unit *u, uint32_t rank, const char *expected)
     char found[256] = "";
     size_t used = 0;
     for (uint64_t at = s.begin; at < s.end + s.padding; at++) {
-        unit_piece p = {0};
+        unit_param_range p = {0};
         uint32_t k = 0;
         for (; k < u->nparams; k++) {
-            p = unit_piece_of(&list, u, k, rank);
+            p = unit_param_range_of(&list, u, k, rank);
             if (p.in_shard && at - s.begin >= p.shard_offset &&
                 at - s.begin - p.shard_offset < p.end - p.begin)
                 break;
@@ -177,10 +177,10 @@ Test(unit, pieces_without_orig_params)
     expect_piece(u, 1, 2, false, 0, 0, 0);
     expect_shard(u, 3, 27, 35, 1);
     uint32_t first, end;
-    unit_pieces_of(&list, u, 1, &first, &end);
+    unit_params_of_rank(&list, u, 1, &first, &end);
     cr_expect_eq(first, 0);
     cr_expect_eq(end, 2);
-    unit_pieces_of(&list, u, 3, &first, &end);
+    unit_params_of_rank(&list, u, 3, &first, &end);
     cr_expect_eq(first, 2);
     cr_expect_eq(end, 3);
 }

@@ -31,7 +31,8 @@ static uint32_t add_tensor(catalogue *c, const char *name, dtype d, unsigned ndi
 static void add_chunk(catalogue *c, uint32_t tensor, const uint64_t *offsets, const uint64_t *sizes,
                       uint32_t f, uint64_t at, uint64_t nbytes)
 {
-    const cat_chunk proto = {.file = f, .place = PLACE_ROWS, .offset_bytes = at, .nbytes = nbytes};
+    const cat_chunk proto = {
+        .file = f, .place = LOCATION_ROWS, .offset_bytes = at, .nbytes = nbytes};
     cr_assert_eq(catalogue_add_chunk(c, tensor, offsets, sizes, &proto, NULL), FSDPCK_OK);
 }
 
@@ -51,7 +52,7 @@ static void two_shards(dtype target_type)
     uint32_t *entry = vec_push(&to.from, NULL);
     *entry = w;
     cr_assert_eq(catalogue_seal(&to.cat, NULL), FSDPCK_OK);
-    cr_assert_eq(target_add_literal(&to, 0, 0, "0123456789abcdef", 16, NULL), FSDPCK_OK);
+    cr_assert_eq(target_add_constant(&to, 0, 0, "0123456789abcdef", 16, NULL), FSDPCK_OK);
 }
 
 static void end(void)
@@ -70,13 +71,13 @@ static fsdpck_status make(plan **p, fsdpck_error *err)
 Test(plan, sums_and_printed_form)
 {
     plan *p;
-    plan_sums sums;
+    plan_totals sums;
     text_buf text = {0};
     two_shards(DTYPE_FLOAT32);
     cr_assert_eq(make(&p, NULL), FSDPCK_OK);
-    plan_get_sums(p, &sums);
+    plan_get_totals(p, &sums);
     cr_assert_eq(sums.target_bytes, 64);
-    cr_assert_eq(sums.literal_bytes, 16);
+    cr_assert_eq(sums.constant_bytes, 16);
     cr_assert_eq(sums.source_bytes, 64);
     cr_assert_eq(sums.segments_at_least, 2);
     cr_assert_eq(sums.items, 1);
@@ -107,9 +108,9 @@ Test(plan, segments_of_a_range_that_cuts_rows_and_elements)
     range_walk_begin(&w, p, &(output_range){0, 8, 16 + 22}); /* up to the middle of element 5 */
     cr_assert(range_walk_next(&w, &part));
     cr_assert_eq(part.begin, 8);
-    cr_assert_eq(memcmp(part.literal, "89abcdef", 8), 0);
+    cr_assert_eq(memcmp(part.constant, "89abcdef", 8), 0);
     cr_assert(range_walk_next(&w, &part));
-    cr_assert_eq(part.kind, PART_CHUNK);
+    cr_assert_eq(part.kind, RANGE_PART_CHUNK);
     cr_assert_eq(part.first_elem, 0);
     cr_assert_eq(part.end_elem, 6);
     segment_walk_begin(&s, p, part.chunk, part.first_elem, part.end_elem);

@@ -2,13 +2,13 @@
 #include <stdlib.h>
 
 #include "plan/sort.h"
-#include "tests/support/dice.h"
+#include "tests/support/random.h"
 
 static uint64_t state = 1;
 
 static uint64_t draw(void)
 {
-    return dice_below(&state, UINT64_C(1) << 31);
+    return random_below(&state, UINT64_C(1) << 31);
 }
 
 static int by_item(const void *ctx, uint32_t a, uint32_t b)

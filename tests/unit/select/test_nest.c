@@ -58,11 +58,11 @@ static fsdpck_status put(const char *path, uint64_t leaf)
     return put_value(path, value_of_tensor(leaf));
 }
 
-static nest_lack look(const char *path)
+static nest_gap look(const char *path)
 {
     value elements[16];
     const size_t count = split(path, elements);
-    return nest_look(&n, elements, count);
+    return nest_find_gap(&n, elements, count);
 }
 
 static void expect_root(const char *want)
@@ -151,12 +151,12 @@ Test(nest, a_place_that_was_padded_is_a_hole)
 {
     cr_assert_eq(put("l/2/w", 0), FSDPCK_OK);
     cr_assert_eq(put("l/0", 1), FSDPCK_OK);
-    cr_expect_eq(look("l/1"), NEST_LACKS_ITEM);
-    cr_expect_eq(look("l/1/w"), NEST_LACKS_ITEM);
-    cr_expect_eq(look("l/0"), NEST_LACKS_NOTHING);
-    cr_expect_eq(look("l/2/b"), NEST_LACKS_NOTHING, "a dict lacks a key");
-    cr_expect_eq(look("l/3"), NEST_LACKS_NOTHING, "behind the end");
-    cr_expect_eq(look("m/0"), NEST_LACKS_NOTHING, "of a list that is not there");
+    cr_expect_eq(look("l/1"), NEST_GAP_ITEM);
+    cr_expect_eq(look("l/1/w"), NEST_GAP_ITEM);
+    cr_expect_eq(look("l/0"), NEST_GAP_NONE);
+    cr_expect_eq(look("l/2/b"), NEST_GAP_NONE, "a dict lacks a key");
+    cr_expect_eq(look("l/3"), NEST_GAP_NONE, "behind the end");
+    cr_expect_eq(look("m/0"), NEST_GAP_NONE, "of a list that is not there");
 }
 
 Test(nest, a_list_without_tensor_or_dict_is_not_opened)
@@ -165,14 +165,14 @@ Test(nest, a_list_without_tensor_or_dict_is_not_opened)
     cr_assert_eq(put_value("m/0/0", VALUE_OF_NONE), FSDPCK_OK);
     cr_assert_eq(put_value("m/1/0", value_of_tensor(1)), FSDPCK_OK);
     cr_assert_eq(put_value("d/0/k", VALUE_OF_NONE), FSDPCK_OK);
-    cr_expect_eq(look("l/1"), NEST_LACKS_NOTHING, "before they were looked for");
+    cr_expect_eq(look("l/1"), NEST_GAP_NONE, "before they were looked for");
     nest_find_opened(&n);
-    cr_expect_eq(look("l/1"), NEST_LACKS_TENSOR);
-    cr_expect_eq(look("l/0"), NEST_LACKS_NOTHING, "it is there");
-    cr_expect_eq(look("m/0/1"), NEST_LACKS_TENSOR);
-    cr_expect_eq(look("m/1/1"), NEST_LACKS_NOTHING);
-    cr_expect_eq(look("m/2"), NEST_LACKS_NOTHING);
-    cr_expect_eq(look("d/1/k"), NEST_LACKS_NOTHING);
+    cr_expect_eq(look("l/1"), NEST_GAP_TENSOR);
+    cr_expect_eq(look("l/0"), NEST_GAP_NONE, "it is there");
+    cr_expect_eq(look("m/0/1"), NEST_GAP_TENSOR);
+    cr_expect_eq(look("m/1/1"), NEST_GAP_NONE);
+    cr_expect_eq(look("m/2"), NEST_GAP_NONE);
+    cr_expect_eq(look("d/1/k"), NEST_GAP_NONE);
 }
 
 Test(nest, an_index_is_no_size_that_is_trusted)

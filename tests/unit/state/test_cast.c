@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/crc.h"
-#include "state/cast.h"
 #include "plan/plan.h"
+#include "state/cast.h"
 
 #define COUNT ((uint64_t)1 << 18)
 

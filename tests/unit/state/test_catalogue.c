@@ -39,7 +39,8 @@ Test(catalogue, seal_groups_chunks_and_keeps_their_order)
     const uint32_t none = add_tensor("none", DTYPE_BOOL, 2, shape);
     for (uint64_t i = 0; i < 3; i++) {
         const uint64_t offsets[] = {2 * i, 0}, sizes[] = {2, 2};
-        const cat_chunk proto = {.file = (uint32_t)i, .place = PLACE_ROWS, .offset_bytes = 100 * i};
+        const cat_chunk proto = {
+            .file = (uint32_t)i, .place = LOCATION_ROWS, .offset_bytes = 100 * i};
         cr_assert_eq(catalogue_add_chunk(&c, b, offsets, sizes, &proto, &err), FSDPCK_OK);
         cr_assert_eq(catalogue_add_chunk(&c, a, offsets, sizes, &proto, &err), FSDPCK_OK);
     }
@@ -99,7 +100,7 @@ Test(catalogue, boxes_outside_of_the_tensor_are_refused)
 {
     const uint64_t shape[] = {5, 3};
     const uint32_t t = add_tensor("w", DTYPE_FLOAT32, 2, shape);
-    const cat_chunk proto = {.place = PLACE_ROWS};
+    const cat_chunk proto = {.place = LOCATION_ROWS};
     static const uint64_t bad[][4] = {
         {5, 0, 1, 3}, {0, 1, 5, 3}, {6, 0, 0, 3}, {UINT64_MAX, 0, 2, 3}, {1, 0, UINT64_MAX, 3},
     };
@@ -111,7 +112,7 @@ Test(catalogue, boxes_outside_of_the_tensor_are_refused)
     const uint64_t last[] = {5, 0}, none[] = {0, 3};
     cr_expect_eq(catalogue_add_chunk(&c, t, last, none, &proto, &err), FSDPCK_OK,
                  "an empty chunk lies at the end, as torch records it");
-    cr_expect_eq(catalogue_chunk(&c, 0)->place, PLACE_EMPTY);
+    cr_expect_eq(catalogue_chunk(&c, 0)->place, LOCATION_EMPTY);
     cr_expect_eq(catalogue_chunk_count(&c), 1);
 }
 
@@ -139,7 +140,7 @@ Test(catalogue, wide_dims_survive)
     const uint64_t shape[] = {(uint64_t)1 << 40, 2};
     const uint32_t t = add_tensor("w", DTYPE_INT8, 2, shape);
     const uint64_t offsets[] = {((uint64_t)1 << 39) + 7, 1}, sizes[] = {(uint64_t)1 << 38, 1};
-    const cat_chunk proto = {.place = PLACE_ROWS};
+    const cat_chunk proto = {.place = LOCATION_ROWS};
     cr_assert_eq(catalogue_add_chunk(&c, t, offsets, sizes, &proto, &err), FSDPCK_OK);
     cr_assert_eq(catalogue_seal(&c, &err), FSDPCK_OK);
     uint64_t o[2], s[2];
@@ -151,7 +152,7 @@ Test(catalogue, object_tensors_come_after_the_seal)
 {
     const uint64_t shape[] = {3};
     add_tensor("w", DTYPE_INT8, 1, shape);
-    const cat_chunk proto = {.place = PLACE_BLOB, .offset_bytes = 9, .nbytes = 3};
+    const cat_chunk proto = {.place = LOCATION_BLOB, .offset_bytes = 9, .nbytes = 3};
     cr_assert_eq(catalogue_seal(&c, &err), FSDPCK_OK);
     uint32_t t;
     cr_expect_eq(catalogue_add_tensor(&c, "x", 1, DTYPE_INT8, 1, shape, &t, &err), FSDPCK_INTERNAL);
@@ -169,7 +170,7 @@ Test(catalogue, a_two_dim_chunk_costs_at_most_64_bytes)
     const uint64_t n = 100000;
     const uint64_t shape[] = {2 * n, 8};
     const uint32_t t = add_tensor("w", DTYPE_FLOAT32, 2, shape);
-    const cat_chunk proto = {.place = PLACE_BLOB};
+    const cat_chunk proto = {.place = LOCATION_BLOB};
     for (uint64_t i = 0; i < n; i++) {
         const uint64_t offsets[] = {2 * i, 0}, sizes[] = {2, 8};
         cr_assert_eq(catalogue_add_chunk(&c, t, offsets, sizes, &proto, &err), FSDPCK_OK);
@@ -183,7 +184,7 @@ Test(catalogue, a_small_budget_is_a_status)
     budget_init(&owner, 4096, "metadata", "--memory");
     const uint64_t shape[] = {1u << 20};
     uint32_t t;
-    const cat_chunk proto = {.place = PLACE_BLOB};
+    const cat_chunk proto = {.place = LOCATION_BLOB};
     fsdpck_status st = catalogue_add_tensor(&c, "w", 1, DTYPE_INT8, 1, shape, &t, &err);
     for (uint64_t i = 0; st == FSDPCK_OK && i < 1000; i++) {
         const uint64_t size = 1;

@@ -82,7 +82,7 @@ static value run(value content, const char *want)
                       .on_tensor = on_tensor};
     const value path = of(VALUE_TUPLE, 1, &(value){text("o")});
     found.nbytes = 0;
-    cr_assert_eq(inner_name(&in, "o", 1, path, &content, NULL), FSDPCK_OK);
+    cr_assert_eq(inner_name_tensors(&in, "o", 1, path, &content, NULL), FSDPCK_OK);
     cr_expect_str_eq(found.text == NULL ? "" : found.text, want);
     return content;
 }
@@ -150,6 +150,6 @@ Test(inner, steps_are_bounded)
         .pool = &pool, .judged = &judged, .seen = &seen, .steps_limit = 20, .on_tensor = on_tensor};
     next = 1;
     const value none = VALUE_OF_NONE;
-    cr_assert_eq(inner_name(&in, "o", 1, none, &v, NULL), FSDPCK_OK);
+    cr_assert_eq(inner_name_tensors(&in, "o", 1, none, &v, NULL), FSDPCK_OK);
     cr_expect_leq(found.nbytes, 20 * 100);
 }

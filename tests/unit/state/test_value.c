@@ -115,9 +115,9 @@ Test(value, bools_count_as_integers_but_not_as_sizes)
     uint64_t u = 7;
     cr_assert(value_as_i64(&pool, value_of_bool(true), &i) && i == 1);
     cr_assert_not(value_as_u64(&pool, value_of_bool(true), &u));
-    cr_assert(value_as_bool(value_of_bool(true)));
-    cr_assert_not(value_as_bool(value_of_bool(false)));
-    cr_assert_not(value_as_bool(number(1)));
+    cr_assert(value_is_true(value_of_bool(true)));
+    cr_assert_not(value_is_true(value_of_bool(false)));
+    cr_assert_not(value_is_true(number(1)));
 }
 
 Test(value, texts_are_interned)

@@ -1,0 +1,330 @@
+#include "diff_print.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+#include "table.h"
+#include "warnings.h"
+
+#define SHAPE_CAPACITY 512u
+#define NAME_CAPACITY  1024u
+
+static const struct {
+    fsdpck_finding_id finding;
+    const char *words;
+} kinds[] = {
+    [FSDPCK_DIFF_ONLY_A] = {FSDPCK_FINDING_DIFF_ONLY_A, "only in A"},
+    [FSDPCK_DIFF_ONLY_B] = {FSDPCK_FINDING_DIFF_ONLY_B, "only in B"},
+    [FSDPCK_DIFF_TYPE] = {FSDPCK_FINDING_DIFF_TYPE, "other dtype or shape"},
+    [FSDPCK_DIFF_VALUES] = {FSDPCK_FINDING_DIFF_VALUES, "values"},
+    [FSDPCK_DIFF_OBJECT_ONLY_A] = {FSDPCK_FINDING_DIFF_OBJECT, "object only in A"},
+    [FSDPCK_DIFF_OBJECT_ONLY_B] = {FSDPCK_FINDING_DIFF_OBJECT, "object only in B"},
+    [FSDPCK_DIFF_OBJECT] = {FSDPCK_FINDING_DIFF_OBJECT, "object"},
+};
+
+static void print_type(const char *dtype, const uint64_t *shape, unsigned ndim)
+{
+    char text[SHAPE_CAPACITY];
+    printf("%s%s", dtype, report_shape(text, sizeof text, shape, ndim));
+}
+
+static void print_values(const fsdpck_diff_row *r)
+{
+    char shape[SHAPE_CAPACITY], a[40], b[40];
+    if (!r->located) {
+        printf(": compressed, digests differ");
+        return;
+    }
+    printf(": %s of %s differ, first at %s: %s in A, %s in B",
+           report_number(a, sizeof a, r->differing),
+           report_count(b, sizeof b, r->nelems, "element"),
+           report_shape(shape, sizeof shape, r->first, r->ndim_a), r->first_a, r->first_b);
+    if (r->largest > 0)
+        printf("; largest difference %.9g", r->largest);
+    if (r->not_numbers > 0)
+        printf("; in %s of them a side is NaN or infinite",
+               report_number(a, sizeof a, r->not_numbers));
+}
+
+static void print_row(const fsdpck_diff_row *r)
+{
+    char name[NAME_CAPACITY];
+    printf("%-9s  %s", kinds[r->kind].words,
+           fsdpck_escape(name, sizeof name, r->name, r->name_nbytes));
+    if (r->kind >= FSDPCK_DIFF_OBJECT_ONLY_A && r->rank >= 0)
+        printf(" of rank %" PRId64, r->rank);
+    switch (r->kind) {
+    case FSDPCK_DIFF_ONLY_A:
+        printf("  ");
+        print_type(r->dtype_a, r->shape_a, r->ndim_a);
+        break;
+    case FSDPCK_DIFF_ONLY_B:
+        printf("  ");
+        print_type(r->dtype_b, r->shape_b, r->ndim_b);
+        break;
+    case FSDPCK_DIFF_TYPE:
+        printf(": ");
+        print_type(r->dtype_a, r->shape_a, r->ndim_a);
+        printf(" in A, ");
+        print_type(r->dtype_b, r->shape_b, r->ndim_b);
+        printf(" in B");
+        break;
+    case FSDPCK_DIFF_VALUES:
+        print_values(r);
+        break;
+    case FSDPCK_DIFF_OBJECT:
+        printf(": %s in A, %s in B", r->text_a, r->text_b);
+        break;
+    default:
+        break;
+    }
+    putchar('\n');
+}
+
+static bool print_stat(const fsdpck_diff *d, uint64_t count)
+{
+    static const table_column columns[] = {{"NAME", false},  {"DTYPE", false},
+                                           {"SHAPE", false}, {"DIFFERING", true},
+                                           {"OF", true},     {"LARGEST DIFFERENCE", true}};
+    table *rows = table_new(columns, 6);
+    for (uint64_t i = 0; i < count; i++) {
+        char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], differing[40], of[40], largest[40];
+        fsdpck_diff_row r;
+        fsdpck_diff_get_row(d, i, &r);
+        if (r.kind != FSDPCK_DIFF_VALUES)
+            continue;
+        snprintf(largest, sizeof largest, "%.9g", r.largest);
+        const char *const cells[] = {
+            fsdpck_escape(name, sizeof name, r.name, r.name_nbytes),
+            r.dtype_a,
+            report_shape(shape, sizeof shape, r.shape_a, r.ndim_a),
+            r.located ? report_number(differing, sizeof differing, r.differing) : "?",
+            report_number(of, sizeof of, r.nelems),
+            r.located ? largest : "?"};
+        table_add(rows, cells);
+    }
+    return table_print(rows);
+}
+
+/* ---- what a cast explains ---- */
+
+/* As --as takes it; NULL where it is none of those. *nbytes: of an element. */
+static const char *float_option_name(const char *dtype, unsigned *nbytes)
+{
+    static const struct {
+        const char *name, *word;
+        unsigned nbytes;
+    } floats[] = {{"bfloat16", "bf16", 2},
+                  {"float16", "fp16", 2},
+                  {"float32", "fp32", 4},
+                  {"float64", "fp64", 8}};
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
+        if (strcmp(dtype, floats[i].name) == 0) {
+            *nbytes = floats[i].nbytes;
+            return floats[i].word;
+        }
+    return NULL;
+}
+
+/* The dtypes of one row, where it is a float in both and of one shape. */
+static bool is_cast(const fsdpck_diff_row *r, const char **a, const char **b, bool *narrows)
+{
+    unsigned a_nbytes = 0, b_nbytes = 0;
+    if (r->ndim_a != r->ndim_b ||
+        (r->ndim_a > 0 && memcmp(r->shape_a, r->shape_b, r->ndim_a * sizeof *r->shape_a) != 0))
+        return false;
+    *a = float_option_name(r->dtype_a, &a_nbytes);
+    *b = float_option_name(r->dtype_b, &b_nbytes);
+    *narrows = b_nbytes <= a_nbytes;
+    return *a != NULL && *b != NULL;
+}
+
+/* Where tensors of another dtype or shape all went from one float to another; "" else. */
+static const char *cast_next(const transform_request *r, const fsdpck_diff *d, uint64_t rows,
+                             char *text, size_t capacity)
+{
+    const char *from = NULL, *to = NULL;
+    bool narrows = false, any = false;
+    text[0] = '\0';
+    for (uint64_t i = 0; i < rows; i++) {
+        fsdpck_diff_row row;
+        const char *a, *b;
+        bool narrow;
+        fsdpck_diff_get_row(d, i, &row);
+        if (row.kind != FSDPCK_DIFF_TYPE)
+            continue;
+        if (!is_cast(&row, &a, &b, &narrow) || (any && (narrow != narrows || a != from || b != to)))
+            return text;
+        from = a;
+        to = b;
+        narrows = narrow;
+        any = true;
+    }
+    if (!any || r->transform.dtype_count > 0)
+        return text;
+    if (narrows)
+        snprintf(text, capacity, "give --as %s, which casts A's floats: is B what A becomes?", to);
+    else
+        snprintf(text, capacity,
+                 "give --as %s and B first, then A: is A what B becomes when its floats are cast?",
+                 from);
+    return text;
+}
+
+static void print_totals(const fsdpck_diff *d, const fsdpck_diff_info *k)
+{
+    char a[40], b[40], n[40];
+    uint64_t counts[FSDPCK_DIFF_OBJECT + 1] = {0};
+    for (uint64_t i = 0; i < k->rows; i++) {
+        fsdpck_diff_row r;
+        fsdpck_diff_get_row(d, i, &r);
+        counts[r.kind]++;
+    }
+    printf("%s compared, %s", report_count(a, sizeof a, k->tensors_compared, "tensor"),
+           report_bytes(b, sizeof b, k->nbytes_compared));
+    if (k->objects_compared > 0)
+        printf(", and %s", report_count(n, sizeof n, k->objects_compared, "object"));
+    if (k->rows == 0) {
+        puts(": equal");
+    } else {
+        printf(": %s differ", report_number(a, sizeof a, counts[FSDPCK_DIFF_VALUES]));
+        printf("; %s only in A", report_number(a, sizeof a, counts[FSDPCK_DIFF_ONLY_A]));
+        printf(", %s only in B", report_number(a, sizeof a, counts[FSDPCK_DIFF_ONLY_B]));
+        printf(", %s of other dtype or shape",
+               report_number(a, sizeof a, counts[FSDPCK_DIFF_TYPE]));
+        const uint64_t objects = counts[FSDPCK_DIFF_OBJECT] + counts[FSDPCK_DIFF_OBJECT_ONLY_A] +
+                                 counts[FSDPCK_DIFF_OBJECT_ONLY_B];
+        if (objects > 0)
+            printf("; %s other", report_count(a, sizeof a, objects, "object"));
+        puts(k->stopped ? "; there may be more" : "");
+    }
+}
+
+int diff_print_text(const cli *c, const transform_request *r, const fsdpck_diff *d)
+{
+    fsdpck_diff_info k;
+    fsdpck_diff_get_info(d, &k);
+    const int code = k.rows == 0 ? 0 : FSDPCK_FINDING;
+    if (c->quiet) {
+        if (code != 0)
+            printf("%s and %s differ\n", r->src, r->dst);
+        return code;
+    }
+    if (r->stat && !print_stat(d, k.rows)) {
+        fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+        return FSDPCK_LIMIT;
+    }
+    for (uint64_t i = 0; !r->stat && i < k.rows; i++) {
+        fsdpck_diff_row row;
+        fsdpck_diff_get_row(d, i, &row);
+        print_row(&row);
+    }
+    print_totals(d, &k);
+    char next[160];
+    if (cast_next(r, d, k.rows, next, sizeof next)[0] != '\0')
+        printf("next: %s\n", next);
+    return code;
+}
+
+/* ---- JSON ---- */
+
+static void add_type(cJSON *o, const char *key, const char *dtype, const uint64_t *shape,
+                     unsigned ndim)
+{
+    if (dtype == NULL)
+        return;
+    cJSON *side = cJSON_AddObjectToObject(o, key);
+    cJSON_AddStringToObject(side, "dtype", dtype);
+    report_json_sizes(side, "shape", shape, ndim);
+}
+
+static cJSON *row_json(const fsdpck_diff_row *r)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "finding", fsdpck_finding_name(kinds[r->kind].finding));
+    cJSON_AddStringToObject(o, "message", kinds[r->kind].words);
+    report_json_name(o, r->kind < FSDPCK_DIFF_OBJECT_ONLY_A ? "tensor" : "object", r->name,
+                     r->name_nbytes);
+    add_type(o, "a", r->dtype_a, r->shape_a, r->ndim_a);
+    add_type(o, "b", r->dtype_b, r->shape_b, r->ndim_b);
+    if (r->kind == FSDPCK_DIFF_VALUES) {
+        cJSON_AddNumberToObject(o, "elements", (double)r->nelems);
+        if (r->located) {
+            cJSON_AddNumberToObject(o, "differing", (double)r->differing);
+            report_json_sizes(o, "first", r->first, r->ndim_a);
+            cJSON_AddStringToObject(o, "first_a", r->first_a);
+            cJSON_AddStringToObject(o, "first_b", r->first_b);
+            cJSON_AddNumberToObject(o, "largest", r->largest);
+            cJSON_AddNumberToObject(o, "not_numbers", (double)r->not_numbers);
+        }
+    }
+    if (r->kind == FSDPCK_DIFF_OBJECT) {
+        cJSON_AddStringToObject(o, "value_a", r->text_a);
+        cJSON_AddStringToObject(o, "value_b", r->text_b);
+    }
+    if (r->kind >= FSDPCK_DIFF_OBJECT_ONLY_A && r->rank >= 0)
+        cJSON_AddNumberToObject(o, "rank", (double)r->rank);
+    return o;
+}
+
+/* How many of each kind; what they are is in differences. */
+static void add_findings(cJSON *findings, const fsdpck_diff *d, uint64_t rows)
+{
+    uint64_t counts[FSDPCK_DIFF_OBJECT + 1] = {0};
+    for (uint64_t i = 0; i < rows; i++) {
+        fsdpck_diff_row r;
+        fsdpck_diff_get_row(d, i, &r);
+        counts[r.kind]++;
+    }
+    for (size_t k = 0; k <= FSDPCK_DIFF_OBJECT; k++) {
+        char message[120], a[40];
+        if (counts[k] == 0)
+            continue;
+        snprintf(message, sizeof message, "%s: %s", kinds[k].words,
+                 report_count(a, sizeof a, counts[k],
+                              k < FSDPCK_DIFF_OBJECT_ONLY_A ? "tensor" : "object"));
+        warnings_add_finding(findings, kinds[k].finding, "error", message,
+                             report_next(kinds[k].finding, ""));
+    }
+}
+
+int diff_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
+                    const fsdpck_diff *d)
+{
+    fsdpck_diff_info k;
+    fsdpck_diff_get_info(d, &k);
+    const int code = k.rows == 0 ? 0 : FSDPCK_FINDING;
+    cJSON *e = report_json_begin(c, code, k.rows == 0 ? "clean" : "findings", info);
+    if (e == NULL) {
+        fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+        return FSDPCK_LIMIT;
+    }
+    report_json_name(e, "against", r->dst, strlen(r->dst));
+    cJSON_AddStringToObject(e, "part", k.part);
+    cJSON *n = cJSON_AddObjectToObject(e, "counts");
+    cJSON_AddNumberToObject(n, "tensors_a", (double)k.tensors_a);
+    cJSON_AddNumberToObject(n, "tensors_b", (double)k.tensors_b);
+    cJSON_AddNumberToObject(n, "tensors_compared", (double)k.tensors_compared);
+    cJSON_AddNumberToObject(n, "objects_compared", (double)k.objects_compared);
+    cJSON_AddNumberToObject(n, "bytes_compared", (double)k.nbytes_compared);
+    cJSON_AddNumberToObject(n, "bytes_read", (double)k.bytes_read);
+    cJSON_AddNumberToObject(n, "differences", (double)k.rows);
+    cJSON_AddBoolToObject(e, "stopped", k.stopped);
+    add_findings(cJSON_GetObjectItem(e, "findings"), d, k.rows);
+    char next[160];
+    if (cast_next(r, d, k.rows, next, sizeof next)[0] != '\0')
+        report_json_add_name(cJSON_AddArrayToObject(e, "next"), next);
+    report_stream s;
+    report_stream_begin(&s, e);
+    report_stream_list(&s, "differences");
+    for (uint64_t i = 0; i < k.rows; i++) {
+        fsdpck_diff_row row;
+        fsdpck_diff_get_row(d, i, &row);
+        report_stream_item(&s, row_json(&row));
+    }
+    report_stream_list_end(&s);
+    return report_stream_end(&s, code);
+}

@@ -1,0 +1,18 @@
+/* digest_print.h: output of `fsdpck digest`, on stdout. Each returns the exit code. */
+#ifndef FSDPCK_CLI_DIGEST_PRINT_H
+#define FSDPCK_CLI_DIGEST_PRINT_H
+
+#include "transform_options.h"
+
+/* The list of SHA-256, as sha256sum -c reads it. */
+int digest_print_files(const cli *c, const fsdpck_info *info, const fsdpck_files *files);
+/* With -q and a manifest that was written, nothing. */
+int digest_print_text(const cli *c, const transform_request *r, const fsdpck_digests *d);
+/* info: of the source. */
+int digest_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
+                      const fsdpck_digests *d);
+/* Compared with a list: 0 where all match, else 1. */
+int digest_print_check(const cli *c, const transform_request *r, const fsdpck_info *info,
+                       const fsdpck_digests *d, const char *list, size_t nbytes);
+
+#endif

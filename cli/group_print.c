@@ -1,0 +1,241 @@
+#include "group_print.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "report.h"
+#include "table.h"
+
+/* So many ranks are shown one by one. */
+#define RANKS_SHOWN 16u
+
+/* ---- words ---- */
+
+/* One of the rates, "net=25GB/s". */
+static bool parse_rate(const cli *c, const char *text, size_t nbytes, fsdpck_transform_options *t)
+{
+    const struct {
+        const char *name;
+        uint64_t *rate;
+    } rates[] = {{"read=", &t->model_read}, {"write=", &t->model_write}, {"net=", &t->model_net}};
+    char value[32];
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+        const size_t n = strlen(rates[i].name);
+        if (nbytes <= n || nbytes - n >= sizeof value || strncmp(text, rates[i].name, n) != 0)
+            continue;
+        snprintf(value, sizeof value, "%.*s", (int)(nbytes - n), text + n);
+        char *const per_second = strstr(value, "/s");
+        if (per_second != NULL && per_second[2] == '\0')
+            *per_second = '\0';
+        if (value[strspn(value, "0123456789.")] != '\0')
+            return opt_size(c, "--model-bandwidth", value, 1, rates[i].rate);
+        opt_usage_error(c, "--model-bandwidth: '%.*s' has no unit, as in 500GB/s", (int)nbytes,
+                        text);
+        return false;
+    }
+    opt_usage_error(c, "--model-bandwidth: '%.*s' is none of read=, write= and net= with a rate",
+                    (int)nbytes, text);
+    return false;
+}
+
+bool group_parse_bandwidth(const cli *c, const char *text, fsdpck_transform_options *t)
+{
+    for (;;) {
+        const size_t n = strcspn(text, ",");
+        if (!parse_rate(c, text, n, t))
+            return false;
+        if (text[n] == '\0')
+            return true;
+        text += n + 1;
+    }
+}
+
+/* ---- what each rank has ---- */
+
+typedef enum load_kind {
+    LOAD_ITEMS,
+    LOAD_READ,
+    LOAD_WRITTEN,
+    LOAD_SENT,
+    LOAD_RECEIVED,
+    LOAD_MESSAGES,
+    LOAD_MEMORY,
+    LOADS
+} load_kind;
+
+static const struct {
+    const char *head, *member;
+    bool count;
+} kinds[LOADS] = {
+    [LOAD_ITEMS] = {"ITEMS", "items", true},
+    [LOAD_READ] = {"READ", "bytes_read", false},
+    [LOAD_WRITTEN] = {"WRITTEN", "bytes_written", false},
+    [LOAD_SENT] = {"SENT", "bytes_sent", false},
+    [LOAD_RECEIVED] = {"RECEIVED", "bytes_received", false},
+    [LOAD_MESSAGES] = {"MESSAGES", "messages", true},
+    [LOAD_MEMORY] = {"MEMORY", "memory", false},
+};
+
+static uint64_t load_of(const fsdpck_rank_load *l, load_kind kind)
+{
+    const uint64_t all[LOADS] = {
+        [LOAD_ITEMS] = l->items,
+        [LOAD_READ] = l->read_nbytes,
+        [LOAD_WRITTEN] = l->written_nbytes,
+        [LOAD_SENT] = l->sent_nbytes,
+        [LOAD_RECEIVED] = l->received_nbytes,
+        [LOAD_MESSAGES] = l->messages,
+        [LOAD_MEMORY] = l->memory_nbytes,
+    };
+    return all[kind];
+}
+
+typedef struct load_totals {
+    uint64_t least[LOADS], mean[LOADS], most[LOADS], total[LOADS];
+    unsigned most_rank[LOADS];
+} load_totals;
+
+static void total_loads(const fsdpck_group_plan *g, load_totals *s)
+{
+    memset(s, 0, sizeof *s);
+    for (int k = 0; k < LOADS; k++) {
+        s->least[k] = UINT64_MAX;
+        for (unsigned r = 0; r < g->size; r++) {
+            const uint64_t n = load_of(&g->ranks[r], (load_kind)k);
+            s->total[k] += n;
+            s->least[k] = n < s->least[k] ? n : s->least[k];
+            if (n > s->most[k]) {
+                s->most[k] = n;
+                s->most_rank[k] = r;
+            }
+        }
+        s->mean[k] = s->total[k] / g->size;
+    }
+}
+
+static void add_row(table *rows, const char *name, unsigned host, bool has_host,
+                    const uint64_t *loads)
+{
+    char texts[LOADS][40], at[16] = "";
+    const char *cells[2 + LOADS] = {name, at};
+    if (has_host)
+        snprintf(at, sizeof at, "%u", host);
+    for (int k = 0; k < LOADS; k++)
+        cells[2 + k] = kinds[k].count ? report_number(texts[k], sizeof texts[k], loads[k])
+                                      : report_bytes(texts[k], sizeof texts[k], loads[k]);
+    table_add(rows, cells);
+}
+
+static void add_rank(table *rows, const fsdpck_group_plan *g, unsigned rank)
+{
+    char name[24];
+    uint64_t loads[LOADS];
+    snprintf(name, sizeof name, "%u", rank);
+    for (int k = 0; k < LOADS; k++)
+        loads[k] = load_of(&g->ranks[rank], (load_kind)k);
+    add_row(rows, name, g->ranks[rank].host, true, loads);
+}
+
+static void print_table(const fsdpck_group_plan *g, const load_totals *s, bool each)
+{
+    table_column columns[2 + LOADS] = {{"RANK", false}, {"HOST", true}};
+    for (int k = 0; k < LOADS; k++)
+        columns[2 + k] = (table_column){kinds[k].head, true};
+    table *rows = table_new(columns, 2 + LOADS);
+    for (unsigned r = 0; each && r < g->size; r++)
+        add_rank(rows, g, r);
+    if (g->size > 1) {
+        add_row(rows, "least", 0, false, s->least);
+        add_row(rows, "mean", 0, false, s->mean);
+        add_row(rows, "most", 0, false, s->most);
+    }
+    if (!each)
+        add_rank(rows, g, g->worst);
+    (void)table_print(rows);
+}
+
+static void print_prediction(const transform_request *r, const fsdpck_group_plan *g)
+{
+    const fsdpck_transform_options *t = &r->transform;
+    const char *before = "";
+    if (t->model_read == 0 && t->model_write == 0 && t->model_net == 0)
+        return;
+    printf("predicted: %.1f s (", g->overlapped_seconds);
+    if (t->model_read > 0)
+        printf("reading %.1f s", g->read_seconds), before = ", ";
+    if (t->model_write > 0)
+        printf("%swriting %.1f s", before, g->write_seconds), before = ", ";
+    if (t->model_net > 0)
+        printf("%snetwork %.1f s", before, g->net_seconds);
+    printf(")");
+    if (t->model_read > 0 && t->model_write > 0)
+        printf("; %.1f s where reading and writing share one path", g->serial_seconds);
+    putchar('\n');
+}
+
+void group_print_text(const cli *c, const transform_request *r, const fsdpck_group_plan *g)
+{
+    char a[40], b[40];
+    load_totals s;
+    total_loads(g, &s);
+    printf("group: %s on %s, source %s\n", report_count(a, sizeof a, g->size, "rank"),
+           report_count(b, sizeof b, g->hosts, "host"),
+           r->transform.group_local ? "on the disks of the hosts that saved it"
+                                    : "on a file system that all see");
+    print_table(g, &s, g->size <= RANKS_SHOWN || c->verbose > 0);
+    if (s.total[LOAD_RECEIVED] > 0)
+        printf("travels: %s of %s\n", report_bytes(a, sizeof a, s.total[LOAD_RECEIVED]),
+               report_bytes(b, sizeof b, s.total[LOAD_READ]));
+    print_prediction(r, g);
+}
+
+/* ---- JSON ---- */
+
+static void add_rank_json(cJSON *list, const fsdpck_group_plan *g, unsigned rank)
+{
+    cJSON *e = cJSON_CreateObject();
+    cJSON_AddNumberToObject(e, "rank", rank);
+    cJSON_AddNumberToObject(e, "host", g->ranks[rank].host);
+    for (int k = 0; k < LOADS; k++)
+        cJSON_AddNumberToObject(e, kinds[k].member, (double)load_of(&g->ranks[rank], (load_kind)k));
+    cJSON_AddItemToArray(list, e);
+}
+
+static void add_seconds_json(const transform_request *r, const fsdpck_group_plan *g, cJSON *e)
+{
+    const fsdpck_transform_options *t = &r->transform;
+    if (t->model_read == 0 && t->model_write == 0 && t->model_net == 0)
+        return;
+    cJSON *s = cJSON_AddObjectToObject(e, "predicted_seconds");
+    cJSON_AddNumberToObject(s, "reading", g->read_seconds);
+    cJSON_AddNumberToObject(s, "writing", g->write_seconds);
+    cJSON_AddNumberToObject(s, "network", g->net_seconds);
+    cJSON_AddNumberToObject(s, "overlapped", g->overlapped_seconds);
+    cJSON_AddNumberToObject(s, "one_path", g->serial_seconds);
+}
+
+void group_add_json(const cli *c, const transform_request *r, const fsdpck_group_plan *g, cJSON *e)
+{
+    load_totals s;
+    total_loads(g, &s);
+    cJSON *group = cJSON_AddObjectToObject(e, "group_plan");
+    cJSON_AddNumberToObject(group, "ranks", g->size);
+    cJSON_AddNumberToObject(group, "hosts", g->hosts);
+    cJSON_AddBoolToObject(group, "local", r->transform.group_local != 0);
+    cJSON_AddNumberToObject(group, "worst", g->worst);
+    cJSON *loads = cJSON_AddObjectToObject(group, "loads");
+    for (int k = 0; k < LOADS; k++) {
+        cJSON *l = cJSON_AddObjectToObject(loads, kinds[k].member);
+        cJSON_AddNumberToObject(l, "min", (double)s.least[k]);
+        cJSON_AddNumberToObject(l, "mean", (double)s.mean[k]);
+        cJSON_AddNumberToObject(l, "max", (double)s.most[k]);
+        cJSON_AddNumberToObject(l, "max_rank", s.most_rank[k]);
+    }
+    add_seconds_json(r, g, group);
+    if (g->size > RANKS_SHOWN && c->verbose == 0)
+        return;
+    cJSON *list = cJSON_AddArrayToObject(group, "each");
+    for (unsigned i = 0; i < g->size; i++)
+        add_rank_json(list, g, i);
+}

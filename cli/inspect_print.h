@@ -1,0 +1,37 @@
+/* inspect_print.h: output of `fsdpck inspect`. Each walks the checkpoint and prints on stdout;
+ * names that come from files are escaped. Each returns the exit code. */
+#ifndef FSDPCK_CLI_INSPECT_PRINT_H
+#define FSDPCK_CLI_INSPECT_PRINT_H
+
+#include "cmd.h"
+
+#define INSPECT_TOP    5u
+#define INSPECT_DTYPES 32u
+#define INSPECT_NEXT   3u
+
+/* What the summary and the JSON both tell. */
+typedef struct inspect_totals {
+    fsdpck_info info;
+    struct {
+        const char *dtype;
+        uint64_t tensors, nbytes;
+    } dtypes[INSPECT_DTYPES];
+    size_t dtype_count;
+    uint64_t largest[INSPECT_TOP]; /* tensor indices, largest first */
+    size_t largest_count;
+    uint64_t *rank_nbytes; /* by rank; free() */
+    size_t rank_count;
+    char next[INSPECT_NEXT][9000]; /* likely next command lines, up to the first empty one */
+} inspect_totals;
+
+/* False where memory ran out. */
+bool inspect_collect(const fsdpck_checkpoint *ckpt, inspect_totals *sums);
+void inspect_totals_release(inspect_totals *sums);
+
+int inspect_print_summary(const cli *c, const fsdpck_checkpoint *ckpt);
+int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, bool tensors, bool objects);
+int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt);
+int inspect_print_tree(const cli *c, const fsdpck_checkpoint *ckpt);
+int inspect_print_objects(const cli *c, fsdpck_checkpoint *ckpt);
+
+#endif

@@ -1,0 +1,143 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect_print.h"
+
+static void add_dtype(inspect_totals *s, const fsdpck_tensor *t)
+{
+    size_t i = 0;
+    while (i < s->dtype_count && strcmp(s->dtypes[i].dtype, t->dtype) != 0)
+        i++;
+    if (i == s->dtype_count) {
+        if (i == INSPECT_DTYPES)
+            return;
+        s->dtypes[s->dtype_count++].dtype = t->dtype;
+    }
+    s->dtypes[i].tensors++;
+    s->dtypes[i].nbytes += t->nbytes;
+}
+
+static void add_largest(inspect_totals *s, uint64_t *sizes, uint64_t index, uint64_t nbytes)
+{
+    size_t at = s->largest_count;
+    while (at > 0 && sizes[at - 1] < nbytes)
+        at--;
+    if (at == INSPECT_TOP)
+        return;
+    if (s->largest_count < INSPECT_TOP)
+        s->largest_count++;
+    for (size_t k = s->largest_count - 1; k > at; k--) {
+        s->largest[k] = s->largest[k - 1];
+        sizes[k] = sizes[k - 1];
+    }
+    s->largest[at] = index;
+    sizes[at] = nbytes;
+}
+
+static void add_ranks(const fsdpck_checkpoint *ckpt, inspect_totals *s, const fsdpck_tensor *t)
+{
+    for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
+        fsdpck_chunk chunk;
+        fsdpck_get_chunk(ckpt, k, &chunk);
+        if (chunk.rank < 0 || (uint64_t)chunk.rank >= s->rank_count)
+            continue;
+        uint64_t nbytes = t->itemsize_nbytes;
+        for (unsigned d = 0; d < t->ndim; d++)
+            nbytes *= chunk.sizes[d];
+        s->rank_nbytes[chunk.rank] += nbytes;
+    }
+}
+
+/* Single quotes, so that the line can be pasted into a shell. */
+static void shell_quote(char *out, size_t capacity, const char *path)
+{
+    const bool plain =
+        path[0] != '\0' && path[strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                             "0123456789_./=+,@%:-")] == '\0';
+    size_t n = 0;
+    if (!plain && n < capacity - 1)
+        out[n++] = '\'';
+    for (; *path != '\0' && n + 6 < capacity; path++) {
+        if (*path == '\'') {
+            memcpy(out + n, "'\\''", 4);
+            n += 4;
+        } else {
+            out[n++] = *path;
+        }
+    }
+    if (!plain)
+        out[n++] = '\'';
+    out[n] = '\0';
+}
+
+static void suggest(inspect_totals *s)
+{
+    char path[2100], escaped[4200];
+    shell_quote(path, sizeof path, s->info.path);
+    fsdpck_escape(escaped, sizeof escaped, path, strlen(path));
+    const bool has_more = s->info.part_tensors[FSDPCK_PART_OPTIMIZER] > 0 || s->info.objects > 0;
+    const bool is_target = strcmp(s->info.format, "safetensors") == 0;
+    const char *const dst = is_target ? "model.pt" : "model.safetensors";
+    char model[2100], repair[4300];
+    model[0] = repair[0] = '\0';
+    if (s->info.model_path[0] != '\0') {
+        shell_quote(model, sizeof model, s->info.model_path);
+        snprintf(repair, sizeof repair, " --model ");
+        fsdpck_escape(repair + 9, sizeof repair - 9, model, strlen(model));
+    } else if (s->info.boxes_suspect) {
+        snprintf(repair, sizeof repair, " --repair-strided");
+    }
+    size_t n = 0;
+    if (s->info.flat_parameters > 0) {
+        snprintf(s->next[n++], sizeof s->next[0],
+                 "fsdpck consolidate --model FILE %s %s  # FILE describes the model: "
+                 "fsdpck-model(5)",
+                 escaped, dst);
+        return;
+    }
+    /* Only the user knows who wrote it. */
+    if (s->info.order_suspect) {
+        snprintf(s->next[n++], sizeof s->next[0],
+                 "fsdpck consolidate --assume fsdp2-tp-2.3 %s %s  # if FSDP2 wrote it", escaped,
+                 dst);
+        snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate %s %s  # if FSDP1 wrote it",
+                 escaped, dst);
+        return;
+    }
+    const bool has_model = s->info.part_tensors[FSDPCK_PART_MODEL] > 0;
+    if (has_model)
+        snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate%s %s %s", repair, escaped,
+                 dst);
+    if (has_more || !has_model)
+        snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate%s %s everything.pt", repair,
+                 escaped);
+}
+
+bool inspect_collect(const fsdpck_checkpoint *ckpt, inspect_totals *s)
+{
+    uint64_t sizes[INSPECT_TOP];
+    memset(s, 0, sizeof *s);
+    fsdpck_get_info(ckpt, &s->info);
+    s->rank_count = s->info.world_size > 0 ? (size_t)s->info.world_size : 0;
+    s->rank_nbytes = calloc(s->rank_count + 1, sizeof *s->rank_nbytes);
+    if (s->rank_nbytes == NULL)
+        return false;
+    for (uint64_t i = 0; i < s->info.tensors; i++) {
+        fsdpck_tensor t;
+        fsdpck_get_tensor(ckpt, i, &t);
+        add_dtype(s, &t);
+        add_largest(s, sizes, i, t.nbytes);
+        if (s->rank_count > 0)
+            add_ranks(ckpt, s, &t);
+    }
+    suggest(s);
+    return true;
+}
+
+void inspect_totals_release(inspect_totals *s)
+{
+    free(s->rank_nbytes);
+    s->rank_nbytes = NULL;
+}

@@ -1,0 +1,56 @@
+#include "overwrite_check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Whether what `path` names is at `written`, or lies in the folder there. */
+static bool is_inside(const char *path, const char *written)
+{
+    struct stat want, have;
+    bool found = false;
+    char *prefix = stat(written, &want) == 0 ? realpath(path, NULL) : NULL;
+    for (char *end = prefix; end != NULL && !found; end = strrchr(prefix, '/')) {
+        if (end != prefix)
+            *end = '\0';
+        found =
+            stat(prefix, &have) == 0 && have.st_dev == want.st_dev && have.st_ino == want.st_ino;
+        if (strrchr(prefix, '/') == prefix)
+            break;
+    }
+    free(prefix);
+    return found;
+}
+
+static fsdpck_status check(const transform_request *r, const char *dst, fsdpck_error *err)
+{
+    const struct {
+        const char *path, *option;
+    } read[] = {{r->open.model_path, "--model"},
+                {r->like_path, "--like"},
+                {r->tp_plan_path, "--tp-plan"},
+                {r->check_add_path, "--check"}};
+    const char *written[] = {dst, r->transform.manifest_path};
+    for (size_t i = 0; i < sizeof read / sizeof read[0]; i++)
+        for (size_t k = 0; k < 2; k++) {
+            if (read[i].path == NULL || written[k] == NULL || !is_inside(read[i].path, written[k]))
+                continue;
+            err->status = FSDPCK_USAGE;
+            fsdpck_escape(err->path, sizeof err->path, written[k], strlen(written[k]));
+            struct stat found;
+            const bool is_folder = stat(read[i].path, &found) == 0 && S_ISDIR(found.st_mode);
+            snprintf(err->message, sizeof err->message, "%s would replace the %s of %s",
+                     k == 0 ? "output" : "manifest", is_folder ? "folder" : "file", read[i].option);
+            snprintf(err->next, sizeof err->next, "choose another name");
+            return FSDPCK_USAGE;
+        }
+    return FSDPCK_OK;
+}
+
+fsdpck_status overwrite_check(const cli *c, const transform_request *r, const char *dst,
+                              fsdpck_error *err)
+{
+    const bool first = fsdpck_context_rank(c->ctx) == 0;
+    return fsdpck_context_agree(c->ctx, first ? check(r, dst, err) : FSDPCK_OK, err);
+}

@@ -1,0 +1,335 @@
+#include "transform_options.h"
+
+#include <unistd.h>
+
+#include "group_print.h"
+
+#define AT(member) offsetof(transform_options, member)
+
+/* Ranks that a mesh can have: the library counts them in 16 bits. */
+#define RANKS_MAX 65534u
+
+/* Of --compress gzip: what h5py takes. */
+#define GZIP_LEVEL 4u
+
+const opt_row options_reading[] = {
+    {"source-format", .kind = OPT_TEXT, .at = AT(source_format), .value = "F",
+     .help = "read SRC as this; default: found by content"},
+    {"source-ranks", .kind = OPT_COUNT, .at = AT(source_ranks), .value = "N", .min = 1,
+     .max = 1u << 20, .help = "ranks that must have written SRC"},
+    {"source-rank-pattern", .kind = OPT_TEXT, .at = AT(source_rank_pattern), .value = "P",
+     .help = "names of the rank files in SRC, {r} for the rank and {W} for their number, such as "
+             "'shard_{r}_of_{W}.pt'; default: the names of known trainers"},
+    {"per-rank", .kind = OPT_CHOICE, .at = AT(per_rank), .value = "WHAT",
+     .choices = "keep|first|drop|error",
+     .help = "plain tensors and objects that differ between rank files: keep, first, drop or "
+             "error; default: error for tensors"},
+    {"model", .kind = OPT_TEXT, .at = AT(model), .value = "FILE",
+     .help = "what FSDP1's flat parameters are made of: a model description, or a list of units "
+             "(fsdpck-model(5))"},
+    {"repair-strided", .kind = OPT_FLAG, .at = AT(repair_strided),
+     .help = "FSDP+TP folders of torch 2.10 and newer whose boxes do not fit their data: derive "
+             "the boxes anew where all then fit"},
+    {"assume", .kind = OPT_SET, .at = AT(assume), .value = "WHAT", .choices = "fsdp2-tp-2.3|order",
+     .help = "fsdp2-tp-2.3: SRC is FSDP2 with TP of torch 2.3 or 2.4, whose files name the wrong "
+             "order of cuts; order: the optimizer was given model.parameters() in their order; "
+             "repeatable"},
+    {"hdf5-sep", .kind = OPT_TEXT, .at = AT(hdf5_separator), .value = "TEXT",
+     .help = "what joins the names of HDF5 groups and datasets; default: '.'"},
+    {"hdf5-fill", .kind = OPT_FLAG, .at = AT(hdf5_fill),
+     .help = "elements of HDF5 that were never written are the file's fill value"},
+    {"no-follow", .kind = OPT_FLAG, .at = AT(no_follow), .help = "links inside SRC are errors"},
+    {0},
+};
+
+const opt_row options_hosts[] = {
+    {"source-local", .kind = OPT_FLAG, .at = AT(source_local),
+     .help = "under mpirun: files of one name on several hosts are several files"},
+    {0},
+};
+
+const opt_row options_keying[] = {
+    {"optim-keys", .kind = OPT_CHOICE, .at = AT(optim_keys), .value = "KEYS",
+     .choices = "name|id|flat",
+     .help = "key optimizer state by name, by id (as optimizer.state_dict() does) or flat (as "
+             "flatten_optimizer_state_dict does); default: as it is"},
+    {0},
+};
+
+const opt_row options_replicas[] = {
+    {"replicas", .kind = OPT_CHOICE, .at = AT(replicas), .value = "HOW",
+     .choices = "crc|compare|first",
+     .help = "how equal boxes of several ranks are compared: crc, compare or first"},
+    {0},
+};
+
+const opt_row options_selecting[] = {
+    {"part", .kind = OPT_CHOICE, .at = AT(part), .value = "PART",
+     .choices = "model|optimizer|other|all",
+     .help = "model, optimizer, other or all; default: model into safetensors formats, all into "
+             "the rest"},
+    {"keys", .kind = OPT_LIST, .at = AT(keys), .value = "GLOB",
+     .help = "only tensors whose name matches; '*' crosses dots; repeatable"},
+    {"exclude", .kind = OPT_LIST, .at = AT(exclude), .value = "GLOB",
+     .help = "leave out what matches; repeatable"},
+    {0},
+};
+
+const opt_row options_objects[] = {
+    {"objects", .kind = OPT_CHOICE, .at = AT(objects), .value = "WHAT",
+     .choices = "keep|drop|opaque|error",
+     .help = "keep, drop, opaque (keep unknown calls as records) or error"},
+    {"tied", .kind = OPT_CHOICE, .at = AT(tied), .value = "WHICH", .choices = "keep|first|link",
+     .help = "names of one tensor that is there under several: keep all, first alone, or link them "
+             "(pt and pt-ranks: one storage under all names)"},
+    {0},
+};
+
+const opt_row options_naming[] = {
+    {"clean-names", .kind = OPT_FLAG, .at = AT(clean),
+     .help = "drop what FSDP, compile, checkpoint and DDP wrappers put into names; default into "
+             "safetensors formats"},
+    {"keep-names", .kind = OPT_FLAG, .at = AT(keep), .help = "leave the names as they are"},
+    {"strip-prefix", .kind = OPT_LIST, .at = AT(strip_prefix), .value = "P",
+     .help = "drop P from the front of names; repeatable"},
+    {"rename", .kind = OPT_LIST, .at = AT(rename), .value = "s/RE/TEXT/",
+     .help = "rename as sed does, with Perl expressions; repeatable, in order"},
+    {0},
+};
+
+const opt_row options_casting[] = {
+    {"dtype", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE",
+     .help = "cast the model's floats (bf16, fp16, fp32, fp64), or any floating tensor that "
+             "matches: 'GLOB=fp32'; repeatable"},
+    {0},
+};
+
+const opt_row options_cutting[] = {
+    {"world-size", .kind = OPT_COUNT, .at = AT(world_size), .value = "N", .min = 1,
+     .max = RANKS_MAX,
+     .help = "ranks; without --mesh any number fits: the source's mesh refitted, or fsdp=N"},
+    {"mesh", .kind = OPT_TEXT, .at = AT(mesh), .value = "DIMS",
+     .help = "names and sizes, outermost first: dp_replicate=2,dp_shard=4,tp=2"},
+    {"tp-plan", .kind = OPT_TEXT, .at = AT(tp_plan), .value = "FILE",
+     .help = "JSON: glob to colwise, rowwise, replicate or Shard(d); default: as SRC"},
+    {"shard", .kind = OPT_LIST, .at = AT(shard), .value = "GLOB=DIM",
+     .help = "FSDP cuts this dim of what matches; default: as SRC, else 0; repeatable"},
+    {"replicate", .kind = OPT_LIST, .at = AT(replicate), .value = "GLOB",
+     .help = "FSDP does not cut what matches; repeatable"},
+    {"like", .kind = OPT_TEXT, .at = AT(like), .value = "OTHER",
+     .help = "cut as the checkpoint OTHER is"},
+    {0},
+};
+
+const opt_row options_writing[] = {
+    {"force", .kind = OPT_FLAG, .at = AT(force),
+     .help = "replace DST; a folder only if it is a checkpoint"},
+    {"output-local", .kind = OPT_FLAG, .at = AT(output_local),
+     .help = "under mpirun: DST is on each host's own disk, and gets what the ranks there load"},
+    {"no-sync", .kind = OPT_FLAG, .at = AT(no_sync),
+     .help = "do not wait for the storage: faster, but not safe from a power cut"},
+    {"read-back", .kind = OPT_FLAG, .at = AT(read_back),
+     .help = "read the output again from the storage and compare"},
+    {"manifest", .kind = OPT_TEXT, .at = AT(manifest), .value = "FILE",
+     .help =
+         "write a manifest (fsdpck-manifest(5)) to FILE; a folder that is written has one in it "
+         "anyhow"},
+    {"no-manifest", .kind = OPT_FLAG, .at = AT(no_manifest),
+     .help = "no manifest in the folder that is written"},
+    {"sha256", .kind = OPT_FLAG, .at = AT(sha256),
+     .help = "the SHA-256 of each file into the manifest; reads the output again"},
+    {"direct", .kind = OPT_CHOICE, .at = AT(direct), .value = "WHEN", .choices = "auto|on|off",
+     .help = "O_DIRECT writing: auto, on or off"},
+    {"dry-run", .kind = OPT_FLAG, .at = AT(dry_run),
+     .help = "check and plan, show the plan's sums, write nothing"},
+    {0},
+};
+
+const opt_row options_group[] = {
+    {"group-size", .kind = OPT_COUNT, .at = AT(group_size), .value = "N", .min = 1,
+     .max = RANKS_MAX,
+     .help = "with --dry-run: what each of N ranks under mpirun would read, send and write; -v "
+             "shows every rank"},
+    {"group-hosts", .kind = OPT_COUNT, .at = AT(group_hosts), .value = "M", .min = 1,
+     .max = RANKS_MAX, .help = "they are on M hosts; default: each on its own"},
+    {"group-local", .kind = OPT_FLAG, .at = AT(group_local),
+     .help = "files of SRC are on the disks of the hosts whose ranks saved them; default: on a "
+             "file system that all see"},
+    {"model-bandwidth", .kind = OPT_TEXT, .at = AT(model_bandwidth), .value = "RATES",
+     .help = "predict the time: read=7GB/s,write=5GB/s of the file system for all ranks together, "
+             "net=25GB/s of each host"},
+    {0},
+};
+
+const opt_row options_running[] = {
+    {"threads", .kind = OPT_COUNT, .at = AT(threads), .value = "N", .min = 1, .max = 1024,
+     .help = "default: what affinity and cgroup allow"},
+    {"memory", .kind = OPT_SIZE, .at = AT(memory_nbytes), .value = "SIZE", .min = 16u << 20,
+     .help = "buffers, besides metadata; default 256M, less on small machines; at least 16M"},
+    {"engine", .kind = OPT_CHOICE, .at = AT(engine), .value = "E", .choices = "auto|threads|cuda",
+     .help = "auto, threads or cuda"},
+    {"peer-timeout", .kind = OPT_COUNT, .at = AT(peer_timeout_seconds), .value = "SECONDS",
+     .min = 1, .max = 86400,
+     .help = "under mpirun: a rank that is silent so long is lost; default 60"},
+    {"progress", .kind = OPT_CHOICE, .at = AT(progress), .value = "WHEN",
+     .choices = "auto|always|never", .help = "auto, always or never"},
+    {"json", .kind = OPT_FLAG, .at = AT(json), .help = "report as JSON, on failure too"},
+    {"verbose", 'v', OPT_FLAG, .at = AT(verbose),
+     .help = "say more; with --dry-run the whole plan"},
+    {"quiet", 'q', OPT_FLAG, .at = AT(quiet), .help = "say nothing but errors and warnings"},
+    {0},
+};
+
+void transform_options_init(transform_options *w)
+{
+    *w = (transform_options){
+        .part = -1, .per_rank = -1, .optim_keys = -1, .torch = -1, .compress = -1};
+}
+
+void transform_open_options(const transform_options *w, fsdpck_open_options *open)
+{
+    *open = (fsdpck_open_options)FSDPCK_OPEN_OPTIONS_INIT;
+    open->format = w->source_format;
+    open->source_ranks = w->source_ranks;
+    open->no_follow = w->no_follow;
+    open->source_local = w->source_local;
+    open->opaque_calls = w->objects == FSDPCK_OBJECTS_OPAQUE;
+    open->threads = (unsigned)w->threads;
+    open->rank_pattern = w->source_rank_pattern;
+    open->per_rank = (fsdpck_per_rank)(w->per_rank + 1); /* AUTO comes first */
+    open->repair_strided = w->repair_strided;
+    open->assume_tp_first = (w->assume & 1) != 0;
+    open->assume_order = (w->assume & 2) != 0;
+    open->model_path = w->model;
+    open->hdf5_separator = w->hdf5_separator;
+    open->hdf5_fill = w->hdf5_fill;
+    open->optim_keys = (fsdpck_optim_keys)(w->optim_keys + 1); /* KEEP comes first */
+}
+
+static const char *const *request_list(char **list, size_t *count)
+{
+    *count = opt_list_count(list);
+    return (const char *const *)list;
+}
+
+static void request_selection(const transform_options *w, fsdpck_transform_options *t)
+{
+    t->part = w->part;
+    t->clean_names = w->clean ? FSDPCK_ON : w->keep ? FSDPCK_OFF : FSDPCK_AUTO;
+    t->keys = request_list(w->keys, &t->keys_count);
+    t->exclude = request_list(w->exclude, &t->exclude_count);
+    t->strip_prefix = request_list(w->strip_prefix, &t->strip_prefix_count);
+    t->rename = request_list(w->rename, &t->rename_count);
+    t->dtype = request_list(w->dtype, &t->dtype_count);
+    t->tied = (fsdpck_tied)w->tied;
+    t->objects = (fsdpck_objects)w->objects;
+}
+
+static void request_output(const transform_options *w, fsdpck_transform_options *t)
+{
+    t->world_size = w->world_size;
+    t->mesh = w->mesh;
+    t->shard = request_list(w->shard, &t->shard_count);
+    t->replicate = request_list(w->replicate, &t->replicate_count);
+    t->format = w->format;
+    t->max_shard_nbytes = w->max_shard_nbytes;
+    t->align_nbytes = w->align_nbytes;
+    t->hdf5_groups = w->hdf5_groups;
+    /* The first choice has no level: then h5py's. */
+    t->gzip_level = w->compress < 0 ? 0 : w->compress == 0 ? GZIP_LEVEL : (unsigned)w->compress;
+    t->rank_pattern = w->rank_pattern;
+    t->device_type = w->device_type;
+    t->torch_minor = w->torch < 0 ? 0 : 5 + (unsigned)w->torch; /* the first choice is 2.5 */
+    t->replicas = (fsdpck_replicas)w->replicas;
+    t->direct = (fsdpck_switch)w->direct;
+    t->threads = (unsigned)w->threads;
+    t->memory_nbytes = w->memory_nbytes;
+    t->force = w->force;
+    t->no_sync = w->no_sync;
+    t->read_back = w->read_back;
+    t->no_manifest = w->no_manifest;
+    t->sha256 = w->sha256;
+    t->output_local = w->output_local;
+    t->manifest_path = w->manifest;
+    t->use_cuda = w->engine == 2;
+    /* Of a large group the table is wanted, not the whole plan. */
+    t->dry_run = w->dry_run == 0 ? 0 : w->verbose > 0 && w->group_size == 0 ? 2 : 1;
+    t->group_size = (unsigned)w->group_size;
+    t->group_hosts = (unsigned)w->group_hosts;
+    t->group_local = w->group_local;
+}
+
+static int check_group(const cli *c, const transform_options *w)
+{
+    const bool about = w->group_hosts > 0 || w->group_local || w->model_bandwidth != NULL;
+    if (w->group_size > 0 && !w->dry_run)
+        return opt_usage_error_next(c, "mpirun -n N fsdpck ... has a group do it",
+                                    "--group-size is of --dry-run alone");
+    if (about && w->group_size == 0)
+        return opt_usage_error(c, "--group-hosts, --group-local and --model-bandwidth are of "
+                                  "--group-size alone");
+    if (w->group_hosts > w->group_size)
+        return opt_usage_error(c, "--group-hosts: more hosts than ranks (--group-size)");
+    return -1;
+}
+
+int transform_command(cli *c, const opt_spec *spec, transform_options *w, unsigned operands,
+                      int argc, const char **argv, transform_command_fn run)
+{
+    const char *paths[2] = {NULL, NULL};
+    unsigned count;
+    int code = opt_parse(c, spec, argc, argv, paths, operands, operands, &count);
+    if (code < 0 && w->clean && w->keep)
+        code = opt_usage_error(c, "--clean-names and --keep-names contradict each other");
+    if (code < 0 && w->sha256 && w->no_manifest && w->manifest == NULL)
+        code = opt_usage_error(c, "--sha256 and --no-manifest contradict each other");
+    if (code < 0)
+        code = check_group(c, w);
+    if (code < 0) {
+        transform_request r = {
+            .progress = w->progress,
+            .src = paths[0],
+            .dst = paths[1],
+            .tp_plan_path = w->tp_plan,
+            .like_path = w->like,
+            .show_rank = w->show_rank,
+            .check_add_path = w->check,
+            .atol = w->atol,
+            .rtol = w->rtol,
+            .stat = w->stat,
+        };
+        c->json = w->json != 0;
+        c->quiet = w->quiet != 0;
+        c->verbose = w->verbose;
+        transform_open_options(w, &r.open);
+        fsdpck_transform_options_init(&r.transform);
+        request_selection(w, &r.transform);
+        request_output(w, &r.transform);
+        if (w->peer_timeout_seconds > 0)
+            fsdpck_context_set_peer_timeout(c->ctx, (unsigned)w->peer_timeout_seconds);
+        if (w->model_bandwidth != NULL &&
+            !group_parse_bandwidth(c, w->model_bandwidth, &r.transform))
+            code = FSDPCK_USAGE;
+        else
+            code = run(c, &r);
+    }
+    opt_release(c, spec);
+    return code;
+}
+
+bool transform_ranks_missing(const cli *c, const transform_request *r)
+{
+    if (r->transform.mesh != NULL && r->like_path != NULL) {
+        opt_usage_error_next(c, "leave out one of them",
+                             "--like brings a mesh of its own: --mesh contradicts it");
+        return true;
+    }
+    if (r->transform.world_size != 0 || r->transform.mesh != NULL || r->like_path != NULL ||
+        access(r->src, F_OK) != 0) /* which is the greater trouble, and said on opening */
+        return false;
+    opt_usage_error_next(c,
+                         "say --world-size 16, or a mesh as --mesh dp_replicate=2,dp_shard=8, or "
+                         "--like OTHER; fsdpck inspect SRC shows how SRC is cut",
+                         "nothing says how many ranks there shall be");
+    return true;
+}

@@ -1,0 +1,273 @@
+#include "verify_print.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "report.h"
+
+/* Told of tensors that differ from a list in one way. */
+#define SAME_KIND_SHOWN 10u
+
+static const char *level_name(fsdpck_level level)
+{
+    static const char *const names[] = {"quick", "structure", "coverage", "checksum", "numeric"};
+    return names[level];
+}
+
+static void print_field(const char *label, const char *text)
+{
+    if (text[0] != '\0')
+        printf("  %-9s %s\n", label, text);
+}
+
+/* What is to be done of this kind of findings in general is said once for those that follow each
+ * other: `before` is the one above, or FSDPCK_FINDING_NONE. */
+static void print_finding(const fsdpck_finding *f, fsdpck_finding_id before)
+{
+    const fsdpck_error *e = f->what;
+    char where[40];
+    printf("%s: ", f->severity);
+    if (e->path[0] != '\0')
+        printf("'%s': ", e->path);
+    printf("%s", e->message);
+    if (e->finding != FSDPCK_FINDING_NONE)
+        printf(" [%s]", fsdpck_finding_name(e->finding));
+    putchar('\n');
+    print_field("tensor:", e->tensor);
+    if (e->has_offset) {
+        snprintf(where, sizeof where, "byte %" PRIu64, e->offset_bytes);
+        print_field("offset:", where);
+    }
+    print_field("expected:", e->expected);
+    print_field("found:", e->found);
+    const bool said = e->finding != FSDPCK_FINDING_NONE && before == e->finding;
+    print_field("next:", said ? e->next : report_next(e->finding, e->next));
+}
+
+static void print_summary(const cli *c, const char *path, const fsdpck_verify_info *k)
+{
+    char a[40], b[40], n[40], name[1024];
+    printf("%s: ", fsdpck_escape(name, sizeof name, path, strlen(path)));
+    const char *read = k->stopped ? "what was read until --max-duration" : "a sample";
+    const bool partial = k->sampled || k->stopped;
+    if (k->errors == 0 && partial)
+        printf("not verified: no error in %s, at level %s", read, level_name(k->level));
+    else if (k->errors == 0)
+        printf("no error at level %s", level_name(k->level));
+    else
+        printf("%s%s%s", report_count(a, sizeof a, k->errors, "error"), partial ? " in " : "",
+               partial ? read : "");
+    if (k->warnings > 0)
+        printf(", %s", report_count(a, sizeof a, k->warnings, "warning"));
+    if (k->notes > 0)
+        printf(", %s%s", report_count(a, sizeof a, k->notes, "note"),
+               c->verbose != 0 ? "" : " (-v shows them)");
+    if (k->ignored > 0)
+        printf(", %" PRIu64 " ignored", k->ignored);
+    putchar('\n');
+    if (k->opened)
+        printf("  looked at  %s, %s in %s\n",
+               report_count(a, sizeof a, k->source.tensors, "tensor"),
+               report_count(b, sizeof b, k->source.chunks, "chunk"),
+               report_count(n, sizeof n, k->source.files, "file"));
+    if (k->manifest)
+        printf("  manifest   %s, %s%s%s%s\n", report_count(a, sizeof a, k->manifest_files, "file"),
+               report_count(b, sizeof b, k->manifest_tensors, "tensor"),
+               k->manifest_nbytes > 0 ? "; " : "",
+               k->manifest_nbytes > 0 ? report_bytes(n, sizeof n, k->manifest_nbytes) : "",
+               k->manifest_nbytes > 0 ? " of files compared with its CRC-64" : "");
+    if (k->opened && k->level >= FSDPCK_LEVEL_CHECKSUM)
+        printf("  read       %s of %s; %s compared with a checksum\n",
+               report_bytes(a, sizeof a, k->bytes_read), report_bytes(b, sizeof b, k->bytes_total),
+               report_bytes(n, sizeof n, k->bytes_summed));
+    if (partial)
+        printf("  skipped    %s of %s, not read or not as a whole%s\n",
+               report_bytes(a, sizeof a, k->skipped_nbytes),
+               report_count(b, sizeof b, k->skipped_records, "record"),
+               k->stopped ? ": time was over" : ": a sample was asked for");
+    if (k->manifest_unhashed_files > 0)
+        printf("  skipped    %s of the manifest, not compared with its CRC-64\n",
+               report_count(a, sizeof a, k->manifest_unhashed_files, "file"));
+    if (k->unchecked_nbytes > 0)
+        printf("  unchecked  %s of %s have no checksum\n",
+               report_bytes(a, sizeof a, k->unchecked_nbytes),
+               report_count(b, sizeof b, k->unchecked_tensors, "tensor"));
+    if (k->unread_tensors > 0)
+        printf("  unread     %s of %s, see the findings; -v shows notes too\n",
+               report_bytes(a, sizeof a, k->unread_nbytes),
+               report_count(b, sizeof b, k->unread_tensors, "tensor"));
+    printf("  not seen   %s\n", k->not_seen);
+}
+
+static int no_memory(const cli *c)
+{
+    fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+    return FSDPCK_LIMIT;
+}
+
+/* Where the only thing wrong is that some of it is of a kind that is not read, nobody knows. */
+static int exit_code(const fsdpck_verify_info *k)
+{
+    if (k->errors == 0)
+        return 0;
+    return k->errors == k->unsupported ? FSDPCK_UNSUPPORTED : FSDPCK_FINDING;
+}
+
+/* How many findings from `first` on are of one kind; they stand together. */
+static uint64_t count_same_kind(const fsdpck_verify *v, const fsdpck_verify_info *k, uint64_t first)
+{
+    fsdpck_finding a, b;
+    uint64_t end = first + 1;
+    fsdpck_verify_get_finding(v, first, &a);
+    for (; a.group != 0 && end < k->listed; end++) {
+        fsdpck_verify_get_finding(v, end, &b);
+        if (a.group != b.group || a.what->finding != b.what->finding ||
+            strcmp(a.severity, b.severity) != 0)
+            break;
+    }
+    return end - first;
+}
+
+/* Notes are for -v, but for the doubt whether all of the checkpoint is there. */
+static bool is_shown(const cli *c, const fsdpck_finding *f)
+{
+    return strcmp(f->severity, "note") != 0 || c->verbose != 0 ||
+           f->what->finding == FSDPCK_FINDING_RANKS_UNKNOWN;
+}
+
+static void print_findings(const cli *c, const fsdpck_verify *v, const fsdpck_verify_info *k)
+{
+    fsdpck_finding_id before = FSDPCK_FINDING_NONE;
+    for (uint64_t i = 0; i < k->listed;) {
+        fsdpck_finding f;
+        const uint64_t alike = count_same_kind(v, k, i);
+        const uint64_t told = alike > SAME_KIND_SHOWN ? SAME_KIND_SHOWN : alike;
+        for (uint64_t n = 0; n < told; n++) {
+            fsdpck_verify_get_finding(v, i + n, &f);
+            if (!is_shown(c, &f))
+                continue;
+            print_finding(&f, before);
+            before = f.what->finding;
+        }
+        if (alike > told && is_shown(c, &f))
+            printf("... and %" PRIu64 " more such tensors [%s]; --json lists them\n", alike - told,
+                   fsdpck_finding_name(f.what->finding));
+        i += alike;
+    }
+    if (k->listed < k->errors + k->warnings + k->notes)
+        printf("... and %" PRIu64 " more\n", k->errors + k->warnings + k->notes - k->listed);
+}
+
+int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
+{
+    fsdpck_verify_info k;
+    fsdpck_verify_get_info(v, &k);
+    print_findings(c, v, &k);
+    if (k.statistics > 0 && !verify_print_statistics(v))
+        return no_memory(c);
+    if (!c->quiet)
+        print_summary(c, path, &k);
+    return exit_code(&k);
+}
+
+static cJSON *finding_json(const fsdpck_finding *f)
+{
+    const fsdpck_error *e = f->what;
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "finding", fsdpck_finding_name(e->finding));
+    cJSON_AddStringToObject(o, "severity", f->severity);
+    cJSON_AddStringToObject(o, "message", e->message);
+    cJSON_AddStringToObject(o, "next", report_next(e->finding, e->next));
+    if (e->path[0] != '\0')
+        cJSON_AddStringToObject(o, "path", e->path);
+    if (e->tensor[0] != '\0')
+        cJSON_AddStringToObject(o, "tensor", e->tensor);
+    if (e->has_offset)
+        cJSON_AddNumberToObject(o, "offset", (double)e->offset_bytes);
+    if (e->expected[0] != '\0')
+        cJSON_AddStringToObject(o, "expected", e->expected);
+    if (e->found[0] != '\0')
+        cJSON_AddStringToObject(o, "found", e->found);
+    return o;
+}
+
+static void add_counts(cJSON *e, const fsdpck_verify_info *k)
+{
+    cJSON *n = cJSON_AddObjectToObject(e, "counts");
+    cJSON_AddNumberToObject(n, "errors", (double)k->errors);
+    cJSON_AddNumberToObject(n, "warnings", (double)k->warnings);
+    cJSON_AddNumberToObject(n, "notes", (double)k->notes);
+    cJSON_AddNumberToObject(n, "ignored", (double)k->ignored);
+    cJSON_AddNumberToObject(n, "tensors", (double)k->source.tensors);
+    cJSON_AddNumberToObject(n, "chunks", (double)k->source.chunks);
+    cJSON_AddNumberToObject(n, "files", (double)k->source.files);
+    cJSON_AddNumberToObject(n, "records", (double)k->records);
+    cJSON_AddNumberToObject(n, "bytes", (double)k->bytes_total);
+    cJSON_AddNumberToObject(n, "bytes_read", (double)k->bytes_read);
+    cJSON_AddNumberToObject(n, "bytes_summed", (double)k->bytes_summed);
+}
+
+static void add_unchecked(cJSON *e, const fsdpck_verify_info *k)
+{
+    cJSON *o = cJSON_AddObjectToObject(e, "unchecked");
+    cJSON_AddNumberToObject(o, "tensors", (double)k->unchecked_tensors);
+    cJSON_AddNumberToObject(o, "bytes", (double)k->unchecked_nbytes);
+    cJSON_AddNumberToObject(o, "unread_tensors", (double)k->unread_tensors);
+    cJSON_AddNumberToObject(o, "unread_bytes", (double)k->unread_nbytes);
+    cJSON_AddNumberToObject(o, "skipped_records", (double)k->skipped_records);
+    cJSON_AddNumberToObject(o, "skipped_bytes", (double)k->skipped_nbytes);
+}
+
+static void add_manifest(cJSON *e, const fsdpck_verify_info *k)
+{
+    if (!k->manifest)
+        return;
+    cJSON *o = cJSON_AddObjectToObject(e, "manifest");
+    cJSON_AddNumberToObject(o, "files", (double)k->manifest_files);
+    cJSON_AddNumberToObject(o, "tensors", (double)k->manifest_tensors);
+    cJSON_AddNumberToObject(o, "bytes_summed", (double)k->manifest_nbytes);
+    cJSON_AddNumberToObject(o, "skipped_files", (double)k->manifest_unhashed_files);
+}
+
+/* Of a part nobody says that it is clean. */
+static const char *verdict_of(const fsdpck_verify_info *k)
+{
+    if (k->errors > 0 && k->errors == k->unsupported)
+        return "none";
+    if (k->errors + k->warnings > 0)
+        return "findings";
+    return k->sampled || k->stopped ? "unfinished" : "clean";
+}
+
+int verify_print_json(const cli *c, const fsdpck_verify *v)
+{
+    fsdpck_verify_info k;
+    fsdpck_verify_get_info(v, &k);
+    const int code = exit_code(&k);
+    cJSON *e = report_json_begin(c, code, verdict_of(&k), k.opened ? &k.source : NULL);
+    if (e == NULL)
+        return no_memory(c);
+    if (k.errors + k.warnings == 0) /* what the readers warn of may be but a note here */
+        cJSON_ReplaceItemInObject(e, "verdict", cJSON_CreateString(verdict_of(&k)));
+    cJSON_AddStringToObject(e, "level", level_name(k.level));
+    cJSON_AddBoolToObject(e, "sampled", k.sampled);
+    cJSON_AddBoolToObject(e, "out_of_time", k.stopped);
+    cJSON_AddStringToObject(e, "not_seen", k.not_seen);
+    add_counts(e, &k);
+    add_manifest(e, &k);
+    add_unchecked(e, &k);
+    cJSON_DeleteItemFromObject(e, "findings"); /* the warnings, which are among ours */
+    cJSON *list = cJSON_AddArrayToObject(e, "findings");
+    for (uint64_t i = 0; i < k.listed; i++) {
+        fsdpck_finding f;
+        fsdpck_verify_get_finding(v, i, &f);
+        cJSON_AddItemToArray(list, finding_json(&f));
+    }
+    if (k.statistics == 0)
+        return report_json_print(e, code);
+    report_stream s;
+    report_stream_begin(&s, e);
+    verify_add_statistics(&s, v);
+    return report_stream_end(&s, code);
+}

@@ -1,0 +1,15 @@
+/* verify_print.h: output of `fsdpck verify`, on stdout. Each returns the exit code. */
+#ifndef FSDPCK_CLI_VERIFY_PRINT_H
+#define FSDPCK_CLI_VERIFY_PRINT_H
+
+#include "cmd.h"
+#include "report.h"
+
+int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v);
+int verify_print_json(const cli *c, const fsdpck_verify *v);
+
+/* verify_stats.c. False where memory ran out. */
+bool verify_print_statistics(const fsdpck_verify *v);
+void verify_add_statistics(report_stream *stream, const fsdpck_verify *v);
+
+#endif

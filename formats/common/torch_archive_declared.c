@@ -1,0 +1,106 @@
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/common/torch_archive_internal.h"
+
+/* Views that repeat elements (stride 0) are legal; beyond this a few bytes would make an output
+ * without end. */
+static const uint64_t EXPANDED_NBYTES_LIMIT = (uint64_t)64 << 30;
+
+fsdpck_status torch_storage_nbytes(dtype d, uint64_t nelems, uint64_t *nbytes, fsdpck_error *err)
+{
+    if (checked_mul(nelems, dtype_get(d)->itemsize_bytes, nbytes) && *nbytes <= INT64_MAX)
+        return FSDPCK_OK;
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_STORAGE_SIZE,
+                     "storage of %" PRIu64 " elements is too large", nelems);
+}
+
+static fsdpck_status bounds_failed(const declared_tensor *c, const char *what, fsdpck_error *err)
+{
+    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_TENSOR_BOUNDS, "%s", what);
+    error_found(err, "%u dims, storage offset %" PRIu64 ", storage of %" PRIu64 " bytes", c->ndim,
+                c->offset_nelems, c->storage_nbytes);
+    return st;
+}
+
+fsdpck_status declared_tensor_check(const declared_tensor *c, fsdpck_error *err)
+{
+    const uint64_t itemsize = dtype_get(c->dtype)->itemsize_bytes;
+    uint64_t nelems, nbytes, end;
+    uint64_t last = c->offset_nelems;
+
+    if (!checked_product(c->sizes, c->ndim, &nelems) || !checked_mul(nelems, itemsize, &nbytes) ||
+        nbytes > INT64_MAX)
+        return bounds_failed(c, "shape of a tensor is too large", err);
+    if (nelems == 0)
+        return FSDPCK_OK;
+    for (unsigned i = 0; i < c->ndim; i++)
+        if (!checked_mul_add(c->sizes[i] - 1, c->strides[i], last, &last))
+            return bounds_failed(c, "strides of a tensor reach past its storage", err);
+    if (!checked_add(last, 1, &end) || !checked_mul(end, itemsize, &end) || end > c->storage_nbytes)
+        return bounds_failed(c, "tensor reaches past its storage", err);
+    if (nbytes > EXPANDED_NBYTES_LIMIT && nbytes / 1024 > c->storage_nbytes) {
+        fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PT_EXPAND,
+                                     "tensor repeats the elements of a tiny storage too often");
+        error_expected(err, "at most %" PRIu64 " bytes", EXPANDED_NBYTES_LIMIT);
+        error_found(err, "%" PRIu64 " bytes from a storage of %" PRIu64, nbytes, c->storage_nbytes);
+        return st;
+    }
+    return FSDPCK_OK;
+}
+
+void declared_tensor_locate(const declared_tensor *c, bool big_endian, place *where)
+{
+    uint64_t row_major[NDIM_MAX];
+    const dtype_info *info = dtype_get(c->dtype);
+
+    box_row_major_strides(c->sizes, c->ndim, row_major);
+    where->rows = true;
+    for (unsigned i = 0; i < c->ndim; i++) {
+        where->strides[i] = c->strides[i];
+        if (c->sizes[i] != 1 && c->strides[i] != row_major[i])
+            where->rows = false;
+    }
+    where->swap = big_endian && info->swap_nbytes > 1;
+    where->offset_bytes = where->record_offset_bytes + c->offset_nelems * info->itemsize_bytes;
+    if (box_nelems(c->sizes, c->ndim) == 0)
+        where->offset_bytes = where->record_offset_bytes;
+    if (where->rows)
+        memcpy(where->strides, row_major, c->ndim * sizeof(uint64_t));
+}
+
+fsdpck_status torch_byteorder_parse(const uint8_t *bytes, uint64_t nbytes, bool *big_endian,
+                                    fsdpck_error *err)
+{
+    *big_endian = nbytes == 3 && memcmp(bytes, "big", 3) == 0;
+    if (*big_endian || (nbytes == 6 && memcmp(bytes, "little", 6) == 0))
+        return FSDPCK_OK;
+    char shown[32];
+    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_BYTEORDER,
+                                 "record 'byteorder' names no byte order");
+    error_expected(err, "'little' or 'big'");
+    error_found(err, "'%s'",
+                escape_text(shown, sizeof(shown), (const char *)bytes, nbytes < 16 ? nbytes : 16));
+    return st;
+}
+
+/* torch.save writes "3\n"; torch.package and TorchScript up to 10. */
+fsdpck_status torch_version_check(const uint8_t *bytes, uint64_t nbytes, fsdpck_error *err)
+{
+    unsigned version = 0;
+    uint64_t i = 0;
+
+    for (; i < nbytes && i < 2 && bytes[i] >= '0' && bytes[i] <= '9'; i++)
+        version = version * 10 + (unsigned)(bytes[i] - '0');
+    if (i < nbytes && bytes[i] == '\n')
+        i++;
+    if (i == nbytes && version >= 1 && version <= 10)
+        return FSDPCK_OK;
+    char shown[32];
+    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_VERSION,
+                                 "record 'version' holds no known version");
+    error_expected(err, "1 to 10");
+    error_found(err, "'%s'",
+                escape_text(shown, sizeof(shown), (const char *)bytes, nbytes < 16 ? nbytes : 16));
+    return st;
+}

@@ -1,0 +1,124 @@
+/* dcp_internal.h: an open DCP folder, as the files of this folder share it. */
+#ifndef FSDPCK_DCP_INTERNAL_H
+#define FSDPCK_DCP_INTERNAL_H
+
+#include <pthread.h>
+
+#include "formats/dcp/dcp_metadata.h"
+#include "formats/format.h"
+#include "io/file_set.h"
+
+/* cat_chunk.aux and cat_object.aux are an id in names.transforms; with this mark, an index in
+ * inside. */
+#define DCP_AUX_ITEM_TENSOR (UINT32_C(1) << 31)
+/* On cat_chunk.aux: where this chunk lies in its tensor cannot be told; locate refuses it. */
+#define DCP_AUX_UNKNOWN_ORDER (UINT32_C(1) << 30)
+
+/* What the writer left, to tell its release by. */
+typedef struct dcp_marks {
+    bool has_storage_meta, has_modules, has_version, has_mcore_data, has_six_properties;
+    bool old_package, old_properties, has_planner, has_transforms, has_tensors, no_collectives;
+    bool in_parts, is_by_fsdpck, has_traces, has_new_paths;
+    int64_t world_size; /* -1: unknown */
+} dcp_marks;
+
+typedef struct dcp_folder {
+    folder dir;
+    file_set blobs;     /* indices are the catalogue's */
+    file_set metadatas; /* `.metadata`, or one a rank */
+    dcp_names names;
+    budget *owner;
+    logger log;
+    catalogue *cat;           /* borrowed */
+    vec repeats;              /* dcp_repeat, sorted by object */
+    vec ends;                 /* uint64_t, by file: where the last blob that is named ends */
+    vec inside;               /* dcp_item_tensor: tensors inside byte items */
+    strtab item_tensor_names; /* of those that have a name of their own */
+    pthread_mutex_t lock;     /* streams */
+    vec streams;              /* dcp_st_stream *: first of each file */
+    dcp_marks marks;
+    bool opaque_calls; /* unknown calls in byte items are kept as records */
+    bool repaired;     /* dcp_boxes_repair was asked for */
+    bool has_names, has_lock, has_blobs, has_metadatas;
+} dcp_folder;
+
+/* Sizes of all files that the catalogue needs, into the catalogue (not yet sealed) and the file
+ * set; then all blobs against them. FILE-MISSING, FILE-TYPE, FILE-SHORT, DCP-RANGE,
+ * DCP-RANGE-OVERLAP. */
+fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* The ranges alone, against the sizes that the catalogue has. `d` may be NULL (no folder to look
+ * into). */
+fsdpck_status dcp_ranges_check(dcp_folder *d, const catalogue *cat,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* What a file holds, by file. */
+#define DCP_BLOB_OBJECT (UINT64_C(1) << 63)
+typedef struct dcp_blob {
+    uint64_t offset_bytes;
+    uint64_t nbytes;
+    uint64_t who; /* chunk, or DCP_BLOB_OBJECT and object */
+} dcp_blob;
+
+/* File f has blobs[starts[f]..starts[f + 1]), in the order of the catalogue; `starts` has one more
+ * than there are files and is zeroed, `blobs` room for all chunks and objects. empty_too: also blobs of
+ * chunks without elements, whose ranges were not compared with their files. */
+void dcp_blobs_group(const catalogue *cat, bool empty_too, uint64_t *starts, dcp_blob *blobs);
+
+/* cat->origin, from the marks in the metadata and the names around it. */
+void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *marks);
+
+/* source and load_object (dcp_blob.c, dcp_object.c). */
+fsdpck_status dcp_locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err);
+fsdpck_status dcp_stream_open(void *ctx, uint64_t chunk, source_stream **s, fsdpck_error *err);
+fsdpck_status dcp_stream_read(source_stream *s, void *dst, uint64_t nbytes, fsdpck_error *err);
+fsdpck_status dcp_stream_finish(source_stream *s, fsdpck_error *err);
+void dcp_stream_close(source_stream *s);
+fsdpck_status dcp_object_load(void *self, catalogue *cat, uint32_t object, fsdpck_error *err);
+/* format_reader.check_records (dcp_check_records.c). */
+fsdpck_status dcp_check_records(void *self, const record_check_request *request,
+                                record_check_result *result, fsdpck_error *err);
+
+/* UNSUPPORTED, DCP-TRANSFORM, unless `transform` is 0 or stream.zstd/1 alone (*zstd). */
+fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool *zstd,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* What a blob's own head says. Of a safetensors stream nothing but that it is one is filled. */
+typedef struct dcp_payload {
+    dtype dtype;
+    unsigned ndim;
+    uint64_t sizes[NDIM_MAX];
+    bool is_stream;
+} dcp_payload;
+
+/* Not checked against the catalogue. Any thread. */
+fsdpck_status dcp_blob_describe(dcp_folder *d, uint64_t chunk, dcp_payload *p, place *where,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* What a blob holds against what the catalogue says: DCP-PAYLOAD-DTYPE, DCP-PAYLOAD-SHAPE. */
+fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found, unsigned ndim,
+                                const uint64_t *sizes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Reads for zip and zstd, which know offsets alone. */
+typedef struct dcp_blob_reader {
+    dcp_folder *d;
+    uint32_t file;
+} dcp_blob_reader;
+
+fsdpck_status dcp_blob_read(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
+                            fsdpck_error *err);
+
+/* Safetensors streams inside of `.distcp` files (SerializationFormat.SAFETENSORS, torch 2.8 and
+ * later): the blobs' offsets all name the begin of the stream and their lengths are made up, so
+ * that the tensor is found by its FQN in the stream's header. */
+typedef struct dcp_st_stream dcp_st_stream;
+
+/* Whether bytes at offset_bytes can begin such a stream. */
+fsdpck_status dcp_st_stream_probe(dcp_folder *d, uint32_t file_id, uint64_t offset_bytes,
+                                  bool *is_stream, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status dcp_st_stream_locate(dcp_folder *d, uint64_t chunk, place *where,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+void dcp_st_stream_free(dcp_st_stream *inner);
+
+#endif

@@ -1,0 +1,25 @@
+/* hdf5_report.h: the parts of the child between the two files that use libhdf5; none of it without. */
+#ifndef FSDPCK_FORMATS_HDF5_REPORT_H
+#define FSDPCK_FORMATS_HDF5_REPORT_H
+
+#include "formats/hdf5/hdf5_record_writer.h"
+
+/* What the file's driver (hdf5_driver.h) told of `nowhere`. */
+typedef struct raw_extent {
+    uint8_t nowhere[1];
+    unsigned count;
+    uint64_t offset_bytes, nbytes; /* the last */
+} raw_extent;
+
+/* One dataset, open as `dataset`, whole: DATASET and what follows it, LEFT, or FAIL. False after
+ * FAIL. */
+bool report_dataset(hdf5_record_writer *p, int64_t dataset, uint64_t address, raw_extent *place,
+                    const char *name, size_t name_nbytes);
+/* FAIL, with what the library says. Returns false. */
+bool report_fail(hdf5_record_writer *p, hdf5_fail why, const char *name, size_t name_nbytes);
+/* Text of a string attribute with one element, malloc'd; NULL where it is none or longer. False where
+ * there is one that cannot be read: what it says is not to be lost. */
+bool report_attribute(int64_t object, const char *name, size_t limit_nbytes, char **text,
+                      size_t *nbytes);
+
+#endif

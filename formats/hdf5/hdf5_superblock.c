@@ -1,0 +1,91 @@
+#include "formats/hdf5/hdf5_superblock.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/checked.h"
+
+static const uint8_t signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+
+/* What is read of a superblock: all versions fit. */
+#define SUPER_NBYTES 96u
+/* Marks of version 3 (and later ones of 1.10): written to now, or as a single writer. */
+#define FLAG_WRITE 1u
+#define FLAG_SWMR  4u
+
+bool hdf5_superblock_find(const file *f, uint64_t *at)
+{
+    uint8_t head[8];
+    for (*at = 0; checked_range(*at, sizeof head, f->nbytes); *at = *at == 0 ? 512 : 2 * *at)
+        if (file_read_at(f, *at, head, sizeof head, NULL) == FSDPCK_OK &&
+            memcmp(head, signature, sizeof head) == 0)
+            return true;
+    return false;
+}
+
+static fsdpck_status cut_short(const file *f, uint64_t wanted, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_SHORT, "HDF5 file is cut short");
+    error_expected(err, "%" PRIu64 " bytes", wanted);
+    error_found(err, "%" PRIu64 " bytes", f->nbytes);
+    error_next(err, "copy the file again; its writer may have been interrupted");
+    return st;
+}
+
+static fsdpck_status bad_super(uint64_t at, fsdpck_status status, const char *what, unsigned found,
+                               fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, status, FSDPCK_FINDING_H5_SUPER, "HDF5 superblock %s", what);
+    error_offset(err, at);
+    error_found(err, "%u", found);
+    return st;
+}
+
+static uint64_t load_address(const uint8_t *p, unsigned nbytes)
+{
+    return nbytes == 8 ? load_le64(p) : nbytes == 4 ? load_le32(p) : load_le16(p);
+}
+
+fsdpck_status hdf5_superblock_read(const file *f, hdf5_superblock *super, fsdpck_error *err)
+{
+    uint8_t b[SUPER_NBYTES] = {0};
+    memset(super, 0, sizeof *super);
+    if (!hdf5_superblock_find(f, &super->at))
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_SUPER,
+                         "no HDF5 signature in the file");
+    const uint64_t left = f->nbytes - super->at;
+    RETURN_IF(file_read_at(f, super->at, b, left < SUPER_NBYTES ? left : SUPER_NBYTES, err));
+    super->version = b[8];
+    if (left < 9)
+        return cut_short(f, super->at + 48, err);
+    if (super->version > 3)
+        return bad_super(super->at, FSDPCK_UNSUPPORTED, "is of a version that fsdpck does not know",
+                         super->version, err);
+    const unsigned size = super->version < 2 ? b[13] : b[9];
+    if (left > 13 && size != 2 && size != 4 && size != 8)
+        return bad_super(super->at, FSDPCK_BADINPUT, "has addresses of an odd size", size, err);
+    const unsigned base_at = super->version == 0 ? 24 : super->version == 1 ? 28 : 12;
+    const unsigned end_at = base_at + 2 * size;
+    if (left < end_at + size)
+        return cut_short(f, super->at + end_at + size, err);
+    if (super->version == 3 && (b[11] & (FLAG_WRITE | FLAG_SWMR))) {
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_OPEN,
+                                           "HDF5 file was not closed by the program that wrote it");
+        error_offset(err, super->at + 11);
+        error_next(err,
+                   "wait for its writer; if that is gone, h5clear -s clears the mark, and what "
+                   "it had not yet written is lost");
+        return st;
+    }
+    /* The end is told from the base, which a moved file may have elsewhere. */
+    uint64_t nbytes;
+    if (!checked_sub(load_address(b + end_at, size), load_address(b + base_at, size), &nbytes) ||
+        !checked_add(super->at, nbytes, &super->end_bytes))
+        return bad_super(super->at, FSDPCK_BADINPUT, "has an end before its begin", 0, err);
+    if (super->end_bytes > f->nbytes)
+        return cut_short(f, super->end_bytes, err);
+    return FSDPCK_OK;
+}

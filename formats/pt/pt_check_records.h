@@ -1,0 +1,12 @@
+/* pt_check_records.h: records of one torch.save file that no tensor lies in, for verify. */
+#ifndef FSDPCK_FORMATS_PT_CHECK_RECORDS_H
+#define FSDPCK_FORMATS_PT_CHECK_RECORDS_H
+
+#include "formats/common/zip_check.h"
+
+/* `path`: for findings. Large records go to several threads, one each. */
+fsdpck_status pt_check_records(const zip_archive *zip, const char *path,
+                               const record_check_request *request, record_check_result *result,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

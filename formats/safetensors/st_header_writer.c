@@ -1,0 +1,75 @@
+#include "formats/safetensors/st_header_writer.h"
+
+#include <string.h>
+
+#include "base/bytes.h"
+#include "formats/common/st_header.h"
+
+void st_header_write_begin(st_header_writer *w, text_buf *out)
+{
+    static const uint8_t length_to_come[8];
+    w->out = out;
+    text_append(out, length_to_come, sizeof length_to_come);
+    json_writer_init(&w->json, out, 0);
+    json_begin_object(&w->json);
+    json_put_key(&w->json, "__metadata__", strlen("__metadata__"));
+    json_begin_object(&w->json);
+    json_put_key(&w->json, "format", strlen("format"));
+    json_put_cstr(&w->json, "pt");
+    w->in_metadata = true;
+}
+
+void st_header_write_metadata(st_header_writer *w, const char *key, const char *text, size_t nbytes)
+{
+    json_put_key(&w->json, key, strlen(key));
+    json_put_string(&w->json, text, nbytes);
+}
+
+static void end_metadata(st_header_writer *w)
+{
+    if (w->in_metadata)
+        json_end_object(&w->json);
+    w->in_metadata = false;
+}
+
+void st_header_write_tensor(st_header_writer *w, const char *name, size_t nbytes, dtype d,
+                            unsigned ndim, const uint64_t *shape, uint64_t begin_bytes,
+                            uint64_t end_bytes)
+{
+    json_writer *j = &w->json;
+    end_metadata(w);
+    json_put_key(j, name, nbytes);
+    json_begin_object(j);
+    json_put_key(j, "dtype", strlen("dtype"));
+    json_put_cstr(j, dtype_get(d)->safetensors);
+    json_put_key(j, "shape", strlen("shape"));
+    json_begin_array(j);
+    for (unsigned i = 0; i < ndim; i++)
+        json_put_u64(j, d == DTYPE_FLOAT4_E2M1FN_X2 && i + 1 == ndim ? shape[i] * 2 : shape[i]);
+    json_end_array(j);
+    json_put_key(j, "data_offsets", strlen("data_offsets"));
+    json_begin_array(j);
+    json_put_u64(j, begin_bytes);
+    json_put_u64(j, end_bytes);
+    json_end_array(j);
+    json_end_object(j);
+}
+
+fsdpck_status st_header_write_end(st_header_writer *w, fsdpck_error *err)
+{
+    end_metadata(w);
+    json_end_object(&w->json);
+    while (!w->out->failed && w->out->nbytes % 8 != 0)
+        text_append(w->out, " ", 1);
+    RETURN_IF(text_check(w->out, err));
+    const uint64_t n = w->out->nbytes - 8;
+    if (n > ST_HEADER_NBYTES_MAX) {
+        const fsdpck_status st =
+            error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_ST_HEADER_SIZE,
+                      "too many tensors for the header of one safetensors file");
+        error_next(err, "write a folder (--format hf) with a smaller --max-shard-size");
+        return st;
+    }
+    store_le64((uint8_t *)w->out->text, n);
+    return FSDPCK_OK;
+}

@@ -1,0 +1,275 @@
+/* exec_internal.h: what the files of lib/exec share. */
+#ifndef FSDPCK_EXEC_EXEC_INTERNAL_H
+#define FSDPCK_EXEC_EXEC_INTERNAL_H
+
+#include <pthread.h>
+
+#include "exec/convert.h"
+#include "exec/engine.h"
+#include "exec/exec.h"
+#include "plan/segment.h"
+#include "plan/sort.h"
+
+/* A located chunk, kept small: there may be millions. */
+enum {
+    EXTENT_RESOLVED = 1,
+    EXTENT_STREAM = 2,
+    EXTENT_SWAP = 4,
+    EXTENT_CONJ = 8,
+    EXTENT_NEG = 16,
+    EXTENT_ROWS = 32,
+    EXTENT_CRC = 64,     /* crc32 covers exactly the chunk's elements, in rows */
+    EXTENT_REPLICA = 128 /* an earlier chunk has the same box: never read for the output */
+};
+
+typedef struct chunk_extent {
+    uint64_t offset_bytes;
+    uint32_t file;
+    uint32_t crc32;
+    uint32_t strides_at; /* in exec.strides, unless EXTENT_ROWS */
+    uint16_t flags;
+} chunk_extent;
+
+_Static_assert(sizeof(chunk_extent) == 24, "a chunk extent is 24 bytes");
+
+/* Of a source tensor. STREAMED: some of its chunks are streams, its targets are filled in the
+ * second phase. WIDE: reads of its chunks get longer with the tile, so large ones are filled. */
+enum { TENSOR_STREAMED = 1, TENSOR_WIDE = 2 };
+
+typedef struct replica_pair {
+    uint64_t first;
+    uint64_t again;
+} replica_pair;
+
+struct exec {
+    exec_request r;
+    const engine *engine;
+    struct engine_state *of_engine; /* the engine's own */
+    chunk_extent *chunk_extents;    /* by source chunk */
+    uint64_t chunk_extent_count;
+    vec strides;           /* uint64_t, elements; ndim for each chunk extent without EXTENT_ROWS */
+    pthread_mutex_t lock;  /* guards strides while locating */
+    uint8_t *tensor_flags; /* by source tensor */
+    uint64_t tensor_count;
+    vec compare;            /* replica_pair */
+    uint64_t compare_first; /* of this rank's share */
+    vec streams;            /* uint64_t: source chunks to be decoded */
+    output *out;
+    uint8_t *deferred_done; /* by index in target.lates: written with their tile */
+    uint64_t deferred_count;
+    vec column_groups; /* column_group_info, see column_group.h */
+    vec members;       /* uint32_t: target chunks */
+    uint8_t *grouped;  /* a bit for each target chunk: it is a member */
+    uint64_t grouped_nbytes;
+    uint64_t column_group_items;
+    uint64_t column_group_nbytes; /* of a worker's buffer for them */
+    uint64_t travelled_before;    /* the work was shared */
+    bool shared;                  /* what follows is this rank's part; else it does all */
+    vec own_items;                /* uint64_t */
+    uint64_t own_row_block, own_row_block_count;
+    vec owners;                /* uint32_t: rank of every item, where the engine wants them */
+    uint64_t exchanged_nbytes; /* came from devices of other ranks, in so many rounds */
+    uint64_t exchange_rounds;
+    uint64_t reread_nbytes; /* of the source, by passes after the first */
+    uint64_t tile_nbytes;   /* of a worker's buffer: divides the plan's tile */
+    uint64_t step_nbytes;   /* divides tile_nbytes: what is mostly filled and written at a time */
+    uint64_t staging_nbytes;
+    uint64_t staged_nbytes;  /* of the largest stream that is decoded into memory */
+    uint64_t stream_nbytes;  /* of the largest that is open at a time; 0: they take little */
+    unsigned stream_workers; /* of all: so many may have one open */
+    unsigned nworkers;
+    worker **workers;
+    struct exec_stats stats;     /* of the workers that are gone, and of locate */
+    struct exec_stats all_stats; /* of all ranks, once has_all_stats */
+    bool has_all_stats;
+};
+
+/* Bytes in front of and behind the tile, for an element or a row that the tile's edge cuts. */
+#define TILE_MARGIN ((uint64_t)256 << 10)
+
+/* Reads of one file that lie no further apart are one read: about what a system call costs in
+ * bytes. */
+#define GATHER_GAP_NBYTES ((uint64_t)16 << 10)
+/* A run of at least this length is read straight to its place. */
+#define GATHER_RUN_NBYTES ((uint64_t)32 << 10)
+#define GATHER_READ_OPS   2048u
+#define GATHER_DIMS       8192u
+
+/* One read to be done: span_bytes from a file, of which a box goes to the tile. */
+typedef struct read_op {
+    uint64_t src_offset_bytes;
+    uint64_t span_bytes;
+    int64_t dst_at; /* from gather.base */
+    uint32_t file;
+    uint32_t src_chunk;
+    uint32_t dims_at; /* in gather.dims: sizes, source strides, destination strides */
+    uint8_t ndim;     /* 0: span_bytes in a row */
+    uint8_t from, to; /* dtype */
+    uint8_t ops;      /* EXTENT_SWAP, EXTENT_CONJ, EXTENT_NEG */
+} read_op;
+
+typedef struct gather {
+    read_op read_ops[GATHER_READ_OPS];
+    uint64_t dims[GATHER_DIMS];
+    sort_pair *sorted; /* 2 * GATHER_READ_OPS */
+    unsigned count;
+    unsigned dims_count;
+    uint8_t *base; /* what dst_at counts from: the tile, or the buffer of a column group */
+    bool grouped;  /* boxes are read with all that lies between their runs: others want that */
+    bool touched;  /* the tile has got read operations */
+} gather;
+
+/* One of the segments of a chunk, whose first element lies chunk_at bytes from gather.base. */
+typedef fsdpck_status (*gather_segment_fn)(worker *w, const segment_walk *seg, dtype to,
+                                           int64_t chunk_at, fsdpck_error *err);
+
+struct worker {
+    struct exec *x;
+    uint8_t *memory; /* one mapping: margin, tile, margin, staging */
+    uint64_t memory_nbytes;
+    struct engine_worker *of_engine; /* the engine's own */
+    const engine_place *place; /* by whom the tile is being filled: place_by_threads, mostly */
+    gather_segment_fn segment; /* gather_segment, but where others bring some */
+    uint8_t *tile;
+    uint64_t at; /* of the range worked on, in the tile: as in a block of its file */
+    uint8_t *staging;
+    uint8_t *column_group; /* exec.column_group_nbytes, taken when first needed; may be the tile */
+    uint8_t *scratch;      /* CONVERT_SCRATCH_NBYTES */
+    uint64_t src_strides[NDIM_MAX];
+    strided shape;
+    box_split split;
+    segment_walk walk;
+    gather gather;
+    struct exec_stats stats;
+};
+
+/* --- partition.c --- */
+/* Whether a target file is written on this host. */
+bool exec_file_is_own(const struct exec *x, uint32_t file_index);
+/* The rank that does what is not shared: of all, or of this host where each has its own files. */
+bool exec_is_leader(const struct exec *x);
+
+/* --- resolve.c --- */
+/* By all ranks, whatever they have come to: st of each. x may be NULL where it is not OK. */
+fsdpck_status exec_resolve_all(struct exec *x, group *g, fsdpck_status st,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* *at: where they are in x->strides. From any thread. */
+fsdpck_status resolve_keep_strides(struct exec *x, const uint64_t *strides, unsigned ndim,
+                                   uint32_t *at, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Strides of a located chunk, in elements, ndim of them. */
+void exec_chunk_strides(const struct exec *x, uint64_t chunk, uint64_t *strides);
+convert exec_chunk_convert(const struct exec *x, uint64_t chunk, dtype to);
+/* Adds the tensor and the file of a source chunk to an error. */
+void exec_add_chunk_context(const struct exec *x, uint64_t chunk, fsdpck_error *err);
+dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk);
+
+/* --- resolve_exchange.c --- */
+/* Sorts the chunks to be located by who does it. */
+void resolve_partition(const struct exec *x, sort_pair *list, sort_pair *scratch, uint64_t count);
+/* Where a rank's are, then. */
+void resolve_partition_of(const struct exec *x, const sort_pair *list, uint64_t count,
+                          unsigned rank, uint64_t *begin, uint64_t *end);
+/* By all ranks: those of others come into x. */
+fsdpck_status resolve_exchange(group *g, fsdpck_status st, struct exec *x, const sort_pair *list,
+                               uint64_t count, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- worker.c --- */
+fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void exec_stop_workers(struct exec *x);
+/* source.read_at with its count. */
+fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes, void *dst,
+                          uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- fill.c: a tile with all that is in it --- */
+/* *wanted: false where streams alone bring bytes, and write them themselves later. */
+fsdpck_status fill_tile(worker *w, const output_range *range, bool *wanted,
+                        fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* What no engine brings: literals, and zeros between all parts and for late bytes. */
+void fill_non_chunks(worker *w, const output_range *range);
+
+/* --- gather.c: filling the tile --- */
+/* All segments of these elements of a target chunk, whose first one lies chunk_at bytes from
+ * gather.base. What streams bring is left out. Pieces may wait until gather_flush. */
+fsdpck_status gather_elements(worker *w, uint64_t chunk, uint64_t first_elem, uint64_t end_elem,
+                              int64_t chunk_at, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status gather_flush(worker *w, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The segments that gather_elements takes: whole rows in place of those that a tile's edges cut, where
+ * that is better. */
+void gather_walk_begin(const struct exec *x, segment_walk *seg, uint64_t chunk, bool grouped,
+                       uint64_t first_elem, uint64_t end_elem);
+/* All chunks of a range, whose begin is at w->at of the tile. */
+fsdpck_status gather_range(worker *w, const output_range *range,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* To its place in the chunk, by reads from wherever its bytes are. */
+fsdpck_status gather_segment(worker *w, const segment_walk *seg, dtype to, int64_t chunk_at,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* To any other place: dst_at bytes from gather.base, with these strides of elements. */
+fsdpck_status gather_segment_to(worker *w, const segment_walk *seg, dtype to, int64_t dst_at,
+                                const uint64_t *dst_strides, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- gather_runs.c: boxes so thin in their file that each run is a read of its own --- */
+bool gather_should_read_runs(const worker *w, const strided *s, uint64_t itemsize);
+/* At once; `box` gives file, source offset and place in the tile. */
+fsdpck_status gather_runs(worker *w, const read_op *box, const convert *c, const strided *s,
+                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- write_range.c --- */
+/* `bytes` lies on a block as range->begin does, and has room for the rest of the last block. */
+fsdpck_status write_range(worker *w, const output_range *range, uint8_t *bytes,
+                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- column_group.c --- */
+/* Whether a target chunk is filled with others, apart from the tiles of its file. */
+bool exec_chunk_is_grouped(const struct exec *x, uint64_t target_chunk);
+
+/* --- engine_threads.c --- */
+/* The next range of an item that no column group has; r->end is where to begin looking. */
+bool exec_next_range(const struct exec *x, const output_range *item, output_range *r);
+/* The next tile of a range; tile->end is where the last one ended. */
+bool exec_next_tile(const output_range *whole, uint64_t nbytes, output_range *tile);
+/* All of a tile: filled, summed, written. `item_begin`: from there on this worker has done the file. */
+fsdpck_status exec_run_tile(worker *w, const output_range *range, uint64_t item_begin,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether streams bring some of a target chunk's bytes, after the tiles. */
+bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk);
+fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- scatter.c: source-driven items --- */
+fsdpck_status scatter_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- replica.c --- */
+/* Whether other copies of the tensor's boxes are not looked at. */
+bool replica_is_trusted(const plan *p, uint32_t tensor);
+fsdpck_status replica_check_crcs(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status replica_compare_remaining(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- exec_checksums.c --- */
+fsdpck_status exec_checksums_begin(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Every byte of a chunk is put once, in parts as they come, by any thread. */
+void exec_checksums_add(struct exec *x, const range_part *part, const uint8_t *bytes);
+/* The same without the file and CRC-32: a stretch of a chunk that streams feed, where nothing is
+ * written: some of its elements, the others zeros, to be put by others. */
+void exec_checksums_add_sparse(struct exec *x, const range_part *part, const uint8_t *bytes);
+/* A range of a file in two steps: what lies in chunks, but for what streams will write; then, once
+ * late bytes are in it or zeros in their place, all that the file's sum still lacks. */
+void exec_checksums_add_chunks(struct exec *x, const output_range *range, const uint8_t *bytes);
+void exec_checksums_add_other(struct exec *x, const output_range *range, const uint8_t *bytes);
+/* Whether CRCs or digests are wanted. */
+bool exec_checksums_wanted(const struct exec *x);
+/* After all are put: of aliases too. */
+void exec_checksums_finish(struct exec *x);
+
+/* --- exec_all_reduce.c: what the ranks of a group have of each other's work --- */
+/* CRCs, digests and late bytes done, of all ranks; then exec_stats. */
+fsdpck_status all_reduce_sums(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- exec_deferred.c --- */
+fsdpck_status exec_deferred_begin(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Makes the late bytes of a part at dst where this worker alone has put the whole of their chunk,
+ * which lies within `done`; else leaves them to exec_deferred_finish. */
+void exec_deferred_fill(worker *w, const range_part *part, const output_range *done, uint8_t *dst);
+/* After exec_checksums_finish. */
+fsdpck_status exec_deferred_finish(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

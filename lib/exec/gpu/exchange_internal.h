@@ -1,0 +1,45 @@
+/* exchange_internal.h: what exchange.c and exchange_open.c share. */
+#ifndef FSDPCK_EXEC_GPU_EXCHANGE_INTERNAL_H
+#define FSDPCK_EXEC_GPU_EXCHANGE_INTERNAL_H
+
+#include "exec/gpu/exchange.h"
+#include "exec/partition.h"
+#include "group/remote_folder.h"
+#include "kernels/nccl_exchange.h"
+
+/* The round that is exchanged, the one before and the next one. */
+#define ROUND_LISTS 3u
+#define ITEM_NONE   UINT32_MAX
+
+/* Where a rank is in its items. */
+typedef struct tile_cursor {
+    uint32_t item;
+    bool begun;
+    output_range whole, range, tile;
+} tile_cursor;
+
+struct exchange {
+    struct exec *x;
+    nccl *library;
+    nccl_watch watch;
+    nccl_comm *comm;
+    gpu_stream *stream;
+    gpu_address send_buffer[2], recv_buffer[2];
+    uint64_t capacity_nbytes; /* of each */
+    uint64_t tile_nbytes;     /* what all ranks have: the least of any */
+    unsigned tiles_each;
+    file_holders *readers; /* by source file */
+    uint32_t *next_item;   /* by item: the next one of the same rank */
+    tile_cursor *cursors;  /* by rank */
+    uint64_t *received_at; /* by worker, then by rank */
+    segment_walk walk;
+    rounds rounds;
+    round_list lists[ROUND_LISTS];
+    vec transfers; /* nccl_transfer */
+    uint64_t travelled_nbytes, round_count;
+};
+
+/* Once the sizes are known. */
+fsdpck_status exchange_schedule(exchange *e, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

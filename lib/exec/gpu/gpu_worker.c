@@ -1,0 +1,359 @@
+#include "exec/gpu/gpu_worker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "exec/exec_internal.h"
+
+/* A box of ndim dims may take one dim more, see gpu_box_prepare. */
+#define GPU_WORKER_DIMS (GATHER_DIMS + 3 * GATHER_READ_OPS)
+#define GPU_WORKER_LIST_NBYTES \
+    (GATHER_READ_OPS * sizeof(gpu_box) + GPU_WORKER_DIMS * sizeof(uint64_t))
+/* For alignment between the reads of a slot. */
+#define GPU_WORKER_SLACK_NBYTES 256u
+#define GPU_WORKER_ALIGN        256u
+
+/* Words of device memory that a tile is counted with. */
+enum { COUNT_LOST, COUNT_IN, COUNT_OUT, COUNT_RECEIVED, COUNT_EXPECTED, COUNTS };
+enum { GPU_WORKER_SLOTS = 2, MARK_DONE = GPU_WORKER_SLOTS };
+enum { GPU_WORKER_KINDS = 4 * 16 * 16 };
+
+typedef struct gpu_worker_slot {
+    uint8_t *host;
+    gpu_address device;
+    bool busy; /* its mark was set */
+} gpu_worker_slot;
+
+struct gpu_worker {
+    gpu *gpu;
+    gpu_stream *stream;
+    gpu_address memory, counts, span;
+    gpu_address to;   /* where places count from: span, or a message */
+    gpu_address from; /* what boxes are put from; 0: the slot */
+    uint64_t slot_nbytes;
+    uint64_t staging_nbytes;
+    gpu_worker_slot slots[GPU_WORKER_SLOTS];
+    unsigned now;
+    uint64_t used; /* of the slot */
+    uint64_t *counts_here;
+    uint64_t sum_in;
+    unsigned box_count, dims_count;
+    uint32_t tasks;
+    bool any;     /* the tile has got something */
+    bool refused; /* a box was none for the device */
+    bool had_new_kinds;
+    uint8_t kinds_done[GPU_WORKER_KINDS / 8];
+    gpu_box boxes[GATHER_READ_OPS];
+    uint64_t dims[GPU_WORKER_DIMS];
+};
+
+static uint64_t align_up(uint64_t at, uint64_t to)
+{
+    return at + (to - at % to) % to;
+}
+
+static uint64_t slot_nbytes(uint64_t staging_nbytes)
+{
+    return align_up(staging_nbytes + GPU_WORKER_SLACK_NBYTES + GPU_WORKER_LIST_NBYTES,
+                    GPU_WORKER_ALIGN);
+}
+
+uint64_t gpu_worker_host_nbytes(uint64_t staging_nbytes)
+{
+    return GPU_WORKER_SLOTS * slot_nbytes(staging_nbytes) + GPU_WORKER_ALIGN;
+}
+
+static fsdpck_status allocate(gpu_worker *l, uint64_t tile_span, uint8_t *pinned, fsdpck_error *err)
+{
+    const gpu_calls *calls = l->gpu->calls;
+    RETURN_IF(calls->stream_new(l->gpu, &l->stream, err));
+    RETURN_IF(calls->device_new(l->gpu,
+                                GPU_WORKER_ALIGN + GPU_WORKER_SLOTS * l->slot_nbytes +
+                                    align_up(tile_span, GPU_WORKER_ALIGN),
+                                &l->memory, err));
+    l->counts = l->memory;
+    for (unsigned i = 0; i < GPU_WORKER_SLOTS; i++) {
+        l->slots[i].host = pinned + GPU_WORKER_ALIGN + i * l->slot_nbytes;
+        l->slots[i].device = l->memory + GPU_WORKER_ALIGN + i * l->slot_nbytes;
+    }
+    l->counts_here = (uint64_t *)(void *)pinned;
+    l->span = l->memory + GPU_WORKER_ALIGN + GPU_WORKER_SLOTS * l->slot_nbytes;
+    l->to = l->span;
+    return FSDPCK_OK;
+}
+
+fsdpck_status gpu_worker_new(gpu *g, uint64_t tile_span, uint64_t staging_nbytes, uint8_t *pinned,
+                             gpu_worker **out, fsdpck_error *err)
+{
+    *out = NULL;
+    gpu_worker *l = calloc(1, sizeof *l);
+    if (l == NULL)
+        return error_set_nomem(err, sizeof *l);
+    l->gpu = g;
+    l->staging_nbytes = staging_nbytes;
+    l->slot_nbytes = slot_nbytes(staging_nbytes);
+    const fsdpck_status st = allocate(l, tile_span, pinned, err);
+    if (st != FSDPCK_OK)
+        gpu_worker_free(l);
+    else
+        *out = l;
+    return st;
+}
+
+void gpu_worker_free(gpu_worker *l)
+{
+    if (l == NULL)
+        return;
+    if (l->stream != NULL)
+        l->gpu->calls->stream_free(l->stream);
+    if (l->memory != 0)
+        l->gpu->calls->device_free(l->gpu, l->memory);
+    free(l);
+}
+
+/* The slot's reads are done with: an empty list. */
+static void clear_slot(gpu_worker *l)
+{
+    l->used = 0;
+    l->box_count = 0;
+    l->dims_count = 0;
+    l->tasks = 0;
+}
+
+fsdpck_status gpu_worker_begin(gpu_worker *l, fsdpck_error *err)
+{
+    clear_slot(l);
+    l->sum_in = 0;
+    l->any = false;
+    l->refused = false;
+    l->had_new_kinds = false;
+    l->from = 0;
+    return l->gpu->calls->zero(l->stream, l->counts, COUNTS * sizeof(uint64_t), err);
+}
+
+/* The slot with its boxes goes to the device; from then on the other one is filled. */
+static fsdpck_status submit(gpu_worker *l, fsdpck_error *err)
+{
+    const gpu_calls *calls = l->gpu->calls;
+    gpu_worker_slot *s = &l->slots[l->now];
+    const uint64_t boxes_at = align_up(l->used, 16);
+    const uint64_t dims_at = boxes_at + l->box_count * sizeof *l->boxes;
+    const uint64_t end = dims_at + l->dims_count * sizeof *l->dims;
+    if (l->box_count == 0)
+        return FSDPCK_OK;
+    memset(s->host + l->used, 0, boxes_at - l->used);
+    memcpy(s->host + boxes_at, l->boxes, dims_at - boxes_at);
+    memcpy(s->host + dims_at, l->dims, end - dims_at);
+    l->sum_in += gpu_sum(s->host, end);
+    const gpu_batch what = {.src = l->from != 0 ? l->from : s->device,
+                            .dst = l->to,
+                            .boxes = s->device + boxes_at,
+                            .dims = s->device + dims_at,
+                            .lost = l->counts + COUNT_LOST * sizeof(uint64_t),
+                            .sum = l->counts + COUNT_IN * sizeof(uint64_t),
+                            .sum_expected = l->sum_in,
+                            .count = l->box_count,
+                            .tasks = l->tasks};
+    RETURN_IF(calls->copy_in(l->stream, s->device, s->host, end, err));
+    RETURN_IF(
+        calls->add_sum(l->stream, s->device, end, l->counts + COUNT_IN * sizeof(uint64_t), err));
+    RETURN_IF(calls->place(l->stream, &what, err));
+    RETURN_IF(calls->mark(l->stream, l->now, err));
+    s->busy = true;
+    l->now = (l->now + 1) % GPU_WORKER_SLOTS;
+    l->any = true;
+    clear_slot(l);
+    return FSDPCK_OK;
+}
+
+fsdpck_status gpu_worker_reserve(gpu_worker *l, uint64_t nbytes, uint64_t like, unsigned boxes,
+                                 unsigned dims, uint8_t **buffer, fsdpck_error *err)
+{
+    uint64_t at = align_up(l->used, 16) + like % 16;
+    if (at + nbytes > l->staging_nbytes + GPU_WORKER_SLACK_NBYTES ||
+        l->box_count + boxes > GATHER_READ_OPS ||
+        l->dims_count + 3 * boxes + dims > GPU_WORKER_DIMS) {
+        RETURN_IF(submit(l, err));
+        at = like % 16;
+    }
+    gpu_worker_slot *s = &l->slots[l->now];
+    if (l->used == 0 && s->busy) {
+        RETURN_IF(l->gpu->calls->wait(l->stream, l->now, err));
+        s->busy = false;
+    }
+    memset(s->host + l->used, 0, at - l->used);
+    *buffer = s->host + at;
+    l->used = at + nbytes;
+    return FSDPCK_OK;
+}
+
+static gpu_dtype gpu_dtype_of(dtype d)
+{
+    static const uint8_t numbers[DTYPE_COUNT] = {
+        [DTYPE_FLOAT16] = GPU_FLOAT16,
+        [DTYPE_BFLOAT16] = GPU_BFLOAT16,
+        [DTYPE_FLOAT32] = GPU_FLOAT32,
+        [DTYPE_FLOAT64] = GPU_FLOAT64,
+        [DTYPE_FLOAT8_E4M3FN] = GPU_FLOAT8_E4M3FN,
+        [DTYPE_FLOAT8_E5M2] = GPU_FLOAT8_E5M2,
+        [DTYPE_FLOAT8_E4M3FNUZ] = GPU_FLOAT8_E4M3FNUZ,
+        [DTYPE_FLOAT8_E5M2FNUZ] = GPU_FLOAT8_E5M2FNUZ,
+        [DTYPE_FLOAT8_E8M0FNU] = GPU_FLOAT8_E8M0FNU,
+    };
+    return (gpu_dtype)numbers[d];
+}
+
+/* As convert_resolve: which bits of an element change their value. */
+static void set_bit_ops(gpu_copy *copy, const convert *c)
+{
+    const dtype_info *info = dtype_get(c->from);
+    const unsigned n = info->itemsize_bytes;
+    uint8_t flip[16] = {0};
+    copy->swap_nbytes = c->swap ? info->swap_nbytes : 0;
+    if (c->conj && info->kind == DTYPE_IS_COMPLEX)
+        flip[n - 1] ^= 0x80;
+    if (c->neg && info->kind == DTYPE_IS_COMPLEX)
+        flip[n - 1] ^= 0x80, flip[n / 2 - 1] ^= 0x80;
+    if (c->neg && info->kind == DTYPE_IS_FLOAT)
+        flip[n - 1] ^= 0x80;
+    copy->negate = c->neg && info->kind == DTYPE_IS_INT;
+    memcpy(copy->flip, flip, sizeof flip);
+}
+
+static void put(gpu_worker *l, const gpu_copy *copy)
+{
+    gpu_box *box = &l->boxes[l->box_count];
+    if (!gpu_box_prepare(box, l->dims + l->dims_count, copy)) {
+        l->refused = true;
+        return;
+    }
+    const unsigned kind = box->way * 256u + box->from * 16u + box->to;
+    if ((l->kinds_done[kind / 8] >> kind % 8 & 1) == 0) {
+        l->kinds_done[kind / 8] |= (uint8_t)(1u << kind % 8);
+        l->had_new_kinds = true;
+    }
+    box->first_task = l->tasks;
+    box->dims_at = l->dims_count;
+    l->tasks += box->tasks;
+    l->dims_count += 3u * box->ndim;
+    l->box_count++;
+}
+
+static void put_box(gpu_worker *l, const convert *c, const strided *s, uint64_t dst_at,
+                    uint64_t src_at)
+{
+    gpu_copy copy = {.src = src_at,
+                     .dst = dst_at,
+                     .ndim = s->ndim,
+                     .sizes = s->sizes,
+                     .src_strides = s->src_strides,
+                     .dst_strides = s->dst_strides,
+                     .from = c->from == c->to ? GPU_BYTES : gpu_dtype_of(c->from),
+                     .to = c->from == c->to ? GPU_BYTES : gpu_dtype_of(c->to),
+                     .from_nbytes = dtype_get(c->from)->itemsize_bytes,
+                     .to_nbytes = dtype_get(c->to)->itemsize_bytes};
+    set_bit_ops(&copy, c);
+    put(l, &copy);
+}
+
+void gpu_worker_put(gpu_worker *l, const convert *c, const strided *s, uint64_t dst_at,
+                    const uint8_t *src)
+{
+    put_box(l, c, s, dst_at, (uint64_t)(src - l->slots[l->now].host));
+}
+
+fsdpck_status gpu_worker_put_received(gpu_worker *l, const convert *c, const strided *s,
+                                      uint64_t dst_at, uint64_t src_at, fsdpck_error *err)
+{
+    uint8_t *nothing; /* room for the box alone */
+    RETURN_IF(gpu_worker_reserve(l, 0, 0, 1, 3 * s->ndim, &nothing, err));
+    put_box(l, c, s, dst_at, src_at);
+    return FSDPCK_OK;
+}
+
+void gpu_worker_put_run(gpu_worker *l, uint64_t dst_at, const uint8_t *src, uint64_t nbytes)
+{
+    const uint64_t one = 1;
+    const gpu_copy copy = {.src = (uint64_t)(src - l->slots[l->now].host),
+                           .dst = dst_at,
+                           .ndim = 1,
+                           .sizes = &nbytes,
+                           .src_strides = &one,
+                           .dst_strides = &one,
+                           .from_nbytes = 1,
+                           .to_nbytes = 1};
+    put(l, &copy);
+}
+
+fsdpck_status gpu_worker_finish(gpu_worker *l, uint8_t *span, uint64_t from, uint64_t to,
+                                uint64_t *lost, bool *intact, fsdpck_error *err)
+{
+    const gpu_calls *calls = l->gpu->calls;
+    *lost = 0;
+    *intact = true;
+    if (l->refused)
+        return error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
+                         "a box has too many elements for the GPU");
+    RETURN_IF(submit(l, err));
+    if (!l->any)
+        return FSDPCK_OK;
+    from -= from % 16;
+    if (span != NULL) {
+        RETURN_IF(calls->add_sum(l->stream, l->to + from, to - from,
+                                 l->counts + COUNT_OUT * sizeof(uint64_t), err));
+        RETURN_IF(calls->copy_out(l->stream, span + from, l->to + from, to - from, err));
+    }
+    RETURN_IF(
+        calls->copy_out(l->stream, l->counts_here, l->counts, COUNTS * sizeof(uint64_t), err));
+    RETURN_IF(calls->mark(l->stream, MARK_DONE, err));
+    RETURN_IF(calls->wait(l->stream, MARK_DONE, err));
+    *lost = l->counts_here[COUNT_LOST];
+    *intact = l->counts_here[COUNT_IN] == l->sum_in &&
+              l->counts_here[COUNT_RECEIVED] == l->counts_here[COUNT_EXPECTED] &&
+              (span == NULL || l->counts_here[COUNT_OUT] == gpu_sum(span + from, to - from));
+    if (!*intact && l->had_new_kinds) /* new again to whoever tries it again */
+        memset(l->kinds_done, 0, sizeof l->kinds_done);
+    return FSDPCK_OK;
+}
+
+/* ---- messages ---- */
+
+void gpu_worker_set_output(gpu_worker *l, gpu_address span)
+{
+    l->to = span != 0 ? span : l->span;
+}
+
+fsdpck_status gpu_worker_append_sum(gpu_worker *l, uint64_t nbytes, uint64_t sum_at,
+                                    fsdpck_error *err)
+{
+    const gpu_calls *calls = l->gpu->calls;
+    RETURN_IF(calls->zero(l->stream, l->to + sum_at, sizeof(uint64_t), err));
+    RETURN_IF(calls->add_sum(l->stream, l->to, nbytes, l->to + sum_at, err));
+    RETURN_IF(calls->mark(l->stream, MARK_DONE, err));
+    return calls->wait(l->stream, MARK_DONE, err);
+}
+
+fsdpck_status gpu_worker_receive(gpu_worker *l, gpu_address message, uint64_t nbytes,
+                                 uint64_t sum_at, fsdpck_error *err)
+{
+    const gpu_calls *calls = l->gpu->calls;
+    RETURN_IF(calls->add_sum(l->stream, message, nbytes,
+                             l->counts + COUNT_RECEIVED * sizeof(uint64_t), err));
+    /* Of one word that is the word itself. */
+    return calls->add_sum(l->stream, message + sum_at, sizeof(uint64_t),
+                          l->counts + COUNT_EXPECTED * sizeof(uint64_t), err);
+}
+
+fsdpck_status gpu_worker_set_input(gpu_worker *l, gpu_address taken, fsdpck_error *err)
+{
+    if (l->from != taken)
+        RETURN_IF(submit(l, err));
+    l->from = taken;
+    return FSDPCK_OK;
+}
+
+bool gpu_worker_had_new_kinds(const gpu_worker *l)
+{
+    return l->had_new_kinds;
+}

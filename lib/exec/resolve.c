@@ -1,0 +1,287 @@
+/* Finding where the elements of every needed chunk lie, before anything is written. */
+#include <inttypes.h>
+
+#include "base/checked.h"
+#include "exec/exec_internal.h"
+#include "plan/sort.h"
+
+/* Heads read by one job: enough to make taking a job cheap. */
+#define RESOLVE_BATCH 64u
+/* So many column shards still give reads that are long enough within a step. */
+#define WIDE_CHUNKS 16u
+
+typedef struct resolve_work {
+    struct exec *x;
+    const sort_pair *chunks; /* in the order of the files */
+    uint64_t count;
+} resolve_work;
+
+void exec_add_chunk_context(const struct exec *x, uint64_t chunk, fsdpck_error *err)
+{
+    const catalogue *from = plan_source(x->r.plan);
+    const cat_chunk *k = catalogue_chunk(from, chunk);
+    error_tensor(err, catalogue_name(from, catalogue_tensor(from, k->tensor)->name));
+    if (x->r.source->root_is_file)
+        error_path(err, x->r.source->root);
+    else if (k->file < catalogue_file_count(from))
+        error_path_in(err, x->r.source->root,
+                      catalogue_name(from, catalogue_file(from, k->file)->path));
+}
+
+dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk)
+{
+    const catalogue *from = plan_source(x->r.plan);
+    return (dtype)catalogue_tensor(from, catalogue_chunk(from, chunk)->tensor)->dtype;
+}
+
+void exec_chunk_strides(const struct exec *x, uint64_t chunk, uint64_t *strides)
+{
+    const catalogue *from = plan_source(x->r.plan);
+    const chunk_extent *s = &x->chunk_extents[chunk];
+    const unsigned ndim = catalogue_tensor(from, catalogue_chunk(from, chunk)->tensor)->ndim;
+    if (s->flags & EXTENT_ROWS) {
+        uint64_t sizes[NDIM_MAX];
+        catalogue_chunk_box(from, chunk, NULL, sizes);
+        box_row_major_strides(sizes, ndim, strides);
+        return;
+    }
+    for (unsigned d = 0; d < ndim; d++)
+        strides[d] = *VEC_AT(&x->strides, const uint64_t, s->strides_at + d);
+}
+
+convert exec_chunk_convert(const struct exec *x, uint64_t chunk, dtype to)
+{
+    const unsigned flags = x->chunk_extents[chunk].flags;
+    return (convert){.from = exec_chunk_dtype(x, chunk),
+                     .to = to,
+                     .swap = (flags & EXTENT_SWAP) != 0,
+                     .conj = (flags & EXTENT_CONJ) != 0,
+                     .neg = (flags & EXTENT_NEG) != 0};
+}
+
+static bool strides_are_rows(const uint64_t *strides, const uint64_t *sizes, unsigned ndim)
+{
+    uint64_t rows[NDIM_MAX];
+    box_row_major_strides(sizes, ndim, rows);
+    for (unsigned d = 0; d < ndim; d++)
+        if (sizes[d] != 1 && strides[d] != rows[d])
+            return false;
+    return true;
+}
+
+/* A reader's place is checked once more before any address is made of it. */
+static bool place_fits(const catalogue *from, const place *where, const uint64_t *strides,
+                       const uint64_t *sizes, unsigned ndim, uint64_t itemsize)
+{
+    uint64_t span = itemsize;
+    for (unsigned d = 0; d < ndim; d++) {
+        uint64_t step;
+        if (!checked_mul(strides[d], itemsize, &step) ||
+            !checked_mul_add(sizes[d] - 1, step, span, &span))
+            return false;
+    }
+    if (where->file >= catalogue_file_count(from))
+        return false;
+    const uint64_t limit = where->stream ? INT64_MAX : catalogue_file(from, where->file)->nbytes;
+    return checked_range(where->offset_bytes, span, limit);
+}
+
+fsdpck_status resolve_keep_strides(struct exec *x, const uint64_t *strides, unsigned ndim,
+                                   uint32_t *at, fsdpck_error *err)
+{
+    pthread_mutex_lock(&x->lock);
+    fsdpck_status st = FSDPCK_OK;
+    if (x->strides.count > UINT32_MAX - NDIM_MAX)
+        st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
+                       "too many chunks that are not in rows");
+    uint64_t *kept = st == FSDPCK_OK ? vec_push_n(&x->strides, ndim, err) : NULL;
+    if (kept == NULL) {
+        st = FSDPCK_LIMIT;
+    } else {
+        *at = (uint32_t)(x->strides.count - ndim);
+        for (unsigned d = 0; d < ndim; d++)
+            kept[d] = strides[d];
+    }
+    pthread_mutex_unlock(&x->lock);
+    return st;
+}
+
+static fsdpck_status store_location(struct exec *x, uint64_t chunk, const place *where,
+                                    fsdpck_error *err)
+{
+    const catalogue *from = plan_source(x->r.plan);
+    const cat_tensor *t = catalogue_tensor(from, catalogue_chunk(from, chunk)->tensor);
+    const uint64_t itemsize = dtype_get((dtype)t->dtype)->itemsize_bytes;
+    uint64_t sizes[NDIM_MAX];
+    uint64_t strides[NDIM_MAX];
+    chunk_extent *s = &x->chunk_extents[chunk];
+
+    catalogue_chunk_box(from, chunk, NULL, sizes);
+    const bool rows = where->rows || strides_are_rows(where->strides, sizes, t->ndim);
+    if (rows)
+        box_row_major_strides(sizes, t->ndim, strides);
+    else
+        for (unsigned d = 0; d < t->ndim; d++)
+            strides[d] = where->strides[d];
+    if (!place_fits(from, where, strides, sizes, t->ndim, itemsize))
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "reader placed a chunk outside of its file");
+    s->offset_bytes = where->offset_bytes;
+    s->file = where->file;
+    if (!rows)
+        RETURN_IF(resolve_keep_strides(x, strides, t->ndim, &s->strides_at, err));
+    unsigned flags = EXTENT_RESOLVED | s->flags;
+    flags |= where->stream ? EXTENT_STREAM : 0;
+    flags |= where->swap ? EXTENT_SWAP : 0;
+    flags |= where->conj ? EXTENT_CONJ : 0;
+    flags |= where->neg ? EXTENT_NEG : 0;
+    flags |= rows ? EXTENT_ROWS : 0;
+    if (where->has_crc && rows && where->record_offset_bytes == where->offset_bytes &&
+        where->record_nbytes == box_nelems(sizes, t->ndim) * itemsize) {
+        flags |= EXTENT_CRC;
+        s->crc32 = where->crc32;
+    }
+    s->flags = (uint16_t)flags;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status resolve_batch(void *ctx, unsigned worker_index, uint64_t job,
+                                   fsdpck_error *err)
+{
+    const resolve_work *work = ctx;
+    const source *src = work->x->r.source;
+    const uint64_t end = (job + 1) * RESOLVE_BATCH;
+    (void)worker_index;
+    for (uint64_t i = job * RESOLVE_BATCH; i < end && i < work->count; i++) {
+        const uint64_t chunk = work->chunks[i].item;
+        place where = {0};
+        fsdpck_status st = src->locate(src->ctx, chunk, &where, err);
+        if (st == FSDPCK_OK)
+            st = store_location(work->x, chunk, &where, err);
+        if (st != FSDPCK_OK) {
+            exec_add_chunk_context(work->x, chunk, err);
+            return st;
+        }
+    }
+    return FSDPCK_OK;
+}
+
+/* Chunks of the tensors that are read, with elements; without replicas that nobody will look at. */
+static uint64_t list_chunks(const struct exec *x, sort_pair *list)
+{
+    const plan *p = x->r.plan;
+    const catalogue *from = plan_source(p);
+    uint64_t n = 0;
+    for (uint64_t t = 0; t < x->tensor_count; t++) {
+        if (!plan_uses_tensor(p, (uint32_t)t))
+            continue;
+        const cat_tensor *tensor = catalogue_tensor(from, t);
+        const unsigned skip = replica_is_trusted(p, (uint32_t)t) ? EXTENT_REPLICA : 0;
+        for (uint64_t k = tensor->first_chunk; k < tensor->first_chunk + tensor->nchunks; k++)
+            if (catalogue_chunk(from, k)->place != LOCATION_EMPTY &&
+                !(x->chunk_extents[k].flags & skip))
+                list[n++] = (sort_pair){catalogue_chunk(from, k)->offset_bytes, (uint32_t)k};
+    }
+    return n;
+}
+
+static void mark_replicas(struct exec *x)
+{
+    const catalogue *from = plan_source(x->r.plan);
+    for (uint64_t t = 0; t < x->tensor_count; t++) {
+        uint32_t count;
+        const box_replica *pairs = plan_replicas_of(x->r.plan, (uint32_t)t, &count);
+        for (uint32_t i = 0; i < count; i++)
+            x->chunk_extents[catalogue_tensor(from, t)->first_chunk + pairs[i].again].flags =
+                EXTENT_REPLICA;
+        if (replica_is_trusted(x->r.plan, (uint32_t)t))
+            x->stats.replicas_trusted += count;
+    }
+}
+
+/* This rank's part. */
+static fsdpck_status resolve_listed(struct exec *x, sort_pair *list, sort_pair *scratch,
+                                    uint64_t *count, fsdpck_error *err)
+{
+    uint64_t begin, end;
+    const plan *p = x->r.plan;
+    mark_replicas(x);
+    const uint64_t n = list_chunks(x, list);
+    /* By file, then offset, so that heads are read in the order in which they lie. */
+    sort_pairs(list, scratch, n, NULL, NULL);
+    for (uint64_t i = 0; i < n; i++)
+        list[i].key = catalogue_chunk(plan_source(p), list[i].item)->file;
+    sort_pairs(list, scratch, n, NULL, NULL);
+    *count = n;
+    resolve_partition(x, list, scratch, n);
+    resolve_partition_of(x, list, n, group_rank(x->r.group), &begin, &end);
+    resolve_work work = {.x = x, .chunks = list + begin, .count = end - begin};
+    progress_phase(x->r.progress, "locating", 0);
+    return pool_run(x->r.nthreads, (work.count + RESOLVE_BATCH - 1) / RESOLVE_BATCH, resolve_batch,
+                    &work, x->r.cancel, err);
+}
+
+/* Chunks that are streams, and the tensors that they make source-driven. */
+static fsdpck_status find_streams(struct exec *x, fsdpck_error *err)
+{
+    const catalogue *from = plan_source(x->r.plan);
+    for (uint64_t k = 0; k < x->chunk_extent_count; k++) {
+        if ((x->chunk_extents[k].flags & (EXTENT_STREAM | EXTENT_REPLICA)) != EXTENT_STREAM)
+            continue;
+        uint64_t *entry = vec_push(&x->streams, err);
+        if (entry == NULL)
+            return FSDPCK_LIMIT;
+        *entry = k;
+        x->tensor_flags[catalogue_chunk(from, k)->tensor] |= TENSOR_STREAMED;
+    }
+    return FSDPCK_OK;
+}
+
+/* Whether the box holds whole rows of the tensor: then its elements are a run there. */
+static bool box_is_run(const catalogue *from, uint64_t chunk)
+{
+    const cat_tensor *t = catalogue_tensor(from, catalogue_chunk(from, chunk)->tensor);
+    const uint64_t *shape = catalogue_shape(from, catalogue_chunk(from, chunk)->tensor);
+    uint64_t sizes[NDIM_MAX];
+    catalogue_chunk_box(from, chunk, NULL, sizes);
+    unsigned d = 0;
+    while (d < t->ndim && sizes[d] == 1)
+        d++;
+    for (d++; d < t->ndim; d++)
+        if (sizes[d] != shape[d])
+            return false;
+    return true;
+}
+
+/* Tensors whose reads get longer with the tile: stored across, or cut into many column shards. */
+static void find_wide(struct exec *x)
+{
+    const catalogue *from = plan_source(x->r.plan);
+    for (uint64_t k = 0; k < x->chunk_extent_count; k++) {
+        const unsigned flags = x->chunk_extents[k].flags;
+        const uint32_t tensor = catalogue_chunk(from, k)->tensor;
+        if (!(flags & EXTENT_RESOLVED) || (x->tensor_flags[tensor] & TENSOR_WIDE))
+            continue;
+        if (!(flags & EXTENT_ROWS) ||
+            (catalogue_tensor(from, tensor)->nchunks > WIDE_CHUNKS && !box_is_run(from, k)))
+            x->tensor_flags[tensor] |= TENSOR_WIDE;
+    }
+}
+
+fsdpck_status exec_resolve_all(struct exec *x, group *g, fsdpck_status st, fsdpck_error *err)
+{
+    uint64_t count = 0;
+    /* A rank without memory or its device is named; what is wrong with a file is told as by one alone. */
+    RETURN_IF(group_agree(g, st, err));
+    const uint64_t nbytes = 2 * x->chunk_extent_count * sizeof(sort_pair);
+    sort_pair *list = budget_alloc(x->r.metadata, nbytes, err);
+    st = list == NULL ? FSDPCK_LIMIT
+                      : resolve_listed(x, list, list + x->chunk_extent_count, &count, err);
+    st = resolve_exchange(g, st, x, list, count, err);
+    budget_free(x->r.metadata, list, nbytes);
+    RETURN_IF(st);
+    vec_trim(&x->strides);
+    RETURN_IF(find_streams(x, err));
+    find_wide(x);
+    return replica_check_crcs(x, err);
+}

@@ -1,0 +1,38 @@
+/* group_remote_reads.h: reading files that only another rank has: a question and an answer between two links.
+ *
+ *     remote_reads *r = remote_reads_new(&lock, &wake);   // of the link: `wake` is signalled for its thread
+ *     remote_reads_serve(r, fn, ctx);                   // how questions of others are answered
+ *     st = remote_reads_read(r, owner, what, dst, &err);   // any thread; waits
+ *     ... the link's thread: remote_reads_step(r, &busy) again and again ...
+ *
+ * At most REMOTE_READS_SLOTS questions are under way from here and REMOTE_READS_JOBS answers from here, each of at
+ * most REMOTE_READS_NBYTES_MAX: that bounds the memory. Answers are read by threads of its own, so that a
+ * slow disk does not silence the heartbeats.
+ */
+#ifndef FSDPCK_GROUP_GROUP_REMOTE_READS_H
+#define FSDPCK_GROUP_GROUP_REMOTE_READS_H
+
+#include <pthread.h>
+
+#include "group/group_link.h"
+
+#define REMOTE_READS_SLOTS      64u
+#define REMOTE_READS_JOBS       16u
+#define REMOTE_READS_NBYTES_MAX ((uint64_t)4 << 20)
+
+typedef struct remote_reads remote_reads;
+
+remote_reads *remote_reads_new(pthread_mutex_t *lock, pthread_cond_t *wake);
+void remote_reads_free(remote_reads *r);
+void remote_reads_serve(remote_reads *r, group_serve_fn fn, void *ctx);
+fsdpck_status remote_reads_read(remote_reads *r, unsigned owner, const link_range *what, void *dst,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* By the link's thread. Returns what MPI said, MPI_SUCCESS mostly; *busy: whether something is under way. */
+int remote_reads_step(remote_reads *r, bool *busy);
+/* Before MPI_Finalize. */
+void remote_reads_stop(remote_reads *r);
+/* Whoever waits gets PEER. */
+void remote_reads_fail(remote_reads *r);
+
+#endif

@@ -1,0 +1,56 @@
+/* output_internal.h: what output.c (beginning and end), output_files.c (the files of an output) and
+ * output_commit.c (durability and final names) share. */
+#ifndef FSDPCK_IO_OUTPUT_INTERNAL_H
+#define FSDPCK_IO_OUTPUT_INTERNAL_H
+
+#include "io/output.h"
+
+/* ".NAME.fsdpck-XXXXXXXX.partial" must fit a name of 255 bytes. */
+enum { OUTPUT_NAME_BYTES_MOST = 255 };
+
+/* How it got its final name, which says how it is taken back. */
+enum output_published { PUBLISHED_NOT, PUBLISHED_NEW, PUBLISHED_EXCHANGED, PUBLISHED_REPLACED };
+
+/* A folder inside the partial one. */
+struct output_sub {
+    folder dir; /* its path is the final one, for messages */
+    char *name; /* borrowed from dir.path */
+};
+
+enum { NO_SUB = -1 };
+
+struct output_entry {
+    open_slot slot;
+    file f;          /* with its path and identity while it is closed */
+    char *name;      /* in its folder, borrowed from f.path */
+    int sub;         /* which of the folders inside, or NO_SUB */
+    uint64_t nbytes; /* exact, at commit */
+    bool added;
+    bool none; /* of another process */
+    bool created;
+    bool direct; /* wanted, and found to work */
+};
+
+struct output_entry *output_entry_at(const output *o, size_t index);
+struct output_sub *output_sub_at(const output *o, size_t index);
+
+/* The final path, for messages. */
+const char *output_path(const output *o);
+
+/* ".NAME.fsdpck-XXXXXXXX<suffix>", malloc'd; a name too long for that is cut. NULL without
+ * memory. */
+char *output_decorate(const output *o, const char *suffix);
+
+/* EXISTS: what bears the final name is not to be replaced. */
+fsdpck_status output_error_exists(const output *o, const char *what, fsdpck_error *err);
+
+/* An entry for `name`, which is "" for OUTPUT_FILE. */
+fsdpck_status output_entry_push(output *o, const char *name, struct output_entry **entry,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* For the cache of open files; ctx is the output, slot an entry's. The file is created exclusively
+ * the first time; later it must be the very same. */
+fsdpck_status output_entry_open(void *ctx, open_slot *slot, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void output_entry_close(void *ctx, open_slot *slot);
+
+#endif

@@ -1,0 +1,27 @@
+/* torch_chunk.h: how torch cuts a dim of n elements into W pieces (torch.chunk, as FSDP2, DTensor's Shard
+ * and ShardedTensor use it; torch 2.15).
+ *
+ *     c = ceil(n / W); piece r is [min(n, r*c), min(n, (r+1)*c))
+ *
+ * Trailing pieces may be empty; an empty piece has the offset n, which is also what DCP records.
+ *
+ *     torch_chunk_range(5, 4, 2, &offset, &size);    // 4, 1
+ */
+#ifndef FSDPCK_LAYOUT_TORCH_CHUNK_H
+#define FSDPCK_LAYOUT_TORCH_CHUNK_H
+
+#include <stdint.h>
+
+/* ceil(n / nparts): the size of every full piece, which is also what FSDP pads each piece to.
+ * nparts 0 counts as 1. */
+uint64_t torch_chunk_size(uint64_t n, uint64_t nparts);
+
+/* Offset and size of piece `part` of nparts, for any values (part >= nparts gives an empty piece at
+ * n). */
+void torch_chunk_range(uint64_t n, uint64_t nparts, uint64_t part, uint64_t *offset,
+                       uint64_t *size);
+
+/* Number of pieces that hold elements. */
+uint64_t torch_chunk_nonempty(uint64_t n, uint64_t nparts);
+
+#endif

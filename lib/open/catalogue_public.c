@@ -1,0 +1,264 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "open/checkpoint.h"
+#include "statedict/unflatten.h"
+
+void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
+{
+    const cat_origin *o = &c->cat.origin;
+    memset(info, 0, sizeof *info);
+    info->path = c->path;
+    info->entered = c->entered;
+    info->format = c->format->name;
+    info->trainer = o->trainer;
+    info->torch_version = o->torch_version;
+    info->note = o->note;
+    info->model_key = c->parts.model_key;
+    info->part_rule = c->parts.rule;
+    info->step = o->step;
+    info->world_size = o->world_size;
+    info->mesh = c->mesh == NULL ? "" : c->mesh;
+    info->cut_otherwise = c->cut_otherwise;
+    info->order_suspect = o->order_suspect;
+    info->boxes_suspect = o->boxes_suspect;
+    info->flat_parameters = flat_params_count(&c->cat, NULL);
+    info->model_path = c->model_path == NULL ? "" : c->model_path;
+    info->left_out = o->left_out;
+    info->left_out_kinds = o->left_out_kinds;
+    info->objects = catalogue_object_count(&c->cat);
+    info->files = catalogue_file_count(&c->cat);
+    info->chunks = catalogue_chunk_count(&c->cat);
+    info->tensors = c->parts.tensor_count;
+    for (size_t i = 0; i < c->parts.tensor_count; i++) {
+        const unsigned part = c->parts.tensor_part[i];
+        const uint64_t nbytes = catalogue_tensor_nbytes(&c->cat, i);
+        info->nelems += catalogue_tensor_nelems(&c->cat, i);
+        info->nbytes += nbytes;
+        info->part_tensors[part]++;
+        info->part_nbytes[part] += nbytes;
+    }
+    for (size_t i = 0; i < c->parts.object_count; i++)
+        info->part_objects[c->parts.object_part[i]]++;
+}
+
+void fsdpck_get_tensor(const fsdpck_checkpoint *c, uint64_t index, fsdpck_tensor *t)
+{
+    const cat_tensor *from = catalogue_tensor(&c->cat, index);
+    const dtype_info *d = dtype_get((dtype)from->dtype);
+    memset(t, 0, sizeof *t);
+    t->name = catalogue_name(&c->cat, from->name);
+    t->name_nbytes = catalogue_name_nbytes(&c->cat, from->name);
+    t->dtype = d->name;
+    t->itemsize_nbytes = d->itemsize_bytes;
+    t->ndim = from->ndim;
+    t->shape = catalogue_shape(&c->cat, index);
+    t->nelems = catalogue_tensor_nelems(&c->cat, index);
+    t->nbytes = catalogue_tensor_nbytes(&c->cat, index);
+    t->first_chunk = from->first_chunk;
+    t->nchunks = from->nchunks;
+    t->part = index < c->parts.tensor_count ? (fsdpck_part)c->parts.tensor_part[index]
+                                            : FSDPCK_PART_OTHER;
+    t->alias = from->alias == CAT_NONE ? -1 : (int64_t)from->alias;
+}
+
+void fsdpck_get_chunk(const fsdpck_checkpoint *c, uint64_t index, fsdpck_chunk *out)
+{
+    const cat_chunk *k = catalogue_chunk(&c->cat, index);
+    out->rank = k->rank == UINT16_MAX ? -1 : k->rank;
+    out->file = NULL;
+    if (k->place != LOCATION_EMPTY)
+        out->file = catalogue_name(&c->cat, catalogue_file(&c->cat, k->file)->path);
+    out->offset_nbytes = k->offset_bytes;
+    out->nbytes = k->nbytes;
+    catalogue_chunk_box(&c->cat, index, out->offsets, out->sizes);
+}
+
+void fsdpck_get_object(const fsdpck_checkpoint *c, uint64_t index, fsdpck_object *o)
+{
+    const cat_object *from = catalogue_object(&c->cat, index);
+    memset(o, 0, sizeof *o);
+    o->name = catalogue_name(&c->cat, from->name);
+    o->name_nbytes = catalogue_name_nbytes(&c->cat, from->name);
+    o->part = (fsdpck_part)c->parts.object_part[index];
+    o->nbytes = from->nbytes;
+    o->rank = from->rank == UINT16_MAX ? -1 : from->rank;
+}
+
+fsdpck_status fsdpck_print_object(fsdpck_checkpoint *c, uint64_t index, size_t limit_nbytes,
+                                  char **text, fsdpck_error *err)
+{
+    *text = NULL;
+    if (!catalogue_object(&c->cat, index)->loaded)
+        RETURN_IF(checkpoint_load_object(c, (uint32_t)index, err));
+    text_buf out = {0};
+    value_print(&c->cat.pool, catalogue_object(&c->cat, index)->content, limit_nbytes, &out);
+    const fsdpck_status st = text_check(&out, err);
+    if (st != FSDPCK_OK) {
+        text_release(&out);
+        return st;
+    }
+    *text = out.text;
+    return FSDPCK_OK;
+}
+
+/* ---- the layout that chunks imply ---- */
+
+static int compare_u64(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Distinct offsets along one dim; `offsets` holds ndim for each of n chunks, `scratch` n values. */
+static uint64_t distinct_offsets(const uint64_t *offsets, size_t n, unsigned ndim, unsigned dim,
+                                 uint64_t *scratch)
+{
+    for (size_t i = 0; i < n; i++)
+        scratch[i] = offsets[i * ndim + dim];
+    qsort(scratch, n, sizeof *scratch, compare_u64);
+    uint64_t count = n > 0;
+    for (size_t i = 1; i < n; i++)
+        count += scratch[i] != scratch[i - 1];
+    return count;
+}
+
+/* What is to be said of a tensor's chunks. Counts of distinct offsets along each dim are those of the
+ * chunks with elements; empty ones have their place at the end of `empty_dim`. */
+typedef struct grid {
+    uint64_t counts[NDIM_MAX];
+    unsigned ndim;
+    uint64_t full, empty; /* chunks */
+    unsigned empty_dim;   /* NDIM_MAX: none, or not clear */
+} grid;
+
+static void print_grid(const grid *g, const uint64_t *counts, text_buf *out)
+{
+    unsigned cut = 0;
+    for (unsigned d = 0; d < g->ndim; d++)
+        if (counts[d] > 1)
+            text_printf(out, "%sShard(%u)", cut++ == 0 ? "" : ", ", d);
+    cut = 0;
+    for (unsigned d = 0; d < g->ndim; d++)
+        if (counts[d] > 1)
+            text_printf(out, "%s%llu", cut++ == 0 ? " on " : "x", (unsigned long long)counts[d]);
+}
+
+static void print_copies(uint64_t copies, text_buf *out)
+{
+    if (copies > 1)
+        text_printf(out, ", %llu copies", (unsigned long long)copies);
+}
+
+static void describe_grid(const grid *g, text_buf *out)
+{
+    uint64_t pieces = 1, counts[NDIM_MAX];
+    for (unsigned d = 0; d < g->ndim; d++) {
+        counts[d] = g->counts[d];
+        pieces *= counts[d];
+    }
+    const uint64_t n = g->full + g->empty;
+    const uint64_t copies = g->full > 0 && g->full % pieces == 0 ? g->full / pieces : 0;
+    if (g->empty == 0 && pieces == 1) {
+        text_printf(out, "whole, %llu copies", (unsigned long long)n);
+        return;
+    }
+    const bool placed = g->empty_dim != NDIM_MAX;
+    const uint64_t across = placed ? pieces / counts[g->empty_dim] : 1;
+    if (copies == 0 || n % (copies * across) != 0 || (g->empty > 0 && !placed)) {
+        print_grid(g, counts, out);
+        text_printf(out, "%sirregular: %llu chunks", out->nbytes > 0 ? ", " : "",
+                    (unsigned long long)n);
+        return;
+    }
+    if (g->empty > 0)
+        counts[g->empty_dim] = n / (copies * across);
+    print_grid(g, counts, out);
+    if (g->empty > 0)
+        text_printf(out, " (%llu piece%s, %llu empty)", (unsigned long long)pieces,
+                    pieces == 1 ? "" : "s", (unsigned long long)(g->empty / copies));
+    print_copies(copies, out);
+}
+
+/* The dim on which a box has no elements; NDIM_MAX where there are several. */
+static unsigned empty_dim_of(const uint64_t *sizes, unsigned ndim)
+{
+    unsigned dim = NDIM_MAX;
+    for (unsigned d = 0; d < ndim; d++) {
+        if (sizes[d] == 0 && dim != NDIM_MAX)
+            return NDIM_MAX;
+        if (sizes[d] == 0)
+            dim = d;
+    }
+    return dim;
+}
+
+/* offsets: room for those of all chunks, and one value a chunk behind them. */
+static void make_grid(const catalogue *cat, const cat_tensor *t, uint64_t *offsets, grid *g)
+{
+    const unsigned ndim = t->ndim;
+    uint64_t *scratch = offsets + (uint64_t)t->nchunks * ndim;
+    bool any = false;
+    *g = (grid){.ndim = ndim, .empty_dim = NDIM_MAX};
+    for (uint64_t i = 0; i < t->nchunks; i++) {
+        uint64_t sizes[NDIM_MAX];
+        catalogue_chunk_box(cat, t->first_chunk + i, offsets + g->full * ndim, sizes);
+        if (box_nelems(sizes, ndim) > 0) {
+            g->full++;
+            continue;
+        }
+        const unsigned dim = empty_dim_of(sizes, ndim);
+        g->empty_dim = any && dim != g->empty_dim ? NDIM_MAX : dim;
+        any = true;
+        g->empty++;
+    }
+    for (unsigned d = 0; d < ndim; d++)
+        g->counts[d] = distinct_offsets(offsets, g->full, ndim, d, scratch);
+}
+
+static void describe(const fsdpck_checkpoint *c, uint64_t tensor, text_buf *out)
+{
+    const cat_tensor *t = catalogue_tensor(&c->cat, tensor);
+    const size_t n = t->nchunks;
+    if (n == 0) {
+        text_puts(out, "no chunks");
+        return;
+    }
+    if (n == 1) {
+        uint64_t sizes[NDIM_MAX];
+        catalogue_chunk_box(&c->cat, t->first_chunk, NULL, sizes);
+        const bool whole = box_nelems(sizes, t->ndim) == catalogue_tensor_nelems(&c->cat, tensor);
+        text_puts(out, whole ? "whole" : "partial: 1 chunk");
+        return;
+    }
+    if (catalogue_tensor_nelems(&c->cat, tensor) == 0) {
+        text_printf(out, "no elements, %zu chunks", n);
+        return;
+    }
+    /* How it is stored, and no ranks' shards. */
+    if (c->cat.origin.world_size == 1) {
+        text_printf(out, "%zu chunks", n);
+        return;
+    }
+    uint64_t *offsets = malloc(n * (t->ndim + 1u) * sizeof *offsets);
+    if (offsets == NULL)
+        return;
+    grid g;
+    make_grid(&c->cat, t, offsets, &g);
+    describe_grid(&g, out);
+    free(offsets);
+}
+
+void fsdpck_describe_chunks(const fsdpck_checkpoint *c, uint64_t tensor, char *text,
+                            size_t capacity_nbytes)
+{
+    text_buf out = {0};
+    describe(c, tensor, &out);
+    if (capacity_nbytes > 0) {
+        const size_t n = out.nbytes < capacity_nbytes - 1 ? out.nbytes : capacity_nbytes - 1;
+        if (n > 0)
+            memcpy(text, out.text, n);
+        text[n] = '\0';
+    }
+    text_release(&out);
+}

@@ -1,0 +1,248 @@
+/* Looking for checkpoints below a folder. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "open/checkpoint.h"
+
+/* How far down, and into how many folders. */
+#define SEARCH_DEPTH   4u
+#define SEARCH_FOLDERS 4096u
+
+typedef struct search {
+    char *paths[SEARCH_FOLDERS]; /* queue of folders still to look into */
+    unsigned depths[SEARCH_FOLDERS];
+    size_t head, tail;
+    search_result *found;
+} search;
+
+char *folder_path_join(const char *folder_path, const char *name)
+{
+    const size_t n = strlen(folder_path);
+    const char *between = n > 0 && folder_path[n - 1] == '/' ? "" : "/";
+    const size_t capacity = n + strlen(name) + 2;
+    char *joined = malloc(capacity);
+    if (joined != NULL)
+        snprintf(joined, capacity, "%s%s%s", folder_path, between, name);
+    return joined;
+}
+
+size_t weights_stem_nbytes(const char *name)
+{
+    static const char *const suffixes[] = {".safetensors", ".pt", ".pth", ".bin",
+                                           ".ckpt",        ".h5", ".hdf5"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        const size_t k = strlen(suffixes[i]);
+        if (n > k && strcmp(name + n - k, suffixes[i]) == 0)
+            return n - k;
+    }
+    return n;
+}
+
+static bool looks_like_weights(const char *name)
+{
+    return name[weights_stem_nbytes(name)] != '\0';
+}
+
+static void keep_error(search_result *found, fsdpck_status st, const fsdpck_error *why)
+{
+    if (found->unread || (st != FSDPCK_IO && st != FSDPCK_LIMIT))
+        return;
+    found->unread = true;
+    found->why = *why;
+}
+
+bool is_system_folder(const char *path)
+{
+    static const char *const roots[] = {"/proc", "/sys"};
+    char *real = realpath(path, NULL);
+    /* What is in folders of /dev, such as /dev/shm, are files like others. */
+    bool is = real != NULL && strcmp(real, "/dev") == 0;
+    for (size_t i = 0; real != NULL && i < sizeof roots / sizeof roots[0]; i++) {
+        const size_t n = strlen(roots[i]);
+        is = is || (strncmp(real, roots[i], n) == 0 && (real[n] == '/' || real[n] == '\0'));
+    }
+    free(real);
+    return is;
+}
+
+/* "optimizer_0", or "optimizer". */
+static bool is_numbered(const char *name, const char *word)
+{
+    const size_t n = strlen(word);
+    if (strncmp(name, word, n) != 0)
+        return false;
+    return name[n] == '\0' || (name[n] == '_' && name[n + 1] != '\0' &&
+                               name[n + 1 + strspn(name + n + 1, "0123456789")] == '\0');
+}
+
+/* Of accelerate and verl. */
+static bool is_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash == NULL ? path : slash + 1;
+    return strcmp(name, "actor") == 0 || strcmp(name, "critic") == 0 ||
+           is_numbered(name, "pytorch_model_fsdp") || is_numbered(name, "optimizer");
+}
+
+static void visit(search *s, char *path, unsigned depth)
+{
+    probe_input in;
+    fsdpck_error why;
+    fsdpck_error_init(&why);
+    if (is_system_folder(path)) {
+        free(path);
+        return;
+    }
+    fsdpck_status st = probe_gather(path, &in, &why);
+    if (st != FSDPCK_OK) {
+        keep_error(s->found, st, &why);
+        free(path);
+        return;
+    }
+    if (probe_readers(&in, NULL) != NULL && depth > 0) {
+        if (s->found->count < SEARCH_RESULTS_MAX) {
+            s->found->paths[s->found->count++] = path;
+        } else {
+            s->found->more++;
+            free(path);
+        }
+        probe_release(&in);
+        return;
+    }
+    if (in.is_folder && depth > 0 && is_part(path) && s->found->part_count < SEARCH_RESULTS_MAX) {
+        char *part = strdup(path);
+        if (part != NULL)
+            s->found->parts[s->found->part_count++] = part;
+    }
+    for (size_t i = 0; in.is_folder && depth < SEARCH_DEPTH && i < in.entry_count; i++) {
+        path_kind kind;
+        if (in.entries[i][0] == '.' || s->tail == SEARCH_FOLDERS)
+            continue;
+        st = path_probe(&in.dir, in.entries[i], &kind, NULL, &why);
+        if (st != FSDPCK_OK) {
+            keep_error(s->found, st, &why);
+            continue;
+        }
+        if (kind != PATH_FOLDER && !(kind == PATH_FILE && looks_like_weights(in.entries[i])))
+            continue;
+        char *child = folder_path_join(in.path, in.entries[i]);
+        if (child == NULL)
+            continue;
+        s->depths[s->tail] = depth + 1;
+        s->paths[s->tail++] = child;
+    }
+    probe_release(&in);
+    free(path);
+}
+
+fsdpck_status search_folders(const char *path, search_result *found, fsdpck_error *err)
+{
+    search *s = calloc(1, sizeof *s);
+    char *first = strdup(path);
+    *found = (search_result){0};
+    if (s == NULL || first == NULL) {
+        free(s);
+        free(first);
+        return error_set_nomem(err, sizeof *s);
+    }
+    s->found = found;
+    visit(s, first, 0);
+    while (s->head < s->tail) {
+        const size_t i = s->head++;
+        visit(s, s->paths[i], s->depths[i]);
+    }
+    free(s);
+    return FSDPCK_OK;
+}
+
+/* What is around the number that begins at `at`: whether all names differ in it alone, and one is 0. */
+static bool differ_only_there(const search_result *found, size_t at, size_t digits)
+{
+    const char *first = found->paths[0];
+    const char *rest = first + at + digits;
+    bool has_zero = false;
+    for (size_t i = 0; i < found->count; i++) {
+        const char *path = found->paths[i];
+        if (strncmp(path, first, at) != 0)
+            return false;
+        const size_t n = strspn(path + at, "0123456789");
+        has_zero = has_zero || (n > 0 && strspn(path + at, "0") == n);
+        if (n == 0 || strcmp(path + at + n, rest) != 0)
+            return false;
+    }
+    return has_zero;
+}
+
+/* Files a rank are torch's alone. */
+static bool is_hdf5(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot != NULL && (strcmp(dot, ".h5") == 0 || strcmp(dot, ".hdf5") == 0);
+}
+
+bool search_rank_pattern(const search_result *found, text_buf *pattern)
+{
+    path_kind kind;
+    if (found->count < 2 || path_probe(NULL, found->paths[0], &kind, NULL, NULL) != FSDPCK_OK ||
+        kind != PATH_FILE || is_hdf5(found->paths[0]))
+        return false;
+    const char *first = found->paths[0];
+    const char *slash = strrchr(first, '/');
+    const size_t name_at = slash == NULL ? 0 : (size_t)(slash - first) + 1;
+    for (size_t at = name_at; first[at] != '\0';) {
+        const size_t digits = strspn(first + at, "0123456789");
+        if (digits > 0 && differ_only_there(found, at, digits)) {
+            text_append(pattern, first + name_at, at - name_at);
+            text_printf(pattern, "{r}%s", first + at + digits);
+            return true;
+        }
+        at += digits > 0 ? digits : 1;
+    }
+    return false;
+}
+
+/* In the same folder, or further down. */
+static bool is_sibling(const char *path, const char *part)
+{
+    const char *slash = strrchr(part, '/');
+    const size_t n = slash == NULL ? 0 : (size_t)(slash - part) + 1;
+    return strncmp(path, part, n) == 0;
+}
+
+static bool is_inside(const char *path, const char *part)
+{
+    const size_t n = strlen(part);
+    return strncmp(path, part, n) == 0 && (path[n] == '/' || path[n] == '\0');
+}
+
+fsdpck_status search_check_parts(const search_result *found, fsdpck_error *err)
+{
+    for (size_t i = 0; i < found->part_count && found->more == 0; i++) {
+        const char *part = found->parts[i];
+        bool any = false, beside = false;
+        for (size_t k = 0; k < found->count; k++) {
+            any = any || is_inside(found->paths[k], part);
+            beside = beside || is_sibling(found->paths[k], part);
+        }
+        if (any || !beside)
+            continue;
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_SAVE_INCOMPLETE,
+                                           "folder of a part holds no checkpoint: the save did "
+                                           "not complete, or its files were lost");
+        error_path(err, part);
+        error_next(err, "use an older checkpoint, or name the part that is there");
+        return st;
+    }
+    return FSDPCK_OK;
+}
+
+void search_result_release(search_result *found)
+{
+    for (size_t i = 0; i < found->part_count; i++)
+        free(found->parts[i]);
+    for (size_t i = 0; i < found->count; i++)
+        free(found->paths[i]);
+    *found = (search_result){0};
+}

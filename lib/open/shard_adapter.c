@@ -1,0 +1,50 @@
+#include "open/checkpoint.h"
+#include "statedict/shard_metadata.h"
+
+/* The checkpoint was opened as one that says nothing of flat parameters: it is read once more, by a
+ * reader that knows which tensors are shards. */
+static fsdpck_status reopen(fsdpck_checkpoint *c, const open_request *request, fsdpck_error *err)
+{
+    open_request again = *request;
+    again.keep_flat_shards = true;
+    again.pieces = &c->units;
+    c->format->close(c->self);
+    c->self = NULL;
+    catalogue_release(&c->cat);
+    catalogue_init(&c->cat, &c->metadata);
+    RETURN_IF(c->format->open(&again, &c->read, &c->self, err));
+    c->format->source(c->self, &c->read, &c->read_src);
+    return FSDPCK_OK;
+}
+
+fsdpck_status shard_adapter_apply(fsdpck_checkpoint *c, const open_request *request,
+                                  bool assume_order, fsdpck_error *err)
+{
+    const int64_t ranks = c->cat.origin.world_size;
+    const flat_adapter_options options = {.ranks = flat_ranks_of(request->per_rank),
+                                          .assume_order = assume_order,
+                                          .from_metadata = true};
+
+    if (!shard_metadata_is(&c->cat))
+        return FSDPCK_OK;
+    for (uint32_t i = 0; i < catalogue_object_count(&c->cat); i++)
+        if (!catalogue_object(&c->cat, i)->loaded)
+            RETURN_IF(c->format->load_object(c->self, &c->cat, i, err));
+    fsdpck_status st =
+        shard_metadata_units(&c->cat, ranks < 1 ? 1 : (uint32_t)ranks, &c->units, err);
+    if (st == FSDPCK_OK)
+        st = reopen(c, request, err);
+    if (st == FSDPCK_OK)
+        st = flat_adapter_new(&c->read, &c->read_src, &c->units, &options, &c->cat, &c->adapter,
+                              err);
+    if (st != FSDPCK_OK) {
+        error_path(err, c->path);
+        return st;
+    }
+    c->src = *flat_adapter_source(c->adapter);
+    log_write(&c->ctx->log, LOG_NOTE,
+              "flat parameters: %u, taken apart as the checkpoint's shard_metadata says",
+              (unsigned)unit_count(&c->units));
+    checkpoint_log_dropped(c);
+    return FSDPCK_OK;
+}

@@ -1,0 +1,64 @@
+/* Lists of the target: readers find an item by its position, and take a missing one for None. */
+#include <string.h>
+
+#include "select/nest.h"
+#include "select/select_internal.h"
+
+static bool has_index(const value_pool *pool, value path)
+{
+    for (size_t i = 0; !value_is_none(path) && i < value_count(pool, path); i++)
+        if (value_kind_of(value_item(pool, path, i)) == VALUE_INT)
+            return true;
+    return false;
+}
+
+/* Whether options chose what is written, and how it is called. */
+static bool is_chosen(const select_request *r)
+{
+    const select_options *w = &r->options;
+    return w->keys_count + w->exclude_count + w->strip_prefix_count + w->rename_count > 0 ||
+           r->part != PART_ALL || r->objects == SELECT_OBJECTS_DROP || r->tied == SELECT_TIED_FIRST;
+}
+
+static fsdpck_status check_leaf(select_state *a, const nest *n, value path, uint32_t name,
+                                bool is_model, fsdpck_error *err)
+{
+    target_path p;
+    if (!has_index(&a->from->pool, path))
+        return FSDPCK_OK;
+    RETURN_IF(target_path_copy(a, path, name, is_model, &p, err));
+    const nest_gap lack = nest_find_gap(n, p.elements, p.count);
+    if (lack == NEST_GAP_NONE)
+        return FSDPCK_OK;
+    const fsdpck_status st =
+        error_set(err, is_chosen(a->request) ? FSDPCK_USAGE : FSDPCK_UNSUPPORTED,
+                  FSDPCK_FINDING_KEY_LIST, "%s",
+                  lack == NEST_GAP_ITEM
+                      ? "a list would have a hole: later items are written, this one is not"
+                      : "a list would have no tensor without this one: torch could not load it");
+    error_tensor(err, catalogue_name(a->from, name));
+    error_next(err,
+               "leave out the whole list or its end with --exclude, give its items other names "
+               "with --rename, or write names alone: safetensors");
+    return st;
+}
+
+fsdpck_status select_check_lists(select_state *a, const nest *n, uint64_t rank, fsdpck_error *err)
+{
+    const catalogue *from = a->from;
+    for (size_t i = 0; n->has_lists && i < a->parts->tensor_count; i++) {
+        const cat_tensor *t = catalogue_tensor(from, i);
+        const bool of_rank = (t->flags & CAT_TENSOR_OF_RANK) != 0 && t->nchunks > 0;
+        if ((t->flags & (CAT_TENSOR_IN_OBJECT | CAT_TENSOR_STORAGE)) ||
+            (of_rank && rank != UINT64_MAX && catalogue_chunk(from, t->first_chunk)->rank != rank))
+            continue;
+        RETURN_IF(check_leaf(a, n, t->path, t->name, a->parts->tensor_part[i] == PART_MODEL, err));
+    }
+    for (size_t i = 0; n->has_lists && i < a->parts->object_count; i++) {
+        const cat_object *o = catalogue_object(from, i);
+        if ((o->rank != UINT16_MAX && rank != UINT64_MAX && o->rank != rank) || a->keyless[i])
+            continue;
+        RETURN_IF(check_leaf(a, n, o->path, o->name, a->parts->object_part[i] == PART_MODEL, err));
+    }
+    return FSDPCK_OK;
+}

@@ -1,0 +1,217 @@
+/* Names of objects, and of parameters inside them. */
+#include <string.h>
+
+#include "model/fqn.h"
+#include "select/select_internal.h"
+
+/* --- their own names --- */
+
+static fsdpck_status name_object(select_state *a, uint32_t object, text_buf *name, bool *changed,
+                                 fsdpck_error *err)
+{
+    const uint32_t id = catalogue_object(a->from, object)->name;
+    name->nbytes = 0;
+    checkpoint_parts_append_name(a->parts, (checkpoint_part)a->parts->object_part[object], false,
+                                 a->request->clean, catalogue_name(a->from, id),
+                                 catalogue_name_nbytes(a->from, id), name);
+    text_append(name, "", 0);
+    RETURN_IF(text_check(name, err));
+    return select_rules_rename(&a->rules, name, changed, err);
+}
+
+static fsdpck_status intern_object(select_state *a, uint32_t object, const text_buf *name,
+                                   bool changed, uint32_t *slot, fsdpck_error *err)
+{
+    const size_t before = strtab_count(&a->names);
+    uint32_t id;
+    RETURN_IF(strtab_intern(&a->names, name->text, name->nbytes, &id, err));
+    const bool of_rank = catalogue_object(a->from, object)->rank != UINT16_MAX;
+    if (id < before && changed && !of_rank) { /* ranks have one of each name */
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_KEY_DUP,
+                      "an object would get the name '%s', which is taken", name->text);
+        error_next(err, "use another --rename, or --exclude one of them");
+        return st;
+    }
+    *slot = changed ? id : CAT_NONE;
+    return FSDPCK_OK;
+}
+
+fsdpck_status select_objects_rename(select_state *a, fsdpck_error *err)
+{
+    const bool has_rules =
+        a->request->options.rename_count + a->request->options.strip_prefix_count > 0;
+    text_buf name = {.limit_bytes = UINT32_MAX};
+    fsdpck_status st = FSDPCK_OK;
+
+    if (a->objects.count == 0)
+        return FSDPCK_OK;
+    if (vec_push_n(&a->object_names, a->objects.count, err) == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t k = 0; k < a->objects.count; k++)
+        *VEC_AT(&a->object_names, uint32_t, k) = CAT_NONE;
+    /* Those that keep their names come first: whoever takes one of these is told of it. */
+    for (int pass = 0; has_rules && a->to->units == NULL && pass < 2; pass++)
+        for (size_t k = 0; st == FSDPCK_OK && k < a->objects.count; k++) {
+            const uint32_t object = *VEC_AT(&a->objects, uint32_t, k);
+            bool changed = false;
+            st = name_object(a, object, &name, &changed, err);
+            if (st == FSDPCK_OK && changed == (pass == 1))
+                st = intern_object(a, object, &name, changed, VEC_AT(&a->object_names, uint32_t, k),
+                                   err);
+            a->objects_renamed = a->objects_renamed || changed;
+        }
+    text_release(&name);
+    return st;
+}
+
+fsdpck_status select_object_path(select_state *a, size_t k, target_path *p, fsdpck_error *err)
+{
+    const uint32_t object = *VEC_AT(&a->objects, uint32_t, k);
+    const uint32_t name = *VEC_AT(&a->object_names, uint32_t, k);
+    const cat_object *o = catalogue_object(a->from, object);
+    RETURN_IF(
+        target_path_copy(a, o->path, o->name, a->parts->object_part[object] == PART_MODEL, p, err));
+    if (name == CAT_NONE)
+        return FSDPCK_OK;
+    return target_path_fit(a, strtab_text(&a->names, name), strtab_nbytes(&a->names, name), p, err);
+}
+
+/* --- names of parameters --- */
+
+/* The element of a tensor's path that names a parameter: the last one of the model's, the one before
+ * the last behind 'state' of an optimizer's. False where there is none. */
+static bool find_owner(const value_pool *pool, const value *path, size_t count,
+                       checkpoint_part part, size_t *at)
+{
+    if (part == PART_MODEL)
+        *at = count - 1;
+    else if (part == PART_OPTIMIZER && count >= 3 && value_is_str(pool, path[count - 3], "state"))
+        *at = count - 2;
+    else
+        return false;
+    return count > 0 && value_kind_of(path[*at]) == VALUE_STR;
+}
+
+static fsdpck_status add_owner(select_state *a, const select_pick *pick, checkpoint_part part,
+                               fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(a->from, pick->source);
+    const value_pool *pool = &a->from->pool;
+    const size_t count = value_is_none(t->path) ? 0 : value_count(pool, t->path);
+    value old[SELECT_PATH_MAX];
+    target_path p;
+    size_t at, new_at, nbytes;
+    uint32_t id;
+
+    for (size_t i = 0; i < count && i < SELECT_PATH_MAX; i++)
+        old[i] = value_item(pool, t->path, i);
+    if (count == 0 || count > SELECT_PATH_MAX || !find_owner(pool, old, count, part, &at))
+        return FSDPCK_OK;
+    RETURN_IF(target_path_copy(a, t->path, t->name, part == PART_MODEL, &p, err));
+    RETURN_IF(target_path_fit(a, strtab_text(&a->names, pick->name),
+                              strtab_nbytes(&a->names, pick->name), &p, err));
+    if (!find_owner(&a->to->cat.pool, p.elements, p.count, part, &new_at))
+        return FSDPCK_OK;
+    const char *text = value_text(pool, old[at], &nbytes);
+    const size_t before = strtab_count(&a->to->owners);
+    RETURN_IF(strtab_intern(&a->to->owners, text, nbytes, &id, err));
+    value *slot = id < before ? VEC_AT(&a->to->new_param_names, value, id)
+                              : vec_push(&a->to->new_param_names, err);
+    if (slot == NULL)
+        return FSDPCK_LIMIT;
+    *slot = p.elements[new_at];
+    return FSDPCK_OK;
+}
+
+fsdpck_status select_objects_find_owners(select_state *a, fsdpck_error *err)
+{
+    static const checkpoint_part order[] = {PART_MODEL, PART_OPTIMIZER}; /* the latter decides */
+    const bool has_rules =
+        a->request->options.rename_count + a->request->options.strip_prefix_count > 0;
+    if (!(has_rules || a->request->clean) || (a->objects.count == 0 && !a->request->names_objects))
+        return FSDPCK_OK;
+    for (size_t i = 0; i < 2; i++)
+        for (size_t k = 0; k < a->picks.count; k++) {
+            const select_pick *pick = VEC_AT(&a->picks, const select_pick, k);
+            if ((checkpoint_part)a->parts->tensor_part[pick->source] == order[i])
+                RETURN_IF(add_owner(a, pick, order[i], err));
+        }
+    return FSDPCK_OK;
+}
+
+/* param_names may have what wrappers put into them, which the model's names do not. */
+static value owner_of(const select_state *a, const char *text, size_t nbytes)
+{
+    value now = target_param_name(a->to, text, nbytes);
+    text_buf clean = {0};
+    if (!value_is_none(now))
+        return now;
+    fqn_clean(text, nbytes, a->parts->model_has_ddp, &clean);
+    if (clean.text != NULL && clean.nbytes < nbytes)
+        now = target_param_name(a->to, clean.text, clean.nbytes);
+    if (value_is_none(now) && !a->parts->model_has_ddp && fqn_has_ddp_prefix(text, nbytes)) {
+        clean.nbytes = 0;
+        fqn_clean(text, nbytes, true, &clean);
+        now = target_param_name(a->to, clean.text, clean.nbytes);
+    }
+    text_release(&clean);
+    return now;
+}
+
+static void rename_owners(const select_state *a, value list)
+{
+    value_pool *pool = &a->to->cat.pool;
+    for (size_t i = 0; value_kind_of(list) == VALUE_LIST && i < value_count(pool, list); i++) {
+        size_t nbytes;
+        const value item = value_item(pool, list, i);
+        if (value_kind_of(item) != VALUE_STR)
+            continue;
+        const char *text = value_text(pool, item, &nbytes);
+        const value now = owner_of(a, text, nbytes);
+        if (!value_is_none(now))
+            value_set_item(pool, list, i, now);
+    }
+}
+
+/* A dict is one of param_groups where it has 'params'. */
+static fsdpck_status visit_group(void *ctx, value v, fsdpck_error *err)
+{
+    const select_state *a = ctx;
+    const value_pool *pool = &a->to->cat.pool;
+    value params, names;
+    (void)err;
+    if (value_kind_of(v) != VALUE_DICT || !value_dict_find(pool, v, "params", &params))
+        return FSDPCK_OK;
+    rename_owners(a, params);
+    if (value_dict_find(pool, v, "param_names", &names) && names != params)
+        rename_owners(a, names);
+    return FSDPCK_OK;
+}
+
+/* 'param_names', or flattened 'param_groups.FQN.param_names'. */
+static bool ends_with_names(const value_pool *pool, value last)
+{
+    static const char names[] = "param_names";
+    const size_t n = sizeof names - 1;
+    size_t nbytes = 0;
+    const char *text = value_kind_of(last) == VALUE_STR ? value_text(pool, last, &nbytes) : NULL;
+    return text != NULL && nbytes >= n && memcmp(text + nbytes - n, names, n) == 0 &&
+           (nbytes == n || text[nbytes - n - 1] == '.');
+}
+
+fsdpck_status select_object_content(select_state *a, size_t k, value *content, fsdpck_error *err)
+{
+    const uint32_t object = *VEC_AT(&a->objects, uint32_t, k);
+    const cat_object *o = catalogue_object(a->from, object);
+    const value_pool *pool = &a->from->pool;
+    RETURN_IF(select_inner_add(a, k, err));
+    RETURN_IF(value_copy(pool, o->content, &a->to->cat.pool, a->inner_map, content, err));
+    if (strtab_count(&a->to->owners) == 0 || a->parts->object_part[object] != PART_OPTIMIZER)
+        return FSDPCK_OK;
+    const size_t count = value_is_none(o->path) ? 0 : value_count(pool, o->path);
+    const value last = count == 0 ? VALUE_OF_NONE : value_item(pool, o->path, count - 1);
+    if (value_is_str(pool, last, "params") || ends_with_names(pool, last))
+        rename_owners(a, *content);
+    return value_walk(&a->to->cat.pool, *content, visit_group, a, err);
+}

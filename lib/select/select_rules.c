@@ -1,0 +1,337 @@
+#include "select/select_rules.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+/* A match that backtracks longer than this is refused, not waited for. */
+#define MATCH_LIMIT 1000000u
+
+typedef struct select_rename {
+    pcre2_code *code;
+    pcre2_match_data *match;
+    pcre2_match_context *context;
+    char *replacement;
+    bool global;
+} select_rename;
+
+typedef struct select_cast {
+    char *glob; /* NULL: the model part's usual floats */
+    dtype to;
+} select_cast;
+
+static size_t options_count(const select_options *w)
+{
+    return w->keys_count + w->exclude_count + w->strip_prefix_count + w->rename_count +
+           w->dtype_count;
+}
+
+/* End of the part that begins at `at`: the next delimiter that no backslash escapes. */
+static const char *part_end(const char *at, char delimiter)
+{
+    for (; *at != '\0' && *at != delimiter; at++) {
+        if (*at == '\\' && at[1] != '\0')
+            at++;
+    }
+    return at;
+}
+
+static fsdpck_status refuse_rename(const char *word, const char *why, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                  "--rename '%s' is not of the form s/RE/TEXT/: %s", word, why);
+    error_next(err, "write it as sed does, for example --rename 's/^layers\\./model.layers./'");
+    return st;
+}
+
+/* sed's & and \1 in PCRE2's syntax: $0 and $1; a dollar is doubled. */
+static char *translate_replacement(const char *text, size_t nbytes)
+{
+    text_buf out = {0};
+    for (size_t i = 0; i < nbytes; i++) {
+        const char c = text[i];
+        const char next = i + 1 < nbytes ? text[i + 1] : '\0';
+        if (c == '\\' && next >= '0' && next <= '9') {
+            text_printf(&out, "${%c}", next);
+            i++;
+        } else if (c == '\\' && next != '\0') {
+            text_append(&out, &text[++i], 1);
+        } else if (c == '&') {
+            text_puts(&out, "${0}");
+        } else if (c == '$') {
+            text_puts(&out, "$$");
+        } else {
+            text_append(&out, &c, 1);
+        }
+    }
+    text_append(&out, "", 0);
+    if (out.text == NULL && !out.failed)
+        return calloc(1, 1);
+    return out.text;
+}
+
+static fsdpck_status rename_flags(const char *word, const char *flags, select_rename *rename,
+                                  uint32_t *options, fsdpck_error *err)
+{
+    for (; *flags != '\0'; flags++) {
+        if (*flags == 'g')
+            rename->global = true;
+        else if (*flags == 'i' || *flags == 'I')
+            *options |= PCRE2_CASELESS;
+        else
+            return refuse_rename(word, "flags are g and i", err);
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status compile_rename(const char *word, select_rename *rename, fsdpck_error *err)
+{
+    if (word[0] != 's' || word[1] == '\0' || word[1] == '\\')
+        return refuse_rename(word, "it does not begin with s and a delimiter", err);
+    const char delimiter = word[1];
+    const char *re = word + 2;
+    const char *re_end = part_end(re, delimiter);
+    if (*re_end == '\0')
+        return refuse_rename(word, "the second delimiter is missing", err);
+    const char *text = re_end + 1;
+    const char *text_end = part_end(text, delimiter);
+    if (*text_end == '\0')
+        return refuse_rename(word, "the last delimiter is missing", err);
+    uint32_t options = 0;
+    RETURN_IF(rename_flags(word, text_end + 1, rename, &options, err));
+    int number;
+    PCRE2_SIZE where;
+    rename->code =
+        pcre2_compile((PCRE2_SPTR)re, (PCRE2_SIZE)(re_end - re), options, &number, &where, NULL);
+    if (rename->code == NULL) {
+        PCRE2_UCHAR why[128] = "";
+        pcre2_get_error_message(number, why, sizeof why);
+        return refuse_rename(word, (const char *)why, err);
+    }
+    rename->match = pcre2_match_data_create_from_pattern(rename->code, NULL);
+    rename->context = pcre2_match_context_create(NULL);
+    rename->replacement = translate_replacement(text, (size_t)(text_end - text));
+    if (rename->match == NULL || rename->context == NULL || rename->replacement == NULL)
+        return error_set_nomem(err, 0);
+    pcre2_set_match_limit(rename->context, MATCH_LIMIT);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status compile_cast(const char *word, select_cast *cast, fsdpck_error *err)
+{
+    static const char *const short_names[][2] = {
+        {"bf16", "bfloat16"},        {"fp16", "float16"},
+        {"f16", "float16"},          {"fp32", "float32"},
+        {"f32", "float32"},          {"fp64", "float64"},
+        {"f64", "float64"},          {"fp8_e4m3", "float8_e4m3fn"},
+        {"fp8_e5m2", "float8_e5m2"},
+    };
+    const char *equals = strrchr(word, '=');
+    const char *name = equals == NULL ? word : equals + 1;
+    for (size_t i = 0; i < sizeof short_names / sizeof short_names[0]; i++) {
+        if (strcmp(name, short_names[i][0]) == 0)
+            name = short_names[i][1];
+    }
+    cast->to = dtype_from_name(name, strlen(name));
+    if (dtype_get(cast->to)->kind != DTYPE_IS_FLOAT || cast->to == DTYPE_FLOAT4_E2M1FN_X2) {
+        const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                           "'%s' does not name a floating dtype", word);
+        error_next(
+            err,
+            "use bf16, fp16, fp32, fp64 or a torch name, perhaps with a glob: '*.norm.*=fp32'");
+        return st;
+    }
+    if (equals != NULL) {
+        cast->glob = strndup(word, (size_t)(equals - word));
+        if (cast->glob == NULL)
+            return error_set_nomem(err, strlen(word));
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status select_rules_compile(const select_options *options, select_rules *rules,
+                                   fsdpck_error *err)
+{
+    *rules = (select_rules){.options = options};
+    rules->renames = VEC_OF(select_rename, NULL);
+    rules->casts = VEC_OF(select_cast, NULL);
+    fsdpck_status st = FSDPCK_OK;
+    rules->used = calloc(options_count(options) + 1, 1);
+    if (rules->used == NULL)
+        GOTO_IF(error_set_nomem(err, options_count(options)), out);
+    for (size_t i = 0; i < options->rename_count; i++) {
+        select_rename *r = vec_push(&rules->renames, err);
+        if (r == NULL)
+            GOTO_IF(FSDPCK_LIMIT, out);
+        GOTO_IF(compile_rename(options->rename[i], r, err), out);
+    }
+    for (size_t i = 0; i < options->dtype_count; i++) {
+        select_cast *c = vec_push(&rules->casts, err);
+        if (c == NULL)
+            GOTO_IF(FSDPCK_LIMIT, out);
+        GOTO_IF(compile_cast(options->dtype[i], c, err), out);
+    }
+out:
+    if (st != FSDPCK_OK)
+        select_rules_release(rules);
+    return st;
+}
+
+bool select_rules_match_either(select_rules *rules, const char *name, const char *outer)
+{
+    const select_options *w = rules->options;
+    bool wanted = w->keys_count == 0;
+    for (size_t i = 0; i < w->keys_count; i++) {
+        if (fnmatch(w->keys[i], name, 0) == 0 || fnmatch(w->keys[i], outer, 0) == 0) {
+            rules->used[i] = 1;
+            wanted = true;
+        }
+    }
+    /* Only what --keys would have taken counts as excluded. */
+    for (size_t i = 0; wanted && i < w->exclude_count; i++) {
+        if (fnmatch(w->exclude[i], name, 0) == 0 || fnmatch(w->exclude[i], outer, 0) == 0) {
+            rules->used[w->keys_count + i] = 1;
+            return false;
+        }
+    }
+    return wanted;
+}
+
+bool select_rules_match(select_rules *rules, const char *name)
+{
+    return select_rules_match_either(rules, name, name);
+}
+
+static fsdpck_status apply_rename(const select_rename *r, const char *word, text_buf *name,
+                                  bool *changed, fsdpck_error *err)
+{
+    const uint32_t options =
+        PCRE2_SUBSTITUTE_OVERFLOW_LENGTH | (r->global ? PCRE2_SUBSTITUTE_GLOBAL : 0u);
+    PCRE2_SIZE nbytes = name->nbytes * 2 + 256;
+    for (int attempt = 0; attempt < 2; attempt++) {
+        char *out = malloc(nbytes + 1);
+        if (out == NULL)
+            return error_set_nomem(err, nbytes);
+        PCRE2_SIZE out_nbytes = nbytes;
+        const int n = pcre2_substitute(r->code, (PCRE2_SPTR)name->text, name->nbytes, 0, options,
+                                       r->match, r->context, (PCRE2_SPTR)r->replacement,
+                                       PCRE2_ZERO_TERMINATED, (PCRE2_UCHAR *)out, &out_nbytes);
+        if (n > 0) {
+            name->nbytes = 0;
+            text_append(name, out, out_nbytes);
+            *changed = true;
+        }
+        free(out);
+        if (n >= 0)
+            return text_check(name, err);
+        if (n != PCRE2_ERROR_NOMEMORY) {
+            PCRE2_UCHAR why[128] = "";
+            pcre2_get_error_message(n, why, sizeof why);
+            return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                             "--rename '%s' failed on '%s': %s", word, name->text,
+                             (const char *)why);
+        }
+        nbytes = out_nbytes;
+    }
+    return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
+                     "--rename '%s' makes a name too long", word);
+}
+
+fsdpck_status select_rules_rename(select_rules *rules, text_buf *name, bool *changed,
+                                  fsdpck_error *err)
+{
+    const select_options *w = rules->options;
+    for (size_t i = 0; i < w->strip_prefix_count; i++) {
+        const size_t n = strlen(w->strip_prefix[i]);
+        if (n > 0 && n < name->nbytes && memcmp(name->text, w->strip_prefix[i], n) == 0) {
+            memmove(name->text, name->text + n, name->nbytes - n + 1);
+            name->nbytes -= n;
+            rules->used[w->keys_count + w->exclude_count + i] = 1;
+            *changed = true;
+        }
+    }
+    for (size_t i = 0; i < w->rename_count; i++) {
+        bool hit = false;
+        RETURN_IF(
+            apply_rename(VEC_AT(&rules->renames, select_rename, i), w->rename[i], name, &hit, err));
+        if (hit) {
+            rules->used[w->keys_count + w->exclude_count + w->strip_prefix_count + i] = 1;
+            *changed = true;
+        }
+    }
+    return FSDPCK_OK;
+}
+
+static bool is_usual_float(dtype d)
+{
+    return d == DTYPE_FLOAT64 || d == DTYPE_FLOAT32 || d == DTYPE_FLOAT16 || d == DTYPE_BFLOAT16;
+}
+
+dtype select_rules_cast(select_rules *rules, const char *name, dtype d, bool is_model)
+{
+    const select_options *w = rules->options;
+    const size_t at = options_count(w) - w->dtype_count;
+    const bool floating = dtype_get(d)->kind == DTYPE_IS_FLOAT && d != DTYPE_FLOAT4_E2M1FN_X2;
+    dtype to = d;
+    for (size_t i = 0; floating && i < w->dtype_count; i++) {
+        const select_cast *cast = VEC_AT(&rules->casts, select_cast, i);
+        const bool hit =
+            cast->glob == NULL ? is_model && is_usual_float(d) : fnmatch(cast->glob, name, 0) == 0;
+        if (hit) {
+            to = cast->to;
+            rules->used[at + i] = 1;
+        }
+    }
+    return to;
+}
+
+static fsdpck_status check_list(const select_rules *r, const char *option, const char *const *list,
+                                size_t count, size_t at, fsdpck_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (r->used[at + i])
+            continue;
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s '%s' matches no%s", option,
+                      list[i], strcmp(option, "--dtype") == 0 ? " floating tensor" : "thing");
+        error_next(err, "see the names with: fsdpck inspect --tree SRC");
+        return st;
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status select_rules_check_used(const select_rules *r, fsdpck_error *err)
+{
+    const select_options *w = r->options;
+    size_t at = 0;
+    RETURN_IF(check_list(r, "--keys", w->keys, w->keys_count, at, err));
+    at += w->keys_count;
+    RETURN_IF(check_list(r, "--exclude", w->exclude, w->exclude_count, at, err));
+    at += w->exclude_count;
+    RETURN_IF(check_list(r, "--strip-prefix", w->strip_prefix, w->strip_prefix_count, at, err));
+    at += w->strip_prefix_count;
+    RETURN_IF(check_list(r, "--rename", w->rename, w->rename_count, at, err));
+    at += w->rename_count;
+    return check_list(r, "--dtype", w->dtype, w->dtype_count, at, err);
+}
+
+void select_rules_release(select_rules *rules)
+{
+    for (size_t i = 0; i < rules->renames.count; i++) {
+        select_rename *r = VEC_AT(&rules->renames, select_rename, i);
+        pcre2_code_free(r->code);
+        pcre2_match_data_free(r->match);
+        pcre2_match_context_free(r->context);
+        free(r->replacement);
+    }
+    for (size_t i = 0; i < rules->casts.count; i++)
+        free(VEC_AT(&rules->casts, select_cast, i)->glob);
+    vec_release(&rules->renames);
+    vec_release(&rules->casts);
+    free(rules->used);
+    *rules = (select_rules){0};
+}

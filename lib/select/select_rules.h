@@ -1,0 +1,53 @@
+/* select_rules.h: the user's --keys, --exclude, --strip-prefix, --rename and --dtype, compiled once.
+ *
+ *     select_rules rules;
+ *     RETURN_IF(select_rules_compile(&options, &rules, err));      // USAGE on a bad rule
+ *     for each name: select_rules_match, select_rules_rename, select_rules_cast
+ *     RETURN_IF(select_rules_check_used(&rules, err));           // USAGE: a rule that matched nothing
+ *     select_rules_release(&rules);
+ *
+ * Globs are fnmatch's: `*` crosses dots. Renames are sed's s/RE/TEXT/ with PCRE2 expressions, any
+ * delimiter, flags g and i, \1 to \9 and & in TEXT.
+ */
+#ifndef FSDPCK_SELECT_SELECT_RULES_H
+#define FSDPCK_SELECT_SELECT_RULES_H
+
+#include "base/alloc.h"
+#include "state/dtype.h"
+
+typedef struct select_options {
+    const char *const *keys;
+    size_t keys_count;
+    const char *const *exclude;
+    size_t exclude_count;
+    const char *const *strip_prefix;
+    size_t strip_prefix_count;
+    const char *const *rename;
+    size_t rename_count;
+    const char *const *dtype;
+    size_t dtype_count;
+} select_options;
+
+typedef struct select_rules {
+    const select_options *options; /* borrowed */
+    vec renames;                   /* struct select_rename */
+    vec casts;                     /* struct select_cast */
+    unsigned char *used;           /* one for each word: keys, exclude, strip, rename, dtype */
+} select_rules;
+
+fsdpck_status select_rules_compile(const select_options *options, select_rules *rules,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether a (cleaned) name is wanted. Names hold no NUL: callers have checked. */
+bool select_rules_match(select_rules *rules, const char *name);
+/* The same for a tensor that also goes by the name of the object around it. */
+bool select_rules_match_either(select_rules *rules, const char *name, const char *outer);
+/* Strips and renames: replaces *name's content. *changed is set where it did. */
+fsdpck_status select_rules_rename(select_rules *rules, text_buf *name, bool *changed,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The dtype that a tensor gets under its final name. */
+dtype select_rules_cast(select_rules *rules, const char *name, dtype d, bool is_model);
+fsdpck_status select_rules_check_used(const select_rules *rules,
+                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
+void select_rules_release(select_rules *rules);
+
+#endif

@@ -1,0 +1,478 @@
+#include <string.h>
+
+#include "layout/mesh_infer.h"
+#include "layout/shard_box.h"
+#include "layout/slice.h"
+#include "model/fqn.h"
+#include "select/optim_state_map.h"
+#include "select/select_internal.h"
+
+/* Empty boxes of one tensor that are told apart by their offsets; torch's layouts have a handful. */
+#define EMPTY_MAX 64u
+
+/* ---- the source's side ---- */
+
+static bool is_whole(const catalogue *c, uint64_t chunk, const uint64_t *shape, unsigned ndim)
+{
+    uint64_t sizes[NDIM_MAX];
+    catalogue_chunk_box(c, chunk, NULL, sizes);
+    return memcmp(sizes, shape, ndim * sizeof *sizes) == 0;
+}
+
+bool select_source_is_sharded(const catalogue *c)
+{
+    if (c->origin.world_size <= 1)
+        return false;
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+        const cat_tensor *t = catalogue_tensor(c, i);
+        for (uint32_t k = 0; k < t->nchunks; k++)
+            if (!is_whole(c, t->first_chunk + k, catalogue_shape(c, i), t->ndim))
+                return true;
+    }
+    return false;
+}
+
+static bool same_shape(const catalogue *c, uint32_t x, uint32_t y)
+{
+    const unsigned ndim = catalogue_tensor(c, x)->ndim;
+    return catalogue_tensor(c, y)->ndim == ndim &&
+           memcmp(catalogue_shape(c, x), catalogue_shape(c, y), ndim * sizeof(uint64_t)) == 0;
+}
+
+/* The model's tensor of that name, CAT_NONE: it has none. */
+static uint32_t find_parameter(const select_state *a, const char *fqn)
+{
+    text_buf key = {0};
+    if (a->parts->model_depth > 0) {
+        text_puts(&key, a->parts->model_key);
+        text_puts(&key, ".");
+    }
+    text_puts(&key, fqn);
+    const uint32_t found = text_check(&key, NULL) == FSDPCK_OK
+                               ? catalogue_find(a->from, key.text, key.nbytes)
+                               : CAT_NONE;
+    text_release(&key);
+    return found;
+}
+
+/* Whether the model has that parameter with another shape: then the tensor is no moment of it. */
+static bool parameter_differs(const select_state *a, uint32_t from, const text_buf *fqn)
+{
+    const uint32_t other = find_parameter(a, fqn->text == NULL ? "" : fqn->text);
+    return other != CAT_NONE && !same_shape(a->from, other, from);
+}
+
+/* The final name of a model tensor without the outer key, for the rules of the layout. */
+static void model_name(const select_state *a, const select_pick *pick, text_buf *fqn)
+{
+    const char *name = strtab_text(&a->names, pick->name);
+    size_t nbytes = strtab_nbytes(&a->names, pick->name);
+    const size_t outer = strlen(a->parts->model_key);
+    if (a->parts->model_depth > 0 && nbytes > outer + 1 &&
+        memcmp(name, a->parts->model_key, outer) == 0 && name[outer] == '.') {
+        name += outer + 1;
+        nbytes -= outer + 1;
+    }
+    fqn->nbytes = 0;
+    text_append(fqn, name, nbytes);
+}
+
+static void describe_source(const select_state *a, const select_pick *pick, text_buf *fqn,
+                            text_buf *outer, layout_tensor *t)
+{
+    const catalogue *c = a->from;
+    const uint32_t from = pick->source;
+    const cat_tensor *s = catalogue_tensor(c, from);
+    *t = (layout_tensor){
+        .dtype = (dtype)s->dtype, .ndim = s->ndim, .shape = catalogue_shape(c, from)};
+    const cat_spec *spec = catalogue_spec(c, from);
+    if (spec != NULL) {
+        t->source_mesh = catalogue_mesh(c, spec->mesh);
+        t->source = spec->placements;
+        t->source_absent_dims = spec->absent_dims;
+    }
+    t->source_whole = a->source_is_sharded && s->nchunks > 0 && s->ndim > 0 &&
+                      is_whole(c, s->first_chunk, t->shape, s->ndim);
+    if (a->parts->tensor_part[from] != PART_OPTIMIZER) {
+        model_name(a, pick, fqn);
+    } else if (!optim_state_map_param(c, a->parts, s, fqn)) {
+        fqn->nbytes = 0;
+        text_append(fqn, "", 0);
+    } else if (parameter_differs(a, from, fqn)) {
+        t->odd_state = true;
+        t->source_whole = spec == NULL;
+    }
+    t->fqn = fqn->text == NULL ? "" : fqn->text;
+    if (a->parts->model_depth > 0 && t->fqn[0] != '\0') {
+        text_printf(outer, "%s.", a->parts->model_key);
+        text_append(outer, fqn->text, fqn->nbytes);
+        t->outer_fqn = outer->text;
+    }
+}
+
+/* ---- the target's side ---- */
+
+typedef struct shard_state {
+    select_state *a;
+    const mesh *m;
+    uint32_t index;
+    unsigned ndim;
+    const uint64_t *shape;
+    cat_spec spec;                       /* but for its mesh */
+    uint64_t empty[EMPTY_MAX][NDIM_MAX]; /* offsets of the empty boxes added */
+    unsigned empty_count;
+} shard_state;
+
+static bool is_new_empty(shard_state *s, const uint64_t *offsets)
+{
+    for (unsigned i = 0; i < s->empty_count; i++) {
+        if (memcmp(s->empty[i], offsets, s->ndim * sizeof *offsets) == 0)
+            return false;
+    }
+    if (s->empty_count < EMPTY_MAX)
+        memcpy(s->empty[s->empty_count++], offsets, s->ndim * sizeof *offsets);
+    return true;
+}
+
+static fsdpck_status shard_over_ranks(shard_state *s, fsdpck_error *err)
+{
+    const shard_request *cut = s->a->request->cut;
+    const uint64_t world_size = s->a->to->world_size;
+    uint64_t coord[MESH_NDIM_MAX], offsets[NDIM_MAX], sizes[NDIM_MAX];
+    for (uint64_t rank = 0; rank < world_size; rank++) {
+        mesh_coord(s->m, rank, coord);
+        if (!cut->every_rank && !shard_is_first_holder(s->m, s->spec.placements, coord))
+            continue;
+        RETURN_IF(shard_box(s->m, s->spec.placements, s->ndim, s->shape, coord, SHARD_PHYSICAL,
+                            offsets, sizes, err));
+        if (!cut->every_rank && box_nelems(sizes, s->ndim) == 0 && !is_new_empty(s, offsets))
+            continue;
+        const cat_chunk k = {.file = CAT_NONE, .rank = (uint16_t)rank, .place = LOCATION_ROWS};
+        RETURN_IF(catalogue_add_chunk(&s->a->to->cat, s->index, offsets, sizes, &k, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* only_rank: UINT16_MAX, or the one rank of those that have a place of their own for it. */
+static fsdpck_status add_whole(select_state *a, uint32_t index, uint16_t only_rank,
+                               fsdpck_error *err)
+{
+    static const uint64_t origin[NDIM_MAX] = {0};
+    const shard_request *cut = a->request->cut;
+    catalogue *cat = &a->to->cat;
+    const uint64_t copies = cut == NULL       ? 1
+                            : cut->no_chunks  ? 0
+                            : cut->every_rank ? a->to->world_size
+                                              : 1;
+    uint64_t shape[NDIM_MAX];
+    memcpy(shape, catalogue_shape(cat, index), catalogue_tensor(cat, index)->ndim * sizeof *shape);
+    for (uint64_t rank = 0; rank < copies; rank++) {
+        if (copies > 1 && only_rank != UINT16_MAX && rank != only_rank)
+            continue;
+        const cat_chunk whole = {.file = CAT_NONE,
+                                 .rank = cut == NULL ? UINT16_MAX : (uint16_t)rank,
+                                 .place = LOCATION_ROWS};
+        RETURN_IF(catalogue_add_chunk(cat, index, origin, shape, &whole, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* OTHER's tensor of the same name, or of the same parameter (a moment follows its parameter, also
+ * where OTHER has no optimizer, and the outer key of the model may differ); CAT_NONE: none. */
+static uint32_t find_like(const shard_state *s, const select_pick *pick, const char *fqn)
+{
+    const select_state *a = s->a;
+    const shard_request *cut = a->request->cut;
+    const uint32_t same = catalogue_find(cut->like, strtab_text(&a->names, pick->name),
+                                         strtab_nbytes(&a->names, pick->name));
+    if (same != CAT_NONE || fqn[0] == '\0')
+        return same;
+    text_buf key = {0};
+    if (cut->like_model_key[0] != '\0') {
+        text_puts(&key, cut->like_model_key);
+        text_puts(&key, ".");
+    }
+    text_puts(&key, fqn);
+    const uint32_t other = text_check(&key, NULL) == FSDPCK_OK
+                               ? catalogue_find(cut->like, key.text, key.nbytes)
+                               : CAT_NONE;
+    text_release(&key);
+    if (other == CAT_NONE || catalogue_tensor(cut->like, other)->ndim != s->ndim ||
+        memcmp(catalogue_shape(cut->like, other), s->shape, s->ndim * sizeof *s->shape) != 0)
+        return CAT_NONE;
+    return other;
+}
+
+/* --like: the placements of OTHER's tensor, on the same slice; false where it has none or does not
+ * tell. */
+static bool copy_like_placements(shard_state *s, const select_pick *pick, const char *fqn)
+{
+    const catalogue *like = s->a->request->cut->like;
+    if (like == NULL)
+        return false;
+    const uint32_t other = find_like(s, pick, fqn);
+    const bool found = other != CAT_NONE && catalogue_tensor(like, other)->ndim == s->ndim;
+    s->a->result->not_in_like += s->ndim > 0 && !found ? 1 : 0;
+    if (!found)
+        return false;
+    const cat_spec *spec = catalogue_spec(like, other);
+    if (spec != NULL)
+        return mesh_slice_widen(s->m, catalogue_mesh(like, spec->mesh), spec, &s->spec);
+    const cat_tensor *t = catalogue_tensor(like, other); /* whole on every rank: Replicate */
+    return t->nchunks > 0 && is_whole(like, t->first_chunk, catalogue_shape(like, other), t->ndim);
+}
+
+static fsdpck_status place_by_rules(shard_state *s, const layout_tensor *t, fsdpck_error *err)
+{
+    const shard_request *cut = s->a->request->cut;
+    select_result *result = s->a->result;
+    const uint64_t moved = cut->layout->moved;
+    RETURN_IF(layout_get_placements(cut->layout, t, cut->any_size, s->spec.placements, err));
+    if (moved == 0 && cut->layout->moved > 0)
+        result->moved_first = s->index;
+    s->spec.absent_dims = layout_absent_dims(cut->layout, t);
+    for (unsigned i = 0; i < s->m->ndim; i++)
+        if (s->spec.placements[i].kind != PLACEMENT_REPLICATE)
+            s->spec.absent_dims &= (uint8_t) ~(1u << i);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status place_named(shard_state *s, const select_pick *pick, const layout_tensor *t,
+                                 fsdpck_error *err)
+{
+    return copy_like_placements(s, pick, t->fqn) ? FSDPCK_OK : place_by_rules(s, t, err);
+}
+
+static bool same_placements(const shard_state *a, const shard_state *b)
+{
+    for (unsigned i = 0; i < a->m->ndim; i++) {
+        const placement *x = &a->spec.placements[i], *y = &b->spec.placements[i];
+        if (x->kind != y->kind || (x->kind != PLACEMENT_REPLICATE &&
+                                   (x->dim != y->dim || x->split_factor != y->split_factor)))
+            return false;
+    }
+    return a->spec.absent_dims == b->spec.absent_dims;
+}
+
+static fsdpck_status refuse_unknown_layout(const char *one, const char *other, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
+                  "optimizer state by number follows its parameter, and nothing tells which it is");
+    error_found(err, "'%.100s' and '%.100s' may be it, and are cut differently", one, other);
+    error_next(err, "describe the model and its optimizer with scripts/describe_model.py, and give "
+                    "--model FILE; or --assume order if the optimizer was given model.parameters() "
+                    "in their order");
+    return st;
+}
+
+/* As if the state were of model tensor i. */
+static fsdpck_status place_as(const shard_state *s, const select_pick *pick, const layout_tensor *t,
+                              uint32_t i, fsdpck_error *err)
+{
+    const select_state *a = s->a;
+    const uint32_t name = catalogue_tensor(a->from, i)->name;
+    const size_t outer = a->parts->tensor_part[i] == PART_MODEL && a->parts->model_depth > 0
+                             ? strlen(a->parts->model_key) + 1
+                             : 0;
+    shard_state other = *s;
+    layout_tensor named = *t;
+    text_buf fqn = {0}, whole = {0};
+    if (catalogue_name_nbytes(a->from, name) <= outer)
+        return FSDPCK_OK;
+    fqn_clean(catalogue_name(a->from, name) + outer, catalogue_name_nbytes(a->from, name) - outer,
+              a->parts->model_has_ddp, &fqn);
+    text_append(&fqn, "", 0);
+    text_append(&whole, catalogue_name(a->from, name), outer);
+    text_append(&whole, fqn.text == NULL ? "" : fqn.text, fqn.nbytes);
+    fsdpck_status st = text_check(&fqn, err);
+    if (st == FSDPCK_OK)
+        st = text_check(&whole, err);
+    if (st == FSDPCK_OK) {
+        named.fqn = fqn.text;
+        named.outer_fqn = outer > 0 ? whole.text : t->outer_fqn;
+        st = place_named(&other, pick, &named, err);
+    }
+    if (st == FSDPCK_OK && !same_placements(s, &other))
+        st = refuse_unknown_layout(t->fqn, named.fqn, err);
+    text_release(&fqn);
+    text_release(&whole);
+    return st;
+}
+
+/* State by number may be of it: of the model, or of what is beside it and no copy. */
+static bool may_own_state(const select_state *a, uint32_t i)
+{
+    const cat_tensor *t = catalogue_tensor(a->from, i);
+    if (a->parts->tensor_part[i] == PART_OPTIMIZER || (t->flags & CAT_TENSOR_IN_OBJECT))
+        return false;
+    if (a->parts->tensor_part[i] == PART_MODEL)
+        return true;
+    const size_t count = value_count(&a->from->pool, t->path);
+    size_t nbytes = 0;
+    const value v = count == 0 ? VALUE_OF_NONE : value_item(&a->from->pool, t->path, count - 1);
+    const char *text = value_text(&a->from->pool, v, &nbytes);
+    text_buf fqn = {0};
+    if (text != NULL)
+        fqn_clean(text, nbytes, a->parts->model_has_ddp, &fqn);
+    text_append(&fqn, "", 0);
+    const uint32_t param = fqn.text == NULL ? CAT_NONE : find_parameter(a, fqn.text);
+    text_release(&fqn);
+    return param == CAT_NONE || !same_shape(a->from, param, i);
+}
+
+/* State of one of several parameters: all of them must be cut alike. Once for each kind. */
+static fsdpck_status check_unknown_layout(const shard_state *s, const select_pick *pick,
+                                          const layout_tensor *t, fsdpck_error *err)
+{
+    select_state *a = s->a;
+    const catalogue *c = a->from;
+    const cat_tensor *state = catalogue_tensor(c, pick->source);
+    const uint64_t not_in_like = a->result->not_in_like;
+    const uint32_t param = find_parameter(a, t->fqn);
+
+    for (size_t i = 0; i < a->open_states.count; i++) {
+        const uint32_t seen = *VEC_AT(&a->open_states, const uint32_t, i);
+        if (same_shape(c, seen, pick->source) && catalogue_tensor(c, seen)->dtype == state->dtype &&
+            catalogue_tensor(c, seen)->spec == state->spec)
+            return FSDPCK_OK;
+    }
+    const uint32_t like = param != CAT_NONE ? param : pick->source;
+    for (uint32_t i = 0; i < a->parts->tensor_count; i++)
+        if (may_own_state(a, i) && i != param && same_shape(c, i, like))
+            RETURN_IF(place_as(s, pick, t, i, err));
+    a->result->not_in_like = not_in_like;
+    uint32_t *slot = vec_push(&a->open_states, err);
+    if (slot == NULL)
+        return FSDPCK_LIMIT;
+    *slot = pick->source;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status choose_placements(shard_state *s, const select_pick *pick, fsdpck_error *err)
+{
+    text_buf fqn = {0}, outer = {0};
+    layout_tensor t;
+    describe_source(s->a, pick, &fqn, &outer, &t);
+    fsdpck_status st = text_check(&fqn, err);
+    if (st == FSDPCK_OK)
+        st = text_check(&outer, err);
+    if (st == FSDPCK_OK)
+        st = place_named(s, pick, &t, err);
+    if (st == FSDPCK_OK && s->ndim > 0 &&
+        (catalogue_tensor(s->a->from, pick->source)->flags & CAT_TENSOR_PARAM_OPEN))
+        st = check_unknown_layout(s, pick, &t, err);
+    text_release(&fqn);
+    text_release(&outer);
+    return st;
+}
+
+static bool is_replicated(const shard_state *s)
+{
+    for (unsigned i = 0; i < s->m->ndim; i++) {
+        if (s->spec.placements[i].kind != PLACEMENT_REPLICATE)
+            return false;
+    }
+    return true;
+}
+
+uint16_t select_only_rank(const select_state *a, const select_pick *pick)
+{
+    const cat_tensor *t = catalogue_tensor(a->from, pick->source);
+    const shard_request *cut = a->request->cut;
+    if (!(t->flags & CAT_TENSOR_OF_RANK) || t->nchunks == 0 || cut == NULL || !cut->every_rank ||
+        (int64_t)a->to->world_size != a->from->origin.world_size)
+        return UINT16_MAX;
+    return catalogue_chunk(a->from, t->first_chunk)->rank;
+}
+
+fsdpck_status select_shard_tensor(select_state *a, const select_pick *pick, uint32_t from,
+                                  uint32_t index, fsdpck_error *err)
+{
+    const shard_request *cut = a->request->cut;
+    if (cut == NULL || pick == NULL)
+        return add_whole(a, index, pick == NULL ? a->inner_rank : UINT16_MAX, err);
+    const uint16_t own = select_only_rank(a, pick);
+    if (own != UINT16_MAX) {
+        catalogue_tensor(&a->to->cat, index)->flags |= CAT_TENSOR_OF_RANK;
+        return add_whole(a, index, own, err);
+    }
+    if (cut->units != NULL)
+        return pick->param == CAT_NONE && pick->held_by == CAT_NONE
+                   ? add_whole(a, index, UINT16_MAX, err)
+                   : flatten_add_chunks(a, pick, index, err);
+    catalogue *cat = &a->to->cat;
+    shard_state s = {.a = a,
+                     .m = &cut->layout->mesh,
+                     .index = index,
+                     .ndim = catalogue_tensor(cat, index)->ndim};
+    uint64_t shape[NDIM_MAX];
+    memcpy(shape, catalogue_shape(cat, index), s.ndim * sizeof *shape);
+    s.shape = shape;
+    fsdpck_status st = choose_placements(&s, pick, err);
+    /* A plain tensor in the source, on every rank, stays plain, and so does what no mesh dim is for
+     * (beside TP alone). */
+    const bool plain = is_replicated(&s) && (catalogue_spec(a->from, from) == NULL ||
+                                             s.spec.absent_dims == (1u << s.m->ndim) - 1);
+    if (st == FSDPCK_OK && plain)
+        st = add_whole(a, index, UINT16_MAX, err);
+    if (st == FSDPCK_OK && !plain) {
+        st = catalogue_add_mesh(cat, s.m, &s.spec.mesh, err);
+        if (st == FSDPCK_OK)
+            st = catalogue_add_spec(cat, &s.spec, &catalogue_tensor(cat, index)->spec, err);
+        if (st == FSDPCK_OK && !cut->no_chunks)
+            st = shard_over_ranks(&s, err);
+    }
+    if (st != FSDPCK_OK)
+        error_tensor(err, strtab_text(&a->names, pick->name));
+    return st;
+}
+
+/* ---- a source without specs ---- */
+
+/* Plain, on one rank or on several. */
+static bool all_whole(const catalogue *c, size_t tensor)
+{
+    const cat_tensor *t = catalogue_tensor(c, tensor);
+    bool whole = true;
+    for (uint32_t k = 0; whole && k < t->nchunks; k++)
+        whole = is_whole(c, t->first_chunk + k, catalogue_shape(c, tensor), t->ndim);
+    return whole;
+}
+
+static fsdpck_status set_specs(catalogue *c, const explain *x, const mesh *m, fsdpck_error *err)
+{
+    cat_spec spec = {0};
+    RETURN_IF(catalogue_add_mesh(c, m, &spec.mesh, err));
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+        cat_tensor *t = catalogue_tensor(c, i);
+        if (t->ndim == 0 || t->nchunks == 0 || (t->flags & CAT_TENSOR_IN_OBJECT) || all_whole(c, i))
+            continue;
+        memset(spec.placements, 0, sizeof spec.placements);
+        if (mesh_infer_tensor(x, i, m, spec.placements))
+            RETURN_IF(catalogue_add_spec(c, &spec, &t->spec, err));
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status select_infer_specs(catalogue *c, uint64_t *otherwise, fsdpck_error *err)
+{
+    *otherwise = 0;
+    if (c->specs.count > 0 || c->origin.world_size == 1 ||
+        catalogue_chunk_count(c) <= catalogue_tensor_count(c))
+        return FSDPCK_OK;
+    explain x;
+    mesh_infer_init(&x, c->origin.world_size > 0 ? (uint64_t)c->origin.world_size : 0, c->owner);
+    fsdpck_status st = FSDPCK_OK;
+    mesh m;
+    bool found = false;
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++)
+        GOTO_IF(mesh_infer_add(&x, c, i, err), out);
+    GOTO_IF(mesh_infer_solve(&x, &m, &found, err), out);
+    *otherwise = x.otherwise;
+    if (found)
+        GOTO_IF(set_specs(c, &x, &m, err), out);
+out:
+    mesh_infer_release(&x);
+    return st;
+}

@@ -1,0 +1,164 @@
+#include <string.h>
+
+#include "select/nest.h"
+#include "select/select_internal.h"
+#include "state/saved_order.h"
+#include "statedict/unflatten.h"
+
+static fsdpck_status put_tensor(select_state *a, nest *n, const select_pick *pick, uint64_t rank,
+                                fsdpck_error *err)
+{
+    const uint16_t own = select_only_rank(a, pick);
+    if (pick->target == CAT_NONE || (own != UINT16_MAX && own != rank))
+        return FSDPCK_OK;
+    const char *name = strtab_text(&a->names, pick->name);
+    size_t nbytes = strtab_nbytes(&a->names, pick->name);
+    if (own != UINT16_MAX)
+        nbytes = flat_name_without_rank(name, nbytes);
+    const cat_tensor *t = catalogue_tensor(a->from, pick->source);
+    target_path p;
+    RETURN_IF(target_path_copy(a, t->path, t->name,
+                               a->parts->tensor_part[pick->source] == PART_MODEL, &p, err));
+    RETURN_IF(target_path_fit(a, name, nbytes, &p, err));
+    const fsdpck_status st = nest_put(n, p.elements, p.count, value_of_tensor(pick->target), err);
+    if (st != FSDPCK_OK)
+        error_tensor(err, catalogue_name(a->from, t->name));
+    return st;
+}
+
+static fsdpck_status put_object(select_state *a, nest *n, size_t k, uint64_t rank,
+                                fsdpck_error *err)
+{
+    const cat_object *o = catalogue_object(a->from, *VEC_AT(&a->objects, uint32_t, k));
+    target_path p;
+    value content;
+    if (o->rank != UINT16_MAX && o->rank != rank)
+        return FSDPCK_OK;
+    RETURN_IF(select_object_path(a, k, &p, err));
+    RETURN_IF(select_object_content(a, k, &content, err));
+    const fsdpck_status st = nest_put(n, p.elements, p.count, content, err);
+    if (st != FSDPCK_OK)
+        error_tensor(err, catalogue_name(a->from, o->name));
+    return st;
+}
+
+/* Whether every tensor and object goes under its own name: then the source's own nesting serves. */
+bool select_is_everything(const select_state *a)
+{
+    const select_result *r = a->result;
+    if (r->left_out_tensors > 0 || r->left_out_objects > 0 || r->tied_dropped > 0 ||
+        a->objects_renamed)
+        return false;
+    for (size_t k = 0; k < a->picks.count; k++) {
+        const select_pick *pick = VEC_AT(&a->picks, select_pick, k);
+        const cat_tensor *t = catalogue_tensor(a->from, pick->source);
+        const size_t nbytes = strtab_nbytes(&a->names, pick->name);
+        if (nbytes != catalogue_name_nbytes(a->from, t->name) ||
+            memcmp(strtab_text(&a->names, pick->name), catalogue_name(a->from, t->name), nbytes) !=
+                0)
+            return false;
+    }
+    return true;
+}
+
+/* What goes into the state, as it followed each other when it was saved; where that is not known,
+ * tensors come first within one container. */
+static fsdpck_status list_leaves(const select_state *a, vec *leaves, fsdpck_error *err)
+{
+    const size_t tensors = a->picks.count, count = tensors + a->objects.count;
+    saved_item *items = vec_push_n(leaves, count, err);
+    if (items == NULL && count > 0)
+        return FSDPCK_LIMIT;
+    for (size_t k = 0; k < tensors; k++) {
+        const select_pick *pick = VEC_AT(&a->picks, const select_pick, k);
+        items[k] = (saved_item){.saved_at = catalogue_tensor(a->from, pick->source)->saved_at,
+                                .index = (uint32_t)k};
+    }
+    for (size_t k = 0; k < a->objects.count; k++) {
+        const uint32_t object = *VEC_AT(&a->objects, uint32_t, k);
+        items[tensors + k] = (saved_item){.saved_at = catalogue_object(a->from, object)->saved_at,
+                                          .index = (uint32_t)k,
+                                          .is_object = true};
+    }
+    saved_order_sort(items, count);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status build_from_paths(select_state *a, uint64_t rank, value *root,
+                                      fsdpck_error *err)
+{
+    vec leaves = VEC_OF(saved_item, a->from->owner);
+    nest n;
+    fsdpck_status st;
+    GOTO_IF(nest_init(&n, &a->to->cat.pool, err), out);
+    GOTO_IF(list_leaves(a, &leaves, err), out);
+    for (size_t k = 0; k < leaves.count; k++) {
+        const saved_item *leaf = VEC_AT(&leaves, const saved_item, k);
+        if (leaf->is_object)
+            GOTO_IF(put_object(a, &n, leaf->index, rank, err), out);
+        else
+            GOTO_IF(put_tensor(a, &n, VEC_AT(&a->picks, select_pick, leaf->index), rank, err), out);
+    }
+    GOTO_IF(select_check_lists(a, &n, rank, err), out);
+    if (a->from->origin.omits_empty_dicts)
+        GOTO_IF(nest_fill_holes(&n, err), out);
+    *root = n.root;
+    if (!value_is_none(a->from->root))
+        GOTO_IF(nest_restore(&n, &a->from->pool, a->from->root, root, err), out);
+out:
+    vec_release(&leaves);
+    nest_release(&n);
+    return st;
+}
+
+/* One root a rank: only small objects are there several times, tensors are numbers. */
+static fsdpck_status build_rank_roots(select_state *a, fsdpck_error *err)
+{
+    for (uint64_t rank = 0; rank < a->to->world_size; rank++) {
+        value *root = vec_push(&a->to->rank_roots, err);
+        if (root == NULL)
+            return FSDPCK_LIMIT;
+        RETURN_IF(build_from_paths(a, rank, root, err));
+    }
+    a->to->root = *VEC_AT(&a->to->rank_roots, value, 0);
+    return FSDPCK_OK;
+}
+
+/* The source's own. Objects that have tensors of their own are copied first. */
+static fsdpck_status copy_root(select_state *a, fsdpck_error *err)
+{
+    const value_pool *pool = &a->from->pool;
+    value_map made = VALUE_MAP(a->from->owner);
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t k = 0; a->has_own_inner && k < a->objects.count; k++) {
+        const uint32_t object = *VEC_AT(&a->objects, const uint32_t, k);
+        const value content = catalogue_object(a->from, object)->content;
+        value copy;
+        GOTO_IF(select_object_content(a, k, &copy, err), out);
+        if (value_is_none(content))
+            continue;
+        uint64_t *slot = value_map_put(&made, content, NULL, err);
+        GOTO_IF(slot == NULL ? FSDPCK_LIMIT : FSDPCK_OK, out);
+        *slot = copy;
+    }
+    st = value_copy_shared(pool, a->from->root, &a->to->cat.pool, a->tensor_map, &made,
+                           &a->to->root, err);
+out:
+    value_map_release(&made);
+    return st;
+}
+
+fsdpck_status select_build_root(select_state *a, fsdpck_error *err)
+{
+    for (size_t k = 0; k < a->picks.count; k++)
+        if (select_only_rank(a, VEC_AT(&a->picks, const select_pick, k)) != UINT16_MAX)
+            return build_rank_roots(a, err);
+    for (size_t k = 0; k < a->objects.count; k++) {
+        const uint32_t object = *VEC_AT(&a->objects, uint32_t, k);
+        if (catalogue_object(a->from, object)->rank != UINT16_MAX)
+            return build_rank_roots(a, err);
+    }
+    if (!value_is_none(a->from->root) && select_is_everything(a))
+        return copy_root(a, err);
+    return build_from_paths(a, UINT64_MAX, &a->to->root, err);
+}

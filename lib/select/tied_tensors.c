@@ -1,0 +1,236 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "select/select_internal.h"
+
+/* Tied tensors of the model view the same bytes of one storage in the same way. Equal bytes in two
+ * places are no tie: they may be meant to part. Nor are what an optimizer shares: torch gives all
+ * parameters of a unit one `step` when it gathers their state (FSDP.optim_state_dict), and whoever
+ * loads it wants a `step` of each. */
+
+typedef struct tie_key {
+    uint32_t alias;
+    uint32_t pick;
+    uint64_t offset_bytes;
+    uint64_t view; /* a hash of dtype, shape and strides: equal views of one byte come together */
+} tie_key;
+
+static int compare_keys(const void *left, const void *right)
+{
+    const tie_key *a = left, *b = right;
+    if (a->alias != b->alias)
+        return a->alias < b->alias ? -1 : 1;
+    if (a->offset_bytes != b->offset_bytes)
+        return a->offset_bytes < b->offset_bytes ? -1 : 1;
+    if (a->view != b->view)
+        return a->view < b->view ? -1 : 1;
+    return a->pick < b->pick ? -1 : a->pick > b->pick;
+}
+
+fsdpck_status select_resolve_storage(const select_state *a, uint32_t from_index, place *where,
+                                     fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(a->from, from_index);
+    memset(where, 0, sizeof *where);
+    RETURN_IF(a->request->src->locate(a->request->src->ctx, t->first_chunk, where, err));
+    if (where->rows)
+        box_row_major_strides(catalogue_shape(a->from, from_index), t->ndim, where->strides);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status same_view(const select_state *a, uint32_t i, uint32_t k, bool *same,
+                               fsdpck_error *err)
+{
+    const cat_tensor *x = catalogue_tensor(a->from, i), *y = catalogue_tensor(a->from, k);
+    const size_t n = x->ndim * sizeof(uint64_t);
+    *same = x->dtype == y->dtype && x->ndim == y->ndim &&
+            (n == 0 || memcmp(catalogue_shape(a->from, i), catalogue_shape(a->from, k), n) == 0);
+    if (!*same)
+        return FSDPCK_OK;
+    place p, q;
+    RETURN_IF(select_resolve_storage(a, i, &p, err));
+    RETURN_IF(select_resolve_storage(a, k, &q, err));
+    *same = p.file == q.file && p.offset_bytes == q.offset_bytes && p.conj == q.conj &&
+            p.neg == q.neg && (n == 0 || memcmp(p.strides, q.strides, n) == 0);
+    return FSDPCK_OK;
+}
+
+fsdpck_status select_record_tie(select_state *a, const select_pick *first, const select_pick *tied,
+                                fsdpck_error *err)
+{
+    select_result *r = a->result;
+    r->tied++;
+    if (r->tied_names_count >= SELECT_NAMES_MAX)
+        return FSDPCK_OK;
+    text_buf both = {0};
+    text_append(&both, strtab_text(&a->names, tied->name), strtab_nbytes(&a->names, tied->name));
+    text_puts(&both, " = ");
+    text_append(&both, strtab_text(&a->names, first->name), strtab_nbytes(&a->names, first->name));
+    fsdpck_status st = text_check(&both, err);
+    char *line = st == FSDPCK_OK ? malloc(512) : NULL;
+    if (line != NULL)
+        r->tied_names[r->tied_names_count++] = escape_text(line, 512, both.text, both.nbytes);
+    else if (st == FSDPCK_OK)
+        st = error_set_nomem(err, 512);
+    text_release(&both);
+    return st;
+}
+
+/* FNV-1a. */
+static void hash_bytes(uint64_t *hash, const void *bytes, size_t nbytes)
+{
+    const uint8_t *b = bytes;
+    for (size_t i = 0; i < nbytes; i++)
+        *hash = (*hash ^ b[i]) * UINT64_C(0x100000001b3);
+}
+
+static uint64_t hash_view(const select_state *a, uint32_t from_index, const place *where)
+{
+    const cat_tensor *t = catalogue_tensor(a->from, from_index);
+    const uint8_t kind[] = {t->dtype, t->ndim, where->conj, where->neg};
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    hash_bytes(&hash, kind, sizeof kind);
+    hash_bytes(&hash, catalogue_shape(a->from, from_index), t->ndim * sizeof(uint64_t));
+    hash_bytes(&hash, where->strides, t->ndim * sizeof *where->strides);
+    return hash;
+}
+
+static fsdpck_status list_views(const select_state *a, vec *keys, fsdpck_error *err)
+{
+    for (size_t k = 0; k < a->picks.count; k++) {
+        const uint32_t from_index = VEC_AT(&a->picks, select_pick, k)->source;
+        const cat_tensor *t = catalogue_tensor(a->from, from_index);
+        if (t->alias == CAT_NONE || t->nchunks != 1 ||
+            a->parts->tensor_part[from_index] != PART_MODEL ||
+            catalogue_tensor_nelems(a->from, from_index) == 0)
+            continue;
+        place where;
+        RETURN_IF(select_resolve_storage(a, from_index, &where, err));
+        tie_key *key = vec_push(keys, err);
+        if (key == NULL)
+            return FSDPCK_LIMIT;
+        *key =
+            (tie_key){t->alias, (uint32_t)k, where.offset_bytes, hash_view(a, from_index, &where)};
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status tie_storages(select_state *a, fsdpck_error *err)
+{
+    vec keys = VEC_OF(tie_key, a->from->owner);
+    fsdpck_status st = FSDPCK_OK;
+    GOTO_IF(list_views(a, &keys, err), out);
+    if (keys.count > 1)
+        qsort(keys.items, keys.count, sizeof(tie_key), compare_keys);
+    size_t head = 0;
+    for (size_t k = 1; k < keys.count; k++) {
+        const tie_key *h = VEC_AT(&keys, tie_key, head), *key = VEC_AT(&keys, tie_key, k);
+        const select_pick *first = VEC_AT(&a->picks, select_pick, h->pick);
+        select_pick *pick = VEC_AT(&a->picks, select_pick, key->pick);
+        bool same = false;
+        if (h->alias == key->alias && h->offset_bytes == key->offset_bytes)
+            GOTO_IF(same_view(a, first->source, pick->source, &same, err), out);
+        if (!same) {
+            head = k;
+            continue;
+        }
+        pick->tied_to = h->pick;
+        GOTO_IF(select_record_tie(a, first, pick, err), out);
+    }
+out:
+    vec_release(&keys);
+    return st;
+}
+
+/* --- ties of a description --- */
+
+/* Picks are in the order of the source. CAT_NONE where it is not taken. */
+static uint32_t pick_of(const select_state *a, uint32_t from_index)
+{
+    size_t low = 0, high = a->picks.count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const uint32_t at = VEC_AT(&a->picks, const select_pick, middle)->source;
+        if (at == from_index)
+            return (uint32_t)middle;
+        if (at < from_index)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return CAT_NONE;
+}
+
+select_pick *select_tied_primary(const select_state *a, uint32_t pick)
+{
+    select_pick *p = VEC_AT(&a->picks, select_pick, pick);
+    while (p->tied_to != CAT_NONE)
+        p = VEC_AT(&a->picks, select_pick, p->tied_to);
+    return p;
+}
+
+static fsdpck_status tie_described(select_state *a, fsdpck_error *err)
+{
+    const select_request *r = a->request;
+    uint32_t head = CAT_NONE;
+    for (size_t i = 0; i < r->tie_count; i++) {
+        const tied_pair *t = &r->ties[i];
+        const uint32_t alias = pick_of(a, t->alias);
+        if (i == 0 || t->first != r->ties[i - 1].first)
+            head = pick_of(a, t->first);
+        if (head == CAT_NONE)
+            head = alias;
+        if (alias == CAT_NONE || alias == head)
+            continue;
+        select_pick *first = select_tied_primary(a, head), *tied = select_tied_primary(a, alias);
+        if (first == tied)
+            continue;
+        tied->tied_to = (uint32_t)(first - (select_pick *)a->picks.items);
+        RETURN_IF(select_record_tie(a, first, tied, err));
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status select_find_ties(select_state *a, fsdpck_error *err)
+{
+    RETURN_IF(tie_storages(a, err));
+    return tie_described(a, err);
+}
+
+/* --- what becomes of them --- */
+
+static fsdpck_status drop_tied(select_state *a, const select_pick *p, const select_pick *head,
+                               fsdpck_error *err)
+{
+    a->result->tied_dropped++;
+    a->result->tied_dropped_nbytes += catalogue_tensor_nbytes(a->from, p->source);
+    if (head == p || head->target == CAT_NONE)
+        return FSDPCK_OK;
+    target_dropped *d = vec_push(&a->to->dropped, err);
+    if (d == NULL)
+        return FSDPCK_LIMIT;
+    d->tensor = head->target;
+    return strtab_intern(&a->to->cat.names, strtab_text(&a->names, p->name),
+                         strtab_nbytes(&a->names, p->name), &d->name, err);
+}
+
+fsdpck_status select_assign_tied(select_state *a, fsdpck_error *err)
+{
+    for (uint32_t k = 0; k < a->picks.count; k++) {
+        select_pick *p = VEC_AT(&a->picks, select_pick, k);
+        a->result->merged += p->is_merged;
+        a->result->merged_nbytes += p->is_merged ? catalogue_tensor_nbytes(a->from, p->source) : 0;
+        if (p->target != CAT_NONE || p->is_merged)
+            continue;
+        const select_pick *head = select_tied_primary(a, k);
+        if (!p->is_linked) {
+            RETURN_IF(drop_tied(a, p, head, err));
+            continue;
+        }
+        p->target = head->target;
+        a->tensor_map[p->source] = p->target;
+        a->result->tensors_out++;
+        a->result->nbytes_out += catalogue_tensor_nbytes(a->from, p->source);
+    }
+    return FSDPCK_OK;
+}

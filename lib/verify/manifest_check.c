@@ -1,0 +1,654 @@
+/* A manifest against the files and tensors that there are. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare/digest.h"
+#include "run/file_checksums.h"
+#include "verify/expect_internal.h"
+
+struct manifest_check {
+    const expect_request *r;
+    expect_request request; /* what r points to */
+    manifest_check_result *result;
+    const check_file *summed; /* by file of the catalogue; NULL */
+    uint32_t *file_of;        /* by file of the manifest: that of the catalogue, or CAT_NONE */
+    bool partial;
+    manifest m;
+    folder own; /* where src gives none */
+    const folder *dir;
+    uint8_t *good;    /* by file of the manifest: it is there with its size */
+    const char *only; /* name of the file that the checkpoint is; NULL: a folder */
+    expect_naming names;
+    char outer[72]; /* names.outer */
+    bool differs;   /* some file is not what it was */
+    uint64_t reported_hashes;
+    bool lost_are_reported; /* files of chunks that are not there */
+};
+
+/* Files that are read although not everything is to be: metadata, configurations. */
+#define SMALL_NBYTES ((uint64_t)1 << 20)
+/* Files that are not what they were, for which the manifest is searched for what they are. */
+#define HASHES_TRACED 1000u
+
+static const expect_ids manifest_ids = {FSDPCK_FINDING_MAN_TENSOR, FSDPCK_FINDING_MAN_TENSOR,
+                                        FSDPCK_FINDING_MAN_TENSOR, "the manifest"};
+
+/* ---- which manifest, which folder ---- */
+
+static fsdpck_status open_dir(manifest_check *w, fsdpck_error *err)
+{
+    const expect_request *r = w->r;
+    path_kind kind;
+    if (r->src != NULL) {
+        w->dir = &r->src->probe.dir;
+        w->only = r->src->probe.is_folder ? NULL : r->src->probe.name;
+        return FSDPCK_OK;
+    }
+    RETURN_IF(path_probe(NULL, r->path, &kind, NULL, err));
+    w->dir = &w->own;
+    if (kind == PATH_FOLDER)
+        return folder_open(&w->own, r->path, err);
+    const char *slash = strrchr(r->path, '/');
+    w->only = slash == NULL ? r->path : slash + 1;
+    char *parent = slash == NULL ? strdup(".") : strndup(r->path, (size_t)(slash - r->path) + 1);
+    if (parent == NULL)
+        return error_set_nomem(err, strlen(r->path));
+    const fsdpck_status st = folder_open_search(&w->own, parent, err);
+    free(parent);
+    return st;
+}
+
+static bool is_folder(const manifest_check *w)
+{
+    path_kind kind = PATH_FILE;
+    if (w->r->src != NULL)
+        return w->r->src->probe.is_folder;
+    return path_probe(NULL, w->r->path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FOLDER;
+}
+
+/* *text is NULL where there is none. */
+static fsdpck_status read_text(const manifest_check *w, char **text, size_t *nbytes,
+                               fsdpck_error *err)
+{
+    path_kind kind;
+    *text = NULL;
+    if (w->r->manifest_path != NULL)
+        return file_read_whole(NULL, w->r->manifest_path, MANIFEST_NBYTES_MAX, text, nbytes, err);
+    if (!is_folder(w))
+        return FSDPCK_OK;
+    RETURN_IF(path_probe(w->dir, MANIFEST_NAME, &kind, NULL, err));
+    if (kind == PATH_ABSENT)
+        return FSDPCK_OK;
+    return file_read_whole(w->dir, MANIFEST_NAME, MANIFEST_NBYTES_MAX, text, nbytes, err);
+}
+
+/* ---- files ---- */
+
+/* A manifest of one file is one of the file that is looked at, whatever its name is now. */
+static const char *file_name(const manifest_check *w, size_t i)
+{
+    return w->only != NULL && w->m.files.count == 1 ? w->only : manifest_file_name(&w->m, i);
+}
+
+static size_t find_file(const manifest_check *w, const char *name, size_t nbytes)
+{
+    if (w->only != NULL && w->m.files.count == 1)
+        return strlen(w->only) == nbytes && memcmp(w->only, name, nbytes) == 0 ? 0 : SIZE_MAX;
+    return manifest_find_file(&w->m, name, nbytes);
+}
+
+/* Of a folder's manifest, what lies beside the one file that is looked at is not. */
+static bool is_other(const manifest_check *w, size_t i)
+{
+    return w->only != NULL && strcmp(file_name(w, i), w->only) != 0;
+}
+
+/* As the user would name it. */
+static void error_file(const manifest_check *w, const char *name, fsdpck_error *err)
+{
+    error_path_in(err, strcmp(w->dir->path, ".") == 0 ? NULL : w->dir->path, name);
+}
+
+static void report_file(const manifest_check *w, fsdpck_finding_id id, const char *name,
+                        const char *message, const char *next)
+{
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, id, "%s", message);
+    error_file(w, name, &what);
+    error_next(&what, "%s", next);
+    findings_report(w->r->found, &what);
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), k = strlen(end);
+    return n >= k && strcmp(name + n - k, end) == 0;
+}
+
+static bool is_weights(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    return sidecars_is_weights(slash == NULL ? name : slash + 1);
+}
+
+/* The reader has told of all files that hold chunks and are not there. A finding of a tensor is about
+ * a file that is there and lacks the tensor. */
+static bool are_lost_reported(const findings *f)
+{
+    for (size_t i = 0; i < f->kept; i++)
+        if (f->list[i].what.finding == FSDPCK_FINDING_FILE_MISSING &&
+            f->list[i].what.tensor[0] == '\0')
+            return true;
+    return false;
+}
+
+static fsdpck_status check_listed(manifest_check *w, size_t i, fsdpck_error *err)
+{
+    const manifest_file *f = VEC_AT(&w->m.files, const manifest_file, i);
+    const char *name = file_name(w, i);
+    fsdpck_error what;
+    path_kind kind;
+    uint64_t nbytes;
+    if (is_other(w, i))
+        return FSDPCK_OK;
+    RETURN_IF(path_probe(w->dir, name, &kind, &nbytes, err));
+    w->good[i] = kind == PATH_FILE && nbytes == f->nbytes;
+    w->differs = w->differs || !w->good[i];
+    if (kind == PATH_ABSENT && w->lost_are_reported && is_weights(name) &&
+        !ends_with(name, ".json"))
+        return FSDPCK_OK;
+    if (kind != PATH_FILE) {
+        report_file(w, FSDPCK_FINDING_MAN_MISSING, name,
+                    kind == PATH_ABSENT ? "file that the manifest lists is not there"
+                                        : "what the manifest lists as a file is none",
+                    "copy the file from where the checkpoint was written");
+        return FSDPCK_OK;
+    }
+    if (w->good[i])
+        return FSDPCK_OK;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_SIZE,
+              "file has another size than the manifest says");
+    error_file(w, name, &what);
+    error_expected(&what, "%" PRIu64 " bytes", f->nbytes);
+    error_found(&what, "%" PRIu64 " bytes", nbytes);
+    error_next(&what, "copy the file again from where the checkpoint was written");
+    findings_report(w->r->found, &what);
+    return FSDPCK_OK;
+}
+
+/* Bundles of model signing, which nobody here checks. */
+static bool is_signature(const char *name)
+{
+    return ends_with(name, ".sigstore") || ends_with(name, ".sigstore.json") ||
+           ends_with(name, "model.sig");
+}
+
+/* What is not there, or another, and had so many bytes; NULL where nothing had, or several. */
+static const char *find_lost_by_size(const manifest_check *w, uint64_t nbytes)
+{
+    const char *found = NULL;
+    for (size_t i = 0; w->differs && i < w->m.files.count; i++) {
+        if (w->good[i] || VEC_AT(&w->m.files, const manifest_file, i)->nbytes != nbytes)
+            continue;
+        if (found != NULL)
+            return NULL;
+        found = manifest_file_name(&w->m, i);
+    }
+    return found;
+}
+
+static void report_renamed(const manifest_check *w, const char *name, const char *lost)
+{
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT,
+              is_weights(name) ? FSDPCK_FINDING_MAN_EXTRA : FSDPCK_FINDING_MAN_OTHER,
+              "file is not in the manifest");
+    error_file(w, name, &what);
+    error_found(&what, "the size of '%s', which the manifest lists", lost);
+    error_next(&what, "if it is that file, give it its name again");
+    findings_report(w->r->found, &what);
+}
+
+static fsdpck_status check_extra(void *arg, const char *name, uint64_t nbytes, fsdpck_error *err)
+{
+    manifest_check *w = arg;
+    const char *slash = strrchr(name, '/');
+    (void)err;
+    if (manifest_find_file(&w->m, name, strlen(name)) != SIZE_MAX)
+        return FSDPCK_OK;
+    if (is_signature(name))
+        report_file(w, FSDPCK_FINDING_SIG_UNCHECKED, name, "signature is not checked",
+                    "check it with the tool that made it");
+    else if (find_lost_by_size(w, nbytes) != NULL)
+        report_renamed(w, name, find_lost_by_size(w, nbytes));
+    else if (is_weights(name) || strcmp(slash == NULL ? name : slash + 1, ".metadata") == 0)
+        report_file(w, FSDPCK_FINDING_MAN_EXTRA, name, "file with weights is not in the manifest",
+                    "remove it if it is no part of the checkpoint, else make the manifest again: "
+                    "fsdpck digest --manifest FILE SRC");
+    else
+        report_file(w, FSDPCK_FINDING_MAN_OTHER, name, "file is not in the manifest",
+                    "nothing, if it was put there on purpose");
+    return FSDPCK_OK;
+}
+
+/* In the folder, and in those inside that the manifest names. */
+static fsdpck_status check_extras(manifest_check *w, fsdpck_error *err)
+{
+    strtab subs;
+    uint32_t id;
+    if (!is_folder(w))
+        return FSDPCK_OK;
+    strtab_init(&subs, NULL);
+    fsdpck_status st = strtab_intern(&subs, "", 0, &id, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < w->m.files.count; i++) {
+        const char *name = manifest_file_name(&w->m, i);
+        const char *slash = strrchr(name, '/');
+        if (slash != NULL)
+            st = strtab_intern(&subs, name, (size_t)(slash - name), &id, err);
+    }
+    for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&subs); i++) {
+        path_kind kind = PATH_FOLDER;
+        if (i > 0)
+            st = path_probe(w->dir, strtab_text(&subs, i), &kind, NULL, err);
+        if (st == FSDPCK_OK && kind == PATH_FOLDER)
+            st = file_checksums_walk(w->dir, strtab_text(&subs, i), check_extra, w, err);
+    }
+    strtab_release(&subs);
+    return st;
+}
+
+/* What the manifest lists with these bytes; NULL. */
+static const char *listed_as(const manifest_check *w, const file_checksum *s)
+{
+    for (size_t i = 0; w->only == NULL && i < w->m.files.count; i++) {
+        const manifest_file *f = VEC_AT(&w->m.files, const manifest_file, i);
+        if (f->crc64 == s->crc64 && f->nbytes == s->nbytes)
+            return manifest_file_name(&w->m, i);
+    }
+    return NULL;
+}
+
+static void report_hash(manifest_check *w, const manifest_file *f, const file_checksum *s, bool sha)
+{
+    const char *other = sha || w->reported_hashes++ > HASHES_TRACED ? NULL : listed_as(w, s);
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_HASH,
+              "file is not what it was when it was written");
+    error_file(w, s->name, &what);
+    if (!sha) {
+        error_expected(&what, "CRC-64 %016" PRIx64 " over %" PRIu64 " bytes", f->crc64, f->nbytes);
+        if (other == NULL)
+            error_found(&what, "%016" PRIx64, s->crc64);
+        else
+            error_found(&what, "%016" PRIx64 ": it is what the manifest lists as '%s'", s->crc64,
+                        other);
+    } else {
+        char hex[2][65];
+        for (unsigned i = 0; i < 32; i++) {
+            snprintf(hex[0] + 2 * i, 3, "%02x", f->sha256[i]);
+            snprintf(hex[1] + 2 * i, 3, "%02x", s->sha256[i]);
+        }
+        error_expected(&what, "SHA-256 %s", hex[0]);
+        error_found(&what, "%s", hex[1]);
+    }
+    error_next(&what, "%s",
+               other == NULL ? "copy the file again from where the checkpoint was written"
+                             : "give each file its own name again, or copy them once more");
+    findings_report(w->r->found, &what);
+    w->differs = true;
+}
+
+/* Which of the catalogue's files are read through their indices there. */
+static fsdpck_status map_files(manifest_check *w, fsdpck_error *err)
+{
+    const fsdpck_checkpoint *src = w->r->src;
+    w->file_of = malloc((w->m.files.count + 1) * sizeof *w->file_of);
+    if (w->file_of == NULL)
+        return error_set_nomem(err, w->m.files.count * sizeof *w->file_of);
+    for (size_t i = 0; i < w->m.files.count; i++)
+        w->file_of[i] = CAT_NONE;
+    if (src == NULL || src->adapter != NULL ||
+        (!src->probe.is_folder && catalogue_file_count(&src->cat) != 1))
+        return FSDPCK_OK;
+    for (uint32_t i = 0; i < catalogue_file_count(&src->cat); i++) {
+        const char *name = src->probe.is_folder
+                               ? catalogue_name(&src->cat, catalogue_file(&src->cat, i)->path)
+                               : src->probe.name;
+        const size_t at = find_file(w, name, strlen(name));
+        if (at != SIZE_MAX)
+            w->file_of[at] = i;
+    }
+    return FSDPCK_OK;
+}
+
+void manifest_check_select_files(const manifest_check *w, check_file *files)
+{
+    if (w == NULL)
+        return;
+    for (size_t i = 0; i < w->m.files.count; i++)
+        if (w->good[i] && w->file_of[i] != CAT_NONE)
+            files[w->file_of[i]].nbytes = VEC_AT(&w->m.files, const manifest_file, i)->nbytes;
+}
+
+/* Its sum was made while its chunks were read; NULL. */
+static const check_file *summed_file(const manifest_check *w, size_t i)
+{
+    if (w->summed == NULL || w->file_of[i] == CAT_NONE)
+        return NULL;
+    const check_file *f = &w->summed[w->file_of[i]];
+    return f->nbytes > 0 && f->done ? f : NULL;
+}
+
+static void compare_checksum(manifest_check *w, const manifest_file *f, const file_checksum *s,
+                             unsigned what)
+{
+    if (what & CHECKSUM_CRC64)
+        w->result->bytes_summed += s->nbytes;
+    if ((what & CHECKSUM_CRC64) && s->crc64 != f->crc64)
+        report_hash(w, f, s, false);
+    else if ((what & CHECKSUM_SHA256) && f->has_sha256 &&
+             memcmp(s->sha256, f->sha256, sizeof f->sha256) != 0)
+        report_hash(w, f, s, true);
+}
+
+/* Those whose sums have been made: what is left to be read goes to `rest`. */
+static fsdpck_status compare_summed(manifest_check *w, file_checksums *rest, fsdpck_error *err)
+{
+    for (size_t i = 0; i < w->m.files.count; i++) {
+        const manifest_file *f = VEC_AT(&w->m.files, const manifest_file, i);
+        const char *name = file_name(w, i);
+        const check_file *had = summed_file(w, i);
+        if (!w->good[i])
+            continue;
+        if (had != NULL) {
+            const file_checksum s = {
+                .name = (char *)name, .nbytes = f->nbytes, .crc64 = had->crc64};
+            compare_checksum(w, f, &s, CHECKSUM_CRC64);
+        }
+        if (had != NULL && !w->r->sha256)
+            continue;
+        if (w->partial && f->nbytes > SMALL_NBYTES) {
+            w->result->unhashed_files++;
+            continue;
+        }
+        RETURN_IF(file_checksums_add(rest, name, f->nbytes, err));
+    }
+    return FSDPCK_OK;
+}
+
+static void report_without_sha(const manifest_check *w)
+{
+    uint64_t without = 0;
+    fsdpck_error note;
+    for (size_t i = 0; i < w->m.files.count; i++)
+        without += w->good[i] && !VEC_AT(&w->m.files, const manifest_file, i)->has_sha256;
+    if (without == 0)
+        return;
+    fsdpck_error_init(&note);
+    error_set(&note, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_UNSEEN,
+              "files have no SHA-256 in the manifest");
+    error_found(&note, "%" PRIu64 " file%s", without, without == 1 ? "" : "s");
+    error_next(&note, "fsdpck digest --sha256 --manifest FILE SRC records them; without --sha256 "
+                      "their CRC-64 is compared");
+    findings_report_as(w->r->found, FINDING_ERROR, &note);
+}
+
+/* Every byte of those that have the right size. */
+static fsdpck_status check_checksums(manifest_check *w, fsdpck_error *err)
+{
+    const unsigned what = CHECKSUM_CRC64 | (w->r->sha256 ? CHECKSUM_SHA256 : 0);
+    file_checksums sums;
+    file_checksums_init(&sums, w->dir, w->r->no_follow && w->only == NULL);
+    group *g = w->r->src == NULL ? NULL : w->r->ctx->group; /* else rank 0 is alone */
+    fsdpck_status st = group_agree(g, compare_summed(w, &sums, err), err);
+    if (g != NULL)
+        file_checksums_use_group(&sums, w->r->src);
+    if (st == FSDPCK_OK && sums.files.count > 0)
+        st = file_checksums_read(&sums, w->r->ctx, w->r->nthreads, what, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < sums.files.count; i++) {
+        const file_checksum *s = VEC_AT(&sums.files, const file_checksum, i);
+        const size_t at = find_file(w, s->name, strlen(s->name));
+        compare_checksum(w, VEC_AT(&w->m.files, const manifest_file, at), s,
+                         summed_file(w, at) != NULL ? CHECKSUM_SHA256 : what);
+    }
+    if (st == FSDPCK_OK && w->r->sha256)
+        report_without_sha(w);
+    file_checksums_release(&sums);
+    return st;
+}
+
+/* ---- tensors ---- */
+
+/* Whether the manifest lists each file that chunks lie in. */
+static bool lists_all(const manifest_check *w)
+{
+    const fsdpck_checkpoint *src = w->r->src;
+    const catalogue *cat = src->adapter == NULL ? &src->cat : &src->read;
+    if (!src->probe.is_folder)
+        return find_file(w, w->only, strlen(w->only)) != SIZE_MAX;
+    for (size_t i = 0; i < catalogue_file_count(cat); i++) {
+        const uint32_t path = catalogue_file(cat, i)->path;
+        if (manifest_find_file(&w->m, catalogue_name(cat, path),
+                               catalogue_name_nbytes(cat, path)) == SIZE_MAX)
+            return false;
+    }
+    return true;
+}
+
+static void note_not_checked(const manifest_check *w, const fsdpck_error *why)
+{
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_UNSEEN,
+              "tensors are not compared with the manifest: %s", why->message);
+    if (why->next[0] != '\0')
+        error_next(&what, "%s", why->next);
+    findings_report(w->r->found, &what);
+}
+
+static void compare_digests(const manifest_check *w, const fsdpck_digests *d)
+{
+    for (uint64_t i = 0; i < d->rows.count; i++) {
+        const digest_row *row = &d->rows.rows[i];
+        const size_t at = expect_find(&w->m, &w->names, row->name, row->name_nbytes);
+        fsdpck_error what;
+        if (at == SIZE_MAX)
+            continue;
+        const manifest_tensor *t = VEC_AT(&w->m.tensors, const manifest_tensor, at);
+        if (t->digest == row->digest)
+            continue;
+        fsdpck_error_init(&what);
+        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_HASH,
+                  "tensor is not what it was when it was written");
+        error_tensor(&what, row->name);
+        error_expected(&what, "digest %016" PRIx64, t->digest);
+        error_found(&what, "%016" PRIx64, row->digest);
+        error_next(&what, "copy the files again that are not what they were");
+        findings_report_in(w->r->found, FINDINGS_TENSOR_SUM, &what);
+    }
+}
+
+/* Where all files are what they were, so are the tensors: read them only where some file is not, to
+ * tell which of them are hurt. */
+static fsdpck_status check_digests(manifest_check *w, fsdpck_error *err)
+{
+    fsdpck_transform_options options;
+    fsdpck_digests *d;
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    fsdpck_transform_options_init(&options);
+    options.threads = w->r->nthreads;
+    const fsdpck_status st = fsdpck_digests_new(w->r->ctx, w->r->src, &options, &d, &what);
+    if (st == FSDPCK_OK) {
+        compare_digests(w, d);
+        fsdpck_digests_free(d);
+        return FSDPCK_OK;
+    }
+    if (st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED) {
+        note_not_checked(w, &what);
+        return FSDPCK_OK;
+    }
+    if (err != NULL)
+        *err = what;
+    return st;
+}
+
+/* Flat parameters do not tell how the model's names stand in a state that holds more than the model:
+ * their manifest has the names that the model itself has, one for all that are tied, and optimizer
+ * state that a unit's parameters share once. */
+static void set_names(manifest_check *w)
+{
+    const fsdpck_checkpoint *src = w->r->src;
+    w->names.ignore_missing = w->only != NULL && w->m.files.count > 1; /* are in other files */
+    if (src->adapter == NULL)
+        return;
+    w->names.ignore_extra = true;
+    if (src->parts.model_key[0] == '\0')
+        return;
+    snprintf(w->outer, sizeof w->outer, "%s.", src->parts.model_key);
+    w->names.outer = w->outer;
+}
+
+static fsdpck_status check_tensors(manifest_check *w, fsdpck_error *err)
+{
+    const expect_request *r = w->r;
+    fsdpck_error what;
+    if (r->src == NULL || r->level < CHECK_STRUCTURE)
+        return FSDPCK_OK;
+    fsdpck_error_init(&what);
+    if (checkpoint_check_flat(r->src, &r->src->cat, &what) != FSDPCK_OK) {
+        note_not_checked(w, &what);
+        return FSDPCK_OK;
+    }
+    RETURN_IF(checkpoint_load_inner(r->src, err));
+    set_names(w);
+    const uint64_t differing =
+        expect_compare(&w->m, &w->names, &r->src->cat, &manifest_ids, r->found);
+    if (r->level < CHECK_CHECKSUM || w->partial || (!w->differs && differing == 0 && lists_all(w)))
+        return FSDPCK_OK;
+    return check_digests(w, err);
+}
+
+static fsdpck_status check_files(manifest_check *w, fsdpck_error *err)
+{
+    w->good = calloc(w->m.files.count + 1, 1);
+    if (w->good == NULL)
+        return error_set_nomem(err, w->m.files.count);
+    w->lost_are_reported = w->r->src == NULL && are_lost_reported(w->r->found);
+    for (size_t i = 0; i < w->m.files.count; i++)
+        RETURN_IF(check_listed(w, i, err));
+    if (w->only != NULL && w->m.files.count > 0 &&
+        find_file(w, w->only, strlen(w->only)) == SIZE_MAX)
+        report_file(w, FSDPCK_FINDING_MAN_MISSING, w->only,
+                    "file is not among those of the manifest",
+                    "give the manifest that was made of this file, or the folder that it is of");
+    RETURN_IF(check_extras(w, err));
+    return map_files(w, err);
+}
+
+fsdpck_status manifest_check_run(manifest_check *w, const check_file *files, bool partial,
+                                 manifest_check_result *result, fsdpck_error *err)
+{
+    *result = (manifest_check_result){0};
+    if (w == NULL)
+        return FSDPCK_OK;
+    const expect_request *r = w->r;
+    w->result = result;
+    w->summed = files;
+    w->partial = partial;
+    result->there = true;
+    result->files = w->m.files.count;
+    result->tensors = w->m.tensors.count;
+    if (r->level >= CHECK_CHECKSUM) {
+        RETURN_IF(check_checksums(w, err));
+        result->covers = r->src != NULL && lists_all(w) && result->unhashed_files == 0;
+    }
+    return check_tensors(w, err);
+}
+
+/* *there: a manifest was read. */
+static fsdpck_status read_manifest(manifest_check *w, bool *there, fsdpck_error *err)
+{
+    char *text;
+    size_t nbytes;
+    fsdpck_error what;
+    *there = false;
+    RETURN_IF(open_dir(w, err));
+    fsdpck_error_init(&what);
+    fsdpck_status st = read_text(w, &text, &nbytes, &what);
+    if (st == FSDPCK_BADINPUT && w->r->manifest_path == NULL) { /* a folder, a pipe */
+        findings_report(w->r->found, &what);
+        return FSDPCK_OK;
+    }
+    if (st != FSDPCK_OK && err != NULL)
+        *err = what;
+    if (st != FSDPCK_OK || text == NULL)
+        return st;
+    st = manifest_read(&w->m, text, nbytes, &what);
+    free(text);
+    *there = st == FSDPCK_OK;
+    if (st == FSDPCK_OK)
+        return check_files(w, err);
+    if (w->r->manifest_path != NULL)
+        error_path(&what, w->r->manifest_path);
+    else
+        error_file(w, MANIFEST_NAME, &what);
+    error_next(&what, "take the manifest that was written with the checkpoint, or make one anew: "
+                      "fsdpck digest --manifest FILE SRC");
+    if (st == FSDPCK_BADINPUT) {
+        findings_report(w->r->found, &what);
+        return FSDPCK_OK;
+    }
+    if (err != NULL)
+        *err = what;
+    return st;
+}
+
+static void report_no_manifest(const manifest_check *w)
+{
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_UNSEEN,
+              "no SHA-256 was compared: there is no manifest that could be read");
+    error_path(&what, w->r->path);
+    error_next(&what, "name it with --manifest, or leave --sha256 out");
+    findings_report_as(w->r->found, FINDING_ERROR, &what);
+}
+
+fsdpck_status manifest_check_new(const expect_request *r, manifest_check **out, fsdpck_error *err)
+{
+    bool there;
+    *out = NULL;
+    manifest_check *w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return error_set_nomem(err, sizeof *w);
+    w->request = *r;
+    w->r = &w->request;
+    w->own = FOLDER_CLOSED;
+    manifest_init(&w->m, r->src == NULL ? NULL : &r->src->metadata);
+    const fsdpck_status st = read_manifest(w, &there, err);
+    if (st == FSDPCK_OK && !there && r->sha256)
+        report_no_manifest(w);
+    if (st == FSDPCK_OK && there)
+        *out = w;
+    else
+        manifest_check_free(w);
+    return st;
+}
+
+void manifest_check_free(manifest_check *w)
+{
+    if (w == NULL)
+        return;
+    manifest_release(&w->m);
+    folder_close(&w->own);
+    free(w->good);
+    free(w->file_of);
+    free(w);
+}
