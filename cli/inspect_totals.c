@@ -78,7 +78,7 @@ static void suggest(inspect_totals *s)
     shell_quote(path, sizeof path, s->info.path);
     fsdpck_escape(escaped, sizeof escaped, path, strlen(path));
     const bool has_more = s->info.part_tensors[FSDPCK_PART_OPTIMIZER] > 0 || s->info.objects > 0;
-    const bool is_target = strcmp(s->info.format, "safetensors") == 0;
+    const bool is_target = s->info.format_id == FSDPCK_FORMAT_SAFETENSORS;
     const char *const dst = is_target ? "model.pt" : "model.safetensors";
     char model[2100], repair[4300];
     model[0] = repair[0] = '\0';

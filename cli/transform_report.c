@@ -11,7 +11,7 @@
 
 static bool is_flat(const fsdpck_report *p)
 {
-    return strcmp(p->format, "fsdp1") == 0;
+    return p->format_id == FSDPCK_FORMAT_FSDP1;
 }
 
 static bool is_reshard(const fsdpck_report *p)
@@ -42,11 +42,11 @@ static const char *left_out_hint(const transform_request *r, const fsdpck_info *
                    ? "; --part all takes every tensor but those in objects, a .pt takes everything"
                    : "; a .pt takes objects and the tensors in them";
     if (!is_reshard(p))
-        return strcmp(p->format, "hdf5") == 0 && strcmp(p->part, "all") != 0
+        return p->format_id == FSDPCK_FORMAT_HDF5 && strcmp(p->part, "all") != 0
                    ? "; without --part every tensor is taken"
                : strcmp(p->part, "all") != 0
                    ? "; --part all takes every tensor, a .pt takes everything"
-               : strcmp(p->format, "hdf5") == 0 && p->left_out_objects > 0 &&
+               : p->format_id == FSDPCK_FORMAT_HDF5 && p->left_out_objects > 0 &&
                        r->transform.objects != FSDPCK_OBJECTS_DROP
                    ? "; JSON cannot say what they are, a .pt takes everything"
                    : "";
@@ -61,7 +61,7 @@ static const char *left_out_hint(const transform_request *r, const fsdpck_info *
     const bool chosen = t->keys_count > 0 || t->exclude_count > 0 ||
                         t->objects == FSDPCK_OBJECTS_DROP ||
                         r->open.per_rank != FSDPCK_PER_RANK_AUTO;
-    if (chosen || p->left_out_objects == 0 || strcmp(info->format, "pt-ranks") != 0 ||
+    if (chosen || p->left_out_objects == 0 || info->format_id != FSDPCK_FORMAT_PT_RANKS ||
         strcmp(p->part, "all") != 0)
         return "";
     return "; what is of one rank alone has no place on other ranks (--per-rank)";
@@ -269,14 +269,14 @@ static char *next_step(const transform_request *r, const fsdpck_report *p, char 
     text[0] = '\0';
     if (!is_reshard(p) || r->transform.dry_run != 0)
         return text;
-    if (strcmp(p->format, "dcp") == 0 && is_in_parts(r, p))
+    if (p->format_id == FSDPCK_FORMAT_DCP && is_in_parts(r, p))
         snprintf(text, capacity,
                  "torch.distributed.checkpoint.load of each folder in '%s', as accelerate does",
                  path);
-    else if (strcmp(p->format, "dcp") == 0)
+    else if (p->format_id == FSDPCK_FORMAT_DCP)
         snprintf(text, capacity,
                  "torch.distributed.checkpoint.load(state_dict, checkpoint_id='%s')", path);
-    else if (strcmp(p->format, "dcp-safetensors") == 0)
+    else if (p->format_id == FSDPCK_FORMAT_DCP_SAFETENSORS)
         snprintf(text, capacity,
                  "torch.distributed.checkpoint.load(state_dict, "
                  "storage_reader=HuggingFaceStorageReader('%s'))",

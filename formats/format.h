@@ -18,6 +18,7 @@
 #ifndef FSDPCK_FORMAT_H
 #define FSDPCK_FORMAT_H
 
+#include "base/fsdpck_formats.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/progress.h"
@@ -54,6 +55,21 @@ typedef enum format_per_rank {
 typedef enum format_severity { FORMAT_NOTE, FORMAT_WARNING, FORMAT_ERROR } format_severity;
 typedef void (*format_found_fn)(void *ctx, format_severity severity, const fsdpck_error *what);
 
+/* What is known of the names in a checkpoint before it is read (open/known_names.h). */
+typedef struct open_names {
+    const void *ctx;
+    /* Each rank has its own tensor of this name: left one of each rank (CAT_TENSOR_OF_RANK). */
+    bool (*is_local)(const void *ctx, const char *name, size_t nbytes);
+    /* The last parts of the name are the key of a unit: a 1-dim tensor is a rank's shard of it. */
+    bool (*is_shard)(const void *ctx, const char *name);
+    /* The name of the same parameter, k from 0; NULL after the last. An index may want one that no
+     * file holds: it is filled from a twin. */
+    const char *(*twin)(const void *ctx, const char *name, size_t nbytes, unsigned k,
+                        size_t *alias_nbytes);
+    /* Objects of the catalogue state what its flat parameters are made of. */
+    bool (*states_units)(const catalogue *cat);
+} open_names;
+
 typedef struct open_request {
     const char *path;
     const probe_input *probe;
@@ -78,12 +94,7 @@ typedef struct open_request {
      * may be pieces of them is left to it, one tensor of each rank (CAT_TENSOR_OF_RANK), and what
      * may be leftovers of them is not left out. */
     bool keep_flat_shards;
-    /* Units whose keys are those of 1-dim tensors that are each rank's shard; NULL. Borrowed. */
-    const struct unit_list *pieces;
-    /* What the description says of names: tensors that each rank has of its own (description_is_local) are
-     * left one of each rank, as above; a name that an index wants may be filled from its twin.
-     * NULL: there is no description. */
-    const struct agree *agree;
+    const open_names *names; /* NULL: nothing is known of names. Borrowed */
     /* Errors that do not keep the reader from looking on go there, though opening fails in the end,
      * with one of them as its status. NULL: the first error ends it. */
     format_found_fn found;
@@ -166,7 +177,25 @@ typedef struct format_reader {
      * to the folder. NULL: there are no such files. */
     bool (*owns)(const probe_input *in, const cat_origin *origin, const char *path,
                  uint64_t nbytes);
+    fsdpck_format_id id;
+    const struct format_writer *writer; /* of the same format; NULL where there is none */
+    /* The library that it needs: "HDF5 1.10.8", or "built without HDF5". NULL: none. */
+    const char *(*library)(void);
+    bool by_content;   /* each file states which tensors, and which parts of them, it holds */
+    bool of_model;     /* a folder as transformers wants it, with the model's other files in it */
+    bool of_two_saves; /* files of two saves may fit each other, even where one holds all tensors */
+    bool objects_as_json; /* no tuples; a tuple of tensors is datasets of their names */
+    bool drops_empty;     /* dicts without items, and lists of such, are not stored */
 } format_reader;
+
+/* Options that one writer alone looks at. */
+typedef enum writer_option {
+    WRITER_ALIGN = 1,
+    WRITER_RANK_PATTERN = 2,
+    WRITER_DEVICE_TYPE = 4,
+    WRITER_TORCH = 8,
+    WRITER_HDF5_GROUPS = 16
+} writer_option;
 
 typedef struct writer_options {
     uint64_t max_shard_nbytes; /* hf; 0: no limit */
@@ -219,13 +248,22 @@ typedef struct format_writer {
     fsdpck_status (*layout)(target *t, const writer_options *opt, fsdpck_error *err);
     /* Late bytes, once all chunk CRCs are known; NULL where there are none. */
     fsdpck_status (*seal)(const target *t, deferred_fn put, void *ctx, fsdpck_error *err);
+    fsdpck_format_id id;
+    unsigned options; /* of writer_option: those that it looks at */
+    bool of_model;    /* a folder as transformers wants it: other files of the model go into it */
 } format_writer;
 
 /* format_table.c: the only lists of formats; readers in order of detection, NULL at the end. */
 extern const format_reader *const format_readers[];
 extern const format_writer *const format_writers[];
-/* "HDF5 1.10.8", or "built without HDF5". */
-const char *format_hdf5_state(void);
+/* By the name that a user gave; NULL: there is none. */
+const format_reader *format_reader_named(const char *name);
+const format_writer *format_writer_named(const char *name);
+/* Of files whose names follow a pattern with the rank. */
+extern const format_reader *const format_reader_of_pattern;
+/* Of a folder whose format nobody named: whole tensors; shards. */
+extern const format_writer *const format_writer_of_whole;
+extern const format_writer *const format_writer_of_shards;
 /* Of what no reader takes: whether it is of a known kind that is not read, such as GGUF; else it may
  * be what is left of a checkpoint. */
 bool format_is_foreign(const probe_input *in);

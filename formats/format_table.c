@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "formats/common/torch_archive.h"
 #include "formats/dcp/dcp.h"
 #include "formats/format.h"
@@ -17,9 +19,24 @@ const format_writer *const format_writers[] = {
     &dcp_safetensors_writer, &fsdp1_writer, &hdf5_writer, NULL,
 };
 
-const char *format_hdf5_state(void)
+const format_reader *const format_reader_of_pattern = &pt_ranks_reader;
+const format_writer *const format_writer_of_whole = &hf_writer;
+const format_writer *const format_writer_of_shards = &dcp_writer;
+
+const format_reader *format_reader_named(const char *name)
 {
-    return hdf5_built_state();
+    for (size_t i = 0; format_readers[i] != NULL; i++)
+        if (strcmp(format_readers[i]->name, name) == 0)
+            return format_readers[i];
+    return NULL;
+}
+
+const format_writer *format_writer_named(const char *name)
+{
+    for (size_t i = 0; format_writers[i] != NULL; i++)
+        if (strcmp(format_writers[i]->name, name) == 0)
+            return format_writers[i];
+    return NULL;
 }
 
 bool format_is_foreign(const probe_input *in)

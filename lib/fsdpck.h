@@ -37,6 +37,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fsdpck_formats.h"
 #include "fsdpck_status.h"
 
 #ifdef __cplusplus
@@ -230,6 +231,7 @@ typedef struct fsdpck_info {
     const char
         *left_out_kinds;   /* "2 datasets of text, 1 link to nothing"; "" where there is none */
     const char *part_rule; /* one line: what told model, optimizer and other apart */
+    fsdpck_format_id format_id; /* of format */
 } fsdpck_info;
 
 FSDPCK_API void fsdpck_get_info(const fsdpck_checkpoint *ckpt, fsdpck_info *info);
@@ -464,8 +466,9 @@ typedef struct fsdpck_report {
     const char *part_rule; /* one line: what told model, optimizer and other apart */
     /* Tensors written without their Python attributes, hooks or class (PT-ATTRS). */
     uint64_t attributes_lost;
-    uint64_t replicas_trusted; /* replicas "first": copies of chunks that nobody compared */
-    uint64_t left_out_inside;  /* of left_out_tensors: in objects, which alone lead to them */
+    uint64_t replicas_trusted;  /* replicas "first": copies of chunks that nobody compared */
+    uint64_t left_out_inside;   /* of left_out_tensors: in objects, which alone lead to them */
+    fsdpck_format_id format_id; /* of format */
 } fsdpck_report;
 
 /* Merges all shards into full tensors at `dst`, which must not exist (EXISTS) unless

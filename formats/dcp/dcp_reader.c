@@ -544,4 +544,8 @@ const format_reader dcp_reader = {
     .check_records = dcp_check_records,
     .close = dcp_close,
     .owns = owns,
+    .id = FSDPCK_FORMAT_DCP,
+    .writer = &dcp_writer,
+    .of_two_saves = true,
+    .drops_empty = true,
 };

@@ -300,4 +300,6 @@ const format_writer dcp_writer = {
     .holds = holds,
     .layout = layout,
     .seal = seal,
+    .id = FSDPCK_FORMAT_DCP,
+    .options = WRITER_ALIGN,
 };

@@ -356,4 +356,8 @@ const format_reader hdf5_reader = {
     .open = open_hdf5,
     .source = source_hdf5,
     .close = close_hdf5,
+    .id = FSDPCK_FORMAT_HDF5,
+    .writer = &hdf5_writer,
+    .library = hdf5_built_state,
+    .objects_as_json = true,
 };

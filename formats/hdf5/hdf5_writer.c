@@ -119,4 +119,6 @@ const format_writer hdf5_writer = {
     .holds = holds,
     .holds_object = hdf5_holds_object,
     .layout = layout,
+    .id = FSDPCK_FORMAT_HDF5,
+    .options = WRITER_HDF5_GROUPS,
 };

@@ -8,7 +8,7 @@
 #include "formats/pt/pt.h"
 #include "formats/pt/pt_file.h"
 #include "formats/pt/rank_pattern.h"
-#include "statedict/unflatten.h"
+#include "state/rank_name.h"
 
 /* One torch.save zip (pt_file.h) a rank with FSDP1's LOCAL state dict, and one with the optimizer's own
  * state_dict(), or both in one where a pattern of names is given. The model's: `PREFIX._flat_param`, a
@@ -211,7 +211,7 @@ static fsdpck_status put_other_entry(flat_layout *s, uint32_t tensor, fsdpck_err
         s->has_own = true;
         if (t->nchunks == 0 || catalogue_chunk(cat, t->first_chunk)->rank != s->rank)
             return FSDPCK_OK;
-        nbytes = flat_name_without_rank(name, nbytes);
+        nbytes = name_without_rank(name, nbytes);
     }
     return put_entry(s, name, nbytes, tensor, err);
 }
@@ -398,4 +398,6 @@ const format_writer fsdp1_writer = {
     .holds = pt_file_holds,
     .layout = layout,
     .seal = pt_files_seal,
+    .id = FSDPCK_FORMAT_FSDP1,
+    .options = WRITER_RANK_PATTERN,
 };

@@ -69,6 +69,7 @@ static void describe_origin(const torch_archive *a, catalogue *cat)
     value dict, v;
 
     snprintf(o->format, sizeof(o->format), "pt");
+    o->types_keys = true;
     snprintf(o->torch_version, sizeof(o->torch_version), "%s",
              a->is_legacy              ? "before 1.6, or its option"
              : a->has_format_version   ? "2.7 or newer"
@@ -436,4 +437,6 @@ const format_reader pt_reader = {
     .source = fill_source,
     .check_records = check_records,
     .close = close_file,
+    .id = FSDPCK_FORMAT_PT,
+    .writer = &pt_writer,
 };

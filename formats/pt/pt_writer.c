@@ -166,4 +166,5 @@ const format_writer pt_writer = {
     .holds = pt_file_holds,
     .layout = layout,
     .seal = pt_files_seal,
+    .id = FSDPCK_FORMAT_PT,
 };

@@ -260,6 +260,9 @@ fsdpck_status ranks_shard_of(ranks_parse *p, uint64_t tensor, uint32_t *piece,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status ranks_note_member(ranks_state *s, uint64_t rank, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* ranks_frame.c: fills catalogue.like from the first file of each family. */
+fsdpck_status ranks_take_frame(ranks_parse *p, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* ranks_boxes.c: chunks of one rank's DTensor or ShardedTensor. */
 fsdpck_status ranks_add_boxes(ranks_parse *p, uint32_t entry, const ranks_declared *c,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -6,8 +6,6 @@
 
 #include "formats/pt/ranks_internal.h"
 #include "layout/mesh_text.h"
-#include "model/unit.h"
-#include "statedict/description_match.h"
 
 /* Two files that say to be the same rank's: one of them is a copy under another name. */
 static fsdpck_status check_own_ranks(const ranks_state *s, fsdpck_error *err)
@@ -259,19 +257,6 @@ static bool may_be_flat(const ranks_state *s, const plain_list *l)
     return t->in_optimizer && q->ndim == 1 && dtype_get((dtype)q->dtype)->kind == DTYPE_IS_FLOAT;
 }
 
-/* Whether the last parts of a name are the key of a unit (fairscale's). */
-static bool is_key_of_unit(const ranks_state *s, const char *name)
-{
-    while (s->req->pieces != NULL && name != NULL) {
-        const unit *u = unit_list_find(s->req->pieces, name, strlen(name));
-        if (u != NULL && u->keyed)
-            return true;
-        name = strchr(name, '.');
-        name = name == NULL ? NULL : name + 1;
-    }
-    return false;
-}
-
 /* Whether a tensor may be each rank's own, or its piece of a flat parameter, for whoever knows
  * these. */
 static bool is_for_view(const ranks_state *s, const plain_list *l)
@@ -280,15 +265,17 @@ static bool is_for_view(const ranks_state *s, const plain_list *l)
     static const char *const flat_names[] = {"_flat_param", "flat_param"};
     const char *name = strtab_text(&s->names, l->entry);
     const char *last = strrchr(name, '.') == NULL ? name : strrchr(name, '.') + 1;
-    if (s->req->agree != NULL && description_is_local(s->req->agree, name, strlen(name)))
+    const open_names *known = s->req->names;
+    if (known != NULL && known->is_local(known->ctx, name, strlen(name)))
         return true;
     if (s->req->keep_flat_shards && l->differs && t->in_optimizer && !t->in_rng)
         return true;
     if (!s->req->keep_flat_shards || piece_at(s, l->pieces[0])->ndim != 1)
         return false;
     return may_be_flat(s, l) || (l->differs && beside_flat_param(s, l)) ||
-           is_key_of_unit(s, name) || strncmp(last, "flat_param_", 11) == 0 ||
-           strcmp(last, flat_names[0]) == 0 || strcmp(last, flat_names[1]) == 0;
+           (known != NULL && known->is_shard(known->ctx, name)) ||
+           strncmp(last, "flat_param_", 11) == 0 || strcmp(last, flat_names[0]) == 0 ||
+           strcmp(last, flat_names[1]) == 0;
 }
 
 static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpck_error *err)

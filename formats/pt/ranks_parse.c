@@ -417,7 +417,8 @@ static fsdpck_status parse_archive(ranks_parse *p, fsdpck_error *err)
         log_warn(&s->req->log, FSDPCK_FINDING_PKL_DUPKEY, "",
                  "%" PRIu64 " keys of dicts in '%s' are set twice; the last counts",
                  p->archive.duplicate_keys, p->file->name);
-    return walk_names(p, err);
+    RETURN_IF(walk_names(p, err));
+    return ranks_take_frame(p, err);
 }
 
 /* Zips whose records are read through them later stay; of the others nothing is needed again. */

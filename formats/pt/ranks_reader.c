@@ -7,7 +7,6 @@
 #include "formats/common/zip_stream.h"
 #include "formats/pt/pt.h"
 #include "formats/pt/ranks_internal.h"
-#include "statedict/shard_metadata.h"
 
 /* --- probe --- */
 
@@ -250,6 +249,7 @@ static void describe(const ranks_state *s, cat_origin *o)
 
     note_traps(s);
     snprintf(o->format, sizeof o->format, "pt-ranks");
+    o->types_keys = true;
     if (!holds_families(s))
         snprintf(o->trainer, sizeof o->trainer, "%s",
                  VEC_AT(&s->list->families, const ranks_family, 0)->trainer);
@@ -289,7 +289,9 @@ static void report(const ranks_state *s)
     const logger *log = &s->req->log;
     const cat_origin *o = &s->cat->origin;
 
-    const bool says_itself = s->flat_count > 0 && shard_metadata_is(s->cat);
+    const open_names *known = s->req->names;
+    const bool states_units = known != NULL && known->states_units(s->cat);
+    const bool says_itself = s->flat_count > 0 && states_units;
     if (s->flat_count > 0 && !says_itself)
         log_warn(log, FSDPCK_FINDING_RANK_FLAT,
                  "say what they are made of with --model FILE: fsdpck-model(5)", "%s", o->note);
@@ -305,7 +307,7 @@ static void report(const ranks_state *s)
         log_write(log, LOG_NOTE, "plain tensors that only some ranks hold: %" PRIu64 "%s%s%s",
                   s->partial_count, s->partial.nbytes > 0 ? ": " : "",
                   s->partial.nbytes > 0 ? s->partial.text : "", s->partial.failed ? ", ..." : "");
-    if (ranks_is_count_unknown(s) && !shard_metadata_is(s->cat))
+    if (ranks_is_count_unknown(s) && !states_units)
         log_warn(log, FSDPCK_FINDING_RANKS_UNKNOWN,
                  "state with --source-ranks N how many wrote them",
                  "%" PRId64 " rank%s seen; these files cannot show whether a last rank is missing",
@@ -481,4 +483,6 @@ const format_reader pt_ranks_reader = {
     .check_records = ranks_check_records,
     .close = close_ranks,
     .owns = owns,
+    .id = FSDPCK_FORMAT_PT_RANKS,
+    .writer = &pt_ranks_writer,
 };

@@ -322,4 +322,6 @@ const format_writer pt_ranks_writer = {
     .holds = pt_file_holds,
     .layout = layout,
     .seal = pt_files_seal,
+    .id = FSDPCK_FORMAT_PT_RANKS,
+    .options = WRITER_RANK_PATTERN | WRITER_DEVICE_TYPE | WRITER_TORCH,
 };

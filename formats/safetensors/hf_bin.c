@@ -150,4 +150,5 @@ const format_reader hf_bin_reader = {
     .probe = probe,
     .open = open_folder,
     .close = close_folder,
+    .id = FSDPCK_FORMAT_HF_BIN,
 };

@@ -409,4 +409,8 @@ const format_reader hf_reader = {
     .source = st_files_source,
     .close = st_files_close,
     .owns = owns,
+    .id = FSDPCK_FORMAT_HF,
+    .writer = &hf_writer,
+    .by_content = true,
+    .of_model = true,
 };

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "statedict/description_match.h"
 
 #define CONFIG_NBYTES_MAX (UINT64_C(16) << 20)
 
@@ -93,8 +92,9 @@ static const char *alias_by_model(const hf_ties *t, const hf_index *ix, const ui
                                   const char *name, size_t nbytes, size_t *alias_nbytes)
 {
     const char *twin = NULL;
-    for (unsigned k = 0; t->req->agree != NULL; k++) {
-        twin = description_alias(t->req->agree, name, nbytes, k, alias_nbytes);
+    const open_names *known = t->req->names;
+    for (unsigned k = 0; known != NULL; k++) {
+        twin = known->twin(known->ctx, name, nbytes, k, alias_nbytes);
         if (twin == NULL || is_there(ix, seen, twin, *alias_nbytes))
             break;
     }

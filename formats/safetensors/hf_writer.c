@@ -187,4 +187,6 @@ const format_writer hf_writer = {
     .is_folder = true,
     .holds = st_layout_holds,
     .layout = layout,
+    .id = FSDPCK_FORMAT_HF,
+    .of_model = true,
 };

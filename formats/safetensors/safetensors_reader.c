@@ -76,4 +76,6 @@ const format_reader safetensors_reader = {
     .open = open_one,
     .source = st_files_source,
     .close = st_files_close,
+    .id = FSDPCK_FORMAT_SAFETENSORS,
+    .writer = &safetensors_writer,
 };

@@ -26,4 +26,5 @@ const format_writer safetensors_writer = {
     .suffixes = " .safetensors ",
     .holds = st_layout_holds,
     .layout = layout,
+    .id = FSDPCK_FORMAT_SAFETENSORS,
 };

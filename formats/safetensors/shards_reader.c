@@ -404,4 +404,9 @@ const format_reader dcp_safetensors_reader = {
     .open = open_folder,
     .source = st_files_source,
     .close = st_files_close,
+    .id = FSDPCK_FORMAT_DCP_SAFETENSORS,
+    .writer = &dcp_safetensors_writer,
+    .by_content = true,
+    .of_model = true,
+    .of_two_saves = true,
 };

@@ -60,4 +60,5 @@ const format_writer dcp_safetensors_writer = {
     .ranks_only = true,
     .holds = st_layout_holds,
     .layout = layout,
+    .id = FSDPCK_FORMAT_DCP_SAFETENSORS,
 };

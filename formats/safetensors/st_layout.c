@@ -31,11 +31,28 @@ bool st_layout_holds(dtype d)
     return dtype_get(d)->safetensors != NULL;
 }
 
-static fsdpck_status refuse(const target *t, uint32_t tensor, const char *what, fsdpck_error *err)
+static fsdpck_status refuse_with(const target *t, uint32_t tensor, const char *what,
+                                 const char *next, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE, "%s", what);
     error_tensor(err, catalogue_name(&t->cat, catalogue_tensor(&t->cat, tensor)->name));
+    error_next(err, "%s", next);
     return st;
+}
+
+static fsdpck_status refuse(const target *t, uint32_t tensor, const char *what, fsdpck_error *err)
+{
+    return refuse_with(t, tensor, what,
+                       "leave it out (--exclude), or write another format (--format pt, dcp)", err);
+}
+
+static fsdpck_status refuse_name(const target *t, uint32_t tensor, const char *what,
+                                 fsdpck_error *err)
+{
+    return refuse_with(t, tensor, what,
+                       "rename it (--rename), leave it out (--exclude), or write a format that "
+                       "holds such names (--format pt, dcp)",
+                       err);
 }
 
 fsdpck_status st_layout_check_tensor(const target *t, uint32_t tensor, fsdpck_error *err)
@@ -47,16 +64,15 @@ fsdpck_status st_layout_check_tensor(const target *t, uint32_t tensor, fsdpck_er
     if (!st_layout_holds((dtype)ct->dtype)) {
         const fsdpck_status st = refuse(t, tensor, "safetensors has no such dtype", err);
         error_found(err, "%s", dtype_get((dtype)ct->dtype)->name);
-        error_next(err, "leave it out (--exclude), or write another format (--format pt, dcp)");
         return st;
     }
     /* Half bytes are counted by doubling the last dim, so there must be one. */
     if (ct->dtype == DTYPE_FLOAT4_E2M1FN_X2 && ct->ndim == 0)
         return refuse(t, tensor, "safetensors cannot hold a 0-dim tensor of float4", err);
     if (!utf8_is_text(name, name_nbytes))
-        return refuse(t, tensor, "safetensors cannot hold a name that is not UTF-8", err);
+        return refuse_name(t, tensor, "safetensors cannot hold a name that is not UTF-8", err);
     if (name_nbytes == strlen("__metadata__") && memcmp(name, "__metadata__", name_nbytes) == 0)
-        return refuse(t, tensor, "safetensors cannot hold a tensor named '__metadata__'", err);
+        return refuse_name(t, tensor, "safetensors cannot hold a tensor named '__metadata__'", err);
     return FSDPCK_OK;
 }
 

@@ -485,10 +485,11 @@ void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t i, fsdpck_diff_row *row)
         return;
     }
     const catalogue *c = r->a != CAT_NONE ? &d->a.src->cat : &d->b.src->cat;
-    const cat_object *o = catalogue_object(c, r->a != CAT_NONE ? r->a : r->b);
+    const uint32_t index = r->a != CAT_NONE ? r->a : r->b; /* none: keys of a dict */
+    const cat_object *o = index == CAT_NONE ? NULL : catalogue_object(c, index);
     row->name = d->texts.text + r->name_at;
     row->name_nbytes = r->name_nbytes;
-    row->rank = o->rank == UINT16_MAX ? -1 : o->rank;
+    row->rank = o == NULL || o->rank == UINT16_MAX ? -1 : o->rank;
     if (r->kind == FSDPCK_DIFF_OBJECT) {
         row->text_a = d->texts.text + r->text_at;
         row->text_b = d->texts.text + r->text_b_at;

@@ -44,6 +44,8 @@ fsdpck_status diff_choose_part(const fsdpck_transform_options *o, fsdpck_checkpo
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Adds rows of objects; after the tensors. */
 fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Adds rows of dicts whose keys are of other types, where both sides know these; after the objects. */
+fsdpck_status diff_keys(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status diff_add_row(fsdpck_diff *d, const diff_row *row,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 

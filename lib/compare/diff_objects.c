@@ -321,12 +321,6 @@ static fsdpck_status rename_params(const target *to, const object_key *key, valu
     return FSDPCK_OK;
 }
 
-/* HDF5 files hold objects as JSON, which cannot tell a tuple from a list. */
-static bool is_of_json(const catalogue *c)
-{
-    return strcmp(c->origin.format, "hdf5") == 0;
-}
-
 /* both: copies of both in the pool, with the numbers of their tensors. */
 static fsdpck_status compare_by(fsdpck_diff *d, const object_key *a, const object_key *b,
                                 uint64_t *const maps[2], value_pool *pool, value both[2],
@@ -337,7 +331,8 @@ static fsdpck_status compare_by(fsdpck_diff *d, const object_key *a, const objec
     RETURN_IF(value_copy(&to->pool, b->content, pool, maps[1], &both[1], err));
     RETURN_IF(rename_params(&d->a.to, a, pool, both[0], err));
     RETURN_IF(rename_params(&d->b.to, b, pool, both[1], err));
-    if (is_of_json(from) || is_of_json(to))
+    /* JSON cannot tell a tuple from a list. */
+    if (d->a.src->format->objects_as_json || d->b.src->format->objects_as_json)
         return value_equal_in_json(pool, both[0], pool, both[1], equal, err);
     return value_equal(pool, both[0], pool, both[1], equal, err);
 }
@@ -375,7 +370,7 @@ static fsdpck_status visit_nothing(void *ctx, value v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Dicts without items, and lists of such, leave no trace in DCP: `other` lacks them for that reason. */
+/* Dicts without items, and lists of such, leave no trace in some formats, such as DCP: `other` lacks them for that reason. */
 static bool is_nothing(const run *r, const run *other, const object_key *key)
 {
     value_pool *pool = &r->src->cat.pool;
@@ -383,7 +378,7 @@ static bool is_nothing(const run *r, const run *other, const object_key *key)
     bool bad = false;
     fsdpck_error ignored;
     fsdpck_error_init(&ignored);
-    if (strcmp(other->src->cat.origin.format, "dcp") != 0)
+    if (!other->src->format->drops_empty)
         return false;
     if (value_as_dict(pool, key->content, &dict))
         return value_count(pool, dict) == 0;
@@ -416,7 +411,7 @@ static bool is_of_datasets(const run *r, const run *other, const object_key *key
     named_scan s = {.from = &r->src->cat};
     fsdpck_error ignored;
     fsdpck_error_init(&ignored);
-    return is_of_json(&other->src->cat) &&
+    return other->src->format->objects_as_json &&
            value_walk(&r->src->cat.pool, key->content, visit_named, &s, &ignored) == FSDPCK_OK &&
            s.has_tensor && !s.has_other;
 }
@@ -468,6 +463,8 @@ fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err)
         st = group_agree(g, map_tensors(&d->b, &names, &maps[1], err), err);
     if (st == FSDPCK_OK)
         st = merge(d, &a, &b, maps, err);
+    if (st == FSDPCK_OK)
+        st = diff_keys(d, err);
     strtab_release(&names);
     list_release(&a);
     list_release(&b);

@@ -21,16 +21,16 @@ static void checksum_range(worker *w, const output_range *range, uint64_t item_b
 {
     struct exec *x = w->x;
     const output_range done = {range->file, item_begin, range->end};
-    range_walk walk;
-    range_part part;
+    tile_walk walk;
+    const range_part *part;
     if (!exec_checksums_wanted(x))
         return;
-    exec_checksums_add_chunks(x, range, w->tile + w->at);
-    range_walk_begin(&walk, x->r.plan, range);
-    while (x->deferred_count > 0 && range_walk_next(&walk, &part))
-        if (part.kind == RANGE_PART_DEFERRED)
-            exec_deferred_fill(w, &part, &done, w->tile + w->at + (part.begin - range->begin));
-    exec_checksums_add_other(x, range, w->tile + w->at);
+    exec_checksums_add_chunks(x, &w->parts, range, w->tile + w->at);
+    tile_parts_begin(&walk, &w->parts);
+    while (x->deferred_count > 0 && (part = tile_parts_next(&walk)) != NULL)
+        if (part->kind == RANGE_PART_DEFERRED)
+            exec_deferred_fill(w, part, &done, w->tile + w->at + (part->begin - range->begin));
+    exec_checksums_add_other(x, &w->parts, range, w->tile + w->at);
 }
 
 /* How much of an item is filled at a time: small steps stay in the caches, but where sources are

@@ -110,38 +110,40 @@ static bool is_checksummed_alone(const range_part *part)
     return part->kind == RANGE_PART_CHUNK && part->end - part->begin >= ALONE_NBYTES;
 }
 
-void exec_checksums_add_chunks(struct exec *x, const output_range *range, const uint8_t *bytes)
+void exec_checksums_add_chunks(struct exec *x, const tile_parts *parts, const output_range *range,
+                               const uint8_t *bytes)
 {
-    range_walk walk;
-    range_part part;
-    range_walk_begin(&walk, x->r.plan, range);
-    while (range_walk_next(&walk, &part)) {
-        const uint8_t *at = bytes + (part.begin - range->begin);
-        if (part.kind != RANGE_PART_CHUNK)
+    tile_walk walk;
+    const range_part *part;
+    tile_parts_begin(&walk, parts);
+    while ((part = tile_parts_next(&walk)) != NULL) {
+        const uint8_t *at = bytes + (part->begin - range->begin);
+        if (part->kind != RANGE_PART_CHUNK)
             continue;
-        if (!exec_chunk_is_streamed(x, part.chunk))
-            put_part(x, &part, at, x->r.target->want_file_crc && is_checksummed_alone(&part));
+        if (!exec_chunk_is_streamed(x, part->chunk))
+            put_part(x, part, at, x->r.target->want_file_crc && is_checksummed_alone(part));
         else if (x->out == NULL)
-            exec_checksums_add_sparse(x, &part, at);
+            exec_checksums_add_sparse(x, part, at);
     }
 }
 
-void exec_checksums_add_other(struct exec *x, const output_range *range, const uint8_t *bytes)
+void exec_checksums_add_other(struct exec *x, const tile_parts *parts, const output_range *range,
+                              const uint8_t *bytes)
 {
     const target *t = x->r.target;
-    range_walk walk;
-    range_part part;
+    tile_walk walk;
+    const range_part *part;
     uint64_t begin = range->begin; /* of what is not summed yet */
     if (!t->want_file_crc)
         return;
-    range_walk_begin(&walk, x->r.plan, range);
-    while (range_walk_next(&walk, &part)) {
-        if (part.kind != RANGE_PART_CHUNK ||
-            (!is_checksummed_alone(&part) && !exec_chunk_is_streamed(x, part.chunk)))
+    tile_parts_begin(&walk, parts);
+    while ((part = tile_parts_next(&walk)) != NULL) {
+        if (part->kind != RANGE_PART_CHUNK ||
+            (!is_checksummed_alone(part) && !exec_chunk_is_streamed(x, part->chunk)))
             continue;
         target_add_file_crc(t, range->file, begin, bytes + (begin - range->begin),
-                            part.begin - begin);
-        begin = part.end;
+                            part->begin - begin);
+        begin = part->end;
     }
     target_add_file_crc(t, range->file, begin, bytes + (begin - range->begin), range->end - begin);
 }

@@ -7,6 +7,7 @@
 #include "exec/convert.h"
 #include "exec/engine.h"
 #include "exec/exec.h"
+#include "exec/tile_parts.h"
 #include "plan/segment.h"
 #include "plan/sort.h"
 
@@ -139,6 +140,7 @@ struct worker {
     strided shape;
     box_split split;
     segment_walk walk;
+    tile_parts parts; /* of the tile worked on, since fill_tile */
     gather gather;
     struct exec_stats stats;
 };
@@ -181,11 +183,11 @@ fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes,
                           uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- fill.c: a tile with all that is in it --- */
-/* *wanted: false where streams alone bring bytes, and write them themselves later. */
+/* Finds w->parts. *wanted: false where streams alone bring bytes, and write them themselves later. */
 fsdpck_status fill_tile(worker *w, const output_range *range, bool *wanted,
                         fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* What no engine brings: literals, and zeros between all parts and for late bytes. */
+/* What no engine brings to the tile worked on: literals, and zeros between all parts and for late bytes. */
 void fill_non_chunks(worker *w, const output_range *range);
 
 /* --- gather.c: filling the tile --- */
@@ -251,10 +253,12 @@ void exec_checksums_add(struct exec *x, const range_part *part, const uint8_t *b
 /* The same without the file and CRC-32: a stretch of a chunk that streams feed, where nothing is
  * written: some of its elements, the others zeros, to be put by others. */
 void exec_checksums_add_sparse(struct exec *x, const range_part *part, const uint8_t *bytes);
-/* A range of a file in two steps: what lies in chunks, but for what streams will write; then, once
- * late bytes are in it or zeros in their place, all that the file's sum still lacks. */
-void exec_checksums_add_chunks(struct exec *x, const output_range *range, const uint8_t *bytes);
-void exec_checksums_add_other(struct exec *x, const output_range *range, const uint8_t *bytes);
+/* A tile in two steps: what lies in chunks, but for what streams will write; then, once late bytes are in
+ * it or zeros in their place, all that the file's sum still lacks. `parts`: of the range. */
+void exec_checksums_add_chunks(struct exec *x, const tile_parts *parts, const output_range *range,
+                               const uint8_t *bytes);
+void exec_checksums_add_other(struct exec *x, const tile_parts *parts, const output_range *range,
+                              const uint8_t *bytes);
 /* Whether CRCs or digests are wanted. */
 bool exec_checksums_wanted(const struct exec *x);
 /* After all are put: of aliases too. */

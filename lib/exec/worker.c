@@ -128,7 +128,8 @@ static fsdpck_status new_worker(struct exec *x, worker **out, fsdpck_error *err)
     w->place = &place_by_threads;
     w->segment = gather_segment;
     RETURN_IF(x->engine->worker_open(w, tile_span(x->tile_nbytes), err));
-    if (w->memory == NULL || w->gather.sorted == NULL)
+    w->parts.list = calloc(TILE_PARTS, sizeof *w->parts.list);
+    if (w->memory == NULL || w->gather.sorted == NULL || w->parts.list == NULL)
         return error_set_nomem(err, w->memory_nbytes);
     w->tile = w->memory + TILE_MARGIN;
     w->gather.base = w->tile;
@@ -211,6 +212,7 @@ void exec_stop_workers(struct exec *x)
             free(w->column_group);
         x->engine->worker_close(w);
         free(w->gather.sorted);
+        free(w->parts.list);
         free(w);
     }
     free(x->workers);

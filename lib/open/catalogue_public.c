@@ -11,6 +11,7 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     info->path = c->path;
     info->entered = c->entered;
     info->format = c->format->name;
+    info->format_id = c->format->id;
     info->trainer = o->trainer;
     info->torch_version = o->torch_version;
     info->note = o->note;

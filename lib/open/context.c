@@ -57,8 +57,9 @@ char *fsdpck_builtin_state(const char *name, char *dst, size_t capacity_nbytes)
         dst[0] = '\0';
     if (strcmp(name, "cuda") == 0 && exec_gpu_description() != NULL)
         exec_gpu_describe_state(dst, capacity_nbytes);
-    if (strcmp(name, "hdf5") == 0)
-        snprintf(dst, capacity_nbytes, "%s", format_hdf5_state());
+    const format_reader *reader = format_reader_named(name);
+    if (reader != NULL && reader->library != NULL)
+        snprintf(dst, capacity_nbytes, "%s", reader->library());
     return dst;
 }
 

@@ -5,6 +5,7 @@
 
 #include "io/file.h"
 #include "open/checkpoint.h"
+#include "state/rank_name.h"
 
 /* A description of a million modules takes some 200 MB. */
 #define MODEL_FILE_NBYTES_MAX (UINT64_C(4) << 30)
@@ -163,7 +164,7 @@ static void log_local(const fsdpck_checkpoint *c, const agree *a)
         const cat_tensor *t = catalogue_tensor(&c->cat, i);
         const char *name = catalogue_name(&c->cat, t->name);
         if (!(t->flags & CAT_TENSOR_OF_RANK) ||
-            !description_is_local(a, name, flat_name_without_rank(name, strlen(name))))
+            !description_is_local(a, name, name_without_rank(name, strlen(name))))
             continue;
         first = count++ == 0 ? name : first;
     }

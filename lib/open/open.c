@@ -5,6 +5,7 @@
 #include "base/platform.h"
 #include "group/remote_folder.h"
 #include "open/checkpoint.h"
+#include "open/known_names.h"
 
 char *escaped_copy(const char *text)
 {
@@ -102,15 +103,6 @@ const format_reader *probe_readers(const probe_input *in, const char **near_miss
 }
 
 /* ---- opening ---- */
-
-static const format_reader *reader_named(const char *name)
-{
-    for (size_t i = 0; format_readers[i] != NULL; i++) {
-        if (strcmp(format_readers[i]->name, name) == 0)
-            return format_readers[i];
-    }
-    return NULL;
-}
 
 /* fsdpck-model(5): JSON that begins with its version. */
 static bool looks_like_model(const probe_input *in)
@@ -210,13 +202,15 @@ static fsdpck_status enter_found(fsdpck_checkpoint *c, const char *near_miss,
 static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
                                    const fsdpck_open_options *o, fsdpck_error *err)
 {
-    const char *format = o->format, *const pattern = o->rank_pattern;
+    const char *const format = o->format;
     RETURN_IF(open_probe_ranks(c, path, o, err));
     /* Only rank files have such a pattern, and names that it is needed for tell no reader. */
-    if (format == NULL && pattern != NULL)
-        format = "pt-ranks";
+    if (format == NULL && o->rank_pattern != NULL) {
+        c->format = format_reader_of_pattern;
+        return open_agree_format(c, o, err);
+    }
     if (format != NULL) {
-        c->format = reader_named(format);
+        c->format = format_reader_named(format);
         if (c->format != NULL)
             return open_agree_format(c, o, err);
         const fsdpck_status st =
@@ -279,6 +273,8 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
 {
     const bool viewed = d->path != NULL, assume_order = o->assume_order != 0;
     catalogue *into = viewed ? &c->read : &c->cat;
+    known_names known;
+    known_names_init(&known, viewed ? &d->agree : NULL, NULL);
     const open_request request = {
         .path = c->path,
         .probe = &c->probe,
@@ -296,7 +292,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         .hdf5_fill = o->hdf5_fill != 0,
         .hdf5_separator = o->hdf5_separator,
         .keep_flat_shards = viewed,
-        .agree = viewed ? &d->agree : NULL,
+        .names = &known.names,
         .found = c->found,
         .found_ctx = c->found_ctx,
     };
@@ -323,6 +319,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
                                    assume_order, err));
     else
         RETURN_IF(checkpoint_infer_params(c, viewed ? &d->m : NULL, assume_order, err));
+    c->parts.assumes_order = assume_order;
     RETURN_IF(select_infer_specs(&c->cat, &c->cut_otherwise, err));
     return print_mesh(c, err);
 }

@@ -180,12 +180,6 @@ fsdpck_status open_search_ranks(fsdpck_checkpoint *c, search_result *found, fsdp
 
 /* ---- who reads it ---- */
 
-/* Each file of these says itself which tensors, and which parts of them, it holds. */
-static bool is_self_describing(const format_reader *f)
-{
-    return strcmp(f->name, "hf") == 0 || strcmp(f->name, "dcp-safetensors") == 0;
-}
-
 /* With the name of a host before them: files that .metadata names, and a rank has its number for. */
 static bool looks_like_dcp(const probe_input *in)
 {
@@ -212,7 +206,7 @@ static bool has_rank_files(const probe_input *in)
 
 static fsdpck_status check_source_local(const fsdpck_checkpoint *c, fsdpck_error *err)
 {
-    if (c->format != NULL && is_self_describing(c->format))
+    if (c->format != NULL && c->format->by_content)
         return FSDPCK_OK;
     const bool is_dcp = looks_like_dcp(&c->probe);
     if (c->format == NULL && !is_dcp && !has_rank_files(&c->probe))

@@ -1,4 +1,5 @@
 #include "open/checkpoint.h"
+#include "open/known_names.h"
 #include "statedict/shard_metadata.h"
 
 /* The checkpoint was opened as one that says nothing of flat parameters: it is read once more, by a
@@ -6,8 +7,10 @@
 static fsdpck_status reopen(fsdpck_checkpoint *c, const open_request *request, fsdpck_error *err)
 {
     open_request again = *request;
+    known_names known;
+    known_names_init(&known, NULL, &c->units);
     again.keep_flat_shards = true;
-    again.pieces = &c->units;
+    again.names = &known.names;
     c->format->close(c->self);
     c->self = NULL;
     catalogue_release(&c->cat);

@@ -93,11 +93,11 @@ static void advise_moved(const run *r)
 static void advise_slices(const run *r)
 {
     const mesh *m = &r->layout.mesh;
-    const catalogue *told = r->opt.like != NULL ? &r->opt.like->cat : &r->src->cat;
+    const fsdpck_checkpoint *told = r->opt.like != NULL ? r->opt.like : r->src;
     const unsigned tp = mesh_dim_of(m, ROLE_TP);
     uint64_t count = 0;
     if (!r->writer->every_rank || r->layout.has_tp_plan || tp == m->ndim || m->ndim == 1 ||
-        strcmp(told->origin.format, r->writer->name) == 0)
+        told->format->writer == r->writer)
         return;
     for (uint64_t k = 0; k < catalogue_tensor_count(&r->to.cat); k++) {
         const cat_spec *spec = catalogue_spec(&r->to.cat, k);

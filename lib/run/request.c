@@ -26,15 +26,6 @@ static bool has_suffix_in(const char *path, const char *suffixes)
     return strstr(suffixes, word) != NULL;
 }
 
-static const format_writer *writer_named(const char *name)
-{
-    for (size_t i = 0; format_writers[i] != NULL; i++) {
-        if (strcmp(format_writers[i]->name, name) == 0)
-            return format_writers[i];
-    }
-    return NULL;
-}
-
 static const format_writer *writer_of_suffix(const char *dst)
 {
     for (size_t i = 0; format_writers[i] != NULL; i++) {
@@ -74,10 +65,18 @@ static fsdpck_status no_such_writer(const run *r, fsdpck_error *err)
 /* What a bare folder name is written as. */
 static const format_writer *default_writer(const run *r)
 {
+    const format_writer *own = r->src->format->writer;
     if (!r->sharded)
-        return writer_named("hf");
-    const format_writer *own = writer_named(r->src->format->name);
-    return own != NULL && own->sharded ? own : writer_named("dcp");
+        return format_writer_of_whole;
+    return own != NULL && own->sharded ? own : format_writer_of_shards;
+}
+
+static const format_writer *writer_with(writer_option option)
+{
+    size_t i = 0;
+    while (format_writers[i + 1] != NULL && (format_writers[i]->options & option) == 0)
+        i++;
+    return format_writers[i];
 }
 
 /* An option that the writer would not look at. */
@@ -86,21 +85,22 @@ static fsdpck_status check_fits_writer(const run *r, fsdpck_error *err)
     const fsdpck_transform_options *o = &r->opt;
     const struct {
         bool given;
-        const char *option, *format;
+        const char *word;
+        writer_option option;
     } own[] = {
-        {o->align_nbytes > 0, "--align", "dcp"},
-        {o->rank_pattern != NULL && !r->writer->flat, "--rank-pattern", "pt-ranks"},
-        {o->device_type != NULL, "--device-type", "pt-ranks"},
-        {o->torch_minor > 0, "--torch", "pt-ranks"},
-        {o->hdf5_groups != 0, "--hdf5-groups", "hdf5"},
+        {o->align_nbytes > 0, "--align", WRITER_ALIGN},
+        {o->rank_pattern != NULL, "--rank-pattern", WRITER_RANK_PATTERN},
+        {o->device_type != NULL, "--device-type", WRITER_DEVICE_TYPE},
+        {o->torch_minor > 0, "--torch", WRITER_TORCH},
+        {o->hdf5_groups != 0, "--hdf5-groups", WRITER_HDF5_GROUPS},
     };
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
-        if (!own[i].given || strcmp(r->writer->name, own[i].format) == 0)
+        if (!own[i].given || (r->writer->options & own[i].option) != 0)
             continue;
         const fsdpck_status st =
             error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s says nothing to format '%s'",
-                      own[i].option, r->writer->name);
-        error_next(err, "take it out, or add --format %s", own[i].format);
+                      own[i].word, r->writer->name);
+        error_next(err, "take it out, or add --format %s", writer_with(own[i].option)->name);
         return st;
     }
     return FSDPCK_OK;
@@ -215,7 +215,7 @@ fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
     if (strcmp(r->dst, "-") == 0)
         return refuse_stream(err);
     if (r->opt.format != NULL)
-        r->writer = writer_named(r->opt.format);
+        r->writer = format_writer_named(r->opt.format);
     else
         r->writer = writer_of_suffix(r->dst);
     if (r->writer == NULL) {

@@ -458,9 +458,8 @@ fsdpck_status run_check_engine(run *r, fsdpck_error *err)
 static sidecars_policy choose_sidecars_policy(const run *r)
 {
     if (!r->sharded)
-        return strcmp(r->writer->name, "hf") == 0 ? SIDECARS_FLAT : SIDECARS_NAMED;
-    const bool same = strcmp(r->writer->name, r->src->format->name) == 0;
-    return same ? SIDECARS_KEPT : SIDECARS_NAMED;
+        return r->writer->of_model ? SIDECARS_FLAT : SIDECARS_NAMED;
+    return r->src->format->writer == r->writer ? SIDECARS_KEPT : SIDECARS_NAMED;
 }
 
 /* All that is done before anything is written. */

@@ -278,6 +278,7 @@ fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck
         return error_set_nomem(err, sizeof *r);
     r->struct_nbytes = sizeof *r;
     r->format = in->writer->name;
+    r->format_id = in->writer->id;
     r->part = fsdpck_part_name((fsdpck_part)in->opt->part);
     const bool dropped =
         in->writer->takes == STATE_NAMES_ONLY && in->opt->part == FSDPCK_PART_MODEL;

@@ -98,13 +98,6 @@ static void choose(sidecars *s)
     }
 }
 
-/* Folders of safetensors, which are as transformers wants them. */
-static bool is_model_folder(const fsdpck_checkpoint *src)
-{
-    const char *const format = src->format->name;
-    return strcmp(format, "hf") == 0 || strcmp(format, "dcp-safetensors") == 0;
-}
-
 static fsdpck_status open_folder(sidecars *s, const fsdpck_checkpoint *src, const char *name,
                                  fsdpck_error *err)
 {
@@ -128,7 +121,7 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
     *s = (sidecars){
         .dir = FOLDER_CLOSED, .files = VEC_OF(sidecar, NULL), .flat = policy == SIDECARS_FLAT};
     if (!src->probe.is_folder ||
-        (folder_name[0] == '\0' && !(policy == SIDECARS_FLAT && is_model_folder(src))))
+        (folder_name[0] == '\0' && !(policy == SIDECARS_FLAT && src->format->of_model)))
         return FSDPCK_OK;
     fsdpck_error local;
     fsdpck_error_init(&local);

@@ -28,7 +28,8 @@ typedef struct checkpoint_parts {
     uint8_t *tensor_part;   /* checkpoint_part of each tensor */
     uint8_t *object_part;
     size_t tensor_count, object_count;
-    char rule[256]; /* one line: what told the parts */
+    char rule[256];     /* one line: what told the parts */
+    bool assumes_order; /* --assume order was given */
 } checkpoint_parts;
 
 fsdpck_status checkpoint_parts_find(const catalogue *c, checkpoint_parts *parts,

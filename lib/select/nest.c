@@ -122,6 +122,14 @@ static bool fits(value container, value element)
 
 fsdpck_status nest_put(nest *n, const value *elements, size_t count, value leaf, fsdpck_error *err)
 {
+    return nest_put_like(n, elements, count, leaf, NULL, 0, err);
+}
+
+fsdpck_status nest_put_like(nest *n, const value *elements, size_t count, value leaf,
+                            const value *like, size_t like_count, fsdpck_error *err)
+{
+    if (like_count != count)
+        like = NULL;
     if (n->slots.count == 0 && value_kind_of(elements[0]) == VALUE_INT)
         RETURN_IF(value_new_list(n->pool, &n->root, err));
     value at = n->root;
@@ -136,6 +144,8 @@ fsdpck_status nest_put(nest *n, const value *elements, size_t count, value leaf,
             const value_kind kind = value_kind_of(s->child);
             if (last || (kind != VALUE_DICT && kind != VALUE_LIST))
                 return refuse_clash(err);
+            if (like == NULL || like[i] != s->like) /* two containers of the source became one */
+                s->like = VALUE_OF_NONE;
             at = s->child;
             parent = (uint32_t)(s - (const nest_slot *)n->slots.items);
             continue;
@@ -149,9 +159,17 @@ fsdpck_status nest_put(nest *n, const value *elements, size_t count, value leaf,
         RETURN_IF(add_slot(n, parent, at, elements[i], child, err));
         at = child;
         parent = (uint32_t)(n->slots.count - 1);
-        VEC_AT(&n->slots, nest_slot, parent)->opens = !last;
+        nest_slot *fresh = VEC_AT(&n->slots, nest_slot, parent);
+        fresh->opens = !last;
+        fresh->like = like == NULL ? VALUE_OF_NONE : like[i];
     }
     return FSDPCK_OK;
+}
+
+void nest_forget_likes(nest *n)
+{
+    for (size_t i = 0; i < n->slots.count; i++)
+        VEC_AT(&n->slots, nest_slot, i)->like = VALUE_OF_NONE;
 }
 
 void nest_find_opened(nest *n)

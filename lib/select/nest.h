@@ -22,6 +22,7 @@ typedef struct nest_slot {
     value child;
     uint32_t next;
     uint32_t parent; /* the slot whose child the container is, SLOT_NONE for the root */
+    value like;      /* the source's key in place of `element`, of its pool; NONE: not known */
     bool opens;      /* the child is a container of the nest, not a leaf */
     bool is_opened;  /* the child is a list that holds a tensor, a dict or such a list */
 } nest_slot;
@@ -39,6 +40,13 @@ fsdpck_status nest_init(nest *n, value_pool *pool, fsdpck_error *err) FSDPCK_MUS
 /* Elements are STR or INT values of the nest's pool. count >= 1. */
 fsdpck_status nest_put(nest *n, const value *elements, size_t count, value leaf,
                        fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The same of a leaf whose path in the source, of so many elements of another pool, is `like`: its containers
+ * are those of nest_restore where it has as many. */
+fsdpck_status nest_put_like(nest *n, const value *elements, size_t count, value leaf,
+                            const value *like, size_t like_count,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* From here on containers are those under the same keys alone. */
+void nest_forget_likes(nest *n);
 /* Finds the lists that torch opens when it loads: those that hold a tensor, a dict or such a list. */
 void nest_find_opened(nest *n);
 
@@ -52,7 +60,8 @@ typedef enum nest_gap {
 nest_gap nest_find_gap(const nest *n, const value *elements, size_t count);
 /* Makes an empty dict of each place of a list where nothing was put. */
 fsdpck_status nest_fill_holes(nest *n, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* *made: the root with its containers as those of `root` in the pool `from` under the same keys: their classes,
+/* *made: the root with its containers as those of `root` in the pool `from` under the same keys, or those that
+ * their leaves had there (nest_put_like): their classes,
  * what hangs on them, keys that are no texts (nest_restore.c). Last, before nest_release. */
 fsdpck_status nest_restore(nest *n, value_pool *from, value root, value *made,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;

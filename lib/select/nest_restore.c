@@ -31,10 +31,12 @@ static fsdpck_status add_place(restore_job *j, value container, value from, fsdp
     return FSDPCK_OK;
 }
 
-static bool is_same_key(restore_job *j, value key, value element, text_buf *text)
+/* `element` is of the pool `of`. */
+static bool is_same_key(restore_job *j, value key, const value_pool *of, value element,
+                        text_buf *text)
 {
     size_t nbytes, own_nbytes;
-    const char *own = value_text(j->n->pool, element, &own_nbytes);
+    const char *own = value_text(of, element, &own_nbytes);
     const char *other = value_text(j->from, key, &nbytes);
     if (value_kind_of(key) != VALUE_STR) {
         text->nbytes = 0;
@@ -48,14 +50,14 @@ static bool is_same_key(restore_job *j, value key, value element, text_buf *text
 }
 
 /* The items follow each other as in the source, so the search goes on where it ended. */
-static bool find_item(restore_job *j, restore_source *p, value element, value *key, value *item,
-                      text_buf *text)
+static bool find_item(restore_job *j, restore_source *p, const value_pool *of, value element,
+                      value *key, value *item, text_buf *text)
 {
     uint64_t index;
     value dict;
     if (value_kind_of(p->from) == VALUE_LIST) {
         const size_t count = value_count(j->from, p->from);
-        if (!value_as_u64(j->n->pool, element, &index) || index >= count)
+        if (!value_as_u64(of, element, &index) || index >= count)
             return false;
         *item = value_item(j->from, p->from, (size_t)index);
         return true;
@@ -66,7 +68,7 @@ static bool find_item(restore_job *j, restore_source *p, value element, value *k
     for (size_t i = 0; i < count; i++) {
         const size_t at = (p->at + i) % count;
         *key = value_key(j->from, dict, at);
-        if (!is_same_key(j, *key, element, text))
+        if (!is_same_key(j, *key, of, element, text))
             continue;
         *item = value_item(j->from, dict, at);
         p->at = at + 1;
@@ -125,9 +127,12 @@ static fsdpck_status restore_slot(restore_job *j, const nest_slot *s, text_buf *
     size_t at = p->number++;
     if (is_list && value_as_u64(j->n->pool, s->element, &index))
         at = (size_t)index;
-    if (value_is_none(p->from) || !find_item(j, p, s->element, &key, &item, text))
+    const bool known = !value_is_none(s->like);
+    if (value_is_none(p->from) || !find_item(j, p, known ? j->from : j->n->pool,
+                                             known ? s->like : s->element, &key, &item, text))
         return FSDPCK_OK;
-    if (!is_list && value_kind_of(key) != VALUE_STR && value_kind_of(key) != VALUE_INT) {
+    if (!is_list && value_kind_of(key) != VALUE_STR && value_kind_of(key) != VALUE_INT &&
+        is_same_key(j, key, j->n->pool, s->element, text)) {
         RETURN_IF(value_copy(j->from, key, j->n->pool, NULL, &key, err));
         value_set_key(j->n->pool, s->container, at, key);
     }

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "statedict/unflatten.h"
+#include "state/rank_name.h"
 
 /* Longer roots are none: looking them up costs their length, once for each word. */
 #define ROOT_MAX_NBYTES 512u
@@ -152,7 +152,7 @@ static fsdpck_status find_in_tensors(const catalogue *c, size_t tensor_count, op
         const char *text = catalogue_name(c, t->name);
         size_t nbytes = catalogue_name_nbytes(c, t->name);
         if (t->flags & CAT_TENSOR_OF_RANK)
-            nbytes = flat_name_without_rank(text, nbytes);
+            nbytes = name_without_rank(text, nbytes);
         const words first = words_of(text, nbytes);
         has_model = has_model || (first.end < nbytes && word_is(&first, "model_weights"));
         has_keras = has_keras || (first.end < nbytes && word_is(&first, keras));

@@ -254,15 +254,19 @@ static bool same_placements(const shard_state *a, const shard_state *b)
     return a->spec.absent_dims == b->spec.absent_dims;
 }
 
-static fsdpck_status refuse_unknown_layout(const char *one, const char *other, fsdpck_error *err)
+static fsdpck_status refuse_unknown_layout(const checkpoint_parts *parts, const char *one,
+                                           const char *other, fsdpck_error *err)
 {
     const fsdpck_status st =
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
                   "optimizer state by number follows its parameter, and nothing tells which it is");
     error_found(err, "'%.100s' and '%.100s' may be it, and are cut differently", one, other);
-    error_next(err, "describe the model and its optimizer with scripts/describe_model.py, and give "
-                    "--model FILE; or --assume order if the optimizer was given model.parameters() "
-                    "in their order");
+    error_next(err,
+               "describe the model and its optimizer with scripts/describe_model.py, and give "
+               "--model FILE%s",
+               parts->assumes_order ? ""
+                                    : "; or --assume order if the optimizer was given "
+                                      "model.parameters() in their order");
     return st;
 }
 
@@ -294,7 +298,7 @@ static fsdpck_status place_as(const shard_state *s, const select_pick *pick, con
         st = place_named(&other, pick, &named, err);
     }
     if (st == FSDPCK_OK && !same_placements(s, &other))
-        st = refuse_unknown_layout(t->fqn, named.fqn, err);
+        st = refuse_unknown_layout(a->parts, t->fqn, named.fqn, err);
     text_release(&fqn);
     text_release(&whole);
     return st;

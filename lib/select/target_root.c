@@ -2,10 +2,64 @@
 
 #include "select/nest.h"
 #include "select/select_internal.h"
+#include "state/rank_name.h"
 #include "state/saved_order.h"
-#include "statedict/unflatten.h"
 
-static fsdpck_status put_tensor(select_state *a, nest *n, const select_pick *pick, uint64_t rank,
+/* A state that is rebuilt, and how many keys before the others all of its leaves have lost (--strip-prefix). */
+typedef struct rebuilt {
+    nest n;
+    value prefix; /* path of a leaf in the source */
+    size_t depth;
+    bool is_begun, differs;
+} rebuilt;
+
+static void note_prefix(rebuilt *b, const value_pool *pool, value path, size_t depth)
+{
+    if (!b->is_begun) {
+        b->prefix = path;
+        b->depth = depth;
+        b->is_begun = true;
+    }
+    b->differs = b->differs || depth != b->depth;
+    for (size_t i = 0; !b->differs && i < depth; i++)
+        b->differs = value_item(pool, path, i) != value_item(pool, b->prefix, i);
+}
+
+/* Under the path that the leaf has in the source, too. */
+static fsdpck_status put_leaf(const select_state *a, rebuilt *b, const target_path *p, value path,
+                              value leaf, fsdpck_error *err)
+{
+    value like[SELECT_PATH_MAX];
+    const value_pool *pool = &a->from->pool;
+    const size_t count = value_is_none(path) ? 0 : value_count(pool, path);
+    if (count < p->count) {
+        note_prefix(b, pool, path, 0);
+        return nest_put(&b->n, p->elements, p->count, leaf, err);
+    }
+    const size_t depth = count - p->count;
+    note_prefix(b, pool, path, depth);
+    for (size_t i = 0; i < p->count; i++)
+        like[i] = value_item(pool, path, depth + i);
+    return nest_put_like(&b->n, p->elements, p->count, leaf, like, p->count, err);
+}
+
+/* The source's container whose keys the root has; None: there is none. */
+static value like_of_root(const select_state *a, const rebuilt *b)
+{
+    value_pool *pool = &a->from->pool;
+    value at = value_is_none(a->from->root) ? a->from->like : a->from->root;
+    for (size_t i = 0; !b->differs && i < b->depth; i++) {
+        size_t nbytes;
+        const value key = value_item(pool, b->prefix, i);
+        value dict;
+        if (value_kind_of(key) != VALUE_STR || !value_as_dict(pool, at, &dict) ||
+            !value_dict_find(pool, dict, value_text(pool, key, &nbytes), &at))
+            return VALUE_OF_NONE;
+    }
+    return at;
+}
+
+static fsdpck_status put_tensor(select_state *a, rebuilt *b, const select_pick *pick, uint64_t rank,
                                 fsdpck_error *err)
 {
     const uint16_t own = select_only_rank(a, pick);
@@ -14,19 +68,19 @@ static fsdpck_status put_tensor(select_state *a, nest *n, const select_pick *pic
     const char *name = strtab_text(&a->names, pick->name);
     size_t nbytes = strtab_nbytes(&a->names, pick->name);
     if (own != UINT16_MAX)
-        nbytes = flat_name_without_rank(name, nbytes);
+        nbytes = name_without_rank(name, nbytes);
     const cat_tensor *t = catalogue_tensor(a->from, pick->source);
     target_path p;
     RETURN_IF(target_path_copy(a, t->path, t->name,
                                a->parts->tensor_part[pick->source] == PART_MODEL, &p, err));
     RETURN_IF(target_path_fit(a, name, nbytes, &p, err));
-    const fsdpck_status st = nest_put(n, p.elements, p.count, value_of_tensor(pick->target), err);
+    const fsdpck_status st = put_leaf(a, b, &p, t->path, value_of_tensor(pick->target), err);
     if (st != FSDPCK_OK)
         error_tensor(err, catalogue_name(a->from, t->name));
     return st;
 }
 
-static fsdpck_status put_object(select_state *a, nest *n, size_t k, uint64_t rank,
+static fsdpck_status put_object(select_state *a, rebuilt *b, size_t k, uint64_t rank,
                                 fsdpck_error *err)
 {
     const cat_object *o = catalogue_object(a->from, *VEC_AT(&a->objects, uint32_t, k));
@@ -36,7 +90,7 @@ static fsdpck_status put_object(select_state *a, nest *n, size_t k, uint64_t ran
         return FSDPCK_OK;
     RETURN_IF(select_object_path(a, k, &p, err));
     RETURN_IF(select_object_content(a, k, &content, err));
-    const fsdpck_status st = nest_put(n, p.elements, p.count, content, err);
+    const fsdpck_status st = put_leaf(a, b, &p, o->path, content, err);
     if (st != FSDPCK_OK)
         error_tensor(err, catalogue_name(a->from, o->name));
     return st;
@@ -88,26 +142,29 @@ static fsdpck_status build_from_paths(select_state *a, uint64_t rank, value *roo
                                       fsdpck_error *err)
 {
     vec leaves = VEC_OF(saved_item, a->from->owner);
-    nest n;
+    rebuilt b = {.differs = false};
     fsdpck_status st;
-    GOTO_IF(nest_init(&n, &a->to->cat.pool, err), out);
+    GOTO_IF(nest_init(&b.n, &a->to->cat.pool, err), out);
     GOTO_IF(list_leaves(a, &leaves, err), out);
     for (size_t k = 0; k < leaves.count; k++) {
         const saved_item *leaf = VEC_AT(&leaves, const saved_item, k);
         if (leaf->is_object)
-            GOTO_IF(put_object(a, &n, leaf->index, rank, err), out);
+            GOTO_IF(put_object(a, &b, leaf->index, rank, err), out);
         else
-            GOTO_IF(put_tensor(a, &n, VEC_AT(&a->picks, select_pick, leaf->index), rank, err), out);
+            GOTO_IF(put_tensor(a, &b, VEC_AT(&a->picks, select_pick, leaf->index), rank, err), out);
     }
-    GOTO_IF(select_check_lists(a, &n, rank, err), out);
+    GOTO_IF(select_check_lists(a, &b.n, rank, err), out);
     if (a->from->origin.omits_empty_dicts)
-        GOTO_IF(nest_fill_holes(&n, err), out);
-    *root = n.root;
-    if (!value_is_none(a->from->root))
-        GOTO_IF(nest_restore(&n, &a->from->pool, a->from->root, root, err), out);
+        GOTO_IF(nest_fill_holes(&b.n, err), out);
+    *root = b.n.root;
+    if (b.differs)
+        nest_forget_likes(&b.n);
+    const value like = like_of_root(a, &b);
+    if (!value_is_none(like))
+        GOTO_IF(nest_restore(&b.n, &a->from->pool, like, root, err), out);
 out:
     vec_release(&leaves);
-    nest_release(&n);
+    nest_release(&b.n);
     return st;
 }
 

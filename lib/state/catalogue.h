@@ -147,6 +147,7 @@ typedef struct cat_origin {
     bool order_suspect;     /* rows may be misplaced: --assume fsdp2-tp-2.3 (torch 2.3, 2.4) */
     bool boxes_suspect;     /* recorded boxes may not be the physical ones: --repair-strided */
     bool by_rank;           /* each rank described only its own part: metadata alone show a gap */
+    bool types_keys;        /* paths tell int keys of dicts from texts (torch.save) */
     bool omits_empty_dicts; /* an empty dict has no entry: in a list its place is a hole (DCP) */
 } cat_origin;
 
@@ -167,10 +168,11 @@ typedef struct catalogue {
     vec shapes;  /* uint64_t */
     vec dims32;  /* chunk dims: offsets then sizes, uint32_t */
     vec dims64;
-    vec meshes;        /* mesh */
-    vec specs;         /* cat_spec */
-    value_pool pool;   /* paths, object contents, root */
-    value root;        /* nested state with TENSOR leaves where the file has one (.pt), else None */
+    vec meshes;      /* mesh */
+    vec specs;       /* cat_spec */
+    value_pool pool; /* paths, object contents, root */
+    value root;      /* nested state with TENSOR leaves where the file has one (.pt), else None */
+    value like;      /* without root: has its containers, leaves mean nothing (pt-ranks); or None */
     uint32_t *by_name; /* hash over tensors, after seal */
     size_t by_name_count;
     cat_origin origin;

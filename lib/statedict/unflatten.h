@@ -88,9 +88,6 @@ uint64_t flat_params_count(const catalogue *cat, uint32_t *first);
 /* Parameters that are only called flat_param. */
 uint64_t flat_params_namesakes(const catalogue *cat);
 
-/* Bytes of a name without '.rank12' at its end. */
-size_t flat_name_without_rank(const char *text, size_t nbytes);
-
 /* Units are described over some number of ranks, `described` in all (0: not said); those of a
  * checkpoint may be others: then the list becomes the same over the number that its flat parameters
  * are cut for, found by the number of its ranks (origin.world_size), groups of hybrid sharding

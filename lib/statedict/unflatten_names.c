@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "model/fqn.h"
+#include "state/rank_name.h"
 #include "statedict/unflatten_internal.h"
 
 static const char *const flat_names[] = {"_flat_param", "flat_param"};
@@ -32,28 +33,6 @@ bool flat_name_is_flat(const char *text, size_t nbytes)
     return false;
 }
 
-/* The suffix '.rank12' of a tensor of one rank; nbytes becomes what is left of the name. */
-static uint32_t cut_rank(const char *text, size_t *nbytes)
-{
-    const size_t at = last_part_at(text, *nbytes);
-    uint32_t rank = 0;
-    if (at == 0 || *nbytes - at < 5 || *nbytes - at > 12 || memcmp(text + at, "rank", 4) != 0)
-        return CAT_NONE;
-    for (size_t i = at + 4; i < *nbytes; i++) {
-        if (text[i] < '0' || text[i] > '9')
-            return CAT_NONE;
-        rank = rank * 10 + (uint32_t)(text[i] - '0');
-    }
-    *nbytes = at - 1;
-    return rank;
-}
-
-size_t flat_name_without_rank(const char *text, size_t nbytes)
-{
-    (void)cut_rank(text, &nbytes);
-    return nbytes;
-}
-
 void flat_name_read(const catalogue *c, uint32_t tensor, flat_name *n)
 {
     const cat_tensor *t = catalogue_tensor(c, tensor);
@@ -61,7 +40,7 @@ void flat_name_read(const catalogue *c, uint32_t tensor, flat_name *n)
 
     *n = (flat_name){.text = catalogue_name(c, t->name), .rank = CAT_NONE};
     if (t->flags & CAT_TENSOR_OF_RANK)
-        n->rank = cut_rank(n->text, &nbytes);
+        n->rank = name_cut_rank(n->text, &nbytes);
     n->key_nbytes = nbytes;
     const size_t count = value_count(&c->pool, t->path);
     if (count == 0)
@@ -71,7 +50,7 @@ void flat_name_read(const catalogue *c, uint32_t tensor, flat_name *n)
     if (last == NULL)
         return;
     if (n->rank != CAT_NONE)
-        (void)cut_rank(last, &last_nbytes);
+        (void)name_cut_rank(last, &last_nbytes);
     if (last_nbytes > nbytes || memcmp(n->text + nbytes - last_nbytes, last, last_nbytes) != 0)
         return;
     n->key_at = nbytes - last_nbytes;

@@ -314,6 +314,8 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     st = check_all(v, ctx, err);
     if (st == FSDPCK_OK)
         st = verify_copies(v, err);
+    if (st == FSDPCK_OK)
+        st = verify_beside(v, ctx, err);
     verify_add_warnings(v, ctx); /* before what may be very many */
     merge_tensors(&v->found, FSDPCK_FINDING_RANK_FLAT);
     merge_tensors(&v->found, FSDPCK_FINDING_MODEL_NEEDED);

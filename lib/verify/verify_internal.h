@@ -1,6 +1,7 @@
 /* verify_internal.h: what the files behind fsdpck_verify share.
  *
  *     verify.c          opens the checkpoint and runs the levels
+ *     verify_beside.c   files of a trainer beside the weights
  *     verify_convert.c  what consolidate and reshard would refuse
  *     verify_result.c   what was found, for the caller
  */
@@ -37,6 +38,9 @@ void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx);
 
 /* At level checksum, of a whole check: copies of a chunk that differ. */
 fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Files of a trainer's state beside the weights that cannot be opened: warnings. */
+fsdpck_status verify_beside(fsdpck_verify *v, fsdpck_context *ctx,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* From level coverage on: what stops a conversion with default options. May load objects into the
  * catalogue, so it comes last. */
 fsdpck_status verify_conversions(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;

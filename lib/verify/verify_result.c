@@ -37,14 +37,13 @@ static const char *not_seen_of_level(const fsdpck_verify *v)
 /* Files that fit each other may still not belong together. */
 static const char *not_seen_of_files(const fsdpck_verify *v)
 {
-    const bool is_of_dcp = v->src != NULL && strncmp(v->src->format->name, "dcp", 3) == 0;
     if (v->src == NULL || v->manifest_result.covers || v->level < CHECK_COVERAGE ||
         !v->src->probe.is_folder)
         return "";
     return catalogue_file_count(&v->src->cat) > 1
                ? "; files of two saves that were mixed; shards of one shape that were swapped"
-           : is_of_dcp ? "; files of two saves that were mixed"
-                       : "";
+           : v->src->format->of_two_saves ? "; files of two saves that were mixed"
+                                          : "";
 }
 
 void verify_set_not_seen(fsdpck_verify *v)

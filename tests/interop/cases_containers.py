@@ -6,8 +6,9 @@ import types
 from collections import OrderedDict
 
 import torch
+from safetensors.torch import save_file
 
-from support import case, check, load_pt
+from support import UNSUPPORTED, case, check, load_pt
 
 
 def plain(state):
@@ -125,3 +126,95 @@ def case_tensors_that_objects_hold(setting):
     check(state["held"].a.tolist() == [1., 1., 1.], "object")
     done, out = setting.consolidate(setting.path("in.pt"), "some.pt", "--exclude", "held")
     check("left out: 2 tensors (40 bytes) and 1 object" in done.stdout and "model#0" in done.stdout, done.stdout)
+
+
+@case()
+def case_names_that_are_no_text(setting):
+    torch.save({"a\udcff": torch.ones(2), "b": torch.zeros(2)}, setting.path("in.pt"))
+    done, _ = setting.consolidate(setting.path("in.pt"), "out.safetensors", expected=UNSUPPORTED)
+    check("not UTF-8" in done.stderr and "'a" not in done.stderr and "a\\x" in done.stderr and "--rename" in done.stderr and
+          "--format pt, dcp" in done.stderr, done.stderr)
+    setting.consolidate(setting.path("in.pt"), "renamed.safetensors", "--rename", "s/^a.*/a/")
+    _, out = setting.consolidate(setting.path("in.pt"), "out.pt")
+    check(sorted(load_pt(out)) == ["a\udcff", "b"], "pt")
+
+
+@case()
+def case_trainer_files_beside(setting):
+    """A resume reads optimizer.pt; verify says that it cannot, whatever is wrong with it."""
+    whole = {"state": {0: {"exp_avg": torch.ones(500)}}, "param_groups": [{"params": [0]}]}
+    torch.save(whole, setting.path("whole.pt"))
+    with open(setting.path("whole.pt"), "rb") as file:
+        saved = file.read()
+    for name in ("optimizer.pt", "optimizer.bin", "scheduler.pt", "rng_state_0.pth"):
+        for what, content in (("whole", saved), ("empty", b""), ("garbage", b"garbage" * 100), ("short", saved[:-300])):
+            folder = setting.path("%s-%s" % (what, name))
+            os.makedirs(folder)
+            save_file({"weight": torch.ones(4)}, os.path.join(folder, "model.safetensors"))
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(content)
+            paths = [finding.get("path", "") for finding in
+                     json.loads(setting.run("verify", folder, "--json").stdout)["findings"] if finding["finding"] == "SIDE-UNREAD"]
+            check(paths == ([] if what == "whole" else [os.path.join(folder, name)]), "%s %s: %r" % (what, name, paths))
+            setting.run("verify", folder, "--strict", expected=0 if what == "whole" else 1)
+
+
+def changed_objects(setting, first, second, *options, expected):
+    """(name, a, b) of the objects that diff reports."""
+    report = json.loads(setting.run("diff", setting.path(first), setting.path(second), "--json", *options, expected=expected).stdout)
+    return [(row["object"], row["value_a"], row["value_b"]) for row in report["differences"]]
+
+
+@case()
+def case_diff_of_key_types(setting):
+    """1 and '1' are two keys: an optimizer that torch saved does not load from the latter."""
+    def save(name, key):
+        state = {key(i): {"exp_avg": torch.ones(2), "step": i} for i in (0, 1, 10)}
+        torch.save({"optimizer": {"state": state, "param_groups": [{"lr": 0.5, "params": [0, 1, 10]}]},
+                    "cfg": {key(-1): 2, "list": [torch.ones(1)]}, "odd": {"01": 1, None: 2}}, setting.path(name))
+
+    save("ints.pt", int)
+    save("texts.pt", str)
+    check(changed_objects(setting, "ints.pt", "ints.pt", expected=0) == [], "the same")
+    check(changed_objects(setting, "texts.pt", "texts.pt", expected=0) == [], "the same")
+    found = changed_objects(setting, "ints.pt", "texts.pt", expected=1)
+    check(sorted(found) == [("cfg.-1", "int key -1", "str key '-1'"), ("optimizer.state.0", "int key 0", "str key '0'")], "%r" % found)
+    found = changed_objects(setting, "texts.pt", "ints.pt", "--exclude", "cfg.*", expected=1)
+    check(found == [("optimizer.state.0", "str key '0'", "int key 0")], "%r" % found)
+    check("int key 0" in setting.run("diff", setting.path("ints.pt"), setting.path("texts.pt"), expected=1).stdout, "text")
+    setting.run("consolidate", setting.path("ints.pt"), setting.path("ints.dcp"), "--format", "dcp")
+    check(changed_objects(setting, "ints.pt", "ints.dcp", expected=0) == [], "DCP has texts alone")
+
+
+def classes_of(state):
+    """The state with the class of each dict, and what its _metadata is, in place of tensors' elements."""
+    if isinstance(state, dict):
+        return (type(state).__name__, getattr(state, "_metadata", None), {key: classes_of(item) for key, item in state.items()})
+    return [classes_of(item) for item in state] if isinstance(state, list) else "tensor" if torch.is_tensor(state) else state
+
+
+@case()
+def case_containers_of_selections(setting):
+    """Classes of dicts and _metadata stay where a selection is written, from one file and from files of ranks."""
+    def make(names=("weight", "bias"), key="model"):
+        model = OrderedDict((name, torch.ones(2)) for name in names)
+        model._metadata = OrderedDict({"": {"version": 1}})
+        return {key: model, "cfg": {"empty": {}, "od": OrderedDict(a=torch.ones(1)), "list": [{}, {"w": torch.ones(1)}]}, "step": 3,
+                "od": OrderedDict()}
+
+    torch.save(make(), setting.path("one.pt"))
+    os.makedirs(setting.path("ranks"))
+    for rank in range(2):
+        torch.save(make(), setting.path("ranks", "model_world_size_2_rank_%d.pt" % rank))
+    whole = make()
+    for source in ("one.pt", "ranks"):
+        for options, expected in (([], whole), (["--exclude", "*bias"], make(names=("weight",))),
+                                  (["--rename", "s/^model/net/"], make(key="net")), (["--part", "model"], {"model": whole["model"]}),
+                                  (["--part", "model", "--strip-prefix", "model."], whole["model"])):
+            name = "%s-%d.pt" % (source, len(os.listdir(setting.folder)))
+            _, out = setting.consolidate(setting.path(source), name, *options)
+            found = classes_of(load_pt(out, weights_only=False))
+            check(found == classes_of(expected), "%s %r: %r" % (source, options, found))
+    setting.run("reshard", setting.path("ranks"), setting.path("more"), "--world-size", "2")
+    found = classes_of(load_pt(setting.path("more", "model_world_size_2_rank_1.pt"), weights_only=False))
+    check(found == classes_of(whole), "reshard: %r" % (found,))

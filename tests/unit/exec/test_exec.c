@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "exec/tile_parts.h"
 #include "tests/support/exec_harness.h"
 
 #define BOX(...) ((const uint64_t[]){__VA_ARGS__})
@@ -189,6 +190,32 @@ Test(exec, many_tiny_tensors_take_few_reads)
     run(w, (exec_harness_options){.nthreads = 2});
     cr_assert_lt(w->sums.reads, 20);
     exec_harness_free(w);
+}
+
+Test(exec, tiles_of_more_parts_than_are_listed)
+{
+    static const unsigned counts[] = {TILE_PARTS / 2, 5 * TILE_PARTS / 4};
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+        exec_harness *w = exec_harness_new(1, 1);
+        for (unsigned i = 0; i < counts[k]; i++) {
+            char name[16];
+            (void)snprintf(name, sizeof name, "t%u", i);
+            const uint32_t t = memory_source_add_tensor(&w->source, name, DTYPE_FLOAT32, 1, BOX(3));
+            memory_source_add_chunk(&w->source, t, BOX(0), BOX(3), &(memory_layout){0});
+            exec_harness_add_whole(w, t, 0, DTYPE_FLOAT32);
+        }
+        memory_source_seal(&w->source);
+        cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+        exec_harness_place(w, 8);
+        catalogue_file(&w->to.cat, 0)->nbytes += 8;
+        cr_assert_lt(catalogue_file(&w->to.cat, 0)->nbytes, 256 << 10, "more than one tile");
+        for (uint64_t i = 0; i < counts[k]; i++)
+            exec_harness_add_deferred(w, 0, catalogue_chunk(&w->to.cat, i)->offset_bytes + 12, 8,
+                                      i);
+        exec_harness_expect(w);
+        run(w, (exec_harness_options){.nthreads = 1});
+        exec_harness_free(w);
+    }
 }
 
 Test(exec, streams_of_column_shards_share_their_lines)

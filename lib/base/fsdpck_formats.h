@@ -1,0 +1,24 @@
+/* fsdpck_formats.h: one number for each format that is read or written, see fsdpck-formats(5).
+ *
+ *     if (info.format_id == FSDPCK_FORMAT_DCP)
+ *         ...
+ *
+ * A number keeps its meaning within a major version. A new format gets the number after the largest.
+ */
+#ifndef FSDPCK_FORMATS_H
+#define FSDPCK_FORMATS_H
+
+typedef enum fsdpck_format_id {
+    FSDPCK_FORMAT_NONE = 0,
+    FSDPCK_FORMAT_DCP = 1,             /* "dcp" */
+    FSDPCK_FORMAT_DCP_SAFETENSORS = 2, /* "dcp-safetensors" */
+    FSDPCK_FORMAT_HF = 3,              /* "hf" */
+    FSDPCK_FORMAT_SAFETENSORS = 4,     /* "safetensors" */
+    FSDPCK_FORMAT_HDF5 = 5,            /* "hdf5" */
+    FSDPCK_FORMAT_PT_RANKS = 6,        /* "pt-ranks" */
+    FSDPCK_FORMAT_PT = 7,              /* "pt" */
+    FSDPCK_FORMAT_HF_BIN = 8,          /* "hf-bin", read only */
+    FSDPCK_FORMAT_FSDP1 = 9,           /* "fsdp1", written only: read as "pt-ranks" */
+} fsdpck_format_id;
+
+#endif
