@@ -36,8 +36,8 @@ static void print_names(char *const *names, size_t count)
 static const char *left_out_hint(const transform_request *r, const fsdpck_info *info,
                                  const fsdpck_report *p)
 {
-    if (!is_reshard(p) && p->left_out_inside > 0 && strcmp(p->format, "pt") != 0 &&
-        strcmp(p->format, "dcp") != 0)
+    if (!is_reshard(p) && p->left_out_inside > 0 && p->format_id != FSDPCK_FORMAT_PT &&
+        p->format_id != FSDPCK_FORMAT_DCP)
         return strcmp(p->part, "all") != 0
                    ? "; --part all takes every tensor but those in objects, a .pt takes everything"
                    : "; a .pt takes objects and the tensors in them";
