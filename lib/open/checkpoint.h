@@ -5,6 +5,7 @@
  *     open.c              path -> format reader -> sealed catalogue, parts
  *     search_folders.c    checkpoints below a folder
  *     inner_load.c        tensors inside objects
+ *     known_names.c       what readers may ask of names
  *     model_adapter.c     flat parameters: the catalogue that a model description makes of them
  *     shard_adapter.c     the same where the checkpoint itself describes them
  *     rekey_adapter.c     optimizer state by number, by name or flattened, each from another

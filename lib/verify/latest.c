@@ -1,6 +1,7 @@
 /* The newest complete checkpoint of a run. */
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,6 +107,7 @@ static fsdpck_status check_manifest(const fsdpck_checkpoint *c, fsdpck_error *er
 }
 
 typedef struct rest_found {
+    pthread_mutex_t lock;
     const logger *log;
     fsdpck_error first; /* status OK: nothing is wrong */
 } rest_found;
@@ -113,10 +115,13 @@ typedef struct rest_found {
 static void take_rest(void *ctx, format_severity severity, const fsdpck_error *what)
 {
     rest_found *f = ctx;
-    if (severity == FORMAT_ERROR && f->first.status == FSDPCK_OK)
+    pthread_mutex_lock(&f->lock);
+    const bool is_wrong = severity == FORMAT_ERROR && what->status == FSDPCK_BADINPUT;
+    if (is_wrong && f->first.status == FSDPCK_OK)
         f->first = *what;
-    else if (severity == FORMAT_WARNING)
+    else if (!is_wrong && severity >= FORMAT_WARNING) /* a limit says nothing of the checkpoint */
         log_warn(f->log, what->finding, what->next, "'%s': %s", what->path, what->message);
+    pthread_mutex_unlock(&f->lock);
 }
 
 /* What no tensor is read for: objects, and records beside them. Their bytes are not summed. */
@@ -134,7 +139,10 @@ static fsdpck_status check_records(const fsdpck_context *ctx, const fsdpck_check
     fsdpck_error_init(&found.first);
     if (c->format->check_records == NULL)
         return FSDPCK_OK;
-    RETURN_IF(c->format->check_records(c->self, &r, &rest, err));
+    pthread_mutex_init(&found.lock, NULL);
+    const fsdpck_status st = c->format->check_records(c->self, &r, &rest, err);
+    pthread_mutex_destroy(&found.lock);
+    RETURN_IF(st);
     if (found.first.status == FSDPCK_OK)
         return FSDPCK_OK;
     if (err != NULL)
