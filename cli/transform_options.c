@@ -135,7 +135,7 @@ const opt_row options_writing[] = {
      .help = "read the output back from the storage and compare it"},
     {"manifest", .kind = OPT_TEXT, .at = AT(manifest), .value = "FILE",
      .help =
-         "write a manifest (fsdpck-manifest(5)) to FILE; an output folder always gets one inside"},
+         "write a manifest (fsdpck-manifest(5)) to FILE; an output folder also gets one inside"},
     {"no-manifest", .kind = OPT_FLAG, .at = AT(no_manifest),
      .help = "write no manifest into an output folder"},
     {"sha256", .kind = OPT_FLAG, .at = AT(sha256),
