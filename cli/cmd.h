@@ -1,5 +1,5 @@
-/* cmd.h: what a command is. To add one: a cmd_NAME.c with its function, a row in the table of
- * main.c, a manual page fsdpck-NAME.1 (a test compares it with --help), golden cases under
+/* cmd.h: the commands. A new command needs a cmd_NAME.c with its function, a row in the table of
+ * main.c, a manual page fsdpck-NAME.1 (a test compares it with --help), and golden cases under
  * tests/cli/cases.
  *
  * A command parses its options into a request, makes one library call, and reports. It returns the
@@ -14,7 +14,7 @@
 
 typedef struct cli {
     fsdpck_context *ctx;
-    const char *command; /* as it is called, for messages */
+    const char *command; /* its name, for messages */
     bool json;
     bool quiet;
     int verbose;
@@ -27,8 +27,8 @@ typedef struct command {
     const char *name;
     int (*run)(cli *c, int argc, const char **argv); /* argv[0] is the command's name */
     const char *summary;                             /* one line */
-    const char *alias_of; /* other words that people try: `merge` leads to consolidate */
-    bool shared;          /* under mpirun all ranks do it together; else rank 0 alone */
+    const char *alias_of; /* aliases between blanks, as " merge convert " */
+    bool shared;          /* under mpirun all ranks run it together; else rank 0 only */
 } command;
 
 extern const command commands[]; /* ends with a NULL name */
@@ -43,9 +43,9 @@ int cmd_latest(cli *c, int argc, const char **argv);
 int cmd_layout(cli *c, int argc, const char **argv);
 int cmd_reshard(cli *c, int argc, const char **argv);
 int cmd_help(cli *c, int argc, const char **argv);
-/* No command was named: the overview on stderr, a usage error. */
+/* No command is given: prints the overview on stderr, a usage error. */
 int cmd_help_missing(void);
-/* There is no such command: as a usage error, in JSON where argv asks for it. */
+/* `word` is no command: reports a usage error, in JSON if argv contains --json. */
 int cmd_help_unknown(cli *c, const char *word, int argc, const char **argv);
 int cmd_verify(cli *c, int argc, const char **argv);
 int cmd_version(cli *c, int argc, const char **argv);

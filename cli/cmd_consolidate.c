@@ -2,17 +2,17 @@
 
 static const opt_row format_rows[] = {
     {"format", .kind = OPT_TEXT, .at = offsetof(transform_options, format), .value = "F",
-     .help =
-         "safetensors, hf, pt, dcp or hdf5; default: from DST's name, a bare name is an hf folder"},
+     .help = "safetensors, hf, pt, dcp or hdf5; default: by the suffix of DST, else hf (a folder)"},
     {"max-shard-size", .kind = OPT_SIZE, .at = offsetof(transform_options, max_shard_nbytes),
      .value = "SIZE", .help = "largest file of an hf folder; default 50GB"},
     {"hdf5-groups", .kind = OPT_FLAG, .at = offsetof(transform_options, hdf5_groups),
-     .help = "hdf5: dots in names begin groups, so that layers.0.weight is /layers/0/weight"},
+     .help = "hdf5: dots in names separate groups: layers.0.weight becomes /layers/0/weight"},
     {"compress", .kind = OPT_CHOICE, .at = offsetof(transform_options, compress),
      .value = "gzip[:LEVEL]",
      .choices = "gzip|gzip:1|gzip:2|gzip:3|gzip:4|gzip:5|gzip:6|gzip:7|gzip:8|gzip:9",
-     .help = "hdf5: deflate tensors of 16 KiB and more in shuffled chunks, as h5py does; LEVEL 1 "
-             "(fast) to 9 (small), default 4"},
+     .help =
+         "hdf5: shuffle and deflate tensors of 16 KiB and more, as h5py does; LEVEL 1 (fast) to "
+         "9 (small), default 4"},
     {0},
 };
 
@@ -26,7 +26,7 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
     transform_options w;
     transform_options_init(&w);
     const opt_group groups[] = {
-        {"What is written:", options_selecting, &w},
+        {"Selection:", options_selecting, &w},
         {"", options_objects, &w},
         {"Names and dtypes:", options_naming, &w},
         {"", options_casting, &w},
@@ -42,11 +42,10 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
     };
     const opt_spec spec = {
         .usage = "consolidate [OPTION]... SRC DST",
-        .about = "Merges the shards of checkpoint SRC into full tensors at DST. DST\n"
-                 "appears only when it is complete and safe on the storage. Into\n"
-                 "safetensors and hf goes the model part under the model's own names; into\n"
-                 ".pt and dcp goes everything, nested as it was; into hdf5 everything by\n"
-                 "its flat name.",
+        .about = "Consolidates the shards of checkpoint SRC into full tensors at DST. DST\n"
+                 "appears only when it is complete and safe on the storage. By default,\n"
+                 "safetensors and hf get the model part under the model's own names; .pt and\n"
+                 "dcp get everything, nested as in SRC; hdf5 gets everything under flat names.",
         .groups = groups,
         .examples = "  fsdpck consolidate step-1000 model.safetensors\n"
                     "  fsdpck consolidate step-1000 out/ --dtype bf16 --max-shard-size 5GB\n"

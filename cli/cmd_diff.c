@@ -9,19 +9,19 @@
 
 static const opt_row comparing_rows[] = {
     {"as", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE",
-     .help = "A's floats are cast first (bf16, fp16, fp32, fp64, or 'GLOB=fp32'): is B what A "
-             "becomes? repeatable"},
+     .help = "cast A's floats before the comparison: bf16, fp16, fp32, fp64, or 'GLOB=fp32'; "
+             "repeatable"},
     {"atol", .kind = OPT_TEXT, .at = AT(atol), .value = "X",
-     .help = "floats are equal where they are no further apart than X + rtol * |b|; default 0"},
+     .help = "treat floats as equal if |a - b| <= X + rtol * |b|; default 0"},
     {"rtol", .kind = OPT_TEXT, .at = AT(rtol), .value = "X", .help = "see --atol; default 0"},
     {"objects", .kind = OPT_CHOICE, .at = AT(objects), .value = "WHAT", .choices = "keep|drop",
-     .help = "keep: what is not a tensor is compared too; drop: tensors alone; default keep"},
+     .help = "keep: compare objects too; drop: compare tensors only; default keep"},
     {"stat", .kind = OPT_FLAG, .at = AT(stat),
-     .help = "a table of the tensors whose values differ"},
+     .help = "print a table of the tensors whose values differ"},
     {0},
 };
 
-/* False after having reported a usage error. */
+/* Returns false after it has reported a usage error. */
 static bool read_tolerance(const cli *c, const char *option, const char *text, double *x)
 {
     char *end = NULL;
@@ -31,11 +31,11 @@ static bool read_tolerance(const cli *c, const char *option, const char *text, d
     *x = strtod(text, &end);
     if (end != text && *end == '\0' && isfinite(*x) && *x >= 0)
         return true;
-    opt_usage_error(c, "%s wants a number of at least 0, not '%s'", option, text);
+    opt_usage_error(c, "%s requires a number of at least 0, not '%s'", option, text);
     return false;
 }
 
-/* B is read as A is, but for what says what A alone is. */
+/* B is read with A's options, except for those that describe the files of A. */
 static fsdpck_status open_b(const cli *c, const transform_request *r, fsdpck_checkpoint **b,
                             fsdpck_error *err)
 {
@@ -82,7 +82,7 @@ int cmd_diff(cli *c, int argc, const char **argv)
     transform_options_init(&w);
     const opt_group groups[] = {
         {"Comparing:", comparing_rows, &w},
-        {"Which tensors:", options_selecting, &w},
+        {"Selection:", options_selecting, &w},
         {"Names of A:", options_naming, &w},
         {"Reading:", options_reading, &w},
         {"", options_hosts, &w},
@@ -93,11 +93,11 @@ int cmd_diff(cli *c, int argc, const char **argv)
     };
     const opt_spec spec = {
         .usage = "diff [OPTION]... A B",
-        .about = "Compares two checkpoints, in whatever format and however each is cut: names,\n"
-                 "dtypes, shapes, every element, and the objects that are not tensors. Where\n"
-                 "only one of them has an optimizer or an outer key around its model, the\n"
-                 "model parts are compared. Exit status 0: equal, 1: different, 2 and more:\n"
-                 "no answer. -q stops at the first difference.",
+        .about = "Compares two checkpoints of any format and sharding: names, dtypes, shapes,\n"
+                 "every element, and the objects that are not tensors. If only one of them\n"
+                 "has an optimizer or an outer key around its model, only the model parts are\n"
+                 "compared. Exit status 0: equal; 1: different; 2 and more: no result. -q\n"
+                 "stops at the first difference.",
         .groups = groups,
         .examples = "  fsdpck diff step-1000 step-1000-on-16\n"
                     "  fsdpck diff --as bf16 step-1000 export/\n"

@@ -12,26 +12,26 @@
 
 #define AT(member) offsetof(transform_options, member)
 
-/* Longest list of digests: some ten million tensors. */
+/* Largest list of digests: some ten million tensors. */
 #define LIST_NBYTES_MAX ((size_t)2 << 30)
 
 static const opt_row checking_rows[] = {
     {"check", 'c', OPT_TEXT, .at = AT(check), .value = "FILE",
-     .help = "compare with the digests in FILE, '-' for standard input"},
+     .help = "compare with the digests in FILE ('-': standard input)"},
     {0},
 };
 
 static const opt_row manifest_rows[] = {
     {"manifest", .kind = OPT_TEXT, .at = AT(manifest), .value = "FILE",
-     .help = "write a manifest (fsdpck-manifest(5)) of the tensors and files of SRC"},
+     .help = "write a manifest (fsdpck-manifest(5)) of SRC's tensors and files"},
     {"sha256", .kind = OPT_FLAG, .at = AT(sha256),
-     .help =
-         "the SHA-256 of each file: into the manifest, or else alone, as sha256sum -c reads it"},
+     .help = "SHA-256 of each file: in the manifest; without --manifest, print only these, for "
+             "sha256sum -c"},
     {"force", .kind = OPT_FLAG, .at = AT(force), .help = "replace the manifest FILE"},
     {0},
 };
 
-/* The files' SHA-256 alone: no tensor is looked at. */
+/* Only the SHA-256 of the files: no tensor is read. */
 static int run_files(cli *c, const transform_request *r)
 {
     fsdpck_error err;
@@ -62,7 +62,7 @@ static fsdpck_status write_manifest(cli *c, const transform_request *r, fsdpck_c
     return st;
 }
 
-/* A manifest is of all tensors as they are. */
+/* A manifest describes all tensors, unchanged: none of these options may be given. */
 static bool selects(const fsdpck_transform_options *o)
 {
     return (o->part >= 0 && o->part != FSDPCK_PART_ALL) || o->clean_names == FSDPCK_ON ||
@@ -71,7 +71,7 @@ static bool selects(const fsdpck_transform_options *o)
                0;
 }
 
-/* Before all is read for nothing. */
+/* A bad path must fail before the checkpoint is read. */
 static fsdpck_status check_manifest_path(const transform_request *r, fsdpck_error *err)
 {
     const char *path = r->transform.manifest_path;
@@ -86,9 +86,9 @@ static int run(cli *c, const transform_request *r)
         return run_files(c, r);
     }
     if (r->transform.manifest_path != NULL && selects(&r->transform))
-        return opt_usage_error(c,
-                               "a manifest is of the whole checkpoint: no tensors can be chosen, "
-                               "renamed or cast");
+        return opt_usage_error(
+            c, "--manifest describes the whole checkpoint: cannot select, rename or "
+               "cast tensors");
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_digests *d = NULL;
@@ -96,7 +96,7 @@ static int run(cli *c, const transform_request *r)
     char *list = NULL;
     size_t nbytes = 0;
     fsdpck_status st = FSDPCK_OK;
-    const bool first = fsdpck_context_rank(c->ctx) == 0; /* what lies beside SRC is its business */
+    const bool first = fsdpck_context_rank(c->ctx) == 0; /* only rank 0 writes beside SRC */
     if (first && r->check_add_path != NULL)
         st = text_file_read(r->check_add_path, "list of digests", LIST_NBYTES_MAX, &list, &nbytes,
                             &err);
@@ -135,7 +135,7 @@ int cmd_digest(cli *c, int argc, const char **argv)
     const opt_group groups[] = {
         {"Checking:", checking_rows, &w},
         {"Files:", manifest_rows, &w},
-        {"Which tensors:", options_selecting, &w},
+        {"Selection:", options_selecting, &w},
         {"Names and dtypes:", options_naming, &w},
         {"", options_casting, &w},
         {"Reading:", options_reading, &w},
@@ -147,10 +147,10 @@ int cmd_digest(cli *c, int argc, const char **argv)
     };
     const opt_spec spec = {
         .usage = "digest [OPTION]... SRC",
-        .about = "Prints one digest for each tensor of checkpoint SRC, and one for the whole.\n"
-                 "A tensor's digest is the same however it is cut and in whatever format, so\n"
-                 "two sites compare terabytes by a text file. Objects that are not tensors\n"
-                 "are not looked at.",
+        .about = "Prints a digest for each tensor of checkpoint SRC, and one for the whole. The\n"
+                 "digest of a tensor depends neither on its sharding nor on the format: two\n"
+                 "sites can compare terabytes with a text file. Objects that are not tensors\n"
+                 "have no digest.",
         .groups = groups,
         .examples =
             "  fsdpck digest step-1000 >step-1000.digests\n"

@@ -7,15 +7,14 @@
 static void print_overview(FILE *to)
 {
     fputs("Usage: fsdpck COMMAND [OPTION]... SRC [DST]\n\n"
-          "Reads sharded PyTorch checkpoints (FSDP, DCP, .pt, safetensors) without Python,\n"
-          "torch or a GPU, and never executes what is in them. Merges their shards into\n"
-          "whole tensors, or cuts them anew for other ranks, in bounded memory, and\n"
-          "refuses rather than invents data.\n\n"
+          "Inspects, verifies, consolidates, reshards and diffs sharded PyTorch checkpoints\n"
+          "(FSDP, DCP, .pt, safetensors) without Python, torch or a GPU, in bounded memory.\n"
+          "It never executes code from a checkpoint, and never invents data.\n\n"
           "Commands:\n",
           to);
     for (const command *k = commands; k->name != NULL; k++)
         fprintf(to, "  %-12s %s\n", k->name, k->summary);
-    fputs("\nfsdpck COMMAND --help shows the options of one; fsdpck(1) is the manual.\n"
+    fputs("\nfsdpck COMMAND --help shows the options of a command; fsdpck(1) is the manual.\n"
           "Start with: fsdpck inspect SRC\n",
           to);
 }
@@ -29,13 +28,14 @@ int cmd_help_missing(void)
 int cmd_help_unknown(cli *c, const char *word, int argc, const char **argv)
 {
     opt_find_json(c, argc, argv);
-    return opt_usage_error_next(c,
-                                "fsdpck help lists the commands, fsdpck-findings(7) the findings "
-                                "that help explains",
-                                "there is no command '%s'", word);
+    return opt_usage_error_next(
+        c,
+        "run fsdpck help for the list of commands; see fsdpck-findings(7) for "
+        "the ids of findings",
+        "unknown command '%s'", word);
 }
 
-/* Whether `word` is the id of a finding, in letters of either case. */
+/* Whether `word` is the id of a finding; case is ignored. */
 static bool find_finding_kind(const char *word, fsdpck_finding_kind *k)
 {
     char id[40];
@@ -52,12 +52,12 @@ static int print_finding(const fsdpck_finding_kind *k)
         printf("%s is a former id of %s\n", k->former_id, k->id);
     printf("%s: %s\n", k->id, k->means);
     printf("  class:    %s\n", k->class_name);
-    printf("  verify:   %s%s\n", k->severity, k->fixed ? ", which cannot be set otherwise" : "");
+    printf("  verify:   %s%s\n", k->severity, k->fixed ? ", which --set cannot change" : "");
     printf("  next:     %s\n", k->next);
     return 0;
 }
 
-/* One command, or where it is NULL all of them. */
+/* One command, or all of them if `one` is NULL. */
 static int print_commands_json(const cli *c, const command *one)
 {
     cJSON *e = report_json_begin(c, 0, "none", NULL);

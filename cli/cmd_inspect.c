@@ -9,18 +9,20 @@ typedef struct inspect_options {
 } inspect_options;
 
 static const opt_row showing_rows[] = {
-    {"tree", .kind = OPT_FLAG, .at = offsetof(inspect_options, tree), .help = "names as a tree"},
+    {"tree", .kind = OPT_FLAG, .at = offsetof(inspect_options, tree),
+     .help = "print names as a tree"},
     {"table", .kind = OPT_FLAG, .at = offsetof(inspect_options, table),
-     .help = "every tensor with dtype, shape, size and the layout that its chunks imply"},
+     .help = "list every tensor with dtype, shape, size and the layout that its chunks imply"},
     {"objects", .kind = OPT_FLAG, .at = offsetof(inspect_options, objects),
-     .help = "everything that is not a tensor, one a line; shown, never run"},
+     .help = "list everything that is not a tensor, one per line; nothing is executed"},
     {"json", .kind = OPT_FLAG, .at = offsetof(inspect_options, json),
-     .help = "machine-readable; with --table all tensors, with --objects all objects"},
+     .help = "report as JSON; with --table all tensors, with --objects all objects"},
     {0},
 };
 
 static const opt_row saying_rows[] = {
-    {"verbose", 'v', OPT_FLAG, .at = offsetof(inspect_options, verbose), .help = "say more"},
+    {"verbose", 'v', OPT_FLAG, .at = offsetof(inspect_options, verbose),
+     .help = "print more details"},
     {"quiet", 'q', OPT_FLAG, .at = offsetof(inspect_options, quiet),
      .help = "no notes and no progress"},
     {0},
@@ -62,7 +64,7 @@ int cmd_inspect(cli *c, int argc, const char **argv)
     inspect_options w = {0};
     transform_options_init(&w.reading);
     const opt_group groups[] = {
-        {"What is shown:", showing_rows, &w},
+        {"Output:", showing_rows, &w},
         {"Reading:", options_reading, &w.reading},
         {"", options_keying, &w.reading},
         {"", saying_rows, &w},
@@ -70,9 +72,9 @@ int cmd_inspect(cli *c, int argc, const char **argv)
     };
     const opt_spec spec = {
         .usage = "inspect [OPTION]... SRC",
-        .about = "Shows what checkpoint SRC holds, from its metadata alone: format, ranks,\n"
-                 "mesh, tensors, dtypes, parts, balance, and a likely next command. SRC is\n"
-                 "a folder or a file.",
+        .about = "Shows the contents of checkpoint SRC, a folder or a file: format, ranks,\n"
+                 "mesh, tensors, dtypes, parts, balance, and a likely next command. Reads the\n"
+                 "metadata only.",
         .groups = groups,
         .examples = "  fsdpck inspect step-1000\n"
                     "  fsdpck inspect --table step-1000 | grep norm\n"

@@ -15,19 +15,20 @@ typedef struct latest_options {
 
 static const opt_row choosing_rows[] = {
     {"number", 'n', OPT_COUNT, .at = offsetof(latest_options, number), .value = "K", .min = 1,
-     .max = 1u << 20, .help = "the K newest complete ones; default 1"},
+     .max = 1u << 20, .help = "print the K newest complete checkpoints; default 1"},
     {"level", .kind = OPT_CHOICE, .at = offsetof(latest_options, level), .value = "LEVEL",
      .choices = "quick|coverage",
-     .help = "what makes one complete: quick (metadata, and all files are there and long enough; "
-             "default) or coverage (each tensor is there as a whole, too)"},
+     .help = "test of completeness: quick (metadata is valid, all files exist and are long enough; "
+             "default) or coverage (each tensor is complete, too)"},
     {0},
 };
 
 static const opt_row saying_rows[] = {
-    {"json", .kind = OPT_FLAG, .at = offsetof(latest_options, json), .help = "machine-readable"},
-    {"verbose", 'v', OPT_FLAG, .at = offsetof(latest_options, verbose), .help = "say more"},
+    {"json", .kind = OPT_FLAG, .at = offsetof(latest_options, json), .help = "report as JSON"},
+    {"verbose", 'v', OPT_FLAG, .at = offsetof(latest_options, verbose),
+     .help = "print more details"},
     {"quiet", 'q', OPT_FLAG, .at = offsetof(latest_options, quiet),
-     .help = "do not say why newer ones were passed over"},
+     .help = "do not print why newer checkpoints were skipped"},
     {0},
 };
 
@@ -51,9 +52,9 @@ static void print_candidate(void *arg, const char *path, uint64_t step, const fs
         return;
     }
     if (why == NULL)
-        puts(path); /* for a script: as it is */
+        puts(path); /* not escaped: scripts use it as a path */
     else if (!v->c->quiet)
-        fprintf(stderr, "fsdpck %s: passed over '%s': %s%s%s%s\n", v->c->command,
+        fprintf(stderr, "fsdpck %s: skipped '%s': %s%s%s%s\n", v->c->command,
                 why->path[0] != '\0' ? why->path : path, why->message,
                 why->finding == FSDPCK_FINDING_NONE ? "" : " [", fsdpck_finding_name(why->finding),
                 why->finding == FSDPCK_FINDING_NONE ? "" : "]");
@@ -74,9 +75,10 @@ static int finish(const cli *c, view *v, uint64_t found)
         return FSDPCK_LIMIT;
     }
     if (found == 0) {
-        warnings_add_finding(cJSON_GetObjectItem(e, "findings"), FSDPCK_FINDING_NO_CHECKPOINT,
-                             "error", "no complete checkpoint",
-                             "see why each was passed over: fsdpck verify tells more of one");
+        warnings_add_finding(
+            cJSON_GetObjectItem(e, "findings"), FSDPCK_FINDING_NO_CHECKPOINT, "error",
+            "no complete checkpoint",
+            "see the reason for each skipped checkpoint; run fsdpck verify on one for details");
     }
     cJSON_AddItemToObject(e, "checkpoints", v->found);
     cJSON_AddItemToObject(e, "passed_over", v->skipped);
@@ -122,15 +124,15 @@ int cmd_latest(cli *c, int argc, const char **argv)
     const opt_group groups[] = {
         {"Choosing:", choosing_rows, &w},
         {"Reading:", options_reading, &w.reading},
-        {"Saying:", saying_rows, &w},
+        {"Output:", saying_rows, &w},
         {0},
     };
     const opt_spec spec = {
         .usage = "latest [OPTION]... ROOT",
-        .about = "Prints the path of the newest complete checkpoint under ROOT, the folder of a\n"
-                 "run: step-1000, global_step_1000, checkpoint-1000, iter_0001000 and their\n"
-                 "like, by number. What an unfinished save left is passed over, with the reason\n"
-                 "on standard error. For scripts that go on where a job was cut off.",
+        .about = "Prints the path of the newest complete checkpoint in ROOT, the folder of a\n"
+                 "run: step-1000, global_step_1000, checkpoint-1000, iter_0001000 and similar\n"
+                 "names, ordered by number. Skips unfinished saves, and prints the reason on\n"
+                 "standard error. For scripts that resume an interrupted job.",
         .groups = groups,
         .examples = "  fsdpck latest runs/7b\n"
                     "  torchrun train.py --resume \"$(fsdpck latest runs/7b)\"\n",

@@ -9,20 +9,20 @@
 
 static const opt_row showing_rows[] = {
     {"rank", .kind = OPT_TEXT, .at = AT(show_rank), .value = "R",
-     .help = "what rank R holds of each tensor: shape, offset, padding; 'all': every rank"},
+     .help = "print rank R's shard of each tensor: shape, offset, padding; 'all': every rank"},
     {"format", .kind = OPT_TEXT, .at = AT(format), .value = "F",
-     .help = "as reshard into this format would cut it"},
-    {"json", .kind = OPT_FLAG, .at = AT(json), .help = "machine-readable"},
+     .help = "target format of reshard; it can change how tensors are sharded"},
+    {"json", .kind = OPT_FLAG, .at = AT(json), .help = "report as JSON"},
     {0},
 };
 
 static const opt_row saying_rows[] = {
-    {"verbose", 'v', OPT_FLAG, .at = AT(verbose), .help = "say more"},
+    {"verbose", 'v', OPT_FLAG, .at = AT(verbose), .help = "print more details"},
     {"quiet", 'q', OPT_FLAG, .at = AT(quiet), .help = "no notes and no progress"},
     {0},
 };
 
-/* False after having reported a usage error. */
+/* Returns false after it has reported a usage error. */
 static bool choose_scope(const cli *c, const char *rank, const fsdpck_layout *l,
                          layout_scope *scope)
 {
@@ -77,9 +77,9 @@ int cmd_layout(cli *c, int argc, const char **argv)
     transform_options w;
     transform_options_init(&w);
     const opt_group groups[] = {
-        {"How it is cut:", options_cutting, &w},
-        {"Which tensors:", options_selecting, &w},
-        {"What is shown:", showing_rows, &w},
+        {"Sharding:", options_cutting, &w},
+        {"Selection:", options_selecting, &w},
+        {"Output:", showing_rows, &w},
         {"Reading:", options_reading, &w},
         {"", options_keying, &w},
         {"", saying_rows, &w},
@@ -87,12 +87,14 @@ int cmd_layout(cli *c, int argc, const char **argv)
     };
     const opt_spec spec = {
         .usage = "layout [OPTION]... SRC|MODEL",
-        .about = "Shows who would hold what if checkpoint SRC were cut for another number of\n"
-                 "ranks or another mesh: placements, sizes, offsets, padding, balance and the\n"
-                 "bytes a GPU needs for training. No tensor data are read, nothing is written.\n\n"
-                 "MODEL, a description of a model (JSON, fsdpck-model(5)), needs no checkpoint:\n"
-                 "its FSDP units, their flat parameters or pieces, what is gathered and wasted.\n"
-                 "Of the options below only --world-size, --mesh, --rank and --json are for it.",
+        .about = "Shows the tensors and bytes of each rank if checkpoint SRC were resharded for\n"
+                 "a different number of ranks or mesh: placements, sizes, offsets, padding,\n"
+                 "balance and the bytes a GPU needs for training. Reads no tensor data, writes\n"
+                 "nothing.\n\n"
+                 "MODEL, a model description (JSON, fsdpck-model(5)), needs no checkpoint. The\n"
+                 "report shows its FSDP units, their flat parameters or shards, the gathered\n"
+                 "bytes and the padding. MODEL takes only --world-size, --mesh, --rank and\n"
+                 "--json.",
         .groups = groups,
         .examples =
             "  fsdpck layout step-1000 --world-size 16\n"

@@ -4,10 +4,10 @@
 
 static const opt_row format_rows[] = {
     {"format", .kind = OPT_TEXT, .at = AT(format), .value = "F",
-     .help = "dcp, pt-ranks, dcp-safetensors or fsdp1 (FSDP1's LOCAL state, of --model); "
-             "default: as SRC, dcp where SRC is not sharded"},
+     .help = "dcp, pt-ranks, dcp-safetensors or fsdp1 (FSDP1's LOCAL state, needs --model); "
+             "default: as SRC, or dcp if SRC is not sharded"},
     {"align", .kind = OPT_SIZE, .at = AT(align_nbytes), .value = "SIZE",
-     .help = "dcp: data of every tensor begin at a multiple of this, such as 4096"},
+     .help = "dcp: align the data of every tensor to SIZE bytes, such as 4096"},
     {"rank-pattern", .kind = OPT_TEXT, .at = AT(rank_pattern), .value = "P",
      .help = "pt-ranks, fsdp1: names of the files; default: as SRC, else "
              "model_world_size_{W}_rank_{r}.pt"},
@@ -15,8 +15,8 @@ static const opt_row format_rows[] = {
      .help = "pt-ranks: device type of the mesh; default cuda"},
     {"torch", .kind = OPT_CHOICE, .at = AT(torch), .value = "V",
      .choices = "2.5|2.6|2.7|2.8|2.9|2.10|2.11|2.12|2.13|2.14|2.15",
-     .help = "pt-ranks: torch release that shall load them, 2.5 to 2.15; default: as SRC's rank "
-             "files, else the newest"},
+     .help = "pt-ranks: torch release that will load the files, 2.5 to 2.15; default: as SRC's "
+             "rank files, else the newest"},
     {0},
 };
 
@@ -30,8 +30,8 @@ int cmd_reshard(cli *c, int argc, const char **argv)
     transform_options w;
     transform_options_init(&w);
     const opt_group groups[] = {
-        {"How it is cut:", options_cutting, &w},
-        {"What is written:", options_selecting, &w},
+        {"Sharding:", options_cutting, &w},
+        {"Selection:", options_selecting, &w},
         {"", options_objects, &w},
         {"Names and dtypes:", options_naming, &w},
         {"", options_casting, &w},
@@ -47,10 +47,10 @@ int cmd_reshard(cli *c, int argc, const char **argv)
     };
     const opt_spec spec = {
         .usage = "reshard [OPTION]... SRC DST",
-        .about = "Cuts checkpoint SRC anew for another number of ranks, another mesh or\n"
-                 "another sharded format, at DST, bit for bit, without torch or a process\n"
-                 "group. DST appears only when it is complete and safe on the storage.\n"
-                 "Optimizer state is cut as its parameter is.",
+        .about = "Reshards checkpoint SRC to DST, bit for bit, for a different number of ranks,\n"
+                 "mesh or sharded format. It needs neither torch nor a process group. DST\n"
+                 "appears only when it is complete and safe on the storage. Optimizer state\n"
+                 "is sharded like its parameter.",
         .groups = groups,
         .examples = "  fsdpck reshard step-1000 for16 --world-size 16\n"
                     "  fsdpck reshard step-1000 hsdp --mesh dp_replicate=2,dp_shard=8\n"

@@ -17,52 +17,55 @@ typedef struct verify_options {
 static const opt_row checking_rows[] = {
     {"level", .kind = OPT_CHOICE, .at = offsetof(verify_options, level), .value = "LEVEL",
      .choices = "quick|structure|coverage|checksum|numeric",
-     .help = "quick, structure, coverage (default), checksum or numeric; each includes those "
-             "before it"},
+     .help = "quick, structure, coverage (default), checksum or numeric; each level includes the "
+             "previous ones"},
     {"stats", .kind = OPT_FLAG, .at = offsetof(verify_options, stats),
      .help =
          "mean, standard deviation, extremes, zeros and exponents of each tensor; level numeric"},
     {"sample", .kind = OPT_TEXT, .at = offsetof(verify_options, sample), .value = "PART",
-     .help = "at levels checksum and numeric: read 5% of the data, or 1/20, 2/20 and so on, which "
-             "together are all; then nothing is called verified"},
+     .help = "at levels checksum and numeric: read part of the data, as 5%, or 1/20, 2/20, ..., "
+             "which together cover all; the result is then never \"verified\""},
     {"max-duration", .kind = OPT_TEXT, .at = offsetof(verify_options, max_duration),
      .value = "TIME",
-     .help = "at levels checksum and numeric: stop reading after 90s, 10m or 2h; what was not read "
-             "is told"},
+     .help = "at levels checksum and numeric: stop reading after 90s, 10m or 2h; the report counts "
+             "the unread data"},
     {"strict", .kind = OPT_FLAG, .at = offsetof(verify_options, strict),
-     .help = "a warning fails the check as an error does"},
+     .help = "exit with status 1 for warnings too"},
     {"set", .kind = OPT_LIST, .at = offsetof(verify_options, set), .value = "ID=WHAT",
      .help =
-         "how bad finding ID is: error, warn, note or ignore; not for what is ambiguous or leads "
-         "out of SRC; repeatable, see fsdpck-findings(7)"},
+         "severity of finding ID: error, warn, note or ignore; findings about ambiguous data or "
+         "paths outside SRC stay errors; repeatable, see fsdpck-findings(7)"},
     {"require-checksums", .kind = OPT_FLAG, .at = offsetof(verify_options, require_checksums),
-     .help = "bytes for which no checksum is recorded are an error; level checksum, where none is "
+     .help = "report bytes without a recorded checksum as an error; implies --level checksum if "
+             "none is "
              "given"},
     {"manifest", .kind = OPT_TEXT, .at = offsetof(verify_options, manifest), .value = "FILE",
-     .help = "compare with this manifest; default: fsdpck-manifest.json in SRC, where it has one"},
+     .help = "compare with this manifest; default: fsdpck-manifest.json in SRC, if it exists"},
     {"sha256", .kind = OPT_FLAG, .at = offsetof(verify_options, sha256),
-     .help = "the SHA-256 of files too, an error where no manifest has it; level checksum, where "
-             "none is given"},
+     .help =
+         "compare the SHA-256 of files too; a file without one in a manifest is an error; implies "
+         "--level checksum if none is given"},
     {"expect", .kind = OPT_TEXT, .at = offsetof(verify_options, expect), .value = "WHAT",
-     .help = "tensors that SRC must have: a list of names, one a line, or of fsdpck digest, a "
-             "manifest, an index of safetensors, or another checkpoint"},
+     .help =
+         "tensors that SRC must have: a list of names, one per line, the output of fsdpck digest, "
+         "a manifest, a safetensors index, or another checkpoint"},
     {0},
 };
 
 static const opt_row running_rows[] = {
     {"threads", .kind = OPT_COUNT, .at = offsetof(verify_options, threads), .value = "N", .min = 1,
-     .max = 1024, .help = "default: what affinity and cgroup allow"},
+     .max = 1024, .help = "number of threads; default: as affinity and cgroup allow"},
     {"peer-timeout", .kind = OPT_COUNT, .at = offsetof(verify_options, peer_timeout_seconds),
      .value = "SECONDS", .min = 1, .max = 86400,
-     .help = "under mpirun: a rank that is silent so long is lost; default 60"},
+     .help = "under mpirun: a rank without a sign of life for SECONDS is lost; default 60"},
     {"json", .kind = OPT_FLAG, .at = offsetof(verify_options, json), .help = "report as JSON"},
-    {"verbose", 'v', OPT_FLAG, .at = offsetof(verify_options, verbose), .help = "notes too"},
+    {"verbose", 'v', OPT_FLAG, .at = offsetof(verify_options, verbose), .help = "print notes too"},
     {"quiet", 'q', OPT_FLAG, .at = offsetof(verify_options, quiet),
-     .help = "findings alone, no summary"},
+     .help = "print only findings, no summary"},
     {0},
 };
 
-/* What does not go together; fills level and options. -1: go on. */
+/* Checks combinations of options; fills level and options. Returns -1, or the exit code 2. */
 static int read_options(const cli *c, verify_options *w, fsdpck_verify_options *options)
 {
     if (w->stats && w->level < 0)
@@ -143,9 +146,10 @@ int cmd_verify(cli *c, int argc, const char **argv)
     };
     const opt_spec spec = {
         .usage = "verify [OPTION]... SRC",
-        .about = "Is checkpoint SRC whole, consistent and uncorrupted? Nothing is executed,\n"
-                 "nothing is written. Exit status 0: no error was found at this level, 1: one\n"
-                 "was, 2 and more: no answer. The report ends with what the level cannot see.",
+        .about = "Checks completeness, consistency and checksums of checkpoint SRC. Executes\n"
+                 "nothing, writes nothing. Exit status 0: no error at this level; 1: an error;\n"
+                 "2 and more: no verdict. The report ends with the defects that the level\n"
+                 "cannot detect.",
         .groups = groups,
         .examples = "  fsdpck verify step-1000\n"
                     "  fsdpck verify --level checksum step-1000 && upload step-1000\n"

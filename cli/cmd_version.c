@@ -35,7 +35,7 @@ static int print_json(const cli *c)
 }
 
 static const opt_row rows[] = {
-    {"json", .kind = OPT_FLAG, .help = "machine-readable"},
+    {"json", .kind = OPT_FLAG, .help = "report as JSON"},
     {0},
 };
 

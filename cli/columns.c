@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A text: where it ends in `text`, and how many characters it has. */
+/* A cell: its end in `text`, and its width in characters. */
 typedef struct cell {
     size_t end, width;
 } cell;
@@ -35,9 +35,8 @@ void columns_free(columns *c)
     free(c);
 }
 
-/* Cells of a terminal, near enough, whatever the locale: U+3000 to U+DFFF take two, accents that
- * stand behind their letter (U+0300 to U+036F) none. (libsmartcols loops for ever over some of these
- * where the locale is C.) */
+/* Approximate width on a terminal, in any locale: U+3000 to U+DFFF take two columns, combining accents
+ * (U+0300 to U+036F) none. (libsmartcols loops forever over some of these in the C locale.) */
 static size_t width_of(const char *text, size_t nbytes)
 {
     const unsigned char *s = (const unsigned char *)text;
@@ -108,7 +107,7 @@ static void put_spaces(size_t n)
     }
 }
 
-/* Column i, indented like all; the last one is not padded where that would trail. */
+/* Prints column i. The last one gets no trailing blanks. */
 static void put_cell(const columns *c, size_t i, const char *text, size_t nbytes, size_t width)
 {
     const size_t fill = c->widths[i] - width;

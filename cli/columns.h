@@ -1,5 +1,4 @@
-/* columns.h: tables as table.h's, indented, for a great many of them: one that is kept and filled
- * again.
+/* columns.h: indented tables like those of table.h. One object prints many tables in turn.
  *
  *     static const table_column heads[] = {{"NAME", false}, {"BYTES", true}};
  *     columns *rows = columns_new();                             // NULL is fine for the rest
@@ -21,7 +20,7 @@ columns *columns_new(void);
 void columns_free(columns *c);
 /* heads are borrowed; at most COLUMNS_MAX. */
 void columns_begin(columns *c, const table_column *heads, size_t count);
-/* One text a column, copied; names from files must be escaped. */
+/* One text per column, copied; names from files must be escaped. */
 void columns_add(columns *c, const char *const *cells);
 size_t columns_count(const columns *c); /* of rows */
 bool columns_print(columns *c);

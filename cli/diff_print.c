@@ -18,7 +18,7 @@ static const struct {
 } kinds[] = {
     [FSDPCK_DIFF_ONLY_A] = {FSDPCK_FINDING_DIFF_ONLY_A, "only in A"},
     [FSDPCK_DIFF_ONLY_B] = {FSDPCK_FINDING_DIFF_ONLY_B, "only in B"},
-    [FSDPCK_DIFF_TYPE] = {FSDPCK_FINDING_DIFF_TYPE, "other dtype or shape"},
+    [FSDPCK_DIFF_TYPE] = {FSDPCK_FINDING_DIFF_TYPE, "different dtype or shape"},
     [FSDPCK_DIFF_VALUES] = {FSDPCK_FINDING_DIFF_VALUES, "values"},
     [FSDPCK_DIFF_OBJECT_ONLY_A] = {FSDPCK_FINDING_DIFF_OBJECT, "object only in A"},
     [FSDPCK_DIFF_OBJECT_ONLY_B] = {FSDPCK_FINDING_DIFF_OBJECT, "object only in B"},
@@ -45,7 +45,7 @@ static void print_values(const fsdpck_diff_row *r)
     if (r->largest > 0)
         printf("; largest difference %.9g", r->largest);
     if (r->not_numbers > 0)
-        printf("; in %s of them a side is NaN or infinite",
+        printf("; %s of them are NaN or infinite in A or B",
                report_number(a, sizeof a, r->not_numbers));
 }
 
@@ -109,9 +109,9 @@ static bool print_stat(const fsdpck_diff *d, uint64_t count)
     return table_print(rows);
 }
 
-/* ---- what a cast explains ---- */
+/* ---- differences that a cast explains ---- */
 
-/* As --as takes it; NULL where it is none of those. *nbytes: of an element. */
+/* The dtype as an argument of --as, or NULL. *nbytes: size of an element. */
 static const char *float_option_name(const char *dtype, unsigned *nbytes)
 {
     static const struct {
@@ -129,7 +129,7 @@ static const char *float_option_name(const char *dtype, unsigned *nbytes)
     return NULL;
 }
 
-/* The dtypes of one row, where it is a float in both and of one shape. */
+/* Whether a tensor is a float in both, with the same shape; *a and *b: its dtypes. */
 static bool is_cast(const fsdpck_diff_row *r, const char **a, const char **b, bool *narrows)
 {
     unsigned a_nbytes = 0, b_nbytes = 0;
@@ -142,7 +142,7 @@ static bool is_cast(const fsdpck_diff_row *r, const char **a, const char **b, bo
     return *a != NULL && *b != NULL;
 }
 
-/* Where tensors of another dtype or shape all went from one float to another; "" else. */
+/* The next step if all differences in dtype are one cast between floats; "" else. */
 static const char *cast_next(const transform_request *r, const fsdpck_diff *d, uint64_t rows,
                              char *text, size_t capacity)
 {
@@ -166,11 +166,10 @@ static const char *cast_next(const transform_request *r, const fsdpck_diff *d, u
     if (!any || r->transform.dtype_count > 0)
         return text;
     if (narrows)
-        snprintf(text, capacity, "give --as %s, which casts A's floats: is B what A becomes?", to);
+        snprintf(text, capacity, "give --as %s to cast A's floats before the comparison", to);
     else
         snprintf(text, capacity,
-                 "give --as %s and B first, then A: is A what B becomes when its floats are cast?",
-                 from);
+                 "swap A and B, and give --as %s to cast B's floats before the comparison", from);
     return text;
 }
 
@@ -193,12 +192,12 @@ static void print_totals(const fsdpck_diff *d, const fsdpck_diff_info *k)
         printf(": %s differ", report_number(a, sizeof a, counts[FSDPCK_DIFF_VALUES]));
         printf("; %s only in A", report_number(a, sizeof a, counts[FSDPCK_DIFF_ONLY_A]));
         printf(", %s only in B", report_number(a, sizeof a, counts[FSDPCK_DIFF_ONLY_B]));
-        printf(", %s of other dtype or shape",
+        printf(", %s of different dtype or shape",
                report_number(a, sizeof a, counts[FSDPCK_DIFF_TYPE]));
         const uint64_t objects = counts[FSDPCK_DIFF_OBJECT] + counts[FSDPCK_DIFF_OBJECT_ONLY_A] +
                                  counts[FSDPCK_DIFF_OBJECT_ONLY_B];
         if (objects > 0)
-            printf("; %s other", report_count(a, sizeof a, objects, "object"));
+            printf("; differences in %s", report_count(a, sizeof a, objects, "object"));
         puts(k->stopped ? "; there may be more" : "");
     }
 }
@@ -214,7 +213,7 @@ int diff_print_text(const cli *c, const transform_request *r, const fsdpck_diff 
         return code;
     }
     if (r->stat && !print_stat(d, k.rows)) {
-        fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+        fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
         return FSDPCK_LIMIT;
     }
     for (uint64_t i = 0; !r->stat && i < k.rows; i++) {
@@ -270,7 +269,7 @@ static cJSON *row_json(const fsdpck_diff_row *r)
     return o;
 }
 
-/* How many of each kind; what they are is in differences. */
+/* One finding per kind with its count; the list "differences" has the details. */
 static void add_findings(cJSON *findings, const fsdpck_diff *d, uint64_t rows)
 {
     uint64_t counts[FSDPCK_DIFF_OBJECT + 1] = {0};
@@ -299,7 +298,7 @@ int diff_print_json(const cli *c, const transform_request *r, const fsdpck_info 
     const int code = k.rows == 0 ? 0 : FSDPCK_FINDING;
     cJSON *e = report_json_begin(c, code, k.rows == 0 ? "clean" : "findings", info);
     if (e == NULL) {
-        fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+        fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
         return FSDPCK_LIMIT;
     }
     report_json_name(e, "against", r->dst, strlen(r->dst));

@@ -7,16 +7,16 @@
 
 #include "report.h"
 
-/* Names of what is left out, without --verbose. */
+/* Most names of omitted tensors and objects without --verbose. */
 #define NAMES_SHOWN 5u
 
 static int no_memory(const cli *c)
 {
-    fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+    fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
     return FSDPCK_LIMIT;
 }
 
-/* Objects are no matter of digests: with --quiet tensors alone are told of. */
+/* Objects have no digests: with --quiet, only omitted tensors are reported. */
 static void note_left_out(const cli *c, const fsdpck_digests_info *k)
 {
     char a[40], b[40], n[40];
@@ -24,7 +24,7 @@ static void note_left_out(const cli *c, const fsdpck_digests_info *k)
     if (!some)
         return;
     flockfile(stderr);
-    fprintf(stderr, "fsdpck %s: %snot looked at: %s", c->command, c->quiet ? "warning: " : "",
+    fprintf(stderr, "fsdpck %s: %sleft out: %s", c->command, c->quiet ? "warning: " : "",
             report_count(a, sizeof a, k->left_out_tensors, "tensor"));
     if (k->left_out_tensors > 0)
         fprintf(stderr, " (%s)", report_bytes(n, sizeof n, k->left_out_nbytes));
@@ -184,12 +184,12 @@ int digest_print_files(const cli *c, const fsdpck_info *info, const fsdpck_files
     return 0;
 }
 
-/* ---- compared with a list ---- */
+/* ---- comparison with a list ---- */
 
-/* Names of the list that are not in the checkpoint, for a guess at why. */
+/* Names of the list that are not in the checkpoint, to guess the reason. */
 #define MISSING_NOTED 16u
 
-static const char part_next[] = "give --part model, if the list was made with it";
+static const char part_next[] = "give --part model: the list seems to contain the model part only";
 
 typedef struct check_printer {
     const cli *c;
@@ -205,12 +205,12 @@ static const struct {
 } verdicts[] = {
     [FSDPCK_DIGEST_OK] = {FSDPCK_FINDING_NONE, "OK"},
     [FSDPCK_DIGEST_DIFFERS] = {FSDPCK_FINDING_DIGEST_DIFFERS, "digest differs"},
-    [FSDPCK_DIGEST_TYPE_DIFFERS] = {FSDPCK_FINDING_DIGEST_TYPE, "other dtype or shape"},
+    [FSDPCK_DIGEST_TYPE_DIFFERS] = {FSDPCK_FINDING_DIGEST_TYPE, "different dtype or shape"},
     [FSDPCK_DIGEST_MISSING] = {FSDPCK_FINDING_DIGEST_MISSING, "not in the checkpoint"},
     [FSDPCK_DIGEST_EXTRA] = {FSDPCK_FINDING_DIGEST_EXTRA, "not in the list"},
 };
 
-/* From the list, which may be anybody's; what is escaped already stays as it is. */
+/* Names come from the untrusted list; escaped text stays unchanged. */
 static void print_name(const char *name, size_t nbytes)
 {
     const size_t capacity = 4 * nbytes + 1;
@@ -237,8 +237,8 @@ static bool has_suffix(const char *name, size_t nbytes, const char *tail)
     return nbytes > n && name[nbytes - n - 1] == '.' && memcmp(name + nbytes - n, tail, n) == 0;
 }
 
-/* Whether the list looks like one of the model part: its names are there as they are, or below an
- * outer key, and the checkpoint has more. */
+/* Whether the list seems to be of the model part: the checkpoint contains its names, possibly below an
+ * outer key, and further tensors. */
 static bool is_of_part(const check_printer *v, const transform_request *r, const fsdpck_digests *d)
 {
     bool seen[MISSING_NOTED] = {false};
@@ -318,7 +318,7 @@ static int finish_json(check_printer *v, const transform_request *r, const fsdpc
         (double)(v->counts[FSDPCK_DIGEST_DIFFERS] + v->counts[FSDPCK_DIGEST_TYPE_DIFFERS]));
     cJSON_AddNumberToObject(n, "missing", (double)v->counts[FSDPCK_DIGEST_MISSING]);
     cJSON_AddNumberToObject(n, "extra", (double)v->counts[FSDPCK_DIGEST_EXTRA]);
-    cJSON *findings = cJSON_GetObjectItem(e, "findings"); /* has the warnings */
+    cJSON *findings = cJSON_GetObjectItem(e, "findings"); /* contains the warnings */
     for (cJSON *o; (o = cJSON_DetachItemFromArray(v->findings, 0)) != NULL;)
         cJSON_AddItemToArray(findings, o);
     cJSON_Delete(v->findings);
@@ -331,7 +331,7 @@ static int finish_text(const check_printer *v, const transform_request *r, const
     char a[40];
     if (bad == 0)
         return 0;
-    fprintf(stderr, "fsdpck %s: %s not as in the list\n", v->c->command,
+    fprintf(stderr, "fsdpck %s: mismatch with the list: %s\n", v->c->command,
             report_count(a, sizeof a, bad, "tensor"));
     if (is_of_part(v, r, d))
         fprintf(stderr, "  next:     %s\n", part_next);

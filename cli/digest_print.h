@@ -4,14 +4,14 @@
 
 #include "transform_options.h"
 
-/* The list of SHA-256, as sha256sum -c reads it. */
+/* The SHA-256 of each file, in the format of sha256sum. */
 int digest_print_files(const cli *c, const fsdpck_info *info, const fsdpck_files *files);
-/* With -q and a manifest that was written, nothing. */
+/* Prints nothing with -q and --manifest. */
 int digest_print_text(const cli *c, const transform_request *r, const fsdpck_digests *d);
 /* info: of the source. */
 int digest_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
                       const fsdpck_digests *d);
-/* Compared with a list: 0 where all match, else 1. */
+/* Compares with a list: 0 if all match, else 1. */
 int digest_print_check(const cli *c, const transform_request *r, const fsdpck_info *info,
                        const fsdpck_digests *d, const char *list, size_t nbytes);
 

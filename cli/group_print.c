@@ -7,12 +7,12 @@
 #include "report.h"
 #include "table.h"
 
-/* So many ranks are shown one by one. */
+/* Most ranks that are listed without -v. */
 #define RANKS_SHOWN 16u
 
-/* ---- words ---- */
+/* ---- options ---- */
 
-/* One of the rates, "net=25GB/s". */
+/* Parses one rate, "net=25GB/s". */
 static bool parse_rate(const cli *c, const char *text, size_t nbytes, fsdpck_transform_options *t)
 {
     const struct {
@@ -34,7 +34,7 @@ static bool parse_rate(const cli *c, const char *text, size_t nbytes, fsdpck_tra
                         text);
         return false;
     }
-    opt_usage_error(c, "--model-bandwidth: '%.*s' is none of read=, write= and net= with a rate",
+    opt_usage_error(c, "--model-bandwidth: '%.*s' is not read=RATE, write=RATE or net=RATE",
                     (int)nbytes, text);
     return false;
 }
@@ -51,7 +51,7 @@ bool group_parse_bandwidth(const cli *c, const char *text, fsdpck_transform_opti
     }
 }
 
-/* ---- what each rank has ---- */
+/* ---- load of each rank ---- */
 
 typedef enum load_kind {
     LOAD_ITEMS,
@@ -170,7 +170,7 @@ static void print_prediction(const transform_request *r, const fsdpck_group_plan
         printf("%snetwork %.1f s", before, g->net_seconds);
     printf(")");
     if (t->model_read > 0 && t->model_write > 0)
-        printf("; %.1f s where reading and writing share one path", g->serial_seconds);
+        printf("; %.1f s if reading and writing share one path", g->serial_seconds);
     putchar('\n');
 }
 
@@ -181,11 +181,11 @@ void group_print_text(const cli *c, const transform_request *r, const fsdpck_gro
     total_loads(g, &s);
     printf("group: %s on %s, source %s\n", report_count(a, sizeof a, g->size, "rank"),
            report_count(b, sizeof b, g->hosts, "host"),
-           r->transform.group_local ? "on the disks of the hosts that saved it"
-                                    : "on a file system that all see");
+           r->transform.group_local ? "on local disks of the hosts that saved it"
+                                    : "on a shared file system");
     print_table(g, &s, g->size <= RANKS_SHOWN || c->verbose > 0);
     if (s.total[LOAD_RECEIVED] > 0)
-        printf("travels: %s of %s\n", report_bytes(a, sizeof a, s.total[LOAD_RECEIVED]),
+        printf("sent between ranks: %s of %s\n", report_bytes(a, sizeof a, s.total[LOAD_RECEIVED]),
                report_bytes(b, sizeof b, s.total[LOAD_READ]));
     print_prediction(r, g);
 }

@@ -1,5 +1,5 @@
-/* group_print.h: a dry run for a group of processes (--group-size): its options, and what
- * each rank would do. */
+/* group_print.h: a dry run for a group of processes (--group-size): its options, and the work of each
+ * rank. */
 #ifndef FSDPCK_CLI_GROUP_PRINT_H
 #define FSDPCK_CLI_GROUP_PRINT_H
 
@@ -7,11 +7,11 @@
 
 #include "transform_options.h"
 
-/* "read=7GB/s,write=5GB/s,net=25GB/s" into model_read, model_write and model_net. False after having
- * reported a usage error. */
+/* Parses "read=7GB/s,write=5GB/s,net=25GB/s" into model_read, model_write and model_net, in bytes per
+ * second. Returns false after it has reported a usage error. */
 bool group_parse_bandwidth(const cli *c, const char *text, fsdpck_transform_options *t);
 
-/* Few ranks, or with -v all, one by one; else the least, the mean and the most of them. */
+/* Lists up to 16 ranks, or with -v all; else the minimum, mean and maximum. */
 void group_print_text(const cli *c, const transform_request *r, const fsdpck_group_plan *g);
 /* Adds the member "group_plan". */
 void group_add_json(const cli *c, const transform_request *r, const fsdpck_group_plan *g, cJSON *e);

@@ -1,5 +1,5 @@
-/* inspect_print.h: output of `fsdpck inspect`. Each walks the checkpoint and prints on stdout;
- * names that come from files are escaped. Each returns the exit code. */
+/* inspect_print.h: output of `fsdpck inspect`. Each function walks the checkpoint, prints on stdout and
+ * returns the exit code. Names from files are escaped. */
 #ifndef FSDPCK_CLI_INSPECT_PRINT_H
 #define FSDPCK_CLI_INSPECT_PRINT_H
 
@@ -9,7 +9,7 @@
 #define INSPECT_DTYPES 32u
 #define INSPECT_NEXT   3u
 
-/* What the summary and the JSON both tell. */
+/* Data of both the summary and the JSON report. */
 typedef struct inspect_totals {
     fsdpck_info info;
     struct {
@@ -24,7 +24,7 @@ typedef struct inspect_totals {
     char next[INSPECT_NEXT][9000]; /* likely next command lines, up to the first empty one */
 } inspect_totals;
 
-/* False where memory ran out. */
+/* False if memory runs out. */
 bool inspect_collect(const fsdpck_checkpoint *ckpt, inspect_totals *sums);
 void inspect_totals_release(inspect_totals *sums);
 

@@ -37,7 +37,8 @@ static void print_origin(const fsdpck_info *info)
         printf("  mesh        %s%s", info->mesh,
                strchr(info->mesh, '=') == NULL ? " (dims without names)" : "");
     if (info->cut_otherwise > 0)
-        printf(", %s cut otherwise", report_count(n, sizeof n, info->cut_otherwise, "tensor"));
+        printf(", %s sharded differently",
+               report_count(n, sizeof n, info->cut_otherwise, "tensor"));
     if (info->mesh != NULL && info->mesh[0] != '\0')
         putchar('\n');
 }
@@ -99,7 +100,7 @@ int inspect_print_summary(const cli *c, const fsdpck_checkpoint *ckpt)
 {
     inspect_totals s;
     if (!inspect_collect(ckpt, &s)) {
-        fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+        fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
         return FSDPCK_LIMIT;
     }
     char a[32], b[32], name[NAME_CAPACITY], shape[512];
@@ -129,7 +130,7 @@ int inspect_print_summary(const cli *c, const fsdpck_checkpoint *ckpt)
 
 static int no_memory(const cli *c)
 {
-    fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+    fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
     return FSDPCK_LIMIT;
 }
 
@@ -175,7 +176,7 @@ static int compare_names(const void *left, const void *right)
     return a->nbytes < b->nbytes ? -1 : a->nbytes > b->nbytes;
 }
 
-/* Bytes that a and b share up to and including a dot. */
+/* Length in bytes of the common prefix of a and b that ends with a dot. */
 static size_t common_prefix_nbytes(const tree_name *a, const tree_name *b)
 {
     size_t shared = 0;
@@ -193,7 +194,7 @@ static void print_indented(size_t depth, const char *text, size_t nbytes, const 
            fsdpck_escape(part, sizeof part, text, nbytes), tail);
 }
 
-/* Opens the dotted parts of `n` behind byte `at`, then prints its leaf. */
+/* Prints a line for each dotted part of `n` after byte `at`, then its leaf. */
 static void print_branch(const fsdpck_checkpoint *ckpt, const tree_name *n, size_t at)
 {
     size_t depth = 0;

@@ -97,7 +97,7 @@ static void suggest(inspect_totals *s)
                  escaped, dst);
         return;
     }
-    /* Only the user knows who wrote it. */
+    /* The files do not show whether FSDP1 or FSDP2 wrote them. */
     if (s->info.order_suspect) {
         snprintf(s->next[n++], sizeof s->next[0],
                  "fsdpck consolidate --assume fsdp2-tp-2.3 %s %s  # if FSDP2 wrote it", escaped,

@@ -25,7 +25,7 @@ static cJSON *tensor_json(fsdpck_layout *l, uint64_t index)
     return o;
 }
 
-/* Names are those of "tensors", in that order. */
+/* Names are those of "tensors", in the same order. */
 static cJSON *piece_json(const fsdpck_layout *l, const fsdpck_layout_tensor *t, uint64_t index,
                          uint64_t rank)
 {

@@ -23,7 +23,7 @@ fsdpck_box *layout_model_boxes(const model_layout *l, uint64_t unit, uint64_t k,
     return boxes;
 }
 
-/* The first option given that asks for something of a checkpoint; NULL where there is none. */
+/* The first given option that applies to checkpoints only; NULL if there is none. */
 static const char *find_foreign_option(const transform_request *r)
 {
     const struct {
@@ -88,7 +88,7 @@ static fsdpck_status open_all(const cli *c, const transform_request *r, model_la
     return st;
 }
 
-/* --world-size and --mesh may both be given where they agree. */
+/* --world-size and --mesh may both be given if they agree. */
 static bool ranks_agree(const cli *c, const transform_request *r)
 {
     uint64_t world_size, shard_size;
@@ -96,7 +96,7 @@ static bool ranks_agree(const cli *c, const transform_request *r)
         fsdpck_mesh_sizes(r->transform.mesh, &world_size, &shard_size, NULL) != FSDPCK_OK ||
         world_size == r->transform.world_size)
         return true;
-    opt_usage_error(c, "--world-size and --mesh name different numbers of ranks");
+    opt_usage_error(c, "--world-size and --mesh give different numbers of ranks");
     return false;
 }
 
@@ -105,8 +105,8 @@ int layout_model_run(const cli *c, const transform_request *r)
     const char *foreign = find_foreign_option(r);
     if (foreign != NULL)
         return opt_usage_error_next(
-            c, "leave it out; a description takes --world-size, --mesh, --rank and --json",
-            "%s is for checkpoints: '%s' is a description of a model", foreign, r->src);
+            c, "omit it; model descriptions take --world-size, --mesh, --rank and --json",
+            "%s does not apply to model descriptions such as '%s'", foreign, r->src);
     if (!ranks_agree(c, r))
         return FSDPCK_USAGE;
     fsdpck_error err;

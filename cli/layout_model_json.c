@@ -182,7 +182,7 @@ static cJSON *rank_unit_json(const model_layout *l, uint64_t index, uint64_t ran
     return o;
 }
 
-/* One item a unit and rank, so that what is kept grows with neither. */
+/* One item per unit and rank, so that memory grows with neither number. */
 static cJSON *rank_json(const model_layout *l, uint64_t rank)
 {
     fsdpck_units_rank sums = {.struct_nbytes = sizeof sums};
@@ -197,7 +197,7 @@ static cJSON *rank_json(const model_layout *l, uint64_t rank)
     return o;
 }
 
-/* ---- the whole ---- */
+/* ---- report ---- */
 
 static cJSON *whole_json(const fsdpck_param *p)
 {

@@ -10,7 +10,7 @@
 
 #define NAME_CAPACITY  1024u
 #define SHAPE_CAPACITY 512u
-/* A table keeps its rows: a long one is printed in parts. */
+/* A table keeps its rows in memory, so a long one is printed in parts. */
 #define ROWS_MAX 1000u
 
 static char *unit_name_of(char *text, size_t capacity, const fsdpck_unit *unit)
@@ -64,7 +64,7 @@ static void print_unit_totals(const fsdpck_unit *u)
 {
     char a[40], b[40], n[40], after[128];
     const uint64_t held = u->shard_nbytes * u->world_size;
-    printf("  %s a rank", report_bytes(a, sizeof a, u->shard_nbytes));
+    printf("  %s per rank", report_bytes(a, sizeof a, u->shard_nbytes));
     if (u->gather_nbytes > 0)
         printf(", gathers %s in %s%s", report_bytes(b, sizeof b, u->gather_nbytes), u->gather_dtype,
                text_after_forward(u, after, sizeof after));
@@ -94,7 +94,7 @@ static void print_shared(const model_layout *l, uint64_t index, const fsdpck_uni
 
 /* ---- rows ---- */
 
-/* What a table is about. */
+/* Subject of a table. */
 typedef struct subject {
     const model_layout *l;
     columns *rows;
@@ -143,9 +143,9 @@ static const row_kind flat_rows = {flat_columns, 6, add_flat_row};
 
 static const table_column group_columns[] = {
     {"NAME", false},        {"DTYPE", false},    {"SHAPE", false}, {"ELEMENTS", true},
-    {"FIRST PIECE", false}, {"GATHERED", false}, {"PADDING", true}};
+    {"FIRST SHARD", false}, {"GATHERED", false}, {"PADDING", true}};
 
-/* "6,144 bfloat16", or of an extension "64 float8_e4m3fn + 4 float32" */
+/* "6,144 bfloat16", or for an extension "64 float8_e4m3fn + 4 float32" */
 static char *gathered_text(const subject *of, uint64_t k, uint64_t inputs, char *text,
                            size_t capacity)
 {
@@ -196,7 +196,7 @@ static bool print_unit(const model_layout *l, columns *rows, uint64_t index)
     return true;
 }
 
-/* ---- what a rank has ---- */
+/* ---- contents of a rank ---- */
 
 static const table_column flat_piece_columns[] = {
     {"NAME", false}, {"ELEMENTS", false}, {"AT", true}, {"BOXES", false}};
@@ -323,7 +323,7 @@ static bool print_whole(const model_layout *l, columns *rows)
 {
     if (l->all.whole_params == 0)
         return true;
-    printf("in no unit: every rank holds it whole\n");
+    printf("in no unit, full on every rank:\n");
     bool ok = true;
     columns_begin(rows, whole_columns, 5);
     for (uint64_t i = 0; ok && i < l->about.names; i++) {
@@ -342,22 +342,22 @@ static bool print_whole(const model_layout *l, columns *rows)
     return ok;
 }
 
-/* ---- sums ---- */
+/* ---- totals ---- */
 
 static void print_training(const fsdpck_units_info *k)
 {
     char m[40], a[40], b[40], n[40];
-    printf("training  %s a GPU at most: parameters %s, gradients %s in their dtype, Adam %s "
+    printf("training  at most %s per GPU: parameters %s, gradients %s in their dtype, Adam %s "
            "(assumed: two moments in the parameters' dtype)\n",
            report_bytes(m, sizeof m, k->rank_nbytes + k->grad_nbytes + k->adam_nbytes),
            report_bytes(a, sizeof a, k->rank_nbytes), report_bytes(b, sizeof b, k->grad_nbytes),
            report_bytes(n, sizeof n, k->adam_nbytes));
     if (k->cpu_nbytes > 0)
-        printf("          %s of the parameters, and what goes with them, on the CPU\n",
+        printf("          %s of the parameters, with their gradients and state, on the CPU\n",
                report_bytes(a, sizeof a, k->cpu_nbytes));
 }
 
-/* "units     4 of FSDP on 1,024 ranks, in groups of 8 (as given)", and the model before it */
+/* Two lines: the model, then "units     4 of FSDP on 1,024 ranks, in groups of 8 (as given)". */
 static void print_subject(const model_layout *l)
 {
     const fsdpck_units_info *k = &l->all;
@@ -397,7 +397,7 @@ static void print_totals(const model_layout *l)
     if (k->gather_nbytes_max > 0) {
         fsdpck_unit u = {.struct_nbytes = sizeof u};
         fsdpck_units_get(l->units, k->gather_unit, &u);
-        printf("gather    %s at most at once, in %s: unit %s\n",
+        printf("gather    at most %s at once, in %s: unit %s\n",
                report_bytes(a, sizeof a, k->gather_nbytes_max), u.gather_dtype,
                unit_name_of(name, sizeof name, &u));
     }
@@ -417,8 +417,9 @@ int layout_model_text(const cli *c, const model_layout *l, const layout_scope *s
     columns *rows = columns_new();
     bool ok = true;
     if (l->all.units == 0)
-        printf("no module of the description has 'fsdp' or 'fully_shard', so nothing is sharded; "
-               "describe_model.py --fully-shard CLASS,... says what shall be: fsdpck-model(5)\n\n");
+        printf("no module of the description has 'fsdp' or 'fully_shard', so nothing is sharded\n"
+               "next: choose classes with describe_model.py --fully-shard CLASS,...: "
+               "fsdpck-model(5)\n\n");
     for (uint64_t r = scope->first; ok && r < scope->last; r++)
         ok = print_rank(l, rows, r);
     for (uint64_t i = 0; ok && scope->first == scope->last && i < l->all.units; i++)
@@ -427,7 +428,7 @@ int layout_model_text(const cli *c, const model_layout *l, const layout_scope *s
         ok = print_whole(l, rows);
     columns_free(rows);
     if (!ok) {
-        fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+        fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
         return FSDPCK_LIMIT;
     }
     print_totals(l);

@@ -10,12 +10,12 @@
 
 #define NAME_CAPACITY  1024u
 #define SHAPE_CAPACITY 512u
-/* From here on padding deserves a word. */
+/* Share of padding from which on a hint is printed. */
 #define PADDING_SHARE_HIGH 0.25
 
 static int no_memory(const cli *c)
 {
-    fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+    fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
     return FSDPCK_LIMIT;
 }
 
@@ -41,7 +41,7 @@ static bool print_tensors(fsdpck_layout *l, uint64_t count)
 {
     static const table_column columns[] = {
         {"NAME", false},        {"DTYPE", false}, {"SHAPE", false}, {"PLACEMENTS", false},
-        {"FIRST PIECE", false}, {"PIECES", true}, {"EMPTY", true}};
+        {"FIRST SHARD", false}, {"SHARDS", true}, {"EMPTY", true}};
     table *rows = table_new(columns, 7);
     for (uint64_t i = 0; i < count; i++) {
         char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], first[SHAPE_CAPACITY];
@@ -62,7 +62,7 @@ static bool print_tensors(fsdpck_layout *l, uint64_t count)
     return table_print(rows);
 }
 
-/* One table a rank, so that what is kept does not grow with the ranks. */
+/* One table per rank, so that memory does not grow with the number of ranks. */
 static bool print_rank(const fsdpck_layout *l, const fsdpck_layout_tensor *tensors, uint64_t count,
                        uint64_t rank)
 {
@@ -131,10 +131,11 @@ void layout_print_padding(uint64_t padding_nbytes, uint64_t held_nbytes)
     char a[40];
     const double held = (double)held_nbytes + (double)padding_nbytes;
     const double share = held > 0 ? (double)padding_nbytes / held : 0;
-    printf("padding   %s in the memory of all ranks (%.2f %% of what they hold)\n",
+    printf("padding   %s in the memory of all ranks (%.2f %% of their bytes)\n",
            report_bytes(a, sizeof a, padding_nbytes), 100 * share);
     if (share >= PADDING_SHARE_HIGH)
-        printf("          pieces are small: fewer ranks that share a tensor pad less, as --mesh "
+        printf("          shards are small: with fewer ranks per tensor padding shrinks, as with "
+               "--mesh "
                "dp_replicate=R,dp_shard=S\n");
 }
 
@@ -149,11 +150,11 @@ static void print_totals(const transform_request *r, const fsdpck_info *info,
     layout_print_ranks(&(layout_ranks){
         k->rank_nbytes_min, k->rank_nbytes_max, k->rank_min, k->rank_max,
         k->world_size == 0 ? 0 : k->rank_nbytes_total / k->world_size, layout_imbalance(k)});
-    printf("empty     %s without elements\n", report_count(a, sizeof a, k->empty_pieces, "piece"));
+    printf("empty     %s without elements\n", report_count(a, sizeof a, k->empty_pieces, "shard"));
     layout_print_padding(k->padding_nbytes, k->rank_nbytes_total);
     if (k->param_nbytes == 0)
         return;
-    printf("training  %s a GPU at most: parameters %s, gradients %s in their dtype, ",
+    printf("training  at most %s per GPU: parameters %s, gradients %s in their dtype, ",
            report_bytes(m, sizeof m, k->param_nbytes + k->grad_nbytes + k->adam_nbytes),
            report_bytes(a, sizeof a, k->param_nbytes), report_bytes(b, sizeof b, k->grad_nbytes));
     report_bytes(n, sizeof n, k->adam_nbytes);

@@ -12,41 +12,40 @@
 #include "warnings.h"
 
 const command commands[] = {
-    {"inspect", cmd_inspect, "what is in it: tensors, shards, layout, optimizer, other objects",
-     NULL, false},
-    {"verify", cmd_verify, "is it whole, consistent, uncorrupted? exit status for pipelines",
-     " check fsck ", true},
+    {"inspect", cmd_inspect, "contents: tensors, shards, layout, optimizer, other objects", NULL,
+     false},
+    {"verify", cmd_verify, "check completeness, consistency and checksums", " check fsck ", true},
     {"consolidate", cmd_consolidate, "shards -> full tensors (HF folder, safetensors, .pt)",
      " merge convert export ", true},
     {"reshard", cmd_reshard, "shards -> other shards (DCP, rank files, DCP safetensors)",
      " split shard cut ", true},
-    {"layout", cmd_layout, "who would hold what: placements, sizes, padding, balance per rank",
-     NULL, false},
-    {"diff", cmd_diff, "same tensors? across formats, world sizes, layouts, dtypes",
+    {"layout", cmd_layout, "tensors and bytes per rank: placements, sizes, padding, balance", NULL,
+     false},
+    {"diff", cmd_diff, "compare tensors across formats, world sizes, layouts, dtypes",
      " compare cmp ", true},
-    {"digest", cmd_digest, "one digest a tensor, whatever the sharding; -c FILE checks",
+    {"digest", cmd_digest, "one digest per tensor, for any sharding; -c FILE checks a list",
      " sum checksum ", true},
-    {"latest", cmd_latest, "the newest complete checkpoint under a run's folder", NULL, false},
-    {"help", cmd_help, "this text, the help of a command, or what a finding means", NULL, false},
-    {"version", cmd_version, "version, and what is built in", NULL, false},
+    {"latest", cmd_latest, "newest complete checkpoint in the folder of a run", NULL, false},
+    {"help", cmd_help, "this text, help for a command, or the meaning of a finding", NULL, false},
+    {"version", cmd_version, "version, and the formats and engines that are built in", NULL, false},
     {NULL, NULL, NULL, NULL, false},
 };
 
-/* The one thing that a signal handler can reach. */
+/* State that a signal handler can reach. */
 static fsdpck_context *volatile signal_context;
 static volatile sig_atomic_t signal_seen;
-static volatile sig_atomic_t pipe_broken; /* somebody does not read stdout or stderr any more */
+static volatile sig_atomic_t pipe_broken; /* the reader of stdout or stderr has closed it */
 
 static void on_signal(int number)
 {
     signal_seen = number;
     fsdpck_context_cancel(signal_context);
-    /* The second time the user means it. */
+    /* A second signal ends the program at once. */
     signal(number, SIG_DFL);
 }
 
-/* That a reader went away is told by write(), and matters only for the report: whoever reads progress
- * may leave. Sent by another process it is a request to end as any other. */
+/* write() reports a reader that has closed its end; only the report needs one, progress does not. A
+ * SIGPIPE that another process sends is a request to end, like the other signals. */
 static void on_pipe(int number, siginfo_t *info, void *context)
 {
     (void)context;
@@ -78,8 +77,8 @@ const command *command_find(const char *name)
     return NULL;
 }
 
-/* What was ignored when the program began stays so: nohup, and jobs in the background. It is looked at
- * before the constructors of libraries, since UCX, which comes with some MPIs, takes SIGHUP for itself. */
+/* Signals that were ignored at the start stay ignored: nohup, and jobs in the background. They are
+ * recorded before library constructors run: UCX, a part of some MPIs, installs a SIGHUP handler. */
 static struct sigaction at_start[NSIG];
 
 static void remember_signals(void)
@@ -111,7 +110,7 @@ static void install_handlers(fsdpck_context *ctx)
     signal_context = ctx;
     struct sigaction action = {.sa_handler = on_signal};
     sigemptyset(&action.sa_mask);
-    /* All that ask a program to end; batch systems send USR1 and XCPU before they kill. */
+    /* Signals that ask a program to end; batch systems send USR1 and XCPU before SIGKILL. */
     static const int numbers[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
                                   SIGUSR1, SIGUSR2, SIGXCPU, SIGALRM};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
@@ -119,11 +118,11 @@ static void install_handlers(fsdpck_context *ctx)
     struct sigaction pipe_action = {.sa_sigaction = on_pipe, .sa_flags = SA_SIGINFO};
     sigemptyset(&pipe_action.sa_mask);
     install_handler(SIGPIPE, &pipe_action);
-    /* A file size limit shall be an error of write(), not a death. */
+    /* A file size limit must be an error of write(), not the end of the process. */
     signal(SIGXFSZ, SIG_IGN);
 }
 
-/* A report that did not reach its reader is a failure too. */
+/* A report that could not be written is a failure too. */
 static int finish(int code)
 {
     if (signal_seen != 0) {
@@ -136,7 +135,7 @@ static int finish(int code)
         raise(SIGPIPE);
     }
     if (lost && code == 0) {
-        fputs("fsdpck: writing the report to standard output failed\n", stderr);
+        fputs("fsdpck: cannot write the report to standard output\n", stderr);
         return FSDPCK_IO;
     }
     return code;
@@ -152,7 +151,7 @@ static const char *command_or_help(int argc, char **argv)
     return word;
 }
 
-/* Rank 0 speaks for all: what the others would say is the same. Returns where they can still be heard. */
+/* Rank 0 prints for all ranks: their output would be the same. Returns a copy of stderr. */
 static int mute_stdout(void)
 {
     const int loud = dup(STDERR_FILENO);
@@ -165,7 +164,7 @@ static int mute_stdout(void)
     return loud;
 }
 
-/* The command, by all ranks or by the first. */
+/* Runs the command on all ranks, or on rank 0 only. */
 static int run_command(cli *c, const command *k, int argc, char **argv)
 {
     fsdpck_error err;
@@ -178,7 +177,7 @@ static int run_command(cli *c, const command *k, int argc, char **argv)
     if (!k->shared) {
         fsdpck_context_detach(c->ctx);
         if (st == FSDPCK_USAGE && fsdpck_context_world_size(c->ctx) == 1)
-            st = FSDPCK_OK; /* several that do not find each other may well look */
+            st = FSDPCK_OK; /* processes without a group may still read */
     }
     int code = 0;
     if (st != FSDPCK_OK)
@@ -186,8 +185,7 @@ static int run_command(cli *c, const command *k, int argc, char **argv)
     else if (k->shared || rank == 0)
         code = k->run(c, argc - 1, (const char **)argv + 1);
     if (loud >= 0 && fsdpck_context_lost_peer(c->ctx))
-        dprintf(loud, "fsdpck %s: rank %u: another rank does not answer any more\n", c->command,
-                rank);
+        dprintf(loud, "fsdpck %s: rank %u: another rank no longer responds\n", c->command, rank);
     fsdpck_context_leave(c->ctx, (fsdpck_status)code);
     if (loud >= 0)
         close(loud);
@@ -198,7 +196,7 @@ int main(int argc, char **argv)
 {
     cli c = {.ctx = fsdpck_context_new(), .started_seconds = report_now()};
     if (c.ctx == NULL) {
-        fputs("fsdpck: no memory\n", stderr);
+        fputs("fsdpck: out of memory\n", stderr);
         return FSDPCK_LIMIT;
     }
     const char *word = command_or_help(argc, argv);

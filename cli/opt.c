@@ -23,7 +23,7 @@ static int usage_error(const cli *c, const char *next, const char *fmt, va_list 
     if (next != NULL)
         snprintf(err.next, sizeof err.next, "%s", next);
     else
-        snprintf(err.next, sizeof err.next, "fsdpck %s --help shows the options", c->command);
+        snprintf(err.next, sizeof err.next, "run fsdpck %s --help for the options", c->command);
     return report_failure(c, NULL, &err);
 }
 
@@ -45,7 +45,7 @@ int opt_usage_error_next(const cli *c, const char *next, const char *fmt, ...)
     return code;
 }
 
-/* Prints text from column `column` on, wrapped, further lines indented to HELP_INDENT. */
+/* Prints text from column `column` on, wrapped; continuation lines are indented to HELP_INDENT. */
 static void print_wrapped(const char *text, int column)
 {
     while (*text != '\0') {
@@ -103,7 +103,7 @@ static void print_help(const opt_spec *spec)
         printf("\nExamples:\n%s", spec->examples);
 }
 
-/* What popt fills, and what is still text and waits to be read as a value: the last that was given. */
+/* Storage for popt. `texts` has the last text of each option, not yet parsed as a value. */
 typedef struct parse {
     struct poptOption popt[ROWS_MAX + 2];
     const opt_row *rows[ROWS_MAX];
@@ -147,8 +147,7 @@ static void gather_rows(parse *p, const opt_spec *spec)
     p->popt[p->count + 1] = (struct poptOption)POPT_TABLEEND;
 }
 
-/* Letters to be put in, taken out or changed to make one word of the other, '_' and '-' being the
- * same; WORD_MAX where a word is longer than any option. */
+/* Levenshtein distance, with '_' equal to '-'; WORD_MAX if a word is longer than any option. */
 #define WORD_MAX 32u
 
 static size_t edit_distance(const char *a, const char *b)
@@ -173,7 +172,7 @@ static size_t edit_distance(const char *a, const char *b)
     return row[nb];
 }
 
-/* The option that an unknown word is most like; NULL where it is like none. */
+/* The option most similar to an unknown word; NULL if none is. */
 static const char *similar_option(const parse *p, const char *word)
 {
     char name[WORD_MAX + 2];
@@ -181,7 +180,7 @@ static const char *similar_option(const parse *p, const char *word)
         return NULL;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
     const char *best = NULL;
-    size_t least = strlen(name) < 6 ? 2 : 3; /* this much is another word */
+    size_t least = strlen(name) < 6 ? 2 : 3; /* at this distance, a different word */
     for (size_t i = 0; i < p->count; i++) {
         const size_t distance = edit_distance(name, p->rows[i]->name);
         if (distance < least) {
@@ -199,16 +198,16 @@ static int report_bad_option(cli *c, const parse *p, poptContext pc, int rc)
     if (similar != NULL) {
         char next[64];
         snprintf(next, sizeof next, "did you mean '--%s'?", similar);
-        return opt_usage_error_next(c, next, "there is no option '%s'", word);
+        return opt_usage_error_next(c, next, "unknown option '%s'", word);
     }
     if (rc == POPT_ERROR_BADOPT)
-        return opt_usage_error(c, "there is no option '%s'", word);
+        return opt_usage_error(c, "unknown option '%s'", word);
     if (rc == POPT_ERROR_NOARG)
-        return opt_usage_error(c, "option '%s' needs a value", word);
+        return opt_usage_error(c, "option '%s' requires a value", word);
     return opt_usage_error(c, "option '%s': %s", word, poptStrerror(rc));
 }
 
-/* --json decides how even a usage error is shown, so it is looked for before anything else. */
+/* Usage errors are reported as JSON too, so --json is searched before options are parsed. */
 void opt_find_json(cli *c, int argc, const char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
@@ -246,7 +245,7 @@ bool opt_size(const cli *c, const char *option, const char *text, uint64_t min, 
             *nbytes = n * units[i].factor;
             if (*nbytes >= min)
                 return true;
-            opt_usage_error(c, "%s: '%s' is too little: at least %lluM", option, text,
+            opt_usage_error(c, "%s: '%s' is too small: the minimum is %lluM", option, text,
                             (unsigned long long)(min >> 20));
             return false;
         }
@@ -285,7 +284,7 @@ static bool opt_choice(const cli *c, const char *option, const char *text, const
         if (*at == '\0')
             break;
     }
-    opt_usage_error(c, "%s: '%s' is none of %s", option, text, choices);
+    opt_usage_error(c, "%s: '%s' is not one of %s", option, text, choices);
     return false;
 }
 
@@ -344,7 +343,7 @@ static int parse_values(const cli *c, parse *p)
     return -1;
 }
 
-/* popt forgets a text that is given again without freeing it, unless it is taken each time. */
+/* popt leaks the text of a repeated option, unless the text is taken over each time. */
 static int next_options(parse *p, poptContext pc)
 {
     int rc;
@@ -365,7 +364,7 @@ int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const c
     *count = 0;
     poptContext pc = poptGetContext(NULL, argc, argv, p.popt, 0);
     if (pc == NULL)
-        return opt_usage_error(c, "no memory for the options");
+        return opt_usage_error(c, "out of memory for the options");
     const int rc = next_options(&p, pc);
     int code = -1;
     if (rc < -1) {

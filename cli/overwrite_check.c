@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Whether what `path` names is at `written`, or lies in the folder there. */
+/* Whether `path` names the file `written`, or a file in the folder `written`. */
 static bool is_inside(const char *path, const char *written)
 {
     struct stat want, have;
@@ -42,7 +42,7 @@ static fsdpck_status check(const transform_request *r, const char *dst, fsdpck_e
             const bool is_folder = stat(read[i].path, &found) == 0 && S_ISDIR(found.st_mode);
             snprintf(err->message, sizeof err->message, "%s would replace the %s of %s",
                      k == 0 ? "output" : "manifest", is_folder ? "folder" : "file", read[i].option);
-            snprintf(err->next, sizeof err->next, "choose another name");
+            snprintf(err->next, sizeof err->next, "choose a different name");
             return FSDPCK_USAGE;
         }
     return FSDPCK_OK;

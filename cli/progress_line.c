@@ -6,13 +6,13 @@
 
 #include "report.h"
 
-/* Columns of the bar with its brackets. */
+/* Width of the bar with its brackets, in columns. */
 enum { BAR_LEAST = 12, BAR_MOST = 42 };
 
-/* Room that is kept for the numbers, so that the bar does not change its length with them. */
+/* Columns reserved for the numbers, so that the length of the bar is constant. */
 enum { TEXT_COLUMNS = 46 };
 
-/* "1.6 of 3.7 GB": the unit is named once where it is the same. */
+/* "1.6 of 3.7 GB": a common unit is printed once. */
 static void format_bytes(char *text, size_t capacity, uint64_t done, uint64_t total)
 {
     char a[32], b[32];
@@ -46,7 +46,7 @@ static void draw_bar(char *text, double fraction, unsigned columns)
     text[columns] = '\0';
 }
 
-/* A field is there as a whole, or not at all. */
+/* Appends the field only if all of it fits. */
 static void append_whole(char *text, size_t capacity, const char *field, unsigned width,
                          size_t lead)
 {

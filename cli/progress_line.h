@@ -1,8 +1,8 @@
-/* progress_line.h: one line of progress as text. No clock and no terminal, so that tests can read it.
+/* progress_line.h: one line of progress as text. It uses no clock and no terminal, for tests.
  *
  *     writing  [######--------]  43 %  1.6 of 3.7 GB  1.2 GB/s  2 s left
  *
- * Where the width does not suffice, the bar goes first, then what stands behind.
+ * If the width is too small, the bar is omitted first, then the fields after the size.
  */
 #ifndef FSDPCK_CLI_PROGRESS_LINE_H
 #define FSDPCK_CLI_PROGRESS_LINE_H

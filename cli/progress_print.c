@@ -11,7 +11,7 @@
 #include "progress_line.h"
 #include "report.h"
 
-/* Between two looks; a terminal is redrawn each time. */
+/* Interval between updates; a terminal is redrawn each time. */
 #define POLL_NANOSECONDS 200000000L
 #define PLAIN_SECONDS    30.0
 
@@ -19,19 +19,19 @@ struct progress_display {
     const cli *c;
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t turn; /* either of the two has changed */
+    pthread_cond_t turn; /* `runs` or `stop` has changed */
     bool runs, stop;
     bool terminal;
     bool drawn;
     double last_plain;
-    const char *phase;   /* constant texts of the library: their addresses tell them apart */
+    const char *phase;   /* constant texts of the library, compared by address */
     double phase_began;  /* seconds */
     double rate;         /* bytes per second, smoothed */
-    double last_seconds; /* and the sample before */
+    double last_seconds; /* previous sample */
     uint64_t last_done;
 };
 
-/* Where a sample older than this has lost two thirds of its weight. */
+/* Time constant of the smoothed rate: an older sample has lost two thirds of its weight. */
 #define SMOOTH_SECONDS 4.0
 
 static void follow_rate(progress_display *v, const char *phase, uint64_t done, double now)
@@ -53,7 +53,7 @@ static void follow_rate(progress_display *v, const char *phase, uint64_t done, d
     v->last_done = done;
 }
 
-/* Columns of the terminal, less the last one, which some wrap at. */
+/* Width of the terminal without the last column, at which some terminals wrap. */
 static unsigned columns(void)
 {
     struct winsize size;

@@ -75,8 +75,7 @@ static long peak_rss_bytes(void)
     return usage.ru_maxrss * 1024;
 }
 
-/* JSON is UTF-8, and words of the command line may be anything. What is escaped already stays as it
- * is. */
+/* JSON is UTF-8, and command-line arguments may contain any byte. Escaped text stays unchanged. */
 static cJSON *new_text(const char *text)
 {
     const size_t nbytes = strlen(text);
@@ -130,7 +129,7 @@ cJSON *report_json_begin(const cli *c, int exit_code, const char *verdict,
     return e;
 }
 
-/* Members that every envelope has, even where the command had nothing to put there. */
+/* Adds the members that every envelope has, empty if the command has not set them. */
 static void fill_missing(cJSON *e)
 {
     static const char *const lists[] = {"outputs", "findings", "next"};
@@ -149,7 +148,7 @@ int report_json_print(cJSON *envelope, int exit_code)
     char *text = cJSON_Print(envelope);
     cJSON_Delete(envelope);
     if (text == NULL) {
-        fprintf(stderr, "fsdpck: no memory for the report\n");
+        fprintf(stderr, "fsdpck: out of memory for the report\n");
         return FSDPCK_LIMIT;
     }
     puts(text);
@@ -157,7 +156,7 @@ int report_json_print(cJSON *envelope, int exit_code)
     return exit_code;
 }
 
-/* cJSON ends an object with "\n}": without it further members can follow. */
+/* cJSON ends an object with "\n}"; the last two bytes are omitted so that members can follow. */
 void report_stream_begin(report_stream *s, cJSON *envelope)
 {
     *s = (report_stream){.first = true};
@@ -198,7 +197,7 @@ void report_stream_list_end(report_stream *s)
 int report_stream_end(report_stream *s, int exit_code)
 {
     if (s->failed) {
-        fprintf(stderr, "fsdpck: no memory for the report\n");
+        fprintf(stderr, "fsdpck: out of memory for the report\n");
         return FSDPCK_LIMIT;
     }
     puts("\n}");
@@ -259,7 +258,7 @@ static void failure_text(const cli *c, const fsdpck_error *err)
     print_text("  next:     ", report_next(err->finding, err->next), "\n");
 }
 
-/* Found in the input, not in the machine or in how much of it there is. */
+/* Whether the finding is a defect of the input, not of the machine or its limits. */
 static bool is_of_input(fsdpck_finding_id finding)
 {
     fsdpck_finding_kind kind;

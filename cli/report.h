@@ -11,14 +11,14 @@
 
 #include "cmd.h"
 
-/* The envelope of a success: the caller adds, then calls report_json_print. NULL where memory ran
+/* The envelope of a success; the caller adds members, then calls report_json_print. NULL if memory runs
  * out. */
 cJSON *report_json_begin(const cli *c, int exit_code, const char *verdict,
                          const fsdpck_info *source);
 /* Prints and frees. Returns the exit code. */
 int report_json_print(cJSON *envelope, int exit_code);
 
-/* An envelope with long lists: these are written item by item and never held as a whole.
+/* An envelope with long lists, written item by item and never kept in memory as a whole.
  *
  *     report_stream_begin(&s, envelope);
  *     report_stream_list(&s, "tensors");
@@ -26,8 +26,8 @@ int report_json_print(cJSON *envelope, int exit_code);
  *     report_stream_list_end(&s);
  *     return report_stream_end(&s, 0);
  *
- * Begin and item free what they are given; NULL items and a lack of memory are told by end, which
- * returns the exit code. */
+ * Begin and item free their arguments. End reports NULL items and a lack of memory, and returns the
+ * exit code. */
 typedef struct report_stream {
     bool first, failed;
 } report_stream;
@@ -38,20 +38,20 @@ void report_stream_item(report_stream *s, cJSON *item);
 void report_stream_list_end(report_stream *s);
 int report_stream_end(report_stream *s, int exit_code);
 
-/* A failure, as text on stderr or as the envelope on stdout; source may be NULL. Returns the exit
- * code. */
+/* Reports a failure, as text on stderr or as the envelope on stdout; source may be NULL. Returns the
+ * exit code. */
 int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err);
 
-/* Adds a name that may hold any byte, escaped. */
+/* Adds a name that may contain any byte, escaped. */
 void report_json_name(cJSON *object, const char *key, const char *name, size_t nbytes);
 /* Adds a list of numbers. */
 void report_json_sizes(cJSON *object, const char *key, const uint64_t *sizes, unsigned count);
 /* Adds a list of texts. */
 void report_json_names(cJSON *object, const char *key, char *const *names, size_t count);
-/* One more text of such a list. */
+/* Appends a text to such a list. */
 void report_json_add_name(cJSON *list, const char *name);
 
-/* What to do: `next`, or where it is "" what the table of findings says. */
+/* The next step: `next`, or if it is "" the one from the table of findings. */
 const char *report_next(fsdpck_finding_id finding, const char *next);
 
 /* "1.25 GB", "813 bytes"; decimal units, as disks and Hugging Face count. Returns text. */

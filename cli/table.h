@@ -1,5 +1,5 @@
-/* table.h: columns of text on stdout, as wide as they need to be: names are what people look for,
- * so nothing is cut to the width of the terminal.
+/* table.h: columns of text on stdout. Columns are as wide as their longest text and never truncated to
+ * the width of the terminal.
  *
  *     static const table_column columns[] = {{"NAME", false}, {"BYTES", true}};
  *     table *rows = table_new(columns, 2);        // NULL is fine for the next two
@@ -21,9 +21,9 @@ typedef struct table_column {
 
 /* heads are borrowed; at most COLUMNS_MAX. */
 table *table_new(const table_column *heads, size_t count);
-/* One text a column, copied; names from files must be escaped. */
+/* One text per column, copied; names from files must be escaped. */
 void table_add(table *t, const char *const *cells);
-/* Prints and frees. False where memory ran out, here or before. */
+/* Prints and frees. False if memory ran out, here or before. */
 bool table_print(table *t);
 
 #endif

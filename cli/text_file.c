@@ -18,7 +18,7 @@ static fsdpck_status fail(fsdpck_error *err, fsdpck_status status, const char *p
     return status;
 }
 
-/* Grows as it comes, as a pipe does not say how long it is. */
+/* The buffer grows, because the size of a pipe is unknown. */
 static fsdpck_status read_all(FILE *file, const char *path, const char *what, size_t most_nbytes,
                               char **text, size_t *nbytes, fsdpck_error *err)
 {
@@ -34,15 +34,15 @@ static fsdpck_status read_all(FILE *file, const char *path, const char *what, si
             capacity = capacity == 0 ? FIRST_NBYTES : 2 * capacity;
             char *more = realloc(*text, capacity);
             if (more == NULL)
-                return fail(err, FSDPCK_LIMIT, path, "no memory for the ", what, "");
+                return fail(err, FSDPCK_LIMIT, path, "out of memory for the ", what, "");
             *text = more;
         }
         *nbytes += fread(*text + *nbytes, 1, capacity - *nbytes - 1, file);
         if (ferror(file))
-            return fail(err, FSDPCK_IO, path, "reading the ", what, " failed");
+            return fail(err, FSDPCK_IO, path, "cannot read the ", what, "");
     }
     if (memchr(*text, '\0', *nbytes) != NULL)
-        return fail(err, FSDPCK_USAGE, path, "", what, " is not text: it holds a zero byte");
+        return fail(err, FSDPCK_USAGE, path, "", what, " is not text: it contains a zero byte");
     (*text)[*nbytes] = '\0';
     return FSDPCK_OK;
 }
@@ -53,10 +53,10 @@ fsdpck_status text_file_read(const char *path, const char *what, size_t most_nby
     size_t count = 0;
     *text = NULL;
     if (path[0] == '\0')
-        return fail(err, FSDPCK_USAGE, path, "no file is named for the ", what, "");
+        return fail(err, FSDPCK_USAGE, path, "empty file name for the ", what, "");
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
     if (file == NULL)
-        return fail(err, FSDPCK_IO, path, "opening the ", what, " failed");
+        return fail(err, FSDPCK_IO, path, "cannot open the ", what, "");
     const fsdpck_status st = read_all(file, path, what, most_nbytes, text, &count, err);
     if (file != stdin)
         fclose(file);

@@ -4,8 +4,8 @@
 
 #include "fsdpck.h"
 
-/* The whole of a file, "-" for stdin, which must be text of at most `most_nbytes`. `what` it is, for
- * messages. *text is malloc's and ends with a zero byte, NULL on failure; nbytes may be NULL. */
+/* Reads a file ("-": stdin), which must be text of at most `most_nbytes` bytes. `what` names it in
+ * messages. The caller frees *text, which ends with a zero byte; NULL on failure. nbytes may be NULL. */
 fsdpck_status text_file_read(const char *path, const char *what, size_t most_nbytes, char **text,
                              size_t *nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

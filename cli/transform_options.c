@@ -6,72 +6,73 @@
 
 #define AT(member) offsetof(transform_options, member)
 
-/* Ranks that a mesh can have: the library counts them in 16 bits. */
+/* Most ranks of a mesh: the library counts them in 16 bits. */
 #define RANKS_MAX 65534u
 
-/* Of --compress gzip: what h5py takes. */
+/* Default level of --compress gzip, as in h5py. */
 #define GZIP_LEVEL 4u
 
 const opt_row options_reading[] = {
     {"source-format", .kind = OPT_TEXT, .at = AT(source_format), .value = "F",
-     .help = "read SRC as this; default: found by content"},
+     .help = "format of SRC; default: detected from its content"},
     {"source-ranks", .kind = OPT_COUNT, .at = AT(source_ranks), .value = "N", .min = 1,
-     .max = 1u << 20, .help = "ranks that must have written SRC"},
+     .max = 1u << 20, .help = "number of ranks that must have written SRC"},
     {"source-rank-pattern", .kind = OPT_TEXT, .at = AT(source_rank_pattern), .value = "P",
-     .help = "names of the rank files in SRC, {r} for the rank and {W} for their number, such as "
+     .help = "names of the rank files in SRC: {r} is the rank, {W} the number of ranks, as in "
              "'shard_{r}_of_{W}.pt'; default: the names of known trainers"},
     {"per-rank", .kind = OPT_CHOICE, .at = AT(per_rank), .value = "WHAT",
      .choices = "keep|first|drop|error",
-     .help = "plain tensors and objects that differ between rank files: keep, first, drop or "
-             "error; default: error for tensors"},
+     .help = "handling of plain tensors and objects that differ between rank files: keep, first, "
+             "drop or error; default: error for tensors"},
     {"model", .kind = OPT_TEXT, .at = AT(model), .value = "FILE",
-     .help = "what FSDP1's flat parameters are made of: a model description, or a list of units "
-             "(fsdpck-model(5))"},
+     .help = "model description or list of units (fsdpck-model(5)), to split FSDP1's flat "
+             "parameters"},
     {"repair-strided", .kind = OPT_FLAG, .at = AT(repair_strided),
-     .help = "FSDP+TP folders of torch 2.10 and newer whose boxes do not fit their data: derive "
-             "the boxes anew where all then fit"},
+     .help = "recompute the boxes of FSDP+TP folders of torch 2.10 and newer that do not fit "
+             "their data, if all of them then fit"},
     {"assume", .kind = OPT_SET, .at = AT(assume), .value = "WHAT", .choices = "fsdp2-tp-2.3|order",
-     .help = "fsdp2-tp-2.3: SRC is FSDP2 with TP of torch 2.3 or 2.4, whose files name the wrong "
-             "order of cuts; order: the optimizer was given model.parameters() in their order; "
-             "repeatable"},
+     .help = "fsdp2-tp-2.3: FSDP2 with TP of torch 2.3 or 2.4 wrote SRC; its files record the "
+             "wrong order of shards; order: the optimizer got model.parameters() in their "
+             "order; repeatable"},
     {"hdf5-sep", .kind = OPT_TEXT, .at = AT(hdf5_separator), .value = "TEXT",
-     .help = "what joins the names of HDF5 groups and datasets; default: '.'"},
+     .help = "separator between the names of HDF5 groups and datasets; default: '.'"},
     {"hdf5-fill", .kind = OPT_FLAG, .at = AT(hdf5_fill),
-     .help = "elements of HDF5 that were never written are the file's fill value"},
-    {"no-follow", .kind = OPT_FLAG, .at = AT(no_follow), .help = "links inside SRC are errors"},
+     .help = "read unwritten elements of HDF5 datasets as the file's fill value"},
+    {"no-follow", .kind = OPT_FLAG, .at = AT(no_follow),
+     .help = "treat links inside SRC as errors"},
     {0},
 };
 
 const opt_row options_hosts[] = {
     {"source-local", .kind = OPT_FLAG, .at = AT(source_local),
-     .help = "under mpirun: files of one name on several hosts are several files"},
+     .help = "under mpirun: files with the same name on several hosts are different files"},
     {0},
 };
 
 const opt_row options_keying[] = {
     {"optim-keys", .kind = OPT_CHOICE, .at = AT(optim_keys), .value = "KEYS",
      .choices = "name|id|flat",
-     .help = "key optimizer state by name, by id (as optimizer.state_dict() does) or flat (as "
-             "flatten_optimizer_state_dict does); default: as it is"},
+     .help = "keys of optimizer state: name, id (as in optimizer.state_dict()) or flat (as with "
+             "flatten_optimizer_state_dict); default: unchanged"},
     {0},
 };
 
 const opt_row options_replicas[] = {
     {"replicas", .kind = OPT_CHOICE, .at = AT(replicas), .value = "HOW",
      .choices = "crc|compare|first",
-     .help = "how equal boxes of several ranks are compared: crc, compare or first"},
+     .help = "comparison of replicas (the same box from several ranks): crc, compare or first"},
     {0},
 };
 
 const opt_row options_selecting[] = {
     {"part", .kind = OPT_CHOICE, .at = AT(part), .value = "PART",
      .choices = "model|optimizer|other|all",
-     .help = "model, optimizer, other or all; default: model into safetensors formats, all into "
-             "the rest"},
+     .help = "model, optimizer, other or all; default: model for safetensors formats, all for the "
+             "others"},
     {"keys", .kind = OPT_LIST, .at = AT(keys), .value = "GLOB",
-     .help = "only tensors whose name matches; '*' crosses dots; repeatable"},
+     .help = "select only tensors whose name matches; '*' matches dots too; repeatable"},
     {"exclude", .kind = OPT_LIST, .at = AT(exclude), .value = "GLOB",
-     .help = "leave out what matches; repeatable"},
+     .help = "omit tensors whose name matches; repeatable"},
     {0},
 };
 
@@ -80,103 +81,107 @@ const opt_row options_objects[] = {
      .choices = "keep|drop|opaque|error",
      .help = "keep, drop, opaque (keep unknown calls as records) or error"},
     {"tied", .kind = OPT_CHOICE, .at = AT(tied), .value = "WHICH", .choices = "keep|first|link",
-     .help = "names of one tensor that is there under several: keep all, first alone, or link them "
-             "(pt and pt-ranks: one storage under all names)"},
+     .help = "tensors stored under several names (tied weights): keep all, only the first, or link "
+             "them (pt and pt-ranks: all names share one storage)"},
     {0},
 };
 
 const opt_row options_naming[] = {
     {"clean-names", .kind = OPT_FLAG, .at = AT(clean),
-     .help = "drop what FSDP, compile, checkpoint and DDP wrappers put into names; default into "
-             "safetensors formats"},
-    {"keep-names", .kind = OPT_FLAG, .at = AT(keep), .help = "leave the names as they are"},
+     .help = "remove the prefixes that FSDP, compile, checkpoint and DDP wrappers add to names; "
+             "default for safetensors formats"},
+    {"keep-names", .kind = OPT_FLAG, .at = AT(keep), .help = "keep names unchanged"},
     {"strip-prefix", .kind = OPT_LIST, .at = AT(strip_prefix), .value = "P",
-     .help = "drop P from the front of names; repeatable"},
+     .help = "remove P from the start of names; repeatable"},
     {"rename", .kind = OPT_LIST, .at = AT(rename), .value = "s/RE/TEXT/",
-     .help = "rename as sed does, with Perl expressions; repeatable, in order"},
+     .help = "rename tensors as sed does, with a Perl regular expression; repeatable, in order"},
     {0},
 };
 
 const opt_row options_casting[] = {
     {"dtype", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE",
-     .help = "cast the model's floats (bf16, fp16, fp32, fp64), or any floating tensor that "
-             "matches: 'GLOB=fp32'; repeatable"},
+     .help = "cast the model's floats (bf16, fp16, fp32, fp64), or matching floating-point "
+             "tensors: 'GLOB=fp32'; repeatable"},
     {0},
 };
 
 const opt_row options_cutting[] = {
     {"world-size", .kind = OPT_COUNT, .at = AT(world_size), .value = "N", .min = 1,
      .max = RANKS_MAX,
-     .help = "ranks; without --mesh any number fits: the source's mesh refitted, or fsdp=N"},
+     .help =
+         "number of ranks; without --mesh, the source's mesh is adapted to N, or fsdp=N is used"},
     {"mesh", .kind = OPT_TEXT, .at = AT(mesh), .value = "DIMS",
-     .help = "names and sizes, outermost first: dp_replicate=2,dp_shard=4,tp=2"},
+     .help = "names and sizes of the mesh dims, outermost first: dp_replicate=2,dp_shard=4,tp=2"},
     {"tp-plan", .kind = OPT_TEXT, .at = AT(tp_plan), .value = "FILE",
      .help = "JSON: glob to colwise, rowwise, replicate or Shard(d); default: as SRC"},
     {"shard", .kind = OPT_LIST, .at = AT(shard), .value = "GLOB=DIM",
-     .help = "FSDP cuts this dim of what matches; default: as SRC, else 0; repeatable"},
+     .help = "FSDP shards matching tensors on dim DIM; default: as SRC, else 0; repeatable"},
     {"replicate", .kind = OPT_LIST, .at = AT(replicate), .value = "GLOB",
-     .help = "FSDP does not cut what matches; repeatable"},
+     .help = "FSDP does not shard matching tensors; repeatable"},
     {"like", .kind = OPT_TEXT, .at = AT(like), .value = "OTHER",
-     .help = "cut as the checkpoint OTHER is"},
+     .help = "use the mesh and placements of checkpoint OTHER"},
     {0},
 };
 
 const opt_row options_writing[] = {
     {"force", .kind = OPT_FLAG, .at = AT(force),
-     .help = "replace DST; a folder only if it is a checkpoint"},
+     .help = "replace an existing DST; a folder only if it is a checkpoint"},
     {"output-local", .kind = OPT_FLAG, .at = AT(output_local),
-     .help = "under mpirun: DST is on each host's own disk, and gets what the ranks there load"},
+     .help = "under mpirun: DST is on a local disk of each host, and gets the files that the ranks "
+             "there load"},
     {"no-sync", .kind = OPT_FLAG, .at = AT(no_sync),
-     .help = "do not wait for the storage: faster, but not safe from a power cut"},
+     .help = "do not wait for the storage: faster, but not safe against power loss"},
     {"read-back", .kind = OPT_FLAG, .at = AT(read_back),
-     .help = "read the output again from the storage and compare"},
+     .help = "read the output back from the storage and compare it"},
     {"manifest", .kind = OPT_TEXT, .at = AT(manifest), .value = "FILE",
      .help =
-         "write a manifest (fsdpck-manifest(5)) to FILE; a folder that is written has one in it "
-         "anyhow"},
+         "write a manifest (fsdpck-manifest(5)) to FILE; an output folder also gets one inside"},
     {"no-manifest", .kind = OPT_FLAG, .at = AT(no_manifest),
-     .help = "no manifest in the folder that is written"},
+     .help = "write no manifest into an output folder"},
     {"sha256", .kind = OPT_FLAG, .at = AT(sha256),
-     .help = "the SHA-256 of each file into the manifest; reads the output again"},
+     .help = "add the SHA-256 of each file to the manifest; reads the output again"},
     {"direct", .kind = OPT_CHOICE, .at = AT(direct), .value = "WHEN", .choices = "auto|on|off",
-     .help = "O_DIRECT writing: auto, on or off"},
+     .help = "write with O_DIRECT: auto, on or off"},
     {"dry-run", .kind = OPT_FLAG, .at = AT(dry_run),
-     .help = "check and plan, show the plan's sums, write nothing"},
+     .help = "check and plan, print the totals of the plan, write nothing"},
     {0},
 };
 
 const opt_row options_group[] = {
     {"group-size", .kind = OPT_COUNT, .at = AT(group_size), .value = "N", .min = 1,
      .max = RANKS_MAX,
-     .help = "with --dry-run: what each of N ranks under mpirun would read, send and write; -v "
-             "shows every rank"},
+     .help =
+         "with --dry-run: print the bytes that each of N ranks under mpirun would read, send and "
+         "write; -v lists every rank"},
     {"group-hosts", .kind = OPT_COUNT, .at = AT(group_hosts), .value = "M", .min = 1,
-     .max = RANKS_MAX, .help = "they are on M hosts; default: each on its own"},
+     .max = RANKS_MAX, .help = "these ranks run on M hosts; default: one host per rank"},
     {"group-local", .kind = OPT_FLAG, .at = AT(group_local),
-     .help = "files of SRC are on the disks of the hosts whose ranks saved them; default: on a "
-             "file system that all see"},
+     .help = "files of SRC are on local disks of the hosts whose ranks saved them; default: on a "
+             "shared file system"},
     {"model-bandwidth", .kind = OPT_TEXT, .at = AT(model_bandwidth), .value = "RATES",
-     .help = "predict the time: read=7GB/s,write=5GB/s of the file system for all ranks together, "
-             "net=25GB/s of each host"},
+     .help =
+         "predict the time from rates: read=7GB/s,write=5GB/s of the file system for all ranks, "
+         "net=25GB/s per host"},
     {0},
 };
 
 const opt_row options_running[] = {
     {"threads", .kind = OPT_COUNT, .at = AT(threads), .value = "N", .min = 1, .max = 1024,
-     .help = "default: what affinity and cgroup allow"},
+     .help = "number of threads; default: as affinity and cgroup allow"},
     {"memory", .kind = OPT_SIZE, .at = AT(memory_nbytes), .value = "SIZE", .min = 16u << 20,
-     .help = "buffers, besides metadata; default 256M, less on small machines; at least 16M"},
+     .help =
+         "size of buffers, without metadata; default 256M, less on small machines; at least 16M"},
     {"engine", .kind = OPT_CHOICE, .at = AT(engine), .value = "E", .choices = "auto|threads|cuda",
      .help = "auto, threads or cuda"},
     {"peer-timeout", .kind = OPT_COUNT, .at = AT(peer_timeout_seconds), .value = "SECONDS",
      .min = 1, .max = 86400,
-     .help = "under mpirun: a rank that is silent so long is lost; default 60"},
+     .help = "under mpirun: a rank without a sign of life for SECONDS is lost; default 60"},
     {"progress", .kind = OPT_CHOICE, .at = AT(progress), .value = "WHEN",
      .choices = "auto|always|never", .help = "auto, always or never"},
     {"json", .kind = OPT_FLAG, .at = AT(json), .help = "report as JSON, on failure too"},
     {"verbose", 'v', OPT_FLAG, .at = AT(verbose),
-     .help = "say more; with --dry-run the whole plan"},
-    {"quiet", 'q', OPT_FLAG, .at = AT(quiet), .help = "say nothing but errors and warnings"},
+     .help = "print more details; with --dry-run the whole plan"},
+    {"quiet", 'q', OPT_FLAG, .at = AT(quiet), .help = "print only errors and warnings"},
     {0},
 };
 
@@ -235,7 +240,7 @@ static void request_output(const transform_options *w, fsdpck_transform_options 
     t->max_shard_nbytes = w->max_shard_nbytes;
     t->align_nbytes = w->align_nbytes;
     t->hdf5_groups = w->hdf5_groups;
-    /* The first choice has no level: then h5py's. */
+    /* The first choice has no level: use h5py's. */
     t->gzip_level = w->compress < 0 ? 0 : w->compress == 0 ? GZIP_LEVEL : (unsigned)w->compress;
     t->rank_pattern = w->rank_pattern;
     t->device_type = w->device_type;
@@ -252,7 +257,7 @@ static void request_output(const transform_options *w, fsdpck_transform_options 
     t->output_local = w->output_local;
     t->manifest_path = w->manifest;
     t->use_cuda = w->engine == 2;
-    /* Of a large group the table is wanted, not the whole plan. */
+    /* With --group-size, -v extends the table of ranks, not the plan. */
     t->dry_run = w->dry_run == 0 ? 0 : w->verbose > 0 && w->group_size == 0 ? 2 : 1;
     t->group_size = (unsigned)w->group_size;
     t->group_hosts = (unsigned)w->group_hosts;
@@ -263,11 +268,11 @@ static int check_group(const cli *c, const transform_options *w)
 {
     const bool about = w->group_hosts > 0 || w->group_local || w->model_bandwidth != NULL;
     if (w->group_size > 0 && !w->dry_run)
-        return opt_usage_error_next(c, "mpirun -n N fsdpck ... has a group do it",
-                                    "--group-size is of --dry-run alone");
+        return opt_usage_error_next(c, "run mpirun -n N fsdpck ... to use a group",
+                                    "--group-size requires --dry-run");
     if (about && w->group_size == 0)
-        return opt_usage_error(c, "--group-hosts, --group-local and --model-bandwidth are of "
-                                  "--group-size alone");
+        return opt_usage_error(c, "--group-hosts, --group-local and --model-bandwidth require "
+                                  "--group-size");
     if (w->group_hosts > w->group_size)
         return opt_usage_error(c, "--group-hosts: more hosts than ranks (--group-size)");
     return -1;
@@ -320,16 +325,16 @@ int transform_command(cli *c, const opt_spec *spec, transform_options *w, unsign
 bool transform_ranks_missing(const cli *c, const transform_request *r)
 {
     if (r->transform.mesh != NULL && r->like_path != NULL) {
-        opt_usage_error_next(c, "leave out one of them",
-                             "--like brings a mesh of its own: --mesh contradicts it");
+        opt_usage_error_next(c, "omit one of them", "--mesh and --like contradict each other");
         return true;
     }
     if (r->transform.world_size != 0 || r->transform.mesh != NULL || r->like_path != NULL ||
-        access(r->src, F_OK) != 0) /* which is the greater trouble, and said on opening */
+        access(r->src, F_OK) != 0) /* opening SRC reports this */
         return false;
-    opt_usage_error_next(c,
-                         "say --world-size 16, or a mesh as --mesh dp_replicate=2,dp_shard=8, or "
-                         "--like OTHER; fsdpck inspect SRC shows how SRC is cut",
-                         "nothing says how many ranks there shall be");
+    opt_usage_error_next(
+        c,
+        "give --world-size 16, or a mesh such as --mesh dp_replicate=2,dp_shard=8, or "
+        "--like OTHER; run fsdpck inspect SRC for the mesh of SRC",
+        "the number of ranks is missing");
     return true;
 }

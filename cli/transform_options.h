@@ -1,5 +1,5 @@
-/* transform_options.h: the options that the commands share, and the request that they add up to. The
- * only file that knows their names; a command picks the tables that it offers:
+/* transform_options.h: the options that several commands share, and the request built from them. Their
+ * names appear only in transform_options.c; a command lists the tables that it offers:
  *
  *     transform_options w;
  *     transform_options_init(&w);
@@ -26,10 +26,10 @@ typedef struct transform_options {
     uint64_t world_size;
     char *mesh, *tp_plan, *like;
     char **shard, **replicate;
-    /* options_writing, and what one writer alone takes */
+    /* options_writing, and options of single writers */
     char *format, *rank_pattern, *device_type;
     uint64_t max_shard_nbytes, align_nbytes;
-    char *manifest; /* of digest too */
+    char *manifest; /* also of digest */
     int no_manifest, sha256, output_local;
     int hdf5_groups, compress;
     int torch, force, no_sync, read_back, direct, dry_run;
@@ -48,7 +48,7 @@ typedef struct transform_options {
 } transform_options;
 
 extern const opt_row options_reading[];
-extern const opt_row options_hosts[]; /* of commands that several ranks share */
+extern const opt_row options_hosts[]; /* for commands that several ranks run together */
 extern const opt_row options_keying[];
 extern const opt_row options_replicas[];
 extern const opt_row options_selecting[];
@@ -62,9 +62,9 @@ extern const opt_row options_running[];
 
 typedef struct transform_request {
     fsdpck_open_options open;
-    fsdpck_transform_options transform; /* but for tp_plan and like */
+    fsdpck_transform_options transform; /* without tp_plan and like */
     int progress;                       /* progress_mode */
-    const char *src, *dst;              /* dst is NULL where the command takes one operand */
+    const char *src, *dst;              /* dst is NULL if the command takes one operand */
     /* NULL: not given. */
     const char *tp_plan_path, *like_path, *show_rank, *check_add_path, *atol, *rtol;
     int stat;
@@ -72,18 +72,18 @@ typedef struct transform_request {
 
 typedef int (*transform_command_fn)(cli *c, const transform_request *r);
 
-/* All defaults. */
+/* Sets all options to their defaults. */
 void transform_options_init(transform_options *w);
 
-/* What the reading options say alone; of a command without the rest, such as inspect. */
+/* Fills `open` from the reading options; for commands without a request, such as inspect. */
 void transform_open_options(const transform_options *w, fsdpck_open_options *open);
 
-/* Parses argv with `operands` operands (1 or 2) and calls `run`, which borrows the request. Shows
- * help (0) or a usage error (2) without it. */
+/* Parses argv, which must have `operands` operands (1 or 2), and calls `run`, which borrows the request.
+ * Returns the exit code: that of `run`, 0 after --help, 2 after a usage error. */
 int transform_command(cli *c, const opt_spec *spec, transform_options *w, unsigned operands,
                       int argc, const char **argv, transform_command_fn run);
 
-/* Neither --world-size, --mesh nor --like: reports a usage error and returns true. */
+/* Reports a usage error and returns true if the request has neither --world-size, --mesh nor --like. */
 bool transform_ranks_missing(const cli *c, const transform_request *r);
 
 #endif

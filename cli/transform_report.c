@@ -32,31 +32,31 @@ static void print_names(char *const *names, size_t count)
     put_names(stdout, names, count, NAMES_SHOWN);
 }
 
-/* What would have taken along what was left out. */
+/* The option or format that would include the omitted tensors and objects. */
 static const char *left_out_hint(const transform_request *r, const fsdpck_info *info,
                                  const fsdpck_report *p)
 {
     if (!is_reshard(p) && p->left_out_inside > 0 && p->format_id != FSDPCK_FORMAT_PT &&
         p->format_id != FSDPCK_FORMAT_DCP)
-        return strcmp(p->part, "all") != 0
-                   ? "; --part all takes every tensor but those in objects, a .pt takes everything"
-                   : "; a .pt takes objects and the tensors in them";
+        return strcmp(p->part, "all") != 0 ? "; --part all includes every tensor except those in "
+                                             "objects, a .pt includes all"
+                                           : "; a .pt includes objects and the tensors in them";
     if (!is_reshard(p))
         return p->format_id == FSDPCK_FORMAT_HDF5 && strcmp(p->part, "all") != 0
-                   ? "; without --part every tensor is taken"
+                   ? "; without --part all tensors are included"
                : strcmp(p->part, "all") != 0
-                   ? "; --part all takes every tensor, a .pt takes everything"
+                   ? "; --part all includes every tensor, a .pt includes everything"
                : p->format_id == FSDPCK_FORMAT_HDF5 && p->left_out_objects > 0 &&
                        r->transform.objects != FSDPCK_OBJECTS_DROP
-                   ? "; JSON cannot say what they are, a .pt takes everything"
+                   ? "; JSON cannot represent them, a .pt includes everything"
                    : "";
     if (is_flat(p))
-        return "; --format dcp takes everything";
+        return "; --format dcp includes everything";
     if (strcmp(p->part, "all") != 0 && r->transform.part < 0)
         return p->left_out_inside > 0
-                   ? "; --part all takes every tensor but those in objects, --format dcp takes "
-                     "everything"
-                   : "; --part all takes every tensor, --format dcp takes everything";
+                   ? "; --part all includes every tensor except those in objects, --format dcp "
+                     "includes everything"
+                   : "; --part all includes every tensor, --format dcp includes everything";
     const fsdpck_transform_options *t = &r->transform;
     const bool chosen = t->keys_count > 0 || t->exclude_count > 0 ||
                         t->objects == FSDPCK_OBJECTS_DROP ||
@@ -64,16 +64,16 @@ static const char *left_out_hint(const transform_request *r, const fsdpck_info *
     if (chosen || p->left_out_objects == 0 || info->format_id != FSDPCK_FORMAT_PT_RANKS ||
         strcmp(p->part, "all") != 0)
         return "";
-    return "; what is of one rank alone has no place on other ranks (--per-rank)";
+    return "; objects of a single rank do not apply to other ranks (--per-rank)";
 }
 
-/* What could have been meant as the model's, and why it was not taken for that. */
+/* Tensors that could belong to the model, and the rule that excluded them. */
 static void print_other_params(const fsdpck_report *p)
 {
     char n[40], a[32];
     if (p->other_params == 0)
         return;
-    printf("not the model: %s (%s), '%s' the first; --part other takes them\n",
+    printf("not the model: %s (%s), the first is '%s'; --part other includes them\n",
            report_count(n, sizeof n, p->other_params, "floating tensor"),
            report_bytes(a, sizeof a, p->other_params_nbytes), p->other_params_first);
     printf("  %s\n", p->part_rule);
@@ -114,9 +114,10 @@ static void print_left_out(const cli *c, const transform_request *r, const fsdpc
                   c->verbose > 0 ? SIZE_MAX : NAMES_SHOWN);
     }
     if (p->carried > 0) {
-        printf("left out by name, written inside objects: %s (%s); --exclude such an object\n",
-               report_count(n, sizeof n, p->carried, "tensor"),
-               report_bytes(a, sizeof a, p->carried_nbytes));
+        printf(
+            "left out by name, but written inside objects: %s (%s); --exclude these objects too\n",
+            report_count(n, sizeof n, p->carried, "tensor"),
+            report_bytes(a, sizeof a, p->carried_nbytes));
         fputs("  ", stdout);
         put_names(stdout, p->carried_names, p->carried_names_count,
                   c->verbose > 0 ? SIZE_MAX : NAMES_SHOWN);
@@ -143,7 +144,7 @@ static void print_plan(const transform_request *r, const fsdpck_report *p)
            report_bytes(a, sizeof a, p->bytes_read),
            report_count(n, sizeof n, p->segments, "segment"),
            report_bytes(b, sizeof b, p->bytes_written), report_count(k, sizeof k, p->items, "item"),
-           r->transform.gzip_level > 0 ? " before they are compressed" : "", p->read_amplification);
+           r->transform.gzip_level > 0 ? " before compression" : "", p->read_amplification);
 }
 
 static const char *tied_names_written(const transform_request *r, const fsdpck_report *p)
@@ -161,11 +162,11 @@ static void print_changes(const transform_request *r, const fsdpck_report *p)
                report_count(a, sizeof a, p->cast, "tensor"),
                report_count(b, sizeof b, p->cast_overflows, "value"));
     if (p->filled > 0)
-        printf("filled: %s, %s that were never written, with the fill value of the file\n",
+        printf("filled: %s, %s of unwritten elements, with the fill value of the file\n",
                report_count(a, sizeof a, p->filled, "tensor"),
                report_bytes(b, sizeof b, p->filled_nbytes));
     if (p->replicas_by_checksum > 0)
-        printf("replicas: %s compared by their recorded checksums alone\n",
+        printf("replicas: %s compared by their recorded checksums only\n",
                report_number(a, sizeof a, p->replicas_by_checksum));
     if (p->replicas_compared > 0)
         printf("replicas: %s compared byte by byte\n",
@@ -178,15 +179,15 @@ static void print_changes(const transform_request *r, const fsdpck_report *p)
     if (p->tied == 0)
         return;
     if (is_flat(p))
-        printf("tied: %s that the model has under another name too, which was written\n",
+        printf("tied: %s of the model, written under another name\n",
                report_count(a, sizeof a, p->tied, "tensor"));
     else
-        printf("tied: %s with the bytes of another; %s\n",
-               report_count(a, sizeof a, p->tied, "tensor"), tied_names_written(r, p));
+        printf("tied: %s that alias others; %s\n", report_count(a, sizeof a, p->tied, "tensor"),
+               tied_names_written(r, p));
     print_names(p->tied_names, p->tied_names_count);
 }
 
-/* Whether two printed meshes differ in sizes alone. */
+/* Whether two printed meshes differ only in their sizes. */
 static bool has_same_dims(const char *a, const char *b)
 {
     while (*a != '\0' && *a == *b) {
@@ -215,7 +216,7 @@ char *transform_mesh_reason(const transform_request *r, const fsdpck_info *info,
         snprintf(text, capacity_nbytes, "as the source");
     else
         snprintf(text, capacity_nbytes, "the source's %s, %s to --world-size", was,
-                 has_same_dims(was, mesh) ? "its FSDP dim fitted" : "fitted");
+                 has_same_dims(was, mesh) ? "FSDP dim adapted" : "adapted");
     return text;
 }
 
@@ -230,13 +231,13 @@ static void print_mesh(const transform_request *r, const fsdpck_info *info, cons
     printf(", %s replicated\n", report_count(a, sizeof a, p->replicated, "tensor"));
 }
 
-/* DST inside a Python string, where it can be pasted. */
+/* Whether DST can be pasted into a Python string. */
 static bool is_plain(const char *path)
 {
     return path[strcspn(path, "'\"\\\n\r\t{}")] == '\0';
 }
 
-/* Whether DST holds a DCP folder for each part. */
+/* Whether DST contains a DCP folder for each part. */
 static bool is_in_parts(const transform_request *r, const fsdpck_report *p)
 {
     size_t n = strlen(r->dst);
@@ -246,7 +247,7 @@ static bool is_in_parts(const transform_request *r, const fsdpck_report *p)
            strchr(p->outputs[0] + n + 1, '/') != NULL;
 }
 
-/* The releases of torch that read what was written for `minor` (0: the newest). */
+/* The releases of torch that load files written for 2.`minor` (0: the newest). */
 static const char *torch_releases(unsigned minor)
 {
     static const struct {
@@ -259,7 +260,7 @@ static const char *torch_releases(unsigned minor)
     return "2.13 to 2.15";
 }
 
-/* How torch loads what was written; "" where it was not. */
+/* The call that loads the output in torch; "" for a dry run or another command. */
 static char *next_step(const transform_request *r, const fsdpck_report *p, char *text,
                        size_t capacity)
 {
@@ -270,9 +271,10 @@ static char *next_step(const transform_request *r, const fsdpck_report *p, char 
     if (!is_reshard(p) || r->transform.dry_run != 0)
         return text;
     if (p->format_id == FSDPCK_FORMAT_DCP && is_in_parts(r, p))
-        snprintf(text, capacity,
-                 "torch.distributed.checkpoint.load of each folder in '%s', as accelerate does",
-                 path);
+        snprintf(
+            text, capacity,
+            "call torch.distributed.checkpoint.load for each folder in '%s', as accelerate does",
+            path);
     else if (p->format_id == FSDPCK_FORMAT_DCP)
         snprintf(text, capacity,
                  "torch.distributed.checkpoint.load(state_dict, checkpoint_id='%s')", path);
@@ -283,14 +285,14 @@ static char *next_step(const transform_request *r, const fsdpck_report *p, char 
                  path);
     else if (is_flat(p))
         snprintf(text, capacity,
-                 "on each of %s, as LOCAL_STATE_DICT: load_state_dict() of torch.load of its "
-                 "file in '%s', weights_only=False; strict=False with use_orig_params; the "
-                 "optimizer's likewise, of the file beside it",
+                 "on each of %s, with LOCAL_STATE_DICT, pass torch.load of its file in '%s' "
+                 "(weights_only=False) to load_state_dict(), with strict=False for "
+                 "use_orig_params; load the optimizer from the file beside it",
                  report_count(ranks, sizeof ranks, p->world_size, "rank"), path);
     else
         snprintf(text, capacity,
-                 "on each of %s, in its process group: torch.load of its file in "
-                 "'%s', weights_only=False; for torch %s, device %s (--torch, --device-type)",
+                 "on each of %s, in its process group, call torch.load for its file in "
+                 "'%s' with weights_only=False; for torch %s, device %s (--torch, --device-type)",
                  report_count(ranks, sizeof ranks, p->world_size, "rank"), path,
                  torch_releases(p->torch_minor),
                  r->transform.device_type == NULL ? "cuda" : r->transform.device_type);
@@ -355,12 +357,12 @@ void transform_print_text(const cli *c, const transform_request *r, const fsdpck
     if (p->model_key[0] != '\0')
         printf(" (outer key '%s' dropped from the names)", p->model_key);
     putchar('\n');
-    /* What an hf folder notes are the sidecars, which follow. */
+    /* The note of an hf folder is about the sidecars, which are listed below. */
     if (info->note[0] != '\0' && p->sidecars_count + p->copied_count == 0)
         printf("note: %s\n", info->note);
     print_changes(r, p);
     if (c->verbose > 0 && p->ranks > 1)
-        printf("ranks: %u; %s came from the disks of others\n", p->ranks,
+        printf("ranks: %u; %s sent between them\n", p->ranks,
                report_bytes(a, sizeof a, p->bytes_travelled));
     print_left_out(c, r, info, p);
     print_outputs(c, r, p);
@@ -463,7 +465,7 @@ int transform_print_json(const cli *c, const transform_request *r, const fsdpck_
     cJSON_AddStringToObject(e, "note", info->note);
     json_hosts(e, p);
     json_counts(e, p);
-    /* Checksums that the source holds are not looked at here. */
+    /* These commands do not compare the checksums of the source. */
     cJSON *unchecked = cJSON_AddObjectToObject(e, "unchecked");
     cJSON_AddNumberToObject(unchecked, "tensors", (double)p->tensors_out);
     cJSON_AddNumberToObject(unchecked, "bytes", (double)p->bytes_written);

@@ -1,5 +1,4 @@
-/* transform_report.h: what consolidate and reshard say when they have succeeded, as text or as
- * JSON, on stdout. */
+/* transform_report.h: the report of a successful consolidate or reshard on stdout, as text or JSON. */
 #ifndef FSDPCK_CLI_TRANSFORM_REPORT_H
 #define FSDPCK_CLI_TRANSFORM_REPORT_H
 
@@ -9,7 +8,7 @@
 void transform_print_text(const cli *c, const transform_request *r, const fsdpck_info *info,
                           const fsdpck_report *p);
 /* Returns the exit code. */
-/* With --quiet: what is left out, on stderr. */
+/* With --quiet: names the omitted tensors and objects on stderr. */
 void transform_warn_left_out(const cli *c, const fsdpck_report *p);
 int transform_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
                          const fsdpck_report *p);

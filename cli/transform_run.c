@@ -8,10 +8,10 @@
 #include "text_file.h"
 #include "transform_report.h"
 
-/* Longest TP plan: real ones have a few lines for each kind of layer. */
+/* Largest TP plan: real ones have a few lines for each kind of layer. */
 #define TP_PLAN_NBYTES_MAX ((size_t)16 << 20)
 
-/* Of OTHER only the cuts matter, so what differs between its ranks does not. */
+/* Only the layout of OTHER is used, so objects that differ between its ranks do not matter. */
 static fsdpck_status open_like(const cli *c, const transform_request *r, fsdpck_checkpoint **like,
                                fsdpck_error *err)
 {

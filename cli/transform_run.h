@@ -1,11 +1,11 @@
-/* transform_run.h: what consolidate, reshard and layout do alike: open what the request names, call
- * the library, report. */
+/* transform_run.h: the common steps of consolidate, reshard and layout: open the inputs of the request,
+ * call the library, report. */
 #ifndef FSDPCK_CLI_TRANSFORM_RUN_H
 #define FSDPCK_CLI_TRANSFORM_RUN_H
 
 #include "transform_options.h"
 
-/* All that a request names, opened. transform_inputs_release frees it, after a failure too. */
+/* The opened inputs of a request. transform_inputs_release frees them, after a failure too. */
 typedef struct transform_inputs {
     fsdpck_checkpoint *src, *like;
     fsdpck_info info; /* of src */

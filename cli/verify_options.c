@@ -7,7 +7,7 @@
 
 #include "opt.h"
 
-/* Digits with a point, and nothing that strtod would read besides: signs, blanks, hexadecimals, nan. */
+/* Digits and a point only; strtod would also accept signs, blanks, hexadecimal numbers and nan. */
 static bool parse_number(const char **text, double *number)
 {
     char *end;
@@ -31,7 +31,7 @@ bool verify_parse_sample(const cli *c, const char *text, double *begin, double *
             *end = first / 100;
             return true;
         }
-        /* The same quotient ends one part and begins the next. */
+        /* One quotient is both the end of a part and the start of the next. */
         if (*at++ == '/' && parse_number(&at, &parts) && *at == '\0' && parts >= 1 &&
             parts <= 1000000 && first >= 1 && first <= parts && strchr(text, '.') == NULL) {
             *begin = (first - 1) / parts;
@@ -40,9 +40,9 @@ bool verify_parse_sample(const cli *c, const char *text, double *begin, double *
         }
     }
     opt_usage_error_next(c,
-                         "say how much is to be read: --sample 5%, or one part of several: "
-                         "--sample 1/20, on the next day 2/20",
-                         "--sample: '%s' is no part of a whole", text);
+                         "give a percentage: --sample 5%, or one part of several: "
+                         "--sample 1/20, next time 2/20",
+                         "--sample: '%s' is not a percentage or a fraction", text);
     return false;
 }
 
@@ -58,7 +58,7 @@ bool verify_parse_duration(const cli *c, const char *text, double *seconds)
             return true;
         }
     }
-    opt_usage_error_next(c, "--max-duration 10m, or 90s, 2h, 1d", "--max-duration: '%s' is no time",
-                         text);
+    opt_usage_error_next(c, "give --max-duration 10m, or 90s, 2h, 1d",
+                         "--max-duration: '%s' is not a duration", text);
     return false;
 }

@@ -6,7 +6,7 @@
 
 #include "report.h"
 
-/* Told of tensors that differ from a list in one way. */
+/* Findings of one kind about single tensors that are printed. */
 #define SAME_KIND_SHOWN 10u
 
 static const char *level_name(fsdpck_level level)
@@ -21,8 +21,8 @@ static void print_field(const char *label, const char *text)
         printf("  %-9s %s\n", label, text);
 }
 
-/* What is to be done of this kind of findings in general is said once for those that follow each
- * other: `before` is the one above, or FSDPCK_FINDING_NONE. */
+/* The general next step of a kind of finding is printed once for consecutive findings: `before` is the
+ * previous finding, or FSDPCK_FINDING_NONE. */
 static void print_finding(const fsdpck_finding *f, fsdpck_finding_id before)
 {
     const fsdpck_error *e = f->what;
@@ -49,7 +49,7 @@ static void print_summary(const cli *c, const char *path, const fsdpck_verify_in
 {
     char a[40], b[40], n[40], name[1024];
     printf("%s: ", fsdpck_escape(name, sizeof name, path, strlen(path)));
-    const char *read = k->stopped ? "what was read until --max-duration" : "a sample";
+    const char *read = k->stopped ? "the data read until --max-duration" : "a sample";
     const bool partial = k->sampled || k->stopped;
     if (k->errors == 0 && partial)
         printf("not verified: no error in %s, at level %s", read, level_name(k->level));
@@ -67,7 +67,7 @@ static void print_summary(const cli *c, const char *path, const fsdpck_verify_in
         printf(", %" PRIu64 " ignored", k->ignored);
     putchar('\n');
     if (k->opened)
-        printf("  looked at  %s, %s in %s\n",
+        printf("  checked    %s, %s in %s\n",
                report_count(a, sizeof a, k->source.tensors, "tensor"),
                report_count(b, sizeof b, k->source.chunks, "chunk"),
                report_count(n, sizeof n, k->source.files, "file"));
@@ -82,10 +82,10 @@ static void print_summary(const cli *c, const char *path, const fsdpck_verify_in
                report_bytes(a, sizeof a, k->bytes_read), report_bytes(b, sizeof b, k->bytes_total),
                report_bytes(n, sizeof n, k->bytes_summed));
     if (partial)
-        printf("  skipped    %s of %s, not read or not as a whole%s\n",
+        printf("  skipped    %s of %s, not read or read in part%s\n",
                report_bytes(a, sizeof a, k->skipped_nbytes),
                report_count(b, sizeof b, k->skipped_records, "record"),
-               k->stopped ? ": time was over" : ": a sample was asked for");
+               k->stopped ? ": --max-duration" : ": --sample");
     if (k->manifest_unhashed_files > 0)
         printf("  skipped    %s of the manifest, not compared with its CRC-64\n",
                report_count(a, sizeof a, k->manifest_unhashed_files, "file"));
@@ -97,16 +97,16 @@ static void print_summary(const cli *c, const char *path, const fsdpck_verify_in
         printf("  unread     %s of %s, see the findings; -v shows notes too\n",
                report_bytes(a, sizeof a, k->unread_nbytes),
                report_count(b, sizeof b, k->unread_tensors, "tensor"));
-    printf("  not seen   %s\n", k->not_seen);
+    printf("  untested   %s\n", k->not_seen);
 }
 
 static int no_memory(const cli *c)
 {
-    fprintf(stderr, "fsdpck %s: no memory\n", c->command);
+    fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
     return FSDPCK_LIMIT;
 }
 
-/* Where the only thing wrong is that some of it is of a kind that is not read, nobody knows. */
+/* Errors about unsupported data alone are no verdict on the checkpoint. */
 static int exit_code(const fsdpck_verify_info *k)
 {
     if (k->errors == 0)
@@ -114,7 +114,7 @@ static int exit_code(const fsdpck_verify_info *k)
     return k->errors == k->unsupported ? FSDPCK_UNSUPPORTED : FSDPCK_FINDING;
 }
 
-/* How many findings from `first` on are of one kind; they stand together. */
+/* Number of findings of one kind from `first` on; findings of one kind are adjacent. */
 static uint64_t count_same_kind(const fsdpck_verify *v, const fsdpck_verify_info *k, uint64_t first)
 {
     fsdpck_finding a, b;
@@ -129,7 +129,7 @@ static uint64_t count_same_kind(const fsdpck_verify *v, const fsdpck_verify_info
     return end - first;
 }
 
-/* Notes are for -v, but for the doubt whether all of the checkpoint is there. */
+/* Notes need -v, except the note that ranks may be missing. */
 static bool is_shown(const cli *c, const fsdpck_finding *f)
 {
     return strcmp(f->severity, "note") != 0 || c->verbose != 0 ||
@@ -230,7 +230,7 @@ static void add_manifest(cJSON *e, const fsdpck_verify_info *k)
     cJSON_AddNumberToObject(o, "skipped_files", (double)k->manifest_unhashed_files);
 }
 
-/* Of a part nobody says that it is clean. */
+/* A sample is never "clean". */
 static const char *verdict_of(const fsdpck_verify_info *k)
 {
     if (k->errors > 0 && k->errors == k->unsupported)
@@ -248,7 +248,7 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
     cJSON *e = report_json_begin(c, code, verdict_of(&k), k.opened ? &k.source : NULL);
     if (e == NULL)
         return no_memory(c);
-    if (k.errors + k.warnings == 0) /* what the readers warn of may be but a note here */
+    if (k.errors + k.warnings == 0) /* a reader's warning may be only a note here */
         cJSON_ReplaceItemInObject(e, "verdict", cJSON_CreateString(verdict_of(&k)));
     cJSON_AddStringToObject(e, "level", level_name(k.level));
     cJSON_AddBoolToObject(e, "sampled", k.sampled);
@@ -257,7 +257,7 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
     add_counts(e, &k);
     add_manifest(e, &k);
     add_unchecked(e, &k);
-    cJSON_DeleteItemFromObject(e, "findings"); /* the warnings, which are among ours */
+    cJSON_DeleteItemFromObject(e, "findings"); /* the list below contains the warnings too */
     cJSON *list = cJSON_AddArrayToObject(e, "findings");
     for (uint64_t i = 0; i < k.listed; i++) {
         fsdpck_finding f;

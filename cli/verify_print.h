@@ -8,7 +8,7 @@
 int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v);
 int verify_print_json(const cli *c, const fsdpck_verify *v);
 
-/* verify_stats.c. False where memory ran out. */
+/* verify_stats.c. False if memory runs out. */
 bool verify_print_statistics(const fsdpck_verify *v);
 void verify_add_statistics(report_stream *stream, const fsdpck_verify *v);
 

@@ -1,4 +1,4 @@
-/* Statistics of tensors: a table, or a list in the JSON report. */
+/* verify_stats.c: statistics of tensors, as a table or as a list in the JSON report. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,12 +8,12 @@
 #include "table.h"
 #include "verify_print.h"
 
-/* Bins of the picture of a histogram, from nothing to the most. */
+/* Most bins of a drawn histogram; its shades go from empty to full. */
 #define PICTURE_BINS 24u
 static const char shades[] = " .:-=+*#%@";
 
-/* "2^-21 .:=*@%. 2^-2": from the least exponent to the most, bins of as many exponents each as make it
- * short. What is there at all is seen. */
+/* "2^-21 |.:=*@%.| 2^-2": from the smallest exponent to the largest, several exponents per bin where
+ * needed. A bin with any count is not blank. */
 static void draw_exponents(char *text, size_t capacity, const fsdpck_tensor_statistics *s)
 {
     const unsigned step = (s->exponents + PICTURE_BINS - 1) / PICTURE_BINS;

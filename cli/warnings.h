@@ -1,6 +1,6 @@
-/* warnings.h: the warnings of a run, as the context keeps them (fsdpck_context_warning): on stderr as
- * they come, with -q too, for the result may not be what the user thinks; and in the JSON report, so
- * that with --json nobody need read stderr. */
+/* warnings.h: the warnings of a run, kept by the context (fsdpck_context_warning). They are printed on
+ * stderr as they occur, with -q too, because they can change the meaning of the result. The JSON report
+ * contains them as well. */
 #ifndef FSDPCK_CLI_WARNINGS_H
 #define FSDPCK_CLI_WARNINGS_H
 
@@ -8,7 +8,7 @@
 
 #include "cmd.h"
 
-/* Prints what has come since the last call. From any thread. */
+/* Prints the warnings since the last call. May be called from any thread. */
 void warnings_print(cli *c);
 
 /* Whether there are any. */
