@@ -1,0 +1,115 @@
+#include "state/python_names.h"
+
+#include <string.h>
+
+struct renamed {
+    const char *now;
+    const char *then;
+};
+
+/* Python's _compat_pickle.REVERSE_IMPORT_MAPPING (3.11). */
+static const struct renamed modules[] = {
+    {"builtins", "__builtin__"},
+    {"copyreg", "copy_reg"},
+    {"queue", "Queue"},
+    {"socketserver", "SocketServer"},
+    {"configparser", "ConfigParser"},
+    {"reprlib", "repr"},
+    {"tkinter.filedialog", "tkFileDialog"},
+    {"tkinter.simpledialog", "tkSimpleDialog"},
+    {"tkinter.colorchooser", "tkColorChooser"},
+    {"tkinter.commondialog", "tkCommonDialog"},
+    {"tkinter.dialog", "Dialog"},
+    {"tkinter.dnd", "Tkdnd"},
+    {"tkinter.font", "tkFont"},
+    {"tkinter.messagebox", "tkMessageBox"},
+    {"tkinter.scrolledtext", "ScrolledText"},
+    {"tkinter.constants", "Tkconstants"},
+    {"tkinter.tix", "Tix"},
+    {"tkinter.ttk", "ttk"},
+    {"tkinter", "Tkinter"},
+    {"_markupbase", "markupbase"},
+    {"winreg", "_winreg"},
+    {"_thread", "thread"},
+    {"_dummy_thread", "dummy_thread"},
+    {"dbm.bsd", "dbhash"},
+    {"dbm.dumb", "dumbdbm"},
+    {"dbm.ndbm", "dbm"},
+    {"dbm.gnu", "gdbm"},
+    {"xmlrpc.client", "xmlrpclib"},
+    {"xmlrpc.server", "SimpleXMLRPCServer"},
+    {"http.client", "httplib"},
+    {"html.entities", "htmlentitydefs"},
+    {"html.parser", "HTMLParser"},
+    {"http.cookies", "Cookie"},
+    {"http.cookiejar", "cookielib"},
+    {"http.server", "BaseHTTPServer"},
+    {"test.support", "test.test_support"},
+    {"subprocess", "commands"},
+    {"urllib.parse", "urlparse"},
+    {"urllib.robotparser", "robotparser"},
+    {"urllib.request", "urllib2"},
+    {"dbm", "anydbm"},
+    {"collections.abc", "_abcoll"},
+};
+
+struct renamed_symbol {
+    struct renamed module;
+    struct renamed name;
+};
+
+/* From REVERSE_NAME_MAPPING, what may occur in a checkpoint. Exceptions are left out: their old
+ * names would lose which one it was, and `__builtin__` is read as well. */
+static const struct renamed_symbol symbols[] = {
+    {{"builtins", "__builtin__"}, {"range", "xrange"}},
+    {{"builtins", "__builtin__"}, {"chr", "unichr"}},
+    {{"builtins", "__builtin__"}, {"str", "unicode"}},
+    {{"builtins", "__builtin__"}, {"int", "long"}},
+    {{"builtins", "itertools"}, {"zip", "izip"}},
+    {{"builtins", "itertools"}, {"map", "imap"}},
+    {{"builtins", "itertools"}, {"filter", "ifilter"}},
+    {{"itertools", "itertools"}, {"filterfalse", "ifilterfalse"}},
+    {{"itertools", "itertools"}, {"zip_longest", "izip_longest"}},
+    {{"functools", "__builtin__"}, {"reduce", "reduce"}},
+    {{"_functools", "__builtin__"}, {"reduce", "reduce"}},
+    {{"sys", "__builtin__"}, {"intern", "intern"}},
+    {{"collections", "UserDict"}, {"UserDict", "IterableUserDict"}},
+    {{"collections", "UserList"}, {"UserList", "UserList"}},
+    {{"collections", "UserString"}, {"UserString", "UserString"}},
+};
+
+void python2_names(const char **module, const char **name)
+{
+    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+        const struct renamed_symbol *s = &symbols[i];
+        if (strcmp(*module, s->module.now) == 0 && strcmp(*name, s->name.now) == 0) {
+            *module = s->module.then;
+            *name = s->name.then;
+            return;
+        }
+    }
+    for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++) {
+        if (strcmp(*module, modules[i].now) == 0) {
+            *module = modules[i].then;
+            return;
+        }
+    }
+}
+
+void python3_names(const char **module, const char **name)
+{
+    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+        const struct renamed_symbol *s = &symbols[i];
+        if (strcmp(*module, s->module.then) == 0 && strcmp(*name, s->name.then) == 0) {
+            *module = s->module.now;
+            *name = s->name.now;
+            return;
+        }
+    }
+    for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++) {
+        if (strcmp(*module, modules[i].then) == 0) {
+            *module = modules[i].now;
+            return;
+        }
+    }
+}
