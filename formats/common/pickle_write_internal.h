@@ -36,8 +36,4 @@ void pickle_put_double(pickle_writer *w, double d);
 void pickle_put_latin1(pickle_writer *w, const uint8_t *bytes, size_t nbytes);
 void pickle_fail(pickle_writer *w, fsdpck_status st, const char *text);
 
-/* The names under which protocol 2 knows a symbol of Python 3: the same, or borrowed constants.
- * Those that would come back as something else when Python 3 reads them stay as they are. */
-void pickle_python2_names(const char **module, const char **name);
-
 #endif

@@ -3,6 +3,7 @@
 #include "base/bytes.h"
 #include "formats/common/pickle_opcodes.h"
 #include "formats/common/pickle_write_internal.h"
+#include "state/python_names.h"
 #include "state/value_cells.h"
 
 /* Kinds for memo keys of texts that the pool does not have, and of a callback's objects; no value
@@ -319,7 +320,7 @@ void pickle_put_global(pickle_writer *w, const char *module, const char *name)
     if (strchr(name, '.') != NULL && !has_empty_part(name)) {
         put_dotted(w, module, name);
     } else {
-        pickle_python2_names(&module, &name);
+        python2_names(&module, &name);
         pickle_put_op(w, OP_GLOBAL);
         pickle_put_bytes(w, module, strlen(module));
         pickle_put_op(w, '\n');

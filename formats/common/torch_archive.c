@@ -220,8 +220,7 @@ static fsdpck_status open_parts(const zip_input *in, torch_archive *a, torch_cal
     const size_t n = in->nbytes < HEAD_NBYTES ? (size_t)in->nbytes : HEAD_NBYTES;
 
     RETURN_IF(in->read(in->ctx, in->base_offset_bytes, head, n, err));
-    if (n >= sizeof(TORCH_LEGACY_MAGIC) &&
-        memcmp(head, TORCH_LEGACY_MAGIC, sizeof(TORCH_LEGACY_MAGIC)) == 0) {
+    if (torch_is_legacy(head, n)) {
         a->is_legacy = true;
         return torch_legacy_open(in, a, calls, err);
     }

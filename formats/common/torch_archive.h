@@ -78,6 +78,11 @@ typedef enum torch_calls {
     TORCH_CALLS_KEEP_ALL  /* all of them, for a reader that judges them itself and writes none */
 } torch_calls;
 
+/* Whether these first bytes of a file, as many as are there, begin a legacy stream, in any pickle
+ * protocol that torch.load reads. */
+#define TORCH_LEGACY_HEAD_NBYTES 28
+bool torch_is_legacy(const uint8_t *head, uint64_t nbytes);
+
 /* Also recognises what is not one, by name: PT-CONTAINER, PT-TAR, "save was interrupted" (no
  * data.pkl), TorchScript. `calls` may keep unknown calls as records; else PKL-CALL. Legacy
  * streams go through torch_legacy_open, which this calls where the first bytes say so. The pool

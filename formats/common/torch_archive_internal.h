@@ -86,6 +86,5 @@ fsdpck_status torch_version_check(const uint8_t *bytes, uint64_t nbytes,
 /* Legacy stream from its first byte (what torch.save wrote before 1.6; later an option). */
 fsdpck_status torch_legacy_open(const zip_input *in, torch_archive *a, torch_calls calls,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
-extern const uint8_t TORCH_LEGACY_MAGIC[15];
 
 #endif

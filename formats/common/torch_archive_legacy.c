@@ -7,8 +7,24 @@
 /* The stream form: five pickles (magic, 1001, system, object, storage keys), then for each key
  * in that order an element count of 8 bytes and the elements. torch writes both little-endian on
  * every machine (torch/csrc/generic/serialization.cpp). */
-const uint8_t TORCH_LEGACY_MAGIC[15] = {0x80, 2,    0x8A, 0x0A, 0x6C, 0xFC, 0x9C, 0x46,
-                                        0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19, '.'};
+
+/* 0x1950a86a20f9469cfc6c as protocol 1 writes it, as 2 and 3 do, and in a frame, as 4 and 5 do. */
+static const char MAGIC_TEXT[] = "L119547037146038801333356L\n.";
+static const uint8_t MAGIC[13] = {0x8A, 0x0A, 0x6C, 0xFC, 0x9C, 0x46, 0xF9,
+                                  0x20, 0x6A, 0xA8, 0x50, 0x19, '.'};
+static const uint8_t FRAME[9] = {0x95, sizeof MAGIC};
+
+bool torch_is_legacy(const uint8_t *head, uint64_t nbytes)
+{
+    if (nbytes >= sizeof MAGIC_TEXT - 1 && memcmp(head, MAGIC_TEXT, sizeof MAGIC_TEXT - 1) == 0)
+        return true;
+    if (nbytes < 2 || head[0] != 0x80 || head[1] < 2 || head[1] > 5)
+        return false;
+    size_t at = 2;
+    if (nbytes - at >= sizeof FRAME && memcmp(head + at, FRAME, sizeof FRAME) == 0)
+        at += sizeof FRAME;
+    return nbytes - at >= sizeof MAGIC && memcmp(head + at, MAGIC, sizeof MAGIC) == 0;
+}
 
 enum { PROTOCOL = 1001, FIRST_WINDOW_NBYTES = 1 << 20 };
 static const uint64_t HEAD_NBYTES_LIMIT = (uint64_t)8 << 30;

@@ -157,10 +157,11 @@ static fsdpck_status see_pickle(const rest_blob *b, const dcp_item_bytes *item, 
 /* Only the ends are read, unless all of it has to be. */
 static fsdpck_status is_torch_save(const zip_input *in, bool *is, fsdpck_error *err)
 {
-    uint8_t first[DCP_ITEM_ENDS], last[DCP_ITEM_ENDS];
-    const uint64_t n = in->nbytes < DCP_ITEM_ENDS ? in->nbytes : DCP_ITEM_ENDS;
+    uint8_t first[DCP_ITEM_BEGIN], last[DCP_ITEM_END];
+    const uint64_t begin = in->nbytes < DCP_ITEM_BEGIN ? in->nbytes : DCP_ITEM_BEGIN;
+    const uint64_t n = in->nbytes < DCP_ITEM_END ? in->nbytes : DCP_ITEM_END;
 
-    RETURN_IF(in->read(in->ctx, in->base_offset_bytes, first, n, err));
+    RETURN_IF(in->read(in->ctx, in->base_offset_bytes, first, begin, err));
     RETURN_IF(in->read(in->ctx, in->base_offset_bytes + in->nbytes - n, last, n, err));
     *is = dcp_item_is_torch_save(first, last, in->nbytes);
     return FSDPCK_OK;

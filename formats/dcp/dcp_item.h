@@ -18,9 +18,9 @@ fsdpck_status dcp_item_read(dcp_folder *d, const dcp_repeat *o, dcp_item_bytes *
 /* zip_read_fn whose ctx is a dcp_item_bytes. */
 fsdpck_status dcp_item_read_at(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
                                fsdpck_error *err);
-/* By its first and last DCP_ITEM_ENDS bytes: a torch.save zip (where one of its ends is damaged
- * too) or legacy stream, or a bare pickle. Less where it is shorter. */
-enum { DCP_ITEM_ENDS = 22 };
+/* By its first DCP_ITEM_BEGIN and last DCP_ITEM_END bytes: a torch.save zip (where one of its ends is
+ * damaged too) or legacy stream, or a bare pickle. Less where it is shorter. */
+enum { DCP_ITEM_BEGIN = 28, DCP_ITEM_END = 22 };
 bool dcp_item_is_torch_save(const uint8_t *first, const uint8_t *last, uint64_t nbytes);
 bool dcp_item_is_pickle(const uint8_t *bytes, uint64_t nbytes);
 

@@ -90,18 +90,16 @@ fsdpck_status dcp_item_read_at(void *ctx, uint64_t offset_bytes, void *dst, uint
 
 bool dcp_item_is_torch_save(const uint8_t *first, const uint8_t *last, uint64_t nbytes)
 {
-    static const uint8_t legacy[] = {0x80, 2,    0x8A, 10,   0x6C, 0xFC, 0x9C, 0x46,
-                                     0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19, 0x2E};
     return (nbytes >= 4 && memcmp(first, "PK\3\4", 4) == 0) ||
-           (nbytes >= sizeof legacy && memcmp(first, legacy, sizeof legacy) == 0) ||
-           (nbytes >= DCP_ITEM_ENDS && memcmp(last, "PK\5\6", 4) == 0);
+           torch_is_legacy(first, nbytes < DCP_ITEM_BEGIN ? nbytes : DCP_ITEM_BEGIN) ||
+           (nbytes >= DCP_ITEM_END && memcmp(last, "PK\5\6", 4) == 0);
 }
 
 static bool is_torch_save(const item_bytes *item)
 {
     const uint64_t n = item->bytes.count;
     const uint8_t *b = item->bytes.items;
-    return dcp_item_is_torch_save(b, n < DCP_ITEM_ENDS ? b : b + n - DCP_ITEM_ENDS, n);
+    return dcp_item_is_torch_save(b, n < DCP_ITEM_END ? b : b + n - DCP_ITEM_END, n);
 }
 
 bool dcp_item_is_pickle(const uint8_t *bytes, uint64_t nbytes)

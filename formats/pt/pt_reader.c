@@ -37,14 +37,12 @@ static bool belongs_to_dcp(const char *name)
 
 static bool probe(const probe_input *in, const char **near_miss)
 {
-    static const uint8_t legacy[] = {0x80, 2, 0x8A, 0x0A, 0x6C, 0xFC, 0x9C, 0x46, 0xF9, 0x20};
-
     /* Blobs of a DCP folder are such zips, but not one whole: that reader says where to look. */
     if (in->is_folder || belongs_to_dcp(in->name))
         return false;
     if (in->head_nbytes >= 4 && load_le32(in->head) == 0x04034b50u)
         return true;
-    if (in->head_nbytes >= sizeof(legacy) && memcmp(in->head, legacy, sizeof(legacy)) == 0)
+    if (torch_is_legacy(in->head, in->head_nbytes))
         return true;
     if (in->head_nbytes >= 262 && memcmp(in->head + 257, "ustar", 5) == 0)
         return true;

@@ -12,8 +12,7 @@
 
 static bool begins_as_torch_save(const probe_input *in, const char *name)
 {
-    static const uint8_t legacy[] = {0x80, 2, 0x8A, 0x0A, 0x6C, 0xFC};
-    uint8_t head[8] = {0};
+    uint8_t head[TORCH_LEGACY_HEAD_NBYTES] = {0};
     file f = FILE_CLOSED;
 
     if (file_open_read(&f, &in->dir, name, 0, NULL) != FSDPCK_OK)
@@ -21,7 +20,7 @@ static bool begins_as_torch_save(const probe_input *in, const char *name)
     const bool read =
         f.nbytes >= sizeof head && file_read_at(&f, 0, head, sizeof head, NULL) == FSDPCK_OK;
     file_abandon(&f);
-    return read && (load_le32(head) == 0x04034b50u || memcmp(head, legacy, sizeof legacy) == 0);
+    return read && (load_le32(head) == 0x04034b50u || torch_is_legacy(head, sizeof head));
 }
 
 bool ranks_are_foreign(const probe_input *in)

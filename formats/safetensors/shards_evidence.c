@@ -99,6 +99,7 @@ static void add_sizes(shards_spread *t, const shards_shard *shard)
     if (shard->offsets[d] > 0)
         return;
     t->first = shard->sizes[d];
+    t->first_sizes = shard->sizes;
     t->others = shard->nelems / shard->sizes[d];
 }
 
@@ -169,7 +170,7 @@ static fsdpck_status gather_tensors(shards_evidence *e, const st_files *s, fsdpc
 
 typedef struct layer_tensor {
     uint32_t pattern, shards, tensor, ndim;
-    uint64_t first_nelems;
+    const uint64_t *first_sizes;
 } layer_tensor;
 
 static int by_pattern(const void *a, const void *b)
@@ -179,7 +180,13 @@ static int by_pattern(const void *a, const void *b)
         return x->pattern < y->pattern ? -1 : 1;
     if (x->ndim != y->ndim)
         return x->ndim < y->ndim ? -1 : 1;
-    return x->first_nelems < y->first_nelems ? -1 : x->first_nelems > y->first_nelems;
+    if (x->first_sizes == NULL || y->first_sizes == NULL)
+        return (x->first_sizes != NULL) - (y->first_sizes != NULL);
+    for (unsigned d = 0; d < x->ndim; d++) {
+        if (x->first_sizes[d] != y->first_sizes[d])
+            return x->first_sizes[d] < y->first_sizes[d] ? -1 : 1;
+    }
+    return 0;
 }
 
 static int by_layer(const void *a, const void *b)
@@ -206,7 +213,7 @@ static fsdpck_status find_peers(shards_evidence *e, fsdpck_error *err)
                                 .shards = t->shards,
                                 .tensor = i,
                                 .ndim = t->ndim,
-                                .first_nelems = t->first * t->others};
+                                .first_sizes = t->first_sizes};
     }
     if (count > 1)
         qsort(all, count, sizeof *all, by_layer);

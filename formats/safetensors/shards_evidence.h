@@ -6,7 +6,8 @@
  * - A DTensor has an entry for each position of its mesh, an empty one at the tensor's end included
  *   (ranks that hold the same box write it once). A ShardedTensor has no empty entries.
  * - torch shards n elements over s ranks in chunks of ceil(n / s), and s divides the number of ranks.
- * - Layers repeat: 'layers.0.w' and 'layers.1.w' with equal first shards have equally many of them.
+ * - Layers repeat: 'layers.0.w' and 'layers.1.w' with first shards of equal shape have equally many of
+ *   them. Where the shapes differ, one of them may be whole.
  *
  * A tensor that contradicts them is reported; what cannot be decided is not.
  *
@@ -28,12 +29,13 @@ typedef struct shards_spread {
     uint32_t pattern; /* id of its name without the numbers */
     uint32_t peer;    /* tensor of that pattern and that first shard with the most shards */
     uint8_t ndim;
-    uint8_t dim;     /* the one that is sharded; UINT8_MAX: none */
-    bool has_end;    /* an entry without elements */
-    bool is_regular; /* one dim is sharded, all shards but the last are equal */
-    uint64_t first;  /* size of the first shard in `dim` */
-    uint64_t end;    /* size of the tensor in `dim` */
-    uint64_t others; /* product of the other dims */
+    uint8_t dim;                 /* the one that is sharded; UINT8_MAX: none */
+    bool has_end;                /* an entry without elements */
+    bool is_regular;             /* one dim is sharded, all shards but the last are equal */
+    uint64_t first;              /* size of the first shard in `dim` */
+    uint64_t end;                /* size of the tensor in `dim` */
+    uint64_t others;             /* product of the other dims */
+    const uint64_t *first_sizes; /* the first shard's shape, of the file's header; NULL: none */
 } shards_spread;
 
 typedef struct shards_rank {

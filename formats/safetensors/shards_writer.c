@@ -36,13 +36,32 @@ static fsdpck_status place_files(target *t, const rank_order *order, fsdpck_erro
     return FSDPCK_OK;
 }
 
+/* HuggingFaceStorageReader takes dtypes from safetensors.torch._TYPES. It reads the headers of all
+ * files first, so that one code that is not there makes the whole folder unreadable. */
+static fsdpck_status check_torch_reads(const target *t, uint32_t tensor, fsdpck_error *err)
+{
+    const cat_tensor *ct = catalogue_tensor(&t->cat, tensor);
+    if (ct->dtype != DTYPE_FLOAT8_E8M0FNU && ct->dtype != DTYPE_FLOAT4_E2M1FN_X2)
+        return FSDPCK_OK;
+    const char *name = catalogue_name(&t->cat, ct->name);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DTYPE,
+                  "torch's HuggingFaceStorageReader cannot read %s tensors, nor a folder with one",
+                  dtype_get((dtype)ct->dtype)->name);
+    error_tensor(err, name);
+    error_next(err, "write --format dcp, or leave it out with --exclude '%s'", name);
+    return st;
+}
+
 static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *err)
 {
     rank_order order;
 
     t->is_folder = true;
-    for (uint32_t i = 0; i < catalogue_tensor_count(&t->cat); i++)
+    for (uint32_t i = 0; i < catalogue_tensor_count(&t->cat); i++) {
         RETURN_IF(st_layout_check_tensor(t, i, err));
+        RETURN_IF(check_torch_reads(t, i, err));
+    }
     RETURN_IF(rank_assign(t, opt->lowest_rank, err));
     RETURN_IF(rank_order_by(t, catalogue_chunk_count(&t->cat), rank_of_chunk, t->world_size, &order,
                             err));

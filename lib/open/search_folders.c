@@ -77,13 +77,30 @@ static bool is_numbered(const char *name, const char *word)
                                name[n + 1 + strspn(name + n + 1, "0123456789")] == '\0');
 }
 
-/* Of accelerate and verl. */
-static bool is_part(const char *path)
+static bool is_empty(const probe_input *in)
 {
+    for (size_t i = 0; i < in->entry_count; i++) {
+        if (in->entries[i][0] != '.')
+            return false;
+    }
+    return true;
+}
+
+/* A folder of these names that accelerate or verl makes holds a checkpoint. One that other scripts make
+ * may hold something else, such as a model's configuration: only an empty one is a part. */
+static bool is_part(const probe_input *in, const char *path)
+{
+    static const char *const others[] = {"model",      "models",      "model_state",
+                                         "optim",      "optim_state", "optimizer_state",
+                                         "optimizers", "weights"};
     const char *slash = strrchr(path, '/');
     const char *name = slash == NULL ? path : slash + 1;
+    bool is_other = false;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        is_other = is_other || is_numbered(name, others[i]);
     return strcmp(name, "actor") == 0 || strcmp(name, "critic") == 0 ||
-           is_numbered(name, "pytorch_model_fsdp") || is_numbered(name, "optimizer");
+           is_numbered(name, "pytorch_model_fsdp") || is_numbered(name, "optimizer") ||
+           (is_other && is_empty(in));
 }
 
 static void visit(search *s, char *path, unsigned depth)
@@ -111,7 +128,8 @@ static void visit(search *s, char *path, unsigned depth)
         probe_release(&in);
         return;
     }
-    if (in.is_folder && depth > 0 && is_part(path) && s->found->part_count < SEARCH_RESULTS_MAX) {
+    if (in.is_folder && depth > 0 && is_part(&in, path) &&
+        s->found->part_count < SEARCH_RESULTS_MAX) {
         char *part = strdup(path);
         if (part != NULL)
             s->found->parts[s->found->part_count++] = part;

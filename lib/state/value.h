@@ -189,7 +189,8 @@ fsdpck_status value_copy_shared(const value_pool *from, value v, value_pool *to,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Whether two values are the same in structure: kinds, contents, order, and how calls came about;
- * whether parts are shared is not compared. An INT and a BIGINT, 1 and 1.0, 0.0 and -0.0 differ; a
+ * whether parts are shared is not compared. Symbols are equal where Python 3 takes their names for
+ * one (builtins, __builtin__). An INT and a BIGINT, 1 and 1.0, 0.0 and -0.0 differ; a
  * NaN equals itself. *equal is only set where OK is returned (LIMIT: memory). */
 fsdpck_status value_equal(const value_pool *p, value a, const value_pool *q, value b, bool *equal,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;

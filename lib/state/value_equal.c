@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "state/python_names.h"
 #include "state/value.h"
 #include "state/value_cells.h"
 #include "state/value_map.h"
@@ -37,6 +38,32 @@ static bool texts_equal(const strtab *s, uint32_t a, const strtab *t, uint32_t b
            memcmp(strtab_text(s, a), strtab_text(t, b), nbytes) == 0;
 }
 
+/* _functools.reduce and functools.reduce have one old name: so there and back. False: a text holds a
+ * zero byte, and no such symbol was renamed. */
+static bool names_of(const value_pool *p, value v, const char **module, const char **name)
+{
+    *module = value_symbol_module(p, v);
+    *name = value_symbol_name(p, v);
+    if (strlen(*module) + strlen(*name) + 5 !=
+        strtab_nbytes(&p->strings, (uint32_t)value_payload(v)))
+        return false;
+    python2_names(module, name);
+    python3_names(module, name);
+    return true;
+}
+
+static bool symbols_equal(const struct equal_job *job, value a, value b)
+{
+    const char *modules[2];
+    const char *names[2];
+    if (texts_equal(&job->p->strings, (uint32_t)value_payload(a), &job->q->strings,
+                    (uint32_t)value_payload(b)))
+        return true;
+    return names_of(job->p, a, &modules[0], &names[0]) &&
+           names_of(job->q, b, &modules[1], &names[1]) && strcmp(modules[0], modules[1]) == 0 &&
+           strcmp(names[0], names[1]) == 0;
+}
+
 /* Values of one kind without parts. */
 static bool leaves_equal(const struct equal_job *job, value a, value b)
 {
@@ -53,9 +80,10 @@ static bool leaves_equal(const struct equal_job *job, value a, value b)
     case VALUE_STR:
     case VALUE_BYTES:
     case VALUE_BIGINT:
-    case VALUE_SYMBOL:
         return texts_equal(&job->p->strings, (uint32_t)value_payload(a), &job->q->strings,
                            (uint32_t)value_payload(b));
+    case VALUE_SYMBOL:
+        return symbols_equal(job, a, b);
     default:
         return a == b;
     }

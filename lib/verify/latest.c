@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "compare/digest.h"
 #include "findings/finding.h"
 #include "io/file.h"
@@ -16,6 +17,7 @@
 typedef struct candidate {
     char *path;
     uint64_t step;
+    bool is_too_large; /* the number has more than 64 bits; step is UINT64_MAX */
 } candidate;
 
 /* ---- names ---- */
@@ -27,17 +29,20 @@ static bool is_digit(char c)
 
 /* "step-1000", "global_step_1000", "checkpoint-1000", "iter_0001000", "epoch=3-step=1000.ckpt",
  * "1000": the number that the name ends in. */
-static bool step_of(const char *name, uint64_t *step)
+static bool step_of(const char *name, uint64_t *step, bool *is_too_large)
 {
     size_t end = weights_stem_nbytes(name);
     size_t begin = end;
     while (begin > 0 && is_digit(name[begin - 1]))
         begin--;
-    if (name[0] == '.' || begin == end || end - begin > 18)
+    if (name[0] == '.' || begin == end)
         return false;
     *step = 0;
-    for (size_t i = begin; i < end; i++)
-        *step = *step * 10 + (uint64_t)(name[i] - '0');
+    *is_too_large = false;
+    for (size_t i = begin; i < end && !*is_too_large; i++)
+        *is_too_large = !checked_mul_add(*step, 10, (uint64_t)(name[i] - '0'), step);
+    if (*is_too_large)
+        *step = UINT64_MAX;
     return true;
 }
 
@@ -45,6 +50,8 @@ static bool step_of(const char *name, uint64_t *step)
 static int compare_candidates(const void *a, const void *b)
 {
     const candidate *x = a, *y = b;
+    if (x->is_too_large != y->is_too_large)
+        return x->is_too_large ? -1 : 1;
     if (x->step != y->step)
         return x->step > y->step ? -1 : 1;
     return strcmp(x->path, y->path);
@@ -71,13 +78,14 @@ static fsdpck_status list_candidates(const char *root, const folder *dir, candid
         st = error_set_nomem(err, nnames * sizeof **list);
     for (size_t i = 0; st == FSDPCK_OK && i < nnames; i++) {
         uint64_t step;
-        if (!step_of(names[i], &step) || !may_be_checkpoint(dir, names[i]))
+        bool is_too_large;
+        if (!step_of(names[i], &step, &is_too_large) || !may_be_checkpoint(dir, names[i]))
             continue;
         char *path = folder_path_join(root, names[i]);
         if (path == NULL)
             st = error_set_nomem(err, strlen(root));
         else
-            (*list)[(*count)++] = (candidate){path, step};
+            (*list)[(*count)++] = (candidate){path, step, is_too_large};
     }
     if (*count > 1)
         qsort(*list, *count, sizeof **list, compare_candidates);
@@ -240,19 +248,23 @@ static void read_pointer(const folder *dir, uint64_t *step, bool *known)
         char word[POINTER_NBYTES_MAX + 1];
         memcpy(word, text, nbytes);
         word[nbytes] = '\0';
-        *known = step_of(word, step);
+        bool is_too_large;
+        *known = step_of(word, step, &is_too_large) && !is_too_large;
         free(text);
     }
 }
 
 /* Some number that the folder's own file states, while the newest is another. */
-static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const candidate *newest,
-                            const candidate *complete)
+static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const candidate *list,
+                            size_t count, const candidate *complete)
 {
     uint64_t pointed;
     bool known;
+    const candidate *newest = list;
+    while (newest < list + count && newest->is_too_large)
+        newest++;
     read_pointer(dir, &pointed, &known);
-    if (!known || pointed == newest->step)
+    if (!known || newest == list + count || pointed == newest->step)
         return;
     if (complete == NULL || complete == newest)
         log_warn(&ctx->log, FSDPCK_FINDING_LATEST_POINTER,
@@ -290,7 +302,11 @@ static fsdpck_status walk(fsdpck_context *ctx, const candidate *list, size_t cou
     for (size_t i = 0; *found < max_count && i < count; i++) {
         fsdpck_error why;
         fsdpck_error_init(&why);
-        const fsdpck_status st = check_all(ctx, list[i].path, o, &why);
+        const fsdpck_status st =
+            list[i].is_too_large
+                ? error_set(&why, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
+                            "number of the step has more than 64 bits, its order is not known")
+                : check_all(ctx, list[i].path, o, &why);
         if (is_no_verdict(st, &why) &&
             (*found == 0 || st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)) {
             *err = why;
@@ -326,8 +342,8 @@ fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
         error_path(err, root);
     else
         st = walk(ctx, list, count, &o, fn, arg, found, &complete, err);
-    if (st == FSDPCK_OK && count > 0)
-        compare_pointer(ctx, &dir, &list[0], complete);
+    if (st == FSDPCK_OK)
+        compare_pointer(ctx, &dir, list, count, complete);
     if (st == FSDPCK_OK && *found == 0)
         warn_is_checkpoint(ctx, root);
     for (size_t i = 0; i < count; i++)

@@ -1,6 +1,8 @@
 """What the running torch and the safetensors library write in good order: verify has nothing but notes at any level,
 `latest` takes it, and digests are those of the tensors, whatever the form and however many ranks have cut it."""
 
+import collections
+import functools
 import os
 import zipfile
 
@@ -10,7 +12,7 @@ from safetensors.torch import save_file
 
 from checkpoint_truth import dtype_name, seeded, tensor_bytes, tensor_digest, tensor_from_bytes, tensor_label
 from release import RELEASE
-from support import case, check, check_good, check_same_names, check_same_tensors, digests_of, load_file
+from support import case, check, check_good, check_same_names, check_same_tensors, digests_of, load_file, load_pt
 
 NUMBERS = {"NUM-ZERO", "NUM-ZERO-FILE", "NUM-INF", "NUM-CONSTANT", "CHECKSUM-NONE"}
 
@@ -85,6 +87,40 @@ def case_good_views_of_garbage(setting):
         torch.save(state, setting.path(name), **options)
         check_good(setting, setting.path(name))
         check_digests_of(setting, setting.path(name), state)
+
+
+@case()
+def case_good_legacy_protocols(setting):
+    """The stream form in every pickle protocol that torch.load reads, as one file and a file a rank."""
+    state = {"weight": seeded("weight", (3, 4)), "count": torch.arange(5), "on": True, "big": 10**30, "text": "\xe9"}
+    tensors = {name: item for name, item in state.items() if isinstance(item, torch.Tensor)}
+    for protocol in (1, 2, 3, 4, 5):
+        options = {"_use_new_zipfile_serialization": False, "pickle_protocol": protocol}
+        name = "protocol-%d.pt" % protocol
+        torch.save(state, setting.path(name), **options)
+        check(torch.load(setting.path(name), weights_only=False)["big"] == state["big"], "torch, %s" % name)
+        check_good(setting, setting.path(name))
+        check_digests_of(setting, setting.path(name), tensors)
+        _, output = setting.consolidate(setting.path(name), "out-%d.pt" % protocol)
+        found = load_pt(output, weights_only=False)
+        check(all(found[key] == state[key] for key in ("on", "big", "text")), "%s: %r" % (name, found))
+        for rank in range(2):
+            os.makedirs(setting.path("ranks-%d" % protocol), exist_ok=True)
+            torch.save(state, setting.path("ranks-%d" % protocol, "model_rank%d.pt" % rank), **options)
+        check_digests_of(setting, setting.path("ranks-%d" % protocol), tensors)
+
+
+@case()
+def case_good_diff_protocols(setting):
+    """What torch loads as equal is equal, whatever pickle protocol and names of Python 2 the files have."""
+    state = {"w": torch.ones(2), "s": slice(1, 2), "r": range(3), "c": complex(1, 2), "b": bytearray(b"ab"),
+             "e": Ellipsis, "d": collections.defaultdict(list, {"a": [1]}), "u": collections.UserDict(a=1),
+             "z": zip, "str": str, "reduce": functools.reduce, "set": {1, 2}, "bytes": b"\xff"}
+    for protocol in (2, 3, 4, 5):
+        torch.save(state, setting.path("%d.pt" % protocol), pickle_protocol=protocol)
+        setting.run("diff", setting.path("%d.pt" % protocol), setting.path("2.pt"))
+        _, output = setting.consolidate(setting.path("%d.pt" % protocol), "out-%d.pt" % protocol)
+        setting.run("diff", setting.path("%d.pt" % protocol), output)
 
 
 def deflated(source, target):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from release import RELEASE
-from support import case, check, check_same_tensors
+from support import OK, UNSUPPORTED, case, check, check_same_tensors
 
 SAVED_BY = 4
 TP_PLAN = {"up": "colwise", "down": "rowwise"}
@@ -253,6 +253,40 @@ def case_reshard_dcp_safetensors(setting):
         folder = setting.path("hf-" + name)
         setting.run("reshard", source, folder, "--format", "dcp-safetensors", *options)
         run_ranks(product(sizes), rank_load_hf, folder, source, sizes, names)
+
+
+def torch_dtypes():
+    """All but those of quantization, whose bytes mean nothing without a scale."""
+    found = {d for d in vars(torch).values() if isinstance(d, torch.dtype)}
+    return sorted((d for d in found if not str(d).startswith(("torch.q", "torch.bits"))), key=str)
+
+
+@case(first=(2, 9))
+def case_reshard_dcp_safetensors_dtypes(setting):
+    """torch loads the folder, whatever dtypes it holds; a dtype that torch cannot read is refused."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from safetensors.torch import _TYPES
+    refused = []
+    for dtype in torch_dtypes():
+        name = str(dtype)[len("torch."):]
+        try:
+            odd = torch.ones(16, dtype=torch.uint8).view(dtype)
+            torch.save({"odd": odd, "even": torch.arange(8.)}, setting.path("source.pt"))
+        except (RuntimeError, KeyError):
+            continue  # torch cannot save it
+        known = dtype in _TYPES.values()
+        done = setting.run("reshard", setting.path("source.pt"), setting.path(name), "--world-size", "2",
+                           "--format", "dcp-safetensors", expected=OK if known else UNSUPPORTED)
+        if not known:
+            check("odd" in done.stderr and not os.path.exists(setting.path(name)), "%s: %s" % (name, done.stderr))
+            refused.append(name)
+            continue
+        state = {"odd": torch.zeros_like(odd.view(torch.uint8)).view(dtype), "even": torch.zeros(8)}
+        dcp.load(state, storage_reader=HuggingFaceStorageReader(path=setting.path(name)), no_dist=True)
+        check(torch.equal(state["even"], torch.arange(8.)), "%s: even" % name)
+        check(torch.equal(state["odd"].view(torch.uint8), odd.view(torch.uint8)), "%s: odd" % name)
+    check("complex128" in refused, "refused: %r" % refused)
 
 
 @case(first=(2, 6))

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "formats/common/pickle.h"
-#include "formats/common/pickle_write_internal.h"
+#include "state/python_names.h"
 #include "tests/support/must.h"
 
 enum { MEMORY_BYTES = 64 << 20, PRINT_BYTES = 1 << 16, WRITE_BYTES = 8 << 20 };
@@ -97,7 +97,7 @@ static fsdpck_status inspect_name(void *ctx, value v, fsdpck_error *err)
     const char *name = value_symbol_name(n->pool, v);
     const char *old_module = module;
     const char *old_name = name;
-    pickle_python2_names(&old_module, &old_name);
+    python2_names(&old_module, &old_name);
     n->changed = n->changed || module != old_module || name != old_name;
     return FSDPCK_OK;
 }

@@ -211,6 +211,42 @@ static bool same(value a, value b)
     return equal;
 }
 
+static value symbol(value_pool *p, const char *module, const char *name)
+{
+    value v;
+    cr_assert_eq(value_new_symbol_of(p, module, strlen(module), name, strlen(name), &v, NULL),
+                 FSDPCK_OK);
+    return v;
+}
+
+/* Python's _compat_pickle.NAME_MAPPING and IMPORT_MAPPING. */
+Test(value_walk, renamed_symbols_are_equal)
+{
+    static const struct {
+        const char *now[2], *then[2];
+    } renamed[] = {
+        {{"builtins", "slice"}, {"__builtin__", "slice"}},
+        {{"builtins", "range"}, {"__builtin__", "xrange"}},
+        {{"builtins", "range"}, {"__builtin__", "range"}},
+        {{"builtins", "str"}, {"__builtin__", "unicode"}},
+        {{"builtins", "zip"}, {"itertools", "izip"}},
+        {{"copyreg", "_reconstructor"}, {"copy_reg", "_reconstructor"}},
+        {{"functools", "reduce"}, {"__builtin__", "reduce"}},
+        {{"_functools", "reduce"}, {"__builtin__", "reduce"}},
+        {{"collections", "UserDict"}, {"UserDict", "IterableUserDict"}},
+        {{"dbm", "open"}, {"anydbm", "open"}},
+    };
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++) {
+        const char *const *now = renamed[i].now, *const *then = renamed[i].then;
+        cr_assert(same(symbol(&pool, now[0], now[1]), symbol(&other, then[0], then[1])), "%s.%s",
+                  then[0], then[1]);
+        cr_assert(same(symbol(&pool, then[0], then[1]), symbol(&other, now[0], now[1])), "%s.%s",
+                  then[0], then[1]);
+    }
+    cr_assert(!same(symbol(&pool, "builtins", "slice"), symbol(&other, "__builtin__", "range")));
+    cr_assert(!same(symbol(&pool, "builtins", "int"), symbol(&other, "numpy", "int")));
+}
+
 static bool same_in_json(value a, value b)
 {
     bool equal = false;

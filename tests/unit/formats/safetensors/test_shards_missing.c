@@ -131,6 +131,21 @@ Test(shards_missing, a_file_of_replicated_tensors)
     expect_open(FSDPCK_OK);
 }
 
+/* A tensor that is whole on one rank, with as many elements in another shape as the first shard of a
+ * tensor that differs in a number: torch gives neither another shard. */
+Test(shards_missing, whole_beside_a_shard_of_another_shape)
+{
+    file_count = 1;
+    PUT(1, 1, {"l.0.w", 2, 0, 4}, {"l.1.w", 4, 0, 2});
+    PUT(2, 1, {"l.1.w", 4, 4, 2});
+    expect_open(FSDPCK_OK);
+    PUT(1, 1, {"l.0.w", 4, 0, 2}, {"l.1.w", 2, 0, 4});
+    PUT(2, 1, {"l.0.w", 4, 4, 2});
+    expect_open(FSDPCK_OK);
+    PUT(1, 1, {"l.0.w", 4, 0, 2}, {"l.1.w", 4, 0, 2});
+    expect_open(FSDPCK_BADINPUT);
+}
+
 /* A pipeline: no tensor is on ranks of two stages. */
 Test(shards_missing, stages_of_a_pipeline)
 {

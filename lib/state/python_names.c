@@ -1,6 +1,6 @@
-#include <string.h>
+#include "state/python_names.h"
 
-#include "formats/common/pickle_write_internal.h"
+#include <string.h>
 
 struct renamed {
     const char *now;
@@ -78,7 +78,7 @@ static const struct renamed_symbol symbols[] = {
     {{"collections", "UserString"}, {"UserString", "UserString"}},
 };
 
-void pickle_python2_names(const char **module, const char **name)
+void python2_names(const char **module, const char **name)
 {
     for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
         const struct renamed_symbol *s = &symbols[i];
@@ -91,6 +91,24 @@ void pickle_python2_names(const char **module, const char **name)
     for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++) {
         if (strcmp(*module, modules[i].now) == 0) {
             *module = modules[i].then;
+            return;
+        }
+    }
+}
+
+void python3_names(const char **module, const char **name)
+{
+    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+        const struct renamed_symbol *s = &symbols[i];
+        if (strcmp(*module, s->module.then) == 0 && strcmp(*name, s->name.then) == 0) {
+            *module = s->module.now;
+            *name = s->name.now;
+            return;
+        }
+    }
+    for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++) {
+        if (strcmp(*module, modules[i].then) == 0) {
+            *module = modules[i].now;
             return;
         }
     }
