@@ -57,7 +57,7 @@ static const opt_row running_rows[] = {
      .max = 1024, .help = "number of threads; default: as affinity and cgroup allow"},
     {"peer-timeout", .kind = OPT_COUNT, .at = offsetof(verify_options, peer_timeout_seconds),
      .value = "SECONDS", .min = 1, .max = 86400,
-     .help = "under mpirun: a rank without a sign of life for SECONDS is lost; default 60"},
+     .help = "under mpirun: a rank that does not respond for SECONDS is lost; default 60"},
     {"json", .kind = OPT_FLAG, .at = offsetof(verify_options, json), .help = "report as JSON"},
     {"verbose", 'v', OPT_FLAG, .at = offsetof(verify_options, verbose), .help = "print notes too"},
     {"quiet", 'q', OPT_FLAG, .at = offsetof(verify_options, quiet),

@@ -175,7 +175,7 @@ const opt_row options_running[] = {
      .help = "auto, threads or cuda"},
     {"peer-timeout", .kind = OPT_COUNT, .at = AT(peer_timeout_seconds), .value = "SECONDS",
      .min = 1, .max = 86400,
-     .help = "under mpirun: a rank without a sign of life for SECONDS is lost; default 60"},
+     .help = "under mpirun: a rank that does not respond for SECONDS is lost; default 60"},
     {"progress", .kind = OPT_CHOICE, .at = AT(progress), .value = "WHEN",
      .choices = "auto|always|never", .help = "auto, always or never"},
     {"json", .kind = OPT_FLAG, .at = AT(json), .help = "report as JSON, on failure too"},
