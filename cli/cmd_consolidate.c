@@ -1,3 +1,4 @@
+/* fsdpck consolidate: shards to full tensors; the options of its output formats. */
 #include "transform_run.h"
 
 static const opt_row format_rows[] = {

@@ -1,3 +1,4 @@
+/* fsdpck diff: opens A and B with the same reading options and compares them. */
 #include <math.h>
 #include <stdlib.h>
 

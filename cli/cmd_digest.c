@@ -1,3 +1,4 @@
+/* fsdpck digest: digests of tensors, comparison with a list, SHA-256 of files, manifests. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* fsdpck help: the overview, the help of a command, or the explanation of a finding. */
 #include <stdio.h>
 #include <string.h>
 

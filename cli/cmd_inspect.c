@@ -1,3 +1,4 @@
+/* fsdpck inspect: summary, tree, table, objects or JSON, from the metadata only. */
 #include "inspect_print.h"
 #include "progress_print.h"
 #include "report.h"
@@ -24,7 +25,7 @@ static const opt_row saying_rows[] = {
     {"verbose", 'v', OPT_FLAG, .at = offsetof(inspect_options, verbose),
      .help = "print more details"},
     {"quiet", 'q', OPT_FLAG, .at = offsetof(inspect_options, quiet),
-     .help = "no notes and no progress"},
+     .help = "print neither notes nor progress"},
     {0},
 };
 

@@ -1,3 +1,4 @@
+/* fsdpck latest: paths on stdout, the reasons for skipped checkpoints on stderr. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* fsdpck layout: the layout of a resharded checkpoint, or of a model description. */
 #include <string.h>
 
 #include "layout_model.h"
@@ -18,7 +19,7 @@ static const opt_row showing_rows[] = {
 
 static const opt_row saying_rows[] = {
     {"verbose", 'v', OPT_FLAG, .at = AT(verbose), .help = "print more details"},
-    {"quiet", 'q', OPT_FLAG, .at = AT(quiet), .help = "no notes and no progress"},
+    {"quiet", 'q', OPT_FLAG, .at = AT(quiet), .help = "print neither notes nor progress"},
     {0},
 };
 

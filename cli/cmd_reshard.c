@@ -1,3 +1,4 @@
+/* fsdpck reshard: shards to other shards; the options of the sharded formats. */
 #include "transform_run.h"
 
 #define AT(member) offsetof(transform_options, member)

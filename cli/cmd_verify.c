@@ -1,3 +1,4 @@
+/* fsdpck verify: the options of the check; every finding goes to the report. */
 #include <stddef.h>
 
 #include "progress_print.h"
@@ -17,11 +18,11 @@ typedef struct verify_options {
 static const opt_row checking_rows[] = {
     {"level", .kind = OPT_CHOICE, .at = offsetof(verify_options, level), .value = "LEVEL",
      .choices = "quick|structure|coverage|checksum|numeric",
-     .help = "quick, structure, coverage (default), checksum or numeric; each level includes the "
-             "previous ones"},
+     .help = "level of the check: quick, structure, coverage (default), checksum or numeric; each "
+             "includes the previous ones"},
     {"stats", .kind = OPT_FLAG, .at = offsetof(verify_options, stats),
-     .help =
-         "mean, standard deviation, extremes, zeros and exponents of each tensor; level numeric"},
+     .help = "print mean, standard deviation, extremes, zeros and exponents of each tensor; level "
+             "numeric"},
     {"sample", .kind = OPT_TEXT, .at = offsetof(verify_options, sample), .value = "PART",
      .help = "at levels checksum and numeric: read part of the data, as 5%, or 1/20, 2/20, ..., "
              "which together cover all; the result is then never \"verified\""},
@@ -57,7 +58,7 @@ static const opt_row running_rows[] = {
      .max = 1024, .help = "number of threads; default: as affinity and cgroup allow"},
     {"peer-timeout", .kind = OPT_COUNT, .at = offsetof(verify_options, peer_timeout_seconds),
      .value = "SECONDS", .min = 1, .max = 86400,
-     .help = "under mpirun: a rank without a sign of life for SECONDS is lost; default 60"},
+     .help = "under mpirun: a rank that does not respond for SECONDS is lost; default 60"},
     {"json", .kind = OPT_FLAG, .at = offsetof(verify_options, json), .help = "report as JSON"},
     {"verbose", 'v', OPT_FLAG, .at = offsetof(verify_options, verbose), .help = "print notes too"},
     {"quiet", 'q', OPT_FLAG, .at = offsetof(verify_options, quiet),
@@ -71,17 +72,17 @@ static int read_options(const cli *c, verify_options *w, fsdpck_verify_options *
     if (w->stats && w->level < 0)
         w->level = FSDPCK_LEVEL_NUMERIC;
     if (w->stats && w->level < FSDPCK_LEVEL_NUMERIC)
-        return opt_usage_error(c, "--stats needs --level numeric");
+        return opt_usage_error(c, "--stats requires --level numeric");
     if ((w->require_checksums || w->sha256) && w->level < 0)
         w->level = FSDPCK_LEVEL_CHECKSUM;
     if (w->require_checksums && w->level < FSDPCK_LEVEL_CHECKSUM)
-        return opt_usage_error(c, "--require-checksums needs --level checksum or numeric");
+        return opt_usage_error(c, "--require-checksums requires --level checksum or numeric");
     if (w->sha256 && w->level < FSDPCK_LEVEL_CHECKSUM)
-        return opt_usage_error(c, "--sha256 needs --level checksum or numeric");
+        return opt_usage_error(c, "--sha256 requires --level checksum or numeric");
     if (w->sample != NULL && w->level < FSDPCK_LEVEL_CHECKSUM)
-        return opt_usage_error(c, "--sample needs --level checksum or numeric");
+        return opt_usage_error(c, "--sample requires --level checksum or numeric");
     if (w->max_duration != NULL && w->level < FSDPCK_LEVEL_CHECKSUM)
-        return opt_usage_error(c, "--max-duration needs --level checksum or numeric");
+        return opt_usage_error(c, "--max-duration requires --level checksum or numeric");
     if (w->sample != NULL &&
         !verify_parse_sample(c, w->sample, &options->sample_begin, &options->sample_end))
         return FSDPCK_USAGE;

@@ -1,3 +1,4 @@
+/* fsdpck version: the version, and the formats and engines that are built in. */
 #include <stdio.h>
 
 #include "opt.h"

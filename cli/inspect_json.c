@@ -1,3 +1,4 @@
+/* JSON report of fsdpck inspect. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,3 +1,4 @@
+/* Text output of fsdpck inspect: summary, table, tree, objects. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Totals of fsdpck inspect, and the likely next commands. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

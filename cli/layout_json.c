@@ -1,3 +1,4 @@
+/* JSON report of fsdpck layout for a checkpoint. */
 #include "layout_print.h"
 
 #include <stdlib.h>

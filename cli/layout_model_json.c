@@ -1,3 +1,4 @@
+/* JSON report of fsdpck layout for a model description. */
 #include "layout_model.h"
 
 #include <stdlib.h>

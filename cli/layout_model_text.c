@@ -1,3 +1,4 @@
+/* Text output of fsdpck layout for a model description. */
 #include "layout_model.h"
 
 #include <inttypes.h>

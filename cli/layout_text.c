@@ -1,3 +1,4 @@
+/* Text output of fsdpck layout for a checkpoint. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

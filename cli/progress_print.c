@@ -121,8 +121,8 @@ progress_display *progress_start(const cli *c, progress_mode mode)
         free(v);
         return NULL;
     }
-    /* The library forks children (HDF5). A lock that a thread's start holds at that moment, as in the
-     * allocators of sanitizers, is never free in them. */
+    /* The library forks children (HDF5). A lock held by a starting thread at that moment, as in the
+     * allocators of sanitizers, stays locked in them. */
     pthread_mutex_lock(&v->lock);
     while (!v->runs)
         pthread_cond_wait(&v->turn, &v->lock);

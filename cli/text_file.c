@@ -27,7 +27,7 @@ static fsdpck_status read_all(FILE *file, const char *path, const char *what, si
     while (!feof(file)) {
         if (*nbytes > most_nbytes) {
             char longer[48];
-            snprintf(longer, sizeof longer, " is longer than %zu MiB", most_nbytes >> 20);
+            snprintf(longer, sizeof longer, " exceeds %zu MiB", most_nbytes >> 20);
             return fail(err, FSDPCK_LIMIT, path, "", what, longer);
         }
         if (capacity - *nbytes < 2) {

@@ -67,8 +67,8 @@ const opt_row options_replicas[] = {
 const opt_row options_selecting[] = {
     {"part", .kind = OPT_CHOICE, .at = AT(part), .value = "PART",
      .choices = "model|optimizer|other|all",
-     .help = "model, optimizer, other or all; default: model for safetensors formats, all for the "
-             "others"},
+     .help = "part to select: model, optimizer, other or all; default: model for safetensors "
+             "formats, all for the others"},
     {"keys", .kind = OPT_LIST, .at = AT(keys), .value = "GLOB",
      .help = "select only tensors whose name matches; '*' matches dots too; repeatable"},
     {"exclude", .kind = OPT_LIST, .at = AT(exclude), .value = "GLOB",
@@ -79,7 +79,7 @@ const opt_row options_selecting[] = {
 const opt_row options_objects[] = {
     {"objects", .kind = OPT_CHOICE, .at = AT(objects), .value = "WHAT",
      .choices = "keep|drop|opaque|error",
-     .help = "keep, drop, opaque (keep unknown calls as records) or error"},
+     .help = "handling of objects: keep, drop, opaque (keep unknown calls as records) or error"},
     {"tied", .kind = OPT_CHOICE, .at = AT(tied), .value = "WHICH", .choices = "keep|first|link",
      .help = "tensors stored under several names (tied weights): keep all, only the first, or link "
              "them (pt and pt-ranks: all names share one storage)"},
@@ -113,7 +113,8 @@ const opt_row options_cutting[] = {
     {"mesh", .kind = OPT_TEXT, .at = AT(mesh), .value = "DIMS",
      .help = "names and sizes of the mesh dims, outermost first: dp_replicate=2,dp_shard=4,tp=2"},
     {"tp-plan", .kind = OPT_TEXT, .at = AT(tp_plan), .value = "FILE",
-     .help = "JSON: glob to colwise, rowwise, replicate or Shard(d); default: as SRC"},
+     .help =
+         "JSON file that maps globs to colwise, rowwise, replicate or Shard(d); default: as SRC"},
     {"shard", .kind = OPT_LIST, .at = AT(shard), .value = "GLOB=DIM",
      .help = "FSDP shards matching tensors on dim DIM; default: as SRC, else 0; repeatable"},
     {"replicate", .kind = OPT_LIST, .at = AT(replicate), .value = "GLOB",
@@ -172,12 +173,12 @@ const opt_row options_running[] = {
      .help =
          "size of buffers, without metadata; default 256M, less on small machines; at least 16M"},
     {"engine", .kind = OPT_CHOICE, .at = AT(engine), .value = "E", .choices = "auto|threads|cuda",
-     .help = "auto, threads or cuda"},
+     .help = "engine that copies and casts: auto, threads or cuda"},
     {"peer-timeout", .kind = OPT_COUNT, .at = AT(peer_timeout_seconds), .value = "SECONDS",
      .min = 1, .max = 86400,
-     .help = "under mpirun: a rank without a sign of life for SECONDS is lost; default 60"},
+     .help = "under mpirun: a rank that does not respond for SECONDS is lost; default 60"},
     {"progress", .kind = OPT_CHOICE, .at = AT(progress), .value = "WHEN",
-     .choices = "auto|always|never", .help = "auto, always or never"},
+     .choices = "auto|always|never", .help = "show progress: auto, always or never"},
     {"json", .kind = OPT_FLAG, .at = AT(json), .help = "report as JSON, on failure too"},
     {"verbose", 'v', OPT_FLAG, .at = AT(verbose),
      .help = "print more details; with --dry-run the whole plan"},
