@@ -84,6 +84,8 @@ fsdpck_status select_omit_object(select_state *a, size_t i, fsdpck_error *err)
 {
     const cat_object *o = catalogue_object(a->from, i);
     const char *name = catalogue_name(a->from, o->name);
+    if (o->saved_at == CAT_NONE)
+        return FSDPCK_OK;
     a->result->left_out_objects++;
     if (a->request->objects == SELECT_OBJECTS_ERROR) {
         const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_TYPE,

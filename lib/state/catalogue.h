@@ -120,7 +120,7 @@ typedef struct cat_object {
      * all of the same name. UINT16_MAX: it is every rank's. */
     uint16_t rank;
     uint32_t number;   /* among the objects as the reader added them: its own tables go by it */
-    uint32_t saved_at; /* as in cat_tensor */
+    uint32_t saved_at; /* as in cat_tensor; CAT_NONE: it was not saved, and an output may lack it */
     value path;        /* as in cat_tensor */
     value content;     /* once loaded */
 } cat_object;

@@ -415,9 +415,8 @@ static fsdpck_status run(rekey *r, fsdpck_error *err)
     RETURN_IF(rekey_check_conflicts(r, r->to == OPTIM_KEYS_ID, err));
     for (uint32_t i = 0; i < r->optimizers.count; i++)
         RETURN_IF(prepare(r, i, err));
-    for (uint32_t i = 0; i < r->optimizers.count; i++)
-        if (!REKEY_OPTIMIZER(r, i)->same && !value_is_none(r->cat->root))
-            RETURN_IF(rekey_root(r, i, err));
+    if (!value_is_none(r->cat->root))
+        RETURN_IF(rekey_root(r, err));
     RETURN_IF(rekey_tensors(r, err));
     RETURN_IF(rekey_objects(r, err));
     return catalogue_reindex(r->cat, err);

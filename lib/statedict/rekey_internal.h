@@ -205,6 +205,6 @@ fsdpck_status rekey_dict(rekey *r, const rekey_optimizer *o, value dict, value *
 /* A list of groups with new `params`; others' dicts are shared. */
 fsdpck_status rekey_group_list(rekey *r, const rekey_optimizer *o, value list, value *made,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
-fsdpck_status rekey_root(rekey *r, uint32_t owner, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status rekey_root(rekey *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -284,27 +284,20 @@ static fsdpck_status make_anew(rekey *r, uint32_t owner, value old, value *made,
     return st;
 }
 
-fsdpck_status rekey_root(rekey *r, uint32_t owner, fsdpck_error *err)
+static fsdpck_status rekey_in_root(rekey *r, uint32_t owner, const place_in_root *p, value dict,
+                                   fsdpck_error *err)
 {
     value_pool *pool = &r->cat->pool;
     const rekey_optimizer *o = REKEY_OPTIMIZER(r, owner);
-    place_in_root p = {.container = r->cat->root};
-    value dict, made;
+    value made;
     size_t at;
 
-    for (uint32_t i = 0; i < o->depth; i++)
-        if (!step_into(r, value_item(pool, o->sample, i), &p))
-            return rekey_fail(r, o, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, err,
-                              "state does not nest as its paths say");
-    if (!value_as_dict(pool, p.container, &dict))
-        return rekey_fail(r, o, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, err,
-                          "state does not nest as its paths say");
     if (o->flat || r->to == OPTIM_KEYS_FLAT) {
         RETURN_IF(make_anew(r, owner, dict, &made, err));
         if (o->depth == 0)
             r->cat->root = made;
         else
-            value_set_item(pool, p.holder, p.at, made);
+            value_set_item(pool, p->holder, p->at, made);
         return FSDPCK_OK;
     }
     if (find_key(pool, dict, "state", &at)) {
@@ -313,5 +306,49 @@ fsdpck_status rekey_root(rekey *r, uint32_t owner, fsdpck_error *err)
     }
     if (find_key(pool, dict, "param_groups", &at))
         return rekey_group_list(r, o, value_item(pool, dict, at), &made, err);
+    return FSDPCK_OK;
+}
+
+/* torch's Optimizer.load_state_dict() takes no state dict without it. */
+static fsdpck_status add_state(rekey *r, value dict, fsdpck_error *err)
+{
+    value_pool *pool = &r->cat->pool;
+    value key, state;
+    size_t at;
+    if (find_key(pool, dict, "state", &at))
+        return FSDPCK_OK;
+    RETURN_IF(value_new_str(pool, "state", 5, &key, err));
+    RETURN_IF(value_new_dict(pool, &state, err));
+    return value_dict_put(pool, dict, key, state, err);
+}
+
+static fsdpck_status find_in_root(rekey *r, const rekey_optimizer *o, place_in_root *p, value *dict,
+                                  fsdpck_error *err)
+{
+    value_pool *pool = &r->cat->pool;
+    bool found = true;
+    *p = (place_in_root){.container = r->cat->root};
+    for (uint32_t i = 0; found && i < o->depth; i++)
+        found = step_into(r, value_item(pool, o->sample, i), p);
+    if (found && value_as_dict(pool, p->container, dict))
+        return FSDPCK_OK;
+    return rekey_fail(r, o, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, err,
+                      "state does not nest as its paths say");
+}
+
+fsdpck_status rekey_root(rekey *r, fsdpck_error *err)
+{
+    for (uint32_t i = 0; i < r->optimizers.count; i++) {
+        const rekey_optimizer *o = REKEY_OPTIMIZER(r, i);
+        place_in_root p;
+        value dict;
+        if (o->same && (o->flat || r->to == OPTIM_KEYS_FLAT))
+            continue;
+        RETURN_IF(find_in_root(r, o, &p, &dict, err));
+        if (r->to != OPTIM_KEYS_FLAT && !o->flat)
+            RETURN_IF(add_state(r, dict, err));
+        if (!o->same)
+            RETURN_IF(rekey_in_root(r, i, &p, dict, err));
+    }
     return FSDPCK_OK;
 }

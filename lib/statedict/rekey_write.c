@@ -395,6 +395,33 @@ static fsdpck_status write_object(rewriting *x, uint32_t object, fsdpck_error *e
     return keep_object(x, &from, err);
 }
 
+/* 'state' = {} of an optimizer that has none: DCP has no key for it, torch's load_state_dict() takes
+ * nothing without it. */
+static fsdpck_status add_empty_state(rewriting *x, uint32_t owner, fsdpck_error *err)
+{
+    writing *w = &x->w;
+    const rekey *r = w->r;
+    const rekey_optimizer *o = REKEY_OPTIMIZER(r, owner);
+    value path, state;
+    if (r->to == OPTIM_KEYS_FLAT || (o->flat && o->same))
+        return FSDPCK_OK;
+    for (size_t i = 0; i < r->entries.count; i++) {
+        const rekey_entry *e = REKEY_ENTRY(r, i);
+        if (e->owner == owner && (e->kind == REKEY_STATE || e->kind == REKEY_STATE_ALL))
+            return FSDPCK_OK;
+    }
+    w->name.nbytes = 0;
+    text_append(&w->name, strtab_text(&r->texts, o->prefix), strtab_nbytes(&r->texts, o->prefix));
+    text_puts(&w->name, "state");
+    RETURN_IF(text_check(&w->name, err));
+    RETURN_IF(begin_path(w, o, err));
+    RETURN_IF(push_text(w, "state", 5, err));
+    RETURN_IF(end_path(w, &path, err));
+    RETURN_IF(value_new_dict(&w->r->cat->pool, &state, err));
+    x->saved_at = CAT_NONE;
+    return add_object(x, w->name.text, w->name.nbytes, path, state, err);
+}
+
 fsdpck_status rekey_objects(rekey *r, fsdpck_error *err)
 {
     catalogue *c = r->cat;
@@ -411,6 +438,8 @@ fsdpck_status rekey_objects(rekey *r, fsdpck_error *err)
             x.entry_of[REKEY_ENTRY(r, i)->index] = (uint32_t)i + 1;
     for (uint32_t i = 0; st == FSDPCK_OK && i < count; i++)
         st = write_object(&x, i, err);
+    for (uint32_t i = 0; st == FSDPCK_OK && i < r->optimizers.count; i++)
+        st = add_empty_state(&x, i, err);
     budget_free(c->owner, x.entry_of, count * sizeof *x.entry_of);
     budget_free(c->owner, x.written, r->optimizers.count);
     text_release(&x.w.name);

@@ -53,6 +53,34 @@ def form_of(optimizer):
     return "id" if all(isinstance(member, int) for member in members) else "name"
 
 
+# --- without state ---
+
+@case((2, 5))
+def case_optim_without_state(setting):
+    """SGD without momentum: DCP has no key for its empty state, and no optimizer loads a dict that lacks it."""
+    import torch.distributed.checkpoint as dcp
+    net = nn.Linear(3, 2)
+    optimizers = [torch.optim.SGD(net.parameters(), lr=lr) for lr in (0.25, 0.5)]
+    state = {"model": net.state_dict(), "optimizer": optimizers[0].state_dict()}
+    dcp.save(state, checkpoint_id=setting.path("dcp"), no_dist=True)
+    torch.save(state, setting.path("plain.pt"))
+    chains = [("dcp", "id"), ("plain.pt", "id"), ("dcp", "name", "id"), ("plain.pt", "name", "id"),
+              ("dcp", "name", "flat", "id"), ("plain.pt", "flat", "name", "id")]
+    for source, *forms in chains:
+        path = setting.path(source)
+        for step, form in enumerate(forms):
+            path, found = rekey(setting, path, form, "%s-%d.pt" % ("-".join([source, *forms]), step), *IN_ORDER,
+                                "--objects", "error")
+            check(form == "flat" or found["state"] == {}, "%s, %s: %r" % (source, forms, found))
+        optimizers[1].load_state_dict(found)
+        same(optimizers[1].state_dict()["state"], {})
+        check(optimizers[1].param_groups[0]["lr"] == 0.25, "%s, %s" % (source, forms))
+        setting.run("diff", setting.path(source), path)
+    done = setting.run("reshard", setting.path("dcp"), setting.path("again"), "--world-size", "1", "--optim-keys",
+                       "name", *IN_ORDER, "--objects", "error")
+    check("left out" not in done.stdout + done.stderr, done.stdout)
+
+
 # --- every fixture ---
 
 # What no model part can tell: one of its modules is in no group.
