@@ -145,7 +145,7 @@ fsdpck_status select_record_tie(select_state *a, const select_pick *first, const
 uint16_t select_only_rank(const select_state *a, const select_pick *pick);
 
 /* Location and value of the k-th picked object in the target. Parameters in an optimizer's
- * param_groups get the names of their state, or else of the model. After select_objects_find. */
+ * param_groups get the names of their state, or else of the model. After select_objects_find_owners. */
 fsdpck_status select_object_path(select_state *a, size_t k, target_path *p,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status select_object_content(select_state *a, size_t k, value *content,
