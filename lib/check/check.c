@@ -59,11 +59,11 @@ static fsdpck_status check_tensor(void *ctx, unsigned worker, uint64_t tensor, f
     if (report.overlap && report.hole && report.covered <= report.nelems) {
         fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_GAP,
-                  "chunks of a tensor do not cover it");
+                  "chunks do not cover the tensor");
         error_tensor(&what, catalogue_name(c->r->cat, catalogue_tensor(c->r->cat, tensor)->name));
         error_expected(&what, "%" PRIu64 " elements", report.nelems);
         error_found(&what, "%" PRIu64 ", some of them twice", report.covered);
-        error_next(&what, "look for the files of each save in its folder");
+        error_next(&what, "check that each folder contains the files of only one save");
         findings_report(c->found, &what);
     }
     return FSDPCK_OK;
@@ -243,7 +243,7 @@ static fsdpck_status locate_listed(check *c, sort_pair *list, sort_pair *scratch
         list[i].key = catalogue_chunk(c->r->cat, list[i].item)->file;
     sort_pairs(list, scratch, n, NULL, NULL);
     locate_work w = {.c = c, .chunks = list, .count = n, .extents = c->chunk_extents.items};
-    progress_phase(c->r->progress, "reading heads", 0);
+    progress_phase(c->r->progress, "reading blob headers", 0);
     c->result->chunks = n;
     RETURN_IF(pool_run(c->r->nthreads > 0 ? c->r->nthreads : 1,
                        (n + RESOLVE_BATCH - 1) / RESOLVE_BATCH, locate_batch, &w, c->r->cancel,

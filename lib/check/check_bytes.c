@@ -196,12 +196,12 @@ static void check_crcs(byte_work *w)
             continue;
         fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CRC,
-                  "bytes of the tensor are not what was saved");
+                  "bytes of the tensor differ from what was saved");
         check_add_context(c, e->chunk, &what);
         error_offset(&what, e->offset_bytes);
         error_expected(&what, "CRC-32 %08x over %" PRIu64 " bytes", e->crc32, e->nbytes);
         error_found(&what, "%08x", w->crcs[i]);
-        error_next(&what, "the file changed after it was written: take another copy of it");
+        error_next(&what, "use another copy of the file: it changed after it was written");
         findings_report(c->found, &what);
     }
 }

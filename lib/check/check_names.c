@@ -19,11 +19,11 @@ static void tell(const names_walk *w, uint32_t tensor, uint32_t other)
     fsdpck_error what;
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_CONFUSABLE,
-              "two tensors have names that look the same and are not");
+              "two tensors have different names that look the same");
     error_path(&what, w->c->r->path);
     error_tensor(&what, catalogue_name(cat, catalogue_tensor(cat, tensor)->name));
     error_found(&what, "'%s'", escape_text(shown, sizeof shown, text, strlen(text)));
-    error_next(&what, "find out which is meant, and --exclude or --rename the other");
+    error_next(&what, "determine which is correct, and --exclude or --rename the other");
     findings_report(w->c->found, &what);
 }
 

@@ -91,11 +91,11 @@ static void report_steps(check *c, const step_count *steps, size_t n)
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_STEP, "parameters are at different steps");
     error_tensor(&what, name_of(c, steps[odd].first));
-    error_expected(&what, "step %.0f, as %" PRIu64 " parameters", steps[most].step,
+    error_expected(&what, "step %.0f, as for %" PRIu64 " parameters", steps[most].step,
                    steps[most].tensors);
-    error_found(&what, "step %.0f at %" PRIu64 " parameters; %zu%s different steps in all",
+    error_found(&what, "step %.0f for %" PRIu64 " parameters; %zu%s different steps in total",
                 steps[odd].step, steps[odd].tensors, n, n == STEPS_MAX ? " or more" : "");
-    error_next(&what, "nothing, where some parameters were not trained all the time; else see "
+    error_next(&what, "ignore this if some parameters were not always trained; otherwise check "
                       "whether files of two saves were mixed");
     findings_report(c->found, &what);
 }
@@ -141,12 +141,12 @@ static void report_lost(check *c, uint64_t chunk, uint64_t lost, uint64_t of)
     fsdpck_error what;
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_ZERO_BLOCK,
-              "a shard is all zeros, other shards are not");
+              "shard is all zeros, unlike other shards");
     check_add_context(c, chunk, &what);
     describe_box(c, chunk, &what);
     if (lost > 1)
-        error_expected(&what, "numbers; %" PRIu64 " of %" PRIu64 " shards are so", lost, of);
-    error_next(&what, "see whether the shard was lost on its way and zeros were put in its place");
+        error_expected(&what, "numbers; %" PRIu64 " of %" PRIu64 " shards are zeros", lost, of);
+    error_next(&what, "check whether the shard was lost in a copy and replaced by zeros");
     findings_report(c->found, &what);
 }
 
@@ -217,7 +217,7 @@ static void check_files(check *c, const unsigned char *live)
             continue;
         fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_ZERO_FILE,
-                  "all floating numbers of the file are zeros, those of other files are not");
+                  "all floating numbers of the file are zeros, unlike those of other files");
         check_add_path(c, (uint32_t)i, &what);
         error_found(&what, "%" PRIu64 " chunk%s of zeros", chunks[i], chunks[i] == 1 ? "" : "s");
         findings_report(c->found, &what);
@@ -260,12 +260,12 @@ static void check_blocks(check *c)
         last = z->chunk_extent;
         fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_ZERO_BLOCK,
-                  "a long run inside of a tensor is zeros, the rest is not");
+                  "tensor contains a long run of zeros");
         check_add_context(c, chunk_extent->chunk, &what);
         if (!chunk_extent->stream)
             error_offset(&what, chunk_extent->offset_bytes + chunk_extent->at_bytes + z->at_bytes);
         error_found(&what, "about %" PRIu64 " of %" PRIu64 " bytes", z->nbytes, nbytes);
-        error_next(&what, "see whether a shard was lost when the tensor was merged");
+        error_next(&what, "check whether a shard was lost when the tensor was merged");
         findings_report(c->found, &what);
     }
 }
@@ -303,21 +303,21 @@ void check_numbers(check *c)
         if (c->no_statistics[i] & STATISTICS_SCATTERED &&
             scan_supported((dtype)catalogue_tensor(cat, i)->dtype))
             report(c, i, FSDPCK_FINDING_NUM_UNSEEN,
-                   "numbers of the tensor are not looked at: others lie between them", 0, 0,
-                   "consolidate it, and look at the result");
+                   "numbers of the tensor were not checked: they are not contiguous", 0, 0,
+                   "consolidate it, and verify the result");
         if (s->nelems == 0)
             continue;
         if (s->nan > 0)
-            report(c, i, FSDPCK_FINDING_NUM_NAN, "tensor holds NaN", s->nan, s->nelems,
-                   "training from here gives NaN: go back to an earlier checkpoint");
+            report(c, i, FSDPCK_FINDING_NUM_NAN, "tensor contains NaN", s->nan, s->nelems,
+                   "use an earlier checkpoint: training from this one gives NaN");
         if (s->inf > 0)
-            report(c, i, FSDPCK_FINDING_NUM_INF, "tensor holds infinities", s->inf, s->nelems,
+            report(c, i, FSDPCK_FINDING_NUM_INF, "tensor contains infinities", s->inf, s->nelems,
                    NULL);
         check_equal(c, i, s);
         if (s->negative &&
             is_second_moment(catalogue_name(cat, id), catalogue_name_nbytes(cat, id)))
-            report(c, i, FSDPCK_FINDING_NUM_NEGATIVE, "means of squares are below zero", 0, 0,
-                   "the optimizer state is damaged");
+            report(c, i, FSDPCK_FINDING_NUM_NEGATIVE, "means of squares are negative", 0, 0,
+                   "use an earlier checkpoint: the optimizer state is damaged");
     }
     check_steps(c);
     check_shards(c);

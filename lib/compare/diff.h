@@ -1,4 +1,4 @@
-/* diff.h: what diff.c (tensors) and diff_objects.c share. */
+/* diff.h: shared by diff.c (tensors) and diff_objects.c. */
 #ifndef FSDPCK_COMPARE_DIFF_H
 #define FSDPCK_COMPARE_DIFF_H
 
@@ -9,16 +9,16 @@ typedef struct diff_row {
     fsdpck_diff_kind kind;
     uint32_t a, b; /* target tensors, or objects of the source; CAT_NONE: none */
     compare_stats stats;
-    uint64_t text_at; /* of both sides' objects, see fsdpck_diff_row */
+    uint64_t text_at; /* values of both sides' objects, see fsdpck_diff_row */
     uint64_t text_b_at;
-    uint64_t name_at; /* of an object, likewise */
+    uint64_t name_at; /* name of an object, likewise */
     size_t name_nbytes;
 } diff_row;
 
-/* A tensor that both have, of one dtype and shape. */
+/* A tensor of both sides, with equal dtype and shape. */
 typedef struct diff_pair {
     uint32_t a, b;
-    bool streamed; /* digests alone were compared */
+    bool streamed; /* compared by digest only */
     compare_stats stats;
 } diff_pair;
 
@@ -26,23 +26,23 @@ struct fsdpck_diff {
     run a, b;
     compare_rule rule;
     bool brief;
-    vec pairs; /* diff_pair, in the order of their places */
-    vec rows;  /* diff_row: what differs, by name */
+    vec pairs; /* diff_pair, in the order of their offsets */
+    vec rows;  /* diff_row: differences, by name */
     text_buf texts;
     pthread_mutex_t lock; /* guards stats of pairs */
-    cancel_token enough;  /* brief: a difference is known */
+    cancel_token enough;  /* brief: stop at the first difference */
     uint64_t objects_compared;
     unsigned workers;
     uint64_t fill_nbytes;
 };
 
-/* What is compared where nobody says: everything where both are named alike, or where more names meet
- * so; else the model parts, as they are named by the model, or the optimizer parts where these are all
- * that both have. */
+/* The default selection. Everything, if both sides use the same names or more names match that way.
+ * Otherwise the model parts under the model's names, or the optimizer parts if both sides have
+ * nothing else. */
 fsdpck_status diff_choose_part(const fsdpck_transform_options *o, fsdpck_checkpoint *a,
                                fsdpck_checkpoint *b, fsdpck_part *part,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Adds rows of objects; after the tensors. */
+/* Adds rows of objects. Call it after the tensors were compared. */
 fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Adds rows of dicts whose keys are of other types, where both sides know these; after the objects. */
 fsdpck_status diff_keys(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -33,7 +33,7 @@ static fsdpck_status refuse(const digest_line *l, const char *what, fsdpck_error
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DIGEST_LIST,
                                        "line %zu of the list %s", l->number, what);
     error_expected(err, "16 hexadecimal digits, two blanks, dtype[shape], two blanks, a name");
-    error_next(err, "fsdpck digest SRC writes such a list");
+    error_next(err, "create such a list with: fsdpck digest SRC");
     return st;
 }
 
@@ -86,7 +86,7 @@ static fsdpck_status read_list(const char *text, size_t nbytes, vec *lines, dige
     for (size_t i = 1; i < lines->count; i++) {
         const digest_line *l = VEC_AT(lines, const digest_line, i), *before = l - 1;
         if (compare_texts(l->name, l->name_nbytes, before->name, before->name_nbytes) == 0)
-            return refuse(l, "has a name that another line has", err);
+            return refuse(l, "repeats a name of another line", err);
     }
     return FSDPCK_OK;
 }

@@ -151,7 +151,7 @@ fsdpck_status fsdpck_model_open(fsdpck_context *ctx, const char *path, fsdpck_mo
     *out = NULL;
     if (path[0] == '\0')
         return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                         "name of the description is empty");
+                         "name of the model description is empty");
     RETURN_IF(file_read_whole(NULL, path, MODEL_FILE_NBYTES_MAX, &text, &nbytes, err));
     const fsdpck_status st = fsdpck_model_read(ctx, text, nbytes, out, err);
     free(text);
@@ -300,7 +300,7 @@ fsdpck_status fsdpck_mesh_sizes(const char *mesh_text, uint64_t *world_size, uin
         if (roles[i] == ROLE_FSDP || roles[i] == ROLE_CP || replicates)
             continue;
         error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                  "a description of a model says nothing of such a mesh dim");
+                  "a model description does not use this mesh dim");
         error_expected(err, "dims of FSDP and its replicas, such as dp_replicate=2,dp_shard=4");
         error_found(err, "'%s'", m.names[i]);
         return FSDPCK_USAGE;
@@ -308,8 +308,8 @@ fsdpck_status fsdpck_mesh_sizes(const char *mesh_text, uint64_t *world_size, uin
     /* FSDP's dim is inside the other: that is how ranks of a group follow each other. */
     if (m.ndim == 2 && roles[0] != ROLE_REPLICATE) {
         error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                  "mesh has FSDP's dim outside of its replicas");
-        error_expected(err, "the replicated dim first, as torch has it");
+                  "mesh has the FSDP dim before the replicated dim");
+        error_expected(err, "the replicated dim first, as in torch");
         error_found(err, "'%s'", mesh_text);
         return FSDPCK_USAGE;
     }
@@ -327,7 +327,7 @@ fsdpck_status fsdpck_shard_of(const char *mesh_text, const char *placements, uns
     RETURN_IF(placements_parse(placements, m.ndim, p, err));
     if (ndim > NDIM_MAX || rank >= mesh_size(&m)) {
         error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                  ndim > NDIM_MAX ? "tensor has too many dims" : "rank is not of the mesh");
+                  ndim > NDIM_MAX ? "tensor has too many dims" : "rank is not in the mesh");
         error_expected(err, "less than %" PRIu64, ndim > NDIM_MAX ? NDIM_MAX + 1 : mesh_size(&m));
         error_found(err, "%" PRIu64, ndim > NDIM_MAX ? ndim : rank);
         return FSDPCK_USAGE;
@@ -336,7 +336,7 @@ fsdpck_status fsdpck_shard_of(const char *mesh_text, const char *placements, uns
         if (p[i].kind == PLACEMENT_REPLICATE || p[i].dim < ndim)
             continue;
         error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_LAYOUT_DIM,
-                  "placement cuts a dim that is not there");
+                  "placement shards a dim that does not exist");
         error_expected(err, "less than %u", ndim);
         error_found(err, "%u", p[i].dim);
         return FSDPCK_USAGE;

@@ -1,10 +1,10 @@
-/* units.h: what the files behind fsdpck_model.h share.
+/* units.h: shared by the files that implement fsdpck_model.h.
  *
  *     model_public.c   descriptions: opening, walking, finding; names; chunks and placements
- *     units_build.c    fsdpck_units_new: the units of both FSDPs in one order, and what they lack
+ *     units_build.c    fsdpck_units_new: the units of FSDP1 and FSDP2 in one order; parameters in no unit
  *     units_totals.c     totals of the ranks
  *     units_public.c     borrowed views of units and parameters
- *     units_shards.c   what a rank holds
+ *     units_shards.c   the shard of a rank
  */
 #ifndef FSDPCK_DESCRIBE_UNITS_H
 #define FSDPCK_DESCRIBE_UNITS_H
@@ -17,26 +17,26 @@
 struct fsdpck_model {
     budget metadata;
     model m;
-    uint8_t *ignored; /* of first names: FSDP leaves the parameter out */
+    uint8_t *ignored; /* by first name: FSDP ignores the parameter */
     fsdpck_model_info info;
 };
 
 /* One unit, of either kind, in the order of traversal. */
 typedef struct units_row {
-    uint32_t module; /* MODEL_NONE where the description lists units */
+    uint32_t module; /* MODEL_NONE if the description lists units */
     uint32_t index;  /* in units.flat or units.groups */
     bool fully_shard;
-    bool is_root; /* outermost: FSDP1 leaves its parameters as they are after forward */
+    bool is_root; /* outermost unit: FSDP1 does not reshard it after forward */
     uint32_t world_size;
     uint32_t first_shared, nshared; /* FSDP2: in units.shared */
 } units_row;
 
-/* FSDP2: a name besides the one that a unit takes the parameter by. */
+/* FSDP2: an additional name of a unit's parameter. */
 typedef struct units_shared {
     uint32_t name, same_as; /* indices in model.params */
 } units_shared;
 
-/* Bytes of the ranks of a group of one size: first differences, then totals. */
+/* Bytes by rank of a group of one size: first as differences, then as totals. */
 typedef struct units_group {
     uint64_t world_size;
     uint64_t *nbytes, *adam; /* world_size + 1 of each */
@@ -48,38 +48,38 @@ struct fsdpck_units {
     unit_list flat;
     sharded_list groups;
     vec rows;       /* units_row */
-    vec flat_names; /* uint32_t: of each unit_param its name in the model, MODEL_NONE */
-    vec places;     /* uint32_t: of each name, its place in groups.params, MODEL_NONE */
-    vec in_unit;    /* uint8_t: of first names, whether a unit has the parameter */
+    vec flat_names; /* uint32_t: by unit_param: name in the model, or MODEL_NONE */
+    vec places;     /* uint32_t: by name: index in groups.params, or MODEL_NONE */
+    vec in_unit;    /* uint8_t: by first name: whether a unit has the parameter */
     vec shared;     /* units_shared */
     vec totals;     /* units_group */
-    uint64_t whole_grad_nbytes, whole_adam_nbytes; /* of parameters in no unit */
+    uint64_t whole_grad_nbytes, whole_adam_nbytes; /* parameters in no unit */
     uint32_t main_group;                           /* model_main_group */
     fsdpck_units_info info;
 };
 
-/* Fills what the caller's struct has room for, by the struct_nbytes that it begins with. */
+/* Copies as many bytes as the caller's struct has room for, by its leading struct_nbytes. */
 void model_copy_out(void *to, const void *from, size_t nbytes);
 
-/* A name as a wrapped model may have it, cleaned into `out`. */
+/* Removes wrapper prefixes from a name into `out`. */
 fsdpck_status model_clean_name(const fsdpck_model *of, const char *name, size_t nbytes,
                                text_buf *out) FSDPCK_MUST_CHECK;
 
 const units_row *units_row_at(const fsdpck_units *u, uint64_t unit);
 uint32_t units_row_nparams(const fsdpck_units *u, const units_row *row);
 const unit *units_flat_of(const fsdpck_units *u, const units_row *row);
-/* FSDP2: index in model.params of parameter k, and what is asked of fsdp2.h about it. */
+/* FSDP2: index in model.params of parameter k, and the arguments that fsdp2.h requires for it. */
 uint32_t units_group_param(const fsdpck_units *u, const units_row *row, uint32_t k);
 fsdp2_spec units_spec(const fsdpck_units *u, const units_row *row, uint32_t param);
 
 /* units_public.c */
 void units_fill(const fsdpck_units *u, const units_row *row, fsdpck_unit *out);
 
-/* Input j of a parameter's all-gather, and how many there are. */
+/* Input j of a parameter's all-gather, and the number of inputs. */
 fsdp2_input units_input_at(const fsdpck_units *u, const fsdp2_spec *s, uint32_t param, uint64_t j,
                            uint32_t *count);
 
-/* units_totals.c: fills u->totals and u->info from the rows. LIMIT where bytes do not fit 63 bits. */
+/* units_totals.c: fills u->totals and u->info from the rows. LIMIT if bytes exceed 63 bits. */
 fsdpck_status units_compute_totals(fsdpck_units *u, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void units_totals_release(fsdpck_units *u);
 

@@ -81,8 +81,7 @@ static fsdpck_status choose_ranks(fsdpck_units *u, uint64_t world_size, uint64_t
     if (world_size == 0 && m->lists_units)
         world_size = list_group(&m->units);
     if (world_size == 0) {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_WORLD,
-                  "nothing says how many ranks there are");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_WORLD, "number of ranks is not given");
         error_expected(err, "'world_size' in the description");
         error_found(err, "no such key");
         error_next(err, "give --world-size N or --mesh DIMS, or add it to the description");
@@ -91,7 +90,8 @@ static fsdpck_status choose_ranks(fsdpck_units *u, uint64_t world_size, uint64_t
     if (world_size > MESH_RANKS_MAX)
         return refuse_ranks(err, "more ranks than can be counted", MESH_RANKS_MAX, world_size);
     if (shard_size > 0 && (shard_size > world_size || world_size % shard_size != 0))
-        return refuse_ranks(err, "ranks that share a unit do not divide the ranks in all",
+        return refuse_ranks(err,
+                            "number of ranks that share a unit does not divide the number of ranks",
                             world_size, shard_size);
     u->info.world_size = world_size;
     return FSDPCK_OK;
@@ -115,10 +115,10 @@ static fsdpck_status check_group(const fsdpck_units *u, uint64_t size, const cha
     if (u->info.world_size % size == 0)
         return FSDPCK_OK;
     error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_MODEL_WORLD,
-              "a unit's group does not divide the ranks");
+              "group size of a unit does not divide the number of ranks");
     error_expected(err, "a factor of %" PRIu64 " ranks", u->info.world_size);
     error_found(err, "a group of %" PRIu64, size);
-    error_next(err, "the description gives the unit a group of its own; choose a multiple of it");
+    error_next(err, "choose a multiple of the group size that the description gives the unit");
     error_tensor(err, path);
     return FSDPCK_USAGE;
 }
@@ -259,8 +259,8 @@ static fsdpck_status check_param(const fsdpck_units *u, const units_row *row, ui
         st = fsdp2_check_extension(&spec, inputs[i].ndim, model_shape(m, inputs[i].shape_at), err);
     if (st == FSDPCK_OK && p->strided) {
         st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_SHAPE,
-                       "fully_shard takes no parameter that is not contiguous");
-        error_next(err, "make it contiguous first; torch refuses it");
+                       "fully_shard rejects parameters that are not contiguous");
+        error_next(err, "make it contiguous first");
     }
     if (st != FSDPCK_OK)
         error_tensor(err, model_name(m, p->name, NULL));

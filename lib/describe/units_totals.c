@@ -126,7 +126,7 @@ static bool fits(const fsdpck_units *u, const fsdpck_unit *of, uint64_t *total)
 static fsdpck_status too_large(fsdpck_error *err)
 {
     return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                     "bytes of the model on all ranks do not fit 63 bits");
+                     "size of the model on all ranks does not fit in 63 bits");
 }
 
 static fsdpck_status sum_unit(fsdpck_units *u, uint64_t index, uint64_t *total, fsdpck_error *err)
@@ -135,12 +135,11 @@ static fsdpck_status sum_unit(fsdpck_units *u, uint64_t index, uint64_t *total, 
     fsdpck_unit of;
     units_fill(u, row, &of);
     if (!row->fully_shard && units_flat_of(u, row)->dtype == DTYPE_NONE) {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_DTYPE,
-                  "list of units does not say a dtype");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_DTYPE, "list of units has no dtype");
         error_tensor(err, of.path);
         error_expected(err, "'dtype' of the flat parameter");
         error_found(err, "no such key");
-        error_next(err, "add it to each unit; without a checkpoint nothing else tells");
+        error_next(err, "add it to each unit: without a checkpoint it is not available elsewhere");
         return FSDPCK_BADINPUT;
     }
     if (!fits(u, &of, total))

@@ -1,13 +1,13 @@
-/* box_crc.h: what bytes of a box add to the CRC-64 of its tensor.
+/* box_crc.h: the contribution of a box's bytes to the CRC-64 of its tensor.
  *
  *     const box_bytes b = {ndim, shape, itemsize, offsets, sizes};
- *     sum ^= box_crc(&b, begin, end, bytes);           // any cut of the box, by any thread
+ *     sum ^= box_crc(&b, begin, end, bytes);           // any range of the box, on any thread
  *     ...
  *     crc = sum ^ crc64_zeros(bytes of the tensor);    // once all boxes are there
  *
- * A box is row-major; in the tensor its bytes lie in runs. Each run's raw CRC (base/crc.h) is moved up
- * by what follows it in the tensor: from run to run that is one distance as long as they are in one
- * row of the box, so the sum is built by Horner's scheme, and thin runs cost a few ns each.
+ * A box is row-major; in the tensor its bytes are in runs. Each run's raw CRC (base/crc.h) is
+ * shifted by the bytes that follow it in the tensor. Within one row of the box, runs have a
+ * constant distance, so Horner's scheme applies and thin runs cost a few ns each.
  */
 #ifndef FSDPCK_EXEC_BOX_CRC_H
 #define FSDPCK_EXEC_BOX_CRC_H
@@ -22,7 +22,8 @@ typedef struct box_bytes {
     const uint64_t *offsets, *sizes; /* of the box, in elements; no size is 0 */
 } box_bytes;
 
-/* Raw, for the bytes [begin, end) of the box, begin < end; they may cut elements. */
+/* Raw CRC contribution of bytes [begin, end) of the box, begin < end; the range may split
+ * elements. */
 uint64_t box_crc(const box_bytes *b, uint64_t begin, uint64_t end, const uint8_t *bytes);
 
 /* Whether these bytes are one run of the tensor; *after_nbytes: bytes of the tensor after it. Then

@@ -4,18 +4,18 @@
  *     for (i = 0; i < x->column_group_items; i++)
  *         RETURN_IF(column_group_run_item(w, i, err));
  *
- * A column group has all target chunks of a tensor that lie in the same rows: a row is an index of the
- * dims before the last one that is cut. Its items are bands of rows; bytes of a row block are one range
- * of each file, whose inner edges lie on blocks of the file, so that they are a few rows off. Where
- * there are more members than buffers of a sensible size they are dealt to passes, each of which
- * reads the rows again.
+ * A column group contains all target chunks of a tensor with the same rows. A row is an index of
+ * the dims before the last sharded one. Its items are row blocks. The bytes of a row block are one
+ * range of each file; its inner edges are aligned to blocks of the file, so they are a few rows
+ * off. If the members need more buffers than memory allows, they are divided into passes, and each
+ * pass reads the rows again.
  */
 #ifndef FSDPCK_EXEC_COLUMN_GROUP_H
 #define FSDPCK_EXEC_COLUMN_GROUP_H
 
 #include "exec/exec_internal.h"
 
-/* Between the bytes of two members: alignment, and elements or blocks that an edge cuts. */
+/* Space between the bytes of two members: alignment, and elements or blocks that an edge splits. */
 #define COLUMN_GUARD_NBYTES ((uint64_t)5 * FILE_DIRECT_ALIGN)
 
 typedef struct column_group_info {
@@ -32,7 +32,7 @@ typedef struct column_group_info {
     uint8_t cut; /* dim */
 } column_group_info;
 
-/* What an item is: rows [first_row, first_row + rows) of some members. */
+/* An item: rows [first_row, first_row + rows) of some members. */
 typedef struct column_block {
     const column_group_info *column_group;
     uint64_t first_row, rows;
@@ -41,10 +41,10 @@ typedef struct column_block {
 } column_block;
 
 void column_group_get_block(const struct exec *x, uint64_t item, column_block *b);
-/* Of all its members, give or take the blocks that edges are moved to. */
+/* Bytes of all its members, up to the alignment of edges. */
 uint64_t column_block_nbytes(const struct exec *x, const column_block *b);
 
-/* Finds column groups, marks their chunks, takes the workers' buffers for them. */
+/* Finds column groups, marks their chunks, reserves the workers' buffers. */
 fsdpck_status column_groups_find(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status column_group_run_item(worker *w, uint64_t item, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -1,17 +1,17 @@
-/* compress.h: in place of the engine, where the target is packed (state/filter.h). */
+/* compress.h: replaces the engine if the target is compressed (state/filter.h). */
 #ifndef FSDPCK_EXEC_COMPRESS_H
 #define FSDPCK_EXEC_COMPRESS_H
 
 #include "exec/exec_internal.h"
 
-/* Cells that are compressed and not yet written, for each worker: more than one, so that none waits for
- * a slower one before it. */
+/* Compressed cells per worker that are not yet written: several, so that a worker does not wait for
+ * a slower one. */
 #define COMPRESS_SLOTS_PER_WORKER 2u
 
-/* All cells, then what is around them, to exec.out; without streams. */
+/* Writes all cells, then the bytes between them, to exec.out; no streams. */
 fsdpck_status compress_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Memory that a worker needs besides its tile, and the least that a tile may be; 0 where nothing is
- * packed. */
+/* Memory of a worker in addition to its tile, and the minimum size of a tile; 0 if the target is
+ * not compressed. */
 uint64_t compress_worker_nbytes(const struct exec *x);
 uint64_t compress_tile_nbytes_min(const struct exec *x);
 

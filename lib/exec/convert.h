@@ -1,4 +1,4 @@
-/* convert.h: copying a box while its elements are changed: byte order, conj and neg bits, dtype.
+/* convert.h: copies a box and converts its elements: byte order, conj and neg bits, dtype.
  *
  *     convert c = {.from = DTYPE_FLOAT32, .to = DTYPE_BFLOAT16};
  *     if (convert_is_copy(&c))
@@ -20,7 +20,7 @@ typedef struct convert {
     bool neg;  /* elements are negated */
 } convert;
 
-/* Elements are worked on in blocks that stay in the cache nearest to the core. */
+/* Elements are converted in blocks that fit the L1 cache. */
 #define CONVERT_BLOCK          2048u
 #define CONVERT_SCRATCH_NBYTES (2u * 16u * CONVERT_BLOCK)
 
@@ -29,7 +29,7 @@ static inline bool convert_is_copy(const convert *c)
     return c->from == c->to && !c->swap && !c->conj && !c->neg;
 }
 
-/* As strided_copy, with src items of `from` and dst items of `to`. `scratch` has
+/* Like strided_copy, with src items of `from` and dst items of `to`. `scratch` has
  * CONVERT_SCRATCH_NBYTES, aligned to 16. Returns casts that overflowed. */
 uint64_t convert_box(const convert *c, const strided *s, uint8_t *dst, const uint8_t *src,
                      uint8_t *scratch);

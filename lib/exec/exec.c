@@ -11,7 +11,7 @@
 static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
 {
     if (r->memory_nbytes < EXEC_MEMORY_NBYTES_MIN) {
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "too little memory to work with");
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "memory limit is too small");
         error_expected(err, "at least %" PRIu64 " bytes", EXEC_MEMORY_NBYTES_MIN);
         error_found(err, "%" PRIu64 " bytes", r->memory_nbytes);
         error_next(err, "raise --memory");
@@ -19,7 +19,7 @@ static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
     }
     if (r->target != plan_target(r->plan) || r->source->cat != plan_source(r->plan))
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "plan was made for other catalogues");
+                         "plan belongs to other catalogues");
     return FSDPCK_OK;
 }
 

@@ -1,27 +1,28 @@
-/* exec.h: moving the bytes of a plan.
+/* exec.h: moves the bytes of a plan.
  *
  *     exec_request r = {.plan = p, .source = &src, .target = &to, .nthreads = n, ...};
  *     struct exec *x;
- *     RETURN_IF(exec_resolve(&r, &x, err));   // heads of all blobs needed; nothing is written yet
+ *     RETURN_IF(exec_resolve(&r, &x, err));   // reads all needed blob headers; writes nothing
  *     output_begin(&out, ...);
  *     for each file of to.cat:
  *         output_add(&out, ...);             // same order, same sizes
- *     exec_run(x, &out, err);                // all bytes of chunks, literals and target.lates
- *     writer->seal(...);                     // what depends on more than one chunk
+ *     exec_run(x, &out, err);                // chunks, constant bytes and target.lates
+ *     writer->seal(...);                     // bytes that depend on several chunks
  *     output_commit(&out, err);
  *     exec_free(x);
  *
- * Work is a list of items, each an output range of the plan, taken by workers in turn; what cannot
- * be read in output order (compressed blobs) follows as source-driven items. Output bytes depend on
- * the plan alone: not on threads, memory or timing. Memory for data is workers x buffers within
- * memory_nbytes; what grows with the number of chunks (24 bytes each, 1 for late bytes) is drawn
- * from `metadata`.
+ * Work is a list of items, each an output range of the plan, which workers take in turn. Data that
+ * cannot be read in output order (compressed blobs) follows as source-driven items. Output bytes
+ * depend only on the plan: not on threads, memory or timing. Memory for data is workers x buffers
+ * within memory_nbytes. Memory per chunk (24 bytes each, 1 for deferred bytes) comes from
+ * `metadata`.
  *
- * Where the target is packed (state/filter.h) exec_run compresses it cell by cell (pack.c), and gives the
- * output's one file, added with 0 bytes, its size. There is no group then, nor are there streams.
+ * If the target is compressed (state/filter.h), exec_run compresses it cell by cell (compress.c)
+ * and sets the size of the output's only file, which was added with 0 bytes. This excludes groups
+ * and streams.
  *
- * Large files are written with O_DIRECT where the output was opened for it; their last block
- * is padded with zeros up to 4,096 bytes, which output_commit cuts off.
+ * Large files are written with O_DIRECT if the output was opened for it. Their last block is
+ * zero-padded to 4,096 bytes; output_commit truncates the padding.
  */
 #ifndef FSDPCK_EXEC_EXEC_H
 #define FSDPCK_EXEC_EXEC_H
@@ -38,16 +39,16 @@
 
 enum { EXEC_DIRECT_AUTO = 0, EXEC_DIRECT_ON = 1, EXEC_DIRECT_OFF = 2 };
 
-/* Under this size a file is written through the page cache (EXEC_DIRECT_AUTO). */
+/* Smaller files are written through the page cache (EXEC_DIRECT_AUTO). */
 #define EXEC_DIRECT_NBYTES ((uint64_t)4 << 20)
 /* Less memory than this is refused (USAGE). */
 #define EXEC_MEMORY_NBYTES_MIN ((uint64_t)16 << 20)
 
-/* For those who want to know of each plain tensor that differs between ranks (CAT_TENSOR_EACH_RANK): one
- * that does is no failure then, and all copies are compared before another failure is one. */
+/* Records each plain tensor that differs between ranks (CAT_TENSOR_EACH_RANK). A difference is then
+ * not a failure, and all copies are compared before any other failure is reported. */
 typedef struct rank_differences {
-    uint64_t *tensors;  /* a bit of each source tensor; zeros before */
-    uint64_t first_job; /* of `first`, where there is any */
+    uint64_t *tensors;  /* a bit for each source tensor; the caller zeroes them */
+    uint64_t first_job; /* job of `first`, if any */
     bool any;
     fsdpck_error first;
 } rank_differences;
@@ -57,20 +58,20 @@ typedef struct rank_differences {
 typedef struct exec_request {
     const plan *plan;
     const source *source;
-    target *target;    /* the plan's; chunk_crc and chunk_digest are filled where wanted */
+    target *target;    /* the plan's; chunk_crc and chunk_digest are filled if wanted */
     unsigned nthreads; /* 0 counts as 1 */
     uint64_t memory_nbytes;
     int direct;   /* EXEC_DIRECT_... */
-    group *group; /* who shares the work: of every rank the same plan, target and output */
+    group *group; /* the ranks that share the work; all have the same plan, target and output */
     const struct remote_folder
-        *source_folder; /* whose disks the source is on; NULL: all see all of it */
-    /* Where each host has an output of its own: by target file, whether it is written on this one; every
-     * file on one host. NULL: all on one. */
+        *source_folder; /* remote files of the source; NULL: all ranks read the same files */
+    /* If each host has its own output: by target file, whether this host writes it; exactly one
+     * host does. NULL: a single output. */
     const uint8_t *is_own_file;
     const struct hosts *hosts; /* with is_own_file */
-    gpu *gpu;          /* tiles are filled by it; streams and replicas stay with the threads */
-    bool gpu_required; /* its failure is the run's; else threads go on, with a warning */
-    rank_differences *differences; /* NULL: the first that differs is a failure */
+    gpu *gpu;                  /* fills tiles; threads still handle streams and replicas */
+    bool gpu_required; /* its failure fails the run; else threads continue, with a warning */
+    rank_differences *differences; /* NULL: the first difference is a failure */
     const cancel_token *cancel;
     progress *progress;
     const logger *log;
@@ -80,76 +81,74 @@ typedef struct exec_request {
 struct exec;
 
 struct exec_stats {
-    uint64_t bytes_read;      /* by read_at and decoded from streams; heads excluded */
+    uint64_t bytes_read;      /* by read_at and decoded from streams; without headers */
     uint64_t reads;           /* calls of read_at */
     uint64_t bytes_travelled; /* of bytes_read: from disks of other ranks */
-    uint64_t bytes_exchanged; /* of bytes_travelled: by NCCL, from GPU to GPU, as they are to be */
+    uint64_t bytes_exchanged; /* of bytes_travelled: by NCCL, from GPU to GPU, in final form */
     uint64_t bytes_written;
-    uint64_t direct_bytes;     /* of bytes_written */
-    uint64_t cast_overflows;   /* finite elements out of range of their new dtype (one that a step's
-                                edge cuts in two may count twice) */
-    uint64_t replicas_trusted; /* not looked at: REPLICAS_FIRST */
-    uint64_t replicas_by_crc;  /* found equal by their stored checksums */
-    uint64_t replicas_compared; /* found equal byte by byte */
+    uint64_t direct_bytes; /* of bytes_written */
+    uint64_t
+        cast_overflows; /* finite elements out of range of their new dtype (an element split by a step's edge may count twice) */
+    uint64_t replicas_trusted;  /* not compared: REPLICAS_FIRST */
+    uint64_t replicas_by_crc;   /* equal by stored checksums */
+    uint64_t replicas_compared; /* equal byte by byte */
     uint64_t streams;           /* compressed chunks that were decoded */
-    double read_amplification;  /* bytes read for each byte that is needed, as planned: the plan's,
-                                   and what bands of rows that do not fit the memory read again */
-    uint64_t buffer_nbytes;     /* memory taken for data, all workers */
-    uint64_t gpu_tiles;         /* filled by a GPU */
+    double
+        read_amplification; /* planned bytes read per byte needed, including rows that are read again because row blocks exceed the memory */
+    uint64_t buffer_nbytes; /* memory for data, all workers */
+    uint64_t gpu_tiles;     /* filled by a GPU */
     unsigned workers;
 };
 
 /* Locates every chunk that the plan reads, in parallel, and compares the checksums of replicas
- * (REPLICA-DIFFER: BADINPUT). On failure *x is NULL. In a group by all ranks, once they have agreed on
- * their plan: each locates a part and tells the others, and a failure of that is the same for all; what
- * follows may fail for one alone. */
+ * (REPLICA-DIFFER: BADINPUT). On failure *x is NULL. Collective in a group, after the ranks have
+ * agreed on their plan: each locates a part and sends it to the others. A failure of this step is
+ * the same on all ranks; later steps may fail on a single rank. */
 fsdpck_status exec_resolve(const exec_request *r, struct exec **x,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* In a group, by all ranks before exec_run: each gets its share of the items, but those that do not
- * take any. Where the source is on disks of the ranks' own, items go to those that have most of what
- * they read. */
+/* Collective in a group, before exec_run: distributes the items over the ranks that `takes` work.
+ * If the source is on the ranks' own disks, an item goes to the rank with most of its bytes. */
 fsdpck_status exec_assign_work(struct exec *x, bool takes, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* This rank's share: job 0 to count - 1 -> item. */
+/* This rank's items: job 0 to count - 1 -> item. */
 uint64_t exec_own_item_count(const struct exec *x);
 uint64_t exec_own_item(const struct exec *x, uint64_t job);
 
-/* Compares the other replicas, writes all files of `out` (index equal to the target's), then makes
- * sure that the source did not change meanwhile. Once per exec. Where `out` is NULL nothing is
- * written: target.chunk_digest is what the run is for (want_digest, and not want_crc).
- * In a group each rank does its share, they agree in the end, and every rank has all checksums; late bytes
- * that only the checksums of several ranks give are written by rank 0, or by one rank of each host. */
+/* Compares the other replicas, writes all files of `out` (same indices as in the target), then
+ * checks that the source did not change. Once per exec. If `out` is NULL, nothing is written and
+ * only target.chunk_digest is filled (want_digest, not want_crc). In a group each rank runs its
+ * items, they agree at the end, and every rank has all checksums. Deferred bytes that depend on
+ * checksums of several ranks are written by rank 0, or by one rank of each host. */
 fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* For those who look at the bytes themselves: in place of exec_run, or after one without an output.
- * A range of one file, no longer than the limit, into a buffer of that worker's, which is valid
- * until its next call; each worker by one thread at a time. What streams bring (exec_is_streamed) is
- * zeros. The other replicas and whether the source changed are left to the caller:
- * exec_check_replicas, source.check_unchanged. */
+/* For callers that need the bytes: instead of exec_run, or after one without an output. Fills a
+ * range of one file, up to the limit, into a buffer of the worker, valid until its next call. One
+ * thread at a time per worker. Data of streams (exec_is_streamed) is zeros. The caller must call
+ * exec_check_replicas and source.check_unchanged itself. */
 fsdpck_status exec_fill(struct exec *x, unsigned worker, const output_range *range,
                         const uint8_t **bytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void exec_fill_limits(const struct exec *x, unsigned *workers, uint64_t *nbytes);
-/* How much of a range is best filled at a time. */
+/* The best length of a range to fill at a time. */
 uint64_t exec_fill_nbytes(const struct exec *x, const output_range *range);
 /* Whether any part of a target tensor comes from compressed chunks. */
 bool exec_is_streamed(const struct exec *x, uint32_t target_tensor);
 fsdpck_status exec_check_replicas(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* After exec_fill, by all ranks: from now on exec_get_stats gives those of all. */
+/* Collective, after exec_fill: from now on exec_get_stats returns the totals of all ranks. */
 fsdpck_status exec_all_reduce_stats(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* At any time; complete after exec_run: of all ranks. */
+/* At any time. After exec_run: the totals of all ranks. */
 void exec_get_stats(const struct exec *x, struct exec_stats *stats);
 
 void exec_free(struct exec *x);
 
 /* --- gpu_device.c --- */
 
-/* The device of this rank: the ranks of a host take its devices in turn. DEVICE where none is usable.
- * Closed after every exec that has it. */
+/* Opens the device of this rank: the ranks of a host use its devices in turn. DEVICE if none is
+ * usable. Close it after every exec that uses it. */
 fsdpck_status exec_open_gpu(const group *g, gpu **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void exec_close_gpu(gpu *g);
-/* What was built in, or NULL; and what is there to use it, in one line. */
+/* The GPU support of this build, or NULL; and the usable devices, in one line. */
 const char *exec_gpu_description(void);
 void exec_gpu_describe_state(char *text, size_t capacity);
 

@@ -1,4 +1,4 @@
-/* exec_internal.h: what the files of lib/exec share. */
+/* exec_internal.h: shared by the files of lib/exec. */
 #ifndef FSDPCK_EXEC_EXEC_INTERNAL_H
 #define FSDPCK_EXEC_EXEC_INTERNAL_H
 
@@ -11,7 +11,7 @@
 #include "plan/segment.h"
 #include "plan/sort.h"
 
-/* A located chunk, kept small: there may be millions. */
+/* A located chunk, kept small as a run may have millions. */
 enum {
     EXTENT_RESOLVED = 1,
     EXTENT_STREAM = 2,
@@ -19,7 +19,7 @@ enum {
     EXTENT_CONJ = 8,
     EXTENT_NEG = 16,
     EXTENT_ROWS = 32,
-    EXTENT_CRC = 64,     /* crc32 covers exactly the chunk's elements, in rows */
+    EXTENT_CRC = 64,     /* crc32 covers exactly the chunk's elements, row-major */
     EXTENT_REPLICA = 128 /* an earlier chunk has the same box: never read for the output */
 };
 
@@ -33,8 +33,8 @@ typedef struct chunk_extent {
 
 _Static_assert(sizeof(chunk_extent) == 24, "a chunk extent is 24 bytes");
 
-/* Of a source tensor. STREAMED: some of its chunks are streams, its targets are filled in the
- * second phase. WIDE: reads of its chunks get longer with the tile, so large ones are filled. */
+/* Flags of a source tensor. STREAMED: some of its chunks are streams; its targets are filled in the
+ * second phase. WIDE: larger tiles give longer reads of its chunks, so large tiles are used. */
 enum { TENSOR_STREAMED = 1, TENSOR_WIDE = 2 };
 
 typedef struct replica_pair {
@@ -53,50 +53,50 @@ struct exec {
     uint8_t *tensor_flags; /* by source tensor */
     uint64_t tensor_count;
     vec compare;            /* replica_pair */
-    uint64_t compare_first; /* of this rank's share */
+    uint64_t compare_first; /* of this rank's part */
     vec streams;            /* uint64_t: source chunks to be decoded */
     output *out;
     uint8_t *deferred_done; /* by index in target.lates: written with their tile */
     uint64_t deferred_count;
     vec column_groups; /* column_group_info, see column_group.h */
     vec members;       /* uint32_t: target chunks */
-    uint8_t *grouped;  /* a bit for each target chunk: it is a member */
+    uint8_t *grouped;  /* a bit for each target chunk that is a member */
     uint64_t grouped_nbytes;
     uint64_t column_group_items;
     uint64_t column_group_nbytes; /* of a worker's buffer for them */
     uint64_t travelled_before;    /* the work was shared */
-    bool shared;                  /* what follows is this rank's part; else it does all */
-    vec own_items;                /* uint64_t */
+    bool shared;   /* the members below are this rank's part; else it does everything */
+    vec own_items; /* uint64_t */
     uint64_t own_row_block, own_row_block_count;
-    vec owners;                /* uint32_t: rank of every item, where the engine wants them */
-    uint64_t exchanged_nbytes; /* came from devices of other ranks, in so many rounds */
+    vec owners;                /* uint32_t: rank of every item, if the engine needs them */
+    uint64_t exchanged_nbytes; /* received from devices of other ranks, and the number of rounds */
     uint64_t exchange_rounds;
     uint64_t reread_nbytes; /* of the source, by passes after the first */
     uint64_t tile_nbytes;   /* of a worker's buffer: divides the plan's tile */
-    uint64_t step_nbytes;   /* divides tile_nbytes: what is mostly filled and written at a time */
+    uint64_t step_nbytes;   /* divides tile_nbytes: the usual unit of filling and writing */
     uint64_t staging_nbytes;
     uint64_t staged_nbytes;  /* of the largest stream that is decoded into memory */
-    uint64_t stream_nbytes;  /* of the largest that is open at a time; 0: they take little */
-    unsigned stream_workers; /* of all: so many may have one open */
+    uint64_t stream_nbytes;  /* of the largest stream open at a time; 0: negligible */
+    unsigned stream_workers; /* number of workers that may have one open */
     unsigned nworkers;
     worker **workers;
-    struct exec_stats stats;     /* of the workers that are gone, and of locate */
-    struct exec_stats all_stats; /* of all ranks, once has_all_stats */
+    struct exec_stats stats;     /* of finished workers, and of resolve */
+    struct exec_stats all_stats; /* of all ranks, if has_all_stats */
     bool has_all_stats;
 };
 
-/* Bytes in front of and behind the tile, for an element or a row that the tile's edge cuts. */
+/* Bytes before and after the tile, for an element or row that the tile's edge splits. */
 #define TILE_MARGIN ((uint64_t)256 << 10)
 
-/* Reads of one file that lie no further apart are one read: about what a system call costs in
- * bytes. */
+/* Reads of one file with a smaller gap are joined: a system call costs about as much as reading
+ * this many bytes. */
 #define GATHER_GAP_NBYTES ((uint64_t)16 << 10)
-/* A run of at least this length is read straight to its place. */
+/* A run of at least this length is read directly to its destination. */
 #define GATHER_RUN_NBYTES ((uint64_t)32 << 10)
 #define GATHER_READ_OPS   2048u
 #define GATHER_DIMS       8192u
 
-/* One read to be done: span_bytes from a file, of which a box goes to the tile. */
+/* One pending read: span_bytes from a file, which contain a box for the tile. */
 typedef struct read_op {
     uint64_t src_offset_bytes;
     uint64_t span_bytes;
@@ -104,7 +104,7 @@ typedef struct read_op {
     uint32_t file;
     uint32_t src_chunk;
     uint32_t dims_at; /* in gather.dims: sizes, source strides, destination strides */
-    uint8_t ndim;     /* 0: span_bytes in a row */
+    uint8_t ndim;     /* 0: contiguous span_bytes */
     uint8_t from, to; /* dtype */
     uint8_t ops;      /* EXTENT_SWAP, EXTENT_CONJ, EXTENT_NEG */
 } read_op;
@@ -115,12 +115,12 @@ typedef struct gather {
     sort_pair *sorted; /* 2 * GATHER_READ_OPS */
     unsigned count;
     unsigned dims_count;
-    uint8_t *base; /* what dst_at counts from: the tile, or the buffer of a column group */
-    bool grouped;  /* boxes are read with all that lies between their runs: others want that */
-    bool touched;  /* the tile has got read operations */
+    uint8_t *base; /* origin of dst_at: the tile, or the buffer of a column group */
+    bool grouped;  /* boxes are read including the gaps between runs, which other boxes need */
+    bool touched;  /* the tile has read operations */
 } gather;
 
-/* One of the segments of a chunk, whose first element lies chunk_at bytes from gather.base. */
+/* Handles a segment of a chunk whose first element is chunk_at bytes from gather.base. */
 typedef fsdpck_status (*gather_segment_fn)(worker *w, const segment_walk *seg, dtype to,
                                            int64_t chunk_at, fsdpck_error *err);
 
@@ -129,12 +129,12 @@ struct worker {
     uint8_t *memory; /* one mapping: margin, tile, margin, staging */
     uint64_t memory_nbytes;
     struct engine_worker *of_engine; /* the engine's own */
-    const engine_place *place; /* by whom the tile is being filled: place_by_threads, mostly */
-    gather_segment_fn segment; /* gather_segment, but where others bring some */
+    const engine_place *place;       /* how the tile is filled, usually place_by_threads */
+    gather_segment_fn segment;       /* gather_segment, unless other ranks supply data */
     uint8_t *tile;
-    uint64_t at; /* of the range worked on, in the tile: as in a block of its file */
+    uint64_t at; /* begin of the current range in the tile: its offset within a block of the file */
     uint8_t *staging;
-    uint8_t *column_group; /* exec.column_group_nbytes, taken when first needed; may be the tile */
+    uint8_t *column_group; /* exec.column_group_nbytes, allocated on first use; may be the tile */
     uint8_t *scratch;      /* CONVERT_SCRATCH_NBYTES */
     uint64_t src_strides[NDIM_MAX];
     strided shape;
@@ -148,14 +148,15 @@ struct worker {
 /* --- partition.c --- */
 /* Whether a target file is written on this host. */
 bool exec_file_is_own(const struct exec *x, uint32_t file_index);
-/* The rank that does what is not shared: of all, or of this host where each has its own files. */
+/* The rank that does the undivided work: of all ranks, or of this host if each host has its own
+ * files. */
 bool exec_is_leader(const struct exec *x);
 
 /* --- resolve.c --- */
-/* By all ranks, whatever they have come to: st of each. x may be NULL where it is not OK. */
+/* Collective, also after failures: each rank passes its st. x may be NULL if st is not OK. */
 fsdpck_status exec_resolve_all(struct exec *x, group *g, fsdpck_status st,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* *at: where they are in x->strides. From any thread. */
+/* *at: index in x->strides. From any thread. */
 fsdpck_status resolve_keep_strides(struct exec *x, const uint64_t *strides, unsigned ndim,
                                    uint32_t *at, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Strides of a located chunk, in elements, ndim of them. */
@@ -166,74 +167,75 @@ void exec_add_chunk_context(const struct exec *x, uint64_t chunk, fsdpck_error *
 dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk);
 
 /* --- resolve_exchange.c --- */
-/* Sorts the chunks to be located by who does it. */
+/* Sorts the chunks to be located by rank. */
 void resolve_partition(const struct exec *x, sort_pair *list, sort_pair *scratch, uint64_t count);
-/* Where a rank's are, then. */
+/* The range of one rank afterwards. */
 void resolve_partition_of(const struct exec *x, const sort_pair *list, uint64_t count,
                           unsigned rank, uint64_t *begin, uint64_t *end);
-/* By all ranks: those of others come into x. */
+/* Collective: adds the extents located by other ranks to x. */
 fsdpck_status resolve_exchange(group *g, fsdpck_status st, struct exec *x, const sort_pair *list,
                                uint64_t count, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- worker.c --- */
 fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void exec_stop_workers(struct exec *x);
-/* source.read_at with its count. */
+/* source.read_at, with statistics. */
 fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes, void *dst,
                           uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* --- fill.c: a tile with all that is in it --- */
-/* Finds w->parts. *wanted: false where streams alone bring bytes, and write them themselves later. */
+/* --- fill.c: the complete contents of a tile --- */
+/* Finds w->parts. *wanted: false if all bytes come from streams, which are written later. */
 fsdpck_status fill_tile(worker *w, const output_range *range, bool *wanted,
                         fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* What no engine brings to the tile worked on: literals, and zeros between all parts and for late bytes. */
+/* Fills the bytes outside of chunks: constant bytes, and zeros for gaps and deferred bytes. */
 void fill_non_chunks(worker *w, const output_range *range);
 
 /* --- gather.c: filling the tile --- */
-/* All segments of these elements of a target chunk, whose first one lies chunk_at bytes from
- * gather.base. What streams bring is left out. Pieces may wait until gather_flush. */
+/* Gathers all segments of these elements of a target chunk; the first element is chunk_at bytes
+ * from gather.base. Streams are omitted. Reads may be deferred until gather_flush. */
 fsdpck_status gather_elements(worker *w, uint64_t chunk, uint64_t first_elem, uint64_t end_elem,
                               int64_t chunk_at, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status gather_flush(worker *w, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The segments that gather_elements takes: whole rows in place of those that a tile's edges cut, where
- * that is better. */
+/* The segments that gather_elements uses: whole rows instead of rows split by a tile's edges, if
+ * that is faster. */
 void gather_walk_begin(const struct exec *x, segment_walk *seg, uint64_t chunk, bool grouped,
                        uint64_t first_elem, uint64_t end_elem);
 /* All chunks of a range, whose begin is at w->at of the tile. */
 fsdpck_status gather_range(worker *w, const output_range *range,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* To its place in the chunk, by reads from wherever its bytes are. */
+/* Reads a segment to its destination in the chunk. */
 fsdpck_status gather_segment(worker *w, const segment_walk *seg, dtype to, int64_t chunk_at,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* To any other place: dst_at bytes from gather.base, with these strides of elements. */
+/* The same to any destination: dst_at bytes from gather.base, with these element strides. */
 fsdpck_status gather_segment_to(worker *w, const segment_walk *seg, dtype to, int64_t dst_at,
                                 const uint64_t *dst_strides, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* --- gather_runs.c: boxes so thin in their file that each run is a read of its own --- */
+/* --- gather_runs.c: boxes so thin in their file that each run is a separate read --- */
 bool gather_should_read_runs(const worker *w, const strided *s, uint64_t itemsize);
-/* At once; `box` gives file, source offset and place in the tile. */
+/* Reads immediately; `box` gives the file, source offset and destination in the tile. */
 fsdpck_status gather_runs(worker *w, const read_op *box, const convert *c, const strided *s,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- write_range.c --- */
-/* `bytes` lies on a block as range->begin does, and has room for the rest of the last block. */
+/* `bytes` has the same block alignment as range->begin, and room for the rest of the last block. */
 fsdpck_status write_range(worker *w, const output_range *range, uint8_t *bytes,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- column_group.c --- */
-/* Whether a target chunk is filled with others, apart from the tiles of its file. */
+/* Whether a target chunk is filled as part of a column group, outside of the tiles of its file. */
 bool exec_chunk_is_grouped(const struct exec *x, uint64_t target_chunk);
 
 /* --- engine_threads.c --- */
-/* The next range of an item that no column group has; r->end is where to begin looking. */
+/* The next range of an item outside of column groups; the search begins at r->end. */
 bool exec_next_range(const struct exec *x, const output_range *item, output_range *r);
-/* The next tile of a range; tile->end is where the last one ended. */
+/* The next tile of a range; it begins at tile->end. */
 bool exec_next_tile(const output_range *whole, uint64_t nbytes, output_range *tile);
-/* All of a tile: filled, summed, written. `item_begin`: from there on this worker has done the file. */
+/* Fills, checksums and writes a tile. `item_begin`: this worker has completed the file from there
+ * on. */
 fsdpck_status exec_run_tile(worker *w, const output_range *range, uint64_t item_begin,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether streams bring some of a target chunk's bytes, after the tiles. */
+/* Whether some of a target chunk's bytes come from streams, after the tiles. */
 bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk);
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -241,37 +243,37 @@ fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_
 fsdpck_status scatter_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- replica.c --- */
-/* Whether other copies of the tensor's boxes are not looked at. */
+/* Whether the other copies of the tensor's boxes are not compared. */
 bool replica_is_trusted(const plan *p, uint32_t tensor);
 fsdpck_status replica_check_crcs(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status replica_compare_remaining(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- exec_checksums.c --- */
 fsdpck_status exec_checksums_begin(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Every byte of a chunk is put once, in parts as they come, by any thread. */
+/* Every byte of a chunk must be put once, in parts of any order, from any thread. */
 void exec_checksums_add(struct exec *x, const range_part *part, const uint8_t *bytes);
-/* The same without the file and CRC-32: a stretch of a chunk that streams feed, where nothing is
- * written: some of its elements, the others zeros, to be put by others. */
+/* The same without the file and CRC-32, for runs without output: a range of a chunk from streams.
+ * Elements that other calls put are zeros. */
 void exec_checksums_add_sparse(struct exec *x, const range_part *part, const uint8_t *bytes);
-/* A tile in two steps: what lies in chunks, but for what streams will write; then, once late bytes are in
- * it or zeros in their place, all that the file's sum still lacks. `parts`: of the range. */
+/* A tile in two steps. First the bytes of chunks, except those that streams will write. Then, with
+ * deferred bytes filled or zeroed, the rest that the file's checksum needs. `parts`: of the range. */
 void exec_checksums_add_chunks(struct exec *x, const tile_parts *parts, const output_range *range,
                                const uint8_t *bytes);
 void exec_checksums_add_other(struct exec *x, const tile_parts *parts, const output_range *range,
                               const uint8_t *bytes);
 /* Whether CRCs or digests are wanted. */
 bool exec_checksums_wanted(const struct exec *x);
-/* After all are put: of aliases too. */
+/* After all are put; also for aliases. */
 void exec_checksums_finish(struct exec *x);
 
-/* --- exec_all_reduce.c: what the ranks of a group have of each other's work --- */
-/* CRCs, digests and late bytes done, of all ranks; then exec_stats. */
+/* --- exec_all_reduce.c: combines the results of the ranks --- */
+/* Combines CRCs, digests and completed deferred bytes of all ranks; then exec_stats. */
 fsdpck_status all_reduce_sums(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- exec_deferred.c --- */
 fsdpck_status exec_deferred_begin(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Makes the late bytes of a part at dst where this worker alone has put the whole of their chunk,
- * which lies within `done`; else leaves them to exec_deferred_finish. */
+/* Fills the deferred bytes of a part at dst if this worker has put their whole chunk, which is
+ * within `done`; else exec_deferred_finish fills them. */
 void exec_deferred_fill(worker *w, const range_part *part, const output_range *done, uint8_t *dst);
 /* After exec_checksums_finish. */
 fsdpck_status exec_deferred_finish(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -1,15 +1,16 @@
-/* partition.h: which rank does which item of a plan and which row block of a column group: of the group that there is
- * (exec_assign_work), and of one that is only asked about (simulate.h). All ranks go through all items
- * in the same order, so that nobody need be told.
+/* partition.h: divides the items of a plan and the row blocks of column groups among ranks: of the
+ * actual group (exec_assign_work), or of a simulated one (simulate.h). All ranks process all items
+ * in the same order, so no communication is needed.
  *
  *     const partition_group g = {.size = 4};
  *     RETURN_IF(partition_items(x, &g, give, ctx, err));   // give(ctx, rank, item, err) for every item
  *     RETURN_IF(partition_row_blocks(x, &g, give, ctx, err));   // likewise
  *
- * Where all see the source, neighbours stay together, and each rank's bytes are those of the mean,
- * give or take the largest item, and the largest row block where there are column_groups. Where the source is on
- * disks of the ranks' own, items go by assignment.h: to who has most of their bytes, as long as nobody gets
- * a 16th more than the mean and an item. Bands do not: all their rows come from several files.
+ * With a shared source, neighbouring items stay together. Each rank's bytes differ from the mean by
+ * at most the largest item, and the largest row block if there are column groups. With a source on
+ * the ranks' own disks, assignment.h assigns items: to the rank with most of their bytes, unless it
+ * has more than the mean plus a 16th and one item. Row blocks are not assigned so, as their rows
+ * come from several files.
  */
 #ifndef FSDPCK_EXEC_PARTITION_H
 #define FSDPCK_EXEC_PARTITION_H
@@ -25,11 +26,11 @@ typedef struct file_holders {
 /* All borrowed. */
 typedef struct partition_group {
     unsigned size;
-    const uint8_t *active;       /* by rank: whether it is given work; NULL: all are */
-    const file_holders *holders; /* by file of the source; NULL: all see all */
+    const uint8_t *active;       /* by rank: whether it gets work; NULL: all do */
+    const file_holders *holders; /* by file of the source; NULL: all ranks have all files */
 } partition_group;
 
-/* Who has each file of a source on disks of the ranks' own; none: it is no file of theirs. */
+/* The ranks that have each file of a source on their own disks; no entry: not such a file. */
 void partition_find_holders(const struct exec *x, file_holders *by_file);
 
 typedef fsdpck_status (*partition_assign_fn)(void *ctx, unsigned rank, uint64_t item,

@@ -29,13 +29,14 @@ static void chunks_differ(const struct exec *x, const replica_pair *pair, const 
     if (!damaged && (t->flags & CAT_TENSOR_EACH_RANK)) {
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
                   "a plain tensor differs between ranks");
-        error_next(err, "say what becomes of it: --per-rank keep, first or drop");
+        error_next(err, "choose with --per-rank keep, first or drop");
         return;
     }
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_REPLICA_DIFFER, "two copies of a chunk differ");
     error_next(err, "%s",
-               damaged ? "their recorded checksums are equal: one file is damaged, copy both again"
-                       : "find out which rank is right; --replicas first takes the first copy");
+               damaged
+                   ? "copy both files again: one is damaged, for their recorded checksums are equal"
+                   : "determine which rank is right; --replicas first uses the first copy");
 }
 
 /* Two names of one tensor. */
@@ -51,11 +52,11 @@ static void aliases_differ(const struct exec *x, const char *name, uint32_t tens
 {
     const catalogue *from = plan_source(x->r.plan);
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_TIE_DIFFERS,
-              "'%s' and '%s' are one tensor in the model and differ",
+              "'%s' and '%s' are tied in the model but differ",
               catalogue_name(from, catalogue_tensor(from, tensor)->name), name);
     error_next(err,
-               "find out which is right, and leave the other out of --model FILE's same_as; "
-               "--replicas first takes '%s'",
+               "determine which is right, and remove the other from same_as in --model FILE; "
+               "--replicas first uses '%s'",
                catalogue_name(from, catalogue_tensor(from, tensor)->name));
 }
 
@@ -89,8 +90,8 @@ static fsdpck_status check_pair(struct exec *x, const replica_pair *pair, fsdpck
     const chunk_extent *a = &x->chunk_extents[pair->first];
     const chunk_extent *b = &x->chunk_extents[pair->again];
     const bool has_crcs = plan_replica_policy(x->r.plan) != REPLICAS_COMPARE &&
-                       (a->flags & EXTENT_CRC) && (b->flags & EXTENT_CRC) &&
-                       (a->flags & same) == (b->flags & same);
+                          (a->flags & EXTENT_CRC) && (b->flags & EXTENT_CRC) &&
+                          (a->flags & same) == (b->flags & same);
     if (has_crcs && a->crc32 != b->crc32)
         return error_differ(x, pair, "checksums", err);
     if (has_crcs) {

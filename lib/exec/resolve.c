@@ -93,7 +93,7 @@ fsdpck_status resolve_keep_strides(struct exec *x, const uint64_t *strides, unsi
     fsdpck_status st = FSDPCK_OK;
     if (x->strides.count > UINT32_MAX - NDIM_MAX)
         st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                       "too many chunks that are not in rows");
+                       "too many chunks that are not row-major");
     uint64_t *kept = st == FSDPCK_OK ? vec_push_n(&x->strides, ndim, err) : NULL;
     if (kept == NULL) {
         st = FSDPCK_LIMIT;
@@ -125,7 +125,7 @@ static fsdpck_status store_location(struct exec *x, uint64_t chunk, const place 
             strides[d] = where->strides[d];
     if (!place_fits(from, where, strides, sizes, t->ndim, itemsize))
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "reader placed a chunk outside of its file");
+                         "reader located a chunk outside of its file");
     s->offset_bytes = where->offset_bytes;
     s->file = where->file;
     if (!rows)

@@ -57,7 +57,7 @@ void resolve_partition_of(const struct exec *x, const sort_pair *list, uint64_t 
 
 /* ---- to the others ---- */
 
-#define OTHERS_LOCATED "a rank located other chunks than were dealt to it"
+#define OTHERS_LOCATED "a rank resolved chunks that were not assigned to it"
 
 typedef struct located {
     struct exec *x;

@@ -1,13 +1,13 @@
-/* simulate.h: what each rank of a group would do, without the group: by the plan, its located chunks
- * and the very functions that share out the work (partition.h). Nothing is read or written.
+/* simulate.h: predicts the work of each rank of a group, from the plan, its located chunks and the
+ * functions of partition.h. No I/O.
  *
  *     RETURN_IF(exec_resolve(&r, &x, err));
  *     exec_load *loads = calloc(cluster.ranks, sizeof *loads);
  *     RETURN_IF(exec_simulate(x, &cluster, loads, err));
  *     exec_predict_times(&cluster, loads, &bandwidth, &times);
  *
- * Bytes are those of elements that are needed, read once for each item that needs them: what is read
- * besides (gaps between them, rows that column groups read again) is in exec_stats.read_amplification.
+ * Bytes are those of needed elements, read once per item that needs them. Additional reads (gaps,
+ * rows that column groups read again) are in exec_stats.read_amplification.
  */
 #ifndef FSDPCK_EXEC_SIMULATE_H
 #define FSDPCK_EXEC_SIMULATE_H
@@ -16,22 +16,22 @@
 
 typedef struct exec_cluster {
     unsigned ranks, hosts; /* rank r is on host r * hosts / ranks; 1 <= hosts <= ranks */
-    /* Source files are on the disks of the hosts alone, as their ranks saved them: those of
-     * neighbouring ranks (of neighbouring names, where ranks are not known) on one host. */
+    /* Source files are on the hosts' own disks, as their ranks saved them: files of neighbouring
+     * ranks (or neighbouring names, if ranks are unknown) are on one host. */
     bool local;
 } exec_cluster;
 
-/* Of one rank. */
+/* Load of one rank. */
 typedef struct exec_load {
     uint64_t items, row_blocks;
     uint64_t read_nbytes; /* from the storage, for others too */
     uint64_t written_nbytes;
     uint64_t sent_nbytes;     /* read for others */
     uint64_t received_nbytes; /* read by others */
-    /* Of files on other hosts, sent and received: three for each stretch that is read, which is no
-     * longer than a step. Elements that lie strided may be more stretches. */
+    /* Messages for files on other hosts, sent and received: three for each range that is read, of
+     * at most one step. Strided elements may need more ranges. */
     uint64_t messages;
-    uint64_t memory_nbytes; /* of metadata at most, buffers, and of what is read for others */
+    uint64_t memory_nbytes; /* upper bound of metadata, buffers, and reads for others */
 } exec_load;
 
 /* loads: zeroed, one a rank. */
@@ -43,14 +43,13 @@ typedef struct exec_bandwidth {
     uint64_t
         read; /* of the file system, all ranks together; where files are local, of each host's disks */
     uint64_t write; /* of the file system, all ranks together */
-    uint64_t
-        net; /* of each host, each way; what a shared file system reads and writes goes over it */
+    uint64_t net;   /* of each host, each way; a shared file system also uses it */
 } exec_bandwidth;
 
 typedef struct exec_times {
-    double read, write, net; /* seconds that the slowest rank or host takes for it */
+    double read, write, net; /* seconds of the slowest rank or host */
     double overlapped;       /* the longest of them */
-    double serial;           /* reading, then writing, on one path; or the network's */
+    double serial;           /* reading, then writing, on one path; or the network time */
 } exec_times;
 
 void exec_predict_times(const exec_cluster *cluster, const exec_load *loads,

@@ -1,10 +1,10 @@
-/* strided.h: copying a box between two memories whose strides differ, cutting it to fit a buffer.
+/* strided.h: copies a box between memories with different strides, and splits it to fit a buffer.
  *
  *     strided s = {.ndim = 2, .sizes = {rows, cols}, .src_strides = {...}, .dst_strides = {...}};
  *     strided_collapse(&s);
  *     strided_copy(&s, itemsize, dst, src);
  *
- * Strides are bytes and never negative. Dims are in the destination's order (row-major), so that
+ * Strides are bytes and never negative. Dims are in the destination's (row-major) order, so
  * destination strides descend.
  */
 #ifndef FSDPCK_EXEC_STRIDED_H
@@ -19,7 +19,7 @@ typedef struct strided {
     uint64_t dst_strides[NDIM_MAX];
 } strided;
 
-/* Drops dims of size 1 and joins neighbours that make one dim on both sides. */
+/* Drops dims of size 1 and merges neighbours that form one dim on both sides. */
 void strided_collapse(strided *s);
 
 /* Whether it is one run of bytes on both sides (after strided_collapse). */
@@ -34,23 +34,22 @@ uint64_t strided_nelems(const strided *s);
 uint64_t strided_span(unsigned ndim, const uint64_t *sizes, const uint64_t *strides,
                       uint64_t itemsize);
 
-/* Cuts a box into boxes whose spans are at most limit_bytes each, in the order of growing offsets
- * where strides nest (each at least the span of the smaller ones), so that a stream can be read
- * front to back.
+/* Splits a box into boxes with spans of at most limit_bytes each. If strides nest (each is at least
+ * the span of the smaller ones), offsets ascend, so a stream can be read sequentially.
  *
  *     box_split_begin(&b, ndim, sizes, strides, itemsize, limit);
  *     while (box_split_next(&b))
  *         use(b.at, b.part, b.offset_bytes, b.span_bytes);
  *
- * A single item is never cut: limit_bytes below itemsize counts as itemsize. */
+ * A single item is never split: limit_bytes below itemsize counts as itemsize. */
 typedef struct box_split {
-    uint64_t at[NDIM_MAX];   /* of the box found, inside the box cut */
+    uint64_t at[NDIM_MAX];   /* offsets of the found box in the whole box */
     uint64_t part[NDIM_MAX]; /* its sizes */
     uint64_t offset_bytes;   /* of its first item */
     uint64_t span_bytes;
     /* private */
     unsigned ndim;
-    unsigned outer; /* dims order[0..outer) are single indices, order[outer] is cut into steps */
+    unsigned outer; /* dims order[0..outer) are single indices, order[outer] is split into steps */
     uint64_t step;
     uint64_t itemsize;
     const uint64_t *sizes;
@@ -63,8 +62,8 @@ void box_split_begin(box_split *b, unsigned ndim, const uint64_t *sizes, const u
                      uint64_t itemsize, uint64_t limit_bytes);
 bool box_split_next(box_split *b);
 
-/* Whether growing offsets are what box_split_next gives: no two items share a byte and strides nest
- * (but stride 0 is fine). */
+/* Whether box_split_next returns ascending offsets: no two items share a byte and strides nest
+ * (stride 0 is allowed). */
 bool strides_nest(unsigned ndim, const uint64_t *sizes, const uint64_t *strides, uint64_t itemsize);
 
 #endif

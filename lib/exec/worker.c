@@ -57,8 +57,8 @@ static fsdpck_status buffer_memory(struct exec *x, uint64_t *memory, fsdpck_erro
     if (one > most || most - one < least) {
         error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_MEMORY,
                   x->staged_nbytes > 0
-                      ? "compressed tensor with overlapping elements does not fit into the memory"
-                      : "compressed chunk of the source does not fit into the memory");
+                      ? "compressed tensor with overlapping elements exceeds the memory limit"
+                      : "compressed chunk of the source exceeds the memory limit");
         error_expected(err, "at least %" PRIu64 " MiB",
                        one > UINT64_MAX - least - 0xfffff ? one >> 20
                                                           : (one + least + 0xfffff) >> 20);

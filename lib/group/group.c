@@ -103,12 +103,12 @@ static fsdpck_status refuse(const char *launcher, const char *count, const char 
     if (!is_several(count))
         return FSDPCK_OK;
     error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_LONE,
-              "started by %s as one of %s processes, which would all do the same", launcher, count);
-    error_next(
-        err,
-        "mpirun -n %s fsdpck ..., srun --mpi=pmix -n %s fsdpck ..., or for one of them alone "
-        "env -u %s fsdpck ...",
-        count, count, variable);
+              "started by %s as one of %s processes that would all do the same work", launcher,
+              count);
+    error_next(err,
+               "use mpirun -n %s fsdpck ... or srun --mpi=pmix -n %s fsdpck ...; for a single "
+               "process: env -u %s fsdpck ...",
+               count, count, variable);
     return FSDPCK_USAGE;
 }
 
@@ -127,10 +127,11 @@ static fsdpck_status refuse_lone(const char *count, fsdpck_error *err)
     if (!is_several(count))
         return FSDPCK_OK;
     error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_LONE,
-              "one of %s processes that do not find each other: they would all do the same", count);
+              "one of %s processes without a connection to each other: all would do the same work",
+              count);
     error_expected(err, "a launcher for %s", group_link_description());
-    error_next(err, "mpirun of the MPI that fsdpck version names, or srun --mpi=pmix for Open MPI, "
-                    "--mpi=pmi2 for MPICH");
+    error_next(err, "use mpirun of the MPI that fsdpck version names, or srun with --mpi=pmix for "
+                    "Open MPI, --mpi=pmi2 for MPICH");
     return FSDPCK_USAGE;
 }
 
@@ -230,11 +231,11 @@ static fsdpck_status do_call(group *g, const link_call *call, fsdpck_error *err)
     const fsdpck_status st = group_link_do(g->link, call, err);
     int lost = -1;
     if (st != FSDPCK_OK && group_link_is_broken(g->link, &lost) && lost >= 0) {
-        error_set(err, FSDPCK_PEER, FSDPCK_FINDING_GROUP_LOST, "rank %d on %s does not answer",
+        error_set(err, FSDPCK_PEER, FSDPCK_FINDING_GROUP_LOST, "rank %d on %s does not respond",
                   lost, group_host(g, (unsigned)lost));
-        error_expected(err, "a sign of life within %u s",
+        error_expected(err, "a heartbeat within %u s",
                        atomic_load(&g->watch->peer_timeout_seconds));
-        error_next(err, "look for its messages; --peer-timeout gives it longer");
+        error_next(err, "check its messages; --peer-timeout gives it more time");
         if (err != NULL)
             err->rank = lost;
         return FSDPCK_PEER;
@@ -350,13 +351,11 @@ fsdpck_status group_check_same(group *g, uint64_t value, const char *what, fsdpc
         if (all[r] == all[0])
             continue;
         st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_GROUP_SEES,
-                       "ranks do not see the same: their %s differ", what);
+                       "ranks read different input: their %s differ", what);
         error_expected(err, "%016" PRIx64 ", as on rank 0 on %s", all[0], group_host(g, 0));
         error_found(err, "%016" PRIx64 " on rank %u on %s", all[r], r, group_host(g, r));
-        error_next(
-            err,
-            "give every host the same view of the source; where each has a part of it under the "
-            "same names, --source-local");
+        error_next(err, "give every host the same source; if each host has only its own part under "
+                        "the same names, give --source-local");
     }
     return st;
 }
@@ -426,7 +425,7 @@ static fsdpck_status serve(void *ctx, const link_range *what, void *dst, fsdpck_
     pthread_mutex_unlock(&g->lock);
     if (s.ctx == NULL)
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "a rank was asked for a file that it does not serve");
+                         "request for a file that this rank does not serve");
     const fsdpck_status st = s.fn(s.ctx, what, dst, err);
     pthread_mutex_lock(&g->lock);
     VEC_AT(&g->views, served, what->view)->busy--;

@@ -1,9 +1,8 @@
-/* group_link.h: what group.c needs of the library that connects the ranks: twins group_mpi.c and
+/* group_link.h: the library that connects the ranks, as group.c uses it: backends group_mpi.c and
  * group_none.c, chosen by CMake.
  *
- * A link has one thread that makes every call of that library (so it needs no more than
- * MPI_THREAD_FUNNELED): it carries out one link_call at a time and, beside it, sends and receives a
- * heartbeat a second.
+ * A link has one thread that makes every call of that library (so MPI_THREAD_FUNNELED suffices). It
+ * performs one link_call at a time, and sends and receives a heartbeat every second.
  */
 #ifndef FSDPCK_GROUP_GROUP_LINK_H
 #define FSDPCK_GROUP_GROUP_LINK_H
@@ -11,7 +10,7 @@
 #include "group/group.h"
 
 typedef enum link_kind {
-    LINK_GATHER,    /* every rank's nbytes from `bytes` to rank r's place in `all` */
+    LINK_GATHER,    /* the nbytes in `bytes` of rank r to index r of `all` */
     LINK_BROADCAST, /* nbytes in `bytes`, from `root` */
     LINK_XOR,       /* nbytes / 8 words in `bytes` */
     LINK_OR,
@@ -31,7 +30,7 @@ typedef struct link_call {
 
 typedef struct group_link group_link;
 
-/* *out is NULL where the launcher started one rank only. */
+/* *out is NULL if the launcher started a single rank. */
 fsdpck_status group_link_open(group_watch *watch, group_link **out,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 unsigned group_link_rank(const group_link *l);
@@ -41,22 +40,22 @@ unsigned group_link_size(const group_link *l);
 fsdpck_status group_link_do(group_link *l, const link_call *call,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* From a file of another rank, which calls what it gave to group_link_serve. From any thread, also while a
- * call is under way. */
+/* Reads from a file of another rank, which calls its function of group_link_serve. From any thread,
+ * also during a call. */
 fsdpck_status group_link_read(group_link *l, unsigned owner, const link_range *what, void *dst,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 void group_link_serve(group_link *l, group_serve_fn fn, void *ctx);
 
-/* From now on heartbeats say that this rank has failed, whereupon the others' watch->cancel is set. */
+/* From now on heartbeats report that this rank has failed, which sets watch->cancel on the
+ * others. */
 void group_link_report_failed(group_link *l);
-/* Whether there is nobody to talk to any more; *lost is the rank that is silent, or -1 where it is not
- * known which. */
+/* Whether the link is broken; *lost is the silent rank, or -1 if unknown. */
 bool group_link_is_broken(group_link *l, int *lost);
 
 /* After LINK_LEAVE. */
 void group_link_free(group_link *l);
-/* Makes the launcher end all processes, this one too, with this exit status. Returns only where it could
- * not. */
+/* Makes the launcher end all processes, including this one, with this exit status. Returns only on
+ * failure. */
 void group_link_abort(group_link *l, int status);
 
 /* "mpi" or "self", and which library. */

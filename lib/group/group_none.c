@@ -6,7 +6,7 @@ fsdpck_status group_link_open(group_watch *watch, group_link **out, fsdpck_error
     (void)watch;
     *out = NULL;
     error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-              "several ranks were started, but this is a build without MPI");
+              "several ranks were started, but this build has no MPI");
     error_next(err, "run fsdpck without a launcher, or build it with -DFSDPCK_WITH_MPI=ON");
     return FSDPCK_UNSUPPORTED;
 }

@@ -1,13 +1,14 @@
-/* group_remote_reads.h: reading files that only another rank has: a question and an answer between two links.
+/* group_remote_reads.h: reads files that only another rank has, by a request and a reply between
+ * two links.
  *
  *     remote_reads *r = remote_reads_new(&lock, &wake);   // of the link: `wake` is signalled for its thread
- *     remote_reads_serve(r, fn, ctx);                   // how questions of others are answered
+ *     remote_reads_serve(r, fn, ctx);                   // handles requests of others
  *     st = remote_reads_read(r, owner, what, dst, &err);   // any thread; waits
  *     ... the link's thread: remote_reads_step(r, &busy) again and again ...
  *
- * At most REMOTE_READS_SLOTS questions are under way from here and REMOTE_READS_JOBS answers from here, each of at
- * most REMOTE_READS_NBYTES_MAX: that bounds the memory. Answers are read by threads of its own, so that a
- * slow disk does not silence the heartbeats.
+ * At most REMOTE_READS_SLOTS requests and REMOTE_READS_JOBS replies are in progress, each of at
+ * most REMOTE_READS_NBYTES_MAX, which bounds the memory. Separate threads read the data of replies,
+ * so that a slow disk does not delay heartbeats.
  */
 #ifndef FSDPCK_GROUP_GROUP_REMOTE_READS_H
 #define FSDPCK_GROUP_GROUP_REMOTE_READS_H
@@ -28,11 +29,12 @@ void remote_reads_serve(remote_reads *r, group_serve_fn fn, void *ctx);
 fsdpck_status remote_reads_read(remote_reads *r, unsigned owner, const link_range *what, void *dst,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* By the link's thread. Returns what MPI said, MPI_SUCCESS mostly; *busy: whether something is under way. */
+/* Called by the link's thread. Returns MPI's result; *busy: whether a request or reply is in
+ * progress. */
 int remote_reads_step(remote_reads *r, bool *busy);
 /* Before MPI_Finalize. */
 void remote_reads_stop(remote_reads *r);
-/* Whoever waits gets PEER. */
+/* All waiting callers get PEER. */
 void remote_reads_fail(remote_reads *r);
 
 #endif

@@ -166,7 +166,7 @@ static void answer(const remote_reads *r, job *j)
         j->head.status = error_set_nomem(&j->head, REMOTE_READS_NBYTES_MAX);
     else if (r->serve == NULL)
         j->head.status = error_set(&j->head, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                                   "a rank was asked for a file that it does not serve");
+                                   "request for a file that this rank does not serve");
     else
         j->head.status = r->serve(r->serve_ctx, &j->q.what, j->bytes, &j->head);
 }

@@ -1,4 +1,4 @@
-/* hosts.h: which ranks of a group share a host, as far as its name tells.
+/* hosts.h: which ranks of a group share a host, by host name.
  *
  *     hosts h = {0};
  *     RETURN_IF(hosts_init(&h, g, err));

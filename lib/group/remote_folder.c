@@ -145,13 +145,13 @@ static fsdpck_status refuse_names(const remote_folder *v, const char *path,
                                   const char *found, fsdpck_error *err)
 {
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_GROUP_NAMES,
-              "two hosts have different files of one name");
+              "two hosts have different files with the same name");
     error_path(err, path);
-    error_expected(err, "'%s' of %s, as rank %u on %s has it", first->path, expected, first->rank,
+    error_expected(err, "'%s' with %s, as on rank %u on %s", first->path, expected, first->rank,
                    group_host(v->g, first->rank));
     error_found(err, "%s on rank %u on %s", found, other, group_host(v->g, other));
-    error_next(err, "remove what is not of this checkpoint; where both are of it, as with a "
-                    "model.safetensors of each pipeline stage, --source-local");
+    error_next(err, "remove files that do not belong to this checkpoint; if both do, as with one "
+                    "model.safetensors per pipeline stage, give --source-local");
     return FSDPCK_BADINPUT;
 }
 
@@ -210,7 +210,8 @@ static fsdpck_status receive_samples(void *ctx, unsigned rank, const uint8_t *by
     const samples *s = ctx;
     size_t k = 0;
     if (nbytes != s->count * sizeof(uint64_t))
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a rank compares other files");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "ranks compare different files");
     for (size_t i = 0; i < s->v->entries.count; i++) {
         const remote_entry *e = VEC_AT(&s->v->entries, const remote_entry, i);
         if (!e->in_doubt)
@@ -222,7 +223,8 @@ static fsdpck_status receive_samples(void *ctx, unsigned rank, const uint8_t *by
         else if (ranks_contain(VEC_AT(&s->v->holders, const uint32_t, e->holders), e->holder_count,
                                rank) &&
                  sample != s->lowest[k])
-            return refuse_names(s->v, s->path, e, rank, "some bytes", "other bytes, as many", err);
+            return refuse_names(s->v, s->path, e, rank, "the same bytes",
+                                "different bytes, of the same size,", err);
         k++;
     }
     return FSDPCK_OK;
@@ -379,7 +381,7 @@ static fsdpck_status create(group *g, const char *path, const folder *here, unsi
     RETURN_IF(group_is_same(g, sum, &same, err));
     if (same && here->path == NULL) {
         const fsdpck_status st =
-            error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE, "no such file or folder, on any host");
+            error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE, "no such file or folder on any host");
         error_path(err, path);
         return st;
     }

@@ -50,9 +50,8 @@ fsdpck_status manifest_add_file(manifest *m, const char *name, size_t name_nbyte
     *added = NULL;
     RETURN_IF(path_check_inside(name, name_nbytes, FSDPCK_FINDING_MAN_PATH, err));
     if (!utf8_is_text(name, name_nbytes)) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MAN_PATH,
-                      "name of a file is not UTF-8: a manifest cannot list it");
+        const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MAN_PATH,
+                                           "file name is not UTF-8: a manifest cannot list it");
         error_path(err, name);
         return st;
     }

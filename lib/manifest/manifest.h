@@ -1,5 +1,5 @@
-/* manifest.h: what a checkpoint was when it was written: its files with size and CRC-64, its tensors
- * with their digests (fsdpck-manifest(5)).
+/* manifest.h: reads and writes the manifest of a checkpoint: its files with size and CRC-64, its
+ * tensors with digests (fsdpck-manifest(5)).
  *
  *     manifest m;
  *     manifest_init(&m, &budget);
@@ -9,8 +9,8 @@
  *     RETURN_IF(manifest_write(&m, &text, err));           // sorted by name
  *     manifest_release(&m);
  *
- * Names are UTF-8: a tensor's name that is not is kept as it is printed, with \xNN for what cannot
- * be; a file's is refused. Nothing in a manifest is trusted: paths stay below the folder (MAN-PATH).
+ * Names are UTF-8. In other tensor names, invalid bytes are stored as \xNN; other file names are
+ * refused. Manifests are untrusted: paths must stay below the folder (MAN-PATH).
  */
 #ifndef FSDPCK_MANIFEST_MANIFEST_H
 #define FSDPCK_MANIFEST_MANIFEST_H
@@ -51,7 +51,7 @@ typedef struct manifest {
 void manifest_init(manifest *m, budget *owner);
 void manifest_release(manifest *m);
 
-/* MAN-PATH, MAN-DUP. *added is for the caller to fill, until the next is added. */
+/* MAN-PATH, MAN-DUP. The caller fills *added before the next call. */
 fsdpck_status manifest_add_file(manifest *m, const char *name, size_t name_nbytes, uint64_t nbytes,
                                 manifest_file **added, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* MAN-DUP. */
@@ -59,26 +59,27 @@ fsdpck_status manifest_add_tensor(manifest *m, const char *name, size_t name_nby
                                   unsigned ndim, const uint64_t *shape, uint64_t digest,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Into an empty one. BADINPUT: MAN-JSON, MAN-PATH, MAN-DUP, MAN-ALG (digits), MAN-VERSION (none), MAN-HASH
- * (the digest of the list is another); UNSUPPORTED: MAN-VERSION (newer), MAN-ALG (unknown). */
+/* m must be empty. BADINPUT: MAN-JSON, MAN-PATH, MAN-DUP, MAN-ALG (digits), MAN-VERSION (none),
+ * MAN-HASH (wrong digest of the list); UNSUPPORTED: MAN-VERSION (newer), MAN-ALG (unknown). */
 fsdpck_status manifest_read(manifest *m, const char *text, size_t nbytes,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status manifest_write(const manifest *m, text_buf *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Whether a text begins as a manifest does, told from its first object member. */
+/* Whether a text begins like a manifest, by its first object member. */
 bool manifest_is_likely(const char *text, size_t nbytes);
 
 const char *manifest_file_name(const manifest *m, size_t i);
-/* CAT_NONE's like, SIZE_MAX, where there is none. */
+/* Index, or SIZE_MAX if not found. */
 size_t manifest_find_file(const manifest *m, const char *name, size_t nbytes);
 size_t manifest_find_tensor(const manifest *m, const char *name, size_t nbytes);
 const uint64_t *manifest_shape(const manifest *m, const manifest_tensor *t);
-/* The order of names in a manifest: malloc'd, count entries. NULL: no memory. */
+/* Indices in name order, to be freed; NULL without memory. */
 uint32_t *manifest_sorted_names(const strtab *names, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* "float32[5,3]". */
 void manifest_put_type(text_buf *out, dtype d, unsigned ndim, const uint64_t *shape);
-/* The digest of a list is the CRC-64/XZ of its lines `HEX  TYPE  NAME`, ordered by name: one more. */
+/* The digest of a list is the CRC-64/XZ of its lines `HEX  TYPE  NAME`, ordered by name. This adds
+ * one line. */
 uint64_t manifest_digest_line(uint64_t crc, uint64_t digest, const char *type, const char *name,
                               size_t name_nbytes);
 /* Of all tensors. */

@@ -35,7 +35,7 @@ static fsdpck_status find_key(json_reader *r, const json_token *key, const char 
         ++*which;
     if (*which < count) {
         if (*seen & 1u << *which)
-            return malformed(key, "has a member twice", err);
+            return malformed(key, "repeats a member", err);
         *seen |= 1u << *which;
         return FSDPCK_OK;
     }
@@ -53,7 +53,7 @@ static fsdpck_status expect_u64(json_reader *r, uint64_t *v, fsdpck_error *err)
     json_token t;
     RETURN_IF(json_expect(r, JSON_NUMBER, &t, err));
     if (!t.is_u64)
-        return malformed(&t, "has a number that is no count", err);
+        return malformed(&t, "has a number that is not a count", err);
     *v = t.u64;
     return FSDPCK_OK;
 }
@@ -130,22 +130,22 @@ static fsdpck_status check_header(const manifest_header *h, fsdpck_error *err)
     const json_token start = {0}, version = {.offset_bytes = h->version_at};
     const json_token checksum = {.offset_bytes = h->checksum_at};
     if (!h->has_schema)
-        return malformed(&start, "does not say \"schema\": \"" MANIFEST_SCHEMA "\"", err);
+        return malformed(&start, "has no \"schema\": \"" MANIFEST_SCHEMA "\"", err);
     if (!h->has_version || h->version == 0)
         return refuse(&version, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_VERSION, "has no version", err);
     if (h->version > MANIFEST_VERSION) {
         const fsdpck_status st = refuse(&version, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MAN_VERSION,
-                                        "is of a newer version", err);
+                                        "has a newer version", err);
         error_expected(err, "at most %u", MANIFEST_VERSION);
         error_found(err, "%llu", (unsigned long long)h->version);
-        error_next(err, "a newer fsdpck reads it");
+        error_next(err, "read it with a newer fsdpck");
         return st;
     }
     if (!h->has_checksum)
-        return malformed(&checksum, "does not say which checksum it holds", err);
+        return malformed(&checksum, "does not name its checksum", err);
     if (!h->known_checksum)
         return refuse(&checksum, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MAN_ALG,
-                      "holds an unknown checksum", err);
+                      "uses an unknown checksum", err);
     return FSDPCK_OK;
 }
 
@@ -207,9 +207,9 @@ static fsdpck_status read_shape(json_reader *r, entry *e, fsdpck_error *err)
         if (t.kind == JSON_ARRAY_END)
             return FSDPCK_OK;
         if (t.kind != JSON_NUMBER || !t.is_u64)
-            return malformed(&t, "has a shape that is no list of counts", err);
+            return malformed(&t, "has a shape that is not a list of counts", err);
         if (e->ndim == NDIM_MAX)
-            return malformed(&t, "has a tensor of too many dims", err);
+            return malformed(&t, "has a tensor with too many dims", err);
         e->shape[e->ndim] = t.u64;
     }
 }
@@ -264,7 +264,7 @@ static fsdpck_status read_entry(manifest *m, json_reader *r, const json_token *f
     unsigned seen = 0, which;
     json_token t = *first;
     if (t.kind != JSON_OBJECT)
-        return malformed(&t, "has an entry that is no object", err);
+        return malformed(&t, "has an entry that is not an object", err);
     for (;;) {
         RETURN_IF(json_next(r, &t, err));
         if (t.kind == JSON_OBJECT_END)
@@ -327,7 +327,7 @@ static fsdpck_status read_body(manifest *m, json_reader *r, fsdpck_error *err)
     if (sum == digest)
         return FSDPCK_OK;
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_HASH,
-              "manifest was changed: its list has another digest");
+              "manifest was changed: its list has a different digest");
     error_expected(err, "%016llx", (unsigned long long)digest);
     error_found(err, "%016llx", (unsigned long long)sum);
     return FSDPCK_BADINPUT;

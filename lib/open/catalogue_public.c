@@ -176,7 +176,7 @@ static void describe_grid(const grid *g, text_buf *out)
         counts[g->empty_dim] = n / (copies * across);
     print_grid(g, counts, out);
     if (g->empty > 0)
-        text_printf(out, " (%llu piece%s, %llu empty)", (unsigned long long)pieces,
+        text_printf(out, " (%llu shard%s, %llu empty)", (unsigned long long)pieces,
                     pieces == 1 ? "" : "s", (unsigned long long)(g->empty / copies));
     print_copies(copies, out);
 }

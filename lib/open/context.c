@@ -100,7 +100,7 @@ int fsdpck_context_warning(fsdpck_context *ctx, size_t index, fsdpck_warning *wa
         *warning = ctx->warnings[index];
     else if (index == ctx->warnings_count && ctx->warnings_more)
         *warning = (fsdpck_warning){FSDPCK_FINDING_LIMIT_WARNINGS,
-                                    "there are more warnings than are listed", ""};
+                                    "more warnings were given than are listed", ""};
     else
         found = 0;
     pthread_mutex_unlock(&ctx->warnings_lock);

@@ -35,7 +35,7 @@ fsdpck_status checkpoint_load_inner(fsdpck_checkpoint *c, fsdpck_error *err)
     if (unread > 0)
         log_warn(&c->ctx->log, FSDPCK_FINDING_OBJECT_UNREAD, "",
                  "%" PRIu64
-                 " object%s cannot be read, and tensors inside are not counted; the first is '%s'",
+                 " object%s cannot be read, and tensors inside are not counted; first: '%s'",
                  unread, unread == 1 ? "" : "s",
                  catalogue_name(&c->cat, catalogue_object(&c->cat, first)->name));
     if (catalogue_tensor_count(&c->cat) == had)

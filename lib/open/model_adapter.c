@@ -72,12 +72,13 @@ static fsdpck_status read_model(fsdpck_checkpoint *c, const char *path, model *m
     size_t nbytes = 0;
 
     if (path[0] == '\0')
-        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "--model names no file");
+        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "--model has an empty file name");
     path_kind kind;
     if (path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_ABSENT) {
         error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE, "--model: no such file");
         error_path(err, path);
-        error_next(err, "scripts/describe_model.py writes it where the model is: fsdpck-model(5)");
+        error_next(err,
+                   "create it with scripts/describe_model.py where the model is: fsdpck-model(5)");
         return FSDPCK_IO;
     }
     RETURN_IF(file_read_whole(NULL, path, MODEL_FILE_NBYTES_MAX, &text, &nbytes, err));
@@ -135,16 +136,16 @@ static void log_ties(const fsdpck_checkpoint *c, const vec *ties)
         const description_tie *t = VEC_AT(ties, const description_tie, i);
         if (t->twin == CAT_NONE)
             log_write(log, LOG_NOTE,
-                      "'%s' is not in the checkpoint: it is filled from '%s', which the model has "
-                      "under both names",
+                      "'%s' is not in the checkpoint; it is filled from '%s', its tied tensor in "
+                      "the model",
                       t->fqn, t->first_fqn);
     }
     const uint64_t uncompared = flat_adapter_ties_uncompared(c->adapter);
     if (uncompared > 0)
         log_warn(log, FSDPCK_FINDING_TIE_UNCOMPARED,
-                 "compare them with fsdpck diff, once consolidated",
-                 "%" PRIu64 " tensor%s that the model has under another name too %s cut otherwise "
-                 "there, and not compared with it",
+                 "after consolidating, compare them with fsdpck diff",
+                 "%" PRIu64
+                 " tied tensor%s %s sharded differently under the other name, and not compared",
                  uncompared, uncompared == 1 ? "" : "s", uncompared == 1 ? "is" : "are");
 }
 
@@ -153,7 +154,7 @@ void checkpoint_log_dropped(const fsdpck_checkpoint *c)
     const uint64_t count = flat_adapter_dropped(c->adapter);
     if (count > 0)
         log_write(&c->ctx->log, LOG_NOTE,
-                  "tensors left out, because they differ between ranks: %" PRIu64, count);
+                  "tensors omitted because they differ between ranks: %" PRIu64, count);
 }
 
 static void log_local(const fsdpck_checkpoint *c, const agree *a)
@@ -170,8 +171,8 @@ static void log_local(const fsdpck_checkpoint *c, const agree *a)
     }
     if (count > 0)
         log_write(&c->ctx->log, LOG_NOTE,
-                  "tensors that each rank has of its own (local_group): %" PRIu64
-                  ", kept apart as '%s' and so on",
+                  "rank-local tensors (local_group): %" PRIu64
+                  ", kept separately as '%s' and so on",
                   count, first);
 }
 
@@ -252,16 +253,17 @@ static void log_notes(const fsdpck_checkpoint *c, const description_notes *n)
     if (n->casts > 0) {
         const cat_tensor *t = catalogue_tensor(&c->cat, n->first_cast);
         log_write(log, LOG_NOTE,
-                  "tensors of another floating dtype than the model's: %" PRIu64 ", first '%s', "
-                  "%s where the model has %s",
+                  "tensors whose floating dtype differs from the model's: %" PRIu64
+                  "; first: '%s', %s instead of %s",
                   n->casts, catalogue_name(&c->cat, t->name), dtype_get((dtype)t->dtype)->name,
                   dtype_get((dtype)n->wanted)->name);
     }
     if (n->unfound > 0)
         log_warn(
-            log, FSDPCK_FINDING_MODEL_OVERRIDE, "compare 'override' with the names that state has",
+            log, FSDPCK_FINDING_MODEL_OVERRIDE,
+            "compare 'override' of the model description with the names in the checkpoint",
             "parameters and buffers below an overridden name that the checkpoint lacks: %" PRIu64
-            ", first '%s'",
+            "; first: '%s'",
             n->unfound, n->first_unfound);
 }
 
@@ -298,14 +300,13 @@ void checkpoint_note_flat(fsdpck_checkpoint *c)
     const size_t capacity = sizeof c->cat.origin.note;
     if (count > 0)
         snprintf(note, capacity,
-                 "%" PRIu64 " flat parameter%s of FSDP1: --model FILE says what they are made of, "
-                 "fsdpck-model(5)",
+                 "%" PRIu64
+                 " FSDP1 flat parameter%s: give --model FILE to unflatten, fsdpck-model(5)",
                  count, count == 1 ? "" : "s");
     else if (note[0] == '\0' && flat_params_namesakes(&c->cat) > 0)
-        snprintf(
-            note, capacity,
-            "'flat_param' is read as a parameter of that name, as others lie beside it; if FSDP "
-            "made it, give --model FILE");
+        snprintf(note, capacity,
+                 "'flat_param' is read as an ordinary parameter, because other parameters are next "
+                 "to it; if FSDP made it, give --model FILE");
 }
 
 fsdpck_status checkpoint_check_flat(const fsdpck_checkpoint *c, const catalogue *to,
@@ -315,13 +316,13 @@ fsdpck_status checkpoint_check_flat(const fsdpck_checkpoint *c, const catalogue 
     const uint64_t count = flat_params_count(to, &first);
     if (count == 0)
         return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
-                  "%" PRIu64 " flat parameter%s of FSDP1 cannot be taken apart without the model",
-                  count, count == 1 ? "" : "s");
+    const fsdpck_status st = error_set(
+        err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
+        "%" PRIu64 " FSDP1 flat parameter%s cannot be unflattened without a model description",
+        count, count == 1 ? "" : "s");
     error_path(err, c->path);
     error_tensor(err, catalogue_name(to, catalogue_tensor(to, first)->name));
-    error_next(err, "--model FILE says what they are made of; scripts/describe_model.py writes it "
-                    "where the model is: fsdpck-model(5)");
+    error_next(err, "give --model FILE; create it with scripts/describe_model.py where the model "
+                    "is: fsdpck-model(5)");
     return st;
 }

@@ -50,8 +50,8 @@ fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err)
     path_kind kind;
     if (path[0] == '\0') {
         const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "name of the checkpoint is empty");
-        error_next(err, "name a file or folder; '.' is the folder that you are in");
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "checkpoint name is empty");
+        error_next(err, "give a file or folder; '.' is the current folder");
         return st;
     }
     RETURN_IF(path_probe(NULL, path, &kind, NULL, err));
@@ -127,46 +127,48 @@ static fsdpck_status fail_no_checkpoint(const probe_input *in, const char *path,
     const bool is_model = looks_like_model(in);
     const bool is_of_system = in->is_folder && is_system_folder(path);
     if (is_of_system)
-        near_miss = "it is the system's folder of devices, processes or settings";
+        near_miss = "it is a system folder of devices, processes or settings";
     if (is_model)
-        near_miss = "it looks like a description of a model";
+        near_miss = "it resembles a model description";
     if (!in->is_folder && in->nbytes == 0) {
         const fsdpck_status empty =
             error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_NO_CHECKPOINT, "file is empty");
         error_path(err, path);
-        error_next(err, "copy it again from where it was saved; its writer or a copy may have been "
-                        "interrupted");
+        error_next(
+            err,
+            "copy it again from where it was saved: the save or a copy may have been interrupted");
         return empty;
     }
     const fsdpck_status st =
         error_set(err, format_is_foreign(in) ? FSDPCK_UNSUPPORTED : FSDPCK_BADINPUT,
-                  FSDPCK_FINDING_NO_CHECKPOINT, "no checkpoint that fsdpck knows%s%s",
+                  FSDPCK_FINDING_NO_CHECKPOINT, "not a checkpoint that fsdpck can read%s%s",
                   near_miss == NULL ? "" : ": ", near_miss == NULL ? "" : near_miss);
     error_path(err, path);
     if (is_of_system)
-        error_next(err, "name the folder that the checkpoint was written to");
+        error_next(err, "give the folder that the checkpoint was written to");
     else if (is_model)
-        error_next(err, "give it as --model FILE with the checkpoint of the model; fsdpck layout "
-                        "shows what it says");
+        error_next(err, "give it as --model FILE together with the checkpoint; fsdpck layout shows "
+                        "its contents");
     else
-        error_next(err, "fsdpck-formats(5) lists what is read; a DCP folder holds '.metadata'");
+        error_next(err, "fsdpck-formats(5) lists the formats; a DCP folder contains '.metadata'");
     return st;
 }
 
 static fsdpck_status fail_several(const search_result *found, const char *path, fsdpck_error *err)
 {
     const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "folder holds several checkpoints");
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "folder contains several checkpoints");
     error_path(err, path);
     text_buf list = {0};
-    text_puts(&list, "name one of them:");
+    text_puts(&list, "choose one of them:");
     for (size_t i = 0; i < found->count; i++)
         text_printf(&list, "%s %s", i == 0 ? "" : ",", found->paths[i]);
     if (found->more > 0)
         text_printf(&list, ", and %zu more", found->more);
     text_buf pattern = {0};
     if (search_rank_pattern(found, &pattern) && text_check(&pattern, NULL) == FSDPCK_OK)
-        text_printf(&list, "; if they are one, a file a rank: --source-rank-pattern '%s'",
+        text_printf(&list,
+                    "; if they are one checkpoint with a file per rank: --source-rank-pattern '%s'",
                     pattern.text);
     if (text_check(&list, NULL) == FSDPCK_OK)
         error_next(err, "%s", list.text);
@@ -214,8 +216,8 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
         if (c->format != NULL)
             return open_agree_format(c, o, err);
         const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "no reader is called '%s'", format);
-        error_next(err, "fsdpck version lists the formats");
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "unknown input format '%s'", format);
+        error_next(err, "list the formats with: fsdpck version");
         return st;
     }
     const char *near_miss = NULL;
@@ -228,11 +230,11 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
     RETURN_IF(enter_found(c, near_miss, o, err));
     c->entered = true;
     c->format = probe_readers(&c->probe, &near_miss);
-    log_write(&c->ctx->log, LOG_NOTE, "reading the one checkpoint below: '%s'", c->probe.path);
+    log_write(&c->ctx->log, LOG_NOTE, "reading the only checkpoint inside: '%s'", c->probe.path);
     RETURN_IF(open_agree_format(c, o, err));
     if (c->format == NULL)
         return error_set(err, FSDPCK_CHANGED, FSDPCK_FINDING_NONE,
-                         "folder changed while it was looked into");
+                         "folder changed while it was read");
     return FSDPCK_OK;
 }
 
@@ -370,7 +372,7 @@ fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
     c->found_ctx = found_ctx;
     const uint64_t limit = o.metadata_nbytes > 0 ? o.metadata_nbytes : platform_memory_bytes() / 2;
     budget_init(&c->metadata, limit, "metadata",
-                "ulimit -v or the job's memory: metadata may use half of it");
+                "raise ulimit -v or the job's memory limit: metadata may use half of it");
     catalogue_init(&c->cat, &c->metadata);
     catalogue_init(&c->read, &c->metadata);
     unit_list_init(&c->units, &c->metadata);

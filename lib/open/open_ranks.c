@@ -10,9 +10,10 @@ enum { SEES_FILE, SEES_FOLDER, SEES_NOTHING, SEES };
 
 static fsdpck_status fail_own_file(const char *path, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_IO, FSDPCK_FINDING_GROUP_FILE, "not every host has this file");
+    error_set(err, FSDPCK_IO, FSDPCK_FINDING_GROUP_FILE, "file is missing on some hosts");
     error_path(err, path);
-    error_next(err, "put it where all see it; of a folder each host may have its own files");
+    error_next(err, "move it to a file system that all hosts share; only the files of a folder may "
+                    "lie on different hosts");
     return FSDPCK_IO;
 }
 
@@ -212,14 +213,14 @@ static fsdpck_status check_source_local(const fsdpck_checkpoint *c, fsdpck_error
     if (c->format == NULL && !is_dcp && !has_rank_files(&c->probe))
         return FSDPCK_OK;
     error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_LOCAL,
-              "--source-local does not fit this folder: %s",
-              is_dcp ? "its metadata name the files" : "its files are told apart by their names");
+              "--source-local does not apply to this folder: %s",
+              is_dcp ? "its metadata names the files" : "its files are identified by their names");
     error_path(err, c->probe.path);
-    error_expected(err, "safetensors files, which say themselves what they hold");
-    error_next(err, is_dcp
-                        ? "leave it out: the files of all hosts are taken together by their names"
-                        : "leave it out, and number the files over all hosts: "
-                          "model_world_size_8_rank_3.pt; --source-rank-pattern names others");
+    error_expected(err, "safetensors files, which describe their own contents");
+    error_next(err,
+               is_dcp ? "omit it: the files of all hosts are combined by name"
+                      : "omit it, and number the files over all hosts: "
+                        "model_world_size_8_rank_3.pt; for other names give --source-rank-pattern");
     return FSDPCK_USAGE;
 }
 

@@ -64,6 +64,6 @@ void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *
     if (count > 1)
         snprintf(others, sizeof others, " and %llu more", (unsigned long long)(count - 1));
     log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_BESIDE, next,
-             "read: '%s'%s; not read: '%s'%s beside it",
+             "reading '%s'%s; ignoring '%s'%s beside it",
              catalogue_name(read, catalogue_file(read, 0)->path), more, first, others);
 }

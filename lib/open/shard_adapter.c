@@ -46,7 +46,7 @@ fsdpck_status shard_adapter_apply(fsdpck_checkpoint *c, const open_request *requ
     }
     c->src = *flat_adapter_source(c->adapter);
     log_write(&c->ctx->log, LOG_NOTE,
-              "flat parameters: %u, taken apart as the checkpoint's shard_metadata says",
+              "flat parameters: %u, unflattened by the checkpoint's shard_metadata",
               (unsigned)unit_count(&c->units));
     checkpoint_log_dropped(c);
     return FSDPCK_OK;

@@ -41,9 +41,8 @@ static const char *idle_dim_next(const run *r, mesh_role role)
 {
     if (role == ROLE_TP)
         return r->layout.has_tp_plan
-                   ? "the plan gives it nothing: see TP PLANS in fsdpck-formats(5)"
-                   : "give --tp-plan FILE, which says what it cuts: "
-                     "fsdpck-formats(5)";
+                   ? "add tensors for it to the TP plan: see TP PLANS in fsdpck-formats(5)"
+                   : "give --tp-plan FILE with the tensors to shard: fsdpck-formats(5)";
     if (role == ROLE_EP)
         return "name the experts in --tp-plan FILE, as \"*.experts.*\": \"ep\"";
     return "";
@@ -63,13 +62,15 @@ static void advise_dims(const run *r)
             continue;
         any_idle = true;
         log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_IDLE, idle_dim_next(r, roles[i]),
-                 "mesh dim '%s' cuts no tensor: its ranks hold the same", m->names[i]);
+                 "mesh dim '%s' shards no tensor: its ranks hold identical data", m->names[i]);
     }
     if (any_cut || any_idle || mesh_size(m) == 1)
         return;
-    log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_IDLE,
-             mesh_dim_of(m, ROLE_FSDP) < m->ndim ? "" : "give an FSDP dim, as --mesh dp_shard=8",
-             "no mesh dim cuts a tensor: each of %" PRIu64 " ranks holds everything", mesh_size(m));
+    log_warn(
+        &r->ctx->log, FSDPCK_FINDING_MESH_IDLE,
+        mesh_dim_of(m, ROLE_FSDP) < m->ndim ? ""
+                                            : "give an FSDP dim, for example --mesh dp_shard=8",
+        "no mesh dim shards a tensor: each of %" PRIu64 " ranks holds all tensors", mesh_size(m));
 }
 
 /* Cuts of the source that fully_shard() would not make on so many ranks. */
@@ -79,13 +80,13 @@ static void advise_moved(const run *r)
     const catalogue *c = &r->to.cat;
     const uint64_t count = r->layout.moved;
     if (count > 0)
-        log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_REFIT,
-                 "choose another number of ranks, or add --format dcp, which keeps such cuts",
-                 "%" PRIu64
-                 " tensor%s sharded on dim 0 in place of the source's dim, which does not "
-                 "divide evenly over %" PRIu64 " ranks; the first is '%s'",
-                 count, plural(count), m->sizes[mesh_dim_of(m, ROLE_FSDP)],
-                 catalogue_name(c, catalogue_tensor(c, r->selected.moved_first)->name));
+        log_warn(
+            &r->ctx->log, FSDPCK_FINDING_MESH_REFIT,
+            "choose a different number of ranks, or give --format dcp, which keeps uneven shards",
+            "%" PRIu64 " tensor%s sharded on dim 0 instead of the source's dim, which does not "
+                       "divide evenly over %" PRIu64 " ranks; first: '%s'",
+            count, plural(count), m->sizes[mesh_dim_of(m, ROLE_FSDP)],
+            catalogue_name(c, catalogue_tensor(c, r->selected.moved_first)->name));
 }
 
 /* Rank files name the mesh of every tensor; a DCP folder does not tell which tensors of a model
@@ -106,9 +107,9 @@ static void advise_slices(const run *r)
     }
     if (count > 0)
         log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_WHOLE,
-                 "give --tp-plan FILE: what it does not name lies on the other dims alone",
-                 "%" PRIu64 " tensor%s that '%s' does not cut will be on the whole mesh: "
-                 "load_state_dict() of a model that has them on its FSDP dims alone fails",
+                 "give --tp-plan FILE: tensors that it does not name use only the other dims",
+                 "%" PRIu64 " tensor%s not sharded by '%s' will be on the whole mesh: "
+                            "load_state_dict() fails if the model has them only on its FSDP dims",
                  count, plural(count), m->names[tp]);
 }
 
@@ -147,14 +148,16 @@ static void advise_default(const run *r)
     const uint64_t stateless = list_stateless(r, &names);
     if (stateless == 0 || text_check(&names, NULL) != FSDPCK_OK)
         log_write(&r->ctx->log, LOG_NOTE,
-                  "the source does not say how it was cut: %" PRIu64 " floating tensor%s cut on "
-                  "dim 0; --shard GLOB=DIM and --replicate GLOB choose",
+                  "source does not record its sharding: %" PRIu64
+                  " floating tensor%s sharded on dim 0; choose with --shard GLOB=DIM and "
+                  "--replicate GLOB",
                   count, plural(count));
     else
         log_write(&r->ctx->log, LOG_NOTE,
-                  "the source does not say how it was cut: %" PRIu64 " floating tensor%s cut on "
-                  "dim 0, of which %" PRIu64 " without optimizer state (%s%s): if these are "
-                  "buffers, which FSDP does not cut, give --replicate GLOB",
+                  "source does not record its sharding: %" PRIu64
+                  " floating tensor%s sharded on dim 0, %" PRIu64
+                  " of them without optimizer state (%s%s): if these are buffers, which FSDP does "
+                  "not shard, give --replicate GLOB",
                   count, plural(count), stateless, names.text,
                   stateless > NAMES_SHOWN ? ", ..." : "");
     text_release(&names);
@@ -178,10 +181,11 @@ static void advise_own(const run *r)
     }
     if (count > 0)
         log_warn(&r->ctx->log, FSDPCK_FINDING_RANK_OWN,
-                 "--per-rank first gives the lowest rank's to all, under its own name",
-                 "tensors that each of %" PRId64 " ranks had of its own: %" PRIu64
-                 ", the first is '%s': each file has all of them, and a model that wants them "
-                 "without '.rank0' finds none",
+                 "give --per-rank first to write the lowest rank's tensor for all ranks, under its "
+                 "own name",
+                 "rank-local tensors of %" PRId64 " ranks: %" PRIu64
+                 ", first: '%s'; each file contains all of them, and a model that expects names "
+                 "without '.rank0' does not find them",
                  c->origin.world_size, count, first);
 }
 
@@ -194,8 +198,8 @@ static void advise_states(const run *r)
         return;
     log_write(
         &r->ctx->log, LOG_NOTE,
-        "optimizer state of another shape than its parameter is given whole to every rank: "
-        "%" PRIu64 " tensor%s, the first is '%s'",
+        "optimizer state whose shape differs from its parameter's is replicated on every rank: "
+        "%" PRIu64 " tensor%s, first: '%s'",
         t->other_shape_count, plural(t->other_shape_count),
         catalogue_name(&r->src->cat, catalogue_tensor(&r->src->cat, t->other_shape_first)->name));
 }
@@ -206,8 +210,8 @@ void run_advise_attributes(const run *r)
     if (lost.tensors == 0)
         return;
     log_warn(&r->ctx->log, FSDPCK_FINDING_PT_ATTRS, "",
-             "%" PRIu64 " tensor%s without Python attributes or class: the first is '%s'",
-             lost.tensors, lost.tensors == 1 ? " is written" : "s are written",
+             "%" PRIu64 " tensor%s without Python attributes or class; first: '%s'", lost.tensors,
+             lost.tensors == 1 ? " is written" : "s are written",
              catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, lost.first)->name));
 }
 

@@ -5,7 +5,7 @@
  *     for (i = 0; i < d.count; i++) ... d.rows[i] ...
  *     digest_rows_release(&d);                       // also after a failure
  *
- * A digest is of the text `dtype[d0,d1,...]` and a newline, then of the row-major elements.
+ * A digest covers the text `dtype[d0,d1,...]`, a newline and the row-major elements.
  */
 #ifndef FSDPCK_RUN_DIGEST_ROWS_H
 #define FSDPCK_RUN_DIGEST_ROWS_H
@@ -25,17 +25,17 @@ typedef struct digest_rows {
     uint64_t count;
     text_buf texts;
     uint64_t nbytes; /* of all elements */
-    uint64_t whole;  /* of the list as it is printed, but that names are as they are */
+    uint64_t whole;  /* digest of the printed list, with unescaped names */
 } digest_rows;
 
-/* Of the tensors that a checkpoint lists: not of shared storages, nor of tensors in objects. */
+/* Covers the tensors that a checkpoint lists, not shared storages or tensors inside objects. */
 fsdpck_status digest_rows_make(digest_rows *d, const target *t,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 void digest_rows_release(digest_rows *d);
 
-/* The whole anew, after a digest was set by hand. */
+/* Recomputes `whole` after the caller has changed a digest. */
 void digest_rows_update_total(digest_rows *d);
-/* Index of the row of this name, or d->count. */
+/* Index of the row with this name, or d->count. */
 uint64_t digest_rows_find(const digest_rows *d, const char *name, size_t nbytes);
 
 #endif

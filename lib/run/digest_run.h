@@ -1,4 +1,4 @@
-/* digest_run.h: a consolidation whose bytes are summed and thrown away.
+/* digest_run.h: a consolidation that computes digests and writes no output.
  *
  *     fsdpck_digests d = {0};
  *     st = digest_run(&d, ctx, src, options, err);   // collective
@@ -16,22 +16,22 @@ struct fsdpck_digests {
     digest_rows rows;
 };
 
-/* As far as digests of a part go without reading data: that every tensor is there as a whole, and that the
- * heads of its payloads agree with the metadata. `replicas`: that copies of a chunk are equal too
- * (REPLICA-DIFFER), by recorded checksums, else by their bytes. */
+/* Checks a part without reading data: chunks cover every tensor, and blob headers agree with the
+ * metadata. With `replicas`, also compares copies of a chunk (REPLICA-DIFFER) by recorded
+ * checksums, else by their bytes. */
 fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_part part,
                                     bool replicas, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The same with `replicas` of all parts; plain tensors that differ between ranks are no failure, but in
- * *d, of all ranks of the group. d->tensors: digest_differences_words of zeros. */
+/* Collective. The same for all parts with `replicas`, but records plain tensors that differ between
+ * ranks in *d instead of failing. d->tensors: digest_differences_words(src) zeroed words. */
 fsdpck_status digest_check_copies(fsdpck_context *ctx, fsdpck_checkpoint *src, rank_differences *d,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 uint64_t digest_differences_words(const fsdpck_checkpoint *src);
 
-/* Where each rank described only its own part: that the recorded boxes cover each tensor. Reads
- * nothing. */
+/* For checkpoints in which each rank describes only its own part: checks that the recorded boxes
+ * cover each tensor. No I/O. */
 fsdpck_status digest_check_boxes(fsdpck_checkpoint *src, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Selection, names and dtypes alone: r->to gets its tensors, without places. */
+/* Applies only selection, names and dtypes: r->to gets its tensors without locations. */
 fsdpck_status digest_select(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Digests of the tensors that `options` select. */
@@ -40,12 +40,12 @@ fsdpck_status digest_run(fsdpck_digests *d, fsdpck_context *ctx, fsdpck_checkpoi
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 void digest_run_release(fsdpck_digests *d);
 
-/* A writer that writes nothing, of any dtype; it lays out as below. */
+/* A writer without output that accepts any dtype and uses the layout below. */
 extern const format_writer digest_writer;
-/* Places of a tensor's chunks, as if they were at *at of a file, which becomes the next's. */
+/* Locates a tensor's chunks at *at of a virtual file, and advances *at to the next tensor. */
 fsdpck_status digest_lay_out_tensor(catalogue *c, uint32_t tensor, uint32_t file_index,
                                     uint64_t *at, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Of a target without places: one tensor after the other, and want_digest. `opt` is of no account. */
+/* Locates all tensors of the target one after the other and sets want_digest. `opt` is ignored. */
 fsdpck_status digest_lay_out(target *t, const writer_options *opt,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -308,7 +308,7 @@ fsdpck_status file_checksums_read(file_checksums *s, fsdpck_context *ctx, unsign
         .progress = &ctx->progress,
         .shared = s->group != NULL ? s : NULL,
     };
-    progress_phase(&ctx->progress, "summing files", nbytes);
+    progress_phase(&ctx->progress, "checksumming files", nbytes);
     st = group_agree(s->group, st, err);
     if (st == FSDPCK_OK)
         st = file_checksums_run(&r, err);

@@ -8,7 +8,7 @@
  *     ... VEC_AT(&s.files, const file_checksum, i) ...
  *     file_checksums_release(&s);
  *
- * A file is shared by several threads, but where its SHA-256 is wanted.
+ * Several threads share a file, unless its SHA-256 is wanted.
  */
 #ifndef FSDPCK_RUN_FILE_CHECKSUMS_H
 #define FSDPCK_RUN_FILE_CHECKSUMS_H
@@ -21,7 +21,7 @@ enum { CHECKSUM_CRC64 = 1, CHECKSUM_SHA256 = 2 };
 
 typedef struct file_checksum {
     char *name;      /* relative to the folder */
-    uint64_t nbytes; /* as listed: so many are read */
+    uint64_t nbytes; /* as listed: the number of bytes to read */
     uint64_t crc64;
     uint8_t sha256[32];
 } file_checksum;
@@ -29,26 +29,27 @@ typedef struct file_checksum {
 typedef struct file_checksums {
     const folder *dir; /* borrowed */
     bool no_follow;
-    group *group; /* whose ranks read together; NULL: this process alone */
+    group *group;                              /* ranks that share the reads; NULL: one process */
     const struct remote_folder *source_folder; /* as exec_request has it */
     vec files;                                 /* file_checksum */
 } file_checksums;
 
 void file_checksums_init(file_checksums *s, const folder *dir, bool no_follow);
 void file_checksums_release(file_checksums *s);
-/* By all ranks of the group of an open checkpoint: file_checksums_read is their common work from now on. */
+/* Shares file_checksums_read among the ranks of src's group; it is collective from now on. */
 void file_checksums_use_group(file_checksums *s, const fsdpck_checkpoint *src);
 fsdpck_status file_checksums_add(file_checksums *s, const char *name, uint64_t nbytes,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The files of a checkpoint: the one that it is, or all plain files of its folder and of the folders
- * inside that hold files of it; without what is hidden (but .metadata) and without a manifest. */
+/* Adds the files of a checkpoint: its single file, or all plain files of its folder and of inner
+ * folders with its files. Hidden files except .metadata, and a manifest, are omitted. */
 fsdpck_status file_checksums_add_checkpoint(file_checksums *s, const fsdpck_checkpoint *src,
                                             fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* CHANGED where a file is no longer what it was when it was opened. */
+/* CHANGED if a file was modified since it was opened. */
 fsdpck_status file_checksums_read(file_checksums *s, fsdpck_context *ctx, unsigned nthreads,
                                   unsigned what, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The same for whatever can be read: `files` come with nbytes and leave with their sums. */
+/* The same for any readable bytes: the caller sets nbytes of each file, and the call fills its
+ * checksums. */
 typedef struct file_checksums_request {
     file_checksum *files;
     size_t count;
@@ -59,14 +60,14 @@ typedef struct file_checksums_request {
     void *arg;
     const cancel_token *cancel;
     progress *progress;
-    const file_checksums *shared; /* whose ranks each do their jobs; NULL: all are done here */
+    const file_checksums *shared; /* shares jobs among its ranks; NULL: this process does all */
 } file_checksums_request;
 
 fsdpck_status file_checksums_run(const file_checksums_request *r,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Names of the plain files in `sub` ("": the folder itself) that belong to a checkpoint, as
- * "sub/name". Calls fn for each, by name. */
+/* Calls fn, in name order, for each plain file in `sub` ("": the folder itself) that belongs to a
+ * checkpoint. Names are "sub/name". */
 typedef fsdpck_status (*file_checksums_name_fn)(void *arg, const char *name, uint64_t nbytes,
                                                 fsdpck_error *err);
 fsdpck_status file_checksums_walk(const folder *dir, const char *sub, file_checksums_name_fn fn,

@@ -56,12 +56,12 @@ static fsdpck_status check_not_shared(const run *r, const partial_names *names, 
             faccessat(r->out.parent.fd, names->of_rank[leader], F_OK, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
         error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_SHARED,
-                  "--output-local, but the folder of the output is the same on two hosts");
+                  "--output-local, but two hosts share the output's folder");
         error_path(err, r->dst);
-        error_expected(err, "a file system of each host's own");
-        error_found(err, "what %s writes is on %s too", group_host(g, leader),
+        error_expected(err, "a separate file system on each host");
+        error_found(err, "files written on %s are also on %s", group_host(g, leader),
                     group_host(g, group_rank(g)));
-        error_next(err, "leave --output-local out, or name a folder on the hosts' own disks");
+        error_next(err, "omit --output-local, or give a folder on the hosts' local disks");
         return FSDPCK_USAGE;
     }
     return FSDPCK_OK;
@@ -73,7 +73,7 @@ static fsdpck_status join(run *r, const partial_names *names, fsdpck_error *err)
     const unsigned flags = r->opt.no_sync ? OUTPUT_NO_SYNC : 0u;
     if (names->of_rank[leader] == NULL)
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "an output of this host has no name");
+                         "output of this host has no name");
     RETURN_IF(output_join(&r->out, r->dst, run_output_kind(r), flags, names->of_rank[leader], err));
     return add_files(r, err);
 }
@@ -115,7 +115,7 @@ static fsdpck_status serve(void *ctx, const link_range *what, void *dst, fsdpck_
     const local_output *l = ctx;
     if (what->file >= l->out->files.count)
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "an output was asked for a file without a number");
+                         "request for an output file without a number");
     return output_read_at(l->out, what->file, what->offset, dst, what->nbytes, err);
 }
 

@@ -1,4 +1,4 @@
-/* lost_attributes.h: what Python tensors have beside their bytes, and the output does not. */
+/* lost_attributes.h: Python attributes of tensors that the output does not keep. */
 #ifndef FSDPCK_RUN_LOST_ATTRIBUTES_H
 #define FSDPCK_RUN_LOST_ATTRIBUTES_H
 
@@ -12,7 +12,7 @@ typedef struct attributes_lost {
 } attributes_lost;
 
 /* Tensors of the target that are written without attributes, hooks or a class of their own.
- * has_buffers: of a format of Python objects, where a Buffer is another thing than a tensor. */
+ * has_buffers: the format stores Python objects and distinguishes a Buffer from a tensor. */
 attributes_lost lost_attributes_count(const target *to, bool has_buffers);
 
 #endif

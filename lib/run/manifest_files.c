@@ -28,7 +28,7 @@ static fsdpck_status read_manifest(const fsdpck_checkpoint *src, manifest *m, bo
     *there = st == FSDPCK_OK;
     if (st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED) {
         log_warn(&src->ctx->log, FSDPCK_FINDING_MAN_UNSEEN,
-                 "take the manifest that was written with the checkpoint",
+                 "use the manifest that was written with the checkpoint",
                  "files were not compared with '" MANIFEST_NAME "', which cannot be read: %s",
                  why.message);
         return FSDPCK_OK;
@@ -44,16 +44,16 @@ static fsdpck_status report_missing(const fsdpck_checkpoint *src, const char *na
     const bool size = kind == PATH_FILE;
     const fsdpck_status st = error_set(
         err, FSDPCK_BADINPUT, size ? FSDPCK_FINDING_MAN_SIZE : FSDPCK_FINDING_MAN_MISSING, "%s",
-        size                  ? "file has another size than the manifest says"
-        : kind == PATH_ABSENT ? "file that the manifest lists is not there"
-                              : "what the manifest lists as a file is none");
+        size                  ? "file size differs from the manifest"
+        : kind == PATH_ABSENT ? "file in the manifest is missing"
+                              : "entry in the manifest is not a regular file");
     error_path_in(err, src->path, name);
     if (size) {
         error_expected(err, "%" PRIu64 " bytes", expected);
         error_found(err, "%" PRIu64 " bytes", found);
     }
-    error_next(err, "copy the file from where the checkpoint was written; '" MANIFEST_NAME
-                    "' moved away, what is there is taken as the checkpoint");
+    error_next(err, "copy the file from where the checkpoint was written, or move '" MANIFEST_NAME
+                    "' away to accept the existing files as the checkpoint");
     return st;
 }
 
@@ -79,8 +79,8 @@ fsdpck_status manifest_files_check(const fsdpck_checkpoint *src, manifest *m,
     }
     if (unneeded > 0)
         log_warn(&src->ctx->log, FSDPCK_FINDING_MAN_MISSING,
-                 "see with verify which; they are not needed for what is taken",
-                 "%" PRIu64 " file%s of the manifest %s not there or %s another size: '%s'%s",
+                 "list them with fsdpck verify; the selected tensors do not need them",
+                 "%" PRIu64 " file%s of the manifest %s missing or %s a different size: '%s'%s",
                  unneeded, unneeded == 1 ? "" : "s", unneeded == 1 ? "is" : "are",
                  unneeded == 1 ? "has" : "have", first, unneeded == 1 ? "" : ", ...");
     return FSDPCK_OK;

@@ -1,4 +1,5 @@
-/* manifest_files.h: names and sizes of a checkpoint's files against the manifest in its folder.
+/* manifest_files.h: compares names and sizes of a checkpoint's files with the manifest in its
+ * folder.
  *
  *     manifest m;
  *     manifest_init(&m, &src->metadata);
@@ -11,16 +12,17 @@
 #include "manifest/manifest.h"
 #include "run/run.h"
 
-/* Whether a file that is not there, or has another size, is needed. */
+/* Whether a file is needed that is missing or has a different size. */
 typedef bool (*manifest_needed_fn)(void *arg, const manifest *m, const char *name);
 
-/* BADINPUT for the first that is needed; `needed` NULL: all are. The others are warnings. m: empty. Without a manifest, or
- * where that cannot be read, which is a warning, nothing is known. */
+/* BADINPUT for the first needed file that is missing or differs; others are warnings. `needed`
+ * NULL: all are needed. m: empty before; stays empty without a readable manifest. An unreadable
+ * manifest is a warning. */
 fsdpck_status manifest_files_check(const fsdpck_checkpoint *src, manifest *m,
                                    manifest_needed_fn needed, void *arg,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* What the run takes of its source, once it is selected. */
+/* The same for the files that the run's selected tensors need. */
 fsdpck_status manifest_files_check_run(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

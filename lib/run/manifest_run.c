@@ -102,7 +102,7 @@ static fsdpck_status add_sha256(run *r, manifest *m, fsdpck_error *err)
         .cancel = &r->ctx->cancel,
         .progress = &r->ctx->progress,
     };
-    progress_phase(&r->ctx->progress, "summing files", nbytes);
+    progress_phase(&r->ctx->progress, "checksumming files", nbytes);
     const fsdpck_status st = file_checksums_run(&request, err);
     for (size_t i = 0; st == FSDPCK_OK && i < m->files.count; i++) {
         manifest_file *f = VEC_AT(&m->files, manifest_file, i);

@@ -1,6 +1,6 @@
-/* manifest_run.h: the manifest of what a run writes, or of a checkpoint that is there.
+/* manifest_run.h: the manifest of a run's output, or of an existing checkpoint.
  *
- *     manifest_run_request_checksums(r);                        // before exec_run: which sums are needed
+ *     manifest_run_request_checksums(r);                        // before exec_run: requests checksums
  *     RETURN_IF(manifest_run_make(r, &text, err)); // after all bytes are written
  *     RETURN_IF(manifest_run_write(r, &text, err));  // into the folder, the last file before commit
  *     output_commit(...)
@@ -12,20 +12,20 @@
 #include "run/digest_rows.h"
 #include "run/run.h"
 
-/* Whether one is made, and whether one goes into DST. */
+/* Whether the run makes a manifest, and whether DST contains it. */
 bool manifest_run_is_made(const run *r);
 bool manifest_run_is_in_output(const run *r);
 void manifest_run_request_checksums(run *r);
 fsdpck_status manifest_run_make(run *r, text_buf *text, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status manifest_run_write(run *r, const text_buf *text, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* As any output: absent or complete. Written, to be committed; *out is to be released also after a
+/* Writes a manifest file that is absent until *out is committed. Release *out also after a
  * failure. */
 fsdpck_status manifest_stage(const char *path, const text_buf *text, unsigned output_flags,
                              output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 struct manifest;
-/* All rows of the digests, as tensors. */
+/* Adds all rows of the digests as tensors. */
 fsdpck_status manifest_add_rows(struct manifest *m, const digest_rows *d, const target *t,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -126,7 +126,7 @@ static fsdpck_status check_disjoint_from_like(const run *r, const char *path, co
     char *real = realpath(like->path, NULL);
     if (like->probe.is_folder && is_within(parent, real))
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                       "%s lies inside the checkpoint of --like",
+                       "%s is inside the checkpoint of --like",
                        is_dst ? "output" : "manifest of the output");
     else if (is_within(real, existing))
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
@@ -153,11 +153,11 @@ fsdpck_status output_check_disjoint(const run *r, fsdpck_error *err)
     char *existing = realpath(r->dst, NULL);
     const char *why = NULL, *name = NULL;
     if (r->src->probe.is_folder && is_within(parent, input))
-        why = "output lies inside the input";
+        why = "output is inside the input";
     else if (is_within(input, existing) && is_within(existing, input))
         why = "output is the input";
     else if (is_within(input, existing))
-        why = "input lies inside the output";
+        why = "input is inside the output";
     else if ((name = first_to_be_replaced(r->src, existing)) != NULL)
         why = "output would replace a file of the input";
     const fsdpck_status st = why == NULL
@@ -197,10 +197,10 @@ fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
 {
     const char *path = r->opt.manifest_path;
     if (is_one_name(path, r->dst)) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "manifest and output have one name");
+        const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                           "manifest and output have the same name");
         error_path(err, path);
-        error_next(err, "give --manifest another name");
+        error_next(err, "give --manifest a different name");
         return st;
     }
     char *parent = output_real_parent(path);
@@ -213,11 +213,11 @@ fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
                         is_one_name(folder_path, r->dst);
     fsdpck_status st = FSDPCK_OK;
     if (r->src->probe.is_folder && is_within(parent, input)) {
-        st = refuse_overlap(r, path, "manifest of the output lies inside the input", NULL, err);
+        st = refuse_overlap(r, path, "manifest of the output is inside the input", NULL, err);
     } else if (in_new || is_within(parent, existing)) {
-        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "manifest lies inside the output");
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "manifest is inside the output");
         error_path(err, path);
-        error_next(err, "leave --manifest out: a folder that is written has its manifest in it");
+        error_next(err, "omit --manifest: an output folder contains its own manifest");
     } else {
         char *replaced_file = realpath(path, NULL);
         st = check_disjoint_from_like(r, path, parent, replaced_file, err);
@@ -235,7 +235,7 @@ fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
 static fsdpck_status refuse(const char *path, const char *what, const char *next, fsdpck_error *err)
 {
     const fsdpck_status st =
-        error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE, "file for the manifest exists%s", what);
+        error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE, "manifest file exists%s", what);
     error_path(err, path);
     error_next(err, "%s", next);
     return st;
@@ -252,8 +252,8 @@ static fsdpck_status check_content(const folder *dir, const char *name, const ch
     fsdpck_status st =
         head == NULL ? error_set_nomem(err, nbytes + 1) : file_read_at(&f, 0, head, nbytes, err);
     if (st == FSDPCK_OK && !manifest_is_likely(head, nbytes))
-        st = refuse(path, " and holds something else: not replaced",
-                    "choose another name, or move what is there", err);
+        st = refuse(path, " and contains something else: not replaced",
+                    "choose another name, or move the existing file", err);
     *ino = f.ino;
     free(head);
     file_abandon(&f);
@@ -306,5 +306,5 @@ fsdpck_status output_check_replaced(const output *o, fsdpck_error *err)
     RETURN_IF(check_content(&o->parent, o->final_name, o->path, &ino, err));
     return ino == o->old_ino
                ? FSDPCK_OK
-               : refuse(o->path, " and was replaced meanwhile", "choose another name", err);
+               : refuse(o->path, " and was replaced during the run", "choose another name", err);
 }

@@ -1,5 +1,5 @@
-/* output_paths.h: what is written is none of what is read. Whether two names are one file is told by
- * the files, not by the names: links, "..", and file systems that ignore case do not matter.
+/* output_paths.h: refuses an output that would overwrite its input. Files are compared by identity,
+ * not by name, so links, ".." and case-insensitive file systems are handled.
  *
  *     RETURN_IF(output_check_disjoint(r, err));           // DST and SRC
  *     RETURN_IF(output_check_manifest(r, err));        // --manifest FILE and both of them
@@ -10,21 +10,24 @@
 
 #include "run/run.h"
 
-/* The folder that `path` lies in, as realpath gives it: free(). NULL where there is none: errno. */
+/* The real path of the folder that contains `path`, to be freed; NULL and errno if it does not
+ * exist. */
 char *output_real_parent(const char *path);
 
-/* USAGE where the output would lie in the input, or replace the input or a file of it; or those of --like. */
+/* USAGE if the output is inside the input, or would replace the input or a file of it; likewise for
+ * --like. */
 fsdpck_status output_check_disjoint(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* USAGE where the manifest beside the output would lie in the input, in the checkpoint of --like or in the output,
- * or be it. */
+/* USAGE if the manifest of --manifest is the output, or is inside the input, the checkpoint of
+ * --like or the output. */
 fsdpck_status output_check_manifest(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* EXISTS where something is at `path`; with `replace` a manifest may be there. IO without a folder. */
+/* EXISTS if `path` exists; with `replace`, only if it is not a manifest. IO without a parent
+ * folder. */
 fsdpck_status output_check_manifest_file(const char *path, bool replace,
                                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The same once the output is begun: that which it will replace holds a manifest. */
+/* The same after the output has begun: checks that the file to be replaced is still a manifest. */
 fsdpck_status output_check_replaced(const output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

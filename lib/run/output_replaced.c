@@ -55,10 +55,10 @@ static fsdpck_status open_there(replaced *w, fsdpck_error *err)
         return cancel_check(&r->ctx->cancel, err);
     if (!known)
         return error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
-                         "output is a folder that holds no checkpoint: not replaced");
+                         "output folder contains no checkpoint: not replaced");
     st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
-                   "output is a folder whose checkpoint cannot be read: which files are its own is "
-                   "not known");
+                   "output folder contains a checkpoint that cannot be read: cannot determine "
+                   "which files belong to it");
     error_found(err, "%s", why.message);
     return st;
 }

@@ -1,4 +1,4 @@
-/* output_replaced.h: what a folder that the output replaces consists of.
+/* output_replaced.h: files of a folder that the output would replace.
  *
  *     char *lost;
  *     RETURN_IF(output_first_lost(r, &in, &lost, err));   // in: the folder, as it was probed
@@ -10,9 +10,9 @@
 
 #include "run/run.h"
 
-/* *lost: the first name in the folder that is neither of the checkpoint there nor written again by
- * this run, to be free()d; NULL where there is none. EXISTS where there is no checkpoint, or one that
- * cannot be read, so that nobody knows which files are its own. */
+/* *lost: the first name in the folder that neither belongs to its checkpoint nor is written again
+ * by this run, to be freed; NULL if none. EXISTS without a readable checkpoint, as its files are
+ * then unknown. */
 fsdpck_status output_first_lost(const run *r, const probe_input *in, char **lost,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 

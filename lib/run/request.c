@@ -39,7 +39,7 @@ static fsdpck_status refuse_stream(fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                                        "output cannot be a stream: it is written in parallel");
-    error_next(err, "name a file; './-' is a file called '-'");
+    error_next(err, "give a file name; './-' is a file named '-'");
     return st;
 }
 
@@ -57,7 +57,7 @@ static void next_writers(const run *r, fsdpck_error *err)
 static fsdpck_status no_such_writer(const run *r, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "no writer is called '%s'", r->opt.format);
+                                       "unknown output format '%s'", r->opt.format);
     next_writers(r, err);
     return st;
 }
@@ -98,9 +98,9 @@ static fsdpck_status check_fits_writer(const run *r, fsdpck_error *err)
         if (!own[i].given || (r->writer->options & own[i].option) != 0)
             continue;
         const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s says nothing to format '%s'",
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s does not apply to format '%s'",
                       own[i].word, r->writer->name);
-        error_next(err, "take it out, or add --format %s", writer_with(own[i].option)->name);
+        error_next(err, "omit it, or add --format %s", writer_with(own[i].option)->name);
         return st;
     }
     return FSDPCK_OK;
@@ -114,22 +114,22 @@ static fsdpck_status check_compress(const run *r, fsdpck_error *err)
         return FSDPCK_OK;
     if (!r->writer->packs) {
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                       "--compress says nothing to format '%s'", r->writer->name);
-        error_next(err, "take it out, or add --format hdf5: the only one that is compressed");
+                       "--compress does not apply to format '%s'", r->writer->name);
+        error_next(err, "omit it, or add --format hdf5, the only format with compression");
     } else if (o->gzip_level > 9) {
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "gzip has levels 1 to 9, not %u",
                        o->gzip_level);
     } else if (group_size(r->ctx->group) > 1 || o->group_size > 1) {
         const bool asked = group_size(r->ctx->group) == 1;
         st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                       "one process alone writes compressed output: each chunk lies behind the one "
-                       "before it");
-        error_next(err, "%s: its threads compress in parallel",
-                   asked ? "leave out --group-size" : "run it without mpirun");
+                       "compressed output requires a single process: the offset of each chunk "
+                       "depends on the chunk before it");
+        error_next(err, "%s: the threads of one process compress in parallel",
+                   asked ? "omit --group-size" : "run it without mpirun");
     } else if (o->output_local) {
         st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                       "--output-local writes no compressed output");
-        error_next(err, "leave out --output-local or --compress");
+                       "--output-local does not support compressed output");
+        error_next(err, "omit --output-local or --compress");
     }
     return st;
 }
@@ -139,12 +139,11 @@ fsdpck_status request_check_compressed(const run *r, fsdpck_error *err)
     for (uint32_t i = 0; run_is_compressed(r) && i < catalogue_tensor_count(&r->to.cat); i++) {
         if (!exec_is_streamed(r->exec, i))
             continue;
-        const fsdpck_status st =
-            error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                      "what is decoded or put together while it is read cannot be compressed in "
-                      "the same run");
+        const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
+                                           "cannot use --compress: this tensor's source must "
+                                           "itself be decoded or assembled as a stream");
         error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, i)->name));
-        error_next(err, "consolidate it without --compress first, then that file with it");
+        error_next(err, "consolidate without --compress first, then consolidate that file with it");
         return st;
     }
     return FSDPCK_OK;
@@ -155,8 +154,8 @@ static fsdpck_status check_links(const run *r, fsdpck_error *err)
     if (r->opt.tied != FSDPCK_TIED_LINK || (r->writer->takes == STATE_NESTED && !r->writer->flat))
         return FSDPCK_OK;
     const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "format '%s' cannot link names", r->writer->name);
-    error_next(err, "--tied keep or first; %s links them",
+                                       "format '%s' cannot link tied names", r->writer->name);
+    error_next(err, "give --tied keep or --tied first; %s can link them",
                r->sharded ? "--format pt-ranks" : "a .pt file");
     return st;
 }
@@ -173,17 +172,17 @@ static fsdpck_status check_fits_flat(const run *r, fsdpck_error *err)
                                                         : NULL;
     fsdpck_status st = FSDPCK_OK;
     if (!r->sharded) {
-        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "'%s' is cut over ranks",
-                       r->writer->name);
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                       "format '%s' is for sharded output only", r->writer->name);
         error_next(err, "fsdpck reshard --format %s --world-size N", r->writer->name);
     } else if (unit_count(&r->src->units) == 0 || unit_at(&r->src->units, 0)->keyed) {
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_MODEL_NEEDED,
-                       "what flat parameters are made of is not stated");
-        error_next(err, "describe the model with --model FILE: fsdpck-model(5)");
+                       "contents of the flat parameters are unknown");
+        error_next(err, "give --model FILE: fsdpck-model(5)");
     } else if (option != NULL) {
-        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s says nothing to format '%s'",
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s does not apply to format '%s'",
                        option, r->writer->name);
-        error_next(err, "take it out: model and optimizer are cut as --model FILE says");
+        error_next(err, "omit it: --model FILE determines how model and optimizer are sharded");
     }
     return st;
 }
@@ -191,7 +190,7 @@ static fsdpck_status check_fits_flat(const run *r, fsdpck_error *err)
 static fsdpck_status refuse_ranks_only(const run *r, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "'%s' is cut over ranks", r->writer->name);
+                                       "format '%s' is for sharded output only", r->writer->name);
     error_path(err, r->dst);
     error_next(err, "fsdpck reshard --format %s --world-size N", r->writer->name);
     return st;
@@ -206,8 +205,7 @@ static void report_folder(const run *r)
         dot[1 + strcspn(dot + 1, "0123456789")] != '\0' || dot[1] == '\0')
         return;
     log_write(&r->ctx->log, LOG_NOTE,
-              "'%s' becomes a folder: '%s' is none of the suffixes that fsdpck writes", r->dst,
-              dot);
+              "'%s' will be a folder: fsdpck writes no format with suffix '%s'", r->dst, dot);
 }
 
 fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
@@ -233,10 +231,10 @@ fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
         return r->writer->flat ? check_fits_flat(r, err) : FSDPCK_OK;
     }
     const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "'%s' cannot be cut over ranks", r->writer->name);
+                                       "format '%s' cannot be sharded over ranks", r->writer->name);
     error_path(err, r->dst);
-    error_next(err, "choose dcp, pt-ranks or dcp-safetensors with --format and name a folder; for "
-                    "full tensors: fsdpck consolidate");
+    error_next(err, "give --format dcp, pt-ranks or dcp-safetensors and a folder; for full "
+                    "tensors, use fsdpck consolidate");
     return st;
 }
 
@@ -285,11 +283,10 @@ static fsdpck_status check_existing(run *r, fsdpck_error *err)
     st = output_first_lost(r, &in, &other, err);
     if (st == FSDPCK_OK && other != NULL)
         st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
-                       "output is a folder that holds more than a checkpoint: '%s' would be lost",
-                       other);
+                       "output folder contains more than a checkpoint: '%s' would be lost", other);
     if (st == FSDPCK_EXISTS) {
         error_path(err, r->dst);
-        error_next(err, "choose another name, and move or remove what is there yourself");
+        error_next(err, "choose another name, or move or remove those files yourself");
     }
     free(other);
     probe_release(&in);
@@ -313,7 +310,7 @@ static fsdpck_status check_no_link(const run *r, fsdpck_error *err)
     const fsdpck_status st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
                                        "output exists: a symbolic link, which is never followed");
     error_path(err, r->dst);
-    error_next(err, "name what it leads to, choose another name, or remove the link");
+    error_next(err, "give the target of the link, choose another name, or remove the link");
     return st;
 }
 
@@ -330,12 +327,12 @@ static fsdpck_status check_parent(const run *r, fsdpck_error *err)
     }
     if (parent == NULL && (errno == ENOENT || errno == ENOTDIR)) {
         st = error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE,
-                       "there is no folder to write the output into: %s", strerror(errno));
-        error_next(err, "make it first, or write elsewhere");
+                       "parent folder of the output cannot be used: %s", strerror(errno));
+        error_next(err, "create it first, or write elsewhere");
     } else if (parent == NULL) {
-        st = error_set_errno(err, errno, "looking at the folder of the output", NULL);
+        st = error_set_errno(err, errno, "checking the output's folder", NULL);
     } else if (faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) != 0) {
-        st = error_set_errno(err, errno, "writing into the folder of the output", NULL);
+        st = error_set_errno(err, errno, "writing into the output's folder", NULL);
     }
     if (st != FSDPCK_OK)
         error_path(err, r->dst);
@@ -397,23 +394,23 @@ fsdpck_status request_check_space(const run *r, fsdpck_error *err)
     if (!free_space(r, &have) || needed <= have)
         return FSDPCK_OK;
     if (run_is_compressed(r)) {
-        log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE, "write it elsewhere, or make room",
+        log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE, "write it elsewhere, or free space",
                  "output needs up to %" PRIu64
-                 " bytes, less what compressing saves, and where it shall lie %" PRIu64 " are free",
+                 " bytes before compression, and its file system has %" PRIu64 " free",
                  needed, have);
         return FSDPCK_OK;
     }
     if (r->opt.dry_run) {
-        log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE, "write it elsewhere, or make room",
-                 "output needs %" PRIu64 " bytes, and where it shall lie %" PRIu64 " are free",
-                 needed, have);
+        log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE, "write it elsewhere, or free space",
+                 "output needs %" PRIu64 " bytes, and its file system has %" PRIu64 " free", needed,
+                 have);
         return FSDPCK_OK;
     }
     const fsdpck_status st = error_set(err, FSDPCK_NOSPACE, FSDPCK_FINDING_NONE,
-                                       "no room for the output: nothing was written");
+                                       "not enough space for the output: nothing was written");
     error_path(err, r->dst);
     error_expected(err, "%" PRIu64 " bytes free", needed);
     error_found(err, "%" PRIu64 " bytes free", have);
-    error_next(err, "write it elsewhere, or make room");
+    error_next(err, "write it elsewhere, or free space");
     return st;
 }

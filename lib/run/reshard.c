@@ -10,9 +10,9 @@ static fsdpck_status mesh_of_like(run *r, mesh *m, fsdpck_error *err)
     const mesh *theirs = catalogue_largest_mesh(&like->cat);
     if (theirs == NULL) {
         const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_UNKNOWN,
-                                           "layout cannot be told from its chunks");
+                                           "layout cannot be determined from the chunks");
         error_path(err, like->path);
-        error_next(err, "say it with --mesh, --tp-plan, --shard and --replicate");
+        error_next(err, "give it with --mesh, --tp-plan, --shard and --replicate");
         return st;
     }
     *m = *theirs;
@@ -29,16 +29,16 @@ static fsdpck_status flat_mesh(run *r, mesh *m, fsdpck_error *err)
     if (r->opt.mesh != NULL)
         RETURN_IF(mesh_parse(r->opt.mesh, &asked, err));
     if (asked.ndim > 1) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                      "format '%s' has no mesh but that of all ranks", r->writer->name);
+        const fsdpck_status st = error_set(
+            err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+            "format '%s' supports only a mesh of one dim, over all ranks", r->writer->name);
         error_next(err, "give --world-size N");
         return st;
     }
     const uint64_t ranks = asked.ndim > 0 ? asked.sizes[0] : r->opt.world_size;
     if (ranks == 0 || ranks > MESH_RANKS_MAX) {
         const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "number of ranks is not stated");
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "number of ranks is not given");
         error_expected(err, "--world-size of 1 to %u", (unsigned)MESH_RANKS_MAX);
         return st;
     }
@@ -77,13 +77,16 @@ static void refit_next(const layout_refit *refit, text_buf *next)
     const bool known = refit->keeper.ndim > 0 && text_check(&keeper, NULL) == FSDPCK_OK &&
                        mesh_parse(keeper.text, &parsed, NULL) == FSDPCK_OK;
     if (known && refit->is_exact)
-        text_printf(next, "give --mesh %s to keep what is given up", keeper.text);
+        text_printf(next, "give --mesh %s to keep the dropped dims", keeper.text);
     else if (known)
         text_printf(next,
-                    "choose a multiple of %" PRIu64 " ranks to keep what is given up, as --mesh %s",
+                    "choose a multiple of %" PRIu64
+                    " ranks, for example --mesh %s, to keep the dropped dims",
                     refit->step, keeper.text);
     else if (refit->has_unknown)
-        text_puts(next, "say what the dims are for, as --mesh dp_shard=4,tp=2");
+        text_puts(
+            next,
+            "give each dim a name that shows its purpose, for example --mesh dp_shard=4,tp=2");
     text_release(&keeper);
 }
 
@@ -97,9 +100,9 @@ static void warn_refit(const run *r, const mesh *from, const mesh *m, const layo
     if (text_check(&was, NULL) == FSDPCK_OK && text_check(&is, NULL) == FSDPCK_OK &&
         text_check(&lost, NULL) == FSDPCK_OK && text_check(&next, NULL) == FSDPCK_OK)
         log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_REFIT, next.text == NULL ? "" : next.text,
-                 "mesh %s of the source becomes %s for %" PRIu64 " rank%s; given up: %s%s",
-                 was.text, is.text, mesh_size(m), mesh_size(m) == 1 ? "" : "s", lost.text,
-                 refit->has_unknown ? " (names do not say what they are for)" : "");
+                 "mesh %s of the source becomes %s for %" PRIu64 " rank%s; dropped: %s%s", was.text,
+                 is.text, mesh_size(m), mesh_size(m) == 1 ? "" : "s", lost.text,
+                 refit->has_unknown ? " (purpose not known from the names)" : "");
     text_release(&was);
     text_release(&is);
     text_release(&lost);
@@ -129,7 +132,7 @@ static fsdpck_status choose_mesh(run *r, mesh *m, fsdpck_error *err)
     if (r->opt.world_size > 0)
         return fit_mesh(r, m, err);
     const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "number of ranks is not stated");
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "number of ranks is not given");
     error_next(err, "give --world-size N, --mesh NAME=N,... or --like OTHER");
     return st;
 }
@@ -145,7 +148,7 @@ static fsdpck_status check_world_size(const run *r, fsdpck_error *err)
                    r->opt.world_size == 1 ? "" : "s");
     error_found(err, "%" PRIu64 " rank%s (%s)", ranks, ranks == 1 ? "" : "s",
                 r->opt.like != NULL ? "--like" : "--mesh");
-    error_next(err, "leave --world-size out, or change the other");
+    error_next(err, "omit --world-size, or change the other");
     return st;
 }
 
@@ -173,7 +176,7 @@ static void report_mesh(const run *r)
             mesh_print(from, &was);
         if (from != NULL && from->ndim > 1 && text_check(&was, NULL) == FSDPCK_OK)
             log_write(&r->ctx->log, LOG_DETAIL,
-                      "mesh: %s: fitted to --world-size, the source has %s; --mesh chooses",
+                      "mesh: %s, fitted to --world-size; the source has %s; choose with --mesh",
                       text.text, was.text);
         text_release(&was);
     }
@@ -184,8 +187,8 @@ static void report_other_specs(const run *r)
 {
     if (r->src->cut_otherwise > 0 && r->opt.like == NULL && !r->writer->flat)
         log_write(&r->ctx->log, LOG_NOTE,
-                  "tensors that the source cuts otherwise than by the mesh %s: %" PRIu64 "; FSDP "
-                  "cuts their dim 0, --shard and --replicate choose",
+                  "tensors that the source shards differently from mesh %s: %" PRIu64
+                  "; FSDP shards their dim 0; choose with --shard and --replicate",
                   r->src->mesh == NULL ? "" : r->src->mesh, r->src->cut_otherwise);
 }
 

@@ -99,14 +99,14 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
     r->opt.part = (int)request.part;
     if (o->objects == FSDPCK_OBJECTS_OPAQUE && !flat)
         log_warn(&r->ctx->log, FSDPCK_FINDING_PKL_CALL, "load the output with weights_only=True",
-                 "unknown calls are written as they were: torch.load(weights_only=False) of the "
+                 "unknown calls are written unchanged: torch.load(weights_only=False) of the "
                  "output may run them");
     RETURN_IF(checkpoint_load_inner(r->src, err));
     RETURN_IF(
         select_build_target(&r->src->cat, &r->src->parts, &request, &r->to, &r->selected, err));
     if (r->selected.not_in_like > 0)
         log_write(&r->ctx->log, LOG_NOTE,
-                  "tensors that '%s' does not have: %" PRIu64 "; they are cut as without --like",
+                  "tensors missing from '%s': %" PRIu64 "; they are sharded as without --like",
                   r->opt.like->path, r->selected.not_in_like);
     return r->sharded ? layout_check_used(&r->layout, err) : FSDPCK_OK;
 }
@@ -261,7 +261,7 @@ static fsdpck_status read_back_differs(const run *r, uint32_t tensor, fsdpck_err
         error_set(err, FSDPCK_IO, FSDPCK_FINDING_READ_BACK, "output reads back differently");
     error_path(err, r->dst);
     error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, tensor)->name));
-    error_next(err, "the storage may be failing: write elsewhere");
+    error_next(err, "write elsewhere: the storage may be failing");
     return st;
 }
 
@@ -476,7 +476,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     RETURN_IF(request_check_output(r, err));
     if (r->opt.sha256 && !r->writer->is_folder && r->opt.manifest_path == NULL)
         return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                         "a single file has a manifest only by --manifest FILE");
+                         "a single file gets a manifest only with --manifest FILE");
     if (r->opt.manifest_path != NULL && group_rank(r->ctx->group) == 0) {
         RETURN_IF(output_check_manifest(r, err));
         RETURN_IF(output_check_manifest_file(r->opt.manifest_path, r->opt.force, err));

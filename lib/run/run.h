@@ -1,20 +1,20 @@
 /* run.h: one run from request to committed output, for the files that make it up:
  *
  *     request.c       which writer; whether DST may be written
- *     output_paths.c  whether an output would replace a file that the run reads
- *     output_replaced.c  what a folder that is replaced consists of
+ *     output_paths.c  refuses an output that would replace a file of the input
+ *     output_replaced.c  files of a folder that the output replaces
  *     run.c           select -> layout -> plan -> resolve -> execute -> seal -> commit
  *     consolidate.c   a run onto one rank
  *     reshard.c       a run onto many: options -> mesh and rules
- *     advise.c        warnings about legal requests that may not be meant
+ *     advise.c        warnings about legal but probably unintended requests
  *     digest_run.c    a run that writes nothing and computes the digest of each tensor; digest_rows.c
  *     manifest_run.c  the manifest of the output; file_checksums.c checksums of whole files
  *     view_sums.c     digests of tensors that share a storage, from the output
  *     manifest_files.c  the manifest in the source's folder: names and sizes of its files
  *     local_output.c  outputs on each host's own disk; local_output_assign.c which host gets which file
  *     sidecars.c      small files beside the weights that are copied along
- *     run_report.c    what the run did; rank_totals.c totals per rank
- *     group_plan.c    what a group of many processes would do
+ *     run_report.c    the report of a run; rank_totals.c totals per rank
+ *     group_plan.c    predicted work of a group of processes
  */
 #ifndef FSDPCK_RUN_RUN_H
 #define FSDPCK_RUN_RUN_H
@@ -32,9 +32,9 @@ typedef struct run {
     fsdpck_checkpoint *src;
     const char *dst;
     fsdpck_transform_options opt;
-    bool sharded;                       /* reshard: `cut` says how */
+    bool sharded;                       /* reshard, as `cut` specifies */
     bool replaces_empty;                /* DST is an empty folder */
-    bool bare_optimizer, names_objects; /* nothing is written: as in select_request */
+    bool bare_optimizer, names_objects; /* as in select_request, for runs without output */
     rank_differences *differences;      /* as in exec_request */
     const format_writer *writer;
     layout layout;
@@ -45,10 +45,10 @@ typedef struct run {
     optim_state_map optim_state_map; /* reshard */
     target to;
     plan *plan;
-    gpu *gpu; /* NULL: threads do all */
+    gpu *gpu; /* NULL: threads only */
     struct exec *exec;
     output out;
-    local_output local; /* where each host has an output of its own */
+    local_output local; /* if each host has its own output */
 } run;
 
 /* An empty run with the caller's options, or the defaults where they are NULL or shorter. */
@@ -56,59 +56,60 @@ void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src,
               const fsdpck_transform_options *options);
 void run_release(run *r);
 
-/* By name, by what DST ends in; a bare name is an hf folder, or, resharding, the source's own
- * format (dcp where that cannot be cut). */
+/* Chooses the writer by --format, else by the suffix of DST. Without a suffix: hf, or for a reshard
+ * the source's format (dcp if that cannot be sharded). */
 fsdpck_status request_choose_writer(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether DST may be written, as far as this host writes it: not in or around the input, not there yet, or replaceable (an empty
- * folder always is). After r->side is filled. */
+/* Checks that DST may be written on this host: outside the input, and absent or replaceable (an
+ * empty folder always is). After r->side is filled. */
 fsdpck_status request_check_output(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Once r->exec knows: a tensor of a compressed output that comes from compressed chunks, which are not
- * read in the order in which these are made (UNSUPPORTED). */
+/* After r->exec exists: UNSUPPORTED if a tensor of a compressed output has compressed source
+ * chunks, as these are not read in output order. */
 fsdpck_status request_check_compressed(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Before the commit: an empty folder that was accepted must be empty still. EXISTS. */
+/* Before the commit: EXISTS if a folder that was empty no longer is. */
 fsdpck_status request_check_still_empty(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether the file system has room for all of it, once the sizes are known: NOSPACE, or, in a dry
- * run, a warning. */
+/* After the sizes are known: checks the free space of the file system. NOSPACE, or a warning in a
+ * dry run. */
 fsdpck_status request_check_space(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Fills r->layout and r->cut from the options. */
 fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Source catalogue and options -> r->to, without places. */
+/* Source catalogue and options -> r->to, without locations. */
 fsdpck_status run_select(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The writer gives what is selected at its places. */
+/* The writer sets the locations of r->to. */
 fsdpck_status run_lay_out(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status run_make_plan(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* After all ranks have agreed on having one: whether it is the same plan. */
+/* Collective, after all ranks have a plan: checks that it is the same. */
 fsdpck_status run_check_same_plan(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Heads of the blobs that the plan needs; r->exec may run then. By all ranks, of the same plan, who
- * agree on the result afterwards. */
+/* Reads the blob headers that the plan needs; then r->exec may run. Called by all ranks with the
+ * same plan; they agree on the result afterwards. */
 fsdpck_status run_resolve(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Bytes of buffers to use. */
 uint64_t run_memory_nbytes(const run *r);
 uint64_t run_memory_default_nbytes(void);
-/* Opens r->gpu where it is asked for; DEVICE where it is not there. */
+/* Opens r->gpu if requested; DEVICE if it is not available. */
 fsdpck_status run_check_engine(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Resharding, after run_select: finds r->optim_state_map, and says what is legal and may not be meant: mesh
- * dims that cut nothing, tensors cut by default. */
+/* For a reshard, after run_select: fills r->optim_state_map and warns of probably unintended
+ * requests, such as mesh dims that shard nothing. */
 fsdpck_status run_advise(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* After run_select: warns of tensors that lose Python attributes (PT-ATTRS). */
 void run_advise_attributes(const run *r);
 
-/* Whether what is written is compressed, so that its size is known only at the end. */
+/* Whether the output is compressed, so that its size is known only at the end. */
 bool run_is_compressed(const run *r);
 /* Of r->out. */
 output_kind run_output_kind(const run *r);
 unsigned run_output_flags(const run *r);
 /* File `index` of the target. */
 fsdpck_status run_add_file(run *r, size_t index, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Compares what the storage has with what was written (READ-BACK), of the files that are here. */
+/* Reads the files of this host back from storage and compares them with the written data
+ * (READ-BACK). */
 fsdpck_status run_read_back(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* --manifest FILE, to be committed with the output. */
+/* Writes --manifest FILE, to be committed with the output. */
 fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *beside,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* All of it, from a run of its own: fsdpck_consolidate, or where it is `sharded` fsdpck_reshard. */
+/* A complete run: fsdpck_consolidate, or fsdpck_reshard if `sharded`. */
 fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
                             const fsdpck_transform_options *options, bool sharded,
                             fsdpck_report **report, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -1,4 +1,4 @@
-/* run_report.h: what a run did, as the values that the text and the JSON of a command are made from. */
+/* run_report.h: the result of a run, from which commands print text and JSON. */
 #ifndef FSDPCK_RUN_RUN_REPORT_H
 #define FSDPCK_RUN_RUN_REPORT_H
 
@@ -12,7 +12,7 @@
 typedef struct report_input {
     const fsdpck_checkpoint *src;
     const char *dst;
-    const fsdpck_transform_options *opt; /* with the part that was chosen */
+    const fsdpck_transform_options *opt; /* with the selected part */
     const format_writer *writer;
     const select_result *selected;
     const sidecars *side;

@@ -1,16 +1,16 @@
-/* sidecars.h: the small files of a trainer's folder that are not weights and do not depend on the
- * ranks (config, tokenizer), which lie in a folder of their own beside the weights
- * (cat_origin.side_folder), or in a folder of safetensors among them:
+/* sidecars.h: copies a trainer's small files that are not weights and do not depend on the ranks,
+ * such as config and tokenizer. They lie in their own folder beside the weights
+ * (cat_origin.side_folder), or among the weights in a folder of safetensors:
  *
  *     sidecars side;
- *     sidecars_find(&side, src, SIDECARS_KEPT, err);   // what there is; nothing is read yet
+ *     sidecars_find(&side, src, SIDECARS_KEPT, err);   // lists the files; reads none
  *     sidecars_add(&side, &out, err);           // after the files of the target
  *     sidecars_copy(&side, &out, cancel, err);
  *     sidecars_release(&side);
  *
- * Copied are regular files of that one folder, not links (but for those of the Hugging Face cache
- * into a model folder), that do not look like weights, within the limits below, each byte for byte;
- * the names of all others are kept for the report.
+ * Only regular files of that folder that do not resemble weights are copied, byte for byte and
+ * within the limits below. Links are not copied, except those of the Hugging Face cache into a
+ * model folder. The names of all other files are kept for the report.
  */
 #ifndef FSDPCK_RUN_SIDECARS_H
 #define FSDPCK_RUN_SIDECARS_H
@@ -42,7 +42,7 @@ typedef enum sidecars_policy {
     SIDECARS_FLAT   /* beside the weights: the output is a model folder, as transformers reads */
 } sidecars_policy;
 
-/* A source without such a folder has none, unless it is itself a folder of safetensors and the policy is
+/* Finds none without such a folder, unless the source is a folder of safetensors and the policy is
  * flat. */
 fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_policy policy,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -51,12 +51,12 @@ const char *sidecars_output(const sidecars *s, const sidecar *f);
 /* Whether one will be copied to this path below the output. */
 bool sidecars_has(const sidecars *s, const char *path);
 fsdpck_status sidecars_add(sidecars *s, output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* CHANGED where a file is not what it was. */
+/* CHANGED if a file was modified since sidecars_find. */
 fsdpck_status sidecars_copy(sidecars *s, output *out, const cancel_token *cancel,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether a name is one that weights, or an index of them, have. */
+/* Whether a name is that of weights or of their index. */
 bool sidecars_is_weights(const char *name);
-/* A zeroed one may be released. */
+/* Also accepts a zeroed struct. */
 void sidecars_release(sidecars *s);
 
 #endif

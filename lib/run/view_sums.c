@@ -134,7 +134,7 @@ static fsdpck_status digest_views(view_work *w, fsdpck_error *err)
     w->buffers = malloc(workers * WORKER_NBYTES);
     if (w->buffers == NULL)
         return error_set_nomem(err, workers * WORKER_NBYTES);
-    progress_phase(&w->r->ctx->progress, "summing views", nbytes);
+    progress_phase(&w->r->ctx->progress, "checksumming views", nbytes);
     return pool_run(workers, w->tensors.count, sum_view, w, &w->r->ctx->cancel, err);
 }
 

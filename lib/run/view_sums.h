@@ -1,4 +1,5 @@
-/* view_sums.h: digests of tensors that view another one's storage, which have no bytes of their own.
+/* view_sums.h: digests of tensors that share another tensor's storage, which have no bytes of their
+ * own.
  *
  *     RETURN_IF(view_sums_fill(r, err));       // once all is written; then digest_rows_make
  */
@@ -7,7 +8,7 @@
 
 #include "run/run.h"
 
-/* Bytes of a file of the output, wherever it is; from any thread. `arg`: the run. */
+/* Reads a file of the output on any host; from any thread. `arg`: the run. */
 fsdpck_status run_read_output(void *arg, size_t file_index, uint64_t offset_bytes, void *dst,
                               uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

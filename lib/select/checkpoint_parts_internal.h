@@ -1,4 +1,5 @@
-/* checkpoint_parts_internal.h: shared by checkpoint_parts.c, which judges, and checkpoint_parts_rule.c, which says why. */
+/* checkpoint_parts_internal.h: shared by checkpoint_parts.c, which decides, and
+ * checkpoint_parts_rule.c, which describes the rule. */
 #ifndef FSDPCK_SELECT_CHECKPOINT_PARTS_INTERNAL_H
 #define FSDPCK_SELECT_CHECKPOINT_PARTS_INTERNAL_H
 
@@ -15,7 +16,7 @@ typedef struct parts_context {
 
 /* The outer key of a path: its first element, or the first two where the first is `app`. */
 typedef struct outer_key {
-    char text[64]; /* "" where it is no str or too long to be any key that we know */
+    char text[64]; /* "" if it is no str, or too long for a known key */
     unsigned depth;
     bool has_more; /* the path goes on below it */
     bool is_word;  /* a flat name of one word */

@@ -73,11 +73,11 @@ fsdpck_status checkpoint_parts_describe(parts_context *s, fsdpck_error *err)
     if (parts->model_depth > 0)
         text_printf(&text, "model under the key '%s'", parts->model_key);
     else if (parts->bare_optimizer)
-        text_puts(&text, "an optimizer alone: 'state' beside 'param_groups'");
+        text_puts(&text, "an optimizer only: 'state' beside 'param_groups'");
     else if (has_optimizer || has_other)
-        text_puts(&text, "model: all but what follows");
+        text_puts(&text, "model: all except the following");
     else
-        text_puts(&text, "all of it is the model: no outer key, no optimizer state");
+        text_puts(&text, "model only: no outer key, no optimizer state");
     if (has_optimizer && !parts->bare_optimizer) {
         text_printf(&text, "; optimizer by its %s:", optimizer.by_shape ? "state" : "key");
         print_keys(&optimizer, &text);

@@ -27,7 +27,7 @@ static fsdpck_status refuse_root(const select_state *a, const char *what, const 
 {
     const fsdpck_status st =
         error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_LIST,
-                  "the state is %s, and format '%s' holds a dict", what, a->request->format);
+                  "the state is %s, but format '%s' requires a dict", what, a->request->format);
     error_next(err, "%s", next);
     return st;
 }
@@ -40,11 +40,12 @@ static fsdpck_status record_path(const select_state *a, nest *places, const targ
     if (!a->request->has_paths)
         return FSDPCK_OK;
     if (p->count == 0)
-        st = refuse_root(a, "no dict", "give it a key with --rename, or write a .pt file", err);
+        st = refuse_root(a, "not a dict", "give it a key with --rename, or write a .pt file", err);
     else if (value_kind_of(p->elements[0]) == VALUE_INT)
-        st = refuse_root(a, "a list",
-                         "give the items keys, as --rename 's/^/item./' does, or write a .pt file",
-                         err);
+        st = refuse_root(
+            a, "a list",
+            "give the items keys, for example with --rename 's/^/item./', or write a .pt file",
+            err);
     else
         st = nest_put(places, p->elements, p->count, leaf, err);
     if (st != FSDPCK_OK)

@@ -83,25 +83,26 @@ static fsdpck_status find_optimizer(root_state *s, value root, fsdpck_error *err
         if (value_count(s->pool, dict) > 1) {
             const fsdpck_status st =
                 error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM,
-                          "optimizer state is flattened, or of several optimizers");
-            error_next(err, "--optim-keys name makes groups of flattened state; or take the model "
-                            "alone: --part model");
+                          "optimizer state is flattened, or belongs to several optimizers");
+            error_next(err, "give --optim-keys name to restore the groups of flattened state, or "
+                            "select only the model: --part model");
             return st;
         }
         at = value_item(s->pool, dict, 0);
     }
     if (value_kind_of(s->groups) != VALUE_LIST)
-        return optim_state_refuse(FSDPCK_BADINPUT, "param_groups are no list", NULL, err);
+        return optim_state_refuse(FSDPCK_BADINPUT, "param_groups is not a list", NULL, err);
     for (size_t i = 0; i < value_count(s->pool, dict); i++) {
         const value key = value_key(s->pool, dict, i);
         if (!value_is_str(s->pool, key, "param_groups") && !value_is_str(s->pool, key, "state"))
             return optim_state_refuse(FSDPCK_UNSUPPORTED,
-                                      "an optimizer has more than 'state' and 'param_groups'", NULL,
-                                      err);
+                                      "an optimizer has keys other than 'state' and 'param_groups'",
+                                      NULL, err);
     }
     s->states = VALUE_OF_NONE;
     if (value_dict_find(s->pool, dict, "state", &item) && !value_as_dict(s->pool, item, &s->states))
-        return optim_state_refuse(FSDPCK_BADINPUT, "an optimizer's 'state' is no dict", NULL, err);
+        return optim_state_refuse(FSDPCK_BADINPUT, "an optimizer's 'state' is not a dict", NULL,
+                                  err);
     return FSDPCK_OK;
 }
 
@@ -161,7 +162,8 @@ static fsdpck_status number_name(root_state *s, uint32_t group, value name, valu
         return assign_number(s, slot, list, err);
     if (u == NULL)
         return optim_state_refuse(FSDPCK_UNSUPPORTED,
-                                  "a parameter of no unit is numbered among flat ones", text, err);
+                                  "a parameter outside all units is numbered among flat parameters",
+                                  text, err);
     uint32_t *of = &s->group_of[u - unit_at(l, 0)];
     if (*of != NO_NUMBER && *of != group)
         return optim_state_refuse(
@@ -219,8 +221,9 @@ static fsdpck_status add_entry(root_state *s, const char *fqn, size_t nbytes, va
     uint32_t param, *slot;
     RETURN_IF(find_slot(s, fqn, nbytes, &param, &slot, err));
     if (*slot == NO_NUMBER)
-        return optim_state_refuse(FSDPCK_BADINPUT, "optimizer state is of a parameter in no group",
-                                  fqn, err);
+        return optim_state_refuse(
+            FSDPCK_BADINPUT, "optimizer state belongs to a parameter that is in no param_group",
+            fqn, err);
     const unit *u = param == CAT_NONE ? NULL : unit_of_param(l, param);
     entry *e = vec_push(&s->entries, err);
     if (e == NULL)
@@ -270,7 +273,8 @@ static fsdpck_status add_objects(root_state *s, fsdpck_error *err)
         if (value_kind_of(owner) != VALUE_STR)
             return optim_state_refuse_numbers(NULL, err);
         if (!value_as_dict(s->pool, value_item(s->pool, s->states, i), &dict))
-            return optim_state_refuse(FSDPCK_BADINPUT, "a parameter's state is no dict", fqn, err);
+            return optim_state_refuse(FSDPCK_BADINPUT, "a parameter's state is not a dict", fqn,
+                                      err);
         for (size_t k = 0; k < value_count(s->pool, dict); k++)
             RETURN_IF(add_entry(s, fqn, nbytes, value_key(s->pool, dict, k),
                                 value_item(s->pool, dict, k), err));

@@ -98,7 +98,7 @@ fsdpck_status optim_state_refuse(fsdpck_status status, const char *what, const c
     const fsdpck_status st = error_set(err, status, FSDPCK_FINDING_MODEL_OPTIM, "%s", what);
     if (name != NULL)
         error_tensor(err, name);
-    error_next(err, "take the model alone: --part model");
+    error_next(err, "select only the model: --part model");
     return st;
 }
 
@@ -106,13 +106,13 @@ fsdpck_status optim_state_refuse_numbers(const char *name, fsdpck_error *err)
 {
     const fsdpck_status st =
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
-                  "optimizer state is by number, and rank files of FSDP1 need to know whose it is");
+                  "optimizer state is numbered, and rank files of FSDP1 require parameter names");
     if (name != NULL)
         error_tensor(err, name);
     error_next(err,
-               "give --optim-keys name, with --model FILE that lists 'optimizers' "
+               "give --optim-keys name with --model FILE that lists 'optimizers' "
                "(scripts/describe_model.py), or with --assume order if the optimizer was given "
-               "model.parameters() in their order; or take the model alone: --part model");
+               "model.parameters() in their order; or select only the model: --part model");
     return st;
 }
 
@@ -140,7 +140,8 @@ static fsdpck_status check_outer(find_states *f, const select_pick *pick, fsdpck
     if (st == FSDPCK_OK && f->has_outer &&
         (outer.nbytes != f->outer.nbytes ||
          (outer.nbytes > 0 && memcmp(outer.text, f->outer.text, outer.nbytes) != 0)))
-        st = optim_state_refuse(FSDPCK_UNSUPPORTED, "rank files of FSDP1 have one optimizer",
+        st = optim_state_refuse(FSDPCK_UNSUPPORTED,
+                                "rank files of FSDP1 can contain only one optimizer",
                                 source_name(a, pick), err);
     if (!f->has_outer && st == FSDPCK_OK) {
         text_append(&f->outer, outer.text == NULL ? "" : outer.text, outer.nbytes);
@@ -211,7 +212,7 @@ static fsdpck_status add_owned(find_states *f, select_pick *pick, uint32_t index
         return FSDPCK_OK;
     if (t->ndim > 0 && !has_shape_of(a, pick, p))
         return optim_state_refuse(FSDPCK_UNSUPPORTED,
-                                  "FSDP1 flattens state of its parameter's shape alone",
+                                  "FSDP1 flattens only state of its parameter's shape",
                                   source_name(a, pick), err);
     const uint32_t unit_index = (uint32_t)(u - unit_at(l, 0));
     if (t->ndim > 0) {
@@ -261,9 +262,9 @@ static fsdpck_status check_whole(const find_states *f, fsdpck_error *err)
         if (s->count == unit_at(f->a->to->units, s->unit)->nparams)
             continue;
         const fsdpck_status st = optim_state_refuse(
-            FSDPCK_BADINPUT, "a flat parameter's state needs those of all of its parameters",
+            FSDPCK_BADINPUT, "state of a flat parameter requires the state of all its parameters",
             source_name(f->a, VEC_AT(&f->a->picks, const select_pick, s->pick)), err);
-        error_expected(err, "%" PRIu32 " parameters with it",
+        error_expected(err, "%" PRIu32 " parameters with state",
                        unit_at(f->a->to->units, s->unit)->nparams);
         error_found(err, "%" PRIu32, s->count);
         return st;
@@ -283,11 +284,9 @@ fsdpck_status flat_state_find(select_state *a, fsdpck_error *err)
         if (a->parts->tensor_part[pick->source] != PART_OPTIMIZER)
             continue;
         if (catalogue_tensor(a->from, pick->source)->flags & CAT_TENSOR_OF_RANK)
-            st = optim_state_refuse(
-                FSDPCK_UNSUPPORTED,
-                "optimizer state that each rank has of its own is not written by "
-                "number",
-                source_name(a, pick), err);
+            st = optim_state_refuse(FSDPCK_UNSUPPORTED,
+                                    "rank-local optimizer state cannot be written by number",
+                                    source_name(a, pick), err);
         else
             st = add_pick(&f, pick, (uint32_t)k, err);
     }

@@ -15,7 +15,7 @@ static fsdpck_status check_shape(const select_state *a, const select_pick *pick,
     if (t->ndim == p->ndim && (p->ndim == 0 || memcmp(shape, wanted, p->ndim * sizeof *shape) == 0))
         return FSDPCK_OK;
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
-                                       "tensor has another shape than the model's parameter");
+                                       "shape of the tensor differs from the model's parameter");
     text_buf text = {0};
     error_tensor(err, strtab_text(&a->names, pick->name));
     for (unsigned side = 0; side < 2; side++) {
@@ -33,16 +33,16 @@ static fsdpck_status check_shape(const select_state *a, const select_pick *pick,
             error_found(err, "%s", text.text);
     }
     text_release(&text);
-    error_next(err, "describe the model that the checkpoint is of: fsdpck-model(5)");
+    error_next(err, "give the description of the checkpoint's own model: fsdpck-model(5)");
     return st;
 }
 
 static fsdpck_status fail_missing(const select_state *a, const unit_param *p, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
-                                       "the model has a parameter that is not to be written");
+                                       "a parameter of the model is not selected");
     error_tensor(err, unit_name(a->to->units, p->fqn, NULL));
-    error_next(err, "a flat parameter needs all of its parameters: see --keys, --exclude, "
+    error_next(err, "select all parameters of a flat parameter: check --keys, --exclude, "
                     "--strip-prefix and --rename, and fsdpck-model(5)");
     return st;
 }
@@ -221,7 +221,7 @@ fsdpck_status flatten_check_dtypes(const select_state *a, fsdpck_error *err)
         if (unit_is_sharded(u) && u->nparams > 0 &&
             dtype_get((dtype)dtypes[u->first_param])->kind != DTYPE_IS_FLOAT) {
             st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DTYPE,
-                           "FSDP flattens floating tensors only");
+                           "FSDP flattens only floating tensors");
             error_tensor(err, unit_name(l, unit_param_at(l, u, 0)->fqn, NULL));
             error_found(err, "%s", dtype_get((dtype)dtypes[u->first_param])->name);
         }
@@ -229,7 +229,7 @@ fsdpck_status flatten_check_dtypes(const select_state *a, fsdpck_error *err)
             if (dtypes[u->first_param + k] == dtypes[u->first_param])
                 continue;
             st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DTYPE,
-                           "a flat parameter cannot hold two dtypes");
+                           "a flat parameter cannot contain two dtypes");
             error_tensor(err, unit_name(l, unit_param_at(l, u, k)->fqn, NULL));
             error_expected(err, "%s, as '%s' has", dtype_get((dtype)dtypes[u->first_param])->name,
                            unit_name(l, unit_param_at(l, u, 0)->fqn, NULL));

@@ -34,12 +34,11 @@ static fsdpck_status check_leaf(select_state *a, const nest *n, value path, uint
         error_set(err, is_chosen(a->request) ? FSDPCK_USAGE : FSDPCK_UNSUPPORTED,
                   FSDPCK_FINDING_KEY_LIST, "%s",
                   lack == NEST_GAP_ITEM
-                      ? "a list would have a hole: later items are written, this one is not"
-                      : "a list would have no tensor without this one: torch could not load it");
+                      ? "list would have a gap: later items are written, this one is not"
+                      : "list would have no tensor without this one: torch could not load it");
     error_tensor(err, catalogue_name(a->from, name));
-    error_next(err,
-               "leave out the whole list or its end with --exclude, give its items other names "
-               "with --rename, or write names alone: safetensors");
+    error_next(err, "omit the whole list or its end with --exclude, rename its items with "
+                    "--rename, or write only names: safetensors");
     return st;
 }
 

@@ -110,7 +110,7 @@ static fsdpck_status attach(nest *n, value container, value element, value child
 static fsdpck_status refuse_clash(fsdpck_error *err)
 {
     return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_NEST,
-                     "two paths disagree about what lies at one place of the nested state");
+                     "two paths conflict at one position of the nested state");
 }
 
 /* The element's own kind says what its container must be. */

@@ -1,15 +1,15 @@
-/* nest.h: rebuilding the nested state from paths, as torch's set_element does (dcp_to_torch_save).
+/* nest.h: rebuilds the nested state from paths, as torch's set_element does (dcp_to_torch_save).
  *
  *     nest n;
  *     RETURN_IF(nest_init(&n, &pool, err));
- *     RETURN_IF(nest_put(&n, elements, count, leaf, err));     // in the order that shall be kept
+ *     RETURN_IF(nest_put(&n, elements, count, leaf, err));     // in the order to keep
  *     root = n.root;
  *     nest_release(&n);
  *
- * A str element opens a dict, an int element a list that is padded with None up to it; the root is a
- * list where the first path begins with an int. Lookups are
- * hashed, so building is linear in the number of leaves. Where two paths disagree (a leaf where
- * another has a container): BADINPUT, KEY-NEST.
+ * A str element opens a dict. An int element opens a list, padded with None up to it. The root is a
+ * list if the first path begins with an int. Lookups are hashed, so building is linear in the
+ * number of leaves. Conflicting paths (a leaf in the position of a container) are BADINPUT,
+ * KEY-NEST.
  */
 #ifndef FSDPCK_SELECT_NEST_H
 #define FSDPCK_SELECT_NEST_H
@@ -21,8 +21,8 @@ typedef struct nest_slot {
     value element; /* strings are interned, so equal elements are equal handles */
     value child;
     uint32_t next;
-    uint32_t parent; /* the slot whose child the container is, SLOT_NONE for the root */
-    value like;      /* the source's key in place of `element`, of its pool; NONE: not known */
+    uint32_t parent; /* the slot that has the container as child, SLOT_NONE for the root */
+    value like;      /* the source's key in place of `element`, of its pool; NONE: unknown */
     bool opens;      /* the child is a container of the nest, not a leaf */
     bool is_opened;  /* the child is a list that holds a tensor, a dict or such a list */
 } nest_slot;
@@ -40,29 +40,29 @@ fsdpck_status nest_init(nest *n, value_pool *pool, fsdpck_error *err) FSDPCK_MUS
 /* Elements are STR or INT values of the nest's pool. count >= 1. */
 fsdpck_status nest_put(nest *n, const value *elements, size_t count, value leaf,
                        fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The same of a leaf whose path in the source, of so many elements of another pool, is `like`: its containers
- * are those of nest_restore where it has as many. */
+/* The same for a leaf whose path in the source is `like`, elements of another pool. If it has as many
+ * elements, its containers are those of nest_restore. */
 fsdpck_status nest_put_like(nest *n, const value *elements, size_t count, value leaf,
                             const value *like, size_t like_count,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* From here on containers are those under the same keys alone. */
+/* From here on, containers correspond by equal keys only. */
 void nest_forget_likes(nest *n);
-/* Finds the lists that torch opens when it loads: those that hold a tensor, a dict or such a list. */
+/* Finds the lists that torch opens on load: those that contain a tensor, a dict or such a list. */
 void nest_find_opened(nest *n);
 
-/* Why a list that lacks something cannot be read back. */
+/* Why an incomplete list cannot be read back. */
 typedef enum nest_gap {
     NEST_GAP_NONE,
-    NEST_GAP_ITEM,  /* at that place the list was padded, as it has later items */
-    NEST_GAP_TENSOR /* after nest_find_opened: a list on the way is not opened */
+    NEST_GAP_ITEM,  /* the list was padded at this index, because later items exist */
+    NEST_GAP_TENSOR /* after nest_find_opened: a list on the path is not opened */
 } nest_gap;
-/* Of a leaf that may not have been put. */
+/* The gap of a leaf that may not have been put. */
 nest_gap nest_find_gap(const nest *n, const value *elements, size_t count);
-/* Makes an empty dict of each place of a list where nothing was put. */
+/* Puts an empty dict at each list index without an item. */
 fsdpck_status nest_fill_holes(nest *n, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* *made: the root with its containers as those of `root` in the pool `from` under the same keys, or those that
- * their leaves had there (nest_put_like): their classes,
- * what hangs on them, keys that are no texts (nest_restore.c). Last, before nest_release. */
+/* *made: the root, whose containers get the classes, attributes and non-text keys of those under
+ * the same keys of `root` in the pool `from`, or of the containers that their leaves had there
+ * (nest_put_like), see nest_restore.c. Call it last, before nest_release. */
 fsdpck_status nest_restore(nest *n, value_pool *from, value root, value *made,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 void nest_release(nest *n);

@@ -1,9 +1,9 @@
-/* optimizer_roots.h: where optimizers lie in a checkpoint, by the shape of their state dicts.
+/* optimizer_roots.h: finds the optimizers of a checkpoint by the shape of their state dicts.
  *
- * An optimizer's state dict has `param_groups` beside `state`, and `state` has a few tensors for each
- * parameter: `state.FQN.exp_avg`, or Megatron's `state.exp_avg.FQN`. The root is what stands before
- * `state`: "optimizer", "state.optimizers.AdamW", "optimizer_states.0". Names alone tell nothing
- * here: a parameter may be called `optimizer_head.weight`, and an optimizer `opt`.
+ * An optimizer's state dict has `param_groups` beside `state`, and `state` has a few tensors for
+ * each parameter: `state.FQN.exp_avg`, or Megatron's `state.exp_avg.FQN`. The root is the prefix of
+ * `state`: "optimizer", "state.optimizers.AdamW", "optimizer_states.0". Names alone do not decide:
+ * a parameter may be named `optimizer_head.weight`, and an optimizer `opt`.
  *
  *     optimizer_roots roots;
  *     RETURN_IF(optimizer_roots_find(&cat, tensor_count, &roots, err));
@@ -17,11 +17,11 @@
 
 typedef struct optimizer_roots {
     strtab groups; /* roots with objects below `param_groups` */
-    strtab slots;  /* roots with tensors that are named as those of torch's optimizers */
-    strtab flat;   /* those of both that were found in names without a nesting */
+    strtab slots;  /* roots with tensors named as in torch's optimizers */
+    strtab flat;   /* roots of either kind found in flat names */
 } optimizer_roots;
 
-/* On failure *r may still be released. */
+/* Release *r also after a failure. */
 fsdpck_status optimizer_roots_find(const catalogue *c, size_t tensor_count, optimizer_roots *r,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 void optimizer_roots_release(optimizer_roots *r);
@@ -30,14 +30,14 @@ bool optimizer_roots_any(const optimizer_roots *r);
 /* Whether NAME is `ROOT.state...` or `ROOT.param_groups...` of a root. */
 bool optimizer_roots_contain(const optimizer_roots *r, const char *name, size_t nbytes,
                              size_t *root_nbytes);
-/* Likewise of a root with `param_groups` alone. */
+/* Likewise, only for roots with `param_groups`. */
 bool optimizer_roots_contain_group(const optimizer_roots *r, const char *name, size_t nbytes);
-/* Whether ROOT is one of flat names: a first word, not a dict. */
+/* Whether ROOT comes from flat names: a first word, not a dict. */
 bool optimizer_roots_has_flat(const optimizer_roots *r, const char *root, size_t nbytes);
 
 /* "optimizer", "optim_0", "optimizers", "optimizer_state_dict": a key that only an optimizer has. */
 bool optimizer_roots_is_key(const char *text, size_t nbytes);
-/* Whether TEXT is STEM with nothing behind it but a number, an s or `_state(s)(_dict(s))`. */
+/* Whether TEXT is STEM followed only by a number, an s or `_state(s)(_dict(s))`. */
 bool optimizer_roots_is_stem(const char *text, size_t nbytes, const char *stem);
 
 #endif

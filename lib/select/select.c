@@ -65,7 +65,7 @@ static fsdpck_status pick_tensor(select_state *a, size_t i, const text_buf *name
         }
         const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_KEY_DUP,
                                            "two tensors would get the name '%s'", name->text);
-        error_expected(err, "one name for each tensor");
+        error_expected(err, "a unique name for each tensor");
         error_found(err, "'%s' and '%s'",
                     catalogue_name(a->from, catalogue_tensor(a->from, other->source)->name),
                     catalogue_name(a->from, catalogue_tensor(a->from, i)->name));
@@ -214,7 +214,7 @@ static fsdpck_status check_dtype(const select_state *a, const char *name, dtype 
         error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DTYPE, "%s cannot hold %s tensors",
                   a->request->format, dtype_get(d)->name);
     error_tensor(err, name);
-    error_next(err, "write a .pt file, or leave it out with --exclude '%s'", name);
+    error_next(err, "write a .pt file, or omit it with --exclude '%s'", name);
     return st;
 }
 
@@ -345,31 +345,31 @@ static fsdpck_status check_not_empty(const select_state *a, fsdpck_error *err)
     fsdpck_status st;
     if (in_part > 0 && (options->keys_count > 0 || options->exclude_count > 0)) {
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                       "nothing is left: %s leaves none of %" PRIu64 " tensors",
+                       "nothing is selected: %s leaves none of %" PRIu64 " tensors",
                        options->exclude_count == 0 ? "--keys"
                        : options->keys_count == 0  ? "--exclude"
                                                    : "--keys with --exclude",
                        in_part);
-        error_next(err, "take out or narrow the pattern; see the names with: fsdpck inspect --tree "
-                        "SRC");
+        error_next(err,
+                   "remove or narrow the pattern; list the names with: fsdpck inspect --tree SRC");
         return st;
     }
     if (a->parts->tensor_count == 0) {
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                       "nothing is left: the checkpoint has no tensors");
-        error_next(err, "see what is there: fsdpck inspect SRC");
+                       "nothing is selected: the checkpoint has no tensors");
+        error_next(err, "list the contents with: fsdpck inspect SRC");
         return st;
     }
     st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                   "nothing is left: the %s part has no tensors", names[a->request->part]);
+                   "nothing is selected: the %s part has no tensors", names[a->request->part]);
     if (a->parts->bare_optimizer && a->request->part != PART_ALL)
-        error_next(err, "an optimizer's state dict alone is the optimizer part: take it with "
-                        "--part all");
+        error_next(err, "give --part all: the checkpoint is only an optimizer's state dict");
     else if (a->request->part == PART_ALL)
-        error_next(err, "tensors inside other objects cannot be taken alone: write a .pt, or save "
-                        "the module's state_dict()");
+        error_next(err, "write a .pt file, or save the module's state_dict(): tensors inside other "
+                        "objects cannot be selected alone");
     else
-        error_next(err, "see what is there: fsdpck inspect SRC; or take it all with --part all");
+        error_next(
+            err, "list the contents with fsdpck inspect SRC, or select everything with --part all");
     return st;
 }
 

@@ -1,4 +1,4 @@
-/* select.h: what the user asked for, applied to what there is: source catalogue -> target catalogue.
+/* select.h: applies the user's request to the source catalogue, which gives the target catalogue.
  *
  *     checkpoint_parts parts;
  *     RETURN_IF(checkpoint_parts_find(&cat, &parts, err));
@@ -12,24 +12,24 @@
  *
  * Applied in this order: part, clean, keys and exclude (on cleaned names), strip-prefix, renames in
  * order, collision check, ties, dtype (on final names). The target's tensors keep the order of the
- * source, each with one chunk that is the whole tensor, or, resharding, with what each rank holds
- * (state/target.h); places are the writer's to give.
+ * source, each with one chunk that is the whole tensor, or in a reshard with the shards of the
+ * ranks (state/target.h). The writer sets their locations.
  *
- * Tensors that view one storage keep doing so where the writer keeps nesting and every view of it
- * is taken, uncast; else each becomes compact.
+ * Tensors that share a storage still share it if the writer keeps nesting and all of them are
+ * selected uncast; otherwise each becomes compact.
  *
- * Where the writer keeps nesting, to->root becomes the nested state: the source's own (its dict
- * types, its order, its _metadata) where everything is taken under its own name, else rebuilt from the
- * paths, tensors first in each container; a container has the class, the key types and the _metadata of
- * the source's under the same keys. A renamed tensor keeps the outer keys that its new name still
- * begins with.
+ * If the writer keeps nesting, to->root becomes the nested state. If everything keeps its name,
+ * this is the source's own, with its dict types, order and _metadata. Otherwise it is rebuilt from
+ * the paths, with tensors first in each container. A container gets the class, key types and
+ * _metadata of the source's container under the same keys. A renamed tensor keeps the outer keys
+ * that its new name still begins with.
  *
- * An object that is written has all of its tensors, in their own dtype. One that also has a name of
- * its own is the same tensor in both places where the writer keeps nesting and the name is written
- * uncast and whole, or cast and of the object's own part; else the object gets a copy of its own.
+ * An object is written with all of its tensors, in their own dtype. A tensor that also has its own
+ * name stays one tensor if the writer keeps nesting and the name is written uncast and whole, or
+ * cast and in the object's own part. Otherwise the object gets its own copy.
  *
- * A list keeps the positions of its items: a run that would leave out one before the last, and keep
- * a later one, is refused (KEY-LIST).
+ * A list keeps the positions of its items: a run that would omit an item and keep a later one is
+ * refused (KEY-LIST).
  */
 #ifndef FSDPCK_SELECT_SELECT_H
 #define FSDPCK_SELECT_SELECT_H
@@ -48,53 +48,54 @@ typedef enum select_objects {
     SELECT_OBJECTS_ERROR
 } select_objects;
 
-/* What becomes of several names of one tensor. */
+/* How several names of one tensor are written. */
 typedef enum select_tied {
-    SELECT_TIED_KEEP,  /* all are written; linked where the source linked them and the writer can */
-    SELECT_TIED_FIRST, /* the first alone; target.dropped has the others */
+    SELECT_TIED_KEEP,  /* all are written; linked if the source linked them and the writer can */
+    SELECT_TIED_FIRST, /* only the first; target.dropped lists the others */
     SELECT_TIED_LINK   /* one tensor of the target under all of them */
 } select_tied;
 
-/* Two names of one parameter as a model description says: tensors of the source. Those with the
- * same `first` follow each other. */
+/* Two names of one parameter by the model description: tensors of the source. Pairs with the same
+ * `first` are consecutive. */
 typedef struct tied_pair {
     uint32_t first, alias;
 } tied_pair;
 
-/* Brings an object's content into the catalogue; may add tensors that lie inside it. */
+/* Loads an object into the catalogue; may add the tensors inside it. */
 typedef fsdpck_status (*select_load_fn)(void *ctx, uint32_t object, fsdpck_error *err);
 
-/* How the target is cut over ranks. */
+/* How the target is sharded over ranks. */
 typedef struct shard_request {
-    layout *layout;  /* rules are counted in it */
-    bool every_rank; /* of the writer: one chunk a rank, else each box once */
-    bool any_size;   /* of the writer: dims > 0 need not divide evenly */
-    bool no_chunks;  /* specs alone: nothing will be written */
-    /* --like: a catalogue with specs on the layout's mesh, whose tensors' placements are taken by
-     * name; NULL: none. */
+    layout *layout;  /* counts the uses of its rules */
+    bool every_rank; /* from the writer: one chunk per rank; else each box once */
+    bool any_size;   /* from the writer: dims > 0 need not divide evenly */
+    bool no_chunks;  /* only specs: nothing will be written */
+    /* --like: a catalogue with specs on the layout's mesh; tensors get its placements by name.
+     * NULL: none. */
     const catalogue *like;
-    const char *like_model_key; /* outer key of its model, "" where it has none */
-    /* Of a flat writer: the units over the ranks of the layout's mesh, by which parameters are cut;
-     * all else is whole on every rank. Borrowed, also by the target. NULL: by the layout. */
+    const char *like_model_key; /* outer key of its model, or "" */
+    /* For a flat writer: the units over the ranks of the layout's mesh, which determine the shards
+     * of parameters; all else is whole on every rank. Borrowed, also by the target. NULL: use the
+     * layout. */
     const unit_list *units;
 } shard_request;
 
 typedef struct select_request {
-    const source *src; /* of the source catalogue: tells which tensors view the same bytes */
+    const source *src; /* of the source catalogue: shows which tensors share bytes */
     select_options options;
     checkpoint_part part;
-    /* Nothing is written: the optimizer part alone goes without its outer key, as the model's does,
-     * and objects go by the names that the rules make. */
+    /* For runs without output: the optimizer part alone loses its outer key, as the model part
+     * does, and objects get the names that the rules make. */
     bool bare_optimizer, names_objects;
     bool clean;
     select_tied tied;
-    const tied_pair *ties; /* besides those that the source's storages tell */
+    const tied_pair *ties; /* in addition to those that share storage in the source */
     size_t tie_count;
-    bool nested;    /* the writer takes target.root */
-    bool flat_keys; /* the writer takes objects by flat key and path; neither: names alone */
-    bool has_paths; /* the writer keeps the path of each tensor and object */
+    bool nested;            /* the writer takes target.root */
+    bool flat_keys;         /* the writer takes objects by flat key and path; neither: names only */
+    bool has_paths;         /* the writer keeps the path of each tensor and object */
     bool (*holds)(dtype d); /* of the writer */
-    /* Of the writer: what it does not hold is left out; NULL: it holds any object. */
+    /* From the writer: objects that it cannot hold are omitted; NULL: it holds any object. */
     bool (*holds_object)(const value_pool *pool, value content);
     const char *format; /* of the writer, for messages */
     select_objects objects;
@@ -103,9 +104,9 @@ typedef struct select_request {
     const shard_request *cut; /* NULL: every tensor whole, one rank */
 } select_request;
 
-/* Gives the tensors of a catalogue that does not say how it is cut the simplest specs that explain
- * their chunks, where there are some (layout/mesh_infer.h). Once, before specs are asked for.
- * *otherwise: tensors without one though others have it, being cut by no mesh or another. */
+/* For a catalogue that does not record its sharding: infers the simplest specs that explain the
+ * chunks of each tensor (layout/mesh_infer.h). Call it once, before specs are read. *otherwise:
+ * tensors without a spec though others have one, as no mesh or a different mesh explains them. */
 fsdpck_status select_infer_specs(catalogue *c, uint64_t *otherwise,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -120,26 +121,27 @@ typedef struct select_result {
     uint64_t tensors_in, tensors_out, objects_out;
     uint64_t cast, renamed, tied, tied_dropped;
     uint64_t left_out_tensors, left_out_objects, left_out_nbytes;
-    /* All of them, tensors before objects; escaped; free()d by select_result_release. */
+    /* All names, tensors before objects; escaped; freed by select_result_release. */
     name_list left_out_names;
     /* Bytes of elements before a cast: nbytes_in is the sum of the others and left_out_nbytes. */
     uint64_t nbytes_in, nbytes_out, tied_dropped_nbytes;
-    uint64_t merged, merged_nbytes; /* optimizer state that is one tensor for all of a flat unit */
+    uint64_t merged, merged_nbytes; /* optimizer state that is one tensor for a whole flat unit */
     char *tied_names[SELECT_NAMES_MAX]; /* "b = a" */
     size_t tied_names_count;
-    uint64_t not_in_like; /* tensors cut by the rules though there is a `like` */
+    uint64_t not_in_like; /* tensors sharded by the rules despite a `like` */
     uint32_t moved_first; /* target tensor: the first of layout.moved */
-    /* Tensors that are left out under their own names, and are written inside objects. */
+    /* Tensors omitted under their own names but written inside objects. */
     uint64_t carried, carried_nbytes;
     name_list carried_names; /* "model.w in 'ema'" */
-    /* Of the tensors left out: floating ones of one dim or more that are neither the model's nor the
-     * optimizer's. Somebody may have taken them for the model's. */
+    /* Omitted floating tensors of one dim or more that belong neither to the model nor to the
+     * optimizer. Users may mistake them for the model's. */
     uint64_t other_params, other_params_nbytes;
-    char *other_params_first; /* escaped name; free()d by select_result_release */
-    uint64_t left_out_inside; /* of left_out_tensors: inside objects, without a name of their own */
+    char *other_params_first; /* escaped name; freed by select_result_release */
+    uint64_t left_out_inside; /* of left_out_tensors: inside objects, without their own name */
 } select_result;
 
-/* tensors_in == tensors_out + tied_dropped + merged + left_out_tensors, those inside objects among them. */
+/* tensors_in == tensors_out + tied_dropped + merged + left_out_tensors, including those inside
+ * objects. */
 fsdpck_status select_build_target(catalogue *from, const checkpoint_parts *parts,
                                   const select_request *request, target *to, select_result *result,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;

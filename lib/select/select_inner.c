@@ -165,11 +165,12 @@ fsdpck_status select_inner_match(select_state *a, size_t object, bool *wanted, f
         return FSDPCK_OK;
     const fsdpck_status st =
         error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                  "object '%s' holds tensors: it is written whole or not at all", name);
+                  "object '%s' contains tensors: it is written whole or not at all", name);
     error_expected(err, "all or none of its %zu tensors selected", s.named);
     error_found(err, "%zu", s.selected);
     error_next(err,
-               "select all of them ('%s.*') or none; --format safetensors takes each by itself",
+               "select all of them ('%s.*') or none; with --format safetensors they can be "
+               "selected one by one",
                name);
     return st;
 }

@@ -1,24 +1,25 @@
-/* select_internal.h: what the files of this folder share while one target is made. */
+/* select_internal.h: shared by the files of this folder while one target is built. */
 #ifndef FSDPCK_SELECT_SELECT_INTERNAL_H
 #define FSDPCK_SELECT_SELECT_INTERNAL_H
 
 #include "select/select.h"
 #include "state/value_map.h"
 
-/* A source tensor that goes into the target. */
+/* A source tensor that is selected for the target. */
 typedef struct select_pick {
     uint32_t source;
-    uint32_t name;    /* in select_state.names: its final name */
-    uint32_t target;  /* CAT_NONE: dropped as a tie */
-    uint32_t tied_to; /* index of a pick that is the same tensor under another name, or CAT_NONE */
-    uint32_t param;   /* of the units: the parameter that it is, or CAT_NONE */
-    bool is_linked;   /* its target tensor is that of the pick that it is tied to */
-    bool is_alias;    /* another name for a parameter of the units: has no place of its own */
-    /* Optimizer state for a flat writer: of what parameter `param` is a piece; a scalar with
-     * use_orig_params is on the ranks that have a piece of `held_by`. */
+    uint32_t name;   /* in select_state.names: its final name */
+    uint32_t target; /* CAT_NONE: dropped as a tie */
+    uint32_t
+        tied_to; /* index of a pick that is the same tensor under a different name, or CAT_NONE */
+    uint32_t param; /* its parameter in the units, or CAT_NONE */
+    bool is_linked; /* shares the target tensor of the pick that it is tied to */
+    bool is_alias;  /* an additional name of a parameter of the units, without its own location */
+    /* Optimizer state for a flat writer: `param` is the parameter that it belongs to. With
+     * use_orig_params, a scalar is on the ranks with a shard of `held_by`. */
     uint32_t state;   /* 0: none; 1 + number in select_state.state_keys; OPTIM_STATE_PLAIN */
     uint32_t held_by; /* or CAT_NONE */
-    bool is_merged;   /* an earlier one stands for it */
+    bool is_merged;   /* an earlier pick represents it */
 } select_pick;
 
 typedef struct select_state {
@@ -31,24 +32,24 @@ typedef struct select_state {
     strtab names;
     vec picks;        /* select_pick, in the order of the source */
     vec objects;      /* uint32_t: picked objects */
-    vec object_names; /* uint32_t, beside them: in names, where the rules change it; or CAT_NONE */
+    vec object_names; /* uint32_t, parallel to objects: name changed by the rules, or CAT_NONE */
     bool objects_renamed;
-    size_t inner_pick;   /* which of `objects` is walked */
-    uint16_t inner_rank; /* the one rank whose object is walked, UINT16_MAX: every rank's */
-    /* Of each source tensor inside an object, that object, or CAT_NONE; of each object, whether it is
-     * written: its tensors go with it. */
+    size_t inner_pick;   /* index in `objects` during a walk */
+    uint16_t inner_rank; /* the rank of the walked object, UINT16_MAX: every rank's */
+    /* By source tensor: the object that contains it, or CAT_NONE. By object: whether it is written,
+     * together with its tensors. */
     uint32_t *inner_owner;
     uint8_t *object_kept;
-    bool *keyless;              /* of each object: torch gives it no key in DCP (keyless.c) */
-    name_list left_out_objects; /* names, until they follow those of tensors */
+    bool *keyless;              /* by object: torch gives it no key in DCP (keyless.c) */
+    name_list left_out_objects; /* names, until appended to those of tensors */
     strtab state_keys;          /* of a flat writer: "exp_avg" */
-    bool source_is_sharded;     /* several ranks wrote the source, and a tensor of it in pieces */
+    bool source_is_sharded; /* several ranks wrote the source, with a tensor in several shards */
     vec open_states;      /* uint32_t: source tensors, one for each kind of CAT_TENSOR_PARAM_OPEN */
-    uint64_t *tensor_map; /* source tensor -> target tensor, UINT64_MAX where it is not taken */
+    uint64_t *tensor_map; /* source tensor -> target tensor, UINT64_MAX if not selected */
     uint64_t *inner_map;  /* the same inside the object that select_inner_add was last called for */
-    value_map inner;      /* copies of tensors that objects alone have in the target */
+    value_map inner;      /* copies of tensors that only objects have in the target */
     uint32_t inner_object; /* that object, CAT_NONE: none */
-    bool has_own_inner;    /* an object has a copy of its own of a tensor that has a name */
+    bool has_own_inner;    /* an object has its own copy of a named tensor */
 } select_state;
 
 /* Adds a target tensor that is made from a source tensor, with its chunks. `pick` is NULL for one
@@ -57,15 +58,15 @@ fsdpck_status select_add_tensor(select_state *a, const select_pick *pick, uint32
                                 const char *name, size_t nbytes, dtype d, uint32_t *index,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Tensors inside objects (select_inner_copy.c), once all picked tensors are added: adds those of the k-th picked
- * object to the target where they are not there yet, and fills inner_map for it. For all objects,
- * unless the writer keeps them apart and takes them one by one. */
+/* Tensors inside objects (select_inner_copy.c), after all picked tensors: adds missing tensors of
+ * the k-th picked object to the target, and fills inner_map for it. For all objects at once, unless
+ * the writer takes them one by one. */
 fsdpck_status select_inner_add(select_state *a, size_t k, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status select_inner_add_all(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether every tensor and object goes under its own name: then the source's own nesting serves. */
+/* Whether every tensor and object keeps its name; then the source's own nesting is used. */
 bool select_is_everything(const select_state *a);
 
-/* Deepest path that is rebuilt; torch's own flattening recurses and so stays far below. */
+/* Depth limit of rebuilt paths. torch's own flattening is recursive and so stays far below. */
 #define SELECT_PATH_MAX 64u
 
 /* A path as values of the target's pool. */
@@ -74,12 +75,12 @@ typedef struct target_path {
     size_t count;
 } target_path;
 
-/* The path as the source has it, wrapper parts cleaned where that is asked for. */
+/* The source's path, without wrapper parts if requested. */
 fsdpck_status target_path_copy(select_state *a, value path, uint32_t name, bool is_model,
                                target_path *p, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Fits the path to the final name: outer elements that the name still begins with are kept, and inner
- * ones that it still ends with ('exp_avg' of optim.state.FQN.exp_avg); what remains of the name
- * between them is one key. */
+/* Adapts the path to the final name. Outer elements that the name still begins with are kept, and
+ * inner ones that it still ends with ('exp_avg' of optim.state.FQN.exp_avg). The rest of the name
+ * is one key. */
 fsdpck_status target_path_fit(select_state *a, const char *name, size_t nbytes, target_path *p,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -90,22 +91,23 @@ bool select_source_is_sharded(const catalogue *c);
 fsdpck_status select_shard_tensor(select_state *a, const select_pick *pick, uint32_t from,
                                   uint32_t index, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Finds what parameters of cut->units the picks are, which must all be there; other names of them
- * become twins. BADINPUT (MODEL-MISMATCH). After select_find_ties. */
+/* Maps the picks to parameters of cut->units. Every parameter must be picked; its other names
+ * become aliases. BADINPUT (MODEL-MISMATCH). After select_find_ties. */
 fsdpck_status flatten_find_params(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Chunks of the ranks' pieces; target tensor `index` is pick->param, or held where that is. */
+/* Adds the chunks of the ranks' shards; target tensor `index` is pick->param, or has its
+ * location. */
 fsdpck_status flatten_add_chunks(select_state *a, const select_pick *pick, uint32_t index,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Ranks [*first, *end) may have pieces of a parameter. */
+/* Ranks [*first, *end) may have shards of a parameter. */
 void flatten_rank_range(const select_state *a, const unit *u, const unit_param *p, uint32_t *first,
                         uint32_t *end);
-/* A flat parameter has one dtype: UNSUPPORTED. After all tensors are added. */
+/* UNSUPPORTED if a flat parameter has two dtypes. After all tensors are added. */
 fsdpck_status flatten_check_dtypes(const select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Of an optimizer's path: .., 'state', FQN, key, or 'state.FQN.key'. */
 typedef enum optim_state_kind {
     OPTIM_STATE_NONE, /* no state */
     OPTIM_STATE_NAMED,
-    OPTIM_STATE_NUMBERED, /* of a parameter by number */
+    OPTIM_STATE_NUMBERED, /* of a numbered parameter */
     OPTIM_STATE_UNKNOWN,
 } optim_state_kind;
 
@@ -115,55 +117,54 @@ typedef struct optim_state_name {
     size_t depth; /* elements before 'state' */
 } optim_state_name;
 
-/* select_pick.state: of the optimizer, and no parameter's state. */
+/* select_pick.state: a tensor of the optimizer that is no parameter's state. */
 #define OPTIM_STATE_PLAIN TARGET_STATE_PLAIN
 
-/* n may be zeroed; its texts are filled anew, to be checked by the caller. */
+/* n may be zeroed. Its texts are overwritten; the caller checks them. */
 optim_state_kind optim_state_parse(const value_pool *pool, value path, bool has_ddp,
                                    optim_state_name *n);
 void optim_state_name_release(optim_state_name *n);
-/* Renames an FQN as its parameter is; CAT_NONE: a parameter of no unit. */
+/* Renames an FQN like its parameter; CAT_NONE: a parameter in no unit. */
 fsdpck_status optim_state_find_param(select_state *a, text_buf *fqn, uint32_t *param,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* MODEL-OPTIM. */
 fsdpck_status optim_state_refuse(fsdpck_status status, const char *what, const char *name,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status optim_state_refuse_numbers(const char *name, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Finds what the picks of the optimizer part are. After flatten_find_params. */
+/* Classifies the picks of the optimizer part. After flatten_find_params. */
 fsdpck_status flat_state_find(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Makes to->root or to->rank_roots of a flat writer, once all targets are known. */
 fsdpck_status flat_root_build(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* What the report says of a tie: "tied = first". */
+/* The text of a tie for the report: "tied = first". */
 fsdpck_status select_record_tie(select_state *a, const select_pick *first, const select_pick *tied,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The one rank whose file gets the pick, under its name without '.rank3'; UINT16_MAX: it is any
- * tensor. A rank's own tensor goes back where the target has a file for each of as many ranks. */
+/* The only rank whose file gets the pick, under its name without '.rank3'; UINT16_MAX: not
+ * rank-local. Rank-local tensors return to their ranks if the target has as many rank files. */
 uint16_t select_only_rank(const select_state *a, const select_pick *pick);
 
-/* Where a picked object, the k-th, goes in the target, and what it is there. Names of parameters in
- * an optimizer's param_groups are those that their state has, or else the model. After
- * aim_objects_find. */
+/* Location and value of the k-th picked object in the target. Parameters in an optimizer's
+ * param_groups get the names of their state, or else of the model. After select_objects_find_owners. */
 fsdpck_status select_object_path(select_state *a, size_t k, target_path *p,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status select_object_content(select_state *a, size_t k, value *content,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Once all are picked: names by the rules. KEY-DUP (USAGE). */
+/* After all objects are picked: applies the rules to their names. KEY-DUP (USAGE). */
 fsdpck_status select_objects_rename(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Once all tensors have their places: fills to->owners. */
+/* After all tensors have locations: fills to->owners. */
 fsdpck_status select_objects_find_owners(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 struct nest;
-/* Whether a list of the target would have a hole where the source has something: KEY-LIST. rank: whose
- * state it is, UINT64_MAX for all ranks'. */
+/* KEY-LIST if a list of the target would have a gap that the source does not have. rank: the rank
+ * of the state, UINT64_MAX for all ranks. */
 fsdpck_status select_check_lists(select_state *a, const struct nest *n, uint64_t rank,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Paths of the target's tensors, and its objects. */
 fsdpck_status select_build_flat_keys(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Where a source tensor that views a shared storage lies; its one chunk is located. */
+/* Location of a source tensor in a shared storage. Its only chunk must be located. */
 fsdpck_status select_resolve_storage(const select_state *a, uint32_t source, place *where,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -171,20 +172,20 @@ fsdpck_status select_resolve_storage(const select_state *a, uint32_t source, pla
 fsdpck_status select_find_ties(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The pick that is written for a tied one. */
 select_pick *select_tied_primary(const select_state *a, uint32_t pick);
-/* Picks that have no tensor of their own: linked ones get that of their head, names of others are
- * noted in the target. */
+/* Picks without their own tensor: linked ones get the tensor of their head; names of the others are
+ * recorded in the target. */
 fsdpck_status select_assign_tied(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Fills to->views: storages whose every view is taken, uncast, stay shared. */
+/* Fills to->views: storages stay shared if all tensors on them are selected uncast. */
 fsdpck_status select_keep_shared(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* select_omit.c: counts and names what is not written. An object is UNSUPPORTED with
- * SELECT_OBJECTS_ERROR. */
+/* select_omit.c: counts and lists omitted tensors and objects. An omitted object is UNSUPPORTED
+ * with SELECT_OBJECTS_ERROR. */
 fsdpck_status select_omit_tensor(select_state *a, size_t i, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status select_omit_object(select_state *a, size_t i, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* What the reader left out before. */
+/* Tensors and objects that the reader omitted. */
 fsdpck_status select_omit_unread(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Names of objects behind those of tensors: once, last. */
+/* Appends the names of objects to those of tensors. Once, at the end. */
 fsdpck_status select_omit_finish(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Adds an escaped name. */
@@ -197,20 +198,21 @@ fsdpck_status select_find_keyless(select_state *a, fsdpck_error *err) FSDPCK_MUS
 
 /* select_inner.c: tensors that lie inside objects. Fills inner_owner. */
 fsdpck_status select_inner_find(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Objects may share a tensor that has no name: it goes with one that is written. */
+/* Assigns a nameless tensor that objects share to an object that is written. */
 fsdpck_status select_inner_keep(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether the rules take an object that holds tensors with names: all of them, or none. USAGE. */
+/* Whether the rules select an object with named tensors. USAGE if they select only some of its
+ * tensors. */
 fsdpck_status select_inner_match(select_state *a, size_t object, bool *wanted,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether an object holds tensors that can be taken without it and, with *only, nothing else. */
+/* Whether an object contains tensors that can be selected without it; *only: and nothing else. */
 bool select_inner_has_named(const select_state *a, size_t object, bool *only);
-/* Whether the rules take a tensor by this name, its own or, inside an object, the object's. */
+/* Whether the rules select a tensor by its name or, inside an object, by the object's name. */
 fsdpck_status select_inner_is_selected(select_state *a, size_t i, const char *name, bool *wanted,
                                        fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The name before the rules. */
 void select_original_name(const select_state *a, uint32_t name, checkpoint_part part,
                           text_buf *out);
-/* What a tensor inside the k-th picked object is called in the target, and its dtype. */
+/* Name and dtype in the target of a tensor inside the k-th picked object. */
 fsdpck_status select_inner_name(const select_state *a, size_t k, uint64_t from_index,
                                 text_buf *name, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -89,8 +89,8 @@ fsdpck_status select_omit_object(select_state *a, size_t i, fsdpck_error *err)
     a->result->left_out_objects++;
     if (a->request->objects == SELECT_OBJECTS_ERROR) {
         const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_TYPE,
-                                           "object '%s' has no place in the output", name);
-        error_next(err, "write a .pt file, or allow it to be left out with --objects keep");
+                                           "object '%s' cannot be stored in the output", name);
+        error_next(err, "write a .pt file, or omit it with --objects keep");
         return st;
     }
     if (o->rank != UINT16_MAX)

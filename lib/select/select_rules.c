@@ -43,7 +43,7 @@ static fsdpck_status refuse_rename(const char *word, const char *why, fsdpck_err
 {
     const fsdpck_status st =
         error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                  "--rename '%s' is not of the form s/RE/TEXT/: %s", word, why);
+                  "--rename '%s' does not have the form s/RE/TEXT/: %s", word, why);
     error_next(err, "write it as sed does, for example --rename 's/^layers\\./model.layers./'");
     return st;
 }
@@ -142,7 +142,7 @@ static fsdpck_status compile_cast(const char *word, select_cast *cast, fsdpck_er
                                            "'%s' does not name a floating dtype", word);
         error_next(
             err,
-            "use bf16, fp16, fp32, fp64 or a torch name, perhaps with a glob: '*.norm.*=fp32'");
+            "use bf16, fp16, fp32, fp64 or a torch name, optionally with a glob: '*.norm.*=fp32'");
         return st;
     }
     if (equals != NULL) {
@@ -298,7 +298,7 @@ static fsdpck_status check_list(const select_rules *r, const char *option, const
         const fsdpck_status st =
             error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s '%s' matches no%s", option,
                       list[i], strcmp(option, "--dtype") == 0 ? " floating tensor" : "thing");
-        error_next(err, "see the names with: fsdpck inspect --tree SRC");
+        error_next(err, "list the names with: fsdpck inspect --tree SRC");
         return st;
     }
     return FSDPCK_OK;

@@ -32,16 +32,16 @@ typedef struct select_rules {
     const select_options *options; /* borrowed */
     vec renames;                   /* struct select_rename */
     vec casts;                     /* struct select_cast */
-    unsigned char *used;           /* one for each word: keys, exclude, strip, rename, dtype */
+    unsigned char *used; /* one for each option value: keys, exclude, strip, rename, dtype */
 } select_rules;
 
 fsdpck_status select_rules_compile(const select_options *options, select_rules *rules,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether a (cleaned) name is wanted. Names hold no NUL: callers have checked. */
+/* Whether a (cleaned) name is selected. Callers have checked that names contain no NUL. */
 bool select_rules_match(select_rules *rules, const char *name);
-/* The same for a tensor that also goes by the name of the object around it. */
+/* The same for a tensor that may also be selected by the name of its object. */
 bool select_rules_match_either(select_rules *rules, const char *name, const char *outer);
-/* Strips and renames: replaces *name's content. *changed is set where it did. */
+/* Strips and renames: replaces *name's content and sets *changed if it differs. */
 fsdpck_status select_rules_rename(select_rules *rules, text_buf *name, bool *changed,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The dtype that a tensor gets under its final name. */

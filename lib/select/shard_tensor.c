@@ -259,13 +259,13 @@ static fsdpck_status refuse_unknown_layout(const checkpoint_parts *parts, const 
 {
     const fsdpck_status st =
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
-                  "optimizer state by number follows its parameter, and nothing tells which it is");
-    error_found(err, "'%.100s' and '%.100s' may be it, and are cut differently", one, other);
+                  "numbered optimizer state is sharded as its parameter, which is unknown");
+    error_found(err, "candidates '%.100s' and '%.100s', which are sharded differently", one, other);
     error_next(err,
-               "describe the model and its optimizer with scripts/describe_model.py, and give "
+               "describe the model and its optimizer with scripts/describe_model.py and give "
                "--model FILE%s",
                parts->assumes_order ? ""
-                                    : "; or --assume order if the optimizer was given "
+                                    : "; or give --assume order if the optimizer was given "
                                       "model.parameters() in their order");
     return st;
 }

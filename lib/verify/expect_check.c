@@ -11,7 +11,7 @@
 
 static const expect_ids expect_list_ids = {FSDPCK_FINDING_EXPECT_MISSING,
                                            FSDPCK_FINDING_EXPECT_EXTRA, FSDPCK_FINDING_EXPECT_TYPE,
-                                           "what is expected"};
+                                           "the expected list"};
 
 /* ---- two ways to see a checkpoint ---- */
 
@@ -59,9 +59,8 @@ static fsdpck_status refuse(const char *what, fsdpck_error *err)
 {
     const fsdpck_status st =
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_EXPECT_LIST, "%s", what);
-    error_next(err,
-               "give a list of names, one a line, or of fsdpck digest, a manifest, an index of "
-               "safetensors, or a checkpoint");
+    error_next(err, "give a list of names, one per line, a list of fsdpck digest, a manifest, a "
+                    "safetensors index, or a checkpoint");
     return st;
 }
 
@@ -112,7 +111,7 @@ static fsdpck_status add_line(manifest *list, const char *text, size_t nbytes, f
 static fsdpck_status read_lines(manifest *list, const char *text, size_t nbytes, fsdpck_error *err)
 {
     if (memchr(text, '\0', nbytes) != NULL)
-        return refuse("what is expected is no text", err);
+        return refuse("expected list is not text", err);
     for (size_t at = 0; at < nbytes;) {
         const char *end = memchr(text + at, '\n', nbytes - at);
         size_t length = end == NULL ? nbytes - at : (size_t)(end - (text + at));
@@ -175,7 +174,7 @@ static fsdpck_status read_list(manifest *list, const char *path, fsdpck_error *e
         st = read_lines(list, text, nbytes, err);
     free(text);
     if (st == FSDPCK_OK && list->tensors.count == 0)
-        st = refuse("what is expected names no tensor", err);
+        st = refuse("expected list names no tensor", err);
     if (st != FSDPCK_OK)
         error_path(err, path);
     return st;

@@ -27,7 +27,7 @@ static void report_type(list_report *t, const char *name, const char *expected, 
 {
     fsdpck_error what;
     t->type++;
-    begin(&what, t->ids->type, "tensor has another dtype or shape than %s says", t->ids->list);
+    begin(&what, t->ids->type, "dtype or shape of the tensor differs from %s", t->ids->list);
     error_tensor(&what, name);
     error_expected(&what, "%s", expected);
     error_found(&what, "%s", found);
@@ -38,7 +38,7 @@ static void report_missing(list_report *t, const char *name)
 {
     fsdpck_error what;
     t->missing++;
-    begin(&what, t->ids->missing, "tensor of %s is not in the checkpoint", t->ids->list);
+    begin(&what, t->ids->missing, "tensor in %s is missing from the checkpoint", t->ids->list);
     error_tensor(&what, name);
     findings_report_in(t->found, FINDINGS_LIST_MISSING, &what);
 }

@@ -1,15 +1,16 @@
-/* expect_internal.h: what a checkpoint ought to be, held against what it is: verify's --manifest and --expect.
+/* expect_internal.h: compares a checkpoint with a manifest or a list of tensors: verify's
+ * --manifest and --expect.
  *
  *     const expect_request r = {.ctx = ctx, .path = path, .src = src, .found = &found, ...};
  *     RETURN_IF(manifest_check_new(&r, &m, err));             // names and sizes of files
  *     manifest_check_select_files(m, files);
- *     ... the bytes are read, and so files get their CRC-64 ...
+ *     ... reading the bytes gives files their CRC-64 ...
  *     RETURN_IF(manifest_check_run(m, files, &result, err));
  *     manifest_check_free(m);
  *     RETURN_IF(expect_check(&r, "model.safetensors.index.json", err));
  *
- * What is wrong with the checkpoint, or with its manifest, is a finding; what keeps it from being
- * judged is the status: I/O, a manifest of a newer version, a list that cannot be read.
+ * Defects of the checkpoint or its manifest are findings. A status is returned only if the check
+ * cannot be made: I/O errors, a newer manifest version, an unreadable list.
  */
 #ifndef FSDPCK_VERIFY_EXPECT_INTERNAL_H
 #define FSDPCK_VERIFY_EXPECT_INTERNAL_H
@@ -21,9 +22,9 @@
 
 typedef struct expect_request {
     fsdpck_context *ctx;
-    const char *path;          /* of the checkpoint as the user named it */
+    const char *path;          /* the checkpoint, as the user named it */
     fsdpck_checkpoint *src;    /* NULL: it could not be opened */
-    const char *manifest_path; /* NULL: that in the checkpoint's folder, where there is one */
+    const char *manifest_path; /* NULL: the manifest in the checkpoint's folder, if any */
     check_level level;
     unsigned nthreads;
     bool no_follow;
@@ -33,32 +34,32 @@ typedef struct expect_request {
 
 typedef struct manifest_check_result {
     bool there;
-    uint64_t files, tensors; /* that it lists */
+    uint64_t files, tensors; /* listed in the manifest */
     uint64_t bytes_summed;   /* of files, at level checksum */
-    uint64_t unhashed_files; /* partial: they were not compared */
-    bool covers; /* each file that the checkpoint's chunks lie in was compared with its CRC-64 */
+    uint64_t unhashed_files; /* not compared, because the check is partial */
+    bool covers;             /* each file with chunks was compared with its CRC-64 */
 } manifest_check_result;
 
-/* Copies *r. NULL where there is no manifest, or none that can be read, which is a finding. */
+/* Copies *r. *out is NULL without a readable manifest; an unreadable one is a finding. */
 typedef struct manifest_check manifest_check;
 fsdpck_status manifest_check_new(const expect_request *r, manifest_check **out,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Says which of the catalogue's files are to be summed while they are read: `files` has one for each.
- * Those that cannot be are read by manifest_check_run. m may be NULL. */
+/* Marks the catalogue's files whose CRC-64 is to be computed while they are read; `files` has one
+ * entry for each. manifest_check_run reads the others. m may be NULL. */
 void manifest_check_select_files(const manifest_check *m, check_file *files);
-/* `files` NULL: nothing was read. `partial`: not everything is to be, so nothing is read for its sum
- * alone but what is small. m may be NULL: the result is empty then. */
+/* `files` NULL: nothing was read. `partial`: the check is partial, so only small files are read
+ * just for their checksum. m may be NULL; the result is then empty. */
 fsdpck_status manifest_check_run(manifest_check *m, const check_file *files, bool partial,
                                  manifest_check_result *result,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 void manifest_check_free(manifest_check *m);
 
-/* `expect`: a list of names, `fsdpck digest`'s lines, a manifest, an index of safetensors, or a
+/* `expect`: a list of names, `fsdpck digest`'s lines, a manifest, a safetensors index, or a
  * checkpoint. */
 fsdpck_status expect_check(const expect_request *r, const char *expect,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* What a list of tensors says against a catalogue. */
+/* Compares a list of tensors with a catalogue. */
 typedef struct expect_ids {
     fsdpck_finding_id missing, extra, type;
     const char *list; /* for messages: "the manifest" */
@@ -67,15 +68,15 @@ typedef struct expect_ids {
 /* How names of the list are found. */
 typedef struct expect_naming {
     const char
-        *outer; /* what may stand before the model's names in the catalogue: "model."; NULL */
-    bool ignore_extra;   /* tensors that the list does not have are no difference */
-    bool ignore_missing; /* nor are those that it has alone */
+        *outer; /* optional prefix of the model's names in the catalogue, such as "model."; NULL */
+    bool ignore_extra;   /* ignore tensors that are missing from the list */
+    bool ignore_missing; /* ignore tensors that only the list has */
 } expect_naming;
 
-/* Index in the list of a tensor of the catalogue, SIZE_MAX where it is not there. */
+/* Index of a catalogue tensor in the list; SIZE_MAX if missing. */
 size_t expect_find(const manifest *list, const expect_naming *names, const char *name,
                    size_t nbytes);
-/* How many differ. dtype NONE in the list: dtype and shape are not stated. */
+/* Number of differences. dtype NONE in the list: dtype and shape are not given. */
 uint64_t expect_compare(const manifest *list, const expect_naming *names, const catalogue *cat,
                         const expect_ids *ids, findings *found);
 /* Whether a tensor is one that a checkpoint lists. */

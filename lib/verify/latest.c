@@ -267,14 +267,12 @@ static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const 
     if (!known || newest == list + count || pointed == newest->step)
         return;
     if (complete == NULL || complete == newest)
-        log_warn(&ctx->log, FSDPCK_FINDING_LATEST_POINTER,
-                 "see which of the two is to be trained on from",
-                 "the file that points to the latest says %" PRIu64 ", the newest is %" PRIu64,
+        log_warn(&ctx->log, FSDPCK_FINDING_LATEST_POINTER, "decide which of the two to resume from",
+                 "pointer to the latest checkpoint names step %" PRIu64 ", the newest is %" PRIu64,
                  pointed, newest->step);
     else
-        log_warn(&ctx->log, FSDPCK_FINDING_LATEST_POINTER,
-                 "see which of these is to be trained on from",
-                 "the file that points to the latest says %" PRIu64 ", the newest is %" PRIu64
+        log_warn(&ctx->log, FSDPCK_FINDING_LATEST_POINTER, "decide which of them to resume from",
+                 "pointer to the latest checkpoint names step %" PRIu64 ", the newest is %" PRIu64
                  ", the newest complete one %" PRIu64,
                  pointed, newest->step, complete->step);
 }
@@ -287,8 +285,8 @@ static void warn_is_checkpoint(const fsdpck_context *ctx, const char *root)
         return;
     if (probe_readers(&in, NULL) != NULL)
         log_warn(&ctx->log, FSDPCK_FINDING_LATEST_ITSELF,
-                 "give the folder that it lies in, where the other steps are",
-                 "'%s' is a checkpoint itself", root);
+                 "give its parent folder, which contains the other steps",
+                 "'%s' is itself a checkpoint", root);
     probe_release(&in);
 }
 
@@ -311,8 +309,8 @@ static fsdpck_status walk(fsdpck_context *ctx, const candidate *list, size_t cou
             (*found == 0 || st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)) {
             *err = why;
             error_path(err, list[i].path);
-            error_next(err, "whether it is complete, and so which is the newest, is not known: see "
-                            "to it that it can be read, or move it away");
+            error_next(
+                err, "make it readable, or move it away: it may be the newest complete checkpoint");
             return st;
         }
         if (st == FSDPCK_OK && *found == 0)

@@ -162,8 +162,8 @@ static fsdpck_status check_listed(manifest_check *w, size_t i, fsdpck_error *err
         return FSDPCK_OK;
     if (kind != PATH_FILE) {
         report_file(w, FSDPCK_FINDING_MAN_MISSING, name,
-                    kind == PATH_ABSENT ? "file that the manifest lists is not there"
-                                        : "what the manifest lists as a file is none",
+                    kind == PATH_ABSENT ? "file in the manifest is missing"
+                                        : "entry in the manifest is not a regular file",
                     "copy the file from where the checkpoint was written");
         return FSDPCK_OK;
     }
@@ -171,7 +171,7 @@ static fsdpck_status check_listed(manifest_check *w, size_t i, fsdpck_error *err
         return FSDPCK_OK;
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_SIZE,
-              "file has another size than the manifest says");
+              "file size differs from the manifest");
     error_file(w, name, &what);
     error_expected(&what, "%" PRIu64 " bytes", f->nbytes);
     error_found(&what, "%" PRIu64 " bytes", nbytes);
@@ -209,8 +209,8 @@ static void report_renamed(const manifest_check *w, const char *name, const char
               is_weights(name) ? FSDPCK_FINDING_MAN_EXTRA : FSDPCK_FINDING_MAN_OTHER,
               "file is not in the manifest");
     error_file(w, name, &what);
-    error_found(&what, "the size of '%s', which the manifest lists", lost);
-    error_next(&what, "if it is that file, give it its name again");
+    error_found(&what, "same size as '%s', which the manifest lists", lost);
+    error_next(&what, "if it is that file, restore its name");
     findings_report(w->r->found, &what);
 }
 
@@ -223,16 +223,16 @@ static fsdpck_status check_extra(void *arg, const char *name, uint64_t nbytes, f
         return FSDPCK_OK;
     if (is_signature(name))
         report_file(w, FSDPCK_FINDING_SIG_UNCHECKED, name, "signature is not checked",
-                    "check it with the tool that made it");
+                    "check it with the tool that created it");
     else if (find_lost_by_size(w, nbytes) != NULL)
         report_renamed(w, name, find_lost_by_size(w, nbytes));
     else if (is_weights(name) || strcmp(slash == NULL ? name : slash + 1, ".metadata") == 0)
         report_file(w, FSDPCK_FINDING_MAN_EXTRA, name, "file with weights is not in the manifest",
-                    "remove it if it is no part of the checkpoint, else make the manifest again: "
-                    "fsdpck digest --manifest FILE SRC");
+                    "remove it if it does not belong to the checkpoint; otherwise make a new "
+                    "manifest: fsdpck digest --manifest FILE SRC");
     else
         report_file(w, FSDPCK_FINDING_MAN_OTHER, name, "file is not in the manifest",
-                    "nothing, if it was put there on purpose");
+                    "ignore this if the file was added on purpose");
     return FSDPCK_OK;
 }
 
@@ -279,14 +279,14 @@ static void report_hash(manifest_check *w, const manifest_file *f, const file_ch
     fsdpck_error what;
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_HASH,
-              "file is not what it was when it was written");
+              "contents of the file differ from the manifest");
     error_file(w, s->name, &what);
     if (!sha) {
         error_expected(&what, "CRC-64 %016" PRIx64 " over %" PRIu64 " bytes", f->crc64, f->nbytes);
         if (other == NULL)
             error_found(&what, "%016" PRIx64, s->crc64);
         else
-            error_found(&what, "%016" PRIx64 ": it is what the manifest lists as '%s'", s->crc64,
+            error_found(&what, "%016" PRIx64 ", which the manifest lists for '%s'", s->crc64,
                         other);
     } else {
         char hex[2][65];
@@ -299,7 +299,7 @@ static void report_hash(manifest_check *w, const manifest_file *f, const file_ch
     }
     error_next(&what, "%s",
                other == NULL ? "copy the file again from where the checkpoint was written"
-                             : "give each file its own name again, or copy them once more");
+                             : "restore the file names, or copy the files again");
     findings_report(w->r->found, &what);
     w->differs = true;
 }
@@ -392,10 +392,10 @@ static void report_without_sha(const manifest_check *w)
         return;
     fsdpck_error_init(&note);
     error_set(&note, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_UNSEEN,
-              "files have no SHA-256 in the manifest");
+              "manifest has no SHA-256 for some files");
     error_found(&note, "%" PRIu64 " file%s", without, without == 1 ? "" : "s");
-    error_next(&note, "fsdpck digest --sha256 --manifest FILE SRC records them; without --sha256 "
-                      "their CRC-64 is compared");
+    error_next(&note, "record them with fsdpck digest --sha256 --manifest FILE SRC; without "
+                      "--sha256 the CRC-64 is compared");
     findings_report_as(w->r->found, FINDING_ERROR, &note);
 }
 
@@ -465,11 +465,11 @@ static void compare_digests(const manifest_check *w, const fsdpck_digests *d)
             continue;
         fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_HASH,
-                  "tensor is not what it was when it was written");
+                  "contents of the tensor differ from the manifest");
         error_tensor(&what, row->name);
         error_expected(&what, "digest %016" PRIx64, t->digest);
         error_found(&what, "%016" PRIx64, row->digest);
-        error_next(&what, "copy the files again that are not what they were");
+        error_next(&what, "copy the changed files again");
         findings_report_in(w->r->found, FINDINGS_TENSOR_SUM, &what);
     }
 }
@@ -545,9 +545,8 @@ static fsdpck_status check_files(manifest_check *w, fsdpck_error *err)
         RETURN_IF(check_listed(w, i, err));
     if (w->only != NULL && w->m.files.count > 0 &&
         find_file(w, w->only, strlen(w->only)) == SIZE_MAX)
-        report_file(w, FSDPCK_FINDING_MAN_MISSING, w->only,
-                    "file is not among those of the manifest",
-                    "give the manifest that was made of this file, or the folder that it is of");
+        report_file(w, FSDPCK_FINDING_MAN_MISSING, w->only, "file is not in the manifest",
+                    "give the manifest of this file, or the folder that contains it");
     RETURN_IF(check_extras(w, err));
     return map_files(w, err);
 }
@@ -599,7 +598,7 @@ static fsdpck_status read_manifest(manifest_check *w, bool *there, fsdpck_error 
         error_path(&what, w->r->manifest_path);
     else
         error_file(w, MANIFEST_NAME, &what);
-    error_next(&what, "take the manifest that was written with the checkpoint, or make one anew: "
+    error_next(&what, "use the manifest that was written with the checkpoint, or make a new one: "
                       "fsdpck digest --manifest FILE SRC");
     if (st == FSDPCK_BADINPUT) {
         findings_report(w->r->found, &what);
@@ -615,9 +614,9 @@ static void report_no_manifest(const manifest_check *w)
     fsdpck_error what;
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_UNSEEN,
-              "no SHA-256 was compared: there is no manifest that could be read");
+              "no SHA-256 was compared: no readable manifest");
     error_path(&what, w->r->path);
-    error_next(&what, "name it with --manifest, or leave --sha256 out");
+    error_next(&what, "give --manifest FILE, or omit --sha256");
     findings_report_as(w->r->found, FINDING_ERROR, &what);
 }
 

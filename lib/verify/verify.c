@@ -52,10 +52,10 @@ static void note_unfinished(fsdpck_verify *v)
     fsdpck_error what;
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_SAVE_LEFTOVER,
-              "something that was not finished was left beside the checkpoint");
+              "unfinished output was left beside the checkpoint");
     error_path_in(&what, in->path, first);
-    error_found(&what, "%" PRIu64 " such name%s", count, count == 1 ? "" : "s");
-    error_next(&what, "it is no part of the checkpoint: remove it");
+    error_found(&what, "%" PRIu64 " name%s", count, count == 1 ? "" : "s");
+    error_next(&what, "remove it: it does not belong to the checkpoint");
     findings_report(&v->found, &what);
 }
 
@@ -66,16 +66,14 @@ static void note_without_checksum(fsdpck_verify *v)
         return;
     fsdpck_error_init(&what);
     error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_CHECKSUM_NONE,
-              "no checksum is recorded for some tensors");
+              "some tensors have no recorded checksum");
     error_found(&what, "%" PRIu64 " tensor%s, %" PRIu64 " bytes", v->result.unsummed_tensors,
                 v->result.unsummed_tensors == 1 ? "" : "s", v->result.unverified_nbytes);
     if (v->manifest_result.there && verify_is_partial(v))
-        error_next(&what,
-                   "the manifest has checksums of whole files alone: run it without --sample "
-                   "and --max-duration");
+        error_next(&what, "run without --sample and --max-duration: the manifest has checksums of "
+                          "whole files only");
     else
-        error_next(&what,
-                   "keep digests of them: fsdpck digest SRC >FILE, fsdpck digest -c FILE SRC");
+        error_next(&what, "record digests: fsdpck digest SRC >FILE, fsdpck digest -c FILE SRC");
     findings_report(&v->found, &what);
 }
 
@@ -234,7 +232,7 @@ static void merge_tensors(findings *f, fsdpck_finding_id id)
         return;
     memcpy(found, first->what.found, sizeof found);
     first->what.found[0] = '\0';
-    error_found(&first->what, "%s%s%" PRIu64 " tensors so; this is the first", found,
+    error_found(&first->what, "%s%s%" PRIu64 " tensors affected; this is the first", found,
                 found[0] == '\0' ? "" : "; ", same);
 }
 

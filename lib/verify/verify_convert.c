@@ -43,12 +43,12 @@ static bool report_optimizer_differs(fsdpck_verify *v, const rank_differences *d
     error_path(&what, is_first ? d->first.path : v->src->path);
     error_tensor(&what, is_first ? d->first.tensor : name);
     if (count > 1)
-        error_found(&what, "%s%s%" PRIu64 " tensors so", is_first ? d->first.found : "",
+        error_found(&what, "%s%s%" PRIu64 " tensors affected", is_first ? d->first.found : "",
                     is_first ? "; " : "", count);
     else if (is_first)
         error_found(&what, "%s", d->first.found);
-    error_next(&what, "see whether all files are of one save; else say what becomes of it where "
-                      "it is read: --per-rank keep, first or drop");
+    error_next(&what, "check that all files are from one save; otherwise read it with --per-rank "
+                      "keep, first or drop");
     findings_report_as(&v->found, FINDING_WARNING, &what);
     return true;
 }

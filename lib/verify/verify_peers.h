@@ -1,11 +1,11 @@
-/* verify_peers.h: the ranks of a group, as verify's checks see them. */
+/* verify_peers.h: the ranks of a group, as check_peers. */
 #ifndef FSDPCK_VERIFY_VERIFY_PEERS_H
 #define FSDPCK_VERIFY_VERIFY_PEERS_H
 
 #include "check/check.h"
 #include "open/checkpoint.h"
 
-/* Of an open checkpoint, which is borrowed. */
+/* Borrows the open checkpoint. */
 check_peers verify_peers(fsdpck_checkpoint *src);
 
 #endif

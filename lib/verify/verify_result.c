@@ -18,19 +18,19 @@ bool verify_is_partial(const fsdpck_verify *v)
 static const char *not_seen_of_level(const fsdpck_verify *v)
 {
     static const char *const texts[] = {
-        [CHECK_QUICK] = "anything inside the data; holes and overlaps; payloads that are not what "
-                        "the metadata say",
-        [CHECK_STRUCTURE] = "anything inside the data; holes and overlaps; payloads that are not "
-                            "what the metadata say",
+        [CHECK_QUICK] =
+            "anything inside the data; gaps and overlaps; payloads that do not match the metadata",
+        [CHECK_STRUCTURE] =
+            "anything inside the data; gaps and overlaps; payloads that do not match the metadata",
         [CHECK_COVERAGE] = "flipped bits",
-        [CHECK_CHECKSUM] = "values that were wrong when they were saved; bytes without a checksum",
-        [CHECK_NUMERIC] = "most values that were wrong when they were saved (NaN is seen, a wrong "
-                          "number is not); bytes without a checksum",
+        [CHECK_CHECKSUM] = "values that were wrong when saved; bytes without a checksum",
+        [CHECK_NUMERIC] = "most values that were wrong when saved (NaN is detected, a wrong number "
+                          "is not); bytes without a checksum",
     };
     if (v->manifest_result.covers)
-        return v->level >= CHECK_NUMERIC ? "most values that were wrong when they were saved (NaN "
-                                           "is seen, a wrong number is not)"
-                                         : "values that were wrong when they were saved";
+        return v->level >= CHECK_NUMERIC ? "most values that were wrong when saved (NaN is "
+                                           "detected, a wrong number is not)"
+                                         : "values that were wrong when saved";
     return texts[v->level];
 }
 
@@ -41,8 +41,8 @@ static const char *not_seen_of_files(const fsdpck_verify *v)
         !v->src->probe.is_folder)
         return "";
     return catalogue_file_count(&v->src->cat) > 1
-               ? "; files of two saves that were mixed; shards of one shape that were swapped"
-           : v->src->format->of_two_saves ? "; files of two saves that were mixed"
+               ? "; mixed files of two saves; swapped shards of the same shape"
+           : v->src->format->of_two_saves ? "; mixed files of two saves"
                                           : "";
 }
 
@@ -50,18 +50,15 @@ void verify_set_not_seen(fsdpck_verify *v)
 {
     if (v->src == NULL) {
         snprintf(v->not_seen, sizeof v->not_seen, "%s",
-                 v->manifest_result.there
-                     ? "all of it: it could not be opened, and nothing was looked at "
-                       "but its files, with the manifest"
-                     : "all of it: it could not be opened, and nothing else was looked "
-                       "at");
+                 v->manifest_result.there ? "everything: the checkpoint could not be opened, and "
+                                            "only its files were compared with the manifest"
+                                          : "everything: the checkpoint could not be opened");
         return;
     }
     const bool doubt = v->src->cat.origin.order_suspect;
     snprintf(v->not_seen, sizeof v->not_seen, "%s%s%s%s",
-             verify_is_partial(v) ? "what was skipped; " : "", not_seen_of_level(v),
-             not_seen_of_files(v),
-             doubt ? "; whether rows are in the right order (see the notes)" : "");
+             verify_is_partial(v) ? "skipped data; " : "", not_seen_of_level(v),
+             not_seen_of_files(v), doubt ? "; the order of rows (see the notes)" : "");
 }
 
 /* Without storages, which come last. */

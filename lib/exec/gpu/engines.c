@@ -43,8 +43,8 @@ static fsdpck_status run_items(struct exec *x, bool *done, fsdpck_error *err)
 
 static void note_exchanged(const struct exec *x, uint64_t nbytes)
 {
-    log_write(x->r.log, LOG_DETAIL, "NCCL brought %" PRIu64 " bytes, in %" PRIu64 " rounds", nbytes,
-              x->exchange_rounds);
+    log_write(x->r.log, LOG_DETAIL, "NCCL transferred %" PRIu64 " bytes, in %" PRIu64 " rounds",
+              nbytes, x->exchange_rounds);
 }
 
 static const engine engine_gpu = {

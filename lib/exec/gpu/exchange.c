@@ -206,7 +206,7 @@ static fsdpck_status gather_message(worker *w, const void *ctx, fsdpck_error *er
     w->segment = gather_segment;
     if (st == FSDPCK_OK && w->of_engine->tile_exchange.sent != m->nbytes)
         st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                       "a message has other bytes than planned");
+                       "size of a message differs from the plan");
     return st;
 }
 

@@ -1,25 +1,27 @@
-/* exchange.h: tiles whose bytes are on disks of other ranks, by NCCL from GPU to GPU.
+/* exchange.h: fills tiles with bytes from other ranks' disks, by NCCL from GPU to GPU.
  *
- *     RETURN_IF(exchange_open(x, err));   // by all ranks; x->of_engine->exchange is NULL: by MPI, then
+ *     RETURN_IF(exchange_open(x, err));   // collective; if x->of_engine->exchange is NULL, MPI is used
  *     st = exchange_run(exchange, err);   // this rank's items
  *     st = group_agree(g, st, err);
  *     exchange_close(x, st == FSDPCK_OK);
  *
- * Each rank knows who fills which tile and who reads which file for it, and so the same rounds
- * (rounds.h). What a rank reads for another's tile it places and casts into a message in its device's
- * memory: the segments one after the other, packed, in the order in which the plan gives them. In a round
- * all messages go in one group of sends and receives, on a stream of their own, while the workers fill
- * and write the tiles of the round before and make the messages of the next one. The receiver's device
- * places what came beside what it reads itself.
+ * Each rank derives from the plan which rank fills each tile and which one reads each file for it,
+ * so all compute the same rounds (rounds.h). A rank places and casts the data that it reads for
+ * others into messages in device memory: packed segments, in plan order. The messages of a round
+ * are one group of sends and receives on a separate stream. Meanwhile workers fill and write the
+ * tiles of the previous round and make the messages of the next one. The receiver's device places
+ * the messages beside the data that it reads itself.
  *
- * Only the thread that runs it calls NCCL. Its waits end with the run's cancel token (which is set where
- * another rank fails or is lost) and some seconds after the group's peer timeout: the communicator is
- * aborted then.
+ * Only one thread calls NCCL. Its waits end when the run's cancel token is set (also if another
+ * rank fails or is lost), or some seconds after the group's peer timeout; the communicator is then
+ * aborted.
  *
- * A message has the sum that the sender's device made of it. Where it is another one at the receiver the
- * tile is filled once more, by reads over MPI, as are streams, column groups (column_group.h) and replicas always.
+ * A message has a checksum computed by the sender's device. If it differs at the receiver, the tile
+ * is filled again by reads over MPI. Streams, column groups (column_group.h) and replicas always
+ * use MPI.
  *
- * Device memory: twice what a round sends and receives, with the lanes within the memory of the request.
+ * Device memory: twice the data of a round, which counts with the GPU workers against the memory of
+ * the request.
  */
 #ifndef FSDPCK_EXEC_GPU_EXCHANGE_H
 #define FSDPCK_EXEC_GPU_EXCHANGE_H
@@ -29,25 +31,27 @@
 
 typedef struct exchange exchange;
 
-/* What came for a tile. */
+/* Received data of a tile. */
 typedef struct exchange_received {
-    gpu_address at; /* needs' at_to count from it; a multiple of ROUNDS_ALIGN */
+    gpu_address at; /* origin of the needs' at_to; a multiple of ROUNDS_ALIGN */
     const round_need *needs;
     uint32_t need_count;
 } exchange_received;
 
-/* Of device memory, for each worker of the rank that has the least of them. */
+/* Device memory per worker, of the rank with the least. */
 uint64_t exchange_worker_nbytes(uint64_t tile_span);
 
-/* After exec_assign_work. A failure to get NCCL, or memory for it, is none: then all ranks go without. */
+/* After exec_assign_work. If a rank cannot get NCCL or its memory, all ranks do without; this is
+ * not a failure. */
 fsdpck_status exchange_open(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status exchange_run(exchange *e, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* In order only where all ranks are done. */
+/* `in_order`: only if all ranks have finished. */
 void exchange_close(struct exec *x, bool in_order);
 
-/* Who reads a source file for the tiles of a rank: itself where it has it. */
+/* The rank that reads a source file for the tiles of `rank`: `rank` itself if it has the file. */
 unsigned exchange_reader(const exchange *e, uint32_t file_index, unsigned rank);
-/* All of a tile by the worker's GPU part: out of travel.recv_buffer, and what this rank reads itself. */
+/* Fills a tile by the worker's GPU part, from tile_exchange.recv_buffer and this rank's own
+ * reads. */
 fsdpck_status exchange_gather(worker *w, const output_range *range,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -1,4 +1,4 @@
-/* exchange_internal.h: what exchange.c and exchange_open.c share. */
+/* exchange_internal.h: shared by exchange.c and exchange_open.c. */
 #ifndef FSDPCK_EXEC_GPU_EXCHANGE_INTERNAL_H
 #define FSDPCK_EXEC_GPU_EXCHANGE_INTERNAL_H
 
@@ -7,11 +7,11 @@
 #include "group/remote_folder.h"
 #include "kernels/nccl_exchange.h"
 
-/* The round that is exchanged, the one before and the next one. */
+/* The previous, current and next round. */
 #define ROUND_LISTS 3u
 #define ITEM_NONE   UINT32_MAX
 
-/* Where a rank is in its items. */
+/* Position of a rank in its items. */
 typedef struct tile_cursor {
     uint32_t item;
     bool begun;
@@ -26,7 +26,7 @@ struct exchange {
     gpu_stream *stream;
     gpu_address send_buffer[2], recv_buffer[2];
     uint64_t capacity_nbytes; /* of each */
-    uint64_t tile_nbytes;     /* what all ranks have: the least of any */
+    uint64_t tile_nbytes;     /* the minimum over all ranks */
     unsigned tiles_each;
     file_holders *readers; /* by source file */
     uint32_t *next_item;   /* by item: the next one of the same rank */
@@ -39,7 +39,7 @@ struct exchange {
     uint64_t travelled_nbytes, round_count;
 };
 
-/* Once the sizes are known. */
+/* After the sizes are known. */
 fsdpck_status exchange_schedule(exchange *e, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

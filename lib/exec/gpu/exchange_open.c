@@ -29,7 +29,8 @@ static fsdpck_status receive_answer(void *ctx, unsigned rank, const uint8_t *byt
     all_answers *all = ctx;
     rank_answer c;
     if (nbytes != sizeof c)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a rank said something else");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "a rank sent an unexpected answer");
     memcpy(&c, bytes, sizeof c);
     c.why_not[REASON_NBYTES - 1] = '\0';
     all->tile_nbytes = c.tile_nbytes < all->tile_nbytes ? c.tile_nbytes : all->tile_nbytes;
@@ -137,7 +138,7 @@ fsdpck_status exchange_open(struct exec *x, fsdpck_error *err)
         return FSDPCK_OK;
     if (x->r.is_own_file != NULL) { /* ranks know the items of their own host alone */
         log_write(x->r.log, LOG_DETAIL,
-                  "ranks exchange by MPI, not by NCCL: each host has an output of its own");
+                  "ranks exchange by MPI, not by NCCL: each host has its own output");
         return FSDPCK_OK;
     }
     exchange *e = calloc(1, sizeof *e);

@@ -82,9 +82,8 @@ static fsdpck_status check_by_threads(worker *w, const engine_fill *f, fsdpck_er
     w->stats = stats;
     if (f->sum(w, f->ctx) == before)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
-              "the GPU gave other bytes than the processor");
-    error_next(err, "leave --engine away, and report it with the names of the GPU and its driver");
+    error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "GPU and CPU results differ");
+    error_next(err, "omit --engine, and report a bug with the names of the GPU and its driver");
     return FSDPCK_DEVICE;
 }
 
@@ -97,8 +96,8 @@ fsdpck_status fill_by_gpu(worker *w, const engine_fill *f, fsdpck_error *err)
         RETURN_IF(fill_once(w, f, &intact, err));
     if (!intact) {
         error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
-                  "copies to or from the GPU changed bytes, twice");
-        error_next(err, "leave --engine away: the GPU or its slot is failing");
+                  "copies to or from the GPU were corrupted twice");
+        error_next(err, "omit --engine: the GPU or its slot is failing");
         return FSDPCK_DEVICE;
     }
     w->stats.gpu_tiles++;

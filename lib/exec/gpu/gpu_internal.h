@@ -1,4 +1,4 @@
-/* gpu_internal.h: what the GPU's engine has of a run and of each worker. */
+/* gpu_internal.h: state of the GPU engine, per run and per worker. */
 #ifndef FSDPCK_EXEC_GPU_GPU_INTERNAL_H
 #define FSDPCK_EXEC_GPU_GPU_INTERNAL_H
 
@@ -6,28 +6,28 @@
 #include "exec/gpu/gpu_worker.h"
 
 struct engine_state {
-    gpu_address exchange_memory; /* as long as lanes may have something to do with it */
-    struct exchange *exchange;   /* NULL: bytes of other ranks are asked for by MPI */
+    gpu_address exchange_memory; /* kept while GPU workers may use it */
+    struct exchange *exchange;   /* NULL: bytes of other ranks come by MPI */
     int given_up;                /* atomic: the warning was given */
 };
 
-/* Of a tile some of whose bytes are read by other ranks (exchange.h). */
+/* State of a tile with bytes that other ranks read (exchange.h). */
 typedef struct tile_exchange {
-    unsigned rank; /* whose tile it is */
+    unsigned rank; /* the rank that fills the tile */
     uint64_t sent; /* bytes of the message so far */
-    /* Of the tile worked on: its messages; NULL: none came, or they are not to be used. */
+    /* Messages of the current tile; NULL: none received, or not to be used. */
     const struct exchange_received *recv_buffer;
-    /* By rank: where its message goes on, from the recv_buffer's begin. */
+    /* By rank: read position in its message, from the recv_buffer's begin. */
     uint64_t *received_at;
 } tile_exchange;
 
 struct engine_worker {
-    gpu *pinned_by;         /* whose the memory is; NULL: engine_threads' */
+    gpu *pinned_by; /* the device that pinned the memory; NULL: allocated by engine_threads */
     gpu_worker *gpu_worker; /* NULL: it was given up; its staging is where the worker's is */
     tile_exchange tile_exchange;
 };
 
-/* Where the device's tile has what dst points to. */
+/* Offset in the device's tile that corresponds to dst. */
 static inline uint64_t gpu_span_at(const worker *w, const uint8_t *dst)
 {
     return (uint64_t)(dst - w->memory);

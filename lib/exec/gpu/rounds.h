@@ -1,4 +1,5 @@
-/* rounds.h: in which order tiles travel between ranks that send and receive at the same time.
+/* rounds.h: the order in which tiles are exchanged between ranks that send and receive at the same
+ * time.
  *
  *     RETURN_IF(rounds_init(&r, size, tiles_each, capacity_nbytes, next, ctx, err));
  *     do {
@@ -8,12 +9,12 @@
  *     round_list_release(&list);
  *     rounds_release(&r);
  *
- * A tile is filled by one rank, which may need bytes for it that others read: one message from each of
- * them. A round has some tiles with all that they need: of every rank at most tiles_each of its own, and
- * no rank sends or receives more than capacity_nbytes in it. Whoever asks with the same numbers gets the
- * same rounds: all ranks make them for themselves, and what one sends in a round another receives.
+ * A tile is filled by one rank, which may need one message from each rank that reads bytes for it.
+ * A round contains some tiles with all of their messages: at most tiles_each tiles per rank, and at
+ * most capacity_nbytes sent or received per rank. Equal inputs give equal rounds: each rank
+ * computes them itself, and every send in a round matches a receive.
  *
- * Each tile of every rank is in one round, a rank's in their order. Ranks begin rounds in turn.
+ * Each tile is in one round; the tiles of a rank keep their order. Ranks begin rounds in turn.
  */
 #ifndef FSDPCK_EXEC_GPU_ROUNDS_H
 #define FSDPCK_EXEC_GPU_ROUNDS_H
@@ -21,15 +22,15 @@
 #include "base/alloc.h"
 #include "plan/segment.h"
 
-/* Messages begin at multiples of this; behind each is its sum. */
+/* Messages begin at multiples of this; each is followed by its checksum. */
 #define ROUNDS_ALIGN 256u
 
 typedef struct round_need {
     uint32_t tile; /* in the round's list */
     uint32_t from; /* rank */
     uint64_t nbytes;
-    uint64_t at_from; /* in what the rank sends in this round */
-    uint64_t at_to;   /* in what the tile's rank receives */
+    uint64_t at_from; /* offset in the data that the rank sends in this round */
+    uint64_t at_to;   /* offset in the data that the tile's rank receives */
 } round_need;
 
 typedef struct round_tile {
@@ -44,7 +45,7 @@ typedef struct round_list {
     vec needs; /* round_need */
 } round_list;
 
-/* The next tile of a rank, and into nbytes_from, by rank and zeros before, what it needs of others;
+/* The next tile of a rank; adds the bytes that it needs from each rank to the zeroed nbytes_from.
  * *there is false after the last one. */
 typedef fsdpck_status (*rounds_next_fn)(void *ctx, unsigned rank, output_range *tile,
                                         uint64_t *nbytes_from, bool *there, fsdpck_error *err);
@@ -65,16 +66,16 @@ typedef struct rounds {
     uint64_t *sent, *received; /* in the round, by rank */
 } rounds;
 
-/* Bytes that a message takes: with its sum, and up to where the next one begins. */
+/* Size of a message with its checksum, up to the begin of the next one. */
 uint64_t rounds_message_nbytes(uint64_t nbytes);
-/* Where in a message its sum is. */
+/* Offset of the checksum in a message. */
 uint64_t rounds_sum_at(uint64_t nbytes);
-/* What makes sure that every tile finds room: needs of one tile have so many bytes together. */
+/* The capacity that every tile fits into: the needs of one tile have at most this many bytes. */
 uint64_t rounds_capacity(unsigned size, unsigned tiles_each, uint64_t tile_needs_nbytes);
 
 fsdpck_status rounds_init(rounds *r, unsigned size, unsigned tiles_each, uint64_t capacity_nbytes,
                           rounds_next_fn next, void *ctx, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* INTERNAL where a tile alone needs more than the capacity. */
+/* INTERNAL if a single tile needs more than the capacity. */
 fsdpck_status rounds_next(rounds *r, round_list *list, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void rounds_release(rounds *r);
 void round_list_release(round_list *list);

@@ -22,8 +22,8 @@ void worker_drop_gpu(worker *w, const fsdpck_error *why)
     gpu_worker_free(w->of_engine->gpu_worker);
     w->of_engine->gpu_worker = NULL;
     if (__atomic_exchange_n(&w->x->of_engine->given_up, 1, __ATOMIC_RELAXED) == 0)
-        log_warn(w->x->r.log, FSDPCK_FINDING_SYS_DEVICE, "see what the GPU's driver logged",
-                 "threads go on without the GPU: %s", why->message);
+        log_warn(w->x->r.log, FSDPCK_FINDING_SYS_DEVICE, "check the log of the GPU's driver",
+                 "continuing with threads, without the GPU: %s", why->message);
 }
 
 static fsdpck_status allocate_pinned_memory(worker *w, uint64_t tile_span, fsdpck_error *err)

@@ -146,7 +146,7 @@ Test(parts, of_a_bare_model_no_parameter_is_lost_by_its_name)
     find();
     for (size_t i = 0; i < parts.tensor_count; i++)
         cr_expect_eq(parts.tensor_part[i], PART_MODEL, "%zu", i);
-    cr_expect_str_eq(parts.rule, "all of it is the model: no outer key, no optimizer state");
+    cr_expect_str_eq(parts.rule, "model only: no outer key, no optimizer state");
 }
 
 /* torchtitan keeps the model's names at the top, beside the optimizer. */
