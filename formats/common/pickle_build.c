@@ -86,7 +86,7 @@ static fsdpck_status target_of(pickle_machine *m, size_t i, value_kind kind, val
     }
     if (value_kind_inline(v) != VALUE_CALL)
         return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL,
-                                 "items are added to a value that takes none", err);
+                                 "items added to a value that cannot hold items", err);
     const value_call *call = value_call_of(m->pool, v);
     *target = kind == VALUE_LIST   ? call->list_items
               : kind == VALUE_DICT ? call->dict_items
@@ -196,8 +196,7 @@ fsdpck_status pickle_do_pairs(pickle_machine *m, size_t first, fsdpck_error *err
     if (first <= m->fence)
         return pickle_fail_stack(m, err);
     if ((m->stack.count - first) % 2 != 0)
-        return pickle_fail_input(m, FSDPCK_FINDING_PKL_ODD, "a dict gets a key without an item",
-                                 err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_ODD, "dict key without a value", err);
     if (m->hooks->on_pair != NULL)
         RETURN_IF(offer_pairs(m, first, err));
     return take_items(m, first, VALUE_DICT, err);

@@ -50,10 +50,10 @@ static fsdpck_status check_call(const pickle_machine *m, value callee, value arg
                                 fsdpck_error *err)
 {
     if (!is_callable(callee))
-        return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL,
-                                 "something that cannot be called is applied to arguments", err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL, "call of a value that is not callable",
+                                 err);
     if (value_kind_inline(args) != VALUE_TUPLE)
-        return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL, "the arguments of a call are no tuple",
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL, "arguments of a call are not a tuple",
                                  err);
     return FSDPCK_OK;
 }
@@ -77,7 +77,7 @@ fsdpck_status pickle_do_newobj_ex(pickle_machine *m, fsdpck_error *err)
     RETURN_IF(check_call(m, call.callee, call.args, err));
     if (value_kind_inline(call.kwargs) != VALUE_DICT)
         return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL,
-                                 "the keyword arguments of a call are no dict", err);
+                                 "keyword arguments of a call are not a dict", err);
     return push_call(m, 3, &call, err);
 }
 
@@ -106,7 +106,7 @@ static fsdpck_status build_host(pickle_machine *m, fsdpck_error *err)
     const pickle_slot state = *pickle_top(m, 0);
     if (m->hooks->on_build_host == NULL)
         return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL,
-                                 "state is set on a value that takes none", err);
+                                 "state set on a value that has no state", err);
     RETURN_IF(m->hooks->on_build_host(m->hooks->ctx, m->pool, pickle_top(m, 1)->v, state.v, err));
     m->stack.count--;
     pickle_rewind(m, state.mark);
@@ -126,10 +126,10 @@ fsdpck_status pickle_do_build(pickle_machine *m, fsdpck_error *err)
         return build_host(m, err);
     if (kind != VALUE_CALL)
         return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL,
-                                 "state is set on a value that takes none", err);
+                                 "state set on a value that has no state", err);
     value_call call = *value_call_of(m->pool, slot->v);
     if (call.has_state)
-        return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL, "the state of an object is set twice",
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL, "state of an object is set twice",
                                  err);
     RETURN_IF(pickle_deepen(m, slot, state.depth, err));
     call.state = state.v;

@@ -19,8 +19,8 @@ fsdpck_status pickle_memo_prepare(pickle_memo *m, uint64_t max_entries, fsdpck_e
     }
     if (total > max_entries) {
         fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT,
-                                     "the memo of the pickle is too large");
-        error_expected(err, "at most %" PRIu64 " entries that are fetched", max_entries);
+                                     "memo of the pickle is too large");
+        error_expected(err, "at most %" PRIu64 " fetched entries", max_entries);
         error_found(err, "%" PRIu64, total);
         return st;
     }

@@ -21,14 +21,14 @@ fsdpck_status pickle_fail_limit(const pickle_machine *m, fsdpck_finding_id findi
 fsdpck_status pickle_fail_stack(const pickle_machine *m, fsdpck_error *err)
 {
     return pickle_fail_input(m, FSDPCK_FINDING_PKL_STACK,
-                             "an opcode takes more values than there are", err);
+                             "opcode takes more values than the stack holds", err);
 }
 
 fsdpck_status pickle_stack_grow(pickle_machine *m, fsdpck_error *err)
 {
     if (m->stack.count >= m->limits->max_stack)
         return pickle_fail_limit(m, FSDPCK_FINDING_PKL_LIMIT,
-                                 "the pickle keeps too many values on its stack", err);
+                                 "pickle keeps too many values on its stack", err);
     RETURN_IF(vec_reserve(&m->stack, 1, err));
     m->stack_room =
         m->stack.capacity < m->limits->max_stack ? m->stack.capacity : (size_t)m->limits->max_stack;
@@ -53,7 +53,7 @@ fsdpck_status pickle_close_mark(pickle_machine *m, size_t *first, fsdpck_error *
 {
     if (m->marks.count == 0)
         return pickle_fail_input(m, FSDPCK_FINDING_PKL_MARK,
-                                 "an opcode needs a mark and there is none", err);
+                                 "opcode requires a mark, but the stack has none", err);
     *first = m->fence;
     m->marks.count--;
     m->fence = m->marks.count > 0 ? *VEC_AT(&m->marks, size_t, m->marks.count - 1) : 0;
@@ -89,7 +89,7 @@ static fsdpck_status memo_fetch_slowly(pickle_machine *m, uint64_t index, fsdpck
     const value *entry = pickle_memo_at(&m->memo, index);
     if (entry == NULL || *entry == PICKLE_MEMO_UNSET)
         return pickle_fail_input(m, FSDPCK_FINDING_PKL_MEMO,
-                                 "a memo entry is fetched before it was stored", err);
+                                 "memo entry is fetched before it is stored", err);
     if (value_kind_inline(*entry) == VALUE_CALL) { /* may yet be replaced: not kept as recent */
         const value_call *call = value_call_of(m->pool, *entry);
         return pickle_push_plain(m, call->forwarded ? call->state : *entry, err);
@@ -204,7 +204,7 @@ static fsdpck_status do_fetch_or_store(pickle_machine *m, uint8_t op, fsdpck_err
     size_t nbytes = op == OP_BINPUT || op == OP_BINGET ? 1 : 4;
     if (op == OP_PUT || op == OP_GET) {
         if (!pickle_line(m->in, m->at, &nbytes) || !pickle_decimal(p, nbytes, &index))
-            return pickle_fail_input(m, FSDPCK_FINDING_PKL_INT, "a memo index is no number", err);
+            return pickle_fail_input(m, FSDPCK_FINDING_PKL_INT, "memo index is not a number", err);
         nbytes++;
     } else {
         index = nbytes == 1 ? p[0] : load_le32(p);

@@ -43,8 +43,7 @@ static fsdpck_status bad(const struct skim *s, fsdpck_finding_id finding, const 
 
 static fsdpck_status truncated(const struct skim *s, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        bad(s, FSDPCK_FINDING_PKL_TRUNCATED, "the pickle ends before its STOP", err);
+    const fsdpck_status st = bad(s, FSDPCK_FINDING_PKL_TRUNCATED, "pickle ends before STOP", err);
     error_next(err,
                "the file was cut short, or its writer was interrupted: copy or write it again");
     return st;
@@ -94,10 +93,10 @@ static fsdpck_status skim_counted(struct skim *s, unsigned width, fsdpck_error *
     const uint8_t op = s->in->bytes[s->op_at];
     if ((op == OP_LONG4 || op == OP_BINSTRING) && nbytes > INT32_MAX)
         return bad(s, op == OP_LONG4 ? FSDPCK_FINDING_PKL_INT : FSDPCK_FINDING_PKL_LENGTH,
-                   "a length is negative", err);
+                   "negative length in the pickle", err);
     if (nbytes > s->in->nbytes) {
         const fsdpck_status st =
-            bad(s, FSDPCK_FINDING_PKL_LENGTH, "a length is larger than the whole pickle", err);
+            bad(s, FSDPCK_FINDING_PKL_LENGTH, "length exceeds the size of the pickle", err);
         error_expected(err, "at most %zu bytes", left - width);
         error_found(err, "%" PRIu64 " bytes", nbytes);
         return st;
@@ -113,13 +112,13 @@ static fsdpck_status skim_counted(struct skim *s, unsigned width, fsdpck_error *
 static fsdpck_status skim_frame(struct skim *s, fsdpck_error *err)
 {
     if (s->in_frame)
-        return bad(s, FSDPCK_FINDING_PKL_FRAME, "a frame begins inside another one", err);
+        return bad(s, FSDPCK_FINDING_PKL_FRAME, "frame begins inside another frame", err);
     if (s->in->nbytes - s->at < 8)
         return truncated(s, err);
     const uint64_t nbytes = load_le64(s->in->bytes + s->at);
     s->at += 8;
     if (nbytes == 0)
-        return bad(s, FSDPCK_FINDING_PKL_FRAME, "a frame is empty", err);
+        return bad(s, FSDPCK_FINDING_PKL_FRAME, "empty frame in the pickle", err);
     s->in_frame = true;
     if (nbytes <= s->in->nbytes - s->at) {
         s->limit = s->at + (size_t)nbytes;
@@ -136,27 +135,26 @@ static fsdpck_status check_frames(struct skim *s, fsdpck_error *err)
     if (s->long_frame_nbytes > 0) {
         s->op_at = s->long_frame_at;
         const fsdpck_status st =
-            bad(s, FSDPCK_FINDING_PKL_FRAME, "a frame is longer than what is left", err);
+            bad(s, FSDPCK_FINDING_PKL_FRAME, "frame is longer than the rest of the pickle", err);
         error_expected(err, "at most %zu bytes", s->in->nbytes - s->op_at - 9);
         error_found(err, "%" PRIu64 " bytes", s->long_frame_nbytes);
         return st;
     }
     if (s->in_frame && s->at < s->limit)
-        return bad(s, FSDPCK_FINDING_PKL_FRAME, "a frame goes on after STOP", err);
+        return bad(s, FSDPCK_FINDING_PKL_FRAME, "frame continues after STOP", err);
     return FSDPCK_OK;
 }
 
 static fsdpck_status skim_proto(struct skim *s, fsdpck_error *err)
 {
     if (s->op_at != 0)
-        return bad(s, FSDPCK_FINDING_PKL_PROTO, "PROTO stands inside the pickle", err);
+        return bad(s, FSDPCK_FINDING_PKL_PROTO, "PROTO inside the pickle, not at its start", err);
     if (s->at == s->in->nbytes)
         return truncated(s, err);
     const uint8_t protocol = s->in->bytes[s->at++];
     if (protocol <= PICKLE_PROTOCOL_MAX)
         return FSDPCK_OK;
-    const fsdpck_status st =
-        bad(s, FSDPCK_FINDING_PKL_PROTO, "the protocol of the pickle is unknown", err);
+    const fsdpck_status st = bad(s, FSDPCK_FINDING_PKL_PROTO, "unknown pickle protocol", err);
     error_expected(err, "0 to %d", PICKLE_PROTOCOL_MAX);
     error_found(err, "%u", protocol);
     return st;
@@ -167,8 +165,8 @@ static fsdpck_status check_index(const struct skim *s, uint64_t index, fsdpck_er
 {
     if (index < s->in->nbytes)
         return FSDPCK_OK;
-    const fsdpck_status st = bad(s, FSDPCK_FINDING_PKL_MEMO,
-                                 "a memo index is larger than any that the pickle can have", err);
+    const fsdpck_status st =
+        bad(s, FSDPCK_FINDING_PKL_MEMO, "memo index exceeds the size of the pickle", err);
     error_expected(err, "less than %zu", s->in->nbytes);
     error_found(err, "%" PRIu64, index);
     return st;
@@ -190,7 +188,7 @@ static fsdpck_status skim_index(struct skim *s, unsigned width, bool fetch, fsdp
         if (!pickle_line(s->in, s->at, &nbytes))
             return truncated(s, err);
         if (!pickle_decimal(p, nbytes, &index))
-            return bad(s, FSDPCK_FINDING_PKL_INT, "a memo index is no number", err);
+            return bad(s, FSDPCK_FINDING_PKL_INT, "memo index is not a number", err);
         s->at += nbytes + 1;
     } else {
         if (s->in->nbytes - s->at < width)
@@ -227,10 +225,10 @@ static fsdpck_status skim_refused(const struct skim *s, uint8_t op, fsdpck_error
         break;
     default:
         return pickle_error(s->in, s->op_at, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_OPCODE, err,
-                            "the pickle has an unknown opcode, 0x%02X", op);
+                            "pickle has an unknown opcode, 0x%02X", op);
     }
     return pickle_error(s->in, s->op_at, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_OPCODE, err,
-                        "the pickle uses the opcode %s, which checkpoints do not need", name);
+                        "pickle uses the opcode %s, which checkpoints do not need", name);
 }
 
 /* Opcodes that are rare, or have more than a fixed number of argument bytes. */
@@ -351,8 +349,7 @@ fsdpck_status pickle_skim_all(const pickle_input *in, pickle_memo *memo, size_t 
         if (s.at > in->nbytes || (s.at == in->nbytes && !s.stopped))
             return truncated(&s, err);
         if (s.at > s.limit)
-            return bad(&s, FSDPCK_FINDING_PKL_FRAME, "an opcode reaches over the end of its frame",
-                       err);
+            return bad(&s, FSDPCK_FINDING_PKL_FRAME, "opcode crosses the end of its frame", err);
         if (!s.stopped) {
             s.limit = in->nbytes;
             s.in_frame = false;
@@ -360,8 +357,8 @@ fsdpck_status pickle_skim_all(const pickle_input *in, pickle_memo *memo, size_t 
     }
     RETURN_IF(check_frames(&s, err));
     if (s.memoizes && s.numbers)
-        return bad(&s, FSDPCK_FINDING_PKL_MEMO,
-                   "the pickle mixes MEMOIZE with numbered memo entries", err);
+        return bad(&s, FSDPCK_FINDING_PKL_MEMO, "pickle mixes MEMOIZE with numbered memo entries",
+                   err);
     *nbytes = s.at;
     return FSDPCK_OK;
 }

@@ -42,7 +42,8 @@ fsdpck_status pickle_push_str(pickle_machine *m, const uint8_t *text, size_t nby
 {
     value v;
     if (!is_text(text, nbytes))
-        return pickle_fail_input(m, FSDPCK_FINDING_PKL_STR, "a string is not UTF-8", err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_STR, "string in the pickle is not UTF-8",
+                                 err);
     RETURN_IF(value_new_str(m->pool, (const char *)text, nbytes, &v, err));
     return pickle_push_plain(m, v, err);
 }
@@ -68,7 +69,7 @@ static fsdpck_status push_symbol(pickle_machine *m, const char *module, size_t m
         !is_text((const uint8_t *)module, module_nbytes) ||
         !is_text((const uint8_t *)name, name_nbytes))
         return pickle_fail_input(m, FSDPCK_FINDING_PKL_GLOBAL,
-                                 "a symbol's module and name are no names", err);
+                                 "module or name of a symbol is not a valid name", err);
     RETURN_IF(value_new_symbol_of(m->pool, module, module_nbytes, name, name_nbytes, &v, err));
     return pickle_push(m, v, mark, 0, err);
 }
@@ -99,7 +100,7 @@ fsdpck_status pickle_do_stack_global(pickle_machine *m, fsdpck_error *err)
     const pickle_slot name = *pickle_top(m, 0);
     if (value_kind_inline(module.v) != VALUE_STR || value_kind_inline(name.v) != VALUE_STR)
         return pickle_fail_input(m, FSDPCK_FINDING_PKL_GLOBAL,
-                                 "a symbol's module and name are no strings", err);
+                                 "module and name of a symbol are not strings", err);
     m->stack.count -= 2;
     size_t module_nbytes = 0;
     size_t name_nbytes = 0;
@@ -141,7 +142,8 @@ static fsdpck_status push_decimal(pickle_machine *m, const char *text, size_t nb
     for (size_t i = 0; good && i < ndigits; i++)
         good = digits[i] >= '0' && digits[i] <= '9';
     if (!good)
-        return pickle_fail_input(m, FSDPCK_FINDING_PKL_INT, "a number is no decimal number", err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_INT, "number in the pickle is not decimal",
+                                 err);
     uint8_t le[DIGITS_MOST / 2 + 2]; /* a digit takes less than half a byte */
     const size_t le_nbytes = ndigits / 2 + 2;
     bytes_of_digits(digits, ndigits, negative, le, le_nbytes);
@@ -182,7 +184,8 @@ static fsdpck_status push_float(pickle_machine *m, const char *text, size_t nbyt
     double d;
     value v;
     if (!parse_double(text, nbytes, &d))
-        return pickle_fail_input(m, FSDPCK_FINDING_PKL_INT, "a number is no decimal fraction", err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_INT,
+                                 "number in the pickle is not a decimal fraction", err);
     const uint64_t mark = m->pool->cells.count;
     RETURN_IF(value_new_float(m->pool, d, &v, err));
     return pickle_push(m, v, mark, 0, err);
@@ -309,15 +312,15 @@ static fsdpck_status push_escaped(pickle_machine *m, uint8_t op, const char *lin
         return FSDPCK_LIMIT;
     fsdpck_status st;
     if (op == OP_UNICODE)
-        st =
-            unescape_unicode(line, nbytes, plain, &n)
-                ? pickle_push_str(m, plain, n, err)
-                : pickle_fail_input(m, FSDPCK_FINDING_PKL_STR, "a string has a broken escape", err);
+        st = unescape_unicode(line, nbytes, plain, &n)
+                 ? pickle_push_str(m, plain, n, err)
+                 : pickle_fail_input(m, FSDPCK_FINDING_PKL_STR,
+                                     "invalid escape in a string of the pickle", err);
     else
         st = unescape_string(line, nbytes, plain, &n)
                  ? pickle_push_python2_str(m, plain, n, err)
                  : pickle_fail_input(m, FSDPCK_FINDING_PKL_STR,
-                                     "a string is not quoted as it must be", err);
+                                     "string in the pickle is not quoted correctly", err);
     budget_free(m->pool->owner, plain, room);
     return st;
 }
@@ -343,6 +346,6 @@ fsdpck_status pickle_do_line(pickle_machine *m, uint8_t op, fsdpck_error *err)
         RETURN_IF(pickle_push_str(m, (const uint8_t *)line, nbytes, err));
         return pickle_do_persid(m, err);
     default: /* the skim lets nothing else pass */
-        return pickle_fail_input(m, FSDPCK_FINDING_PKL_OPCODE, "an opcode is unknown", err);
+        return pickle_fail_input(m, FSDPCK_FINDING_PKL_OPCODE, "unknown opcode in the pickle", err);
     }
 }

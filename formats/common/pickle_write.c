@@ -67,7 +67,7 @@ static void put_tensor(pickle_writer *w, value v)
     if (pickle_put_known(w, v))
         return;
     if (w->tensor_fn == NULL) {
-        pickle_fail(w, FSDPCK_UNSUPPORTED, "a tensor lies in an object that cannot hold one");
+        pickle_fail(w, FSDPCK_UNSUPPORTED, "tensor in an object that cannot hold tensors");
         return;
     }
     if (w->st == FSDPCK_OK)
@@ -112,7 +112,7 @@ static void put_leaf(pickle_writer *w, value v)
         put_tensor(w, v);
         break;
     default:
-        pickle_fail(w, FSDPCK_INTERNAL, "a reader's note was left in an object");
+        pickle_fail(w, FSDPCK_INTERNAL, "object still contains a reader's internal mark");
         break;
     }
 }
@@ -129,7 +129,7 @@ static bool begin_again(pickle_writer *w, value v)
     if (*note / PICKLE_BEGUN_ONCE <= BEGUN_MOST)
         return true;
     pickle_fail(w, FSDPCK_UNSUPPORTED,
-                "an object contains itself in a way that no pickle can have");
+                "object contains itself in a way that a pickle cannot express");
     return false;
 }
 
@@ -313,7 +313,7 @@ static bool step_call(pickle_writer *w, struct frame *f)
         return true;
     case 6:
         if (value_count(w->pool, call.set_items) > 0)
-            pickle_fail(w, FSDPCK_UNSUPPORTED, "an object with items of a set needs protocol 4");
+            pickle_fail(w, FSDPCK_UNSUPPORTED, "set items of an object require pickle protocol 4");
         if (call.has_state)
             put_value(w, call.state);
         return call.has_state;

@@ -66,7 +66,7 @@ bool pickle_put_known(pickle_writer *w, value v)
 void pickle_put_memo_unused(pickle_writer *w)
 {
     if (w->nmemo == UINT32_MAX) {
-        pickle_fail(w, FSDPCK_UNSUPPORTED, "there are more objects than a pickle can number");
+        pickle_fail(w, FSDPCK_UNSUPPORTED, "too many objects for one pickle");
         return;
     }
     put_short_or_long(w, OP_BINPUT, OP_LONG_BINPUT, w->nmemo++);
@@ -125,7 +125,7 @@ void pickle_put_bigint(pickle_writer *w, const uint8_t *le, size_t nbytes)
 {
     uint8_t head[5] = {OP_LONG1, (uint8_t)nbytes};
     if (nbytes > INT32_MAX) {
-        pickle_fail(w, FSDPCK_UNSUPPORTED, "an integer is too large for a pickle");
+        pickle_fail(w, FSDPCK_UNSUPPORTED, "integer is too large for a pickle");
         return;
     }
     if (nbytes > UINT8_MAX) {
@@ -199,7 +199,7 @@ static void put_text_head(pickle_writer *w, size_t nbytes)
 {
     uint8_t head[5] = {OP_BINUNICODE};
     if (nbytes > UINT32_MAX) {
-        pickle_fail(w, FSDPCK_UNSUPPORTED, "a string is too long for a pickle of protocol 2");
+        pickle_fail(w, FSDPCK_UNSUPPORTED, "string is too long for pickle protocol 2");
         return;
     }
     store_le32(head + 1, (uint32_t)nbytes);
@@ -314,7 +314,7 @@ void pickle_put_global(pickle_writer *w, const char *module, const char *name)
     if (pickle_put_known(w, key))
         return;
     if (strchr(module, '\n') != NULL || strchr(name, '\n') != NULL) {
-        pickle_fail(w, FSDPCK_UNSUPPORTED, "the name of a symbol holds a newline");
+        pickle_fail(w, FSDPCK_UNSUPPORTED, "name of a symbol contains a newline");
         return;
     }
     if (strchr(name, '.') != NULL && !has_empty_part(name)) {

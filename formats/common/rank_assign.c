@@ -131,7 +131,7 @@ static fsdpck_status check_ranks(const target *t, fsdpck_error *err)
     }
     return good ? FSDPCK_OK
                 : error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                            "a target's chunk has a rank that is not there");
+                            "chunk of the target has a rank that does not exist");
 }
 
 /* The least loaded of the ranks that hold the same box. */
@@ -153,12 +153,12 @@ static fsdpck_status rank_of_replica(const target *t, const loads *l, const cat_
     while (shard_holders_next(&holders, &holder)) {
         if (holder >= t->world_size)
             return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                             "a target's mesh has more ranks than it");
+                             "mesh of the target has more ranks than the target");
         *rank = winner_of(l, *rank, (uint32_t)holder);
     }
-    return *rank != CAT_NONE
-               ? FSDPCK_OK
-               : error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "no rank holds a chunk");
+    return *rank != CAT_NONE ? FSDPCK_OK
+                             : error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                                         "chunk is not assigned to any rank");
 }
 
 static fsdpck_status deal_chunks_of(target *t, loads *l, const rank_order *order, uint32_t rank,

@@ -83,7 +83,7 @@ static fsdpck_status check_tiling(st_header *h, fsdpck_error *err)
             const bool gap = e[i].begin_bytes > end;
             const fsdpck_status st =
                 error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_OFFSET,
-                          gap ? "bytes between tensors belong to none" : "tensors overlap");
+                          gap ? "bytes between tensors belong to no tensor" : "tensors overlap");
             error_tensor(err, strtab_text(&h->names, e[i].name));
             error_offset(err, h->data_offset_bytes + (end < h->data_nbytes ? end : h->data_nbytes));
             error_expected(err, "data_offsets that begin at %" PRIu64, end);
@@ -98,7 +98,7 @@ static fsdpck_status check_tiling(st_header *h, fsdpck_error *err)
         end > h->data_nbytes
             ? error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_SHORT, "file is cut short")
             : error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_TRAILING,
-                        "bytes behind the last tensor");
+                        "bytes after the last tensor");
     error_offset(err, h->data_offset_bytes + (end < h->data_nbytes ? end : h->data_nbytes));
     error_expected(err, "%" PRIu64 " bytes of data", end);
     error_found(err, "%" PRIu64 " bytes", h->data_nbytes);
@@ -142,16 +142,16 @@ static fsdpck_status check_header_nbytes(const st_input *in, uint64_t n, fsdpck_
 {
     if (n >= 2 && n <= ST_HEADER_NBYTES_MAX && n <= in->nbytes - 8)
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_HEADER_SIZE,
-                                       "impossible length of the header");
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_HEADER_SIZE, "invalid header length");
     const uint64_t most =
         in->nbytes - 8 < ST_HEADER_NBYTES_MAX ? in->nbytes - 8 : ST_HEADER_NBYTES_MAX;
     error_offset(err, in->base_offset_bytes);
     error_expected(err, "2 to %" PRIu64 " bytes", most);
     error_found(err, "%" PRIu64 " bytes", n);
     if (n > UINT32_MAX && is_text(n))
-        error_next(err, "the file is a text, perhaps a git-lfs pointer or a web page: fetch the "
-                        "real one (git lfs pull)");
+        error_next(err, "this is a text file, perhaps a git-lfs pointer or a web page: fetch the "
+                        "real file (git lfs pull)");
     else if (n > in->nbytes - 8 && n <= ST_HEADER_NBYTES_MAX)
         error_next(err, "copy the file again; its writer or a copy may have been interrupted");
     return st;

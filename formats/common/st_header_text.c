@@ -130,7 +130,7 @@ static fsdpck_status next_number(parser *p, bool of_shape, uint64_t *number, boo
         return FSDPCK_OK;
     if (t.kind != JSON_NUMBER)
         return fail(err, FSDPCK_FINDING_ST_ENTRY, t.offset_bytes,
-                    "array holds something else than numbers");
+                    "array contains values other than numbers");
     *number = t.u64;
     if (t.is_u64)
         return FSDPCK_OK;
@@ -173,8 +173,7 @@ static fsdpck_status read_shape(parser *p, fields *f, fsdpck_error *err)
             return st;
         }
         if (size > INT64_MAX)
-            return fail(err, FSDPCK_FINDING_ST_SHAPE, p->json.at,
-                        "size in a shape is too large to exist");
+            return fail(err, FSDPCK_FINDING_ST_SHAPE, p->json.at, "size in a shape is too large");
         f->dims[f->ndim++] = size;
     }
 }
@@ -274,7 +273,7 @@ static fsdpck_status check_length(const fields *f, size_t at, fsdpck_error *err)
     if (bits % 8 != 0)
         return fail(err, FSDPCK_FINDING_ST_DTYPE, at, "tensor does not fill whole bytes");
     if (f->offsets[0] > f->offsets[1]) {
-        (void)fail(err, FSDPCK_FINDING_ST_OFFSET, at, "data_offsets end before they begin");
+        (void)fail(err, FSDPCK_FINDING_ST_OFFSET, at, "data_offsets: end is before begin");
         error_found(err, "[%" PRIu64 ", %" PRIu64 "]", f->offsets[0], f->offsets[1]);
         return FSDPCK_BADINPUT;
     }
@@ -301,7 +300,7 @@ static fsdpck_status add_entry(parser *p, uint32_t name, fields *f, size_t at, f
         if (*last % 2 != 0) {
             const fsdpck_status st =
                 error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ST_SHAPE,
-                          "F4 tensor with an odd last dim: torch has no such tensor");
+                          "F4 tensor with an odd last dim, which torch does not support");
             error_offset(err, at);
             return st;
         }
@@ -335,9 +334,9 @@ static fsdpck_status error_duplicate(const st_header *h, uint32_t name, size_t a
         fail(err, FSDPCK_FINDING_ST_DUPKEY, at, "header defines a tensor twice");
     error_tensor(err, strtab_text(&h->names, name));
     error_expected(err, "one definition");
-    error_found(err,
-                "first %s of %u dims at bytes %" PRIu64 "..%" PRIu64 " of the data, and again here",
-                dtype_get((dtype)e->dtype)->name, e->ndim, e->begin_bytes, e->end_bytes);
+    error_found(
+        err, "first %s of %u dims at bytes %" PRIu64 "..%" PRIu64 " of the data, then again here",
+        dtype_get((dtype)e->dtype)->name, e->ndim, e->begin_bytes, e->end_bytes);
     return st;
 }
 
@@ -377,7 +376,7 @@ static fsdpck_status read_root(parser *p, fsdpck_error *err)
     for (size_t at = r->at; at < r->nbytes; at++)
         if (r->text[at] != ' ')
             return fail(err, FSDPCK_FINDING_ST_JSON, at,
-                        "header is followed by something else than spaces");
+                        "header is followed by bytes other than spaces");
     return FSDPCK_OK;
 }
 

@@ -73,7 +73,7 @@ static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64
 
     if (nbytes >= 262 && memcmp(head + 257, "ustar", 5) == 0) {
         st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TAR,
-                       "tar form of torch before 0.1.10 is not supported");
+                       "tar format of torch before 0.1.10 is not supported");
         error_next(err, "load it and save it again with a newer torch");
         return st;
     }
@@ -84,9 +84,9 @@ static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64
         return st;
     }
     st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_CONTAINER, "this is %s",
-                   what != NULL ? what : "no file of torch.save");
+                   what != NULL ? what : "not a file of torch.save");
     error_offset(err, offset);
-    error_expected(err, "a zip of torch.save, or its older stream form");
+    error_expected(err, "a zip of torch.save, or its older stream format");
     return st;
 }
 
@@ -167,10 +167,9 @@ static fsdpck_status pickle_missing(const zip_archive *z, fsdpck_error *err)
                       strncmp(name, ".data/", 6) == 0 || strcmp(name, ".format_version") == 0 ||
                       strcmp(name, ".storage_alignment") == 0);
     }
-    fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_CONTAINER,
-                  only_marks ? "save was interrupted: the zip holds no data.pkl"
-                             : "this is a zip, but not of torch.save: it holds no data.pkl");
+    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_CONTAINER,
+                                 only_marks ? "save was interrupted: zip without data.pkl"
+                                            : "zip without data.pkl: not written by torch.save");
     error_next(err,
                only_marks
                    ? "use another checkpoint; torch.save raised an error while it wrote this one"
@@ -200,7 +199,7 @@ static fsdpck_status read_pickle(torch_archive *a, torch_calls calls, fsdpck_err
     fsdpck_status st = pickle_read(&in, &limits, a->pool, &hooks, &a->root, &consumed, err);
     if (st == FSDPCK_OK && consumed != nbytes) {
         st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_TRAILING,
-                       "bytes behind the end of data.pkl's pickle");
+                       "bytes after the pickle in data.pkl");
         error_offset(err, e->data_offset_bytes + consumed);
     }
     if (st == FSDPCK_OK)

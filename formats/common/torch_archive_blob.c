@@ -204,7 +204,7 @@ static bool blob_fast(const zip_input *in, plain_pickle *p, place *where)
 static fsdpck_status not_a_tensor(fsdpck_error *err)
 {
     return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                     "blob holds something else than one plain tensor");
+                     "blob does not hold exactly one plain tensor");
 }
 
 static fsdpck_status blob_slow(const zip_input *in, dtype *d, unsigned *ndim, uint64_t *sizes,
@@ -214,7 +214,7 @@ static fsdpck_status blob_slow(const zip_input *in, dtype *d, unsigned *ndim, ui
     value_pool pool;
     torch_archive a;
 
-    budget_init(&owner, SLOW_BUDGET_BYTES, "blob of one tensor", NULL);
+    budget_init(&owner, SLOW_BUDGET_BYTES, "a blob with one tensor", NULL);
     value_pool_init(&pool, &owner);
     fsdpck_status st = torch_archive_open(in, &owner, &pool, false, &a, err);
     if (st == FSDPCK_OK && value_kind_of(a.root) != VALUE_TENSOR)
@@ -228,7 +228,7 @@ static fsdpck_status blob_slow(const zip_input *in, dtype *d, unsigned *ndim, ui
         st = torch_tensor_locate(&a, t, where, err);
         if (st == FSDPCK_OK && where->stream)
             st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ZIP_METHOD,
-                           "deflated record inside of a blob");
+                           "deflated record inside a blob");
     }
     torch_archive_release(&a);
     value_pool_release(&pool);

@@ -238,14 +238,14 @@ fsdpck_status torch_call_refuse(const value_pool *pool, const value_call *call, 
     const fsdpck_status st = error_set(
         err, FSDPCK_BADINPUT, runs_code ? FSDPCK_FINDING_PKL_GLOBAL : FSDPCK_FINDING_PKL_CALL,
         runs_code ? "pickle would run code when loaded by Python: '%s.%s'"
-                  : "pickle calls something unknown: '%s.%s'",
+                  : "pickle calls an unknown function: '%s.%s'",
         module, name);
     error_found(err, "arguments %s", shown.text == NULL ? "()" : shown.text);
     error_next(
         err,
         runs_code
-            ? "do not load this file in Python; it was not called here"
-            : "it was not called here; fsdpck consolidate --objects opaque keeps it as a record");
+            ? "do not load this file in Python; fsdpck did not call it"
+            : "fsdpck did not call it; fsdpck consolidate --objects opaque keeps it as a record");
     text_release(&shown);
     return st;
 }

@@ -77,7 +77,7 @@ fsdpck_status torch_byteorder_parse(const uint8_t *bytes, uint64_t nbytes, bool 
         return FSDPCK_OK;
     char shown[32];
     fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_BYTEORDER,
-                                 "record 'byteorder' names no byte order");
+                                 "record 'byteorder' is invalid");
     error_expected(err, "'little' or 'big'");
     error_found(err, "'%s'",
                 escape_text(shown, sizeof(shown), (const char *)bytes, nbytes < 16 ? nbytes : 16));
@@ -98,7 +98,7 @@ fsdpck_status torch_version_check(const uint8_t *bytes, uint64_t nbytes, fsdpck_
         return FSDPCK_OK;
     char shown[32];
     fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_VERSION,
-                                 "record 'version' holds no known version");
+                                 "record 'version' contains an unknown version");
     error_expected(err, "1 to 10");
     error_found(err, "'%s'",
                 escape_text(shown, sizeof(shown), (const char *)bytes, nbytes < 16 ? nbytes : 16));

@@ -34,7 +34,8 @@ typedef struct record {
 static fsdpck_status need_more(walk *w, uint64_t end, fsdpck_error *err)
 {
     w->need_nbytes = end + MORE_NBYTES;
-    return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_NONE, "more of the blob's head is needed");
+    return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_NONE,
+                     "more bytes of the blob header are required");
 }
 
 static fsdpck_status walk_failed(const walk *w, fsdpck_finding_id finding, const char *what,
@@ -55,7 +56,7 @@ static fsdpck_status header_read(walk *w, record *r, fsdpck_error *err)
     const uint32_t header_nbytes = zip_local_nbytes(p);
     if (header_nbytes == 0)
         return walk_failed(w, FSDPCK_FINDING_ZIP_LOCAL,
-                           "no local header where the next record is due", err);
+                           "no local header where the next record must begin", err);
     if (left < header_nbytes)
         return need_more(w, w->at + header_nbytes, err);
     const unsigned flags = load_le16(p + 6);
@@ -81,8 +82,8 @@ static fsdpck_status header_read(walk *w, record *r, fsdpck_error *err)
     r->wide = extra_nbytes >= 4 && load_le16(extra) == 1;
     if (!r->has_descriptor && r->nbytes == UINT32_MAX) {
         if (!r->wide || extra_nbytes < 12)
-            return walk_failed(w, FSDPCK_FINDING_ZIP64,
-                               "local header needs a zip64 field that it lacks", err);
+            return walk_failed(w, FSDPCK_FINDING_ZIP64, "local header lacks a required zip64 field",
+                               err);
         r->nbytes = load_le64(extra + 4);
     }
     return FSDPCK_OK;
@@ -123,7 +124,7 @@ static fsdpck_status record_pass(walk *w, const record *r, uint64_t nbytes, fsdp
         return need_more(w, end, err);
     if (r->has_descriptor ? !descriptor_fits(w, r, nbytes) : r->nbytes != nbytes)
         return walk_failed(w, FSDPCK_FINDING_ZIP_DESCRIPTOR,
-                           "record has another size or CRC than its pickle tells", err);
+                           "size or CRC of a record differs from its pickle", err);
     w->at = end;
     return FSDPCK_OK;
 }
@@ -138,8 +139,8 @@ static fsdpck_status small_pass(walk *w, const record *r, uint64_t *nbytes, fsdp
         if (descriptor_fits(w, r, n))
             *nbytes = n;
     if (*nbytes > SMALL_RECORD_NBYTES)
-        return walk_failed(w, FSDPCK_FINDING_ZIP_DESCRIPTOR, "size of a record cannot be told",
-                           err);
+        return walk_failed(w, FSDPCK_FINDING_ZIP_DESCRIPTOR,
+                           "cannot determine the size of a record", err);
     return record_pass(w, r, *nbytes, err);
 }
 
@@ -174,7 +175,7 @@ static fsdpck_status machine_read(head_pickle *p, const uint8_t *bytes, size_t n
     RETURN_IF(st);
     if (value_kind_of(a->root) != VALUE_TENSOR)
         return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                         "blob holds something else than one plain tensor");
+                         "blob does not hold exactly one plain tensor");
     p->tensor = *VEC_AT(&a->tensors, torch_tensor, value_tensor_index(a->root));
     if (p->tensor.meta)
         return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
@@ -243,7 +244,7 @@ static fsdpck_status walk_records(walk *w, head_pickle *p, place *where, fsdpck_
     RETURN_IF(header_read(w, &r, err));
     if (!record_named(&r, "data.pkl"))
         return walk_failed(w, FSDPCK_FINDING_PT_CONTAINER,
-                           "blob does not begin with a record data.pkl", err);
+                           "blob does not begin with the record data.pkl", err);
     RETURN_IF(pickle_pass(w, p, &r, err));
     for (;;) {
         RETURN_IF(header_read(w, &r, err));
@@ -263,7 +264,7 @@ static fsdpck_status walk_records(walk *w, head_pickle *p, place *where, fsdpck_
     }
     if (!r.has_descriptor && r.nbytes != nbytes)
         return walk_failed(w, FSDPCK_FINDING_PT_STORAGE_SIZE,
-                           "record has another size than its storage", err);
+                           "size of a record differs from its storage", err);
     where->stream = true;
     where->record_offset_bytes = r.data_at;
     where->record_nbytes = nbytes;
@@ -282,7 +283,7 @@ fsdpck_status torch_blob_locate_head(const uint8_t *head, size_t head_nbytes, dt
 
     memset(where, 0, offsetof(place, strides));
     memset(&p, 0, sizeof(p));
-    budget_init(&p.owner, MACHINE_BUDGET_BYTES, "blob of one tensor", NULL);
+    budget_init(&p.owner, MACHINE_BUDGET_BYTES, "a blob with one tensor", NULL);
     value_pool_init(&p.pool, &p.owner);
     fsdpck_status st = walk_records(&w, &p, where, err);
     *need_nbytes = w.need_nbytes;

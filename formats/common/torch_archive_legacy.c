@@ -113,10 +113,10 @@ static fsdpck_status system_check(const value_pool *pool, value protocol, value 
         return legacy_bad(err, "an unknown protocol");
     if (value_kind_of(system) != VALUE_DICT ||
         !value_dict_find(pool, system, "little_endian", &little))
-        return legacy_bad(err, "no record of its system");
+        return legacy_bad(err, "no system record");
     if (!value_is_true(little))
         return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_BYTEORDER,
-                         "legacy file of a big-endian machine is not supported");
+                         "legacy file from a big-endian machine is not supported");
     return FSDPCK_OK;
 }
 
@@ -128,7 +128,7 @@ static fsdpck_status place_storages(torch_builder *b, const zip_input *in, value
     uint64_t end;
 
     if (value_kind_of(keys) != VALUE_LIST || value_count(a->pool, keys) != a->storages.count)
-        return legacy_bad(err, "another list of storages than its tensors use");
+        return legacy_bad(err, "a list of storages that differs from those its tensors use");
     for (size_t i = 0; i < value_count(a->pool, keys); i++) {
         size_t nbytes = 0;
         uint8_t count[8];
@@ -139,24 +139,24 @@ static fsdpck_status place_storages(torch_builder *b, const zip_input *in, value
             return legacy_bad(err, "a storage key that is unknown or listed twice");
         torch_storage *s = VEC_AT(&a->storages, torch_storage, id);
         if (!checked_range(at, 8, in->nbytes))
-            return legacy_bad(err, "fewer storages than it lists: it was cut short");
+            return legacy_bad(err, "fewer storages than it lists: the file was cut short");
         RETURN_IF(in->read(in->ctx, in->base_offset_bytes + at, count, sizeof(count), err));
         s->data_offset_bytes = in->base_offset_bytes + at + 8;
         if (!checked_mul(load_le64(count), dtype_get(s->dtype)->itemsize_bytes, &end) ||
             end != s->nbytes) {
             fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_STORAGE_SIZE,
-                                         "storage has another size than its tensors state");
+                                         "size of a storage differs from its tensors");
             error_offset(err, in->base_offset_bytes + at);
             error_expected(err, "%" PRIu64 " bytes", s->nbytes);
             error_found(err, "%" PRIu64 " elements", load_le64(count));
             return st;
         }
         if (!checked_range(at + 8, s->nbytes, in->nbytes))
-            return legacy_bad(err, "a storage that reaches past its end: it was cut short");
+            return legacy_bad(err, "a storage that reaches past its end: the file was cut short");
         at += 8 + s->nbytes;
     }
     if (at != in->nbytes) {
-        fsdpck_status st = legacy_bad(err, "bytes behind its last storage");
+        fsdpck_status st = legacy_bad(err, "bytes after its last storage");
         error_offset(err, in->base_offset_bytes + at);
         return st;
     }

@@ -19,7 +19,7 @@ static fsdpck_status key_check(const char *key, size_t nbytes, fsdpck_error *err
         memchr(key, '\0', nbytes) == NULL)
         return FSDPCK_OK;
     return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_PERSID,
-                     "storage key is no name of a record: '%s'",
+                     "storage key is not a valid record name: '%s'",
                      escape_text(shown, sizeof(shown), key, nbytes));
 }
 
@@ -53,7 +53,7 @@ static fsdpck_status storage_record(const zip_archive *zip, const char *key, siz
     escape_text(shown, sizeof(shown), name, key_nbytes + 5);
     if (e == NULL)
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_PERSID,
-                         "storage has no record '%s'", shown);
+                         "record '%s' of a storage is missing", shown);
     s->entry = (uint32_t)(e - VEC_AT(&zip->entries, const zip_entry, 0));
     s->data_offset_bytes = e->data_offset_bytes;
     s->header_offset_bytes = zip->in.base_offset_bytes + e->header_offset_bytes;
@@ -63,7 +63,7 @@ static fsdpck_status storage_record(const zip_archive *zip, const char *key, siz
     if (e->nbytes == s->nbytes)
         return FSDPCK_OK;
     fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_STORAGE_SIZE,
-                                 "record '%s' has another size than its storage", shown);
+                                 "size of record '%s' differs from its storage", shown);
     error_expected(err, "%" PRIu64 " bytes", s->nbytes);
     error_found(err, "%" PRIu64 " bytes", e->nbytes);
     error_offset(err, e->data_offset_bytes);
@@ -81,7 +81,7 @@ static fsdpck_status storage_find_or_add(torch_builder *b, const torch_storage *
         const torch_storage *s = VEC_AT(&a->storages, torch_storage, *index);
         if (s->dtype == claim->dtype && s->nbytes == claim->nbytes && s->meta == claim->meta)
             return FSDPCK_OK;
-        return persid_bad(err, "another dtype or size than an earlier one of the same key");
+        return persid_bad(err, "a dtype or size that differs from an earlier one of the same key");
     }
     torch_storage s = *claim;
     s.entry = UINT32_MAX;
@@ -127,7 +127,7 @@ fsdpck_status torch_persid_resolve(torch_builder *b, value_pool *pool, value arg
     }
     if (count != (b->archive->is_legacy ? 6 : 5) ||
         !value_is_str(pool, value_item(pool, args, 0), "storage"))
-        return persid_bad(err, "another form than ('storage', class, key, location, count)");
+        return persid_bad(err, "a form other than ('storage', class, key, location, count)");
     fsdpck_status st = class_dtype(pool, value_item(pool, args, 1), &d, err);
     if (st == FSDPCK_UNSUPPORTED && b->calls != TORCH_CALLS_REFUSE) {
         *resolved = VALUE_OF_NONE; /* of a quantised tensor, whose call is kept without it */
@@ -136,9 +136,9 @@ fsdpck_status torch_persid_resolve(torch_builder *b, value_pool *pool, value arg
     RETURN_IF(st);
     if (value_kind_of(value_item(pool, args, 2)) != VALUE_STR ||
         value_kind_of(value_item(pool, args, 3)) != VALUE_STR)
-        return persid_bad(err, "a key or location that is no text");
+        return persid_bad(err, "a key or location that is not a string");
     if (!value_as_u64(pool, value_item(pool, args, 4), &nelems))
-        return persid_bad(err, "an element count that is no count");
+        return persid_bad(err, "an invalid element count");
     const char *location = value_text(pool, value_item(pool, args, 3), &location_nbytes);
     claim.meta = location_nbytes == 4 && memcmp(location, "meta", 4) == 0;
     const char *text = value_text(pool, value_item(pool, args, 2), &key_nbytes);

@@ -62,20 +62,20 @@ static fsdpck_status dims_from(const rebuild *r, value v, uint64_t *dims, unsign
         value_is_symbol_named(r->pool, value_call_of(r->pool, v)->callee, "Size"))
         v = arg(r, value_call_of(r->pool, v)->args, 0);
     if (value_kind_of(v) != VALUE_TUPLE && value_kind_of(v) != VALUE_LIST)
-        return args_bad(r, "a shape or strides that are no tuple");
+        return args_bad(r, "a shape or strides that are not a tuple");
     if (value_count(r->pool, v) > NDIM_MAX)
         return args_bad(r, "more than 64 dims");
     *ndim = (unsigned)value_count(r->pool, v);
     for (unsigned i = 0; i < *ndim; i++)
         if (!value_as_u64(r->pool, value_item(r->pool, v, i), &dims[i]))
-            return args_bad(r, "a size or stride that is no count");
+            return args_bad(r, "an invalid size or stride");
     return FSDPCK_OK;
 }
 
 static fsdpck_status dtype_from(const rebuild *r, value v, dtype *d)
 {
     if (value_kind_of(v) != VALUE_SYMBOL)
-        return args_bad(r, "no dtype where one is due");
+        return args_bad(r, "no dtype");
     const char *name = value_symbol_name(r->pool, v);
     *d = dtype_from_name(name, strlen(name));
     char shown[160];
@@ -147,11 +147,11 @@ static fsdpck_status plain_tensor(const rebuild *r, value args, unsigned version
     const torch_storage *s = VEC_AT(&r->b->archive->storages, torch_storage, ref.storage);
     if (!value_as_u64(r->pool, arg(r, args, 1), &c.offset_nelems) ||
         !checked_add(c.offset_nelems, ref.offset_nelems, &c.offset_nelems))
-        return args_bad(r, "a storage offset that is no count");
+        return args_bad(r, "an invalid storage offset");
     RETURN_IF(dims_from(r, arg(r, args, 2), c.sizes, &c.ndim));
     RETURN_IF(dims_from(r, arg(r, args, 3), c.strides, &nstrides));
     if (nstrides != c.ndim)
-        return args_bad(r, "as many strides as dims");
+        return args_bad(r, "one stride per dim");
     c.dtype = s->dtype;
     if (version == 3)
         RETURN_IF(dtype_from(r, arg(r, args, 6), &c.dtype));
@@ -252,7 +252,7 @@ static fsdpck_status rebuild_meta(const rebuild *r, value args)
     RETURN_IF(dims_from(r, arg(r, args, 2), c.strides, &nstrides));
     c.storage_nbytes = INT64_MAX;
     if (nstrides != c.ndim)
-        return args_bad(r, "as many strides as dims");
+        return args_bad(r, "one stride per dim");
     RETURN_IF(declared_tensor_check(&c, r->err));
     RETURN_IF(tensor_push(r, &c, (torch_tensor){.meta = true, .storage = UINT32_MAX}, &tensor));
     return set_to(r, tensor);
@@ -335,11 +335,11 @@ static fsdpck_status rebuild_device(const rebuild *r, value args)
     dtype d;
 
     if (value_kind_of(data) != VALUE_TENSOR)
-        return kind_unsupported(r, "tensor of a device's own format",
+        return kind_unsupported(r, "tensor in a device's own format",
                                 value_symbol_name(r->pool, r->call->callee));
     RETURN_IF(dtype_from(r, arg(r, args, 1), &d));
     if (VEC_AT(&r->b->archive->tensors, torch_tensor, value_tensor_index(data))->dtype != d)
-        return kind_unsupported(r, "tensor of a device's own dtype",
+        return kind_unsupported(r, "tensor with a device's own dtype",
                                 value_symbol_name(r->pool, r->call->callee));
     return set_to(r, data);
 }
@@ -364,7 +364,7 @@ static fsdpck_status resolve_getattr(const rebuild *r)
     return is_kept(r->b, runs_code)
                ? FSDPCK_OK
                : error_set(r->err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_GETATTR,
-                           "pickle takes an attribute of something other than a class of data");
+                           "pickle takes an attribute of an object that is not a plain data class");
 }
 
 static fsdpck_status unknown_call(const rebuild *r)
@@ -479,7 +479,7 @@ static fsdpck_status visit(void *ctx, value v, fsdpck_error *err)
     if (value_kind_of(v) != VALUE_HOST)
         return FSDPCK_OK;
     return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                     "file holds a bare storage outside of any tensor");
+                     "file holds a storage that is not part of a tensor");
 }
 
 fsdpck_status torch_builder_finish(torch_builder *b, fsdpck_error *err)

@@ -41,12 +41,12 @@ fsdpck_status torch_serialization_id_check(const zip_archive *z, fsdpck_error *e
     fsdpck_status st = FSDPCK_OK;
     if (differs) {
         st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_SERID,
-                       "serialization id is not that of the records it stands with");
+                       "serialization id does not match the records");
         error_offset(err, id->data_offset_bytes);
         error_expected(err, "...%020" PRIu64, hash);
         error_found(err, "...%.20s", (const char *)text + TORCH_SERIALIZATION_ID_NBYTES / 2);
         error_next(err,
-                   "compare with another copy: a record was replaced after torch.save wrote it");
+                   "a record was replaced after torch.save wrote it: compare with another copy");
     }
     budget_free(z->owner, text, nbytes);
     return st;

@@ -112,7 +112,7 @@ static fsdpck_status entry_check_at(window *w, const zip_entry *e, uint64_t *dat
     if (!checked_add(*data_at, e->stored_nbytes, &descriptor_at) ||
         !checked_range(descriptor_at, local.descriptor_nbytes, w->limit)) {
         st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_OVERLAP,
-                       "zip entry reaches into the directory");
+                       "zip entry overlaps the directory");
         return entry_failed(w->zip, at, st, err);
     }
     *end = descriptor_at + local.descriptor_nbytes;
@@ -155,7 +155,7 @@ static fsdpck_status case_check(const zip_central *c, const strtab *names, strta
         RETURN_IF(strtab_intern(folded, lower, nbytes, &id, err));
     }
     return clash ? name_failed(c, FSDPCK_FINDING_ZIP_CASE,
-                               "two zip entries have names that differ in case alone", err)
+                               "two zip entries have names that differ only in case", err)
                  : FSDPCK_OK;
 }
 
@@ -168,8 +168,8 @@ static fsdpck_status entry_add(zip_archive *z, const zip_central *c, strtab *fol
         memcpy(z->prefix, c->name, c->prefix_nbytes);
     else if (strlen(z->prefix) != c->prefix_nbytes ||
              memcmp(z->prefix, c->name, c->prefix_nbytes) != 0)
-        return name_failed(c, FSDPCK_FINDING_ZIP_ROOT,
-                           "zip entries lie under two different folders", err);
+        return name_failed(c, FSDPCK_FINDING_ZIP_ROOT, "zip entries are in two different folders",
+                           err);
     zip_entry *e = vec_push(&z->entries, err);
     if (e == NULL)
         return FSDPCK_LIMIT;
@@ -177,7 +177,8 @@ static fsdpck_status entry_add(zip_archive *z, const zip_central *c, strtab *fol
     const size_t nbytes = (size_t)(c->name_nbytes - c->prefix_nbytes - 1);
     RETURN_IF(strtab_intern(&z->names, name, nbytes, &e->name, err));
     if (strtab_count(&z->names) == before)
-        return name_failed(c, FSDPCK_FINDING_ZIP_DUPNAME, "two zip entries have one name", err);
+        return name_failed(c, FSDPCK_FINDING_ZIP_DUPNAME, "two zip entries have the same name",
+                           err);
     e->method = c->method;
     e->flags = c->flags;
     e->crc32 = c->crc32;
@@ -211,7 +212,7 @@ static fsdpck_status directory_parse(zip_archive *z, const zip_end *end, const u
     if (st == FSDPCK_OK && at != end->directory_nbytes)
         st = entry_failed(z, end->directory_offset_bytes + at,
                           error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_COUNT,
-                                    "zip directory holds more than its entries"),
+                                    "zip directory is longer than its entries"),
                           err);
     strtab_release(&folded);
     return st;
@@ -274,7 +275,7 @@ static fsdpck_status tile_failed(const zip_archive *z, uint64_t expected, uint64
                                          : FSDPCK_FINDING_ZIP_GAP,
                                  !gap    ? "zip entries overlap"
                                  : first ? "bytes before the first zip entry"
-                                         : "bytes between zip entries that belong to none");
+                                         : "bytes between zip entries belong to no entry");
     error_expected(err, "the next entry or the directory at byte %llu",
                    (unsigned long long)expected);
     error_found(err, "byte %llu", (unsigned long long)found);
@@ -361,7 +362,7 @@ fsdpck_status zip_open(const zip_input *in, budget *owner, zip_archive *z, fsdpc
     strtab_init(&z->names, owner);
     if (!checked_add(in->base_offset_bytes, in->nbytes, &end) || end > INT64_MAX)
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DIR,
-                         "zip reaches past the largest file");
+                         "zip reaches past the largest possible file size");
     fsdpck_status st =
         in->nbytes < ZIP_END_NBYTES
             ? error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_EMPTY,

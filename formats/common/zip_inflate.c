@@ -116,7 +116,7 @@ fsdpck_status zip_inflater_finish(zip_inflater *s, fsdpck_error *err)
         RETURN_IF(step(s, rest, sizeof(rest), &made, err));
     if (s->done_nbytes != s->nbytes || s->left_stored_nbytes > 0 || s->stream.avail_in > 0)
         return inflate_failed(s, FSDPCK_FINDING_ZIP_SIZE,
-                              "deflated record has another size than the directory states", err);
+                              "size of a deflated record differs from the zip directory", err);
     if (s->check_crc && s->crc != s->expected_crc) {
         fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CRC,
                                      "CRC of a deflated record does not match");

@@ -52,7 +52,7 @@ fsdpck_status zip_name_check(const char *name, size_t nbytes, bool utf8, fsdpck_
 
 static fsdpck_status bad_zip64(fsdpck_error *err, const char *what)
 {
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP64, "zip64 records disagree: %s",
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP64, "inconsistent zip64 records: %s",
                      what);
 }
 
@@ -63,12 +63,12 @@ static fsdpck_status end_missing(const uint8_t *tail, size_t tail_nbytes, fsdpck
         if (tail_nbytes - at < ZIP_END_NBYTES || load_le32(tail + at) != ZIP_END_MAGIC)
             continue;
         const size_t behind = tail_nbytes - at - ZIP_END_NBYTES;
-        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_TRAILING,
-                                     load_le16(tail + at + 20) == behind
-                                         ? "zip has a comment behind its end record"
-                                         : "zip is followed by bytes that do not belong to it");
+        fsdpck_status st =
+            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_TRAILING,
+                      load_le16(tail + at + 20) == behind ? "zip has a comment after its end record"
+                                                          : "zip is followed by other bytes");
         error_expected(err, "the end record in the last %d bytes", ZIP_END_NBYTES);
-        error_found(err, "%zu bytes behind it", behind);
+        error_found(err, "%zu bytes after it", behind);
         return st;
     }
     fsdpck_status st =
@@ -101,14 +101,14 @@ static fsdpck_status end64_parse(const uint8_t *tail, size_t end_at, uint64_t ar
             error_found(err, "%llu bytes", (unsigned long long)(end64_offset - directory_end));
             return st;
         }
-        return bad_zip64(err, "the locator points elsewhere than right before itself");
+        return bad_zip64(err, "the locator does not point to the bytes before it");
     }
     if (load_le32(locator + 4) != 0 || load_le32(locator + 16) > 1 || load_le32(end64 + 16) != 0 ||
         load_le32(end64 + 20) != 0)
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DISK, "zip spans several disks");
     if (load_le64(end64 + 24) != load_le64(end64 + 32))
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_COUNT,
-                         "zip states two counts of entries");
+                         "zip contains two different entry counts");
     end->count = load_le64(end64 + 24);
     end->directory_nbytes = load_le64(end64 + 40);
     end->directory_offset_bytes = load_le64(end64 + 48);
@@ -119,7 +119,7 @@ static fsdpck_status end64_parse(const uint8_t *tail, size_t end_at, uint64_t ar
     if ((count16 != UINT16_MAX && count16 != end->count) ||
         (nbytes32 != UINT32_MAX && nbytes32 != end->directory_nbytes) ||
         (offset32 != UINT32_MAX && offset32 != end->directory_offset_bytes))
-        return bad_zip64(err, "the plain and the zip64 end record state different values");
+        return bad_zip64(err, "the plain and the zip64 end record differ");
     return FSDPCK_OK;
 }
 
@@ -130,7 +130,7 @@ static fsdpck_status directory_place_check(const zip_end *end, uint64_t director
     uint64_t stated_end;
 
     if (end->count == 0 && end->directory_nbytes == 0)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_EMPTY, "zip holds no entries");
+        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_EMPTY, "zip has no entries");
     if (!checked_add(end->directory_offset_bytes, end->directory_nbytes, &stated_end) ||
         stated_end > directory_end) {
         fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DIR,
@@ -154,9 +154,8 @@ static fsdpck_status directory_place_check(const zip_end *end, uint64_t director
         return st;
     }
     if (end->count == 0 || end->count > end->directory_nbytes / ZIP_CENTRAL_NBYTES) {
-        fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_COUNT,
-                      "zip states another count of entries than its directory holds");
+        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_COUNT,
+                                     "zip entry count differs from its directory");
         error_found(err, "%llu entries in %llu bytes", (unsigned long long)end->count,
                     (unsigned long long)end->directory_nbytes);
         return st;
@@ -185,13 +184,13 @@ fsdpck_status zip_end_parse(const uint8_t *tail, size_t tail_nbytes, uint64_t ar
         end->directory_offset_bytes = load_le32(plain + 16);
         if (end->count == UINT16_MAX || end->directory_nbytes == UINT32_MAX ||
             end->directory_offset_bytes == UINT32_MAX)
-            return bad_zip64(err, "the end record needs a zip64 record that is not there");
+            return bad_zip64(err, "the zip64 record that the end record requires is missing");
     }
     if (load_le16(plain + 4) != 0 || load_le16(plain + 6) != 0)
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DISK, "zip spans several disks");
     if (load_le16(plain + 8) != load_le16(plain + 10))
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_COUNT,
-                         "zip states two counts of entries");
+                         "zip contains two different entry counts");
     return directory_place_check(end, directory_end, tail, tail_nbytes, archive_nbytes, err);
 }
 
@@ -204,7 +203,7 @@ static fsdpck_status extra_find_zip64(const uint8_t *extra, size_t nbytes, const
     *field_nbytes = 0;
     for (size_t at = 0; at < nbytes;) {
         if (nbytes - at < 4 || load_le16(extra + at + 2) > nbytes - at - 4)
-            return bad_zip64(err, "an extra field is longer than its space");
+            return bad_zip64(err, "an extra field exceeds its space");
         const size_t n = load_le16(extra + at + 2);
         if (load_le16(extra + at) == EXTRA_ZIP64) {
             if (*field != NULL)
@@ -281,10 +280,10 @@ fsdpck_status zip_central_parse(const uint8_t *directory, size_t nbytes, size_t 
 
     if (left < ZIP_CENTRAL_NBYTES)
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_COUNT,
-                         "zip directory holds fewer entries than stated");
+                         "zip directory has fewer entries than the end record states");
     if (load_le32(p) != ZIP_CENTRAL_MAGIC)
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DIR,
-                         "no directory entry where one is due");
+                         "no directory entry where one must begin");
     const size_t extra_nbytes = load_le16(p + 30);
     const size_t comment_nbytes = load_le16(p + 32);
     c->name_nbytes = load_le16(p + 28);
@@ -308,26 +307,26 @@ fsdpck_status zip_central_parse(const uint8_t *directory, size_t nbytes, size_t 
                       "zip entry is not in a folder of at most %d bytes: '%s'", ZIP_PREFIX_LIMIT,
                       escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
         if (c->name_nbytes > 4 && memcmp(c->name + c->name_nbytes - 4, ".npy", 4) == 0)
-            error_next(err, "this is an .npz file of NumPy: save what it holds with torch.save");
+            error_next(err, "this is a NumPy .npz file: save its arrays with torch.save");
         return st;
     }
     c->prefix_nbytes = (uint16_t)(slash - c->name);
     RETURN_IF(central_flags_check(c, err));
     if (p[6] > VERSION_MOST) {
         fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ZIP_METHOD,
-                                     "zip entry needs a reader of a version that does not exist");
+                                     "zip entry requires an unknown zip version");
         error_found(err, "%u.%u", p[6] / 10u, p[6] % 10u);
         return st;
     }
     if (load_le16(p + 34) != 0)
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DISK,
-                         "zip entry lies on another disk");
+                         "zip entry is on another disk");
     RETURN_IF(extra_find_zip64(p + ZIP_CENTRAL_NBYTES + c->name_nbytes, extra_nbytes, &field,
                                &field_nbytes, err));
     if (!take64(&field, &field_nbytes, &c->nbytes) ||
         !take64(&field, &field_nbytes, &c->stored_nbytes) ||
         !take64(&field, &field_nbytes, &c->header_offset_bytes))
-        return bad_zip64(err, "a directory entry needs a zip64 field that it lacks");
+        return bad_zip64(err, "a directory entry lacks a required zip64 field");
     RETURN_IF(central_sizes_check(c, err));
     *at += ZIP_CENTRAL_NBYTES + c->name_nbytes + extra_nbytes + comment_nbytes;
     return FSDPCK_OK;
@@ -369,12 +368,11 @@ static fsdpck_status local_sizes_check(const uint8_t *p, const zip_central *c, c
         return FSDPCK_OK;
     }
     if (!take64(&field, &field_nbytes, &nbytes) || !take64(&field, &field_nbytes, &stored))
-        return local_bad(c, FSDPCK_FINDING_ZIP64, "local header needs a zip64 field that it lacks",
-                         err);
+        return local_bad(c, FSDPCK_FINDING_ZIP64, "local header lacks a required zip64 field", err);
     if ((crc != c->crc32 && !(descriptor && crc == 0)) || stored != c->stored_nbytes ||
         nbytes != c->nbytes)
         return local_bad(c, FSDPCK_FINDING_ZIP_LOCAL,
-                         "sizes or CRC of a local header are not the directory's", err);
+                         "sizes or CRC of a local header differ from the directory", err);
     return FSDPCK_OK;
 }
 
@@ -389,18 +387,18 @@ fsdpck_status zip_local_parse(const uint8_t *bytes, size_t nbytes, const zip_cen
         return local_bad(c, FSDPCK_FINDING_ZIP_LOCAL, "no local header where the directory points",
                          err);
     if (header_nbytes > nbytes)
-        return local_bad(c, FSDPCK_FINDING_ZIP_OVERLAP, "local header reaches past its space", err);
+        return local_bad(c, FSDPCK_FINDING_ZIP_OVERLAP, "local header exceeds its space", err);
     const size_t name_nbytes = load_le16(bytes + 26);
     if (name_nbytes != c->name_nbytes ||
         memcmp(bytes + ZIP_LOCAL_NBYTES, c->name, name_nbytes) != 0)
         return local_bad(c, FSDPCK_FINDING_ZIP_LOCAL_NAME,
-                         "local header has another name than its directory entry", err);
+                         "name in a local header differs from the directory", err);
     if (load_le16(bytes + 6) != c->flags)
         return local_bad(c, FSDPCK_FINDING_ZIP_FLAGS,
-                         "local header has other flags than its directory entry", err);
+                         "flags in a local header differ from the directory", err);
     if (load_le16(bytes + 8) != c->method)
         return local_bad(c, FSDPCK_FINDING_ZIP_LOCAL,
-                         "local header has another method than its directory entry", err);
+                         "method in a local header differs from the directory", err);
     RETURN_IF(extra_find_zip64(bytes + ZIP_LOCAL_NBYTES + name_nbytes, load_le16(bytes + 28),
                                &field, &field_nbytes, err));
     RETURN_IF(local_sizes_check(bytes, c, field, field_nbytes, err));
@@ -419,6 +417,7 @@ fsdpck_status zip_descriptor_check(const uint8_t *bytes, unsigned nbytes, const 
     if (load_le32(bytes) != ZIP_DESCRIPTOR_MAGIC || load_le32(bytes + 4) != c->crc32 ||
         stored != c->stored_nbytes || whole != c->nbytes)
         return local_bad(c, FSDPCK_FINDING_ZIP_DESCRIPTOR,
-                         "descriptor behind a record is missing or not the directory's", err);
+                         "data descriptor of a record is missing or differs from the directory",
+                         err);
     return FSDPCK_OK;
 }

@@ -63,12 +63,12 @@ static fsdpck_status refuse(const zstd_stream *z, size_t code, fsdpck_error *err
 
     if (kind == ZSTD_error_frameParameter_windowTooLarge) {
         st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_Z_WINDOW,
-                       "zstd frame asks for too large a window");
+                       "zstd frame requires too large a window");
         error_expected(err, "at most %" PRIu64 " bytes", UINT64_C(1) << WINDOW_LOG_MAX);
         error_next(err, "compress again with a smaller window");
     } else if (kind == ZSTD_error_checksum_wrong) {
         st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_Z_CHECKSUM,
-                       "checksum of the zstd frame is wrong");
+                       "checksum of the zstd frame does not match");
         error_next(err, "the blob is damaged: copy the file again");
     } else if (kind == ZSTD_error_memory_allocation) {
         st = error_set_nomem(err, UINT64_C(1) << WINDOW_LOG_MAX);
@@ -133,7 +133,7 @@ fsdpck_status zstd_stream_read(zstd_stream *z, void *dst, uint64_t nbytes, fsdpc
     uint64_t got;
     RETURN_IF(zstd_stream_read_some(z, dst, nbytes, &got, err));
     if (got < nbytes)
-        return truncated(z, "zstd frame holds fewer bytes than its contents need", err);
+        return truncated(z, "zstd frame holds fewer bytes than its contents require", err);
     return FSDPCK_OK;
 }
 
@@ -150,7 +150,7 @@ fsdpck_status zstd_stream_finish(zstd_stream *z, zstd_take_fn take, void *ctx, f
     const uint64_t over = z->in.nbytes - z->read_nbytes + (z->pending.size - z->pending.pos);
     if (over > 0) {
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_Z_TRAILING,
-                  "bytes follow the zstd frame of a blob");
+                  "bytes after the zstd frame of a blob");
         error_offset(err, file_offset(z));
         error_found(err, "%" PRIu64 " bytes more", over);
         return FSDPCK_BADINPUT;

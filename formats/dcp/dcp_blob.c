@@ -31,8 +31,8 @@ fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool 
         return FSDPCK_OK;
     }
     error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_TRANSFORM,
-              "blob is stored behind '%s', which is not known", name);
-    error_expected(err, "stream.zstd/1, or nothing");
+              "blob uses the unknown stream extension '%s'", name);
+    error_expected(err, "stream.zstd/1, or no extension");
     error_next(err, "save the checkpoint again without this extension");
     return FSDPCK_UNSUPPORTED;
 }
@@ -73,10 +73,10 @@ fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found
 
     if (found != t->dtype) {
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_PAYLOAD_DTYPE,
-                  "blob holds another dtype than the metadata states");
+                  "dtype of a blob differs from the metadata");
         error_expected(err, "%s", dtype_get((dtype)t->dtype)->name);
         error_found(err, "%s", dtype_get(found)->name);
-        error_next(err, "metadata and files are not of one save: copy both again");
+        error_next(err, "metadata and files are from different saves: copy both again");
         return FSDPCK_BADINPUT;
     }
     catalogue_chunk_box(d->cat, chunk, NULL, want);
@@ -84,7 +84,7 @@ fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found
         return FSDPCK_OK;
     text_buf expected = {.limit_bytes = 4096}, got = {.limit_bytes = 4096};
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_PAYLOAD_SHAPE,
-              "blob holds another shape than the metadata states");
+              "shape of a blob differs from the metadata");
     error_expected(err, "%s", print_sizes(&expected, want, t->ndim));
     error_found(err, "%s", print_sizes(&got, sizes, ndim));
     error_next(err, "%s", dcp_boxes_advice(d, chunk, ndim, sizes));
@@ -123,7 +123,7 @@ static fsdpck_status locate_zstd(dcp_folder *d, const cat_chunk *c, dtype *found
             break;
         if (ended || need > HEAD_LIMIT) {
             st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_Z_TRUNCATED,
-                           "compressed blob ends before its tensor is described");
+                           "compressed blob ends before the description of its tensor");
             break;
         }
         want_nbytes = need;
@@ -257,13 +257,13 @@ static fsdpck_status read_around(void *ctx, uint64_t offset_bytes, void *dst, ui
         return FSDPCK_OK;
     }
     return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_Z_TRUNCATED,
-                     "compressed zip names bytes past its end");
+                     "compressed zip refers to bytes past its end");
 }
 
 static fsdpck_status bad_crc(uint32_t expected, uint32_t found, fsdpck_error *err)
 {
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CRC,
-              "checksum of the tensor's bytes is wrong");
+              "checksum of the tensor's bytes does not match");
     error_expected(err, "%08" PRIx32, expected);
     error_found(err, "%08" PRIx32, found);
     error_next(err, "the blob is damaged: copy the file again");
@@ -304,7 +304,7 @@ static fsdpck_status check_zip(source_stream *s, fsdpck_error *err)
     }
     if (record == NULL || record->nbytes != s->where.record_nbytes || record->method != 0)
         st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_LOCAL,
-                       "directory of the compressed zip does not name the tensor's bytes");
+                       "directory of the compressed zip does not contain the tensor's bytes");
     else if (!zip.no_crc && record->crc32 != s->crc)
         st = bad_crc(record->crc32, s->crc, err);
     else
@@ -320,7 +320,7 @@ static fsdpck_status open_decoder(source_stream *s, fsdpck_error *err)
 
     if (!s->where.stream)
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "a stream was opened on a blob that is not compressed");
+                         "stream opened on a blob that is not compressed");
     return zstd_stream_open(&in, s->d->owner, &s->zstd, err);
 }
 

@@ -42,7 +42,7 @@ fsdpck_status dcp_size_from(dcp_parser *parser, const value_pool *pool, value it
             return malformed(err, "torch.Size", "an item is not an int");
         if (!value_as_u64(pool, item, &sizes[i]))
             return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_BOUNDS,
-                             "torch.Size in metadata holds a negative or overlong number");
+                             "torch.Size in metadata holds a negative or too large number");
         all |= sizes[i];
     }
     const bool wide = all > UINT32_MAX;
@@ -236,7 +236,7 @@ static fsdpck_status tensor_chunks(dcp_parser *parser, const value_pool *pool, v
         const value item = value_item(pool, list, i);
         if (dcp_note_what(item) != DCP_NOTE_CHUNK || (i == 0 && note != 0))
             return malformed(err, "TensorStorageMetadata",
-                             "chunks holds something else than chunks");
+                             "chunks contains values other than chunks");
         RETURN_IF(dcp_list_add(parser, &item, 1, &note, err));
     }
     *made = note == 0 ? DCP_NONE : (uint32_t)(note - 1);
@@ -366,7 +366,7 @@ static fsdpck_status build_info(dcp_parser *parser, const value_pool *pool, uint
     RETURN_IF(path_id(parser, pool, f[0].v, &file_id, err));
     if (!value_as_u64(pool, f[1].v, &offset_bytes) || !value_as_u64(pool, f[2].v, &nbytes))
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_RANGE,
-                         "offset or length of a blob in '%s' is no number of bytes",
+                         "offset or length of a blob in '%s' is not a number of bytes",
                          strtab_text(&parser->names->paths, file_id));
     RETURN_IF(transform_id(parser, pool, f[3].has ? f[3].v : VALUE_OF_NONE, &transform, err));
     dcp_entry *entry = VEC_AT(&parser->m->entries, dcp_entry, index);
@@ -395,6 +395,6 @@ fsdpck_status dcp_build(dcp_parser *parser, value_pool *pool, value note, value 
     case DCP_NOTE_BYTES:
         return FSDPCK_OK;
     default:
-        return malformed(err, "torch.Size", "it is given a state, which torch never does");
+        return malformed(err, "torch.Size", "it has a state, which torch never writes");
     }
 }

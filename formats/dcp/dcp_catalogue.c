@@ -197,8 +197,7 @@ static fsdpck_status keep_tensor(join *j, uint32_t fqn, const dcp_tensor *t, uin
     const unsigned ndim = dcp_size_get(j->m, t->size_at, shape);
 
     if (p->dtype == DTYPE_NONE) {
-        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_DTYPE,
-                  "element type '%s' is not known",
+        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_DTYPE, "unknown element type '%s'",
                   value_kind_of(p->dtype_symbol) == VALUE_SYMBOL
                       ? value_symbol_name(&cat->pool, p->dtype_symbol)
                       : "none");
@@ -219,7 +218,7 @@ static fsdpck_status keep_tensor(join *j, uint32_t fqn, const dcp_tensor *t, uin
     if (known == NULL || known->dtype != p->dtype || known->ndim != ndim ||
         memcmp(catalogue_shape(cat, *tensor), shape, ndim * sizeof *shape) != 0)
         return fail(j, fqn, FSDPCK_FINDING_DCP_MIXED,
-                    "ranks disagree about the dtype or shape of a tensor", err);
+                    "dtype or shape of a tensor differs between ranks", err);
     return FSDPCK_OK;
 }
 
@@ -345,7 +344,7 @@ static fsdpck_status match_offsets(join *j, uint32_t fqn, const dcp_chunk_list *
         else if (matched[slots[at]] == DCP_NONE)
             matched[slots[at]] = group[i];
         else if (has_elements(j->m, chunks[slots[at]]))
-            st = fail(j, fqn, FSDPCK_FINDING_KEY_DUP, "storage_data names one chunk twice", err);
+            st = fail(j, fqn, FSDPCK_FINDING_KEY_DUP, "storage_data contains a chunk twice", err);
     }
     budget_free(j->m->owner, chunks, list->count * sizeof *chunks);
     return st;
@@ -353,8 +352,8 @@ static fsdpck_status match_offsets(join *j, uint32_t fqn, const dcp_chunk_list *
 
 static fsdpck_status orphan(const join *j, uint32_t fqn, const dcp_chunk *chunk, fsdpck_error *err)
 {
-    fail(j, fqn, FSDPCK_FINDING_DCP_ORPHAN, "metadata names a chunk, but not where its bytes are",
-         err);
+    fail(j, fqn, FSDPCK_FINDING_DCP_ORPHAN,
+         "metadata lists a chunk without the location of its bytes", err);
     if (chunk != NULL) {
         uint64_t offsets[NDIM_MAX];
         const unsigned ndim = dcp_size_get(j->m, chunk->offsets_at, offsets);
@@ -381,8 +380,8 @@ static fsdpck_status add_chunk(join *j, uint32_t fqn, uint32_t tensor, unsigned 
         return fail(j, fqn, FSDPCK_FINDING_DCP_META_TYPE, "metadata holds a chunk without sizes",
                     err);
     if (ndim_offsets != ndim || ndim_sizes != ndim) {
-        fail(j, fqn, FSDPCK_FINDING_DCP_RANK, "a chunk has another number of dims than its tensor",
-             err);
+        fail(j, fqn, FSDPCK_FINDING_DCP_RANK,
+             "a chunk and its tensor have different numbers of dims", err);
         error_expected(err, "%u dims", ndim);
         error_found(err, "%u offsets, %u sizes", ndim_offsets, ndim_sizes);
         return FSDPCK_BADINPUT;
@@ -474,11 +473,11 @@ static fsdpck_status add_object(join *j, const dcp_item *item, fsdpck_error *err
     if (count == 0)
         return orphan(j, item->fqn, NULL, err);
     if (count > 1)
-        return fail(j, item->fqn, FSDPCK_FINDING_KEY_DUP, "storage_data names one byte item twice",
+        return fail(j, item->fqn, FSDPCK_FINDING_KEY_DUP, "storage_data contains a byte item twice",
                     err);
     if (kept->kind == KEPT_TENSOR)
         return fail(j, item->fqn, FSDPCK_FINDING_DCP_MIXED,
-                    "a name is a tensor on one rank, an object on another", err);
+                    "one name is a tensor on one rank and an object on another", err);
     const dcp_entry *e = VEC_AT(&j->m->entries, dcp_entry, j->order[first]);
     if (kept->kind == KEPT_OBJECT) {
         dcp_repeat *repeat = vec_push(&j->b->repeats, err);
@@ -518,7 +517,8 @@ static fsdpck_status join_items(join *j, fsdpck_error *err)
 
     for (size_t i = 0; i < j->m->items.count && st == FSDPCK_OK; i++) {
         if (j->seen[items[i].fqn])
-            st = fail(j, items[i].fqn, FSDPCK_FINDING_KEY_DUP, "metadata names one key twice", err);
+            st =
+                fail(j, items[i].fqn, FSDPCK_FINDING_KEY_DUP, "metadata contains a key twice", err);
         else if (!leave_out(j, &l, &items[i]))
             st = items[i].tensor == DCP_NONE ? add_object(j, &items[i], err)
                                              : add_tensor(j, &items[i], err);

@@ -225,7 +225,7 @@ static fsdpck_status sum_long_way(const rest_blob *b, const zip_input *in, fsdpc
     budget owner;
     zip_archive z;
 
-    budget_init(&owner, SCRATCH_LIMIT, "blob of one tensor", NULL);
+    budget_init(&owner, SCRATCH_LIMIT, "a blob with one tensor", NULL);
     RETURN_IF(zip_open(in, &owner, &z, err));
     const fsdpck_status st = zip_check_records(b->summer, &z, b->at.file, b->path, b->name, err);
     zip_release(&z);
@@ -344,9 +344,10 @@ static void note_streams(const rest_work *w)
         if (*VEC_AT(&w->d->streams, dcp_st_stream *const, i) == NULL)
             continue;
         const uint32_t path = catalogue_file(w->d->cat, i)->path;
-        format_note(r->found, r->found_ctx, FSDPCK_FINDING_DCP_ST_INSIDE, w->d->dir.path,
-                    catalogue_name(w->d->cat, path),
-                    "file holds a safetensors stream, which torch writes but cannot read here");
+        format_note(
+            r->found, r->found_ctx, FSDPCK_FINDING_DCP_ST_INSIDE, w->d->dir.path,
+            catalogue_name(w->d->cat, path),
+            "file holds a safetensors stream, which torch writes but cannot read in a DCP folder");
         return;
     }
 }

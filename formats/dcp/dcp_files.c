@@ -117,7 +117,7 @@ static fsdpck_status report_missing(dcp_folder *d, const open_request *req, cons
         const char *name = catalogue_name(cat, catalogue_file(cat, i)->path);
         if (!is_missing(states, i)) {
             if (states[i].kind == PATH_ABSENT)
-                log_write(&d->log, LOG_NOTE, "file '%s' is not there; it held only empty chunks",
+                log_write(&d->log, LOG_NOTE, "file '%s' is missing; it held only empty chunks",
                           name);
             continue;
         }
@@ -144,11 +144,11 @@ static fsdpck_status report_missing(dcp_folder *d, const open_request *req, cons
     error_expected(err, "%zu files that the metadata names", nfiles);
     error_found(err, "%" PRIu64 " missing", missing);
     error_next(err,
-               "%s%s%s%s%scopy the missing files from where the checkpoint was written (all of one "
-               "node's, often); they hold parts of %" PRIu64 " tensors and objects: %s%s",
+               "%s%s%s%s%scopy the missing files from where the checkpoint was written (often all "
+               "files of one node); they hold parts of %" PRIu64 " tensors and objects: %s%s",
                other != NULL ? "'" : "", other != NULL ? other : "",
                other != NULL ? "' has the size of '" : "", other != NULL ? first : "",
-               other != NULL ? "': rename it back if that is what it is; else " : "", nlost,
+               other != NULL ? "': rename it back if it is that file; otherwise " : "", nlost,
                lost.text != NULL ? lost.text : "", nlost > 10 ? ", ..." : "");
     text_release(&files);
     text_release(&lost);
@@ -202,16 +202,16 @@ static fsdpck_status report_range(const catalogue *cat, const blob *b, uint32_t 
 {
     if (needed > 0) {
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_SHORT,
-                  "file ends before the blobs that it holds");
+                  "file ends before the end of its blobs");
         error_expected(err, "at least %" PRIu64 " bytes", needed);
         error_next(
             err,
-            "copy the file again from where it was written; the copy or the save was cut short");
+            "the copy or the save was cut short: copy the file again from where it was written");
     } else {
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_RANGE,
-                  "metadata puts a blob outside of its file");
+                  "blob in the metadata is outside its file");
         error_expected(err, "%" PRIu64 " bytes at offset %" PRIu64, b->nbytes, b->offset_bytes);
-        error_next(err, "metadata and files do not belong together, or one of them was altered");
+        error_next(err, "metadata and files are from different saves, or one of them was altered");
     }
     error_found(err, "a file of %" PRIu64 " bytes", catalogue_file(cat, file_id)->nbytes);
     name_blob(cat, b, file_id, d, err);
@@ -246,10 +246,10 @@ static fsdpck_status check_overlap(const catalogue *cat, const blob *a, const bl
         }
     }
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_RANGE_OVERLAP,
-              "metadata puts two blobs into the same bytes of a file");
+              "two blobs in the metadata overlap in a file");
     error_expected(err, "offset %" PRIu64 " or later", a->offset_bytes + a->nbytes);
     error_found(err, "offset %" PRIu64, b->offset_bytes);
-    error_next(err, "the metadata was altered or is of another save");
+    error_next(err, "the metadata was altered or is from another save");
     name_blob(cat, b, file_id, d, err);
     return FSDPCK_BADINPUT;
 }
@@ -381,7 +381,7 @@ static fsdpck_status check_end(dcp_folder *d, uint32_t file_id, fsdpck_error *er
     if (memcmp(head, "PK\3\4", 4) != 0 && memcmp(head, zstd, 4) != 0)
         return FSDPCK_OK;
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_MIXED,
-              "file holds more blobs than the metadata state: it is of another save");
+              "file holds more blobs than the metadata lists: it is from another save");
     error_path_in(err, d->dir.path, catalogue_name(d->cat, catalogue_file(d->cat, file_id)->path));
     error_offset(err, end);
     error_expected(err, "%" PRIu64 " bytes", end);

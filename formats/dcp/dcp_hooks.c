@@ -142,7 +142,7 @@ static fsdpck_status on_newobj(dcp_parser *parser, value_pool *pool, const value
     RETURN_IF(class_new(parser, pool, symbol, call->callee, replacement, replaced, err));
     if (*replaced && (value_count(pool, call->args) != 0 || !value_is_none(call->kwargs)))
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_META_TYPE,
-                         "metadata makes a record '%s' with arguments, which torch never does",
+                         "metadata creates a record '%s' with arguments, which torch never does",
                          value_symbol_name(pool, call->callee));
     return FSDPCK_OK;
 }
@@ -158,7 +158,7 @@ static fsdpck_status on_reduce(dcp_parser *parser, value_pool *pool, const value
         const size_t count = value_count(pool, call->args);
         if (count > 1)
             return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_META_TYPE,
-                             "torch.Size is made from %zu arguments, expected 1", count);
+                             "torch.Size has %zu arguments, expected 1", count);
         RETURN_IF(dcp_size_from(
             parser, pool, count == 1 ? value_item(pool, call->args, 0) : call->args, &at, err));
         *replacement = dcp_note_make(DCP_NOTE_SIZE, at);
@@ -191,7 +191,7 @@ static fsdpck_status on_call(void *ctx, value_pool *pool, const value_call *call
         return FSDPCK_OK;
     if (call->how == CALL_PERSID)
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_META_TYPE,
-                         "metadata holds a persistent id, which only torch.save files do");
+                         "metadata contains a persistent id, which only torch.save writes");
     if (call->how == CALL_REDUCE)
         return on_reduce(parser, pool, call, replacement, replaced, err);
     return on_newobj(parser, pool, call, replacement, replaced, err);
@@ -209,13 +209,13 @@ static fsdpck_status pair_entry(dcp_metadata *m, value key, value item, fsdpck_e
 {
     if (dcp_note_what(item) != DCP_NOTE_INFO)
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_META_TYPE,
-                         "storage_data holds something that is no _StorageInfo");
+                         "storage_data contains a value other than _StorageInfo");
     const uint32_t k = dcp_note_index(key), i = dcp_note_index(item);
     dcp_entry *entry = NULL;
     if (VEC_AT(&m->entries, dcp_entry, k)->fqn == DCP_NONE ||
         VEC_AT(&m->entries, dcp_entry, i)->file == DCP_FILE_LIMIT - 1)
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_META_TYPE,
-                         "storage_data holds a record before its state is set");
+                         "storage_data contains a record before its state is set");
     if (k == i) {
         VEC_AT(&m->entries, dcp_entry, k)->paired = 1;
         return FSDPCK_OK;

@@ -65,7 +65,7 @@ static fsdpck_status check_swallowed(value_pool *pool, value state, const char *
     text_buf key = {.limit_bytes = 512};
     value_print(pool, value_key(pool, dict, 0), 200, &key);
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_META_TYPE,
-              "'%s' in metadata holds something unknown under %s", name,
+              "'%s' in metadata contains an unknown value under %s", name,
               key.text != NULL ? key.text : "a key");
     text_release(&key);
     return FSDPCK_BADINPUT;
@@ -162,7 +162,7 @@ fsdpck_status dcp_metadata_read(const pickle_input *in, dcp_names *names, value_
     GOTO_IF(pickle_read(in, &limits, pool, &hooks, &root, &consumed_nbytes, err), out);
     if (consumed_nbytes != in->nbytes) {
         st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_TRAILING,
-                       "bytes follow the end of the pickle");
+                       "bytes after the end of the pickle");
         error_offset(err, in->file_offset_bytes + consumed_nbytes);
         error_expected(err, "%zu bytes", consumed_nbytes);
         error_found(err, "%zu bytes", in->nbytes);

@@ -198,9 +198,8 @@ static fsdpck_status report_unfinished(const char *path, bool tmp, fsdpck_error 
               "save did not complete: the folder has no '.metadata'");
     error_path(err, path);
     error_expected(err, "'.metadata', or '__{rank}.metadata' of every rank");
-    error_found(err, "%s", tmp ? "'.metadata.tmp', which was never renamed" : "data files alone");
-    error_next(err, "use an older checkpoint: the data files alone do not tell what they "
-                    "hold");
+    error_found(err, "%s", tmp ? "'.metadata.tmp', which was not renamed" : "only data files");
+    error_next(err, "use an older checkpoint: data files without metadata cannot be read");
     return FSDPCK_BADINPUT;
 }
 
@@ -274,9 +273,9 @@ static fsdpck_status read_ranks(dcp_folder *d, const open_request *req, dcp_buil
     budget_free(d->owner, seen, nranks);
     if (st == FSDPCK_OK && req->expect_ranks == 0)
         log_warn(&d->log, FSDPCK_FINDING_RANKS_UNKNOWN,
-                 "state with --source-ranks N how many wrote them",
-                 "%" PRIu64 " rank%s seen, each with metadata of its own; these files cannot show "
-                 "whether a last rank is missing",
+                 "give the number of ranks that wrote them: --source-ranks N",
+                 "%" PRIu64 " rank%s found, each with its own metadata; these files cannot show "
+                            "whether a last rank is missing",
                  nranks, nranks == 1 ? "" : "s");
     return st;
 }
@@ -356,12 +355,12 @@ static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_mar
                                              : count_unnamed(d, "", req->probe->entries,
                                                              req->probe->entry_count, &u, err);
     if (st == FSDPCK_OK && u.stale > 0)
-        log_warn(&d->log, FSDPCK_FINDING_DCP_STALE,
-                 "remove them once you know that this save is whole",
-                 "%" PRIu64 " .distcp file%s not named by the metadata, left from another save: "
-                 "%s%s (%" PRIu64 " bytes)",
-                 u.stale, u.stale == 1 ? " is" : "s are", u.names.text != NULL ? u.names.text : "",
-                 u.stale > STALE_NAMED ? ", ..." : "", u.nbytes);
+        log_warn(
+            &d->log, FSDPCK_FINDING_DCP_STALE, "remove them when this save is known to be complete",
+            "%" PRIu64 " .distcp file%s not in the metadata, left from another save: %s%s (%" PRIu64
+            " bytes)",
+            u.stale, u.stale == 1 ? " is" : "s are", u.names.text != NULL ? u.names.text : "",
+            u.stale > STALE_NAMED ? ", ..." : "", u.nbytes);
     text_release(&u.names);
     RETURN_IF(st);
     const int64_t highest = u.highest;
@@ -369,12 +368,12 @@ static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_mar
     if (req->expect_ranks == 0 || highest < 0 || (uint64_t)highest + 1 == req->expect_ranks)
         return FSDPCK_OK;
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANKS_STATED,
-              "checkpoint is of another number of ranks than stated");
+              "number of ranks differs from --source-ranks");
     error_path(err, req->path);
     error_expected(err, "%" PRIu64 " rank%s (--source-ranks)", req->expect_ranks,
                    req->expect_ranks == 1 ? "" : "s");
     error_found(err, "%" PRId64 " rank%s that wrote files", highest + 1, highest == 0 ? "" : "s");
-    error_next(err, "leave --source-ranks out if the last ranks had nothing to write");
+    error_next(err, "omit --source-ranks if the last ranks wrote no data");
     return FSDPCK_BADINPUT;
 }
 
@@ -447,14 +446,15 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
         RETURN_IF(count_ranks(d, req, &marks, err));
     if (b->stray_blobs > 0)
         log_warn(&d->log, FSDPCK_FINDING_DCP_ORPHAN,
-                 "metadata were altered, or were made by another program",
-                 "%" PRIu64 " blob%s to no tensor and no object", b->stray_blobs,
+                 "the metadata was altered, or written by another program",
+                 "%" PRIu64 " blob%s to no tensor or object", b->stray_blobs,
                  b->stray_blobs == 1 ? " belongs" : "s belong");
     if (b->leftovers > 0)
         log_warn(&d->log, FSDPCK_FINDING_DCP_LEFT_OUT,
-                 "--model FILE puts the parameters together: fsdpck-model(5)",
-                 "%" PRIu64 " tensor%s left out, '%s' the first: pieces of one rank that FSDP1 "
-                 "leaves beside its flat parameters (LOCAL_STATE_DICT with use_orig_params)",
+                 "give --model FILE to restore the parameters: fsdpck-model(5)",
+                 "%" PRIu64
+                 " tensor%s left out, the first '%s': one rank's shards that FSDP1 stores beside "
+                 "its flat parameters (LOCAL_STATE_DICT with use_orig_params)",
                  b->leftovers, b->leftovers == 1 ? " is" : "s are",
                  strtab_text(&d->names.fqns, b->first_leftover));
     marks.has_transforms = strtab_count(&d->names.transforms) > 1;
@@ -462,10 +462,10 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
     d->marks = marks;
     if (marks.has_traces)
         format_note(req->found, req->found_ctx, FSDPCK_FINDING_DCP_TRACES, d->dir.path, NULL,
-                    "metadata tell the path under which the checkpoint was saved, or an id of it");
+                    "metadata contains the path under which the checkpoint was saved, or its id");
     if (marks.has_new_paths)
         format_note(req->found, req->found_ctx, FSDPCK_FINDING_DCP_PATHLIB, d->dir.path, NULL,
-                    "metadata hold a path of Python 3.13, which older ones cannot read");
+                    "metadata contains a path of Python 3.13, which older versions cannot read");
     RETURN_IF(catalogue_seal(d->cat, err));
     RETURN_IF(dcp_order_check(d, req, err));
     return req->repair_strided ? dcp_boxes_repair(d, req, err)

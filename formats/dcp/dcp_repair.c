@@ -61,15 +61,14 @@ typedef struct search {
 
 static fsdpck_status refuse_more(const search *s, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_DCP_LAYOUTS,
-                  "--repair-strided has too many layouts to try for the tensors that need it");
+    const fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_DCP_LAYOUTS,
+                                       "--repair-strided: too many layouts to try");
     error_tensor(err,
                  catalogue_name(s->b->d->cat, catalogue_tensor(s->b->d->cat, s->b->tensor)->name));
-    error_expected(err, "at most %" PRIu64 " pieces of ranks over all layouts", REPAIR_STEPS_MAX);
+    error_expected(err, "at most %" PRIu64 " shards over all layouts", REPAIR_STEPS_MAX);
     error_found(err, "%" PRId64 " ranks", s->b->d->marks.world_size);
-    error_next(err, "read it without --repair-strided and leave out what does not fit; or load and "
-                    "save it again with the torch that wrote it");
+    error_next(err, "omit --repair-strided and exclude the tensors that do not fit, or load and "
+                    "save the checkpoint with the torch that wrote it");
     return st;
 }
 
@@ -152,8 +151,8 @@ static fsdpck_status repair_tensor(dcp_folder *d, const open_request *req, uint3
         if (st == FSDPCK_OK && !repaired)
             log_warn(&d->log, FSDPCK_FINDING_DCP_PAYLOAD_SHAPE,
                      "leave it out with --exclude, or save again",
-                     "blobs of '%s' do not fit their boxes, and no layout explains them: some of "
-                     "it may be lost; its boxes stay as they are recorded",
+                     "blobs of '%s' do not fit their boxes or any known layout: some data may be "
+                     "lost; keeping the recorded boxes",
                      catalogue_name(d->cat, catalogue_tensor(d->cat, tensor)->name));
     }
     dcp_boxes_release(&b);
@@ -170,11 +169,11 @@ fsdpck_status dcp_boxes_repair(dcp_folder *d, const open_request *req, fsdpck_er
         if (may_be_wrong(d->cat, i))
             RETURN_IF(repair_tensor(d, req, i, &steps, &nrepaired, err));
     if (nrepaired == 0) {
-        log_write(&d->log, LOG_NOTE, "--repair-strided: no boxes were derived anew");
+        log_write(&d->log, LOG_NOTE, "--repair-strided: no boxes were derived");
         return FSDPCK_OK;
     }
     snprintf(o->note, sizeof o->note,
-             "boxes of %" PRIu64 " tensor%s did not fit their blobs and were derived from them",
+             "boxes of %" PRIu64 " tensor%s did not fit the blobs and were derived from them",
              nrepaired, nrepaired == 1 ? "" : "s");
     log_write(&d->log, LOG_NOTE, "--repair-strided: %s", o->note);
     return FSDPCK_OK;
@@ -198,19 +197,19 @@ const char *dcp_boxes_advice(const dcp_folder *d, uint64_t chunk, unsigned ndim,
     }
     /* One dim alone, which is cut. */
     if (differ != 1 || want[dim] == catalogue_shape(d->cat, tensor)[dim])
-        return "metadata and files are not of one save: copy both again";
+        return "metadata and files are from different saves: copy both again";
     if (d->repaired)
-        return "no layout of FSDP2 with tensor parallelism explains the blobs of this tensor: some "
-               "of it was lost when it was saved; leave it out with --exclude";
+        return "the blobs fit no layout of FSDP2 with tensor parallelism: the save lost part of "
+               "this tensor; leave it out with --exclude";
     if (!m->has_storage_meta && !m->has_version && !m->no_collectives && !m->old_properties)
         return "torch 2.3 records wrong boxes for FSDP2 with tensor parallelism: give --assume "
-               "fsdp2-tp-2.3 if that wrote it; else metadata and files are not of one save";
+               "fsdp2-tp-2.3 if it wrote this checkpoint; otherwise metadata and files are from "
+               "different saves";
     if (sizes[dim] > 0 && sizes[dim] < want[dim])
-        return "torch 2.8 and 2.9 lose data where placements are no order of cuts ([Shard(0), "
-               "_StridedShard(0, 2)]): the rest of this tensor was never written; if torch 2.10 or "
-               "newer wrote it, --repair-strided may find its layout";
+        return "torch 2.8 and 2.9 lose data where no order of sharding fits the placements "
+               "([Shard(0), _StridedShard(0, 2)]): the rest of this tensor was never written; give "
+               "--repair-strided if torch 2.10 or newer wrote it";
     return "torch 2.10 to 2.15 record wrong boxes for FSDP2 with tensor parallelism where a dim "
-           "does "
-           "not divide evenly: give --repair-strided to derive the right ones from the blobs; else "
-           "metadata and files are not of one save";
+           "does not divide evenly: give --repair-strided to derive them from the blobs; otherwise "
+           "metadata and files are from different saves";
 }

@@ -80,7 +80,7 @@ static fsdpck_status read_box(json_reader *json, dcp_st_stream *inner, inner_box
                 return FSDPCK_LIMIT;
             if (t.kind != JSON_NUMBER || !t.is_u64 || ++box->ndim > NDIM_MAX)
                 return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_META,
-                                 "DCP_SHARDING_INFO holds no list of offsets");
+                                 "DCP_SHARDING_INFO has no list of offsets");
             *offset = t.u64;
         }
     }
@@ -199,11 +199,9 @@ static fsdpck_status check_box(const dcp_folder *d, const dcp_st_stream *inner, 
                                                   offsets, ndim * sizeof *offsets) == 0))
         return FSDPCK_OK;
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_ST_BOX,
-              "safetensors stream holds another part of the tensor than the metadata states");
-    error_next(
-        err,
-        "its writer keeps one part of a tensor in a file and loses the others: use a checkpoint "
-        "saved without SerializationFormat.SAFETENSORS");
+              "part of the tensor in a safetensors stream differs from the metadata");
+    error_next(err, "this writer keeps only one part of a tensor per file: use a checkpoint saved "
+                    "without SerializationFormat.SAFETENSORS");
     return FSDPCK_BADINPUT;
 }
 
@@ -222,7 +220,7 @@ fsdpck_status dcp_st_stream_locate(dcp_folder *d, uint64_t chunk, place *where, 
     if (number == UINT32_MAX) {
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_ORPHAN,
                   "safetensors stream does not hold the tensor");
-        error_next(err, "metadata and files are not of one save: copy both again");
+        error_next(err, "metadata and files are from different saves: copy both again");
         return FSDPCK_BADINPUT;
     }
     const st_entry *e = VEC_AT(&h->entries, const st_entry, number);

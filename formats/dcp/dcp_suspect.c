@@ -131,8 +131,8 @@ fsdpck_status dcp_boxes_check_suspect(dcp_folder *d, const open_request *req, fs
         d->cat->origin.boxes_suspect = true;
         log_warn(&d->log, FSDPCK_FINDING_DCP_BOX,
                  "give --repair-strided to derive the boxes from the data",
-                 "recorded boxes of '%s' are none that FSDP with tensor parallelism can have held: "
-                 "torch 2.10 to 2.15 record such where a dim does not divide evenly",
+                 "recorded boxes of '%s' do not fit any layout of FSDP with tensor parallelism: "
+                 "torch 2.10 to 2.15 record wrong boxes where a dim does not divide evenly",
                  catalogue_name(d->cat, catalogue_tensor(d->cat, i)->name));
         return FSDPCK_OK;
     }

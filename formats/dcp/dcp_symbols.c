@@ -101,9 +101,10 @@ fsdpck_status dcp_getattr(value_pool *pool, const value_call *call, value *symbo
     text_buf args = {.limit_bytes = 1024};
     value_print(pool, call->args, 200, &args);
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_GETATTR,
-              "pickle asks for an attribute by getattr%s, which torch does for one enum alone",
+              "pickle calls getattr%s, which torch does only for one enum",
               args.text != NULL ? args.text : "");
-    error_next(err, "nothing was run; find out who wrote this file before loading it elsewhere");
+    error_next(err,
+               "fsdpck ran no code; check the origin of this file before loading it elsewhere");
     text_release(&args);
     return FSDPCK_BADINPUT;
 }
@@ -121,17 +122,17 @@ fsdpck_status dcp_call_check(const value_pool *pool, const value_call *call, fsd
         const char *name = value_symbol_name(pool, call->callee);
         error_set(err, FSDPCK_BADINPUT,
                   runs_code ? FSDPCK_FINDING_PKL_GLOBAL : FSDPCK_FINDING_PKL_CALL,
-                  "pickle asks to call '%s.%s' with %s", module, name, shown);
+                  "pickle calls '%s.%s' with %s", module, name, shown);
     } else {
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_CALL,
-                  "pickle asks to call a computed object with %s", shown);
+                  "pickle calls a computed object with %s", shown);
     }
     text_release(&args);
-    error_expected(err, "calls that torch's metadata is made of, such as torch.Size");
-    error_next(err,
-               runs_code
-                   ? "nothing was run; do not load this file in Python"
-                   : "nothing was run; find out who wrote this file before loading it elsewhere, "
-                     "or keep the call as a record: fsdpck consolidate --objects opaque");
+    error_expected(err, "only calls that torch's metadata contains, such as torch.Size");
+    error_next(
+        err, runs_code
+                 ? "fsdpck ran no code; do not load this file in Python"
+                 : "fsdpck ran no code; check the origin of this file before loading it elsewhere, "
+                   "or keep the call as a record: fsdpck consolidate --objects opaque");
     return FSDPCK_BADINPUT;
 }

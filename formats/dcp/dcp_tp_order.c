@@ -278,9 +278,9 @@ static fsdpck_status refuse(fsdpck_status code, fsdpck_finding_id finding, const
 fsdpck_status dcp_order_refuse(fsdpck_error *err)
 {
     return refuse(FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_TP_UNSURE,
-                  "blobs do not tell whether tensor parallelism or FSDP cut this tensor first",
-                  "leave it out with --exclude, or load it with torch 2.3 on the mesh it was saved "
-                  "on; without --assume fsdp2-tp-2.3 it is read as recorded",
+                  "blobs do not show whether tensor parallelism or FSDP sharded this tensor first",
+                  "leave it out with --exclude, or load it with torch 2.3 on the mesh of the save; "
+                  "without --assume fsdp2-tp-2.3 it is read as recorded",
                   err);
 }
 
@@ -301,22 +301,22 @@ static void report(dcp_folder *d, const open_request *req, const two_dims *m,
         o->order_suspect = true;
         log_warn(&d->log, FSDPCK_FINDING_TP_ORDER,
                  "give --assume fsdp2-tp-2.3 if FSDP2 with tensor parallelism wrote this; FSDP1 "
-                 "with tensor parallelism looks the same and is right",
-                 "%" PRIu64 " tensor%s, '%s' the first, may have rows in the wrong order: torch "
-                 "2.3 and 2.4 record FSDP2 with tensor parallelism so",
+                 "with tensor parallelism records the same and is correct",
+                 "%" PRIu64 " tensor%s, the first '%s', may have rows in the wrong order, as torch "
+                            "2.3 and 2.4 record FSDP2 with tensor parallelism",
                  counts->suspects, plural(counts->suspects), counts->first);
     }
     if (!req->assume_tp_first)
         return;
     snprintf(o->note, sizeof o->note,
-             "rows of %" PRIu64
-             " tensor%s put where FSDP2 with tensor parallelism of torch 2.3 had "
-             "them (%" PRIu64 " x %" PRIu64 " ranks)",
+             "moved rows of %" PRIu64
+             " tensor%s to their positions in FSDP2 with tensor parallelism of torch 2.3 (%" PRIu64
+             " x %" PRIu64 " ranks)",
              counts->corrected, plural(counts->corrected), m->fsdp, m->tp);
     log_write(&d->log, LOG_NOTE, "--assume fsdp2-tp-2.3: %s", o->note);
     if (counts->unsure > 0)
         log_warn(&d->log, FSDPCK_FINDING_DCP_TP_UNSURE, "leave them out with --exclude",
-                 "%" PRIu64 " tensor%s of no clear order will be refused", counts->unsure,
+                 "%" PRIu64 " tensor%s with an ambiguous order will be refused", counts->unsure,
                  plural(counts->unsure));
 }
 
@@ -329,15 +329,15 @@ fsdpck_status dcp_order_check(dcp_folder *d, const open_request *req, fsdpck_err
         return req->assume_tp_first
                    ? refuse(FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                             "--assume fsdp2-tp-2.3 does not fit this checkpoint",
-                            "torch 2.3 or 2.4 did not write it: leave the option out", err)
+                            "torch 2.3 or 2.4 did not write it: omit the option", err)
                    : FSDPCK_OK;
     RETURN_IF(infer_mesh(d, &m, err));
     if (m.tp < 2)
         return req->assume_tp_first
-                   ? refuse(
-                         FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_TP_UNSURE,
-                         "number of tensor-parallel ranks cannot be told from the tensors' boxes",
-                         "load the checkpoint with torch 2.3 on the mesh it was saved on", err)
+                   ? refuse(FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_TP_UNSURE,
+                            "cannot determine the number of tensor-parallel ranks from the "
+                            "tensors' boxes",
+                            "load the checkpoint with torch 2.3 on the mesh of the save", err)
                    : FSDPCK_OK;
     for (uint32_t i = 0; i < catalogue_tensor_count(d->cat); i++)
         RETURN_IF(check_tensor(d, req, i, &m, &counts, err));

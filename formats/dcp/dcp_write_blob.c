@@ -159,7 +159,7 @@ fsdpck_status dcp_put_chunk(dcp_write *w, target *t, uint64_t chunk, uint64_t al
     if (!checked_add(c->offset_bytes, nbytes, &end) || !checked_add(end, form->tail_nbytes, &end) ||
         end > INT64_MAX)
         return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
-                         "a file of the output would be larger than any can be");
+                         "output file would exceed the largest possible file size");
     const uint64_t literal_nbytes = form->head_nbytes + (nbytes > 0 ? 0 : form->tail_nbytes);
     RETURN_IF(target_add_constant_at(t, c->file, *at, form->text_at, literal_nbytes, err));
     if (nbytes > 0)

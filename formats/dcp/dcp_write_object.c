@@ -38,13 +38,13 @@ static fsdpck_status put_inner_tensor(void *ctx, pickle_writer *w, uint64_t inde
 
     if (index >= catalogue_tensor_count(cat))
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "an object names a tensor that is not there");
+                         "object refers to a tensor that does not exist");
     const cat_tensor *t = catalogue_tensor(cat, index);
     if (!(t->flags & CAT_TENSOR_IN_OBJECT) || t->nchunks != 1)
-        return fail(s, "an object holds a tensor that has an entry of its own", err);
+        return fail(s, "object contains a tensor that has its own entry", err);
     cat_chunk *c = catalogue_chunk(cat, t->first_chunk);
     if (c->file != CAT_NONE)
-        return fail(s, "an object shares a tensor with another object", err);
+        return fail(s, "object shares a tensor with another object", err);
     c->file = s->object->file;
     uint64_t *chunk = vec_push(&s->w->inner_chunks, err);
     if (chunk == NULL)
@@ -96,7 +96,7 @@ static fsdpck_status put_opaque(target *t, const cat_object *o, uint64_t *at, fs
 
     if (bytes == NULL || value_kind_of(o->content) != VALUE_BYTES)
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "the bytes of an opaque object are not there");
+                         "bytes of an opaque object are missing");
     if (nbytes > 0)
         RETURN_IF(target_add_constant(t, o->file, *at, bytes, nbytes, err));
     *at += nbytes;
@@ -132,7 +132,7 @@ static fsdpck_status put_storages(const dcp_write *w, target *t, const dcp_inner
         c->place = c->nbytes > 0 ? LOCATION_ROWS : LOCATION_EMPTY;
         if (!checked_add(c->offset_bytes, c->nbytes, &end) || end > INT64_MAX / 2)
             return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
-                             "a file of the output would be larger than any can be");
+                             "output file would exceed the largest possible file size");
         *in_blob += c->nbytes + zip_descriptor_nbytes(header_at, c->nbytes);
     }
     return FSDPCK_OK;
@@ -204,8 +204,7 @@ fsdpck_status dcp_put_object(dcp_write *w, target *t, uint32_t object, uint64_t 
     o->offset_bytes = *at;
     fsdpck_status st;
     if (!o->loaded) {
-        st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                       "an object to be written was not loaded");
+        st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "object to write was not loaded");
     } else if (o->opaque) {
         st = put_opaque(t, o, at, err);
     } else {

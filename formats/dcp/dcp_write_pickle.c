@@ -90,7 +90,7 @@ void meta_remember(meta_writer *m, uint32_t *memo)
     *memo = ++m->nmemo;
     if (m->nmemo == UINT32_MAX)
         meta_fail(m, error_set(m->err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                               "there are more names than .metadata can have"));
+                               "too many names for .metadata"));
 }
 
 bool meta_fetch(meta_writer *m, uint32_t memo)
@@ -130,7 +130,7 @@ void meta_put_text(meta_writer *m, const char *text, size_t nbytes)
     store_le32(at + 1, (uint32_t)nbytes);
     if (nbytes > UINT32_MAX)
         meta_fail(m, error_set(m->err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                               "a name is too long for a pickle"));
+                               "name is too long for a pickle"));
     meta_put_bytes(m, text, nbytes);
 }
 

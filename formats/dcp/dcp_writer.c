@@ -87,7 +87,7 @@ static fsdpck_status check_names(const target *t, fsdpck_error *err)
         const uint32_t name = catalogue_object(cat, i)->name;
         if (seen[name]) {
             st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DUP,
-                           "a DCP folder cannot hold two entries of one name");
+                           "DCP folder cannot hold two entries with the same name");
             error_tensor(err, catalogue_name(cat, name));
             error_next(err, "rename one of them with --rename, or leave one out with --exclude");
         }
@@ -103,12 +103,12 @@ static fsdpck_status check_options(const target *t, const writer_options *opt, f
         const cat_tensor *tensor = catalogue_tensor(&t->cat, i);
         if (tensor->alias != CAT_NONE || (tensor->flags & CAT_TENSOR_STORAGE))
             return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                             "a DCP folder holds compact tensors only");
+                             "DCP folder can hold only contiguous tensors");
     }
     if (opt->align_nbytes > DCP_ALIGN_NBYTES_MAX)
         return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                         "alignment of %" PRIu64 " bytes is over the most, %u", opt->align_nbytes,
-                         DCP_ALIGN_NBYTES_MAX);
+                         "alignment of %" PRIu64 " bytes exceeds the maximum, %u",
+                         opt->align_nbytes, DCP_ALIGN_NBYTES_MAX);
     return FSDPCK_OK;
 }
 
@@ -170,7 +170,7 @@ static fsdpck_status add_files(dcp_write *w, target *t, fsdpck_error *err)
                 add_file(t, VEC_AT(&w->parts, const dcp_write_part, p), name, rank, &index, err));
             if (index != p * t->world_size + rank)
                 return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                                 "a target has files before it is laid out");
+                                 "target has files before its layout");
             RETURN_IF(strtab_intern(&t->cat.names, name, (size_t)n, id, err));
         }
     }
@@ -227,7 +227,7 @@ static fsdpck_status check_placed(const target *t, fsdpck_error *err)
         if (c->file != CAT_NONE)
             continue;
         fsdpck_status st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                                     "no object has a place for a tensor");
+                                     "no object has a location for a tensor");
         error_tensor(err, catalogue_name(&t->cat, catalogue_tensor(&t->cat, c->tensor)->name));
         return st;
     }

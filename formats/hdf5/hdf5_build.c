@@ -15,7 +15,7 @@
 fsdpck_status hdf5_bad_record(fsdpck_error *err)
 {
     return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_DAMAGED,
-                     "process that looked into the HDF5 file told what cannot be");
+                     "HDF5 reader process returned invalid data");
 }
 
 /* Of what was left out, told by name. */
@@ -30,30 +30,28 @@ static const struct failure {
     const char *message, *next;
 } failures[HDF5_FAIL_END] = {
     [HDF5_FAIL_OPEN] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_DAMAGED,
-                        "HDF5 library does not open the file", "take another copy of it"},
+                        "HDF5 library cannot open the file", "take another copy of it"},
     [HDF5_FAIL_OBJECT] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_DAMAGED,
                           "HDF5 library cannot read an object", "take another copy of the file"},
-    [HDF5_FAIL_EXTERNAL_LINK] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_LINK,
-                                 "link leads into another file",
-                                 "copy what it leads to into this file and delete the link: "
-                                 "h5copy, del file['NAME'] in h5py"},
-    [HDF5_FAIL_LINK_LOOP] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_LINK, "soft link leads to itself",
+    [HDF5_FAIL_EXTERNAL_LINK] =
+        {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_LINK, "link points to another file",
+         "copy its target into this file and delete the link: h5copy, del file['NAME'] in h5py"},
+    [HDF5_FAIL_LINK_LOOP] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_LINK, "soft link points to itself",
                              "remove the link: del file['NAME'] in h5py"},
-    [HDF5_FAIL_LINK_KIND] = {FSDPCK_UNSUPPORTED, FSDPCK_FINDING_H5_LINK,
-                             "link of a kind of its own", "h5repack writes the file without it"},
+    [HDF5_FAIL_LINK_KIND] = {FSDPCK_UNSUPPORTED, FSDPCK_FINDING_H5_LINK, "user-defined link",
+                             "h5repack writes the file without it"},
     [HDF5_FAIL_EXTERNAL] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_EXTERNAL,
-                            "dataset's data lie in other files",
-                            "h5repack puts them into one file, where you trust them"},
-    [HDF5_FAIL_VIRTUAL] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_VIRTUAL,
-                           "dataset is put together from other ones",
-                           "h5repack -l CONTI makes a real one of it, with its sources beside it, "
-                           "where you trust them"},
-    [HDF5_FAIL_DEPTH] = {FSDPCK_LIMIT, FSDPCK_FINDING_H5_DEPTH, "groups are nested too deep",
-                         "move what is wanted further up"},
+                            "data of a dataset is stored in other files",
+                            "if you trust those files, combine them with h5repack"},
+    [HDF5_FAIL_VIRTUAL] =
+        {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_VIRTUAL, "virtual dataset, built from other datasets",
+         "if you trust its sources, make it a real dataset with h5repack -l CONTI, next to them"},
+    [HDF5_FAIL_DEPTH] = {FSDPCK_LIMIT, FSDPCK_FINDING_H5_DEPTH, "groups are nested too deeply",
+                         "move the datasets to a higher group"},
     [HDF5_FAIL_COUNT] = {FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many links",
                          "split the file"},
     [HDF5_FAIL_MEMORY] = {FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_MEMORY,
-                          "no memory to look into the HDF5 file", "split the file"},
+                          "not enough memory to read the HDF5 file", "split the file"},
     [HDF5_FAIL_NAME] = {FSDPCK_LIMIT, FSDPCK_FINDING_H5_DEPTH,
                         "name of a group or dataset is too long", "rename it: h5py's file.move"},
 };
@@ -106,11 +104,11 @@ static fsdpck_status read_fail(const hdf5_builder *b, hdf5_record_reader *g, fsd
             err, "%s",
             without_addresses(escape_text(shown, sizeof shown, (const char *)text, text_nbytes)));
     if (is_new && b->in->library != NULL)
-        error_expected(err, "what %s reads", b->in->library);
+        error_expected(err, "a file that %s can read", b->in->library);
     if (why == HDF5_FAIL_DEPTH)
-        error_expected(err, "at most %u groups in one another", HDF5_DEPTH_MAX - 1);
+        error_expected(err, "at most %u nested groups", HDF5_DEPTH_MAX - 1);
     if (why == HDF5_FAIL_NAME)
-        error_expected(err, "at most %u bytes, with the groups before it", HDF5_NAME_NBYTES_MAX);
+        error_expected(err, "at most %u bytes, including its groups", HDF5_NAME_NBYTES_MAX);
     error_next(err, "%s", f->next);
     return st;
 }
@@ -146,12 +144,11 @@ static const struct left_words {
                         "has no dataspace and is left out", "have no dataspace and are left out",
                         "dataset without a dataspace", "datasets without a dataspace"},
     [HDF5_LEFT_GROUP] = {FSDPCK_FINDING_H5_LEFT_OUT,
-                         "nothing to do: what is in it is read by its first name", "more name",
-                         "of a group is left out", "of groups are left out", "more name of a group",
-                         "more names of groups"},
-    [HDF5_LEFT_DANGLING] = {FSDPCK_FINDING_H5_DANGLING,
-                            "remove the link, or find what it should lead to", "soft link",
-                            "leads to nothing", "lead to nothing", "link to nothing",
+                         "nothing to do: its contents are read under the first name",
+                         "additional name", "of a group is left out", "of groups are left out",
+                         "additional name of a group", "additional names of groups"},
+    [HDF5_LEFT_DANGLING] = {FSDPCK_FINDING_H5_DANGLING, "remove the link, or restore its target",
+                            "soft link", "points to nothing", "point to nothing", "link to nothing",
                             "links to nothing"},
 };
 
@@ -260,7 +257,7 @@ static fsdpck_status read_all(const hdf5_input *in, void *dst, uint64_t nbytes, 
     if (got == nbytes)
         return FSDPCK_OK;
     return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_DAMAGED,
-                     "process that looked into the HDF5 file ended before its work did");
+                     "HDF5 reader process ended before it finished");
 }
 
 /* In pieces, so that a length alone takes no memory. */
@@ -317,10 +314,10 @@ static fsdpck_status check_overlaps(hdf5_builder *b, fsdpck_error *err)
         if (e[i].offset_bytes - e[i - 1].offset_bytes >= e[i - 1].nbytes)
             continue;
         const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_CHUNK,
-                                           "two pieces of data share bytes of the file");
+                                           "two regions of data overlap in the file");
         error_tensor(err, catalogue_name(b->cat, catalogue_tensor(b->cat, e[i].tensor)->name));
         error_offset(err, e[i].offset_bytes);
-        error_expected(err, "a place behind byte %" PRIu64 ", where '%s' ends",
+        error_expected(err, "an offset after byte %" PRIu64 ", where '%s' ends",
                        e[i - 1].offset_bytes + e[i - 1].nbytes,
                        catalogue_name(b->cat, catalogue_tensor(b->cat, e[i - 1].tensor)->name));
         error_next(err, "take another copy of the file");
@@ -333,16 +330,16 @@ static void warn_unwritten(const hdf5_builder *b)
 {
     const hdf5_file *f = b->f;
     if (f->refused_datasets > 0 && !f->tells)
-        log_warn(
-            &b->in->log, FSDPCK_FINDING_H5_UNWRITTEN,
-            f->may_fill ? "use an earlier file; --hdf5-fill accepts the fill values that it defines"
-                        : "use an earlier file",
-            "%" PRIu64 " dataset%s %" PRIu64 " bytes that were never written", f->refused_datasets,
-            f->refused_datasets == 1 ? " has" : "s have", f->refused_nbytes);
+        log_warn(&b->in->log, FSDPCK_FINDING_H5_UNWRITTEN,
+                 f->may_fill ? "use an earlier file, or accept its fill values with --hdf5-fill"
+                             : "use an earlier file",
+                 "%" PRIu64 " dataset%s %" PRIu64 " bytes that were never written",
+                 f->refused_datasets, f->refused_datasets == 1 ? " has" : "s have",
+                 f->refused_nbytes);
     if (f->filled_datasets > 0)
         log_warn(&b->in->log, FSDPCK_FINDING_H5_FILLED, "",
                  "%" PRIu64 " dataset%s %" PRIu64
-                 " bytes that were never written; --hdf5-fill takes the file's fill value",
+                 " bytes that were never written; --hdf5-fill uses the file's fill value",
                  f->filled_datasets, f->filled_datasets == 1 ? " has" : "s have", f->filled_nbytes);
 }
 

@@ -152,10 +152,10 @@ static fsdpck_status unknown_type(hdf5_builder *b, const hdf5_type *type, fsdpck
 {
     char text[160];
     const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_H5_TYPE,
-                                       "dataset's type is none that a tensor can have");
+                                       "type of a dataset is not one that a tensor can have");
     add_name(b, err);
     error_found(err, "%s", hdf5_type_describe(type, text, sizeof text));
-    error_next(err, "write the dataset with a type of numpy, or remove it from the file");
+    error_next(err, "write the dataset with a numpy type, or remove it from the file");
     return skip_or_fail(b, st, err);
 }
 
@@ -165,11 +165,11 @@ static fsdpck_status unknown_name(hdf5_builder *b, const char *named, size_t nby
 {
     char shown[160];
     const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_H5_TYPE,
-                                       "attribute 'torch_dtype' of a dataset names no dtype");
+                                       "attribute 'torch_dtype' of a dataset is not a dtype");
     add_name(b, err);
-    error_expected(err, "torch's name of a dtype, such as bfloat16");
+    error_expected(err, "the torch name of a dtype, such as bfloat16");
     error_found(err, "'%s'", escape_text(shown, sizeof shown, named + 6, nbytes - 6));
-    error_next(err, "put it right or remove it: del file['NAME'].attrs['torch_dtype'] in h5py");
+    error_next(err, "correct or remove it: del file['NAME'].attrs['torch_dtype'] in h5py");
     return skip_or_fail(b, st, err);
 }
 
@@ -206,12 +206,12 @@ static fsdpck_status unknown_filter(hdf5_builder *b, uint32_t id, unsigned count
                        : id == 32015                       ? "zstd"
                                                            : "unknown";
     const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_H5_FILTER,
-                                       "dataset is filtered in a way that fsdpck does not undo");
+                                       "dataset uses a filter that fsdpck does not support");
     add_name(b, err);
     error_expected(err, "deflate, shuffle and Fletcher32, each at most once");
     error_found(err, "filter %" PRIu32 " (%s), one of %u", id, name, count);
     error_next(err, "%s",
-               id < FILTERS_OF_HDF5 ? "h5repack -f GZIP=4 writes the file with deflate"
+               id < FILTERS_OF_HDF5 ? "rewrite the file with deflate: h5repack -f GZIP=4"
                : id == 32000        ? "copy the dataset with h5py, which has lzf: "
                                       "create_dataset(name, data=old[()], compression='gzip')"
                                     : "copy the dataset with h5py and hdf5plugin: "
@@ -353,12 +353,11 @@ fsdpck_status hdf5_put_chunk(hdf5_builder *b, const uint64_t *offsets, const uin
 fsdpck_status hdf5_too_sparse(hdf5_builder *b, uint64_t count, const char *what, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_H5_SPARSE,
-                                       "file declares far more than was ever written");
+                                       "file declares far more data than was written");
     add_name(b, err);
     error_found(err, "%" PRIu64 " %s that were never written", count, what);
-    error_next(err,
-               "do not use the file, unless you know who made it; a dataset that is wanted can "
-               "be written with its zeros");
+    error_next(err, "do not use the file unless you trust its origin; to keep a dataset, write it "
+                    "with its zeros");
     return st;
 }
 
@@ -399,8 +398,8 @@ fsdpck_status hdf5_add_inline(hdf5_builder *b, hdf5_record_reader *g, fsdpck_err
     if (t->skipped)
         return FSDPCK_OK;
     if (n != t->nbytes || n == 0)
-        return hdf5_bad_place(b, "compact dataset is of another size than its shape", UINT64_MAX, n,
-                              err);
+        return hdf5_bad_place(b, "size of a compact dataset does not match its shape", UINT64_MAX,
+                              n, err);
     const hdf5_chunk c = {.kind = HDF5_IN_TABLE, .table_at = b->f->inlined.count};
     uint8_t *kept = vec_push_n(&b->f->inlined, n, err);
     if (kept == NULL)
@@ -419,11 +418,10 @@ static fsdpck_status finish_contiguous(hdf5_builder *b, fsdpck_error *err)
         return hdf5_put_chunk(b, zeros, t->dims, &unwritten, 0, 0, err);
     }
     if (t->stored_nbytes < t->nbytes)
-        return hdf5_bad_place(b, "dataset has less room than its shape needs", t->offset_bytes,
+        return hdf5_bad_place(b, "dataset is smaller than its shape requires", t->offset_bytes,
                               t->stored_nbytes, err);
     if (!checked_range(t->offset_bytes, t->nbytes, b->in->end_bytes))
-        return hdf5_bad_place(b, "dataset lies outside of the file", t->offset_bytes, t->nbytes,
-                              err);
+        return hdf5_bad_place(b, "dataset is outside the file", t->offset_bytes, t->nbytes, err);
     hdf5_extent *e = vec_push(&b->extents, err);
     if (e == NULL)
         return FSDPCK_LIMIT;
@@ -456,10 +454,12 @@ fsdpck_status hdf5_error_unwritten(const hdf5_file *f, const hdf5_dataset *d, fs
                                                    : "part of the dataset was never written");
     error_found(err, "%" PRIu64 " of %" PRIu64 " bytes are not in the file; %s",
                 d->unwritten_nbytes, d->nbytes,
-                has_value ? "it defines a fill value for them" : "it defines no fill value");
+                has_value ? "the dataset defines a fill value"
+                          : "the dataset defines no fill value");
     if (has_value && !f->fills)
-        error_next(err, "use an earlier file; if these elements are meant to be the fill value, "
-                        "give --hdf5-fill");
+        error_next(
+            err,
+            "use an earlier file, or give --hdf5-fill if these elements must be the fill value");
     else
         error_next(err, "use an earlier file, or leave the dataset out with --exclude");
     return st;

@@ -90,15 +90,15 @@ static fsdpck_status too_much(const work *w, fsdpck_error *err)
     fsdpck_status st;
     if (w->nbytes <= compressBound(most + SUM_NBYTES)) {
         st = damaged(w, FSDPCK_FINDING_H5_DEFLATE,
-                     "deflated chunk is damaged: it holds more than its shape", err);
+                     "deflated chunk is damaged: it holds more than its shape requires", err);
     } else {
         st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_H5_BOMB,
-                       "chunk holds more than its shape once it is inflated");
+                       "inflated chunk holds more than its shape requires");
         error_offset(err, w->offset_bytes);
-        error_next(err, "do not use the file, unless you know who made it");
+        error_next(err, "do not use the file unless you trust its origin");
     }
     error_expected(err, "%" PRIu64 " bytes", most);
-    error_found(err, "more, of %" PRIu64 " that are stored", w->nbytes);
+    error_found(err, "more, from %" PRIu64 " stored bytes", w->nbytes);
     return st;
 }
 
@@ -129,7 +129,7 @@ static fsdpck_status inflate_into(const work *w, uint8_t *out, uint64_t room, ui
     if (code == Z_OK && done == room)
         return too_much(w, err);
     return damaged(w, FSDPCK_FINDING_H5_DEFLATE,
-                   code == Z_STREAM_END ? "bytes follow a deflated chunk"
+                   code == Z_STREAM_END ? "bytes after a deflated chunk"
                                         : "deflated chunk is damaged or cut short",
                    err);
 }
@@ -247,7 +247,7 @@ static fsdpck_status undo(work *w, uint32_t mask, fsdpck_error *err)
     if (w->nbytes == w->dataset->chunk_nbytes)
         return FSDPCK_OK;
     const fsdpck_status st =
-        damaged(w, FSDPCK_FINDING_H5_DEFLATE, "chunk is of another size than its shape", err);
+        damaged(w, FSDPCK_FINDING_H5_DEFLATE, "size of a chunk does not match its shape", err);
     error_expected(err, "%" PRIu64 " bytes", w->dataset->chunk_nbytes);
     error_found(err, "%" PRIu64 " bytes", w->nbytes);
     return st;
@@ -314,8 +314,7 @@ fsdpck_status hdf5_stream_read(source_stream *s, void *dst, uint64_t nbytes, fsd
 {
     uint8_t *p = dst;
     if (nbytes > s->nbytes - s->at)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "more is read than a chunk holds");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "read past the end of a chunk");
     if (s->of != NULL) {
         const planes shuffled = planes_of(s->of, s->bytes, s->nbytes);
         join_planes(&shuffled, p, s->at, nbytes);

@@ -69,7 +69,7 @@ static fsdpck_status fail(const hdf5_describe_state *s, const char *name, fsdpck
         st = error_set_errno(err, s->error, "describing the HDF5 file", NULL);
     else if (c.is_memory)
         st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_MEMORY,
-                       "no memory for libhdf5 to describe the output: %s", c.text);
+                       "not enough memory for libhdf5 to describe the output: %s", c.text);
     else
         st = error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE,
                        "libhdf5 could not describe the output: %s", c.text);
@@ -355,7 +355,7 @@ static fsdpck_status put_chunk(hdf5_describe_state *s, size_t tensor, const uint
     if (s->told_nbytes == nbytes)
         return FSDPCK_OK;
     return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                     "libhdf5 gave no place to a chunk of '%s'", name);
+                     "libhdf5 assigned no location to a chunk of '%s'", name);
 }
 
 /* --- steps --- */

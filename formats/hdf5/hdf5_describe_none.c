@@ -29,8 +29,7 @@ fsdpck_status hdf5_describe_chunk(hdf5_describe_state *s, size_t tensor, const u
     (void)mask;
     (void)nbytes;
     (void)offset_bytes;
-    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                     "a chunk is described without HDF5");
+    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "chunk described without HDF5");
 }
 
 fsdpck_status hdf5_describe_end(hdf5_describe_state *s, fsdpck_error *err)

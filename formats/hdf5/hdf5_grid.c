@@ -33,7 +33,8 @@ static fsdpck_status size_grid(hdf5_builder *b, fsdpck_error *err)
             return hdf5_bad_record(err);
     }
     if (!checked_product(t->chunk, t->ndim, &nelems) || !checked_mul(nelems, t->itemsize, &nbytes))
-        return hdf5_bad_place(b, "chunks of a dataset are larger than can be", UINT64_MAX, 0, err);
+        return hdf5_bad_place(b, "chunks of a dataset exceed the largest possible size", UINT64_MAX,
+                              0, err);
     dataset_of(b)->chunk_nbytes = nbytes;
     return FSDPCK_OK;
 }
@@ -44,7 +45,8 @@ static fsdpck_status count_unwritten(hdf5_builder *b, fsdpck_error *err)
     hdf5_open_dataset *t = &b->told;
     uint64_t nbytes;
     if (t->nchunks > t->ncells || t->nchunks > b->in->end_bytes)
-        return hdf5_bad_chunks(b, "dataset has more chunks than its shape", t->nchunks, err);
+        return hdf5_bad_chunks(b, "dataset has more chunks than its shape requires", t->nchunks,
+                               err);
     if (t->nchunks == t->ncells)
         return FSDPCK_OK;
     if (hdf5_is_sparse(t->ncells, t->nchunks))
@@ -91,13 +93,13 @@ static fsdpck_status take_cell(hdf5_builder *b, const uint64_t *corner, uint64_t
     uint64_t cell = 0;
     for (unsigned i = 0; i < t->ndim; i++) {
         if (corner[i] >= t->dims[i] || corner[i] % t->chunk[i] != 0)
-            return hdf5_bad_place(b, "chunk is none of the dataset's grid", offset_bytes, corner[i],
+            return hdf5_bad_place(b, "chunk is not in the dataset's grid", offset_bytes, corner[i],
                                   err);
         cell = cell * t->cells[i] + corner[i] / t->chunk[i];
     }
     uint8_t *taken = &t->taken[cell / 8];
     if (*taken & 1u << cell % 8)
-        return hdf5_bad_place(b, "chunk is there twice", offset_bytes, cell, err);
+        return hdf5_bad_place(b, "chunk is listed twice", offset_bytes, cell, err);
     *taken = (uint8_t)(*taken | 1u << cell % 8);
     return FSDPCK_OK;
 }
@@ -118,24 +120,24 @@ static fsdpck_status check_sizes(hdf5_builder *b, const hdf5_chunk *c, uint64_t 
     const uint64_t decoded = dataset_of(b)->chunk_nbytes;
     uint64_t most;
     if (nbytes == 0 || !checked_range(at, nbytes, b->in->end_bytes))
-        return hdf5_bad_place(b, "chunk lies outside of the file", at, nbytes, err);
+        return hdf5_bad_place(b, "chunk is outside the file", at, nbytes, err);
     if (c->kind != HDF5_CODED)
         return nbytes == decoded
                    ? FSDPCK_OK
-                   : hdf5_bad_place(b, "chunk is of another size than its shape", at, nbytes, err);
+                   : hdf5_bad_place(b, "size of a chunk does not match its shape", at, nbytes, err);
     if (nbytes > decoded && nbytes - decoded > STORED_MORE_NBYTES + decoded / 64)
-        return hdf5_bad_place(b, "chunk is longer than what it holds", at, nbytes, err);
+        return hdf5_bad_place(b, "chunk is longer than its contents", at, nbytes, err);
     if (decoded <= CHUNK_NBYTES_MAX && checked_mul(nbytes, DEFLATE_RATIO_MAX, &most) &&
         (decoded <= DEFLATE_NBYTES_MIN || decoded <= most))
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_H5_BOMB,
-                                       "chunk is too large once it is decoded");
+    const fsdpck_status st =
+        error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_H5_BOMB, "decoded chunk is too large");
     error_tensor(err, b->name.text);
     error_offset(err, at);
-    error_expected(err, "at most %" PRIu64 " bytes, and %u for each that is stored",
-                   CHUNK_NBYTES_MAX, DEFLATE_RATIO_MAX);
+    error_expected(err, "at most %" PRIu64 " bytes, and %u per stored byte", CHUNK_NBYTES_MAX,
+                   DEFLATE_RATIO_MAX);
     error_found(err, "%" PRIu64 " bytes of %" PRIu64, decoded, nbytes);
-    error_next(err, "h5repack -l CHUNK=... writes smaller chunks");
+    error_next(err, "rewrite the file with smaller chunks: h5repack -l CHUNK=...");
     return st;
 }
 
@@ -186,8 +188,8 @@ fsdpck_status hdf5_grid_end(hdf5_builder *b, fsdpck_error *err)
     const hdf5_chunk unwritten = {.kind = HDF5_UNWRITTEN};
     uint64_t corner[HDF5_NDIM_MAX] = {0}, sizes[HDF5_NDIM_MAX];
     if (t->nseen != t->nchunks)
-        return hdf5_bad_chunks(b, "dataset has chunks that are not found in its grid",
-                               t->nchunks - t->nseen, err);
+        return hdf5_bad_chunks(b, "dataset has chunks outside its grid", t->nchunks - t->nseen,
+                               err);
     if (t->nchunks == 0)
         return hdf5_put_chunk(b, corner, t->dims, &unwritten, 0, 0, err);
     if (t->nchunks == t->ncells)

@@ -70,7 +70,7 @@ static fsdpck_status put_gaps(const rest *r, const hdf5_range *taken, size_t cou
         if (taken[i].offset_bytes < at || taken[i].offset_bytes > r->f.nbytes ||
             taken[i].nbytes > r->f.nbytes - taken[i].offset_bytes)
             return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                             "libhdf5 gave two datasets one place");
+                             "libhdf5 assigned one location to two datasets");
         RETURN_IF(put_gap(r, at, taken[i].offset_bytes, err));
         at = taken[i].offset_bytes + taken[i].nbytes;
     }
@@ -81,7 +81,7 @@ fsdpck_status hdf5_memory_file(int *fd, fsdpck_error *err)
 {
     const int error = platform_memory_file(fd);
     return error == 0 ? FSDPCK_OK
-                      : error_set_errno(err, error, "creating a file without a name", NULL);
+                      : error_set_errno(err, error, "creating an unnamed temporary file", NULL);
 }
 
 fsdpck_status hdf5_file_nbytes(int fd, uint64_t *nbytes, fsdpck_error *err)

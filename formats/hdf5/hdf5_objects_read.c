@@ -25,7 +25,7 @@ static fsdpck_status number(taking *s, const json_token *t, value *v, fsdpck_err
     size_t n = 0;
     bool is_float = false;
     if (t->nbytes + strlen(point) >= sizeof text)
-        return error_set(err, FSDPCK_BADINPUT, s->r.finding, "a number of an object is too long");
+        return error_set(err, FSDPCK_BADINPUT, s->r.finding, "number in an object is too long");
     for (size_t i = 0; i < t->nbytes; i++) {
         is_float = is_float || strchr(".eE", t->text[i]) != NULL;
         if (t->text[i] != '.') {
@@ -42,7 +42,7 @@ static fsdpck_status number(taking *s, const json_token *t, value *v, fsdpck_err
     const long long i = strtoll(text, &end, 10);
     if (errno != 0 || *end != '\0')
         return error_set(err, FSDPCK_BADINPUT, s->r.finding,
-                         "an int of an object has more than 64 bits");
+                         "int in an object has more than 64 bits");
     return value_new_int(s->pool, i, v, err);
 }
 
@@ -69,7 +69,7 @@ static fsdpck_status value_of(taking *s, const json_token *t, value *v, fsdpck_e
         return FSDPCK_OK;
     }
     if (s->depth == JSON_DEPTH_LIMIT)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_NONE, "an object is nested too deeply");
+        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_NONE, "object is nested too deeply");
     s->stack[s->depth++] = *v;
     return FSDPCK_OK;
 }
@@ -111,7 +111,7 @@ static fsdpck_status take_member(taking *s, catalogue *cat, strtab *seen, const 
     uint32_t id, object;
     RETURN_IF(strtab_intern(seen, key->text, key->nbytes, &id, err));
     if (id < count)
-        return error_set(err, FSDPCK_BADINPUT, s->r.finding, "an object is there twice");
+        return error_set(err, FSDPCK_BADINPUT, s->r.finding, "object is listed twice");
     RETURN_IF(catalogue_add_object(cat, key->text, key->nbytes, &object, err));
     value content;
     RETURN_IF(take_content(s, &content, err));

@@ -133,10 +133,10 @@ static fsdpck_status check_name(uint8_t *seen, const catalogue *cat, uint32_t na
     fsdpck_status st;
     if (seen[name])
         st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DUP,
-                       "an HDF5 file cannot hold two objects of one name");
+                       "HDF5 file cannot hold two objects with the same name");
     else if (!utf8_is_text(catalogue_name(cat, name), catalogue_name_nbytes(cat, name)))
         st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                       "HDF5 cannot hold an object whose name is no UTF-8");
+                       "HDF5 cannot hold an object whose name is not UTF-8");
     else {
         seen[name] = 1;
         return FSDPCK_OK;
@@ -166,7 +166,7 @@ fsdpck_status hdf5_objects_write(const catalogue *cat, text_buf *json, fsdpck_er
         st = check_name(seen, cat, o->name, err);
         if (st == FSDPCK_OK && !put_object(&cat->pool, o->content, json) && !json->failed)
             st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                           "an object cannot be told in JSON");
+                           "object cannot be expressed in JSON");
     }
     text_puts(json, "}");
     budget_free(cat->owner, seen, seen_nbytes);

@@ -60,7 +60,7 @@ static bool probe(const probe_input *in, const char **near_miss)
     const bool found = hdf5_superblock_find(&f, &at);
     file_abandon(&f);
     if (!found)
-        *near_miss = "named as an HDF5 file, but without its signature";
+        *near_miss = "named as an HDF5 file, but has no HDF5 signature";
     return found;
 }
 
@@ -87,15 +87,15 @@ static fsdpck_status explain(child_fate fate, fsdpck_status st, fsdpck_error *er
 {
     if (fate == CHILD_OUT_OF_TIME) {
         st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
-                       "HDF5 library takes too long over the file");
-        error_next(err, "h5repack the file; if it is large, with larger chunks");
+                       "HDF5 library takes too long to read the file");
+        error_next(err, "rewrite the file with h5repack; for a large file, use larger chunks");
     } else if (fate == CHILD_CRASHED) {
         st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_DAMAGED,
-                       "HDF5 library crashed on the file, in a process of its own");
-        error_next(err, "do not use the file, unless you know who made it");
+                       "HDF5 library crashed on the file, in a separate process");
+        error_next(err, "do not use the file unless you trust its origin");
     } else if (fate == CHILD_FAILED) {
         st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_MEMORY,
-                       "no memory to look into the HDF5 file");
+                       "not enough memory to read the HDF5 file");
         error_next(err, "raise the limits of the process (ulimit -a), or split the file");
     }
     return st;
@@ -159,8 +159,8 @@ static void advise_on_names(const reader *r, const open_request *req, fsdpck_err
     if (err == NULL || err->finding != FSDPCK_FINDING_KEY_DUP)
         return;
     if (r->known.is_named)
-        error_next(err, "put right or remove the attribute 'fqn' of one of them: "
-                        "del file['NAME'].attrs['fqn'] in h5py");
+        error_next(err, "correct or remove the attribute 'fqn' of one of them: del "
+                        "file['NAME'].attrs['fqn'] in h5py");
     else if (req->hdf5_separator == NULL || strcmp(req->hdf5_separator, "/") != 0)
         error_next(err, "keep the slashes of their paths: --hdf5-sep=/");
 }

@@ -62,11 +62,11 @@ fsdpck_status hdf5_superblock_read(const file *f, hdf5_superblock *super, fsdpck
     if (left < 9)
         return cut_short(f, super->at + 48, err);
     if (super->version > 3)
-        return bad_super(super->at, FSDPCK_UNSUPPORTED, "is of a version that fsdpck does not know",
-                         super->version, err);
+        return bad_super(super->at, FSDPCK_UNSUPPORTED, "has an unknown version", super->version,
+                         err);
     const unsigned size = super->version < 2 ? b[13] : b[9];
     if (left > 13 && size != 2 && size != 4 && size != 8)
-        return bad_super(super->at, FSDPCK_BADINPUT, "has addresses of an odd size", size, err);
+        return bad_super(super->at, FSDPCK_BADINPUT, "has an unsupported address size", size, err);
     const unsigned base_at = super->version == 0 ? 24 : super->version == 1 ? 28 : 12;
     const unsigned end_at = base_at + 2 * size;
     if (left < end_at + size)
@@ -75,16 +75,15 @@ fsdpck_status hdf5_superblock_read(const file *f, hdf5_superblock *super, fsdpck
         const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_OPEN,
                                            "HDF5 file was not closed by the program that wrote it");
         error_offset(err, super->at + 11);
-        error_next(err,
-                   "wait for its writer; if that is gone, h5clear -s clears the mark, and what "
-                   "it had not yet written is lost");
+        error_next(err, "wait for its writer; if the writer has ended, clear the mark with h5clear "
+                        "-s: data not yet written is lost");
         return st;
     }
     /* The end is told from the base, which a moved file may have elsewhere. */
     uint64_t nbytes;
     if (!checked_sub(load_address(b + end_at, size), load_address(b + base_at, size), &nbytes) ||
         !checked_add(super->at, nbytes, &super->end_bytes))
-        return bad_super(super->at, FSDPCK_BADINPUT, "has an end before its begin", 0, err);
+        return bad_super(super->at, FSDPCK_BADINPUT, "has an end before its start", 0, err);
     if (super->end_bytes > f->nbytes)
         return cut_short(f, super->end_bytes, err);
     return FSDPCK_OK;

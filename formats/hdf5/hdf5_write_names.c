@@ -4,7 +4,7 @@
 #include "formats/hdf5/hdf5_write_internal.h"
 
 static const char next_rename[] = "rename it with --rename, or leave it out with --exclude";
-static const char next_groups[] = "leave out --hdf5-groups, or rename it with --rename";
+static const char next_groups[] = "omit --hdf5-groups, or rename it with --rename";
 
 static fsdpck_status refuse(const char *name, const char *what, const char *next, fsdpck_error *err)
 {
@@ -46,9 +46,9 @@ static fsdpck_status check_limits(const char *name, const text_buf *path, fsdpck
         error_found(err, "%zu bytes", path->nbytes);
     } else if (is_too_deep(path->text, path->nbytes)) {
         const bool by_dots = !is_too_deep(name, path->nbytes);
-        st = refuse(name, "tensor would lie in too many groups of the HDF5 file",
+        st = refuse(name, "tensor would be in too many nested groups of the HDF5 file",
                     by_dots ? next_groups : next_rename, err);
-        error_expected(err, "at most %u groups in one another", HDF5_DEPTH_MAX - 1);
+        error_expected(err, "at most %u nested groups", HDF5_DEPTH_MAX - 1);
     }
     return st;
 }
@@ -63,9 +63,9 @@ static fsdpck_status make_path(const char *name, size_t nbytes, bool dots_too, t
         if (path->text[i] == '.')
             path->text[i] = '/';
     if (nbytes == 0 || memchr(name, 0, nbytes) != NULL || !utf8_is_text(name, nbytes))
-        return refuse(name, "HDF5 cannot hold a name that is empty or no UTF-8", next_rename, err);
+        return refuse(name, "HDF5 cannot hold a name that is empty or not UTF-8", next_rename, err);
     if (!parts_are_names(path->text, nbytes))
-        return refuse(name, "HDF5 cannot hold a name with an empty part, or a part '.'",
+        return refuse(name, "HDF5 cannot hold a name with an empty component or the component '.'",
                       next_rename, err);
     return check_limits(name, path, err);
 }
@@ -86,10 +86,9 @@ static fsdpck_status add_path(const catalogue *cat, size_t tensor, const text_bu
     RETURN_IF(strtab_intern(&names->paths, path->text, path->nbytes, &id, err));
     if (id == tensor)
         return add_groups(names, path, err);
-    const fsdpck_status st =
-        refuse(catalogue_name(cat, catalogue_tensor(cat, tensor)->name),
-               "two tensors would have one path in the HDF5 file",
-               "leave out --hdf5-groups, or rename one of them with --rename", err);
+    const fsdpck_status st = refuse(catalogue_name(cat, catalogue_tensor(cat, tensor)->name),
+                                    "two tensors would have the same path in the HDF5 file",
+                                    "omit --hdf5-groups, or rename one of them with --rename", err);
     error_found(err, "'%s' and this one", catalogue_name(cat, catalogue_tensor(cat, id)->name));
     return st;
 }
@@ -116,7 +115,7 @@ static fsdpck_status check_apart(const catalogue *cat, const hdf5_names *names, 
         const char *name = catalogue_name(cat, catalogue_tensor(cat, i)->name);
         if (strtab_find(&names->groups, path, nbytes) == STRTAB_NONE)
             continue;
-        return refuse(name, "a tensor would have the path of a group in the HDF5 file",
+        return refuse(name, "tensor would have the path of a group in the HDF5 file",
                       is_in_the_way(cat, name, nbytes) ? next_rename : next_groups, err);
     }
     return FSDPCK_OK;

@@ -18,10 +18,10 @@ static fsdpck_status check_tensor(const target *t, size_t tensor, fsdpck_error *
         (ct->flags & (CAT_TENSOR_IN_OBJECT | CAT_TENSOR_STORAGE)) ||
         box_nelems(sizes, ct->ndim) != catalogue_tensor_nelems(&t->cat, tensor))
         st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                       "an HDF5 file holds whole tensors only");
+                       "HDF5 file can hold only whole tensors");
     else if (ct->ndim > HDF5_NDIM_MAX) {
         st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                       "HDF5 holds no tensor of more than %u dims", HDF5_NDIM_MAX);
+                       "HDF5 cannot hold a tensor with more than %u dims", HDF5_NDIM_MAX);
         error_next(err, "leave it out (--exclude), or write another format");
     }
     if (st != FSDPCK_OK)

@@ -75,7 +75,7 @@ static fsdpck_status put_padding(flat_layout *s, dtype d, uint64_t nelems, fsdpc
     if (nelems == 0)
         return FSDPCK_OK;
     if (nelems > s->pad_nelems)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a flat parameter has a gap");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "flat parameter has a gap");
     RETURN_IF(padding_text(s, d, &at, err));
     return pt_file_part_bytes(s->t, at, nelems * dtype_get(d)->itemsize_bytes, err);
 }
@@ -96,7 +96,7 @@ static fsdpck_status put_piece(flat_layout *s, uint32_t tensor, uint64_t nelems,
         s->nchunks_placed++;
     }
     if (found != nelems)
-        return flat_fail_tensor(s, tensor, "chunks of a rank are not its piece of a parameter",
+        return flat_fail_tensor(s, tensor, "chunks of a rank do not match its shard of a parameter",
                                 err);
     return FSDPCK_OK;
 }

@@ -91,7 +91,7 @@ static fsdpck_status put_plain(flat_layout *s, pickle_writer *w, uint32_t tensor
 
     uint64_t *next = &s->next[tensor];
     if (*next == t->first_chunk + t->nchunks || catalogue_chunk(cat, *next)->rank != s->rank)
-        return flat_fail_tensor(s, tensor, "a rank has no copy of a tensor that is not flattened",
+        return flat_fail_tensor(s, tensor, "rank has no copy of a tensor that is not flattened",
                                 err);
     RETURN_IF(pt_file_add_chunk(s->t, (*next)++, &record, err));
     s->nchunks_placed++;
@@ -330,7 +330,7 @@ static fsdpck_status find_tensors(flat_layout *s, fsdpck_error *err)
             if (flat_tensor_of(s, 0, u->first_param + k) == CAT_NONE ||
                 u->world_size != t->world_size)
                 return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                                 "a unit does not fit the target");
+                                 "unit does not match the target");
     }
     return FSDPCK_OK;
 }
@@ -342,7 +342,7 @@ static fsdpck_status lay_out_found(flat_layout *s, const writer_options *opt, fs
     RETURN_IF(lay_out_all(s, opt == NULL ? NULL : opt->rank_pattern, err));
     if (s->nchunks_placed != catalogue_chunk_count(&s->t->cat))
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "a rank has no place for part of a parameter");
+                         "rank has no location for part of a parameter");
     return FSDPCK_OK;
 }
 
@@ -388,7 +388,7 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
 
 const format_writer fsdp1_writer = {
     .name = "fsdp1",
-    .description = "a folder with one file of torch.save for each rank, FSDP1's LOCAL state",
+    .description = "a folder with one torch.save file per rank: FSDP1's LOCAL state",
     .is_folder = true,
     .takes = STATE_NAMES_ONLY,
     .sharded = true,

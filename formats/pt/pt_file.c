@@ -180,7 +180,8 @@ static fsdpck_status add_part(target *t, pt_part part, fsdpck_error *err)
     pt_record *record =
         s->records.count > 0 ? VEC_AT(&s->records, pt_record, s->records.count - 1) : NULL;
     if (record == NULL || record->chunk != IN_PARTS)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a part belongs to no record");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                         "part does not belong to a record");
     pt_part *added = vec_push(&s->parts, err);
     if (added == NULL)
         return FSDPCK_LIMIT;
@@ -459,7 +460,7 @@ static fsdpck_status lay_out(laying *l, const char *name, uint32_t rank, const t
     RETURN_IF(make_directory(t, &f, s->records.count, &l->out, &f.directory_at, err));
     if (f.directory_at != l->at)
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "directory and records disagree on their offsets");
+                         "offsets in the directory differ from those of the records");
     RETURN_IF(
         catalogue_add_file(&t->cat, name, strlen(name), l->at + l->out.nbytes, rank, &f.file, err));
     s->begun = s->records.count;

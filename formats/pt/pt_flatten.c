@@ -192,7 +192,7 @@ static fsdpck_status name_claim(pt_flat *f, uint32_t *flat, value *path, fsdpck_
     print_path(f, *VEC_AT(&f->paths, value, *flat), first, sizeof(first));
     print_path(f, *path, second, sizeof(second));
     fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_DUP,
-                                 "two places of the state have one flat key");
+                                 "two values of the state have the same flat key");
     error_tensor(err, name_text(f));
     error_expected(err, "one of them: %s", first);
     error_found(err, "also %s", second);
@@ -238,9 +238,8 @@ static fsdpck_status object_leaf(pt_flat *f, const frame *top, value item, fsdpc
             error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
                       "a DTensor or ShardedTensor holds only one rank's part of a tensor");
         error_tensor(err, name_text(f));
-        error_next(err,
-                   "give the folder with the files of all ranks, and where it holds others too "
-                   "--source-format pt-ranks");
+        error_next(err, "give the folder with the files of all ranks; add --source-format pt-ranks "
+                        "if it holds other files");
         return st;
     }
     RETURN_IF(catalogue_add_object(f->cat, name_text(f), f->name.nbytes, &object, err));
@@ -368,7 +367,7 @@ static fsdpck_status place_visit(pt_flat *f, const frame *top, value v, fsdpck_e
 
     if (++f->steps > f->steps_limit)
         return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_EXPAND,
-                         "state has too many places: its parts share each other");
+                         "state expands to too many values: its parts refer to each other");
     if (value_kind_of(v) == VALUE_LIST)
         RETURN_IF(list_judge(f, v, &opened, err));
     if (opened)

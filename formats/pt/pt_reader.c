@@ -69,7 +69,7 @@ static void describe_origin(const torch_archive *a, catalogue *cat)
     snprintf(o->format, sizeof(o->format), "pt");
     o->types_keys = true;
     snprintf(o->torch_version, sizeof(o->torch_version), "%s",
-             a->is_legacy              ? "before 1.6, or its option"
+             a->is_legacy              ? "before 1.6, or with its old format"
              : a->has_format_version   ? "2.7 or newer"
              : a->has_serialization_id ? "2.1 to 2.6"
                                        : "1.6 to 2.0");
@@ -250,7 +250,7 @@ static fsdpck_status note_waste(const torch_archive *a, const open_request *req,
     budget_free(req->metadata, used, nbytes);
     if (wasted > 0)
         format_note(req->found, req->found_ctx, FSDPCK_FINDING_PT_WASTE, req->path, NULL,
-                    "storages are larger than the tensors that use them");
+                    "storages are larger than their tensors");
     return FSDPCK_OK;
 }
 
@@ -259,16 +259,15 @@ static void report(const torch_archive *a, const open_request *req)
     const logger *log = &req->log;
     if (a->zip.any_deflated)
         format_note(req->found, req->found_ctx, FSDPCK_FINDING_ZIP_DEFLATED, req->path, NULL,
-                    "records are deflated, which torch.load(mmap=True) takes for data");
+                    "records are deflated, which torch.load(mmap=True) reads as data");
     if (a->zip.any_deflated)
         log_write(log, LOG_NOTE,
                   "zip has deflated records, which torch.load(mmap=True) cannot read");
     if (!a->is_legacy && a->zip.no_crc)
-        log_write(log, LOG_NOTE, "zip records no checksums");
+        log_write(log, LOG_NOTE, "zip has no checksums");
     if (a->duplicate_keys > 0)
         log_warn(log, FSDPCK_FINDING_PKL_DUPKEY, "",
-                 "%" PRIu64 " keys of dicts are set twice; the last value counts",
-                 a->duplicate_keys);
+                 "%" PRIu64 " dict keys are set twice; the last value is used", a->duplicate_keys);
 }
 
 static fsdpck_status fill(pt_file *p, catalogue *cat, fsdpck_error *err)
@@ -429,7 +428,7 @@ static fsdpck_status check_records(void *self, const record_check_request *reque
 
 const format_reader pt_reader = {
     .name = "pt",
-    .description = "one file of torch.save (.pt, .pth, .bin, .ckpt)",
+    .description = "one torch.save file (.pt, .pth, .bin, .ckpt)",
     .probe = probe,
     .open = open_file,
     .source = fill_source,

@@ -34,8 +34,8 @@ static fsdpck_status whole_chunk(const catalogue *cat, uint32_t tensor, fsdpck_e
             memcmp(sizes, catalogue_shape(cat, tensor), t->ndim * sizeof(uint64_t)) == 0)
             return FSDPCK_OK;
     }
-    fsdpck_status st =
-        error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a .pt file holds whole tensors only");
+    fsdpck_status st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                                 ".pt file can hold only whole tensors");
     error_tensor(err, catalogue_name(cat, t->name));
     return st;
 }
@@ -66,7 +66,7 @@ static fsdpck_status put_tensor(void *ctx, pickle_writer *w, uint64_t index, fsd
 
     if (index >= s->count)
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "nested state names a tensor that is not there");
+                         "nested state refers to a tensor that does not exist");
     if (s->of_tensor[index] == CAT_NONE)
         RETURN_IF(storage_of(s, (uint32_t)index, err));
     const cat_tensor *t = catalogue_tensor(cat, index);
@@ -112,7 +112,7 @@ static fsdpck_status write_pickle(layout_state *s, text_buf *pickle, fsdpck_erro
         if (s->of_tensor[i] != CAT_NONE)
             continue;
         fsdpck_status st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                                     "nested state has no place for a tensor");
+                                     "nested state has no location for a tensor");
         error_tensor(err, catalogue_name(&t->cat, catalogue_tensor(&t->cat, i)->name));
         return st;
     }
@@ -160,7 +160,7 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
 
 const format_writer pt_writer = {
     .name = "pt",
-    .description = "one file of torch.save",
+    .description = "one torch.save file",
     .suffixes = " .pt .pth .bin .ckpt ",
     .takes = STATE_NESTED,
     .holds = pt_file_holds,

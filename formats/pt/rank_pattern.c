@@ -8,8 +8,8 @@
 
 static fsdpck_status bad_pattern(const char *pattern, const char *expected, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "the rank pattern gives no file names");
+    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                                       "rank pattern does not produce file names");
     error_found(err, "%s", pattern);
     error_expected(err, "%s", expected);
     return st;
@@ -19,9 +19,9 @@ fsdpck_status rank_pattern_check(const char *pattern, uint64_t world_size, fsdpc
 {
     if (pattern[0] == '\0' || strchr(pattern, '/') != NULL || strcmp(pattern, ".") == 0 ||
         strcmp(pattern, "..") == 0)
-        return bad_pattern(pattern, "the name of a file, without a folder", err);
+        return bad_pattern(pattern, "a file name without a folder", err);
     if (world_size > 1 && strstr(pattern, "{r}") == NULL)
-        return bad_pattern(pattern, "{r} where the rank stands, such as model_{W}_{r}.pt", err);
+        return bad_pattern(pattern, "{r} in place of the rank, such as model_{W}_{r}.pt", err);
     return FSDPCK_OK;
 }
 

@@ -38,8 +38,8 @@ void ranks_warn_beside(const open_request *req, const ranks_list *l)
     if (count > 1)
         snprintf(others, sizeof others, " and %" PRIu64 " more", count - 1);
     log_warn(&req->log, FSDPCK_FINDING_WEIGHTS_BESIDE,
-             "read them by themselves: --source-rank-pattern, with {r} for the rank",
-             "read: files like '%s'; not read: '%s'%s beside them",
+             "to read them instead, give --source-rank-pattern with {r} for the rank",
+             "reading files like '%s', not '%s'%s in the same folder",
              VEC_AT(&l->files, const ranks_file, 0)->name, first, others);
 }
 
@@ -92,12 +92,11 @@ static void warn_same(const ranks_state *s, const ranks_copy *same, size_t count
     text_buf ranks = {.limit_bytes = 160};
     for (size_t i = 0; i < count; i++)
         text_printf(&ranks, "%s%" PRIu32, i > 0 ? ", " : "", same[i].rank);
-    log_warn(
-        &s->req->log, FSDPCK_FINDING_RANK_COPIED,
-        "compare these files with those that the ranks wrote",
-        "'%s': ranks %s%s have the same bytes where ranks have shards of their own: a file may "
-        "be a copy of another rank's",
-        same->name, ranks.text == NULL ? "" : ranks.text, ranks.failed ? ", ..." : "");
+    log_warn(&s->req->log, FSDPCK_FINDING_RANK_COPIED,
+             "compare these files with the originals of the ranks",
+             "'%s': ranks %s%s have equal bytes where each rank has its own shard: one file may be "
+             "a copy of another rank's",
+             same->name, ranks.text == NULL ? "" : ranks.text, ranks.failed ? ", ..." : "");
     text_release(&ranks);
 }
 

@@ -60,9 +60,10 @@ static fsdpck_status local_tensor(const ranks_parse *p, uint64_t index, const ra
     *sizes = t->ndim > 0 ? torch_tensor_sizes(&p->archive, t) : none;
     if (t->dtype == c->dtype && t->ndim == c->ndim)
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(
-        err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_SHAPE,
-        "rank %" PRIu32 "'s part of a tensor has another dtype or number of dims", p->file->rank);
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_SHAPE,
+                  "dtype or number of dims of rank %" PRIu32 "'s part differs from the tensor",
+                  p->file->rank);
     error_expected(err, "%s, %u dims", dtype_get(c->dtype)->name, c->ndim);
     error_found(err, "%s, %u dims", dtype_get((dtype)t->dtype)->name, t->ndim);
     return st;
@@ -83,7 +84,7 @@ static fsdpck_status set_spec(ranks_parse *p, uint32_t entry, const mesh *m, con
     RETURN_IF(catalogue_add_spec(cat, &spec, &index, err));
     if (cat->specs.count > SPECS_MAX || cat->meshes.count > MESHES_MAX)
         return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                         "files of ranks describe too many layouts");
+                         "rank files describe too many layouts");
     cat_tensor *ct = catalogue_tensor(cat, t->index);
     if (t->rank_count == 1)
         ct->spec = index;
@@ -92,7 +93,7 @@ static fsdpck_status set_spec(ranks_parse *p, uint32_t entry, const mesh *m, con
     text_buf text = {.limit_bytes = 4096};
     const cat_spec *first = catalogue_spec(cat, t->index);
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
-                                       "files of two ranks disagree on how a tensor is cut");
+                                       "files of two ranks record different sharding of a tensor");
     error_tensor(err, name_of(p, entry));
     if (first != NULL) {
         const mesh *other = catalogue_mesh(cat, first->mesh);
@@ -106,7 +107,7 @@ static fsdpck_status set_spec(ranks_parse *p, uint32_t entry, const mesh *m, con
     text_puts(&text, " ");
     placements_print(pl, m->ndim, &text);
     error_found(err, "%s", text.text);
-    error_next(err, "make sure that all files are of one save");
+    error_next(err, "check that all files are from one save");
     text_release(&text);
     return st;
 }
@@ -162,7 +163,7 @@ static fsdpck_status misfit(ranks_parse *p, uint32_t entry, const ranks_declared
     if (st != FSDPCK_OK)
         return st;
     st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_SHAPE,
-                   "rank %" PRIu32 "'s part of a tensor has another size than its placements give",
+                   "size of rank %" PRIu32 "'s part of a tensor does not match its placements",
                    p->file->rank);
     error_tensor(err, name_of(p, entry));
     print_box(&text, offsets, sizes, c->ndim);
@@ -178,8 +179,9 @@ static fsdpck_status misfit(ranks_parse *p, uint32_t entry, const ranks_declared
     memcpy(turned, pl, sizeof turned);
     turn_tp_first(c, turned);
     if (may_be_tp_first(c) && fits(c, turned, SHARD_PHYSICAL, local, offsets, sizes))
-        error_next(err, "FSDP2 with TP of torch 2.3 and 2.4 wrote such files: --assume "
-                        "fsdp2-tp-2.3 reads them");
+        error_next(
+            err,
+            "if FSDP2 with TP of torch 2.3 or 2.4 wrote these files, give --assume fsdp2-tp-2.3");
     return st;
 }
 
@@ -280,17 +282,17 @@ static fsdpck_status add_shard(ranks_parse *p, uint32_t entry, const ranks_decla
     if (!ranks_is_class(pool, shard, "Shard") || !ranks_attribute(pool, shard, "tensor", &tensor) ||
         !ranks_attribute(pool, shard, "metadata", &metadata))
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_SHARDED,
-                         "ShardedTensor's local shard has an unknown form");
+                         "local shard of a ShardedTensor has an unknown form");
     if (value_kind_of(tensor) != VALUE_TENSOR)
         return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                         "ShardedTensor's local shard is no plain tensor");
+                         "local shard of a ShardedTensor is not a plain tensor");
     RETURN_IF(ranks_shard_box(pool, metadata, c->ndim, offsets, sizes, &rank, err));
     RETURN_IF(local_tensor(p, value_tensor_index(tensor), c, &local, err));
     if (c->ndim > 0 && memcmp(local, sizes, c->ndim * sizeof *sizes) != 0) {
         text_buf text = {.limit_bytes = 4096};
-        const fsdpck_status st = error_set(
-            err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_SHAPE,
-            "rank %" PRIu32 "'s shard has another size than its metadata say", p->file->rank);
+        const fsdpck_status st =
+            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_SHAPE,
+                      "size of rank %" PRIu32 "'s shard differs from its metadata", p->file->rank);
         error_tensor(err, name_of(p, entry));
         print_box(&text, offsets, sizes, c->ndim);
         error_expected(err, "%s", text.text);

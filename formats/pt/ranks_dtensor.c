@@ -120,7 +120,7 @@ fsdpck_status ranks_read_ints(ranks_parse *p, const torch_tensor *t, uint64_t **
 
     if ((t->dtype != DTYPE_INT64 && t->dtype != DTYPE_INT32) || t->meta || t->ndim == 0 ||
         t->ndim > MESH_NDIM_MAX)
-        return bad(err, "mesh is no tensor of ints");
+        return bad(err, "mesh is not a tensor of ints");
     memcpy(sizes, torch_tensor_sizes(a, t), t->ndim * sizeof *sizes);
     memcpy(strides, torch_tensor_strides(a, t), t->ndim * sizeof *strides);
     const torch_storage *s = VEC_AT(&a->storages, const torch_storage, t->storage);
@@ -253,16 +253,16 @@ static fsdpck_status read_tensor_mesh(ranks_parse *p, value v, value tensor, ran
     value ignored;
 
     if (value_kind_of(tensor) != VALUE_TENSOR)
-        return bad(err, "mesh is no tensor");
+        return bad(err, "mesh is not a tensor");
     const torch_tensor *t =
         VEC_AT(&p->archive.tensors, const torch_tensor, value_tensor_index(tensor));
     if (t->ndim == 0 || t->ndim > MESH_NDIM_MAX)
-        return bad(err, "mesh has an impossible number of dims");
+        return bad(err, "mesh has an invalid number of dims");
     rm->m.ndim = t->ndim;
     memcpy(rm->m.sizes, torch_tensor_sizes(&p->archive, t), t->ndim * sizeof(uint64_t));
     RETURN_IF(mesh_check(&rm->m, err));
     if (!own_coordinate(pool, v, rm))
-        return bad(err, "mesh has a coordinate outside of it");
+        return bad(err, "mesh has a coordinate out of range");
     if (ranks_attribute(pool, v, "_parent_mesh", &ignored))
         *form = "2.4";
     else if (ranks_attribute(pool, v, "_dim_group_names", &ignored))
@@ -286,7 +286,7 @@ static fsdpck_status read_layout_mesh(ranks_parse *p, value v, value layout, ran
         return bad(err, "mesh has a layout of an unknown form");
     RETURN_IF(mesh_check(&rm->m, err));
     if (!own_coordinate(pool, v, rm))
-        return bad(err, "mesh has a coordinate outside of it");
+        return bad(err, "mesh has a coordinate out of range");
     if (ranks_attribute(pool, v, "_rank_map", &map))
         RETURN_IF(note_ranks(p, map, UINT64_MAX, rm, err));
     if (!ranks_attribute(pool, v, "_rank", &rank))
@@ -313,7 +313,7 @@ static fsdpck_status mesh_parse_value(ranks_parse *p, value v, ranks_mesh *rm, f
     uint32_t ignored;
 
     if (!ranks_is_class(pool, v, "DeviceMesh"))
-        return bad(err, "mesh is no DeviceMesh");
+        return bad(err, "mesh is not a DeviceMesh");
     if (ranks_attribute(pool, v, "_layout", &field))
         RETURN_IF(read_layout_mesh(p, v, field, rm, &form, err));
     else if (ranks_attribute(pool, v, "mesh", &field))
@@ -403,7 +403,7 @@ static fsdpck_status read_placement(const value_pool *pool, value v, unsigned nd
         return bad(err, "placement shards a dim that the tensor does not have");
     if (strided && (!ranks_attribute(pool, v, "split_factor", &item) ||
                     !value_as_u64(pool, item, &factor) || factor == 0 || factor > UINT32_MAX))
-        return bad(err, "placement has an impossible split factor");
+        return bad(err, "placement has an invalid split factor");
     pl->kind = strided && factor > 1 ? PLACEMENT_STRIDED_SHARD : PLACEMENT_SHARD;
     pl->dim = (uint8_t)dim;
     pl->split_factor = pl->kind == PLACEMENT_STRIDED_SHARD ? (uint32_t)factor : 0;
@@ -416,7 +416,7 @@ static fsdpck_status read_placements(const value_pool *pool, value spec, ranks_d
     value list;
     if (!ranks_attribute(pool, spec, "placements", &list) || !is_sequence(list) ||
         value_count(pool, list) != c->mesh->m.ndim)
-        return bad(err, "placements are not one a mesh dim");
+        return bad(err, "number of placements differs from the number of mesh dims");
     memset(c->placements, 0, sizeof c->placements);
     for (unsigned i = 0; i < c->mesh->m.ndim; i++)
         RETURN_IF(read_placement(pool, value_item(pool, list, i), c->ndim, &c->placements[i], err));
@@ -450,7 +450,7 @@ static fsdpck_status read_order(const value_pool *pool, value spec, ranks_declar
         for (unsigned k = 0; k < n; k++) {
             if (dims[k] >= c->mesh->m.ndim || used[dims[k]] ||
                 !shards_dim(&c->placements[dims[k]], tensor_dim))
-                return bad(err, "shard order does not fit its placements");
+                return bad(err, "shard order does not match its placements");
             ascending = ascending && (k == 0 || dims[k] > dims[k - 1]);
             used[dims[k]] = true;
             order[count++] = (unsigned)dims[k];
@@ -468,7 +468,7 @@ static fsdpck_status read_order(const value_pool *pool, value spec, ranks_declar
         if (c->placements[i].kind == PLACEMENT_STRIDED_SHARD &&
             (ordered[i].kind != PLACEMENT_STRIDED_SHARD ||
              ordered[i].split_factor != c->placements[i].split_factor))
-            return bad(err, "shard order does not fit its split factors");
+            return bad(err, "shard order does not match its split factors");
     memcpy(c->placements, ordered, sizeof ordered);
     c->has_order = true;
     return FSDPCK_OK;
@@ -493,7 +493,7 @@ fsdpck_status ranks_dtensor_read(ranks_parse *p, value v, ranks_declared *c, fsd
         return bad(err, "state has an unknown form");
     if (value_kind_of(c->local) != VALUE_TENSOR)
         return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                         "DTensor's local tensor is of a kind that is not supported");
+                         "local tensor of a DTensor has an unsupported type");
     const torch_tensor *local =
         VEC_AT(&p->archive.tensors, const torch_tensor, value_tensor_index(c->local));
     c->python = local->python;
@@ -505,7 +505,7 @@ fsdpck_status ranks_dtensor_read(ranks_parse *p, value v, ranks_declared *c, fsd
         if (call == NULL ||
             !ranks_dims(pool, value_item(pool, call->args, 0), shape, NDIM_MAX, &ndim) ||
             ndim != c->ndim || memcmp(shape, c->shape, ndim * sizeof *shape) != 0)
-            return bad(err, "spec has another shape than the tensor");
+            return bad(err, "spec and tensor have different shapes");
     }
     RETURN_IF(mesh_of(p, of, &c->mesh, err));
     RETURN_IF(read_placements(pool, spec, c, err));

@@ -24,7 +24,7 @@ static fsdpck_status check_own_ranks(const ranks_state *s, fsdpck_error *err)
             st = FSDPCK_LIMIT;
         } else if (*first != 0) {
             st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DOUBLE,
-                           "two files say to be rank %" PRIu32 "'s", own);
+                           "two files contain data of rank %" PRIu32, own);
             error_found(err, "'%s' and '%s'", ranks_path(s, (uint32_t)(*first - 1)), f->name);
             error_next(err, "one of them is a copy: find the file of the missing rank");
         } else {
@@ -32,8 +32,9 @@ static fsdpck_status check_own_ranks(const ranks_state *s, fsdpck_error *err)
         }
         if (st == FSDPCK_OK && own != f->rank && !told)
             log_warn(&s->req->log, FSDPCK_FINDING_RANK_NAME,
-                     "see whether the files were renamed by mistake",
-                     "'%s' says to be rank %" PRIu32 "'s: what files say goes before their names",
+                     "check whether the files were renamed by mistake",
+                     "'%s' contains rank %" PRIu32
+                     "'s data; using the rank stored in the file, not its name",
                      f->name, own);
         told = told || own != f->rank;
     }
@@ -186,8 +187,8 @@ static fsdpck_status differ_failed(const ranks_state *s, const plain_list *l, fs
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
                                        "a plain tensor differs between ranks");
     error_tensor(err, strtab_text(&s->names, l->entry));
-    error_expected(err, "what rank %u has", (unsigned)a->rank);
-    error_found(err, "another %s on ranks %s%s", l->shapes_differ ? "shape" : "value",
+    error_expected(err, "the value on rank %u", (unsigned)a->rank);
+    error_found(err, "a different %s on ranks %s%s", l->shapes_differ ? "shape" : "value",
                 ranks.text == NULL ? "" : ranks.text, ranks.failed ? ", ..." : "");
     error_next(err, "--per-rank keep, first or drop");
     text_release(&ranks);
@@ -288,8 +289,7 @@ static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpc
         return keep_each(s, l, err);
     const bool kept = policy == PER_RANK_KEEP && owns_records(s, l);
     if (l->differs && beside_flat_param(s, l) && !kept)
-        return drop(s, l, "may be one rank's piece of a flat parameter beside it", &s->beside_count,
-                    err);
+        return drop(s, l, "may be one rank's shard of a flat parameter", &s->beside_count, err);
     if (l->differs && policy == PER_RANK_DROP)
         return drop(s, l, "differs between ranks", &s->dropped_count, err);
     s->flat_count += flat;

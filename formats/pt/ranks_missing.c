@@ -113,10 +113,10 @@ static fsdpck_status error_missing(const ranks_state *s, const census *c, const 
     const char *other =
         renamed_file_find(s->req->probe, RENAMED_FILE_ANY_SIZE, is_listed_or_other, s->list);
     error_next(err,
-               "%s%s%scopy them from the machines that wrote them; where the others hold all of it "
-               "(HSDP), --source-ranks N reads the N that are there",
+               "%s%s%scopy them from the machines that wrote them; if the other files are complete "
+               "(HSDP), read only N ranks with --source-ranks N",
                other != NULL ? "rename '" : "", other != NULL ? other : "",
-               other != NULL ? "' if it is one of them; else " : "");
+               other != NULL ? "' if it is one of them; otherwise " : "");
     return st;
 }
 
@@ -125,7 +125,7 @@ static fsdpck_status too_many(const ranks_state *s, uint64_t there, fsdpck_error
     const uint64_t stated = s->req->expect_ranks;
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_MIXED,
                                        "folder holds files of more ranks than %s",
-                                       stated > 0 ? "stated" : "their names say");
+                                       stated > 0 ? "stated" : "their names show");
     error_path(err, s->req->path);
     error_expected(err, "%" PRIu64 " ranks%s", stated > 0 ? stated : world_of_names(s->list),
                    stated > 0 ? " (--source-ranks)" : "");
@@ -144,7 +144,7 @@ static fsdpck_status check_worlds(const ranks_state *s, fsdpck_error *err)
                                            "folder holds files of different numbers of ranks");
         error_path(err, s->req->path);
         error_found(err, "%" PRIu64 " and %" PRIu64, world, f->world);
-        error_next(err, "name the files of one save with --source-rank-pattern");
+        error_next(err, "select the files of one save with --source-rank-pattern");
         return st;
     }
     const uint64_t highest = highest_rank(s->list);
@@ -165,9 +165,9 @@ static fsdpck_status check_extra_alone(const ranks_state *s, fsdpck_error *err)
                                        "files of the model and the optimizer are missing");
     error_path(err, s->req->path);
     error_expected(err, "model_world_size_%" PRIu64 "_rank_{r}.pt", f->world);
-    error_found(err, "extra_state files alone");
-    error_next(err, "copy them from the machines that wrote them; --source-rank-pattern "
-                    "'extra_state_world_size_{W}_rank_{r}.pt' reads what is there");
+    error_found(err, "only extra_state files");
+    error_next(err, "copy them from the machines that wrote them, or read the existing files with "
+                    "--source-rank-pattern 'extra_state_world_size_{W}_rank_{r}.pt'");
     return st;
 }
 

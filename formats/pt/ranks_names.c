@@ -244,10 +244,10 @@ static fsdpck_status mixed(const ranks_family *f, const char *name, fsdpck_error
     char first[512];
     ranks_file_name(f, 0, first, sizeof first);
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_MIXED,
-                                       "folder holds the rank files of two saves");
+                                       "folder holds rank files of two saves");
     error_expected(err, "names like '%s'", first);
     error_found(err, "also '%s'", name);
-    error_next(err, "name the files of one of them: --source-rank-pattern, with {r} for the rank");
+    error_next(err, "select the files of one save: --source-rank-pattern, with {r} for the rank");
     return st;
 }
 
@@ -288,7 +288,7 @@ static fsdpck_status add_name(ranks_list *l, const char *name, const parts *p, f
     uint32_t family;
     if (p->rank >= MESH_RANKS_MAX || p->world > MESH_RANKS_MAX) {
         const fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                                           "rank in the name of a file is too large: '%s'", name);
+                                           "rank in a file name is too large: '%s'", name);
         error_expected(err, "at most %u", MESH_RANKS_MAX);
         return st;
     }
@@ -318,7 +318,7 @@ static fsdpck_status check_key(const char *key, fsdpck_error *err)
         if (n == 0 || utf8_hidden(c)) {
             const fsdpck_status st =
                 error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_MIXED,
-                          "files of several kinds are told apart by names that are not plain text");
+                          "files of several kinds have names that are not plain text");
             error_next(err, "rename the files, or give --source-rank-pattern");
             return st;
         }
@@ -356,7 +356,7 @@ static fsdpck_status check_doubles(const ranks_list *l, fsdpck_error *err)
         if (a->family != b->family || a->rank != b->rank)
             continue;
         const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DOUBLE,
-                                           "two files are rank %" PRIu32 "'s", a->rank);
+                                           "two files belong to rank %" PRIu32, a->rank);
         error_found(err, "'%s' and '%s'", a->name, b->name);
         return st;
     }
@@ -368,7 +368,7 @@ static fsdpck_status pattern_check(const char *pattern, fsdpck_error *err)
     if (pattern == NULL || strstr(pattern, "{r}") != NULL)
         return FSDPCK_OK;
     const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "pattern of rank files does not say where the rank is");
+                                       "pattern of rank files does not contain the rank");
     error_found(err, "'%s'", pattern);
     error_expected(err, "'{r}' in it, such as 'model_rank_{r}.pt'");
     return st;
@@ -411,11 +411,11 @@ fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,
     RETURN_IF(pattern_check(pattern, err));
     RETURN_IF(gather(l, entries, count, pattern, err));
     if (l->files.count == 0) {
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_NONE,
-                                           "folder holds no files of ranks");
+        const fsdpck_status st =
+            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_NONE, "folder holds no rank files");
         error_expected(err, "names like '%s'",
                        pattern != NULL ? pattern : "model_world_size_{W}_rank_{r}.pt");
-        error_next(err, "--source-rank-pattern names them, with {r} for the rank");
+        error_next(err, "give --source-rank-pattern with {r} for the rank");
         return st;
     }
     if (pattern == NULL)

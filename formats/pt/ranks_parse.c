@@ -97,7 +97,7 @@ fsdpck_status ranks_note_member(ranks_state *s, uint64_t rank, fsdpck_error *err
 {
     if (rank >= MESH_RANKS_MAX)
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DTENSOR,
-                         "mesh names rank %" PRIu64 ", too large a number", rank);
+                         "rank %" PRIu64 " in a mesh is too large", rank);
     if (s->members.count <= rank &&
         vec_push_n(&s->members, (size_t)rank + 1 - s->members.count, err) == NULL)
         return FSDPCK_LIMIT;
@@ -162,10 +162,10 @@ static fsdpck_status disagree(const ranks_parse *p, const ranks_tensor *t, const
                               const char *what, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
-                                       "files of two ranks disagree on %s", what);
+                                       "files of two ranks differ in %s", what);
     error_tensor(err, name);
-    error_expected(err, "what '%s' says", ranks_path(p->s, t->first_file));
-    error_next(err, "make sure that all files are of one save");
+    error_expected(err, "the value in '%s'", ranks_path(p->s, t->first_file));
+    error_next(err, "check that all files are from one save");
     return st;
 }
 
@@ -189,8 +189,7 @@ static fsdpck_status entry_of(ranks_parse *p, uint32_t flat, value path, ranks_k
     if (!*fresh) {
         ranks_tensor *t = VEC_AT(&s->tensors, ranks_tensor, *entry);
         if (t->kind != kind)
-            return disagree(p, t, strtab_text(&s->names, *entry), "what kind of thing this is",
-                            err);
+            return disagree(p, t, strtab_text(&s->names, *entry), "the type of a value", err);
         t->rank_count++;
         return FSDPCK_OK;
     }
@@ -282,8 +281,9 @@ static fsdpck_status same_shape(const ranks_parse *p, uint32_t entry, const rank
     if (ct->dtype == c->dtype && ct->ndim == c->ndim &&
         (c->ndim == 0 || memcmp(shape, c->shape, c->ndim * sizeof *shape) == 0))
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
-                                       "files of two ranks disagree on a tensor's dtype or shape");
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
+                  "files of two ranks record different dtypes or shapes of a tensor");
     error_tensor(err, strtab_text(&p->s->names, entry));
     text_printf(&found, "%s[", dtype_get((dtype)ct->dtype)->name);
     for (unsigned i = 0; i < ct->ndim; i++)
@@ -294,7 +294,7 @@ static fsdpck_status same_shape(const ranks_parse *p, uint32_t entry, const rank
     for (unsigned i = 0; i < c->ndim; i++)
         text_printf(&found, "%s%" PRIu64, i > 0 ? "," : "", c->shape[i]);
     error_found(err, "%s]", found.text);
-    error_next(err, "make sure that all files are of one save");
+    error_next(err, "check that all files are from one save");
     text_release(&found);
     return st;
 }
@@ -415,7 +415,7 @@ static fsdpck_status parse_archive(ranks_parse *p, fsdpck_error *err)
     memset(p->pieces, 0xFF, p->piece_count * sizeof *p->pieces);
     if (p->archive.duplicate_keys > 0)
         log_warn(&s->req->log, FSDPCK_FINDING_PKL_DUPKEY, "",
-                 "%" PRIu64 " keys of dicts in '%s' are set twice; the last counts",
+                 "%" PRIu64 " dict keys in '%s' are set twice; the last value is used",
                  p->archive.duplicate_keys, p->file->name);
     RETURN_IF(walk_names(p, err));
     return ranks_take_frame(p, err);
@@ -451,7 +451,7 @@ static void note_release(ranks_state *s, const torch_archive *a)
 {
     if (s->archive_form[0] == '\0')
         snprintf(s->archive_form, sizeof s->archive_form, "%s",
-                 a->is_legacy              ? "before 1.6, or its option"
+                 a->is_legacy              ? "before 1.6, or with its old format"
                  : a->has_format_version   ? "2.7 or newer"
                  : a->has_serialization_id ? "2.1 to 2.6"
                                            : "1.6 to 2.0");

@@ -112,7 +112,7 @@ static fsdpck_status add_files(ranks_reader *r, ranks_list *list, catalogue *cat
                                     err);
         if (st == FSDPCK_OK && in_catalogue != in_set)
             st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                           "files were added in two orders");
+                           "files were added in two different orders");
         if (st != FSDPCK_OK) {
             error_path_in(err, r->files.dir->path, f->name);
             return st;
@@ -235,11 +235,12 @@ static void note_traps(const ranks_state *s)
 {
     const open_request *req = s->req;
     if (s->any_dtensor)
-        format_note(req->found, req->found_ctx, FSDPCK_FINDING_RANK_BOUND, req->path, NULL,
-                    "files of ranks pickle DTensors, which other versions of torch may not load");
+        format_note(
+            req->found, req->found_ctx, FSDPCK_FINDING_RANK_BOUND, req->path, NULL,
+            "rank files contain pickled DTensors, which other versions of torch may not load");
     if (s->any_deflated)
         format_note(req->found, req->found_ctx, FSDPCK_FINDING_ZIP_DEFLATED, req->path, NULL,
-                    "records are deflated, which torch.load(mmap=True) takes for data");
+                    "records are deflated, which torch.load(mmap=True) reads as data");
 }
 
 static void describe(const ranks_state *s, cat_origin *o)
@@ -268,19 +269,17 @@ static void describe(const ranks_state *s, cat_origin *o)
     o->order_suspect = s->tp_order_suspect && !s->req->assume_tp_first;
     if (s->flat_count > 0)
         snprintf(o->note, sizeof o->note,
-                 "%" PRIu64
-                 " tensor%s of the optimizer %s of flat parameters (FSDP1): they cannot be "
-                 "put together without the model",
+                 "%" PRIu64 " tensor%s of the optimizer %s of flat parameters (FSDP1), which "
+                            "cannot be restored without the model",
                  s->flat_count, s->flat_count == 1 ? "" : "s",
-                 s->flat_count == 1 ? "is in ranks' pieces" : "are ranks' pieces");
+                 s->flat_count == 1 ? "is stored as ranks' shards" : "are ranks' shards");
     else if (s->tp_order_suspect)
-        snprintf(
-            o->note, sizeof o->note, "%s",
-            s->req->assume_tp_first
-                ? "two Shards of one dim are read as tensor parallel first (FSDP2 of torch 2.3 "
-                  "and 2.4)"
-                : "two Shards of one dim: if FSDP2 with TP of torch 2.3 or 2.4 wrote this, rows "
-                  "are misplaced without --assume fsdp2-tp-2.3");
+        snprintf(o->note, sizeof o->note, "%s",
+                 s->req->assume_tp_first
+                     ? "two Shards of one dim are read with tensor parallelism first (FSDP2 of "
+                       "torch 2.3 and 2.4)"
+                     : "two Shards of one dim: if FSDP2 with TP of torch 2.3 or 2.4 wrote this, "
+                       "rows are in the wrong order without --assume fsdp2-tp-2.3");
 }
 
 static void report(const ranks_state *s)
@@ -293,28 +292,27 @@ static void report(const ranks_state *s)
     const bool says_itself = s->flat_count > 0 && states_units;
     if (s->flat_count > 0 && !says_itself)
         log_warn(log, FSDPCK_FINDING_RANK_FLAT,
-                 "say what they are made of with --model FILE: fsdpck-model(5)", "%s", o->note);
+                 "describe the flat parameters with --model FILE: fsdpck-model(5)", "%s", o->note);
     else if (!says_itself && o->note[0] != '\0' && !o->order_suspect)
         log_write(log, LOG_NOTE, "%s", o->note);
     if (o->order_suspect)
         log_warn(log, FSDPCK_FINDING_TP_ORDER,
                  "give --assume fsdp2-tp-2.3 if FSDP2 with tensor parallelism wrote this; FSDP1 "
-                 "with tensor parallelism looks the same and is right",
+                 "with tensor parallelism records the same and is correct",
                  "rows may be in the wrong order: two Shards of one dim, which torch 2.3 and 2.4 "
-                 "record for FSDP2 with tensor parallelism too");
+                 "also record for FSDP2 with tensor parallelism");
     if (s->partial_count > 0)
         log_write(log, LOG_NOTE, "plain tensors that only some ranks hold: %" PRIu64 "%s%s%s",
                   s->partial_count, s->partial.nbytes > 0 ? ": " : "",
                   s->partial.nbytes > 0 ? s->partial.text : "", s->partial.failed ? ", ..." : "");
     if (ranks_is_count_unknown(s) && !states_units)
         log_warn(log, FSDPCK_FINDING_RANKS_UNKNOWN,
-                 "state with --source-ranks N how many wrote them",
-                 "%" PRId64 " rank%s seen; these files cannot show whether a last rank is missing",
+                 "give the number of ranks that wrote them: --source-ranks N",
+                 "%" PRId64 " rank%s found; these files cannot show whether a last rank is missing",
                  o->world_size, o->world_size == 1 ? "" : "s");
     if (s->beside_count > 0)
         log_write(log, LOG_NOTE,
-                  "1-dim tensors left out, which may be pieces of the flat parameters beside them: "
-                  "%" PRIu64,
+                  "1-dim tensors left out, possibly shards of flat parameters: %" PRIu64,
                   s->beside_count);
     if (s->dropped_count > 0)
         log_write(log, LOG_NOTE, "tensors left out, because they differ between ranks: %" PRIu64,
@@ -327,8 +325,8 @@ static fsdpck_status refuse_torch_checkpointing(fsdpck_error *err)
                                        "checkpoint is in the format of torch_checkpointing, which "
                                        "is not supported");
     error_found(err, "its 'metadata.pkl'");
-    error_next(err, "save it with torch.distributed.checkpoint; items in torch files of DTensors "
-                    "can be read one by one: --source-rank-pattern 'model_{r}.pt'");
+    error_next(err, "save it with torch.distributed.checkpoint, or read torch files of DTensors "
+                    "one item at a time: --source-rank-pattern 'model_{r}.pt'");
     return st;
 }
 
@@ -343,7 +341,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
 
     if (!req->probe->is_folder)
         return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                         "pt-ranks reads a folder, and this is a file");
+                         "pt-ranks reads a folder; this is a file");
     if (req->rank_pattern == NULL && ranks_is_torch_checkpointing(req->probe))
         return refuse_torch_checkpointing(err);
     fsdpck_status st = ranks_list_make(&list, req->probe->entries, req->probe->entry_count,
@@ -382,15 +380,16 @@ static fsdpck_status refused(const ranks_reader *r, const ranks_shard *q, fsdpck
     fsdpck_status st;
     (void)r;
     if (q->flags & RANKS_SHARD_FLAT) {
-        st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_RANK_FLAT,
-                       "optimizer state is each rank's piece of a flat parameter (FSDP1)");
-        error_next(err, "--model FILE says what the flat parameters are made of: fsdpck-model(5); "
-                        "--part model, where a command has it, leaves them out");
+        st =
+            error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_RANK_FLAT,
+                      "optimizer state is stored as each rank's shard of a flat parameter (FSDP1)");
+        error_next(err, "describe the flat parameters with --model FILE: fsdpck-model(5); or leave "
+                        "them out with --part model, in commands that have it");
         return st;
     }
     st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
                    "a plain tensor has other shapes or dtypes on other ranks");
-    error_next(err, "--per-rank keep, first or drop says what becomes of it");
+    error_next(err, "give --per-rank keep, first or drop");
     return st;
 }
 
@@ -475,7 +474,7 @@ static bool owns(const probe_input *in, const cat_origin *origin, const char *pa
 const format_reader pt_ranks_reader = {
     .name = "pt-ranks",
     .description =
-        "a folder of torch.save files, one a rank: DTensors, ShardedTensors, plain tensors",
+        "a folder of torch.save files, one per rank: DTensors, ShardedTensors, plain tensors",
     .probe = probe,
     .open = open_folder,
     .source = fill_source,

@@ -73,7 +73,7 @@ fsdpck_status ranks_sharded_read(ranks_parse *p, value v, ranks_declared *c, fsd
         !ranks_dims(pool, size, shape, NDIM_MAX, &ndim))
         return bad(err, "metadata has an unknown form");
     if (ndim != c->ndim || memcmp(shape, c->shape, ndim * sizeof *shape) != 0)
-        return bad(err, "metadata has another shape than the tensor");
+        return bad(err, "metadata and tensor have different shapes");
     c->group_ranks = count_of(pool, group, "local_world_size");
     c->world = count_of(pool, group, "global_world_size");
     read_spec(pool, value_item(pool, state, 3), c);

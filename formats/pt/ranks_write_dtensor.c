@@ -26,10 +26,10 @@ static fsdpck_status choose_form(dtensor_form *form, unsigned torch_minor, fsdpc
         *form = DTORCH_2_11;
     } else {
         const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                                           "rank files are not written for this torch");
+                                           "rank files cannot be written for this torch");
         error_found(err, "2.%u", torch_minor);
         error_expected(err, "2.5 to 2.15");
-        error_next(err, "write a DCP folder (--format dcp), which every torch reads");
+        error_next(err, "write a DCP folder (--format dcp), which every torch version reads");
         return st;
     }
     return FSDPCK_OK;
@@ -54,7 +54,7 @@ fsdpck_status dtensor_writer_init(dtensor_writer *d, const target *t, const writ
         d->device_type = opt->device_type;
     if (!is_word(d->device_type)) {
         const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "this is no device type");
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "unknown device type");
         error_found(err, "%s", d->device_type);
         error_expected(err, "cuda, cpu, xpu, ...");
         return st;
@@ -62,7 +62,7 @@ fsdpck_status dtensor_writer_init(dtensor_writer *d, const target *t, const writ
     for (uint32_t i = 0; i < t->cat.meshes.count; i++) {
         if (mesh_size(catalogue_mesh(&t->cat, i)) != t->world_size)
             return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                             "a mesh has another number of ranks");
+                             "mesh has a different number of ranks");
     }
     return choose_form(&d->form, opt != NULL ? opt->torch_minor : 0, err);
 }
@@ -79,7 +79,7 @@ static fsdpck_status put_placement(const dtensor_writer *d, pickle_writer *w, co
 {
     static const char *const names[] = {"Replicate", "Shard", "_StridedShard"};
     if (p->kind > PLACEMENT_STRIDED_SHARD)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a target cannot be Partial");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "target cannot be Partial");
     pickle_put_global(w, placement_module, names[p->kind]);
     pickle_put_tuple(w, 0);
     pickle_put_newobj(w);
@@ -125,7 +125,7 @@ static fsdpck_status put_order(pickle_writer *w, const mesh_slice *s, unsigned t
     for (unsigned dim = 0; dim < tensor_ndim; dim++) {
         if (!shard_cut_order(&s->m, s->placements, dim, order, &count))
             return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                             "a target's placements are no order");
+                             "placements of a target have no valid order");
         if (count == 0)
             continue;
         pickle_put_global(w, spec_module, "ShardOrderEntry");

@@ -94,7 +94,7 @@ static fsdpck_status chunk_of_rank(const layout_state *s, uint64_t tensor, uint6
     const uint64_t rank = s->dtensor.rank;
 
     if (t->flags & CAT_TENSOR_STORAGE || t->alias != CAT_NONE)
-        return fail_tensor(s, tensor, FSDPCK_INTERNAL, "rank files hold no views", err);
+        return fail_tensor(s, tensor, FSDPCK_INTERNAL, "rank files cannot hold views", err);
     if (t->nchunks == s->t->world_size) {
         *chunk = t->first_chunk + rank;
         return FSDPCK_OK;
@@ -104,7 +104,7 @@ static fsdpck_status chunk_of_rank(const layout_state *s, uint64_t tensor, uint6
         if (catalogue_chunk(&s->t->cat, *chunk)->rank == rank)
             return FSDPCK_OK;
     }
-    return fail_tensor(s, tensor, FSDPCK_INTERNAL, "a rank has no part of a tensor that it names",
+    return fail_tensor(s, tensor, FSDPCK_INTERNAL, "rank has no part of a tensor that it lists",
                        err);
 }
 
@@ -118,12 +118,11 @@ static fsdpck_status put_tensor(void *ctx, pickle_writer *w, uint64_t index, fsd
 
     if (index >= catalogue_tensor_count(cat))
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "nested state names a tensor that is not there");
+                         "nested state refers to a tensor that does not exist");
     RETURN_IF(chunk_of_rank(s, index, &chunk, err));
     chunk_spot *spot = &s->spots[chunk];
     if (spot->file != 0 && spot->file != s->file)
-        return fail_tensor(s, index, FSDPCK_UNSUPPORTED, "a tensor lies in two files of a rank",
-                           err);
+        return fail_tensor(s, index, FSDPCK_UNSUPPORTED, "tensor is in two files of a rank", err);
     if (spot->file == 0) /* else a name that is linked to the one before */
         RETURN_IF(pt_file_add_chunk(s->t, chunk, &spot->record, err));
     spot->file = s->file;
@@ -133,7 +132,7 @@ static fsdpck_status put_tensor(void *ctx, pickle_writer *w, uint64_t index, fsd
     if (t->spec != CAT_NONE)
         return dtensor_put(&s->dtensor, w, index, sizes, key, err);
     if (t->ndim > 0 && memcmp(sizes, catalogue_shape(cat, index), t->ndim * sizeof *sizes) != 0)
-        return fail_tensor(s, index, FSDPCK_INTERNAL, "a part of a tensor that is not cut", err);
+        return fail_tensor(s, index, FSDPCK_INTERNAL, "part of a tensor that is not sharded", err);
     box_row_major_strides(sizes, t->ndim, strides);
     torch_put_tensor_of(w, key, t, sizes, strides, 0, box_nelems(sizes, t->ndim));
     return FSDPCK_OK;
@@ -273,7 +272,8 @@ static fsdpck_status lay_out(layout_state *s, const char *pattern, fsdpck_error 
     for (uint64_t i = 0; i < s->nchunks; i++) {
         if (s->spots[i].file == 0)
             return fail_tensor(s, catalogue_chunk(&t->cat, i)->tensor, FSDPCK_INTERNAL,
-                               "nested state of a rank has no place for its part of a tensor", err);
+                               "nested state of a rank has no location for its part of a tensor",
+                               err);
     }
     return FSDPCK_OK;
 }
@@ -296,7 +296,7 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
 
     t->is_folder = true;
     if (t->rank_roots.count > 0 && t->rank_roots.count != t->world_size)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a rank has no nested state");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "rank has no nested state");
     RETURN_IF(dtensor_writer_init(&s.dtensor, t, opt, err));
     s.dtensor.mesh_key = mesh_key;
     s.dtensor.mesh_boundary = mesh_boundary;
@@ -313,7 +313,7 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
 
 const format_writer pt_ranks_writer = {
     .name = "pt-ranks",
-    .description = "a folder with one file of torch.save for each rank, of DTensors",
+    .description = "a folder with one torch.save file per rank: DTensors",
     .is_folder = true,
     .takes = STATE_NESTED,
     .sharded = true,

@@ -132,8 +132,8 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     (void)cat;
     *self = NULL;
     RETURN_IF(check(req->probe, req->metadata, err));
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "folder holds several files of torch.save");
+    const fsdpck_status st =
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "folder holds several torch.save files");
     error_path(err, req->path);
     error_next(err, "name one of them");
     return st;
@@ -146,7 +146,7 @@ static void close_folder(void *self)
 
 const format_reader hf_bin_reader = {
     .name = "hf-bin",
-    .description = "a folder of numbered .bin files: checked for missing files, read one by one",
+    .description = "a folder of numbered .bin files, checked for missing files, read one at a time",
     .probe = probe,
     .open = open_folder,
     .close = close_folder,

@@ -7,7 +7,7 @@ void hf_bin_files_init(hf_bin_files *b, const probe_input *in, bool is_one_model
 {
     *b = (hf_bin_files){.in = in, .is_one_model = is_one_model};
     budget_init(&b->owner, platform_memory_bytes() / 4, "metadata",
-                "ulimit -v or the job's memory: metadata may use a quarter of it");
+                "raise ulimit -v or the memory of the job: metadata may use a quarter of it");
     strtab_init(&b->tensors, &b->owner);
     b->files = VEC_OF(const char *, &b->owner);
 }
@@ -36,7 +36,7 @@ static fsdpck_status add_name(hf_bin_files *b, const value_pool *pool, value key
         return FSDPCK_OK;
     if (id < known) {
         const fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_DUP, "tensor lies in two files");
+            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_DUP, "tensor is in two files");
         error_tensor(err, strtab_text(&b->tensors, id));
         error_found(err, "also in '%s'", *VEC_AT(&b->files, const char *const, id));
         error_next(err, "copy or download both files again: one may be a copy of the other");

@@ -57,7 +57,7 @@ static fsdpck_status read_map(json_reader *r, hf_index *ix, fsdpck_error *err)
         RETURN_IF(strtab_intern(&ix->tensors, t.text, t.nbytes, &tensor, err));
         if (tensor < known) {
             const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_DUP,
-                                               "'weight_map' names a tensor twice");
+                                               "'weight_map' contains a tensor twice");
             error_offset(err, t.offset_bytes);
             error_tensor(err, strtab_text(&ix->tensors, tensor));
             return st;

@@ -97,7 +97,7 @@ fsdpck_status hf_missing_family_error(const probe_input *in, const char *suffix,
     text_release(&list);
     const char *other = renamed_file_find(in, RENAMED_FILE_ANY_SIZE, is_numbered_or_other, suffix);
     if (other != NULL)
-        error_next(err, "rename '%s' if it is one of them; else copy or download them", other);
+        error_next(err, "rename '%s' if it is one of them; otherwise copy or download them", other);
     return st;
 }
 
@@ -137,14 +137,15 @@ fsdpck_status hf_missing_check(const probe_input *in, const char *const *names, 
     if (missing > 0) {
         const indexed_names n = {names, count, suffix};
         st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
-                       "files that the index names are missing: %s%s",
-                       list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
+                       "files in the index are missing: %s%s", list.text != NULL ? list.text : "",
+                       list.failed ? ", ..." : "");
         error_path(err, in->path);
         error_expected(err, "%zu files", count);
         error_found(err, "%zu", count - missing);
         const char *other = renamed_file_find(in, RENAMED_FILE_ANY_SIZE, is_indexed_or_other, &n);
         if (other != NULL)
-            error_next(err, "rename '%s' if it is one of them; else copy or download them", other);
+            error_next(err, "rename '%s' if it is one of them; otherwise copy or download them",
+                       other);
         else
             error_next(err, "copy or download the missing files");
     }

@@ -60,7 +60,7 @@ static fsdpck_status choose_index(const probe_input *in, const char **name, fsdp
     const fsdpck_status st =
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_JSON, "folder has several indexes");
     error_path(err, in->path);
-    error_expected(err, "one index, or one named '%s'", usual);
+    error_expected(err, "one index, or one with the name '%s'", usual);
     return st;
 }
 
@@ -120,8 +120,8 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, fsd
         if (chosen(&c, in->entries[i]))
             RETURN_IF(st_files_add(s, in->entries[i], err));
         else if (shard_name_is_safetensors(in->entries[i]))
-            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, "name the file itself to read it",
-                     "'%s' is no part of the model beside it, '%s', which is read", in->entries[i],
+            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, "to read the file, give its path",
+                     "'%s' is not part of the model '%s', which is read", in->entries[i],
                      c.model_alone ? HF_SINGLE_FILE : c.family);
     }
     return FSDPCK_OK;
@@ -149,8 +149,8 @@ static fsdpck_status add_indexed(const open_request *req, const hf_index *ix, st
         const char *entry = req->probe->entries[i];
         if (shard_name_is_safetensors(entry) && !is_among(names, count, entry) &&
             strcmp(entry, HF_SINGLE_FILE) != 0)
-            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, "name the file itself to read it",
-                     "'%s' is not named by the index", entry);
+            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, "to read the file, give its path",
+                     "'%s' is not in the index", entry);
     }
     budget_free(req->metadata, names, count * sizeof *names);
     return st;
@@ -168,17 +168,16 @@ static fsdpck_status error_missing(const open_request *req, const hf_index *ix, 
 {
     const char *name = strtab_text(&ix->tensors, tensor);
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_TENSOR,
-                                       "file does not hold a tensor that the index places there");
+                                       "tensor is missing from the file that the index gives");
     char path[1024];
     snprintf(path, sizeof path, "%s/%s", req->path,
              strtab_text(&ix->files, *VEC_AT(&ix->file_of, const uint32_t, tensor)));
     error_path(err, path);
     error_tensor(err, name);
     if (m->tensor != NULL && strcmp(m->tensor, name) == 0)
-        error_found(err, "it lies in '%s'", m->where);
-    error_next(err,
-               "is it tied to another? --model FILE says so (fsdpck-model(5)); was it saved by "
-               "several ranks without save_distributed=True? then tensors are lost");
+        error_found(err, "it is in '%s'", m->where);
+    error_next(err, "if it is tied to another tensor, give --model FILE (fsdpck-model(5)); a save "
+                    "by several ranks without save_distributed=True loses tensors");
     return st;
 }
 
@@ -209,7 +208,7 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
         }
         if (extra > 0)
             log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, "leave them out with --exclude",
-                     "'%s' holds %zu tensors that are not in the index; they are read too",
+                     "'%s' holds %zu tensors that are not in the index; they are also read",
                      st_files_name(s, i), extra);
     }
     for (uint32_t t = 0; t < ix->file_of.count; t++) {
@@ -232,18 +231,18 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
         return failed;
     if (m.tensor != NULL) {
         const fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_DUP, "tensor lies in two files");
+            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_DUP, "tensor is in two files");
         error_tensor(err, m.tensor);
         error_path(err, req->path);
         error_found(err, "also in '%s'", m.where);
         return st;
     }
     if (!ix->has_total)
-        log_write(&req->log, LOG_NOTE, "IDX-TOTAL: the index states no total_size");
+        log_write(&req->log, LOG_NOTE, "IDX-TOTAL: the index has no total_size");
     else if (ix->total_nbytes != total)
         log_warn(&req->log, FSDPCK_FINDING_IDX_TOTAL,
-                 "see whether files were replaced after the index was made",
-                 "the index states %" PRIu64 " bytes, its files hold %" PRIu64, ix->total_nbytes,
+                 "check whether files were replaced after the index was written",
+                 "the index records %" PRIu64 " bytes, its files hold %" PRIu64, ix->total_nbytes,
                  total);
     return FSDPCK_OK;
 }
@@ -274,11 +273,11 @@ static fsdpck_status add_file_tensors(const st_files *s, size_t index, strtab *n
         RETURN_IF(strtab_intern(names, name, nbytes, &id, err));
         if (id < known) {
             const fsdpck_status st =
-                error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_DUP, "tensor lies in two files");
+                error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_DUP, "tensor is in two files");
             error_tensor(err, name);
             st_files_error_path(s, index, err);
             error_found(err, "also in '%s'", st_files_name(s, *VEC_AT(owners, const uint32_t, id)));
-            error_next(err, "name one file instead of the folder");
+            error_next(err, "give one file instead of the folder");
             return st;
         }
         uint32_t *owner = vec_push(owners, err);
@@ -340,8 +339,8 @@ static void describe(const open_request *req, const st_files *s, cat_origin *ori
     snprintf(origin->format, sizeof origin->format, "hf");
     if (hf_shadow_zeroed_scalars(req->probe, s)) {
         text_puts(&note, "0-dim tensors may be zeros that torch wrote by mistake: 'sharded/' has "
-                         "the right ones; ");
-        log_warn(&req->log, FSDPCK_FINDING_ST_ZERO_DIM, "read the folder 'sharded' in it instead",
+                         "the correct values; ");
+        log_warn(&req->log, FSDPCK_FINDING_ST_ZERO_DIM, "read its folder 'sharded' instead",
                  "'%s' holds 0-dim tensors consolidated by torch, which writes them as zeros",
                  req->path);
     }
@@ -349,7 +348,8 @@ static void describe(const open_request *req, const st_files *s, cat_origin *ori
     for (size_t i = 0; i < req->probe->entry_count; i++) {
         if (!is_sidecar(req->probe->entries[i]))
             continue;
-        text_printf(&note, "%s%s", any ? ", " : "beside the weights: ", req->probe->entries[i]);
+        text_printf(&note, "%s%s",
+                    any ? ", " : "files next to the weights: ", req->probe->entries[i]);
         any = true;
     }
     if (note.text != NULL)
@@ -403,7 +403,7 @@ static bool owns(const probe_input *in, const cat_origin *origin, const char *pa
 
 const format_reader hf_reader = {
     .name = "hf",
-    .description = "a folder of safetensors files with an index, as transformers reads it",
+    .description = "a folder of safetensors files with an index, as in transformers",
     .probe = probe,
     .open = open_folder,
     .source = st_files_source,

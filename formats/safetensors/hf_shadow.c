@@ -65,11 +65,10 @@ static bool is_named(const st_files *s)
 
 static void warn_shadow(const open_request *req, const char *index_name, const char *what)
 {
-    log_warn(
-        &req->log, FSDPCK_FINDING_IDX_SHADOW,
-        "compare them: fsdpck diff DIR DIR/" HF_SINGLE_FILE "; then remove the one that is old",
-        "read: the files that '%s' names; transformers reads '" HF_SINGLE_FILE "' beside it, %s",
-        index_name, what);
+    log_warn(&req->log, FSDPCK_FINDING_IDX_SHADOW,
+             "compare them: fsdpck diff DIR DIR/" HF_SINGLE_FILE "; then remove the old one",
+             "reading the files of '%s'; transformers reads '" HF_SINGLE_FILE "' next to it, %s",
+             index_name, what);
 }
 
 static fsdpck_status read_single(st_files *single, fsdpck_error *err)
@@ -108,8 +107,8 @@ fsdpck_status hf_shadow_check(const open_request *req, const st_files *s, const 
             snprintf(text, sizeof text, "which has the same names and shapes");
         else
             snprintf(text, sizeof text,
-                     "which lacks %" PRIu64 ", adds %" PRIu64 " and has %" PRIu64
-                     " in another dtype or shape",
+                     "which lacks %" PRIu64 " tensors, adds %" PRIu64 " and has %" PRIu64
+                     " with a different dtype or shape",
                      n.missing, extra, n.other);
         warn_shadow(req, index_name, text);
     }

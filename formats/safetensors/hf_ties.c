@@ -121,10 +121,9 @@ fsdpck_status hf_ties_fill(hf_ties *t, const hf_index *ix, const uint8_t *seen, 
     f->twin = strdup(twin);
     if (f->name == NULL || f->twin == NULL)
         return error_set_nomem(err, strlen(name));
-    log_warn(
-        &t->req->log, FSDPCK_FINDING_IDX_TIED, "leave it out with --exclude",
-        "the index names '%s', which no file holds: it is filled from '%s', to which %s ties it",
-        name, twin, by_model ? "the model" : "'config.json'");
+    log_warn(&t->req->log, FSDPCK_FINDING_IDX_TIED, "leave it out with --exclude",
+             "'%s' is in the index but in no file: it is filled from '%s', to which %s ties it",
+             name, twin, by_model ? "the model" : "'config.json'");
     return FSDPCK_OK;
 }
 
@@ -141,7 +140,8 @@ static fsdpck_status add_fill(const hf_fill *f, const st_files *s, catalogue *ca
                 return st_files_add_named(s, i, e, f->name, strlen(f->name), cat, err);
         }
     }
-    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a twin that was there is gone");
+    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
+                     "alias of a tied tensor is missing");
 }
 
 fsdpck_status hf_ties_add(const hf_ties *t, const st_files *s, catalogue *cat, fsdpck_error *err)

@@ -58,15 +58,14 @@ static fsdpck_status error_of_missing(const shards_check_input *c, const shards_
     error_path(err, c->req->path);
     error_tensor(err, tensor_name(c, l->tensor));
     if (l->peer != STRTAB_NONE)
-        error_expected(err, "%" PRIu32 " shards, as of '%s'", l->peer_shards,
+        error_expected(err, "%" PRIu32 " shards, as for '%s'", l->peer_shards,
                        tensor_name(c, l->peer));
     else
-        error_expected(err, "%" PRIu32 " shards, as of other tensors", l->peer_shards);
+        error_expected(err, "%" PRIu32 " shards, as for other tensors", l->peer_shards);
     error_found(err, "%" PRIu32, l->shards);
     error_next(err, l->file_number > 0 ? COPY_FILES
                                        : COPY_FILES
-                        "; if none is missing, state the number of ranks "
-                        "with --source-ranks");
+                        "; if none is missing, give the number of ranks with --source-ranks");
     return st;
 }
 
@@ -125,12 +124,13 @@ static fsdpck_status check_beside(const shards_check_input *c, const shards_evid
                                        "files of ranks are missing: more ranks wrote other files");
     error_path(err, c->req->path);
     error_tensor(err, tensor_name(c, open.tensor));
-    error_expected(err, "files of %" PRIu64 " ranks, as '%s' tells", ranks, name);
+    error_expected(err, "files of %" PRIu64 " ranks, according to '%s'", ranks, name);
     error_found(err, "files of %" PRIu32, c->ranks);
-    error_next(err,
-               COPY_FILES "; if '%s' is of another save, state with --source-ranks how many "
-                          "ranks wrote this one",
-               name);
+    error_next(
+        err,
+        COPY_FILES
+        "; if '%s' is from another save, give the number of ranks of this one with --source-ranks",
+        name);
     return st;
 }
 
@@ -148,13 +148,13 @@ static fsdpck_status check_config(const shards_check_input *c, const shards_evid
             continue;
         const fsdpck_status st =
             error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
-                      "files of ranks are missing: a tensor is smaller than 'config.json' states");
+                      "files of ranks are missing: a tensor is smaller than in 'config.json'");
         error_path(err, c->req->path);
         error_tensor(err, tensor_name(c, i));
         error_expected(err, "size %" PRIu64 " of dim %u", size, dim);
         error_found(err, "%" PRIu64, shape[dim]);
-        error_next(err, COPY_FILES
-                   "; if none is missing, state the number of ranks with --source-ranks");
+        error_next(err,
+                   COPY_FILES "; if none is missing, give the number of ranks with --source-ranks");
         return st;
     }
     return FSDPCK_OK;

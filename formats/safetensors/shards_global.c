@@ -74,7 +74,7 @@ static fsdpck_status read_offsets(json_reader *r, vec *offsets, shard_place *p, 
         if (t.kind == JSON_ARRAY_END)
             return FSDPCK_OK;
         if (t.kind != JSON_NUMBER || !t.is_u64 || t.u64 > INT64_MAX || p->count == NDIM_MAX)
-            return fail(err, FSDPCK_FINDING_ST_META, "DCP_SHARDING_INFO has bad saved_offsets",
+            return fail(err, FSDPCK_FINDING_ST_META, "DCP_SHARDING_INFO has invalid saved_offsets",
                         NULL);
         uint64_t *slot = vec_push(offsets, err);
         if (slot == NULL)
@@ -132,7 +132,7 @@ static fsdpck_status read_info(const st_header *h, vec *offsets, shard_place *pl
         shard_place unused = {.offsets_at = NO_OFFSETS};
         shard_place *p = id != STRTAB_NONE ? &places[id] : &unused;
         if (p->offsets_at != NO_OFFSETS) {
-            st = fail(err, FSDPCK_FINDING_ST_META, "DCP_SHARDING_INFO names a tensor twice",
+            st = fail(err, FSDPCK_FINDING_ST_META, "DCP_SHARDING_INFO contains a tensor twice",
                       strtab_text(&h->names, id));
             goto out;
         }
@@ -211,8 +211,8 @@ static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_en
         return push_shard(g, shard, err);
     }
     if (p.offsets_at == NO_OFFSETS)
-        return fail(err, FSDPCK_FINDING_ST_META,
-                    "DCP_SHARDING_INFO does not name a tensor of its file", NULL);
+        return fail(err, FSDPCK_FINDING_ST_META, "DCP_SHARDING_INFO lacks a tensor of its file",
+                    NULL);
     if (p.count != e->ndim)
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_META,
                          "DCP_SHARDING_INFO has %u offsets for a shard of %u dims", p.count,
@@ -223,8 +223,8 @@ static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_en
         uint64_t *size = VEC_AT(&g->dims, uint64_t, t->dims_at + d);
         uint64_t end;
         if (!checked_add(*VEC_AT(&g->offsets, const uint64_t, p.offsets_at + d), shape[d], &end))
-            return fail(err, FSDPCK_FINDING_ST_SHAPE,
-                        "offset and size of a shard are too large to exist", NULL);
+            return fail(err, FSDPCK_FINDING_ST_SHAPE, "offset and size of a shard are too large",
+                        NULL);
         if (end > *size)
             *size = end;
     }

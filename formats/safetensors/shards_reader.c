@@ -32,7 +32,7 @@ static bool probe(const probe_input *in, const char **near_miss)
         inner = inner || strcmp(name, "sharded") == 0;
     }
     if (!any && inner)
-        *near_miss = "a folder whose consolidation did not finish: its shards are in 'sharded'";
+        *near_miss = "folder with an unfinished consolidation: its shards are in 'sharded'";
     return any;
 }
 
@@ -64,7 +64,7 @@ static fsdpck_status census_take(const open_request *req, census *c, fsdpck_erro
             continue;
         if (c->file_count != 0 && c->file_count != parts.file_count) {
             const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MIXED,
-                                               "folder holds the shards of two saves");
+                                               "folder holds shards of two saves");
             error_path(err, req->path);
             error_expected(err, "'-of-%05" PRIu32 "' in all names", c->file_count);
             error_found(err, "'%s'", in->entries[i]);
@@ -76,7 +76,7 @@ static fsdpck_status census_take(const open_request *req, census *c, fsdpck_erro
     }
     if (c->ranks > RANKS_MAX || c->file_count > RANKS_MAX)
         return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                         "names of the shards count over %u", RANKS_MAX);
+                         "numbers in the shard names exceed %u", RANKS_MAX);
     c->rank_seen = budget_alloc(c->owner, (uint64_t)c->ranks + 1, err);
     c->file_seen = budget_alloc(c->owner, (uint64_t)c->file_count + 1, err);
     if (c->rank_seen == NULL || c->file_seen == NULL)
@@ -108,15 +108,15 @@ static fsdpck_status read_number(const st_header *h, const char *key, uint64_t *
         if (i + 1 == nbytes && *n > 0 && *n <= RANKS_MAX)
             return FSDPCK_OK;
     }
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_META, "%s is no number from 1 to %u",
-                     key, RANKS_MAX);
+    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_META,
+                     "%s is not a number from 1 to %u", key, RANKS_MAX);
 }
 
 static fsdpck_status error_two_saves(const open_request *req, const char *what, uint64_t expected,
                                      uint64_t found, const char *unit, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MIXED,
-                                       "folder holds the shards of two saves");
+                                       "folder holds shards of two saves");
     error_path(err, req->path);
     error_expected(err, "%" PRIu64 " %s%s, as %s", expected, unit, expected == 1 ? "" : "s", what);
     error_found(err, "%" PRIu64 " %s%s", found, unit, found == 1 ? "" : "s");
@@ -142,7 +142,7 @@ static fsdpck_status census_hear(census *c, const st_files *s, fsdpck_error *err
         }
         if (i > 0 && files != c->told_files) {
             st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MIXED,
-                           "folder holds the shards of two saves");
+                           "folder holds shards of two saves");
             st_files_error_path(s, i, err);
             error_expected(err, ST_SHARD_COUNT " %" PRIu64 " (0: not told), as in the others",
                            c->told_files);
@@ -252,7 +252,7 @@ static fsdpck_status error_missing(const open_request *req, const census *c, uin
         renamed_file_find(req->probe, RENAMED_FILE_ANY_SIZE, is_shard_or_other, NULL);
     if (other != NULL)
         error_next(err,
-                   "rename '%s' if it is one of them; else copy them from the machines that "
+                   "rename '%s' if it is one of them; otherwise copy them from the machines that "
                    "wrote them",
                    other);
     else
@@ -267,13 +267,13 @@ static fsdpck_status error_missing(const open_request *req, const census *c, uin
 static fsdpck_status error_stated(const open_request *req, uint64_t ranks, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANKS_STATED,
-                                       "folder holds the shards of %s ranks than stated",
+                                       "folder holds shards of %s ranks than --source-ranks gives",
                                        ranks > req->expect_ranks ? "more" : "fewer");
     error_path(err, req->path);
     error_expected(err, "%" PRIu64 " rank%s (--source-ranks)", req->expect_ranks,
                    req->expect_ranks == 1 ? "" : "s");
     error_found(err, "%" PRIu64 " rank%s", ranks, ranks == 1 ? "" : "s");
-    error_next(err, "fsdpck inspect without --source-ranks shows what it is");
+    error_next(err, "find the number with fsdpck inspect, without --source-ranks");
     return st;
 }
 
@@ -285,7 +285,7 @@ static fsdpck_status check_complete(const open_request *req, const census *c, st
         return error_stated(req, c->told_ranks, err);
     if (c->told_files > 0) {
         if (c->ranks > expected)
-            return error_two_saves(req, "the files say", expected, c->ranks, "rank", err);
+            return error_two_saves(req, "the files record", expected, c->ranks, "rank", err);
         if (c->rank_kinds > c->told_files)
             return error_two_saves(req, "each says", c->told_files, c->rank_kinds, "file", err);
         return c->rank_kinds < c->told_files ? error_missing(req, c, expected, s, err) : FSDPCK_OK;
@@ -308,8 +308,8 @@ static fsdpck_status add_files(const open_request *req, st_files *s, fsdpck_erro
         if (is_shard(name, &parts))
             RETURN_IF(st_files_add(s, name, err));
         else if (shard_name_is_safetensors(name))
-            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, "name the file itself to read it",
-                     "'%s' is no shard of this save", name);
+            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, "to read the file, give its path",
+                     "'%s' is not a shard of this save", name);
     }
     return FSDPCK_OK;
 }
@@ -352,9 +352,9 @@ static void warn_of_absent(const open_request *req, const st_files *s, const cen
     const uint64_t absent = (uint64_t)c->rank_kinds * c->file_kinds - st_files_count(s);
     if (absent > 0 && c->told_files == 0)
         log_warn(&req->log, FSDPCK_FINDING_ST_FILES_UNKNOWN,
-                 "compare the names with those of the machines that wrote them",
-                 "ranks lack %" PRIu64 " of the files that others have: those with tensors that "
-                 "they do not hold, or files that were lost",
+                 "compare the names with those on the machines that wrote them",
+                 "%" PRIu64 " files are missing compared with other ranks: their ranks hold no "
+                            "such tensors, or files were lost",
                  absent);
 }
 
@@ -365,8 +365,8 @@ static void describe(const open_request *req, const census *c, cat_origin *origi
     origin->world_size = (int64_t)expected_ranks(req, c);
     if (req->expect_ranks == 0 && c->told_files == 0)
         log_warn(&req->log, FSDPCK_FINDING_RANKS_UNKNOWN,
-                 "state with --source-ranks N how many wrote them",
-                 "%" PRIu32 " rank%s seen; a lost last rank cannot be told from these files",
+                 "give the number of ranks that wrote them: --source-ranks N",
+                 "%" PRIu32 " rank%s found; these files cannot show whether a last rank is missing",
                  c->ranks, c->ranks == 1 ? "" : "s");
 }
 
@@ -398,8 +398,8 @@ out:
 
 const format_reader dcp_safetensors_reader = {
     .name = "dcp-safetensors",
-    .description = "a folder of safetensors shards, one or more a rank, as torch's "
-                   "HuggingFaceStorageWriter saves",
+    .description = "a folder of safetensors shards, one or more per rank, as torch's "
+                   "HuggingFaceStorageWriter writes",
     .probe = probe,
     .open = open_folder,
     .source = st_files_source,

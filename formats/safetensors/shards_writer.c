@@ -72,7 +72,7 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
 
 const format_writer dcp_safetensors_writer = {
     .name = "dcp-safetensors",
-    .description = "safetensors files of ranks, as torch's HuggingFaceStorageWriter leaves them",
+    .description = "safetensors files of ranks, as torch's HuggingFaceStorageWriter writes them",
     .is_folder = true,
     .takes = STATE_NAMES_ONLY,
     .sharded = true,

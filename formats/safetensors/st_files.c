@@ -173,7 +173,7 @@ void st_files_note_unpadded(const st_files *s, const open_request *req)
             continue;
         format_note(req->found, req->found_ctx, FSDPCK_FINDING_ST_UNPADDED, req->path,
                     req->probe->is_folder ? st_files_name(s, i) : NULL,
-                    "data of the file do not begin at a multiple of 8 bytes");
+                    "data of the file does not begin at a multiple of 8 bytes");
         return;
     }
 }
@@ -192,8 +192,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     const st_files *s = ctx;
     const cat_chunk *k = catalogue_chunk(s->cat, chunk);
     if (k->place != LOCATION_ROWS)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "chunk has no bytes to be located");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "chunk has no bytes to locate");
     uint64_t sizes[NDIM_MAX];
     *where = (place){
         .file = k->file,

@@ -62,7 +62,7 @@ fsdpck_status st_layout_check_tensor(const target *t, uint32_t tensor, fsdpck_er
     const char *name = catalogue_name(cat, ct->name);
     const size_t name_nbytes = catalogue_name_nbytes(cat, ct->name);
     if (!st_layout_holds((dtype)ct->dtype)) {
-        const fsdpck_status st = refuse(t, tensor, "safetensors has no such dtype", err);
+        const fsdpck_status st = refuse(t, tensor, "safetensors does not support this dtype", err);
         error_found(err, "%s", dtype_get((dtype)ct->dtype)->name);
         return st;
     }
@@ -89,7 +89,7 @@ fsdpck_status st_layout_check(const target *t, uint32_t tensor, fsdpck_error *er
     if (ct->nchunks == 1)
         catalogue_chunk_box(cat, ct->first_chunk, NULL, sizes);
     if (ct->nchunks != 1 || box_nelems(sizes, ct->ndim) != nelems)
-        return refuse(t, tensor, "safetensors holds whole tensors, not parts of them", err);
+        return refuse(t, tensor, "safetensors can hold only whole tensors", err);
     return FSDPCK_OK;
 }
 
@@ -203,7 +203,7 @@ static fsdpck_status lay_out(target *t, const st_file *f, text_buf *header, uint
         const uint64_t nbytes =
             box_nelems(shape, ct->ndim) * dtype_get((dtype)ct->dtype)->itemsize_bytes;
         if (!checked_add(at, nbytes, &end) || end > INT64_MAX)
-            return refuse(t, o->tensor, "tensors are too many for one file", err);
+            return refuse(t, o->tensor, "too many tensors for one file", err);
         st_header_write_tensor(&w, o->name, o->name_nbytes, (dtype)ct->dtype, ct->ndim, shape, at,
                                end);
         for (uint32_t k = 0; k < o->nchunks; k++) {
@@ -277,7 +277,7 @@ fsdpck_status st_layout_shard(target *t, const st_shard *shard, const uint32_t *
     fsdpck_status st = FSDPCK_OK;
     for (size_t i = 1; i < count && st == FSDPCK_OK; i++)
         if (f.list[i].tensor == f.list[i - 1].tensor)
-            st = refuse(t, f.list[i].tensor, "a rank has two parts of a tensor", err);
+            st = refuse(t, f.list[i].tensor, "rank has two parts of a tensor", err);
     if (st == FSDPCK_OK)
         st = place_file(t, &f, err);
     budget_free(owner, f.list, count * sizeof(ordered));

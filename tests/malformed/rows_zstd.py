@@ -13,7 +13,7 @@ LARGE = dcp.blob((2, COLUMNS))
 
 
 def frame(data, size=None, window=None, checksum=None, cut=0):
-    """size: what it says of its content's size; window: the descriptor's byte; checksum: 4 bytes behind it."""
+    """size: what it says of its content's size; window: the descriptor's byte; checksum: 4 bytes after it."""
     if window is None:
         head = bytes([0xA0 | (4 if checksum else 0)]) + struct.pack("<I", len(data) if size is None else size)
     else:

@@ -496,7 +496,7 @@ Test(torch_archive, other_containers)
          "safetensors"},
         {"\x80\4}.--------------------------------", 36, FSDPCK_BADINPUT, "PT-CONTAINER",
          "bare pickle"},
-        {"x", 1, FSDPCK_BADINPUT, "PT-CONTAINER", "no file of torch.save"},
+        {"x", 1, FSDPCK_BADINPUT, "PT-CONTAINER", "not a file of torch.save"},
     };
     zip_builder z;
     opened o;

@@ -319,7 +319,7 @@ Test(hdf5_build, what_is_left_out_is_told_once_with_its_number)
         left(&t, HDF5_LEFT_DANGLING, longest);
     end(&t, 0);
     ends_as(&t, FSDPCK_OK, "");
-    const char *rest = strstr(t.said, "H5-DANGLING 3 soft links lead to nothing: 'xxx");
+    const char *rest = strstr(t.said, "H5-DANGLING 3 soft links point to nothing: 'xxx");
     cr_assert_not_null(rest, "%s", t.said);
     cr_assert(strlen(rest) < 400 && strchr(rest, '\n') == rest + strlen(rest) - 1, "%s", rest);
     t.said[rest - t.said] = '\0';
