@@ -1,6 +1,7 @@
 /* check_internal.h: what the files behind check.h share.
  *
  *     check.c          coverage; where each chunk lies
+ *     check_extent.c   sizes, order and names of what is read
  *     check_jobs.c     what is read of the files, in which jobs
  *     check_bytes.c    reading: checksums and numbers in one pass
  *     check_chunks.c    whose the elements are that were read; sums of parts made one
