@@ -1,7 +1,6 @@
 #include "check/check.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,32 +10,6 @@
 
 /* Heads read by one job. */
 #define RESOLVE_BATCH 64u
-
-bool check_is_finding(fsdpck_status st)
-{
-    return st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED;
-}
-
-void check_add_path(const check *c, uint32_t file, fsdpck_error *err)
-{
-    const catalogue *cat = c->r->cat;
-    if (c->r->folder == NULL) {
-        error_path(err, c->r->path);
-    } else if (file < catalogue_file_count(cat)) {
-        char path[sizeof err->path];
-        snprintf(path, sizeof path, "%s/%s", c->r->folder,
-                 catalogue_name(cat, catalogue_file(cat, file)->path));
-        error_path(err, path);
-    }
-}
-
-void check_add_context(const check *c, uint64_t chunk, fsdpck_error *err)
-{
-    const catalogue *cat = c->r->cat;
-    const cat_chunk *k = catalogue_chunk(cat, chunk);
-    error_tensor(err, catalogue_name(cat, catalogue_tensor(cat, k->tensor)->name));
-    check_add_path(c, k->file, err);
-}
 
 /* ---- coverage ---- */
 
@@ -77,14 +50,6 @@ typedef struct locate_work {
     uint64_t count;
     extent *extents; /* by the same index; nbytes 0: the chunk has a finding */
 } locate_work;
-
-uint64_t check_chunk_nbytes(const catalogue *cat, uint64_t chunk)
-{
-    uint64_t sizes[NDIM_MAX];
-    const cat_tensor *t = catalogue_tensor(cat, catalogue_chunk(cat, chunk)->tensor);
-    catalogue_chunk_box(cat, chunk, NULL, sizes);
-    return box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
-}
 
 /* Whether the elements lie side by side, in whatever order of the dims. */
 static bool is_dense(const check *c, uint64_t chunk, const place *where)
@@ -179,20 +144,6 @@ static fsdpck_status locate_batch(void *ctx, unsigned worker, uint64_t job, fsdp
         count_unread(c, chunk);
     }
     return FSDPCK_OK;
-}
-
-int check_compare_extents(const void *left, const void *right)
-{
-    const extent *a = left, *b = right;
-    if (a->file != b->file)
-        return a->file < b->file ? -1 : 1;
-    if (a->offset_bytes != b->offset_bytes)
-        return a->offset_bytes < b->offset_bytes ? -1 : 1;
-    if (a->nbytes != b->nbytes)
-        return a->nbytes > b->nbytes ? -1 : 1;
-    if (a->at_bytes != b->at_bytes)
-        return a->at_bytes < b->at_bytes ? -1 : 1;
-    return a->chunk < b->chunk ? -1 : a->chunk > b->chunk;
 }
 
 /* Chunks that view one record make one extent, and are its chunk_extents. */

@@ -19,7 +19,7 @@ typedef struct model_wrap {
 fsdpck_status model_add_name(model *m, const char *text, size_t nbytes, model_use kind,
                              size_t index, uint32_t *id, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* After the last module. wrap may be NULL. */
+/* model_seal.c: after the last module. wrap may be NULL. */
 fsdpck_status model_seal(model *m, const model_wrap *wrap, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* auto_wrap.c: marks the modules that the policy chooses MODULE_FSDP, with the settings of the

@@ -104,6 +104,9 @@ fsdpck_status model_next_key(model_reader *r, const char *what, const key_rule *
 word model_save_word(model_reader *r, const json_token *value);
 const char *model_word(const model_reader *r, const word *w);
 
+fsdpck_status model_refuse_value(const json_token *value, const char *key, const char *expected,
+                                 fsdpck_error *err);
+
 /* Values of a kind already checked. */
 fsdpck_status model_get_u32(const json_token *value, uint32_t least, const char *key,
                             uint32_t *number, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -134,14 +137,20 @@ fsdpck_status model_add_tensors(model_reader *r, uint32_t module,
 fsdpck_status model_read_optimizers(model_reader *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status model_check_optimizers(const model *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* model_json_module.c: where a module's path in state is not that of the walk, its tensor, which has
+/* model_json_path.c: the module's path in state; raw may be NULL. */
+fsdpck_status model_find_state_path(model_reader *r, const raw_module *raw, model_module *module,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The name of a tensor of a module into r->fqn. like: its name in another module. */
+fsdpck_status model_name_in(model_reader *r, uint32_t module, bool in_state, uint32_t like,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Where a module's path in state is not that of the walk, its tensor, which has
  * the name `name` there, can be found by the other, too. */
 fsdpck_status model_add_walk_name(model_reader *r, uint32_t module, model_use kind, size_t index,
                                   uint32_t name, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* One more parameter of a module, under the name in r->fqn, which it is given. */
 fsdpck_status model_add_param(model_reader *r, uint32_t module, model_param *p,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* "modules", whose first token was read. */
+/* model_json_module.c: "modules", whose first token was read. */
 fsdpck_status model_read_modules(model_reader *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

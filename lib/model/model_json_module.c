@@ -219,91 +219,12 @@ static void rename_below(model_reader *r, uint32_t name, uint32_t from, uint32_t
     text_append(out, strtab_text(&m->names, name) + skip, strtab_nbytes(&m->names, name) - skip);
 }
 
-/* --- paths in state --- */
-
-static void join_path(text_buf *out, const char *path, size_t path_nbytes, const char *local,
-                      size_t nbytes)
-{
-    out->nbytes = 0;
-    text_append(out, path, path_nbytes);
-    if (path_nbytes > 0 && nbytes > 0)
-        text_append(out, ".", 1);
-    text_append(out, local, nbytes);
-}
-
-/* As it is overridden, or below its parent's where that is. */
-static fsdpck_status find_state_path(model_reader *r, const raw_module *raw, model_module *module,
-                                     fsdpck_error *err)
-{
-    model *m = r->m;
-    module->state_path = MODEL_NONE;
-    if (raw != NULL && raw->overrides)
-        return strtab_intern(&m->paths, model_word(r, &raw->override), raw->override.nbytes,
-                             &module->state_path, err);
-    const model_module *parent =
-        module->parent == MODEL_NONE ? NULL : model_module_at(m, module->parent);
-    if (parent == NULL || parent->state_path == MODEL_NONE)
-        return FSDPCK_OK;
-    size_t path_nbytes, nbytes;
-    const char *name = model_name(m, module->name, &nbytes);
-    const size_t skip = strtab_nbytes(&m->names, parent->name);
-    const char *path = model_state_path(m, parent, &path_nbytes);
-    const size_t local_at = skip == 0 ? 0 : skip + 1;
-    join_path(&r->fqn, path, path_nbytes, name + local_at, nbytes - local_at);
-    text_append(&r->fqn, "", 0);
-    RETURN_IF(text_check(&r->fqn, err));
-    return strtab_intern(&m->paths, r->fqn.text, r->fqn.nbytes, &module->state_path, err);
-}
-
-/* The name of a tensor of a module, by the walk or as state has it. */
-static fsdpck_status name_in(model_reader *r, uint32_t module, bool in_state, uint32_t like,
-                             fsdpck_error *err)
-{
-    const model *m = r->m;
-    size_t path_nbytes, nbytes;
-    const model_module *at = model_module_at(m, module);
-    const char *path =
-        in_state ? model_state_path(m, at, &path_nbytes) : model_name(m, at->name, &path_nbytes);
-    const char *name = model_name(m, like, &nbytes);
-    size_t local = nbytes;
-    while (local > 0 && name[local - 1] != '.')
-        local--;
-    join_path(&r->fqn, path, path_nbytes, name + local, nbytes - local);
-    return text_check(&r->fqn, err);
-}
-
-fsdpck_status model_add_walk_name(model_reader *r, uint32_t module, model_use kind, size_t index,
-                                  uint32_t name, fsdpck_error *err)
-{
-    uint32_t other;
-    if (model_module_at(r->m, module)->state_path == MODEL_NONE)
-        return FSDPCK_OK;
-    RETURN_IF(name_in(r, module, false, name, err));
-    if (r->fqn.nbytes == strtab_nbytes(&r->m->names, name) &&
-        memcmp(r->fqn.text, strtab_text(&r->m->names, name), r->fqn.nbytes) == 0)
-        return FSDPCK_OK;
-    return model_add_name(r->m, r->fqn.text, r->fqn.nbytes, kind, index, &other, err);
-}
-
-fsdpck_status model_add_param(model_reader *r, uint32_t module, model_param *p, fsdpck_error *err)
-{
-    model *m = r->m;
-    RETURN_IF(model_add_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_PARAM, m->params.count,
-                             &p->name, err));
-    RETURN_IF(model_add_walk_name(r, module, MODEL_USE_PARAM, m->params.count, p->name, err));
-    model_param *kept = vec_push(&m->params, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = *p;
-    return FSDPCK_OK;
-}
-
 static fsdpck_status repeat_param(model_reader *r, uint32_t source, uint32_t module,
                                   fsdpck_error *err)
 {
     model *m = r->m;
     model_param p = *model_param_at(m, source);
-    RETURN_IF(name_in(r, module, true, p.name, err));
+    RETURN_IF(model_name_in(r, module, true, p.name, err));
     p.same_as = model_param_first(m, source);
     p.same_slot = p.same_slot == MODEL_NONE ? source : p.same_slot;
     p.module = module;
@@ -315,7 +236,7 @@ static fsdpck_status repeat_buffer(model_reader *r, uint32_t source, uint32_t mo
 {
     model *m = r->m;
     model_buffer b = *model_buffer_at(m, source);
-    RETURN_IF(name_in(r, module, true, b.name, err));
+    RETURN_IF(model_name_in(r, module, true, b.name, err));
     b.same_as = b.same_as == MODEL_NONE ? source : b.same_as;
     b.module = module;
     RETURN_IF(model_add_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_BUFFER, m->buffers.count,
@@ -378,7 +299,7 @@ static fsdpck_status repeat(model_reader *r, const raw_module *raw, uint32_t ind
             RETURN_IF(text_check(&r->fqn, err));
             RETURN_IF(model_add_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_MODULE, at,
                                      &copy.name, err));
-            RETURN_IF(find_state_path(r, NULL, &copy, err));
+            RETURN_IF(model_find_state_path(r, NULL, &copy, err));
             model_module *module = vec_push(&m->modules, err);
             if (module == NULL)
                 return FSDPCK_LIMIT;
@@ -431,7 +352,7 @@ static fsdpck_status add_module(model_reader *r, raw_module *raw, fsdpck_error *
     RETURN_IF(add_sharding(r, raw, &module, err));
     RETURN_IF(model_add_name(m, model_word(r, &raw->name), raw->name.nbytes, MODEL_USE_MODULE,
                              index, &module.name, err));
-    RETURN_IF(find_state_path(r, raw, &module, err));
+    RETURN_IF(model_find_state_path(r, raw, &module, err));
     module.first_param = model_param_count(m);
     module.nparams = (uint32_t)r->params.count;
     module.first_buffer = model_buffer_count(m);

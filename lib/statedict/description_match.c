@@ -260,6 +260,20 @@ static bool same_meaning(const agree *a, uint32_t x, uint32_t y)
                                    t->ndim * sizeof(uint64_t)) == 0);
 }
 
+void description_print_shape(dtype d, unsigned ndim, const uint64_t *shape, char *text,
+                             size_t capacity)
+{
+    size_t at = 0;
+    const char *name = d == DTYPE_NONE ? "" : dtype_get(d)->name;
+    int n = snprintf(text, capacity, "%s%s[", name, name[0] == '\0' ? "" : " ");
+    for (unsigned i = 0; i < ndim && n >= 0 && at + (size_t)n < capacity; i++) {
+        at += (size_t)n;
+        n = snprintf(text + at, capacity - at, "%s%" PRIu64, i == 0 ? "" : ", ", shape[i]);
+    }
+    if (n >= 0 && at + (size_t)n < capacity)
+        snprintf(text + at + n, capacity - at - (size_t)n, "]");
+}
+
 void description_print_tensor(const catalogue *c, uint32_t tensor, char *text, size_t capacity)
 {
     const cat_tensor *t = catalogue_tensor(c, tensor);

@@ -1,25 +1,10 @@
 /* What a description and the model part of a checkpoint say of each parameter and buffer. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "model/model_internal.h"
 #include "statedict/description_match.h"
 #include "statedict/unflatten_internal.h"
-
-void description_print_shape(dtype d, unsigned ndim, const uint64_t *shape, char *text,
-                             size_t capacity)
-{
-    size_t at = 0;
-    const char *name = d == DTYPE_NONE ? "" : dtype_get(d)->name;
-    int n = snprintf(text, capacity, "%s%s[", name, name[0] == '\0' ? "" : " ");
-    for (unsigned i = 0; i < ndim && n >= 0 && at + (size_t)n < capacity; i++) {
-        at += (size_t)n;
-        n = snprintf(text + at, capacity - at, "%s%" PRIu64, i == 0 ? "" : ", ", shape[i]);
-    }
-    if (n >= 0 && at + (size_t)n < capacity)
-        snprintf(text + at + n, capacity - at - (size_t)n, "]");
-}
 
 /* A tensor as the description has it. */
 typedef struct wanted {

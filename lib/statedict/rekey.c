@@ -1,8 +1,6 @@
 #include "statedict/rekey.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,24 +10,6 @@
 #define OPTIMIZERS_MAX 1024u
 
 /* --- paths --- */
-
-const char *rekey_element(const catalogue *c, value v, char digits[24], size_t *nbytes)
-{
-    int64_t number;
-    if (value_kind_of(v) == VALUE_INT && value_as_i64(&c->pool, v, &number)) {
-        *nbytes = (size_t)snprintf(digits, 24, "%" PRId64, number);
-        return digits;
-    }
-    *nbytes = 0;
-    const char *text = value_text(&c->pool, v, nbytes);
-    return text == NULL ? "" : text;
-}
-
-bool rekey_is(const catalogue *c, value path, size_t i, const char *text)
-{
-    return i < value_count(&c->pool, path) &&
-           value_is_str(&c->pool, value_item(&c->pool, path, i), text);
-}
 
 static bool begins(const char *text, size_t nbytes, const char *with)
 {
@@ -306,23 +286,6 @@ static fsdpck_status list_states(rekey *r, uint32_t owner, fsdpck_error *err)
 }
 
 /* --- all of it --- */
-
-fsdpck_status rekey_fail(const rekey *r, const rekey_optimizer *o, fsdpck_status status,
-                         fsdpck_finding_id finding, fsdpck_error *err, const char *fmt, ...)
-{
-    char why[400];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(why, sizeof why, fmt, args);
-    va_end(args);
-    const fsdpck_status st = error_set(err, status, finding, "%s", why);
-    const size_t nbytes = strtab_nbytes(&r->texts, o->prefix);
-    char prefix[200];
-    snprintf(prefix, sizeof prefix, "%.*s%s", nbytes < 150 ? (int)nbytes : 150,
-             strtab_text(&r->texts, o->prefix), o->flat ? "state.*" : "state");
-    error_tensor(err, prefix);
-    return st;
-}
 
 bool rekey_needs_object(const catalogue *c, uint32_t object, optim_keys to)
 {

@@ -10,6 +10,7 @@
  *     rekey_number.c  which number a name gets
  *     rekey_write.c   names and paths, and objects
  *     rekey_root.c    the nested root
+ *     rekey_optimizer.c  elements of paths, labels, errors
  */
 #ifndef FSDPCK_STATEDICT_REKEY_INTERNAL_H
 #define FSDPCK_STATEDICT_REKEY_INTERNAL_H
@@ -97,7 +98,7 @@ typedef struct rekey {
 #define REKEY_GROUP(o, i)     VEC_AT(&(o)->groups, rekey_group, i)
 #define REKEY_MEMBER(o, i)    VEC_AT(&(o)->members, uint32_t, i)
 
-/* --- rekey.c --- */
+/* --- rekey_optimizer.c --- */
 
 /* Text of a path's element; of an int its digits, put into `digits`. */
 const char *rekey_element(const catalogue *c, value v, char digits[24], size_t *nbytes);
@@ -107,6 +108,10 @@ bool rekey_is(const catalogue *c, value path, size_t i, const char *text);
 fsdpck_status rekey_fail(const rekey *r, const rekey_optimizer *o, fsdpck_status status,
                          fsdpck_finding_id finding, fsdpck_error *err, const char *fmt, ...)
     PRINTF_LIKE(6, 7);
+/* The groups that a description lists of this optimizer; NULL. */
+const optim_list *rekey_described(const rekey *r, const rekey_optimizer *o);
+/* The new name or number of a parameter, as text. */
+void rekey_label(const rekey *r, const rekey_optimizer *o, uint32_t position, text_buf *out);
 
 /* --- rekey_groups.c --- */
 
@@ -143,9 +148,6 @@ static inline const rekey_param *rekey_candidate(const rekey_matching *m, uint32
  * and have the name of one of them, or none. */
 fsdpck_status rekey_match(rekey *r, uint32_t owner, bool tentative,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The groups that a description lists of this optimizer; NULL. */
-const optim_list *rekey_described(const rekey *r, const rekey_optimizer *o);
-fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_error *err);
 
 /* --- rekey_unique.c, rekey_order.c --- */
 
@@ -171,6 +173,7 @@ bool rekey_may_be(rekey_matching *m, uint32_t position, const rekey_param *param
 /* The only shape that its parameter can have; NULL where that is not known. */
 const uint64_t *rekey_shape_of(rekey_matching *m, uint32_t position, unsigned *ndim);
 void rekey_print_shape(unsigned ndim, const uint64_t *shape, text_buf *out);
+fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_error *err);
 
 /* --- rekey_number.c --- */
 
@@ -187,9 +190,6 @@ fsdpck_status rekey_number(rekey *r, rekey_optimizer *o, fsdpck_error *err) FSDP
 fsdpck_status rekey_lists_make(rekey *r, rekey_optimizer *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- rekey_write.c --- */
-
-/* The new name or number of a parameter, as text. */
-void rekey_label(const rekey *r, const rekey_optimizer *o, uint32_t position, text_buf *out);
 
 /* Writes down whose state a tensor is (cat_tensor.param), where that is known. */
 fsdpck_status rekey_note_param(rekey *r, const rekey_position *p, uint32_t tensor,

@@ -6,31 +6,6 @@
 #include "model/fqn.h"
 #include "statedict/rekey_internal.h"
 
-/* What the state of a number says of it, where its parameter is not found. */
-fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_error *err)
-{
-    const rekey *r = m->r;
-    const rekey_position *p = REKEY_POSITION(m->o, position);
-    const fsdpck_status st =
-        rekey_fail(r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
-                   "optimizer state by number does not fit the model's parameters%s",
-                   r->order->assumed ? " in their order" : "");
-    error_expected(err, "one of %zu parameters", m->candidates.count);
-    for (uint32_t i = 0; i < p->nstates; i++) {
-        const uint32_t tensor = *VEC_AT(&m->o->states, const uint32_t, p->first_state + i);
-        const cat_tensor *t = catalogue_tensor(r->cat, tensor);
-        text_buf shape = {.limit_bytes = 200};
-        rekey_print_shape(t->ndim, catalogue_shape(r->cat, tensor), &shape);
-        if (t->ndim > 0)
-            error_found(err, "'%s' of shape %s", catalogue_name(r->cat, t->name),
-                        shape.text == NULL ? "" : shape.text);
-        text_release(&shape);
-    }
-    error_found(err, "parameter %" PRIu32 " of %zu", position, m->o->positions.count);
-    error_next(err, "--model FILE says what the parameters are (fsdpck-model(5))");
-    return st;
-}
-
 /* --- what may be meant --- */
 
 /* All that the order has, but for what is the optimizer's own. Frozen ones are among them: an
@@ -139,14 +114,6 @@ static fsdpck_status by_description(rekey *r, rekey_optimizer *o, const optim_li
         }
     }
     return FSDPCK_OK;
-}
-
-const optim_list *rekey_described(const rekey *r, const rekey_optimizer *o)
-{
-    return r->order->groups == NULL
-               ? NULL
-               : optim_groups_find(r->order->groups, strtab_text(&r->texts, o->prefix),
-                                   strtab_nbytes(&r->texts, o->prefix), r->optimizers.count == 1);
 }
 
 static bool all_named(const rekey_optimizer *o)

@@ -4,17 +4,6 @@
 
 #include "statedict/rekey_internal.h"
 
-void rekey_label(const rekey *r, const rekey_optimizer *o, uint32_t position, text_buf *out)
-{
-    const rekey_position *p = REKEY_POSITION(o, position);
-    if (r->to != OPTIM_KEYS_ID)
-        text_append(out, strtab_text(&r->texts, p->name), strtab_nbytes(&r->texts, p->name));
-    else if (o->form == OPTIM_KEYS_ID)
-        text_append(out, strtab_text(&o->labels, position), strtab_nbytes(&o->labels, position));
-    else
-        text_printf(out, "%" PRIu32, p->number);
-}
-
 /* --- names and paths --- */
 
 typedef struct writing {

@@ -6,16 +6,6 @@
 #include "base/checked.h"
 #include "statedict/unflatten_internal.h"
 
-const unit_param *flat_param(const flat_adapter *v, uint32_t index)
-{
-    return VEC_AT(&v->units->params, const unit_param, index);
-}
-
-const unit *flat_unit_of(const flat_adapter *v, uint32_t param)
-{
-    return unit_at(v->units, *VEC_AT(&v->unit_of, const uint32_t, param));
-}
-
 /* --- the source --- */
 
 static const flat_chunk *flat_chunk_of(const flat_adapter *v, uint64_t chunk)

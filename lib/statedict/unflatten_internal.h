@@ -2,7 +2,8 @@
  *
  *     unflatten.c          the view and its source
  *     unflatten_names.c    reading names: whose flat parameter, which rank's tensor
- *     unflatten_tensors.c  one walk over the first catalogue: tensors and objects of the second
+ *     unflatten_walk.c     one walk over the first catalogue
+ *     unflatten_tensors.c  tensors and objects of the second
  *     unflatten_units.c    flat parameters: which there are, and what becomes of them
  *     unflatten_check_order.c   pieces beside a flat parameter: what they say of the order in it
  *     unflatten_optim.c    optimizer state by number: what there is of it, what numbers mean
@@ -112,9 +113,14 @@ bool flat_name_is_flat(const char *text, size_t nbytes);
 /* path: .., "state", number, key. False where it is none. */
 bool flat_path_numbered(const value_pool *pool, value path, size_t *depth, uint32_t *number);
 
-/* --- unflatten_tensors.c --- */
+/* --- unflatten_walk.c --- */
 
 fsdpck_status flat_make_tensors(flat_adapter *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- unflatten_tensors.c --- */
+
+const unit_param *flat_param(const flat_adapter *v, uint32_t index);
+const unit *flat_unit_of(const flat_adapter *v, uint32_t param);
 /* Adds a tensor, or finds the one of this name that was made for the same parameter. path: value of
  * the view's pool. */
 fsdpck_status flat_tensor_get(flat_adapter *v, const char *name, size_t nbytes, dtype d,
@@ -144,6 +150,10 @@ fsdpck_status flat_copy_tensor(flat_adapter *v, uint32_t base_tensor, const char
 /* A chunk like one of the first catalogue, to be adapted and added. */
 fsdpck_status flat_add_chunk(flat_adapter *v, uint64_t chunk, uint64_t skip, uint32_t param,
                              cat_chunk *k, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Adds an object of the view; origin in the first catalogue. */
+fsdpck_status flat_add_object(flat_adapter *v, const char *name, size_t nbytes, value path,
+                              uint32_t base_object, uint32_t *object,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- unflatten_check_order.c --- */
 
@@ -164,8 +174,6 @@ fsdpck_status flat_expand(flat_adapter *v, uint32_t base_tensor, const flat_name
 fsdpck_status flat_rank_interval(const flat_adapter *v, const unit *u, uint32_t base_tensor,
                                  uint64_t chunk, uint64_t *begin, uint64_t *end,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
-const unit_param *flat_param(const flat_adapter *v, uint32_t index);
-const unit *flat_unit_of(const flat_adapter *v, uint32_t param);
 
 /* --- unflatten_optim.c --- */
 
@@ -190,10 +198,6 @@ fsdpck_status flat_optim_make(flat_adapter *v, fsdpck_error *err) FSDPCK_MUST_CH
 /* An object of the first catalogue that speaks of numbers: adds what it becomes. */
 fsdpck_status flat_optim_object(flat_adapter *v, uint32_t base_object, bool *taken,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Adds an object of the view; origin in the first catalogue. */
-fsdpck_status flat_add_object(flat_adapter *v, const char *name, size_t nbytes, value path,
-                              uint32_t base_object, uint32_t *object,
-                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- unflatten_ties.c --- */
 

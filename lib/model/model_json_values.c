@@ -1,0 +1,167 @@
+/* model_json_values.c: keys, texts, numbers and dtypes of the document. */
+#include "model/model_json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+fsdpck_status model_refuse(fsdpck_error *err, fsdpck_finding_id finding, size_t offset_bytes,
+                           const char *fmt, ...)
+{
+    char message[256];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    error_set(err, FSDPCK_BADINPUT, finding, "%s", message);
+    error_offset(err, offset_bytes);
+    return FSDPCK_BADINPUT;
+}
+
+static const char *kind_words(unsigned kinds)
+{
+    static const struct {
+        unsigned kinds;
+        const char *words;
+    } table[] = {
+        {ACCEPT(JSON_STRING), "a string"},
+        {ACCEPT(JSON_NUMBER), "a number"},
+        {ACCEPT(JSON_ARRAY), "an array"},
+        {ACCEPT(JSON_OBJECT), "an object"},
+        {ACCEPT(JSON_NULL), "null"},
+        {ACCEPT_BOOL | ACCEPT(JSON_NUMBER), "true, false or a number"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        if (table[i].kinds == kinds)
+            return table[i].words;
+    }
+    return "true or false";
+}
+
+static int find_key(const json_token *key, const key_rule *rules, unsigned nrules)
+{
+    for (unsigned i = 0; i < nrules; i++) {
+        if (strlen(rules[i].name) == key->nbytes &&
+            memcmp(rules[i].name, key->text, key->nbytes) == 0)
+            return (int)i;
+    }
+    return -1;
+}
+
+static fsdpck_status refuse_key(const json_token *key, const char *what, const key_rule *rules,
+                                unsigned nrules, fsdpck_error *err)
+{
+    char shown[64];
+    char known[256] = "";
+    for (unsigned i = 0; i < nrules; i++) {
+        const size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s'%s'", i > 0 ? ", " : "", rules[i].name);
+    }
+    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, key->offset_bytes, "%s has an unknown key", what);
+    error_expected(err, "one of %s", known);
+    error_found(err, "'%s'", escape_text(shown, sizeof shown, key->text, key->nbytes));
+    error_next(err, "see fsdpck-model(5) for the keys");
+    return FSDPCK_BADINPUT;
+}
+
+fsdpck_status model_next_key(model_reader *r, const char *what, const key_rule *rules,
+                             unsigned nrules, unsigned *seen, int *key, json_token *value,
+                             fsdpck_error *err)
+{
+    RETURN_IF(json_next(&r->json, value, err));
+    *key = -1;
+    if (value->kind == JSON_OBJECT_END)
+        return FSDPCK_OK;
+    const int found = find_key(value, rules, nrules);
+    if (found < 0)
+        return refuse_key(value, what, rules, nrules, err);
+    const key_rule *rule = &rules[found];
+    if (*seen & 1u << found) {
+        model_refuse(err, FSDPCK_FINDING_MODEL_KEY, value->offset_bytes,
+                     "%s has the key '%s' twice", what, rule->name);
+        error_expected(err, "each key once");
+        error_found(err, "'%s' again", rule->name);
+        return FSDPCK_BADINPUT;
+    }
+    *seen |= 1u << found;
+    RETURN_IF(json_next(&r->json, value, err));
+    if (!(rule->kinds & ACCEPT(value->kind))) {
+        const bool is_bool = value->kind == JSON_TRUE || value->kind == JSON_FALSE;
+        model_refuse(err, FSDPCK_FINDING_MODEL_KEY, value->offset_bytes,
+                     "%s has a '%s' of the wrong type", what, rule->name);
+        error_expected(err, "%s", kind_words(rule->kinds));
+        error_found(err, "%s", kind_words(is_bool ? ACCEPT_BOOL : ACCEPT(value->kind)));
+        return FSDPCK_BADINPUT;
+    }
+    *key = found;
+    return FSDPCK_OK;
+}
+
+word model_save_word(model_reader *r, const json_token *value)
+{
+    const word w = {r->words.nbytes, value->nbytes, value->offset_bytes};
+    text_append(&r->words, value->text, value->nbytes);
+    text_append(&r->words, "", 1);
+    return w;
+}
+
+const char *model_word(const model_reader *r, const word *w)
+{
+    return r->words.text == NULL ? "" : r->words.text + w->at;
+}
+
+fsdpck_status model_refuse_value(const json_token *value, const char *key, const char *expected,
+                                 fsdpck_error *err)
+{
+    char shown[64];
+    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, value->offset_bytes,
+                 "'%s' has a value out of range", key);
+    error_expected(err, "%s", expected);
+    error_found(err, "'%s'", escape_text(shown, sizeof shown, value->text, value->nbytes));
+    return FSDPCK_BADINPUT;
+}
+
+fsdpck_status model_get_u32(const json_token *value, uint32_t least, const char *key,
+                            uint32_t *number, fsdpck_error *err)
+{
+    if (!value->is_u64 || value->u64 < least || value->u64 >= MODEL_NONE)
+        return model_refuse_value(value, key,
+                                  least > 0 ? "a whole number from 1 on" : "a whole number", err);
+    *number = (uint32_t)value->u64;
+    return FSDPCK_OK;
+}
+
+fsdpck_status model_get_dtype(const json_token *value, const char *key, uint8_t *d,
+                              fsdpck_error *err)
+{
+    const dtype found = dtype_from_name(value->text, value->nbytes);
+    if (found == DTYPE_NONE) {
+        model_refuse_value(value, key, "torch's name of a dtype, such as 'float32'", err);
+        return FSDPCK_BADINPUT;
+    }
+    *d = (uint8_t)found;
+    return FSDPCK_OK;
+}
+
+fsdpck_status model_get_sizes(model_reader *r, uint32_t *at, uint8_t *count, fsdpck_error *err)
+{
+    *at = (uint32_t)r->numbers.count;
+    for (unsigned n = 0;; n++) {
+        json_token t;
+        RETURN_IF(json_next(&r->json, &t, err));
+        if (t.kind == JSON_ARRAY_END) {
+            *count = (uint8_t)n;
+            return FSDPCK_OK;
+        }
+        if (n == NDIM_MAX || !t.is_u64 || t.u64 > INT64_MAX) {
+            model_refuse(err, FSDPCK_FINDING_MODEL_SHAPE, t.offset_bytes,
+                         "sizes of a tensor cannot be");
+            error_expected(err, "at most %u whole numbers", NDIM_MAX);
+            error_found(err, n == NDIM_MAX ? "more" : "something else");
+            return FSDPCK_BADINPUT;
+        }
+        uint64_t *size = vec_push(&r->numbers, err);
+        if (size == NULL)
+            return FSDPCK_LIMIT;
+        *size = t.u64;
+    }
+}
