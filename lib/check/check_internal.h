@@ -1,13 +1,8 @@
 /* check_internal.h: shared by the files that implement check.h.
  *
-<<<<<<< HEAD
  *     check.c          coverage; locations of chunks
+ *     check_extent.c   sizes, order and names of extents
  *     check_jobs.c     which ranges of the files are read, in which jobs
-=======
- *     check.c          coverage; where each chunk lies
- *     check_extent.c   sizes, order and names of what is read
- *     check_jobs.c     what is read of the files, in which jobs
->>>>>>> wt-cir
  *     check_bytes.c    reading: checksums and numbers in one pass
  *     check_chunks.c    maps the elements read to chunks; joins checksums of parts
  *     check_numbers.c  findings about the numbers of a tensor
