@@ -161,9 +161,9 @@ fsdpck_status model_add_name(model *m, const char *text, size_t nbytes, model_us
     if (*id < before) {
         static const char *const words[] = {"a module", "a parameter", "a buffer"};
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NAME_DUP,
-                  "two things of the model have one name");
+                  "two items of the model have the same name");
         error_tensor(err, strtab_text(&m->names, *id));
-        error_expected(err, "a name of its own for %s", words[kind]);
+        error_expected(err, "a unique name for %s", words[kind]);
         error_found(err, "the name of %s", words[*VEC_AT(&m->uses, uint32_t, *id) >> 30]);
         return FSDPCK_BADINPUT;
     }
@@ -237,7 +237,7 @@ static fsdpck_status check_settings(const model *m, fsdpck_error *err)
                   "'%s' differs within one tree of FSDP",
                   modes ? "use_orig_params" : "limit_all_gathers");
         error_tensor(err, model_name(m, module->name, NULL));
-        error_expected(err, "%s, as the outermost module has it", want ? "true" : "false");
+        error_expected(err, "%s, as in the outermost module", want ? "true" : "false");
         error_found(err, "%s", want ? "false" : "true");
         error_next(err, "describe the model again; torch refuses such a tree");
         return FSDPCK_BADINPUT;

@@ -1,4 +1,4 @@
-/* One walk over the first catalogue: tensors and objects of the second. */
+/* One pass over the first catalogue: tensors and objects of the second. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -49,7 +49,7 @@ static fsdpck_status new_tensor(flat_adapter *v, const char *name, size_t nbytes
         if (made_as != FLAT_CHUNK_AS_IS && *VEC_AT(&v->made_as, const uint32_t, *tensor) == made_as)
             return FSDPCK_OK;
         const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_DUP,
-                                           "two tensors get the same name");
+                                           "two tensors receive the same name");
         error_tensor(err, name);
         return st;
     }
@@ -97,8 +97,8 @@ fsdpck_status flat_add_same(flat_adapter *v, uint32_t tensor, uint64_t chunk,
     return catalogue_add_chunk(v->out, tensor, offsets, sizes, &k, err);
 }
 
-/* Whether a chunk of the first catalogue has elements [begin, end), in the tensor's dtype: tensors of
- * ranks are each described by their own file. */
+/* Checks that a chunk of the first catalogue has elements [begin, end), in the tensor's dtype: each
+ * rank's file describes its own tensors. */
 static fsdpck_status check_held(const flat_adapter *v, uint32_t tensor, uint64_t chunk,
                                 uint64_t begin, uint64_t end, fsdpck_error *err)
 {
@@ -108,9 +108,9 @@ static fsdpck_status check_held(const flat_adapter *v, uint32_t tensor, uint64_t
     catalogue_chunk_box(v->base, chunk, NULL, sizes);
     if (t->dtype == made->dtype && begin <= end && end <= box_nelems(sizes, t->ndim))
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
-                                       "ranks have pieces of a flat parameter that do not go "
-                                       "together");
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
+                  "shards of a flat parameter contradict each other between ranks");
     error_tensor(err, catalogue_name(v->base, t->name));
     error_expected(err, "%s", dtype_get((dtype)made->dtype)->name);
     error_found(err, "%s", dtype_get((dtype)t->dtype)->name);
@@ -146,7 +146,7 @@ fsdpck_status flat_add_interval(flat_adapter *v, uint32_t tensor, uint32_t param
     return FSDPCK_OK;
 }
 
-/* --- what else there is --- */
+/* --- other tensors --- */
 
 fsdpck_status flat_copy_tensor(flat_adapter *v, uint32_t base_tensor, const char *name,
                                size_t nbytes, value path, uint32_t *made, fsdpck_error *err)
@@ -182,7 +182,7 @@ fsdpck_status flat_keep_tensor(flat_adapter *v, uint32_t base_tensor, uint32_t f
     m->flags = t->flags;
     m->python = t->python;
     m->spec = t->spec;
-    m->alias = t->alias; /* numbers of the first catalogue until all are made */
+    m->alias = t->alias; /* indexes of the first catalogue until all are made */
     *VEC_AT(&v->map, uint64_t, base_tensor) = made;
     for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++)
         RETURN_IF(flat_add_same(v, made, k, flat_param_index, err));
@@ -213,7 +213,7 @@ fsdpck_status flat_join_tensor(flat_adapter *v, uint32_t base_tensor, const char
     const bool same = m->dtype == t->dtype && m->ndim == t->ndim &&
                       (t->ndim == 0 ||
                        memcmp(catalogue_shape(v->out, made), shape, t->ndim * sizeof *shape) == 0);
-    if (!same) { /* whoever wants it hears of it */
+    if (!same) { /* reading it reports the error */
         for (size_t i = 0; i < v->out->chunks.count; i++)
             if (catalogue_chunk(v->out, i)->tensor == made)
                 VEC_AT(&v->spots, flat_chunk, catalogue_chunk(v->out, i)->aux)->param =
@@ -227,7 +227,7 @@ fsdpck_status flat_join_tensor(flat_adapter *v, uint32_t base_tensor, const char
     return FSDPCK_OK;
 }
 
-/* One rank's tensor of a name: all ranks' together are one again. */
+/* One rank's tensor: those of all ranks become one. */
 static fsdpck_status join_ranks(flat_adapter *v, uint32_t base_tensor, const flat_name *n,
                                 fsdpck_error *err)
 {
@@ -247,13 +247,13 @@ static fsdpck_status beside_and_whole(const flat_adapter *v, uint32_t base_tenso
     const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
     const fsdpck_status st =
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
-                  "tensor is there by itself, though a unit has it in its flat parameter");
+                  "tensor is stored separately, although a unit has it in its flat parameter");
     error_tensor(err, catalogue_name(v->base, t->name));
-    error_next(err, "was it in ignored_modules? Then the unit's list must not have it");
+    error_next(err, "remove it from the unit's list, if it was in ignored_modules");
     return st;
 }
 
-/* A parameter that a unit has, though the state has it whole (FULL): it is cut as the others. */
+/* A parameter of a unit that is stored whole (FULL): it is sharded like the others. */
 static void give_spec(flat_adapter *v, uint32_t base_tensor, const flat_name *n)
 {
     const unit *u = NULL;
@@ -267,8 +267,8 @@ static void give_spec(flat_adapter *v, uint32_t base_tensor, const flat_name *n)
         m->spec = v->spec;
 }
 
-/* Whether flat parameters give a tensor of this name. torch leaves what compile puts into names, the
- * description does not. */
+/* Whether flat parameters provide a tensor with this name. torch keeps the parts that compile adds
+ * to names, the description does not. */
 static fsdpck_status is_covered(const flat_adapter *v, const flat_name *n, text_buf *clean,
                                 bool *covered, fsdpck_error *err)
 {
@@ -347,8 +347,8 @@ static fsdpck_status new_carried(carry_visit *c, uint32_t base_tensor, uint32_t 
     return st;
 }
 
-/* A tensor whose elements went to others, as a flat parameter's do, stays in the objects that have
- * it. */
+/* A tensor whose elements were moved to others, such as a flat parameter's, remains in the objects
+ * that contain it. */
 static fsdpck_status visit_carried(void *ctx, value content, fsdpck_error *err)
 {
     carry_visit *c = ctx;
@@ -424,7 +424,7 @@ static fsdpck_status copy_objects(flat_adapter *v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Storages come last; those that view them are told the new numbers. */
+/* Storages come last; tensors that view them get the new indexes. */
 static fsdpck_status copy_storages(flat_adapter *v, fsdpck_error *err)
 {
     for (uint32_t i = 0; i < catalogue_tensor_count(v->base); i++)
